@@ -1,0 +1,227 @@
+//! Block-aligned memory for data on its way between network and device.
+//!
+//! - B1: a [`Buffer`] starts on a 4096-byte boundary and is a whole number of blocks, so that it can
+//!   be handed to a device opened with `O_DIRECT`.
+//! - B2: dropped buffers are recycled per thread, most recently used first, so that a busy core keeps
+//!   working in the same hot memory. At most [`POOL_BYTES_MAX`] are kept.
+//! - B3: the contents of a new buffer are unspecified, and may be another tenant's data. Whoever
+//!   takes one fills all of it, or takes [`Buffer::zeroed`].
+
+use std::cell::RefCell;
+use std::ops::Range;
+use std::rc::Rc;
+
+use units::BLOCK_SIZE;
+use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout};
+
+/// Largest buffer that is recycled, in blocks: twice the largest transfer of 1 MiB.
+const POOLED_BLOCKS_MAX: usize = 512;
+/// Number of size classes: 1, 2, 4, … [`POOLED_BLOCKS_MAX`] blocks.
+const CLASSES: usize = POOLED_BLOCKS_MAX.trailing_zeros() as usize + 1;
+/// Bytes of idle buffers that a thread keeps.
+const POOL_BYTES_MAX: usize = 16 << 20;
+
+/// One aligned block of bytes.
+#[derive(Clone, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C, align(4096))]
+pub struct Block(pub [u8; BLOCK_SIZE]);
+
+#[derive(Default)]
+struct Pool {
+    classes: [Vec<Vec<Block>>; CLASSES],
+    retained_bytes: usize,
+}
+
+thread_local! {
+    static POOL: RefCell<Pool> = RefCell::default();
+}
+
+/// Bytes of idle buffers that this thread keeps for reuse.
+#[must_use]
+pub fn pool_bytes_retained() -> usize {
+    POOL.with_borrow(|pool| pool.retained_bytes)
+}
+
+fn class_of(blocks: usize) -> Option<usize> {
+    let class = blocks.next_power_of_two().trailing_zeros() as usize;
+    (blocks > 0 && class < CLASSES).then_some(class)
+}
+
+/// A run of blocks in memory, owned.
+pub struct Buffer {
+    blocks: Vec<Block>,
+    /// Blocks in use; `blocks` is longer where its size class is.
+    len_blocks: usize,
+}
+
+impl Buffer {
+    /// A buffer of `blocks` blocks with unspecified contents (B3).
+    #[must_use]
+    pub fn new(blocks: usize) -> Self {
+        let Some(class) = class_of(blocks) else {
+            return Self { blocks: new_zeroed(blocks), len_blocks: blocks };
+        };
+        let recycled = POOL.with_borrow_mut(|pool| {
+            let recycled = pool.classes[class].pop()?;
+            pool.retained_bytes -= recycled.len() * BLOCK_SIZE;
+            Some(recycled)
+        });
+        Self { blocks: recycled.unwrap_or_else(|| new_zeroed(1 << class)), len_blocks: blocks }
+    }
+
+    /// A buffer of `blocks` blocks of zeroes.
+    #[must_use]
+    pub fn zeroed(blocks: usize) -> Self {
+        let mut buffer = Self::new(blocks);
+        buffer.as_mut_bytes().fill(0);
+        buffer
+    }
+
+    /// A buffer that holds `bytes`, followed by zeroes up to a whole block.
+    #[must_use]
+    pub fn from_bytes(bytes: &[u8]) -> Self {
+        let mut buffer = Self::new(bytes.len().div_ceil(BLOCK_SIZE));
+        let (data, padding) = buffer.as_mut_bytes().split_at_mut(bytes.len());
+        data.copy_from_slice(bytes);
+        padding.fill(0);
+        buffer
+    }
+
+    /// Length in blocks.
+    #[must_use]
+    pub fn len_blocks(&self) -> usize {
+        self.len_blocks
+    }
+
+    /// Length in bytes.
+    #[must_use]
+    pub fn len_bytes(&self) -> usize {
+        self.len_blocks * BLOCK_SIZE
+    }
+
+    /// The contents.
+    #[must_use]
+    pub fn as_bytes(&self) -> &[u8] {
+        self.blocks[..self.len_blocks].as_bytes()
+    }
+
+    /// The contents, to be changed.
+    #[must_use]
+    pub fn as_mut_bytes(&mut self) -> &mut [u8] {
+        self.blocks[..self.len_blocks].as_mut_bytes()
+    }
+
+    /// The whole buffer as a slice that can be shared.
+    #[must_use]
+    pub fn into_slice(self) -> BufferSlice {
+        let len = self.len_bytes();
+        BufferSlice { buffer: Rc::new(self), start: 0, len }
+    }
+}
+
+impl Drop for Buffer {
+    fn drop(&mut self) {
+        let blocks = std::mem::take(&mut self.blocks);
+        let Some(class) = class_of(blocks.len()) else { return };
+        // The pool is gone while the thread ends; the memory then goes back to the allocator.
+        let _ = POOL.try_with(|pool| {
+            let pool = &mut *pool.borrow_mut();
+            let bytes = blocks.len() * BLOCK_SIZE;
+            if blocks.len() == 1 << class && pool.retained_bytes + bytes <= POOL_BYTES_MAX {
+                pool.retained_bytes += bytes;
+                pool.classes[class].push(blocks);
+            }
+        });
+    }
+}
+
+impl std::fmt::Debug for Buffer {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Buffer({} blocks)", self.len_blocks)
+    }
+}
+
+fn new_zeroed(blocks: usize) -> Vec<Block> {
+    Block::new_vec_zeroed(blocks).expect("memory for a buffer")
+}
+
+/// A shared, read-only view of a part of a [`Buffer`]. Cloning it copies no data.
+#[derive(Clone, Debug)]
+pub struct BufferSlice {
+    buffer: Rc<Buffer>,
+    start: usize,
+    len: usize,
+}
+
+impl BufferSlice {
+    /// The bytes.
+    #[must_use]
+    pub fn as_bytes(&self) -> &[u8] {
+        &self.buffer.as_bytes()[self.start..self.start + self.len]
+    }
+
+    /// Length in bytes.
+    #[must_use]
+    pub fn len_bytes(&self) -> usize {
+        self.len
+    }
+
+    /// The part `range`, in bytes from the start of this slice. Panics if it lies outside.
+    #[must_use]
+    pub fn slice(&self, range: Range<usize>) -> Self {
+        assert!(range.start <= range.end && range.end <= self.len, "slice outside of its buffer");
+        Self { buffer: self.buffer.clone(), start: self.start + range.start, len: range.len() }
+    }
+
+    /// `count` blocks from block `first`. Panics if they lie outside.
+    #[must_use]
+    pub fn blocks(&self, first: usize, count: usize) -> Self {
+        self.slice(first * BLOCK_SIZE..(first + count) * BLOCK_SIZE)
+    }
+
+    /// The buffer, if this was its last slice.
+    #[must_use]
+    pub fn into_buffer(self) -> Option<Buffer> {
+        Rc::into_inner(self.buffer)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn buffers_are_aligned_and_recycled_last_in_first_out() {
+        let first = Buffer::new(3);
+        assert_eq!(first.as_bytes().as_ptr() as usize % BLOCK_SIZE, 0);
+        assert_eq!(first.len_bytes(), 3 * BLOCK_SIZE);
+        let address = first.as_bytes().as_ptr();
+        drop(first);
+        assert_eq!(pool_bytes_retained(), 4 * BLOCK_SIZE);
+        assert_eq!(Buffer::new(4).as_bytes().as_ptr(), address);
+    }
+
+    #[test]
+    fn the_pool_is_bounded() {
+        let held: Vec<Buffer> = (0..20).map(|_| Buffer::new(POOLED_BLOCKS_MAX)).collect();
+        drop(held);
+        assert!(pool_bytes_retained() <= POOL_BYTES_MAX);
+    }
+
+    #[test]
+    fn slices_see_the_bytes_of_their_part() {
+        let mut buffer = Buffer::zeroed(2);
+        buffer.as_mut_bytes()[BLOCK_SIZE] = 7;
+        let slice = buffer.into_slice();
+        assert_eq!(slice.blocks(1, 1).as_bytes()[0], 7);
+        assert_eq!(slice.slice(BLOCK_SIZE - 1..BLOCK_SIZE + 1).as_bytes(), [0, 7]);
+        assert!(slice.clone().into_buffer().is_none());
+        assert!(slice.into_buffer().is_some());
+    }
+
+    #[test]
+    fn an_empty_buffer_is_possible() {
+        assert!(Buffer::new(0).as_bytes().is_empty());
+        assert_eq!(Buffer::from_bytes(&[1, 2]).as_bytes()[..3], [1, 2, 0]);
+    }
+}

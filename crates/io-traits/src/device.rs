@@ -1,0 +1,77 @@
+//! Blocks at rest.
+
+use std::future::Future;
+
+use units::{Pba, PbaRange};
+
+use crate::{Buffer, BufferSlice};
+
+/// What a device is, as far as the engine cares.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct DeviceGeometry {
+    /// Number of 4 KiB blocks.
+    pub blocks: u64,
+    /// Whether a completed write can still be lost with the power until [`Device::flush`].
+    pub volatile_cache: bool,
+    /// Whether [`Device::discard`] gives space back.
+    pub discards: bool,
+}
+
+/// Why a device did not do as asked.
+#[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
+pub enum DeviceError {
+    /// The blocks could not be read or written; others may still be.
+    #[error("I/O error on {range} (errno {errno})")]
+    Io {
+        /// The blocks concerned.
+        range: PbaRange,
+        /// The operating system's error number.
+        errno: i32,
+    },
+    /// The device has no space left for blocks it had promised (a sparse file on a full disk).
+    #[error("no space left on the device below for {range}")]
+    NoSpace {
+        /// The blocks concerned.
+        range: PbaRange,
+    },
+    /// The request ends beyond the device. A broken promise of the caller, or a damaged map.
+    #[error("{range} ends beyond the device")]
+    OutOfRange {
+        /// The blocks concerned.
+        range: PbaRange,
+    },
+    /// The device no longer answers.
+    #[error("the device no longer answers")]
+    Gone,
+}
+
+/// A block device as one core sees it. Cheap to clone; all clones are the same device.
+///
+/// - Requests run concurrently and complete in any order. Overlapping ones are the caller's fault.
+/// - A completed write is seen by every later read. It survives a crash once a flush that began
+///   after its completion has completed, or at once if the geometry says so.
+/// - Dropping a future does not cancel its request; the buffer stays alive until it is done.
+pub trait Device: Clone + 'static {
+    /// Size and properties; constant.
+    fn geometry(&self) -> DeviceGeometry;
+
+    /// Fills `buffer` from the blocks at `pba`.
+    fn read(
+        &self,
+        pba: Pba,
+        buffer: Buffer,
+    ) -> impl Future<Output = Result<Buffer, DeviceError>> + 'static;
+
+    /// Writes `data`, a whole number of blocks, aligned, to the blocks at `pba`.
+    fn write(
+        &self,
+        pba: Pba,
+        data: BufferSlice,
+    ) -> impl Future<Output = Result<(), DeviceError>> + 'static;
+
+    /// Makes every write that had completed before this call durable.
+    fn flush(&self) -> impl Future<Output = Result<(), DeviceError>> + 'static;
+
+    /// Says that the contents of `range` are no longer needed. They are unspecified afterwards.
+    fn discard(&self, range: PbaRange) -> impl Future<Output = Result<(), DeviceError>> + 'static;
+}

@@ -1,0 +1,119 @@
+//! Bytes in flight.
+
+use std::future::Future;
+use std::net::SocketAddr;
+use std::ops::Deref;
+
+use crate::SendBatch;
+
+/// Why a stream ended.
+#[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
+pub enum StreamError {
+    /// The peer closed its side in an orderly way.
+    #[error("the peer closed the connection")]
+    Closed,
+    /// The peer or the network tore the connection down, or this side shut it down.
+    #[error("the connection was reset")]
+    Reset,
+    /// The operating system reports something else.
+    #[error("socket error (errno {errno})")]
+    Io {
+        /// The operating system's error number.
+        errno: i32,
+    },
+}
+
+/// Why an address could not be connected to or listened on.
+#[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
+pub enum NetworkError {
+    /// Someone else listens there.
+    #[error("{address} is in use by another program")]
+    AddressInUse {
+        /// The address asked for.
+        address: SocketAddr,
+    },
+    /// The address belongs to no interface of this host.
+    #[error("{address} is no address of this host")]
+    AddressNotAvailable {
+        /// The address asked for.
+        address: SocketAddr,
+    },
+    /// Nobody listens there.
+    #[error("nobody listens on {address}")]
+    Refused {
+        /// The address asked for.
+        address: SocketAddr,
+    },
+    /// The peer does not answer, or cannot be reached.
+    #[error("{address} cannot be reached (errno {errno})")]
+    Unreachable {
+        /// The address asked for.
+        address: SocketAddr,
+        /// The operating system's error number.
+        errno: i32,
+    },
+    /// The operating system reports something else, such as missing permission.
+    #[error("{address}: socket error (errno {errno})")]
+    Io {
+        /// The address asked for.
+        address: SocketAddr,
+        /// The operating system's error number.
+        errno: i32,
+    },
+}
+
+/// A connected byte stream. One task receives, one sends; cheap to clone so that they can be two.
+pub trait Stream: Clone + 'static {
+    /// Received bytes, in memory that goes back to where it came from when dropped.
+    type Chunk: Deref<Target = [u8]> + 'static;
+
+    /// Waits for bytes; a chunk is never empty. At most one receive is outstanding at a time.
+    ///
+    /// An idle stream holds no receive memory: chunks come from a pool that the core's streams share,
+    /// so a chunk is to be used up and dropped before the next wait.
+    fn recv(&self) -> impl Future<Output = Result<Self::Chunk, StreamError>> + 'static;
+
+    /// Sends all of `batch`, and gives it back empty. At most one send is outstanding at a time.
+    fn send(
+        &self,
+        batch: SendBatch,
+    ) -> impl Future<Output = Result<SendBatch, StreamError>> + 'static;
+
+    /// Ends the stream both ways. A waiting receive or send returns an error.
+    fn shutdown(&self);
+
+    /// The address of the other end.
+    fn peer(&self) -> SocketAddr;
+
+    /// The address of this end.
+    fn local(&self) -> SocketAddr;
+}
+
+/// Where connections come from.
+pub trait Listener: 'static {
+    /// The streams it accepts.
+    type Stream: Stream;
+
+    /// Waits for the next connection.
+    fn accept(&self) -> impl Future<Output = Result<Self::Stream, NetworkError>>;
+
+    /// The address it listens on, with the port that was assigned if 0 was asked for.
+    fn local(&self) -> SocketAddr;
+}
+
+/// A host's network.
+pub trait Network {
+    /// Connected streams.
+    type Stream: Stream;
+    /// Listening sockets.
+    type Listener: Listener<Stream = Self::Stream>;
+
+    /// Listens on `address`.
+    fn listen(&self, address: SocketAddr) -> Result<Self::Listener, NetworkError>;
+
+    /// Connects to `address`. The caller bounds the wait.
+    fn connect(
+        &self,
+        address: SocketAddr,
+    ) -> impl Future<Output = Result<Self::Stream, NetworkError>> + 'static;
+}

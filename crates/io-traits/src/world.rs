@@ -1,0 +1,31 @@
+//! Time, tasks, and all of a core's world in one.
+
+use std::future::Future;
+
+use units::Instant;
+
+use crate::Network;
+
+/// Time on this core.
+pub trait Clock {
+    /// Now. Never goes back. Cheap: may be as old as the current turn of the core's loop.
+    fn now(&self) -> Instant;
+
+    /// Waits until `deadline`; at once if it has passed.
+    fn sleep_until(&self, deadline: Instant) -> impl Future<Output = ()> + 'static;
+}
+
+/// More tasks on this core.
+pub trait Spawn {
+    /// Runs `task` on this core, after the caller next waits. It ends by itself.
+    fn spawn(&self, task: impl Future<Output = ()> + 'static);
+
+    /// Like [`Spawn::spawn`], but polls `task` once before it returns, so that work which never
+    /// waits costs no trip through the ready queue.
+    fn spawn_now(&self, task: impl Future<Output = ()> + 'static);
+}
+
+/// What a core offers to the code that runs on it. Cheap to clone.
+pub trait World: Clock + Spawn + Network + Clone + 'static {}
+
+impl<W: Clock + Spawn + Network + Clone + 'static> World for W {}

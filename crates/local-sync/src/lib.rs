@@ -1,0 +1,1 @@
+//! Waiting between tasks of one core.
