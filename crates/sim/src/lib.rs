@@ -1,0 +1,24 @@
+//! A simulated world behind the same traits as the real one.
+//!
+//! A run is a function of its seed: time is virtual and jumps to the next event when no task is
+//! ready, and everything that varies (latencies, how a byte stream is cut into chunks, which sectors
+//! survive a crash) is drawn from one generator.
+//!
+//! - [`Simulation`] owns the tasks and time; [`SimWorld`] is its handle for the code under test.
+//! - [`SimDevice`] is a disk with a volatile cache that can crash, rot and fail.
+//! - Streams and listeners live in one network per simulation.
+//!
+//! Absent from this crate: real time, threads, sockets, files.
+
+mod device;
+mod network;
+mod rng;
+mod world;
+
+pub use device::{DeviceFaults, SimDevice};
+pub use network::{SimListener, SimStream};
+pub use rng::Rng;
+pub use world::{SimWorld, Simulation, Stalled};
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,237 @@
+//! One network for all hosts of a simulation: streams that arrive in order, whole, in pieces cut by
+//! chance, after a delay drawn by chance; until someone cuts them.
+
+use std::cell::{Cell, RefCell};
+use std::collections::{BTreeMap, VecDeque};
+use std::future::{Future, poll_fn};
+use std::net::SocketAddr;
+use std::rc::Rc;
+use std::task::{Poll, Waker};
+
+use io_traits::{Clock, Listener, NetworkError, SendBatch, Spawn, Stream, StreamError};
+use units::{Duration, Instant};
+
+use crate::world::SimWorld;
+
+/// Longest chunk that a receive gives.
+const CHUNK_BYTES_MAX: u64 = 64 << 10;
+/// Bytes under way in one direction before a send waits, as a socket buffer would have it.
+const IN_FLIGHT_BYTES_MAX: usize = 256 << 10;
+const LATENCY_MIN: Duration = Duration::from_micros(5);
+const LATENCY_MAX: Duration = Duration::from_micros(50);
+/// First port given to the connecting side.
+const EPHEMERAL_PORT_FIRST: u16 = 32768;
+
+#[derive(Default)]
+pub(crate) struct SimNetwork {
+    listeners: RefCell<BTreeMap<SocketAddr, Rc<Backlog>>>,
+    next_port: Cell<u16>,
+}
+
+#[derive(Default)]
+struct Backlog {
+    waiting: RefCell<VecDeque<SimStream>>,
+    acceptor: RefCell<Option<Waker>>,
+}
+
+/// A listening address.
+pub struct SimListener {
+    world: SimWorld,
+    address: SocketAddr,
+    backlog: Rc<Backlog>,
+}
+
+/// One direction of a stream.
+#[derive(Default)]
+struct Pipe {
+    /// Bytes with the time at which they arrive, in order.
+    arriving: RefCell<VecDeque<(Instant, Vec<u8>)>>,
+    in_flight: Cell<usize>,
+    closed: Cell<bool>,
+    receiver: RefCell<Option<Waker>>,
+    sender: RefCell<Option<Waker>>,
+}
+
+impl Pipe {
+    fn wake_all(&self) {
+        for waker in [&self.receiver, &self.sender] {
+            if let Some(waker) = waker.borrow_mut().take() {
+                waker.wake();
+            }
+        }
+    }
+}
+
+/// One end of a simulated connection.
+#[derive(Clone)]
+pub struct SimStream {
+    world: SimWorld,
+    inbound: Rc<Pipe>,
+    outbound: Rc<Pipe>,
+    local: SocketAddr,
+    peer: SocketAddr,
+}
+
+impl SimListener {
+    pub(crate) fn bind(world: &SimWorld, address: SocketAddr) -> Result<Self, NetworkError> {
+        let mut listeners = world.network().listeners.borrow_mut();
+        if listeners.contains_key(&address) {
+            return Err(NetworkError::AddressInUse { address });
+        }
+        let backlog = Rc::new(Backlog::default());
+        listeners.insert(address, backlog.clone());
+        Ok(Self { world: world.clone(), address, backlog })
+    }
+}
+
+impl Drop for SimListener {
+    fn drop(&mut self) {
+        self.world.network().listeners.borrow_mut().remove(&self.address);
+    }
+}
+
+impl Listener for SimListener {
+    type Stream = SimStream;
+
+    async fn accept(&self) -> Result<SimStream, NetworkError> {
+        poll_fn(|context| match self.backlog.waiting.borrow_mut().pop_front() {
+            Some(stream) => Poll::Ready(Ok(stream)),
+            None => {
+                *self.backlog.acceptor.borrow_mut() = Some(context.waker().clone());
+                Poll::Pending
+            }
+        })
+        .await
+    }
+
+    fn local(&self) -> SocketAddr {
+        self.address
+    }
+}
+
+impl SimStream {
+    pub(crate) async fn connect(world: SimWorld, peer: SocketAddr) -> Result<Self, NetworkError> {
+        world.delay(LATENCY_MIN, LATENCY_MAX).await;
+        let network = world.network();
+        let backlog = network.listeners.borrow().get(&peer).cloned();
+        let backlog = backlog.ok_or(NetworkError::Refused { address: peer })?;
+        let port = EPHEMERAL_PORT_FIRST + network.next_port.get();
+        network.next_port.set((network.next_port.get() + 1) % (u16::MAX - EPHEMERAL_PORT_FIRST));
+        let local = SocketAddr::new(peer.ip(), port);
+        let (there, here) = (Rc::<Pipe>::default(), Rc::<Pipe>::default());
+        let accepted = Self {
+            world: world.clone(),
+            inbound: there.clone(),
+            outbound: here.clone(),
+            local: peer,
+            peer: local,
+        };
+        backlog.waiting.borrow_mut().push_back(accepted);
+        if let Some(waker) = backlog.acceptor.borrow_mut().take() {
+            waker.wake();
+        }
+        Ok(Self { world, inbound: here, outbound: there, local, peer })
+    }
+
+    /// Bytes that may arrive now, cut by chance; `None` if none have arrived.
+    fn take_arrived(&self) -> Option<Vec<u8>> {
+        let mut arriving = self.inbound.arriving.borrow_mut();
+        let (at, bytes) = arriving.front_mut()?;
+        if *at > self.world.now() {
+            return None;
+        }
+        let longest = (bytes.len() as u64).min(CHUNK_BYTES_MAX);
+        // Mostly whole, sometimes cut anywhere: both ends must cope with any cut.
+        let len =
+            self.world.draw(|rng| if rng.one_in(4) { rng.between(1, longest) } else { longest })
+                as usize;
+        let rest = bytes.split_off(len);
+        let chunk = std::mem::replace(bytes, rest);
+        if bytes.is_empty() {
+            arriving.pop_front();
+        }
+        self.inbound.in_flight.set(self.inbound.in_flight.get() - chunk.len());
+        if let Some(waker) = self.inbound.sender.borrow_mut().take() {
+            waker.wake();
+        }
+        Some(chunk)
+    }
+
+    fn put_under_way(&self, bytes: Vec<u8>) {
+        self.outbound.in_flight.set(self.outbound.in_flight.get() + bytes.len());
+        let latency = self
+            .world
+            .draw(|rng| rng.between(LATENCY_MIN.as_nanos() as u64, LATENCY_MAX.as_nanos() as u64));
+        let mut arriving = self.outbound.arriving.borrow_mut();
+        let earliest = arriving.back().map_or(Instant(0), |(at, _)| *at);
+        let at = earliest.max(self.world.now() + Duration::from_nanos(latency));
+        arriving.push_back((at, bytes));
+        drop(arriving);
+        let (world, pipe) = (self.world.clone(), self.outbound.clone());
+        self.world.spawn(async move {
+            world.sleep_until(at).await;
+            if let Some(waker) = pipe.receiver.borrow_mut().take() {
+                waker.wake();
+            }
+        });
+    }
+}
+
+impl Stream for SimStream {
+    type Chunk = Vec<u8>;
+
+    fn recv(&self) -> impl Future<Output = Result<Vec<u8>, StreamError>> + 'static {
+        let stream = self.clone();
+        poll_fn(move |context| {
+            if let Some(chunk) = stream.take_arrived() {
+                return Poll::Ready(Ok(chunk));
+            }
+            if stream.inbound.closed.get() && stream.inbound.arriving.borrow().is_empty() {
+                return Poll::Ready(Err(StreamError::Closed));
+            }
+            if stream.outbound.closed.get() {
+                return Poll::Ready(Err(StreamError::Reset));
+            }
+            *stream.inbound.receiver.borrow_mut() = Some(context.waker().clone());
+            Poll::Pending
+        })
+    }
+
+    fn send(
+        &self,
+        mut batch: SendBatch,
+    ) -> impl Future<Output = Result<SendBatch, StreamError>> + 'static {
+        let stream = self.clone();
+        async move {
+            poll_fn(|context| {
+                if stream.outbound.closed.get() || stream.inbound.closed.get() {
+                    return Poll::Ready(Err(StreamError::Reset));
+                }
+                if stream.outbound.in_flight.get() < IN_FLIGHT_BYTES_MAX {
+                    return Poll::Ready(Ok(()));
+                }
+                *stream.outbound.sender.borrow_mut() = Some(context.waker().clone());
+                Poll::Pending
+            })
+            .await?;
+            stream.put_under_way(batch.slices().flatten().copied().collect());
+            batch.clear();
+            Ok(batch)
+        }
+    }
+
+    fn shutdown(&self) {
+        self.inbound.closed.set(true);
+        self.outbound.closed.set(true);
+        self.inbound.wake_all();
+        self.outbound.wake_all();
+    }
+
+    fn peer(&self) -> SocketAddr {
+        self.peer
+    }
+
+    fn local(&self) -> SocketAddr {
+        self.local
+    }
+}
