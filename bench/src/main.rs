@@ -1,2 +1,65 @@
-//! Side-by-side benchmarks.
-fn main() {}
+//! Side-by-side benchmarks: farflash beside the machine's limit and beside its peers.
+
+mod null;
+
+use anyhow::Result;
+use clap::{Parser, Subcommand};
+use units::ByteLen;
+
+use crate::null::{Direction, NullSpec};
+
+#[derive(Parser)]
+#[command(about = "Benchmarks farflash beside the machine's limit and beside its peers")]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Measures the machine's limit once.
+    Null(NullArgs),
+}
+
+#[derive(clap::Args)]
+struct NullArgs {
+    /// Which way the data flows.
+    #[arg(long, value_enum, default_value = "read")]
+    rw: Direction,
+    /// Bytes of data in a request.
+    #[arg(long, default_value = "4KiB")]
+    bs: ByteLen,
+    /// Requests outstanding on a connection.
+    #[arg(long, default_value_t = 32)]
+    qd: u64,
+    /// TCP connections.
+    #[arg(long, default_value_t = 1)]
+    connections: usize,
+    /// Length of the run.
+    #[arg(long, default_value_t = 3.0)]
+    seconds: f64,
+    /// CPU of the server.
+    #[arg(long, default_value_t = 0)]
+    server_cpu: usize,
+    /// CPU of the client.
+    #[arg(long, default_value_t = 1)]
+    client_cpu: usize,
+}
+
+fn main() -> Result<()> {
+    match Cli::parse().command {
+        Command::Null(args) => {
+            let spec = NullSpec {
+                direction: args.rw,
+                block_bytes: usize::try_from(args.bs.0)?,
+                depth: args.qd,
+                connections: args.connections,
+                server_cpu: args.server_cpu,
+                client_cpu: args.client_cpu,
+                seconds: args.seconds,
+            };
+            println!("{}", serde_json::to_string(&null::run(&spec)?)?);
+            Ok(())
+        }
+    }
+}

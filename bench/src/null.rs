@@ -1,0 +1,287 @@
+//! The machine's limit: a server and a client that move the bytes of block requests over loopback
+//! TCP and do nothing else. What any target reaches is to be read as a share of this.
+//!
+//! Both directions of a connection are periodic: every request is the same bytes, and so is every
+//! reply. So a side is a count of bytes owed and a count of bytes received, and neither parses.
+//! - N1: the server owes one reply for each whole request received, and sends all that it owes
+//!   with one system call after each receive.
+//! - N2: the client keeps exactly `depth` requests outstanding on each connection, and counts a
+//!   request as done when the last byte of its reply was copied to it.
+//! - N3: both sides poll plain nonblocking sockets and never sleep. The data sent comes from a few
+//!   hot pages, the data received goes to others: memory costs next to nothing.
+
+use std::io::{ErrorKind, IoSlice, Read, Write};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+use rustix::thread::{CpuSet, sched_setaffinity};
+use serde::Serialize;
+
+/// Command capsule PDU without data: 8 bytes of common header and a 64-byte submission entry.
+const COMMAND_BYTES: usize = 72;
+/// Data or response PDU header.
+const RESPONSE_BYTES: usize = 24;
+/// Periods of the pattern kept in memory are at most this long together: half of a typical L2.
+const PATTERN_BYTES: usize = 128 << 10;
+/// I/O vectors in one send; more wait for the next turn.
+const VECTORS_MAX: usize = 64;
+/// Bounds of the bytes taken by one receive. Within them it is half of what is in flight, so that
+/// one side sends while the other receives; measured best at depths 32 and 128.
+const RECEIVE_BYTES: std::ops::RangeInclusive<usize> = 64 << 10..=256 << 10;
+/// Turns of the client between two looks at the time, while no latency is taken.
+const TURNS_PER_TIME_CHECK: u32 = 64;
+
+/// Which way the data flows.
+#[derive(Clone, Copy, Debug, Eq, PartialEq, Serialize, clap::ValueEnum)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Direction {
+    /// Data comes with the replies.
+    Read,
+    /// Data comes with the requests.
+    Write,
+}
+
+/// What to move.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub(crate) struct NullSpec {
+    pub(crate) direction: Direction,
+    pub(crate) block_bytes: usize,
+    pub(crate) depth: u64,
+    pub(crate) connections: usize,
+    pub(crate) server_cpu: usize,
+    pub(crate) client_cpu: usize,
+    pub(crate) seconds: f64,
+}
+
+/// What was reached.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct NullResult {
+    pub(crate) spec: NullSpec,
+    pub(crate) requests: u64,
+    pub(crate) seconds: f64,
+    pub(crate) requests_per_second: f64,
+    pub(crate) bytes_per_second: f64,
+    /// Time of a request as its issuer sees it, by Little's law.
+    pub(crate) mean_latency_us: f64,
+    pub(crate) server_system_calls_per_request: f64,
+}
+
+impl NullSpec {
+    fn request_bytes(&self) -> usize {
+        COMMAND_BYTES + if self.direction == Direction::Write { self.block_bytes } else { 0 }
+    }
+
+    fn receive_bytes(&self) -> usize {
+        let in_flight =
+            usize::try_from(self.depth).unwrap_or(usize::MAX).saturating_mul(self.block_bytes);
+        (in_flight / 2).clamp(*RECEIVE_BYTES.start(), *RECEIVE_BYTES.end())
+    }
+
+    fn reply_bytes(&self) -> usize {
+        RESPONSE_BYTES + if self.direction == Direction::Read { self.block_bytes } else { 0 }
+    }
+}
+
+/// One side of a connection: an endless periodic stream out, a byte count in.
+struct Side {
+    stream: TcpStream,
+    /// Whole periods of the bytes sent.
+    pattern: Vec<u8>,
+    period_out: usize,
+    period_in: usize,
+    /// Offset in the pattern of the next byte to send; below `period_out`.
+    phase: usize,
+    owed_bytes: usize,
+    /// Bytes received of a period that is not whole yet.
+    partial_bytes: usize,
+    calls: u64,
+}
+
+/// What one receive brought.
+enum Received {
+    /// This many periods became whole.
+    Periods(u64),
+    Closed,
+}
+
+impl Side {
+    fn new(stream: TcpStream, period_out: usize, period_in: usize) -> Result<Self> {
+        stream.set_nodelay(true)?;
+        stream.set_nonblocking(true)?;
+        let periods = (PATTERN_BYTES / period_out).max(2);
+        let pattern = vec![0xA5; periods * period_out];
+        Ok(Self {
+            stream,
+            pattern,
+            period_out,
+            period_in,
+            phase: 0,
+            owed_bytes: 0,
+            partial_bytes: 0,
+            calls: 0,
+        })
+    }
+
+    fn owe(&mut self, periods: u64) {
+        self.owed_bytes += usize::try_from(periods).expect("bounded by depth") * self.period_out;
+    }
+
+    fn receive(&mut self, buffer: &mut [u8]) -> Result<Received> {
+        self.calls += 1;
+        match self.stream.read(buffer) {
+            Ok(0) => Ok(Received::Closed),
+            Ok(count) => {
+                let bytes = self.partial_bytes + count;
+                self.partial_bytes = bytes % self.period_in;
+                Ok(Received::Periods((bytes / self.period_in) as u64))
+            }
+            Err(error) if error.kind() == ErrorKind::WouldBlock => Ok(Received::Periods(0)),
+            Err(error) if is_end(&error) => Ok(Received::Closed),
+            Err(error) => Err(error).context("receive"),
+        }
+    }
+
+    fn send(&mut self) -> Result<()> {
+        if self.owed_bytes == 0 {
+            return Ok(());
+        }
+        let mut vectors = [IoSlice::new(&[]); VECTORS_MAX];
+        let (mut count, mut left, mut start) = (0, self.owed_bytes, self.phase);
+        while left > 0 && count < VECTORS_MAX {
+            let len = left.min(self.pattern.len() - start);
+            vectors[count] = IoSlice::new(&self.pattern[start..start + len]);
+            (count, left, start) = (count + 1, left - len, 0);
+        }
+        self.calls += 1;
+        match self.stream.write_vectored(&vectors[..count]) {
+            Ok(sent) => {
+                self.owed_bytes -= sent;
+                self.phase = (self.phase + sent) % self.period_out;
+                Ok(())
+            }
+            // The next receive sees the end as well.
+            Err(error) if error.kind() == ErrorKind::WouldBlock || is_end(&error) => Ok(()),
+            Err(error) => Err(error).context("send"),
+        }
+    }
+}
+
+fn is_end(error: &std::io::Error) -> bool {
+    matches!(error.kind(), ErrorKind::ConnectionReset | ErrorKind::BrokenPipe)
+}
+
+/// Pins the calling thread.
+pub(crate) fn pin(cpu: usize) -> Result<()> {
+    let mut set = CpuSet::new();
+    set.set(cpu);
+    sched_setaffinity(None, &set).with_context(|| format!("pin to CPU {cpu}"))
+}
+
+/// Serves until every client has gone; returns the number of system calls.
+fn serve(spec: &NullSpec, listener: &TcpListener, stop: &AtomicBool) -> Result<u64> {
+    pin(spec.server_cpu)?;
+    let mut sides = Vec::with_capacity(spec.connections);
+    for _ in 0..spec.connections {
+        let (stream, _) = listener.accept().context("accept")?;
+        sides.push(Side::new(stream, spec.reply_bytes(), spec.request_bytes())?);
+    }
+    let mut buffer = vec![0; spec.receive_bytes()];
+    while !stop.load(Ordering::Relaxed) {
+        for side in &mut sides {
+            match side.receive(&mut buffer)? {
+                Received::Periods(requests) => side.owe(requests),
+                Received::Closed => return Ok(sides.iter().map(|side| side.calls).sum()),
+            }
+            side.send()?;
+        }
+    }
+    Ok(sides.iter().map(|side| side.calls).sum())
+}
+
+/// Keeps `depth` requests outstanding for the given time; returns requests done and the time.
+fn drive(spec: &NullSpec, address: SocketAddr) -> Result<(u64, Duration)> {
+    pin(spec.client_cpu)?;
+    let mut sides = Vec::with_capacity(spec.connections);
+    for _ in 0..spec.connections {
+        let stream = TcpStream::connect(address).context("connect")?;
+        sides.push(Side::new(stream, spec.request_bytes(), spec.reply_bytes())?);
+    }
+    let mut buffer = vec![0; spec.receive_bytes()];
+    for side in &mut sides {
+        side.owe(spec.depth);
+    }
+    let begin = Instant::now();
+    let length = Duration::from_secs_f64(spec.seconds);
+    let mut done = 0;
+    loop {
+        for _ in 0..TURNS_PER_TIME_CHECK {
+            for side in &mut sides {
+                side.send()?;
+                match side.receive(&mut buffer)? {
+                    Received::Periods(replies) => {
+                        done += replies;
+                        side.owe(replies);
+                    }
+                    Received::Closed => bail!("the null server went away"),
+                }
+            }
+        }
+        let elapsed = begin.elapsed();
+        if elapsed >= length {
+            return Ok((done, elapsed));
+        }
+    }
+}
+
+/// Runs a server thread and a client thread against each other.
+pub(crate) fn run(spec: &NullSpec) -> Result<NullResult> {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).context("listen on loopback")?;
+    let address = listener.local_addr()?;
+    let stop = Arc::new(AtomicBool::new(false));
+    let (driven, served) = std::thread::scope(|scope| {
+        let server = scope.spawn(|| serve(spec, &listener, &stop));
+        let client = scope.spawn(|| drive(spec, address));
+        let driven = client.join().expect("the client thread panicked");
+        stop.store(true, Ordering::Relaxed);
+        (driven, server.join().expect("the server thread panicked"))
+    });
+    let ((requests, elapsed), calls) = (driven?, served?);
+    let seconds = elapsed.as_secs_f64();
+    let requests_per_second = requests as f64 / seconds;
+    let outstanding = (spec.depth * spec.connections as u64) as f64;
+    Ok(NullResult {
+        spec: *spec,
+        requests,
+        seconds,
+        requests_per_second,
+        bytes_per_second: requests_per_second * spec.block_bytes as f64,
+        mean_latency_us: outstanding / requests_per_second * 1e6,
+        server_system_calls_per_request: calls as f64 / requests.max(1) as f64,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// N1 and N2: every request is answered once, whichever way the data flows.
+    #[test]
+    fn requests_and_replies_balance_in_both_directions() {
+        for direction in [Direction::Read, Direction::Write] {
+            let spec = NullSpec {
+                direction,
+                block_bytes: 4096,
+                depth: 4,
+                connections: 2,
+                server_cpu: 0,
+                client_cpu: 0,
+                seconds: 0.02,
+            };
+            let result = run(&spec).expect("loopback");
+            assert!(result.requests > 0, "{direction:?}");
+        }
+    }
+}
