@@ -1,0 +1,197 @@
+//! The superblock: what a device is, how large it was when formatted, where its parts lie.
+//!
+//! It never changes after `format`. One copy is in the first block, one in the last.
+
+use core::mem::{offset_of, size_of};
+
+use units::{BLOCK_SIZE, Pba, PbaRange};
+use uuid::Uuid;
+use zerocopy::little_endian::{U16, U32, U64};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
+
+use crate::{DecodeError, EXTENT_BLOCKS_MAX, EXTENT_BLOCKS_MIN, FORMAT_VERSION, seal, sealed};
+
+/// What a superblock begins with.
+pub const SUPERBLOCK_MAGIC: [u8; 8] = *b"farflash";
+/// Shards that every device has room for.
+pub const SHARD_SLOTS: u16 = 64;
+/// Fewest blocks of a device: 64 MiB.
+pub const DEVICE_BLOCKS_MIN: u64 = (64 << 20) / BLOCK_SIZE as u64;
+/// Most blocks of a device: what 40 bits can count, 4 PiB.
+pub const DEVICE_BLOCKS_MAX: u64 = 1 << 40;
+/// Most blocks of a journal: 64 MiB.
+const JOURNAL_BLOCKS_MAX: u32 = (64 << 20) / BLOCK_SIZE as u32;
+/// Extents that a device has at least, so that several shards can share a small one.
+const EXTENTS_WANTED: u64 = 64;
+/// The first extent begins at a multiple of 1 MiB.
+const DATA_ALIGNMENT_BLOCKS: u64 = 256;
+
+/// Superblock, format 1. Integers are little-endian; byte ranges are given per field.
+#[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[repr(C)]
+struct SuperblockHeader {
+    /// 0..8: `farflash`.
+    magic: [u8; 8],
+    /// 8..12: CRC-32C of bytes 12..4096, padding included.
+    crc32c: U32,
+    /// 12..16: format version.
+    version: U32,
+    /// 16..32: identity of the device.
+    uuid: [u8; 16],
+    /// 32..40: blocks of the device.
+    blocks: U64,
+    /// 40..44: blocks of an extent, a power of two.
+    extent_blocks: U32,
+    /// 44..48: blocks of a shard's journal.
+    journal_blocks: U32,
+    /// 48..50: shards there is room for.
+    shard_slots: U16,
+}
+
+const _: () = {
+    assert!(size_of::<SuperblockHeader>() == 50);
+    assert!(offset_of!(SuperblockHeader, crc32c) == 8);
+    assert!(offset_of!(SuperblockHeader, blocks) == 32);
+};
+
+/// What a device is and where its parts lie.
+///
+/// ```text
+/// | superblock | roots | … | extent 0 | extent 1 | … | last extent | roots again | superblock |
+/// 0            1           data_start, 1 MiB aligned                             blocks - 1
+/// ```
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Superblock {
+    /// Identity of the device; a new one with every format.
+    pub uuid: Uuid,
+    /// Blocks of the device.
+    pub blocks: u64,
+    /// Blocks of an extent but the last: 32 768, or less where there would be fewer than 64 extents.
+    pub extent_blocks: u32,
+    /// Blocks of each shard's journal.
+    pub journal_blocks: u32,
+    /// Shards there is room for.
+    pub shard_slots: u16,
+}
+
+impl Superblock {
+    /// The layout of a device of `blocks` blocks, or `None` if it is too small or too large.
+    #[must_use]
+    pub fn for_device(uuid: Uuid, blocks: u64) -> Option<Self> {
+        if !(DEVICE_BLOCKS_MIN..=DEVICE_BLOCKS_MAX).contains(&blocks) {
+            return None;
+        }
+        let wanted = u32::try_from(blocks / EXTENTS_WANTED).unwrap_or(u32::MAX);
+        let extent_blocks = wanted.clamp(EXTENT_BLOCKS_MIN, EXTENT_BLOCKS_MAX);
+        let extent_blocks = 1 << extent_blocks.ilog2();
+        // Two bitmap slots come before the journal in its extent.
+        let journal_blocks = (extent_blocks - crate::BITMAP_SLOTS).min(JOURNAL_BLOCKS_MAX);
+        Some(Self { uuid, blocks, extent_blocks, journal_blocks, shard_slots: SHARD_SLOTS })
+    }
+
+    /// Where the two copies of the superblock of a device of `blocks` blocks lie.
+    #[must_use]
+    pub const fn places(blocks: u64) -> [Pba; 2] {
+        [Pba(0), Pba(blocks - 1)]
+    }
+
+    /// Where the two copies of a root of shard `shard` lie; even and odd generations alternate.
+    #[must_use]
+    pub fn root_places(&self, shard: u16, generation: u64) -> [Pba; 2] {
+        let slot = u64::from(shard) * 2 + generation % 2;
+        [Pba(1 + slot), Pba(self.blocks - 1 - self.root_blocks() + slot)]
+    }
+
+    fn root_blocks(&self) -> u64 {
+        u64::from(self.shard_slots) * 2
+    }
+
+    /// First block of extent 0.
+    #[must_use]
+    pub fn data_start(&self) -> Pba {
+        Pba((1 + self.root_blocks()).next_multiple_of(DATA_ALIGNMENT_BLOCKS))
+    }
+
+    /// The block just behind the last extent.
+    #[must_use]
+    pub fn data_end(&self) -> Pba {
+        Pba(self.blocks - 1 - self.root_blocks())
+    }
+
+    /// Number of extents, the last of which may be shorter. One too short for its own bitmaps and
+    /// a block of data is not counted.
+    #[must_use]
+    pub fn extent_count(&self) -> u32 {
+        let data = self.data_end().0 - self.data_start().0;
+        let extent = u64::from(self.extent_blocks);
+        let rest = data % extent;
+        let count = data / extent + u64::from(rest > u64::from(crate::BITMAP_SLOTS));
+        u32::try_from(count).expect("2^40 blocks hold at most 2^30 extents")
+    }
+
+    /// The blocks of extent `index`.
+    #[must_use]
+    pub fn extent(&self, index: u32) -> PbaRange {
+        let start = self.data_start().plus(u64::from(index) * u64::from(self.extent_blocks));
+        let end = (start.0 + u64::from(self.extent_blocks)).min(self.data_end().0);
+        PbaRange::new(start, end.saturating_sub(start.0))
+    }
+
+    /// The extent that `pba` lies in, and which of its blocks it is.
+    #[must_use]
+    pub fn locate(&self, pba: Pba) -> Option<(u32, u32)> {
+        let offset = pba.0.checked_sub(self.data_start().0)?;
+        let index = u32::try_from(offset / u64::from(self.extent_blocks)).ok()?;
+        let block = u32::try_from(offset % u64::from(self.extent_blocks)).ok()?;
+        (index < self.extent_count() && pba < self.data_end()).then_some((index, block))
+    }
+
+    /// Fills one block.
+    pub fn encode(&self, block: &mut [u8]) {
+        let header = SuperblockHeader {
+            magic: SUPERBLOCK_MAGIC,
+            crc32c: U32::ZERO,
+            version: FORMAT_VERSION.into(),
+            uuid: *self.uuid.as_bytes(),
+            blocks: self.blocks.into(),
+            extent_blocks: self.extent_blocks.into(),
+            journal_blocks: self.journal_blocks.into(),
+            shard_slots: self.shard_slots.into(),
+        };
+        block.fill(0);
+        block[..size_of::<SuperblockHeader>()].copy_from_slice(header.as_bytes());
+        seal(block, 8);
+    }
+
+    /// Reads one block.
+    ///
+    /// # Errors
+    /// No superblock, a damaged one, or one of a format that this program does not know.
+    pub fn decode(block: &[u8]) -> Result<Self, DecodeError> {
+        let (header, _) =
+            SuperblockHeader::ref_from_prefix(block).map_err(|_| DecodeError::Short)?;
+        if header.magic != SUPERBLOCK_MAGIC {
+            return Err(DecodeError::Magic);
+        }
+        if !sealed(block, 8) {
+            return Err(DecodeError::Checksum);
+        }
+        if header.version.get() != FORMAT_VERSION {
+            return Err(DecodeError::Version(header.version.get()));
+        }
+        let found = Self {
+            uuid: Uuid::from_bytes(header.uuid),
+            blocks: header.blocks.get(),
+            extent_blocks: header.extent_blocks.get(),
+            journal_blocks: header.journal_blocks.get(),
+            shard_slots: header.shard_slots.get(),
+        };
+        let sound = (DEVICE_BLOCKS_MIN..=DEVICE_BLOCKS_MAX).contains(&found.blocks)
+            && found.extent_blocks.is_power_of_two()
+            && (EXTENT_BLOCKS_MIN..=EXTENT_BLOCKS_MAX).contains(&found.extent_blocks)
+            && found.journal_blocks >= crate::JOURNAL_BLOCKS_MIN
+            && found.journal_blocks <= found.extent_blocks - crate::BITMAP_SLOTS
+            && (1..=1024).contains(&found.shard_slots);
+        if sound { Ok(found) } else { Err(DecodeError::Field("superblock geometry")) }
+    }
+}

@@ -1,0 +1,153 @@
+//! What can go wrong, and what the caller can do about it.
+
+use io_traits::DeviceError;
+use layout::DecodeError;
+use units::{Lba, LbaRange, Pba};
+use uuid::Uuid;
+
+/// Why a volume refused a request or failed it.
+#[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
+pub enum VolumeError {
+    /// The host asked for what is not there. Nothing was touched.
+    #[error("{range} ends beyond the volume, which has {blocks} blocks")]
+    OutOfRange {
+        /// The blocks asked for.
+        range: LbaRange,
+        /// Size of the volume.
+        blocks: u64,
+    },
+    /// More than [`crate::WRITE_BLOCKS_MAX`] blocks in one write, or not whole blocks.
+    #[error("a write of {len_bytes} bytes is not possible")]
+    Length {
+        /// Bytes handed in.
+        len_bytes: usize,
+    },
+    /// The device has no room. Writes may succeed again once something was deallocated; reads,
+    /// overwrites and deallocations still work.
+    #[error("no free space on the device")]
+    PoolFull,
+    /// This block is lost; the rest of the volume is sound.
+    #[error("{lba} at {pba}: stored checksum {stored:#010x}, computed {computed:#010x}")]
+    Corrupt {
+        /// The tenant's block.
+        lba: Lba,
+        /// Where it lies.
+        pba: Pba,
+        /// What was written.
+        stored: u32,
+        /// What was read.
+        computed: u32,
+    },
+    /// A node of the map is damaged: the blocks that it describes are lost.
+    #[error("the map around {lba} is damaged at {pba}")]
+    CorruptMap {
+        /// The block that was asked for.
+        lba: Lba,
+        /// Where the node lies.
+        pba: Pba,
+    },
+    /// A volume with this identity is there already.
+    #[error("volume {0} exists")]
+    Exists(Uuid),
+    /// The volume was deleted.
+    #[error("the volume was deleted")]
+    Deleted,
+    /// A name of more than 255 bytes, or a size beyond 2^51 blocks.
+    #[error("the volume's name or size is out of bounds")]
+    Spec,
+    /// The device failed this request. The blocks hold what they held before.
+    #[error(transparent)]
+    Device(#[from] DeviceError),
+    /// The journal can no longer be written. Reads still work; writes wait for a restart.
+    #[error("the journal of the shard can no longer be written")]
+    JournalLost,
+    /// The shard was shut down.
+    #[error("the shard is shut down")]
+    ShutDown,
+}
+
+/// Why a comparison did not succeed.
+#[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
+pub enum CompareError {
+    /// The contents differ. Nothing was changed.
+    #[error("contents differ at byte {offset_bytes}")]
+    Miscompare {
+        /// First byte that differs, counted from the start of the request.
+        offset_bytes: u64,
+    },
+    /// The comparison could not be made.
+    #[error(transparent)]
+    Volume(#[from] VolumeError),
+}
+
+/// Why a device was not formatted.
+#[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
+pub enum FormatError {
+    /// Smaller than 64 MiB or larger than 4 PiB.
+    #[error("a device of {blocks} blocks cannot be formatted; 64 MiB to 4 PiB can")]
+    Size {
+        /// Its size.
+        blocks: u64,
+    },
+    /// The device did not take it.
+    #[error(transparent)]
+    Device(#[from] DeviceError),
+}
+
+/// Why a device or a shard was not opened. Nothing was written.
+#[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
+pub enum OpenError {
+    /// Neither copy of the superblock can be read.
+    #[error("no superblock: {0}")]
+    Superblock(DecodeError),
+    /// The device is smaller than when it was formatted.
+    #[error("formatted with {formatted} blocks, but the device has {found}")]
+    Truncated {
+        /// Blocks according to the superblock.
+        formatted: u64,
+        /// Blocks according to the device.
+        found: u64,
+    },
+    /// The superblock has no such shard.
+    #[error("shard {0} is out of bounds")]
+    NoSuchShard(u16),
+    /// Both roots of a shard are damaged.
+    #[error("the roots of shard {0} are damaged")]
+    Root(u16),
+    /// A block of the shard's own tables is damaged.
+    #[error("shard {shard}: the {what} at {pba} is damaged: {error}")]
+    Damaged {
+        /// Which shard.
+        shard: u16,
+        /// Which structure.
+        what: &'static str,
+        /// Where it lies.
+        pba: Pba,
+        /// In what way.
+        error: DecodeError,
+    },
+    /// A journal record that must be there is not; what came after it would be lost.
+    #[error("shard {shard}: journal record {sequence} is damaged")]
+    Journal {
+        /// Which shard.
+        shard: u16,
+        /// The missing record.
+        sequence: u64,
+    },
+    /// Two shards claim the same extent.
+    #[error("extent {extent} is claimed by shards {first} and {second}")]
+    DoubleOwner {
+        /// Which extent.
+        extent: u32,
+        /// Who claimed it first.
+        first: u16,
+        /// Who claims it too.
+        second: u16,
+    },
+    /// A new shard finds no free extent for its journal.
+    #[error("no free extent for a new shard")]
+    NoExtent,
+    /// The device failed.
+    #[error(transparent)]
+    Device(#[from] DeviceError),
+}

@@ -1,0 +1,80 @@
+//! Who owns which extent of a device.
+
+use std::sync::{Arc, Mutex};
+
+use layout::Superblock;
+
+use crate::OpenError;
+
+/// Hands extents out to shards. One per device, shared by all cores: cheap to clone, `Send`.
+///
+/// It exists in memory only, rebuilt from what the shards recover, and is asked ahead of need: no
+/// request waits for it.
+#[derive(Clone, Debug)]
+pub struct ExtentAllocator {
+    owners: Arc<Mutex<Owners>>,
+}
+
+#[derive(Debug)]
+struct Owners {
+    by_extent: Vec<Option<u16>>,
+    free: u32,
+    /// Where the search for the next free extent begins.
+    next: u32,
+}
+
+impl ExtentAllocator {
+    /// All extents of the device, none owned.
+    #[must_use]
+    pub fn new(superblock: &Superblock) -> Self {
+        let free = superblock.extent_count();
+        let owners = Owners { by_extent: vec![None; free as usize], free, next: 0 };
+        Self { owners: Arc::new(Mutex::new(owners)) }
+    }
+
+    /// Extents that nobody owns.
+    #[must_use]
+    pub fn unowned(&self) -> u32 {
+        self.lock().free
+    }
+
+    /// Records what recovery found: `shard` owns `extent`.
+    pub(crate) fn claim(&self, extent: u32, shard: u16) -> Result<(), OpenError> {
+        let mut owners = self.lock();
+        let owner = owners.by_extent.get_mut(extent as usize).ok_or(OpenError::NoExtent)?;
+        match *owner {
+            Some(first) => Err(OpenError::DoubleOwner { extent, first, second: shard }),
+            None => {
+                *owner = Some(shard);
+                owners.free -= 1;
+                Ok(())
+            }
+        }
+    }
+
+    /// Takes a free extent, the next one behind the last taken, for `shard`.
+    pub(crate) fn reserve(&self, shard: u16) -> Option<u32> {
+        let mut owners = self.lock();
+        let count = u32::try_from(owners.by_extent.len()).expect("extent numbers are 32 bits");
+        let found = (0..count)
+            .map(|step| (owners.next + step) % count)
+            .find(|&extent| owners.by_extent[extent as usize].is_none())?;
+        owners.by_extent[found as usize] = Some(shard);
+        owners.free -= 1;
+        owners.next = (found + 1) % count;
+        Some(found)
+    }
+
+    /// Gives back an extent whose owner durably no longer claims it.
+    pub(crate) fn release(&self, extent: u32) {
+        let mut owners = self.lock();
+        let owner = owners.by_extent[extent as usize].take();
+        assert!(owner.is_some(), "an extent is released by its owner, once");
+        owners.free += 1;
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, Owners> {
+        // A panic elsewhere leaves the table whole: each change is a single step.
+        self.owners.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+    }
+}

@@ -1,0 +1,36 @@
+//! The volume engine: thin volumes over a block device, durable before acknowledged, atomic,
+//! verified (`docs/on-disk-format.md`).
+//!
+//! ```text
+//!  Volume ── read, write, unmap, compare …          one dVol
+//!    │
+//!  Shard ── space, journal, checkpoint              what one core owns of a device
+//!    │
+//!  ExtentAllocator                                  who owns which extent; shared by the cores
+//!    │
+//!  io_traits::Device
+//! ```
+//!
+//! To open a device: [`probe`] or [`read_superblock`], an [`ExtentAllocator`] for all its shards,
+//! [`Shard::recover`] for each of [`active_shards`] (and for each new one wanted), and only when all
+//! are recovered, [`Recovered::start`]. The caller then runs [`Shard::run_committer`] and
+//! [`Shard::run_checkpointer`] as tasks of their own, and ends both with [`Shard::shutdown`].
+//!
+//! Absent from this crate: any runtime, spawning, clocks, randomness, protocols.
+
+mod error;
+mod extents;
+mod format;
+mod options;
+mod read;
+mod shard;
+mod volume;
+
+pub use error::{CompareError, FormatError, OpenError, VolumeError};
+pub use extents::ExtentAllocator;
+pub use format::{FormatOptions, Probe, active_shards, format, probe, read_superblock};
+pub use layout::{Superblock, overhead};
+pub use options::{Capacity, ShardOptions, VolumeSpec, VolumeStats, WRITE_BLOCKS_MAX};
+pub use read::ReadData;
+pub use shard::{Recovered, Shard};
+pub use volume::Volume;

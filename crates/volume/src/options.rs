@@ -1,0 +1,70 @@
+//! What the caller chooses, and the figures that it gets.
+
+use units::BLOCK_SIZE;
+use uuid::Uuid;
+
+/// Most blocks of one write, hence the atomic size: 8 MiB. Bounds an entry of the journal.
+pub const WRITE_BLOCKS_MAX: u64 = (8 << 20) / BLOCK_SIZE as u64;
+
+/// How a shard runs.
+#[derive(Clone, Copy, Debug)]
+pub struct ShardOptions {
+    /// Journal records that may be on their way to the device at once: 1 to 8.
+    pub records_in_flight: usize,
+    /// Whether the device loses completed writes with the power until flushed; `None` asks the
+    /// device. Only an operator who knows better overrides it.
+    pub volatile_cache: Option<bool>,
+}
+
+impl Default for ShardOptions {
+    fn default() -> Self {
+        Self { records_in_flight: 4, volatile_cache: None }
+    }
+}
+
+/// A volume to be created.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct VolumeSpec {
+    /// Identity, drawn by the caller.
+    pub uuid: Uuid,
+    /// A name for people: at most 255 bytes. Its uniqueness is the caller's business.
+    pub name: String,
+    /// Size in blocks. Takes no space until written.
+    pub blocks: u64,
+}
+
+/// Space of a device as one shard sees it, in blocks.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub struct Capacity {
+    /// All blocks of all extents of the device.
+    pub device_total: u64,
+    /// Blocks in extents that no shard owns.
+    pub device_unreserved: u64,
+    /// Blocks of the extents of this shard.
+    pub owned: u64,
+    /// Blocks of this shard that nothing occupies.
+    pub free: u64,
+    /// Blocks of this shard that hold tenant data.
+    pub data: u64,
+    /// Blocks of this shard that hold map nodes, bitmaps, descriptors and the journal.
+    pub metadata: u64,
+}
+
+/// What a volume has done since it was opened.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub struct VolumeStats {
+    /// Reads that succeeded.
+    pub reads: u64,
+    /// Blocks that they returned.
+    pub blocks_read: u64,
+    /// Writes that succeeded.
+    pub writes: u64,
+    /// Blocks that they carried.
+    pub blocks_written: u64,
+    /// Deallocations that succeeded.
+    pub unmaps: u64,
+    /// Blocks that did not match their checksum.
+    pub corrupt_blocks: u64,
+    /// Requests that the device failed.
+    pub device_errors: u64,
+}
