@@ -1,0 +1,191 @@
+//! The API from the other side, for command lines.
+
+use std::time::Duration;
+
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use ureq::http::{Response, Uri};
+use ureq::{Agent, Body};
+
+use crate::{CreateVolume, Problem, ResizeVolume, Server, Volume, VolumeList};
+
+/// Longest answer that is read: a list of some hundred thousand volumes.
+const ANSWER_BYTES_MAX: u64 = 256 << 20;
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+/// Above the server's own limit, so that its answer about a timeout arrives.
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(60);
+
+/// Why a request to the API failed.
+#[derive(Debug, thiserror::Error)]
+pub enum ApiError {
+    /// The address is none.
+    #[error("`{url}` is no API address")]
+    BadUrl {
+        /// The address as given.
+        url: String,
+    },
+    /// Nobody answers there.
+    #[error("the API at {url} cannot be reached: {reason}")]
+    Unreachable {
+        /// The API's address.
+        url: String,
+        /// What the system said.
+        reason: String,
+    },
+    /// Somebody answers, but not a farflash server.
+    #[error("what answers at {url} is no farflash API (HTTP status {status})")]
+    NotAnApi {
+        /// The API's address.
+        url: String,
+        /// Its answer.
+        status: u16,
+    },
+    /// The server refused.
+    #[error("{}", .0.detail)]
+    Refused(Problem),
+}
+
+impl ApiError {
+    /// What to do about it.
+    #[must_use]
+    pub fn hint(&self) -> String {
+        match self {
+            Self::BadUrl { .. } => {
+                "give --api (or FARFLASH_API) as http://IP:PORT, such as http://127.0.0.1:7420"
+                    .to_owned()
+            }
+            Self::Unreachable { .. } => {
+                "start a server with `farflash serve`, or name its address with --api".to_owned()
+            }
+            Self::NotAnApi { .. } => {
+                "give the address that the server was started with (`farflash serve --api`)"
+                    .to_owned()
+            }
+            Self::Refused(problem) => problem.hint.clone(),
+        }
+    }
+}
+
+/// A connection to one server's API. Blocking.
+pub struct ApiClient {
+    agent: Agent,
+    url: String,
+}
+
+impl ApiClient {
+    /// A client for the API at `url`, such as `http://127.0.0.1:7420`. Nothing is sent yet.
+    pub fn new(url: &str) -> Result<Self, ApiError> {
+        let bad_url = || ApiError::BadUrl { url: url.to_owned() };
+        let uri: Uri = url.parse().map_err(|_| bad_url())?;
+        let plain = uri.scheme_str() == Some("http") && uri.query().is_none();
+        if !plain || uri.authority().is_none() || uri.path() != "/" {
+            return Err(bad_url());
+        }
+        let config = Agent::config_builder()
+            .http_status_as_error(false)
+            .max_redirects(0)
+            .proxy(None)
+            .timeout_connect(Some(CONNECT_TIMEOUT))
+            .timeout_global(Some(REQUEST_TIMEOUT))
+            .build();
+        Ok(Self { agent: config.into(), url: url.trim_end_matches('/').to_owned() })
+    }
+
+    /// Makes a volume.
+    pub fn create(&self, request: &CreateVolume) -> Result<Volume, ApiError> {
+        let call = self.agent.post(self.path("/v1/volumes")).header("content-type", JSON);
+        self.document(call.send(encode(request)))
+    }
+
+    /// All volumes, by name.
+    pub fn list(&self) -> Result<VolumeList, ApiError> {
+        self.document(self.agent.get(self.path("/v1/volumes")).call())
+    }
+
+    /// The volume with this name or id.
+    pub fn show(&self, volume: &str) -> Result<Volume, ApiError> {
+        self.document(self.agent.get(self.volume_path(volume)).call())
+    }
+
+    /// Changes a volume's size.
+    pub fn resize(&self, volume: &str, request: &ResizeVolume) -> Result<Volume, ApiError> {
+        let call = self.agent.patch(self.volume_path(volume)).header("content-type", JSON);
+        self.document(call.send(encode(request)))
+    }
+
+    /// Deletes a volume.
+    pub fn delete(&self, volume: &str) -> Result<(), ApiError> {
+        self.answer(self.agent.delete(self.volume_path(volume)).call()).map(drop)
+    }
+
+    /// The state of the server.
+    pub fn server(&self) -> Result<Server, ApiError> {
+        self.document(self.agent.get(self.path("/v1/server")).call())
+    }
+
+    fn path(&self, path: &str) -> String {
+        format!("{}{path}", self.url)
+    }
+
+    fn volume_path(&self, volume: &str) -> String {
+        let mut path = self.path("/v1/volumes/");
+        for byte in volume.bytes() {
+            match byte {
+                b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'_' => path.push(byte.into()),
+                // `.` too, so that no name is a step up the path.
+                _ => path.push_str(&format!("%{byte:02X}")),
+            }
+        }
+        path
+    }
+
+    fn document<T: DeserializeOwned>(
+        &self,
+        result: Result<Response<Body>, ureq::Error>,
+    ) -> Result<T, ApiError> {
+        let (status, body) = self.answer(result)?;
+        serde_json::from_slice(&body)
+            .map_err(|_| ApiError::NotAnApi { url: self.url.clone(), status })
+    }
+
+    /// The status and body of a success; a refusal as an error.
+    fn answer(
+        &self,
+        result: Result<Response<Body>, ureq::Error>,
+    ) -> Result<(u16, Vec<u8>), ApiError> {
+        let unreachable = |error: &ureq::Error| ApiError::Unreachable {
+            url: self.url.clone(),
+            reason: reason(error),
+        };
+        let mut response = result.map_err(|error| unreachable(&error))?;
+        let status = response.status();
+        let body = response
+            .body_mut()
+            .with_config()
+            .limit(ANSWER_BYTES_MAX)
+            .read_to_vec()
+            .map_err(|error| unreachable(&error))?;
+        if status.is_success() {
+            return Ok((status.as_u16(), body));
+        }
+        Err(match serde_json::from_slice::<Problem>(&body) {
+            Ok(problem) => ApiError::Refused(problem),
+            Err(_) => ApiError::NotAnApi { url: self.url.clone(), status: status.as_u16() },
+        })
+    }
+}
+
+const JSON: &str = "application/json";
+
+fn encode(document: &impl Serialize) -> Vec<u8> {
+    serde_json::to_vec(document).expect("documents of numbers and strings always encode")
+}
+
+fn reason(error: &ureq::Error) -> String {
+    match error {
+        ureq::Error::Io(error) => error.to_string(),
+        ureq::Error::Timeout(_) => "no answer in time".to_owned(),
+        ureq::Error::HostNotFound => "no such host".to_owned(),
+        other => other.to_string(),
+    }
+}

@@ -1,0 +1,140 @@
+//! The documents that clients send and get.
+
+use std::net::SocketAddr;
+
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+use uuid::Uuid;
+
+use crate::{VolumeName, VolumeSize};
+
+/// Asks for a new volume.
+#[derive(Clone, Debug, Deserialize, Serialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct CreateVolume {
+    /// Its name, unique on the server. Not in the form of a UUID.
+    #[schema(value_type = String, pattern = "^[a-z0-9][a-z0-9._-]{0,62}$", example = "db-1")]
+    pub name: VolumeName,
+    /// Its size as hosts see it; space is used only as it is written. A multiple of 4096.
+    #[schema(value_type = u64, minimum = 4096, maximum = 9223372036854775808u64, multiple_of = 4096)]
+    pub size_bytes: VolumeSize,
+    /// The core that is to serve it; by default the one with the fewest volumes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub core: Option<u32>,
+}
+
+/// Asks for another size.
+#[derive(Clone, Copy, Debug, Deserialize, Serialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ResizeVolume {
+    /// The new size. What lies beyond a smaller one is lost at once. A multiple of 4096.
+    #[schema(value_type = u64, minimum = 4096, maximum = 9223372036854775808u64, multiple_of = 4096)]
+    pub size_bytes: VolumeSize,
+}
+
+/// A volume.
+#[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize, ToSchema)]
+pub struct Volume {
+    /// Its id for life, on every host and path.
+    pub id: Uuid,
+    /// Its name.
+    pub name: String,
+    /// The NVMe qualified name of its subsystem.
+    pub nqn: String,
+    /// Its size as hosts see it.
+    pub size_bytes: u64,
+    /// Bytes of the device that it holds.
+    pub allocated_bytes: u64,
+    /// Where hosts connect to, as `ip:port`.
+    #[schema(value_type = String, example = "192.0.2.7:4420")]
+    pub address: SocketAddr,
+    /// The portal that serves it.
+    pub portal: Portal,
+    /// The device that holds it.
+    pub device: String,
+    /// The command with which a Linux host connects it.
+    pub connect: String,
+    /// When it was created, in seconds since 1970, if the device says so.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub created_at: Option<u64>,
+}
+
+/// All volumes, by name.
+#[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize, ToSchema)]
+pub struct VolumeList {
+    /// The volumes.
+    pub volumes: Vec<Volume>,
+}
+
+/// One core's listening socket.
+#[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize, ToSchema)]
+pub struct Portal {
+    /// Where hosts connect to, as `ip:port`.
+    #[schema(value_type = String, example = "192.0.2.7:4420")]
+    pub address: SocketAddr,
+    /// The CPU that serves it.
+    pub core: u32,
+}
+
+/// The state of a server.
+#[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize, ToSchema)]
+pub struct Server {
+    /// The release that runs.
+    pub version: String,
+    /// Seconds since it started.
+    pub uptime_seconds: u64,
+    /// Its data cores.
+    pub cores: Vec<Core>,
+    /// Its devices.
+    pub devices: Vec<Device>,
+}
+
+/// A data core.
+#[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize, ToSchema)]
+pub struct Core {
+    /// The CPU.
+    pub core: u32,
+    /// Its portal.
+    pub portal: Portal,
+    /// Volumes that it serves.
+    pub volumes: u64,
+    /// Connections open on its portal.
+    pub connections: u64,
+}
+
+/// A device.
+#[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize, ToSchema)]
+pub struct Device {
+    /// As it was given to the server, such as `file:/srv/flash.img`.
+    pub name: String,
+    /// Bytes that volumes can hold in total.
+    pub capacity_bytes: u64,
+    /// Bytes that no volume holds.
+    pub free_bytes: u64,
+    /// Whether it works.
+    pub health: DeviceHealth,
+}
+
+/// Whether a device works.
+#[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum DeviceHealth {
+    /// As far as is known.
+    Good,
+    /// It works, but blocks were found damaged or requests failed.
+    Degraded,
+    /// It no longer accepts writes, or no longer answers.
+    Failed,
+}
+
+/// The NVMe qualified name of the volume `id`.
+#[must_use]
+pub fn nqn(id: Uuid) -> String {
+    format!("nqn.2014-08.org.nvmexpress:uuid:{}", id.hyphenated())
+}
+
+/// The command with which a Linux host connects the subsystem `nqn` at `address`.
+#[must_use]
+pub fn connect_line(nqn: &str, address: SocketAddr) -> String {
+    format!("nvme connect -t tcp -a {} -s {} -n {nqn}", address.ip(), address.port())
+}

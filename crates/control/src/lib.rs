@@ -1,0 +1,34 @@
+//! The REST API of a Flash server, and a small client for it.
+//!
+//! - [`serve`] answers HTTP on a listening socket: `/v1/volumes`, `/v1/server`, `/v1/openapi.json`,
+//!   `/healthz`, `/readyz`. It changes nothing itself: what it is asked goes to a [`VolumeService`].
+//! - Documents ([`Volume`], [`Server`], …) are what clients see, and stay compatible within `/v1`.
+//! - Every refusal is a [`Problem`]: a stable code, what is wrong, what to do.
+//! - [`ApiClient`] is the other side, for command lines: blocking, and with errors made for reading.
+//!
+//! Everything a client can make the server hold has a bound: see `limits.rs`.
+//!
+//! Absent from this crate: volumes, devices, data cores, and anything on the data path.
+
+mod client;
+mod documents;
+mod limits;
+mod name;
+mod openapi;
+mod problem;
+mod request;
+mod routes;
+mod server;
+mod service;
+
+pub use client::{ApiClient, ApiError};
+pub use documents::{
+    Core, CreateVolume, Device, DeviceHealth, Portal, ResizeVolume, Server, Volume, VolumeList,
+    connect_line, nqn,
+};
+pub use limits::Limits;
+pub use name::{NameError, VolumeName, VolumeSize, VolumeSizeError};
+pub use openapi::openapi;
+pub use problem::{Problem, ProblemCode};
+pub use server::serve;
+pub use service::{Reply, ServiceError, VolumeKey, VolumeService};

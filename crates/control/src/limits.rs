@@ -1,0 +1,34 @@
+//! What a client can make the API hold or wait for.
+
+use std::time::Duration;
+
+/// Bounds of the API. The defaults suit a server that is managed by people and their scripts.
+#[derive(Clone, Copy, Debug)]
+pub struct Limits {
+    /// Connections served at a time. Further ones wait in the kernel's accept queue.
+    pub connections_max: usize,
+    /// Bytes of a request's body. The largest valid one is far below.
+    pub body_bytes_max: usize,
+    /// Bytes of a request's head.
+    pub head_bytes_max: usize,
+    /// From the first byte of a request's body to its answer.
+    pub request_timeout: Duration,
+    /// From a connection's start, or the end of its last answer, to the end of the next head. It
+    /// bounds how long a connection can be held open without a request.
+    pub head_timeout: Duration,
+    /// Longest wait for requests in flight when the server stops.
+    pub drain_timeout: Duration,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            connections_max: 256,
+            body_bytes_max: 64 << 10,
+            head_bytes_max: 16 << 10,
+            request_timeout: Duration::from_secs(30),
+            head_timeout: Duration::from_secs(15),
+            drain_timeout: Duration::from_secs(5),
+        }
+    }
+}

@@ -1,0 +1,34 @@
+//! The description of the API, made from the handlers themselves.
+
+use utoipa::OpenApi;
+
+use crate::routes::paths::{
+    __path_create_volume, __path_delete_volume, __path_healthz, __path_list_volumes,
+    __path_readyz, __path_resize_volume, __path_show_server, __path_show_volume,
+};
+
+#[derive(OpenApi)]
+#[openapi(
+    info(
+        title = "farflash",
+        description = "Volumes of a Flash server, for NVMe/TCP hosts.",
+        license(name = "Apache-2.0", identifier = "Apache-2.0"),
+    ),
+    paths(
+        create_volume,
+        list_volumes,
+        show_volume,
+        resize_volume,
+        delete_volume,
+        show_server,
+        healthz,
+        readyz,
+    )
+)]
+struct Api;
+
+/// The OpenAPI document, as served at `/v1/openapi.json`.
+#[must_use]
+pub fn openapi() -> utoipa::openapi::OpenApi {
+    Api::openapi()
+}

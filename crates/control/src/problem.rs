@@ -1,0 +1,145 @@
+//! Refusals as clients see them: `application/problem+json` with a code that never changes.
+
+use axum::http::{HeaderValue, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+use crate::ServiceError;
+
+/// What went wrong, for programs. A code keeps its meaning for good.
+#[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum ProblemCode {
+    /// The body is no JSON.
+    InvalidJson,
+    /// The body is JSON, but a field is unknown, missing, or of the wrong type or range.
+    InvalidField,
+    /// The body is not declared as JSON.
+    UnsupportedMediaType,
+    /// The body is longer than allowed.
+    BodyTooLarge,
+    /// The path or its encoding makes no sense.
+    InvalidPath,
+    /// This resource takes no query parameters.
+    UnknownParameter,
+    /// There is no such path.
+    UnknownPath,
+    /// The path does not take this method.
+    MethodNotAllowed,
+    /// No volume has this name or id.
+    VolumeNotFound,
+    /// Another volume has this name.
+    NameTaken,
+    /// The server does not run on this core.
+    UnknownCore,
+    /// The device has no space for this.
+    OutOfSpace,
+    /// The server holds as many volumes as it can.
+    TooManyVolumes,
+    /// The device failed.
+    DeviceFailed,
+    /// The server is starting or stopping.
+    Unavailable,
+    /// The request took too long.
+    Timeout,
+    /// The server broke a promise to itself.
+    Internal,
+}
+
+/// A refusal, after RFC 9457.
+#[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize, ToSchema, thiserror::Error)]
+#[error("{detail}")]
+pub struct Problem {
+    /// The HTTP status in words.
+    pub title: String,
+    /// The HTTP status.
+    pub status: u16,
+    /// What went wrong, for programs.
+    pub code: ProblemCode,
+    /// What went wrong, for people.
+    pub detail: String,
+    /// What to do about it.
+    pub hint: String,
+}
+
+impl Problem {
+    /// A refusal with `code`; it decides the HTTP status.
+    #[must_use]
+    pub fn new(code: ProblemCode, detail: impl Into<String>, hint: impl Into<String>) -> Self {
+        let status = status_of(code);
+        Self {
+            title: status.canonical_reason().unwrap_or_default().to_owned(),
+            status: status.as_u16(),
+            code,
+            detail: detail.into(),
+            hint: hint.into(),
+        }
+    }
+}
+
+fn status_of(code: ProblemCode) -> StatusCode {
+    match code {
+        ProblemCode::InvalidJson | ProblemCode::InvalidPath | ProblemCode::UnknownParameter => {
+            StatusCode::BAD_REQUEST
+        }
+        ProblemCode::InvalidField | ProblemCode::UnknownCore => StatusCode::UNPROCESSABLE_ENTITY,
+        ProblemCode::UnsupportedMediaType => StatusCode::UNSUPPORTED_MEDIA_TYPE,
+        ProblemCode::BodyTooLarge => StatusCode::PAYLOAD_TOO_LARGE,
+        ProblemCode::UnknownPath | ProblemCode::VolumeNotFound => StatusCode::NOT_FOUND,
+        ProblemCode::MethodNotAllowed => StatusCode::METHOD_NOT_ALLOWED,
+        ProblemCode::NameTaken | ProblemCode::TooManyVolumes => StatusCode::CONFLICT,
+        ProblemCode::OutOfSpace => StatusCode::INSUFFICIENT_STORAGE,
+        ProblemCode::DeviceFailed | ProblemCode::Internal => StatusCode::INTERNAL_SERVER_ERROR,
+        ProblemCode::Unavailable => StatusCode::SERVICE_UNAVAILABLE,
+        ProblemCode::Timeout => StatusCode::GATEWAY_TIMEOUT,
+    }
+}
+
+impl IntoResponse for Problem {
+    fn into_response(self) -> Response {
+        let status = status_of(self.code);
+        // A document of numbers and strings always encodes.
+        let body = serde_json::to_vec(&self).unwrap_or_default();
+        let kind = HeaderValue::from_static("application/problem+json");
+        (status, [(header::CONTENT_TYPE, kind)], body).into_response()
+    }
+}
+
+impl From<ServiceError> for Problem {
+    fn from(error: ServiceError) -> Self {
+        let detail = error.to_string();
+        let (code, hint) = match error {
+            ServiceError::NotFound { .. } => (
+                ProblemCode::VolumeNotFound,
+                "list the volumes with `farflash volume list` (GET /v1/volumes)".to_owned(),
+            ),
+            ServiceError::NameTaken { .. } => (
+                ProblemCode::NameTaken,
+                "choose another name, or delete the volume that has it".to_owned(),
+            ),
+            ServiceError::UnknownCore { cores, .. } => {
+                let cores: Vec<String> = cores.iter().map(u32::to_string).collect();
+                let hint = format!("leave `core` out, or choose one of {}", cores.join(", "));
+                (ProblemCode::UnknownCore, hint)
+            }
+            ServiceError::OutOfSpace => (
+                ProblemCode::OutOfSpace,
+                "delete or trim volumes, or serve a larger device".to_owned(),
+            ),
+            ServiceError::TooManyVolumes { .. } => (
+                ProblemCode::TooManyVolumes,
+                "delete volumes that are no longer needed, or use another server".to_owned(),
+            ),
+            ServiceError::Device { .. } => (
+                ProblemCode::DeviceFailed,
+                "look at the health of the devices (GET /v1/server) and at the server's log"
+                    .to_owned(),
+            ),
+            ServiceError::Unavailable => {
+                (ProblemCode::Unavailable, "ask again when the server is ready".to_owned())
+            }
+        };
+        Self::new(code, detail, hint)
+    }
+}

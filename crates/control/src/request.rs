@@ -1,0 +1,94 @@
+//! Reading requests: bodies and paths, refused with reasons.
+
+use axum::body::Bytes;
+use axum::extract::rejection::{BytesRejection, PathRejection};
+use axum::extract::{FromRequest, FromRequestParts, Path, Request};
+use axum::http::request::Parts;
+use axum::http::{HeaderMap, StatusCode, header};
+use serde::de::DeserializeOwned;
+use serde_json::error::Category;
+use uuid::Uuid;
+
+use crate::problem::{Problem, ProblemCode};
+use crate::{VolumeKey, VolumeName};
+
+/// A JSON body, and nothing else in the body.
+pub(crate) struct JsonBody<T>(pub(crate) T);
+
+impl<S: Send + Sync, T: DeserializeOwned> FromRequest<S> for JsonBody<T> {
+    type Rejection = Problem;
+
+    async fn from_request(request: Request, state: &S) -> Result<Self, Problem> {
+        if !is_json(request.headers()) {
+            return Err(Problem::new(
+                ProblemCode::UnsupportedMediaType,
+                "the body is not declared as JSON",
+                "send the header `Content-Type: application/json`",
+            ));
+        }
+        let body = Bytes::from_request(request, state).await.map_err(|error| unreadable(&error))?;
+        decode(&body).map(Self)
+    }
+}
+
+fn is_json(headers: &HeaderMap) -> bool {
+    let declared = headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok());
+    let essence = declared.and_then(|value| value.split(';').next()).unwrap_or_default();
+    essence.trim().eq_ignore_ascii_case("application/json")
+}
+
+fn unreadable(error: &BytesRejection) -> Problem {
+    if error.status() == StatusCode::PAYLOAD_TOO_LARGE {
+        let hint = "send only the fields of this request; see GET /v1/openapi.json";
+        return Problem::new(ProblemCode::BodyTooLarge, "the body is too long", hint);
+    }
+    let detail = "the body ended early or could not be read";
+    Problem::new(ProblemCode::InvalidJson, detail, "send a whole JSON document")
+}
+
+fn decode<T: DeserializeOwned>(body: &[u8]) -> Result<T, Problem> {
+    let mut json = serde_json::Deserializer::from_slice(body);
+    let value = serde_path_to_error::deserialize(&mut json).map_err(|error| {
+        let path = error.path().to_string();
+        undecodable(&path, error.inner())
+    })?;
+    json.end().map_err(|error| undecodable(".", &error))?;
+    Ok(value)
+}
+
+fn undecodable(path: &str, error: &serde_json::Error) -> Problem {
+    match error.classify() {
+        Category::Data => {
+            let place = if path == "." { String::new() } else { format!("`{path}`: ") };
+            Problem::new(
+                ProblemCode::InvalidField,
+                format!("{place}{error}"),
+                "the fields and their types are described by GET /v1/openapi.json",
+            )
+        }
+        Category::Syntax | Category::Eof | Category::Io => Problem::new(
+            ProblemCode::InvalidJson,
+            format!("the body is no JSON: {error}"),
+            "mend the JSON at this line and column",
+        ),
+    }
+}
+
+impl<S: Send + Sync> FromRequestParts<S> for VolumeKey {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Problem> {
+        let hint = "name the volume by its name or UUID";
+        let Path(text) =
+            Path::<String>::from_request_parts(parts, state).await.map_err(|e: PathRejection| {
+                Problem::new(ProblemCode::InvalidPath, e.body_text(), hint)
+            })?;
+        if let Ok(id) = Uuid::try_parse(&text) {
+            return Ok(Self::Id(id));
+        }
+        text.parse::<VolumeName>().map(Self::Name).map_err(|error| {
+            let detail = format!("there is no such volume: {error}");
+            Problem::new(ProblemCode::VolumeNotFound, detail, hint)
+        })
+    }
+}

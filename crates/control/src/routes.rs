@@ -1,0 +1,206 @@
+//! Paths, and what each does.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::extract::{DefaultBodyLimit, Request, State};
+use axum::http::{HeaderValue, StatusCode, header};
+use axum::middleware::{self, Next};
+use axum::response::{IntoResponse, Response};
+use axum::routing::get;
+use axum::{Json, Router};
+
+use crate::limits::Limits;
+use crate::problem::{Problem, ProblemCode};
+use crate::request::JsonBody;
+use crate::{
+    CreateVolume, ResizeVolume, Server, Volume, VolumeKey, VolumeList, VolumeService, openapi,
+};
+
+type Service = State<Arc<dyn VolumeService>>;
+
+pub(crate) fn router(service: Arc<dyn VolumeService>, limits: Limits) -> Router {
+    Router::new()
+        .route("/v1/volumes", get(list_volumes).post(create_volume))
+        .route(
+            "/v1/volumes/{volume}",
+            get(show_volume).patch(resize_volume).delete(delete_volume),
+        )
+        .route("/v1/server", get(show_server))
+        .route("/v1/openapi.json", get(show_openapi))
+        .route("/healthz", get(healthz))
+        .route("/readyz", get(readyz))
+        .method_not_allowed_fallback(method_not_allowed)
+        .fallback(unknown_path)
+        .layer(middleware::from_fn(move |request, next| {
+            bounded(limits.request_timeout, request, next)
+        }))
+        .layer(DefaultBodyLimit::max(limits.body_bytes_max))
+        .with_state(service)
+}
+
+/// Bounds a request's time, and refuses what no resource knows. No answer may be cached.
+async fn bounded(timeout: Duration, request: Request, next: Next) -> Response {
+    let mut response = if request.uri().query().is_some_and(|query| !query.is_empty()) {
+        let detail = "this resource takes no query parameters";
+        Problem::new(ProblemCode::UnknownParameter, detail, "leave out what follows the `?`")
+            .into_response()
+    } else {
+        tokio::time::timeout(timeout, next.run(request)).await.unwrap_or_else(|_| {
+            Problem::new(
+                ProblemCode::Timeout,
+                format!("the request took longer than {} s", timeout.as_secs_f32()),
+                "it may still take effect: look before you ask again",
+            )
+            .into_response()
+        })
+    };
+    let no_store = HeaderValue::from_static("no-store");
+    response.headers_mut().insert(header::CACHE_CONTROL, no_store);
+    response
+}
+
+/// Makes a volume. It is thin: only what is written takes space.
+#[utoipa::path(
+    post, path = "/v1/volumes", tag = "volumes", operation_id = "createVolume",
+    request_body = CreateVolume,
+    responses(
+        (status = 201, body = Volume, description = "It exists, durably",
+            headers(("Location" = String, description = "Its path"))),
+        (status = "4XX", body = Problem, content_type = "application/problem+json", description = "Refused"),
+        (status = "5XX", body = Problem, content_type = "application/problem+json", description = "Failed"),
+    )
+)]
+async fn create_volume(
+    State(service): Service,
+    JsonBody(request): JsonBody<CreateVolume>,
+) -> Result<Response, Problem> {
+    let volume = service.create(request).await?;
+    let location = format!("/v1/volumes/{}", volume.id);
+    Ok((StatusCode::CREATED, [(header::LOCATION, location)], Json(volume)).into_response())
+}
+
+/// All volumes, by name.
+#[utoipa::path(
+    get, path = "/v1/volumes", tag = "volumes", operation_id = "listVolumes",
+    responses(
+        (status = 200, body = VolumeList, description = "The volumes"),
+        (status = "4XX", body = Problem, content_type = "application/problem+json", description = "Refused"),
+        (status = "5XX", body = Problem, content_type = "application/problem+json", description = "Failed"),
+    )
+)]
+async fn list_volumes(State(service): Service) -> Result<Json<VolumeList>, Problem> {
+    Ok(Json(VolumeList { volumes: service.list().await? }))
+}
+
+/// One volume.
+#[utoipa::path(
+    get, path = "/v1/volumes/{volume}", tag = "volumes", operation_id = "showVolume",
+    params(("volume" = String, Path, description = "Its name or id")),
+    responses(
+        (status = 200, body = Volume, description = "The volume"),
+        (status = "4XX", body = Problem, content_type = "application/problem+json", description = "Refused"),
+        (status = "5XX", body = Problem, content_type = "application/problem+json", description = "Failed"),
+    )
+)]
+async fn show_volume(
+    State(service): Service,
+    key: VolumeKey,
+) -> Result<Json<Volume>, Problem> {
+    Ok(Json(service.show(key).await?))
+}
+
+/// Changes a volume's size. Connected hosts see it at once; what a smaller size cuts off is lost.
+#[utoipa::path(
+    patch, path = "/v1/volumes/{volume}", tag = "volumes", operation_id = "resizeVolume",
+    params(("volume" = String, Path, description = "Its name or id")),
+    request_body = ResizeVolume,
+    responses(
+        (status = 200, body = Volume, description = "It has the new size, durably"),
+        (status = "4XX", body = Problem, content_type = "application/problem+json", description = "Refused"),
+        (status = "5XX", body = Problem, content_type = "application/problem+json", description = "Failed"),
+    )
+)]
+async fn resize_volume(
+    State(service): Service,
+    key: VolumeKey,
+    JsonBody(request): JsonBody<ResizeVolume>,
+) -> Result<Json<Volume>, Problem> {
+    Ok(Json(service.resize(key, request.size_bytes).await?))
+}
+
+/// Deletes a volume with all that is on it. Hosts that have it connected lose it at once.
+#[utoipa::path(
+    delete, path = "/v1/volumes/{volume}", tag = "volumes", operation_id = "deleteVolume",
+    params(("volume" = String, Path, description = "Its name or id")),
+    responses(
+        (status = 204, description = "It is gone, durably"),
+        (status = "4XX", body = Problem, content_type = "application/problem+json", description = "Refused"),
+        (status = "5XX", body = Problem, content_type = "application/problem+json", description = "Failed"),
+    )
+)]
+async fn delete_volume(State(service): Service, key: VolumeKey) -> Result<StatusCode, Problem> {
+    service.delete(key).await?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
+/// The server: version, cores with their portals, devices with their space and health.
+#[utoipa::path(
+    get, path = "/v1/server", tag = "server", operation_id = "showServer",
+    responses(
+        (status = 200, body = Server, description = "Its state"),
+        (status = "4XX", body = Problem, content_type = "application/problem+json", description = "Refused"),
+        (status = "5XX", body = Problem, content_type = "application/problem+json", description = "Failed"),
+    )
+)]
+async fn show_server(State(service): Service) -> Result<Json<Server>, Problem> {
+    Ok(Json(service.server().await?))
+}
+
+async fn show_openapi() -> Response {
+    Json(openapi()).into_response()
+}
+
+/// Whether the process answers at all.
+#[utoipa::path(
+    get, path = "/healthz", tag = "server", operation_id = "healthz",
+    responses((status = 200, body = String, content_type = "text/plain", description = "It does"))
+)]
+async fn healthz() -> &'static str {
+    "ok\n"
+}
+
+/// Whether requests about volumes would be answered now.
+#[utoipa::path(
+    get, path = "/readyz", tag = "server", operation_id = "readyz",
+    responses(
+        (status = 200, body = String, content_type = "text/plain", description = "They would"),
+        (status = 503, body = Problem, content_type = "application/problem+json",
+            description = "The server is starting or stopping"),
+    )
+)]
+async fn readyz(State(service): Service) -> Result<&'static str, Problem> {
+    if service.is_ready() { Ok("ready\n") } else { Err(crate::ServiceError::Unavailable.into()) }
+}
+
+async fn unknown_path(request: Request) -> Problem {
+    let detail = format!("there is nothing at {}", request.uri().path());
+    Problem::new(ProblemCode::UnknownPath, detail, "the paths are listed by GET /v1/openapi.json")
+}
+
+async fn method_not_allowed(request: Request) -> Problem {
+    let detail = format!("{} does not take {}", request.uri().path(), request.method());
+    Problem::new(
+        ProblemCode::MethodNotAllowed,
+        detail,
+        "the header `Allow` of this answer names the methods that it takes",
+    )
+}
+
+pub(crate) mod paths {
+    //! What `#[utoipa::path]` generates beside the handlers.
+    pub(crate) use super::{
+        __path_create_volume, __path_delete_volume, __path_healthz, __path_list_volumes,
+        __path_readyz, __path_resize_volume, __path_show_server, __path_show_volume,
+    };
+}

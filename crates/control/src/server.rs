@@ -1,0 +1,101 @@
+//! The HTTP server: connections, their bounds, and an orderly end.
+
+use std::future::Future;
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Router;
+use hyper::server::conn::http1;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::service::TowerToHyperService;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{Semaphore, watch};
+use tokio::task::JoinSet;
+
+use crate::limits::Limits;
+use crate::{VolumeService, routes};
+
+/// Pause after an `accept` that failed for want of descriptors or memory.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
+
+/// Answers the API on `listener` until `stop` completes; then finishes the requests in flight,
+/// waiting for them no longer than the limits say.
+pub async fn serve(
+    listener: TcpListener,
+    service: Arc<dyn VolumeService>,
+    limits: Limits,
+    stop: impl Future<Output = ()>,
+) {
+    let router = routes::router(service, limits);
+    let places = Arc::new(Semaphore::new(limits.connections_max));
+    let (stopping, watcher) = watch::channel(false);
+    let mut connections = JoinSet::new();
+    let mut stop = pin!(stop);
+    loop {
+        let next = async {
+            let place = places.clone().acquire_owned().await.expect("the semaphore is never closed");
+            (place, accept(&listener).await)
+        };
+        tokio::select! {
+            () = &mut stop => break,
+            (place, stream) = next => {
+                let connection = serve_connection(stream, router.clone(), limits, watcher.clone());
+                connections.spawn(async move {
+                    connection.await;
+                    drop(place);
+                });
+            }
+            // Forgets connections that have ended.
+            Some(_) = connections.join_next(), if !connections.is_empty() => {}
+        }
+    }
+    drop(listener);
+    stopping.send_replace(true);
+    let drained = async { while connections.join_next().await.is_some() {} };
+    if tokio::time::timeout(limits.drain_timeout, drained).await.is_err() {
+        tracing::warn!(connections = connections.len(), "API requests were cut off");
+        connections.shutdown().await;
+    }
+}
+
+async fn accept(listener: &TcpListener) -> TcpStream {
+    loop {
+        match listener.accept().await {
+            Ok((stream, _)) => return stream,
+            Err(error) => {
+                tracing::warn!(%error, "the API cannot accept a connection");
+                tokio::time::sleep(ACCEPT_PAUSE).await;
+            }
+        }
+    }
+}
+
+async fn serve_connection(
+    stream: TcpStream,
+    router: Router,
+    limits: Limits,
+    mut stopping: watch::Receiver<bool>,
+) {
+    // Answers are small and whole; waiting for more to send gains nothing.
+    let _ = stream.set_nodelay(true);
+    let connection = http1::Builder::new()
+        .timer(TokioTimer::new())
+        .header_read_timeout(limits.head_timeout)
+        .max_buf_size(limits.head_bytes_max)
+        .serve_connection(TokioIo::new(stream), TowerToHyperService::new(router));
+    let mut connection = pin!(connection);
+    tokio::select! {
+        result = connection.as_mut() => return log_end(result),
+        // An error means that the sender is gone, which also says: stop.
+        _ = stopping.wait_for(|stopping| *stopping) => {}
+    }
+    connection.as_mut().graceful_shutdown();
+    log_end(connection.await);
+}
+
+fn log_end(result: Result<(), hyper::Error>) {
+    if let Err(error) = result {
+        tracing::debug!(%error, "an API connection ended early");
+    }
+}

@@ -1,0 +1,96 @@
+//! The seam between the API and whoever holds the volumes.
+
+use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
+
+use uuid::Uuid;
+
+use crate::{CreateVolume, Server, Volume, VolumeName, VolumeSize};
+
+/// The answer to a request, later.
+pub type Reply<'a, T> = Pin<Box<dyn Future<Output = Result<T, ServiceError>> + Send + 'a>>;
+
+/// Names a volume in a request: by id or by name.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub enum VolumeKey {
+    /// By its id.
+    Id(Uuid),
+    /// By its name.
+    Name(VolumeName),
+}
+
+impl fmt::Display for VolumeKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Id(id) => id.fmt(f),
+            Self::Name(name) => name.fmt(f),
+        }
+    }
+}
+
+/// Why a request about volumes was refused.
+#[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
+pub enum ServiceError {
+    /// There is no such volume (any more).
+    #[error("there is no volume `{volume}`")]
+    NotFound {
+        /// As it was asked for.
+        volume: String,
+    },
+    /// The name belongs to another volume.
+    #[error("a volume `{name}` exists already")]
+    NameTaken {
+        /// The name.
+        name: VolumeName,
+    },
+    /// The server does not run on this core.
+    #[error("this server does not run on core {core}")]
+    UnknownCore {
+        /// The core asked for.
+        core: u32,
+        /// Cores that it runs on.
+        cores: Vec<u32>,
+    },
+    /// The device has no free space for the volume's records.
+    #[error("the device has no free space")]
+    OutOfSpace,
+    /// The table of volumes is full.
+    #[error("this server holds at most {max} volumes")]
+    TooManyVolumes {
+        /// Its limit.
+        max: u64,
+    },
+    /// The device did not do as it was asked.
+    #[error("the device failed: {detail}")]
+    Device {
+        /// What it said.
+        detail: String,
+    },
+    /// The server is starting or stopping, or the core in charge is gone.
+    #[error("the server is not ready to do this")]
+    Unavailable,
+}
+
+/// Holds volumes, and does what the API is asked for.
+///
+/// - A change is durable when its reply says so. A request whose reply is never waited for is either
+///   done or not; asking again tells.
+/// - Names are unique, also among requests at the same time.
+/// - Requests about one volume take effect in some order; a deleted volume is not found.
+pub trait VolumeService: Send + Sync + 'static {
+    /// Makes a volume.
+    fn create(&self, request: CreateVolume) -> Reply<'_, Volume>;
+    /// All volumes, by name.
+    fn list(&self) -> Reply<'_, Vec<Volume>>;
+    /// One volume.
+    fn show(&self, key: VolumeKey) -> Reply<'_, Volume>;
+    /// Changes a volume's size.
+    fn resize(&self, key: VolumeKey, size: VolumeSize) -> Reply<'_, Volume>;
+    /// Deletes a volume and frees its space.
+    fn delete(&self, key: VolumeKey) -> Reply<'_, ()>;
+    /// The state of the server.
+    fn server(&self) -> Reply<'_, Server>;
+    /// Whether requests would be answered now.
+    fn is_ready(&self) -> bool;
+}
