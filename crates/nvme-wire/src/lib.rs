@@ -1,0 +1,33 @@
+//! The bytes of NVMe as far as farflash speaks it: NVM Express Base Specification 2.1 (called
+//! "Base" below), NVM Command Set Specification 1.1 ("NVM") and NVMe/TCP Transport Specification
+//! 1.1 ("TCP").
+//!
+//! - W1: decoding never panics, whatever the bytes. What a field may hold is checked where it is
+//!   decoded, and the error says which byte is wrong.
+//! - W2: integers are little-endian; structures have no padding and may lie at any address.
+//! - W3: a 0's based field is converted where it is decoded or encoded, nowhere else. A field that
+//!   is still 0's based says so.
+//!
+//! Absent from this crate: I/O, clocks, checksums (callers compute digests), `std`.
+#![no_std]
+
+extern crate alloc;
+
+pub mod cqe;
+pub mod discovery;
+pub mod fabrics;
+
+pub mod nqn;
+pub mod opcode;
+pub mod pdu;
+pub mod property;
+pub mod sgl;
+pub mod sqe;
+pub mod status;
+
+pub use cqe::Cqe;
+pub use nqn::{HostId, Nqn};
+pub use opcode::{AdminOpcode, FabricsType, IoOpcode};
+pub use sgl::SglDescriptor;
+pub use sqe::Sqe;
+pub use status::Status;
