@@ -1,13 +1,37 @@
 //! All that lies on a device, as pure bytes: `docs/on-disk-format.md` is the same in prose.
 //!
 //! - [`Superblock`]: what the device is. [`overhead`]: what farflash takes of it.
+//! - [`Root`]: a shard's last checkpoint. [`Record`] and [`Entry`]: its journal since then.
+//! - [`NodeView`] and [`encode_node`]: nodes of maps and tables. [`Descriptor`]: a volume.
 //!
 //! Absent from this crate: I/O, clocks, threads, `async`.
+#![no_std]
 
+extern crate alloc;
+#[cfg(test)]
+#[macro_use]
+extern crate std;
+
+mod descriptor;
+mod entry;
+mod mapping;
+mod node;
+mod record;
+mod root;
 mod seal;
 mod size;
 mod superblock;
 
+pub use descriptor::{DEAD_RANGES_MAX, Descriptor, NAME_BYTES_MAX, VOLUME_BLOCKS_MAX};
+pub use entry::{Entry, WRITE_BLOCKS_MAX, write_entry_len};
+pub use mapping::{Mapping, PackedMapping, RUN_BLOCKS_MAX};
+pub use node::{
+    INNER_CAPACITY, KEY_LIMIT, LEVEL_MAX, NodeView, encode_node, key_width, leaf_capacity,
+};
+pub use record::{
+    RECORD_BLOCKS_MAX, RECORD_HEADER_SIZE, Record, RecordHead, record_blocks, seal_record,
+};
+pub use root::{ReplayPoint, Root};
 pub use seal::DecodeError;
 pub(crate) use seal::{seal, sealed};
 pub use size::overhead;
@@ -25,3 +49,7 @@ pub const EXTENT_BLOCKS_MIN: u32 = 1_024;
 pub const BITMAP_SLOTS: u32 = 2;
 /// Fewest blocks of a journal.
 pub const JOURNAL_BLOCKS_MIN: u32 = EXTENT_BLOCKS_MIN - BITMAP_SLOTS;
+/// Tree number of a shard's extent table.
+pub const EXTENT_TREE: u32 = u32::MAX;
+/// Tree number of a shard's volume table.
+pub const VOLUME_TREE: u32 = u32::MAX - 1;

@@ -195,3 +195,46 @@ impl Superblock {
         if sound { Ok(found) } else { Err(DecodeError::Field("superblock geometry")) }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_superblock_survives_encode_then_decode_and_notices_a_flipped_bit() {
+        let superblock = Superblock::for_device(Uuid::from_u128(7), 1 << 21).expect("8 GiB");
+        let mut block = vec![0xA5; BLOCK_SIZE];
+        superblock.encode(&mut block);
+        assert_eq!(Superblock::decode(&block), Ok(superblock));
+        for byte in 0..BLOCK_SIZE {
+            block[byte] ^= 0x10;
+            assert!(Superblock::decode(&block).is_err(), "byte {byte}");
+            block[byte] ^= 0x10;
+        }
+        block[12] = 2;
+        seal(&mut block, 8);
+        assert_eq!(Superblock::decode(&block), Err(DecodeError::Version(2)));
+    }
+
+    /// Extents, roots and superblocks never overlap, and every block of an extent is found again.
+    #[test]
+    fn parts_of_devices_of_every_size_are_disjoint() {
+        let sizes = [DEVICE_BLOCKS_MIN, 16_385, 17_000, 100_000, (1 << 21) + 5, 1 << 28, 1 << 40];
+        for blocks in sizes {
+            let layout = Superblock::for_device(Uuid::nil(), blocks).expect("in bounds");
+            let last = layout.extent_count() - 1;
+            assert!(layout.extent(0).start > layout.root_places(63, 1)[0], "{blocks}");
+            assert!(layout.extent(last).end() <= layout.root_places(0, 0)[1], "{blocks}");
+            assert!(layout.root_places(63, 1)[1] < Superblock::places(blocks)[1], "{blocks}");
+            assert!(layout.extent(last).blocks > u64::from(crate::BITMAP_SLOTS), "{blocks}");
+            for extent in [0, last] {
+                let range = layout.extent(extent);
+                let end = u32::try_from(range.blocks - 1).expect("small");
+                assert_eq!(layout.locate(range.start), Some((extent, 0)));
+                assert_eq!(layout.locate(range.start.plus(range.blocks - 1)), Some((extent, end)));
+            }
+            assert_eq!(layout.locate(layout.data_end()), None);
+            assert_eq!(layout.locate(Pba(layout.data_start().0 - 1)), None);
+        }
+    }
+}

@@ -1,0 +1,190 @@
+//! A volume's descriptor: what a checkpoint knows of it besides the map.
+
+use alloc::string::String;
+use alloc::vec::Vec;
+use core::mem::{offset_of, size_of};
+
+use units::{BLOCK_SIZE, Lba, LbaRange};
+use uuid::Uuid;
+use zerocopy::little_endian::{U16, U32, U64};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
+
+use crate::mapping::PackedMapping;
+use crate::root::{pack_pointer, unpack_pointer};
+use crate::{DecodeError, Mapping, seal, sealed};
+
+const DESCRIPTOR_MAGIC: [u8; 4] = *b"FVD1";
+/// Most bytes of a volume's name.
+pub const NAME_BYTES_MAX: usize = 255;
+/// Most blocks of a volume: 2^63 bytes.
+pub const VOLUME_BLOCKS_MAX: u64 = 1 << 51;
+/// Most ranges of a volume that are deallocated but whose space was not yet taken back.
+pub const DEAD_RANGES_MAX: usize = 64;
+const NAME_AT: usize = 64;
+const DEAD_AT: usize = 512;
+const FLAG_DELETED: u16 = 1;
+
+/// Head of a descriptor, format 1. The name follows at byte 64, the dead ranges (start and number
+/// of blocks, 8 bytes each) at byte 512.
+#[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[repr(C)]
+struct DescriptorHeader {
+    /// 0..4: `FVD1`.
+    magic: [u8; 4],
+    /// 4..8: CRC-32C of bytes 8..4096, padding included.
+    crc32c: U32,
+    /// 8..24: identity of the volume.
+    uuid: [u8; 16],
+    /// 24..32: size in blocks.
+    blocks: U64,
+    /// 32..40: blocks that hold data.
+    mapped: U64,
+    /// 40..44: volume number.
+    number: U32,
+    /// 44..46: bit 0: deleted, and its space is being taken back.
+    flags: U16,
+    /// 46..48: bytes of the name.
+    name_len: U16,
+    /// 48..50: number of dead ranges.
+    dead_count: U16,
+    /// 50..59: root of the map; address zero if empty.
+    map: PackedMapping,
+}
+
+const _: () = {
+    assert!(size_of::<DescriptorHeader>() == 59 && offset_of!(DescriptorHeader, map) == 50);
+    assert!(NAME_AT + NAME_BYTES_MAX <= DEAD_AT && DEAD_AT + DEAD_RANGES_MAX * 16 <= BLOCK_SIZE);
+};
+
+/// What a checkpoint knows of a volume.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Descriptor {
+    /// Volume number within its shard.
+    pub number: u32,
+    /// Identity.
+    pub uuid: Uuid,
+    /// Name for people.
+    pub name: String,
+    /// Size in blocks.
+    pub blocks: u64,
+    /// Blocks that hold data.
+    pub mapped: u64,
+    /// Whether the volume was deleted, and its space is being taken back.
+    pub deleted: bool,
+    /// Root of the map.
+    pub map: Option<Mapping>,
+    /// Deallocated ranges whose blocks the map may still name: they read as zeroes.
+    pub dead: Vec<LbaRange>,
+}
+
+impl Descriptor {
+    /// Fills one block. Panics if the name or the list of dead ranges is too long.
+    pub fn encode(&self, block: &mut [u8]) {
+        assert!(self.name.len() <= NAME_BYTES_MAX && self.dead.len() <= DEAD_RANGES_MAX);
+        let small = |n: usize| U16::new(u16::try_from(n).expect("bounded above"));
+        let header = DescriptorHeader {
+            magic: DESCRIPTOR_MAGIC,
+            crc32c: U32::ZERO,
+            uuid: *self.uuid.as_bytes(),
+            blocks: self.blocks.into(),
+            mapped: self.mapped.into(),
+            number: self.number.into(),
+            flags: U16::new(if self.deleted { FLAG_DELETED } else { 0 }),
+            name_len: small(self.name.len()),
+            dead_count: small(self.dead.len()),
+            map: pack_pointer(self.map),
+        };
+        block.fill(0);
+        block[..size_of::<DescriptorHeader>()].copy_from_slice(header.as_bytes());
+        block[NAME_AT..NAME_AT + self.name.len()].copy_from_slice(self.name.as_bytes());
+        for (place, dead) in block[DEAD_AT..].chunks_exact_mut(16).zip(&self.dead) {
+            place[..8].copy_from_slice(&dead.start.0.to_le_bytes());
+            place[8..].copy_from_slice(&dead.blocks.to_le_bytes());
+        }
+        seal(block, 4);
+    }
+
+    /// Reads one block.
+    ///
+    /// # Errors
+    /// No descriptor, or a damaged one.
+    pub fn decode(block: &[u8]) -> Result<Self, DecodeError> {
+        let (header, _) =
+            DescriptorHeader::ref_from_prefix(block).map_err(|_| DecodeError::Short)?;
+        if block.len() < BLOCK_SIZE {
+            return Err(DecodeError::Short);
+        }
+        if header.magic != DESCRIPTOR_MAGIC {
+            return Err(DecodeError::Magic);
+        }
+        if !sealed(block, 4) {
+            return Err(DecodeError::Checksum);
+        }
+        let name_len = usize::from(header.name_len.get());
+        let dead_count = usize::from(header.dead_count.get());
+        if name_len > NAME_BYTES_MAX || dead_count > DEAD_RANGES_MAX {
+            return Err(DecodeError::Field("descriptor lengths"));
+        }
+        let name = core::str::from_utf8(&block[NAME_AT..NAME_AT + name_len])
+            .map_err(|_| DecodeError::Field("volume name"))?;
+        let word = |bytes: &[u8]| u64::from_le_bytes(bytes.try_into().expect("eight bytes"));
+        let dead: Vec<_> = block[DEAD_AT..]
+            .chunks_exact(16)
+            .take(dead_count)
+            .map(|pair| LbaRange::new(Lba(word(&pair[..8])), word(&pair[8..])))
+            .collect();
+        if dead.iter().any(|range| range.checked_end().is_none())
+            || header.blocks.get() > VOLUME_BLOCKS_MAX
+        {
+            return Err(DecodeError::Field("volume size"));
+        }
+        Ok(Self {
+            number: header.number.get(),
+            uuid: Uuid::from_bytes(header.uuid),
+            name: name.into(),
+            blocks: header.blocks.get(),
+            mapped: header.mapped.get(),
+            deleted: header.flags.get() & FLAG_DELETED != 0,
+            map: unpack_pointer(header.map),
+            dead,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use units::Pba;
+
+    use super::*;
+
+    fn descriptor() -> Descriptor {
+        Descriptor {
+            number: 3,
+            uuid: Uuid::from_u128(99),
+            name: "é".repeat(127),
+            blocks: 1 << 51,
+            mapped: 17,
+            deleted: true,
+            map: Some(Mapping { pba: Pba(5), crc: 6 }),
+            dead: (0..64).map(|i| LbaRange::new(Lba(i * 10), i)).collect(),
+        }
+    }
+
+    #[test]
+    fn a_descriptor_survives_encode_then_decode() {
+        let mut block = vec![0xA5; BLOCK_SIZE];
+        descriptor().encode(&mut block);
+        assert_eq!(Descriptor::decode(&block), Ok(descriptor()));
+    }
+
+    #[test]
+    fn a_flipped_bit_anywhere_is_noticed() {
+        let mut block = vec![0; BLOCK_SIZE];
+        descriptor().encode(&mut block);
+        for byte in 0..BLOCK_SIZE {
+            block[byte] ^= 0x01;
+            assert!(Descriptor::decode(&block).is_err(), "byte {byte}");
+            block[byte] ^= 0x01;
+        }
+    }
+}

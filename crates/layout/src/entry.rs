@@ -1,0 +1,265 @@
+//! Entries of a journal record: one change each.
+//!
+//! ```text
+//! 0      1       2        4        8         12     16      24
+//! +------+-------+--------+--------+---------+------+-------+----------------------------------+
+//! | kind | flags | length | blocks | subject | rsvd | value | write: runs, 8 B each; then CRCs |
+//! +------+-------+--------+--------+---------+------+-------+----------------------------------+
+//! ```
+//! `subject` is the volume number, or the extent for [`Entry::Reserve`]. `value` is an address or a
+//! size in blocks, `blocks` the low half of a number of blocks and `rsvd` its high half.
+
+use alloc::borrow::Cow;
+use alloc::vec::Vec;
+use core::mem::size_of;
+
+use units::{Lba, LbaRange, PbaRange};
+use uuid::Uuid;
+use zerocopy::little_endian::{U16, U32, U64};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
+
+use crate::mapping::{pack_run, unpack_run};
+use crate::{DecodeError, KEY_LIMIT, NAME_BYTES_MAX, VOLUME_BLOCKS_MAX};
+
+const KIND_WRITE: u8 = 1;
+const KIND_UNMAP: u8 = 2;
+const KIND_RESERVE: u8 = 3;
+const KIND_CREATE: u8 = 4;
+const KIND_RESIZE: u8 = 5;
+const KIND_DELETE: u8 = 6;
+const FLAG_TRUSTED: u8 = 1;
+/// Most blocks of one write entry.
+pub const WRITE_BLOCKS_MAX: u64 = 2048;
+
+/// Head of an entry, format 1.
+#[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[repr(C)]
+struct EntryHeader {
+    /// 0: which change.
+    kind: u8,
+    /// 1: bit 0: the data was known good, do not verify it.
+    flags: u8,
+    /// 2..4: write: number of runs; create: bytes of the name.
+    length: U16,
+    /// 4..8: number of blocks, low half.
+    blocks: U32,
+    /// 8..12: volume or extent.
+    subject: U32,
+    /// 12..16: number of blocks, high half.
+    blocks_high: U32,
+    /// 16..24: first block, or size.
+    value: U64,
+}
+
+const HEADER_SIZE: usize = size_of::<EntryHeader>();
+const _: () = assert!(HEADER_SIZE == 24);
+
+/// One change to a shard.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub enum Entry<'a> {
+    /// Blocks of a volume lie somewhere new.
+    Write {
+        /// Volume number.
+        volume: u32,
+        /// First block.
+        lba: Lba,
+        /// Whether the data was on the media before the entry was made, so that it is not compared
+        /// with the checksums on replay.
+        trusted: bool,
+        /// Where the blocks lie, in order.
+        runs: Cow<'a, [PbaRange]>,
+        /// CRC-32C of each block.
+        crcs: Cow<'a, [u32]>,
+    },
+    /// Blocks of a volume lie nowhere.
+    Unmap {
+        /// Volume number.
+        volume: u32,
+        /// Which blocks.
+        range: LbaRange,
+    },
+    /// The shard owns one more extent.
+    Reserve {
+        /// Which.
+        extent: u32,
+    },
+    /// There is a new volume.
+    Create {
+        /// Volume number.
+        volume: u32,
+        /// Identity.
+        uuid: Uuid,
+        /// Size in blocks.
+        blocks: u64,
+        /// Name for people.
+        name: Cow<'a, str>,
+    },
+    /// A volume has a new size.
+    Resize {
+        /// Volume number.
+        volume: u32,
+        /// Size in blocks.
+        blocks: u64,
+    },
+    /// A volume is gone.
+    Delete {
+        /// Volume number.
+        volume: u32,
+    },
+}
+
+/// Bytes of a write entry.
+#[must_use]
+pub const fn write_entry_len(runs: usize, blocks: usize) -> usize {
+    HEADER_SIZE + runs * 8 + blocks * 4
+}
+
+impl Entry<'_> {
+    /// Bytes that the entry takes in a record.
+    #[must_use]
+    pub fn len_bytes(&self) -> usize {
+        match self {
+            Self::Write { runs, crcs, .. } => write_entry_len(runs.len(), crcs.len()),
+            Self::Create { name, .. } => HEADER_SIZE + 16 + name.len().next_multiple_of(4),
+            _ => HEADER_SIZE,
+        }
+    }
+
+    /// Writes the entry to the start of `bytes` and returns its length. Panics if it does not fit.
+    pub fn encode(&self, bytes: &mut [u8]) -> usize {
+        let len = self.len_bytes();
+        let (head, body) = bytes[..len].split_at_mut(HEADER_SIZE);
+        head.copy_from_slice(self.header().as_bytes());
+        match self {
+            Self::Write { runs, crcs, .. } => {
+                let (run_bytes, crc_bytes) = body.split_at_mut(runs.len() * 8);
+                for (place, run) in run_bytes.chunks_exact_mut(8).zip(runs.iter()) {
+                    place.copy_from_slice(&pack_run(*run).to_le_bytes());
+                }
+                for (place, crc) in crc_bytes.chunks_exact_mut(4).zip(crcs.iter()) {
+                    place.copy_from_slice(&crc.to_le_bytes());
+                }
+            }
+            Self::Create { uuid, name, .. } => {
+                body.fill(0);
+                body[..16].copy_from_slice(uuid.as_bytes());
+                body[16..16 + name.len()].copy_from_slice(name.as_bytes());
+            }
+            _ => {}
+        }
+        len
+    }
+
+    fn header(&self) -> EntryHeader {
+        let (kind, flags, length, blocks, subject, value) = match self {
+            Self::Write { volume, lba, trusted, runs, crcs } => {
+                let flags = if *trusted { FLAG_TRUSTED } else { 0 };
+                (KIND_WRITE, flags, runs.len(), crcs.len() as u64, *volume, lba.0)
+            }
+            Self::Unmap { volume, range } => {
+                (KIND_UNMAP, 0, 0, range.blocks, *volume, range.start.0)
+            }
+            Self::Reserve { extent } => (KIND_RESERVE, 0, 0, 0, *extent, 0),
+            Self::Create { volume, blocks, name, .. } => {
+                (KIND_CREATE, 0, name.len(), 0, *volume, *blocks)
+            }
+            Self::Resize { volume, blocks } => (KIND_RESIZE, 0, 0, 0, *volume, *blocks),
+            Self::Delete { volume } => (KIND_DELETE, 0, 0, 0, *volume, 0),
+        };
+        EntryHeader {
+            kind,
+            flags,
+            length: u16::try_from(length).expect("a bounded number of runs").into(),
+            blocks: U32::new((blocks & 0xFFFF_FFFF) as u32),
+            subject: subject.into(),
+            blocks_high: U32::new((blocks >> 32) as u32),
+            value: value.into(),
+        }
+    }
+}
+
+impl Entry<'static> {
+    /// Reads the entry at the start of `bytes`, and returns what follows it.
+    ///
+    /// # Errors
+    /// The bytes are no entry.
+    pub fn decode(bytes: &[u8]) -> Result<(Self, &[u8]), DecodeError> {
+        let (header, rest) = EntryHeader::ref_from_prefix(bytes).map_err(|_| DecodeError::Short)?;
+        let subject = header.subject.get();
+        let value = header.value.get();
+        let blocks = u64::from(header.blocks.get()) | u64::from(header.blocks_high.get()) << 32;
+        match header.kind {
+            KIND_WRITE => decode_write(header, blocks, rest),
+            KIND_UNMAP => {
+                let range = checked_range(Lba(value), blocks)?;
+                Ok((Self::Unmap { volume: subject, range }, rest))
+            }
+            KIND_RESERVE => Ok((Self::Reserve { extent: subject }, rest)),
+            KIND_CREATE => decode_create(header, rest),
+            KIND_RESIZE if value <= VOLUME_BLOCKS_MAX => {
+                Ok((Self::Resize { volume: subject, blocks: value }, rest))
+            }
+            KIND_DELETE => Ok((Self::Delete { volume: subject }, rest)),
+            _ => Err(DecodeError::Field("entry kind or size")),
+        }
+    }
+}
+
+fn checked_range(start: Lba, blocks: u64) -> Result<LbaRange, DecodeError> {
+    match start.checked_add(blocks) {
+        Some(end) if end.0 < KEY_LIMIT => Ok(LbaRange::new(start, blocks)),
+        _ => Err(DecodeError::Field("entry range")),
+    }
+}
+
+fn decode_write<'b>(
+    header: &EntryHeader,
+    blocks: u64,
+    rest: &'b [u8],
+) -> Result<(Entry<'static>, &'b [u8]), DecodeError> {
+    let range = checked_range(Lba(header.value.get()), blocks)?;
+    if !(1..=WRITE_BLOCKS_MAX).contains(&blocks) {
+        return Err(DecodeError::Field("entry block count"));
+    }
+    let run_len = usize::from(header.length.get()) * 8;
+    let crc_len = usize::try_from(blocks).expect("bounded above") * 4;
+    let run_bytes = rest.get(..run_len).ok_or(DecodeError::Short)?;
+    let crc_bytes = rest.get(run_len..run_len + crc_len).ok_or(DecodeError::Short)?;
+    let runs: Vec<PbaRange> = run_bytes
+        .chunks_exact(8)
+        .map(|run| unpack_run(u64::from_le_bytes(run.try_into().expect("eight bytes"))))
+        .collect();
+    if runs.iter().map(|run| run.blocks).sum::<u64>() != blocks {
+        return Err(DecodeError::Field("entry runs"));
+    }
+    let crcs: Vec<u32> = crc_bytes
+        .chunks_exact(4)
+        .map(|crc| u32::from_le_bytes(crc.try_into().expect("four bytes")))
+        .collect();
+    let entry = Entry::Write {
+        volume: header.subject.get(),
+        lba: range.start,
+        trusted: header.flags & FLAG_TRUSTED != 0,
+        runs: runs.into(),
+        crcs: crcs.into(),
+    };
+    Ok((entry, &rest[run_len + crc_len..]))
+}
+
+fn decode_create<'b>(
+    header: &EntryHeader,
+    rest: &'b [u8],
+) -> Result<(Entry<'static>, &'b [u8]), DecodeError> {
+    let name_len = usize::from(header.length.get());
+    let blocks = header.value.get();
+    if name_len > NAME_BYTES_MAX || blocks > VOLUME_BLOCKS_MAX {
+        return Err(DecodeError::Field("volume name or size"));
+    }
+    let body = rest.get(..16 + name_len.next_multiple_of(4)).ok_or(DecodeError::Short)?;
+    let uuid = Uuid::from_slice(&body[..16]).expect("sixteen bytes");
+    let name = core::str::from_utf8(&body[16..16 + name_len])
+        .map_err(|_| DecodeError::Field("volume name"))?;
+    let name = Cow::Owned(name.into());
+    let entry = Entry::Create { volume: header.subject.get(), uuid, blocks, name };
+    Ok((entry, &rest[body.len()..]))
+}

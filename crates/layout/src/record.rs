@@ -1,0 +1,262 @@
+//! Journal records: the only way in which a change becomes durable between checkpoints.
+//!
+//! ```text
+//! 0       4        8          16            24       40        48    52     54       56      60
+//! +-------+--------+----------+-------------+--------+---------+-----+-------+--------+-------+
+//! | magic | crc32c | sequence | incarnation | device | settled | prev| shard | blocks | count |
+//! +-------+--------+----------+-------------+--------+---------+-----+-------+--------+-------+
+//! 60 entries_len   64 entries, one after the other; zeroes up to a whole number of blocks
+//! ```
+//! - J1: a record lies in the block behind its predecessor, or, if it would not fit before the end
+//!   of the journal, in block 0.
+//! - J2: record `n + 1` carries the checksum of record `n` and the same incarnation, so a stale
+//!   record is never taken for the continuation.
+//! - J3: data and record are written together. `settled` says up to which record all data is known
+//!   to be on the media; only the writes of later ones are compared with their checksums on replay.
+//! - J4: all entries of a record count, or none.
+
+use core::mem::{offset_of, size_of};
+
+use alloc::vec::Vec;
+use units::BLOCK_SIZE;
+use uuid::Uuid;
+use zerocopy::little_endian::{U16, U32, U64};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
+
+use crate::{DecodeError, Entry, seal, sealed};
+
+const RECORD_MAGIC: [u8; 4] = *b"FJR1";
+/// Most blocks of a record: 256 KiB.
+pub const RECORD_BLOCKS_MAX: u16 = 64;
+
+/// Head of a record, format 1.
+#[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[repr(C)]
+struct RecordHeader {
+    /// 0..4: `FJR1`.
+    magic: [u8; 4],
+    /// 4..8: CRC-32C of all that follows, padding included.
+    crc32c: U32,
+    /// 8..16: J2: one more than its predecessor.
+    sequence: U64,
+    /// 16..24: J2: which start of the shard wrote it.
+    incarnation: U64,
+    /// 24..40: identity of the device.
+    device: [u8; 16],
+    /// 40..48: J3: data of records up to this sequence is on the media.
+    settled: U64,
+    /// 48..52: J2: checksum of the record before.
+    previous_crc: U32,
+    /// 52..54: which shard.
+    shard: U16,
+    /// 54..56: blocks of the record.
+    blocks: U16,
+    /// 56..60: number of entries.
+    count: U32,
+    /// 60..64: bytes of entries.
+    entries_len: U32,
+}
+
+/// Bytes before the first entry.
+pub const RECORD_HEADER_SIZE: usize = size_of::<RecordHeader>();
+const _: () = {
+    assert!(RECORD_HEADER_SIZE == 64);
+    assert!(offset_of!(RecordHeader, settled) == 40 && offset_of!(RecordHeader, count) == 56);
+};
+
+/// What a record says of itself.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct RecordHead {
+    /// One more than the record before.
+    pub sequence: u64,
+    /// Which start of the shard wrote it.
+    pub incarnation: u64,
+    /// Identity of the device.
+    pub device: Uuid,
+    /// Which shard.
+    pub shard: u16,
+    /// Data of records up to this one is on the media.
+    pub settled: u64,
+    /// Checksum of the record before.
+    pub previous_crc: u32,
+}
+
+/// Blocks that a record with this many bytes of entries takes.
+#[must_use]
+pub const fn record_blocks(entries_len: usize) -> usize {
+    (RECORD_HEADER_SIZE + entries_len).div_ceil(BLOCK_SIZE)
+}
+
+/// Completes a record whose entries already lie behind the header, and returns its checksum.
+///
+/// `bytes` is the whole record, [`record_blocks`] long. Panics if it is not.
+pub fn seal_record(bytes: &mut [u8], head: &RecordHead, count: u32, entries_len: usize) -> u32 {
+    let blocks = record_blocks(entries_len);
+    assert!(bytes.len() == blocks * BLOCK_SIZE && blocks <= usize::from(RECORD_BLOCKS_MAX));
+    let header = RecordHeader {
+        magic: RECORD_MAGIC,
+        crc32c: U32::ZERO,
+        sequence: head.sequence.into(),
+        incarnation: head.incarnation.into(),
+        device: *head.device.as_bytes(),
+        settled: head.settled.into(),
+        previous_crc: head.previous_crc.into(),
+        shard: head.shard.into(),
+        blocks: u16::try_from(blocks).expect("bounded above").into(),
+        count: count.into(),
+        entries_len: u32::try_from(entries_len).expect("bounded above").into(),
+    };
+    bytes[..RECORD_HEADER_SIZE].copy_from_slice(header.as_bytes());
+    bytes[RECORD_HEADER_SIZE + entries_len..].fill(0);
+    seal(bytes, 4);
+    u32::from_le_bytes(bytes[4..8].try_into().expect("four bytes"))
+}
+
+/// A whole record.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Record {
+    /// What it says of itself.
+    pub head: RecordHead,
+    /// Its own checksum.
+    pub crc: u32,
+    /// Blocks that it takes.
+    pub blocks: u16,
+    /// The changes, in order.
+    pub entries: Vec<Entry<'static>>,
+}
+
+impl Record {
+    /// How many blocks the record that begins in this block claims to take, if it looks like one.
+    #[must_use]
+    pub fn peek_blocks(block: &[u8]) -> Option<u16> {
+        let (header, _) = RecordHeader::ref_from_prefix(block).ok()?;
+        let blocks = header.blocks.get();
+        (header.magic == RECORD_MAGIC && (1..=RECORD_BLOCKS_MAX).contains(&blocks))
+            .then_some(blocks)
+    }
+
+    /// Reads the record at the start of `bytes`, which may go on behind it.
+    ///
+    /// # Errors
+    /// There is no whole record: an empty place, a torn write, another structure.
+    pub fn decode(bytes: &[u8]) -> Result<Self, DecodeError> {
+        let (header, _) = RecordHeader::ref_from_prefix(bytes).map_err(|_| DecodeError::Short)?;
+        let blocks = Self::peek_blocks(bytes).ok_or(DecodeError::Magic)?;
+        let bytes = bytes.get(..usize::from(blocks) * BLOCK_SIZE).ok_or(DecodeError::Short)?;
+        if !sealed(bytes, 4) {
+            return Err(DecodeError::Checksum);
+        }
+        let entries_len = usize::try_from(header.entries_len.get()).unwrap_or(usize::MAX);
+        let mut rest = bytes[RECORD_HEADER_SIZE..]
+            .get(..entries_len)
+            .ok_or(DecodeError::Field("record length"))?;
+        let mut entries = Vec::new();
+        for _ in 0..header.count.get() {
+            let (entry, behind) = Entry::decode(rest)?;
+            entries.push(entry);
+            rest = behind;
+        }
+        if !rest.is_empty() {
+            return Err(DecodeError::Field("record length"));
+        }
+        let head = RecordHead {
+            sequence: header.sequence.get(),
+            incarnation: header.incarnation.get(),
+            device: Uuid::from_bytes(header.device),
+            shard: header.shard.get(),
+            settled: header.settled.get(),
+            previous_crc: header.previous_crc.get(),
+        };
+        Ok(Self { head, crc: header.crc32c.get(), blocks, entries })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use units::{Lba, LbaRange, Pba, PbaRange};
+
+    use super::*;
+
+    fn head() -> RecordHead {
+        RecordHead {
+            sequence: 1,
+            incarnation: 2,
+            device: Uuid::from_u128(3),
+            shard: 4,
+            settled: 5,
+            previous_crc: 6,
+        }
+    }
+
+    fn entries() -> Vec<Entry<'static>> {
+        let runs = vec![PbaRange::new(Pba((1 << 40) - 1), 1), PbaRange::new(Pba(1000), 2)];
+        vec![
+            Entry::Write {
+                volume: 7,
+                lba: Lba(1 << 50),
+                trusted: false,
+                runs: runs.into(),
+                crcs: vec![1, 2, u32::MAX].into(),
+            },
+            Entry::Unmap { volume: 7, range: LbaRange::new(Lba(9), 1 << 51) },
+            Entry::Reserve { extent: 70_000 },
+            Entry::Create {
+                volume: 8,
+                uuid: Uuid::from_u128(1 << 100),
+                blocks: 1 << 51,
+                name: "volume".into(),
+            },
+            Entry::Resize { volume: 8, blocks: 0 },
+            Entry::Delete { volume: 8 },
+        ]
+    }
+
+    fn encode(entries: &[Entry]) -> Vec<u8> {
+        let len: usize = entries.iter().map(Entry::len_bytes).sum();
+        let mut bytes = vec![0xA5; record_blocks(len) * BLOCK_SIZE];
+        let mut at = RECORD_HEADER_SIZE;
+        for entry in entries {
+            at += entry.encode(&mut bytes[at..]);
+        }
+        seal_record(&mut bytes, &head(), entries.len() as u32, len);
+        bytes
+    }
+
+    #[test]
+    fn a_record_survives_encode_then_decode() {
+        let bytes = encode(&entries());
+        let record = Record::decode(&bytes).expect("just encoded");
+        assert_eq!((record.head, record.entries), (head(), entries()));
+        let many = vec![entries().remove(0); 2000];
+        let bytes = encode(&many);
+        assert_eq!(Record::decode(&bytes).expect("just encoded").entries, many);
+        assert_eq!(Record::decode(&bytes[..BLOCK_SIZE]), Err(DecodeError::Short));
+    }
+
+    /// The checksum is all that tells a torn record from a whole one, so no byte may escape it.
+    #[test]
+    fn a_flipped_bit_anywhere_is_noticed() {
+        let mut bytes = encode(&entries());
+        for byte in 0..bytes.len() {
+            bytes[byte] ^= 0x10;
+            assert!(Record::decode(&bytes).is_err(), "byte {byte}");
+            bytes[byte] ^= 0x10;
+        }
+    }
+
+    #[test]
+    fn a_write_entry_has_the_bytes_of_the_picture() {
+        let mut bytes = [0xA5; 40];
+        let entry = Entry::Write {
+            volume: 7,
+            lba: Lba(0x1122),
+            trusted: true,
+            runs: vec![PbaRange::new(Pba(0x55), 1)].into(),
+            crcs: vec![0xA1B2_C3D4].into(),
+        };
+        assert_eq!(entry.encode(&mut bytes), 36);
+        assert_eq!(bytes[..8], [1, 1, 1, 0, 1, 0, 0, 0]);
+        assert_eq!(bytes[8..24], [7, 0, 0, 0, 0, 0, 0, 0, 0x22, 0x11, 0, 0, 0, 0, 0, 0]);
+        assert_eq!(bytes[24..36], [0x55, 0, 0, 0, 0, 1, 0, 0, 0xD4, 0xC3, 0xB2, 0xA1]);
+    }
+}
