@@ -13,10 +13,14 @@
 
 extern crate alloc;
 
+pub mod async_event;
 pub mod cqe;
 pub mod discovery;
 pub mod fabrics;
-
+pub mod feature;
+pub mod identify;
+pub mod io;
+pub mod log;
 pub mod nqn;
 pub mod opcode;
 pub mod pdu;
