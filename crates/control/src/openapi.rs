@@ -3,8 +3,8 @@
 use utoipa::OpenApi;
 
 use crate::routes::paths::{
-    __path_create_volume, __path_delete_volume, __path_healthz, __path_list_volumes,
-    __path_readyz, __path_resize_volume, __path_show_server, __path_show_volume,
+    __path_create_volume, __path_delete_volume, __path_healthz, __path_list_volumes, __path_readyz,
+    __path_resize_volume, __path_show_server, __path_show_volume,
 };
 
 #[derive(OpenApi)]

@@ -5,7 +5,7 @@ use axum::extract::rejection::{BytesRejection, PathRejection};
 use axum::extract::{FromRequest, FromRequestParts, Path, Request};
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, StatusCode, header};
-use serde::de::DeserializeOwned;
+use serde::de::{DeserializeOwned, IgnoredAny};
 use serde_json::error::Category;
 use uuid::Uuid;
 
@@ -46,14 +46,17 @@ fn unreadable(error: &BytesRejection) -> Problem {
     Problem::new(ProblemCode::InvalidJson, detail, "send a whole JSON document")
 }
 
+/// Syntax first, and then meaning: what is no JSON is told from what is the wrong JSON.
 fn decode<T: DeserializeOwned>(body: &[u8]) -> Result<T, Problem> {
+    serde_json::from_slice::<IgnoredAny>(body).map_err(|error| undecodable(".", &error))?;
+    if body.trim_ascii_start().first() != Some(&b'{') {
+        // Left to serde, an array would pass as the fields in their order.
+        let hint = "send an object; its fields are described by GET /v1/openapi.json";
+        return Err(Problem::new(ProblemCode::InvalidField, "the body is no JSON object", hint));
+    }
     let mut json = serde_json::Deserializer::from_slice(body);
-    let value = serde_path_to_error::deserialize(&mut json).map_err(|error| {
-        let path = error.path().to_string();
-        undecodable(&path, error.inner())
-    })?;
-    json.end().map_err(|error| undecodable(".", &error))?;
-    Ok(value)
+    serde_path_to_error::deserialize(&mut json)
+        .map_err(|error| undecodable(&error.path().to_string(), error.inner()))
 }
 
 fn undecodable(path: &str, error: &serde_json::Error) -> Problem {
@@ -79,10 +82,9 @@ impl<S: Send + Sync> FromRequestParts<S> for VolumeKey {
 
     async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Problem> {
         let hint = "name the volume by its name or UUID";
-        let Path(text) =
-            Path::<String>::from_request_parts(parts, state).await.map_err(|e: PathRejection| {
-                Problem::new(ProblemCode::InvalidPath, e.body_text(), hint)
-            })?;
+        let Path(text) = Path::<String>::from_request_parts(parts, state).await.map_err(
+            |e: PathRejection| Problem::new(ProblemCode::InvalidPath, e.body_text(), hint),
+        )?;
         if let Ok(id) = Uuid::try_parse(&text) {
             return Ok(Self::Id(id));
         }

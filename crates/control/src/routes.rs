@@ -22,10 +22,7 @@ type Service = State<Arc<dyn VolumeService>>;
 pub(crate) fn router(service: Arc<dyn VolumeService>, limits: Limits) -> Router {
     Router::new()
         .route("/v1/volumes", get(list_volumes).post(create_volume))
-        .route(
-            "/v1/volumes/{volume}",
-            get(show_volume).patch(resize_volume).delete(delete_volume),
-        )
+        .route("/v1/volumes/{volume}", get(show_volume).patch(resize_volume).delete(delete_volume))
         .route("/v1/server", get(show_server))
         .route("/v1/openapi.json", get(show_openapi))
         .route("/healthz", get(healthz))
@@ -103,10 +100,7 @@ async fn list_volumes(State(service): Service) -> Result<Json<VolumeList>, Probl
         (status = "5XX", body = Problem, content_type = "application/problem+json", description = "Failed"),
     )
 )]
-async fn show_volume(
-    State(service): Service,
-    key: VolumeKey,
-) -> Result<Json<Volume>, Problem> {
+async fn show_volume(State(service): Service, key: VolumeKey) -> Result<Json<Volume>, Problem> {
     Ok(Json(service.show(key).await?))
 }
 

@@ -34,7 +34,8 @@ pub async fn serve(
     let mut stop = pin!(stop);
     loop {
         let next = async {
-            let place = places.clone().acquire_owned().await.expect("the semaphore is never closed");
+            let place =
+                places.clone().acquire_owned().await.expect("the semaphore is never closed");
             (place, accept(&listener).await)
         };
         tokio::select! {

@@ -1,0 +1,215 @@
+//! The API over HTTP: what it answers, what it refuses, and what it bounds.
+
+#![allow(missing_docs, unreachable_pub)]
+
+mod support;
+
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::time::Duration;
+
+use control::{ApiClient, ApiError, CreateVolume, Limits, ProblemCode, ResizeVolume, VolumeSize};
+use support::Api;
+
+const GIB: u64 = 1 << 30;
+
+fn create(name: &str, size_bytes: u64) -> CreateVolume {
+    let size_bytes = VolumeSize::try_from(size_bytes).unwrap();
+    CreateVolume { name: name.parse().unwrap(), size_bytes, core: None }
+}
+
+fn code(error: &ApiError) -> ProblemCode {
+    match error {
+        ApiError::Refused(problem) => problem.code,
+        other => panic!("{other}"),
+    }
+}
+
+#[test]
+fn a_volume_lives_from_create_to_delete() {
+    let api = Api::start();
+    let client = ApiClient::new(&api.url()).unwrap();
+    let made = client.create(&create("db.1", GIB)).unwrap();
+    assert_eq!(made.nqn, format!("nqn.2014-08.org.nvmexpress:uuid:{}", made.id));
+    assert_eq!(made.connect, format!("nvme connect -t tcp -a 127.0.0.1 -s 4420 -n {}", made.nqn));
+    assert_eq!(client.list().unwrap().volumes, std::slice::from_ref(&made));
+    assert_eq!(client.show("db.1").unwrap(), made);
+    assert_eq!(client.show(&made.id.to_string()).unwrap(), made);
+    let size_bytes = VolumeSize::try_from(2 * GIB).unwrap();
+    assert_eq!(client.resize("db.1", &ResizeVolume { size_bytes }).unwrap().size_bytes, 2 * GIB);
+    client.delete("db.1").unwrap();
+    assert_eq!(code(&client.show("db.1").unwrap_err()), ProblemCode::VolumeNotFound);
+    assert_eq!(client.server().unwrap().version, "1.2.3");
+}
+
+#[test]
+fn create_answers_201_with_the_place_of_the_volume() {
+    let api = Api::start();
+    let answer = api.request("POST", "/v1/volumes", r#"{"name":"a","size_bytes":4096}"#);
+    assert_eq!(answer.status, 201, "{answer:?}");
+    let id = answer.json()["id"].as_str().unwrap().to_owned();
+    assert!(answer.head.contains(&format!("location: /v1/volumes/{id}")), "{answer:?}");
+    assert_eq!(api.request("DELETE", "/v1/volumes/a", "").status, 204);
+}
+
+#[test]
+fn the_service_s_refusals_have_their_codes() {
+    let api = Api::start();
+    let client = ApiClient::new(&api.url()).unwrap();
+    client.create(&create("a", GIB)).unwrap();
+    let taken = client.create(&create("a", GIB)).unwrap_err();
+    assert_eq!(code(&taken), ProblemCode::NameTaken);
+    assert_eq!(taken.to_string(), "a volume `a` exists already");
+    let unknown = client.create(&CreateVolume { core: Some(7), ..create("b", GIB) }).unwrap_err();
+    assert_eq!(code(&unknown), ProblemCode::UnknownCore);
+    assert!(unknown.hint().contains("0, 3"), "{}", unknown.hint());
+    for name in ["b", "not/a name", "..", "550e8400-e29b-41d4-a716-446655440000"] {
+        assert_eq!(code(&client.delete(name).unwrap_err()), ProblemCode::VolumeNotFound, "{name}");
+    }
+}
+
+#[test]
+fn bad_bodies_are_refused_with_the_reason() {
+    let api = Api::start();
+    for (body, status, code, detail) in [
+        ("{\"name\":\n oops}", 400, "invalid_json", "line 2 column 2"),
+        ("", 400, "invalid_json", "EOF"),
+        (r#"{"name":"a","size_bytes":4096} x"#, 400, "invalid_json", "trailing"),
+        (r#"{"name":"a","size_bytes":"1GiB"}"#, 422, "invalid_field", "size_bytes"),
+        (r#"{"name":"a","size_bytes":-4096}"#, 422, "invalid_field", "size_bytes"),
+        (r#"{"name":"a","size_bytes":4096.5}"#, 422, "invalid_field", "size_bytes"),
+        (r#"{"name":"a","size_bytes":4097}"#, 422, "invalid_field", "multiple of 4096"),
+        (r#"{"name":"a","size_bytes":0}"#, 422, "invalid_field", "at least one block"),
+        (r#"{"name":"a","size_bytes":9223372036854779904}"#, 422, "invalid_field", "2^63"),
+        (r#"{"name":"a","size_bytes":99999999999999999999}"#, 422, "invalid_field", "size_bytes"),
+        (r#"{"name":"A","size_bytes":4096}"#, 422, "invalid_field", "`name`: "),
+        (r#"{"name":"","size_bytes":4096}"#, 422, "invalid_field", "empty"),
+        (r#"{"name":7,"size_bytes":4096}"#, 422, "invalid_field", "name"),
+        (r#"{"name":"a"}"#, 422, "invalid_field", "missing field `size_bytes`"),
+        (r#"{"name":"a","size_bytes":4096,"x":1}"#, 422, "invalid_field", "unknown field `x`"),
+        (r#"{"name":"a","name":"b","size_bytes":4096}"#, 422, "invalid_field", "duplicate"),
+        (r#"{"name":"a","size_bytes":4096,"core":-1}"#, 422, "invalid_field", "core"),
+        (r#"["a",4096]"#, 422, "invalid_field", "no JSON object"),
+        ("null", 422, "invalid_field", "no JSON object"),
+    ] {
+        let (got_status, got_code, got_detail) = api.request("POST", "/v1/volumes", body).problem();
+        assert_eq!((got_status, got_code.as_str()), (status, code), "{body}: {got_detail}");
+        assert!(got_detail.contains(detail), "{body}: {got_detail}");
+    }
+    let deep = "[".repeat(60_000);
+    assert_eq!(api.request("POST", "/v1/volumes", &deep).problem().0, 400);
+    assert!(api.request("GET", "/v1/volumes", "").json()["volumes"].as_array().unwrap().is_empty());
+}
+
+#[test]
+fn requests_that_are_not_for_this_api_are_refused() {
+    let api = Api::start();
+    let body = r#"{"name":"a","size_bytes":4096}"#;
+    let form = api.request_as("text/plain", "POST", "/v1/volumes", body).problem();
+    assert_eq!((form.0, form.1.as_str()), (415, "unsupported_media_type"));
+    let put = api.request("PUT", "/v1/volumes", body);
+    assert_eq!(put.problem().1, "method_not_allowed");
+    assert!(put.head.contains("allow: ") && put.head.contains("post"), "{put:?}");
+    assert_eq!(api.request("GET", "/v2", "").problem().1, "unknown_path");
+    let query = api.request("GET", "/v1/volumes?limit=3", "").problem();
+    assert_eq!((query.0, query.1.as_str()), (400, "unknown_parameter"));
+    assert_eq!(api.request("GET", "/v1/volumes/%ff", "").problem().1, "invalid_path");
+    assert_eq!(api.request("GET", "/v1/volumes/%00", "").problem().1, "volume_not_found");
+    let long = format!(r#"{{"name":"{}","size_bytes":4096}}"#, "a".repeat(70_000));
+    let long = api.request("POST", "/v1/volumes", &long).problem();
+    assert_eq!((long.0, long.1.as_str()), (413, "body_too_large"));
+    let head = format!("GET / HTTP/1.1\r\nx: {}\r\n\r\n", "x".repeat(40_000));
+    assert_eq!(api.raw(head.as_bytes()).status, 431);
+}
+
+#[test]
+fn health_and_description_are_served() {
+    let api = Api::start();
+    assert_eq!(api.request("GET", "/healthz", "").body, "ok\n");
+    assert_eq!(api.request("GET", "/readyz", "").body, "ready\n");
+    api.service.set_ready(false);
+    assert_eq!(api.request("GET", "/readyz", "").problem().1, "unavailable");
+    assert_eq!(api.request("GET", "/healthz", "").status, 200);
+    let document = api.request("GET", "/v1/openapi.json", "").json();
+    for path in ["/v1/volumes", "/v1/volumes/{volume}", "/v1/server", "/healthz", "/readyz"] {
+        assert!(document["paths"][path].is_object(), "{path}");
+    }
+    let schemas = &document["components"]["schemas"];
+    for name in ["CreateVolume", "ResizeVolume", "Volume", "VolumeList", "Server", "Problem"] {
+        assert!(schemas[name].is_object(), "{name}");
+    }
+    assert_eq!(schemas["CreateVolume"]["additionalProperties"], false);
+}
+
+/// Method: with one connection allowed and held open by a client that says nothing, a second client
+/// is answered once the first has outstayed its time.
+#[test]
+fn a_silent_connection_is_cut_and_its_place_given_on() {
+    let head_timeout = Duration::from_millis(200);
+    let limits = Limits { connections_max: 1, head_timeout, ..Limits::default() };
+    let api = Api::with(limits, Duration::ZERO);
+    let mut silent = TcpStream::connect(api.address).unwrap();
+    silent.write_all(b"GET /healthz HT").unwrap();
+    assert_eq!(api.request("GET", "/healthz", "").status, 200);
+    silent.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+    let _ = silent.read_to_end(&mut Vec::new());
+}
+
+#[test]
+fn a_request_that_takes_too_long_is_answered_so() {
+    let request_timeout = Duration::from_millis(100);
+    let limits = Limits { request_timeout, ..Limits::default() };
+    let api = Api::with(limits, Duration::from_secs(3600));
+    let late = api.request("GET", "/v1/volumes", "").problem();
+    assert_eq!((late.0, late.1.as_str()), (504, "timeout"));
+    // A body that does not come is no different.
+    let slow = b"POST /v1/volumes HTTP/1.1\r\nhost: api\r\ncontent-type: application/json\r\n\
+                 connection: close\r\ncontent-length: 10\r\n\r\n{";
+    assert_eq!(api.raw(slow).problem().1, "timeout");
+}
+
+/// Method: stop the server while a slow request is in flight; it must still be answered, and idle
+/// connections must not hold up the end.
+#[test]
+fn stopping_finishes_requests_in_flight() {
+    let mut api = Api::with(Limits::default(), Duration::from_millis(300));
+    let mut idle = TcpStream::connect(api.address).unwrap();
+    let mut busy = TcpStream::connect(api.address).unwrap();
+    busy.write_all(b"GET /v1/volumes HTTP/1.1\r\nhost: api\r\n\r\n").unwrap();
+    // A round trip on another connection: by then the request above has been taken in.
+    while api.request("GET", "/healthz", "").status != 200 {}
+    api.stop();
+    let mut text = String::new();
+    busy.read_to_string(&mut text).unwrap();
+    assert!(text.starts_with("HTTP/1.1 200"), "{text}");
+    idle.read_to_end(&mut Vec::new()).unwrap();
+}
+
+#[test]
+fn the_client_says_what_is_wrong_with_an_address() {
+    for url in ["", "127.0.0.1:7420", "https://127.0.0.1:7420", "http://a/b", "http://"] {
+        let error = ApiClient::new(url).err().unwrap_or_else(|| panic!("{url}"));
+        assert!(matches!(error, ApiError::BadUrl { .. }), "{url}: {error}");
+        assert!(error.hint().contains("--api"));
+    }
+    let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let client = ApiClient::new(&format!("http://127.0.0.1:{port}/")).unwrap();
+    let error = client.list().unwrap_err();
+    assert!(matches!(error, ApiError::Unreachable { .. }), "{error}");
+    assert!(error.to_string().contains("refused"), "{error}");
+}
+
+#[test]
+fn the_client_tells_another_server_from_a_farflash() {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    let other = std::thread::spawn(move || {
+        let (mut stream, _) = listener.accept().unwrap();
+        let mut head = [0; 4096];
+        let _ = stream.read(&mut head);
+        stream.write_all(b"HTTP/1.1 404 Not Found\r\ncontent-length: 2\r\n\r\nno").unwrap();
+    });
+    let error = ApiClient::new(&format!("http://{address}")).unwrap().list().unwrap_err();
+    assert!(matches!(error, ApiError::NotAnApi { status: 404, .. }), "{error}");
+    other.join().unwrap();
+}

@@ -1,0 +1,226 @@
+//! A live API over volumes in memory, and requests to it byte by byte.
+
+use std::collections::BTreeMap;
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use control::{
+    CreateVolume, Limits, Portal, Reply, Server, ServiceError, Volume, VolumeKey, VolumeService,
+    VolumeSize, connect_line, nqn, serve,
+};
+use serde_json::Value;
+use tokio::net::TcpListener;
+use tokio::sync::oneshot;
+use uuid::Uuid;
+
+const CORES: [u32; 2] = [0, 3];
+
+/// Volumes that hold nothing, on portals that nobody listens on.
+pub struct MemoryService {
+    volumes: Mutex<BTreeMap<Uuid, Volume>>,
+    ready: AtomicBool,
+    /// How long each listing takes, to test bounds on time.
+    list_delay: Duration,
+}
+
+impl MemoryService {
+    pub fn new(list_delay: Duration) -> Self {
+        Self { volumes: Mutex::default(), ready: AtomicBool::new(true), list_delay }
+    }
+
+    pub fn set_ready(&self, ready: bool) {
+        self.ready.store(ready, Ordering::Relaxed);
+    }
+
+    fn with_volume<T>(
+        &self,
+        key: &VolumeKey,
+        change: impl FnOnce(&mut BTreeMap<Uuid, Volume>, Uuid) -> T,
+    ) -> Result<T, ServiceError> {
+        let mut volumes = self.volumes.lock().unwrap();
+        let id = volumes.values().find(|volume| match key {
+            VolumeKey::Id(id) => volume.id == *id,
+            VolumeKey::Name(name) => volume.name == name.as_str(),
+        });
+        let id = id.map(|volume| volume.id);
+        let id = id.ok_or_else(|| ServiceError::NotFound { volume: key.to_string() })?;
+        Ok(change(&mut volumes, id))
+    }
+}
+
+impl VolumeService for MemoryService {
+    fn create(&self, request: CreateVolume) -> Reply<'_, Volume> {
+        Box::pin(async move {
+            let mut volumes = self.volumes.lock().unwrap();
+            if volumes.values().any(|volume| volume.name == request.name.as_str()) {
+                return Err(ServiceError::NameTaken { name: request.name });
+            }
+            let core = request.core.unwrap_or(CORES[0]);
+            if !CORES.contains(&core) {
+                return Err(ServiceError::UnknownCore { core, cores: CORES.to_vec() });
+            }
+            let id = Uuid::from_u128(volumes.len() as u128 + 1);
+            let address = SocketAddr::from(([127, 0, 0, 1], 4420));
+            let volume = Volume {
+                id,
+                name: request.name.to_string(),
+                nqn: nqn(id),
+                size_bytes: request.size_bytes.bytes(),
+                allocated_bytes: 0,
+                address,
+                portal: Portal { address, core },
+                device: "mem:1GiB".to_owned(),
+                connect: connect_line(&nqn(id), address),
+                created_at: None,
+            };
+            volumes.insert(id, volume.clone());
+            Ok(volume)
+        })
+    }
+
+    fn list(&self) -> Reply<'_, Vec<Volume>> {
+        Box::pin(async {
+            tokio::time::sleep(self.list_delay).await;
+            Ok(self.volumes.lock().unwrap().values().cloned().collect())
+        })
+    }
+
+    fn show(&self, key: VolumeKey) -> Reply<'_, Volume> {
+        Box::pin(async move { self.with_volume(&key, |volumes, id| volumes[&id].clone()) })
+    }
+
+    fn resize(&self, key: VolumeKey, size: VolumeSize) -> Reply<'_, Volume> {
+        Box::pin(async move {
+            self.with_volume(&key, |volumes, id| {
+                let volume = volumes.get_mut(&id).unwrap();
+                volume.size_bytes = size.bytes();
+                volume.clone()
+            })
+        })
+    }
+
+    fn delete(&self, key: VolumeKey) -> Reply<'_, ()> {
+        Box::pin(async move { self.with_volume(&key, |volumes, id| drop(volumes.remove(&id))) })
+    }
+
+    fn server(&self) -> Reply<'_, Server> {
+        Box::pin(async {
+            let version = "1.2.3".to_owned();
+            Ok(Server { version, uptime_seconds: 7, cores: Vec::new(), devices: Vec::new() })
+        })
+    }
+
+    fn is_ready(&self) -> bool {
+        self.ready.load(Ordering::Relaxed)
+    }
+}
+
+/// A live API. Stops when dropped.
+pub struct Api {
+    pub address: SocketAddr,
+    pub service: Arc<MemoryService>,
+    stop: Option<oneshot::Sender<()>>,
+    thread: Option<std::thread::JoinHandle<()>>,
+}
+
+impl Api {
+    pub fn start() -> Self {
+        Self::with(Limits::default(), Duration::ZERO)
+    }
+
+    pub fn with(limits: Limits, list_delay: Duration) -> Self {
+        let service = Arc::new(MemoryService::new(list_delay));
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        listener.set_nonblocking(true).unwrap();
+        let address = listener.local_addr().unwrap();
+        let (stop, stopped) = oneshot::channel();
+        let backend = service.clone();
+        let thread = std::thread::spawn(move || {
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+            runtime.unwrap().block_on(async move {
+                let listener = TcpListener::from_std(listener).unwrap();
+                let stopped = async { drop(stopped.await) };
+                serve(listener, backend, limits, stopped).await;
+            });
+        });
+        Self { address, service, stop: Some(stop), thread: Some(thread) }
+    }
+
+    pub fn url(&self) -> String {
+        format!("http://{}", self.address)
+    }
+
+    /// Ends the server and waits for it.
+    pub fn stop(&mut self) {
+        drop(self.stop.take());
+        if let Some(thread) = self.thread.take() {
+            thread.join().unwrap();
+        }
+    }
+
+    /// Sends `method path` with `body` as JSON, and reads the answer.
+    pub fn request(&self, method: &str, path: &str, body: &str) -> Answer {
+        self.request_as("application/json", method, path, body)
+    }
+
+    pub fn request_as(&self, kind: &str, method: &str, path: &str, body: &str) -> Answer {
+        self.raw(
+            format!(
+                "{method} {path} HTTP/1.1\r\nhost: api\r\nconnection: close\r\n\
+                 content-type: {kind}\r\ncontent-length: {}\r\n\r\n{body}",
+                body.len()
+            )
+            .as_bytes(),
+        )
+    }
+
+    /// Sends these bytes and reads all that comes back.
+    pub fn raw(&self, bytes: &[u8]) -> Answer {
+        let mut stream = TcpStream::connect(self.address).unwrap();
+        stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+        stream.write_all(bytes).unwrap();
+        let mut text = Vec::new();
+        // A reset after the answer is fine: the server may not have read all of a bad request.
+        let _ = stream.read_to_end(&mut text);
+        Answer::parse(&String::from_utf8(text).unwrap())
+    }
+}
+
+impl Drop for Api {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}
+
+/// An HTTP answer.
+#[derive(Debug)]
+pub struct Answer {
+    pub status: u16,
+    pub head: String,
+    pub body: String,
+}
+
+impl Answer {
+    fn parse(text: &str) -> Self {
+        let (head, body) = text.split_once("\r\n\r\n").unwrap_or((text, ""));
+        let status = head.split(' ').nth(1).and_then(|word| word.parse().ok()).unwrap_or(0);
+        Self { status, head: head.to_lowercase(), body: body.to_owned() }
+    }
+
+    pub fn json(&self) -> Value {
+        serde_json::from_str(&self.body).unwrap_or_else(|error| panic!("{error}: {self:?}"))
+    }
+
+    /// Checks that this is a refusal in due form, and gives its code and detail.
+    pub fn problem(&self) -> (u16, String, String) {
+        assert!(self.head.contains("content-type: application/problem+json"), "{self:?}");
+        let json = self.json();
+        assert_eq!(json["status"], self.status, "{self:?}");
+        assert!(json["hint"].as_str().is_some_and(|hint| !hint.is_empty()), "{self:?}");
+        let text = |field: &str| json[field].as_str().unwrap().to_owned();
+        (self.status, text("code"), text("detail"))
+    }
+}

@@ -1,0 +1,44 @@
+//! The command line: one file per subcommand.
+
+mod volume;
+
+use clap::{Parser, Subcommand};
+
+use crate::failure::Failure;
+
+const EXAMPLES: &str = "\
+Examples:
+  A server on a file, and a volume on it:
+    farflash format --device file:/srv/flash.img,size=8GiB
+    farflash serve  --device file:/srv/flash.img --cores 0 --listen 127.0.0.1:4420 --auth off
+    farflash volume create db-1 --size 1GiB
+
+  A server on memory, to try things out:
+    farflash serve --device mem:1GiB --cores 0 --auth off
+
+Exit codes: 0 done, 1 could not be done, 2 asked for something that makes no sense.";
+
+/// A Flash server: thin, isolated volumes over NVMe/TCP from a file or block device.
+#[derive(Debug, Parser)]
+#[command(name = "farflash", version, after_help = EXAMPLES, max_term_width = 100)]
+#[command(arg_required_else_help = true, infer_subcommands = false)]
+pub(crate) struct CommandLine {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Create, list, show, resize and delete volumes of a running server
+    #[command(subcommand)]
+    Volume(volume::VolumeCommand),
+}
+
+impl CommandLine {
+    /// Does what the command line says.
+    pub(crate) fn run(self) -> Result<(), Failure> {
+        match self.command {
+            Command::Volume(command) => command.run(),
+        }
+    }
+}

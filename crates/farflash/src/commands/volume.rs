@@ -1,0 +1,194 @@
+//! `farflash volume …`: volumes of a running server, through its API.
+
+use std::io::Write;
+
+use clap::{Args, Subcommand};
+use control::{ApiClient, CreateVolume, ResizeVolume, Volume, VolumeName, VolumeSize};
+use serde::Serialize;
+use units::ByteLen;
+
+use crate::failure::Failure;
+
+const CREATE_EXAMPLES: &str = "\
+Examples:
+  farflash volume create db-1 --size 10TiB
+  farflash volume create db-2 --size 1GiB --core 1 --json | jq -r .nqn";
+
+const RESIZE_EXAMPLES: &str = "\
+Connected hosts see the new size without reconnecting.
+A smaller size discards at once what lies beyond it: shrink the file system first.
+
+Examples:
+  farflash volume resize db-1 --size 20TiB";
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum VolumeCommand {
+    /// Make a volume, and print the command that connects it
+    #[command(after_help = CREATE_EXAMPLES)]
+    Create(Create),
+    /// List all volumes
+    List {
+        #[command(flatten)]
+        output: Output,
+    },
+    /// Show one volume, and the command that connects it
+    Show {
+        /// Its name or id
+        volume: String,
+        #[command(flatten)]
+        output: Output,
+    },
+    /// Change a volume's size
+    #[command(after_help = RESIZE_EXAMPLES)]
+    Resize {
+        /// Its name or id
+        volume: String,
+        /// Its new size, such as 20TiB
+        #[arg(long, value_parser = parse_size)]
+        size: VolumeSize,
+        #[command(flatten)]
+        output: Output,
+    },
+    /// Delete a volume with all that is on it
+    Delete {
+        /// Its name or id
+        volume: String,
+        #[command(flatten)]
+        output: Output,
+    },
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Create {
+    /// Its name: 1 to 63 of a-z, 0-9, `.`, `_` and `-`
+    name: VolumeName,
+    /// Its size as hosts see it, such as 10TiB; space is taken only as it is written
+    #[arg(long, value_parser = parse_size)]
+    size: VolumeSize,
+    /// The core that is to serve it [default: the one with the fewest volumes]
+    #[arg(long)]
+    core: Option<u32>,
+    #[command(flatten)]
+    output: Output,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Output {
+    /// Address of the server's API
+    #[arg(long, env = "FARFLASH_API", default_value = "http://127.0.0.1:7420", value_name = "URL")]
+    api: String,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+fn parse_size(text: &str) -> Result<VolumeSize, String> {
+    let size: ByteLen = text.parse().map_err(|error| format!("{error}"))?;
+    VolumeSize::try_from(size.0).map_err(|error| error.to_string())
+}
+
+impl VolumeCommand {
+    pub(crate) fn run(self) -> Result<(), Failure> {
+        match self {
+            Self::Create(Create { name, size, core, output }) => {
+                let request = CreateVolume { name, size_bytes: size, core };
+                let volume = output.client()?.create(&request)?;
+                output.print(&volume, |out| created(out, &volume))
+            }
+            Self::List { output } => {
+                let list = output.client()?.list()?;
+                output.print(&list, |out| table(out, &list.volumes))
+            }
+            Self::Show { volume, output } => {
+                let volume = output.client()?.show(&volume)?;
+                output.print(&volume, |out| details(out, &volume))
+            }
+            Self::Resize { volume, size, output } => {
+                let request = ResizeVolume { size_bytes: size };
+                let volume = output.client()?.resize(&volume, &request)?;
+                let line = format!("{} has now {}", volume.name, ByteLen(volume.size_bytes));
+                output.print(&volume, |out| writeln!(out, "{line}"))
+            }
+            Self::Delete { volume, output } => {
+                output.client()?.delete(&volume)?;
+                let document = serde_json::json!({ "deleted": volume });
+                output.print(&document, |out| writeln!(out, "{volume} is deleted"))
+            }
+        }
+    }
+}
+
+impl Output {
+    fn client(&self) -> Result<ApiClient, Failure> {
+        Ok(ApiClient::new(&self.api)?)
+    }
+
+    /// Prints `document` as JSON if that is wanted, else what `human` writes.
+    fn print(
+        &self,
+        document: &impl Serialize,
+        human: impl FnOnce(&mut dyn Write) -> std::io::Result<()>,
+    ) -> Result<(), Failure> {
+        let mut out = std::io::stdout().lock();
+        let written = if self.json {
+            serde_json::to_string_pretty(document)
+                .map_err(std::io::Error::from)
+                .and_then(|text| writeln!(out, "{text}"))
+        } else {
+            human(&mut out)
+        };
+        written.and_then(|()| out.flush()).map_err(|error| {
+            let what = format!("the result cannot be printed: {error}");
+            Failure::runtime(what, "what was asked is done; look with `farflash volume list`")
+        })
+    }
+}
+
+fn created(out: &mut dyn Write, volume: &Volume) -> std::io::Result<()> {
+    writeln!(
+        out,
+        "created {} ({}), served by core {} at {}",
+        volume.name,
+        ByteLen(volume.size_bytes),
+        volume.portal.core,
+        volume.address
+    )?;
+    writeln!(out, "connect it on a Linux host with:\n  {}", volume.connect)
+}
+
+fn details(out: &mut dyn Write, volume: &Volume) -> std::io::Result<()> {
+    writeln!(out, "name       {}", volume.name)?;
+    writeln!(out, "id         {}", volume.id)?;
+    writeln!(out, "nqn        {}", volume.nqn)?;
+    writeln!(out, "size       {} ({} bytes)", ByteLen(volume.size_bytes), volume.size_bytes)?;
+    let allocated = volume.allocated_bytes;
+    writeln!(out, "allocated  {} ({allocated} bytes)", ByteLen(allocated))?;
+    writeln!(out, "address    {}", volume.address)?;
+    writeln!(out, "core       {}", volume.portal.core)?;
+    writeln!(out, "device     {}", volume.device)?;
+    writeln!(out, "connect    {}", volume.connect)
+}
+
+fn table(out: &mut dyn Write, volumes: &[Volume]) -> std::io::Result<()> {
+    let name_width = volumes.iter().map(|volume| volume.name.len()).max().unwrap_or(0).max(4);
+    let address_width =
+        volumes.iter().map(|volume| volume.address.to_string().len()).max().unwrap_or(0).max(7);
+    writeln!(
+        out,
+        "{:name_width$}  {:>10}  {:>10}  {:address_width$}  {:>4}  ID",
+        "NAME", "SIZE", "ALLOCATED", "ADDRESS", "CORE"
+    )?;
+    for volume in volumes {
+        writeln!(
+            out,
+            "{:name_width$}  {:>10}  {:>10}  {:address_width$}  {:>4}  {}",
+            volume.name,
+            ByteLen(volume.size_bytes).to_string(),
+            ByteLen(volume.allocated_bytes).to_string(),
+            volume.address.to_string(),
+            volume.portal.core,
+            volume.id
+        )?;
+    }
+    Ok(())
+}

@@ -1,0 +1,199 @@
+//! Devices as people name them: `file:PATH[,size=S][,flush=auto|always|never]` or `mem:SIZE`.
+
+use std::fmt;
+use std::path::PathBuf;
+use std::str::FromStr;
+
+use units::{ByteLen, ParseByteLenError};
+
+/// A device as named on a command line or in a configuration file.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub(crate) enum DeviceSpec {
+    /// A regular file or a block device.
+    File(FileSpec),
+    /// Memory of this process; gone when it ends.
+    Mem {
+        /// Bytes of tenant data that it is to hold.
+        size: ByteLen,
+    },
+}
+
+/// A device in the file system.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub(crate) struct FileSpec {
+    pub(crate) path: PathBuf,
+    /// The size at which a file is created. A file that exists must have it.
+    pub(crate) size: Option<ByteLen>,
+    pub(crate) flush: FlushMode,
+}
+
+/// Whether writes are followed by a flush before they are acknowledged.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub(crate) enum FlushMode {
+    /// As the device says.
+    #[default]
+    Auto,
+    /// Whatever the device says.
+    Always,
+    /// Never: only for devices that lose nothing with the power.
+    Never,
+}
+
+/// Why a text names no device.
+#[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
+pub(crate) enum ParseDeviceError {
+    #[error("`{0}` names no kind of device; write file:PATH or mem:SIZE")]
+    NoKind(String),
+    #[error("`{0}:` is no kind of device; there are file:PATH and mem:SIZE")]
+    UnknownKind(String),
+    #[error("`file:` is not followed by a path; write file:PATH, such as file:/srv/flash.img")]
+    NoPath,
+    #[error("`mem:` is not followed by a size; write mem:SIZE, such as mem:1GiB")]
+    NoSize,
+    #[error("`mem:` takes no options, but `{0}` follows; write mem:SIZE")]
+    OptionOfMem(String),
+    #[error(
+        "`{0}` is no option of file:; there are size=SIZE and flush=auto|always|never (a path with a comma in it cannot be used)"
+    )]
+    UnknownOption(String),
+    #[error("the option `{0}` is given twice")]
+    Twice(&'static str),
+    #[error("`flush={0}`: flush is auto, always or never")]
+    UnknownFlush(String),
+    #[error(transparent)]
+    Size(#[from] ParseByteLenError),
+    #[error("a device of {0} bytes: its size must be a multiple of 4096 bytes, and not zero")]
+    NotWholeBlocks(u64),
+}
+
+impl FromStr for DeviceSpec {
+    type Err = ParseDeviceError;
+
+    fn from_str(text: &str) -> Result<Self, ParseDeviceError> {
+        let (kind, rest) =
+            text.split_once(':').ok_or_else(|| ParseDeviceError::NoKind(text.to_owned()))?;
+        match kind {
+            "file" => parse_file(rest).map(Self::File),
+            "mem" => parse_mem(rest),
+            _ => Err(ParseDeviceError::UnknownKind(kind.to_owned())),
+        }
+    }
+}
+
+fn parse_mem(text: &str) -> Result<DeviceSpec, ParseDeviceError> {
+    if text.is_empty() {
+        return Err(ParseDeviceError::NoSize);
+    }
+    if let Some((_, option)) = text.split_once(',') {
+        return Err(ParseDeviceError::OptionOfMem(option.to_owned()));
+    }
+    Ok(DeviceSpec::Mem { size: parse_size(text)? })
+}
+
+fn parse_file(text: &str) -> Result<FileSpec, ParseDeviceError> {
+    let mut parts = text.split(',');
+    let path = parts.next().filter(|path| !path.is_empty()).ok_or(ParseDeviceError::NoPath)?;
+    let (mut size, mut flush) = (None, None);
+    for option in parts {
+        match option.split_once('=') {
+            Some(("size", value)) => {
+                let value = parse_size(value)?;
+                if size.replace(value).is_some() {
+                    return Err(ParseDeviceError::Twice("size"));
+                }
+            }
+            Some(("flush", value)) => {
+                if flush.replace(parse_flush(value)?).is_some() {
+                    return Err(ParseDeviceError::Twice("flush"));
+                }
+            }
+            _ => return Err(ParseDeviceError::UnknownOption(option.to_owned())),
+        }
+    }
+    Ok(FileSpec { path: path.into(), size, flush: flush.unwrap_or_default() })
+}
+
+fn parse_size(text: &str) -> Result<ByteLen, ParseDeviceError> {
+    let size: ByteLen = text.parse()?;
+    match size.whole_blocks() {
+        None | Some(0) => Err(ParseDeviceError::NotWholeBlocks(size.0)),
+        Some(_) => Ok(size),
+    }
+}
+
+fn parse_flush(text: &str) -> Result<FlushMode, ParseDeviceError> {
+    match text {
+        "auto" => Ok(FlushMode::Auto),
+        "always" => Ok(FlushMode::Always),
+        "never" => Ok(FlushMode::Never),
+        _ => Err(ParseDeviceError::UnknownFlush(text.to_owned())),
+    }
+}
+
+impl FlushMode {
+    /// What the engine is told about the device's cache; `None` asks the device.
+    pub(crate) fn volatile_cache(self) -> Option<bool> {
+        match self {
+            Self::Auto => None,
+            Self::Always => Some(true),
+            Self::Never => Some(false),
+        }
+    }
+}
+
+impl fmt::Display for DeviceSpec {
+    /// Kind and place, without options: how the device is called in messages.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::File(file) => write!(f, "file:{}", file.path.display()),
+            Self::Mem { size } => write!(f, "mem:{}", size.to_string().replace(' ', "")),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn devices_read_as_people_write_them() {
+        let file =
+            |path: &str, size, flush| DeviceSpec::File(FileSpec { path: path.into(), size, flush });
+        let gib8 = Some(ByteLen(8 << 30));
+        for (text, spec) in [
+            ("file:a", file("a", None, FlushMode::Auto)),
+            ("file:/x/y:z", file("/x/y:z", None, FlushMode::Auto)),
+            ("file:a,size=8GiB", file("a", gib8, FlushMode::Auto)),
+            ("file:a,flush=never,size=8GiB", file("a", gib8, FlushMode::Never)),
+            ("mem:1GiB", DeviceSpec::Mem { size: ByteLen(1 << 30) }),
+        ] {
+            assert_eq!(text.parse(), Ok(spec), "{text}");
+        }
+        let shown = "file:a,size=8GiB".parse::<DeviceSpec>().map(|spec| spec.to_string());
+        assert_eq!(shown.as_deref(), Ok("file:a"));
+        let shown = "mem:1536MiB".parse::<DeviceSpec>().map(|spec| spec.to_string());
+        assert_eq!(shown.as_deref(), Ok("mem:1.5GiB"));
+    }
+
+    #[test]
+    fn each_mistake_has_its_own_message() {
+        use ParseDeviceError::*;
+        for (text, error) in [
+            ("/dev/sda", NoKind("/dev/sda".into())),
+            ("nvme:0", UnknownKind("nvme".into())),
+            ("file:", NoPath),
+            ("file:,size=1GiB", NoPath),
+            ("mem:", NoSize),
+            ("mem:1GiB,flush=never", OptionOfMem("flush=never".into())),
+            ("file:a,b", UnknownOption("b".into())),
+            ("file:a,sise=1GiB", UnknownOption("sise=1GiB".into())),
+            ("file:a,size=1GiB,size=2GiB", Twice("size")),
+            ("file:a,flush=maybe", UnknownFlush("maybe".into())),
+            ("mem:1 elephant", Size(ParseByteLenError::UnknownUnit("elephant".into()))),
+            ("mem:0", NotWholeBlocks(0)),
+            ("mem:5000", NotWholeBlocks(5000)),
+        ] {
+            assert_eq!(text.parse::<DeviceSpec>(), Err(error), "{text}");
+        }
+    }
+}

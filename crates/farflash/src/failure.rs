@@ -1,0 +1,53 @@
+//! What a command that did not work tells its user.
+
+use std::fmt;
+use std::process::ExitCode;
+
+/// One line on what is wrong, and one on what to do about it.
+#[derive(Debug)]
+pub(crate) struct Failure {
+    cause: Cause,
+    what: String,
+    remedy: String,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Cause {
+    Usage,
+    Runtime,
+}
+
+impl Failure {
+    /// The command line or configuration asks for something that makes no sense: exit code 2.
+    pub(crate) fn usage(what: impl Into<String>, remedy: impl Into<String>) -> Self {
+        Self { cause: Cause::Usage, what: what.into(), remedy: remedy.into() }
+    }
+
+    /// What was asked makes sense, but cannot be done: exit code 1.
+    pub(crate) fn runtime(what: impl Into<String>, remedy: impl Into<String>) -> Self {
+        Self { cause: Cause::Runtime, what: what.into(), remedy: remedy.into() }
+    }
+
+    pub(crate) fn exit_code(&self) -> ExitCode {
+        match self.cause {
+            Cause::Usage => ExitCode::from(2),
+            Cause::Runtime => ExitCode::FAILURE,
+        }
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "error: {}\n hint: {}", self.what, self.remedy)
+    }
+}
+
+impl From<control::ApiError> for Failure {
+    fn from(error: control::ApiError) -> Self {
+        let remedy = error.hint();
+        match error {
+            control::ApiError::BadUrl { .. } => Self::usage(error.to_string(), remedy),
+            _ => Self::runtime(error.to_string(), remedy),
+        }
+    }
+}

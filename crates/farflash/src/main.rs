@@ -1,0 +1,23 @@
+//! farflash: a Flash server and its tools in one binary.
+//!
+//! This crate parses arguments and joins parts: each subcommand is a file of `commands`, and
+//! `server` puts the data cores and the API together. What they do is done by the other crates.
+
+mod commands;
+mod device_spec;
+mod failure;
+mod logging;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+
+fn main() -> ExitCode {
+    match commands::CommandLine::parse().run() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => {
+            eprintln!("{failure}");
+            failure.exit_code()
+        }
+    }
+}
