@@ -21,6 +21,7 @@
 mod error;
 mod extents;
 mod format;
+mod map;
 mod options;
 mod read;
 mod shard;

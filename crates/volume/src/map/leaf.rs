@@ -1,0 +1,258 @@
+//! Leaves in memory: as compact as on the device, and searched where they lie.
+
+use layout::{Mapping, PackedMapping, key_width, leaf_capacity};
+
+/// Keys of a leaf, ascending.
+#[derive(Clone, Debug)]
+enum Keys {
+    /// Distances from the leaf's base: the rule, since most volumes are filled densely somewhere.
+    Narrow { base: u64, offsets: Vec<u16> },
+    /// The keys themselves, where they lie more than 65 535 apart.
+    Wide(Vec<u64>),
+}
+
+/// Entries of a volume map or table.
+///
+/// - L1: what a leaf holds fits into a block: [`layout::leaf_capacity`] for the width of its keys.
+#[derive(Clone, Debug)]
+pub(crate) struct Leaf {
+    keys: Keys,
+    mappings: Vec<PackedMapping>,
+}
+
+/// What became of an insertion.
+#[derive(Debug, Eq, PartialEq)]
+pub(crate) enum Inserted {
+    /// The key was there; this is what it led to.
+    Replaced(Mapping),
+    /// The key is new.
+    Added,
+    /// L1: the leaf must be split before.
+    Full,
+}
+
+impl Leaf {
+    pub(crate) fn single(key: u64, mapping: Mapping) -> Self {
+        Self::from_entries([(key, mapping.into())].into_iter())
+    }
+
+    /// A leaf of entries in ascending order, which fit.
+    pub(crate) fn from_entries(entries: impl Iterator<Item = (u64, PackedMapping)>) -> Self {
+        let (keys, mappings): (Vec<u64>, Vec<PackedMapping>) = entries.unzip();
+        let mut leaf = Self { keys: Keys::Wide(keys), mappings };
+        leaf.narrow_if_possible();
+        leaf
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.mappings.len()
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.mappings.is_empty()
+    }
+
+    pub(crate) fn key(&self, index: usize) -> u64 {
+        match &self.keys {
+            Keys::Narrow { base, offsets } => base + u64::from(offsets[index]),
+            Keys::Wide(keys) => keys[index],
+        }
+    }
+
+    pub(crate) fn mapping(&self, index: usize) -> Mapping {
+        self.mappings[index].into()
+    }
+
+    pub(crate) fn entries(&self) -> impl Iterator<Item = (u64, PackedMapping)> {
+        (0..self.len()).map(|index| (self.key(index), self.mappings[index]))
+    }
+
+    pub(crate) fn keys(&self) -> impl ExactSizeIterator<Item = u64> + Clone {
+        (0..self.len()).map(|index| self.key(index))
+    }
+
+    pub(crate) fn packed(&self) -> impl ExactSizeIterator<Item = PackedMapping> {
+        self.mappings.iter().copied()
+    }
+
+    /// Where `key` is, or where it would go.
+    #[inline]
+    pub(crate) fn search(&self, key: u64) -> Result<usize, usize> {
+        match &self.keys {
+            Keys::Narrow { base, offsets } => {
+                let Some(offset) = key.checked_sub(*base) else { return Err(0) };
+                let Ok(offset) = u16::try_from(offset) else { return Err(offsets.len()) };
+                // A densely filled leaf is an array.
+                let guess = usize::from(offset.wrapping_sub(offsets.first().copied().unwrap_or(0)));
+                match offsets.get(guess) {
+                    Some(found) if *found == offset => Ok(guess),
+                    _ => offsets.binary_search(&offset),
+                }
+            }
+            Keys::Wide(keys) => keys.binary_search(&key),
+        }
+    }
+
+    pub(crate) fn insert(&mut self, key: u64, mapping: Mapping) -> Inserted {
+        let index = match self.search(key) {
+            Ok(index) => {
+                let old = std::mem::replace(&mut self.mappings[index], mapping.into());
+                return Inserted::Replaced(old.into());
+            }
+            Err(index) => index,
+        };
+        if !self.has_room_for(key) {
+            return Inserted::Full;
+        }
+        self.admit_key(key);
+        let capacity = leaf_capacity(key_width(0));
+        grow(&mut self.mappings, capacity);
+        self.mappings.insert(index, mapping.into());
+        match &mut self.keys {
+            Keys::Narrow { base, offsets } => {
+                let offset = u16::try_from(key - *base).expect("admitted");
+                grow(offsets, capacity);
+                offsets.insert(index, offset);
+            }
+            Keys::Wide(keys) => keys.insert(index, key),
+        }
+        Inserted::Added
+    }
+
+    fn has_room_for(&self, key: u64) -> bool {
+        if self.is_empty() {
+            return true;
+        }
+        let (first, last) = (self.key(0), self.key(self.len() - 1));
+        let span = last.max(key) - first.min(key);
+        self.len() < leaf_capacity(key_width(span))
+    }
+
+    /// Makes the key representable.
+    fn admit_key(&mut self, key: u64) {
+        let Keys::Narrow { base, offsets } = &mut self.keys else { return };
+        if key.checked_sub(*base).is_some_and(|offset| u16::try_from(offset).is_ok()) {
+            return;
+        }
+        let first = offsets.first().map_or(key, |offset| *base + u64::from(*offset));
+        let last = offsets.last().map_or(key, |offset| *base + u64::from(*offset));
+        let low = first.min(key);
+        if last.max(key) - low <= u64::from(u16::MAX) {
+            let rebased = |offset: &u16| *base + u64::from(*offset) - low;
+            *offsets = offsets
+                .iter()
+                .map(|offset| u16::try_from(rebased(offset)).expect("within the span"))
+                .collect();
+            *base = low;
+        } else {
+            self.keys = Keys::Wide(offsets.iter().map(|o| *base + u64::from(*o)).collect());
+        }
+    }
+
+    fn narrow_if_possible(&mut self) {
+        let Keys::Wide(keys) = &self.keys else { return };
+        let (Some(&base), Some(&last)) = (keys.first(), keys.last()) else { return };
+        if last - base <= u64::from(u16::MAX) {
+            let offset = |key: &u64| u16::try_from(key - base).expect("within the span");
+            self.keys = Keys::Narrow { base, offsets: keys.iter().map(offset).collect() };
+        }
+    }
+
+    /// Makes room for `key` by moving the upper part into a new leaf. At either end only the new key
+    /// goes apart, so that ascending and descending fills leave full leaves behind.
+    pub(crate) fn split(&mut self, key: u64) -> Self {
+        let at = match self.search(key).unwrap_or_else(|index| index) {
+            0 => 0,
+            index if index == self.len() => index,
+            _ => self.len() / 2,
+        };
+        self.split_at(at)
+    }
+
+    /// Moves the entries from `at` on into a new leaf.
+    fn split_at(&mut self, at: usize) -> Self {
+        let mappings = self.mappings.split_off(at);
+        let keys = match &mut self.keys {
+            Keys::Narrow { base, offsets } => {
+                let base = *base;
+                offsets.split_off(at).into_iter().map(|o| base + u64::from(o)).collect()
+            }
+            Keys::Wide(keys) => keys.split_off(at),
+        };
+        let mut upper = Self { keys: Keys::Wide(keys), mappings };
+        upper.narrow_if_possible();
+        self.narrow_if_possible();
+        upper
+    }
+
+    /// Takes out the entries with keys in `start..end`.
+    pub(crate) fn remove_range(&mut self, start: u64, end: u64, out: &mut Vec<(u64, Mapping)>) {
+        let from = self.search(start).unwrap_or_else(|index| index);
+        let to = self.search(end).unwrap_or_else(|index| index);
+        out.extend((from..to).map(|index| (self.key(index), self.mapping(index))));
+        self.mappings.drain(from..to);
+        match &mut self.keys {
+            Keys::Narrow { offsets, .. } => drop(offsets.drain(from..to)),
+            Keys::Wide(keys) => drop(keys.drain(from..to)),
+        }
+    }
+
+    /// Takes in all of `upper`, whose keys are higher, if the sum leaves a quarter of the leaf free.
+    pub(crate) fn try_merge(&mut self, upper: &Self) -> bool {
+        let len = self.len() + upper.len();
+        if self.is_empty() || upper.is_empty() {
+            return false;
+        }
+        let span = upper.key(upper.len() - 1) - self.key(0);
+        if len > leaf_capacity(key_width(span)) * 3 / 4 {
+            return false;
+        }
+        *self = Self::from_entries(self.entries().chain(upper.entries()));
+        true
+    }
+}
+
+/// Doubles, but never beyond what a full leaf needs.
+fn grow<T>(vec: &mut Vec<T>, capacity: usize) {
+    if vec.len() == vec.capacity() {
+        vec.reserve_exact((vec.len().max(4) * 2).min(capacity.max(vec.len() + 1)) - vec.len());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use units::Pba;
+
+    use super::*;
+
+    fn mapping(n: u64) -> Mapping {
+        Mapping { pba: Pba(n), crc: n as u32 }
+    }
+
+    #[test]
+    fn dense_leaves_hold_369_entries_and_sparse_ones_fewer() {
+        let fill = |step: u64| {
+            let mut leaf = Leaf::single(100, mapping(0));
+            (1..).find(|i| leaf.insert(100 + i * step, mapping(*i)) == Inserted::Full)
+        };
+        assert_eq!((fill(1), fill(300), fill(1 << 45)), (Some(369), Some(312), Some(254)));
+    }
+
+    #[test]
+    fn keys_far_apart_and_below_the_base_are_found_again() {
+        let mut leaf = Leaf::single(1 << 40, mapping(1));
+        let keys = [(1 << 40) - 5, 3, (1 << 40) + 70_000, (1 << 40) + 1];
+        for key in keys {
+            assert_eq!(leaf.insert(key, mapping(key & 0xFFFF)), Inserted::Added);
+        }
+        for key in keys {
+            let index = leaf.search(key).expect("just inserted");
+            assert_eq!(leaf.mapping(index), mapping(key & 0xFFFF));
+        }
+        assert_eq!(leaf.insert(3, mapping(9)), Inserted::Replaced(mapping(3)));
+        let upper = leaf.split(4);
+        assert_eq!((leaf.len(), upper.len()), (2, 3));
+        assert!(matches!(leaf.keys, Keys::Wide(_)));
+        assert!(matches!(upper.keys, Keys::Wide(_)));
+    }
+}

@@ -1,0 +1,383 @@
+//! Maps: B+ trees from a 64-bit key to a block and its checksum, copied on write.
+//!
+//! Volume maps, a shard's extent table and its volume table are all maps. A change needs the nodes
+//! on its path in memory, and then is one synchronous step; [`Missing`] says what to load first.
+//! Node sharing is explained in `node.rs`, what a node looks like on the device in `layout`.
+
+mod leaf;
+mod node;
+#[cfg(test)]
+mod tests;
+
+use std::rc::Rc;
+
+use layout::{INNER_CAPACITY, Mapping};
+
+use leaf::{Inserted, Leaf};
+pub(crate) use node::{Body, Child, Dirty, Home, Node};
+use node::{Inner, retire};
+
+/// A node that must be loaded before the question can be answered.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) struct Missing {
+    /// Where it lies.
+    pub(crate) pointer: Mapping,
+    /// A key that leads to it.
+    pub(crate) key: u64,
+    /// Its level, if it has a parent to tell.
+    pub(crate) level: Option<u8>,
+}
+
+/// A B+ tree.
+#[derive(Debug)]
+pub(crate) struct Map {
+    tree: u32,
+    root: Option<Child>,
+    /// Homes of nodes that left the tree since the last snapshot.
+    retired: Vec<Rc<Home>>,
+    dirty: Rc<Dirty>,
+    entries: u64,
+    /// Whether nodes may be missing: only if the tree was opened from the device.
+    may_miss: bool,
+}
+
+/// A tree as it was at one instant, to be written out.
+#[derive(Debug)]
+pub(crate) struct MapSnapshot {
+    pub(crate) tree: u32,
+    pub(crate) root: Option<Child>,
+    pub(crate) retired: Vec<Rc<Home>>,
+    pub(crate) entries: u64,
+}
+
+struct Outcome {
+    replaced: Option<Mapping>,
+    /// A new sibling above, and the lower bound of its keys.
+    split: Option<(u64, Rc<Node>)>,
+}
+
+impl Map {
+    pub(crate) fn new(tree: u32, dirty: Rc<Dirty>) -> Self {
+        Self { tree, root: None, retired: Vec::new(), dirty, entries: 0, may_miss: false }
+    }
+
+    /// A tree on the device, nothing of it loaded.
+    pub(crate) fn on_disk(tree: u32, root: Mapping, entries: u64, dirty: Rc<Dirty>) -> Self {
+        let root = Some(Child::on_disk(root));
+        Self { tree, root, retired: Vec::new(), dirty, entries, may_miss: true }
+    }
+
+    pub(crate) fn tree(&self) -> u32 {
+        self.tree
+    }
+
+    pub(crate) fn entries(&self) -> u64 {
+        self.entries
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.root.is_none()
+    }
+
+    pub(crate) fn may_miss(&self) -> bool {
+        self.may_miss
+    }
+
+    /// Pointer to the root on the device, if the tree is neither empty nor dirty.
+    pub(crate) fn root_pointer(&self) -> Option<Mapping> {
+        self.root.as_ref().and_then(Child::pointer)
+    }
+
+    pub(crate) fn is_dirty(&self) -> bool {
+        self.root.as_ref().is_some_and(|root| root.pointer().is_none()) || !self.retired.is_empty()
+    }
+
+    /// Levels of the tree, as far as known: the root may not be loaded yet.
+    pub(crate) fn height(&self) -> u64 {
+        let root = self.root.as_ref();
+        root.map_or(0, |root| root.node.get().map_or(4, |node| u64::from(node.level()) + 1))
+    }
+
+    pub(crate) fn snapshot(&mut self) -> MapSnapshot {
+        MapSnapshot {
+            tree: self.tree,
+            root: self.root.clone(),
+            retired: std::mem::take(&mut self.retired),
+            entries: self.entries,
+        }
+    }
+
+    /// What `key` leads to.
+    #[inline]
+    pub(crate) fn get(&self, key: u64) -> Result<Option<Mapping>, Missing> {
+        let Some(mut child) = self.root.as_ref() else { return Ok(None) };
+        let mut level = None;
+        loop {
+            let Some(node) = child.node.get() else {
+                return Err(Missing { pointer: child.on_disk, key, level });
+            };
+            match &node.body {
+                Body::Leaf(leaf) => {
+                    return Ok(leaf.search(key).ok().map(|index| leaf.mapping(index)));
+                }
+                Body::Inner(inner) => {
+                    level = Some(inner.level - 1);
+                    child = &inner.children[inner.find(key)];
+                }
+            }
+        }
+    }
+
+    /// Calls `visit` for each entry with a key in `start..end`, in order.
+    pub(crate) fn for_each(
+        &self,
+        start: u64,
+        end: u64,
+        mut visit: impl FnMut(u64, Mapping),
+    ) -> Result<(), Missing> {
+        self.walk_leaves(start, end, |leaf| {
+            let from = leaf.search(start).unwrap_or_else(|index| index);
+            let to = leaf.search(end).unwrap_or_else(|index| index);
+            (from..to).for_each(|index| visit(leaf.key(index), leaf.mapping(index)));
+            false
+        })
+        .map(drop)
+    }
+
+    /// The first key in `start..end`.
+    pub(crate) fn first_key(&self, start: u64, end: u64) -> Result<Option<u64>, Missing> {
+        let mut found = None;
+        self.walk_leaves(start, end, |leaf| {
+            let index = leaf.search(start).unwrap_or_else(|index| index);
+            found = (index < leaf.len()).then(|| leaf.key(index)).filter(|key| *key < end);
+            found.is_some()
+        })?;
+        Ok(found)
+    }
+
+    /// Whether every node is in memory that a change of `start..end` touches.
+    pub(crate) fn touch(&self, start: u64, end: u64) -> Result<(), Missing> {
+        self.walk_leaves(start, end, |_| false).map(drop)
+    }
+
+    /// Visits the leaves whose keys may lie in `start..end`, until told that it is enough.
+    fn walk_leaves(
+        &self,
+        start: u64,
+        end: u64,
+        mut visit: impl FnMut(&Leaf) -> bool,
+    ) -> Result<bool, Missing> {
+        match &self.root {
+            Some(root) => walk(root, start, end, None, &mut visit),
+            None => Ok(false),
+        }
+    }
+
+    /// Makes `key` lead to `mapping`, and returns what it led to before. The path to it is loaded.
+    pub(crate) fn insert(&mut self, key: u64, mapping: Mapping) -> Option<Mapping> {
+        let Some(root) = &mut self.root else {
+            let leaf = Node::new_dirty(Body::Leaf(Leaf::single(key, mapping)), &self.dirty);
+            self.root = Some(Child::in_memory(leaf));
+            self.entries = 1;
+            return None;
+        };
+        let node = root.node.get_mut().expect("the path is loaded");
+        let level = node.level() + 1;
+        let outcome = insert_below(node, key, mapping, &self.dirty);
+        if let Some((upper_key, upper)) = outcome.split {
+            let lower = self.root.take().expect("just used");
+            let inner = Inner {
+                level,
+                keys: vec![0, upper_key],
+                children: vec![lower, Child::in_memory(upper)],
+            };
+            let node = Node::new_dirty(Body::Inner(inner), &self.dirty);
+            self.root = Some(Child::in_memory(node));
+        }
+        self.entries += u64::from(outcome.replaced.is_none());
+        outcome.replaced
+    }
+
+    /// Takes out the first entries with keys in `start..end`, those of one leaf, and returns the key
+    /// from which to go on: `end` if none is left.
+    pub(crate) fn remove_some(
+        &mut self,
+        start: u64,
+        end: u64,
+        out: &mut Vec<(u64, Mapping)>,
+    ) -> Result<u64, Missing> {
+        let Some(first) = self.first_key(start, end)? else { return Ok(end) };
+        let root = self.root.as_mut().expect("it has an entry");
+        let before = out.len();
+        let node = root.node.get_mut().expect("first_key went through it");
+        remove_below(node, first, end, out, &self.dirty, &mut self.retired);
+        self.entries -= (out.len() - before) as u64;
+        self.shrink_root();
+        Ok(out.last().map_or(end, |(key, _)| key + 1).min(end))
+    }
+
+    /// An empty root goes; an inner root with one child gives way to it.
+    fn shrink_root(&mut self) {
+        while let Some(node) = self.root.as_mut().and_then(|root| root.node.get_mut()) {
+            let only = match &node.body {
+                _ if node.is_empty() => None,
+                Body::Inner(inner) if inner.children.len() == 1 => Some(inner.children[0].clone()),
+                _ => return,
+            };
+            let old = std::mem::replace(&mut self.root, only).expect("looked at");
+            retire(old, &self.dirty, &mut self.retired);
+        }
+    }
+
+    /// Puts a loaded node where it is missing. Whoever comes second finds nothing to do.
+    pub(crate) fn attach(&self, missing: Missing, node: Node) {
+        let Some(mut child) = self.root.as_ref() else { return };
+        loop {
+            match child.node.get().map(|found| &found.body) {
+                None if child.on_disk == missing.pointer => {
+                    let _ = child.node.set(Rc::new(node));
+                    return;
+                }
+                Some(Body::Inner(inner)) => child = &inner.children[inner.find(missing.key)],
+                None | Some(Body::Leaf(_)) => return,
+            }
+        }
+    }
+
+    /// Whether the node is still missing: a failed load only matters if so.
+    pub(crate) fn is_missing(&self, missing: Missing) -> bool {
+        matches!(self.get(missing.key), Err(still) if still.pointer == missing.pointer)
+    }
+
+    #[cfg(test)]
+    pub(crate) fn root(&self) -> Option<&Child> {
+        self.root.as_ref()
+    }
+}
+
+fn walk(
+    child: &Child,
+    start: u64,
+    end: u64,
+    level: Option<u8>,
+    visit: &mut impl FnMut(&Leaf) -> bool,
+) -> Result<bool, Missing> {
+    let Some(node) = child.node.get() else {
+        return Err(Missing { pointer: child.on_disk, key: start, level });
+    };
+    match &node.body {
+        Body::Leaf(leaf) => Ok(visit(leaf)),
+        Body::Inner(inner) => {
+            let first = inner.find(start);
+            for index in first..inner.children.len() {
+                // A later child is reached by its own lower bound.
+                let from = if index == first { start } else { inner.keys[index] };
+                if from >= end {
+                    break;
+                }
+                if walk(&inner.children[index], from, end, Some(inner.level - 1), visit)? {
+                    return Ok(true);
+                }
+            }
+            Ok(false)
+        }
+    }
+}
+
+fn insert_below(this: &mut Rc<Node>, key: u64, mapping: Mapping, dirty: &Dirty) -> Outcome {
+    match &mut Node::make_mut(this, dirty).body {
+        Body::Leaf(leaf) => insert_into_leaf(leaf, key, mapping, dirty),
+        Body::Inner(inner) => {
+            let index = inner.find(key);
+            let child = inner.children[index].node.get_mut().expect("the path is loaded");
+            let Outcome { replaced, split } = insert_below(child, key, mapping, dirty);
+            let split = split.and_then(|(upper_key, upper)| {
+                let upper = inner.insert(index + 1, upper_key, Child::in_memory(upper))?;
+                let lower_bound = upper.keys[0];
+                Some((lower_bound, Node::new_dirty(Body::Inner(upper), dirty)))
+            });
+            Outcome { replaced, split }
+        }
+    }
+}
+
+fn insert_into_leaf(leaf: &mut Leaf, key: u64, mapping: Mapping, dirty: &Dirty) -> Outcome {
+    match leaf.insert(key, mapping) {
+        Inserted::Replaced(old) => return Outcome { replaced: Some(old), split: None },
+        Inserted::Added => return Outcome { replaced: None, split: None },
+        Inserted::Full => {}
+    }
+    let mut upper = leaf.split(key);
+    // The halves of a leaf of distant keys may each still be too wide for one more: the part with
+    // room takes the key, and an empty one takes any.
+    let into_upper = leaf.len() > 0 && (upper.is_empty() || key >= upper.key(0));
+    let target = if into_upper { &mut upper } else { &mut *leaf };
+    let inserted = target.insert(key, mapping);
+    assert!(inserted == Inserted::Added, "half a leaf has room for one more");
+    let upper_key = upper.key(0);
+    Outcome { replaced: None, split: Some((upper_key, Node::new_dirty(Body::Leaf(upper), dirty))) }
+}
+
+fn remove_below(
+    this: &mut Rc<Node>,
+    start: u64,
+    end: u64,
+    out: &mut Vec<(u64, Mapping)>,
+    dirty: &Dirty,
+    retired: &mut Vec<Rc<Home>>,
+) {
+    match &mut Node::make_mut(this, dirty).body {
+        Body::Leaf(leaf) => leaf.remove_range(start, end, out),
+        Body::Inner(inner) => {
+            let index = inner.find(start);
+            let child = inner.children[index].node.get_mut().expect("the path is loaded");
+            remove_below(child, start, end, out, dirty, retired);
+            if child.is_empty() {
+                retire(inner.remove(index), dirty, retired);
+            } else if index + 1 < inner.children.len() && merge(inner, index, dirty) {
+                retire(inner.remove(index + 1), dirty, retired);
+            } else if index > 0 && merge(inner, index - 1, dirty) {
+                retire(inner.remove(index), dirty, retired);
+            }
+        }
+    }
+}
+
+/// Moves all of child `index + 1` into child `index`, if both are loaded, one of them is nearly
+/// empty and the sum leaves room.
+fn merge(inner: &mut Inner, index: usize, dirty: &Dirty) -> bool {
+    let upper_key = inner.keys[index + 1];
+    let (lower, upper) = inner.children.split_at_mut(index + 1);
+    let (Some(lower), Some(upper)) = (lower[index].node.get_mut(), upper[0].node.get()) else {
+        return false;
+    };
+    match (&lower.body, &upper.body) {
+        (Body::Leaf(a), Body::Leaf(b)) if a.len().min(b.len()) < LEAF_LOW => {
+            let mut merged = a.clone();
+            if !merged.try_merge(b) {
+                return false;
+            }
+            Node::make_mut(lower, dirty).body = Body::Leaf(merged);
+            true
+        }
+        (Body::Inner(a), Body::Inner(b))
+            if a.keys.len().min(b.keys.len()) < INNER_CAPACITY / 4
+                && a.keys.len() + b.keys.len() < INNER_CAPACITY * 3 / 4 =>
+        {
+            let upper = upper.clone();
+            let (Body::Inner(b), Body::Inner(a)) =
+                (&upper.body, &mut Node::make_mut(lower, dirty).body)
+            else {
+                unreachable!("matched above");
+            };
+            a.keys.push(upper_key);
+            a.keys.extend_from_slice(&b.keys[1..]);
+            a.children.extend(b.children.iter().cloned());
+            true
+        }
+        _ => false,
+    }
+}
+
+/// A leaf with fewer entries looks for a neighbour to merge with.
+const LEAF_LOW: usize = 64;

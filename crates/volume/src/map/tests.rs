@@ -1,0 +1,127 @@
+//! The map against a `BTreeMap`.
+
+use std::collections::BTreeMap;
+
+use units::Pba;
+
+use super::*;
+
+fn mapping(n: u64) -> Mapping {
+    Mapping { pba: Pba(n & 0xFF_FFFF), crc: n as u32 }
+}
+
+struct Random(u64);
+
+impl Random {
+    fn next(&mut self, below: u64) -> u64 {
+        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+        (z ^ (z >> 31)) % below
+    }
+}
+
+/// Checks order, bounds and levels, and returns (leaves, nodes, dirty nodes).
+fn check(child: &Child, low: u64, high: u64, level: Option<u8>) -> (u64, u64, u64) {
+    let node = child.node.get().expect("in memory");
+    assert!(level.is_none_or(|level| level == node.level()));
+    assert!(!node.is_empty());
+    let dirty = u64::from(node.placed.get().is_none());
+    match &node.body {
+        Body::Leaf(leaf) => {
+            let keys: Vec<u64> = leaf.keys().collect();
+            assert!(keys.is_sorted() && keys[0] >= low && *keys.last().expect("some") < high);
+            (1, 1, dirty)
+        }
+        Body::Inner(inner) => {
+            assert!(inner.keys.is_sorted() && inner.keys[0] >= low && inner.keys.len() <= 254);
+            let mut sum = (0, 1, dirty);
+            for (index, child) in inner.children.iter().enumerate() {
+                let upper = inner.keys.get(index + 1).copied().unwrap_or(high);
+                let part = check(child, inner.keys[index], upper, Some(inner.level - 1));
+                sum = (sum.0 + part.0, sum.1 + part.1, sum.2 + part.2);
+            }
+            sum
+        }
+    }
+}
+
+#[test]
+fn sequential_fill_leaves_full_leaves_in_either_direction() {
+    for reverse in [false, true] {
+        let mut map = Map::new(1, Rc::default());
+        for i in 0..369 * 300 {
+            let key = if reverse { 1_000_000 - i } else { i };
+            assert_eq!(map.insert(key, mapping(key)), None);
+        }
+        let (leaves, ..) = check(map.root().expect("filled"), 0, u64::MAX, None);
+        assert!(leaves <= 302, "{leaves} leaves, reverse {reverse}");
+    }
+}
+
+/// Space for the map stays within 0.4 % of the data at random fill.
+#[test]
+fn random_fill_takes_at_most_four_parts_in_a_thousand() {
+    let mut map = Map::new(1, Rc::default());
+    let mut random = Random(3);
+    let blocks = 300_000;
+    while map.entries() < blocks {
+        map.insert(random.next(400_000), mapping(1));
+    }
+    let (_, nodes, dirty) = check(map.root().expect("filled"), 0, u64::MAX, None);
+    assert!(nodes * 1000 <= blocks * 4, "{nodes} nodes for {blocks} blocks");
+    assert_eq!(dirty, map.dirty.live.get());
+}
+
+/// Random inserts and removals over dense, spread and huge key spaces, with snapshots that must not
+/// see later changes.
+#[test]
+fn the_map_behaves_like_a_btree_map() {
+    for (seed, space) in [(1, 3_000), (2, 1 << 20), (3, 1 << 50)] {
+        let mut random = Random(seed);
+        let mut map = Map::new(1, Rc::default());
+        let mut model = BTreeMap::new();
+        let mut kept: Option<(MapSnapshot, BTreeMap<u64, Mapping>)> = None;
+        for step in 0..60_000_u64 {
+            let key = random.next(space);
+            if random.next(3) > 0 || step < 20_000 {
+                assert_eq!(map.insert(key, mapping(step)), model.insert(key, mapping(step)));
+            } else {
+                let end = (key + random.next(space / 50) + 1).min(space);
+                let mut removed = Vec::new();
+                let mut at = key;
+                while at < end {
+                    at = map.remove_some(at, end, &mut removed).expect("in memory");
+                }
+                let keys: Vec<u64> = model.range(key..end).map(|(key, _)| *key).collect();
+                let expected: Vec<_> =
+                    keys.into_iter().map(|key| (key, model.remove(&key).expect("there"))).collect();
+                assert_eq!(removed, expected, "seed {seed} step {step}");
+            }
+            assert_eq!(map.get(key).expect("in memory"), model.get(&key).copied());
+            if step % 7_001 == 0 {
+                if let Some((snapshot, model)) = kept.take() {
+                    let mut old = Map::new(1, Rc::default());
+                    old.root = snapshot.root;
+                    let mut entries = Vec::new();
+                    old.for_each(0, u64::MAX, |k, m| entries.push((k, m))).expect("in memory");
+                    assert!(entries.into_iter().eq(model), "seed {seed} step {step}");
+                }
+                kept = Some((map.snapshot(), model.clone()));
+            }
+        }
+        assert_eq!(map.entries(), model.len() as u64);
+        let mut entries = Vec::new();
+        map.for_each(0, u64::MAX, |key, mapping| entries.push((key, mapping))).expect("in memory");
+        assert!(entries.into_iter().eq(model), "seed {seed}");
+        if let Some(root) = map.root() {
+            check(root, 0, u64::MAX, None);
+        }
+        let mut at = 0;
+        while at < space {
+            at = map.remove_some(at, space, &mut Vec::new()).expect("in memory");
+        }
+        assert!(map.is_empty());
+    }
+}
