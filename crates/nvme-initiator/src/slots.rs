@@ -1,0 +1,119 @@
+//! Commands that are outstanding (I1, I2).
+
+use alloc::vec::Vec;
+
+use units::Instant;
+
+use crate::connection::Transfer;
+
+/// An outstanding command.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Command {
+    pub(crate) transfer: Transfer,
+    /// Bytes received, or asked for by the controller (or sent in the capsule), from the start.
+    pub(crate) done: u32,
+    /// When it is late.
+    pub(crate) deadline: Instant,
+}
+
+struct Slot {
+    /// Command Identifier of the command in the slot, or of the next one if it is free.
+    cid: u16,
+    command: Option<Command>,
+}
+
+/// A fixed number of slots.
+pub(crate) struct Slots {
+    slots: Vec<Slot>,
+    free: Vec<u16>,
+    /// Low bits of a Command Identifier that are the slot's index.
+    index_mask: u16,
+}
+
+impl Slots {
+    pub(crate) fn new(depth: u16) -> Self {
+        let free = (0..depth).rev().collect();
+        let slots = (0..depth).map(|cid| Slot { cid, command: None }).collect();
+        Self { slots, free, index_mask: depth.next_power_of_two() - 1 }
+    }
+
+    pub(crate) fn free_count(&self) -> usize {
+        self.free.len()
+    }
+
+    pub(crate) fn capacity(&self) -> usize {
+        self.slots.len()
+    }
+
+    /// Occupies a slot; its index and the command's identifier. `None` if all are occupied.
+    pub(crate) fn occupy(&mut self, command: Command) -> Option<(u16, u16)> {
+        let index = self.free.pop()?;
+        let slot = &mut self.slots[usize::from(index)];
+        slot.command = Some(command);
+        Some((index, slot.cid))
+    }
+
+    /// The slot whose outstanding command has this identifier.
+    pub(crate) fn find(&mut self, cid: u16) -> Option<(u16, &mut Command)> {
+        let index = cid & self.index_mask;
+        let slot = self.slots.get_mut(usize::from(index)).filter(|slot| slot.cid == cid)?;
+        slot.command.as_mut().map(|command| (index, command))
+    }
+
+    /// Identifier of the command in slot `index`.
+    pub(crate) fn cid(&self, index: u16) -> u16 {
+        self.slots[usize::from(index)].cid
+    }
+
+    /// Frees a slot; its next command gets another identifier (I2).
+    pub(crate) fn free(&mut self, index: u16) {
+        let slot = &mut self.slots[usize::from(index)];
+        assert!(slot.command.take().is_some(), "slot {index} is freed once");
+        // A depth of 2^16 leaves no room for a generation; DEPTH_MAX is far below.
+        slot.cid = slot.cid.wrapping_add(self.index_mask.wrapping_add(1));
+        self.free.push(index);
+    }
+
+    /// The outstanding command that is late first.
+    pub(crate) fn earliest(&self) -> Option<(u16, Instant)> {
+        let outstanding = self.slots.iter().zip(0..).filter_map(|(slot, index)| {
+            slot.command.as_ref().map(|command| (index, command.deadline))
+        });
+        outstanding.min_by_key(|(_, deadline)| *deadline)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_freed_slot_gets_another_identifier() {
+        let mut slots = Slots::new(3);
+        let command = Command { transfer: Transfer::None, done: 0, deadline: Instant(5) };
+        let (index, cid) = slots.occupy(command).expect("free");
+        assert!(slots.find(cid).is_some());
+        slots.free(index);
+        assert!(slots.find(cid).is_none());
+        let (again, next) = slots.occupy(command).expect("free");
+        assert_eq!(again, index);
+        assert_ne!(next, cid);
+        assert!(slots.find(cid).is_none(), "the old identifier stays dead");
+        assert!(slots.find(next).is_some());
+        assert!(slots.find(3).is_none(), "beyond the last slot");
+    }
+
+    #[test]
+    fn identifiers_come_back_only_after_all_generations() {
+        let mut slots = Slots::new(128);
+        let command = Command { transfer: Transfer::None, done: 0, deadline: Instant(0) };
+        let (_, first) = slots.occupy(command).expect("free");
+        slots.free(first & 127);
+        for _ in 1..512 {
+            let (index, cid) = slots.occupy(command).expect("free");
+            assert_ne!(cid, first);
+            slots.free(index);
+        }
+        assert_eq!(slots.occupy(command).expect("free").1, first);
+    }
+}
