@@ -1,0 +1,19 @@
+//! How measurements reach people: aligned tables, Markdown, CSV, JSON lines, and SVG plots.
+//!
+//! Everything here turns values into text and writes no file. Plots name a font family and leave
+//! the glyphs to whoever shows them, so that no font has to be installed where they are made.
+//!
+//! Absent from this crate: I/O, clocks, and any knowledge of what is measured.
+
+mod format;
+mod plot;
+mod spread;
+mod table;
+
+pub use format::{duration_ns, percent, rate, rate_bytes};
+pub use plot::{
+    Bar, BarChart, BarSeries, LatencyChart, LatencySeries, LineChart, Marker, Panel, PlotError,
+    Series, figure,
+};
+pub use spread::Spread;
+pub use table::{Align, Table, json_line};

@@ -1,0 +1,93 @@
+//! Plots as SVG: one or more panels below each other.
+
+mod axis;
+mod bars;
+mod latency;
+mod line;
+
+use plotters::coord::Shift;
+use plotters::prelude::*;
+
+pub use bars::{Bar, BarChart, BarSeries};
+pub use latency::{LatencyChart, LatencySeries};
+pub use line::{LineChart, Marker, Series};
+
+/// Font family of all text; every viewer has one of that name.
+const FONT: &str = "sans-serif";
+const TITLE_PIXELS: u32 = 20;
+const CAPTION_PIXELS: u32 = 15;
+const LABEL_PIXELS: u32 = 12;
+/// Colours that stay apart for colour-blind readers and in grey (after Okabe and Ito).
+const COLOURS: [RGBColor; 7] = [
+    RGBColor(0, 114, 178),
+    RGBColor(230, 130, 0),
+    RGBColor(0, 158, 115),
+    RGBColor(204, 70, 140),
+    RGBColor(86, 180, 233),
+    RGBColor(120, 94, 60),
+    RGBColor(90, 90, 90),
+];
+
+type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
+
+/// Why a plot could not be drawn.
+#[derive(Debug, thiserror::Error)]
+pub enum PlotError {
+    /// A panel has nothing to show; leave it out.
+    #[error("the panel `{0}` has no finite value")]
+    Empty(String),
+    /// The drawing library refused.
+    #[error("drawing failed: {0}")]
+    Draw(String),
+}
+
+/// One chart of a figure.
+#[derive(Clone, Debug)]
+pub enum Panel {
+    /// Values over a number.
+    Line(LineChart),
+    /// Latency at each quantile.
+    Latency(LatencyChart),
+    /// Values side by side.
+    Bars(BarChart),
+}
+
+fn colour(index: usize) -> RGBColor {
+    COLOURS[index % COLOURS.len()]
+}
+
+fn draw_error(error: impl std::fmt::Display) -> PlotError {
+    PlotError::Draw(error.to_string())
+}
+
+/// Draws `panels` below each other, each `width` by `panel_height` pixels, and returns the SVG text.
+pub fn figure(
+    title: &str,
+    panels: &[Panel],
+    width: u32,
+    panel_height: u32,
+) -> Result<String, PlotError> {
+    let mut svg = String::new();
+    let title_height = TITLE_PIXELS * 2;
+    let count = u32::try_from(panels.len()).map_err(draw_error)?;
+    {
+        let size = (width, title_height + panel_height * count);
+        let root = SVGBackend::with_string(&mut svg, size).into_drawing_area();
+        root.fill(&WHITE).map_err(draw_error)?;
+        let (head, body) = root.split_vertically(title_height);
+        let style = (FONT, TITLE_PIXELS).into_font().into_text_style(&head);
+        head.draw_text(title, &style, (14, 12)).map_err(draw_error)?;
+        for (panel, area) in panels.iter().zip(body.split_evenly((panels.len(), 1))) {
+            match panel {
+                Panel::Line(chart) => chart.draw(&area)?,
+                Panel::Latency(chart) => chart.draw(&area)?,
+                Panel::Bars(chart) => chart.draw(&area)?,
+            }
+        }
+        root.present().map_err(draw_error)?;
+    }
+    Ok(svg)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,52 @@
+//! What a figure contains. How it looks is for eyes: `examples/gallery.rs` draws one of each.
+
+use super::*;
+use crate::{duration_ns, rate};
+
+fn line(points: Vec<(f64, f64)>) -> Panel {
+    Panel::Line(LineChart {
+        caption: "throughput".into(),
+        x_label: "seconds".into(),
+        y_label: "requests/s".into(),
+        series: vec![Series { name: "remote".into(), points }],
+        markers: vec![Marker { x: 1.0, name: "killed".into() }],
+        y_format: rate,
+    })
+}
+
+#[test]
+fn names_and_labels_appear_as_text() {
+    let latency = Panel::Latency(LatencyChart {
+        caption: "latency".into(),
+        series: vec![LatencySeries {
+            name: "local".into(),
+            quantiles: vec![(0.0, 8e3), (0.5, 1e4), (0.999, 5e4), (1.0, 2e5)],
+        }],
+    });
+    let bars = Panel::Bars(BarChart {
+        caption: "peers".into(),
+        y_label: "time".into(),
+        groups: vec!["depth 1".into(), "depth 32".into()],
+        series: vec![BarSeries {
+            name: "farflash".into(),
+            bars: vec![Some(Bar { value: 1.0, low: 0.5, high: 2.0 }), None],
+        }],
+        y_format: duration_ns,
+    });
+    let panels = [line(vec![(0.0, 1e6), (2.0, 2e6)]), latency, bars];
+    let svg = figure("all", &panels, 800, 300).expect("a figure");
+    for text in ["killed", "remote", "1.00 M", "99.9 %", "200 µs", "depth 32", "farflash"] {
+        assert!(svg.contains(text), "{text}");
+    }
+}
+
+#[test]
+fn a_panel_without_values_is_an_error_that_names_it() {
+    let error = figure("none", &[line(vec![(0.0, f64::NAN)])], 800, 300).expect_err("no values");
+    assert_eq!(error.to_string(), "the panel `throughput` has no finite value");
+}
+
+#[test]
+fn a_single_point_is_drawn() {
+    figure("one", &[line(vec![(3.0, 0.0)])], 800, 300).expect("a figure");
+}

@@ -1,0 +1,55 @@
+//! Several measurements of one thing.
+
+use serde::Serialize;
+
+/// Median and extremes of repeated measurements.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Spread {
+    /// The middle value, or the mean of the two in the middle.
+    pub median: f64,
+    /// The smallest value.
+    pub low: f64,
+    /// The largest value.
+    pub high: f64,
+    /// Number of values.
+    pub count: usize,
+}
+
+impl Spread {
+    /// The spread of `values`, or `None` if there are none.
+    #[must_use]
+    pub fn of(values: &[f64]) -> Option<Self> {
+        let mut sorted = values.to_vec();
+        sorted.sort_by(f64::total_cmp);
+        let count = sorted.len();
+        let (low, high) = (*sorted.first()?, *sorted.last()?);
+        let median = (sorted[(count - 1) / 2] + sorted[count / 2]) / 2.0;
+        Some(Self { median, low, high, count })
+    }
+
+    /// Half the distance of the extremes as a share of the median.
+    #[must_use]
+    pub fn relative(&self) -> f64 {
+        if self.median == 0.0 { 0.0 } else { (self.high - self.low) / 2.0 / self.median }
+    }
+
+    /// `median (low–high)`, each as `show` writes it.
+    #[must_use]
+    pub fn show(&self, show: impl Fn(f64) -> String) -> String {
+        format!("{} ({}–{})", show(self.median), show(self.low), show(self.high))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_median_is_in_the_middle() {
+        let odd = Spread::of(&[3.0, 1.0, 2.0]).expect("values");
+        assert_eq!((odd.median, odd.low, odd.high, odd.count), (2.0, 1.0, 3.0, 3));
+        assert_eq!(Spread::of(&[4.0, 1.0]).expect("values").median, 2.5);
+        assert_eq!(Spread::of(&[]), None);
+        assert_eq!(odd.relative(), 0.5);
+    }
+}
