@@ -1,0 +1,25 @@
+# shellcheck shell=bash
+# Shared by `lab`, `build-image` and `run`: where things are kept, and how missing packages are installed.
+
+GUEST_DIR=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+# Images outlive a clone: building one takes minutes, and its name says exactly what is in it.
+CACHE_DIR=${FARFLASH_GUEST_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/farflash/guest}
+
+fail() { echo "guest: $*" >&2; exit 125; }
+
+# need COMMAND:PACKAGE...: installs through apt what is not there, and says so.
+need() {
+    local entry missing=()
+    for entry; do
+        command -v "${entry%%:*}" >/dev/null || missing+=("${entry##*:}")
+    done
+    [ ${#missing[@]} -eq 0 ] || bash "$GUEST_DIR/../../.ci/install-missing" "${missing[@]}"
+}
+
+# The directory of a flavour's image. The name carries a digest of the recipe, so a changed recipe
+# builds a new image and an old checkout still finds its own.
+image_dir() {
+    local digest
+    digest=$(cat "$GUEST_DIR/build-image" "$GUEST_DIR/lib/packages" "$GUEST_DIR"/lib/extract-kernel.py | sha256sum)
+    echo "$CACHE_DIR/$1-${digest:0:12}"
+}

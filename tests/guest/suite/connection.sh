@@ -1,0 +1,56 @@
+# shellcheck shell=bash
+# Connecting and finding drives with nvme-cli.
+
+# connect NQN [OPTION...]: connects with one I/O queue per processor and prints the controller's name.
+#
+# The kernel retries for five minutes when the server goes away, so an I/O across a restart waits.
+connect() {
+    local nqn=$1 before after
+    shift
+    # A test that failed half-way may have left its connection behind.
+    [ -z "$(controller_of "$nqn")" ] || disconnect "$nqn"
+    before=$(ls /sys/class/nvme 2>/dev/null | sort)
+    nvme connect -t tcp -a "$ADDRESS" -s "$PORT" -n "$nqn" --ctrl-loss-tmo=300 --reconnect-delay=1 "$@" >/dev/null || return 1
+    after=$(ls /sys/class/nvme | sort)
+    comm -13 <(echo "$before") <(echo "$after") | head -n 1
+}
+
+disconnect() {
+    nvme disconnect -n "$1" >/dev/null
+}
+
+controller_state() {
+    cat "/sys/class/nvme/$1/state"
+}
+
+# The NQN that a controller serves.
+controller_of() {
+    local entry
+    for entry in /sys/class/nvme/nvme*; do
+        [ "$(cat "$entry/subsysnqn" 2>/dev/null)" != "$1" ] || { echo "${entry##*/}"; return 0; }
+    done
+    return 1
+}
+
+# The block device of a volume's one namespace, /dev/nvmeXnY.
+#
+# Under native multipath it hangs off the subsystem, without it off the controller.
+drive_of() {
+    local subsystem entry
+    for subsystem in /sys/class/nvme-subsystem/nvme-subsys*; do
+        [ "$(cat "$subsystem/subsysnqn" 2>/dev/null)" = "$1" ] || continue
+        for entry in "$subsystem"/nvme*n* "$subsystem"/nvme*/nvme*n*; do
+            [[ ${entry##*/} =~ ^nvme[0-9]+n[0-9]+$ ]] && [ -b "/dev/${entry##*/}" ] && { echo "/dev/${entry##*/}"; return 0; }
+        done
+    done
+    return 1
+}
+
+drive_is_there() { drive_of "$1" >/dev/null; }
+
+# attach NQN [OPTION...]: connects, waits for the drive, prints its path.
+attach() {
+    connect "$@" >/dev/null
+    within 20 drive_is_there "$1"
+    drive_of "$1"
+}

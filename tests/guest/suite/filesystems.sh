@@ -1,0 +1,62 @@
+# shellcheck shell=bash
+# Real file systems on a volume: a tree goes in, the same tree comes out, and freed space goes back.
+
+filesystem_tests() {
+    NQN=$(volume_create filesystem 1GiB)
+    DRIVE=$(attach "$NQN")
+    mark_log filesystems
+    check "ext4: mkfs, copy a tree, read it back after remount" tree_survives ext4
+    check "ext4: fsck finds nothing" e2fsck -fn "$DRIVE"
+    check "ext4: fstrim returns the space of deleted files" fstrim_returns_space
+    check "xfs: mkfs, copy a tree, read it back after remount" tree_survives xfs
+    check "xfs: xfs_repair finds nothing" xfs_repair -n "$DRIVE"
+    check "xfs: fstrim returns the space of deleted files" fstrim_returns_space
+    check_if write-zeroes "no I/O error in the kernel's log" no_io_errors_since filesystems
+    disconnect "$NQN"
+    volume_delete filesystem
+}
+
+make_ext4() { mkfs.ext4 -q -F "$DRIVE"; }
+make_xfs() { mkfs.xfs -q -f "$DRIVE"; }
+
+# The guest's own programs and libraries serve as the tree: links, modes and sizes as they come.
+TREE=(/etc /usr/sbin /usr/lib/x86_64-linux-gnu/perl-base /usr/share/zoneinfo /usr/lib/python3)
+
+digest_of() { (cd "$1" && find . -type f -print0 | sort -z | xargs -0 sha256sum); }
+
+tree_survives() {
+    "make_$1"
+    mount "$DRIVE" /mnt
+    mkdir /mnt/tree
+    local directory
+    for directory in "${TREE[@]}"; do
+        [ ! -e "$directory" ] || cp -a --parents "$directory" /mnt/tree/
+    done
+    digest_of /mnt/tree >/tmp/before
+    umount /mnt
+    echo 3 >/proc/sys/vm/drop_caches
+    mount "$DRIVE" /mnt
+    digest_of /mnt/tree >/tmp/after
+    umount /mnt
+    [ "$(wc -l </tmp/before)" -gt 100 ]
+    cmp /tmp/before /tmp/after
+}
+
+fstrim_returns_space() {
+    local before after
+    mount "$DRIVE" /mnt
+    dd if=/dev/urandom of=/mnt/filler bs=1M count=48 conv=fsync status=none
+    before=$(volume_allocated_bytes filesystem)
+    rm /mnt/filler
+    sync -f /mnt
+    fstrim -v /mnt
+    umount /mnt
+    echo "allocated before the trim: $before"
+    within 10 fell_by $((40 << 20)) "$before"
+}
+
+fell_by() {
+    local now
+    now=$(volume_allocated_bytes filesystem)
+    [ $(($2 - now)) -ge "$1" ]
+}

@@ -1,0 +1,74 @@
+# shellcheck shell=bash
+# What the controller and the namespace say of themselves.
+
+identify_tests() {
+    NQN=$(volume_create identify 1GiB)
+    check "connect brings up a controller and its drive" connect_brings_up
+    CONTROLLER=$(controller_of "$NQN") DRIVE=$(drive_of "$NQN")
+    check "id-ctrl: the fields that hosts rely on are sound" id_ctrl
+    check "id-ns: size and block size are the volume's" id_ns
+    check "ns-descs: the namespace has an identifier" ns_descs
+    check "list shows the drive" list_shows
+    check "smart-log counts what was read and written" smart_log_counts
+    check "error-log and fw-log are answered" other_logs
+    check "get-feature: number of queues, keep alive" features
+    check "disconnect takes the drive away" disconnect_removes
+    volume_delete identify
+}
+
+connect_brings_up() {
+    attach "$NQN"
+    expect state "$(controller_state "$(controller_of "$NQN")")" live
+}
+
+id_ctrl() {
+    nvme id-ctrl "/dev/$CONTROLLER" -o json | tee /tmp/id-ctrl.json
+    expect subnqn "$(jq -r .subnqn /tmp/id-ctrl.json)" "$NQN"
+    jq -e '.cntrltype == 1 and .ioccsz >= 4 and .maxcmd > 0 and .nn >= 1 and .ver >= 66304' /tmp/id-ctrl.json
+    # MDTS counts in memory pages of 4 KiB: 8 is 1 MiB, 0 is no limit.
+    jq -e '.mdts == 0 or .mdts >= 8' /tmp/id-ctrl.json
+}
+
+id_ns() {
+    nvme id-ns "$DRIVE" -o json | tee /tmp/id-ns.json
+    local block_size
+    block_size=$(blockdev --getss "$DRIVE")
+    expect "size in bytes" $(($(jq .nsze /tmp/id-ns.json) * block_size)) $((1 << 30))
+    expect "size of the block device" "$(blockdev --getsize64 "$DRIVE")" $((1 << 30))
+}
+
+ns_descs() {
+    nvme ns-descs "$DRIVE" | tee /tmp/ns-descs
+    grep -qE '^(uuid|nguid) ' /tmp/ns-descs
+}
+
+list_shows() {
+    nvme list | tee /tmp/list
+    grep -q "^$DRIVE " /tmp/list
+}
+
+smart_log_counts() {
+    local before after
+    before=$(smart_field data_units_written)
+    dd if=/dev/urandom of="$DRIVE" bs=1M count=64 oflag=direct status=none
+    after=$(smart_field data_units_written)
+    # A data unit is 1000 blocks of 512 bytes; 64 MiB are 131 of them.
+    [ $((after - before)) -ge 120 ] && [ $((after - before)) -le 140 ]
+    nvme smart-log "/dev/$CONTROLLER" -o json | jq -e '.critical_warning == 0 or .critical_warning.value == 0'
+}
+smart_field() { nvme smart-log "/dev/$CONTROLLER" -o json | jq -re ".$1"; }
+
+other_logs() {
+    nvme error-log "/dev/$CONTROLLER" -e 1
+    nvme fw-log "/dev/$CONTROLLER"
+}
+
+features() {
+    nvme get-feature "/dev/$CONTROLLER" -f 0x07
+    nvme get-feature "/dev/$CONTROLLER" -f 0x0f
+}
+
+disconnect_removes() {
+    disconnect "$NQN"
+    if drive_of "$NQN"; then return 1; fi
+}

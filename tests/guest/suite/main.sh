@@ -1,0 +1,20 @@
+#!/bin/bash
+# Runs in the guest. BACKEND says what serves the volumes, ONLY which parts to run (all if empty).
+. /suite/lib.sh
+. /suite/connection.sh
+. "/suite/backend-$BACKEND.sh"
+modprobe nvme-tcp
+(set -e; backend_start) || { echo "the target did not start"; exit 1; }
+echo "kernel $(uname -r), $(nvme version | head -n 1), target: $BACKEND"
+section discovery discovery_tests
+section identify identify_tests
+section verify verify_tests
+section filesystems filesystem_tests
+section resize resize_tests
+section restart restart_tests
+if [ "$FAILED" -gt 0 ] || [ -n "${SHOW_LOG:-}" ]; then
+    echo "the kernel's log:"
+    dmesg | grep -i nvme | tail -n 60
+fi
+echo "$PASSED passed, $FAILED failed, $SKIPPED skipped"
+[ "$FAILED" -eq 0 ] && [ "$PASSED" -gt 0 ]

@@ -1,0 +1,28 @@
+# shellcheck shell=bash
+# The server is killed without warning under load and comes back: the host sees a pause, not an error.
+
+restart_tests() {
+    NQN=$(volume_create restart 256MiB)
+    check "kill -9 and restart under load: no I/O error, every byte verified" survives_restart
+    check "the drive is live again and verifies after a second cycle" survives_restart --data-digest
+    volume_delete restart
+}
+
+survives_restart() {
+    mark_log restart
+    local drive fio status=0
+    drive=$(attach "$NQN" "$@")
+    fio --name=restart --filename="$drive" --direct=1 --ioengine=io_uring --rw=randwrite --bs=4k --iodepth=16 \
+        --size=192M --io_size="${RESTART_BYTES:-40M}" --rate=4M --verify=crc32c --verify_fatal=1 --verify_backlog=256 \
+        --output-format=json --output=/tmp/fio.json &
+    fio=$!
+    sleep 3
+    server_kill_and_restart 1
+    wait $fio || status=$?
+    expect "fio's exit status" $status 0
+    jq -e '.jobs[0].error == 0 and .jobs[0].write.io_bytes > 0 and .jobs[0].read.io_bytes > 0' /tmp/fio.json
+    expect state "$(controller_state "$(controller_of "$NQN")")" live
+    disconnect "$NQN"
+    dmesg | sed -n '/suite: restart/,$p' | grep -q -iE 'reconnect|error recovery' || { echo "the host did not notice the kill"; return 1; }
+    no_io_errors_since restart
+}

@@ -1,0 +1,73 @@
+# shellcheck shell=bash
+# fio writes random blocks and verifies them, with every combination of digests.
+
+verify_tests() {
+    NQN=$(volume_create verify 256MiB)
+    check "fio verify, no digest" fio_verify
+    check "fio verify, header digest" fio_verify --hdr-digest
+    check "fio verify, data digest" fio_verify --data-digest
+    check "fio verify, header and data digest" fio_verify --hdr-digest --data-digest
+    check "fio verify, large and unequal sizes, both digests" fio_verify_sizes --hdr-digest --data-digest
+    check_if write-zeroes "write-zeroes clears its blocks and no others" write_zeroes_clears
+    check_if compare "compare tells equal data from unequal" compare_compares
+    volume_delete verify
+}
+
+# fio_run DRIVE OPTION...
+fio_run() {
+    local drive=$1
+    shift
+    fio --name=verify --filename="$drive" --direct=1 --ioengine=io_uring --verify=crc32c \
+        --verify_fatal=1 --output-format=json --output=/tmp/fio.json "$@"
+    jq -e '.jobs[0].error == 0 and .jobs[0].read.io_bytes > 0' /tmp/fio.json
+}
+
+fio_verify() {
+    local drive pattern=(--rw=randwrite --bs=4k --iodepth=32 --size=16M)
+    mark_log "verify $*"
+    drive=$(attach "$NQN" "$@")
+    fio_run "$drive" "${pattern[@]}"
+    # The same blocks once more over a new connection, without writing.
+    disconnect "$NQN"
+    drive=$(attach "$NQN" "$@")
+    fio_run "$drive" "${pattern[@]}" --verify_only
+    disconnect "$NQN"
+    no_io_errors_since "verify $*"
+}
+
+fio_verify_sizes() {
+    local drive
+    mark_log "sizes"
+    drive=$(attach "$NQN" "$@")
+    fio_run "$drive" --rw=randwrite --bsrange=4k-1m --iodepth=8 --size=64M
+    disconnect "$NQN"
+    no_io_errors_since "sizes"
+}
+
+write_zeroes_clears() {
+    local drive blocks
+    drive=$(attach "$NQN")
+    blocks=$((65536 / $(blockdev --getss "$drive")))
+    dd if=/dev/urandom of="$drive" bs=64k count=2 oflag=direct status=none
+    dd if="$drive" of=/tmp/neighbour bs=64k skip=1 count=1 iflag=direct status=none
+    nvme write-zeroes "$drive" --start-block=0 --block-count=$((blocks - 1))
+    cmp <(dd if="$drive" bs=64k count=1 iflag=direct status=none) <(head -c 65536 /dev/zero)
+    cmp <(dd if="$drive" bs=64k skip=1 count=1 iflag=direct status=none) /tmp/neighbour
+    disconnect "$NQN"
+}
+
+compare_compares() {
+    local drive blocks
+    drive=$(attach "$NQN")
+    blocks=$((65536 / $(blockdev --getss "$drive")))
+    dd if=/dev/urandom of=/tmp/random bs=64k count=1 status=none
+    dd if=/tmp/random of="$drive" bs=64k count=1 oflag=direct status=none
+    compare() { nvme compare "$drive" --start-block=0 --block-count=$((blocks - 1)) --data-size=65536 --data="$1"; }
+    compare /tmp/random
+    printf x | dd of=/tmp/random bs=1 seek=65535 conv=notrunc status=none
+    if compare /tmp/random; then
+        echo "a comparison with unequal data succeeded"
+        return 1
+    fi
+    disconnect "$NQN"
+}
