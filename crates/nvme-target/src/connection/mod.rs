@@ -1,0 +1,297 @@
+//! One NVMe/TCP connection: the transport's state machine.
+//!
+//! Bytes go into [`Connection::poll`], steps come out; payload passes by as parts of the input. The
+//! driver handles each step and polls again until [`Step::NeedMore`].
+//!
+//! - C1: nothing but an ICReq is taken before the ICReq, nothing but a Connect before the Connect.
+//! - C2: a command holds exactly one slot from its capsule to its completion. There are as many
+//!   slots as the queue has entries, allocated at Connect; a host that submits more is cut off.
+//! - C3: data is asked for only where the driver granted memory. At most one R2T per command is
+//!   outstanding, so every host's MAXR2T is kept, and a command's data arrives in order.
+//! - C4: a fault in a PDU's header ends the connection with a C2HTermReq; a wrong data digest or a
+//!   wrong command ends that command alone.
+//! - C5: how the input is cut into chunks has no effect on what comes out.
+//! - C6: a PDU that has begun, and data that was asked for, arrives within
+//!   [`Limits::stall_timeout`]; ICReq and Connect within [`Limits::handshake_timeout`].
+//!
+//! Sending is in `reply.rs`, the SGL rules are in `transfer.rs`.
+
+mod receive;
+mod reply;
+mod slots;
+mod transfer;
+
+use nvme_wire::Sqe;
+use nvme_wire::pdu::{Digests, FatalErrorStatus, PduError};
+use units::{Duration, Instant};
+
+pub use slots::SlotId;
+use slots::Slots;
+
+/// In-capsule data on the admin queue, and before Connect: fixed by the transport specification.
+pub const ADMIN_IN_CAPSULE_BYTES: u32 = 8192;
+/// Longest header with its digest: ICReq has 128 bytes and no digest.
+const HEADER_BYTES_MAX: usize = 128;
+/// Alignment of data from the host: ICResp asks for none beyond a dword (CPDA = 0).
+const CPDA_BYTES: usize = 4;
+
+/// What a connection allows, and how long it waits.
+#[derive(Clone, Copy, Debug)]
+pub struct Limits {
+    /// In-capsule data on an I/O queue, in bytes. More saves small writes the trip of an R2T, but
+    /// comes without asking: a host can send this much for every entry of the queue.
+    pub in_capsule_bytes_max: u32,
+    /// Data of one command, in bytes (MDTS): 4 KiB times a power of two.
+    pub transfer_bytes_max: u32,
+    /// Data of one H2CData PDU in bytes (MAXH2CDATA): a multiple of 4, at least 4096.
+    pub h2c_data_bytes_max: u32,
+    /// Entries of a queue (MQES).
+    pub queue_entries_max: u16,
+    /// I/O queues of a controller.
+    pub io_queues_max: u16,
+    /// From the TCP connection to a successful Connect.
+    pub handshake_timeout: Duration,
+    /// From the first byte of a PDU to its last, and from one data PDU to the next while an R2T is
+    /// outstanding.
+    pub stall_timeout: Duration,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            // A page of the databases that write the largest pages.
+            in_capsule_bytes_max: 16 << 10,
+            transfer_bytes_max: 1 << 20,
+            h2c_data_bytes_max: 1 << 20,
+            queue_entries_max: 128,
+            io_queues_max: 128,
+            handshake_timeout: Duration::from_secs(10),
+            stall_timeout: Duration::from_secs(30),
+        }
+    }
+}
+
+/// What the driver has to do next.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Step<'a> {
+    /// The input is used up.
+    NeedMore,
+    /// A command came whose data has yet to arrive. Check it and find memory for it, or complete it
+    /// at once with an error.
+    Prepare {
+        /// The command.
+        slot: SlotId,
+        /// Bytes of data.
+        len_bytes: u32,
+        /// Whether the data waits for [`Connection::grant`]. If not it follows immediately.
+        solicited: bool,
+    },
+    /// Data of a command, in order and without gaps.
+    Data {
+        /// The command.
+        slot: SlotId,
+        /// Where it belongs, in bytes from the start of the command's data.
+        offset: u32,
+        /// The data, a part of the input.
+        bytes: &'a [u8],
+    },
+    /// All data of a PDU has been handed out, and this is its digest. Compare; report a difference
+    /// with [`Connection::digest_failed`].
+    Digest {
+        /// The command.
+        slot: SlotId,
+        /// First byte that the digest covers, from the start of the command's data.
+        offset: u32,
+        /// Number of bytes that it covers.
+        len_bytes: u32,
+        /// CRC-32C as the host sent it.
+        received: u32,
+    },
+    /// A command is complete, with its data if it has any. It is the driver's until it calls
+    /// [`Connection::complete`] or [`Connection::complete_with_data`].
+    Execute {
+        /// The command.
+        slot: SlotId,
+    },
+    /// A command that was handed out by [`Step::Prepare`] has failed and has been answered: forget
+    /// it and its buffer.
+    Discard {
+        /// The command.
+        slot: SlotId,
+    },
+    /// The connection is over: send what is in the outbox, then close the socket.
+    Closed(CloseReason),
+}
+
+/// Why a connection is over.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum CloseReason {
+    /// The host broke the transport's rules; a TermReq tells it so.
+    Protocol(PduError),
+    /// The host submitted more commands than the queue has entries. The specification wants the
+    /// whole association ended.
+    QueueOverrun,
+    /// The host sent a TermReq.
+    HostTerminated(FatalErrorStatus),
+    /// No ICReq or no successful Connect in time.
+    HandshakeTimeout,
+    /// A PDU was begun, or data was asked for, and it did not come.
+    Stalled,
+}
+
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum State {
+    AwaitIcReq,
+    AwaitConnect,
+    Live { qid: u16 },
+    Closed(CloseReason),
+}
+
+/// The rest of a PDU behind its header.
+struct Body {
+    /// Whose data it is; `None` if it is to be dropped.
+    slot: Option<SlotId>,
+    /// Padding before the data.
+    padding_left: usize,
+    /// Offset of this PDU's data in the command's.
+    offset: u32,
+    data_len: u32,
+    data_left: u32,
+    digest: [u8; 4],
+    digest_left: usize,
+}
+
+/// A header of which only a part has come.
+struct PartialHeader {
+    bytes: [u8; HEADER_BYTES_MAX],
+    len: usize,
+}
+
+/// One connection, that is one queue pair.
+pub struct Connection {
+    limits: Limits,
+    state: State,
+    digests: Digests,
+    /// What HPDA asks for.
+    host_data_alignment: usize,
+    in_capsule_bytes_max: u32,
+    sq_flow_control: bool,
+    sq_entries: u16,
+    sq_head: u16,
+    slots: Slots,
+    r2ts_outstanding: u32,
+    partial: PartialHeader,
+    body: Option<Body>,
+    created: Instant,
+    /// When the PDU in progress began, or else the last one ended.
+    last_progress: Instant,
+}
+
+impl Connection {
+    /// A connection that was accepted at `now`.
+    #[must_use]
+    pub fn new(now: Instant, limits: &Limits) -> Self {
+        Self {
+            limits: *limits,
+            state: State::AwaitIcReq,
+            digests: Digests::default(),
+            host_data_alignment: 4,
+            in_capsule_bytes_max: ADMIN_IN_CAPSULE_BYTES,
+            sq_flow_control: true,
+            sq_entries: 2,
+            sq_head: 0,
+            slots: Slots::new(1),
+            r2ts_outstanding: 0,
+            partial: PartialHeader { bytes: [0; HEADER_BYTES_MAX], len: 0 },
+            body: None,
+            created: now,
+            last_progress: now,
+        }
+    }
+
+    /// The command in `slot`.
+    #[must_use]
+    pub fn command(&self, slot: SlotId) -> &Sqe {
+        &self.slots.get(slot).sqe
+    }
+
+    /// The queue that this connection is, once Connect has succeeded; 0 is the admin queue.
+    #[must_use]
+    pub fn qid(&self) -> Option<u16> {
+        match self.state {
+            State::Live { qid } => Some(qid),
+            _ => None,
+        }
+    }
+
+    /// Digests agreed on in the IC exchange.
+    #[must_use]
+    pub fn digests(&self) -> Digests {
+        self.digests
+    }
+
+    /// Number of slots: one above the largest [`SlotId`] so far.
+    #[must_use]
+    pub fn slot_count(&self) -> usize {
+        self.slots.len()
+    }
+
+    /// Commands that have come and have not been completed.
+    #[must_use]
+    pub fn in_flight(&self) -> usize {
+        self.slots.in_flight()
+    }
+
+    /// Says that the digest in the last [`Step::Digest`] differs from that of the data. The command
+    /// then ends with Transient Transport Error once all of its data has come; the connection lives.
+    pub fn digest_failed(&mut self, slot: SlotId) {
+        self.slots.get_mut(slot).digest_failed = true;
+    }
+
+    /// When to call [`Connection::on_timeout`], as things stand.
+    #[must_use]
+    pub fn next_timeout(&self) -> Option<Instant> {
+        match self.state {
+            State::AwaitIcReq | State::AwaitConnect => {
+                Some(self.created + self.limits.handshake_timeout)
+            }
+            State::Live { .. } if self.owes_bytes() => {
+                Some(self.last_progress + self.limits.stall_timeout)
+            }
+            State::Live { .. } | State::Closed(_) => None,
+        }
+    }
+
+    /// Ends the connection if the host let a deadline pass.
+    pub fn on_timeout(&mut self, now: Instant) -> Option<CloseReason> {
+        if self.next_timeout().is_some_and(|deadline| deadline <= now) {
+            self.close(match self.state {
+                State::Live { .. } => CloseReason::Stalled,
+                _ => CloseReason::HandshakeTimeout,
+            });
+        }
+        match self.state {
+            State::Closed(reason) => Some(reason),
+            _ => None,
+        }
+    }
+
+    /// Restarts the stall deadline: the driver did not read for a while, so the host is not to blame.
+    pub fn resumed(&mut self, now: Instant) {
+        self.last_progress = now;
+    }
+
+    /// Whether the host has begun a PDU or owes data for an R2T.
+    fn owes_bytes(&self) -> bool {
+        self.partial.len > 0 || self.body.is_some() || self.r2ts_outstanding > 0
+    }
+
+    fn close(&mut self, reason: CloseReason) {
+        self.state = State::Closed(reason);
+        self.body = None;
+        self.partial.len = 0;
+    }
+}
+
+#[cfg(test)]
+mod tests;

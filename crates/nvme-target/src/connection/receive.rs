@@ -1,0 +1,403 @@
+//! From bytes to steps.
+
+use checksum::crc32c;
+use nvme_wire::pdu::{
+    CommonHeader, DIGEST_LEN, H2cData, IcReq, PduError, PduFlags, PduLayout, PduType, TermReq,
+};
+use nvme_wire::{FabricsType, Sqe, Status, fabrics};
+use units::Instant;
+use zerocopy::FromBytes;
+
+use super::slots::{NoSlot, SlotState};
+use super::transfer::{Transfer, classify};
+use super::{Body, CPDA_BYTES, CloseReason, Connection, SlotId, State, Step};
+use crate::Outbox;
+
+const COMMON_HEADER_LEN: usize = 8;
+/// Byte offsets in H2CData.
+const OFFSET_CCCID: u8 = 8;
+const OFFSET_TTAG: u8 = 10;
+const OFFSET_DATAO: u8 = 12;
+
+/// A header that is all there, or what it takes to get there.
+enum HeaderCheck {
+    Whole(PduLayout),
+    /// This many bytes from the start of the PDU are needed.
+    Needs(usize),
+}
+
+impl Connection {
+    /// Takes bytes from the front of `input` up to the next step. Replies that need no driver, such
+    /// as ICResp, R2T and refusals of malformed commands, go to `out`.
+    pub fn poll<'a, O: Outbox>(
+        &mut self,
+        now: Instant,
+        input: &mut &'a [u8],
+        out: &mut O,
+    ) -> Step<'a> {
+        loop {
+            if let State::Closed(reason) = self.state {
+                *input = &[];
+                return Step::Closed(reason);
+            }
+            let step = if self.body.is_some() {
+                self.poll_body(now, input, out)
+            } else {
+                self.poll_header(now, input, out)
+            };
+            if let Some(step) = step {
+                return step;
+            }
+        }
+    }
+
+    fn poll_header<'a, O: Outbox>(
+        &mut self,
+        now: Instant,
+        input: &mut &'a [u8],
+        out: &mut O,
+    ) -> Option<Step<'a>> {
+        if input.is_empty() {
+            return Some(Step::NeedMore);
+        }
+        if self.partial.len == 0 {
+            self.last_progress = now;
+            let bytes = *input;
+            match self.check_header(bytes) {
+                Err(error) => return self.fail(&error, bytes, out),
+                Ok(HeaderCheck::Whole(layout)) => {
+                    let (header, rest) = bytes.split_at(layout.header_end());
+                    *input = rest;
+                    return self.on_header(header, &layout, out);
+                }
+                Ok(HeaderCheck::Needs(_)) => {}
+            }
+        }
+        // The rare case: the header lies across chunks and is put together aside.
+        let mut partial = core::mem::replace(
+            &mut self.partial,
+            super::PartialHeader { bytes: [0; super::HEADER_BYTES_MAX], len: 0 },
+        );
+        loop {
+            match self.check_header(&partial.bytes[..partial.len]) {
+                Err(error) => break self.fail(&error, &partial.bytes[..partial.len], out),
+                Ok(HeaderCheck::Whole(layout)) => {
+                    break self.on_header(&partial.bytes[..partial.len], &layout, out);
+                }
+                Ok(HeaderCheck::Needs(needed)) => {
+                    if input.is_empty() {
+                        self.partial = partial;
+                        return Some(Step::NeedMore);
+                    }
+                    let count = (needed - partial.len).min(input.len());
+                    let (bytes, rest) = input.split_at(count);
+                    partial.bytes[partial.len..partial.len + count].copy_from_slice(bytes);
+                    partial.len += count;
+                    *input = rest;
+                }
+            }
+        }
+    }
+
+    /// Checks as much of a header as `bytes` holds. The digest comes first, for nothing in a damaged
+    /// header can be believed.
+    fn check_header(&self, bytes: &[u8]) -> Result<HeaderCheck, PduError> {
+        let Some(common) = CommonHeader::from_prefix(bytes) else {
+            return Ok(HeaderCheck::Needs(COMMON_HEADER_LEN));
+        };
+        let Some(pdu) = PduType::from_u8(common.pdu_type) else {
+            return Err(PduError::UnknownType { pdu_type: common.pdu_type });
+        };
+        self.check_sequence(pdu)?;
+        let layout = common.layout(self.digests, CPDA_BYTES);
+        let digest_flagged = PduFlags(common.flags).contains(PduFlags::HDGSTF);
+        let has_digest = matches!(pdu, PduType::CapsuleCmd | PduType::H2cData);
+        if self.digests.header && has_digest && digest_flagged {
+            let digest_at = pdu.header_len();
+            let end = digest_at + DIGEST_LEN;
+            if (common.plen.get() as usize) >= end {
+                let Some(received) = bytes.get(digest_at..end) else {
+                    return Ok(HeaderCheck::Needs(end));
+                };
+                let received = u32::from_le_bytes(received.try_into().expect("four bytes"));
+                let computed = crc32c(&bytes[..digest_at]);
+                if received != computed {
+                    return Err(PduError::HeaderDigest { pdu, received, computed });
+                }
+            }
+        }
+        let layout = layout?;
+        if bytes.len() < layout.header_end() {
+            return Ok(HeaderCheck::Needs(layout.header_end()));
+        }
+        Ok(HeaderCheck::Whole(layout))
+    }
+
+    /// C1, and that hosts send what hosts send.
+    fn check_sequence(&self, pdu: PduType) -> Result<(), PduError> {
+        if !pdu.is_from_host() {
+            return Err(PduError::InvalidField {
+                pdu,
+                offset: CommonHeader::OFFSET_TYPE,
+                value: pdu as u32,
+            });
+        }
+        let awaits_ic_req = self.state == State::AwaitIcReq;
+        if pdu != PduType::H2cTermReq && (pdu == PduType::IcReq) != awaits_ic_req {
+            return Err(PduError::Sequence { pdu });
+        }
+        Ok(())
+    }
+
+    /// Acts on a whole header. `None` means that polling goes on.
+    fn on_header<'a, O: Outbox>(
+        &mut self,
+        header: &[u8],
+        layout: &PduLayout,
+        out: &mut O,
+    ) -> Option<Step<'a>> {
+        let result = match layout.pdu_type {
+            PduType::CapsuleCmd => self.on_capsule(header, layout, out),
+            PduType::H2cData => self.on_h2c_data(header, layout),
+            PduType::IcReq => self.on_ic_req(header, out),
+            _ => {
+                let term_req = TermReq::read_from_prefix(header).expect("24 bytes").0;
+                self.close(CloseReason::HostTerminated(term_req.status()));
+                Ok(None)
+            }
+        };
+        match result {
+            Ok(step) => step,
+            Err(error) => self.fail(&error, header, out),
+        }
+    }
+
+    fn on_ic_req<'a, O: Outbox>(
+        &mut self,
+        header: &[u8],
+        out: &mut O,
+    ) -> Result<Option<Step<'a>>, PduError> {
+        let request = IcReq::read_from_prefix(header).expect("128 bytes").0;
+        request.check()?;
+        self.answer_ic_req(&request, out);
+        Ok(None)
+    }
+
+    fn on_capsule<'a, O: Outbox>(
+        &mut self,
+        header: &[u8],
+        layout: &PduLayout,
+        out: &mut O,
+    ) -> Result<Option<Step<'a>>, PduError> {
+        let sqe = Sqe::read_from_prefix(&header[COMMON_HEADER_LEN..]).expect("64 bytes").0;
+        let data_len = u32::try_from(layout.data_len).unwrap_or(u32::MAX);
+        if data_len > self.in_capsule_bytes_max {
+            return Err(PduError::InvalidField {
+                pdu: PduType::CapsuleCmd,
+                offset: CommonHeader::OFFSET_PLEN,
+                value: u32::try_from(layout.plen).unwrap_or(u32::MAX),
+            });
+        }
+        self.sq_head = if self.sq_head + 1 < self.sq_entries { self.sq_head + 1 } else { 0 };
+        let taken = match self.check_command(&sqe, data_len) {
+            Ok(transfer) => {
+                let (state, len) = match transfer {
+                    Transfer::NotFromHost => (SlotState::Executing, 0),
+                    Transfer::InCapsule(len) => (SlotState::Collecting, len),
+                    Transfer::Solicited(len) => (SlotState::Soliciting, len),
+                };
+                self.slots.take(&sqe, state, len).map(|slot| (slot, transfer))
+            }
+            Err(status) => {
+                self.refuse(&sqe, status, out);
+                self.begin_body(None, 0, layout);
+                return Ok(None);
+            }
+        };
+        let (slot, transfer) = match taken {
+            Ok(taken) => taken,
+            Err(NoSlot::CidInUse) => {
+                self.refuse(&sqe, Status::COMMAND_ID_CONFLICT.with_dnr(), out);
+                self.begin_body(None, 0, layout);
+                return Ok(None);
+            }
+            Err(NoSlot::Overrun) => {
+                let error = PduError::Sequence { pdu: PduType::CapsuleCmd };
+                self.terminate(&error, CloseReason::QueueOverrun, header, out);
+                return Ok(None);
+            }
+        };
+        Ok(Some(match transfer {
+            Transfer::NotFromHost => {
+                // Data behind a command that has none belongs to nobody.
+                self.begin_body(None, 0, layout);
+                Step::Execute { slot }
+            }
+            Transfer::InCapsule(len_bytes) => {
+                self.begin_body(Some(slot), 0, layout);
+                Step::Prepare { slot, len_bytes, solicited: false }
+            }
+            Transfer::Solicited(len_bytes) => Step::Prepare { slot, len_bytes, solicited: true },
+        }))
+    }
+
+    /// C1 for commands, then the SGL rules.
+    fn check_command(&self, sqe: &Sqe, data_len: u32) -> Result<Transfer, Status> {
+        let is_connect =
+            sqe.opcode == fabrics::OPCODE && fabrics::fctype(sqe) == FabricsType::CONNECT;
+        let is_live = matches!(self.state, State::Live { .. });
+        if is_connect == is_live {
+            return Err(Status::COMMAND_SEQUENCE_ERROR.with_dnr());
+        }
+        classify(sqe, data_len, self.limits.transfer_bytes_max)
+    }
+
+    fn on_h2c_data<'a>(
+        &mut self,
+        header: &[u8],
+        layout: &PduLayout,
+    ) -> Result<Option<Step<'a>>, PduError> {
+        let pdu = PduType::H2cData;
+        let data = H2cData::read_from_prefix(header).expect("24 bytes").0;
+        data.check(layout)?;
+        let (cccid, ttag) = (data.cccid.get(), data.ttag.get());
+        let (datao, datal) = (data.datao.get(), data.datal.get());
+        let limit = self.limits.h2c_data_bytes_max;
+        let Some(slot) = self.slots.used(ttag).filter(|slot| slot.r2t_end > slot.received) else {
+            let value = u32::from(ttag);
+            return Err(PduError::InvalidField { pdu, offset: OFFSET_TTAG, value });
+        };
+        if slot.sqe.cid.get() != cccid {
+            let value = u32::from(cccid);
+            return Err(PduError::InvalidField { pdu, offset: OFFSET_CCCID, value });
+        }
+        if datal > limit {
+            return Err(PduError::LimitExceeded { pdu, value: datal, limit });
+        }
+        let end = u64::from(datao) + u64::from(datal);
+        if end > u64::from(slot.r2t_end) {
+            return Err(PduError::DataOutOfRange { pdu, offset: datao, length: datal });
+        }
+        if datao != slot.received {
+            return Err(PduError::InvalidField { pdu, offset: OFFSET_DATAO, value: datao });
+        }
+        let is_last = end == u64::from(slot.r2t_end);
+        if layout.flags.contains(PduFlags::LAST_PDU) != is_last {
+            let (offset, value) = (CommonHeader::OFFSET_FLAGS, u32::from(layout.flags.0));
+            return Err(PduError::InvalidField { pdu, offset, value });
+        }
+        self.begin_body(Some(SlotId(ttag)), datao, layout);
+        Ok(None)
+    }
+
+    fn begin_body(&mut self, slot: Option<SlotId>, offset: u32, layout: &PduLayout) {
+        if layout.data_len == 0 {
+            return;
+        }
+        // `on_capsule` and `on_h2c_data` have bounded the length.
+        let data_len = u32::try_from(layout.data_len).expect("bounded by a limit of 32 bits");
+        self.body = Some(Body {
+            slot,
+            padding_left: layout.data_offset - layout.header_end(),
+            offset,
+            data_len,
+            data_left: data_len,
+            digest: [0; DIGEST_LEN],
+            digest_left: if layout.data_digest { DIGEST_LEN } else { 0 },
+        });
+    }
+
+    fn poll_body<'a, O: Outbox>(
+        &mut self,
+        now: Instant,
+        input: &mut &'a [u8],
+        out: &mut O,
+    ) -> Option<Step<'a>> {
+        let body = self.body.as_mut()?;
+        if body.padding_left > 0 {
+            let count = body.padding_left.min(input.len());
+            *input = &input[count..];
+            body.padding_left -= count;
+        }
+        if body.padding_left == 0 && body.data_left > 0 && !input.is_empty() {
+            let count = input.len().min(body.data_left as usize);
+            let (bytes, rest) = input.split_at(count);
+            *input = rest;
+            let offset = body.offset + (body.data_len - body.data_left);
+            body.data_left -= u32::try_from(count).expect("at most data_left");
+            if let Some(slot) = body.slot
+                && !matches!(self.slots.get(slot).state, SlotState::Draining(_))
+            {
+                return Some(Step::Data { slot, offset, bytes });
+            }
+        }
+        if body.data_left == 0 && body.digest_left > 0 {
+            let count = body.digest_left.min(input.len());
+            let at = DIGEST_LEN - body.digest_left;
+            let (bytes, rest) = input.split_at(count);
+            body.digest[at..at + count].copy_from_slice(bytes);
+            body.digest_left -= count;
+            *input = rest;
+            if count > 0
+                && body.digest_left == 0
+                && let Some(slot) = body.slot
+                && !matches!(self.slots.get(slot).state, SlotState::Draining(_))
+            {
+                let received = u32::from_le_bytes(body.digest);
+                let (offset, len_bytes) = (body.offset, body.data_len);
+                return Some(Step::Digest { slot, offset, len_bytes, received });
+            }
+        }
+        if body.padding_left > 0 || body.data_left > 0 || body.digest_left > 0 {
+            return Some(Step::NeedMore);
+        }
+        self.last_progress = now;
+        let body = self.body.take()?;
+        self.end_body(body.slot?, body.data_len, out)
+    }
+
+    /// A data PDU of the command in `id` is over.
+    fn end_body<'a, O: Outbox>(
+        &mut self,
+        id: SlotId,
+        data_len: u32,
+        out: &mut O,
+    ) -> Option<Step<'a>> {
+        let slot = self.slots.get_mut(id);
+        slot.received += data_len;
+        let was_solicited = slot.r2t_end > 0;
+        if was_solicited && slot.received < slot.r2t_end {
+            return None;
+        }
+        self.r2ts_outstanding -= u32::from(was_solicited);
+        if let SlotState::Draining(status) = slot.state {
+            slot.state = SlotState::Executing;
+            self.complete(id, status, 0, out);
+            return None;
+        }
+        if slot.received < slot.transfer_len {
+            self.solicit(id, out);
+            return None;
+        }
+        if slot.digest_failed {
+            slot.state = SlotState::Executing;
+            self.complete(id, Status::TRANSIENT_TRANSPORT_ERROR, 0, out);
+            return Some(Step::Discard { slot: id });
+        }
+        slot.state = SlotState::Executing;
+        Some(Step::Execute { slot: id })
+    }
+
+    fn fail<'a, O: Outbox>(
+        &mut self,
+        error: &PduError,
+        header: &[u8],
+        out: &mut O,
+    ) -> Option<Step<'a>> {
+        let quoted = PduType::from_u8(header.first().copied().unwrap_or(0xFF))
+            .map_or(COMMON_HEADER_LEN, PduType::header_len)
+            .min(header.len());
+        self.terminate(error, CloseReason::Protocol(*error), &header[..quoted], out);
+        None
+    }
+}

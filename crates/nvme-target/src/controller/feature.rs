@@ -1,0 +1,255 @@
+//! Get Features and Set Features. No feature can be saved: a controller ends with its connection.
+
+use nvme_wire::feature::{
+    ASYNC_CONFIG_DISCOVERY_CHANGE, ASYNC_CONFIG_NAMESPACE_ATTRIBUTE, ASYNC_CONFIG_SMART,
+    CAPABILITY_CHANGEABLE, CAPABILITY_NAMESPACE, Fid, GetFeatures, HOST_BEHAVIOR_LEN,
+    HOST_IDENTIFIER_EXTENDED, NumberOfQueues, Select, SetFeatures, VOLATILE_WRITE_CACHE_ENABLE,
+};
+use nvme_wire::sqe::NSID_ALL;
+use nvme_wire::{Sqe, Status};
+use units::Instant;
+
+use super::identify::KAS_100MS;
+use super::{AdminReply, Controller, ControllerKind};
+use crate::io::NSID;
+
+/// Features of an I/O controller. Volatile Write Cache only where there is one.
+pub(super) const SUPPORTED: [Fid; 11] = [
+    Fid::ARBITRATION,
+    Fid::POWER_MANAGEMENT,
+    Fid::TEMPERATURE_THRESHOLD,
+    Fid::ERROR_RECOVERY,
+    Fid::VOLATILE_WRITE_CACHE,
+    Fid::NUMBER_OF_QUEUES,
+    Fid::WRITE_ATOMICITY,
+    Fid::ASYNC_EVENT_CONFIG,
+    Fid::KEEP_ALIVE_TIMER,
+    Fid::HOST_BEHAVIOR,
+    Fid::HOST_IDENTIFIER,
+];
+/// Features of a discovery controller.
+const SUPPORTED_BY_DISCOVERY: [Fid; 3] =
+    [Fid::ASYNC_EVENT_CONFIG, Fid::KEEP_ALIVE_TIMER, Fid::HOST_IDENTIFIER];
+
+/// Arbitration burst: no limit.
+const ARBITRATION_DEFAULT: u32 = 0x7;
+/// Temperature thresholds of the composite temperature in kelvins: never reached.
+const OVER_TEMPERATURE_DEFAULT: u16 = 0xFFFF;
+/// Deallocated or Unwritten Logical Block Error Enable: not supported.
+const DULBE: u32 = 1 << 16;
+const DISABLE_NORMAL: u32 = 1;
+const POWER_STATE_AND_HINT: u32 = 0xFF;
+
+/// The values of a controller's features.
+#[derive(Debug)]
+pub(super) struct Features {
+    kato_ms: u32,
+    arbitration: u32,
+    over_temperature: u16,
+    under_temperature: u16,
+    error_recovery: u32,
+    has_write_cache: bool,
+    write_cache: u32,
+    queues: Option<NumberOfQueues>,
+    write_atomicity: u32,
+    host_behavior: [u8; HOST_BEHAVIOR_LEN as usize],
+}
+
+impl Features {
+    pub(super) fn new(kato_ms: u32, has_write_cache: bool) -> Self {
+        Self {
+            kato_ms: round_kato(kato_ms),
+            arbitration: ARBITRATION_DEFAULT,
+            over_temperature: OVER_TEMPERATURE_DEFAULT,
+            under_temperature: 0,
+            error_recovery: 0,
+            has_write_cache,
+            write_cache: u32::from(has_write_cache) * VOLATILE_WRITE_CACHE_ENABLE,
+            queues: None,
+            write_atomicity: 0,
+            host_behavior: [0; HOST_BEHAVIOR_LEN as usize],
+        }
+    }
+
+    /// Back to the defaults, but for the keep alive timer, which belongs to the connection.
+    pub(super) fn reset(&mut self) {
+        *self = Self::new(self.kato_ms, self.has_write_cache);
+    }
+
+    pub(super) fn kato_ms(&self) -> u32 {
+        self.kato_ms
+    }
+
+    pub(super) fn write_cache_enabled(&self) -> bool {
+        self.write_cache & VOLATILE_WRITE_CACHE_ENABLE != 0
+    }
+
+    /// Which threshold of the composite temperature a dword 11 selects.
+    fn temperature_threshold(&mut self, dword11: u32) -> Result<&mut u16, Status> {
+        let sensor = dword11 >> 16 & 0xF;
+        match (sensor, dword11 >> 20 & 0x3) {
+            (0, 0) => Ok(&mut self.over_temperature),
+            (0, 1) => Ok(&mut self.under_temperature),
+            _ => Err(Status::INVALID_FIELD.with_dnr()),
+        }
+    }
+}
+
+/// Rounds up to the granularity that Identify states (KAS).
+fn round_kato(kato_ms: u32) -> u32 {
+    kato_ms.checked_next_multiple_of(u32::from(KAS_100MS) * 100).unwrap_or(kato_ms)
+}
+
+impl Controller {
+    pub(super) fn require_feature(&self, fid: Fid) -> Result<(), Status> {
+        let is_supported = match self.parameters.kind {
+            ControllerKind::Discovery => SUPPORTED_BY_DISCOVERY.contains(&fid),
+            ControllerKind::Io => {
+                SUPPORTED.contains(&fid)
+                    && (fid != Fid::VOLATILE_WRITE_CACHE || self.features.has_write_cache)
+            }
+        };
+        if is_supported { Ok(()) } else { Err(Status::INVALID_FIELD.with_dnr()) }
+    }
+
+    pub(super) fn get_features(&mut self, sqe: &Sqe) -> Result<AdminReply, Status> {
+        let get = GetFeatures::decode(sqe);
+        self.require_feature(get.fid)?;
+        if !matches!(get.nsid, 0 | NSID | NSID_ALL) {
+            return Err(Status::INVALID_NAMESPACE_OR_FORMAT.with_dnr());
+        }
+        match get.select {
+            Select::Current => self.current_value(&get, sqe.dptr.length.get()),
+            // What cannot be saved has its default value as its saved one.
+            Select::Default | Select::Saved => {
+                let mut defaults = Features::new(0, self.features.has_write_cache);
+                core::mem::swap(&mut self.features, &mut defaults);
+                let config = self.events.config();
+                self.events.set_config(0);
+                let reply = self.current_value(&get, sqe.dptr.length.get());
+                self.events.set_config(config);
+                self.features = defaults;
+                reply
+            }
+            Select::SupportedCapabilities => {
+                let is_fixed = matches!(get.fid, Fid::POWER_MANAGEMENT | Fid::HOST_IDENTIFIER);
+                let changeable = if is_fixed { 0 } else { CAPABILITY_CHANGEABLE };
+                let per_namespace =
+                    if get.fid == Fid::ERROR_RECOVERY { CAPABILITY_NAMESPACE } else { 0 };
+                Ok(AdminReply::success(u64::from(changeable | per_namespace)))
+            }
+            Select::Reserved => Err(Status::INVALID_FIELD.with_dnr()),
+        }
+    }
+
+    fn current_value(&mut self, get: &GetFeatures, data_len: u32) -> Result<AdminReply, Status> {
+        let features = &mut self.features;
+        let value = match get.fid {
+            Fid::ARBITRATION => features.arbitration,
+            Fid::TEMPERATURE_THRESHOLD => {
+                u32::from(*features.temperature_threshold(get.parameter)?)
+            }
+            Fid::ERROR_RECOVERY => features.error_recovery,
+            Fid::VOLATILE_WRITE_CACHE => features.write_cache,
+            Fid::NUMBER_OF_QUEUES => {
+                let most = u32::from(self.parameters.limits.io_queues_max);
+                let all = NumberOfQueues { submission: most, completion: most };
+                features.queues.unwrap_or(all).encode()
+            }
+            Fid::WRITE_ATOMICITY => features.write_atomicity,
+            Fid::ASYNC_EVENT_CONFIG => self.events.config(),
+            Fid::KEEP_ALIVE_TIMER => features.kato_ms,
+            Fid::HOST_BEHAVIOR => {
+                if data_len < HOST_BEHAVIOR_LEN {
+                    return Err(Status::DATA_SGL_LENGTH_INVALID.with_dnr());
+                }
+                return Ok(AdminReply::Data(features.host_behavior.to_vec()));
+            }
+            Fid::HOST_IDENTIFIER => {
+                if get.parameter & HOST_IDENTIFIER_EXTENDED == 0 {
+                    return Err(Status::INVALID_FIELD.with_dnr());
+                }
+                if (data_len as usize) < self.host_id.0.len() {
+                    return Err(Status::DATA_SGL_LENGTH_INVALID.with_dnr());
+                }
+                return Ok(AdminReply::Data(self.host_id.0.to_vec()));
+            }
+            // Power Management: state 0 is the only one.
+            _ => 0,
+        };
+        Ok(AdminReply::success(u64::from(value)))
+    }
+
+    pub(super) fn set_features(
+        &mut self,
+        now: Instant,
+        sqe: &Sqe,
+        data: &[u8],
+    ) -> Result<AdminReply, Status> {
+        let set = SetFeatures::decode(sqe);
+        self.require_feature(set.fid)?;
+        if set.save {
+            return Err(Status::FEATURE_NOT_SAVEABLE.with_dnr());
+        }
+        match set.nsid {
+            0 | NSID_ALL => {}
+            NSID if set.fid == Fid::ERROR_RECOVERY => {}
+            NSID => return Err(Status::FEATURE_NOT_NAMESPACE_SPECIFIC.with_dnr()),
+            _ => return Err(Status::INVALID_NAMESPACE_OR_FORMAT.with_dnr()),
+        }
+        let invalid = Err(Status::INVALID_FIELD.with_dnr());
+        let (features, value) = (&mut self.features, set.value);
+        match set.fid {
+            Fid::ARBITRATION => features.arbitration = value,
+            Fid::POWER_MANAGEMENT if value & POWER_STATE_AND_HINT != 0 => return invalid,
+            Fid::POWER_MANAGEMENT => {}
+            Fid::TEMPERATURE_THRESHOLD => {
+                let [low, high, ..] = value.to_le_bytes();
+                *features.temperature_threshold(value)? = u16::from_le_bytes([low, high]);
+            }
+            Fid::ERROR_RECOVERY if value & DULBE != 0 => return invalid,
+            Fid::ERROR_RECOVERY => features.error_recovery = value & 0xFFFF,
+            Fid::VOLATILE_WRITE_CACHE => features.write_cache = value & VOLATILE_WRITE_CACHE_ENABLE,
+            Fid::NUMBER_OF_QUEUES => return self.set_number_of_queues(value),
+            Fid::WRITE_ATOMICITY => features.write_atomicity = value & DISABLE_NORMAL,
+            Fid::ASYNC_EVENT_CONFIG => return self.set_async_event_config(value),
+            Fid::KEEP_ALIVE_TIMER => {
+                features.kato_ms = round_kato(value);
+                self.kept_alive = now;
+            }
+            Fid::HOST_BEHAVIOR => match data.try_into() {
+                Ok(behavior) => features.host_behavior = behavior,
+                Err(_) => return Err(Status::DATA_SGL_LENGTH_INVALID.with_dnr()),
+            },
+            // Host Identifier: Connect has set it.
+            _ => return Err(Status::COMMAND_SEQUENCE_ERROR.with_dnr()),
+        }
+        Ok(AdminReply::success(0))
+    }
+
+    fn set_number_of_queues(&mut self, value: u32) -> Result<AdminReply, Status> {
+        let asked = NumberOfQueues::decode(value).ok_or(Status::INVALID_FIELD.with_dnr())?;
+        if self.io_queue_count() > 0 {
+            return Err(Status::COMMAND_SEQUENCE_ERROR.with_dnr());
+        }
+        let most = u32::from(self.parameters.limits.io_queues_max);
+        let allocated = NumberOfQueues {
+            submission: asked.submission.min(most),
+            completion: asked.completion.min(most),
+        };
+        self.features.queues = Some(allocated);
+        Ok(AdminReply::success(u64::from(allocated.encode())))
+    }
+
+    fn set_async_event_config(&mut self, value: u32) -> Result<AdminReply, Status> {
+        let known = match self.parameters.kind {
+            ControllerKind::Io => ASYNC_CONFIG_SMART | ASYNC_CONFIG_NAMESPACE_ATTRIBUTE,
+            ControllerKind::Discovery => ASYNC_CONFIG_DISCOVERY_CHANGE,
+        };
+        if value & !known != 0 {
+            return Err(Status::INVALID_FIELD.with_dnr());
+        }
+        self.events.set_config(value);
+        Ok(AdminReply::success(0))
+    }
+}

@@ -1,0 +1,217 @@
+//! Identify: what the controller and its namespace are.
+
+use alloc::vec::Vec;
+
+use nvme_wire::feature::HOST_BEHAVIOR_LEN;
+use nvme_wire::identify::{
+    CMIC_MULTIPLE_CONTROLLERS, CNTRLTYPE_DISCOVERY, CNTRLTYPE_IO, CSI_NVM, CTRATT_HOST_ID_EXTENDED,
+    Cns, CommandSetIndependentNamespace, DLFEAT_DEALLOCATE_WRITE_ZEROES, DLFEAT_READS_ZEROES,
+    IDENTIFY_LEN, Identify, IdentifyController, IdentifyNamespace, LPA_COMMAND_EFFECTS,
+    LPA_EXTENDED_DATA, LPA_SMART_PER_NAMESPACE, LbaFormat, NMIC_SHARED, NSFEAT_ATOMICS,
+    NSFEAT_THIN, NSTAT_READY, NamespaceDescriptor, NamespaceIdList, NvmCommandSetController,
+    NvmCommandSetNamespace, OAES_DISCOVERY_CHANGE, OAES_NAMESPACE_ATTRIBUTE, ONCS_COMPARE,
+    ONCS_DATASET_MANAGEMENT, ONCS_SAVE_FIELD, ONCS_VERIFY, ONCS_WRITE_ZEROES, SGLS_BYTE_ALIGNED,
+    SGLS_IN_CAPSULE_OFFSET, SGLS_TRANSPORT, VWC_FLUSH_ALL_NAMESPACES, VWC_PRESENT,
+    command_set_vectors, encode_descriptors, set_ascii,
+};
+use nvme_wire::sqe::NSID_ALL;
+use nvme_wire::{Sqe, Status};
+use units::BLOCK_SIZE;
+use zerocopy::{FromZeros, IntoBytes};
+
+use super::property::VERSION;
+use super::{AERS_MAX, AdminReply, Backend, Controller, ControllerKind, ERROR_LOG_ENTRIES};
+use crate::io::NSID;
+
+/// Concurrent Aborts, 0's based. Each is answered at once, so any number works.
+const ACL: u8 = 3;
+/// Keep Alive granularity in units of 100 ms.
+pub(super) const KAS_100MS: u16 = 1;
+/// One firmware slot, and the host cannot write it.
+const FRMW_ONE_READ_ONLY_SLOT: u8 = 0b11;
+/// SQES and CQES: required and largest size, as powers of two.
+const SQES: u8 = 0x66;
+const CQES: u8 = 0x44;
+/// OFCS: the Disconnect command is supported.
+const OFCS_DISCONNECT: u16 = 1;
+const UNIT_16: u32 = 16;
+const SQE_BYTES: u32 = 64;
+/// CNTID that selects the controller which answers.
+const CNTID_SELF: u16 = 0xFFFF;
+const _: () = assert!(HOST_BEHAVIOR_LEN == 512);
+
+impl Controller {
+    pub(super) fn identify(&self, sqe: &Sqe, backend: &dyn Backend) -> Result<AdminReply, Status> {
+        if (sqe.dptr.length.get() as usize) < IDENTIFY_LEN {
+            return Err(Status::DATA_SGL_LENGTH_INVALID.with_dnr());
+        }
+        let identify = Identify::decode(sqe);
+        if identify.cns == Cns::CONTROLLER {
+            return Ok(AdminReply::Data(self.identify_controller().as_bytes().to_vec()));
+        }
+        if self.parameters.kind == ControllerKind::Discovery {
+            return Err(Status::INVALID_FIELD.with_dnr());
+        }
+        let is_nvm = identify.csi == CSI_NVM;
+        let bytes = match identify.cns {
+            Cns::NAMESPACE => self.identify_namespace(identify.nsid, backend)?,
+            Cns::ACTIVE_NAMESPACES => active_namespaces(identify.nsid, backend)?,
+            Cns::CSI_ACTIVE_NAMESPACES if is_nvm => active_namespaces(identify.nsid, backend)?,
+            Cns::NAMESPACE_DESCRIPTORS => {
+                require_namespace(identify.nsid, backend)?;
+                let uuid = self.parameters.uuid;
+                encode_descriptors(&[
+                    NamespaceDescriptor::Nguid(uuid),
+                    NamespaceDescriptor::Uuid(uuid),
+                    NamespaceDescriptor::Csi(CSI_NVM),
+                ])
+            }
+            Cns::CSI_NAMESPACE if is_nvm => {
+                require_namespace(identify.nsid, backend)?;
+                NvmCommandSetNamespace::new_zeroed().as_bytes().to_vec()
+            }
+            Cns::CSI_CONTROLLER if is_nvm => {
+                // Verify reads the blocks, so it has the limit of a read. Write Zeroes and
+                // deallocation change the map only and have none.
+                let controller =
+                    NvmCommandSetController { vsl: self.mdts(), ..FromZeros::new_zeroed() };
+                controller.as_bytes().to_vec()
+            }
+            Cns::INDEPENDENT_NAMESPACE => independent_namespace(identify.nsid, backend)?,
+            Cns::COMMAND_SETS => {
+                if identify.cntid != CNTID_SELF && identify.cntid != self.parameters.cntlid {
+                    return Err(Status::INVALID_FIELD.with_dnr());
+                }
+                command_set_vectors()
+            }
+            _ => return Err(Status::INVALID_FIELD.with_dnr()),
+        };
+        Ok(AdminReply::Data(bytes))
+    }
+
+    /// Maximum Data Transfer Size as a power of two in units of 4 KiB (CAP.MPSMIN).
+    fn mdts(&self) -> u8 {
+        let pages = self.parameters.limits.transfer_bytes_max as usize / BLOCK_SIZE;
+        u8::try_from(pages.max(1).ilog2()).expect("at most 20")
+    }
+
+    fn identify_controller(&self) -> IdentifyController {
+        let parameters = &self.parameters;
+        let mut identify = IdentifyController::new_zeroed();
+        set_ascii(&mut identify.sn, &parameters.serial);
+        set_ascii(&mut identify.mn, &parameters.model);
+        set_ascii(&mut identify.fr, &parameters.firmware);
+        identify.mdts = self.mdts();
+        identify.cntlid = parameters.cntlid.into();
+        identify.ver = VERSION.0.into();
+        identify.ctratt = CTRATT_HOST_ID_EXTENDED.into();
+        identify.aerl = u8::try_from(AERS_MAX - 1).expect("small");
+        identify.elpe = u8::try_from(ERROR_LOG_ENTRIES - 1).expect("small");
+        identify.kas = KAS_100MS.into();
+        identify.maxcmd = parameters.limits.queue_entries_max.into();
+        identify.sgls = (SGLS_BYTE_ALIGNED | SGLS_IN_CAPSULE_OFFSET | SGLS_TRANSPORT).into();
+        identify.subnqn = parameters.subsystem.to_field();
+        match parameters.kind {
+            ControllerKind::Io => self.fill_io_fields(&mut identify),
+            ControllerKind::Discovery => {
+                identify.cntrltype = CNTRLTYPE_DISCOVERY;
+                identify.lpa = LPA_EXTENDED_DATA;
+                identify.oaes = OAES_DISCOVERY_CHANGE.into();
+            }
+        }
+        identify
+    }
+
+    fn fill_io_fields(&self, identify: &mut IdentifyController) {
+        let parameters = &self.parameters;
+        identify.cntrltype = CNTRLTYPE_IO;
+        identify.cmic = CMIC_MULTIPLE_CONTROLLERS;
+        identify.oaes = OAES_NAMESPACE_ATTRIBUTE.into();
+        identify.acl = ACL;
+        identify.frmw = FRMW_ONE_READ_ONLY_SLOT;
+        identify.lpa = LPA_SMART_PER_NAMESPACE | LPA_COMMAND_EFFECTS | LPA_EXTENDED_DATA;
+        identify.sqes = SQES;
+        identify.cqes = CQES;
+        identify.nn = NSID.into();
+        identify.mnan = NSID.into();
+        identify.oncs = (ONCS_COMPARE
+            | ONCS_DATASET_MANAGEMENT
+            | ONCS_WRITE_ZEROES
+            | ONCS_SAVE_FIELD
+            | ONCS_VERIFY)
+            .into();
+        identify.vwc = VWC_FLUSH_ALL_NAMESPACES
+            | if parameters.volatile_write_cache { VWC_PRESENT } else { 0 };
+        let atomic = self.atomic_write_blocks_0s_based();
+        identify.awun = atomic.into();
+        identify.awupf = atomic.into();
+        identify.ioccsz = ((SQE_BYTES + parameters.limits.in_capsule_bytes_max) / UNIT_16).into();
+        identify.iorcsz = 1.into();
+        identify.msdbd = 1;
+        identify.ofcs = OFCS_DISCONNECT.into();
+    }
+
+    fn atomic_write_blocks_0s_based(&self) -> u16 {
+        let blocks = self.parameters.atomic_write_blocks.clamp(1, 1 << 16);
+        u16::try_from(blocks - 1).expect("clamped")
+    }
+
+    fn identify_namespace(&self, nsid: u32, backend: &dyn Backend) -> Result<Vec<u8>, Status> {
+        require_nsid(nsid)?;
+        let mut identify = IdentifyNamespace::new_zeroed();
+        let Some(namespace) = backend.namespace() else {
+            // An inactive namespace: all zeroes.
+            return Ok(identify.as_bytes().to_vec());
+        };
+        let atomic = self.atomic_write_blocks_0s_based();
+        identify.nsze = namespace.blocks.into();
+        identify.ncap = namespace.blocks.into();
+        identify.nuse = namespace.used_blocks.min(namespace.blocks).into();
+        identify.nsfeat = NSFEAT_THIN | NSFEAT_ATOMICS;
+        identify.nmic = NMIC_SHARED;
+        identify.dlfeat = DLFEAT_READS_ZEROES | DLFEAT_DEALLOCATE_WRITE_ZEROES;
+        identify.nawun = atomic.into();
+        identify.nawupf = atomic.into();
+        identify.nvmcap = (u128::from(namespace.blocks) * BLOCK_SIZE as u128).into();
+        identify.nsattr = u8::from(namespace.read_only);
+        identify.nguid = self.parameters.uuid;
+        identify.lbaf[0] = LbaFormat {
+            lbads: u8::try_from(BLOCK_SIZE.trailing_zeros()).expect("12"),
+            ..LbaFormat::new_zeroed()
+        };
+        Ok(identify.as_bytes().to_vec())
+    }
+}
+
+/// The namespace list that starts behind `nsid`.
+fn active_namespaces(nsid: u32, backend: &dyn Backend) -> Result<Vec<u8>, Status> {
+    if nsid >= NSID_ALL - 1 {
+        return Err(Status::INVALID_NAMESPACE_OR_FORMAT.with_dnr());
+    }
+    let is_listed = nsid < NSID && backend.namespace().is_some();
+    Ok(NamespaceIdList::new(is_listed.then_some(NSID)).as_bytes().to_vec())
+}
+
+fn independent_namespace(nsid: u32, backend: &dyn Backend) -> Result<Vec<u8>, Status> {
+    require_nsid(nsid)?;
+    let mut identify = CommandSetIndependentNamespace::new_zeroed();
+    if let Some(namespace) = backend.namespace() {
+        identify.nmic = NMIC_SHARED;
+        identify.nsattr = u8::from(namespace.read_only);
+        identify.nstat = NSTAT_READY;
+    }
+    Ok(identify.as_bytes().to_vec())
+}
+
+fn require_nsid(nsid: u32) -> Result<(), Status> {
+    if nsid == NSID { Ok(()) } else { Err(Status::INVALID_NAMESPACE_OR_FORMAT.with_dnr()) }
+}
+
+/// For data structures that an inactive namespace does not have.
+fn require_namespace(nsid: u32, backend: &dyn Backend) -> Result<(), Status> {
+    require_nsid(nsid)?;
+    if backend.namespace().is_none() {
+        return Err(Status::INVALID_NAMESPACE_OR_FORMAT.with_dnr());
+    }
+    Ok(())
+}

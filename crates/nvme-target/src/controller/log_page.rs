@@ -1,0 +1,284 @@
+//! Get Log Page.
+
+use alloc::vec;
+use alloc::vec::Vec;
+
+use nvme_wire::discovery::{DiscoveryLogEntry, DiscoveryLogHeader};
+use nvme_wire::identify::set_ascii;
+use nvme_wire::log::{
+    ChangedNamespaces, CommandEffects, EFFECT_CSUPP, EFFECT_LBCC, ErrorLogEntry, FirmwareSlots,
+    GetLogPage, Lid, SmartHealth, data_units,
+};
+use nvme_wire::sqe::NSID_ALL;
+use nvme_wire::{AdminOpcode, IoOpcode, Sqe, Status};
+use zerocopy::{FromZeros, IntoBytes};
+
+use super::{AdminReply, Backend, Controller, ControllerKind, ERROR_LOG_ENTRIES, feature};
+use crate::io::NSID;
+
+/// LID Supported and Effects: the log page is supported.
+const LSUPP: u32 = 1;
+/// Length of Supported Log Pages and of Feature Identifiers Supported: four bytes an identifier.
+const SUPPORT_TABLE_LEN: usize = 1024;
+/// Length of a discovery log's header, and of each entry.
+const DISCOVERY_RECORD_LEN: usize = 1024;
+
+/// Log pages of an I/O controller.
+const IO_LOG_PAGES: [Lid; 7] = [
+    Lid::SUPPORTED,
+    Lid::ERROR,
+    Lid::HEALTH,
+    Lid::FIRMWARE_SLOT,
+    Lid::CHANGED_NAMESPACES,
+    Lid::COMMAND_EFFECTS,
+    Lid::FEATURE_EFFECTS,
+];
+/// Log pages of a discovery controller.
+const DISCOVERY_LOG_PAGES: [Lid; 2] = [Lid::SUPPORTED, Lid::DISCOVERY];
+
+/// Health and use of what lies below a controller, for the SMART / Health log page.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Health {
+    /// Critical Warning bits, such as [`nvme_wire::log::CRITICAL_RELIABILITY`].
+    pub critical_warning: u8,
+    /// Composite temperature in kelvins; 0 if unknown.
+    pub temperature_k: u16,
+    /// Available spare in per cent.
+    pub available_spare: u8,
+    /// Available spare threshold in per cent.
+    pub available_spare_threshold: u8,
+    /// Estimate of the endurance used in per cent.
+    pub percentage_used: u8,
+    /// Bytes read by hosts.
+    pub bytes_read: u128,
+    /// Bytes written by hosts.
+    pub bytes_written: u128,
+    /// Read commands.
+    pub host_reads: u128,
+    /// Write commands.
+    pub host_writes: u128,
+    /// Minutes with commands in flight.
+    pub busy_minutes: u128,
+    /// Starts of the server.
+    pub power_cycles: u128,
+    /// Hours since the first start, as far as is known.
+    pub power_on_hours: u128,
+    /// Starts after an end without shutdown.
+    pub unsafe_shutdowns: u128,
+    /// Blocks whose checksum did not match, or which could not be read.
+    pub media_errors: u128,
+}
+
+impl Default for Health {
+    fn default() -> Self {
+        Self {
+            critical_warning: 0,
+            temperature_k: 0,
+            available_spare: 100,
+            available_spare_threshold: 0,
+            percentage_used: 0,
+            bytes_read: 0,
+            bytes_written: 0,
+            host_reads: 0,
+            host_writes: 0,
+            busy_minutes: 0,
+            power_cycles: 0,
+            power_on_hours: 0,
+            unsafe_shutdowns: 0,
+            media_errors: 0,
+        }
+    }
+}
+
+/// What a host may discover. The generation counter changes whenever the entries do, so that a host
+/// which reads the log in pieces notices.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+pub struct DiscoveryLog {
+    /// Generation counter.
+    pub genctr: u64,
+    /// The subsystems, and ways to them.
+    pub entries: Vec<DiscoveryLogEntry>,
+}
+
+impl DiscoveryLog {
+    /// Length in bytes.
+    #[must_use]
+    pub fn len_bytes(&self) -> u64 {
+        ((1 + self.entries.len()) * DISCOVERY_RECORD_LEN) as u64
+    }
+
+    /// Record `index` of the log page, the header being the first.
+    fn record(&self, index: usize) -> Option<[u8; DISCOVERY_RECORD_LEN]> {
+        let mut record = [0; DISCOVERY_RECORD_LEN];
+        if index == 0 {
+            let header = DiscoveryLogHeader::new(self.genctr, self.entries.len() as u64);
+            record.copy_from_slice(header.as_bytes());
+        } else {
+            record.copy_from_slice(self.entries.get(index - 1)?.as_bytes());
+        }
+        Some(record)
+    }
+
+    /// Fills `bytes` from `offset` of the log page, with zeroes beyond its end.
+    fn read(&self, offset: u64, bytes: &mut [u8]) {
+        let (mut at, mut filled) = (usize::try_from(offset).unwrap_or(usize::MAX), 0);
+        while filled < bytes.len() {
+            let Some(record) = self.record(at / DISCOVERY_RECORD_LEN) else { break };
+            let part = &record[at % DISCOVERY_RECORD_LEN..];
+            let count = part.len().min(bytes.len() - filled);
+            bytes[filled..filled + count].copy_from_slice(&part[..count]);
+            filled += count;
+            at += count;
+        }
+    }
+}
+
+impl Controller {
+    pub(super) fn get_log_page(
+        &mut self,
+        sqe: &Sqe,
+        backend: &dyn Backend,
+    ) -> Result<AdminReply, Status> {
+        let get = GetLogPage::decode(sqe);
+        let is_discovery = self.parameters.kind == ControllerKind::Discovery;
+        let is_supported = if is_discovery {
+            DISCOVERY_LOG_PAGES.contains(&get.lid)
+        } else {
+            IO_LOG_PAGES.contains(&get.lid)
+        };
+        if !is_supported {
+            return Err(Status::INVALID_LOG_PAGE.with_dnr());
+        }
+        let len_max = u64::from(self.parameters.limits.transfer_bytes_max);
+        if get.len_bytes > len_max || get.offset_is_index || !get.offset.is_multiple_of(4) {
+            return Err(Status::INVALID_FIELD.with_dnr());
+        }
+        if get.len_bytes > u64::from(sqe.dptr.length.get()) {
+            return Err(Status::DATA_SGL_LENGTH_INVALID.with_dnr());
+        }
+        let is_per_namespace = get.lid == Lid::HEALTH && get.nsid == NSID;
+        // NSID 0 is what older hosts send where the specification asks for FFFFFFFFh.
+        if !matches!(get.nsid, 0 | NSID_ALL) && !is_per_namespace && get.nsid != NSID {
+            return Err(Status::INVALID_NAMESPACE_OR_FORMAT.with_dnr());
+        }
+        let len = usize::try_from(get.len_bytes).expect("bounded by MDTS");
+        let mut bytes = vec![0; len];
+        if get.lid == Lid::DISCOVERY {
+            self.read_discovery(&get, backend, &mut bytes)?;
+            return Ok(AdminReply::Data(bytes));
+        }
+        let page = match get.lid {
+            Lid::ERROR => self.error_entries(),
+            Lid::HEALTH => self.smart_health(&backend.health()).as_bytes().to_vec(),
+            Lid::FIRMWARE_SLOT => self.firmware_slots().as_bytes().to_vec(),
+            Lid::COMMAND_EFFECTS => command_effects().as_bytes().to_vec(),
+            Lid::FEATURE_EFFECTS => self.feature_effects(),
+            Lid::CHANGED_NAMESPACES => {
+                let is_listed = self.events.read_changed_namespaces(get.rae);
+                ChangedNamespaces::new(is_listed.then_some(NSID)).as_bytes().to_vec()
+            }
+            _ => supported_log_pages(is_discovery),
+        };
+        let start = usize::try_from(get.offset)
+            .ok()
+            .filter(|start| *start < page.len())
+            .ok_or(Status::INVALID_FIELD.with_dnr())?;
+        let count = len.min(page.len() - start);
+        bytes[..count].copy_from_slice(&page[start..start + count]);
+        Ok(AdminReply::Data(bytes))
+    }
+
+    fn read_discovery(
+        &mut self,
+        get: &GetLogPage,
+        backend: &dyn Backend,
+        bytes: &mut [u8],
+    ) -> Result<(), Status> {
+        let empty = DiscoveryLog::default();
+        let log = backend.discovery_log().unwrap_or(&empty);
+        // The log may have shrunk since the host read its header: it then reads zeroes, and sees
+        // from the generation counter why.
+        log.read(get.offset, bytes);
+        if !get.rae {
+            self.events.discovery_log_read();
+        }
+        Ok(())
+    }
+
+    fn error_entries(&self) -> Vec<u8> {
+        let mut bytes = vec![0; ERROR_LOG_ENTRIES * size_of::<ErrorLogEntry>()];
+        for (place, entry) in bytes.chunks_mut(size_of::<ErrorLogEntry>()).zip(&self.error_log) {
+            place.copy_from_slice(entry.as_bytes());
+        }
+        bytes
+    }
+
+    fn smart_health(&self, health: &Health) -> SmartHealth {
+        SmartHealth {
+            critical_warning: health.critical_warning,
+            temperature: health.temperature_k.into(),
+            available_spare: health.available_spare,
+            available_spare_threshold: health.available_spare_threshold,
+            percentage_used: health.percentage_used,
+            data_units_read: data_units(health.bytes_read).into(),
+            data_units_written: data_units(health.bytes_written).into(),
+            host_reads: health.host_reads.into(),
+            host_writes: health.host_writes.into(),
+            busy_minutes: health.busy_minutes.into(),
+            power_cycles: health.power_cycles.into(),
+            power_on_hours: health.power_on_hours.into(),
+            unsafe_shutdowns: health.unsafe_shutdowns.into(),
+            media_errors: health.media_errors.into(),
+            error_log_entries: u128::from(self.errors).into(),
+            ..SmartHealth::new_zeroed()
+        }
+    }
+
+    fn feature_effects(&self) -> Vec<u8> {
+        let supported = feature::SUPPORTED.iter();
+        let supported = supported.filter(|fid| self.require_feature(**fid).is_ok());
+        support_table(supported.map(|fid| (fid.0, LSUPP)))
+    }
+
+    fn firmware_slots(&self) -> FirmwareSlots {
+        let mut revision = [0; 8];
+        set_ascii(&mut revision, &self.parameters.firmware);
+        FirmwareSlots::single(revision)
+    }
+}
+
+fn command_effects() -> CommandEffects {
+    let mut effects = CommandEffects::new_zeroed();
+    for opcode in [
+        AdminOpcode::GET_LOG_PAGE,
+        AdminOpcode::IDENTIFY,
+        AdminOpcode::ABORT,
+        AdminOpcode::SET_FEATURES,
+        AdminOpcode::GET_FEATURES,
+        AdminOpcode::ASYNC_EVENT_REQUEST,
+        AdminOpcode::KEEP_ALIVE,
+    ] {
+        effects.admin[usize::from(opcode.0)] = EFFECT_CSUPP.into();
+    }
+    for opcode in [IoOpcode::FLUSH, IoOpcode::READ, IoOpcode::COMPARE, IoOpcode::VERIFY] {
+        effects.io[usize::from(opcode.0)] = EFFECT_CSUPP.into();
+    }
+    for opcode in [IoOpcode::WRITE, IoOpcode::WRITE_ZEROES, IoOpcode::DATASET_MANAGEMENT] {
+        effects.io[usize::from(opcode.0)] = (EFFECT_CSUPP | EFFECT_LBCC).into();
+    }
+    effects
+}
+
+fn supported_log_pages(is_discovery: bool) -> Vec<u8> {
+    let pages: &[Lid] = if is_discovery { &DISCOVERY_LOG_PAGES } else { &IO_LOG_PAGES };
+    support_table(pages.iter().map(|lid| (lid.0, LSUPP)))
+}
+
+fn support_table(entries: impl Iterator<Item = (u8, u32)>) -> Vec<u8> {
+    let mut bytes = vec![0; SUPPORT_TABLE_LEN];
+    for (identifier, value) in entries {
+        let at = usize::from(identifier) * 4;
+        bytes[at..at + 4].copy_from_slice(&value.to_le_bytes());
+    }
+    bytes
+}

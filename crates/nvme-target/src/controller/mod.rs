@@ -1,0 +1,372 @@
+//! A controller: what the admin queue and the I/O queues of one association share.
+//!
+//! - K1: a controller lives from the Connect of its admin queue until that connection ends or its
+//!   keep alive timer expires. The driver then closes all its connections.
+//! - K2: before CC.EN is set only Fabrics commands are answered.
+//! - K3: at most [`AERS_MAX`] Asynchronous Event Requests wait. An event is reported once, and again
+//!   only after the host has read the log page that tells about it.
+//! - K4: what Identify, features and log pages say is what the target does.
+
+mod async_event;
+mod feature;
+mod identify;
+mod log_page;
+mod property;
+
+use alloc::collections::VecDeque;
+use alloc::string::String;
+use alloc::vec;
+use alloc::vec::Vec;
+
+use nvme_wire::io::Abort;
+use nvme_wire::log::ErrorLogEntry;
+use nvme_wire::property::{Cc, Csts};
+use nvme_wire::{AdminOpcode, FabricsType, HostId, Nqn, Sqe, Status, fabrics};
+use units::{Duration, Instant};
+use zerocopy::FromZeros;
+
+use crate::{ConnectRefusal, ConnectRequest, Limits, Negotiated, SlotId};
+use async_event::AsyncEvents;
+pub use async_event::{AERS_MAX, AsyncCompletion};
+use feature::Features;
+pub use log_page::{DiscoveryLog, Health};
+
+/// Entries that the error log keeps.
+const ERROR_LOG_ENTRIES: usize = 64;
+
+/// What a controller gives access to.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum ControllerKind {
+    /// A namespace.
+    Io,
+    /// The discovery log.
+    Discovery,
+}
+
+/// What a controller says of itself; constant for its life.
+#[derive(Clone, Debug)]
+pub struct ControllerParameters {
+    /// What it gives access to.
+    pub kind: ControllerKind,
+    /// Its number, at most [`crate::connect::CNTLID_MAX`], unique within the subsystem.
+    pub cntlid: u16,
+    /// Its subsystem.
+    pub subsystem: Nqn,
+    /// Serial number, at most 20 ASCII characters.
+    pub serial: String,
+    /// Model, at most 40 ASCII characters.
+    pub model: String,
+    /// Firmware revision, at most 8 ASCII characters.
+    pub firmware: String,
+    /// Limits that its connections use.
+    pub limits: Limits,
+    /// Whether completed writes can be lost until a Flush.
+    pub volatile_write_cache: bool,
+    /// Blocks that are written all or none, also across a power failure (1 to 65 536).
+    pub atomic_write_blocks: u32,
+    /// The volume's UUID; also its NGUID. All zeroes for a discovery controller.
+    pub uuid: [u8; 16],
+}
+
+/// The namespace as it is now.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub struct Namespace {
+    /// Size in blocks.
+    pub blocks: u64,
+    /// Blocks that hold data.
+    pub used_blocks: u64,
+    /// Whether writes are refused.
+    pub read_only: bool,
+}
+
+/// Figures that change, which the driver knows and some admin commands ask for.
+pub trait Backend {
+    /// The namespace, or `None` if it is gone (or never was: discovery).
+    fn namespace(&self) -> Option<Namespace> {
+        None
+    }
+
+    /// Health and use of what lies below.
+    fn health(&self) -> Health {
+        Health::default()
+    }
+
+    /// What this host may discover.
+    fn discovery_log(&self) -> Option<&DiscoveryLog> {
+        None
+    }
+}
+
+/// How to answer an admin command.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub enum AdminReply {
+    /// Complete it.
+    Complete {
+        /// How it ended.
+        status: Status,
+        /// Dwords 0 and 1 of the completion.
+        result: u64,
+    },
+    /// Complete it with success and these bytes.
+    Data(Vec<u8>),
+    /// It waits for an event; [`Controller::poll_event`] will name its slot.
+    Pending,
+}
+
+impl AdminReply {
+    fn success(result: u64) -> Self {
+        Self::Complete { status: Status::SUCCESS, result }
+    }
+}
+
+/// What the driver has to do for a controller, beyond answering commands.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum ControllerEvent {
+    /// Complete an Asynchronous Event Request.
+    Async(AsyncCompletion),
+    /// Close the connections of all I/O queues: the host disabled the controller.
+    CloseIoQueues,
+}
+
+/// A controller.
+#[derive(Debug)]
+pub struct Controller {
+    parameters: ControllerParameters,
+    host_id: HostId,
+    host_nqn: Nqn,
+    cc: Cc,
+    csts: Csts,
+    features: Features,
+    events: AsyncEvents,
+    close_io_queues: bool,
+    /// Which I/O queues are connected; index 0 is queue 1.
+    io_queues: Vec<bool>,
+    error_log: VecDeque<ErrorLogEntry>,
+    errors: u64,
+    /// When the keep alive timer was last restarted.
+    kept_alive: Instant,
+}
+
+impl Controller {
+    /// The controller that `request`, the Connect of an admin queue, creates.
+    #[must_use]
+    pub fn new(now: Instant, parameters: ControllerParameters, request: &ConnectRequest) -> Self {
+        Self {
+            host_id: request.host_id,
+            host_nqn: request.host_nqn,
+            cc: Cc(0),
+            csts: Csts(0),
+            features: Features::new(request.kato_ms, parameters.volatile_write_cache),
+            events: AsyncEvents::default(),
+            close_io_queues: false,
+            io_queues: vec![false; usize::from(parameters.limits.io_queues_max)],
+            error_log: VecDeque::new(),
+            errors: 0,
+            kept_alive: now,
+            parameters,
+        }
+    }
+
+    /// The answer to the Connect that created the controller.
+    #[must_use]
+    pub fn accept_admin(&self, request: &ConnectRequest) -> Negotiated {
+        request.negotiated(self.parameters.cntlid)
+    }
+
+    /// Adds an I/O queue. The driver has found this controller by the request's subsystem and
+    /// CNTLID.
+    pub fn connect_io(&mut self, request: &ConnectRequest) -> Result<Negotiated, ConnectRefusal> {
+        use fabrics::{Connect, ConnectData, ConnectInvalid};
+        let in_data = |offset| ConnectRefusal::invalid(ConnectInvalid::data(offset));
+        if request.subsystem != self.parameters.subsystem {
+            return Err(in_data(ConnectData::OFFSET_SUBNQN));
+        }
+        if request.cntlid != self.parameters.cntlid {
+            return Err(in_data(ConnectData::OFFSET_CNTLID));
+        }
+        if request.host_nqn != self.host_nqn {
+            return Err(in_data(ConnectData::OFFSET_HOSTNQN));
+        }
+        if request.host_id != self.host_id {
+            return Err(in_data(ConnectData::OFFSET_HOSTID));
+        }
+        let wrong_qid = ConnectRefusal::invalid(ConnectInvalid::command(Connect::OFFSET_QID));
+        if self.parameters.kind == ControllerKind::Discovery {
+            return Err(wrong_qid);
+        }
+        let index = usize::from(request.qid).checked_sub(1).ok_or(wrong_qid)?;
+        let is_connected = self.io_queues.get_mut(index).ok_or(wrong_qid)?;
+        if *is_connected || !self.csts.rdy() {
+            let status = Status::COMMAND_SEQUENCE_ERROR.with_dnr();
+            return Err(ConnectRefusal { status, result: 0 });
+        }
+        *is_connected = true;
+        Ok(request.negotiated(self.parameters.cntlid))
+    }
+
+    /// Says that the connection of I/O queue `qid` has ended.
+    pub fn disconnect_io(&mut self, qid: u16) {
+        if let Some(index) = usize::from(qid).checked_sub(1)
+            && let Some(is_connected) = self.io_queues.get_mut(index)
+        {
+            *is_connected = false;
+        }
+    }
+
+    /// What the controller says of itself.
+    #[must_use]
+    pub fn parameters(&self) -> &ControllerParameters {
+        &self.parameters
+    }
+
+    /// The host that the controller belongs to.
+    #[must_use]
+    pub fn host_nqn(&self) -> &Nqn {
+        &self.host_nqn
+    }
+
+    /// Whether the controller is enabled, that is ready for I/O commands.
+    #[must_use]
+    pub fn is_ready(&self) -> bool {
+        self.csts.rdy()
+    }
+
+    /// Number of connected I/O queues.
+    #[must_use]
+    pub fn io_queue_count(&self) -> usize {
+        self.io_queues.iter().filter(|is_connected| **is_connected).count()
+    }
+
+    /// Whether a write may be acknowledged before it is durable: there is a volatile write cache,
+    /// and the host has not switched it off.
+    #[must_use]
+    pub fn write_cache_enabled(&self) -> bool {
+        self.parameters.volatile_write_cache && self.features.write_cache_enabled()
+    }
+
+    /// Answers a command of the admin queue. `data` is what the host sent with it.
+    pub fn on_admin(
+        &mut self,
+        now: Instant,
+        slot: SlotId,
+        sqe: &Sqe,
+        data: &[u8],
+        backend: &dyn Backend,
+    ) -> AdminReply {
+        let reply = self.dispatch(now, slot, sqe, data, backend);
+        match reply {
+            Ok(reply) => reply,
+            Err(status) => {
+                self.record_error(0, sqe, status, 0);
+                AdminReply::Complete { status, result: 0 }
+            }
+        }
+    }
+
+    fn dispatch(
+        &mut self,
+        now: Instant,
+        slot: SlotId,
+        sqe: &Sqe,
+        data: &[u8],
+        backend: &dyn Backend,
+    ) -> Result<AdminReply, Status> {
+        if sqe.opcode == fabrics::OPCODE {
+            return self.on_fabrics(sqe);
+        }
+        if sqe.flags & 0x3F != 0 {
+            return Err(Status::INVALID_FIELD.with_dnr());
+        }
+        if !self.csts.rdy() {
+            return Err(Status::COMMAND_SEQUENCE_ERROR.with_dnr());
+        }
+        match AdminOpcode(sqe.opcode) {
+            AdminOpcode::IDENTIFY => self.identify(sqe, backend),
+            AdminOpcode::GET_LOG_PAGE => self.get_log_page(sqe, backend),
+            AdminOpcode::GET_FEATURES => self.get_features(sqe),
+            AdminOpcode::SET_FEATURES => self.set_features(now, sqe, data),
+            AdminOpcode::KEEP_ALIVE => {
+                self.kept_alive = now;
+                Ok(AdminReply::success(0))
+            }
+            AdminOpcode::ASYNC_EVENT_REQUEST => {
+                self.events.request(slot, sqe.cid.get())?;
+                Ok(AdminReply::Pending)
+            }
+            AdminOpcode::ABORT if self.parameters.kind == ControllerKind::Io => {
+                let abort = Abort::decode(sqe);
+                let was_aborted = abort.sqid == 0 && self.events.abort(abort.cid);
+                let result = if was_aborted { 0 } else { Abort::NOT_ABORTED };
+                Ok(AdminReply::success(u64::from(result)))
+            }
+            _ => Err(Status::INVALID_OPCODE.with_dnr()),
+        }
+    }
+
+    fn on_fabrics(&mut self, sqe: &Sqe) -> Result<AdminReply, Status> {
+        match fabrics::fctype(sqe) {
+            FabricsType::PROPERTY_GET => self.property_get(sqe),
+            FabricsType::PROPERTY_SET => self.property_set(sqe),
+            FabricsType::DISCONNECT => Err(Status::DISCONNECT_INVALID_QUEUE_TYPE.with_dnr()),
+            _ => Err(Status::INVALID_FIELD.with_dnr()),
+        }
+    }
+
+    /// Adds an entry to the error log. For I/O commands the driver calls this where a host should
+    /// find out more, such as a media error at `lba`.
+    pub fn record_error(&mut self, qid: u16, sqe: &Sqe, status: Status, lba: u64) {
+        self.errors += 1;
+        self.error_log.truncate(ERROR_LOG_ENTRIES - 1);
+        self.error_log.push_front(ErrorLogEntry {
+            error_count: self.errors.into(),
+            sqid: qid.into(),
+            cid: sqe.cid,
+            status: status.to_field().into(),
+            parameter_error_location: 0xFFFF.into(),
+            lba: lba.into(),
+            nsid: sqe.nsid,
+            trtype: nvme_wire::discovery::TRTYPE_TCP,
+            opcode: sqe.opcode,
+            version: 1,
+            ..ErrorLogEntry::new_zeroed()
+        });
+    }
+
+    /// Says that the namespace's size or another attribute changed.
+    pub fn on_namespace_changed(&mut self) {
+        self.events.namespace_changed();
+    }
+
+    /// Says that the discovery log changed.
+    pub fn on_discovery_changed(&mut self) {
+        self.events.discovery_changed();
+    }
+
+    /// What the driver has to do, if anything. Ask after each command, change and timeout.
+    pub fn poll_event(&mut self) -> Option<ControllerEvent> {
+        if core::mem::take(&mut self.close_io_queues) {
+            return Some(ControllerEvent::CloseIoQueues);
+        }
+        self.events.poll().map(ControllerEvent::Async)
+    }
+
+    /// When the keep alive timer expires, if the host asked for one.
+    #[must_use]
+    pub fn next_timeout(&self) -> Option<Instant> {
+        let kato_ms = self.features.kato_ms();
+        (kato_ms > 0).then(|| self.kept_alive + Duration::from_millis(u64::from(kato_ms)))
+    }
+
+    /// Whether the controller is over because the host did not keep it alive: close all its
+    /// connections (K1).
+    pub fn on_timeout(&mut self, now: Instant) -> bool {
+        let is_over = self.next_timeout().is_some_and(|deadline| deadline <= now);
+        if is_over {
+            self.csts = Csts::new(false, true, self.csts.shst());
+        }
+        is_over
+    }
+}
+
+#[cfg(test)]
+mod tests;

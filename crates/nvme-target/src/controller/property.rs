@@ -1,0 +1,84 @@
+//! Properties: capabilities, version, configuration, status.
+
+use nvme_wire::fabrics::{Property, PropertySize};
+use nvme_wire::property::{Cap, Cc, Csts, Version, offset};
+use nvme_wire::{Sqe, Status};
+
+use super::{AdminReply, Controller, ControllerKind};
+
+/// The specification that the controller complies with.
+pub(super) const VERSION: Version = Version::new(2, 0, 0);
+/// Longest time from CC.EN to CSTS.RDY in units of 500 ms. Both change in the same command.
+const TIMEOUT_500MS: u8 = 1;
+/// What CC must say of the sizes of queue entries, as powers of two.
+const IOSQES: u8 = 6;
+const IOCQES: u8 = 4;
+
+impl Controller {
+    fn cap(&self) -> Cap {
+        let entries = u32::from(self.parameters.limits.queue_entries_max);
+        Cap::new(entries, TIMEOUT_500MS, Cap::CQR | Cap::CSS_NVM | Cap::CRWMS)
+    }
+
+    pub(super) fn property_get(&self, sqe: &Sqe) -> Result<AdminReply, Status> {
+        let property = Property::from(*sqe);
+        let size = property.size().ok_or(Status::INVALID_FIELD.with_dnr())?;
+        let value = match (property.ofst.get(), size) {
+            (offset::CAP, PropertySize::Eight) => self.cap().0,
+            (offset::VS, PropertySize::Four) => u64::from(VERSION.0),
+            (offset::CC, PropertySize::Four) => u64::from(self.cc.0),
+            (offset::CSTS, PropertySize::Four) => u64::from(self.csts.0),
+            // Subsystem reset is not supported (CAP.NSSRS); the property then reads as zero.
+            (offset::NSSR, PropertySize::Four) => 0,
+            // Both ready timeouts in units of 500 ms.
+            (offset::CRTO, PropertySize::Four) => u64::from(TIMEOUT_500MS),
+            _ => return Err(Status::INVALID_FIELD.with_dnr()),
+        };
+        Ok(AdminReply::success(value))
+    }
+
+    pub(super) fn property_set(&mut self, sqe: &Sqe) -> Result<AdminReply, Status> {
+        let property = Property::from(*sqe);
+        if (property.ofst.get(), property.size()) != (offset::CC, Some(PropertySize::Four)) {
+            return Err(Status::INVALID_FIELD.with_dnr());
+        }
+        let value = u32::try_from(property.value.get() & u64::from(u32::MAX)).expect("32 bits");
+        self.configure(Cc(value));
+        Ok(AdminReply::success(0))
+    }
+
+    /// Takes a new CC: enables, disables, shuts down.
+    fn configure(&mut self, new: Cc) {
+        let old = core::mem::replace(&mut self.cc, new);
+        if new.en() && !old.en() {
+            let is_valid = self.is_valid(new);
+            self.csts = Csts::new(is_valid, !is_valid, Csts::SHST_NORMAL);
+        }
+        if !new.en() && old.en() {
+            self.reset();
+            self.csts = Csts(0);
+        }
+        if new.shn() != Cc::SHN_NONE && old.shn() == Cc::SHN_NONE {
+            // Whatever was acknowledged is durable, or the host has flushed: nothing is left to do.
+            self.close_io_queues = true;
+            self.csts = Csts::new(self.csts.rdy(), self.csts.cfs(), Csts::SHST_COMPLETE);
+        }
+        if new.shn() == Cc::SHN_NONE && old.shn() != Cc::SHN_NONE {
+            self.csts = Csts::new(self.csts.rdy(), self.csts.cfs(), Csts::SHST_NORMAL);
+        }
+    }
+
+    fn is_valid(&self, cc: Cc) -> bool {
+        // A discovery controller has no I/O queues, and hosts differ in what they say of them.
+        let sizes_fit = self.parameters.kind == ControllerKind::Discovery
+            || (cc.iosqes() == IOSQES && cc.iocqes() == IOCQES);
+        sizes_fit && cc.mps() == 0 && cc.ams() == 0 && cc.css() == Cc::CSS_NVM && !cc.crime()
+    }
+
+    /// A controller level reset: what the host configured is gone, and so are the I/O queues.
+    fn reset(&mut self) {
+        self.close_io_queues = true;
+        self.events.reset();
+        self.features.reset();
+    }
+}

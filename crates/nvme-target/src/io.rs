@@ -1,0 +1,191 @@
+//! I/O commands, checked. Everything that the namespace's size and format decide is decided here;
+//! what the data says (Compare, ranges) comes later.
+
+use nvme_wire::io::{BlockCommand, DatasetManagement, dsm_ranges};
+use nvme_wire::sqe::{Fuse, NSID_ALL};
+use nvme_wire::{FabricsType, IoOpcode, Sqe, Status, fabrics};
+use units::{BLOCK_SIZE, Lba, LbaRange};
+
+/// The only namespace of every subsystem.
+pub const NSID: u32 = 1;
+/// The Linux host sends room for 256 ranges, however many it uses.
+const DSM_DATA_BYTES_MAX: u32 = 4096;
+
+/// What the checks need to know of the namespace.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct NamespaceView {
+    /// Size in blocks (NSZE).
+    pub blocks: u64,
+    /// Most blocks that one command moves or verifies (MDTS, VSL).
+    pub transfer_blocks_max: u32,
+    /// Whether writes are refused.
+    pub read_only: bool,
+}
+
+/// A command that is fit to be executed.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum IoCommand {
+    /// Return the blocks.
+    Read {
+        /// Which blocks.
+        range: LbaRange,
+    },
+    /// Store the blocks.
+    Write {
+        /// Which blocks.
+        range: LbaRange,
+        /// Force Unit Access: durable before it is acknowledged, write cache or not.
+        fua: bool,
+    },
+    /// Make every completed write durable.
+    Flush,
+    /// Make the blocks read as zeroes.
+    WriteZeroes {
+        /// Which blocks.
+        range: LbaRange,
+        /// The host asks to deallocate them.
+        deallocate: bool,
+        /// Force Unit Access.
+        fua: bool,
+    },
+    /// Deallocate the ranges in the data; read them with [`deallocate_ranges`].
+    Deallocate {
+        /// Number of ranges.
+        ranges: u32,
+    },
+    /// Hints of Dataset Management that are accepted and have no effect.
+    Hint,
+    /// Compare the blocks with the data.
+    Compare {
+        /// Which blocks.
+        range: LbaRange,
+    },
+    /// Read and check the blocks, return nothing.
+    Verify {
+        /// Which blocks.
+        range: LbaRange,
+    },
+    /// Complete with success, then end the queue: close the connection.
+    Disconnect,
+}
+
+/// Checks a command of an I/O queue. For a command with data from the host this is to be called when
+/// the command arrives, so that no memory is found for what is refused anyway.
+pub fn decode_io(sqe: &Sqe, namespace: &NamespaceView) -> Result<IoCommand, Status> {
+    let opcode = IoOpcode(sqe.opcode);
+    let is_known = matches!(
+        opcode,
+        IoOpcode::READ
+            | IoOpcode::WRITE
+            | IoOpcode::FLUSH
+            | IoOpcode::WRITE_ZEROES
+            | IoOpcode::DATASET_MANAGEMENT
+            | IoOpcode::COMPARE
+            | IoOpcode::VERIFY
+    );
+    if !is_known {
+        return if sqe.opcode == fabrics::OPCODE {
+            decode_fabrics(sqe)
+        } else {
+            Err(Status::INVALID_OPCODE.with_dnr())
+        };
+    }
+    if sqe.fuse() != Fuse::Normal {
+        return Err(Status::INVALID_FIELD.with_dnr());
+    }
+    let nsid = sqe.nsid.get();
+    if nsid != NSID && !(nsid == NSID_ALL && opcode == IoOpcode::FLUSH) {
+        return Err(Status::INVALID_NAMESPACE_OR_FORMAT.with_dnr());
+    }
+    match opcode {
+        IoOpcode::FLUSH => Ok(IoCommand::Flush),
+        IoOpcode::DATASET_MANAGEMENT => decode_dataset_management(sqe, namespace),
+        _ => decode_block_command(opcode, sqe, namespace),
+    }
+}
+
+fn decode_fabrics(sqe: &Sqe) -> Result<IoCommand, Status> {
+    match fabrics::fctype(sqe) {
+        FabricsType::DISCONNECT => {
+            if fabrics::Disconnect::from(*sqe).recfmt.get() != 0 {
+                return Err(Status::CONNECT_INCOMPATIBLE_FORMAT.with_dnr());
+            }
+            Ok(IoCommand::Disconnect)
+        }
+        _ => Err(Status::INVALID_FIELD.with_dnr()),
+    }
+}
+
+fn decode_block_command(
+    opcode: IoOpcode,
+    sqe: &Sqe,
+    namespace: &NamespaceView,
+) -> Result<IoCommand, Status> {
+    let command = BlockCommand::decode(sqe);
+    // No protection information: a host that asks for it to be checked must not think it was.
+    if command.prinfo != 0 || (opcode == IoOpcode::WRITE && command.dtype != 0) {
+        return Err(Status::INVALID_FIELD.with_dnr());
+    }
+    let moves_data = matches!(opcode, IoOpcode::READ | IoOpcode::WRITE | IoOpcode::COMPARE);
+    let is_bounded = moves_data || opcode == IoOpcode::VERIFY;
+    if is_bounded && command.nlb > namespace.transfer_blocks_max {
+        return Err(Status::INVALID_FIELD.with_dnr());
+    }
+    if command.checked_end().is_none_or(|end| end > namespace.blocks) {
+        return Err(Status::LBA_OUT_OF_RANGE.with_dnr());
+    }
+    let data_len = u64::from(command.nlb) * BLOCK_SIZE as u64;
+    if moves_data && u64::from(sqe.dptr.length.get()) != data_len {
+        return Err(Status::DATA_SGL_LENGTH_INVALID.with_dnr());
+    }
+    let changes_data = matches!(opcode, IoOpcode::WRITE | IoOpcode::WRITE_ZEROES);
+    if changes_data && namespace.read_only {
+        return Err(Status::NAMESPACE_WRITE_PROTECTED.with_dnr());
+    }
+    let range = LbaRange::new(Lba(command.slba), u64::from(command.nlb));
+    let fua = command.fua;
+    Ok(match opcode {
+        IoOpcode::READ => IoCommand::Read { range },
+        IoOpcode::WRITE => IoCommand::Write { range, fua },
+        IoOpcode::COMPARE => IoCommand::Compare { range },
+        IoOpcode::WRITE_ZEROES => IoCommand::WriteZeroes { range, deallocate: command.deac, fua },
+        _ => IoCommand::Verify { range },
+    })
+}
+
+fn decode_dataset_management(sqe: &Sqe, namespace: &NamespaceView) -> Result<IoCommand, Status> {
+    let command = DatasetManagement::decode(sqe);
+    let length = sqe.dptr.length.get();
+    if length < command.data_len() || length > DSM_DATA_BYTES_MAX {
+        return Err(Status::DATA_SGL_LENGTH_INVALID.with_dnr());
+    }
+    if !command.deallocate {
+        return Ok(IoCommand::Hint);
+    }
+    if namespace.read_only {
+        return Err(Status::NAMESPACE_WRITE_PROTECTED.with_dnr());
+    }
+    Ok(IoCommand::Deallocate { ranges: command.nr })
+}
+
+/// The ranges of [`IoCommand::Deallocate`] from its data: all of them within the namespace, or the
+/// command fails as a whole. Empty ranges are left out.
+pub fn deallocate_ranges<'a>(
+    data: &'a [u8],
+    ranges: u32,
+    namespace: &NamespaceView,
+) -> Result<impl Iterator<Item = LbaRange> + use<'a>, Status> {
+    let ranges = dsm_ranges(data, ranges).ok_or(Status::DATA_SGL_LENGTH_INVALID.with_dnr())?;
+    let is_inside = |slba: u64, nlb: u32| {
+        slba.checked_add(u64::from(nlb)).is_some_and(|end| end <= namespace.blocks)
+    };
+    if !ranges.iter().all(|range| is_inside(range.slba.get(), range.nlb.get())) {
+        return Err(Status::LBA_OUT_OF_RANGE.with_dnr());
+    }
+    let runs =
+        ranges.iter().map(|range| LbaRange::new(Lba(range.slba.get()), u64::from(range.nlb.get())));
+    Ok(runs.filter(|run| run.blocks > 0))
+}
+
+#[cfg(test)]
+mod tests;
