@@ -1,0 +1,251 @@
+//! A device in memory, shared by cores.
+//!
+//! - M1: the memory is cut into stripes, each under a lock of its own. Cores work in different
+//!   extents, far larger than a stripe, so that a lock costs one write to a cache line that the core
+//!   already has, and nobody waits.
+
+use std::future::{Future, ready};
+use std::ops::Range;
+use std::sync::{Arc, PoisonError, RwLock};
+
+use io_traits::{Buffer, BufferSlice, Device, DeviceError, DeviceGeometry};
+use units::{BLOCK_SIZE, Pba, PbaRange};
+
+use crate::memory::Memory;
+
+/// Bytes under one lock (M1). Divides the engine's extent of 128 MiB.
+const STRIPE_LEN: usize = 32 << 20;
+
+/// Why there is no memory for a device.
+#[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
+pub enum MemError {
+    /// Not one block.
+    #[error("a device needs at least one block")]
+    Empty,
+    /// More than can be addressed, or than the limits allow.
+    #[error("{blocks} blocks of memory are not to be had; lower the size or raise ulimit -v")]
+    TooLarge {
+        /// The size asked for.
+        blocks: u64,
+    },
+}
+
+/// A stripe on cache lines of its own, so that cores do not share one over their locks.
+#[repr(align(128))]
+struct Stripe(RwLock<Memory>);
+
+struct Shared {
+    stripes: Vec<Stripe>,
+    blocks: u64,
+}
+
+/// A device in memory. Cheap to clone, also into other threads; all clones are the same device.
+#[derive(Clone)]
+pub struct MemDevice {
+    shared: Arc<Shared>,
+}
+
+impl MemDevice {
+    /// A device of `blocks` blocks of zeroes, none of which takes memory yet.
+    pub fn new(blocks: u64) -> Result<Self, MemError> {
+        let too_large = MemError::TooLarge { blocks };
+        let bytes = blocks.checked_mul(BLOCK_SIZE as u64).ok_or(too_large)?;
+        let bytes = usize::try_from(bytes).map_err(|_| too_large)?;
+        if bytes == 0 {
+            return Err(MemError::Empty);
+        }
+        let pieces = Memory::pieces(bytes.div_ceil(STRIPE_LEN), STRIPE_LEN);
+        let pieces = pieces.map_err(|_| too_large)?;
+        let stripes = pieces.into_iter().map(|memory| Stripe(RwLock::new(memory))).collect();
+        Ok(Self { shared: Arc::new(Shared { stripes, blocks }) })
+    }
+
+    /// The same device for another core. Like `clone`, which it is.
+    #[must_use]
+    pub fn attach(&self) -> Self {
+        self.clone()
+    }
+
+    /// The parts of `range`: stripe, bytes in the stripe, bytes in the request.
+    fn parts(
+        &self,
+        range: PbaRange,
+    ) -> Result<impl Iterator<Item = (&Stripe, Range<usize>, Range<usize>)>, DeviceError> {
+        if range.checked_end().is_none_or(|end| end.0 > self.shared.blocks) {
+            return Err(DeviceError::OutOfRange { range });
+        }
+        let start = range.start.0 as usize * BLOCK_SIZE;
+        let len = range.blocks as usize * BLOCK_SIZE;
+        let mut done = 0;
+        Ok(std::iter::from_fn(move || {
+            let (at, left) = (start + done, len - done);
+            let within = at % STRIPE_LEN;
+            let count = left.min(STRIPE_LEN - within);
+            let part = done..done + count;
+            done += count;
+            let stripe = (count > 0).then(|| &self.shared.stripes[at / STRIPE_LEN])?;
+            Some((stripe, within..within + count, part))
+        }))
+    }
+
+    fn read_now(&self, pba: Pba, mut buffer: Buffer) -> Result<Buffer, DeviceError> {
+        let range = PbaRange::new(pba, buffer.len_blocks() as u64);
+        for (stripe, source, target) in self.parts(range)? {
+            // A panic while a lock was held leaves bytes, and any bytes are a device's contents.
+            let memory = stripe.0.read().unwrap_or_else(PoisonError::into_inner);
+            buffer.as_mut_bytes()[target].copy_from_slice(&memory[source]);
+        }
+        Ok(buffer)
+    }
+
+    fn write_now(&self, pba: Pba, data: &BufferSlice) -> Result<(), DeviceError> {
+        let bytes = data.as_bytes();
+        assert!(bytes.len().is_multiple_of(BLOCK_SIZE), "a write is a whole number of blocks");
+        let range = PbaRange::new(pba, (bytes.len() / BLOCK_SIZE) as u64);
+        for (stripe, target, source) in self.parts(range)? {
+            let mut memory = stripe.0.write().unwrap_or_else(PoisonError::into_inner);
+            memory[target].copy_from_slice(&bytes[source]);
+        }
+        Ok(())
+    }
+
+    fn discard_now(&self, range: PbaRange) -> Result<(), DeviceError> {
+        for (stripe, target, _) in self.parts(range)? {
+            stripe.0.write().unwrap_or_else(PoisonError::into_inner).discard(target);
+        }
+        Ok(())
+    }
+}
+
+impl Device for MemDevice {
+    /// Nothing survives a power cut, and nothing pretends to: a flush has nothing to do.
+    fn geometry(&self) -> DeviceGeometry {
+        DeviceGeometry { blocks: self.shared.blocks, volatile_cache: false, discards: true }
+    }
+
+    fn read(
+        &self,
+        pba: Pba,
+        buffer: Buffer,
+    ) -> impl Future<Output = Result<Buffer, DeviceError>> + 'static {
+        ready(self.read_now(pba, buffer))
+    }
+
+    fn write(
+        &self,
+        pba: Pba,
+        data: BufferSlice,
+    ) -> impl Future<Output = Result<(), DeviceError>> + 'static {
+        ready(self.write_now(pba, &data))
+    }
+
+    fn flush(&self) -> impl Future<Output = Result<(), DeviceError>> + 'static {
+        ready(Ok(()))
+    }
+
+    fn discard(&self, range: PbaRange) -> impl Future<Output = Result<(), DeviceError>> + 'static {
+        ready(self.discard_now(range))
+    }
+}
+
+/// What a request yields, at once.
+#[cfg(test)]
+fn now<T>(future: impl Future<Output = T>) -> T {
+    let mut context = std::task::Context::from_waker(std::task::Waker::noop());
+    match std::pin::pin!(future).poll(&mut context) {
+        std::task::Poll::Ready(output) => output,
+        std::task::Poll::Pending => panic!("a device in memory completes at once"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const STRIPE_BLOCKS: u64 = (STRIPE_LEN / BLOCK_SIZE) as u64;
+
+    fn filled(blocks: usize, byte: u8) -> BufferSlice {
+        let mut buffer = Buffer::new(blocks);
+        buffer.as_mut_bytes().fill(byte);
+        buffer.into_slice()
+    }
+
+    fn is_all(buffer: &Buffer, byte: u8) -> bool {
+        buffer.as_bytes().iter().all(|b| *b == byte)
+    }
+
+    #[test]
+    fn what_was_written_is_read_across_stripes_too() {
+        let device = MemDevice::new(3 * STRIPE_BLOCKS).expect("memory");
+        let at = Pba(STRIPE_BLOCKS - 2);
+        now(device.write(at, filled(5, 7))).expect("writes");
+        assert!(is_all(&now(device.read(at, Buffer::new(5))).expect("reads"), 7));
+        assert!(is_all(&now(device.read(at.plus(5), Buffer::new(9))).expect("reads"), 0));
+        now(device.flush()).expect("flushes");
+    }
+
+    #[test]
+    fn discarded_blocks_read_as_zeroes_and_their_neighbours_stay() {
+        let device = MemDevice::new(2 * STRIPE_BLOCKS).expect("memory");
+        let at = Pba(STRIPE_BLOCKS - 4);
+        now(device.write(at, filled(8, 7))).expect("writes");
+        now(device.discard(PbaRange::new(at.plus(1), 6))).expect("discards");
+        assert!(is_all(&now(device.read(at, Buffer::new(1))).expect("reads"), 7));
+        assert!(is_all(&now(device.read(at.plus(1), Buffer::new(6))).expect("reads"), 0));
+        assert!(is_all(&now(device.read(at.plus(7), Buffer::new(1))).expect("reads"), 7));
+    }
+
+    #[test]
+    fn requests_beyond_the_end_are_refused() {
+        let device = MemDevice::new(10).expect("memory");
+        let range = PbaRange::new(Pba(9), 2);
+        let refused = Some(DeviceError::OutOfRange { range });
+        assert_eq!(now(device.write(Pba(9), filled(2, 1))).err(), refused);
+        assert_eq!(now(device.read(Pba(9), Buffer::new(2))).err(), refused);
+        assert_eq!(now(device.discard(range)).err(), refused);
+        assert!(now(device.read(Pba(u64::MAX), Buffer::new(1))).is_err());
+        now(device.read(Pba(10), Buffer::new(0))).expect("nothing, at the very end");
+    }
+
+    #[test]
+    fn sizes_that_cannot_be_are_refused() {
+        assert_eq!(MemDevice::new(0).err(), Some(MemError::Empty));
+        for blocks in [1 << 40, 1 << 52, u64::MAX] {
+            assert_eq!(MemDevice::new(blocks).err(), Some(MemError::TooLarge { blocks }));
+        }
+    }
+
+    #[test]
+    fn a_large_device_takes_no_memory_until_written() {
+        let device = MemDevice::new(1 << 28).expect("a TiB of address space");
+        let before = resident_pages();
+        for n in 0..64 {
+            let read = now(device.read(Pba(n << 22), Buffer::new(1))).expect("reads");
+            assert!(is_all(&read, 0));
+        }
+        now(device.write(Pba((1 << 28) - 1), filled(1, 9))).expect("writes");
+        let grown = resident_pages().saturating_sub(before);
+        assert!(grown < 16_384, "{grown} pages more for one that was written");
+    }
+
+    #[test]
+    fn cores_share_the_device() {
+        let device = MemDevice::new(8).expect("memory");
+        std::thread::scope(|scope| {
+            for n in 0..4 {
+                let device = device.attach();
+                scope.spawn(move || now(device.write(Pba(n), filled(1, n as u8 + 1))));
+            }
+        });
+        for n in 0..4 {
+            let read = now(device.read(Pba(n), Buffer::new(1))).expect("reads");
+            assert!(is_all(&read, n as u8 + 1));
+        }
+    }
+
+    fn resident_pages() -> u64 {
+        let statm = std::fs::read_to_string("/proc/self/statm").expect("Linux");
+        let resident = statm.split(' ').nth(1).expect("a second column");
+        resident.parse().expect("a number")
+    }
+}

@@ -1,0 +1,99 @@
+//! Zero-filled memory that is not resident before it is written.
+
+use std::ffi::c_void;
+use std::ops::{Deref, DerefMut, Range};
+use std::ptr;
+
+use rustix::io::Errno;
+use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
+
+/// The size of a huge page on all common machines.
+pub(crate) const HUGE_PAGE: usize = 2 << 20;
+
+/// A part of an anonymous private mapping that nobody else has.
+pub(crate) struct Memory {
+    base: *mut u8,
+    len: usize,
+}
+
+// SAFETY: it is the only way to its bytes, as a `Box<[u8]>` is to its own.
+unsafe impl Send for Memory {}
+// SAFETY: a shared reference only reads.
+unsafe impl Sync for Memory {}
+
+impl Memory {
+    /// `count` pieces of `len` bytes, a multiple of the huge page, with one mapping behind them, so
+    /// that neighbours share the kernel's bookkeeping.
+    pub(crate) fn pieces(count: usize, len: usize) -> Result<Vec<Self>, Errno> {
+        assert!(len.is_multiple_of(HUGE_PAGE));
+        let total = count.checked_mul(len).ok_or(Errno::NOMEM)?;
+        let mapped = total.checked_add(HUGE_PAGE).ok_or(Errno::NOMEM)?;
+        let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
+        // SAFETY: a fresh mapping at an address of the kernel's choice aliases nothing.
+        let base = unsafe {
+            mmap_anonymous(ptr::null_mut(), mapped, ProtFlags::READ | ProtFlags::WRITE, flags)
+        }?;
+        let base = base.cast::<u8>();
+        let head = base.align_offset(HUGE_PAGE);
+        // SAFETY: `head` is below the huge page that was added, so all of it lies in the mapping.
+        let (start, end) = unsafe { (base.add(head), base.add(head + total)) };
+        // SAFETY: both parts lie outside of what the pieces will own, and inside of the mapping.
+        unsafe {
+            unmap(base, head);
+            unmap(end, HUGE_PAGE - head);
+            // A hint: fewer page faults and misses where the kernel grants it.
+            let _ = madvise(start.cast(), total, Advice::LinuxHugepage);
+        }
+        let piece = |n| {
+            // SAFETY: piece n of count, so within the mapping; no two pieces overlap.
+            let base = unsafe { start.add(n * len) };
+            Self { base, len }
+        };
+        Ok((0..count).map(piece).collect())
+    }
+
+    /// Makes `range`, whole pages, zeroes, and gives the memory back.
+    pub(crate) fn discard(&mut self, range: Range<usize>) {
+        let part = &mut self[range];
+        let (start, len) = (part.as_mut_ptr().cast::<c_void>(), part.len());
+        // SAFETY: the part is ours, and borrowed mutably; for private anonymous memory the advice
+        // means that it reads as zeroes from now on.
+        let discarded = unsafe { madvise(start, len, Advice::LinuxDontNeed) };
+        if discarded.is_err() {
+            part.fill(0);
+        }
+    }
+}
+
+/// # Safety
+/// The bytes are a whole number of pages of a mapping, and nobody uses them.
+unsafe fn unmap(base: *mut u8, len: usize) {
+    if len > 0 {
+        // SAFETY: as the caller promises. It can fail only where there is nothing to unmap, or no
+        // memory to split the mapping; then the pages stay, unused.
+        let _ = unsafe { munmap(base.cast(), len) };
+    }
+}
+
+impl Drop for Memory {
+    fn drop(&mut self) {
+        // SAFETY: the piece is ours and is going away.
+        unsafe { unmap(self.base, self.len) };
+    }
+}
+
+impl Deref for Memory {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        // SAFETY: mapped and zero-filled by the kernel, ours, and lent out under `self`'s borrow.
+        unsafe { std::slice::from_raw_parts(self.base, self.len) }
+    }
+}
+
+impl DerefMut for Memory {
+    fn deref_mut(&mut self) -> &mut [u8] {
+        // SAFETY: as for `deref`, and the borrow is exclusive.
+        unsafe { std::slice::from_raw_parts_mut(self.base, self.len) }
+    }
+}

@@ -1,0 +1,223 @@
+//! A core: a thread, its executor, its ring, and the loop that drives them.
+
+use std::cell::RefCell;
+use std::future::Future;
+use std::num::NonZeroU64;
+use std::rc::Rc;
+use std::sync::{Arc, mpsc};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use executor::Executor;
+use units::Instant;
+use uring::{Ring, SetupError};
+
+use crate::cpu::{allowed_cpus, pin_to};
+use crate::handle::{Handle, monotonic_now};
+use crate::idle::{IdlePolicy, Patience};
+
+/// Tasks polled in a row before the kernel is asked again, so that tasks which wake each other
+/// without end cannot keep the network waiting.
+const POLLS_PER_TURN: usize = 1024;
+/// How long the kernel may put off a timer of a core to save wake-ups; its default is 50 µs.
+const TIMER_SLACK_NS: u64 = 1_000;
+/// Looks for work between two looks at the clock while polling.
+const LOOKS_PER_CLOCK: u32 = 8;
+
+/// How to start a core.
+#[derive(Clone, Debug, Default)]
+pub struct CoreConfig {
+    /// The CPU to stay on; `None` leaves it to the scheduler.
+    pub cpu: Option<usize>,
+    /// The thread's name, as `top -H` shows it (15 bytes of it).
+    pub name: String,
+    /// How to wait for work.
+    pub idle: IdlePolicy,
+}
+
+/// Why a core did not start.
+#[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
+pub enum StartError {
+    /// The kernel gives no ring.
+    #[error(transparent)]
+    Ring(#[from] SetupError),
+    /// No such CPU, or not for this process.
+    #[error("CPU {cpu} is not to be had; this process may use {allowed:?}")]
+    NoSuchCpu {
+        /// The CPU asked for.
+        cpu: usize,
+        /// Those that there are.
+        allowed: Vec<usize>,
+    },
+    /// No more threads.
+    #[error("no thread to be had for a core (errno {errno})")]
+    Thread {
+        /// The operating system's error number.
+        errno: i32,
+    },
+}
+
+/// A core that runs on a thread of its own.
+pub struct CoreThread<T> {
+    thread: JoinHandle<Option<T>>,
+}
+
+impl<T> CoreThread<T> {
+    /// Waits until the core's main task has ended. The error is the panic that ended the core.
+    pub fn join(self) -> std::thread::Result<T> {
+        self.thread.join().map(|output| output.expect("a core that started has an output"))
+    }
+
+    /// Whether the core has ended.
+    #[must_use]
+    pub fn is_finished(&self) -> bool {
+        self.thread.is_finished()
+    }
+}
+
+/// Starts a core on a thread of its own. It runs until the future that `main` makes ends; tasks
+/// that are left then are dropped, and operations in flight are waited for.
+pub fn spawn_thread<F, Fut, T>(config: CoreConfig, main: F) -> Result<CoreThread<T>, StartError>
+where
+    F: FnOnce(Handle) -> Fut + Send + 'static,
+    Fut: Future<Output = T> + 'static,
+    T: Send + 'static,
+{
+    let (started, start) = mpsc::sync_channel(1);
+    let thread = std::thread::Builder::new()
+        .name(config.name.clone())
+        .spawn(move || {
+            let core = match Core::new(&config) {
+                Ok(core) => core,
+                Err(error) => {
+                    let _ = started.send(Err(error));
+                    return None;
+                }
+            };
+            let _ = started.send(Ok(()));
+            Some(core.run(main))
+        })
+        .map_err(|error| StartError::Thread { errno: error.raw_os_error().unwrap_or(0) })?;
+    match start.recv() {
+        Ok(Ok(())) | Err(mpsc::RecvError) => Ok(CoreThread { thread }),
+        Ok(Err(error)) => {
+            let _ = thread.join();
+            Err(error)
+        }
+    }
+}
+
+/// Makes a core of the calling thread until the future that `main` makes ends. For tools, tests and
+/// examples; pinning outlives the call.
+pub fn run_on_current_thread<F, Fut, T>(config: &CoreConfig, main: F) -> Result<T, StartError>
+where
+    F: FnOnce(Handle) -> Fut,
+    Fut: Future<Output = T> + 'static,
+    T: 'static,
+{
+    Ok(Core::new(config)?.run(main))
+}
+
+struct Core {
+    executor: Executor,
+    handle: Handle,
+    patience: Patience,
+}
+
+impl Core {
+    fn new(config: &CoreConfig) -> Result<Self, StartError> {
+        if let Some(cpu) = config.cpu
+            && !pin_to(cpu)
+        {
+            return Err(StartError::NoSuchCpu { cpu, allowed: allowed_cpus() });
+        }
+        // A hint; timers are merely less precise without it.
+        let _ = rustix::thread::set_current_timer_slack(NonZeroU64::new(TIMER_SLACK_NS));
+        let ring = Ring::new()?;
+        let wake = ring.remote_wake();
+        let executor = Executor::new(Arc::new(move || wake.wake()));
+        let handle = Handle::new(ring, executor.spawner());
+        Ok(Self { executor, handle, patience: Patience::new(config.idle) })
+    }
+
+    fn run<F, Fut, T>(mut self, main: F) -> T
+    where
+        F: FnOnce(Handle) -> Fut,
+        Fut: Future<Output = T> + 'static,
+        T: 'static,
+    {
+        let output = Rc::new(RefCell::new(None));
+        let main = main(self.handle.clone());
+        let place = output.clone();
+        self.handle.core.spawner.spawn(async move {
+            let value = main.await;
+            *place.borrow_mut() = Some(value);
+        });
+        loop {
+            let worked = self.turn();
+            if let Some(output) = output.borrow_mut().take() {
+                return output;
+            }
+            if !worked {
+                self.wait_for_work();
+            }
+        }
+    }
+
+    /// Runs what is ready, hands over what it asked for, delivers what is done. Whether there was
+    /// anything.
+    fn turn(&self) -> bool {
+        self.fire_timers();
+        let polled = self.executor.run_ready(POLLS_PER_TURN);
+        let delivered = self.handle.core.ring.poll();
+        polled + delivered > 0 || self.executor.has_ready()
+    }
+
+    fn fire_timers(&self) {
+        let core = &self.handle.core;
+        let now = monotonic_now();
+        core.now.set(now);
+        loop {
+            // Not borrowed while it is woken.
+            let due = core.timers.borrow_mut().pop_due(now);
+            let Some(waker) = due else { return };
+            waker.wake();
+        }
+    }
+
+    /// Polls, then sleeps, until there is something to do.
+    fn wait_for_work(&mut self) {
+        let core = &self.handle.core;
+        let idle_since = core.now.get();
+        let deadline = core.timers.borrow().next_deadline();
+        let spin_until = idle_since + self.patience.spin();
+        if spin_until > idle_since && self.spin(spin_until, deadline) {
+            return;
+        }
+        let timeout = deadline.map(|deadline| deadline.since(monotonic_now()));
+        if timeout == Some(Duration::ZERO) {
+            return;
+        }
+        core.ring.wait(timeout, || self.executor.has_ready());
+        self.patience.on_slept(monotonic_now().since(idle_since));
+    }
+
+    /// Looks for work until `until`; whether there is some, a timer included.
+    fn spin(&self, until: Instant, deadline: Option<Instant>) -> bool {
+        loop {
+            for _ in 0..LOOKS_PER_CLOCK {
+                if self.handle.core.ring.has_work() || self.executor.has_ready() {
+                    return true;
+                }
+                std::hint::spin_loop();
+            }
+            let now = monotonic_now();
+            if deadline.is_some_and(|deadline| deadline <= now) {
+                return true;
+            }
+            if now >= until {
+                return false;
+            }
+        }
+    }
+}

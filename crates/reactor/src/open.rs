@@ -1,0 +1,280 @@
+//! Opening files and block devices, for one server at a time.
+
+use std::fs;
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use io_traits::DeviceGeometry;
+use rustix::fs::{
+    FileType, FlockOperation, Mode, OFlags, SeekFrom, Stat, flock, fstat, fsync, ftruncate,
+    ioctl_blksszget, major, minor, open, seek, stat,
+};
+use units::BLOCK_SIZE;
+use uring::{Errno, Fd};
+
+use crate::handle::Handle;
+use crate::storage::{File, FileDevice};
+
+/// Whether writes need a flush behind them to survive a power cut.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub enum FlushPolicy {
+    /// As the device says. Files always need it.
+    #[default]
+    Auto,
+    /// They do.
+    Always,
+    /// They do not: the device's cache survives a power cut, or its data may be lost.
+    Never,
+}
+
+/// How to open a device.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub struct OpenOptions {
+    /// Whether writes need a flush behind them.
+    pub flush: FlushPolicy,
+    /// Only read, beside other readers. A server that has the device still excludes it.
+    pub read_only: bool,
+}
+
+/// Something that an operator should know about a device that was opened.
+#[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
+pub enum DeviceWarning {
+    /// Data passes through the page cache.
+    #[error("the file system does not support O_DIRECT: data takes an extra copy, in page cache")]
+    Buffered,
+    /// The file ends in the middle of a block.
+    #[error("the last {bytes} bytes are no whole block and stay unused")]
+    PartialBlock {
+        /// Bytes behind the last whole block.
+        bytes: u64,
+    },
+}
+
+/// Why a device was not opened or created. Each says what to do.
+#[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
+pub enum OpenError {
+    /// Not there.
+    #[error("{path} does not exist; give a size to create it")]
+    Missing {
+        /// The device.
+        path: PathBuf,
+    },
+    /// There already.
+    #[error("{path} exists already; remove it, or use it without creating it")]
+    Exists {
+        /// The device.
+        path: PathBuf,
+    },
+    /// Not allowed.
+    #[error("{path}: permission denied; run as its owner or change its mode")]
+    Permission {
+        /// The device.
+        path: PathBuf,
+    },
+    /// A mount, a file system, another server.
+    #[error("{path} is in use: mounted, or served by another process; stop that first")]
+    InUse {
+        /// The device.
+        path: PathBuf,
+    },
+    /// The medium or its mount allows no writes.
+    #[error("{path} is read-only; make it writable, or open it read-only")]
+    ReadOnly {
+        /// The device.
+        path: PathBuf,
+    },
+    /// A directory, a socket, a terminal.
+    #[error("{path} is neither a regular file nor a block device")]
+    WrongKind {
+        /// The device.
+        path: PathBuf,
+    },
+    /// Not one whole block.
+    #[error("{path} holds {bytes} bytes, less than one block of {BLOCK_SIZE}; make it larger")]
+    TooSmall {
+        /// The device.
+        path: PathBuf,
+        /// Its size.
+        bytes: u64,
+    },
+    /// The sectors are larger than our blocks.
+    #[error("{path} has sectors of {bytes} bytes, more than {BLOCK_SIZE}; reformat the drive")]
+    SectorSize {
+        /// The device.
+        path: PathBuf,
+        /// Its sector size.
+        bytes: u32,
+    },
+    /// A size to create that is no whole number of blocks, or none.
+    #[error("{bytes} bytes is no size for {path}: it takes a multiple of {BLOCK_SIZE}, not zero")]
+    BadSize {
+        /// The device.
+        path: PathBuf,
+        /// The size asked for.
+        bytes: u64,
+    },
+    /// Something else.
+    #[error("{path}: {errno}")]
+    System {
+        /// The device.
+        path: PathBuf,
+        /// The operating system's error.
+        errno: Errno,
+    },
+}
+
+/// A device that this process has opened, and no other server can. The lock goes with the last
+/// [`FileDevice`] made of it.
+#[derive(Clone, Debug)]
+pub struct OwnedDevice {
+    fd: Arc<OwnedFd>,
+    geometry: DeviceGeometry,
+    warnings: Vec<DeviceWarning>,
+}
+
+impl OwnedDevice {
+    /// Opens a file or block device, and locks it.
+    pub fn open(path: &Path, options: OpenOptions) -> Result<Self, OpenError> {
+        let to_error = |errno| open_error(path, errno);
+        let named = stat(path).map_err(to_error)?;
+        let kind = FileType::from_raw_mode(named.st_mode);
+        if !matches!(kind, FileType::RegularFile | FileType::BlockDevice) {
+            return Err(OpenError::WrongKind { path: path.to_owned() });
+        }
+        let (fd, direct) = open_direct(path, options, kind).map_err(to_error)?;
+        let lock = if options.read_only {
+            FlockOperation::NonBlockingLockShared
+        } else {
+            FlockOperation::NonBlockingLockExclusive
+        };
+        flock(&fd, lock).map_err(to_error)?;
+        // What was opened, should the name have changed hands since.
+        let opened = fstat(&fd).map_err(to_error)?;
+        let is_block_device = FileType::from_raw_mode(opened.st_mode) == FileType::BlockDevice;
+        let bytes = if is_block_device {
+            check_sectors(path, &fd)?;
+            seek(&fd, SeekFrom::End(0)).map_err(to_error)?
+        } else {
+            opened.st_size.unsigned_abs()
+        };
+        let block_size = BLOCK_SIZE as u64;
+        if bytes < block_size {
+            return Err(OpenError::TooSmall { path: path.to_owned(), bytes });
+        }
+        let mut warnings = Vec::new();
+        warnings.extend((!direct).then_some(DeviceWarning::Buffered));
+        let rest = bytes % block_size;
+        warnings.extend((rest > 0).then_some(DeviceWarning::PartialBlock { bytes: rest }));
+        let geometry = DeviceGeometry {
+            blocks: bytes / block_size,
+            volatile_cache: match options.flush {
+                FlushPolicy::Always => true,
+                FlushPolicy::Never => false,
+                FlushPolicy::Auto => !direct || has_volatile_cache(&opened, is_block_device),
+            },
+            discards: !options.read_only && (!is_block_device || discards(&opened)),
+        };
+        Ok(Self { fd: Arc::new(fd), geometry, warnings })
+    }
+
+    /// The device for the core behind `handle`.
+    #[must_use]
+    pub fn attach(&self, handle: &Handle) -> FileDevice {
+        let file = File { fd: Fd::shared(self.fd.clone()), geometry: self.geometry };
+        FileDevice::new(handle.core.ring.clone(), file)
+    }
+
+    /// Size and properties.
+    #[must_use]
+    pub fn geometry(&self) -> DeviceGeometry {
+        self.geometry
+    }
+
+    /// What an operator should know.
+    #[must_use]
+    pub fn warnings(&self) -> &[DeviceWarning] {
+        &self.warnings
+    }
+}
+
+/// Creates a file of `len_bytes` that takes no space yet. It must not exist; it and its name are
+/// durable afterwards.
+pub fn create_sparse(path: &Path, len_bytes: u64) -> Result<(), OpenError> {
+    if len_bytes == 0 || !len_bytes.is_multiple_of(BLOCK_SIZE as u64) {
+        return Err(OpenError::BadSize { path: path.to_owned(), bytes: len_bytes });
+    }
+    let create = || {
+        let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
+        let fd = open(path, flags, Mode::RUSR | Mode::WUSR)?;
+        let sized = ftruncate(&fd, len_bytes).and_then(|()| fsync(&fd));
+        if sized.is_err() {
+            // Leave nothing half done behind; the first error is the one to report.
+            let _ = rustix::fs::unlink(path);
+        }
+        sized?;
+        let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        fsync(open(parent.unwrap_or(Path::new(".")), flags, Mode::empty())?)
+    };
+    create().map_err(|errno| open_error(path, errno))
+}
+
+/// Opens past the page cache if that can be; whether it could.
+fn open_direct(
+    path: &Path,
+    options: OpenOptions,
+    kind: FileType,
+) -> Result<(OwnedFd, bool), Errno> {
+    let mut flags = OFlags::CLOEXEC;
+    flags |= if options.read_only { OFlags::RDONLY } else { OFlags::RDWR };
+    if kind == FileType::BlockDevice && !options.read_only {
+        // For block devices: fails while mounted or opened like this by another.
+        flags |= OFlags::EXCL;
+    }
+    match open(path, flags | OFlags::DIRECT, Mode::empty()) {
+        Ok(fd) => Ok((fd, true)),
+        Err(Errno::INVAL | Errno::OPNOTSUPP) => {
+            open(path, flags, Mode::empty()).map(|fd| (fd, false))
+        }
+        Err(errno) => Err(errno),
+    }
+}
+
+fn check_sectors(path: &Path, fd: &OwnedFd) -> Result<(), OpenError> {
+    let bytes = ioctl_blksszget(fd).map_err(|errno| open_error(path, errno))?;
+    if bytes as usize > BLOCK_SIZE {
+        return Err(OpenError::SectorSize { path: path.to_owned(), bytes });
+    }
+    Ok(())
+}
+
+/// A file needs flushes for its own metadata, whatever the drive below.
+fn has_volatile_cache(stat: &Stat, is_block_device: bool) -> bool {
+    !is_block_device || queue_attribute(stat, "write_cache").is_none_or(|it| it != "write through")
+}
+
+fn discards(stat: &Stat) -> bool {
+    queue_attribute(stat, "discard_max_bytes").is_some_and(|bytes| bytes != "0")
+}
+
+/// An attribute of a block device's queue. A partition has its drive's, one directory up.
+fn queue_attribute(stat: &Stat, name: &str) -> Option<String> {
+    let device = format!("/sys/dev/block/{}:{}", major(stat.st_rdev), minor(stat.st_rdev));
+    [format!("{device}/queue/{name}"), format!("{device}/../queue/{name}")]
+        .iter()
+        .find_map(|path| fs::read_to_string(path).ok())
+        .map(|value| value.trim().to_owned())
+}
+
+fn open_error(path: &Path, errno: Errno) -> OpenError {
+    let path = path.to_owned();
+    match errno {
+        Errno::NOENT => OpenError::Missing { path },
+        Errno::EXIST => OpenError::Exists { path },
+        Errno::ACCESS | Errno::PERM => OpenError::Permission { path },
+        Errno::BUSY | Errno::AGAIN | Errno::TXTBSY => OpenError::InUse { path },
+        Errno::ROFS => OpenError::ReadOnly { path },
+        errno => OpenError::System { path, errno },
+    }
+}

@@ -1,0 +1,269 @@
+//! Streams over loopback.
+
+use std::cell::Cell;
+use std::rc::Rc;
+use std::time::Duration;
+
+use io_traits::{Buffer, Listener, Network, NetworkError, SendBatch, Spawn, Stream, StreamError};
+use units::BLOCK_SIZE;
+
+use super::{loopback, loopback_v6, pause, poll_once_and_drop, run};
+use crate::{Handle, TcpStream};
+
+async fn pair(handle: &Handle) -> (TcpStream, TcpStream) {
+    let listener = handle.listen(loopback()).expect("a free port");
+    let client = handle.connect(listener.local()).await.expect("it listens");
+    let server = listener.accept().await.expect("it connected");
+    assert_eq!((client.local(), client.peer()), (server.peer(), server.local()));
+    (client, server)
+}
+
+async fn send_bytes(stream: &TcpStream, bytes: &[u8]) -> Result<(), StreamError> {
+    let mut batch = SendBatch::new();
+    batch.push_bytes(bytes);
+    stream.send(batch).await.map(|batch| assert!(batch.is_empty(), "comes back empty"))
+}
+
+async fn recv_exact(stream: &TcpStream, len: usize) -> Vec<u8> {
+    let mut bytes = Vec::with_capacity(len);
+    while bytes.len() < len {
+        bytes.extend_from_slice(&stream.recv().await.expect("more bytes"));
+    }
+    assert_eq!(bytes.len(), len);
+    bytes
+}
+
+async fn echo(stream: TcpStream) {
+    let mut batch = SendBatch::new();
+    while let Ok(chunk) = stream.recv().await {
+        batch.push_bytes(&chunk);
+        drop(chunk);
+        match stream.send(batch).await {
+            Ok(empty) => batch = empty,
+            Err(_) => return,
+        }
+    }
+}
+
+#[test]
+fn an_echo_server_returns_every_byte() {
+    for address in [loopback(), loopback_v6()] {
+        run(move |handle| async move {
+            let listener = handle.listen(address).expect("a free port");
+            let address = listener.local();
+            let spawner = handle.clone();
+            handle.spawn(async move {
+                loop {
+                    let stream = listener.accept().await.expect("accepts");
+                    spawner.spawn(echo(stream));
+                }
+            });
+            let stream = handle.connect(address).await.expect("connects");
+            let message: Vec<u8> = (0..300_000u32).map(|n| (n * 7) as u8).collect();
+            let (sender, sent) = (stream.clone(), message.clone());
+            handle.spawn(async move { send_bytes(&sender, &sent).await.expect("sends") });
+            assert_eq!(recv_exact(&stream, message.len()).await, message);
+        });
+    }
+}
+
+#[test]
+fn a_thousand_idle_connections_hold_no_receive_memory() {
+    run(|handle| async move {
+        let listener = handle.listen(loopback()).expect("a free port");
+        let mut streams = Vec::new();
+        let done = Rc::new(Cell::new(0));
+        for _ in 0..1_000 {
+            let client = handle.connect(listener.local()).await.expect("connects");
+            let server = listener.accept().await.expect("accepts");
+            handle.spawn(echo(server));
+            streams.push(client);
+        }
+        // All at once: there are far more receives than chunks.
+        for (n, stream) in streams.iter().cloned().enumerate() {
+            let done = done.clone();
+            handle.spawn(async move {
+                let message = [n as u8; 1000];
+                send_bytes(&stream, &message).await.expect("sends");
+                assert_eq!(recv_exact(&stream, message.len()).await, message);
+                done.set(done.get() + 1);
+            });
+        }
+        while done.get() < 1_000 {
+            pause(&handle, Duration::from_millis(1)).await;
+        }
+    });
+}
+
+/// Method: the receiver keeps every chunk that the core has, so that further receives find none.
+#[test]
+fn without_a_free_chunk_a_receive_waits_for_one() {
+    run(|handle| async move {
+        let mut kept = Vec::new();
+        let mut streams = Vec::new();
+        for n in 0..uring::CHUNKS {
+            let (client, server) = pair(&handle).await;
+            send_bytes(&client, &n.to_le_bytes()).await.expect("sends");
+            kept.push(server.recv().await.expect("a chunk is left"));
+            streams.push((client, server));
+        }
+        let (client, server) = &streams[0];
+        send_bytes(client, b"more").await.expect("sends");
+        assert!(poll_once_and_drop(server.recv()).await.is_none());
+        pause(&handle, Duration::from_millis(5)).await;
+        assert!(poll_once_and_drop(server.recv()).await.is_none(), "no chunk to be had");
+        kept.truncate(3);
+        assert_eq!(recv_exact(server, 4).await, b"more");
+    });
+}
+
+#[test]
+fn a_batch_of_more_segments_than_a_call_takes_arrives_whole() {
+    run(|handle| async move {
+        let (client, server) = pair(&handle).await;
+        let mut batch = SendBatch::new();
+        let mut expected = Vec::new();
+        for n in 0..1_000u32 {
+            let mut buffer = Buffer::new(1);
+            buffer.as_mut_bytes().fill(n as u8);
+            let slice = buffer.into_slice();
+            let header = n.to_le_bytes();
+            batch.push_bytes(&header);
+            expected.extend_from_slice(&header);
+            expected.extend_from_slice(slice.as_bytes());
+            batch.push_data(slice);
+        }
+        assert_eq!(batch.segment_count(), 2_000);
+        handle.spawn(async move {
+            let batch = client.send(batch).await.expect("sends");
+            assert!(batch.is_empty());
+            // The stream ends here, behind the last byte.
+        });
+        let received = recv_exact(&server, 1_000 * (4 + BLOCK_SIZE)).await;
+        assert!(received == expected, "every byte in its place");
+        assert_eq!(server.recv().await.err(), Some(StreamError::Closed));
+    });
+}
+
+#[test]
+fn a_dropped_receive_loses_no_bytes() {
+    run(|handle| async move {
+        let (client, server) = pair(&handle).await;
+        for n in 0..100u8 {
+            assert!(poll_once_and_drop(server.recv()).await.is_none());
+            send_bytes(&client, &[n]).await.expect("sends");
+            if n % 3 == 0 {
+                pause(&handle, Duration::from_micros(200)).await;
+            }
+            assert_eq!(recv_exact(&server, 1).await, [n]);
+        }
+    });
+}
+
+#[test]
+fn a_dropped_send_goes_on_and_the_next_one_follows_it() {
+    run(|handle| async move {
+        let (client, server) = pair(&handle).await;
+        let first = Buffer::zeroed(4_096).into_slice();
+        let mut batch = SendBatch::new();
+        batch.push_data(first);
+        let len = batch.len_bytes();
+        assert!(poll_once_and_drop(client.send(batch)).await.is_none());
+        let sender = client.clone();
+        handle.spawn(async move { send_bytes(&sender, b"behind").await.expect("sends") });
+        let received = recv_exact(&server, len + 6).await;
+        assert_eq!(received[len - 1..], *b"\0behind");
+    });
+}
+
+#[test]
+fn an_accept_that_was_dropped_loses_no_connection() {
+    run(|handle| async move {
+        let listener = handle.listen(loopback()).expect("a free port");
+        assert!(poll_once_and_drop(listener.accept()).await.is_none());
+        let client = handle.connect(listener.local()).await.expect("connects");
+        pause(&handle, Duration::from_millis(2)).await;
+        let server = listener.accept().await.expect("accepts");
+        assert_eq!(server.peer(), client.local());
+    });
+}
+
+#[test]
+fn refusals_say_what_they_are() {
+    run(|handle| async move {
+        let listener = handle.listen(loopback()).expect("a free port");
+        let address = listener.local();
+        assert_eq!(handle.listen(address).err(), Some(NetworkError::AddressInUse { address }));
+        drop(listener);
+        // The dropped listener's cancelled accepts let go of the port within a turn.
+        pause(&handle, Duration::from_millis(1)).await;
+        assert_eq!(handle.connect(address).await.err(), Some(NetworkError::Refused { address }));
+        let elsewhere = "192.0.2.1:80".parse().expect("an address");
+        assert_eq!(
+            handle.listen(elsewhere).err(),
+            Some(NetworkError::AddressNotAvailable { address: elsewhere })
+        );
+        drop(handle.listen(address).expect("the port is free again"));
+    });
+}
+
+#[test]
+fn shutdown_ends_a_waiting_receive_and_a_stuck_send() {
+    run(|handle| async move {
+        let (client, server) = pair(&handle).await;
+        let ended = Rc::new(Cell::new(0));
+        let (receiver, count) = (client.clone(), ended.clone());
+        handle.spawn(async move {
+            assert_eq!(receiver.recv().await.err(), Some(StreamError::Reset));
+            count.set(count.get() + 1);
+        });
+        let (sender, count) = (client.clone(), ended.clone());
+        handle.spawn(async move {
+            let mut batch = SendBatch::new();
+            batch.push_data(Buffer::zeroed(8_192).into_slice());
+            // The peer never reads, so this gets stuck.
+            assert_eq!(sender.send(batch).await.err(), Some(StreamError::Reset));
+            count.set(count.get() + 1);
+        });
+        pause(&handle, Duration::from_millis(5)).await;
+        assert_eq!(ended.get(), 0);
+        client.shutdown();
+        pause(&handle, Duration::from_millis(5)).await;
+        assert_eq!(ended.get(), 2);
+        assert_eq!(client.recv().await.err(), Some(StreamError::Reset));
+        assert_eq!(send_bytes(&client, b"late").await.err(), Some(StreamError::Reset));
+        drop(server);
+    });
+}
+
+#[test]
+fn the_end_of_a_stream_is_seen_after_its_bytes() {
+    run(|handle| async move {
+        let (client, server) = pair(&handle).await;
+        send_bytes(&client, b"last words").await.expect("sends");
+        drop(client);
+        assert_eq!(recv_exact(&server, 10).await, b"last words");
+        assert_eq!(server.recv().await.err(), Some(StreamError::Closed));
+    });
+}
+
+/// U1 and U5: streams and operations of every kind are in flight when the core goes away.
+#[test]
+fn a_core_that_ends_takes_its_operations_along() {
+    for _ in 0..10 {
+        run(|handle| async move {
+            let listener = handle.listen(loopback()).expect("a free port");
+            for _ in 0..20 {
+                let client = handle.connect(listener.local()).await.expect("connects");
+                let server = listener.accept().await.expect("accepts");
+                handle.spawn(echo(server));
+                handle.spawn_now(async move {
+                    let mut batch = SendBatch::new();
+                    batch.push_data(Buffer::zeroed(2_048).into_slice());
+                    let _ = client.send(batch).await;
+                });
+            }
+            let _ = poll_once_and_drop(listener.accept()).await;
+        });
+    }
+}

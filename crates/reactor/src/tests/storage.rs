@@ -1,0 +1,203 @@
+//! Devices over temporary files.
+
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use io_traits::{Buffer, Device, DeviceError};
+use units::{BLOCK_SIZE, Pba, PbaRange};
+
+use super::{poll_once_and_drop, run};
+use crate::{
+    CoreConfig, DeviceWarning, FlushPolicy, OpenError, OpenOptions, OwnedDevice, create_sparse,
+    spawn_thread,
+};
+
+const BLOCKS: u64 = 1024;
+
+/// A file of its own for a test, removed afterwards.
+struct TempFile(PathBuf);
+
+impl TempFile {
+    fn new() -> Self {
+        static COUNT: AtomicU32 = AtomicU32::new(0);
+        let n = COUNT.fetch_add(1, Ordering::Relaxed);
+        let name = format!("farflash-reactor-test-{}-{n}", std::process::id());
+        Self(std::env::temp_dir().join(name))
+    }
+
+    fn sparse() -> Self {
+        let file = Self::new();
+        create_sparse(&file.0, BLOCKS * BLOCK_SIZE as u64).expect("creates");
+        file
+    }
+
+    fn open(&self) -> OwnedDevice {
+        OwnedDevice::open(&self.0, OpenOptions::default()).expect("opens")
+    }
+}
+
+impl Drop for TempFile {
+    fn drop(&mut self) {
+        let _ = fs::remove_file(&self.0);
+    }
+}
+
+fn filled(blocks: usize, byte: u8) -> Buffer {
+    let mut buffer = Buffer::new(blocks);
+    buffer.as_mut_bytes().fill(byte);
+    buffer
+}
+
+#[test]
+fn what_was_written_is_read_back_and_a_hole_reads_as_zeroes() {
+    let file = TempFile::sparse();
+    let owned = file.open();
+    run(move |handle| async move {
+        let device = owned.attach(&handle);
+        assert_eq!(device.geometry().blocks, BLOCKS);
+        assert!(device.geometry().volatile_cache && device.geometry().discards);
+        let unwritten = device.read(Pba(7), filled(2, 1)).await.expect("reads");
+        assert!(unwritten.as_bytes().iter().all(|byte| *byte == 0));
+        let data = filled(8, 0xA5).into_slice();
+        let writes: Vec<_> = (0..32).map(|n| device.write(Pba(n * 8), data.clone())).collect();
+        for write in writes {
+            write.await.expect("writes");
+        }
+        device.flush().await.expect("flushes");
+        let read = device.read(Pba(BLOCKS / 8), Buffer::new(128)).await.expect("reads");
+        assert!(read.as_bytes().iter().all(|byte| *byte == 0xA5));
+        device.discard(PbaRange::new(Pba(0), BLOCKS / 4)).await.expect("discards");
+        let read = device.read(Pba(3), Buffer::new(4)).await.expect("reads");
+        assert!(read.as_bytes().iter().all(|byte| *byte == 0));
+        let nothing = device.read(Pba(0), Buffer::new(0)).await.expect("reads nothing");
+        assert_eq!(nothing.len_bytes(), 0);
+    });
+    assert_eq!(fs::metadata(&file.0).expect("is there").size(), BLOCKS * BLOCK_SIZE as u64);
+}
+
+#[test]
+fn a_request_beyond_the_end_is_refused() {
+    let file = TempFile::sparse();
+    let owned = file.open();
+    run(move |handle| async move {
+        let device = owned.attach(&handle);
+        let last = Pba(BLOCKS - 1);
+        device.write(last, filled(1, 1).into_slice()).await.expect("the last block");
+        let range = PbaRange::new(last, 2);
+        let out_of_range = Some(DeviceError::OutOfRange { range });
+        assert_eq!(device.write(last, filled(2, 1).into_slice()).await.err(), out_of_range);
+        assert_eq!(device.read(last, Buffer::new(2)).await.err(), out_of_range);
+        assert_eq!(device.discard(range).await.err(), out_of_range);
+        assert!(device.read(Pba(u64::MAX), Buffer::new(1)).await.is_err());
+    });
+}
+
+#[test]
+fn a_file_that_shrinks_under_the_server_is_an_io_error() {
+    let file = TempFile::sparse();
+    let owned = file.open();
+    let other = fs::OpenOptions::new().write(true).open(&file.0).expect("opens");
+    other.set_len(BLOCK_SIZE as u64).expect("shrinks");
+    run(move |handle| async move {
+        let device = owned.attach(&handle);
+        let range = PbaRange::new(Pba(5), 1);
+        let error = device.read(Pba(5), Buffer::new(1)).await.err();
+        assert_eq!(error, Some(DeviceError::Io { range, errno: 5 }));
+    });
+}
+
+#[test]
+fn a_dropped_write_is_still_done() {
+    let file = TempFile::sparse();
+    let owned = file.open();
+    run(move |handle| async move {
+        let device = owned.attach(&handle);
+        for n in 0..64 {
+            let write = device.write(Pba(n), filled(1, n as u8 + 1).into_slice());
+            assert!(poll_once_and_drop(write).await.is_none());
+        }
+        drop(device);
+    });
+    let bytes = fs::read(&file.0).expect("reads");
+    for n in 0..64 {
+        assert_eq!(bytes[n * BLOCK_SIZE], n as u8 + 1, "the core waits for what is in flight");
+    }
+}
+
+#[test]
+fn a_second_server_is_kept_out_until_the_first_is_gone() {
+    let file = TempFile::sparse();
+    let owned = file.open();
+    let in_use = |options| match OwnedDevice::open(&file.0, options) {
+        Err(OpenError::InUse { path }) => path == file.0,
+        _ => false,
+    };
+    assert!(in_use(OpenOptions::default()));
+    let read_only = OpenOptions { read_only: true, ..OpenOptions::default() };
+    assert!(in_use(read_only));
+    drop(owned);
+    let reader = OwnedDevice::open(&file.0, read_only).expect("opens");
+    OwnedDevice::open(&file.0, read_only).expect("readers share");
+    assert!(in_use(OpenOptions::default()));
+    drop(reader);
+    file.open();
+}
+
+#[test]
+fn what_cannot_be_a_device_is_refused_with_the_reason() {
+    let open = |path: &Path| OwnedDevice::open(path, OpenOptions::default()).expect_err("refused");
+    let missing = PathBuf::from("/nonexistent/device");
+    assert_eq!(open(&missing), OpenError::Missing { path: missing });
+    let directory = std::env::temp_dir();
+    assert_eq!(open(&directory), OpenError::WrongKind { path: directory });
+    let file = TempFile::new();
+    fs::write(&file.0, b"short").expect("writes");
+    assert_eq!(open(&file.0), OpenError::TooSmall { path: file.0.clone(), bytes: 5 });
+    let exists = create_sparse(&file.0, 4096).err();
+    assert_eq!(exists, Some(OpenError::Exists { path: file.0.clone() }));
+    let bad = create_sparse(&file.0, 4097).err();
+    assert_eq!(bad, Some(OpenError::BadSize { path: file.0.clone(), bytes: 4097 }));
+}
+
+#[test]
+fn the_end_of_a_file_that_is_no_whole_block_is_left_alone_with_a_warning() {
+    let file = TempFile::new();
+    fs::write(&file.0, vec![0; 2 * BLOCK_SIZE + 100]).expect("writes");
+    let owned = file.open();
+    assert_eq!(owned.geometry().blocks, 2);
+    assert!(owned.warnings().contains(&DeviceWarning::PartialBlock { bytes: 100 }));
+}
+
+#[test]
+fn the_flush_policy_decides_over_the_device() {
+    let file = TempFile::sparse();
+    let options = OpenOptions { flush: FlushPolicy::Never, ..OpenOptions::default() };
+    let owned = OwnedDevice::open(&file.0, options).expect("opens");
+    assert!(!owned.geometry().volatile_cache);
+    run(move |handle| async move { owned.attach(&handle).flush().await.expect("nothing to do") });
+}
+
+#[test]
+fn cores_share_a_device() {
+    let file = TempFile::sparse();
+    let owned = file.open();
+    let cores: Vec<_> = (0..2)
+        .map(|core| {
+            let owned = owned.clone();
+            let start = spawn_thread(CoreConfig::default(), move |handle| async move {
+                let device = owned.attach(&handle);
+                let data = filled(1, core + 1).into_slice();
+                device.write(Pba(u64::from(core)), data).await.expect("writes");
+            });
+            start.expect("starts")
+        })
+        .collect();
+    cores.into_iter().for_each(|core| core.join().expect("no panic"));
+    run(move |handle| async move {
+        let device = owned.attach(&handle);
+        let read = device.read(Pba(0), Buffer::new(2)).await.expect("reads");
+        assert_eq!((read.as_bytes()[0], read.as_bytes()[BLOCK_SIZE]), (1, 2));
+    });
+}

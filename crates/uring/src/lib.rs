@@ -1,0 +1,37 @@
+//! io_uring behind a safe face.
+//!
+//! A [`Ring`] belongs to one thread. Its operations are futures that were handed to the ring when
+//! they were made, not when first polled.
+//!
+//! - U1: memory that the kernel may touch is owned by the ring's table of operations until the
+//!   completion has arrived, whether or not someone still waits for it. Nothing in the table moves
+//!   such memory: it holds heap blocks, and the kernel knows the blocks.
+//! - U2: an operation is named to the kernel by index and generation of its place in the table, so
+//!   that a late completion finds nothing rather than a stranger.
+//! - U3: a receive takes a chunk of memory from the core's shared pool only when there are bytes.
+//!   Without a free chunk it waits for one; that is never an error.
+//! - U4: dropping the future of a receive, an accept or a connect cancels it. Everything else runs
+//!   to its end unobserved, short sends, reads and writes included.
+//! - U5: dropping the last handle of a ring cancels sends and waits for all that is in flight; what
+//!   the kernel will not let go of within [`DRAIN_MAX`] is leaked, never freed.
+//!
+//! Nearly all `unsafe` of the workspace is here. Absent: tasks, timers, protocols.
+
+mod chunk;
+mod fd;
+mod memory;
+mod operation;
+mod request;
+mod ring;
+mod send;
+mod setup;
+mod table;
+mod wake;
+
+pub use chunk::{CHUNK_LEN, CHUNKS, Chunk};
+pub use fd::Fd;
+pub use operation::{Accept, Connect, Done, Read, Recv, Send, Write};
+pub use ring::{DRAIN_MAX, Ring, RingCounters};
+pub use rustix::io::Errno;
+pub use setup::{SetupError, self_test};
+pub use wake::RemoteWake;

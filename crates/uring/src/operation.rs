@@ -1,0 +1,144 @@
+//! The futures that a ring hands out. Each was submitted when it was made.
+
+use std::future::Future;
+use std::net::SocketAddr;
+use std::os::fd::OwnedFd;
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+
+use io_traits::{Buffer, BufferSlice, SendBatch};
+use rustix::io::Errno;
+
+use crate::chunk::Chunk;
+use crate::fd::Fd;
+use crate::request::{Outcome, Request, SockAddr};
+use crate::ring::Ring;
+use crate::table::Key;
+
+/// An operation that someone waits for.
+struct Operation {
+    ring: Ring,
+    /// `None` once the outcome was fetched.
+    key: Option<Key>,
+}
+
+impl Operation {
+    fn poll(&mut self, context: &mut Context<'_>) -> Poll<(Result<Outcome, Errno>, Request)> {
+        let key = self.key.expect("an operation is not polled after its end");
+        let finished = ready!(self.ring.poll_operation(key, context));
+        self.key = None;
+        Poll::Ready(finished)
+    }
+}
+
+impl Drop for Operation {
+    fn drop(&mut self) {
+        if let Some(key) = self.key {
+            self.ring.with_table(|table| table.abandon(key));
+        }
+    }
+}
+
+macro_rules! operations {
+    ($($(#[$doc:meta])* $name:ident -> $output:ty = $finish:expr;)*) => {$(
+        $(#[$doc])*
+        #[must_use = "futures do nothing unless polled"]
+        pub struct $name(Operation);
+
+        impl Future for $name {
+            type Output = $output;
+
+            fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<$output> {
+                let (outcome, request) = ready!(self.0.poll(context));
+                #[allow(clippy::redundant_closure_call, reason = "the macro's parameter")]
+                Poll::Ready($finish(&self.0.ring, outcome, request))
+            }
+        }
+    )*};
+}
+
+operations! {
+    /// A receive: bytes, or `None` at the end of the stream; and whether more are waiting already.
+    Recv -> Result<(Option<Chunk>, bool), Errno> = |_: &Ring, outcome, _| match outcome {
+        Ok(Outcome::Chunk(chunk, more)) => Ok((chunk, more)),
+        Ok(_) => unreachable!("a receive yields a chunk"),
+        Err(errno) => Err(errno),
+    };
+    /// A send of a whole batch, which comes back empty.
+    Send -> Result<SendBatch, Errno> = |ring: &Ring, outcome: Result<Outcome, Errno>, request| {
+        let Request::Send(mut state) = request else { unreachable!("a send carries its state") };
+        let batch = state.take_batch();
+        ring.with_table(|table| table.keep_send_state(state));
+        outcome.map(|_| batch)
+    };
+    /// A connection that was waited for.
+    Accept -> Result<OwnedFd, Errno> = |_: &Ring, outcome, _| match outcome {
+        Ok(Outcome::Socket(socket)) => Ok(socket),
+        Ok(_) => unreachable!("an accept yields a socket"),
+        Err(errno) => Err(errno),
+    };
+    /// A connection that is being made.
+    Connect -> Result<(), Errno> = |_: &Ring, outcome: Result<Outcome, Errno>, _| {
+        outcome.map(drop)
+    };
+    /// A read that fills its buffer.
+    Read -> Result<Buffer, Errno> = |_: &Ring, outcome: Result<Outcome, Errno>, request| {
+        match request {
+            Request::Read { buffer, .. } => outcome.map(|_| buffer),
+            _ => unreachable!("a read carries its buffer"),
+        }
+    };
+    /// A write of all its data.
+    Write -> Result<(), Errno> = |_: &Ring, outcome: Result<Outcome, Errno>, _| outcome.map(drop);
+    /// A request without data: a sync, a hole to be punched.
+    Done -> Result<(), Errno> = |_: &Ring, outcome: Result<Outcome, Errno>, _| outcome.map(drop);
+}
+
+impl Ring {
+    fn operation(&self, fd: &Fd, request: Request) -> Operation {
+        Operation { ring: self.clone(), key: Some(self.submit(fd, request)) }
+    }
+
+    /// Receives once into a chunk of the shared pool. `poll_first` says that most likely nothing
+    /// is there yet.
+    pub fn recv(&self, fd: &Fd, poll_first: bool) -> Recv {
+        Recv(self.operation(fd, Request::Recv { poll_first }))
+    }
+
+    /// Sends all of `batch`, in as many calls as it takes.
+    pub fn send(&self, fd: &Fd, batch: SendBatch) -> Send {
+        let mut state = self.with_table(|table| table.send_state());
+        state.begin(batch);
+        Send(self.operation(fd, Request::Send(state)))
+    }
+
+    /// Waits for a connection to a listening socket.
+    pub fn accept(&self, fd: &Fd) -> Accept {
+        Accept(self.operation(fd, Request::Accept))
+    }
+
+    /// Connects a socket.
+    pub fn connect(&self, fd: &Fd, address: SocketAddr) -> Connect {
+        Connect(self.operation(fd, Request::Connect(SockAddr::new(address))))
+    }
+
+    /// Fills `buffer` from byte `offset` on. Ends with `EIO` if the file ends before.
+    pub fn read(&self, fd: &Fd, offset: u64, buffer: Buffer) -> Read {
+        Read(self.operation(fd, Request::Read { buffer, offset, done: 0 }))
+    }
+
+    /// Writes all of `data` to byte `offset` and on.
+    pub fn write(&self, fd: &Fd, offset: u64, data: BufferSlice) -> Write {
+        Write(self.operation(fd, Request::Write { data, offset, done: 0 }))
+    }
+
+    /// Makes completed writes durable: `fdatasync`.
+    pub fn sync_data(&self, fd: &Fd) -> Done {
+        Done(self.operation(fd, Request::Sync))
+    }
+
+    /// Gives back the space of `len` bytes from `offset`, which then read as zeroes.
+    pub fn punch_hole(&self, fd: &Fd, offset: u64, len: u64) -> Done {
+        Done(self.operation(fd, Request::Punch { offset, len }))
+    }
+}

@@ -1,0 +1,186 @@
+//! What the kernel can be asked for, and what its answers mean.
+
+use std::net::SocketAddr;
+use std::os::fd::{FromRawFd, OwnedFd};
+use std::ptr;
+use std::rc::Rc;
+
+use io_traits::{Buffer, BufferSlice};
+use io_uring::{cqueue, opcode, squeue, types};
+use rustix::io::Errno;
+
+use crate::chunk::{BUFFER_GROUP, CHUNK_LEN, Chunk, ChunkPool};
+use crate::fd::Fd;
+use crate::send::SendState;
+
+/// Look for bytes only after the socket says that there are some. Kernel constant, 5.19.
+const POLL_FIRST: u16 = 1;
+
+/// A request, with all memory that the kernel touches for it (U1).
+pub(crate) enum Request {
+    Recv { poll_first: bool },
+    Send(Box<SendState>),
+    Accept,
+    Connect(Box<SockAddr>),
+    Read { buffer: Buffer, offset: u64, done: usize },
+    Write { data: BufferSlice, offset: u64, done: usize },
+    Sync,
+    Punch { offset: u64, len: u64 },
+    Wake(Box<[u8; 8]>),
+}
+
+/// A socket address as the kernel reads it.
+pub(crate) enum SockAddr {
+    V4(libc::sockaddr_in),
+    V6(libc::sockaddr_in6),
+}
+
+/// What came of a request.
+pub(crate) enum Outcome {
+    Done,
+    /// Bytes, or `None` at the end of the stream; with it, whether more are waiting.
+    Chunk(Option<Chunk>, bool),
+    Socket(OwnedFd),
+}
+
+/// What a completion means for its request.
+pub(crate) enum Step {
+    /// Ask again, for the rest or because of an interruption.
+    Again,
+    /// Ask again when there is a chunk (U3).
+    Starved,
+    Finished(Result<Outcome, Errno>),
+}
+
+impl Request {
+    /// Whether it ends when nobody waits for it any more (U4).
+    pub(crate) fn is_cancelled_by_drop(&self) -> bool {
+        matches!(self, Self::Recv { .. } | Self::Accept | Self::Connect(_) | Self::Wake(_))
+    }
+
+    /// The submission for what is left to do. It points into `self`, which stays where it is until
+    /// the completion.
+    pub(crate) fn entry(&mut self, fd: &Fd) -> squeue::Entry {
+        let fd = types::Fd(fd.raw());
+        match self {
+            Self::Recv { poll_first } => opcode::Recv::new(fd, ptr::null_mut(), CHUNK_LEN as u32)
+                .buf_group(BUFFER_GROUP)
+                .ioprio(if *poll_first { POLL_FIRST } else { 0 })
+                .build()
+                .flags(squeue::Flags::BUFFER_SELECT),
+            Self::Send(state) => state.entry(fd),
+            Self::Accept => opcode::Accept::new(fd, ptr::null_mut(), ptr::null_mut())
+                .flags(libc::SOCK_CLOEXEC)
+                .build(),
+            Self::Connect(address) => {
+                let (address, len) = address.as_raw();
+                opcode::Connect::new(fd, address, len).build()
+            }
+            Self::Read { buffer, offset, done } => {
+                let rest = &mut buffer.as_mut_bytes()[*done..];
+                opcode::Read::new(fd, rest.as_mut_ptr(), rest.len() as u32)
+                    .offset(*offset + *done as u64)
+                    .build()
+            }
+            Self::Write { data, offset, done } => {
+                let rest = &data.as_bytes()[*done..];
+                opcode::Write::new(fd, rest.as_ptr(), rest.len() as u32)
+                    .offset(*offset + *done as u64)
+                    .build()
+            }
+            Self::Sync => opcode::Fsync::new(fd).flags(types::FsyncFlags::DATASYNC).build(),
+            Self::Punch { offset, len } => opcode::Fallocate::new(fd, *len)
+                .offset(*offset)
+                .mode(libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE)
+                .build(),
+            Self::Wake(counter) => opcode::Read::new(fd, counter.as_mut_ptr(), 8).build(),
+        }
+    }
+
+    /// # Safety
+    /// `result` and `flags` are those of a completion of this request, seen once.
+    pub(crate) unsafe fn on_completion(
+        &mut self,
+        result: i32,
+        flags: u32,
+        pool: &Rc<ChunkPool>,
+    ) -> Step {
+        let outcome = match usize::try_from(result) {
+            Ok(count) => Ok(count),
+            Err(_) => Err(Errno::from_raw_os_error(-result)),
+        };
+        if let Self::Recv { .. } = self {
+            let chunk = cqueue::buffer_select(flags)
+                // SAFETY: the kernel names the chunk that it used up for this completion.
+                .map(|id| unsafe { pool.claim(id, outcome.unwrap_or(0)) });
+            return on_received(outcome, chunk, cqueue::sock_nonempty(flags));
+        }
+        let count = match outcome {
+            Ok(count) => count,
+            Err(Errno::INTR | Errno::AGAIN) => return Step::Again,
+            Err(errno) => return Step::Finished(Err(errno)),
+        };
+        let finished = match self {
+            Self::Send(state) => state.advance(count),
+            Self::Read { buffer, done, .. } => {
+                *done += count;
+                // Nothing came although something was left: the file is shorter than it was.
+                if count == 0 && *done < buffer.len_bytes() {
+                    return Step::Finished(Err(Errno::IO));
+                }
+                *done >= buffer.len_bytes()
+            }
+            Self::Write { data, done, .. } => {
+                *done += count;
+                if count == 0 && *done < data.len_bytes() {
+                    return Step::Finished(Err(Errno::IO));
+                }
+                *done >= data.len_bytes()
+            }
+            Self::Accept => {
+                // SAFETY: the kernel has just made this descriptor and told nobody else of it.
+                let socket = unsafe { OwnedFd::from_raw_fd(result) };
+                return Step::Finished(Ok(Outcome::Socket(socket)));
+            }
+            _ => true,
+        };
+        if finished { Step::Finished(Ok(Outcome::Done)) } else { Step::Again }
+    }
+}
+
+fn on_received(outcome: Result<usize, Errno>, chunk: Option<Chunk>, more: bool) -> Step {
+    match outcome {
+        Ok(0) => Step::Finished(Ok(Outcome::Chunk(None, false))),
+        Ok(_) => Step::Finished(Ok(Outcome::Chunk(chunk, more))),
+        Err(Errno::NOBUFS) => Step::Starved,
+        Err(Errno::INTR | Errno::AGAIN) => Step::Again,
+        Err(errno) => Step::Finished(Err(errno)),
+    }
+}
+
+impl SockAddr {
+    pub(crate) fn new(address: SocketAddr) -> Box<Self> {
+        Box::new(match address {
+            SocketAddr::V4(address) => Self::V4(libc::sockaddr_in {
+                sin_family: libc::AF_INET as libc::sa_family_t,
+                sin_port: address.port().to_be(),
+                sin_addr: libc::in_addr { s_addr: u32::from_ne_bytes(address.ip().octets()) },
+                sin_zero: [0; 8],
+            }),
+            SocketAddr::V6(address) => Self::V6(libc::sockaddr_in6 {
+                sin6_family: libc::AF_INET6 as libc::sa_family_t,
+                sin6_port: address.port().to_be(),
+                sin6_flowinfo: address.flowinfo(),
+                sin6_addr: libc::in6_addr { s6_addr: address.ip().octets() },
+                sin6_scope_id: address.scope_id(),
+            }),
+        })
+    }
+
+    fn as_raw(&self) -> (*const libc::sockaddr, libc::socklen_t) {
+        match self {
+            Self::V4(address) => (ptr::from_ref(address).cast(), size_of_val(address) as u32),
+            Self::V6(address) => (ptr::from_ref(address).cast(), size_of_val(address) as u32),
+        }
+    }
+}

@@ -1,0 +1,298 @@
+//! The ring of one thread, and its turns.
+
+use std::cell::{Cell, RefCell};
+use std::mem::ManuallyDrop;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::{Duration, Instant};
+
+use io_uring::IoUring;
+use io_uring::types::{SubmitArgs, Timespec};
+use rustix::io::Errno;
+
+use crate::chunk::ChunkPool;
+use crate::fd::Fd;
+use crate::request::{Outcome, Request};
+use crate::setup::{self, SetupError, errno_of};
+use crate::table::{Key, Table};
+use crate::wake::RemoteWake;
+
+/// How long a ring that goes away waits for the kernel to let go of its memory (U5).
+pub const DRAIN_MAX: Duration = Duration::from_secs(10);
+
+/// `io_uring_enter`: run deferred completions, wait for some. Kernel constants, as the next two.
+const ENTER_GETEVENTS: u32 = 1;
+const ENTER_EXT_ARG: u32 = 1 << 3;
+/// A sleeping server is idle, not waiting for a disk. Since 6.15.
+const ENTER_NO_IOWAIT: u32 = 1 << 7;
+
+/// What a ring has done so far.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub struct RingCounters {
+    /// System calls.
+    pub enters: u64,
+    /// System calls that slept.
+    pub sleeps: u64,
+    /// Completions.
+    pub completions: u64,
+}
+
+struct State {
+    ring: IoUring,
+    table: Table,
+}
+
+pub(crate) struct Shared {
+    /// Dropped by hand: if the kernel does not let go, never (U5).
+    state: ManuallyDrop<RefCell<State>>,
+    wake: Arc<RemoteWake>,
+    wake_fd: Fd,
+    /// The read of the wake event that is in flight.
+    wake_read: Cell<Option<Key>>,
+    counters: Cell<RingCounters>,
+    wait_flags: u32,
+}
+
+/// The io_uring of one thread. Cheap to clone; all clones are the same ring.
+#[derive(Clone)]
+pub struct Ring {
+    pub(crate) shared: Rc<Shared>,
+}
+
+impl Ring {
+    /// A ring for the current thread.
+    pub fn new() -> Result<Self, SetupError> {
+        let ring = setup::build()?;
+        let pool = ChunkPool::register(&ring)
+            .map_err(|errno| SetupError::new(errno, "io_uring's provided buffers (5.19)"))?;
+        let wake = RemoteWake::new().map_err(|errno| SetupError::new(errno, "eventfd"))?;
+        let no_iowait = if ring.params().is_feature_no_iowait() { ENTER_NO_IOWAIT } else { 0 };
+        let shared = Shared {
+            state: ManuallyDrop::new(RefCell::new(State { ring, table: Table::new(pool) })),
+            wake_fd: Fd::shared(wake.event()),
+            wake,
+            wake_read: Cell::new(None),
+            counters: Cell::default(),
+            wait_flags: ENTER_GETEVENTS | ENTER_EXT_ARG | no_iowait,
+        };
+        Ok(Self { shared: Rc::new(shared) })
+    }
+
+    /// Lets other threads wake this one from [`Ring::wait`].
+    #[must_use]
+    pub fn remote_wake(&self) -> Arc<RemoteWake> {
+        self.shared.wake.clone()
+    }
+
+    /// What it has done so far.
+    #[must_use]
+    pub fn counters(&self) -> RingCounters {
+        self.shared.counters.get()
+    }
+
+    /// Whether the next [`Ring::poll`] has something to do. Makes no system call.
+    #[must_use]
+    pub fn has_work(&self) -> bool {
+        let state = &mut *self.shared.state.borrow_mut();
+        state.table.has_pending() || state.has_events()
+    }
+
+    /// Hands over what was asked for since the last turn and delivers what is done, without
+    /// waiting. Returns the number of completions.
+    pub fn poll(&self) -> usize {
+        self.turn(None)
+    }
+
+    /// Like [`Ring::poll`], but sleeps until something is done, another thread wakes this one, or
+    /// `timeout` is over; `None` is for ever. `has_work` is asked at the last moment whether there
+    /// is something to do after all: work that other threads leave before they wake this one.
+    pub fn wait(&self, timeout: Option<Duration>, has_work: impl FnOnce() -> bool) -> usize {
+        let shared = &self.shared;
+        shared.arm_wake();
+        shared.wake.announce_sleep();
+        let timeout = if has_work() { Some(Duration::ZERO) } else { timeout };
+        let delivered = self.turn(Some(timeout));
+        shared.wake.awake();
+        delivered
+    }
+
+    /// One turn; `wait` says whether to sleep, and how long at most.
+    #[expect(clippy::option_option, reason = "whether to sleep, and whether that has an end")]
+    fn turn(&self, wait: Option<Option<Duration>>) -> usize {
+        let shared = &self.shared;
+        let (mut woken, delivered) = {
+            let state = &mut *shared.state.borrow_mut();
+            let mut counters = shared.counters.get();
+            let delivered = state.turn(wait, shared.wait_flags, &mut counters);
+            counters.completions += delivered as u64;
+            shared.counters.set(counters);
+            (std::mem::take(&mut state.table.woken), delivered)
+        };
+        // A waker may do anything, even use this ring: nothing is borrowed here.
+        woken.drain(..).for_each(std::task::Waker::wake);
+        let table = &mut shared.state.borrow_mut().table;
+        if table.woken.is_empty() {
+            table.woken = woken;
+        }
+        delivered
+    }
+
+    pub(crate) fn submit(&self, fd: &Fd, request: Request) -> Key {
+        self.shared.state.borrow_mut().table.submit(fd.clone(), request)
+    }
+
+    pub(crate) fn with_table<T>(&self, f: impl FnOnce(&mut Table) -> T) -> T {
+        f(&mut self.shared.state.borrow_mut().table)
+    }
+
+    pub(crate) fn poll_operation(
+        &self,
+        key: Key,
+        context: &mut Context<'_>,
+    ) -> Poll<(Result<Outcome, Errno>, Request)> {
+        self.shared.state.borrow_mut().table.poll(key, context)
+    }
+}
+
+impl Shared {
+    /// Makes sure that a read of the wake event is in flight.
+    fn arm_wake(&self) {
+        let table = &mut self.state.borrow_mut().table;
+        let mut nobody = Context::from_waker(std::task::Waker::noop());
+        if let Some(key) = self.wake_read.get()
+            && table.poll(key, &mut nobody).is_pending()
+        {
+            return;
+        }
+        let request = Request::Wake(Box::default());
+        self.wake_read.set(Some(table.submit(self.wake_fd.clone(), request)));
+    }
+}
+
+impl State {
+    /// Whether the kernel has completions, or wants to be entered to make some.
+    fn has_events(&mut self) -> bool {
+        if !self.ring.completion().is_empty() {
+            return true;
+        }
+        let submission = self.ring.submission();
+        submission.taskrun() || submission.cq_overflow()
+    }
+
+    #[expect(clippy::option_option, reason = "as for Ring::turn")]
+    fn turn(
+        &mut self,
+        wait: Option<Option<Duration>>,
+        wait_flags: u32,
+        counters: &mut RingCounters,
+    ) -> usize {
+        let mut delivered = 0;
+        loop {
+            self.table.feed();
+            let to_submit = self.fill_submission_queue();
+            let all = self.table.pending.is_empty();
+            match wait {
+                Some(timeout) if all && delivered == 0 => {
+                    counters.sleeps += 1;
+                    counters.enters += 1;
+                    self.enter_and_wait(to_submit, timeout, wait_flags);
+                }
+                _ if to_submit > 0 || self.has_deferred() => {
+                    counters.enters += 1;
+                    self.enter(to_submit, 0, ENTER_GETEVENTS, None);
+                }
+                _ => {}
+            }
+            delivered += self.reap();
+            if all {
+                return delivered;
+            }
+        }
+    }
+
+    fn has_deferred(&mut self) -> bool {
+        let submission = self.ring.submission();
+        submission.taskrun() || submission.cq_overflow()
+    }
+
+    /// Moves pending submissions into the kernel's queue; returns how many are in it.
+    fn fill_submission_queue(&mut self) -> u32 {
+        let mut queue = self.ring.submission();
+        while let Some(entry) = self.table.pending.front() {
+            // SAFETY: what the entry points to belongs to an operation in the table, which keeps it
+            // until the completion (U1).
+            if unsafe { queue.push(entry) }.is_err() {
+                break;
+            }
+            self.table.pending.pop_front();
+        }
+        queue.len() as u32
+    }
+
+    fn enter_and_wait(&mut self, to_submit: u32, timeout: Option<Duration>, flags: u32) {
+        let timespec;
+        let mut args = SubmitArgs::new();
+        if let Some(timeout) = timeout {
+            timespec = Timespec::from(timeout);
+            args = args.timespec(&timespec);
+            self.enter(to_submit, 1, flags, Some(&args));
+        } else {
+            self.enter(to_submit, 1, flags, Some(&args));
+        }
+    }
+
+    fn enter(&mut self, submit: u32, wait_for: u32, flags: u32, args: Option<&SubmitArgs>) {
+        // SAFETY: what is submitted was pushed under U1; the flags fit the argument, which the
+        // kernel reads before the call returns.
+        let entered = unsafe { self.ring.submitter().enter(submit, wait_for, flags, args) };
+        let Err(error) = entered else { return };
+        match errno_of(&error) {
+            // Interrupted, timed out, or short of memory or room for completions: what was not
+            // taken stays in the queue for the next turn.
+            Errno::INTR | Errno::TIME | Errno::BUSY | Errno::AGAIN | Errno::NOMEM => {}
+            errno => panic!("io_uring_enter of our own ring: {errno}"),
+        }
+    }
+
+    fn reap(&mut self) -> usize {
+        let mut count = 0;
+        for entry in self.ring.completion() {
+            // SAFETY: an entry of this ring's queue, which hands out each once.
+            unsafe { self.table.complete(&entry) };
+            count += 1;
+        }
+        count
+    }
+
+    /// Waits until the kernel holds none of our memory; whether it did let go.
+    fn drain(&mut self) -> bool {
+        let deadline = Instant::now() + DRAIN_MAX;
+        let mut counters = RingCounters::default();
+        self.table.cancel_sends();
+        while self.table.in_flight() > 0 {
+            if Instant::now() >= deadline {
+                return false;
+            }
+            let step = Some(Some(Duration::from_millis(100)));
+            self.turn(step, ENTER_GETEVENTS | ENTER_EXT_ARG, &mut counters);
+        }
+        true
+    }
+}
+
+impl Drop for Shared {
+    fn drop(&mut self) {
+        let state = self.state.get_mut();
+        if let Some(key) = self.wake_read.take() {
+            state.table.abandon(key);
+        }
+        if state.drain() {
+            // SAFETY: dropped here and nowhere else, and not used afterwards. Nothing is in flight,
+            // and the ring, a field before the table, closes before the pool can go.
+            unsafe { ManuallyDrop::drop(&mut self.state) };
+        }
+    }
+}
+
+const _: () = assert!(size_of::<SubmitArgs>() == 24, "the kernel's struct io_uring_getevents_arg");

@@ -1,0 +1,142 @@
+//! Making a ring on whatever kernel there is, or saying precisely why not.
+
+use std::fs;
+
+use io_uring::{IoUring, Probe, opcode};
+use rustix::io::Errno;
+
+use crate::ring::Ring;
+
+/// Submissions that one system call can carry.
+const SQ_ENTRIES: u32 = 256;
+/// Completions that fit into the shared queue; the kernel keeps the rest until there is room.
+const CQ_ENTRIES: u32 = 4096;
+
+/// Why there is no io_uring to be had.
+#[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
+pub enum SetupError {
+    /// Switched off for everyone.
+    #[error("io_uring is switched off; as root: sysctl kernel.io_uring_disabled=0")]
+    Disabled,
+    /// Switched off for this user.
+    #[error(
+        "io_uring is reserved for a group (sysctl kernel.io_uring_disabled=1): run as a member of \
+         the group in sysctl kernel.io_uring_group, or set kernel.io_uring_disabled=0"
+    )]
+    Reserved,
+    /// A container runtime or service manager forbids it.
+    #[error(
+        "io_uring is forbidden, most likely by a seccomp filter: allow io_uring_setup, \
+         io_uring_enter and io_uring_register (for containers: --security-opt seccomp=unconfined)"
+    )]
+    Forbidden,
+    /// Too old, or built without it.
+    #[error("this kernel ({release}) lacks {what}; Linux 6.1 or later is needed")]
+    TooOld {
+        /// What `uname -r` says.
+        release: String,
+        /// What is missing.
+        what: &'static str,
+    },
+    /// No memory may be had for the rings.
+    #[error("no memory for io_uring's queues: raise the limit on locked memory (ulimit -l)")]
+    Memory,
+    /// Too many open files.
+    #[error("no file descriptor left for io_uring: raise the limit on open files (ulimit -n)")]
+    Files,
+    /// Something else.
+    #[error("io_uring cannot be set up: {errno}")]
+    System {
+        /// The operating system's error.
+        errno: Errno,
+    },
+}
+
+impl SetupError {
+    pub(crate) fn new(errno: Errno, what: &'static str) -> Self {
+        match errno {
+            Errno::PERM | Errno::ACCESS => match sysctl("io_uring_disabled").as_str() {
+                "2" => Self::Disabled,
+                "1" => Self::Reserved,
+                _ => Self::Forbidden,
+            },
+            Errno::NOSYS | Errno::INVAL | Errno::OPNOTSUPP => {
+                Self::TooOld { release: sysctl("osrelease"), what }
+            }
+            Errno::NOMEM => Self::Memory,
+            Errno::MFILE | Errno::NFILE => Self::Files,
+            errno => Self::System { errno },
+        }
+    }
+}
+
+fn sysctl(name: &str) -> String {
+    let value = fs::read_to_string(format!("/proc/sys/kernel/{name}")).unwrap_or_default();
+    value.trim().to_owned()
+}
+
+/// Tries out all that a core needs of io_uring, and says what is missing.
+pub fn self_test() -> Result<(), SetupError> {
+    Ring::new().map(drop)
+}
+
+/// A ring with the best mode of running completions that the kernel has.
+pub(crate) fn build() -> Result<IoUring, SetupError> {
+    // Deferred: completions run only when this thread asks for them, 6.1. Cooperative: they run at
+    // the next system call, and a flag tells when to make one, 5.19 and, for one issuer, 6.0.
+    let deferred = |builder: &mut io_uring::Builder| {
+        builder.setup_single_issuer().setup_defer_taskrun().setup_taskrun_flag();
+    };
+    let cooperative = |builder: &mut io_uring::Builder| {
+        builder.setup_coop_taskrun().setup_taskrun_flag();
+    };
+    let modes: [&dyn Fn(&mut io_uring::Builder); 2] = [&deferred, &cooperative];
+    let mut last = Errno::INVAL;
+    for mode in modes {
+        let mut builder = IoUring::builder();
+        builder.setup_cqsize(CQ_ENTRIES).setup_clamp().setup_submit_all();
+        mode(&mut builder);
+        match builder.build(SQ_ENTRIES) {
+            Ok(ring) => {
+                check(&ring)?;
+                return Ok(ring);
+            }
+            Err(error) => last = errno_of(&error),
+        }
+        if last != Errno::INVAL {
+            break;
+        }
+    }
+    Err(SetupError::new(last, "io_uring with cooperative completions (5.19)"))
+}
+
+fn check(ring: &IoUring) -> Result<(), SetupError> {
+    let too_old = |what| SetupError::TooOld { release: sysctl("osrelease"), what };
+    if !ring.params().is_feature_nodrop() || !ring.params().is_feature_ext_arg() {
+        return Err(too_old("io_uring's waits with a timeout (5.11)"));
+    }
+    let mut probe = Probe::new();
+    ring.submitter()
+        .register_probe(&mut probe)
+        .map_err(|error| SetupError::new(errno_of(&error), "io_uring's probe (5.6)"))?;
+    let needed = [
+        (opcode::Read::CODE, "io_uring's read"),
+        (opcode::Write::CODE, "io_uring's write"),
+        (opcode::Fsync::CODE, "io_uring's fsync"),
+        (opcode::Fallocate::CODE, "io_uring's fallocate"),
+        (opcode::Recv::CODE, "io_uring's recv"),
+        (opcode::Send::CODE, "io_uring's send"),
+        (opcode::SendMsg::CODE, "io_uring's sendmsg"),
+        (opcode::Accept::CODE, "io_uring's accept"),
+        (opcode::Connect::CODE, "io_uring's connect"),
+        (opcode::AsyncCancel::CODE, "io_uring's cancel"),
+    ];
+    match needed.iter().find(|(code, _)| !probe.is_supported(*code)) {
+        Some((_, what)) => Err(too_old(what)),
+        None => Ok(()),
+    }
+}
+
+pub(crate) fn errno_of(error: &std::io::Error) -> Errno {
+    Errno::from_io_error(error).unwrap_or(Errno::INVAL)
+}

@@ -1,0 +1,239 @@
+//! The operations that are with the kernel, or done and not yet fetched.
+
+use std::collections::VecDeque;
+use std::rc::Rc;
+use std::task::{Context, Poll, Waker};
+
+use io_uring::{cqueue, opcode, squeue};
+use rustix::io::Errno;
+
+use crate::chunk::ChunkPool;
+use crate::fd::Fd;
+use crate::request::{Outcome, Request, Step};
+use crate::send::SendState;
+
+/// Belongs to no operation; the completion says nothing of interest.
+const NOBODY: u64 = u64::MAX;
+/// Send states kept for reuse.
+const SPARE_SENDS_MAX: usize = 64;
+
+/// Names an operation (U2).
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) struct Key {
+    index: u32,
+    generation: u32,
+}
+
+enum Phase {
+    InFlight,
+    /// A receive that waits for a chunk; the kernel does not know it now (U3).
+    Starving,
+    Done(Result<Outcome, Errno>),
+}
+
+struct Operation {
+    fd: Fd,
+    request: Request,
+    phase: Phase,
+    abandoned: bool,
+    waker: Option<Waker>,
+}
+
+struct Slot {
+    generation: u32,
+    operation: Option<Operation>,
+}
+
+pub(crate) struct Table {
+    pub(crate) pool: Rc<ChunkPool>,
+    slots: Vec<Slot>,
+    free: Vec<u32>,
+    /// Submissions that are not in the kernel's queue yet. They point into `slots`.
+    pub(crate) pending: VecDeque<squeue::Entry>,
+    starving: VecDeque<Key>,
+    /// Whom to wake once nothing is borrowed.
+    pub(crate) woken: Vec<Waker>,
+    #[expect(clippy::vec_box, reason = "they move between here and the requests")]
+    spare_sends: Vec<Box<SendState>>,
+    in_flight: usize,
+}
+
+impl Key {
+    fn pack(self) -> u64 {
+        u64::from(self.generation) << 32 | u64::from(self.index)
+    }
+
+    fn unpack(user_data: u64) -> Self {
+        Self { index: user_data as u32, generation: (user_data >> 32) as u32 }
+    }
+}
+
+impl Table {
+    pub(crate) fn new(pool: Rc<ChunkPool>) -> Self {
+        Self {
+            pool,
+            slots: Vec::new(),
+            free: Vec::new(),
+            pending: VecDeque::new(),
+            starving: VecDeque::new(),
+            woken: Vec::new(),
+            spare_sends: Vec::new(),
+            in_flight: 0,
+        }
+    }
+
+    /// Operations that the kernel may still touch memory of.
+    pub(crate) fn in_flight(&self) -> usize {
+        self.in_flight
+    }
+
+    pub(crate) fn submit(&mut self, fd: Fd, request: Request) -> Key {
+        let operation =
+            Operation { fd, request, phase: Phase::InFlight, abandoned: false, waker: None };
+        let index = self.free.pop().unwrap_or_else(|| {
+            self.slots.push(Slot { generation: 0, operation: None });
+            u32::try_from(self.slots.len() - 1).expect("fewer than 2^32 operations")
+        });
+        let slot = &mut self.slots[index as usize];
+        slot.operation = Some(operation);
+        let key = Key { index, generation: slot.generation };
+        self.in_flight += 1;
+        self.push(key);
+        key
+    }
+
+    pub(crate) fn send_state(&mut self) -> Box<SendState> {
+        self.spare_sends.pop().unwrap_or_else(SendState::new)
+    }
+
+    pub(crate) fn keep_send_state(&mut self, state: Box<SendState>) {
+        if self.spare_sends.len() < SPARE_SENDS_MAX {
+            self.spare_sends.push(state);
+        }
+    }
+
+    /// Queues the submission for what is left of an operation.
+    fn push(&mut self, key: Key) {
+        if let Some(Operation { fd, request, .. }) = find(&mut self.slots, key) {
+            self.pending.push_back(request.entry(fd).user_data(key.pack()));
+        }
+    }
+
+    /// Whether a turn has something to tell the kernel.
+    pub(crate) fn has_pending(&self) -> bool {
+        !self.pending.is_empty() || (!self.starving.is_empty() && self.pool.has_chunks())
+    }
+
+    /// Provides chunks, and asks again for receives that wait for one.
+    pub(crate) fn feed(&mut self) {
+        self.pool.top_up();
+        for _ in 0..self.pool.provided().min(self.starving.len() as u16) {
+            let Some(key) = self.starving.pop_front() else { break };
+            if let Some(operation) = find(&mut self.slots, key) {
+                operation.phase = Phase::InFlight;
+                self.in_flight += 1;
+                self.push(key);
+            }
+        }
+    }
+
+    /// # Safety
+    /// `entry` came from the kernel and is seen once.
+    pub(crate) unsafe fn complete(&mut self, entry: &cqueue::Entry) {
+        let key = Key::unpack(entry.user_data());
+        let Some(operation) = find(&mut self.slots, key) else { return };
+        let (result, flags) = (entry.result(), entry.flags());
+        // SAFETY: the key names the operation that this completion belongs to (U2).
+        let step = unsafe { operation.request.on_completion(result, flags, &self.pool) };
+        match step {
+            Step::Again if operation.abandoned && operation.request.is_cancelled_by_drop() => {
+                self.in_flight -= 1;
+                drop(self.take(key));
+            }
+            Step::Again => self.push(key),
+            Step::Starved | Step::Finished(_) if operation.abandoned => {
+                self.in_flight -= 1;
+                // The outcome goes first: a chunk or socket that nobody wants any more.
+                drop(step);
+                let request = self.take(key).request;
+                if let Request::Send(mut state) = request {
+                    drop(state.take_batch());
+                    self.keep_send_state(state);
+                }
+            }
+            Step::Starved => {
+                operation.phase = Phase::Starving;
+                self.in_flight -= 1;
+                self.starving.push_back(key);
+                self.pool.on_starved();
+            }
+            Step::Finished(outcome) => {
+                operation.phase = Phase::Done(outcome);
+                self.woken.extend(operation.waker.take());
+                self.in_flight -= 1;
+            }
+        }
+    }
+
+    /// The outcome with the request it belongs to, once; the key is void afterwards.
+    pub(crate) fn poll(
+        &mut self,
+        key: Key,
+        context: &mut Context<'_>,
+    ) -> Poll<(Result<Outcome, Errno>, Request)> {
+        let operation = find(&mut self.slots, key).expect("polled after its end");
+        if !matches!(operation.phase, Phase::Done(_)) {
+            match &mut operation.waker {
+                Some(waker) => waker.clone_from(context.waker()),
+                none => *none = Some(context.waker().clone()),
+            }
+            return Poll::Pending;
+        }
+        let operation = self.take(key);
+        match operation.phase {
+            Phase::Done(outcome) => Poll::Ready((outcome, operation.request)),
+            Phase::InFlight | Phase::Starving => unreachable!("looked at above"),
+        }
+    }
+
+    /// Nobody waits for the operation any more.
+    pub(crate) fn abandon(&mut self, key: Key) {
+        let Some(operation) = find(&mut self.slots, key) else { return };
+        match operation.phase {
+            Phase::Done(_) | Phase::Starving => drop(self.take(key)),
+            Phase::InFlight => {
+                operation.abandoned = true;
+                operation.waker = None;
+                if operation.request.is_cancelled_by_drop() {
+                    self.pending
+                        .push_back(opcode::AsyncCancel::new(key.pack()).build().user_data(NOBODY));
+                }
+            }
+        }
+    }
+
+    /// Asks the kernel to end sends, which may be stuck for as long as a peer pleases. What else may
+    /// take for ever was cancelled when it was abandoned; the rest is on its way to a device.
+    pub(crate) fn cancel_sends(&mut self) {
+        for (index, slot) in self.slots.iter().enumerate() {
+            if let Some(Operation { request: Request::Send(_), .. }) = slot.operation {
+                let key = Key { index: index as u32, generation: slot.generation };
+                self.pending
+                    .push_back(opcode::AsyncCancel::new(key.pack()).build().user_data(NOBODY));
+            }
+        }
+    }
+
+    fn take(&mut self, key: Key) -> Operation {
+        let slot = &mut self.slots[key.index as usize];
+        // Generation u32::MAX is NOBODY's.
+        slot.generation = (slot.generation + 1) % u32::MAX;
+        self.free.push(key.index);
+        slot.operation.take().expect("the key was looked up")
+    }
+}
+
+fn find(slots: &mut [Slot], key: Key) -> Option<&mut Operation> {
+    let slot = slots.get_mut(key.index as usize)?;
+    if slot.generation == key.generation { slot.operation.as_mut() } else { None }
+}
