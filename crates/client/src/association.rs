@@ -1,0 +1,249 @@
+//! From an address to a controller with open queues (Base, clause 3.5 and 6).
+
+use std::rc::Rc;
+
+use io_traits::{Stream, World};
+use nvme_initiator::{Config, ControllerLimits};
+use nvme_wire::fabrics::{
+    CNTLID_DYNAMIC, Connect, ConnectData, ConnectInvalid, ConnectResult, PropertySize,
+};
+use nvme_wire::feature::{ASYNC_CONFIG_NAMESPACE_ATTRIBUTE, Fid, NumberOfQueues};
+use nvme_wire::identify::{Cns, IdentifyController};
+use nvme_wire::pdu::Digests;
+use nvme_wire::property::{Cap, Cc, Csts, offset};
+use nvme_wire::{Cqe, Status};
+use units::Duration;
+
+use crate::client::Inner;
+use crate::queue::Queue;
+use crate::requests::Command;
+use crate::{ConnectError, Disconnect, Error, admin, link};
+
+/// Entries of an admin queue: what the Base specification asks of every controller.
+pub(crate) const ADMIN_DEPTH: u16 = 31;
+/// In-capsule data that an admin queue takes (TCP, clause 3.3.1).
+const ADMIN_IN_CAPSULE: u32 = 8192;
+/// Longest wait between two looks at CSTS.RDY.
+const READY_POLL_MAX: Duration = Duration::from_millis(100);
+/// How long the last words of a broken connection may take.
+const LAST_WORDS: Duration = Duration::from_millis(100);
+
+/// Connections that make one controller.
+pub(crate) struct Association<W: World> {
+    /// Queue, link number and stream; the admin queue first.
+    links: Vec<(Rc<Queue>, u64, W::Stream)>,
+}
+
+impl<W: World> Association<W> {
+    fn new() -> Self {
+        Self { links: Vec::new() }
+    }
+
+    /// Why it is no longer whole.
+    pub(crate) fn lost(&self) -> Option<Disconnect> {
+        self.links.iter().find_map(|(queue, epoch, _)| queue.lost(*epoch))
+    }
+
+    /// Number of the admin queue's link.
+    pub(crate) fn admin_epoch(&self) -> u64 {
+        self.links.first().expect("the admin queue is the first").1
+    }
+
+    /// Ends all its connections.
+    pub(crate) fn tear_down(self, world: &W, reason: Disconnect) {
+        for (queue, epoch, stream) in self.links {
+            queue.fail(epoch, reason);
+            if matches!(reason, Disconnect::Protocol(_)) {
+                let deadline = world.now() + LAST_WORDS;
+                let clock = world.clone();
+                world.spawn(async move {
+                    clock.sleep_until(deadline).await;
+                    stream.shutdown();
+                });
+            } else {
+                stream.shutdown();
+            }
+        }
+    }
+
+    /// Connects `queue` as queue `qid` of controller `cntlid`; the controller's identifier.
+    async fn connect_queue(
+        &mut self,
+        inner: &Inner<W>,
+        queue: &Rc<Queue>,
+        (qid, depth, cntlid): (u16, u16, u16),
+    ) -> Result<u16, ConnectError> {
+        let (world, options) = (&inner.world, &inner.options);
+        let stream = world.connect(inner.address).await?;
+        let config = Config {
+            digests: Digests { header: options.header_digest, data: options.data_digest },
+            depth,
+            command_timeout: options.command_timeout,
+            in_capsule_max: if qid == 0 { ADMIN_IN_CAPSULE } else { 0 },
+        };
+        let epoch = link::start(world, queue, &stream, &config);
+        self.links.push((queue.clone(), epoch, stream));
+        queue.ready(epoch).await.map_err(Error::Disconnected)?;
+        let kato_ms = if qid == 0 { inner.keep_alive_ms() } else { 0 };
+        let connect = Connect::new(qid, depth + 1, kato_ms);
+        let data = ConnectData::new(options.host_id, &options.host_nqn, &inner.nqn, cntlid);
+        let result = inner.first_with_result(queue, admin::connect(connect, &data)).await;
+        let result = ConnectResult(result.map_err(refused)?.dw0());
+        if result.authentication_required() {
+            return Err(ConnectError::AuthenticationRequired);
+        }
+        Ok(result.cntlid())
+    }
+}
+
+/// What the controller said about itself while its admin queue was connected.
+pub(crate) struct Introduction {
+    pub(crate) cap: Cap,
+    pub(crate) cntlid: u16,
+    pub(crate) identify: Box<IdentifyController>,
+}
+
+impl<W: World> Inner<W> {
+    /// Connects everything, within the connect timeout. What was half made is torn down.
+    pub(crate) async fn bring_up(&self) -> Result<Association<W>, ConnectError> {
+        let mut association = Association::new();
+        let timeout = self.options.connect_timeout;
+        let made = link::within(&self.world, timeout, self.connect_all(&mut association)).await;
+        match made.unwrap_or(Err(ConnectError::Timeout { address: self.address })) {
+            Ok(()) => Ok(association),
+            Err(error) => {
+                association.tear_down(&self.world, Disconnect::Closed);
+                Err(error)
+            }
+        }
+    }
+
+    /// Connects the admin queue alone, as for a discovery controller.
+    pub(crate) async fn bring_up_admin(
+        &self,
+    ) -> Result<(Association<W>, Introduction), ConnectError> {
+        let mut association = Association::new();
+        let timeout = self.options.connect_timeout;
+        let made = link::within(&self.world, timeout, self.connect_admin(&mut association)).await;
+        match made.unwrap_or(Err(ConnectError::Timeout { address: self.address })) {
+            Ok(introduction) => {
+                self.open(&association, ADMIN_IN_CAPSULE);
+                Ok((association, introduction))
+            }
+            Err(error) => {
+                association.tear_down(&self.world, Disconnect::Closed);
+                Err(error)
+            }
+        }
+    }
+
+    async fn connect_admin(
+        &self,
+        association: &mut Association<W>,
+    ) -> Result<Introduction, ConnectError> {
+        let ids = (0, ADMIN_DEPTH, CNTLID_DYNAMIC);
+        let cntlid = association.connect_queue(self, &self.admin, ids).await?;
+        let get = admin::property_get(offset::CAP, PropertySize::Eight);
+        let cap = Cap(self.first(get).await?.result.get());
+        let css = match cap.css() {
+            css if css & 0x01 != 0 => Cc::CSS_NVM,
+            css if css & 0x40 != 0 => Cc::CSS_ALL,
+            _ => Cc::CSS_ADMIN_ONLY,
+        };
+        self.first(admin::property_set(offset::CC, Cc::enabled(css).0)).await?;
+        self.wait_ready(cap).await?;
+        let identify = self.admin.run_first(self.world.now(), admin::identify(Cns::CONTROLLER, 0));
+        let buffer = identify.await?.buffer;
+        let identify = Box::new(admin::structure::<IdentifyController>(buffer.as_ref()).clone());
+        Ok(Introduction { cap, cntlid, identify })
+    }
+
+    async fn wait_ready(&self, cap: Cap) -> Result<(), ConnectError> {
+        let timeout_ms = u32::from(cap.timeout_500ms()).max(1) * 500;
+        let deadline = self.world.now() + Duration::from_millis(timeout_ms.into());
+        let mut pause = Duration::from_millis(1);
+        loop {
+            let get = admin::property_get(offset::CSTS, PropertySize::Four);
+            let csts = Csts(self.first(get).await?.dw0());
+            if csts.cfs() {
+                return Err(ConnectError::Fatal { csts: csts.0 });
+            }
+            if csts.rdy() {
+                return Ok(());
+            }
+            if self.world.now() >= deadline {
+                return Err(ConnectError::NotReady { timeout_ms });
+            }
+            self.world.sleep_until(self.world.now() + pause).await;
+            pause = (pause * 2).min(READY_POLL_MAX);
+        }
+    }
+
+    async fn connect_all(&self, association: &mut Association<W>) -> Result<(), ConnectError> {
+        let introduction = self.connect_admin(association).await?;
+        let limits = ControllerLimits::new(introduction.cap, &introduction.identify)?;
+        let wanted = match self.active_queues.get() {
+            0 => self.options.queues(),
+            in_use => in_use,
+        };
+        let granted = self.first(admin::number_of_queues(wanted)).await?.dw0();
+        let granted = NumberOfQueues::decode(granted)
+            .map_or(0, |queues| queues.submission.min(queues.completion));
+        let count = u16::try_from(granted).unwrap_or(u16::MAX).min(wanted);
+        if count == 0 || self.active_queues.get() > count {
+            let needed = u32::from(self.active_queues.get().max(1));
+            return Err(ConnectError::TooFewQueues { granted, needed });
+        }
+        let entries_max = u16::try_from(limits.queue_entries_max - 1).unwrap_or(u16::MAX);
+        let depth = self.options.depth().min(entries_max).max(1);
+        for (queue, qid) in self.io.iter().zip(1..=count) {
+            let ids = (qid, depth, introduction.cntlid);
+            association.connect_queue(self, queue, ids).await?;
+        }
+        let oaes = introduction.identify.oaes.get();
+        if oaes & ASYNC_CONFIG_NAMESPACE_ATTRIBUTE != 0 {
+            let events = ASYNC_CONFIG_NAMESPACE_ATTRIBUTE;
+            self.first(admin::set_features(Fid::ASYNC_EVENT_CONFIG, events)).await?;
+        }
+        self.active_queues.set(count);
+        self.limits.set(Some(limits));
+        self.open(association, limits.in_capsule_max);
+        Ok(())
+    }
+
+    /// Lets requests onto the queues.
+    fn open(&self, association: &Association<W>, io_in_capsule_max: u32) {
+        for (index, (queue, epoch, _)) in association.links.iter().enumerate() {
+            let in_capsule_max = if index == 0 { ADMIN_IN_CAPSULE } else { io_in_capsule_max };
+            queue.open(*epoch, self.world.now(), in_capsule_max);
+        }
+    }
+
+    /// Runs a command of the sequence on the admin queue.
+    async fn first(&self, command: Command) -> Result<Cqe, Error> {
+        Ok(self.admin.run_first(self.world.now(), command).await?.cqe)
+    }
+
+    /// Runs a command on `queue` and keeps what it returns even if it fails.
+    async fn first_with_result(
+        &self,
+        queue: &Queue,
+        command: Command,
+    ) -> Result<Cqe, (Error, Option<ConnectInvalid>)> {
+        let outcome = queue.run_first(self.world.now(), command).await;
+        match outcome {
+            Ok(completion) => Ok(completion.cqe),
+            Err(error) => Err((error, queue.last_refusal())),
+        }
+    }
+}
+
+fn refused((error, invalid): (Error, Option<ConnectInvalid>)) -> ConnectError {
+    match error {
+        Error::Target { status, .. } => {
+            let says = status.code() == Status::CONNECT_INVALID_PARAMETERS;
+            ConnectError::Refused { status, invalid: invalid.filter(|_| says) }
+        }
+        other => ConnectError::Command(other),
+    }
+}

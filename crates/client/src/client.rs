@@ -1,0 +1,253 @@
+//! A client: one host's connection to one subsystem.
+
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::rc::Rc;
+
+use io_traits::World;
+use local_sync::Notify;
+use nvme_initiator::{ControllerLimits, NamespaceShape};
+use nvme_wire::Nqn;
+use nvme_wire::identify::{Cns, IdentifyController, NamespaceIdList};
+use nvme_wire::log::{GetLogPage, Lid, SmartHealth};
+use nvme_wire::property::{Cc, offset};
+use nvme_wire::sqe::NSID_ALL;
+use units::Duration;
+
+use crate::association::ADMIN_DEPTH;
+use crate::queue::Queue;
+use crate::{ConnectError, Counters, Error, Options, Volume, admin, link, supervisor};
+
+/// Longest wait for an orderly shutdown.
+const SHUTDOWN: Duration = Duration::from_secs(1);
+/// Most bytes of a log page that one command asks for.
+const LOG_PIECE: u64 = 4096;
+
+/// What the handles of a client and its tasks share.
+pub(crate) struct Inner<W: World> {
+    pub(crate) world: W,
+    pub(crate) address: SocketAddr,
+    pub(crate) nqn: Nqn,
+    pub(crate) options: Options,
+    pub(crate) admin: Rc<Queue>,
+    /// I/O queues; the first `active_queues` of them are in use.
+    pub(crate) io: Vec<Rc<Queue>>,
+    /// 0 until the first association is made.
+    pub(crate) active_queues: Cell<u16>,
+    next_queue: Cell<usize>,
+    pub(crate) limits: Cell<Option<ControllerLimits>>,
+    /// Shapes of the namespaces in use.
+    pub(crate) namespaces: RefCell<BTreeMap<u32, Rc<Cell<NamespaceShape>>>>,
+    /// A shape changed.
+    pub(crate) resized: Notify,
+    /// A connection was lost, or the client closed.
+    pub(crate) changed: Notify,
+    pub(crate) closed: Cell<bool>,
+    pub(crate) reconnects: Cell<u64>,
+}
+
+impl<W: World> Inner<W> {
+    pub(crate) fn new(
+        world: W,
+        address: SocketAddr,
+        nqn: &Nqn,
+        options: Options,
+        io_queues: u16,
+    ) -> Self {
+        let changed = Notify::new();
+        let queue = |depth| {
+            let changed = changed.clone();
+            Queue::new(depth, move || changed.notify_all())
+        };
+        Self {
+            world,
+            address,
+            nqn: *nqn,
+            options,
+            admin: queue(ADMIN_DEPTH - 1),
+            io: (0..io_queues).map(|_| queue(options.depth())).collect(),
+            active_queues: Cell::new(0),
+            next_queue: Cell::new(0),
+            limits: Cell::new(None),
+            namespaces: RefCell::default(),
+            resized: Notify::new(),
+            changed,
+            closed: Cell::new(false),
+            reconnects: Cell::new(0),
+        }
+    }
+
+    pub(crate) fn keep_alive_ms(&self) -> u32 {
+        u32::try_from(self.options.keep_alive.as_millis()).unwrap_or(u32::MAX)
+    }
+
+    /// The I/O queues in turn, those that are full only if all are.
+    pub(crate) fn pick_queue(&self) -> &Queue {
+        let count = usize::from(self.active_queues.get()).max(1);
+        let first = self.next_queue.get() % count;
+        let pick = (first..count).chain(0..first).find(|index| self.io[*index].has_room());
+        let pick = pick.unwrap_or(first);
+        self.next_queue.set(pick + 1);
+        &self.io[pick]
+    }
+
+    /// Fails everything, now and later.
+    pub(crate) fn end(&self, error: Error) {
+        self.admin.end(error);
+        for queue in &self.io {
+            queue.end(error);
+        }
+    }
+
+    fn close(&self) {
+        self.closed.set(true);
+        self.changed.notify_all();
+    }
+}
+
+/// Closes the client when the last handle goes.
+pub(crate) struct Handle<W: World>(pub(crate) Rc<Inner<W>>);
+
+impl<W: World> Drop for Handle<W> {
+    fn drop(&mut self) {
+        self.0.close();
+    }
+}
+
+/// A host's connection to a subsystem. Cheap to clone; when the last clone and the last
+/// [`Volume`] of it are gone, the connection is closed.
+pub struct Client<W: World> {
+    handle: Rc<Handle<W>>,
+}
+
+impl<W: World> Clone for Client<W> {
+    fn clone(&self) -> Self {
+        Self { handle: self.handle.clone() }
+    }
+}
+
+impl<W: World> Client<W> {
+    /// Connects to the subsystem `nqn` at `address`. One attempt; an error is told at once.
+    pub async fn connect(
+        world: W,
+        address: SocketAddr,
+        nqn: &Nqn,
+        options: Options,
+    ) -> Result<Self, ConnectError> {
+        let queues = options.queues();
+        let inner = Rc::new(Inner::new(world, address, nqn, options, queues));
+        let association = inner.bring_up().await?;
+        inner.world.spawn(supervisor::run(inner.clone(), association));
+        Ok(Self { handle: Rc::new(Handle(inner)) })
+    }
+
+    pub(crate) fn from_handle(handle: Rc<Handle<W>>) -> Self {
+        Self { handle }
+    }
+
+    fn inner(&self) -> &Inner<W> {
+        &self.handle.0
+    }
+
+    /// What the controller can take.
+    #[must_use]
+    pub fn limits(&self) -> ControllerLimits {
+        self.inner().limits.get().expect("set by the first association")
+    }
+
+    /// I/O queues in use.
+    #[must_use]
+    pub fn queues(&self) -> u16 {
+        self.inner().active_queues.get()
+    }
+
+    /// The subsystem's only namespace, or its first. A dVol has one.
+    pub async fn volume(&self) -> Result<Volume<W>, Error> {
+        let first = self.namespaces().await?.first().copied();
+        self.namespace(first.ok_or(Error::NoNamespace { nsid: 0 })?).await
+    }
+
+    /// Namespace `nsid`.
+    pub async fn namespace(&self, nsid: u32) -> Result<Volume<W>, Error> {
+        let inner = self.inner();
+        let shape = inner.identify_namespace(nsid).await?;
+        let mut namespaces = inner.namespaces.borrow_mut();
+        let cell = namespaces.entry(nsid).or_insert_with(|| Rc::new(Cell::new(shape)));
+        cell.set(shape);
+        Ok(Volume::new(self.handle.clone(), cell.clone()))
+    }
+
+    /// Identifiers of the subsystem's first 1024 active namespaces.
+    pub async fn namespaces(&self) -> Result<Vec<u32>, Error> {
+        let inner = self.inner();
+        let command = admin::identify(Cns::ACTIVE_NAMESPACES, 0);
+        let buffer = inner.admin.run(&inner.world, command).await?.buffer;
+        Ok(admin::structure::<NamespaceIdList>(buffer.as_ref()).iter().collect())
+    }
+
+    /// What the controller says about itself.
+    pub async fn identify_controller(&self) -> Result<Box<IdentifyController>, Error> {
+        let inner = self.inner();
+        let command = admin::identify(Cns::CONTROLLER, 0);
+        let buffer = inner.admin.run(&inner.world, command).await?.buffer;
+        Ok(Box::new(admin::structure::<IdentifyController>(buffer.as_ref()).clone()))
+    }
+
+    /// The first `len_bytes` (cut to a multiple of four) of log page `lid`.
+    pub async fn log_page(&self, lid: Lid, nsid: u32, len_bytes: u64) -> Result<Vec<u8>, Error> {
+        self.inner().log_page(lid, nsid, len_bytes).await
+    }
+
+    /// The subsystem's health and use.
+    pub async fn smart_health(&self) -> Result<SmartHealth, Error> {
+        let inner = self.inner();
+        let page = GetLogPage::new(Lid::HEALTH, NSID_ALL, 0, 512);
+        let buffer = inner.admin.run(&inner.world, admin::get_log_page(&page)).await?.buffer;
+        Ok(*admin::structure::<SmartHealth>(buffer.as_ref()))
+    }
+
+    /// What was done so far.
+    #[must_use]
+    pub fn counters(&self) -> Counters {
+        let inner = self.inner();
+        let queues = inner.io.iter().chain([&inner.admin]);
+        let sum = queues.fold(Counters::default(), |sum, queue| sum.plus(queue.counters()));
+        Counters { reconnects: inner.reconnects.get(), ..sum }
+    }
+
+    /// Tells the target good-bye and closes all connections. Requests that are outstanding fail
+    /// with [`Error::Closed`]; so do all later ones of other handles.
+    pub async fn close(self) {
+        let inner = self.inner();
+        if !inner.closed.get() {
+            let cc = Cc::enabled(Cc::CSS_NVM).with_shn(Cc::SHN_NORMAL);
+            let shutdown = inner.admin.run(&inner.world, admin::property_set(offset::CC, cc.0));
+            // A target that does not answer is left all the same.
+            let _ = link::within(&inner.world, SHUTDOWN, shutdown).await;
+            inner.close();
+        }
+    }
+}
+
+impl<W: World> Inner<W> {
+    pub(crate) async fn log_page(
+        &self,
+        lid: Lid,
+        nsid: u32,
+        len_bytes: u64,
+    ) -> Result<Vec<u8>, Error> {
+        let len_bytes = len_bytes & !3;
+        let mut bytes = Vec::new();
+        while (bytes.len() as u64) < len_bytes {
+            let offset = bytes.len() as u64;
+            let piece = LOG_PIECE.min(len_bytes - offset);
+            let page = GetLogPage::new(lid, nsid, offset, piece);
+            let buffer = self.admin.run(&self.world, admin::get_log_page(&page)).await?.buffer;
+            let buffer = buffer.expect("a log page is data");
+            let piece = usize::try_from(piece).expect("at most a block");
+            bytes.extend_from_slice(&buffer.as_bytes()[..piece]);
+        }
+        Ok(bytes)
+    }
+}

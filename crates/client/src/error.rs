@@ -1,0 +1,148 @@
+//! What went wrong, and what the caller can do.
+
+use std::net::SocketAddr;
+
+use io_traits::{NetworkError, StreamError};
+use nvme_initiator::{CapabilityError, ConnectionError};
+use nvme_wire::Status;
+use nvme_wire::fabrics::ConnectInvalid;
+
+/// Why a request failed.
+#[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
+pub enum Error {
+    /// The target refused or failed it. Sent again, it fails again if `status.dnr()`.
+    #[error("{command}: the target answers: {status}")]
+    Target {
+        /// The command's name.
+        command: &'static str,
+        /// What the target says.
+        status: Status,
+    },
+    /// More than one command can carry. Split it.
+    #[error("{blocks} blocks at once are more than the limit of {limit}")]
+    TooLarge {
+        /// Blocks asked for.
+        blocks: u64,
+        /// Blocks that one command can carry.
+        limit: u64,
+    },
+    /// Nothing was asked for, or the data is no whole number of blocks.
+    #[error("{len_bytes} bytes are not one or more whole blocks of {block_bytes} bytes")]
+    NotWholeBlocks {
+        /// Bytes given.
+        len_bytes: u64,
+        /// Bytes in a block.
+        block_bytes: u32,
+    },
+    /// Data came damaged again and again. Other requests may succeed; look at the network.
+    #[error("the data of a reply does not match its checksum, after {attempts} attempts")]
+    Damaged {
+        /// Attempts made.
+        attempts: u8,
+    },
+    /// The connection was lost and could not be made again, or must not be by [`Reconnect`]. The
+    /// request may or may not have been carried out. Connect anew.
+    ///
+    /// [`Reconnect`]: crate::Reconnect
+    #[error("the connection is lost: {0}")]
+    Disconnected(Disconnect),
+    /// What the target says about itself cannot be used.
+    #[error(transparent)]
+    Capability(#[from] CapabilityError),
+    /// The subsystem has no such namespace.
+    #[error("the subsystem has no namespace {nsid}")]
+    NoNamespace {
+        /// The namespace; 0 if it has none at all.
+        nsid: u32,
+    },
+    /// The client was closed.
+    #[error("the client is closed")]
+    Closed,
+}
+
+/// Why a connection was lost.
+#[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
+pub enum Disconnect {
+    /// The stream ended.
+    #[error("{0}")]
+    Stream(#[from] StreamError),
+    /// One side broke the protocol, or the target ended the connection with a reason.
+    #[error("{0}")]
+    Protocol(#[from] ConnectionError),
+    /// A command was not answered in time.
+    #[error("a command was not answered in time")]
+    CommandTimeout,
+    /// Attempts to connect again failed until the time for it was over; this is the last failure.
+    #[error("could not connect again")]
+    GaveUp,
+    /// The client closed it.
+    #[error("this client closed it")]
+    Closed,
+}
+
+/// Why a client could not connect.
+#[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
+pub enum ConnectError {
+    /// Nobody there, or no way to there.
+    #[error("{0}")]
+    Network(#[from] NetworkError),
+    /// No answer within the connect timeout. Is this the port of an NVMe/TCP target?
+    #[error("{address}: no NVMe/TCP answer in time")]
+    Timeout {
+        /// The address tried.
+        address: SocketAddr,
+    },
+    /// The target refused the Connect command.
+    #[error("the target refuses to connect: {status}{}", invalid_text(*invalid))]
+    Refused {
+        /// What it says.
+        status: Status,
+        /// The field that it dislikes, if it says so.
+        invalid: Option<ConnectInvalid>,
+    },
+    /// The target asks for authentication, for which this client has no secret.
+    #[error("the target asks for authentication")]
+    AuthenticationRequired,
+    /// The controller reports a fatal condition.
+    #[error("the controller reports a fatal condition (CSTS {csts:#x})")]
+    Fatal {
+        /// Controller Status.
+        csts: u32,
+    },
+    /// The controller does not get ready in the time that it states.
+    #[error("the controller does not get ready within {timeout_ms} ms")]
+    NotReady {
+        /// The time that it states.
+        timeout_ms: u32,
+    },
+    /// After a reconnect, fewer I/O queues were granted than are in use.
+    #[error("the controller grants {granted} of {needed} I/O queues")]
+    TooFewQueues {
+        /// Queues granted.
+        granted: u32,
+        /// Queues in use.
+        needed: u32,
+    },
+    /// A command of the sequence failed.
+    #[error(transparent)]
+    Command(#[from] Error),
+}
+
+impl From<CapabilityError> for ConnectError {
+    fn from(error: CapabilityError) -> Self {
+        Self::Command(Error::Capability(error))
+    }
+}
+
+fn invalid_text(invalid: Option<ConnectInvalid>) -> String {
+    match invalid {
+        None => String::new(),
+        Some(ConnectInvalid { ipo, in_data: true }) => match ipo {
+            256..512 => ": no such subsystem, or not for this host".into(),
+            512..768 => ": host NQN".into(),
+            0..16 => ": host identifier".into(),
+            _ => format!(": connect data, byte {ipo}"),
+        },
+        Some(ConnectInvalid { ipo, in_data: false }) => format!(": command, byte {ipo}"),
+    }
+}

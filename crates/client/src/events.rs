@@ -1,0 +1,60 @@
+//! Follows what a controller announces: above all that a volume was resized.
+
+use std::rc::Rc;
+
+use io_traits::World;
+use nvme_initiator::NamespaceShape;
+use nvme_wire::async_event::AsyncEvent;
+use nvme_wire::identify::{Cns, IdentifyNamespace};
+use nvme_wire::log::{GetLogPage, Lid};
+use nvme_wire::sqe::NSID_ALL;
+
+use crate::client::Inner;
+use crate::{Error, admin};
+
+/// Bytes of a log page that are read to clear its event: all of those that matter here.
+const LOG_LEN: u64 = 4096;
+
+/// Follows the events of the association whose admin link is number `epoch`.
+pub(crate) async fn follow<W: World>(inner: Rc<Inner<W>>, epoch: u64) {
+    // What happened between two associations was announced to nobody.
+    inner.refresh_namespaces().await;
+    while inner.admin.lost(epoch).is_none() {
+        let outcome = inner.admin.run(&inner.world, admin::async_event_request()).await;
+        let Ok(completion) = outcome else { return };
+        let event = AsyncEvent::decode(completion.cqe.dw0());
+        // Reading the log clears the event, so that the next one can be announced.
+        let len = if event.lid == Lid::HEALTH { 512 } else { LOG_LEN };
+        let page = GetLogPage::new(event.lid, NSID_ALL, 0, len);
+        let _ = inner.admin.run(&inner.world, admin::get_log_page(&page)).await;
+        if event == AsyncEvent::NAMESPACE_ATTRIBUTE_CHANGED {
+            inner.refresh_namespaces().await;
+        }
+    }
+}
+
+impl<W: World> Inner<W> {
+    /// Asks again for the shape of every namespace in use.
+    async fn refresh_namespaces(&self) {
+        let in_use: Vec<u32> = self.namespaces.borrow().keys().copied().collect();
+        for nsid in in_use {
+            if let Ok(shape) = self.identify_namespace(nsid).await
+                && let Some(cell) = self.namespaces.borrow().get(&nsid)
+                && cell.replace(shape) != shape
+            {
+                self.resized.notify_all();
+            }
+        }
+    }
+
+    pub(crate) async fn identify_namespace(&self, nsid: u32) -> Result<NamespaceShape, Error> {
+        let limits = self.limits.get().ok_or(Error::Closed)?;
+        let command = admin::identify(Cns::NAMESPACE, nsid);
+        let buffer = self.admin.run(&self.world, command).await?.buffer;
+        let identify: &IdentifyNamespace = admin::structure(buffer.as_ref());
+        if identify.nsze.get() == 0 && identify.ncap.get() == 0 {
+            return Err(Error::NoNamespace { nsid });
+        }
+        Ok(NamespaceShape::new(nsid, identify, &limits)?)
+    }
+}

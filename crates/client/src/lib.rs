@@ -1,0 +1,59 @@
+//! The initiator library: volumes of an NVMe/TCP target, for asynchronous Rust on one core.
+//!
+//! ```no_run
+//! # async fn example(world: impl io_traits::World) -> Result<(), Box<dyn std::error::Error>> {
+//! use client::{Client, Options};
+//! use units::Lba;
+//!
+//! let nqn = "nqn.2014-08.org.nvmexpress:uuid:6c7a9f2e-0b1d-4f60-8f3e-2b8a51c0d9aa".parse()?;
+//! let options = Options { queues: 2, ..Options::for_host([7; 16]) };
+//! let client = Client::connect(world, "192.0.2.1:4420".parse()?, &nqn, options).await?;
+//! let volume = client.volume().await?;
+//! let data = io_traits::Buffer::from_bytes(b"hello").into_slice();
+//! volume.write(Lba(0), data).await?;
+//! assert_eq!(volume.read(Lba(0), 1).await?.as_bytes()[..5], *b"hello");
+//! client.close().await;
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! # Concurrency
+//! All handles are clones of one another and used from one core. Any number of requests may be
+//! under way; each queue carries [`Options::depth`] of them at once, the rest wait in line. What
+//! becomes ready in one turn of the core leaves in one send.
+//!
+//! # Lost connections
+//! A lost connection is made again ([`Options::reconnect`]), and what was outstanding is sent
+//! again, in the order in which it was submitted. That is safe, because every request here has
+//! the same effect whether it is carried out once or twice: it reads, or it sets the contents of
+//! its blocks. Order between requests that overlap and are outstanding at the same time is not
+//! defined, with or without a reconnect: who cares waits for the first to end.
+//!
+//! # Cancellation
+//! A request's future can be dropped at any time. Whether the request is carried out is then
+//! open; its memory is kept until the target is done with it.
+//!
+//! Absent from this crate: a runtime (any [`io_traits::World`] will do), splitting of requests
+//! above the target's limits, caching.
+
+mod admin;
+mod association;
+mod client;
+mod counters;
+mod discovery;
+mod error;
+mod events;
+mod link;
+mod options;
+mod queue;
+mod receive;
+mod requests;
+mod supervisor;
+mod volume;
+
+pub use client::Client;
+pub use counters::Counters;
+pub use discovery::{Discovered, discover};
+pub use error::{ConnectError, Disconnect, Error};
+pub use options::{Backoff, Options, QUEUES_MAX, Reconnect};
+pub use volume::Volume;

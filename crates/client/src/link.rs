@@ -1,0 +1,82 @@
+//! The tasks that serve one connection of a queue.
+
+use std::future::{Future, poll_fn};
+use std::pin::pin;
+use std::rc::Rc;
+use std::task::Poll;
+
+use io_traits::{Clock, SendBatch, Stream, World};
+use nvme_initiator::{Config, Connection};
+use units::{Duration, Instant};
+
+use crate::Disconnect;
+use crate::queue::Queue;
+
+/// Shortest sleep between two looks for late commands.
+const TIMER_MIN: Duration = Duration::from_millis(1);
+
+/// Makes `stream` the connection of `queue` and starts its tasks. Returns the link's number.
+pub(crate) fn start<W: World>(
+    world: &W,
+    queue: &Rc<Queue>,
+    stream: &W::Stream,
+    config: &Config,
+) -> u64 {
+    let mut hello = Vec::new();
+    let connection = Connection::new(config, |bytes| hello.extend_from_slice(bytes));
+    let epoch = queue.attach(connection, &hello);
+    world.spawn(receive(world.clone(), queue.clone(), stream.clone(), epoch));
+    world.spawn(send(queue.clone(), stream.clone(), epoch));
+    world.spawn(watch(world.clone(), queue.clone(), epoch, config.command_timeout));
+    epoch
+}
+
+async fn receive<W: World>(world: W, queue: Rc<Queue>, stream: W::Stream, epoch: u64) {
+    while queue.lost(epoch).is_none() {
+        match stream.recv().await {
+            Ok(chunk) => queue.on_chunk(epoch, world.now(), &chunk),
+            Err(error) => queue.fail(epoch, Disconnect::Stream(error)),
+        }
+    }
+}
+
+async fn send<S: Stream>(queue: Rc<Queue>, stream: S, epoch: u64) {
+    let mut spare = SendBatch::new();
+    while let Some(batch) = queue.next_batch(epoch, spare).await {
+        match stream.send(batch).await {
+            Ok(empty) => spare = empty,
+            Err(error) => {
+                queue.fail(epoch, Disconnect::Stream(error));
+                break;
+            }
+        }
+    }
+    stream.shutdown();
+}
+
+/// Looks for commands that are late. A command that is submitted while this sleeps is late after
+/// the timeout at the earliest, so that sleeping for one is never too long.
+async fn watch<W: World>(world: W, queue: Rc<Queue>, epoch: u64, command_timeout: Duration) {
+    while let Some(deadline) = queue.check_timeout(epoch, world.now()) {
+        let now = world.now();
+        let next: Instant = deadline.min(now + command_timeout).max(now + TIMER_MIN);
+        world.sleep_until(next).await;
+    }
+}
+
+/// The outcome of `future`, or `None` if it takes longer than `limit`.
+pub(crate) async fn within<T>(
+    clock: &impl Clock,
+    limit: Duration,
+    future: impl Future<Output = T>,
+) -> Option<T> {
+    let mut future = pin!(future);
+    let mut sleep = pin!(clock.sleep_until(clock.now() + limit));
+    poll_fn(|context| {
+        if let Poll::Ready(value) = future.as_mut().poll(context) {
+            return Poll::Ready(Some(value));
+        }
+        sleep.as_mut().poll(context).map(|()| None)
+    })
+    .await
+}

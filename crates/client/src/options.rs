@@ -1,0 +1,139 @@
+//! What a client wants of its connections.
+
+use nvme_initiator::DEPTH_MAX;
+use nvme_wire::{HostId, Nqn};
+use units::Duration;
+
+/// Most I/O queues of a client.
+pub const QUEUES_MAX: u16 = 256;
+
+/// Options of [`crate::Client::connect`]. `Options::new` has defaults for all but who the host is.
+#[derive(Clone, Copy, Debug)]
+pub struct Options {
+    /// Who connects.
+    pub host_nqn: Nqn,
+    /// The same, as 128 bits; not all zeroes.
+    pub host_id: HostId,
+    /// I/O queues, each a TCP connection: 1 to [`QUEUES_MAX`]. The target may grant fewer.
+    pub queues: u16,
+    /// Commands outstanding on each, 1 to 1024; further ones wait in line.
+    pub depth: u16,
+    /// CRC-32C of headers.
+    pub header_digest: bool,
+    /// CRC-32C of data, computed on this side and checked by the target, and the other way round.
+    pub data_digest: bool,
+    /// How long a command may take before the connection counts as dead and is made anew.
+    pub command_timeout: Duration,
+    /// How long it may take to connect, everything together.
+    pub connect_timeout: Duration,
+    /// The target drops a host that it has not heard of for this long; zero for never. The client
+    /// says something twice as often.
+    pub keep_alive: Duration,
+    /// What to do about a lost connection.
+    pub reconnect: Reconnect,
+}
+
+/// What to do about a lost connection.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Reconnect {
+    /// Nothing: all requests fail.
+    Never,
+    /// Try again, and then repeat the requests that were outstanding.
+    Backoff(Backoff),
+}
+
+/// Delays between attempts: they double from the shortest to the longest, and each is cut by up
+/// to a half at random, so that clients of a restarted target do not come all at once.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Backoff {
+    /// Shortest delay.
+    pub delay_min: Duration,
+    /// Longest delay.
+    pub delay_max: Duration,
+    /// When to give up, from the loss of the connection.
+    pub give_up_after: Duration,
+    /// Seed of the random cuts: equal seeds give equal delays.
+    pub seed: u64,
+}
+
+impl Options {
+    /// One queue of depth 128, both digests, 15 s keep alive, 30 s for a command, reconnecting
+    /// for ten minutes.
+    #[must_use]
+    pub fn new(host_nqn: Nqn, host_id: HostId) -> Self {
+        Self {
+            host_nqn,
+            host_id,
+            queues: 1,
+            depth: 128,
+            header_digest: true,
+            data_digest: true,
+            command_timeout: Duration::from_secs(30),
+            connect_timeout: Duration::from_secs(10),
+            keep_alive: Duration::from_secs(15),
+            reconnect: Reconnect::Backoff(Backoff::default()),
+        }
+    }
+
+    /// A host that is known by this UUID alone.
+    #[must_use]
+    pub fn for_host(uuid: [u8; 16]) -> Self {
+        Self::new(Nqn::from_uuid(&uuid), HostId(uuid))
+    }
+
+    pub(crate) fn depth(&self) -> u16 {
+        self.depth.clamp(1, DEPTH_MAX)
+    }
+
+    pub(crate) fn queues(&self) -> u16 {
+        self.queues.clamp(1, QUEUES_MAX)
+    }
+}
+
+impl Default for Backoff {
+    fn default() -> Self {
+        Self {
+            delay_min: Duration::from_millis(20),
+            delay_max: Duration::from_secs(2),
+            give_up_after: Duration::from_secs(600),
+            seed: 1,
+        }
+    }
+}
+
+impl Backoff {
+    /// The delay before attempt `attempt`, counted from 0.
+    #[must_use]
+    pub fn delay(&self, attempt: u32) -> Duration {
+        let doubled = self.delay_min.saturating_mul(1u32.checked_shl(attempt).unwrap_or(u32::MAX));
+        let delay = doubled.min(self.delay_max);
+        // SplitMix64: one multiplication chain spreads the seed over all bits.
+        let mut random =
+            self.seed.wrapping_add(u64::from(attempt + 1).wrapping_mul(0x9E37_79B9_7F4A_7C15));
+        random = (random ^ random >> 30).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        random = (random ^ random >> 27).wrapping_mul(0x94D0_49BB_1331_11EB);
+        random ^= random >> 31;
+        let cut_per_mille = u32::try_from(random % 501).expect("at most 500");
+        delay - delay / 1000 * cut_per_mille
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn delays_double_up_to_their_bound_and_follow_the_seed() {
+        let backoff = Backoff::default();
+        let delays: Vec<Duration> = (0..40).map(|attempt| backoff.delay(attempt)).collect();
+        for (attempt, delay) in (0u32..).zip(&delays) {
+            let whole =
+                backoff.delay_min.saturating_mul(1 << attempt.min(20)).min(backoff.delay_max);
+            assert!(*delay <= whole && *delay >= whole / 2, "attempt {attempt}: {delay:?}");
+        }
+        let again: Vec<Duration> = (0..40).map(|attempt| backoff.delay(attempt)).collect();
+        assert_eq!(delays, again);
+        let other = Backoff { seed: 2, ..backoff };
+        assert_ne!(delays, (0..40).map(|attempt| other.delay(attempt)).collect::<Vec<_>>());
+    }
+}

@@ -1,0 +1,402 @@
+//! A queue: requests on one side, a connection that comes and goes on the other.
+//!
+//! ```text
+//!  caller ──► run ──► request ──► Connection ──► outgoing batch ──► sender task ──► stream
+//!  caller ◄── Wait ◄── outcome ◄── Connection ◄── on_chunk ◄─────── receiver task ◄── stream
+//! ```
+//! - Q1: a request that was taken in has exactly one outcome, whatever happens to connections.
+//! - Q2: all that was put into the outgoing batch while a send was under way leaves with the next.
+//! - Q3: a dropped caller frees nothing that the target may still use: its place and its memory
+//!   are kept until the reply has come or the connection is gone.
+//! - Q4: a link has a number; a task of an earlier link changes nothing.
+
+use std::cell::RefCell;
+use std::collections::VecDeque;
+use std::future::{Future, poll_fn};
+use std::pin::Pin;
+use std::rc::Rc;
+use std::task::{Context, Poll, Waker};
+
+use io_traits::{Clock, SendBatch};
+use local_sync::{Permit, Semaphore};
+use nvme_initiator::{Connection, Transfer};
+use nvme_wire::fabrics::ConnectInvalid;
+use units::Instant;
+
+use crate::receive::PayloadDigest;
+use crate::requests::{Body, Command, Completion, RequestState, Requests};
+use crate::{Counters, Disconnect, Error};
+
+/// Places kept for the commands that make a connection usable; requests never take them.
+const RESERVED: u16 = 1;
+
+/// A connection in use.
+pub(crate) struct Link {
+    pub(crate) connection: Connection,
+    /// The request in each of the connection's slots.
+    pub(crate) by_slot: Vec<u16>,
+    pub(crate) digest: PayloadDigest,
+    /// Whether requests may go out, not only the commands that connect.
+    pub(crate) open: bool,
+}
+
+pub(crate) struct QueueState {
+    pub(crate) link: Option<Link>,
+    /// Number of the last link (Q4).
+    epoch: u64,
+    pub(crate) requests: Requests,
+    /// Requests that wait for a link or a slot, in order.
+    pub(crate) queued: VecDeque<u16>,
+    pub(crate) outgoing: SendBatch,
+    sender: Option<Waker>,
+    /// Waits for the handshake.
+    bring_up: Option<Waker>,
+    /// Why the last link ended.
+    lost: Option<Disconnect>,
+    /// No link will come any more.
+    ended: Option<Error>,
+    /// Dword 0 of the last command that failed before the link was open: a Connect explains
+    /// itself there.
+    pub(crate) refusal: Option<ConnectInvalid>,
+    pub(crate) counters: Counters,
+}
+
+/// See the module's head.
+pub(crate) struct Queue {
+    pub(crate) state: RefCell<QueueState>,
+    permits: Semaphore,
+    /// Told when a link is lost.
+    on_lost: Box<dyn Fn()>,
+}
+
+impl Queue {
+    /// A queue of `depth` requests. `on_lost` is told when a link is lost.
+    pub(crate) fn new(depth: u16, on_lost: impl Fn() + 'static) -> Rc<Self> {
+        let state = QueueState {
+            link: None,
+            epoch: 0,
+            requests: Requests::new(depth + RESERVED),
+            queued: VecDeque::with_capacity(usize::from(depth + RESERVED)),
+            outgoing: SendBatch::new(),
+            sender: None,
+            bring_up: None,
+            lost: None,
+            ended: None,
+            refusal: None,
+            counters: Counters::default(),
+        };
+        Rc::new(Self {
+            state: RefCell::new(state),
+            permits: Semaphore::new(u64::from(depth)),
+            on_lost: Box::new(on_lost),
+        })
+    }
+
+    /// Runs a request to its end, across connections. Waits in line while the queue is full.
+    pub(crate) async fn run(
+        &self,
+        clock: &impl Clock,
+        command: Command,
+    ) -> Result<Completion, Error> {
+        let permit = match self.permits.try_acquire(1) {
+            Some(permit) => permit,
+            None => self.permits.acquire(1).await,
+        };
+        self.begin(clock.now(), command, permit)?.await
+    }
+
+    /// Whether a request would go out at once.
+    pub(crate) fn has_room(&self) -> bool {
+        self.permits.available() > 0
+    }
+
+    fn begin(&self, now: Instant, command: Command, permit: Permit) -> Result<Wait<'_>, Error> {
+        let mut state = self.state.borrow_mut();
+        if let Some(error) = state.ended {
+            return Err(error);
+        }
+        let index = state.requests.occupy(command, Some(permit));
+        state.queued.push_back(index);
+        state.pump(now);
+        Ok(Wait { queue: self, index: Some(index) })
+    }
+
+    /// Runs a command that makes the link usable, ahead of all requests. It ends with the link.
+    pub(crate) fn run_first(&self, now: Instant, command: Command) -> Wait<'_> {
+        let mut state = self.state.borrow_mut();
+        let index = state.requests.occupy(command, None);
+        if !state.submit(now, index) {
+            let reason = state.lost.unwrap_or(Disconnect::Closed);
+            state.requests.finish(index, Err(Error::Disconnected(reason)));
+        }
+        Wait { queue: self, index: Some(index) }
+    }
+
+    /// Begins a link; its number is for the tasks that serve it.
+    pub(crate) fn attach(&self, connection: Connection, hello: &[u8]) -> u64 {
+        let mut state = self.state.borrow_mut();
+        let slots = connection.free_slots();
+        state.epoch += 1;
+        state.lost = None;
+        state.outgoing.clear();
+        state.outgoing.push_bytes(hello);
+        state.link = Some(Link {
+            connection,
+            by_slot: vec![0; slots],
+            digest: PayloadDigest::default(),
+            open: false,
+        });
+        state.epoch
+    }
+
+    /// Waits until the handshake of link `epoch` is over.
+    pub(crate) async fn ready(&self, epoch: u64) -> Result<(), Disconnect> {
+        poll_fn(|context| {
+            let mut state = self.state.borrow_mut();
+            match state.current(epoch) {
+                Some(link) if link.connection.is_ready() => Poll::Ready(Ok(())),
+                Some(_) => {
+                    state.bring_up = Some(context.waker().clone());
+                    Poll::Pending
+                }
+                None => Poll::Ready(Err(state.lost.unwrap_or(Disconnect::Closed))),
+            }
+        })
+        .await
+    }
+
+    /// Lets requests go out on link `epoch`.
+    pub(crate) fn open(&self, epoch: u64, now: Instant, in_capsule_max: u32) {
+        let mut state = self.state.borrow_mut();
+        if let Some(link) = state.current(epoch) {
+            link.connection.set_in_capsule_max(in_capsule_max);
+            link.open = true;
+            state.pump(now);
+        }
+    }
+
+    /// Why link `epoch` is over, if it is.
+    pub(crate) fn lost(&self, epoch: u64) -> Option<Disconnect> {
+        let mut state = self.state.borrow_mut();
+        match state.current(epoch) {
+            Some(_) => None,
+            None => Some(state.lost.unwrap_or(Disconnect::Closed)),
+        }
+    }
+
+    /// Ends link `epoch`: requests wait for the next link, other commands fail.
+    pub(crate) fn fail(&self, epoch: u64, reason: Disconnect) {
+        let mut state = self.state.borrow_mut();
+        let Some(link) = state.current(epoch) else { return };
+        let last_words = match &reason {
+            Disconnect::Protocol(error) => link.connection.term_req(error),
+            _ => None,
+        };
+        state.link = None;
+        state.lost = Some(reason);
+        state.outgoing.clear();
+        if let Some(term_req) = last_words {
+            state.outgoing.push_bytes(&term_req);
+        }
+        state.requeue_outstanding(reason);
+        let wakers = [state.sender.take(), state.bring_up.take()];
+        drop(state);
+        wakers.into_iter().flatten().for_each(Waker::wake);
+        (self.on_lost)();
+    }
+
+    /// Ends the queue: everything fails with `error`, now and later.
+    pub(crate) fn end(&self, error: Error) {
+        let epoch = self.state.borrow().epoch;
+        let reason = match error {
+            Error::Disconnected(reason) => reason,
+            _ => Disconnect::Closed,
+        };
+        self.fail(epoch, reason);
+        let mut state = self.state.borrow_mut();
+        state.ended = Some(error);
+        state.queued.clear();
+        for index in state.requests.in_state(RequestState::Queued) {
+            state.requests.finish(index, Err(error));
+        }
+    }
+
+    /// What to send next on link `epoch`; waits for something. `None` once the link is over and
+    /// its last words are said.
+    pub(crate) async fn next_batch(&self, epoch: u64, mut spare: SendBatch) -> Option<SendBatch> {
+        poll_fn(|context| {
+            let mut state = self.state.borrow_mut();
+            if state.epoch != epoch {
+                return Poll::Ready(None);
+            }
+            if !state.outgoing.is_empty() {
+                std::mem::swap(&mut state.outgoing, &mut spare);
+                state.counters.sends += 1;
+                return Poll::Ready(Some(std::mem::take(&mut spare)));
+            }
+            if state.link.is_none() {
+                return Poll::Ready(None);
+            }
+            match &mut state.sender {
+                Some(waker) => waker.clone_from(context.waker()),
+                none => *none = Some(context.waker().clone()),
+            }
+            Poll::Pending
+        })
+        .await
+    }
+
+    /// Fails link `epoch` if a command is late, else says when to look again; `None` if the link
+    /// is over.
+    pub(crate) fn check_timeout(&self, epoch: u64, now: Instant) -> Option<Instant> {
+        let (late, next) = {
+            let mut state = self.state.borrow_mut();
+            let link = state.current(epoch)?;
+            (link.connection.on_timeout(now), link.connection.next_timeout())
+        };
+        if late.is_some() {
+            self.fail(epoch, Disconnect::CommandTimeout);
+            return None;
+        }
+        Some(next.unwrap_or(Instant(u64::MAX)))
+    }
+
+    /// What the last Connect that was refused says about the reason.
+    pub(crate) fn last_refusal(&self) -> Option<ConnectInvalid> {
+        self.state.borrow().refusal
+    }
+
+    pub(crate) fn counters(&self) -> Counters {
+        self.state.borrow().counters
+    }
+}
+
+impl QueueState {
+    /// The link, if it is still number `epoch` (Q4).
+    pub(crate) fn current(&mut self, epoch: u64) -> Option<&mut Link> {
+        self.link.as_mut().filter(|_| self.epoch == epoch)
+    }
+
+    pub(crate) fn wake_bring_up(&mut self) {
+        if let Some(waker) = self.bring_up.take() {
+            waker.wake();
+        }
+    }
+
+    /// Sends waiting requests as far as there are slots.
+    pub(crate) fn pump(&mut self, now: Instant) {
+        while let Some(&index) = self.queued.front() {
+            if !self.link.as_ref().is_some_and(|link| link.open) || !self.submit(now, index) {
+                break;
+            }
+            self.queued.pop_front();
+        }
+    }
+
+    /// Puts a request on the link. `false` if there is none, or no slot.
+    fn submit(&mut self, now: Instant, index: u16) -> bool {
+        let Some(link) = self.link.as_mut().filter(|link| link.connection.is_ready()) else {
+            return false;
+        };
+        let request = self.requests.get(index);
+        let command = &request.command;
+        let outgoing = &mut self.outgoing;
+        let was_empty = outgoing.is_empty();
+        let connection = &mut link.connection;
+        let transfer = command.body.transfer();
+        let Some(slot) =
+            connection.submit(now, &command.sqe, transfer, command.timeout, |header| {
+                outgoing.push_bytes(header);
+            })
+        else {
+            return false;
+        };
+        link.by_slot[usize::from(slot)] = index;
+        if let (Body::ToController(data), Transfer::ToController(len)) = (&command.body, transfer)
+            && connection.sends_in_capsule(&command.sqe, len)
+        {
+            self.counters.bytes_sent += u64::from(len);
+            outgoing.push_data(data.clone());
+            if connection.digests().data {
+                outgoing.push_bytes(&checksum::crc32c(data.as_bytes()).to_le_bytes());
+            }
+        }
+        request.state = RequestState::Outstanding;
+        request.damaged = false;
+        request.attempts = request.attempts.saturating_add(1);
+        if was_empty {
+            self.wake_sender();
+        }
+        true
+    }
+
+    pub(crate) fn wake_sender(&mut self) {
+        if let Some(waker) = self.sender.take() {
+            waker.wake();
+        }
+    }
+
+    /// The link is gone: what can be repeated waits for the next one, in the old order.
+    fn requeue_outstanding(&mut self, reason: Disconnect) {
+        for index in self.requests.in_state(RequestState::Outstanding).into_iter().rev() {
+            let request = self.requests.get(index);
+            if request.abandoned {
+                self.requests.free(index);
+            } else if request.command.replay {
+                request.state = RequestState::Queued;
+                request.attempts = 0;
+                self.queued.push_front(index);
+                self.counters.repeated += 1;
+            } else {
+                self.requests.finish(index, Err(Error::Disconnected(reason)));
+            }
+        }
+    }
+}
+
+/// Waits for a request's outcome. Dropped, it gives the request up (Q3).
+pub(crate) struct Wait<'a> {
+    queue: &'a Queue,
+    index: Option<u16>,
+}
+
+impl Future for Wait<'_> {
+    type Output = Result<Completion, Error>;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        let index = self.index.expect("not polled after its end");
+        let mut state = self.queue.state.borrow_mut();
+        let request = state.requests.get(index);
+        if let Some(outcome) = request.outcome.take() {
+            state.requests.free(index);
+            drop(state);
+            self.index = None;
+            return Poll::Ready(outcome);
+        }
+        match &mut request.waker {
+            Some(waker) => waker.clone_from(context.waker()),
+            none => *none = Some(context.waker().clone()),
+        }
+        Poll::Pending
+    }
+}
+
+impl Drop for Wait<'_> {
+    fn drop(&mut self) {
+        let Some(index) = self.index else { return };
+        let mut state = self.queue.state.borrow_mut();
+        match state.requests.get(index).state {
+            RequestState::Outstanding => {
+                let request = state.requests.get(index);
+                request.abandoned = true;
+                request.waker = None;
+            }
+            RequestState::Queued => {
+                state.queued.retain(|queued| *queued != index);
+                state.requests.free(index);
+            }
+            RequestState::Done => state.requests.free(index),
+            RequestState::Free => unreachable!("the place is this caller's"),
+        }
+    }
+}

@@ -1,0 +1,84 @@
+//! Keeps a client connected.
+
+use std::rc::Rc;
+
+use io_traits::World;
+use units::Duration;
+
+use crate::association::Association;
+use crate::client::Inner;
+use crate::{Backoff, Disconnect, Error, Reconnect, admin, events};
+
+/// Serves a client until it is closed or a reconnect fails for good.
+pub(crate) async fn run<W: World>(inner: Rc<Inner<W>>, mut association: Association<W>) {
+    loop {
+        start_services(&inner, &association);
+        let reason = until_lost(&inner, &association).await;
+        association.tear_down(&inner.world, reason);
+        let outcome = match inner.options.reconnect {
+            _ if inner.closed.get() => Err(Error::Closed),
+            Reconnect::Never => Err(Error::Disconnected(reason)),
+            Reconnect::Backoff(backoff) => reconnect(&inner, &backoff).await,
+        };
+        association = match outcome {
+            Ok(association) => association,
+            Err(error) => {
+                inner.end(error);
+                return;
+            }
+        };
+        inner.reconnects.set(inner.reconnects.get() + 1);
+    }
+}
+
+async fn until_lost<W: World>(inner: &Inner<W>, association: &Association<W>) -> Disconnect {
+    loop {
+        let changed = inner.changed.notified();
+        if inner.closed.get() {
+            return Disconnect::Closed;
+        }
+        if let Some(reason) = association.lost() {
+            return reason;
+        }
+        changed.await;
+    }
+}
+
+async fn reconnect<W: World>(inner: &Inner<W>, backoff: &Backoff) -> Result<Association<W>, Error> {
+    let give_up = inner.world.now() + backoff.give_up_after;
+    for attempt in 0.. {
+        let delay = inner.world.sleep_until(inner.world.now() + backoff.delay(attempt));
+        delay.await;
+        if inner.closed.get() {
+            return Err(Error::Closed);
+        }
+        if let Ok(association) = inner.bring_up().await {
+            return Ok(association);
+        }
+        if inner.world.now() >= give_up {
+            break;
+        }
+    }
+    Err(Error::Disconnected(Disconnect::GaveUp))
+}
+
+/// Starts what goes on beside requests for as long as the association lasts.
+fn start_services<W: World>(inner: &Rc<Inner<W>>, association: &Association<W>) {
+    let epoch = association.admin_epoch();
+    inner.world.spawn(events::follow(inner.clone(), epoch));
+    let interval = Duration::from_millis(u64::from(inner.keep_alive_ms())) / 2;
+    if !interval.is_zero() {
+        inner.world.spawn(keep_alive(inner.clone(), epoch, interval));
+    }
+}
+
+async fn keep_alive<W: World>(inner: Rc<Inner<W>>, epoch: u64, interval: Duration) {
+    loop {
+        inner.world.sleep_until(inner.world.now() + interval).await;
+        if inner.admin.lost(epoch).is_some() {
+            return;
+        }
+        // A failure shows as a lost connection, or as a timeout of the command.
+        let _ = inner.admin.run(&inner.world, admin::keep_alive()).await;
+    }
+}

@@ -1,0 +1,232 @@
+//! A volume: reads and writes of blocks.
+
+use std::cell::Cell;
+use std::rc::Rc;
+
+use io_traits::{Buffer, BufferSlice, World};
+use nvme_initiator::NamespaceShape;
+use nvme_wire::io::{BlockCommand, DatasetManagement, DsmRange};
+use nvme_wire::{IoOpcode, Sqe, Status};
+use units::{Lba, LbaRange};
+use zerocopy::IntoBytes;
+
+use crate::client::Handle;
+use crate::requests::{Body, Command, Completion};
+use crate::{Client, Error};
+
+/// A namespace of a subsystem, to be read and written. Cheap to clone.
+///
+/// Addresses and counts are in blocks of [`Volume::block_size`] bytes. Requests run concurrently;
+/// see the crate's documentation for their order and for what happens when a connection is lost.
+pub struct Volume<W: World> {
+    handle: Rc<Handle<W>>,
+    shape: Rc<Cell<NamespaceShape>>,
+}
+
+impl<W: World> Clone for Volume<W> {
+    fn clone(&self) -> Self {
+        Self { handle: self.handle.clone(), shape: self.shape.clone() }
+    }
+}
+
+impl<W: World> Volume<W> {
+    pub(crate) fn new(handle: Rc<Handle<W>>, shape: Rc<Cell<NamespaceShape>>) -> Self {
+        Self { handle, shape }
+    }
+
+    /// Blocks of the volume. Changes when it is resized; see [`Volume::resized`].
+    #[must_use]
+    pub fn capacity(&self) -> u64 {
+        self.shape.get().blocks
+    }
+
+    /// Bytes in a block.
+    #[must_use]
+    pub fn block_size(&self) -> u32 {
+        self.shape.get().block_bytes
+    }
+
+    /// Blocks of the largest write that is wholly there or wholly absent after a power failure.
+    #[must_use]
+    pub fn atomic_write_blocks(&self) -> u32 {
+        self.shape.get().atomic_write_blocks
+    }
+
+    /// Blocks of the largest read, write or compare.
+    #[must_use]
+    pub fn max_transfer_blocks(&self) -> u32 {
+        let bytes = self.limits().transfer_bytes_max;
+        let blocks = bytes / u64::from(self.block_size());
+        u32::try_from(blocks).unwrap_or(u32::MAX).min(BlockCommand::NLB_MAX)
+    }
+
+    /// Blocks of the largest write-zeroes or verify, and of a range to deallocate.
+    #[must_use]
+    pub fn max_range_blocks(&self) -> u32 {
+        BlockCommand::NLB_MAX
+    }
+
+    /// The namespace's identifier.
+    #[must_use]
+    pub fn nsid(&self) -> u32 {
+        self.shape.get().nsid
+    }
+
+    /// Waits until the volume was resized, and returns its new capacity.
+    pub async fn resized(&self) -> u64 {
+        let before = self.capacity();
+        loop {
+            let resized = self.handle.0.resized.notified();
+            if self.capacity() != before {
+                return self.capacity();
+            }
+            resized.await;
+        }
+    }
+
+    /// Reads `blocks` blocks from `lba`. Should their bytes not fill whole buffer blocks of 4 KiB,
+    /// zeroes follow.
+    pub async fn read(&self, lba: Lba, blocks: u32) -> Result<Buffer, Error> {
+        let len = self.transfer_len(u64::from(blocks))?;
+        let sqe = self.block_command(IoOpcode::READ, BlockCommand::new(lba.0, blocks));
+        let completion = self.run(IoOpcode::READ, sqe, Body::to_host(len)).await?;
+        Ok(completion.buffer.expect("a read has a buffer"))
+    }
+
+    /// Writes `data`, whole blocks, to `lba`. It is durable when this returns, unless the target
+    /// has a volatile write cache; see [`Volume::flush`]. It is atomic up to
+    /// [`Volume::atomic_write_blocks`].
+    pub async fn write(&self, lba: Lba, data: BufferSlice) -> Result<(), Error> {
+        self.write_command(lba, data, false).await
+    }
+
+    /// Like [`Volume::write`], and durable when this returns whatever cache the target has.
+    pub async fn write_through(&self, lba: Lba, data: BufferSlice) -> Result<(), Error> {
+        self.write_command(lba, data, true).await
+    }
+
+    async fn write_command(&self, lba: Lba, data: BufferSlice, fua: bool) -> Result<(), Error> {
+        let blocks = self.blocks_of(&data)?;
+        let command = BlockCommand { fua, ..BlockCommand::new(lba.0, blocks) };
+        let sqe = self.block_command(IoOpcode::WRITE, command);
+        self.run(IoOpcode::WRITE, sqe, Body::ToController(data)).await?;
+        Ok(())
+    }
+
+    /// Whether the blocks from `lba` hold `data`, whole blocks.
+    pub async fn compare(&self, lba: Lba, data: BufferSlice) -> Result<bool, Error> {
+        let blocks = self.blocks_of(&data)?;
+        let sqe = self.block_command(IoOpcode::COMPARE, BlockCommand::new(lba.0, blocks));
+        match self.run(IoOpcode::COMPARE, sqe, Body::ToController(data)).await {
+            Ok(_) => Ok(true),
+            Err(Error::Target { status, .. }) if status.code() == Status::COMPARE_FAILURE => {
+                Ok(false)
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Makes `range` read as zeroes. The target may give its space back.
+    pub async fn write_zeroes(&self, range: LbaRange) -> Result<(), Error> {
+        let nlb = self.range_blocks(range)?;
+        let command = BlockCommand { deac: true, ..BlockCommand::new(range.start.0, nlb) };
+        let sqe = self.block_command(IoOpcode::WRITE_ZEROES, command);
+        self.run(IoOpcode::WRITE_ZEROES, sqe, Body::None).await?;
+        Ok(())
+    }
+
+    /// Has the target read `range` and check it, without sending it.
+    pub async fn verify(&self, range: LbaRange) -> Result<(), Error> {
+        let nlb = self.range_blocks(range)?;
+        let sqe = self.block_command(IoOpcode::VERIFY, BlockCommand::new(range.start.0, nlb));
+        self.run(IoOpcode::VERIFY, sqe, Body::None).await?;
+        Ok(())
+    }
+
+    /// Says that the contents of up to 256 `ranges` are no longer needed. A target may ignore it;
+    /// farflash makes them read as zeroes and gives their space back.
+    pub async fn deallocate(&self, ranges: &[LbaRange]) -> Result<(), Error> {
+        let limit = u64::from(DatasetManagement::NR_MAX);
+        let count = u32::try_from(ranges.len()).unwrap_or(u32::MAX);
+        if u64::from(count) > limit {
+            return Err(Error::TooLarge { blocks: u64::from(count), limit });
+        }
+        if ranges.is_empty() {
+            return Ok(());
+        }
+        let mut list = Vec::with_capacity(ranges.len());
+        for range in ranges {
+            let limit = u64::from(u32::MAX);
+            let too_large = Error::TooLarge { blocks: range.blocks, limit };
+            let nlb = u32::try_from(range.blocks).map_err(|_| too_large)?;
+            list.push(DsmRange::new(range.start.0, nlb));
+        }
+        let sqe = DatasetManagement::deallocate(self.nsid(), count);
+        let body = Body::from_bytes(list.as_bytes());
+        self.run(IoOpcode::DATASET_MANAGEMENT, sqe, body).await?;
+        Ok(())
+    }
+
+    /// Makes every write that had completed before this call durable.
+    pub async fn flush(&self) -> Result<(), Error> {
+        let sqe = Sqe::new(IoOpcode::FLUSH.0, self.nsid());
+        self.run(IoOpcode::FLUSH, sqe, Body::None).await?;
+        Ok(())
+    }
+
+    /// The client whose volume this is.
+    #[must_use]
+    pub fn client(&self) -> Client<W> {
+        Client::from_handle(self.handle.clone())
+    }
+
+    fn limits(&self) -> nvme_initiator::ControllerLimits {
+        self.handle.0.limits.get().expect("set by the first association")
+    }
+
+    fn block_command(&self, opcode: IoOpcode, command: BlockCommand) -> Sqe {
+        command.encode(opcode, self.nsid(), 0)
+    }
+
+    async fn run(&self, opcode: IoOpcode, sqe: Sqe, body: Body) -> Result<Completion, Error> {
+        let inner = &self.handle.0;
+        let command = Command { sqe, name: opcode.name(), body, replay: true, timeout: None };
+        inner.pick_queue().run(&inner.world, command).await
+    }
+
+    /// Bytes of `blocks` blocks that are to be transferred at once.
+    fn transfer_len(&self, blocks: u64) -> Result<u32, Error> {
+        let (limit, block_bytes) = (u64::from(self.max_transfer_blocks()), self.block_size());
+        if blocks == 0 {
+            return Err(Error::NotWholeBlocks { len_bytes: 0, block_bytes });
+        }
+        if blocks > limit {
+            return Err(Error::TooLarge { blocks, limit });
+        }
+        let len_bytes = blocks * u64::from(block_bytes);
+        u32::try_from(len_bytes).map_err(|_| Error::TooLarge { blocks, limit })
+    }
+
+    /// Blocks in `data`, which are to be transferred at once.
+    fn blocks_of(&self, data: &BufferSlice) -> Result<u32, Error> {
+        let (len_bytes, block_bytes) = (data.len_bytes() as u64, self.block_size());
+        let blocks = len_bytes / u64::from(block_bytes);
+        if !len_bytes.is_multiple_of(u64::from(block_bytes)) {
+            return Err(Error::NotWholeBlocks { len_bytes, block_bytes });
+        }
+        self.transfer_len(blocks)?;
+        Ok(u32::try_from(blocks).expect("at most 65 536"))
+    }
+
+    /// Blocks in `range`, of which no data is transferred.
+    fn range_blocks(&self, range: LbaRange) -> Result<u32, Error> {
+        let limit = u64::from(self.max_range_blocks());
+        if range.blocks == 0 {
+            let block_bytes = self.block_size();
+            return Err(Error::NotWholeBlocks { len_bytes: 0, block_bytes });
+        }
+        let too_large = Error::TooLarge { blocks: range.blocks, limit };
+        let blocks = u32::try_from(range.blocks).map_err(|_| too_large)?;
+        if u64::from(blocks) > limit { Err(too_large) } else { Ok(blocks) }
+    }
+}
