@@ -88,6 +88,21 @@ impl Semaphore {
     }
 }
 
+impl Permit {
+    /// The amount that goes back when it is dropped.
+    #[must_use]
+    pub fn amount(&self) -> u64 {
+        self.amount
+    }
+
+    /// Adds what `other` holds to this one. Panics if they are of different semaphores.
+    pub fn merge(&mut self, mut other: Self) {
+        let same = Rc::ptr_eq(&self.semaphore.budget, &other.semaphore.budget);
+        assert!(same, "permits of two semaphores do not add up");
+        self.amount += std::mem::take(&mut other.amount);
+    }
+}
+
 impl Drop for Permit {
     fn drop(&mut self) {
         self.semaphore.budget.borrow_mut().available += self.amount;
@@ -177,6 +192,16 @@ mod tests {
         drop(ready(poll(&mut small, &wakes)));
         drop(held);
         assert_eq!(semaphore.available(), 2);
+    }
+
+    #[test]
+    fn merged_permits_go_back_together() {
+        let semaphore = Semaphore::new(5);
+        let mut first = semaphore.try_acquire(2).expect("free");
+        first.merge(semaphore.try_acquire(3).expect("free"));
+        assert_eq!((first.amount(), semaphore.available()), (5, 0));
+        drop(first);
+        assert_eq!(semaphore.available(), 5);
     }
 
     #[test]

@@ -1,0 +1,167 @@
+//! Connect and the admin queue.
+
+use std::rc::Rc;
+
+use io_traits::{Clock, Device, World};
+use nvme_target::connect::CNTLID_MAX;
+use nvme_target::controller::Namespace;
+use nvme_target::{
+    AdminReply, Backend, ConnectRefusal, ConnectRequest, Controller, ControllerKind,
+    ControllerParameters, DiscoveryLog, Health, Negotiated, SlotId,
+};
+use nvme_wire::Nqn;
+use units::BLOCK_SIZE;
+
+use crate::association::Association;
+use crate::connection::{Connection, IoQueue, Role};
+use crate::core::Core;
+use crate::export::Export;
+
+/// Blocks that are written all or none: what a transfer may carry, and the engine does more.
+fn atomic_write_blocks(transfer_bytes_max: u32) -> u32 {
+    let blocks = u64::from(transfer_bytes_max) / BLOCK_SIZE as u64;
+    u32::try_from(blocks.min(volume::WRITE_BLOCKS_MAX)).expect("a minimum of 32 bits")
+}
+
+/// What admin commands ask about: the volume and the host's view of the service.
+struct Figures<'a, W: World, D: Device> {
+    core: &'a Core<W, D>,
+    export: Option<&'a Export<W, D>>,
+    log: Option<DiscoveryLog>,
+}
+
+impl<W: World, D: Device> Backend for Figures<'_, W, D> {
+    fn namespace(&self) -> Option<Namespace> {
+        let volume = self.export?.volume();
+        let (blocks, used_blocks) = (volume.blocks(), volume.mapped_blocks());
+        Some(Namespace { blocks, used_blocks, read_only: false })
+    }
+
+    fn health(&self) -> Health {
+        let Some(export) = self.export else { return Health::default() };
+        let stats = export.volume().stats();
+        let hours = self.core.uptime().as_secs() / 3600;
+        Health {
+            bytes_read: u128::from(stats.blocks_read) * BLOCK_SIZE as u128,
+            bytes_written: u128::from(stats.blocks_written) * BLOCK_SIZE as u128,
+            host_reads: u128::from(stats.reads),
+            host_writes: u128::from(stats.writes),
+            media_errors: u128::from(stats.corrupt_blocks + stats.device_errors),
+            power_on_hours: u128::from(hours),
+            ..Health::default()
+        }
+    }
+
+    fn discovery_log(&self) -> Option<&DiscoveryLog> {
+        self.log.as_ref()
+    }
+}
+
+impl<W: World, D: Device> Connection<W, D> {
+    pub(crate) fn execute_admin(
+        self: &Rc<Self>,
+        slot: SlotId,
+        association: &Rc<Association<W, D>>,
+    ) {
+        let payload = self.take_payload(slot);
+        let data = payload.as_ref().map_or(&[][..], |payload| payload.as_bytes());
+        let sqe = self.command(slot);
+        let now = self.core.world().now();
+        let is_discovery = association.export.is_none();
+        let figures = Figures {
+            core: &self.core,
+            export: association.export.as_deref(),
+            log: is_discovery.then(|| self.core.discovery_log()),
+        };
+        let reply = association.controller.borrow_mut().on_admin(now, slot, &sqe, data, &figures);
+        match reply {
+            AdminReply::Complete { status, result } => self.complete(slot, status, result),
+            AdminReply::Data(bytes) => {
+                let len_bytes = u32::try_from(bytes.len()).expect("bounded by MDTS");
+                self.reply(|transport, out| {
+                    let digest = || checksum::crc32c(&bytes);
+                    transport.complete_with_data(slot, len_bytes, digest, out, |out| {
+                        nvme_target::Outbox::bytes(out, &bytes);
+                    });
+                });
+            }
+            AdminReply::Pending => {}
+        }
+        association.pump();
+    }
+
+    pub(crate) fn execute_connect(self: &Rc<Self>, slot: SlotId) {
+        let payload = self.take_payload(slot);
+        let data = payload.as_ref().map_or(&[][..], |payload| payload.as_bytes());
+        let limits = &self.core.options().limits;
+        let outcome = ConnectRequest::decode(&self.command(slot), data, limits)
+            .and_then(|request| self.connect(&request));
+        match outcome {
+            Ok((negotiated, role)) => {
+                *self.role.borrow_mut() = role;
+                self.reply(|transport, out| transport.accept(slot, &negotiated, out));
+            }
+            Err(refusal) => self.complete(slot, refusal.status, refusal.result),
+        }
+    }
+
+    fn connect(
+        self: &Rc<Self>,
+        request: &ConnectRequest,
+    ) -> Result<(Negotiated, Role<W, D>), ConnectRefusal> {
+        if request.qid == 0 {
+            let association = self.core.new_association(self, request)?;
+            let negotiated = association.controller.borrow().accept_admin(request);
+            return Ok((negotiated, Role::Admin(association)));
+        }
+        let association =
+            self.core.association(request.cntlid).ok_or(ConnectRefusal::UNKNOWN_CONTROLLER)?;
+        let export = association.export.clone().ok_or(ConnectRefusal::UNKNOWN_CONTROLLER)?;
+        let negotiated = association.join(self, request)?;
+        let queue = IoQueue { association, export, qid: request.qid };
+        Ok((negotiated, Role::Io(Rc::new(queue))))
+    }
+}
+
+impl<W: World, D: Device> Core<W, D> {
+    /// Makes the controller that a Connect of an admin queue asks for.
+    pub(crate) fn new_association(
+        &self,
+        admin: &Rc<Connection<W, D>>,
+        request: &ConnectRequest,
+    ) -> Result<Rc<Association<W, D>>, ConnectRefusal> {
+        let export = if request.subsystem == Nqn::DISCOVERY {
+            None
+        } else {
+            let found = self.export_by_nqn(&request.subsystem);
+            Some(found.ok_or(ConnectRefusal::UNKNOWN_SUBSYSTEM)?)
+        };
+        self.add_association(|cntlid| {
+            if cntlid > CNTLID_MAX {
+                return Err(ConnectRefusal::BUSY);
+            }
+            let parameters = self.parameters(cntlid, export.as_deref());
+            let controller = Controller::new(self.world().now(), parameters, request);
+            Ok(Association::new(controller, export, admin))
+        })
+    }
+
+    fn parameters(&self, cntlid: u16, export: Option<&Export<W, D>>) -> ControllerParameters {
+        let options = self.options();
+        let uuid = export.map_or([0; 16], |export| export.volume().uuid().into_bytes());
+        // A serial number has 20 characters, half a UUID 16.
+        let serial: String = uuid[..8].iter().map(|byte| format!("{byte:02x}")).collect();
+        ControllerParameters {
+            kind: if export.is_some() { ControllerKind::Io } else { ControllerKind::Discovery },
+            cntlid,
+            subsystem: export.map_or(Nqn::DISCOVERY, |export| *export.nqn()),
+            serial,
+            model: options.model.clone(),
+            firmware: options.firmware.clone(),
+            limits: options.limits,
+            volatile_write_cache: false,
+            atomic_write_blocks: atomic_write_blocks(options.limits.transfer_bytes_max),
+            uuid,
+        }
+    }
+}

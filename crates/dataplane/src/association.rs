@@ -1,0 +1,109 @@
+//! A controller and the connections that are its queues.
+
+use std::cell::RefCell;
+use std::rc::{Rc, Weak};
+
+use io_traits::{Device, World};
+use nvme_target::{ConnectRefusal, ConnectRequest, Controller, ControllerEvent, Negotiated};
+use nvme_wire::{Sqe, Status};
+use units::{Instant, Lba};
+
+use crate::connection::Connection;
+use crate::export::Export;
+
+/// One host's use of one subsystem.
+pub(crate) struct Association<W: World, D: Device> {
+    pub(crate) controller: RefCell<Controller>,
+    /// What is served; `None` is the discovery service.
+    pub(crate) export: Option<Rc<Export<W, D>>>,
+    admin: Weak<Connection<W, D>>,
+    io: RefCell<Vec<(u16, Weak<Connection<W, D>>)>>,
+}
+
+impl<W: World, D: Device> Association<W, D> {
+    pub(crate) fn new(
+        controller: Controller,
+        export: Option<Rc<Export<W, D>>>,
+        admin: &Rc<Connection<W, D>>,
+    ) -> Rc<Self> {
+        Rc::new(Self {
+            controller: RefCell::new(controller),
+            export,
+            admin: Rc::downgrade(admin),
+            io: RefCell::default(),
+        })
+    }
+
+    pub(crate) fn cntlid(&self) -> u16 {
+        self.controller.borrow().parameters().cntlid
+    }
+
+    /// Takes in an I/O queue.
+    pub(crate) fn join(
+        &self,
+        connection: &Rc<Connection<W, D>>,
+        request: &ConnectRequest,
+    ) -> Result<Negotiated, ConnectRefusal> {
+        let negotiated = self.controller.borrow_mut().connect_io(request)?;
+        self.io.borrow_mut().push((request.qid, Rc::downgrade(connection)));
+        Ok(negotiated)
+    }
+
+    /// The connection of I/O queue `qid` has ended.
+    pub(crate) fn queue_ended(&self, qid: u16) {
+        self.io.borrow_mut().retain(|(other, _)| *other != qid);
+        self.controller.borrow_mut().disconnect_io(qid);
+    }
+
+    /// Does what the controller asks for. Called after whatever may have changed it.
+    pub(crate) fn pump(&self) {
+        loop {
+            let event = self.controller.borrow_mut().poll_event();
+            match event {
+                None => return,
+                Some(ControllerEvent::Async(event)) => {
+                    if let Some(admin) = self.admin.upgrade() {
+                        admin.complete(event.slot, event.status, event.result);
+                    }
+                }
+                Some(ControllerEvent::CloseIoQueues) => self.cut_io(),
+            }
+        }
+    }
+
+    pub(crate) fn on_namespace_changed(&self) {
+        self.controller.borrow_mut().on_namespace_changed();
+        self.pump();
+    }
+
+    pub(crate) fn on_discovery_changed(&self) {
+        self.controller.borrow_mut().on_discovery_changed();
+        self.pump();
+    }
+
+    pub(crate) fn record_error(&self, qid: u16, sqe: &Sqe, status: Status, lba: Lba) {
+        self.controller.borrow_mut().record_error(qid, sqe, status, lba.0);
+    }
+
+    /// Ends the association if its host let the keep alive timer expire.
+    pub(crate) fn on_tick(&self, now: Instant) {
+        if self.controller.borrow_mut().on_timeout(now) {
+            let host = *self.controller.borrow().host_nqn();
+            tracing::info!(%host, "keep alive timer expired");
+            self.cut();
+        }
+    }
+
+    /// Closes all connections.
+    pub(crate) fn cut(&self) {
+        self.cut_io();
+        if let Some(admin) = self.admin.upgrade() {
+            admin.cut();
+        }
+    }
+
+    fn cut_io(&self) {
+        let queues: Vec<_> = self.io.borrow().iter().filter_map(|(_, c)| c.upgrade()).collect();
+        queues.iter().for_each(|connection| connection.cut());
+    }
+}

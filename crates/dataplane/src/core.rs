@@ -1,0 +1,428 @@
+//! A core: what it owns, and what the control side may ask of it.
+
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::rc::Rc;
+
+use io_traits::{Clock, Device, Listener, Spawn, World};
+use local_sync::{Notify, Semaphore};
+use nvme_target::{ConnectRefusal, DiscoveryLog, Limits};
+use nvme_wire::Nqn;
+use nvme_wire::discovery::{
+    DiscoveryLogEntry, EFLAGS_EXPLICIT_PERSISTENT, SUBTYPE_CURRENT_DISCOVERY, SUBTYPE_NVM,
+};
+use slab::Slab;
+use units::{Duration, Instant};
+use uuid::Uuid;
+use volume::{Capacity, Shard, VolumeError, VolumeSpec};
+
+use crate::association::Association;
+use crate::connection::Connection;
+use crate::export::{DiscoveryRecord, Export};
+use crate::memory::Window;
+
+/// How often deadlines are looked at. Coarse on purpose: they are seconds, and an idle core sleeps.
+const TICK: Duration = Duration::from_millis(250);
+/// Pause after a failed accept, such as one for want of file descriptors.
+const ACCEPT_RETRY: Duration = Duration::from_millis(100);
+/// How long [`Core::shutdown`] waits for requests under way.
+const DRAIN_TIMEOUT: Duration = Duration::from_secs(5);
+const DRAIN_POLL: Duration = Duration::from_millis(5);
+
+/// How a core serves.
+#[derive(Clone, Debug)]
+pub struct CoreOptions {
+    /// Where hosts reach this core: what the discovery log says.
+    pub portal: SocketAddr,
+    /// What connections may do.
+    pub limits: Limits,
+    /// Connections at a time; more are closed as they come.
+    pub connections_max: usize,
+    /// Memory for the data of requests.
+    pub memory_bytes: u64,
+    /// Memory for the data of one connection's requests; at least two of the largest transfers.
+    pub window_bytes: u64,
+    /// Model number, at most 40 ASCII characters.
+    pub model: String,
+    /// Firmware revision, at most 8 ASCII characters.
+    pub firmware: String,
+}
+
+impl CoreOptions {
+    /// The defaults, for hosts that reach the core at `portal`.
+    #[must_use]
+    pub fn new(portal: SocketAddr) -> Self {
+        Self {
+            portal,
+            limits: Limits::default(),
+            connections_max: 1200,
+            memory_bytes: 256 << 20,
+            window_bytes: 16 << 20,
+            model: "farflash dVol".into(),
+            firmware: env!("CARGO_PKG_VERSION").into(),
+        }
+    }
+}
+
+/// A volume as its core knows it.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct VolumeStatus {
+    /// Identity.
+    pub uuid: Uuid,
+    /// Name for people.
+    pub name: String,
+    /// Size in blocks.
+    pub blocks: u64,
+    /// Blocks that hold data.
+    pub mapped_blocks: u64,
+    /// The shard it lies in, counted in the order of [`Core::attach`].
+    pub shard: usize,
+}
+
+/// How a core is.
+#[derive(Clone, Debug, Default)]
+pub struct CoreStats {
+    /// Volumes that it serves.
+    pub volumes: usize,
+    /// Connections that are open.
+    pub connections: usize,
+    /// Space of each shard, in the order of [`Core::attach`].
+    pub capacity: Vec<Capacity>,
+}
+
+struct State<W: World, D: Device> {
+    world: W,
+    options: CoreOptions,
+    started: Instant,
+    memory: Semaphore,
+    shards: RefCell<Vec<Shard<D>>>,
+    exports: RefCell<BTreeMap<Uuid, Rc<Export<W, D>>>>,
+    connections: RefCell<Slab<Rc<Connection<W, D>>>>,
+    /// The key is the controller identifier.
+    associations: RefCell<Slab<Rc<Association<W, D>>>>,
+    discovery: RefCell<DiscoveryLog>,
+    draining: Cell<bool>,
+    stop: Notify,
+}
+
+/// One CPU's part of a Flash server. A cheap handle; clones are the same core.
+pub struct Core<W: World, D: Device> {
+    state: Rc<State<W, D>>,
+}
+
+impl<W: World, D: Device> Clone for Core<W, D> {
+    fn clone(&self) -> Self {
+        Self { state: self.state.clone() }
+    }
+}
+
+impl<W: World, D: Device> Core<W, D> {
+    /// A core without volumes. Starts to look at deadlines.
+    #[must_use]
+    pub fn new(world: &W, options: CoreOptions) -> Self {
+        let state = State {
+            world: world.clone(),
+            started: world.now(),
+            memory: Semaphore::new(options.memory_bytes),
+            options,
+            shards: RefCell::default(),
+            exports: RefCell::default(),
+            connections: RefCell::default(),
+            associations: RefCell::default(),
+            discovery: RefCell::default(),
+            draining: Cell::new(false),
+            stop: Notify::new(),
+        };
+        let core = Self { state: Rc::new(state) };
+        let ticking = core.clone();
+        world.spawn(async move { ticking.tick().await });
+        core
+    }
+
+    /// Takes a shard into service, with all its volumes; returns its number.
+    pub fn attach(&self, shard: Shard<D>) -> usize {
+        let number = self.state.shards.borrow().len();
+        for volume in shard.volumes() {
+            self.add_export(volume, number);
+        }
+        let (committing, checkpointing) = (shard.clone(), shard.clone());
+        self.state.world.spawn(async move { committing.run_committer().await });
+        self.state.world.spawn(async move { checkpointing.run_checkpointer().await });
+        self.state.shards.borrow_mut().push(shard);
+        number
+    }
+
+    /// Accepts connections until [`Core::shutdown`].
+    pub async fn serve(&self, listener: W::Listener) {
+        let mut stop = std::pin::pin!(self.state.stop.notified());
+        loop {
+            if self.is_draining() {
+                return;
+            }
+            let accepted = {
+                let accept = std::pin::pin!(listener.accept());
+                first_of(accept, stop.as_mut()).await
+            };
+            match accepted {
+                None => return,
+                Some(Ok(stream)) => self.add_connection(stream),
+                Some(Err(error)) => {
+                    tracing::warn!(%error, "accept failed; trying again");
+                    let retry = self.state.world.now() + ACCEPT_RETRY;
+                    self.state.world.sleep_until(retry).await;
+                }
+            }
+        }
+    }
+
+    /// Creates a volume in a shard.
+    ///
+    /// # Errors
+    /// As [`Shard::create_volume`].
+    pub async fn create_volume(
+        &self,
+        shard: usize,
+        spec: VolumeSpec,
+    ) -> Result<VolumeStatus, VolumeError> {
+        let target = self.state.shards.borrow()[shard].clone();
+        let volume = target.create_volume(spec).await?;
+        Ok(self.add_export(volume, shard))
+    }
+
+    /// All volumes, by identity.
+    #[must_use]
+    pub fn volumes(&self) -> Vec<VolumeStatus> {
+        self.state.exports.borrow().values().map(|export| status_of(export)).collect()
+    }
+
+    /// One volume.
+    #[must_use]
+    pub fn volume(&self, uuid: Uuid) -> Option<VolumeStatus> {
+        self.export(uuid).map(|export| status_of(&export))
+    }
+
+    /// Changes a volume's size and tells connected hosts.
+    ///
+    /// # Errors
+    /// There is no such volume, or as [`volume::Volume::resize`].
+    pub async fn resize_volume(
+        &self,
+        uuid: Uuid,
+        blocks: u64,
+    ) -> Result<VolumeStatus, VolumeError> {
+        let export = self.export(uuid).ok_or(VolumeError::Deleted)?;
+        export.volume().resize(blocks).await?;
+        self.associations_of(&export).iter().for_each(|a| a.on_namespace_changed());
+        Ok(status_of(&export))
+    }
+
+    /// Deletes a volume and cuts its connections.
+    ///
+    /// # Errors
+    /// There is no such volume, or as [`Shard::delete_volume`].
+    pub async fn delete_volume(&self, uuid: Uuid) -> Result<(), VolumeError> {
+        let export = self.state.exports.borrow_mut().remove(&uuid).ok_or(VolumeError::Deleted)?;
+        let shard = self.state.shards.borrow()[export.shard].clone();
+        if let Err(error) = shard.delete_volume(uuid).await {
+            self.state.exports.borrow_mut().insert(uuid, export);
+            return Err(error);
+        }
+        self.associations_of(&export).iter().for_each(|association| association.cut());
+        Ok(())
+    }
+
+    /// Sets what the discovery service tells hosts, and tells those that wait for a change.
+    pub fn set_discovery(&self, records: &[DiscoveryRecord]) {
+        let entries = records
+            .iter()
+            .map(|record| DiscoveryLogEntry::tcp(SUBTYPE_NVM, &record.nqn, record.address));
+        let mut own = DiscoveryLogEntry::tcp(
+            SUBTYPE_CURRENT_DISCOVERY,
+            &Nqn::DISCOVERY,
+            self.state.options.portal,
+        );
+        own.eflags = EFLAGS_EXPLICIT_PERSISTENT.into();
+        {
+            let mut log = self.state.discovery.borrow_mut();
+            log.genctr += 1;
+            log.entries = std::iter::once(own).chain(entries).collect();
+        }
+        for association in self.all_associations() {
+            if association.export.is_none() {
+                association.on_discovery_changed();
+            }
+        }
+    }
+
+    /// How the core is.
+    #[must_use]
+    pub fn stats(&self) -> CoreStats {
+        CoreStats {
+            volumes: self.state.exports.borrow().len(),
+            connections: self.state.connections.borrow().len(),
+            capacity: self.state.shards.borrow().iter().map(Shard::capacity).collect(),
+        }
+    }
+
+    /// Takes no more connections and commands, lets those under way finish, closes all connections,
+    /// and shuts the shards down.
+    ///
+    /// # Errors
+    /// The first shard that could not write its last checkpoint; it will replay its journal.
+    pub async fn shutdown(&self) -> Result<(), VolumeError> {
+        self.state.draining.set(true);
+        self.state.stop.notify_all();
+        let world = &self.state.world;
+        let deadline = world.now() + DRAIN_TIMEOUT;
+        while world.now() < deadline && self.all_connections().iter().any(|c| c.requests() > 0) {
+            world.sleep_until(world.now() + DRAIN_POLL).await;
+        }
+        // Let the last replies out before the connections go.
+        self.all_connections().iter().for_each(|connection| connection.close());
+        world.sleep_until(world.now() + DRAIN_POLL).await;
+        self.all_connections().iter().for_each(|connection| connection.cut());
+        let shards = self.state.shards.borrow().clone();
+        let mut result = Ok(());
+        for shard in shards {
+            result = result.and(shard.shutdown().await);
+        }
+        result
+    }
+
+    async fn tick(&self) {
+        let world = &self.state.world;
+        loop {
+            world.sleep_until(world.now() + TICK).await;
+            let now = world.now();
+            self.all_connections().iter().for_each(|connection| connection.on_tick(now));
+            self.all_associations().iter().for_each(|association| association.on_tick(now));
+        }
+    }
+
+    fn add_export(&self, volume: volume::Volume<D>, shard: usize) -> VolumeStatus {
+        let transfer_bytes_max = self.state.options.limits.transfer_bytes_max;
+        let export = Rc::new(Export::new(volume, shard, transfer_bytes_max));
+        let status = status_of(&export);
+        self.state.exports.borrow_mut().insert(status.uuid, export);
+        status
+    }
+
+    fn add_connection(&self, stream: W::Stream) {
+        let mut connections = self.state.connections.borrow_mut();
+        if connections.len() >= self.state.options.connections_max {
+            use io_traits::Stream;
+            tracing::warn!(peer = %stream.peer(), "too many connections; closed");
+            stream.shutdown();
+            return;
+        }
+        let connection = Connection::new(self, stream);
+        let key = connections.insert(connection.clone());
+        drop(connections);
+        connection.start(key);
+    }
+
+    pub(crate) fn forget_connection(&self, key: usize) {
+        self.state.connections.borrow_mut().remove(key);
+    }
+
+    /// Makes an association under a free controller identifier.
+    pub(crate) fn add_association(
+        &self,
+        make: impl FnOnce(u16) -> Result<Rc<Association<W, D>>, ConnectRefusal>,
+    ) -> Result<Rc<Association<W, D>>, ConnectRefusal> {
+        let mut associations = self.state.associations.borrow_mut();
+        let entry = associations.vacant_entry();
+        // Identifiers count from 1: some tools take 0 for "none".
+        let cntlid = u16::try_from(entry.key() + 1).map_err(|_| ConnectRefusal::BUSY)?;
+        let association = make(cntlid)?;
+        entry.insert(association.clone());
+        Ok(association)
+    }
+
+    pub(crate) fn association(&self, cntlid: u16) -> Option<Rc<Association<W, D>>> {
+        let key = usize::from(cntlid).checked_sub(1)?;
+        self.state.associations.borrow().get(key).cloned()
+    }
+
+    /// The admin queue is gone, and the controller with it.
+    pub(crate) fn end_association(&self, association: &Rc<Association<W, D>>) {
+        association.cut();
+        let key = usize::from(association.cntlid()) - 1;
+        self.state.associations.borrow_mut().remove(key);
+    }
+
+    fn all_connections(&self) -> Vec<Rc<Connection<W, D>>> {
+        self.state.connections.borrow().iter().map(|(_, connection)| connection.clone()).collect()
+    }
+
+    fn all_associations(&self) -> Vec<Rc<Association<W, D>>> {
+        self.state.associations.borrow().iter().map(|(_, a)| a.clone()).collect()
+    }
+
+    fn associations_of(&self, export: &Rc<Export<W, D>>) -> Vec<Rc<Association<W, D>>> {
+        let is_of = |association: &Rc<Association<W, D>>| {
+            association.export.as_ref().is_some_and(|other| Rc::ptr_eq(other, export))
+        };
+        self.all_associations().into_iter().filter(is_of).collect()
+    }
+
+    fn export(&self, uuid: Uuid) -> Option<Rc<Export<W, D>>> {
+        self.state.exports.borrow().get(&uuid).cloned()
+    }
+
+    pub(crate) fn export_by_nqn(&self, nqn: &Nqn) -> Option<Rc<Export<W, D>>> {
+        let uuid = Uuid::from_bytes(nqn.uuid()?);
+        self.export(uuid).filter(|export| export.nqn() == nqn)
+    }
+
+    pub(crate) fn discovery_log(&self) -> DiscoveryLog {
+        self.state.discovery.borrow().clone()
+    }
+
+    pub(crate) fn world(&self) -> &W {
+        &self.state.world
+    }
+
+    pub(crate) fn options(&self) -> &CoreOptions {
+        &self.state.options
+    }
+
+    pub(crate) fn uptime(&self) -> Duration {
+        self.state.world.now().since(self.state.started)
+    }
+
+    pub(crate) fn window(&self) -> Window {
+        Window::new(&self.state.memory, self.state.options.window_bytes)
+    }
+
+    pub(crate) fn is_draining(&self) -> bool {
+        self.state.draining.get()
+    }
+}
+
+fn status_of<W: World, D: Device>(export: &Export<W, D>) -> VolumeStatus {
+    let volume = export.volume();
+    VolumeStatus {
+        uuid: volume.uuid(),
+        name: volume.name(),
+        blocks: volume.blocks(),
+        mapped_blocks: volume.mapped_blocks(),
+        shard: export.shard,
+    }
+}
+
+/// Runs `work` until it is done, or gives up when `stop` is.
+async fn first_of<T>(
+    mut work: std::pin::Pin<&mut impl Future<Output = T>>,
+    mut stop: std::pin::Pin<&mut impl Future<Output = ()>>,
+) -> Option<T> {
+    use std::task::Poll;
+    std::future::poll_fn(|context| {
+        if let Poll::Ready(output) = work.as_mut().poll(context) {
+            return Poll::Ready(Some(output));
+        }
+        stop.as_mut().poll(context).map(|()| None)
+    })
+    .await
+}

@@ -1,0 +1,65 @@
+//! What a volume is to hosts: a subsystem with one namespace.
+
+use std::marker::PhantomData;
+use std::net::SocketAddr;
+
+use io_traits::{Device, World};
+use nvme_target::NamespaceView;
+use nvme_wire::Nqn;
+use units::BLOCK_SIZE;
+use uuid::Uuid;
+use volume::Volume;
+
+/// A volume as hosts see it.
+pub(crate) struct Export<W: World, D: Device> {
+    volume: Volume<D>,
+    nqn: Nqn,
+    transfer_blocks_max: u32,
+    /// Which of the core's shards it lies in.
+    pub(crate) shard: usize,
+    world: PhantomData<W>,
+}
+
+/// Where a subsystem can be reached: what the discovery service tells hosts.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct DiscoveryRecord {
+    /// The subsystem.
+    pub nqn: Nqn,
+    /// The portal that serves it.
+    pub address: SocketAddr,
+}
+
+/// The NVMe qualified name of the volume `uuid`, the same on every host and path for life.
+#[must_use]
+pub fn nqn_of(uuid: Uuid) -> Nqn {
+    Nqn::from_uuid(uuid.as_bytes())
+}
+
+impl<W: World, D: Device> Export<W, D> {
+    pub(crate) fn new(volume: Volume<D>, shard: usize, transfer_bytes_max: u32) -> Self {
+        Self {
+            nqn: nqn_of(volume.uuid()),
+            volume,
+            transfer_blocks_max: transfer_bytes_max / BLOCK_SIZE as u32,
+            shard,
+            world: PhantomData,
+        }
+    }
+
+    pub(crate) fn volume(&self) -> &Volume<D> {
+        &self.volume
+    }
+
+    pub(crate) fn nqn(&self) -> &Nqn {
+        &self.nqn
+    }
+
+    /// What the checks of I/O commands need to know, as of now.
+    pub(crate) fn view(&self) -> NamespaceView {
+        NamespaceView {
+            blocks: self.volume.blocks(),
+            transfer_blocks_max: self.transfer_blocks_max,
+            read_only: false,
+        }
+    }
+}

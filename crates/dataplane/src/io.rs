@@ -1,0 +1,161 @@
+//! I/O commands: from the queue to the volume and back.
+
+use std::rc::Rc;
+
+use io_traits::{Device, Spawn, World};
+use nvme_target::io::deallocate_ranges;
+use nvme_target::{IoCommand, SlotId, digest_of_blocks};
+use nvme_wire::Status;
+use units::{BLOCK_SIZE, Lba, LbaRange};
+use volume::{CompareError, ReadData, VolumeError};
+
+use crate::connection::{Connection, IoQueue, Payload};
+use crate::memory::Share;
+use crate::status::nvme_status;
+
+impl<W: World, D: Device> Connection<W, D> {
+    /// Runs the command in `slot` as a task. Commands that need not wait are done on return.
+    pub(crate) fn execute_io(self: &Rc<Self>, slot: SlotId, queue: &Rc<IoQueue<W, D>>) {
+        let payload = self.take_payload(slot);
+        match self.decode_io(slot, queue) {
+            Ok(IoCommand::Read { range }) => {
+                let task = read(self.clone(), queue.clone(), slot, range);
+                self.core.world().spawn_now(task);
+            }
+            Ok(command) => {
+                let task = run(self.clone(), queue.clone(), slot, command, payload);
+                self.core.world().spawn_now(task);
+            }
+            Err(status) => self.complete(slot, status, 0),
+        }
+    }
+
+    fn complete_read(&self, slot: SlotId, data: ReadData, share: Share) {
+        let len_bytes = u32::try_from(data.len_bytes()).expect("bounded by MDTS");
+        self.reply(|transport, out| {
+            let ReadData { pieces, crcs } = data;
+            let append = |out: &mut crate::outbox::Filling<'_>| {
+                pieces.into_iter().for_each(|piece| out.data(piece));
+                out.hold(share);
+            };
+            transport.complete_with_data(slot, len_bytes, || digest_of_blocks(&crcs), out, append);
+        });
+    }
+
+    fn complete_with(&self, slot: SlotId, queue: &IoQueue<W, D>, result: Result<(), VolumeError>) {
+        match result {
+            Ok(()) => self.complete(slot, Status::SUCCESS, 0),
+            Err(error) => self.fail(slot, queue, &error),
+        }
+    }
+
+    fn fail(&self, slot: SlotId, queue: &IoQueue<W, D>, error: &VolumeError) {
+        if !self.is_open() {
+            return;
+        }
+        let status = nvme_status(error);
+        if let VolumeError::Corrupt { lba, .. } | VolumeError::CorruptMap { lba, .. } = error {
+            tracing::error!(volume = %queue.export.volume().uuid(), %error, "block lost");
+            let sqe = self.command(slot);
+            queue.association.record_error(queue.qid, &sqe, status, *lba);
+            self.complete(slot, status.with_more(), 0);
+        } else {
+            self.complete(slot, status, 0);
+        }
+    }
+}
+
+async fn read<W: World, D: Device>(
+    connection: Rc<Connection<W, D>>,
+    queue: Rc<IoQueue<W, D>>,
+    slot: SlotId,
+    range: LbaRange,
+) {
+    let len_bytes = usize::try_from(range.blocks).expect("bounded by MDTS") * BLOCK_SIZE;
+    let share = match connection.window.try_take(len_bytes) {
+        Some(share) => share,
+        None => connection.window.take(len_bytes).await,
+    };
+    match queue.export.volume().read(range).await {
+        Ok(data) => connection.complete_read(slot, data, share),
+        Err(error) => connection.fail(slot, &queue, &error),
+    }
+}
+
+async fn run<W: World, D: Device>(
+    connection: Rc<Connection<W, D>>,
+    queue: Rc<IoQueue<W, D>>,
+    slot: SlotId,
+    command: IoCommand,
+    payload: Option<Payload>,
+) {
+    let volume = queue.export.volume();
+    let result = match command {
+        IoCommand::Read { .. } => unreachable!("reads have a task of their own"),
+        IoCommand::Write { range, .. } => {
+            let Some(payload) = payload else { return refuse_without_data(&connection, slot) };
+            // Whether the host forces unit access makes no difference: every write is durable.
+            let Payload { buffer, crcs, share, .. } = payload;
+            let written = volume.write(range.start, buffer.into_slice(), Some(&crcs)).await;
+            drop(share);
+            written
+        }
+        IoCommand::Flush => volume.flush().await,
+        IoCommand::WriteZeroes { range, .. } => volume.unmap(range).await,
+        IoCommand::Deallocate { ranges } => {
+            let Some(payload) = payload else { return refuse_without_data(&connection, slot) };
+            return deallocate(&connection, &queue, slot, ranges, &payload).await;
+        }
+        IoCommand::Hint => Ok(()),
+        IoCommand::Compare { range } => {
+            let Some(payload) = payload else { return refuse_without_data(&connection, slot) };
+            return compare(&connection, &queue, slot, range.start, payload).await;
+        }
+        IoCommand::Verify { range } => volume.verify(range).await,
+        IoCommand::Disconnect => {
+            connection.complete(slot, Status::SUCCESS, 0);
+            return connection.close();
+        }
+    };
+    connection.complete_with(slot, &queue, result);
+}
+
+/// A command whose data has a length of zero where its fields promise some.
+fn refuse_without_data<W: World, D: Device>(connection: &Connection<W, D>, slot: SlotId) {
+    connection.complete(slot, Status::DATA_SGL_LENGTH_INVALID.with_dnr(), 0);
+}
+
+async fn deallocate<W: World, D: Device>(
+    connection: &Connection<W, D>,
+    queue: &IoQueue<W, D>,
+    slot: SlotId,
+    ranges: u32,
+    payload: &Payload,
+) {
+    let runs = match deallocate_ranges(payload.as_bytes(), ranges, &queue.export.view()) {
+        Ok(runs) => runs,
+        Err(status) => return connection.complete(slot, status, 0),
+    };
+    for run in runs {
+        if let Err(error) = queue.export.volume().unmap(run).await {
+            return connection.fail(slot, queue, &error);
+        }
+    }
+    connection.complete(slot, Status::SUCCESS, 0);
+}
+
+async fn compare<W: World, D: Device>(
+    connection: &Connection<W, D>,
+    queue: &IoQueue<W, D>,
+    slot: SlotId,
+    lba: Lba,
+    payload: Payload,
+) {
+    match queue.export.volume().compare(lba, payload.buffer.into_slice()).await {
+        Ok(()) => connection.complete(slot, Status::SUCCESS, 0),
+        Err(CompareError::Miscompare { .. }) => {
+            connection.complete(slot, Status::COMPARE_FAILURE.with_dnr(), 0);
+        }
+        Err(CompareError::Volume(error)) => connection.fail(slot, queue, &error),
+    }
+}

@@ -1,0 +1,30 @@
+//! One core's work: connections, volumes and devices joined, generic over the world.
+//!
+//! ```text
+//!  Listener ── Connection ── Association ── Export ── volume::Volume ── Device
+//!                  │              │            └ what a dVol is to hosts: a subsystem
+//!                  │              └ one controller and the connections that are its queues
+//!                  └ one queue pair: receives, finds memory, executes, replies
+//! ```
+//! A [`Core`] owns all of these for one CPU; nothing in it is shared with another. A request is a
+//! task: it translates, reads or writes, and replies. What a task waits for (memory, the device, the
+//! journal) lets others run.
+//!
+//! - D1: a request is answered once, or its connection is closed.
+//! - D2: the data of requests is bounded: see `memory.rs`.
+//! - D3: whatever a peer sends harms at most its own connections.
+//!
+//! Absent from this crate: sockets, files, threads, real time; policy about who may open what.
+
+mod admin;
+mod association;
+mod connection;
+mod core;
+mod export;
+mod io;
+mod memory;
+mod outbox;
+mod status;
+
+pub use crate::core::{Core, CoreOptions, CoreStats, VolumeStatus};
+pub use export::{DiscoveryRecord, nqn_of};
