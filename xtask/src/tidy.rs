@@ -1,0 +1,73 @@
+//! Holds the source to the rules that no compiler checks.
+//!
+//! - [`rules`]: the tables. A change of a rule is a change there and nowhere else.
+//! - [`edges`]: which crate may use which, ours and others'.
+//! - [`sizes`]: lengths of files and functions.
+//! - [`words`]: words and calls that have no place, or only some places.
+//! - [`links`]: links between the Markdown files lead somewhere.
+//! - [`source`]: the files, their tokens, and which of their lines are tests.
+//!
+//! A finding is silenced by a comment on its line or the one above, with a reason:
+//! `tidy: allow(function-length) one flat match over the opcodes`. For `file-length` the comment may
+//! stand anywhere in the file.
+
+mod edges;
+mod links;
+mod rules;
+mod sizes;
+mod source;
+mod words;
+
+use std::fmt;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+/// One broken rule.
+#[derive(Clone, Debug, Eq, Ord, PartialEq, PartialOrd)]
+struct Finding {
+    file: PathBuf,
+    line: usize,
+    rule: &'static str,
+    message: String,
+    /// Whether it is shown but does not fail the run.
+    warning: bool,
+}
+
+impl fmt::Display for Finding {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let kind = if self.warning { "warning" } else { "error" };
+        let Self { file, line, rule, message, .. } = self;
+        write!(formatter, "{}:{line}: {kind}: {rule}: {message}", file.display())
+    }
+}
+
+/// Checks the repository at `root` and prints what it finds.
+pub(crate) fn run(root: &Path) -> ExitCode {
+    let findings = match check(root) {
+        Ok(findings) => findings,
+        Err(error) => {
+            eprintln!("tidy: {error}");
+            return ExitCode::FAILURE;
+        }
+    };
+    for finding in &findings {
+        println!("{finding}");
+    }
+    let errors = findings.iter().filter(|finding| !finding.warning).count();
+    println!("tidy: {errors} errors, {} warnings", findings.len() - errors);
+    if errors == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+fn check(root: &Path) -> io::Result<Vec<Finding>> {
+    let mut findings = edges::check(root)?;
+    for file in source::load_all(root)? {
+        let mut in_file = sizes::check(&file);
+        in_file.extend(words::check(&file));
+        in_file.retain(|finding| !file.allows(finding.rule, finding.line));
+        findings.extend(in_file);
+    }
+    findings.extend(links::check(root)?);
+    findings.sort();
+    Ok(findings)
+}

@@ -1,0 +1,226 @@
+//! The tables behind every check.
+
+/// A row of the layering: a crate uses only crates of earlier rows, or earlier ones of its own row.
+pub(super) struct Layer {
+    pub(super) name: &'static str,
+    pub(super) crates: &'static [&'static str],
+    /// Crates that are earlier, and still none of this layer's business.
+    pub(super) must_not_use: &'static [&'static str],
+}
+
+/// The layers, lowest first. Development dependencies are free: a test may use any world.
+pub(super) const LAYERS: &[Layer] = &[
+    Layer {
+        name: "bytes",
+        crates: &["units", "checksum", "nvme-wire", "layout"],
+        must_not_use: &[],
+    },
+    Layer {
+        name: "decisions",
+        crates: &["nvme-target", "nvme-initiator"],
+        // What goes over the wire does not depend on what lies on a device.
+        must_not_use: &["layout"],
+    },
+    Layer { name: "seams", crates: &["io-traits"], must_not_use: PROTOCOLS },
+    Layer { name: "tasks", crates: &["local-sync", "executor"], must_not_use: PROTOCOLS },
+    Layer {
+        name: "storage",
+        crates: &["device", "volume"],
+        must_not_use: &["nvme-wire", "nvme-target", "nvme-initiator", "executor"],
+    },
+    Layer {
+        name: "data plane",
+        crates: &["dataplane"],
+        must_not_use: &["nvme-initiator", "executor"],
+    },
+    Layer {
+        name: "machine",
+        crates: &["uring", "reactor"],
+        must_not_use: &[
+            "nvme-wire",
+            "nvme-target",
+            "nvme-initiator",
+            "layout",
+            "volume",
+            "dataplane",
+        ],
+    },
+    Layer {
+        name: "control",
+        crates: &["control", "client"],
+        must_not_use: &["dataplane", "volume", "layout", "nvme-target", "uring"],
+    },
+    Layer {
+        name: "tools",
+        crates: &["load", "report"],
+        must_not_use: &["dataplane", "volume", "layout", "nvme-target"],
+    },
+    Layer { name: "programs", crates: &["sim", "farflash", "bench", "xtask"], must_not_use: &[] },
+];
+
+const PROTOCOLS: &[&str] = &["nvme-wire", "nvme-target", "nvme-initiator", "layout"];
+
+/// Crates of others that have one place. Development dependencies are free here, too.
+pub(super) struct External {
+    pub(super) name: &'static str,
+    pub(super) only_in: &'static [&'static str],
+    pub(super) why: &'static str,
+}
+
+pub(super) const EXTERNALS: &[External] = &[
+    External {
+        name: "tokio",
+        only_in: &["control", "farflash"],
+        why: "data cores run our own executor",
+    },
+    External {
+        name: "axum",
+        only_in: &["control", "farflash"],
+        why: "the API is the control crate's",
+    },
+    External { name: "io-uring", only_in: &["uring"], why: "rings have one owner" },
+    External { name: "libc", only_in: &["uring", "bench"], why: "use rustix" },
+    External { name: "clap", only_in: &["farflash", "bench"], why: "only programs read arguments" },
+    External {
+        name: "rustix",
+        only_in: &["device", "uring", "reactor", "farflash", "load", "bench"],
+        why: "logic never touches the world",
+    },
+];
+
+/// Crates that must say `#![no_std]`: no clock, thread, socket or randomly ordered map can creep in.
+pub(super) const NO_STD: &[&str] =
+    &["units", "nvme-wire", "layout", "nvme-target", "nvme-initiator"];
+
+/// Where a rule on words looks.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) enum Place {
+    /// Everywhere but in these crates.
+    AllBut(&'static [&'static str]),
+    /// In these crates only.
+    Only(&'static [&'static str]),
+}
+
+/// A sequence of tokens that is not wanted.
+pub(super) struct Call {
+    pub(super) rule: &'static str,
+    /// As Rust tokens: blanks do not matter, comments and strings are not looked at.
+    pub(super) pattern: &'static str,
+    pub(super) place: Place,
+    pub(super) in_tests_too: bool,
+    pub(super) why: &'static str,
+}
+
+const PROGRAMS: Place = Place::AllBut(&["farflash", "bench", "xtask"]);
+const FOREIGN_BYTES: Place = Place::Only(&["nvme-wire", "layout", "nvme-target", "nvme-initiator"]);
+const CLOCKS: Place =
+    Place::AllBut(&["uring", "reactor", "load", "control", "farflash", "bench", "xtask"]);
+const THREADS: Place =
+    Place::AllBut(&["reactor", "client", "control", "load", "farflash", "bench", "xtask"]);
+const NO_UNSAFE: Place = Place::AllBut(&["uring", "reactor", "device", "executor"]);
+
+pub(super) const CALLS: &[Call] = &[
+    Call {
+        rule: "todo",
+        pattern: "todo!",
+        place: Place::AllBut(&[]),
+        in_tests_too: true,
+        why: "finish it",
+    },
+    Call {
+        rule: "todo",
+        pattern: "unimplemented!",
+        place: Place::AllBut(&[]),
+        in_tests_too: true,
+        why: "finish it",
+    },
+    Call {
+        rule: "dbg",
+        pattern: "dbg!",
+        place: Place::AllBut(&[]),
+        in_tests_too: true,
+        why: "left over from debugging",
+    },
+    Call {
+        rule: "ignored-test",
+        pattern: "#[ignore",
+        place: Place::AllBut(&[]),
+        in_tests_too: true,
+        why: "a test runs or goes; long ones read their length from the environment",
+    },
+    Call {
+        rule: "unwrap",
+        pattern: ".unwrap(",
+        place: FOREIGN_BYTES,
+        in_tests_too: false,
+        why: "a peer's bytes must not panic; use expect with the reason, or an error",
+    },
+    Call {
+        rule: "print",
+        pattern: "println!",
+        place: PROGRAMS,
+        in_tests_too: false,
+        why: "libraries return or trace",
+    },
+    Call {
+        rule: "print",
+        pattern: "eprintln!",
+        place: PROGRAMS,
+        in_tests_too: false,
+        why: "libraries return or trace",
+    },
+    Call {
+        rule: "print",
+        pattern: "print!",
+        place: PROGRAMS,
+        in_tests_too: false,
+        why: "libraries return or trace",
+    },
+    Call {
+        rule: "clock",
+        pattern: "Instant::now",
+        place: CLOCKS,
+        in_tests_too: false,
+        why: "take `now` as an argument or a Clock",
+    },
+    Call {
+        rule: "clock",
+        pattern: "SystemTime::now",
+        place: CLOCKS,
+        in_tests_too: false,
+        why: "take the time as an argument",
+    },
+    Call {
+        rule: "thread",
+        pattern: "std::thread",
+        place: THREADS,
+        in_tests_too: false,
+        why: "one core is one thread; threads are the reactor's",
+    },
+    Call {
+        rule: "thread",
+        pattern: "thread::sleep",
+        place: Place::AllBut(&["farflash", "bench", "xtask"]),
+        in_tests_too: true,
+        why: "wait for the event, not for time",
+    },
+    Call {
+        rule: "unsafe",
+        pattern: "unsafe",
+        place: NO_UNSAFE,
+        in_tests_too: false,
+        why: "unsafe code has four homes",
+    },
+];
+
+/// Words that no line of ours holds, comments included.
+pub(super) const WORDS: &[&str] = &["FIXME", "XXX"];
+
+/// A file of more lines is shown; tests are not counted.
+pub(super) const FILE_LINES_WARN: usize = 500;
+/// A file of more lines fails.
+pub(super) const FILE_LINES_MAX: usize = 800;
+/// A function of more lines fails.
+pub(super) const FUNCTION_LINES_MAX: usize = 70;
+/// Shorter than this, the reason behind an `allow` says nothing.
+pub(super) const REASON_LEN_MIN: usize = 12;
