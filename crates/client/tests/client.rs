@@ -1,0 +1,320 @@
+//! The client in the simulated world, against a small target.
+
+mod common;
+
+use std::cell::RefCell;
+use std::future::Future;
+use std::rc::Rc;
+
+use client::{
+    Backoff, Client, ConnectError, Disconnect, Error, Options, Reconnect, Volume, discover,
+};
+use common::{Target, address};
+use io_traits::{Buffer, BufferSlice, Clock, Spawn};
+use local_sync::Semaphore;
+use nvme_wire::{IoOpcode, Nqn, Status};
+use sim::{SimWorld, Simulation};
+use units::{BLOCK_SIZE, Duration, Lba, LbaRange};
+
+fn options() -> Options {
+    Options { depth: 8, ..Options::for_host([7; 16]) }
+}
+
+fn filled(blocks: usize, byte: u8) -> BufferSlice {
+    let mut buffer = Buffer::new(blocks);
+    buffer.as_mut_bytes().fill(byte);
+    buffer.into_slice()
+}
+
+/// Runs `test` with a target in a world of `seed`.
+fn with_target<F: Future<Output = ()> + 'static>(
+    seed: u64,
+    test: impl FnOnce(SimWorld, Rc<Target>) -> F,
+) {
+    let simulation = Simulation::new(seed);
+    let world = simulation.world();
+    let target = Target::start(&world);
+    simulation
+        .run(test(world, target))
+        .unwrap_or_else(|stalled| panic!("seed {seed}: {stalled:?}"));
+}
+
+async fn open(world: &SimWorld, target: &Target, options: Options) -> Volume<SimWorld> {
+    let client = Client::connect(world.clone(), address(), &target.nqn, options).await;
+    client.expect("connects").volume().await.expect("a volume")
+}
+
+/// Runs `count` tasks side by side to their end.
+async fn all<F: Future<Output = ()> + 'static>(
+    world: &SimWorld,
+    tasks: impl IntoIterator<Item = F>,
+) {
+    const MANY: u64 = 1 << 20;
+    let running = Semaphore::new(MANY);
+    for task in tasks {
+        let permit = running.try_acquire(1).expect("fewer than many");
+        world.spawn(async move {
+            task.await;
+            drop(permit);
+        });
+    }
+    running.acquire(MANY).await;
+}
+
+#[test]
+fn every_command_does_what_it_says_with_and_without_digests() {
+    for (header_digest, data_digest, success_flag) in
+        [(false, false, true), (true, false, false), (false, true, true), (true, true, false)]
+    {
+        with_target(1, move |world, target| async move {
+            target.success_flag.set(success_flag);
+            let options = Options { header_digest, data_digest, ..options() };
+            let volume = open(&world, &target, options).await;
+            assert_eq!((volume.capacity(), volume.block_size()), (1 << 20, 4096));
+            assert_eq!((volume.atomic_write_blocks(), volume.max_transfer_blocks()), (32, 32));
+            for blocks in [1u32, 2, 3, 7, 32] {
+                let mut data = Buffer::new(blocks as usize);
+                for (byte, value) in data.as_mut_bytes().iter_mut().zip((0..=250u8).cycle()) {
+                    *byte = value;
+                }
+                let data = data.into_slice();
+                volume.write(Lba(100), data.clone()).await.expect("written");
+                let back = volume.read(Lba(100), blocks).await.expect("read");
+                assert!(back.as_bytes() == data.as_bytes(), "{blocks} blocks");
+                assert_eq!(volume.compare(Lba(100), data).await, Ok(true));
+            }
+            assert_eq!(volume.compare(Lba(100), filled(1, 9)).await, Ok(false));
+            volume.flush().await.expect("flushed");
+            volume.verify(LbaRange::new(Lba(0), 65_536)).await.expect("verified");
+            volume.write_zeroes(LbaRange::new(Lba(100), 2)).await.expect("zeroed");
+            let range = LbaRange::new(Lba(104), 2);
+            volume.deallocate(&[range, LbaRange::new(Lba(110), 1)]).await.expect("deallocated");
+            let back = volume.read(Lba(100), 12).await.expect("read");
+            let zero: Vec<usize> = (0..12)
+                .filter(|block| back.as_bytes()[block * BLOCK_SIZE..][..BLOCK_SIZE] == [0; 4096])
+                .collect();
+            assert_eq!(zero, [0, 1, 4, 5, 10]);
+        });
+    }
+}
+
+#[test]
+fn requests_beyond_the_depth_wait_in_line_and_leave_in_batches() {
+    with_target(2, |world, target| async move {
+        let options = Options { queues: 2, depth: 16, ..options() };
+        let volume = open(&world, &target, options).await;
+        assert_eq!(volume.client().queues(), 2);
+        let before = volume.client().counters();
+        let writes = (0..400u64).map(|lba| {
+            let volume = volume.clone();
+            async move {
+                let byte = u8::try_from(lba % 251).expect("small");
+                volume.write(Lba(lba), filled(1, byte)).await.expect("written");
+                let back = volume.read(Lba(lba), 1).await.expect("read");
+                assert_eq!(back.as_bytes(), [byte; BLOCK_SIZE]);
+            }
+        });
+        all(&world, writes).await;
+        let counters = volume.client().counters();
+        assert_eq!(counters.completed - before.completed, 800);
+        assert!(counters.sends - before.sends < 800, "{counters:?}");
+        assert_eq!((counters.failed, counters.damaged, counters.reconnects), (0, 0, 0));
+    });
+}
+
+#[test]
+fn what_the_target_says_and_what_no_command_can_carry_are_told_apart() {
+    with_target(3, |world, target| async move {
+        let volume = open(&world, &target, options()).await;
+        let beyond = volume.read(Lba(1 << 20), 1).await.expect_err("beyond the end");
+        let Error::Target { command: "Read", status } = beyond else { panic!("{beyond}") };
+        assert_eq!(status, Status::LBA_OUT_OF_RANGE.with_dnr());
+        let large = volume.read(Lba(0), 33).await.expect_err("beyond MDTS");
+        assert_eq!(large, Error::TooLarge { blocks: 33, limit: 32 });
+        let odd = volume.write(Lba(0), filled(1, 1).slice(0..100)).await.expect_err("odd");
+        assert_eq!(odd, Error::NotWholeBlocks { len_bytes: 100, block_bytes: 4096 });
+        assert!(volume.read(Lba(0), 0).await.is_err());
+        let range = LbaRange::new(Lba(0), 65_537);
+        assert!(matches!(volume.write_zeroes(range).await, Err(Error::TooLarge { .. })));
+    });
+}
+
+#[test]
+fn a_refused_connect_says_why() {
+    with_target(4, |world, target| async move {
+        let nqn: Nqn = "nqn.2014-08.com.example:nobody".parse().expect("valid");
+        let error = Client::connect(world.clone(), address(), &nqn, options()).await;
+        let error = error.err().expect("refused");
+        assert!(error.to_string().contains("no such subsystem"), "{error}");
+        let elsewhere = "10.0.0.2:4420".parse().expect("an address");
+        let error = Client::connect(world.clone(), elsewhere, &target.nqn, options()).await;
+        assert!(matches!(error.err(), Some(ConnectError::Network(_))));
+        target.mute.set(true);
+        let start = world.now();
+        let error = Client::connect(world.clone(), address(), &target.nqn, options()).await;
+        assert!(matches!(error.err(), Some(ConnectError::Timeout { .. })));
+        assert_eq!(world.now() - start, options().connect_timeout);
+    });
+}
+
+#[test]
+fn damaged_and_interrupted_commands_are_repeated_a_few_times() {
+    with_target(5, |world, target| async move {
+        let volume = open(&world, &target, options()).await;
+        volume.write(Lba(1), filled(2, 5)).await.expect("written");
+        target.damage.set(2);
+        let back = volume.read(Lba(1), 2).await.expect("the third attempt is whole");
+        assert!(back.as_bytes().iter().all(|byte| *byte == 5));
+        assert_eq!(volume.client().counters().damaged, 2);
+        target.damage.set(100);
+        assert_eq!(volume.read(Lba(1), 2).await.err(), Some(Error::Damaged { attempts: 4 }));
+        target.damage.set(0);
+        target.fail.set(Some((3, Status::TRANSIENT_TRANSPORT_ERROR)));
+        volume.write(Lba(1), filled(1, 6)).await.expect("the fourth attempt succeeds");
+        target.fail.set(Some((1, Status::WRITE_FAULT)));
+        assert!(volume.write(Lba(1), filled(1, 7)).await.is_err(), "no transient error");
+    });
+}
+
+/// Method: cut the connection at every one of the first commands, with many outstanding; each
+/// must succeed exactly once for its caller, and the blocks must hold what was written last.
+#[test]
+fn a_lost_connection_is_made_again_and_nothing_is_forgotten() {
+    for cut in 0..40 {
+        with_target(100 + u64::from(cut), move |world, target| async move {
+            let volume = open(&world, &target, Options { queues: 2, ..options() }).await;
+            target.cut_after.set(Some(cut));
+            let rounds = (0..20u64).map(|task| {
+                let volume = volume.clone();
+                async move {
+                    for round in 0..3 {
+                        let byte = u8::try_from(task * 3 + round).expect("small");
+                        let data = filled(if round == 1 { 5 } else { 1 }, byte);
+                        volume.write(Lba(task * 8), data).await.expect("written");
+                        let back = volume.read(Lba(task * 8), 1).await.expect("read");
+                        assert_eq!(back.as_bytes(), [byte; BLOCK_SIZE]);
+                    }
+                }
+            });
+            all(&world, rounds).await;
+            let counters = volume.client().counters();
+            assert_eq!(counters.reconnects, 1, "cut {cut}");
+            assert!(target.accepted.get() == 6, "cut {cut}");
+        });
+    }
+}
+
+#[test]
+fn a_target_that_falls_silent_is_left_and_asked_again() {
+    with_target(6, |world, target| async move {
+        let volume = open(&world, &target, options()).await;
+        target.mute.set(true);
+        let speaking = target.clone();
+        let clock = world.clone();
+        let later = world.now() + Duration::from_secs(31);
+        world.spawn(async move {
+            clock.sleep_until(later).await;
+            speaking.mute.set(false);
+        });
+        volume.write(Lba(3), filled(1, 3)).await.expect("in the end");
+        assert_eq!(volume.client().counters().reconnects, 1);
+        assert!(target.count(IoOpcode::WRITE) >= 2, "it was sent again");
+    });
+}
+
+#[test]
+fn without_a_target_requests_fail_when_the_time_is_over() {
+    with_target(7, |world, target| async move {
+        let give_up_after = Duration::from_secs(5);
+        let backoff = Backoff { give_up_after, ..Backoff::default() };
+        let options = Options { reconnect: Reconnect::Backoff(backoff), ..options() };
+        let volume = open(&world, &target, options).await;
+        target.down.set(true);
+        target.cut();
+        let start = world.now();
+        let error = volume.read(Lba(0), 1).await.err();
+        assert_eq!(error, Some(Error::Disconnected(Disconnect::GaveUp)));
+        assert!(world.now() - start >= give_up_after);
+        assert!(world.now() - start < Duration::from_secs(10));
+        assert!(volume.flush().await.is_err(), "later requests fail at once");
+        let never = Options { reconnect: Reconnect::Never, ..options };
+        target.down.set(false);
+        let volume = open(&world, &target, never).await;
+        target.cut();
+        assert!(matches!(volume.flush().await, Err(Error::Disconnected(_))));
+    });
+}
+
+#[test]
+fn a_resize_is_noticed() {
+    with_target(8, |world, target| async move {
+        let volume = open(&world, &target, options()).await;
+        for blocks in [2 << 20, 1000] {
+            let (resizing, clock) = (target.clone(), world.clone());
+            world.spawn(async move {
+                clock.sleep_until(clock.now() + Duration::from_secs(1)).await;
+                resizing.resize(blocks);
+            });
+            assert_eq!(volume.resized().await, blocks);
+            assert_eq!(volume.capacity(), blocks);
+        }
+    });
+}
+
+#[test]
+fn a_dropped_request_gives_its_place_back_once_the_reply_came() {
+    with_target(9, |world, target| async move {
+        let volume = open(&world, &target, options()).await;
+        for round in 0..50u64 {
+            let mut pending = Vec::new();
+            for lba in 0..12u64 {
+                let volume = volume.clone();
+                pending.push(Box::pin(async move { volume.read(Lba(lba), 2).await }));
+            }
+            let mut context = std::task::Context::from_waker(std::task::Waker::noop());
+            for request in &mut pending {
+                assert!(request.as_mut().poll(&mut context).is_pending());
+            }
+            let pause = world.now() + Duration::from_micros(round * 17);
+            world.sleep_until(pause).await;
+            drop(pending);
+        }
+        let data = volume.read(Lba(0), 1).await.expect("there is room");
+        assert_eq!(data.as_bytes(), [0; BLOCK_SIZE]);
+        assert_eq!(volume.client().counters().reconnects, 0);
+    });
+}
+
+#[test]
+fn an_idle_client_keeps_itself_alive_and_a_dropped_one_leaves() {
+    with_target(10, |world, target| async move {
+        let volume = open(&world, &target, options()).await;
+        world.sleep_until(world.now() + Duration::from_secs(80)).await;
+        assert_eq!(target.keep_alives.get(), 10);
+        volume.client().close().await;
+        assert_eq!(volume.flush().await, Err(Error::Closed));
+        let second = open(&world, &target, options()).await;
+        let pending = second.clone();
+        let seen = Rc::new(RefCell::new(None));
+        let outcome = seen.clone();
+        world.spawn(async move {
+            *outcome.borrow_mut() = Some(pending.read(Lba(0), 1).await.is_ok());
+        });
+        drop(second);
+        world.sleep_until(world.now() + Duration::from_secs(1)).await;
+        assert_eq!(*seen.borrow(), Some(true), "a request keeps its volume open");
+        let before = target.keep_alives.get();
+        world.sleep_until(world.now() + Duration::from_secs(60)).await;
+        assert_eq!(target.keep_alives.get(), before, "the connection is closed");
+    });
+}
+
+#[test]
+fn discovery_lists_what_the_target_offers() {
+    with_target(11, |world, target| async move {
+        let found = discover(world.clone(), address(), options()).await.expect("a log");
+        assert_eq!(found.len(), 5);
+        assert!(found.iter().all(|entry| entry.nqn == target.nqn && entry.is_nvm));
+        assert_eq!(found[0].address, address());
+    });
+}
