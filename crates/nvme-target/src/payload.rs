@@ -72,7 +72,7 @@ mod tests {
 
     #[test]
     fn pieces_of_any_length_give_the_same_checksums() {
-        let data: Vec<u8> = (0..3 * BLOCK_SIZE).map(|i| (i * 31 >> 3) as u8).collect();
+        let data: Vec<u8> = (0..3 * BLOCK_SIZE).map(|i| (i / 3) as u8).collect();
         for piece in [1, 7, 4095, 4096, 5000, 12_288] {
             let mut buffer = vec![0; data.len()];
             let mut received = ReceivedBlocks::default();

@@ -1,1 +1,67 @@
-//! Tests.
+use alloc::vec::Vec;
+
+use zerocopy::IntoBytes;
+
+use super::*;
+
+fn host() -> Nqn {
+    Nqn::new("nqn.2014-08.org.example:host").expect("a name")
+}
+
+fn connect_data(cntlid: u16) -> ConnectData {
+    ConnectData::new(HostId([3; 16]), &host(), &Nqn::DISCOVERY, cntlid)
+}
+
+fn decode(connect: Connect, data: &ConnectData) -> Result<ConnectRequest, ConnectRefusal> {
+    ConnectRequest::decode(&Sqe::from(connect), data.as_bytes(), &Limits::default())
+}
+
+/// The refusal's status, and its IPO with IATTR in bit 16.
+fn refused(connect: Connect, data: &ConnectData) -> (Status, u64) {
+    let refusal = decode(connect, data).expect_err("refused");
+    (refusal.status.code(), refusal.result)
+}
+
+#[test]
+fn what_the_linux_host_sends_is_understood() {
+    let admin = decode(Connect::new(0, 32, 15_000), &connect_data(0xFFFF)).expect("admin");
+    assert_eq!((admin.qid, admin.entries, admin.kato_ms), (0, 32, 15_000));
+    assert_eq!((admin.host_nqn, admin.subsystem), (host(), Nqn::DISCOVERY));
+    assert!(admin.sq_flow_control);
+    let disabled = Connect { cattr: CATTR_DISABLE_SQ_FLOW, ..Connect::new(1, 128, 0) };
+    let io = decode(disabled, &connect_data(5)).expect("an I/O queue");
+    assert_eq!((io.qid, io.entries, io.cntlid, io.sq_flow_control), (1, 128, 5, false));
+}
+
+#[test]
+fn each_wrong_parameter_is_named() {
+    let invalid = Status::CONNECT_INVALID_PARAMETERS;
+    let (any, five) = (connect_data(0xFFFF), connect_data(5));
+    let format = Connect { recfmt: 1.into(), ..Connect::new(0, 32, 0) };
+    assert_eq!(refused(format, &any), (Status::CONNECT_INCOMPATIBLE_FORMAT, 0));
+    assert_eq!(refused(Connect::new(129, 32, 0), &five), (invalid, 42));
+    for sqsize in [0, 128, 0xFFFF] {
+        let size = Connect { sqsize: sqsize.into(), ..Connect::new(1, 32, 0) };
+        assert_eq!(refused(size, &five), (invalid, 44), "sqsize {sqsize}");
+    }
+    assert_eq!(refused(Connect::new(0, 32, 0), &five), (invalid, 0x1_0010), "static model");
+    for cntlid in [0xFFF0, 0xFFFE, 0xFFFF] {
+        let connect = Connect::new(1, 32, 0);
+        assert_eq!(refused(connect, &connect_data(cntlid)), (invalid, 0x1_0010));
+    }
+    let nameless = ConnectData { hostnqn: [0; 256], ..any };
+    assert_eq!(refused(Connect::new(0, 32, 0), &nameless), (invalid, 0x1_0200));
+    let endless = ConnectData { subnqn: [b'a'; 256], ..any };
+    assert_eq!(refused(Connect::new(0, 32, 0), &endless), (invalid, 0x1_0100));
+}
+
+#[test]
+fn data_of_another_length_is_refused() {
+    let sqe = Sqe::from(Connect::new(0, 32, 0));
+    for len in [0, 1023, 1025] {
+        let data: Vec<u8> = alloc::vec![0; len];
+        let refusal = ConnectRequest::decode(&sqe, &data, &Limits::default());
+        let status = refusal.expect_err("refused").status.code();
+        assert_eq!(status, Status::DATA_SGL_LENGTH_INVALID);
+    }
+}

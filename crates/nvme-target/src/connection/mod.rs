@@ -292,6 +292,3 @@ impl Connection {
         self.partial.len = 0;
     }
 }
-
-#[cfg(test)]
-mod tests;

@@ -1,1 +1,618 @@
-//! Tests.
+use nvme_wire::async_event::AsyncEvent;
+use nvme_wire::discovery::{DiscoveryLogEntry, DiscoveryLogHeader, SUBTYPE_NVM};
+use nvme_wire::fabrics::{Connect, ConnectData, Property, PropertySize};
+use nvme_wire::feature::{Fid, GetFeatures, NumberOfQueues, Select, SetFeatures};
+use nvme_wire::identify::{
+    Cns, Identify, IdentifyController, IdentifyNamespace, NamespaceDescriptor, NamespaceIdList,
+    NvmCommandSetController, descriptors,
+};
+use nvme_wire::log::{ChangedNamespaces, CommandEffects, GetLogPage, Lid, SmartHealth};
+use nvme_wire::property::{Cap, Version, offset};
+use nvme_wire::sqe::NSID_ALL;
+use nvme_wire::{IoOpcode, SglDescriptor};
+use zerocopy::{FromBytes, IntoBytes};
+
+use super::*;
+
+const NOW: Instant = Instant(1_000_000_000);
+const UUID: [u8; 16] = *b"\x01\x02\x03\x04\x05\x06\x47\x08\x89\x0a\x0b\x0c\x0d\x0e\x0f\x10";
+
+struct Facts {
+    namespace: Option<Namespace>,
+    log: DiscoveryLog,
+}
+
+impl Backend for Facts {
+    fn namespace(&self) -> Option<Namespace> {
+        self.namespace
+    }
+
+    fn health(&self) -> Health {
+        Health { bytes_written: 512_001, unsafe_shutdowns: 3, ..Health::default() }
+    }
+
+    fn discovery_log(&self) -> Option<&DiscoveryLog> {
+        Some(&self.log)
+    }
+}
+
+fn facts() -> Facts {
+    let namespace = Namespace { blocks: 2560, used_blocks: 17, read_only: false };
+    Facts { namespace: Some(namespace), log: DiscoveryLog::default() }
+}
+
+fn request(kind: ControllerKind, qid: u16, kato_ms: u32) -> ConnectRequest {
+    let host = Nqn::new("nqn.2014-08.org.example:host").expect("a name");
+    let subsystem = subsystem(kind);
+    let cntlid = if qid == 0 { 0xFFFF } else { 7 };
+    let data = ConnectData::new(HostId([3; 16]), &host, &subsystem, cntlid);
+    let sqe = Sqe::from(Connect::new(qid, 32, kato_ms));
+    ConnectRequest::decode(&sqe, data.as_bytes(), &Limits::default()).expect("well formed")
+}
+
+fn subsystem(kind: ControllerKind) -> Nqn {
+    match kind {
+        ControllerKind::Io => Nqn::from_uuid(&UUID),
+        ControllerKind::Discovery => Nqn::DISCOVERY,
+    }
+}
+
+struct Harness {
+    controller: Controller,
+    facts: Facts,
+}
+
+impl Harness {
+    fn disabled(kind: ControllerKind, volatile_write_cache: bool) -> Self {
+        let parameters = ControllerParameters {
+            kind,
+            cntlid: 7,
+            subsystem: subsystem(kind),
+            serial: "S1".into(),
+            model: "farflash dVol".into(),
+            firmware: "0.1.0".into(),
+            limits: Limits::default(),
+            volatile_write_cache,
+            atomic_write_blocks: 256,
+            uuid: UUID,
+        };
+        let controller = Controller::new(NOW, parameters, &request(kind, 0, 5000));
+        Self { controller, facts: facts() }
+    }
+
+    fn enabled(kind: ControllerKind) -> Self {
+        let mut harness = Self::disabled(kind, false);
+        harness.enable();
+        harness
+    }
+
+    fn io() -> Self {
+        Self::enabled(ControllerKind::Io)
+    }
+
+    fn enable(&mut self) {
+        assert_eq!(self.set_cc(Cc::enabled(Cc::CSS_NVM)), Ok(0));
+    }
+
+    fn set_cc(&mut self, cc: Cc) -> Result<u64, Status> {
+        let set = Property::set(offset::CC, PropertySize::Four, u64::from(cc.0));
+        self.value(&Sqe::from(set))
+    }
+
+    fn csts(&mut self) -> Csts {
+        let get = Property::get(offset::CSTS, PropertySize::Four);
+        Csts(u32::try_from(self.value(&Sqe::from(get)).expect("a property")).expect("32 bits"))
+    }
+
+    fn run_with(&mut self, sqe: &Sqe, data: &[u8]) -> AdminReply {
+        self.controller.on_admin(NOW, SlotId(0), sqe, data, &self.facts)
+    }
+
+    /// The completion's result, or its status without DNR, which it must have.
+    fn value(&mut self, sqe: &Sqe) -> Result<u64, Status> {
+        match self.run_with(sqe, &[]) {
+            AdminReply::Complete { status, result } if status.is_success() => Ok(result),
+            AdminReply::Complete { status, .. } => {
+                assert!(status.dnr(), "{status}");
+                Err(status.code())
+            }
+            reply => panic!("no data expected: {reply:?}"),
+        }
+    }
+
+    fn data(&mut self, sqe: &Sqe) -> Vec<u8> {
+        match self.run_with(sqe, &[]) {
+            AdminReply::Data(bytes) => bytes,
+            reply => panic!("data expected: {reply:?}"),
+        }
+    }
+
+    fn identify(&mut self, cns: Cns, nsid: u32) -> Vec<u8> {
+        let bytes = self.data(&Identify::new(cns, nsid).encode());
+        assert_eq!(bytes.len(), 4096);
+        bytes
+    }
+
+    fn identify_status(&mut self, cns: Cns, nsid: u32) -> Status {
+        self.value(&Identify::new(cns, nsid).encode()).expect_err("refused")
+    }
+
+    fn log(&mut self, lid: Lid, offset: u64, len: u64) -> Vec<u8> {
+        let bytes = self.data(&GetLogPage::new(lid, NSID_ALL, offset, len).encode());
+        assert_eq!(bytes.len() as u64, len);
+        bytes
+    }
+
+    fn set(&mut self, fid: Fid, value: u32) -> Result<u64, Status> {
+        self.value(&SetFeatures { fid, save: false, value, nsid: 0 }.encode())
+    }
+
+    fn get(&mut self, fid: Fid, select: Select) -> Result<u64, Status> {
+        self.value(&GetFeatures { fid, select, parameter: 0, nsid: 0 }.encode())
+    }
+
+    fn wait_for_event(&mut self, slot: u16) -> AdminReply {
+        let mut sqe = Sqe::new(AdminOpcode::ASYNC_EVENT_REQUEST.0, 0);
+        sqe.cid = (0x100 + slot).into();
+        self.controller.on_admin(NOW, SlotId(slot), &sqe, &[], &self.facts)
+    }
+
+    fn event(&mut self) -> Option<(SlotId, Status, u64)> {
+        match self.controller.poll_event()? {
+            ControllerEvent::Async(done) => Some((done.slot, done.status, done.result)),
+            ControllerEvent::CloseIoQueues => panic!("an event expected"),
+        }
+    }
+}
+
+#[test]
+fn properties_are_what_a_host_needs_to_enable_the_controller() {
+    let mut harness = Harness::disabled(ControllerKind::Io, false);
+    let get = |ofst, size| Sqe::from(Property::get(ofst, size));
+    let cap = Cap(harness.value(&get(offset::CAP, PropertySize::Eight)).expect("CAP"));
+    assert_eq!((cap.queue_entries_max(), cap.css(), cap.page_size_min()), (128, 1, 4096));
+    let version = harness.value(&get(offset::VS, PropertySize::Four));
+    assert_eq!(version, Ok(u64::from(Version::new(2, 0, 0).0)));
+    assert_eq!(harness.value(&get(offset::NSSR, PropertySize::Four)), Ok(0));
+    for (ofst, size) in [
+        (offset::CAP, PropertySize::Four),
+        (offset::VS, PropertySize::Eight),
+        (0x0C, PropertySize::Four),
+        (0x1000, PropertySize::Four),
+    ] {
+        assert_eq!(harness.value(&get(ofst, size)), Err(Status::INVALID_FIELD), "{ofst:#x}");
+    }
+    let set = Sqe::from(Property::set(offset::CSTS, PropertySize::Four, 1));
+    assert_eq!(harness.value(&set), Err(Status::INVALID_FIELD));
+
+    assert!(!harness.csts().rdy());
+    harness.enable();
+    assert!(harness.csts().rdy());
+}
+
+#[test]
+fn a_configuration_that_cannot_be_is_a_fatal_status() {
+    for wrong in [0x0046_0081, 0x0046_0801, 0x0046_0061, 0x0046_0071, 0x0045_0001, 0x0036_0001] {
+        let mut harness = Harness::disabled(ControllerKind::Io, false);
+        assert_eq!(harness.set_cc(Cc(wrong)), Ok(0));
+        let csts = harness.csts();
+        assert!(csts.cfs() && !csts.rdy(), "{wrong:#x}");
+    }
+}
+
+#[test]
+fn shutdown_and_reset_end_the_io_queues() {
+    let mut harness = Harness::io();
+    let enabled = Cc::enabled(Cc::CSS_NVM);
+    assert_eq!(harness.set_cc(enabled.with_shn(Cc::SHN_NORMAL)), Ok(0));
+    assert_eq!(harness.csts().shst(), Csts::SHST_COMPLETE);
+    assert_eq!(harness.controller.poll_event(), Some(ControllerEvent::CloseIoQueues));
+    assert_eq!(harness.controller.poll_event(), None);
+    assert_eq!(harness.set_cc(Cc(enabled.0 & !1)), Ok(0));
+    assert_eq!(harness.csts(), Csts(0));
+    assert_eq!(harness.controller.poll_event(), Some(ControllerEvent::CloseIoQueues));
+    harness.enable();
+    assert_eq!(harness.csts(), Csts::new(true, false, Csts::SHST_NORMAL));
+}
+
+#[test]
+fn nothing_but_properties_is_answered_before_it_is_enabled() {
+    let mut harness = Harness::disabled(ControllerKind::Io, false);
+    let status = harness.identify_status(Cns::CONTROLLER, 0);
+    assert_eq!(status, Status::COMMAND_SEQUENCE_ERROR);
+}
+
+#[test]
+fn io_queues_join_their_own_controller_once() {
+    let mut harness = Harness::io();
+    let good = request(ControllerKind::Io, 1, 0);
+    let refused = |harness: &mut Harness, request: &ConnectRequest| {
+        let refusal = harness.controller.connect_io(request).expect_err("refused");
+        (refusal.status.code(), refusal.result)
+    };
+    let invalid = Status::CONNECT_INVALID_PARAMETERS;
+    let other_host = ConnectRequest { host_nqn: Nqn::DISCOVERY, ..good.clone() };
+    assert_eq!(refused(&mut harness, &other_host), (invalid, 0x1_0200));
+    let other_id = ConnectRequest { host_id: HostId([4; 16]), ..good.clone() };
+    assert_eq!(refused(&mut harness, &other_id), (invalid, 0x1_0000));
+    let other_cntlid = ConnectRequest { cntlid: 8, ..good.clone() };
+    assert_eq!(refused(&mut harness, &other_cntlid), (invalid, 0x1_0010));
+    let other_subsystem = ConnectRequest { subsystem: Nqn::DISCOVERY, ..good.clone() };
+    assert_eq!(refused(&mut harness, &other_subsystem), (invalid, 0x1_0100));
+
+    let negotiated = harness.controller.connect_io(&good).expect("free");
+    assert_eq!((negotiated.qid, negotiated.entries, negotiated.result.cntlid()), (1, 32, 7));
+    assert_eq!(refused(&mut harness, &good), (Status::COMMAND_SEQUENCE_ERROR, 0));
+    harness.controller.disconnect_io(1);
+    assert!(harness.controller.connect_io(&good).is_ok(), "the queue is free again");
+
+    let mut disabled = Harness::disabled(ControllerKind::Io, false);
+    assert_eq!(refused(&mut disabled, &good), (Status::COMMAND_SEQUENCE_ERROR, 0));
+    let mut discovery = Harness::enabled(ControllerKind::Discovery);
+    let io = request(ControllerKind::Discovery, 1, 0);
+    assert_eq!(refused(&mut discovery, &io), (invalid, 42));
+}
+
+#[test]
+fn identify_controller_says_what_is_true() {
+    let mut harness = Harness::io();
+    let bytes = harness.identify(Cns::CONTROLLER, 0);
+    let identify = IdentifyController::read_from_bytes(&bytes).expect("4096 bytes");
+    assert_eq!(&identify.sn[..4], b"S1  ");
+    assert_eq!((identify.mdts, identify.cntlid.get(), identify.cntrltype), (8, 7, 1));
+    assert_eq!(identify.transfer_bytes_max(4096), Some(1 << 20));
+    assert_eq!(identify.in_capsule_bytes_max(), 16 << 10);
+    assert_eq!((identify.iorcsz.get(), identify.icdoff.get(), identify.msdbd), (1, 0, 1));
+    assert_eq!((identify.awun.get(), identify.awupf.get()), (255, 255));
+    assert_eq!((identify.nn.get(), identify.mnan.get(), identify.maxcmd.get()), (1, 1, 128));
+    assert_eq!((identify.sqes, identify.cqes), (0x66, 0x44));
+    assert_ne!(identify.kas.get(), 0, "the Linux host insists on keep alive");
+    assert_ne!(identify.sgls.get() & 3, 0, "and on SGLs");
+    assert_eq!(identify.oncs.get(), 0x9D);
+    assert_eq!((identify.fuses.get(), identify.vwc), (0, 6));
+    assert_eq!(identify.subsystem(), Ok(Nqn::from_uuid(&UUID)));
+
+    let mut cached = Harness::disabled(ControllerKind::Io, true);
+    cached.enable();
+    let bytes = cached.identify(Cns::CONTROLLER, 0);
+    assert_eq!(IdentifyController::read_from_bytes(&bytes).expect("4096 bytes").vwc, 7);
+
+    let mut discovery = Harness::enabled(ControllerKind::Discovery);
+    let bytes = discovery.identify(Cns::CONTROLLER, 0);
+    let identify = IdentifyController::read_from_bytes(&bytes).expect("4096 bytes");
+    assert_eq!((identify.cntrltype, identify.oaes.get()), (2, 1 << 31));
+    assert_eq!(discovery.identify_status(Cns::NAMESPACE, 1), Status::INVALID_FIELD);
+}
+
+#[test]
+fn identify_namespace_says_what_is_true() {
+    let mut harness = Harness::io();
+    let bytes = harness.identify(Cns::NAMESPACE, 1);
+    let identify = IdentifyNamespace::read_from_bytes(&bytes).expect("4096 bytes");
+    let sizes = (identify.nsze.get(), identify.ncap.get(), identify.nuse.get());
+    assert_eq!(sizes, (2560, 2560, 17));
+    assert_eq!((identify.nsfeat, identify.nmic, identify.dlfeat), (3, 1, 9));
+    assert_eq!((identify.block_bytes(), identify.atomic_write_blocks(0)), (Some(4096), 256));
+    assert_eq!((identify.nguid, identify.nvmcap.get()), (UUID, 10 << 20));
+    for nsid in [0, 2, NSID_ALL] {
+        let status = harness.identify_status(Cns::NAMESPACE, nsid);
+        assert_eq!(status, Status::INVALID_NAMESPACE_OR_FORMAT);
+    }
+    harness.facts.namespace = None;
+    assert_eq!(harness.identify(Cns::NAMESPACE, 1), vec![0; 4096], "inactive");
+}
+
+#[test]
+fn namespace_lists_and_descriptors_name_the_namespace() {
+    let mut harness = Harness::io();
+    let list = |bytes: &[u8]| -> Vec<u32> {
+        NamespaceIdList::read_from_bytes(bytes).expect("4096 bytes").iter().collect()
+    };
+    assert_eq!(list(&harness.identify(Cns::ACTIVE_NAMESPACES, 0)), [1]);
+    assert_eq!(list(&harness.identify(Cns::CSI_ACTIVE_NAMESPACES, 0)), [1]);
+    assert_eq!(list(&harness.identify(Cns::ACTIVE_NAMESPACES, 1)), []);
+    for nsid in [NSID_ALL - 1, NSID_ALL] {
+        let status = harness.identify_status(Cns::ACTIVE_NAMESPACES, nsid);
+        assert_eq!(status, Status::INVALID_NAMESPACE_OR_FORMAT);
+    }
+    let bytes = harness.identify(Cns::NAMESPACE_DESCRIPTORS, 1);
+    let expected = [
+        NamespaceDescriptor::Nguid(UUID),
+        NamespaceDescriptor::Uuid(UUID),
+        NamespaceDescriptor::Csi(0),
+    ];
+    assert!(descriptors(&bytes).eq(expected));
+    harness.facts.namespace = None;
+    assert_eq!(list(&harness.identify(Cns::ACTIVE_NAMESPACES, 0)), []);
+}
+
+#[test]
+fn other_identify_structures_are_there_or_refused() {
+    let mut harness = Harness::io();
+    assert_eq!(harness.identify(Cns::CSI_NAMESPACE, 1), vec![0; 4096]);
+    let bytes = harness.identify(Cns::CSI_CONTROLLER, 0);
+    let limits = NvmCommandSetController::read_from_bytes(&bytes).expect("4096 bytes");
+    assert_eq!((limits.vsl, limits.wzsl), (8, 0));
+    assert_eq!(harness.identify(Cns::INDEPENDENT_NAMESPACE, 1)[14], 1, "ready");
+    for cns in [0x04, 0x09, 0x10, 0x13, 0x7F, 0xFF] {
+        assert_eq!(harness.identify_status(Cns(cns), 1), Status::INVALID_FIELD, "{cns:#x}");
+    }
+    let zoned = Identify { csi: 2, ..Identify::new(Cns::CSI_NAMESPACE, 1) };
+    assert_eq!(harness.value(&zoned.encode()), Err(Status::INVALID_FIELD));
+    let short =
+        Sqe { dptr: SglDescriptor::transport(4092), ..Identify::new(Cns::CONTROLLER, 0).encode() };
+    assert_eq!(harness.value(&short), Err(Status::DATA_SGL_LENGTH_INVALID));
+}
+
+#[test]
+fn log_pages_can_be_read_whole_and_in_parts() {
+    let mut harness = Harness::io();
+    let health = harness.log(Lid::HEALTH, 0, 512);
+    let smart = SmartHealth::read_from_bytes(&health).expect("512 bytes");
+    assert_eq!((smart.data_units_written.get(), smart.unsafe_shutdowns.get()), (2, 3));
+    assert_eq!(harness.log(Lid::HEALTH, 48, 16), health[48..64]);
+    assert_eq!(&harness.log(Lid::FIRMWARE_SLOT, 0, 512)[..16], b"\x01\0\0\0\0\0\0\x000.1.0   ");
+    let effects = harness.log(Lid::COMMAND_EFFECTS, 0, 4096);
+    let effects = CommandEffects::read_from_bytes(&effects).expect("4096 bytes");
+    assert_eq!(effects.io[usize::from(IoOpcode::WRITE.0)].get(), 3);
+    assert_eq!(effects.io[usize::from(IoOpcode::COPY.0)].get(), 0);
+    let supported = harness.log(Lid::SUPPORTED, 0, 1024);
+    for lid in 0..=255u8 {
+        let is_listed = supported[usize::from(lid) * 4] == 1;
+        let get = GetLogPage::new(Lid(lid), NSID_ALL, 0, 512).encode();
+        let answer = harness.run_with(&get, &[]);
+        assert_eq!(matches!(answer, AdminReply::Data(_)), is_listed, "LID {lid:#x}");
+    }
+    let beyond = GetLogPage::new(Lid::HEALTH, NSID_ALL, 512, 4).encode();
+    assert_eq!(harness.value(&beyond), Err(Status::INVALID_FIELD));
+    let unaligned = GetLogPage::new(Lid::HEALTH, NSID_ALL, 2, 4).encode();
+    assert_eq!(harness.value(&unaligned), Err(Status::INVALID_FIELD));
+    let foreign = GetLogPage::new(Lid::HEALTH, 2, 0, 512).encode();
+    assert_eq!(harness.value(&foreign), Err(Status::INVALID_NAMESPACE_OR_FORMAT));
+    let unknown = GetLogPage::new(Lid::TELEMETRY_HOST, NSID_ALL, 0, 512).encode();
+    assert_eq!(harness.value(&unknown), Err(Status::INVALID_LOG_PAGE));
+    let mut short = GetLogPage::new(Lid::HEALTH, NSID_ALL, 0, 512).encode();
+    short.dptr = SglDescriptor::transport(256);
+    assert_eq!(harness.value(&short), Err(Status::DATA_SGL_LENGTH_INVALID));
+}
+
+#[test]
+fn the_error_log_holds_the_latest_errors_and_counts_all() {
+    let mut harness = Harness::io();
+    for cid in 0..100u16 {
+        let mut sqe = Sqe::new(0xC0, 1);
+        sqe.cid = cid.into();
+        assert_eq!(harness.value(&sqe), Err(Status::INVALID_OPCODE));
+    }
+    let bytes = harness.log(Lid::ERROR, 0, 64 * 64);
+    let newest = ErrorLogEntry::read_from_prefix(&bytes).expect("64 bytes").0;
+    assert_eq!((newest.error_count.get(), newest.cid.get(), newest.opcode), (100, 99, 0xC0));
+    let oldest = ErrorLogEntry::read_from_bytes(&bytes[63 * 64..]).expect("64 bytes");
+    assert_eq!(oldest.error_count.get(), 37);
+    let smart = SmartHealth::read_from_bytes(&harness.log(Lid::HEALTH, 0, 512)).expect("512");
+    assert_eq!(smart.error_log_entries.get(), 100);
+}
+
+#[test]
+fn features_have_current_default_and_saved_values() {
+    let mut harness = Harness::io();
+    for (fid, value) in [
+        (Fid::ARBITRATION, 0x0102_0305),
+        (Fid::TEMPERATURE_THRESHOLD, 350),
+        (Fid::ERROR_RECOVERY, 10),
+        (Fid::WRITE_ATOMICITY, 1),
+        (Fid::ASYNC_EVENT_CONFIG, 0x11F),
+        (Fid::KEEP_ALIVE_TIMER, 15_000),
+    ] {
+        let default = harness.get(fid, Select::Default);
+        assert_eq!(harness.set(fid, value), Ok(0), "{fid:?}");
+        assert_eq!(harness.get(fid, Select::Current), Ok(u64::from(value)), "{fid:?}");
+        assert_eq!(harness.get(fid, Select::Default), default);
+        assert_eq!(harness.get(fid, Select::Saved), default);
+        let capabilities = if fid == Fid::ERROR_RECOVERY { 6 } else { 4 };
+        assert_eq!(harness.get(fid, Select::SupportedCapabilities), Ok(capabilities));
+        let save = SetFeatures { fid, save: true, value, nsid: 0 }.encode();
+        assert_eq!(harness.value(&save), Err(Status::FEATURE_NOT_SAVEABLE));
+        assert_eq!(harness.get(fid, Select::Reserved), Err(Status::INVALID_FIELD));
+    }
+}
+
+#[test]
+fn features_refuse_what_they_cannot_be() {
+    let mut harness = Harness::io();
+    let invalid = Err(Status::INVALID_FIELD);
+    assert_eq!(harness.set(Fid::POWER_MANAGEMENT, 0), Ok(0));
+    for (fid, value) in [
+        (Fid::POWER_MANAGEMENT, 1),
+        (Fid::TEMPERATURE_THRESHOLD, 1 << 16 | 350),
+        (Fid::ERROR_RECOVERY, 1 << 16),
+        (Fid::NUMBER_OF_QUEUES, 0xFFFF),
+        (Fid::ASYNC_EVENT_CONFIG, 1 << 11),
+        (Fid::VOLATILE_WRITE_CACHE, 1),
+        (Fid::INTERRUPT_COALESCING, 0),
+        (Fid::LBA_RANGE_TYPE, 0),
+        (Fid(0xC0), 0),
+    ] {
+        assert_eq!(harness.set(fid, value), invalid, "{fid:?}");
+    }
+    assert_eq!(harness.get(Fid::VOLATILE_WRITE_CACHE, Select::Current), invalid, "there is none");
+    let set = |fid, nsid| SetFeatures { fid, save: false, value: 0, nsid }.encode();
+    let not_specific = Err(Status::FEATURE_NOT_NAMESPACE_SPECIFIC);
+    assert_eq!(harness.value(&set(Fid::ARBITRATION, 1)), not_specific);
+    assert_eq!(harness.value(&set(Fid::ERROR_RECOVERY, 1)), Ok(0));
+    let unknown = Err(Status::INVALID_NAMESPACE_OR_FORMAT);
+    assert_eq!(harness.value(&set(Fid::ERROR_RECOVERY, 2)), unknown);
+    let sequence = Err(Status::COMMAND_SEQUENCE_ERROR);
+    assert_eq!(harness.set(Fid::HOST_IDENTIFIER, 1), sequence, "Connect has set it");
+}
+
+#[test]
+fn the_write_cache_can_be_switched_off() {
+    let mut harness = Harness::disabled(ControllerKind::Io, true);
+    harness.enable();
+    assert!(harness.controller.write_cache_enabled());
+    assert_eq!(harness.set(Fid::VOLATILE_WRITE_CACHE, 0), Ok(0));
+    assert!(!harness.controller.write_cache_enabled());
+}
+
+#[test]
+fn queues_are_allocated_up_to_the_limit_and_before_the_first() {
+    let mut harness = Harness::io();
+    let queues = |count| NumberOfQueues { submission: count, completion: count }.encode();
+    assert_eq!(harness.set(Fid::NUMBER_OF_QUEUES, queues(4)), Ok(u64::from(queues(4))));
+    assert_eq!(harness.set(Fid::NUMBER_OF_QUEUES, queues(1000)), Ok(u64::from(queues(128))));
+    harness.controller.connect_io(&request(ControllerKind::Io, 1, 0)).expect("free");
+    let late = harness.set(Fid::NUMBER_OF_QUEUES, queues(4));
+    assert_eq!(late, Err(Status::COMMAND_SEQUENCE_ERROR));
+}
+
+#[test]
+fn features_with_data_move_it_both_ways() {
+    let mut harness = Harness::io();
+    let behavior = [7; 512];
+    let set = SetFeatures { fid: Fid::HOST_BEHAVIOR, save: false, value: 0, nsid: 0 }.encode();
+    assert_eq!(harness.run_with(&set, &behavior), AdminReply::success(0));
+    assert_eq!(harness.value(&set), Err(Status::DATA_SGL_LENGTH_INVALID));
+    let mut get =
+        GetFeatures { fid: Fid::HOST_BEHAVIOR, select: Select::Current, parameter: 0, nsid: 0 }
+            .encode();
+    assert_eq!(harness.value(&get), Err(Status::DATA_SGL_LENGTH_INVALID));
+    get.dptr = SglDescriptor::transport(512);
+    assert_eq!(harness.data(&get), behavior);
+    let mut identifier =
+        GetFeatures { fid: Fid::HOST_IDENTIFIER, select: Select::Current, parameter: 1, nsid: 0 }
+            .encode();
+    identifier.dptr = SglDescriptor::transport(16);
+    assert_eq!(harness.data(&identifier), [3; 16]);
+    identifier.cdw11 = 0.into();
+    assert_eq!(harness.value(&identifier), Err(Status::INVALID_FIELD), "64-bit form");
+}
+
+#[test]
+fn a_resize_is_told_once_until_the_log_is_read() {
+    let mut harness = Harness::io();
+    assert_eq!(harness.set(Fid::ASYNC_EVENT_CONFIG, 1 << 8), Ok(0));
+    for slot in 0..4 {
+        assert_eq!(harness.wait_for_event(slot), AdminReply::Pending);
+    }
+    let limit = Status::ASYNC_EVENT_LIMIT_EXCEEDED.with_dnr();
+    let fifth = harness.wait_for_event(4);
+    assert_eq!(fifth, AdminReply::Complete { status: limit, result: 0 });
+
+    let result = u64::from(AsyncEvent::NAMESPACE_ATTRIBUTE_CHANGED.encode());
+    harness.controller.on_namespace_changed();
+    assert_eq!(harness.event(), Some((SlotId(0), Status::SUCCESS, result)));
+    harness.controller.on_namespace_changed();
+    assert_eq!(harness.event(), None, "masked until the host has read the log");
+    let mut retained = GetLogPage::new(Lid::CHANGED_NAMESPACES, NSID_ALL, 0, 4096);
+    retained.rae = true;
+    let listed = |bytes: &[u8]| -> Vec<u32> {
+        ChangedNamespaces::read_from_bytes(bytes).expect("4096 bytes").iter().collect()
+    };
+    assert_eq!(listed(&harness.data(&retained.encode())), [1]);
+    assert_eq!(listed(&harness.log(Lid::CHANGED_NAMESPACES, 0, 4096)), [1]);
+    assert_eq!(listed(&harness.log(Lid::CHANGED_NAMESPACES, 0, 4096)), []);
+    harness.controller.on_namespace_changed();
+    assert_eq!(harness.event(), Some((SlotId(1), Status::SUCCESS, result)));
+}
+
+#[test]
+fn an_event_waits_for_a_request_and_for_leave_to_be_sent() {
+    let mut harness = Harness::io();
+    harness.controller.on_namespace_changed();
+    harness.wait_for_event(9);
+    assert_eq!(harness.event(), None, "not enabled");
+    assert_eq!(harness.set(Fid::ASYNC_EVENT_CONFIG, 1 << 8), Ok(0));
+    assert!(harness.event().is_some(), "it happened before, but was never told");
+}
+
+#[test]
+fn waiting_requests_can_be_aborted() {
+    let mut harness = Harness::io();
+    harness.wait_for_event(3);
+    let abort = |sqid, cid| Abort { sqid, cid }.encode();
+    assert_eq!(harness.value(&abort(0, 0x999)), Ok(1), "there is no such command");
+    assert_eq!(harness.value(&abort(1, 0x103)), Ok(1), "not on that queue");
+    assert_eq!(harness.value(&abort(0, 0x103)), Ok(0));
+    assert_eq!(harness.event(), Some((SlotId(3), Status::ABORT_REQUESTED, 0)));
+}
+
+#[test]
+fn a_host_that_falls_silent_loses_its_controller() {
+    let mut harness = Harness::io();
+    let kato = Duration::from_millis(5000);
+    assert_eq!(harness.controller.next_timeout(), Some(NOW + kato));
+    let later = NOW + Duration::from_millis(4900);
+    assert!(!harness.controller.on_timeout(later));
+    let keep_alive = Sqe::new(AdminOpcode::KEEP_ALIVE.0, 0);
+    harness.controller.on_admin(later, SlotId(0), &keep_alive, &[], &harness.facts);
+    assert_eq!(harness.controller.next_timeout(), Some(later + kato));
+    assert!(harness.controller.on_timeout(later + kato));
+    assert!(!harness.controller.is_ready());
+
+    let mut harness = Harness::io();
+    assert_eq!(harness.set(Fid::KEEP_ALIVE_TIMER, 120_050), Ok(0));
+    assert_eq!(harness.get(Fid::KEEP_ALIVE_TIMER, Select::Current), Ok(120_100), "rounded up");
+    assert_eq!(harness.set(Fid::KEEP_ALIVE_TIMER, 0), Ok(0));
+    assert_eq!(harness.controller.next_timeout(), None);
+}
+
+#[test]
+fn the_discovery_log_can_be_read_in_pieces() {
+    let mut harness = Harness::enabled(ControllerKind::Discovery);
+    let entries: Vec<DiscoveryLogEntry> = (0..5u16)
+        .map(|n| {
+            let address = core::net::SocketAddr::from(([192, 0, 2, 1], 4420 + n));
+            DiscoveryLogEntry::tcp(SUBTYPE_NVM, &Nqn::from_uuid(&UUID), address)
+        })
+        .collect();
+    harness.facts.log = DiscoveryLog { genctr: 9, entries };
+    assert_eq!(harness.facts.log.len_bytes(), 6144);
+    let whole = harness.log(Lid::DISCOVERY, 0, 6144);
+    let header = DiscoveryLogHeader::read_from_prefix(&whole).expect("a header").0;
+    assert_eq!((header.genctr.get(), header.numrec.get()), (9, 5));
+    for piece in [16, 1000, 1024, 4096] {
+        let mut parts = Vec::new();
+        for at in (0..6144).step_by(piece) {
+            parts.extend(harness.log(Lid::DISCOVERY, at, piece as u64));
+        }
+        assert_eq!(parts[..6144], whole, "pieces of {piece}");
+        assert!(parts[6144..].iter().all(|byte| *byte == 0));
+    }
+    assert_eq!(harness.log(Lid::DISCOVERY, 1 << 40, 1024), vec![0; 1024]);
+    let health = GetLogPage::new(Lid::HEALTH, NSID_ALL, 0, 512).encode();
+    assert_eq!(harness.value(&health), Err(Status::INVALID_LOG_PAGE));
+}
+
+#[test]
+fn a_persistent_discovery_connection_hears_of_changes() {
+    let mut harness = Harness::enabled(ControllerKind::Discovery);
+    assert_eq!(harness.set(Fid::ASYNC_EVENT_CONFIG, 1 << 31), Ok(0));
+    harness.wait_for_event(0);
+    harness.wait_for_event(1);
+    harness.controller.on_discovery_changed();
+    let result = u64::from(AsyncEvent::DISCOVERY_CHANGED.encode());
+    assert_eq!(harness.event(), Some((SlotId(0), Status::SUCCESS, result)));
+    harness.controller.on_discovery_changed();
+    assert_eq!(harness.event(), None);
+    harness.log(Lid::DISCOVERY, 0, 1024);
+    harness.controller.on_discovery_changed();
+    assert!(harness.event().is_some());
+}
+
+#[test]
+fn unsupported_commands_are_invalid_opcodes() {
+    let mut harness = Harness::io();
+    let known = [0x02, 0x06, 0x08, 0x09, 0x0A, 0x0C, 0x18, 0x7F];
+    for opcode in (0..=255).filter(|opcode| !known.contains(opcode)) {
+        let status = harness.value(&Sqe::new(opcode, 0));
+        assert_eq!(status, Err(Status::INVALID_OPCODE), "{opcode:#x}");
+    }
+    let mut fused = Identify::new(Cns::CONTROLLER, 0).encode();
+    fused.flags |= 1;
+    assert_eq!(harness.value(&fused), Err(Status::INVALID_FIELD));
+    let mut fabrics = Sqe::new(0x7F, 0x05);
+    assert_eq!(harness.value(&fabrics), Err(Status::INVALID_FIELD), "authentication");
+    fabrics.nsid = 0x08.into();
+    assert_eq!(harness.value(&fabrics), Err(Status::DISCONNECT_INVALID_QUEUE_TYPE));
+}

@@ -1,0 +1,509 @@
+//! What passes between a host and the target, PDU by PDU: good exchanges as the Linux host makes
+//! them, and the answer to each way of breaking the rules.
+
+mod driver;
+
+use driver::{
+    ALL_DIGESTS, BOTH, Driver, NONE, Reply, admin, capsule, connect_capsule, ic_req, io, pdu,
+};
+use nvme_target::{CloseReason, ControllerKind, Limits};
+use nvme_wire::fabrics::{CATTR_DISABLE_SQ_FLOW, Connect, Disconnect};
+use nvme_wire::io::{BlockCommand, DatasetManagement, DsmRange};
+use nvme_wire::pdu::{
+    C2hData, CapsuleCmd, CapsuleResp, Digests, FatalErrorStatus, H2cData, IcReq, IcResp, PduFlags,
+    PduType, R2t, TermReq,
+};
+use nvme_wire::{AdminOpcode, IoOpcode, SglDescriptor, Sqe, Status};
+use units::{BLOCK_SIZE, Duration, Instant};
+use zerocopy::{FromBytes, IntoBytes};
+
+fn read(slba: u64, nlb: u32) -> Sqe {
+    BlockCommand::new(slba, nlb).encode(IoOpcode::READ, 1, nlb * BLOCK_SIZE as u32)
+}
+
+fn write(slba: u64, nlb: u32) -> Sqe {
+    BlockCommand::new(slba, nlb).encode(IoOpcode::WRITE, 1, nlb * BLOCK_SIZE as u32)
+}
+
+fn pattern(len: usize) -> Vec<u8> {
+    (0..len).map(|i| (i / 7 + i / 4096) as u8).collect()
+}
+
+fn kinds(replies: &[Reply]) -> Vec<PduType> {
+    replies.iter().map(|reply| reply.pdu).collect()
+}
+
+fn r2t(reply: &Reply) -> R2t {
+    assert_eq!(reply.pdu, PduType::R2t);
+    R2t::read_from_bytes(&reply.header).expect("an R2T")
+}
+
+fn h2c(r2t: &R2t, data: &[u8], at: usize, len: usize, last: bool, digests: Digests) -> Vec<u8> {
+    let ids = (r2t.cccid.get(), r2t.ttag.get());
+    let header = H2cData::new(ids, (at as u32, len as u32), last, digests, 4);
+    pdu(header.as_bytes(), &data[at..at + len], digests)
+}
+
+/// The TermReq that ended the connection: FES, FEI, quoted header.
+fn term_req(driver: &mut Driver) -> (FatalErrorStatus, u32, Vec<u8>) {
+    assert!(driver.closed.is_some(), "the connection lives: {:?}", driver.replies());
+    let replies = driver.replies();
+    let last = replies.last().expect("a TermReq");
+    assert_eq!(last.pdu, PduType::C2hTermReq);
+    let head = TermReq::read_from_bytes(&last.header).expect("24 bytes");
+    (head.status(), head.fei.get(), last.data.clone())
+}
+
+#[test]
+fn ic_exchange_agrees_on_what_the_host_asks_for() {
+    for digests in ALL_DIGESTS {
+        let mut driver = Driver::new();
+        driver.feed(&ic_req(digests));
+        let response = IcResp::read_from_bytes(&driver.out).expect("an ICResp alone");
+        assert_eq!(response.check(digests), Ok(()));
+        assert_eq!((response.digests(), response.cpda), (digests, 0));
+        assert_eq!(response.maxh2cdata.get(), Limits::default().h2c_data_bytes_max);
+    }
+}
+
+#[test]
+fn reads_return_data_with_every_combination_of_digests() {
+    for digests in ALL_DIGESTS {
+        let mut driver = io(0, digests);
+        driver.volume.bytes[..8192].copy_from_slice(&pattern(8192));
+        driver.feed(&capsule(read(0, 2), 0x1005, &[], digests));
+        let replies = driver.replies();
+        assert_eq!(kinds(&replies), [PduType::C2hData, PduType::CapsuleResp], "{digests:?}");
+        assert_eq!(replies[0].data, pattern(8192));
+        let header = C2hData::read_from_bytes(&replies[0].header).expect("C2HData");
+        assert_eq!((header.cccid.get(), header.datao.get(), header.datal.get()), (0x1005, 0, 8192));
+        assert_eq!(header.ch.flags & PduFlags::SUCCESS.0, 0);
+        assert_ne!(header.ch.flags & PduFlags::LAST_PDU.0, 0);
+        let cqe = CapsuleResp::read_from_bytes(&replies[1].header).expect("a capsule").cqe;
+        assert_eq!((cqe.cid.get(), cqe.status(), cqe.sqhd.get()), (0x1005, Status::SUCCESS, 2));
+    }
+}
+
+#[test]
+fn without_flow_control_a_read_needs_no_completion() {
+    let mut driver = io(CATTR_DISABLE_SQ_FLOW, NONE);
+    driver.feed(&capsule(read(3, 1), 9, &[], NONE));
+    let replies = driver.replies();
+    assert_eq!(kinds(&replies), [PduType::C2hData]);
+    let success = PduFlags::LAST_PDU.union(PduFlags::SUCCESS);
+    assert_eq!(replies[0].header[1] & 0xC, success.0);
+    driver.feed(&capsule(write(3, 1), 9, &pattern(4096), NONE));
+    assert_eq!(driver.completion().sqhd.get(), 0);
+}
+
+#[test]
+fn data_for_the_host_lies_where_hpda_asks() {
+    for (hpda, pdo) in [(0, 28), (1, 32), (2, 36), (15, 64), (31, 128)] {
+        let mut driver = Driver::new().with_controller();
+        let digests = Digests { header: true, data: false };
+        driver.feed(IcReq { hpda, ..IcReq::new(digests, 1) }.as_bytes());
+        driver.feed(&connect_capsule(ControllerKind::Io, 1, 0, digests));
+        driver.out.clear();
+        driver.feed(&capsule(read(0, 1), 1, &[], digests));
+        assert_eq!(driver.out[3], pdo, "hpda {hpda}");
+        assert_eq!(driver.replies()[0].data, vec![0; 4096]);
+    }
+}
+
+#[test]
+fn small_writes_travel_in_the_capsule() {
+    for digests in ALL_DIGESTS {
+        let mut driver = io(0, digests);
+        for (slba, blocks) in [(0, 1), (7, 2), (20, 4)] {
+            let data = pattern(blocks * BLOCK_SIZE);
+            driver.feed(&capsule(write(slba, blocks as u32), 3, &data, digests));
+            assert_eq!(driver.completion().status(), Status::SUCCESS);
+            let start = slba as usize * BLOCK_SIZE;
+            assert_eq!(driver.volume.bytes[start..start + data.len()], data);
+        }
+    }
+}
+
+#[test]
+fn large_writes_are_solicited_and_may_come_in_several_pdus() {
+    for digests in ALL_DIGESTS {
+        for pieces in [vec![32_768], vec![4096; 8], vec![5000, 3000, 24_768], vec![4, 32_764]] {
+            let mut driver = io(0, digests);
+            let data = pattern(32_768);
+            driver.feed(&capsule(write(2, 8), 0x2011, &[], digests));
+            let replies = driver.replies();
+            assert_eq!(kinds(&replies), [PduType::R2t]);
+            let ask = r2t(&replies[0]);
+            assert_eq!((ask.cccid.get(), ask.r2to.get(), ask.r2tl.get()), (0x2011, 0, 32_768));
+            let mut at = 0;
+            for len in pieces {
+                driver.feed(&h2c(&ask, &data, at, len, at + len == data.len(), digests));
+                at += len;
+            }
+            assert_eq!(driver.completion().status(), Status::SUCCESS, "{:?}", driver.closed);
+            assert_eq!(driver.volume.bytes[8192..8192 + 32_768], data);
+        }
+    }
+}
+
+#[test]
+fn memory_is_asked_for_only_where_it_is_granted() {
+    let mut driver = io(0, NONE);
+    driver.grants = false;
+    let data = pattern(32_768);
+    driver.feed(&capsule(write(0, 8), 1, &[], NONE));
+    assert!(driver.out.is_empty(), "no R2T without memory");
+    driver.grant_all(8192);
+    // One R2T at a time: the first asks for what was granted first, the next for the rest.
+    let replies = driver.replies();
+    assert_eq!(kinds(&replies), [PduType::R2t]);
+    let first = r2t(&replies[0]);
+    assert_eq!((first.r2to.get(), first.r2tl.get()), (0, 8192));
+    driver.feed(&h2c(&first, &data, 0, 8192, true, NONE));
+    let replies = driver.replies();
+    let second = r2t(&replies[0]);
+    assert_eq!((second.r2to.get(), second.r2tl.get()), (8192, 24_576));
+    driver.feed(&h2c(&second, &data, 8192, 24_576, true, NONE));
+    assert_eq!(driver.completion().status(), Status::SUCCESS);
+    assert_eq!(driver.volume.bytes[..32_768], data);
+}
+
+#[test]
+fn a_wrong_data_digest_fails_its_command_alone() {
+    let digests = BOTH;
+    let mut driver = io(0, digests);
+    let mut bytes = capsule(write(0, 1), 1, &pattern(4096), digests);
+    *bytes.last_mut().expect("digest") ^= 1;
+    driver.feed(&bytes);
+    let cqe = driver.completion();
+    assert_eq!(cqe.status(), Status::TRANSIENT_TRANSPORT_ERROR, "retry is allowed");
+    assert_eq!((driver.executed, driver.volume.bytes[0]), (1, 0), "only Connect was executed");
+
+    let data = pattern(32_768);
+    driver.feed(&capsule(write(0, 8), 2, &[], digests));
+    let ask = r2t(&driver.replies()[0]);
+    let mut bytes = h2c(&ask, &data, 0, 4096, false, digests);
+    bytes[100] ^= 1;
+    driver.feed(&bytes);
+    assert!(driver.replies().is_empty(), "the rest of the data comes first");
+    driver.feed(&h2c(&ask, &data, 4096, 28_672, true, digests));
+    assert_eq!(driver.completion().status(), Status::TRANSIENT_TRANSPORT_ERROR);
+    driver.feed(&capsule(read(0, 1), 3, &[], digests));
+    assert_eq!(driver.replies()[0].data, vec![0; 4096]);
+}
+
+#[test]
+fn a_wrong_header_digest_ends_the_connection() {
+    for at in 0..76 {
+        let mut driver = io(0, BOTH);
+        let mut bytes = capsule(read(0, 1), 1, &[], BOTH);
+        // A changed type or HDGSTF may be noticed as such; anything else by the digest.
+        bytes[at] ^= 0x10;
+        driver.feed(&bytes);
+        let (fes, _, _) = term_req(&mut driver);
+        if at > 0 && at != 6 && at != 7 {
+            assert_eq!(fes, FatalErrorStatus::HEADER_DIGEST_ERROR, "byte {at}");
+        }
+    }
+}
+
+#[test]
+fn refused_commands_take_no_data_and_no_slot() {
+    let mut driver = io(0, NONE);
+    let outside = write(driver::BLOCKS, 1);
+    for cid in 0..100 {
+        driver.feed(&capsule(outside, cid, &pattern(4096), NONE));
+        assert_eq!(driver.completion().status().code(), Status::LBA_OUT_OF_RANGE);
+        driver.feed(&capsule(write(driver::BLOCKS, 8), cid, &[], NONE));
+        assert_eq!(driver.completion().status().code(), Status::LBA_OUT_OF_RANGE, "no R2T");
+    }
+    assert_eq!(driver.connection.in_flight(), 0);
+}
+
+#[test]
+fn sgl_violations_get_the_status_that_names_them() {
+    let one = pattern(4096);
+    let in_capsule = SglDescriptor::in_capsule(4096);
+    let cases = [
+        (SglDescriptor { identifier: 0x00, ..in_capsule }, Status::SGL_DESCRIPTOR_TYPE_INVALID),
+        (SglDescriptor { identifier: 0x20, ..in_capsule }, Status::SGL_DESCRIPTOR_TYPE_INVALID),
+        (SglDescriptor { identifier: 0x5A, ..in_capsule }, Status::SGL_DESCRIPTOR_TYPE_INVALID),
+        (SglDescriptor { address: 8.into(), ..in_capsule }, Status::SGL_OFFSET_INVALID),
+        (SglDescriptor { length: 512.into(), ..in_capsule }, Status::DATA_SGL_LENGTH_INVALID),
+        (SglDescriptor { length: 8192.into(), ..in_capsule }, Status::DATA_SGL_LENGTH_INVALID),
+    ];
+    let mut driver = io(0, NONE);
+    for (dptr, status) in cases {
+        let sqe = Sqe { dptr, ..write(0, 1) };
+        let header = CapsuleCmd::new(sqe, one.len(), NONE, 4);
+        driver.feed(&pdu(header.as_bytes(), &one, NONE));
+        assert_eq!(driver.completion().status(), status.with_dnr(), "{dptr:?}");
+    }
+    // The length must also be that of the blocks.
+    let longer = Sqe { dptr: SglDescriptor::transport(8192), ..read(0, 1) };
+    driver.feed(&capsule(longer, 1, &[], NONE));
+    assert_eq!(driver.completion().status().code(), Status::DATA_SGL_LENGTH_INVALID);
+    let mut prp = read(0, 1);
+    prp.flags = 0;
+    driver.feed(&capsule(prp, 1, &[], NONE));
+    assert_eq!(driver.completion().status().code(), Status::INVALID_FIELD);
+}
+
+#[test]
+fn the_linux_host_sends_room_for_256_ranges() {
+    let mut driver = io(0, NONE);
+    driver.volume.bytes.fill(0xEE);
+    let mut data = vec![0; 4096];
+    data[..16].copy_from_slice(DsmRange::new(1, 2).as_bytes());
+    driver.feed(&capsule(DatasetManagement::deallocate(1, 1), 1, &data, NONE));
+    assert_eq!(driver.completion().status(), Status::SUCCESS);
+    assert_eq!(driver.volume.bytes[4095..4098], [0xEE, 0, 0]);
+    assert_eq!(driver.volume.bytes[3 * 4096], 0xEE);
+}
+
+#[test]
+fn an_identifier_in_flight_is_not_taken_again() {
+    let mut driver = io(0, NONE);
+    driver.grants = false;
+    driver.feed(&capsule(write(0, 8), 5, &[], NONE));
+    driver.feed(&capsule(read(0, 1), 5, &[], NONE));
+    assert_eq!(driver.completion().status().code(), Status::COMMAND_ID_CONFLICT);
+    driver.grant_all(32_768);
+    let ask = r2t(&driver.replies()[0]);
+    driver.feed(&h2c(&ask, &pattern(32_768), 0, 32_768, true, NONE));
+    assert_eq!(driver.completion().status(), Status::SUCCESS, "the first one goes on");
+}
+
+#[test]
+fn a_host_that_overruns_its_queue_is_cut_off() {
+    let mut driver = io(0, NONE);
+    driver.grants = false;
+    for cid in 0..32 {
+        driver.feed(&capsule(write(0, 8), cid, &[], NONE));
+    }
+    assert_eq!(driver.closed, None);
+    driver.feed(&capsule(write(0, 8), 32, &[], NONE));
+    assert_eq!(driver.closed, Some(CloseReason::QueueOverrun));
+    assert_eq!(term_req(&mut driver).0, FatalErrorStatus::PDU_SEQUENCE_ERROR);
+}
+
+#[test]
+fn commands_out_of_their_turn_are_sequence_errors() {
+    let mut driver = Driver::new();
+    driver.feed(&ic_req(NONE));
+    driver.replies();
+    driver.feed(&capsule(read(0, 1), 1, &[], NONE));
+    assert_eq!(driver.completion().status().code(), Status::COMMAND_SEQUENCE_ERROR);
+    driver.feed(&capsule(Sqe::new(AdminOpcode::KEEP_ALIVE.0, 0), 2, &[], NONE));
+    assert_eq!(driver.completion().status().code(), Status::COMMAND_SEQUENCE_ERROR);
+    let mut driver = io(0, NONE);
+    driver.feed(&connect_capsule(ControllerKind::Io, 2, 0, NONE));
+    assert_eq!(driver.completion().status().code(), Status::COMMAND_SEQUENCE_ERROR);
+}
+
+#[test]
+fn connect_tells_whether_flow_control_is_off() {
+    for (cattr, sqhd) in [(0, 1), (CATTR_DISABLE_SQ_FLOW, 0xFFFF)] {
+        let mut driver = Driver::new();
+        driver.feed(&ic_req(NONE));
+        driver.replies();
+        driver.feed(&connect_capsule(ControllerKind::Io, 0, cattr, NONE));
+        let cqe = driver.completion();
+        assert_eq!((cqe.dw0(), cqe.sqhd.get()), (u32::from(driver::CNTLID), sqhd));
+    }
+}
+
+#[test]
+fn a_refused_connect_can_be_repeated() {
+    let mut driver = Driver::new();
+    driver.feed(&ic_req(NONE));
+    driver.replies();
+    driver.feed(&connect_capsule(ControllerKind::Io, 1, 0, NONE));
+    let cqe = driver.completion();
+    assert_eq!(cqe.status().code(), Status::CONNECT_INVALID_PARAMETERS);
+    assert_eq!(cqe.dw0(), 0x0001_0010, "CNTLID in the data");
+    driver.feed(&connect_capsule(ControllerKind::Io, 0, 0, NONE));
+    assert_eq!(driver.completion().status(), Status::SUCCESS);
+}
+
+#[test]
+fn sq_head_counts_commands_and_wraps() {
+    let mut driver = io(0, NONE);
+    for n in 2..100u16 {
+        driver.feed(&capsule(Sqe::new(IoOpcode::FLUSH.0, 1), n, &[], NONE));
+        assert_eq!(driver.completion().sqhd.get(), n % 32);
+    }
+}
+
+#[test]
+fn disconnect_succeeds_on_an_io_queue_only() {
+    let mut driver = io(0, NONE);
+    driver.feed(&capsule(Sqe::from(Disconnect::new()), 1, &[], NONE));
+    assert_eq!(driver.completion().status(), Status::SUCCESS);
+    let mut driver = admin(ControllerKind::Io, NONE);
+    driver.feed(&capsule(Sqe::from(Disconnect::new()), 9, &[], NONE));
+    assert_eq!(driver.completion().status().code(), Status::DISCONNECT_INVALID_QUEUE_TYPE);
+}
+
+/// Each fault in a PDU, and the FES and FEI that name it.
+#[test]
+fn faults_in_pdus_get_the_term_req_that_names_them() {
+    let field = FatalErrorStatus::INVALID_PDU_HEADER_FIELD;
+    let changed = |bytes: Vec<u8>, at: usize, value: u8| {
+        let mut bytes = bytes;
+        bytes[at] = value;
+        bytes
+    };
+    let read = || capsule(read(0, 1), 1, &[], NONE);
+    let small = || capsule(write(0, 1), 1, &pattern(4096), NONE);
+    let too_long = capsule(write(0, 5), 1, &pattern(5 * 4096), NONE);
+    let cases = [
+        ("unknown type", changed(read(), 0, 0x55), field, 0),
+        ("a controller's type", changed(read(), 0, 0x05), field, 0),
+        ("digest flag unasked", changed(read(), 1, 1), field, 1),
+        ("HLEN", changed(read(), 2, 71), field, 2),
+        ("PDO in the header", changed(small(), 3, 64), field, 3),
+        ("PDO off a dword", changed(small(), 3, 73), field, 3),
+        ("PLEN too short", changed(read(), 4, 71), field, 4),
+        ("too much data in the capsule", too_long, field, 4),
+        ("second ICReq", ic_req(NONE), FatalErrorStatus::PDU_SEQUENCE_ERROR, 0),
+    ];
+    for (name, bytes, fes, fei) in cases {
+        let mut driver = io(0, NONE);
+        driver.feed(&bytes);
+        let (actual_fes, actual_fei, quoted) = term_req(&mut driver);
+        assert_eq!((actual_fes, actual_fei), (fes, fei), "{name}");
+        assert_eq!(quoted, bytes[..quoted.len()], "{name}");
+        driver.feed(&read());
+        assert!(driver.out.is_empty(), "{name}: nothing is answered after the end");
+    }
+    let mut driver = Driver::new();
+    driver.feed(&read());
+    assert_eq!(term_req(&mut driver).0, FatalErrorStatus::PDU_SEQUENCE_ERROR);
+}
+
+#[test]
+fn wrong_ic_parameters_are_named() {
+    let good = IcReq::new(NONE, 1);
+    let unsupported = FatalErrorStatus::UNSUPPORTED_PARAMETER;
+    let invalid = FatalErrorStatus::INVALID_PDU_HEADER_FIELD;
+    for (request, fes, fei) in [
+        (IcReq { pfv: 1.into(), ..good }, unsupported, 8),
+        (IcReq { hpda: 32, ..good }, invalid, 10),
+        (IcReq { dgst: 0xFC, ..good }, invalid, 11),
+    ] {
+        let mut driver = Driver::new();
+        driver.feed(request.as_bytes());
+        let (actual_fes, actual_fei, _) = term_req(&mut driver);
+        assert_eq!((actual_fes, actual_fei), (fes, fei));
+    }
+}
+
+#[test]
+fn faults_in_solicited_data_get_the_term_req_that_names_them() {
+    let data = pattern(65_536);
+    let field = FatalErrorStatus::INVALID_PDU_HEADER_FIELD;
+    type Change = fn(&mut H2cData);
+    let cases: [(&str, Change, FatalErrorStatus, u32); 6] = [
+        ("ttag of nothing", |h| h.ttag = 9.into(), field, 10),
+        ("ttag beyond the slots", |h| h.ttag = 0xFFFF.into(), field, 10),
+        ("cccid of another command", |h| h.cccid = 77.into(), field, 8),
+        ("data out of order", |h| h.datao = 4096.into(), field, 12),
+        ("LAST_PDU too early", |h| h.ch.flags = 4, field, 1),
+        (
+            "beyond the R2T",
+            |h| h.datao = 32_768.into(),
+            FatalErrorStatus::DATA_TRANSFER_OUT_OF_RANGE,
+            0,
+        ),
+    ];
+    for (name, change, fes, fei) in cases {
+        let mut driver = io(0, NONE);
+        driver.feed(&capsule(write(0, 8), 1, &[], NONE));
+        let ask = r2t(&driver.replies()[0]);
+        let ids = (ask.cccid.get(), ask.ttag.get());
+        let mut header = H2cData::new(ids, (0, 4096), false, NONE, 4);
+        change(&mut header);
+        driver.feed(&pdu(header.as_bytes(), &data[..4096], NONE));
+        let (actual_fes, actual_fei, _) = term_req(&mut driver);
+        assert_eq!((actual_fes, actual_fei), (fes, fei), "{name}");
+    }
+    let limits = Limits { h2c_data_bytes_max: 4096, ..Limits::default() };
+    let mut driver = Driver::with_limits(&limits).with_controller();
+    driver.feed(&ic_req(NONE));
+    driver.feed(&connect_capsule(ControllerKind::Io, 1, 0, NONE));
+    driver.feed(&capsule(write(0, 8), 1, &[], NONE));
+    let replies = driver.replies();
+    let ask = r2t(replies.last().expect("an R2T"));
+    driver.feed(&h2c(&ask, &data, 0, 8192, false, NONE));
+    assert_eq!(term_req(&mut driver).0, FatalErrorStatus::LIMIT_EXCEEDED);
+}
+
+#[test]
+fn data_that_nobody_asked_for_is_refused() {
+    let mut driver = io(0, NONE);
+    let header = H2cData::new((1, 0), (0, 4096), true, NONE, 4);
+    driver.feed(&pdu(header.as_bytes(), &pattern(4096), NONE));
+    assert_eq!(term_req(&mut driver).1, 10);
+}
+
+#[test]
+fn a_hosts_term_req_ends_the_connection_quietly() {
+    let mut driver = io(0, BOTH);
+    let error = nvme_wire::pdu::PduError::Sequence { pdu: PduType::R2t };
+    driver.feed(&TermReq::encode(PduType::H2cTermReq, &error, &[0; 24]));
+    let fes = FatalErrorStatus::PDU_SEQUENCE_ERROR;
+    assert_eq!(driver.closed, Some(CloseReason::HostTerminated(fes)));
+    assert!(driver.out.is_empty());
+}
+
+#[test]
+fn a_host_that_stops_half_way_is_cut_off() {
+    let limits = Limits::default();
+    let late = Instant(0) + limits.handshake_timeout;
+    let mut driver = Driver::new();
+    assert_eq!(driver.connection.next_timeout(), Some(late));
+    assert_eq!(driver.connection.on_timeout(Instant(late.0 - 1)), None);
+    assert_eq!(driver.connection.on_timeout(late), Some(CloseReason::HandshakeTimeout));
+
+    let stalled = Instant(0) + limits.stall_timeout;
+    let mut driver = io(0, NONE);
+    assert_eq!(driver.connection.next_timeout(), None, "an idle queue has no deadline here");
+    driver.feed(&capsule(read(0, 1), 1, &[], NONE)[..40]);
+    assert_eq!(driver.connection.next_timeout(), Some(stalled));
+    driver.feed(&capsule(read(0, 1), 1, &[], NONE)[40..]);
+    assert_eq!(driver.connection.next_timeout(), None);
+
+    driver.feed(&capsule(write(0, 8), 2, &[], NONE));
+    assert_eq!(driver.connection.next_timeout(), Some(stalled), "an R2T is outstanding");
+    driver.connection.resumed(Instant(0) + Duration::from_secs(20));
+    assert_eq!(driver.connection.on_timeout(stalled), None);
+    let later = stalled + Duration::from_secs(20);
+    assert_eq!(driver.connection.on_timeout(later), Some(CloseReason::Stalled));
+}
+
+#[test]
+fn a_command_that_fails_while_its_data_is_on_the_way_is_answered_behind_it() {
+    let mut driver = io(0, NONE);
+    let data = pattern(32_768);
+    driver.feed(&capsule(write(0, 8), 1, &[], NONE));
+    let ask = r2t(&driver.replies()[0]);
+    let slot = nvme_target::SlotId(ask.ttag.get());
+    driver.connection.complete(slot, Status::INTERNAL_ERROR, 0, &mut driver.out);
+    assert!(driver.out.is_empty());
+    driver.feed(&h2c(&ask, &data, 0, 32_768, true, NONE));
+    assert_eq!(driver.completion().status(), Status::INTERNAL_ERROR);
+    assert_eq!((driver.connection.in_flight(), driver.volume.bytes[100]), (0, 0));
+}
+
+#[test]
+fn connect_size_limits_are_kept() {
+    let mut driver = Driver::new();
+    driver.feed(&ic_req(NONE));
+    driver.replies();
+    let connect = Connect::new(0, 32, 0);
+    driver.feed(&capsule(Sqe::from(connect), 1, &[1; 512], NONE));
+    assert_eq!(driver.completion().status().code(), Status::DATA_SGL_LENGTH_INVALID);
+    driver.feed(&capsule(Sqe::from(connect), 1, &[1; 8200], NONE));
+    assert_eq!(term_req(&mut driver).1, 4);
+}
