@@ -137,7 +137,9 @@ impl Core {
         let wake = ring.remote_wake();
         let executor = Executor::new(Arc::new(move || wake.wake()));
         let handle = Handle::new(ring, executor.spawner());
-        Ok(Self { executor, handle, patience: Patience::new(config.idle) })
+        let patience = Patience::new(config.idle);
+        handle.core.hot.enable(patience.spin() > Duration::ZERO);
+        Ok(Self { executor, handle, patience })
     }
 
     fn run<F, Fut, T>(mut self, main: F) -> T
@@ -170,7 +172,9 @@ impl Core {
         self.fire_timers();
         let polled = self.executor.run_ready(POLLS_PER_TURN);
         let delivered = self.handle.core.ring.poll();
-        polled + delivered > 0 || self.executor.has_ready()
+        let busy = polled + delivered > 0 || self.executor.has_ready();
+        let received = self.handle.core.hot.ask(busy);
+        busy || received > 0
     }
 
     fn fire_timers(&self) {
@@ -198,15 +202,18 @@ impl Core {
         if timeout == Some(Duration::ZERO) {
             return;
         }
+        core.hot.cool_down();
         core.ring.wait(timeout, || self.executor.has_ready());
         self.patience.on_slept(monotonic_now().since(idle_since));
+        core.hot.enable(self.patience.spin() > Duration::ZERO);
     }
 
     /// Looks for work until `until`; whether there is some, a timer included.
     fn spin(&self, until: Instant, deadline: Option<Instant>) -> bool {
+        let core = &self.handle.core;
         loop {
             for _ in 0..LOOKS_PER_CLOCK {
-                if self.handle.core.ring.has_work() || self.executor.has_ready() {
+                if core.ring.has_work() || self.executor.has_ready() || core.hot.ask(false) > 0 {
                     return true;
                 }
                 std::hint::spin_loop();

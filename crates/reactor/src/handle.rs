@@ -13,6 +13,7 @@ use rustix::time::{ClockId, clock_gettime};
 use units::Instant;
 use uring::{Ring, RingCounters};
 
+use crate::hot::HotSockets;
 use crate::net::{TcpListener, TcpStream};
 use crate::timers::{TimerId, Timers};
 
@@ -22,6 +23,7 @@ pub(crate) struct CoreState {
     pub(crate) timers: RefCell<Timers>,
     /// The time at the beginning of the turn.
     pub(crate) now: Cell<Instant>,
+    pub(crate) hot: HotSockets,
 }
 
 /// A core, as its own code sees it. Cheap to clone; does not leave its thread.
@@ -33,7 +35,8 @@ pub struct Handle {
 impl Handle {
     pub(crate) fn new(ring: Ring, spawner: Spawner) -> Self {
         let now = Cell::new(monotonic_now());
-        Self { core: Rc::new(CoreState { ring, spawner, timers: RefCell::default(), now }) }
+        let (timers, hot) = (RefCell::default(), HotSockets::default());
+        Self { core: Rc::new(CoreState { ring, spawner, timers, now, hot }) }
     }
 
     /// Now, not as of the beginning of the turn. Costs some 25 ns.

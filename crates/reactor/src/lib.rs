@@ -15,6 +15,7 @@
 mod core;
 mod cpu;
 mod handle;
+mod hot;
 mod idle;
 mod mailbox;
 mod net;

@@ -9,7 +9,7 @@ use std::future::{Future, poll_fn};
 use std::net::SocketAddr;
 use std::pin::Pin;
 use std::rc::Rc;
-use std::task::{Context, Poll, ready};
+use std::task::{Context, Poll, Waker, ready};
 use std::time::Duration;
 
 use io_traits::{Clock, Listener, NetworkError, SendBatch, Stream, StreamError};
@@ -17,22 +17,36 @@ use rustix::net::{
     AddressFamily, Shutdown, SocketAddrAny, SocketFlags, SocketType, bind, getpeername,
     getsockname, listen, shutdown, socket_with, sockopt,
 };
-use uring::{Accept, Chunk, Errno, Fd, Recv, Ring};
+use uring::{Accept, Chunk, Errno, Fd, Recv};
 
-use crate::handle::Handle;
+use crate::handle::{CoreState, Handle};
+use crate::hot::Asked;
 
 /// Connections that wait to be accepted; the kernel refuses more.
 const BACKLOG: i32 = 1024;
 /// How long a listener waits when the process has no descriptor left for a connection.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
-struct Socket {
-    ring: Ring,
+/// Where a stream's receive is (N1).
+enum Receive {
+    /// Nobody asks.
+    None,
+    /// Among the sockets that are asked directly, in vain so far this often.
+    Hot {
+        misses: u32,
+        waker: Option<Waker>,
+    },
+    /// Done, to be fetched.
+    Done(Result<Option<Chunk>, Errno>),
+    Ring(Recv),
+}
+
+pub(crate) struct Socket {
+    core: Rc<CoreState>,
     fd: Fd,
     peer: SocketAddr,
     local: SocketAddr,
-    /// N1.
-    receiving: RefCell<Option<Recv>>,
+    receive: RefCell<Receive>,
     sending: RefCell<Option<uring::Send>>,
     /// More bytes were waiting when the last receive was done.
     more: Cell<bool>,
@@ -46,17 +60,17 @@ pub struct TcpStream {
 }
 
 impl TcpStream {
-    fn new(ring: &Ring, fd: Fd) -> Result<Self, Errno> {
+    fn new(core: &Rc<CoreState>, fd: Fd) -> Result<Self, Errno> {
         sockopt::set_tcp_nodelay(&fd, true)?;
         let local = socket_addr(&getsockname(&fd)?);
         // A connection that was reset before it was looked at has no peer any more.
         let peer = getpeername(&fd)?.ok_or(Errno::NOTCONN)?;
         let socket = Socket {
-            ring: ring.clone(),
+            core: core.clone(),
             peer: socket_addr(&peer),
             local,
             fd,
-            receiving: RefCell::default(),
+            receive: RefCell::new(Receive::None),
             sending: RefCell::default(),
             more: Cell::new(false),
             shut: Cell::new(false),
@@ -68,12 +82,12 @@ impl TcpStream {
         handle: &Handle,
         address: SocketAddr,
     ) -> impl Future<Output = Result<Self, NetworkError>> + use<> {
-        let ring = handle.core.ring.clone();
+        let core = handle.core.clone();
         async move {
             let connected = async {
                 let fd = new_socket(address)?;
-                ring.connect(&fd, address).await?;
-                Self::new(&ring, fd)
+                core.ring.connect(&fd, address).await?;
+                Self::new(&core, fd)
             };
             connected.await.map_err(|errno| network_error(address, errno))
         }
@@ -81,22 +95,86 @@ impl TcpStream {
 }
 
 impl Socket {
-    fn poll_recv(&self, context: &mut Context<'_>) -> Poll<Result<Chunk, StreamError>> {
+    /// Asks for bytes, unless that was done already (N1). Called when the future is made, so that a
+    /// receive leaves with the send that is made after it, in one system call.
+    fn start_receive(self: &Rc<Self>) {
+        let mut receive = self.receive.borrow_mut();
+        if !self.shut.get() && matches!(*receive, Receive::None) {
+            *receive = if self.core.hot.admit(self) {
+                Receive::Hot { misses: 0, waker: None }
+            } else {
+                Receive::Ring(self.core.ring.recv(&self.fd, !self.more.get()))
+            };
+        }
+    }
+
+    /// Looks whether bytes have come for a hot receive.
+    pub(crate) fn ask(&self) -> Asked {
+        let mut receive = self.receive.borrow_mut();
+        let Receive::Hot { waker, .. } = &mut *receive else { return Asked::Done };
+        let received = match self.core.ring.try_recv(&self.fd) {
+            Err(Errno::AGAIN | Errno::INTR) => return Asked::Nothing,
+            received => received,
+        };
+        let waker = waker.take();
+        *receive = Receive::Done(received);
+        drop(receive);
+        if let Some(waker) = waker {
+            waker.wake();
+        }
+        Asked::Done
+    }
+
+    /// Counts a hot receive's misses; returns how many there were.
+    pub(crate) fn count_misses(&self, more: u32) -> u32 {
+        match &mut *self.receive.borrow_mut() {
+            Receive::Hot { misses, .. } => {
+                *misses += more;
+                *misses
+            }
+            _ => 0,
+        }
+    }
+
+    /// A hot receive goes on by the ring.
+    pub(crate) fn receive_by_ring(&self) {
+        let mut receive = self.receive.borrow_mut();
+        let Receive::Hot { waker, .. } = &mut *receive else { return };
+        let waker = waker.take();
+        let mut recv = self.core.ring.recv(&self.fd, true);
+        if let Some(waker) = waker {
+            // Just handed over, so it cannot be done; this makes the waker known.
+            let polled = Pin::new(&mut recv).poll(&mut Context::from_waker(&waker));
+            assert!(polled.is_pending());
+        }
+        *receive = Receive::Ring(recv);
+    }
+
+    fn poll_recv(self: &Rc<Self>, context: &mut Context<'_>) -> Poll<Result<Chunk, StreamError>> {
         if self.shut.get() {
             return Poll::Ready(Err(StreamError::Reset));
         }
-        let mut receiving = self.receiving.borrow_mut();
-        let recv = receiving.get_or_insert_with(|| self.ring.recv(&self.fd, !self.more.get()));
-        let received = ready!(Pin::new(recv).poll(context));
-        *receiving = None;
-        drop(receiving);
-        Poll::Ready(match received {
-            Ok((Some(chunk), more)) => {
-                self.more.set(more);
-                Ok(chunk)
+        self.start_receive();
+        let mut receive = self.receive.borrow_mut();
+        let received = match &mut *receive {
+            Receive::Hot { waker, .. } => {
+                *waker = Some(context.waker().clone());
+                return Poll::Pending;
             }
-            Ok((None, _)) if self.shut.get() => Err(StreamError::Reset),
-            Ok((None, _)) => Err(StreamError::Closed),
+            Receive::Ring(recv) => ready!(Pin::new(recv).poll(context)).map(|(chunk, more)| {
+                self.more.set(more);
+                chunk
+            }),
+            done => match std::mem::replace(done, Receive::None) {
+                Receive::Done(received) => received,
+                _ => unreachable!("a receive was started"),
+            },
+        };
+        *receive = Receive::None;
+        Poll::Ready(match received {
+            Ok(Some(chunk)) => Ok(chunk),
+            Ok(None) if self.shut.get() => Err(StreamError::Reset),
+            Ok(None) => Err(StreamError::Closed),
             Err(errno) => Err(stream_error(errno)),
         })
     }
@@ -110,7 +188,7 @@ impl Socket {
     }
 
     fn start_send(&self, batch: SendBatch) {
-        *self.sending.borrow_mut() = Some(self.ring.send(&self.fd, batch));
+        *self.sending.borrow_mut() = Some(self.core.ring.send(&self.fd, batch));
     }
 
     fn shutdown(&self) {
@@ -135,6 +213,7 @@ impl Stream for TcpStream {
 
     fn recv(&self) -> impl Future<Output = Result<Chunk, StreamError>> + 'static {
         let socket = self.socket.clone();
+        socket.start_receive();
         poll_fn(move |context| socket.poll_recv(context))
     }
 
@@ -196,12 +275,12 @@ impl TcpListener {
     }
 
     fn poll_accept(&self, context: &mut Context<'_>) -> Poll<Result<TcpStream, Errno>> {
-        let ring = &self.handle.core.ring;
+        let core = &self.handle.core;
         let mut accepting = self.accepting.borrow_mut();
-        let accept = accepting.get_or_insert_with(|| ring.accept(&self.fd));
+        let accept = accepting.get_or_insert_with(|| core.ring.accept(&self.fd));
         let accepted = ready!(Pin::new(accept).poll(context));
         *accepting = None;
-        Poll::Ready(accepted.and_then(|socket| TcpStream::new(ring, Fd::new(socket))))
+        Poll::Ready(accepted.and_then(|socket| TcpStream::new(core, Fd::new(socket))))
     }
 }
 

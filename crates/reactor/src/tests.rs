@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use io_traits::Clock;
 
-use crate::{CoreConfig, Handle, run_on_current_thread};
+use crate::{CoreConfig, Handle, IdlePolicy, run_on_current_thread};
 
 mod core;
 mod net;
@@ -21,6 +21,28 @@ where
     Fut: Future<Output = T> + 'static,
     T: 'static,
 {
+    run_with(IdlePolicy::default(), main)
+}
+
+/// Runs `main` on a core that polls without end, on one that sleeps at once, and on one between:
+/// sockets are served differently.
+fn run_every_way<F, Fut>(main: F)
+where
+    F: Fn(Handle) -> Fut,
+    Fut: Future<Output = ()> + 'static,
+{
+    for idle in [IdlePolicy::Spin, IdlePolicy::Sleep, IdlePolicy::default()] {
+        run_with(idle, &main);
+    }
+}
+
+fn run_with<F, Fut, T>(idle: IdlePolicy, main: F) -> T
+where
+    F: FnOnce(Handle) -> Fut,
+    Fut: Future<Output = T> + 'static,
+    T: 'static,
+{
+    let config = CoreConfig { idle, ..CoreConfig::default() };
     let guarded = |handle: Handle| {
         let main = main(handle.clone());
         async move {
@@ -33,7 +55,7 @@ where
             .await
         }
     };
-    run_on_current_thread(&CoreConfig::default(), guarded).expect("this host has io_uring")
+    run_on_current_thread(&config, guarded).expect("this host has io_uring")
 }
 
 fn loopback() -> SocketAddr {

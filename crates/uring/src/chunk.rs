@@ -13,7 +13,9 @@ use std::sync::atomic::{AtomicU16, Ordering};
 use io_uring::IoUring;
 use io_uring::types::BufRingEntry;
 use rustix::io::Errno;
+use rustix::net::RecvFlags;
 
+use crate::fd::Fd;
 use crate::memory::Mapping;
 
 /// Bytes in a chunk: as much as one receive takes.
@@ -112,6 +114,18 @@ impl ChunkPool {
         assert!(id < CHUNKS);
         // SAFETY: the chunk lies inside of the mapping, as asserted.
         unsafe { self.memory.base().add(usize::from(id) * CHUNK_LEN) }
+    }
+
+    /// Receives into a free chunk without waiting.
+    pub(crate) fn try_recv(self: &Rc<Self>, fd: &Fd) -> Result<Option<Chunk>, Errno> {
+        let id = self.free.borrow_mut().pop().ok_or(Errno::AGAIN)?;
+        let mut chunk = Chunk { pool: self.clone(), id, len: 0 };
+        // SAFETY: the chunk was free and now is ours (C1), and its memory is zero-filled or has
+        // been received into.
+        let memory = unsafe { std::slice::from_raw_parts_mut(self.address(id), CHUNK_LEN) };
+        let (len, _) = rustix::net::recv(fd, memory, RecvFlags::DONTWAIT)?;
+        chunk.len = len as u32;
+        Ok((len > 0).then_some(chunk))
     }
 
     /// Takes over the chunk that a completion names.

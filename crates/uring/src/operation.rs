@@ -105,6 +105,12 @@ impl Ring {
         Recv(self.operation(fd, Request::Recv { poll_first }))
     }
 
+    /// Receives what is there, past the ring, in a system call of its own. `EAGAIN` says that there
+    /// is nothing, or no chunk to put it into.
+    pub fn try_recv(&self, fd: &Fd) -> Result<Option<Chunk>, Errno> {
+        self.shared.pool.try_recv(fd)
+    }
+
     /// Sends all of `batch`, in as many calls as it takes.
     pub fn send(&self, fd: &Fd, batch: SendBatch) -> Send {
         let mut state = self.with_table(|table| table.send_state());

@@ -46,6 +46,7 @@ struct State {
 pub(crate) struct Shared {
     /// Dropped by hand: if the kernel does not let go, never (U5).
     state: ManuallyDrop<RefCell<State>>,
+    pub(crate) pool: Rc<ChunkPool>,
     wake: Arc<RemoteWake>,
     wake_fd: Fd,
     /// The read of the wake event that is in flight.
@@ -69,6 +70,7 @@ impl Ring {
         let wake = RemoteWake::new().map_err(|errno| SetupError::new(errno, "eventfd"))?;
         let no_iowait = if ring.params().is_feature_no_iowait() { ENTER_NO_IOWAIT } else { 0 };
         let shared = Shared {
+            pool: pool.clone(),
             state: ManuallyDrop::new(RefCell::new(State { ring, table: Table::new(pool) })),
             wake_fd: Fd::shared(wake.event()),
             wake,

@@ -7,7 +7,7 @@ use std::time::Duration;
 use io_traits::{Buffer, Listener, Network, NetworkError, SendBatch, Spawn, Stream, StreamError};
 use units::BLOCK_SIZE;
 
-use super::{loopback, loopback_v6, pause, poll_once_and_drop, run};
+use super::{loopback, loopback_v6, pause, poll_once_and_drop, run_every_way};
 use crate::{Handle, TcpStream};
 
 async fn pair(handle: &Handle) -> (TcpStream, TcpStream) {
@@ -48,7 +48,7 @@ async fn echo(stream: TcpStream) {
 #[test]
 fn an_echo_server_returns_every_byte() {
     for address in [loopback(), loopback_v6()] {
-        run(move |handle| async move {
+        run_every_way(move |handle| async move {
             let listener = handle.listen(address).expect("a free port");
             let address = listener.local();
             let spawner = handle.clone();
@@ -69,7 +69,7 @@ fn an_echo_server_returns_every_byte() {
 
 #[test]
 fn a_thousand_idle_connections_hold_no_receive_memory() {
-    run(|handle| async move {
+    run_every_way(|handle| async move {
         let listener = handle.listen(loopback()).expect("a free port");
         let mut streams = Vec::new();
         let done = Rc::new(Cell::new(0));
@@ -98,7 +98,7 @@ fn a_thousand_idle_connections_hold_no_receive_memory() {
 /// Method: the receiver keeps every chunk that the core has, so that further receives find none.
 #[test]
 fn without_a_free_chunk_a_receive_waits_for_one() {
-    run(|handle| async move {
+    run_every_way(|handle| async move {
         let mut kept = Vec::new();
         let mut streams = Vec::new();
         for n in 0..uring::CHUNKS {
@@ -119,7 +119,7 @@ fn without_a_free_chunk_a_receive_waits_for_one() {
 
 #[test]
 fn a_batch_of_more_segments_than_a_call_takes_arrives_whole() {
-    run(|handle| async move {
+    run_every_way(|handle| async move {
         let (client, server) = pair(&handle).await;
         let mut batch = SendBatch::new();
         let mut expected = Vec::new();
@@ -147,7 +147,7 @@ fn a_batch_of_more_segments_than_a_call_takes_arrives_whole() {
 
 #[test]
 fn a_dropped_receive_loses_no_bytes() {
-    run(|handle| async move {
+    run_every_way(|handle| async move {
         let (client, server) = pair(&handle).await;
         for n in 0..100u8 {
             assert!(poll_once_and_drop(server.recv()).await.is_none());
@@ -162,11 +162,10 @@ fn a_dropped_receive_loses_no_bytes() {
 
 #[test]
 fn a_dropped_send_goes_on_and_the_next_one_follows_it() {
-    run(|handle| async move {
+    run_every_way(|handle| async move {
         let (client, server) = pair(&handle).await;
-        let first = Buffer::zeroed(4_096).into_slice();
         let mut batch = SendBatch::new();
-        batch.push_data(first);
+        batch.push_data(Buffer::zeroed(4_096).into_slice());
         let len = batch.len_bytes();
         assert!(poll_once_and_drop(client.send(batch)).await.is_none());
         let sender = client.clone();
@@ -178,7 +177,7 @@ fn a_dropped_send_goes_on_and_the_next_one_follows_it() {
 
 #[test]
 fn an_accept_that_was_dropped_loses_no_connection() {
-    run(|handle| async move {
+    run_every_way(|handle| async move {
         let listener = handle.listen(loopback()).expect("a free port");
         assert!(poll_once_and_drop(listener.accept()).await.is_none());
         let client = handle.connect(listener.local()).await.expect("connects");
@@ -190,7 +189,7 @@ fn an_accept_that_was_dropped_loses_no_connection() {
 
 #[test]
 fn refusals_say_what_they_are() {
-    run(|handle| async move {
+    run_every_way(|handle| async move {
         let listener = handle.listen(loopback()).expect("a free port");
         let address = listener.local();
         assert_eq!(handle.listen(address).err(), Some(NetworkError::AddressInUse { address }));
@@ -209,7 +208,7 @@ fn refusals_say_what_they_are() {
 
 #[test]
 fn shutdown_ends_a_waiting_receive_and_a_stuck_send() {
-    run(|handle| async move {
+    run_every_way(|handle| async move {
         let (client, server) = pair(&handle).await;
         let ended = Rc::new(Cell::new(0));
         let (receiver, count) = (client.clone(), ended.clone());
@@ -238,7 +237,7 @@ fn shutdown_ends_a_waiting_receive_and_a_stuck_send() {
 
 #[test]
 fn the_end_of_a_stream_is_seen_after_its_bytes() {
-    run(|handle| async move {
+    run_every_way(|handle| async move {
         let (client, server) = pair(&handle).await;
         send_bytes(&client, b"last words").await.expect("sends");
         drop(client);
@@ -251,7 +250,7 @@ fn the_end_of_a_stream_is_seen_after_its_bytes() {
 #[test]
 fn a_core_that_ends_takes_its_operations_along() {
     for _ in 0..10 {
-        run(|handle| async move {
+        run_every_way(|handle| async move {
             let listener = handle.listen(loopback()).expect("a free port");
             for _ in 0..20 {
                 let client = handle.connect(listener.local()).await.expect("connects");
