@@ -1,0 +1,455 @@
+//! Issues requests and takes their results.
+//!
+//! Each of `connections` × `depth` tasks is a plain loop: draw a request, issue it, wait, record.
+//! What they share is in a cell that no task holds across a wait.
+
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+
+use io_traits::{Buffer, BufferSlice, Clock, Spawn};
+use local_sync::oneshot;
+use units::{BLOCK_SIZE, Duration, Instant, Lba, LbaRange};
+
+use crate::address::Addresses;
+use crate::journal::{Expected, Journal};
+use crate::measure::{Kind, Meter};
+use crate::outcome::{Interval, Outcome};
+use crate::rng::Rng;
+use crate::target::Target;
+use crate::workload::{Arrivals, Limit, OnError, Rate, Workload, WorkloadError};
+
+/// Draws of an address before the next free one behind it is taken.
+const DRAWS_MAX: usize = 8;
+/// Bytes of different data that unchecked writes send in turn; small enough to stay in cache.
+const PAYLOAD_BYTES: usize = 64 << 10;
+/// Blocks that one read of a check covers.
+const CHECK_BLOCKS: u64 = 32;
+/// Places that are looked at to tell whether a large target holds data.
+const SAMPLES: u64 = 256;
+
+/// Is told of each interval when it ends.
+pub type Observer = Box<dyn FnMut(&Interval)>;
+
+/// What a run works with.
+pub struct Setup<T, W, N> {
+    /// Sleeps and starts tasks.
+    pub world: W,
+    /// Reads the time. Latencies are as precise as this.
+    pub now: N,
+    /// One for each connection.
+    pub targets: Vec<T>,
+    /// Every block that is read is checked against this, and writes are noted there.
+    pub journal: Option<Rc<RefCell<Journal>>>,
+    /// Is told of each interval.
+    pub observer: Option<Observer>,
+}
+
+struct Request {
+    kind: Kind,
+    range: LbaRange,
+    /// When it should begin, in an open loop.
+    arrival: Option<Instant>,
+    /// Data of a write.
+    data: Option<BufferSlice>,
+    /// What a checked read may find.
+    expected: Vec<Expected>,
+}
+
+struct State {
+    rng: Rng,
+    addresses: Addresses,
+    meter: Meter,
+    requests_left: u64,
+    deadline: Instant,
+    next_arrival: Instant,
+    stopped: bool,
+    first_error: Option<String>,
+    blocks_checked: u64,
+    mismatches: u64,
+}
+
+struct Shared<W, N> {
+    workload: Workload,
+    world: W,
+    now: N,
+    journal: Option<Rc<RefCell<Journal>>>,
+    payloads: Vec<BufferSlice>,
+    state: RefCell<State>,
+    finished: Cell<bool>,
+}
+
+/// Runs `workload` and waits until its last request is done.
+pub async fn run<T, W, N>(
+    setup: Setup<T, W, N>,
+    workload: Workload,
+) -> Result<Outcome, WorkloadError>
+where
+    T: Target,
+    W: Clock + Spawn + Clone + 'static,
+    N: Fn() -> Instant + 'static,
+{
+    let Setup { world, now, targets, journal, observer } = setup;
+    let blocks = targets.iter().map(Target::blocks).min().ok_or(WorkloadError::Zero)?;
+    workload.check(targets.len(), blocks)?;
+    if let Some(journal) = &journal {
+        check_journal(&workload, targets.len(), &journal.borrow())?;
+    }
+    let start = now();
+    let depth = workload.depth;
+    let shared = Rc::new(Shared {
+        payloads: payloads(&workload),
+        state: RefCell::new(State::new(&workload, start)),
+        workload,
+        world: world.clone(),
+        now,
+        journal,
+        finished: Cell::new(false),
+    });
+    let mut ends = Vec::new();
+    for target in &targets {
+        for _ in 0..depth {
+            let (end, ended) = oneshot::<()>();
+            ends.push(ended);
+            let (shared, target) = (shared.clone(), target.clone());
+            world.spawn(async move {
+                shared.work(target).await;
+                drop(end);
+            });
+        }
+    }
+    let observer = Rc::new(RefCell::new(observer));
+    world.spawn(tick(shared.clone(), observer.clone(), start));
+    for ended in ends {
+        let _ = ended.await;
+    }
+    shared.finished.set(true);
+    let interval = shared.state.borrow_mut().meter.roll((shared.now)());
+    if let Some(observe) = &mut *observer.borrow_mut() {
+        observe(&interval);
+    }
+    Ok(shared.outcome())
+}
+
+/// Ends the intervals.
+async fn tick<W, N>(
+    shared: Rc<Shared<W, N>>,
+    observer: Rc<RefCell<Option<Observer>>>,
+    start: Instant,
+) where
+    W: Clock,
+    N: Fn() -> Instant,
+{
+    let mut next = start + shared.workload.interval;
+    loop {
+        shared.world.sleep_until(next).await;
+        if shared.finished.get() {
+            return;
+        }
+        let interval = shared.state.borrow_mut().meter.roll((shared.now)());
+        if let Some(observe) = &mut *observer.borrow_mut() {
+            observe(&interval);
+        }
+        next = next + shared.workload.interval;
+    }
+}
+
+/// W1 needs a free place for every request, and a record for every block.
+fn check_journal(
+    workload: &Workload,
+    connections: usize,
+    journal: &Journal,
+) -> Result<(), WorkloadError> {
+    let needed = u64::from(workload.depth) * connections as u64 + 1;
+    let slots = workload.slots();
+    if slots < needed {
+        return Err(WorkloadError::TooBusyToCheck { needed, slots });
+    }
+    if journal.range() != workload.range {
+        return Err(WorkloadError::OtherRange { journal: journal.range(), range: workload.range });
+    }
+    Ok(())
+}
+
+/// Data that does not compress, for writes that are not checked.
+fn payloads(workload: &Workload) -> Vec<BufferSlice> {
+    let blocks = workload.blocks_per_request as usize;
+    let count = (PAYLOAD_BYTES / (blocks * BLOCK_SIZE)).max(1);
+    let mut rng = Rng::new(workload.seed ^ u64::MAX);
+    let mut payload = || {
+        let mut buffer = Buffer::new(blocks);
+        for word in buffer.as_mut_bytes().as_chunks_mut::<8>().0 {
+            *word = rng.next_u64().to_le_bytes();
+        }
+        buffer.into_slice()
+    };
+    (0..count).map(|_| payload()).collect()
+}
+
+impl State {
+    fn new(workload: &Workload, start: Instant) -> Self {
+        let blocks = u64::from(workload.blocks_per_request);
+        let request_bytes = blocks * BLOCK_SIZE as u64;
+        let (deadline, requests_left) = match workload.limit {
+            Limit::Time(time) => (start + time, u64::MAX),
+            Limit::Bytes(bytes) => (Instant(u64::MAX), bytes.div_ceil(request_bytes)),
+        };
+        Self {
+            rng: Rng::new(workload.seed),
+            addresses: Addresses::new(workload.range, blocks, workload.access),
+            meter: Meter::new(start, request_bytes),
+            requests_left,
+            deadline,
+            next_arrival: start,
+            stopped: false,
+            first_error: None,
+            blocks_checked: 0,
+            mismatches: 0,
+        }
+    }
+
+    /// Takes the next arrival of an open loop.
+    fn arrive(&mut self, rate: Rate) -> Instant {
+        let arrival = self.next_arrival;
+        let mean_ns = 1e9 / rate.per_second;
+        let gap_ns = match rate.arrivals {
+            Arrivals::Fixed => mean_ns,
+            Arrivals::Poisson => -(1.0 - self.rng.unit()).ln() * mean_ns,
+        };
+        self.next_arrival = arrival + Duration::from_nanos(gap_ns as u64);
+        arrival
+    }
+
+    fn stop_if(&mut self, on_error: OnError) {
+        self.stopped |= on_error == OnError::Stop;
+    }
+}
+
+impl<W, N> Shared<W, N>
+where
+    W: Clock,
+    N: Fn() -> Instant,
+{
+    async fn work<T: Target>(&self, target: T) {
+        let mut begin = (self.now)();
+        while let Some(mut request) = self.next(begin) {
+            if let Some(arrival) = request.arrival {
+                if arrival > (self.now)() {
+                    self.world.sleep_until(arrival).await;
+                }
+                begin = arrival;
+            }
+            if self.journal.is_some() {
+                self.prepare_checked(&mut request);
+                if request.arrival.is_none() {
+                    begin = (self.now)();
+                }
+            }
+            begin = match request.kind {
+                Kind::Read => self.read(&target, &request, begin).await,
+                Kind::Write => self.write(&target, request, begin).await,
+            };
+        }
+    }
+
+    /// Draws a request, or `None` at the end.
+    fn next(&self, now: Instant) -> Option<Request> {
+        let state = &mut *self.state.borrow_mut();
+        if state.stopped || state.requests_left == 0 || now >= state.deadline {
+            return None;
+        }
+        let arrival = self.workload.rate.map(|rate| state.arrive(rate));
+        if arrival.is_some_and(|arrival| arrival >= state.deadline) {
+            return None;
+        }
+        state.requests_left -= 1;
+        let kind = match self.workload.read_percent {
+            100 => Kind::Read,
+            0 => Kind::Write,
+            percent if state.rng.below(100) < u64::from(percent) => Kind::Read,
+            _ => Kind::Write,
+        };
+        let lba = state.addresses.next(&mut state.rng);
+        let range = LbaRange::new(lba, u64::from(self.workload.blocks_per_request));
+        let data = (kind == Kind::Write && self.journal.is_none()).then(|| {
+            let index = state.rng.next_u64() as usize % self.payloads.len();
+            self.payloads[index].clone()
+        });
+        Some(Request { kind, range, arrival, data, expected: Vec::new() })
+    }
+
+    /// Notes a checked request in the journal, just before it is issued. A write goes elsewhere while
+    /// the place drawn is busy.
+    fn prepare_checked(&self, request: &mut Request) {
+        let Some(journal) = &self.journal else { return };
+        let journal = &mut *journal.borrow_mut();
+        if request.kind == Kind::Read {
+            request.expected = journal.begin_read(request.range);
+            return;
+        }
+        let mut buffer = Buffer::new(self.workload.blocks_per_request as usize);
+        let mut draws = 0;
+        while !journal.begin_write(request.range, buffer.as_mut_bytes()) {
+            draws += 1;
+            let state = &mut *self.state.borrow_mut();
+            request.range.start = if draws < DRAWS_MAX {
+                state.addresses.next(&mut state.rng)
+            } else {
+                // Ends: there are more places than requests.
+                state.addresses.behind(request.range.start)
+            };
+        }
+        request.data = Some(buffer.into_slice());
+    }
+
+    async fn read<T: Target>(&self, target: &T, request: &Request, begin: Instant) -> Instant {
+        let result = target.read(request.range).await;
+        let end = (self.now)();
+        match result {
+            Ok(data) => {
+                self.state.borrow_mut().meter.done(Kind::Read, begin, end);
+                if let Some(journal) = &self.journal {
+                    let journal = &mut journal.borrow_mut();
+                    let wrong = compare::<T>(journal, request.range, &request.expected, &data);
+                    let state = &mut *self.state.borrow_mut();
+                    state.blocks_checked += request.range.blocks;
+                    state.mismatches += wrong;
+                    if wrong > 0 {
+                        state.stop_if(self.workload.on_error);
+                    }
+                }
+            }
+            Err(error) => self.failed(&error, end),
+        }
+        end
+    }
+
+    async fn write<T: Target>(&self, target: &T, request: Request, begin: Instant) -> Instant {
+        let data = request.data.expect("every write has data");
+        let result = target.write(request.range, data).await;
+        let end = (self.now)();
+        if let Some(journal) = &self.journal {
+            journal.borrow_mut().end_write(request.range, result.is_ok());
+        }
+        match result {
+            Ok(()) => self.state.borrow_mut().meter.done(Kind::Write, begin, end),
+            Err(error) => self.failed(&error, end),
+        }
+        end
+    }
+
+    fn failed(&self, error: &dyn std::error::Error, end: Instant) {
+        let state = &mut *self.state.borrow_mut();
+        state.meter.failed(end);
+        state.first_error.get_or_insert_with(|| error.to_string());
+        state.stop_if(self.workload.on_error);
+    }
+
+    fn outcome(&self) -> Outcome {
+        let state = &mut *self.state.borrow_mut();
+        let (read, write) = (state.meter.tally(Kind::Read), state.meter.tally(Kind::Write));
+        let first_mismatch = self
+            .journal
+            .as_ref()
+            .and_then(|journal| journal.borrow().mismatches().first().map(ToString::to_string));
+        Outcome {
+            seconds: state.meter.seconds(),
+            requests: read.requests + write.requests,
+            iops: read.iops + write.iops,
+            bytes_per_second: read.bytes_per_second + write.bytes_per_second,
+            read,
+            write,
+            errors: state.meter.errors(),
+            first_error: state.first_error.take(),
+            blocks_checked: state.blocks_checked,
+            mismatches: state.mismatches,
+            first_mismatch,
+            intervals: state.meter.take_intervals(),
+        }
+    }
+}
+
+/// Returns the number of blocks that are not as expected.
+fn compare<T: Target>(
+    journal: &mut Journal,
+    range: LbaRange,
+    expected: &[Expected],
+    data: &T::Data,
+) -> u64 {
+    let mut wrong = 0;
+    for (index, expected) in expected.iter().enumerate() {
+        let lba = range.start.plus(index as u64);
+        wrong += u64::from(!journal.check(lba, *expected, T::block(data, index)));
+    }
+    wrong
+}
+
+/// Reads every block that the journal knows of and compares it; returns how many were wrong. No load
+/// may run meanwhile. The error is the first read that failed.
+pub async fn verify<T, W>(
+    world: &W,
+    target: &T,
+    journal: &Rc<RefCell<Journal>>,
+    depth: u32,
+) -> Result<u64, T::Error>
+where
+    T: Target,
+    W: Spawn,
+{
+    let range = journal.borrow().range();
+    let next = Rc::new(Cell::new(range.start));
+    let mut ends = Vec::new();
+    for _ in 0..depth {
+        let (done, ended) = oneshot();
+        ends.push(ended);
+        let (target, journal, next) = (target.clone(), journal.clone(), next.clone());
+        world.spawn(async move { done.send(verify_share(&target, &journal, &next).await) });
+    }
+    let mut wrong = 0;
+    for ended in ends {
+        wrong += ended.await.unwrap_or(Ok(0))?;
+    }
+    Ok(wrong)
+}
+
+async fn verify_share<T: Target>(
+    target: &T,
+    journal: &RefCell<Journal>,
+    next: &Cell<Lba>,
+) -> Result<u64, T::Error> {
+    let end = journal.borrow().range().end();
+    let mut wrong = 0;
+    while next.get() < end {
+        let start = next.get();
+        let range = LbaRange::new(start, CHECK_BLOCKS.min(end.0 - start.0));
+        next.set(range.end());
+        if !journal.borrow().touched(range) {
+            continue;
+        }
+        let expected = journal.borrow().begin_read(range);
+        let data = target.read(range).await?;
+        wrong += compare::<T>(&mut journal.borrow_mut(), range, &expected, &data);
+    }
+    Ok(wrong)
+}
+
+/// Looks for anything but zeroes in `range`: everywhere if it is small, else in samples. Returns the
+/// first block found.
+pub async fn holds_data<T: Target>(target: &T, range: LbaRange) -> Result<Option<Lba>, T::Error> {
+    let step = (range.blocks / SAMPLES).max(CHECK_BLOCKS);
+    let mut start = range.start;
+    while start < range.end() {
+        let piece = LbaRange::new(start, CHECK_BLOCKS.min(range.end().0 - start.0));
+        let data = target.read(piece).await?;
+        for index in 0..piece.blocks {
+            let block = T::block(&data, index as usize);
+            if block.iter().any(|byte| *byte != 0) {
+                return Ok(Some(piece.start.plus(index)));
+            }
+        }
+        start = start.plus(step);
+    }
+    Ok(None)
+}
+
+#[cfg(test)]
+mod tests;

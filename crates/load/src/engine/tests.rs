@@ -1,0 +1,217 @@
+//! Load in the simulated world: every run here is a function of its seed.
+
+use io_traits::Device;
+use sim::{DeviceFaults, SimDevice, SimWorld, Simulation};
+
+use super::*;
+use crate::target::DeviceTarget;
+use crate::workload::{Access, Distribution};
+
+const RANGE: LbaRange = LbaRange::new(Lba(0), 256);
+
+fn workload() -> Workload {
+    Workload {
+        read_percent: 50,
+        access: Access::Random(Distribution::Uniform),
+        blocks_per_request: 1,
+        depth: 8,
+        limit: Limit::Bytes(2000 * BLOCK_SIZE as u64),
+        rate: None,
+        range: RANGE,
+        seed: 3,
+        interval: Duration::from_millis(10),
+        on_error: OnError::Stop,
+    }
+}
+
+fn setup<T: Target>(
+    world: &SimWorld,
+    targets: Vec<T>,
+    journal: Option<&Rc<RefCell<Journal>>>,
+) -> Setup<T, SimWorld, impl Fn() -> Instant + 'static> {
+    let clock = world.clone();
+    let now = move || clock.now();
+    Setup { world: world.clone(), now, targets, journal: journal.cloned(), observer: None }
+}
+
+fn journal() -> Rc<RefCell<Journal>> {
+    Rc::new(RefCell::new(Journal::new(RANGE, 7).expect("small")))
+}
+
+#[test]
+fn a_byte_limit_is_met_exactly_and_intervals_add_up() {
+    let simulation = Simulation::new(1);
+    let world = simulation.world();
+    let target = DeviceTarget::new(SimDevice::new(&world, RANGE.blocks));
+    let setup = setup(&world, vec![target.clone(), target], None);
+    let outcome = simulation.run(run(setup, workload())).expect("no stall").expect("valid");
+    assert_eq!((outcome.requests, outcome.errors), (2000, 0));
+    let sum: u64 = outcome.intervals.iter().map(|step| step.reads + step.writes).sum();
+    assert_eq!(sum, 2000);
+    assert!(outcome.read.requests > 900 && outcome.write.requests > 900);
+    assert!(outcome.read.latency.is_some_and(|latency| latency.p99_9999_ns > 0));
+}
+
+#[test]
+fn what_was_written_is_found_again_and_a_flipped_bit_is_noticed() {
+    let simulation = Simulation::new(2);
+    let world = simulation.world();
+    let device = SimDevice::new(&world, RANGE.blocks);
+    let target = DeviceTarget::new(device.clone());
+    let journal = journal();
+    let setup = setup(&world, vec![target.clone()], Some(&journal));
+    let outcome = simulation.run(run(setup, workload())).expect("no stall").expect("valid");
+    assert_eq!((outcome.errors, outcome.mismatches), (0, 0));
+    assert!(outcome.blocks_checked > 900);
+    let check = |journal: &Rc<RefCell<Journal>>| {
+        let (world, target, journal) = (world.clone(), target.clone(), journal.clone());
+        let task = async move {
+            target.flush().await.expect("a flush");
+            verify(&world, &target, &journal, 4).await.expect("readable")
+        };
+        simulation.run(task).expect("no stall")
+    };
+    assert_eq!(check(&journal), 0);
+    device.flip_bit(units::Pba(9), 12_345);
+    assert_eq!(check(&journal), 1);
+    assert_eq!(journal.borrow().mismatches()[0], crate::Mismatch::Damaged { lba: Lba(9) });
+}
+
+/// W2: a failed write leaves either what was there or itself, and the load goes on.
+#[test]
+fn failed_requests_are_counted_and_never_taken_for_acknowledged() {
+    let simulation = Simulation::new(3);
+    let world = simulation.world();
+    let device = SimDevice::new(&world, RANGE.blocks);
+    device.set_faults(DeviceFaults { read_error_one_in: 50, write_error_one_in: 0 });
+    let journal = journal();
+    let setup = setup(&world, vec![DeviceTarget::new(device)], Some(&journal));
+    let workload = Workload { on_error: OnError::Continue, ..workload() };
+    let outcome = simulation.run(run(setup, workload)).expect("no stall").expect("valid");
+    assert!(outcome.errors > 5, "{}", outcome.errors);
+    assert_eq!(outcome.requests + outcome.errors, 2000);
+    assert_eq!(outcome.mismatches, 0);
+}
+
+#[test]
+fn an_error_ends_the_run_if_asked_to() {
+    let simulation = Simulation::new(4);
+    let world = simulation.world();
+    let device = SimDevice::new(&world, RANGE.blocks);
+    device.set_faults(DeviceFaults { read_error_one_in: 10, write_error_one_in: 0 });
+    let setup = setup(&world, vec![DeviceTarget::new(device)], None);
+    let outcome = simulation.run(run(setup, workload())).expect("no stall").expect("valid");
+    assert!(outcome.requests < 500 && outcome.errors >= 1);
+    assert!(outcome.first_error.is_some());
+}
+
+/// A device that hangs for a while, once.
+#[derive(Clone)]
+struct Hiccup {
+    world: SimWorld,
+    inner: DeviceTarget<SimDevice>,
+}
+
+const HANG: (u64, u64) = (100_000_000, 200_000_000);
+
+impl Target for Hiccup {
+    type Data = <DeviceTarget<SimDevice> as Target>::Data;
+    type Error = <DeviceTarget<SimDevice> as Target>::Error;
+
+    fn blocks(&self) -> u64 {
+        self.inner.blocks()
+    }
+
+    fn read(
+        &self,
+        range: LbaRange,
+    ) -> impl Future<Output = Result<Self::Data, Self::Error>> + 'static {
+        let (world, read) = (self.world.clone(), self.inner.read(range));
+        async move {
+            if (HANG.0..HANG.1).contains(&world.now().0) {
+                world.sleep_until(Instant(HANG.1)).await;
+            }
+            read.await
+        }
+    }
+
+    fn write(
+        &self,
+        range: LbaRange,
+        data: BufferSlice,
+    ) -> impl Future<Output = Result<(), Self::Error>> + 'static {
+        self.inner.write(range, data)
+    }
+
+    fn flush(&self) -> impl Future<Output = Result<(), Self::Error>> + 'static {
+        self.inner.flush()
+    }
+
+    fn block(data: &Self::Data, index: usize) -> &[u8] {
+        DeviceTarget::<SimDevice>::block(data, index)
+    }
+}
+
+/// A stall of 100 ms in a second at 1000 requests a second delays every tenth request, and the
+/// latency says so, though only one task is issuing.
+#[test]
+fn an_open_loop_charges_a_stall_to_every_request_that_it_delays() {
+    let simulation = Simulation::new(5);
+    let world = simulation.world();
+    let inner = DeviceTarget::new(SimDevice::new(&world, RANGE.blocks));
+    let target = Hiccup { world: world.clone(), inner };
+    for arrivals in [Arrivals::Fixed, Arrivals::Poisson] {
+        let setup = setup(&world, vec![target.clone()], None);
+        let workload = Workload {
+            read_percent: 100,
+            depth: 1,
+            limit: Limit::Time(Duration::from_secs(1)),
+            rate: Some(Rate { per_second: 1000.0, arrivals }),
+            ..workload()
+        };
+        let outcome = simulation.run(run(setup, workload)).expect("no stall").expect("valid");
+        assert!((900..1100).contains(&outcome.requests), "{}", outcome.requests);
+        let latency = outcome.read.latency.expect("reads");
+        if arrivals == Arrivals::Fixed {
+            assert!(latency.p50_ns < 2_000_000, "{latency:?}");
+            assert!(latency.p99_ns > 80_000_000, "{latency:?}");
+        }
+    }
+}
+
+#[test]
+fn data_on_a_target_is_found() {
+    let simulation = Simulation::new(6);
+    let world = simulation.world();
+    let device = SimDevice::new(&world, 300);
+    let target = DeviceTarget::new(device.clone());
+    let all = LbaRange::new(Lba(0), 300);
+    let found = simulation.run({
+        let target = target.clone();
+        async move {
+            let before = holds_data(&target, all).await.expect("readable");
+            let data = Buffer::from_bytes(&[1]).into_slice();
+            device.write(units::Pba(299), data).await.expect("writable");
+            (before, holds_data(&target, all).await.expect("readable"))
+        }
+    });
+    assert_eq!(found.expect("no stall"), (None, Some(Lba(299))));
+}
+
+#[test]
+fn impossible_workloads_are_refused() {
+    let simulation = Simulation::new(7);
+    let world = simulation.world();
+    let target = DeviceTarget::new(SimDevice::new(&world, RANGE.blocks));
+    let refusal = |workload: Workload, checked: bool| {
+        let journal = journal();
+        let setup = setup(&world, vec![target.clone()], checked.then_some(&journal));
+        simulation.run(run(setup, workload)).expect("no stall").expect_err("refused")
+    };
+    assert_eq!(refusal(Workload { depth: 0, ..workload() }, false), WorkloadError::Zero);
+    let range = LbaRange::new(Lba(1), RANGE.blocks);
+    let beyond = WorkloadError::BeyondTarget { range, blocks: RANGE.blocks };
+    assert_eq!(refusal(Workload { range, ..workload() }, false), beyond);
+    let busy = WorkloadError::TooBusyToCheck { needed: 257, slots: 256 };
+    assert_eq!(refusal(Workload { depth: 256, ..workload() }, true), busy);
+}

@@ -1,0 +1,27 @@
+//! Drives a volume or a device with a described load, measures it, and checks what it reads.
+//!
+//! [`run`] takes a [`Workload`] and one [`Target`] for each connection. Per target, as many tasks as
+//! the workload is deep issue one request after another; all state is shared on one core without
+//! locks. What comes back is an [`Outcome`]: totals, latency to six nines, a time series.
+//!
+//! With checking on, a [`Journal`] knows for each block which writes were acknowledged and which
+//! were only begun, and every block carries a stamp; see `stamp.rs`. The journal outlives a run, so
+//! that a caller can restart the server in between and check everything afterwards.
+//!
+//! Absent from this crate: I/O, a runtime, and its own clock.
+
+mod address;
+mod engine;
+mod journal;
+mod measure;
+mod outcome;
+mod rng;
+mod stamp;
+mod target;
+mod workload;
+
+pub use engine::{Observer, Setup, holds_data, run, verify};
+pub use journal::{Journal, JournalTooLarge, Mismatch};
+pub use outcome::{Interval, Latency, Outcome, Tally};
+pub use target::{DeviceTarget, Target};
+pub use workload::{Access, Arrivals, Distribution, Limit, OnError, Rate, Workload, WorkloadError};
