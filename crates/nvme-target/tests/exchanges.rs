@@ -507,3 +507,53 @@ fn connect_size_limits_are_kept() {
     driver.feed(&capsule(Sqe::from(connect), 1, &[1; 8200], NONE));
     assert_eq!(term_req(&mut driver).1, 4);
 }
+
+#[test]
+fn one_neglected_request_for_data_is_not_hidden_by_other_traffic() {
+    let mut driver = io(0, NONE);
+    driver.feed(&capsule(write(0, 8), 1, &[], NONE));
+    let deadline = driver.connection.next_timeout();
+    driver.now = Instant(0) + Duration::from_secs(10);
+    for cid in 2..20 {
+        driver.feed(&capsule(read(0, 1), cid, &[], NONE));
+    }
+    assert_eq!(driver.connection.next_timeout(), deadline);
+    let ask = r2t(&driver.replies()[0]);
+    driver.feed(&h2c(&ask, &pattern(32_768), 0, 4096, false, NONE));
+    let later = driver.now + Limits::default().stall_timeout;
+    assert_eq!(driver.connection.next_timeout(), Some(later), "it moves on");
+}
+
+#[test]
+fn admin_commands_bring_little_data_or_none() {
+    let mut driver = admin(ControllerKind::Io, NONE);
+    let with_data = |opcode: AdminOpcode, length| {
+        let dptr = SglDescriptor::transport(length);
+        capsule(Sqe { dptr, ..Sqe::new(opcode.0, 0) }, 5, &[], NONE)
+    };
+    driver.feed(&with_data(AdminOpcode::FIRMWARE_IMAGE_DOWNLOAD, 1 << 20));
+    assert_eq!(driver.completion().status().code(), Status::INVALID_OPCODE);
+    driver.feed(&with_data(AdminOpcode::SET_FEATURES, 8196));
+    assert_eq!(driver.completion().status().code(), Status::DATA_SGL_LENGTH_INVALID);
+    let mut driver = Driver::new();
+    driver.feed(&ic_req(NONE));
+    driver.replies();
+    let dptr = SglDescriptor::transport(1 << 20);
+    let connect = Sqe { dptr, ..Sqe::from(Connect::new(0, 32, 0)) };
+    driver.feed(&capsule(connect, 5, &[], NONE));
+    assert_eq!(driver.completion().status().code(), Status::DATA_SGL_LENGTH_INVALID);
+}
+
+#[test]
+fn a_solicited_connect_works_too() {
+    let mut driver = Driver::new();
+    driver.feed(&ic_req(NONE));
+    driver.replies();
+    let dptr = SglDescriptor::transport(1024);
+    let connect = Sqe { dptr, ..Sqe::from(Connect::new(0, 32, 0)) };
+    driver.feed(&capsule(connect, 5, &[], NONE));
+    let ask = r2t(&driver.replies()[0]);
+    let data = driver::connect_data(ControllerKind::Io, 0);
+    driver.feed(&h2c(&ask, data.as_bytes(), 0, 1024, true, NONE));
+    assert_eq!(driver.completion().status(), Status::SUCCESS);
+}

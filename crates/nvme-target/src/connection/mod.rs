@@ -183,8 +183,10 @@ pub struct Connection {
     partial: PartialHeader,
     body: Option<Body>,
     created: Instant,
-    /// When the PDU in progress began, or else the last one ended.
-    last_progress: Instant,
+    /// When the PDU in progress, or else the last one, began.
+    pdu_begun: Instant,
+    /// When the driver last said that it had not been reading.
+    resumed: Instant,
 }
 
 impl Connection {
@@ -205,7 +207,8 @@ impl Connection {
             partial: PartialHeader { bytes: [0; HEADER_BYTES_MAX], len: 0 },
             body: None,
             created: now,
-            last_progress: now,
+            pdu_begun: now,
+            resumed: now,
         }
     }
 
@@ -255,10 +258,10 @@ impl Connection {
             State::AwaitIcReq | State::AwaitConnect => {
                 Some(self.created + self.limits.handshake_timeout)
             }
-            State::Live { .. } if self.owes_bytes() => {
-                Some(self.last_progress + self.limits.stall_timeout)
+            State::Live { .. } => {
+                Some(self.owed_since()?.max(self.resumed) + self.limits.stall_timeout)
             }
-            State::Live { .. } | State::Closed(_) => None,
+            State::Closed(_) => None,
         }
     }
 
@@ -278,12 +281,15 @@ impl Connection {
 
     /// Restarts the stall deadline: the driver did not read for a while, so the host is not to blame.
     pub fn resumed(&mut self, now: Instant) {
-        self.last_progress = now;
+        self.resumed = now;
     }
 
-    /// Whether the host has begun a PDU or owes data for an R2T.
-    fn owes_bytes(&self) -> bool {
-        self.partial.len > 0 || self.body.is_some() || self.r2ts_outstanding > 0
+    /// Since when the host has owed the rest of a PDU, or data for an R2T.
+    fn owed_since(&self) -> Option<Instant> {
+        let in_pdu = self.partial.len > 0 || self.body.is_some();
+        let pdu = in_pdu.then_some(self.pdu_begun);
+        let r2t = if self.r2ts_outstanding > 0 { self.slots.oldest_r2t() } else { None };
+        pdu.into_iter().chain(r2t).min()
     }
 
     fn close(&mut self, reason: CloseReason) {

@@ -4,13 +4,15 @@ use checksum::crc32c;
 use nvme_wire::pdu::{
     CommonHeader, DIGEST_LEN, H2cData, IcReq, PduError, PduFlags, PduLayout, PduType, TermReq,
 };
-use nvme_wire::{FabricsType, Sqe, Status, fabrics};
+use nvme_wire::{AdminOpcode, FabricsType, Sqe, Status, fabrics};
 use units::Instant;
 use zerocopy::FromBytes;
 
 use super::slots::{NoSlot, SlotState};
 use super::transfer::{Transfer, classify};
-use super::{Body, CPDA_BYTES, CloseReason, Connection, SlotId, State, Step};
+use super::{
+    ADMIN_IN_CAPSULE_BYTES, Body, CPDA_BYTES, CloseReason, Connection, SlotId, State, Step,
+};
 use crate::Outbox;
 
 const COMMON_HEADER_LEN: usize = 8;
@@ -61,7 +63,7 @@ impl Connection {
             return Some(Step::NeedMore);
         }
         if self.partial.len == 0 {
-            self.last_progress = now;
+            self.pdu_begun = now;
             let bytes = *input;
             match self.check_header(bytes) {
                 Err(error) => return self.fail(&error, bytes, out),
@@ -249,7 +251,11 @@ impl Connection {
         if is_connect == is_live {
             return Err(Status::COMMAND_SEQUENCE_ERROR.with_dnr());
         }
-        classify(sqe, data_len, self.limits.transfer_bytes_max)
+        let transfer = classify(sqe, data_len, self.limits.transfer_bytes_max)?;
+        if transfer != Transfer::NotFromHost && !matches!(self.state, State::Live { qid: 1.. }) {
+            check_admin_transfer(sqe)?;
+        }
+        Ok(transfer)
     }
 
     fn on_h2c_data<'a>(
@@ -351,20 +357,21 @@ impl Connection {
         if body.padding_left > 0 || body.data_left > 0 || body.digest_left > 0 {
             return Some(Step::NeedMore);
         }
-        self.last_progress = now;
         let body = self.body.take()?;
-        self.end_body(body.slot?, body.data_len, out)
+        self.end_body(now, body.slot?, body.data_len, out)
     }
 
     /// A data PDU of the command in `id` is over.
     fn end_body<'a, O: Outbox>(
         &mut self,
+        now: Instant,
         id: SlotId,
         data_len: u32,
         out: &mut O,
     ) -> Option<Step<'a>> {
         let slot = self.slots.get_mut(id);
         slot.received += data_len;
+        slot.asked = now;
         let was_solicited = slot.r2t_end > 0;
         if was_solicited && slot.received < slot.r2t_end {
             return None;
@@ -376,7 +383,7 @@ impl Connection {
             return None;
         }
         if slot.received < slot.transfer_len {
-            self.solicit(id, out);
+            self.solicit(now, id, out);
             return None;
         }
         if slot.digest_failed {
@@ -400,4 +407,17 @@ impl Connection {
         self.terminate(error, CloseReason::Protocol(*error), &header[..quoted], out);
         None
     }
+}
+
+/// Of the commands outside of I/O queues, Connect and Set Features alone bring data, and not much.
+/// To refuse the others here keeps a host from tying up memory before it is known.
+fn check_admin_transfer(sqe: &Sqe) -> Result<(), Status> {
+    let is_known = sqe.opcode == fabrics::OPCODE || sqe.opcode == AdminOpcode::SET_FEATURES.0;
+    if !is_known {
+        return Err(Status::INVALID_OPCODE.with_dnr());
+    }
+    if sqe.dptr.length.get() > ADMIN_IN_CAPSULE_BYTES {
+        return Err(Status::DATA_SGL_LENGTH_INVALID.with_dnr());
+    }
+    Ok(())
 }

@@ -81,8 +81,7 @@ impl Connection {
             return;
         }
         entry.granted = entry.granted.max(len_bytes.min(entry.transfer_len));
-        self.last_progress = now;
-        self.solicit(slot, out);
+        self.solicit(now, slot, out);
     }
 
     /// Completes the Connect in `slot`: from now on the connection is a queue.
@@ -111,13 +110,14 @@ impl Connection {
     }
 
     /// Asks for the next part of a command's data that there is memory for.
-    pub(super) fn solicit<O: Outbox>(&mut self, slot: SlotId, out: &mut O) {
+    pub(super) fn solicit<O: Outbox>(&mut self, now: Instant, slot: SlotId, out: &mut O) {
         let entry = self.slots.get_mut(slot);
         if entry.r2t_end > entry.received || entry.granted <= entry.received {
             return;
         }
-        entry.r2t_end = entry.granted;
         let range = (entry.received, entry.granted - entry.received);
+        entry.r2t_end = entry.granted;
+        entry.asked = now;
         let r2t = R2t::new(entry.sqe.cid.get(), slot.0, range, self.digests);
         self.r2ts_outstanding += 1;
         self.put_header(r2t.as_bytes(), out);

@@ -3,6 +3,7 @@
 use alloc::vec::Vec;
 
 use nvme_wire::{Sqe, Status};
+use units::Instant;
 use zerocopy::FromZeros;
 
 /// Names a command in flight: an index below the queue's number of entries. Reused once the command
@@ -47,6 +48,8 @@ pub(super) struct Slot {
     pub(super) granted: u32,
     /// End of what the outstanding R2T asks for; equal to `received` if none is outstanding.
     pub(super) r2t_end: u32,
+    /// When the outstanding R2T was sent, or data for it last came.
+    pub(super) asked: Instant,
 }
 
 /// All slots of a connection. Allocates at creation and at [`Slots::grow`] only.
@@ -93,6 +96,7 @@ impl Slots {
             received: 0,
             granted: 0,
             r2t_end: 0,
+            asked: Instant(0),
         };
         self.slots.resize(first_new + added, empty);
         self.cids.resize(first_new + added, CID_OF_FREE_SLOT);
@@ -130,6 +134,7 @@ impl Slots {
             received: 0,
             granted: 0,
             r2t_end: 0,
+            asked: Instant(0),
         };
         Ok(id)
     }
@@ -150,6 +155,15 @@ impl Slots {
         slot.state = SlotState::Free;
         self.cids[id.index()] = CID_OF_FREE_SLOT;
         self.free.push(id);
+    }
+
+    /// Since when the host has owed data, for the R2T that it has neglected longest.
+    pub(super) fn oldest_r2t(&self) -> Option<Instant> {
+        let outstanding = self
+            .slots
+            .iter()
+            .filter(|slot| slot.state != SlotState::Free && slot.r2t_end > slot.received);
+        outstanding.map(|slot| slot.asked).min()
     }
 
     /// The slot that a host names by its number, if a command is in it.

@@ -8,8 +8,9 @@ use super::{AdminReply, Controller, ControllerKind};
 
 /// The specification that the controller complies with.
 pub(super) const VERSION: Version = Version::new(2, 0, 0);
-/// Longest time from CC.EN to CSTS.RDY in units of 500 ms. Both change in the same command.
-const TIMEOUT_500MS: u8 = 1;
+/// Longest time from CC.EN to CSTS.RDY in units of 500 ms. Both change in the same command, so this
+/// is for the network between.
+const TIMEOUT_500MS: u8 = 15;
 /// What CC must say of the sizes of queue entries, as powers of two.
 const IOSQES: u8 = 6;
 const IOCQES: u8 = 4;
@@ -30,7 +31,7 @@ impl Controller {
             (offset::CSTS, PropertySize::Four) => u64::from(self.csts.0),
             // Subsystem reset is not supported (CAP.NSSRS); the property then reads as zero.
             (offset::NSSR, PropertySize::Four) => 0,
-            // Both ready timeouts in units of 500 ms.
+            // Controller Ready With Media Timeout; the other one does not apply (CAP.CRMS).
             (offset::CRTO, PropertySize::Four) => u64::from(TIMEOUT_500MS),
             _ => return Err(Status::INVALID_FIELD.with_dnr()),
         };

@@ -88,7 +88,7 @@ pub(crate) struct Driver {
     pub(crate) grants: bool,
     waiting: VecDeque<(SlotId, u32)>,
     payloads: Vec<Payload>,
-    now: Instant,
+    pub(crate) now: Instant,
 }
 
 impl Driver {
