@@ -200,7 +200,7 @@ pub(super) fn find(
         let path = directory.join(entry.file_name());
         let name = entry.file_name().to_string_lossy().into_owned();
         let kind = entry.file_type()?;
-        if kind.is_dir() && name != "target" && !name.starts_with('.') {
+        if kind.is_dir() && name != "target" && name != "no-std" && !name.starts_with('.') {
             find(root, &path, extension, out)?;
         } else if kind.is_file() && name.ends_with(&format!(".{extension}")) {
             out.push(path);

@@ -1,0 +1,120 @@
+# `make help` says what there is. Every target works on a fresh Debian with Rust: what is missing is
+# installed through apt, and nothing else on the machine changes.
+
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.ONESHELL:
+.DEFAULT_GOAL := help
+
+export CARGO_TERM_PROGRESS_WHEN ?= never
+TARGET := $(or $(CARGO_TARGET_DIR),target)
+# The crates under fuzz/ and xtask/no-std are workspaces of their own; they share the build directory.
+NESTED := fuzz/Cargo.toml xtask/no-std/Cargo.toml
+NESTED := $(wildcard $(NESTED))
+RELEASE := $(TARGET)/release
+# Seconds for each fuzz target of `make fuzz`.
+FUZZ_SECONDS ?= 60
+
+.PHONY: help
+help: ## show this list
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
+
+.PHONY: deps
+deps:
+	@.ci/install-missing gcc libc6-dev
+	command -v cargo >/dev/null || { echo "make: there is no cargo; install Rust first" >&2; exit 1; }
+
+.PHONY: build
+build: deps ## build the release binaries
+	@cargo build --release --locked -p farflash -p bench
+
+.PHONY: demo
+demo: build ## serve two volumes, kill the server under load, verify, plot (3 minutes after the build)
+	@$(RELEASE)/bench demo --farflash $(RELEASE)/farflash --out demo-out
+
+.PHONY: bench
+bench: build ## compare with the machine's limit and with peers; updates docs/benchmarks.md
+	@.ci/install-missing fio nbdkit qemu-utils || echo "bench: some peers are missing and will be left out" >&2
+	$(RELEASE)/bench compare --farflash $(RELEASE)/farflash --report docs/benchmarks.md
+
+.PHONY: test
+test: test-crates fuzz-smoke guest ## everything that proves the code, in about ten minutes after the build
+
+.PHONY: test-crates
+test-crates: deps ## the tests of all crates
+	@cargo test --workspace --locked
+
+.PHONY: fuzz-smoke
+fuzz-smoke: deps ## every fuzz target over its corpus and a bounded slice of mutations, on stable Rust
+	@if [ -f fuzz/Cargo.toml ]; then
+		cargo test --locked --manifest-path fuzz/Cargo.toml --target-dir $(TARGET)
+	fi
+
+.PHONY: guest
+guest: deps ## a stock Linux 6.12 guest as the client: nvme-cli, fio, ext4, XFS, kill -9
+	@cargo build --locked -p farflash
+	tests/guest/run --farflash $(TARGET)/debug/farflash --flavor trixie
+
+.PHONY: guest-bookworm
+guest-bookworm: deps ## the same with Linux 6.1
+	@cargo build --locked -p farflash
+	tests/guest/run --farflash $(TARGET)/debug/farflash --flavor bookworm
+
+.PHONY: guest-reference
+guest-reference: ## the guest tests against the Linux kernel's own target: tests the tests
+	@tests/guest/run --target nvmet --flavor trixie
+
+.PHONY: test-long
+test-long: test guest-bookworm guest-reference ## `test`, Linux 6.1, the reference target, and more seeds
+	@FARFLASH_TEST_SCALE=20 cargo test --workspace --locked
+
+.PHONY: fuzz
+fuzz: deps ## fuzz each target for FUZZ_SECONDS with libFuzzer (needs a nightly toolchain)
+	@.ci/install-missing g++
+	export RUSTUP_TOOLCHAIN=nightly
+	cargo --version >/dev/null || { echo "make: fuzzing needs a nightly toolchain" >&2; exit 1; }
+	tool=$$(.ci/tool cargo-fuzz)
+	for target in $$("$$tool" fuzz list); do
+		"$$tool" fuzz run --features libfuzzer "$$target" -- -max_total_time=$(FUZZ_SECONDS)
+	done
+
+.PHONY: fmt
+fmt: ## format all code
+	@cargo fmt --all
+	for manifest in $(NESTED); do cargo fmt --manifest-path $$manifest; done
+
+.PHONY: fmt-check
+fmt-check:
+	@cargo fmt --all --check
+	for manifest in $(NESTED); do cargo fmt --check --manifest-path $$manifest; done
+
+.PHONY: lint
+lint: deps ## clippy, and the rules of `cargo xtask tidy`
+	@cargo clippy --workspace --all-targets --locked -- -D warnings
+	cargo xtask tidy
+
+.PHONY: tidy
+tidy: deps ## layering, sizes, banned words and calls, links between documents
+	@cargo xtask tidy
+
+.PHONY: no-std
+no-std: deps ## the crates that must not need the standard library, built without it
+	@cargo build --locked --manifest-path xtask/no-std/Cargo.toml --target-dir $(TARGET)
+
+.PHONY: deny
+deny: deps ## licences, banned crates and sources of all dependencies
+	@cargo fetch --locked --quiet
+	$$(.ci/tool cargo-deny) --offline check licenses bans sources
+
+.PHONY: doc
+doc: deps ## the documentation of all crates
+	@RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps --locked
+
+.PHONY: ci
+ci: ## all that is checked before a change lands
+	@.ci/run
+
+.PHONY: clean
+clean: ## remove what was built here; guest images in the user's cache stay
+	@cargo clean
+	rm -rf demo-out bench-out
