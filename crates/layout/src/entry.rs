@@ -28,7 +28,7 @@ const KIND_CREATE: u8 = 4;
 const KIND_RESIZE: u8 = 5;
 const KIND_DELETE: u8 = 6;
 const FLAG_TRUSTED: u8 = 1;
-/// Most blocks of one write entry.
+/// Most blocks of one write, hence the atomic size: 8 MiB.
 pub const WRITE_BLOCKS_MAX: u64 = 2048;
 
 /// Head of an entry, format 1.

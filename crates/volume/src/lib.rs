@@ -18,15 +18,25 @@
 //!
 //! Absent from this crate: any runtime, spawning, clocks, randomness, protocols.
 
+mod bits;
+mod check;
+mod epochs;
 mod error;
 mod extents;
 mod format;
+mod io;
+mod journal;
+mod locks;
 mod map;
+mod ops;
 mod options;
+mod pool;
 mod read;
 mod shard;
+mod state;
 mod volume;
 
+pub use check::{CheckReport, Finding, Owner};
 pub use error::{CompareError, FormatError, OpenError, VolumeError};
 pub use extents::ExtentAllocator;
 pub use format::{FormatOptions, Probe, active_shards, format, probe, read_superblock};

@@ -1,10 +1,8 @@
 //! What the caller chooses, and the figures that it gets.
 
-use units::BLOCK_SIZE;
 use uuid::Uuid;
 
-/// Most blocks of one write, hence the atomic size: 8 MiB. Bounds an entry of the journal.
-pub const WRITE_BLOCKS_MAX: u64 = (8 << 20) / BLOCK_SIZE as u64;
+pub use layout::WRITE_BLOCKS_MAX;
 
 /// How a shard runs.
 #[derive(Clone, Copy, Debug)]

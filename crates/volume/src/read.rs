@@ -1,8 +1,15 @@
 //! What a read returns.
 
-use io_traits::{Buffer, BufferSlice};
+use io_traits::{Buffer, BufferSlice, Device};
+use layout::Mapping;
 use smallvec::SmallVec;
-use units::BLOCK_SIZE;
+use units::{BLOCK_SIZE, Lba, LbaRange, PbaRange};
+
+use crate::VolumeError;
+use crate::io::join_all;
+use crate::map::Missing;
+use crate::shard::Inner;
+use crate::state::VolumeState;
 
 /// Blocks of zeroes that a thread keeps for reads of unwritten space.
 const ZEROES_BLOCKS: usize = 32;
@@ -48,4 +55,131 @@ impl ReadData {
             rest -= part;
         }
     }
+}
+
+/// Blocks of a read that lie together.
+enum Piece {
+    Zeroes(usize),
+    Run(PbaRange),
+}
+
+type Pieces = SmallVec<[Piece; 4]>;
+
+impl<D: Device> Inner<D> {
+    /// Reads one block: the case that must be fast.
+    pub(crate) async fn read_block(
+        &self,
+        state: &VolumeState,
+        lba: Lba,
+    ) -> Result<ReadData, VolumeError> {
+        let (mapping, _reading) = loop {
+            let found = state.map.borrow().get(lba.0);
+            match found {
+                Ok(Some(mapping)) if !state.is_dead(lba) => break (mapping, self.begin_read()),
+                Ok(_) => {
+                    let mut data = ReadData::default();
+                    data.push_zeroes(1);
+                    return Ok(data);
+                }
+                Err(missing) => self.load(state, missing).await?,
+            }
+        };
+        let buffer = self.device.read(mapping.pba, Buffer::new(1)).await?;
+        let mut data = ReadData::default();
+        data.crcs.push(check_block(state, lba, mapping, buffer.as_bytes())?);
+        data.pieces.push(buffer.into_slice());
+        Ok(data)
+    }
+
+    /// Reads any number of blocks: all are looked up at one instant, then read together.
+    pub(crate) async fn read_range(
+        &self,
+        state: &VolumeState,
+        range: LbaRange,
+    ) -> Result<ReadData, VolumeError> {
+        let (pieces, crcs, _reading) = loop {
+            match look_up(state, range) {
+                Ok((pieces, crcs)) => break (pieces, crcs, self.begin_read()),
+                Err(missing) => self.load(state, missing).await?,
+            }
+        };
+        let start = |run: &PbaRange| {
+            let blocks = usize::try_from(run.blocks).expect("bounded by memory");
+            self.device.read(run.start, Buffer::new(blocks))
+        };
+        let runs = pieces.iter().filter_map(|piece| match piece {
+            Piece::Zeroes(_) => None,
+            Piece::Run(run) => Some(run),
+        });
+        let mut buffers: SmallVec<[_; 1]> = SmallVec::new();
+        if let [Piece::Run(run)] = pieces.as_slice() {
+            buffers.push(start(run).await);
+        } else {
+            buffers.extend(join_all(runs.map(start)).await);
+        }
+        let mut data = ReadData::default();
+        let mut buffers = buffers.into_iter();
+        for piece in &pieces {
+            match piece {
+                Piece::Zeroes(count) => data.push_zeroes(*count),
+                Piece::Run(run) => {
+                    let buffer = buffers.next().expect("one for each run")?;
+                    for (index, block) in buffer.as_bytes().chunks_exact(BLOCK_SIZE).enumerate() {
+                        let at = data.crcs.len();
+                        let mapping = Mapping { pba: run.start.plus(index as u64), crc: crcs[at] };
+                        let lba = range.start.plus(at as u64);
+                        data.crcs.push(check_block(state, lba, mapping, block)?);
+                    }
+                    data.pieces.push(buffer.into_slice());
+                }
+            }
+        }
+        Ok(data)
+    }
+}
+
+/// Where the blocks of `range` lie, and their checksums: at this instant, in one step.
+fn look_up(state: &VolumeState, range: LbaRange) -> Result<(Pieces, SmallVec<[u32; 4]>), Missing> {
+    let mut pieces = Pieces::new();
+    let mut crcs = SmallVec::new();
+    let mut next = range.start.0;
+    let zeroes = |pieces: &mut Pieces, crcs: &mut SmallVec<[u32; 4]>, count: u64| {
+        let count = usize::try_from(count).expect("bounded by memory");
+        crcs.extend(std::iter::repeat_n(0, count));
+        match pieces.last_mut() {
+            _ if count == 0 => {}
+            Some(Piece::Zeroes(before)) => *before += count,
+            _ => pieces.push(Piece::Zeroes(count)),
+        }
+    };
+    state.map.borrow().for_each(range.start.0, range.end().0, |key, mapping| {
+        if state.is_dead(Lba(key)) {
+            return;
+        }
+        zeroes(&mut pieces, &mut crcs, key - next);
+        next = key + 1;
+        crcs.push(mapping.crc);
+        match pieces.last_mut() {
+            Some(Piece::Run(run)) if run.end() == mapping.pba => run.blocks += 1,
+            _ => pieces.push(Piece::Run(PbaRange::new(mapping.pba, 1))),
+        }
+    })?;
+    zeroes(&mut pieces, &mut crcs, range.end().0 - next);
+    Ok((pieces, crcs))
+}
+
+/// Compares a block with its checksum, and returns that.
+fn check_block(
+    state: &VolumeState,
+    lba: Lba,
+    mapping: Mapping,
+    block: &[u8],
+) -> Result<u32, VolumeError> {
+    let Mapping { pba, crc: stored } = mapping;
+    let computed = checksum::crc32c(block);
+    if computed == stored {
+        return Ok(computed);
+    }
+    state.count(|stats| stats.corrupt_blocks += 1);
+    Err(VolumeError::Corrupt { lba, pba, stored, computed })
 }

@@ -1,11 +1,20 @@
 //! One volume.
 
-use io_traits::{BufferSlice, Device};
-use units::{Lba, LbaRange};
+use std::rc::Rc;
+
+use io_traits::{Buffer, BufferSlice, Device};
+use layout::VOLUME_BLOCKS_MAX;
+use units::{BLOCK_SIZE, Lba, LbaRange};
 use uuid::Uuid;
 
-use crate::shard::Shard;
-use crate::{CompareError, ReadData, VolumeError, VolumeStats};
+use crate::locks::{RangeGuard, lock};
+use crate::ops::{Change, Crcs, Op};
+use crate::shard::{Inner, Need, Shard, UNMAP_AT_ONCE_MAX};
+use crate::state::VolumeState;
+use crate::{CompareError, ReadData, VolumeError, VolumeStats, WRITE_BLOCKS_MAX};
+
+/// Entries of a leaf that is filled at its worst: bounds the nodes that a write makes dirty.
+const LEAF_ENTRIES_LOW: u64 = 127;
 
 /// A thin volume. A cheap handle; clones are the same volume.
 ///
@@ -17,43 +26,62 @@ use crate::{CompareError, ReadData, VolumeError, VolumeStats};
 /// - A future dropped half way leaves its request to finish by itself.
 pub struct Volume<D: Device> {
     shard: Shard<D>,
+    state: Rc<VolumeState>,
 }
 
 impl<D: Device> Clone for Volume<D> {
     fn clone(&self) -> Self {
-        Self { shard: self.shard.clone() }
+        Self { shard: self.shard.clone(), state: self.state.clone() }
     }
 }
 
 impl<D: Device> Volume<D> {
+    pub(crate) fn new(shard: Shard<D>, state: Rc<VolumeState>) -> Self {
+        Self { shard, state }
+    }
+
+    pub(crate) fn state(&self) -> &Rc<VolumeState> {
+        &self.state
+    }
+
+    fn inner(&self) -> &Inner<D> {
+        &self.shard.inner
+    }
+
     /// Identity.
     #[must_use]
     pub fn uuid(&self) -> Uuid {
-        Uuid::nil()
+        self.state.uuid
     }
 
     /// Name for people.
     #[must_use]
-    pub fn name(&self) -> String {
-        String::new()
+    pub fn name(&self) -> &str {
+        &self.state.name
     }
 
     /// Size in blocks.
     #[must_use]
     pub fn blocks(&self) -> u64 {
-        0
+        self.state.blocks.get()
     }
 
     /// Blocks that hold data.
     #[must_use]
     pub fn mapped_blocks(&self) -> u64 {
-        0
+        self.state.map.borrow().entries()
+    }
+
+    /// Whether the volume was deleted.
+    #[must_use]
+    pub fn is_deleted(&self) -> bool {
+        self.state.deleted.get()
     }
 
     /// What it has done.
     #[must_use]
     pub fn stats(&self) -> VolumeStats {
-        VolumeStats::default()
+        self.state.stats.get()
     }
 
     /// The shard it lies in.
@@ -62,12 +90,42 @@ impl<D: Device> Volume<D> {
         &self.shard
     }
 
+    fn check(&self, range: LbaRange) -> Result<(), VolumeError> {
+        if self.state.deleted.get() {
+            return Err(VolumeError::Deleted);
+        }
+        let blocks = self.blocks();
+        match range.checked_end() {
+            Some(end) if end.0 <= blocks => Ok(()),
+            _ => Err(VolumeError::OutOfRange { range, blocks }),
+        }
+    }
+
     /// Reads blocks, each checked against its checksum. Unwritten ones are zeroes.
     ///
     /// # Errors
     /// Out of range, corrupt, or the device failed.
     pub async fn read(&self, range: LbaRange) -> Result<ReadData, VolumeError> {
-        Err(VolumeError::OutOfRange { range, blocks: self.blocks() })
+        self.check(range)?;
+        let data = if range.blocks == 1 {
+            self.inner().read_block(&self.state, range.start).await
+        } else {
+            self.inner().read_range(&self.state, range).await
+        };
+        self.count_outcome(data.as_ref().err());
+        if data.is_ok() {
+            self.state.count(|stats| {
+                stats.reads += 1;
+                stats.blocks_read += range.blocks;
+            });
+        }
+        data
+    }
+
+    fn count_outcome(&self, error: Option<&VolumeError>) {
+        if let Some(VolumeError::Device(_)) = error {
+            self.state.count(|stats| stats.device_errors += 1);
+        }
     }
 
     /// Reads and checks blocks, and returns nothing of them.
@@ -75,7 +133,14 @@ impl<D: Device> Volume<D> {
     /// # Errors
     /// As [`Volume::read`].
     pub async fn verify(&self, range: LbaRange) -> Result<(), VolumeError> {
-        self.read(range).await.map(drop)
+        self.check(range)?;
+        let (mut at, end) = (range.start, range.end());
+        while at < end {
+            let blocks = (end.0 - at.0).min(WRITE_BLOCKS_MAX);
+            self.inner().read_range(&self.state, LbaRange::new(at, blocks)).await?;
+            at = at.plus(blocks);
+        }
+        Ok(())
     }
 
     /// Writes whole blocks from `lba` on, atomically, up to [`crate::WRITE_BLOCKS_MAX`] of them.
@@ -89,8 +154,63 @@ impl<D: Device> Volume<D> {
         data: BufferSlice,
         crcs: Option<&[u32]>,
     ) -> Result<(), VolumeError> {
-        let _ = (lba, data, crcs);
-        Err(VolumeError::Deleted)
+        let range = range_of(lba, &data)?;
+        self.check(range)?;
+        if range.blocks == 0 {
+            return Ok(());
+        }
+        let crcs = match crcs {
+            Some(crcs) if crcs.len() as u64 == range.blocks => Crcs::from_slice(crcs),
+            _ => checksums(&data),
+        };
+        let guard = lock(&self.state.locks, range).await;
+        self.write_locked(guard, range, data, crcs).await
+    }
+
+    async fn write_locked(
+        &self,
+        guard: RangeGuard,
+        range: LbaRange,
+        data: BufferSlice,
+        crcs: Crcs,
+    ) -> Result<(), VolumeError> {
+        let inner = self.inner();
+        // The volume may have changed while this waited for its range.
+        inner.check_open()?;
+        self.check(range)?;
+        if self.state.map.borrow().may_miss() {
+            inner.preload(&self.state, range).await?;
+        }
+        let height = self.state.map.borrow().height();
+        let nodes = range.blocks / LEAF_ENTRIES_LOW + 2;
+        let need = Need { data: range.blocks, metadata: nodes + height + 2, grows: true };
+        let credit = match inner.try_admit(need) {
+            Some(credit) => credit,
+            None => inner.admit(Need { grows: self.grows(range), ..need }).await?,
+        };
+        let count = u32::try_from(range.blocks).expect("bounded by one write");
+        let runs = inner.alloc(count);
+        let mut op =
+            Op::new(Change::Write { lba: range.start, runs, crcs }, Some(self.state.clone()));
+        op.guard = Some(guard);
+        op.credit = credit;
+        let outcome = inner.submit_write(op, &aligned(data)).await;
+        self.count_outcome(outcome.as_ref().err());
+        if outcome.is_ok() {
+            self.state.count(|stats| {
+                stats.writes += 1;
+                stats.blocks_written += range.blocks;
+            });
+        }
+        outcome
+    }
+
+    /// Whether a write of `range`, whose map is loaded, adds blocks.
+    fn grows(&self, range: LbaRange) -> bool {
+        let mut mapped = 0;
+        let map = self.state.map.borrow();
+        let visited = map.for_each(range.start.0, range.end().0, |_, _| mapped += 1);
+        visited.is_err() || mapped < range.blocks
     }
 
     /// Deallocates blocks, atomically, however many: they read as zeroes. Durable when it returns;
@@ -99,8 +219,33 @@ impl<D: Device> Volume<D> {
     /// # Errors
     /// Out of range, or the journal is lost.
     pub async fn unmap(&self, range: LbaRange) -> Result<(), VolumeError> {
-        let _ = range;
-        Err(VolumeError::Deleted)
+        self.check(range)?;
+        if range.blocks == 0 {
+            return Ok(());
+        }
+        let inner = self.inner();
+        let at_once = range.blocks <= UNMAP_AT_ONCE_MAX;
+        let permit = if at_once { None } else { Some(self.state.dead_permits.acquire(1).await) };
+        let guard = lock(&self.state.locks, range).await;
+        inner.check_open()?;
+        self.check(range)?;
+        if self.state.map.borrow().is_empty() {
+            return Ok(());
+        }
+        let mut metadata = 0;
+        if at_once {
+            inner.preload(&self.state, range).await?;
+            let height = self.state.map.borrow().height();
+            metadata = 2 * (range.blocks.min(64) + height);
+        }
+        let credit = inner.admit(Need { data: 0, metadata, grows: false }).await?;
+        let mut op = Op::new(Change::Unmap { range }, Some(self.state.clone()));
+        op.guard = Some(guard);
+        op.permit = permit;
+        op.credit = credit;
+        inner.submit(op).await?;
+        self.state.count(|stats| stats.unmaps += 1);
+        Ok(())
     }
 
     /// Every acknowledged write is durable already: does nothing.
@@ -116,8 +261,10 @@ impl<D: Device> Volume<D> {
     /// # Errors
     /// They differ, or as [`Volume::read`].
     pub async fn compare(&self, lba: Lba, data: BufferSlice) -> Result<(), CompareError> {
-        let _ = (lba, data);
-        Ok(())
+        let range = range_of(lba, &data)?;
+        self.check(range)?;
+        let found = self.inner().read_range(&self.state, range).await?;
+        compare_bytes(&found, data.as_bytes())
     }
 
     /// Compares blocks with `expected` and, if they are equal, writes `data` there; nothing comes
@@ -131,7 +278,20 @@ impl<D: Device> Volume<D> {
         expected: BufferSlice,
         data: BufferSlice,
     ) -> Result<(), CompareError> {
-        let _ = (lba, expected, data);
+        let range = range_of(lba, &data)?;
+        if expected.len_bytes() != data.len_bytes() {
+            return Err(VolumeError::Length { len_bytes: expected.len_bytes() }.into());
+        }
+        self.check(range)?;
+        if range.blocks == 0 {
+            return Ok(());
+        }
+        let crcs = checksums(&data);
+        let guard = lock(&self.state.locks, range).await;
+        self.check(range)?;
+        let found = self.inner().read_range(&self.state, range).await?;
+        compare_bytes(&found, expected.as_bytes())?;
+        self.write_locked(guard, range, data, crcs).await?;
         Ok(())
     }
 
@@ -140,7 +300,64 @@ impl<D: Device> Volume<D> {
     /// # Errors
     /// The size is out of bounds, or the journal is lost.
     pub async fn resize(&self, blocks: u64) -> Result<(), VolumeError> {
-        let _ = blocks;
-        Err(VolumeError::Deleted)
+        if blocks > VOLUME_BLOCKS_MAX {
+            return Err(VolumeError::Spec);
+        }
+        let inner = self.inner();
+        let permit = self.state.dead_permits.acquire(1).await;
+        // Everything behind the smaller size, so that resizes exclude each other and what they cut.
+        let guard = loop {
+            let start = blocks.min(self.blocks());
+            let guard = lock(&self.state.locks, LbaRange::new(Lba(start), u64::MAX - start)).await;
+            if self.blocks() >= start {
+                break guard;
+            }
+        };
+        inner.check_open()?;
+        if self.state.deleted.get() {
+            return Err(VolumeError::Deleted);
+        }
+        let mut op = Op::new(Change::Resize { blocks }, Some(self.state.clone()));
+        op.guard = Some(guard);
+        op.permit = Some(permit);
+        inner.submit(op).await
     }
+}
+
+/// The blocks that `data` would fill from `lba` on.
+fn range_of(lba: Lba, data: &BufferSlice) -> Result<LbaRange, VolumeError> {
+    let len_bytes = data.len_bytes();
+    let blocks = (len_bytes / BLOCK_SIZE) as u64;
+    if !len_bytes.is_multiple_of(BLOCK_SIZE) || blocks > WRITE_BLOCKS_MAX {
+        return Err(VolumeError::Length { len_bytes });
+    }
+    Ok(LbaRange::new(lba, blocks))
+}
+
+fn checksums(data: &BufferSlice) -> Crcs {
+    data.as_bytes().chunks_exact(BLOCK_SIZE).map(checksum::crc32c).collect()
+}
+
+/// The data where a device can take it from: copied if it does not begin at a block boundary.
+fn aligned(data: BufferSlice) -> BufferSlice {
+    if data.as_bytes().as_ptr().addr().is_multiple_of(BLOCK_SIZE) {
+        data
+    } else {
+        Buffer::from_bytes(data.as_bytes()).into_slice()
+    }
+}
+
+fn compare_bytes(found: &ReadData, expected: &[u8]) -> Result<(), CompareError> {
+    let mut at = 0;
+    for piece in &found.pieces {
+        let piece = piece.as_bytes();
+        let wanted = &expected[at..at + piece.len()];
+        if piece != wanted {
+            let differs = piece.iter().zip(wanted).position(|(a, b)| a != b);
+            let offset = at + differs.expect("the pieces differ");
+            return Err(CompareError::Miscompare { offset_bytes: offset as u64 });
+        }
+        at += piece.len();
+    }
+    Ok(())
 }

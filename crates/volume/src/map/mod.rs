@@ -11,7 +11,9 @@ mod tests;
 
 use std::rc::Rc;
 
+use io_traits::Buffer;
 use layout::{INNER_CAPACITY, Mapping};
+use units::Pba;
 
 use leaf::{Inserted, Leaf};
 pub(crate) use node::{Body, Child, Dirty, Home, Node};
@@ -73,6 +75,11 @@ impl Map {
 
     pub(crate) fn entries(&self) -> u64 {
         self.entries
+    }
+
+    /// Tells a tree whose number of entries was not known how many it has. All of it is loaded.
+    pub(crate) fn set_entries(&mut self, entries: u64) {
+        self.entries = entries;
     }
 
     pub(crate) fn is_empty(&self) -> bool {
@@ -249,6 +256,68 @@ impl Map {
         matches!(self.get(missing.key), Err(still) if still.pointer == missing.pointer)
     }
 
+    /// Number of dirty nodes.
+    pub(crate) fn dirty_nodes(&self) -> usize {
+        let mut count = 0;
+        self.for_each_dirty(|_| count += 1);
+        count
+    }
+
+    /// Tells where the last versions of dirty and of retired nodes lie, once for each.
+    pub(crate) fn take_old_places(&mut self, mut old: impl FnMut(Pba)) {
+        let retired = std::mem::take(&mut self.retired);
+        retired.iter().filter_map(|home| home.0.take()).for_each(&mut old);
+        self.for_each_dirty(|node| node.home.0.take().into_iter().for_each(&mut old));
+    }
+
+    /// Gives each dirty node a place, children first, and fills the blocks to be written there.
+    pub(crate) fn place_dirty(
+        &mut self,
+        places: &mut impl Iterator<Item = Pba>,
+    ) -> Vec<(Pba, Buffer)> {
+        let mut blocks = Vec::new();
+        self.for_each_dirty(|node| {
+            let pba = places.next().expect("as many places as dirty nodes");
+            let mut block = Buffer::new(1);
+            node.encode(block.as_mut_bytes(), self.tree);
+            node.placed.set(Some(Mapping { pba, crc: checksum::crc32c(block.as_bytes()) }));
+            node.home.0.set(Some(pba));
+            blocks.push((pba, block));
+        });
+        blocks
+    }
+
+    /// Visits the dirty nodes, children first.
+    fn for_each_dirty(&self, mut visit: impl FnMut(&Node)) {
+        fn below(child: &Child, visit: &mut impl FnMut(&Node)) {
+            let Some(node) = child.node.get().filter(|node| node.placed.get().is_none()) else {
+                return;
+            };
+            if let Body::Inner(inner) = &node.body {
+                inner.children.iter().for_each(|child| below(child, visit));
+            }
+            visit(node);
+        }
+        if let Some(root) = &self.root {
+            below(root, &mut visit);
+        }
+    }
+
+    /// Tells where the last versions of all nodes lie, and of retired ones. All of it is loaded.
+    pub(crate) fn for_each_place(&self, mut visit: impl FnMut(Pba)) {
+        fn below(child: &Child, visit: &mut impl FnMut(Pba)) {
+            let Some(node) = child.node.get() else { return visit(child.on_disk.pba) };
+            if let Body::Inner(inner) = &node.body {
+                inner.children.iter().for_each(|child| below(child, visit));
+            }
+            node.home.0.get().into_iter().for_each(visit);
+        }
+        self.retired.iter().filter_map(|home| home.0.get()).for_each(&mut visit);
+        if let Some(root) = &self.root {
+            below(root, &mut visit);
+        }
+    }
+
     #[cfg(test)]
     pub(crate) fn root(&self) -> Option<&Child> {
         self.root.as_ref()
@@ -310,7 +379,7 @@ fn insert_into_leaf(leaf: &mut Leaf, key: u64, mapping: Mapping, dirty: &Dirty) 
     let mut upper = leaf.split(key);
     // The halves of a leaf of distant keys may each still be too wide for one more: the part with
     // room takes the key, and an empty one takes any.
-    let into_upper = leaf.len() > 0 && (upper.is_empty() || key >= upper.key(0));
+    let into_upper = !leaf.is_empty() && (upper.is_empty() || key >= upper.key(0));
     let target = if into_upper { &mut upper } else { &mut *leaf };
     let inserted = target.insert(key, mapping);
     assert!(inserted == Inserted::Added, "half a leaf has room for one more");

@@ -1,0 +1,98 @@
+//! One bitmap: as many bits as an extent has blocks at most.
+
+use layout::EXTENT_BLOCKS_MAX;
+use units::BLOCK_SIZE;
+
+const WORDS: usize = EXTENT_BLOCKS_MAX as usize / 64;
+
+/// A bit per block of an extent; set means in use.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub(crate) struct Bits(Box<[u64; WORDS]>);
+
+impl Bits {
+    pub(crate) fn zeroes() -> Self {
+        Self(Box::new([0; WORDS]))
+    }
+
+    #[inline]
+    pub(crate) fn get(&self, bit: u32) -> bool {
+        self.0[bit as usize / 64] >> (bit % 64) & 1 == 1
+    }
+
+    /// Sets a bit and says whether it was clear.
+    #[inline]
+    pub(crate) fn set(&mut self, bit: u32) -> bool {
+        let word = &mut self.0[bit as usize / 64];
+        let mask = 1 << (bit % 64);
+        let was_clear = *word & mask == 0;
+        *word |= mask;
+        was_clear
+    }
+
+    /// Clears a bit and says whether it was set.
+    #[inline]
+    pub(crate) fn clear(&mut self, bit: u32) -> bool {
+        let word = &mut self.0[bit as usize / 64];
+        let mask = 1 << (bit % 64);
+        let was_set = *word & mask != 0;
+        *word &= !mask;
+        was_set
+    }
+
+    pub(crate) fn count(&self) -> u32 {
+        self.0.iter().map(|word| word.count_ones()).sum()
+    }
+
+    /// The first bit in `from..end` that is `value`, or `end`.
+    pub(crate) fn next(&self, value: bool, from: u32, end: u32) -> u32 {
+        let flip = if value { 0 } else { u64::MAX };
+        let mut at = from;
+        while at < end {
+            let rest = (self.0[at as usize / 64] ^ flip) >> (at % 64);
+            if rest != 0 {
+                return (at + rest.trailing_zeros()).min(end);
+            }
+            at = (at / 64 + 1) * 64;
+        }
+        end
+    }
+
+    /// Fills a block.
+    pub(crate) fn encode(&self, block: &mut [u8]) {
+        for (place, word) in block.chunks_exact_mut(8).zip(self.0.iter()) {
+            place.copy_from_slice(&word.to_le_bytes());
+        }
+    }
+
+    /// Reads a block.
+    pub(crate) fn decode(block: &[u8]) -> Self {
+        assert_eq!(block.len(), BLOCK_SIZE, "a bitmap fills its block");
+        let mut bits = Self::zeroes();
+        for (word, place) in bits.0.iter_mut().zip(block.chunks_exact(8)) {
+            *word = u64::from_le_bytes(place.try_into().expect("eight bytes"));
+        }
+        bits
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bits_are_found_set_and_cleared() {
+        let mut bits = Bits::zeroes();
+        for bit in [0, 63, 64, 200, 32_767] {
+            assert!(bits.set(bit) && !bits.set(bit) && bits.get(bit));
+        }
+        assert_eq!(bits.next(true, 65, 32_768), 200);
+        assert_eq!(bits.next(true, 201, 1000), 1000);
+        assert_eq!(bits.next(false, 63, 32_768), 65);
+        assert_eq!(bits.count(), 5);
+        let mut block = vec![0; BLOCK_SIZE];
+        bits.encode(&mut block);
+        assert_eq!((block[0], block[7], block[8], block[25]), (1, 0x80, 1, 1));
+        assert_eq!(Bits::decode(&block), bits);
+        assert!(bits.clear(200) && !bits.clear(200));
+    }
+}

@@ -1,0 +1,119 @@
+//! When a freed block may be reused: after every read that began before it was freed.
+//!
+//! Time is cut into epochs. A read belongs to the epoch in which it began; blocks freed during an
+//! epoch are released when no read of it or of an earlier one is left.
+
+use std::collections::VecDeque;
+
+use units::Pba;
+
+#[derive(Debug, Default)]
+struct Epoch {
+    readers: u32,
+    freed: Vec<Pba>,
+}
+
+/// The epochs that still have readers, and the current one.
+#[derive(Debug)]
+pub(crate) struct Epochs {
+    /// Number of the front epoch.
+    first: u64,
+    epochs: VecDeque<Epoch>,
+    pending: u64,
+    /// Emptied lists, for their memory.
+    spare: Vec<Vec<Pba>>,
+}
+
+impl Epochs {
+    pub(crate) fn new() -> Self {
+        let epochs = VecDeque::from([Epoch::default()]);
+        Self { first: 0, epochs, pending: 0, spare: Vec::new() }
+    }
+
+    /// Blocks freed and not yet released.
+    pub(crate) fn pending(&self) -> u64 {
+        self.pending
+    }
+
+    /// A read begins. Returns its epoch, for [`Epochs::end_read`].
+    pub(crate) fn begin_read(&mut self) -> u64 {
+        let current = self.epochs.back_mut().expect("there is always a current epoch");
+        current.readers += 1;
+        self.first + self.epochs.len() as u64 - 1
+    }
+
+    /// A read ends. Calls `release` for each block that nobody can be reading any more.
+    pub(crate) fn end_read(&mut self, epoch: u64, release: impl FnMut(Pba)) {
+        let index = usize::try_from(epoch - self.first).expect("epochs with readers are kept");
+        self.epochs[index].readers -= 1;
+        if index == 0 && self.epochs[0].readers == 0 {
+            self.drain(release);
+        }
+    }
+
+    /// A block is freed: no later read finds it. Calls `release` at once if nobody reads at all.
+    pub(crate) fn free(&mut self, pba: Pba, mut release: impl FnMut(Pba)) {
+        if self.epochs.len() == 1 && self.epochs[0].readers == 0 {
+            return release(pba);
+        }
+        self.pending += 1;
+        let current = self.epochs.back_mut().expect("there is always a current epoch");
+        current.freed.push(pba);
+        if current.readers > 0 {
+            let freed = self.spare.pop().unwrap_or_default();
+            self.epochs.push_back(Epoch { readers: 0, freed });
+            // The block belongs to the epoch whose readers may have found it; blocks freed from now
+            // on, to the new one.
+        }
+    }
+
+    fn drain(&mut self, mut release: impl FnMut(Pba)) {
+        while self.epochs[0].readers == 0 {
+            let mut freed = std::mem::take(&mut self.epochs[0].freed);
+            self.pending -= freed.len() as u64;
+            freed.drain(..).for_each(&mut release);
+            self.spare.push(freed);
+            if self.epochs.len() == 1 {
+                self.epochs[0].freed = self.spare.pop().unwrap_or_default();
+                break;
+            }
+            self.epochs.pop_front();
+            self.first += 1;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_block_waits_for_the_reads_that_began_before_it_was_freed_and_for_no_others() {
+        let mut epochs = Epochs::new();
+        let mut released = Vec::new();
+        epochs.free(Pba(1), |pba| released.push(pba));
+        assert_eq!(released, [Pba(1)]);
+        let first = epochs.begin_read();
+        epochs.free(Pba(2), |_| panic!("a read is under way"));
+        let second = epochs.begin_read();
+        epochs.free(Pba(3), |_| panic!("two reads are under way"));
+        let third = epochs.begin_read();
+        epochs.end_read(second, |_| panic!("the first read is under way"));
+        epochs.end_read(first, |pba| released.push(pba));
+        assert_eq!(released, [Pba(1), Pba(2), Pba(3)]);
+        assert_eq!(epochs.pending(), 0);
+        epochs.end_read(third, |_| panic!("nothing was freed since"));
+        assert_eq!(epochs.epochs.len(), 1);
+    }
+
+    #[test]
+    fn blocks_freed_without_readers_behind_an_old_read_wait_for_it() {
+        let mut epochs = Epochs::new();
+        let mut released = Vec::new();
+        let old = epochs.begin_read();
+        epochs.free(Pba(1), |_| panic!("a read is under way"));
+        epochs.free(Pba(2), |_| panic!("the old read may have found it"));
+        epochs.end_read(old, |pba| released.push(pba));
+        assert_eq!(released, [Pba(1), Pba(2)]);
+    }
+}

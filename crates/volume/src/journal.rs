@@ -1,0 +1,253 @@
+//! The journal's ring and the records in it, without the I/O. J1 to J4 are in `layout`.
+//!
+//! Positions count blocks since the shard's first record and never wrap; the block of the ring is
+//! the remainder. `head` is where replay would begin, `tail` where the next record goes.
+
+use std::collections::VecDeque;
+
+use layout::ReplayPoint;
+use units::{Pba, PbaRange};
+
+use crate::ops::OpId;
+
+/// Most records that are not settled: bounds what recovery verifies.
+pub(crate) const RECORDS_UNSETTLED_MAX: usize = 64;
+
+/// A record on its way.
+#[derive(Debug)]
+pub(crate) struct InFlight {
+    pub(crate) sequence: u64,
+    start: u64,
+    previous_crc: u32,
+    pub(crate) ops: Vec<OpId>,
+    pub(crate) written: bool,
+    /// Operations in it whose data is on its way.
+    pub(crate) data_pending: u32,
+}
+
+/// Where a new record goes.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Place {
+    start: u64,
+    pub(crate) pba: Pba,
+    pub(crate) sequence: u64,
+    pub(crate) previous_crc: u32,
+}
+
+#[derive(Debug)]
+pub(crate) struct Journal {
+    area: PbaRange,
+    head: u64,
+    tail: u64,
+    next_sequence: u64,
+    previous_crc: u32,
+    pub(crate) incarnation: u64,
+    /// Operations in no record yet.
+    pub(crate) queue: VecDeque<OpId>,
+    pub(crate) in_flight: VecDeque<InFlight>,
+    /// Last record that took effect.
+    applied: u64,
+    /// Records with an operation that failed and is not undone yet: `settled` stays below.
+    holds: Vec<u64>,
+    /// Last record whose data, and itself, are known to be on the media.
+    pub(crate) flushed: u64,
+    /// Nothing can be written any more.
+    pub(crate) lost: bool,
+    spare: Vec<Vec<OpId>>,
+}
+
+impl Journal {
+    /// An empty journal that goes on at `replay`.
+    pub(crate) fn new(area: PbaRange, incarnation: u64, replay: ReplayPoint) -> Self {
+        let at = u64::from(replay.position);
+        let applied = replay.sequence - 1;
+        Self {
+            area,
+            head: at,
+            tail: at,
+            next_sequence: replay.sequence,
+            previous_crc: replay.previous_crc,
+            incarnation,
+            queue: VecDeque::new(),
+            in_flight: VecDeque::new(),
+            applied,
+            holds: Vec::new(),
+            flushed: applied,
+            lost: false,
+            spare: Vec::new(),
+        }
+    }
+
+    pub(crate) fn area(&self) -> PbaRange {
+        self.area
+    }
+
+    /// Blocks between head and tail.
+    pub(crate) fn used(&self) -> u64 {
+        self.tail - self.head
+    }
+
+    pub(crate) fn is_half_full(&self) -> bool {
+        self.used() * 2 >= self.area.blocks
+    }
+
+    pub(crate) fn is_idle(&self) -> bool {
+        self.queue.is_empty() && self.in_flight.is_empty() && self.holds.is_empty()
+    }
+
+    /// What the next record says of data on the media.
+    pub(crate) fn settled(&self) -> u64 {
+        self.holds.iter().map(|hold| hold - 1).fold(self.applied, u64::min)
+    }
+
+    /// Where a record of `blocks` blocks would go; `None` until a checkpoint makes room.
+    pub(crate) fn place(&self, blocks: u64) -> Option<Place> {
+        let at = self.tail % self.area.blocks;
+        let skip = if at + blocks > self.area.blocks { self.area.blocks - at } else { 0 };
+        let start = self.tail + skip;
+        (start + blocks - self.head <= self.area.blocks).then(|| Place {
+            start,
+            pba: self.area.start.plus(start % self.area.blocks),
+            sequence: self.next_sequence,
+            previous_crc: self.previous_crc,
+        })
+    }
+
+    /// A record was made and goes to `place`.
+    pub(crate) fn push(
+        &mut self,
+        place: Place,
+        blocks: u64,
+        crc: u32,
+        ops: Vec<OpId>,
+        data_pending: u32,
+    ) {
+        self.tail = place.start + blocks;
+        self.next_sequence += 1;
+        self.previous_crc = crc;
+        self.in_flight.push_back(InFlight {
+            sequence: place.sequence,
+            start: place.start,
+            previous_crc: place.previous_crc,
+            ops,
+            written: false,
+            data_pending,
+        });
+    }
+
+    pub(crate) fn in_flight_mut(&mut self, sequence: u64) -> Option<&mut InFlight> {
+        let first = self.in_flight.front()?.sequence;
+        let index = usize::try_from(sequence.checked_sub(first)?).ok()?;
+        self.in_flight.get_mut(index)
+    }
+
+    /// Last record of the unbroken row of complete ones, all written and all their data, too.
+    pub(crate) fn complete_through(&self) -> Option<u64> {
+        let complete = |record: &&InFlight| record.written && record.data_pending == 0;
+        self.in_flight.iter().take_while(complete).last().map(|record| record.sequence)
+    }
+
+    /// Takes out the oldest record if it is complete and, where that is needed, flushed.
+    pub(crate) fn pop_settled(&mut self, needs_flush: bool) -> Option<Vec<OpId>> {
+        let front = self.in_flight.front()?;
+        if !front.written || front.data_pending > 0 {
+            return None;
+        }
+        if needs_flush && self.flushed < front.sequence {
+            return None;
+        }
+        let record = self.in_flight.pop_front()?;
+        self.applied = record.sequence;
+        Some(record.ops)
+    }
+
+    pub(crate) fn hold(&mut self, sequence: u64) {
+        self.holds.push(sequence);
+    }
+
+    pub(crate) fn unhold(&mut self, sequence: u64) {
+        if let Some(place) = self.holds.iter().position(|hold| *hold == sequence) {
+            self.holds.swap_remove(place);
+        }
+    }
+
+    /// Where replay must begin if everything applied by now is in a checkpoint, and the position to
+    /// hand to [`Journal::truncate`] when that is durable.
+    pub(crate) fn replay_point(&self) -> (ReplayPoint, u64) {
+        let (sequence, start, previous_crc) = match self.in_flight.front() {
+            Some(record) => (record.sequence, record.start, record.previous_crc),
+            None => (self.next_sequence, self.tail, self.previous_crc),
+        };
+        let position = start % self.area.blocks;
+        let position = u32::try_from(position).expect("a journal has less than 2^32 blocks");
+        (ReplayPoint { sequence, position, previous_crc }, start)
+    }
+
+    pub(crate) fn truncate(&mut self, head: u64) {
+        self.head = head;
+    }
+
+    pub(crate) fn spare_list(&mut self) -> Vec<OpId> {
+        self.spare.pop().unwrap_or_default()
+    }
+
+    pub(crate) fn recycle(&mut self, mut list: Vec<OpId>) {
+        list.clear();
+        self.spare.push(list);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn journal(position: u32) -> Journal {
+        let replay = ReplayPoint { sequence: 1, position, previous_crc: 0 };
+        Journal::new(PbaRange::new(Pba(100), 10), 1, replay)
+    }
+
+    fn push(journal: &mut Journal, blocks: u64) -> Option<Pba> {
+        let place = journal.place(blocks)?;
+        journal.push(place, blocks, 7, Vec::new(), 0);
+        Some(place.pba)
+    }
+
+    #[test]
+    fn records_do_not_wrap_and_never_overwrite_what_replay_needs() {
+        let mut journal = journal(6);
+        assert_eq!(push(&mut journal, 3), Some(Pba(106)));
+        assert_eq!(push(&mut journal, 2), Some(Pba(100)), "would not fit before the end");
+        assert_eq!(push(&mut journal, 4), Some(Pba(102)));
+        assert_eq!(push(&mut journal, 1), None, "full up to the head");
+        let (replay, head) = journal.replay_point();
+        assert_eq!((replay.sequence, replay.position, head), (1, 6, 6));
+        for record in &mut journal.in_flight {
+            record.written = true;
+        }
+        assert!(journal.pop_settled(false).is_some());
+        let (replay, head) = journal.replay_point();
+        assert_eq!((replay.sequence, replay.position, replay.previous_crc), (2, 0, 7));
+        journal.truncate(head);
+        assert_eq!(push(&mut journal, 4), Some(Pba(106)));
+        assert_eq!(push(&mut journal, 1), None);
+    }
+
+    #[test]
+    fn settled_stays_below_a_record_that_is_not_undone() {
+        let mut journal = journal(0);
+        for _ in 0..3 {
+            push(&mut journal, 1);
+        }
+        for record in &mut journal.in_flight {
+            record.written = true;
+        }
+        journal.in_flight[2].data_pending = 1;
+        assert_eq!(journal.complete_through(), Some(2));
+        while journal.pop_settled(false).is_some() {}
+        assert_eq!(journal.settled(), 2);
+        journal.hold(2);
+        assert_eq!(journal.settled(), 1);
+        journal.unhold(2);
+        assert_eq!(journal.settled(), 2);
+    }
+}

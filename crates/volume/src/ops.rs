@@ -1,0 +1,131 @@
+//! Changes under way: from the moment they are queued for the journal until they took effect.
+
+use std::rc::Rc;
+use std::task::Waker;
+
+use io_traits::DeviceError;
+use layout::{Entry, write_entry_len};
+use local_sync::Permit;
+use smallvec::SmallVec;
+use units::{Lba, LbaRange};
+
+use crate::VolumeError;
+use crate::locks::RangeGuard;
+use crate::pool::Runs;
+use crate::state::VolumeState;
+
+/// Place of an operation in the shard's table.
+pub(crate) type OpId = usize;
+
+/// Checksums of the blocks of a write.
+pub(crate) type Crcs = SmallVec<[u32; 4]>;
+
+/// What an operation changes.
+#[derive(Debug)]
+pub(crate) enum Change {
+    Write {
+        lba: Lba,
+        runs: Runs,
+        crcs: Crcs,
+    },
+    Unmap {
+        range: LbaRange,
+    },
+    Reserve {
+        extent: u32,
+    },
+    Create,
+    Resize {
+        blocks: u64,
+    },
+    Delete,
+    /// Undoes a write whose data failed after its entry was on its way.
+    Restore {
+        failed: OpId,
+        record: u64,
+        entries: Vec<Entry<'static>>,
+    },
+}
+
+/// One operation.
+pub(crate) struct Op {
+    pub(crate) change: Change,
+    /// Every change but [`Change::Reserve`] and [`Change::Restore`] has one.
+    pub(crate) volume: Option<Rc<VolumeState>>,
+    pub(crate) guard: Option<RangeGuard>,
+    /// Lets it add a dead range to the volume.
+    pub(crate) permit: Option<Permit>,
+    /// Blocks set aside for the map nodes that it will make dirty.
+    pub(crate) credit: u64,
+    pub(crate) data_pending: bool,
+    pub(crate) data_error: Option<DeviceError>,
+    /// The record that carries it.
+    pub(crate) record: Option<u64>,
+    pub(crate) outcome: Option<Result<(), VolumeError>>,
+    pub(crate) waker: Option<Waker>,
+    /// Nobody waits for the outcome.
+    pub(crate) detached: bool,
+}
+
+impl Op {
+    pub(crate) fn new(change: Change, volume: Option<Rc<VolumeState>>) -> Self {
+        Self {
+            change,
+            volume,
+            guard: None,
+            permit: None,
+            credit: 0,
+            data_pending: false,
+            data_error: None,
+            record: None,
+            outcome: None,
+            waker: None,
+            detached: false,
+        }
+    }
+
+    /// Bytes that it takes in a record.
+    pub(crate) fn len_bytes(&self) -> usize {
+        match &self.change {
+            Change::Write { runs, crcs, .. } => write_entry_len(runs.len(), crcs.len()),
+            Change::Restore { entries, .. } => entries.iter().map(Entry::len_bytes).sum(),
+            _ => self.entry().len_bytes(),
+        }
+    }
+
+    /// Writes its entries to the start of `bytes`. Returns their number and length.
+    pub(crate) fn encode(&self, bytes: &mut [u8]) -> (u32, usize) {
+        if let Change::Restore { entries, .. } = &self.change {
+            let mut at = 0;
+            for entry in entries {
+                at += entry.encode(&mut bytes[at..]);
+            }
+            return (u32::try_from(entries.len()).expect("bounded by one write"), at);
+        }
+        (1, self.entry().encode(bytes))
+    }
+
+    fn entry(&self) -> Entry<'_> {
+        let state = || self.volume.as_deref().expect("the change is one of a volume");
+        match &self.change {
+            Change::Write { lba, runs, crcs } => Entry::Write {
+                volume: state().number,
+                lba: *lba,
+                trusted: false,
+                runs: runs.as_slice().into(),
+                crcs: crcs.as_slice().into(),
+            },
+            Change::Unmap { range } => Entry::Unmap { volume: state().number, range: *range },
+            Change::Reserve { extent } => Entry::Reserve { extent: *extent },
+            Change::Create => Entry::Create {
+                volume: state().number,
+                uuid: state().uuid,
+                blocks: state().blocks.get(),
+                name: state().name.as_str().into(),
+            },
+            Change::Resize { blocks } => Entry::Resize { volume: state().number, blocks: *blocks },
+            Change::Delete => Entry::Delete { volume: state().number },
+            Change::Restore { .. } => unreachable!("has a list of entries"),
+        }
+    }
+}

@@ -1,0 +1,409 @@
+//! The blocks of a shard's extents: which are in use, and by whom.
+//!
+//! Each extent has two bitmaps:
+//! - `committed`: blocks that the durable state names, as far as applied: what a checkpoint writes.
+//! - `busy`: these, and blocks handed out for requests under way, and freed ones that may not be
+//!   reused yet. A block is handed out only if it is not busy.
+//!
+//! - S1: a committed block is busy.
+//! - S2: replay of the journal on a checkpoint's bitmaps gives `committed` at the end of the journal,
+//!   so that blocks of requests cut short by a crash are free again without anyone looking for them.
+
+use std::collections::BTreeMap;
+use std::rc::Rc;
+
+use layout::{BITMAP_SLOTS, Mapping, Superblock};
+use smallvec::SmallVec;
+use units::{Pba, PbaRange};
+
+use crate::bits::Bits;
+
+/// Blocks handed out together, in order.
+pub(crate) type Runs = SmallVec<[PbaRange; 1]>;
+
+/// Runs of free blocks looked at in one extent before a request for many is split.
+const RUN_ATTEMPTS: usize = 64;
+/// Extents looked at for a contiguous run.
+const EXTENT_ATTEMPTS: usize = 4;
+
+#[derive(Debug)]
+pub(crate) struct Extent {
+    start: Pba,
+    blocks: u32,
+    busy: Bits,
+    committed: Rc<Bits>,
+    free: u32,
+    /// Whether `committed` differs from what the last snapshot had.
+    changed: bool,
+    /// Where the last checkpoint's bitmap lies.
+    on_disk: Option<Mapping>,
+    /// Whether the shard's ownership is durable: the extent may be given back only then.
+    owned_durably: bool,
+}
+
+impl Extent {
+    /// An extent with only its bitmap slots in use, or as a checkpoint left it.
+    fn new(range: PbaRange, loaded: Option<(Bits, Mapping)>) -> Self {
+        let blocks = u32::try_from(range.blocks).expect("at most 32 768");
+        let (committed, on_disk) = match loaded {
+            Some((bits, place)) => (bits, Some(place)),
+            None => (Bits::zeroes(), None),
+        };
+        let mut committed = committed;
+        for bit in 0..BITMAP_SLOTS.min(blocks) {
+            committed.set(bit);
+        }
+        let busy = committed.clone();
+        let free = blocks - (0..blocks).filter(|bit| busy.get(*bit)).count() as u32;
+        Self {
+            start: range.start,
+            blocks,
+            busy,
+            committed: Rc::new(committed),
+            free,
+            changed: on_disk.is_none(),
+            on_disk,
+            owned_durably: on_disk.is_some(),
+        }
+    }
+
+    fn is_empty(&self) -> bool {
+        self.free == self.blocks - BITMAP_SLOTS
+    }
+
+    /// The first run of `count` free blocks from `from` on, if one of the first few is so long.
+    fn find_run(&self, from: u32, count: u32) -> Option<u32> {
+        let mut at = from;
+        for _ in 0..RUN_ATTEMPTS {
+            let start = self.busy.next(false, at, self.blocks);
+            if start + count > self.blocks {
+                return None;
+            }
+            let end = self.busy.next(true, start, start + count);
+            if end - start >= count {
+                return Some(start);
+            }
+            at = end;
+        }
+        None
+    }
+}
+
+/// Bitmaps as they were at a snapshot, while the checkpoint's own blocks are added.
+pub(crate) struct SpaceSnapshot {
+    pub(crate) extents: BTreeMap<u32, ExtentSnapshot>,
+    /// Extents that the checkpoint gives back.
+    pub(crate) returned: Vec<u32>,
+}
+
+pub(crate) struct ExtentSnapshot {
+    pub(crate) bits: Rc<Bits>,
+    pub(crate) changed: bool,
+    pub(crate) start: Pba,
+    pub(crate) on_disk: Option<Mapping>,
+}
+
+#[derive(Debug)]
+pub(crate) struct Pool {
+    superblock: Superblock,
+    /// By extent number.
+    extents: Vec<Option<Box<Extent>>>,
+    owned: Vec<u32>,
+    /// Place in `owned` of the extent being filled, and where in it to go on.
+    cursor: (usize, u32),
+    free: u64,
+    committed: u64,
+}
+
+impl Pool {
+    pub(crate) fn new(superblock: Superblock) -> Self {
+        let extents = (0..superblock.extent_count()).map(|_| None).collect();
+        Self { superblock, extents, owned: Vec::new(), cursor: (0, 0), free: 0, committed: 0 }
+    }
+
+    /// Blocks that can be handed out.
+    pub(crate) fn free(&self) -> u64 {
+        self.free
+    }
+
+    /// Blocks that the durable state names.
+    pub(crate) fn committed(&self) -> u64 {
+        self.committed
+    }
+
+    /// Blocks of the owned extents.
+    pub(crate) fn total(&self) -> u64 {
+        self.owned.iter().map(|index| u64::from(self.extent(*index).blocks)).sum()
+    }
+
+    pub(crate) fn owned(&self) -> &[u32] {
+        &self.owned
+    }
+
+    pub(crate) fn owns(&self, extent: u32) -> bool {
+        self.extents.get(extent as usize).is_some_and(Option::is_some)
+    }
+
+    /// Takes in an extent: a fresh one, or as a checkpoint left it.
+    pub(crate) fn add(&mut self, index: u32, loaded: Option<(Bits, Mapping)>) {
+        let extent = Extent::new(self.superblock.extent(index), loaded);
+        self.free += u64::from(extent.free);
+        self.committed += u64::from(extent.committed.count());
+        let place = &mut self.extents[index as usize];
+        assert!(place.is_none(), "an extent is added once");
+        *place = Some(Box::new(extent));
+        self.owned.push(index);
+    }
+
+    /// Notes that the journal durably says that the extent is owned.
+    pub(crate) fn set_owned_durably(&mut self, index: u32) {
+        if let Some(extent) = &mut self.extents[index as usize] {
+            extent.owned_durably = true;
+        }
+    }
+
+    fn extent(&self, index: u32) -> &Extent {
+        self.extents[index as usize].as_deref().expect("owned")
+    }
+
+    /// The extent and the bit of a block that the pool has.
+    fn locate(&mut self, pba: Pba) -> Option<(&mut Extent, u32)> {
+        let (index, bit) = self.superblock.locate(pba)?;
+        Some((self.extents[index as usize].as_deref_mut()?, bit))
+    }
+
+    /// Whether all of `range` lies in one extent of the pool.
+    pub(crate) fn contains(&self, range: PbaRange) -> bool {
+        if range.blocks == 0 {
+            return false;
+        }
+        let (first, last) = (range.start, Pba(range.start.0.saturating_add(range.blocks) - 1));
+        match (self.superblock.locate(first), self.superblock.locate(last)) {
+            (Some((index, bit)), Some((last_index, _))) => {
+                index == last_index && self.owns(index) && bit >= BITMAP_SLOTS
+            }
+            _ => false,
+        }
+    }
+
+    /// Hands out `count` blocks, in one run if there is one nearby. The caller has looked at
+    /// [`Pool::free`].
+    pub(crate) fn alloc(&mut self, count: u32) -> Runs {
+        assert!(self.free >= u64::from(count), "the caller has looked");
+        if let Some(run) = self.alloc_run(count) {
+            return SmallVec::from_slice(&[run]);
+        }
+        let mut runs = Runs::new();
+        let mut rest = count;
+        while rest > 0 {
+            let run = self.alloc_fragment(rest);
+            rest -= u32::try_from(run.blocks).expect("at most `rest`");
+            runs.push(run);
+        }
+        runs
+    }
+
+    fn alloc_run(&mut self, count: u32) -> Option<PbaRange> {
+        for step in 0..EXTENT_ATTEMPTS.min(self.owned.len()) {
+            let place = (self.cursor.0 + step) % self.owned.len();
+            let from = if step == 0 { self.cursor.1 } else { BITMAP_SLOTS };
+            let extent = self.extent(self.owned[place]);
+            if extent.free >= count
+                && let Some(bit) = extent.find_run(from, count)
+            {
+                return Some(self.take(place, bit, count));
+            }
+        }
+        None
+    }
+
+    /// The next free blocks, at most `count`, wherever they are.
+    fn alloc_fragment(&mut self, count: u32) -> PbaRange {
+        for step in 0..=self.owned.len() {
+            let place = (self.cursor.0 + step) % self.owned.len();
+            let from = if step == 0 { self.cursor.1 } else { BITMAP_SLOTS };
+            let extent = self.extent(self.owned[place]);
+            if extent.free > 0 {
+                let bit = extent.busy.next(false, from, extent.blocks);
+                if bit < extent.blocks {
+                    let end = extent.busy.next(true, bit, extent.blocks.min(bit + count));
+                    return self.take(place, bit, end - bit);
+                }
+            }
+        }
+        unreachable!("the count of free blocks says that there is one")
+    }
+
+    fn take(&mut self, place: usize, bit: u32, count: u32) -> PbaRange {
+        let index = self.owned[place] as usize;
+        let extent = self.extents[index].as_deref_mut().expect("owned");
+        for bit in bit..bit + count {
+            assert!(extent.busy.set(bit), "only free blocks are handed out");
+        }
+        extent.free -= count;
+        self.free -= u64::from(count);
+        self.cursor = (place, bit + count);
+        PbaRange::new(extent.start.plus(u64::from(bit)), u64::from(count))
+    }
+
+    /// Marks these blocks as in use by the durable state, whatever handed them out. Returns how many
+    /// were not.
+    pub(crate) fn commit(&mut self, range: PbaRange) -> u64 {
+        let Some((extent, first)) = self.locate(range.start) else { return 0 };
+        let committed = Rc::make_mut(&mut extent.committed);
+        let (mut newly_committed, mut newly_busy) = (0, 0);
+        for bit in first..first + u32::try_from(range.blocks).expect("within an extent") {
+            newly_committed += u64::from(committed.set(bit));
+            newly_busy += u32::from(extent.busy.set(bit));
+        }
+        extent.changed = true;
+        extent.free -= newly_busy;
+        self.free -= u64::from(newly_busy);
+        self.committed += newly_committed;
+        newly_committed
+    }
+
+    /// The durable state no longer names the block. It stays busy until [`Pool::release`].
+    pub(crate) fn uncommit(&mut self, pba: Pba) {
+        if let Some((extent, bit)) = self.locate(pba)
+            && Rc::make_mut(&mut extent.committed).clear(bit)
+        {
+            extent.changed = true;
+            self.committed -= 1;
+        }
+    }
+
+    /// The block may be handed out again.
+    pub(crate) fn release(&mut self, pba: Pba) {
+        if let Some((extent, bit)) = self.locate(pba) {
+            assert!(!extent.committed.get(bit), "S1: a block in use is not released");
+            if extent.busy.clear(bit) {
+                extent.free += 1;
+                self.free += 1;
+            }
+        }
+    }
+
+    /// The bitmaps as of now, less the extents that are empty beyond one spare: these leave the
+    /// pool at once, and the device's allocator gets them when the checkpoint is durable.
+    pub(crate) fn snapshot(&mut self) -> SpaceSnapshot {
+        let current = self.owned.get(self.cursor.0).copied();
+        let mut spares = 0;
+        let mut returned = Vec::new();
+        for &index in &self.owned {
+            let extent = self.extent(index);
+            if extent.is_empty() && extent.owned_durably && Some(index) != current {
+                spares += 1;
+                if spares > 1 {
+                    returned.push(index);
+                }
+            }
+        }
+        for &index in &returned {
+            let extent = self.extents[index as usize].take().expect("owned");
+            self.free -= u64::from(extent.free);
+            self.committed -= u64::from(extent.committed.count());
+        }
+        self.owned.retain(|index| !returned.contains(index));
+        let place = self.owned.iter().position(|index| Some(*index) == current);
+        self.cursor.0 = place.unwrap_or(0);
+        let extents = self.owned.iter().map(|&index| (index, self.snapshot_of(index))).collect();
+        for &index in &self.owned {
+            if let Some(extent) = &mut self.extents[index as usize] {
+                extent.changed = false;
+            }
+        }
+        SpaceSnapshot { extents, returned }
+    }
+
+    fn snapshot_of(&self, index: u32) -> ExtentSnapshot {
+        let extent = self.extent(index);
+        ExtentSnapshot {
+            bits: extent.committed.clone(),
+            changed: extent.changed,
+            start: extent.start,
+            on_disk: extent.on_disk,
+        }
+    }
+
+    /// Hands out `count` blocks for the checkpoint behind `snapshot` itself: they are in use both in
+    /// its bitmaps and in today's.
+    pub(crate) fn alloc_metadata(&mut self, snapshot: &mut SpaceSnapshot, count: u32) -> Runs {
+        let runs = self.alloc(count);
+        runs.iter().for_each(|run| self.commit_metadata(snapshot, *run));
+        runs
+    }
+
+    /// The same for one run, which may be shorter.
+    pub(crate) fn alloc_metadata_run(
+        &mut self,
+        snapshot: &mut SpaceSnapshot,
+        count: u32,
+    ) -> PbaRange {
+        assert!(self.free > 0, "A1: a checkpoint finds the blocks it needs");
+        let count = u32::try_from(self.free).map_or(count, |free| count.min(free));
+        let run = self.alloc_run(count).unwrap_or_else(|| self.alloc_fragment(count));
+        self.commit_metadata(snapshot, run);
+        run
+    }
+
+    fn commit_metadata(&mut self, snapshot: &mut SpaceSnapshot, run: PbaRange) {
+        let (index, first) = self.superblock.locate(run.start).expect("just handed out");
+        let entry = snapshot.extents.entry(index).or_insert_with(|| {
+            // Reserved since the snapshot: then empty but for its bitmap slots.
+            let fresh = Extent::new(self.superblock.extent(index), None);
+            ExtentSnapshot {
+                bits: fresh.committed,
+                changed: true,
+                start: fresh.start,
+                on_disk: None,
+            }
+        });
+        let bits = Rc::make_mut(&mut entry.bits);
+        for bit in first..first + u32::try_from(run.blocks).expect("within an extent") {
+            assert!(bits.set(bit), "a free block is not committed");
+        }
+        entry.changed = true;
+        assert!(self.commit(run) == run.blocks, "a free block is not committed");
+    }
+
+    /// A block of an earlier checkpoint that the one behind `snapshot` no longer needs. The caller
+    /// releases it when that is durable.
+    pub(crate) fn uncommit_metadata(&mut self, snapshot: &mut SpaceSnapshot, pba: Pba) {
+        self.uncommit(pba);
+        if let Some((index, bit)) = self.superblock.locate(pba)
+            && let Some(entry) = snapshot.extents.get_mut(&index)
+            && Rc::make_mut(&mut entry.bits).clear(bit)
+        {
+            entry.changed = true;
+        }
+    }
+
+    /// Notes where a bitmap was written, and what it says.
+    pub(crate) fn set_on_disk(&mut self, index: u32, place: Mapping, written: &Bits) {
+        if let Some(extent) = &mut self.extents[index as usize] {
+            extent.on_disk = Some(place);
+            extent.owned_durably = true;
+            extent.changed = *extent.committed != *written;
+        }
+    }
+
+    /// Every block that the durable state names, ascending by extent.
+    pub(crate) fn for_each_committed(&self, mut visit: impl FnMut(Pba)) {
+        for extent in self.extents.iter().flatten() {
+            let bits = (0..extent.blocks).filter(|bit| extent.committed.get(*bit));
+            bits.for_each(|bit| visit(extent.start.plus(u64::from(bit))));
+        }
+    }
+
+    /// Counts bits afresh and compares: (committed, free) must be what is kept.
+    pub(crate) fn recount(&self) -> (u64, u64) {
+        let mut sum = (0, 0);
+        for extent in self.extents.iter().flatten() {
+            let busy = (0..extent.blocks).filter(|bit| extent.busy.get(*bit)).count() as u64;
+            sum.0 += u64::from(extent.committed.count());
+            sum.1 += u64::from(extent.blocks) - busy;
+        }
+        sum
+    }
+}

@@ -1,0 +1,342 @@
+//! Checkpoints: the state moves from the journal into maps and tables on the device.
+//!
+//! A checkpoint is the state at one instant. It is taken by cloning pointers, and written while
+//! requests go on:
+//! - K1: maps, bitmaps and the replay point are of the same instant, between two records' effects.
+//! - K2: nothing that the last durable root leads to is overwritten. Blocks that only it needs are
+//!   released when the next root is durable.
+//! - K3: the root is written when all that it leads to is durable.
+//! - K4: an extent given back goes to the device's allocator when the root without it is durable.
+
+use std::collections::BTreeSet;
+use std::future::Future;
+use std::pin::pin;
+use std::rc::Rc;
+
+use io_traits::{Buffer, Device, DeviceError};
+use layout::{BITMAP_SLOTS, EXTENT_TREE, Mapping, ReplayPoint, Root, VOLUME_TREE};
+use units::Pba;
+
+use super::Inner;
+use super::nodes::BlockWriter;
+use crate::VolumeError;
+use crate::io::join_all;
+use crate::map::{Dirty, Map, MapSnapshot};
+use crate::pool::{ExtentSnapshot, SpaceSnapshot};
+use crate::state::VolumeState;
+
+/// Bitmaps written at once.
+const BITMAPS_AT_ONCE: usize = 16;
+
+/// What only checkpoints change.
+pub(super) struct Tables {
+    pub(super) generation: u64,
+    /// Extent number to bitmap.
+    pub(super) extents: Map,
+    /// Volume number to descriptor.
+    pub(super) volumes: Map,
+}
+
+impl Tables {
+    /// Empty tables. Their nodes are accounted for as a whole, not one by one.
+    pub(super) fn new() -> Self {
+        let map = |tree| Map::new(tree, Rc::new(Dirty::default()));
+        Self { generation: 0, extents: map(EXTENT_TREE), volumes: map(VOLUME_TREE) }
+    }
+}
+
+struct VolumeSnapshot {
+    state: Rc<VolumeState>,
+    map: MapSnapshot,
+    descriptor: layout::Descriptor,
+    /// The volume is gone: all that is left of it is to be freed.
+    gone: bool,
+}
+
+struct Snapshot {
+    volumes: Vec<VolumeSnapshot>,
+    replay: ReplayPoint,
+    journal_head: u64,
+    next_volume: u32,
+    request: u64,
+}
+
+impl<D: Device> Inner<D> {
+    /// Wants a checkpoint, and returns which request this is.
+    pub(super) fn ask_checkpoint(&self) -> u64 {
+        let request = self.done.get().max(self.started.get()) + 1;
+        if self.asked.get() < request {
+            self.asked.set(request);
+            self.background.notify_all();
+        }
+        request
+    }
+
+    pub(super) async fn checkpoint_and_wait(&self) -> Result<(), VolumeError> {
+        let request = self.ask_checkpoint();
+        loop {
+            let changed = self.checkpointed.notified();
+            if self.done.get() >= request {
+                return Ok(());
+            }
+            if self.journal.borrow().lost {
+                return Err(VolumeError::JournalLost);
+            }
+            if self.ended.get() {
+                return Err(VolumeError::ShutDown);
+            }
+            changed.await;
+        }
+    }
+
+    /// Checkpoints and reclaims, until told to stop and the committer has ended.
+    pub(super) async fn run_background(&self) {
+        let mut reclaimer = pin!(self.run_reclaimer());
+        let mut checkpointer = pin!(self.run_checkpoints());
+        let mut reclaiming = true;
+        std::future::poll_fn(|context| {
+            if reclaiming && reclaimer.as_mut().poll(context).is_ready() {
+                reclaiming = false;
+            }
+            // A reclaimer that still waits for space is dropped with the range dead, as it is in
+            // the last checkpoint.
+            checkpointer.as_mut().poll(context)
+        })
+        .await;
+        self.ended.set(true);
+        self.checkpointed.notify_all();
+    }
+
+    async fn run_checkpoints(&self) {
+        loop {
+            let changed = self.background.notified();
+            let last = self.stopping.get() && self.committer_ended.get();
+            let lost = self.journal.borrow().lost;
+            if !lost && (last || self.asked.get() > self.done.get()) {
+                self.take_checkpoint().await;
+            }
+            if last {
+                return;
+            }
+            if lost || self.asked.get() <= self.done.get() {
+                changed.await;
+            }
+        }
+    }
+
+    /// Takes a checkpoint; failing that, the journal is lost, since its space never comes back.
+    pub(super) async fn take_checkpoint(&self) {
+        let (snapshot, space) = self.snapshot();
+        let request = snapshot.request;
+        match self.write_checkpoint(snapshot, space).await {
+            Ok(()) => self.done.set(request),
+            Err(_) => self.lose_journal(),
+        }
+        self.checkpointed.notify_all();
+        self.background.notify_all();
+        self.wake_committer();
+    }
+
+    /// The state of this instant (K1).
+    fn snapshot(&self) -> (Snapshot, SpaceSnapshot) {
+        let request = self.asked.get().max(self.done.get() + 1);
+        self.started.set(request);
+        let (replay, journal_head) = self.journal.borrow().replay_point();
+        let mut volumes = Vec::new();
+        let gone = std::mem::take(&mut *self.gone.borrow_mut());
+        for (state, gone) in (self.volumes.borrow().values().cloned().map(|state| (state, false)))
+            .chain(gone.into_iter().map(|state| (state, true)))
+        {
+            let mut map = state.map.borrow_mut();
+            if !(map.is_dirty() || state.changed.get() || gone) {
+                continue;
+            }
+            state.changed.set(false);
+            let map_snapshot = map.snapshot();
+            drop(map);
+            let descriptor = state.describe(None, map_snapshot.entries);
+            volumes.push(VolumeSnapshot { state, map: map_snapshot, descriptor, gone });
+        }
+        self.dirty.snapshot.set(self.dirty.snapshot.get() + self.dirty.live.take());
+        let space = self.pool.borrow_mut().snapshot();
+        self.returning_extents.set(u32::try_from(space.returned.len()).unwrap_or(u32::MAX));
+        let next_volume = self.next_volume.get();
+        (Snapshot { volumes, replay, journal_head, next_volume, request }, space)
+    }
+
+    async fn write_checkpoint(
+        &self,
+        snapshot: Snapshot,
+        space: SpaceSnapshot,
+    ) -> Result<(), DeviceError> {
+        let mut tables = std::mem::replace(&mut *self.tables.borrow_mut(), Tables::new());
+        let mut writer = BlockWriter::new(self, space);
+        for volume in snapshot.volumes {
+            self.write_volume(&mut writer, &mut tables.volumes, volume).await?;
+        }
+        let volume_table = tables.volumes.snapshot();
+        let volumes = writer.write_tree(&volume_table).await?;
+        writer.write_out().await?;
+        let extents = self.write_extents(&mut writer, &mut tables.extents).await?;
+        self.flush_if_volatile().await?;
+        tables.generation += 1;
+        let root = {
+            let journal = self.journal.borrow();
+            Root {
+                device: self.superblock.uuid,
+                shard: self.index,
+                generation: tables.generation,
+                incarnation: journal.incarnation,
+                journal: journal.area(),
+                replay: snapshot.replay,
+                next_volume: snapshot.next_volume,
+                extents,
+                volumes,
+            }
+        };
+        self.write_root(&root).await?;
+        self.tables.replace(tables);
+        self.finish_checkpoint(&writer, snapshot.journal_head);
+        Ok(())
+    }
+
+    async fn write_volume(
+        &self,
+        writer: &mut BlockWriter<'_, D>,
+        table: &mut Map,
+        volume: VolumeSnapshot,
+    ) -> Result<(), DeviceError> {
+        let VolumeSnapshot { state, map, mut descriptor, gone } = volume;
+        descriptor.map = writer.write_tree(&map).await?;
+        let number = u64::from(state.number);
+        if gone {
+            if let Some(old) = state.descriptor.take() {
+                writer.supersede(old);
+            }
+            let removed = table.remove_some(number, number + 1, &mut Vec::new());
+            removed.expect("the volume table is in memory");
+            return Ok(());
+        }
+        let pointer = writer.write_block(1, |block| descriptor.encode(block)).await?;
+        if let Some(old) = state.descriptor.replace(Some(pointer.pba)) {
+            writer.supersede(old);
+        }
+        table.insert(number, pointer);
+        Ok(())
+    }
+
+    /// Writes the bitmaps that changed, each to the slot that the last checkpoint does not use, and
+    /// the extent table.
+    ///
+    /// The table's own nodes change bitmaps, so blocks for them are handed out until that changes
+    /// no further extent.
+    async fn write_extents(
+        &self,
+        writer: &mut BlockWriter<'_, D>,
+        table: &mut Map,
+    ) -> Result<Option<Mapping>, DeviceError> {
+        for extent in std::mem::take(&mut writer.space.returned) {
+            let extent = u64::from(extent);
+            let removed = table.remove_some(extent, extent + 1, &mut Vec::new());
+            removed.expect("the extent table is in memory");
+            writer.returned.push(extent);
+        }
+        let mut touched = BTreeSet::new();
+        let mut places: Vec<Pba> = Vec::new();
+        loop {
+            for (&index, extent) in writer.space.extents.iter().filter(|(_, e)| e.changed) {
+                if touched.insert(index) {
+                    table.insert(u64::from(index), Mapping { pba: extent.next_slot(), crc: 0 });
+                }
+            }
+            table.take_old_places(|old| writer.supersede(old));
+            let missing = table.dirty_nodes() - places.len();
+            let missing = u32::try_from(missing).expect("bounded by the device");
+            if missing > 0 {
+                let runs = self.pool.borrow_mut().alloc_metadata(&mut writer.space, missing);
+                for run in runs {
+                    places.extend((0..run.blocks).map(|block| run.start.plus(block)));
+                }
+            }
+            let left = |(index, extent): (&u32, &ExtentSnapshot)| {
+                extent.changed && !touched.contains(index)
+            };
+            if !writer.space.extents.iter().any(left) {
+                break;
+            }
+        }
+        self.write_bitmaps(writer, table, &touched).await?;
+        for (pba, block) in table.place_dirty(&mut places.into_iter()) {
+            self.device.write(pba, block.into_slice()).await?;
+        }
+        Ok(table.root_pointer())
+    }
+
+    async fn write_bitmaps(
+        &self,
+        writer: &mut BlockWriter<'_, D>,
+        table: &mut Map,
+        touched: &BTreeSet<u32>,
+    ) -> Result<(), DeviceError> {
+        let indexes: Vec<u32> = touched.iter().copied().collect();
+        for chunk in indexes.chunks(BITMAPS_AT_ONCE) {
+            let mut writes = Vec::new();
+            for &index in chunk {
+                let extent = &writer.space.extents[&index];
+                let mut block = Buffer::new(1);
+                extent.bits.encode(block.as_mut_bytes());
+                let crc = checksum::crc32c(block.as_bytes());
+                let place = Mapping { pba: extent.next_slot(), crc };
+                table.insert(u64::from(index), place);
+                writer.bitmaps.push((index, place));
+                writes.push(self.device.write(place.pba, block.into_slice()));
+            }
+            join_all(writes.into_iter()).await.into_iter().collect::<Result<(), _>>()?;
+        }
+        Ok(())
+    }
+
+    async fn write_root(&self, root: &Root) -> Result<(), DeviceError> {
+        let mut block = Buffer::new(1);
+        root.encode(block.as_mut_bytes());
+        let block = block.into_slice();
+        let places = self.superblock.root_places(self.index, root.generation);
+        let writes = places.into_iter().map(|place| self.device.write(place, block.clone()));
+        join_all(writes).await.into_iter().collect::<Result<(), _>>()?;
+        self.flush_if_volatile().await
+    }
+
+    async fn flush_if_volatile(&self) -> Result<(), DeviceError> {
+        if self.volatile { self.device.flush().await } else { Ok(()) }
+    }
+
+    /// The new root is durable: what only the old one needed is free (K2, K4).
+    fn finish_checkpoint(&self, writer: &BlockWriter<'_, D>, journal_head: u64) {
+        let mut pool = self.pool.borrow_mut();
+        for (index, place) in &writer.bitmaps {
+            pool.set_on_disk(*index, *place, &writer.space.extents[index].bits);
+        }
+        let mut epochs = self.epochs.borrow_mut();
+        for pba in &writer.superseded {
+            epochs.free(*pba, |pba| pool.release(pba));
+        }
+        for extent in &writer.returned {
+            self.extents.release(u32::try_from(*extent).expect("extent numbers are 32 bits"));
+        }
+        self.superseded.set(0);
+        self.returning_extents.set(0);
+        self.extents_exhausted.set(false);
+        self.dirty.snapshot.set(0);
+        self.journal.borrow_mut().truncate(journal_head);
+    }
+}
+
+impl ExtentSnapshot {
+    /// The bitmap slot that the last checkpoint does not use.
+    fn next_slot(&self) -> Pba {
+        match self.on_disk {
+            Some(place) if place.pba == self.start => self.start.plus(u64::from(BITMAP_SLOTS) - 1),
+            _ => self.start,
+        }
+    }
+}

@@ -1,0 +1,580 @@
+//! From a queued operation to one that took effect.
+//!
+//! ```text
+//!  submit ──> queue ──> record in flight ──> settled: applied to the map, answered
+//!    └──────> data in flight ──────────────────┘
+//! ```
+//! - C1: an operation takes effect when its record, every earlier record, and the data of them all
+//!   are on the media: after the flush behind these completions, where the device needs one.
+//! - C2: operations take effect in the order of their records, each in one synchronous step.
+//! - C3: a write whose data failed never takes effect. If its entry is on its way already, a later
+//!   entry restores what was there; until that is durable its blocks and its range stay taken.
+//! - C4: nothing is acknowledged once a record or a flush has failed: what the media hold is unknown
+//!   until they are read back.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::task::{Context, Poll};
+
+use io_traits::{Buffer, BufferSlice, Device, DeviceError};
+use layout::{
+    Entry, KEY_LIMIT, Mapping, RECORD_BLOCKS_MAX, RECORD_HEADER_SIZE, RecordHead, record_blocks,
+    seal_record,
+};
+use smallvec::SmallVec;
+use units::{BLOCK_SIZE, Lba, LbaRange, PbaRange};
+
+use super::reclaim::Reclaim;
+use super::{Inner, detached};
+use crate::VolumeError;
+use crate::io::IoSlot;
+use crate::journal::{Place, RECORDS_UNSETTLED_MAX};
+use crate::ops::{Change, Crcs, Op, OpId};
+use crate::pool::Runs;
+use crate::state::VolumeState;
+
+/// Deallocations of more blocks give their space back in the background.
+pub(crate) const UNMAP_AT_ONCE_MAX: u64 = 1024;
+
+/// Data writes under way.
+pub(crate) type Slots = SmallVec<[Box<dyn IoSlot>; 1]>;
+
+/// Data writes whose request was dropped: the committer sees them through.
+pub(super) struct Orphan {
+    id: OpId,
+    slots: Slots,
+    error: Option<DeviceError>,
+}
+
+/// Waits for an operation to take effect, and drives its data writes meanwhile.
+pub(crate) struct Submitted<'a, D: Device> {
+    inner: &'a Inner<D>,
+    id: OpId,
+    slots: Slots,
+    error: Option<DeviceError>,
+    finished: bool,
+}
+
+/// A journal write lane, and the record in it.
+struct Lane {
+    slot: Box<dyn IoSlot>,
+    sequence: Option<u64>,
+}
+
+impl<D: Device> Inner<D> {
+    /// Queues an operation without data.
+    pub(crate) fn submit(&self, op: Op) -> Submitted<'_, D> {
+        let id = self.enqueue(op);
+        Submitted { inner: self, id, slots: Slots::new(), error: None, finished: false }
+    }
+
+    /// Queues a write and starts its data.
+    pub(crate) fn submit_write(&self, mut op: Op, data: &BufferSlice) -> Submitted<'_, D> {
+        let mut slots = Slots::new();
+        let Change::Write { runs, .. } = &op.change else { unreachable!("only writes have data") };
+        let mut first = 0;
+        for run in runs {
+            let count = usize::try_from(run.blocks).expect("bounded by one write");
+            let mut slot = self.take_slot();
+            slot.start_write(run.start, data.blocks(first, count));
+            slots.push(slot);
+            first += count;
+        }
+        op.data_pending = true;
+        let id = self.enqueue(op);
+        Submitted { inner: self, id, slots, error: None, finished: false }
+    }
+
+    pub(super) fn enqueue(&self, op: Op) -> OpId {
+        let id = self.ops.borrow_mut().insert(op);
+        let lost = {
+            let mut journal = self.journal.borrow_mut();
+            journal.queue.push_back(id);
+            journal.lost
+        };
+        if lost {
+            self.lose_journal();
+        } else {
+            self.wake_committer();
+        }
+        id
+    }
+
+    /// The data of an operation is on the media, or cannot be brought there.
+    fn data_done(&self, id: OpId, error: Option<DeviceError>) {
+        let record = {
+            let mut ops = self.ops.borrow_mut();
+            let op = &mut ops[id];
+            op.data_pending = false;
+            op.data_error = error;
+            op.record.filter(|_| op.outcome.is_none())
+        };
+        let Some(sequence) = record else { return };
+        let complete = {
+            let mut journal = self.journal.borrow_mut();
+            let Some(record) = journal.in_flight_mut(sequence) else { return };
+            record.data_pending -= 1;
+            record.data_pending == 0 && record.written
+        };
+        if complete && self.volatile {
+            self.wake_committer();
+        } else if complete {
+            self.settle();
+        }
+    }
+
+    pub(super) async fn run_committer(&self) {
+        let lane = || Lane { slot: self.take_slot(), sequence: None };
+        let count = self.options.records_in_flight.clamp(1, 8);
+        let mut lanes: Vec<Lane> = (0..count).map(|_| lane()).collect();
+        let mut flusher = lane();
+        std::future::poll_fn(|context| self.poll_committer(context, &mut lanes, &mut flusher))
+            .await;
+        self.committer_ended.set(true);
+        self.background.notify_all();
+    }
+
+    fn poll_committer(
+        &self,
+        context: &mut Context<'_>,
+        lanes: &mut [Lane],
+        flusher: &mut Lane,
+    ) -> Poll<()> {
+        self.committer_woken.set(false);
+        match &mut *self.committer.borrow_mut() {
+            Some(waker) => waker.clone_from(context.waker()),
+            none => *none = Some(context.waker().clone()),
+        }
+        loop {
+            let mut progress = self.poll_lanes(context, lanes);
+            progress |= self.poll_orphans(context);
+            progress |= self.volatile && self.poll_flush(context, flusher);
+            self.settle();
+            for lane in lanes.iter_mut().filter(|lane| lane.sequence.is_none()) {
+                let Some((place, record)) = self.form_record() else { break };
+                lane.slot.start_write(place.pba, record);
+                lane.sequence = Some(place.sequence);
+                progress = true;
+            }
+            if !progress {
+                break;
+            }
+        }
+        let busy = lanes.iter().any(|l| l.sequence.is_some()) || flusher.sequence.is_some();
+        let journal = self.journal.borrow();
+        let idle = (journal.is_idle() && self.ops.borrow().is_empty()) || journal.lost;
+        let orphans = !self.orphans.borrow().is_empty();
+        if self.stopping.get() && idle && !busy && !orphans {
+            Poll::Ready(())
+        } else {
+            Poll::Pending
+        }
+    }
+
+    fn poll_lanes(&self, context: &mut Context<'_>, lanes: &mut [Lane]) -> bool {
+        let mut progress = false;
+        for lane in lanes {
+            let Some(sequence) = lane.sequence else { continue };
+            let Poll::Ready(written) = lane.slot.poll(context) else { continue };
+            lane.sequence = None;
+            progress = true;
+            match written {
+                Ok(()) => {
+                    if let Some(record) = self.journal.borrow_mut().in_flight_mut(sequence) {
+                        record.written = true;
+                    }
+                }
+                Err(_) => self.lose_journal(),
+            }
+        }
+        progress
+    }
+
+    /// One flush at a time covers all that is complete when it begins (C1).
+    fn poll_flush(&self, context: &mut Context<'_>, flusher: &mut Lane) -> bool {
+        let mut progress = false;
+        if let Some(through) = flusher.sequence {
+            let Poll::Ready(flushed) = flusher.slot.poll(context) else { return false };
+            flusher.sequence = None;
+            progress = true;
+            match flushed {
+                Ok(()) => self.journal.borrow_mut().flushed = through,
+                Err(_) => self.lose_journal(),
+            }
+        }
+        let through = {
+            let journal = self.journal.borrow();
+            journal.complete_through().filter(|through| *through > journal.flushed)
+        };
+        if let Some(through) = through {
+            flusher.slot.start_flush();
+            flusher.sequence = Some(through);
+            progress = true;
+        }
+        progress
+    }
+
+    fn poll_orphans(&self, context: &mut Context<'_>) -> bool {
+        let mut orphans = std::mem::take(&mut *self.orphans.borrow_mut());
+        if orphans.is_empty() {
+            return false;
+        }
+        let before = orphans.len();
+        let mut waiting = Vec::new();
+        for mut orphan in orphans.drain(..) {
+            self.poll_slots(context, &mut orphan.slots, &mut orphan.error);
+            if orphan.slots.is_empty() {
+                self.data_done(orphan.id, orphan.error);
+                self.forget_if_detached(orphan.id);
+            } else {
+                waiting.push(orphan);
+            }
+        }
+        let progress = waiting.len() < before;
+        self.orphans.borrow_mut().extend(waiting);
+        progress
+    }
+
+    fn poll_slots(
+        &self,
+        context: &mut Context<'_>,
+        slots: &mut Slots,
+        error: &mut Option<DeviceError>,
+    ) {
+        let mut index = 0;
+        while index < slots.len() {
+            match slots[index].poll(context) {
+                Poll::Pending => index += 1,
+                Poll::Ready(done) => {
+                    if let Err(failed) = done {
+                        error.get_or_insert(failed);
+                    }
+                    self.return_slot(slots.swap_remove(index));
+                }
+            }
+        }
+    }
+
+    /// Puts as much of the queue as fits into one record.
+    fn form_record(&self) -> Option<(Place, BufferSlice)> {
+        self.drop_failed_from_queue();
+        let mut journal = self.journal.borrow_mut();
+        if journal.lost
+            || journal.queue.is_empty()
+            || journal.in_flight.len() >= RECORDS_UNSETTLED_MAX
+        {
+            return None;
+        }
+        let mut ops = self.ops.borrow_mut();
+        let bytes_max = usize::from(RECORD_BLOCKS_MAX) * BLOCK_SIZE - RECORD_HEADER_SIZE;
+        let (mut len, mut taken) = (0, 0);
+        for id in &journal.queue {
+            let more = ops[*id].len_bytes();
+            if len + more > bytes_max {
+                break;
+            }
+            len += more;
+            taken += 1;
+        }
+        let blocks = record_blocks(len);
+        let Some(place) = journal.place(blocks as u64) else {
+            self.ask_checkpoint();
+            return None;
+        };
+        let mut buffer = Buffer::new(blocks);
+        let bytes = buffer.as_mut_bytes();
+        let (mut at, mut count, mut data_pending) = (RECORD_HEADER_SIZE, 0, 0);
+        let mut list = journal.spare_list();
+        for id in journal.queue.drain(..taken) {
+            let op = &mut ops[id];
+            let (entries, entries_len) = op.encode(&mut bytes[at..]);
+            at += entries_len;
+            count += entries;
+            data_pending += u32::from(op.data_pending);
+            op.record = Some(place.sequence);
+            list.push(id);
+        }
+        let head = RecordHead {
+            sequence: place.sequence,
+            incarnation: journal.incarnation,
+            device: self.superblock.uuid,
+            shard: self.index,
+            settled: journal.settled(),
+            previous_crc: place.previous_crc,
+        };
+        let crc = seal_record(bytes, &head, count, len);
+        journal.push(place, blocks as u64, crc, list, data_pending);
+        if journal.is_half_full() {
+            self.ask_checkpoint();
+        }
+        Some((place, buffer.into_slice()))
+    }
+
+    /// Writes whose data failed before their entry was on its way need no undoing (C3).
+    fn drop_failed_from_queue(&self) {
+        loop {
+            let failed = {
+                let mut journal = self.journal.borrow_mut();
+                let ops = self.ops.borrow();
+                let place = journal.queue.iter().position(|id| ops[*id].data_error.is_some());
+                place.and_then(|place| journal.queue.remove(place))
+            };
+            let Some(id) = failed else { return };
+            self.give_up_write(id);
+        }
+    }
+
+    /// A write that will never take effect: its blocks are free again, its caller learns why.
+    fn give_up_write(&self, id: OpId) {
+        let (runs, error) = {
+            let mut ops = self.ops.borrow_mut();
+            let op = &mut ops[id];
+            let Change::Write { runs, .. } = &mut op.change else {
+                unreachable!("only writes have data that fails")
+            };
+            (std::mem::take(runs), op.data_error)
+        };
+        let mut pool = self.pool.borrow_mut();
+        for run in &runs {
+            (0..run.blocks).for_each(|block| pool.release(run.start.plus(block)));
+        }
+        drop(pool);
+        let error = error.expect("the data failed");
+        self.finish(id, Err(VolumeError::Device(error)));
+    }
+
+    /// Lets take effect what may (C1, C2).
+    fn settle(&self) {
+        let mut any = false;
+        loop {
+            let settled = self.journal.borrow_mut().pop_settled(self.volatile);
+            let Some(list) = settled else { break };
+            for id in &list {
+                self.apply(*id);
+            }
+            self.journal.borrow_mut().recycle(list);
+            any = true;
+        }
+        if any && (self.stopping.get() || !self.journal.borrow().queue.is_empty()) {
+            self.wake_committer();
+        }
+    }
+
+    fn apply(&self, id: OpId) {
+        let (change, volume) = {
+            let mut ops = self.ops.borrow_mut();
+            let op = &mut ops[id];
+            if op.data_error.is_some() {
+                drop(ops);
+                return self.restore(id);
+            }
+            // What is put in its place is never looked at: the operation is finished below.
+            let change = std::mem::replace(&mut op.change, Change::Create);
+            (change, op.volume.clone())
+        };
+        let volume = volume.as_ref();
+        let state = || volume.expect("the change is one of a volume");
+        match change {
+            Change::Write { lba, runs, crcs } => self.apply_write(state(), lba, &runs, &crcs),
+            Change::Unmap { range } => self.apply_unmap(id, state(), range),
+            Change::Reserve { extent } => self.pool.borrow_mut().set_owned_durably(extent),
+            Change::Create => {
+                self.volumes.borrow_mut().insert(state().number, state().clone());
+            }
+            Change::Resize { blocks } => {
+                state().blocks.set(blocks);
+                state().changed.set(true);
+                self.apply_unmap(id, state(), LbaRange::new(Lba(blocks), KEY_LIMIT - 1 - blocks));
+            }
+            Change::Delete => {
+                state().deleted.set(true);
+                state().changed.set(true);
+                self.reclaim(id, state(), LbaRange::new(Lba(0), KEY_LIMIT - 1));
+            }
+            Change::Restore { failed, record, .. } => {
+                self.journal.borrow_mut().unhold(record);
+                self.give_up_write(failed);
+            }
+        }
+        self.finish(id, Ok(()));
+    }
+
+    fn apply_write(&self, state: &VolumeState, lba: Lba, runs: &Runs, crcs: &Crcs) {
+        let mut map = state.map.borrow_mut();
+        let mut pool = self.pool.borrow_mut();
+        let mut epochs = self.epochs.borrow_mut();
+        let (mut key, mut crcs) = (lba.0, crcs.iter());
+        for run in runs {
+            pool.commit(*run);
+            for block in 0..run.blocks {
+                let crc = *crcs.next().expect("a checksum for each block");
+                let pba = run.start.plus(block);
+                if let Some(old) = map.insert(key, Mapping { pba, crc }) {
+                    pool.uncommit(old.pba);
+                    epochs.free(old.pba, |pba| pool.release(pba));
+                }
+                key += 1;
+            }
+        }
+    }
+
+    fn apply_unmap(&self, id: OpId, state: &Rc<VolumeState>, range: LbaRange) {
+        let end = range.end().0;
+        let first = state.map.borrow().first_key(range.start.0, end);
+        match first {
+            Ok(None) => {}
+            Ok(Some(_)) if range.blocks <= UNMAP_AT_ONCE_MAX => self.unmap_now(state, range),
+            Ok(Some(_)) | Err(_) => self.reclaim(id, state, range),
+        }
+    }
+
+    fn unmap_now(&self, state: &VolumeState, range: LbaRange) {
+        let (mut at, end) = (range.start.0, range.end().0);
+        let mut removed = Vec::new();
+        while at < end {
+            let next = state.map.borrow_mut().remove_some(at, end, &mut removed);
+            at = next.expect("the range was loaded before it was queued");
+        }
+        removed.iter().for_each(|(_, old)| self.free_block(old.pba));
+    }
+
+    /// The range reads as zeroes from now on; its blocks come back in the background, and until then
+    /// it stays locked.
+    fn reclaim(&self, id: OpId, state: &Rc<VolumeState>, range: LbaRange) {
+        let mut ops = self.ops.borrow_mut();
+        let (guard, permit) = (ops[id].guard.take(), ops[id].permit.take());
+        assert!(permit.is_some(), "the number of dead ranges is bounded");
+        state.dead.borrow_mut().push(range);
+        state.changed.set(true);
+        let reclaim = Reclaim { state: state.clone(), range, guard, permit };
+        self.reclaims.borrow_mut().push_back(reclaim);
+        self.background.notify_all();
+    }
+
+    /// Queues what undoes a failed write whose entry is on its way (C3).
+    fn restore(&self, id: OpId) {
+        let (record, entries) = {
+            let ops = self.ops.borrow();
+            let op = &ops[id];
+            let Change::Write { lba, crcs, .. } = &op.change else {
+                unreachable!("only writes have data that fails")
+            };
+            let range = LbaRange::new(*lba, crcs.len() as u64);
+            let state = op.volume.as_ref().expect("a write is one of a volume");
+            (op.record.expect("it was in a record"), entries_as_mapped(state, range))
+        };
+        self.journal.borrow_mut().hold(record);
+        self.enqueue(detached(Change::Restore { failed: id, record, entries }));
+    }
+
+    /// The operation is over: whoever waits for it or for its range goes on.
+    fn finish(&self, id: OpId, outcome: Result<(), VolumeError>) {
+        let (permit, guard, waker) = {
+            let mut ops = self.ops.borrow_mut();
+            let op = &mut ops[id];
+            op.outcome = Some(outcome);
+            self.credit.set(self.credit.get() - std::mem::take(&mut op.credit));
+            (op.permit.take(), op.guard.take(), op.waker.take())
+        };
+        drop(permit);
+        drop(guard);
+        if let Some(waker) = waker {
+            waker.wake();
+        }
+        self.forget_if_detached(id);
+    }
+
+    fn forget_if_detached(&self, id: OpId) {
+        let mut ops = self.ops.borrow_mut();
+        let over = ops.get(id).is_some_and(|op| op.detached && op.outcome.is_some());
+        if over && !ops[id].data_pending {
+            ops.remove(id);
+            if ops.is_empty() && self.stopping.get() {
+                drop(ops);
+                self.wake_committer();
+            }
+        }
+    }
+
+    /// C4: everyone who waits for the journal is told, and nothing is queued any more.
+    pub(super) fn lose_journal(&self) {
+        {
+            let mut journal = self.journal.borrow_mut();
+            journal.lost = true;
+            journal.queue.clear();
+            journal.in_flight.clear();
+        }
+        let waiting: Vec<OpId> = {
+            let ops = self.ops.borrow();
+            ops.iter().filter(|(_, op)| op.outcome.is_none()).map(|(id, _)| id).collect()
+        };
+        waiting.into_iter().for_each(|id| self.finish(id, Err(VolumeError::JournalLost)));
+        self.checkpointed.notify_all();
+        self.background.notify_all();
+    }
+}
+
+/// Entries that make `range` again what the map says.
+fn entries_as_mapped(state: &VolumeState, range: LbaRange) -> Vec<Entry<'static>> {
+    let mut entries = vec![Entry::Unmap { volume: state.number, range }];
+    let map = state.map.borrow();
+    let visited = map.for_each(range.start.0, range.end().0, |key, mapping| {
+        entries.push(Entry::Write {
+            volume: state.number,
+            lba: Lba(key),
+            trusted: true,
+            runs: vec![PbaRange::new(mapping.pba, 1)].into(),
+            crcs: vec![mapping.crc].into(),
+        });
+    });
+    visited.expect("the range was loaded before it was queued");
+    entries
+}
+
+impl<D: Device> Future for Submitted<'_, D> {
+    type Output = Result<(), VolumeError>;
+
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        let this = self.get_mut();
+        if !this.slots.is_empty() {
+            this.inner.poll_slots(context, &mut this.slots, &mut this.error);
+            if this.slots.is_empty() {
+                this.inner.data_done(this.id, this.error);
+            }
+        }
+        let mut ops = this.inner.ops.borrow_mut();
+        let op = &mut ops[this.id];
+        if this.slots.is_empty() && op.outcome.is_some() {
+            this.finished = true;
+            let op = ops.remove(this.id);
+            if this.inner.stopping.get() {
+                drop(ops);
+                this.inner.wake_committer();
+            }
+            return Poll::Ready(op.outcome.expect("just seen"));
+        }
+        match &mut op.waker {
+            Some(waker) => waker.clone_from(context.waker()),
+            none => *none = Some(context.waker().clone()),
+        }
+        Poll::Pending
+    }
+}
+
+impl<D: Device> Drop for Submitted<'_, D> {
+    fn drop(&mut self) {
+        if self.finished {
+            return;
+        }
+        self.inner.ops.borrow_mut()[self.id].detached = true;
+        if self.slots.is_empty() {
+            self.inner.forget_if_detached(self.id);
+        } else {
+            let (id, error) = (self.id, self.error);
+            let slots = std::mem::take(&mut self.slots);
+            self.inner.orphans.borrow_mut().push(Orphan { id, slots, error });
+            self.inner.wake_committer();
+        }
+    }
+}

@@ -1,0 +1,403 @@
+//! What one core owns of a device: extents, a journal, volumes.
+//!
+//! - `commit.rs`: how a change becomes durable and takes effect.
+//! - `space.rs`: who may take blocks, and when to wait for some.
+//! - `checkpoint.rs`: how the state moves from the journal into maps and tables on the device.
+//! - `reclaim.rs`: how large deallocations give their space back.
+//! - `recovery.rs`: how all is read back.
+
+mod checkpoint;
+mod commit;
+mod nodes;
+mod reclaim;
+mod recovery;
+mod replay;
+mod space;
+
+use std::cell::{Cell, RefCell};
+use std::collections::{BTreeMap, VecDeque};
+use std::rc::Rc;
+use std::task::Waker;
+
+use io_traits::Device;
+use layout::{BITMAP_SLOTS, NAME_BYTES_MAX, Superblock, VOLUME_BLOCKS_MAX};
+use local_sync::Notify;
+use slab::Slab;
+use units::{Lba, LbaRange, Pba, PbaRange};
+use uuid::Uuid;
+
+use crate::epochs::Epochs;
+use crate::io::{IoSlot, new_slot};
+use crate::journal::Journal;
+use crate::locks::lock;
+use crate::map::{Dirty, Missing};
+use crate::ops::{Change, Op};
+use crate::pool::{Pool, Runs};
+use crate::state::VolumeState;
+use crate::{Capacity, ExtentAllocator, ShardOptions, Volume, VolumeError, VolumeSpec};
+
+use checkpoint::Tables;
+use commit::Orphan;
+pub(crate) use commit::UNMAP_AT_ONCE_MAX;
+use reclaim::Reclaim;
+pub use recovery::Recovered;
+pub(crate) use space::Need;
+
+/// What one core owns of a device: extents, a journal, volumes. A cheap handle; clones are the same.
+pub struct Shard<D: Device> {
+    pub(crate) inner: Rc<Inner<D>>,
+}
+
+pub(crate) struct Inner<D: Device> {
+    pub(crate) device: D,
+    pub(crate) superblock: Superblock,
+    index: u16,
+    options: ShardOptions,
+    /// Whether a completed write needs a flush to be durable.
+    volatile: bool,
+    extents: ExtentAllocator,
+    pool: RefCell<Pool>,
+    epochs: RefCell<Epochs>,
+    journal: RefCell<Journal>,
+    ops: RefCell<Slab<Op>>,
+    volumes: RefCell<BTreeMap<u32, Rc<VolumeState>>>,
+    /// Identities of volumes whose creation is under way.
+    creating: RefCell<Vec<Uuid>>,
+    next_volume: Cell<u32>,
+    pub(crate) dirty: Rc<Dirty>,
+    /// Blocks set aside for map nodes that operations under way will make dirty.
+    credit: Cell<u64>,
+    tables: RefCell<Tables>,
+    reclaims: RefCell<VecDeque<Reclaim>>,
+    idle_slots: RefCell<Vec<Box<dyn IoSlot>>>,
+    orphans: RefCell<Vec<Orphan>>,
+    committer: RefCell<Option<Waker>>,
+    /// Whether the committer was woken since it last ran.
+    committer_woken: Cell<bool>,
+    /// Something for the checkpointer or the reclaimer to look at.
+    background: Notify,
+    /// Checkpoints asked for, and the highest request that one has satisfied.
+    asked: Cell<u64>,
+    done: Cell<u64>,
+    /// The request that the running checkpoint satisfies.
+    started: Cell<u64>,
+    checkpointed: Notify,
+    /// Blocks that the running checkpoint will free.
+    superseded: Cell<u64>,
+    /// Extents that it gives back.
+    returning_extents: Cell<u32>,
+    /// Volumes of which only blocks on the device are left, for the next checkpoint to free.
+    gone: RefCell<Vec<Rc<VolumeState>>>,
+    /// No extent could be reserved since the last checkpoint.
+    extents_exhausted: Cell<bool>,
+    stopping: Cell<bool>,
+    committer_ended: Cell<bool>,
+    ended: Cell<bool>,
+}
+
+impl<D: Device> Clone for Shard<D> {
+    fn clone(&self) -> Self {
+        Self { inner: self.inner.clone() }
+    }
+}
+
+impl<D: Device> Shard<D> {
+    /// Which of the device's shards this is.
+    #[must_use]
+    pub fn index(&self) -> u16 {
+        self.inner.index
+    }
+
+    /// The device that it lies on.
+    #[must_use]
+    pub fn superblock(&self) -> &Superblock {
+        &self.inner.superblock
+    }
+
+    /// Creates a volume that reads as zeroes. Durable when it returns.
+    ///
+    /// # Errors
+    /// The volume exists, its specification is out of bounds, or the journal is lost.
+    pub async fn create_volume(&self, spec: VolumeSpec) -> Result<Volume<D>, VolumeError> {
+        let inner = &self.inner;
+        inner.check_open()?;
+        if spec.name.len() > NAME_BYTES_MAX || spec.blocks > VOLUME_BLOCKS_MAX {
+            return Err(VolumeError::Spec);
+        }
+        if self.volume(spec.uuid).is_some() || inner.creating.borrow().contains(&spec.uuid) {
+            return Err(VolumeError::Exists(spec.uuid));
+        }
+        let number = inner.next_volume.get();
+        inner.next_volume.set(number.checked_add(1).ok_or(VolumeError::Spec)?);
+        inner.creating.borrow_mut().push(spec.uuid);
+        let state =
+            VolumeState::new(number, spec.uuid, spec.name, spec.blocks, inner.dirty.clone());
+        let state = Rc::new(state);
+        let credit = inner.admit(Need { data: 0, metadata: 2, grows: true }).await;
+        let outcome = match credit {
+            Ok(credit) => {
+                let mut op = Op::new(Change::Create, Some(state.clone()));
+                op.credit = credit;
+                inner.submit(op).await
+            }
+            Err(error) => Err(error),
+        };
+        inner.creating.borrow_mut().retain(|uuid| *uuid != spec.uuid);
+        outcome.map(|()| Volume::new(self.clone(), state))
+    }
+
+    /// The shard's volumes, oldest first.
+    #[must_use]
+    pub fn volumes(&self) -> Vec<Volume<D>> {
+        let volumes = self.inner.volumes.borrow();
+        let live = volumes.values().filter(|state| !state.deleted.get());
+        live.map(|state| Volume::new(self.clone(), state.clone())).collect()
+    }
+
+    /// The volume with this identity.
+    #[must_use]
+    pub fn volume(&self, uuid: Uuid) -> Option<Volume<D>> {
+        let volumes = self.inner.volumes.borrow();
+        let state = volumes.values().find(|state| state.uuid == uuid && !state.deleted.get())?;
+        Some(Volume::new(self.clone(), state.clone()))
+    }
+
+    /// Deletes a volume. Durable when it returns; the space comes back in the background. Requests
+    /// that are under way finish; later ones get [`VolumeError::Deleted`].
+    ///
+    /// # Errors
+    /// There is no such volume, or the journal is lost.
+    pub async fn delete_volume(&self, uuid: Uuid) -> Result<(), VolumeError> {
+        let inner = &self.inner;
+        inner.check_open()?;
+        let volume = self.volume(uuid).ok_or(VolumeError::Deleted)?;
+        let state = volume.state().clone();
+        let permit = state.dead_permits.acquire(1).await;
+        let guard = lock(&state.locks, LbaRange::new(Lba(0), u64::MAX)).await;
+        inner.check_open()?;
+        if state.deleted.get() {
+            return Err(VolumeError::Deleted);
+        }
+        let mut op = Op::new(Change::Delete, Some(state));
+        op.guard = Some(guard);
+        op.permit = Some(permit);
+        inner.submit(op).await
+    }
+
+    /// Writes journal records; the caller runs it as a task. Ends after [`Shard::shutdown`].
+    pub async fn run_committer(&self) {
+        self.inner.run_committer().await;
+    }
+
+    /// Takes checkpoints and reclaims space; the caller runs it as a task. Ends after
+    /// [`Shard::shutdown`].
+    pub async fn run_checkpointer(&self) {
+        self.inner.run_background().await;
+    }
+
+    /// Takes a checkpoint now.
+    ///
+    /// # Errors
+    /// The device cannot be written.
+    pub async fn checkpoint(&self) -> Result<(), VolumeError> {
+        self.inner.checkpoint_and_wait().await
+    }
+
+    /// Lets requests under way finish, refuses new ones, takes a checkpoint, and ends both loops.
+    /// Needs both to run. A shard that is merely dropped loses nothing either, but must replay its
+    /// journal at the next start.
+    ///
+    /// # Errors
+    /// The last checkpoint could not be written.
+    pub async fn shutdown(&self) -> Result<(), VolumeError> {
+        let inner = &self.inner;
+        inner.stopping.set(true);
+        inner.wake_committer();
+        loop {
+            let changed = inner.checkpointed.notified();
+            if inner.ended.get() {
+                break;
+            }
+            inner.background.notify_all();
+            changed.await;
+        }
+        if inner.journal.borrow().lost { Err(VolumeError::JournalLost) } else { Ok(()) }
+    }
+
+    /// Space, as of now.
+    #[must_use]
+    pub fn capacity(&self) -> Capacity {
+        let inner = &self.inner;
+        let superblock = &inner.superblock;
+        let pool = inner.pool.borrow();
+        let volumes = inner.volumes.borrow();
+        let data = volumes.values().map(|state| state.map.borrow().entries()).sum();
+        let whole = u64::from(superblock.extent_blocks);
+        Capacity {
+            device_total: superblock.data_end().0 - superblock.data_start().0,
+            device_unreserved: u64::from(inner.extents.unowned()) * whole,
+            owned: pool.total(),
+            free: pool.free(),
+            data,
+            metadata: pool.committed().saturating_sub(data),
+        }
+    }
+}
+
+impl<D: Device> Inner<D> {
+    /// Whether changes are still taken.
+    pub(crate) fn check_open(&self) -> Result<(), VolumeError> {
+        if self.stopping.get() {
+            return Err(VolumeError::ShutDown);
+        }
+        if self.journal.borrow().lost {
+            return Err(VolumeError::JournalLost);
+        }
+        Ok(())
+    }
+
+    fn take_slot(&self) -> Box<dyn IoSlot> {
+        let idle = self.idle_slots.borrow_mut().pop();
+        idle.unwrap_or_else(|| new_slot(&self.device))
+    }
+
+    fn return_slot(&self, slot: Box<dyn IoSlot>) {
+        self.idle_slots.borrow_mut().push(slot);
+    }
+
+    fn wake_committer(&self) {
+        if !self.committer_woken.replace(true)
+            && let Some(waker) = &*self.committer.borrow()
+        {
+            waker.wake_by_ref();
+        }
+    }
+
+    /// A read begins: blocks that it finds in the map are not reused until the guard is dropped.
+    pub(crate) fn begin_read(&self) -> ReadGuard<'_, D> {
+        ReadGuard { inner: self, epoch: self.epochs.borrow_mut().begin_read() }
+    }
+
+    /// Hands out blocks for data. The caller was admitted.
+    pub(crate) fn alloc(&self, count: u32) -> Runs {
+        self.pool.borrow_mut().alloc(count)
+    }
+
+    /// A block is no longer named by any map: it is reused as soon as nobody reads it.
+    fn free_block(&self, pba: Pba) {
+        let mut pool = self.pool.borrow_mut();
+        pool.uncommit(pba);
+        self.epochs.borrow_mut().free(pba, |pba| pool.release(pba));
+    }
+
+    /// Reads a node that a volume's map misses.
+    pub(crate) async fn load(
+        &self,
+        state: &VolumeState,
+        missing: Missing,
+    ) -> Result<(), VolumeError> {
+        let tree = state.map.borrow().tree();
+        let _reading = self.begin_read();
+        let loaded = nodes::read_node(&self.device, tree, missing).await;
+        let map = state.map.borrow();
+        match loaded {
+            Ok(node) => map.attach(missing, node),
+            // Someone else was faster, and it may have moved since.
+            Err(_) if !map.is_missing(missing) => {}
+            Err(nodes::LoadError::Device(error)) => return Err(error.into()),
+            Err(nodes::LoadError::Decode(_)) => {
+                let lba = Lba(missing.key);
+                return Err(VolumeError::CorruptMap { lba, pba: missing.pointer.pba });
+            }
+        }
+        Ok(())
+    }
+
+    /// Loads what a change of `range` needs in memory.
+    pub(crate) async fn preload(
+        &self,
+        state: &VolumeState,
+        range: LbaRange,
+    ) -> Result<(), VolumeError> {
+        let end = range.start.0.saturating_add(range.blocks);
+        loop {
+            let touched = {
+                let map = state.map.borrow();
+                if !map.may_miss() {
+                    return Ok(());
+                }
+                map.touch(range.start.0, end)
+            };
+            match touched {
+                Ok(()) => return Ok(()),
+                Err(missing) => self.load(state, missing).await?,
+            }
+        }
+    }
+}
+
+/// For checks: everything as it is, without a change.
+impl<D: Device> Inner<D> {
+    /// All volumes of which anything is left.
+    pub(crate) fn states(&self) -> Vec<Rc<VolumeState>> {
+        let volumes = self.volumes.borrow();
+        volumes.values().cloned().chain(self.gone.borrow().iter().cloned()).collect()
+    }
+
+    pub(crate) fn for_each_table_place(&self, mut visit: impl FnMut(Pba)) {
+        let tables = self.tables.borrow();
+        tables.extents.for_each_place(&mut visit);
+        tables.volumes.for_each_place(&mut visit);
+    }
+
+    pub(crate) fn journal_area(&self) -> PbaRange {
+        self.journal.borrow().area()
+    }
+
+    pub(crate) fn for_each_bitmap_slot(&self, mut visit: impl FnMut(Pba)) {
+        for extent in self.pool.borrow().owned() {
+            let start = self.superblock.extent(*extent).start;
+            (0..BITMAP_SLOTS).for_each(|slot| visit(start.plus(u64::from(slot))));
+        }
+    }
+
+    pub(crate) fn for_each_committed(&self, visit: impl FnMut(Pba)) {
+        self.pool.borrow().for_each_committed(visit);
+    }
+
+    /// What is counted, as kept and as found.
+    pub(crate) fn counts(&self) -> [(&'static str, u64, u64); 6] {
+        let pool = self.pool.borrow();
+        let (committed, free) = pool.recount();
+        let pending = self.epochs.borrow().pending();
+        let dirty: usize = self.states().iter().map(|s| s.map.borrow().dirty_nodes()).sum();
+        [
+            ("blocks in use", pool.committed(), committed),
+            ("free blocks", pool.free(), free),
+            ("blocks neither free nor in use", pool.total() - free - committed, pending),
+            ("dirty nodes", self.dirty.total(), dirty as u64),
+            ("credit of operations under way", self.credit.get(), 0),
+            ("operations under way", self.ops.borrow().len() as u64, 0),
+        ]
+    }
+}
+
+/// Keeps blocks from being reused while a read is under way.
+pub(crate) struct ReadGuard<'a, D: Device> {
+    inner: &'a Inner<D>,
+    epoch: u64,
+}
+
+impl<D: Device> Drop for ReadGuard<'_, D> {
+    fn drop(&mut self) {
+        let mut pool = self.inner.pool.borrow_mut();
+        self.inner.epochs.borrow_mut().end_read(self.epoch, |pba| pool.release(pba));
+    }
+}
+
+/// Operations that nobody waits for.
+fn detached(change: Change) -> Op {
+    let mut op = Op::new(change, None);
+    op.detached = true;
+    op
+}

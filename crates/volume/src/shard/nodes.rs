@@ -1,0 +1,174 @@
+//! Reading nodes, and writing the dirty nodes of a snapshot.
+
+use std::rc::Rc;
+
+use io_traits::{Buffer, Device, DeviceError};
+use layout::{DecodeError, LEVEL_MAX, Mapping};
+use units::{BLOCK_SIZE, Pba, PbaRange};
+
+use super::Inner;
+use crate::io::yield_now;
+use crate::map::{Body, Child, MapSnapshot, Missing, Node};
+use crate::pool::SpaceSnapshot;
+
+/// Nodes written with one device request.
+const BATCH_BLOCKS: u64 = 32;
+
+/// Why a node could not be loaded.
+#[derive(Debug)]
+pub(crate) enum LoadError {
+    Device(DeviceError),
+    Decode(DecodeError),
+}
+
+/// Reads one node and checks that it is the one meant.
+pub(crate) async fn read_node<D: Device>(
+    device: &D,
+    tree: u32,
+    missing: Missing,
+) -> Result<Node, LoadError> {
+    let block =
+        device.read(missing.pointer.pba, Buffer::new(1)).await.map_err(LoadError::Device)?;
+    let node = Node::decode(block.as_bytes(), tree, missing.pointer).map_err(LoadError::Decode)?;
+    let expected = missing.level.unwrap_or(node.level().min(LEVEL_MAX));
+    if node.level() != expected {
+        return Err(LoadError::Decode(DecodeError::Field("level of the node")));
+    }
+    Ok(node)
+}
+
+/// Writes blocks of a checkpoint where there is room, many with one request.
+pub(super) struct BlockWriter<'a, D: Device> {
+    inner: &'a Inner<D>,
+    pub(super) space: SpaceSnapshot,
+    /// Blocks handed out and not yet used.
+    run: PbaRange,
+    /// Blocks filled and not yet written, and where the first goes.
+    buffer: Option<(Buffer, Pba)>,
+    filled: u64,
+    /// Blocks of the checkpoint before, which this one no longer needs.
+    pub(super) superseded: Vec<Pba>,
+    /// Extents that leave with this checkpoint.
+    pub(super) returned: Vec<u64>,
+    /// Bitmaps written, by extent.
+    pub(super) bitmaps: Vec<(u32, Mapping)>,
+}
+
+impl<'a, D: Device> BlockWriter<'a, D> {
+    pub(super) fn new(inner: &'a Inner<D>, space: SpaceSnapshot) -> Self {
+        let run = PbaRange::new(Pba(0), 0);
+        Self {
+            inner,
+            space,
+            run,
+            buffer: None,
+            filled: 0,
+            superseded: Vec::new(),
+            returned: Vec::new(),
+            bitmaps: Vec::new(),
+        }
+    }
+
+    /// Writes the dirty nodes of a tree, children first, and returns the pointer to its root.
+    pub(super) async fn write_tree(
+        &mut self,
+        snapshot: &MapSnapshot,
+    ) -> Result<Option<Mapping>, DeviceError> {
+        for home in &snapshot.retired {
+            if let Some(old) = home.0.take() {
+                self.supersede(old);
+            }
+        }
+        let Some(root) = &snapshot.root else { return Ok(None) };
+        let mut stack: Vec<(Rc<Node>, usize)> =
+            root.dirty_node().map(|node| (node, 0)).into_iter().collect();
+        while let Some((node, next)) = stack.last_mut() {
+            if let Some(child) = next_dirty_child(node, next) {
+                stack.push((child, 0));
+                continue;
+            }
+            let (node, _) = stack.pop().expect("just looked at");
+            self.write_node(&node, snapshot.tree).await?;
+        }
+        Ok(root.pointer())
+    }
+
+    async fn write_node(&mut self, node: &Node, tree: u32) -> Result<(), DeviceError> {
+        let dirty = &self.inner.dirty.snapshot;
+        let pointer = self.write_block(dirty.get(), |block| node.encode(block, tree)).await?;
+        dirty.set(dirty.get().saturating_sub(1));
+        node.placed.set(Some(pointer));
+        if let Some(old) = node.home.0.replace(Some(pointer.pba)) {
+            self.supersede(old);
+        }
+        Ok(())
+    }
+
+    /// Writes one block, of `expected` that are still to come, and returns the pointer to it.
+    pub(super) async fn write_block(
+        &mut self,
+        expected: u64,
+        encode: impl FnOnce(&mut [u8]),
+    ) -> Result<Mapping, DeviceError> {
+        if self.run.blocks == 0 {
+            self.write_out().await?;
+            let count = expected.clamp(1, BATCH_BLOCKS);
+            let count = u32::try_from(count).expect("bounded above");
+            self.run = self.inner.pool.borrow_mut().alloc_metadata_run(&mut self.space, count);
+            let blocks = usize::try_from(self.run.blocks).expect("bounded above");
+            self.buffer = Some((Buffer::new(blocks), self.run.start));
+        }
+        let (buffer, _) = self.buffer.as_mut().expect("as long as the run lasts");
+        let at = usize::try_from(self.filled).expect("bounded above") * BLOCK_SIZE;
+        let block = &mut buffer.as_mut_bytes()[at..at + BLOCK_SIZE];
+        encode(block);
+        let pointer = Mapping { pba: self.run.start, crc: checksum::crc32c(block) };
+        self.filled += 1;
+        self.run = PbaRange::new(self.run.start.plus(1), self.run.blocks - 1);
+        Ok(pointer)
+    }
+
+    /// Writes what is filled, and gives back what was not used.
+    pub(super) async fn write_out(&mut self) -> Result<(), DeviceError> {
+        for block in 0..self.run.blocks {
+            let pba = self.run.start.plus(block);
+            let mut pool = self.inner.pool.borrow_mut();
+            pool.uncommit_metadata(&mut self.space, pba);
+            pool.release(pba);
+        }
+        self.run.blocks = 0;
+        let filled = usize::try_from(std::mem::take(&mut self.filled)).expect("bounded above");
+        let Some((buffer, start)) = self.buffer.take() else { return Ok(()) };
+        if filled > 0 {
+            self.inner.device.write(start, buffer.into_slice().blocks(0, filled)).await?;
+            // A device that answers at once must not keep the core from its requests.
+            yield_now().await;
+        }
+        Ok(())
+    }
+
+    /// Notes that this checkpoint no longer needs a block of the one before.
+    pub(super) fn supersede(&mut self, pba: Pba) {
+        self.inner.pool.borrow_mut().uncommit_metadata(&mut self.space, pba);
+        self.superseded.push(pba);
+        self.inner.superseded.set(self.superseded.len() as u64);
+    }
+}
+
+fn next_dirty_child(node: &Node, next: &mut usize) -> Option<Rc<Node>> {
+    let Body::Inner(inner) = &node.body else { return None };
+    while let Some(child) = inner.children.get(*next) {
+        *next += 1;
+        if let Some(node) = child.dirty_node() {
+            return Some(node);
+        }
+    }
+    None
+}
+
+impl Child {
+    /// The child, if it is not on the device as it is.
+    pub(crate) fn dirty_node(&self) -> Option<Rc<Node>> {
+        self.node.get().filter(|node| node.placed.get().is_none()).cloned()
+    }
+}

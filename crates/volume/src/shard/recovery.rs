@@ -1,0 +1,309 @@
+//! Reading a shard back: the last root, its tables, and the journal since then.
+
+use std::cell::{Cell, RefCell};
+use std::collections::{BTreeMap, VecDeque};
+use std::future::Future;
+use std::pin::pin;
+use std::rc::Rc;
+use std::task::{Context, Poll, Waker};
+
+use io_traits::{Buffer, Device};
+use layout::{
+    BITMAP_SLOTS, DecodeError, Descriptor, EXTENT_TREE, Mapping, ReplayPoint, Root, Superblock,
+    VOLUME_TREE,
+};
+use local_sync::Notify;
+use slab::Slab;
+use units::{Lba, LbaRange, Pba, PbaRange};
+
+use super::checkpoint::Tables;
+use super::nodes::{LoadError, read_node};
+use super::reclaim::Reclaim;
+use super::replay::replay;
+use super::{Inner, Shard};
+use crate::bits::Bits;
+use crate::epochs::Epochs;
+use crate::io::join_all;
+use crate::journal::Journal;
+use crate::locks::lock;
+use crate::map::{Dirty, Map};
+use crate::pool::Pool;
+use crate::state::VolumeState;
+use crate::{ExtentAllocator, OpenError, ShardOptions, VolumeError};
+
+/// Bitmaps and descriptors read at once.
+const READS_AT_ONCE: usize = 32;
+
+/// A shard that was read back and may not yet be used: others must be recovered first.
+pub struct Recovered<D: Device> {
+    shard: Shard<D>,
+    is_new: bool,
+}
+
+impl<D: Device> Recovered<D> {
+    /// Takes the shard into use: writes a checkpoint, and for a new shard its first root. Only when
+    /// every active shard of the device was recovered.
+    ///
+    /// # Errors
+    /// No extent is free for a new shard, or the device cannot be written.
+    pub async fn start(self) -> Result<Shard<D>, OpenError> {
+        let inner = &self.shard.inner;
+        if self.is_new {
+            inner.lay_out_journal()?;
+        }
+        inner.take_checkpoint().await;
+        if inner.journal.borrow().lost {
+            return Err(OpenError::Device(io_traits::DeviceError::Gone));
+        }
+        inner.resume_reclaims();
+        Ok(self.shard)
+    }
+
+    /// Whether the shard was never used before.
+    #[must_use]
+    pub fn is_new(&self) -> bool {
+        self.is_new
+    }
+}
+
+impl<D: Device> Shard<D> {
+    /// Reads shard `index` back and claims its extents. Writes nothing.
+    ///
+    /// # Errors
+    /// The shard is damaged or the device cannot be read.
+    pub async fn recover(
+        device: D,
+        superblock: Superblock,
+        index: u16,
+        extents: ExtentAllocator,
+        options: ShardOptions,
+    ) -> Result<Recovered<D>, OpenError> {
+        if index >= superblock.shard_slots {
+            return Err(OpenError::NoSuchShard(index));
+        }
+        let root = read_root(&device, &superblock, index).await?;
+        let inner = Rc::new(Inner::new(device, superblock, index, extents, options));
+        if let Some(root) = &root {
+            inner.load_checkpoint(root).await?;
+            replay(&inner, root).await?;
+        }
+        Ok(Recovered { shard: Self { inner }, is_new: root.is_none() })
+    }
+}
+
+/// The newest valid root; `None` if the shard was never used.
+async fn read_root<D: Device>(
+    device: &D,
+    superblock: &Superblock,
+    shard: u16,
+) -> Result<Option<Root>, OpenError> {
+    let mut newest: Option<Root> = None;
+    let mut blank = true;
+    for place in [0, 1].into_iter().flat_map(|parity| superblock.root_places(shard, parity)) {
+        let Ok(block) = device.read(place, Buffer::new(1)).await else {
+            blank = false;
+            continue;
+        };
+        if block.as_bytes().iter().all(|byte| *byte == 0) {
+            continue;
+        }
+        blank = false;
+        let ours = |root: &Root| root.device == superblock.uuid && root.shard == shard;
+        let Some(root) = Root::decode(block.as_bytes()).ok().filter(ours) else { continue };
+        if newest.is_none_or(|newest| newest.generation < root.generation) {
+            newest = Some(root);
+        }
+    }
+    match newest {
+        None if !blank => Err(OpenError::Root(shard)),
+        newest => Ok(newest),
+    }
+}
+
+impl<D: Device> Inner<D> {
+    /// A shard with nothing in it.
+    fn new(
+        device: D,
+        superblock: Superblock,
+        index: u16,
+        extents: ExtentAllocator,
+        options: ShardOptions,
+    ) -> Self {
+        let volatile = options.volatile_cache.unwrap_or(device.geometry().volatile_cache);
+        let replay = ReplayPoint { sequence: 1, position: 0, previous_crc: 0 };
+        let journal = Journal::new(PbaRange::new(Pba(0), 1), 0, replay);
+        Self {
+            device,
+            superblock,
+            index,
+            options,
+            volatile,
+            extents,
+            pool: RefCell::new(Pool::new(superblock)),
+            epochs: RefCell::new(Epochs::new()),
+            journal: RefCell::new(journal),
+            ops: RefCell::new(Slab::new()),
+            volumes: RefCell::new(BTreeMap::new()),
+            creating: RefCell::default(),
+            next_volume: Cell::new(1),
+            dirty: Rc::new(Dirty::default()),
+            credit: Cell::new(0),
+            tables: RefCell::new(Tables::new()),
+            reclaims: RefCell::new(VecDeque::new()),
+            idle_slots: RefCell::default(),
+            orphans: RefCell::default(),
+            committer: RefCell::default(),
+            committer_woken: Cell::new(false),
+            background: Notify::new(),
+            asked: Cell::new(0),
+            done: Cell::new(0),
+            started: Cell::new(0),
+            checkpointed: Notify::new(),
+            superseded: Cell::new(0),
+            returning_extents: Cell::new(0),
+            gone: RefCell::default(),
+            extents_exhausted: Cell::new(false),
+            stopping: Cell::new(false),
+            committer_ended: Cell::new(false),
+            ended: Cell::new(false),
+        }
+    }
+
+    /// Gives a new shard its first extents: the journal's, and one with room for tables and data.
+    fn lay_out_journal(&self) -> Result<(), OpenError> {
+        let reserve = || self.extents.reserve(self.index).ok_or(OpenError::NoExtent);
+        let extent = reserve()?;
+        let range = self.superblock.extent(extent);
+        let start = range.start.plus(u64::from(BITMAP_SLOTS));
+        let area = PbaRange::new(start, u64::from(self.superblock.journal_blocks));
+        let with_room =
+            if area.end() <= range.end() { reserve() } else { Err(OpenError::NoExtent) };
+        let with_room = with_room.inspect_err(|_| self.extents.release(extent))?;
+        let replay = ReplayPoint { sequence: 1, position: 0, previous_crc: 0 };
+        self.journal.replace(Journal::new(area, 1, replay));
+        let mut pool = self.pool.borrow_mut();
+        pool.add(extent, None);
+        pool.commit(area);
+        pool.add(with_room, None);
+        Ok(())
+    }
+
+    async fn load_checkpoint(&self, root: &Root) -> Result<(), OpenError> {
+        let mut tables = Tables::new();
+        tables.generation = root.generation;
+        let (extents, bitmaps) = self.load_table(EXTENT_TREE, root.extents).await?;
+        tables.extents = extents;
+        for chunk in bitmaps.chunks(READS_AT_ONCE) {
+            let reads = chunk.iter().map(|(_, at)| self.device.read(at.pba, Buffer::new(1)));
+            for ((extent, at), block) in chunk.iter().zip(join_all(reads).await) {
+                let block = self.checked("bitmap", *at, block?)?;
+                let extent = u32::try_from(*extent)
+                    .ok()
+                    .filter(|extent| *extent < self.superblock.extent_count())
+                    .ok_or_else(|| {
+                        self.damaged("extent table", at.pba, DecodeError::Field("extent"))
+                    })?;
+                self.extents.claim(extent, self.index)?;
+                self.pool.borrow_mut().add(extent, Some((Bits::decode(block.as_bytes()), *at)));
+            }
+        }
+        let (volumes, descriptors) = self.load_table(VOLUME_TREE, root.volumes).await?;
+        tables.volumes = volumes;
+        for chunk in descriptors.chunks(READS_AT_ONCE) {
+            let reads = chunk.iter().map(|(_, at)| self.device.read(at.pba, Buffer::new(1)));
+            for ((number, at), block) in chunk.iter().zip(join_all(reads).await) {
+                let block = self.checked("volume descriptor", *at, block?)?;
+                let descriptor = Descriptor::decode(block.as_bytes())
+                    .map_err(|error| self.damaged("volume descriptor", at.pba, error))?;
+                if u64::from(descriptor.number) != *number {
+                    let error = DecodeError::Field("volume number");
+                    return Err(self.damaged("volume descriptor", at.pba, error));
+                }
+                let state = VolumeState::from_descriptor(descriptor, at.pba, self.dirty.clone());
+                self.volumes.borrow_mut().insert(state.number, Rc::new(state));
+            }
+        }
+        self.next_volume.set(root.next_volume);
+        self.tables.replace(tables);
+        Ok(())
+    }
+
+    /// Loads all of a table.
+    async fn load_table(
+        &self,
+        tree: u32,
+        root: Option<Mapping>,
+    ) -> Result<(Map, Vec<(u64, Mapping)>), OpenError> {
+        let Some(root) = root else { return Ok((Map::new(tree, Rc::default()), Vec::new())) };
+        let mut map = Map::on_disk(tree, root, 0, Rc::default());
+        let mut entries: Vec<(u64, Mapping)> = Vec::new();
+        loop {
+            let from = entries.last().map_or(0, |(key, _)| key + 1);
+            match map.for_each(from, u64::MAX, |key, mapping| entries.push((key, mapping))) {
+                Ok(()) => break,
+                Err(missing) => {
+                    let node = read_node(&self.device, tree, missing).await;
+                    let pba = missing.pointer.pba;
+                    map.attach(
+                        missing,
+                        node.map_err(|error| match error {
+                            LoadError::Device(error) => OpenError::Device(error),
+                            LoadError::Decode(error) => self.damaged("table node", pba, error),
+                        })?,
+                    );
+                }
+            }
+        }
+        map.set_entries(entries.len() as u64);
+        Ok((map, entries))
+    }
+
+    fn checked(&self, what: &'static str, at: Mapping, block: Buffer) -> Result<Buffer, OpenError> {
+        if checksum::crc32c(block.as_bytes()) == at.crc {
+            Ok(block)
+        } else {
+            Err(self.damaged(what, at.pba, DecodeError::Checksum))
+        }
+    }
+
+    pub(super) fn damaged(&self, what: &'static str, pba: Pba, error: DecodeError) -> OpenError {
+        OpenError::Damaged { shard: self.index, what, pba, error }
+    }
+
+    /// What the last run had not reclaimed goes on in the background.
+    fn resume_reclaims(&self) {
+        for state in self.volumes.borrow().values() {
+            let mut dead = state.dead.borrow_mut();
+            if state.deleted.get() && dead.is_empty() {
+                dead.push(LbaRange::new(Lba(0), 1));
+            }
+            for range in dead.iter() {
+                let permit = state.dead_permits.try_acquire(1);
+                let guard = match pin!(lock(&state.locks, *range))
+                    .poll(&mut Context::from_waker(Waker::noop()))
+                {
+                    Poll::Ready(guard) => Some(guard),
+                    Poll::Pending => None,
+                };
+                let state = state.clone();
+                self.reclaims.borrow_mut().push_back(Reclaim {
+                    state,
+                    range: *range,
+                    guard,
+                    permit,
+                });
+            }
+        }
+    }
+
+    /// Why a volume's map could not be read during replay.
+    pub(super) fn replay_error(&self, error: &VolumeError) -> OpenError {
+        match error {
+            VolumeError::Device(error) => OpenError::Device(*error),
+            VolumeError::CorruptMap { pba, .. } => {
+                self.damaged("map node", *pba, DecodeError::Checksum)
+            }
+            _ => OpenError::Root(self.index),
+        }
+    }
+}

@@ -1,0 +1,375 @@
+//! Replay: the journal's records since the last checkpoint take effect again.
+//!
+//! - P1: replay ends at the first record that is not the valid continuation (J2).
+//! - P2: writes of records that no later record calls settled are compared with their checksums, and
+//!   skipped if they differ: then they were never acknowledged (J3).
+//! - P3: a write that a later entry overlaps needs no comparing: the range lock kept the later one
+//!   back until the earlier one had taken effect. Its blocks may have been reused since.
+
+use std::collections::BTreeMap;
+use std::rc::Rc;
+
+use io_traits::{Buffer, Device};
+use layout::{
+    DEAD_RANGES_MAX, DecodeError, Entry, KEY_LIMIT, Mapping, RECORD_BLOCKS_MAX, Record,
+    ReplayPoint, Root,
+};
+use units::{BLOCK_SIZE, Lba, LbaRange, PbaRange};
+
+use super::Inner;
+use super::commit::UNMAP_AT_ONCE_MAX;
+use crate::OpenError;
+use crate::journal::Journal;
+use crate::state::VolumeState;
+
+/// Blocks behind the last record in which records are looked for that must not be there.
+const LOOK_BEHIND_BLOCKS: u64 = 256;
+
+/// Makes the shard what its journal says.
+pub(super) async fn replay<D: Device>(inner: &Inner<D>, root: &Root) -> Result<(), OpenError> {
+    let mut reader = Reader { inner, root, window: None, at: root.replay };
+    if root.journal.blocks == 0 || root.journal.end().0 > inner.superblock.blocks {
+        return Err(inner.damaged("root", root.journal.start, DecodeError::Field("journal")));
+    }
+    let mut records = Vec::new();
+    let mut blocks = 0;
+    while let Some(record) = reader.next().await? {
+        blocks += u64::from(record.blocks);
+        if blocks > root.journal.blocks {
+            break;
+        }
+        records.push(record);
+    }
+    reader.look_behind().await?;
+    let skipped = unfinished_writes(inner, &records).await?;
+    for (number, record) in records.into_iter().enumerate() {
+        for (place, entry) in record.entries.into_iter().enumerate() {
+            if !skipped.contains(&(number, place)) {
+                inner.replay_entry(entry).await?;
+            }
+        }
+    }
+    let journal = Journal::new(root.journal, root.incarnation + 1, reader.at);
+    inner.journal.replace(journal);
+    Ok(())
+}
+
+/// Reads the journal record by record.
+struct Reader<'a, D: Device> {
+    inner: &'a Inner<D>,
+    root: &'a Root,
+    /// Blocks read ahead, and where in the journal they begin.
+    window: Option<(u64, Buffer)>,
+    /// What the next record must be.
+    at: ReplayPoint,
+}
+
+impl<D: Device> Reader<'_, D> {
+    /// The next record, if there is one (P1).
+    async fn next(&mut self) -> Result<Option<Record>, OpenError> {
+        let position = u64::from(self.at.position);
+        let mut found = None;
+        for start in [position, 0] {
+            if start >= self.root.journal.blocks {
+                continue;
+            }
+            found = self.record_at(start).await?.filter(|r| self.continues(r)).map(|r| (start, r));
+            if found.is_some() {
+                break;
+            }
+        }
+        let Some((start, record)) = found else { return Ok(None) };
+        let end = start + u64::from(record.blocks);
+        self.at = ReplayPoint {
+            sequence: self.at.sequence + 1,
+            position: u32::try_from(end % self.root.journal.blocks).expect("less than 2^32"),
+            previous_crc: record.crc,
+        };
+        Ok(Some(record))
+    }
+
+    fn is_ours(&self, record: &Record) -> bool {
+        record.head.device == self.root.device
+            && record.head.shard == self.root.shard
+            && record.head.incarnation == self.root.incarnation
+    }
+
+    fn continues(&self, record: &Record) -> bool {
+        self.is_ours(record)
+            && record.head.sequence == self.at.sequence
+            && record.head.previous_crc == self.at.previous_crc
+    }
+
+    /// The record that begins at block `start` of the journal.
+    async fn record_at(&mut self, start: u64) -> Result<Option<Record>, OpenError> {
+        let blocks = match self.block_at(start, 1).await? {
+            Some(block) => Record::peek_blocks(block),
+            None => None,
+        };
+        let Some(blocks) = blocks else { return Ok(None) };
+        let bytes = self.block_at(start, u64::from(blocks)).await?;
+        Ok(bytes.and_then(|bytes| Record::decode(bytes).ok()))
+    }
+
+    /// `count` blocks of the journal, if they lie before its end.
+    async fn block_at(&mut self, start: u64, count: u64) -> Result<Option<&[u8]>, OpenError> {
+        let area = self.root.journal;
+        if start + count > area.blocks {
+            return Ok(None);
+        }
+        let inside = |(from, buffer): &(u64, Buffer)| {
+            start >= *from && start + count <= *from + buffer.len_blocks() as u64
+        };
+        if !self.window.as_ref().is_some_and(inside) {
+            let blocks = u64::from(RECORD_BLOCKS_MAX).min(area.blocks - start);
+            let buffer = Buffer::new(usize::try_from(blocks).expect("at most a record"));
+            let buffer = self.inner.device.read(area.start.plus(start), buffer).await?;
+            self.window = Some((start, buffer));
+        }
+        let (from, buffer) = self.window.as_ref().expect("just read");
+        let first = usize::try_from(start - from).expect("inside the window") * BLOCK_SIZE;
+        let len = usize::try_from(count).expect("inside the window") * BLOCK_SIZE;
+        Ok(Some(&buffer.as_bytes()[first..first + len]))
+    }
+
+    /// A later record that calls the missing one settled proves that it was there: what follows
+    /// cannot be replayed without it.
+    async fn look_behind(&mut self) -> Result<(), OpenError> {
+        let blocks = self.root.journal.blocks;
+        for step in 0..LOOK_BEHIND_BLOCKS.min(blocks) {
+            let start = (u64::from(self.at.position) + step) % blocks;
+            let Some(record) = self.record_at(start).await? else { continue };
+            if self.is_ours(&record) && record.head.settled >= self.at.sequence {
+                let sequence = self.at.sequence;
+                return Err(OpenError::Journal { shard: self.root.shard, sequence });
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Ranges by volume: those that later entries touch.
+#[derive(Default)]
+struct Touched(BTreeMap<(u32, u64), u64>);
+
+impl Touched {
+    fn overlaps(&self, volume: u32, range: LbaRange) -> bool {
+        let end = range.end().0;
+        let before = self.0.range((volume, 0)..(volume, end)).next_back();
+        before.is_some_and(|(_, known_end)| *known_end > range.start.0)
+    }
+
+    fn add(&mut self, volume: u32, range: LbaRange) {
+        let (mut start, mut end) = (range.start.0, range.end().0);
+        while let Some((&(_, s), &e)) = self.0.range((volume, 0)..=(volume, end)).next_back()
+            && e >= start
+        {
+            start = start.min(s);
+            end = end.max(e);
+            self.0.remove(&(volume, s));
+        }
+        self.0.insert((volume, start), end);
+    }
+}
+
+/// The writes, by record and entry, whose data did not reach the media (P2, P3).
+async fn unfinished_writes<D: Device>(
+    inner: &Inner<D>,
+    records: &[Record],
+) -> Result<Vec<(usize, usize)>, OpenError> {
+    let settled = records.iter().map(|record| record.head.settled).max().unwrap_or(0);
+    let mut touched = Touched::default();
+    let mut skipped = Vec::new();
+    let unsettled = records.iter().enumerate().rev();
+    for (number, record) in unsettled.take_while(|(_, record)| record.head.sequence > settled) {
+        for (place, entry) in record.entries.iter().enumerate().rev() {
+            match entry {
+                Entry::Write { volume, lba, trusted, runs, crcs } => {
+                    let range = LbaRange::new(*lba, crcs.len() as u64);
+                    if !trusted
+                        && !touched.overlaps(*volume, range)
+                        && !data_matches(inner, runs, crcs).await?
+                    {
+                        skipped.push((number, place));
+                    }
+                    touched.add(*volume, range);
+                }
+                Entry::Unmap { volume, range } if range.blocks > 0 => touched.add(*volume, *range),
+                Entry::Resize { volume, blocks } => {
+                    touched.add(*volume, LbaRange::new(Lba(*blocks), KEY_LIMIT - blocks));
+                }
+                Entry::Delete { volume } => {
+                    touched.add(*volume, LbaRange::new(Lba(0), KEY_LIMIT));
+                }
+                Entry::Unmap { .. } | Entry::Reserve { .. } | Entry::Create { .. } => {}
+            }
+        }
+    }
+    Ok(skipped)
+}
+
+async fn data_matches<D: Device>(
+    inner: &Inner<D>,
+    runs: &[PbaRange],
+    crcs: &[u32],
+) -> Result<bool, OpenError> {
+    let mut crcs = crcs.iter();
+    for run in runs {
+        if run.checked_end().is_none_or(|end| end.0 > inner.superblock.blocks) {
+            return Ok(false);
+        }
+        let blocks = usize::try_from(run.blocks).expect("bounded by one write");
+        let data = match inner.device.read(run.start, Buffer::new(blocks)).await {
+            Ok(data) => data,
+            // A block that cannot be read was not written.
+            Err(io_traits::DeviceError::Io { .. }) => return Ok(false),
+            Err(error) => return Err(error.into()),
+        };
+        for block in data.as_bytes().chunks_exact(BLOCK_SIZE) {
+            if crcs.next() != Some(&checksum::crc32c(block)) {
+                return Ok(false);
+            }
+        }
+    }
+    Ok(true)
+}
+
+impl<D: Device> Inner<D> {
+    async fn replay_entry(&self, entry: Entry<'static>) -> Result<(), OpenError> {
+        match entry {
+            Entry::Write { volume, lba, runs, crcs, .. } => {
+                let state = self.replay_volume(volume)?;
+                self.replay_write(&state, lba, &runs, &crcs).await
+            }
+            Entry::Unmap { volume, range } => {
+                let state = self.replay_volume(volume)?;
+                self.replay_unmap(&state, range).await
+            }
+            Entry::Reserve { extent } => self.replay_reserve(extent),
+            Entry::Create { volume, uuid, blocks, name } => {
+                let dirty = self.dirty.clone();
+                let state = VolumeState::new(volume, uuid, name.into_owned(), blocks, dirty);
+                self.volumes.borrow_mut().insert(volume, Rc::new(state));
+                self.next_volume.set(self.next_volume.get().max(volume.saturating_add(1)));
+                Ok(())
+            }
+            Entry::Resize { volume, blocks } => {
+                let state = self.replay_volume(volume)?;
+                let old = state.blocks.replace(blocks);
+                state.changed.set(true);
+                if blocks < old {
+                    let range = LbaRange::new(Lba(blocks), KEY_LIMIT - 1 - blocks);
+                    return self.replay_unmap(&state, range).await;
+                }
+                Ok(())
+            }
+            Entry::Delete { volume } => {
+                let state = self.replay_volume(volume)?;
+                state.deleted.set(true);
+                self.replay_unmap(&state, LbaRange::new(Lba(0), KEY_LIMIT - 1)).await
+            }
+        }
+    }
+
+    fn replay_volume(&self, number: u32) -> Result<Rc<VolumeState>, OpenError> {
+        let volume = self.volumes.borrow().get(&number).cloned();
+        let area = self.journal.borrow().area();
+        volume.ok_or_else(|| {
+            self.damaged("journal entry", area.start, DecodeError::Field("volume number"))
+        })
+    }
+
+    fn replay_reserve(&self, extent: u32) -> Result<(), OpenError> {
+        let mut pool = self.pool.borrow_mut();
+        if !pool.owns(extent) {
+            self.extents.claim(extent, self.index)?;
+            pool.add(extent, None);
+        }
+        pool.set_owned_durably(extent);
+        Ok(())
+    }
+
+    async fn replay_write(
+        &self,
+        state: &VolumeState,
+        lba: Lba,
+        runs: &[PbaRange],
+        crcs: &[u32],
+    ) -> Result<(), OpenError> {
+        let range = LbaRange::new(lba, crcs.len() as u64);
+        if let Some(run) = runs.iter().find(|run| !self.pool.borrow().contains(**run)) {
+            return Err(self.damaged("journal entry", run.start, DecodeError::Field("run")));
+        }
+        self.finish_dead(state, range).await?;
+        self.preload(state, range).await.map_err(|error| self.replay_error(&error))?;
+        let blocks = runs.iter().flat_map(|run| (0..run.blocks).map(|b| run.start.plus(b)));
+        for ((pba, crc), key) in blocks.zip(crcs).zip(lba.0..) {
+            let old = state.map.borrow_mut().insert(key, Mapping { pba, crc: *crc });
+            if old.is_none_or(|old| old.pba != pba) {
+                self.pool.borrow_mut().commit(PbaRange::new(pba, 1));
+                old.into_iter().for_each(|old| self.free_block(old.pba));
+            }
+        }
+        Ok(())
+    }
+
+    async fn replay_unmap(&self, state: &VolumeState, range: LbaRange) -> Result<(), OpenError> {
+        self.finish_dead(state, range).await?;
+        let room = state.dead.borrow().len() < DEAD_RANGES_MAX;
+        if range.blocks > UNMAP_AT_ONCE_MAX && room {
+            if !state.map.borrow().is_empty() || state.deleted.get() {
+                state.dead.borrow_mut().push(range);
+                state.changed.set(true);
+            }
+            return Ok(());
+        }
+        self.remove_now(state, range).await
+    }
+
+    /// Takes a range out of the map, however long that takes.
+    async fn remove_now(&self, state: &VolumeState, range: LbaRange) -> Result<(), OpenError> {
+        let (mut at, end) = (range.start.0, range.end().0);
+        let mut removed: Vec<(u64, Mapping)> = Vec::new();
+        while at < end {
+            let next = state.map.borrow_mut().remove_some(at, end, &mut removed);
+            match next {
+                Ok(next) => at = next,
+                Err(missing) => {
+                    let loaded = self.load(state, missing).await;
+                    loaded.map_err(|error| self.replay_error(&error))?;
+                }
+            }
+            removed.drain(..).for_each(|(_, old)| self.free_block(old.pba));
+        }
+        Ok(())
+    }
+
+    /// Dead ranges that `range` overlaps were reclaimed before its entry was made.
+    async fn finish_dead(&self, state: &VolumeState, range: LbaRange) -> Result<(), OpenError> {
+        loop {
+            let next = state.dead.borrow().iter().copied().find(|dead| dead.overlaps(range));
+            let Some(dead) = next else { return Ok(()) };
+            self.remove_now(state, dead).await?;
+            state.dead.borrow_mut().retain(|kept| *kept != dead);
+            state.changed.set(true);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn touched_ranges_merge_and_are_found_by_volume() {
+        let mut touched = Touched::default();
+        for (start, blocks) in [(10, 5), (20, 5), (14, 7), (40, 1)] {
+            touched.add(1, LbaRange::new(Lba(start), blocks));
+        }
+        assert_eq!(touched.0.len(), 2);
+        let overlaps =
+            |volume, start, blocks| touched.overlaps(volume, LbaRange::new(Lba(start), blocks));
+        assert!(overlaps(1, 0, 11) && overlaps(1, 24, 1) && overlaps(1, 0, 100));
+        assert!(!overlaps(1, 25, 15) && !overlaps(1, 0, 10) && !overlaps(2, 0, 100));
+    }
+}
