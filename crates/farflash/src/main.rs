@@ -4,9 +4,12 @@
 //! `server` puts the data cores and the API together. What they do is done by the other crates.
 
 mod commands;
+mod core_list;
 mod device_spec;
 mod failure;
 mod logging;
+mod server;
+mod storage;
 
 use std::process::ExitCode;
 

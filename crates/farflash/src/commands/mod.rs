@@ -1,5 +1,7 @@
 //! The command line: one file per subcommand.
 
+mod format;
+mod serve;
 mod volume;
 
 use clap::{Parser, Subcommand};
@@ -29,6 +31,13 @@ pub(crate) struct CommandLine {
 
 #[derive(Debug, Subcommand)]
 enum Command {
+    /// Prepare a device for `serve`
+    #[command(after_help = format::EXAMPLES)]
+    Format(format::Format),
+    /// Serve the volumes of a device over NVMe/TCP
+    #[command(after_help = serve::EXAMPLES)]
+    Serve(Box<serve::Serve>),
+    /// Put load on a volume or a local device, and measure it
     /// Create, list, show, resize and delete volumes of a running server
     #[command(subcommand)]
     Volume(volume::VolumeCommand),
@@ -38,6 +47,9 @@ impl CommandLine {
     /// Does what the command line says.
     pub(crate) fn run(self) -> Result<(), Failure> {
         match self.command {
+            Command::Format(command) => command.run(),
+            Command::Serve(command) => command.run(),
+            Command::Bench(command) => command.run(),
             Command::Volume(command) => command.run(),
         }
     }

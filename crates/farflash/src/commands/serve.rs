@@ -1,0 +1,264 @@
+//! `farflash serve`: settings from flags and a file, and then the server.
+
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::path::{Path, PathBuf};
+
+use clap::{Args, ValueEnum};
+use serde::{Deserialize, Deserializer};
+use units::ByteLen;
+
+use crate::core_list::CoreList;
+use crate::device_spec::DeviceSpec;
+use crate::failure::Failure;
+use crate::server::{self, ServeConfig};
+
+const LISTEN_DEFAULT: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 4420);
+const API_DEFAULT: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 7420);
+const CONNECTIONS_MAX_DEFAULT: u32 = 1024;
+const CORE_MEMORY_DEFAULT: ByteLen = ByteLen(256 << 20);
+/// One connection's share is 16 MiB; below two of these, one would hold up all others.
+const CORE_MEMORY_MIN: ByteLen = ByteLen(32 << 20);
+
+pub(super) const EXAMPLES: &str = "\
+Examples:
+  On a file that `farflash format` has prepared, on this host only:
+    farflash serve --device file:/srv/flash.img --cores 0 --auth off
+
+  On a block device, two cores, for the network (portals 4420 and 4421):
+    farflash serve --device file:/dev/nvme0n1 --cores 0,1 --listen 0.0.0.0:4420 \\
+        --advertise 192.0.2.7 --auth off
+
+  On memory, to try things out:
+    farflash serve --device mem:1GiB --cores 0 --auth off
+
+Configuration file (--config), every key optional; flags win over it:
+    devices = [\"file:/srv/flash.img\"]
+    cores = [0, 1]
+    listen = \"0.0.0.0:4420\"
+    advertise = \"192.0.2.7\"
+    api = \"127.0.0.1:7420\"
+    discovery = \"0.0.0.0:8009\"
+    auth = \"off\"
+    format_if_blank = false
+    connections_max = 1024
+    core_memory = \"256MiB\"
+    log_json = false
+
+SIGTERM or SIGINT finishes what is in flight and ends; a second one ends at once.
+FARFLASH_LOG=debug logs more.";
+
+#[derive(Debug, Args)]
+pub(crate) struct Serve {
+    /// A TOML file with settings (see below); flags win over it
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+    /// What volumes lie on: file:PATH[,size=S][,flush=auto|always|never] or mem:SIZE
+    #[arg(long = "device", value_name = "DEVICE")]
+    devices: Vec<DeviceSpec>,
+    /// CPUs to serve on, such as 0 or 0,2 or 0-3; each gets a thread and a portal [default: 0]
+    #[arg(long, value_name = "LIST")]
+    cores: Option<CoreList>,
+    /// Where hosts connect to; the portal of the n-th core has the port plus n
+    /// [default: 127.0.0.1:4420]
+    #[arg(long, value_name = "IP:PORT")]
+    listen: Option<SocketAddr>,
+    /// The address that hosts are told, where it differs from the one listened on
+    #[arg(long, value_name = "IP")]
+    advertise: Option<IpAddr>,
+    /// Where the REST API is served [default: 127.0.0.1:7420]
+    #[arg(long, value_name = "IP:PORT")]
+    api: Option<SocketAddr>,
+    /// One more place that answers NVMe discovery, usually port 8009; every portal does anyhow
+    #[arg(long, value_name = "IP:PORT")]
+    discovery: Option<SocketAddr>,
+    /// Which hosts may connect. `off`: any host that reaches a portal
+    #[arg(long, value_enum)]
+    auth: Option<Auth>,
+    /// Format a device that is all zeroes (or, with size=, not there yet) instead of refusing it
+    #[arg(long)]
+    format_if_blank: bool,
+    /// Host connections that are served at a time; further ones are refused [default: 1024]
+    #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..=65_536))]
+    connections_max: Option<u32>,
+    /// Memory for the data of requests, on each core; at least 32MiB [default: 256MiB]
+    #[arg(long, value_name = "SIZE")]
+    core_memory: Option<ByteLen>,
+    /// Log one JSON object a line
+    #[arg(long)]
+    log_json: bool,
+}
+
+/// Who may connect.
+#[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, ValueEnum)]
+#[serde(rename_all = "snake_case")]
+enum Auth {
+    /// Any host.
+    Off,
+}
+
+/// The configuration file.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct ConfigFile {
+    #[serde(default, deserialize_with = "device_specs")]
+    devices: Vec<DeviceSpec>,
+    #[serde(default, deserialize_with = "core_list")]
+    cores: Option<CoreList>,
+    listen: Option<SocketAddr>,
+    advertise: Option<IpAddr>,
+    api: Option<SocketAddr>,
+    discovery: Option<SocketAddr>,
+    auth: Option<Auth>,
+    #[serde(default)]
+    format_if_blank: bool,
+    connections_max: Option<u32>,
+    #[serde(default, deserialize_with = "size")]
+    core_memory: Option<ByteLen>,
+    #[serde(default)]
+    log_json: bool,
+}
+
+fn device_specs<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<DeviceSpec>, D::Error> {
+    let texts = Vec::<String>::deserialize(deserializer)?;
+    let specs = texts.iter().map(|text| text.parse());
+    specs.collect::<Result<_, _>>().map_err(serde::de::Error::custom)
+}
+
+fn size<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<ByteLen>, D::Error> {
+    let text = String::deserialize(deserializer)?;
+    text.parse().map(Some).map_err(serde::de::Error::custom)
+}
+
+fn core_list<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<CoreList>, D::Error> {
+    let cores = Vec::<u32>::deserialize(deserializer)?;
+    CoreList::new(cores).map(Some).map_err(serde::de::Error::custom)
+}
+
+impl Serve {
+    pub(crate) fn run(self) -> Result<(), Failure> {
+        let file = match &self.config {
+            Some(path) => read_config(path)?,
+            None => ConfigFile::default(),
+        };
+        crate::logging::start(self.log_json || file.log_json);
+        server::run(&self.settle(file)?)
+    }
+
+    /// Flags over file over defaults.
+    fn settle(self, file: ConfigFile) -> Result<ServeConfig, Failure> {
+        let devices = if self.devices.is_empty() { file.devices } else { self.devices };
+        let cores = self.cores.or(file.cores).map_or_else(|| vec![0], |list| list.0);
+        if cores.is_empty() {
+            let what = "the list of cores is empty";
+            return Err(Failure::usage(what, "name at least one core, such as `cores = [0]`"));
+        }
+        let mut devices = devices.into_iter();
+        let device = devices.next().ok_or_else(|| {
+            let what = "no device is given, so volumes have nowhere to lie";
+            Failure::usage(what, "name one with --device file:PATH or --device mem:SIZE")
+        })?;
+        if let Some(second) = devices.next() {
+            let what = format!("a second device is given ({second}), but a server has one");
+            let remedy = "give --device once, and start another server for the other device";
+            return Err(Failure::usage(what, remedy));
+        }
+        if self.auth.or(file.auth).is_none() {
+            return Err(Failure::usage(
+                "it is not said which hosts may connect",
+                "give --auth off, which lets in every host that reaches a portal; there is no \
+                 other mode yet",
+            ));
+        }
+        let connections_max = self.connections_max.or(file.connections_max);
+        let connections_max = connections_max.unwrap_or(CONNECTIONS_MAX_DEFAULT);
+        if !(1..=65_536).contains(&connections_max) {
+            let what = format!("connections_max = {connections_max} is out of bounds");
+            return Err(Failure::usage(what, "set it between 1 and 65536"));
+        }
+        let core_memory = self.core_memory.or(file.core_memory).unwrap_or(CORE_MEMORY_DEFAULT);
+        if core_memory < CORE_MEMORY_MIN {
+            let what = format!("{core_memory} of memory a core is too little to serve with");
+            return Err(Failure::usage(what, "give --core-memory at least 32MiB"));
+        }
+        Ok(ServeConfig {
+            device,
+            cores,
+            listen: self.listen.or(file.listen).unwrap_or(LISTEN_DEFAULT),
+            advertise: self.advertise.or(file.advertise),
+            api: self.api.or(file.api).unwrap_or(API_DEFAULT),
+            discovery: self.discovery.or(file.discovery),
+            format_if_blank: self.format_if_blank || file.format_if_blank,
+            connections_max,
+            core_memory,
+        })
+    }
+}
+
+/// Longest configuration file that is read.
+const CONFIG_BYTES_MAX: ByteLen = ByteLen(1 << 20);
+
+fn read_config(path: &Path) -> Result<ConfigFile, Failure> {
+    let shown = path.display();
+    let unreadable = |error: std::io::Error| {
+        let what = format!("the configuration file {shown} cannot be read: {error}");
+        Failure::runtime(what, "name a file that is there and readable with --config")
+    };
+    let length = std::fs::metadata(path).map_err(unreadable)?.len();
+    if length > CONFIG_BYTES_MAX.0 {
+        let what = format!("the configuration file {shown} is larger than {CONFIG_BYTES_MAX}");
+        return Err(Failure::usage(what, "name a TOML file with --config"));
+    }
+    let text = std::fs::read_to_string(path).map_err(unreadable)?;
+    toml::from_str(&text).map_err(|error: toml::de::Error| {
+        let before = error.span().and_then(|span| text.get(..span.start)).unwrap_or_default();
+        let line = before.matches('\n').count() + 1;
+        let what = format!("{shown}, line {line}: {}", error.message());
+        Failure::usage(what, "mend the file; `farflash serve --help` lists its keys")
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn serve(flags: &str) -> Serve {
+        #[derive(clap::Parser)]
+        struct Line {
+            #[command(flatten)]
+            serve: Serve,
+        }
+        let words = std::iter::once("serve").chain(flags.split_whitespace());
+        <Line as clap::Parser>::parse_from(words).serve
+    }
+
+    #[test]
+    fn flags_win_over_the_file_and_the_file_over_defaults() {
+        let file = "devices = [\"mem:1GiB\"]\ncores = [1, 0]\nauth = \"off\"\n\
+                    listen = \"127.0.0.1:5000\"\napi = \"[::1]:5001\"\nconnections_max = 7";
+        let file = || toml::from_str::<ConfigFile>(file).expect("valid");
+        let config = serve("--listen 127.0.0.1:6000").settle(file()).expect("complete");
+        assert_eq!(config.listen.port(), 6000);
+        assert_eq!(config.api.port(), 5001);
+        assert_eq!((config.cores.as_slice(), config.connections_max), (&[1, 0][..], 7));
+        assert_eq!(config.device.to_string(), "mem:1GiB");
+        let config = serve("--device mem:2GiB --cores 3").settle(file()).expect("complete");
+        assert_eq!((config.device.to_string().as_str(), config.cores[0]), ("mem:2GiB", 3));
+        let config = serve("--device mem:2GiB --auth off").settle(ConfigFile::default());
+        let config = config.expect("complete");
+        assert_eq!((config.listen, config.api), (LISTEN_DEFAULT, API_DEFAULT));
+    }
+
+    #[test]
+    fn a_file_with_an_unknown_key_or_a_bad_value_is_refused() {
+        for (text, part) in [
+            ("device = \"mem:1GiB\"", "unknown field"),
+            ("devices = [\"mem:\"]", "not followed by a size"),
+            ("cores = [0, 0]", "twice"),
+            ("auth = \"on\"", "expected `off`"),
+            ("listen = \"localhost\"", "socket address"),
+        ] {
+            let error = toml::from_str::<ConfigFile>(text).expect_err(text).to_string();
+            assert!(error.contains(part), "{text}: {error}");
+        }
+    }
+}

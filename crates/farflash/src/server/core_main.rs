@@ -1,0 +1,163 @@
+//! A data core from inside: its portal, its share of the device, and the messages it answers.
+
+use std::net::{IpAddr, SocketAddr};
+
+use dataplane::{Core, CoreOptions};
+use io_traits::{Device, Listener, Network, NetworkError, Spawn};
+use reactor::{Handle, Receiver, TcpListener};
+use tokio::sync::{mpsc, oneshot};
+use volume::{Shard, ShardOptions};
+
+use super::core_thread::{Boot, Source};
+use super::message::CoreMessage;
+
+/// What a core is given when its thread starts.
+pub(super) struct Seat {
+    /// Where it listens: its portal, and what else hosts may connect to.
+    pub(super) listen: Vec<SocketAddr>,
+    /// What hosts are told instead of the address listened on.
+    pub(super) advertise: Option<IpAddr>,
+    /// Told the portal as hosts reach it, or why a port could not be had.
+    pub(super) bound: oneshot::Sender<Result<SocketAddr, NetworkError>>,
+    pub(super) booted: oneshot::Receiver<Boot>,
+    pub(super) mailbox: Receiver<CoreMessage>,
+    pub(super) connections_max: usize,
+    pub(super) memory_bytes: u64,
+    pub(super) ending: Ending,
+}
+
+/// Says that a core has ended, in whatever way.
+pub(super) struct Ending(pub(super) mpsc::Sender<()>);
+
+impl Drop for Ending {
+    fn drop(&mut self) {
+        // One message is enough: a full channel has one already.
+        let _ = self.0.try_send(());
+    }
+}
+
+/// Opens the portal, waits for the share of the device, and serves until told to shut down.
+pub(super) async fn run(handle: Handle, seat: Seat) {
+    let Seat { listen, advertise, bound, booted, mailbox, ending, .. } = seat;
+    let listeners: Result<Vec<_>, _> =
+        listen.iter().map(|address| handle.listen(*address)).collect();
+    let listeners = match listeners {
+        Ok(listeners) => listeners,
+        Err(error) => {
+            let _ = bound.send(Err(error));
+            return;
+        }
+    };
+    let local = listeners[0].local();
+    let portal = SocketAddr::new(advertise.unwrap_or(local.ip()), local.port());
+    let _ = bound.send(Ok(portal));
+    // No share comes if another core or the device is at fault: the server then does not start.
+    let Ok(boot) = booted.await else { return };
+    let options = CoreOptions {
+        connections_max: seat.connections_max,
+        memory_bytes: seat.memory_bytes,
+        ..CoreOptions::new(portal)
+    };
+    let stage = Stage { handle: handle.clone(), listeners, mailbox, options };
+    match boot.source.clone() {
+        Source::File(device) => stage.open(device.attach(&handle), boot).await,
+        Source::Memory(device) => stage.open(device.attach(), boot).await,
+    }
+    drop(ending);
+}
+
+/// A core that has everything but its device.
+struct Stage {
+    handle: Handle,
+    listeners: Vec<TcpListener>,
+    mailbox: Receiver<CoreMessage>,
+    options: CoreOptions,
+}
+
+impl Stage {
+    /// Recovers the core's shards, starts them together with those of the other cores, and serves.
+    async fn open<D: Device>(self, device: D, boot: Boot) {
+        let shard_options =
+            ShardOptions { volatile_cache: boot.volatile_cache, ..ShardOptions::default() };
+        let mut recovered = Vec::new();
+        for &index in &boot.shards {
+            let (device, extents) = (device.clone(), boot.extents.clone());
+            match Shard::recover(device, boot.superblock, index, extents, shard_options).await {
+                Ok(shard) => recovered.push(shard),
+                Err(error) => {
+                    let _ = boot.recovered.send(Err(error));
+                    return;
+                }
+            }
+        }
+        let _ = boot.recovered.send(Ok(()));
+        if boot.go.await.is_err() {
+            return;
+        }
+        let core = Core::new(&self.handle, self.options);
+        for shard in recovered {
+            match shard.start().await {
+                Ok(shard) => core.attach(shard),
+                Err(error) => {
+                    let _ = boot.serving.send(Err(error));
+                    return;
+                }
+            };
+        }
+        let _ = boot.serving.send(Ok(()));
+        for listener in self.listeners {
+            let serving = core.clone();
+            self.handle.spawn(async move { serving.serve(listener).await });
+        }
+        answer_messages(&self.handle, &core, self.mailbox).await;
+    }
+}
+
+/// Answers the control side until it says to shut down, or is gone.
+async fn answer_messages<D: Device>(
+    handle: &Handle,
+    core: &Core<Handle, D>,
+    mut mailbox: Receiver<CoreMessage>,
+) {
+    while let Some(message) = mailbox.recv().await {
+        match message {
+            CoreMessage::Shutdown { answer } => {
+                let _ = answer.send(core.shutdown().await);
+                return;
+            }
+            message => {
+                // A task each, so that one which waits for the device holds up no other.
+                let core = core.clone();
+                handle.spawn_now(async move { act(&core, message).await });
+            }
+        }
+    }
+}
+
+/// Does what one message asks. Whoever asked may have gone: the answer is then dropped.
+async fn act<D: Device>(core: &Core<Handle, D>, message: CoreMessage) {
+    /// The shard that takes new volumes.
+    const OWN_SHARD: usize = 0;
+    match message {
+        CoreMessage::CreateVolume { spec, answer } => {
+            let _ = answer.send(core.create_volume(OWN_SHARD, spec).await);
+        }
+        CoreMessage::ListVolumes { answer } => {
+            let _ = answer.send(core.volumes());
+        }
+        CoreMessage::ShowVolume { id, answer } => {
+            let _ = answer.send(core.volume(id));
+        }
+        CoreMessage::ResizeVolume { id, blocks, answer } => {
+            let _ = answer.send(core.resize_volume(id, blocks).await);
+        }
+        CoreMessage::DeleteVolume { id, answer } => {
+            let _ = answer.send(core.delete_volume(id).await);
+        }
+        CoreMessage::SetDiscovery { records } => core.set_discovery(&records),
+        CoreMessage::Stats { answer } => {
+            let _ = answer.send(core.stats());
+        }
+        CoreMessage::Shutdown { .. } => unreachable!("handled where messages come in"),
+    }
+}

@@ -1,0 +1,32 @@
+//! What the control side says to a data core, and what it hears back.
+
+use std::sync::Arc;
+
+use dataplane::{CoreStats, DiscoveryRecord, VolumeStatus};
+use tokio::sync::oneshot;
+use uuid::Uuid;
+use volume::{VolumeError, VolumeSpec};
+
+/// The way back for an answer. It may be used on any thread.
+pub(crate) type Answer<T> = oneshot::Sender<T>;
+
+/// What a data core is asked to do. It answers each message once, or drops the way back and ends.
+#[derive(Debug)]
+pub(crate) enum CoreMessage {
+    /// Make a volume.
+    CreateVolume { spec: VolumeSpec, answer: Answer<Result<VolumeStatus, VolumeError>> },
+    /// Say which volumes there are.
+    ListVolumes { answer: Answer<Vec<VolumeStatus>> },
+    /// Say how one volume is.
+    ShowVolume { id: Uuid, answer: Answer<Option<VolumeStatus>> },
+    /// Change a volume's size, and tell connected hosts.
+    ResizeVolume { id: Uuid, blocks: u64, answer: Answer<Result<VolumeStatus, VolumeError>> },
+    /// Delete a volume, and cut off connected hosts.
+    DeleteVolume { id: Uuid, answer: Answer<Result<(), VolumeError>> },
+    /// Know what the discovery service tells hosts.
+    SetDiscovery { records: Arc<[DiscoveryRecord]> },
+    /// Say how the core is.
+    Stats { answer: Answer<CoreStats> },
+    /// Finish what is in flight, write a checkpoint, and end.
+    Shutdown { answer: Answer<Result<(), VolumeError>> },
+}

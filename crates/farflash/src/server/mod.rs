@@ -1,0 +1,159 @@
+//! The server put together: data cores, the API, and what they say to each other.
+//!
+//! The order of the start makes each refusal come before anything is touched: cores and settings
+//! are checked, all ports taken, the device opened and looked at, and only then formatted (if that
+//! was asked for) and recovered. Shards are started when all are recovered.
+
+mod core_main;
+mod core_thread;
+mod message;
+mod preflight;
+mod service;
+
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+use std::time::Duration;
+
+use control::Limits;
+use tokio::signal::unix::{Signal, SignalKind, signal};
+use units::ByteLen;
+
+use crate::device_spec::DeviceSpec;
+use crate::failure::Failure;
+use core_thread::CoreThreads;
+use service::Volumes;
+
+/// Longest wait for the data cores to finish what is in flight and to write their checkpoints. What
+/// was acknowledged is safe without; the next start then has more to recover.
+const DRAIN_TIMEOUT: Duration = Duration::from_secs(20);
+
+/// Settings of a server, complete.
+#[derive(Clone, Debug)]
+pub(crate) struct ServeConfig {
+    pub(crate) device: DeviceSpec,
+    /// CPUs, in the order of their portals.
+    pub(crate) cores: Vec<u32>,
+    pub(crate) listen: SocketAddr,
+    pub(crate) advertise: Option<IpAddr>,
+    pub(crate) api: SocketAddr,
+    pub(crate) discovery: Option<SocketAddr>,
+    pub(crate) format_if_blank: bool,
+    pub(crate) connections_max: u32,
+    /// Memory for the data of requests, on each core.
+    pub(crate) core_memory: ByteLen,
+}
+
+/// Serves until a signal ends it.
+pub(crate) fn run(config: &ServeConfig) -> Result<(), Failure> {
+    preflight::check_cores(&config.cores)?;
+    let portals = preflight::portals(config)?;
+    let api = preflight::bind_api(config.api)?;
+    let mut cores = CoreThreads::start(config, &portals)?;
+    cores.open(config)?;
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(|error| no_runtime(&error))?;
+    runtime.block_on(serve(config, api, cores))
+}
+
+async fn serve(
+    config: &ServeConfig,
+    api: std::net::TcpListener,
+    mut cores: CoreThreads,
+) -> Result<(), Failure> {
+    let mut signals = Signals::new()?;
+    let api = tokio::net::TcpListener::from_std(api).map_err(|error| no_runtime(&error))?;
+    let api_address = api.local_addr().map_err(|error| no_runtime(&error))?;
+    let volumes = Volumes::load(config.device.to_string(), cores.links().to_vec())
+        .await
+        .map_err(|_| core_ended())?;
+    for link in cores.links() {
+        tracing::info!(core = link.cpu, portal = %link.portal, "portal open");
+    }
+    tracing::info!(api = %format_args!("http://{api_address}"), device = %config.device,
+        volumes = volumes.count(), "ready");
+    if config.device_is_volatile() {
+        tracing::warn!("the device is memory: its volumes are gone when this server ends");
+    }
+    tracing::warn!("authentication is off: any host that reaches a portal may use any volume");
+    let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
+    let service = Arc::new(volumes.clone());
+    let api = tokio::spawn(control::serve(api, service, Limits::default(), async {
+        drop(stopped.await);
+    }));
+    let lost = tokio::select! {
+        name = signals.next() => {
+            tracing::info!(signal = name, "draining; a second signal ends at once");
+            false
+        }
+        () = cores.ended() => {
+            tracing::error!("a data core has ended; the server stops");
+            true
+        }
+    };
+    let drain = async {
+        volumes.close();
+        drop(stop);
+        let _ = api.await;
+        tokio::time::timeout(DRAIN_TIMEOUT, cores.shut_down()).await.is_ok()
+    };
+    tokio::select! {
+        drained = drain => {
+            if drained {
+                tracing::info!("drained");
+            } else {
+                tracing::warn!("not drained in time; the next start recovers from the journal");
+            }
+        }
+        name = signals.next() => {
+            tracing::warn!(signal = name, "ended at once; the next start recovers from the journal");
+            std::process::exit(1);
+        }
+    }
+    if lost { Err(core_ended()) } else { Ok(()) }
+}
+
+impl ServeConfig {
+    fn device_is_volatile(&self) -> bool {
+        matches!(self.device, DeviceSpec::Mem { .. })
+    }
+}
+
+/// The signals that end a server.
+struct Signals {
+    terminate: Signal,
+    interrupt: Signal,
+}
+
+impl Signals {
+    fn new() -> Result<Self, Failure> {
+        let new = || {
+            Ok(Self {
+                terminate: signal(SignalKind::terminate())?,
+                interrupt: signal(SignalKind::interrupt())?,
+            })
+        };
+        new().map_err(|error| no_runtime(&error))
+    }
+
+    /// The name of the next one.
+    async fn next(&mut self) -> &'static str {
+        tokio::select! {
+            _ = self.terminate.recv() => "SIGTERM",
+            _ = self.interrupt.recv() => "SIGINT",
+        }
+    }
+}
+
+fn no_runtime(error: &std::io::Error) -> Failure {
+    let what = format!("the API cannot be started: {error}");
+    Failure::runtime(what, "raise the limit on open files (ulimit -n)")
+}
+
+fn core_ended() -> Failure {
+    Failure::runtime(
+        "a data core has ended unexpectedly",
+        "start the server again: it recovers what was acknowledged; the log above says more",
+    )
+}

@@ -1,0 +1,125 @@
+//! What is checked and taken before anything is touched: cores, ports, memory.
+
+use std::net::{SocketAddr, TcpListener};
+
+use io_traits::NetworkError;
+use units::ByteLen;
+
+use super::ServeConfig;
+use crate::failure::Failure;
+
+/// Left to the rest of the system when memory is served.
+const MEMORY_LEFT: ByteLen = ByteLen(64 << 20);
+
+/// Every core is one that this process may use.
+pub(super) fn check_cores(cores: &[u32]) -> Result<(), Failure> {
+    let allowed = reactor::allowed_cpus();
+    let Some(missing) = cores.iter().find(|core| !allowed.contains(&(**core as usize))) else {
+        return Ok(());
+    };
+    let list: Vec<String> = allowed.iter().map(usize::to_string).collect();
+    Err(Failure::usage(
+        format!("there is no core {missing} for this process"),
+        format!("choose from {} with --cores", list.join(",")),
+    ))
+}
+
+/// The portal of each core: the base address, with its index added to the port.
+pub(super) fn portals(config: &ServeConfig) -> Result<Vec<SocketAddr>, Failure> {
+    let base = config.listen;
+    let portal = |index: usize| {
+        // Port 0 is any free port, for each core.
+        let offset = if base.port() == 0 { 0 } else { index };
+        let port = u16::try_from(offset).ok().and_then(|offset| base.port().checked_add(offset));
+        port.map(|port| SocketAddr::new(base.ip(), port))
+    };
+    let portals: Option<Vec<_>> = (0..config.cores.len()).map(portal).collect();
+    let Some(portals) = portals else {
+        let what = format!("port {} plus one a core runs past 65535", base.port());
+        return Err(Failure::usage(what, "give --listen a lower port"));
+    };
+    let taken_twice = |address: SocketAddr| portals.contains(&address) && address.port() != 0;
+    if taken_twice(config.api) {
+        let what = format!("{} is both a portal and the API's address", config.api);
+        return Err(Failure::usage(what, "give --api another port"));
+    }
+    if let Some(discovery) = config.discovery
+        && (taken_twice(discovery) || (discovery == config.api && discovery.port() != 0))
+    {
+        let what = format!("{discovery} is given to more than one listener");
+        return Err(Failure::usage(what, "give --discovery another port"));
+    }
+    let advertised = config.advertise.unwrap_or(base.ip());
+    if advertised.is_unspecified() {
+        return Err(Failure::usage(
+            format!("hosts cannot be told to connect to {advertised}"),
+            "give the address that they reach with --advertise IP",
+        ));
+    }
+    Ok(portals)
+}
+
+/// Takes the API's port.
+pub(super) fn bind_api(address: SocketAddr) -> Result<TcpListener, Failure> {
+    let bound = TcpListener::bind(address).and_then(|listener| {
+        listener.set_nonblocking(true)?;
+        Ok(listener)
+    });
+    bound.map_err(|error| {
+        use std::io::ErrorKind;
+        let error = match error.kind() {
+            ErrorKind::AddrInUse => NetworkError::AddressInUse { address },
+            ErrorKind::AddrNotAvailable => NetworkError::AddressNotAvailable { address },
+            _ => NetworkError::Io { address, errno: error.raw_os_error().unwrap_or(0) },
+        };
+        not_bound("the API", "--api", &error)
+    })
+}
+
+/// What to say when a port cannot be had.
+pub(super) fn not_bound(what: &str, flag: &str, error: &NetworkError) -> Failure {
+    /// The operating system's number for a permission that is missing.
+    const EACCES: i32 = 13;
+    match error {
+        NetworkError::AddressInUse { address } => Failure::runtime(
+            format!("{what} cannot listen on {address}: the port is in use"),
+            format!("stop the program that has it, or give another port with {flag}"),
+        ),
+        NetworkError::AddressNotAvailable { address } => Failure::runtime(
+            format!("{what} cannot listen on {address}: it is no address of this host"),
+            format!("give an address of this host with {flag} (`ip address` lists them)"),
+        ),
+        NetworkError::Io { address, errno: EACCES } => Failure::runtime(
+            format!("{what} cannot listen on {address}: permission denied"),
+            format!("give a port above 1023 with {flag}, or grant CAP_NET_BIND_SERVICE"),
+        ),
+        NetworkError::Refused { .. }
+        | NetworkError::Unreachable { .. }
+        | NetworkError::Io { .. } => Failure::runtime(
+            format!("{what} cannot listen: {error}"),
+            format!("give another address with {flag}"),
+        ),
+    }
+}
+
+/// There is memory for a device of `size`.
+pub(super) fn check_memory(size: ByteLen) -> Result<(), Failure> {
+    // Without /proc the kernel decides, when the memory is mapped.
+    let Some(available) = available_memory() else { return Ok(()) };
+    if size.0 <= available.0.saturating_sub(MEMORY_LEFT.0) {
+        return Ok(());
+    }
+    let fits = ByteLen(available.0.saturating_sub(MEMORY_LEFT.0) >> 20 << 20);
+    Err(Failure::runtime(
+        format!("a device in memory takes {size} with its overhead; {fits} are available"),
+        "give --device mem: a smaller size, or free memory",
+    ))
+}
+
+/// What the kernel would give without swapping.
+fn available_memory() -> Option<ByteLen> {
+    let text = std::fs::read_to_string("/proc/meminfo").ok()?;
+    let line = text.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
+    let kib: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
+    Some(ByteLen(kib << 10))
+}

@@ -1,0 +1,375 @@
+//! What the API asks, done by the data cores: names, placement, and messages.
+//!
+//! - V1: the directory here says which core holds which volume. It is filled from the devices at
+//!   the start and changed only behind a core's answer, one change at a time.
+//! - V2: a change that has begun runs to its end, even if the one who asked has gone.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Instant;
+
+use control::{
+    Core, CreateVolume, Device, DeviceHealth, Portal, Reply, Server, ServiceError, Volume,
+    VolumeKey, VolumeName, VolumeService, VolumeSize, connect_line, nqn,
+};
+use dataplane::{CoreStats, DiscoveryRecord, VolumeStatus, nqn_of};
+use reactor::Sender;
+use tokio::sync::oneshot;
+use units::BLOCK_SIZE;
+use uuid::Uuid;
+use volume::{VolumeError, VolumeSpec};
+
+use super::message::{Answer, CoreMessage};
+
+/// Volumes of a server at most: what the directory and the answers of the API are made for.
+const VOLUMES_MAX: usize = 65_536;
+
+/// A data core, as the control side sees it.
+#[derive(Clone)]
+pub(crate) struct CoreLink {
+    /// The CPU.
+    pub(crate) cpu: u32,
+    /// Where hosts are told to connect to.
+    pub(crate) portal: SocketAddr,
+    pub(crate) mailbox: Sender<CoreMessage>,
+}
+
+/// Where a volume is.
+#[derive(Clone, Copy, Debug)]
+struct Place {
+    id: Uuid,
+    /// Index of its core.
+    core: usize,
+}
+
+/// The volumes of all cores.
+#[derive(Default)]
+struct Directory {
+    by_name: BTreeMap<String, Place>,
+    names: BTreeMap<Uuid, String>,
+}
+
+struct State {
+    device: String,
+    cores: Vec<CoreLink>,
+    started: Instant,
+    ready: AtomicBool,
+    directory: Mutex<Directory>,
+    /// V1: held during a change.
+    changing: tokio::sync::Mutex<()>,
+}
+
+/// The volumes of this server.
+#[derive(Clone)]
+pub(crate) struct Volumes {
+    state: Arc<State>,
+}
+
+impl CoreLink {
+    /// Asks the core something. An answer that does not come says that the core has ended.
+    pub(crate) async fn ask<T>(
+        &self,
+        message: impl FnOnce(Answer<T>) -> CoreMessage,
+    ) -> Result<T, ServiceError> {
+        let (answer, answered) = oneshot::channel();
+        self.mailbox.send(message(answer)).map_err(|_| ServiceError::Unavailable)?;
+        answered.await.map_err(|_| ServiceError::Unavailable)
+    }
+}
+
+impl Directory {
+    fn insert(&mut self, name: String, place: Place) -> Option<Place> {
+        self.names.insert(place.id, name.clone());
+        self.by_name.insert(name, place)
+    }
+
+    fn remove(&mut self, id: Uuid) {
+        if let Some(name) = self.names.remove(&id) {
+            self.by_name.remove(&name);
+        }
+    }
+
+    fn find(&self, key: &VolumeKey) -> Option<Place> {
+        let name = match key {
+            VolumeKey::Id(id) => self.names.get(id)?.as_str(),
+            VolumeKey::Name(name) => name.as_str(),
+        };
+        self.by_name.get(name).copied()
+    }
+
+    /// The core with the fewest volumes, the first of several.
+    fn emptiest_core(&self, cores: usize) -> usize {
+        let mut volumes = vec![0_usize; cores];
+        for place in self.by_name.values() {
+            volumes[place.core] += 1;
+        }
+        (0..cores).min_by_key(|core| volumes[*core]).unwrap_or(0)
+    }
+}
+
+impl Volumes {
+    /// The volumes of `cores`, which run and hold their shares of `device`.
+    pub(crate) async fn load(device: String, cores: Vec<CoreLink>) -> Result<Self, ServiceError> {
+        let mut directory = Directory::default();
+        for (core, link) in cores.iter().enumerate() {
+            for volume in link.ask(|answer| CoreMessage::ListVolumes { answer }).await? {
+                let place = Place { id: volume.uuid, core };
+                if let Some(other) = directory.insert(volume.name.clone(), place) {
+                    tracing::error!(name = volume.name, first = %other.id, second = %place.id,
+                        "two volumes have one name; the first can be reached by its NQN only");
+                }
+            }
+        }
+        let state = State {
+            device,
+            cores,
+            started: Instant::now(),
+            ready: AtomicBool::new(true),
+            directory: Mutex::new(directory),
+            changing: tokio::sync::Mutex::default(),
+        };
+        state.publish();
+        Ok(Self { state: Arc::new(state) })
+    }
+
+    /// From now on nothing is answered: the server stops.
+    pub(crate) fn close(&self) {
+        self.state.ready.store(false, Ordering::Relaxed);
+    }
+
+    /// How many volumes there are.
+    pub(crate) fn count(&self) -> usize {
+        self.state.directory(|directory| directory.by_name.len())
+    }
+
+    /// Runs a change to its end, alone (V1, V2).
+    async fn change<T, F>(
+        &self,
+        change: impl FnOnce(Arc<State>) -> F + Send + 'static,
+    ) -> Result<T, ServiceError>
+    where
+        T: Send + 'static,
+        F: Future<Output = Result<T, ServiceError>> + Send + 'static,
+    {
+        let state = self.state.clone();
+        let task = tokio::spawn(async move {
+            let _alone = state.changing.lock().await;
+            if !state.ready.load(Ordering::Relaxed) {
+                return Err(ServiceError::Unavailable);
+            }
+            change(state.clone()).await
+        });
+        task.await.unwrap_or(Err(ServiceError::Unavailable))
+    }
+}
+
+impl State {
+    fn directory<T>(&self, look: impl FnOnce(&mut Directory) -> T) -> T {
+        // A panic elsewhere leaves the directory whole: each change is one insert or remove.
+        look(&mut self.directory.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Tells every core what the discovery service says: all volumes, wherever they are.
+    fn publish(&self) {
+        let records: Arc<[DiscoveryRecord]> = self.directory(|directory| {
+            let record = |place: &Place| DiscoveryRecord {
+                nqn: nqn_of(place.id),
+                address: self.cores[place.core].portal,
+            };
+            directory.by_name.values().map(record).collect()
+        });
+        for core in &self.cores {
+            // A core that has ended answers no host either.
+            let _ = core.mailbox.send(CoreMessage::SetDiscovery { records: records.clone() });
+        }
+    }
+
+    fn place(&self, key: &VolumeKey) -> Result<Place, ServiceError> {
+        self.directory(|directory| directory.find(key)).ok_or_else(|| not_found(key))
+    }
+
+    async fn create(&self, request: CreateVolume) -> Result<Volume, ServiceError> {
+        let CreateVolume { name, size_bytes, core } = request;
+        let core = self.choose_core(&name, core)?;
+        let id = Uuid::new_v4();
+        let spec = VolumeSpec { uuid: id, name: name.to_string(), blocks: size_bytes.blocks() };
+        let made = self.cores[core]
+            .ask(|answer| CoreMessage::CreateVolume { spec, answer })
+            .await?
+            .map_err(|error| refusal(&VolumeKey::Name(name.clone()), &error))?;
+        self.directory(|directory| directory.insert(name.to_string(), Place { id, core }));
+        self.publish();
+        let cpu = self.cores[core].cpu;
+        tracing::info!(%name, %id, size_bytes = size_bytes.bytes(), core = cpu, "volume created");
+        Ok(self.document(core, &made))
+    }
+
+    fn choose_core(&self, name: &VolumeName, wanted: Option<u32>) -> Result<usize, ServiceError> {
+        let (taken, full, emptiest) = self.directory(|directory| {
+            let taken = directory.by_name.contains_key(name.as_str());
+            let full = directory.by_name.len() >= VOLUMES_MAX;
+            (taken, full, directory.emptiest_core(self.cores.len()))
+        });
+        if taken {
+            return Err(ServiceError::NameTaken { name: name.clone() });
+        }
+        if full {
+            return Err(ServiceError::TooManyVolumes { max: VOLUMES_MAX as u64 });
+        }
+        let Some(cpu) = wanted else { return Ok(emptiest) };
+        self.cores.iter().position(|core| core.cpu == cpu).ok_or_else(|| {
+            let cores = self.cores.iter().map(|core| core.cpu).collect();
+            ServiceError::UnknownCore { core: cpu, cores }
+        })
+    }
+
+    async fn resize(&self, key: VolumeKey, size: VolumeSize) -> Result<Volume, ServiceError> {
+        let Place { id, core } = self.place(&key)?;
+        let blocks = size.blocks();
+        let resized = self.cores[core]
+            .ask(|answer| CoreMessage::ResizeVolume { id, blocks, answer })
+            .await?
+            .map_err(|error| refusal(&key, &error))?;
+        tracing::info!(name = resized.name, %id, size_bytes = size.bytes(), "volume resized");
+        Ok(self.document(core, &resized))
+    }
+
+    async fn delete(&self, key: VolumeKey) -> Result<(), ServiceError> {
+        let Place { id, core } = self.place(&key)?;
+        self.cores[core]
+            .ask(|answer| CoreMessage::DeleteVolume { id, answer })
+            .await?
+            .map_err(|error| refusal(&key, &error))?;
+        self.directory(|directory| directory.remove(id));
+        self.publish();
+        tracing::info!(volume = %key, %id, "volume deleted");
+        Ok(())
+    }
+
+    async fn list(&self) -> Result<Vec<Volume>, ServiceError> {
+        let mut volumes = Vec::new();
+        for (core, link) in self.cores.iter().enumerate() {
+            let states = link.ask(|answer| CoreMessage::ListVolumes { answer }).await?;
+            volumes.extend(states.iter().map(|state| self.document(core, state)));
+        }
+        volumes.sort_by(|a, b| (&a.name, a.id).cmp(&(&b.name, b.id)));
+        Ok(volumes)
+    }
+
+    async fn show(&self, key: VolumeKey) -> Result<Volume, ServiceError> {
+        let Place { id, core } = self.place(&key)?;
+        let state = self.cores[core].ask(|answer| CoreMessage::ShowVolume { id, answer }).await?;
+        Ok(self.document(core, &state.ok_or_else(|| not_found(&key))?))
+    }
+
+    async fn server(&self) -> Result<Server, ServiceError> {
+        let mut cores = Vec::new();
+        let mut all = Vec::new();
+        for link in &self.cores {
+            let stats = link.ask(|answer| CoreMessage::Stats { answer }).await?;
+            cores.push(Core {
+                core: link.cpu,
+                portal: link.portal(),
+                volumes: stats.volumes as u64,
+                connections: stats.connections as u64,
+            });
+            all.push(stats);
+        }
+        Ok(Server {
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            uptime_seconds: self.started.elapsed().as_secs(),
+            cores,
+            devices: vec![self.device_document(&all)],
+        })
+    }
+
+    fn device_document(&self, cores: &[CoreStats]) -> Device {
+        let block = BLOCK_SIZE as u64;
+        let shards = || cores.iter().flat_map(|stats| &stats.capacity);
+        let any = shards().next().copied().unwrap_or_default();
+        let free: u64 = shards().map(|shard| shard.free).sum();
+        Device {
+            name: self.device.clone(),
+            capacity_bytes: any.device_total * block,
+            free_bytes: (free + any.device_unreserved) * block,
+            health: DeviceHealth::Good,
+        }
+    }
+
+    fn document(&self, core: usize, volume: &VolumeStatus) -> Volume {
+        let portal = self.cores[core].portal();
+        let nqn = nqn(volume.uuid);
+        Volume {
+            id: volume.uuid,
+            name: volume.name.clone(),
+            size_bytes: volume.blocks * BLOCK_SIZE as u64,
+            allocated_bytes: volume.mapped_blocks * BLOCK_SIZE as u64,
+            address: portal.address,
+            portal,
+            device: self.device.clone(),
+            connect: connect_line(&nqn, portal.address),
+            nqn,
+            created_at: None,
+        }
+    }
+}
+
+impl CoreLink {
+    fn portal(&self) -> Portal {
+        Portal { address: self.portal, core: self.cpu }
+    }
+}
+
+fn not_found(key: &VolumeKey) -> ServiceError {
+    ServiceError::NotFound { volume: key.to_string() }
+}
+
+/// What the engine's refusal means to the API.
+fn refusal(key: &VolumeKey, error: &VolumeError) -> ServiceError {
+    match error {
+        VolumeError::Deleted => not_found(key),
+        VolumeError::PoolFull => ServiceError::OutOfSpace,
+        VolumeError::ShutDown => ServiceError::Unavailable,
+        VolumeError::Device(_)
+        | VolumeError::JournalLost
+        | VolumeError::Corrupt { .. }
+        | VolumeError::CorruptMap { .. }
+        // The API lets through no size or name that the engine would refuse, and ids are drawn.
+        | VolumeError::OutOfRange { .. }
+        | VolumeError::Length { .. }
+        | VolumeError::Exists(_)
+        | VolumeError::Spec => ServiceError::Device { detail: error.to_string() },
+    }
+}
+
+impl VolumeService for Volumes {
+    fn create(&self, request: CreateVolume) -> Reply<'_, Volume> {
+        Box::pin(self.change(|state| async move { state.create(request).await }))
+    }
+
+    fn list(&self) -> Reply<'_, Vec<Volume>> {
+        Box::pin(self.state.list())
+    }
+
+    fn show(&self, key: VolumeKey) -> Reply<'_, Volume> {
+        Box::pin(self.state.show(key))
+    }
+
+    fn resize(&self, key: VolumeKey, size: VolumeSize) -> Reply<'_, Volume> {
+        Box::pin(self.change(move |state| async move { state.resize(key, size).await }))
+    }
+
+    fn delete(&self, key: VolumeKey) -> Reply<'_, ()> {
+        Box::pin(self.change(|state| async move { state.delete(key).await }))
+    }
+
+    fn server(&self) -> Reply<'_, Server> {
+        Box::pin(self.state.server())
+    }
+
+    fn is_ready(&self) -> bool {
+        self.state.ready.load(Ordering::Relaxed)
+    }
+}

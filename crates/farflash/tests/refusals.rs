@@ -1,0 +1,197 @@
+//! What the program refuses: each with its exit code, what is wrong, and what to do.
+
+#![allow(missing_docs, unreachable_pub, dead_code)]
+
+mod support;
+
+use std::net::TcpListener;
+
+use support::{Files, Server, farflash, refused, run, succeed};
+
+const SERVE: [&str; 8] =
+    ["serve", "--auth", "off", "--listen", "127.0.0.1:0", "--api", "127.0.0.1:0", "--device"];
+
+fn serve<'a>(device: &'a str, more: &[&'a str]) -> Vec<&'a str> {
+    [&SERVE[..], &[device], more].concat()
+}
+
+#[test]
+fn words_that_make_no_sense_are_usage_errors() {
+    for (arguments, part) in [
+        (&["serve", "--device", "floppy:a"][..], "`floppy:` is no kind of device"),
+        (&["serve", "--device", "file:"], "not followed by a path"),
+        (&["serve", "--device", "file:a,size=1 elephant"], "`elephant` is no unit"),
+        (&["serve", "--device", "mem:12345"], "multiple of 4096"),
+        (&["serve", "--cores", "0,0"], "core 0 is listed twice"),
+        (&["serve", "--cores", "x"], "`x` is no core"),
+        (&["serve", "--auth", "on"], "off"),
+        (&["serve", "--listen", "localhost"], "--listen"),
+        (&["serve", "--connections-max", "0"], "--connections-max"),
+        (&["volume", "create", "UPPER", "--size", "1GiB"], "only a-z"),
+        (&["volume", "create", "a", "--size", "1000"], "multiple of 4096"),
+        (&["volume", "create", "a", "--size", "0"], "at least one block"),
+        (&["volume", "create", "a", "--size", "9PiB5"], "no unit"),
+        (&["volume", "create", "a"], "--size"),
+        (&["floppy"], "floppy"),
+    ] {
+        let outcome = run(arguments);
+        assert_eq!(outcome.code, Some(2), "{arguments:?}: {outcome:?}");
+        assert!(outcome.stderr.contains(part), "{arguments:?}: {outcome:?}");
+    }
+}
+
+#[test]
+fn serve_says_what_is_missing() {
+    refused(&["serve", "--auth", "off"], 2, "no device is given", "--device file:PATH");
+    refused(&["serve", "--device", "mem:1GiB"], 2, "which hosts may connect", "--auth off");
+    let two = serve("mem:1GiB", &["--device", "mem:2GiB"]);
+    refused(&two, 2, "a second device", "--device once");
+    refused(&serve("mem:1GiB", &["--core-memory", "1MiB"]), 2, "too little", "--core-memory");
+}
+
+#[test]
+fn cores_ports_and_addresses_are_checked() {
+    refused(&serve("mem:1GiB", &["--cores", "0,999"]), 2, "no core 999", "with --cores");
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = taken.local_addr().unwrap().to_string();
+    for flag in ["--listen", "--api", "--discovery"] {
+        let arguments =
+            ["serve", "--device", "mem:64MiB", "--auth", "off", "--cores", "0", flag, &address];
+        let free = [("--listen", "127.0.0.1:0"), ("--api", "127.0.0.1:0")];
+        let others = free.iter().filter(|(other, _)| *other != flag);
+        let others: Vec<&str> = others.flat_map(|(flag, address)| [*flag, *address]).collect();
+        refused(&[&arguments[..], &others].concat(), 1, "the port is in use", flag);
+    }
+    let foreign = ["serve", "--device", "mem:64MiB", "--auth", "off", "--api", "127.0.0.1:0"];
+    let foreign = [&foreign[..], &["--listen", "192.0.2.1:0"]].concat();
+    refused(&foreign, 1, "no address of this host", "--listen");
+    let anywhere = ["serve", "--device", "mem:64MiB", "--auth", "off", "--listen", "0.0.0.0:4420"];
+    refused(&anywhere, 2, "cannot be told", "--advertise");
+    let same = ["serve", "--device", "mem:64MiB", "--auth", "off", "--api", "127.0.0.1:4420"];
+    refused(&same, 2, "both a portal and the API", "--api");
+    let high = ["serve", "--device", "mem:64MiB", "--auth", "off", "--listen", "127.0.0.1:65535"];
+    if std::thread::available_parallelism().unwrap().get() > 1 {
+        refused(&[&high[..], &["--cores", "0,1"]].concat(), 2, "past 65535", "--listen");
+    }
+}
+
+#[test]
+fn memory_that_is_not_there_is_refused() {
+    refused(&serve("mem:1PiB", &[]), 1, "are available", "--device mem:");
+    refused(&serve("mem:4000PiB", &[]), 2, "cannot have", "--device mem:");
+}
+
+#[test]
+fn a_configuration_file_is_checked() {
+    let files = Files::new();
+    let path = files.path("farflash.toml");
+    let name = path.to_str().unwrap();
+    refused(&["serve", "--config", name], 1, "cannot be read", "--config");
+    std::fs::write(&path, "auth = \"off\"\n\ndevcies = []\n").unwrap();
+    refused(&["serve", "--config", name], 2, "line 3: unknown field `devcies`", "--help");
+    std::fs::write(&path, "auth = \"off\"\ncores = [999]\ndevices = [\"mem:1GiB\"]").unwrap();
+    refused(&["serve", "--config", name], 2, "no core 999", "--cores");
+}
+
+#[test]
+fn serve_takes_only_a_device_that_was_formatted_for_it() {
+    let files = Files::new();
+    let device = files.device("a");
+    refused(&serve(&device, &[]), 1, "does not exist", "farflash format --device file:");
+    std::fs::File::create(files.path("a")).unwrap().set_len(256 << 20).unwrap();
+    refused(&serve(&device, &[]), 1, "is not formatted", "--format-if-blank");
+    let junk = [0xA5; 8192];
+    std::os::unix::fs::FileExt::write_all_at(
+        &std::fs::OpenOptions::new().write(true).open(files.path("a")).unwrap(),
+        &junk,
+        100 << 20,
+    )
+    .unwrap();
+    // Found or not, junk in the middle must not be taken for ours.
+    assert_eq!(run(&serve(&device, &[])).code, Some(1));
+    std::fs::write(files.path("b"), [0xA5; 1 << 20]).unwrap();
+    let b = files.device("b");
+    let force = format!("farflash format --device {b} --force");
+    refused(&serve(&b, &[]), 1, "holds something else (unknown data)", &force);
+    refused(&serve(&b, &["--format-if-blank"]), 1, "holds something else", &force);
+    refused(&serve(&files.device(""), &[]), 1, "neither a regular file", "--device file:PATH");
+    std::fs::write(files.path("c"), "tiny").unwrap();
+    refused(&serve(&files.device("c"), &[]), 1, "holds 4 bytes", "farflash format");
+}
+
+#[test]
+fn format_does_not_destroy_unless_told() {
+    let files = Files::new();
+    let device = files.device("a");
+    let sized = format!("{device},size=256MiB");
+    refused(&["format", "--device", &device], 1, "does not exist", "size=8GiB");
+    refused(&["format", "--device", "mem:1GiB"], 2, "needs no format", "farflash serve");
+    let shown = succeed(&["format", "--device", &sized]);
+    assert!(shown.contains("is formatted (256 MiB)"), "{shown}");
+    assert!(shown.contains(&format!("farflash serve --device {device}")), "{shown}");
+    refused(&["format", "--device", &device], 1, "holds a farflash format", "--force");
+    succeed(&["format", "--device", &device, "--force"]);
+    let other = format!("{device},size=512MiB");
+    refused(&["format", "--device", &other], 1, "has 256 MiB", "leave size= out");
+    std::fs::write(files.path("b"), [0xA5; 1 << 20]).unwrap();
+    refused(&["format", "--device", &files.device("b")], 1, "unknown data", "--force");
+    let small = format!("{},size=1MiB", files.device("c"));
+    refused(&["format", "--device", &small], 1, "cannot be formatted", "size=");
+    assert!(!files.path("c").exists(), "a file made in vain is removed");
+}
+
+/// Method: change the version in both superblocks of a formatted device, without mending their
+/// checksums: whichever is looked at first, the device is not ours to use.
+#[test]
+fn a_damaged_or_newer_superblock_is_refused() {
+    use std::os::unix::fs::FileExt;
+    let files = Files::new();
+    let device = files.device("a");
+    succeed(&["format", "--device", &format!("{device},size=256MiB")]);
+    let file = std::fs::OpenOptions::new().write(true).open(files.path("a")).unwrap();
+    for place in [0, (256 << 20) - 4096] {
+        file.write_all_at(&[0xFF; 64], place + 64).unwrap();
+    }
+    drop(file);
+    let force = format!("farflash format --device {device} --force");
+    refused(&serve(&device, &[]), 1, "holds a damaged farflash format", &force);
+}
+
+#[test]
+fn a_device_has_one_server_at_a_time() {
+    let files = Files::new();
+    let device = files.device("a");
+    succeed(&["format", "--device", &format!("{device},size=256MiB")]);
+    let server = Server::start(&device);
+    refused(&serve(&device, &[]), 1, "is in use", "stop the other server");
+    refused(&["format", "--device", &device, "--force"], 1, "is in use", "stop the other server");
+    server.signal("KILL");
+    server.wait();
+    let server = Server::start(&device);
+    server.signal("TERM");
+    assert_eq!(server.wait(), Some(0));
+}
+
+#[test]
+fn commands_without_a_server_say_so() {
+    let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let api = format!("http://127.0.0.1:{port}");
+    refused(&["volume", "list", "--api", &api], 1, "cannot be reached", "farflash serve");
+    refused(&["volume", "list", "--api", "nonsense"], 2, "no API address", "--api");
+    let outcome: support::Outcome =
+        farflash(&["volume", "list"]).env("FARFLASH_API", &api).output().unwrap().into();
+    assert!(outcome.stderr.contains(&api), "{outcome:?}");
+}
+
+#[test]
+fn help_names_every_command_and_shows_examples() {
+    let help = succeed(&["--help"]);
+    for word in ["format", "serve", "volume", "Examples:", "Exit codes:"] {
+        assert!(help.contains(word), "{word}: {help}");
+    }
+    let serve = succeed(&["serve", "--help"]);
+    for word in ["--device", "--cores", "--advertise", "--format-if-blank", "devices = ["] {
+        assert!(serve.contains(word), "{word}: {serve}");
+    }
+    assert!(succeed(&["--version"]).starts_with("farflash "));
+}

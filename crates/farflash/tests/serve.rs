@@ -1,0 +1,195 @@
+//! A live server, from outside.
+
+#![allow(missing_docs, unreachable_pub, dead_code)]
+
+mod support;
+
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::time::{Duration, Instant};
+
+use support::{Files, Server, refused, succeed};
+
+const GIB: u64 = 1 << 30;
+
+#[test]
+fn a_volume_lives_from_create_to_delete() {
+    let server = Server::start("mem:256MiB");
+    let made = server.volume_json(&["create", "db-1", "--size", "10TiB"]);
+    let id = made["id"].as_str().unwrap();
+    assert_eq!(made["nqn"], format!("nqn.2014-08.org.nvmexpress:uuid:{id}"));
+    assert_eq!(made["address"], server.portals[0].to_string());
+    assert_eq!(made["size_bytes"], 10 << 40_u64);
+    assert_eq!(made["allocated_bytes"], 0);
+    assert_eq!(made["device"], "mem:256MiB");
+    let (ip, port) = (server.portals[0].ip(), server.portals[0].port());
+    let connect =
+        format!("nvme connect -t tcp -a {ip} -s {port} -n {}", made["nqn"].as_str().unwrap());
+    assert_eq!(made["connect"], connect);
+    assert!(server.volume(&["show", "db-1"]).stdout.contains(&connect));
+    assert_eq!(server.volume_json(&["show", id]), made);
+    assert_eq!(server.volume_json(&["list"])["volumes"][0], made);
+    let resized = server.volume_json(&["resize", "db-1", "--size", "1GiB"]);
+    assert_eq!(resized["size_bytes"], GIB);
+    assert_eq!(server.volume_json(&["delete", "db-1"])["deleted"], "db-1");
+    assert_eq!(server.volume_json(&["list"])["volumes"].as_array().unwrap().len(), 0);
+}
+
+#[test]
+fn people_get_words_and_tables() {
+    let server = Server::start("mem:256MiB");
+    let made = server.volume(&["create", "db-1", "--size", "1.5GiB"]).stdout;
+    assert!(made.contains("created db-1 (1.5 GiB), served by core 0"), "{made}");
+    assert!(made.contains("nvme connect -t tcp -a 127.0.0.1 -s "), "{made}");
+    let list = server.volume(&["list"]).stdout;
+    let lines: Vec<&str> = list.lines().collect();
+    assert_eq!(lines.len(), 2, "{list}");
+    assert!(lines[0].starts_with("NAME ") && lines[1].starts_with("db-1 "), "{list}");
+    assert!(lines[1].contains("1.5 GiB"), "{list}");
+    let gone = server.volume(&["delete", "db-1"]).stdout;
+    assert_eq!(gone, "db-1 is deleted\n");
+}
+
+#[test]
+fn the_server_s_refusals_reach_the_user() {
+    let server = Server::start("mem:256MiB");
+    let api = ["--api", &server.api];
+    server.volume_json(&["create", "a", "--size", "1GiB"]);
+    let refused = |arguments: &[&str], what: &str, remedy: &str| {
+        refused(&[&["volume"], arguments, &api].concat(), 1, what, remedy);
+    };
+    refused(&["create", "a", "--size", "1GiB"], "`a` exists already", "another name");
+    refused(&["create", "b", "--size", "1GiB", "--core", "77"], "core 77", "choose one of 0");
+    refused(&["show", "b"], "no volume `b`", "farflash volume list");
+    refused(&["delete", "Not A Name"], "no such volume", "by its name or UUID");
+    refused(&["resize", "b", "--size", "1GiB"], "no volume `b`", "farflash volume list");
+}
+
+#[test]
+fn a_deleted_name_is_free_again_with_a_new_id() {
+    let server = Server::start("mem:256MiB");
+    let first = server.volume_json(&["create", "a", "--size", "1GiB"]);
+    server.volume_json(&["delete", "a"]);
+    let second = server.volume_json(&["create", "a", "--size", "1GiB"]);
+    assert_ne!(first["id"], second["id"]);
+}
+
+/// Method: many clients ask for the same name at once; exactly one may get it.
+#[test]
+fn one_name_is_given_once() {
+    let server = Server::start("mem:256MiB");
+    let codes: Vec<Option<i32>> = std::thread::scope(|scope| {
+        let api = &server.api;
+        let ask = || support::run(&["volume", "create", "a", "--size", "1GiB", "--api", api]).code;
+        let asking: Vec<_> = (0..8).map(|_| scope.spawn(ask)).collect();
+        asking.into_iter().map(|thread| thread.join().unwrap()).collect()
+    });
+    assert_eq!(codes.iter().filter(|code| **code == Some(0)).count(), 1, "{codes:?}");
+    assert_eq!(server.volume_json(&["list"])["volumes"].as_array().unwrap().len(), 1);
+}
+
+#[test]
+fn volumes_spread_over_the_cores() {
+    if std::thread::available_parallelism().unwrap().get() < 2 {
+        eprintln!("this machine has one core: nothing to spread over");
+        return;
+    }
+    let server = Server::start_with("mem:256MiB", &["--cores", "0,1"]);
+    let core = |name: &str| {
+        let made = server.volume_json(&["create", name, "--size", "1GiB"]);
+        made["portal"]["core"].as_u64().unwrap()
+    };
+    assert_eq!([core("a"), core("b"), core("c"), core("d")], [0, 1, 0, 1]);
+    let wanted = server.volume_json(&["create", "e", "--size", "1GiB", "--core", "1"]);
+    assert_eq!(wanted["address"], server.portals[1].to_string());
+}
+
+#[test]
+fn volumes_survive_an_orderly_end_and_a_kill() {
+    let files = Files::new();
+    let device = files.device("a");
+    succeed(&["format", "--device", &format!("{device},size=1GiB")]);
+    let mut expected = Vec::new();
+    for (round, signal) in ["TERM", "KILL", "INT", "KILL"].into_iter().enumerate() {
+        let server = Server::start(&device);
+        let list = server.volume_json(&["list"]);
+        let found: Vec<_> = list["volumes"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|v| {
+                (
+                    v["name"].as_str().unwrap().to_owned(),
+                    v["id"].as_str().unwrap().to_owned(),
+                    v["size_bytes"].as_u64().unwrap(),
+                )
+            })
+            .collect();
+        assert_eq!(found, expected, "before {signal}");
+        let name = format!("v{round}");
+        let made = server.volume_json(&["create", &name, "--size", "1GiB"]);
+        server.volume_json(&["resize", &name, "--size", "2GiB"]);
+        expected.push((name, made["id"].as_str().unwrap().to_owned(), 2 * GIB));
+        server.volume_json(&["create", "gone", "--size", "1GiB"]);
+        server.volume_json(&["delete", "gone"]);
+        server.signal(signal);
+        let code = server.wait();
+        assert_eq!(code, (signal != "KILL").then_some(0));
+    }
+}
+
+#[test]
+fn a_device_used_by_two_cores_is_served_by_one() {
+    if std::thread::available_parallelism().unwrap().get() < 2 {
+        eprintln!("this machine has one core");
+        return;
+    }
+    let files = Files::new();
+    let device = files.device("a");
+    succeed(&["format", "--device", &format!("{device},size=1GiB")]);
+    let server = Server::start_with(&device, &["--cores", "0,1"]);
+    server.volume_json(&["create", "a", "--size", "1GiB"]);
+    server.volume_json(&["create", "b", "--size", "1GiB"]);
+    server.signal("TERM");
+    assert_eq!(server.wait(), Some(0));
+    let server = Server::start(&device);
+    let list = server.volume_json(&["list"]);
+    for volume in list["volumes"].as_array().unwrap() {
+        assert_eq!(volume["address"], server.portals[0].to_string());
+    }
+    assert_eq!(list["volumes"].as_array().unwrap().len(), 2);
+}
+
+#[test]
+fn format_if_blank_creates_once_and_keeps_what_is_there() {
+    let files = Files::new();
+    let device = format!("{},size=256MiB", files.device("a"));
+    let server = Server::start_with(&device, &["--format-if-blank"]);
+    server.volume_json(&["create", "a", "--size", "1GiB"]);
+    server.signal("TERM");
+    assert_eq!(server.wait(), Some(0));
+    let server = Server::start_with(&device, &["--format-if-blank"]);
+    assert_eq!(server.volume_json(&["list"])["volumes"].as_array().unwrap().len(), 1);
+}
+
+#[test]
+fn an_idle_connection_does_not_hold_up_the_end() {
+    let server = Server::start("mem:256MiB");
+    let mut idle = TcpStream::connect(server.portals[0]).unwrap();
+    idle.write_all(&[0]).unwrap();
+    let asked = Instant::now();
+    server.signal("TERM");
+    assert_eq!(server.wait(), Some(0));
+    assert!(asked.elapsed() < Duration::from_secs(10), "{:?}", asked.elapsed());
+    let _ = idle.read_to_end(&mut Vec::new());
+}
+
+#[test]
+fn the_configuration_file_serves_too() {
+    let files = Files::new();
+    let path = files.path("farflash.toml");
+    std::fs::write(&path, "cores = [0]\nadvertise = \"192.0.2.7\"\n").unwrap();
+    let server = Server::start_with("mem:256MiB", &["--config", path.to_str().unwrap()]);
+    let made = server.volume_json(&["create", "a", "--size", "1GiB"]);
+    assert!(made["address"].as_str().unwrap().starts_with("192.0.2.7:"), "{made}");
+}

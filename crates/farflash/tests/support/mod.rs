@@ -1,0 +1,171 @@
+//! The real binary: run to its end, or as a server that is killed when dropped.
+
+use std::io::{BufRead, BufReader};
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::sync::mpsc;
+use std::time::Duration;
+
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
+
+/// Longest wait for a server to be ready or to end. Reached only when something is wrong.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// The binary with `arguments`, not yet run.
+pub fn farflash(arguments: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_farflash"));
+    command.args(arguments).env_remove("FARFLASH_API").env_remove("FARFLASH_LOG");
+    command
+}
+
+/// What a run left behind.
+#[derive(Debug)]
+pub struct Outcome {
+    pub code: Option<i32>,
+    pub stdout: String,
+    pub stderr: String,
+}
+
+impl From<Output> for Outcome {
+    fn from(output: Output) -> Self {
+        Self {
+            code: output.status.code(),
+            stdout: String::from_utf8(output.stdout).unwrap(),
+            stderr: String::from_utf8(output.stderr).unwrap(),
+        }
+    }
+}
+
+/// Runs the binary to its end.
+pub fn run(arguments: &[&str]) -> Outcome {
+    farflash(arguments).output().unwrap().into()
+}
+
+/// Runs it, and demands success; its standard output.
+pub fn succeed(arguments: &[&str]) -> String {
+    let outcome = run(arguments);
+    assert_eq!(outcome.code, Some(0), "{arguments:?}: {outcome:?}");
+    outcome.stdout
+}
+
+/// Runs it, and demands a refusal with this exit code, whose message has `what` and whose advice
+/// has `remedy`.
+pub fn refused(arguments: &[&str], code: i32, what: &str, remedy: &str) {
+    let outcome = run(arguments);
+    assert_eq!(outcome.code, Some(code), "{arguments:?}: {outcome:?}");
+    let (first, second) = outcome.stderr.split_once("\n hint: ").unwrap_or((&outcome.stderr, ""));
+    assert!(first.starts_with("error: ") && first.contains(what), "{arguments:?}: {outcome:?}");
+    assert!(second.contains(remedy), "{arguments:?}: {outcome:?}");
+    assert_eq!(outcome.stderr.lines().count(), 2, "{arguments:?}: {outcome:?}");
+}
+
+/// A directory for a test's files.
+pub struct Files(tempfile::TempDir);
+
+impl Files {
+    pub fn new() -> Self {
+        Self(tempfile::tempdir().unwrap())
+    }
+
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.0.path().join(name)
+    }
+
+    /// The device specification of the file `name`.
+    pub fn device(&self, name: &str) -> String {
+        device(&self.path(name))
+    }
+}
+
+pub fn device(path: &Path) -> String {
+    format!("file:{}", path.display())
+}
+
+/// A server on ports of the kernel's choice. Killed when dropped.
+pub struct Server {
+    child: Child,
+    pub api: String,
+    pub portals: Vec<SocketAddr>,
+    /// What it logs after it was ready, as it comes.
+    log: mpsc::Receiver<Value>,
+}
+
+impl Server {
+    /// Starts one on core 0 and waits until it is ready.
+    pub fn start(device: &str) -> Self {
+        Self::start_with(device, &["--cores", "0"])
+    }
+
+    pub fn start_with(device: &str, more: &[&str]) -> Self {
+        let fixed = ["serve", "--device", device, "--listen", "127.0.0.1:0", "--api"];
+        let arguments =
+            [&fixed[..], &["127.0.0.1:0", "--auth", "off", "--log-json"], more].concat();
+        let mut child = farflash(&arguments).stderr(Stdio::piped()).spawn().unwrap();
+        let mut lines = BufReader::new(child.stderr.take().unwrap()).lines();
+        let (mut api, mut portals) = (None, Vec::new());
+        let mut seen = Vec::new();
+        while api.is_none() {
+            let Some(Ok(line)) = lines.next() else { panic!("not ready: {seen:?}") };
+            let fields = serde_json::from_str::<Value>(&line).unwrap_or_default();
+            let fields = &fields["fields"];
+            if let Some(portal) = fields["portal"].as_str() {
+                portals.push(portal.parse().unwrap());
+            }
+            api = fields["api"].as_str().map(str::to_owned);
+            seen.push(line);
+        }
+        let (sender, log) = mpsc::channel();
+        std::thread::spawn(move || {
+            for line in lines.map_while(Result::ok) {
+                let _ = sender.send(serde_json::from_str(&line).unwrap_or_default());
+            }
+        });
+        Self { child, api: api.unwrap(), portals, log }
+    }
+
+    /// Runs `farflash volume …` against this server.
+    pub fn volume(&self, arguments: &[&str]) -> Outcome {
+        run(&[&["volume"], arguments, &["--api", &self.api]].concat())
+    }
+
+    /// Runs `farflash volume … --json` and reads what it printed.
+    pub fn volume_json(&self, arguments: &[&str]) -> Value {
+        let outcome = self.volume(&[arguments, &["--json"]].concat());
+        assert_eq!(outcome.code, Some(0), "{arguments:?}: {outcome:?}");
+        serde_json::from_str(&outcome.stdout).unwrap()
+    }
+
+    /// Sends a signal: `TERM`, `INT`, `KILL`.
+    pub fn signal(&self, name: &str) {
+        let signal = match name {
+            "TERM" => Signal::TERM,
+            "INT" => Signal::INT,
+            _ => Signal::KILL,
+        };
+        kill_process(Pid::from_child(&self.child), signal).unwrap();
+    }
+
+    /// Waits for its end; the exit code, if it was no signal that ended it.
+    pub fn wait(mut self) -> Option<i32> {
+        // The log closes when the process ends.
+        let deadline = std::time::Instant::now() + PATIENCE;
+        loop {
+            let left = deadline.saturating_duration_since(std::time::Instant::now());
+            match self.log.recv_timeout(left) {
+                Ok(_) => {}
+                Err(mpsc::RecvTimeoutError::Disconnected) => break,
+                Err(mpsc::RecvTimeoutError::Timeout) => panic!("the server does not end"),
+            }
+        }
+        self.child.wait().unwrap().code()
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
