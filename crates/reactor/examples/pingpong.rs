@@ -5,20 +5,24 @@
 //!
 //! `cargo run --release -p reactor --example pingpong [ROUNDS [SECONDS]]`
 
+use std::cell::Cell;
 use std::io::{self, IoSlice, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr};
+use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use io_traits::{Buffer, BufferSlice, Listener, Network, SendBatch, Stream};
+use io_traits::{Buffer, BufferSlice, Clock, Listener, Network, SendBatch, Spawn, Stream};
 use reactor::{CoreConfig, Handle, IdlePolicy, TcpStream, run_on_current_thread};
 
 const REQUEST: usize = 72;
 const HEADER: usize = 24;
 const REPLY: usize = HEADER + 4096;
 const DEPTHS: [usize; 3] = [1, 32, 128];
+/// Connections, and depth of each, for the reactor alone.
+const SPREADS: [(usize, usize); 4] = [(1, 32), (4, 32), (16, 8), (64, 8)];
 /// Blocks that replies are taken from: hot ones, so that memory is not what is measured.
 const BLOCKS: usize = 64;
 
@@ -45,6 +49,7 @@ fn main() {
         ("reactor-reactor", Kind::Reactor, Kind::Reactor),
     ];
     println!("depth, then server-client: requests/s (ratio to plain-plain) [calls/request]");
+    many_connections(rounds, duration);
     for depth in DEPTHS {
         let mut ratios = vec![Vec::new(); pairs.len()];
         for _ in 0..rounds {
@@ -65,6 +70,65 @@ fn main() {
             println!("{depth:4}  {name}: median ratio {:.2}", ratios[ratios.len() / 2]);
         }
     }
+}
+
+/// The reactor on both ends, with one connection and with more.
+fn many_connections(rounds: usize, duration: Duration) {
+    let mut ratios = vec![Vec::new(); SPREADS.len()];
+    for _ in 0..rounds {
+        let mut row = String::new();
+        let mut one = 0.0;
+        for (n, (connections, depth)) in SPREADS.into_iter().enumerate() {
+            let rate = measure_many(connections, depth, duration);
+            one = if n == 0 { rate } else { one };
+            ratios[n].push(rate / one);
+            row +=
+                &format!("  {connections} x {depth}: {:5.0}k ({:.2})", rate / 1000.0, rate / one);
+        }
+        println!("{row}");
+    }
+    for (ratios, (connections, depth)) in ratios.iter_mut().zip(SPREADS).skip(1) {
+        ratios.sort_by(f64::total_cmp);
+        println!("  {connections} x {depth}: median ratio {:.2}", ratios[ratios.len() / 2]);
+    }
+}
+
+fn measure_many(connections: usize, depth: usize, duration: Duration) -> f64 {
+    let (send_address, address) = std::sync::mpsc::channel();
+    let server = thread::spawn(move || {
+        on_core(0, move |handle| async move {
+            let listener = handle.listen((Ipv4Addr::LOCALHOST, 0).into()).expect("a port");
+            send_address.send(listener.local()).expect("main waits");
+            for _ in 1..connections {
+                let stream = listener.accept().await.expect("a client");
+                handle.spawn(async move { serve(&stream).await });
+            }
+            serve(&listener.accept().await.expect("a client")).await;
+        });
+    });
+    let address = address.recv().expect("the server listens");
+    let done = on_core(1, move |handle| async move {
+        let done = Rc::new(Cell::new(0));
+        let running = Rc::new(Cell::new(connections));
+        let mut streams = Vec::new();
+        for _ in 0..connections {
+            streams.push(handle.connect(address).await.expect("connects"));
+        }
+        for stream in streams.clone() {
+            let (handle, done, running) = (handle.clone(), done.clone(), running.clone());
+            handle.clone().spawn(async move {
+                let count = drive(&handle, &stream, depth, duration).await;
+                done.set(done.get() + count);
+                running.set(running.get() - 1);
+            });
+        }
+        while running.get() > 0 {
+            handle.sleep_until(handle.now() + Duration::from_millis(1)).await;
+        }
+        done.get()
+    });
+    server.join().expect("a server");
+    done as f64 / duration.as_secs_f64()
 }
 
 /// Requests per second, and calls per request of server and client.

@@ -35,3 +35,6 @@ pub use ring::{DRAIN_MAX, Ring, RingCounters};
 pub use rustix::io::Errno;
 pub use setup::{SetupError, self_test};
 pub use wake::RemoteWake;
+
+#[cfg(test)]
+mod tests;

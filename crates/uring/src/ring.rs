@@ -14,7 +14,7 @@ use rustix::io::Errno;
 use crate::chunk::ChunkPool;
 use crate::fd::Fd;
 use crate::request::{Outcome, Request};
-use crate::setup::{self, SetupError, errno_of};
+use crate::setup::{self, Options, SetupError, errno_of};
 use crate::table::{Key, Table};
 use crate::wake::RemoteWake;
 
@@ -64,7 +64,11 @@ pub struct Ring {
 impl Ring {
     /// A ring for the current thread.
     pub fn new() -> Result<Self, SetupError> {
-        let ring = setup::build()?;
+        Self::with_options(&Options::default())
+    }
+
+    pub(crate) fn with_options(options: &Options) -> Result<Self, SetupError> {
+        let ring = setup::build(options)?;
         let pool = ChunkPool::register(&ring)
             .map_err(|errno| SetupError::new(errno, "io_uring's provided buffers (5.19)"))?;
         let wake = RemoteWake::new().map_err(|errno| SetupError::new(errno, "eventfd"))?;
@@ -113,8 +117,7 @@ impl Ring {
         let shared = &self.shared;
         shared.arm_wake();
         shared.wake.announce_sleep();
-        let timeout = if has_work() { Some(Duration::ZERO) } else { timeout };
-        let delivered = self.turn(Some(timeout));
+        let delivered = if has_work() { self.poll() } else { self.turn(Some(timeout)) };
         shared.wake.awake();
         delivered
     }

@@ -7,11 +7,6 @@ use rustix::io::Errno;
 
 use crate::ring::Ring;
 
-/// Submissions that one system call can carry.
-const SQ_ENTRIES: u32 = 256;
-/// Completions that fit into the shared queue; the kernel keeps the rest until there is room.
-const CQ_ENTRIES: u32 = 4096;
-
 /// Why there is no io_uring to be had.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum SetupError {
@@ -80,23 +75,43 @@ pub fn self_test() -> Result<(), SetupError> {
     Ring::new().map(drop)
 }
 
-/// A ring with the best mode of running completions that the kernel has.
-pub(crate) fn build() -> Result<IoUring, SetupError> {
-    // Deferred: completions run only when this thread asks for them, 6.1. Cooperative: they run at
-    // the next system call, and a flag tells when to make one, 5.19 and, for one issuer, 6.0.
-    let deferred = |builder: &mut io_uring::Builder| {
-        builder.setup_single_issuer().setup_defer_taskrun().setup_taskrun_flag();
-    };
-    let cooperative = |builder: &mut io_uring::Builder| {
-        builder.setup_coop_taskrun().setup_taskrun_flag();
-    };
-    let modes: [&dyn Fn(&mut io_uring::Builder); 2] = [&deferred, &cooperative];
+/// When the kernel runs what turns an event into a completion.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Mode {
+    /// When this thread asks for it, 6.1.
+    Deferred,
+    /// At this thread's next system call; a flag tells when to make one, 5.19.
+    Cooperative,
+}
+
+/// How to make a ring.
+pub(crate) struct Options {
+    /// In order of preference.
+    pub(crate) modes: &'static [Mode],
+    /// Submissions that one system call can carry.
+    pub(crate) sq_entries: u32,
+    /// Completions that fit into the shared queue; the kernel keeps the rest until there is room.
+    pub(crate) cq_entries: u32,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self { modes: &[Mode::Deferred, Mode::Cooperative], sq_entries: 256, cq_entries: 4096 }
+    }
+}
+
+/// A ring in the first of the modes that the kernel has.
+pub(crate) fn build(options: &Options) -> Result<IoUring, SetupError> {
     let mut last = Errno::INVAL;
-    for mode in modes {
+    for mode in options.modes {
         let mut builder = IoUring::builder();
-        builder.setup_cqsize(CQ_ENTRIES).setup_clamp().setup_submit_all();
-        mode(&mut builder);
-        match builder.build(SQ_ENTRIES) {
+        builder.setup_cqsize(options.cq_entries).setup_clamp().setup_submit_all();
+        builder.setup_taskrun_flag();
+        match mode {
+            Mode::Deferred => builder.setup_single_issuer().setup_defer_taskrun(),
+            Mode::Cooperative => builder.setup_coop_taskrun(),
+        };
+        match builder.build(options.sq_entries) {
             Ok(ring) => {
                 check(&ring)?;
                 return Ok(ring);

@@ -201,3 +201,29 @@ fn cores_share_a_device() {
         assert_eq!((read.as_bytes()[0], read.as_bytes()[BLOCK_SIZE]), (1, 2));
     });
 }
+
+/// Needs a block device that may be overwritten, named by `FARFLASH_TEST_BLOCK_DEVICE`.
+#[test]
+#[ignore = "needs a block device of its own"]
+fn a_block_device_is_read_written_discarded_and_locked() {
+    let path = std::env::var("FARFLASH_TEST_BLOCK_DEVICE").expect("names a block device");
+    let path = PathBuf::from(path);
+    let owned = OwnedDevice::open(&path, OpenOptions::default()).expect("opens");
+    let again = OwnedDevice::open(&path, OpenOptions::default()).err();
+    assert_eq!(again, Some(OpenError::InUse { path: path.clone() }));
+    run(move |handle| async move {
+        let device = owned.attach(&handle);
+        let last = Pba(device.geometry().blocks - 1);
+        for pba in [Pba(0), last] {
+            device.write(pba, filled(1, 0x5A).into_slice()).await.expect("writes");
+            device.flush().await.expect("flushes");
+            let read = device.read(pba, Buffer::new(1)).await.expect("reads");
+            assert!(read.as_bytes().iter().all(|byte| *byte == 0x5A));
+        }
+        let all = PbaRange::new(Pba(0), device.geometry().blocks);
+        device.discard(all).await.expect("discards");
+        println!("{:?}", device.geometry());
+        let read = device.read(last, Buffer::new(1)).await.expect("reads");
+        println!("discarded blocks read as {:#x}", read.as_bytes()[0]);
+    });
+}

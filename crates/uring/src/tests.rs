@@ -1,0 +1,142 @@
+//! Rings in the modes and sizes that cores do not usually have.
+
+use std::fs;
+use std::future::Future;
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
+use std::pin::pin;
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+use io_traits::{Buffer, SendBatch};
+use rustix::io::Errno;
+
+use crate::setup::{Mode, Options};
+use crate::{CHUNKS, Fd, Ring, SetupError, self_test};
+
+/// Longer than anything here takes, so that a hang is a failure.
+const STEPS_MAX: usize = 1_000;
+
+fn block_on<T>(ring: &Ring, future: impl Future<Output = T>) -> T {
+    let mut future = pin!(future);
+    let mut context = Context::from_waker(Waker::noop());
+    for _ in 0..STEPS_MAX {
+        if let Poll::Ready(output) = future.as_mut().poll(&mut context) {
+            return output;
+        }
+        ring.wait(Some(Duration::from_millis(20)), || false);
+    }
+    panic!("a test hangs");
+}
+
+fn socket_pair() -> (Fd, Fd) {
+    let (a, b) = UnixStream::pair().expect("a pair of sockets");
+    (Fd::new(OwnedFd::from(a)), Fd::new(OwnedFd::from(b)))
+}
+
+fn bytes(bytes: &[u8]) -> SendBatch {
+    let mut batch = SendBatch::new();
+    batch.push_bytes(bytes);
+    batch
+}
+
+fn cooperative() -> Ring {
+    Ring::with_options(&Options { modes: &[Mode::Cooperative], ..Options::default() })
+        .expect("this kernel has the older mode too")
+}
+
+#[test]
+fn this_host_has_all_that_is_needed() {
+    assert_eq!(self_test(), Ok(()));
+}
+
+#[test]
+fn both_modes_carry_bytes() {
+    for ring in [cooperative(), Ring::new().expect("a ring")] {
+        let (a, b) = socket_pair();
+        for poll_first in [true, false] {
+            let received = ring.recv(&b, poll_first);
+            let sent = block_on(&ring, ring.send(&a, bytes(b"hello"))).expect("sends");
+            assert!(sent.is_empty());
+            let (chunk, _) = block_on(&ring, received).expect("receives");
+            assert_eq!(&chunk.expect("bytes")[..], b"hello");
+        }
+        assert_eq!(ring.try_recv(&b).err(), Some(Errno::AGAIN));
+        block_on(&ring, ring.send(&a, bytes(b"again"))).expect("sends");
+        assert_eq!(&ring.try_recv(&b).expect("receives").expect("bytes")[..], b"again");
+        drop(a);
+        assert!(ring.try_recv(&b).expect("the end").is_none());
+        assert!(block_on(&ring, ring.recv(&b, true)).expect("the end").0.is_none());
+    }
+}
+
+#[test]
+fn another_thread_wakes_a_ring_that_sleeps() {
+    for ring in [cooperative(), Ring::new().expect("a ring")] {
+        for round in 0..3 {
+            let wake = ring.remote_wake();
+            let waker = std::thread::spawn(move || {
+                std::thread::sleep(Duration::from_millis(5 * round));
+                wake.wake();
+            });
+            let slept = ring.wait(Some(Duration::from_secs(10)), || waker.is_finished());
+            waker.join().expect("no panic");
+            assert!(slept <= 1, "at most the wake event completes");
+        }
+        assert!(ring.counters().sleeps <= 3);
+    }
+}
+
+/// Method: queues of four places, and far more requests at once.
+#[test]
+fn queues_that_are_full_lose_nothing() {
+    let options = Options { sq_entries: 4, cq_entries: 4, ..Options::default() };
+    let ring = Ring::with_options(&options).expect("a ring");
+    let path = std::env::temp_dir().join(format!("farflash-uring-test-{}", std::process::id()));
+    let contents: Vec<u8> = (0..64u8).flat_map(|n| [n; 4096]).collect();
+    fs::write(&path, contents).expect("writes");
+    let file = Fd::new(OwnedFd::from(fs::File::open(&path).expect("opens")));
+    fs::remove_file(&path).expect("removes");
+    let reads: Vec<_> =
+        (0..500u64).map(|n| (n, ring.read(&file, n % 64 * 4096, Buffer::new(1)))).collect();
+    let pairs: Vec<_> = (0..60).map(|_| socket_pair()).collect();
+    let receives: Vec<_> = pairs.iter().map(|(_, b)| ring.recv(b, true)).collect();
+    for (a, _) in &pairs {
+        drop(ring.send(a, bytes(b"x")));
+    }
+    for (n, read) in reads {
+        let buffer = block_on(&ring, read).expect("reads");
+        assert_eq!(buffer.as_bytes()[4095], (n % 64) as u8);
+    }
+    for receive in receives {
+        let (chunk, _) = block_on(&ring, receive).expect("receives");
+        assert_eq!(&chunk.expect("bytes")[..], b"x");
+    }
+}
+
+#[test]
+fn cancelled_receives_give_their_place_and_their_chunk_back() {
+    let ring = Ring::new().expect("a ring");
+    let (a, b) = socket_pair();
+    for n in 0..4 * CHUNKS {
+        drop(ring.recv(&b, n % 2 == 0));
+        if n % 5 == 0 {
+            ring.poll();
+        }
+        // Bytes that meet a receive which is being cancelled may go down with it.
+        block_on(&ring, ring.send(&a, bytes(&n.to_le_bytes()))).expect("sends");
+    }
+    let received = ring.recv(&b, false);
+    block_on(&ring, ring.send(&a, bytes(b"end"))).expect("sends");
+    let (chunk, _) = block_on(&ring, received).expect("a chunk is left");
+    assert!(chunk.expect("bytes").ends_with(b"end") || ring.try_recv(&b).is_ok());
+    assert!(ring.with_table(|table| table.in_flight()) <= 1, "the wake event's read at most");
+}
+
+#[test]
+fn refusals_name_their_cause() {
+    let too_old = SetupError::new(Errno::NOSYS, "io_uring");
+    assert!(matches!(&too_old, SetupError::TooOld { release, .. } if !release.is_empty()));
+    assert_eq!(SetupError::new(Errno::NOMEM, ""), SetupError::Memory);
+    assert_eq!(SetupError::new(Errno::MFILE, ""), SetupError::Files);
+}
