@@ -19,7 +19,7 @@ fn a_volume_lives_from_create_to_delete() {
     let id = made["id"].as_str().unwrap();
     assert_eq!(made["nqn"], format!("nqn.2014-08.org.nvmexpress:uuid:{id}"));
     assert_eq!(made["address"], server.portals[0].to_string());
-    assert_eq!(made["size_bytes"], 10 << 40_u64);
+    assert_eq!(made["size_bytes"], 10_u64 << 40);
     assert_eq!(made["allocated_bytes"], 0);
     assert_eq!(made["device"], "mem:256MiB");
     let (ip, port) = (server.portals[0].ip(), server.portals[0].port());
