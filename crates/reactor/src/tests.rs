@@ -13,7 +13,7 @@ mod net;
 mod storage;
 
 /// Longer than anything here takes, so that a hang is a failure.
-const PATIENCE: Duration = Duration::from_secs(20);
+const PATIENCE: Duration = Duration::from_secs(60);
 
 fn run<F, Fut, T>(main: F) -> T
 where

@@ -176,13 +176,15 @@ impl Shared {
 }
 
 impl State {
-    /// Whether the kernel has completions, or wants to be entered to make some.
+    /// Whether the kernel has completions, or is to be entered.
     fn has_events(&mut self) -> bool {
-        if !self.ring.completion().is_empty() {
-            return true;
-        }
+        !self.ring.completion().is_empty() || self.needs_enter()
+    }
+
+    /// Whether the kernel wants to be entered to make completions, or left submissions in its queue.
+    fn needs_enter(&mut self) -> bool {
         let submission = self.ring.submission();
-        submission.taskrun() || submission.cq_overflow()
+        submission.taskrun() || submission.cq_overflow() || !submission.is_empty()
     }
 
     #[expect(clippy::option_option, reason = "as for Ring::turn")]
@@ -203,7 +205,7 @@ impl State {
                     counters.enters += 1;
                     self.enter_and_wait(to_submit, timeout, wait_flags);
                 }
-                _ if to_submit > 0 || self.has_deferred() => {
+                _ if self.needs_enter() => {
                     counters.enters += 1;
                     self.enter(to_submit, 0, ENTER_GETEVENTS, None);
                 }
@@ -214,11 +216,6 @@ impl State {
                 return delivered;
             }
         }
-    }
-
-    fn has_deferred(&mut self) -> bool {
-        let submission = self.ring.submission();
-        submission.taskrun() || submission.cq_overflow()
     }
 
     /// Moves pending submissions into the kernel's queue; returns how many are in it.
