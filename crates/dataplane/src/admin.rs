@@ -2,7 +2,7 @@
 
 use std::rc::Rc;
 
-use io_traits::{Clock, Device, World};
+use io_traits::{Device, World};
 use nvme_target::connect::CNTLID_MAX;
 use nvme_target::controller::Namespace;
 use nvme_target::{

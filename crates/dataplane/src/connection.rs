@@ -7,16 +7,19 @@
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
-use io_traits::{Buffer, Clock, Device, Spawn, Stream, World};
+use io_traits::{Buffer, Device, Stream, World};
 use nvme_target::{CloseReason, Connection as Transport, ReceivedBlocks, SlotId, Step};
 use nvme_wire::Status;
-use units::{BLOCK_SIZE, Instant};
+use units::{BLOCK_SIZE, Duration, Instant};
 
 use crate::association::Association;
 use crate::core::Core;
 use crate::export::Export;
 use crate::memory::{Share, Window};
 use crate::outbox::Outbox;
+
+/// How long a connection may hold memory without progress while others wait for memory.
+const STALL_TIMEOUT_IN_NEED: Duration = Duration::from_secs(5);
 
 /// What a connection is to its controller.
 pub(crate) enum Role<W: World, D: Device> {
@@ -76,6 +79,8 @@ pub(crate) struct Connection<W: World, D: Device> {
     is_open: Cell<bool>,
     /// Commands whose data was asked for and has not all come.
     solicited: Cell<usize>,
+    /// When bytes last arrived.
+    last_received: Cell<Instant>,
     tasks_left: Cell<u8>,
 }
 
@@ -92,6 +97,7 @@ impl<W: World, D: Device> Connection<W, D> {
             role: RefCell::new(Role::New),
             is_open: Cell::new(true),
             solicited: Cell::new(0),
+            last_received: Cell::new(now),
             tasks_left: Cell::new(2),
             core: core.clone(),
         })
@@ -144,19 +150,29 @@ impl<W: World, D: Device> Connection<W, D> {
 
     /// Acts on deadlines that have passed.
     pub(crate) fn on_tick(&self, now: Instant) {
-        let stall_timeout = self.core.options().limits.stall_timeout;
-        let send_stalls =
-            self.outbox.sending_since().is_some_and(|since| now.since(since) > stall_timeout);
+        let stall_timeout = if self.core.is_short_of_memory() && self.window.is_used() {
+            STALL_TIMEOUT_IN_NEED
+        } else {
+            self.core.options().limits.stall_timeout
+        };
+        let waits_for_peer = self.outbox.sending_since().is_some() || self.solicited.get() > 0;
+        let stalls = waits_for_peer && now.since(self.last_progress()) > stall_timeout;
         let reason = self.transport.borrow_mut().on_timeout(now);
         if self.is_open()
             && let Some(reason) = reason
         {
             tracing::info!(peer = %self.stream.peer(), ?reason, "connection ended");
             self.cut();
-        } else if send_stalls {
-            tracing::info!(peer = %self.stream.peer(), "connection ended: replies are not read");
+        } else if stalls {
+            tracing::info!(peer = %self.stream.peer(), "connection ended: the host neither reads nor sends");
             self.cut();
         }
+    }
+
+    fn last_progress(&self) -> Instant {
+        let sending_since = self.outbox.sending_since().unwrap_or(Instant(0));
+        let received = if self.solicited.get() > 0 { self.last_received.get() } else { Instant(0) };
+        sending_since.max(received)
     }
 
     async fn receive(self: &Rc<Self>) {
@@ -186,6 +202,7 @@ impl<W: World, D: Device> Connection<W, D> {
     /// Acts on received bytes; says if the connection is over.
     fn take_in(self: &Rc<Self>, mut input: &[u8]) -> Option<CloseReason> {
         let now = self.core.world().now();
+        self.last_received.set(now);
         while self.is_open() {
             let step =
                 self.outbox.put(|out| self.transport.borrow_mut().poll(now, &mut input, out));

@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::rc::Rc;
 
-use io_traits::{Clock, Device, Listener, Spawn, World};
-use local_sync::{Notify, Semaphore};
+use io_traits::{Device, Listener, World};
+use local_sync::Notify;
 use nvme_target::{ConnectRefusal, DiscoveryLog, Limits};
 use nvme_wire::Nqn;
 use nvme_wire::discovery::{
@@ -20,7 +20,7 @@ use volume::{Capacity, Shard, VolumeError, VolumeSpec};
 use crate::association::Association;
 use crate::connection::Connection;
 use crate::export::{DiscoveryRecord, Export};
-use crate::memory::Window;
+use crate::memory::{Memory, Window};
 
 /// How often deadlines are looked at. Coarse on purpose: they are seconds, and an idle core sleeps.
 const TICK: Duration = Duration::from_millis(250);
@@ -95,7 +95,7 @@ struct State<W: World, D: Device> {
     world: W,
     options: CoreOptions,
     started: Instant,
-    memory: Semaphore,
+    memory: Memory,
     shards: RefCell<Vec<Shard<D>>>,
     exports: RefCell<BTreeMap<Uuid, Rc<Export<W, D>>>>,
     connections: RefCell<Slab<Rc<Connection<W, D>>>>,
@@ -124,7 +124,7 @@ impl<W: World, D: Device> Core<W, D> {
         let state = State {
             world: world.clone(),
             started: world.now(),
-            memory: Semaphore::new(options.memory_bytes),
+            memory: Memory::new(options.memory_bytes),
             options,
             shards: RefCell::default(),
             exports: RefCell::default(),
@@ -393,7 +393,11 @@ impl<W: World, D: Device> Core<W, D> {
     }
 
     pub(crate) fn window(&self) -> Window {
-        Window::new(&self.state.memory, self.state.options.window_bytes)
+        self.state.memory.window(self.state.options.window_bytes)
+    }
+
+    pub(crate) fn is_short_of_memory(&self) -> bool {
+        self.state.memory.is_short()
     }
 
     pub(crate) fn is_draining(&self) -> bool {
@@ -405,7 +409,7 @@ fn status_of<W: World, D: Device>(export: &Export<W, D>) -> VolumeStatus {
     let volume = export.volume();
     VolumeStatus {
         uuid: volume.uuid(),
-        name: volume.name(),
+        name: volume.name().to_owned(),
         blocks: volume.blocks(),
         mapped_blocks: volume.mapped_blocks(),
         shard: export.shard,

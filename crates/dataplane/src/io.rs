@@ -2,7 +2,7 @@
 
 use std::rc::Rc;
 
-use io_traits::{Device, Spawn, World};
+use io_traits::{Device, World};
 use nvme_target::io::deallocate_ranges;
 use nvme_target::{IoCommand, SlotId, digest_of_blocks};
 use nvme_wire::Status;

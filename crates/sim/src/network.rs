@@ -70,6 +70,8 @@ pub struct SimStream {
     outbound: Rc<Pipe>,
     local: SocketAddr,
     peer: SocketAddr,
+    /// This end was shut down; what has arrived is no longer of interest.
+    shut: Rc<Cell<bool>>,
 }
 
 impl SimListener {
@@ -125,12 +127,13 @@ impl SimStream {
             outbound: here.clone(),
             local: peer,
             peer: local,
+            shut: Rc::default(),
         };
         backlog.waiting.borrow_mut().push_back(accepted);
         if let Some(waker) = backlog.acceptor.borrow_mut().take() {
             waker.wake();
         }
-        Ok(Self { world, inbound: here, outbound: there, local, peer })
+        Ok(Self { world, inbound: here, outbound: there, local, peer, shut: Rc::default() })
     }
 
     /// Bytes that may arrive now, cut by chance; `None` if none have arrived.
@@ -183,14 +186,14 @@ impl Stream for SimStream {
     fn recv(&self) -> impl Future<Output = Result<Vec<u8>, StreamError>> + 'static {
         let stream = self.clone();
         poll_fn(move |context| {
+            if stream.shut.get() {
+                return Poll::Ready(Err(StreamError::Reset));
+            }
             if let Some(chunk) = stream.take_arrived() {
                 return Poll::Ready(Ok(chunk));
             }
             if stream.inbound.closed.get() && stream.inbound.arriving.borrow().is_empty() {
                 return Poll::Ready(Err(StreamError::Closed));
-            }
-            if stream.outbound.closed.get() {
-                return Poll::Ready(Err(StreamError::Reset));
             }
             *stream.inbound.receiver.borrow_mut() = Some(context.waker().clone());
             Poll::Pending
@@ -221,6 +224,7 @@ impl Stream for SimStream {
     }
 
     fn shutdown(&self) {
+        self.shut.set(true);
         self.inbound.closed.set(true);
         self.outbound.closed.set(true);
         self.inbound.wake_all();

@@ -74,7 +74,7 @@ fn trace_of_an_echo(seed: u64) -> Vec<(u64, usize)> {
             }
             assert!(received == sent, "bytes arrive whole and in order");
             stream.shutdown();
-            assert_eq!(stream.recv().await.err(), Some(StreamError::Closed));
+            assert_eq!(stream.recv().await.err(), Some(StreamError::Reset));
             trace
         })
         .expect("the echo ends")

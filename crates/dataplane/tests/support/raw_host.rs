@@ -1,0 +1,128 @@
+//! A host that knows the protocol's bytes and keeps none of its rules unless told to.
+
+use io_traits::{Network, SendBatch, Stream, StreamError};
+use nvme_wire::fabrics::{CONNECT_DATA_LEN, Connect, ConnectData, Property, PropertySize};
+use nvme_wire::io::BlockCommand;
+use nvme_wire::pdu::{CapsuleCmd, Digests, IcReq};
+use nvme_wire::{Cqe, HostId, IoOpcode, Nqn, SglDescriptor, Sqe, property};
+use sim::{SimStream, SimWorld};
+use zerocopy::{FromBytes, IntoBytes};
+
+use super::portal;
+
+/// CC of a host that enables a controller: EN, 64-byte and 16-byte queue entries.
+const CC_ENABLE: u64 = 1 | 6 << 16 | 4 << 20;
+const CAPSULE_RESP: u8 = 5;
+
+pub(crate) struct RawHost {
+    pub(crate) stream: SimStream,
+    received: Vec<u8>,
+    next_cid: u16,
+}
+
+/// The bytes of a greeting.
+pub(crate) fn greeting() -> Vec<u8> {
+    IcReq::new(Digests::default(), 1).as_bytes().to_vec()
+}
+
+/// The bytes of a command capsule without digests.
+pub(crate) fn capsule(cid: u16, mut sqe: Sqe, data: &[u8]) -> Vec<u8> {
+    sqe.cid = cid.into();
+    let mut bytes = CapsuleCmd::new(sqe, data.len(), Digests::default(), 4).as_bytes().to_vec();
+    bytes.extend_from_slice(data);
+    bytes
+}
+
+/// A Connect and its data.
+pub(crate) fn connect_command(qid: u16, cntlid: u16, subsystem: &Nqn) -> (Sqe, Vec<u8>) {
+    let mut sqe = as_sqe(Connect::new(qid, 32, 0).as_bytes());
+    sqe.dptr = SglDescriptor::in_capsule(CONNECT_DATA_LEN);
+    let host_nqn = Nqn::from_uuid(&[9; 16]);
+    let data = ConnectData::new(HostId([9; 16]), &host_nqn, subsystem, cntlid);
+    (sqe, data.as_bytes().to_vec())
+}
+
+/// Enables a controller.
+pub(crate) fn enable_command() -> Sqe {
+    as_sqe(Property::set(property::offset::CC, PropertySize::Four, CC_ENABLE).as_bytes())
+}
+
+/// A read of `blocks` blocks.
+pub(crate) fn read_command(slba: u64, blocks: u32) -> Sqe {
+    BlockCommand::new(slba, blocks).encode(IoOpcode::READ, 1, blocks * 4096)
+}
+
+/// A write of `blocks` blocks whose data waits for an R2T.
+pub(crate) fn write_command(slba: u64, blocks: u32) -> Sqe {
+    BlockCommand::new(slba, blocks).encode(IoOpcode::WRITE, 1, blocks * 4096)
+}
+
+fn as_sqe(bytes: &[u8]) -> Sqe {
+    Sqe::read_from_bytes(bytes).expect("64 bytes")
+}
+
+impl RawHost {
+    /// A host that has said nothing yet.
+    pub(crate) fn over(stream: SimStream) -> Self {
+        Self { stream, received: Vec::new(), next_cid: 0 }
+    }
+
+    /// Connects and greets.
+    pub(crate) async fn greet(world: &SimWorld) -> Result<Self, StreamError> {
+        let stream = world.connect(portal()).await.expect("someone listens");
+        let mut host = Self::over(stream);
+        host.send(&greeting()).await?;
+        host.receive(128).await?;
+        Ok(host)
+    }
+
+    /// Becomes I/O queue 1 of a new controller: the host, with the admin queue to be kept alive.
+    pub(crate) async fn io_queue(
+        world: &SimWorld,
+        subsystem: &Nqn,
+    ) -> Result<(Self, Self), StreamError> {
+        let mut admin = Self::greet(world).await?;
+        let (sqe, data) = connect_command(0, 0xFFFF, subsystem);
+        let accepted = admin.command(sqe, &data).await?;
+        let cntlid = accepted.result.get() as u16;
+        admin.command(enable_command(), &[]).await?;
+        let mut io = Self::greet(world).await?;
+        let (sqe, data) = connect_command(1, cntlid, subsystem);
+        io.command(sqe, &data).await?;
+        Ok((io, admin))
+    }
+
+    /// Sends bytes as they are.
+    pub(crate) async fn send(&mut self, bytes: &[u8]) -> Result<(), StreamError> {
+        let mut batch = SendBatch::new();
+        batch.push_bytes(bytes);
+        self.stream.send(batch).await.map(drop)
+    }
+
+    /// Sends a command that needs no data transfer of its own and returns its completion.
+    pub(crate) async fn command(&mut self, sqe: Sqe, data: &[u8]) -> Result<Cqe, StreamError> {
+        self.next_cid += 1;
+        let bytes = capsule(self.next_cid, sqe, data);
+        self.send(&bytes).await?;
+        let response = self.receive(24).await?;
+        assert_eq!(response[0], CAPSULE_RESP, "a completion");
+        Ok(Cqe::read_from_bytes(&response[8..]).expect("16 bytes"))
+    }
+
+    /// The next `len` bytes.
+    pub(crate) async fn receive(&mut self, len: usize) -> Result<Vec<u8>, StreamError> {
+        while self.received.len() < len {
+            let chunk = self.stream.recv().await?;
+            self.received.extend_from_slice(&chunk);
+        }
+        Ok(self.received.drain(..len).collect())
+    }
+
+    /// Reads until the server closes.
+    pub(crate) async fn wait_for_close(&mut self) -> Vec<u8> {
+        while let Ok(chunk) = self.stream.recv().await {
+            self.received.extend_from_slice(&chunk);
+        }
+        std::mem::take(&mut self.received)
+    }
+}
