@@ -29,9 +29,18 @@ impl Default for IdlePolicy {
     /// Adaptive, up to 500 µs; no polling at all on a machine with one CPU, where it would only
     /// keep the one who has the work from running.
     fn default() -> Self {
-        let cpus = std::thread::available_parallelism().map_or(1, usize::from);
-        if cpus > 1 { Self::Adaptive { spin_max: Duration::from_micros(500) } } else { Self::Sleep }
+        if has_one_cpu() {
+            Self::Sleep
+        } else {
+            Self::Adaptive { spin_max: Duration::from_micros(500) }
+        }
     }
+}
+
+/// Of the machine, not of this process: who has the work may well run beside what we may use.
+fn has_one_cpu() -> bool {
+    let online = std::fs::read_to_string("/sys/devices/system/cpu/online");
+    online.is_ok_and(|cpus| !cpus.contains(['-', ',']))
 }
 
 /// The patience of one core.
