@@ -23,5 +23,5 @@ mod workload;
 pub use engine::{Observer, Setup, holds_data, run, verify};
 pub use journal::{Journal, JournalTooLarge, Mismatch};
 pub use outcome::{Interval, Latency, Outcome, Tally};
-pub use target::{DeviceTarget, Target};
+pub use target::{DeviceTarget, Target, UnusualBlockSize, VolumeTarget};
 pub use workload::{Access, Arrivals, Distribution, Limit, OnError, Rate, Workload, WorkloadError};

@@ -1,5 +1,7 @@
 //! The command line: one file per subcommand.
 
+mod bench;
+mod discover;
 mod format;
 mod serve;
 mod volume;
@@ -38,6 +40,11 @@ enum Command {
     #[command(after_help = serve::EXAMPLES)]
     Serve(Box<serve::Serve>),
     /// Put load on a volume or a local device, and measure it
+    #[command(after_help = bench::EXAMPLES)]
+    Bench(Box<bench::Bench>),
+    /// List the volumes that a host's discovery service offers
+    #[command(after_help = discover::EXAMPLES)]
+    Discover(discover::Discover),
     /// Create, list, show, resize and delete volumes of a running server
     #[command(subcommand)]
     Volume(volume::VolumeCommand),
@@ -50,6 +57,7 @@ impl CommandLine {
             Command::Format(command) => command.run(),
             Command::Serve(command) => command.run(),
             Command::Bench(command) => command.run(),
+            Command::Discover(command) => command.run(),
             Command::Volume(command) => command.run(),
         }
     }

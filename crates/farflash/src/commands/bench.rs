@@ -1,0 +1,300 @@
+//! `farflash bench`: puts load on a volume or a local device and measures it.
+
+mod show;
+mod target;
+
+use std::cell::RefCell;
+use std::rc::Rc;
+use std::time::Duration;
+
+use clap::{Args, ValueEnum};
+use load::{
+    Access, Arrivals, Distribution, Journal, Limit, OnError, Outcome, Rate, Setup, Target, Workload,
+};
+use reactor::{CoreConfig, Handle};
+use units::{ByteLen, Lba, LbaRange};
+
+use self::target::{DistributionArg, TargetArg};
+use crate::failure::Failure;
+
+pub(super) const EXAMPLES: &str = "\
+Examples:
+  Random reads of a volume, as `volume create` prints its address and NQN:
+    farflash bench --target tcp://127.0.0.1:4420/NQN --rw randread --bs 4KiB --qd 32 --seconds 8
+
+  Write to an empty volume, check every block, print the result as JSON:
+    farflash bench --target tcp://127.0.0.1:4420/NQN --rw randrw --verify --range 1GiB --json
+
+  The same engine on a local file or on memory, to compare with:
+    farflash bench --target file:/srv/test.img --rw randread --qd 32
+    farflash bench --target mem:1GiB --rw randwrite --qd 32
+
+  What users see at 20 000 requests a second, whatever the target does:
+    farflash bench --target tcp://127.0.0.1:4420/NQN --rw randread --rate 20000 --qd 128";
+
+/// Requests outstanding while everything is checked at the end.
+const VERIFY_DEPTH: u32 = 32;
+
+/// Kinds of load, named as fio names them.
+#[derive(Clone, Copy, Debug, Eq, PartialEq, ValueEnum)]
+enum Rw {
+    /// Sequential reads
+    Read,
+    /// Sequential writes
+    Write,
+    /// Sequential reads and writes
+    #[value(alias = "readwrite")]
+    Rw,
+    /// Random reads
+    Randread,
+    /// Random writes
+    Randwrite,
+    /// Random reads and writes
+    Randrw,
+}
+
+#[derive(Clone, Copy, Debug, Eq, PartialEq, ValueEnum)]
+enum ArrivalsArg {
+    /// At equal distances
+    Fixed,
+    /// At random
+    Poisson,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Bench {
+    /// What to put load on: tcp://IP:PORT/NQN, file:PATH or mem:SIZE
+    #[arg(long, value_name = "TARGET")]
+    target: TargetArg,
+    /// Kind of load
+    #[arg(long, value_enum, default_value = "randread")]
+    rw: Rw,
+    /// Share of reads in a mixed load, in percent
+    #[arg(long, value_name = "PERCENT", default_value_t = 50, value_parser = clap::value_parser!(u8).range(0..=100))]
+    rwmixread: u8,
+    /// Bytes of a request, a multiple of 4 KiB
+    #[arg(long, value_name = "SIZE", default_value = "4KiB")]
+    bs: ByteLen,
+    /// Requests outstanding on each connection
+    #[arg(long, value_name = "N", default_value_t = 32, value_parser = clap::value_parser!(u32).range(1..=1024))]
+    qd: u32,
+    /// TCP connections, or for a local device groups of requests
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=256))]
+    connections: u16,
+    /// Length of the run [default: 10]
+    #[arg(long, value_name = "S", conflicts_with = "bytes")]
+    seconds: Option<f64>,
+    /// Bytes to move in the run, instead of a time
+    #[arg(long, value_name = "SIZE")]
+    bytes: Option<ByteLen>,
+    /// Requests a second that arrive whether or not earlier ones are done; latency counts from the
+    /// arrival
+    #[arg(long, value_name = "N")]
+    rate: Option<f64>,
+    /// How the requests of --rate arrive
+    #[arg(long, value_enum, default_value = "poisson", requires = "rate")]
+    arrivals: ArrivalsArg,
+    /// How often each place is drawn: uniform, zipf or zipf:THETA
+    #[arg(long, value_name = "D", default_value = "uniform")]
+    distribution: DistributionArg,
+    /// Use only the first so many bytes (behind --offset)
+    #[arg(long, value_name = "SIZE")]
+    range: Option<ByteLen>,
+    /// Leave out the first so many bytes
+    #[arg(long, value_name = "SIZE", default_value = "0")]
+    offset: ByteLen,
+    /// Stamp every block written, and check every block read, during the run and afterwards
+    #[arg(long)]
+    verify: bool,
+    /// Write even though the target holds data; it is lost
+    #[arg(long)]
+    overwrite: bool,
+    /// Header digests on the connections
+    #[arg(long)]
+    hdgst: bool,
+    /// Data digests on the connections
+    #[arg(long)]
+    ddgst: bool,
+    /// CPU to stay on
+    #[arg(long, value_name = "N")]
+    cpu: Option<usize>,
+    /// Seed of all random draws
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    seed: u64,
+    /// Print the result as one line of JSON
+    #[arg(long)]
+    json: bool,
+    /// No progress on stderr
+    #[arg(long)]
+    quiet: bool,
+}
+
+/// What a run brought beyond the load itself.
+struct Finished {
+    outcome: Outcome,
+    /// Blocks found wrong by the check at the end, if there was one.
+    wrong_at_end: Option<u64>,
+    enters: u64,
+}
+
+impl Bench {
+    pub(crate) fn run(self) -> Result<(), Failure> {
+        self.check()?;
+        let config =
+            CoreConfig { cpu: self.cpu, name: "bench".to_owned(), ..CoreConfig::default() };
+        let bench = Rc::new(self);
+        let main = {
+            let bench = bench.clone();
+            |handle: Handle| async move { target::drive(&bench, handle).await }
+        };
+        let finished = reactor::run_on_current_thread(&config, main).map_err(|error| {
+            Failure::runtime(error.to_string(), "choose another CPU, or look at `dmesg`")
+        })??;
+        show::result(&bench, &finished)?;
+        finished.judge()
+    }
+
+    fn check(&self) -> Result<(), Failure> {
+        if self.bs.whole_blocks().is_none_or(|blocks| blocks == 0 || blocks > 65_536) {
+            let what = format!("--bs {} is no multiple of 4 KiB up to 256 MiB", self.bs);
+            return Err(Failure::usage(what, "try --bs 4KiB"));
+        }
+        for (name, len) in [("offset", Some(self.offset)), ("range", self.range)] {
+            if len.is_some_and(|len| len.whole_blocks().is_none()) {
+                let what = format!("--{name} is no multiple of 4 KiB");
+                return Err(Failure::usage(what, "use a size such as 1GiB"));
+            }
+        }
+        if self.seconds.is_some_and(|seconds| !(0.0..1e9).contains(&seconds)) {
+            return Err(Failure::usage("--seconds is no time", "try --seconds 10"));
+        }
+        if self.verify && self.read_percent() == 100 {
+            let remedy = "use --verify with a load that writes";
+            return Err(Failure::usage("there is nothing to check reads against", remedy));
+        }
+        Ok(())
+    }
+
+    fn read_percent(&self) -> u8 {
+        match self.rw {
+            Rw::Read | Rw::Randread => 100,
+            Rw::Write | Rw::Randwrite => 0,
+            Rw::Rw | Rw::Randrw => self.rwmixread,
+        }
+    }
+
+    fn workload(&self, target_blocks: u64) -> Result<Workload, Failure> {
+        let blocks = |len: ByteLen| len.whole_blocks().expect("checked");
+        let offset = blocks(self.offset).min(target_blocks);
+        let range = LbaRange::new(Lba(offset), self.range.map_or(target_blocks - offset, blocks));
+        let access = match (self.rw, self.distribution) {
+            (Rw::Read | Rw::Write | Rw::Rw, _) => Access::Sequential,
+            (_, DistributionArg::Uniform) => Access::Random(Distribution::Uniform),
+            (_, DistributionArg::Zipf(theta)) => Access::Random(Distribution::Zipf { theta }),
+        };
+        let arrivals = match self.arrivals {
+            ArrivalsArg::Fixed => Arrivals::Fixed,
+            ArrivalsArg::Poisson => Arrivals::Poisson,
+        };
+        let limit = match self.bytes {
+            Some(bytes) => Limit::Bytes(bytes.0),
+            None => Limit::Time(Duration::from_secs_f64(self.seconds.unwrap_or(10.0))),
+        };
+        Ok(Workload {
+            read_percent: self.read_percent(),
+            access,
+            blocks_per_request: u32::try_from(blocks(self.bs)).expect("checked"),
+            depth: self.qd,
+            limit,
+            rate: self.rate.map(|per_second| Rate { per_second, arrivals }),
+            range,
+            seed: self.seed,
+            interval: Duration::from_secs(1),
+            on_error: OnError::Stop,
+        })
+    }
+
+    /// Refuses to write where data lies.
+    async fn check_blank<T: Target>(&self, target: &T, range: LbaRange) -> Result<(), Failure> {
+        if self.read_percent() == 100 || self.overwrite {
+            return Ok(());
+        }
+        let fits = range.checked_end().is_some_and(|end| end.0 <= target.blocks());
+        if !fits {
+            // The workload's own check says so.
+            return Ok(());
+        }
+        let found = load::holds_data(target, range).await.map_err(|error| failed_read(&error))?;
+        found.map_or(Ok(()), |lba| {
+            let what = format!("the target holds data: block {} is not zero", lba.0);
+            Err(Failure::runtime(what, "add --overwrite if it may be lost"))
+        })
+    }
+
+    /// Runs the load on `targets`, one for each connection.
+    async fn drive<T: Target>(
+        &self,
+        handle: &Handle,
+        targets: Vec<T>,
+    ) -> Result<Finished, Failure> {
+        let target = targets[0].clone();
+        let workload = self.workload(target.blocks())?;
+        self.check_blank(&target, workload.range).await?;
+        let journal = self.journal(workload.range)?;
+        let precise = handle.clone();
+        let setup = Setup {
+            world: handle.clone(),
+            now: move || precise.precise_now(),
+            targets,
+            journal: journal.clone(),
+            observer: (!self.quiet).then(show::progress),
+        };
+        let enters_before = handle.ring_counters().enters;
+        let outcome = load::run(setup, workload).await.map_err(|error| {
+            Failure::usage(error.to_string(), "change --range, --offset, --bs, --qd or --rate")
+        })?;
+        let enters = handle.ring_counters().enters - enters_before;
+        let wrong_at_end = match &journal {
+            Some(journal) => {
+                let checked = load::verify(handle, &target, journal, VERIFY_DEPTH).await;
+                Some(checked.map_err(|error| failed_read(&error))?)
+            }
+            None => None,
+        };
+        Ok(Finished { outcome, wrong_at_end, enters })
+    }
+
+    fn journal(&self, range: LbaRange) -> Result<Option<Rc<RefCell<Journal>>>, Failure> {
+        if !self.verify {
+            return Ok(None);
+        }
+        // Blocks of an earlier run must not pass for blocks of this one.
+        let clock = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+        let seed = clock.map_or(self.seed, |since| self.seed ^ since.as_nanos() as u64);
+        let journal = Journal::new(range, seed)
+            .map_err(|error| Failure::usage(error.to_string(), "add --range 16GiB"))?;
+        Ok(Some(Rc::new(RefCell::new(journal))))
+    }
+}
+
+impl Finished {
+    /// A run with errors or wrong data is a failure, after its results were shown.
+    fn judge(&self) -> Result<(), Failure> {
+        let wrong = self.outcome.mismatches + self.wrong_at_end.unwrap_or(0);
+        if wrong > 0 {
+            let first =
+                self.outcome.first_mismatch.as_deref().unwrap_or("see the check at the end");
+            let what = format!("{wrong} blocks do not hold what was written; first {first}");
+            return Err(Failure::runtime(what, "keep the device as it is, and report this"));
+        }
+        if let Some(error) = &self.outcome.first_error {
+            let what = format!("{} requests failed; the first: {error}", self.outcome.errors);
+            return Err(Failure::runtime(what, "look at the target's log"));
+        }
+        Ok(())
+    }
+}
+
+fn failed_read(error: &dyn std::error::Error) -> Failure {
+    Failure::runtime(format!("a read failed: {error}"), "look at the target's log")
+}

@@ -1,0 +1,112 @@
+//! What `bench` prints.
+
+use load::{Interval, Latency, Observer, Outcome, Tally};
+use report::{Align, Table, duration_ns, json_line, rate, rate_bytes};
+use serde::Serialize;
+
+use super::{Bench, Finished};
+use crate::failure::Failure;
+
+#[derive(Serialize)]
+struct Json<'a> {
+    target: String,
+    rw: String,
+    bs: u64,
+    qd: u32,
+    connections: u16,
+    hdgst: bool,
+    ddgst: bool,
+    rate: Option<f64>,
+    system_calls_per_request: f64,
+    wrong_at_end: Option<u64>,
+    #[serde(flatten)]
+    outcome: &'a Outcome,
+}
+
+/// Writes a line to stderr for every interval.
+pub(super) fn progress() -> Observer {
+    Box::new(|interval: &Interval| {
+        eprintln!(
+            "{:>6.1} s  {:>8} IOPS  {:>10}  p50 {:>8}  p99 {:>8}  max {:>8}",
+            interval.end_seconds,
+            rate(interval.iops()),
+            rate_bytes(interval.bytes as f64 / interval.seconds.max(1e-9)),
+            duration_ns(interval.p50_ns as f64),
+            duration_ns(interval.p99_ns as f64),
+            duration_ns(interval.max_ns as f64),
+        );
+    })
+}
+
+/// Prints the result, for people or for programs.
+pub(super) fn result(bench: &Bench, finished: &Finished) -> Result<(), Failure> {
+    if !bench.json {
+        print!("{}", text(bench, finished));
+        return Ok(());
+    }
+    let json = Json {
+        target: bench.target.to_string(),
+        rw: format!("{:?}", bench.rw).to_lowercase(),
+        bs: bench.bs.0,
+        qd: bench.qd,
+        connections: bench.connections,
+        hdgst: bench.hdgst,
+        ddgst: bench.ddgst,
+        rate: bench.rate,
+        system_calls_per_request: per_request(finished),
+        wrong_at_end: finished.wrong_at_end,
+        outcome: &finished.outcome,
+    };
+    let line = json_line(&json)
+        .map_err(|error| Failure::runtime(error.to_string(), "run it without --json"))?;
+    print!("{line}");
+    Ok(())
+}
+
+fn per_request(finished: &Finished) -> f64 {
+    finished.enters as f64 / finished.outcome.requests.max(1) as f64
+}
+
+fn text(bench: &Bench, finished: &Finished) -> String {
+    let outcome = &finished.outcome;
+    let mut columns = vec![("", Align::Left)];
+    let lanes: Vec<(&str, &Tally, &Latency)> = [("read", &outcome.read), ("write", &outcome.write)]
+        .into_iter()
+        .filter_map(|(name, tally)| Some((name, tally, tally.latency.as_ref()?)))
+        .collect();
+    columns.extend(lanes.iter().map(|(name, _, _)| (*name, Align::Right)));
+    let mut table = Table::new(&columns);
+    let mut row = |name: &str, cell: &dyn Fn(&Tally, &Latency) -> String| {
+        let cells = lanes.iter().map(|(_, tally, latency)| cell(tally, latency));
+        table.row(std::iter::once(name.to_owned()).chain(cells));
+    };
+    row("requests", &|tally, _| tally.requests.to_string());
+    row("IOPS", &|tally, _| rate(tally.iops));
+    row("bandwidth", &|tally, _| rate_bytes(tally.bytes_per_second));
+    row("mean", &|_, latency| duration_ns(latency.mean_ns));
+    type Percentile = (&'static str, fn(&Latency) -> u64);
+    let percentiles: [Percentile; 9] = [
+        ("min", |latency| latency.min_ns),
+        ("50 %", |latency| latency.p50_ns),
+        ("90 %", |latency| latency.p90_ns),
+        ("99 %", |latency| latency.p99_ns),
+        ("99.9 %", |latency| latency.p99_9_ns),
+        ("99.99 %", |latency| latency.p99_99_ns),
+        ("99.999 %", |latency| latency.p99_999_ns),
+        ("99.9999 %", |latency| latency.p99_9999_ns),
+        ("max", |latency| latency.max_ns),
+    ];
+    for (name, of) in percentiles {
+        row(name, &|_, latency| duration_ns(of(latency) as f64));
+    }
+    let mut text = format!("{} for {:.2} s\n\n{}", bench.target, outcome.seconds, table.to_text());
+    if let Some(wrong) = finished.wrong_at_end {
+        let checked = outcome.blocks_checked;
+        text += &format!(
+            "\nchecked {checked} blocks during the run, {} wrong; all that was written again at \
+             the end, {wrong} wrong\n",
+            outcome.mismatches
+        );
+    }
+    text
+}
