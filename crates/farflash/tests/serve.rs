@@ -139,6 +139,35 @@ fn volumes_survive_an_orderly_end_and_a_kill() {
 }
 
 #[test]
+fn discovery_lists_the_volumes_of_all_cores_on_every_portal() {
+    let cores = std::thread::available_parallelism().unwrap().get().min(2);
+    let list = if cores == 2 { "0,1" } else { "0" };
+    let discovery = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let discovery = discovery.to_string();
+    let server = Server::start_with("mem:256MiB", &["--cores", list, "--discovery", &discovery]);
+    let mut expected: Vec<String> = ["a", "b", "c"]
+        .iter()
+        .map(|name| server.volume_json(&["create", name, "--size", "1GiB"]))
+        .map(|made| {
+            format!("{}  {}", made["address"].as_str().unwrap(), made["nqn"].as_str().unwrap())
+        })
+        .collect();
+    server.volume_json(&["delete", "c"]);
+    expected.pop();
+    let mut asked: Vec<String> = server.portals.iter().map(ToString::to_string).collect();
+    asked.push(discovery);
+    for address in asked {
+        let found = succeed(&["discover", &address]);
+        assert_eq!(found.lines().collect::<Vec<_>>(), expected, "{address}");
+    }
+    let json = succeed(&["discover", &server.portals[0].to_string(), "--json"]);
+    let json: serde_json::Value = serde_json::from_str(&json).unwrap();
+    let kinds =
+        json["subsystems"].as_array().unwrap().iter().map(|it| it["kind"].as_str().unwrap());
+    assert_eq!(kinds.filter(|kind| *kind == "nvm").count(), 2, "{json}");
+}
+
+#[test]
 fn a_device_used_by_two_cores_is_served_by_one() {
     if std::thread::available_parallelism().unwrap().get() < 2 {
         eprintln!("this machine has one core");

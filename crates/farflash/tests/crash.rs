@@ -1,0 +1,191 @@
+//! What was acknowledged survives the death of the server at any moment.
+
+#![allow(missing_docs, unreachable_pub, dead_code)]
+
+mod support;
+
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
+use std::rc::Rc;
+use std::sync::mpsc;
+
+use client::{Client, Options, Reconnect, Volume};
+use io_traits::{Buffer, Spawn};
+use nvme_wire::Nqn;
+use reactor::{CoreConfig, Handle};
+use support::{Files, Server, succeed};
+use units::{BLOCK_SIZE, Lba, LbaRange};
+
+/// Blocks that are written to: few, so that most are overwritten.
+const BLOCKS: u64 = 2_000;
+const WRITERS: u64 = 16;
+/// Writes acknowledged before the server is killed, in each round.
+const ACKNOWLEDGED: [u64; 4] = [1, 300, 2_000, 5_000];
+/// The last of every so many requests deallocates instead of writing.
+const UNMAP_EVERY: u64 = 7;
+
+/// What a block may hold: each write puts a number into all of its words, and 0 is deallocated.
+#[derive(Clone, Copy, Default)]
+struct Expected {
+    acknowledged: u64,
+    /// Sent, and not answered before the server died.
+    in_flight: Option<u64>,
+}
+
+type Model = BTreeMap<u64, Expected>;
+
+/// Method: sixteen writers, each on blocks of its own, write and deallocate at random until the server
+/// is killed under them. The next server must hold, for each block, what was acknowledged last, or
+/// what was under way at the kill.
+#[test]
+fn kill_9_under_load_loses_nothing_acknowledged() {
+    let files = Files::new();
+    let device = files.device("a");
+    succeed(&["format", "--device", &format!("{device},size=1GiB")]);
+    let mut model = Model::new();
+    let mut nqn = None;
+    for (round, acknowledged) in ACKNOWLEDGED.into_iter().enumerate() {
+        let server = Server::start(&device);
+        let nqn = nqn.get_or_insert_with(|| {
+            let made = server.volume_json(&["create", "a", "--size", "64MiB"]);
+            made["nqn"].as_str().unwrap().parse::<Nqn>().unwrap()
+        });
+        let (kill, killed) = mpsc::channel();
+        let target = (server.portals[0], *nqn);
+        let killer = std::thread::spawn(move || {
+            killed.recv().unwrap();
+            server.signal("KILL");
+            server.wait()
+        });
+        let before = std::mem::take(&mut model);
+        let seed = round as u64 + 1;
+        model = on_core(move |handle| async move {
+            let volume = connect(&handle, target.0, &target.1).await;
+            check(&volume, &before).await;
+            write_until_killed(&handle, &volume, before, seed, acknowledged, kill).await
+        });
+        assert_eq!(killer.join().unwrap(), None, "the server ended by itself");
+    }
+    let server = Server::start(&device);
+    let target = (server.portals[0], nqn.unwrap());
+    on_core(move |handle| async move {
+        check(&connect(&handle, target.0, &target.1).await, &model).await;
+    });
+}
+
+fn on_core<T: 'static, F: Future<Output = T> + 'static>(main: impl FnOnce(Handle) -> F) -> T {
+    reactor::run_on_current_thread(&CoreConfig::default(), main).unwrap()
+}
+
+async fn connect(handle: &Handle, address: std::net::SocketAddr, nqn: &Nqn) -> Volume<Handle> {
+    let options =
+        Options { reconnect: Reconnect::Never, data_digest: true, ..Options::for_host([7; 16]) };
+    let client = Client::connect(handle.clone(), address, nqn, options).await.unwrap();
+    client.volume().await.unwrap()
+}
+
+/// Every block holds what it may hold.
+async fn check(volume: &Volume<Handle>, model: &Model) {
+    for block in 0..BLOCKS {
+        let expected = model.get(&block).copied().unwrap_or_default();
+        let read = volume.read(Lba(block), 1).await.unwrap();
+        let words = read.as_bytes().chunks_exact(8);
+        let mut words = words.map(|word| u64::from_le_bytes(word.try_into().unwrap()));
+        let first = words.next().unwrap();
+        assert!(words.all(|word| word == first), "block {block} is torn");
+        let allowed = first == expected.acknowledged || Some(first) == expected.in_flight;
+        assert!(
+            allowed,
+            "block {block} holds {first}; acknowledged was {}, under way {:?}",
+            expected.acknowledged, expected.in_flight
+        );
+    }
+}
+
+/// What the writers of one round share.
+struct Round {
+    volume: Volume<Handle>,
+    model: RefCell<Model>,
+    acknowledged: Cell<u64>,
+    kill_after: u64,
+    kill: mpsc::Sender<()>,
+    ended: Cell<u64>,
+    all_ended: local_sync::Notify,
+}
+
+async fn write_until_killed(
+    handle: &Handle,
+    volume: &Volume<Handle>,
+    before: Model,
+    seed: u64,
+    kill_after: u64,
+    kill: mpsc::Sender<()>,
+) -> Model {
+    // What was under way at the last kill is settled now, one way or the other, but which way it
+    // went is known only by looking: writing all of it anew is simpler.
+    let mut model = before;
+    for (block, expected) in model.iter_mut().filter(|(_, it)| it.in_flight.is_some()) {
+        volume.write(Lba(*block), filled(expected.acknowledged)).await.unwrap();
+        expected.in_flight = None;
+    }
+    let round = Rc::new(Round {
+        volume: volume.clone(),
+        model: RefCell::new(model),
+        acknowledged: Cell::new(0),
+        kill_after,
+        kill,
+        ended: Cell::new(0),
+        all_ended: local_sync::Notify::new(),
+    });
+    let all_ended = round.all_ended.notified();
+    for writer in 0..WRITERS {
+        let round = round.clone();
+        handle.spawn(async move {
+            round.write(writer, seed).await;
+            round.ended.set(round.ended.get() + 1);
+            if round.ended.get() == WRITERS {
+                round.all_ended.notify_all();
+            }
+        });
+    }
+    all_ended.await;
+    round.model.take()
+}
+
+impl Round {
+    /// Writes and deallocates this writer's blocks until the connection is gone.
+    async fn write(&self, writer: u64, seed: u64) {
+        let mut random = seed << 32 | writer;
+        for request in 1.. {
+            random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            let block = (random >> 33) % (BLOCKS / WRITERS) * WRITERS + writer;
+            let unmap = request % UNMAP_EVERY == 0;
+            let value = if unmap { 0 } else { seed << 48 | writer << 40 | request };
+            self.model.borrow_mut().entry(block).or_default().in_flight = Some(value);
+            let done = if unmap {
+                self.volume.write_zeroes(LbaRange::new(Lba(block), 1)).await
+            } else {
+                self.volume.write(Lba(block), filled(value)).await
+            };
+            if done.is_err() {
+                return;
+            }
+            let settled = Expected { acknowledged: value, in_flight: None };
+            self.model.borrow_mut().insert(block, settled);
+            self.acknowledged.set(self.acknowledged.get() + 1);
+            if self.acknowledged.get() == self.kill_after {
+                self.kill.send(()).unwrap();
+            }
+        }
+    }
+}
+
+/// A block full of `value`.
+fn filled(value: u64) -> io_traits::BufferSlice {
+    let mut buffer = Buffer::new(1);
+    assert_eq!(buffer.len_bytes(), BLOCK_SIZE);
+    buffer.as_mut_bytes().chunks_exact_mut(8).for_each(|word| {
+        word.copy_from_slice(&value.to_le_bytes());
+    });
+    buffer.into_slice()
+}
