@@ -1,0 +1,37 @@
+//! Fuzz targets: every decoder of a peer's bytes or a device's, and the state machines behind them.
+//!
+//! The body of each is a plain function of a byte slice that panics when a promise is broken. So
+//! libFuzzer drives it (`make fuzz`), a test on stable Rust does so briefly (`make fuzz-smoke`), and
+//! an input that once failed becomes a file below `corpus/`.
+
+pub mod commands;
+pub mod initiator_stream;
+mod input;
+pub mod layout_decode;
+pub mod pdu;
+pub mod target_commands;
+pub mod target_stream;
+
+// The smallest complete driver of a target: it belongs to that crate's tests.
+#[path = "../../crates/nvme-target/tests/driver/mod.rs"]
+mod target_driver;
+
+/// One fuzz target.
+pub struct Target {
+    /// As libFuzzer and `corpus/` know it.
+    pub name: &'static str,
+    /// Runs it on one input; panics if a promise is broken.
+    pub run: fn(&[u8]),
+    /// Well-formed inputs to start from.
+    pub seeds: fn() -> Vec<Vec<u8>>,
+}
+
+/// All of them.
+pub const TARGETS: &[Target] = &[
+    Target { name: "pdu", run: pdu::run, seeds: pdu::seeds },
+    Target { name: "commands", run: commands::run, seeds: commands::seeds },
+    Target { name: "target_commands", run: target_commands::run, seeds: target_commands::seeds },
+    Target { name: "target_stream", run: target_stream::run, seeds: target_stream::seeds },
+    Target { name: "initiator_stream", run: initiator_stream::run, seeds: initiator_stream::seeds },
+    Target { name: "layout_decode", run: layout_decode::run, seeds: layout_decode::seeds },
+];
