@@ -22,7 +22,7 @@ fn stream(commands: &[(u8, u8, bool)], digests: Digests) -> Vec<u8> {
         let nlb = u32::from(*blocks % 4) + 1;
         let len = nlb as usize * 4096;
         let data: Vec<u8> = (0..len).map(|i| (i + n) as u8).collect();
-        let block = BlockCommand::new(u64::from(*blocks), nlb);
+        let block = BlockCommand::new(u64::from(*blocks % 60), nlb);
         match kind % 4 {
             0 => bytes.extend(capsule(
                 block.encode(IoOpcode::READ, 1, len as u32),

@@ -19,7 +19,7 @@ use nvme_wire::{Cqe, FabricsType, HostId, Nqn, SglDescriptor, Sqe, Status};
 use units::{BLOCK_SIZE, Instant, LbaRange};
 use zerocopy::{FromBytes, IntoBytes};
 
-pub(crate) const BLOCKS: u64 = 512;
+pub(crate) const BLOCKS: u64 = 64;
 pub(crate) const CNTLID: u16 = 7;
 pub(crate) const UUID: [u8; 16] = [0x5A; 16];
 pub(crate) const BOTH: Digests = Digests { header: true, data: true };
