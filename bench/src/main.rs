@@ -1,6 +1,14 @@
-//! Side-by-side benchmarks: farflash beside the machine's limit and beside its peers.
+//! Side-by-side benchmarks: farflash beside the machine's limit and beside its peers. And the demo.
 
+mod case;
+mod compare;
+mod demo;
+mod demo_plot;
+mod goals;
 mod null;
+mod page;
+mod peers;
+mod process;
 
 use anyhow::Result;
 use clap::{Parser, Subcommand};
@@ -17,32 +25,36 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Command {
-    /// Measures the machine's limit once.
+    /// Measure the machine's limit once
     Null(NullArgs),
+    /// Measure everything side by side, in interleaved rounds
+    Compare(compare::CompareArgs),
+    /// Serve volumes, kill the server under load, verify everything, plot it
+    Demo(demo::DemoArgs),
 }
 
 #[derive(clap::Args)]
 struct NullArgs {
-    /// Which way the data flows.
+    /// Which way the data flows
     #[arg(long, value_enum, default_value = "read")]
     rw: Direction,
-    /// Bytes of data in a request.
+    /// Bytes of data in a request
     #[arg(long, default_value = "4KiB")]
     bs: ByteLen,
-    /// Requests outstanding on a connection.
+    /// Requests outstanding on a connection
     #[arg(long, default_value_t = 32)]
     qd: u64,
-    /// TCP connections.
+    /// TCP connections
     #[arg(long, default_value_t = 1)]
     connections: usize,
-    /// Length of the run.
+    /// Length of the run
     #[arg(long, default_value_t = 3.0)]
     seconds: f64,
-    /// CPU of the server.
-    #[arg(long, default_value_t = 0)]
+    /// CPU of the server
+    #[arg(long, default_value_t = compare::SERVER_CPU)]
     server_cpu: usize,
-    /// CPU of the client.
-    #[arg(long, default_value_t = 1)]
+    /// CPU of the client
+    #[arg(long, default_value_t = compare::CLIENT_CPU)]
     client_cpu: usize,
 }
 
@@ -61,5 +73,7 @@ fn main() -> Result<()> {
             println!("{}", serde_json::to_string(&null::run(&spec)?)?);
             Ok(())
         }
+        Command::Compare(args) => compare::compare(&args),
+        Command::Demo(args) => demo::demo(&args),
     }
 }

@@ -1,0 +1,303 @@
+//! `bench compare`: all cases in interleaved rounds, so that noise hits all alike.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context, Result};
+use report::json_line;
+use serde::Serialize;
+
+use crate::case::{self, Case, GIB, Sample, Shape, Subject};
+use crate::goals::{self, Verdict};
+use crate::null::{self, Direction, NullSpec};
+use crate::page;
+use crate::peers::{self, Peer};
+use crate::process::{Server, VolumeAddress, is_installed, run};
+
+pub(crate) const SERVER_CPU: usize = 0;
+pub(crate) const CLIENT_CPU: usize = 1;
+/// Rounds, and seconds of each measurement, in a full and in a quick run.
+const FULL: (usize, f64) = (5, 2.0);
+const QUICK: (usize, f64) = (2, 0.5);
+/// A farflash device holds a volume of a GiB, and room for the writes of a copy-on-write engine.
+const DEVICE_SIZE: &str = "2GiB";
+const VOLUME_SIZE: &str = "1GiB";
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct CompareArgs {
+    /// The farflash program to measure
+    #[arg(long)]
+    farflash: PathBuf,
+    /// Page whose results are replaced
+    #[arg(long)]
+    report: Option<PathBuf>,
+    /// Directory for results and for the files that are served
+    #[arg(long, default_value = "bench-out")]
+    out: PathBuf,
+    /// Two short rounds, to try things out; the page is left as it is
+    #[arg(long)]
+    quick: bool,
+    /// Rounds
+    #[arg(long)]
+    rounds: Option<usize>,
+    /// Only cases whose name contains this
+    #[arg(long)]
+    only: Option<String>,
+}
+
+/// Everything that a comparison brought.
+pub(crate) struct Results {
+    pub(crate) cases: Vec<Case>,
+    /// `samples[round][case]`; `None` where a case could not be measured.
+    pub(crate) samples: Vec<Vec<Option<Sample>>>,
+    pub(crate) verdicts: Vec<Verdict>,
+    pub(crate) facts: Facts,
+    pub(crate) seconds: f64,
+}
+
+/// What else is to be known.
+#[derive(Clone, Debug, Default, Serialize)]
+pub(crate) struct Facts {
+    pub(crate) commit: String,
+    pub(crate) kernel: String,
+    pub(crate) cpu: String,
+    pub(crate) cpus: usize,
+    pub(crate) startup_ms: f64,
+    pub(crate) idle_cpu_share: f64,
+    pub(crate) resident_idle_bytes: u64,
+    pub(crate) resident_written_bytes: u64,
+}
+
+struct Bed {
+    farflash: PathBuf,
+    mem: (Server, VolumeAddress),
+    file: (Server, VolumeAddress),
+    local_file: PathBuf,
+    peers: Vec<Peer>,
+    seconds: f64,
+}
+
+#[derive(Serialize)]
+struct Line<'a> {
+    round: usize,
+    case: &'a Case,
+    sample: Sample,
+}
+
+/// Runs the comparison and writes what it brought.
+pub(crate) fn compare(args: &CompareArgs) -> Result<()> {
+    let (rounds, seconds) = if args.quick { QUICK } else { FULL };
+    let rounds = args.rounds.unwrap_or(rounds).max(1);
+    fs::create_dir_all(&args.out)?;
+    let mut facts = machine();
+    let mut bed = prepare(args, seconds, &mut facts)?;
+    let mut cases = case::all();
+    cases.retain(|case| {
+        let name = format!("{} {}", case.subject.name(), case.shape.name());
+        args.only.as_ref().is_none_or(|only| name.contains(only.as_str()))
+            && (bed.peers.iter().any(|peer| peer.subject == case.subject) || !is_peer(case.subject))
+    });
+    let mut samples = Vec::new();
+    let mut lines = String::new();
+    for round in 0..rounds {
+        eprintln!("round {} of {rounds}", round + 1);
+        let mut row = Vec::new();
+        for case in &cases {
+            let sample = measure(&mut bed, case, round + 1 == rounds);
+            match &sample {
+                Ok(sample) => {
+                    let (subject, shape) = (case.subject.name(), case.shape.name());
+                    eprintln!("  {subject:16} {shape:42} {:>9} IOPS", report::rate(sample.iops));
+                    lines += &json_line(&Line { round, case, sample: *sample })?;
+                }
+                Err(error) => eprintln!("  {} failed: {error:#}", case.subject.name()),
+            }
+            row.push(sample.ok());
+        }
+        samples.push(row);
+    }
+    let verdicts = goals::judge(rounds, |round, case| {
+        let index = cases.iter().position(|other| other == case)?;
+        samples[round][index]
+    });
+    let results = Results { cases, samples, verdicts, facts, seconds };
+    fs::write(args.out.join("samples.jsonl"), lines)?;
+    page::write(&results, &args.out, args.report.as_deref().filter(|_| !args.quick))
+}
+
+fn is_peer(subject: Subject) -> bool {
+    matches!(subject, Subject::NbdkitMem | Subject::NbdkitFile | Subject::QemuNbdFile)
+}
+
+/// Starts the servers and writes all that is going to be read.
+fn prepare(args: &CompareArgs, seconds: f64, facts: &mut Facts) -> Result<Bed> {
+    let out = args.out.canonicalize()?;
+    let farflash = args.farflash.canonicalize().context("there is no such farflash program")?;
+    let log = |name: &str| out.join(name).with_extension("log");
+    eprintln!("preparing");
+    let mem = Server::start(&farflash, &format!("mem:{DEVICE_SIZE}"), SERVER_CPU, &log("mem"))?;
+    facts.startup_ms = mem.startup.as_secs_f64() * 1e3;
+    std::thread::sleep(std::time::Duration::from_secs(1));
+    let (before, idle) = (mem.program.cpu_seconds()?, 3);
+    std::thread::sleep(std::time::Duration::from_secs(idle));
+    facts.idle_cpu_share = (mem.program.cpu_seconds()? - before) / idle as f64;
+    facts.resident_idle_bytes = mem.program.resident_bytes()?;
+    let mem_volume = mem.create_volume("bench", VOLUME_SIZE)?;
+    let served = out.join("served.img");
+    fresh_file(&served)?;
+    let device = format!("file:{}", served.display());
+    run(Command::new(&farflash).args([
+        "format",
+        "--device",
+        &format!("{device},size={DEVICE_SIZE}"),
+    ]))?;
+    let file = Server::start(&farflash, &device, SERVER_CPU, &log("file"))?;
+    let file_volume = file.create_volume("bench", VOLUME_SIZE)?;
+    let local_file = out.join("local.img");
+    fresh_file(&local_file)?;
+    fs::File::create(&local_file)?.set_len(GIB)?;
+    for target in [mem_volume.target(), file_volume.target(), local(&local_file)] {
+        fill(&farflash, &target)?;
+    }
+    facts.resident_written_bytes = file.program.resident_bytes()?;
+    let mut peers = Vec::new();
+    if is_installed("fio") && is_installed("taskset") {
+        peers = peers::start_all(&out, &local_file)?;
+    } else {
+        eprintln!("fio is not installed: peers are left out");
+    }
+    Ok(Bed {
+        farflash,
+        mem: (mem, mem_volume),
+        file: (file, file_volume),
+        local_file,
+        peers,
+        seconds,
+    })
+}
+
+fn fresh_file(path: &Path) -> Result<()> {
+    match fs::remove_file(path) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(error.into()),
+        _ => Ok(()),
+    }
+}
+
+fn local(path: &Path) -> String {
+    format!("file:{}", path.display())
+}
+
+/// Writes all of a target once, so that reads find data.
+fn fill(farflash: &Path, target: &str) -> Result<()> {
+    run(Command::new(farflash)
+        .args(["bench", "--target", target, "--rw", "write", "--bs", "128KiB", "--qd", "8"])
+        .args(["--bytes", VOLUME_SIZE, "--overwrite", "--quiet", "--json"]))?;
+    Ok(())
+}
+
+fn measure(bed: &mut Bed, case: &Case, count_calls: bool) -> Result<Sample> {
+    match case.subject {
+        Subject::Null => null_sample(&case.shape, bed.seconds),
+        Subject::FarflashMem => farflash_sample(bed, &bed.mem, &case.shape, count_calls),
+        Subject::FarflashFile => farflash_sample(bed, &bed.file, &case.shape, count_calls),
+        Subject::LocalFile => load_sample(bed, &local(&bed.local_file), &case.shape),
+        Subject::NbdkitMem | Subject::NbdkitFile | Subject::QemuNbdFile => {
+            let peer = bed.peers.iter().find(|peer| peer.subject == case.subject);
+            peer.context("not installed")?.measure(&case.shape, bed.seconds)
+        }
+    }
+}
+
+fn null_sample(shape: &Shape, seconds: f64) -> Result<Sample> {
+    let result = null::run(&NullSpec {
+        direction: if shape.write { Direction::Write } else { Direction::Read },
+        block_bytes: usize::try_from(shape.block_bytes)?,
+        depth: u64::from(shape.depth),
+        connections: shape.connections as usize,
+        server_cpu: SERVER_CPU,
+        client_cpu: CLIENT_CPU,
+        seconds,
+    })?;
+    Ok(Sample {
+        iops: result.requests_per_second,
+        mean_us: result.mean_latency_us,
+        p99_us: None,
+        cpu_us_per_request: Some(1e6 / result.requests_per_second),
+        system_calls_per_request: Some(result.server_system_calls_per_request),
+    })
+}
+
+fn farflash_sample(
+    bed: &Bed,
+    (server, volume): &(Server, VolumeAddress),
+    shape: &Shape,
+    count_calls: bool,
+) -> Result<Sample> {
+    let before = server.program.cpu_seconds()?;
+    let mut sample = load_sample(bed, &volume.target(), shape)?;
+    let used = server.program.cpu_seconds()? - before;
+    sample.cpu_us_per_request = Some(used * 1e6 / (sample.iops * bed.seconds));
+    if count_calls && is_installed("perf") {
+        // Apart from the run that counts for speed, which tracing would slow down.
+        sample.system_calls_per_request = system_calls(bed, server, volume, shape).ok();
+    }
+    Ok(sample)
+}
+
+fn bench_command(bed: &Bed, target: &str, shape: &Shape) -> Command {
+    let mut command = Command::new(&bed.farflash);
+    command.args(["bench", "--target", target, "--json", "--quiet", "--overwrite"]);
+    command.args(["--rw", if shape.write { "randwrite" } else { "randread" }]);
+    command.args(["--bs", &shape.block_bytes.to_string(), "--qd", &shape.depth.to_string()]);
+    command.args(["--connections", &shape.connections.to_string()]);
+    command.args(["--range", &shape.range_bytes.to_string()]);
+    command.args(["--seconds", &bed.seconds.to_string(), "--cpu", &CLIENT_CPU.to_string()]);
+    command
+}
+
+fn load_sample(bed: &Bed, target: &str, shape: &Shape) -> Result<Sample> {
+    let output = run(&mut bench_command(bed, target, shape))?;
+    let json: serde_json::Value = serde_json::from_str(&output)?;
+    let lane = &json[if shape.write { "write" } else { "read" }];
+    let number = |value: &serde_json::Value| value.as_f64().context("a number is missing");
+    Ok(Sample {
+        iops: number(&lane["iops"])?,
+        // By Little's law, as for the null server.
+        mean_us: shape.outstanding() / number(&lane["iops"])? * 1e6,
+        p99_us: Some(number(&lane["latency"]["p99_ns"])? / 1e3),
+        cpu_us_per_request: None,
+        system_calls_per_request: None,
+    })
+}
+
+/// System calls of the server for each request, counted by `perf stat`.
+fn system_calls(bed: &Bed, server: &Server, volume: &VolumeAddress, shape: &Shape) -> Result<f64> {
+    let pid = server.program.pid().to_string();
+    let load = bench_command(bed, &volume.target(), shape);
+    let mut perf = Command::new("perf");
+    perf.args(["stat", "-x", ",", "-e", "raw_syscalls:sys_enter", "-p", &pid, "--"]);
+    perf.arg(load.get_program()).args(load.get_args());
+    let output = perf.output()?;
+    let json: serde_json::Value = serde_json::from_slice(&output.stdout)?;
+    let requests = json["requests"].as_f64().context("no requests")?;
+    let counted = String::from_utf8_lossy(&output.stderr);
+    let line = counted.lines().find(|line| line.contains("raw_syscalls"));
+    let count = line.and_then(|line| line.split(',').next()).context("perf counted nothing")?;
+    Ok(count.parse::<f64>()? / requests)
+}
+
+/// What the results were taken on.
+fn machine() -> Facts {
+    let first = |text: String| text.lines().next().unwrap_or_default().trim().to_owned();
+    let git = run(Command::new("git").args(["describe", "--always", "--dirty", "--abbrev=12"]));
+    let cpuinfo = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+    let model = cpuinfo.lines().find_map(|line| line.strip_prefix("model name")?.split_once(": "));
+    Facts {
+        commit: git.map_or_else(|_| "unknown".to_owned(), first),
+        kernel: fs::read_to_string("/proc/sys/kernel/osrelease").map(first).unwrap_or_default(),
+        cpu: model.map_or("unknown", |(_, name)| name).to_owned(),
+        cpus: reactor::allowed_cpus().len(),
+        ..Facts::default()
+    }
+}

@@ -1,0 +1,376 @@
+//! `bench demo`: two volumes of a real server under load, the server killed and restarted in the
+//! middle, every acknowledged byte verified, and the result beside the same load on a local file.
+
+use std::cell::RefCell;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::rc::Rc;
+use std::sync::mpsc;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail, ensure};
+use client::{Client, Options};
+use load::{
+    Access, DeviceTarget, Distribution, Interval, Journal, Limit, Observer, OnError, Outcome,
+    Setup, Target, VolumeTarget, Workload,
+};
+use reactor::{CoreConfig, Handle, OpenOptions, OwnedDevice};
+use report::{Align, Table, duration_ns, json_line, rate, rate_bytes};
+use units::{ByteLen, Lba, LbaRange};
+
+use crate::compare::{CLIENT_CPU, SERVER_CPU};
+use crate::demo_plot::plot;
+use crate::process::{Server, VolumeAddress, run};
+
+const NAMES: [&str; 2] = ["alpha", "beta"];
+const DEVICE_SIZE: &str = "4GiB";
+const VOLUME_SIZE: &str = "10TiB";
+/// What is written and read of each volume, and of the local file.
+const RANGE: LbaRange = LbaRange::new(Lba(0), 256 << 8);
+const READ_PERCENT: u8 = 70;
+/// Requests outstanding on each volume; on the local file as many as on both.
+const DEPTH: u32 = 16;
+const LOCAL_SECONDS: u64 = 6;
+const REMOTE_SECONDS: u64 = 24;
+const KILL_AFTER: Duration = Duration::from_secs(10);
+const DOWN_FOR: Duration = Duration::from_secs(2);
+const INTERVAL: Duration = Duration::from_millis(500);
+/// Requests of the check at the end that are outstanding at once.
+const VERIFY_DEPTH: u32 = 32;
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct DemoArgs {
+    /// The farflash program to show
+    #[arg(long)]
+    farflash: PathBuf,
+    /// Directory for the device, the logs and the results
+    #[arg(long, default_value = "demo-out")]
+    out: PathBuf,
+}
+
+/// What the load on the volumes brought.
+pub(crate) struct Remote {
+    pub(crate) outcomes: Vec<Outcome>,
+    pub(crate) killed_at: f64,
+    pub(crate) back_at: f64,
+    blocks: u64,
+    wrong: u64,
+    reconnects: u64,
+}
+
+/// Runs the demo.
+pub(crate) fn demo(args: &DemoArgs) -> Result<()> {
+    let begin = Instant::now();
+    fs::create_dir_all(&args.out)?;
+    let out = args.out.canonicalize()?;
+    let farflash = args.farflash.canonicalize().context("there is no such farflash program")?;
+    let (image, local_image) = (out.join("flash.img"), out.join("local.img"));
+    for path in [&image, &local_image] {
+        if path.exists() {
+            fs::remove_file(path)?;
+        }
+    }
+    let device = format!("file:{}", image.display());
+
+    step(&format!("format a sparse file of {DEVICE_SIZE} and serve it from CPU {SERVER_CPU}"));
+    run(Command::new(&farflash).args([
+        "format",
+        "--device",
+        &format!("{device},size={DEVICE_SIZE}"),
+    ]))?;
+    let server = Server::start(&farflash, &device, SERVER_CPU, &out.join("server.log"))?;
+    println!("  up after {:.0} ms", server.startup.as_secs_f64() * 1e3);
+
+    step(&format!("create two thin volumes of {VOLUME_SIZE}"));
+    let mut volumes = Vec::new();
+    for name in NAMES {
+        let volume = server.create_volume(name, VOLUME_SIZE)?;
+        println!("  {name}: {}", volume.target());
+        volumes.push(volume);
+    }
+
+    let load = format!("{READ_PERCENT} % random reads, {}", ByteLen(4096));
+    step(&format!("local file: {load}, depth {}, {LOCAL_SECONDS} s", 2 * DEPTH));
+    let local = local(&local_image)?;
+    step(&format!("both volumes: {load}, depth {DEPTH} each, {REMOTE_SECONDS} s, digests on"));
+    let (server, remote) = remote(server, &volumes)?;
+    step("stop the server");
+    server.program.terminate()?;
+
+    fs::write(out.join("demo.svg"), plot(&local, &remote)?)?;
+    let mut lines = json_line(&local)?;
+    for outcome in &remote.outcomes {
+        lines += &json_line(outcome)?;
+    }
+    fs::write(out.join("demo.jsonl"), lines)?;
+    println!("\n{}", table(&local, &remote).to_text());
+    println!(
+        "Each write was acknowledged only when durable; writes to the local file may still be in the\n\
+         drive's cache. Before/after the kill; latencies include the {:.1} s in which the server was down.\n",
+        remote.back_at - remote.killed_at
+    );
+    println!("plot: {}", out.join("demo.svg").display());
+    println!("done in {:.0} s", begin.elapsed().as_secs_f64());
+    judge(&remote)
+}
+
+fn step(what: &str) {
+    println!("\n== {what}");
+}
+
+fn judge(remote: &Remote) -> Result<()> {
+    let errors: u64 = remote.outcomes.iter().map(|outcome| outcome.errors).sum();
+    let wrong: u64 = remote.outcomes.iter().map(|outcome| outcome.mismatches).sum();
+    ensure!(errors == 0, "{errors} requests failed");
+    ensure!(wrong + remote.wrong == 0, "{} blocks are wrong", wrong + remote.wrong);
+    Ok(())
+}
+
+fn fill() -> Workload {
+    Workload {
+        read_percent: 0,
+        access: Access::Sequential,
+        blocks_per_request: 32,
+        depth: 8,
+        limit: Limit::Bytes(RANGE.blocks * 4096),
+        ..mixed(DEPTH, REMOTE_SECONDS)
+    }
+}
+
+fn mixed(depth: u32, seconds: u64) -> Workload {
+    Workload {
+        read_percent: READ_PERCENT,
+        access: Access::Random(Distribution::Uniform),
+        blocks_per_request: 1,
+        depth,
+        limit: Limit::Time(Duration::from_secs(seconds)),
+        rate: None,
+        range: RANGE,
+        seed: 1,
+        interval: INTERVAL,
+        on_error: OnError::Stop,
+    }
+}
+
+fn setup<T: Target>(
+    handle: &Handle,
+    target: &T,
+    journal: &Rc<RefCell<Journal>>,
+    observer: Option<Observer>,
+) -> Setup<T, Handle, impl Fn() -> units::Instant + 'static> {
+    let clock = handle.clone();
+    Setup {
+        world: handle.clone(),
+        now: move || clock.precise_now(),
+        targets: vec![target.clone()],
+        journal: Some(journal.clone()),
+        observer,
+    }
+}
+
+fn journal(seed: u64) -> Result<Rc<RefCell<Journal>>> {
+    Ok(Rc::new(RefCell::new(Journal::new(RANGE, seed)?)))
+}
+
+fn core() -> CoreConfig {
+    CoreConfig { cpu: Some(CLIENT_CPU), name: "demo".to_owned(), ..CoreConfig::default() }
+}
+
+fn local(image: &Path) -> Result<Outcome> {
+    reactor::create_sparse(image, RANGE.blocks * 4096)?;
+    let device = OwnedDevice::open(image, OpenOptions::default())?;
+    reactor::run_on_current_thread(&core(), |handle| async move {
+        let target = DeviceTarget::new(device.attach(&handle));
+        let journal = journal(1)?;
+        load::run(setup(&handle, &target, &journal, None), fill()).await?;
+        let observer = progress(vec!["local"], 0);
+        let setup = setup(&handle, &target, &journal, Some(observer));
+        anyhow::Ok(load::run(setup, mixed(2 * DEPTH, LOCAL_SECONDS)).await?)
+    })?
+}
+
+/// Puts load on the volumes while another thread kills and restarts the server.
+fn remote(mut server: Server, volumes: &[VolumeAddress]) -> Result<(Server, Remote)> {
+    let (begin, begun) = mpsc::channel();
+    let chaos = std::thread::spawn(move || -> Result<(Server, f64, f64)> {
+        begun.recv().context("the load did not begin")?;
+        let start = Instant::now();
+        std::thread::sleep(KILL_AFTER);
+        server.program.kill()?;
+        let killed_at = start.elapsed().as_secs_f64();
+        println!("  >>> server killed (SIGKILL)");
+        std::thread::sleep(DOWN_FOR);
+        server.restart(SERVER_CPU)?;
+        let back_at = start.elapsed().as_secs_f64();
+        println!("  >>> server restarted");
+        Ok((server, killed_at, back_at))
+    });
+    let volumes = volumes.to_vec();
+    let driven = reactor::run_on_current_thread(&core(), |handle| async move {
+        drive(handle, volumes, begin).await
+    })?;
+    let chaos = chaos.join();
+    let mut remote = driven?;
+    let Ok(chaos) = chaos else { bail!("the thread that restarts the server panicked") };
+    let (server, killed_at, back_at) = chaos?;
+    (remote.killed_at, remote.back_at) = (killed_at, back_at);
+    Ok((server, remote))
+}
+
+async fn drive(
+    handle: Handle,
+    volumes: Vec<VolumeAddress>,
+    begin: mpsc::Sender<()>,
+) -> Result<Remote> {
+    let mut sides = Vec::new();
+    for (index, volume) in (1u8..).zip(&volumes) {
+        let options = Options { depth: u16::try_from(DEPTH)?, ..Options::for_host([index; 16]) };
+        let nqn = volume.nqn.parse()?;
+        let client = Client::connect(handle.clone(), volume.address, &nqn, options).await?;
+        let target = VolumeTarget::new(client.volume().await?)?;
+        let journal = journal(100 + u64::from(index))?;
+        load::run(setup(&handle, &target, &journal, None), fill()).await?;
+        println!("  {} is filled", NAMES[usize::from(index) - 1]);
+        sides.push((client, target, journal));
+    }
+    begin.send(()).context("nobody is there to kill the server")?;
+    let lines = Rc::new(RefCell::new(Progress::new(NAMES.to_vec())));
+    let run = |side: usize| {
+        let (_, target, journal) = &sides[side];
+        let lines = lines.clone();
+        let observer: Observer = Box::new(move |interval| lines.borrow_mut().show(side, interval));
+        load::run(setup(&handle, target, journal, Some(observer)), mixed(DEPTH, REMOTE_SECONDS))
+    };
+    let (first, second) = join(run(0), run(1)).await;
+    let outcomes = vec![first?, second?];
+    let (mut blocks, mut wrong, mut reconnects) = (0, 0, 0);
+    for ((client, target, journal), name) in sides.iter().zip(NAMES) {
+        wrong += load::verify(&handle, target, journal, VERIFY_DEPTH).await?;
+        let written = journal.borrow().blocks_written();
+        println!("  {name}: {written} acknowledged blocks read back and verified");
+        blocks += written;
+        reconnects += client.counters().reconnects;
+        for mismatch in journal.borrow().mismatches() {
+            println!("  {name}: {mismatch}");
+        }
+    }
+    for (client, ..) in sides {
+        client.close().await;
+    }
+    Ok(Remote { outcomes, killed_at: 0.0, back_at: 0.0, blocks, wrong, reconnects })
+}
+
+/// Polls two futures until both are done.
+async fn join<A: Future, B: Future>(first: A, second: B) -> (A::Output, B::Output) {
+    let (mut first, mut second) = (std::pin::pin!(first), std::pin::pin!(second));
+    let (mut one, mut two) = (None, None);
+    std::future::poll_fn(move |context| {
+        if one.is_none()
+            && let std::task::Poll::Ready(output) = first.as_mut().poll(context)
+        {
+            one = Some(output);
+        }
+        if two.is_none()
+            && let std::task::Poll::Ready(output) = second.as_mut().poll(context)
+        {
+            two = Some(output);
+        }
+        match (one.take(), two.take()) {
+            (Some(one), Some(two)) => std::task::Poll::Ready((one, two)),
+            (left, right) => {
+                (one, two) = (left, right);
+                std::task::Poll::Pending
+            }
+        }
+    })
+    .await
+}
+
+/// Live progress: a line each second with all loads beside each other.
+struct Progress {
+    names: Vec<&'static str>,
+    last: Vec<String>,
+    calls: usize,
+}
+
+impl Progress {
+    fn new(names: Vec<&'static str>) -> Self {
+        Self { last: vec![String::new(); names.len()], names, calls: 0 }
+    }
+
+    fn show(&mut self, side: usize, interval: &Interval) {
+        self.last[side] = format!(
+            "{:<6}{:>8} IOPS  {:>10}  p99 {:>8}",
+            self.names[side],
+            rate(interval.iops()),
+            rate_bytes(interval.bytes as f64 / interval.seconds.max(1e-9)),
+            duration_ns(interval.p99_ns as f64),
+        );
+        if side + 1 == self.names.len() {
+            self.calls += 1;
+            if self.calls.is_multiple_of(2) {
+                println!("  {:>5.1} s  {}", interval.end_seconds, self.last.join("  |  "));
+            }
+        }
+    }
+}
+
+fn progress(names: Vec<&'static str>, side: usize) -> Observer {
+    let mut progress = Progress::new(names);
+    Box::new(move |interval| progress.show(side, interval))
+}
+
+/// Mean rate of the steps that ended within a time.
+fn mean_rate(outcome: &Outcome, within: std::ops::Range<f64>) -> f64 {
+    let steps = outcome.intervals.iter().filter(|step| {
+        step.end_seconds - step.seconds >= within.start && step.end_seconds <= within.end
+    });
+    let (mut requests, mut seconds) = (0, 0.0);
+    for step in steps {
+        requests += step.reads + step.writes;
+        seconds += step.seconds;
+    }
+    if seconds > 0.0 { requests as f64 / seconds } else { 0.0 }
+}
+
+fn table(local: &Outcome, remote: &Remote) -> Table {
+    let mut table = Table::new(&[
+        ("", Align::Left),
+        ("requests/s", Align::Right),
+        ("read 50 %", Align::Right),
+        ("99 %", Align::Right),
+        ("99.9 %", Align::Right),
+        ("write 50 %", Align::Right),
+        ("99 %", Align::Right),
+        ("99.9 %", Align::Right),
+        ("errors", Align::Right),
+        ("wrong", Align::Right),
+    ]);
+    let rows =
+        std::iter::once(("local file", local)).chain(NAMES.into_iter().zip(&remote.outcomes));
+    for (name, outcome) in rows {
+        let requests = if name == "local file" {
+            rate(outcome.iops)
+        } else {
+            let before = mean_rate(outcome, 0.0..remote.killed_at);
+            let after = mean_rate(outcome, remote.back_at + 1.0..f64::INFINITY);
+            format!("{} / {}", rate(before), rate(after))
+        };
+        let mut cells = vec![name.to_owned(), requests];
+        for tally in [&outcome.read, &outcome.write] {
+            let at = |of: fn(&load::Latency) -> u64| {
+                tally.latency.as_ref().map_or("–".to_owned(), |l| duration_ns(of(l) as f64))
+            };
+            cells.extend([at(|l| l.p50_ns), at(|l| l.p99_ns), at(|l| l.p99_9_ns)]);
+        }
+        cells.extend([outcome.errors.to_string(), outcome.mismatches.to_string()]);
+        table.row(cells);
+    }
+    println!(
+        "\n{} acknowledged blocks verified after the kill, {} wrong; {} reconnects, no error seen by \
+         the load.",
+        remote.blocks, remote.wrong, remote.reconnects
+    );
+    table
+}

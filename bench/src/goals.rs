@@ -1,0 +1,184 @@
+//! What the measurements are held against.
+
+use report::Spread;
+use serde::Serialize;
+
+use crate::case::{Case, Sample, Shape, Subject};
+
+/// How a goal's figure follows from two measurements of one round.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum Figure {
+    /// Requests a second of the one as a share of the other's; at least the bound.
+    RateShare,
+    /// Mean latency added; below the bound.
+    AddedMicroseconds,
+}
+
+struct Goal {
+    what: &'static str,
+    figure: Figure,
+    measured: Case,
+    against: Case,
+    /// `None`: reported without a bound.
+    bound: Option<f64>,
+}
+
+/// A goal and what was reached.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct Verdict {
+    pub(crate) what: &'static str,
+    pub(crate) reached: Spread,
+    pub(crate) bound: Option<f64>,
+    pub(crate) met: Option<bool>,
+    pub(crate) is_latency: bool,
+}
+
+const fn case(subject: Subject, shape: Shape) -> Case {
+    Case { subject, shape }
+}
+
+const fn share(what: &'static str, measured: Case, against: Case, bound: f64) -> Goal {
+    Goal { what, figure: Figure::RateShare, measured, against, bound: Some(bound) }
+}
+
+const GOALS: [Goal; 13] = {
+    use Subject::{FarflashFile, FarflashMem, LocalFile, NbdkitFile, NbdkitMem, Null, QemuNbdFile};
+    let mem_32 = case(FarflashMem, Shape::READ_32);
+    let file_32 = case(FarflashFile, Shape::READ_32);
+    [
+        share(
+            "read, depth 32, of the null server's rate",
+            mem_32,
+            case(Null, Shape::READ_32),
+            0.45,
+        ),
+        share(
+            "write, depth 32, of the null server's rate",
+            case(FarflashMem, Shape::WRITE_32),
+            case(Null, Shape::WRITE_32),
+            0.40,
+        ),
+        Goal {
+            what: "read, depth 1, latency added to the null server's",
+            figure: Figure::AddedMicroseconds,
+            measured: case(FarflashMem, Shape::READ_1),
+            against: case(Null, Shape::READ_1),
+            bound: Some(6.0),
+        },
+        Goal {
+            what: "write, depth 1, latency added to the null server's",
+            figure: Figure::AddedMicroseconds,
+            measured: case(FarflashMem, Shape::WRITE_1),
+            against: case(Null, Shape::WRITE_1),
+            bound: None,
+        },
+        share(
+            "read, depth 128, of the null server's rate",
+            case(FarflashMem, Shape::READ_128),
+            case(Null, Shape::READ_128),
+            0.38,
+        ),
+        Goal {
+            what: "the same from a set of 16 MiB",
+            figure: Figure::RateShare,
+            measured: case(FarflashMem, Shape::READ_128_HOT),
+            against: case(Null, Shape::READ_128),
+            bound: None,
+        },
+        share(
+            "read of 128 KiB, depth 8, of the null server's bandwidth",
+            case(FarflashMem, Shape::LARGE_READ),
+            case(Null, Shape::LARGE_READ),
+            0.80,
+        ),
+        share(
+            "4 connections of depth 32, of one",
+            case(FarflashMem, Shape::READ_4X32),
+            mem_32,
+            0.85,
+        ),
+        share(
+            "64 connections of depth 8, of one of depth 32",
+            case(FarflashMem, Shape::READ_64X8),
+            mem_32,
+            0.70,
+        ),
+        share(
+            "file, read, depth 32, of the rate without network",
+            file_32,
+            case(LocalFile, Shape::READ_32),
+            0.97,
+        ),
+        share(
+            "read, depth 32, in multiples of nbdkit",
+            mem_32,
+            case(NbdkitMem, Shape::READ_32),
+            4.0,
+        ),
+        Goal {
+            what: "file, read, depth 32, in multiples of nbdkit (page cache)",
+            figure: Figure::RateShare,
+            measured: file_32,
+            against: case(NbdkitFile, Shape::READ_32),
+            bound: None,
+        },
+        Goal {
+            what: "file, read, depth 32, in multiples of qemu-nbd",
+            figure: Figure::RateShare,
+            measured: file_32,
+            against: case(QemuNbdFile, Shape::READ_32),
+            bound: None,
+        },
+    ]
+};
+
+/// What each goal came to, leaving out those for which nothing was measured. `sample` gives a
+/// case's measurement of a round.
+pub(crate) fn judge(
+    rounds: usize,
+    sample: impl Fn(usize, &Case) -> Option<Sample>,
+) -> Vec<Verdict> {
+    let mut verdicts = Vec::new();
+    for goal in &GOALS {
+        let figures: Vec<f64> = (0..rounds)
+            .filter_map(|round| {
+                let measured = sample(round, &goal.measured)?;
+                let against = sample(round, &goal.against)?;
+                Some(match goal.figure {
+                    Figure::RateShare => measured.iops / against.iops,
+                    Figure::AddedMicroseconds => measured.mean_us - against.mean_us,
+                })
+            })
+            .collect();
+        let Some(reached) = Spread::of(&figures) else { continue };
+        let is_latency = goal.figure == Figure::AddedMicroseconds;
+        let met = goal
+            .bound
+            .map(|bound| if is_latency { reached.median < bound } else { reached.median >= bound });
+        verdicts.push(Verdict { what: goal.what, reached, bound: goal.bound, met, is_latency });
+    }
+    verdicts
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Ratios are taken within a round, where noise hits both sides.
+    #[test]
+    fn goals_compare_measurements_of_one_round() {
+        let verdicts = judge(3, |round, case| {
+            let noise = [1.0, 0.5, 2.0][round];
+            let iops = match case.subject {
+                Subject::Null => 1e6 * noise,
+                Subject::FarflashMem => 5e5 * noise,
+                _ => return None,
+            };
+            Some(Sample { iops, mean_us: 1e6 / iops, ..Sample::default() })
+        });
+        let read = &verdicts[0];
+        assert_eq!((read.reached.low, read.reached.high, read.met), (0.5, 0.5, Some(true)));
+        assert!(verdicts.iter().all(|verdict| !verdict.what.contains("nbdkit")));
+        assert_eq!(verdicts.iter().find(|v| v.is_latency).and_then(|v| v.met), Some(true));
+    }
+}

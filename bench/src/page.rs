@@ -1,0 +1,238 @@
+//! What a comparison leaves behind: a table on the terminal, JSON, a plot, and a part of a page.
+
+use std::fs;
+use std::path::Path;
+
+use anyhow::{Context, Result};
+use report::{
+    Align, Bar, BarChart, BarSeries, Panel, Spread, Table, duration_ns, figure, percent, rate,
+};
+use serde::Serialize;
+
+use crate::case::{Case, Sample, Shape, Subject};
+use crate::compare::{Facts, Results};
+use crate::goals::Verdict;
+
+/// The generated part of the page lies between these lines.
+const BEGIN: &str = "<!-- results: begin; written by `make bench` -->";
+const END: &str = "<!-- results: end -->";
+
+#[derive(Serialize)]
+struct Summary<'a> {
+    facts: &'a Facts,
+    rounds: usize,
+    seconds: f64,
+    cases: Vec<CaseSummary<'a>>,
+    goals: &'a [Verdict],
+}
+
+#[derive(Serialize)]
+struct CaseSummary<'a> {
+    #[serde(flatten)]
+    case: &'a Case,
+    iops: Spread,
+    mean_us: Spread,
+    p99_us: Option<Spread>,
+    cpu_us_per_request: Option<Spread>,
+    system_calls_per_request: Option<Spread>,
+}
+
+impl Results {
+    fn spread(&self, index: usize, of: impl Fn(&Sample) -> Option<f64>) -> Option<Spread> {
+        let column = self.samples.iter().filter_map(|row| row[index].as_ref());
+        Spread::of(&column.filter_map(of).collect::<Vec<f64>>())
+    }
+
+    fn summaries(&self) -> Vec<CaseSummary<'_>> {
+        let summary = |(index, case)| {
+            Some(CaseSummary {
+                case,
+                iops: self.spread(index, |sample| Some(sample.iops))?,
+                mean_us: self.spread(index, |sample| Some(sample.mean_us))?,
+                p99_us: self.spread(index, |sample| sample.p99_us),
+                cpu_us_per_request: self.spread(index, |sample| sample.cpu_us_per_request),
+                system_calls_per_request: self
+                    .spread(index, |sample| sample.system_calls_per_request),
+            })
+        };
+        self.cases.iter().enumerate().filter_map(summary).collect()
+    }
+}
+
+/// Prints the results and writes them to `out`, and to `page` if there is one.
+pub(crate) fn write(results: &Results, out: &Path, page: Option<&Path>) -> Result<()> {
+    let summaries = results.summaries();
+    let (cases, goals) = (case_table(&summaries), goal_table(&results.verdicts));
+    println!("{}\n{}\n{}", cases.to_text(), goals.to_text(), facts_text(&results.facts));
+    let summary = Summary {
+        facts: &results.facts,
+        rounds: results.samples.len(),
+        seconds: results.seconds,
+        cases: results.summaries(),
+        goals: &results.verdicts,
+    };
+    fs::write(out.join("summary.json"), serde_json::to_string_pretty(&summary)? + "\n")?;
+    fs::write(out.join("cases.csv"), cases.to_csv())?;
+    if let Some(svg) = plot(&summaries)? {
+        fs::write(out.join("rates.svg"), svg)?;
+    }
+    let Some(page) = page else { return Ok(()) };
+    let text = fs::read_to_string(page).with_context(|| format!("read {}", page.display()))?;
+    let generated = format!(
+        "{} rounds, {} s each measurement; median (lowest–highest).\n\n{}\n## Goals\n\n{}\n{}",
+        results.samples.len(),
+        results.seconds,
+        cases.to_markdown(),
+        goals.to_markdown(),
+        facts_text(&results.facts)
+    );
+    let replaced = replace_between(&text, &generated)
+        .with_context(|| format!("{} lacks the lines around the results", page.display()))?;
+    fs::write(page, replaced)?;
+    Ok(())
+}
+
+fn replace_between(text: &str, generated: &str) -> Option<String> {
+    let (head, rest) = text.split_once(BEGIN)?;
+    let (_, tail) = rest.split_once(END)?;
+    Some(format!("{head}{BEGIN}\n\n{generated}\n{END}{tail}"))
+}
+
+fn case_table(summaries: &[CaseSummary<'_>]) -> Table {
+    let mut table = Table::new(&[
+        ("load", Align::Left),
+        ("server", Align::Left),
+        ("requests/s", Align::Right),
+        ("mean latency", Align::Right),
+        ("99 %", Align::Right),
+        ("server CPU/request", Align::Right),
+        ("system calls/request", Align::Right),
+    ]);
+    let mut last: Option<&Shape> = None;
+    for summary in summaries {
+        let shape = &summary.case.shape;
+        let load = if last == Some(shape) { String::new() } else { shape.name() };
+        last = Some(shape);
+        let us = |spread: Option<Spread>| {
+            spread.map_or("–".to_owned(), |spread| duration_ns(spread.median * 1e3))
+        };
+        table.row([
+            load,
+            summary.case.subject.name().to_owned(),
+            summary.iops.show(rate),
+            us(Some(summary.mean_us)),
+            us(summary.p99_us),
+            us(summary.cpu_us_per_request),
+            summary
+                .system_calls_per_request
+                .map_or("–".to_owned(), |spread| format!("{:.2}", spread.median)),
+        ]);
+    }
+    table
+}
+
+fn goal_table(verdicts: &[Verdict]) -> Table {
+    let columns = [
+        ("4 KiB random unless said otherwise, mem: device", Align::Left),
+        ("reached", Align::Right),
+        ("goal", Align::Right),
+        ("", Align::Left),
+    ];
+    let mut table = Table::new(&columns);
+    for verdict in verdicts {
+        let multiple = verdict.what.contains("multiples");
+        let show = |value: f64| match (verdict.is_latency, multiple) {
+            (true, _) => format!("{value:.1} µs"),
+            (_, true) => format!("{value:.1}"),
+            _ => percent(value),
+        };
+        let sign = if verdict.is_latency { "<" } else { "≥" };
+        let met = match verdict.met {
+            Some(true) => "met",
+            Some(false) => "missed",
+            None => "",
+        };
+        table.row([
+            verdict.what.to_owned(),
+            verdict.reached.show(show),
+            verdict.bound.map_or(String::new(), |bound| format!("{sign} {}", show(bound))),
+            met.to_owned(),
+        ]);
+    }
+    table
+}
+
+fn facts_text(facts: &Facts) -> String {
+    let mib = |bytes: u64| bytes as f64 / f64::from(1 << 20);
+    format!(
+        "Commit {}, Linux {}, {} ({} CPUs), loopback TCP, server on one CPU and client on another.\n\
+         Start on an empty mem: device until it answers: {:.0} ms. Idle: {:.1} % of a core, {:.0} MiB \
+         resident;\nwith 1 GiB written to a file device {:.0} MiB.\n",
+        facts.commit,
+        facts.kernel,
+        facts.cpu,
+        facts.cpus,
+        facts.startup_ms,
+        facts.idle_cpu_share * 100.0,
+        mib(facts.resident_idle_bytes),
+        mib(facts.resident_written_bytes),
+    )
+}
+
+/// Rates as shares of the null server would hide the peers, so both panels show absolute rates.
+fn plot(summaries: &[CaseSummary<'_>]) -> Result<Option<String>> {
+    let shapes = [Shape::READ_1, Shape::READ_32, Shape::READ_128, Shape::WRITE_32];
+    let mut panels = Vec::new();
+    for on_file in [false, true] {
+        let mut subjects: Vec<Subject> = Vec::new();
+        for summary in summaries.iter().filter(|s| s.case.subject.is_on_file() == on_file) {
+            if !subjects.contains(&summary.case.subject) {
+                subjects.push(summary.case.subject);
+            }
+        }
+        let bar = |subject: Subject, shape: &Shape| {
+            let found = summaries
+                .iter()
+                .find(|summary| summary.case.subject == subject && summary.case.shape == *shape);
+            found.map(|summary| Bar::from(summary.iops))
+        };
+        let shown: Vec<&Shape> = shapes
+            .iter()
+            .filter(|shape| subjects.iter().any(|subject| bar(*subject, shape).is_some()))
+            .collect();
+        if shown.is_empty() {
+            continue;
+        }
+        let series = subjects
+            .iter()
+            .map(|subject| BarSeries {
+                name: subject.name().to_owned(),
+                bars: shown.iter().map(|shape| bar(*subject, shape)).collect(),
+            })
+            .collect();
+        panels.push(Panel::Bars(BarChart {
+            caption: if on_file { "On a file" } else { "In memory" }.to_owned(),
+            y_label: "requests/s".to_owned(),
+            groups: shown.iter().map(|shape| shape.name()).collect(),
+            series,
+            y_format: rate,
+        }));
+    }
+    if panels.is_empty() {
+        return Ok(None);
+    }
+    Ok(Some(figure("farflash beside the machine's limit and its peers", &panels, 1000, 320)?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_the_generated_part_of_a_page_is_replaced() {
+        let page = format!("# Title\n{BEGIN}\nold\n{END}\nnote\n");
+        let replaced = replace_between(&page, "new").expect("both lines");
+        assert_eq!(replaced, format!("# Title\n{BEGIN}\n\nnew\n{END}\nnote\n"));
+        assert_eq!(replace_between("no lines", "new"), None);
+    }
+}

@@ -1,0 +1,205 @@
+//! Programs that are measured: started, asked what they used, and ended.
+
+use std::fs::{self, File};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+use rustix::process::{Pid, Signal, kill_process};
+use serde::Deserialize;
+
+/// Unit of processor times in /proc: USER_HZ, the same on all of Linux's common platforms.
+const TICKS_PER_SECOND: f64 = 100.0;
+/// How long a program may take to listen or to end.
+const PATIENCE: Duration = Duration::from_secs(20);
+/// Pause between two looks.
+const LOOK_EVERY: Duration = Duration::from_millis(2);
+
+/// A program in the background; killed when dropped.
+pub(crate) struct Program {
+    child: Child,
+    log: PathBuf,
+}
+
+/// A port of loopback that nobody listens on.
+pub(crate) fn free_address() -> Result<SocketAddr> {
+    Ok(TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?)
+}
+
+impl Program {
+    /// Starts `command` with its output in `log`.
+    pub(crate) fn start(mut command: Command, log: &Path) -> Result<Self> {
+        let file = File::create(log).with_context(|| format!("create {}", log.display()))?;
+        command.stdin(Stdio::null()).stdout(file.try_clone()?).stderr(file);
+        let child = command.spawn().with_context(|| format!("start {command:?}"))?;
+        Ok(Self { child, log: log.to_owned() })
+    }
+
+    /// Waits until someone listens on `address`.
+    pub(crate) fn wait_for(&mut self, address: SocketAddr) -> Result<()> {
+        let begin = Instant::now();
+        while TcpStream::connect(address).is_err() {
+            if let Some(status) = self.child.try_wait()? {
+                let log = fs::read_to_string(&self.log).unwrap_or_default();
+                bail!("the server ended at once ({status}):\n{log}");
+            }
+            if begin.elapsed() > PATIENCE {
+                bail!("nobody listens on {address} after {PATIENCE:?}");
+            }
+            std::thread::sleep(LOOK_EVERY);
+        }
+        Ok(())
+    }
+
+    pub(crate) fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Processor time used so far, in user and kernel together.
+    pub(crate) fn cpu_seconds(&self) -> Result<f64> {
+        let stat = fs::read_to_string(format!("/proc/{}/stat", self.pid()))?;
+        // The name in parentheses may hold anything; fields are counted behind it.
+        let fields = stat.rsplit_once(')').context("a malformed stat file")?.1;
+        let ticks: u64 = fields
+            .split_whitespace()
+            .skip(11)
+            .take(2)
+            .map(|ticks| ticks.parse::<u64>().context("a malformed stat file"))
+            .sum::<Result<u64>>()?;
+        Ok(ticks as f64 / TICKS_PER_SECOND)
+    }
+
+    /// Resident memory in bytes.
+    pub(crate) fn resident_bytes(&self) -> Result<u64> {
+        let status = fs::read_to_string(format!("/proc/{}/status", self.pid()))?;
+        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+        let kib = line.and_then(|line| line.trim().strip_suffix(" kB")).context("no VmRSS")?;
+        Ok(kib.parse::<u64>()? << 10)
+    }
+
+    /// Ends it without warning.
+    pub(crate) fn kill(&mut self) -> Result<()> {
+        self.child.kill()?;
+        self.child.wait()?;
+        Ok(())
+    }
+
+    /// Asks it to end, and waits.
+    pub(crate) fn terminate(mut self) -> Result<()> {
+        let pid = Pid::from_child(&self.child);
+        kill_process(pid, Signal::TERM)?;
+        let begin = Instant::now();
+        while begin.elapsed() < PATIENCE {
+            if let Some(status) = self.child.try_wait()? {
+                if status.success() {
+                    return Ok(());
+                }
+                bail!("the server ended with {status} when asked to end");
+            }
+            std::thread::sleep(LOOK_EVERY);
+        }
+        bail!("the server does not end when asked to");
+    }
+}
+
+impl Drop for Program {
+    fn drop(&mut self) {
+        // It may have ended already.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// A `farflash serve`.
+pub(crate) struct Server {
+    farflash: PathBuf,
+    device: String,
+    portal: SocketAddr,
+    api: SocketAddr,
+    log: PathBuf,
+    pub(crate) program: Program,
+    /// From the start of the program until it answered.
+    pub(crate) startup: Duration,
+}
+
+/// What `volume create --json` says, as far as it is used here.
+#[derive(Clone, Debug, Deserialize)]
+pub(crate) struct VolumeAddress {
+    pub(crate) nqn: String,
+    pub(crate) address: SocketAddr,
+}
+
+impl VolumeAddress {
+    /// The form that `farflash bench --target` takes.
+    pub(crate) fn target(&self) -> String {
+        format!("tcp://{}/{}", self.address, self.nqn)
+    }
+}
+
+impl Server {
+    /// Serves `device` from CPU `cpu`.
+    pub(crate) fn start(farflash: &Path, device: &str, cpu: usize, log: &Path) -> Result<Self> {
+        let (portal, api) = (free_address()?, free_address()?);
+        let begin = Instant::now();
+        let program = launch(farflash, device, cpu, (portal, api), log)?;
+        Ok(Self {
+            farflash: farflash.to_owned(),
+            device: device.to_owned(),
+            portal,
+            api,
+            log: log.to_owned(),
+            program,
+            startup: begin.elapsed(),
+        })
+    }
+
+    /// Starts it again at the same addresses.
+    pub(crate) fn restart(&mut self, cpu: usize) -> Result<()> {
+        let addresses = (self.portal, self.api);
+        self.program = launch(&self.farflash, &self.device, cpu, addresses, &self.log)?;
+        Ok(())
+    }
+
+    /// Creates a volume through the command line.
+    pub(crate) fn create_volume(&self, name: &str, size: &str) -> Result<VolumeAddress> {
+        let api = format!("http://{}", self.api);
+        let args = ["volume", "create", name, "--size", size, "--api", &api, "--json"];
+        let output = run(Command::new(&self.farflash).args(args))?;
+        serde_json::from_str(&output).with_context(|| format!("not understood: {output}"))
+    }
+}
+
+fn launch(
+    farflash: &Path,
+    device: &str,
+    cpu: usize,
+    (portal, api): (SocketAddr, SocketAddr),
+    log: &Path,
+) -> Result<Program> {
+    let mut command = Command::new(farflash);
+    command.args(["serve", "--device", device, "--auth", "off"]);
+    command.args(["--cores", &cpu.to_string(), "--listen", &portal.to_string()]);
+    command.args(["--api", &api.to_string()]);
+    let mut program = Program::start(command, log)?;
+    program.wait_for(api)?;
+    program.wait_for(portal)?;
+    Ok(program)
+}
+
+/// Runs `command` to its end and returns what it printed.
+pub(crate) fn run(command: &mut Command) -> Result<String> {
+    let output = command.output().with_context(|| format!("start {command:?}"))?;
+    if !output.status.success() {
+        let said = String::from_utf8_lossy(&output.stderr);
+        bail!("{command:?} failed ({}):\n{said}", output.status);
+    }
+    Ok(String::from_utf8(output.stdout)?)
+}
+
+/// Whether `program` can be started.
+pub(crate) fn is_installed(program: &str) -> bool {
+    let paths = std::env::var_os("PATH").unwrap_or_default();
+    std::env::split_paths(&paths).any(|directory| directory.join(program).is_file())
+}
