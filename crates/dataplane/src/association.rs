@@ -11,13 +11,16 @@ use units::{Instant, Lba};
 use crate::connection::Connection;
 use crate::export::Export;
 
+/// An I/O queue by its number.
+type Queue<W, D> = (u16, Weak<Connection<W, D>>);
+
 /// One host's use of one subsystem.
 pub(crate) struct Association<W: World, D: Device> {
     pub(crate) controller: RefCell<Controller>,
     /// What is served; `None` is the discovery service.
     pub(crate) export: Option<Rc<Export<W, D>>>,
     admin: Weak<Connection<W, D>>,
-    io: RefCell<Vec<(u16, Weak<Connection<W, D>>)>>,
+    io: RefCell<Vec<Queue<W, D>>>,
 }
 
 impl<W: World, D: Device> Association<W, D> {
