@@ -67,6 +67,7 @@ fn reopen(sim: &mut Sim) -> Shard<TestDevice> {
 }
 
 fn check(sim: &mut Sim, shard: &Shard<TestDevice>) {
+    sim.settle();
     let report = sim.run_ok(shard.check(true));
     assert!(report.findings.is_empty(), "{report:#?}");
 }

@@ -34,6 +34,10 @@ impl Random {
 
 type Block = Rc<[u8; BLOCK_SIZE]>;
 
+thread_local! {
+    static ZERO: Block = Rc::new([0; BLOCK_SIZE]);
+}
+
 #[derive(Clone)]
 enum Request {
     Read(Pba, usize),
@@ -221,7 +225,7 @@ impl Disk {
             Request::Read(pba, count) => {
                 self.reads += 1;
                 self.fail(pba, count, |faults| &mut faults.read_errors)?;
-                let zero: Block = Rc::new([0; BLOCK_SIZE]);
+                let zero: Block = ZERO.with(Rc::clone);
                 let block = |pba| self.current.get(&pba).unwrap_or(&zero).clone();
                 Ok((pba.0..pba.0 + count as u64).map(block).collect())
             }
@@ -399,6 +403,7 @@ impl Sim {
     pub fn run<F: Future>(&mut self, future: F) -> Result<F::Output, Crashed> {
         let mut future = pin!(future);
         let main = usize::MAX;
+        let mut looked_away = true;
         self.ready.0.lock().expect("one thread").push_back(main);
         loop {
             let next = self.ready.0.lock().expect("one thread").pop_front();
@@ -413,15 +418,12 @@ impl Sim {
                     }
                 }
                 Some(task) => {
-                    let waker =
-                        Waker::from(Arc::new(TaskWaker { task, ready: self.ready.clone() }));
-                    let place = &mut self.tasks[task];
-                    let done = place.as_mut().is_some_and(|future| {
-                        future.as_mut().poll(&mut Context::from_waker(&waker)).is_ready()
-                    });
-                    if done {
-                        *place = None;
-                    }
+                    looked_away = true;
+                    self.poll_task(task);
+                }
+                // Conditions without a waker are looked at whenever something happened.
+                None if std::mem::take(&mut looked_away) => {
+                    self.ready.0.lock().expect("one thread").push_back(main);
                 }
                 None => {
                     if self.crash_at.is_some_and(|at| self.device.completed() >= at) {
@@ -430,6 +432,30 @@ impl Sim {
                     assert!(self.device.complete_one(&mut self.random), "deadlock: nothing to do");
                 }
             }
+        }
+    }
+
+    /// Runs until nothing is under way.
+    pub fn settle(&mut self) {
+        loop {
+            let next = self.ready.0.lock().expect("one thread").pop_front();
+            match next {
+                Some(task) if task < self.tasks.len() => self.poll_task(task),
+                Some(_) => {}
+                None if self.device.complete_one(&mut self.random) => {}
+                None => return,
+            }
+        }
+    }
+
+    fn poll_task(&mut self, task: usize) {
+        let waker = Waker::from(Arc::new(TaskWaker { task, ready: self.ready.clone() }));
+        let place = &mut self.tasks[task];
+        let done = place.as_mut().is_some_and(|future| {
+            future.as_mut().poll(&mut Context::from_waker(&waker)).is_ready()
+        });
+        if done {
+            *place = None;
         }
     }
 

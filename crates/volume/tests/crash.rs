@@ -1,0 +1,316 @@
+//! Power cuts behind every write and flush of seeded, concurrent workloads.
+//!
+//! Requests are numbered as they are issued. Overlapping ones take effect in that order, so after a
+//! crash the contents must be what all acknowledged requests and some of the others, in order, give:
+//! - a block holds its last acknowledged request, or a later one;
+//! - a request that shows in one block shows in all of its blocks that no later one has changed.
+
+mod common;
+
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeSet;
+use std::rc::Rc;
+
+use common::{Crashed, Random, Sim, TestDevice};
+use io_traits::{Buffer, BufferSlice};
+use units::{BLOCK_SIZE, Lba, LbaRange};
+use uuid::Uuid;
+use volume::{
+    CompareError, ExtentAllocator, FormatOptions, Shard, ShardOptions, Volume, VolumeError,
+    VolumeSpec, format, read_superblock,
+};
+
+const DEVICE_BLOCKS: u64 = 64 << 8;
+/// Blocks of the volume that the workload uses.
+const SPACE: u64 = 48;
+/// Where the wide requests go: large enough to be reclaimed in the background.
+const WIDE: u64 = 1200;
+const UUID: Uuid = Uuid::from_u128(1);
+
+#[derive(Clone, Copy)]
+struct Issued {
+    start: u64,
+    blocks: u64,
+    /// Unmaps leave zeroes.
+    unmap: bool,
+    acknowledged: bool,
+    /// Did not happen, and never will.
+    refused: bool,
+}
+
+#[derive(Clone, Default)]
+struct Log(Rc<RefCell<Vec<Issued>>>);
+
+/// What request `number` writes to block `lba`: every sector tells.
+fn contents(number: usize, lba: u64) -> Vec<u8> {
+    let mut block = vec![0; BLOCK_SIZE];
+    for (index, word) in block.chunks_exact_mut(8).enumerate() {
+        let value = match index % 2 {
+            0 => number as u64 + 1,
+            _ => lba << 16 | index as u64,
+        };
+        word.copy_from_slice(&value.to_le_bytes());
+    }
+    block
+}
+
+fn data(number: usize, start: u64, blocks: u64) -> BufferSlice {
+    let mut bytes = Vec::with_capacity(blocks as usize * BLOCK_SIZE);
+    (start..start + blocks).for_each(|lba| bytes.extend_from_slice(&contents(number, lba)));
+    Buffer::from_bytes(&bytes).into_slice()
+}
+
+impl Log {
+    fn issue(&self, start: u64, blocks: u64, unmap: bool) -> usize {
+        let issued = Issued { start, blocks, unmap, acknowledged: false, refused: false };
+        self.0.borrow_mut().push(issued);
+        self.0.borrow().len() - 1
+    }
+
+    fn done(&self, number: usize) {
+        self.0.borrow_mut()[number].acknowledged = true;
+    }
+
+    fn refused(&self, number: usize) {
+        self.0.borrow_mut()[number].refused = true;
+    }
+
+    /// For each block, the last request acknowledged by now.
+    fn acknowledged(&self) -> Vec<Option<usize>> {
+        let mut last = vec![None; (SPACE + WIDE) as usize];
+        for (number, request) in self.0.borrow().iter().enumerate().filter(|(_, r)| r.acknowledged)
+        {
+            let start = request.start as usize;
+            last[start..start + request.blocks as usize].fill(Some(number));
+        }
+        last
+    }
+
+    /// Panics unless `bytes`, the blocks from `start` on, are what the header says.
+    fn check(&self, start: u64, bytes: &[u8], floor: &[Option<usize>], context: &str) {
+        let log = self.0.borrow();
+        // Which request each block shows: `None` is zeroes, by whichever unmap or by none.
+        let shown: Vec<Option<usize>> = bytes
+            .chunks(BLOCK_SIZE)
+            .zip(start..)
+            .map(|(block, lba)| {
+                if block.iter().all(|byte| *byte == 0) {
+                    return None;
+                }
+                let tag = u64::from_le_bytes(block[..8].try_into().expect("eight bytes"));
+                let number = tag as usize - 1;
+                assert!(block == contents(number, lba), "{context}: foreign block at {lba}");
+                assert!(!log[number].unmap && !log[number].refused, "{context}: ghost at {lba}");
+                Some(number)
+            })
+            .collect();
+        let covers = |r: &Issued, lba: u64| r.start <= lba && lba < r.start + r.blocks;
+        // The request that must have been the last on a block, at least.
+        let mut lower: Vec<Option<usize>> =
+            (start..).take(shown.len()).map(|lba| floor[lba as usize]).collect();
+        loop {
+            let before = lower.clone();
+            // A request that shows somewhere happened everywhere.
+            let visible: BTreeSet<usize> = shown.iter().flatten().copied().collect();
+            for number in &visible {
+                for (index, lower) in lower.iter_mut().enumerate() {
+                    if covers(&log[*number], start + index as u64) {
+                        *lower = (*lower).max(Some(*number));
+                    }
+                }
+            }
+            if before == lower {
+                break;
+            }
+        }
+        for ((shown, lower), lba) in shown.iter().zip(&lower).zip(start..) {
+            match (shown, lower) {
+                (None, None) => {}
+                (Some(shown), lower) => {
+                    assert!(
+                        Some(*shown) >= *lower,
+                        "{context}: block {lba} shows {shown}, must be {lower:?} or later"
+                    );
+                }
+                (None, Some(lower)) => {
+                    let unmapped =
+                        log[*lower..].iter().any(|r| r.unmap && !r.refused && covers(r, lba));
+                    assert!(unmapped, "{context}: block {lba} is empty, must be {lower} or later");
+                }
+            }
+        }
+    }
+}
+
+async fn start(device: TestDevice) -> Shard<TestDevice> {
+    let superblock = read_superblock(&device).await.expect("formatted");
+    let extents = ExtentAllocator::new(&superblock);
+    let options = ShardOptions::default();
+    let recovered = Shard::recover(device, superblock, 0, extents, options).await;
+    recovered.expect("sound").start().await.expect("room")
+}
+
+fn spawn_loops(sim: &mut Sim, shard: &Shard<TestDevice>) {
+    let (a, b) = (shard.clone(), shard.clone());
+    sim.spawn(async move { a.run_committer().await });
+    sim.spawn(async move { b.run_checkpointer().await });
+}
+
+async fn one_request(volume: &Volume<TestDevice>, log: &Log, random: &mut Random) {
+    let blocks = 1 + random.below(5).min(random.below(9));
+    let start = random.below(SPACE - blocks + 1);
+    let range = LbaRange::new(Lba(start), blocks);
+    match random.below(20) {
+        0..10 => {
+            let number = log.issue(start, blocks, false);
+            match volume.write(Lba(start), data(number, start, blocks), None).await {
+                Ok(()) => log.done(number),
+                Err(error) => {
+                    assert!(!matches!(error, VolumeError::Corrupt { .. }));
+                    log.refused(number);
+                }
+            }
+        }
+        10..13 => {
+            let number = log.issue(start, blocks, true);
+            volume.unmap(range).await.expect("no faults");
+            log.done(number);
+        }
+        13 => {
+            // A wide unmap over everything, or only over the part that is rarely written.
+            let start = if random.below(2) == 0 { 0 } else { SPACE };
+            let number = log.issue(start, SPACE + WIDE - start, true);
+            let range = LbaRange::new(Lba(start), SPACE + WIDE - start);
+            volume.unmap(range).await.expect("no faults");
+            log.done(number);
+        }
+        14 => {
+            let start = SPACE + random.below(WIDE - 200);
+            let number = log.issue(start, 200, false);
+            volume.write(Lba(start), data(number, start, 200), None).await.expect("no faults");
+            log.done(number);
+        }
+        15 => {
+            let expected = volume.read(range).await.expect("no faults").to_vec();
+            let number = log.issue(start, blocks, false);
+            let expected = Buffer::from_bytes(&expected).into_slice();
+            let new = data(number, start, blocks);
+            match volume.compare_and_write(Lba(start), expected, new).await {
+                Ok(()) => log.done(number),
+                Err(CompareError::Miscompare { .. }) => log.refused(number),
+                Err(error) => panic!("{error}"),
+            }
+        }
+        _ => {
+            let floor = log.acknowledged();
+            let found = volume.read(range).await.expect("no faults");
+            log.check(start, &found.to_vec(), &floor, "read under way");
+        }
+    }
+}
+
+struct Workload {
+    seed: u64,
+    volatile: bool,
+    workers: u64,
+    requests: u64,
+}
+
+impl Workload {
+    /// Runs until done or until the power goes; returns the device and the log.
+    fn run(&self, crash_at: Option<u64>) -> (TestDevice, Log, u64) {
+        let device = TestDevice::new(DEVICE_BLOCKS, self.volatile);
+        let mut sim = Sim::new(device.clone(), self.seed);
+        let log = Log::default();
+        let shard = sim.run_ok(async {
+            let options = FormatOptions { uuid: Uuid::from_u128(7) };
+            format(&device, &options).await.expect("large enough");
+            start(device.clone()).await
+        });
+        spawn_loops(&mut sim, &shard);
+        let spec = VolumeSpec { uuid: UUID, name: "v".into(), blocks: SPACE + WIDE };
+        let volume = sim.run_ok(shard.create_volume(spec)).expect("room");
+        let base = device.completed();
+        sim.crash_at = crash_at.map(|at| base + at);
+        let running = Rc::new(Cell::new(self.workers));
+        for worker in 0..self.workers {
+            let (volume, log, running) = (volume.clone(), log.clone(), running.clone());
+            let mut random = Random(self.seed * 1000 + worker);
+            let requests = self.requests;
+            let shard = shard.clone();
+            sim.spawn(async move {
+                for _ in 0..requests {
+                    one_request(&volume, &log, &mut random).await;
+                    if random.below(25) == 0 {
+                        shard.checkpoint().await.expect("no faults");
+                    }
+                }
+                running.set(running.get() - 1);
+            });
+        }
+        let outcome = sim.run(std::future::poll_fn(|_| {
+            if running.get() == 0 { std::task::Poll::Ready(()) } else { std::task::Poll::Pending }
+        }));
+        if outcome.is_ok() {
+            let report = sim.run(shard.checkpoint());
+            if let Ok(report) = report {
+                report.expect("no faults");
+                sim.settle();
+                let report = sim.run_ok(shard.check(true));
+                assert!(report.findings.is_empty(), "seed {}: {report:#?}", self.seed);
+            }
+        }
+        let total = device.completed() - base;
+        (device, log, total)
+    }
+
+    fn check_after(&self, device: &TestDevice, log: &Log, crash: u64) {
+        let context = format!("seed {} volatile {} crash {crash}", self.seed, self.volatile);
+        let mut random = Random(self.seed ^ crash << 20);
+        let mut survivor = device.after_crash(&mut random);
+        // The power may go again while the shard is being recovered.
+        for again in 0..2 {
+            let mut sim = Sim::new(survivor.clone(), self.seed + crash + again);
+            sim.crash_at = Some(random.below(8));
+            if let Err(Crashed) = sim.run(start(survivor.clone())) {
+                survivor = survivor.after_crash(&mut random);
+            }
+        }
+        let mut sim = Sim::new(survivor.clone(), self.seed + crash);
+        let shard = sim.run_ok(start(survivor));
+        spawn_loops(&mut sim, &shard);
+        let volume = shard.volume(UUID).expect("acknowledged");
+        let bytes = sim.run_ok(volume.read(LbaRange::new(Lba(0), SPACE + WIDE)));
+        let bytes = bytes.unwrap_or_else(|error| panic!("{context}: {error}")).to_vec();
+        log.check(0, &bytes, &log.acknowledged(), &context);
+        sim.run_ok(shard.checkpoint()).expect("no faults");
+        sim.settle();
+        let report = sim.run_ok(shard.check(true));
+        assert!(report.findings.is_empty(), "{context}: {report:#?}");
+    }
+}
+
+fn crash_everywhere(volatile: bool, seeds: std::ops::Range<u64>, step: u64) {
+    let mut crashes = 0;
+    for seed in seeds {
+        let workload = Workload { seed, volatile, workers: 1 + seed % 5, requests: 30 };
+        let (device, log, total) = workload.run(None);
+        workload.check_after(&device, &log, total);
+        for crash in (seed % step..total).step_by(step as usize) {
+            let (device, log, _) = workload.run(Some(crash));
+            workload.check_after(&device, &log, crash);
+            crashes += 1;
+        }
+    }
+    assert!(crashes > 100, "the workloads are too short to mean anything");
+}
+
+#[test]
+fn no_crash_loses_an_acknowledged_write_on_a_device_with_a_volatile_cache() {
+    crash_everywhere(true, 1..9, 4);
+}
+
+#[test]
+fn no_crash_loses_an_acknowledged_write_on_a_device_without_one() {
+    crash_everywhere(false, 1..9, 4);
+}
