@@ -5,6 +5,7 @@
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
+use std::task::Poll;
 
 use io_traits::{Buffer, BufferSlice, Clock, Spawn};
 use local_sync::oneshot;
@@ -22,6 +23,9 @@ use crate::workload::{Arrivals, Limit, OnError, Rate, Workload, WorkloadError};
 const DRAWS_MAX: usize = 8;
 /// Bytes of different data that unchecked writes send in turn; small enough to stay in cache.
 const PAYLOAD_BYTES: usize = 64 << 10;
+/// Requests of a task in a row before other tasks get a turn: some devices complete at once, and a task
+/// would never wait.
+const REQUESTS_PER_TURN: u32 = 64;
 /// Blocks that one read of a check covers.
 const CHECK_BLOCKS: u64 = 32;
 /// Places that are looked at to tell whether a large target holds data.
@@ -231,7 +235,14 @@ where
 {
     async fn work<T: Target>(&self, target: T) {
         let mut begin = (self.now)();
+        let mut in_turn = 0;
         while let Some(mut request) = self.next(begin) {
+            in_turn += 1;
+            if in_turn == REQUESTS_PER_TURN {
+                in_turn = 0;
+                yield_now().await;
+                begin = (self.now)();
+            }
             if let Some(arrival) = request.arrival {
                 if arrival > (self.now)() {
                     self.world.sleep_until(arrival).await;
@@ -366,6 +377,19 @@ where
             intervals: state.meter.take_intervals(),
         }
     }
+}
+
+/// Lets all tasks that are ready run.
+async fn yield_now() {
+    let mut yielded = false;
+    std::future::poll_fn(|context| {
+        if std::mem::replace(&mut yielded, true) {
+            return Poll::Ready(());
+        }
+        context.waker().wake_by_ref();
+        Poll::Pending
+    })
+    .await;
 }
 
 /// Returns the number of blocks that are not as expected.

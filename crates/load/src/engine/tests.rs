@@ -215,3 +215,54 @@ fn impossible_workloads_are_refused() {
     let busy = WorkloadError::TooBusyToCheck { needed: 257, slots: 256 };
     assert_eq!(refusal(Workload { depth: 256, ..workload() }, true), busy);
 }
+
+/// Memory: done before anyone waits. Counts its reads.
+#[derive(Clone)]
+struct Instantaneous {
+    reads: Rc<Cell<u64>>,
+}
+
+impl Target for Instantaneous {
+    type Data = ();
+    type Error = std::convert::Infallible;
+
+    fn blocks(&self) -> u64 {
+        RANGE.blocks
+    }
+
+    fn read(&self, _range: LbaRange) -> impl Future<Output = Result<(), Self::Error>> + 'static {
+        self.reads.set(self.reads.get() + 1);
+        std::future::ready(Ok(()))
+    }
+
+    fn write(
+        &self,
+        _range: LbaRange,
+        _data: BufferSlice,
+    ) -> impl Future<Output = Result<(), Self::Error>> + 'static {
+        std::future::ready(Ok(()))
+    }
+
+    fn flush(&self) -> impl Future<Output = Result<(), Self::Error>> + 'static {
+        std::future::ready(Ok(()))
+    }
+
+    fn block(_data: &(), _index: usize) -> &[u8] {
+        &[]
+    }
+}
+
+#[test]
+fn connections_get_their_turns_on_a_target_that_never_waits() {
+    let simulation = Simulation::new(8);
+    let world = simulation.world();
+    let targets: Vec<Instantaneous> =
+        (0..2).map(|_| Instantaneous { reads: Rc::default() }).collect();
+    let setup = setup(&world, targets.clone(), None);
+    let workload = Workload { read_percent: 100, depth: 1, ..workload() };
+    let outcome = simulation.run(run(setup, workload)).expect("no stall").expect("valid");
+    assert_eq!(outcome.requests, 2000);
+    for target in targets {
+        assert!((900..1100).contains(&target.reads.get()), "{}", target.reads.get());
+    }
+}
