@@ -45,6 +45,8 @@ pub(crate) struct Inner<W: World> {
     pub(crate) changed: Notify,
     pub(crate) closed: Cell<bool>,
     pub(crate) reconnects: Cell<u64>,
+    /// Why the last attempt to connect again failed.
+    pub(crate) last_connect_error: Cell<Option<ConnectError>>,
 }
 
 impl<W: World> Inner<W> {
@@ -75,6 +77,7 @@ impl<W: World> Inner<W> {
             changed,
             closed: Cell::new(false),
             reconnects: Cell::new(0),
+            last_connect_error: Cell::new(None),
         }
     }
 
@@ -154,6 +157,13 @@ impl<W: World> Client<W> {
     #[must_use]
     pub fn limits(&self) -> ControllerLimits {
         self.inner().limits.get().expect("set by the first association")
+    }
+
+    /// Why the last attempt to connect again failed; `None` if it did not. While connections are
+    /// being made again, requests wait, and this says what for.
+    #[must_use]
+    pub fn last_connect_error(&self) -> Option<ConnectError> {
+        self.inner().last_connect_error.get()
     }
 
     /// I/O queues in use.

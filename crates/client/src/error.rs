@@ -72,7 +72,8 @@ pub enum Disconnect {
     /// A command was not answered in time.
     #[error("a command was not answered in time")]
     CommandTimeout,
-    /// Attempts to connect again failed until the time for it was over; this is the last failure.
+    /// Attempts to connect again failed until the time for it was over;
+    /// [`crate::Client::last_connect_error`] knows why.
     #[error("could not connect again")]
     GaveUp,
     /// The client closed it.

@@ -52,8 +52,13 @@ async fn reconnect<W: World>(inner: &Inner<W>, backoff: &Backoff) -> Result<Asso
         if inner.closed.get() {
             return Err(Error::Closed);
         }
-        if let Ok(association) = inner.bring_up().await {
-            return Ok(association);
+        match inner.bring_up().await {
+            Ok(association) => {
+                inner.last_connect_error.set(None);
+                return Ok(association);
+            }
+            // A refusal may end too: a target that starts up may not know its volumes yet.
+            Err(error) => inner.last_connect_error.set(Some(error)),
         }
         if inner.world.now() >= give_up {
             break;

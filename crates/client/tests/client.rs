@@ -237,6 +237,8 @@ fn without_a_target_requests_fail_when_the_time_is_over() {
         assert!(world.now() - start >= give_up_after);
         assert!(world.now() - start < Duration::from_secs(10));
         assert!(volume.flush().await.is_err(), "later requests fail at once");
+        let why = volume.client().last_connect_error().expect("it failed");
+        assert!(matches!(why, ConnectError::Command(Error::Disconnected(_))), "{why}");
         let never = Options { reconnect: Reconnect::Never, ..options };
         target.down.set(false);
         let volume = open(&world, &target, never).await;

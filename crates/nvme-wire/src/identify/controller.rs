@@ -250,7 +250,10 @@ impl IdentifyController {
     pub fn transfer_bytes_max(&self, page_size: u64) -> Option<u64> {
         match self.mdts {
             0 => None,
-            mdts => Some(page_size.checked_shl(u32::from(mdts)).unwrap_or(u64::MAX)),
+            mdts => {
+                let pages = 1u64.checked_shl(u32::from(mdts)).unwrap_or(u64::MAX);
+                Some(page_size.saturating_mul(pages))
+            }
         }
     }
 
@@ -290,6 +293,8 @@ mod tests {
         assert_eq!(bytes[1792..1796], [0x04, 0x01, 0, 0]);
         assert_eq!(bytes[130..132], [7, 0]);
         assert_eq!(controller.transfer_bytes_max(4096), Some(1 << 20));
+        controller.mdts = 60;
+        assert_eq!(controller.transfer_bytes_max(4096), Some(u64::MAX));
         assert_eq!(controller.in_capsule_bytes_max(), 4096);
         assert_eq!(controller.subsystem(), Ok(Nqn::DISCOVERY));
         let retry = Status::from_field(0x82 << 1 | 2 << 12);
