@@ -1,6 +1,7 @@
 //! Devices as subcommands use them: opened, looked at, formatted. Errors come out ready to print.
 
 use std::path::Path;
+use std::time::{Duration, Instant};
 
 use device::MemDevice;
 use reactor::{CoreConfig, FileDevice, FlushPolicy, Handle, OpenError, OpenOptions, OwnedDevice};
@@ -8,6 +9,7 @@ use units::{BLOCK_SIZE, ByteLen};
 use uuid::Uuid;
 use volume::{FormatOptions, Probe, Superblock};
 
+use crate::blank;
 use crate::device_spec::{FileSpec, FlushMode};
 use crate::failure::Failure;
 
@@ -19,7 +21,7 @@ pub(crate) fn open(spec: &FileSpec) -> Result<OwnedDevice, Failure> {
         FlushMode::Never => FlushPolicy::Never,
     };
     let options = OpenOptions { flush, read_only: false };
-    let device = OwnedDevice::open(&spec.path, options).map_err(|error| refused(&error))?;
+    let device = open_patiently(&spec.path, options).map_err(|error| refused(&error))?;
     let bytes = device.geometry().blocks * BLOCK_SIZE as u64;
     if let Some(size) = spec.size
         && size.0 != bytes
@@ -31,6 +33,24 @@ pub(crate) fn open(spec: &FileSpec) -> Result<OwnedDevice, Failure> {
         ));
     }
     Ok(device)
+}
+
+/// How long a device or port that is in use is tried again. The kernel gives back what a killed
+/// server had only when the last of its I/O is done, which is after the process has ended.
+pub(crate) const RELEASE_TIMEOUT: Duration = Duration::from_secs(3);
+/// Between two tries.
+pub(crate) const RELEASE_POLL: Duration = Duration::from_millis(20);
+
+fn open_patiently(path: &Path, options: OpenOptions) -> Result<OwnedDevice, OpenError> {
+    let deadline = Instant::now() + RELEASE_TIMEOUT;
+    loop {
+        match OwnedDevice::open(path, options) {
+            Err(OpenError::InUse { .. }) if Instant::now() < deadline => {
+                std::thread::sleep(RELEASE_POLL);
+            }
+            opened => return opened,
+        }
+    }
 }
 
 /// Creates the file of `spec` at its size if nothing is there, or gives an empty file that size.
@@ -135,11 +155,34 @@ pub(crate) fn no_core(error: &reactor::StartError) -> Failure {
     Failure::runtime(error.to_string(), remedy)
 }
 
-/// Finds out what lies on a device.
-pub(crate) fn probe(path: &Path, device: &OwnedDevice) -> Result<Probe, Failure> {
-    on_device(device, |device| async move { volume::probe(&device).await })?.map_err(|error| {
+/// What lies on a device.
+pub(crate) enum Contents {
+    /// Nothing, as far as was looked.
+    Blank,
+    /// A format that this program serves.
+    Ours,
+    /// Something that must not be lost, in the words of a message.
+    Other(String),
+}
+
+/// Finds out what lies on a device, without changing it.
+pub(crate) fn contents(path: &Path, device: &OwnedDevice) -> Result<Contents, Failure> {
+    let unreadable = |error: &dyn std::fmt::Display| {
         let what = format!("{} cannot be read: {error}", path.display());
         Failure::runtime(what, "look at the kernel's log (dmesg), or name another --device")
+    };
+    let probed = on_device(device, |device| async move { volume::probe(&device).await })?;
+    Ok(match probed.map_err(|error| unreadable(&error))? {
+        Probe::Farflash(_) => Contents::Ours,
+        Probe::Blank => match blank::first_data(path).map_err(|error| unreadable(&error))? {
+            None => Contents::Blank,
+            Some(at) => Contents::Other(format!("something else (unknown data at byte {at})")),
+        },
+        Probe::OtherVersion(version) => Contents::Other(format!(
+            "a farflash format of version {version}, which this program does not know"
+        )),
+        Probe::Damaged(error) => Contents::Other(format!("a damaged farflash format ({error})")),
+        Probe::Foreign(what) => Contents::Other(format!("something else ({what})")),
     })
 }
 
@@ -170,21 +213,8 @@ pub(crate) fn inspect(
     inspected.map_err(|error: volume::OpenError| {
         let remedy = match error {
             volume::OpenError::Truncated { .. } => "give the device its former size back",
-            _ => "restore the device; nothing was written to it by this start",
+            _ => "restore the device from a copy; this start has written nothing to it",
         };
         Failure::runtime(format!("{} cannot be opened: {error}", path.display()), remedy)
     })
-}
-
-/// What lies on a device, in the words of a message; `None` if nothing does.
-pub(crate) fn occupant(probe: &Probe) -> Option<String> {
-    match probe {
-        Probe::Blank => None,
-        Probe::Farflash(_) => Some("a farflash format".to_owned()),
-        Probe::OtherVersion(version) => {
-            Some(format!("a farflash format of version {version}, which this program is not for"))
-        }
-        Probe::Damaged(error) => Some(format!("a damaged farflash format ({error})")),
-        Probe::Foreign(what) => Some(format!("something else ({what})")),
-    }
 }

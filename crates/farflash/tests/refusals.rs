@@ -104,11 +104,11 @@ fn serve_takes_only_a_device_that_was_formatted_for_it() {
     std::os::unix::fs::FileExt::write_all_at(
         &std::fs::OpenOptions::new().write(true).open(files.path("a")).unwrap(),
         &junk,
-        100 << 20,
+        (100 << 20) + 40_960,
     )
     .unwrap();
-    // Found or not, junk in the middle must not be taken for ours.
-    assert_eq!(run(&serve(&device, &[])).code, Some(1));
+    let force = format!("farflash format --device {device} --force");
+    refused(&serve(&device, &["--format-if-blank"]), 1, "unknown data at byte 104898560", &force);
     std::fs::write(files.path("b"), [0xA5; 1 << 20]).unwrap();
     let b = files.device("b");
     let force = format!("farflash format --device {b} --force");
@@ -155,6 +155,17 @@ fn a_damaged_or_newer_superblock_is_refused() {
     drop(file);
     let force = format!("farflash format --device {device} --force");
     refused(&serve(&device, &[]), 1, "holds a damaged farflash format", &force);
+}
+
+#[test]
+fn a_device_that_has_shrunk_is_refused() {
+    let files = Files::new();
+    let device = files.device("a");
+    succeed(&["format", "--device", &format!("{device},size=256MiB")]);
+    let file = std::fs::OpenOptions::new().write(true).open(files.path("a")).unwrap();
+    file.set_len(128 << 20).unwrap();
+    drop(file);
+    refused(&serve(&device, &[]), 1, "formatted with 65536 blocks", "its former size");
 }
 
 #[test]

@@ -201,6 +201,27 @@ fn format_if_blank_creates_once_and_keeps_what_is_there() {
     assert_eq!(server.volume_json(&["list"])["volumes"].as_array().unwrap().len(), 1);
 }
 
+/// Method: kill a server whose portal has a connection, and start the next one on the same ports at
+/// once. What the kernel still holds of the first must not make the second fail.
+#[test]
+fn a_killed_server_can_be_started_again_on_its_ports_and_device() {
+    let files = Files::new();
+    let device = files.device("a");
+    succeed(&["format", "--device", &format!("{device},size=256MiB")]);
+    let mut first = Server::start(&device);
+    let (listen, api) = (first.portals[0].to_string(), first.api["http://".len()..].to_owned());
+    let made = first.volume_json(&["create", "a", "--size", "1GiB"]);
+    let connection = TcpStream::connect(first.portals[0]).unwrap();
+    for _ in 0..3 {
+        first.signal("KILL");
+        first.wait();
+        let next = Server::start_on(&device, &listen, &api, &["--cores", "0"]);
+        assert_eq!(next.volume_json(&["show", "a"]), made);
+        first = next;
+    }
+    drop(connection);
+}
+
 #[test]
 fn an_idle_connection_does_not_hold_up_the_end() {
     let server = Server::start("mem:256MiB");

@@ -43,8 +43,8 @@ enum Rw {
     /// Sequential writes
     Write,
     /// Sequential reads and writes
-    #[value(alias = "readwrite")]
-    Rw,
+    #[value(name = "rw", alias = "readwrite")]
+    Readwrite,
     /// Random reads
     Randread,
     /// Random writes
@@ -179,7 +179,7 @@ impl Bench {
         match self.rw {
             Rw::Read | Rw::Randread => 100,
             Rw::Write | Rw::Randwrite => 0,
-            Rw::Rw | Rw::Randrw => self.rwmixread,
+            Rw::Readwrite | Rw::Randrw => self.rwmixread,
         }
     }
 
@@ -188,7 +188,7 @@ impl Bench {
         let offset = blocks(self.offset).min(target_blocks);
         let range = LbaRange::new(Lba(offset), self.range.map_or(target_blocks - offset, blocks));
         let access = match (self.rw, self.distribution) {
-            (Rw::Read | Rw::Write | Rw::Rw, _) => Access::Sequential,
+            (Rw::Read | Rw::Write | Rw::Readwrite, _) => Access::Sequential,
             (_, DistributionArg::Uniform) => Access::Random(Distribution::Uniform),
             (_, DistributionArg::Zipf(theta)) => Access::Random(Distribution::Zipf { theta }),
         };

@@ -7,7 +7,7 @@ use units::{BLOCK_SIZE, ByteLen};
 
 use crate::device_spec::{DeviceSpec, FileSpec};
 use crate::failure::Failure;
-use crate::storage;
+use crate::storage::{self, Contents};
 
 pub(super) const EXAMPLES: &str = "\
 Examples:
@@ -57,8 +57,10 @@ impl Format {
     }
 
     fn check_blank(&self, path: &Path, device: &reactor::OwnedDevice) -> Result<(), Failure> {
-        let Some(occupant) = storage::occupant(&storage::probe(path, device)?) else {
-            return Ok(());
+        let occupant = match storage::contents(path, device)? {
+            Contents::Blank => return Ok(()),
+            Contents::Ours => "a farflash format".to_owned(),
+            Contents::Other(occupant) => occupant,
         };
         let path = path.display();
         Err(Failure::runtime(

@@ -3,13 +3,14 @@
 use std::net::{IpAddr, SocketAddr};
 
 use dataplane::{Core, CoreOptions};
-use io_traits::{Device, Listener, Network, NetworkError, Spawn};
+use io_traits::{Clock, Device, Listener, Network, NetworkError, Spawn};
 use reactor::{Handle, Receiver, TcpListener};
 use tokio::sync::{mpsc, oneshot};
 use volume::{Shard, ShardOptions};
 
 use super::core_thread::{Boot, Source};
 use super::message::CoreMessage;
+use crate::storage::{RELEASE_POLL, RELEASE_TIMEOUT};
 
 /// What a core is given when its thread starts.
 pub(super) struct Seat {
@@ -39,15 +40,16 @@ impl Drop for Ending {
 /// Opens the portal, waits for the share of the device, and serves until told to shut down.
 pub(super) async fn run(handle: Handle, seat: Seat) {
     let Seat { listen, advertise, bound, booted, mailbox, ending, .. } = seat;
-    let listeners: Result<Vec<_>, _> =
-        listen.iter().map(|address| handle.listen(*address)).collect();
-    let listeners = match listeners {
-        Ok(listeners) => listeners,
-        Err(error) => {
-            let _ = bound.send(Err(error));
-            return;
+    let mut listeners = Vec::new();
+    for address in listen {
+        match listen_patiently(&handle, address).await {
+            Ok(listener) => listeners.push(listener),
+            Err(error) => {
+                let _ = bound.send(Err(error));
+                return;
+            }
         }
-    };
+    }
     let local = listeners[0].local();
     let portal = SocketAddr::new(advertise.unwrap_or(local.ip()), local.port());
     let _ = bound.send(Ok(portal));
@@ -64,6 +66,22 @@ pub(super) async fn run(handle: Handle, seat: Seat) {
         Source::Memory(device) => stage.open(device.attach(), boot).await,
     }
     drop(ending);
+}
+
+/// Takes a port; tries again for a while if it may still belong to a server that was killed.
+async fn listen_patiently(
+    handle: &Handle,
+    address: SocketAddr,
+) -> Result<TcpListener, NetworkError> {
+    let deadline = handle.now() + RELEASE_TIMEOUT;
+    loop {
+        match handle.listen(address) {
+            Err(NetworkError::AddressInUse { .. }) if handle.now() < deadline => {
+                handle.sleep_until(handle.now() + RELEASE_POLL).await;
+            }
+            listening => return listening,
+        }
+    }
 }
 
 /// A core that has everything but its device.

@@ -7,14 +7,14 @@ use io_traits::NetworkError;
 use reactor::{CoreConfig, CoreThread, OwnedDevice, mailbox};
 use tokio::sync::{mpsc, oneshot};
 use units::ByteLen;
-use volume::{ExtentAllocator, OpenError, Probe, Superblock};
+use volume::{ExtentAllocator, OpenError, Superblock};
 
 use super::message::CoreMessage;
 use super::service::CoreLink;
 use super::{ServeConfig, core_ended, core_main, preflight};
 use crate::device_spec::{DeviceSpec, FileSpec};
 use crate::failure::Failure;
-use crate::storage;
+use crate::storage::{self, Contents};
 
 /// What a core needs to take its share of the device.
 pub(super) struct Boot {
@@ -236,11 +236,12 @@ fn not_booted(device: &DeviceSpec, error: &BootError) -> Failure {
         ),
         BootError::Open(_) => Failure::runtime(
             format!("{device} cannot be opened: {error}"),
-            "restore the device; nothing was written to it by this start",
+            "restore the device from a copy, or start anew with `farflash format … --force`",
         ),
     }
 }
 
+/// Opens a file or block device that is ours, or makes it so if it is blank and that is wanted.
 fn open_file(spec: &FileSpec, format_if_blank: bool) -> Result<OwnedDevice, Failure> {
     if format_if_blank {
         storage::create_if_missing(spec)?;
@@ -250,28 +251,23 @@ fn open_file(spec: &FileSpec, format_if_blank: bool) -> Result<OwnedDevice, Fail
         tracing::warn!(device = %spec.path.display(), "{warning}");
     }
     let path = spec.path.display();
-    let probe = storage::probe(&spec.path, &device)?;
-    match (&probe, storage::occupant(&probe)) {
-        (Probe::Farflash(_), _) => {}
-        (Probe::Blank, _) if format_if_blank => {
+    match storage::contents(&spec.path, &device)? {
+        Contents::Ours => Ok(device),
+        Contents::Blank if format_if_blank => {
             storage::format(&spec.path, &device)?;
             tracing::info!(device = %path, "formatted");
+            Ok(device)
         }
-        (Probe::Blank, _) | (_, None) => {
-            return Err(Failure::runtime(
-                format!("{path} is not formatted"),
-                format!("run `farflash format --device file:{path}`, or add --format-if-blank"),
-            ));
-        }
-        (_, Some(occupant)) => {
-            return Err(Failure::runtime(
-                format!("{path} holds {occupant}"),
-                format!(
-                    "name another --device, or lose what is there with \
-                     `farflash format --device file:{path} --force`"
-                ),
-            ));
-        }
+        Contents::Blank => Err(Failure::runtime(
+            format!("{path} is not formatted"),
+            format!("run `farflash format --device file:{path}`, or add --format-if-blank"),
+        )),
+        Contents::Other(occupant) => Err(Failure::runtime(
+            format!("{path} holds {occupant}"),
+            format!(
+                "name another --device, or lose what is there with \
+                 `farflash format --device file:{path} --force`"
+            ),
+        )),
     }
-    Ok(device)
 }

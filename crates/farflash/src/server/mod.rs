@@ -47,6 +47,7 @@ pub(crate) struct ServeConfig {
 pub(crate) fn run(config: &ServeConfig) -> Result<(), Failure> {
     preflight::check_cores(&config.cores)?;
     let portals = preflight::portals(config)?;
+    preflight::raise_file_limit(config.connections_max);
     let api = preflight::bind_api(config.api)?;
     let mut cores = CoreThreads::start(config, &portals)?;
     cores.open(config)?;

@@ -3,6 +3,7 @@
 use std::net::{SocketAddr, TcpListener};
 
 use io_traits::NetworkError;
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use units::ByteLen;
 
 use super::ServeConfig;
@@ -99,6 +100,27 @@ pub(super) fn not_bound(what: &str, flag: &str, error: &NetworkError) -> Failure
             format!("{what} cannot listen: {error}"),
             format!("give another address with {flag}"),
         ),
+    }
+}
+
+/// Descriptors beside those of host connections: files, rings, the API's connections.
+const DESCRIPTORS_BESIDE: u64 = 512;
+
+/// Raises this process's limit on open files to what its connections can need.
+pub(super) fn raise_file_limit(connections_max: u32) {
+    let wanted = u64::from(connections_max) + DESCRIPTORS_BESIDE;
+    let limit = getrlimit(Resource::Nofile);
+    if limit.current.is_none_or(|current| current >= wanted) {
+        return;
+    }
+    let raised = limit.maximum.map_or(wanted, |maximum| maximum.min(wanted));
+    let set = setrlimit(Resource::Nofile, Rlimit { current: Some(raised), ..limit });
+    if set.is_err() || raised < wanted {
+        tracing::warn!(
+            limit = raised,
+            wanted,
+            "the limit on open files is too low for so many connections (ulimit -n)"
+        );
     }
 }
 

@@ -99,9 +99,12 @@ impl Server {
     }
 
     pub fn start_with(device: &str, more: &[&str]) -> Self {
-        let fixed = ["serve", "--device", device, "--listen", "127.0.0.1:0", "--api"];
-        let arguments =
-            [&fixed[..], &["127.0.0.1:0", "--auth", "off", "--log-json"], more].concat();
+        Self::start_on(device, "127.0.0.1:0", "127.0.0.1:0", more)
+    }
+
+    pub fn start_on(device: &str, listen: &str, api: &str, more: &[&str]) -> Self {
+        let arguments = ["serve", "--device", device, "--listen", listen, "--api", api];
+        let arguments = [&arguments[..], &["--auth", "off", "--log-json"], more].concat();
         let mut child = farflash(&arguments).stderr(Stdio::piped()).spawn().unwrap();
         let mut lines = BufReader::new(child.stderr.take().unwrap()).lines();
         let (mut api, mut portals) = (None, Vec::new());

@@ -17,7 +17,7 @@ use crate::failure::Failure;
 /// `tcp://IP:PORT/NQN`, `file:PATH` or `mem:SIZE`.
 #[derive(Clone, Debug)]
 pub(crate) enum TargetArg {
-    Volume { address: SocketAddr, nqn: Nqn },
+    Volume { address: SocketAddr, nqn: Box<Nqn> },
     Device(DeviceSpec),
 }
 
@@ -37,8 +37,8 @@ impl FromStr for TargetArg {
         let address = address
             .parse()
             .map_err(|_| format!("`{address}` is no address; write IP:PORT, as 127.0.0.1:4420"))?;
-        let nqn = nqn.parse().map_err(|error| format!("`{nqn}` is no NQN: {error}"))?;
-        Ok(Self::Volume { address, nqn })
+        let nqn: Nqn = nqn.parse().map_err(|error| format!("`{nqn}` is no NQN: {error}"))?;
+        Ok(Self::Volume { address, nqn: Box::new(nqn) })
     }
 }
 
