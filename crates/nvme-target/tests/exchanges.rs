@@ -557,3 +557,36 @@ fn a_solicited_connect_works_too() {
     driver.feed(&h2c(&ask, data.as_bytes(), 0, 1024, true, NONE));
     assert_eq!(driver.completion().status(), Status::SUCCESS);
 }
+
+#[test]
+fn the_data_of_a_command_without_a_slot_is_skipped() {
+    let mut driver = io(0, NONE);
+    driver.grants = false;
+    driver.feed(&capsule(write(0, 8), 5, &[], NONE));
+    let mut both = capsule(write(0, 1), 5, &pattern(4096), NONE);
+    both.extend(capsule(Sqe::new(IoOpcode::FLUSH.0, 1), 6, &[], NONE));
+    driver.feed(&both);
+    let replies = driver.replies();
+    assert_eq!(kinds(&replies), [PduType::CapsuleResp, PduType::CapsuleResp]);
+    assert_eq!((driver.closed, driver.volume.bytes[100]), (None, 0));
+}
+
+#[test]
+fn padding_before_data_is_skipped_however_it_is_cut() {
+    for digests in ALL_DIGESTS {
+        let data = pattern(4096);
+        let mut sqe = write(0, 1);
+        sqe.dptr = SglDescriptor::in_capsule(4096);
+        let header = CapsuleCmd::new(sqe, data.len(), digests, 128);
+        let bytes = pdu(header.as_bytes(), &data, digests);
+        assert_eq!(bytes[3], 128, "52 or 56 bytes of padding");
+        for chunk in [1, 10, 77, 5000] {
+            let mut driver = io(0, digests);
+            for part in bytes.chunks(chunk) {
+                driver.feed(part);
+            }
+            assert_eq!(driver.completion().status(), Status::SUCCESS);
+            assert_eq!(driver.volume.bytes[..4096], data);
+        }
+    }
+}
