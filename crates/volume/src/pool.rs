@@ -9,7 +9,7 @@
 //! - S2: replay of the journal on a checkpoint's bitmaps gives `committed` at the end of the journal,
 //!   so that blocks of requests cut short by a crash are free again without anyone looking for them.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::rc::Rc;
 
 use layout::{BITMAP_SLOTS, Mapping, Superblock};
@@ -92,6 +92,9 @@ impl Extent {
 /// Bitmaps as they were at a snapshot, while the checkpoint's own blocks are added.
 pub(crate) struct SpaceSnapshot {
     pub(crate) extents: BTreeMap<u32, ExtentSnapshot>,
+    /// Blocks for the checkpoint's own use. Only blocks that are free at the snapshot will do: one
+    /// freed later is still in use in the snapshot's bitmaps, and replay will free it.
+    pub(crate) set_aside: VecDeque<PbaRange>,
     /// Extents that the checkpoint gives back.
     pub(crate) returned: Vec<u32>,
 }
@@ -284,9 +287,9 @@ impl Pool {
         }
     }
 
-    /// The bitmaps as of now, less the extents that are empty beyond one spare: these leave the
+    /// The bitmaps as of now, with `blocks` blocks set aside, less the extents that are empty beyond one spare: these leave the
     /// pool at once, and the device's allocator gets them when the checkpoint is durable.
-    pub(crate) fn snapshot(&mut self) -> SpaceSnapshot {
+    pub(crate) fn snapshot(&mut self, blocks: u64) -> SpaceSnapshot {
         let current = self.owned.get(self.cursor.0).copied();
         let mut spares = 0;
         let mut returned = Vec::new();
@@ -313,7 +316,9 @@ impl Pool {
                 extent.changed = false;
             }
         }
-        SpaceSnapshot { extents, returned }
+        let blocks = u32::try_from(blocks.min(self.free)).unwrap_or(u32::MAX);
+        let set_aside = self.alloc(blocks).into_iter().filter(|run| run.blocks > 0).collect();
+        SpaceSnapshot { extents, set_aside, returned }
     }
 
     fn snapshot_of(&self, index: u32) -> ExtentSnapshot {
@@ -326,39 +331,30 @@ impl Pool {
         }
     }
 
-    /// Hands out `count` blocks for the checkpoint behind `snapshot` itself: they are in use both in
-    /// its bitmaps and in today's.
-    pub(crate) fn alloc_metadata(&mut self, snapshot: &mut SpaceSnapshot, count: u32) -> Runs {
-        let runs = self.alloc(count);
-        runs.iter().for_each(|run| self.commit_metadata(snapshot, *run));
-        runs
-    }
-
-    /// The same for one run, which may be shorter.
-    pub(crate) fn alloc_metadata_run(
-        &mut self,
-        snapshot: &mut SpaceSnapshot,
-        count: u32,
-    ) -> PbaRange {
-        assert!(self.free > 0, "A1: a checkpoint finds the blocks it needs");
-        let count = u32::try_from(self.free).map_or(count, |free| count.min(free));
-        let run = self.alloc_run(count).unwrap_or_else(|| self.alloc_fragment(count));
+    /// Takes `count` of the blocks set aside for the checkpoint behind `snapshot`, in one run if they
+    /// lie together: they are in use both in its bitmaps and in today's.
+    pub(crate) fn alloc_metadata(&mut self, snapshot: &mut SpaceSnapshot, count: u64) -> PbaRange {
+        let reserve = &mut snapshot.set_aside;
+        let front = reserve.front_mut().expect("A1: a checkpoint finds the blocks it needs");
+        let run = PbaRange::new(front.start, count.min(front.blocks));
+        *front = PbaRange::new(run.end(), front.blocks - run.blocks);
+        if front.blocks == 0 {
+            reserve.pop_front();
+        }
         self.commit_metadata(snapshot, run);
         run
     }
 
+    /// Gives back what the checkpoint did not use.
+    pub(crate) fn release_set_aside(&mut self, snapshot: &mut SpaceSnapshot) {
+        for run in snapshot.set_aside.drain(..) {
+            (0..run.blocks).for_each(|block| self.release(run.start.plus(block)));
+        }
+    }
+
     fn commit_metadata(&mut self, snapshot: &mut SpaceSnapshot, run: PbaRange) {
         let (index, first) = self.superblock.locate(run.start).expect("just handed out");
-        let entry = snapshot.extents.entry(index).or_insert_with(|| {
-            // Reserved since the snapshot: then empty but for its bitmap slots.
-            let fresh = Extent::new(self.superblock.extent(index), None);
-            ExtentSnapshot {
-                bits: fresh.committed,
-                changed: true,
-                start: fresh.start,
-                on_disk: None,
-            }
-        });
+        let entry = snapshot.extents.get_mut(&index).expect("set aside at the snapshot");
         let bits = Rc::make_mut(&mut entry.bits);
         for bit in first..first + u32::try_from(run.blocks).expect("within an extent") {
             assert!(bits.set(bit), "a free block is not committed");

@@ -157,8 +157,10 @@ impl<D: Device> Inner<D> {
             let descriptor = state.describe(None, map_snapshot.entries);
             volumes.push(VolumeSnapshot { state, map: map_snapshot, descriptor, gone });
         }
-        self.dirty.snapshot.set(self.dirty.snapshot.get() + self.dirty.live.take());
-        let space = self.pool.borrow_mut().snapshot();
+        let nodes = self.dirty.live.take();
+        self.dirty.snapshot.set(nodes);
+        let blocks = nodes + self.table_claims();
+        let space = self.pool.borrow_mut().snapshot(blocks);
         self.returning_extents.set(u32::try_from(space.returned.len()).unwrap_or(u32::MAX));
         let next_volume = self.next_volume.get();
         (Snapshot { volumes, replay, journal_head, next_volume, request }, space)
@@ -251,12 +253,9 @@ impl<D: Device> Inner<D> {
             }
             table.take_old_places(|old| writer.supersede(old));
             let missing = table.dirty_nodes() - places.len();
-            let missing = u32::try_from(missing).expect("bounded by the device");
-            if missing > 0 {
-                let runs = self.pool.borrow_mut().alloc_metadata(&mut writer.space, missing);
-                for run in runs {
-                    places.extend((0..run.blocks).map(|block| run.start.plus(block)));
-                }
+            for _ in 0..missing {
+                let run = self.pool.borrow_mut().alloc_metadata(&mut writer.space, 1);
+                places.push(run.start);
             }
             let left = |(index, extent): (&u32, &ExtentSnapshot)| {
                 extent.changed && !touched.contains(index)
@@ -265,6 +264,7 @@ impl<D: Device> Inner<D> {
                 break;
             }
         }
+        self.pool.borrow_mut().release_set_aside(&mut writer.space);
         self.write_bitmaps(writer, table, &touched).await?;
         for (pba, block) in table.place_dirty(&mut places.into_iter()) {
             self.device.write(pba, block.into_slice()).await?;

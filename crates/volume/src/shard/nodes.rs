@@ -113,8 +113,7 @@ impl<'a, D: Device> BlockWriter<'a, D> {
         if self.run.blocks == 0 {
             self.write_out().await?;
             let count = expected.clamp(1, BATCH_BLOCKS);
-            let count = u32::try_from(count).expect("bounded above");
-            self.run = self.inner.pool.borrow_mut().alloc_metadata_run(&mut self.space, count);
+            self.run = self.inner.pool.borrow_mut().alloc_metadata(&mut self.space, count);
             let blocks = usize::try_from(self.run.blocks).expect("bounded above");
             self.buffer = Some((Buffer::new(blocks), self.run.start));
         }

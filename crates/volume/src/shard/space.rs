@@ -32,13 +32,17 @@ pub(crate) struct Need {
 }
 
 impl<D: Device> Inner<D> {
-    /// Blocks that free ones must exceed for A1.
+    /// Blocks that free ones must exceed for A1. Those of the running checkpoint are set aside.
     fn claims(&self) -> u64 {
-        let volumes = self.volumes.borrow().len() as u64;
+        self.dirty.live.get() + self.credit.get() + self.table_claims()
+    }
+
+    /// Blocks that a checkpoint needs besides those for map nodes: descriptors, nodes of the volume
+    /// table, nodes of the extent table, with splits.
+    pub(super) fn table_claims(&self) -> u64 {
+        let volumes = (self.volumes.borrow().len() + self.gone.borrow().len()) as u64;
         let extents = self.pool.borrow().owned().len() as u64;
-        // Descriptors, nodes of the volume table, nodes of the extent table with splits.
-        let tables = 16 + volumes + volumes / 64 + extents / 64;
-        self.dirty.total() + self.credit.get() + tables
+        16 + volumes + volumes / 64 + extents / 64
     }
 
     /// Sets blocks aside for an operation, or says that there are none now.
