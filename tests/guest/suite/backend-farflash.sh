@@ -25,8 +25,8 @@ ask() {
 }
 
 volume_create() { ask create "$1" "$2" | jq -re .nqn; }
-volume_resize() { ask resize "$1" "$2"; }
-volume_delete() { ask delete "$1"; }
+volume_resize() { ask resize "$1" "$2" >/dev/null; }
+volume_delete() { ask delete "$1" >/dev/null; }
 volume_allocated_bytes() { ask show "$1" | jq -re .allocated_bytes; }
 server_kill_and_restart() { ask restart "$1"; }
 backend_has() { true; }
