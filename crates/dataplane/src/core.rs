@@ -89,6 +89,8 @@ pub struct CoreStats {
     pub connections: usize,
     /// Space of each shard, in the order of [`Core::attach`].
     pub capacity: Vec<Capacity>,
+    /// Damaged blocks found, and requests that the device failed, since the core was made.
+    pub media_errors: u64,
 }
 
 struct State<W: World, D: Device> {
@@ -258,8 +260,14 @@ impl<W: World, D: Device> Core<W, D> {
     /// How the core is.
     #[must_use]
     pub fn stats(&self) -> CoreStats {
+        let exports = self.state.exports.borrow();
+        let media_errors = exports.values().map(|export| {
+            let stats = export.volume().stats();
+            stats.corrupt_blocks + stats.device_errors
+        });
         CoreStats {
-            volumes: self.state.exports.borrow().len(),
+            media_errors: media_errors.sum(),
+            volumes: exports.len(),
             connections: self.state.connections.borrow().len(),
             capacity: self.state.shards.borrow().iter().map(Shard::capacity).collect(),
         }

@@ -9,10 +9,11 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::sync::mpsc;
 
-use client::{Client, Options, Reconnect, Volume};
-use io_traits::{Buffer, Spawn};
+use client::Volume;
+use io_traits::Spawn;
 use nvme_wire::Nqn;
-use reactor::{CoreConfig, Handle};
+use reactor::Handle;
+use support::host::{connect, filled, on_core};
 use support::{Files, Server, succeed};
 use units::{BLOCK_SIZE, Lba, LbaRange};
 
@@ -74,17 +75,6 @@ fn kill_9_under_load_loses_nothing_acknowledged() {
     on_core(move |handle| async move {
         check(&connect(&handle, target.0, &target.1).await, &model).await;
     });
-}
-
-fn on_core<T: 'static, F: Future<Output = T> + 'static>(main: impl FnOnce(Handle) -> F) -> T {
-    reactor::run_on_current_thread(&CoreConfig::default(), main).unwrap()
-}
-
-async fn connect(handle: &Handle, address: std::net::SocketAddr, nqn: &Nqn) -> Volume<Handle> {
-    let options =
-        Options { reconnect: Reconnect::Never, data_digest: true, ..Options::for_host([7; 16]) };
-    let client = Client::connect(handle.clone(), address, nqn, options).await.unwrap();
-    client.volume().await.unwrap()
 }
 
 /// Every block holds what it may hold.
@@ -184,14 +174,4 @@ impl Round {
             }
         }
     }
-}
-
-/// A block full of `value`.
-fn filled(value: u64) -> io_traits::BufferSlice {
-    let mut buffer = Buffer::new(1);
-    assert_eq!(buffer.len_bytes(), BLOCK_SIZE);
-    buffer.as_mut_bytes().chunks_exact_mut(8).for_each(|word| {
-        word.copy_from_slice(&value.to_le_bytes());
-    });
-    buffer.into_slice()
 }

@@ -56,6 +56,8 @@ struct State {
     cores: Vec<CoreLink>,
     started: Instant,
     ready: AtomicBool,
+    /// A change could not be made durable: nothing can be written until the next start.
+    journal_lost: AtomicBool,
     directory: Mutex<Directory>,
     /// V1: held during a change.
     changing: tokio::sync::Mutex<()>,
@@ -127,6 +129,7 @@ impl Volumes {
             cores,
             started: Instant::now(),
             ready: AtomicBool::new(true),
+            journal_lost: AtomicBool::new(false),
             directory: Mutex::new(directory),
             changing: tokio::sync::Mutex::default(),
         };
@@ -198,7 +201,7 @@ impl State {
         let made = self.cores[core]
             .ask(|answer| CoreMessage::CreateVolume { spec, answer })
             .await?
-            .map_err(|error| refusal(&VolumeKey::Name(name.clone()), &error))?;
+            .map_err(|error| self.refusal(&VolumeKey::Name(name.clone()), &error))?;
         self.directory(|directory| directory.insert(name.to_string(), Place { id, core }));
         self.publish();
         let cpu = self.cores[core].cpu;
@@ -231,7 +234,7 @@ impl State {
         let resized = self.cores[core]
             .ask(|answer| CoreMessage::ResizeVolume { id, blocks, answer })
             .await?
-            .map_err(|error| refusal(&key, &error))?;
+            .map_err(|error| self.refusal(&key, &error))?;
         tracing::info!(name = resized.name, %id, size_bytes = size.bytes(), "volume resized");
         Ok(self.document(core, &resized))
     }
@@ -241,11 +244,18 @@ impl State {
         self.cores[core]
             .ask(|answer| CoreMessage::DeleteVolume { id, answer })
             .await?
-            .map_err(|error| refusal(&key, &error))?;
+            .map_err(|error| self.refusal(&key, &error))?;
         self.directory(|directory| directory.remove(id));
         self.publish();
         tracing::info!(volume = %key, %id, "volume deleted");
         Ok(())
+    }
+
+    fn refusal(&self, key: &VolumeKey, error: &VolumeError) -> ServiceError {
+        if *error == VolumeError::JournalLost {
+            self.journal_lost.store(true, Ordering::Relaxed);
+        }
+        refusal(key, error)
     }
 
     async fn list(&self) -> Result<Vec<Volume>, ServiceError> {
@@ -290,11 +300,18 @@ impl State {
         let shards = || cores.iter().flat_map(|stats| &stats.capacity);
         let any = shards().next().copied().unwrap_or_default();
         let free: u64 = shards().map(|shard| shard.free).sum();
+        let health = if self.journal_lost.load(Ordering::Relaxed) {
+            DeviceHealth::Failed
+        } else if cores.iter().any(|stats| stats.media_errors > 0) {
+            DeviceHealth::Degraded
+        } else {
+            DeviceHealth::Good
+        };
         Device {
             name: self.device.clone(),
             capacity_bytes: any.device_total * block,
             free_bytes: (free + any.device_unreserved) * block,
-            health: DeviceHealth::Good,
+            health,
         }
     }
 

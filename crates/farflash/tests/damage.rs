@@ -1,0 +1,81 @@
+//! Damage on the device costs the block that is damaged, and is seen.
+
+#![allow(missing_docs, unreachable_pub, dead_code)]
+
+mod support;
+
+use std::os::unix::fs::FileExt;
+
+use nvme_wire::Nqn;
+use support::host::{connect, filled, on_core};
+use support::{Files, Server, succeed};
+use units::{BLOCK_SIZE, Lba};
+
+const BLOCKS: u64 = 16;
+const DAMAGED: u64 = 5;
+/// What block `n` is filled with, so that it can be found on the device.
+const MARK: u64 = 0x5EED_0000_0000_0000;
+
+/// Method: write marked blocks, end the server, flip one bit of one of them in the file, and read
+/// all through the next server.
+#[test]
+fn a_flipped_bit_is_an_error_for_its_block_only() {
+    let files = Files::new();
+    let device = files.device("a");
+    succeed(&["format", "--device", &format!("{device},size=256MiB")]);
+    let server = Server::start(&device);
+    let made = server.volume_json(&["create", "a", "--size", "64MiB"]);
+    let nqn: Nqn = made["nqn"].as_str().unwrap().parse().unwrap();
+    let portal = server.portals[0];
+    on_core(move |handle| async move {
+        let volume = connect(&handle, portal, &nqn).await;
+        for block in 0..BLOCKS {
+            volume.write(Lba(block), filled(MARK + block)).await.unwrap();
+        }
+    });
+    assert_eq!(health(&server), "good");
+    server.signal("TERM");
+    assert_eq!(server.wait(), Some(0));
+
+    flip_a_bit_of(&files.path("a"), MARK + DAMAGED);
+
+    let server = Server::start(&device);
+    let portal = server.portals[0];
+    on_core(move |handle| async move {
+        let volume = connect(&handle, portal, &nqn).await;
+        for block in 0..BLOCKS {
+            let read = volume.read(Lba(block), 1).await;
+            if block == DAMAGED {
+                let error = read.unwrap_err().to_string();
+                assert!(error.contains("Unrecovered Read Error"), "{error}");
+            } else {
+                assert_eq!(read.unwrap().as_bytes(), filled(MARK + block).as_bytes());
+            }
+        }
+        // Written anew, the block is whole again.
+        volume.write(Lba(DAMAGED), filled(MARK)).await.unwrap();
+        let mended = volume.read(Lba(DAMAGED), 1).await.unwrap();
+        assert_eq!(mended.as_bytes(), filled(MARK).as_bytes());
+    });
+    assert_eq!(health(&server), "degraded");
+}
+
+fn health(server: &Server) -> String {
+    let client = control::ApiClient::new(&server.api).unwrap();
+    let document = serde_json::to_value(client.server().unwrap()).unwrap();
+    document["devices"][0]["health"].as_str().unwrap().to_owned()
+}
+
+/// Flips one bit in each block of the file that is full of `value`; there is at least one.
+fn flip_a_bit_of(path: &std::path::Path, value: u64) {
+    let image = std::fs::read(path).unwrap();
+    let wanted = value.to_le_bytes().repeat(BLOCK_SIZE / 8);
+    let found = (0..image.len()).step_by(BLOCK_SIZE).filter(|at| image[*at..].starts_with(&wanted));
+    let found: Vec<usize> = found.collect();
+    assert!(!found.is_empty(), "the block is nowhere on the device");
+    let file = std::fs::OpenOptions::new().write(true).open(path).unwrap();
+    for at in found {
+        let byte = at + 1_234;
+        file.write_all_at(&[image[byte] ^ 0x10], byte as u64).unwrap();
+    }
+}
