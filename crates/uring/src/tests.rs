@@ -76,7 +76,8 @@ fn another_thread_wakes_a_ring_that_sleeps() {
         for round in 0..3 {
             let wake = ring.remote_wake();
             let waker = std::thread::spawn(move || {
-                std::thread::sleep(Duration::from_millis(5 * round));
+                // Before the ring sleeps in some rounds, after it does in others.
+                (0..round * 20_000).for_each(|_| std::thread::yield_now());
                 wake.wake();
             });
             let slept = ring.wait(Some(Duration::from_secs(10)), || waker.is_finished());

@@ -3,6 +3,7 @@
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use io_traits::{Buffer, Device, DeviceError};
@@ -202,12 +203,43 @@ fn cores_share_a_device() {
     });
 }
 
-/// Needs a block device that may be overwritten, named by `FARFLASH_TEST_BLOCK_DEVICE`.
+/// A loop device over a file, taken down when dropped.
+struct LoopDevice {
+    path: PathBuf,
+    file: PathBuf,
+}
+
+impl LoopDevice {
+    /// `None` where this process may not make one.
+    fn new(len: u64) -> Option<Self> {
+        let name = format!("farflash-loop-test-{}", std::process::id());
+        let file = std::env::temp_dir().join(name);
+        create_sparse(&file, len).expect("creates");
+        let made = Command::new("losetup").args(["--find", "--show"]).arg(&file).output();
+        let path = made
+            .ok()
+            .filter(|made| made.status.success())
+            .map(|made| PathBuf::from(String::from_utf8(made.stdout).expect("a path").trim()));
+        if path.is_none() {
+            std::fs::remove_file(&file).expect("removes");
+        }
+        path.map(|path| Self { path, file })
+    }
+}
+
+impl Drop for LoopDevice {
+    fn drop(&mut self) {
+        let _ = Command::new("losetup").arg("--detach").arg(&self.path).status();
+        let _ = std::fs::remove_file(&self.file);
+    }
+}
+
 #[test]
-#[ignore = "needs a block device of its own"]
 fn a_block_device_is_read_written_discarded_and_locked() {
-    let path = std::env::var("FARFLASH_TEST_BLOCK_DEVICE").expect("names a block device");
-    let path = PathBuf::from(path);
+    let Some(device) = LoopDevice::new(8 << 20) else {
+        return println!("not run: this process may not make a loop device");
+    };
+    let path = device.path.clone();
     let owned = OwnedDevice::open(&path, OpenOptions::default()).expect("opens");
     let again = OwnedDevice::open(&path, OpenOptions::default()).err();
     assert_eq!(again, Some(OpenError::InUse { path: path.clone() }));
@@ -222,8 +254,6 @@ fn a_block_device_is_read_written_discarded_and_locked() {
         }
         let all = PbaRange::new(Pba(0), device.geometry().blocks);
         device.discard(all).await.expect("discards");
-        println!("{:?}", device.geometry());
-        let read = device.read(last, Buffer::new(1)).await.expect("reads");
-        println!("discarded blocks read as {:#x}", read.as_bytes()[0]);
+        device.read(last, Buffer::new(1)).await.expect("still reads");
     });
 }
