@@ -1,6 +1,6 @@
 //! What a chunk of received bytes does to a queue.
 
-use checksum::{Crc32c, crc32c};
+use checksum::{Crc32c, copy, crc32c, crc32c_copy};
 use nvme_initiator::{ConnectionError, Event, Payload, R2tRequest};
 use nvme_wire::fabrics::ConnectInvalid;
 use nvme_wire::{Cqe, Status};
@@ -12,7 +12,7 @@ use crate::{Disconnect, Error};
 
 /// Times that a command is sent before a transient error is passed on to the caller.
 const ATTEMPTS_MAX: u8 = 4;
-/// Bytes that are copied and then checksummed while they are hot.
+/// PDUs up to this are checksummed in one go when they came in pieces: they are hot.
 const PIECE: usize = 16 << 10;
 
 /// CRC-32C of the data PDU that passes by.
@@ -40,19 +40,19 @@ impl PayloadDigest {
     fn copy(&mut self, buffer: &mut [u8], at: usize, data: &[u8]) {
         let end = at + data.len();
         let is_last = end == self.start + self.len;
-        if self.len <= PIECE {
-            buffer[at..end].copy_from_slice(data);
+        let target = &mut buffer[at..end];
+        if data.len() == self.len {
+            self.value = crc32c_copy(data, target);
+        } else if self.len <= PIECE {
+            copy(data, target);
             if is_last {
                 self.value = crc32c(&buffer[self.start..end]);
             }
-            return;
-        }
-        for (target, data) in buffer[at..end].chunks_mut(PIECE).zip(data.chunks(PIECE)) {
-            target.copy_from_slice(data);
-            self.running.update(target);
-        }
-        if is_last {
-            self.value = self.running.value();
+        } else {
+            self.running.update_and_copy(data, target);
+            if is_last {
+                self.value = self.running.value();
+            }
         }
     }
 }
@@ -118,7 +118,7 @@ impl QueueState {
         if link.connection.digests().data {
             link.digest.copy(bytes, at, data);
         } else {
-            bytes[at..at + data.len()].copy_from_slice(data);
+            copy(data, &mut bytes[at..at + data.len()]);
         }
         let len = u32::try_from(data.len()).expect("at most the payload");
         link.connection.on_payload(len);
