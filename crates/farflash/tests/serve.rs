@@ -223,6 +223,32 @@ fn a_killed_server_can_be_started_again_on_its_ports_and_device() {
 }
 
 #[test]
+fn ipv6_is_served_too() {
+    let server = Server::start_on("mem:256MiB", "[::1]:0", "[::1]:0", &[]);
+    let made = server.volume_json(&["create", "a", "--size", "1GiB"]);
+    let portal = server.portals[0];
+    assert_eq!(made["address"], format!("[::1]:{}", portal.port()));
+    let connect = format!("nvme connect -t tcp -a ::1 -s {} -n ", portal.port());
+    assert!(made["connect"].as_str().unwrap().starts_with(&connect), "{made}");
+    let found = succeed(&["discover", &portal.to_string()]);
+    assert!(found.starts_with(&format!("[::1]:{}  nqn.", portal.port())), "{found}");
+}
+
+/// Method: fill every place that the server has for connections, and ask its API meanwhile; once
+/// they are given up, a host gets in again.
+#[test]
+fn a_flood_of_connections_is_bounded_and_passes() {
+    let server = Server::start_with("mem:256MiB", &["--connections-max", "4"]);
+    let flood: Vec<_> = (0..64).map(|_| TcpStream::connect(server.portals[0]).unwrap()).collect();
+    server.volume_json(&["create", "a", "--size", "1GiB"]);
+    let client = control::ApiClient::new(&server.api).unwrap();
+    assert!(client.server().unwrap().cores[0].connections <= 4);
+    drop(flood);
+    while client.server().unwrap().cores[0].connections > 0 {}
+    assert!(succeed(&["discover", &server.portals[0].to_string()]).contains("nqn."));
+}
+
+#[test]
 fn an_idle_connection_does_not_hold_up_the_end() {
     let server = Server::start("mem:256MiB");
     let mut idle = TcpStream::connect(server.portals[0]).unwrap();

@@ -77,7 +77,7 @@ pub(crate) struct Serve {
     /// Format a device that is all zeroes (or, with size=, not there yet) instead of refusing it
     #[arg(long)]
     format_if_blank: bool,
-    /// Host connections that are served at a time; further ones are refused [default: 1024]
+    /// Host connections that each core serves at a time; further ones are closed [default: 1024]
     #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..=65_536))]
     connections_max: Option<u32>,
     /// Memory for the data of requests, on each core; at least 32MiB [default: 256MiB]

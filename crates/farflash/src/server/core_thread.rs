@@ -63,7 +63,6 @@ impl CoreThreads {
     /// Starts a thread on each core and opens its portal. No device is touched.
     pub(super) fn start(config: &ServeConfig, portals: &[SocketAddr]) -> Result<Self, Failure> {
         let (end, ends) = mpsc::channel(1);
-        let connections_max = (config.connections_max as usize).div_ceil(portals.len());
         let mut cores = Self { threads: Vec::new(), links: Vec::new(), boots: Vec::new(), ends };
         for (&cpu, &portal) in config.cores.iter().zip(portals) {
             let (sender, receiver) = mailbox();
@@ -77,7 +76,7 @@ impl CoreThreads {
                 bound,
                 booted,
                 mailbox: receiver,
-                connections_max,
+                connections_max: config.connections_max as usize,
                 memory_bytes: config.core_memory.0,
                 ending: core_main::Ending(end.clone()),
             };

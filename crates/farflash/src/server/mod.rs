@@ -38,6 +38,7 @@ pub(crate) struct ServeConfig {
     pub(crate) api: SocketAddr,
     pub(crate) discovery: Option<SocketAddr>,
     pub(crate) format_if_blank: bool,
+    /// Host connections, on each core.
     pub(crate) connections_max: u32,
     /// Memory for the data of requests, on each core.
     pub(crate) core_memory: ByteLen,
@@ -47,7 +48,7 @@ pub(crate) struct ServeConfig {
 pub(crate) fn run(config: &ServeConfig) -> Result<(), Failure> {
     preflight::check_cores(&config.cores)?;
     let portals = preflight::portals(config)?;
-    preflight::raise_file_limit(config.connections_max);
+    preflight::raise_file_limit(u64::from(config.connections_max) * portals.len() as u64);
     let api = preflight::bind_api(config.api)?;
     let mut cores = CoreThreads::start(config, &portals)?;
     cores.open(config)?;

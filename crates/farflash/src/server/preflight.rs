@@ -107,8 +107,8 @@ pub(super) fn not_bound(what: &str, flag: &str, error: &NetworkError) -> Failure
 const DESCRIPTORS_BESIDE: u64 = 512;
 
 /// Raises this process's limit on open files to what its connections can need.
-pub(super) fn raise_file_limit(connections_max: u32) {
-    let wanted = u64::from(connections_max) + DESCRIPTORS_BESIDE;
+pub(super) fn raise_file_limit(connections: u64) {
+    let wanted = connections + DESCRIPTORS_BESIDE;
     let limit = getrlimit(Resource::Nofile);
     if limit.current.is_none_or(|current| current >= wanted) {
         return;
