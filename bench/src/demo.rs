@@ -10,7 +10,7 @@ use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
-use client::{Client, Options};
+use client::{Backoff, Client, Options, Reconnect};
 use load::{
     Access, DeviceTarget, Distribution, Interval, Journal, Limit, Observer, OnError, Outcome,
     Setup, Target, VolumeTarget, Workload,
@@ -35,6 +35,8 @@ const LOCAL_SECONDS: u64 = 6;
 const REMOTE_SECONDS: u64 = 24;
 const KILL_AFTER: Duration = Duration::from_secs(10);
 const DOWN_FOR: Duration = Duration::from_secs(2);
+/// The demo fails if the server is not back by then.
+const GIVE_UP_AFTER: Duration = Duration::from_secs(20);
 const INTERVAL: Duration = Duration::from_millis(500);
 /// Requests of the check at the end that are outstanding at once.
 const VERIFY_DEPTH: u32 = 32;
@@ -173,21 +175,33 @@ fn journal(seed: u64) -> Result<Rc<RefCell<Journal>>> {
     Ok(Rc::new(RefCell::new(Journal::new(RANGE, seed)?)))
 }
 
-fn core() -> CoreConfig {
-    CoreConfig { cpu: Some(CLIENT_CPU), name: "demo".to_owned(), ..CoreConfig::default() }
+/// Runs `main` on a thread of its own, so that this one, and programs that it starts, stay free to
+/// run on any CPU.
+fn on_core<F, Fut, T>(main: F) -> Result<T>
+where
+    F: FnOnce(Handle) -> Fut + Send + 'static,
+    Fut: Future<Output = Result<T>> + 'static,
+    T: Send + 'static,
+{
+    let cpu = Some(CLIENT_CPU).filter(|cpu| reactor::allowed_cpus().contains(cpu));
+    let config = CoreConfig { cpu, name: "demo".to_owned(), ..CoreConfig::default() };
+    let Ok(result) = reactor::spawn_thread(config, main)?.join() else {
+        bail!("the thread of the load panicked");
+    };
+    result
 }
 
 fn local(image: &Path) -> Result<Outcome> {
     reactor::create_sparse(image, RANGE.blocks * 4096)?;
     let device = OwnedDevice::open(image, OpenOptions::default())?;
-    reactor::run_on_current_thread(&core(), |handle| async move {
+    on_core(move |handle| async move {
         let target = DeviceTarget::new(device.attach(&handle));
         let journal = journal(1)?;
         load::run(setup(&handle, &target, &journal, None), fill()).await?;
         let observer = progress(vec!["local"], 0);
         let setup = setup(&handle, &target, &journal, Some(observer));
         anyhow::Ok(load::run(setup, mixed(2 * DEPTH, LOCAL_SECONDS)).await?)
-    })?
+    })
 }
 
 /// Puts load on the volumes while another thread kills and restarts the server.
@@ -207,13 +221,12 @@ fn remote(mut server: Server, volumes: &[VolumeAddress]) -> Result<(Server, Remo
         Ok((server, killed_at, back_at))
     });
     let volumes = volumes.to_vec();
-    let driven = reactor::run_on_current_thread(&core(), |handle| async move {
-        drive(handle, volumes, begin).await
-    })?;
+    let driven = on_core(move |handle| drive(handle, volumes, begin));
     let chaos = chaos.join();
-    let mut remote = driven?;
     let Ok(chaos) = chaos else { bail!("the thread that restarts the server panicked") };
+    // Why the server did not come back says more than that the load failed.
     let (server, killed_at, back_at) = chaos?;
+    let mut remote = driven?;
     (remote.killed_at, remote.back_at) = (killed_at, back_at);
     Ok((server, remote))
 }
@@ -225,7 +238,12 @@ async fn drive(
 ) -> Result<Remote> {
     let mut sides = Vec::new();
     for (index, volume) in (1u8..).zip(&volumes) {
-        let options = Options { depth: u16::try_from(DEPTH)?, ..Options::for_host([index; 16]) };
+        let backoff = Backoff { give_up_after: GIVE_UP_AFTER, ..Backoff::default() };
+        let options = Options {
+            depth: u16::try_from(DEPTH)?,
+            reconnect: Reconnect::Backoff(backoff),
+            ..Options::for_host([index; 16])
+        };
         let nqn = volume.nqn.parse()?;
         let client = Client::connect(handle.clone(), volume.address, &nqn, options).await?;
         let target = VolumeTarget::new(client.volume().await?)?;

@@ -29,9 +29,10 @@ pub(crate) fn free_address() -> Result<SocketAddr> {
 }
 
 impl Program {
-    /// Starts `command` with its output in `log`.
+    /// Starts `command` with its output behind what is in `log`.
     pub(crate) fn start(mut command: Command, log: &Path) -> Result<Self> {
-        let file = File::create(log).with_context(|| format!("create {}", log.display()))?;
+        let file = File::options().create(true).append(true).open(log);
+        let file = file.with_context(|| format!("write to {}", log.display()))?;
         command.stdin(Stdio::null()).stdout(file.try_clone()?).stderr(file);
         let child = command.spawn().with_context(|| format!("start {command:?}"))?;
         Ok(Self { child, log: log.to_owned() })
