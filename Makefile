@@ -12,8 +12,9 @@ TARGET := $(or $(CARGO_TARGET_DIR),target)
 NESTED := fuzz/Cargo.toml xtask/no-std/Cargo.toml
 NESTED := $(wildcard $(NESTED))
 RELEASE := $(TARGET)/release
-# Seconds for each fuzz target of `make fuzz`.
+# Seconds for each fuzz target of `make fuzz`; minutes of `make soak`.
 FUZZ_SECONDS ?= 60
+SOAK_MINUTES ?= 60
 
 .PHONY: help
 help: ## show this list
@@ -34,7 +35,7 @@ demo: build ## serve two volumes, kill the server under load, verify, plot (3 mi
 
 .PHONY: bench
 bench: build ## compare with the machine's limit and with peers; updates docs/benchmarks.md
-	@.ci/install-missing fio nbdkit qemu-utils || echo "bench: some peers are missing and will be left out" >&2
+	@.ci/install-missing fio nbdkit qemu-utils linux-perf || echo "bench: some peers are missing and will be left out" >&2
 	$(RELEASE)/bench compare --farflash $(RELEASE)/farflash --report docs/benchmarks.md
 
 .PHONY: test
@@ -76,6 +77,17 @@ fuzz: deps ## fuzz each target for FUZZ_SECONDS with libFuzzer (needs a nightly 
 	tool=$$(.ci/tool cargo-fuzz)
 	for target in $$("$$tool" fuzz list); do
 		"$$tool" fuzz run --features libfuzzer "$$target" -- -max_total_time=$(FUZZ_SECONDS)
+	done
+
+.PHONY: soak
+soak: build ## load, kill, restart and verify, again and again for SOAK_MINUTES
+	@end=$$((SECONDS + $(SOAK_MINUTES) * 60)) round=0
+	while [ $$SECONDS -lt $$end ]; do
+		round=$$((round + 1))
+		rm -rf demo-out/soak && mkdir -p demo-out
+		$(RELEASE)/bench demo --farflash $(RELEASE)/farflash --out demo-out/soak >demo-out/soak.log 2>&1 ||
+			{ tail -n 40 demo-out/soak.log >&2; echo "soak: round $$round failed" >&2; exit 1; }
+		echo "soak: round $$round passed"
 	done
 
 .PHONY: fmt
