@@ -4,7 +4,7 @@ use std::rc::Rc;
 
 use io_traits::{Buffer, BufferSlice, Device};
 use layout::VOLUME_BLOCKS_MAX;
-use units::{BLOCK_SIZE, Lba, LbaRange};
+use units::{BLOCK_SIZE, Lba, LbaRange, PbaRange};
 use uuid::Uuid;
 
 use crate::locks::{RangeGuard, lock};
@@ -98,6 +98,16 @@ impl<D: Device> Volume<D> {
         match range.checked_end() {
             Some(end) if end.0 <= blocks => Ok(()),
             _ => Err(VolumeError::OutOfRange { range, blocks }),
+        }
+    }
+
+    /// Says that `range` will be read soon. A hint, and only for single blocks: of longer runs the
+    /// processor finds the rest by itself.
+    pub fn will_read(&self, range: LbaRange) {
+        if range.blocks == 1
+            && let Ok(Some(mapping)) = self.state.map.borrow().get(range.start.0)
+        {
+            self.inner().device.will_read(PbaRange::new(mapping.pba, 1));
         }
     }
 
