@@ -66,8 +66,8 @@ guest-reference: ## the guest tests against the Linux kernel's own target: tests
 	@tests/guest/run --target nvmet --flavor trixie
 
 .PHONY: test-long
-test-long: test guest-bookworm guest-reference ## `test`, Linux 6.1, the reference target, and more seeds
-	@FARFLASH_TEST_SCALE=20 cargo test --workspace --locked
+test-long: test guest-bookworm guest-reference ## `test`, Linux 6.1, the reference target, twenty times the mutations
+	@FARFLASH_TEST_SCALE=20 $(MAKE) fuzz-smoke
 
 .PHONY: fuzz
 fuzz: deps ## fuzz each target for FUZZ_SECONDS with libFuzzer (needs a nightly toolchain)

@@ -35,6 +35,45 @@ fio_verify() {
     no_io_errors_since "verify $*"
 }
 
+# One size after the other: with a range of sizes fio 3.33 verifies for ever.
+fio_verify_sizes() {
+    local drive size
+    mark_log "sizes"
+    drive=$(attach "$NQN" "$@")
+    for size in 4k 12k 132k 1m; do
+        fio_run "$drive" --rw=randwrite --bs="$size" --iodepth=8 --size=12M
+    done
+    disconnect "$NQN"
+    no_io_errors_since "sizes"
+}
+
+write_zeroes_clears
+    check_if compare "compare tells equal data from unequal" compare_compares
+    volume_delete verify
+}
+
+# fio_run DRIVE OPTION...
+fio_run() {
+    local drive=$1
+    shift
+    fio --name=verify --filename="$drive" --direct=1 --ioengine=io_uring --verify=crc32c \
+        --verify_fatal=1 --output-format=json --output=/tmp/fio.json "$@"
+    jq -e '.jobs[0].error == 0 and .jobs[0].read.io_bytes > 0' /tmp/fio.json
+}
+
+fio_verify() {
+    local drive pattern=(--rw=randwrite --bs=4k --iodepth=32 --size=16M)
+    mark_log "verify $*"
+    drive=$(attach "$NQN" "$@")
+    fio_run "$drive" "${pattern[@]}"
+    # The same blocks once more over a new connection, without writing.
+    disconnect "$NQN"
+    drive=$(attach "$NQN" "$@")
+    fio_run "$drive" "${pattern[@]}" --verify_only
+    disconnect "$NQN"
+    no_io_errors_since "verify $*"
+}
+
 fio_verify_sizes() {
     local drive
     mark_log "sizes"
