@@ -19,8 +19,11 @@ impl<W: World, D: Device> Connection<W, D> {
         let payload = self.take_payload(slot);
         match self.decode_io(slot, queue) {
             Ok(IoCommand::Read { range }) => {
+                // All commands that came together are looked up before the first is read: what
+                // each will need is then on its way to the cache while the others are worked on.
+                queue.export.volume().will_read(range);
                 let task = read(self.clone(), queue.clone(), slot, range);
-                self.core.world().spawn_now(task);
+                self.core.world().spawn(task);
             }
             Ok(command) => {
                 let task = run(self.clone(), queue.clone(), slot, command, payload);

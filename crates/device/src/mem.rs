@@ -11,7 +11,7 @@ use std::sync::{Arc, PoisonError, RwLock};
 use io_traits::{Buffer, BufferSlice, Device, DeviceError, DeviceGeometry};
 use units::{BLOCK_SIZE, Pba, PbaRange};
 
-use crate::memory::Memory;
+use crate::memory::{Memory, prefetch};
 
 /// Bytes under one lock (M1). Divides the engine's extent of 128 MiB.
 const STRIPE_LEN: usize = 32 << 20;
@@ -93,7 +93,7 @@ impl MemDevice {
         for (stripe, source, target) in self.parts(range)? {
             // A panic while a lock was held leaves bytes, and any bytes are a device's contents.
             let memory = stripe.0.read().unwrap_or_else(PoisonError::into_inner);
-            buffer.as_mut_bytes()[target].copy_from_slice(&memory[source]);
+            checksum::copy(&memory[source], &mut buffer.as_mut_bytes()[target]);
         }
         Ok(buffer)
     }
@@ -104,7 +104,7 @@ impl MemDevice {
         let range = PbaRange::new(pba, (bytes.len() / BLOCK_SIZE) as u64);
         for (stripe, target, source) in self.parts(range)? {
             let mut memory = stripe.0.write().unwrap_or_else(PoisonError::into_inner);
-            memory[target].copy_from_slice(&bytes[source]);
+            checksum::copy(&bytes[source], &mut memory[target]);
         }
         Ok(())
     }
@@ -121,6 +121,16 @@ impl Device for MemDevice {
     /// Nothing survives a power cut, and nothing pretends to: a flush has nothing to do.
     fn geometry(&self) -> DeviceGeometry {
         DeviceGeometry { blocks: self.shared.blocks, volatile_cache: false, discards: true }
+    }
+
+    fn will_read(&self, range: PbaRange) {
+        let Ok(parts) = self.parts(range) else { return };
+        for (stripe, source, _) in parts {
+            // Whoever writes there now brings it into a cache anyway.
+            if let Ok(memory) = stripe.0.try_read() {
+                prefetch(&memory[source]);
+            }
+        }
     }
 
     fn read(

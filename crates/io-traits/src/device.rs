@@ -55,6 +55,12 @@ pub trait Device: Clone + 'static {
     /// Size and properties; constant.
     fn geometry(&self) -> DeviceGeometry;
 
+    /// Says that `range` will be read soon. A hint for devices to which the processor itself fetches
+    /// the data; has no effect on what is read.
+    fn will_read(&self, range: PbaRange) {
+        let _ = range;
+    }
+
     /// Fills `buffer` from the blocks at `pba`.
     fn read(
         &self,

@@ -2,7 +2,7 @@
 
 use alloc::vec::Vec;
 
-use checksum::{append_block, crc32c};
+use checksum::{append_block, copy, crc32c, crc32c_copy};
 use units::BLOCK_SIZE;
 
 /// CRC-32C of consecutive blocks from the CRC-32C of each: the data digest of a PDU that carries
@@ -36,13 +36,23 @@ impl ReceivedBlocks {
     /// too short: both are promises of the connection and its driver, not of the host.
     pub fn copy(&mut self, buffer: &mut [u8], offset: usize, bytes: &[u8]) {
         assert_eq!(offset, self.filled, "pieces come in order");
-        let end = offset + bytes.len();
-        buffer[offset..end].copy_from_slice(bytes);
-        self.filled = end;
-        while (self.block_crcs.len() + 1) * BLOCK_SIZE <= end {
-            let start = self.block_crcs.len() * BLOCK_SIZE;
-            self.block_crcs.push(crc32c(&buffer[start..start + BLOCK_SIZE]));
+        let (mut bytes, mut at) = (bytes, offset);
+        while !bytes.is_empty() {
+            let start = at / BLOCK_SIZE * BLOCK_SIZE;
+            let (piece, rest) = bytes.split_at(bytes.len().min(start + BLOCK_SIZE - at));
+            let target = &mut buffer[at..at + piece.len()];
+            let end = at + piece.len();
+            if piece.len() == BLOCK_SIZE {
+                self.block_crcs.push(crc32c_copy(piece, target));
+            } else {
+                copy(piece, target);
+                if end == start + BLOCK_SIZE {
+                    self.block_crcs.push(crc32c(&buffer[start..end]));
+                }
+            }
+            (bytes, at) = (rest, end);
         }
+        self.filled = at;
     }
 
     /// The checksum of each whole block so far.

@@ -1,11 +1,12 @@
 //! What one core owns of a device: extents, a journal, volumes.
 //!
-//! - `commit.rs`: how a change becomes durable and takes effect.
+//! - `commit.rs`: how a change becomes durable. `apply.rs`: how it takes effect.
 //! - `space.rs`: who may take blocks, and when to wait for some.
 //! - `checkpoint.rs`: how the state moves from the journal into maps and tables on the device.
 //! - `reclaim.rs`: how large deallocations give their space back.
 //! - `recovery.rs`: how all is read back.
 
+mod apply;
 mod checkpoint;
 mod commit;
 mod nodes;
@@ -36,9 +37,9 @@ use crate::pool::{Pool, Runs};
 use crate::state::VolumeState;
 use crate::{Capacity, ExtentAllocator, ShardOptions, Volume, VolumeError, VolumeSpec};
 
+pub(crate) use apply::UNMAP_AT_ONCE_MAX;
 use checkpoint::Tables;
 use commit::Orphan;
-pub(crate) use commit::UNMAP_AT_ONCE_MAX;
 use reclaim::Reclaim;
 pub use recovery::Recovered;
 pub(crate) use space::Need;

@@ -17,7 +17,7 @@ use layout::{
 use units::{BLOCK_SIZE, Lba, LbaRange, PbaRange};
 
 use super::Inner;
-use super::commit::UNMAP_AT_ONCE_MAX;
+use super::apply::UNMAP_AT_ONCE_MAX;
 use crate::OpenError;
 use crate::journal::Journal;
 use crate::state::VolumeState;
