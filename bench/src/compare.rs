@@ -223,7 +223,7 @@ fn null_sample(shape: &Shape, seconds: f64) -> Result<Sample> {
         iops: result.requests_per_second,
         mean_us: result.mean_latency_us,
         p99_us: None,
-        cpu_us_per_request: Some(1e6 / result.requests_per_second),
+        cpu_us_per_request: Some(result.server_cpu_us_per_request),
         system_calls_per_request: Some(result.server_system_calls_per_request),
     })
 }

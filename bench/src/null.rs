@@ -18,6 +18,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use rustix::thread::{CpuSet, sched_setaffinity};
+use rustix::time::{ClockId, clock_gettime};
 use serde::Serialize;
 
 /// Command capsule PDU without data: 8 bytes of common header and a 64-byte submission entry.
@@ -67,6 +68,8 @@ pub(crate) struct NullResult {
     /// Time of a request as its issuer sees it, by Little's law.
     pub(crate) mean_latency_us: f64,
     pub(crate) server_system_calls_per_request: f64,
+    /// It polls all the time, so this is the time of a request if nobody else has the CPU.
+    pub(crate) server_cpu_us_per_request: f64,
 }
 
 impl NullSpec {
@@ -180,8 +183,14 @@ pub(crate) fn pin(cpu: usize) -> Result<()> {
     sched_setaffinity(None, &set).with_context(|| format!("pin to CPU {cpu}"))
 }
 
-/// Serves until every client has gone; returns the number of system calls.
-fn serve(spec: &NullSpec, listener: &TcpListener, stop: &AtomicBool) -> Result<u64> {
+/// Processor time of this thread.
+fn thread_cpu_seconds() -> f64 {
+    let time = clock_gettime(ClockId::ThreadCPUTime);
+    time.tv_sec as f64 + time.tv_nsec as f64 / 1e9
+}
+
+/// Serves until every client has gone; returns the number of system calls and the processor time.
+fn serve(spec: &NullSpec, listener: &TcpListener, stop: &AtomicBool) -> Result<(u64, f64)> {
     pin(spec.server_cpu)?;
     let mut sides = Vec::with_capacity(spec.connections);
     for _ in 0..spec.connections {
@@ -189,16 +198,17 @@ fn serve(spec: &NullSpec, listener: &TcpListener, stop: &AtomicBool) -> Result<u
         sides.push(Side::new(stream, spec.reply_bytes(), spec.request_bytes())?);
     }
     let mut buffer = vec![0; spec.receive_bytes()];
-    while !stop.load(Ordering::Relaxed) {
+    let begin = thread_cpu_seconds();
+    'serving: while !stop.load(Ordering::Relaxed) {
         for side in &mut sides {
             match side.receive(&mut buffer)? {
                 Received::Periods(requests) => side.owe(requests),
-                Received::Closed => return Ok(sides.iter().map(|side| side.calls).sum()),
+                Received::Closed => break 'serving,
             }
             side.send()?;
         }
     }
-    Ok(sides.iter().map(|side| side.calls).sum())
+    Ok((sides.iter().map(|side| side.calls).sum(), thread_cpu_seconds() - begin))
 }
 
 /// Keeps `depth` requests outstanding for the given time; returns requests done and the time.
@@ -248,7 +258,7 @@ pub(crate) fn run(spec: &NullSpec) -> Result<NullResult> {
         stop.store(true, Ordering::Relaxed);
         (driven, server.join().expect("the server thread panicked"))
     });
-    let ((requests, elapsed), calls) = (driven?, served?);
+    let ((requests, elapsed), (calls, cpu_seconds)) = (driven?, served?);
     let seconds = elapsed.as_secs_f64();
     let requests_per_second = requests as f64 / seconds;
     let outstanding = (spec.depth * spec.connections as u64) as f64;
@@ -260,6 +270,7 @@ pub(crate) fn run(spec: &NullSpec) -> Result<NullResult> {
         bytes_per_second: requests_per_second * spec.block_bytes as f64,
         mean_latency_us: outstanding / requests_per_second * 1e6,
         server_system_calls_per_request: calls as f64 / requests.max(1) as f64,
+        server_cpu_us_per_request: cpu_seconds * 1e6 / requests.max(1) as f64,
     })
 }
 
