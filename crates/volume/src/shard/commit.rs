@@ -14,25 +14,18 @@
 
 use std::future::Future;
 use std::pin::Pin;
-use std::rc::Rc;
 use std::task::{Context, Poll};
 
 use io_traits::{Buffer, BufferSlice, Device, DeviceError};
-use layout::{
-    Entry, KEY_LIMIT, Mapping, RECORD_BLOCKS_MAX, RECORD_HEADER_SIZE, RecordHead, record_blocks,
-    seal_record,
-};
+use layout::{RECORD_BLOCKS_MAX, RECORD_HEADER_SIZE, RecordHead, record_blocks, seal_record};
 use smallvec::SmallVec;
-use units::{BLOCK_SIZE, Lba, LbaRange, PbaRange};
+use units::BLOCK_SIZE;
 
-use super::reclaim::Reclaim;
-use super::{Inner, detached};
+use super::Inner;
 use crate::VolumeError;
 use crate::io::IoSlot;
 use crate::journal::{Place, RECORDS_UNSETTLED_MAX};
-use crate::ops::{Change, Crcs, Op, OpId};
-use crate::pool::Runs;
-use crate::state::VolumeState;
+use crate::ops::{Change, Op, OpId};
 
 /// Data writes under way.
 pub(crate) type Slots = SmallVec<[Box<dyn IoSlot>; 1]>;

@@ -1,0 +1,162 @@
+//! How a durable operation takes effect, and how a failed one is undone. C1 to C4 are in `commit.rs`.
+
+use std::rc::Rc;
+
+use io_traits::Device;
+use layout::{Entry, KEY_LIMIT, Mapping};
+use units::{Lba, LbaRange, PbaRange};
+
+use super::reclaim::Reclaim;
+use super::{Inner, detached};
+use crate::VolumeError;
+use crate::ops::{Change, Crcs, OpId};
+use crate::pool::Runs;
+use crate::state::VolumeState;
+
+/// Deallocations of more blocks give their space back in the background.
+pub(crate) const UNMAP_AT_ONCE_MAX: u64 = 1024;
+
+impl<D: Device> Inner<D> {
+    pub(super) fn apply(&self, id: OpId) {
+        let (change, volume) = {
+            let mut ops = self.ops.borrow_mut();
+            let op = &mut ops[id];
+            if op.data_error.is_some() {
+                drop(ops);
+                return self.restore(id);
+            }
+            // What is put in its place is never looked at: the operation is finished below.
+            let change = std::mem::replace(&mut op.change, Change::Create);
+            (change, op.volume.clone())
+        };
+        let volume = volume.as_ref();
+        let state = || volume.expect("the change is one of a volume");
+        match change {
+            Change::Write { lba, runs, crcs } => self.apply_write(state(), lba, &runs, &crcs),
+            Change::Unmap { range } => self.apply_unmap(id, state(), range),
+            Change::Reserve { extent } => self.pool.borrow_mut().set_owned_durably(extent),
+            Change::Create => {
+                self.volumes.borrow_mut().insert(state().number, state().clone());
+            }
+            Change::Resize { blocks } => {
+                state().blocks.set(blocks);
+                state().changed.set(true);
+                self.apply_unmap(id, state(), LbaRange::new(Lba(blocks), KEY_LIMIT - 1 - blocks));
+            }
+            Change::Delete => {
+                state().deleted.set(true);
+                state().changed.set(true);
+                self.reclaim(id, state(), LbaRange::new(Lba(0), KEY_LIMIT - 1));
+            }
+            Change::Restore { failed, record, .. } => {
+                self.journal.borrow_mut().unhold(record);
+                self.give_up_write(failed);
+            }
+        }
+        self.finish(id, Ok(()));
+    }
+
+    fn apply_write(&self, state: &VolumeState, lba: Lba, runs: &Runs, crcs: &Crcs) {
+        let mut map = state.map.borrow_mut();
+        let mut pool = self.pool.borrow_mut();
+        let mut epochs = self.epochs.borrow_mut();
+        let (mut key, mut crcs) = (lba.0, crcs.iter());
+        for run in runs {
+            pool.commit(*run);
+            for block in 0..run.blocks {
+                let crc = *crcs.next().expect("a checksum for each block");
+                let pba = run.start.plus(block);
+                if let Some(old) = map.insert(key, Mapping { pba, crc }) {
+                    pool.uncommit(old.pba);
+                    epochs.free(old.pba, |pba| pool.release(pba));
+                }
+                key += 1;
+            }
+        }
+    }
+
+    fn apply_unmap(&self, id: OpId, state: &Rc<VolumeState>, range: LbaRange) {
+        let end = range.end().0;
+        let first = state.map.borrow().first_key(range.start.0, end);
+        match first {
+            Ok(None) => {}
+            Ok(Some(_)) if range.blocks <= UNMAP_AT_ONCE_MAX => self.unmap_now(state, range),
+            Ok(Some(_)) | Err(_) => self.reclaim(id, state, range),
+        }
+    }
+
+    fn unmap_now(&self, state: &VolumeState, range: LbaRange) {
+        let (mut at, end) = (range.start.0, range.end().0);
+        let mut removed = Vec::new();
+        while at < end {
+            let next = state.map.borrow_mut().remove_some(at, end, &mut removed);
+            at = next.expect("the range was loaded before it was queued");
+        }
+        removed.iter().for_each(|(_, old)| self.free_block(old.pba));
+    }
+
+    /// The range reads as zeroes from now on; its blocks come back in the background, and until then
+    /// it stays locked.
+    fn reclaim(&self, id: OpId, state: &Rc<VolumeState>, range: LbaRange) {
+        let mut ops = self.ops.borrow_mut();
+        let (guard, permit) = (ops[id].guard.take(), ops[id].permit.take());
+        assert!(permit.is_some(), "the number of dead ranges is bounded");
+        state.dead.borrow_mut().push(range);
+        state.changed.set(true);
+        let reclaim = Reclaim { state: state.clone(), range, guard, permit };
+        self.reclaims.borrow_mut().push_back(reclaim);
+        self.background.notify_all();
+    }
+
+    /// Queues what undoes a failed write whose entry is on its way (C3).
+    fn restore(&self, id: OpId) {
+        let (record, entries) = {
+            let ops = self.ops.borrow();
+            let op = &ops[id];
+            let Change::Write { lba, crcs, .. } = &op.change else {
+                unreachable!("only writes have data that fails")
+            };
+            let range = LbaRange::new(*lba, crcs.len() as u64);
+            let state = op.volume.as_ref().expect("a write is one of a volume");
+            (op.record.expect("it was in a record"), entries_as_mapped(state, range))
+        };
+        self.journal.borrow_mut().hold(record);
+        self.enqueue(detached(Change::Restore { failed: id, record, entries }));
+    }
+
+    /// A write that will never take effect: its blocks are free again, its caller learns why.
+    pub(super) fn give_up_write(&self, id: OpId) {
+        let (runs, error) = {
+            let mut ops = self.ops.borrow_mut();
+            let op = &mut ops[id];
+            let Change::Write { runs, .. } = &mut op.change else {
+                unreachable!("only writes have data that fails")
+            };
+            (std::mem::take(runs), op.data_error)
+        };
+        let mut pool = self.pool.borrow_mut();
+        for run in &runs {
+            (0..run.blocks).for_each(|block| pool.release(run.start.plus(block)));
+        }
+        drop(pool);
+        let error = error.expect("the data failed");
+        self.finish(id, Err(VolumeError::Device(error)));
+    }
+}
+
+/// Entries that make `range` again what the map says.
+fn entries_as_mapped(state: &VolumeState, range: LbaRange) -> Vec<Entry<'static>> {
+    let mut entries = vec![Entry::Unmap { volume: state.number, range }];
+    let map = state.map.borrow();
+    let visited = map.for_each(range.start.0, range.end().0, |key, mapping| {
+        entries.push(Entry::Write {
+            volume: state.number,
+            lba: Lba(key),
+            trusted: true,
+            runs: vec![PbaRange::new(mapping.pba, 1)].into(),
+            crcs: vec![mapping.crc].into(),
+        });
+    });
+    visited.expect("the range was loaded before it was queued");
+    entries
+}
