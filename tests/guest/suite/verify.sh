@@ -47,42 +47,6 @@ fio_verify_sizes() {
     no_io_errors_since "sizes"
 }
 
-write_zeroes_clears
-    check_if compare "compare tells equal data from unequal" compare_compares
-    volume_delete verify
-}
-
-# fio_run DRIVE OPTION...
-fio_run() {
-    local drive=$1
-    shift
-    fio --name=verify --filename="$drive" --direct=1 --ioengine=io_uring --verify=crc32c \
-        --verify_fatal=1 --output-format=json --output=/tmp/fio.json "$@"
-    jq -e '.jobs[0].error == 0 and .jobs[0].read.io_bytes > 0' /tmp/fio.json
-}
-
-fio_verify() {
-    local drive pattern=(--rw=randwrite --bs=4k --iodepth=32 --size=16M)
-    mark_log "verify $*"
-    drive=$(attach "$NQN" "$@")
-    fio_run "$drive" "${pattern[@]}"
-    # The same blocks once more over a new connection, without writing.
-    disconnect "$NQN"
-    drive=$(attach "$NQN" "$@")
-    fio_run "$drive" "${pattern[@]}" --verify_only
-    disconnect "$NQN"
-    no_io_errors_since "verify $*"
-}
-
-fio_verify_sizes() {
-    local drive
-    mark_log "sizes"
-    drive=$(attach "$NQN" "$@")
-    fio_run "$drive" --rw=randwrite --bsrange=4k-1m --iodepth=8 --size=64M
-    disconnect "$NQN"
-    no_io_errors_since "sizes"
-}
-
 write_zeroes_clears() {
     local drive blocks
     drive=$(attach "$NQN")
