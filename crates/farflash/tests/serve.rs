@@ -260,6 +260,25 @@ fn an_idle_connection_does_not_hold_up_the_end() {
     let _ = idle.read_to_end(&mut Vec::new());
 }
 
+/// Method: an API request whose body never comes holds up the drain; the second signal does not wait
+/// for it.
+#[test]
+fn a_second_signal_ends_at_once() {
+    let server = Server::start("mem:256MiB");
+    let mut stuck = TcpStream::connect(server.api.trim_start_matches("http://")).unwrap();
+    let head = "POST /v1/volumes HTTP/1.1\r\nhost: api\r\ncontent-type: application/json\r\n\
+                content-length: 10\r\nexpect: 100-continue\r\n\r\n";
+    stuck.write_all(head.as_bytes()).unwrap();
+    // The server asks for the body: the request is in flight.
+    let mut answer = [0; 12];
+    stuck.read_exact(&mut answer).unwrap();
+    assert_eq!(&answer, b"HTTP/1.1 100");
+    server.signal("TERM");
+    server.wait_for_log("draining");
+    server.signal("INT");
+    assert_eq!(server.wait(), Some(1));
+}
+
 #[test]
 fn the_configuration_file_serves_too() {
     let files = Files::new();

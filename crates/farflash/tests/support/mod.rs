@@ -152,6 +152,16 @@ impl Server {
         kill_process(Pid::from_child(&self.child), signal).unwrap();
     }
 
+    /// Waits until it logs a message that begins with `text`.
+    pub fn wait_for_log(&self, text: &str) {
+        loop {
+            let line = self.log.recv_timeout(PATIENCE).expect("the message comes");
+            if line["fields"]["message"].as_str().is_some_and(|message| message.starts_with(text)) {
+                return;
+            }
+        }
+    }
+
     /// Waits for its end; the exit code, if it was no signal that ended it.
     pub fn wait(mut self) -> Option<i32> {
         // The log closes when the process ends.
