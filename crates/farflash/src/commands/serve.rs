@@ -52,7 +52,7 @@ pub(crate) struct Serve {
     /// A TOML file with settings (see below); flags win over it
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
-    /// What volumes lie on: file:PATH[,size=S][,flush=auto|always|never] or mem:SIZE
+    /// What volumes lie on: `file:PATH[,size=S][,flush=auto|always|never]` or `mem:SIZE`
     #[arg(long = "device", value_name = "DEVICE")]
     devices: Vec<DeviceSpec>,
     /// CPUs to serve on, such as 0 or 0,2 or 0-3; each gets a thread and a portal [default: 0]
