@@ -177,11 +177,14 @@ fn damaged_and_interrupted_commands_are_repeated_a_few_times() {
 }
 
 /// Method: cut the connection at every one of the first commands, with many outstanding; each
-/// must succeed exactly once for its caller, and the blocks must hold what was written last.
+/// must succeed exactly once for its caller, and the blocks must hold what was written last. More
+/// seeds by `FARFLASH_TEST_SCALE`.
 #[test]
 fn a_lost_connection_is_made_again_and_nothing_is_forgotten() {
-    for cut in 0..40 {
-        with_target(100 + u64::from(cut), move |world, target| async move {
+    let scale = std::env::var("FARFLASH_TEST_SCALE").ok().and_then(|text| text.parse().ok());
+    for (seed, cut) in (0..scale.unwrap_or(1)).flat_map(|seed| (0..40).map(move |cut| (seed, cut)))
+    {
+        with_target(100 + seed * 40 + u64::from(cut), move |world, target| async move {
             let volume = open(&world, &target, Options { queues: 2, ..options() }).await;
             target.cut_after.set(Some(cut));
             let rounds = (0..20u64).map(|task| {
