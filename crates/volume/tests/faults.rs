@@ -277,3 +277,22 @@ fn abandoned_writes_finish_and_hold_nothing() {
     check(&mut sim, &shard);
     sim.run_ok(shard.shutdown()).expect("nothing is under way");
 }
+
+/// The root before the newest is no way back once the journal went on from the newest.
+#[test]
+fn a_lost_newest_root_is_an_error_if_anything_was_built_on_it() {
+    let (mut sim, shard, volume) = fresh(false, 100);
+    sim.run_ok(async { volume.write(Lba(0), data(1, 1), None).await }).expect("room");
+    let superblock = *shard.superblock();
+    let shard = restart(&mut sim);
+    let volume = shard.volume(Uuid::from_u128(1)).expect("there");
+    sim.run_ok(async { volume.write(Lba(0), data(2, 1), None).await }).expect("room");
+    // The first root of the new shard, then the one of the restart.
+    for place in superblock.root_places(0, 2) {
+        sim.device.flip(place, 50);
+    }
+    let device = sim.device.after_crash(&mut Random(1));
+    sim = Sim::new(device.clone(), 1);
+    let error = sim.run_ok(try_open(device)).err();
+    assert!(matches!(error, Some(OpenError::Journal { .. })), "{error:?}");
+}

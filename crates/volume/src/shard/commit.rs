@@ -85,6 +85,10 @@ impl<D: Device> Inner<D> {
         };
         if lost {
             self.lose_journal();
+        } else if self.committer_ended.get() {
+            // It waited for space, and meanwhile the shard was shut down.
+            self.journal.borrow_mut().queue.clear();
+            self.finish(id, Err(VolumeError::ShutDown));
         } else {
             self.wake_committer();
         }

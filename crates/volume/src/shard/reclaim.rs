@@ -67,9 +67,8 @@ impl<D: Device> Inner<D> {
         if state.deleted.get() && state.dead.borrow().is_empty() {
             self.volumes.borrow_mut().remove(&state.number);
             self.gone.borrow_mut().push(state);
+            self.ask_checkpoint();
         }
-        // Whoever waits for space may look again.
-        self.ask_checkpoint();
     }
 
     /// Takes out the entries of one leaf, and says where to go on.

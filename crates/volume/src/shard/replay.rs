@@ -6,6 +6,7 @@
 //! - P3: a write that a later entry overlaps needs no comparing: the range lock kept the later one
 //!   back until the earlier one had taken effect. Its blocks may have been reused since.
 
+use std::cmp::Ordering;
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
@@ -89,13 +90,12 @@ impl<D: Device> Reader<'_, D> {
     }
 
     fn is_ours(&self, record: &Record) -> bool {
-        record.head.device == self.root.device
-            && record.head.shard == self.root.shard
-            && record.head.incarnation == self.root.incarnation
+        record.head.device == self.root.device && record.head.shard == self.root.shard
     }
 
     fn continues(&self, record: &Record) -> bool {
         self.is_ours(record)
+            && record.head.incarnation == self.root.incarnation
             && record.head.sequence == self.at.sequence
             && record.head.previous_crc == self.at.previous_crc
     }
@@ -139,7 +139,14 @@ impl<D: Device> Reader<'_, D> {
         for step in 0..LOOK_BEHIND_BLOCKS.min(blocks) {
             let start = (u64::from(self.at.position) + step) % blocks;
             let Some(record) = self.record_at(start).await? else { continue };
-            if self.is_ours(&record) && record.head.settled >= self.at.sequence {
+            let head = &record.head;
+            let proof = match head.incarnation.cmp(&self.root.incarnation) {
+                Ordering::Less => false,
+                Ordering::Equal => head.settled >= self.at.sequence,
+                // It builds on a newer root, which is gone.
+                Ordering::Greater => true,
+            };
+            if self.is_ours(&record) && proof {
                 let sequence = self.at.sequence;
                 return Err(OpenError::Journal { shard: self.root.shard, sequence });
             }
