@@ -104,6 +104,8 @@ struct State<W: World, D: Device> {
     /// The key is the controller identifier.
     associations: RefCell<Slab<Rc<Association<W, D>>>>,
     discovery: RefCell<DiscoveryLog>,
+    /// Connections closed as they came, since the log last said so.
+    refused: Cell<u64>,
     draining: Cell<bool>,
     stop: Notify,
 }
@@ -133,6 +135,7 @@ impl<W: World, D: Device> Core<W, D> {
             connections: RefCell::default(),
             associations: RefCell::default(),
             discovery: RefCell::default(),
+            refused: Cell::new(0),
             draining: Cell::new(false),
             stop: Notify::new(),
         };
@@ -303,6 +306,11 @@ impl<W: World, D: Device> Core<W, D> {
         loop {
             world.sleep_until(world.now() + TICK).await;
             let now = world.now();
+            let refused = self.state.refused.take();
+            if refused > 0 {
+                let max = self.state.options.connections_max;
+                tracing::warn!(refused, max, "too many connections; closed");
+            }
             self.all_connections().iter().for_each(|connection| connection.on_tick(now));
             self.all_associations().iter().for_each(|association| association.on_tick(now));
         }
@@ -320,7 +328,7 @@ impl<W: World, D: Device> Core<W, D> {
         let mut connections = self.state.connections.borrow_mut();
         if connections.len() >= self.state.options.connections_max {
             use io_traits::Stream;
-            tracing::warn!(peer = %stream.peer(), "too many connections; closed");
+            self.state.refused.set(self.state.refused.get() + 1);
             stream.shutdown();
             return;
         }
