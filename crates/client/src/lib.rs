@@ -19,8 +19,8 @@
 //!
 //! # Concurrency
 //! All handles are clones of one another and used from one core. Any number of requests may be
-//! under way; each queue carries [`Options::depth`](field@Options::depth) of them at once, the rest wait in line. What
-//! becomes ready in one turn of the core leaves in one send.
+//! under way; each queue carries [`Options::depth`](field@Options::depth) of them at once, the
+//! rest wait in line. What becomes ready in one turn of the core leaves in one send.
 //!
 //! # Lost connections
 //! A lost connection is made again ([`Options::reconnect`]), and what was outstanding is sent
