@@ -11,6 +11,8 @@ TARGET := $(or $(CARGO_TARGET_DIR),target)
 # The crates under fuzz/ and xtask/no-std are workspaces of their own; they share the build directory.
 NESTED := fuzz/Cargo.toml xtask/no-std/Cargo.toml
 NESTED := $(wildcard $(NESTED))
+SCRIPTS := .ci/run .ci/tool .ci/install-missing $(addprefix tests/guest/,run lab build-image lib/common.sh \
+	lib/guest-init lib/initramfs-init) $(wildcard tests/guest/suite/*.sh)
 RELEASE := $(TARGET)/release
 # Seconds for each fuzz target of `make fuzz`; minutes of `make soak`.
 FUZZ_SECONDS ?= 60
@@ -101,13 +103,13 @@ fmt-check:
 	for manifest in $(NESTED); do cargo fmt --check --manifest-path $$manifest; done
 
 .PHONY: lint
-lint: deps ## clippy, and the rules of `cargo xtask tidy`
+lint: tidy ## clippy, and `tidy`
 	@cargo clippy --workspace --all-targets --locked -- -D warnings
-	cargo xtask tidy
 
 .PHONY: tidy
-tidy: deps ## layering, sizes, banned words and calls, links between documents
+tidy: deps ## layering, sizes, banned words and calls, links between documents, syntax of the scripts
 	@cargo xtask tidy
+	for script in $(SCRIPTS); do bash -n $$script; done
 
 .PHONY: no-std
 no-std: deps ## the crates that must not need the standard library, built without it
