@@ -63,6 +63,8 @@ pub(crate) struct Facts {
     pub(crate) kernel: String,
     pub(crate) cpu: String,
     pub(crate) cpus: usize,
+    /// Programs that wanted to run in the minute before, ours not among them.
+    pub(crate) load_average: f64,
     pub(crate) startup_ms: f64,
     pub(crate) idle_cpu_share: f64,
     pub(crate) resident_idle_bytes: u64,
@@ -298,6 +300,10 @@ fn machine() -> Facts {
         kernel: fs::read_to_string("/proc/sys/kernel/osrelease").map(first).unwrap_or_default(),
         cpu: model.map_or("unknown", |(_, name)| name).to_owned(),
         cpus: reactor::allowed_cpus().len(),
+        load_average: fs::read_to_string("/proc/loadavg")
+            .ok()
+            .and_then(|text| text.split_whitespace().next()?.parse().ok())
+            .unwrap_or(f64::NAN),
         ..Facts::default()
     }
 }

@@ -16,6 +16,8 @@ use crate::goals::Verdict;
 /// The generated part of the page lies between these lines.
 const BEGIN: &str = "<!-- results: begin; written by `make bench` -->";
 const END: &str = "<!-- results: end -->";
+/// Load average above which other work disturbs the measurements.
+const BUSY: f64 = 0.7;
 
 #[derive(Serialize)]
 struct Summary<'a> {
@@ -164,7 +166,16 @@ fn goal_table(verdicts: &[Verdict]) -> Table {
 
 fn facts_text(facts: &Facts) -> String {
     let mib = |bytes: u64| bytes as f64 / f64::from(1 << 20);
-    format!(
+    let busy = if facts.load_average > BUSY {
+        format!(
+            "**The machine was busy with other work (load average {:.1}): only ratios mean anything, and \
+             even they are distorted.**\n\n",
+            facts.load_average
+        )
+    } else {
+        String::new()
+    };
+    busy + &format!(
         "Commit {}, Linux {}, {} ({} CPUs), loopback TCP, server on one CPU and client on another.\n\
          Start on an empty mem: device until it answers: {:.0} ms. Idle: {:.1} % of a core, {:.0} MiB \
          resident;\nwith 1 GiB written to a file device {:.0} MiB.\n",
