@@ -5,10 +5,30 @@ use layout::{Mapping, PackedMapping, key_width, leaf_capacity};
 /// Keys of a leaf, ascending.
 #[derive(Clone, Debug)]
 enum Keys {
-    /// Distances from the leaf's base: the rule, since most volumes are filled densely somewhere.
+    /// One after the other from the leaf's base on: the rule, since most volumes are filled densely
+    /// somewhere. There is nothing to search.
+    Dense { base: u64 },
+    /// Distances from the leaf's base.
     Narrow { base: u64, offsets: Vec<u16> },
     /// The keys themselves, where they lie more than 65 535 apart.
     Wide(Vec<u64>),
+}
+
+impl Keys {
+    /// The shortest form of keys in ascending order.
+    fn compact(keys: Vec<u64>) -> Self {
+        let (Some(&base), Some(&last)) = (keys.first(), keys.last()) else {
+            return Self::Dense { base: 0 };
+        };
+        if last - base == keys.len() as u64 - 1 {
+            Self::Dense { base }
+        } else if last - base <= u64::from(u16::MAX) {
+            let offset = |key: &u64| u16::try_from(key - base).expect("within the span");
+            Self::Narrow { base, offsets: keys.iter().map(offset).collect() }
+        } else {
+            Self::Wide(keys)
+        }
+    }
 }
 
 /// Entries of a volume map or table.
@@ -39,9 +59,7 @@ impl Leaf {
     /// A leaf of entries in ascending order, which fit.
     pub(crate) fn from_entries(entries: impl Iterator<Item = (u64, PackedMapping)>) -> Self {
         let (keys, mappings): (Vec<u64>, Vec<PackedMapping>) = entries.unzip();
-        let mut leaf = Self { keys: Keys::Wide(keys), mappings };
-        leaf.narrow_if_possible();
-        leaf
+        Self { keys: Keys::compact(keys), mappings }
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -54,6 +72,7 @@ impl Leaf {
 
     pub(crate) fn key(&self, index: usize) -> u64 {
         match &self.keys {
+            Keys::Dense { base } => base + index as u64,
             Keys::Narrow { base, offsets } => base + u64::from(offsets[index]),
             Keys::Wide(keys) => keys[index],
         }
@@ -79,15 +98,15 @@ impl Leaf {
     #[inline]
     pub(crate) fn search(&self, key: u64) -> Result<usize, usize> {
         match &self.keys {
+            Keys::Dense { base } => {
+                let Some(offset) = key.checked_sub(*base) else { return Err(0) };
+                let index = usize::try_from(offset).unwrap_or(usize::MAX);
+                if index < self.len() { Ok(index) } else { Err(self.len()) }
+            }
             Keys::Narrow { base, offsets } => {
                 let Some(offset) = key.checked_sub(*base) else { return Err(0) };
                 let Ok(offset) = u16::try_from(offset) else { return Err(offsets.len()) };
-                // A densely filled leaf is an array.
-                let guess = usize::from(offset.wrapping_sub(offsets.first().copied().unwrap_or(0)));
-                match offsets.get(guess) {
-                    Some(found) if *found == offset => Ok(guess),
-                    _ => offsets.binary_search(&offset),
-                }
+                offsets.binary_search(&offset)
             }
             Keys::Wide(keys) => keys.binary_search(&key),
         }
@@ -109,12 +128,19 @@ impl Leaf {
         grow(&mut self.mappings, capacity);
         self.mappings.insert(index, mapping.into());
         match &mut self.keys {
+            Keys::Dense { base } => *base = key.min(*base),
             Keys::Narrow { base, offsets } => {
                 let offset = u16::try_from(key - *base).expect("admitted");
                 grow(offsets, capacity);
                 offsets.insert(index, offset);
             }
             Keys::Wide(keys) => keys.insert(index, key),
+        }
+        if let Keys::Narrow { base, offsets } = &self.keys
+            && let [first, .., last] = offsets[..]
+            && usize::from(last - first) + 1 == offsets.len()
+        {
+            self.keys = Keys::Dense { base: *base + u64::from(first) };
         }
         Inserted::Added
     }
@@ -130,6 +156,15 @@ impl Leaf {
 
     /// Makes the key representable.
     fn admit_key(&mut self, key: u64) {
+        if let Keys::Dense { base } = &mut self.keys {
+            if self.mappings.is_empty() {
+                *base = key;
+            }
+            if key == *base + self.mappings.len() as u64 || key.checked_add(1) == Some(*base) {
+                return;
+            }
+            self.make_sparse();
+        }
         let Keys::Narrow { base, offsets } = &mut self.keys else { return };
         if key.checked_sub(*base).is_some_and(|offset| u16::try_from(offset).is_ok()) {
             return;
@@ -149,12 +184,11 @@ impl Leaf {
         }
     }
 
-    fn narrow_if_possible(&mut self) {
-        let Keys::Wide(keys) = &self.keys else { return };
-        let (Some(&base), Some(&last)) = (keys.first(), keys.last()) else { return };
-        if last - base <= u64::from(u16::MAX) {
-            let offset = |key: &u64| u16::try_from(key - base).expect("within the span");
-            self.keys = Keys::Narrow { base, offsets: keys.iter().map(offset).collect() };
+    /// Gives each key a place of its own, so that there can be gaps between them.
+    fn make_sparse(&mut self) {
+        if let Keys::Dense { base } = self.keys {
+            let len = u16::try_from(self.len()).expect("L1");
+            self.keys = Keys::Narrow { base, offsets: (0..len).collect() };
         }
     }
 
@@ -173,16 +207,18 @@ impl Leaf {
     fn split_at(&mut self, at: usize) -> Self {
         let mappings = self.mappings.split_off(at);
         let keys = match &mut self.keys {
+            Keys::Dense { base } => Keys::Dense { base: *base + at as u64 },
             Keys::Narrow { base, offsets } => {
-                let base = *base;
-                offsets.split_off(at).into_iter().map(|o| base + u64::from(o)).collect()
+                let upper = offsets.split_off(at);
+                Keys::compact(upper.into_iter().map(|o| *base + u64::from(o)).collect())
             }
-            Keys::Wide(keys) => keys.split_off(at),
+            Keys::Wide(keys) => {
+                let upper = keys.split_off(at);
+                self.keys = Keys::compact(std::mem::take(keys));
+                Keys::compact(upper)
+            }
         };
-        let mut upper = Self { keys: Keys::Wide(keys), mappings };
-        upper.narrow_if_possible();
-        self.narrow_if_possible();
-        upper
+        Self { keys, mappings }
     }
 
     /// Takes out the entries with keys in `start..end`.
@@ -190,8 +226,13 @@ impl Leaf {
         let from = self.search(start).unwrap_or_else(|index| index);
         let to = self.search(end).unwrap_or_else(|index| index);
         out.extend((from..to).map(|index| (self.key(index), self.mapping(index))));
+        if from > 0 && to < self.len() {
+            self.make_sparse();
+        }
         self.mappings.drain(from..to);
         match &mut self.keys {
+            Keys::Dense { base } if from == 0 => *base += to as u64,
+            Keys::Dense { .. } => {}
             Keys::Narrow { offsets, .. } => drop(offsets.drain(from..to)),
             Keys::Wide(keys) => drop(keys.drain(from..to)),
         }
