@@ -249,6 +249,11 @@ impl Pool {
         PbaRange::new(extent.start.plus(u64::from(bit)), u64::from(count))
     }
 
+    /// Whether the durable state names the block.
+    pub(crate) fn is_committed(&mut self, pba: Pba) -> bool {
+        self.locate(pba).is_some_and(|(extent, bit)| extent.committed.get(bit))
+    }
+
     /// Marks these blocks as in use by the durable state, whatever handed them out. Returns how many
     /// were not.
     pub(crate) fn commit(&mut self, range: PbaRange) -> u64 {

@@ -3,8 +3,8 @@
 //! A checkpoint is the state at one instant. It is taken by cloning pointers, and written while
 //! requests go on:
 //! - K1: maps, bitmaps and the replay point are of the same instant, between two records' effects.
-//! - K2: nothing that the last durable root leads to is overwritten. Blocks that only it needs are
-//!   released when the next root is durable.
+//! - K2: nothing that the last durable root leads to is overwritten by this or a later checkpoint.
+//!   Blocks that only it needs are released when the next root is durable.
 //! - K3: the root is written when all that it leads to is durable.
 //! - K4: an extent given back goes to the device's allocator when the root without it is durable.
 
@@ -19,6 +19,7 @@ use units::Pba;
 
 use super::Inner;
 use super::nodes::BlockWriter;
+use super::reclaim::Reclaimed;
 use crate::VolumeError;
 use crate::io::join_all;
 use crate::map::{Dirty, Map, MapSnapshot};
@@ -59,6 +60,8 @@ struct Snapshot {
     journal_head: u64,
     next_volume: u32,
     request: u64,
+    /// Blocks that the last root's maps name and those of this snapshot do not.
+    reclaimed: Reclaimed,
 }
 
 impl<D: Device> Inner<D> {
@@ -163,7 +166,9 @@ impl<D: Device> Inner<D> {
         let space = self.pool.borrow_mut().snapshot(blocks);
         self.returning_extents.set(u32::try_from(space.returned.len()).unwrap_or(u32::MAX));
         let next_volume = self.next_volume.get();
-        (Snapshot { volumes, replay, journal_head, next_volume, request }, space)
+        let reclaimed = self.reclaimed.take();
+        self.releasing.set(reclaimed.blocks);
+        (Snapshot { volumes, replay, journal_head, next_volume, request, reclaimed }, space)
     }
 
     async fn write_checkpoint(
@@ -198,7 +203,7 @@ impl<D: Device> Inner<D> {
         };
         self.write_root(&root).await?;
         self.tables.replace(tables);
-        self.finish_checkpoint(&writer, snapshot.journal_head);
+        self.finish_checkpoint(&writer, snapshot.journal_head, &snapshot.reclaimed);
         Ok(())
     }
 
@@ -311,19 +316,27 @@ impl<D: Device> Inner<D> {
     }
 
     /// The new root is durable: what only the old one needed is free (K2, K4).
-    fn finish_checkpoint(&self, writer: &BlockWriter<'_, D>, journal_head: u64) {
+    fn finish_checkpoint(
+        &self,
+        writer: &BlockWriter<'_, D>,
+        journal_head: u64,
+        reclaimed: &Reclaimed,
+    ) {
         let mut pool = self.pool.borrow_mut();
         for (index, place) in &writer.bitmaps {
             pool.set_on_disk(*index, *place, &writer.space.extents[index].bits);
         }
         let mut epochs = self.epochs.borrow_mut();
-        for pba in &writer.superseded {
-            epochs.free(*pba, |pba| pool.release(pba));
+        let reclaimed = reclaimed.runs.iter();
+        let reclaimed = reclaimed.flat_map(|run| (0..run.blocks).map(|b| run.start.plus(b)));
+        for pba in writer.superseded.iter().copied().chain(reclaimed) {
+            epochs.free(pba, |pba| pool.release(pba));
         }
         for extent in &writer.returned {
             self.extents.release(u32::try_from(*extent).expect("extent numbers are 32 bits"));
         }
         self.superseded.set(0);
+        self.releasing.set(0);
         self.returning_extents.set(0);
         self.extents_exhausted.set(false);
         self.dirty.snapshot.set(0);

@@ -40,7 +40,7 @@ use crate::{Capacity, ExtentAllocator, ShardOptions, Volume, VolumeError, Volume
 pub(crate) use apply::UNMAP_AT_ONCE_MAX;
 use checkpoint::Tables;
 use commit::Orphan;
-use reclaim::Reclaim;
+use reclaim::{Reclaim, Reclaimed};
 pub use recovery::Recovered;
 pub(crate) use space::Need;
 
@@ -70,6 +70,8 @@ pub(crate) struct Inner<D: Device> {
     credit: Cell<u64>,
     tables: RefCell<Tables>,
     reclaims: RefCell<VecDeque<Reclaim>>,
+    /// Blocks that no map names any more, for the next checkpoint to release.
+    reclaimed: RefCell<Reclaimed>,
     idle_slots: RefCell<Vec<Box<dyn IoSlot>>>,
     orphans: RefCell<Vec<Orphan>>,
     committer: RefCell<Option<Waker>>,
@@ -83,8 +85,10 @@ pub(crate) struct Inner<D: Device> {
     /// The request that the running checkpoint satisfies.
     started: Cell<u64>,
     checkpointed: Notify,
-    /// Blocks that the running checkpoint will free.
+    /// Blocks of the checkpoint before that the running one will free.
     superseded: Cell<u64>,
+    /// Reclaimed blocks that it will free.
+    releasing: Cell<u64>,
     /// Extents that it gives back.
     returning_extents: Cell<u32>,
     /// Volumes of which only blocks on the device are left, for the next checkpoint to free.
@@ -370,7 +374,7 @@ impl<D: Device> Inner<D> {
     pub(crate) fn counts(&self) -> [(&'static str, u64, u64); 6] {
         let pool = self.pool.borrow();
         let (committed, free) = pool.recount();
-        let pending = self.epochs.borrow().pending();
+        let pending = self.epochs.borrow().pending() + self.reclaimed.borrow().blocks;
         let dirty: usize = self.states().iter().map(|s| s.map.borrow().dirty_nodes()).sum();
         [
             ("blocks in use", pool.committed(), committed),

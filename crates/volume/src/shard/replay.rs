@@ -5,6 +5,8 @@
 //!   skipped if they differ: then they were never acknowledged (J3).
 //! - P3: a write that a later entry overlaps needs no comparing: the range lock kept the later one
 //!   back until the earlier one had taken effect. Its blocks may have been reused since.
+//! - P4: a block that a write names is in no map, or the write changes nothing. Which deallocations
+//!   are left dead, to be finished later, is this program's choice and no matter of the format.
 
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
@@ -15,7 +17,7 @@ use layout::{
     DEAD_RANGES_MAX, DecodeError, Entry, KEY_LIMIT, Mapping, RECORD_BLOCKS_MAX, Record,
     ReplayPoint, Root,
 };
-use units::{BLOCK_SIZE, Lba, LbaRange, PbaRange};
+use units::{BLOCK_SIZE, Lba, LbaRange, Pba, PbaRange};
 
 use super::Inner;
 use super::apply::UNMAP_AT_ONCE_MAX;
@@ -311,11 +313,31 @@ impl<D: Device> Inner<D> {
         self.preload(state, range).await.map_err(|error| self.replay_error(&error))?;
         let blocks = runs.iter().flat_map(|run| (0..run.blocks).map(|b| run.start.plus(b)));
         for ((pba, crc), key) in blocks.zip(crcs).zip(lba.0..) {
+            if self.pool.borrow_mut().is_committed(pba) {
+                self.vacate(state, key, pba).await?;
+            }
             let old = state.map.borrow_mut().insert(key, Mapping { pba, crc: *crc });
             if old.is_none_or(|old| old.pba != pba) {
                 self.pool.borrow_mut().commit(PbaRange::new(pba, 1));
                 old.into_iter().for_each(|old| self.free_block(old.pba));
             }
+        }
+        Ok(())
+    }
+
+    /// A write names a block that is in use. Unless the block is what `key` leads to already, some
+    /// dead range's map must still name it, and that range is finished first (P4).
+    async fn vacate(&self, state: &VolumeState, key: u64, pba: Pba) -> Result<(), OpenError> {
+        let own = |found: Option<Mapping>| found.is_some_and(|found| found.pba == pba);
+        if state.map.borrow().get(key).is_ok_and(own) {
+            return Ok(());
+        }
+        let volumes: Vec<Rc<VolumeState>> = self.volumes.borrow().values().cloned().collect();
+        for state in volumes {
+            self.finish_dead(&state, LbaRange::new(Lba(0), u64::MAX)).await?;
+        }
+        if self.pool.borrow_mut().is_committed(pba) {
+            return Err(self.damaged("journal entry", pba, DecodeError::Field("block in use")));
         }
         Ok(())
     }

@@ -83,7 +83,8 @@ impl<D: Device> Inner<D> {
     fn may_find(&self, need: Need) -> bool {
         let free = self.pool.borrow().free();
         let hoped = self.dirty.total() + self.credit.get() + self.superseded.get();
-        let waiting = self.epochs.borrow().pending() + self.returning();
+        let reclaimed = self.reclaimed.borrow().blocks + self.releasing.get();
+        let waiting = self.epochs.borrow().pending() + self.returning() + reclaimed;
         free + hoped + waiting >= need.data + need.metadata || !self.reclaims.borrow().is_empty()
     }
 
