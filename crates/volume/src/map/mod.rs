@@ -121,6 +121,9 @@ impl Map {
         let mut level = None;
         loop {
             let Some(node) = child.node.get() else {
+                if child.is_absent() {
+                    return Ok(None);
+                }
                 return Err(Missing { pointer: child.on_disk, key, level });
             };
             match &node.body {
@@ -306,7 +309,12 @@ impl Map {
     /// Tells where the last versions of all nodes lie, and of retired ones. All of it is loaded.
     pub(crate) fn for_each_place(&self, mut visit: impl FnMut(Pba)) {
         fn below(child: &Child, visit: &mut impl FnMut(Pba)) {
-            let Some(node) = child.node.get() else { return visit(child.on_disk.pba) };
+            let Some(node) = child.node.get() else {
+                if !child.is_absent() {
+                    visit(child.on_disk.pba);
+                }
+                return;
+            };
             if let Body::Inner(inner) = &node.body {
                 inner.children.iter().for_each(|child| below(child, visit));
             }
@@ -332,6 +340,9 @@ fn walk(
     visit: &mut impl FnMut(&Leaf) -> bool,
 ) -> Result<bool, Missing> {
     let Some(node) = child.node.get() else {
+        if child.is_absent() {
+            return Ok(false);
+        }
         return Err(Missing { pointer: child.on_disk, key: start, level });
     };
     match &node.body {
@@ -358,6 +369,12 @@ fn insert_below(this: &mut Rc<Node>, key: u64, mapping: Mapping, dirty: &Dirty) 
         Body::Leaf(leaf) => insert_into_leaf(leaf, key, mapping, dirty),
         Body::Inner(inner) => {
             let index = inner.find(key);
+            if inner.children[index].is_absent() {
+                let low = inner.keys[index];
+                let path = Node::new_path(inner.level - 1, low, (key, mapping), dirty);
+                inner.children[index] = Child::in_memory(path);
+                return Outcome { replaced: None, split: None };
+            }
             let child = inner.children[index].node.get_mut().expect("the path is loaded");
             let Outcome { replaced, split } = insert_below(child, key, mapping, dirty);
             let split = split.and_then(|(upper_key, upper)| {
@@ -402,7 +419,7 @@ fn remove_below(
             let child = inner.children[index].node.get_mut().expect("the path is loaded");
             remove_below(child, start, end, out, dirty, retired);
             if child.is_empty() {
-                retire(inner.remove(index), dirty, retired);
+                retire(inner.vacate(index), dirty, retired);
             } else if index + 1 < inner.children.len() && merge(inner, index, dirty) {
                 retire(inner.remove(index + 1), dirty, retired);
             } else if index > 0 && merge(inner, index - 1, dirty) {

@@ -5,6 +5,10 @@
 //! - D2: only a node that nobody else holds is changed in place; else the path to it is copied.
 //! - D3: copies of a node share its [`Home`], which knows where the last version written lies, so
 //!   that whoever writes the next one gives that place back.
+//! - D4: what was loaded of a tree stays so, and with it the answer for every key that the loaded
+//!   part answers. A child that goes leaves its keys to a neighbour only if that is loaded down to
+//!   the leaf; else an absent child keeps its place. On the device there are no absent children: a
+//!   neighbour answers.
 
 use std::cell::{Cell, OnceCell};
 use std::rc::Rc;
@@ -80,6 +84,26 @@ impl Child {
         Self { node: OnceCell::new(), on_disk: pointer }
     }
 
+    /// A child without any keys (D4).
+    pub(crate) fn absent() -> Self {
+        Self::on_disk(Mapping { pba: Pba(0), crc: 0 })
+    }
+
+    pub(crate) fn is_absent(&self) -> bool {
+        self.node.get().is_none() && self.on_disk.pba == Pba(0)
+    }
+
+    /// Whether the way down to the last leaf, or to the first, is loaded.
+    fn edge_is_loaded(&self, last: bool) -> bool {
+        let mut child = self;
+        while let Some(node) = child.node.get() {
+            let Body::Inner(inner) = &node.body else { return true };
+            let next = if last { inner.children.last() } else { inner.children.first() };
+            child = next.expect("an inner node has children");
+        }
+        child.is_absent()
+    }
+
     /// Pointer to the child on the device, unless it is dirty.
     pub(crate) fn pointer(&self) -> Option<Mapping> {
         self.node.get().map_or(Some(self.on_disk), |node| node.placed.get())
@@ -92,6 +116,21 @@ impl Node {
         Rc::new(Self { home: Rc::default(), placed: Cell::new(None), body })
     }
 
+    /// Nodes of this level and all below, for a single key of which `low` is a lower bound.
+    pub(crate) fn new_path(
+        level: u8,
+        low: u64,
+        (key, mapping): (u64, Mapping),
+        dirty: &Dirty,
+    ) -> Rc<Self> {
+        let mut node = Self::new_dirty(Body::Leaf(Leaf::single(key, mapping)), dirty);
+        for level in 1..=level {
+            let (keys, children) = (vec![low.min(key)], vec![Child::in_memory(node)]);
+            node = Self::new_dirty(Body::Inner(Inner { level, keys, children }), dirty);
+        }
+        node
+    }
+
     pub(crate) fn level(&self) -> u8 {
         match &self.body {
             Body::Leaf(_) => 0,
@@ -102,7 +141,7 @@ impl Node {
     pub(crate) fn is_empty(&self) -> bool {
         match &self.body {
             Body::Leaf(leaf) => leaf.is_empty(),
-            Body::Inner(inner) => inner.children.is_empty(),
+            Body::Inner(inner) => inner.children.iter().all(Child::is_absent),
         }
     }
 
@@ -114,6 +153,9 @@ impl Node {
         let view = NodeView::decode(block)?;
         if view.tree != tree {
             return Err(DecodeError::Field("tree of the node"));
+        }
+        if view.entries().any(|(_, mapping)| mapping.pba == Pba(0)) {
+            return Err(DecodeError::Field("pointer in the node"));
         }
         let body = if view.level == 0 {
             Body::Leaf(Leaf::from_entries(view.keys().zip(view.mappings())))
@@ -136,8 +178,13 @@ impl Node {
                 let pointer = |child: &Child| -> PackedMapping {
                     child.pointer().expect("children are written before their parent").into()
                 };
-                let children = inner.children.iter().map(pointer);
-                encode_node(block, tree, inner.level, inner.keys.iter().copied(), children);
+                let present = |at: &usize| !inner.children[*at].is_absent();
+                let places: Vec<usize> = (0..inner.children.len()).filter(present).collect();
+                // Whichever comes first has the keys of absent ones before it (D4).
+                let key = |(n, at): (usize, &usize)| inner.keys[if n == 0 { 0 } else { *at }];
+                let keys: Vec<u64> = places.iter().enumerate().map(key).collect();
+                let children = places.iter().map(|at| pointer(&inner.children[*at]));
+                encode_node(block, tree, inner.level, keys.into_iter(), children);
             }
         }
     }
@@ -187,6 +234,20 @@ impl Inner {
         Some(upper)
     }
 
+    /// Takes out a child without keys. A neighbour answers for it if it can without being loaded,
+    /// else an absent child takes its place (D4).
+    pub(crate) fn vacate(&mut self, index: usize) -> Child {
+        let lower_answers = index > 0 && self.children[index - 1].edge_is_loaded(true);
+        let upper = self.children.get(index + 1);
+        if lower_answers || (index == 0 && upper.is_some_and(|upper| upper.edge_is_loaded(false))) {
+            return self.remove(index);
+        }
+        if upper.is_some_and(Child::is_absent) {
+            self.remove(index + 1);
+        }
+        std::mem::replace(&mut self.children[index], Child::absent())
+    }
+
     /// Takes a child out; its neighbour answers for its keys.
     pub(crate) fn remove(&mut self, index: usize) -> Child {
         let key = self.keys.remove(index);
@@ -210,7 +271,9 @@ pub(crate) fn retire(child: Child, dirty: &Dirty, retired: &mut Vec<Rc<Home>>) {
     if node.placed.get().is_none() && !shared {
         dirty.remove_live();
     }
-    if shared || node.home.0.get().is_some() {
+    // A checkpoint may be about to write an older version, and then that place must be given back.
+    let versions = Rc::strong_count(&node.home) > 1;
+    if shared || versions || node.home.0.get().is_some() {
         retired.push(node.home.clone());
     }
 }

@@ -7,7 +7,7 @@ use units::Pba;
 use super::*;
 
 fn mapping(n: u64) -> Mapping {
-    Mapping { pba: Pba(n & 0xFF_FFFF), crc: n as u32 }
+    Mapping { pba: Pba(1 + (n & 0xFF_FFFF)), crc: n as u32 }
 }
 
 struct Random(u64);
@@ -124,4 +124,117 @@ fn the_map_behaves_like_a_btree_map() {
         }
         assert!(map.is_empty());
     }
+}
+
+/// A tree on a device of its own.
+struct Disk {
+    blocks: BTreeMap<Pba, Buffer>,
+    next: u64,
+}
+
+impl Disk {
+    /// Writes the tree out and opens it anew, with nothing loaded.
+    fn reopen(&mut self, mut map: Map) -> Map {
+        map.take_old_places(|_| {});
+        let from = self.next;
+        self.next += map.dirty_nodes() as u64;
+        let mut places = (from..self.next).map(Pba);
+        self.blocks.extend(map.place_dirty(&mut places));
+        let root = map.root_pointer().expect("not empty");
+        Map::on_disk(1, root, map.entries(), Rc::default())
+    }
+
+    fn load(&self, map: &Map, missing: Missing) {
+        let block = self.blocks[&missing.pointer.pba].as_bytes();
+        map.attach(missing, Node::decode(block, 1, missing.pointer).expect("just encoded"));
+    }
+
+    /// Loads what a change of `start..end` needs.
+    fn prepare(&self, map: &Map, start: u64, end: u64) {
+        while let Err(missing) = map.touch(start, end) {
+            self.load(map, missing);
+        }
+    }
+}
+
+/// D4: changes that were prepared together take effect in any order without another load, on trees
+/// of which little is in memory.
+#[test]
+fn what_was_prepared_stays_possible_whatever_else_goes_first() {
+    for seed in 0..40 {
+        let mut random = Random(seed);
+        let mut disk = Disk { blocks: BTreeMap::new(), next: 1 };
+        let mut map = Map::new(1, Rc::default());
+        let mut model = BTreeMap::new();
+        // Many small leaves under several inner nodes.
+        let step = 1 + seed % 3 * 40_000;
+        let space = 369 * 300 * step;
+        for n in 0..369 * 300 {
+            map.insert(n * step, mapping(n));
+            model.insert(n * step, mapping(n));
+        }
+        for round in 0..4 {
+            map = disk.reopen(map);
+            for _ in 0..60 {
+                let mut changes: Vec<(bool, u64, u64)> = (0..1 + random.next(6))
+                    .map(|_| {
+                        let start = random.next(space);
+                        let widest = [1, 400, 2_000, 120_000][random.next(4) as usize] * step;
+                        (random.next(4) == 0, start, (start + 1 + random.next(widest)).min(space))
+                    })
+                    .collect();
+                changes.iter().for_each(|(_, start, end)| disk.prepare(&map, *start, *end));
+                while !changes.is_empty() {
+                    let at = random.next(changes.len() as u64) as usize;
+                    let (insert, start, end) = changes.swap_remove(at);
+                    if insert {
+                        for key in (start..end).step_by((1 + (end - start) / 20) as usize) {
+                            let new = mapping(round * 1000 + key);
+                            assert_eq!(map.insert(key, new), model.insert(key, new));
+                        }
+                        continue;
+                    }
+                    let (mut at, mut removed) = (start, Vec::new());
+                    while at < end {
+                        at = map.remove_some(at, end, &mut removed).expect("prepared");
+                    }
+                    let expected: Vec<_> = model.range(start..end).map(|(k, m)| (*k, *m)).collect();
+                    model.retain(|key, _| !(start..end).contains(key));
+                    assert_eq!(removed, expected, "seed {seed}");
+                }
+                if map.is_empty() {
+                    map.insert(0, mapping(0));
+                    model.insert(0, mapping(0));
+                }
+            }
+            map = disk.reopen(map);
+            disk.prepare(&map, 0, u64::MAX);
+            let mut found = Vec::new();
+            map.for_each(0, u64::MAX, |key, mapping| found.push((key, mapping))).expect("loaded");
+            assert!(found.into_iter().eq(model.clone()), "seed {seed}");
+            assert_eq!(map.entries(), model.len() as u64);
+        }
+    }
+}
+
+/// A node that leaves the live tree while a checkpoint is still to write its older version.
+#[test]
+fn a_node_that_goes_while_it_is_being_written_gives_its_place_back() {
+    let mut map = Map::new(1, Rc::default());
+    for key in 0..1000 {
+        map.insert(key, mapping(key));
+    }
+    let snapshot = map.snapshot();
+    let mut at = 0;
+    while at < 369 {
+        at = map.remove_some(at, 369, &mut Vec::new()).expect("in memory");
+    }
+    // The writer comes to the first leaf only now.
+    let Body::Inner(root) = &snapshot.root.as_ref().and_then(|r| r.node.get()).expect("two").body
+    else {
+        panic!("a thousand entries need more than one leaf")
+    };
+    root.children[0].node.get().expect("in memory").home.0.set(Some(Pba(77)));
+    let places: Vec<_> = map.snapshot().retired.iter().filter_map(|home| home.0.get()).collect();
+    assert_eq!(places, [Pba(77)]);
 }

@@ -76,12 +76,10 @@ impl<D: Device> Inner<D> {
     }
 
     fn apply_unmap(&self, id: OpId, state: &Rc<VolumeState>, range: LbaRange) {
-        let end = range.end().0;
-        let first = state.map.borrow().first_key(range.start.0, end);
-        match first {
-            Ok(None) => {}
-            Ok(Some(_)) if range.blocks <= UNMAP_AT_ONCE_MAX => self.unmap_now(state, range),
-            Ok(Some(_)) | Err(_) => self.reclaim(id, state, range),
+        if range.blocks <= UNMAP_AT_ONCE_MAX {
+            self.unmap_now(state, range);
+        } else if state.map.borrow().first_key(range.start.0, range.end().0) != Ok(None) {
+            self.reclaim(id, state, range);
         }
     }
 
@@ -90,7 +88,7 @@ impl<D: Device> Inner<D> {
         let mut removed = Vec::new();
         while at < end {
             let next = state.map.borrow_mut().remove_some(at, end, &mut removed);
-            at = next.expect("the range was loaded before it was queued");
+            at = next.expect("D4: the range was loaded before it was queued, and stays so");
         }
         removed.iter().for_each(|(_, old)| self.free_block(old.pba));
     }
@@ -157,6 +155,6 @@ fn entries_as_mapped(state: &VolumeState, range: LbaRange) -> Vec<Entry<'static>
             crcs: vec![mapping.crc].into(),
         });
     });
-    visited.expect("the range was loaded before it was queued");
+    visited.expect("D4: the range was loaded before it was queued, and stays so");
     entries
 }
