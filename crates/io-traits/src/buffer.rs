@@ -42,6 +42,12 @@ pub fn pool_bytes_retained() -> usize {
     POOL.with_borrow(|pool| pool.retained_bytes)
 }
 
+/// Bytes of memory that a [`Buffer`] of `blocks` blocks takes: those of its size class.
+#[must_use]
+pub fn buffer_footprint_bytes(blocks: usize) -> usize {
+    class_of(blocks).map_or(blocks, |class| 1 << class) * BLOCK_SIZE
+}
+
 fn class_of(blocks: usize) -> Option<usize> {
     let class = blocks.next_power_of_two().trailing_zeros() as usize;
     (blocks > 0 && class < CLASSES).then_some(class)
@@ -199,6 +205,9 @@ mod tests {
         drop(first);
         assert_eq!(pool_bytes_retained(), 4 * BLOCK_SIZE);
         assert_eq!(Buffer::new(4).as_bytes().as_ptr(), address);
+        assert_eq!(buffer_footprint_bytes(3), 4 * BLOCK_SIZE);
+        assert_eq!(buffer_footprint_bytes(0), 0);
+        assert_eq!(buffer_footprint_bytes(1025), 1025 * BLOCK_SIZE, "not recycled");
     }
 
     #[test]

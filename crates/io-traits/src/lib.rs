@@ -15,7 +15,7 @@ mod stream;
 mod world;
 
 pub use batch::{Segment, SendBatch};
-pub use buffer::{Block, Buffer, BufferSlice, pool_bytes_retained};
+pub use buffer::{Block, Buffer, BufferSlice, buffer_footprint_bytes, pool_bytes_retained};
 pub use device::{Device, DeviceError, DeviceGeometry};
 pub use stream::{Listener, Network, NetworkError, Stream, StreamError};
 pub use world::{Clock, Spawn, World};

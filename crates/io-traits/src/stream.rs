@@ -79,7 +79,12 @@ pub trait Stream: Clone + 'static {
         batch: SendBatch,
     ) -> impl Future<Output = Result<SendBatch, StreamError>> + 'static;
 
-    /// Ends the stream both ways. A waiting receive or send returns an error.
+    /// Says that nothing more will be sent: the peer sees the end behind the last byte. Receiving
+    /// goes on. Not to be called while a send is under way.
+    fn shutdown_write(&self);
+
+    /// Ends the stream both ways. What has come and was not received can make this a reset, which
+    /// costs the peer what it has not read yet; see [`Stream::shutdown_write`] for an end without. A waiting receive or send returns an error.
     fn shutdown(&self);
 
     /// The address of the other end.

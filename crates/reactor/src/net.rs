@@ -26,6 +26,11 @@ use crate::hot::Asked;
 const BACKLOG: i32 = 1024;
 /// How long a listener waits when the process has no descriptor left for a connection.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
+/// Silence after which the kernel asks whether the peer is still there, the pause between
+/// questions, and how many unanswered ones end the connection.
+const KEEP_ALIVE_IDLE: Duration = Duration::from_secs(30);
+const KEEP_ALIVE_INTERVAL: Duration = Duration::from_secs(10);
+const KEEP_ALIVE_PROBES: u32 = 3;
 
 /// Where a stream's receive is (N1).
 enum Receive {
@@ -62,6 +67,7 @@ pub struct TcpStream {
 impl TcpStream {
     fn new(core: &Rc<CoreState>, fd: Fd) -> Result<Self, Errno> {
         sockopt::set_tcp_nodelay(&fd, true)?;
+        keep_alive(&fd)?;
         let local = socket_addr(&getsockname(&fd)?);
         // A connection that was reset before it was looked at has no peer any more.
         let peer = getpeername(&fd)?.ok_or(Errno::NOTCONN)?;
@@ -238,6 +244,11 @@ impl Stream for TcpStream {
         }
     }
 
+    fn shutdown_write(&self) {
+        // It fails only on a connection that has ended already.
+        let _ = shutdown(&self.socket.fd, Shutdown::Write);
+    }
+
     fn shutdown(&self) {
         self.socket.shutdown();
     }
@@ -308,6 +319,14 @@ impl Listener for TcpListener {
     fn local(&self) -> SocketAddr {
         self.local
     }
+}
+
+/// Lets the kernel find out within a minute that a peer has vanished without a word.
+fn keep_alive(fd: &Fd) -> Result<(), Errno> {
+    sockopt::set_tcp_keepidle(fd, KEEP_ALIVE_IDLE)?;
+    sockopt::set_tcp_keepintvl(fd, KEEP_ALIVE_INTERVAL)?;
+    sockopt::set_tcp_keepcnt(fd, KEEP_ALIVE_PROBES)?;
+    sockopt::set_socket_keepalive(fd, true)
 }
 
 fn new_socket(address: SocketAddr) -> Result<Fd, Errno> {

@@ -48,11 +48,18 @@ struct Pipe {
     arriving: RefCell<VecDeque<(Instant, Vec<u8>)>>,
     in_flight: Cell<usize>,
     closed: Cell<bool>,
+    /// The sending end will say no more.
+    finished: Cell<bool>,
     receiver: RefCell<Option<Waker>>,
     sender: RefCell<Option<Waker>>,
 }
 
 impl Pipe {
+    fn discard(&self) {
+        self.arriving.borrow_mut().clear();
+        self.in_flight.set(0);
+    }
+
     fn wake_all(&self) {
         for waker in [&self.receiver, &self.sender] {
             if let Some(waker) = waker.borrow_mut().take() {
@@ -192,7 +199,8 @@ impl Stream for SimStream {
             if let Some(chunk) = stream.take_arrived() {
                 return Poll::Ready(Ok(chunk));
             }
-            if stream.inbound.closed.get() && stream.inbound.arriving.borrow().is_empty() {
+            let is_over = stream.inbound.closed.get() || stream.inbound.finished.get();
+            if is_over && stream.inbound.arriving.borrow().is_empty() {
                 return Poll::Ready(Err(StreamError::Closed));
             }
             *stream.inbound.receiver.borrow_mut() = Some(context.waker().clone());
@@ -223,7 +231,16 @@ impl Stream for SimStream {
         }
     }
 
+    fn shutdown_write(&self) {
+        self.outbound.finished.set(true);
+        self.outbound.wake_all();
+    }
+
+    /// As TCP does it: an end with unread bytes is a reset, and what is still on its way is lost.
     fn shutdown(&self) {
+        if !self.inbound.arriving.borrow().is_empty() {
+            self.outbound.discard();
+        }
         self.shut.set(true);
         self.inbound.closed.set(true);
         self.outbound.closed.set(true);
