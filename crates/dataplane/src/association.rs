@@ -52,10 +52,14 @@ impl<W: World, D: Device> Association<W, D> {
         Ok(negotiated)
     }
 
-    /// The connection of I/O queue `qid` has ended.
-    pub(crate) fn queue_ended(&self, qid: u16) {
-        self.io.borrow_mut().retain(|(other, _)| *other != qid);
-        self.controller.borrow_mut().disconnect_io(qid);
+    /// `connection`, once I/O queue `qid`, has ended. After a reset its number may be another's.
+    pub(crate) fn queue_ended(&self, qid: u16, connection: &Rc<Connection<W, D>>) {
+        let is_it = |(_, other): &Queue<W, D>| std::ptr::eq(other.as_ptr(), Rc::as_ptr(connection));
+        let mut queues = self.io.borrow_mut();
+        if let Some(place) = queues.iter().position(is_it) {
+            queues.remove(place);
+            self.controller.borrow_mut().disconnect_io(qid);
+        }
     }
 
     /// Does what the controller asks for. Called after whatever may have changed it.
@@ -69,7 +73,10 @@ impl<W: World, D: Device> Association<W, D> {
                         admin.complete(event.slot, event.status, event.result);
                     }
                 }
-                Some(ControllerEvent::CloseIoQueues) => self.cut_io(),
+                Some(ControllerEvent::CloseIoQueues) => {
+                    self.cut_io();
+                    self.io.borrow_mut().clear();
+                }
             }
         }
     }

@@ -3,23 +3,41 @@
 //! Receiving and sending are two tasks. The receiving one feeds bytes to the state machine and acts
 //! on its steps; each command then runs as a task of its own, and puts its reply into the outbox.
 //! Both tasks end together; whoever is last takes the connection off the core's list.
+//!
+//! - R1: a connection is not read from while it has too much to be sent, too much debt, or neither
+//!   room for more nor data on its way that was asked for: what comes in is bounded by what goes out.
+//! - R2: the clock by which the host owes something stands still meanwhile.
+//! - R3: what the host owes and what it has to read are judged apart: none makes up for the other.
+//! - R4: a closed connection holds no memory but that of requests under way.
 
 use std::cell::{Cell, RefCell};
+use std::pin::pin;
 use std::rc::Rc;
 
-use io_traits::{Buffer, Device, Stream, World};
-use nvme_target::{CloseReason, Connection as Transport, ReceivedBlocks, SlotId, Step};
+use io_traits::{Device, Stream, World};
+use local_sync::Notify;
+use nvme_target::{CloseReason, Connection as Transport, SlotId, Step};
 use nvme_wire::Status;
-use units::{BLOCK_SIZE, Duration, Instant};
+use units::{Duration, Instant};
 
 use crate::association::Association;
 use crate::core::Core;
 use crate::export::Export;
-use crate::memory::{Share, Window};
-use crate::outbox::Outbox;
+use crate::first_of::first_of;
+use crate::incoming::{IncomingTable, Payload};
+use crate::memory::Window;
+use crate::outbox::{Filling, Outbox};
 
 /// How long a connection may hold memory without progress while others wait for memory.
 const STALL_TIMEOUT_IN_NEED: Duration = Duration::from_secs(5);
+/// Headers, completions and R2Ts that wait to be sent before reading stops. A host that keeps to its
+/// queue's depth never has as many.
+const UNSENT_BYTES_MAX: usize = 256 << 10;
+/// Debt (see `memory.rs`) beyond which reading stops: more than one command can have brought, so
+/// some of it is of commands that are complete and end by themselves.
+const DEBT_BYTES_MAX: u64 = 128 << 10;
+/// How long the host has to read the last words before the connection is torn down.
+const LINGER: Duration = Duration::from_secs(1);
 
 /// What a connection is to its controller.
 pub(crate) enum Role<W: World, D: Device> {
@@ -38,31 +56,35 @@ pub(crate) struct IoQueue<W: World, D: Device> {
     pub(crate) qid: u16,
 }
 
-/// Data on its way in, for one command.
+/// How far a connection is from its end.
+#[derive(Clone, Copy, Eq, Ord, PartialEq, PartialOrd)]
+enum Phase {
+    Open,
+    /// What is in the outbox will still be sent.
+    Closing,
+    Cut,
+}
+
+/// R2: a clock that stands still while nothing is read.
 #[derive(Default)]
-struct Incoming {
-    buffer: Option<Buffer>,
-    len_bytes: usize,
-    received: ReceivedBlocks,
-    share: Option<Share>,
-    solicited: bool,
+struct ReadingClock {
+    stopped_at: Cell<Option<Instant>>,
+    stopped_for: Cell<Duration>,
 }
 
-/// The data that came with a command.
-pub(crate) struct Payload {
-    pub(crate) buffer: Buffer,
-    pub(crate) len_bytes: usize,
-    /// CRC-32C of each whole block.
-    pub(crate) crcs: Crcs,
-    /// Kept until the data is no longer needed.
-    pub(crate) share: Option<Share>,
-}
+impl ReadingClock {
+    fn time(&self, now: Instant) -> Instant {
+        Instant(0) + self.stopped_at.get().unwrap_or(now).since(Instant(0) + self.stopped_for.get())
+    }
 
-pub(crate) type Crcs = smallvec::SmallVec<[u32; 4]>;
+    fn stop(&self, now: Instant) {
+        self.stopped_at.set(Some(now));
+    }
 
-impl Payload {
-    pub(crate) fn as_bytes(&self) -> &[u8] {
-        &self.buffer.as_bytes()[..self.len_bytes]
+    fn go_on(&self, now: Instant) {
+        if let Some(stopped_at) = self.stopped_at.take() {
+            self.stopped_for.set(self.stopped_for.get() + now.since(stopped_at));
+        }
     }
 }
 
@@ -72,32 +94,34 @@ pub(crate) struct Connection<W: World, D: Device> {
     key: Cell<usize>,
     stream: W::Stream,
     transport: RefCell<Transport>,
-    incoming: RefCell<Vec<Incoming>>,
-    outbox: Outbox,
+    pub(crate) incoming: IncomingTable,
+    outbox: Outbox<W>,
     pub(crate) window: Window,
     pub(crate) role: RefCell<Role<W, D>>,
-    is_open: Cell<bool>,
-    /// Commands whose data was asked for and has not all come.
-    solicited: Cell<usize>,
-    /// When bytes last arrived.
-    last_received: Cell<Instant>,
+    phase: Cell<Phase>,
+    closed: Notify,
+    /// A reason not to read may be gone.
+    pub(crate) resume: Notify,
+    reading: ReadingClock,
     tasks_left: Cell<u8>,
 }
 
 impl<W: World, D: Device> Connection<W, D> {
     pub(crate) fn new(core: &Core<W, D>, stream: W::Stream) -> Rc<Self> {
-        let now = core.world().now();
+        let world = core.world();
+        let resume = Notify::new();
         Rc::new(Self {
             key: Cell::new(usize::MAX),
+            transport: RefCell::new(Transport::new(world.now(), &core.options().limits)),
+            incoming: IncomingTable::default(),
+            outbox: Outbox::new(world.clone(), stream.clone(), resume.clone()),
             stream,
-            transport: RefCell::new(Transport::new(now, &core.options().limits)),
-            incoming: RefCell::default(),
-            outbox: Outbox::new(),
             window: core.window(),
             role: RefCell::new(Role::New),
-            is_open: Cell::new(true),
-            solicited: Cell::new(0),
-            last_received: Cell::new(now),
+            phase: Cell::new(Phase::Open),
+            closed: Notify::new(),
+            resume,
+            reading: ReadingClock::default(),
             tasks_left: Cell::new(2),
             core: core.clone(),
         })
@@ -108,90 +132,114 @@ impl<W: World, D: Device> Connection<W, D> {
         self.key.set(key);
         let connection = self.clone();
         self.core.world().spawn(async move {
-            let clock = connection.core.world().clone();
-            let sent = connection.outbox.run(clock, connection.stream.clone()).await;
-            if let Err(error) = sent {
-                tracing::debug!(peer = %connection.stream.peer(), %error, "send failed");
+            match connection.outbox.run().await {
+                Ok(()) => connection.stream.shutdown_write(),
+                Err(error) => {
+                    tracing::debug!(peer = %connection.stream.peer(), %error, "send failed");
+                    connection.cut();
+                }
             }
-            connection.cut();
             connection.task_ended();
         });
         let connection = self.clone();
         self.core.world().spawn(async move {
             connection.receive().await;
             connection.close();
+            connection.linger().await;
+            connection.cut();
             connection.task_ended();
         });
     }
 
     /// Ends the connection once what is in the outbox was sent.
     pub(crate) fn close(&self) {
-        self.is_open.set(false);
+        if !self.is_open() {
+            return;
+        }
+        self.phase.set(Phase::Closing);
+        // R4.
+        self.incoming.clear();
+        self.window.close();
         self.outbox.close();
+        self.closed.notify_all();
+        self.resume.notify_all();
     }
 
     /// Ends the connection now.
     pub(crate) fn cut(&self) {
         self.close();
-        self.stream.shutdown();
+        if self.phase.replace(Phase::Cut) < Phase::Cut {
+            self.stream.shutdown();
+        }
     }
 
     pub(crate) fn is_open(&self) -> bool {
-        self.is_open.get()
+        self.phase.get() == Phase::Open
     }
 
-    /// Commands under way, but for those that wait for an event.
+    /// Commands under way that will be answered, but for those that wait for an event.
     pub(crate) fn requests(&self) -> usize {
         match &*self.role.borrow() {
-            Role::Io(_) if self.is_open() => self.transport.borrow().in_flight(),
+            Role::Io(_) if self.is_open() => {
+                self.transport.borrow().in_flight().saturating_sub(self.incoming.late())
+            }
             _ => 0,
         }
     }
 
+    /// Time as far as the host had the chance to be heard (R2).
+    pub(crate) fn reading_time(&self) -> Instant {
+        self.reading.time(self.core.world().now())
+    }
+
     /// Acts on deadlines that have passed.
     pub(crate) fn on_tick(&self, now: Instant) {
-        let stall_timeout = if self.core.is_short_of_memory() && self.window.is_used() {
-            STALL_TIMEOUT_IN_NEED
-        } else {
-            self.core.options().limits.stall_timeout
-        };
-        let waits_for_peer = self.outbox.sending_since().is_some() || self.solicited.get() > 0;
-        let stalls = waits_for_peer && now.since(self.last_progress()) > stall_timeout;
-        let reason = self.transport.borrow_mut().on_timeout(now);
-        if self.is_open()
-            && let Some(reason) = reason
-        {
-            tracing::info!(peer = %self.stream.peer(), ?reason, "connection ended");
+        if self.phase.get() == Phase::Cut {
+            return;
+        }
+        let unsent_for = self.outbox.sending_since().map(|since| now.since(since));
+        let peer = self.stream.peer();
+        if unsent_for.is_some_and(|age| self.is_overdue(age, now)) {
+            tracing::info!(%peer, "connection ended: the host does not read");
+            return self.cut();
+        }
+        if !self.is_open() {
+            return;
+        }
+        let reading_time = self.reading_time();
+        let reason = self.transport.borrow_mut().on_timeout(reading_time);
+        let owed_since = self.transport.borrow().owed_since();
+        if let Some(reason) = reason {
+            tracing::info!(%peer, ?reason, "connection ended");
             self.cut();
-        } else if stalls {
-            tracing::info!(peer = %self.stream.peer(), "connection ended: the host neither reads nor sends");
+        } else if owed_since.is_some_and(|since| self.is_overdue(reading_time.since(since), now)) {
+            tracing::info!(%peer, "connection ended: the host does not send what it announced");
             self.cut();
         }
     }
 
-    fn last_progress(&self) -> Instant {
-        let sending_since = self.outbox.sending_since().unwrap_or(Instant(0));
-        let received = if self.solicited.get() > 0 { self.last_received.get() } else { Instant(0) };
-        sending_since.max(received)
+    /// Whether the host has let us wait for too long: the less memory there is, the sooner.
+    fn is_overdue(&self, age: Duration, now: Instant) -> bool {
+        let in_need = self.core.short_of_memory_since().filter(|_| self.window.is_used());
+        age > self.core.options().limits.stall_timeout
+            || in_need.is_some_and(|since| age.min(now.since(since)) > STALL_TIMEOUT_IN_NEED)
     }
 
     async fn receive(self: &Rc<Self>) {
+        let mut closed = pin!(self.closed.notified());
         while self.is_open() {
-            // Data that was asked for must be able to arrive, or its memory is never free again.
-            if self.solicited.get() == 0 && !self.window.has_room() {
-                self.window.room().await;
-                self.transport.borrow_mut().resumed(self.core.world().now());
+            if self.must_pause() {
+                self.pause().await;
+                continue;
             }
-            let chunk = match self.stream.recv().await {
-                Ok(chunk) => chunk,
-                Err(error) => {
+            let chunk = match first_of(pin!(self.stream.recv()), closed.as_mut()).await {
+                Some(Ok(chunk)) => chunk,
+                Some(Err(error)) => {
                     tracing::debug!(peer = %self.stream.peer(), %error, "receive ended");
                     return;
                 }
+                None => return,
             };
-            if self.core.is_draining() {
-                continue;
-            }
             if let Some(reason) = self.take_in(&chunk) {
                 tracing::info!(peer = %self.stream.peer(), ?reason, "connection ended");
                 return;
@@ -199,21 +247,68 @@ impl<W: World, D: Device> Connection<W, D> {
         }
     }
 
+    /// R1. Data that is on its way must be able to arrive, or its memory is never free again.
+    fn must_pause(&self) -> bool {
+        let is_awaited = || self.incoming.is_solicited() || self.transport.borrow().is_in_data();
+        self.owes_too_much() || (!self.window.has_room() && !is_awaited())
+    }
+
+    fn owes_too_much(&self) -> bool {
+        self.outbox.copied_bytes() > UNSENT_BYTES_MAX || self.window.debt_bytes() > DEBT_BYTES_MAX
+    }
+
+    /// Waits until it is right to read.
+    async fn pause(&self) {
+        let world = self.core.world();
+        self.reading.stop(world.now());
+        while self.is_open() && self.must_pause() {
+            let resumed = pin!(self.resume.notified());
+            if self.outbox.copied_bytes() > UNSENT_BYTES_MAX {
+                resumed.await;
+            } else if self.owes_too_much() {
+                self.window.changed().await;
+            } else {
+                first_of(pin!(self.window.room()), resumed).await;
+            }
+        }
+        self.reading.go_on(world.now());
+    }
+
+    /// Receives and drops until the host has closed its side, too, but not for long: bytes that
+    /// nobody reads would turn the end into a reset, and cost the host the last words.
+    async fn linger(&self) {
+        let world = self.core.world();
+        let over = async {
+            self.sent().await;
+            world.sleep_until(world.now() + LINGER).await;
+        };
+        let mut over = pin!(over);
+        while let Some(Ok(_)) = first_of(pin!(self.stream.recv()), over.as_mut()).await {}
+        self.sent().await;
+    }
+
+    /// Waits for the end of sending.
+    async fn sent(&self) {
+        while !self.outbox.has_ended() {
+            self.resume.notified().await;
+        }
+    }
+
     /// Acts on received bytes; says if the connection is over.
     fn take_in(self: &Rc<Self>, mut input: &[u8]) -> Option<CloseReason> {
-        let now = self.core.world().now();
-        self.last_received.set(now);
+        let now = self.reading_time();
         while self.is_open() {
-            let step =
-                self.outbox.put(|out| self.transport.borrow_mut().poll(now, &mut input, out));
-            match step {
+            match self.put(|transport, out| transport.poll(now, &mut input, out)) {
                 Step::NeedMore => return None,
                 Step::Prepare { slot, len_bytes, solicited } => {
                     self.prepare(slot, len_bytes as usize, solicited);
                 }
-                Step::Data { slot, offset, bytes } => self.copy(slot, offset as usize, bytes),
+                Step::Data { slot, offset, bytes } => {
+                    self.incoming.copy(slot, offset as usize, bytes);
+                }
                 Step::Digest { slot, offset, len_bytes, received } => {
-                    if self.digest(slot, offset as usize, len_bytes as usize) != received {
+                    let computed = self.incoming.digest(slot, offset as usize, len_bytes as usize);
+                    if computed.is_some_and(|computed| computed != received) {
                         self.transport.borrow_mut().digest_failed(slot);
                     }
                 }
@@ -225,80 +320,9 @@ impl<W: World, D: Device> Connection<W, D> {
         None
     }
 
-    /// Finds memory for the data of a command, unless the command is refused anyway.
-    fn prepare(self: &Rc<Self>, slot: SlotId, len_bytes: usize, solicited: bool) {
-        if let Err(status) = self.check(slot) {
-            return self.complete(slot, status, 0);
-        }
-        let share = self.window.try_take(len_bytes);
-        if share.is_some() || !solicited {
-            return self.expect(slot, len_bytes, share, solicited);
-        }
-        let connection = self.clone();
-        self.core.world().spawn(async move {
-            let share = connection.window.take(len_bytes).await;
-            if connection.is_open() {
-                connection.expect(slot, len_bytes, Some(share), true);
-            }
-        });
-    }
-
-    /// Makes room for data, and asks for it if it does not come by itself.
-    fn expect(&self, slot: SlotId, len_bytes: usize, share: Option<Share>, solicited: bool) {
-        {
-            let mut incoming = self.incoming.borrow_mut();
-            if incoming.len() <= slot.index() {
-                incoming.resize_with(slot.index() + 1, Incoming::default);
-            }
-            let incoming = &mut incoming[slot.index()];
-            incoming.buffer = Some(Buffer::new(len_bytes.div_ceil(BLOCK_SIZE)));
-            incoming.len_bytes = len_bytes;
-            incoming.received.reset();
-            incoming.share = share;
-            incoming.solicited = solicited;
-        }
-        if solicited {
-            self.solicited.set(self.solicited.get() + 1);
-            let now = self.core.world().now();
-            let len_bytes = u32::try_from(len_bytes).expect("bounded by MDTS");
-            self.outbox.put(|out| self.transport.borrow_mut().grant(now, slot, len_bytes, out));
-        }
-    }
-
-    fn copy(&self, slot: SlotId, offset: usize, bytes: &[u8]) {
-        let incoming = &mut self.incoming.borrow_mut()[slot.index()];
-        let buffer = incoming.buffer.as_mut().expect("prepared");
-        incoming.received.copy(buffer.as_mut_bytes(), offset, bytes);
-    }
-
-    fn digest(&self, slot: SlotId, offset: usize, len_bytes: usize) -> u32 {
-        let incoming = &self.incoming.borrow()[slot.index()];
-        let buffer = incoming.buffer.as_ref().expect("prepared");
-        incoming.received.digest(buffer.as_bytes(), offset, len_bytes)
-    }
-
     /// The data that came with the command in `slot`, if any did.
     pub(crate) fn take_payload(&self, slot: SlotId) -> Option<Payload> {
-        let mut incoming = self.incoming.borrow_mut();
-        let incoming = incoming.get_mut(slot.index())?;
-        let buffer = incoming.buffer.take()?;
-        if std::mem::take(&mut incoming.solicited) {
-            self.solicited.set(self.solicited.get() - 1);
-        }
-        Some(Payload {
-            buffer,
-            len_bytes: incoming.len_bytes,
-            crcs: Crcs::from_slice(incoming.received.block_crcs()),
-            share: incoming.share.take(),
-        })
-    }
-
-    /// Whether the command in `slot` is worth waiting for its data.
-    fn check(&self, slot: SlotId) -> Result<(), Status> {
-        match &*self.role.borrow() {
-            Role::Io(queue) => self.decode_io(slot, queue).map(drop),
-            Role::New | Role::Admin(_) => Ok(()),
-        }
+        self.incoming.take(slot)
     }
 
     pub(crate) fn decode_io(
@@ -311,6 +335,10 @@ impl<W: World, D: Device> Connection<W, D> {
     }
 
     fn execute(self: &Rc<Self>, slot: SlotId) {
+        // What came before the end of service is executed, what comes behind it is not.
+        if self.core.is_draining() && !self.incoming.is_expected(slot) {
+            return self.incoming.set_late(slot);
+        }
         let role = self.role.borrow();
         match &*role {
             Role::Io(queue) => self.execute_io(slot, queue),
@@ -332,13 +360,15 @@ impl<W: World, D: Device> Connection<W, D> {
     }
 
     /// Puts a reply into the outbox, if anybody is there to read it.
-    pub(crate) fn reply(
-        &self,
-        encode: impl FnOnce(&mut Transport, &mut crate::outbox::Filling<'_>),
-    ) {
+    pub(crate) fn reply(&self, encode: impl FnOnce(&mut Transport, &mut Filling<'_>)) {
         if self.is_open() {
-            self.outbox.put(|out| encode(&mut self.transport.borrow_mut(), out));
+            self.put(encode);
         }
+    }
+
+    /// Lets the state machine say something.
+    pub(crate) fn put<T>(&self, say: impl FnOnce(&mut Transport, &mut Filling<'_>) -> T) -> T {
+        self.outbox.put(|out| say(&mut self.transport.borrow_mut(), out))
     }
 
     /// A copy of the command in `slot`.
@@ -352,11 +382,10 @@ impl<W: World, D: Device> Connection<W, D> {
             return;
         }
         self.core.forget_connection(self.key.get());
-        self.incoming.borrow_mut().clear();
         match self.role.replace(Role::New) {
             Role::New => {}
             Role::Admin(association) => self.core.end_association(&association),
-            Role::Io(queue) => queue.association.queue_ended(queue.qid),
+            Role::Io(queue) => queue.association.queue_ended(queue.qid, self),
         }
     }
 }

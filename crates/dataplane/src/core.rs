@@ -20,6 +20,7 @@ use volume::{Capacity, Shard, VolumeError, VolumeSpec};
 use crate::association::Association;
 use crate::connection::Connection;
 use crate::export::{DiscoveryRecord, Export};
+use crate::first_of::first_of;
 use crate::memory::{Memory, Window};
 
 /// How often deadlines are looked at. Coarse on purpose: they are seconds, and an idle core sleeps.
@@ -28,6 +29,8 @@ const TICK: Duration = Duration::from_millis(250);
 const ACCEPT_RETRY: Duration = Duration::from_millis(100);
 /// How long [`Core::shutdown`] waits for requests under way.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(5);
+/// How long it then waits for hosts to take leave.
+const GOODBYE_TIMEOUT: Duration = Duration::from_millis(500);
 const DRAIN_POLL: Duration = Duration::from_millis(5);
 
 /// How a core serves.
@@ -91,6 +94,8 @@ pub struct CoreStats {
     pub capacity: Vec<Capacity>,
     /// Damaged blocks found, and requests that the device failed, since the core was made.
     pub media_errors: u64,
+    /// Memory that the data of requests takes.
+    pub memory_used_bytes: u64,
 }
 
 struct State<W: World, D: Device> {
@@ -270,14 +275,17 @@ impl<W: World, D: Device> Core<W, D> {
         });
         CoreStats {
             media_errors: media_errors.sum(),
+            memory_used_bytes: self.state.memory.used_bytes(),
             volumes: exports.len(),
             connections: self.state.connections.borrow().len(),
             capacity: self.state.shards.borrow().iter().map(Shard::capacity).collect(),
         }
     }
 
-    /// Takes no more connections and commands, lets those under way finish, closes all connections,
-    /// and shuts the shards down.
+    /// Takes no more connections and commands, lets those under way finish (also those whose data is
+    /// still on its way), closes all connections, and shuts the shards down. Commands that come too
+    /// late are not answered: the host finds its connection closed, and sends them again elsewhere or
+    /// later.
     ///
     /// # Errors
     /// The first shard that could not write its last checkpoint; it will replay its journal.
@@ -289,9 +297,12 @@ impl<W: World, D: Device> Core<W, D> {
         while world.now() < deadline && self.all_connections().iter().any(|c| c.requests() > 0) {
             world.sleep_until(world.now() + DRAIN_POLL).await;
         }
-        // Let the last replies out before the connections go.
+        // Let the last replies out, and the hosts read them, before the connections go.
         self.all_connections().iter().for_each(|connection| connection.close());
-        world.sleep_until(world.now() + DRAIN_POLL).await;
+        let deadline = world.now() + GOODBYE_TIMEOUT;
+        while world.now() < deadline && !self.state.connections.borrow().is_empty() {
+            world.sleep_until(world.now() + DRAIN_POLL).await;
+        }
         self.all_connections().iter().for_each(|connection| connection.cut());
         let shards = self.state.shards.borrow().clone();
         let mut result = Ok(());
@@ -311,6 +322,7 @@ impl<W: World, D: Device> Core<W, D> {
                 let max = self.state.options.connections_max;
                 tracing::warn!(refused, max, "too many connections; closed");
             }
+            self.state.memory.on_tick(now);
             self.all_connections().iter().for_each(|connection| connection.on_tick(now));
             self.all_associations().iter().for_each(|association| association.on_tick(now));
         }
@@ -412,8 +424,9 @@ impl<W: World, D: Device> Core<W, D> {
         self.state.memory.window(self.state.options.window_bytes)
     }
 
-    pub(crate) fn is_short_of_memory(&self) -> bool {
-        self.state.memory.is_short()
+    /// Since when requests have waited for want of memory.
+    pub(crate) fn short_of_memory_since(&self) -> Option<Instant> {
+        self.state.memory.short_since()
     }
 
     pub(crate) fn is_draining(&self) -> bool {
@@ -430,19 +443,4 @@ fn status_of<W: World, D: Device>(export: &Export<W, D>) -> VolumeStatus {
         mapped_blocks: volume.mapped_blocks(),
         shard: export.shard,
     }
-}
-
-/// Runs `work` until it is done, or gives up when `stop` is.
-async fn first_of<T>(
-    mut work: std::pin::Pin<&mut impl Future<Output = T>>,
-    mut stop: std::pin::Pin<&mut impl Future<Output = ()>>,
-) -> Option<T> {
-    use std::task::Poll;
-    std::future::poll_fn(|context| {
-        if let Poll::Ready(output) = work.as_mut().poll(context) {
-            return Poll::Ready(Some(output));
-        }
-        stop.as_mut().poll(context).map(|()| None)
-    })
-    .await
 }

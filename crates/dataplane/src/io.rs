@@ -9,8 +9,9 @@ use nvme_wire::Status;
 use units::{BLOCK_SIZE, Lba, LbaRange};
 use volume::{CompareError, ReadData, VolumeError};
 
-use crate::connection::{Connection, IoQueue, Payload};
-use crate::memory::Share;
+use crate::connection::{Connection, IoQueue};
+use crate::incoming::Payload;
+use crate::memory::{Share, footprint};
 use crate::status::nvme_status;
 
 impl<W: World, D: Device> Connection<W, D> {
@@ -74,14 +75,23 @@ async fn read<W: World, D: Device>(
     slot: SlotId,
     range: LbaRange,
 ) {
-    let len_bytes = usize::try_from(range.blocks).expect("bounded by MDTS") * BLOCK_SIZE;
-    let share = match connection.window.try_take(len_bytes) {
-        Some(share) => share,
-        None => connection.window.take(len_bytes).await,
-    };
+    let Some(share) = memory_for(&connection, range).await else { return };
     match queue.export.volume().read(range).await {
         Ok(data) => connection.complete_read(slot, data, share),
         Err(error) => connection.fail(slot, &queue, &error),
+    }
+}
+
+/// Memory for reading `range`; `None` if the connection ends first.
+async fn memory_for<W: World, D: Device>(
+    connection: &Connection<W, D>,
+    range: LbaRange,
+) -> Option<Share> {
+    let len_bytes = usize::try_from(range.blocks).expect("bounded by MDTS") * BLOCK_SIZE;
+    let bytes = footprint(len_bytes);
+    match connection.window.try_take(bytes) {
+        Some(share) => Some(share),
+        None => connection.window.take(bytes).await,
     }
 }
 
@@ -114,7 +124,10 @@ async fn run<W: World, D: Device>(
             let Some(payload) = payload else { return refuse_without_data(&connection, slot) };
             return compare(&connection, &queue, slot, range.start, payload).await;
         }
-        IoCommand::Verify { range } => volume.verify(range).await,
+        IoCommand::Verify { range } => {
+            let Some(_share) = memory_for(&connection, range).await else { return };
+            volume.verify(range).await
+        }
         IoCommand::Disconnect => {
             connection.complete(slot, Status::SUCCESS, 0);
             return connection.close();
@@ -140,6 +153,10 @@ async fn deallocate<W: World, D: Device>(
         Err(status) => return connection.complete(slot, status, 0),
     };
     for run in runs {
+        // A host that is gone, or has reset its controller, must not see more of it happen.
+        if !connection.is_open() {
+            return;
+        }
         if let Err(error) = queue.export.volume().unmap(run).await {
             return connection.fail(slot, queue, &error);
         }
@@ -154,7 +171,11 @@ async fn compare<W: World, D: Device>(
     lba: Lba,
     payload: Payload,
 ) {
-    match queue.export.volume().compare(lba, payload.buffer.into_slice()).await {
+    // The share is also for the blocks that are read.
+    let Payload { buffer, share, .. } = payload;
+    let compared = queue.export.volume().compare(lba, buffer.into_slice()).await;
+    drop(share);
+    match compared {
         Ok(()) => connection.complete(slot, Status::SUCCESS, 0),
         Err(CompareError::Miscompare { .. }) => {
             connection.complete(slot, Status::COMPARE_FAILURE.with_dnr(), 0);

@@ -21,6 +21,8 @@ mod association;
 mod connection;
 mod core;
 mod export;
+mod first_of;
+mod incoming;
 mod io;
 mod memory;
 mod outbox;

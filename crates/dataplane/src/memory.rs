@@ -1,26 +1,41 @@
 //! Who may use how much of a core's memory for data.
 //!
 //! - M1: the data of all requests of a core, from the moment memory is found for it until it was
-//!   written or sent, stays within the core's budget. What does not fit waits its turn.
+//!   written or sent, stays within the core's budget. What does not fit waits its turn. A request
+//!   is charged once, for all that it will need, before it holds any: nobody waits while he holds.
 //! - M2: a connection holds at most its window, and at most a fixed fraction of what is left over
 //!   (dynamic thresholds, as switches share their buffers), so that few cannot take all. Where many
 //!   have taken all and others wait, whoever holds memory without any progress is cut off soon.
-//! - M3: data that comes inside a command capsule cannot be refused. It is counted if there is room;
-//!   if not, at most one received chunk per connection goes uncounted before reading stops.
+//! - M3: data that comes inside a command capsule cannot be refused. If there is no room it is
+//!   charged all the same, as debt: the core lends nothing to anybody before it is paid back, and a
+//!   connection with more than a little of it is not read from.
+//! - M4: what is charged is what is allocated: the size class of the buffer, not the bytes in it.
 
 use std::cell::Cell;
+use std::pin::pin;
 use std::rc::Rc;
 
+use io_traits::buffer_footprint_bytes;
 use local_sync::{Notify, Semaphore};
+use units::{BLOCK_SIZE, Instant};
+
+use crate::first_of::first_of;
 
 /// A connection may hold one part in so many of the memory that nobody holds.
-const FREE_SHARE: u64 = 8;
+const FREE_SHARE: i64 = 8;
+/// A pool of which less than one part in so many is free is short.
+const SHORT_SHARE: i64 = 16;
 
 struct Pool {
-    free: Cell<u64>,
+    bytes: i64,
+    /// Negative if there is debt (M3).
+    free: Cell<i64>,
     released: Notify,
     /// Requests that wait for `released`.
     waiting: Cell<usize>,
+    /// Requests that wait because the pool is short, not because their connection has its share.
+    in_need: Cell<usize>,
+    short_since: Cell<Option<Instant>>,
 }
 
 /// A core's memory for data. Cheap to clone; all clones are the same.
@@ -31,10 +46,15 @@ pub(crate) struct Memory {
 
 struct Held {
     pool: Rc<Pool>,
-    bytes: Cell<u64>,
-    bytes_max: u64,
+    bytes: Cell<i64>,
+    bytes_max: i64,
+    /// The part of `bytes` that was lent without room (M3).
+    debt: Cell<i64>,
     /// One request of the connection waits for memory, the rest wait in line behind it.
     turn: Semaphore,
+    /// A share came back, or the window was closed.
+    changed: Notify,
+    is_closed: Cell<bool>,
 }
 
 /// The memory that one connection may use.
@@ -46,18 +66,54 @@ pub(crate) struct Window {
 /// Memory that a request holds; given back when dropped.
 pub(crate) struct Share {
     held: Rc<Held>,
-    bytes: u64,
+    bytes: i64,
+    is_debt: bool,
+}
+
+/// Why a request has to wait.
+#[derive(Clone, Copy, Eq, PartialEq)]
+enum Obstacle {
+    /// Its connection has all that it may have, whatever others do.
+    Window,
+    /// Too little is free.
+    Pool,
+}
+
+/// M4: the memory that `len_bytes` bytes of data take.
+pub(crate) fn footprint(len_bytes: usize) -> i64 {
+    let bytes = buffer_footprint_bytes(len_bytes.div_ceil(BLOCK_SIZE));
+    i64::try_from(bytes).expect("a length in memory")
 }
 
 impl Memory {
     pub(crate) fn new(bytes: u64) -> Self {
-        let pool = Pool { free: Cell::new(bytes), released: Notify::new(), waiting: Cell::new(0) };
+        let bytes = i64::try_from(bytes).unwrap_or(i64::MAX);
+        let pool = Pool {
+            bytes,
+            free: Cell::new(bytes),
+            released: Notify::new(),
+            waiting: Cell::new(0),
+            in_need: Cell::new(0),
+            short_since: Cell::new(None),
+        };
         Self { pool: Rc::new(pool) }
     }
 
-    /// Whether requests wait for memory.
-    pub(crate) fn is_short(&self) -> bool {
-        self.pool.waiting.get() > 0
+    /// Notes whether requests wait for want of memory. Called regularly.
+    pub(crate) fn on_tick(&self, now: Instant) {
+        let is_short = self.pool.in_need.get() > 0;
+        let since = self.pool.short_since.get().filter(|_| is_short);
+        self.pool.short_since.set(since.or(is_short.then_some(now)));
+    }
+
+    /// Since when requests have waited for want of memory, as far as [`Memory::on_tick`] saw.
+    pub(crate) fn short_since(&self) -> Option<Instant> {
+        self.pool.short_since.get()
+    }
+
+    /// Bytes that requests hold.
+    pub(crate) fn used_bytes(&self) -> u64 {
+        u64::try_from(self.pool.bytes - self.pool.free.get()).unwrap_or(0)
     }
 
     /// A window of `bytes_max` for one connection.
@@ -65,8 +121,11 @@ impl Memory {
         let held = Held {
             pool: self.pool.clone(),
             bytes: Cell::new(0),
-            bytes_max,
+            bytes_max: i64::try_from(bytes_max).unwrap_or(i64::MAX),
+            debt: Cell::new(0),
             turn: Semaphore::new(1),
+            changed: Notify::new(),
+            is_closed: Cell::new(false),
         };
         Window { held: Rc::new(held) }
     }
@@ -74,30 +133,31 @@ impl Memory {
 
 impl Window {
     /// Takes `bytes` if they are to be had.
-    pub(crate) fn try_take(&self, bytes: usize) -> Option<Share> {
-        let bytes = bytes as u64;
-        if !self.fits(bytes) {
-            return None;
-        }
-        let held = &self.held;
-        held.bytes.set(held.bytes.get() + bytes);
-        held.pool.free.set(held.pool.free.get() - bytes);
-        Some(Share { held: held.clone(), bytes })
+    pub(crate) fn try_take(&self, bytes: i64) -> Option<Share> {
+        self.obstacle(bytes).is_none().then(|| self.charge(bytes, false))
     }
 
-    /// Waits for `bytes`, at most one transfer's worth.
-    pub(crate) async fn take(&self, bytes: usize) -> Share {
+    /// Takes `bytes` even if they are not to be had (M3).
+    pub(crate) fn take_anyway(&self, bytes: i64) -> Share {
+        self.charge(bytes, self.obstacle(bytes).is_some())
+    }
+
+    /// Waits for `bytes`, at most two transfers' worth. `None`: the window was closed.
+    pub(crate) async fn take(&self, bytes: i64) -> Option<Share> {
         let _turn = self.held.turn.acquire(1).await;
-        loop {
-            let released = self.held.pool.released.notified();
-            if let Some(share) = self.try_take(bytes) {
-                return share;
-            }
-            let pool = &self.held.pool;
-            pool.waiting.set(pool.waiting.get() + 1);
-            let _waiting = Waiting { pool };
-            released.await;
+        while !self.held.is_closed.get() {
+            let Some(obstacle) = self.obstacle(bytes) else {
+                return Some(self.charge(bytes, false));
+            };
+            self.wait(obstacle, bytes).await;
         }
+        None
+    }
+
+    /// Ends every wait, now and later.
+    pub(crate) fn close(&self) {
+        self.held.is_closed.set(true);
+        self.held.changed.notify_all();
     }
 
     /// Whether the connection holds any.
@@ -107,78 +167,197 @@ impl Window {
 
     /// Whether the connection may have more: what has nothing always may.
     pub(crate) fn has_room(&self) -> bool {
-        self.held.bytes.get() == 0 || self.fits(1)
+        self.held.bytes.get() == 0 || self.obstacle(footprint(1)).is_none()
     }
 
-    /// Waits until there is room, and takes none.
+    /// Bytes that the connection holds though there was no room for them.
+    pub(crate) fn debt_bytes(&self) -> u64 {
+        u64::try_from(self.held.debt.get()).unwrap_or(0)
+    }
+
+    /// Waits until there may be room, or the window was closed. It stands in no line: whoever
+    /// receives must not wait behind those who wait for what he will receive.
     pub(crate) async fn room(&self) {
-        while !self.has_room() {
-            drop(self.take(1).await);
+        if !self.held.is_closed.get()
+            && let Some(obstacle) = self.obstacle(footprint(1))
+        {
+            self.wait(obstacle, footprint(1)).await;
         }
     }
 
-    fn fits(&self, bytes: u64) -> bool {
+    /// Waits until the connection has given some back, or the window was closed.
+    pub(crate) async fn changed(&self) {
+        if !self.held.is_closed.get() {
+            self.held.changed.notified().await;
+        }
+    }
+
+    fn charge(&self, bytes: i64, is_debt: bool) -> Share {
+        let held = &self.held;
+        held.bytes.set(held.bytes.get() + bytes);
+        held.pool.free.set(held.pool.free.get() - bytes);
+        if is_debt {
+            held.debt.set(held.debt.get() + bytes);
+        }
+        Share { held: held.clone(), bytes, is_debt }
+    }
+
+    fn obstacle(&self, bytes: i64) -> Option<Obstacle> {
         let (held, free) = (self.held.bytes.get(), self.held.pool.free.get());
         let after = held + bytes;
         // Who holds nothing gets one request, whatever its size.
-        bytes <= free
-            && (held == 0 || (after <= self.held.bytes_max && after <= (free - bytes) / FREE_SHARE))
+        if held > 0 && after > self.held.bytes_max {
+            return Some(Obstacle::Window);
+        }
+        let is_fair = held == 0 || after <= (free - bytes) / FREE_SHARE;
+        (bytes > free || !is_fair).then_some(Obstacle::Pool)
+    }
+
+    /// Waits for something that may remove `obstacle`.
+    async fn wait(&self, obstacle: Obstacle, bytes: i64) {
+        let pool = &self.held.pool;
+        let changed = pin!(self.held.changed.notified());
+        if obstacle == Obstacle::Window {
+            return changed.await;
+        }
+        let free = pool.free.get();
+        let _in_need =
+            (bytes > free || free < pool.bytes / SHORT_SHARE).then(|| Count::one(&pool.in_need));
+        let _waiting = Count::one(&pool.waiting);
+        first_of(pin!(pool.released.notified()), changed).await;
     }
 }
 
 impl Drop for Share {
     fn drop(&mut self) {
-        let held = &self.held;
+        let (held, pool) = (&self.held, &self.held.pool);
         held.bytes.set(held.bytes.get() - self.bytes);
-        held.pool.free.set(held.pool.free.get() + self.bytes);
-        if held.pool.waiting.get() > 0 {
-            held.pool.released.notify_all();
+        pool.free.set(pool.free.get() + self.bytes);
+        if self.is_debt {
+            held.debt.set(held.debt.get() - self.bytes);
+        }
+        held.changed.notify_all();
+        if pool.waiting.get() > 0 {
+            pool.released.notify_all();
         }
     }
 }
 
-/// Counts a waiting request for as long as it waits, even if it is dropped.
-struct Waiting<'a> {
-    pool: &'a Pool,
+/// Counts one for as long as it lives.
+struct Count<'a>(&'a Cell<usize>);
+
+impl<'a> Count<'a> {
+    fn one(count: &'a Cell<usize>) -> Self {
+        count.set(count.get() + 1);
+        Self(count)
+    }
 }
 
-impl Drop for Waiting<'_> {
+impl Drop for Count<'_> {
     fn drop(&mut self) {
-        self.pool.waiting.set(self.pool.waiting.get() - 1);
+        self.0.set(self.0.get() - 1);
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::future::Future;
+    use std::task::{Context, Poll, Waker};
+
     use super::*;
 
-    const MIB: usize = 1 << 20;
+    const MIB: i64 = 1 << 20;
+
+    fn poll<F: Future>(future: std::pin::Pin<&mut F>) -> Poll<F::Output> {
+        future.poll(&mut Context::from_waker(Waker::noop()))
+    }
+
+    fn memory(bytes: i64) -> Memory {
+        Memory::new(bytes as u64)
+    }
 
     /// M2: ten connections that take all they can get leave room for others.
     #[test]
     fn few_cannot_take_all() {
-        let memory = Memory::new(256 * MIB as u64);
+        let memory = memory(256 * MIB);
         let mut held = Vec::new();
         for _ in 0..10 {
-            let window = memory.window(64 * MIB as u64);
+            let window = memory.window(64 << 20);
             while let Some(share) = window.try_take(4096) {
                 held.push(share);
             }
         }
         let free = memory.pool.free.get();
-        assert!(free >= 64 * MIB as u64, "{free} bytes are left");
+        assert!(free >= 64 * MIB, "{free} bytes are left");
         held.clear();
-        assert_eq!(memory.pool.free.get(), 256 * MIB as u64);
+        assert_eq!(memory.used_bytes(), 0);
     }
 
     #[test]
     fn a_window_is_a_limit_of_its_own() {
-        let memory = Memory::new(256 * MIB as u64);
-        let window = memory.window(2 * MIB as u64);
+        let memory = memory(256 * MIB);
+        let window = memory.window(2 << 20);
         let first = window.try_take(2 * MIB).expect("room");
         assert!(window.try_take(1).is_none());
         assert!(!window.has_room());
         drop(first);
         assert!(window.has_room());
+    }
+
+    /// M2: a connection that waits for its own requests says nothing about the pool.
+    #[test]
+    fn only_those_for_whom_too_little_is_free_are_in_need() {
+        let memory = memory(64 * MIB);
+        let window = memory.window(2 << 20);
+        let share = window.try_take(2 * MIB).expect("room");
+        let mut waiting = pin!(window.take(MIB));
+        assert!(poll(waiting.as_mut()).is_pending());
+        memory.on_tick(Instant(1));
+        assert_eq!(memory.short_since(), None, "62 MiB are free");
+
+        let all: Vec<Share> =
+            (0..62).map(|_| memory.window(2 << 20).try_take(MIB).expect("free")).collect();
+        let other = memory.window(2 << 20);
+        let mut in_need = pin!(other.take(MIB));
+        assert!(poll(in_need.as_mut()).is_pending());
+        memory.on_tick(Instant(2));
+        memory.on_tick(Instant(3));
+        assert_eq!(memory.short_since(), Some(Instant(2)));
+        drop((all, share));
+        assert!(poll(in_need.as_mut()).is_ready() && poll(waiting.as_mut()).is_ready());
+        memory.on_tick(Instant(4));
+        assert_eq!(memory.short_since(), None);
+    }
+
+    #[test]
+    fn a_closed_window_ends_every_wait() {
+        let memory = memory(64 * MIB);
+        let window = memory.window(2 << 20);
+        let _share = window.try_take(2 * MIB).expect("room");
+        let (mut first, mut second) = (pin!(window.take(MIB)), pin!(window.take(MIB)));
+        assert!(poll(first.as_mut()).is_pending() && poll(second.as_mut()).is_pending());
+        window.close();
+        let is_refused = |polled: Poll<Option<Share>>| matches!(polled, Poll::Ready(None));
+        assert!(is_refused(poll(first.as_mut())));
+        assert!(is_refused(poll(second.as_mut())), "behind the first in line");
+        assert_eq!(memory.pool.waiting.get(), 0);
+    }
+
+    /// M3: debt is charged, and nobody is lent anything before it is paid back.
+    #[test]
+    fn debt_is_paid_back_before_anything_is_lent() {
+        let memory = memory(4 * MIB);
+        let window = memory.window(2 << 20);
+        let shares: Vec<Share> = (0..5).map(|_| window.take_anyway(MIB)).collect();
+        assert_eq!((memory.used_bytes(), window.debt_bytes()), (5 << 20, 4 << 20));
+        assert!(memory.window(2 << 20).try_take(4096).is_none());
+        drop(shares);
+        assert_eq!((memory.used_bytes(), window.debt_bytes()), (0, 0));
+    }
+
+    /// M4.
+    #[test]
+    fn what_is_charged_is_what_is_allocated() {
+        assert_eq!([0, 1, 4096, 12_288].map(footprint), [0, 4096, 4096, 16_384]);
     }
 }

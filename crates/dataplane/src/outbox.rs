@@ -5,122 +5,330 @@
 //! - O2: bytes leave in the order in which they were put in.
 //! - O3: data holds its share of the core's memory until it was sent, so a peer that does not read
 //!   is out of memory to be served with, and nobody else is: see [`crate::memory`].
+//! - O4: once [`START_BYTES`] wait and nothing is under way, the send begins before [`Outbox::put`]
+//!   returns: the buffers are recycled while they are still in the cache.
+//! - O5: a send carries about [`BATCH_BYTES_MAX`], so that a deep queue of large replies to a slow
+//!   peer is seen to move.
+//! - O6: when sending has ended, for whatever reason, nothing is held and nothing more is taken.
 
 use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
+use std::future::{Future, poll_fn};
+use std::pin::Pin;
 use std::rc::Rc;
+use std::task::{Context, Poll, Waker, ready};
 
 use io_traits::{BufferSlice, Clock, SendBatch, Stream, StreamError};
 use local_sync::Notify;
-use units::Instant;
+use units::{BLOCK_SIZE, Instant};
 
 use crate::memory::Share;
 
+/// Bytes that are worth a send of their own: few enough that the buffers behind them and those that
+/// are filled meanwhile stay in a core's second-level cache.
+const START_BYTES: usize = 64 << 10;
+const BATCH_BYTES_MAX: usize = 256 << 10;
+
+/// What one send carries.
 #[derive(Default)]
-struct Waiting {
-    batch: SendBatch,
+struct Batch {
+    content: SendBatch,
     shares: Vec<Share>,
+    /// Bytes that no share stands for: headers, completions, R2Ts.
+    copied_bytes: usize,
 }
 
-struct State {
-    waiting: RefCell<Waiting>,
-    /// An empty batch whose memory serves the next turn.
-    spare: RefCell<Waiting>,
-    closing: Cell<bool>,
-    /// When the send under way began.
-    sending_since: Cell<Option<Instant>>,
-    filled: Notify,
+/// What waits to be sent.
+#[derive(Default)]
+struct Queue {
+    batches: VecDeque<Batch>,
+    len_bytes: usize,
+    /// An empty batch whose memory serves again.
+    spare: Option<Batch>,
 }
 
-/// The sending side of one connection. Cheap to clone; all clones are the same.
+/// What is being sent. The content itself is with the stream.
+struct UnderWay {
+    shares: Vec<Share>,
+    copied_bytes: usize,
+    since: Instant,
+}
+
+#[derive(Clone, Copy, Eq, PartialEq)]
+enum Phase {
+    Open,
+    /// What is there will be sent, then sending ends.
+    Closing,
+    Failed(StreamError),
+    Ended,
+}
+
+struct State<C> {
+    clock: C,
+    queue: RefCell<Queue>,
+    sender: RefCell<Box<dyn SendOne>>,
+    under_way: RefCell<Option<UnderWay>>,
+    phase: Cell<Phase>,
+    /// Bytes without a share that have not been sent.
+    copied_bytes: Cell<usize>,
+    /// Wakes [`Outbox::run`].
+    task: RefCell<Option<Waker>>,
+    progress: Notify,
+}
+
+/// Replies on their way to the peer. Cheap to clone; all clones are the same.
 #[derive(Clone)]
-pub(crate) struct Outbox {
-    state: Rc<State>,
+pub(crate) struct Outbox<C> {
+    state: Rc<State<C>>,
 }
 
 /// A place in the outbox that is being filled.
 pub(crate) struct Filling<'a> {
-    waiting: &'a mut Waiting,
+    queue: &'a mut Queue,
+    copied_bytes: usize,
 }
 
 impl nvme_target::Outbox for Filling<'_> {
     fn bytes(&mut self, bytes: &[u8]) {
-        self.waiting.batch.push_bytes(bytes);
+        self.copied_bytes += bytes.len();
+        let batch = self.queue.open_batch();
+        batch.copied_bytes += bytes.len();
+        batch.content.push_bytes(bytes);
+        self.queue.len_bytes += bytes.len();
     }
 }
 
 impl Filling<'_> {
     /// Appends data without copying it.
     pub(crate) fn data(&mut self, data: BufferSlice) {
-        self.waiting.batch.push_data(data);
+        self.queue.len_bytes += data.len_bytes();
+        let mut rest = data;
+        while rest.len_bytes() > 0 {
+            let content = &mut self.queue.open_batch().content;
+            // Whole blocks: what headers leave over is not worth a cut of its own.
+            let part = (BATCH_BYTES_MAX - content.len_bytes()).next_multiple_of(BLOCK_SIZE);
+            let part = part.min(rest.len_bytes());
+            if part == rest.len_bytes() {
+                return content.push_data(rest);
+            }
+            content.push_data(rest.slice(0..part));
+            rest = rest.slice(part..rest.len_bytes());
+        }
     }
 
     /// Keeps a share of memory until what has been put in so far was sent.
     pub(crate) fn hold(&mut self, share: Share) {
-        self.waiting.shares.push(share);
+        if let Some(batch) = self.queue.batches.back_mut() {
+            batch.shares.push(share);
+        }
     }
 }
 
-impl Outbox {
-    pub(crate) fn new() -> Self {
-        Self {
-            state: Rc::new(State {
-                waiting: RefCell::default(),
-                spare: RefCell::default(),
-                closing: Cell::new(false),
-                sending_since: Cell::new(None),
-                filled: Notify::new(),
-            }),
+impl Queue {
+    /// The last batch, if it has room, or else a new one.
+    fn open_batch(&mut self) -> &mut Batch {
+        let is_full = |batch: &Batch| batch.content.len_bytes() >= BATCH_BYTES_MAX;
+        if self.batches.back().is_none_or(is_full) {
+            self.batches.push_back(self.spare.take().unwrap_or_default());
         }
+        self.batches.back_mut().expect("just made")
+    }
+}
+
+impl<C: Clock> Outbox<C> {
+    /// An outbox that sends over `stream` and notifies `progress` whenever it has sent something,
+    /// and at its end.
+    pub(crate) fn new(clock: C, stream: impl Stream, progress: Notify) -> Self {
+        let send = move |batch| {
+            let stream = stream.clone();
+            async move { stream.send(batch).await }
+        };
+        let sender = Sender { send, under_way: Box::pin(None) };
+        let state = State {
+            clock,
+            queue: RefCell::default(),
+            sender: RefCell::new(Box::new(sender)),
+            under_way: RefCell::new(None),
+            phase: Cell::new(Phase::Open),
+            copied_bytes: Cell::new(0),
+            task: RefCell::new(None),
+            progress,
+        };
+        Self { state: Rc::new(state) }
     }
 
     /// Adds to what will be sent next, and sees that it is.
     pub(crate) fn put<T>(&self, fill: impl FnOnce(&mut Filling<'_>) -> T) -> T {
-        let (was_empty, output) = {
-            let waiting = &mut *self.state.waiting.borrow_mut();
-            let was_empty = waiting.batch.is_empty();
-            let output = fill(&mut Filling { waiting });
-            (was_empty && !waiting.batch.is_empty(), output)
+        let state = &self.state;
+        let (output, before, after) = {
+            let queue = &mut *state.queue.borrow_mut();
+            let before = queue.len_bytes;
+            let mut filling = Filling { queue, copied_bytes: 0 };
+            let output = fill(&mut filling);
+            state.copied_bytes.set(state.copied_bytes.get() + filling.copied_bytes);
+            (output, before, queue.len_bytes)
         };
-        if was_empty {
-            self.state.filled.notify_all();
+        if after == before {
+            return output;
+        }
+        if matches!(state.phase.get(), Phase::Failed(_) | Phase::Ended) {
+            self.empty();
+        } else if state.under_way.borrow().is_none() {
+            if after >= START_BYTES {
+                self.start_now();
+            } else if before == 0 {
+                self.wake();
+            }
         }
         output
     }
 
     /// Lets [`Outbox::run`] end once all is sent.
     pub(crate) fn close(&self) {
-        self.state.closing.set(true);
-        self.state.filled.notify_all();
+        if self.state.phase.get() == Phase::Open {
+            self.state.phase.set(Phase::Closing);
+            self.wake();
+        }
     }
 
-    /// Since when a send has been under way.
+    /// Since when the send under way has made no progress that can be seen.
     pub(crate) fn sending_since(&self) -> Option<Instant> {
-        self.state.sending_since.get()
+        self.state.under_way.borrow().as_ref().map(|under_way| under_way.since)
+    }
+
+    /// Bytes that no share of memory stands for and that have not been sent.
+    pub(crate) fn copied_bytes(&self) -> usize {
+        self.state.copied_bytes.get()
+    }
+
+    /// Whether [`Outbox::run`] is over.
+    pub(crate) fn has_ended(&self) -> bool {
+        self.state.phase.get() == Phase::Ended
     }
 
     /// Sends until the outbox is closed and empty, or the stream fails.
-    pub(crate) async fn run<S: Stream>(
-        &self,
-        clock: impl Clock,
-        stream: S,
-    ) -> Result<(), StreamError> {
+    pub(crate) async fn run(&self) -> Result<(), StreamError> {
+        let outcome = poll_fn(|context| self.poll_run(context)).await;
+        self.state.phase.set(Phase::Ended);
+        self.empty();
+        self.state.sender.borrow_mut().abandon();
+        *self.state.under_way.borrow_mut() = None;
+        self.state.progress.notify_all();
+        outcome
+    }
+
+    fn poll_run(&self, context: &mut Context<'_>) -> Poll<Result<(), StreamError>> {
+        match &mut *self.state.task.borrow_mut() {
+            Some(waker) => waker.clone_from(context.waker()),
+            none => *none = Some(context.waker().clone()),
+        }
+        ready!(self.drive(context));
+        match self.state.phase.get() {
+            Phase::Open => Poll::Pending,
+            Phase::Closing | Phase::Ended => Poll::Ready(Ok(())),
+            Phase::Failed(error) => Poll::Ready(Err(error)),
+        }
+    }
+
+    /// O4: begins to send, in the name of the task.
+    fn start_now(&self) {
+        let task = self.state.task.borrow();
+        // A task that has not begun will look by itself.
+        if let Some(waker) = &*task
+            && self.drive(&mut Context::from_waker(waker)).is_ready()
+            && self.state.phase.get() != Phase::Open
+        {
+            waker.wake_by_ref();
+        }
+    }
+
+    /// Sends batch after batch. Ready when nothing is left to send, or sending has failed.
+    fn drive(&self, context: &mut Context<'_>) -> Poll<()> {
+        let state = &self.state;
+        if matches!(state.phase.get(), Phase::Failed(_)) {
+            return Poll::Ready(());
+        }
+        let mut sender = state.sender.borrow_mut();
         loop {
-            let filled = self.state.filled.notified();
-            if self.state.waiting.borrow().batch.is_empty() {
-                if self.state.closing.get() {
-                    return Ok(());
+            if state.under_way.borrow().is_some() {
+                match ready!(sender.poll(context)) {
+                    Ok(content) => self.sent(content),
+                    Err(error) => {
+                        state.phase.set(Phase::Failed(error));
+                        return Poll::Ready(());
+                    }
                 }
-                filled.await;
-                continue;
             }
-            drop(filled);
-            let next = self.state.spare.take();
-            let Waiting { batch, mut shares } = self.state.waiting.replace(next);
-            self.state.sending_since.set(Some(clock.now()));
-            let batch = stream.send(batch).await?;
-            self.state.sending_since.set(None);
-            shares.clear();
-            self.state.spare.replace(Waiting { batch, shares });
+            let Some(batch) = state.queue.borrow_mut().batches.pop_front() else {
+                return Poll::Ready(());
+            };
+            let Batch { content, shares, copied_bytes } = batch;
+            state.queue.borrow_mut().len_bytes -= content.len_bytes();
+            let since = state.clock.now();
+            *state.under_way.borrow_mut() = Some(UnderWay { shares, copied_bytes, since });
+            sender.start(content);
+        }
+    }
+
+    fn sent(&self, content: SendBatch) {
+        let state = &self.state;
+        let under_way = state.under_way.take().expect("its content was sent");
+        let UnderWay { mut shares, copied_bytes, .. } = under_way;
+        state.copied_bytes.set(state.copied_bytes.get() - copied_bytes);
+        shares.clear();
+        state.queue.borrow_mut().spare = Some(Batch { content, shares, copied_bytes: 0 });
+        state.progress.notify_all();
+    }
+
+    /// O6.
+    fn empty(&self) {
+        drop(std::mem::take(&mut *self.state.queue.borrow_mut()));
+        self.state.copied_bytes.set(0);
+    }
+
+    fn wake(&self) {
+        if let Some(waker) = &*self.state.task.borrow() {
+            waker.wake_by_ref();
         }
     }
 }
+
+/// Sends one batch at a time. Hides the type of the stream's future, which has no name.
+trait SendOne {
+    fn start(&mut self, batch: SendBatch);
+    /// To be polled only between [`SendOne::start`] and the first time that it is ready.
+    fn poll(&mut self, context: &mut Context<'_>) -> Poll<Result<SendBatch, StreamError>>;
+    /// Drops the send under way, if there is one.
+    fn abandon(&mut self);
+}
+
+struct Sender<S, F> {
+    send: S,
+    /// One place for the future of every send, so that none allocates.
+    under_way: Pin<Box<Option<F>>>,
+}
+
+impl<S, F> SendOne for Sender<S, F>
+where
+    S: FnMut(SendBatch) -> F,
+    F: Future<Output = Result<SendBatch, StreamError>>,
+{
+    fn start(&mut self, batch: SendBatch) {
+        let future = (self.send)(batch);
+        self.under_way.set(Some(future));
+    }
+
+    fn poll(&mut self, context: &mut Context<'_>) -> Poll<Result<SendBatch, StreamError>> {
+        let under_way = self.under_way.as_mut().as_pin_mut().expect("a send was started");
+        let sent = ready!(under_way.poll(context));
+        self.abandon();
+        Poll::Ready(sent)
+    }
+
+    fn abandon(&mut self) {
+        self.under_way.set(None);
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -10,7 +10,7 @@ use sim::{Rng, SimWorld};
 use units::{Duration, Instant, Lba};
 
 use support::raw_host::{self, RawHost, capsule, greeting, read_command, write_command};
-use support::{SimCore, VOLUME, connect, data, host, portal, serve_new, simulate};
+use support::{SimCore, VOLUME, connect, data, host, portal, serve_new, simulate, sleep};
 
 const BLOCKS: u64 = 4096;
 const C2H_TERM_REQ: u8 = 3;
@@ -28,10 +28,6 @@ async fn assert_unharmed(good: &Volume<SimWorld>) {
     let read = good.read(Lba(0), 256).await.expect("unharmed");
     assert!(read.as_bytes() == data(1, 256).as_bytes(), "someone else's bytes");
     good.write(Lba(300), data(2, 3)).await.expect("unharmed");
-}
-
-async fn sleep(world: &SimWorld, duration: Duration) {
-    world.sleep_until(world.now() + duration).await;
 }
 
 /// Everything a host says from its greeting to a read, one PDU each.

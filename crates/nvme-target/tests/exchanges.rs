@@ -476,10 +476,23 @@ fn a_host_that_stops_half_way_is_cut_off() {
 
     driver.feed(&capsule(write(0, 8), 2, &[], NONE));
     assert_eq!(driver.connection.next_timeout(), Some(stalled), "an R2T is outstanding");
-    driver.connection.resumed(Instant(0) + Duration::from_secs(20));
-    assert_eq!(driver.connection.on_timeout(stalled), None);
-    let later = stalled + Duration::from_secs(20);
-    assert_eq!(driver.connection.on_timeout(later), Some(CloseReason::Stalled));
+    assert_eq!(driver.connection.on_timeout(stalled), Some(CloseReason::Stalled));
+}
+
+/// C6: the deadline is for all that an R2T asks for; a trickle does not put it off.
+#[test]
+fn a_trickle_of_solicited_data_does_not_put_off_the_deadline() {
+    let mut driver = io(0, NONE);
+    driver.feed(&capsule(write(0, 8), 2, &[], NONE));
+    let deadline = driver.connection.next_timeout();
+    let ask = r2t(&driver.replies()[0]);
+    for second in 1..=29 {
+        driver.now = Instant(0) + Duration::from_secs(second);
+        driver.feed(&h2c(&ask, &[0; 128], 4 * (second as usize - 1), 4, false, NONE));
+    }
+    assert_eq!(driver.connection.next_timeout(), deadline);
+    let late = Instant(0) + Limits::default().stall_timeout;
+    assert_eq!(driver.connection.on_timeout(late), Some(CloseReason::Stalled));
 }
 
 #[test]
@@ -519,9 +532,8 @@ fn one_neglected_request_for_data_is_not_hidden_by_other_traffic() {
     }
     assert_eq!(driver.connection.next_timeout(), deadline);
     let ask = r2t(&driver.replies()[0]);
-    driver.feed(&h2c(&ask, &pattern(32_768), 0, 4096, false, NONE));
-    let later = driver.now + Limits::default().stall_timeout;
-    assert_eq!(driver.connection.next_timeout(), Some(later), "it moves on");
+    driver.feed(&h2c(&ask, &pattern(32_768), 0, 32_768, true, NONE));
+    assert_eq!(driver.connection.next_timeout(), None, "nothing is owed any more");
 }
 
 #[test]

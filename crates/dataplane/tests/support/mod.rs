@@ -3,23 +3,31 @@
 #![allow(dead_code, reason = "each test program uses a part")]
 
 pub(crate) mod raw_host;
+mod slow_device;
 
 use std::net::SocketAddr;
 use std::rc::Rc;
 
 use client::{Client, Options, Volume};
 use dataplane::{Core, CoreOptions, DiscoveryRecord, nqn_of};
-use io_traits::{Buffer, BufferSlice, Network, Spawn};
+use io_traits::{Buffer, BufferSlice, Clock, Device, Network, Spawn};
 use sim::{SimDevice, SimWorld, Simulation};
-use units::BLOCK_SIZE;
+use units::{BLOCK_SIZE, Duration};
 use uuid::Uuid;
 use volume::{ExtentAllocator, FormatOptions, Shard, ShardOptions, VolumeSpec};
+
+pub(crate) use slow_device::SlowDevice;
 
 /// 256 MiB: small enough to fill.
 pub(crate) const DEVICE_BLOCKS: u64 = 65_536;
 pub(crate) const VOLUME: Uuid = Uuid::from_bytes(*b"a volume of test");
 
 pub(crate) type SimCore = Core<SimWorld, SimDevice>;
+pub(crate) type SlowCore = Core<SimWorld, SlowDevice>;
+
+/// What a busy file on a disk takes.
+const SLOW_WRITE: Duration = Duration::from_millis(5);
+const SLOW_FLUSH: Duration = Duration::from_millis(40);
 
 pub(crate) fn portal() -> SocketAddr {
     "10.0.0.1:4420".parse().expect("an address")
@@ -35,13 +43,22 @@ pub(crate) async fn formatted(world: SimWorld) -> SimDevice {
 
 /// Starts a server on `device`, as after any boot.
 pub(crate) async fn serve(world: SimWorld, device: SimDevice) -> SimCore {
+    serve_with(world, device, CoreOptions::new(portal())).await
+}
+
+/// Starts a server on any kind of device, with options.
+pub(crate) async fn serve_with<D: Device>(
+    world: SimWorld,
+    device: D,
+    core_options: CoreOptions,
+) -> Core<SimWorld, D> {
     let superblock = volume::read_superblock(&device).await.expect("formatted");
     let extents = ExtentAllocator::new(&superblock);
     let options = ShardOptions::default();
     let recovered =
         Shard::recover(device, superblock, 0, extents, options).await.expect("recoverable");
     let shard = recovered.start().await.expect("startable");
-    let core = Core::new(&world, CoreOptions::new(portal()));
+    let core = Core::new(&world, core_options);
     core.attach(shard);
     announce(&core);
     let listener = world.listen(portal()).expect("a free address");
@@ -51,7 +68,7 @@ pub(crate) async fn serve(world: SimWorld, device: SimDevice) -> SimCore {
 }
 
 /// Tells the discovery service of all volumes.
-pub(crate) fn announce(core: &SimCore) {
+pub(crate) fn announce<D: Device>(core: &Core<SimWorld, D>) {
     let record = |status: dataplane::VolumeStatus| DiscoveryRecord {
         nqn: nqn_of(status.uuid),
         address: portal(),
@@ -63,16 +80,34 @@ pub(crate) fn announce(core: &SimCore) {
 pub(crate) async fn serve_new(world: SimWorld, blocks: u64) -> (SimCore, SimDevice) {
     let device = formatted(world.clone()).await;
     let core = serve(world, device.clone()).await;
+    create(&core, blocks).await;
+    (core, device)
+}
+
+/// A server with one volume of `blocks` blocks on a disk that takes its time, with options.
+pub(crate) async fn serve_slowly(world: &SimWorld, blocks: u64, options: CoreOptions) -> SlowCore {
+    let device = formatted(world.clone()).await;
+    let device = SlowDevice { world: world.clone(), device, write: SLOW_WRITE, flush: SLOW_FLUSH };
+    let core = serve_with(world.clone(), device, options).await;
+    create(&core, blocks).await;
+    core
+}
+
+async fn create<D: Device>(core: &Core<SimWorld, D>, blocks: u64) {
     let spec = VolumeSpec { uuid: VOLUME, name: "test".into(), blocks };
     core.create_volume(0, spec).await.expect("room for a volume");
-    announce(&core);
-    (core, device)
+    announce(core);
 }
 
 /// Connects a host.
 pub(crate) async fn connect(world: SimWorld, options: Options) -> Volume<SimWorld> {
     let client = Client::connect(world, portal(), &nqn_of(VOLUME), options).await;
     client.expect("a server that serves it").volume().await.expect("a namespace")
+}
+
+/// Lets `duration` pass.
+pub(crate) async fn sleep(world: &SimWorld, duration: Duration) {
+    world.sleep_until(world.now() + duration).await;
 }
 
 pub(crate) fn host() -> Options {

@@ -11,8 +11,9 @@
 //! - C4: a fault in a PDU's header ends the connection with a C2HTermReq; a wrong data digest or a
 //!   wrong command ends that command alone.
 //! - C5: how the input is cut into chunks has no effect on what comes out.
-//! - C6: a PDU that has begun, and data that was asked for, arrives within
-//!   [`Limits::stall_timeout`]; ICReq and Connect within [`Limits::handshake_timeout`].
+//! - C6: a PDU that has begun, and all data that was asked for, arrives within
+//!   [`Limits::stall_timeout`]; ICReq and Connect within [`Limits::handshake_timeout`]. The driver's
+//!   clock should stand still while it does not read: the host is not to blame then.
 //!
 //! Sending is in `reply.rs`, the SGL rules are in `transfer.rs`.
 
@@ -51,8 +52,7 @@ pub struct Limits {
     pub io_queues_max: u16,
     /// From the TCP connection to a successful Connect.
     pub handshake_timeout: Duration,
-    /// From the first byte of a PDU to its last, and from one data PDU to the next while an R2T is
-    /// outstanding.
+    /// From the first byte of a PDU to its last, and from an R2T to the last byte that it asks for.
     pub stall_timeout: Duration,
 }
 
@@ -185,8 +185,6 @@ pub struct Connection {
     created: Instant,
     /// When the PDU in progress, or else the last one, began.
     pdu_begun: Instant,
-    /// When the driver last said that it had not been reading.
-    resumed: Instant,
 }
 
 impl Connection {
@@ -208,7 +206,6 @@ impl Connection {
             body: None,
             created: now,
             pdu_begun: now,
-            resumed: now,
         }
     }
 
@@ -258,9 +255,7 @@ impl Connection {
             State::AwaitIcReq | State::AwaitConnect => {
                 Some(self.created + self.limits.handshake_timeout)
             }
-            State::Live { .. } => {
-                Some(self.owed_since()?.max(self.resumed) + self.limits.stall_timeout)
-            }
+            State::Live { .. } => Some(self.owed_since()? + self.limits.stall_timeout),
             State::Closed(_) => None,
         }
     }
@@ -279,13 +274,15 @@ impl Connection {
         }
     }
 
-    /// Restarts the stall deadline: the driver did not read for a while, so the host is not to blame.
-    pub fn resumed(&mut self, now: Instant) {
-        self.resumed = now;
+    /// Whether the next bytes belong to data of a command.
+    #[must_use]
+    pub fn is_in_data(&self) -> bool {
+        self.body.is_some()
     }
 
-    /// Since when the host has owed the rest of a PDU, or data for an R2T.
-    fn owed_since(&self) -> Option<Instant> {
+    /// Since when the host has owed the rest of a PDU, or the rest of the data for an R2T.
+    #[must_use]
+    pub fn owed_since(&self) -> Option<Instant> {
         let in_pdu = self.partial.len > 0 || self.body.is_some();
         let pdu = in_pdu.then_some(self.pdu_begun);
         let r2t = if self.r2ts_outstanding > 0 { self.slots.oldest_r2t() } else { None };

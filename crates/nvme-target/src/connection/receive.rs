@@ -371,7 +371,6 @@ impl Connection {
     ) -> Option<Step<'a>> {
         let slot = self.slots.get_mut(id);
         slot.received += data_len;
-        slot.asked = now;
         let was_solicited = slot.r2t_end > 0;
         if was_solicited && slot.received < slot.r2t_end {
             return None;

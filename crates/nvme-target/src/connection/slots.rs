@@ -48,7 +48,7 @@ pub(super) struct Slot {
     pub(super) granted: u32,
     /// End of what the outstanding R2T asks for; equal to `received` if none is outstanding.
     pub(super) r2t_end: u32,
-    /// When the outstanding R2T was sent, or data for it last came.
+    /// When the outstanding R2T was sent.
     pub(super) asked: Instant,
 }
 

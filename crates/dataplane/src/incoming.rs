@@ -1,0 +1,184 @@
+//! Data on its way in: memory for it, the request for it, and where it goes.
+
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+
+use io_traits::{Buffer, Device, World};
+use nvme_target::{ReceivedBlocks, SlotId};
+use nvme_wire::{IoOpcode, Status};
+use units::BLOCK_SIZE;
+
+use crate::connection::{Connection, Role};
+use crate::memory::{Share, footprint};
+
+/// Data on its way in, for one command.
+#[derive(Default)]
+struct Incoming {
+    buffer: Option<Buffer>,
+    len_bytes: usize,
+    received: ReceivedBlocks,
+    share: Option<Share>,
+    is_solicited: bool,
+    /// The command came too late to be executed.
+    is_late: bool,
+}
+
+/// The data on its way in, by slot.
+#[derive(Default)]
+pub(crate) struct IncomingTable {
+    slots: RefCell<Vec<Incoming>>,
+    /// Commands whose data was asked for and has not all come.
+    solicited: Cell<usize>,
+    /// Commands that came too late to be executed.
+    late: Cell<usize>,
+}
+
+/// The data that came with a command.
+pub(crate) struct Payload {
+    pub(crate) buffer: Buffer,
+    pub(crate) len_bytes: usize,
+    /// CRC-32C of each whole block.
+    pub(crate) crcs: Crcs,
+    /// Kept until the data is no longer needed.
+    pub(crate) share: Option<Share>,
+}
+
+pub(crate) type Crcs = smallvec::SmallVec<[u32; 4]>;
+
+impl Payload {
+    pub(crate) fn as_bytes(&self) -> &[u8] {
+        &self.buffer.as_bytes()[..self.len_bytes]
+    }
+}
+
+impl IncomingTable {
+    /// Whether data that was asked for has not all come.
+    pub(crate) fn is_solicited(&self) -> bool {
+        self.solicited.get() > 0
+    }
+
+    /// Commands that came too late to be executed.
+    pub(crate) fn late(&self) -> usize {
+        self.late.get()
+    }
+
+    /// Gives all memory back: nothing more will come.
+    pub(crate) fn clear(&self) {
+        drop(self.slots.take());
+        self.solicited.set(0);
+    }
+
+    fn with<T>(&self, slot: SlotId, act: impl FnOnce(&mut Incoming) -> T) -> T {
+        let mut slots = self.slots.borrow_mut();
+        if slots.len() <= slot.index() {
+            slots.resize_with(slot.index() + 1, Incoming::default);
+        }
+        act(&mut slots[slot.index()])
+    }
+
+    /// Makes room for data.
+    fn expect(&self, slot: SlotId, len_bytes: usize, share: Share, is_solicited: bool) {
+        self.with(slot, |incoming| {
+            incoming.buffer = Some(Buffer::new(len_bytes.div_ceil(BLOCK_SIZE)));
+            incoming.len_bytes = len_bytes;
+            incoming.received.reset();
+            incoming.share = Some(share);
+            incoming.is_solicited = is_solicited;
+        });
+        self.solicited.set(self.solicited.get() + usize::from(is_solicited));
+    }
+
+    /// Takes in data of a command, unless the command came too late.
+    pub(crate) fn copy(&self, slot: SlotId, offset: usize, bytes: &[u8]) {
+        self.with(slot, |incoming| {
+            if let Some(buffer) = &mut incoming.buffer {
+                incoming.received.copy(buffer.as_mut_bytes(), offset, bytes);
+            }
+        });
+    }
+
+    /// The digest of data that has come; `None` if it was not taken in.
+    pub(crate) fn digest(&self, slot: SlotId, offset: usize, len_bytes: usize) -> Option<u32> {
+        self.with(slot, |incoming| {
+            let buffer = incoming.buffer.as_ref()?;
+            Some(incoming.received.digest(buffer.as_bytes(), offset, len_bytes))
+        })
+    }
+
+    /// Whether all data of a command is on its way or there.
+    pub(crate) fn is_expected(&self, slot: SlotId) -> bool {
+        self.slots.borrow().get(slot.index()).is_some_and(|incoming| incoming.buffer.is_some())
+    }
+
+    /// The command in `slot` will not be executed and never be answered.
+    pub(crate) fn set_late(&self, slot: SlotId) {
+        let was_late = self.with(slot, |incoming| std::mem::replace(&mut incoming.is_late, true));
+        self.late.set(self.late.get() + usize::from(!was_late));
+    }
+
+    /// The data that came with the command in `slot`, if any did.
+    pub(crate) fn take(&self, slot: SlotId) -> Option<Payload> {
+        let mut slots = self.slots.borrow_mut();
+        let incoming = slots.get_mut(slot.index())?;
+        let buffer = incoming.buffer.take()?;
+        if std::mem::take(&mut incoming.is_solicited) {
+            self.solicited.set(self.solicited.get() - 1);
+        }
+        Some(Payload {
+            buffer,
+            len_bytes: incoming.len_bytes,
+            crcs: Crcs::from_slice(incoming.received.block_crcs()),
+            share: incoming.share.take(),
+        })
+    }
+}
+
+impl<W: World, D: Device> Connection<W, D> {
+    /// Finds memory for the data of a command, unless the command is refused anyway.
+    pub(crate) fn prepare(self: &Rc<Self>, slot: SlotId, len_bytes: usize, is_solicited: bool) {
+        if self.core.is_draining() {
+            return self.incoming.set_late(slot);
+        }
+        if let Err(status) = self.check(slot) {
+            return self.complete(slot, status, 0);
+        }
+        // A Compare reads as much as it brings.
+        let is_compare = matches!(&*self.role.borrow(), Role::Io(_))
+            && self.command(slot).opcode == IoOpcode::COMPARE.0;
+        let bytes = footprint(len_bytes) * if is_compare { 2 } else { 1 };
+        if !is_solicited {
+            let share = self.window.take_anyway(bytes);
+            return self.incoming.expect(slot, len_bytes, share, false);
+        }
+        if let Some(share) = self.window.try_take(bytes) {
+            return self.solicit(slot, len_bytes, share);
+        }
+        let connection = self.clone();
+        self.core.world().spawn(async move {
+            let Some(share) = connection.window.take(bytes).await else { return };
+            if connection.core.is_draining() {
+                connection.incoming.set_late(slot);
+            } else if connection.is_open() {
+                connection.solicit(slot, len_bytes, share);
+            }
+        });
+    }
+
+    /// Makes room for data and asks for it.
+    fn solicit(&self, slot: SlotId, len_bytes: usize, share: Share) {
+        self.incoming.expect(slot, len_bytes, share, true);
+        let now = self.reading_time();
+        let len_bytes = u32::try_from(len_bytes).expect("bounded by MDTS");
+        self.put(|transport, out| transport.grant(now, slot, len_bytes, out));
+        // It must be able to arrive, even if there is no room for more.
+        self.resume.notify_all();
+    }
+
+    /// Whether the command in `slot` is worth waiting for its data.
+    fn check(&self, slot: SlotId) -> Result<(), Status> {
+        match &*self.role.borrow() {
+            Role::Io(queue) => self.decode_io(slot, queue).map(drop),
+            Role::New | Role::Admin(_) => Ok(()),
+        }
+    }
+}
