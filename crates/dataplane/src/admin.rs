@@ -2,20 +2,33 @@
 
 use std::rc::Rc;
 
-use io_traits::{Device, World};
+use checksum::Crc32c;
+use io_traits::{Buffer, BufferSlice, Device, World};
 use nvme_target::connect::CNTLID_MAX;
 use nvme_target::controller::Namespace;
 use nvme_target::{
     AdminReply, Backend, ConnectRefusal, ConnectRequest, Controller, ControllerKind,
     ControllerParameters, DiscoveryLog, Health, Negotiated, SlotId,
 };
-use nvme_wire::Nqn;
+use nvme_wire::log::{CRITICAL_READ_ONLY, CRITICAL_RELIABILITY, CRITICAL_SPARE};
+use nvme_wire::opcode::DataDirection;
+use nvme_wire::{Nqn, Sqe};
 use units::BLOCK_SIZE;
+use volume::Capacity;
 
 use crate::association::Association;
 use crate::connection::{Connection, IoQueue, Role};
 use crate::core::Core;
 use crate::export::Export;
+use crate::incoming::Payload;
+use crate::memory::{Share, footprint};
+
+/// Bytes of zeroes that a thread keeps to pad log pages with.
+const ZEROES_BYTES: usize = 64 << 10;
+
+thread_local! {
+    static ZEROES: BufferSlice = Buffer::zeroed(ZEROES_BYTES / BLOCK_SIZE).into_slice();
+}
 
 /// Blocks that are written all or none: what a transfer may carry, and the engine does more.
 fn atomic_write_blocks(transfer_bytes_max: u32) -> u32 {
@@ -23,11 +36,21 @@ fn atomic_write_blocks(transfer_bytes_max: u32) -> u32 {
     u32::try_from(blocks.min(volume::WRITE_BLOCKS_MAX)).expect("a minimum of 32 bits")
 }
 
+/// A pool with less space than this is in need of an administrator.
+const SPARE_THRESHOLD_PERCENT: u8 = 5;
+
+/// The part of the space that a shard has or may get of which nothing is used, rounded up.
+fn spare_percent(capacity: &Capacity) -> u8 {
+    let free = capacity.free + capacity.device_unreserved;
+    let all = (capacity.owned + capacity.device_unreserved).max(1);
+    u8::try_from((free * 100).div_ceil(all).min(100)).expect("at most 100")
+}
+
 /// What admin commands ask about: the volume and the host's view of the service.
 struct Figures<'a, W: World, D: Device> {
     core: &'a Core<W, D>,
     export: Option<&'a Export<W, D>>,
-    log: Option<DiscoveryLog>,
+    log: Option<Rc<DiscoveryLog>>,
 }
 
 impl<W: World, D: Device> Backend for Figures<'_, W, D> {
@@ -37,11 +60,20 @@ impl<W: World, D: Device> Backend for Figures<'_, W, D> {
         Some(Namespace { blocks, used_blocks, read_only: false })
     }
 
+    /// Reads, writes, errors and hours are counted since the server started: nothing of them is
+    /// kept on the device. The spare is what of the volume's pool is free.
     fn health(&self) -> Health {
         let Some(export) = self.export else { return Health::default() };
         let stats = export.volume().stats();
         let hours = self.core.uptime().as_secs() / 3600;
+        let available_spare = spare_percent(&export.volume().shard().capacity());
+        let low = if available_spare < SPARE_THRESHOLD_PERCENT { CRITICAL_SPARE } else { 0 };
+        let lost = CRITICAL_RELIABILITY | CRITICAL_READ_ONLY;
+        let lost = if export.takes_no_changes() { lost } else { 0 };
         Health {
+            critical_warning: low | lost,
+            available_spare,
+            available_spare_threshold: SPARE_THRESHOLD_PERCENT,
             bytes_read: u128::from(stats.blocks_read) * BLOCK_SIZE as u128,
             bytes_written: u128::from(stats.blocks_written) * BLOCK_SIZE as u128,
             host_reads: u128::from(stats.reads),
@@ -53,19 +85,47 @@ impl<W: World, D: Device> Backend for Figures<'_, W, D> {
     }
 
     fn discovery_log(&self) -> Option<&DiscoveryLog> {
-        self.log.as_ref()
+        self.log.as_deref()
     }
 }
 
 impl<W: World, D: Device> Connection<W, D> {
+    /// Runs an admin command, as soon as there is memory for what it may return.
     pub(crate) fn execute_admin(
         self: &Rc<Self>,
         slot: SlotId,
         association: &Rc<Association<W, D>>,
     ) {
-        let payload = self.take_payload(slot);
-        let data = payload.as_ref().map_or(&[][..], |payload| payload.as_bytes());
         let sqe = self.command(slot);
+        let payload = self.take_payload(slot);
+        let returned = match DataDirection::of(sqe.opcode) {
+            DataDirection::ToHost => sqe.dptr.length.get().min(self.transfer_bytes_max()),
+            _ => 0,
+        };
+        let bytes = footprint(returned as usize);
+        if returned == 0 {
+            return self.run_admin(slot, &sqe, payload.as_ref(), None, association);
+        }
+        if let Some(share) = self.window.try_take(bytes) {
+            return self.run_admin(slot, &sqe, payload.as_ref(), Some(share), association);
+        }
+        let (connection, association) = (self.clone(), association.clone());
+        self.core.world().spawn(async move {
+            if let Some(share) = connection.window.take(bytes).await {
+                connection.run_admin(slot, &sqe, payload.as_ref(), Some(share), &association);
+            }
+        });
+    }
+
+    fn run_admin(
+        &self,
+        slot: SlotId,
+        sqe: &Sqe,
+        payload: Option<&Payload>,
+        share: Option<Share>,
+        association: &Association<W, D>,
+    ) {
+        let data = payload.map_or(&[][..], Payload::as_bytes);
         let now = self.core.world().now();
         let is_discovery = association.export.is_none();
         let figures = Figures {
@@ -73,21 +133,42 @@ impl<W: World, D: Device> Connection<W, D> {
             export: association.export.as_deref(),
             log: is_discovery.then(|| self.core.discovery_log()),
         };
-        let reply = association.controller.borrow_mut().on_admin(now, slot, &sqe, data, &figures);
+        let reply = association.controller.borrow_mut().on_admin(now, slot, sqe, data, &figures);
+        // What the command does to others comes before its own completion: an aborted command is
+        // over when the Abort is, the queues are when a reset is.
+        association.pump();
         match reply {
             AdminReply::Complete { status, result } => self.complete(slot, status, result),
-            AdminReply::Data(bytes) => {
-                let len_bytes = u32::try_from(bytes.len()).expect("bounded by MDTS");
-                self.reply(|transport, out| {
-                    let digest = || checksum::crc32c(&bytes);
-                    transport.complete_with_data(slot, len_bytes, digest, out, |out| {
-                        nvme_target::Outbox::bytes(out, &bytes);
-                    });
-                });
-            }
+            AdminReply::Data { bytes, zeroes } => self.return_data(slot, &bytes, zeroes, share),
             AdminReply::Pending => {}
         }
-        association.pump();
+    }
+
+    /// Completes an admin command with `bytes`, followed by `zeroes` zeroes, of which there is only
+    /// one block.
+    fn return_data(&self, slot: SlotId, bytes: &[u8], zeroes: usize, share: Option<Share>) {
+        let len_bytes = u32::try_from(bytes.len() + zeroes).expect("bounded by MDTS");
+        let padding = || {
+            let parts = (0..zeroes).step_by(ZEROES_BYTES);
+            parts.map(|at| ZEROES.with(|all| all.slice(0..ZEROES_BYTES.min(zeroes - at))))
+        };
+        let digest = || {
+            let mut crc = Crc32c::new();
+            crc.update(bytes);
+            padding().for_each(|zeroes| crc.update(zeroes.as_bytes()));
+            crc.value()
+        };
+        self.reply(|transport, out| {
+            transport.complete_with_data(slot, len_bytes, digest, out, |out| {
+                out.data(Buffer::from_bytes(bytes).into_slice().slice(0..bytes.len()));
+                padding().for_each(|zeroes| out.data(zeroes));
+                share.into_iter().for_each(|share| out.hold(share));
+            });
+        });
+    }
+
+    fn transfer_bytes_max(&self) -> u32 {
+        self.core.options().limits.transfer_bytes_max
     }
 
     pub(crate) fn execute_connect(self: &Rc<Self>, slot: SlotId) {

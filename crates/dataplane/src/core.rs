@@ -108,7 +108,7 @@ struct State<W: World, D: Device> {
     connections: RefCell<Slab<Rc<Connection<W, D>>>>,
     /// The key is the controller identifier.
     associations: RefCell<Slab<Rc<Association<W, D>>>>,
-    discovery: RefCell<DiscoveryLog>,
+    discovery: RefCell<Rc<DiscoveryLog>>,
     /// Connections closed as they came, since the log last said so.
     refused: Cell<u64>,
     draining: Cell<bool>,
@@ -253,11 +253,9 @@ impl<W: World, D: Device> Core<W, D> {
             self.state.options.portal,
         );
         own.eflags = EFLAGS_EXPLICIT_PERSISTENT.into();
-        {
-            let mut log = self.state.discovery.borrow_mut();
-            log.genctr += 1;
-            log.entries = std::iter::once(own).chain(entries).collect();
-        }
+        let genctr = self.state.discovery.borrow().genctr + 1;
+        let log = DiscoveryLog { genctr, entries: std::iter::once(own).chain(entries).collect() };
+        *self.state.discovery.borrow_mut() = Rc::new(log);
         for association in self.all_associations() {
             if association.export.is_none() {
                 association.on_discovery_changed();
@@ -404,7 +402,7 @@ impl<W: World, D: Device> Core<W, D> {
         self.export(uuid).filter(|export| export.nqn() == nqn)
     }
 
-    pub(crate) fn discovery_log(&self) -> DiscoveryLog {
+    pub(crate) fn discovery_log(&self) -> Rc<DiscoveryLog> {
         self.state.discovery.borrow().clone()
     }
 

@@ -1,5 +1,6 @@
 //! What a volume is to hosts: a subsystem with one namespace.
 
+use std::cell::Cell;
 use std::marker::PhantomData;
 use std::net::SocketAddr;
 
@@ -8,7 +9,7 @@ use nvme_target::NamespaceView;
 use nvme_wire::Nqn;
 use units::BLOCK_SIZE;
 use uuid::Uuid;
-use volume::Volume;
+use volume::{Volume, VolumeError};
 
 /// A volume as hosts see it.
 pub(crate) struct Export<W: World, D: Device> {
@@ -17,6 +18,8 @@ pub(crate) struct Export<W: World, D: Device> {
     transfer_blocks_max: u32,
     /// Which of the core's shards it lies in.
     pub(crate) shard: usize,
+    /// The engine has said that it takes no more changes before a restart.
+    takes_no_changes: Cell<bool>,
     world: PhantomData<W>,
 }
 
@@ -42,12 +45,26 @@ impl<W: World, D: Device> Export<W, D> {
             volume,
             transfer_blocks_max: transfer_bytes_max / BLOCK_SIZE as u32,
             shard,
+            takes_no_changes: Cell::new(false),
             world: PhantomData,
         }
     }
 
     pub(crate) fn volume(&self) -> &Volume<D> {
         &self.volume
+    }
+
+    /// Notes an error of the engine: some are states.
+    pub(crate) fn on_error(&self, error: &VolumeError) {
+        if matches!(error, VolumeError::JournalLost) && !self.takes_no_changes.replace(true) {
+            let volume = self.volume.uuid();
+            tracing::error!(%volume, "takes no more changes: the journal cannot be written");
+        }
+    }
+
+    /// Whether the volume can only be read, until the server starts again.
+    pub(crate) fn takes_no_changes(&self) -> bool {
+        self.takes_no_changes.get()
     }
 
     pub(crate) fn nqn(&self) -> &Nqn {

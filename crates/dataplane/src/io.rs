@@ -54,6 +54,7 @@ impl<W: World, D: Device> Connection<W, D> {
     }
 
     fn fail(&self, slot: SlotId, queue: &IoQueue<W, D>, error: &VolumeError) {
+        queue.export.on_error(error);
         if !self.is_open() {
             return;
         }

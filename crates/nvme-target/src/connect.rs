@@ -11,6 +11,9 @@ use crate::Limits;
 /// Largest controller identifier; those above are reserved.
 pub const CNTLID_MAX: u16 = 0xFFEF;
 
+/// Flags that a Fabrics command has reserved: all but PSDT.
+const FLAGS_RESERVED: u8 = 0b0011_1111;
+
 /// A Connect command that is well formed.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct ConnectRequest {
@@ -86,6 +89,9 @@ impl ConnectRequest {
         let connect = Connect::from(*sqe);
         let in_command = |offset| ConnectRefusal::invalid(ConnectInvalid::command(offset));
         let in_data = |offset| ConnectRefusal::invalid(ConnectInvalid::data(offset));
+        if sqe.flags & FLAGS_RESERVED != 0 {
+            return Err(ConnectRefusal::status(Status::INVALID_FIELD.with_dnr()));
+        }
         if connect.recfmt.get() != 0 {
             let status = Status::CONNECT_INCOMPATIBLE_FORMAT.with_dnr();
             return Err(ConnectRefusal::status(status));

@@ -8,6 +8,10 @@ use units::{BLOCK_SIZE, Lba, LbaRange};
 
 /// The only namespace of every subsystem.
 pub const NSID: u32 = 1;
+/// Reserved flags of a command.
+const FLAGS_RESERVED: u8 = 0b0011_1100;
+/// What a Fabrics command has reserved: fused operations are not for it.
+const FABRICS_FLAGS_RESERVED: u8 = 0b0011_1111;
 /// The Linux host sends room for 256 ranges, however many it uses.
 const DSM_DATA_BYTES_MAX: u32 = 4096;
 
@@ -90,7 +94,7 @@ pub fn decode_io(sqe: &Sqe, namespace: &NamespaceView) -> Result<IoCommand, Stat
             Err(Status::INVALID_OPCODE.with_dnr())
         };
     }
-    if sqe.fuse() != Fuse::Normal {
+    if sqe.fuse() != Fuse::Normal || sqe.flags & FLAGS_RESERVED != 0 {
         return Err(Status::INVALID_FIELD.with_dnr());
     }
     let nsid = sqe.nsid.get();
@@ -105,6 +109,9 @@ pub fn decode_io(sqe: &Sqe, namespace: &NamespaceView) -> Result<IoCommand, Stat
 }
 
 fn decode_fabrics(sqe: &Sqe) -> Result<IoCommand, Status> {
+    if sqe.flags & FABRICS_FLAGS_RESERVED != 0 {
+        return Err(Status::INVALID_FIELD.with_dnr());
+    }
     match fabrics::fctype(sqe) {
         FabricsType::DISCONNECT => {
             if fabrics::Disconnect::from(*sqe).recfmt.get() != 0 {

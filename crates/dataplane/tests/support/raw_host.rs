@@ -47,6 +47,11 @@ pub(crate) fn enable_command() -> Sqe {
     as_sqe(Property::set(property::offset::CC, PropertySize::Four, CC_ENABLE).as_bytes())
 }
 
+/// Disables a controller: a reset.
+pub(crate) fn disable_command() -> Sqe {
+    as_sqe(Property::set(property::offset::CC, PropertySize::Four, CC_ENABLE & !1).as_bytes())
+}
+
 /// A read of `blocks` blocks.
 pub(crate) fn read_command(slba: u64, blocks: u32) -> Sqe {
     BlockCommand::new(slba, blocks).encode(IoOpcode::READ, 1, blocks * 4096)

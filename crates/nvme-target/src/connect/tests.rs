@@ -34,6 +34,15 @@ fn what_the_linux_host_sends_is_understood() {
 }
 
 #[test]
+fn reserved_flags_are_refused() {
+    for flag in [1, 2, 4, 8, 0x10, 0x20] {
+        let connect = Connect { flags: 0x40 | flag, ..Connect::new(0, 32, 0) };
+        let refusal = decode(connect, &connect_data(0xFFFF)).expect_err("refused");
+        assert_eq!(refusal.status, Status::INVALID_FIELD.with_dnr());
+    }
+}
+
+#[test]
 fn each_wrong_parameter_is_named() {
     let invalid = Status::CONNECT_INVALID_PARAMETERS;
     let (any, five) = (connect_data(0xFFFF), connect_data(5));

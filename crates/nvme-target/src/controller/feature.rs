@@ -80,6 +80,12 @@ impl Features {
         self.kato_ms
     }
 
+    /// The highest number that an I/O queue may have, as far as the host has asked for a number.
+    pub(super) fn io_queues_granted(&self) -> u16 {
+        let granted = self.queues.map(|queues| queues.submission.min(queues.completion));
+        granted.and_then(|granted| u16::try_from(granted).ok()).unwrap_or(u16::MAX)
+    }
+
     pub(super) fn write_cache_enabled(&self) -> bool {
         self.write_cache & VOLATILE_WRITE_CACHE_ENABLE != 0
     }
@@ -163,7 +169,7 @@ impl Controller {
                 if data_len < HOST_BEHAVIOR_LEN {
                     return Err(Status::DATA_SGL_LENGTH_INVALID.with_dnr());
                 }
-                return Ok(AdminReply::Data(features.host_behavior.to_vec()));
+                return Ok(AdminReply::data(features.host_behavior));
             }
             Fid::HOST_IDENTIFIER => {
                 if get.parameter & HOST_IDENTIFIER_EXTENDED == 0 {
@@ -172,7 +178,7 @@ impl Controller {
                 if (data_len as usize) < self.host_id.0.len() {
                     return Err(Status::DATA_SGL_LENGTH_INVALID.with_dnr());
                 }
-                return Ok(AdminReply::Data(self.host_id.0.to_vec()));
+                return Ok(AdminReply::data(self.host_id.0));
             }
             // Power Management: state 0 is the only one.
             _ => 0,

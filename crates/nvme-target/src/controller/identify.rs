@@ -11,8 +11,8 @@ use nvme_wire::identify::{
     NSFEAT_THIN, NSTAT_READY, NamespaceDescriptor, NamespaceIdList, NvmCommandSetController,
     NvmCommandSetNamespace, OAES_DISCOVERY_CHANGE, OAES_NAMESPACE_ATTRIBUTE, ONCS_COMPARE,
     ONCS_DATASET_MANAGEMENT, ONCS_SAVE_FIELD, ONCS_VERIFY, ONCS_WRITE_ZEROES, SGLS_BYTE_ALIGNED,
-    SGLS_IN_CAPSULE_OFFSET, SGLS_TRANSPORT, VWC_FLUSH_ALL_NAMESPACES, VWC_PRESENT,
-    command_set_vectors, encode_descriptors, set_ascii,
+    SGLS_TRANSPORT, VWC_FLUSH_ALL_NAMESPACES, VWC_PRESENT, command_set_vectors, encode_descriptors,
+    set_ascii,
 };
 use nvme_wire::sqe::NSID_ALL;
 use nvme_wire::{Sqe, Status};
@@ -47,7 +47,7 @@ impl Controller {
         }
         let identify = Identify::decode(sqe);
         if identify.cns == Cns::CONTROLLER {
-            return Ok(AdminReply::Data(self.identify_controller().as_bytes().to_vec()));
+            return Ok(AdminReply::data(self.identify_controller().as_bytes()));
         }
         if self.parameters.kind == ControllerKind::Discovery {
             return Err(Status::INVALID_FIELD.with_dnr());
@@ -86,7 +86,7 @@ impl Controller {
             }
             _ => return Err(Status::INVALID_FIELD.with_dnr()),
         };
-        Ok(AdminReply::Data(bytes))
+        Ok(AdminReply::data(bytes))
     }
 
     /// Maximum Data Transfer Size as a power of two in units of 4 KiB (CAP.MPSMIN).
@@ -109,7 +109,7 @@ impl Controller {
         identify.elpe = u8::try_from(ERROR_LOG_ENTRIES - 1).expect("small");
         identify.kas = KAS_100MS.into();
         identify.maxcmd = parameters.limits.queue_entries_max.into();
-        identify.sgls = (SGLS_BYTE_ALIGNED | SGLS_IN_CAPSULE_OFFSET | SGLS_TRANSPORT).into();
+        identify.sgls = (SGLS_BYTE_ALIGNED | SGLS_TRANSPORT).into();
         identify.subnqn = parameters.subsystem.to_field();
         match parameters.kind {
             ControllerKind::Io => self.fill_io_fields(&mut identify),

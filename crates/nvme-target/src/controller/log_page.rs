@@ -119,8 +119,10 @@ impl DiscoveryLog {
         Some(record)
     }
 
-    /// Fills `bytes` from `offset` of the log page, with zeroes beyond its end.
-    fn read(&self, offset: u64, bytes: &mut [u8]) {
+    /// At most `len_bytes` bytes from `offset` of the log page; fewer at its end.
+    fn read(&self, offset: u64, len_bytes: usize) -> Vec<u8> {
+        let left = usize::try_from(self.len_bytes().saturating_sub(offset)).unwrap_or(usize::MAX);
+        let mut bytes = vec![0; left.min(len_bytes)];
         let (mut at, mut filled) = (usize::try_from(offset).unwrap_or(usize::MAX), 0);
         while filled < bytes.len() {
             let Some(record) = self.record(at / DISCOVERY_RECORD_LEN) else { break };
@@ -130,6 +132,7 @@ impl DiscoveryLog {
             filled += count;
             at += count;
         }
+        bytes
     }
 }
 
@@ -162,10 +165,13 @@ impl Controller {
             return Err(Status::INVALID_NAMESPACE_OR_FORMAT.with_dnr());
         }
         let len = usize::try_from(get.len_bytes).expect("bounded by MDTS");
-        let mut bytes = vec![0; len];
         if get.lid == Lid::DISCOVERY {
-            self.read_discovery(&get, backend, &mut bytes)?;
-            return Ok(AdminReply::Data(bytes));
+            let bytes = self.read_discovery(&get, backend, len);
+            let zeroes = len - bytes.len();
+            return Ok(AdminReply::Data { bytes, zeroes });
+        }
+        if get.offset >= page_len(get.lid) {
+            return Err(Status::INVALID_FIELD.with_dnr());
         }
         let page = match get.lid {
             Lid::ERROR => self.error_entries(),
@@ -179,30 +185,27 @@ impl Controller {
             }
             _ => supported_log_pages(is_discovery),
         };
-        let start = usize::try_from(get.offset)
-            .ok()
-            .filter(|start| *start < page.len())
-            .ok_or(Status::INVALID_FIELD.with_dnr())?;
-        let count = len.min(page.len() - start);
-        bytes[..count].copy_from_slice(&page[start..start + count]);
-        Ok(AdminReply::Data(bytes))
+        let start = usize::try_from(get.offset).expect("within the page");
+        let bytes = page[start..page.len().min(start + len)].to_vec();
+        let zeroes = len - bytes.len();
+        Ok(AdminReply::Data { bytes, zeroes })
     }
 
     fn read_discovery(
         &mut self,
         get: &GetLogPage,
         backend: &dyn Backend,
-        bytes: &mut [u8],
-    ) -> Result<(), Status> {
+        len_bytes: usize,
+    ) -> Vec<u8> {
         let empty = DiscoveryLog::default();
         let log = backend.discovery_log().unwrap_or(&empty);
         // The log may have shrunk since the host read its header: it then reads zeroes, and sees
         // from the generation counter why.
-        log.read(get.offset, bytes);
+        let bytes = log.read(get.offset, len_bytes);
         if !get.rae {
             self.events.discovery_log_read();
         }
-        Ok(())
+        bytes
     }
 
     fn error_entries(&self) -> Vec<u8> {
@@ -245,6 +248,19 @@ impl Controller {
         set_ascii(&mut revision, &self.parameters.firmware);
         FirmwareSlots::single(revision)
     }
+}
+
+/// Length in bytes of a log page of an I/O controller.
+fn page_len(lid: Lid) -> u64 {
+    let len = match lid {
+        Lid::ERROR => ERROR_LOG_ENTRIES * size_of::<ErrorLogEntry>(),
+        Lid::HEALTH => size_of::<SmartHealth>(),
+        Lid::FIRMWARE_SLOT => size_of::<FirmwareSlots>(),
+        Lid::CHANGED_NAMESPACES => size_of::<ChangedNamespaces>(),
+        Lid::COMMAND_EFFECTS => size_of::<CommandEffects>(),
+        _ => SUPPORT_TABLE_LEN,
+    };
+    len as u64
 }
 
 fn command_effects() -> CommandEffects {

@@ -33,6 +33,11 @@ pub use log_page::{DiscoveryLog, Health};
 
 /// Entries that the error log keeps.
 const ERROR_LOG_ENTRIES: usize = 64;
+/// Keep Alive Timeout of a discovery controller whose host asks for none. Such hosts come, look and
+/// go; without it, one that vanished would stay.
+const DISCOVERY_KATO_MS: u32 = 120_000;
+/// Bits of the flags that are reserved, or mean fused operations, which there are none of.
+const FLAGS_WITHOUT_PSDT: u8 = 0x3F;
 
 /// What a controller gives access to.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -107,8 +112,13 @@ pub enum AdminReply {
         /// Dwords 0 and 1 of the completion.
         result: u64,
     },
-    /// Complete it with success and these bytes.
-    Data(Vec<u8>),
+    /// Complete it with success and this data.
+    Data {
+        /// The first bytes.
+        bytes: Vec<u8>,
+        /// The rest of the data is this many zeroes: the host may ask for much more than there is.
+        zeroes: usize,
+    },
     /// It waits for an event; [`Controller::poll_event`] will name its slot.
     Pending,
 }
@@ -116,6 +126,10 @@ pub enum AdminReply {
 impl AdminReply {
     fn success(result: u64) -> Self {
         Self::Complete { status: Status::SUCCESS, result }
+    }
+
+    fn data(bytes: impl Into<Vec<u8>>) -> Self {
+        Self::Data { bytes: bytes.into(), zeroes: 0 }
     }
 }
 
@@ -151,12 +165,16 @@ impl Controller {
     /// The controller that `request`, the Connect of an admin queue, creates.
     #[must_use]
     pub fn new(now: Instant, parameters: ControllerParameters, request: &ConnectRequest) -> Self {
+        let kato_ms = match (parameters.kind, request.kato_ms) {
+            (ControllerKind::Discovery, 0) => DISCOVERY_KATO_MS,
+            (_, asked) => asked,
+        };
         Self {
             host_id: request.host_id,
             host_nqn: request.host_nqn,
             cc: Cc(0),
             csts: Csts(0),
-            features: Features::new(request.kato_ms, parameters.volatile_write_cache),
+            features: Features::new(kato_ms, parameters.volatile_write_cache),
             events: AsyncEvents::default(),
             close_io_queues: false,
             io_queues: vec![false; usize::from(parameters.limits.io_queues_max)],
@@ -192,6 +210,9 @@ impl Controller {
         }
         let wrong_qid = ConnectRefusal::invalid(ConnectInvalid::command(Connect::OFFSET_QID));
         if self.parameters.kind == ControllerKind::Discovery {
+            return Err(wrong_qid);
+        }
+        if request.qid > self.features.io_queues_granted() {
             return Err(wrong_qid);
         }
         let index = usize::from(request.qid).checked_sub(1).ok_or(wrong_qid)?;
@@ -271,11 +292,11 @@ impl Controller {
         data: &[u8],
         backend: &dyn Backend,
     ) -> Result<AdminReply, Status> {
+        if sqe.flags & FLAGS_WITHOUT_PSDT != 0 {
+            return Err(Status::INVALID_FIELD.with_dnr());
+        }
         if sqe.opcode == fabrics::OPCODE {
             return self.on_fabrics(sqe);
-        }
-        if sqe.flags & 0x3F != 0 {
-            return Err(Status::INVALID_FIELD.with_dnr());
         }
         if !self.csts.rdy() {
             return Err(Status::COMMAND_SEQUENCE_ERROR.with_dnr());
@@ -342,7 +363,8 @@ impl Controller {
         self.events.discovery_changed();
     }
 
-    /// What the driver has to do, if anything. Ask after each command, change and timeout.
+    /// What the driver has to do, if anything. Ask after each command, before it is completed (an
+    /// aborted command is completed before the Abort), and after each change and timeout.
     pub fn poll_event(&mut self) -> Option<ControllerEvent> {
         if core::mem::take(&mut self.close_io_queues) {
             return Some(ControllerEvent::CloseIoQueues);

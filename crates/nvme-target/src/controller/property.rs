@@ -61,7 +61,7 @@ impl Controller {
         }
         if new.shn() != Cc::SHN_NONE && old.shn() == Cc::SHN_NONE {
             // Whatever was acknowledged is durable, or the host has flushed: nothing is left to do.
-            self.close_io_queues = true;
+            self.drop_io_queues();
             self.csts = Csts::new(self.csts.rdy(), self.csts.cfs(), Csts::SHST_COMPLETE);
         }
         if new.shn() == Cc::SHN_NONE && old.shn() != Cc::SHN_NONE {
@@ -78,8 +78,14 @@ impl Controller {
 
     /// A controller level reset: what the host configured is gone, and so are the I/O queues.
     fn reset(&mut self) {
-        self.close_io_queues = true;
+        self.drop_io_queues();
         self.events.reset();
         self.features.reset();
+    }
+
+    /// The I/O queues are no more, though their connections have yet to end: their numbers are free.
+    fn drop_io_queues(&mut self) {
+        self.close_io_queues = true;
+        self.io_queues.fill(false);
     }
 }

@@ -122,7 +122,10 @@ impl Harness {
 
     fn data(&mut self, sqe: &Sqe) -> Vec<u8> {
         match self.run_with(sqe, &[]) {
-            AdminReply::Data(bytes) => bytes,
+            AdminReply::Data { mut bytes, zeroes } => {
+                bytes.resize(bytes.len() + zeroes, 0);
+                bytes
+            }
             reply => panic!("data expected: {reply:?}"),
         }
     }
@@ -215,6 +218,70 @@ fn shutdown_and_reset_end_the_io_queues() {
     assert_eq!(harness.csts(), Csts::new(true, false, Csts::SHST_NORMAL));
 }
 
+/// Connections take their time to end, and hosts do not wait for it.
+#[test]
+fn a_reset_frees_the_queue_numbers_at_once() {
+    let mut harness = Harness::io();
+    let queue = request(ControllerKind::Io, 1, 0);
+    assert!(harness.controller.connect_io(&queue).is_ok());
+    assert_eq!(harness.set_cc(Cc(0)), Ok(0));
+    harness.enable();
+    assert_eq!(harness.controller.io_queue_count(), 0);
+    assert!(harness.controller.connect_io(&queue).is_ok());
+}
+
+#[test]
+fn a_discovery_controller_has_a_keep_alive_timer_even_if_its_host_wants_none() {
+    for (kind, timeout) in [
+        (ControllerKind::Discovery, Some(NOW + Duration::from_secs(120))),
+        (ControllerKind::Io, None),
+    ] {
+        let parameters = Harness::disabled(kind, false).controller.parameters;
+        let controller = Controller::new(NOW, parameters, &request(kind, 0, 0));
+        assert_eq!(controller.next_timeout(), timeout);
+    }
+}
+
+#[test]
+fn reserved_flags_are_refused() {
+    for flag in [1, 2, 4, 8, 0x10, 0x20] {
+        let mut harness = Harness::io();
+        let get = Property::get(offset::CSTS, PropertySize::Four);
+        let sqe = Sqe { flags: 0x40 | flag, ..Sqe::from(get) };
+        assert_eq!(harness.value(&sqe), Err(Status::INVALID_FIELD), "Fabrics {flag:#x}");
+        let sqe = Sqe { flags: 0x40 | flag, ..Sqe::new(AdminOpcode::KEEP_ALIVE.0, 0) };
+        assert_eq!(harness.value(&sqe), Err(Status::INVALID_FIELD), "admin {flag:#x}");
+    }
+}
+
+/// What a host asks for beyond the end of a page takes no memory.
+#[test]
+fn padding_of_log_pages_is_not_made() {
+    let mut harness = Harness::io();
+    let sqe = GetLogPage::new(Lid::ERROR, NSID_ALL, 0, 1 << 20).encode();
+    match harness.run_with(&sqe, &[]) {
+        AdminReply::Data { bytes, zeroes } => {
+            assert_eq!((bytes.len(), bytes.len() + zeroes), (4096, 1 << 20));
+        }
+        reply => panic!("data expected: {reply:?}"),
+    }
+    let sqe = GetLogPage::new(Lid::HEALTH, NSID_ALL, 500, 8192).encode();
+    match harness.run_with(&sqe, &[]) {
+        AdminReply::Data { bytes, zeroes } => assert_eq!((bytes.len(), zeroes), (12, 8180)),
+        reply => panic!("data expected: {reply:?}"),
+    }
+}
+
+#[test]
+fn a_read_of_the_changed_namespaces_that_fails_changes_nothing() {
+    let mut harness = Harness::io();
+    harness.controller.on_namespace_changed();
+    let sqe = GetLogPage::new(Lid::CHANGED_NAMESPACES, NSID_ALL, 4096, 4096).encode();
+    assert_eq!(harness.value(&sqe), Err(Status::INVALID_FIELD));
+    let list = harness.log(Lid::CHANGED_NAMESPACES, 0, 4096);
+    assert_eq!(list[..4], [1, 0, 0, 0], "still listed");
+}
+
 #[test]
 fn nothing_but_properties_is_answered_before_it_is_enabled() {
     let mut harness = Harness::disabled(ControllerKind::Io, false);
@@ -246,6 +313,13 @@ fn io_queues_join_their_own_controller_once() {
     harness.controller.disconnect_io(1);
     assert!(harness.controller.connect_io(&good).is_ok(), "the queue is free again");
 
+    harness.controller.disconnect_io(1);
+    let three = NumberOfQueues { submission: 3, completion: 5 };
+    assert!(harness.set(Fid::NUMBER_OF_QUEUES, three.encode()).is_ok());
+    let fourth = ConnectRequest { qid: 4, ..good.clone() };
+    assert_eq!(refused(&mut harness, &fourth), (invalid, 42), "three were granted");
+    assert!(harness.controller.connect_io(&ConnectRequest { qid: 3, ..good.clone() }).is_ok());
+
     let mut disabled = Harness::disabled(ControllerKind::Io, false);
     assert_eq!(refused(&mut disabled, &good), (Status::COMMAND_SEQUENCE_ERROR, 0));
     let mut discovery = Harness::enabled(ControllerKind::Discovery);
@@ -267,7 +341,8 @@ fn identify_controller_says_what_is_true() {
     assert_eq!((identify.nn.get(), identify.mnan.get(), identify.maxcmd.get()), (1, 1, 128));
     assert_eq!((identify.sqes, identify.cqes), (0x66, 0x44));
     assert_ne!(identify.kas.get(), 0, "the Linux host insists on keep alive");
-    assert_ne!(identify.sgls.get() & 3, 0, "and on SGLs");
+    assert_eq!(identify.sgls.get() & 3, 1, "and on SGLs");
+    assert_eq!(identify.sgls.get() >> 20, 0b10, "transport descriptors, no in-capsule offsets");
     assert_eq!(identify.oncs.get(), 0x9D);
     assert_eq!((identify.fuses.get(), identify.vwc), (0, 6));
     assert_eq!(identify.subsystem(), Ok(Nqn::from_uuid(&UUID)));
@@ -361,7 +436,7 @@ fn log_pages_can_be_read_whole_and_in_parts() {
         let is_listed = supported[usize::from(lid) * 4] == 1;
         let get = GetLogPage::new(Lid(lid), NSID_ALL, 0, 512).encode();
         let answer = harness.run_with(&get, &[]);
-        assert_eq!(matches!(answer, AdminReply::Data(_)), is_listed, "LID {lid:#x}");
+        assert_eq!(matches!(answer, AdminReply::Data { .. }), is_listed, "LID {lid:#x}");
     }
     let beyond = GetLogPage::new(Lid::HEALTH, NSID_ALL, 512, 4).encode();
     assert_eq!(harness.value(&beyond), Err(Status::INVALID_FIELD));

@@ -133,3 +133,18 @@ fn deallocate_takes_all_ranges_or_none() {
         assert_eq!(decode_io(&sqe, &VIEW).is_ok(), is_fit, "{length}");
     }
 }
+
+#[test]
+fn reserved_flags_and_fused_operations_are_refused() {
+    let invalid = Err(Status::INVALID_FIELD.with_dnr());
+    for flag in [1, 2, 4, 8, 0x10, 0x20] {
+        let flush = Sqe::new(IoOpcode::FLUSH.0, NSID);
+        for sqe in [block(IoOpcode::READ, 0, 1), flush] {
+            assert_eq!(decode_io(&Sqe { flags: 0x40 | flag, ..sqe }, &VIEW), invalid);
+        }
+        let disconnect = Sqe::from(fabrics::Disconnect::new());
+        assert!(decode_io(&disconnect, &VIEW).is_ok());
+        let disconnect = Sqe { flags: 0x40 | flag, ..disconnect };
+        assert_eq!(decode_io(&disconnect, &VIEW), invalid);
+    }
+}

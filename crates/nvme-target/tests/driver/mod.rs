@@ -222,7 +222,10 @@ impl Driver {
                     AdminReply::Complete { status, result } => {
                         self.connection.complete(slot, status, result, &mut self.out);
                     }
-                    AdminReply::Data(bytes) => self.reply(slot, &bytes),
+                    AdminReply::Data { mut bytes, zeroes } => {
+                        bytes.resize(bytes.len() + zeroes, 0);
+                        self.reply(slot, &bytes);
+                    }
                     AdminReply::Pending => {}
                 }
             }
