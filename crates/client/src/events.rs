@@ -57,4 +57,12 @@ impl<W: World> Inner<W> {
         }
         Ok(NamespaceShape::new(nsid, identify, &limits)?)
     }
+
+    /// Namespace Utilization of namespace `nsid`.
+    pub(crate) async fn namespace_utilization(&self, nsid: u32) -> Result<u64, Error> {
+        let command = admin::identify(Cns::NAMESPACE, nsid);
+        let buffer = self.admin.run(&self.world, command).await?.buffer;
+        let identify: &IdentifyNamespace = admin::structure(buffer.as_ref());
+        Ok(identify.nuse.get())
+    }
 }

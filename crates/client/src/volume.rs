@@ -72,6 +72,11 @@ impl<W: World> Volume<W> {
         self.shape.get().nsid
     }
 
+    /// Blocks that hold data, as the target says now. One that does not keep count says all of them.
+    pub async fn used_blocks(&self) -> Result<u64, Error> {
+        self.handle.0.namespace_utilization(self.nsid()).await
+    }
+
     /// Waits until the volume was resized, and returns its new capacity.
     pub async fn resized(&self) -> u64 {
         let before = self.capacity();
