@@ -7,6 +7,7 @@
 
 mod format;
 mod plot;
+mod progress;
 mod spread;
 mod table;
 
@@ -15,5 +16,6 @@ pub use plot::{
     Bar, BarChart, BarSeries, LatencyChart, LatencySeries, LineChart, Marker, Panel, PlotError,
     Series, figure,
 };
+pub use progress::Progress;
 pub use spread::Spread;
 pub use table::{Align, Table, json_line};
