@@ -19,6 +19,7 @@ pub struct CreateVolume {
     #[schema(value_type = u64, minimum = 4096, maximum = 9223372036854775808u64, multiple_of = 4096)]
     pub size_bytes: VolumeSize,
     /// The core that is to serve it; by default the one with the fewest volumes.
+    #[schema(format = Int64)]
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub core: Option<u32>,
 }
@@ -54,9 +55,6 @@ pub struct Volume {
     pub device: String,
     /// The command with which a Linux host connects it.
     pub connect: String,
-    /// When it was created, in seconds since 1970, if the device says so.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub created_at: Option<u64>,
 }
 
 /// All volumes, by name.
@@ -73,6 +71,7 @@ pub struct Portal {
     #[schema(value_type = String, example = "192.0.2.7:4420")]
     pub address: SocketAddr,
     /// The CPU that serves it.
+    #[schema(format = Int64)]
     pub core: u32,
 }
 
@@ -93,6 +92,7 @@ pub struct Server {
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize, ToSchema)]
 pub struct Core {
     /// The CPU.
+    #[schema(format = Int64)]
     pub core: u32,
     /// Its portal.
     pub portal: Portal,
@@ -121,9 +121,10 @@ pub struct Device {
 pub enum DeviceHealth {
     /// As far as is known.
     Good,
-    /// It works, but blocks were found damaged or requests failed.
+    /// It works, but blocks were found damaged or requests failed since the server started.
     Degraded,
-    /// It no longer accepts writes, or no longer answers.
+    /// A change to a volume could not be made durable: nothing is written until the server is started
+    /// again.
     Failed,
 }
 

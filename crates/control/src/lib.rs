@@ -15,6 +15,7 @@ mod documents;
 mod limits;
 mod name;
 mod openapi;
+mod paced;
 mod problem;
 mod request;
 mod routes;

@@ -16,6 +16,12 @@ pub struct Limits {
     /// From a connection's start, or the end of its last answer, to the end of the next head. It
     /// bounds how long a connection can be held open without a request.
     pub head_timeout: Duration,
+    /// How long a client may leave an answer waiting without taking a fair part of it. Less while
+    /// all connections are in use.
+    pub write_timeout: Duration,
+    /// From a connection's start until it is closed behind the request that it has begun. A client
+    /// that asks again connects again.
+    pub connection_time: Duration,
     /// Longest wait for requests in flight when the server stops.
     pub drain_timeout: Duration,
 }
@@ -28,6 +34,8 @@ impl Default for Limits {
             head_bytes_max: 16 << 10,
             request_timeout: Duration::from_secs(30),
             head_timeout: Duration::from_secs(15),
+            write_timeout: Duration::from_secs(10),
+            connection_time: Duration::from_secs(120),
             drain_timeout: Duration::from_secs(5),
         }
     }

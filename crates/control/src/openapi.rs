@@ -4,7 +4,7 @@ use utoipa::OpenApi;
 
 use crate::routes::paths::{
     __path_create_volume, __path_delete_volume, __path_healthz, __path_list_volumes, __path_readyz,
-    __path_resize_volume, __path_show_server, __path_show_volume,
+    __path_resize_volume, __path_show_openapi, __path_show_server, __path_show_volume,
 };
 
 #[derive(OpenApi)]
@@ -21,6 +21,7 @@ use crate::routes::paths::{
         resize_volume,
         delete_volume,
         show_server,
+        show_openapi,
         healthz,
         readyz,
     )

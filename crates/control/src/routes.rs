@@ -1,8 +1,9 @@
 //! Paths, and what each does.
 
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
+use axum::body::Bytes;
 use axum::extract::{DefaultBodyLimit, Request, State};
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::middleware::{self, Next};
@@ -151,8 +152,19 @@ async fn show_server(State(service): Service) -> Result<Json<Server>, Problem> {
     Ok(Json(service.server().await?))
 }
 
+/// This description.
+#[utoipa::path(
+    get, path = "/v1/openapi.json", tag = "server", operation_id = "showOpenapi",
+    responses((status = 200, body = serde_json::Value, description = "An OpenAPI document"))
+)]
 async fn show_openapi() -> Response {
-    Json(openapi()).into_response()
+    // Made once: it never changes, and clients may ask for it as often as they like.
+    static DOCUMENT: LazyLock<Bytes> = LazyLock::new(|| {
+        // A document of numbers and strings always encodes.
+        serde_json::to_vec(&openapi()).unwrap_or_default().into()
+    });
+    let kind = HeaderValue::from_static("application/json");
+    ([(header::CONTENT_TYPE, kind)], DOCUMENT.clone()).into_response()
 }
 
 /// Whether the process answers at all.
@@ -195,6 +207,7 @@ pub(crate) mod paths {
     //! What `#[utoipa::path]` generates beside the handlers.
     pub(crate) use super::{
         __path_create_volume, __path_delete_volume, __path_healthz, __path_list_volumes,
-        __path_readyz, __path_resize_volume, __path_show_server, __path_show_volume,
+        __path_readyz, __path_resize_volume, __path_show_openapi, __path_show_server,
+        __path_show_volume,
     };
 }

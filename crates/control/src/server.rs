@@ -3,6 +3,7 @@
 use std::future::Future;
 use std::pin::pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use axum::Router;
@@ -14,6 +15,7 @@ use tokio::sync::{Semaphore, watch};
 use tokio::task::JoinSet;
 
 use crate::limits::Limits;
+use crate::paced::Paced;
 use crate::{VolumeService, routes};
 
 /// Pause after an `accept` that failed for want of descriptors or memory.
@@ -29,18 +31,24 @@ pub async fn serve(
 ) {
     let router = routes::router(service, limits);
     let places = Arc::new(Semaphore::new(limits.connections_max));
+    let crowded = Arc::new(AtomicBool::new(false));
     let (stopping, watcher) = watch::channel(false);
     let mut connections = JoinSet::new();
     let mut stop = pin!(stop);
     loop {
         let next = async {
+            crowded.store(places.available_permits() == 0, Ordering::Relaxed);
             let place =
                 places.clone().acquire_owned().await.expect("the semaphore is never closed");
+            crowded.store(false, Ordering::Relaxed);
             (place, accept(&listener).await)
         };
         tokio::select! {
             () = &mut stop => break,
             (place, stream) = next => {
+                // Answers are small and whole; waiting for more to send gains nothing.
+                let _ = stream.set_nodelay(true);
+                let stream = Paced::new(stream, limits.write_timeout, crowded.clone());
                 let connection = serve_connection(stream, router.clone(), limits, watcher.clone());
                 connections.spawn(async move {
                     connection.await;
@@ -73,13 +81,11 @@ async fn accept(listener: &TcpListener) -> TcpStream {
 }
 
 async fn serve_connection(
-    stream: TcpStream,
+    stream: Paced<TcpStream>,
     router: Router,
     limits: Limits,
     mut stopping: watch::Receiver<bool>,
 ) {
-    // Answers are small and whole; waiting for more to send gains nothing.
-    let _ = stream.set_nodelay(true);
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(limits.head_timeout)
@@ -90,9 +96,13 @@ async fn serve_connection(
         result = connection.as_mut() => return log_end(result),
         // An error means that the sender is gone, which also says: stop.
         _ = stopping.wait_for(|stopping| *stopping) => {}
+        () = tokio::time::sleep(limits.connection_time) => {}
     }
     connection.as_mut().graceful_shutdown();
-    log_end(connection.await);
+    match tokio::time::timeout(limits.connection_time, connection).await {
+        Ok(result) => log_end(result),
+        Err(_) => tracing::debug!("an API connection took too long to end"),
+    }
 }
 
 fn log_end(result: Result<(), hyper::Error>) {

@@ -6,7 +6,7 @@ mod support;
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use control::{ApiClient, ApiError, CreateVolume, Limits, ProblemCode, ResizeVolume, VolumeSize};
 use support::Api;
@@ -131,7 +131,14 @@ fn health_and_description_are_served() {
     assert_eq!(api.request("GET", "/readyz", "").problem().1, "unavailable");
     assert_eq!(api.request("GET", "/healthz", "").status, 200);
     let document = api.request("GET", "/v1/openapi.json", "").json();
-    for path in ["/v1/volumes", "/v1/volumes/{volume}", "/v1/server", "/healthz", "/readyz"] {
+    for path in [
+        "/v1/volumes",
+        "/v1/volumes/{volume}",
+        "/v1/server",
+        "/v1/openapi.json",
+        "/healthz",
+        "/readyz",
+    ] {
         assert!(document["paths"][path].is_object(), "{path}");
     }
     let schemas = &document["components"]["schemas"];
@@ -139,6 +146,65 @@ fn health_and_description_are_served() {
         assert!(schemas[name].is_object(), "{name}");
     }
     assert_eq!(schemas["CreateVolume"]["additionalProperties"], false);
+    for name in ["CreateVolume", "Portal", "Core"] {
+        // A CPU's number is 32 bits without a sign, which no `int32` holds.
+        assert_eq!(schemas[name]["properties"]["core"]["format"], "int64", "{name}");
+    }
+}
+
+/// Sends requests one behind the other, and reads none of the answers, until the server takes no more.
+fn pipeline_without_reading(api: &Api) -> TcpStream {
+    let mut stream = TcpStream::connect(api.address).unwrap();
+    stream.set_write_timeout(Some(Duration::from_millis(100))).unwrap();
+    let requests = "GET /v1/openapi.json HTTP/1.1\r\nhost: api\r\n\r\n".repeat(200);
+    // Ends in a timeout when neither side's buffers have room, or in a reset when it was cut.
+    while stream.write_all(requests.as_bytes()).is_ok() {}
+    stream
+}
+
+/// Method: as many clients as there are places send requests and never read. The server must get rid of
+/// them, and answer others soon.
+#[test]
+fn clients_that_do_not_read_keep_nobody_out() {
+    let limits = Limits { connections_max: 4, ..Limits::default() };
+    let api = Api::with(limits, Duration::ZERO);
+    let stuck: Vec<TcpStream> = std::thread::scope(|scope| {
+        let clients: Vec<_> =
+            (0..8).map(|_| scope.spawn(|| pipeline_without_reading(&api))).collect();
+        clients.into_iter().map(|client| client.join().unwrap()).collect()
+    });
+    for _ in 0..3 {
+        let asked = Instant::now();
+        assert_eq!(api.request("GET", "/healthz", "").status, 200);
+        assert!(asked.elapsed() < Duration::from_secs(5), "{:?}", asked.elapsed());
+    }
+    drop(stuck);
+}
+
+/// Method: one client that does not read, on a server with room for others, is cut after its time.
+#[test]
+fn a_client_that_does_not_read_is_cut() {
+    let limits = Limits { write_timeout: Duration::from_millis(300), ..Limits::default() };
+    let api = Api::with(limits, Duration::ZERO);
+    let mut stuck = pipeline_without_reading(&api);
+    std::thread::sleep(Duration::from_secs(1));
+    stuck.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+    // What the server had handed to the kernel still comes, and then the end.
+    let ended = stuck.read_to_end(&mut Vec::new());
+    let timed_out = |error: &std::io::Error| error.kind() == std::io::ErrorKind::WouldBlock;
+    assert!(!ended.as_ref().is_err_and(timed_out), "{ended:?}");
+}
+
+#[test]
+fn a_connection_is_not_kept_for_ever() {
+    let limits = Limits { connection_time: Duration::from_millis(200), ..Limits::default() };
+    let api = Api::with(limits, Duration::ZERO);
+    let mut stream = TcpStream::connect(api.address).unwrap();
+    stream.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
+    stream.write_all(b"GET /healthz HTTP/1.1\r\nhost: api\r\n\r\n").unwrap();
+    let mut text = String::new();
+    stream.read_to_string(&mut text).unwrap();
+    assert!(text.starts_with("HTTP/1.1 200"), "{text}");
 }
 
 /// Method: with one connection allowed and held open by a client that says nothing, a second client

@@ -74,7 +74,6 @@ impl VolumeService for MemoryService {
                 portal: Portal { address, core },
                 device: "mem:1GiB".to_owned(),
                 connect: connect_line(&nqn(id), address),
-                created_at: None,
             };
             volumes.insert(id, volume.clone());
             Ok(volume)

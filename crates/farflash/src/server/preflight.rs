@@ -3,6 +3,7 @@
 use std::net::{SocketAddr, TcpListener};
 
 use io_traits::NetworkError;
+use rustix::net::sockopt::set_socket_send_buffer_size;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use units::ByteLen;
 
@@ -60,9 +61,14 @@ pub(super) fn portals(config: &ServeConfig) -> Result<Vec<SocketAddr>, Failure> 
     Ok(portals)
 }
 
+/// Bytes of an API answer that the kernel holds for a client which does not read.
+const API_SEND_BUFFER_BYTES: usize = 64 << 10;
+
 /// Takes the API's port.
 pub(super) fn bind_api(address: SocketAddr) -> Result<TcpListener, Failure> {
     let bound = TcpListener::bind(address).and_then(|listener| {
+        // Connections inherit it: what a client does not read stays out of the kernel's memory.
+        set_socket_send_buffer_size(&listener, API_SEND_BUFFER_BYTES)?;
         listener.set_nonblocking(true)?;
         Ok(listener)
     });

@@ -328,7 +328,6 @@ impl State {
             device: self.device.clone(),
             connect: connect_line(&nqn, portal.address),
             nqn,
-            created_at: None,
         }
     }
 }
