@@ -6,6 +6,7 @@
 
 mod core_main;
 mod core_thread;
+mod directory;
 mod message;
 mod preflight;
 mod service;

@@ -4,7 +4,6 @@
 //!   the start and changed only behind a core's answer, one change at a time.
 //! - V2: a change that has begun runs to its end, even if the one who asked has gone.
 
-use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -21,6 +20,7 @@ use units::BLOCK_SIZE;
 use uuid::Uuid;
 use volume::{VolumeError, VolumeSpec};
 
+use super::directory::{Directory, Place};
 use super::message::{Answer, CoreMessage};
 
 /// Volumes of a server at most: what the directory and the answers of the API are made for.
@@ -34,21 +34,6 @@ pub(crate) struct CoreLink {
     /// Where hosts are told to connect to.
     pub(crate) portal: SocketAddr,
     pub(crate) mailbox: Sender<CoreMessage>,
-}
-
-/// Where a volume is.
-#[derive(Clone, Copy, Debug)]
-struct Place {
-    id: Uuid,
-    /// Index of its core.
-    core: usize,
-}
-
-/// The volumes of all cores.
-#[derive(Default)]
-struct Directory {
-    by_name: BTreeMap<String, Place>,
-    names: BTreeMap<Uuid, String>,
 }
 
 struct State {
@@ -81,36 +66,6 @@ impl CoreLink {
     }
 }
 
-impl Directory {
-    fn insert(&mut self, name: String, place: Place) -> Option<Place> {
-        self.names.insert(place.id, name.clone());
-        self.by_name.insert(name, place)
-    }
-
-    fn remove(&mut self, id: Uuid) {
-        if let Some(name) = self.names.remove(&id) {
-            self.by_name.remove(&name);
-        }
-    }
-
-    fn find(&self, key: &VolumeKey) -> Option<Place> {
-        let name = match key {
-            VolumeKey::Id(id) => self.names.get(id)?.as_str(),
-            VolumeKey::Name(name) => name.as_str(),
-        };
-        self.by_name.get(name).copied()
-    }
-
-    /// The core with the fewest volumes, the first of several.
-    fn emptiest_core(&self, cores: usize) -> usize {
-        let mut volumes = vec![0_usize; cores];
-        for place in self.by_name.values() {
-            volumes[place.core] += 1;
-        }
-        (0..cores).min_by_key(|core| volumes[*core]).unwrap_or(0)
-    }
-}
-
 impl Volumes {
     /// The volumes of `cores`, which run and hold their shares of `device`.
     pub(crate) async fn load(device: String, cores: Vec<CoreLink>) -> Result<Self, ServiceError> {
@@ -118,9 +73,9 @@ impl Volumes {
         for (core, link) in cores.iter().enumerate() {
             for volume in link.ask(|answer| CoreMessage::ListVolumes { answer }).await? {
                 let place = Place { id: volume.uuid, core };
-                if let Some(other) = directory.insert(volume.name.clone(), place) {
-                    tracing::error!(name = volume.name, first = %other.id, second = %place.id,
-                        "two volumes have one name; the first can be reached by its NQN only");
+                if let Some(other) = directory.insert(&volume.name, place) {
+                    tracing::error!(name = volume.name, one = %other, another = %place.id,
+                        "two volumes have one name: name them by their ids");
                 }
             }
         }
@@ -144,7 +99,7 @@ impl Volumes {
 
     /// How many volumes there are.
     pub(crate) fn count(&self) -> usize {
-        self.state.directory(|directory| directory.by_name.len())
+        self.state.directory(|directory| directory.len())
     }
 
     /// Runs a change to its end, alone (V1, V2).
@@ -177,11 +132,11 @@ impl State {
     /// Tells every core what the discovery service says: all volumes, wherever they are.
     fn publish(&self) {
         let records: Arc<[DiscoveryRecord]> = self.directory(|directory| {
-            let record = |place: &Place| DiscoveryRecord {
+            let record = |place: Place| DiscoveryRecord {
                 nqn: nqn_of(place.id),
                 address: self.cores[place.core].portal,
             };
-            directory.by_name.values().map(record).collect()
+            directory.places().map(record).collect()
         });
         for core in &self.cores {
             // A core that has ended answers no host either.
@@ -202,7 +157,7 @@ impl State {
             .ask(|answer| CoreMessage::CreateVolume { spec, answer })
             .await?
             .map_err(|error| self.refusal(&VolumeKey::Name(name.clone()), &error))?;
-        self.directory(|directory| directory.insert(name.to_string(), Place { id, core }));
+        self.directory(|directory| directory.insert(name.as_str(), Place { id, core }));
         self.publish();
         let cpu = self.cores[core].cpu;
         tracing::info!(%name, %id, size_bytes = size_bytes.bytes(), core = cpu, "volume created");
@@ -211,8 +166,8 @@ impl State {
 
     fn choose_core(&self, name: &VolumeName, wanted: Option<u32>) -> Result<usize, ServiceError> {
         let (taken, full, emptiest) = self.directory(|directory| {
-            let taken = directory.by_name.contains_key(name.as_str());
-            let full = directory.by_name.len() >= VOLUMES_MAX;
+            let taken = directory.has_name(name.as_str());
+            let full = directory.len() >= VOLUMES_MAX;
             (taken, full, directory.emptiest_core(self.cores.len()))
         });
         if taken {
