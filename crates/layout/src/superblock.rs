@@ -83,7 +83,18 @@ impl Superblock {
         }
         let wanted = u32::try_from(blocks / EXTENTS_WANTED).unwrap_or(u32::MAX);
         let extent_blocks = wanted.clamp(EXTENT_BLOCKS_MIN, EXTENT_BLOCKS_MAX);
-        let extent_blocks = 1 << extent_blocks.ilog2();
+        Self::with_extents(uuid, blocks, 1 << extent_blocks.ilog2())
+    }
+
+    /// As [`Superblock::for_device`], with extents of another size, a power of two in bounds.
+    #[must_use]
+    pub fn with_extents(uuid: Uuid, blocks: u64, extent_blocks: u32) -> Option<Self> {
+        if !(DEVICE_BLOCKS_MIN..=DEVICE_BLOCKS_MAX).contains(&blocks)
+            || !(EXTENT_BLOCKS_MIN..=EXTENT_BLOCKS_MAX).contains(&extent_blocks)
+            || !extent_blocks.is_power_of_two()
+        {
+            return None;
+        }
         // Two bitmap slots come before the journal in its extent.
         let journal_blocks = (extent_blocks - crate::BITMAP_SLOTS).min(JOURNAL_BLOCKS_MAX);
         Some(Self { uuid, blocks, extent_blocks, journal_blocks, shard_slots: SHARD_SLOTS })

@@ -144,8 +144,8 @@ pub enum OpenError {
         /// Who claims it too.
         second: u16,
     },
-    /// A new shard finds no free extent for its journal.
-    #[error("no free extent for a new shard")]
+    /// A new shard finds no free extent for its journal, or a shard none for its checkpoint.
+    #[error("no free extent for the shard")]
     NoExtent,
     /// The device failed.
     #[error(transparent)]

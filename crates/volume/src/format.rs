@@ -102,6 +102,30 @@ pub async fn format<D: Device>(
     let blocks = device.geometry().blocks;
     let superblock =
         Superblock::for_device(options.uuid, blocks).ok_or(FormatError::Size { blocks })?;
+    write_format(device, superblock).await
+}
+
+/// As [`format`], with extents of a size other than the device's would have: a power of two of 1 024
+/// to 32 768 blocks. Many small extents show in a test what takes a large device else.
+///
+/// # Errors
+/// As [`format`].
+pub async fn format_with_extents<D: Device>(
+    device: &D,
+    options: &FormatOptions,
+    extent_blocks: u32,
+) -> Result<Superblock, FormatError> {
+    let blocks = device.geometry().blocks;
+    let superblock = Superblock::with_extents(options.uuid, blocks, extent_blocks)
+        .ok_or(FormatError::Size { blocks })?;
+    write_format(device, superblock).await
+}
+
+async fn write_format<D: Device>(
+    device: &D,
+    superblock: Superblock,
+) -> Result<Superblock, FormatError> {
+    let blocks = superblock.blocks;
     for shard in 0..superblock.shard_slots {
         for place in [0, 1].into_iter().flat_map(|g| superblock.root_places(shard, g)) {
             device.write(place, Buffer::zeroed(1).into_slice()).await?;

@@ -51,6 +51,12 @@ pub(crate) struct Journal {
     holds: Vec<u64>,
     /// Last record whose data, and itself, are known to be on the media.
     pub(crate) flushed: u64,
+    /// What the last record that was made, or a durable checkpoint, says of data on the media.
+    advertised: u64,
+    /// Last record with an operation in it.
+    last_filled: u64,
+    /// A record is wanted that says what is settled, and nothing else.
+    pub(crate) say_settled: bool,
     /// Nothing can be written any more.
     pub(crate) lost: bool,
     spare: Vec<Vec<OpId>>,
@@ -73,6 +79,9 @@ impl Journal {
             applied,
             holds: Vec::new(),
             flushed: applied,
+            advertised: applied,
+            last_filled: applied,
+            say_settled: false,
             lost: false,
             spare: Vec::new(),
         }
@@ -93,6 +102,11 @@ impl Journal {
 
     pub(crate) fn is_idle(&self) -> bool {
         self.queue.is_empty() && self.in_flight.is_empty() && self.holds.is_empty()
+    }
+
+    /// Whether recovery would compare data that is known to be on the media.
+    pub(crate) fn is_settled_unknown(&self) -> bool {
+        self.last_filled > self.advertised
     }
 
     /// What the next record says of data on the media.
@@ -125,6 +139,11 @@ impl Journal {
         self.tail = place.start + blocks;
         self.next_sequence += 1;
         self.previous_crc = crc;
+        self.advertised = self.settled();
+        self.say_settled = false;
+        if !ops.is_empty() {
+            self.last_filled = place.sequence;
+        }
         self.in_flight.push_back(InFlight {
             sequence: place.sequence,
             start: place.start,
@@ -183,8 +202,10 @@ impl Journal {
         (ReplayPoint { sequence, position, previous_crc }, start)
     }
 
-    pub(crate) fn truncate(&mut self, head: u64) {
+    /// A checkpoint is durable: its replay begins at `head`, with record `sequence`.
+    pub(crate) fn truncate(&mut self, head: u64, sequence: u64) {
         self.head = head;
+        self.advertised = self.advertised.max(sequence - 1);
     }
 
     pub(crate) fn spare_list(&mut self) -> Vec<OpId> {
@@ -227,7 +248,7 @@ mod tests {
         assert!(journal.pop_settled(false).is_some());
         let (replay, head) = journal.replay_point();
         assert_eq!((replay.sequence, replay.position, replay.previous_crc), (2, 0, 7));
-        journal.truncate(head);
+        journal.truncate(head, replay.sequence);
         assert_eq!(push(&mut journal, 4), Some(Pba(106)));
         assert_eq!(push(&mut journal, 1), None);
     }

@@ -39,7 +39,9 @@ mod volume;
 pub use check::{CheckReport, Finding, Owner};
 pub use error::{CompareError, FormatError, OpenError, VolumeError};
 pub use extents::ExtentAllocator;
-pub use format::{FormatOptions, Probe, active_shards, format, probe, read_superblock};
+pub use format::{
+    FormatOptions, Probe, active_shards, format, format_with_extents, probe, read_superblock,
+};
 pub use layout::{Superblock, overhead};
 pub use options::{Capacity, ShardOptions, VolumeSpec, VolumeStats, WRITE_BLOCKS_MAX};
 pub use read::ReadData;

@@ -37,7 +37,8 @@ pub(crate) struct Extent {
     changed: bool,
     /// Where the last checkpoint's bitmap lies.
     on_disk: Option<Mapping>,
-    /// Whether the shard's ownership is durable: the extent may be given back only then.
+    /// Whether no record can still be on its way that claims the extent: only then may it be given
+    /// back.
     owned_durably: bool,
 }
 
@@ -158,7 +159,7 @@ impl Pool {
         self.owned.push(index);
     }
 
-    /// Notes that the journal durably says that the extent is owned.
+    /// Notes that the record that claims the extent took effect, or that there never was one.
     pub(crate) fn set_owned_durably(&mut self, index: u32) {
         if let Some(extent) = &mut self.extents[index as usize] {
             extent.owned_durably = true;
@@ -292,29 +293,11 @@ impl Pool {
         }
     }
 
-    /// The bitmaps as of now, with `blocks` blocks set aside, less the extents that are empty beyond one spare: these leave the
-    /// pool at once, and the device's allocator gets them when the checkpoint is durable.
-    pub(crate) fn snapshot(&mut self, blocks: u64) -> SpaceSnapshot {
-        let current = self.owned.get(self.cursor.0).copied();
-        let mut spares = 0;
-        let mut returned = Vec::new();
-        for &index in &self.owned {
-            let extent = self.extent(index);
-            if extent.is_empty() && extent.owned_durably && Some(index) != current {
-                spares += 1;
-                if spares > 1 {
-                    returned.push(index);
-                }
-            }
-        }
-        for &index in &returned {
-            let extent = self.extents[index as usize].take().expect("owned");
-            self.free -= u64::from(extent.free);
-            self.committed -= u64::from(extent.committed.count());
-        }
-        self.owned.retain(|index| !returned.contains(index));
-        let place = self.owned.iter().position(|index| Some(*index) == current);
-        self.cursor.0 = place.unwrap_or(0);
+    /// The bitmaps as of now, with `blocks` blocks set aside. Extents that are empty beyond one spare
+    /// leave the pool at once, as long as `floor` blocks stay free, and the device's allocator gets
+    /// them when the checkpoint is durable.
+    pub(crate) fn snapshot(&mut self, blocks: u64, floor: u64) -> SpaceSnapshot {
+        let returned = self.take_spares(floor);
         let extents = self.owned.iter().map(|&index| (index, self.snapshot_of(index))).collect();
         for &index in &self.owned {
             if let Some(extent) = &mut self.extents[index as usize] {
@@ -324,6 +307,30 @@ impl Pool {
         let blocks = u32::try_from(blocks.min(self.free)).unwrap_or(u32::MAX);
         let set_aside = self.alloc(blocks).into_iter().filter(|run| run.blocks > 0).collect();
         SpaceSnapshot { extents, set_aside, returned }
+    }
+
+    /// Takes out the extents that are empty, but for one spare and what `floor` needs.
+    fn take_spares(&mut self, floor: u64) -> Vec<u32> {
+        let current = self.owned.get(self.cursor.0).copied();
+        let mut spares = 0;
+        let mut returned = Vec::new();
+        for index in self.owned.clone() {
+            let extent = self.extent(index);
+            if !(extent.is_empty() && extent.owned_durably) || Some(index) == current {
+                continue;
+            }
+            spares += 1;
+            if spares > 1 && self.free >= floor + u64::from(extent.free) {
+                let extent = self.extents[index as usize].take().expect("owned");
+                self.free -= u64::from(extent.free);
+                self.committed -= u64::from(extent.committed.count());
+                returned.push(index);
+            }
+        }
+        self.owned.retain(|index| self.extents[*index as usize].is_some());
+        let place = self.owned.iter().position(|index| Some(*index) == current);
+        self.cursor.0 = place.unwrap_or(0);
+        returned
     }
 
     fn snapshot_of(&self, index: u32) -> ExtentSnapshot {
@@ -338,16 +345,20 @@ impl Pool {
 
     /// Takes `count` of the blocks set aside for the checkpoint behind `snapshot`, in one run if they
     /// lie together: they are in use both in its bitmaps and in today's.
-    pub(crate) fn alloc_metadata(&mut self, snapshot: &mut SpaceSnapshot, count: u64) -> PbaRange {
+    pub(crate) fn alloc_metadata(
+        &mut self,
+        snapshot: &mut SpaceSnapshot,
+        count: u64,
+    ) -> Option<PbaRange> {
         let reserve = &mut snapshot.set_aside;
-        let front = reserve.front_mut().expect("A1: a checkpoint finds the blocks it needs");
+        let front = reserve.front_mut()?;
         let run = PbaRange::new(front.start, count.min(front.blocks));
         *front = PbaRange::new(run.end(), front.blocks - run.blocks);
         if front.blocks == 0 {
             reserve.pop_front();
         }
         self.commit_metadata(snapshot, run);
-        run
+        Some(run)
     }
 
     /// Gives back what the checkpoint did not use.
@@ -384,7 +395,6 @@ impl Pool {
     pub(crate) fn set_on_disk(&mut self, index: u32, place: Mapping, written: &Bits) {
         if let Some(extent) = &mut self.extents[index as usize] {
             extent.on_disk = Some(place);
-            extent.owned_durably = true;
             extent.changed = *extent.committed != *written;
         }
     }
@@ -406,5 +416,54 @@ impl Pool {
             sum.1 += u64::from(extent.blocks) - busy;
         }
         sum
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use uuid::Uuid;
+
+    use super::*;
+
+    fn pool(extents: u32) -> Pool {
+        let superblock = Superblock::with_extents(Uuid::nil(), 1 << 20, 1024).expect("in bounds");
+        let mut pool = Pool::new(superblock);
+        for index in 0..extents {
+            pool.add(index, None);
+            pool.set_owned_durably(index);
+        }
+        pool
+    }
+
+    /// A3: the nodes of the checkpoint that gives extents back need blocks themselves.
+    #[test]
+    fn a_snapshot_gives_back_no_extent_that_its_own_blocks_need() {
+        let mut pool = pool(100);
+        let mut snapshot = pool.snapshot(3000, 3500);
+        assert_eq!((snapshot.returned.len(), pool.owned().len()), (96, 4));
+        let mut taken = 0;
+        while let Some(run) = pool.alloc_metadata(&mut snapshot, 32) {
+            taken += run.blocks;
+        }
+        assert_eq!(taken, 3000, "then it is told that there are no more");
+    }
+
+    /// An extent whose claim is in a record on its way is not given back: replay would claim it.
+    #[test]
+    fn a_checkpoint_does_not_make_a_claim_durable_that_is_still_in_flight() {
+        let mut pool = pool(2);
+        for index in 2..10 {
+            pool.add(index, None);
+        }
+        let mut snapshot = pool.snapshot(1, 0);
+        pool.release_set_aside(&mut snapshot);
+        for index in 2..10 {
+            let place = Mapping { pba: pool.superblock.extent(index).start, crc: 0 };
+            pool.set_on_disk(index, place, &snapshot.extents[&index].bits);
+        }
+        assert_eq!(pool.snapshot(1, 0).returned, []);
+        pool.set_owned_durably(7);
+        pool.set_owned_durably(8);
+        assert_eq!(pool.snapshot(1, 0).returned, [7, 8]);
     }
 }

@@ -13,7 +13,7 @@ use std::future::Future;
 use std::pin::pin;
 use std::rc::Rc;
 
-use io_traits::{Buffer, Device, DeviceError};
+use io_traits::{Buffer, BufferSlice, Device, DeviceError};
 use layout::{BITMAP_SLOTS, EXTENT_TREE, Mapping, ReplayPoint, Root, VOLUME_TREE};
 use units::Pba;
 
@@ -21,13 +21,32 @@ use super::Inner;
 use super::nodes::BlockWriter;
 use super::reclaim::Reclaimed;
 use crate::VolumeError;
-use crate::io::join_all;
+use crate::io::{join_all, yield_now};
 use crate::map::{Dirty, Map, MapSnapshot};
 use crate::pool::{ExtentSnapshot, SpaceSnapshot};
 use crate::state::VolumeState;
 
+/// Writes tried again without a pause.
+const TRIES_AT_ONCE: u32 = 3;
 /// Bitmaps written at once.
 const BITMAPS_AT_ONCE: usize = 16;
+
+/// Why a checkpoint was not taken.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) enum CheckpointError {
+    /// The device could not be written or flushed.
+    Device(DeviceError),
+    /// Fewer blocks were set aside than it takes (A1).
+    NoSpace,
+    /// The journal was lost meanwhile: what the media hold is unknown (C4).
+    Lost,
+}
+
+impl From<DeviceError> for CheckpointError {
+    fn from(error: DeviceError) -> Self {
+        Self::Device(error)
+    }
+}
 
 /// What only checkpoints change.
 pub(super) struct Tables {
@@ -65,6 +84,13 @@ struct Snapshot {
 }
 
 impl<D: Device> Inner<D> {
+    /// Wants a checkpoint unless one is wanted or under way.
+    pub(super) fn suggest_checkpoint(&self) {
+        if self.asked.get().max(self.started.get()) <= self.done.get() {
+            self.ask_checkpoint();
+        }
+    }
+
     /// Wants a checkpoint, and returns which request this is.
     pub(super) fn ask_checkpoint(&self) -> u64 {
         let request = self.done.get().max(self.started.get()) + 1;
@@ -97,6 +123,7 @@ impl<D: Device> Inner<D> {
         let mut reclaimer = pin!(self.run_reclaimer());
         let mut checkpointer = pin!(self.run_checkpoints());
         let mut reclaiming = true;
+        self.running.set(true);
         std::future::poll_fn(|context| {
             if reclaiming && reclaimer.as_mut().poll(context).is_ready() {
                 reclaiming = false;
@@ -116,7 +143,8 @@ impl<D: Device> Inner<D> {
             let last = self.stopping.get() && self.committer_ended.get();
             let lost = self.journal.borrow().lost;
             if !lost && (last || self.asked.get() > self.done.get()) {
-                self.take_checkpoint().await;
+                // A failure is told to everyone who waits: the journal is lost then.
+                let _ = self.take_checkpoint().await;
             }
             if last {
                 return;
@@ -128,16 +156,18 @@ impl<D: Device> Inner<D> {
     }
 
     /// Takes a checkpoint; failing that, the journal is lost, since its space never comes back.
-    pub(super) async fn take_checkpoint(&self) {
+    pub(super) async fn take_checkpoint(&self) -> Result<(), CheckpointError> {
         let (snapshot, space) = self.snapshot();
         let request = snapshot.request;
-        match self.write_checkpoint(snapshot, space).await {
+        let outcome = self.write_checkpoint(snapshot, space).await;
+        match outcome {
             Ok(()) => self.done.set(request),
             Err(_) => self.lose_journal(),
         }
         self.checkpointed.notify_all();
         self.background.notify_all();
         self.wake_committer();
+        outcome
     }
 
     /// The state of this instant (K1).
@@ -163,7 +193,9 @@ impl<D: Device> Inner<D> {
         let nodes = self.dirty.live.take();
         self.dirty.snapshot.set(nodes);
         let blocks = nodes + self.table_claims();
-        let space = self.pool.borrow_mut().snapshot(blocks);
+        let floor = blocks + self.floor();
+        while self.pool.borrow().free() < blocks && self.reserve_extent() {}
+        let space = self.pool.borrow_mut().snapshot(blocks, floor);
         self.returning_extents.set(u32::try_from(space.returned.len()).unwrap_or(u32::MAX));
         let next_volume = self.next_volume.get();
         let reclaimed = self.reclaimed.take();
@@ -175,7 +207,7 @@ impl<D: Device> Inner<D> {
         &self,
         snapshot: Snapshot,
         space: SpaceSnapshot,
-    ) -> Result<(), DeviceError> {
+    ) -> Result<(), CheckpointError> {
         let mut tables = std::mem::replace(&mut *self.tables.borrow_mut(), Tables::new());
         let mut writer = BlockWriter::new(self, space);
         for volume in snapshot.volumes {
@@ -186,6 +218,10 @@ impl<D: Device> Inner<D> {
         writer.write_out().await?;
         let extents = self.write_extents(&mut writer, &mut tables.extents).await?;
         self.flush_if_volatile().await?;
+        // The snapshot holds what took effect before: that must not outlive a failed flush (K3, C4).
+        if self.journal.borrow().lost {
+            return Err(CheckpointError::Lost);
+        }
         tables.generation += 1;
         let root = {
             let journal = self.journal.borrow();
@@ -203,7 +239,8 @@ impl<D: Device> Inner<D> {
         };
         self.write_root(&root).await?;
         self.tables.replace(tables);
-        self.finish_checkpoint(&writer, snapshot.journal_head, &snapshot.reclaimed);
+        let replay = (snapshot.journal_head, snapshot.replay.sequence);
+        self.finish_checkpoint(&writer, replay, &snapshot.reclaimed);
         Ok(())
     }
 
@@ -212,7 +249,7 @@ impl<D: Device> Inner<D> {
         writer: &mut BlockWriter<'_, D>,
         table: &mut Map,
         volume: VolumeSnapshot,
-    ) -> Result<(), DeviceError> {
+    ) -> Result<(), CheckpointError> {
         let VolumeSnapshot { state, map, mut descriptor, gone } = volume;
         descriptor.map = writer.write_tree(&map).await?;
         let number = u64::from(state.number);
@@ -241,7 +278,7 @@ impl<D: Device> Inner<D> {
         &self,
         writer: &mut BlockWriter<'_, D>,
         table: &mut Map,
-    ) -> Result<Option<Mapping>, DeviceError> {
+    ) -> Result<Option<Mapping>, CheckpointError> {
         for extent in std::mem::take(&mut writer.space.returned) {
             let extent = u64::from(extent);
             let removed = table.remove_some(extent, extent + 1, &mut Vec::new());
@@ -260,7 +297,7 @@ impl<D: Device> Inner<D> {
             let missing = table.dirty_nodes() - places.len();
             for _ in 0..missing {
                 let run = self.pool.borrow_mut().alloc_metadata(&mut writer.space, 1);
-                places.push(run.start);
+                places.push(run.ok_or(CheckpointError::NoSpace)?.start);
             }
             let left = |(index, extent): (&u32, &ExtentSnapshot)| {
                 extent.changed && !touched.contains(index)
@@ -272,7 +309,7 @@ impl<D: Device> Inner<D> {
         self.pool.borrow_mut().release_set_aside(&mut writer.space);
         self.write_bitmaps(writer, table, &touched).await?;
         for (pba, block) in table.place_dirty(&mut places.into_iter()) {
-            self.device.write(pba, block.into_slice()).await?;
+            self.write_again(pba, block.into_slice()).await?;
         }
         Ok(table.root_pointer())
     }
@@ -282,7 +319,7 @@ impl<D: Device> Inner<D> {
         writer: &mut BlockWriter<'_, D>,
         table: &mut Map,
         touched: &BTreeSet<u32>,
-    ) -> Result<(), DeviceError> {
+    ) -> Result<(), CheckpointError> {
         let indexes: Vec<u32> = touched.iter().copied().collect();
         for chunk in indexes.chunks(BITMAPS_AT_ONCE) {
             let mut writes = Vec::new();
@@ -294,21 +331,43 @@ impl<D: Device> Inner<D> {
                 let place = Mapping { pba: extent.next_slot(), crc };
                 table.insert(u64::from(index), place);
                 writer.bitmaps.push((index, place));
-                writes.push(self.device.write(place.pba, block.into_slice()));
+                writes.push(self.write_again(place.pba, block.into_slice()));
             }
             join_all(writes.into_iter()).await.into_iter().collect::<Result<(), _>>()?;
         }
         Ok(())
     }
 
-    async fn write_root(&self, root: &Root) -> Result<(), DeviceError> {
+    async fn write_root(&self, root: &Root) -> Result<(), CheckpointError> {
         let mut block = Buffer::new(1);
         root.encode(block.as_mut_bytes());
         let block = block.into_slice();
         let places = self.superblock.root_places(self.index, root.generation);
-        let writes = places.into_iter().map(|place| self.device.write(place, block.clone()));
+        let writes = places.into_iter().map(|place| self.write_again(place, block.clone()));
         join_all(writes).await.into_iter().collect::<Result<(), _>>()?;
-        self.flush_if_volatile().await
+        Ok(self.flush_if_volatile().await?)
+    }
+
+    /// Writes blocks of a checkpoint, which come to nothing else until its root is durable: a failure
+    /// is tried again, soon at first, then with each tick, for as long as the shard runs.
+    pub(super) async fn write_again(&self, pba: Pba, data: BufferSlice) -> Result<(), DeviceError> {
+        let mut failures = 0;
+        loop {
+            let ticked = self.ticked.notified();
+            let error = match self.device.write(pba, data.clone()).await {
+                Ok(()) => return Ok(()),
+                Err(error @ (DeviceError::Io { .. } | DeviceError::NoSpace { .. })) => error,
+                Err(error) => return Err(error),
+            };
+            failures += 1;
+            if failures <= TRIES_AT_ONCE {
+                yield_now().await;
+            } else if self.stopping.get() || !self.running.get() {
+                return Err(error);
+            } else {
+                ticked.await;
+            }
+        }
     }
 
     async fn flush_if_volatile(&self) -> Result<(), DeviceError> {
@@ -319,7 +378,7 @@ impl<D: Device> Inner<D> {
     fn finish_checkpoint(
         &self,
         writer: &BlockWriter<'_, D>,
-        journal_head: u64,
+        (journal_head, sequence): (u64, u64),
         reclaimed: &Reclaimed,
     ) {
         let mut pool = self.pool.borrow_mut();
@@ -340,7 +399,7 @@ impl<D: Device> Inner<D> {
         self.returning_extents.set(0);
         self.extents_exhausted.set(false);
         self.dirty.snapshot.set(0);
-        self.journal.borrow_mut().truncate(journal_head);
+        self.journal.borrow_mut().truncate(journal_head, sequence);
     }
 }
 

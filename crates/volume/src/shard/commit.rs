@@ -255,7 +255,7 @@ impl<D: Device> Inner<D> {
         self.drop_failed_from_queue();
         let mut journal = self.journal.borrow_mut();
         if journal.lost
-            || journal.queue.is_empty()
+            || (journal.queue.is_empty() && !journal.say_settled)
             || journal.in_flight.len() >= RECORDS_UNSETTLED_MAX
         {
             return None;
@@ -273,7 +273,7 @@ impl<D: Device> Inner<D> {
         }
         let blocks = record_blocks(len);
         let Some(place) = journal.place(blocks as u64) else {
-            self.ask_checkpoint();
+            self.suggest_checkpoint();
             return None;
         };
         let mut buffer = Buffer::new(blocks);
@@ -300,7 +300,7 @@ impl<D: Device> Inner<D> {
         let crc = seal_record(bytes, &head, count, len);
         journal.push(place, blocks as u64, crc, list, data_pending);
         if journal.is_half_full() {
-            self.ask_checkpoint();
+            self.suggest_checkpoint();
         }
         Some((place, buffer.into_slice()))
     }

@@ -85,6 +85,10 @@ pub(crate) struct Inner<D: Device> {
     /// The request that the running checkpoint satisfies.
     started: Cell<u64>,
     checkpointed: Notify,
+    /// Some time has passed: what failed may be tried again.
+    ticked: Notify,
+    /// Whether the background loop has begun: before, failures end the start of the shard.
+    running: Cell<bool>,
     /// Blocks of the checkpoint before that the running one will free.
     superseded: Cell<u64>,
     /// Reclaimed blocks that it will free.
@@ -200,6 +204,23 @@ impl<D: Device> Shard<D> {
         self.inner.run_background().await;
     }
 
+    /// What is to be done now and then, and needs a clock, which the engine has not: the caller calls
+    /// this a few times a second. It has the journal say that all data is on the media, once no
+    /// request is under way, so that recovery need not read it; and lets the background try again
+    /// what the device failed.
+    pub fn settle(&self) {
+        let inner = &self.inner;
+        inner.ticked.notify_all();
+        let wanted = {
+            let journal = inner.journal.borrow();
+            journal.is_idle() && !journal.lost && journal.is_settled_unknown()
+        };
+        if wanted && !inner.stopping.get() {
+            inner.journal.borrow_mut().say_settled = true;
+            inner.wake_committer();
+        }
+    }
+
     /// Takes a checkpoint now.
     ///
     /// # Errors
@@ -217,6 +238,7 @@ impl<D: Device> Shard<D> {
     pub async fn shutdown(&self) -> Result<(), VolumeError> {
         let inner = &self.inner;
         inner.stopping.set(true);
+        inner.ticked.notify_all();
         inner.wake_committer();
         loop {
             let changed = inner.checkpointed.notified();

@@ -7,6 +7,7 @@ use layout::{DecodeError, LEVEL_MAX, Mapping};
 use units::{BLOCK_SIZE, Pba, PbaRange};
 
 use super::Inner;
+use super::checkpoint::CheckpointError;
 use crate::io::yield_now;
 use crate::map::{Body, Child, MapSnapshot, Missing, Node};
 use crate::pool::SpaceSnapshot;
@@ -73,7 +74,7 @@ impl<'a, D: Device> BlockWriter<'a, D> {
     pub(super) async fn write_tree(
         &mut self,
         snapshot: &MapSnapshot,
-    ) -> Result<Option<Mapping>, DeviceError> {
+    ) -> Result<Option<Mapping>, CheckpointError> {
         for home in &snapshot.retired {
             if let Some(old) = home.0.take() {
                 self.supersede(old);
@@ -93,7 +94,7 @@ impl<'a, D: Device> BlockWriter<'a, D> {
         Ok(root.pointer())
     }
 
-    async fn write_node(&mut self, node: &Node, tree: u32) -> Result<(), DeviceError> {
+    async fn write_node(&mut self, node: &Node, tree: u32) -> Result<(), CheckpointError> {
         let dirty = &self.inner.dirty.snapshot;
         let pointer = self.write_block(dirty.get(), |block| node.encode(block, tree)).await?;
         dirty.set(dirty.get().saturating_sub(1));
@@ -109,11 +110,12 @@ impl<'a, D: Device> BlockWriter<'a, D> {
         &mut self,
         expected: u64,
         encode: impl FnOnce(&mut [u8]),
-    ) -> Result<Mapping, DeviceError> {
+    ) -> Result<Mapping, CheckpointError> {
         if self.run.blocks == 0 {
             self.write_out().await?;
             let count = expected.clamp(1, BATCH_BLOCKS);
-            self.run = self.inner.pool.borrow_mut().alloc_metadata(&mut self.space, count);
+            let run = self.inner.pool.borrow_mut().alloc_metadata(&mut self.space, count);
+            self.run = run.ok_or(CheckpointError::NoSpace)?;
             let blocks = usize::try_from(self.run.blocks).expect("bounded above");
             self.buffer = Some((Buffer::new(blocks), self.run.start));
         }
@@ -128,7 +130,7 @@ impl<'a, D: Device> BlockWriter<'a, D> {
     }
 
     /// Writes what is filled, and gives back what was not used.
-    pub(super) async fn write_out(&mut self) -> Result<(), DeviceError> {
+    pub(super) async fn write_out(&mut self) -> Result<(), CheckpointError> {
         for block in 0..self.run.blocks {
             let pba = self.run.start.plus(block);
             let mut pool = self.inner.pool.borrow_mut();
@@ -139,7 +141,7 @@ impl<'a, D: Device> BlockWriter<'a, D> {
         let filled = usize::try_from(std::mem::take(&mut self.filled)).expect("bounded above");
         let Some((buffer, start)) = self.buffer.take() else { return Ok(()) };
         if filled > 0 {
-            self.inner.device.write(start, buffer.into_slice().blocks(0, filled)).await?;
+            self.inner.write_again(start, buffer.into_slice().blocks(0, filled)).await?;
             // A device that answers at once must not keep the core from its requests.
             yield_now().await;
         }

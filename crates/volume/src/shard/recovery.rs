@@ -7,7 +7,7 @@ use std::pin::pin;
 use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
 
-use io_traits::{Buffer, Device};
+use io_traits::{Buffer, Device, DeviceError};
 use layout::{
     BITMAP_SLOTS, DecodeError, Descriptor, EXTENT_TREE, Mapping, ReplayPoint, Root, Superblock,
     VOLUME_TREE,
@@ -16,7 +16,7 @@ use local_sync::Notify;
 use slab::Slab;
 use units::{Lba, LbaRange, Pba, PbaRange};
 
-use super::checkpoint::Tables;
+use super::checkpoint::{CheckpointError, Tables};
 use super::nodes::{LoadError, read_node};
 use super::reclaim::Reclaim;
 use super::replay::replay;
@@ -51,10 +51,11 @@ impl<D: Device> Recovered<D> {
         if self.is_new {
             inner.lay_out_journal()?;
         }
-        inner.take_checkpoint().await;
-        if inner.journal.borrow().lost {
-            return Err(OpenError::Device(io_traits::DeviceError::Gone));
-        }
+        inner.take_checkpoint().await.map_err(|error| match error {
+            CheckpointError::Device(error) => OpenError::Device(error),
+            CheckpointError::NoSpace => OpenError::NoExtent,
+            CheckpointError::Lost => OpenError::Device(DeviceError::Gone),
+        })?;
         inner.resume_reclaims();
         Ok(self.shard)
     }
@@ -160,6 +161,8 @@ impl<D: Device> Inner<D> {
             done: Cell::new(0),
             started: Cell::new(0),
             checkpointed: Notify::new(),
+            ticked: Notify::new(),
+            running: Cell::new(false),
             superseded: Cell::new(0),
             releasing: Cell::new(0),
             returning_extents: Cell::new(0),
@@ -187,6 +190,9 @@ impl<D: Device> Inner<D> {
         pool.add(extent, None);
         pool.commit(area);
         pool.add(with_room, None);
+        // The first root names both; no record ever does.
+        pool.set_owned_durably(extent);
+        pool.set_owned_durably(with_room);
         Ok(())
     }
 

@@ -12,7 +12,7 @@ use std::cmp::Ordering;
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
-use io_traits::{Buffer, Device};
+use io_traits::{Buffer, Device, DeviceError};
 use layout::{
     DEAD_RANGES_MAX, DecodeError, Entry, KEY_LIMIT, Mapping, RECORD_BLOCKS_MAX, Record,
     ReplayPoint, Root,
@@ -27,6 +27,9 @@ use crate::state::VolumeState;
 
 /// Blocks behind the last record in which records are looked for that must not be there.
 const LOOK_BEHIND_BLOCKS: u64 = 256;
+
+/// Attempts to read data before it counts as unreadable.
+const READ_TRIES: u32 = 3;
 
 /// Makes the shard what its journal says.
 pub(super) async fn replay<D: Device>(inner: &Inner<D>, root: &Root) -> Result<(), OpenError> {
@@ -228,10 +231,17 @@ async fn data_matches<D: Device>(
             return Ok(false);
         }
         let blocks = usize::try_from(run.blocks).expect("bounded by one write");
-        let data = match inner.device.read(run.start, Buffer::new(blocks)).await {
+        let mut data = inner.device.read(run.start, Buffer::new(blocks)).await;
+        for _ in 1..READ_TRIES {
+            if data.is_err() {
+                data = inner.device.read(run.start, Buffer::new(blocks)).await;
+            }
+        }
+        let data = match data {
             Ok(data) => data,
-            // A block that cannot be read was not written.
-            Err(io_traits::DeviceError::Io { .. }) => return Ok(false),
+            // Perhaps it was acknowledged: then whoever reads it must learn that it is lost, and not
+            // get what was there before.
+            Err(DeviceError::Io { .. }) => return Ok(true),
             Err(error) => return Err(error.into()),
         };
         for block in data.as_bytes().chunks_exact(BLOCK_SIZE) {

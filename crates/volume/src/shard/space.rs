@@ -15,6 +15,8 @@ use crate::ops::Change;
 
 /// Blocks kept back from whatever adds blocks (A2).
 const RESERVE_BLOCKS: u64 = 128;
+/// Dirty nodes beyond which a checkpoint is due, whatever room the journal has: 64 MiB.
+const DIRTY_NODES_MAX: u64 = 16_384;
 /// Checkpoints that a request for new blocks waits for before it learns that there is no space.
 const ROUNDS_NEW: u32 = 2;
 /// The same for requests that give back as much as they take.
@@ -45,11 +47,24 @@ impl<D: Device> Inner<D> {
         16 + volumes + volumes / 64 + extents / 64
     }
 
+    /// Blocks that stay free beyond those set aside for a checkpoint when extents are given back.
+    pub(super) fn floor(&self) -> u64 {
+        self.credit.get() + self.table_claims() + RESERVE_BLOCKS + self.quarter()
+    }
+
+    /// Free blocks below which one more extent is reserved (A3).
+    fn quarter(&self) -> u64 {
+        u64::from(self.superblock.extent_blocks) / 4
+    }
+
     /// Sets blocks aside for an operation, or says that there are none now.
     pub(crate) fn try_admit(&self, need: Need) -> Option<u64> {
         let reserve = if need.grows { RESERVE_BLOCKS } else { 0 };
         let wanted = need.data + need.metadata + reserve + self.claims();
-        let quarter = u64::from(self.superblock.extent_blocks) / 4;
+        let quarter = self.quarter();
+        if self.dirty.live.get() > DIRTY_NODES_MAX {
+            self.suggest_checkpoint();
+        }
         while self.pool.borrow().free() < wanted + quarter {
             if !self.reserve_extent() {
                 break;

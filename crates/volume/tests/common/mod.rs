@@ -2,7 +2,7 @@
 #![allow(dead_code, unreachable_pub)]
 
 use std::cell::RefCell;
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::future::Future;
 use std::pin::{Pin, pin};
 use std::rc::Rc;
@@ -10,7 +10,12 @@ use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Wake, Waker};
 
 use io_traits::{Buffer, BufferSlice, Device, DeviceError, DeviceGeometry};
-use units::{BLOCK_SIZE, Pba, PbaRange};
+use units::{BLOCK_SIZE, Lba, LbaRange, Pba, PbaRange};
+use uuid::Uuid;
+use volume::{
+    ExtentAllocator, FormatOptions, OpenError, Shard, ShardOptions, Superblock, Volume, VolumeSpec,
+    format_with_extents, read_superblock,
+};
 
 pub const SECTOR_SIZE: usize = 512;
 
@@ -62,6 +67,8 @@ pub struct Faults {
     /// Reads of these blocks fail.
     pub read_errors: BTreeMap<u64, u32>,
     pub flush_errors: u32,
+    /// Writes to these blocks do not complete.
+    pub held: BTreeSet<u64>,
 }
 
 struct Disk {
@@ -153,8 +160,15 @@ impl TestDevice {
     pub fn complete_one(&self, random: &mut Random) -> bool {
         let waker = {
             let mut disk = self.disk.borrow_mut();
-            let open: Vec<u64> =
-                disk.pending.iter().filter(|(_, p)| p.done.is_none()).map(|(id, _)| *id).collect();
+            let held = |pending: &Pending| match &pending.request {
+                Request::Write(pba, blocks) => {
+                    let range = pba.0..pba.0 + blocks.len() as u64;
+                    disk.faults.held.range(range).next().is_some()
+                }
+                _ => false,
+            };
+            let open = disk.pending.iter().filter(|(_, p)| p.done.is_none() && !held(p));
+            let open: Vec<u64> = open.map(|(id, _)| *id).collect();
             if open.is_empty() {
                 return false;
             }
@@ -466,4 +480,89 @@ impl Sim {
     pub fn run_ok<F: Future>(&mut self, future: F) -> F::Output {
         self.run(future).expect("no crash was asked for")
     }
+}
+
+pub fn data(tag: u8, blocks: u64) -> BufferSlice {
+    Buffer::from_bytes(&vec![tag; blocks as usize * BLOCK_SIZE]).into_slice()
+}
+
+pub fn range(start: u64, blocks: u64) -> LbaRange {
+    LbaRange::new(Lba(start), blocks)
+}
+
+/// The first byte of each block.
+pub async fn tags(volume: &Volume<TestDevice>, start: u64, blocks: u64) -> Vec<u8> {
+    let found = volume.read(range(start, blocks)).await.expect("readable").to_vec();
+    found.chunks(BLOCK_SIZE).map(|block| block[0]).collect()
+}
+
+pub async fn try_open(device: TestDevice) -> Result<Shard<TestDevice>, OpenError> {
+    let superblock = read_superblock(&device).await?;
+    let extents = ExtentAllocator::new(&superblock);
+    let options = ShardOptions::default();
+    Shard::recover(device, superblock, 0, extents, options).await?.start().await
+}
+
+/// Opens the only shard and starts its loops.
+pub fn open(sim: &mut Sim) -> Shard<TestDevice> {
+    let device = sim.device.clone();
+    let shard = sim.run_ok(try_open(device)).expect("sound");
+    let (a, b) = (shard.clone(), shard.clone());
+    sim.spawn(async move { a.run_committer().await });
+    sim.spawn(async move { b.run_checkpointer().await });
+    shard
+}
+
+/// A formatted device, with extents of a given size, its only shard, and a volume.
+pub fn fresh(
+    device: &TestDevice,
+    extent_blocks: Option<u32>,
+    blocks: u64,
+) -> (Sim, Volume<TestDevice>) {
+    let mut sim = Sim::new(device.clone(), 9);
+    let options = FormatOptions { uuid: Uuid::from_u128(42) };
+    let usual = Superblock::for_device(options.uuid, device.geometry().blocks);
+    let extent_blocks = extent_blocks.unwrap_or(usual.expect("large enough").extent_blocks);
+    sim.run_ok(format_with_extents(device, &options, extent_blocks)).expect("in bounds");
+    let shard = open(&mut sim);
+    let spec = VolumeSpec { uuid: Uuid::from_u128(1), name: "v".into(), blocks };
+    let volume = sim.run_ok(shard.create_volume(spec)).expect("room");
+    (sim, volume)
+}
+
+/// Cuts the power and opens the shard again; returns the volume of [`fresh`].
+pub fn crash(sim: &mut Sim) -> Volume<TestDevice> {
+    let mut random = Random(sim.random.next());
+    *sim = Sim::new(sim.device.after_crash(&mut random), random.next());
+    open(sim).volume(Uuid::from_u128(1)).expect("durable")
+}
+
+pub fn check(sim: &mut Sim, shard: &Shard<TestDevice>) {
+    sim.settle();
+    let report = sim.run_ok(shard.check(true));
+    assert!(report.findings.is_empty(), "{report:#?}");
+}
+
+/// Runs requests `0..count`, `depth` at a time.
+pub fn run_many<F: Future<Output = ()> + 'static>(
+    sim: &mut Sim,
+    count: u64,
+    depth: u64,
+    request: impl Fn(u64) -> F + Clone + 'static,
+) {
+    let running = Rc::new(std::cell::Cell::new(depth));
+    let next = Rc::new(std::cell::Cell::new(0));
+    for _ in 0..depth {
+        let (running, next, request) = (running.clone(), next.clone(), request.clone());
+        sim.spawn(async move {
+            while next.get() < count {
+                let number = next.replace(next.get() + 1);
+                request(number).await;
+            }
+            running.set(running.get() - 1);
+        });
+    }
+    sim.run_ok(std::future::poll_fn(|_| {
+        if running.get() == 0 { Poll::Ready(()) } else { Poll::Pending }
+    }));
 }
