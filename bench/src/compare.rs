@@ -4,22 +4,24 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use report::json_line;
 use serde::Serialize;
 
 use crate::case::{self, Case, GIB, Sample, Shape, Subject};
+use crate::cpus;
 use crate::goals::{self, Verdict};
+use crate::idle::{self, Idle};
 use crate::null::{self, Direction, NullSpec};
 use crate::page;
 use crate::peers::{self, Peer};
 use crate::process::{Server, VolumeAddress, is_installed, run};
 
-pub(crate) const SERVER_CPU: usize = 0;
-pub(crate) const CLIENT_CPU: usize = 1;
 /// Rounds, and seconds of each measurement, in a full and in a quick run.
 const FULL: (usize, f64) = (5, 2.0);
 const QUICK: (usize, f64) = (2, 0.5);
+/// Fewer say too little about how much the results vary to be published.
+const PUBLISHED_ROUNDS_MIN: usize = 5;
 /// A farflash device holds a volume of a GiB, and room for the writes of a copy-on-write engine.
 const DEVICE_SIZE: &str = "2GiB";
 const VOLUME_SIZE: &str = "1GiB";
@@ -29,13 +31,13 @@ pub(crate) struct CompareArgs {
     /// The farflash program to measure
     #[arg(long)]
     farflash: PathBuf,
-    /// Page whose results are replaced
-    #[arg(long)]
+    /// Page whose results are replaced, by all cases of at least five rounds
+    #[arg(long, conflicts_with_all = ["quick", "only"])]
     report: Option<PathBuf>,
     /// Directory for results and for the files that are served
     #[arg(long, default_value = "bench-out")]
     out: PathBuf,
-    /// Two short rounds, to try things out; the page is left as it is
+    /// Two short rounds, to try things out
     #[arg(long)]
     quick: bool,
     /// Rounds
@@ -66,7 +68,7 @@ pub(crate) struct Facts {
     /// Programs that wanted to run in the minute before, ours not among them.
     pub(crate) load_average: f64,
     pub(crate) startup_ms: f64,
-    pub(crate) idle_cpu_share: f64,
+    pub(crate) idle: Idle,
     pub(crate) resident_idle_bytes: u64,
     pub(crate) resident_written_bytes: u64,
 }
@@ -91,6 +93,10 @@ struct Line<'a> {
 pub(crate) fn compare(args: &CompareArgs) -> Result<()> {
     let (rounds, seconds) = if args.quick { QUICK } else { FULL };
     let rounds = args.rounds.unwrap_or(rounds).max(1);
+    ensure!(
+        args.report.is_none() || rounds >= PUBLISHED_ROUNDS_MIN,
+        "--report needs at least {PUBLISHED_ROUNDS_MIN} --rounds"
+    );
     fs::create_dir_all(&args.out)?;
     let mut facts = machine();
     let mut bed = prepare(args, seconds, &mut facts)?;
@@ -100,7 +106,8 @@ pub(crate) fn compare(args: &CompareArgs) -> Result<()> {
         args.only.as_ref().is_none_or(|only| name.contains(only.as_str()))
             && (bed.peers.iter().any(|peer| peer.subject == case.subject) || !is_peer(case.subject))
     });
-    let mut samples = Vec::new();
+    ensure!(!cases.is_empty(), "no case is left to be measured");
+    let (mut samples, mut failures) = (Vec::new(), 0_usize);
     let mut lines = String::new();
     for round in 0..rounds {
         eprintln!("round {} of {rounds}", round + 1);
@@ -113,7 +120,11 @@ pub(crate) fn compare(args: &CompareArgs) -> Result<()> {
                     eprintln!("  {subject:16} {shape:42} {:>9} IOPS", report::rate(sample.iops));
                     lines += &json_line(&Line { round, case, sample: *sample })?;
                 }
-                Err(error) => eprintln!("  {} failed: {error:#}", case.subject.name()),
+                Err(error) => {
+                    failures += 1;
+                    let (subject, shape) = (case.subject.name(), case.shape.name());
+                    eprintln!("  {subject}, {shape} failed: {error:#}");
+                }
             }
             row.push(sample.ok());
         }
@@ -125,7 +136,9 @@ pub(crate) fn compare(args: &CompareArgs) -> Result<()> {
     });
     let results = Results { cases, samples, verdicts, facts, seconds };
     fs::write(args.out.join("samples.jsonl"), lines)?;
-    page::write(&results, &args.out, args.report.as_deref().filter(|_| !args.quick))
+    page::write(&results, &args.out, args.report.as_deref().filter(|_| failures == 0))?;
+    ensure!(failures == 0, "{failures} measurements failed; what is published stays as it was");
+    Ok(())
 }
 
 fn is_peer(subject: Subject) -> bool {
@@ -138,12 +151,8 @@ fn prepare(args: &CompareArgs, seconds: f64, facts: &mut Facts) -> Result<Bed> {
     let farflash = args.farflash.canonicalize().context("there is no such farflash program")?;
     let log = |name: &str| out.join(name).with_extension("log");
     eprintln!("preparing");
-    let mem = Server::start(&farflash, &format!("mem:{DEVICE_SIZE}"), SERVER_CPU, &log("mem"))?;
+    let mem = Server::start(&farflash, &format!("mem:{DEVICE_SIZE}"), cpus::server(), &log("mem"))?;
     facts.startup_ms = mem.startup.as_secs_f64() * 1e3;
-    std::thread::sleep(std::time::Duration::from_secs(1));
-    let (before, idle) = (mem.program.cpu_seconds()?, 3);
-    std::thread::sleep(std::time::Duration::from_secs(idle));
-    facts.idle_cpu_share = (mem.program.cpu_seconds()? - before) / idle as f64;
     facts.resident_idle_bytes = mem.program.resident_bytes()?;
     let mem_volume = mem.create_volume("bench", VOLUME_SIZE)?;
     let served = out.join("served.img");
@@ -154,7 +163,7 @@ fn prepare(args: &CompareArgs, seconds: f64, facts: &mut Facts) -> Result<Bed> {
         "--device",
         &format!("{device},size={DEVICE_SIZE}"),
     ]))?;
-    let file = Server::start(&farflash, &device, SERVER_CPU, &log("file"))?;
+    let file = Server::start(&farflash, &device, cpus::server(), &log("file"))?;
     let file_volume = file.create_volume("bench", VOLUME_SIZE)?;
     let local_file = out.join("local.img");
     fresh_file(&local_file)?;
@@ -162,6 +171,7 @@ fn prepare(args: &CompareArgs, seconds: f64, facts: &mut Facts) -> Result<Bed> {
     for target in [mem_volume.target(), file_volume.target(), local(&local_file)] {
         fill(&farflash, &target)?;
     }
+    facts.idle = idle::measure(&mem.program, &mem_volume).context("measure the idle server")?;
     facts.resident_written_bytes = file.program.resident_bytes()?;
     let mut peers = Vec::new();
     if is_installed("fio") && is_installed("taskset") {
@@ -217,8 +227,8 @@ fn null_sample(shape: &Shape, seconds: f64) -> Result<Sample> {
         block_bytes: usize::try_from(shape.block_bytes)?,
         depth: u64::from(shape.depth),
         connections: shape.connections as usize,
-        server_cpu: SERVER_CPU,
-        client_cpu: CLIENT_CPU,
+        server_cpu: cpus::server(),
+        client_cpu: cpus::client(),
         seconds,
     })?;
     Ok(Sample {
@@ -254,7 +264,7 @@ fn bench_command(bed: &Bed, target: &str, shape: &Shape) -> Command {
     command.args(["--bs", &shape.block_bytes.to_string(), "--qd", &shape.depth.to_string()]);
     command.args(["--connections", &shape.connections.to_string()]);
     command.args(["--range", &shape.range_bytes.to_string()]);
-    command.args(["--seconds", &bed.seconds.to_string(), "--cpu", &CLIENT_CPU.to_string()]);
+    command.args(["--seconds", &bed.seconds.to_string(), "--cpu", &cpus::client().to_string()]);
     command
 }
 
@@ -265,8 +275,8 @@ fn load_sample(bed: &Bed, target: &str, shape: &Shape) -> Result<Sample> {
     let number = |value: &serde_json::Value| value.as_f64().context("a number is missing");
     Ok(Sample {
         iops: number(&lane["iops"])?,
-        // By Little's law, as for the null server.
-        mean_us: shape.outstanding() / number(&lane["iops"])? * 1e6,
+        // By Little's law, as for the null server, with the depth that the target allowed.
+        mean_us: number(&json["qd"])? * f64::from(shape.connections) / number(&lane["iops"])? * 1e6,
         p99_us: Some(number(&lane["latency"]["p99_ns"])? / 1e3),
         cpu_us_per_request: None,
         system_calls_per_request: None,

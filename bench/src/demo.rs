@@ -13,13 +13,13 @@ use anyhow::{Context, Result, bail, ensure};
 use client::{Backoff, Client, Options, Reconnect};
 use load::{
     Access, DeviceTarget, Distribution, Interval, Journal, Limit, Observer, OnError, Outcome,
-    Setup, Target, VolumeTarget, Workload,
+    Setup, Target, Verified, VolumeTarget, Workload,
 };
 use reactor::{CoreConfig, Handle, OpenOptions, OwnedDevice};
 use report::{Align, Table, duration_ns, json_line, rate, rate_bytes};
-use units::{ByteLen, Lba, LbaRange};
+use units::{BLOCK_SIZE, ByteLen, Lba, LbaRange};
 
-use crate::compare::{CLIENT_CPU, SERVER_CPU};
+use crate::cpus;
 use crate::demo_plot::plot;
 use crate::process::{Server, VolumeAddress, run};
 
@@ -56,8 +56,14 @@ pub(crate) struct Remote {
     pub(crate) outcomes: Vec<Outcome>,
     pub(crate) killed_at: f64,
     pub(crate) back_at: f64,
-    blocks: u64,
-    wrong: u64,
+    checks: Vec<Check>,
+}
+
+/// What the check of a volume at the end found.
+struct Check {
+    /// Blocks of which a write was acknowledged.
+    acknowledged: u64,
+    verified: Verified,
     reconnects: u64,
 }
 
@@ -75,13 +81,14 @@ pub(crate) fn demo(args: &DemoArgs) -> Result<()> {
     }
     let device = format!("file:{}", image.display());
 
-    step(&format!("format a sparse file of {DEVICE_SIZE} and serve it from CPU {SERVER_CPU}"));
+    let cpu = cpus::server();
+    step(&format!("format a sparse file of {DEVICE_SIZE} and serve it from CPU {cpu}"));
     run(Command::new(&farflash).args([
         "format",
         "--device",
         &format!("{device},size={DEVICE_SIZE}"),
     ]))?;
-    let server = Server::start(&farflash, &device, SERVER_CPU, &out.join("server.log"))?;
+    let server = Server::start(&farflash, &device, cpus::server(), &out.join("server.log"))?;
     println!("  up after {:.0} ms", server.startup.as_secs_f64() * 1e3);
 
     step(&format!("create two thin volumes of {VOLUME_SIZE}"));
@@ -114,22 +121,75 @@ pub(crate) fn demo(args: &DemoArgs) -> Result<()> {
     );
     println!("plot: {}", out.join("demo.svg").display());
     println!("done in {:.0} s", begin.elapsed().as_secs_f64());
-    judge(&remote)
+    judge(&local, &remote)
 }
 
 fn step(what: &str) {
     println!("\n== {what}");
 }
 
-fn judge(remote: &Remote) -> Result<()> {
-    let errors: u64 = remote.outcomes.iter().map(|outcome| outcome.errors).sum();
-    let wrong: u64 = remote.outcomes.iter().map(|outcome| outcome.mismatches).sum();
-    ensure!(errors == 0, "{errors} requests failed");
-    ensure!(wrong + remote.wrong == 0, "{} blocks are wrong", wrong + remote.wrong);
+/// The demo has shown something only if there was load, a kill that every volume noticed, and a check
+/// of all that was acknowledged.
+fn judge(local: &Outcome, remote: &Remote) -> Result<()> {
+    judge_load("the local file", local)?;
+    ensure!(remote.back_at > remote.killed_at, "the server was not killed and started again");
+    ensure!(
+        remote.outcomes.len() == NAMES.len() && remote.checks.len() == NAMES.len(),
+        "a volume is missing"
+    );
+    for ((name, outcome), check) in NAMES.iter().zip(&remote.outcomes).zip(&remote.checks) {
+        judge_load(name, outcome)?;
+        let Verified { blocks, wrong } = check.verified;
+        ensure!(wrong == 0, "{name}: {wrong} blocks are wrong");
+        ensure!(
+            check.acknowledged >= RANGE.blocks && blocks >= check.acknowledged,
+            "{name}: of {} acknowledged blocks {blocks} were read back",
+            check.acknowledged
+        );
+        ensure!(check.reconnects > 0, "{name}: the load did not notice that the server was killed");
+    }
     Ok(())
 }
 
-fn fill() -> Workload {
+fn judge_load(name: &str, outcome: &Outcome) -> Result<()> {
+    let Outcome { errors, mismatches, read, write, .. } = outcome;
+    ensure!(*errors == 0, "{name}: {errors} requests failed");
+    ensure!(*mismatches == 0, "{name}: {mismatches} blocks were wrong during the run");
+    ensure!(read.requests > 0 && write.requests > 0, "{name}: nothing was read or written");
+    Ok(())
+}
+
+/// Writes all of a target once.
+async fn fill<T: Target>(
+    handle: &Handle,
+    name: &str,
+    target: &T,
+    journal: &Rc<RefCell<Journal>>,
+) -> Result<()> {
+    let (mut bytes, mut say) = (0, say_progress(format!("  {name}: filling")));
+    let total = RANGE.blocks * BLOCK_SIZE as u64;
+    let observer: Observer = Box::new(move |interval| {
+        bytes += interval.bytes;
+        say(bytes, total);
+    });
+    let filled = load::run(setup(handle, target, journal, Some(observer)), filling()).await?;
+    ensure!(filled.errors == 0, "{name}: {} writes failed while it was filled", filled.errors);
+    let written = journal.borrow().blocks_written();
+    ensure!(written == RANGE.blocks, "{name}: {written} of {} blocks were filled", RANGE.blocks);
+    Ok(())
+}
+
+/// Says how far some work is, if it takes long.
+fn say_progress(what: String) -> load::Watcher {
+    let (begin, mut progress) = (Instant::now(), report::Progress::new(what));
+    Box::new(move |done, total| {
+        if let Some(line) = progress.line(begin.elapsed(), done, total) {
+            println!("{line}");
+        }
+    })
+}
+
+fn filling() -> Workload {
     Workload {
         read_percent: 0,
         access: Access::Sequential,
@@ -183,8 +243,8 @@ where
     Fut: Future<Output = Result<T>> + 'static,
     T: Send + 'static,
 {
-    let cpu = Some(CLIENT_CPU).filter(|cpu| reactor::allowed_cpus().contains(cpu));
-    let config = CoreConfig { cpu, name: "demo".to_owned(), ..CoreConfig::default() };
+    let config =
+        CoreConfig { cpu: Some(cpus::client()), name: "demo".to_owned(), ..CoreConfig::default() };
     let Ok(result) = reactor::spawn_thread(config, main)?.join() else {
         bail!("the thread of the load panicked");
     };
@@ -197,7 +257,7 @@ fn local(image: &Path) -> Result<Outcome> {
     on_core(move |handle| async move {
         let target = DeviceTarget::new(device.attach(&handle));
         let journal = journal(1)?;
-        load::run(setup(&handle, &target, &journal, None), fill()).await?;
+        fill(&handle, "local file", &target, &journal).await?;
         let observer = progress(vec!["local"], 0);
         let setup = setup(&handle, &target, &journal, Some(observer));
         anyhow::Ok(load::run(setup, mixed(2 * DEPTH, LOCAL_SECONDS)).await?)
@@ -215,7 +275,7 @@ fn remote(mut server: Server, volumes: &[VolumeAddress]) -> Result<(Server, Remo
         let killed_at = start.elapsed().as_secs_f64();
         println!("  >>> server killed (SIGKILL)");
         std::thread::sleep(DOWN_FOR);
-        server.restart(SERVER_CPU)?;
+        server.restart(cpus::server())?;
         let back_at = start.elapsed().as_secs_f64();
         println!("  >>> server restarted");
         Ok((server, killed_at, back_at))
@@ -248,8 +308,9 @@ async fn drive(
         let client = Client::connect(handle.clone(), volume.address, &nqn, options).await?;
         let target = VolumeTarget::new(client.volume().await?)?;
         let journal = journal(100 + u64::from(index))?;
-        load::run(setup(&handle, &target, &journal, None), fill()).await?;
-        println!("  {} is filled", NAMES[usize::from(index) - 1]);
+        let name = NAMES[usize::from(index) - 1];
+        fill(&handle, name, &target, &journal).await?;
+        println!("  {name} is filled");
         sides.push((client, target, journal));
     }
     begin.send(()).context("nobody is there to kill the server")?;
@@ -262,13 +323,20 @@ async fn drive(
     };
     let (first, second) = join(run(0), run(1)).await;
     let outcomes = vec![first?, second?];
-    let (mut blocks, mut wrong, mut reconnects) = (0, 0, 0);
+    let mut checks = Vec::new();
     for ((client, target, journal), name) in sides.iter().zip(NAMES) {
-        wrong += load::verify(&handle, target, journal, VERIFY_DEPTH).await?;
-        let written = journal.borrow().blocks_written();
-        println!("  {name}: {written} acknowledged blocks read back and verified");
-        blocks += written;
-        reconnects += client.counters().reconnects;
+        let watcher = say_progress(format!("  {name}: reading everything back"));
+        let verified = load::verify(&handle, target, journal, VERIFY_DEPTH, Some(watcher)).await?;
+        let check = Check {
+            acknowledged: journal.borrow().blocks_written(),
+            verified,
+            reconnects: client.counters().reconnects,
+        };
+        println!(
+            "  {name}: {} blocks read back and verified, {} of them acknowledged",
+            verified.blocks, check.acknowledged
+        );
+        checks.push(check);
         for mismatch in journal.borrow().mismatches() {
             println!("  {name}: {mismatch}");
         }
@@ -276,7 +344,7 @@ async fn drive(
     for (client, ..) in sides {
         client.close().await;
     }
-    Ok(Remote { outcomes, killed_at: 0.0, back_at: 0.0, blocks, wrong, reconnects })
+    Ok(Remote { outcomes, checks, killed_at: 0.0, back_at: 0.0 })
 }
 
 /// Polls two futures until both are done.
@@ -385,10 +453,14 @@ fn table(local: &Outcome, remote: &Remote) -> Table {
         cells.extend([outcome.errors.to_string(), outcome.mismatches.to_string()]);
         table.row(cells);
     }
+    let sum = |of: fn(&Check) -> u64| remote.checks.iter().map(of).sum::<u64>();
     println!(
-        "\n{} acknowledged blocks verified after the kill, {} wrong; {} reconnects, no error seen by \
-         the load.",
-        remote.blocks, remote.wrong, remote.reconnects
+        "\n{} acknowledged blocks verified after the kill, {} wrong; {} connections made again; {} \
+         errors seen by the load.",
+        sum(|check| check.acknowledged),
+        sum(|check| check.verified.wrong),
+        sum(|check| check.reconnects),
+        remote.outcomes.iter().map(|outcome| outcome.errors).sum::<u64>()
     );
     table
 }

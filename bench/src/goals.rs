@@ -27,7 +27,8 @@ struct Goal {
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Verdict {
     pub(crate) what: &'static str,
-    pub(crate) reached: Spread,
+    /// `None`: not measured.
+    pub(crate) reached: Option<Spread>,
     pub(crate) bound: Option<f64>,
     pub(crate) met: Option<bool>,
     pub(crate) is_latency: bool,
@@ -132,8 +133,7 @@ const GOALS: [Goal; 13] = {
     ]
 };
 
-/// What each goal came to, leaving out those for which nothing was measured. `sample` gives a
-/// case's measurement of a round.
+/// What each goal came to. `sample` gives a case's measurement of a round.
 pub(crate) fn judge(
     rounds: usize,
     sample: impl Fn(usize, &Case) -> Option<Sample>,
@@ -150,11 +150,11 @@ pub(crate) fn judge(
                 })
             })
             .collect();
-        let Some(reached) = Spread::of(&figures) else { continue };
+        let reached = Spread::of(&figures);
         let is_latency = goal.figure == Figure::AddedMicroseconds;
-        let met = goal
-            .bound
-            .map(|bound| if is_latency { reached.median < bound } else { reached.median >= bound });
+        let met = goal.bound.zip(reached).map(|(bound, reached)| {
+            if is_latency { reached.median < bound } else { reached.median >= bound }
+        });
         verdicts.push(Verdict { what: goal.what, reached, bound: goal.bound, met, is_latency });
     }
     verdicts
@@ -177,8 +177,12 @@ mod tests {
             Some(Sample { iops, mean_us: 1e6 / iops, ..Sample::default() })
         });
         let read = &verdicts[0];
-        assert_eq!((read.reached.low, read.reached.high, read.met), (0.5, 0.5, Some(true)));
-        assert!(verdicts.iter().all(|verdict| !verdict.what.contains("nbdkit")));
+        let reached = read.reached.expect("measured");
+        assert_eq!((reached.low, reached.high, read.met), (0.5, 0.5, Some(true)));
+        assert_eq!(verdicts.len(), GOALS.len(), "a goal that was not measured is not left out");
+        let unmeasured = verdicts.iter().filter(|verdict| verdict.reached.is_none());
+        assert!(unmeasured.clone().all(|verdict| verdict.met.is_none()));
+        assert!(unmeasured.clone().any(|verdict| verdict.what.contains("nbdkit")));
         assert_eq!(verdicts.iter().find(|v| v.is_latency).and_then(|v| v.met), Some(true));
     }
 }

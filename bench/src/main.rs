@@ -2,9 +2,11 @@
 
 mod case;
 mod compare;
+mod cpus;
 mod demo;
 mod demo_plot;
 mod goals;
+mod idle;
 mod null;
 mod page;
 mod peers;
@@ -51,10 +53,10 @@ struct NullArgs {
     #[arg(long, default_value_t = 3.0)]
     seconds: f64,
     /// CPU of the server
-    #[arg(long, default_value_t = compare::SERVER_CPU)]
+    #[arg(long, default_value_t = cpus::server())]
     server_cpu: usize,
     /// CPU of the client
-    #[arg(long, default_value_t = compare::CLIENT_CPU)]
+    #[arg(long, default_value_t = cpus::client())]
     client_cpu: usize,
 }
 

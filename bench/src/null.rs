@@ -277,6 +277,7 @@ pub(crate) fn run(spec: &NullSpec) -> Result<NullResult> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cpus;
 
     /// N1 and N2: every request is answered once, whichever way the data flows.
     #[test]
@@ -287,8 +288,8 @@ mod tests {
                 block_bytes: 4096,
                 depth: 4,
                 connections: 2,
-                server_cpu: 0,
-                client_cpu: 0,
+                server_cpu: cpus::server(),
+                client_cpu: cpus::server(),
                 seconds: 0.02,
             };
             let result = run(&spec).expect("loopback");

@@ -12,6 +12,7 @@ use serde::Serialize;
 use crate::case::{Case, Sample, Shape, Subject};
 use crate::compare::{Facts, Results};
 use crate::goals::Verdict;
+use crate::idle;
 
 /// The generated part of the page lies between these lines.
 const BEGIN: &str = "<!-- results: begin; written by `make bench` -->";
@@ -149,14 +150,15 @@ fn goal_table(verdicts: &[Verdict]) -> Table {
             _ => percent(value),
         };
         let sign = if verdict.is_latency { "<" } else { "≥" };
-        let met = match verdict.met {
-            Some(true) => "met",
-            Some(false) => "missed",
-            None => "",
+        let met = match (verdict.reached, verdict.met) {
+            (None, _) => "not measured",
+            (_, Some(true)) => "met",
+            (_, Some(false)) => "missed",
+            (_, None) => "",
         };
         table.row([
             verdict.what.to_owned(),
-            verdict.reached.show(show),
+            verdict.reached.map_or("–".to_owned(), |reached| reached.show(show)),
             verdict.bound.map_or(String::new(), |bound| format!("{sign} {}", show(bound))),
             met.to_owned(),
         ]);
@@ -177,16 +179,21 @@ fn facts_text(facts: &Facts) -> String {
     };
     busy + &format!(
         "Commit {}, Linux {}, {} ({} CPUs), loopback TCP, server on one CPU and client on another.\n\
-         Start on an empty mem: device until it answers: {:.0} ms. Idle: {:.1} % of a core, {:.0} MiB \
-         resident;\nwith 1 GiB written to a file device {:.0} MiB.\n",
+         Start on an empty mem: device until it answers: {:.0} ms, {:.0} MiB resident; with 1 GiB written \
+         to a\nfile device {:.0} MiB. Idle with {} connected I/O queues: {:.2} % of a core. A read \
+         that comes after {} ms\nof silence takes {:.0} µs, one among others (depth 1) {:.0} µs.\n",
         facts.commit,
         facts.kernel,
         facts.cpu,
         facts.cpus,
         facts.startup_ms,
-        facts.idle_cpu_share * 100.0,
         mib(facts.resident_idle_bytes),
         mib(facts.resident_written_bytes),
+        facts.idle.queues,
+        facts.idle.cpu_share * 100.0,
+        idle::PAUSE.as_millis(),
+        facts.idle.first_us,
+        facts.idle.busy_us,
     )
 }
 

@@ -7,7 +7,7 @@ use std::process::Command;
 use anyhow::{Context, Result};
 
 use crate::case::{Sample, Shape, Subject};
-use crate::compare::{CLIENT_CPU, SERVER_CPU};
+use crate::cpus;
 use crate::process::{Program, free_address, is_installed, run};
 
 /// A server that is not ours.
@@ -59,7 +59,7 @@ fn nbdkit_args(address: SocketAddr, plugin: &[&str]) -> Vec<String> {
 
 fn pinned(program: &str, args: &[String]) -> Command {
     let mut command = Command::new("taskset");
-    command.args(["-c", &SERVER_CPU.to_string(), program]).args(args);
+    command.args(["-c", &cpus::server().to_string(), program]).args(args);
     command
 }
 
@@ -80,7 +80,7 @@ impl Peer {
         let mut fio = Command::new("fio");
         fio.args(["--name=bench", "--ioengine=nbd", "--output-format=json", "--randrepeat=0"]);
         fio.args([format!("--uri=nbd://{}", self.address), "--size=1g".to_owned()]);
-        fio.arg(format!("--cpus_allowed={CLIENT_CPU}")).args(args);
+        fio.arg(format!("--cpus_allowed={}", cpus::client())).args(args);
         let output = run(&mut fio)?;
         // fio may print notes before the JSON.
         let json = output.find('{').map(|start| &output[start..]).context("fio printed no JSON")?;

@@ -9,6 +9,7 @@ mod core_list;
 mod device_spec;
 mod failure;
 mod logging;
+mod output;
 mod server;
 mod storage;
 
@@ -20,7 +21,7 @@ fn main() -> ExitCode {
     match commands::CommandLine::parse().run() {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
-            eprintln!("{failure}");
+            output::note(&failure.to_string());
             failure.exit_code()
         }
     }

@@ -1,27 +1,30 @@
 //! Devices as subcommands use them: opened, looked at, formatted. Errors come out ready to print.
 
+use std::io::ErrorKind;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
 use device::MemDevice;
 use reactor::{CoreConfig, FileDevice, FlushPolicy, Handle, OpenError, OpenOptions, OwnedDevice};
-use units::{BLOCK_SIZE, ByteLen};
+use rustix::fs::{FlockOperation, flock};
+use units::{BLOCK_SIZE, ByteLen, Lba, LbaRange};
 use uuid::Uuid;
 use volume::{FormatOptions, Probe, Superblock};
 
 use crate::blank;
 use crate::device_spec::{FileSpec, FlushMode};
 use crate::failure::Failure;
+use crate::output::Voice;
 
 /// Opens the file or block device of `spec` and locks it.
-pub(crate) fn open(spec: &FileSpec) -> Result<OwnedDevice, Failure> {
+pub(crate) fn open(spec: &FileSpec, voice: Voice) -> Result<OwnedDevice, Failure> {
     let flush = match spec.flush {
         FlushMode::Auto => FlushPolicy::Auto,
         FlushMode::Always => FlushPolicy::Always,
         FlushMode::Never => FlushPolicy::Never,
     };
     let options = OpenOptions { flush, read_only: false };
-    let device = open_patiently(&spec.path, options).map_err(|error| refused(&error))?;
+    let device = open_patiently(&spec.path, options, voice).map_err(|error| refused(&error))?;
     let bytes = device.geometry().blocks * BLOCK_SIZE as u64;
     if let Some(size) = spec.size
         && size.0 != bytes
@@ -41,11 +44,19 @@ pub(crate) const RELEASE_TIMEOUT: Duration = Duration::from_secs(3);
 /// Between two tries.
 pub(crate) const RELEASE_POLL: Duration = Duration::from_millis(20);
 
-fn open_patiently(path: &Path, options: OpenOptions) -> Result<OwnedDevice, OpenError> {
+fn open_patiently(
+    path: &Path,
+    options: OpenOptions,
+    voice: Voice,
+) -> Result<OwnedDevice, OpenError> {
     let deadline = Instant::now() + RELEASE_TIMEOUT;
+    let mut said = false;
     loop {
         match OwnedDevice::open(path, options) {
             Err(OpenError::InUse { .. }) if Instant::now() < deadline => {
+                if !std::mem::replace(&mut said, true) {
+                    voice.say(&format!("waiting for {}, which is in use", path.display()));
+                }
                 std::thread::sleep(RELEASE_POLL);
             }
             opened => return opened,
@@ -53,29 +64,100 @@ fn open_patiently(path: &Path, options: OpenOptions) -> Result<OwnedDevice, Open
     }
 }
 
-/// Creates the file of `spec` at its size if nothing is there, or gives an empty file that size.
-/// Whether it did.
-pub(crate) fn create_if_missing(spec: &FileSpec) -> Result<bool, Failure> {
-    let Some(size) = spec.size else { return Ok(false) };
-    match std::fs::metadata(&spec.path) {
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
-            reactor::create_sparse(&spec.path, size.0).map_err(|error| refused(&error))?;
-            Ok(true)
+/// What was done to give a device its place, to be undone if nothing comes of it.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum Made {
+    /// It was there.
+    Nothing,
+    /// There was no file.
+    File,
+    /// There was an empty file.
+    Size,
+}
+
+impl Made {
+    /// Takes it back. What is in use by another by now stays as it is; and the error that led here
+    /// is the one to tell, not one from here.
+    pub(crate) fn undo(self, path: &Path) {
+        let Ok(file) = std::fs::OpenOptions::new().write(true).open(path) else { return };
+        if self == Self::Nothing || flock(&file, FlockOperation::NonBlockingLockExclusive).is_err()
+        {
+            return;
         }
-        Ok(file) if file.is_file() && file.len() == 0 => {
-            let sized = std::fs::OpenOptions::new().write(true).open(&spec.path);
-            sized.and_then(|file| file.set_len(size.0)).map_err(|error| {
-                let what = format!("{} cannot be given a size: {error}", spec.path.display());
-                Failure::runtime(what, "make it writable, or name another --device")
-            })?;
-            Ok(true)
-        }
-        // What else is wrong, opening it tells.
-        _ => Ok(false),
+        let _ = match self {
+            Self::File => std::fs::remove_file(path),
+            Self::Size | Self::Nothing => file.set_len(0),
+        };
     }
 }
 
+/// Creates the file of `spec` at its size if nothing is there, or gives an empty file that size; it
+/// will be served by `cores`. What can be refused is refused before.
+pub(crate) fn create_if_missing(spec: &FileSpec, cores: usize) -> Result<Made, Failure> {
+    let Some(size) = spec.size else { return Ok(Made::Nothing) };
+    let made = match std::fs::metadata(&spec.path) {
+        Err(error) if error.kind() == ErrorKind::NotFound => Made::File,
+        Ok(file) if file.is_file() && file.len() == 0 => Made::Size,
+        // What else is wrong, opening it tells.
+        _ => return Ok(Made::Nothing),
+    };
+    check_size(spec, size, cores)?;
+    if made == Made::File {
+        reactor::create_sparse(&spec.path, size.0).map_err(|error| refused(&error))?;
+    } else {
+        let given = give_size(&spec.path, size);
+        given.map_err(|error| {
+            if error.kind() == ErrorKind::WouldBlock {
+                return refused(&OpenError::InUse { path: spec.path.clone() });
+            }
+            let what = format!("{} cannot be given a size: {error}", spec.path.display());
+            Failure::runtime(what, "make it writable, or name another --device")
+        })?;
+    }
+    Ok(made)
+}
+
+/// Gives an empty file its size, unless another owns it.
+fn give_size(path: &Path, size: ByteLen) -> std::io::Result<()> {
+    let file = std::fs::OpenOptions::new().write(true).open(path)?;
+    flock(&file, FlockOperation::NonBlockingLockExclusive)?;
+    if file.metadata()?.len() == 0 { file.set_len(size.0) } else { Ok(()) }
+}
+
+/// A device of `size` can be formatted, and served by `cores`.
+fn check_size(spec: &FileSpec, size: ByteLen, cores: usize) -> Result<(), Failure> {
+    let blocks = size.0 / BLOCK_SIZE as u64;
+    let Some(superblock) = Superblock::for_device(Uuid::nil(), blocks) else {
+        return Err(not_formatted(&spec.path, &volume::FormatError::Size { blocks }));
+    };
+    let path = spec.path.display();
+    let slots = superblock.shard_slots;
+    if cores > usize::from(slots) {
+        let what = format!("{path} would be served by at most {slots} cores, not {cores}");
+        return Err(Failure::usage(what, "name fewer cores with --cores"));
+    }
+    if (superblock.extent_count() as usize) < cores * EXTENTS_PER_CORE {
+        let what = format!("{path} would be too small, with {size}, for {cores} cores");
+        return Err(Failure::usage(what, "name fewer cores with --cores, or a larger size="));
+    }
+    Ok(())
+}
+
+/// What a core takes of a new device: an extent for its journal, and one for the rest.
+const EXTENTS_PER_CORE: usize = 2;
+
 fn refused(error: &OpenError) -> Failure {
+    if let OpenError::Missing { path } = error
+        && let Some(directory) = path.parent()
+        && !directory.as_os_str().is_empty()
+        && !directory.exists()
+    {
+        let directory = directory.display();
+        return Failure::runtime(
+            format!("there is no directory {directory}"),
+            format!("make it (`mkdir -p {directory}`), or name another --device"),
+        );
+    }
     let remedy = match error {
         OpenError::Missing { path } => {
             let path = path.display();
@@ -165,8 +247,22 @@ pub(crate) enum Contents {
     Other(String),
 }
 
+/// How closely a device is looked at before it counts as blank.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum Look {
+    /// All of it is read, but for what a sparse file says was never written.
+    Everywhere,
+    /// Its beginning, its end, and places between.
+    Samples,
+}
+
 /// Finds out what lies on a device, without changing it.
-pub(crate) fn contents(path: &Path, device: &OwnedDevice) -> Result<Contents, Failure> {
+pub(crate) fn contents(
+    path: &Path,
+    device: &OwnedDevice,
+    look: Look,
+    voice: Voice,
+) -> Result<Contents, Failure> {
     let unreadable = |error: &dyn std::fmt::Display| {
         let what = format!("{} cannot be read: {error}", path.display());
         Failure::runtime(what, "look at the kernel's log (dmesg), or name another --device")
@@ -174,10 +270,24 @@ pub(crate) fn contents(path: &Path, device: &OwnedDevice) -> Result<Contents, Fa
     let probed = on_device(device, |device| async move { volume::probe(&device).await })?;
     Ok(match probed.map_err(|error| unreadable(&error))? {
         Probe::Farflash(_) => Contents::Ours,
-        Probe::Blank => match blank::first_data(path).map_err(|error| unreadable(&error))? {
-            None => Contents::Blank,
-            Some(at) => Contents::Other(format!("something else (unknown data at byte {at})")),
-        },
+        Probe::Blank if look == Look::Samples => Contents::Blank,
+        Probe::Blank => {
+            let passed =
+                voice.progress(&format!("reading {} to see that it is blank", path.display()));
+            let file_len = blank::file_len(path).map_err(|error| unreadable(&error))?;
+            let first = if let Some(len) = file_len {
+                blank::first_in_file(path, 0..len, passed).map_err(|error| unreadable(&error))?
+            } else {
+                let all = LbaRange::new(Lba(0), device.geometry().blocks);
+                let first = on_device(device, move |device| async move {
+                    blank::first_on_device(&device, all, passed).await
+                })?;
+                first.map_err(|error| unreadable(&error))?
+            };
+            first.map_or(Contents::Blank, |at| {
+                Contents::Other(format!("something else (unknown data at byte {at})"))
+            })
+        }
         Probe::OtherVersion(version) => Contents::Other(format!(
             "a farflash format of version {version}, which this program does not know"
         )),
@@ -191,13 +301,15 @@ pub(crate) fn format(path: &Path, device: &OwnedDevice) -> Result<(), Failure> {
     let options = FormatOptions { uuid: Uuid::new_v4() };
     on_device(device, |device| async move { volume::format(&device, &options).await })?
         .map(drop)
-        .map_err(|error| {
-            let remedy = match error {
-                volume::FormatError::Size { .. } => "name a larger or smaller device, or size=",
-                volume::FormatError::Device(_) => "look at the kernel's log (dmesg)",
-            };
-            Failure::runtime(format!("{} cannot be formatted: {error}", path.display()), remedy)
-        })
+        .map_err(|error| not_formatted(path, &error))
+}
+
+fn not_formatted(path: &Path, error: &volume::FormatError) -> Failure {
+    let remedy = match error {
+        volume::FormatError::Size { .. } => "name a larger or smaller device, or size=",
+        volume::FormatError::Device(_) => "look at the kernel's log (dmesg)",
+    };
+    Failure::runtime(format!("{} cannot be formatted: {error}", path.display()), remedy)
 }
 
 /// The superblock of a formatted device, and the shards that were ever used.

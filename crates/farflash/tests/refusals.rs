@@ -51,12 +51,11 @@ fn serve_says_what_is_missing() {
 
 #[test]
 fn cores_ports_and_addresses_are_checked() {
-    refused(&serve("mem:1GiB", &["--cores", "0,999"]), 2, "no core 999", "with --cores");
+    refused(&serve("mem:1GiB", &["--cores", "999"]), 2, "no core 999", "with --cores");
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = taken.local_addr().unwrap().to_string();
     for flag in ["--listen", "--api", "--discovery"] {
-        let arguments =
-            ["serve", "--device", "mem:64MiB", "--auth", "off", "--cores", "0", flag, &address];
+        let arguments = ["serve", "--device", "mem:64MiB", "--auth", "off", flag, &address];
         let free = [("--listen", "127.0.0.1:0"), ("--api", "127.0.0.1:0")];
         let others = free.iter().filter(|(other, _)| *other != flag);
         let others: Vec<&str> = others.flat_map(|(flag, address)| [*flag, *address]).collect();
@@ -70,8 +69,8 @@ fn cores_ports_and_addresses_are_checked() {
     let same = ["serve", "--device", "mem:64MiB", "--auth", "off", "--api", "127.0.0.1:4420"];
     refused(&same, 2, "both a portal and the API", "--api");
     let high = ["serve", "--device", "mem:64MiB", "--auth", "off", "--listen", "127.0.0.1:65535"];
-    if std::thread::available_parallelism().unwrap().get() > 1 {
-        refused(&[&high[..], &["--cores", "0,1"]].concat(), 2, "past 65535", "--listen");
+    if let Some(cores) = support::cores(2) {
+        refused(&[&high[..], &["--cores", &cores]].concat(), 2, "past 65535", "--listen");
     }
 }
 
@@ -91,6 +90,13 @@ fn a_configuration_file_is_checked() {
     refused(&["serve", "--config", name], 2, "line 3: unknown field `devcies`", "--help");
     std::fs::write(&path, "auth = \"off\"\ncores = [999]\ndevices = [\"mem:1GiB\"]").unwrap();
     refused(&["serve", "--config", name], 2, "no core 999", "--cores");
+    std::fs::write(&path, "#".repeat((1 << 20) + 1)).unwrap();
+    refused(&["serve", "--config", name], 2, "larger than 1 MiB", "--config");
+    // What has no length, and what has no end.
+    let directory = files.path("").display().to_string();
+    for special in ["/dev/zero", "/dev/null", &directory] {
+        refused(&["serve", "--config", special], 2, "is no regular file", "--config");
+    }
 }
 
 #[test]
@@ -138,23 +144,73 @@ fn format_does_not_destroy_unless_told() {
     let small = format!("{},size=1MiB", files.device("c"));
     refused(&["format", "--device", &small], 1, "cannot be formatted", "size=");
     assert!(!files.path("c").exists(), "a file made in vain is removed");
+    // What was there before stays, as it was.
+    std::fs::write(files.path("d"), "").unwrap();
+    let small = format!("{},size=1MiB", files.device("d"));
+    refused(&["format", "--device", &small], 1, "cannot be formatted", "size=");
+    assert_eq!(std::fs::metadata(files.path("d")).unwrap().len(), 0);
+    let lost = format!("{},size=1GiB", files.device("no/such/place"));
+    let directory = files.path("no/such").display().to_string();
+    refused(&["format", "--device", &lost], 1, "there is no directory", &directory);
+    let sized = format!("{},size=256MiB", files.device("d"));
+    let shown = succeed(&["format", "--device", &sized, "--json"]);
+    let shown: serde_json::Value = serde_json::from_str(&shown).unwrap();
+    assert_eq!(shown["size_bytes"], 256 << 20);
+    assert_eq!(shown["device"], files.device("d"));
 }
 
-/// Method: change the version in both superblocks of a formatted device, without mending their
-/// checksums: whichever is looked at first, the device is not ours to use.
+/// An empty file belongs to whoever has it open as a device, and is not resized under them.
 #[test]
-fn a_damaged_or_newer_superblock_is_refused() {
-    use std::os::unix::fs::FileExt;
+fn an_empty_file_in_use_is_left_alone() {
     let files = Files::new();
+    std::fs::write(files.path("a"), "").unwrap();
+    let owner = std::fs::File::open(files.path("a")).unwrap();
+    rustix::fs::flock(&owner, rustix::fs::FlockOperation::NonBlockingLockExclusive).unwrap();
+    let sized = format!("{},size=256MiB", files.device("a"));
+    refused(&["format", "--device", &sized], 1, "is in use", "stop the other server");
+    assert_eq!(owner.metadata().unwrap().len(), 0);
+}
+
+/// Formats a file and changes both of its superblocks.
+fn with_changed_superblocks(files: &Files, change: impl Fn(&mut [u8])) -> String {
+    use std::os::unix::fs::FileExt;
     let device = files.device("a");
     succeed(&["format", "--device", &format!("{device},size=256MiB")]);
-    let file = std::fs::OpenOptions::new().write(true).open(files.path("a")).unwrap();
+    let file = std::fs::OpenOptions::new().read(true).write(true).open(files.path("a")).unwrap();
     for place in [0, (256 << 20) - 4096] {
-        file.write_all_at(&[0xFF; 64], place + 64).unwrap();
+        let mut block = [0; 4096];
+        file.read_exact_at(&mut block, place).unwrap();
+        change(&mut block);
+        file.write_all_at(&block, place).unwrap();
     }
-    drop(file);
+    device
+}
+
+/// Method: change both superblocks without mending their checksums.
+#[test]
+fn a_damaged_superblock_is_refused() {
+    let files = Files::new();
+    let device = with_changed_superblocks(&files, |block| block[64..128].fill(0xFF));
     let force = format!("farflash format --device {device} --force");
     refused(&serve(&device, &[]), 1, "holds a damaged farflash format", &force);
+    let keep = ["--format-if-blank"];
+    refused(&serve(&device, &keep), 1, "holds a damaged farflash format", &force);
+}
+
+/// Method: write the next version into both superblocks, and checksums that match, as a newer program
+/// would leave them.
+#[test]
+fn the_superblock_of_a_newer_version_is_refused() {
+    let files = Files::new();
+    let device = with_changed_superblocks(&files, |block| {
+        let version = u32::from_le_bytes(block[12..16].try_into().unwrap());
+        block[12..16].copy_from_slice(&(version + 1).to_le_bytes());
+        let crc = checksum::crc32c(&block[12..]);
+        block[8..12].copy_from_slice(&crc.to_le_bytes());
+    });
+    let force = format!("farflash format --device {device} --force");
+    refused(&serve(&device, &[]), 1, "which this program does not know", &force);
+    refused(&["format", "--device", &device], 1, "which this program does not know", "--force");
 }
 
 #[test]

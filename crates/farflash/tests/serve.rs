@@ -4,10 +4,12 @@
 
 mod support;
 
-use std::io::{Read, Write};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
+use std::process::Stdio;
 use std::time::{Duration, Instant};
 
+use rustix::process::{Pid, Resource, Rlimit, Signal, getrlimit, kill_process, setrlimit};
 use support::{Files, Server, refused, succeed};
 
 const GIB: u64 = 1 << 30;
@@ -39,7 +41,7 @@ fn a_volume_lives_from_create_to_delete() {
 fn people_get_words_and_tables() {
     let server = Server::start("mem:256MiB");
     let made = server.volume(&["create", "db-1", "--size", "1.5GiB"]).stdout;
-    assert!(made.contains("created db-1 (1.5 GiB), served by core 0"), "{made}");
+    assert!(made.contains("created db-1 (1.5 GiB), served by core "), "{made}");
     assert!(made.contains("nvme connect -t tcp -a 127.0.0.1 -s "), "{made}");
     let list = server.volume(&["list"]).stdout;
     let lines: Vec<&str> = list.lines().collect();
@@ -90,17 +92,20 @@ fn one_name_is_given_once() {
 
 #[test]
 fn volumes_spread_over_the_cores() {
-    if std::thread::available_parallelism().unwrap().get() < 2 {
+    let Some(cores) = support::cores(2) else {
         eprintln!("this machine has one core: nothing to spread over");
         return;
-    }
-    let server = Server::start_with("mem:256MiB", &["--cores", "0,1"]);
+    };
+    let server = Server::start_with("mem:256MiB", &["--cores", &cores]);
+    let [first, second] = [0, 1].map(|at| reactor::allowed_cpus()[at]);
     let core = |name: &str| {
         let made = server.volume_json(&["create", name, "--size", "1GiB"]);
         made["portal"]["core"].as_u64().unwrap()
     };
-    assert_eq!([core("a"), core("b"), core("c"), core("d")], [0, 1, 0, 1]);
-    let wanted = server.volume_json(&["create", "e", "--size", "1GiB", "--core", "1"]);
+    let spread = ["a", "b", "c", "d"].map(|name| core(name) as usize);
+    assert_eq!(spread, [first, second, first, second]);
+    let core = second.to_string();
+    let wanted = server.volume_json(&["create", "e", "--size", "1GiB", "--core", &core]);
     assert_eq!(wanted["address"], server.portals[1].to_string());
 }
 
@@ -140,11 +145,10 @@ fn volumes_survive_an_orderly_end_and_a_kill() {
 
 #[test]
 fn discovery_lists_the_volumes_of_all_cores_on_every_portal() {
-    let cores = std::thread::available_parallelism().unwrap().get().min(2);
-    let list = if cores == 2 { "0,1" } else { "0" };
+    let list = support::cores(2).or_else(|| support::cores(1)).unwrap();
     let discovery = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let discovery = discovery.to_string();
-    let server = Server::start_with("mem:256MiB", &["--cores", list, "--discovery", &discovery]);
+    let server = Server::start_with("mem:256MiB", &["--cores", &list, "--discovery", &discovery]);
     let mut expected: Vec<String> = ["a", "b", "c"]
         .iter()
         .map(|name| server.volume_json(&["create", name, "--size", "1GiB"]))
@@ -169,14 +173,14 @@ fn discovery_lists_the_volumes_of_all_cores_on_every_portal() {
 
 #[test]
 fn a_device_used_by_two_cores_is_served_by_one() {
-    if std::thread::available_parallelism().unwrap().get() < 2 {
+    let Some(cores) = support::cores(2) else {
         eprintln!("this machine has one core");
         return;
-    }
+    };
     let files = Files::new();
     let device = files.device("a");
     succeed(&["format", "--device", &format!("{device},size=1GiB")]);
-    let server = Server::start_with(&device, &["--cores", "0,1"]);
+    let server = Server::start_with(&device, &["--cores", &cores]);
     server.volume_json(&["create", "a", "--size", "1GiB"]);
     server.volume_json(&["create", "b", "--size", "1GiB"]);
     server.signal("TERM");
@@ -215,7 +219,7 @@ fn a_killed_server_can_be_started_again_on_its_ports_and_device() {
     for _ in 0..3 {
         first.signal("KILL");
         first.wait();
-        let next = Server::start_on(&device, &listen, &api, &["--cores", "0"]);
+        let next = Server::start_on(&device, &listen, &api, &[]);
         assert_eq!(next.volume_json(&["show", "a"]), made);
         first = next;
     }
@@ -283,8 +287,103 @@ fn a_second_signal_ends_at_once() {
 fn the_configuration_file_serves_too() {
     let files = Files::new();
     let path = files.path("farflash.toml");
-    std::fs::write(&path, "cores = [0]\nadvertise = \"192.0.2.7\"\n").unwrap();
+    let cores = support::cores(1).unwrap();
+    std::fs::write(&path, format!("cores = [{cores}]\nadvertise = \"192.0.2.7\"\n")).unwrap();
     let server = Server::start_with("mem:256MiB", &["--config", path.to_str().unwrap()]);
     let made = server.volume_json(&["create", "a", "--size", "1GiB"]);
     assert!(made["address"].as_str().unwrap().starts_with("192.0.2.7:"), "{made}");
+}
+
+/// Method: a second server waits for the device of the first; the signal comes while it does.
+#[test]
+fn a_signal_before_the_server_is_ready_ends_it_in_good_order() {
+    let files = Files::new();
+    let device = files.device("a");
+    succeed(&["format", "--device", &format!("{device},size=256MiB")]);
+    let first = Server::start(&device);
+    let arguments = ["serve", "--device", &device, "--auth", "off"];
+    let free = ["--listen", "127.0.0.1:0", "--api", "127.0.0.1:0"];
+    let arguments = [&arguments[..], &free].concat();
+    let child = support::farflash(&arguments).stderr(Stdio::piped()).spawn();
+    let mut child = child.unwrap();
+    let mut log = BufReader::new(child.stderr.take().unwrap());
+    let mut line = String::new();
+    while !line.contains("waiting for") {
+        line.clear();
+        assert!(log.read_line(&mut line).unwrap() > 0, "it ended without waiting");
+    }
+    kill_process(Pid::from_child(&child), Signal::TERM).unwrap();
+    assert_eq!(child.wait().unwrap().code(), Some(0));
+    drop(first);
+}
+
+/// Method: what cannot be served is refused with nothing left behind, and what was there as it was.
+#[test]
+fn format_if_blank_leaves_nothing_behind_when_it_fails() {
+    let files = Files::new();
+    let serve = |device: &str, cores: &str| {
+        let free = ["--listen", "127.0.0.1:0", "--api", "127.0.0.1:0", "--auth", "off"];
+        let device = ["serve", "--format-if-blank", "--device", device, "--cores", cores];
+        support::run(&[&device[..], &free].concat())
+    };
+    let one = support::cores(1).unwrap();
+    let small = serve(&format!("{},size=1MiB", files.device("a")), &one);
+    assert!(small.code == Some(1) && small.stderr.contains("cannot be formatted"), "{small:?}");
+    assert!(!files.path("a").exists());
+    std::fs::write(files.path("b"), "").unwrap();
+    let small = serve(&format!("{},size=1MiB", files.device("b")), &one);
+    assert_eq!(small.code, Some(1), "{small:?}");
+    assert_eq!(std::fs::metadata(files.path("b")).unwrap().len(), 0);
+}
+
+/// Method: a thousand I/O queues of eight hosts, with a request on each; memory is looked at before and
+/// after.
+#[test]
+fn a_thousand_connections_are_served_at_a_time() {
+    const CLIENTS: u8 = 8;
+    const QUEUES: u16 = 125;
+    /// Resident memory that a connection may take, its share of everything included.
+    const BYTES_EACH: u64 = 64 << 10;
+    let limit = getrlimit(Resource::Nofile);
+    setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit }).unwrap();
+    let server = Server::start("mem:256MiB");
+    let made = server.volume_json(&["create", "a", "--size", "1GiB"]);
+    let nqn: nvme_wire::Nqn = made["nqn"].as_str().unwrap().parse().unwrap();
+    let (portal, before) = (server.portals[0], server.resident_bytes());
+    let began = Instant::now();
+    let (connections, after) = support::host::on_core(move |handle| async move {
+        let mut clients = Vec::new();
+        for id in 1..=CLIENTS {
+            let options = client::Options {
+                queues: QUEUES,
+                depth: 8,
+                connect_timeout: Duration::from_secs(30),
+                ..client::Options::for_host([id; 16])
+            };
+            let client = client::Client::connect(handle.clone(), portal, &nqn, options).await;
+            let client = client.unwrap();
+            assert_eq!(client.queues(), QUEUES);
+            let volume = client.volume().await.unwrap();
+            // Requests take the queues in turn.
+            for request in 0..u64::from(QUEUES) {
+                let lba = units::Lba(u64::from(id) * 1000 + request);
+                volume.write(lba, support::host::filled(lba.0)).await.unwrap();
+            }
+            for request in 0..u64::from(QUEUES) {
+                let lba = units::Lba(u64::from(id) * 1000 + request);
+                let read = volume.read(lba, 1).await.unwrap();
+                assert_eq!(read.as_bytes(), support::host::filled(lba.0).as_bytes());
+            }
+            clients.push(client);
+        }
+        let api = control::ApiClient::new(&server.api).unwrap();
+        let connections = api.server().unwrap().cores[0].connections;
+        let after = server.resident_bytes();
+        (connections, after)
+    });
+    assert_eq!(connections, u64::from(CLIENTS) * (u64::from(QUEUES) + 1));
+    let each = after.saturating_sub(before) / connections;
+    eprintln!("{connections} connections in {:?}, {each} bytes each", began.elapsed());
+    assert!(each < BYTES_EACH, "{each} bytes");
+    assert!(began.elapsed() < Duration::from_secs(10), "{:?}", began.elapsed());
 }

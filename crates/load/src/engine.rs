@@ -9,7 +9,7 @@ use std::task::Poll;
 
 use io_traits::{Buffer, BufferSlice, Clock, Spawn};
 use local_sync::oneshot;
-use units::{BLOCK_SIZE, Duration, Instant, Lba, LbaRange};
+use units::{BLOCK_SIZE, Duration, Instant, LbaRange};
 
 use crate::address::Addresses;
 use crate::journal::{Expected, Journal};
@@ -17,6 +17,7 @@ use crate::measure::{Kind, Meter};
 use crate::outcome::{Interval, Outcome};
 use crate::rng::Rng;
 use crate::target::Target;
+use crate::verify::compare;
 use crate::workload::{Arrivals, Limit, OnError, Rate, Workload, WorkloadError};
 
 /// Draws of an address before the next free one behind it is taken.
@@ -26,10 +27,6 @@ const PAYLOAD_BYTES: usize = 64 << 10;
 /// Requests of a task in a row before other tasks get a turn: some devices complete at once, and a task
 /// would never wait.
 const REQUESTS_PER_TURN: u32 = 64;
-/// Blocks that one read of a check covers.
-const CHECK_BLOCKS: u64 = 32;
-/// Places that are looked at to tell whether a large target holds data.
-const SAMPLES: u64 = 256;
 
 /// Is told of each interval when it ends.
 pub type Observer = Box<dyn FnMut(&Interval)>;
@@ -390,89 +387,6 @@ async fn yield_now() {
         Poll::Pending
     })
     .await;
-}
-
-/// Returns the number of blocks that are not as expected.
-fn compare<T: Target>(
-    journal: &mut Journal,
-    range: LbaRange,
-    expected: &[Expected],
-    data: &T::Data,
-) -> u64 {
-    let mut wrong = 0;
-    for (index, expected) in expected.iter().enumerate() {
-        let lba = range.start.plus(index as u64);
-        wrong += u64::from(!journal.check(lba, *expected, T::block(data, index)));
-    }
-    wrong
-}
-
-/// Reads every block that the journal knows of and compares it; returns how many were wrong. No load
-/// may run meanwhile. The error is the first read that failed.
-pub async fn verify<T, W>(
-    world: &W,
-    target: &T,
-    journal: &Rc<RefCell<Journal>>,
-    depth: u32,
-) -> Result<u64, T::Error>
-where
-    T: Target,
-    W: Spawn,
-{
-    let range = journal.borrow().range();
-    let next = Rc::new(Cell::new(range.start));
-    let mut ends = Vec::new();
-    for _ in 0..depth {
-        let (done, ended) = oneshot();
-        ends.push(ended);
-        let (target, journal, next) = (target.clone(), journal.clone(), next.clone());
-        world.spawn(async move { done.send(verify_share(&target, &journal, &next).await) });
-    }
-    let mut wrong = 0;
-    for ended in ends {
-        wrong += ended.await.unwrap_or(Ok(0))?;
-    }
-    Ok(wrong)
-}
-
-async fn verify_share<T: Target>(
-    target: &T,
-    journal: &RefCell<Journal>,
-    next: &Cell<Lba>,
-) -> Result<u64, T::Error> {
-    let end = journal.borrow().range().end();
-    let mut wrong = 0;
-    while next.get() < end {
-        let start = next.get();
-        let range = LbaRange::new(start, CHECK_BLOCKS.min(end.0 - start.0));
-        next.set(range.end());
-        if !journal.borrow().touched(range) {
-            continue;
-        }
-        let expected = journal.borrow().begin_read(range);
-        let data = target.read(range).await?;
-        wrong += compare::<T>(&mut journal.borrow_mut(), range, &expected, &data);
-    }
-    Ok(wrong)
-}
-
-/// Looks for anything but zeroes in `range`: everywhere if it is small, else in samples. Returns the
-/// first block found.
-pub async fn holds_data<T: Target>(target: &T, range: LbaRange) -> Result<Option<Lba>, T::Error> {
-    let step = (range.blocks / SAMPLES).max(CHECK_BLOCKS);
-    let mut start = range.start;
-    while start < range.end() {
-        let piece = LbaRange::new(start, CHECK_BLOCKS.min(range.end().0 - start.0));
-        let data = target.read(piece).await?;
-        for index in 0..piece.blocks {
-            let block = T::block(&data, index as usize);
-            if block.iter().any(|byte| *byte != 0) {
-                return Ok(Some(piece.start.plus(index)));
-            }
-        }
-        start = start.plus(step);
-    }
-    Ok(None)
 }
 
 #[cfg(test)]

@@ -18,10 +18,12 @@ mod outcome;
 mod rng;
 mod stamp;
 mod target;
+mod verify;
 mod workload;
 
-pub use engine::{Observer, Setup, holds_data, run, verify};
+pub use engine::{Observer, Setup, run};
 pub use journal::{Journal, JournalTooLarge, Mismatch};
 pub use outcome::{Interval, Latency, Outcome, Tally};
 pub use target::{DeviceTarget, Target, UnusualBlockSize, VolumeTarget};
+pub use verify::{Verified, VerifyError, WHOLE_BLOCKS_MAX, Watcher, holds_data, verify};
 pub use workload::{Access, Arrivals, Distribution, Limit, OnError, Rate, Workload, WorkloadError};

@@ -119,6 +119,14 @@ impl<W: World> VolumeTarget<W> {
         self.volume.max_transfer_blocks() / self.factor
     }
 
+    /// 4 KiB blocks that hold data, as the target says.
+    ///
+    /// # Errors
+    /// It does not answer.
+    pub async fn used_blocks(&self) -> Result<u64, client::Error> {
+        Ok(self.volume.used_blocks().await?.div_ceil(u64::from(self.factor)))
+    }
+
     fn lba(&self, range: LbaRange) -> Lba {
         Lba(range.start.0 * u64::from(self.factor))
     }

@@ -9,13 +9,15 @@ use std::time::Duration;
 
 use clap::{Args, ValueEnum};
 use load::{
-    Access, Arrivals, Distribution, Journal, Limit, OnError, Outcome, Rate, Setup, Target, Workload,
+    Access, Arrivals, Distribution, Journal, Limit, OnError, Outcome, Rate, Setup, Target,
+    Verified, VerifyError, Workload, WorkloadError,
 };
 use reactor::{CoreConfig, Handle};
-use units::{ByteLen, Lba, LbaRange};
+use units::{BLOCK_SIZE, ByteLen, Lba, LbaRange};
 
 use self::target::{DistributionArg, TargetArg};
 use crate::failure::Failure;
+use crate::output;
 
 pub(super) const EXAMPLES: &str = "\
 Examples:
@@ -132,8 +134,10 @@ pub(crate) struct Bench {
 /// What a run brought beyond the load itself.
 struct Finished {
     outcome: Outcome,
-    /// Blocks found wrong by the check at the end, if there was one.
-    wrong_at_end: Option<u64>,
+    /// What the check at the end found, if there was one.
+    at_end: Option<Verified>,
+    /// Requests that were kept outstanding on each connection.
+    depth: u32,
     enters: u64,
 }
 
@@ -165,8 +169,15 @@ impl Bench {
                 return Err(Failure::usage(what, "use a size such as 1GiB"));
             }
         }
-        if self.seconds.is_some_and(|seconds| !(0.0..1e9).contains(&seconds)) {
-            return Err(Failure::usage("--seconds is no time", "try --seconds 10"));
+        if self.seconds.is_some_and(|seconds| !(1e-3..1e9).contains(&seconds)) {
+            let what = "--seconds is no length for a run";
+            return Err(Failure::usage(what, "try --seconds 10"));
+        }
+        if self.bytes == Some(ByteLen(0)) {
+            return Err(Failure::usage("--bytes 0 moves nothing", "try --bytes 1GiB"));
+        }
+        if self.rate.is_some_and(|rate| !(1e-3..1e9).contains(&rate)) {
+            return Err(Failure::usage("--rate is no rate", "try --rate 1000"));
         }
         if self.verify && self.read_percent() == 100 {
             let remedy = "use --verify with a load that writes";
@@ -183,10 +194,33 @@ impl Bench {
         }
     }
 
-    fn workload(&self, target_blocks: u64) -> Result<Workload, Failure> {
+    /// The part of a target of `target_blocks` that is used. It is all there.
+    fn range(&self, target_blocks: u64) -> Result<LbaRange, Failure> {
         let blocks = |len: ByteLen| len.whole_blocks().expect("checked");
-        let offset = blocks(self.offset).min(target_blocks);
-        let range = LbaRange::new(Lba(offset), self.range.map_or(target_blocks - offset, blocks));
+        let size = ByteLen(target_blocks * BLOCK_SIZE as u64);
+        let offset = blocks(self.offset);
+        let left = target_blocks.checked_sub(offset).filter(|left| *left > 0).ok_or_else(|| {
+            let what =
+                format!("--offset {} is not within the target, which has {size}", self.offset);
+            Failure::usage(what, "give a smaller --offset")
+        })?;
+        let wanted = self.range.map_or(left, blocks);
+        if wanted > left {
+            let what = format!("--range ends beyond the target, which has {size}");
+            let left = ByteLen(left * BLOCK_SIZE as u64);
+            return Err(Failure::usage(what, format!("give --range {left} or less")));
+        }
+        if wanted < blocks(self.bs) {
+            let wanted = ByteLen(wanted * BLOCK_SIZE as u64);
+            let what = format!("a request of --bs {} does not fit into {wanted}", self.bs);
+            let flag = if self.range.is_some() { "larger --range" } else { "smaller --bs" };
+            return Err(Failure::usage(what, format!("give a {flag}")));
+        }
+        Ok(LbaRange::new(Lba(offset), wanted))
+    }
+
+    fn workload(&self, range: LbaRange, depth: u32) -> Workload {
+        let blocks = |len: ByteLen| len.whole_blocks().expect("checked");
         let access = match (self.rw, self.distribution) {
             (Rw::Read | Rw::Write | Rw::Readwrite, _) => Access::Sequential,
             (_, DistributionArg::Uniform) => Access::Random(Distribution::Uniform),
@@ -200,46 +234,34 @@ impl Bench {
             Some(bytes) => Limit::Bytes(bytes.0),
             None => Limit::Time(Duration::from_secs_f64(self.seconds.unwrap_or(10.0))),
         };
-        Ok(Workload {
+        Workload {
             read_percent: self.read_percent(),
             access,
             blocks_per_request: u32::try_from(blocks(self.bs)).expect("checked"),
-            depth: self.qd,
+            depth,
             limit,
             rate: self.rate.map(|per_second| Rate { per_second, arrivals }),
             range,
             seed: self.seed,
             interval: Duration::from_secs(1),
             on_error: OnError::Stop,
-        })
+        }
     }
 
-    /// Refuses to write where data lies.
-    async fn check_blank<T: Target>(&self, target: &T, range: LbaRange) -> Result<(), Failure> {
-        if self.read_percent() == 100 || self.overwrite {
-            return Ok(());
-        }
-        let fits = range.checked_end().is_some_and(|end| end.0 <= target.blocks());
-        if !fits {
-            // The workload's own check says so.
-            return Ok(());
-        }
-        let found = load::holds_data(target, range).await.map_err(|error| failed_read(&error))?;
-        found.map_or(Ok(()), |lba| {
-            let what = format!("the target holds data: block {} is not zero", lba.0);
-            Err(Failure::runtime(what, "add --overwrite if it may be lost"))
-        })
+    /// Whether it must be made sure that nothing is lost.
+    fn must_not_lose(&self) -> bool {
+        self.read_percent() < 100 && !self.overwrite
     }
 
-    /// Runs the load on `targets`, one for each connection.
+    /// Runs the load on `targets`, one for each connection, with `depth` requests on each.
     async fn drive<T: Target>(
         &self,
         handle: &Handle,
         targets: Vec<T>,
+        depth: u32,
     ) -> Result<Finished, Failure> {
         let target = targets[0].clone();
-        let workload = self.workload(target.blocks())?;
-        self.check_blank(&target, workload.range).await?;
+        let workload = self.workload(self.range(target.blocks())?, depth);
         let journal = self.journal(workload.range)?;
         let precise = handle.clone();
         let setup = Setup {
@@ -250,18 +272,20 @@ impl Bench {
             observer: (!self.quiet).then(show::progress),
         };
         let enters_before = handle.ring_counters().enters;
-        let outcome = load::run(setup, workload).await.map_err(|error| {
-            Failure::usage(error.to_string(), "change --range, --offset, --bs, --qd or --rate")
-        })?;
+        let outcome = load::run(setup, workload).await.map_err(|error| not_runnable(&error))?;
         let enters = handle.ring_counters().enters - enters_before;
-        let wrong_at_end = match &journal {
+        let at_end = match &journal {
             Some(journal) => {
-                let checked = load::verify(handle, &target, journal, VERIFY_DEPTH).await;
-                Some(checked.map_err(|error| failed_read(&error))?)
+                let mut watcher: Option<load::Watcher> = None;
+                if !self.quiet {
+                    watcher = Some(Box::new(output::progress("checking what was written")));
+                }
+                let checked = load::verify(handle, &target, journal, VERIFY_DEPTH, watcher).await;
+                Some(checked.map_err(|error| not_checked(&error))?)
             }
             None => None,
         };
-        Ok(Finished { outcome, wrong_at_end, enters })
+        Ok(Finished { outcome, at_end, depth, enters })
     }
 
     fn journal(&self, range: LbaRange) -> Result<Option<Rc<RefCell<Journal>>>, Failure> {
@@ -280,7 +304,7 @@ impl Bench {
 impl Finished {
     /// A run with errors or wrong data is a failure, after its results were shown.
     fn judge(&self) -> Result<(), Failure> {
-        let wrong = self.outcome.mismatches + self.wrong_at_end.unwrap_or(0);
+        let wrong = self.outcome.mismatches + self.at_end.unwrap_or_default().wrong;
         if wrong > 0 {
             let first =
                 self.outcome.first_mismatch.as_deref().unwrap_or("see the check at the end");
@@ -297,4 +321,23 @@ impl Finished {
 
 fn failed_read(error: &dyn std::error::Error) -> Failure {
     Failure::runtime(format!("a read failed: {error}"), "look at the target's log")
+}
+
+fn not_checked<E: std::error::Error>(error: &VerifyError<E>) -> Failure {
+    let what = format!("what was written could not be checked: {error}");
+    Failure::runtime(what, "look at the target's log, and do not count on this run")
+}
+
+/// What `Bench::check` and `Bench::range` have not refused already.
+fn not_runnable(error: &WorkloadError) -> Failure {
+    let remedy = match error {
+        WorkloadError::Zero => "give --rate a number above zero",
+        WorkloadError::RangeTooSmall { .. } => "give a smaller --bs",
+        WorkloadError::BeyondTarget { .. } | WorkloadError::OtherRange { .. } => {
+            "give a smaller --range"
+        }
+        WorkloadError::Percent(_) => "give --rwmixread from 0 to 100",
+        WorkloadError::TooBusyToCheck { .. } => "give a smaller --qd, or a larger --range",
+    };
+    Failure::usage(error.to_string(), remedy)
 }

@@ -9,6 +9,7 @@ use client::{ConnectError, Discovered, Options};
 use reactor::CoreConfig;
 
 use crate::failure::Failure;
+use crate::output;
 use crate::storage;
 
 pub(super) const EXAMPLES: &str = "\
@@ -43,14 +44,10 @@ impl Discover {
         });
         let found = found.map_err(|error| storage::no_core(&error))?;
         let found = found.map_err(|error| not_discovered(address, &error))?;
-        self.print(&found).map_err(|error| {
-            let what = format!("the result cannot be printed: {error}");
-            Failure::runtime(what, "give it somewhere to go")
-        })
+        output::print("give the result somewhere to go", |out| self.print(out, &found))
     }
 
-    fn print(&self, found: &[Discovered]) -> std::io::Result<()> {
-        let mut out = std::io::stdout().lock();
+    fn print(&self, out: &mut dyn Write, found: &[Discovered]) -> std::io::Result<()> {
         if self.json {
             let entry = |entry: &Discovered| {
                 serde_json::json!({
@@ -67,7 +64,7 @@ impl Discover {
         for entry in found.iter().filter(|entry| entry.is_nvm) {
             writeln!(out, "{}  {}", entry.address, entry.nqn)?;
         }
-        out.flush()
+        Ok(())
     }
 }
 

@@ -7,7 +7,8 @@ use units::{BLOCK_SIZE, ByteLen};
 
 use crate::device_spec::{DeviceSpec, FileSpec};
 use crate::failure::Failure;
-use crate::storage::{self, Contents};
+use crate::output::{self, Voice};
+use crate::storage::{self, Contents, Look};
 
 pub(super) const EXAMPLES: &str = "\
 Examples:
@@ -25,6 +26,12 @@ pub(crate) struct Format {
     /// Format it even though something lies on it; all of that is lost
     #[arg(long)]
     force: bool,
+    /// Look for data in samples only, instead of reading all of a block device
+    #[arg(long, conflicts_with = "force")]
+    sample: bool,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
 }
 
 impl Format {
@@ -33,22 +40,27 @@ impl Format {
             let what = format!("{} needs no format: memory begins empty", self.device);
             return Err(Failure::usage(what, "start it with `farflash serve --device mem:SIZE`"));
         };
-        let created = storage::create_if_missing(spec)?;
+        let made = storage::create_if_missing(spec, 1)?;
         let formatted = self.format(spec);
-        if created && formatted.is_err() {
-            // A file that was made for this is of no use now; the first error is the one to tell.
-            let _ = std::fs::remove_file(&spec.path);
+        if formatted.is_err() {
+            made.undo(&spec.path);
         }
         let bytes = formatted?;
         let path = spec.path.display();
-        println!("{path} is formatted ({})", ByteLen(bytes));
-        println!("serve it with:\n  farflash serve --device file:{path} --cores 0 --auth off");
-        Ok(())
+        output::print("the device is formatted all the same", |out| {
+            if self.json {
+                let device = format!("file:{path}");
+                let document = serde_json::json!({ "device": device, "size_bytes": bytes });
+                return writeln!(out, "{}", serde_json::to_string_pretty(&document)?);
+            }
+            writeln!(out, "{path} is formatted ({})", ByteLen(bytes))?;
+            writeln!(out, "serve it with:\n  farflash serve --device file:{path} --auth off")
+        })
     }
 
     /// Formats the device if nothing forbids it; its size in bytes.
     fn format(&self, spec: &FileSpec) -> Result<u64, Failure> {
-        let device = storage::open(spec)?;
+        let device = storage::open(spec, Voice::Notes)?;
         if !self.force {
             self.check_blank(&spec.path, &device)?;
         }
@@ -57,7 +69,8 @@ impl Format {
     }
 
     fn check_blank(&self, path: &Path, device: &reactor::OwnedDevice) -> Result<(), Failure> {
-        let occupant = match storage::contents(path, device)? {
+        let look = if self.sample { Look::Samples } else { Look::Everywhere };
+        let occupant = match storage::contents(path, device, look, Voice::Notes)? {
             Contents::Blank => return Ok(()),
             Contents::Ours => "a farflash format".to_owned(),
             Contents::Other(occupant) => occupant,

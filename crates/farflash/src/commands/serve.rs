@@ -1,6 +1,8 @@
 //! `farflash serve`: settings from flags and a file, and then the server.
 
+use std::io::Read;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 use clap::{Args, ValueEnum};
@@ -10,7 +12,7 @@ use units::ByteLen;
 use crate::core_list::CoreList;
 use crate::device_spec::DeviceSpec;
 use crate::failure::Failure;
-use crate::server::{self, ServeConfig};
+use crate::server::{Host, ServeConfig};
 
 const LISTEN_DEFAULT: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 4420);
 const API_DEFAULT: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 7420);
@@ -55,7 +57,8 @@ pub(crate) struct Serve {
     /// What volumes lie on: `file:PATH[,size=S][,flush=auto|always|never]` or `mem:SIZE`
     #[arg(long = "device", value_name = "DEVICE")]
     devices: Vec<DeviceSpec>,
-    /// CPUs to serve on, such as 0 or 0,2 or 0-3; each gets a thread and a portal [default: 0]
+    /// CPUs to serve on, such as 0 or 0,2 or 0-3; each gets a thread and a portal
+    /// [default: the first that this process may use]
     #[arg(long, value_name = "LIST")]
     cores: Option<CoreList>,
     /// Where hosts connect to; the portal of the n-th core has the port plus n
@@ -75,8 +78,8 @@ pub(crate) struct Serve {
     #[arg(long, value_enum)]
     auth: Option<Auth>,
     /// Format a device that is all zeroes (or, with size=, not there yet) instead of refusing it
-    #[arg(long)]
-    format_if_blank: bool,
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
+    format_if_blank: Option<bool>,
     /// Host connections that each core serves at a time; further ones are closed [default: 1024]
     #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..=65_536))]
     connections_max: Option<u32>,
@@ -84,8 +87,8 @@ pub(crate) struct Serve {
     #[arg(long, value_name = "SIZE")]
     core_memory: Option<ByteLen>,
     /// Log one JSON object a line
-    #[arg(long)]
-    log_json: bool,
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
+    log_json: Option<bool>,
 }
 
 /// Who may connect.
@@ -109,13 +112,11 @@ struct ConfigFile {
     api: Option<SocketAddr>,
     discovery: Option<SocketAddr>,
     auth: Option<Auth>,
-    #[serde(default)]
-    format_if_blank: bool,
+    format_if_blank: Option<bool>,
     connections_max: Option<u32>,
     #[serde(default, deserialize_with = "size")]
     core_memory: Option<ByteLen>,
-    #[serde(default)]
-    log_json: bool,
+    log_json: Option<bool>,
 }
 
 fn device_specs<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<DeviceSpec>, D::Error> {
@@ -136,18 +137,24 @@ fn core_list<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<CoreLi
 
 impl Serve {
     pub(crate) fn run(self) -> Result<(), Failure> {
+        // First of all: a signal that comes before the server is ready must find someone.
+        let host = Host::new()?;
         let file = match &self.config {
             Some(path) => read_config(path)?,
             None => ConfigFile::default(),
         };
-        crate::logging::start(self.log_json || file.log_json);
-        server::run(&self.settle(file)?)
+        crate::logging::start(self.logs_json(&file));
+        host.run(&self.settle(file)?)
+    }
+
+    fn logs_json(&self, file: &ConfigFile) -> bool {
+        self.log_json.or(file.log_json).unwrap_or(false)
     }
 
     /// Flags over file over defaults.
     fn settle(self, file: ConfigFile) -> Result<ServeConfig, Failure> {
         let devices = if self.devices.is_empty() { file.devices } else { self.devices };
-        let cores = self.cores.or(file.cores).map_or_else(|| vec![0], |list| list.0);
+        let cores = self.cores.or(file.cores).map_or_else(first_core, |list| list.0);
         if cores.is_empty() {
             let what = "the list of cores is empty";
             return Err(Failure::usage(what, "name at least one core, such as `cores = [0]`"));
@@ -187,11 +194,17 @@ impl Serve {
             advertise: self.advertise.or(file.advertise),
             api: self.api.or(file.api).unwrap_or(API_DEFAULT),
             discovery: self.discovery.or(file.discovery),
-            format_if_blank: self.format_if_blank || file.format_if_blank,
+            format_if_blank: self.format_if_blank.or(file.format_if_blank).unwrap_or(false),
             connections_max,
             core_memory,
         })
     }
+}
+
+/// The core of a server that is given none.
+fn first_core() -> Vec<u32> {
+    let first = reactor::allowed_cpus().first().copied().unwrap_or(0);
+    vec![u32::try_from(first).unwrap_or(0)]
 }
 
 /// Longest configuration file that is read.
@@ -203,12 +216,23 @@ fn read_config(path: &Path) -> Result<ConfigFile, Failure> {
         let what = format!("the configuration file {shown} cannot be read: {error}");
         Failure::runtime(what, "name a file that is there and readable with --config")
     };
-    let length = std::fs::metadata(path).map_err(unreadable)?.len();
-    if length > CONFIG_BYTES_MAX.0 {
-        let what = format!("the configuration file {shown} is larger than {CONFIG_BYTES_MAX}");
-        return Err(Failure::usage(what, "name a TOML file with --config"));
+    let refused = |what: &str| {
+        let what = format!("the configuration file {shown} {what}");
+        Failure::usage(what, "name a TOML file with --config")
+    };
+    // Without waiting: a pipe or a terminal would keep the server from ever starting.
+    let nonblocking = i32::try_from(rustix::fs::OFlags::NONBLOCK.bits()).unwrap_or(0);
+    let file = std::fs::OpenOptions::new().read(true).custom_flags(nonblocking).open(path);
+    let file = file.map_err(unreadable)?;
+    if !file.metadata().map_err(unreadable)?.is_file() {
+        return Err(refused("is no regular file"));
     }
-    let text = std::fs::read_to_string(path).map_err(unreadable)?;
+    let mut text = String::new();
+    // One byte more than allowed tells a file that is too long, whatever its length says.
+    file.take(CONFIG_BYTES_MAX.0 + 1).read_to_string(&mut text).map_err(unreadable)?;
+    if text.len() as u64 > CONFIG_BYTES_MAX.0 {
+        return Err(refused(&format!("is larger than {CONFIG_BYTES_MAX}")));
+    }
     toml::from_str(&text).map_err(|error: toml::de::Error| {
         let before = error.span().and_then(|span| text.get(..span.start)).unwrap_or_default();
         let line = before.matches('\n').count() + 1;
@@ -246,6 +270,28 @@ mod tests {
         let config = serve("--device mem:2GiB --auth off").settle(ConfigFile::default());
         let config = config.expect("complete");
         assert_eq!((config.listen, config.api), (LISTEN_DEFAULT, API_DEFAULT));
+    }
+
+    #[test]
+    fn flags_switch_on_and_off_what_the_file_says() {
+        for (flags, file, expected) in [
+            ("", "", false),
+            ("", "true", true),
+            ("--log-json --format-if-blank", "", true),
+            ("--log-json --format-if-blank", "false", true),
+            ("--log-json=false --format-if-blank=false", "true", false),
+            ("--log-json=true --format-if-blank=true", "false", true),
+        ] {
+            let mut text = "devices = [\"mem:1GiB\"]\nauth = \"off\"\n".to_owned();
+            if !file.is_empty() {
+                text += &format!("log_json = {file}\nformat_if_blank = {file}\n");
+            }
+            let file: ConfigFile = toml::from_str(&text).expect("valid");
+            let serve = serve(flags);
+            assert_eq!(serve.logs_json(&file), expected, "{flags}, {text}");
+            let config = serve.settle(file).expect("complete");
+            assert_eq!(config.format_if_blank, expected, "{flags}, {text}");
+        }
     }
 
     #[test]

@@ -8,6 +8,7 @@ use serde::Serialize;
 use units::ByteLen;
 
 use crate::failure::Failure;
+use crate::output;
 
 const CREATE_EXAMPLES: &str = "\
 Examples:
@@ -129,17 +130,11 @@ impl Output {
         document: &impl Serialize,
         human: impl FnOnce(&mut dyn Write) -> std::io::Result<()>,
     ) -> Result<(), Failure> {
-        let mut out = std::io::stdout().lock();
-        let written = if self.json {
-            serde_json::to_string_pretty(document)
-                .map_err(std::io::Error::from)
-                .and_then(|text| writeln!(out, "{text}"))
-        } else {
-            human(&mut out)
-        };
-        written.and_then(|()| out.flush()).map_err(|error| {
-            let what = format!("the result cannot be printed: {error}");
-            Failure::runtime(what, "what was asked is done; look with `farflash volume list`")
+        output::print("what was asked is done; look with `farflash volume list`", |out| {
+            if self.json {
+                return writeln!(out, "{}", serde_json::to_string_pretty(document)?);
+            }
+            human(out)
         })
     }
 }

@@ -74,9 +74,13 @@ async fn listen_patiently(
     address: SocketAddr,
 ) -> Result<TcpListener, NetworkError> {
     let deadline = handle.now() + RELEASE_TIMEOUT;
+    let mut said = false;
     loop {
         match handle.listen(address) {
             Err(NetworkError::AddressInUse { .. }) if handle.now() < deadline => {
+                if !std::mem::replace(&mut said, true) {
+                    tracing::info!("waiting for {address}, which is in use");
+                }
                 handle.sleep_until(handle.now() + RELEASE_POLL).await;
             }
             listening => return listening,

@@ -14,7 +14,8 @@ use super::service::CoreLink;
 use super::{ServeConfig, core_ended, core_main, preflight};
 use crate::device_spec::{DeviceSpec, FileSpec};
 use crate::failure::Failure;
-use crate::storage::{self, Contents};
+use crate::output::Voice;
+use crate::storage::{self, Contents, Look, Made};
 
 /// What a core needs to take its share of the device.
 pub(super) struct Boot {
@@ -103,9 +104,15 @@ impl CoreThreads {
     pub(super) fn open(&mut self, config: &ServeConfig) -> Result<(), Failure> {
         let booted = match &config.device {
             DeviceSpec::File(spec) => {
-                let device = open_file(spec, config.format_if_blank)?;
+                let made = match config.format_if_blank {
+                    true => storage::create_if_missing(spec, config.cores.len())?,
+                    false => Made::Nothing,
+                };
+                let device = open_file(spec, config.format_if_blank);
+                let device = device.inspect_err(|_| made.undo(&spec.path))?;
                 let (superblock, active) = storage::inspect(&spec.path, &device)?;
                 let volatile_cache = spec.flush.volatile_cache();
+                tracing::info!(device = %config.device, shards = active.len(), "recovering");
                 self.boot(&Source::File(device), superblock, &active, volatile_cache)
             }
             DeviceSpec::Mem { size } => {
@@ -172,8 +179,10 @@ impl CoreThreads {
         self.ends.recv().await;
     }
 
-    /// Lets every core finish what is in flight, write a checkpoint, and end.
-    pub(super) async fn shut_down(self) {
+    /// Lets every core finish what is in flight, write a checkpoint, and end. Says what of this went
+    /// wrong.
+    pub(super) async fn shut_down(self) -> Result<(), String> {
+        let mut result = Ok(());
         let asked = self.links.iter().map(|link| {
             let (answer, answered) = oneshot::channel();
             // A core that is gone has nothing to finish.
@@ -183,13 +192,18 @@ impl CoreThreads {
         let asked: Vec<_> = asked.collect();
         for answered in asked {
             if let Ok(Err(error)) = answered.await {
-                tracing::warn!(%error, "no last checkpoint; the next start replays the journal");
+                tracing::error!(%error, "no last checkpoint; the next start replays the journal");
+                result = result.and(Err(format!("the last checkpoint failed: {error}")));
             }
         }
         // The threads end now; waiting for them lets the device be closed in good order.
         for thread in self.threads {
-            let _ = tokio::task::spawn_blocking(move || thread.join()).await;
+            let joined = tokio::task::spawn_blocking(move || thread.join()).await;
+            if !matches!(joined, Ok(Ok(()))) {
+                result = result.and(Err("a data core has panicked".to_owned()));
+            }
         }
+        result
     }
 }
 
@@ -242,15 +256,14 @@ fn not_booted(device: &DeviceSpec, error: &BootError) -> Failure {
 
 /// Opens a file or block device that is ours, or makes it so if it is blank and that is wanted.
 fn open_file(spec: &FileSpec, format_if_blank: bool) -> Result<OwnedDevice, Failure> {
-    if format_if_blank {
-        storage::create_if_missing(spec)?;
-    }
-    let device = storage::open(spec)?;
+    let device = storage::open(spec, Voice::Log)?;
     for warning in device.warnings() {
         tracing::warn!(device = %spec.path.display(), "{warning}");
     }
     let path = spec.path.display();
-    match storage::contents(&spec.path, &device)? {
+    // A device that is not going to be formatted need not be read to its end.
+    let look = if format_if_blank { Look::Everywhere } else { Look::Samples };
+    match storage::contents(&spec.path, &device, look, Voice::Log)? {
         Contents::Ours => Ok(device),
         Contents::Blank if format_if_blank => {
             storage::format(&spec.path, &device)?;

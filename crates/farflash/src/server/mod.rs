@@ -16,6 +16,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use control::Limits;
+use tokio::runtime::Runtime;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use units::ByteLen;
 
@@ -45,27 +46,63 @@ pub(crate) struct ServeConfig {
     pub(crate) core_memory: ByteLen,
 }
 
-/// Serves until a signal ends it.
-pub(crate) fn run(config: &ServeConfig) -> Result<(), Failure> {
+/// The thread that looks after the data cores: its runtime, and the signals that end the server.
+pub(crate) struct Host {
+    runtime: Runtime,
+    signals: Signals,
+}
+
+impl Host {
+    /// From now on a signal no longer ends the process by itself.
+    pub(crate) fn new() -> Result<Self, Failure> {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .map_err(|error| no_runtime(&error))?;
+        let signals = runtime.block_on(async { Signals::new() })?;
+        Ok(Self { runtime, signals })
+    }
+
+    /// Serves until a signal ends it.
+    pub(crate) fn run(self, config: &ServeConfig) -> Result<(), Failure> {
+        let Self { runtime, mut signals } = self;
+        runtime.block_on(async {
+            let starting = config.clone();
+            let started = tokio::task::spawn_blocking(move || start(&starting));
+            let (api, cores) = tokio::select! {
+                started = started => match started {
+                    Ok(started) => started?,
+                    Err(panic) => std::panic::resume_unwind(panic.into_panic()),
+                },
+                name = signals.next() => {
+                    // Nobody was told that anything is there: to end here is to have lost nothing.
+                    tracing::info!(signal = name, "ended before it was ready");
+                    std::process::exit(0);
+                }
+            };
+            serve(config, api, cores, signals).await
+        })
+    }
+}
+
+/// Takes all that the server needs, in an order in which each refusal comes before anything is
+/// touched.
+fn start(config: &ServeConfig) -> Result<(std::net::TcpListener, CoreThreads), Failure> {
     preflight::check_cores(&config.cores)?;
     let portals = preflight::portals(config)?;
     preflight::raise_file_limit(u64::from(config.connections_max) * portals.len() as u64);
     let api = preflight::bind_api(config.api)?;
     let mut cores = CoreThreads::start(config, &portals)?;
     cores.open(config)?;
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .map_err(|error| no_runtime(&error))?;
-    runtime.block_on(serve(config, api, cores))
+    Ok((api, cores))
 }
 
 async fn serve(
     config: &ServeConfig,
     api: std::net::TcpListener,
     mut cores: CoreThreads,
+    mut signals: Signals,
 ) -> Result<(), Failure> {
-    let mut signals = Signals::new()?;
     let api = tokio::net::TcpListener::from_std(api).map_err(|error| no_runtime(&error))?;
     let api_address = api.local_addr().map_err(|error| no_runtime(&error))?;
     let volumes = Volumes::load(config.device.to_string(), cores.links().to_vec())
@@ -99,16 +136,15 @@ async fn serve(
         volumes.close();
         drop(stop);
         let _ = api.await;
-        tokio::time::timeout(DRAIN_TIMEOUT, cores.shut_down()).await.is_ok()
+        tokio::time::timeout(DRAIN_TIMEOUT, cores.shut_down()).await
     };
     tokio::select! {
-        drained = drain => {
-            if drained {
-                tracing::info!("drained");
-            } else {
-                tracing::warn!("not drained in time; the next start recovers from the journal");
-            }
-        }
+        drained = drain => match drained {
+            Ok(Ok(())) => tracing::info!("drained"),
+            _ if lost => {}
+            Ok(Err(what)) => return Err(not_drained(&what)),
+            Err(_) => return Err(not_drained(&format!("it took longer than {DRAIN_TIMEOUT:?}"))),
+        },
         name = signals.next() => {
             tracing::warn!(signal = name, "ended at once; the next start recovers from the journal");
             std::process::exit(1);
@@ -152,6 +188,13 @@ impl Signals {
 fn no_runtime(error: &std::io::Error) -> Failure {
     let what = format!("the API cannot be started: {error}");
     Failure::runtime(what, "raise the limit on open files (ulimit -n)")
+}
+
+fn not_drained(what: &str) -> Failure {
+    Failure::runtime(
+        format!("the server did not end in good order: {what}"),
+        "start it again: it recovers what was acknowledged from the journal; the log says more",
+    )
 }
 
 fn core_ended() -> Failure {

@@ -57,10 +57,21 @@ pub fn succeed(arguments: &[&str]) -> String {
 pub fn refused(arguments: &[&str], code: i32, what: &str, remedy: &str) {
     let outcome = run(arguments);
     assert_eq!(outcome.code, Some(code), "{arguments:?}: {outcome:?}");
-    let (first, second) = outcome.stderr.split_once("\n hint: ").unwrap_or((&outcome.stderr, ""));
+    // It may have said before that it waits for something.
+    let said = outcome.stderr.lines().skip_while(|line| line.contains("waiting for "));
+    let said: Vec<&str> = said.collect();
+    let [first, second] = said[..] else { panic!("{arguments:?}: {outcome:?}") };
     assert!(first.starts_with("error: ") && first.contains(what), "{arguments:?}: {outcome:?}");
+    let second = second.strip_prefix(" hint: ").unwrap_or_default();
     assert!(second.contains(remedy), "{arguments:?}: {outcome:?}");
-    assert_eq!(outcome.stderr.lines().count(), 2, "{arguments:?}: {outcome:?}");
+}
+
+/// The first `count` CPUs that this process may use, as `--cores` takes them; `None` if there are
+/// fewer.
+pub fn cores(count: usize) -> Option<String> {
+    let allowed = reactor::allowed_cpus();
+    let cores = allowed.get(..count)?.iter().map(usize::to_string);
+    Some(cores.collect::<Vec<_>>().join(","))
 }
 
 /// A directory for a test's files.
@@ -95,9 +106,9 @@ pub struct Server {
 }
 
 impl Server {
-    /// Starts one on core 0 and waits until it is ready.
+    /// Starts one on one core and waits until it is ready.
     pub fn start(device: &str) -> Self {
-        Self::start_with(device, &["--cores", "0"])
+        Self::start_with(device, &[])
     }
 
     pub fn start_with(device: &str, more: &[&str]) -> Self {
@@ -140,6 +151,13 @@ impl Server {
         let outcome = self.volume(&[arguments, &["--json"]].concat());
         assert_eq!(outcome.code, Some(0), "{arguments:?}: {outcome:?}");
         serde_json::from_str(&outcome.stdout).unwrap()
+    }
+
+    /// Resident memory in bytes.
+    pub fn resident_bytes(&self) -> u64 {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id())).unwrap();
+        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
+        line.trim().strip_suffix(" kB").unwrap().parse::<u64>().unwrap() << 10
     }
 
     /// Sends a signal: `TERM`, `INT`, `KILL`.

@@ -2,9 +2,11 @@
 
 use io_traits::Device;
 use sim::{DeviceFaults, SimDevice, SimWorld, Simulation};
+use units::Lba;
 
 use super::*;
 use crate::target::DeviceTarget;
+use crate::verify::{Verified, VerifyError, holds_data, verify};
 use crate::workload::{Access, Distribution};
 
 const RANGE: LbaRange = LbaRange::new(Lba(0), 256);
@@ -67,13 +69,15 @@ fn what_was_written_is_found_again_and_a_flipped_bit_is_noticed() {
         let (world, target, journal) = (world.clone(), target.clone(), journal.clone());
         let task = async move {
             target.flush().await.expect("a flush");
-            verify(&world, &target, &journal, 4).await.expect("readable")
+            verify(&world, &target, &journal, 4, None).await.expect("readable")
         };
         simulation.run(task).expect("no stall")
     };
-    assert_eq!(check(&journal), 0);
+    let sound = check(&journal);
+    assert_eq!(sound.wrong, 0);
+    assert!(sound.blocks >= journal.borrow().blocks_written(), "{sound:?}");
     device.flip_bit(units::Pba(9), 12_345);
-    assert_eq!(check(&journal), 1);
+    assert_eq!(check(&journal), Verified { wrong: 1, ..sound });
     assert_eq!(journal.borrow().mismatches()[0], crate::Mismatch::Damaged { lba: Lba(9) });
 }
 
@@ -265,4 +269,27 @@ fn connections_get_their_turns_on_a_target_that_never_waits() {
     for target in targets {
         assert!((900..1100).contains(&target.reads.get()), "{}", target.reads.get());
     }
+}
+
+/// A world in which tasks are lost.
+struct NoTasks;
+
+impl Spawn for NoTasks {
+    fn spawn(&self, task: impl Future<Output = ()> + 'static) {
+        drop(task);
+    }
+
+    fn spawn_now(&self, task: impl Future<Output = ()> + 'static) {
+        drop(task);
+    }
+}
+
+/// A check that did not happen must not pass for one that found nothing wrong.
+#[test]
+fn a_check_that_is_lost_is_an_error() {
+    let simulation = Simulation::new(8);
+    let target = DeviceTarget::new(SimDevice::new(&simulation.world(), RANGE.blocks));
+    let journal = journal();
+    let result = simulation.run(async move { verify(&NoTasks, &target, &journal, 4, None).await });
+    assert!(matches!(result.expect("no stall"), Err(VerifyError::Lost)));
 }

@@ -6,6 +6,7 @@ use serde::Serialize;
 
 use super::{Bench, Finished};
 use crate::failure::Failure;
+use crate::output;
 
 #[derive(Serialize)]
 struct Json<'a> {
@@ -18,6 +19,7 @@ struct Json<'a> {
     ddgst: bool,
     rate: Option<f64>,
     system_calls_per_request: f64,
+    blocks_checked_at_end: Option<u64>,
     wrong_at_end: Option<u64>,
     #[serde(flatten)]
     outcome: &'a Outcome,
@@ -26,7 +28,7 @@ struct Json<'a> {
 /// Writes a line to stderr for every interval.
 pub(super) fn progress() -> Observer {
     Box::new(|interval: &Interval| {
-        eprintln!(
+        output::note(&format!(
             "{:>6.1} s  {:>8} IOPS  {:>10}  p50 {:>8}  p99 {:>8}  max {:>8}",
             interval.end_seconds,
             rate(interval.iops()),
@@ -34,33 +36,33 @@ pub(super) fn progress() -> Observer {
             duration_ns(interval.p50_ns as f64),
             duration_ns(interval.p99_ns as f64),
             duration_ns(interval.max_ns as f64),
-        );
+        ));
     })
 }
 
 /// Prints the result, for people or for programs.
 pub(super) fn result(bench: &Bench, finished: &Finished) -> Result<(), Failure> {
+    const REMEDY: &str = "the run is done; give its result somewhere to go";
     if !bench.json {
-        print!("{}", text(bench, finished));
-        return Ok(());
+        return output::print(REMEDY, |out| out.write_all(text(bench, finished).as_bytes()));
     }
     let json = Json {
         target: bench.target.to_string(),
         rw: format!("{:?}", bench.rw).to_lowercase(),
         bs: bench.bs.0,
-        qd: bench.qd,
+        qd: finished.depth,
         connections: bench.connections,
         hdgst: bench.hdgst,
         ddgst: bench.ddgst,
         rate: bench.rate,
         system_calls_per_request: per_request(finished),
-        wrong_at_end: finished.wrong_at_end,
+        blocks_checked_at_end: finished.at_end.map(|at_end| at_end.blocks),
+        wrong_at_end: finished.at_end.map(|at_end| at_end.wrong),
         outcome: &finished.outcome,
     };
     let line = json_line(&json)
         .map_err(|error| Failure::runtime(error.to_string(), "run it without --json"))?;
-    print!("{line}");
-    Ok(())
+    output::print(REMEDY, |out| out.write_all(line.as_bytes()))
 }
 
 fn per_request(finished: &Finished) -> f64 {
@@ -99,13 +101,18 @@ fn text(bench: &Bench, finished: &Finished) -> String {
     for (name, of) in percentiles {
         row(name, &|_, latency| duration_ns(of(latency) as f64));
     }
-    let mut text = format!("{} for {:.2} s\n\n{}", bench.target, outcome.seconds, table.to_text());
-    if let Some(wrong) = finished.wrong_at_end {
-        let checked = outcome.blocks_checked;
+    let mut text = format!(
+        "{}, depth {}, {} connections, {:.2} s\n\n{}",
+        bench.target,
+        finished.depth,
+        bench.connections,
+        outcome.seconds,
+        table.to_text()
+    );
+    if let Some(at_end) = finished.at_end {
         text += &format!(
-            "\nchecked {checked} blocks during the run, {} wrong; all that was written again at \
-             the end, {wrong} wrong\n",
-            outcome.mismatches
+            "\nchecked {} blocks during the run, {} wrong; {} blocks at the end, {} wrong\n",
+            outcome.blocks_checked, outcome.mismatches, at_end.blocks, at_end.wrong
         );
     }
     text

@@ -2,17 +2,22 @@
 
 use std::fmt;
 use std::net::SocketAddr;
+use std::path::Path;
 use std::str::FromStr;
 
 use client::{Client, ConnectError, Options};
 use device::MemDevice;
-use load::{DeviceTarget, VolumeTarget};
+use io_traits::Device;
+use load::{DeviceTarget, Target, VolumeTarget};
 use nvme_wire::Nqn;
-use reactor::{Handle, OpenOptions, OwnedDevice};
+use reactor::{FileDevice, Handle, OpenOptions, OwnedDevice};
+use units::{BLOCK_SIZE, ByteLen};
 
-use super::{Bench, Finished};
+use super::{Bench, Finished, failed_read};
+use crate::blank;
 use crate::device_spec::DeviceSpec;
 use crate::failure::Failure;
+use crate::output;
 
 /// `tcp://IP:PORT/NQN`, `file:PATH` or `mem:SIZE`.
 #[derive(Clone, Debug)]
@@ -82,7 +87,7 @@ pub(super) async fn drive(bench: &Bench, handle: Handle) -> Result<Finished, Fai
     match &bench.target {
         TargetArg::Volume { address, nqn } => {
             let (client, target) = connect(bench, &handle, *address, nqn).await?;
-            let finished = bench.drive(&handle, vec![target; connections]).await;
+            let finished = drive_volume(bench, &handle, &client, target).await;
             client.close().await;
             finished
         }
@@ -92,15 +97,91 @@ pub(super) async fn drive(bench: &Bench, handle: Handle) -> Result<Finished, Fai
             let device = OwnedDevice::open(&spec.path, options).map_err(|error| {
                 Failure::runtime(error.to_string(), "name a file or block device that is free")
             })?;
-            let target = DeviceTarget::new(device.attach(&handle));
-            bench.drive(&handle, vec![target; connections]).await
+            let device = device.attach(&handle);
+            if bench.must_not_lose() {
+                check_file(bench, &spec.path, &device).await?;
+            }
+            bench.drive(&handle, vec![DeviceTarget::new(device); connections], bench.qd).await
         }
         TargetArg::Device(DeviceSpec::Mem { size }) => {
             let device = MemDevice::new(size.whole_blocks().unwrap_or(0))
                 .map_err(|error| Failure::runtime(error.to_string(), "try a smaller size"))?;
-            bench.drive(&handle, vec![DeviceTarget::new(device); connections]).await
+            bench.drive(&handle, vec![DeviceTarget::new(device); connections], bench.qd).await
         }
     }
+}
+
+async fn drive_volume(
+    bench: &Bench,
+    handle: &Handle,
+    client: &Client<Handle>,
+    target: VolumeTarget<Handle>,
+) -> Result<Finished, Failure> {
+    if client.queues() < bench.connections {
+        let what = format!(
+            "the target grants {} connections, not the {} of --connections",
+            client.queues(),
+            bench.connections
+        );
+        return Err(Failure::usage(what, format!("use --connections {}", client.queues())));
+    }
+    // A queue of so many entries holds one request less.
+    let depth = bench.qd.min(client.limits().queue_entries_max.saturating_sub(1).max(1));
+    if depth < bench.qd && !bench.quiet {
+        output::note(&format!(
+            "the target's queues hold {depth} requests: that is the depth used, not --qd {}",
+            bench.qd
+        ));
+    }
+    if bench.must_not_lose() {
+        check_volume(bench, &target).await?;
+    }
+    let targets = vec![target; usize::from(bench.connections)];
+    bench.drive(handle, targets, depth).await
+}
+
+/// Refuses to write to a volume that holds data. What a small range holds is read; of a large one
+/// the target says whether it holds any.
+async fn check_volume(bench: &Bench, target: &VolumeTarget<Handle>) -> Result<(), Failure> {
+    let range = bench.range(target.blocks())?;
+    if range.blocks > load::WHOLE_BLOCKS_MAX {
+        let used = target.used_blocks().await.map_err(|error| failed_read(&error))?;
+        if used > 0 {
+            return Err(holds_data(&format!("{} of it", ByteLen(used * BLOCK_SIZE as u64))));
+        }
+    }
+    // Samples, in case of a target that says so of everything.
+    let found = load::holds_data(target, range).await.map_err(|error| failed_read(&error))?;
+    found.map_or(Ok(()), |lba| Err(holds_data(&format!("block {} is not zero", lba.0))))
+}
+
+/// Refuses to write to a file or block device that holds data: all of the range is looked at.
+async fn check_file(bench: &Bench, path: &Path, device: &FileDevice) -> Result<(), Failure> {
+    let range = bench.range(device.geometry().blocks)?;
+    let mut progress = output::progress("looking for data (--overwrite skips this)");
+    let passed = |done, of| {
+        if !bench.quiet {
+            progress(done, of);
+        }
+    };
+    let block = BLOCK_SIZE as u64;
+    let found = match blank::file_len(path) {
+        Ok(Some(_)) => {
+            let bytes = range.start.0 * block..range.end().0 * block;
+            blank::first_in_file(path, bytes, passed).map_err(|error| failed_read(&error))?
+        }
+        Ok(None) => {
+            let found = blank::first_on_device(device, range, passed).await;
+            found.map_err(|error| failed_read(&error))?
+        }
+        Err(error) => return Err(failed_read(&error)),
+    };
+    found.map_or(Ok(()), |at| Err(holds_data(&format!("byte {at} is not zero"))))
+}
+
+fn holds_data(what: &str) -> Failure {
+    let what = format!("the target holds data: {what}");
+    Failure::runtime(what, "add --overwrite if it may be lost")
 }
 
 async fn connect(
@@ -117,8 +198,14 @@ async fn connect(
         ..Options::for_host(uuid::Uuid::new_v4().into_bytes())
     };
     let refused = |error: ConnectError| {
-        let remedy = "is the server up? `farflash volume list` shows addresses and NQNs";
-        Failure::runtime(format!("cannot connect to {address}: {error}"), remedy)
+        let remedy = "`farflash volume list` shows the address of each volume, `farflash volume show` its NQN";
+        match error {
+            ConnectError::Refused { .. } => Failure::runtime(
+                format!("{address} does not let this host connect to {nqn}: {error}"),
+                remedy,
+            ),
+            _ => Failure::runtime(format!("cannot connect to {address}: {error}"), remedy),
+        }
     };
     let client = Client::connect(handle.clone(), address, nqn, options).await.map_err(refused)?;
     let no_volume = |error: &dyn std::error::Error| {
@@ -128,7 +215,7 @@ async fn connect(
     let target = VolumeTarget::new(volume).map_err(|error| no_volume(&error))?;
     let blocks = bench.bs.whole_blocks().unwrap_or(0);
     if blocks > u64::from(target.request_blocks_max()) {
-        let limit = units::ByteLen(u64::from(target.request_blocks_max()) * 4096);
+        let limit = ByteLen(u64::from(target.request_blocks_max()) * 4096);
         let what = format!("--bs {} is more than the target takes at once: {limit}", bench.bs);
         return Err(Failure::usage(what, format!("use --bs up to {limit}")));
     }

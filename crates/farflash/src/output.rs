@@ -1,0 +1,59 @@
+//! Results on standard output, and notes on standard error.
+
+use std::io::{self, ErrorKind, Write};
+use std::time::Instant;
+
+use crate::failure::Failure;
+
+/// Prints a result. A reader that has heard enough (`| head`) is no failure.
+pub(crate) fn print(
+    remedy: &str,
+    write: impl FnOnce(&mut dyn Write) -> io::Result<()>,
+) -> Result<(), Failure> {
+    let mut out = io::stdout().lock();
+    match write(&mut out).and_then(|()| out.flush()) {
+        Err(error) if error.kind() != ErrorKind::BrokenPipe => {
+            let what = format!("the result cannot be printed: {error}");
+            Err(Failure::runtime(what, remedy))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Says something on the way. Where nobody can hear it, it is left unsaid.
+pub(crate) fn note(text: &str) {
+    let _ = writeln!(io::stderr(), "{text}");
+}
+
+/// Says on stderr how far some work is, if it takes long.
+pub(crate) fn progress(what: &str) -> impl FnMut(u64, u64) + use<> {
+    Voice::Notes.progress(what)
+}
+
+/// How a command speaks while it works.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum Voice {
+    /// By notes on stderr.
+    Notes,
+    /// In its log.
+    Log,
+}
+
+impl Voice {
+    pub(crate) fn say(self, text: &str) {
+        match self {
+            Self::Notes => note(text),
+            Self::Log => tracing::info!("{text}"),
+        }
+    }
+
+    /// Says how far some work is, if it takes long.
+    pub(crate) fn progress(self, what: &str) -> impl FnMut(u64, u64) + use<> {
+        let (begin, mut progress) = (Instant::now(), report::Progress::new(what));
+        move |done, total| {
+            if let Some(line) = progress.line(begin.elapsed(), done, total) {
+                self.say(&line);
+            }
+        }
+    }
+}

@@ -1,0 +1,129 @@
+//! `farflash bench`: what it refuses, and that it says what it did.
+
+#![allow(missing_docs, unreachable_pub, dead_code)]
+
+mod support;
+
+use std::os::unix::fs::FileExt;
+use std::process::Stdio;
+
+use serde_json::Value;
+use support::host::{connect, filled, on_core};
+use support::{Files, Server, farflash, refused, run, succeed};
+use units::Lba;
+
+fn volume(server: &Server, name: &str, size: &str) -> (String, nvme_wire::Nqn) {
+    let made = server.volume_json(&["create", name, "--size", size]);
+    let nqn = made["nqn"].as_str().unwrap();
+    (format!("tcp://{}/{nqn}", server.portals[0]), nqn.parse().unwrap())
+}
+
+/// Method: one block in a place of a large volume that no sample would hit.
+#[test]
+fn a_volume_that_holds_data_is_not_written_over_by_mistake() {
+    let server = Server::start("mem:256MiB");
+    let (target, _) = volume(&server, "a", "1TiB");
+    let portal = server.portals[0];
+    let write = ["bench", "--target", &target, "--rw", "randwrite", "--bytes", "1MiB", "--quiet"];
+    succeed(&[&write[..], &["--range", "64MiB"]].concat());
+    refused(&[&write[..], &["--range", "512GiB"]].concat(), 1, "holds data", "--overwrite");
+    server.volume_json(&["delete", "a"]);
+    let (target, nqn) = volume(&server, "b", "1TiB");
+    on_core(move |handle| async move {
+        let volume = connect(&handle, portal, &nqn).await;
+        volume.write(Lba((1 << 27) + 12_345), filled(7)).await.unwrap();
+    });
+    let write = ["bench", "--target", &target, "--rw", "randwrite", "--bytes", "1MiB", "--quiet"];
+    refused(&write, 1, "holds data: 4 KiB of it", "--overwrite");
+    // A small range is read, and found empty, whatever lies elsewhere.
+    succeed(&[&write[..], &["--range", "16MiB"]].concat());
+    succeed(&[&write[..], &["--overwrite"]].concat());
+}
+
+#[test]
+fn a_file_that_holds_data_is_not_written_over_by_mistake() {
+    let files = Files::new();
+    let file = std::fs::File::create(files.path("a")).unwrap();
+    file.set_len(1 << 40).unwrap();
+    let target = files.device("a");
+    let write = ["bench", "--target", &target, "--rw", "write", "--bytes", "1MiB", "--quiet"];
+    file.write_all_at(&[1], (500 << 30) + 54_321).unwrap();
+    refused(&write, 1, "holds data: byte 536870966321", "--overwrite");
+    succeed(&[&write[..], &["--range", "1GiB"]].concat());
+    refused(&[&write[..], &["--range", "1GiB"]].concat(), 1, "holds data: byte 0", "--overwrite");
+}
+
+#[test]
+fn what_was_not_used_is_not_reported() {
+    let server = Server::start("mem:256MiB");
+    let (target, _) = volume(&server, "a", "1GiB");
+    let read = ["bench", "--target", &target, "--bytes", "1MiB"];
+    let many = [&read[..], &["--connections", "256", "--quiet"]].concat();
+    refused(&many, 2, "not the 256 of --connections", "use --connections 128");
+    let deep = run(&[&read[..], &["--qd", "1000", "--json"]].concat());
+    assert_eq!(deep.code, Some(0), "{deep:?}");
+    assert!(deep.stderr.contains("not --qd 1000"), "{deep:?}");
+    let json: Value = serde_json::from_str(&deep.stdout).unwrap();
+    assert_eq!(json["qd"], 127);
+}
+
+#[test]
+fn a_check_says_how_much_it_read() {
+    let verify = ["bench", "--target", "mem:64MiB", "--rw", "randwrite", "--verify", "--quiet"];
+    let verify = [&verify[..], &["--bytes", "16MiB", "--range", "4MiB"]].concat();
+    let said = succeed(&verify);
+    assert!(said.contains(" blocks at the end, 0 wrong"), "{said}");
+    let json = succeed(&[&verify[..], &["--json"]].concat());
+    let json: Value = serde_json::from_str(&json).unwrap();
+    assert!(json["blocks_checked_at_end"].as_u64().unwrap() > 900, "{json}");
+    assert_eq!(json["wrong_at_end"], 0);
+}
+
+#[test]
+fn each_mistake_names_its_flag() {
+    let bench = |more: &[&'static str]| [&["bench", "--target", "mem:64MiB"], more].concat();
+    refused(&bench(&["--seconds", "0"]), 2, "--seconds", "--seconds 10");
+    refused(&bench(&["--bytes", "0"]), 2, "--bytes 0", "--bytes 1GiB");
+    refused(&bench(&["--rate", "0"]), 2, "--rate", "--rate 1000");
+    refused(&bench(&["--bs", "1000"]), 2, "--bs", "--bs 4KiB");
+    refused(&bench(&["--offset", "64MiB"]), 2, "--offset", "smaller --offset");
+    refused(&bench(&["--range", "65MiB"]), 2, "--range", "--range 64 MiB");
+    refused(&bench(&["--range", "8KiB", "--bs", "16KiB"]), 2, "--bs", "larger --range");
+    let busy = ["--rw", "randwrite", "--verify", "--range", "64KiB", "--qd", "32"];
+    refused(&bench(&busy), 2, "33 requests", "--qd");
+}
+
+#[test]
+fn a_wrong_nqn_is_named() {
+    let server = Server::start("mem:256MiB");
+    let nqn = "nqn.2014-08.org.nvmexpress:uuid:11111111-2222-3333-4444-555555555555";
+    let target = format!("tcp://{}/{nqn}", server.portals[0]);
+    refused(&["bench", "--target", &target], 1, nqn, "farflash volume");
+}
+
+/// A reader that has gone is no failure, and no panic.
+#[test]
+fn output_that_nobody_reads_is_no_failure() {
+    let files = Files::new();
+    let format = format!("{},size=256MiB", files.device("a"));
+    for arguments in [
+        &["bench", "--target", "mem:64MiB", "--bytes", "1MiB"][..],
+        &["bench", "--target", "mem:64MiB", "--bytes", "1MiB", "--json"],
+        &["format", "--device", &format],
+    ] {
+        let (reader, writer) = std::io::pipe().unwrap();
+        let (silent, complaints) = std::io::pipe().unwrap();
+        drop((reader, silent));
+        let mut command = farflash(arguments);
+        command.stdout(Stdio::from(writer)).stderr(Stdio::from(complaints));
+        assert_eq!(command.status().unwrap().code(), Some(0), "{arguments:?}");
+    }
+    let full = std::fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
+    let output = farflash(&["bench", "--target", "mem:64MiB", "--bytes", "1MiB", "--quiet"])
+        .stdout(full)
+        .output()
+        .unwrap();
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    assert!(said.contains("cannot be printed"), "{said}");
+}
