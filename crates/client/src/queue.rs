@@ -231,6 +231,9 @@ impl Queue {
             }
             if !state.outgoing.is_empty() {
                 std::mem::swap(&mut state.outgoing, &mut spare);
+                if let Some(link) = &mut state.link {
+                    link.connection.handed_over();
+                }
                 state.counters.sends += 1;
                 return Poll::Ready(Some(std::mem::take(&mut spare)));
             }

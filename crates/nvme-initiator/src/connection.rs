@@ -14,9 +14,11 @@ use crate::{ConnectionError, H2cPdus, HeaderBytes, R2tRequest};
 
 /// Most commands outstanding on a connection: leaves 64 generations in a Command Identifier (I2).
 pub const DEPTH_MAX: u16 = 1024;
-/// R2Ts that the controller may have outstanding per command. They are answered at once and in
-/// order, so that more of them cost nothing.
-const R2TS_MAX: u32 = 16;
+/// R2Ts that the controller may have outstanding per command (MAXR2T). They are answered in order;
+/// what they ask for waits as PDUs until it can be sent.
+pub(crate) const R2TS_MAX: u32 = 16;
+/// Least that an R2T may ask for, but for the end of a command's data: each costs a PDU.
+pub(crate) const R2T_BYTES_MIN: u32 = 512;
 
 /// What a host wants of a connection.
 #[derive(Clone, Copy, Debug)]
@@ -62,6 +64,8 @@ pub struct Connection {
     maxh2cdata: u32,
     in_capsule_max: u32,
     command_timeout: Duration,
+    /// Counts [`Connection::handed_over`].
+    pub(crate) round: u32,
     pub(crate) slots: Slots,
     pub(crate) receive: Receive,
 }
@@ -82,6 +86,7 @@ impl Connection {
             maxh2cdata: MAXH2CDATA_MIN,
             in_capsule_max: config.in_capsule_max,
             command_timeout: config.command_timeout,
+            round: 0,
             slots: Slots::new(config.depth),
             receive: Receive::new(),
         }
@@ -157,7 +162,7 @@ impl Connection {
             Transfer::ToController(len) => (SglDescriptor::transport(len), 0),
         };
         let deadline = now + timeout.unwrap_or(self.command_timeout);
-        let (slot, cid) = self.slots.occupy(Command { transfer, done: in_capsule, deadline })?;
+        let (slot, cid) = self.slots.occupy(Command::new(transfer, in_capsule, deadline))?;
         let sqe = Sqe { cid: cid.into(), dptr, flags: sqe.flags | Sqe::PSDT_SGL, ..*sqe };
         let capsule = CapsuleCmd::new(sqe, in_capsule as usize, self.digests, self.alignment);
         if self.digests.header || in_capsule > 0 {
@@ -179,6 +184,12 @@ impl Connection {
             len_max: self.maxh2cdata,
             done: 0,
         }
+    }
+
+    /// Says that all PDUs so far were handed over to be sent. Until then R2Ts are outstanding for
+    /// certain, whatever the controller has seen.
+    pub fn handed_over(&mut self) {
+        self.round = self.round.wrapping_add(1);
     }
 
     /// When the first outstanding command will be late.

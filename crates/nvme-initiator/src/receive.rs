@@ -8,9 +8,11 @@ use nvme_wire::pdu::{
 };
 
 use crate::ConnectionError;
-use crate::connection::{Connection, Phase, Transfer};
+use crate::connection::{Connection, Phase, R2T_BYTES_MIN, R2TS_MAX, Transfer};
 use crate::slots::Command;
 
+/// Byte offset of R2TL in an R2T.
+const OFFSET_R2TL: u8 = 16;
 /// Longest run of bytes before data, or longest PDU without data: PDO is one byte.
 const HEADER_MAX: usize = 256;
 /// Bytes of the header that say how long it is.
@@ -294,7 +296,7 @@ impl Connection {
     }
 
     fn on_r2t(&mut self, r2t: &R2t) -> Result<Event, ConnectionError> {
-        let (cid, pdu) = (r2t.cccid.get(), PduType::R2t);
+        let (cid, pdu, round) = (r2t.cccid.get(), PduType::R2t, self.round);
         let (offset, len) = (r2t.r2to.get(), r2t.r2tl.get());
         let unknown = ConnectionError::UnknownCommand { pdu, cid };
         let (slot, command) = self.slots.find(cid).ok_or(unknown)?;
@@ -302,6 +304,14 @@ impl Connection {
             return Err(PduError::DataOutOfRange { pdu, offset, length: len }.into());
         };
         advance(command, pdu, total, (offset, len))?;
+        if len < R2T_BYTES_MIN && command.done < total {
+            return Err(PduError::InvalidField { pdu, offset: OFFSET_R2TL, value: len }.into());
+        }
+        let outstanding = command.count_r2t(round);
+        if outstanding > R2TS_MAX {
+            let (value, limit) = (outstanding, R2TS_MAX);
+            return Err(PduError::LimitExceeded { pdu, value, limit }.into());
+        }
         Ok(Event::R2t(R2tRequest { slot, ttag: r2t.ttag.get(), offset, len }))
     }
 

@@ -12,8 +12,24 @@ pub(crate) struct Command {
     pub(crate) transfer: Transfer,
     /// Bytes received, or asked for by the controller (or sent in the capsule), from the start.
     pub(crate) done: u32,
+    /// R2Ts that came in `round` of [`crate::Connection::handed_over`].
+    pub(crate) r2ts: u32,
+    pub(crate) round: u32,
     /// When it is late.
     pub(crate) deadline: Instant,
+}
+
+impl Command {
+    pub(crate) fn new(transfer: Transfer, done: u32, deadline: Instant) -> Self {
+        Self { transfer, done, r2ts: 0, round: 0, deadline }
+    }
+
+    /// Counts an R2T that came in `round`; returns how many of them have not been answered.
+    pub(crate) fn count_r2t(&mut self, round: u32) -> u32 {
+        let before = if self.round == round { self.r2ts } else { 0 };
+        (self.r2ts, self.round) = (before + 1, round);
+        self.r2ts
+    }
 }
 
 struct Slot {
@@ -90,7 +106,7 @@ mod tests {
     #[test]
     fn a_freed_slot_gets_another_identifier() {
         let mut slots = Slots::new(3);
-        let command = Command { transfer: Transfer::None, done: 0, deadline: Instant(5) };
+        let command = Command::new(Transfer::None, 0, Instant(5));
         let (index, cid) = slots.occupy(command).expect("free");
         assert!(slots.find(cid).is_some());
         slots.free(index);
@@ -106,7 +122,7 @@ mod tests {
     #[test]
     fn identifiers_come_back_only_after_all_generations() {
         let mut slots = Slots::new(128);
-        let command = Command { transfer: Transfer::None, done: 0, deadline: Instant(0) };
+        let command = Command::new(Transfer::None, 0, Instant(0));
         let (_, first) = slots.occupy(command).expect("free");
         slots.free(first & 127);
         for _ in 1..512 {

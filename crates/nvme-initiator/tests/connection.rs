@@ -153,6 +153,38 @@ fn a_small_write_goes_in_the_capsule_and_a_large_one_by_r2t() {
     assert!(matches!(events[..], [Event::Completed { slot: s, .. }] if s == slot));
 }
 
+/// A controller that cuts a transfer into crumbs, or asks for more at a time than was offered, would
+/// have the host keep a PDU for each.
+#[test]
+fn r2ts_are_few_and_not_small() {
+    let total = 64 * 512;
+    let begin = || {
+        let mut connection = ready(NONE, 4096);
+        let (_, capsule) = submit(&mut connection, IoOpcode::WRITE, Transfer::ToController(total));
+        (connection, capsule.sqe.cid.get())
+    };
+    let ask = |connection: &mut Connection, cid, range| {
+        feed(connection, R2t::new(cid, 7, range, NONE).as_bytes(), 99).map(drop)
+    };
+    let (mut connection, cid) = begin();
+    let small = PduError::InvalidField { pdu: PduType::R2t, offset: 16, value: 508 };
+    assert_eq!(ask(&mut connection, cid, (0, 508)), Err(small.into()));
+
+    let (mut connection, cid) = begin();
+    assert_eq!(ask(&mut connection, cid, (0, total - 4)), Ok(()));
+    assert_eq!(ask(&mut connection, cid, (total - 4, 4)), Ok(()), "the end may be small");
+
+    let (mut connection, cid) = begin();
+    for n in 0..32 {
+        if n == 16 {
+            connection.handed_over();
+        }
+        assert_eq!(ask(&mut connection, cid, (n * 512, 512)), Ok(()));
+    }
+    let many = PduError::LimitExceeded { pdu: PduType::R2t, value: 17, limit: 16 };
+    assert_eq!(ask(&mut connection, cid, (32 * 512, 512)), Err(many.into()));
+}
+
 #[test]
 fn slots_are_bounded_and_come_back() {
     let mut connection = ready(NONE, 4096);
