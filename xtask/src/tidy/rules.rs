@@ -17,7 +17,7 @@ pub(super) const LAYERS: &[Layer] = &[
     },
     Layer {
         name: "decisions",
-        crates: &["nvme-target", "nvme-initiator"],
+        crates: &["nvme-target", "nvme-initiator", "schedule"],
         // What goes over the wire does not depend on what lies on a device.
         must_not_use: &["layout"],
     },
@@ -25,7 +25,7 @@ pub(super) const LAYERS: &[Layer] = &[
     Layer { name: "tasks", crates: &["local-sync", "executor"], must_not_use: PROTOCOLS },
     Layer {
         name: "storage",
-        crates: &["device", "volume"],
+        crates: &["ssd-model", "device", "volume"],
         must_not_use: &["nvme-wire", "nvme-target", "nvme-initiator", "executor"],
     },
     Layer {
@@ -90,7 +90,7 @@ pub(super) const EXTERNALS: &[External] = &[
 
 /// Crates that must say `#![no_std]`: no clock, thread, socket or randomly ordered map can creep in.
 pub(super) const NO_STD: &[&str] =
-    &["units", "nvme-wire", "layout", "nvme-target", "nvme-initiator"];
+    &["units", "nvme-wire", "layout", "nvme-target", "nvme-initiator", "schedule"];
 
 /// Where a rule on words looks.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]

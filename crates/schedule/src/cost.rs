@@ -1,0 +1,84 @@
+//! What a request costs.
+
+/// Fine enough for shares of a millionth, and far from overflow in 64 bits.
+pub const UNITS_PER_BLOCK: u64 = 1 << 16;
+
+/// Kinds of cost that are accounted apart.
+pub const CLASSES: usize = 2;
+
+/// Which way data goes.
+#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
+pub enum Direction {
+    /// From the device.
+    Read,
+    /// To the device: writes, and what changes blocks without data.
+    Write,
+}
+
+/// A request as the scheduler sees it.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Request {
+    /// Which way.
+    pub direction: Direction,
+    /// Length in blocks; at least one is accounted.
+    pub blocks: u32,
+}
+
+/// A request's cost, in the currency of its class.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Cost {
+    /// Below [`CLASSES`].
+    pub class: usize,
+    /// In 1/[`UNITS_PER_BLOCK`] of a block.
+    pub units: u64,
+}
+
+/// How requests are accounted.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub enum CostModel {
+    /// Reads and writes have quotas of their own, a block each (Decibel, section 3.2).
+    #[default]
+    Separate,
+    /// One currency, reads: a written block costs as many read ones as the device can read in the
+    /// time of one write, in thousandths.
+    WriteCosts {
+        /// Thousandths of a read; at least one.
+        per_mille: u32,
+    },
+}
+
+impl CostModel {
+    /// What `request` costs.
+    #[must_use]
+    pub fn cost(self, request: Request) -> Cost {
+        let units = u64::from(request.blocks.max(1)) * UNITS_PER_BLOCK;
+        match (self, request.direction) {
+            (_, Direction::Read) => Cost { class: 0, units },
+            (Self::Separate, Direction::Write) => Cost { class: 1, units },
+            (Self::WriteCosts { per_mille }, Direction::Write) => {
+                let units = u128::from(units) * u128::from(per_mille.max(1)) / 1000;
+                Cost { class: 0, units: u64::try_from(units).unwrap_or(u64::MAX / 4) }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn writes_are_counted_apart_or_in_reads() {
+        let write = Request { direction: Direction::Write, blocks: 2 };
+        let cost = CostModel::Separate.cost(write);
+        assert_eq!(cost, Cost { class: 1, units: 2 * UNITS_PER_BLOCK });
+        let cost = CostModel::WriteCosts { per_mille: 4_600 }.cost(write);
+        assert_eq!(cost, Cost { class: 0, units: 2 * UNITS_PER_BLOCK * 46 / 10 });
+    }
+
+    #[test]
+    fn a_request_without_data_still_costs_a_block() {
+        let flush = Request { direction: Direction::Write, blocks: 0 };
+        assert_eq!(CostModel::Separate.cost(flush).units, UNITS_PER_BLOCK);
+    }
+}

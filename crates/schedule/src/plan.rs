@@ -1,0 +1,212 @@
+//! Who gets how much: from the ceiling and the promises to quotas and windows.
+
+use alloc::vec::Vec;
+
+use units::Duration;
+
+use crate::{Ceiling, CostModel, Direction, Quota, Slo};
+
+/// The least of a device that a volume without a rate can count on: a ten thousandth. Promises by
+/// rate stop short of the ceiling for these.
+const SHARE_MIN: f64 = 1e-4;
+/// No window is smaller, however slow the device: one large request.
+const WINDOW_BLOCKS_MIN: u32 = 32;
+
+/// A volume's place and promise.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Promise {
+    /// The core that serves it.
+    pub core: usize,
+    /// What it is promised.
+    pub slo: Slo,
+}
+
+/// Why a promise cannot be made.
+#[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
+pub enum AdmissionError {
+    /// Not enough is left.
+    #[error(
+        "the device has {left} {what} a second left to promise, of a ceiling of {ceiling}; \
+         {asked} were asked for"
+    )]
+    TooMuch {
+        /// "reads" or "writes".
+        what: &'static str,
+        /// Blocks a second that were asked for.
+        asked: u64,
+        /// Blocks a second that are left.
+        left: u64,
+        /// Blocks a second that the device can do.
+        ceiling: u64,
+    },
+    /// A weight of zero would promise nothing.
+    #[error("a share needs a weight of at least 1")]
+    NoWeight,
+    /// A rate of zero in both directions would promise nothing.
+    #[error("a rate needs reads or writes; give at least one a second")]
+    NoRate,
+}
+
+/// What follows from all promises.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Plan {
+    /// A quota for each volume, in the order of the promises.
+    pub quotas: Vec<Quota>,
+    /// Ceiling and window of each core; none for cores without volumes.
+    pub cores: Vec<Option<(Quota, u32)>>,
+}
+
+/// Checks the promises, the last of which is new, and divides the device.
+///
+/// - Volumes with a rate get it; the others divide the rest by weight.
+/// - A core's ceiling is the sum of its volumes' quotas, its window the same part of the device's
+///   (Decibel, section 3.2).
+/// - The device's window follows from Little's law: what is under way when the device does its
+///   ceiling within `latency`.
+///
+/// # Errors
+/// The ceiling does not allow all promises.
+pub fn plan(
+    ceiling: Ceiling,
+    latency: Duration,
+    model: CostModel,
+    promises: &[Promise],
+    cores: usize,
+) -> Result<Plan, AdmissionError> {
+    let rest = check(ceiling, promises)?;
+    let weights: f64 = promises.iter().map(|promise| weight(promise.slo)).sum();
+    let whole = ceiling.quota(model);
+    let quotas: Vec<Quota> = promises
+        .iter()
+        .map(|promise| match promise.slo {
+            Slo::Rate { reads_per_second: reads, writes_per_second: writes } => {
+                Quota::new(model, reads as f64, writes as f64, true)
+            }
+            // By class, so that a promise of reads alone leaves all of the writes.
+            Slo::Share { weight } => {
+                let part = f64::from(weight) / weights;
+                Quota::new(model, rest[0] * part, rest[1] * part, false)
+            }
+        })
+        .collect();
+    let window = window_blocks(ceiling, latency);
+    let core = |core: usize| {
+        let of_core = || promises.iter().zip(&quotas).filter(move |(p, _)| p.core == core);
+        of_core().next()?;
+        // Alone, or of all that is promised its part: the sum over the cores is the ceiling.
+        let sum = of_core().fold(Quota::default(), |sum, (_, quota)| sum.plus(*quota));
+        let all = quotas.iter().fold(Quota::default(), |sum, quota| sum.plus(*quota));
+        let part = part_of(sum, all);
+        let blocks = (f64::from(window) * part) as u32;
+        Some((whole.times(part), blocks.max(WINDOW_BLOCKS_MIN)))
+    };
+    let cores = (0..cores).map(core).collect();
+    Ok(Plan { quotas, cores })
+}
+
+/// Refuses what is too much; returns what is left for volumes without a rate, reads and writes.
+fn check(ceiling: Ceiling, promises: &[Promise]) -> Result<[f64; 2], AdmissionError> {
+    let mut rest = [ceiling.reads_per_second, ceiling.writes_per_second];
+    let has_shares = promises.iter().any(|promise| weight(promise.slo) > 0.0);
+    for promise in promises {
+        match promise.slo {
+            Slo::Share { weight: 0 } => return Err(AdmissionError::NoWeight),
+            Slo::Share { .. } => {}
+            Slo::Rate { reads_per_second: 0, writes_per_second: 0 } => {
+                return Err(AdmissionError::NoRate);
+            }
+            Slo::Rate { reads_per_second, writes_per_second } => {
+                let asked = [
+                    (Direction::Read, "reads", reads_per_second),
+                    (Direction::Write, "writes", writes_per_second),
+                ];
+                for ((direction, what, asked), left) in asked.into_iter().zip(&mut rest) {
+                    let ceiling = ceiling.rate(direction);
+                    let too_much = AdmissionError::TooMuch { what, asked, left: *left, ceiling };
+                    *left = left.checked_sub(asked).ok_or(too_much)?;
+                }
+            }
+        }
+    }
+    let least = |left: u64, ceiling: u64| {
+        let least = if has_shares { ceiling as f64 * SHARE_MIN } else { 0.0 };
+        (left as f64).max(least)
+    };
+    let [reads, writes] = rest;
+    Ok([least(reads, ceiling.reads_per_second), least(writes, ceiling.writes_per_second)])
+}
+
+fn weight(slo: Slo) -> f64 {
+    match slo {
+        Slo::Share { weight } => f64::from(weight),
+        Slo::Rate { .. } => 0.0,
+    }
+}
+
+/// How much of `all` the larger class of `sum` is.
+fn part_of(sum: Quota, all: Quota) -> f64 {
+    let parts = sum.per_second.into_iter().zip(all.per_second);
+    parts.map(|(a, b)| if b > 0.0 { a / b } else { 0.0 }).fold(0.0, f64::max)
+}
+
+/// Blocks under way at the ceiling, if each takes `latency`.
+fn window_blocks(ceiling: Ceiling, latency: Duration) -> u32 {
+    let rate = ceiling.reads_per_second.max(ceiling.writes_per_second) as f64;
+    ((rate * latency.as_secs_f64()) as u32).max(WINDOW_BLOCKS_MIN)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const CEILING: Ceiling = Ceiling { reads_per_second: 140_000, writes_per_second: 60_000 };
+    const LATENCY: Duration = Duration::from_micros(500);
+
+    fn share(core: usize, weight: u32) -> Promise {
+        Promise { core, slo: Slo::Share { weight } }
+    }
+
+    fn rate(core: usize, reads: u64, writes: u64) -> Promise {
+        let slo = Slo::Rate { reads_per_second: reads, writes_per_second: writes };
+        Promise { core, slo }
+    }
+
+    #[test]
+    fn shares_divide_what_rates_leave() {
+        let promises = [rate(0, 40_000, 0), share(0, 1), share(1, 3)];
+        let plan = plan(CEILING, LATENCY, CostModel::Separate, &promises, 3).expect("fits");
+        let quotas: Vec<_> = plan.quotas.iter().map(|quota| quota.per_second).collect();
+        assert_eq!(quotas, [[40_000.0, 0.0], [25_000.0, 15_000.0], [75_000.0, 45_000.0]]);
+        assert!(plan.cores[2].is_none());
+        let windows: u32 = plan.cores.iter().flatten().map(|(_, window)| window).sum();
+        assert!((70..=100).contains(&windows), "{windows}");
+    }
+
+    #[test]
+    fn too_much_is_refused_with_what_is_left() {
+        let promises = [rate(0, 100_000, 10_000), rate(0, 50_000, 1)];
+        let error =
+            plan(CEILING, LATENCY, CostModel::Separate, &promises, 1).expect_err("too much");
+        let left = AdmissionError::TooMuch {
+            what: "reads",
+            asked: 50_000,
+            left: 40_000,
+            ceiling: 140_000,
+        };
+        assert_eq!(error, left);
+    }
+
+    #[test]
+    fn empty_promises_are_refused() {
+        let refusal = |promise| plan(CEILING, LATENCY, CostModel::Separate, &[promise], 1);
+        assert_eq!(refusal(share(0, 0)), Err(AdmissionError::NoWeight));
+        assert_eq!(refusal(rate(0, 0, 0)), Err(AdmissionError::NoRate));
+    }
+
+    #[test]
+    fn ten_requests_a_second_are_a_promise() {
+        let promises = [rate(0, 10, 10), share(0, 100)];
+        let plan = plan(CEILING, LATENCY, CostModel::Separate, &promises, 1).expect("fits");
+        assert_eq!(plan.quotas[0].per_second, [10.0, 10.0]);
+    }
+}

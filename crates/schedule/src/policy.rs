@@ -1,0 +1,136 @@
+//! Policies: whose request leaves next. One file each; a row in [`POLICIES`] makes one known.
+
+mod drr;
+mod fcfs;
+mod sts;
+
+use alloc::boxed::Box;
+use alloc::string::{String, ToString};
+use core::fmt;
+use core::str::FromStr;
+
+use units::Instant;
+
+use crate::{Cost, Quota};
+
+/// A flow: the requests of one volume on one core. Numbers are reused.
+#[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
+pub struct FlowId(pub u32);
+
+/// What a policy decided.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Next {
+    /// The request that this flow offered leaves now.
+    Flow(FlowId),
+    /// None may leave before this instant, unless another is offered.
+    WaitUntil(Instant),
+    /// No request is offered.
+    Nothing,
+}
+
+/// Decides whose request leaves next.
+///
+/// The caller promises:
+/// - a flow is set before it offers, and offers one request at a time: its oldest. It offers the next
+///   when [`Policy::next`] has taken that one;
+/// - `now` never goes back.
+///
+/// The policy promises:
+/// - P1: [`Policy::next`] names a flow once for each request that it offered, and no other flow;
+/// - P2: while requests are offered it names a flow, or an instant in the future at which it will
+///   name one: nothing waits for ever, and nobody is asked in vain again and again;
+/// - P3: a call costs the same however many flows there are, but for a logarithm.
+pub trait Policy {
+    /// Makes a flow known, or changes its quota. What it has offered stays offered.
+    fn set_flow(&mut self, flow: FlowId, quota: Quota, now: Instant);
+
+    /// Forgets a flow and what it has offered.
+    fn remove_flow(&mut self, flow: FlowId);
+
+    /// Changes what all flows together may take.
+    fn set_ceiling(&mut self, ceiling: Quota, now: Instant);
+
+    /// `flow`'s oldest request waits. `arrival` counts all requests in the order of their coming.
+    fn offer(&mut self, flow: FlowId, cost: Cost, arrival: u64, now: Instant);
+
+    /// Takes the request that leaves next.
+    fn next(&mut self, now: Instant) -> Next;
+}
+
+/// A policy as users choose it.
+#[derive(Clone, Copy)]
+pub struct PolicyKind {
+    /// The name.
+    pub name: &'static str,
+    /// In one line, what it does.
+    pub about: &'static str,
+    make: fn(Quota, Instant) -> Box<dyn Policy>,
+}
+
+/// All policies; the first is the default.
+pub const POLICIES: &[PolicyKind] = &[
+    PolicyKind {
+        name: "drr",
+        about: "deficit round robin: each its share, and what others leave",
+        make: |ceiling, now| Box::new(drr::DeficitRoundRobin::new(ceiling, now)),
+    },
+    PolicyKind {
+        name: "sts",
+        about: "strict time sharing: each its share and never more",
+        make: |_, now| Box::new(sts::StrictTimeSharing::new(now)),
+    },
+    PolicyKind {
+        name: "fcfs",
+        about: "first come, first served: no isolation",
+        make: |_, _| Box::new(fcfs::FirstComeFirstServed::default()),
+    },
+];
+
+impl PolicyKind {
+    /// A policy without flows.
+    #[must_use]
+    pub fn make(&self, ceiling: Quota, now: Instant) -> Box<dyn Policy> {
+        (self.make)(ceiling, now)
+    }
+}
+
+impl Default for PolicyKind {
+    fn default() -> Self {
+        POLICIES[0]
+    }
+}
+
+impl PartialEq for PolicyKind {
+    fn eq(&self, other: &Self) -> bool {
+        self.name == other.name
+    }
+}
+
+impl fmt::Debug for PolicyKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name)
+    }
+}
+
+impl fmt::Display for PolicyKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name)
+    }
+}
+
+/// There is no policy of this name.
+#[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
+#[error("there is no policy \"{name}\"; choose one of drr, sts, fcfs")]
+pub struct UnknownPolicy {
+    /// What was asked for.
+    pub name: String,
+}
+
+impl FromStr for PolicyKind {
+    type Err = UnknownPolicy;
+
+    fn from_str(name: &str) -> Result<Self, UnknownPolicy> {
+        let found = POLICIES.iter().find(|policy| policy.name == name);
+        found.copied().ok_or_else(|| UnknownPolicy { name: name.to_string() })
+    }
+}

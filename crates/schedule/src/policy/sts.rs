@@ -1,0 +1,138 @@
+//! Strict Time Sharing (Decibel, section 3.2): a fixed quota for each epoch; what is not used is lost.
+//!
+//! - T1: over any time a flow gets at most its quota, but for one request more than fits: that is paid
+//!   for in later epochs. So a quota below one request an epoch works.
+
+use alloc::collections::VecDeque;
+use alloc::vec::Vec;
+
+use units::Instant;
+
+use super::{FlowId, Next, Policy};
+use crate::parked::Parked;
+use crate::{CLASSES, Cost, Quota, UNITS_PER_BLOCK};
+
+/// Short, so that the quota of a volume that bursts does not come to the device all at once.
+const EPOCH_NS: u64 = 100_000;
+
+#[derive(Clone, Debug, Default)]
+struct Flow {
+    /// Units for an epoch.
+    quota: [f64; CLASSES],
+    /// What is left of it; below zero, what was taken beforehand.
+    credit: [f64; CLASSES],
+    /// The epoch that `credit` speaks of.
+    epoch: u64,
+    offered: Option<Cost>,
+}
+
+pub(super) struct StrictTimeSharing {
+    start: Instant,
+    flows: Vec<Flow>,
+    /// Flows with credit, in turn.
+    ready: VecDeque<FlowId>,
+    parked: Parked,
+}
+
+impl Flow {
+    /// Brings the credit up to `epoch`.
+    fn enter(&mut self, epoch: u64) {
+        let passed = epoch.saturating_sub(self.epoch) as f64;
+        self.epoch = self.epoch.max(epoch);
+        for (credit, quota) in self.credit.iter_mut().zip(self.quota) {
+            *credit = (*credit + passed * quota).min(quota);
+        }
+    }
+
+    /// The epoch in which there will be credit for `class`.
+    fn epoch_with_credit(&self, class: usize) -> u64 {
+        let quota = self.quota[class];
+        if quota <= 0.0 {
+            return u64::MAX;
+        }
+        // At the first epoch whose credit is above zero.
+        let epochs = (-self.credit[class]).max(0.0) / quota + 1.0;
+        self.epoch.saturating_add(epochs as u64)
+    }
+}
+
+impl StrictTimeSharing {
+    pub(super) fn new(now: Instant) -> Self {
+        Self { start: now, flows: Vec::new(), ready: VecDeque::new(), parked: Parked::default() }
+    }
+
+    fn epoch(&self, now: Instant) -> u64 {
+        now.0.saturating_sub(self.start.0) / EPOCH_NS
+    }
+
+    fn flow(&mut self, flow: FlowId) -> &mut Flow {
+        &mut self.flows[flow.0 as usize]
+    }
+
+    /// Puts a flow with an offer where it waits for its turn.
+    fn queue(&mut self, flow: FlowId, now: Instant) {
+        let epoch = self.epoch(now);
+        let this = self.flow(flow);
+        this.enter(epoch);
+        let class = this.offered.expect("the flow has an offer").class;
+        if this.credit[class] > 0.0 {
+            self.ready.push_back(flow);
+        } else {
+            let turn = this.epoch_with_credit(class);
+            self.parked.park(flow, turn);
+        }
+    }
+}
+
+impl Policy for StrictTimeSharing {
+    fn set_flow(&mut self, flow: FlowId, quota: Quota, now: Instant) {
+        let index = flow.0 as usize;
+        if self.flows.len() <= index {
+            self.flows.resize_with(index + 1, Flow::default);
+        }
+        let epoch = self.epoch(now);
+        let this = self.flow(flow);
+        this.enter(epoch);
+        let per_epoch = UNITS_PER_BLOCK as f64 * EPOCH_NS as f64 / 1e9;
+        this.quota = quota.per_second.map(|rate| rate * per_epoch);
+        // A new quota counts from now on: also for one that waits.
+        if this.offered.is_some() {
+            self.ready.retain(|other| *other != flow);
+            self.parked.remove(flow);
+            self.queue(flow, now);
+        }
+    }
+
+    fn remove_flow(&mut self, flow: FlowId) {
+        self.ready.retain(|other| *other != flow);
+        self.parked.remove(flow);
+        *self.flow(flow) = Flow::default();
+    }
+
+    fn set_ceiling(&mut self, _: Quota, _: Instant) {}
+
+    fn offer(&mut self, flow: FlowId, cost: Cost, _: u64, now: Instant) {
+        self.flow(flow).offered = Some(cost);
+        self.queue(flow, now);
+    }
+
+    fn next(&mut self, now: Instant) -> Next {
+        let epoch = self.epoch(now);
+        while let Some(flow) = self.parked.pop(epoch) {
+            self.queue(flow, now);
+        }
+        if let Some(flow) = self.ready.pop_front() {
+            let this = self.flow(flow);
+            let cost = this.offered.take().expect("the flow has an offer");
+            this.credit[cost.class] -= cost.units as f64;
+            return Next::Flow(flow);
+        }
+        match self.parked.first_turn() {
+            Some(turn) => {
+                let after_ns = turn.saturating_mul(EPOCH_NS);
+                Next::WaitUntil(Instant(self.start.0.saturating_add(after_ns)))
+            }
+            None => Next::Nothing,
+        }
+    }
+}
