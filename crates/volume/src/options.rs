@@ -63,6 +63,9 @@ pub struct VolumeStats {
     pub unmaps: u64,
     /// Blocks that did not match their checksum.
     pub corrupt_blocks: u64,
+    /// Damaged map nodes of deallocated space that were given up: the blocks that they named stay in
+    /// use until a check of the whole device.
+    pub lost_nodes: u64,
     /// Requests that the device failed.
     pub device_errors: u64,
 }

@@ -73,10 +73,11 @@ impl<D: Device> Inner<D> {
         lba: Lba,
     ) -> Result<ReadData, VolumeError> {
         let (mapping, _reading) = loop {
-            let found = state.map.borrow().get(lba.0);
+            // What is dead is not looked up: its part of the map may even be damaged.
+            let found = if state.is_dead(lba) { Ok(None) } else { state.map.borrow().get(lba.0) };
             match found {
-                Ok(Some(mapping)) if !state.is_dead(lba) => break (mapping, self.begin_read()),
-                Ok(_) => {
+                Ok(Some(mapping)) => break (mapping, self.begin_read()),
+                Ok(None) => {
                     let mut data = ReadData::default();
                     data.push_zeroes(1);
                     return Ok(data);
@@ -152,18 +153,22 @@ fn look_up(state: &VolumeState, range: LbaRange) -> Result<(Pieces, SmallVec<[u3
             _ => pieces.push(Piece::Zeroes(count)),
         }
     };
-    state.map.borrow().for_each(range.start.0, range.end().0, |key, mapping| {
-        if state.is_dead(Lba(key)) {
-            return;
-        }
-        zeroes(&mut pieces, &mut crcs, key - next);
-        next = key + 1;
-        crcs.push(mapping.crc);
-        match pieces.last_mut() {
-            Some(Piece::Run(run)) if run.end() == mapping.pba => run.blocks += 1,
-            _ => pieces.push(Piece::Run(PbaRange::new(mapping.pba, 1))),
-        }
-    })?;
+    let (mut at, end) = (range.start, range.end());
+    while at < end {
+        // What is dead is not looked up: its part of the map may even be damaged.
+        let dead = state.dead_in(LbaRange::new(at, end.0 - at.0));
+        let live_end = dead.map_or(end, |dead| dead.start);
+        state.map.borrow().for_each(at.0, live_end.0, |key, mapping| {
+            zeroes(&mut pieces, &mut crcs, key - next);
+            next = key + 1;
+            crcs.push(mapping.crc);
+            match pieces.last_mut() {
+                Some(Piece::Run(run)) if run.end() == mapping.pba => run.blocks += 1,
+                _ => pieces.push(Piece::Run(PbaRange::new(mapping.pba, 1))),
+            }
+        })?;
+        at = dead.map_or(end, LbaRange::end);
+    }
     zeroes(&mut pieces, &mut crcs, range.end().0 - next);
     Ok((pieces, crcs))
 }

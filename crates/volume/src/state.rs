@@ -4,13 +4,23 @@ use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
 use layout::{DEAD_RANGES_MAX, Descriptor, Mapping};
-use local_sync::Semaphore;
+use local_sync::{Permit, Semaphore};
 use units::{Lba, LbaRange, Pba};
 use uuid::Uuid;
 
 use crate::VolumeStats;
 use crate::locks::RangeLocks;
 use crate::map::{Dirty, Map};
+
+/// A range that is deallocated and not yet taken out of the map.
+pub(crate) struct Dead {
+    pub(crate) range: LbaRange,
+    /// The map is damaged where the range begins, and what else the damaged node held is not
+    /// deallocated: the range stays as it is.
+    pub(crate) stuck: bool,
+    /// Gives its place back when the range is gone.
+    _permit: Option<Permit>,
+}
 
 /// What a shard keeps of a volume.
 pub(crate) struct VolumeState {
@@ -20,8 +30,8 @@ pub(crate) struct VolumeState {
     pub(crate) blocks: Cell<u64>,
     pub(crate) map: RefCell<Map>,
     pub(crate) locks: Rc<RefCell<RangeLocks>>,
-    /// Deallocated ranges that the map still names: they read as zeroes.
-    pub(crate) dead: RefCell<Vec<LbaRange>>,
+    /// Deallocated ranges that the map still names: they read as zeroes. They are disjoint.
+    pub(crate) dead: RefCell<Vec<Dead>>,
     /// Bounds the dead ranges, those to come included.
     pub(crate) dead_permits: Semaphore,
     pub(crate) deleted: Cell<bool>,
@@ -63,7 +73,9 @@ impl VolumeState {
         if let Some(root) = map {
             state.map.replace(Map::on_disk(number, root, mapped, dirty));
         }
-        state.dead.replace(dead);
+        for range in dead {
+            state.bury(range, state.dead_permits.try_acquire(1));
+        }
         state.deleted.set(deleted);
         state.changed.set(false);
         state.descriptor.set(Some(at));
@@ -78,19 +90,105 @@ impl VolumeState {
 
     /// Whether the block was deallocated, whatever the map says.
     pub(crate) fn is_dead(&self, lba: Lba) -> bool {
-        self.dead.borrow().iter().any(|range| range.contains(lba))
+        self.dead.borrow().iter().any(|dead| dead.range.contains(lba))
     }
 
-    /// The dead range that begins at `start` now begins at `at`, or is gone.
-    pub(crate) fn shrink_dead(&self, start: Lba, at: Lba) {
-        let mut dead = self.dead.borrow_mut();
-        if let Some(place) = dead.iter().position(|range| range.start == start) {
-            let end = dead[place].end();
-            if at >= end {
-                dead.swap_remove(place);
-            } else {
-                dead[place] = LbaRange::new(at, end.0 - at.0);
+    /// Whether every block of `range` is dead.
+    pub(crate) fn is_all_dead(&self, range: LbaRange) -> bool {
+        let dead = self.dead.borrow();
+        let mut parts: Vec<LbaRange> = dead.iter().map(|dead| dead.range).collect();
+        parts.sort_unstable_by_key(|part| part.start);
+        let mut at = range.start;
+        for part in parts {
+            if part.contains(at) {
+                at = part.end();
             }
+        }
+        at >= range.end()
+    }
+
+    /// The first part of `range` that is dead.
+    pub(crate) fn dead_in(&self, range: LbaRange) -> Option<LbaRange> {
+        let dead = self.dead.borrow();
+        let overlaps = dead.iter().map(|dead| dead.range).filter(|dead| dead.overlaps(range));
+        let first = overlaps.min_by_key(|dead| dead.start)?;
+        let start = first.start.max(range.start);
+        Some(LbaRange::new(start, first.end().min(range.end()).0 - start.0))
+    }
+
+    /// The shortest dead range that can be taken out of the map.
+    pub(crate) fn shortest_dead(&self) -> Option<LbaRange> {
+        let dead = self.dead.borrow();
+        let open = dead.iter().filter(|dead| !dead.stuck).map(|dead| dead.range);
+        open.min_by_key(|range| range.blocks)
+    }
+
+    /// The range is deallocated, with `permit` for one dead range more.
+    pub(crate) fn bury(&self, range: LbaRange, permit: Option<Permit>) {
+        let mut dead = self.dead.borrow_mut();
+        let within = |outer: LbaRange, inner: LbaRange| {
+            outer.start <= inner.start && inner.end() <= outer.end()
+        };
+        self.changed.set(true);
+        if range.blocks == 0 || dead.iter().any(|dead| within(dead.range, range)) {
+            return;
+        }
+        dead.retain(|dead| !within(range, dead.range));
+        for dead in dead.iter_mut().filter(|dead| dead.range.overlaps(range)) {
+            let (start, end) = (dead.range.start, dead.range.end());
+            dead.range = if start < range.start {
+                LbaRange::new(start, range.start.0 - start.0)
+            } else {
+                LbaRange::new(range.end(), end.0 - range.end().0)
+            };
+        }
+        dead.push(Dead { range, stuck: false, _permit: permit });
+    }
+
+    /// Whether [`VolumeState::revive`] would leave one dead range more.
+    pub(crate) fn splits(&self, range: LbaRange) -> bool {
+        let dead = self.dead.borrow();
+        dead.iter().any(|d| d.range.start < range.start && range.end() < d.range.end())
+    }
+
+    /// The map no longer names anything of `range`. Uses `permit` if that splits a dead range.
+    pub(crate) fn revive(&self, range: LbaRange, permit: &mut Option<Permit>) {
+        let mut dead = self.dead.borrow_mut();
+        let mut upper = None;
+        for place in (0..dead.len()).rev() {
+            let found = dead[place].range;
+            if !found.overlaps(range) {
+                continue;
+            }
+            let below = range.start.0.saturating_sub(found.start.0);
+            let above = found.end().0.saturating_sub(range.end().0);
+            let above_range = LbaRange::new(range.end(), above);
+            match (below, above) {
+                (0, 0) => drop(dead.swap_remove(place)),
+                (0, _) => dead[place].range = above_range,
+                (_, 0) => dead[place].range.blocks = below,
+                (..) => {
+                    dead[place].range.blocks = below;
+                    upper = Some(above_range);
+                }
+            }
+            self.changed.set(true);
+        }
+        if let Some(range) = upper {
+            dead.push(Dead { range, stuck: false, _permit: permit.take() });
+        }
+    }
+
+    /// The map is damaged where the dead range at `start` begins, and up to `end`.
+    pub(crate) fn set_stuck(&self, start: Lba, end: Lba) {
+        let mut dead = self.dead.borrow_mut();
+        let Some(found) = dead.iter_mut().find(|dead| dead.range.start == start) else { return };
+        found.stuck = true;
+        let (was, permit) = (found.range, self.dead_permits.try_acquire(1));
+        if end < was.end() && permit.is_some() {
+            found.range.blocks = end.0 - start.0;
+            let range = LbaRange::new(end, was.end().0 - end.0);
+            dead.push(Dead { range, stuck: false, _permit: permit });
             self.changed.set(true);
         }
     }
@@ -105,7 +203,7 @@ impl VolumeState {
             mapped,
             deleted: self.deleted.get(),
             map,
-            dead: self.dead.borrow().clone(),
+            dead: self.dead.borrow().iter().map(|dead| dead.range).collect(),
         }
     }
 }

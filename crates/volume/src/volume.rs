@@ -188,6 +188,9 @@ impl<D: Device> Volume<D> {
         // The volume may have changed while this waited for its range.
         inner.check_open()?;
         self.check(range)?;
+        if !self.state.dead.borrow().is_empty() {
+            inner.exhume(&self.state, range).await?;
+        }
         if self.state.map.borrow().may_miss() {
             inner.preload(&self.state, range).await?;
         }
@@ -235,8 +238,8 @@ impl<D: Device> Volume<D> {
         }
         let inner = self.inner();
         let at_once = range.blocks <= UNMAP_AT_ONCE_MAX;
-        let permit = if at_once { None } else { Some(self.state.dead_permits.acquire(1).await) };
         let guard = lock(&self.state.locks, range).await;
+        let permit = if at_once { None } else { Some(self.state.dead_permits.acquire(1).await) };
         inner.check_open()?;
         self.check(range)?;
         if self.state.map.borrow().is_empty() {
@@ -314,7 +317,6 @@ impl<D: Device> Volume<D> {
             return Err(VolumeError::Spec);
         }
         let inner = self.inner();
-        let permit = self.state.dead_permits.acquire(1).await;
         // Everything behind the smaller size, so that resizes exclude each other and what they cut.
         let guard = loop {
             let start = blocks.min(self.blocks());
@@ -323,6 +325,7 @@ impl<D: Device> Volume<D> {
                 break guard;
             }
         };
+        let permit = self.state.dead_permits.acquire(1).await;
         inner.check_open()?;
         if self.state.deleted.get() {
             return Err(VolumeError::Deleted);

@@ -6,18 +6,20 @@
 
 mod leaf;
 mod node;
+mod remove;
 #[cfg(test)]
 mod tests;
 
 use std::rc::Rc;
 
 use io_traits::Buffer;
-use layout::{INNER_CAPACITY, Mapping};
+use layout::Mapping;
 use units::Pba;
 
 use leaf::{Inserted, Leaf};
 pub(crate) use node::{Body, Child, Dirty, Home, Node};
 use node::{Inner, retire};
+use remove::{give_up_below, remove_below};
 
 /// A node that must be loaded before the question can be answered.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -221,7 +223,8 @@ impl Map {
         let before = out.len();
         let node = root.node.get_mut().expect("first_key went through it");
         remove_below(node, first, end, out, &self.dirty, &mut self.retired);
-        self.entries -= (out.len() - before) as u64;
+        // The number came from the device, and nodes may have been given up.
+        self.entries = self.entries.saturating_sub((out.len() - before) as u64);
         self.shrink_root();
         Ok(out.last().map_or(end, |(key, _)| key + 1).min(end))
     }
@@ -237,6 +240,44 @@ impl Map {
             let old = std::mem::replace(&mut self.root, only).expect("looked at");
             retire(old, &self.dirty, &mut self.retired);
         }
+        if self.root.is_none() {
+            self.entries = 0;
+        }
+    }
+
+    /// The keys that a missing node may hold: from the first on, to before the second.
+    pub(crate) fn bounds(&self, missing: Missing) -> Option<(u64, u64)> {
+        let mut child = self.root.as_ref()?;
+        let (mut low, mut high) = (0, u64::MAX);
+        loop {
+            match child.node.get().map(|node| &node.body) {
+                None => return (child.on_disk == missing.pointer).then_some((low, high)),
+                Some(Body::Leaf(_)) => return None,
+                Some(Body::Inner(inner)) => {
+                    let index = inner.find(missing.key);
+                    if index > 0 {
+                        low = inner.keys[index];
+                    }
+                    high = inner.keys.get(index + 1).copied().unwrap_or(high);
+                    child = &inner.children[index];
+                }
+            }
+        }
+    }
+
+    /// Takes out a node that cannot be read, and with it all that it leads to: whose blocks these
+    /// are, nobody can say any more.
+    pub(crate) fn give_up(&mut self, missing: Missing) {
+        let Some(root) = &mut self.root else { return };
+        match root.node.get_mut() {
+            Some(node) => give_up_below(node, missing, &self.dirty, &mut self.retired),
+            None if root.on_disk == missing.pointer => {
+                let root = self.root.take().expect("looked at");
+                retire(root, &self.dirty, &mut self.retired);
+            }
+            None => {}
+        }
+        self.shrink_root();
     }
 
     /// Puts a loaded node where it is missing. Whoever comes second finds nothing to do.
@@ -403,67 +444,3 @@ fn insert_into_leaf(leaf: &mut Leaf, key: u64, mapping: Mapping, dirty: &Dirty) 
     let upper_key = upper.key(0);
     Outcome { replaced: None, split: Some((upper_key, Node::new_dirty(Body::Leaf(upper), dirty))) }
 }
-
-fn remove_below(
-    this: &mut Rc<Node>,
-    start: u64,
-    end: u64,
-    out: &mut Vec<(u64, Mapping)>,
-    dirty: &Dirty,
-    retired: &mut Vec<Rc<Home>>,
-) {
-    match &mut Node::make_mut(this, dirty).body {
-        Body::Leaf(leaf) => leaf.remove_range(start, end, out),
-        Body::Inner(inner) => {
-            let index = inner.find(start);
-            let child = inner.children[index].node.get_mut().expect("the path is loaded");
-            remove_below(child, start, end, out, dirty, retired);
-            if child.is_empty() {
-                retire(inner.vacate(index), dirty, retired);
-            } else if index + 1 < inner.children.len() && merge(inner, index, dirty) {
-                retire(inner.remove(index + 1), dirty, retired);
-            } else if index > 0 && merge(inner, index - 1, dirty) {
-                retire(inner.remove(index), dirty, retired);
-            }
-        }
-    }
-}
-
-/// Moves all of child `index + 1` into child `index`, if both are loaded, one of them is nearly
-/// empty and the sum leaves room.
-fn merge(inner: &mut Inner, index: usize, dirty: &Dirty) -> bool {
-    let upper_key = inner.keys[index + 1];
-    let (lower, upper) = inner.children.split_at_mut(index + 1);
-    let (Some(lower), Some(upper)) = (lower[index].node.get_mut(), upper[0].node.get()) else {
-        return false;
-    };
-    match (&lower.body, &upper.body) {
-        (Body::Leaf(a), Body::Leaf(b)) if a.len().min(b.len()) < LEAF_LOW => {
-            let mut merged = a.clone();
-            if !merged.try_merge(b) {
-                return false;
-            }
-            Node::make_mut(lower, dirty).body = Body::Leaf(merged);
-            true
-        }
-        (Body::Inner(a), Body::Inner(b))
-            if a.keys.len().min(b.keys.len()) < INNER_CAPACITY / 4
-                && a.keys.len() + b.keys.len() < INNER_CAPACITY * 3 / 4 =>
-        {
-            let upper = upper.clone();
-            let (Body::Inner(b), Body::Inner(a)) =
-                (&upper.body, &mut Node::make_mut(lower, dirty).body)
-            else {
-                unreachable!("matched above");
-            };
-            a.keys.push(upper_key);
-            a.keys.extend_from_slice(&b.keys[1..]);
-            a.children.extend(b.children.iter().cloned());
-            true
-        }
-        _ => false,
-    }
-}
-
-/// A leaf with fewer entries looks for a neighbour to merge with.
-const LEAF_LOW: usize = 64;

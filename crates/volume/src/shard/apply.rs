@@ -6,7 +6,6 @@ use io_traits::Device;
 use layout::{Entry, KEY_LIMIT, Mapping};
 use units::{Lba, LbaRange, PbaRange};
 
-use super::reclaim::Reclaim;
 use super::{Inner, detached};
 use crate::VolumeError;
 use crate::ops::{Change, Crcs, OpId};
@@ -46,7 +45,7 @@ impl<D: Device> Inner<D> {
             Change::Delete => {
                 state().deleted.set(true);
                 state().changed.set(true);
-                self.reclaim(id, state(), LbaRange::new(Lba(0), KEY_LIMIT - 1));
+                self.bury(id, state(), LbaRange::new(Lba(0), KEY_LIMIT - 1));
             }
             Change::Restore { failed, record, .. } => {
                 self.journal.borrow_mut().unhold(record);
@@ -79,7 +78,7 @@ impl<D: Device> Inner<D> {
         if range.blocks <= UNMAP_AT_ONCE_MAX {
             self.unmap_now(state, range);
         } else if state.map.borrow().first_key(range.start.0, range.end().0) != Ok(None) {
-            self.reclaim(id, state, range);
+            self.bury(id, state, range);
         }
     }
 
@@ -93,17 +92,12 @@ impl<D: Device> Inner<D> {
         removed.iter().for_each(|(_, old)| self.free_block(old.pba));
     }
 
-    /// The range reads as zeroes from now on; its blocks come back in the background, and until then
-    /// it stays locked.
-    fn reclaim(&self, id: OpId, state: &Rc<VolumeState>, range: LbaRange) {
-        let mut ops = self.ops.borrow_mut();
-        let (guard, permit) = (ops[id].guard.take(), ops[id].permit.take());
+    /// The range reads as zeroes from now on; its blocks come back in the background.
+    fn bury(&self, id: OpId, state: &Rc<VolumeState>, range: LbaRange) {
+        let permit = self.ops.borrow_mut()[id].permit.take();
         assert!(permit.is_some(), "the number of dead ranges is bounded");
-        state.dead.borrow_mut().push(range);
-        state.changed.set(true);
-        let reclaim = Reclaim { state: state.clone(), range, guard, permit };
-        self.reclaims.borrow_mut().push_back(reclaim);
-        self.background.notify_all();
+        state.bury(range, permit);
+        self.reclaim(state);
     }
 
     /// Queues what undoes a failed write whose entry is on its way (C3).

@@ -40,7 +40,7 @@ use crate::{Capacity, ExtentAllocator, ShardOptions, Volume, VolumeError, Volume
 pub(crate) use apply::UNMAP_AT_ONCE_MAX;
 use checkpoint::Tables;
 use commit::Orphan;
-use reclaim::{Reclaim, Reclaimed};
+use reclaim::Reclaimed;
 pub use recovery::Recovered;
 pub(crate) use space::Need;
 
@@ -69,7 +69,8 @@ pub(crate) struct Inner<D: Device> {
     /// Blocks set aside for map nodes that operations under way will make dirty.
     credit: Cell<u64>,
     tables: RefCell<Tables>,
-    reclaims: RefCell<VecDeque<Reclaim>>,
+    /// Volumes with dead ranges that the reclaimer is to take out of their maps.
+    reclaims: RefCell<VecDeque<Rc<VolumeState>>>,
     /// Blocks that no map names any more, for the next checkpoint to release.
     reclaimed: RefCell<Reclaimed>,
     idle_slots: RefCell<Vec<Box<dyn IoSlot>>>,
@@ -181,8 +182,8 @@ impl<D: Device> Shard<D> {
         inner.check_open()?;
         let volume = self.volume(uuid).ok_or(VolumeError::Deleted)?;
         let state = volume.state().clone();
-        let permit = state.dead_permits.acquire(1).await;
         let guard = lock(&state.locks, LbaRange::new(Lba(0), u64::MAX)).await;
+        let permit = state.dead_permits.acquire(1).await;
         inner.check_open()?;
         if state.deleted.get() {
             return Err(VolumeError::Deleted);

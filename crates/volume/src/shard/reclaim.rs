@@ -1,36 +1,30 @@
 //! Large deallocations: their blocks come back in the background, leaf by leaf.
 //!
 //! From the moment a deallocation takes effect its range is *dead*: it reads as zeroes, whatever the
-//! map still says. The range stays locked until the map no longer names any of it. Dead ranges are
-//! part of a checkpoint, so that a crash in between loses nothing.
+//! map still says. Dead ranges are part of a checkpoint, so that a crash in between loses nothing.
 //!
 //! - Q1: a reclaimed block is reused when a root is durable whose map does not name it. Replay thus
 //!   need not know how far the reclaiming had come when a record was made.
+//! - Q2: a write into a dead range takes what the map says of its own blocks out first, under its own
+//!   range lock. Entries leave the map and the range stops being dead in one step.
+//! - Q3: what cannot be taken out now stays dead and is tried again. Of a damaged node all of whose
+//!   keys are dead, the blocks that it named are lost; no other data is.
 
 use std::rc::Rc;
 
 use io_traits::Device;
+use layout::KEY_LIMIT;
 use local_sync::Permit;
 use units::{Lba, LbaRange, Pba, PbaRange};
 
 use super::{Inner, Need};
 use crate::VolumeError;
 use crate::io::yield_now;
-use crate::locks::RangeGuard;
+use crate::map::Missing;
 use crate::state::VolumeState;
 
 /// Runs of reclaimed blocks that may wait for a checkpoint: a megabyte of them.
 const RECLAIMED_RUNS_MAX: usize = 1 << 16;
-
-/// A dead range to be taken out of its map.
-pub(super) struct Reclaim {
-    pub(super) state: Rc<VolumeState>,
-    pub(super) range: LbaRange,
-    /// Keeps writes out until it is done.
-    pub(super) guard: Option<RangeGuard>,
-    /// Bounds the number of dead ranges of a volume.
-    pub(super) permit: Option<Permit>,
-}
 
 /// Blocks that no map names any more, waiting for a checkpoint (Q1).
 #[derive(Debug, Default)]
@@ -51,6 +45,15 @@ impl Reclaimed {
 }
 
 impl<D: Device> Inner<D> {
+    /// The volume has dead ranges, or was deleted.
+    pub(super) fn reclaim(&self, state: &Rc<VolumeState>) {
+        let mut reclaims = self.reclaims.borrow_mut();
+        if !reclaims.iter().any(|queued| Rc::ptr_eq(queued, state)) {
+            reclaims.push_back(state.clone());
+        }
+        self.background.notify_all();
+    }
+
     /// A block that a reclaimed leaf named: in no map now, and not to be reused yet (Q1).
     fn reclaim_block(&self, pba: Pba) {
         self.pool.borrow_mut().uncommit(pba);
@@ -61,78 +64,118 @@ impl<D: Device> Inner<D> {
     pub(super) async fn run_reclaimer(&self) {
         loop {
             let changed = self.background.notified();
-            let next = self.reclaims.borrow_mut().pop_front();
-            match next {
-                _ if self.stopping.get() => return,
-                Some(reclaim) => self.reclaim_range(reclaim).await,
-                None => changed.await,
-            }
-        }
-    }
-
-    async fn reclaim_range(&self, reclaim: Reclaim) {
-        let Reclaim { state, range, guard, permit } = reclaim;
-        let (mut at, end) = (range.start, range.end());
-        let mut removed = Vec::new();
-        while at < end {
+            let ticked = self.ticked.notified();
             if self.stopping.get() {
                 return;
             }
-            let next = match self
-                .reclaim_some(&state, LbaRange::new(at, end.0 - at.0), &mut removed)
-                .await
-            {
-                Ok(next) => next,
-                // The map cannot be read, or the device is gone: what is left stays as it is. It
-                // is dead no longer, so that reads of it report the damage.
-                Err(_) => end,
+            let next = self.reclaims.borrow().front().cloned();
+            let Some(state) = next.filter(|_| !self.journal.borrow().lost) else {
+                changed.await;
+                continue;
             };
-            state.shrink_dead(at, next);
-            at = next;
-            removed.drain(..).for_each(|pba| self.reclaim_block(pba));
+            let Some(range) = state.shortest_dead() else {
+                self.end_reclaim(&state);
+                continue;
+            };
+            let outcome = self.exhume_some(&state, range, &mut None).await;
+            if !matches!(outcome, Ok(()) | Err(VolumeError::CorruptMap { .. })) {
+                // The others come first, and this one again later (Q3).
+                self.reclaims.borrow_mut().rotate_left(1);
+                ticked.await;
+            }
             if self.reclaimed.borrow().runs.len() > RECLAIMED_RUNS_MAX {
                 // Their number is bounded by letting a checkpoint release them.
                 let _ = self.checkpoint_and_wait().await;
             }
             yield_now().await;
         }
-        if self.reclaimed.borrow().blocks > 0 && self.reclaims.borrow().is_empty() {
-            self.ask_checkpoint();
-        }
-        drop(guard);
-        drop(permit);
-        if state.deleted.get() && state.dead.borrow().is_empty() {
+    }
+
+    /// Nothing more can be taken out of the volume's map.
+    fn end_reclaim(&self, state: &Rc<VolumeState>) {
+        self.reclaims.borrow_mut().retain(|queued| !Rc::ptr_eq(queued, state));
+        let gone = state.deleted.get() && state.dead.borrow().is_empty();
+        if gone {
             self.volumes.borrow_mut().remove(&state.number);
-            self.gone.borrow_mut().push(state);
+            self.gone.borrow_mut().push(state.clone());
+        }
+        if gone || (self.reclaimed.borrow().blocks > 0 && self.reclaims.borrow().is_empty()) {
             self.ask_checkpoint();
         }
     }
 
-    /// Takes out the entries of one leaf, and says where to go on.
-    async fn reclaim_some(
+    /// Takes whatever is dead in `range` out of the map. The caller has locked the range (Q2).
+    pub(crate) async fn exhume(
         &self,
         state: &VolumeState,
         range: LbaRange,
-        removed: &mut Vec<Pba>,
-    ) -> Result<Lba, VolumeError> {
+    ) -> Result<(), VolumeError> {
+        let mut permit = None;
+        while let Some(piece) = state.dead_in(range) {
+            if state.splits(piece) && permit.is_none() {
+                permit = Some(state.dead_permits.acquire(1).await);
+                continue;
+            }
+            self.exhume_some(state, piece, &mut permit).await?;
+        }
+        Ok(())
+    }
+
+    /// Takes the first entries of a dead range out of the map, those of one leaf.
+    async fn exhume_some(
+        &self,
+        state: &VolumeState,
+        range: LbaRange,
+        permit: &mut Option<Permit>,
+    ) -> Result<(), VolumeError> {
         let height = state.map.borrow().height();
         let need = Need { data: 0, metadata: 2 * height + 2, grows: false };
         let credit = self.admit(need).await?;
         let mut entries = Vec::new();
         let outcome = loop {
-            let next =
-                state.map.borrow_mut().remove_some(range.start.0, range.end().0, &mut entries);
+            // Someone else may have been here meanwhile.
+            let Some(piece) = state.dead_in(range) else { break Ok(()) };
+            if state.splits(piece) && permit.is_none() {
+                break Ok(());
+            }
+            let (start, end) = (piece.start.0, piece.end().0);
+            let next = state.map.borrow_mut().remove_some(start, end, &mut entries);
             match next {
-                Ok(next) => break Ok(Lba(next)),
+                Ok(next) => {
+                    entries.iter().for_each(|(_, old)| self.reclaim_block(old.pba));
+                    state.revive(LbaRange::new(piece.start, next - start), permit);
+                    break Ok(());
+                }
                 Err(missing) => {
-                    if let Err(error) = self.load(state, missing).await {
+                    let loaded = self.load(state, missing).await;
+                    if let Err(error) = loaded.or_else(|e| self.give_up(state, piece, missing, e)) {
                         break Err(error);
                     }
                 }
             }
         };
         self.credit.set(self.credit.get() - credit);
-        removed.extend(entries.iter().map(|(_, old)| old.pba));
         outcome
+    }
+
+    /// A node cannot be loaded. If it is damaged and all of its keys are dead, it goes (Q3).
+    fn give_up(
+        &self,
+        state: &VolumeState,
+        piece: LbaRange,
+        missing: Missing,
+        error: VolumeError,
+    ) -> Result<(), VolumeError> {
+        let VolumeError::CorruptMap { .. } = error else { return Err(error) };
+        let bounds = state.map.borrow().bounds(missing);
+        let Some((low, high)) = bounds else { return Ok(()) };
+        let keys = LbaRange::new(Lba(low), high.min(KEY_LIMIT - 1) - low);
+        if state.is_all_dead(keys) {
+            state.map.borrow_mut().give_up(missing);
+            state.count(|stats| stats.lost_nodes += 1);
+            return Ok(());
+        }
+        state.set_stuck(piece.start, keys.end());
+        Err(error)
     }
 }

@@ -2,10 +2,7 @@
 
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, VecDeque};
-use std::future::Future;
-use std::pin::pin;
 use std::rc::Rc;
-use std::task::{Context, Poll, Waker};
 
 use io_traits::{Buffer, Device, DeviceError};
 use layout::{
@@ -14,18 +11,16 @@ use layout::{
 };
 use local_sync::Notify;
 use slab::Slab;
-use units::{Lba, LbaRange, Pba, PbaRange};
+use units::{Pba, PbaRange};
 
 use super::checkpoint::{CheckpointError, Tables};
 use super::nodes::{LoadError, read_node};
-use super::reclaim::Reclaim;
 use super::replay::replay;
 use super::{Inner, Shard};
 use crate::bits::Bits;
 use crate::epochs::Epochs;
 use crate::io::join_all;
 use crate::journal::Journal;
-use crate::locks::lock;
 use crate::map::{Dirty, Map};
 use crate::pool::Pool;
 use crate::state::VolumeState;
@@ -281,25 +276,8 @@ impl<D: Device> Inner<D> {
     /// What the last run had not reclaimed goes on in the background.
     fn resume_reclaims(&self) {
         for state in self.volumes.borrow().values() {
-            let mut dead = state.dead.borrow_mut();
-            if state.deleted.get() && dead.is_empty() {
-                dead.push(LbaRange::new(Lba(0), 1));
-            }
-            for range in dead.iter() {
-                let permit = state.dead_permits.try_acquire(1);
-                let guard = match pin!(lock(&state.locks, *range))
-                    .poll(&mut Context::from_waker(Waker::noop()))
-                {
-                    Poll::Ready(guard) => Some(guard),
-                    Poll::Pending => None,
-                };
-                let state = state.clone();
-                self.reclaims.borrow_mut().push_back(Reclaim {
-                    state,
-                    range: *range,
-                    guard,
-                    permit,
-                });
+            if state.deleted.get() || !state.dead.borrow().is_empty() {
+                self.reclaim(state);
             }
         }
     }

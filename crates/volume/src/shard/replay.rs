@@ -14,13 +14,13 @@ use std::rc::Rc;
 
 use io_traits::{Buffer, Device, DeviceError};
 use layout::{
-    DEAD_RANGES_MAX, DecodeError, Entry, KEY_LIMIT, Mapping, RECORD_BLOCKS_MAX, Record,
-    ReplayPoint, Root,
+    DecodeError, Entry, KEY_LIMIT, Mapping, RECORD_BLOCKS_MAX, Record, ReplayPoint, Root,
+    WRITE_BLOCKS_MAX,
 };
+use local_sync::Permit;
 use units::{BLOCK_SIZE, Lba, LbaRange, Pba, PbaRange};
 
 use super::Inner;
-use super::apply::UNMAP_AT_ONCE_MAX;
 use crate::OpenError;
 use crate::journal::Journal;
 use crate::state::VolumeState;
@@ -28,6 +28,8 @@ use crate::state::VolumeState;
 /// Blocks behind the last record in which records are looked for that must not be there.
 const LOOK_BEHIND_BLOCKS: u64 = 256;
 
+/// Deallocations of more blocks leave a dead range. Those that undo a failed write are no larger.
+const AT_ONCE_MAX: u64 = WRITE_BLOCKS_MAX;
 /// Attempts to read data before it counts as unreadable.
 const READ_TRIES: u32 = 3;
 
@@ -319,7 +321,11 @@ impl<D: Device> Inner<D> {
         if let Some(run) = runs.iter().find(|run| !self.pool.borrow().contains(**run)) {
             return Err(self.damaged("journal entry", run.start, DecodeError::Field("run")));
         }
-        self.finish_dead(state, range).await?;
+        while let Some(piece) = state.dead_in(range) {
+            let mut permit = self.replay_permit(state, state.splits(piece)).await?;
+            self.remove_now(state, piece).await?;
+            state.revive(piece, &mut permit);
+        }
         self.preload(state, range).await.map_err(|error| self.replay_error(&error))?;
         let blocks = runs.iter().flat_map(|run| (0..run.blocks).map(|b| run.start.plus(b)));
         for ((pba, crc), key) in blocks.zip(crcs).zip(lba.0..) {
@@ -344,7 +350,7 @@ impl<D: Device> Inner<D> {
         }
         let volumes: Vec<Rc<VolumeState>> = self.volumes.borrow().values().cloned().collect();
         for state in volumes {
-            self.finish_dead(&state, LbaRange::new(Lba(0), u64::MAX)).await?;
+            self.finish_dead(&state).await?;
         }
         if self.pool.borrow_mut().is_committed(pba) {
             return Err(self.damaged("journal entry", pba, DecodeError::Field("block in use")));
@@ -353,16 +359,33 @@ impl<D: Device> Inner<D> {
     }
 
     async fn replay_unmap(&self, state: &VolumeState, range: LbaRange) -> Result<(), OpenError> {
-        self.finish_dead(state, range).await?;
-        let room = state.dead.borrow().len() < DEAD_RANGES_MAX;
-        if range.blocks > UNMAP_AT_ONCE_MAX && room {
-            if !state.map.borrow().is_empty() || state.deleted.get() {
-                state.dead.borrow_mut().push(range);
-                state.changed.set(true);
-            }
-            return Ok(());
+        if range.blocks <= AT_ONCE_MAX {
+            return self.remove_now(state, range).await;
         }
-        self.remove_now(state, range).await
+        if !state.map.borrow().is_empty() || state.deleted.get() {
+            let permit = self.replay_permit(state, true).await?;
+            state.bury(range, permit);
+        }
+        Ok(())
+    }
+
+    /// Makes room for one more dead range, if that is needed.
+    async fn replay_permit(
+        &self,
+        state: &VolumeState,
+        needed: bool,
+    ) -> Result<Option<Permit>, OpenError> {
+        if !needed {
+            return Ok(None);
+        }
+        loop {
+            let permit = state.dead_permits.try_acquire(1);
+            let Some(range) = state.shortest_dead().filter(|_| permit.is_none()) else {
+                return Ok(permit);
+            };
+            self.remove_now(state, range).await?;
+            state.revive(range, &mut None);
+        }
     }
 
     /// Takes a range out of the map, however long that takes.
@@ -383,15 +406,13 @@ impl<D: Device> Inner<D> {
         Ok(())
     }
 
-    /// Dead ranges that `range` overlaps were reclaimed before its entry was made.
-    async fn finish_dead(&self, state: &VolumeState, range: LbaRange) -> Result<(), OpenError> {
-        loop {
-            let next = state.dead.borrow().iter().copied().find(|dead| dead.overlaps(range));
-            let Some(dead) = next else { return Ok(()) };
-            self.remove_now(state, dead).await?;
-            state.dead.borrow_mut().retain(|kept| *kept != dead);
-            state.changed.set(true);
+    /// Takes all dead ranges out of the map.
+    async fn finish_dead(&self, state: &VolumeState) -> Result<(), OpenError> {
+        while let Some(range) = state.shortest_dead() {
+            self.remove_now(state, range).await?;
+            state.revive(range, &mut None);
         }
+        Ok(())
     }
 }
 
