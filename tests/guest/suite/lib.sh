@@ -68,8 +68,18 @@ within() {
 mark_log() {
     echo "suite: $1" >/dev/kmsg
 }
+# The kernel's log from the last such mark on. Without the mark, which the kernel may have forgotten,
+# nothing can be said.
+log_since() {
+    dmesg | awk -v mark="suite: $1" '
+        index($0, mark) { found = 1; text = "" }
+        found { text = text $0 "\n" }
+        END { printf "%s", text; exit !found }' || { echo "no mark \"$1\" in the kernel's log" >&2; return 1; }
+}
 no_io_errors_since() {
-    if dmesg | sed -n "/suite: $1/,\$p" | grep -iE 'I/O error|Buffer I/O|critical .* error|EXT4-fs error|XFS .*(error|corrupt)'; then
+    local log
+    log=$(log_since "$1") || return 1
+    if grep -iE 'I/O error|Buffer I/O|critical .* error|EXT4-fs error|XFS .*(error|corrupt)' <<<"$log"; then
         echo "the kernel reported the errors above"
         return 1
     fi
