@@ -138,6 +138,31 @@ fn a_host_that_goes_with_replies_in_line_leaves_nothing_behind() {
     });
 }
 
+/// A host that reads slowly, but reads, is served to the end, however deep its queue.
+#[test]
+fn a_slow_reader_is_not_cut_off() {
+    simulate(8, |world| async move {
+        let core = serve_slowly(&world, BLOCKS, options(256 << 20)).await;
+        write_deeply(&world, 1, (8, 32, 256)).await;
+        let (mut io, admin) = RawHost::io_queue(&world, &nqn_of(VOLUME)).await.expect("connected");
+        let ask = |cid: u16| capsule(cid, read_command(0, MIB_BLOCKS), &[]);
+        let all: Vec<u8> = (0..31).flat_map(ask).collect();
+        io.send(&all).await.expect("taken in");
+        let started = world.now();
+        let mut left = 31 * ((1 << 20) + 24 + 24);
+        while left > 0 {
+            sleep(&world, Duration::from_millis(100)).await;
+            let part = left.min(32 << 10);
+            io.receive(part).await.expect("served");
+            left -= part;
+        }
+        assert!(world.now().since(started) > Duration::from_secs(90), "slow indeed");
+        io.stream.shutdown();
+        admin.stream.shutdown();
+        assert_all_is_given_back(&world, &core).await;
+    });
+}
+
 /// Replies without data are bounded, too: a host that asks and does not read is not heard any more,
 /// and cut off in the end, even while it owes data that it sends drop by drop.
 #[test]
