@@ -98,7 +98,8 @@ fn a_wrong_nqn_is_named() {
     let server = Server::start("mem:256MiB");
     let nqn = "nqn.2014-08.org.nvmexpress:uuid:11111111-2222-3333-4444-555555555555";
     let target = format!("tcp://{}/{nqn}", server.portals[0]);
-    refused(&["bench", "--target", &target], 1, nqn, "farflash volume");
+    let what = format!("has no volume {nqn}");
+    refused(&["bench", "--target", &target], 1, &what, "farflash volume");
 }
 
 /// A reader that has gone is no failure, and no panic.

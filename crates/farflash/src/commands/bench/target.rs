@@ -10,6 +10,7 @@ use device::MemDevice;
 use io_traits::Device;
 use load::{DeviceTarget, Target, VolumeTarget};
 use nvme_wire::Nqn;
+use nvme_wire::fabrics::ConnectInvalid;
 use reactor::{FileDevice, Handle, OpenOptions, OwnedDevice};
 use units::{BLOCK_SIZE, ByteLen};
 
@@ -184,6 +185,13 @@ fn holds_data(what: &str) -> Failure {
     Failure::runtime(what, "add --overwrite if it may be lost")
 }
 
+/// Whether what the target dislikes about Connect is the name of the subsystem.
+fn names_subsystem(invalid: ConnectInvalid) -> bool {
+    /// Where Connect's data has it.
+    const SUBNQN: std::ops::Range<u16> = 256..512;
+    invalid.in_data && SUBNQN.contains(&invalid.ipo)
+}
+
 async fn connect(
     bench: &Bench,
     handle: &Handle,
@@ -199,13 +207,16 @@ async fn connect(
     };
     let refused = |error: ConnectError| {
         let remedy = "`farflash volume list` shows the address of each volume, `farflash volume show` its NQN";
-        match error {
-            ConnectError::Refused { .. } => Failure::runtime(
-                format!("{address} does not let this host connect to {nqn}: {error}"),
-                remedy,
-            ),
-            _ => Failure::runtime(format!("cannot connect to {address}: {error}"), remedy),
-        }
+        let what = match error {
+            ConnectError::Refused { invalid: Some(invalid), .. } if names_subsystem(invalid) => {
+                format!("{address} has no volume {nqn}, or not for this host")
+            }
+            ConnectError::Refused { .. } => {
+                format!("{address} refuses the command Connect to {nqn}: {error}")
+            }
+            _ => format!("cannot connect to {address}: {error}"),
+        };
+        Failure::runtime(what, remedy)
     };
     let client = Client::connect(handle.clone(), address, nqn, options).await.map_err(refused)?;
     let no_volume = |error: &dyn std::error::Error| {
