@@ -100,6 +100,18 @@ impl TcpStream {
     }
 }
 
+#[cfg(test)]
+impl TcpStream {
+    /// Idle time, interval and number of the kernel's probes, if it makes any.
+    pub(crate) fn keep_alive(&self) -> Option<(Duration, Duration, u32)> {
+        let fd = &self.socket.fd;
+        let idle = sockopt::tcp_keepidle(fd).ok()?;
+        let interval = sockopt::tcp_keepintvl(fd).ok()?;
+        let probes = sockopt::tcp_keepcnt(fd).ok()?;
+        sockopt::socket_keepalive(fd).ok()?.then_some((idle, interval, probes))
+    }
+}
+
 impl Socket {
     /// Asks for bytes, unless that was done already (N1). Called when the future is made, so that a
     /// receive leaves with the send that is made after it, in one system call.

@@ -46,6 +46,28 @@ async fn echo(stream: TcpStream) {
 }
 
 #[test]
+fn the_kernel_asks_after_silent_peers() {
+    run_every_way(|handle| async move {
+        let (_client, server) = pair(&handle).await;
+        let expected = (Duration::from_secs(30), Duration::from_secs(10), 3);
+        assert_eq!(server.keep_alive(), Some(expected));
+    });
+}
+
+#[test]
+fn the_sending_side_ends_alone() {
+    run_every_way(|handle| async move {
+        let (client, server) = pair(&handle).await;
+        send_bytes(&server, b"last words").await.expect("sent");
+        server.shutdown_write();
+        assert_eq!(recv_exact(&client, 10).await, b"last words");
+        assert_eq!(client.recv().await.map(drop), Err(StreamError::Closed));
+        send_bytes(&client, b"heard").await.expect("the other way is open");
+        assert_eq!(recv_exact(&server, 5).await, b"heard");
+    });
+}
+
+#[test]
 fn an_echo_server_returns_every_byte() {
     for address in [loopback(), loopback_v6()] {
         run_every_way(move |handle| async move {
