@@ -21,6 +21,8 @@ pub const DEVICE_BLOCKS_MIN: u64 = (64 << 20) / BLOCK_SIZE as u64;
 pub const DEVICE_BLOCKS_MAX: u64 = 1 << 40;
 /// Most blocks of a journal: 64 MiB.
 const JOURNAL_BLOCKS_MAX: u32 = (64 << 20) / BLOCK_SIZE as u32;
+/// Such a part of a device is a shard's journal, if in bounds.
+const JOURNAL_PART: u64 = 128;
 /// Extents that a device has at least, so that several shards can share a small one.
 const EXTENTS_WANTED: u64 = 64;
 /// The first extent begins at a multiple of 1 MiB.
@@ -96,7 +98,10 @@ impl Superblock {
             return None;
         }
         // Two bitmap slots come before the journal in its extent.
-        let journal_blocks = (extent_blocks - crate::BITMAP_SLOTS).min(JOURNAL_BLOCKS_MAX);
+        let wanted = u32::try_from(blocks / JOURNAL_PART).unwrap_or(u32::MAX);
+        let journal_blocks = wanted
+            .clamp(crate::JOURNAL_BLOCKS_MIN, JOURNAL_BLOCKS_MAX)
+            .min(extent_blocks - crate::BITMAP_SLOTS);
         Some(Self { uuid, blocks, extent_blocks, journal_blocks, shard_slots: SHARD_SLOTS })
     }
 

@@ -9,7 +9,7 @@ use uuid::Uuid;
 
 use crate::locks::{RangeGuard, lock};
 use crate::ops::{Change, Crcs, Op};
-use crate::shard::{Inner, Need, Shard, UNMAP_AT_ONCE_MAX};
+use crate::shard::{Inner, Kind, Need, Shard, UNMAP_AT_ONCE_MAX};
 use crate::state::VolumeState;
 use crate::{CompareError, ReadData, VolumeError, VolumeStats, WRITE_BLOCKS_MAX};
 
@@ -196,10 +196,10 @@ impl<D: Device> Volume<D> {
         }
         let height = self.state.map.borrow().height();
         let nodes = range.blocks / LEAF_ENTRIES_LOW + 2;
-        let need = Need { data: range.blocks, metadata: nodes + height + 2, grows: true };
+        let need = Need { data: range.blocks, metadata: nodes + height + 2, kind: Kind::Growing };
         let credit = match inner.try_admit(need) {
             Some(credit) => credit,
-            None => inner.admit(Need { grows: self.grows(range), ..need }).await?,
+            None => inner.admit(Need { kind: self.kind(range), ..need }).await?,
         };
         let count = u32::try_from(range.blocks).expect("bounded by one write");
         let runs = inner.alloc(count);
@@ -219,11 +219,11 @@ impl<D: Device> Volume<D> {
     }
 
     /// Whether a write of `range`, whose map is loaded, adds blocks.
-    fn grows(&self, range: LbaRange) -> bool {
+    fn kind(&self, range: LbaRange) -> Kind {
         let mut mapped = 0;
         let map = self.state.map.borrow();
         let visited = map.for_each(range.start.0, range.end().0, |_, _| mapped += 1);
-        visited.is_err() || mapped < range.blocks
+        if visited.is_err() || mapped < range.blocks { Kind::Growing } else { Kind::Replacing }
     }
 
     /// Deallocates blocks, atomically, however many: they read as zeroes. Durable when it returns;
@@ -251,7 +251,7 @@ impl<D: Device> Volume<D> {
             let height = self.state.map.borrow().height();
             metadata = 2 * (range.blocks.min(64) + height);
         }
-        let credit = inner.admit(Need { data: 0, metadata, grows: false }).await?;
+        let credit = inner.admit(Need { data: 0, metadata, kind: Kind::Replacing }).await?;
         let mut op = Op::new(Change::Unmap { range }, Some(self.state.clone()));
         op.guard = Some(guard);
         op.permit = permit;

@@ -235,7 +235,7 @@ struct Workload {
 /// Shards that leave the first one two extents of a 64 MiB device.
 const CROWD: u16 = 7;
 /// Blocks of the volume that fills most of what is left.
-const BALLAST: u64 = 2340;
+const BALLAST: u64 = 2140;
 
 impl Workload {
     fn shards(&self) -> u16 {

@@ -83,3 +83,54 @@ fn a_start_that_cannot_write_says_why() {
     assert!(bitmap_slots(&superblock).any(|slot| Pba(slot) == range.start));
     assert_eq!(sim.device.geometry().blocks, 1 << 14);
 }
+
+/// Fills the device block by block, then overwrites for long: that needs no space but for a moment.
+fn fill_and_overwrite(device_blocks: u64, volatile: bool) -> (u64, u64) {
+    let (mut sim, volume) = fresh(&TestDevice::new(device_blocks, volatile), None, device_blocks);
+    let filled = sim.run_ok(async {
+        let (mut filled, mut blocks) = (0, 256);
+        while blocks > 0 {
+            match volume.write(Lba(filled), data(1, blocks), None).await {
+                Ok(()) => filled += blocks,
+                Err(VolumeError::PoolFull) => blocks /= 2,
+                Err(error) => panic!("{error}"),
+            }
+        }
+        filled
+    });
+    for (blocks, count) in [(1, 2000), (8, 500), (256, 200), (32, 200), (1, 500)] {
+        let writing = volume.clone();
+        common::run_many(&mut sim, count, 32, move |n| {
+            let volume = writing.clone();
+            async move {
+                let lba = n * 7919 * 13 % (filled - blocks);
+                volume.write(Lba(lba), data(2, blocks), None).await.expect("an overwrite");
+            }
+        });
+    }
+    let beyond = sim.run_ok(volume.write(Lba(filled), data(3, 64), None));
+    assert_eq!(beyond, Err(VolumeError::PoolFull));
+    check(&mut sim, volume.shard());
+    let volume = crash(&mut sim);
+    check(&mut sim, volume.shard());
+    let report = sim.run_ok(volume.write(Lba(0), data(4, 256), None));
+    assert_eq!(report, Ok(()));
+    (filled, volume.mapped_blocks())
+}
+
+#[test]
+fn a_volume_on_a_full_device_can_be_overwritten_forever() {
+    for volatile in [false, true] {
+        let (filled, mapped) = fill_and_overwrite(1 << 14, volatile);
+        assert_eq!(filled, mapped);
+        assert!(filled * 100 > (1 << 14) * 88, "{filled} blocks of 64 MiB");
+    }
+}
+
+/// Overhead of a device of 1 GiB is below 2 %.
+#[test]
+fn nearly_all_of_a_gibibyte_holds_data() {
+    let (filled, _) = fill_and_overwrite(1 << 18, false);
+    eprintln!("{filled} blocks of 1 GiB: {:.2} %", filled as f64 / f64::from(1 << 18) * 100.0);
+    assert!(filled * 100 > (1 << 18) * 98, "{filled} blocks of 1 GiB");
+}

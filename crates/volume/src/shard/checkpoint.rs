@@ -166,6 +166,7 @@ impl<D: Device> Inner<D> {
         }
         self.checkpointed.notify_all();
         self.background.notify_all();
+        self.notify_space();
         self.wake_committer();
         outcome
     }

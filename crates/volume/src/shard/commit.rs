@@ -78,6 +78,7 @@ impl<D: Device> Inner<D> {
 
     pub(super) fn enqueue(&self, op: Op) -> OpId {
         let id = self.ops.borrow_mut().insert(op);
+        self.unfinished.set(self.unfinished.get() + 1);
         let lost = {
             let mut journal = self.journal.borrow_mut();
             journal.queue.push_back(id);
@@ -341,12 +342,15 @@ impl<D: Device> Inner<D> {
         let (permit, guard, waker) = {
             let mut ops = self.ops.borrow_mut();
             let op = &mut ops[id];
-            op.outcome = Some(outcome);
+            if op.outcome.replace(outcome).is_none() {
+                self.unfinished.set(self.unfinished.get() - 1);
+            }
             self.credit.set(self.credit.get() - std::mem::take(&mut op.credit));
             (op.permit.take(), op.guard.take(), op.waker.take())
         };
         drop(permit);
         drop(guard);
+        self.notify_space();
         if let Some(waker) = waker {
             waker.wake();
         }

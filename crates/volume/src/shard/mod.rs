@@ -22,7 +22,7 @@ use std::task::Waker;
 
 use io_traits::Device;
 use layout::{BITMAP_SLOTS, NAME_BYTES_MAX, Superblock, VOLUME_BLOCKS_MAX};
-use local_sync::Notify;
+use local_sync::{Notify, Semaphore};
 use slab::Slab;
 use units::{Lba, LbaRange, Pba, PbaRange};
 use uuid::Uuid;
@@ -42,7 +42,7 @@ use checkpoint::Tables;
 use commit::Orphan;
 use reclaim::Reclaimed;
 pub use recovery::Recovered;
-pub(crate) use space::Need;
+pub(crate) use space::{Kind, Need};
 
 /// What one core owns of a device: extents, a journal, volumes. A cheap handle; clones are the same.
 pub struct Shard<D: Device> {
@@ -96,6 +96,15 @@ pub(crate) struct Inner<D: Device> {
     releasing: Cell<u64>,
     /// Extents that it gives back.
     returning_extents: Cell<u32>,
+    /// Requests that wait for space, one at a time.
+    waiting_for_space: Cell<u32>,
+    turnstile: Semaphore,
+    /// Blocks or credit came back.
+    space_freed: Notify,
+    /// Operations queued whose outcome is open.
+    unfinished: Cell<u64>,
+    /// The reclaimer could not go on, and tries again later.
+    reclaim_fails: Cell<bool>,
     /// Volumes of which only blocks on the device are left, for the next checkpoint to free.
     gone: RefCell<Vec<Rc<VolumeState>>>,
     /// No extent could be reserved since the last checkpoint.
@@ -143,7 +152,7 @@ impl<D: Device> Shard<D> {
         let state =
             VolumeState::new(number, spec.uuid, spec.name, spec.blocks, inner.dirty.clone());
         let state = Rc::new(state);
-        let credit = inner.admit(Need { data: 0, metadata: 2, grows: true }).await;
+        let credit = inner.admit(Need { data: 0, metadata: 2, kind: Kind::Growing }).await;
         let outcome = match credit {
             Ok(credit) => {
                 let mut op = Op::new(Change::Create, Some(state.clone()));
@@ -420,6 +429,8 @@ impl<D: Device> Drop for ReadGuard<'_, D> {
     fn drop(&mut self) {
         let mut pool = self.inner.pool.borrow_mut();
         self.inner.epochs.borrow_mut().end_read(self.epoch, |pba| pool.release(pba));
+        drop(pool);
+        self.inner.notify_space();
     }
 }
 

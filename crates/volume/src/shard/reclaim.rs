@@ -17,7 +17,7 @@ use layout::KEY_LIMIT;
 use local_sync::Permit;
 use units::{Lba, LbaRange, Pba, PbaRange};
 
-use super::{Inner, Need};
+use super::{Inner, Kind, Need};
 use crate::VolumeError;
 use crate::io::yield_now;
 use crate::map::Missing;
@@ -78,7 +78,10 @@ impl<D: Device> Inner<D> {
                 continue;
             };
             let outcome = self.exhume_some(&state, range, &mut None).await;
-            if !matches!(outcome, Ok(()) | Err(VolumeError::CorruptMap { .. })) {
+            let fails = !matches!(outcome, Ok(()) | Err(VolumeError::CorruptMap { .. }));
+            self.reclaim_fails.set(fails);
+            if fails {
+                self.notify_space();
                 // The others come first, and this one again later (Q3).
                 self.reclaims.borrow_mut().rotate_left(1);
                 ticked.await;
@@ -94,6 +97,7 @@ impl<D: Device> Inner<D> {
     /// Nothing more can be taken out of the volume's map.
     fn end_reclaim(&self, state: &Rc<VolumeState>) {
         self.reclaims.borrow_mut().retain(|queued| !Rc::ptr_eq(queued, state));
+        self.notify_space();
         let gone = state.deleted.get() && state.dead.borrow().is_empty();
         if gone {
             self.volumes.borrow_mut().remove(&state.number);
@@ -129,7 +133,7 @@ impl<D: Device> Inner<D> {
         permit: &mut Option<Permit>,
     ) -> Result<(), VolumeError> {
         let height = state.map.borrow().height();
-        let need = Need { data: 0, metadata: 2 * height + 2, grows: false };
+        let need = Need { data: 0, metadata: 2 * height + 2, kind: Kind::Reclaiming };
         let credit = self.admit(need).await?;
         let mut entries = Vec::new();
         let outcome = loop {
@@ -155,6 +159,7 @@ impl<D: Device> Inner<D> {
             }
         };
         self.credit.set(self.credit.get() - credit);
+        self.notify_space();
         outcome
     }
 

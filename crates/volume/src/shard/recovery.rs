@@ -9,7 +9,7 @@ use layout::{
     BITMAP_SLOTS, DecodeError, Descriptor, EXTENT_TREE, Mapping, ReplayPoint, Root, Superblock,
     VOLUME_TREE,
 };
-use local_sync::Notify;
+use local_sync::{Notify, Semaphore};
 use slab::Slab;
 use units::{Pba, PbaRange};
 
@@ -161,6 +161,11 @@ impl<D: Device> Inner<D> {
             superseded: Cell::new(0),
             releasing: Cell::new(0),
             returning_extents: Cell::new(0),
+            waiting_for_space: Cell::new(0),
+            turnstile: Semaphore::new(1),
+            space_freed: Notify::new(),
+            unfinished: Cell::new(0),
+            reclaim_fails: Cell::new(false),
             gone: RefCell::default(),
             extents_exhausted: Cell::new(false),
             stopping: Cell::new(false),

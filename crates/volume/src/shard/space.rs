@@ -6,6 +6,11 @@
 //!   deallocated from, and checkpointed.
 //! - A3: extents are reserved ahead of need; the device's allocator is not asked on the data path
 //!   while the pool is well filled.
+//! - A4: who finds no room waits in a row, so that no large request starves. It waits for requests
+//!   under way, then for a checkpoint if that frees anything, then for the reclaimer. Only when
+//!   nothing of the kind is left there is no space.
+
+use std::cell::Cell;
 
 use io_traits::Device;
 
@@ -13,14 +18,18 @@ use super::{Inner, detached};
 use crate::VolumeError;
 use crate::ops::Change;
 
-/// Blocks kept back from whatever adds blocks (A2).
-const RESERVE_BLOCKS: u64 = 128;
+/// Blocks kept back from whatever adds blocks (A2): the largest write and what a good number of
+/// overwrites make dirty. A small device has less, but enough for a write of 1 MiB.
+const RESERVE_MAX: u64 = 2304;
+const RESERVE_MIN: u64 = 320;
+/// Such a part of the device is kept back.
+const RESERVE_PART: u64 = 256;
 /// Dirty nodes beyond which a checkpoint is due, whatever room the journal has: 64 MiB.
 const DIRTY_NODES_MAX: u64 = 16_384;
 /// Checkpoints that a request for new blocks waits for before it learns that there is no space.
 const ROUNDS_NEW: u32 = 2;
-/// The same for requests that give back as much as they take.
-const ROUNDS_REPLACING: u32 = 16;
+/// The same for requests that give back as much as they take: more than any should need.
+const ROUNDS_REPLACING: u32 = 64;
 
 /// What an operation takes.
 #[derive(Clone, Copy, Debug)]
@@ -29,8 +38,35 @@ pub(crate) struct Need {
     pub(crate) data: u64,
     /// Map nodes that it may make dirty.
     pub(crate) metadata: u64,
-    /// Whether it leaves more blocks in use than before.
-    pub(crate) grows: bool,
+    /// What it is.
+    pub(crate) kind: Kind,
+}
+
+/// What an operation does to the number of blocks in use.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum Kind {
+    /// It leaves more in use than before.
+    Growing,
+    /// It gives back as much as it takes, or more.
+    Replacing,
+    /// As [`Kind::Replacing`], and others may be waiting for it.
+    Reclaiming,
+}
+
+/// Counts whoever waits for space.
+struct Waiting<'a>(&'a Cell<u32>);
+
+impl<'a> Waiting<'a> {
+    fn new(count: &'a Cell<u32>) -> Self {
+        count.set(count.get() + 1);
+        Self(count)
+    }
+}
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        self.0.set(self.0.get() - 1);
+    }
 }
 
 impl<D: Device> Inner<D> {
@@ -49,7 +85,12 @@ impl<D: Device> Inner<D> {
 
     /// Blocks that stay free beyond those set aside for a checkpoint when extents are given back.
     pub(super) fn floor(&self) -> u64 {
-        self.credit.get() + self.table_claims() + RESERVE_BLOCKS + self.quarter()
+        self.credit.get() + self.table_claims() + self.reserve() + self.quarter()
+    }
+
+    /// Blocks kept back from whatever adds blocks (A2).
+    fn reserve(&self) -> u64 {
+        (self.superblock.blocks / RESERVE_PART).clamp(RESERVE_MIN, RESERVE_MAX)
     }
 
     /// Free blocks below which one more extent is reserved (A3).
@@ -57,9 +98,19 @@ impl<D: Device> Inner<D> {
         u64::from(self.superblock.extent_blocks) / 4
     }
 
-    /// Sets blocks aside for an operation, or says that there are none now.
+    /// Sets blocks aside for an operation, or says that there are none now or that others wait.
+    #[inline]
     pub(crate) fn try_admit(&self, need: Need) -> Option<u64> {
-        let reserve = if need.grows { RESERVE_BLOCKS } else { 0 };
+        if self.waiting_for_space.get() > 0 || !self.has_room(need) {
+            return None;
+        }
+        self.credit.set(self.credit.get() + need.metadata);
+        Some(need.metadata)
+    }
+
+    /// Whether there are blocks for it, with those of extents reserved for it now.
+    fn has_room(&self, need: Need) -> bool {
+        let reserve = if need.kind == Kind::Growing { self.reserve() } else { 0 };
         let wanted = need.data + need.metadata + reserve + self.claims();
         let quarter = self.quarter();
         if self.dirty.live.get() > DIRTY_NODES_MAX {
@@ -70,37 +121,81 @@ impl<D: Device> Inner<D> {
                 break;
             }
         }
-        if self.pool.borrow().free() < wanted {
-            return None;
-        }
-        self.credit.set(self.credit.get() + need.metadata);
-        Some(need.metadata)
+        self.pool.borrow().free() >= wanted
     }
 
-    /// Sets blocks aside for an operation, and waits for checkpoints that may free some.
+    /// Sets blocks aside for an operation. Where there are none now, it waits its turn for what is
+    /// under way to end, and for checkpoints as long as they can free any (A4).
     ///
     /// The credit returned belongs in the operation.
     pub(crate) async fn admit(&self, need: Need) -> Result<u64, VolumeError> {
-        let rounds = if need.grows { ROUNDS_NEW } else { ROUNDS_REPLACING };
-        for _ in 0..rounds {
-            if let Some(credit) = self.try_admit(need) {
-                return Ok(credit);
-            }
-            if need.grows && !self.may_find(need) {
-                break;
-            }
-            self.checkpoint_and_wait().await?;
+        if let Some(credit) = self.try_admit(need) {
+            return Ok(credit);
         }
-        self.try_admit(need).ok_or(VolumeError::PoolFull)
+        let _waiting = Waiting::new(&self.waiting_for_space);
+        let _turn = match need.kind {
+            Kind::Reclaiming => None,
+            _ => Some(self.turnstile.acquire(1).await),
+        };
+        let mut checkpoints = 0;
+        loop {
+            let freed = self.space_freed.notified();
+            if self.has_room(need) {
+                self.credit.set(self.credit.get() + need.metadata);
+                return Ok(need.metadata);
+            }
+            if self.journal.borrow().lost {
+                return Err(VolumeError::JournalLost);
+            }
+            let grows = need.kind == Kind::Growing;
+            if grows && (checkpoints == ROUNDS_NEW || !self.may_find(need)) {
+                return Err(VolumeError::PoolFull);
+            }
+            let pending = self.epochs.borrow().pending();
+            let reclaiming = need.kind != Kind::Reclaiming && self.is_reclaiming();
+            if self.unfinished.get() + self.credit.get() + pending > 0 {
+                freed.await;
+            } else if self.checkpoint_helps() && checkpoints < ROUNDS_REPLACING {
+                self.checkpoint_and_wait().await?;
+                checkpoints += 1;
+            } else if reclaiming {
+                freed.await;
+            } else {
+                return Err(VolumeError::PoolFull);
+            }
+        }
     }
 
-    /// Whether a checkpoint could free enough.
+    /// Something gave blocks or credit back.
+    pub(super) fn notify_space(&self) {
+        if self.waiting_for_space.get() > 0 {
+            self.space_freed.notify_all();
+        }
+    }
+
+    /// Whether the reclaimer will bring blocks.
+    fn is_reclaiming(&self) -> bool {
+        !self.reclaims.borrow().is_empty() && !self.reclaim_fails.get() && self.running.get()
+    }
+
+    /// Blocks that checkpoints, the running one and the next, give back.
+    fn superseded_blocks(&self) -> u64 {
+        let reclaimed = self.reclaimed.borrow().blocks + self.releasing.get();
+        self.dirty.snapshot.get() + self.superseded.get() + self.returning() + reclaimed
+    }
+
+    /// Whether a checkpoint would free blocks or claims.
+    fn checkpoint_helps(&self) -> bool {
+        let running = self.started.get() > self.done.get();
+        running || self.dirty.live.get() + self.superseded_blocks() > 0
+    }
+
+    /// Whether enough for new blocks could come free.
     fn may_find(&self, need: Need) -> bool {
         let free = self.pool.borrow().free();
-        let hoped = self.dirty.total() + self.credit.get() + self.superseded.get();
-        let reclaimed = self.reclaimed.borrow().blocks + self.releasing.get();
-        let waiting = self.epochs.borrow().pending() + self.returning() + reclaimed;
-        free + hoped + waiting >= need.data + need.metadata || !self.reclaims.borrow().is_empty()
+        let hoped = self.superseded_blocks() + self.epochs.borrow().pending();
+        let wanted = need.data + need.metadata + self.reserve() + self.table_claims();
+        free + hoped >= wanted || self.is_reclaiming()
     }
 
     /// Blocks of extents that come back to the device with the running checkpoint.
