@@ -5,7 +5,8 @@
 //! +-------+--------+----------+-------------+--------+---------+-----+-------+--------+-------+
 //! | magic | crc32c | sequence | incarnation | device | settled | prev| shard | blocks | count |
 //! +-------+--------+----------+-------------+--------+---------+-----+-------+--------+-------+
-//! 60 entries_len   64 entries, one after the other; zeroes up to a whole number of blocks
+//! 60 entries_len   64 generation   72 entries, one after the other; zeroes up to a whole number of
+//! blocks
 //! ```
 //! - J1: a record lies in the block behind its predecessor, or, if it would not fit before the end
 //!   of the journal, in block 0.
@@ -14,6 +15,8 @@
 //! - J3: data and record are written together. `settled` says up to which record all data is known
 //!   to be on the media; only the writes of later ones are compared with their checksums on replay.
 //! - J4: all entries of a record count, or none.
+//! - J5: `generation` is that of the last durable root when the record was made, so that a record
+//!   tells whether the newest root was lost.
 
 use core::mem::{offset_of, size_of};
 
@@ -55,12 +58,14 @@ struct RecordHeader {
     count: U32,
     /// 60..64: bytes of entries.
     entries_len: U32,
+    /// 64..72: J5: generation of the last durable root.
+    generation: U64,
 }
 
 /// Bytes before the first entry.
 pub const RECORD_HEADER_SIZE: usize = size_of::<RecordHeader>();
 const _: () = {
-    assert!(RECORD_HEADER_SIZE == 64);
+    assert!(RECORD_HEADER_SIZE == 72 && offset_of!(RecordHeader, generation) == 64);
     assert!(offset_of!(RecordHeader, settled) == 40 && offset_of!(RecordHeader, count) == 56);
 };
 
@@ -79,6 +84,8 @@ pub struct RecordHead {
     pub settled: u64,
     /// Checksum of the record before.
     pub previous_crc: u32,
+    /// Generation of the last durable root when it was made.
+    pub generation: u64,
 }
 
 /// Blocks that a record with this many bytes of entries takes.
@@ -105,6 +112,7 @@ pub fn seal_record(bytes: &mut [u8], head: &RecordHead, count: u32, entries_len:
         blocks: u16::try_from(blocks).expect("bounded above").into(),
         count: count.into(),
         entries_len: u32::try_from(entries_len).expect("bounded above").into(),
+        generation: head.generation.into(),
     };
     bytes[..RECORD_HEADER_SIZE].copy_from_slice(header.as_bytes());
     bytes[RECORD_HEADER_SIZE + entries_len..].fill(0);
@@ -166,6 +174,7 @@ impl Record {
             shard: header.shard.get(),
             settled: header.settled.get(),
             previous_crc: header.previous_crc.get(),
+            generation: header.generation.get(),
         };
         Ok(Self { head, crc: header.crc32c.get(), blocks, entries })
     }
@@ -185,6 +194,7 @@ mod tests {
             shard: 4,
             settled: 5,
             previous_crc: 6,
+            generation: 7,
         }
     }
 

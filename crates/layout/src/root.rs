@@ -137,6 +137,9 @@ impl Root {
         let blocks = u64::from(header.journal_blocks.get());
         if start.checked_add(blocks).is_none()
             || header.replay_position.get() > header.journal_blocks.get()
+            || header.replay_sequence.get() == 0
+            || header.generation.get() == u64::MAX
+            || header.incarnation.get() == u64::MAX
         {
             return Err(DecodeError::Field("journal of the root"));
         }

@@ -1,7 +1,7 @@
 //! Making a device ours, and finding out whose it is.
 
 use io_traits::{Buffer, Device, DeviceError};
-use layout::{DecodeError, Superblock};
+use layout::{DecodeError, Root, SUPERBLOCK_MAGIC, Superblock};
 use units::{BLOCK_SIZE, Pba};
 use uuid::Uuid;
 
@@ -18,7 +18,8 @@ pub struct FormatOptions {
 /// What lies on a device.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Probe {
-    /// All zeroes, where it was looked.
+    /// All zeroes where it was looked: the first 128 KiB, the last block and 256 blocks in between.
+    /// That all of it is zeroes only a complete scan can tell, which is the caller's to make.
     Blank,
     /// Ours.
     Farflash(Superblock),
@@ -61,14 +62,19 @@ pub async fn probe<D: Device>(device: &D) -> Result<Probe, DeviceError> {
     let head = device.read(Pba(0), Buffer::new(head_blocks)).await?;
     let tail = device.read(Pba(blocks - 1), Buffer::new(1)).await?;
     let decoded = [&head.as_bytes()[..BLOCK_SIZE], tail.as_bytes()].map(Superblock::decode);
-    for copy in &decoded {
+    // The tail alone proves nothing while the head is someone else's: it may be left over.
+    let head_bytes = &head.as_bytes()[..BLOCK_SIZE];
+    let ours = head_bytes.starts_with(&SUPERBLOCK_MAGIC);
+    let tail_counts = ours || head_bytes.iter().all(|byte| *byte == 0);
+    for copy in decoded.iter().take(if tail_counts { 2 } else { 1 }) {
         match copy {
             Ok(superblock) => return Ok(Probe::Farflash(*superblock)),
             Err(DecodeError::Version(version)) => return Ok(Probe::OtherVersion(*version)),
             Err(_) => {}
         }
     }
-    if let Some(Err(error)) = decoded.into_iter().find(|copy| *copy != Err(DecodeError::Magic)) {
+    let counted = decoded.into_iter().take(if tail_counts { 2 } else { 1 });
+    if let Some(Err(error)) = counted.into_iter().find(|copy| *copy != Err(DecodeError::Magic)) {
         return Ok(Probe::Damaged(error));
     }
     let found = |(_, at, bytes): &&(&str, usize, &[u8])| head.as_bytes()[*at..].starts_with(bytes);
@@ -105,11 +111,11 @@ pub async fn format<D: Device>(
     write_format(device, superblock).await
 }
 
-/// As [`format`], with extents of a size other than the device's would have: a power of two of 1 024
+/// As [`format()`], with extents of a size other than the device's would have: a power of two of 1 024
 /// to 32 768 blocks. Many small extents show in a test what takes a large device else.
 ///
 /// # Errors
-/// As [`format`].
+/// As [`format()`].
 pub async fn format_with_extents<D: Device>(
     device: &D,
     options: &FormatOptions,
@@ -178,15 +184,15 @@ pub async fn active_shards<D: Device>(
 ) -> Result<Vec<u16>, OpenError> {
     let mut active = Vec::new();
     for shard in 0..superblock.shard_slots {
-        let mut blank = true;
-        for place in [0, 1].into_iter().flat_map(|g| superblock.root_places(shard, g)) {
-            // An unreadable root is a root: to recover the shard then says what is wrong.
-            blank &= match device.read(place, Buffer::new(1)).await {
-                Ok(block) => block.as_bytes().iter().all(|byte| *byte == 0),
-                Err(_) => false,
-            };
+        // As when the shard is recovered: a slot with a copy of zeroes and no root is blank.
+        let (mut blank, mut valid) = ([false; 2], false);
+        let places = [0, 1].into_iter().flat_map(|parity| superblock.root_places(shard, parity));
+        for (copy, place) in places.enumerate() {
+            let Ok(block) = device.read(place, Buffer::new(1)).await else { continue };
+            blank[copy / 2] |= block.as_bytes().iter().all(|byte| *byte == 0);
+            valid |= Root::decode(block.as_bytes()).is_ok();
         }
-        if !blank {
+        if valid || blank != [true; 2] {
             active.push(shard);
         }
     }

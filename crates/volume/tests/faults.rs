@@ -354,3 +354,71 @@ fn a_settled_journal_trusts_its_data() {
     });
     check(&mut sim, &shard);
 }
+
+/// As above, within one run: records say which root they build on.
+#[test]
+fn a_lost_newest_root_is_an_error_within_one_run_too() {
+    let (mut sim, shard, volume) = fresh(false, 100);
+    sim.run_ok(async {
+        volume.write(Lba(0), data(1, 1), None).await.expect("room");
+        shard.checkpoint().await.expect("writable");
+        volume.write(Lba(1), data(2, 1), None).await.expect("room");
+    });
+    let superblock = *shard.superblock();
+    let newest = superblock.root_places(0, 0);
+    let generation =
+        |place| u64::from_le_bytes(sim.device.block(place)[24..32].try_into().expect("8"));
+    let other = superblock.root_places(0, 1);
+    let newest = if generation(newest[0]) > generation(other[0]) { newest } else { other };
+    newest.into_iter().for_each(|place| sim.device.flip(place, 50));
+    let device = sim.device.after_crash(&mut Random(1));
+    sim = Sim::new(device.clone(), 1);
+    let error = sim.run_ok(try_open(device)).err();
+    assert!(matches!(error, Some(OpenError::Journal { .. })), "{error:?}");
+}
+
+/// Blocks that cannot be read and that nobody needs do not stop a start.
+#[test]
+fn unreadable_blocks_that_nobody_needs_do_not_stop_the_start() {
+    let (mut sim, shard, volume) = fresh(false, 100);
+    sim.run_ok(volume.write(Lba(0), data(1, 1), None)).expect("room");
+    let superblock = *shard.superblock();
+    let journal = superblock.extent(0).start.0 + 2;
+    let device = sim.device.after_crash(&mut Random(1));
+    device.faults(|faults| {
+        // Far behind the last record, a copy of each root, a root of a shard never used.
+        faults.read_errors.extend((journal + 20..journal + 40).map(|pba| (pba, 9999)));
+        for place in [(0, 0), (0, 1), (5, 0)] {
+            faults.read_errors.insert(superblock.root_places(place.0, place.1)[0].0, 9999);
+        }
+    });
+    sim = Sim::new(device.clone(), 1);
+    let active = sim.run_ok(volume::active_shards(&device, &superblock)).expect("readable");
+    assert_eq!(active, [0]);
+    let shard = open(&mut sim);
+    let volume = shard.volume(Uuid::from_u128(1)).expect("durable");
+    assert_eq!(sim.run_ok(tags(&volume, 0, 1)), [1]);
+}
+
+/// What is left of us in the last block does not make someone else's device ours.
+#[test]
+fn a_foreign_head_beats_a_tail_of_ours() {
+    use io_traits::Device;
+    let (mut sim, _shard, _volume) = fresh(false, 100);
+    let device = sim.device.clone();
+    let mut block = vec![0; BLOCK_SIZE];
+    let mut write = |bytes: &[u8], at: usize| {
+        block.fill(0);
+        block[at..at + bytes.len()].copy_from_slice(bytes);
+        Buffer::from_bytes(&block).into_slice()
+    };
+    let blocks = [write(b"XFSB", 0), write(b"", 0), write(b"farflash", 0)];
+    let mut found = Vec::new();
+    for block in blocks {
+        sim.run_ok(device.write(units::Pba(0), block)).expect("written");
+        found.push(sim.run_ok(volume::probe(&device)).expect("readable"));
+    }
+    use volume::Probe;
+    assert!(matches!(found[0], Probe::Foreign("XFS file system")), "{found:?}");
+    assert!(matches!(found[1..], [Probe::Farflash(_), Probe::Farflash(_)]), "{found:?}");
+}

@@ -265,6 +265,16 @@ impl Map {
         }
     }
 
+    /// Whether a loaded node holds only keys that its place may hold.
+    pub(crate) fn fits(&self, missing: Missing, node: &Node) -> bool {
+        let Some((low, high)) = self.bounds(missing) else { return true };
+        let ends = match &node.body {
+            Body::Leaf(leaf) => leaf.keys().next().zip(leaf.keys().last()),
+            Body::Inner(inner) => inner.keys.first().copied().zip(inner.keys.last().copied()),
+        };
+        ends.is_some_and(|(first, last)| low <= first && last < high)
+    }
+
     /// Takes out a node that cannot be read, and with it all that it leads to: whose blocks these
     /// are, nobody can say any more.
     pub(crate) fn give_up(&mut self, missing: Missing) {

@@ -239,6 +239,7 @@ impl<D: Device> Inner<D> {
             }
         };
         self.write_root(&root).await?;
+        self.generation.set(tables.generation);
         self.tables.replace(tables);
         let replay = (snapshot.journal_head, snapshot.replay.sequence);
         self.finish_checkpoint(&writer, replay, &snapshot.reclaimed);

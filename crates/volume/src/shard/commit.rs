@@ -297,6 +297,7 @@ impl<D: Device> Inner<D> {
             shard: self.index,
             settled: journal.settled(),
             previous_crc: place.previous_crc,
+            generation: self.generation.get(),
         };
         let crc = seal_record(bytes, &head, count, len);
         journal.push(place, blocks as u64, crc, list, data_pending);

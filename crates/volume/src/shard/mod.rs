@@ -69,6 +69,8 @@ pub(crate) struct Inner<D: Device> {
     /// Blocks set aside for map nodes that operations under way will make dirty.
     credit: Cell<u64>,
     tables: RefCell<Tables>,
+    /// Generation of the last durable root.
+    generation: Cell<u64>,
     /// Volumes with dead ranges that the reclaimer is to take out of their maps.
     reclaims: RefCell<VecDeque<Rc<VolumeState>>>,
     /// Blocks that no map names any more, for the next checkpoint to release.
@@ -148,7 +150,7 @@ impl<D: Device> Shard<D> {
         }
         let number = inner.next_volume.get();
         inner.next_volume.set(number.checked_add(1).ok_or(VolumeError::Spec)?);
-        inner.creating.borrow_mut().push(spec.uuid);
+        let _creating = Creating::new(&inner.creating, spec.uuid);
         let state =
             VolumeState::new(number, spec.uuid, spec.name, spec.blocks, inner.dirty.clone());
         let state = Rc::new(state);
@@ -161,7 +163,6 @@ impl<D: Device> Shard<D> {
             }
             Err(error) => Err(error),
         };
-        inner.creating.borrow_mut().retain(|uuid| *uuid != spec.uuid);
         outcome.map(|()| Volume::new(self.clone(), state))
     }
 
@@ -268,7 +269,8 @@ impl<D: Device> Shard<D> {
         let superblock = &inner.superblock;
         let pool = inner.pool.borrow();
         let volumes = inner.volumes.borrow();
-        let data = volumes.values().map(|state| state.map.borrow().entries()).sum();
+        let mapped = volumes.values().map(|state| state.map.borrow().entries());
+        let data = mapped.fold(0, u64::saturating_add);
         let whole = u64::from(superblock.extent_blocks);
         Capacity {
             device_total: superblock.data_end().0 - superblock.data_start().0,
@@ -338,11 +340,11 @@ impl<D: Device> Inner<D> {
         let loaded = nodes::read_node(&self.device, tree, missing).await;
         let map = state.map.borrow();
         match loaded {
-            Ok(node) => map.attach(missing, node),
+            Ok(node) if map.fits(missing, &node) => map.attach(missing, node),
             // Someone else was faster, and it may have moved since.
-            Err(_) if !map.is_missing(missing) => {}
+            _ if !map.is_missing(missing) => {}
             Err(nodes::LoadError::Device(error)) => return Err(error.into()),
-            Err(nodes::LoadError::Decode(_)) => {
+            Ok(_) | Err(nodes::LoadError::Decode(_)) => {
                 let lba = Lba(missing.key);
                 return Err(VolumeError::CorruptMap { lba, pba: missing.pointer.pba });
             }
@@ -431,6 +433,25 @@ impl<D: Device> Drop for ReadGuard<'_, D> {
         self.inner.epochs.borrow_mut().end_read(self.epoch, |pba| pool.release(pba));
         drop(pool);
         self.inner.notify_space();
+    }
+}
+
+/// Keeps an identity from being taken twice, for as long as its creation is waited for.
+struct Creating<'a> {
+    list: &'a RefCell<Vec<Uuid>>,
+    uuid: Uuid,
+}
+
+impl<'a> Creating<'a> {
+    fn new(list: &'a RefCell<Vec<Uuid>>, uuid: Uuid) -> Self {
+        list.borrow_mut().push(uuid);
+        Self { list, uuid }
+    }
+}
+
+impl Drop for Creating<'_> {
+    fn drop(&mut self) {
+        self.list.borrow_mut().retain(|uuid| *uuid != self.uuid);
     }
 }
 

@@ -94,16 +94,16 @@ async fn read_root<D: Device>(
     shard: u16,
 ) -> Result<Option<Root>, OpenError> {
     let mut newest: Option<Root> = None;
-    let mut blank = true;
-    for place in [0, 1].into_iter().flat_map(|parity| superblock.root_places(shard, parity)) {
-        let Ok(block) = device.read(place, Buffer::new(1)).await else {
-            blank = false;
-            continue;
-        };
+    // A slot whose second copy was never written never held a durable root, whatever the first is.
+    let mut blank = [false; 2];
+    for (copy, place) in
+        [0, 1].into_iter().flat_map(|parity| superblock.root_places(shard, parity)).enumerate()
+    {
+        let Ok(block) = device.read(place, Buffer::new(1)).await else { continue };
         if block.as_bytes().iter().all(|byte| *byte == 0) {
+            blank[copy / 2] = true;
             continue;
         }
-        blank = false;
         let ours = |root: &Root| root.device == superblock.uuid && root.shard == shard;
         let Some(root) = Root::decode(block.as_bytes()).ok().filter(ours) else { continue };
         if newest.is_none_or(|newest| newest.generation < root.generation) {
@@ -111,7 +111,7 @@ async fn read_root<D: Device>(
         }
     }
     match newest {
-        None if !blank => Err(OpenError::Root(shard)),
+        None if blank != [true; 2] => Err(OpenError::Root(shard)),
         newest => Ok(newest),
     }
 }
@@ -145,6 +145,7 @@ impl<D: Device> Inner<D> {
             dirty: Rc::new(Dirty::default()),
             credit: Cell::new(0),
             tables: RefCell::new(Tables::new()),
+            generation: Cell::new(0),
             reclaims: RefCell::new(VecDeque::new()),
             reclaimed: RefCell::default(),
             idle_slots: RefCell::default(),
@@ -199,6 +200,7 @@ impl<D: Device> Inner<D> {
     async fn load_checkpoint(&self, root: &Root) -> Result<(), OpenError> {
         let mut tables = Tables::new();
         tables.generation = root.generation;
+        self.generation.set(root.generation);
         let (extents, bitmaps) = self.load_table(EXTENT_TREE, root.extents).await?;
         tables.extents = extents;
         for chunk in bitmaps.chunks(READS_AT_ONCE) {
@@ -211,6 +213,11 @@ impl<D: Device> Inner<D> {
                     .ok_or_else(|| {
                         self.damaged("extent table", at.pba, DecodeError::Field("extent"))
                     })?;
+                let first = self.superblock.extent(extent).start;
+                if !(first..first.plus(u64::from(BITMAP_SLOTS))).contains(&at.pba) {
+                    let error = DecodeError::Field("place of the bitmap");
+                    return Err(self.damaged("extent table", at.pba, error));
+                }
                 self.extents.claim(extent, self.index)?;
                 self.pool.borrow_mut().add(extent, Some((Bits::decode(block.as_bytes()), *at)));
             }
@@ -252,13 +259,15 @@ impl<D: Device> Inner<D> {
                 Err(missing) => {
                     let node = read_node(&self.device, tree, missing).await;
                     let pba = missing.pointer.pba;
-                    map.attach(
-                        missing,
-                        node.map_err(|error| match error {
-                            LoadError::Device(error) => OpenError::Device(error),
-                            LoadError::Decode(error) => self.damaged("table node", pba, error),
-                        })?,
-                    );
+                    let node = node.map_err(|error| match error {
+                        LoadError::Device(error) => OpenError::Device(error),
+                        LoadError::Decode(error) => self.damaged("table node", pba, error),
+                    })?;
+                    if !map.fits(missing, &node) {
+                        let error = DecodeError::Field("node keys");
+                        return Err(self.damaged("table node", pba, error));
+                    }
+                    map.attach(missing, node);
                 }
             }
         }

@@ -25,8 +25,8 @@ use crate::OpenError;
 use crate::journal::Journal;
 use crate::state::VolumeState;
 
-/// Blocks behind the last record in which records are looked for that must not be there.
-const LOOK_BEHIND_BLOCKS: u64 = 256;
+/// What Linux calls an I/O error.
+const EIO: i32 = 5;
 
 /// Deallocations of more blocks leave a dead range. Those that undo a failed write are no larger.
 const AT_ONCE_MAX: u64 = WRITE_BLOCKS_MAX;
@@ -35,8 +35,10 @@ const READ_TRIES: u32 = 3;
 
 /// Makes the shard what its journal says.
 pub(super) async fn replay<D: Device>(inner: &Inner<D>, root: &Root) -> Result<(), OpenError> {
-    let mut reader = Reader { inner, root, window: None, at: root.replay };
-    if root.journal.blocks == 0 || root.journal.end().0 > inner.superblock.blocks {
+    let mut reader = Reader { inner, root, window: None, unreadable: Vec::new(), at: root.replay };
+    let (first, last) = (inner.superblock.data_start(), inner.superblock.data_end());
+    let area = root.journal;
+    if area.blocks == 0 || area.start < first || area.end() > last {
         return Err(inner.damaged("root", root.journal.start, DecodeError::Field("journal")));
     }
     let mut records = Vec::new();
@@ -68,6 +70,8 @@ struct Reader<'a, D: Device> {
     root: &'a Root,
     /// Blocks read ahead, and where in the journal they begin.
     window: Option<(u64, Buffer)>,
+    /// Blocks of the window that cannot be read, and are zeroes in it.
+    unreadable: Vec<u64>,
     /// What the next record must be.
     at: ReplayPoint,
 }
@@ -81,12 +85,21 @@ impl<D: Device> Reader<'_, D> {
             if start >= self.root.journal.blocks {
                 continue;
             }
-            found = self.record_at(start).await?.filter(|r| self.continues(r)).map(|r| (start, r));
+            let record = self.record_at(start).await?;
+            // What cannot be read may be the record that is wanted.
+            if self.unreadable.contains(&start) {
+                let range = PbaRange::new(self.root.journal.start.plus(start), 1);
+                return Err(DeviceError::Io { range, errno: EIO }.into());
+            }
+            found = record.filter(|r| self.continues(r)).map(|r| (start, r));
             if found.is_some() {
                 break;
             }
         }
         let Some((start, record)) = found else { return Ok(None) };
+        if record.head.generation > self.root.generation {
+            return Err(self.missing());
+        }
         let end = start + u64::from(record.blocks);
         self.at = ReplayPoint {
             sequence: self.at.sequence + 1,
@@ -94,6 +107,10 @@ impl<D: Device> Reader<'_, D> {
             previous_crc: record.crc,
         };
         Ok(Some(record))
+    }
+
+    fn missing(&self) -> OpenError {
+        OpenError::Journal { shard: self.root.shard, sequence: self.at.sequence }
     }
 
     fn is_ours(&self, record: &Record) -> bool {
@@ -130,7 +147,12 @@ impl<D: Device> Reader<'_, D> {
         if !self.window.as_ref().is_some_and(inside) {
             let blocks = u64::from(RECORD_BLOCKS_MAX).min(area.blocks - start);
             let buffer = Buffer::new(usize::try_from(blocks).expect("at most a record"));
-            let buffer = self.inner.device.read(area.start.plus(start), buffer).await?;
+            self.unreadable.clear();
+            let buffer = match self.inner.device.read(area.start.plus(start), buffer).await {
+                Ok(buffer) => buffer,
+                Err(DeviceError::Io { .. }) => self.read_singly(start, blocks).await?,
+                Err(error) => return Err(error.into()),
+            };
             self.window = Some((start, buffer));
         }
         let (from, buffer) = self.window.as_ref().expect("just read");
@@ -139,23 +161,36 @@ impl<D: Device> Reader<'_, D> {
         Ok(Some(&buffer.as_bytes()[first..first + len]))
     }
 
+    /// Reads blocks one by one; those that cannot be read are zeroes.
+    async fn read_singly(&mut self, start: u64, blocks: u64) -> Result<Buffer, OpenError> {
+        let mut all = Buffer::zeroed(usize::try_from(blocks).expect("at most a record"));
+        for (place, at) in all.as_mut_bytes().chunks_exact_mut(BLOCK_SIZE).zip(start..) {
+            let pba = self.root.journal.start.plus(at);
+            match self.inner.device.read(pba, Buffer::new(1)).await {
+                Ok(block) => place.copy_from_slice(block.as_bytes()),
+                Err(DeviceError::Io { .. }) => self.unreadable.push(at),
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Ok(all)
+    }
+
     /// A later record that calls the missing one settled proves that it was there: what follows
     /// cannot be replayed without it.
     async fn look_behind(&mut self) -> Result<(), OpenError> {
         let blocks = self.root.journal.blocks;
-        for step in 0..LOOK_BEHIND_BLOCKS.min(blocks) {
+        for step in 0..blocks {
             let start = (u64::from(self.at.position) + step) % blocks;
             let Some(record) = self.record_at(start).await? else { continue };
             let head = &record.head;
             let proof = match head.incarnation.cmp(&self.root.incarnation) {
                 Ordering::Less => false,
                 Ordering::Equal => head.settled >= self.at.sequence,
-                // It builds on a newer root, which is gone.
                 Ordering::Greater => true,
             };
-            if self.is_ours(&record) && proof {
-                let sequence = self.at.sequence;
-                return Err(OpenError::Journal { shard: self.root.shard, sequence });
+            // Or it builds on a newer root, which is gone.
+            if self.is_ours(&record) && (proof || head.generation > self.root.generation) {
+                return Err(self.missing());
             }
         }
         Ok(())
@@ -268,6 +303,11 @@ impl<D: Device> Inner<D> {
             }
             Entry::Reserve { extent } => self.replay_reserve(extent),
             Entry::Create { volume, uuid, blocks, name } => {
+                if self.volumes.borrow().contains_key(&volume) {
+                    let area = self.journal.borrow().area();
+                    let error = DecodeError::Field("volume number");
+                    return Err(self.damaged("journal entry", area.start, error));
+                }
                 let dirty = self.dirty.clone();
                 let state = VolumeState::new(volume, uuid, name.into_owned(), blocks, dirty);
                 self.volumes.borrow_mut().insert(volume, Rc::new(state));
@@ -320,6 +360,10 @@ impl<D: Device> Inner<D> {
         let range = LbaRange::new(lba, crcs.len() as u64);
         if let Some(run) = runs.iter().find(|run| !self.pool.borrow().contains(**run)) {
             return Err(self.damaged("journal entry", run.start, DecodeError::Field("run")));
+        }
+        if range.end().0 > state.blocks.get() || state.deleted.get() {
+            let error = DecodeError::Field("range");
+            return Err(self.damaged("journal entry", self.journal.borrow().area().start, error));
         }
         while let Some(piece) = state.dead_in(range) {
             let mut permit = self.replay_permit(state, state.splits(piece)).await?;
