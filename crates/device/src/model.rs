@@ -237,4 +237,22 @@ mod tests {
     fn a_simulation_on_it_is_a_function_of_its_seed() {
         assert_eq!(reads_of(8, 3), reads_of(8, 3));
     }
+
+    /// On the real clock, no request is done before the model says so.
+    #[test]
+    fn in_real_time_a_read_takes_no_less_than_the_model_says() {
+        use reactor::{CoreConfig, Handle, run_on_current_thread};
+
+        let main = |handle: Handle| async move {
+            let (memory, model) = shared(&plain());
+            let device = ModelDevice::new(memory, handle.clone(), model);
+            for n in 0..100 {
+                let begin = handle.now();
+                device.read(Pba(n * 97), Buffer::new(1)).await.expect("reads");
+                let took = handle.precise_now() - begin;
+                assert!(took >= Duration::from_micros(92), "{took:?}");
+            }
+        };
+        run_on_current_thread(&CoreConfig::default(), main).expect("this host has io_uring");
+    }
 }
