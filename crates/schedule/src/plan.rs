@@ -93,12 +93,12 @@ pub fn plan(
     let core = |core: usize| {
         let of_core = || promises.iter().zip(&quotas).filter(move |(p, _)| p.core == core);
         of_core().next()?;
-        // Alone, or of all that is promised its part: the sum over the cores is the ceiling.
+        // Its part of all that is promised: the sum over the cores is the ceiling.
         let sum = of_core().fold(Quota::default(), |sum, (_, quota)| sum.plus(*quota));
         let all = quotas.iter().fold(Quota::default(), |sum, quota| sum.plus(*quota));
         let part = part_of(sum, all);
         let blocks = (f64::from(window) * part) as u32;
-        Some((whole.times(part), blocks.max(WINDOW_BLOCKS_MIN)))
+        Some((divided(whole, sum, all, part), blocks.max(WINDOW_BLOCKS_MIN)))
     };
     let cores = (0..cores).map(core).collect();
     Ok(Plan { quotas, cores })
@@ -143,15 +143,27 @@ fn weight(slo: Slo) -> f64 {
     }
 }
 
-/// How much of `all` the larger class of `sum` is.
+/// How much of `all` is `sum`, both classes together, so that the parts add up to 1.
 fn part_of(sum: Quota, all: Quota) -> f64 {
-    let parts = sum.per_second.into_iter().zip(all.per_second);
-    parts.map(|(a, b)| if b > 0.0 { a / b } else { 0.0 }).fold(0.0, f64::max)
+    let total = |quota: Quota| quota.per_second.into_iter().sum::<f64>();
+    if total(all) > 0.0 { total(sum) / total(all) } else { 0.0 }
+}
+
+/// What a core with promises of `sum` may do of `whole`: by class, and of a class that nobody was
+/// promised `part`.
+fn divided(whole: Quota, sum: Quota, all: Quota, part: f64) -> Quota {
+    let mut of_core = whole;
+    for (rate, (sum, all)) in
+        of_core.per_second.iter_mut().zip(sum.per_second.into_iter().zip(all.per_second))
+    {
+        *rate *= if all > 0.0 { sum / all } else { part };
+    }
+    of_core
 }
 
 /// Blocks under way at the ceiling, if each takes `latency`.
 fn window_blocks(ceiling: Ceiling, latency: Duration) -> u32 {
-    let rate = ceiling.reads_per_second.max(ceiling.writes_per_second) as f64;
+    let rate = ceiling.reads_per_second as f64 + ceiling.writes_per_second as f64;
     ((rate * latency.as_secs_f64()) as u32).max(WINDOW_BLOCKS_MIN)
 }
 
@@ -178,8 +190,10 @@ mod tests {
         let quotas: Vec<_> = plan.quotas.iter().map(|quota| quota.per_second).collect();
         assert_eq!(quotas, [[40_000.0, 0.0], [25_000.0, 15_000.0], [75_000.0, 45_000.0]]);
         assert!(plan.cores[2].is_none());
+        let ceilings = plan.cores.iter().flatten().map(|(ceiling, _)| ceiling.per_second);
+        assert_eq!(ceilings.collect::<Vec<_>>(), [[65_000.0, 15_000.0], [75_000.0, 45_000.0]]);
         let windows: u32 = plan.cores.iter().flatten().map(|(_, window)| window).sum();
-        assert!((70..=100).contains(&windows), "{windows}");
+        assert!((99..=101).contains(&windows), "{windows}");
     }
 
     #[test]
