@@ -52,7 +52,7 @@ pub(super) const LAYERS: &[Layer] = &[
     },
     Layer {
         name: "tools",
-        crates: &["load", "report"],
+        crates: &["load", "report", "reproduce"],
         must_not_use: &["dataplane", "volume", "layout", "nvme-target"],
     },
     Layer { name: "programs", crates: &["sim", "farflash", "bench", "xtask"], must_not_use: &[] },

@@ -3,6 +3,7 @@
 mod bench;
 mod discover;
 mod format;
+mod reproduce;
 mod serve;
 mod volume;
 
@@ -45,6 +46,9 @@ enum Command {
     /// List the volumes that a host's discovery service offers
     #[command(after_help = discover::EXAMPLES)]
     Discover(discover::Discover),
+    /// Run an experiment of the papers again, on modelled drives
+    #[command(after_help = reproduce::EXAMPLES)]
+    Reproduce(reproduce::Reproduce),
     /// Create, list, show, resize and delete volumes of a running server
     #[command(subcommand)]
     Volume(volume::VolumeCommand),
@@ -58,6 +62,7 @@ impl CommandLine {
             Command::Serve(command) => command.run(),
             Command::Bench(command) => command.run(),
             Command::Discover(command) => command.run(),
+            Command::Reproduce(command) => command.run(),
             Command::Volume(command) => command.run(),
         }
     }

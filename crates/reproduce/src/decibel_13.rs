@@ -1,0 +1,188 @@
+//! Decibel, figure 13: three clients of 70/30 reads and writes, each with 30 requests outstanding and
+//! three tenths of one drive; the second has 90 for the middle third of nine minutes.
+
+use report::{Align, LineChart, Marker, Panel, Series, Table};
+use schedule::{Ceiling, POLICIES, PolicyKind, Slo};
+use ssd_model::Preset;
+use units::{Duration, Instant};
+
+use crate::bench::{Bench, Client, Depth, Device};
+use crate::{Finding, Options, Outcome, Progress, ReproduceError};
+
+/// A third of the run: before, during and after the burst.
+const PHASE: Duration = Duration::from_secs(180);
+/// Points of each client in the plot.
+const POINTS: u32 = 180;
+const DEPTH: u32 = 30;
+const BURST: u32 = 90;
+/// What the modelled drive does of 70/30 with a hundred requests under way: 190 000 a second. It needs
+/// more of them for the 200 000 of the data sheet, and latency is what an operator sets a ceiling for.
+const CEILING: Ceiling = Ceiling { reads_per_second: 133_000, writes_per_second: 57_000 };
+/// Each client's part of it.
+const PART: f64 = 0.3;
+/// What the operator wants of the drive at its ceiling: a hundred requests under way.
+const LATENCY: Duration = Duration::from_micros(500);
+/// 800 GB.
+const BLOCKS: u64 = 800_000_000_000 / 4096;
+/// The drive and the clients settle before the first point.
+const WARM_UP: Duration = Duration::from_secs(2);
+
+/// Requests a second of each client at each point.
+struct Curve {
+    policy: PolicyKind,
+    rates: Vec<[f64; 3]>,
+    /// 99th percentile of the read latency of each client, for each phase.
+    read_p99_us: [[f64; 3]; 3],
+}
+
+pub(crate) fn run(options: &Options, progress: Progress<'_>) -> Result<Outcome, ReproduceError> {
+    let mut curves = Vec::new();
+    let order = ["fcfs", "sts", "drr"];
+    for (done, name) in order.iter().enumerate() {
+        let policy = POLICIES.iter().find(|policy| policy.name == *name).expect("known");
+        let mut tell = |part: f64| progress((done as f64 + part) / order.len() as f64);
+        curves.push(measure(options, *policy, &mut tell)?);
+    }
+    let panels: Vec<Panel> = curves.iter().map(|curve| panel(curve, options)).collect();
+    let title = "Decibel, figure 13: isolation of three volumes on a modelled P3700";
+    Outcome::new(title, &panels, table(&curves, options), findings(&curves))
+}
+
+fn measure(
+    options: &Options,
+    policy: PolicyKind,
+    progress: Progress<'_>,
+) -> Result<Curve, ReproduceError> {
+    let rate = |ceiling: u64| (ceiling as f64 * PART) as u64;
+    let slo = Slo::Rate {
+        reads_per_second: rate(CEILING.reads_per_second),
+        writes_per_second: rate(CEILING.writes_per_second),
+    };
+    let depth = |requests| Depth::Mixed { requests, reads_percent: 70 };
+    let client = Client { slo, depth: depth(DEPTH), write_blocks: 1 };
+    let device = Device {
+        params: Preset::P3700.params(),
+        blocks: BLOCKS,
+        ceiling: CEILING,
+        latency: LATENCY,
+    };
+    let mut bench = Bench::new(&device, policy, &[client; 3], options.seed)?;
+    bench.run_until(Instant(0) + WARM_UP);
+    (0..3).for_each(|client| drop(bench.take_got(client)));
+    let step = PHASE.mul_f64(options.time * 3.0 / f64::from(POINTS));
+    let mut curve = Curve { policy, rates: Vec::new(), read_p99_us: [[0.0; 3]; 3] };
+    for phase in 0..3 {
+        bench.set_depth(1, depth(if phase == 1 { BURST } else { DEPTH }));
+        let mut latencies = [None, None, None];
+        for _ in 0..POINTS / 3 {
+            let end = bench.now() + step;
+            bench.run_until(end);
+            let mut rates = [0.0; 3];
+            for (client, (rate, latency)) in rates.iter_mut().zip(&mut latencies).enumerate() {
+                let got = bench.take_got(client);
+                *rate = got.total() as f64 / step.as_secs_f64();
+                let [reads, _] = got.latencies;
+                match latency {
+                    None => *latency = Some(reads),
+                    Some(sum) => sum.add(&reads).expect("equal bounds"),
+                }
+            }
+            curve.rates.push(rates);
+            progress(curve.rates.len() as f64 / f64::from(POINTS));
+        }
+        curve.read_p99_us[phase] =
+            latencies.map(|all| all.map_or(0.0, |all| all.value_at_quantile(0.99) as f64 / 1e3));
+    }
+    Ok(curve)
+}
+
+impl Curve {
+    /// Mean rates of a phase; the first tenth, in which depths change over, is left out.
+    fn phase(&self, phase: usize) -> [f64; 3] {
+        let len = self.rates.len() / 3;
+        let part = &self.rates[phase * len + len / 10..(phase + 1) * len];
+        let mut mean = [0.0; 3];
+        for rates in part {
+            for (mean, rate) in mean.iter_mut().zip(rates) {
+                *mean += rate / part.len() as f64;
+            }
+        }
+        mean
+    }
+}
+
+fn panel(curve: &Curve, options: &Options) -> Panel {
+    let minutes = |point: usize| (point as f64 + 0.5) * 9.0 * options.time / f64::from(POINTS);
+    let series = (0..3).map(|client| Series {
+        name: format!("client {}", client + 1),
+        points: curve.rates.iter().enumerate().map(|(n, r)| (minutes(n), r[client])).collect(),
+    });
+    let marker =
+        |third: f64, name: &str| Marker { x: third * 3.0 * options.time, name: name.into() };
+    Panel::Line(LineChart {
+        caption: curve.policy.to_string(),
+        x_label: "minutes".into(),
+        y_label: "requests/s".into(),
+        series: series.collect(),
+        markers: vec![marker(1.0, "client 2: 90"), marker(2.0, "30")],
+        y_format: report::rate,
+    })
+}
+
+fn table(curves: &[Curve], options: &Options) -> Table {
+    let mut table = Table::new(&[
+        ("policy", Align::Left),
+        ("seconds", Align::Right),
+        ("client 1", Align::Right),
+        ("client 2", Align::Right),
+        ("client 3", Align::Right),
+    ]);
+    for curve in curves {
+        for (n, rates) in curve.rates.iter().enumerate() {
+            let seconds = (n as f64 + 0.5) * 540.0 * options.time / f64::from(POINTS);
+            let cells = rates.map(|rate| format!("{rate:.0}"));
+            let head = [curve.policy.to_string(), format!("{seconds:.3}")];
+            table.row(head.into_iter().chain(cells));
+        }
+    }
+    table
+}
+
+fn findings(curves: &[Curve]) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    for curve in curves {
+        let (before, during) = (curve.phase(0), curve.phase(1));
+        let change = |client: usize| (during[client] / before[client] - 1.0) * 100.0;
+        let total: f64 = during.iter().sum();
+        let ceiling = (CEILING.reads_per_second + CEILING.writes_per_second) as f64;
+        // What was more than the share was others' to leave.
+        let promised = |client: usize| before[client].min(ceiling * PART);
+        let neighbours = [0, 2].map(|client| (during[client] / promised(client) - 1.0) * 100.0);
+        let here = format!(
+            "neighbours {:+.1} % and {:+.1} % of their share, client 2 {:+.1} % of what it had, \
+             {:.1} % of the ceiling in all; 99 % of the neighbours' reads {:.0} µs, before {:.0} µs",
+            neighbours[0],
+            neighbours[1],
+            change(1),
+            total / ceiling * 100.0,
+            curve.read_p99_us[1][0],
+            curve.read_p99_us[0][0],
+        );
+        let kept = neighbours.iter().all(|change| *change >= -2.0);
+        let (paper, agrees) = match curve.policy.name {
+            "fcfs" => {
+                ("the burst costs the others about 25 %", neighbours.iter().all(|c| *c < -10.0))
+            }
+            "sts" => {
+                ("the others keep theirs, the burst gains nothing", kept && change(1).abs() <= 2.0)
+            }
+            _ => (
+                "the others keep theirs, the burst takes what is left up to the ceiling",
+                kept && change(1) > 5.0 && total >= 0.98 * ceiling,
+            ),
+        };
+        let what = format!("burst under {}", curve.policy);
+        findings.push(Finding { what, paper: paper.into(), here, agrees });
+    }
+    findings
+}

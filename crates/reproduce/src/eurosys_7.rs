@@ -1,0 +1,165 @@
+//! "Flash Storage Disaggregation", figure 7, at the level of blocks: tenants that read steadily and
+//! write in bursts (flushes and compactions) share one drive, and wait behind each other's writes.
+
+use report::{Align, LineChart, Panel, Series, Table};
+use schedule::{Ceiling, POLICIES, PolicyKind, Slo};
+use ssd_model::Preset;
+use units::{Duration, Instant};
+
+use crate::bench::{Bench, Client, Depth, Device, Got};
+use crate::{Finding, Options, Outcome, Progress, ReproduceError};
+
+/// 400 GB.
+const BLOCKS: u64 = 400_000_000_000 / 4096;
+const CEILING: Ceiling = Ceiling { reads_per_second: 90_000, writes_per_second: 60_000 };
+const LATENCY: Duration = Duration::from_micros(600);
+/// Reads that each tenant has outstanding.
+const READS: u32 = 8;
+/// Writes that it has outstanding while it flushes or compacts, and their blocks: 128 KiB.
+const WRITES: u32 = 8;
+const WRITE_BLOCKS: u32 = 32;
+/// A tenant writes for so long in each period; the tenants are out of step.
+const PERIOD: Duration = Duration::from_secs(2);
+const BURST: Duration = Duration::from_millis(400);
+const TIME: Duration = Duration::from_secs(60);
+const TENANTS: usize = 3;
+
+struct Point {
+    tenants: usize,
+    policy: PolicyKind,
+    reads_per_second: f64,
+    mean_us: f64,
+    p95_us: f64,
+    p99_us: f64,
+}
+
+pub(crate) fn run(options: &Options, progress: Progress<'_>) -> Result<Outcome, ReproduceError> {
+    let mut points = Vec::new();
+    let policies: Vec<PolicyKind> =
+        POLICIES.iter().filter(|policy| policy.name != "sts").copied().collect();
+    for policy in &policies {
+        for tenants in 1..=TENANTS {
+            points.push(measure(options, *policy, tenants)?);
+            progress(points.len() as f64 / (policies.len() * TENANTS) as f64);
+        }
+    }
+    let title = "EuroSys '16, figure 7: reads beside bursts of writes on a modelled P3600";
+    let panels = [
+        panel("95 % of reads", &points, &policies, |point| point.p95_us),
+        panel("99 % of reads", &points, &policies, |point| point.p99_us),
+    ];
+    Outcome::new(title, &panels, table(&points), findings(&points))
+}
+
+fn measure(options: &Options, policy: PolicyKind, tenants: usize) -> Result<Point, ReproduceError> {
+    let client = Client {
+        slo: Slo::default(),
+        depth: Depth::Apart { reads: READS, writes: 0 },
+        write_blocks: WRITE_BLOCKS,
+    };
+    let device = Device {
+        params: Preset::P3600.params(),
+        blocks: BLOCKS,
+        ceiling: CEILING,
+        latency: LATENCY,
+    };
+    let mut bench = Bench::new(&device, policy, &vec![client; tenants], options.seed)?;
+    // A step for each tenant's turn: bursts begin and end on steps only.
+    let step = BURST / 4;
+    let time = TIME.mul_f64(options.time).max(PERIOD * 3);
+    let mut all: Vec<Option<Got>> = vec![None; tenants];
+    while bench.now() < Instant(0) + PERIOD + time {
+        if bench.now() < Instant(0) + PERIOD {
+            (0..tenants).for_each(|tenant| drop(bench.take_got(tenant)));
+        }
+        for tenant in 0..tenants {
+            let shift = PERIOD.mul_f64(0.37 * tenant as f64);
+            let at_ns = (bench.now() + shift).0 % PERIOD.as_nanos() as u64;
+            let writes = if u128::from(at_ns) < BURST.as_nanos() { WRITES } else { 0 };
+            bench.set_depth(tenant, Depth::Apart { reads: READS, writes });
+        }
+        let end = bench.now() + step;
+        bench.run_until(end);
+        if bench.now() > Instant(0) + PERIOD {
+            for (tenant, sum) in all.iter_mut().enumerate() {
+                let got = bench.take_got(tenant);
+                match sum {
+                    None => *sum = Some(got),
+                    Some(sum) => sum.add(&got),
+                }
+            }
+        }
+    }
+    let mut all = all.into_iter().flatten();
+    let mut sum = all.next().expect("a tenant");
+    all.for_each(|got| sum.add(&got));
+    let us = |quantile: f64| sum.latencies[0].value_at_quantile(quantile) as f64 / 1e3;
+    Ok(Point {
+        tenants,
+        policy,
+        reads_per_second: sum.requests[0] as f64 / time.as_secs_f64() / tenants as f64,
+        mean_us: sum.latencies[0].mean() / 1e3,
+        p95_us: us(0.95),
+        p99_us: us(0.99),
+    })
+}
+
+fn panel(
+    caption: &str,
+    points: &[Point],
+    policies: &[PolicyKind],
+    value: fn(&Point) -> f64,
+) -> Panel {
+    let series = policies.iter().map(|policy| Series {
+        name: policy.to_string(),
+        points: points
+            .iter()
+            .filter(|point| point.policy == *policy)
+            .map(|point| (point.tenants as f64, value(point)))
+            .collect(),
+    });
+    Panel::Line(LineChart {
+        caption: caption.into(),
+        x_label: "tenants".into(),
+        y_label: "µs".into(),
+        series: series.collect(),
+        markers: Vec::new(),
+        y_format: |value| format!("{value:.0}"),
+    })
+}
+
+fn table(points: &[Point]) -> Table {
+    let numbers = ["tenants", "reads/s of each", "mean µs", "95 % µs", "99 % µs"];
+    let columns: Vec<_> = std::iter::once(("policy", Align::Left))
+        .chain(numbers.map(|name| (name, Align::Right)))
+        .collect();
+    let mut table = Table::new(&columns);
+    for point in points {
+        let head = [point.policy.to_string(), point.tenants.to_string()];
+        let values = [point.reads_per_second, point.mean_us, point.p95_us, point.p99_us];
+        table.row(head.into_iter().chain(values.map(|value| format!("{value:.1}"))));
+    }
+    table
+}
+
+fn findings(points: &[Point]) -> Vec<Finding> {
+    let of = |policy: &str| {
+        let mut of: Vec<&Point> = points.iter().filter(|p| p.policy.name == policy).collect();
+        of.sort_by_key(|point| point.tenants);
+        of
+    };
+    let growth = |policy: &str| {
+        let of = of(policy);
+        [1, 2].map(|n: usize| (of[n].p95_us / of[0].p95_us - 1.0) * 100.0)
+    };
+    let (fcfs, drr) = (growth("fcfs"), growth("drr"));
+    vec![Finding {
+        what: "tail of reads as tenants share a drive".into(),
+        paper: "two tenants cost the 95th percentile 25 %, three 55 %".into(),
+        here: format!(
+            "two {:+.0} %, three {:+.0} % without isolation; {:+.0} % and {:+.0} % under drr",
+            fcfs[0], fcfs[1], drr[0], drr[1]
+        ),
+        agrees: fcfs[0] > 5.0 && fcfs[1] > fcfs[0],
+    }]
+}

@@ -1,0 +1,96 @@
+//! Figures of the papers, run again.
+//!
+//! Each figure is one file with a row in [`FIGURES`]. It runs the scheduler that serves production
+//! over a modelled drive, in simulated time: equal options give equal results to the last digit. It
+//! says what the paper found, what it found itself, and whether the two have the same shape.
+//!
+//! Absent from this crate: files, clocks, threads. The caller saves an [`Outcome`].
+
+mod bench;
+mod decibel_13;
+mod decibel_7_8;
+mod eurosys_7;
+mod outcome;
+
+pub use outcome::{Finding, Outcome, ReproduceError};
+
+/// How a figure is run.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Options {
+    /// Part of the paper's duration, above 0 and at most 1.
+    pub time: f64,
+    /// Decides over addresses, kinds and jitter.
+    pub seed: u64,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self { time: 1.0, seed: 1 }
+    }
+}
+
+/// Told how far a run is: 0 to 1.
+pub type Progress<'a> = &'a mut dyn FnMut(f64);
+
+/// A figure that can be run again.
+#[derive(Clone, Copy)]
+pub struct Figure {
+    /// The name for users.
+    pub name: &'static str,
+    /// What it shows.
+    pub about: &'static str,
+    run: fn(&Options, Progress<'_>) -> Result<Outcome, ReproduceError>,
+}
+
+/// All figures.
+pub const FIGURES: &[Figure] = &[
+    Figure {
+        name: "decibel-7",
+        about: "throughput and latency of random reads over the queue depth",
+        run: decibel_7_8::reads,
+    },
+    Figure {
+        name: "decibel-8",
+        about: "throughput and latency of random writes over the queue depth",
+        run: decibel_7_8::writes,
+    },
+    Figure {
+        name: "decibel-13",
+        about: "three volumes on one drive, one of which bursts, under each policy",
+        run: decibel_13::run,
+    },
+    Figure {
+        name: "eurosys-7-device",
+        about: "the tail of reads as one to three tenants with bursts of writes share a drive",
+        run: eurosys_7::run,
+    },
+];
+
+impl Figure {
+    /// The figure of this name.
+    #[must_use]
+    pub fn find(name: &str) -> Option<Self> {
+        FIGURES.iter().find(|figure| figure.name == name).copied()
+    }
+
+    /// Runs it.
+    ///
+    /// # Errors
+    /// The options make no sense, or the plot could not be drawn.
+    pub fn run(
+        &self,
+        options: &Options,
+        progress: Progress<'_>,
+    ) -> Result<Outcome, ReproduceError> {
+        if !(options.time > 0.0 && options.time <= 1.0) {
+            return Err(ReproduceError::Time { time: options.time });
+        }
+        (self.run)(options, progress)
+    }
+}
+
+impl std::fmt::Debug for Figure {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(self.name)
+    }
+}

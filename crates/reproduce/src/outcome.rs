@@ -1,0 +1,70 @@
+//! What a run brings.
+
+use report::{Panel, PlotError, Table};
+use serde::Serialize;
+
+/// Pixels of a plot.
+const WIDTH: u32 = 900;
+const PANEL_HEIGHT: u32 = 320;
+
+/// One statement of the paper beside the same here.
+#[derive(Clone, Debug, Serialize)]
+pub struct Finding {
+    /// What is compared.
+    pub what: String,
+    /// As the paper has it.
+    pub paper: String,
+    /// As it came out.
+    pub here: String,
+    /// Whether the shape is the same.
+    pub agrees: bool,
+}
+
+/// All that a figure shows.
+#[derive(Debug)]
+pub struct Outcome {
+    /// The data behind the plot.
+    pub data: Table,
+    /// The paper and this run.
+    pub findings: Vec<Finding>,
+    /// The plot, as SVG.
+    pub svg: String,
+}
+
+/// Why a figure could not be run.
+#[derive(Debug, thiserror::Error)]
+pub enum ReproduceError {
+    /// Not a part of the paper's time.
+    #[error("a run takes a part of the paper's time, above 0 and at most 1, not {time}")]
+    Time {
+        /// What was asked for.
+        time: f64,
+    },
+    /// A drive's parameters do not fit together.
+    #[error(transparent)]
+    Drive(#[from] ssd_model::ParamsError),
+    /// A promise that the ceiling does not allow.
+    #[error(transparent)]
+    Promise(#[from] schedule::AdmissionError),
+    /// The plot.
+    #[error(transparent)]
+    Plot(#[from] PlotError),
+}
+
+impl Outcome {
+    pub(crate) fn new(
+        title: &str,
+        panels: &[Panel],
+        data: Table,
+        findings: Vec<Finding>,
+    ) -> Result<Self, ReproduceError> {
+        let svg = report::figure(title, panels, WIDTH, PANEL_HEIGHT)?;
+        Ok(Self { data, findings, svg })
+    }
+
+    /// Whether every finding has the shape of the paper's.
+    #[must_use]
+    pub fn agrees(&self) -> bool {
+        self.findings.iter().all(|finding| finding.agrees)
+    }
+}
