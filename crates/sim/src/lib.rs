@@ -13,11 +13,13 @@
 mod device;
 mod network;
 mod rng;
+mod trace;
 mod world;
 
-pub use device::{DeviceFaults, SimDevice};
+pub use device::{Damage, DamageKind, DeviceFaults, SimDevice, Survival};
 pub use network::{SimListener, SimStream};
 pub use rng::Rng;
+pub use trace::Trace;
 pub use world::{SimWorld, Simulation, Stalled};
 
 #[cfg(test)]

@@ -13,8 +13,8 @@ use executor::{Executor, Spawner};
 use io_traits::{Clock, Network, NetworkError, Spawn};
 use units::{Duration, Instant};
 
-use crate::Rng;
 use crate::network::{SimListener, SimNetwork, SimStream};
+use crate::{Rng, Trace};
 
 /// Polls in one instant after which tasks are taken to spin on each other.
 const POLLS_PER_INSTANT_MAX: u64 = 10_000_000;
@@ -35,6 +35,7 @@ struct Core {
     next_timer: Cell<u64>,
     rng: RefCell<Rng>,
     network: SimNetwork,
+    trace: Trace,
 }
 
 /// A world of its own: time, tasks, network.
@@ -54,12 +55,19 @@ impl Simulation {
     /// A world whose every turn follows from `seed`.
     #[must_use]
     pub fn new(seed: u64) -> Self {
+        Self::with_trace(seed, Trace::default())
+    }
+
+    /// The same, with what happens in it noted in `trace`.
+    #[must_use]
+    pub fn with_trace(seed: u64, trace: Trace) -> Self {
         let core = Core {
             now: Cell::new(Instant(0)),
             timers: RefCell::default(),
             next_timer: Cell::new(0),
             rng: RefCell::new(Rng::new(seed)),
             network: SimNetwork::default(),
+            trace,
         };
         Self { core: Rc::new(core), executor: Executor::new(Arc::new(|| {})) }
     }
@@ -124,6 +132,11 @@ impl SimWorld {
         let nanos = |d: Duration| u64::try_from(d.as_nanos()).expect("a short delay");
         let after_ns = self.draw(|rng| rng.between(nanos(low), nanos(high)));
         self.sleep_until(self.now() + Duration::from_nanos(after_ns))
+    }
+
+    /// Notes an event in the simulation's trace.
+    pub fn note(&self, event: std::fmt::Arguments<'_>) {
+        self.core.trace.note(self.core.now.get(), event);
     }
 
     pub(crate) fn network(&self) -> &SimNetwork {

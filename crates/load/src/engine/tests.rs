@@ -87,7 +87,7 @@ fn failed_requests_are_counted_and_never_taken_for_acknowledged() {
     let simulation = Simulation::new(3);
     let world = simulation.world();
     let device = SimDevice::new(&world, RANGE.blocks);
-    device.set_faults(DeviceFaults { read_error_one_in: 50, write_error_one_in: 0 });
+    device.set_faults(DeviceFaults { read_error_one_in: 50, ..DeviceFaults::default() });
     let journal = journal();
     let setup = setup(&world, vec![DeviceTarget::new(device)], Some(&journal));
     let workload = Workload { on_error: OnError::Continue, ..workload() };
@@ -102,7 +102,7 @@ fn an_error_ends_the_run_if_asked_to() {
     let simulation = Simulation::new(4);
     let world = simulation.world();
     let device = SimDevice::new(&world, RANGE.blocks);
-    device.set_faults(DeviceFaults { read_error_one_in: 10, write_error_one_in: 0 });
+    device.set_faults(DeviceFaults { read_error_one_in: 10, ..DeviceFaults::default() });
     let setup = setup(&world, vec![DeviceTarget::new(device)], None);
     let outcome = simulation.run(run(setup, workload())).expect("no stall").expect("valid");
     assert!(outcome.requests < 500 && outcome.errors >= 1);

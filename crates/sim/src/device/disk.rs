@@ -1,0 +1,204 @@
+//! The medium and the volatile cache over it, without time.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use units::BLOCK_SIZE;
+
+use super::faults::Survival;
+use crate::Rng;
+
+pub(super) const SECTOR_BYTES: usize = 512;
+
+type BlockBytes = Box<[u8; BLOCK_SIZE]>;
+type Medium = BTreeMap<u64, BlockBytes>;
+
+pub(super) struct Disk {
+    pub(super) blocks: u64,
+    /// What is on the medium for certain. Blocks that are not here read as zeroes.
+    durable: Medium,
+    /// Writes that no flush covers yet, in the order of issue: completed or not.
+    unflushed: BTreeMap<u64, Unflushed>,
+    next_write: u64,
+    /// Blocks whose next reads fail.
+    pub(super) unreadable: BTreeSet<u64>,
+}
+
+struct Unflushed {
+    start: u64,
+    bytes: Vec<u8>,
+    completed: bool,
+    /// A flush that should have covered it failed: no later one does.
+    doomed: bool,
+}
+
+impl Disk {
+    pub(super) fn new(blocks: u64) -> Self {
+        Self {
+            blocks,
+            durable: Medium::new(),
+            unflushed: BTreeMap::new(),
+            next_write: 0,
+            unreadable: BTreeSet::new(),
+        }
+    }
+
+    /// A write begins: from now on it may survive a crash. Returns its number.
+    pub(super) fn begin_write(&mut self, start: u64, bytes: &[u8]) -> u64 {
+        self.next_write += 1;
+        let write = Unflushed { start, bytes: bytes.to_vec(), completed: false, doomed: false };
+        self.unflushed.insert(self.next_write, write);
+        for block in start..start + (bytes.len() / BLOCK_SIZE) as u64 {
+            self.unreadable.remove(&block);
+        }
+        self.next_write
+    }
+
+    /// A write is done: reads see it.
+    pub(super) fn complete_write(&mut self, number: u64, volatile: bool) {
+        self.unflushed.get_mut(&number).expect("still under way").completed = true;
+        if !volatile {
+            self.make_durable(number);
+        }
+    }
+
+    /// A write fails: any of its sectors may be on the medium.
+    pub(super) fn tear_write(&mut self, number: u64, rng: &mut Rng) {
+        let write = self.unflushed.remove(&number).expect("still under way");
+        for sector in 0..write.sectors() {
+            if rng.one_in(2) {
+                write.store(&mut self.durable, sector);
+            }
+        }
+    }
+
+    /// A write that never was.
+    pub(super) fn cancel_write(&mut self, number: u64) {
+        self.unflushed.remove(&number);
+    }
+
+    /// The writes that a flush which begins now must cover.
+    pub(super) fn completed(&self) -> Vec<u64> {
+        self.unflushed.iter().filter(|(_, w)| w.completed && !w.doomed).map(|(n, _)| *n).collect()
+    }
+
+    pub(super) fn flush(&mut self, covered: Vec<u64>) {
+        for number in covered {
+            // Another flush may have been quicker, or have failed meanwhile.
+            if self.unflushed.get(&number).is_some_and(|write| !write.doomed) {
+                self.make_durable(number);
+            }
+        }
+    }
+
+    pub(super) fn fail_flush(&mut self, covered: Vec<u64>, rng: &mut Rng) {
+        for number in covered {
+            if rng.one_in(2) {
+                self.flush(vec![number]);
+            } else if let Some(write) = self.unflushed.get_mut(&number) {
+                write.doomed = true;
+            }
+        }
+    }
+
+    /// Moves every completed write to the medium.
+    pub(super) fn settle(&mut self) {
+        let completed: Vec<u64> =
+            self.unflushed.iter().filter(|(_, w)| w.completed).map(|(n, _)| *n).collect();
+        completed.into_iter().for_each(|number| self.make_durable(number));
+    }
+
+    fn make_durable(&mut self, number: u64) {
+        let write = self.unflushed.remove(&number).expect("a write that is unflushed");
+        (0..write.sectors()).for_each(|sector| write.store(&mut self.durable, sector));
+    }
+
+    pub(super) fn read_block(&self, block: u64, out: &mut [u8]) {
+        match self.durable.get(&block) {
+            Some(bytes) => out.copy_from_slice(&**bytes),
+            None => out.fill(0),
+        }
+        for write in self.unflushed.values().filter(|write| write.completed) {
+            let blocks = (write.bytes.len() / BLOCK_SIZE) as u64;
+            if (write.start..write.start + blocks).contains(&block) {
+                let at = (block - write.start) as usize * BLOCK_SIZE;
+                out.copy_from_slice(&write.bytes[at..at + BLOCK_SIZE]);
+            }
+        }
+    }
+
+    pub(super) fn block(&self, block: u64) -> Vec<u8> {
+        let mut bytes = vec![0; BLOCK_SIZE];
+        self.read_block(block, &mut bytes);
+        bytes
+    }
+
+    /// Flips a bit on the medium; returns what the block held.
+    pub(super) fn flip_bit(&mut self, block: u64, bit: usize) -> Vec<u8> {
+        let bytes = self.durable.entry(block).or_insert_with(|| Box::new([0; BLOCK_SIZE]));
+        let before = bytes.to_vec();
+        bytes[bit / 8 % BLOCK_SIZE] ^= 1 << (bit % 8);
+        before
+    }
+
+    /// Fills the beginning of each block with what nobody wrote.
+    pub(super) fn spoil(&mut self, range: std::ops::Range<u64>) {
+        let garbage = [0xD5; SECTOR_BYTES];
+        range.for_each(|block| store_sector(&mut self.durable, block, 0, &garbage));
+    }
+
+    pub(super) fn written_blocks(&self) -> impl ExactSizeIterator<Item = u64> {
+        self.durable.keys().copied()
+    }
+
+    /// The disk as the next boot finds it.
+    pub(super) fn after_crash(&self, survival: Survival, rng: &mut Rng) -> Self {
+        let mut durable = self.durable.clone();
+        let count = self.unflushed.len() as u64;
+        let cut = rng.below(count + 1);
+        for (place, write) in (0..).zip(self.unflushed.values()) {
+            let sectors = write.sectors();
+            let whole = |survives: bool| if survives { 0..sectors } else { 0..0 };
+            let survivors = match survival {
+                Survival::Sectors => {
+                    for sector in 0..sectors {
+                        if rng.one_in(2) {
+                            write.store(&mut durable, sector);
+                        }
+                    }
+                    continue;
+                }
+                Survival::Writes => whole(rng.one_in(2)),
+                Survival::Nothing => whole(false),
+                Survival::Everything => whole(true),
+                Survival::Completed => whole(write.completed),
+                Survival::InFlight => whole(!write.completed),
+                Survival::Prefix if place == cut => 0..rng.below(sectors as u64 + 1) as usize,
+                Survival::Prefix => whole(place < cut),
+                Survival::Suffix => whole(place >= cut),
+            };
+            // A doomed write is gone with the power, but not with the process.
+            if !write.doomed || survival == Survival::Completed {
+                survivors.for_each(|sector| write.store(&mut durable, sector));
+            }
+        }
+        Self { durable, unreadable: self.unreadable.clone(), ..Self::new(self.blocks) }
+    }
+}
+
+impl Unflushed {
+    fn sectors(&self) -> usize {
+        self.bytes.len() / SECTOR_BYTES
+    }
+
+    fn store(&self, medium: &mut Medium, sector: usize) {
+        let bytes = &self.bytes[sector * SECTOR_BYTES..][..SECTOR_BYTES];
+        store_sector(medium, self.start, sector, bytes);
+    }
+}
+
+fn store_sector(medium: &mut Medium, start: u64, sector: usize, bytes: &[u8]) {
+    let at = sector * SECTOR_BYTES;
+    let block = start + (at / BLOCK_SIZE) as u64;
+    let target = medium.entry(block).or_insert_with(|| Box::new([0; BLOCK_SIZE]));
+    target[at % BLOCK_SIZE..][..bytes.len()].copy_from_slice(bytes);
+}
