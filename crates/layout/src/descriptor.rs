@@ -4,13 +4,14 @@ use alloc::string::String;
 use alloc::vec::Vec;
 use core::mem::{offset_of, size_of};
 
-use units::{BLOCK_SIZE, Lba, LbaRange};
+use units::{BLOCK_SIZE, Lba, LbaRange, Slo};
 use uuid::Uuid;
 use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use crate::mapping::PackedMapping;
 use crate::root::{pack_pointer, unpack_pointer};
+use crate::slo::PackedSlo;
 use crate::{DecodeError, Mapping, seal, sealed};
 
 const DESCRIPTOR_MAGIC: [u8; 4] = *b"FVD1";
@@ -21,11 +22,12 @@ pub const VOLUME_BLOCKS_MAX: u64 = 1 << 51;
 /// Most ranges of a volume that are deallocated but whose space was not yet taken back.
 pub const DEAD_RANGES_MAX: usize = 64;
 const NAME_AT: usize = 64;
+const SLO_AT: usize = 320;
 const DEAD_AT: usize = 512;
 const FLAG_DELETED: u16 = 1;
 
-/// Head of a descriptor, format 1. The name follows at byte 64, the dead ranges (start and number
-/// of blocks, 8 bytes each) at byte 512.
+/// Head of a descriptor, format 1. The name follows at byte 64, the SLO at byte 320, the dead ranges
+/// (start and number of blocks, 8 bytes each) at byte 512.
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
 struct DescriptorHeader {
@@ -53,7 +55,10 @@ struct DescriptorHeader {
 
 const _: () = {
     assert!(size_of::<DescriptorHeader>() == 59 && offset_of!(DescriptorHeader, map) == 50);
-    assert!(NAME_AT + NAME_BYTES_MAX <= DEAD_AT && DEAD_AT + DEAD_RANGES_MAX * 16 <= BLOCK_SIZE);
+    assert!(NAME_AT + NAME_BYTES_MAX <= SLO_AT);
+    assert!(
+        SLO_AT + size_of::<PackedSlo>() <= DEAD_AT && DEAD_AT + DEAD_RANGES_MAX * 16 <= BLOCK_SIZE
+    );
 };
 
 /// What a checkpoint knows of a volume.
@@ -71,6 +76,8 @@ pub struct Descriptor {
     pub mapped: u64,
     /// Whether the volume was deleted, and its space is being taken back.
     pub deleted: bool,
+    /// What it is promised.
+    pub slo: Slo,
     /// Root of the map.
     pub map: Option<Mapping>,
     /// Deallocated ranges whose blocks the map may still name: they read as zeroes.
@@ -97,6 +104,8 @@ impl Descriptor {
         block.fill(0);
         block[..size_of::<DescriptorHeader>()].copy_from_slice(header.as_bytes());
         block[NAME_AT..NAME_AT + self.name.len()].copy_from_slice(self.name.as_bytes());
+        let slo = PackedSlo::from(self.slo);
+        block[SLO_AT..SLO_AT + size_of::<PackedSlo>()].copy_from_slice(slo.as_bytes());
         for (place, dead) in block[DEAD_AT..].chunks_exact_mut(16).zip(&self.dead) {
             place[..8].copy_from_slice(&dead.start.0.to_le_bytes());
             place[8..].copy_from_slice(&dead.blocks.to_le_bytes());
@@ -127,6 +136,8 @@ impl Descriptor {
         }
         let name = core::str::from_utf8(&block[NAME_AT..NAME_AT + name_len])
             .map_err(|_| DecodeError::Field("volume name"))?;
+        let (slo, _) =
+            PackedSlo::ref_from_prefix(&block[SLO_AT..]).map_err(|_| DecodeError::Short)?;
         let word = |bytes: &[u8]| u64::from_le_bytes(bytes.try_into().expect("eight bytes"));
         let dead: Vec<_> = block[DEAD_AT..]
             .chunks_exact(16)
@@ -145,6 +156,7 @@ impl Descriptor {
             blocks: header.blocks.get(),
             mapped: header.mapped.get(),
             deleted: header.flags.get() & FLAG_DELETED != 0,
+            slo: slo.unpack()?,
             map: unpack_pointer(header.map),
             dead,
         })
@@ -165,6 +177,7 @@ mod tests {
             blocks: 1 << 51,
             mapped: 17,
             deleted: true,
+            slo: Slo::Rate { reads_per_second: 1 << 40, writes_per_second: 7 },
             map: Some(Mapping { pba: Pba(5), crc: 6 }),
             dead: (0..64).map(|i| LbaRange::new(Lba(i * 10), i)).collect(),
         }

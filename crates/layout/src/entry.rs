@@ -13,12 +13,13 @@ use alloc::borrow::Cow;
 use alloc::vec::Vec;
 use core::mem::size_of;
 
-use units::{Lba, LbaRange, PbaRange};
+use units::{Lba, LbaRange, PbaRange, Slo};
 use uuid::Uuid;
 use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use crate::mapping::{pack_run, unpack_run};
+use crate::slo::PackedSlo;
 use crate::{DecodeError, KEY_LIMIT, NAME_BYTES_MAX, VOLUME_BLOCKS_MAX};
 
 const KIND_WRITE: u8 = 1;
@@ -27,7 +28,10 @@ const KIND_RESERVE: u8 = 3;
 const KIND_CREATE: u8 = 4;
 const KIND_RESIZE: u8 = 5;
 const KIND_DELETE: u8 = 6;
+const KIND_SET_SLO: u8 = 7;
 const FLAG_TRUSTED: u8 = 1;
+const FLAG_SLO: u8 = 1;
+const SLO_SIZE: usize = size_of::<PackedSlo>();
 /// Most blocks of one write, hence the atomic size: 8 MiB.
 pub const WRITE_BLOCKS_MAX: u64 = 2048;
 
@@ -37,7 +41,8 @@ pub const WRITE_BLOCKS_MAX: u64 = 2048;
 struct EntryHeader {
     /// 0: which change.
     kind: u8,
-    /// 1: bit 0: the data was known good, do not verify it.
+    /// 1: write: bit 0: the data was known good, do not verify it. Create: bit 0:
+    /// an SLO follows the UUID. Set SLO: its kind.
     flags: u8,
     /// 2..4: write: number of runs; create: bytes of the name.
     length: U16,
@@ -47,7 +52,7 @@ struct EntryHeader {
     subject: U32,
     /// 12..16: number of blocks, high half.
     blocks_high: U32,
-    /// 16..24: first block, or size.
+    /// 16..24: first block, or size, or the first number of an SLO, whose second is `blocks`.
     value: U64,
 }
 
@@ -91,6 +96,8 @@ pub enum Entry<'a> {
         uuid: Uuid,
         /// Size in blocks.
         blocks: u64,
+        /// What it is promised.
+        slo: Slo,
         /// Name for people.
         name: Cow<'a, str>,
     },
@@ -101,11 +108,23 @@ pub enum Entry<'a> {
         /// Size in blocks.
         blocks: u64,
     },
+    /// A volume is promised something else.
+    SetSlo {
+        /// Volume number.
+        volume: u32,
+        /// What.
+        slo: Slo,
+    },
     /// A volume is gone.
     Delete {
         /// Volume number.
         volume: u32,
     },
+}
+
+/// Bytes of an SLO in a create entry: the default needs none.
+fn slo_len(slo: Slo) -> usize {
+    if slo == Slo::default() { 0 } else { SLO_SIZE }
 }
 
 /// Bytes of a write entry.
@@ -120,7 +139,9 @@ impl Entry<'_> {
     pub fn len_bytes(&self) -> usize {
         match self {
             Self::Write { runs, crcs, .. } => write_entry_len(runs.len(), crcs.len()),
-            Self::Create { name, .. } => HEADER_SIZE + 16 + name.len().next_multiple_of(4),
+            Self::Create { slo, name, .. } => {
+                HEADER_SIZE + 16 + slo_len(*slo) + name.len().next_multiple_of(4)
+            }
             _ => HEADER_SIZE,
         }
     }
@@ -140,10 +161,13 @@ impl Entry<'_> {
                     place.copy_from_slice(&crc.to_le_bytes());
                 }
             }
-            Self::Create { uuid, name, .. } => {
+            Self::Create { uuid, slo, name, .. } => {
                 body.fill(0);
-                body[..16].copy_from_slice(uuid.as_bytes());
-                body[16..16 + name.len()].copy_from_slice(name.as_bytes());
+                let (id, rest) = body.split_at_mut(16);
+                id.copy_from_slice(uuid.as_bytes());
+                let (promise, rest) = rest.split_at_mut(slo_len(*slo));
+                promise.copy_from_slice(&PackedSlo::from(*slo).as_bytes()[..promise.len()]);
+                rest[..name.len()].copy_from_slice(name.as_bytes());
             }
             _ => {}
         }
@@ -160,10 +184,15 @@ impl Entry<'_> {
                 (KIND_UNMAP, 0, 0, range.blocks, *volume, range.start.0)
             }
             Self::Reserve { extent } => (KIND_RESERVE, 0, 0, 0, *extent, 0),
-            Self::Create { volume, blocks, name, .. } => {
-                (KIND_CREATE, 0, name.len(), 0, *volume, *blocks)
+            Self::Create { volume, blocks, slo, name, .. } => {
+                let flags = if slo_len(*slo) > 0 { FLAG_SLO } else { 0 };
+                (KIND_CREATE, flags, name.len(), 0, *volume, *blocks)
             }
             Self::Resize { volume, blocks } => (KIND_RESIZE, 0, 0, 0, *volume, *blocks),
+            Self::SetSlo { volume, slo } => {
+                let (kind, first, second) = PackedSlo::from(*slo).parts();
+                (KIND_SET_SLO, kind, 0, second, *volume, first)
+            }
             Self::Delete { volume } => (KIND_DELETE, 0, 0, 0, *volume, 0),
         };
         EntryHeader {
@@ -198,6 +227,10 @@ impl Entry<'static> {
             KIND_CREATE => decode_create(header, rest),
             KIND_RESIZE if value <= VOLUME_BLOCKS_MAX => {
                 Ok((Self::Resize { volume: subject, blocks: value }, rest))
+            }
+            KIND_SET_SLO => {
+                let slo = PackedSlo::new(header.flags, value, blocks).unpack()?;
+                Ok((Self::SetSlo { volume: subject, slo }, rest))
             }
             KIND_DELETE => Ok((Self::Delete { volume: subject }, rest)),
             _ => Err(DecodeError::Field("entry kind or size")),
@@ -255,11 +288,40 @@ fn decode_create<'b>(
     if name_len > NAME_BYTES_MAX || blocks > VOLUME_BLOCKS_MAX {
         return Err(DecodeError::Field("volume name or size"));
     }
-    let body = rest.get(..16 + name_len.next_multiple_of(4)).ok_or(DecodeError::Short)?;
+    let has_slo = header.flags & FLAG_SLO != 0;
+    let fixed = 16 + if has_slo { SLO_SIZE } else { 0 };
+    let body = rest.get(..fixed + name_len.next_multiple_of(4)).ok_or(DecodeError::Short)?;
     let uuid = Uuid::from_slice(&body[..16]).expect("sixteen bytes");
-    let name = core::str::from_utf8(&body[16..16 + name_len])
+    let slo = match PackedSlo::ref_from_prefix(&body[16..]) {
+        Ok((slo, _)) if has_slo => slo.unpack()?,
+        _ => Slo::default(),
+    };
+    let name = core::str::from_utf8(&body[fixed..fixed + name_len])
         .map_err(|_| DecodeError::Field("volume name"))?;
     let name = Cow::Owned(name.into());
-    let entry = Entry::Create { volume: header.subject.get(), uuid, blocks, name };
+    let entry = Entry::Create { volume: header.subject.get(), uuid, blocks, slo, name };
     Ok((entry, &rest[body.len()..]))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A create entry of the default promise is what it was before there were promises.
+    #[test]
+    fn only_a_promise_that_was_chosen_takes_space() {
+        let create = |slo| Entry::Create {
+            volume: 1,
+            uuid: Uuid::from_u128(2),
+            blocks: 3,
+            slo,
+            name: "four".into(),
+        };
+        for (slo, len) in [(Slo::default(), 44), (Slo::Share { weight: 7 }, 68)] {
+            let mut bytes = [0xA5; 80];
+            assert_eq!(create(slo).encode(&mut bytes), len);
+            let (decoded, rest) = Entry::decode(&bytes).expect("an entry");
+            assert_eq!((decoded, rest.len()), (create(slo), 80 - len));
+        }
+    }
 }

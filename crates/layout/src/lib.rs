@@ -20,6 +20,7 @@ mod record;
 mod root;
 mod seal;
 mod size;
+mod slo;
 mod superblock;
 
 pub use descriptor::{DEAD_RANGES_MAX, Descriptor, NAME_BYTES_MAX, VOLUME_BLOCKS_MAX};

@@ -214,9 +214,14 @@ mod tests {
                 volume: 8,
                 uuid: Uuid::from_u128(1 << 100),
                 blocks: 1 << 51,
+                slo: units::Slo::Share { weight: 3 },
                 name: "volume".into(),
             },
             Entry::Resize { volume: 8, blocks: 0 },
+            Entry::SetSlo {
+                volume: 8,
+                slo: units::Slo::Rate { reads_per_second: 1 << 40, writes_per_second: 1 << 33 },
+            },
             Entry::Delete { volume: 8 },
         ]
     }

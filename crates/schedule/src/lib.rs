@@ -33,4 +33,5 @@ pub use cost::{CLASSES, Cost, CostModel, Direction, Request, UNITS_PER_BLOCK};
 pub use plan::{AdmissionError, Plan, Promise, plan};
 pub use policy::{FlowId, Next, POLICIES, Policy, PolicyKind, UnknownPolicy};
 pub use scheduler::{Dispatch, FlowStats, Scheduler, SchedulerConfig};
-pub use slo::{Ceiling, Quota, Slo};
+pub use slo::{Ceiling, Quota};
+pub use units::Slo;

@@ -1,4 +1,4 @@
-//! Promises: what a device can do, and what a volume is to get of it.
+//! What a device can do, and rates in the currency of a policy.
 
 use crate::{CLASSES, CostModel, Direction};
 
@@ -10,29 +10,6 @@ pub struct Ceiling {
     pub reads_per_second: u64,
     /// Blocks written a second.
     pub writes_per_second: u64,
-}
-
-/// What a volume is promised.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub enum Slo {
-    /// A part of what is not promised by rate, in proportion to the weights of all such volumes.
-    Share {
-        /// At least one.
-        weight: u32,
-    },
-    /// So many blocks a second.
-    Rate {
-        /// Blocks read a second.
-        reads_per_second: u64,
-        /// Blocks written a second.
-        writes_per_second: u64,
-    },
-}
-
-impl Default for Slo {
-    fn default() -> Self {
-        Self::Share { weight: 100 }
-    }
 }
 
 /// A rate for each class of cost, in blocks a second.

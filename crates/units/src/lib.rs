@@ -11,8 +11,10 @@ extern crate alloc;
 mod block;
 mod byte_len;
 mod instant;
+mod slo;
 
 pub use block::{BLOCK_SIZE, Lba, LbaRange, Pba, PbaRange};
 pub use byte_len::{ByteLen, ParseByteLenError};
 pub use core::time::Duration;
 pub use instant::Instant;
+pub use slo::Slo;

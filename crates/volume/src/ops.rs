@@ -7,7 +7,7 @@ use io_traits::DeviceError;
 use layout::{Entry, write_entry_len};
 use local_sync::Permit;
 use smallvec::SmallVec;
-use units::{Lba, LbaRange};
+use units::{Lba, LbaRange, Slo};
 
 use crate::VolumeError;
 use crate::locks::RangeGuard;
@@ -37,6 +37,9 @@ pub(crate) enum Change {
     Create,
     Resize {
         blocks: u64,
+    },
+    SetSlo {
+        slo: Slo,
     },
     Delete,
     /// Undoes a write whose data failed after its entry was on its way.
@@ -121,9 +124,11 @@ impl Op {
                 volume: state().number,
                 uuid: state().uuid,
                 blocks: state().blocks.get(),
+                slo: state().slo.get(),
                 name: state().name.as_str().into(),
             },
             Change::Resize { blocks } => Entry::Resize { volume: state().number, blocks: *blocks },
+            Change::SetSlo { slo } => Entry::SetSlo { volume: state().number, slo: *slo },
             Change::Delete => Entry::Delete { volume: state().number },
             Change::Restore { .. } => unreachable!("has a list of entries"),
         }

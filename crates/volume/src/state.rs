@@ -5,7 +5,7 @@ use std::rc::Rc;
 
 use layout::{DEAD_RANGES_MAX, Descriptor, Mapping};
 use local_sync::{Permit, Semaphore};
-use units::{Lba, LbaRange, Pba};
+use units::{Lba, LbaRange, Pba, Slo};
 use uuid::Uuid;
 
 use crate::VolumeStats;
@@ -28,6 +28,7 @@ pub(crate) struct VolumeState {
     pub(crate) uuid: Uuid,
     pub(crate) name: String,
     pub(crate) blocks: Cell<u64>,
+    pub(crate) slo: Cell<Slo>,
     pub(crate) map: RefCell<Map>,
     pub(crate) locks: Rc<RefCell<RangeLocks>>,
     /// Deallocated ranges that the map still names: they read as zeroes. They are disjoint.
@@ -55,6 +56,7 @@ impl VolumeState {
             uuid,
             name,
             blocks: Cell::new(blocks),
+            slo: Cell::default(),
             map: RefCell::new(Map::new(number, dirty)),
             locks: Rc::default(),
             dead: RefCell::default(),
@@ -68,7 +70,7 @@ impl VolumeState {
 
     /// A volume as a checkpoint left it.
     pub(crate) fn from_descriptor(found: Descriptor, at: Pba, dirty: Rc<Dirty>) -> Self {
-        let Descriptor { number, uuid, name, blocks, mapped, deleted, map, dead } = found;
+        let Descriptor { number, uuid, name, blocks, mapped, deleted, slo, map, dead } = found;
         let state = Self::new(number, uuid, name, blocks, dirty.clone());
         if let Some(root) = map {
             state.map.replace(Map::on_disk(number, root, mapped, dirty));
@@ -76,6 +78,7 @@ impl VolumeState {
         for range in dead {
             state.bury(range, state.dead_permits.try_acquire(1));
         }
+        state.slo.set(slo);
         state.deleted.set(deleted);
         state.changed.set(false);
         state.descriptor.set(Some(at));
@@ -202,6 +205,7 @@ impl VolumeState {
             blocks: self.blocks.get(),
             mapped,
             deleted: self.deleted.get(),
+            slo: self.slo.get(),
             map,
             dead: self.dead.borrow().iter().map(|dead| dead.range).collect(),
         }

@@ -4,7 +4,7 @@ use std::rc::Rc;
 
 use io_traits::{Buffer, BufferSlice, Device};
 use layout::VOLUME_BLOCKS_MAX;
-use units::{BLOCK_SIZE, Lba, LbaRange, PbaRange};
+use units::{BLOCK_SIZE, Lba, LbaRange, PbaRange, Slo};
 use uuid::Uuid;
 
 use crate::locks::{RangeGuard, lock};
@@ -76,6 +76,12 @@ impl<D: Device> Volume<D> {
     #[must_use]
     pub fn is_deleted(&self) -> bool {
         self.state.deleted.get()
+    }
+
+    /// What it is promised.
+    #[must_use]
+    pub fn slo(&self) -> Slo {
+        self.state.slo.get()
     }
 
     /// What it has done.
@@ -306,6 +312,19 @@ impl<D: Device> Volume<D> {
         compare_bytes(&found, expected.as_bytes())?;
         self.write_locked(guard, range, data, crcs).await?;
         Ok(())
+    }
+
+    /// Changes what the volume is promised. The engine keeps it, and leaves it to others to hold it.
+    ///
+    /// # Errors
+    /// The volume is deleted, or the journal is lost.
+    pub async fn set_slo(&self, slo: Slo) -> Result<(), VolumeError> {
+        let inner = self.inner();
+        inner.check_open()?;
+        if self.state.deleted.get() {
+            return Err(VolumeError::Deleted);
+        }
+        inner.submit(Op::new(Change::SetSlo { slo }, Some(self.state.clone()))).await
     }
 
     /// Grows or shrinks the volume. What lies beyond the new end is gone for good.

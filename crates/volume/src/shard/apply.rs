@@ -42,6 +42,10 @@ impl<D: Device> Inner<D> {
                 state().changed.set(true);
                 self.apply_unmap(id, state(), LbaRange::new(Lba(blocks), KEY_LIMIT - 1 - blocks));
             }
+            Change::SetSlo { slo } => {
+                state().slo.set(slo);
+                state().changed.set(true);
+            }
             Change::Delete => {
                 state().deleted.set(true);
                 state().changed.set(true);

@@ -24,7 +24,7 @@ use io_traits::Device;
 use layout::{BITMAP_SLOTS, NAME_BYTES_MAX, Superblock, VOLUME_BLOCKS_MAX};
 use local_sync::{Notify, Semaphore};
 use slab::Slab;
-use units::{Lba, LbaRange, Pba, PbaRange};
+use units::{Lba, LbaRange, Pba, PbaRange, Slo};
 use uuid::Uuid;
 
 use crate::epochs::Epochs;
@@ -140,6 +140,18 @@ impl<D: Device> Shard<D> {
     /// # Errors
     /// The volume exists, its specification is out of bounds, or the journal is lost.
     pub async fn create_volume(&self, spec: VolumeSpec) -> Result<Volume<D>, VolumeError> {
+        self.create_volume_with_slo(spec, Slo::default()).await
+    }
+
+    /// As [`Shard::create_volume`], with what the volume is promised.
+    ///
+    /// # Errors
+    /// As [`Shard::create_volume`].
+    pub async fn create_volume_with_slo(
+        &self,
+        spec: VolumeSpec,
+        slo: Slo,
+    ) -> Result<Volume<D>, VolumeError> {
         let inner = &self.inner;
         inner.check_open()?;
         if spec.name.len() > NAME_BYTES_MAX || spec.blocks > VOLUME_BLOCKS_MAX {
@@ -153,6 +165,7 @@ impl<D: Device> Shard<D> {
         let _creating = Creating::new(&inner.creating, spec.uuid);
         let state =
             VolumeState::new(number, spec.uuid, spec.name, spec.blocks, inner.dirty.clone());
+        state.slo.set(slo);
         let state = Rc::new(state);
         let credit = inner.admit(Need { data: 0, metadata: 2, kind: Kind::Growing }).await;
         let outcome = match credit {

@@ -250,7 +250,10 @@ async fn unfinished_writes<D: Device>(
                 Entry::Delete { volume } => {
                     touched.add(*volume, LbaRange::new(Lba(0), KEY_LIMIT));
                 }
-                Entry::Unmap { .. } | Entry::Reserve { .. } | Entry::Create { .. } => {}
+                Entry::Unmap { .. }
+                | Entry::Reserve { .. }
+                | Entry::Create { .. }
+                | Entry::SetSlo { .. } => {}
             }
         }
     }
@@ -302,7 +305,7 @@ impl<D: Device> Inner<D> {
                 self.replay_unmap(&state, range).await
             }
             Entry::Reserve { extent } => self.replay_reserve(extent),
-            Entry::Create { volume, uuid, blocks, name } => {
+            Entry::Create { volume, uuid, blocks, slo, name } => {
                 if self.volumes.borrow().contains_key(&volume) {
                     let area = self.journal.borrow().area();
                     let error = DecodeError::Field("volume number");
@@ -310,6 +313,7 @@ impl<D: Device> Inner<D> {
                 }
                 let dirty = self.dirty.clone();
                 let state = VolumeState::new(volume, uuid, name.into_owned(), blocks, dirty);
+                state.slo.set(slo);
                 self.volumes.borrow_mut().insert(volume, Rc::new(state));
                 self.next_volume.set(self.next_volume.get().max(volume.saturating_add(1)));
                 Ok(())
@@ -322,6 +326,12 @@ impl<D: Device> Inner<D> {
                     let range = LbaRange::new(Lba(blocks), KEY_LIMIT - 1 - blocks);
                     return self.replay_unmap(&state, range).await;
                 }
+                Ok(())
+            }
+            Entry::SetSlo { volume, slo } => {
+                let state = self.replay_volume(volume)?;
+                state.slo.set(slo);
+                state.changed.set(true);
                 Ok(())
             }
             Entry::Delete { volume } => {
