@@ -17,6 +17,8 @@ pub enum Error {
         command: &'static str,
         /// What the target says.
         status: Status,
+        /// Dwords 0 and 1 of the completion: what they mean depends on the command.
+        result: u64,
     },
     /// More than one command can carry. Split it.
     #[error("{blocks} blocks at once are more than the limit of {limit}")]
@@ -54,6 +56,12 @@ pub enum Error {
     NoNamespace {
         /// The namespace; 0 if it has none at all.
         nsid: u32,
+    },
+    /// The target has no such command.
+    #[error("{command}: the target does not support it")]
+    Unsupported {
+        /// The command's name.
+        command: &'static str,
     },
     /// The client was closed.
     #[error("the client is closed")]

@@ -56,4 +56,4 @@ pub use counters::Counters;
 pub use discovery::{Discovered, discover};
 pub use error::{ConnectError, Disconnect, Error};
 pub use options::{Backoff, Options, QUEUES_MAX, Reconnect};
-pub use volume::Volume;
+pub use volume::{Swap, Volume};

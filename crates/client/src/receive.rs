@@ -173,7 +173,8 @@ impl QueueState {
             if !link.open {
                 self.refusal = Some(ConnectInvalid::from_dw0(cqe.dw0()));
             }
-            Err(Error::Target { command: request.command.name, status })
+            let result = cqe.result.get();
+            Err(Error::Target { command: request.command.name, status, result })
         } else if request.damaged {
             Err(Error::Damaged { attempts: request.attempts })
         } else {

@@ -5,6 +5,7 @@ use std::rc::Rc;
 
 use io_traits::{Buffer, BufferSlice, World};
 use nvme_initiator::NamespaceShape;
+use nvme_wire::identify::VENDOR_COMPARE_AND_WRITE;
 use nvme_wire::io::{BlockCommand, DatasetManagement, DsmRange};
 use nvme_wire::{IoOpcode, Sqe, Status};
 use units::{Lba, LbaRange};
@@ -21,6 +22,18 @@ use crate::{Client, Error};
 pub struct Volume<W: World> {
     handle: Rc<Handle<W>>,
     shape: Rc<Cell<NamespaceShape>>,
+}
+
+/// How [`Volume::compare_and_swap`] ended.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Swap {
+    /// The blocks were as expected, and hold the new data.
+    Done,
+    /// They were not, and hold what they held.
+    Differs {
+        /// First byte that differs, from the first block's start.
+        offset_bytes: u64,
+    },
 }
 
 impl<W: World> Clone for Volume<W> {
@@ -126,6 +139,43 @@ impl<W: World> Volume<W> {
             Ok(_) => Ok(true),
             Err(Error::Target { status, .. }) if status.code() == Status::COMPARE_FAILURE => {
                 Ok(false)
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Compares the blocks from `lba` with `expected` and, if they are equal, writes `data` in their
+    /// place; nothing comes between, and a power failure leaves the one or the other. Both are whole
+    /// blocks, as many as a write may have.
+    ///
+    /// It is not sent again when the connection is lost: after [`Error::Disconnected`] read what is
+    /// there.
+    pub async fn compare_and_swap(
+        &self,
+        lba: Lba,
+        expected: &BufferSlice,
+        data: &BufferSlice,
+    ) -> Result<Swap, Error> {
+        let opcode = IoOpcode::COMPARE_AND_WRITE;
+        if self.limits().vendor_commands & VENDOR_COMPARE_AND_WRITE == 0 {
+            return Err(Error::Unsupported { command: opcode.name() });
+        }
+        let (blocks, block_bytes) = (self.blocks_of(data)?, self.block_size());
+        if expected.len_bytes() != data.len_bytes() {
+            let len_bytes = expected.len_bytes() as u64;
+            return Err(Error::NotWholeBlocks { len_bytes, block_bytes });
+        }
+        let sqe = self.block_command(opcode, BlockCommand::new(lba.0, blocks));
+        let both = [expected.as_bytes(), data.as_bytes()].concat();
+        let body = Body::from_bytes(&both);
+        let command = Command { sqe, name: opcode.name(), body, replay: false, timeout: None };
+        let inner = &self.handle.0;
+        match inner.pick_queue().run(&inner.world, command).await {
+            Ok(_) => Ok(Swap::Done),
+            Err(Error::Target { status, result, .. })
+                if status.code() == Status::COMPARE_FAILURE =>
+            {
+                Ok(Swap::Differs { offset_bytes: result })
             }
             Err(error) => Err(error),
         }

@@ -127,7 +127,7 @@ fn what_the_target_says_and_what_no_command_can_carry_are_told_apart() {
     with_target(3, |world, target| async move {
         let volume = open(&world, &target, options()).await;
         let beyond = volume.read(Lba(1 << 20), 1).await.expect_err("beyond the end");
-        let Error::Target { command: "Read", status } = beyond else { panic!("{beyond}") };
+        let Error::Target { command: "Read", status, .. } = beyond else { panic!("{beyond}") };
         assert_eq!(status, Status::LBA_OUT_OF_RANGE.with_dnr());
         let large = volume.read(Lba(0), 33).await.expect_err("beyond MDTS");
         assert_eq!(large, Error::TooLarge { blocks: 33, limit: 32 });

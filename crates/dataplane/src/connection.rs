@@ -181,7 +181,10 @@ impl<W: World, D: Device> Connection<W, D> {
     pub(crate) fn requests(&self) -> usize {
         match &*self.role.borrow() {
             Role::Io(_) if self.is_open() => {
-                self.transport.borrow().in_flight().saturating_sub(self.incoming.late())
+                // Half an operation is not waited for.
+                let transport = self.transport.borrow();
+                let unfinished = self.incoming.late() + usize::from(transport.awaits_second_half());
+                transport.in_flight().saturating_sub(unfinished)
             }
             _ => 0,
         }
@@ -249,7 +252,10 @@ impl<W: World, D: Device> Connection<W, D> {
 
     /// R1. Data that is on its way must be able to arrive, or its memory is never free again.
     fn must_pause(&self) -> bool {
-        let is_awaited = || self.incoming.is_solicited() || self.transport.borrow().is_in_data();
+        let is_awaited = || {
+            let transport = self.transport.borrow();
+            self.incoming.is_solicited() || transport.is_in_data() || transport.awaits_second_half()
+        };
         self.owes_too_much() || (!self.window.has_room() && !is_awaited())
     }
 
@@ -313,6 +319,7 @@ impl<W: World, D: Device> Connection<W, D> {
                     }
                 }
                 Step::Execute { slot } => self.execute(slot),
+                Step::ExecuteFused { first, second } => self.execute_fused(first, second),
                 Step::Discard { slot } => drop(self.take_payload(slot)),
                 Step::Closed(reason) => return Some(reason),
             }
@@ -331,7 +338,13 @@ impl<W: World, D: Device> Connection<W, D> {
         queue: &IoQueue<W, D>,
     ) -> Result<nvme_target::IoCommand, Status> {
         let transport = self.transport.borrow();
-        nvme_target::decode_io(transport.command(slot), &queue.export.view())
+        let (command, view) = (transport.command(slot), queue.export.view());
+        match transport.first_half_of(slot) {
+            Some(first) => nvme_target::decode_fused(transport.command(first), command, &view)
+                .map(|range| nvme_target::IoCommand::Write { range, fua: false })
+                .map_err(|(_, of_second)| of_second),
+            None => nvme_target::decode_io(command, &view),
+        }
     }
 
     fn execute(self: &Rc<Self>, slot: SlotId) {
@@ -352,6 +365,11 @@ impl<W: World, D: Device> Connection<W, D> {
                 self.execute_admin(slot, &association);
             }
         }
+    }
+
+    /// The first half of the operation whose second half is in `slot`, while data is on its way.
+    pub(crate) fn first_half_of(&self, slot: SlotId) -> Option<SlotId> {
+        self.transport.borrow().first_half_of(slot)
     }
 
     /// Completes the command in `slot`.

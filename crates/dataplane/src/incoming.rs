@@ -5,6 +5,7 @@ use std::rc::Rc;
 
 use io_traits::{Buffer, Device, World};
 use nvme_target::{ReceivedBlocks, SlotId};
+use nvme_wire::sqe::Fuse;
 use nvme_wire::{IoOpcode, Status};
 use units::BLOCK_SIZE;
 
@@ -142,10 +143,10 @@ impl<W: World, D: Device> Connection<W, D> {
         if let Err(status) = self.check(slot) {
             return self.complete(slot, status, 0);
         }
-        // A Compare reads as much as it brings.
-        let is_compare = matches!(&*self.role.borrow(), Role::Io(_))
-            && self.command(slot).opcode == IoOpcode::COMPARE.0;
-        let bytes = footprint(len_bytes) * if is_compare { 2 } else { 1 };
+        if self.first_half_of(slot).is_some() {
+            return self.prepare_second_half(slot, len_bytes, is_solicited);
+        }
+        let bytes = self.bytes_to_charge(slot, len_bytes);
         if !is_solicited {
             let share = self.window.take_anyway(bytes);
             return self.incoming.expect(slot, len_bytes, share, false);
@@ -156,6 +157,38 @@ impl<W: World, D: Device> Connection<W, D> {
         let connection = self.clone();
         self.core.world().spawn(async move {
             let Some(share) = connection.window.take(bytes).await else { return };
+            if connection.core.is_draining() {
+                connection.incoming.set_late(slot);
+            } else if connection.is_open() {
+                connection.solicit(slot, len_bytes, share);
+            }
+        });
+    }
+
+    /// All that a command which brings `len_bytes` will need.
+    fn bytes_to_charge(&self, slot: SlotId, len_bytes: usize) -> i64 {
+        if !matches!(&*self.role.borrow(), Role::Io(_)) {
+            return footprint(len_bytes);
+        }
+        let sqe = self.command(slot);
+        // A Compare reads as much as it brings, and, as a first half, stands for the second one, too.
+        match IoOpcode(sqe.opcode) {
+            IoOpcode::COMPARE if sqe.fuse() == Fuse::First => footprint(len_bytes) * 3,
+            IoOpcode::COMPARE => footprint(len_bytes) * 2,
+            IoOpcode::COMPARE_AND_WRITE => footprint(len_bytes) + footprint(len_bytes / 2),
+            _ => footprint(len_bytes),
+        }
+    }
+
+    /// The first half has paid for both, or waits for its turn to do so.
+    fn prepare_second_half(self: &Rc<Self>, slot: SlotId, len_bytes: usize, is_solicited: bool) {
+        if !is_solicited {
+            let share = self.window.take_anyway(0);
+            return self.incoming.expect(slot, len_bytes, share, false);
+        }
+        let connection = self.clone();
+        self.core.world().spawn(async move {
+            let Some(share) = connection.window.take_in_turn(0).await else { return };
             if connection.core.is_draining() {
                 connection.incoming.set_late(slot);
             } else if connection.is_open() {

@@ -13,6 +13,7 @@ use crate::connection::{Connection, IoQueue};
 use crate::incoming::Payload;
 use crate::memory::{Share, footprint};
 use crate::status::nvme_status;
+use crate::swap::swap;
 
 impl<W: World, D: Device> Connection<W, D> {
     /// Runs the command in `slot` as a task. Commands that need not wait are done on return.
@@ -53,7 +54,7 @@ impl<W: World, D: Device> Connection<W, D> {
         }
     }
 
-    fn fail(&self, slot: SlotId, queue: &IoQueue<W, D>, error: &VolumeError) {
+    pub(crate) fn fail(&self, slot: SlotId, queue: &IoQueue<W, D>, error: &VolumeError) {
         queue.export.on_error(error);
         if !self.is_open() {
             return;
@@ -124,6 +125,10 @@ async fn run<W: World, D: Device>(
         IoCommand::Compare { range } => {
             let Some(payload) = payload else { return refuse_without_data(&connection, slot) };
             return compare(&connection, &queue, slot, range.start, payload).await;
+        }
+        IoCommand::CompareAndWrite { range } => {
+            let Some(payload) = payload else { return refuse_without_data(&connection, slot) };
+            return swap(&connection, &queue, slot, range.start, payload).await;
         }
         IoCommand::Verify { range } => {
             let Some(_share) = memory_for(&connection, range).await else { return };

@@ -27,6 +27,7 @@ mod io;
 mod memory;
 mod outbox;
 mod status;
+mod swap;
 
 pub use crate::core::{Core, CoreOptions, CoreStats, VolumeStatus};
 pub use export::{DiscoveryRecord, nqn_of};

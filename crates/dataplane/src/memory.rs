@@ -142,7 +142,13 @@ impl Window {
         self.charge(bytes, self.obstacle(bytes).is_some())
     }
 
-    /// Waits for `bytes`, at most two transfers' worth. `None`: the window was closed.
+    /// Waits for those who wait, then takes `bytes` that another request has paid for.
+    pub(crate) async fn take_in_turn(&self, bytes: i64) -> Option<Share> {
+        let _turn = self.held.turn.acquire(1).await;
+        (!self.held.is_closed.get()).then(|| self.charge(bytes, false))
+    }
+
+    /// Waits for `bytes`, at most three transfers' worth. `None`: the window was closed.
     pub(crate) async fn take(&self, bytes: i64) -> Option<Share> {
         let _turn = self.held.turn.acquire(1).await;
         while !self.held.is_closed.get() {

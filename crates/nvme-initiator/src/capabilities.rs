@@ -18,6 +18,8 @@ pub struct ControllerLimits {
     pub volatile_write_cache: bool,
     /// Optional NVM commands, the bits of ONCS.
     pub oncs: u16,
+    /// Vendor specific commands of a farflash controller, the `VENDOR_*` bits.
+    pub vendor_commands: u64,
     /// Granularity of the keep alive timer; 0 if there is none.
     pub keep_alive_granularity_ms: u32,
     /// Atomic Write Unit Power Fail, 0's based, for namespaces that state none of their own.
@@ -79,6 +81,7 @@ impl ControllerLimits {
             in_capsule_max,
             volatile_write_cache: identify.vwc & VWC_PRESENT != 0,
             oncs: identify.oncs.get(),
+            vendor_commands: identify.vendor_commands(),
             keep_alive_granularity_ms: u32::from(identify.kas.get()) * 100,
             awupf: identify.awupf.get(),
         })

@@ -64,6 +64,12 @@ pub enum IoCommand {
         /// Which blocks.
         range: LbaRange,
     },
+    /// Compare the blocks with the first half of the data and, if they are equal, store the second
+    /// half in their place.
+    CompareAndWrite {
+        /// Which blocks.
+        range: LbaRange,
+    },
     /// Read and check the blocks, return nothing.
     Verify {
         /// Which blocks.
@@ -86,6 +92,7 @@ pub fn decode_io(sqe: &Sqe, namespace: &NamespaceView) -> Result<IoCommand, Stat
             | IoOpcode::DATASET_MANAGEMENT
             | IoOpcode::COMPARE
             | IoOpcode::VERIFY
+            | IoOpcode::COMPARE_AND_WRITE
     );
     if !is_known {
         return if sqe.opcode == fabrics::OPCODE {
@@ -94,7 +101,13 @@ pub fn decode_io(sqe: &Sqe, namespace: &NamespaceView) -> Result<IoCommand, Stat
             Err(Status::INVALID_OPCODE.with_dnr())
         };
     }
-    if sqe.fuse() != Fuse::Normal || sqe.flags & FLAGS_RESERVED != 0 {
+    let fuse_fits = match sqe.fuse() {
+        Fuse::Normal => true,
+        Fuse::First => opcode == IoOpcode::COMPARE,
+        Fuse::Second => opcode == IoOpcode::WRITE,
+        Fuse::Reserved => false,
+    };
+    if !fuse_fits || sqe.flags & FLAGS_RESERVED != 0 {
         return Err(Status::INVALID_FIELD.with_dnr());
     }
     let nsid = sqe.nsid.get();
@@ -105,6 +118,28 @@ pub fn decode_io(sqe: &Sqe, namespace: &NamespaceView) -> Result<IoCommand, Stat
         IoOpcode::FLUSH => Ok(IoCommand::Flush),
         IoOpcode::DATASET_MANAGEMENT => decode_dataset_management(sqe, namespace),
         _ => decode_block_command(opcode, sqe, namespace),
+    }
+}
+
+/// Checks a fused operation, of which there is one: Compare and Write of the same blocks. If it cannot
+/// be executed, each half has a status of its own.
+pub fn decode_fused(
+    first: &Sqe,
+    second: &Sqe,
+    namespace: &NamespaceView,
+) -> Result<LbaRange, (Status, Status)> {
+    let failed = Status::ABORTED_FAILED_FUSED;
+    let compare = decode_io(first, namespace).map_err(|status| (status, failed))?;
+    let write = decode_io(second, namespace).map_err(|status| (failed, status))?;
+    match (compare, write) {
+        (IoCommand::Compare { range: compared }, IoCommand::Write { range, .. })
+            if compared == range
+                && first.fuse() == Fuse::First
+                && second.fuse() == Fuse::Second =>
+        {
+            Ok(range)
+        }
+        _ => Err((failed, Status::INVALID_FIELD.with_dnr())),
     }
 }
 
@@ -133,7 +168,9 @@ fn decode_block_command(
     if command.prinfo != 0 || (opcode == IoOpcode::WRITE && command.dtype != 0) {
         return Err(Status::INVALID_FIELD.with_dnr());
     }
-    let moves_data = matches!(opcode, IoOpcode::READ | IoOpcode::WRITE | IoOpcode::COMPARE);
+    let is_pair = opcode == IoOpcode::COMPARE_AND_WRITE;
+    let moves_data =
+        is_pair || matches!(opcode, IoOpcode::READ | IoOpcode::WRITE | IoOpcode::COMPARE);
     let is_bounded = moves_data || opcode == IoOpcode::VERIFY;
     if is_bounded && command.nlb > namespace.transfer_blocks_max {
         return Err(Status::INVALID_FIELD.with_dnr());
@@ -141,11 +178,11 @@ fn decode_block_command(
     if command.checked_end().is_none_or(|end| end > namespace.blocks) {
         return Err(Status::LBA_OUT_OF_RANGE.with_dnr());
     }
-    let data_len = u64::from(command.nlb) * BLOCK_SIZE as u64;
+    let data_len = u64::from(command.nlb) * BLOCK_SIZE as u64 * if is_pair { 2 } else { 1 };
     if moves_data && u64::from(sqe.dptr.length.get()) != data_len {
         return Err(Status::DATA_SGL_LENGTH_INVALID.with_dnr());
     }
-    let changes_data = matches!(opcode, IoOpcode::WRITE | IoOpcode::WRITE_ZEROES);
+    let changes_data = is_pair || matches!(opcode, IoOpcode::WRITE | IoOpcode::WRITE_ZEROES);
     if changes_data && namespace.read_only {
         return Err(Status::NAMESPACE_WRITE_PROTECTED.with_dnr());
     }
@@ -155,6 +192,7 @@ fn decode_block_command(
         IoOpcode::READ => IoCommand::Read { range },
         IoOpcode::WRITE => IoCommand::Write { range, fua },
         IoOpcode::COMPARE => IoCommand::Compare { range },
+        IoOpcode::COMPARE_AND_WRITE => IoCommand::CompareAndWrite { range },
         IoOpcode::WRITE_ZEROES => IoCommand::WriteZeroes { range, deallocate: command.deac, fua },
         _ => IoCommand::Verify { range },
     })

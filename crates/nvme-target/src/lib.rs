@@ -14,6 +14,7 @@
 //!  bytes ──► Connection::poll ──► Step::Prepare  driver: decode_io, find memory, grant
 //!                            ├──► Step::Data     driver: copy into the slot's buffer
 //!                            ├──► Step::Digest   driver: compare with its own checksum
+//!                            ├──► Step::ExecuteFused  driver: decode_fused, then
 //!                            └──► Step::Execute  driver: decode_io or Controller::on_admin, then
 //!  bytes ◄── Outbox ◄──────────── Connection::complete, complete_with_data
 //! ```
@@ -35,6 +36,6 @@ pub use controller::{
     AdminReply, AsyncCompletion, Backend, Controller, ControllerEvent, ControllerKind,
     ControllerParameters, DiscoveryLog, Health, Namespace,
 };
-pub use io::{IoCommand, NamespaceView, deallocate_ranges, decode_io};
+pub use io::{IoCommand, NamespaceView, deallocate_ranges, decode_fused, decode_io};
 pub use outbox::Outbox;
 pub use payload::{ReceivedBlocks, digest_of_blocks};

@@ -80,6 +80,7 @@ opcodes! {
         COPY = 0x19, "Copy";
         IO_MANAGEMENT_SEND = 0x1D, "I/O Management Send";
         FABRICS = 0x7F, "Fabrics Command";
+        COMPARE_AND_WRITE = 0x81, "Compare and Write (vendor specific)";
     }
 }
 

@@ -15,8 +15,9 @@
 //!   [`Limits::stall_timeout`]; ICReq and Connect within [`Limits::handshake_timeout`]. The driver's
 //!   clock should stand still while it does not read: the host is not to blame then.
 //!
-//! Sending is in `reply.rs`, the SGL rules are in `transfer.rs`.
+//! Sending is in `reply.rs`, fused operations are in `fused.rs`, the SGL rules are in `transfer.rs`.
 
+mod fused;
 mod receive;
 mod reply;
 mod slots;
@@ -26,6 +27,7 @@ use nvme_wire::Sqe;
 use nvme_wire::pdu::{Digests, FatalErrorStatus, PduError};
 use units::{Duration, Instant};
 
+use fused::Fusing;
 pub use slots::SlotId;
 use slots::Slots;
 
@@ -113,6 +115,13 @@ pub enum Step<'a> {
         /// The command.
         slot: SlotId,
     },
+    /// Two commands are complete that are one operation: the driver's, as for [`Step::Execute`].
+    ExecuteFused {
+        /// The first half.
+        first: SlotId,
+        /// The second half.
+        second: SlotId,
+    },
     /// A command that was handed out by [`Step::Prepare`] has failed and has been answered: forget
     /// it and its buffer.
     Discard {
@@ -179,6 +188,7 @@ pub struct Connection {
     sq_entries: u16,
     sq_head: u16,
     slots: Slots,
+    fusing: Fusing,
     r2ts_outstanding: u32,
     partial: PartialHeader,
     body: Option<Body>,
@@ -201,6 +211,7 @@ impl Connection {
             sq_entries: 2,
             sq_head: 0,
             slots: Slots::new(1),
+            fusing: Fusing::new(),
             r2ts_outstanding: 0,
             partial: PartialHeader { bytes: [0; HEADER_BYTES_MAX], len: 0 },
             body: None,
@@ -280,13 +291,14 @@ impl Connection {
         self.body.is_some()
     }
 
-    /// Since when the host has owed the rest of a PDU, or the rest of the data for an R2T.
+    /// Since when the host has owed the rest of a PDU, the rest of the data for an R2T, or the second
+    /// half of a fused operation.
     #[must_use]
     pub fn owed_since(&self) -> Option<Instant> {
         let in_pdu = self.partial.len > 0 || self.body.is_some();
         let pdu = in_pdu.then_some(self.pdu_begun);
         let r2t = if self.r2ts_outstanding > 0 { self.slots.oldest_r2t() } else { None };
-        pdu.into_iter().chain(r2t).min()
+        pdu.into_iter().chain(r2t).chain(self.fusing.waiting_since()).min()
     }
 
     fn close(&mut self, reason: CloseReason) {

@@ -28,6 +28,12 @@ enum HeaderCheck {
     Needs(usize),
 }
 
+/// Why a command gets no slot.
+enum Refusal {
+    Status(Status),
+    Overrun,
+}
+
 impl Connection {
     /// Takes bytes from the front of `input` up to the next step. Replies that need no driver, such
     /// as ICResp, R2T and refusals of malformed commands, go to `out`.
@@ -41,6 +47,9 @@ impl Connection {
             if let State::Closed(reason) = self.state {
                 *input = &[];
                 return Step::Closed(reason);
+            }
+            if let Some(step) = self.poll_aborted(out) {
+                return step;
             }
             let step = if self.body.is_some() {
                 self.poll_body(now, input, out)
@@ -70,7 +79,7 @@ impl Connection {
                 Ok(HeaderCheck::Whole(layout)) => {
                     let (header, rest) = bytes.split_at(layout.header_end());
                     *input = rest;
-                    return self.on_header(header, &layout, out);
+                    return self.on_header(now, header, &layout, out);
                 }
                 Ok(HeaderCheck::Needs(_)) => {}
             }
@@ -84,7 +93,7 @@ impl Connection {
             match self.check_header(&partial.bytes[..partial.len]) {
                 Err(error) => break self.fail(&error, &partial.bytes[..partial.len], out),
                 Ok(HeaderCheck::Whole(layout)) => {
-                    break self.on_header(&partial.bytes[..partial.len], &layout, out);
+                    break self.on_header(now, &partial.bytes[..partial.len], &layout, out);
                 }
                 Ok(HeaderCheck::Needs(needed)) => {
                     if input.is_empty() {
@@ -154,12 +163,13 @@ impl Connection {
     /// Acts on a whole header. `None` means that polling goes on.
     fn on_header<'a, O: Outbox>(
         &mut self,
+        now: Instant,
         header: &[u8],
         layout: &PduLayout,
         out: &mut O,
     ) -> Option<Step<'a>> {
         let result = match layout.pdu_type {
-            PduType::CapsuleCmd => self.on_capsule(header, layout, out),
+            PduType::CapsuleCmd => self.on_capsule(now, header, layout, out),
             PduType::H2cData => self.on_h2c_data(header, layout),
             PduType::IcReq => self.on_ic_req(header, out),
             _ => {
@@ -187,6 +197,7 @@ impl Connection {
 
     fn on_capsule<'a, O: Outbox>(
         &mut self,
+        now: Instant,
         header: &[u8],
         layout: &PduLayout,
         out: &mut O,
@@ -201,46 +212,58 @@ impl Connection {
             });
         }
         self.sq_head = if self.sq_head + 1 < self.sq_entries { self.sq_head + 1 } else { 0 };
-        let taken = match self.check_command(&sqe, data_len) {
-            Ok(transfer) => {
-                let (state, len) = match transfer {
-                    Transfer::NotFromHost => (SlotState::Executing, 0),
-                    Transfer::InCapsule(len) => (SlotState::Collecting, len),
-                    Transfer::Solicited(len) => (SlotState::Soliciting, len),
-                };
-                self.slots.take(&sqe, state, len).map(|slot| (slot, transfer))
-            }
+        let pairing = match self.pair(&sqe) {
+            Ok(pairing) => pairing,
             Err(status) => {
                 self.refuse(&sqe, status, out);
                 self.begin_body(None, 0, layout);
                 return Ok(None);
             }
         };
-        let (slot, transfer) = match taken {
-            Ok(taken) => taken,
-            Err(NoSlot::CidInUse) => {
-                self.refuse(&sqe, Status::COMMAND_ID_CONFLICT.with_dnr(), out);
+        let (slot, transfer) = match self.admit(&sqe, data_len) {
+            Ok(admitted) => admitted,
+            Err(Refusal::Status(status)) => {
+                self.unpaired(pairing);
+                self.refuse(&sqe, status, out);
                 self.begin_body(None, 0, layout);
                 return Ok(None);
             }
-            Err(NoSlot::Overrun) => {
+            Err(Refusal::Overrun) => {
                 let error = PduError::Sequence { pdu: PduType::CapsuleCmd };
                 self.terminate(&error, CloseReason::QueueOverrun, header, out);
                 return Ok(None);
             }
         };
-        Ok(Some(match transfer {
+        self.paired(now, slot, pairing);
+        Ok(match transfer {
             Transfer::NotFromHost => {
                 // Data behind a command that has none belongs to nobody.
                 self.begin_body(None, 0, layout);
-                Step::Execute { slot }
+                self.arrived(slot, out)
             }
             Transfer::InCapsule(len_bytes) => {
                 self.begin_body(Some(slot), 0, layout);
-                Step::Prepare { slot, len_bytes, solicited: false }
+                Some(Step::Prepare { slot, len_bytes, solicited: false })
             }
-            Transfer::Solicited(len_bytes) => Step::Prepare { slot, len_bytes, solicited: true },
-        }))
+            Transfer::Solicited(len_bytes) => {
+                Some(Step::Prepare { slot, len_bytes, solicited: true })
+            }
+        })
+    }
+
+    /// Gives a command a slot, unless it is refused.
+    fn admit(&mut self, sqe: &Sqe, data_len: u32) -> Result<(SlotId, Transfer), Refusal> {
+        let transfer = self.check_command(sqe, data_len).map_err(Refusal::Status)?;
+        let (state, len) = match transfer {
+            Transfer::NotFromHost => (SlotState::Executing, 0),
+            Transfer::InCapsule(len) => (SlotState::Collecting, len),
+            Transfer::Solicited(len) => (SlotState::Soliciting, len),
+        };
+        match self.slots.take(sqe, state, len) {
+            Ok(slot) => Ok((slot, transfer)),
+            Err(NoSlot::CidInUse) => Err(Refusal::Status(Status::COMMAND_ID_CONFLICT.with_dnr())),
+            Err(NoSlot::Overrun) => Err(Refusal::Overrun),
+        }
     }
 
     /// C1 for commands, then the SGL rules.
@@ -390,8 +413,7 @@ impl Connection {
             self.complete(id, Status::TRANSIENT_TRANSPORT_ERROR, 0, out);
             return Some(Step::Discard { slot: id });
         }
-        slot.state = SlotState::Executing;
-        Some(Step::Execute { slot: id })
+        self.arrived(id, out)
     }
 
     fn fail<'a, O: Outbox>(

@@ -20,6 +20,7 @@ impl Connection {
     /// frees the slot. Works at any time after the command was handed out; data of it that is
     /// still on its way is then dropped.
     pub fn complete<O: Outbox>(&mut self, slot: SlotId, status: Status, result: u64, out: &mut O) {
+        self.half_failed(slot);
         let entry = self.slots.get_mut(slot);
         if entry.state == SlotState::Soliciting && entry.r2t_end > entry.received {
             // An R2T cannot be taken back, and the host must not reuse the identifier before it

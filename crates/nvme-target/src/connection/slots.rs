@@ -6,6 +6,8 @@ use nvme_wire::{Sqe, Status};
 use units::Instant;
 use zerocopy::FromZeros;
 
+use super::fused::Half;
+
 /// Names a command in flight: an index below the queue's number of entries. Reused once the command
 /// has been completed.
 #[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
@@ -50,6 +52,8 @@ pub(super) struct Slot {
     pub(super) r2t_end: u32,
     /// When the outstanding R2T was sent.
     pub(super) asked: Instant,
+    /// Whether it is half of a fused operation that is not executed yet.
+    pub(super) half: Option<Half>,
 }
 
 /// All slots of a connection. Allocates at creation and at [`Slots::grow`] only.
@@ -97,6 +101,7 @@ impl Slots {
             granted: 0,
             r2t_end: 0,
             asked: Instant(0),
+            half: None,
         };
         self.slots.resize(first_new + added, empty);
         self.cids.resize(first_new + added, CID_OF_FREE_SLOT);
@@ -135,6 +140,7 @@ impl Slots {
             granted: 0,
             r2t_end: 0,
             asked: Instant(0),
+            half: None,
         };
         Ok(id)
     }

@@ -2,7 +2,7 @@
 
 use nvme_wire::opcode::DataDirection;
 use nvme_wire::sgl::SglForm;
-use nvme_wire::{Sqe, Status, fabrics};
+use nvme_wire::{IoOpcode, Sqe, Status, fabrics};
 
 /// The only PSDT that fabrics allow.
 const PSDT_SGL: u8 = 1;
@@ -32,6 +32,9 @@ pub(super) fn classify(
         opcode => DataDirection::of(opcode),
     };
     let length = sqe.dptr.length.get();
+    // It brings what is to be there and what is to come.
+    let pair = sqe.opcode == IoOpcode::COMPARE_AND_WRITE.0;
+    let transfer_bytes_max = transfer_bytes_max.saturating_mul(if pair { 2 } else { 1 });
     // No known command moves data both ways; whoever knows the opcodes refuses it.
     if matches!(direction, DataDirection::None | DataDirection::Both) {
         return Ok(Transfer::NotFromHost);
@@ -72,7 +75,7 @@ pub(super) fn classify(
 
 #[cfg(test)]
 mod tests {
-    use nvme_wire::{IoOpcode, SglDescriptor};
+    use nvme_wire::SglDescriptor;
 
     use super::*;
 

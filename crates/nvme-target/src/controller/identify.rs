@@ -6,13 +6,14 @@ use nvme_wire::feature::HOST_BEHAVIOR_LEN;
 use nvme_wire::identify::{
     CMIC_MULTIPLE_CONTROLLERS, CNTRLTYPE_DISCOVERY, CNTRLTYPE_IO, CSI_NVM, CTRATT_HOST_ID_EXTENDED,
     Cns, CommandSetIndependentNamespace, DLFEAT_DEALLOCATE_WRITE_ZEROES, DLFEAT_READS_ZEROES,
-    IDENTIFY_LEN, Identify, IdentifyController, IdentifyNamespace, LPA_COMMAND_EFFECTS,
-    LPA_EXTENDED_DATA, LPA_SMART_PER_NAMESPACE, LbaFormat, NMIC_SHARED, NSFEAT_ATOMICS,
-    NSFEAT_THIN, NSTAT_READY, NamespaceDescriptor, NamespaceIdList, NvmCommandSetController,
-    NvmCommandSetNamespace, OAES_DISCOVERY_CHANGE, OAES_NAMESPACE_ATTRIBUTE, ONCS_COMPARE,
-    ONCS_DATASET_MANAGEMENT, ONCS_SAVE_FIELD, ONCS_VERIFY, ONCS_WRITE_ZEROES, SGLS_BYTE_ALIGNED,
-    SGLS_TRANSPORT, VWC_FLUSH_ALL_NAMESPACES, VWC_PRESENT, command_set_vectors, encode_descriptors,
-    set_ascii,
+    FUSES_COMPARE_AND_WRITE, IDENTIFY_LEN, Identify, IdentifyController, IdentifyNamespace,
+    LPA_COMMAND_EFFECTS, LPA_EXTENDED_DATA, LPA_SMART_PER_NAMESPACE, LbaFormat, NMIC_SHARED,
+    NSFEAT_ATOMICS, NSFEAT_THIN, NSTAT_READY, NamespaceDescriptor, NamespaceIdList,
+    NvmCommandSetController, NvmCommandSetNamespace, OAES_DISCOVERY_CHANGE,
+    OAES_NAMESPACE_ATTRIBUTE, ONCS_COMPARE, ONCS_DATASET_MANAGEMENT, ONCS_SAVE_FIELD, ONCS_VERIFY,
+    ONCS_WRITE_ZEROES, SGLS_BYTE_ALIGNED, SGLS_TRANSPORT, VENDOR_COMPARE_AND_WRITE,
+    VWC_FLUSH_ALL_NAMESPACES, VWC_PRESENT, command_set_vectors, encode_descriptors, set_ascii,
+    vendor_field,
 };
 use nvme_wire::sqe::NSID_ALL;
 use nvme_wire::{Sqe, Status};
@@ -140,6 +141,8 @@ impl Controller {
             | ONCS_SAVE_FIELD
             | ONCS_VERIFY)
             .into();
+        identify.fuses = FUSES_COMPARE_AND_WRITE.into();
+        identify.vs = vendor_field(VENDOR_COMPARE_AND_WRITE);
         identify.vwc = VWC_FLUSH_ALL_NAMESPACES
             | if parameters.volatile_write_cache { VWC_PRESENT } else { 0 };
         let atomic = self.atomic_write_blocks_0s_based();

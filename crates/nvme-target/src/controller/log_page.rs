@@ -279,7 +279,12 @@ fn command_effects() -> CommandEffects {
     for opcode in [IoOpcode::FLUSH, IoOpcode::READ, IoOpcode::COMPARE, IoOpcode::VERIFY] {
         effects.io[usize::from(opcode.0)] = EFFECT_CSUPP.into();
     }
-    for opcode in [IoOpcode::WRITE, IoOpcode::WRITE_ZEROES, IoOpcode::DATASET_MANAGEMENT] {
+    for opcode in [
+        IoOpcode::WRITE,
+        IoOpcode::WRITE_ZEROES,
+        IoOpcode::DATASET_MANAGEMENT,
+        IoOpcode::COMPARE_AND_WRITE,
+    ] {
         effects.io[usize::from(opcode.0)] = (EFFECT_CSUPP | EFFECT_LBCC).into();
     }
     effects

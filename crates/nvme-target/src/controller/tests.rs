@@ -344,7 +344,7 @@ fn identify_controller_says_what_is_true() {
     assert_eq!(identify.sgls.get() & 3, 1, "and on SGLs");
     assert_eq!(identify.sgls.get() >> 20, 0b10, "transport descriptors, no in-capsule offsets");
     assert_eq!(identify.oncs.get(), 0x9D);
-    assert_eq!((identify.fuses.get(), identify.vwc), (0, 6));
+    assert_eq!((identify.fuses.get(), identify.vwc), (1, 6));
     assert_eq!(identify.subsystem(), Ok(Nqn::from_uuid(&UUID)));
 
     let mut cached = Harness::disabled(ControllerKind::Io, true);

@@ -9,7 +9,7 @@ use checksum::crc32c;
 use nvme_target::{
     AdminReply, Backend, CloseReason, ConnectRequest, Connection, Controller, ControllerEvent,
     ControllerKind, ControllerParameters, DiscoveryLog, Health, IoCommand, Limits, Namespace,
-    NamespaceView, ReceivedBlocks, SlotId, Step, deallocate_ranges, decode_io,
+    NamespaceView, ReceivedBlocks, SlotId, Step, deallocate_ranges, decode_fused, decode_io,
 };
 use nvme_wire::discovery::{DiscoveryLogEntry, SUBTYPE_NVM};
 use nvme_wire::fabrics::{self, CNTLID_DYNAMIC, Connect, ConnectData, Property, PropertySize};
@@ -182,6 +182,10 @@ impl Driver {
                 self.executed += 1;
                 self.execute(slot);
             }
+            Step::ExecuteFused { first, second } => {
+                self.executed += 2;
+                self.execute_fused(first, second);
+            }
         }
     }
 
@@ -206,7 +210,14 @@ impl Driver {
     fn check(&self, slot: SlotId) -> Result<(), Status> {
         match self.connection.qid() {
             None | Some(0) => Ok(()),
-            Some(_) => decode_io(self.connection.command(slot), &self.volume.view()).map(|_| ()),
+            Some(_) => {
+                let (view, command) = (self.volume.view(), self.connection.command(slot));
+                if let Some(first) = self.connection.first_half_of(slot) {
+                    let fused = decode_fused(self.connection.command(first), command, &view);
+                    return fused.map(drop).map_err(|(_, of_second)| of_second);
+                }
+                decode_io(command, &view).map(|_| ())
+            }
         }
     }
 
@@ -234,6 +245,22 @@ impl Driver {
                 Err(status) => self.connection.complete(slot, status, 0, &mut self.out),
             },
         }
+    }
+
+    fn execute_fused(&mut self, first: SlotId, second: SlotId) {
+        let [expected, new] =
+            [first, second].map(|slot| std::mem::take(&mut self.payload(slot).buffer));
+        let [compare, write] = [first, second].map(|slot| *self.connection.command(slot));
+        let outcome = decode_fused(&compare, &write, &self.volume.view()).and_then(|range| {
+            if self.volume.bytes_of(range) != expected {
+                return Err((Status::COMPARE_FAILURE, Status::ABORTED_FAILED_FUSED));
+            }
+            self.volume.bytes_of(range).copy_from_slice(&new);
+            Ok(())
+        });
+        let (of_first, of_second) = outcome.err().unwrap_or((Status::SUCCESS, Status::SUCCESS));
+        self.connection.complete(first, of_first, 0, &mut self.out);
+        self.connection.complete(second, of_second, 0, &mut self.out);
     }
 
     fn reply(&mut self, slot: SlotId, bytes: &[u8]) {
@@ -283,6 +310,13 @@ impl Driver {
                 if self.volume.bytes_of(range) != data {
                     return Err(Status::COMPARE_FAILURE.with_dnr());
                 }
+            }
+            IoCommand::CompareAndWrite { range } => {
+                let (expected, new) = data.split_at(data.len() / 2);
+                if self.volume.bytes_of(range) != expected {
+                    return Err(Status::COMPARE_FAILURE.with_dnr());
+                }
+                self.volume.bytes_of(range).copy_from_slice(new);
             }
             IoCommand::Flush
             | IoCommand::Hint

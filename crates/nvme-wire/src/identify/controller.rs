@@ -49,6 +49,23 @@ pub const ONCS_RESERVATIONS: u16 = 1 << 5;
 pub const ONCS_TIMESTAMP: u16 = 1 << 6;
 /// ONCS: Verify.
 pub const ONCS_VERIFY: u16 = 1 << 7;
+/// FUSES: Compare and Write.
+pub const FUSES_COMPARE_AND_WRITE: u16 = 1 << 0;
+/// What the vendor specific field of a farflash controller begins with: `farflash`.
+pub const VENDOR_MAGIC: u64 = u64::from_le_bytes(*b"farflash");
+/// Vendor specific commands of a farflash controller: Compare and Write, opcode 81h.
+pub const VENDOR_COMPARE_AND_WRITE: u64 = 1 << 0;
+/// Words of the vendor specific field.
+const VENDOR_WORDS: usize = 128;
+
+/// The vendor specific field of a controller with these `VENDOR_*` commands.
+#[must_use]
+pub fn vendor_field(commands: u64) -> [U64; VENDOR_WORDS] {
+    let mut field = [U64::ZERO; VENDOR_WORDS];
+    field[0] = VENDOR_MAGIC.into();
+    field[1] = commands.into();
+    field
+}
 /// ONCS: Copy.
 pub const ONCS_COPY: u16 = 1 << 8;
 /// VWC: there is a volatile write cache.
@@ -215,7 +232,7 @@ pub struct IdentifyController {
     /// power in 0.01 W.
     pub psd: [[u8; 32]; 32],
     /// 3072..4096: vendor specific.
-    pub vs: [U64; 128],
+    pub vs: [U64; VENDOR_WORDS],
 }
 
 const _: () = {
@@ -234,6 +251,12 @@ const _: () = {
 };
 
 impl IdentifyController {
+    /// The `VENDOR_*` commands of a farflash controller; none for any other.
+    #[must_use]
+    pub fn vendor_commands(&self) -> u64 {
+        if self.vs[0].get() == VENDOR_MAGIC { self.vs[1].get() } else { 0 }
+    }
+
     /// Version of the specification that the controller follows.
     #[must_use]
     pub fn version(&self) -> Version {

@@ -1,0 +1,94 @@
+//! Compare and write as one: fused, or as the vendor specific command.
+
+use std::rc::Rc;
+
+use io_traits::{BufferSlice, Device, World};
+use nvme_target::{SlotId, decode_fused};
+use nvme_wire::Status;
+use units::Lba;
+use volume::CompareError;
+
+use crate::connection::{Connection, IoQueue, Role};
+use crate::incoming::Payload;
+
+impl<W: World, D: Device> Connection<W, D> {
+    /// Runs the fused operation in two slots as a task.
+    pub(crate) fn execute_fused(self: &Rc<Self>, first: SlotId, second: SlotId) {
+        let halves = [first, second];
+        let expected = halves.map(|slot| self.incoming.is_expected(slot));
+        // What came before the end of service is executed, what comes behind it is not.
+        if self.core.is_draining() && expected != [true; 2] {
+            return halves.into_iter().for_each(|slot| self.incoming.set_late(slot));
+        }
+        let payloads = halves.map(|slot| self.take_payload(slot));
+        let Role::Io(queue) = &*self.role.borrow() else {
+            unreachable!("only I/O queues have fused operations");
+        };
+        let [compare, write] = halves.map(|slot| self.command(slot));
+        let range = match decode_fused(&compare, &write, &queue.export.view()) {
+            Ok(range) => range,
+            Err(statuses) => return self.complete_halves(halves, statuses),
+        };
+        let [Some(compared), Some(written)] = payloads else {
+            let (failed, invalid) = (Status::ABORTED_FAILED_FUSED, Status::DATA_SGL_LENGTH_INVALID);
+            return self.complete_halves(halves, (invalid.with_dnr(), failed));
+        };
+        let task = fused(self.clone(), queue.clone(), halves, range.start, [compared, written]);
+        self.core.world().spawn_now(task);
+    }
+
+    fn complete_halves(&self, [first, second]: [SlotId; 2], statuses: (Status, Status)) {
+        self.complete(first, statuses.0, 0);
+        self.complete(second, statuses.1, 0);
+    }
+}
+
+async fn fused<W: World, D: Device>(
+    connection: Rc<Connection<W, D>>,
+    queue: Rc<IoQueue<W, D>>,
+    [first, second]: [SlotId; 2],
+    lba: Lba,
+    [compared, written]: [Payload; 2],
+) {
+    let (Payload { buffer: expected, share, .. }, data) = (compared, written.buffer.into_slice());
+    let volume = queue.export.volume();
+    let outcome = volume.compare_and_write(lba, expected.into_slice(), data).await;
+    drop(share);
+    let failed = Status::ABORTED_FAILED_FUSED;
+    match outcome {
+        Ok(()) => {
+            connection.complete_halves([first, second], (Status::SUCCESS, Status::SUCCESS));
+        }
+        Err(CompareError::Miscompare { .. }) => {
+            let statuses = (Status::COMPARE_FAILURE.with_dnr(), failed);
+            connection.complete_halves([first, second], statuses);
+        }
+        Err(CompareError::Volume(error)) => {
+            connection.fail(first, &queue, &error);
+            connection.complete(second, failed, 0);
+        }
+    }
+}
+
+/// The vendor specific command: what is expected, and behind it what is to be written. Dwords 0 and 1
+/// of a completion with Compare Failure are the first byte that differs.
+pub(crate) async fn swap<W: World, D: Device>(
+    connection: &Connection<W, D>,
+    queue: &IoQueue<W, D>,
+    slot: SlotId,
+    lba: Lba,
+    payload: Payload,
+) {
+    let Payload { buffer, len_bytes, share, .. } = payload;
+    let (data, half) = (buffer.into_slice(), len_bytes / 2);
+    let part = |from: usize| -> BufferSlice { data.slice(from..from + half) };
+    let outcome = queue.export.volume().compare_and_write(lba, part(0), part(half)).await;
+    drop(share);
+    match outcome {
+        Ok(()) => connection.complete(slot, Status::SUCCESS, 0),
+        Err(CompareError::Miscompare { offset_bytes }) => {
+            connection.complete(slot, Status::COMPARE_FAILURE.with_dnr(), offset_bytes);
+        }
+        Err(CompareError::Volume(error)) => connection.fail(slot, queue, &error),
+    }
+}
