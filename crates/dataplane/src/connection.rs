@@ -99,7 +99,7 @@ pub(crate) struct Connection<W: World, D: Device> {
     pub(crate) window: Window,
     pub(crate) role: RefCell<Role<W, D>>,
     phase: Cell<Phase>,
-    closed: Notify,
+    pub(crate) closed: Notify,
     /// A reason not to read may be gone.
     pub(crate) resume: Notify,
     reading: ReadingClock,

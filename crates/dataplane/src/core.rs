@@ -12,8 +12,9 @@ use nvme_wire::Nqn;
 use nvme_wire::discovery::{
     DiscoveryLogEntry, EFLAGS_EXPLICIT_PERSISTENT, SUBTYPE_CURRENT_DISCOVERY, SUBTYPE_NVM,
 };
+use schedule::{FlowStats, Quota, SchedulerConfig};
 use slab::Slab;
-use units::{Duration, Instant};
+use units::{Duration, Instant, Slo};
 use uuid::Uuid;
 use volume::{Capacity, Shard, VolumeError, VolumeSpec};
 
@@ -21,6 +22,7 @@ use crate::association::Association;
 use crate::connection::Connection;
 use crate::export::{DiscoveryRecord, Export};
 use crate::first_of::first_of;
+use crate::gate::{Gate, WindowStats};
 use crate::memory::{Memory, Window};
 
 /// How often deadlines are looked at. Coarse on purpose: they are seconds, and an idle core sleeps.
@@ -81,6 +83,19 @@ pub struct VolumeStatus {
     pub mapped_blocks: u64,
     /// The shard it lies in, counted in the order of [`Core::attach`].
     pub shard: usize,
+    /// What it is promised.
+    pub slo: Slo,
+}
+
+/// What a volume's requests do and get.
+#[derive(Clone, Copy, Debug)]
+pub struct VolumeFlow {
+    /// Identity.
+    pub uuid: Uuid,
+    /// What it may count on, in blocks a second, if the device has a ceiling.
+    pub quota: Quota,
+    /// Its queue and what it has done. `issued` counts what is complete, too.
+    pub stats: FlowStats,
 }
 
 /// How a core is.
@@ -96,6 +111,8 @@ pub struct CoreStats {
     pub media_errors: u64,
     /// Memory that the data of requests takes.
     pub memory_used_bytes: u64,
+    /// The window before the device.
+    pub window: WindowStats,
 }
 
 struct State<W: World, D: Device> {
@@ -103,6 +120,7 @@ struct State<W: World, D: Device> {
     options: CoreOptions,
     started: Instant,
     memory: Memory,
+    gate: Gate<W>,
     shards: RefCell<Vec<Shard<D>>>,
     exports: RefCell<BTreeMap<Uuid, Rc<Export<W, D>>>>,
     connections: RefCell<Slab<Rc<Connection<W, D>>>>,
@@ -134,6 +152,7 @@ impl<W: World, D: Device> Core<W, D> {
             world: world.clone(),
             started: world.now(),
             memory: Memory::new(options.memory_bytes),
+            gate: Gate::new(world),
             options,
             shards: RefCell::default(),
             exports: RefCell::default(),
@@ -150,7 +169,8 @@ impl<W: World, D: Device> Core<W, D> {
         core
     }
 
-    /// Takes a shard into service, with all its volumes; returns its number.
+    /// Takes a shard into service, with all its volumes; returns its number. All shards of a core lie
+    /// on one device.
     pub fn attach(&self, shard: Shard<D>) -> usize {
         let number = self.state.shards.borrow().len();
         for volume in shard.volumes() {
@@ -194,10 +214,43 @@ impl<W: World, D: Device> Core<W, D> {
         &self,
         shard: usize,
         spec: VolumeSpec,
+        slo: Slo,
     ) -> Result<VolumeStatus, VolumeError> {
         let target = self.state.shards.borrow()[shard].clone();
-        let volume = target.create_volume(spec).await?;
+        let volume = target.create_volume_with_slo(spec, slo).await?;
         Ok(self.add_export(volume, shard))
+    }
+
+    /// Changes what a volume is promised. [`Core::schedule`] makes it good.
+    ///
+    /// # Errors
+    /// There is no such volume, or as [`volume::Volume::set_slo`].
+    pub async fn set_slo(&self, uuid: Uuid, slo: Slo) -> Result<VolumeStatus, VolumeError> {
+        let export = self.export(uuid).ok_or(VolumeError::Deleted)?;
+        export.volume().set_slo(slo).await?;
+        Ok(status_of(&export))
+    }
+
+    /// Sets this core's part of the device, and what its volumes may count on; without `config` the
+    /// device has no ceiling and nobody waits. I/O goes on meanwhile.
+    pub fn schedule(&self, config: Option<SchedulerConfig>, quotas: &[(Uuid, Quota)]) {
+        for (uuid, quota) in quotas {
+            if let Some(export) = self.export(*uuid) {
+                export.lane.set_quota(*quota);
+            }
+        }
+        self.state.gate.configure(config);
+    }
+
+    /// What the volumes do and get, by identity.
+    #[must_use]
+    pub fn flows(&self) -> Vec<VolumeFlow> {
+        let flow = |(uuid, export): (&Uuid, &Rc<Export<W, D>>)| VolumeFlow {
+            uuid: *uuid,
+            quota: export.lane.quota(),
+            stats: export.lane.stats(),
+        };
+        self.state.exports.borrow().iter().map(flow).collect()
     }
 
     /// All volumes, by identity.
@@ -238,6 +291,7 @@ impl<W: World, D: Device> Core<W, D> {
             self.state.exports.borrow_mut().insert(uuid, export);
             return Err(error);
         }
+        export.lane.close();
         self.associations_of(&export).iter().for_each(|association| association.cut());
         Ok(())
     }
@@ -274,6 +328,7 @@ impl<W: World, D: Device> Core<W, D> {
         CoreStats {
             media_errors: media_errors.sum(),
             memory_used_bytes: self.state.memory.used_bytes(),
+            window: self.state.gate.stats(),
             volumes: exports.len(),
             connections: self.state.connections.borrow().len(),
             capacity: self.state.shards.borrow().iter().map(Shard::capacity).collect(),
@@ -289,6 +344,8 @@ impl<W: World, D: Device> Core<W, D> {
     /// The first shard that could not write its last checkpoint; it will replay its journal.
     pub async fn shutdown(&self) -> Result<(), VolumeError> {
         self.state.draining.set(true);
+        // Whoever waits for his turn goes now: there will be no other.
+        self.state.gate.configure(None);
         self.state.stop.notify_all();
         let world = &self.state.world;
         let deadline = world.now() + DRAIN_TIMEOUT;
@@ -328,7 +385,8 @@ impl<W: World, D: Device> Core<W, D> {
 
     fn add_export(&self, volume: volume::Volume<D>, shard: usize) -> VolumeStatus {
         let transfer_bytes_max = self.state.options.limits.transfer_bytes_max;
-        let export = Rc::new(Export::new(volume, shard, transfer_bytes_max));
+        let export =
+            Rc::new(Export::new(volume, shard, transfer_bytes_max, self.state.gate.add_lane()));
         let status = status_of(&export);
         self.state.exports.borrow_mut().insert(status.uuid, export);
         status
@@ -440,5 +498,6 @@ fn status_of<W: World, D: Device>(export: &Export<W, D>) -> VolumeStatus {
         blocks: volume.blocks(),
         mapped_blocks: volume.mapped_blocks(),
         shard: export.shard,
+        slo: volume.slo(),
     }
 }

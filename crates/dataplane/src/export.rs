@@ -1,7 +1,6 @@
 //! What a volume is to hosts: a subsystem with one namespace.
 
 use std::cell::Cell;
-use std::marker::PhantomData;
 use std::net::SocketAddr;
 
 use io_traits::{Device, World};
@@ -10,6 +9,8 @@ use nvme_wire::Nqn;
 use units::BLOCK_SIZE;
 use uuid::Uuid;
 use volume::{Volume, VolumeError};
+
+use crate::gate::Lane;
 
 /// A volume as hosts see it.
 pub(crate) struct Export<W: World, D: Device> {
@@ -20,7 +21,8 @@ pub(crate) struct Export<W: World, D: Device> {
     pub(crate) shard: usize,
     /// The engine has said that it takes no more changes before a restart.
     takes_no_changes: Cell<bool>,
-    world: PhantomData<W>,
+    /// Its way to the device.
+    pub(crate) lane: Lane<W>,
 }
 
 /// Where a subsystem can be reached: what the discovery service tells hosts.
@@ -39,14 +41,19 @@ pub fn nqn_of(uuid: Uuid) -> Nqn {
 }
 
 impl<W: World, D: Device> Export<W, D> {
-    pub(crate) fn new(volume: Volume<D>, shard: usize, transfer_bytes_max: u32) -> Self {
+    pub(crate) fn new(
+        volume: Volume<D>,
+        shard: usize,
+        transfer_bytes_max: u32,
+        lane: Lane<W>,
+    ) -> Self {
         Self {
             nqn: nqn_of(volume.uuid()),
             volume,
             transfer_blocks_max: transfer_bytes_max / BLOCK_SIZE as u32,
             shard,
             takes_no_changes: Cell::new(false),
-            world: PhantomData,
+            lane,
         }
     }
 

@@ -6,6 +6,7 @@ use io_traits::{Device, World};
 use nvme_target::io::deallocate_ranges;
 use nvme_target::{IoCommand, SlotId, digest_of_blocks};
 use nvme_wire::Status;
+use schedule::Direction;
 use units::{BLOCK_SIZE, Lba, LbaRange};
 use volume::{CompareError, ReadData, VolumeError};
 
@@ -78,6 +79,9 @@ async fn read<W: World, D: Device>(
     range: LbaRange,
 ) {
     let Some(share) = memory_for(&connection, range).await else { return };
+    let lane = &queue.export.lane;
+    let entered = lane.enter(Direction::Read, range.blocks, &connection.closed).await;
+    let Some(_ticket) = entered else { return };
     match queue.export.volume().read(range).await {
         Ok(data) => connection.complete_read(slot, data, share),
         Err(error) => connection.fail(slot, &queue, &error),
@@ -97,6 +101,22 @@ async fn memory_for<W: World, D: Device>(
     }
 }
 
+/// What a command asks of the device.
+fn cost(command: &IoCommand) -> Option<(Direction, u64)> {
+    match command {
+        IoCommand::Read { range } | IoCommand::Compare { range } | IoCommand::Verify { range } => {
+            Some((Direction::Read, range.blocks))
+        }
+        IoCommand::Write { range, .. } | IoCommand::CompareAndWrite { range } => {
+            Some((Direction::Write, range.blocks))
+        }
+        // A record in the journal, however much is deallocated.
+        IoCommand::WriteZeroes { .. } => Some((Direction::Write, 1)),
+        IoCommand::Deallocate { ranges } => Some((Direction::Write, u64::from(*ranges))),
+        IoCommand::Flush | IoCommand::Hint | IoCommand::Disconnect => None,
+    }
+}
+
 async fn run<W: World, D: Device>(
     connection: Rc<Connection<W, D>>,
     queue: Rc<IoQueue<W, D>>,
@@ -105,6 +125,24 @@ async fn run<W: World, D: Device>(
     payload: Option<Payload>,
 ) {
     let volume = queue.export.volume();
+    // Memory first: nobody holds up the device while he waits for it.
+    let _share = match command {
+        IoCommand::Verify { range } => match memory_for(&connection, range).await {
+            Some(share) => Some(share),
+            None => return,
+        },
+        _ => None,
+    };
+    let ticket = match cost(&command) {
+        Some((direction, blocks)) => {
+            let entered = queue.export.lane.enter(direction, blocks, &connection.closed).await;
+            if entered.is_none() {
+                return;
+            }
+            entered
+        }
+        None => None,
+    };
     let result = match command {
         IoCommand::Read { .. } => unreachable!("reads have a task of their own"),
         IoCommand::Write { range, .. } => {
@@ -130,15 +168,13 @@ async fn run<W: World, D: Device>(
             let Some(payload) = payload else { return refuse_without_data(&connection, slot) };
             return swap(&connection, &queue, slot, range.start, payload).await;
         }
-        IoCommand::Verify { range } => {
-            let Some(_share) = memory_for(&connection, range).await else { return };
-            volume.verify(range).await
-        }
+        IoCommand::Verify { range } => volume.verify(range).await,
         IoCommand::Disconnect => {
             connection.complete(slot, Status::SUCCESS, 0);
             return connection.close();
         }
     };
+    drop(ticket);
     connection.complete_with(slot, &queue, result);
 }
 

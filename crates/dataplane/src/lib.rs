@@ -22,6 +22,7 @@ mod connection;
 mod core;
 mod export;
 mod first_of;
+mod gate;
 mod incoming;
 mod io;
 mod memory;
@@ -29,5 +30,6 @@ mod outbox;
 mod status;
 mod swap;
 
-pub use crate::core::{Core, CoreOptions, CoreStats, VolumeStatus};
+pub use crate::core::{Core, CoreOptions, CoreStats, VolumeFlow, VolumeStatus};
 pub use export::{DiscoveryRecord, nqn_of};
+pub use gate::WindowStats;

@@ -7,6 +7,27 @@ use crate::UNITS_PER_BLOCK;
 /// Rate that is let together before a caller is woken, so that a timer does not cost a request.
 const BATCH: Duration = Duration::from_micros(20);
 
+/// Slow rates are carried for longer, until there are so many blocks: a few requests of either kind
+/// must find room while one of the other kind waits.
+const BLOCKS_CARRIED: f64 = 32.0;
+
+/// How long what is not used is kept.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Carried {
+    /// Of high rates.
+    pub(crate) least: Duration,
+    /// Of low rates.
+    pub(crate) most: Duration,
+}
+
+impl Carried {
+    /// What is kept of `rate` units a nanosecond.
+    pub(crate) fn units(self, rate: f64) -> f64 {
+        let [least, most] = [self.least, self.most].map(|time| rate * time.as_nanos() as f64);
+        least.max(most.min(BLOCKS_CARRIED * UNITS_PER_BLOCK as f64))
+    }
+}
+
 /// Tokens that come at a steady rate. A request may overdraw: the next ones wait for it.
 #[derive(Clone, Debug)]
 pub(crate) struct Bucket {
@@ -15,14 +36,15 @@ pub(crate) struct Bucket {
     level: f64,
     /// Most that it holds.
     capacity: f64,
-    carries: Duration,
+    carried: Carried,
     filled_at: Instant,
 }
 
 impl Bucket {
-    /// A full bucket that fills with `blocks_per_second`, and holds what comes in `carries`, or a block.
-    pub(crate) fn new(blocks_per_second: f64, carries: Duration, now: Instant) -> Self {
-        let mut bucket = Self { rate: 0.0, level: 0.0, capacity: 0.0, carries, filled_at: now };
+    /// A full bucket that fills with `blocks_per_second`, and holds what is `carried`, and at least a
+    /// block.
+    pub(crate) fn new(blocks_per_second: f64, carried: Carried, now: Instant) -> Self {
+        let mut bucket = Self { rate: 0.0, level: 0.0, capacity: 0.0, carried, filled_at: now };
         bucket.set_rate(blocks_per_second, now);
         bucket.level = bucket.capacity;
         bucket
@@ -33,7 +55,7 @@ impl Bucket {
         self.fill(now);
         self.rate = blocks_per_second.max(0.0) * UNITS_PER_BLOCK as f64 / 1e9;
         let block = if self.rate > 0.0 { UNITS_PER_BLOCK as f64 } else { 0.0 };
-        self.capacity = (self.rate * self.carries.as_nanos() as f64).max(block);
+        self.capacity = self.carried.units(self.rate).max(block);
         self.level = self.level.min(self.capacity);
     }
 
@@ -67,9 +89,12 @@ impl Bucket {
 mod tests {
     use super::*;
 
+    const CARRIED: Carried =
+        Carried { least: Duration::from_millis(1), most: Duration::from_millis(1) };
+
     #[test]
     fn it_lets_its_rate_through_and_no_more() {
-        let mut bucket = Bucket::new(100_000.0, Duration::from_millis(1), Instant(0));
+        let mut bucket = Bucket::new(100_000.0, CARRIED, Instant(0));
         let (mut now, mut blocks) = (Instant(0), 0_u64);
         while now < Instant(1_000_000_000) {
             if bucket.is_open(now) {
@@ -86,7 +111,7 @@ mod tests {
 
     #[test]
     fn a_request_larger_than_the_bucket_is_paid_for_afterwards() {
-        let mut bucket = Bucket::new(10.0, Duration::from_millis(1), Instant(0));
+        let mut bucket = Bucket::new(10.0, CARRIED, Instant(0));
         assert!(bucket.is_open(Instant(0)));
         bucket.take(11 * UNITS_PER_BLOCK);
         assert!(!bucket.is_open(Instant(900_000_000)));

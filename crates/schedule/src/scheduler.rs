@@ -72,12 +72,14 @@ struct Flow<T> {
     quota: Quota,
     queue: VecDeque<Waiting<T>>,
     stats: FlowStats,
+    /// Removed, but for what is in flight.
+    removed: bool,
 }
 
 /// Queues requests by flow, and says which leaves next. `T` is the caller's mark on a request.
 ///
-/// - Q1: each request that is enqueued is issued once, or returned when its flow is removed; those of
-///   one flow in the order of their coming.
+/// - Q1: each request that is enqueued is issued once, or returned when its flow is removed or it is
+///   taken back; those of one flow in the order of their coming.
 /// - Q2: at most the window is in flight, or one request that is larger.
 /// - Q3: after [`Scheduler::dispatch`] said [`Dispatch::WaitUntil`], [`Dispatch::Full`] or
 ///   [`Dispatch::Idle`], nothing changes until that instant, a completion, or a new request.
@@ -119,7 +121,7 @@ impl<T> Scheduler<T> {
         }
         self.policy = config.policy.make(config.ceiling, now);
         let mut waiting = Vec::new();
-        for (key, flow) in &self.flows {
+        for (key, flow) in self.flows.iter().filter(|(_, flow)| !flow.removed) {
             let id = FlowId(u32::try_from(key).expect("no more flows than fit"));
             self.policy.set_flow(id, flow.quota, now);
             waiting.extend(flow.queue.front().map(|first| (first.arrival, id, first.request)));
@@ -132,7 +134,8 @@ impl<T> Scheduler<T> {
 
     /// Adds a flow.
     pub fn add_flow(&mut self, quota: Quota, now: Instant) -> FlowId {
-        let flow = Flow { quota, queue: VecDeque::new(), stats: FlowStats::default() };
+        let flow =
+            Flow { quota, queue: VecDeque::new(), stats: FlowStats::default(), removed: false };
         let id = FlowId(u32::try_from(self.flows.insert(flow)).expect("no more flows than fit"));
         self.policy.set_flow(id, quota, now);
         id
@@ -144,13 +147,30 @@ impl<T> Scheduler<T> {
         self.policy.set_flow(flow, quota, now);
     }
 
-    /// Removes a flow and returns what waited there. What is in flight must be complete.
+    /// Removes a flow and returns what waited there. [`Scheduler::complete`] still follows for what is
+    /// in flight; nothing else may be asked of the flow.
     pub fn remove_flow(&mut self, flow: FlowId) -> impl Iterator<Item = T> + use<T> {
         self.policy.remove_flow(flow);
-        let removed = self.flows.remove(flow.0 as usize);
-        assert!(removed.stats.in_flight == 0, "a flow is removed when nothing of it is in flight");
-        self.queued -= removed.queue.len() as u64;
-        removed.queue.into_iter().map(|waiting| waiting.token)
+        let this = self.flow(flow);
+        this.removed = true;
+        let queue = core::mem::take(&mut this.queue);
+        if this.stats.in_flight == 0 {
+            self.flows.remove(flow.0 as usize);
+        }
+        self.queued -= queue.len() as u64;
+        queue.into_iter().map(|waiting| waiting.token)
+    }
+
+    /// Takes a waiting request back, which then costs nothing. `false`: it is the flow's oldest, and
+    /// will be issued all the same.
+    pub fn cancel(&mut self, flow: FlowId, is_it: impl Fn(&T) -> bool) -> bool {
+        let this = self.flow(flow);
+        let place = this.queue.iter().position(|waiting| is_it(&waiting.token));
+        let Some(place) = place.filter(|place| *place > 0) else { return false };
+        this.queue.remove(place);
+        this.stats.queued -= 1;
+        self.queued -= 1;
+        true
     }
 
     /// What a flow has done.
@@ -215,10 +235,13 @@ impl<T> Scheduler<T> {
     /// A request that left is done. `took`: how long it was at the device.
     pub fn complete(&mut self, flow: FlowId, request: Request, took: Duration) {
         self.in_flight_blocks -= u64::from(request.blocks.max(1));
-        let stats = &mut self.flow(flow).stats;
-        stats.in_flight -= 1;
-        stats.completed += 1;
-        stats.served += took;
+        let this = self.flow(flow);
+        this.stats.in_flight -= 1;
+        this.stats.completed += 1;
+        this.stats.served += took;
+        if this.removed && this.stats.in_flight == 0 {
+            self.flows.remove(flow.0 as usize);
+        }
     }
 }
 

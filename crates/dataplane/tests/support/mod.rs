@@ -4,6 +4,7 @@
 
 pub(crate) mod raw_host;
 mod slow_device;
+pub(crate) mod tenants;
 
 use std::net::SocketAddr;
 use std::rc::Rc;
@@ -12,7 +13,7 @@ use client::{Client, Options, Volume};
 use dataplane::{Core, CoreOptions, DiscoveryRecord, nqn_of};
 use io_traits::{Buffer, BufferSlice, Clock, Device, Network, Spawn};
 use sim::{SimDevice, SimWorld, Simulation};
-use units::{BLOCK_SIZE, Duration};
+use units::{BLOCK_SIZE, Duration, Slo};
 use uuid::Uuid;
 use volume::{ExtentAllocator, FormatOptions, Shard, ShardOptions, VolumeSpec};
 
@@ -95,7 +96,7 @@ pub(crate) async fn serve_slowly(world: &SimWorld, blocks: u64, options: CoreOpt
 
 async fn create<D: Device>(core: &Core<SimWorld, D>, blocks: u64) {
     let spec = VolumeSpec { uuid: VOLUME, name: "test".into(), blocks };
-    core.create_volume(0, spec).await.expect("room for a volume");
+    core.create_volume(0, spec, Slo::default()).await.expect("room for a volume");
     announce(core);
 }
 

@@ -162,7 +162,7 @@ async fn act<D: Device>(core: &Core<Handle, D>, message: CoreMessage) {
     const OWN_SHARD: usize = 0;
     match message {
         CoreMessage::CreateVolume { spec, answer } => {
-            let _ = answer.send(core.create_volume(OWN_SHARD, spec).await);
+            let _ = answer.send(core.create_volume(OWN_SHARD, spec, units::Slo::default()).await);
         }
         CoreMessage::ListVolumes { answer } => {
             let _ = answer.send(core.volumes());

@@ -20,13 +20,15 @@ use units::{Duration, Instant};
 
 use self::rounds::Rounds;
 use super::{FlowId, Next, Policy};
-use crate::bucket::Bucket;
+use crate::bucket::{Bucket, Carried};
 use crate::{CLASSES, Cost, Quota, UNITS_PER_BLOCK};
 
 /// Unused quota that a flow keeps.
-const CARRIED: Duration = Duration::from_millis(10);
+const QUOTA_CARRIED: Carried =
+    Carried { least: Duration::from_millis(10), most: Duration::from_millis(100) };
 /// Unused ceiling that is kept: how long a core may be busy elsewhere before the device idles for it.
-const CEILING_CARRIED: Duration = Duration::from_millis(1);
+const CEILING_CARRIED: Carried =
+    Carried { least: Duration::from_millis(1), most: Duration::from_millis(20) };
 /// Blocks that the flow with the largest quota may send in a turn: short turns, low latency.
 const QUANTUM_BLOCKS: f64 = 4.0;
 
@@ -69,7 +71,7 @@ impl Flow {
     fn new(now: Instant) -> Self {
         Self {
             rates: [0.0; CLASSES],
-            quotas: [(); CLASSES].map(|()| Bucket::new(0.0, CARRIED, now)),
+            quotas: [(); CLASSES].map(|()| Bucket::new(0.0, QUOTA_CARRIED, now)),
             offered: None,
             returns: false,
         }

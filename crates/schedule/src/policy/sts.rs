@@ -1,4 +1,5 @@
-//! Strict Time Sharing (Decibel, section 3.2): a fixed quota for each epoch; what is not used is lost.
+//! Strict Time Sharing (Decibel, section 3.2): a fixed quota for each epoch; what is not used is lost, but for
+//! what a few requests cost.
 //!
 //! - T1: over any time a flow gets at most its quota, but for one request more than fits: that is paid
 //!   for in later epochs. So a quota below one request an epoch works.
@@ -6,14 +7,18 @@
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 
-use units::Instant;
+use units::{Duration, Instant};
 
 use super::{FlowId, Next, Policy};
+use crate::bucket::Carried;
 use crate::parked::Parked;
 use crate::{CLASSES, Cost, Quota, UNITS_PER_BLOCK};
 
 /// Short, so that the quota of a volume that bursts does not come to the device all at once.
 const EPOCH_NS: u64 = 100_000;
+/// What is not used is lost after an epoch; with a quota of less than a few requests, after several.
+const CARRIED: Carried =
+    Carried { least: Duration::from_nanos(EPOCH_NS), most: Duration::from_millis(100) };
 
 #[derive(Clone, Debug, Default)]
 struct Flow {
@@ -40,7 +45,8 @@ impl Flow {
         let passed = epoch.saturating_sub(self.epoch) as f64;
         self.epoch = self.epoch.max(epoch);
         for (credit, quota) in self.credit.iter_mut().zip(self.quota) {
-            *credit = (*credit + passed * quota).min(quota);
+            let most = CARRIED.units(quota / EPOCH_NS as f64);
+            *credit = (*credit + passed * quota).min(most);
         }
     }
 

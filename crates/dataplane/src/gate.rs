@@ -1,0 +1,405 @@
+//! The way to the device: who goes when, if the device has a ceiling.
+//!
+//! ```text
+//! request ──► Lane::enter ──► Scheduler ──► Ticket ──► engine, device ──► ticket dropped
+//!               a lane for                    │                               │
+//!               each volume     at most a window of blocks is inside ◄────────┘
+//! ```
+//! - G1: without a ceiling nobody waits, and a request costs a few counters.
+//! - G2: a ticket that was given is given back once, also when ceiling, policy or quotas change
+//!   meanwhile: changes take effect for requests that have not entered yet.
+//! - G3: a request whose host has gone leaves its queue, and its volume's quota to others; only one
+//!   that was next in its queue is accounted.
+//! - G4: while requests wait that only time can let in, one timer is set, for the earliest of them.
+//!   While none wait there is none.
+
+use std::cell::{Cell, RefCell};
+use std::future::{Future, poll_fn};
+use std::pin::pin;
+use std::rc::{Rc, Weak};
+use std::task::{Poll, Waker};
+
+use io_traits::World;
+use local_sync::Notify;
+use schedule::{
+    Direction, Dispatch, FlowId, FlowStats, Quota, Request, Scheduler, SchedulerConfig,
+};
+use slab::Slab;
+use units::Instant;
+
+use crate::first_of::first_of;
+
+/// The least that a volume gets, in blocks a second, so that none waits for ever.
+const QUOTA_MIN: f64 = 1.0;
+
+/// A request that waits, or whose turn has just come.
+struct Waiter {
+    waker: Option<Waker>,
+    state: WaiterState,
+}
+
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum WaiterState {
+    Queued,
+    /// It may go: under the scheduler's account, or past it.
+    Admitted(Account),
+    /// Its host has gone.
+    Abandoned,
+}
+
+/// Where a request is accounted: with which scheduler, as whose. `None`: nowhere.
+type Account = Option<(u64, FlowId)>;
+
+struct State {
+    scheduler: Option<Scheduler<usize>>,
+    /// Counts schedulers.
+    generation: u64,
+    waiters: Slab<Waiter>,
+    lanes: Vec<Weak<LaneState>>,
+    /// When the timer fires.
+    wake_at: Option<Instant>,
+}
+
+struct Inner<W> {
+    world: W,
+    has_ceiling: Cell<bool>,
+    state: RefCell<State>,
+    /// `wake_at` is earlier than it was.
+    rearmed: Notify,
+}
+
+/// A core's way to its device. A cheap handle; clones are the same.
+pub(crate) struct Gate<W> {
+    inner: Rc<Inner<W>>,
+}
+
+impl<W> Clone for Gate<W> {
+    fn clone(&self) -> Self {
+        Self { inner: self.inner.clone() }
+    }
+}
+
+#[derive(Default)]
+struct LaneState {
+    flow: Cell<Option<FlowId>>,
+    quota: Cell<Quota>,
+    stats: RefCell<FlowStats>,
+}
+
+/// A volume's queue before the gate.
+pub(crate) struct Lane<W: World> {
+    gate: Gate<W>,
+    state: Rc<LaneState>,
+}
+
+/// Lets one request use the device until it is dropped.
+pub(crate) struct Ticket<'a, W: World> {
+    lane: &'a Lane<W>,
+    request: Request,
+    account: Account,
+    since: Instant,
+}
+
+/// How a gate is.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub struct WindowStats {
+    /// Blocks that may be under way; `None` without a ceiling.
+    pub window_blocks: Option<u32>,
+    /// Blocks that are.
+    pub in_use_blocks: u64,
+    /// Requests that wait.
+    pub queued: u64,
+}
+
+impl<W: World> Gate<W> {
+    pub(crate) fn new(world: &W) -> Self {
+        let state = State {
+            scheduler: None,
+            generation: 0,
+            waiters: Slab::new(),
+            lanes: Vec::new(),
+            wake_at: None,
+        };
+        let inner = Inner {
+            world: world.clone(),
+            has_ceiling: Cell::new(false),
+            state: RefCell::new(state),
+            rearmed: Notify::new(),
+        };
+        let gate = Self { inner: Rc::new(inner) };
+        let timed = gate.clone();
+        world.spawn(async move { timed.run_timer().await });
+        gate
+    }
+
+    /// A lane for a new volume.
+    pub(crate) fn add_lane(&self) -> Lane<W> {
+        let lane = Rc::new(LaneState::default());
+        let mut state = self.inner.state.borrow_mut();
+        state.lanes.retain(|lane| lane.strong_count() > 0);
+        state.lanes.push(Rc::downgrade(&lane));
+        if let Some(scheduler) = &mut state.scheduler {
+            lane.flow.set(Some(scheduler.add_flow(lane.quota(), self.inner.world.now())));
+        }
+        Lane { gate: self.clone(), state: lane }
+    }
+
+    /// Sets ceiling, window and policy, or takes them away. Nothing that waits or is under way is
+    /// lost (G2).
+    pub(crate) fn configure(&self, config: Option<SchedulerConfig>) {
+        let now = self.inner.world.now();
+        {
+            let state = &mut *self.inner.state.borrow_mut();
+            match (&mut state.scheduler, config) {
+                (Some(scheduler), Some(config)) => scheduler.reconfigure(config, now),
+                (None, Some(config)) => {
+                    let mut scheduler = Scheduler::new(config, now);
+                    for lane in state.lanes.iter().filter_map(Weak::upgrade) {
+                        lane.flow.set(Some(scheduler.add_flow(lane.quota(), now)));
+                    }
+                    state.scheduler = Some(scheduler);
+                    state.generation += 1;
+                }
+                (_, None) => {
+                    state.scheduler = None;
+                    state.lanes.iter().filter_map(Weak::upgrade).for_each(|l| l.flow.set(None));
+                    state.waiters.retain(|_, waiter| waiter.admit(None));
+                }
+            }
+            self.inner.has_ceiling.set(state.scheduler.is_some());
+        }
+        self.pump();
+    }
+
+    pub(crate) fn stats(&self) -> WindowStats {
+        let state = self.inner.state.borrow();
+        state.scheduler.as_ref().map_or_else(WindowStats::default, |scheduler| WindowStats {
+            window_blocks: Some(scheduler.config().window_blocks),
+            in_use_blocks: scheduler.in_flight_blocks(),
+            queued: scheduler.queued(),
+        })
+    }
+
+    /// Lets in whoever may go.
+    fn pump(&self) {
+        let now = self.inner.world.now();
+        let state = &mut *self.inner.state.borrow_mut();
+        let Some(scheduler) = &mut state.scheduler else { return };
+        loop {
+            match scheduler.dispatch(now) {
+                Dispatch::Issue { flow, request, token } => {
+                    if !state.waiters[token].admit(Some((state.generation, flow))) {
+                        state.waiters.remove(token);
+                        scheduler.complete(flow, request, units::Duration::ZERO);
+                    }
+                }
+                Dispatch::WaitUntil(at) => {
+                    if state.wake_at.is_none_or(|armed| at < armed) {
+                        state.wake_at = Some(at);
+                        self.inner.rearmed.notify_all();
+                    }
+                    return;
+                }
+                Dispatch::Full | Dispatch::Idle => return,
+            }
+        }
+    }
+
+    /// G4.
+    async fn run_timer(&self) {
+        let world = &self.inner.world;
+        loop {
+            let rearmed = pin!(self.inner.rearmed.notified());
+            let wake_at = self.inner.state.borrow().wake_at;
+            match wake_at {
+                None => rearmed.await,
+                Some(at) => {
+                    first_of(pin!(world.sleep_until(at)), rearmed).await;
+                    if world.now() >= at {
+                        self.inner.state.borrow_mut().wake_at = None;
+                        self.pump();
+                    }
+                }
+            }
+        }
+    }
+
+    /// A request that was accounted there is done.
+    fn complete(&self, account: Account, request: Request) {
+        let Some((generation, flow)) = account else { return };
+        {
+            let state = &mut *self.inner.state.borrow_mut();
+            match &mut state.scheduler {
+                Some(scheduler) if generation == state.generation => {
+                    scheduler.complete(flow, request, units::Duration::ZERO);
+                }
+                _ => return,
+            }
+        }
+        self.pump();
+    }
+}
+
+impl Waiter {
+    /// Lets it in; `false`: its host has gone.
+    fn admit(&mut self, account: Account) -> bool {
+        if self.state == WaiterState::Queued {
+            self.state = WaiterState::Admitted(account);
+            self.waker.take().into_iter().for_each(Waker::wake);
+        }
+        self.state != WaiterState::Abandoned
+    }
+}
+
+impl LaneState {
+    fn quota(&self) -> Quota {
+        let per_second = self.quota.get().per_second.map(|rate| rate.max(QUOTA_MIN));
+        Quota { per_second }
+    }
+}
+
+impl<W: World> Lane<W> {
+    /// The volume is gone: whoever waits goes on, and finds that out.
+    pub(crate) fn close(&self) {
+        let state = &mut *self.gate.inner.state.borrow_mut();
+        if let (Some(scheduler), Some(flow)) = (&mut state.scheduler, self.state.flow.take()) {
+            for waiting in scheduler.remove_flow(flow) {
+                if !state.waiters[waiting].admit(None) {
+                    state.waiters.remove(waiting);
+                }
+            }
+        }
+        state.lanes.retain(|lane| !std::ptr::eq(lane.as_ptr(), Rc::as_ptr(&self.state)));
+    }
+
+    /// What the volume may count on, when there is a ceiling.
+    pub(crate) fn set_quota(&self, quota: Quota) {
+        if self.state.quota.replace(quota) == quota {
+            return;
+        }
+        let mut state = self.gate.inner.state.borrow_mut();
+        if let (Some(scheduler), Some(flow)) = (&mut state.scheduler, self.state.flow.get()) {
+            scheduler.set_quota(flow, self.state.quota(), self.gate.inner.world.now());
+        }
+        drop(state);
+        self.gate.pump();
+    }
+
+    pub(crate) fn quota(&self) -> Quota {
+        self.state.quota.get()
+    }
+
+    pub(crate) fn stats(&self) -> FlowStats {
+        *self.state.stats.borrow()
+    }
+
+    /// Waits until the request may use the device. `None`: `gone` came first.
+    pub(crate) async fn enter(
+        &self,
+        direction: Direction,
+        blocks: u64,
+        gone: &Notify,
+    ) -> Option<Ticket<'_, W>> {
+        let blocks = u32::try_from(blocks).unwrap_or(u32::MAX);
+        let request = Request { direction, blocks };
+        let account = match self.gate.inner.has_ceiling.get() {
+            false => None,
+            true => self.wait(request, gone).await?,
+        };
+        self.state.stats.borrow_mut().in_flight += 1;
+        Some(Ticket { lane: self, request, account, since: self.gate.inner.world.now() })
+    }
+
+    /// Stands in line. Most of the time nobody is before it, and this does not wait.
+    async fn wait(&self, request: Request, gone: &Notify) -> Option<Account> {
+        let now = self.gate.inner.world.now();
+        let place = {
+            let state = &mut *self.gate.inner.state.borrow_mut();
+            let (Some(scheduler), Some(flow)) = (&mut state.scheduler, self.state.flow.get())
+            else {
+                return Some(None);
+            };
+            let waiter = Waiter { waker: None, state: WaiterState::Queued };
+            let place = state.waiters.insert(waiter);
+            scheduler.enqueue(flow, request, place, now);
+            place
+        };
+        let mut place = Place { lane: self, request, place: Some(place) };
+        self.gate.pump();
+        if let Some(account) = place.take_account() {
+            return Some(account);
+        }
+        self.state.stats.borrow_mut().queued += 1;
+        let admitted = first_of(pin!(place.admitted()), pin!(gone.notified())).await;
+        let mut stats = self.state.stats.borrow_mut();
+        stats.queued -= 1;
+        stats.waited += self.gate.inner.world.now().since(now);
+        admitted
+    }
+}
+
+/// A place in line; given up when dropped.
+struct Place<'a, W: World> {
+    lane: &'a Lane<W>,
+    request: Request,
+    place: Option<usize>,
+}
+
+impl<W: World> Place<'_, W> {
+    fn take_account(&mut self) -> Option<Account> {
+        let state = &mut *self.lane.gate.inner.state.borrow_mut();
+        let place = self.place?;
+        let WaiterState::Admitted(account) = state.waiters[place].state else { return None };
+        state.waiters.remove(place);
+        self.place = None;
+        Some(account)
+    }
+
+    fn admitted(&mut self) -> impl Future<Output = Account> {
+        poll_fn(|context| {
+            if let Some(account) = self.take_account() {
+                return Poll::Ready(account);
+            }
+            let mut state = self.lane.gate.inner.state.borrow_mut();
+            let place = self.place.expect("it still waits");
+            state.waiters[place].waker = Some(context.waker().clone());
+            Poll::Pending
+        })
+    }
+}
+
+impl<W: World> Drop for Place<'_, W> {
+    /// G3.
+    fn drop(&mut self) {
+        if let Some(account) = self.take_account() {
+            // Its turn came just as its host went.
+            return self.lane.gate.complete(account, self.request);
+        }
+        let state = &mut *self.lane.gate.inner.state.borrow_mut();
+        let Some(place) = self.place else { return };
+        let (Some(scheduler), Some(flow)) = (&mut state.scheduler, self.lane.state.flow.get())
+        else {
+            return;
+        };
+        if scheduler.cancel(flow, |token| *token == place) {
+            state.waiters.remove(place);
+        } else {
+            state.waiters[place].state = WaiterState::Abandoned;
+        }
+    }
+}
+
+impl<W: World> Drop for Ticket<'_, W> {
+    fn drop(&mut self) {
+        let lane = &self.lane.state;
+        {
+            let stats = &mut *lane.stats.borrow_mut();
+            stats.in_flight -= 1;
+            stats.issued += 1;
+            stats.completed += 1;
+            stats.issued_blocks[self.request.direction as usize] += u64::from(self.request.blocks);
+            stats.served += self.lane.gate.inner.world.now().since(self.since);
+        }
+        self.lane.gate.complete(self.account, self.request);
+    }
+}
