@@ -104,7 +104,7 @@ macro_rules! smoke_tests {
     )*};
 }
 
-smoke_tests!(pdu commands target_stream target_commands initiator_stream layout_decode);
+smoke_tests!(auth pdu commands target_stream target_commands initiator_stream layout_decode);
 
 /// A target that is left out above would never run.
 #[test]

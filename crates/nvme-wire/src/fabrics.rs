@@ -3,7 +3,7 @@
 use core::mem::{offset_of, size_of};
 
 use zerocopy::little_endian::{U16, U32, U64};
-use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout, Unaligned, transmute};
+use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use crate::nqn::NqnError;
 use crate::{FabricsType, HostId, Nqn, SglDescriptor, Sqe};
@@ -342,22 +342,24 @@ impl Default for Disconnect {
     }
 }
 
+/// Conversions between a command's own form and the submission queue entry.
 macro_rules! same_bytes_as_sqe {
     ($($type:ty),*) => {$(
         impl From<Sqe> for $type {
             fn from(sqe: Sqe) -> Self {
-                transmute!(sqe)
+                zerocopy::transmute!(sqe)
             }
         }
 
         impl From<$type> for Sqe {
             fn from(command: $type) -> Self {
-                transmute!(command)
+                zerocopy::transmute!(command)
             }
         }
     )*};
 }
 
+pub(crate) use same_bytes_as_sqe;
 same_bytes_as_sqe!(Connect, Property, Disconnect);
 
 #[cfg(test)]

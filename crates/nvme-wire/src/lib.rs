@@ -14,6 +14,7 @@
 extern crate alloc;
 
 pub mod async_event;
+pub mod auth;
 pub mod cqe;
 pub mod discovery;
 pub mod fabrics;

@@ -1,0 +1,50 @@
+//! DH-HMAC-CHAP (Base, clause 8.3.4.5): who knows a volume's secret may open it, and nothing secret
+//! crosses the wire.
+//!
+//! ```text
+//! Secret ──► Response ◄── Hash           what proves that a party knows a secret
+//!               ▲
+//!            Group                       ephemeral Diffie-Hellman, against guessing off line
+//!
+//! Controller, Host                       the two sides of an exchange, as state machines
+//! ```
+//! - D1: a response is compared in constant time, and every failure of a host looks the same to it.
+//! - D2: what is secret is wiped from memory when dropped, and is not shown by `Debug`.
+//! - D3: an exchange asks for no randomness and no time of its own: the caller hands in random bytes.
+//! - D4: arithmetic in a group takes milliseconds. It is handed out as a [`Job`] that the caller may
+//!   run on any thread.
+//!
+//! Absent from this crate: I/O, clocks, sources of randomness, who has which secret.
+#![no_std]
+
+extern crate alloc;
+
+mod controller;
+mod group;
+mod hash;
+mod host;
+mod job;
+mod response;
+mod secret;
+
+pub use controller::{Controller, Policy};
+pub use group::Group;
+pub use hash::{Digest, Hash};
+pub use host::Host;
+pub use job::{Computed, Job};
+pub use response::Parties;
+pub use secret::{Secret, SecretError};
+
+/// How far an exchange is.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Outcome {
+    /// Not decided.
+    UnderWay,
+    /// Whoever had to prove itself did.
+    Authenticated,
+    /// It failed for this reason; the connection is to be ended.
+    Failed(nvme_wire::auth::Explanation),
+}
+
+#[cfg(test)]
+mod tests;

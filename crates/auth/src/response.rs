@@ -1,0 +1,61 @@
+//! What a party answers to a challenge.
+
+use nvme_wire::Nqn;
+
+use crate::{Digest, Hash, Secret};
+
+/// The two parties of an exchange.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Parties {
+    /// The host's name.
+    pub host: Nqn,
+    /// The subsystem's name: the controller's.
+    pub subsystem: Nqn,
+}
+
+/// Who answers.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum Role {
+    Host,
+    Controller,
+}
+
+/// What is answered, and in which exchange.
+#[derive(Clone, Copy)]
+pub(crate) struct Question<'a> {
+    pub(crate) hash: Hash,
+    pub(crate) challenge: &'a [u8],
+    /// What the two agreed on in the group; none with the null group.
+    pub(crate) shared: Option<&'a [u8]>,
+    pub(crate) sequence: u32,
+    pub(crate) transaction: u16,
+}
+
+impl Question<'_> {
+    /// The answer of whoever knows `secret`.
+    pub(crate) fn answer(&self, role: Role, secret: &Secret, parties: &Parties) -> Digest {
+        let (host, subsystem) = (&parties.host, &parties.subsystem);
+        let (own, other, label) = match role {
+            Role::Host => (host, subsystem, &b"HostHost"[..]),
+            Role::Controller => (subsystem, host, &b"Controller"[..]),
+        };
+        // The challenge is bound to what only the two of this exchange can know.
+        let augmented = self.shared.map(|shared| {
+            let session = self.hash.digest(shared);
+            self.hash.hmac(session.as_bytes(), &[self.challenge])
+        });
+        let challenge = augmented.as_ref().map_or(self.challenge, Digest::as_bytes);
+        let parts: [&[u8]; 8] = [
+            challenge,
+            &self.sequence.to_le_bytes(),
+            &self.transaction.to_le_bytes(),
+            // SC_C: no secure channel follows.
+            &[0],
+            label,
+            own.as_str().as_bytes(),
+            &[0],
+            other.as_str().as_bytes(),
+        ];
+        self.hash.hmac(&secret.key_of(own), &parts)
+    }
+}
