@@ -5,7 +5,7 @@ use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, VecDeque};
 use std::future::{Future, poll_fn};
 use std::net::SocketAddr;
-use std::rc::Rc;
+use std::rc::{Rc, Weak};
 use std::task::{Poll, Waker};
 
 use io_traits::{Clock, Listener, NetworkError, SendBatch, Spawn, Stream, StreamError};
@@ -26,6 +26,21 @@ const EPHEMERAL_PORT_FIRST: u16 = 32768;
 pub(crate) struct SimNetwork {
     listeners: RefCell<BTreeMap<SocketAddr, Rc<Backlog>>>,
     next_port: Cell<u16>,
+    /// Connected streams, one end each.
+    streams: RefCell<Vec<(Weak<Pipe>, Weak<Pipe>)>>,
+}
+
+impl SimNetwork {
+    /// Cuts every connection: both ends find it reset, and what was under way is lost.
+    pub(crate) fn cut(&self) {
+        for (one, other) in self.streams.take() {
+            for pipe in [one.upgrade(), other.upgrade()].into_iter().flatten() {
+                pipe.closed.set(true);
+                pipe.discard();
+                pipe.wake_all();
+            }
+        }
+    }
 }
 
 #[derive(Default)]
@@ -128,6 +143,10 @@ impl SimStream {
         network.next_port.set((network.next_port.get() + 1) % (u16::MAX - EPHEMERAL_PORT_FIRST));
         let local = SocketAddr::new(peer.ip(), port);
         let (there, here) = (Rc::<Pipe>::default(), Rc::<Pipe>::default());
+        let mut streams = network.streams.borrow_mut();
+        streams.retain(|(one, other)| one.strong_count() + other.strong_count() > 0);
+        streams.push((Rc::downgrade(&there), Rc::downgrade(&here)));
+        drop(streams);
         let accepted = Self {
             world: world.clone(),
             inbound: there.clone(),

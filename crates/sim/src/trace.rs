@@ -9,6 +9,8 @@ use units::Instant;
 const HASH_START: u64 = 0xCBF2_9CE4_8422_2325;
 const HASH_PRIME: u64 = 0x0000_0100_0000_01B3;
 
+type Print = Box<dyn Fn(&str)>;
+
 /// The events of a run. Cheap to clone; clones are the same trace.
 ///
 /// Two runs with equal hashes took the same way.
@@ -22,7 +24,7 @@ struct Shared {
     events: Cell<u64>,
     line: RefCell<String>,
     /// Who gets each line as it comes.
-    print: Option<Box<dyn Fn(&str)>>,
+    print: Option<Print>,
 }
 
 impl Default for Trace {
@@ -38,7 +40,7 @@ impl Trace {
         Self::with_printer(Some(Box::new(print)))
     }
 
-    fn with_printer(print: Option<Box<dyn Fn(&str)>>) -> Self {
+    fn with_printer(print: Option<Print>) -> Self {
         let shared = Shared {
             hash: Cell::new(HASH_START),
             events: Cell::new(0),

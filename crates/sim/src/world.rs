@@ -134,6 +134,12 @@ impl SimWorld {
         self.sleep_until(self.now() + Duration::from_nanos(after_ns))
     }
 
+    /// Cuts every connection: both ends find it reset, and what was under way is lost.
+    pub fn cut_connections(&self) {
+        self.note(format_args!("network: cut"));
+        self.core.network.cut();
+    }
+
     /// Notes an event in the simulation's trace.
     pub fn note(&self, event: std::fmt::Arguments<'_>) {
         self.core.trace.note(self.core.now.get(), event);

@@ -55,7 +55,11 @@ pub(super) const LAYERS: &[Layer] = &[
         crates: &["load", "report", "reproduce"],
         must_not_use: &["dataplane", "volume", "layout", "nvme-target"],
     },
-    Layer { name: "programs", crates: &["sim", "farflash", "bench", "xtask"], must_not_use: &[] },
+    Layer {
+        name: "programs",
+        crates: &["sim", "simulate", "farflash", "bench", "xtask"],
+        must_not_use: &[],
+    },
 ];
 
 const PROTOCOLS: &[&str] = &["nvme-wire", "nvme-target", "nvme-initiator", "layout"];
@@ -80,7 +84,11 @@ pub(super) const EXTERNALS: &[External] = &[
     },
     External { name: "io-uring", only_in: &["uring"], why: "rings have one owner" },
     External { name: "libc", only_in: &["uring", "bench"], why: "use rustix" },
-    External { name: "clap", only_in: &["farflash", "bench"], why: "only programs read arguments" },
+    External {
+        name: "clap",
+        only_in: &["simulate", "farflash", "bench"],
+        why: "only programs read arguments",
+    },
     External {
         name: "rustix",
         only_in: &["device", "uring", "reactor", "farflash", "load", "bench"],
@@ -111,14 +119,16 @@ pub(super) struct Call {
     pub(super) why: &'static str,
 }
 
-const PROGRAMS: Place = Place::AllBut(&["farflash", "bench", "xtask"]);
+const PROGRAMS: Place = Place::AllBut(&["simulate", "farflash", "bench", "xtask"]);
 const FOREIGN_BYTES: Place = Place::Only(&["nvme-wire", "layout", "nvme-target", "nvme-initiator"]);
-const CLOCKS: Place =
-    Place::AllBut(&["uring", "reactor", "load", "control", "farflash", "bench", "xtask"]);
+const CLOCKS: Place = Place::AllBut(&[
+    "uring", "reactor", "load", "control", "simulate", "farflash", "bench", "xtask",
+]);
 /// Crates whose tests are about real time or other processes.
 const REAL_TIME: Place = Place::AllBut(&["uring", "reactor", "farflash", "bench", "xtask"]);
-const THREADS: Place =
-    Place::AllBut(&["reactor", "client", "control", "load", "farflash", "bench", "xtask"]);
+const THREADS: Place = Place::AllBut(&[
+    "reactor", "client", "control", "load", "simulate", "farflash", "bench", "xtask",
+]);
 const NO_UNSAFE: Place = Place::AllBut(&["checksum", "uring", "reactor", "device", "executor"]);
 
 pub(super) const CALLS: &[Call] = &[

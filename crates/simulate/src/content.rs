@@ -1,0 +1,109 @@
+//! What writes contain: every sector says which write it is from and where it belongs.
+//!
+//! ```text
+//! 0       8      16       24    28       32                     512
+//! +-------+------+--------+-----+--------+----------------------+
+//! | magic | tag  | volume | lba | sector | a function of these  |   eight times
+//! +-------+------+--------+-----+--------+----------------------+
+//! ```
+
+use io_traits::{Buffer, BufferSlice};
+use units::BLOCK_SIZE;
+
+const MAGIC: u64 = 0x5349_4D46_4C41_5348;
+const SECTOR_BYTES: usize = 512;
+
+/// A write: no two have the same. Zero is none.
+pub(crate) type Tag = u64;
+
+/// What a block shows.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum Shown {
+    /// Zeroes.
+    Zero,
+    /// What the write with this tag put there.
+    Tag(Tag),
+    /// What no write put there: torn, of another block or of another volume.
+    Foreign,
+    /// The block was not read, or with an error.
+    Unknown,
+}
+
+fn fill(block: &mut [u8], volume: u64, lba: u64, tag: Tag) {
+    for (index, sector) in (0u64..).zip(block.chunks_exact_mut(SECTOR_BYTES)) {
+        let head = [MAGIC, tag, volume, lba << 8 | index];
+        let mut mixed = tag.wrapping_mul(0x9E37_79B9_7F4A_7C15) ^ volume << 40 ^ lba << 8 ^ index;
+        for (at, word) in sector.chunks_exact_mut(8).enumerate() {
+            mixed = mixed.wrapping_add(0xD1B5_4A32_D192_ED03).rotate_left(7);
+            let value = head.get(at).copied().unwrap_or(mixed);
+            word.copy_from_slice(&value.to_le_bytes());
+        }
+    }
+}
+
+fn word(block: &[u8], index: usize) -> u64 {
+    u64::from_le_bytes(block[index * 8..index * 8 + 8].try_into().expect("eight bytes"))
+}
+
+/// What write `tag` puts into `blocks` blocks of `volume` from `start` on.
+#[must_use]
+pub(crate) fn data(volume: u64, start: u64, blocks: u64, tag: Tag) -> BufferSlice {
+    let mut buffer = Buffer::new(usize::try_from(blocks).expect("fits into memory"));
+    for (lba, block) in (start..).zip(buffer.as_mut_bytes().chunks_exact_mut(BLOCK_SIZE)) {
+        fill(block, volume, lba, tag);
+    }
+    buffer.into_slice()
+}
+
+/// What should lie in one block that shows `shown`.
+#[must_use]
+pub(crate) fn bytes(volume: u64, lba: u64, shown: Shown) -> Vec<u8> {
+    let mut block = vec![0; BLOCK_SIZE];
+    if let Shown::Tag(tag) = shown {
+        fill(&mut block, volume, lba, tag);
+    }
+    block
+}
+
+/// What block `lba` of `volume` shows.
+#[must_use]
+pub(crate) fn shown(volume: u64, lba: u64, block: &[u8]) -> Shown {
+    if block.iter().all(|byte| *byte == 0) {
+        return Shown::Zero;
+    }
+    match owner(block) {
+        Some((v, l, tag)) if (v, l) == (volume, lba) => Shown::Tag(tag),
+        _ => Shown::Foreign,
+    }
+}
+
+/// Volume, block and write that a block says it is of, if it is whole.
+#[must_use]
+pub(crate) fn owner(block: &[u8]) -> Option<(u64, u64, Tag)> {
+    if word(block, 0) != MAGIC {
+        return None;
+    }
+    let (tag, volume, lba) = (word(block, 1), word(block, 2), word(block, 3) >> 8);
+    (bytes(volume, lba, Shown::Tag(tag)) == block).then_some((volume, lba, tag))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_block_is_known_only_where_and_as_it_was_written() {
+        let data = data(7, 100, 3, 42);
+        let block = &data.as_bytes()[BLOCK_SIZE..2 * BLOCK_SIZE];
+        assert_eq!(shown(7, 101, block), Shown::Tag(42));
+        assert_eq!(shown(7, 100, block), Shown::Foreign);
+        assert_eq!(shown(8, 101, block), Shown::Foreign);
+        for sector in 0..8 {
+            let mut torn = block.to_vec();
+            torn[sector * 512..][..512].fill(0);
+            assert_eq!(shown(7, 101, &torn), Shown::Foreign);
+        }
+        assert_eq!(shown(7, 101, &[0; BLOCK_SIZE]), Shown::Zero);
+        assert_eq!(owner(block), Some((7, 101, 42)));
+    }
+}

@@ -1,0 +1,1 @@
+//! Short programs, crashed at every event of the disk.

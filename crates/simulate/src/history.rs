@@ -1,0 +1,197 @@
+//! What was asked of a volume, when, and what came of it.
+//!
+//! Moments count events of the harness, not time: of any two, one is earlier, across restarts.
+
+use std::collections::BTreeMap;
+
+use units::LbaRange;
+
+use crate::content::{Shown, Tag};
+
+/// A point in the order of events.
+pub(crate) type Moment = u64;
+
+/// What came of a change.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum Fate {
+    /// It was not answered (yet): it takes effect before it ends, or never.
+    Open,
+    /// It took effect between its beginning and its end.
+    Done,
+    /// It never takes effect.
+    Refused,
+}
+
+/// A change of blocks.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Change {
+    /// Which one: its contents say so.
+    pub tag: Tag,
+    /// Which blocks.
+    pub range: LbaRange,
+    /// Leaves zeroes.
+    pub zero: bool,
+    /// When it was issued.
+    pub invoked: Moment,
+    /// When it was answered, or the power went.
+    pub ended: Option<Moment>,
+    /// What came of it.
+    pub fate: Fate,
+    /// The disk damaged some of it: the next crash may undo all of it.
+    pub harmed: bool,
+    /// That crash was.
+    pub shaken: bool,
+}
+
+impl Change {
+    /// Whether the change touches the block.
+    #[must_use]
+    pub(crate) fn covers(&self, lba: u64) -> bool {
+        self.range.start.0 <= lba && lba < self.range.start.0 + self.range.blocks
+    }
+
+    /// Whether it took effect, if ever, before `moment`.
+    #[must_use]
+    pub(crate) fn is_over_before(&self, moment: Moment) -> bool {
+        self.ended.is_some_and(|ended| ended < moment)
+    }
+
+    /// Whether it certainly took effect before `moment`, and holds.
+    #[must_use]
+    pub(crate) fn is_certain_before(&self, moment: Moment) -> bool {
+        self.fate == Fate::Done && !self.shaken && self.is_over_before(moment)
+    }
+}
+
+/// What a read, or a comparison, said of one block.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Observation {
+    /// Which block.
+    pub lba: u64,
+    /// What it showed.
+    pub shown: Shown,
+    /// It showed anything but that.
+    pub differs: bool,
+    /// When the reader began.
+    pub invoked: Moment,
+    /// When it was answered.
+    pub ended: Moment,
+}
+
+/// Changes of more blocks are kept apart, since they concern every block.
+const NARROW_BLOCKS_MAX: u64 = 64;
+
+/// All that was asked of a volume.
+#[derive(Debug, Default)]
+pub(crate) struct History {
+    changes: Vec<Change>,
+    /// Narrow changes by block.
+    narrow: Vec<Vec<u32>>,
+    wide: Vec<u32>,
+    observations: Vec<Observation>,
+    /// What a comparison that writes expects to be there before.
+    expected: BTreeMap<Tag, Vec<Shown>>,
+    /// Where each change is.
+    places: BTreeMap<Tag, u32>,
+}
+
+impl History {
+    /// Notes that a change is issued.
+    pub(crate) fn begin(&mut self, tag: Tag, range: LbaRange, zero: bool, invoked: Moment) {
+        let place = u32::try_from(self.changes.len()).expect("a run is not that long");
+        self.changes.push(Change {
+            tag,
+            range,
+            zero,
+            invoked,
+            ended: None,
+            fate: Fate::Open,
+            harmed: false,
+            shaken: false,
+        });
+        self.places.insert(tag, place);
+        if range.blocks > NARROW_BLOCKS_MAX {
+            self.wide.push(place);
+            return;
+        }
+        let end = usize::try_from(range.end().0).expect("simulated volumes are small");
+        if self.narrow.len() < end {
+            self.narrow.resize(end, Vec::new());
+        }
+        let start = usize::try_from(range.start.0).expect("simulated volumes are small");
+        self.narrow[start..end].iter_mut().for_each(|block| block.push(place));
+    }
+
+    /// Notes that a change happens only if `expected` is there before.
+    pub(crate) fn expect(&mut self, tag: Tag, expected: Vec<Shown>) {
+        self.expected.insert(tag, expected);
+    }
+
+    /// What must be in block `lba` before the change.
+    #[must_use]
+    pub(crate) fn expected(&self, change: &Change, lba: u64) -> Option<Shown> {
+        let place = usize::try_from(lba - change.range.start.0).ok()?;
+        self.expected.get(&change.tag)?.get(place).copied()
+    }
+
+    /// What a block holds, to anyone's knowledge.
+    #[must_use]
+    pub(crate) fn guess(&self, lba: u64) -> Shown {
+        let done = self.of_block(lba).filter(|change| change.fate == Fate::Done);
+        match done.max_by_key(|change| change.ended) {
+            Some(change) if !change.zero => Shown::Tag(change.tag),
+            _ => Shown::Zero,
+        }
+    }
+
+    /// Notes what came of it.
+    pub(crate) fn end(&mut self, tag: Tag, fate: Fate, ended: Moment) {
+        let change = self.get_mut(tag).expect("it was begun");
+        change.fate = fate;
+        // An open change that the harness gave up on may still take effect.
+        change.ended = (fate != Fate::Open).then_some(ended);
+    }
+
+    /// Everything that runs is gone: what was open took effect by now, or never does.
+    pub(crate) fn close(&mut self, now: Moment) {
+        for change in &mut self.changes {
+            change.ended.get_or_insert(now);
+            change.shaken |= change.harmed;
+        }
+    }
+
+    /// Notes what a read showed.
+    pub(crate) fn observe(&mut self, observation: Observation) {
+        self.observations.push(observation);
+    }
+
+    /// What reads showed.
+    #[must_use]
+    pub(crate) fn observations(&self) -> &[Observation] {
+        &self.observations
+    }
+
+    /// The change with this tag.
+    #[must_use]
+    pub(crate) fn get(&self, tag: Tag) -> Option<&Change> {
+        self.places.get(&tag).map(|place| &self.changes[*place as usize])
+    }
+
+    /// The same, to be changed.
+    pub(crate) fn get_mut(&mut self, tag: Tag) -> Option<&mut Change> {
+        self.places.get(&tag).map(|place| &mut self.changes[*place as usize])
+    }
+
+    /// Everything may be undone by the next crash.
+    pub(crate) fn harm_all(&mut self) {
+        self.changes.iter_mut().for_each(|change| change.harmed = true);
+    }
+
+    /// The changes that cover a block, in the order of issue where they are narrow.
+    pub(crate) fn of_block(&self, lba: u64) -> impl Iterator<Item = &Change> {
+        let narrow = usize::try_from(lba).ok().and_then(|lba| self.narrow.get(lba));
+        let narrow = narrow.into_iter().flatten();
+        let all = narrow.chain(&self.wide).map(|place| &self.changes[*place as usize]);
+        all.filter(move |change| change.covers(lba))
+    }
+}

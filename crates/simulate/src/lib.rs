@@ -1,0 +1,38 @@
+//! The simulator: the production engine and data plane on a simulated disk, clock and network.
+//!
+//! ```text
+//!  seed ─> profile ─> boots: format or crash ─> recover ─> look at all ─> requests, faults ─┐
+//!                       ^                                                                   │
+//!                       └──────────────── what survives of the disk <───────────────────────┘
+//! ```
+//! A seed gives a whole run: what is asked, when the power goes, which sectors survive, what the disk
+//! gets wrong, in which order tasks go on. So a finding is a number, and [`run`] shows it again.
+//!
+//! - `content.rs`: blocks that say which write they are from. `history.rs`: what was asked and answered.
+//! - `image.rs`, `linear.rs`: could that have been? `model.rs`, `run.rs`: what is known, what is excused.
+//! - `profile.rs`, `requests.rs`, `scenario.rs`: what happens. `rig.rs`, `target.rs`: to whom.
+//! - `exhaustive.rs`: short programs, crashed everywhere. `soak.rs`: many seeds at once.
+//! - `seam.rs`: disks that break their promises, to see that it is seen.
+//!
+//! Absent from this crate: real time on the way of a run, threads but one for each seed at a time.
+
+mod content;
+
+mod history;
+mod image;
+mod linear;
+mod model;
+mod profile;
+mod requests;
+mod rig;
+mod run;
+mod scenario;
+mod seam;
+mod soak;
+mod target;
+
+pub use profile::Workload;
+pub use run::Counts;
+pub use scenario::{Outcome, run};
+pub use seam::Seam;
+pub use soak::{Soak, Summary};

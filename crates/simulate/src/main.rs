@@ -1,0 +1,186 @@
+//! `farflash-sim`: runs seeds of the simulator.
+
+use std::process::ExitCode;
+use std::sync::atomic::AtomicBool;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use clap::Parser;
+use serde_json::json;
+use sim::Trace;
+use simulate::{Outcome, Seam, Soak, Summary, Workload, run};
+
+/// Time between two lines of progress.
+const PROGRESS: Duration = Duration::from_secs(10);
+
+/// Runs the production engine and data plane in a simulated world, one world for each seed.
+#[derive(Debug, Parser)]
+#[command(name = "farflash-sim", version)]
+struct Args {
+    /// Run this seed alone.
+    #[arg(long, conflicts_with_all = ["seeds", "minutes"])]
+    seed: Option<u64>,
+    /// Run the seeds from A up to, and without, B.
+    #[arg(long, value_name = "A..B", value_parser = parse_range)]
+    seeds: Option<(u64, u64)>,
+    /// Run seeds for so many minutes.
+    #[arg(long)]
+    minutes: Option<f64>,
+    /// What runs are about, instead of what each seed chooses.
+    #[arg(long, value_parser = parse_workload)]
+    workload: Option<Workload>,
+    /// Print every event of the run.
+    #[arg(long, requires = "seed")]
+    trace: bool,
+    /// Seeds at a time; one for each processor if not said.
+    #[arg(long)]
+    threads: Option<usize>,
+    /// Print the result as JSON.
+    #[arg(long)]
+    json: bool,
+}
+
+fn parse_range(text: &str) -> Result<(u64, u64), String> {
+    let parsed = text.split_once("..").and_then(|(from, to)| {
+        let (from, to) = (from.parse().ok()?, to.parse().ok()?);
+        (from < to).then_some((from, to))
+    });
+    parsed.ok_or_else(|| "two numbers are wanted, as in 0..1000".into())
+}
+
+fn parse_workload(text: &str) -> Result<Workload, String> {
+    let names = Workload::ALL.map(|(name, _)| name).join(", ");
+    Workload::named(text).ok_or_else(|| format!("one of {names} is wanted"))
+}
+
+fn main() -> ExitCode {
+    let args = Args::parse();
+    if let Some(seed) = args.seed {
+        return run_one(&args, seed);
+    }
+    // A panic of the code under test is a finding, and told with its seed.
+    std::panic::set_hook(Box::new(|_| {}));
+    run_many(&args)
+}
+
+fn run_one(args: &Args, seed: u64) -> ExitCode {
+    let trace = match args.trace {
+        true => Trace::printing(|line| println!("{line}")),
+        false => Trace::default(),
+    };
+    let outcome = run(seed, args.workload, Seam::Honest, &trace);
+    match args.json {
+        true => println!("{}", outcome_json(&outcome)),
+        false => println!("{}", outcome_text(&outcome)),
+    }
+    exit_code(outcome.failure.is_none())
+}
+
+fn exit_code(sound: bool) -> ExitCode {
+    if sound { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+fn run_many(args: &Args) -> ExitCode {
+    let (from, to) = args.seeds.unwrap_or((first_seed(args), u64::MAX));
+    let processors = thread::available_parallelism().map_or(1, usize::from);
+    let soak = Soak {
+        seeds: from..to,
+        workload: args.workload,
+        threads: args.threads.unwrap_or(processors),
+        failures_max: 10,
+    };
+    let stop = AtomicBool::new(false);
+    let began = Instant::now();
+    let last = std::sync::Mutex::new((began, 0_u64));
+    eprintln!("farflash-sim: seeds from {from}");
+    let summary = soak.run(&stop, |outcome| {
+        if outcome.failure.is_some() {
+            eprintln!("{}", outcome_text(outcome));
+        }
+        if args.minutes.is_some_and(|m| began.elapsed().as_secs_f64() > m * 60.0) {
+            stop.store(true, std::sync::atomic::Ordering::Relaxed);
+        }
+        let mut last = last.lock().expect("nobody panics with it");
+        last.1 += 1;
+        if last.0.elapsed() >= PROGRESS {
+            last.0 = Instant::now();
+            eprintln!("farflash-sim: {} seeds, {:.0} an hour", last.1, rate(last.1, began));
+        }
+    });
+    report(args, &summary, began);
+    exit_code(summary.failures.is_empty())
+}
+
+/// Where a run without a range begins: elsewhere each time, and printed.
+fn first_seed(args: &Args) -> u64 {
+    if args.minutes.is_none() {
+        return 0;
+    }
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+    now.map_or(0, |now| now.as_secs() << 20)
+}
+
+fn rate(seeds: u64, began: Instant) -> f64 {
+    seeds as f64 * 3600.0 / began.elapsed().as_secs_f64()
+}
+
+fn report(args: &Args, summary: &Summary, began: Instant) {
+    let counts = summary.counts;
+    let per_hour = rate(summary.seeds, began);
+    if args.json {
+        let failures: Vec<_> = summary.failures.iter().map(outcome_json).collect();
+        let report = json!({
+            "seeds": summary.seeds,
+            "seeds_per_hour": per_hour,
+            "requests": counts.requests,
+            "blocks_checked": counts.blocks_checked,
+            "boots": counts.boots,
+            "crashes": counts.crashes,
+            "damaged": counts.damaged,
+            "unchecked": counts.unchecked,
+            "failures": failures,
+        });
+        return println!("{report}");
+    }
+    println!(
+        "{} seeds, {per_hour:.0} an hour: {} requests, {} starts, {} power cuts, {} blocks damaged, \
+         {} blocks checked; {} failed",
+        summary.seeds,
+        counts.requests,
+        counts.boots,
+        counts.crashes,
+        counts.damaged,
+        counts.blocks_checked,
+        summary.failures.len(),
+    );
+    summary.failures.iter().for_each(|outcome| println!("{}", outcome_text(outcome)));
+}
+
+fn outcome_text(outcome: &Outcome) -> String {
+    let (seed, name) = (outcome.seed, outcome.workload.name());
+    let counts = outcome.counts;
+    match &outcome.failure {
+        Some(failure) => {
+            format!(
+                "seed {seed}: {failure}\n  again: farflash-sim --seed {seed} --workload {name} --trace"
+            )
+        }
+        None => format!(
+            "seed {seed} ({name}) is sound: {} requests, {} starts, {} power cuts, trace {:016x}",
+            counts.requests, counts.boots, counts.crashes, outcome.hash
+        ),
+    }
+}
+
+fn outcome_json(outcome: &Outcome) -> serde_json::Value {
+    json!({
+        "seed": outcome.seed,
+        "workload": outcome.workload.name(),
+        "failure": outcome.failure,
+        "requests": outcome.counts.requests,
+        "boots": outcome.counts.boots,
+        "crashes": outcome.counts.crashes,
+        "trace": format!("{:016x}", outcome.hash),
+        "events": outcome.events,
+    })
+}

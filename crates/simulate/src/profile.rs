@@ -1,0 +1,245 @@
+//! What a run is made of: all of it drawn from the seed.
+
+use sim::{DeviceFaults, Rng};
+
+/// What a run is about.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Workload {
+    /// Power cuts on a sound disk.
+    Crash,
+    /// The same on a disk that is nearly full, so that blocks are reused at once.
+    Full,
+    /// Volumes come, go, grow and shrink.
+    Churn,
+    /// Many small records, so that the journal wraps around.
+    Long,
+    /// Failing reads, writes and flushes, slow and stuck requests, no space.
+    Errors,
+    /// A disk that goes away and comes back.
+    Gone,
+    /// Bit rot; lost and misdirected writes and reads.
+    Corrupt,
+    /// Power cuts under the whole data plane.
+    Plane,
+    /// Cut connections, and power cuts, under the whole data plane.
+    Links,
+    /// Failing and damaged blocks under the whole data plane.
+    PlaneFaults,
+}
+
+impl Workload {
+    /// All of them, by name.
+    pub const ALL: [(&'static str, Self); 10] = [
+        ("crash", Self::Crash),
+        ("full", Self::Full),
+        ("churn", Self::Churn),
+        ("long", Self::Long),
+        ("errors", Self::Errors),
+        ("gone", Self::Gone),
+        ("corrupt", Self::Corrupt),
+        ("plane", Self::Plane),
+        ("links", Self::Links),
+        ("plane-faults", Self::PlaneFaults),
+    ];
+
+    /// The one with this name.
+    #[must_use]
+    pub fn named(name: &str) -> Option<Self> {
+        Self::ALL.iter().find(|(known, _)| *known == name).map(|(_, workload)| *workload)
+    }
+
+    /// Its name.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        Self::ALL.iter().find(|(_, workload)| *workload == self).expect("listed").0
+    }
+
+    /// The one that a seed means where none is asked for: cheap ones more often.
+    #[must_use]
+    pub fn of_seed(seed: u64) -> Self {
+        let deck = [
+            Self::Crash,
+            Self::Errors,
+            Self::Corrupt,
+            Self::Churn,
+            Self::Crash,
+            Self::Plane,
+            Self::Gone,
+            Self::Errors,
+            Self::Full,
+            Self::Links,
+            Self::Crash,
+            Self::Corrupt,
+            Self::Churn,
+            Self::PlaneFaults,
+            Self::Plane,
+            Self::Long,
+        ];
+        deck[(seed % deck.len() as u64) as usize]
+    }
+
+    /// Whether requests go through initiator, network and server.
+    #[must_use]
+    pub fn is_plane(self) -> bool {
+        matches!(self, Self::Plane | Self::Links | Self::PlaneFaults)
+    }
+}
+
+/// How often each kind of request is made.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Mix {
+    /// Writes.
+    pub write: u64,
+    /// Deallocations and writes of zeroes of a few blocks.
+    pub clear: u64,
+    /// The same of most of the volume.
+    pub clear_wide: u64,
+    /// Reads.
+    pub read: u64,
+    /// Comparisons.
+    pub compare: u64,
+    /// Comparisons that write.
+    pub swap: u64,
+    /// Resizes.
+    pub resize: u64,
+    /// Volumes created or deleted.
+    pub churn: u64,
+    /// Checkpoints.
+    pub checkpoint: u64,
+}
+
+/// What a run is made of.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Profile {
+    /// What it is about.
+    pub workload: Workload,
+    /// Whether the disk has a volatile cache.
+    pub volatile: bool,
+    /// Shards of the disk; volumes are in the first `busy_shards`.
+    pub shards: u16,
+    /// Shards with volumes.
+    pub busy_shards: u16,
+    /// Volumes to begin with.
+    pub volumes: u64,
+    /// Blocks of each.
+    pub volume_blocks: u64,
+    /// Most requests go to so many blocks at its start.
+    pub hot_blocks: u64,
+    /// Blocks of a volume that only takes room.
+    pub ballast_blocks: u64,
+    /// Who makes requests, one at a time each.
+    pub workers: u64,
+    /// Requests of each worker between two starts.
+    pub requests: u64,
+    /// Starts of the server.
+    pub boots: u64,
+    /// How often what is asked for.
+    pub mix: Mix,
+    /// What goes wrong with the disk while requests are made.
+    pub faults: DeviceFaults,
+    /// Whether connections are cut.
+    pub cuts: bool,
+    /// Whether the disk goes away and comes back.
+    pub goes: bool,
+}
+
+const MIX: Mix = Mix {
+    write: 50,
+    clear: 12,
+    clear_wide: 3,
+    read: 20,
+    compare: 4,
+    swap: 5,
+    resize: 1,
+    churn: 0,
+    checkpoint: 4,
+};
+
+/// Shards that leave the first one two extents of the smallest disk.
+const CROWD: u16 = 7;
+
+impl Profile {
+    /// The profile of a workload's run.
+    #[must_use]
+    pub(crate) fn draw(workload: Workload, rng: &mut Rng) -> Self {
+        let calm = Self {
+            workload,
+            volatile: !rng.one_in(3),
+            shards: 1,
+            busy_shards: 1,
+            volumes: rng.between(1, 2),
+            volume_blocks: [40, 300, 1300][rng.below(3) as usize],
+            hot_blocks: rng.between(6, 40),
+            ballast_blocks: 0,
+            workers: rng.between(1, 5),
+            requests: rng.between(8, 40),
+            boots: rng.between(2, 4),
+            mix: MIX,
+            faults: DeviceFaults::default(),
+            cuts: false,
+            goes: false,
+        };
+        match workload {
+            Workload::Crash | Workload::Plane => calm,
+            Workload::Full => Self {
+                shards: CROWD,
+                volume_blocks: 1300,
+                ballast_blocks: 2140,
+                requests: 60,
+                volumes: 1,
+                boots: 2,
+                ..calm
+            },
+            Workload::Churn => Self {
+                shards: 2,
+                busy_shards: 2,
+                mix: Mix { resize: 10, churn: 12, ..MIX },
+                ..calm
+            },
+            Workload::Long => Self {
+                volumes: 1,
+                volume_blocks: 300,
+                workers: rng.between(1, 2),
+                requests: 1400,
+                boots: 2,
+                mix: Mix { write: 90, clear: 5, read: 3, clear_wide: 0, resize: 0, ..MIX },
+                ..calm
+            },
+            Workload::Errors => Self { faults: errors(rng), ..calm },
+            Workload::Gone => Self { goes: true, ..calm },
+            Workload::Corrupt => Self { faults: corruption(rng), ..calm },
+            Workload::Links => Self { cuts: true, ..calm },
+            Workload::PlaneFaults => {
+                let faults = if rng.one_in(2) { errors(rng) } else { corruption(rng) };
+                Self { faults, ..calm }
+            }
+        }
+    }
+}
+
+/// A few of many faults, each now and then.
+fn some(rng: &mut Rng, low: u64, high: u64) -> u64 {
+    if rng.one_in(2) { rng.between(low, high) } else { 0 }
+}
+
+fn errors(rng: &mut Rng) -> DeviceFaults {
+    DeviceFaults {
+        read_error_one_in: some(rng, 8, 60),
+        write_error_one_in: some(rng, 8, 60),
+        flush_error_one_in: if rng.one_in(4) { rng.between(10, 60) } else { 0 },
+        no_space_one_in: some(rng, 10, 60),
+        slow_one_in: some(rng, 20, 100),
+        stuck_one_in: some(rng, 50, 150),
+        ..DeviceFaults::default()
+    }
+}
+
+fn corruption(rng: &mut Rng) -> DeviceFaults {
+    DeviceFaults {
+        lost_write_one_in: some(rng, 15, 100),
+        misdirected_write_one_in: some(rng, 15, 100),
+        misdirected_read_one_in: some(rng, 15, 100),
+        rot_one_in: some(rng, 15, 100),
+        ..DeviceFaults::default()
+    }
+}

@@ -1,0 +1,264 @@
+//! One worker's requests: drawn, issued, checked.
+
+use std::rc::Rc;
+
+use io_traits::{Buffer, BufferSlice};
+use sim::Rng;
+use units::{Lba, LbaRange};
+
+use crate::content::{self, Shown};
+use crate::model::VolumeModel;
+use crate::profile::Profile;
+use crate::rig::Rig;
+use crate::run::Run;
+use crate::target::{Compared, Failure, Target};
+
+/// Most volumes at a time.
+const VOLUMES_MAX: usize = 5;
+
+/// Who makes requests, one at a time.
+pub(crate) struct Worker {
+    /// The run.
+    pub run: Run,
+    /// Where they go.
+    pub rig: Rig,
+    /// What they are like.
+    pub profile: Profile,
+    /// The chance behind them.
+    pub rng: Rng,
+}
+
+impl Worker {
+    /// Makes as many requests as the profile says; ends early if no more can succeed.
+    pub(crate) async fn work(mut self) {
+        for _ in 0..self.profile.requests {
+            if self.run.has_failed() {
+                return;
+            }
+            let outcome = self.step().await;
+            let over = matches!(outcome, Err(Failure::JournalLost))
+                || (outcome == Err(Failure::Lost) && !self.profile.cuts);
+            if over {
+                return;
+            }
+        }
+    }
+
+    async fn step(&mut self) -> Result<(), Failure> {
+        let mix = self.profile.mix;
+        let choices = [
+            mix.write,
+            mix.clear,
+            mix.clear_wide,
+            mix.read,
+            mix.compare,
+            mix.swap,
+            mix.resize,
+            mix.churn,
+            mix.checkpoint,
+        ];
+        let mut left = self.rng.below(choices.iter().sum());
+        let choice = choices.iter().position(|weight| match left.checked_sub(*weight) {
+            Some(rest) => {
+                left = rest;
+                false
+            }
+            None => true,
+        });
+        match choice.expect("below the sum") {
+            7 => return self.churn().await,
+            8 => return self.checkpoint().await,
+            6 => return self.resize().await,
+            _ => {}
+        }
+        let Some((model, target)) = self.pick().await else { return Ok(()) };
+        match choice.expect("below the sum") {
+            0 => self.write(&model, &target).await,
+            1 => self.clear(&model, &target, false).await,
+            2 => self.clear(&model, &target, true).await,
+            3 => self.read(&model, &target).await,
+            4 => self.compare(&model, &target).await,
+            _ => self.swap(&model, &target).await,
+        }
+    }
+
+    fn pick_model(&mut self) -> Option<Rc<VolumeModel>> {
+        let mut usable = self.run.volumes();
+        usable.retain(|model| model.is_usable());
+        let count = usable.len() as u64;
+        (count > 0).then(|| usable.swap_remove(self.rng.below(count) as usize))
+    }
+
+    async fn pick(&mut self) -> Option<(Rc<VolumeModel>, Target)> {
+        let model = self.pick_model()?;
+        let target = self.rig.target(&model).await;
+        if target.is_none() && model.is_usable() && !self.profile.cuts {
+            self.run.fail(format!("volume {} cannot be opened", model.id));
+        }
+        Some((model, target?))
+    }
+
+    /// A range for a request: mostly small, mostly in the hot part, seldom behind the end.
+    fn range(&mut self, model: &VolumeModel, blocks_max: u64) -> LbaRange {
+        let size = model.likely_size();
+        let rng = &mut self.rng;
+        let blocks = match rng.below(20) {
+            0..10 => 1,
+            10..17 => rng.between(2, 8),
+            17..19 => rng.between(9, 64),
+            _ => rng.between(65, 256),
+        };
+        let blocks = blocks.min(blocks_max);
+        if rng.one_in(60) {
+            return LbaRange::new(Lba(size.saturating_sub(blocks / 2)), blocks);
+        }
+        let hot = if rng.one_in(5) { size } else { size.min(self.profile.hot_blocks) };
+        let blocks = blocks.min(size.max(1));
+        let start = rng.below(hot.max(1));
+        LbaRange::new(Lba(start.min(size.saturating_sub(blocks))), blocks)
+    }
+
+    async fn write(&mut self, model: &VolumeModel, target: &Target) -> Result<(), Failure> {
+        let range = self.range(model, target.transfer_blocks_max());
+        let tag = self.run.begin(model, range, false);
+        let data = content::data(model.id, range.start.0, range.blocks, tag);
+        let outcome = target.write(range.start, data).await;
+        self.run.end(model, tag, outcome);
+        outcome
+    }
+
+    async fn clear(
+        &mut self,
+        model: &VolumeModel,
+        target: &Target,
+        wide: bool,
+    ) -> Result<(), Failure> {
+        let mut range = self.range(model, 256);
+        if wide {
+            let start = if self.rng.one_in(2) { 0 } else { range.start.0 };
+            range = LbaRange::new(Lba(start), model.likely_size().saturating_sub(start).max(1));
+        }
+        let tag = self.run.begin(model, range, true);
+        let outcome = target.clear(range, self.rng.one_in(2)).await;
+        self.run.end(model, tag, outcome);
+        outcome
+    }
+
+    async fn read(&mut self, model: &VolumeModel, target: &Target) -> Result<(), Failure> {
+        let range = self.range(model, target.transfer_blocks_max());
+        let invoked = self.run.now();
+        self.run.count(|counts| counts.requests += 1);
+        let outcome = target.read(range).await;
+        self.run.check_read(model, range, invoked, &outcome);
+        outcome.map(drop)
+    }
+
+    /// What the range holds as far as anyone knows, now and then with one block wrong.
+    fn guess(&mut self, model: &VolumeModel, range: LbaRange) -> (Vec<Shown>, BufferSlice) {
+        let history = model.history.borrow();
+        let lbas = range.start.0..range.start.0 + range.blocks;
+        let mut guess: Vec<Shown> = lbas.clone().map(|lba| history.guess(lba)).collect();
+        if self.rng.one_in(6) {
+            let wrong = self.rng.below(range.blocks) as usize;
+            guess[wrong] = Shown::Tag(u64::MAX);
+        }
+        let blocks = lbas.zip(&guess).map(|(lba, shown)| content::bytes(model.id, lba, *shown));
+        let bytes: Vec<u8> = blocks.flatten().collect();
+        (guess, Buffer::from_bytes(&bytes).into_slice())
+    }
+
+    async fn compare(&mut self, model: &VolumeModel, target: &Target) -> Result<(), Failure> {
+        let range = self.range(model, target.transfer_blocks_max().min(16));
+        let (guess, data) = self.guess(model, range);
+        let invoked = self.run.now();
+        self.run.count(|counts| counts.requests += 1);
+        match target.compare(range.start, data).await {
+            Ok(compared) => {
+                let window = (invoked, self.run.now());
+                self.run.check_compared(model, range.start.0, &guess, compared, window);
+                Ok(())
+            }
+            Err(failure) => {
+                self.run.check_read(model, range, invoked, &Err(failure));
+                Err(failure)
+            }
+        }
+    }
+
+    async fn swap(&mut self, model: &VolumeModel, target: &Target) -> Result<(), Failure> {
+        let range = self.range(model, target.transfer_blocks_max().min(16));
+        let (guess, expected) = self.guess(model, range);
+        let invoked = self.run.now();
+        let tag = self.run.begin(model, range, false);
+        model.history.borrow_mut().expect(tag, guess.clone());
+        let data = content::data(model.id, range.start.0, range.blocks, tag);
+        match target.compare_and_write(range.start, expected, data).await {
+            None => {
+                self.run.cancel(model, tag);
+                Ok(())
+            }
+            Some(Ok(Compared::Equal)) => {
+                self.run.end(model, tag, Ok(()));
+                Ok(())
+            }
+            Some(Ok(compared)) => {
+                self.run.cancel(model, tag);
+                let window = (invoked, self.run.now());
+                self.run.check_compared(model, range.start.0, &guess, compared, window);
+                Ok(())
+            }
+            Some(Err(failure)) => {
+                self.run.end(model, tag, Err(failure));
+                Err(failure)
+            }
+        }
+    }
+
+    async fn resize(&mut self) -> Result<(), Failure> {
+        let Some(model) = self.pick_model() else { return Ok(()) };
+        let most = self.profile.volume_blocks * 3 / 2;
+        let blocks = match self.rng.below(3) {
+            0 => self.rng.between(1, self.profile.hot_blocks + 1),
+            _ => self.rng.between(1, most),
+        };
+        let tag = self.run.begin_resize(&model, blocks);
+        let outcome = self.rig.resize(&model, blocks).await;
+        self.run.end_resize(&model, tag, outcome);
+        outcome
+    }
+
+    async fn churn(&mut self) -> Result<(), Failure> {
+        let live = self.run.volumes().iter().filter(|model| model.is_usable()).count();
+        if live == 0 || (live < VOLUMES_MAX && self.rng.one_in(2)) {
+            let shard = self.rng.below(u64::from(self.profile.busy_shards)) as usize;
+            let model = self.run.new_volume(shard, self.profile.volume_blocks);
+            return create(&self.run, &self.rig, &model, self.profile.volume_blocks).await;
+        }
+        let Some(model) = self.pick_model() else { return Ok(()) };
+        self.run.begin_delete(&model);
+        let outcome = self.rig.delete(&model).await;
+        self.run.end_delete(&model, outcome);
+        outcome
+    }
+
+    async fn checkpoint(&mut self) -> Result<(), Failure> {
+        let outcome = self.rig.checkpoint().await.map_err(Failure::from);
+        self.run.check_checkpoint(outcome);
+        outcome
+    }
+}
+
+/// Creates a volume.
+///
+/// # Errors
+/// Why not.
+pub(crate) async fn create(
+    run: &Run,
+    rig: &Rig,
+    model: &VolumeModel,
+    blocks: u64,
+) -> Result<(), Failure> {
+    let outcome = rig.create(model, blocks).await;
+    run.end_create(model, outcome);
+    outcome
+}

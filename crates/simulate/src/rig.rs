@@ -1,0 +1,207 @@
+//! The server under test, started on a disk: the engine alone, or the whole data plane.
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::rc::Rc;
+
+use client::{Backoff, Client, Options, Reconnect};
+use dataplane::{Core, CoreOptions, nqn_of};
+use io_traits::{Clock, Network, Spawn};
+use sim::SimWorld;
+use units::Duration;
+use uuid::Uuid;
+use volume::{
+    CheckReport, ExtentAllocator, OpenError, Shard, ShardOptions, VolumeError, VolumeSpec,
+};
+
+use crate::model::VolumeModel;
+use crate::seam::SeamDevice;
+use crate::target::{Failure, Target};
+
+/// How often [`Shard::settle`] is called.
+const TICK: Duration = Duration::from_millis(250);
+
+/// A server that runs.
+#[derive(Clone)]
+pub(crate) struct Rig {
+    world: SimWorld,
+    shards: Rc<Vec<Shard<SeamDevice>>>,
+    core: Option<Core<SimWorld, SeamDevice>>,
+    /// One host for each volume.
+    hosts: Rc<RefCell<BTreeMap<Uuid, client::Volume<SimWorld>>>>,
+    reconnects: bool,
+}
+
+fn portal() -> SocketAddr {
+    SocketAddr::from(([10, 0, 0, 1], 4420))
+}
+
+/// Recovers `count` shards of a disk, and starts them.
+///
+/// # Errors
+/// The disk cannot be opened.
+pub(crate) async fn open(
+    device: &SeamDevice,
+    count: u16,
+) -> Result<Vec<Shard<SeamDevice>>, OpenError> {
+    let superblock = volume::read_superblock(device).await?;
+    let extents = ExtentAllocator::new(&superblock);
+    let options = ShardOptions::default();
+    let mut recovered = Vec::new();
+    for index in 0..count {
+        let shard = Shard::recover(device.clone(), superblock, index, extents.clone(), options);
+        recovered.push(shard.await?);
+    }
+    let mut shards = Vec::new();
+    for shard in recovered {
+        shards.push(shard.start().await?);
+    }
+    Ok(shards)
+}
+
+impl Rig {
+    /// Runs `shards`, behind a data plane or bare.
+    #[must_use]
+    pub(crate) fn start(
+        world: &SimWorld,
+        shards: Vec<Shard<SeamDevice>>,
+        plane: bool,
+        reconnects: bool,
+    ) -> Self {
+        let core = plane.then(|| {
+            let core = Core::new(world, CoreOptions::new(portal()));
+            for shard in &shards {
+                core.attach(shard.clone());
+            }
+            let listener = world.listen(portal()).expect("nobody else listens");
+            let serving = core.clone();
+            world.spawn(async move { serving.serve(listener).await });
+            core
+        });
+        if core.is_none() {
+            for shard in &shards {
+                let (committing, checkpointing) = (shard.clone(), shard.clone());
+                world.spawn(async move { committing.run_committer().await });
+                world.spawn(async move { checkpointing.run_checkpointer().await });
+                let (ticking, w) = (shard.clone(), world.clone());
+                world.spawn(async move {
+                    loop {
+                        w.sleep_until(w.now() + TICK).await;
+                        ticking.settle();
+                    }
+                });
+            }
+        }
+        let (shards, hosts) = (Rc::new(shards), Rc::default());
+        Self { world: world.clone(), shards, core, hosts, reconnects }
+    }
+
+    /// The shards.
+    #[must_use]
+    pub(crate) fn shards(&self) -> &[Shard<SeamDevice>] {
+        &self.shards
+    }
+
+    /// Where requests for a volume go; `None` if it is not there.
+    pub(crate) async fn target(&self, model: &VolumeModel) -> Option<Target> {
+        let uuid = model.uuid();
+        let volume = self.shards[model.shard].volume(uuid)?;
+        if self.core.is_none() {
+            return Some(Target::Engine(volume));
+        }
+        if let Some(host) = self.hosts.borrow().get(&uuid) {
+            return Some(Target::Plane(host.clone()));
+        }
+        let reconnect = match self.reconnects {
+            true => Reconnect::Backoff(Backoff { seed: model.id, ..Backoff::default() }),
+            false => Reconnect::Never,
+        };
+        let options = Options { reconnect, queues: 2, ..Options::for_host([7; 16]) };
+        let client = Client::connect(self.world.clone(), portal(), &nqn_of(uuid), options).await;
+        let host = client.ok()?.volume().await.ok()?;
+        self.hosts.borrow_mut().insert(uuid, host.clone());
+        Some(Target::Plane(host))
+    }
+
+    /// Blocks of the volume, if it is there.
+    #[must_use]
+    pub(crate) fn size(&self, model: &VolumeModel) -> Option<u64> {
+        self.shards[model.shard].volume(model.uuid()).map(|volume| volume.blocks())
+    }
+
+    /// Creates a volume.
+    ///
+    /// # Errors
+    /// Why not.
+    pub(crate) async fn create(&self, model: &VolumeModel, blocks: u64) -> Result<(), Failure> {
+        let spec = VolumeSpec { uuid: model.uuid(), name: format!("v{}", model.id), blocks };
+        match &self.core {
+            Some(core) => drop(core.create_volume(model.shard, spec).await?),
+            None => drop(self.shards[model.shard].create_volume(spec).await?),
+        }
+        Ok(())
+    }
+
+    /// Deletes a volume.
+    ///
+    /// # Errors
+    /// Why not.
+    pub(crate) async fn delete(&self, model: &VolumeModel) -> Result<(), Failure> {
+        match &self.core {
+            Some(core) => core.delete_volume(model.uuid()).await?,
+            None => self.shards[model.shard].delete_volume(model.uuid()).await?,
+        }
+        self.hosts.borrow_mut().remove(&model.uuid());
+        Ok(())
+    }
+
+    /// Resizes a volume.
+    ///
+    /// # Errors
+    /// Why not.
+    pub(crate) async fn resize(&self, model: &VolumeModel, blocks: u64) -> Result<(), Failure> {
+        if let Some(core) = &self.core {
+            core.resize_volume(model.uuid(), blocks).await?;
+            return Ok(());
+        }
+        let volume = self.shards[model.shard].volume(model.uuid()).ok_or(Failure::Deleted)?;
+        Ok(volume.resize(blocks).await?)
+    }
+
+    /// Takes a checkpoint of every shard.
+    ///
+    /// # Errors
+    /// Why not.
+    pub(crate) async fn checkpoint(&self) -> Result<(), VolumeError> {
+        for shard in self.shards.iter() {
+            shard.checkpoint().await?;
+        }
+        Ok(())
+    }
+
+    /// Ends in order.
+    ///
+    /// # Errors
+    /// A last checkpoint could not be written.
+    pub(crate) async fn shutdown(&self) -> Result<(), VolumeError> {
+        match &self.core {
+            Some(core) => core.shutdown().await,
+            None => {
+                for shard in self.shards.iter() {
+                    shard.shutdown().await?;
+                }
+                Ok(())
+            }
+        }
+    }
+
+    /// Checks that everything fits together. Nothing may be under way.
+    pub(crate) async fn check(&self, read_data: bool) -> Vec<CheckReport> {
+        let mut reports = Vec::new();
+        for shard in self.shards.iter() {
+            reports.push(shard.check(read_data).await);
+        }
+        reports
+    }
+}

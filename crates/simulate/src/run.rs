@@ -1,0 +1,424 @@
+//! One run: what is known, and whether each answer agrees with it.
+
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeSet;
+use std::rc::Rc;
+
+use sim::{Damage, DamageKind, SimDevice, Trace};
+use units::{BLOCK_SIZE, Lba, LbaRange};
+
+use crate::content::{self, Shown, Tag};
+use crate::history::{Change, Fate, Moment, Observation};
+use crate::model::{VolumeModel, text};
+use crate::target::{Compared, Failure};
+use crate::{image, linear};
+
+/// Which failures are excused, and by what.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub(crate) struct Leniency {
+    /// The disk fails requests.
+    pub device_errors: bool,
+    /// The disk, or the pool, may be full.
+    pub no_space: bool,
+    /// Connections are cut.
+    pub cuts: bool,
+    /// Something else than a tenant's block was damaged.
+    pub metadata: bool,
+}
+
+/// What a run did.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub struct Counts {
+    /// Requests issued.
+    pub requests: u64,
+    /// Requests that failed for a reason that is excused.
+    pub failed: u64,
+    /// Blocks read and compared with the model.
+    pub blocks_checked: u64,
+    /// Starts of the server.
+    pub boots: u64,
+    /// Power cuts.
+    pub crashes: u64,
+    /// Blocks damaged.
+    pub damaged: u64,
+    /// Blocks whose history had too many orders to be checked.
+    pub unchecked: u64,
+}
+
+/// A run in progress. Cheap to clone; clones are the same run.
+#[derive(Clone, Default)]
+pub(crate) struct Run {
+    shared: Rc<Shared>,
+}
+
+#[derive(Default)]
+struct Shared {
+    trace: Trace,
+    moment: Cell<Moment>,
+    next_tag: Cell<Tag>,
+    volumes: RefCell<Vec<Rc<VolumeModel>>>,
+    leniency: Cell<Leniency>,
+    /// What the disk damaged: volume, block, write.
+    harmed: RefCell<BTreeSet<(u64, u64, Tag)>>,
+    counts: Cell<Counts>,
+    failure: RefCell<Option<String>>,
+    disk: RefCell<Option<SimDevice>>,
+}
+
+impl Run {
+    /// A run that notes its events in `trace`.
+    #[must_use]
+    pub(crate) fn new(trace: Trace) -> Self {
+        Self { shared: Rc::new(Shared { trace, ..Shared::default() }) }
+    }
+
+    /// What happened.
+    #[must_use]
+    pub(crate) fn trace(&self) -> &Trace {
+        &self.shared.trace
+    }
+
+    /// The next moment.
+    #[must_use]
+    pub(crate) fn now(&self) -> Moment {
+        self.shared.moment.set(self.shared.moment.get() + 1);
+        self.shared.moment.get()
+    }
+
+    fn tag(&self) -> Tag {
+        self.shared.next_tag.set(self.shared.next_tag.get() + 1);
+        self.shared.next_tag.get()
+    }
+
+    /// What it did so far.
+    #[must_use]
+    pub(crate) fn counts(&self) -> Counts {
+        self.shared.counts.get()
+    }
+
+    /// Counts.
+    pub(crate) fn count(&self, change: impl FnOnce(&mut Counts)) {
+        let mut counts = self.shared.counts.get();
+        change(&mut counts);
+        self.shared.counts.set(counts);
+    }
+
+    /// What is excused.
+    #[must_use]
+    pub(crate) fn leniency(&self) -> Leniency {
+        self.shared.leniency.get()
+    }
+
+    /// Changes what is excused.
+    pub(crate) fn set_leniency(&self, leniency: Leniency) {
+        self.shared.leniency.set(leniency);
+    }
+
+    /// Something is wrong. The first such finding ends the run.
+    pub(crate) fn fail(&self, finding: String) {
+        self.shared.failure.borrow_mut().get_or_insert(finding);
+    }
+
+    /// What is wrong, if anything.
+    #[must_use]
+    pub(crate) fn failure(&self) -> Option<String> {
+        self.shared.failure.borrow().clone()
+    }
+
+    /// Whether to stop.
+    #[must_use]
+    pub(crate) fn has_failed(&self) -> bool {
+        self.shared.failure.borrow().is_some()
+    }
+
+    /// A volume that is about to be created.
+    #[must_use]
+    pub(crate) fn new_volume(&self, shard: usize, blocks: u64) -> Rc<VolumeModel> {
+        let id = self.shared.volumes.borrow().len() as u64 + 1;
+        let volume = Rc::new(VolumeModel::new(id, shard, blocks, self.now()));
+        self.shared.volumes.borrow_mut().push(volume.clone());
+        volume
+    }
+
+    /// All volumes that ever were.
+    #[must_use]
+    pub(crate) fn volumes(&self) -> Vec<Rc<VolumeModel>> {
+        self.shared.volumes.borrow().clone()
+    }
+
+    /// Notes that a change is issued.
+    #[must_use]
+    pub(crate) fn begin(&self, volume: &VolumeModel, range: LbaRange, zero: bool) -> Tag {
+        let tag = self.tag();
+        self.count(|counts| counts.requests += 1);
+        volume.history.borrow_mut().begin(tag, range, zero, self.now());
+        tag
+    }
+
+    /// Notes what came of a change, and whether that may be.
+    pub(crate) fn end(&self, volume: &VolumeModel, tag: Tag, outcome: Result<(), Failure>) {
+        let (range, invoked) = {
+            let history = volume.history.borrow();
+            let change = history.get(tag).expect("it was begun");
+            (change.range, change.invoked)
+        };
+        let now = self.now();
+        let fate = match outcome {
+            Ok(()) => {
+                self.check_bounds(volume, range, (invoked, now));
+                Fate::Done
+            }
+            Err(failure) => {
+                self.check_failure(volume, range, (invoked, now), failure);
+                failure.fate()
+            }
+        };
+        volume.history.borrow_mut().end(tag, fate, now);
+    }
+
+    /// Notes that a resize is issued.
+    #[must_use]
+    pub(crate) fn begin_resize(&self, volume: &VolumeModel, blocks: u64) -> Tag {
+        // What lies behind the new end is gone.
+        let range = LbaRange::new(Lba(blocks), (1 << 32) - blocks);
+        let tag = self.begin(volume, range, true);
+        volume.begin_resize(tag, blocks, self.now());
+        tag
+    }
+
+    /// Notes what came of it.
+    pub(crate) fn end_resize(&self, volume: &VolumeModel, tag: Tag, outcome: Result<(), Failure>) {
+        let now = self.now();
+        let fate = outcome.map_or_else(Failure::fate, |()| Fate::Done);
+        if let Err(failure) = outcome {
+            self.check_failure(volume, LbaRange::new(Lba(0), 0), (now, now), failure);
+        }
+        volume.history.borrow_mut().end(tag, fate, now);
+        volume.end_resize(tag, fate, now);
+    }
+
+    /// A change that was decided against: it never was.
+    pub(crate) fn cancel(&self, volume: &VolumeModel, tag: Tag) {
+        let now = self.now();
+        volume.history.borrow_mut().end(tag, Fate::Refused, now);
+    }
+
+    /// Notes what came of a creation.
+    pub(crate) fn end_create(&self, volume: &VolumeModel, outcome: Result<(), Failure>) {
+        let nowhere = LbaRange::new(Lba(0), 0);
+        let now = self.now();
+        if let Err(failure) = outcome {
+            self.check_failure(volume, nowhere, (now, now), failure);
+        }
+        volume.created.set(outcome.map_or_else(Failure::fate, |()| Fate::Done));
+    }
+
+    /// Notes that a deletion is asked for.
+    pub(crate) fn begin_delete(&self, volume: &VolumeModel) {
+        volume.deleted.set(Some(Fate::Open));
+    }
+
+    /// Notes what came of it.
+    pub(crate) fn end_delete(&self, volume: &VolumeModel, outcome: Result<(), Failure>) {
+        let nowhere = LbaRange::new(Lba(0), 0);
+        let now = self.now();
+        if let Err(failure) = outcome {
+            self.check_failure(volume, nowhere, (now, now), failure);
+        }
+        let fate = outcome.map_or_else(Failure::fate, |()| Fate::Done);
+        volume.deleted.set((fate != Fate::Refused).then_some(fate));
+    }
+
+    /// Whether a checkpoint may fail like this.
+    pub(crate) fn check_checkpoint(&self, outcome: Result<(), Failure>) {
+        self.take_damage();
+        let lenient = self.leniency();
+        if let Err(failure) = outcome
+            && !(lenient.device_errors || lenient.metadata)
+        {
+            self.fail(format!("a checkpoint fails without reason: {failure:?}"));
+        }
+    }
+
+    /// Checks what a read gave, which began at `invoked`.
+    pub(crate) fn check_read(
+        &self,
+        volume: &VolumeModel,
+        range: LbaRange,
+        invoked: Moment,
+        outcome: &Result<Vec<u8>, Failure>,
+    ) {
+        let now = self.now();
+        match outcome {
+            Ok(bytes) => {
+                self.check_bounds(volume, range, (invoked, now));
+                let blocks = bytes.chunks(BLOCK_SIZE).zip(range.start.0..);
+                let shown: Vec<Shown> =
+                    blocks.map(|(block, lba)| content::shown(volume.id, lba, block)).collect();
+                if shown.len() as u64 != range.blocks {
+                    self.fail(format!("volume {}: a read of the wrong length", volume.id));
+                }
+                self.check_shown(volume, range.start.0, &shown, (invoked, now));
+            }
+            Err(failure) => self.check_failure(volume, range, (invoked, now), *failure),
+        }
+    }
+
+    /// Checks blocks as they were seen.
+    pub(crate) fn check_shown(
+        &self,
+        volume: &VolumeModel,
+        start: u64,
+        shown: &[Shown],
+        window: (Moment, Moment),
+    ) {
+        self.count(|counts| counts.blocks_checked += shown.len() as u64);
+        let mut history = volume.history.borrow_mut();
+        if let Err(finding) = image::check(&history, start, shown, window) {
+            self.fail(format!("volume {}: {finding}", volume.id));
+        }
+        for (lba, shown) in (start..).zip(shown.iter().copied()) {
+            if shown != Shown::Unknown {
+                let (invoked, ended) = window;
+                history.observe(Observation { lba, shown, differs: false, invoked, ended });
+            }
+        }
+    }
+
+    /// Notes what a comparison with `expected` said of the blocks from `start` on.
+    pub(crate) fn check_compared(
+        &self,
+        volume: &VolumeModel,
+        start: u64,
+        expected: &[Shown],
+        compared: Compared,
+        (invoked, ended): (Moment, Moment),
+    ) {
+        let mut history = volume.history.borrow_mut();
+        let equal = match compared {
+            Compared::Equal => expected.len(),
+            Compared::Differs(None) => return,
+            Compared::Differs(Some(byte)) => usize::try_from(byte).unwrap_or(0) / BLOCK_SIZE,
+        };
+        for (place, (lba, shown)) in (start..).zip(expected.iter().copied()).enumerate() {
+            let differs = place == equal;
+            if place <= equal {
+                history.observe(Observation { lba, shown, differs, invoked, ended });
+            }
+        }
+        if equal == expected.len()
+            && let Err(finding) = image::check(&history, start, expected, (invoked, ended))
+        {
+            self.fail(format!("volume {}: compared as equal: {finding}", volume.id));
+        }
+    }
+
+    /// A request that ended behind the volume must not succeed.
+    fn check_bounds(&self, volume: &VolumeModel, range: LbaRange, (from, to): (Moment, Moment)) {
+        let sizes = volume.sizes(from, to);
+        let end = range.start.0 + range.blocks;
+        if range.blocks < 1 << 30 && !sizes.iter().any(|blocks| end <= *blocks) {
+            let range = text(range);
+            self.fail(format!("volume {}: {range} is behind its end {sizes:?}", volume.id));
+        }
+    }
+
+    /// Whether a request may fail like this.
+    fn check_failure(
+        &self,
+        volume: &VolumeModel,
+        range: LbaRange,
+        (from, to): (Moment, Moment),
+        failure: Failure,
+    ) {
+        self.take_damage();
+        let lenient = self.leniency();
+        let excused = match failure {
+            Failure::OutOfRange => {
+                let end = range.start.0 + range.blocks;
+                volume.sizes(from, to).iter().any(|blocks| end > *blocks)
+            }
+            Failure::NoSpace => lenient.no_space,
+            Failure::Corrupt => lenient.metadata || self.is_harmed(volume, range, from),
+            Failure::Device => lenient.device_errors,
+            Failure::JournalLost => lenient.device_errors || lenient.metadata,
+            Failure::Deleted => volume.deleted.get().is_some_and(|fate| fate != Fate::Refused),
+            Failure::Lost => lenient.cuts || volume.deleted.get().is_some(),
+            Failure::Unexpected => false,
+        };
+        self.count(|counts| counts.failed += 1);
+        if !excused {
+            let range = text(range);
+            self.fail(format!("volume {}: {range} fails without reason: {failure:?}", volume.id));
+        }
+    }
+
+    /// Whether the disk damaged any tenant's block.
+    #[must_use]
+    pub(crate) fn is_any_harmed(&self) -> bool {
+        self.take_damage();
+        !self.shared.harmed.borrow().is_empty()
+    }
+
+    /// Whether any block of the range may hold what the disk damaged.
+    fn is_harmed(&self, volume: &VolumeModel, range: LbaRange, now: Moment) -> bool {
+        let history = volume.history.borrow();
+        let harmed = self.shared.harmed.borrow();
+        let (from, to) = (range.start.0, range.start.0 + range.blocks);
+        let mut inside = harmed.range((volume.id, from, 0)..(volume.id, to, 0));
+        inside.any(|(_, lba, tag)| {
+            let Some(write) = history.get(*tag) else { return false };
+            let replaced = |later: &Change| {
+                later.is_certain_before(now) && write.is_over_before(later.invoked)
+            };
+            !history.of_block(*lba).any(replaced)
+        })
+    }
+
+    /// The disk of this boot.
+    pub(crate) fn set_disk(&self, disk: &SimDevice) {
+        self.shared.disk.replace(Some(disk.clone()));
+    }
+
+    /// Takes in what the disk damaged: whose blocks these are, and what a crash may now undo.
+    pub(crate) fn take_damage(&self) {
+        let damage = self.shared.disk.borrow().as_ref().map(SimDevice::take_damage);
+        for Damage { kind, intended, .. } in damage.iter().flatten() {
+            self.count(|counts| counts.damaged += 1);
+            if let Some((id, lba, tag)) = content::owner(intended) {
+                self.shared.harmed.borrow_mut().insert((id, lba, tag));
+                let volume = self.shared.volumes.borrow().iter().find(|v| v.id == id).cloned();
+                if let Some(volume) = volume
+                    && let Some(write) = volume.history.borrow_mut().get_mut(tag)
+                {
+                    write.harmed = true;
+                }
+            } else if intended.iter().any(|byte| *byte != 0) || *kind != DamageKind::Overwritten {
+                self.set_leniency(Leniency { metadata: true, ..self.leniency() });
+            }
+        }
+    }
+
+    /// The server is gone: what was open took effect by now, or never does.
+    pub(crate) fn close(&self) {
+        self.take_damage();
+        let now = self.now();
+        for volume in self.volumes() {
+            let mut history = volume.history.borrow_mut();
+            if self.leniency().metadata {
+                history.harm_all();
+            }
+            history.close(now);
+        }
+    }
+
+    /// Checks the order of everything that was seen.
+    pub(crate) fn check_orders(&self) {
+        for volume in self.volumes() {
+            match linear::check_all(&volume.history.borrow()) {
+                Ok(unchecked) => self.count(|counts| counts.unchecked += unchecked),
+                Err(finding) => self.fail(format!("volume {}: {finding}", volume.id)),
+            }
+        }
+    }
+}

@@ -1,0 +1,465 @@
+//! A run from its seed: starts, requests, faults, power cuts, and checks of everything after each.
+
+use std::cell::Cell;
+use std::future::Future;
+use std::pin::pin;
+use std::rc::Rc;
+use std::task::Poll;
+
+use io_traits::{Buffer, Clock, Spawn};
+use local_sync::Semaphore;
+use sim::{DeviceFaults, Rng, SimDevice, SimWorld, Simulation, Survival, Trace};
+use units::{BLOCK_SIZE, Duration, Lba, LbaRange};
+use uuid::Uuid;
+use volume::{Finding, FormatOptions, OpenError, VolumeError};
+
+use crate::content::{self, Shown};
+use crate::model::VolumeModel;
+use crate::profile::{Profile, Workload};
+use crate::requests::{Worker, create};
+use crate::rig::{self, Rig};
+use crate::run::{Counts, Leniency, Run};
+use crate::seam::{Seam, SeamDevice};
+use crate::target::Target;
+
+/// The smallest disk that can be formatted: 64 MiB.
+pub(crate) const DEVICE_BLOCKS: u64 = 16_384;
+/// The smallest extents.
+const EXTENT_BLOCKS: u32 = 1024;
+/// How often it is looked whether the power is still on.
+const WATCH: Duration = Duration::from_micros(200);
+/// The same when little happens.
+const WATCH_IDLY: Duration = Duration::from_millis(5);
+/// What takes longer hangs. Clients give a command 30 s.
+const HANG: Duration = Duration::from_secs(200);
+/// How long stuck requests are stuck, and disks are gone.
+const TROUBLE: Duration = Duration::from_millis(400);
+/// How long the background has for what is left to do.
+const QUIET: Duration = Duration::from_millis(600);
+/// Starts that a disk which fails requests may need.
+const OPEN_TRIES: u32 = 4;
+
+/// What a run came to.
+#[derive(Clone, Debug)]
+pub struct Outcome {
+    /// Which one.
+    pub seed: u64,
+    /// What it was about.
+    pub workload: Workload,
+    /// What is wrong, if anything.
+    pub failure: Option<String>,
+    /// What it did.
+    pub counts: Counts,
+    /// Hash of its trace.
+    pub hash: u64,
+    /// Events in its trace.
+    pub events: u64,
+}
+
+/// Runs `seed`.
+#[must_use]
+pub fn run(seed: u64, workload: Option<Workload>, seam: Seam, trace: &Trace) -> Outcome {
+    let workload = workload.unwrap_or_else(|| Workload::of_seed(seed));
+    let mut rng = Rng::new(seed ^ (workload as u64) << 56);
+    let profile = Profile::draw(workload, &mut rng);
+    let run = Run::new(trace.clone());
+    let panicked = {
+        let run = run.clone();
+        let run = std::panic::AssertUnwindSafe(move || Scenario { run, profile, seam, rng }.run());
+        std::panic::catch_unwind(run).err()
+    };
+    if let Some(panic) = panicked {
+        let text = panic.downcast_ref::<String>().map(String::as_str);
+        let text = text.or_else(|| panic.downcast_ref::<&str>().copied());
+        run.fail(format!("panic: {}", text.unwrap_or("of an unknown kind")));
+    }
+    if !run.has_failed() && !profile.cuts {
+        run.check_orders();
+    }
+    let (counts, failure) = (run.counts(), run.failure());
+    Outcome { seed, workload, failure, counts, hash: trace.hash(), events: trace.events() }
+}
+
+/// How a boot ended.
+enum End {
+    /// All requests were made.
+    Finished,
+    /// The power is gone.
+    Crashed,
+    /// Something is wrong.
+    Failed,
+    /// The disk could not be opened, and that is excused.
+    Unusable,
+}
+
+struct Scenario {
+    run: Run,
+    profile: Profile,
+    seam: Seam,
+    rng: Rng,
+}
+
+impl Scenario {
+    fn run(mut self) {
+        let faults = self.profile.faults;
+        let device_errors = self.profile.goes
+            || [
+                faults.read_error_one_in,
+                faults.write_error_one_in,
+                faults.flush_error_one_in,
+                faults.no_space_one_in,
+            ] != [0; 4];
+        let no_space = self.profile.workload == Workload::Full || faults.no_space_one_in > 0;
+        let cuts = self.profile.cuts;
+        self.run.set_leniency(Leniency { device_errors, no_space, cuts, metadata: false });
+        let mut disk: Option<SimDevice> = None;
+        for boot in 0..=self.profile.boots {
+            let simulation = Simulation::with_trace(self.rng.next_u64(), self.run.trace().clone());
+            let world = simulation.world();
+            let survival = Survival::ALL[self.rng.below(Survival::ALL.len() as u64) as usize];
+            world.note(format_args!("boot {boot} {survival:?}"));
+            let next = match &disk {
+                Some(before) => before.after_crash_with(&world, survival),
+                None => {
+                    SimDevice::new(&world, DEVICE_BLOCKS).with_volatile_cache(self.profile.volatile)
+                }
+            };
+            self.run.set_disk(&next);
+            self.run.count(|counts| counts.boots += 1);
+            let task = Boot {
+                run: self.run.clone(),
+                profile: self.profile,
+                device: SeamDevice::new(&world, next.clone(), self.seam),
+                world: world.clone(),
+                rng: self.rng.fork(),
+                is_first: boot == 0,
+                is_last: boot == self.profile.boots,
+                trouble: Rc::default(),
+            };
+            let end = simulation.run(task.run());
+            self.run.close();
+            match end {
+                Err(stalled) => self.run.fail(format!("nothing goes on: {stalled:?}")),
+                Ok(End::Failed | End::Unusable) => return,
+                Ok(End::Crashed) => self.run.count(|counts| counts.crashes += 1),
+                Ok(End::Finished) => {}
+            }
+            if self.run.has_failed() {
+                return;
+            }
+            disk = Some(next);
+        }
+    }
+}
+
+struct Boot {
+    run: Run,
+    profile: Profile,
+    device: SeamDevice,
+    world: SimWorld,
+    rng: Rng,
+    is_first: bool,
+    is_last: bool,
+    /// Whether disk and network are to make trouble.
+    trouble: Rc<Cell<bool>>,
+}
+
+/// What became of something that the power may cut short.
+enum Watched<T> {
+    Done(T),
+    Ended(End),
+}
+
+impl Boot {
+    async fn run(mut self) -> End {
+        match self.go_on().await {
+            Watched::Done(()) => End::Finished,
+            Watched::Ended(end) => end,
+        }
+    }
+
+    fn disk(&self) -> &SimDevice {
+        self.device.disk()
+    }
+
+    /// Waits for `future` as long as there is power, and not forever.
+    async fn watch<T>(&self, what: &str, future: impl Future<Output = T>) -> Watched<T> {
+        let mut future = pin!(future);
+        let began = self.world.now();
+        loop {
+            let idle = self.world.now().since(began) > Duration::from_millis(100);
+            let pause = if idle { WATCH_IDLY } else { WATCH };
+            let mut timer = pin!(self.world.sleep_until(self.world.now() + pause));
+            let done = std::future::poll_fn(|context| {
+                if let Poll::Ready(done) = future.as_mut().poll(context) {
+                    return Poll::Ready(Some(done));
+                }
+                timer.as_mut().poll(context).map(|()| None)
+            });
+            let done = done.await;
+            if self.disk().has_crashed() {
+                return Watched::Ended(End::Crashed);
+            }
+            if let Some(done) = done {
+                return Watched::Done(done);
+            }
+            if self.run.has_failed() {
+                return Watched::Ended(End::Failed);
+            }
+            if self.world.now().since(began) > HANG {
+                self.run.fail(format!("{what} hangs"));
+                return Watched::Ended(End::Failed);
+            }
+        }
+    }
+
+    async fn go_on(&mut self) -> Watched<()> {
+        self.make_trouble();
+        let shards = match self.open().await {
+            Watched::Done(shards) => shards,
+            Watched::Ended(end) => return Watched::Ended(end),
+        };
+        let profile = &self.profile;
+        let plane = profile.workload.is_plane();
+        let rig = Rig::start(&self.world, shards, plane, profile.cuts);
+        if self.is_first {
+            let made = self.watch("the creation of volumes", self.make_volumes(&rig)).await;
+            if let Watched::Ended(end) = made {
+                return Watched::Ended(end);
+            }
+        } else if let Watched::Ended(end) = self.watch("the look at all", self.verify(&rig)).await {
+            return Watched::Ended(end);
+        }
+        if self.is_last {
+            return self.quiesce(&rig).await;
+        }
+        if let Watched::Ended(end) = self.make_requests(&rig).await {
+            return Watched::Ended(end);
+        }
+        self.disk().set_faults(DeviceFaults::default());
+        if self.rng.one_in(2) {
+            return self.quiesce(&rig).await;
+        }
+        Watched::Done(())
+    }
+
+    async fn open(&mut self) -> Watched<Vec<volume::Shard<SeamDevice>>> {
+        if self.is_first {
+            // Never the same twice.
+            let uuid = Uuid::from_u128(u128::from(self.rng.next_u64()) << 64 | 1);
+            let options = FormatOptions { uuid };
+            let device = self.device.clone();
+            let format =
+                async { volume::format_with_extents(&device, &options, EXTENT_BLOCKS).await };
+            match self.watch("format", format).await {
+                Watched::Done(Err(error)) => self.run.fail(format!("format: {error}")),
+                Watched::Done(Ok(_)) => {}
+                Watched::Ended(end) => return Watched::Ended(end),
+            }
+        } else if self.rng.one_in(3) && !self.is_last {
+            let after = self.rng.below(80);
+            self.disk().crash_at_event(self.disk().events() + after);
+        }
+        let flaky = self.run.leniency().device_errors && self.rng.one_in(3);
+        for attempt in 0..OPEN_TRIES {
+            let faults =
+                if flaky && attempt == 0 { self.profile.faults } else { DeviceFaults::default() };
+            self.disk().set_faults(faults);
+            let device = self.device.clone();
+            let opening = async { rig::open(&device, self.profile.shards).await };
+            match self.watch("recovery", opening).await {
+                Watched::Done(Ok(shards)) => {
+                    self.disk().set_faults(DeviceFaults::default());
+                    self.disk().crash_at_event(u64::MAX);
+                    return Watched::Done(shards);
+                }
+                Watched::Done(Err(OpenError::Device(_))) if flaky && attempt == 0 => {}
+                Watched::Done(Err(error)) => {
+                    self.run.take_damage();
+                    if self.run.leniency().metadata {
+                        return Watched::Ended(End::Unusable);
+                    }
+                    self.run.fail(format!("the disk cannot be opened: {error}"));
+                    return Watched::Ended(End::Failed);
+                }
+                Watched::Ended(end) => return Watched::Ended(end),
+            }
+        }
+        unreachable!("a second attempt either succeeds or fails the run")
+    }
+
+    async fn make_volumes(&self, rig: &Rig) {
+        for _ in 0..self.profile.volumes {
+            let model = self.run.new_volume(0, self.profile.volume_blocks);
+            let _ = create(&self.run, rig, &model, self.profile.volume_blocks).await;
+        }
+        let ballast = self.profile.ballast_blocks;
+        if ballast > 0 {
+            let spec = volume::VolumeSpec {
+                uuid: Uuid::from_u128(0xBA11A57),
+                name: "ballast".into(),
+                blocks: ballast,
+            };
+            let half = Buffer::zeroed(ballast as usize / 2).into_slice();
+            let filled = async {
+                let volume = rig.shards()[0].create_volume(spec).await?;
+                volume.write(Lba(0), half.clone(), None).await?;
+                volume.write(Lba(ballast / 2), half, None).await
+            };
+            if let Err(error) = filled.await {
+                self.run.fail(format!("no room for ballast: {error}"));
+            }
+        }
+    }
+
+    /// Everything that was acknowledged is there, and nothing else.
+    async fn verify(&self, rig: &Rig) {
+        for model in self.run.volumes() {
+            self.run.take_damage();
+            let now = self.run.now();
+            let size = rig.size(&model);
+            let lenient = self.run.leniency().metadata;
+            if model.must_exist().is_some_and(|must| must != size.is_some()) && !lenient {
+                let word = if size.is_some() { "is there again" } else { "is gone" };
+                return self.run.fail(format!("volume {} {word}", model.id));
+            }
+            model.found(size.is_some());
+            let Some(size) = size else { continue };
+            if !model.sizes(now, now).contains(&size) && !lenient {
+                let id = model.id;
+                return self.run.fail(format!("volume {id} has {size} blocks"));
+            }
+            model.set_size(size, now);
+            let Some(target) = rig.target(&model).await else {
+                return self.run.fail(format!("volume {} cannot be opened", model.id));
+            };
+            self.verify_volume(&model, &target, size).await;
+        }
+    }
+
+    async fn verify_volume(&self, model: &VolumeModel, target: &Target, size: u64) {
+        let invoked = self.run.now();
+        let mut all: Vec<Shown> = Vec::new();
+        let most = target.transfer_blocks_max();
+        let mut at = 0;
+        while at < size {
+            let whole = LbaRange::new(Lba(at), most.min(size - at));
+            let found = target.read(whole).await;
+            let ranges: Vec<LbaRange> = match found {
+                Ok(_) => vec![whole],
+                Err(_) => (at..whole.end().0).map(|lba| LbaRange::new(Lba(lba), 1)).collect(),
+            };
+            for range in ranges {
+                let again = if range == whole { found.clone() } else { target.read(range).await };
+                match again {
+                    Ok(bytes) => {
+                        let blocks = bytes.chunks(BLOCK_SIZE).zip(range.start.0..);
+                        all.extend(blocks.map(|(b, lba)| content::shown(model.id, lba, b)));
+                    }
+                    Err(_) => {
+                        self.run.check_read(model, range, invoked, &again);
+                        all.push(Shown::Unknown);
+                    }
+                }
+            }
+            at = whole.end().0;
+        }
+        self.run.check_shown(model, 0, &all, (invoked, self.run.now()));
+    }
+
+    async fn make_requests(&mut self, rig: &Rig) -> Watched<()> {
+        let profile = self.profile;
+        self.disk().set_faults(profile.faults);
+        if !self.rng.one_in(4) {
+            let scale = if profile.workload == Workload::Long { 13 } else { 10 };
+            let spread = 1 << self.rng.between(3, scale);
+            let after = self.rng.below(spread);
+            self.disk().crash_at_event(self.disk().events() + after);
+        }
+        let workers = Rc::new(Semaphore::new(profile.workers));
+        for _ in 0..profile.workers {
+            let (run, rig, rng) = (self.run.clone(), rig.clone(), self.rng.fork());
+            let worker = Worker { run, rig, profile, rng };
+            let permit = workers.try_acquire(1).expect("one for each");
+            self.world.spawn(async move {
+                worker.work().await;
+                drop(permit);
+            });
+        }
+        self.trouble.set(true);
+        let all_done = workers.acquire(profile.workers);
+        let ended = self.watch("a request", all_done).await;
+        self.trouble.set(false);
+        self.disk().set_gone(false);
+        match ended {
+            Watched::Done(_) => Watched::Done(()),
+            Watched::Ended(end) => Watched::Ended(end),
+        }
+    }
+
+    /// What does not come with single requests: now and then, as long as `trouble` says so. What is
+    /// stuck is released sooner or later in any case.
+    fn make_trouble(&mut self) {
+        let (world, disk, profile) = (self.world.clone(), self.disk().clone(), self.profile);
+        let (mut rng, trouble) = (self.rng.fork(), self.trouble.clone());
+        self.world.spawn(async move {
+            loop {
+                let pause = Duration::from_micros(1 << rng.between(8, 18));
+                world.sleep_until(world.now() + pause).await;
+                disk.release_stuck();
+                if trouble.get() && profile.goes && rng.one_in(3) {
+                    disk.set_gone(true);
+                    world.sleep_until(world.now() + TROUBLE).await;
+                    disk.set_gone(false);
+                }
+                if trouble.get() && profile.cuts && rng.one_in(2) {
+                    world.cut_connections();
+                }
+            }
+        });
+    }
+
+    /// With nothing under way, everything fits together; and all of it ends in order.
+    async fn quiesce(&mut self, rig: &Rig) -> Watched<()> {
+        self.disk().crash_at_event(u64::MAX);
+        let resting = async {
+            let taken = rig.checkpoint().await;
+            self.world.sleep_until(self.world.now() + QUIET).await;
+            taken
+        };
+        match self.watch("a checkpoint", resting).await {
+            Watched::Ended(end) => return Watched::Ended(end),
+            Watched::Done(Err(error)) => {
+                self.run.check_checkpoint(Err(error.into()));
+                return Watched::Done(());
+            }
+            Watched::Done(Ok(())) => {}
+        }
+        let read_data = self.profile.ballast_blocks == 0;
+        let reports = match self.watch("a check", rig.check(read_data)).await {
+            Watched::Done(reports) => reports,
+            Watched::Ended(end) => return Watched::Ended(end),
+        };
+        self.run.take_damage();
+        let mut findings = reports.into_iter().flat_map(|report| report.findings);
+        let harmed = self.run.is_any_harmed();
+        let excused = |finding: &Finding| {
+            harmed && matches!(finding, Finding::Unreadable(VolumeError::Corrupt { .. }))
+        };
+        if !self.run.leniency().metadata
+            && let Some(finding) = findings.find(|finding| !excused(finding))
+        {
+            self.run.fail(format!("the check finds {finding:?}"));
+            return Watched::Ended(End::Failed);
+        }
+        if self.rng.one_in(2) {
+            match self.watch("the end", rig.shutdown()).await {
+                Watched::Done(ended) => {
+                    self.run.check_checkpoint(ended.map_err(|error| error.into()));
+                }
+                Watched::Ended(end) => return Watched::Ended(end),
+            }
+        }
+        Watched::Done(())
+    }
+}

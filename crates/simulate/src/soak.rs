@@ -1,0 +1,89 @@
+//! Many seeds, on all cores.
+
+use std::ops::Range;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread;
+
+use sim::Trace;
+
+use crate::profile::Workload;
+use crate::run::Counts;
+use crate::scenario::{Outcome, run};
+use crate::seam::Seam;
+
+/// Which seeds to run.
+#[derive(Clone, Debug)]
+pub struct Soak {
+    /// The seeds.
+    pub seeds: Range<u64>,
+    /// What they are about; each seed's own choice if `None`.
+    pub workload: Option<Workload>,
+    /// Seeds at a time.
+    pub threads: usize,
+    /// Failures after which it stops.
+    pub failures_max: usize,
+}
+
+/// What became of them.
+#[derive(Clone, Debug, Default)]
+pub struct Summary {
+    /// Seeds that ran.
+    pub seeds: u64,
+    /// What they did together.
+    pub counts: Counts,
+    /// Those that found something, by seed.
+    pub failures: Vec<Outcome>,
+}
+
+impl Soak {
+    /// Runs the seeds in order until they are used up or `stop` says so; `each` is told of every one.
+    ///
+    /// # Panics
+    /// A thread of it panicked, which runs do not.
+    #[must_use]
+    pub fn run(&self, stop: &AtomicBool, each: impl Fn(&Outcome) + Sync) -> Summary {
+        let next = AtomicU64::new(self.seeds.start);
+        let summary = Mutex::new(Summary::default());
+        let work = || {
+            while !stop.load(Ordering::Relaxed) {
+                let seed = next.fetch_add(1, Ordering::Relaxed);
+                if seed >= self.seeds.end {
+                    return;
+                }
+                let outcome = run(seed, self.workload, Seam::Honest, &Trace::default());
+                each(&outcome);
+                let mut summary = summary.lock().expect("nobody panics with it");
+                summary.add(outcome);
+                if summary.failures.len() >= self.failures_max {
+                    stop.store(true, Ordering::Relaxed);
+                }
+            }
+        };
+        thread::scope(|scope| {
+            for _ in 0..self.threads.max(1) {
+                scope.spawn(work);
+            }
+        });
+        let mut summary = summary.into_inner().expect("all threads have ended");
+        summary.failures.sort_by_key(|outcome| outcome.seed);
+        summary
+    }
+}
+
+impl Summary {
+    fn add(&mut self, outcome: Outcome) {
+        let (sum, more) = (&mut self.counts, &outcome.counts);
+        sum.requests += more.requests;
+        sum.failed += more.failed;
+        sum.blocks_checked += more.blocks_checked;
+        sum.boots += more.boots;
+        sum.crashes += more.crashes;
+        sum.damaged += more.damaged;
+        sum.unchecked += more.unchecked;
+        self.seeds += 1;
+        if outcome.failure.is_some() {
+            self.failures.push(outcome);
+        }
+    }
+}

@@ -1,0 +1,188 @@
+//! A volume as the workload sees it: through the engine, or through the whole data plane.
+
+use io_traits::BufferSlice;
+use nvme_wire::Status;
+use sim::SimWorld;
+use units::{Lba, LbaRange};
+use volume::{CompareError, VolumeError};
+
+use crate::history::Fate;
+use crate::seam::SeamDevice;
+
+/// Where requests go.
+#[derive(Clone)]
+pub(crate) enum Target {
+    /// To the engine.
+    Engine(volume::Volume<SeamDevice>),
+    /// Through initiator, network and server to the engine.
+    Plane(client::Volume<SimWorld>),
+}
+
+/// Why a request failed, as far as the checks tell cases apart.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum Failure {
+    /// It ends behind the volume.
+    OutOfRange,
+    /// There is no room.
+    NoSpace,
+    /// A block, or the map, is damaged.
+    Corrupt,
+    /// The device failed.
+    Device,
+    /// The journal cannot be written.
+    JournalLost,
+    /// There is no such volume any more.
+    Deleted,
+    /// The server ends, or the connection to it is lost.
+    Lost,
+    /// What the engine should never say.
+    Unexpected,
+}
+
+impl Failure {
+    /// What a change that failed so comes to.
+    #[must_use]
+    pub(crate) fn fate(self) -> Fate {
+        match self {
+            Self::JournalLost | Self::Lost => Fate::Open,
+            _ => Fate::Refused,
+        }
+    }
+}
+
+impl From<&VolumeError> for Failure {
+    fn from(error: &VolumeError) -> Self {
+        match error {
+            VolumeError::OutOfRange { .. } => Self::OutOfRange,
+            VolumeError::PoolFull => Self::NoSpace,
+            VolumeError::Corrupt { .. } | VolumeError::CorruptMap { .. } => Self::Corrupt,
+            VolumeError::Device(_) => Self::Device,
+            VolumeError::JournalLost => Self::JournalLost,
+            VolumeError::Deleted => Self::Deleted,
+            VolumeError::ShutDown => Self::Lost,
+            _ => Self::Unexpected,
+        }
+    }
+}
+
+impl From<VolumeError> for Failure {
+    fn from(error: VolumeError) -> Self {
+        Self::from(&error)
+    }
+}
+
+impl From<client::Error> for Failure {
+    fn from(error: client::Error) -> Self {
+        let client::Error::Target { status, .. } = error else {
+            return match error {
+                client::Error::Disconnected(_) | client::Error::Closed => Self::Lost,
+                // The volume ends where it did not when the request was made up.
+                _ => Self::Unexpected,
+            };
+        };
+        match status.code() {
+            Status::LBA_OUT_OF_RANGE => Self::OutOfRange,
+            Status::CAPACITY_EXCEEDED => Self::NoSpace,
+            Status::UNRECOVERED_READ_ERROR => Self::Corrupt,
+            Status::DATA_TRANSFER_ERROR | Status::INTERNAL_ERROR => Self::Device,
+            Status::WRITE_FAULT => Self::JournalLost,
+            Status::INVALID_NAMESPACE_OR_FORMAT => Self::Deleted,
+            Status::NAMESPACE_NOT_READY => Self::Lost,
+            _ => Self::Unexpected,
+        }
+    }
+}
+
+/// What a comparison said.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum Compared {
+    /// Everything is equal.
+    Equal,
+    /// Something differs: which byte, if that is told.
+    Differs(Option<u64>),
+}
+
+impl Target {
+    /// Reads blocks.
+    ///
+    /// # Errors
+    /// Why not.
+    pub(crate) async fn read(&self, range: LbaRange) -> Result<Vec<u8>, Failure> {
+        match self {
+            Self::Engine(volume) => Ok(volume.read(range).await?.to_vec()),
+            Self::Plane(volume) => {
+                let blocks = u32::try_from(range.blocks).expect("a small volume");
+                Ok(volume.read(range.start, blocks).await?.as_bytes().to_vec())
+            }
+        }
+    }
+
+    /// Writes blocks.
+    ///
+    /// # Errors
+    /// Why not.
+    pub(crate) async fn write(&self, lba: Lba, data: BufferSlice) -> Result<(), Failure> {
+        match self {
+            Self::Engine(volume) => Ok(volume.write(lba, data, None).await?),
+            Self::Plane(volume) => Ok(volume.write(lba, data).await?),
+        }
+    }
+
+    /// Deallocates blocks, or writes zeroes: they read as zeroes afterwards.
+    ///
+    /// # Errors
+    /// Why not.
+    pub(crate) async fn clear(&self, range: LbaRange, deallocate: bool) -> Result<(), Failure> {
+        match self {
+            Self::Engine(volume) => Ok(volume.unmap(range).await?),
+            Self::Plane(volume) if deallocate => Ok(volume.deallocate(&[range]).await?),
+            Self::Plane(volume) => Ok(volume.write_zeroes(range).await?),
+        }
+    }
+
+    /// Compares blocks with `data`.
+    ///
+    /// # Errors
+    /// Why not.
+    pub(crate) async fn compare(&self, lba: Lba, data: BufferSlice) -> Result<Compared, Failure> {
+        match self {
+            Self::Engine(volume) => compared(volume.compare(lba, data).await),
+            Self::Plane(volume) => Ok(match volume.compare(lba, data).await? {
+                true => Compared::Equal,
+                false => Compared::Differs(None),
+            }),
+        }
+    }
+
+    /// Writes `data` if `expected` is there; `None` if there is no such request.
+    pub(crate) async fn compare_and_write(
+        &self,
+        lba: Lba,
+        expected: BufferSlice,
+        data: BufferSlice,
+    ) -> Option<Result<Compared, Failure>> {
+        match self {
+            Self::Engine(volume) => {
+                Some(compared(volume.compare_and_write(lba, expected, data).await))
+            }
+            Self::Plane(_) => None,
+        }
+    }
+
+    /// Most blocks of a read or a write.
+    #[must_use]
+    pub(crate) fn transfer_blocks_max(&self) -> u64 {
+        match self {
+            Self::Engine(_) => volume::WRITE_BLOCKS_MAX,
+            Self::Plane(volume) => u64::from(volume.max_transfer_blocks()),
+        }
+    }
+}
+
+fn compared(outcome: Result<(), CompareError>) -> Result<Compared, Failure> {
+    match outcome {
+        Ok(()) => Ok(Compared::Equal),
+        Err(CompareError::Miscompare { offset_bytes }) => Ok(Compared::Differs(Some(offset_bytes))),
+        Err(CompareError::Volume(error)) => Err(error.into()),
+    }
+}
