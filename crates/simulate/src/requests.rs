@@ -193,21 +193,17 @@ impl Worker {
         model.history.borrow_mut().expect(tag, guess.clone());
         let data = content::data(model.id, range.start.0, range.blocks, tag);
         match target.compare_and_write(range.start, expected, data).await {
-            None => {
-                self.run.cancel(model, tag);
-                Ok(())
-            }
-            Some(Ok(Compared::Equal)) => {
+            Ok(Compared::Equal) => {
                 self.run.end(model, tag, Ok(()));
                 Ok(())
             }
-            Some(Ok(compared)) => {
+            Ok(compared) => {
                 self.run.cancel(model, tag);
                 let window = (invoked, self.run.now());
                 self.run.check_compared(model, range.start.0, &guess, compared, window);
                 Ok(())
             }
-            Some(Err(failure)) => {
+            Err(failure) => {
                 self.run.end(model, tag, Err(failure));
                 Err(failure)
             }

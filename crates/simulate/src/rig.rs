@@ -9,7 +9,7 @@ use client::{Backoff, Client, Options, Reconnect};
 use dataplane::{Core, CoreOptions, nqn_of};
 use io_traits::{Clock, Network, Spawn};
 use sim::SimWorld;
-use units::Duration;
+use units::{Duration, Slo};
 use uuid::Uuid;
 use volume::{
     CheckReport, ExtentAllocator, OpenError, Shard, ShardOptions, VolumeError, VolumeSpec,
@@ -137,7 +137,7 @@ impl Rig {
     pub(crate) async fn create(&self, model: &VolumeModel, blocks: u64) -> Result<(), Failure> {
         let spec = VolumeSpec { uuid: model.uuid(), name: format!("v{}", model.id), blocks };
         match &self.core {
-            Some(core) => drop(core.create_volume(model.shard, spec).await?),
+            Some(core) => drop(core.create_volume(model.shard, spec, Slo::default()).await?),
             None => drop(self.shards[model.shard].create_volume(spec).await?),
         }
         Ok(())

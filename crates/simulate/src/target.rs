@@ -1,5 +1,6 @@
 //! A volume as the workload sees it: through the engine, or through the whole data plane.
 
+use client::Swap;
 use io_traits::BufferSlice;
 use nvme_wire::Status;
 use sim::SimWorld;
@@ -154,18 +155,24 @@ impl Target {
         }
     }
 
-    /// Writes `data` if `expected` is there; `None` if there is no such request.
+    /// Writes `data` if `expected` is there.
+    ///
+    /// # Errors
+    /// Why not.
     pub(crate) async fn compare_and_write(
         &self,
         lba: Lba,
         expected: BufferSlice,
         data: BufferSlice,
-    ) -> Option<Result<Compared, Failure>> {
+    ) -> Result<Compared, Failure> {
         match self {
-            Self::Engine(volume) => {
-                Some(compared(volume.compare_and_write(lba, expected, data).await))
+            Self::Engine(volume) => compared(volume.compare_and_write(lba, expected, data).await),
+            Self::Plane(volume) => {
+                Ok(match volume.compare_and_swap(lba, &expected, &data).await? {
+                    Swap::Done => Compared::Equal,
+                    Swap::Differs { offset_bytes } => Compared::Differs(Some(offset_bytes)),
+                })
             }
-            Self::Plane(_) => None,
         }
     }
 
