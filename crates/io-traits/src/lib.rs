@@ -18,4 +18,4 @@ pub use batch::{Segment, SendBatch};
 pub use buffer::{Block, Buffer, BufferSlice, buffer_footprint_bytes, pool_bytes_retained};
 pub use device::{Device, DeviceError, DeviceGeometry};
 pub use stream::{Listener, Network, NetworkError, Stream, StreamError};
-pub use world::{Clock, Spawn, World};
+pub use world::{Clock, Entropy, Offload, Spawn, World};

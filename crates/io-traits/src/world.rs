@@ -25,7 +25,23 @@ pub trait Spawn {
     fn spawn_now(&self, task: impl Future<Output = ()> + 'static);
 }
 
-/// What a core offers to the code that runs on it. Cheap to clone.
-pub trait World: Clock + Spawn + Network + Clone + 'static {}
+/// Random bytes, fit for keys.
+pub trait Entropy {
+    /// Fills `bytes`.
+    fn fill_random(&self, bytes: &mut [u8]);
+}
 
-impl<W: Clock + Spawn + Network + Clone + 'static> World for W {}
+/// Work that takes so long that it must not hold up a core.
+pub trait Offload {
+    /// Does `work` elsewhere, and says what came of it. If the future is dropped the work is done
+    /// all the same.
+    fn offload<T: Send + 'static>(
+        &self,
+        work: impl FnOnce() -> T + Send + 'static,
+    ) -> impl Future<Output = T> + 'static;
+}
+
+/// What a core offers to the code that runs on it. Cheap to clone.
+pub trait World: Clock + Spawn + Network + Entropy + Offload + Clone + 'static {}
+
+impl<W: Clock + Spawn + Network + Entropy + Offload + Clone + 'static> World for W {}

@@ -19,6 +19,7 @@ mod hot;
 mod idle;
 mod mailbox;
 mod net;
+mod offload;
 mod open;
 mod storage;
 mod timers;

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
 use executor::{Executor, Spawner};
-use io_traits::{Clock, Network, NetworkError, Spawn};
+use io_traits::{Clock, Entropy, Network, NetworkError, Offload, Spawn};
 use units::{Duration, Instant};
 
 use crate::network::{SimListener, SimNetwork, SimStream};
@@ -18,6 +18,10 @@ use crate::{Rng, Trace};
 
 /// Polls in one instant after which tasks are taken to spin on each other.
 const POLLS_PER_INSTANT_MAX: u64 = 10_000_000;
+
+/// How long offloaded work takes.
+const OFFLOAD_TIME_MIN: Duration = Duration::from_micros(100);
+const OFFLOAD_TIME_MAX: Duration = Duration::from_micros(10_000);
 
 /// No task is ready and no event is due, but the awaited future is not done.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -167,6 +171,31 @@ impl Spawn for SimWorld {
 
     fn spawn_now(&self, task: impl Future<Output = ()> + 'static) {
         self.spawner.spawn_now(task);
+    }
+}
+
+impl Entropy for SimWorld {
+    fn fill_random(&self, bytes: &mut [u8]) {
+        for part in bytes.chunks_mut(8) {
+            let drawn = self.draw(Rng::next_u64).to_le_bytes();
+            part.copy_from_slice(&drawn[..part.len()]);
+        }
+    }
+}
+
+impl Offload for SimWorld {
+    /// Done at once, on the core's own thread: what takes long takes no time here, and the answer
+    /// comes a drawn time later.
+    fn offload<T: Send + 'static>(
+        &self,
+        work: impl FnOnce() -> T + Send + 'static,
+    ) -> impl Future<Output = T> + 'static {
+        let output = work();
+        let done = self.delay(OFFLOAD_TIME_MIN, OFFLOAD_TIME_MAX);
+        async move {
+            done.await;
+            output
+        }
     }
 }
 

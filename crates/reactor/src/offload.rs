@@ -1,0 +1,109 @@
+//! Work that would hold up a core, done on a thread of its own; and random bytes.
+//!
+//! One thread serves all cores. It is started when it is first needed, and lives as long as the
+//! process: most servers never need it.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::mpsc::{self, Sender};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::task::{Context, Poll, Waker};
+use std::thread;
+
+use io_traits::{Entropy, Offload};
+use rustix::rand::{GetRandomFlags, getrandom};
+
+use crate::Handle;
+
+type Work = Box<dyn FnOnce() + Send>;
+
+struct Slot<T> {
+    output: Option<T>,
+    waiting: Option<Waker>,
+}
+
+struct Offloaded<T>(Arc<Mutex<Slot<T>>>);
+
+impl<T> Future for Offloaded<T> {
+    type Output = T;
+
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<T> {
+        let mut slot = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(output) = slot.output.take() {
+            return Poll::Ready(output);
+        }
+        slot.waiting = Some(context.waker().clone());
+        Poll::Pending
+    }
+}
+
+impl Offload for Handle {
+    fn offload<T: Send + 'static>(
+        &self,
+        work: impl FnOnce() -> T + Send + 'static,
+    ) -> impl Future<Output = T> + 'static {
+        let slot = Arc::new(Mutex::new(Slot { output: None, waiting: None }));
+        let filled = slot.clone();
+        let run = move || {
+            let output = work();
+            let mut slot = filled.lock().unwrap_or_else(PoisonError::into_inner);
+            slot.output = Some(output);
+            if let Some(waker) = slot.waiting.take() {
+                drop(slot);
+                waker.wake();
+            }
+        };
+        worker().send(Box::new(run)).expect("the worker lives as long as the process");
+        Offloaded(slot)
+    }
+}
+
+fn worker() -> &'static Sender<Work> {
+    static WORKER: OnceLock<Sender<Work>> = OnceLock::new();
+    WORKER.get_or_init(|| {
+        let (sender, receiver) = mpsc::channel::<Work>();
+        let run = move || receiver.into_iter().for_each(|work| work());
+        thread::Builder::new().name("offload".into()).spawn(run).expect("one more thread");
+        sender
+    })
+}
+
+impl Entropy for Handle {
+    fn fill_random(&self, bytes: &mut [u8]) {
+        let mut filled = 0;
+        while filled < bytes.len() {
+            // It can be interrupted while the kernel has no entropy yet, just after boot.
+            filled += getrandom(&mut bytes[filled..], GetRandomFlags::empty()).unwrap_or(0);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{CoreConfig, run_on_current_thread};
+
+    #[test]
+    fn work_is_done_elsewhere_and_its_outcome_comes_back() {
+        let here = thread::current().id();
+        let main = |handle: Handle| async move {
+            let outcomes = [1, 2, 3].map(|n| handle.offload(move || (n, thread::current().id())));
+            for (outcome, n) in outcomes.into_iter().zip(1..) {
+                let (number, thread) = outcome.await;
+                assert!(number == n && thread != here);
+            }
+        };
+        run_on_current_thread(&CoreConfig::default(), main).expect("this host has io_uring");
+    }
+
+    #[test]
+    fn random_bytes_differ() {
+        let main = |handle: Handle| async move {
+            let (mut a, mut b) = ([0; 48], [0; 48]);
+            handle.fill_random(&mut a);
+            handle.fill_random(&mut b);
+            assert_ne!(a, b);
+        };
+        run_on_current_thread(&CoreConfig::default(), main).expect("this host has io_uring");
+    }
+}
