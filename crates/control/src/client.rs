@@ -7,7 +7,10 @@ use serde::de::DeserializeOwned;
 use ureq::http::{Response, Uri};
 use ureq::{Agent, Body};
 
-use crate::{CreateVolume, Problem, ResizeVolume, Server, Volume, VolumeList};
+use crate::{
+    ChangeDevice, ChangeVolume, CreateVolume, Device, DeviceList, Problem, Server, Stats, Volume,
+    VolumeList,
+};
 
 /// Longest answer that is read: a list of some hundred thousand volumes.
 const ANSWER_BYTES_MAX: u64 = 256 << 20;
@@ -107,8 +110,8 @@ impl ApiClient {
         self.document(self.agent.get(self.volume_path(volume)).call())
     }
 
-    /// Changes a volume's size.
-    pub fn resize(&self, volume: &str, request: &ResizeVolume) -> Result<Volume, ApiError> {
+    /// Changes a volume's size, or what it is promised.
+    pub fn change(&self, volume: &str, request: &ChangeVolume) -> Result<Volume, ApiError> {
         let call = self.agent.patch(self.volume_path(volume)).header("content-type", JSON);
         self.document(call.send(encode(request)))
     }
@@ -123,13 +126,34 @@ impl ApiClient {
         self.document(self.agent.get(self.path("/v1/server")).call())
     }
 
+    /// All devices.
+    pub fn devices(&self) -> Result<DeviceList, ApiError> {
+        self.document(self.agent.get(self.path("/v1/devices")).call())
+    }
+
+    /// Changes how a device is shared.
+    pub fn change_device(&self, name: &str, request: &ChangeDevice) -> Result<Device, ApiError> {
+        let path = self.encoded("/v1/devices/", name);
+        let call = self.agent.patch(path).header("content-type", JSON);
+        self.document(call.send(encode(request)))
+    }
+
+    /// What volumes and devices do.
+    pub fn stats(&self) -> Result<Stats, ApiError> {
+        self.document(self.agent.get(self.path("/v1/stats")).call())
+    }
+
     fn path(&self, path: &str) -> String {
         format!("{}{path}", self.url)
     }
 
     fn volume_path(&self, volume: &str) -> String {
-        let mut path = self.path("/v1/volumes/");
-        for byte in volume.bytes() {
+        self.encoded("/v1/volumes/", volume)
+    }
+
+    fn encoded(&self, collection: &str, name: &str) -> String {
+        let mut path = self.path(collection);
+        for byte in name.bytes() {
             match byte {
                 b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'_' => path.push(byte.into()),
                 // `.` too, so that no name is a step up the path.

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 use uuid::Uuid;
 
-use crate::{VolumeName, VolumeSize};
+use crate::{Sharing, Slo, VolumeName, VolumeSize};
 
 /// Asks for a new volume.
 #[derive(Clone, Debug, Deserialize, Serialize, ToSchema)]
@@ -22,15 +22,22 @@ pub struct CreateVolume {
     #[schema(format = Int64)]
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub core: Option<u32>,
+    /// What it is promised of its device; by default a share of 100.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub slo: Option<Slo>,
 }
 
-/// Asks for another size.
-#[derive(Clone, Copy, Debug, Deserialize, Serialize, ToSchema)]
+/// Asks for another size, or another promise: one of them.
+#[derive(Clone, Copy, Debug, Default, Deserialize, Serialize, ToSchema)]
 #[serde(deny_unknown_fields)]
-pub struct ResizeVolume {
+pub struct ChangeVolume {
     /// The new size. What lies beyond a smaller one is lost at once. A multiple of 4096.
-    #[schema(value_type = u64, minimum = 4096, maximum = 9223372036854775808u64, multiple_of = 4096)]
-    pub size_bytes: VolumeSize,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<u64>, minimum = 4096, maximum = 9223372036854775808u64, multiple_of = 4096)]
+    pub size_bytes: Option<VolumeSize>,
+    /// What it is to be promised.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub slo: Option<Slo>,
 }
 
 /// A volume.
@@ -53,6 +60,9 @@ pub struct Volume {
     pub portal: Portal,
     /// The device that holds it.
     pub device: String,
+    /// What it is promised of its device.
+    #[serde(default)]
+    pub slo: Slo,
     /// The command with which a Linux host connects it.
     pub connect: String,
 }
@@ -113,6 +123,15 @@ pub struct Device {
     pub free_bytes: u64,
     /// Whether it works.
     pub health: DeviceHealth,
+    /// How it is shared.
+    pub sharing: Sharing,
+}
+
+/// All devices.
+#[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize, ToSchema)]
+pub struct DeviceList {
+    /// The devices.
+    pub devices: Vec<Device>,
 }
 
 /// Whether a device works.

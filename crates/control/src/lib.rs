@@ -1,7 +1,7 @@
 //! The REST API of a Flash server, and a small client for it.
 //!
-//! - [`serve`] answers HTTP on a listening socket: `/v1/volumes`, `/v1/server`, `/v1/openapi.json`,
-//!   `/healthz`, `/readyz`. It changes nothing itself: what it is asked goes to a [`VolumeService`].
+//! - [`serve`] answers HTTP on a listening socket: `/v1/volumes`, `/v1/devices`, `/v1/stats`,
+//!   `/v1/server`, `/v1/openapi.json`, `/healthz`, `/readyz`. It changes nothing itself: what it is asked goes to a [`VolumeService`].
 //! - Documents ([`Volume`], [`Server`], …) are what clients see, and stay compatible within `/v1`.
 //! - Every refusal is a [`Problem`]: a stable code, what is wrong, what to do.
 //! - [`ApiClient`] is the other side, for command lines: blocking, and with errors made for reading.
@@ -21,11 +21,12 @@ mod request;
 mod routes;
 mod server;
 mod service;
+mod sharing;
 
 pub use client::{ApiClient, ApiError};
 pub use documents::{
-    Core, CreateVolume, Device, DeviceHealth, Portal, ResizeVolume, Server, Volume, VolumeList,
-    connect_line, nqn,
+    ChangeVolume, Core, CreateVolume, Device, DeviceHealth, DeviceList, Portal, Server, Volume,
+    VolumeList, connect_line, nqn,
 };
 pub use limits::Limits;
 pub use name::{NameError, VolumeName, VolumeSize, VolumeSizeError};
@@ -33,3 +34,6 @@ pub use openapi::openapi;
 pub use problem::{Problem, ProblemCode};
 pub use server::serve;
 pub use service::{Reply, ServiceError, VolumeKey, VolumeService};
+pub use sharing::{
+    Ceiling, ChangeDevice, DeviceStats, Sharing, Slo, Stats, VolumeStats, WindowStats,
+};

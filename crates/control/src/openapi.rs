@@ -3,8 +3,9 @@
 use utoipa::OpenApi;
 
 use crate::routes::paths::{
-    __path_create_volume, __path_delete_volume, __path_healthz, __path_list_volumes, __path_readyz,
-    __path_resize_volume, __path_show_openapi, __path_show_server, __path_show_volume,
+    __path_change_device, __path_change_volume, __path_create_volume, __path_delete_volume,
+    __path_healthz, __path_list_devices, __path_list_volumes, __path_readyz, __path_show_openapi,
+    __path_show_server, __path_show_stats, __path_show_volume,
 };
 
 #[derive(OpenApi)]
@@ -18,8 +19,11 @@ use crate::routes::paths::{
         create_volume,
         list_volumes,
         show_volume,
-        resize_volume,
+        change_volume,
         delete_volume,
+        list_devices,
+        change_device,
+        show_stats,
         show_server,
         show_openapi,
         healthz,

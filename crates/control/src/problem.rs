@@ -37,6 +37,12 @@ pub enum ProblemCode {
     OutOfSpace,
     /// The server holds as many volumes as it can.
     TooManyVolumes,
+    /// The device cannot do what would be promised.
+    PromiseTooLarge,
+    /// The device has no ceiling, so no rate can be promised.
+    NoCeiling,
+    /// The server has no such device.
+    DeviceNotFound,
     /// The device failed.
     DeviceFailed,
     /// The server is starting or stopping.
@@ -86,9 +92,14 @@ fn status_of(code: ProblemCode) -> StatusCode {
         ProblemCode::InvalidField | ProblemCode::UnknownCore => StatusCode::UNPROCESSABLE_ENTITY,
         ProblemCode::UnsupportedMediaType => StatusCode::UNSUPPORTED_MEDIA_TYPE,
         ProblemCode::BodyTooLarge => StatusCode::PAYLOAD_TOO_LARGE,
-        ProblemCode::UnknownPath | ProblemCode::VolumeNotFound => StatusCode::NOT_FOUND,
+        ProblemCode::UnknownPath | ProblemCode::VolumeNotFound | ProblemCode::DeviceNotFound => {
+            StatusCode::NOT_FOUND
+        }
         ProblemCode::MethodNotAllowed => StatusCode::METHOD_NOT_ALLOWED,
-        ProblemCode::NameTaken | ProblemCode::TooManyVolumes => StatusCode::CONFLICT,
+        ProblemCode::NameTaken
+        | ProblemCode::TooManyVolumes
+        | ProblemCode::PromiseTooLarge
+        | ProblemCode::NoCeiling => StatusCode::CONFLICT,
         ProblemCode::OutOfSpace => StatusCode::INSUFFICIENT_STORAGE,
         ProblemCode::DeviceFailed | ProblemCode::Internal => StatusCode::INTERNAL_SERVER_ERROR,
         ProblemCode::Unavailable => StatusCode::SERVICE_UNAVAILABLE,
@@ -130,6 +141,25 @@ impl From<ServiceError> for Problem {
             ServiceError::TooManyVolumes { .. } => (
                 ProblemCode::TooManyVolumes,
                 "delete volumes that are no longer needed, or use another server".to_owned(),
+            ),
+            ServiceError::Promise { .. } => (
+                ProblemCode::PromiseTooLarge,
+                "ask for less, or lower what other volumes are promised (`farflash volume list` \
+                 shows it), or raise the ceiling (`farflash device set`)"
+                    .to_owned(),
+            ),
+            ServiceError::NoCeiling { .. } => (
+                ProblemCode::NoCeiling,
+                "give it one with `farflash device set --reads-per-second N --writes-per-second M`; \
+                 `farflash calibrate` proposes the numbers"
+                    .to_owned(),
+            ),
+            ServiceError::UnknownDevice { devices, .. } => {
+                (ProblemCode::DeviceNotFound, format!("choose one of {}", devices.join(", ")))
+            }
+            ServiceError::Setting { .. } => (
+                ProblemCode::InvalidField,
+                "the fields and their meaning are described by GET /v1/openapi.json".to_owned(),
             ),
             ServiceError::Device { .. } => (
                 ProblemCode::DeviceFailed,

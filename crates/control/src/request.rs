@@ -94,3 +94,18 @@ impl<S: Send + Sync> FromRequestParts<S> for VolumeKey {
         })
     }
 }
+
+/// A device's name in a path.
+pub(crate) struct DeviceName(pub(crate) String);
+
+impl<S: Send + Sync> FromRequestParts<S> for DeviceName {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Problem> {
+        let name = Path::<String>::from_request_parts(parts, state).await;
+        name.map(|Path(name)| Self(name)).map_err(|e: PathRejection| {
+            let hint = "name the device as GET /v1/devices does, percent-encoded";
+            Problem::new(ProblemCode::InvalidPath, e.body_text(), hint)
+        })
+    }
+}

@@ -8,14 +8,15 @@ use axum::extract::{DefaultBodyLimit, Request, State};
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
-use axum::routing::get;
+use axum::routing::{get, patch};
 use axum::{Json, Router};
 
 use crate::limits::Limits;
 use crate::problem::{Problem, ProblemCode};
-use crate::request::JsonBody;
+use crate::request::{DeviceName, JsonBody};
 use crate::{
-    CreateVolume, ResizeVolume, Server, Volume, VolumeKey, VolumeList, VolumeService, openapi,
+    ChangeDevice, ChangeVolume, CreateVolume, Device, DeviceList, Server, Stats, Volume, VolumeKey,
+    VolumeList, VolumeService, openapi,
 };
 
 type Service = State<Arc<dyn VolumeService>>;
@@ -23,7 +24,10 @@ type Service = State<Arc<dyn VolumeService>>;
 pub(crate) fn router(service: Arc<dyn VolumeService>, limits: Limits) -> Router {
     Router::new()
         .route("/v1/volumes", get(list_volumes).post(create_volume))
-        .route("/v1/volumes/{volume}", get(show_volume).patch(resize_volume).delete(delete_volume))
+        .route("/v1/volumes/{volume}", get(show_volume).patch(change_volume).delete(delete_volume))
+        .route("/v1/devices", get(list_devices))
+        .route("/v1/devices/{device}", patch(change_device))
+        .route("/v1/stats", get(show_stats))
         .route("/v1/server", get(show_server))
         .route("/v1/openapi.json", get(show_openapi))
         .route("/healthz", get(healthz))
@@ -105,23 +109,75 @@ async fn show_volume(State(service): Service, key: VolumeKey) -> Result<Json<Vol
     Ok(Json(service.show(key).await?))
 }
 
-/// Changes a volume's size. Connected hosts see it at once; what a smaller size cuts off is lost.
+/// Changes a volume's size, or what it is promised. Connected hosts see a new size at once; what a
+/// smaller one cuts off is lost. A new promise holds for the next request.
 #[utoipa::path(
-    patch, path = "/v1/volumes/{volume}", tag = "volumes", operation_id = "resizeVolume",
+    patch, path = "/v1/volumes/{volume}", tag = "volumes", operation_id = "changeVolume",
     params(("volume" = String, Path, description = "Its name or id")),
-    request_body = ResizeVolume,
+    request_body = ChangeVolume,
     responses(
-        (status = 200, body = Volume, description = "It has the new size, durably"),
+        (status = 200, body = Volume, description = "It is changed, durably"),
         (status = "4XX", body = Problem, content_type = "application/problem+json", description = "Refused"),
         (status = "5XX", body = Problem, content_type = "application/problem+json", description = "Failed"),
     )
 )]
-async fn resize_volume(
+async fn change_volume(
     State(service): Service,
     key: VolumeKey,
-    JsonBody(request): JsonBody<ResizeVolume>,
+    JsonBody(request): JsonBody<ChangeVolume>,
 ) -> Result<Json<Volume>, Problem> {
-    Ok(Json(service.resize(key, request.size_bytes).await?))
+    match (request.size_bytes, request.slo) {
+        (Some(size), None) => Ok(Json(service.resize(key, size).await?)),
+        (None, Some(slo)) => Ok(Json(service.set_slo(key, slo).await?)),
+        _ => Err(Problem::new(
+            ProblemCode::InvalidField,
+            "missing field `size_bytes` or `slo`, or both are given",
+            "send `size_bytes` or `slo`; two changes are two requests",
+        )),
+    }
+}
+
+/// All devices: space, health, and how they are shared.
+#[utoipa::path(
+    get, path = "/v1/devices", tag = "devices", operation_id = "listDevices",
+    responses(
+        (status = 200, body = DeviceList, description = "The devices"),
+        (status = "5XX", body = Problem, content_type = "application/problem+json", description = "Failed"),
+    )
+)]
+async fn list_devices(State(service): Service) -> Result<Json<DeviceList>, Problem> {
+    Ok(Json(DeviceList { devices: service.server().await?.devices }))
+}
+
+/// Changes how a device is shared, without a pause. Holds until the server ends.
+#[utoipa::path(
+    patch, path = "/v1/devices/{device}", tag = "devices", operation_id = "changeDevice",
+    params(("device" = String, Path, description = "Its name, as GET /v1/devices has it")),
+    request_body = ChangeDevice,
+    responses(
+        (status = 200, body = Device, description = "It is shared so from now on"),
+        (status = "4XX", body = Problem, content_type = "application/problem+json", description = "Refused"),
+        (status = "5XX", body = Problem, content_type = "application/problem+json", description = "Failed"),
+    )
+)]
+async fn change_device(
+    State(service): Service,
+    DeviceName(name): DeviceName,
+    JsonBody(request): JsonBody<ChangeDevice>,
+) -> Result<Json<Device>, Problem> {
+    Ok(Json(service.change_device(name, request).await?))
+}
+
+/// What volumes and devices do: queues, counters, promises, windows.
+#[utoipa::path(
+    get, path = "/v1/stats", tag = "server", operation_id = "showStats",
+    responses(
+        (status = 200, body = Stats, description = "Counters since the start, and queues as of now"),
+        (status = "5XX", body = Problem, content_type = "application/problem+json", description = "Failed"),
+    )
+)]
+async fn show_stats(State(service): Service) -> Result<Json<Stats>, Problem> {
+    Ok(Json(service.stats().await?))
 }
 
 /// Deletes a volume with all that is on it. Hosts that have it connected lose it at once.
@@ -206,8 +262,8 @@ async fn method_not_allowed(request: Request) -> Problem {
 pub(crate) mod paths {
     //! What `#[utoipa::path]` generates beside the handlers.
     pub(crate) use super::{
-        __path_create_volume, __path_delete_volume, __path_healthz, __path_list_volumes,
-        __path_readyz, __path_resize_volume, __path_show_openapi, __path_show_server,
-        __path_show_volume,
+        __path_change_device, __path_change_volume, __path_create_volume, __path_delete_volume,
+        __path_healthz, __path_list_devices, __path_list_volumes, __path_readyz,
+        __path_show_openapi, __path_show_server, __path_show_stats, __path_show_volume,
     };
 }

@@ -6,7 +6,9 @@ use std::pin::Pin;
 
 use uuid::Uuid;
 
-use crate::{CreateVolume, Server, Volume, VolumeName, VolumeSize};
+use crate::{
+    ChangeDevice, CreateVolume, Device, Server, Slo, Stats, Volume, VolumeName, VolumeSize,
+};
 
 /// The answer to a request, later.
 pub type Reply<'a, T> = Pin<Box<dyn Future<Output = Result<T, ServiceError>> + Send + 'a>>;
@@ -61,6 +63,32 @@ pub enum ServiceError {
         /// Its limit.
         max: u64,
     },
+    /// The device cannot do what would be promised.
+    #[error("{detail}")]
+    Promise {
+        /// What is too much, and how much is left.
+        detail: String,
+    },
+    /// A rate was asked for of a device that has no ceiling.
+    #[error("the device {device} has no ceiling, so no rate can be promised of it")]
+    NoCeiling {
+        /// Its name.
+        device: String,
+    },
+    /// There is no such device.
+    #[error("there is no device `{device}`")]
+    UnknownDevice {
+        /// As it was asked for.
+        device: String,
+        /// Those that there are.
+        devices: Vec<String>,
+    },
+    /// A device cannot be shared in this way.
+    #[error("{detail}")]
+    Setting {
+        /// What makes no sense.
+        detail: String,
+    },
     /// The device did not do as it was asked.
     #[error("the device failed: {detail}")]
     Device {
@@ -87,10 +115,16 @@ pub trait VolumeService: Send + Sync + 'static {
     fn show(&self, key: VolumeKey) -> Reply<'_, Volume>;
     /// Changes a volume's size.
     fn resize(&self, key: VolumeKey, size: VolumeSize) -> Reply<'_, Volume>;
+    /// Changes what a volume is promised.
+    fn set_slo(&self, key: VolumeKey, slo: Slo) -> Reply<'_, Volume>;
     /// Deletes a volume and frees its space.
     fn delete(&self, key: VolumeKey) -> Reply<'_, ()>;
     /// The state of the server.
     fn server(&self) -> Reply<'_, Server>;
+    /// Changes how a device is shared.
+    fn change_device(&self, name: String, change: ChangeDevice) -> Reply<'_, Device>;
+    /// What volumes and devices do.
+    fn stats(&self) -> Reply<'_, Stats>;
     /// Whether requests would be answered now.
     fn is_ready(&self) -> bool;
 }

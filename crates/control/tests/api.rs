@@ -8,14 +8,17 @@ use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
-use control::{ApiClient, ApiError, CreateVolume, Limits, ProblemCode, ResizeVolume, VolumeSize};
+use control::{
+    ApiClient, ApiError, ChangeDevice, ChangeVolume, CreateVolume, Limits, ProblemCode, Slo,
+    VolumeSize,
+};
 use support::Api;
 
 const GIB: u64 = 1 << 30;
 
 fn create(name: &str, size_bytes: u64) -> CreateVolume {
     let size_bytes = VolumeSize::try_from(size_bytes).unwrap();
-    CreateVolume { name: name.parse().unwrap(), size_bytes, core: None }
+    CreateVolume { name: name.parse().unwrap(), size_bytes, core: None, slo: None }
 }
 
 fn code(error: &ApiError) -> ProblemCode {
@@ -35,11 +38,58 @@ fn a_volume_lives_from_create_to_delete() {
     assert_eq!(client.list().unwrap().volumes, std::slice::from_ref(&made));
     assert_eq!(client.show("db.1").unwrap(), made);
     assert_eq!(client.show(&made.id.to_string()).unwrap(), made);
-    let size_bytes = VolumeSize::try_from(2 * GIB).unwrap();
-    assert_eq!(client.resize("db.1", &ResizeVolume { size_bytes }).unwrap().size_bytes, 2 * GIB);
+    let size_bytes = Some(VolumeSize::try_from(2 * GIB).unwrap());
+    let change = ChangeVolume { size_bytes, slo: None };
+    assert_eq!(client.change("db.1", &change).unwrap().size_bytes, 2 * GIB);
     client.delete("db.1").unwrap();
     assert_eq!(code(&client.show("db.1").unwrap_err()), ProblemCode::VolumeNotFound);
     assert_eq!(client.server().unwrap().version, "1.2.3");
+}
+
+#[test]
+fn promises_are_given_changed_and_refused() {
+    let api = Api::start();
+    let client = ApiClient::new(&api.url()).unwrap();
+    let rate = Slo::Rate { reads_per_second: 10, writes_per_second: 0 };
+    let made = client.create(&CreateVolume { slo: Some(rate), ..create("a", GIB) }).unwrap();
+    assert_eq!(made.slo, rate);
+    let share = ChangeVolume { slo: Some(Slo::Share(7)), size_bytes: None };
+    assert_eq!(client.change("a", &share).unwrap().slo, Slo::Share(7));
+    let refused = ChangeVolume { slo: Some(Slo::Share(0)), size_bytes: None };
+    let refused = client.change("a", &refused).unwrap_err();
+    assert_eq!(code(&refused), ProblemCode::PromiseTooLarge);
+    assert!(refused.to_string().contains("7 are left"), "{refused}");
+    for (body, detail) in [
+        (r#"{"slo":{"share":-1}}"#, "slo"),
+        (r#"{"slo":{"part":1}}"#, "part"),
+        (r#"{"slo":{"rate":{"reads":1}}}"#, "reads"),
+        (r#"{"slo":{"share":1},"size_bytes":4096}"#, "both"),
+        ("{}", "missing field"),
+    ] {
+        let (status, code, got) = api.request("PATCH", "/v1/volumes/a", body).problem();
+        assert_eq!((status, code.as_str()), (422, "invalid_field"), "{body}: {got}");
+        assert!(got.contains(detail), "{body}: {got}");
+    }
+    let body = r#"{"name":"b","size_bytes":4096,"slo":{"rate":{"writes_per_second":9}}}"#;
+    let made = api.request("POST", "/v1/volumes", body).json();
+    assert_eq!(made["slo"]["rate"]["writes_per_second"], 9);
+}
+
+#[test]
+fn devices_are_named_as_they_are_listed() {
+    let api = Api::start();
+    let client = ApiClient::new(&api.url()).unwrap();
+    let change = ChangeDevice { policy: Some("sts".to_owned()), ..ChangeDevice::default() };
+    let changed = client.change_device("file:/a b/c.img", &change).unwrap();
+    assert_eq!(
+        (changed.name.as_str(), changed.sharing.policy.as_str()),
+        ("file:/a b/c.img", "sts")
+    );
+    let unknown = client.change_device("mem:1GiB", &change).unwrap_err();
+    assert_eq!(code(&unknown), ProblemCode::DeviceNotFound);
+    assert!(unknown.hint().contains("c.img"), "{}", unknown.hint());
+    assert!(client.devices().unwrap().devices.is_empty());
+    assert_eq!(client.stats().unwrap().time_ns, 5);
 }
 
 #[test]
@@ -142,7 +192,7 @@ fn health_and_description_are_served() {
         assert!(document["paths"][path].is_object(), "{path}");
     }
     let schemas = &document["components"]["schemas"];
-    for name in ["CreateVolume", "ResizeVolume", "Volume", "VolumeList", "Server", "Problem"] {
+    for name in ["CreateVolume", "ChangeVolume", "Volume", "VolumeList", "Server", "Problem"] {
         assert!(schemas[name].is_object(), "{name}");
     }
     assert_eq!(schemas["CreateVolume"]["additionalProperties"], false);

@@ -1,4 +1,5 @@
-//! Devices as people name them: `file:PATH[,size=S][,flush=auto|always|never]` or `mem:SIZE`.
+//! Devices as people name them: `file:PATH[,size=S][,flush=auto|always|never]`, `mem:SIZE`, or
+//! `model:DRIVE[,size=S][,scale=X][,seed=N]`.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -7,7 +8,7 @@ use std::str::FromStr;
 use units::{ByteLen, ParseByteLenError};
 
 /// A device as named on a command line or in a configuration file.
-#[derive(Clone, Debug, Eq, PartialEq)]
+#[derive(Clone, Debug, PartialEq)]
 pub(crate) enum DeviceSpec {
     /// A regular file or a block device.
     File(FileSpec),
@@ -16,6 +17,21 @@ pub(crate) enum DeviceSpec {
         /// Bytes of tenant data that it is to hold.
         size: ByteLen,
     },
+    /// Memory that takes as long as a drive would; gone with this process.
+    Model(ModelSpec),
+}
+
+/// A modelled drive.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct ModelSpec {
+    /// A preset or a TOML file.
+    pub(crate) drive: String,
+    /// Bytes of tenant data that it is to hold.
+    pub(crate) size: ByteLen,
+    /// Speed relative to the description, if it is not to be the description's.
+    pub(crate) scale: Option<f64>,
+    /// Seed of all that is random in it.
+    pub(crate) seed: u64,
 }
 
 /// A device in the file system.
@@ -42,9 +58,9 @@ pub(crate) enum FlushMode {
 /// Why a text names no device.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 pub(crate) enum ParseDeviceError {
-    #[error("`{0}` names no kind of device; write file:PATH or mem:SIZE")]
+    #[error("`{0}` names no kind of device; write file:PATH, mem:SIZE or model:DRIVE")]
     NoKind(String),
-    #[error("`{0}:` is no kind of device; there are file:PATH and mem:SIZE")]
+    #[error("`{0}:` is no kind of device; there are file:PATH, mem:SIZE and model:DRIVE")]
     UnknownKind(String),
     #[error("`file:` is not followed by a path; write file:PATH, such as file:/srv/flash.img")]
     NoPath,
@@ -56,6 +72,16 @@ pub(crate) enum ParseDeviceError {
         "`{0}` is no option of file:; there are size=SIZE and flush=auto|always|never (a path with a comma in it cannot be used)"
     )]
     UnknownOption(String),
+    #[error(
+        "`model:` is not followed by a drive; write model:p3600, model:p3700, model:m2-960 or model:FILE.toml"
+    )]
+    NoDrive,
+    #[error("`{0}` is no option of model:; there are size=SIZE, scale=FACTOR and seed=NUMBER")]
+    UnknownOptionOfModel(String),
+    #[error("`scale={0}`: write a factor from 0.0001 to 100")]
+    Scale(String),
+    #[error("`seed={0}`: write a whole number")]
+    Seed(String),
     #[error("the option `{0}` is given twice")]
     Twice(&'static str),
     #[error("`flush={0}`: flush is auto, always or never")]
@@ -75,6 +101,7 @@ impl FromStr for DeviceSpec {
         match kind {
             "file" => parse_file(rest).map(Self::File),
             "mem" => parse_mem(rest),
+            "model" => parse_model(rest).map(Self::Model),
             _ => Err(ParseDeviceError::UnknownKind(kind.to_owned())),
         }
     }
@@ -113,6 +140,36 @@ fn parse_file(text: &str) -> Result<FileSpec, ParseDeviceError> {
     Ok(FileSpec { path: path.into(), size, flush: flush.unwrap_or_default() })
 }
 
+/// Size of a modelled drive for which none is given.
+const MODEL_SIZE_DEFAULT: ByteLen = ByteLen(1 << 30);
+
+fn parse_model(text: &str) -> Result<ModelSpec, ParseDeviceError> {
+    let mut parts = text.split(',');
+    let drive = parts.next().filter(|drive| !drive.is_empty()).ok_or(ParseDeviceError::NoDrive)?;
+    let (mut size, mut scale, mut seed) = (None, None, None);
+    for option in parts {
+        let twice = match option.split_once('=') {
+            Some(("size", value)) => size.replace(parse_size(value)?).map(|_| "size"),
+            Some(("scale", value)) => scale.replace(parse_scale(value)?).map(|_| "scale"),
+            Some(("seed", value)) => {
+                let parsed = value.parse().map_err(|_| ParseDeviceError::Seed(value.to_owned()))?;
+                seed.replace(parsed).map(|_: u64| "seed")
+            }
+            _ => return Err(ParseDeviceError::UnknownOptionOfModel(option.to_owned())),
+        };
+        if let Some(key) = twice {
+            return Err(ParseDeviceError::Twice(key));
+        }
+    }
+    let size = size.unwrap_or(MODEL_SIZE_DEFAULT);
+    Ok(ModelSpec { drive: drive.to_owned(), size, scale, seed: seed.unwrap_or(1) })
+}
+
+fn parse_scale(text: &str) -> Result<f64, ParseDeviceError> {
+    let scale = text.parse().ok().filter(|scale| (1e-4..=100.0).contains(scale));
+    scale.ok_or_else(|| ParseDeviceError::Scale(text.to_owned()))
+}
+
 fn parse_size(text: &str) -> Result<ByteLen, ParseDeviceError> {
     let size: ByteLen = text.parse()?;
     match size.whole_blocks() {
@@ -147,6 +204,7 @@ impl fmt::Display for DeviceSpec {
         match self {
             Self::File(file) => write!(f, "file:{}", file.path.display()),
             Self::Mem { size } => write!(f, "mem:{}", size.to_string().replace(' ', "")),
+            Self::Model(model) => write!(f, "model:{}", model.drive),
         }
     }
 }
@@ -159,6 +217,10 @@ mod tests {
     fn devices_read_as_people_write_them() {
         let file =
             |path: &str, size, flush| DeviceSpec::File(FileSpec { path: path.into(), size, flush });
+        let model = |drive: &str, size, scale, seed| {
+            let drive = drive.to_owned();
+            DeviceSpec::Model(ModelSpec { drive, size: ByteLen(size), scale, seed })
+        };
         let gib8 = Some(ByteLen(8 << 30));
         for (text, spec) in [
             ("file:a", file("a", None, FlushMode::Auto)),
@@ -166,6 +228,8 @@ mod tests {
             ("file:a,size=8GiB", file("a", gib8, FlushMode::Auto)),
             ("file:a,flush=never,size=8GiB", file("a", gib8, FlushMode::Never)),
             ("mem:1GiB", DeviceSpec::Mem { size: ByteLen(1 << 30) }),
+            ("model:p3700", model("p3700", 1 << 30, None, 1)),
+            ("model:a.toml,seed=7,scale=0.1,size=8GiB", model("a.toml", 8 << 30, Some(0.1), 7)),
         ] {
             assert_eq!(text.parse(), Ok(spec), "{text}");
         }
@@ -191,6 +255,11 @@ mod tests {
             ("file:a,flush=maybe", UnknownFlush("maybe".into())),
             ("mem:1 elephant", Size(ParseByteLenError::UnknownUnit("elephant".into()))),
             ("mem:0", NotWholeBlocks(0)),
+            ("model:", NoDrive),
+            ("model:p3700,fast", UnknownOptionOfModel("fast".into())),
+            ("model:p3700,scale=0", Scale("0".into())),
+            ("model:p3700,seed=x", Seed("x".into())),
+            ("model:p3700,seed=1,seed=2", Twice("seed")),
             ("mem:5000", NotWholeBlocks(5000)),
         ] {
             assert_eq!(text.parse::<DeviceSpec>(), Err(error), "{text}");

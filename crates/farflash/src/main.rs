@@ -9,8 +9,10 @@ mod core_list;
 mod device_spec;
 mod failure;
 mod logging;
+mod model;
 mod output;
 mod server;
+mod sharing_spec;
 mod storage;
 
 use std::process::ExitCode;

@@ -8,8 +8,8 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use control::{
-    CreateVolume, Limits, Portal, Reply, Server, ServiceError, Volume, VolumeKey, VolumeService,
-    VolumeSize, connect_line, nqn, serve,
+    ChangeDevice, CreateVolume, Device, DeviceHealth, Limits, Portal, Reply, Server, ServiceError,
+    Sharing, Slo, Stats, Volume, VolumeKey, VolumeService, VolumeSize, connect_line, nqn, serve,
 };
 use serde_json::Value;
 use tokio::net::TcpListener;
@@ -73,6 +73,7 @@ impl VolumeService for MemoryService {
                 address,
                 portal: Portal { address, core },
                 device: "mem:1GiB".to_owned(),
+                slo: request.slo.unwrap_or_default(),
                 connect: connect_line(&nqn(id), address),
             };
             volumes.insert(id, volume.clone());
@@ -99,6 +100,40 @@ impl VolumeService for MemoryService {
                 volume.clone()
             })
         })
+    }
+
+    fn set_slo(&self, key: VolumeKey, slo: Slo) -> Reply<'_, Volume> {
+        Box::pin(async move {
+            if slo == Slo::Share(0) {
+                return Err(ServiceError::Promise { detail: "too much; 7 are left".to_owned() });
+            }
+            self.with_volume(&key, |volumes, id| {
+                let volume = volumes.get_mut(&id).unwrap();
+                volume.slo = slo;
+                volume.clone()
+            })
+        })
+    }
+
+    fn change_device(&self, name: String, change: ChangeDevice) -> Reply<'_, Device> {
+        Box::pin(async move {
+            if name != "file:/a b/c.img" {
+                let devices = vec!["file:/a b/c.img".to_owned()];
+                return Err(ServiceError::UnknownDevice { device: name, devices });
+            }
+            let sharing = Sharing {
+                policy: change.policy.unwrap_or_default(),
+                ceiling: None,
+                unpromised_reads_per_second: None,
+                unpromised_writes_per_second: None,
+            };
+            let health = DeviceHealth::Good;
+            Ok(Device { name, capacity_bytes: 1, free_bytes: 1, health, sharing })
+        })
+    }
+
+    fn stats(&self) -> Reply<'_, Stats> {
+        Box::pin(async { Ok(Stats { time_ns: 5, devices: Vec::new(), volumes: Vec::new() }) })
     }
 
     fn delete(&self, key: VolumeKey) -> Reply<'_, ()> {

@@ -1,6 +1,7 @@
 //! The command line: one file per subcommand.
 
 mod bench;
+mod device;
 mod discover;
 mod format;
 mod reproduce;
@@ -49,7 +50,10 @@ enum Command {
     /// Run an experiment of the papers again, on modelled drives
     #[command(after_help = reproduce::EXAMPLES)]
     Reproduce(reproduce::Reproduce),
-    /// Create, list, show, resize and delete volumes of a running server
+    /// Show and change how a running server's device is shared
+    #[command(subcommand)]
+    Device(device::DeviceCommand),
+    /// Create, list, show, change and delete volumes of a running server
     #[command(subcommand)]
     Volume(volume::VolumeCommand),
 }
@@ -63,6 +67,7 @@ impl CommandLine {
             Command::Bench(command) => command.run(),
             Command::Discover(command) => command.run(),
             Command::Reproduce(command) => command.run(),
+            Command::Device(command) => command.run(),
             Command::Volume(command) => command.run(),
         }
     }

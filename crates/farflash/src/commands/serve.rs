@@ -10,9 +10,9 @@ use serde::{Deserialize, Deserializer};
 use units::ByteLen;
 
 use crate::core_list::CoreList;
-use crate::device_spec::DeviceSpec;
 use crate::failure::Failure;
 use crate::server::{Host, ServeConfig};
+use crate::sharing_spec::SharedSpec;
 
 const LISTEN_DEFAULT: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 4420);
 const API_DEFAULT: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 7420);
@@ -29,6 +29,13 @@ Examples:
   On a block device, two cores, for the network (portals 4420 and 4421):
     farflash serve --device file:/dev/nvme0n1 --cores 0,1 --listen 0.0.0.0:4420 \\
         --advertise 192.0.2.7 --auth off
+
+  On a drive that volumes share under a ceiling (blocks of 4 KiB a second):
+    farflash serve --device file:/dev/nvme0n1,reads-per-second=200000,writes-per-second=80000 \\
+        --cores 0 --auth off
+
+  On a modelled drive, in memory, at a tenth of its speed:
+    farflash serve --device model:p3700,size=2GiB,scale=0.1 --cores 0 --auth off
 
   On memory, to try things out:
     farflash serve --device mem:1GiB --cores 0 --auth off
@@ -54,9 +61,11 @@ pub(crate) struct Serve {
     /// A TOML file with settings (see below); flags win over it
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
-    /// What volumes lie on: `file:PATH[,size=S][,flush=auto|always|never]` or `mem:SIZE`
+    /// What volumes lie on: `file:PATH[,size=S][,flush=auto|always|never]`, `mem:SIZE`, or a modelled
+    /// drive: `model:p3600|p3700|m2-960|FILE.toml[,size=S][,scale=X][,seed=N]`. Each takes a ceiling:
+    /// `,reads-per-second=N,writes-per-second=N[,latency-target=500us][,policy=drr|sts|fcfs]`
     #[arg(long = "device", value_name = "DEVICE")]
-    devices: Vec<DeviceSpec>,
+    devices: Vec<SharedSpec>,
     /// CPUs to serve on, such as 0 or 0,2 or 0-3; each gets a thread and a portal
     /// [default: the first that this process may use]
     #[arg(long, value_name = "LIST")]
@@ -104,7 +113,7 @@ enum Auth {
 #[serde(deny_unknown_fields)]
 struct ConfigFile {
     #[serde(default, deserialize_with = "device_specs")]
-    devices: Vec<DeviceSpec>,
+    devices: Vec<SharedSpec>,
     #[serde(default, deserialize_with = "core_list")]
     cores: Option<CoreList>,
     listen: Option<SocketAddr>,
@@ -119,7 +128,7 @@ struct ConfigFile {
     log_json: Option<bool>,
 }
 
-fn device_specs<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<DeviceSpec>, D::Error> {
+fn device_specs<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<SharedSpec>, D::Error> {
     let texts = Vec::<String>::deserialize(deserializer)?;
     let specs = texts.iter().map(|text| text.parse());
     specs.collect::<Result<_, _>>().map_err(serde::de::Error::custom)

@@ -3,7 +3,7 @@
 use std::io::Write;
 
 use clap::{Args, Subcommand};
-use control::{ApiClient, CreateVolume, ResizeVolume, Volume, VolumeName, VolumeSize};
+use control::{ApiClient, ChangeVolume, CreateVolume, Slo, Volume, VolumeName, VolumeSize};
 use serde::Serialize;
 use units::ByteLen;
 
@@ -13,7 +13,18 @@ use crate::output;
 const CREATE_EXAMPLES: &str = "\
 Examples:
   farflash volume create db-1 --size 10TiB
-  farflash volume create db-2 --size 1GiB --core 1 --json | jq -r .nqn";
+  farflash volume create db-2 --size 1GiB --core 1 --json | jq -r .nqn
+
+  Twice the share of others, or a rate (blocks of 4 KiB a second):
+    farflash volume create db-3 --size 1TiB --share 200
+    farflash volume create db-4 --size 1TiB --reads-per-second 20000 --writes-per-second 5000";
+
+const SLO_EXAMPLES: &str = "\
+Hosts need not reconnect; the next request is served under the new promise.
+
+Examples:
+  farflash volume set-slo db-1 --share 50
+  farflash volume set-slo db-1 --reads-per-second 1000 --writes-per-second 100";
 
 const RESIZE_EXAMPLES: &str = "\
 Connected hosts see the new size without reconnecting.
@@ -50,6 +61,16 @@ pub(crate) enum VolumeCommand {
         #[command(flatten)]
         output: Output,
     },
+    /// Change what a volume is promised of its device
+    #[command(after_help = SLO_EXAMPLES)]
+    SetSlo {
+        /// Its name or id
+        volume: String,
+        #[command(flatten)]
+        slo: SloArgs,
+        #[command(flatten)]
+        output: Output,
+    },
     /// Delete a volume with all that is on it
     Delete {
         /// Its name or id
@@ -70,11 +91,41 @@ pub(crate) struct Create {
     #[arg(long)]
     core: Option<u32>,
     #[command(flatten)]
+    slo: SloArgs,
+    #[command(flatten)]
     output: Output,
 }
 
+/// What a volume is promised.
+#[derive(Clone, Copy, Debug, Args)]
+pub(crate) struct SloArgs {
+    /// A part of what is not promised by rate, in proportion to those of others [default: 100]
+    #[arg(long, value_name = "WEIGHT", value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(conflicts_with_all = ["reads_per_second", "writes_per_second"])]
+    share: Option<u32>,
+    /// Blocks of 4 KiB read a second that it can count on; needs a device with a ceiling
+    #[arg(long, value_name = "RATE")]
+    reads_per_second: Option<u64>,
+    /// Blocks of 4 KiB written a second that it can count on; needs a device with a ceiling
+    #[arg(long, value_name = "RATE")]
+    writes_per_second: Option<u64>,
+}
+
+impl SloArgs {
+    fn slo(self) -> Option<Slo> {
+        match (self.share, self.reads_per_second, self.writes_per_second) {
+            (Some(weight), ..) => Some(Slo::Share(weight)),
+            (None, None, None) => None,
+            (None, reads, writes) => Some(Slo::Rate {
+                reads_per_second: reads.unwrap_or(0),
+                writes_per_second: writes.unwrap_or(0),
+            }),
+        }
+    }
+}
+
 #[derive(Debug, Args)]
-pub(crate) struct Output {
+pub(super) struct Output {
     /// Address of the server's API
     #[arg(long, env = "FARFLASH_API", default_value = "http://127.0.0.1:7420", value_name = "URL")]
     api: String,
@@ -91,8 +142,8 @@ fn parse_size(text: &str) -> Result<VolumeSize, String> {
 impl VolumeCommand {
     pub(crate) fn run(self) -> Result<(), Failure> {
         match self {
-            Self::Create(Create { name, size, core, output }) => {
-                let request = CreateVolume { name, size_bytes: size, core };
+            Self::Create(Create { name, size, core, slo, output }) => {
+                let request = CreateVolume { name, size_bytes: size, core, slo: slo.slo() };
                 let volume = output.client()?.create(&request)?;
                 output.print(&volume, |out| created(out, &volume))
             }
@@ -105,9 +156,20 @@ impl VolumeCommand {
                 output.print(&volume, |out| details(out, &volume))
             }
             Self::Resize { volume, size, output } => {
-                let request = ResizeVolume { size_bytes: size };
-                let volume = output.client()?.resize(&volume, &request)?;
+                let request = ChangeVolume { size_bytes: Some(size), slo: None };
+                let volume = output.client()?.change(&volume, &request)?;
                 let line = format!("{} has now {}", volume.name, ByteLen(volume.size_bytes));
+                output.print(&volume, |out| writeln!(out, "{line}"))
+            }
+            Self::SetSlo { volume, slo, output } => {
+                let slo = slo.slo().ok_or_else(|| {
+                    let what = "it is not said what the volume is to be promised";
+                    let remedy = "give --share, or --reads-per-second and --writes-per-second";
+                    Failure::usage(what, remedy)
+                })?;
+                let request = ChangeVolume { size_bytes: None, slo: Some(slo) };
+                let volume = output.client()?.change(&volume, &request)?;
+                let line = format!("{} is promised {}", volume.name, slo_text(volume.slo));
                 output.print(&volume, |out| writeln!(out, "{line}"))
             }
             Self::Delete { volume, output } => {
@@ -120,12 +182,12 @@ impl VolumeCommand {
 }
 
 impl Output {
-    fn client(&self) -> Result<ApiClient, Failure> {
+    pub(super) fn client(&self) -> Result<ApiClient, Failure> {
         Ok(ApiClient::new(&self.api)?)
     }
 
     /// Prints `document` as JSON if that is wanted, else what `human` writes.
-    fn print(
+    pub(super) fn print(
         &self,
         document: &impl Serialize,
         human: impl FnOnce(&mut dyn Write) -> std::io::Result<()>,
@@ -136,6 +198,16 @@ impl Output {
             }
             human(out)
         })
+    }
+}
+
+/// A promise in a few words.
+pub(super) fn slo_text(slo: Slo) -> String {
+    match slo {
+        Slo::Share(weight) => format!("share {weight}"),
+        Slo::Rate { reads_per_second, writes_per_second } => {
+            format!("{reads_per_second} r/s {writes_per_second} w/s")
+        }
     }
 }
 
@@ -161,6 +233,7 @@ fn details(out: &mut dyn Write, volume: &Volume) -> std::io::Result<()> {
     writeln!(out, "address    {}", volume.address)?;
     writeln!(out, "core       {}", volume.portal.core)?;
     writeln!(out, "device     {}", volume.device)?;
+    writeln!(out, "promised   {}", slo_text(volume.slo))?;
     writeln!(out, "connect    {}", volume.connect)
 }
 
@@ -170,18 +243,19 @@ fn table(out: &mut dyn Write, volumes: &[Volume]) -> std::io::Result<()> {
         volumes.iter().map(|volume| volume.address.to_string().len()).max().unwrap_or(0).max(7);
     writeln!(
         out,
-        "{:name_width$}  {:>10}  {:>10}  {:address_width$}  {:>4}  ID",
-        "NAME", "SIZE", "ALLOCATED", "ADDRESS", "CORE"
+        "{:name_width$}  {:>10}  {:>10}  {:address_width$}  {:>4}  {:18}  ID",
+        "NAME", "SIZE", "ALLOCATED", "ADDRESS", "CORE", "PROMISED"
     )?;
     for volume in volumes {
         writeln!(
             out,
-            "{:name_width$}  {:>10}  {:>10}  {:address_width$}  {:>4}  {}",
+            "{:name_width$}  {:>10}  {:>10}  {:address_width$}  {:>4}  {:18}  {}",
             volume.name,
             ByteLen(volume.size_bytes).to_string(),
             ByteLen(volume.allocated_bytes).to_string(),
             volume.address.to_string(),
             volume.portal.core,
+            slo_text(volume.slo),
             volume.id
         )?;
     }

@@ -3,6 +3,7 @@
 use std::net::{IpAddr, SocketAddr};
 
 use dataplane::{Core, CoreOptions};
+use device::ModelDevice;
 use io_traits::{Clock, Device, Listener, Network, NetworkError, Spawn};
 use reactor::{Handle, Receiver, TcpListener};
 use tokio::sync::{mpsc, oneshot};
@@ -64,6 +65,9 @@ pub(super) async fn run(handle: Handle, seat: Seat) {
     match boot.source.clone() {
         Source::File(device) => stage.open(device.attach(&handle), boot).await,
         Source::Memory(device) => stage.open(device.attach(), boot).await,
+        Source::Model(device, model) => {
+            stage.open(ModelDevice::new(device.attach(), handle, model), boot).await;
+        }
     }
     drop(ending);
 }
@@ -161,8 +165,8 @@ async fn act<D: Device>(core: &Core<Handle, D>, message: CoreMessage) {
     /// The shard that takes new volumes.
     const OWN_SHARD: usize = 0;
     match message {
-        CoreMessage::CreateVolume { spec, answer } => {
-            let _ = answer.send(core.create_volume(OWN_SHARD, spec, units::Slo::default()).await);
+        CoreMessage::CreateVolume { spec, slo, answer } => {
+            let _ = answer.send(core.create_volume(OWN_SHARD, spec, slo).await);
         }
         CoreMessage::ListVolumes { answer } => {
             let _ = answer.send(core.volumes());
@@ -172,6 +176,13 @@ async fn act<D: Device>(core: &Core<Handle, D>, message: CoreMessage) {
         }
         CoreMessage::ResizeVolume { id, blocks, answer } => {
             let _ = answer.send(core.resize_volume(id, blocks).await);
+        }
+        CoreMessage::SetSlo { id, slo, answer } => {
+            let _ = answer.send(core.set_slo(id, slo).await);
+        }
+        CoreMessage::Schedule { share: (config, quotas) } => core.schedule(config, &quotas),
+        CoreMessage::Flows { answer } => {
+            let _ = answer.send((core.flows(), core.stats().window));
         }
         CoreMessage::DeleteVolume { id, answer } => {
             let _ = answer.send(core.delete_volume(id).await);

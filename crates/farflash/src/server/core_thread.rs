@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 
-use device::MemDevice;
+use device::{MemDevice, SharedModel};
 use io_traits::NetworkError;
 use reactor::{CoreConfig, CoreThread, OwnedDevice, mailbox};
 use tokio::sync::{mpsc, oneshot};
@@ -38,6 +38,7 @@ pub(super) struct Boot {
 pub(super) enum Source {
     File(OwnedDevice),
     Memory(MemDevice),
+    Model(MemDevice, SharedModel),
 }
 
 /// Why the cores did not take their shares of a device.
@@ -102,7 +103,8 @@ impl CoreThreads {
     /// Opens the device, checks that it is ours (or makes it so, where that was asked for), and
     /// gives each core its share.
     pub(super) fn open(&mut self, config: &ServeConfig) -> Result<(), Failure> {
-        let booted = match &config.device {
+        let device_spec = &config.device.device;
+        let booted = match device_spec {
             DeviceSpec::File(spec) => {
                 let made = match config.format_if_blank {
                     true => storage::create_if_missing(spec, config.cores.len())?,
@@ -112,7 +114,7 @@ impl CoreThreads {
                 let device = device.inspect_err(|_| made.undo(&spec.path))?;
                 let (superblock, active) = storage::inspect(&spec.path, &device)?;
                 let volatile_cache = spec.flush.volatile_cache();
-                tracing::info!(device = %config.device, shards = active.len(), "recovering");
+                tracing::info!(device = %device_spec, shards = active.len(), "recovering");
                 self.boot(&Source::File(device), superblock, &active, volatile_cache)
             }
             DeviceSpec::Mem { size } => {
@@ -122,8 +124,16 @@ impl CoreThreads {
                 let (device, superblock) = storage::memory(device_len)?;
                 self.boot(&Source::Memory(device), superblock, &[], None)
             }
+            DeviceSpec::Model(spec) => {
+                let cores = u16::try_from(self.links.len()).unwrap_or(u16::MAX);
+                let device_len = memory_len(spec.size, cores)?;
+                preflight::check_memory(device_len)?;
+                let model = crate::model::shared(spec, device_len)?;
+                let (device, superblock) = storage::memory(device_len)?;
+                self.boot(&Source::Model(device, model), superblock, &[], None)
+            }
         };
-        booted.map_err(|error| not_booted(&config.device, &error))
+        booted.map_err(|error| not_booted(device_spec, &error))
     }
 
     fn boot(

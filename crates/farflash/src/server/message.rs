@@ -2,10 +2,13 @@
 
 use std::sync::Arc;
 
-use dataplane::{CoreStats, DiscoveryRecord, VolumeStatus};
+use dataplane::{CoreStats, DiscoveryRecord, VolumeFlow, VolumeStatus, WindowStats};
 use tokio::sync::oneshot;
+use units::Slo;
 use uuid::Uuid;
 use volume::{VolumeError, VolumeSpec};
+
+use super::sharing::CoreShare;
 
 /// The way back for an answer. It may be used on any thread.
 pub(crate) type Answer<T> = oneshot::Sender<T>;
@@ -14,13 +17,19 @@ pub(crate) type Answer<T> = oneshot::Sender<T>;
 #[derive(Debug)]
 pub(crate) enum CoreMessage {
     /// Make a volume.
-    CreateVolume { spec: VolumeSpec, answer: Answer<Result<VolumeStatus, VolumeError>> },
+    CreateVolume { spec: VolumeSpec, slo: Slo, answer: Answer<Result<VolumeStatus, VolumeError>> },
     /// Say which volumes there are.
     ListVolumes { answer: Answer<Vec<VolumeStatus>> },
     /// Say how one volume is.
     ShowVolume { id: Uuid, answer: Answer<Option<VolumeStatus>> },
     /// Change a volume's size, and tell connected hosts.
     ResizeVolume { id: Uuid, blocks: u64, answer: Answer<Result<VolumeStatus, VolumeError>> },
+    /// Change what a volume is promised.
+    SetSlo { id: Uuid, slo: Slo, answer: Answer<Result<VolumeStatus, VolumeError>> },
+    /// Share the device so from now on.
+    Schedule { share: CoreShare },
+    /// Say what the volumes do.
+    Flows { answer: Answer<(Vec<VolumeFlow>, WindowStats)> },
     /// Delete a volume, and cut off connected hosts.
     DeleteVolume { id: Uuid, answer: Answer<Result<(), VolumeError>> },
     /// Know what the discovery service tells hosts.

@@ -10,6 +10,8 @@ mod directory;
 mod message;
 mod preflight;
 mod service;
+mod sharing;
+mod stats;
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
@@ -22,6 +24,7 @@ use units::ByteLen;
 
 use crate::device_spec::DeviceSpec;
 use crate::failure::Failure;
+use crate::sharing_spec::SharedSpec;
 use core_thread::CoreThreads;
 use service::Volumes;
 
@@ -32,7 +35,7 @@ const DRAIN_TIMEOUT: Duration = Duration::from_secs(20);
 /// Settings of a server, complete.
 #[derive(Clone, Debug)]
 pub(crate) struct ServeConfig {
-    pub(crate) device: DeviceSpec,
+    pub(crate) device: SharedSpec,
     /// CPUs, in the order of their portals.
     pub(crate) cores: Vec<u32>,
     pub(crate) listen: SocketAddr,
@@ -105,9 +108,8 @@ async fn serve(
 ) -> Result<(), Failure> {
     let api = tokio::net::TcpListener::from_std(api).map_err(|error| no_runtime(&error))?;
     let api_address = api.local_addr().map_err(|error| no_runtime(&error))?;
-    let volumes = Volumes::load(config.device.to_string(), cores.links().to_vec())
-        .await
-        .map_err(|_| core_ended())?;
+    let volumes =
+        Volumes::load(&config.device, cores.links().to_vec()).await.map_err(|_| core_ended())?;
     for link in cores.links() {
         tracing::info!(core = link.cpu, portal = %link.portal, "portal open");
     }
@@ -155,7 +157,7 @@ async fn serve(
 
 impl ServeConfig {
     fn device_is_volatile(&self) -> bool {
-        matches!(self.device, DeviceSpec::Mem { .. })
+        !matches!(self.device.device, DeviceSpec::File(_))
     }
 }
 

@@ -10,11 +10,12 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
 use control::{
-    Core, CreateVolume, Device, DeviceHealth, Portal, Reply, Server, ServiceError, Volume,
-    VolumeKey, VolumeName, VolumeService, VolumeSize, connect_line, nqn,
+    ChangeDevice, Core, CreateVolume, Device, DeviceHealth, Portal, Reply, Server, ServiceError,
+    Volume, VolumeKey, VolumeName, VolumeService, VolumeSize, connect_line, nqn,
 };
 use dataplane::{CoreStats, DiscoveryRecord, VolumeStatus, nqn_of};
 use reactor::Sender;
+use schedule::{Promise, Slo};
 use tokio::sync::oneshot;
 use units::BLOCK_SIZE;
 use uuid::Uuid;
@@ -22,6 +23,8 @@ use volume::{VolumeError, VolumeSpec};
 
 use super::directory::{Directory, Place};
 use super::message::{Answer, CoreMessage};
+use super::sharing::{SharedDevice, slo_document, slo_of};
+use crate::sharing_spec::SharedSpec;
 
 /// Volumes of a server at most: what the directory and the answers of the API are made for.
 const VOLUMES_MAX: usize = 65_536;
@@ -36,14 +39,15 @@ pub(crate) struct CoreLink {
     pub(crate) mailbox: Sender<CoreMessage>,
 }
 
-struct State {
+pub(super) struct State {
     device: String,
-    cores: Vec<CoreLink>,
-    started: Instant,
+    pub(super) cores: Vec<CoreLink>,
+    pub(super) started: Instant,
     ready: AtomicBool,
     /// A change could not be made durable: nothing can be written until the next start.
     journal_lost: AtomicBool,
     directory: Mutex<Directory>,
+    shared: Mutex<SharedDevice>,
     /// V1: held during a change.
     changing: tokio::sync::Mutex<()>,
 }
@@ -68,11 +72,17 @@ impl CoreLink {
 
 impl Volumes {
     /// The volumes of `cores`, which run and hold their shares of `device`.
-    pub(crate) async fn load(device: String, cores: Vec<CoreLink>) -> Result<Self, ServiceError> {
+    pub(crate) async fn load(
+        spec: &SharedSpec,
+        cores: Vec<CoreLink>,
+    ) -> Result<Self, ServiceError> {
+        let device = spec.device.to_string();
         let mut directory = Directory::default();
+        let mut shared = SharedDevice::new(device.clone(), spec.sharing, cores.len());
         for (core, link) in cores.iter().enumerate() {
             for volume in link.ask(|answer| CoreMessage::ListVolumes { answer }).await? {
                 let place = Place { id: volume.uuid, core };
+                shared.admit_known(volume.uuid, Promise { core, slo: volume.slo });
                 if let Some(other) = directory.insert(&volume.name, place) {
                     tracing::error!(name = volume.name, one = %other, another = %place.id,
                         "two volumes have one name: name them by their ids");
@@ -86,9 +96,11 @@ impl Volumes {
             ready: AtomicBool::new(true),
             journal_lost: AtomicBool::new(false),
             directory: Mutex::new(directory),
+            shared: Mutex::new(shared),
             changing: tokio::sync::Mutex::default(),
         };
         state.publish();
+        state.share_out();
         Ok(Self { state: Arc::new(state) })
     }
 
@@ -129,6 +141,20 @@ impl State {
         look(&mut self.directory.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
+    pub(super) fn shared<T>(&self, look: impl FnOnce(&mut SharedDevice) -> T) -> T {
+        // A panic elsewhere leaves the promises whole: each change is one insert or remove.
+        look(&mut self.shared.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Tells every core its part of the device, and what its volumes may count on.
+    fn share_out(&self) {
+        let shares = self.shared(|shared| shared.core_shares());
+        for (core, share) in self.cores.iter().zip(shares) {
+            // A core that has ended has no part in anything.
+            let _ = core.mailbox.send(CoreMessage::Schedule { share });
+        }
+    }
+
     /// Tells every core what the discovery service says: all volumes, wherever they are.
     fn publish(&self) {
         let records: Arc<[DiscoveryRecord]> = self.directory(|directory| {
@@ -149,14 +175,20 @@ impl State {
     }
 
     async fn create(&self, request: CreateVolume) -> Result<Volume, ServiceError> {
-        let CreateVolume { name, size_bytes, core } = request;
+        let CreateVolume { name, size_bytes, core, slo } = request;
         let core = self.choose_core(&name, core)?;
         let id = Uuid::new_v4();
+        let slo = slo_of(slo.unwrap_or_default());
+        self.shared(|shared| shared.admit(id, Promise { core, slo }))?;
         let spec = VolumeSpec { uuid: id, name: name.to_string(), blocks: size_bytes.blocks() };
         let made = self.cores[core]
-            .ask(|answer| CoreMessage::CreateVolume { spec, answer })
-            .await?
-            .map_err(|error| self.refusal(&VolumeKey::Name(name.clone()), &error))?;
+            .ask(|answer| CoreMessage::CreateVolume { spec, slo, answer })
+            .await
+            .and_then(|made| {
+                made.map_err(|error| self.refusal(&VolumeKey::Name(name.clone()), &error))
+            })
+            .inspect_err(|_| self.shared(|shared| shared.remove(id)))?;
+        self.share_out();
         self.directory(|directory| directory.insert(name.as_str(), Place { id, core }));
         self.publish();
         let cpu = self.cores[core].cpu;
@@ -194,6 +226,42 @@ impl State {
         Ok(self.document(core, &resized))
     }
 
+    async fn set_slo(&self, key: VolumeKey, slo: Slo) -> Result<Volume, ServiceError> {
+        let Place { id, core } = self.place(&key)?;
+        let before = self.shared(|shared| {
+            let before = shared.promise(id);
+            shared.admit(id, Promise { core, slo }).map(|()| before)
+        })?;
+        let set = self.cores[core].ask(|answer| CoreMessage::SetSlo { id, slo, answer }).await;
+        let set = set.and_then(|set| set.map_err(|error| self.refusal(&key, &error)));
+        let set = set.inspect_err(|_| {
+            if let Some(before) = before {
+                self.shared(|shared| shared.admit_known(id, before));
+            }
+        })?;
+        self.share_out();
+        tracing::info!(name = set.name, %id, ?slo, "volume promised");
+        Ok(self.document(core, &set))
+    }
+
+    async fn change_device(
+        &self,
+        name: String,
+        change: ChangeDevice,
+    ) -> Result<Device, ServiceError> {
+        if name != self.device {
+            let devices = vec![self.device.clone()];
+            return Err(ServiceError::UnknownDevice { device: name, devices });
+        }
+        self.shared(|shared| shared.change(&change))?;
+        self.share_out();
+        let sharing = self.shared(|shared| shared.document());
+        tracing::info!(device = name, policy = sharing.policy, ceiling = ?sharing.ceiling,
+            "device shared");
+        let server = self.server().await?;
+        server.devices.into_iter().next().ok_or(ServiceError::Unavailable)
+    }
+
     async fn delete(&self, key: VolumeKey) -> Result<(), ServiceError> {
         let Place { id, core } = self.place(&key)?;
         self.cores[core]
@@ -201,6 +269,8 @@ impl State {
             .await?
             .map_err(|error| self.refusal(&key, &error))?;
         self.directory(|directory| directory.remove(id));
+        self.shared(|shared| shared.remove(id));
+        self.share_out();
         self.publish();
         tracing::info!(volume = %key, %id, "volume deleted");
         Ok(())
@@ -267,6 +337,7 @@ impl State {
             capacity_bytes: any.device_total * block,
             free_bytes: (free + any.device_unreserved) * block,
             health,
+            sharing: self.shared(|shared| shared.document()),
         }
     }
 
@@ -281,6 +352,7 @@ impl State {
             address: portal.address,
             portal,
             device: self.device.clone(),
+            slo: slo_document(volume.slo),
             connect: connect_line(&nqn, portal.address),
             nqn,
         }
@@ -330,6 +402,18 @@ impl VolumeService for Volumes {
 
     fn resize(&self, key: VolumeKey, size: VolumeSize) -> Reply<'_, Volume> {
         Box::pin(self.change(move |state| async move { state.resize(key, size).await }))
+    }
+
+    fn set_slo(&self, key: VolumeKey, slo: control::Slo) -> Reply<'_, Volume> {
+        Box::pin(self.change(move |state| async move { state.set_slo(key, slo_of(slo)).await }))
+    }
+
+    fn change_device(&self, name: String, change: ChangeDevice) -> Reply<'_, Device> {
+        Box::pin(self.change(move |state| async move { state.change_device(name, change).await }))
+    }
+
+    fn stats(&self) -> Reply<'_, control::Stats> {
+        Box::pin(self.state.stats())
     }
 
     fn delete(&self, key: VolumeKey) -> Reply<'_, ()> {

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::str::FromStr;
 
 use client::{Client, ConnectError, Options};
-use device::MemDevice;
+use device::{MemDevice, ModelDevice};
 use io_traits::Device;
 use load::{DeviceTarget, Target, VolumeTarget};
 use nvme_wire::Nqn;
@@ -107,6 +107,13 @@ pub(super) async fn drive(bench: &Bench, handle: Handle) -> Result<Finished, Fai
         TargetArg::Device(DeviceSpec::Mem { size }) => {
             let device = MemDevice::new(size.whole_blocks().unwrap_or(0))
                 .map_err(|error| Failure::runtime(error.to_string(), "try a smaller size"))?;
+            bench.drive(&handle, vec![DeviceTarget::new(device); connections], bench.qd).await
+        }
+        TargetArg::Device(DeviceSpec::Model(spec)) => {
+            let model = crate::model::shared(spec, spec.size)?;
+            let memory = MemDevice::new(spec.size.whole_blocks().unwrap_or(0))
+                .map_err(|error| Failure::runtime(error.to_string(), "try a smaller size"))?;
+            let device = ModelDevice::new(memory, handle.clone(), model);
             bench.drive(&handle, vec![DeviceTarget::new(device); connections], bench.qd).await
         }
     }

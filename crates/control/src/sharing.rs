@@ -1,0 +1,150 @@
+//! The documents about shared devices: promises, ceilings, and who gets how much.
+
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+use uuid::Uuid;
+
+/// What a volume is promised of its device, in blocks of 4 KiB.
+#[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize, ToSchema)]
+#[serde(rename_all = "snake_case", deny_unknown_fields)]
+pub enum Slo {
+    /// A part of what is not promised by rate, in proportion to the weights of all such volumes. At
+    /// least 1; a volume for which nothing is said has 100.
+    Share(u32),
+    /// So many blocks a second. The device needs a ceiling for it.
+    Rate {
+        /// Blocks read a second.
+        #[serde(default)]
+        reads_per_second: u64,
+        /// Blocks written a second.
+        #[serde(default)]
+        writes_per_second: u64,
+    },
+}
+
+impl Default for Slo {
+    fn default() -> Self {
+        Self::Share(100)
+    }
+}
+
+/// What a device is asked for at most, so that it answers in time.
+#[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize, ToSchema)]
+pub struct Ceiling {
+    /// Blocks of 4 KiB read a second.
+    pub reads_per_second: u64,
+    /// Blocks of 4 KiB written a second.
+    pub writes_per_second: u64,
+    /// The latency at which it does so; with the rates it says how many requests are under way.
+    pub latency_target_us: u64,
+}
+
+/// How a device is shared.
+#[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize, ToSchema)]
+pub struct Sharing {
+    /// Whose request goes next: `drr`, `sts` or `fcfs`.
+    #[schema(example = "drr")]
+    pub policy: String,
+    /// What the device is asked for at most; without it requests go as they come, and no rate can be
+    /// promised.
+    pub ceiling: Option<Ceiling>,
+    /// Blocks read a second that can still be promised.
+    pub unpromised_reads_per_second: Option<u64>,
+    /// Blocks written a second that can still be promised.
+    pub unpromised_writes_per_second: Option<u64>,
+}
+
+/// Asks for a device to be shared in another way. What is left out stays as it is; all of it holds
+/// until the server ends.
+#[derive(Clone, Debug, Default, Deserialize, Eq, PartialEq, Serialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ChangeDevice {
+    /// Blocks of 4 KiB read a second at most.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(minimum = 1)]
+    pub reads_per_second: Option<u64>,
+    /// Blocks of 4 KiB written a second at most.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(minimum = 1)]
+    pub writes_per_second: Option<u64>,
+    /// The latency at which it does so.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(minimum = 1)]
+    pub latency_target_us: Option<u64>,
+    /// `drr`, `sts` or `fcfs`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub policy: Option<String>,
+    /// Takes the ceiling away.
+    #[serde(default)]
+    pub no_ceiling: bool,
+}
+
+/// What volumes and devices do. Counters count from the start of the server: two answers make rates.
+#[derive(Clone, Debug, Deserialize, PartialEq, Serialize, ToSchema)]
+pub struct Stats {
+    /// When the answer was made, in nanoseconds since the server started.
+    pub time_ns: u64,
+    /// The devices.
+    pub devices: Vec<DeviceStats>,
+    /// The volumes, by name.
+    pub volumes: Vec<VolumeStats>,
+}
+
+/// What a device does.
+#[derive(Clone, Debug, Deserialize, PartialEq, Serialize, ToSchema)]
+pub struct DeviceStats {
+    /// As it was given to the server.
+    pub name: String,
+    /// How it is shared.
+    pub sharing: Sharing,
+    /// The windows of the cores.
+    pub windows: Vec<WindowStats>,
+}
+
+/// What a core has at a device.
+#[derive(Clone, Debug, Deserialize, PartialEq, Serialize, ToSchema)]
+pub struct WindowStats {
+    /// The CPU.
+    #[schema(format = Int64)]
+    pub core: u32,
+    /// Blocks that may be under way; nothing without a ceiling.
+    pub window_blocks: Option<u64>,
+    /// Blocks that are.
+    pub in_use_blocks: u64,
+    /// Requests that wait.
+    pub queued: u64,
+}
+
+/// What a volume does.
+#[derive(Clone, Debug, Deserialize, PartialEq, Serialize, ToSchema)]
+pub struct VolumeStats {
+    /// Its id.
+    pub id: Uuid,
+    /// Its name.
+    pub name: String,
+    /// The device that holds it.
+    pub device: String,
+    /// The CPU that serves it.
+    #[schema(format = Int64)]
+    pub core: u32,
+    /// What it is promised.
+    pub slo: Slo,
+    /// Blocks read a second that follow from that; nothing without a ceiling.
+    pub promised_reads_per_second: Option<f64>,
+    /// Blocks written a second that follow from that; nothing without a ceiling.
+    pub promised_writes_per_second: Option<f64>,
+    /// Requests that wait for their turn.
+    pub queued: u64,
+    /// Requests at the engine and the device.
+    pub in_flight: u64,
+    /// Requests done.
+    pub requests: u64,
+    /// Blocks read.
+    pub read_blocks: u64,
+    /// Blocks written.
+    pub written_blocks: u64,
+    /// Time that requests waited for their turn, all together.
+    pub waited_ns: u64,
+    /// Time that requests took behind that, all together.
+    pub served_ns: u64,
+}

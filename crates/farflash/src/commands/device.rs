@@ -1,0 +1,142 @@
+//! `farflash device …`: how a running server's device is shared.
+
+use clap::{Args, Subcommand};
+use control::{ChangeDevice, Device, DeviceHealth};
+use report::{Align, Table};
+use units::ByteLen;
+
+use super::volume::Output;
+use crate::failure::Failure;
+use crate::sharing_spec::parse_latency;
+
+const SET_EXAMPLES: &str = "\
+What is set holds until the server ends; to keep it, write it behind --device of `farflash serve`.
+I/O goes on meanwhile. Policies: drr gives each volume its share, and what others leave; sts gives
+each its share and never more; fcfs serves whoever comes first.
+
+Examples:
+  farflash device set --reads-per-second 140000 --writes-per-second 60000 --latency-target 500us
+  farflash device set --policy sts
+  farflash device set --no-ceiling";
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum DeviceCommand {
+    /// List devices: space, health, ceiling and policy
+    List {
+        #[command(flatten)]
+        output: Output,
+    },
+    /// Change a device's ceiling or policy
+    #[command(after_help = SET_EXAMPLES)]
+    Set(Set),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Set {
+    /// Its name, as `device list` has it [default: the only one]
+    device: Option<String>,
+    /// Blocks of 4 KiB read a second at most
+    #[arg(long, value_name = "RATE", value_parser = clap::value_parser!(u64).range(1..))]
+    reads_per_second: Option<u64>,
+    /// Blocks of 4 KiB written a second at most
+    #[arg(long, value_name = "RATE", value_parser = clap::value_parser!(u64).range(1..))]
+    writes_per_second: Option<u64>,
+    /// The latency at which it does so, such as 500us: sets how much is under way
+    #[arg(long, value_name = "TIME")]
+    latency_target: Option<String>,
+    /// Whose request goes next: drr, sts or fcfs
+    #[arg(long, value_name = "NAME")]
+    policy: Option<String>,
+    /// Take the ceiling away: requests then go as they come
+    #[arg(long, conflicts_with_all = ["reads_per_second", "writes_per_second"])]
+    no_ceiling: bool,
+    #[command(flatten)]
+    output: Output,
+}
+
+impl DeviceCommand {
+    pub(crate) fn run(self) -> Result<(), Failure> {
+        match self {
+            Self::List { output } => {
+                let list = output.client()?.devices()?;
+                output.print(&list, |out| write!(out, "{}", table(&list.devices).to_text()))
+            }
+            Self::Set(set) => set.run(),
+        }
+    }
+}
+
+impl Set {
+    fn run(self) -> Result<(), Failure> {
+        let latency = self.latency_target.as_deref().map(parse_latency).transpose();
+        let latency =
+            latency.map_err(|error| Failure::usage(error.to_string(), "mend --latency-target"))?;
+        let change = ChangeDevice {
+            reads_per_second: self.reads_per_second,
+            writes_per_second: self.writes_per_second,
+            latency_target_us: latency
+                .map(|time| u64::try_from(time.as_micros()).unwrap_or(u64::MAX)),
+            policy: self.policy,
+            no_ceiling: self.no_ceiling,
+        };
+        if change == ChangeDevice::default() {
+            let what = "it is not said what is to change";
+            return Err(Failure::usage(what, "see `farflash device set --help`"));
+        }
+        let client = self.output.client()?;
+        let name = match self.device {
+            Some(name) => name,
+            None => {
+                let first = client.devices()?.devices.into_iter().next();
+                let none = || Failure::runtime("the server has no device", "look at its log");
+                first.ok_or_else(none)?.name
+            }
+        };
+        let device = client.change_device(&name, &change)?;
+        self.output.print(&device, |out| write!(out, "{}", table(&[device.clone()]).to_text()))
+    }
+}
+
+fn table(devices: &[Device]) -> Table {
+    let mut table = Table::new(&[
+        ("DEVICE", Align::Left),
+        ("CAPACITY", Align::Right),
+        ("FREE", Align::Right),
+        ("HEALTH", Align::Left),
+        ("POLICY", Align::Left),
+        ("READS/S", Align::Right),
+        ("WRITES/S", Align::Right),
+        ("LATENCY", Align::Right),
+        ("UNPROMISED", Align::Right),
+    ]);
+    for device in devices {
+        let ceiling = device.sharing.ceiling;
+        let rate = |rate: Option<u64>| {
+            rate.map_or_else(|| "no ceiling".to_owned(), |rate| rate.to_string())
+        };
+        let health = match device.health {
+            DeviceHealth::Good => "good",
+            DeviceHealth::Degraded => "degraded",
+            DeviceHealth::Failed => "failed",
+        };
+        let left = (
+            device.sharing.unpromised_reads_per_second,
+            device.sharing.unpromised_writes_per_second,
+        );
+        table.row([
+            device.name.clone(),
+            ByteLen(device.capacity_bytes).to_string(),
+            ByteLen(device.free_bytes).to_string(),
+            health.to_owned(),
+            device.sharing.policy.clone(),
+            rate(ceiling.map(|ceiling| ceiling.reads_per_second)),
+            rate(ceiling.map(|ceiling| ceiling.writes_per_second)),
+            ceiling.map_or_else(String::new, |c| format!("{} us", c.latency_target_us)),
+            match left {
+                (Some(reads), Some(writes)) => format!("{reads} r/s {writes} w/s"),
+                _ => String::new(),
+            },
+        ]);
+    }
+    table
+}

@@ -1,0 +1,165 @@
+//! How a device is shared, as people write it behind its name:
+//! `file:PATH,reads-per-second=N,writes-per-second=N[,latency-target=TIME][,policy=NAME]`.
+
+use std::fmt;
+use std::str::FromStr;
+use std::time::Duration;
+
+use schedule::{Ceiling, PolicyKind, UnknownPolicy};
+
+use crate::device_spec::{DeviceSpec, ParseDeviceError};
+
+/// The latency target of a device for which none is given.
+pub(crate) const LATENCY_DEFAULT: Duration = Duration::from_micros(500);
+
+/// A device that is served, and how it is shared.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct SharedSpec {
+    pub(crate) device: DeviceSpec,
+    pub(crate) sharing: SharingSpec,
+}
+
+/// How a device is shared.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct SharingSpec {
+    pub(crate) policy: PolicyKind,
+    pub(crate) ceiling: Option<Ceiling>,
+    pub(crate) latency: Duration,
+}
+
+impl Default for SharingSpec {
+    fn default() -> Self {
+        Self { policy: PolicyKind::default(), ceiling: None, latency: LATENCY_DEFAULT }
+    }
+}
+
+/// Why a text names no shared device.
+#[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
+pub(crate) enum ParseSharedError {
+    #[error(transparent)]
+    Device(#[from] ParseDeviceError),
+    #[error(transparent)]
+    Policy(#[from] UnknownPolicy),
+    #[error("`{key}={value}`: write a number of blocks of 4 KiB a second, at least 1")]
+    Rate { key: &'static str, value: String },
+    #[error("`latency-target={0}`: write a time such as 500us or 2ms, up to 10s")]
+    Latency(String),
+    #[error("the option `{0}` is given twice")]
+    Twice(&'static str),
+    #[error(
+        "a ceiling has two sides: give both reads-per-second=N and writes-per-second=N, or neither"
+    )]
+    HalfCeiling,
+}
+
+impl FromStr for SharedSpec {
+    type Err = ParseSharedError;
+
+    fn from_str(text: &str) -> Result<Self, ParseSharedError> {
+        let mut device = Vec::new();
+        let (mut reads, mut writes, mut latency, mut policy) = (None, None, None, None);
+        for (place, part) in text.split(',').enumerate() {
+            match part.split_once('=').filter(|_| place > 0) {
+                Some(("reads-per-second", value)) => {
+                    once("reads-per-second", &mut reads, rate("reads-per-second", value)?)?;
+                }
+                Some(("writes-per-second", value)) => {
+                    once("writes-per-second", &mut writes, rate("writes-per-second", value)?)?;
+                }
+                Some(("latency-target", value)) => {
+                    once("latency-target", &mut latency, parse_latency(value)?)?;
+                }
+                Some(("policy", value)) => once("policy", &mut policy, value.parse()?)?,
+                _ => device.push(part),
+            }
+        }
+        let ceiling = match (reads, writes) {
+            (None, None) => None,
+            (Some(reads_per_second), Some(writes_per_second)) => {
+                Some(Ceiling { reads_per_second, writes_per_second })
+            }
+            _ => return Err(ParseSharedError::HalfCeiling),
+        };
+        let sharing = SharingSpec {
+            policy: policy.unwrap_or_default(),
+            ceiling,
+            latency: latency.unwrap_or(LATENCY_DEFAULT),
+        };
+        Ok(Self { device: device.join(",").parse()?, sharing })
+    }
+}
+
+fn once<T>(key: &'static str, place: &mut Option<T>, value: T) -> Result<(), ParseSharedError> {
+    match place.replace(value) {
+        None => Ok(()),
+        Some(_) => Err(ParseSharedError::Twice(key)),
+    }
+}
+
+fn rate(key: &'static str, value: &str) -> Result<u64, ParseSharedError> {
+    let rate = value.parse().ok().filter(|rate| *rate >= 1);
+    rate.ok_or_else(|| ParseSharedError::Rate { key, value: value.to_owned() })
+}
+
+/// Reads a time such as `500us`, `0.5ms` or `1s`.
+pub(crate) fn parse_latency(text: &str) -> Result<Duration, ParseSharedError> {
+    let refused = || ParseSharedError::Latency(text.to_owned());
+    let unit_at = text.find(|c: char| !c.is_ascii_digit() && c != '.').ok_or_else(refused)?;
+    let (number, unit) = text.split_at(unit_at);
+    let scale_us = match unit.trim() {
+        "us" | "µs" => 1.0,
+        "ms" => 1e3,
+        "s" => 1e6,
+        _ => return Err(refused()),
+    };
+    let time_us = number.parse::<f64>().map_err(|_| refused())? * scale_us;
+    if !(1.0..=1e7).contains(&time_us) {
+        return Err(refused());
+    }
+    Ok(Duration::from_nanos((time_us * 1e3) as u64))
+}
+
+impl fmt::Display for SharedSpec {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.device.fmt(f)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_ceiling_is_written_behind_the_device() {
+        let text = "file:/x/y,size=8GiB,reads-per-second=70000,policy=sts,flush=never,\
+                    latency-target=0.5ms,writes-per-second=30000";
+        let spec: SharedSpec = text.parse().expect("sound");
+        assert_eq!(Ok(spec.device), "file:/x/y,size=8GiB,flush=never".parse());
+        let ceiling = Ceiling { reads_per_second: 70_000, writes_per_second: 30_000 };
+        assert_eq!(spec.sharing.ceiling, Some(ceiling));
+        assert_eq!(spec.sharing.latency, Duration::from_micros(500));
+        assert_eq!(spec.sharing.policy.name, "sts");
+        let plain: SharedSpec = "mem:1GiB".parse().expect("sound");
+        assert_eq!(plain.sharing, SharingSpec::default());
+    }
+
+    #[test]
+    fn each_mistake_has_its_own_message() {
+        use ParseSharedError::*;
+        let rate = |value: &str| Rate { key: "reads-per-second", value: value.to_owned() };
+        for (options, error) in [
+            ("reads-per-second=5", HalfCeiling),
+            ("reads-per-second=0", rate("0")),
+            ("reads-per-second=many", rate("many")),
+            ("policy=sts,policy=drr", Twice("policy")),
+            ("policy=best", Policy(UnknownPolicy { name: "best".to_owned() })),
+            ("latency-target=5", Latency("5".to_owned())),
+            ("latency-target=0us", Latency("0us".to_owned())),
+            ("latency-target=1h", Latency("1h".to_owned())),
+        ] {
+            let text = format!("mem:1GiB,{options}");
+            assert_eq!(text.parse::<SharedSpec>(), Err(error), "{text}");
+        }
+        assert!(matches!("mem:".parse::<SharedSpec>(), Err(Device(_))));
+    }
+}

@@ -1,0 +1,128 @@
+//! Promises, ceilings and policies of a live server.
+
+#![allow(missing_docs, unreachable_pub, dead_code)]
+
+mod support;
+
+use std::process::{Child, Stdio};
+
+use serde_json::Value;
+use support::{Files, Outcome, Server, farflash, refused, run};
+
+const CEILING: &str = "reads-per-second=40000,writes-per-second=20000,latency-target=2ms";
+
+fn device(server: &Server, arguments: &[&str]) -> Outcome {
+    run(&[&["device"], arguments, &["--api", &server.api]].concat())
+}
+
+fn device_json(server: &Server, arguments: &[&str]) -> Value {
+    let outcome = device(server, &[arguments, &["--json"]].concat());
+    assert_eq!(outcome.code, Some(0), "{arguments:?}: {outcome:?}");
+    serde_json::from_str(&outcome.stdout).unwrap()
+}
+
+#[test]
+fn promises_are_made_kept_and_refused() {
+    let files = Files::new();
+    let device_text = files.device("flash");
+    let spec = format!("{device_text},size=256MiB,{CEILING},policy=sts");
+    let server = Server::start_with(&spec, &["--format-if-blank"]);
+    let rate = ["--reads-per-second", "30000", "--writes-per-second", "5000"];
+    let made = server.volume_json(&[&["create", "a", "--size", "1GiB"], &rate[..]].concat());
+    assert_eq!(made["slo"]["rate"]["reads_per_second"], 30_000);
+    let api = ["--api", &server.api];
+    let refusal = |arguments: &[&str], code: i32, what: &str, remedy: &str| {
+        refused(&[arguments, &api].concat(), code, what, remedy);
+    };
+    let more = ["volume", "create", "b", "--size", "1GiB", "--reads-per-second", "10001"];
+    refusal(&more, 1, "10000 reads a second left to promise", "ask for less");
+    assert_eq!(server.volume_json(&["list"])["volumes"].as_array().unwrap().len(), 1);
+    server.volume_json(&["create", "b", "--size", "1GiB", "--share", "50"]);
+    let set = server.volume_json(&["set-slo", "b", "--writes-per-second", "15000"]);
+    assert_eq!(set["slo"]["rate"]["writes_per_second"], 15_000);
+    refusal(&["volume", "set-slo", "b"], 2, "not said", "--share");
+    let lower = ["device", "set", "--writes-per-second", "19999"];
+    refusal(&lower, 1, "19999", "ask for less");
+    refusal(&["device", "set", "--policy", "best"], 1, "there is no policy", "openapi");
+    refusal(&["device", "set", "mem:7GiB", "--policy", "drr"], 1, "no device", &device_text);
+    let listed = device_json(&server, &["list"]);
+    let sharing = &listed["devices"][0]["sharing"];
+    assert_eq!(
+        (&sharing["policy"], &sharing["unpromised_writes_per_second"]),
+        (&"sts".into(), &0.into())
+    );
+    assert!(server.volume(&["list"]).stdout.contains("0 r/s 15000 w/s"));
+
+    // What is promised outlives the server, which may have become slower.
+    drop(server);
+    let server = Server::start(&format!("{device_text},reads-per-second=100,writes-per-second=50"));
+    let listed = server.volume_json(&["list"]);
+    assert_eq!(listed["volumes"][0]["slo"]["rate"]["reads_per_second"], 30_000);
+    assert_eq!(listed["volumes"][1]["slo"]["rate"]["writes_per_second"], 15_000);
+}
+
+#[test]
+fn without_a_ceiling_there_are_shares_and_no_rates() {
+    let server = Server::start("mem:256MiB");
+    let made = server.volume_json(&["create", "a", "--size", "1GiB", "--share", "7"]);
+    assert_eq!(made["slo"]["share"], 7);
+    let api = ["--api", &server.api];
+    let rate = ["volume", "set-slo", "a", "--reads-per-second", "10"];
+    refused(&[&rate[..], &api].concat(), 1, "has no ceiling", "farflash device set");
+    device_json(&server, &["set", "--reads-per-second", "10", "--writes-per-second", "10"]);
+    let set = server.volume_json(&["set-slo", "a", "--reads-per-second", "10"]);
+    assert_eq!(set["slo"]["rate"]["reads_per_second"], 10);
+    refused(&[&["device", "set", "--no-ceiling"], &api[..]].concat(), 1, "promised rates", "");
+}
+
+fn load(target: &str, seconds: &str) -> Child {
+    let arguments = ["bench", "--target", target, "--rw", "randrw", "--seconds", seconds];
+    let more = ["--qd", "32", "--range", "16MiB", "--overwrite", "--json", "--quiet"];
+    let mut command = farflash(&[&arguments[..], &more].concat());
+    command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
+}
+
+/// Every request of two hosts is answered while policy, ceiling and promises change.
+#[test]
+fn changes_under_load_lose_nothing() {
+    let drive = format!("model:p3700,size=256MiB,scale=0.5,{CEILING}");
+    let server = Server::start(&drive);
+    let mut hosts = Vec::new();
+    for name in ["a", "b"] {
+        let made = server.volume_json(&["create", name, "--size", "64MiB"]);
+        let nqn = made["nqn"].as_str().unwrap();
+        hosts.push(load(&format!("tcp://{}/{nqn}", server.portals[0]), "3"));
+    }
+    for round in 0..4 {
+        for change in [
+            &["set", "--policy", "sts"][..],
+            &["set", "--no-ceiling"],
+            &["set", "--reads-per-second", "9000", "--writes-per-second", "4000"],
+            &["set", "--policy", "fcfs"],
+            &["set", "--policy", "drr", "--latency-target", "5ms"],
+        ] {
+            device_json(&server, change);
+        }
+        server.volume_json(&["set-slo", "a", "--share", &(round * 50 + 1).to_string()]);
+    }
+    for host in hosts {
+        let outcome: Outcome = host.wait_with_output().unwrap().into();
+        assert_eq!(outcome.code, Some(0), "{outcome:?}");
+    }
+    let document = serde_json::from_str::<Value>(&curl(&server, "/v1/stats")).unwrap();
+    for volume in document["volumes"].as_array().unwrap() {
+        assert!(volume["requests"].as_u64().unwrap() > 100, "{volume}");
+        assert_eq!((&volume["queued"], &volume["in_flight"]), (&0.into(), &0.into()), "{volume}");
+    }
+}
+
+/// The body of an answer.
+fn curl(server: &Server, path: &str) -> String {
+    use std::io::{Read, Write};
+    let address = server.api.strip_prefix("http://").unwrap();
+    let mut stream = std::net::TcpStream::connect(address).unwrap();
+    write!(stream, "GET {path} HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\r\n").unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    answer.split_once("\r\n\r\n").unwrap().1.to_owned()
+}
