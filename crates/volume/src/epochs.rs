@@ -7,6 +7,7 @@ use std::collections::VecDeque;
 
 use units::Pba;
 
+use crate::sabotage::{Sabotage, broken};
 #[derive(Debug, Default)]
 struct Epoch {
     readers: u32,
@@ -53,7 +54,8 @@ impl Epochs {
 
     /// A block is freed: no later read finds it. Calls `release` at once if nobody reads at all.
     pub(crate) fn free(&mut self, pba: Pba, mut release: impl FnMut(Pba)) {
-        if self.epochs.len() == 1 && self.epochs[0].readers == 0 {
+        let unread = self.epochs.len() == 1 && self.epochs[0].readers == 0;
+        if unread || broken(Sabotage::ReuseWhileRead) {
             return release(pba);
         }
         self.pending += 1;

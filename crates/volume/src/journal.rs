@@ -9,6 +9,7 @@ use layout::ReplayPoint;
 use units::{Pba, PbaRange};
 
 use crate::ops::OpId;
+use crate::sabotage::{Sabotage, broken};
 
 /// Most records that are not settled: bounds what recovery verifies.
 pub(crate) const RECORDS_UNSETTLED_MAX: usize = 64;
@@ -169,10 +170,16 @@ impl Journal {
     /// Takes out the oldest record if it is complete and, where that is needed, flushed.
     pub(crate) fn pop_settled(&mut self, needs_flush: bool) -> Option<Vec<OpId>> {
         let front = self.in_flight.front()?;
-        if !front.written || front.data_pending > 0 {
+        let written = front.written || broken(Sabotage::AckBeforeRecord);
+        let data_written = front.data_pending == 0 || broken(Sabotage::AckBeforeData);
+        if !written || !data_written {
             return None;
         }
-        if needs_flush && self.flushed < front.sequence {
+        let flushed = self.flushed >= front.sequence
+            || [Sabotage::SkipFlush, Sabotage::AckBeforeRecord, Sabotage::AckBeforeData]
+                .into_iter()
+                .any(broken);
+        if needs_flush && !flushed {
             return None;
         }
         let record = self.in_flight.pop_front()?;

@@ -32,6 +32,7 @@ mod ops;
 mod options;
 mod pool;
 mod read;
+mod sabotage;
 mod shard;
 mod state;
 mod volume;
@@ -45,5 +46,7 @@ pub use format::{
 pub use layout::{Superblock, overhead};
 pub use options::{Capacity, ShardOptions, VolumeSpec, VolumeStats, WRITE_BLOCKS_MAX};
 pub use read::ReadData;
+#[cfg(feature = "sabotage")]
+pub use sabotage::{Sabotage, sabotage};
 pub use shard::{Recovered, Shard};
 pub use volume::Volume;

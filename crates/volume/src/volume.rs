@@ -9,6 +9,7 @@ use uuid::Uuid;
 
 use crate::locks::{RangeGuard, lock};
 use crate::ops::{Change, Crcs, Op};
+use crate::sabotage::{Sabotage, broken};
 use crate::shard::{Inner, Kind, Need, Shard, UNMAP_AT_ONCE_MAX};
 use crate::state::VolumeState;
 use crate::{CompareError, ReadData, VolumeError, VolumeStats, WRITE_BLOCKS_MAX};
@@ -306,6 +307,11 @@ impl<D: Device> Volume<D> {
             return Ok(());
         }
         let crcs = checksums(&data);
+        if broken(Sabotage::CompareUnlocked) {
+            self.compare(lba, expected).await?;
+            let guard = lock(&self.state.locks, range).await;
+            return Ok(self.write_locked(guard, range, data, crcs).await?);
+        }
         let guard = lock(&self.state.locks, range).await;
         self.check(range)?;
         let found = self.inner().read_range(&self.state, range).await?;

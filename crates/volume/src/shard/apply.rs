@@ -10,6 +10,7 @@ use super::{Inner, detached};
 use crate::VolumeError;
 use crate::ops::{Change, Crcs, OpId};
 use crate::pool::Runs;
+use crate::sabotage::{Sabotage, broken};
 use crate::state::VolumeState;
 
 /// Deallocations of more blocks give their space back in the background.
@@ -22,7 +23,10 @@ impl<D: Device> Inner<D> {
             let op = &mut ops[id];
             if op.data_error.is_some() {
                 drop(ops);
-                return self.restore(id);
+                return match broken(Sabotage::SkipRestore) {
+                    true => self.give_up_write(id),
+                    false => self.restore(id),
+                };
             }
             // What is put in its place is never looked at: the operation is finished below.
             let change = std::mem::replace(&mut op.change, Change::Create);
@@ -40,7 +44,10 @@ impl<D: Device> Inner<D> {
             Change::Resize { blocks } => {
                 state().blocks.set(blocks);
                 state().changed.set(true);
-                self.apply_unmap(id, state(), LbaRange::new(Lba(blocks), KEY_LIMIT - 1 - blocks));
+                if !broken(Sabotage::ShrinkKeepsBlocks) {
+                    let range = LbaRange::new(Lba(blocks), KEY_LIMIT - 1 - blocks);
+                    self.apply_unmap(id, state(), range);
+                }
             }
             Change::SetSlo { slo } => {
                 state().slo.set(slo);
@@ -69,7 +76,12 @@ impl<D: Device> Inner<D> {
             for block in 0..run.blocks {
                 let crc = *crcs.next().expect("a checksum for each block");
                 let pba = run.start.plus(block);
-                if let Some(old) = map.insert(key, Mapping { pba, crc }) {
+                if broken(Sabotage::ShortApply) && key > lba.0 && crcs.len() == 0 {
+                    continue;
+                }
+                if let Some(old) = map.insert(key, Mapping { pba, crc })
+                    && !broken(Sabotage::LeakOverwritten)
+                {
                     pool.uncommit(old.pba);
                     epochs.free(old.pba, |pba| pool.release(pba));
                 }

@@ -24,6 +24,7 @@ use crate::VolumeError;
 use crate::io::{join_all, yield_now};
 use crate::map::{Dirty, Map, MapSnapshot};
 use crate::pool::{ExtentSnapshot, SpaceSnapshot};
+use crate::sabotage::{Sabotage, broken};
 use crate::state::VolumeState;
 
 /// Writes tried again without a pause.
@@ -218,7 +219,9 @@ impl<D: Device> Inner<D> {
         let volumes = writer.write_tree(&volume_table).await?;
         writer.write_out().await?;
         let extents = self.write_extents(&mut writer, &mut tables.extents).await?;
-        self.flush_if_volatile().await?;
+        if !broken(Sabotage::RootBeforeFlush) {
+            self.flush_if_volatile().await?;
+        }
         // The snapshot holds what took effect before: that must not outlive a failed flush (K3, C4).
         if self.journal.borrow().lost {
             return Err(CheckpointError::Lost);
@@ -232,7 +235,10 @@ impl<D: Device> Inner<D> {
                 generation: tables.generation,
                 incarnation: journal.incarnation,
                 journal: journal.area(),
-                replay: snapshot.replay,
+                replay: match broken(Sabotage::LateReplayPoint) {
+                    true => journal.replay_point().0,
+                    false => snapshot.replay,
+                },
                 next_volume: snapshot.next_volume,
                 extents,
                 volumes,

@@ -26,6 +26,7 @@ use crate::VolumeError;
 use crate::io::IoSlot;
 use crate::journal::{Place, RECORDS_UNSETTLED_MAX};
 use crate::ops::{Change, Op, OpId};
+use crate::sabotage::{Sabotage, broken};
 
 /// Data writes under way.
 pub(crate) type Slots = SmallVec<[Box<dyn IoSlot>; 1]>;
@@ -175,12 +176,12 @@ impl<D: Device> Inner<D> {
             lane.sequence = None;
             progress = true;
             match written {
-                Ok(()) => {
+                Err(_) if !broken(Sabotage::IgnoreRecordError) => self.lose_journal(),
+                _ => {
                     if let Some(record) = self.journal.borrow_mut().in_flight_mut(sequence) {
                         record.written = true;
                     }
                 }
-                Err(_) => self.lose_journal(),
             }
         }
         progress
@@ -195,6 +196,9 @@ impl<D: Device> Inner<D> {
             progress = true;
             match flushed {
                 Ok(()) => self.journal.borrow_mut().flushed = through,
+                Err(_) if broken(Sabotage::IgnoreFlushError) => {
+                    self.journal.borrow_mut().flushed = through;
+                }
                 Err(_) => self.lose_journal(),
             }
         }
@@ -242,7 +246,9 @@ impl<D: Device> Inner<D> {
             match slots[index].poll(context) {
                 Poll::Pending => index += 1,
                 Poll::Ready(done) => {
-                    if let Err(failed) = done {
+                    if let Err(failed) = done
+                        && !broken(Sabotage::IgnoreDataError)
+                    {
                         error.get_or_insert(failed);
                     }
                     self.return_slot(slots.swap_remove(index));
@@ -283,7 +289,8 @@ impl<D: Device> Inner<D> {
         let mut list = journal.spare_list();
         for id in journal.queue.drain(..taken) {
             let op = &mut ops[id];
-            let (entries, entries_len) = op.encode(&mut bytes[at..]);
+            let skip = broken(Sabotage::SkipEntries) && place.sequence.is_multiple_of(4);
+            let (entries, entries_len) = if skip { (0, 0) } else { op.encode(&mut bytes[at..]) };
             at += entries_len;
             count += entries;
             data_pending += u32::from(op.data_pending);
@@ -295,7 +302,10 @@ impl<D: Device> Inner<D> {
             incarnation: journal.incarnation,
             device: self.superblock.uuid,
             shard: self.index,
-            settled: journal.settled(),
+            settled: match broken(Sabotage::SettleTooMuch) {
+                true => place.sequence - 1,
+                false => journal.settled(),
+            },
             previous_crc: place.previous_crc,
             generation: self.generation.get(),
         };

@@ -11,6 +11,7 @@ use super::checkpoint::CheckpointError;
 use crate::io::yield_now;
 use crate::map::{Body, Child, MapSnapshot, Missing, Node};
 use crate::pool::SpaceSnapshot;
+use crate::sabotage::{Sabotage, broken};
 
 /// Nodes written with one device request.
 const BATCH_BLOCKS: u64 = 32;
@@ -151,6 +152,9 @@ impl<'a, D: Device> BlockWriter<'a, D> {
     /// Notes that this checkpoint no longer needs a block of the one before.
     pub(super) fn supersede(&mut self, pba: Pba) {
         self.inner.pool.borrow_mut().uncommit_metadata(&mut self.space, pba);
+        if broken(Sabotage::ReuseNodes) {
+            return self.inner.pool.borrow_mut().release(pba);
+        }
         self.superseded.push(pba);
         self.inner.superseded.set(self.superseded.len() as u64);
     }

@@ -1,0 +1,81 @@
+//! Ways to break the engine on purpose, so that tests can show that they would notice.
+//!
+//! Without the feature `sabotage` nothing is ever broken, and the compiler removes every trace.
+
+/// One broken promise.
+#[cfg_attr(not(feature = "sabotage"), allow(unreachable_pub, reason = "named by tests only"))]
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Sabotage {
+    /// C1: a change takes effect while its record is on its way.
+    AckBeforeRecord,
+    /// C1: a write takes effect while its data is on its way.
+    AckBeforeData,
+    /// C1: nothing waits for a flush.
+    SkipFlush,
+    /// A flush that failed counts as done.
+    IgnoreFlushError,
+    /// C4: a record whose write failed counts as written.
+    IgnoreRecordError,
+    /// C3: data whose write failed counts as written.
+    IgnoreDataError,
+    /// C3: a failed write whose entry is on its way is not undone.
+    SkipRestore,
+    /// Every fourth record leaves its entries out.
+    SkipEntries,
+    /// J3: records call everything before them settled.
+    SettleTooMuch,
+    /// Blocks are not compared with their checksums.
+    SkipReadChecksum,
+    /// A freed block is handed out while it is being read.
+    ReuseWhileRead,
+    /// K2: nodes of the last checkpoint are free before the next is durable.
+    ReuseNodes,
+    /// Reclaimed blocks are free before the checkpoint that does not name them.
+    ReuseReclaimed,
+    /// K3: the root is written with what it leads to.
+    RootBeforeFlush,
+    /// K1: the replay point is that of the end of the checkpoint.
+    LateReplayPoint,
+    /// P1: replay ends after two records.
+    ReplayTwoRecords,
+    /// Replay leaves deallocations out.
+    ReplaySkipsUnmaps,
+    /// Replay leaves deletions out.
+    ReplaySkipsDeletes,
+    /// P2: replay takes all data to be there.
+    ReplayTrustsData,
+    /// A compare-and-write compares before it locks.
+    CompareUnlocked,
+    /// The last block of a write of several does not get into the map.
+    ShortApply,
+    /// What a shrunken volume loses is there again when it grows.
+    ShrinkKeepsBlocks,
+    /// Reads of single blocks see what was deallocated and is not reclaimed.
+    ReadDead,
+    /// Blocks that were overwritten stay in use.
+    LeakOverwritten,
+}
+
+#[cfg(feature = "sabotage")]
+thread_local! {
+    static CHOSEN: std::cell::Cell<Option<Sabotage>> = const { std::cell::Cell::new(None) };
+}
+
+/// Breaks the engines of this thread so from now on, or no more.
+#[cfg(feature = "sabotage")]
+pub fn sabotage(which: Option<Sabotage>) {
+    CHOSEN.set(which);
+}
+
+/// Whether this promise is broken.
+#[cfg(feature = "sabotage")]
+pub(crate) fn broken(which: Sabotage) -> bool {
+    CHOSEN.get() == Some(which)
+}
+
+/// Whether this promise is broken.
+#[cfg(not(feature = "sabotage"))]
+#[inline(always)]
+pub(crate) const fn broken(_: Sabotage) -> bool {
+    false
+}
