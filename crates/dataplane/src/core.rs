@@ -380,6 +380,8 @@ impl<W: World, D: Device> Core<W, D> {
             self.state.memory.on_tick(now);
             self.all_connections().iter().for_each(|connection| connection.on_tick(now));
             self.all_associations().iter().for_each(|association| association.on_tick(now));
+            let shards = self.state.shards.borrow().clone();
+            shards.iter().for_each(Shard::settle);
         }
     }
 
