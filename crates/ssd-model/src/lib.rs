@@ -23,6 +23,7 @@
 mod chance;
 mod closed_loop;
 mod controller;
+mod fit;
 mod mapped;
 mod model;
 mod params;
@@ -32,6 +33,7 @@ mod unit;
 mod wear;
 
 pub use closed_loop::{Latencies, Load, Measured, Pattern, closed_loop};
+pub use fit::{Observed, fit};
 pub use model::Model;
 pub use params::{Params, ParamsError};
 pub use preset::{ParsePresetError, Preset};
