@@ -28,7 +28,7 @@ pub fn run(bytes: &[u8]) {
     // Arithmetic is slow; most inputs do without.
     let computes = input.u8() >= 0xF0;
     let (known, other) = (Secret::new(Hash::Sha256, &[1; 64]), Secret::new(Hash::Sha512, &[2; 64]));
-    let mut controller = Controller::new(parties(), known, Some(other.clone()), policy());
+    let mut controller = Controller::new(parties(), vec![known], Some(other.clone()), policy());
     let (mut host, _) = Host::new(parties(), other.clone(), Some(other), 0x0101);
     for _ in 0..MESSAGES_MAX {
         let (to_host, len) = (input.u8() & 1 == 1, usize::from(input.u16() & 0xFFF));

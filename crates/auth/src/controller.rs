@@ -65,7 +65,8 @@ enum State {
 /// A controller that wants a host to authenticate.
 pub struct Controller {
     parties: Parties,
-    host_secret: Secret,
+    /// The host is to know one of them.
+    host_secrets: Vec<Secret>,
     /// With what it proves itself, if it can.
     own_secret: Option<Secret>,
     policy: Policy,
@@ -74,15 +75,16 @@ pub struct Controller {
 }
 
 impl Controller {
-    /// Waits for a host that knows `host_secret`. With `own_secret` it can prove itself, too.
+    /// Waits for a host that knows one of `host_secrets`, of which there are two while one takes the
+    /// place of the other. With `own_secret` it can prove itself, too.
     #[must_use]
     pub fn new(
         parties: Parties,
-        host_secret: Secret,
+        host_secrets: Vec<Secret>,
         own_secret: Option<Secret>,
         policy: Policy,
     ) -> Self {
-        Self { parties, host_secret, own_secret, policy, transaction: 0, state: State::Idle }
+        Self { parties, host_secrets, own_secret, policy, transaction: 0, state: State::Idle }
     }
 
     /// Takes the message of an Authentication Send. The command is to be completed once the job that
@@ -226,8 +228,12 @@ impl Controller {
             sequence: agreed.sequence,
             transaction: self.transaction,
         };
-        let expected = question.answer(Role::Host, &self.host_secret, &self.parties);
-        if !expected.equals(&replied.response) {
+        // All are looked at, so that the time tells nothing about which one it was (D1).
+        let knows_one = self.host_secrets.iter().fold(false, |knows, secret| {
+            let expected = question.answer(Role::Host, secret, &self.parties);
+            knows | expected.equals(&replied.response)
+        });
+        if !knows_one {
             return Err(Explanation::Failed);
         }
         let response = match &replied.challenge {

@@ -57,7 +57,7 @@ impl Pair {
 
     fn with_policy((secret, asks): Known, (host_secret, own): Known, policy: Policy) -> Self {
         let (host, first) = Host::new(parties(), secret, asks, 7);
-        let controller = Controller::new(parties(), host_secret, own, policy);
+        let controller = Controller::new(parties(), [host_secret].into(), own, policy);
         let mut other = counter();
         other(&mut [0; 100]);
         let mut pair = Self {
@@ -142,6 +142,17 @@ fn who_does_not_know_the_secret_does_not() {
 }
 
 #[test]
+fn while_a_secret_is_replaced_both_are_good() {
+    for known in [1, 2, 3] {
+        let mut pair = Pair::new((secret(known), None), (secret(1), None));
+        let secrets = [secret(1), secret(2)].into();
+        pair.controller = Controller::new(parties(), secrets, None, Policy::default());
+        pair.send(pair.sent[0].clone());
+        assert_eq!(pair.run(), if known == 3 { REFUSED } else { GOOD });
+    }
+}
+
+#[test]
 fn a_controller_that_cannot_prove_itself_is_left() {
     let mut pair = Pair::new((secret(1), Some(secret(2))), (secret(1), Some(secret(3))));
     assert_eq!(pair.run(), REFUSED);
@@ -189,7 +200,7 @@ fn a_challenge_sent_back_is_not_answered() {
 
 #[test]
 fn whatever_is_out_of_turn_or_broken_ends_the_exchange_with_its_reason() {
-    let fresh = || Controller::new(parties(), secret(1), None, Policy::default());
+    let fresh = || Controller::new(parties(), [secret(1)].into(), None, Policy::default());
     let ask = |messages: &[&[u8]]| {
         let mut controller = fresh();
         for message in messages {

@@ -1,11 +1,12 @@
 //! Commands of the admin queue, and Connect.
 
 use io_traits::Buffer;
+use nvme_wire::auth::{Authentication, MESSAGE_LEN_MAX};
 use nvme_wire::fabrics::{Connect, ConnectData, Property, PropertySize};
 use nvme_wire::feature::{Fid, NumberOfQueues, SetFeatures};
 use nvme_wire::identify::{Cns, Identify};
 use nvme_wire::log::GetLogPage;
-use nvme_wire::{AdminOpcode, FabricsType, Sqe};
+use nvme_wire::{AdminOpcode, FabricsType, SglDescriptor, Sqe};
 use units::Duration;
 use zerocopy::IntoBytes;
 
@@ -17,6 +18,18 @@ fn command(name: &'static str, sqe: Sqe, body: Body) -> Command {
 
 pub(crate) fn connect(connect: Connect, data: &ConnectData) -> Command {
     command(FabricsType::CONNECT.name(), connect.into(), Body::from_bytes(data.as_bytes()))
+}
+
+pub(crate) fn authentication_send(message: &[u8]) -> Command {
+    let len = u32::try_from(message.len()).expect("a message is short");
+    let sqe = Authentication::send(len).into();
+    command(FabricsType::AUTHENTICATION_SEND.name(), sqe, Body::from_bytes(message))
+}
+
+pub(crate) fn authentication_receive() -> Command {
+    let len = MESSAGE_LEN_MAX as u32;
+    let sqe = Authentication::receive(len, SglDescriptor::NONE).into();
+    command(FabricsType::AUTHENTICATION_RECEIVE.name(), sqe, Body::to_host(len))
 }
 
 pub(crate) fn property_get(offset: u32, size: PropertySize) -> Command {

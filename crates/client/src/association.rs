@@ -2,7 +2,8 @@
 
 use std::rc::Rc;
 
-use io_traits::{Stream, World};
+use auth::{Host, Outcome, Parties};
+use io_traits::{Buffer, Stream, World};
 use nvme_initiator::{Config, ControllerLimits};
 use nvme_wire::fabrics::{
     CNTLID_DYNAMIC, Connect, ConnectData, ConnectInvalid, ConnectResult, PropertySize,
@@ -17,7 +18,7 @@ use units::Duration;
 use crate::client::Inner;
 use crate::queue::Queue;
 use crate::requests::Command;
-use crate::{ConnectError, Disconnect, Error, admin, link};
+use crate::{ConnectError, Credentials, Disconnect, Error, admin, link};
 
 /// Entries of an admin queue: what the Base specification asks of every controller.
 pub(crate) const ADMIN_DEPTH: u16 = 31;
@@ -90,7 +91,7 @@ impl<W: World> Association<W> {
         let result = inner.first_with_result(queue, admin::connect(connect, &data)).await;
         let result = ConnectResult(result.map_err(refused)?.dw0());
         if result.authentication_required() {
-            return Err(ConnectError::AuthenticationRequired);
+            inner.authenticate(queue).await?;
         }
         Ok(result.cntlid())
     }
@@ -156,6 +157,37 @@ impl<W: World> Inner<W> {
         let buffer = identify.await?.buffer;
         let identify = Box::new(admin::structure::<IdentifyController>(buffer.as_ref()).clone());
         Ok(Introduction { cap, cntlid, identify })
+    }
+
+    /// Proves on `queue` who we are, and lets the controller prove who it is if that was asked for.
+    async fn authenticate(&self, queue: &Queue) -> Result<(), ConnectError> {
+        let Credentials { secret, controller_secret } =
+            self.options.credentials.clone().ok_or(ConnectError::AuthenticationRequired)?;
+        let parties = Parties { host: self.options.host_nqn, subsystem: self.nqn };
+        let mut random = |bytes: &mut [u8]| self.world.fill_random(bytes);
+        let mut transaction = [0; 2];
+        random(&mut transaction);
+        let transaction = u16::from_le_bytes(transaction);
+        let (mut host, first) = Host::new(parties, secret, controller_secret, transaction);
+        let mut message = Some(first);
+        loop {
+            if let Some(bytes) = message.take().or_else(|| host.message()) {
+                let send = admin::authentication_send(&bytes);
+                queue.run_first(self.world.now(), send).await?;
+                continue;
+            }
+            match host.outcome() {
+                Outcome::Authenticated => return Ok(()),
+                Outcome::Failed(reason) => return Err(ConnectError::Authentication(reason)),
+                Outcome::UnderWay => {}
+            }
+            let receive = admin::authentication_receive();
+            let buffer = queue.run_first(self.world.now(), receive).await?.buffer;
+            let bytes = buffer.as_ref().map_or(&[][..], Buffer::as_bytes);
+            if let Some(job) = host.receive(bytes, &mut random) {
+                host.computed(&self.world.offload(move || job.run()).await);
+            }
+        }
     }
 
     async fn wait_ready(&self, cap: Cap) -> Result<(), ConnectError> {

@@ -112,6 +112,9 @@ pub enum ConnectError {
     /// The target asks for authentication, for which this client has no secret.
     #[error("the target asks for authentication")]
     AuthenticationRequired,
+    /// One of the two could not prove who it is.
+    #[error("not authenticated: {0}; check the volume's token")]
+    Authentication(nvme_wire::auth::Explanation),
     /// The controller reports a fatal condition.
     #[error("the controller reports a fatal condition (CSTS {csts:#x})")]
     Fatal {

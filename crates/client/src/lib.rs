@@ -55,5 +55,5 @@ pub use client::Client;
 pub use counters::Counters;
 pub use discovery::{Discovered, discover};
 pub use error::{ConnectError, Disconnect, Error};
-pub use options::{Backoff, Options, QUEUES_MAX, Reconnect};
+pub use options::{Backoff, Credentials, Options, QUEUES_MAX, Reconnect};
 pub use volume::{Swap, Volume};

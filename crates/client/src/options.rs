@@ -1,5 +1,6 @@
 //! What a client wants of its connections.
 
+use auth::Secret;
 use nvme_initiator::DEPTH_MAX;
 use nvme_wire::{HostId, Nqn};
 use units::Duration;
@@ -8,7 +9,7 @@ use units::Duration;
 pub const QUEUES_MAX: u16 = 256;
 
 /// Options of [`crate::Client::connect`]. `Options::new` has defaults for all but who the host is.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct Options {
     /// Who connects.
     pub host_nqn: Nqn,
@@ -31,6 +32,17 @@ pub struct Options {
     pub keep_alive: Duration,
     /// What to do about a lost connection.
     pub reconnect: Reconnect,
+    /// What opens the volume, if it is not open to everybody.
+    pub credentials: Option<Credentials>,
+}
+
+/// What opens a volume (DH-HMAC-CHAP).
+#[derive(Clone, Debug)]
+pub struct Credentials {
+    /// The volume's token.
+    pub secret: Secret,
+    /// If given, the controller has to prove that it knows this.
+    pub controller_secret: Option<Secret>,
 }
 
 /// What to do about a lost connection.
@@ -72,6 +84,7 @@ impl Options {
             connect_timeout: Duration::from_secs(10),
             keep_alive: Duration::from_secs(15),
             reconnect: Reconnect::Backoff(Backoff::default()),
+            credentials: None,
         }
     }
 

@@ -231,7 +231,7 @@ fn without_a_target_requests_fail_when_the_time_is_over() {
         let give_up_after = Duration::from_secs(5);
         let backoff = Backoff { give_up_after, ..Backoff::default() };
         let options = Options { reconnect: Reconnect::Backoff(backoff), ..options() };
-        let volume = open(&world, &target, options).await;
+        let volume = open(&world, &target, options.clone()).await;
         target.down.set(true);
         target.cut();
         let start = world.now();

@@ -17,6 +17,7 @@ use units::BLOCK_SIZE;
 use volume::Capacity;
 
 use crate::association::Association;
+use crate::authentication::QueueAuthentication;
 use crate::connection::{Connection, IoQueue, Role};
 use crate::core::Core;
 use crate::export::Export;
@@ -146,7 +147,13 @@ impl<W: World, D: Device> Connection<W, D> {
 
     /// Completes an admin command with `bytes`, followed by `zeroes` zeroes, of which there is only
     /// one block.
-    fn return_data(&self, slot: SlotId, bytes: &[u8], zeroes: usize, share: Option<Share>) {
+    pub(crate) fn return_data(
+        &self,
+        slot: SlotId,
+        bytes: &[u8],
+        zeroes: usize,
+        share: Option<Share>,
+    ) {
         let len_bytes = u32::try_from(bytes.len() + zeroes).expect("bounded by MDTS");
         let padding = || {
             let parts = (0..zeroes).step_by(ZEROES_BYTES);
@@ -192,15 +199,35 @@ impl<W: World, D: Device> Connection<W, D> {
     ) -> Result<(Negotiated, Role<W, D>), ConnectRefusal> {
         if request.qid == 0 {
             let association = self.core.new_association(self, request)?;
-            let negotiated = association.controller.borrow().accept_admin(request);
+            let mut negotiated = association.controller.borrow().accept_admin(request);
+            self.ask_to_authenticate(association.export.as_ref(), request, &mut negotiated);
             return Ok((negotiated, Role::Admin(association)));
         }
         let association =
             self.core.association(request.cntlid).ok_or(ConnectRefusal::UNKNOWN_CONTROLLER)?;
         let export = association.export.clone().ok_or(ConnectRefusal::UNKNOWN_CONTROLLER)?;
-        let negotiated = association.join(self, request)?;
+        let mut negotiated = association.join(self, request)?;
+        self.ask_to_authenticate(Some(&export), request, &mut negotiated);
         let queue = IoQueue { association, export, qid: request.qid };
         Ok((negotiated, Role::Io(Rc::new(queue))))
+    }
+}
+
+impl<W: World, D: Device> Connection<W, D> {
+    /// Tells the host to authenticate if the volume wants that.
+    fn ask_to_authenticate(
+        &self,
+        export: Option<&Rc<Export<W, D>>>,
+        request: &ConnectRequest,
+        negotiated: &mut Negotiated,
+    ) {
+        let now = self.core.world().now();
+        let required =
+            export.and_then(|export| QueueAuthentication::required(export, request.host_nqn, now));
+        if let Some(required) = required {
+            negotiated.result = negotiated.result.with_authentication();
+            assert!(self.authentication.set(required).is_ok(), "a connection becomes a queue once");
+        }
     }
 }
 
@@ -214,6 +241,9 @@ impl<W: World, D: Device> Core<W, D> {
         let export = if request.subsystem == Nqn::DISCOVERY {
             None
         } else {
+            if self.puts_off(admin.peer().ip()) {
+                return Err(ConnectRefusal::BUSY);
+            }
             let found = self.export_by_nqn(&request.subsystem);
             Some(found.ok_or(ConnectRefusal::UNKNOWN_SUBSYSTEM)?)
         };

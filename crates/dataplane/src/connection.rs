@@ -10,7 +10,7 @@
 //! - R3: what the host owes and what it has to read are judged apart: none makes up for the other.
 //! - R4: a closed connection holds no memory but that of requests under way.
 
-use std::cell::{Cell, RefCell};
+use std::cell::{Cell, OnceCell, RefCell};
 use std::pin::pin;
 use std::rc::Rc;
 
@@ -21,6 +21,7 @@ use nvme_wire::Status;
 use units::{Duration, Instant};
 
 use crate::association::Association;
+use crate::authentication::QueueAuthentication;
 use crate::core::Core;
 use crate::export::Export;
 use crate::first_of::first_of;
@@ -98,6 +99,8 @@ pub(crate) struct Connection<W: World, D: Device> {
     outbox: Outbox<W>,
     pub(crate) window: Window,
     pub(crate) role: RefCell<Role<W, D>>,
+    /// What the host has to go through, once it is known to what it connects.
+    pub(crate) authentication: OnceCell<Rc<QueueAuthentication<W, D>>>,
     phase: Cell<Phase>,
     pub(crate) closed: Notify,
     /// A reason not to read may be gone.
@@ -118,6 +121,7 @@ impl<W: World, D: Device> Connection<W, D> {
             stream,
             window: core.window(),
             role: RefCell::new(Role::New),
+            authentication: OnceCell::new(),
             phase: Cell::new(Phase::Open),
             closed: Notify::new(),
             resume,
@@ -208,6 +212,13 @@ impl<W: World, D: Device> Connection<W, D> {
         }
         if !self.is_open() {
             return;
+        }
+        let is_late =
+            |since: Instant| now.since(since) > self.core.options().limits.handshake_timeout;
+        let authentication = self.authentication.get().filter(|queue| !queue.has_passed());
+        if authentication.is_some_and(|queue| is_late(queue.since())) {
+            tracing::info!(%peer, "connection ended: the host does not authenticate");
+            return self.cut();
         }
         let reading_time = self.reading_time();
         let reason = self.transport.borrow_mut().on_timeout(reading_time);
@@ -319,7 +330,12 @@ impl<W: World, D: Device> Connection<W, D> {
                     }
                 }
                 Step::Execute { slot } => self.execute(slot),
-                Step::ExecuteFused { first, second } => self.execute_fused(first, second),
+                Step::ExecuteFused { first, second } => match self.must_authenticate(first) {
+                    Ok(()) => self.execute_fused(first, second),
+                    Err(status) => {
+                        [first, second].iter().for_each(|slot| self.complete(*slot, status, 0))
+                    }
+                },
                 Step::Discard { slot } => drop(self.take_payload(slot)),
                 Step::Closed(reason) => return Some(reason),
             }
@@ -351,6 +367,12 @@ impl<W: World, D: Device> Connection<W, D> {
         // What came before the end of service is executed, what comes behind it is not.
         if self.core.is_draining() && !self.incoming.is_expected(slot) {
             return self.incoming.set_late(slot);
+        }
+        if let Err(status) = self.must_authenticate(slot) {
+            return self.complete(slot, status, 0);
+        }
+        if let Some(queue) = self.exchange_of(slot) {
+            return self.authenticate(slot, &queue);
         }
         let role = self.role.borrow();
         match &*role {
@@ -387,6 +409,10 @@ impl<W: World, D: Device> Connection<W, D> {
     /// Lets the state machine say something.
     pub(crate) fn put<T>(&self, say: impl FnOnce(&mut Transport, &mut Filling<'_>) -> T) -> T {
         self.outbox.put(|out| say(&mut self.transport.borrow_mut(), out))
+    }
+
+    pub(crate) fn peer(&self) -> std::net::SocketAddr {
+        self.stream.peer()
     }
 
     /// A copy of the command in `slot`.

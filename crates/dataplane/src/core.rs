@@ -24,6 +24,7 @@ use crate::export::{DiscoveryRecord, Export};
 use crate::first_of::first_of;
 use crate::gate::{Gate, WindowStats};
 use crate::memory::{Memory, Window};
+use crate::throttle::Throttle;
 
 /// How often deadlines are looked at. Coarse on purpose: they are seconds, and an idle core sleeps.
 const TICK: Duration = Duration::from_millis(250);
@@ -127,6 +128,7 @@ struct State<W: World, D: Device> {
     /// The key is the controller identifier.
     associations: RefCell<Slab<Rc<Association<W, D>>>>,
     discovery: RefCell<Rc<DiscoveryLog>>,
+    throttle: RefCell<Throttle>,
     /// Connections closed as they came, since the log last said so.
     refused: Cell<u64>,
     draining: Cell<bool>,
@@ -156,6 +158,7 @@ impl<W: World, D: Device> Core<W, D> {
             options,
             shards: RefCell::default(),
             exports: RefCell::default(),
+            throttle: RefCell::default(),
             connections: RefCell::default(),
             associations: RefCell::default(),
             discovery: RefCell::default(),
@@ -446,14 +449,18 @@ impl<W: World, D: Device> Core<W, D> {
         self.state.associations.borrow().iter().map(|(_, a)| a.clone()).collect()
     }
 
-    fn associations_of(&self, export: &Rc<Export<W, D>>) -> Vec<Rc<Association<W, D>>> {
+    pub(crate) fn throttle(&self) -> &RefCell<Throttle> {
+        &self.state.throttle
+    }
+
+    pub(crate) fn associations_of(&self, export: &Rc<Export<W, D>>) -> Vec<Rc<Association<W, D>>> {
         let is_of = |association: &Rc<Association<W, D>>| {
             association.export.as_ref().is_some_and(|other| Rc::ptr_eq(other, export))
         };
         self.all_associations().into_iter().filter(is_of).collect()
     }
 
-    fn export(&self, uuid: Uuid) -> Option<Rc<Export<W, D>>> {
+    pub(crate) fn export(&self, uuid: Uuid) -> Option<Rc<Export<W, D>>> {
         self.state.exports.borrow().get(&uuid).cloned()
     }
 

@@ -1,7 +1,8 @@
 //! What a volume is to hosts: a subsystem with one namespace.
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::net::SocketAddr;
+use std::rc::Rc;
 
 use io_traits::{Device, World};
 use nvme_target::NamespaceView;
@@ -10,6 +11,7 @@ use units::BLOCK_SIZE;
 use uuid::Uuid;
 use volume::{Volume, VolumeError};
 
+use crate::authentication::Credentials;
 use crate::gate::Lane;
 
 /// A volume as hosts see it.
@@ -21,6 +23,8 @@ pub(crate) struct Export<W: World, D: Device> {
     pub(crate) shard: usize,
     /// The engine has said that it takes no more changes before a restart.
     takes_no_changes: Cell<bool>,
+    /// What opens it; without any, everybody may.
+    credentials: RefCell<Option<Rc<Credentials>>>,
     /// Its way to the device.
     pub(crate) lane: Lane<W>,
 }
@@ -53,6 +57,7 @@ impl<W: World, D: Device> Export<W, D> {
             transfer_blocks_max: transfer_bytes_max / BLOCK_SIZE as u32,
             shard,
             takes_no_changes: Cell::new(false),
+            credentials: RefCell::new(None),
             lane,
         }
     }
@@ -72,6 +77,14 @@ impl<W: World, D: Device> Export<W, D> {
     /// Whether the volume can only be read, until the server starts again.
     pub(crate) fn takes_no_changes(&self) -> bool {
         self.takes_no_changes.get()
+    }
+
+    pub(crate) fn credentials(&self) -> Option<Rc<Credentials>> {
+        self.credentials.borrow().clone()
+    }
+
+    pub(crate) fn set_credentials(&self, credentials: Option<Credentials>) {
+        *self.credentials.borrow_mut() = credentials.map(Rc::new);
     }
 
     pub(crate) fn nqn(&self) -> &Nqn {

@@ -209,7 +209,9 @@ impl<W: World, D: Device> Connection<W, D> {
 
     /// Whether the command in `slot` is worth waiting for its data.
     fn check(&self, slot: SlotId) -> Result<(), Status> {
+        self.must_authenticate(slot)?;
         match &*self.role.borrow() {
+            Role::Io(_) if self.exchange_of(slot).is_some() => Ok(()),
             Role::Io(queue) => self.decode_io(slot, queue).map(drop),
             Role::New | Role::Admin(_) => Ok(()),
         }

@@ -18,6 +18,7 @@
 
 mod admin;
 mod association;
+mod authentication;
 mod connection;
 mod core;
 mod export;
@@ -29,7 +30,9 @@ mod memory;
 mod outbox;
 mod status;
 mod swap;
+mod throttle;
 
 pub use crate::core::{Core, CoreOptions, CoreStats, VolumeFlow, VolumeStatus};
+pub use authentication::Credentials;
 pub use export::{DiscoveryRecord, nqn_of};
 pub use gate::WindowStats;

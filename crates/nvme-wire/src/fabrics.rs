@@ -180,6 +180,12 @@ impl ConnectResult {
         Self(cntlid as u32)
     }
 
+    /// The same, and the host has to authenticate before anything else.
+    #[must_use]
+    pub const fn with_authentication(self) -> Self {
+        Self(self.0 | Self::ATR)
+    }
+
     /// The controller.
     #[must_use]
     pub const fn cntlid(self) -> u16 {

@@ -1,0 +1,238 @@
+//! In-band authentication: nothing but the exchange is executed on a queue until its host has proved
+//! that it knows the volume's secret.
+//!
+//! - T1: a queue of a volume with credentials is closed until the exchange has succeeded, and cut if
+//!   that takes longer than a handshake may.
+//! - T2: whoever fails is told so in the protocol's own words, then the connection ends. After a few
+//!   failures its address is put off for a while.
+//! - T3: arithmetic is done off the core, one piece at a time for each queue.
+
+use std::cell::{Cell, RefCell};
+use std::net::IpAddr;
+use std::rc::Rc;
+
+use auth::{Computed, Controller, Outcome, Parties, Policy, Secret};
+use io_traits::{Device, World};
+use nvme_target::SlotId;
+use nvme_wire::auth::{Authentication, MESSAGE_LEN_MAX};
+use nvme_wire::{FabricsType, Nqn, Sqe, Status, fabrics};
+use units::Instant;
+use uuid::Uuid;
+use volume::VolumeError;
+
+use crate::connection::Connection;
+use crate::core::Core;
+use crate::export::Export;
+use crate::incoming::Payload;
+use crate::memory::footprint;
+
+/// What opens a volume.
+#[derive(Clone, Debug)]
+pub struct Credentials {
+    /// A host is to know one of these; there are two while one takes the other's place.
+    pub host: Vec<Secret>,
+    /// With what the server proves itself to hosts that ask for it.
+    pub controller: Option<Secret>,
+    /// What it agrees to.
+    pub policy: Policy,
+}
+
+/// The authentication of one queue.
+pub(crate) struct QueueAuthentication<W: World, D: Device> {
+    export: Rc<Export<W, D>>,
+    parties: Parties,
+    exchange: RefCell<Controller>,
+    /// Since when the host has had the chance.
+    since: Instant,
+    passed: Cell<bool>,
+    /// T3: something is being computed.
+    is_busy: Cell<bool>,
+}
+
+impl<W: World, D: Device> QueueAuthentication<W, D> {
+    /// What `host` has to go through before it may use `export`; `None` if anybody may.
+    pub(crate) fn required(
+        export: &Rc<Export<W, D>>,
+        host: Nqn,
+        since: Instant,
+    ) -> Option<Rc<Self>> {
+        let parties = Parties { host, subsystem: *export.nqn() };
+        let exchange = RefCell::new(exchange_for(export, parties)?);
+        let (passed, is_busy) = (Cell::new(false), Cell::new(false));
+        Some(Rc::new(Self { export: export.clone(), parties, exchange, since, passed, is_busy }))
+    }
+
+    pub(crate) fn has_passed(&self) -> bool {
+        self.passed.get()
+    }
+
+    pub(crate) fn since(&self) -> Instant {
+        self.since
+    }
+
+    /// Begins anew after an exchange has ended, with the credentials of today.
+    fn renew(&self) {
+        if self.exchange.borrow().outcome() != Outcome::UnderWay
+            && let Some(exchange) = exchange_for(&self.export, self.parties)
+        {
+            *self.exchange.borrow_mut() = exchange;
+        }
+    }
+}
+
+fn exchange_for<W: World, D: Device>(
+    export: &Export<W, D>,
+    parties: Parties,
+) -> Option<Controller> {
+    let Credentials { host, controller, policy } = export.credentials()?.as_ref().clone();
+    Some(Controller::new(parties, host, controller, policy))
+}
+
+/// Whether the command belongs to an exchange.
+pub(crate) fn is_authentication(sqe: &Sqe) -> bool {
+    let types = [FabricsType::AUTHENTICATION_SEND, FabricsType::AUTHENTICATION_RECEIVE];
+    sqe.opcode == fabrics::OPCODE && types.contains(&fabrics::fctype(sqe))
+}
+
+impl<W: World, D: Device> Core<W, D> {
+    /// Says what opens a volume from now on; `None` lets everybody in. Hosts that are connected stay
+    /// so, unless `cut` ends that.
+    ///
+    /// # Errors
+    /// [`VolumeError::Deleted`] if there is no such volume.
+    pub fn set_credentials(
+        &self,
+        uuid: Uuid,
+        credentials: Option<Credentials>,
+        cut: bool,
+    ) -> Result<(), VolumeError> {
+        let export = self.export(uuid).ok_or(VolumeError::Deleted)?;
+        export.set_credentials(credentials);
+        if cut {
+            self.associations_of(&export).iter().for_each(|association| association.cut());
+        }
+        Ok(())
+    }
+
+    /// T2: whether whoever connects from `address` has to wait.
+    pub(crate) fn puts_off(&self, address: IpAddr) -> bool {
+        self.throttle().borrow().puts_off(address, self.world().now())
+    }
+}
+
+impl<W: World, D: Device> Connection<W, D> {
+    /// T1: says that the command has to wait for its host to authenticate.
+    pub(crate) fn must_authenticate(&self, slot: SlotId) -> Result<(), Status> {
+        match self.authentication.get() {
+            Some(queue) if !queue.has_passed() && !is_authentication(&self.command(slot)) => {
+                Err(Status::AUTHENTICATION_REQUIRED.with_dnr())
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// The exchange that the command in `slot` belongs to, if there is one.
+    pub(crate) fn exchange_of(&self, slot: SlotId) -> Option<Rc<QueueAuthentication<W, D>>> {
+        let queue = self.authentication.get()?;
+        is_authentication(&self.command(slot)).then(|| queue.clone())
+    }
+
+    /// Executes an Authentication Send or Receive.
+    pub(crate) fn authenticate(
+        self: &Rc<Self>,
+        slot: SlotId,
+        queue: &Rc<QueueAuthentication<W, D>>,
+    ) {
+        let sqe = self.command(slot);
+        let payload = self.take_payload(slot);
+        let command = Authentication::from(sqe);
+        if command.wrong_field().is_some() || command.flags != Sqe::PSDT_SGL {
+            return self.complete(slot, Status::INVALID_FIELD.with_dnr(), 0);
+        }
+        if queue.is_busy.get() {
+            return self.complete(slot, Status::COMMAND_SEQUENCE_ERROR.with_dnr(), 0);
+        }
+        let is_send = fabrics::fctype(&sqe) == FabricsType::AUTHENTICATION_SEND;
+        let length = command.length.get() as usize;
+        let carried = payload.as_ref().map_or(0, |payload| payload.len_bytes);
+        let room = sqe.dptr.length.get() as usize;
+        if length > MESSAGE_LEN_MAX || length != if is_send { carried } else { room } {
+            return self.complete(slot, Status::INVALID_FIELD.with_dnr(), 0);
+        }
+        if is_send {
+            self.take_message(slot, payload.as_ref(), queue);
+        } else {
+            self.give_message(slot, length, queue);
+        }
+    }
+
+    fn take_message(
+        self: &Rc<Self>,
+        slot: SlotId,
+        payload: Option<&Payload>,
+        queue: &Rc<QueueAuthentication<W, D>>,
+    ) {
+        queue.renew();
+        let message = payload.map_or(&[][..], Payload::as_bytes);
+        let mut random = |bytes: &mut [u8]| self.core.world().fill_random(bytes);
+        let job = queue.exchange.borrow_mut().receive(message, &mut random);
+        let Some(job) = job else { return self.taken(slot, queue) };
+        queue.is_busy.set(true);
+        let (connection, queue) = (self.clone(), queue.clone());
+        let computing = self.core.world().offload(move || job.run());
+        self.core.world().spawn(async move {
+            let computed: Computed = computing.await;
+            queue.is_busy.set(false);
+            queue.exchange.borrow_mut().computed(computed);
+            connection.taken(slot, &queue);
+        });
+    }
+
+    /// The message in `slot` took effect.
+    fn taken(&self, slot: SlotId, queue: &QueueAuthentication<W, D>) {
+        self.complete(slot, Status::SUCCESS, 0);
+        self.look_at_outcome(queue);
+    }
+
+    fn give_message(
+        self: &Rc<Self>,
+        slot: SlotId,
+        room: usize,
+        queue: &Rc<QueueAuthentication<W, D>>,
+    ) {
+        let (connection, queue) = (self.clone(), queue.clone());
+        let give = async move {
+            let Some(share) = connection.window.take(footprint(room)).await else { return };
+            let message = queue.exchange.borrow_mut().message(room);
+            match message {
+                Some(bytes) => {
+                    connection.return_data(slot, &bytes, room - bytes.len(), Some(share));
+                }
+                None => connection.complete(slot, Status::INVALID_FIELD.with_dnr(), 0),
+            }
+            connection.look_at_outcome(&queue);
+        };
+        self.core.world().spawn_now(give);
+    }
+
+    /// T2.
+    fn look_at_outcome(&self, queue: &QueueAuthentication<W, D>) {
+        let outcome = queue.exchange.borrow().outcome();
+        let (peer, host) = (self.peer(), queue.parties.host);
+        let volume = queue.export.volume().uuid();
+        match outcome {
+            Outcome::UnderWay => {}
+            Outcome::Authenticated => {
+                tracing::debug!(%peer, %host, %volume, "authenticated");
+                queue.passed.set(true);
+            }
+            Outcome::Failed(reason) => {
+                tracing::warn!(%peer, %host, %volume, %reason, "authentication failed");
+                let now = self.core.world().now();
+                self.core.throttle().borrow_mut().note(peer.ip(), now);
+                queue.passed.set(false);
+                self.close();
+            }
+        }
+    }
+}
