@@ -9,21 +9,30 @@ use reactor::{CoreConfig, FileDevice, FlushPolicy, Handle, OpenError, OpenOption
 use rustix::fs::{FlockOperation, flock};
 use units::{BLOCK_SIZE, ByteLen, Lba, LbaRange};
 use uuid::Uuid;
-use volume::{FormatOptions, Probe, Superblock};
+use volume::{FormatOptions, FsckOptions, FsckReport, Probe, Repaired, Superblock};
 
 use crate::blank;
 use crate::device_spec::{FileSpec, FlushMode};
 use crate::failure::Failure;
-use crate::output::Voice;
+use crate::output::{self, Voice};
 
 /// Opens the file or block device of `spec` and locks it.
 pub(crate) fn open(spec: &FileSpec, voice: Voice) -> Result<OwnedDevice, Failure> {
+    open_with(spec, false, voice)
+}
+
+/// As [`open`], and nothing can be written.
+pub(crate) fn open_read_only(spec: &FileSpec, voice: Voice) -> Result<OwnedDevice, Failure> {
+    open_with(spec, true, voice)
+}
+
+fn open_with(spec: &FileSpec, read_only: bool, voice: Voice) -> Result<OwnedDevice, Failure> {
     let flush = match spec.flush {
         FlushMode::Auto => FlushPolicy::Auto,
         FlushMode::Always => FlushPolicy::Always,
         FlushMode::Never => FlushPolicy::Never,
     };
-    let options = OpenOptions { flush, read_only: false };
+    let options = OpenOptions { flush, read_only };
     let device = open_patiently(&spec.path, options, voice).map_err(|error| refused(&error))?;
     let bytes = device.geometry().blocks * BLOCK_SIZE as u64;
     if let Some(size) = spec.size
@@ -310,6 +319,48 @@ fn not_formatted(path: &Path, error: &volume::FormatError) -> Failure {
         volume::FormatError::Device(_) => "look at the kernel's log (dmesg)",
     };
     Failure::runtime(format!("{} cannot be formatted: {error}", path.display()), remedy)
+}
+
+/// Checks a device; `read_data`: its tenants' data, too.
+pub(crate) fn check(
+    path: &Path,
+    device: &OwnedDevice,
+    read_data: bool,
+) -> Result<FsckReport, Failure> {
+    let passed = output::progress(&format!("checking {}", path.display()));
+    let options = FsckOptions { read_data };
+    let checked =
+        on_device(
+            device,
+            move |device| async move { volume::fsck(&device, options, passed).await },
+        )?;
+    checked.map_err(|error| not_checked(path, &error))
+}
+
+/// Mends a device.
+pub(crate) fn repair(
+    path: &Path,
+    device: &OwnedDevice,
+    accept_data_loss: bool,
+) -> Result<Repaired, Failure> {
+    let repaired =
+        on_device(
+            device,
+            move |device| async move { volume::repair(&device, accept_data_loss).await },
+        )?;
+    repaired.map_err(|error| not_checked(path, &error))
+}
+
+fn not_checked(path: &Path, error: &volume::OpenError) -> Failure {
+    let remedy = match error {
+        volume::OpenError::Superblock(_) => {
+            "name a device that `farflash format` has prepared, or restore it from a copy"
+        }
+        volume::OpenError::Truncated { .. } => "give the device its former size back",
+        volume::OpenError::Device(_) => "look at the kernel's log (dmesg)",
+        _ => "restore the device from a copy",
+    };
+    Failure::runtime(format!("{}: {error}", path.display()), remedy)
 }
 
 /// The superblock of a formatted device, and the shards that were ever used.

@@ -8,7 +8,7 @@ use std::os::unix::fs::FileExt;
 
 use nvme_wire::Nqn;
 use support::host::{connect, filled, on_core};
-use support::{Files, Server, succeed};
+use support::{Files, Server, refused, run, succeed};
 use units::{BLOCK_SIZE, Lba};
 
 const BLOCKS: u64 = 16;
@@ -58,6 +58,61 @@ fn a_flipped_bit_is_an_error_for_its_block_only() {
         assert_eq!(mended.as_bytes(), filled(MARK).as_bytes());
     });
     assert_eq!(health(&server), "degraded");
+}
+
+/// Method: damage a block of data, both superblocks in turn and a root, and ask fsck each time.
+#[test]
+fn fsck_names_what_is_damaged_and_mends_copies() {
+    let files = Files::new();
+    let (device, path) = (files.device("a"), files.path("a"));
+    succeed(&["format", "--device", &format!("{device},size=256MiB")]);
+    let server = Server::start(&device);
+    let made = server.volume_json(&["create", "db-1", "--size", "64MiB"]);
+    let nqn: Nqn = made["nqn"].as_str().unwrap().parse().unwrap();
+    let portal = server.portals[0];
+    on_core(move |handle| async move {
+        let volume = connect(&handle, portal, &nqn).await;
+        for block in 0..BLOCKS {
+            volume.write(Lba(block), filled(MARK + block)).await.unwrap();
+        }
+    });
+    refused(&["fsck", "--device", &device], 1, "in use", "stop the other server");
+    server.signal("TERM");
+    assert_eq!(server.wait(), Some(0));
+
+    let image = std::fs::read(&path).unwrap();
+    assert!(succeed(&["fsck", "--device", &device]).contains("nothing is wrong"));
+    let last = image.len() - BLOCK_SIZE;
+    for at in [0, last, BLOCK_SIZE] {
+        flip(&path, at + 20);
+        let outcome = run(&["fsck", "--device", &device, "--json"]);
+        assert_eq!(outcome.code, Some(1), "{outcome:?}");
+        let report: serde_json::Value = serde_json::from_str(&outcome.stdout).unwrap();
+        assert_eq!(report["faults"][0]["at_byte"], at as u64, "{report}");
+        assert_eq!(report["faults"].as_array().unwrap().len(), 1, "{report}");
+        let outcome = run(&["fsck", "--device", &device, "--repair"]);
+        assert_eq!(outcome.code, Some(0), "{outcome:?}");
+        assert!(outcome.stderr.contains("repairing: will write"), "{outcome:?}");
+        assert!(std::fs::read(&path).unwrap() == image, "as it was, at {at}");
+    }
+
+    flip_a_bit_of(&path, MARK + DAMAGED);
+    let damaged = std::fs::read(&path).unwrap();
+    let outcome = run(&["fsck", "--device", &device, "--json", "--repair"]);
+    assert_eq!(outcome.code, Some(1), "{outcome:?}");
+    let report: serde_json::Value = serde_json::from_str(&outcome.stdout).unwrap();
+    let fault = &report["faults"][0];
+    assert_eq!(fault["volume_name"], "db-1", "{report}");
+    assert_eq!(fault["volume_byte"], DAMAGED * BLOCK_SIZE as u64);
+    assert!(succeed(&["fsck", "--device", &device, "--no-data"]).contains("nothing is wrong"));
+    assert!(std::fs::read(&path).unwrap() == damaged, "there is nothing to mend it from");
+}
+
+fn flip(path: &std::path::Path, at: usize) {
+    let file = std::fs::OpenOptions::new().read(true).write(true).open(path).unwrap();
+    let mut byte = [0];
+    file.read_exact_at(&mut byte, at as u64).unwrap();
+    file.write_all_at(&[byte[0] ^ 0x10], at as u64).unwrap();
 }
 
 fn health(server: &Server) -> String {

@@ -1,12 +1,18 @@
 //! Does everything fit together? Each block in use has one owner, and each owned block is in use.
 
 use std::collections::BTreeMap;
+use std::fmt;
 
-use io_traits::Device;
+use io_traits::{Device, DeviceError};
+use layout::Mapping;
 use units::{Lba, LbaRange, Pba};
 
+use crate::VolumeError;
 use crate::shard::{Inner, Shard};
-use crate::{VolumeError, WRITE_BLOCKS_MAX};
+use crate::state::VolumeState;
+
+/// Blocks read at once.
+const READ_BLOCKS: u64 = 256;
 
 /// Who names a block.
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
@@ -36,6 +42,17 @@ pub enum Owner {
     Bitmap,
 }
 
+impl Owner {
+    fn volume(self) -> Option<u32> {
+        match self {
+            Self::Data { volume, .. } | Self::Node { volume } | Self::Descriptor { volume } => {
+                Some(volume)
+            }
+            Self::Table | Self::Journal | Self::Bitmap => None,
+        }
+    }
+}
+
 /// Something that does not fit.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum Finding {
@@ -59,6 +76,11 @@ pub enum Finding {
     Leaked {
         /// Which block.
         pba: Pba,
+    },
+    /// Blocks in use that nobody names who could be read.
+    Unaccounted {
+        /// How many.
+        blocks: u64,
     },
     /// A count that is kept differs from what is there.
     Count {
@@ -84,20 +106,96 @@ pub struct CheckReport {
     pub findings: Vec<Finding>,
 }
 
+impl Finding {
+    /// Where it is, if it is in one place.
+    #[must_use]
+    pub fn pba(&self) -> Option<Pba> {
+        match self {
+            Self::Shared { pba, .. } | Self::NotInUse { pba, .. } | Self::Leaked { pba } => {
+                Some(*pba)
+            }
+            Self::Unreadable(
+                VolumeError::Corrupt { pba, .. } | VolumeError::CorruptMap { pba, .. },
+            ) => Some(*pba),
+            Self::Unreadable(VolumeError::Device(DeviceError::Io { range, .. })) => {
+                Some(range.start)
+            }
+            Self::Unreadable(_) | Self::Count { .. } | Self::Unaccounted { .. } => None,
+        }
+    }
+
+    /// The block of a volume that is lost, or the first one.
+    #[must_use]
+    pub fn lba(&self) -> Option<Lba> {
+        match self {
+            Self::Unreadable(
+                VolumeError::Corrupt { lba, .. } | VolumeError::CorruptMap { lba, .. },
+            ) => Some(*lba),
+            _ => None,
+        }
+    }
+}
+
+impl fmt::Display for Finding {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Shared { pba, first, second } => {
+                write!(f, "{pba} belongs to two: {first:?} and {second:?}")
+            }
+            Self::NotInUse { pba, owner } => write!(f, "{pba} is free, but {owner:?} names it"),
+            Self::Leaked { pba } => write!(f, "{pba} is in use, but nobody names it"),
+            Self::Unaccounted { blocks } => {
+                write!(f, "{blocks} blocks are in use which only unreadable maps can name")
+            }
+            Self::Count { what, kept, found } => write!(f, "{what}: {kept} kept, {found} found"),
+            Self::Unreadable(error) => error.fmt(f),
+        }
+    }
+}
+
+/// Findings, and the volume of each.
+#[derive(Default)]
+struct Found {
+    report: CheckReport,
+    volumes: Vec<Option<u32>>,
+}
+
+impl Found {
+    fn push(&mut self, volume: Option<u32>, finding: Finding) {
+        self.report.findings.push(finding);
+        self.volumes.push(volume);
+    }
+}
+
 impl<D: Device> Shard<D> {
     /// Checks every invariant of the shard's space; with `read_data`, reads every block as well. No
     /// change may be under way, and no checkpoint: it then reports what is in between as wrong.
     pub async fn check(&self, read_data: bool) -> CheckReport {
+        self.check_by_volume(read_data, |_| ()).await.0
+    }
+
+    /// As [`Shard::check`], with the volume of each finding. `progress` is told blocks done.
+    pub(crate) async fn check_by_volume(
+        &self,
+        read_data: bool,
+        mut progress: impl FnMut(u64),
+    ) -> (CheckReport, Vec<Option<u32>>) {
         let inner = &self.inner;
-        let mut report = CheckReport::default();
+        let mut found = Found::default();
         for state in inner.states() {
-            if let Err(error) = inner.preload(&state, LbaRange::new(Lba(0), u64::MAX)).await {
-                report.findings.push(Finding::Unreadable(error));
+            for (_, error) in inner.load_all(&state).await {
+                found.push(Some(state.number), Finding::Unreadable(error));
             }
         }
+        let unreadable = !found.report.findings.is_empty();
         if read_data {
+            let mut done = 0;
             for volume in self.volumes() {
-                self.check_data(&volume, &mut report).await;
+                self.check_data(&volume, &mut found, &mut |blocks| {
+                    done += blocks;
+                    progress(done);
+                })
+                .await;
             }
         }
         let mut owners: BTreeMap<Pba, Owner> = BTreeMap::new();
@@ -105,43 +203,103 @@ impl<D: Device> Shard<D> {
         inner.for_each_owner(|pba, owner| {
             mapped += u64::from(matches!(owner, Owner::Data { .. }));
             if let Some(first) = owners.insert(pba, owner) {
-                report.findings.push(Finding::Shared { pba, first, second: owner });
+                found.push(owner.volume(), Finding::Shared { pba, first, second: owner });
             }
         });
-        report.data = mapped;
-        report.metadata = owners.len() as u64 - mapped.min(owners.len() as u64);
-        inner.for_each_committed(|pba| {
-            if owners.remove(&pba).is_none() {
-                report.findings.push(Finding::Leaked { pba });
-            }
+        found.report.data = mapped;
+        found.report.metadata = owners.len() as u64 - mapped.min(owners.len() as u64);
+        let mut unaccounted = 0;
+        inner.for_each_committed(|pba| match owners.remove(&pba) {
+            Some(_) => {}
+            None if unreadable => unaccounted += 1,
+            None => found.push(None, Finding::Leaked { pba }),
         });
-        let named = owners.into_iter();
-        report.findings.extend(named.map(|(pba, owner)| Finding::NotInUse { pba, owner }));
-        for (what, kept, found) in inner.counts() {
-            if kept != found {
-                report.findings.push(Finding::Count { what, kept, found });
+        if unaccounted > 0 {
+            found.push(None, Finding::Unaccounted { blocks: unaccounted });
+        }
+        for (pba, owner) in owners {
+            found.push(owner.volume(), Finding::NotInUse { pba, owner });
+        }
+        for (what, kept, counted) in inner.counts() {
+            if kept != counted {
+                found.push(None, Finding::Count { what, kept, found: counted });
             }
         }
-        report
+        if !unreadable {
+            inner.check_entries(&mut found);
+        }
+        (found.report, found.volumes)
     }
 
-    async fn check_data(&self, volume: &crate::Volume<D>, report: &mut CheckReport) {
+    async fn check_data(
+        &self,
+        volume: &crate::Volume<D>,
+        found: &mut Found,
+        progress: &mut dyn FnMut(u64),
+    ) {
+        let state = volume.state();
         let (mut at, end) = (0, volume.blocks());
-        loop {
-            let next = volume.state().map.borrow().first_key(at, end);
-            let Ok(Some(first)) = next else { return };
-            let blocks = WRITE_BLOCKS_MAX.min(end - first);
-            if let Err(error) = volume.verify(LbaRange::new(Lba(first), blocks)).await {
-                report.findings.push(Finding::Unreadable(error));
+        while at < end {
+            let next = state.map.borrow().first_key(at, end);
+            let first = match next {
+                Ok(Some(first)) => first,
+                Ok(None) => return,
+                // What cannot be loaded was reported.
+                Err(missing) => match state.map.borrow().bounds(missing) {
+                    Some((_, high)) if high > at => {
+                        at = high;
+                        continue;
+                    }
+                    _ => return,
+                },
+            };
+            let blocks = READ_BLOCKS.min(end - first);
+            if volume.verify(LbaRange::new(Lba(first), blocks)).await.is_err() {
+                for lba in first..first + blocks {
+                    match volume.verify(LbaRange::new(Lba(lba), 1)).await {
+                        Ok(()) | Err(VolumeError::CorruptMap { .. }) => {}
+                        Err(error) => found.push(Some(state.number), Finding::Unreadable(error)),
+                    }
+                }
             }
+            progress(blocks);
             at = first + blocks;
         }
     }
 }
 
 impl<D: Device> Inner<D> {
+    /// Loads all of a volume's map. Returns the keys from which on nodes could not be loaded, and why.
+    pub(crate) async fn load_all(&self, state: &VolumeState) -> Vec<(u64, VolumeError)> {
+        let (mut at, mut errors) = (0, Vec::new());
+        loop {
+            let touched = state.map.borrow().touch(at, u64::MAX);
+            let Err(missing) = touched else { return errors };
+            let Err(error) = self.load(state, missing).await else { continue };
+            errors.push((missing.key, error));
+            match state.map.borrow().bounds(missing) {
+                Some((_, high)) if high > at && high < u64::MAX => at = high,
+                _ => return errors,
+            }
+        }
+    }
+
+    /// Whether each volume has as many entries as it says.
+    fn check_entries(&self, found: &mut Found) {
+        for state in self.states() {
+            let map = state.map.borrow();
+            let mut entries = 0;
+            if map.for_each(0, u64::MAX, |_, _: Mapping| entries += 1).is_ok()
+                && entries != map.entries()
+            {
+                let (what, kept) = ("mapped blocks of a volume", map.entries());
+                found.push(Some(state.number), Finding::Count { what, kept, found: entries });
+            }
+        }
+    }
+
     /// Calls `visit` for each block that something names.
-    fn for_each_owner(&self, mut visit: impl FnMut(Pba, Owner)) {
+    pub(crate) fn for_each_owner(&self, mut visit: impl FnMut(Pba, Owner)) {
         for state in self.states() {
             let volume = state.number;
             let map = state.map.borrow();

@@ -1,5 +1,6 @@
 //! Who owns which extent of a device.
 
+use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
 use layout::Superblock;
@@ -15,12 +16,16 @@ pub struct ExtentAllocator {
     owners: Arc<Mutex<Owners>>,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct Owners {
     by_extent: Vec<Option<u16>>,
     free: u32,
     /// Where the search for the next free extent begins.
     next: u32,
+    /// The shard that found none last.
+    wanted_by: Option<u16>,
+    /// Extents that each shard could give back.
+    spare: BTreeMap<u16, u32>,
 }
 
 impl ExtentAllocator {
@@ -28,7 +33,7 @@ impl ExtentAllocator {
     #[must_use]
     pub fn new(superblock: &Superblock) -> Self {
         let free = superblock.extent_count();
-        let owners = Owners { by_extent: vec![None; free as usize], free, next: 0 };
+        let owners = Owners { by_extent: vec![None; free as usize], free, ..Owners::default() };
         Self { owners: Arc::new(Mutex::new(owners)) }
     }
 
@@ -56,9 +61,13 @@ impl ExtentAllocator {
     pub(crate) fn reserve(&self, shard: u16) -> Option<u32> {
         let mut owners = self.lock();
         let count = u32::try_from(owners.by_extent.len()).expect("extent numbers are 32 bits");
-        let found = (0..count)
+        let Some(found) = (0..count)
             .map(|step| (owners.next + step) % count)
-            .find(|&extent| owners.by_extent[extent as usize].is_none())?;
+            .find(|&extent| owners.by_extent[extent as usize].is_none())
+        else {
+            owners.wanted_by = Some(shard);
+            return None;
+        };
         owners.by_extent[found as usize] = Some(shard);
         owners.free -= 1;
         owners.next = (found + 1) % count;
@@ -71,6 +80,23 @@ impl ExtentAllocator {
         let owner = owners.by_extent[extent as usize].take();
         assert!(owner.is_some(), "an extent is released by its owner, once");
         owners.free += 1;
+        owners.wanted_by = None;
+    }
+
+    /// Whether a shard other than `shard` has found no extent.
+    pub(crate) fn is_wanted_by_others(&self, shard: u16) -> bool {
+        self.lock().wanted_by.is_some_and(|other| other != shard)
+    }
+
+    /// Says how many extents `shard` could give back.
+    pub(crate) fn set_spare(&self, shard: u16, count: u32) {
+        self.lock().spare.insert(shard, count);
+    }
+
+    /// Extents that shards other than `shard` could give back.
+    pub(crate) fn spare_of_others(&self, shard: u16) -> u32 {
+        let owners = self.lock();
+        owners.spare.iter().filter(|(other, _)| **other != shard).map(|(_, count)| count).sum()
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, Owners> {

@@ -24,6 +24,7 @@ mod epochs;
 mod error;
 mod extents;
 mod format;
+mod fsck;
 mod io;
 mod journal;
 mod locks;
@@ -43,10 +44,11 @@ pub use extents::ExtentAllocator;
 pub use format::{
     FormatOptions, Probe, active_shards, format, format_with_extents, probe, read_superblock,
 };
+pub use fsck::{Fault, FsckOptions, FsckReport, Problem, Repair, Repaired, fsck, repair};
 pub use layout::{Superblock, overhead};
 pub use options::{Capacity, ShardOptions, VolumeSpec, VolumeStats, WRITE_BLOCKS_MAX};
 pub use read::ReadData;
 #[cfg(feature = "sabotage")]
 pub use sabotage::{Sabotage, sabotage};
-pub use shard::{Recovered, Shard};
+pub use shard::{Damaged, Mended, Recovered, ScrubCursor, ScrubStep, Shard, Structure};
 pub use volume::Volume;

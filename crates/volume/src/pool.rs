@@ -37,6 +37,10 @@ pub(crate) struct Extent {
     changed: bool,
     /// Where the last checkpoint's bitmap lies.
     on_disk: Option<Mapping>,
+    /// What that says.
+    durable: Rc<Bits>,
+    /// Free blocks that were not discarded since they were freed.
+    stale: Bits,
     /// Whether no record can still be on its way that claims the extent: only then may it be given
     /// back.
     owned_durably: bool,
@@ -55,12 +59,15 @@ impl Extent {
             committed.set(bit);
         }
         let busy = committed.clone();
+        let committed = Rc::new(committed);
         let free = blocks - (0..blocks).filter(|bit| busy.get(*bit)).count() as u32;
         Self {
             start: range.start,
             blocks,
             busy,
-            committed: Rc::new(committed),
+            durable: if on_disk.is_some() { committed.clone() } else { Rc::new(Bits::zeroes()) },
+            stale: Bits::zeroes(),
+            committed,
             free,
             changed: on_disk.is_none(),
             on_disk,
@@ -243,6 +250,7 @@ impl Pool {
         let extent = self.extents[index].as_deref_mut().expect("owned");
         for bit in bit..bit + count {
             assert!(extent.busy.set(bit), "only free blocks are handed out");
+            extent.stale.clear(bit);
         }
         extent.free -= count;
         self.free -= u64::from(count);
@@ -287,6 +295,7 @@ impl Pool {
         if let Some((extent, bit)) = self.locate(pba) {
             assert!(!extent.committed.get(bit), "S1: a block in use is not released");
             if extent.busy.clear(bit) {
+                extent.stale.set(bit);
                 extent.free += 1;
                 self.free += 1;
             }
@@ -296,8 +305,8 @@ impl Pool {
     /// The bitmaps as of now, with `blocks` blocks set aside. Extents that are empty beyond one spare
     /// leave the pool at once, as long as `floor` blocks stay free, and the device's allocator gets
     /// them when the checkpoint is durable.
-    pub(crate) fn snapshot(&mut self, blocks: u64, floor: u64) -> SpaceSnapshot {
-        let returned = self.take_spares(floor);
+    pub(crate) fn snapshot(&mut self, blocks: u64, floor: u64, keep: u32) -> SpaceSnapshot {
+        let returned = self.take_spares(floor, keep);
         let extents = self.owned.iter().map(|&index| (index, self.snapshot_of(index))).collect();
         for &index in &self.owned {
             if let Some(extent) = &mut self.extents[index as usize] {
@@ -309,9 +318,23 @@ impl Pool {
         SpaceSnapshot { extents, set_aside, returned }
     }
 
-    /// Takes out the extents that are empty, but for one spare and what `floor` needs.
-    fn take_spares(&mut self, floor: u64) -> Vec<u32> {
-        let current = self.owned.get(self.cursor.0).copied();
+    /// Extents that a snapshot could take out, if it kept none to spare.
+    pub(crate) fn spares(&self, floor: u64) -> u32 {
+        let (mut free, mut count) = (self.free, 0);
+        for index in &self.owned {
+            let extent = self.extent(*index);
+            let is_spare = extent.is_empty() && extent.owned_durably;
+            if is_spare && free >= floor + u64::from(extent.free) {
+                free -= u64::from(extent.free);
+                count += 1;
+            }
+        }
+        count
+    }
+
+    /// Takes out the extents that are empty, but for `keep` of them and what `floor` needs.
+    fn take_spares(&mut self, floor: u64, keep: u32) -> Vec<u32> {
+        let current = self.owned.get(self.cursor.0).copied().filter(|_| keep > 0);
         let mut spares = 0;
         let mut returned = Vec::new();
         for index in self.owned.clone() {
@@ -320,7 +343,7 @@ impl Pool {
                 continue;
             }
             spares += 1;
-            if spares > 1 && self.free >= floor + u64::from(extent.free) {
+            if spares > keep && self.free >= floor + u64::from(extent.free) {
                 let extent = self.extents[index as usize].take().expect("owned");
                 self.free -= u64::from(extent.free);
                 self.committed -= u64::from(extent.committed.count());
@@ -392,10 +415,93 @@ impl Pool {
     }
 
     /// Notes where a bitmap was written, and what it says.
-    pub(crate) fn set_on_disk(&mut self, index: u32, place: Mapping, written: &Bits) {
+    pub(crate) fn set_on_disk(&mut self, index: u32, place: Mapping, written: &Rc<Bits>) {
         if let Some(extent) = &mut self.extents[index as usize] {
             extent.on_disk = Some(place);
-            extent.changed = *extent.committed != *written;
+            extent.changed = *extent.committed != **written;
+            extent.durable = written.clone();
+        }
+    }
+
+    /// Takes up to `count` free blocks that lie together, at least `least` of them, are free in the
+    /// last checkpoint, too, and were not discarded since they were freed. The search goes on from
+    /// extent to extent at `place`, and ends where it began.
+    pub(crate) fn take_stale(
+        &mut self,
+        place: &mut usize,
+        least: u32,
+        count: u32,
+    ) -> Option<PbaRange> {
+        for _ in 0..self.owned.len() {
+            *place %= self.owned.len();
+            let index = self.owned[*place] as usize;
+            let extent = self.extents[index].as_deref_mut().expect("owned");
+            let mut at = BITMAP_SLOTS;
+            while at < extent.blocks {
+                let bit = extent.stale.next(true, at, extent.blocks);
+                let stale = extent.stale.next(false, bit, extent.blocks.min(bit + count));
+                let end = extent.durable.next(true, bit, stale);
+                if end - bit >= least {
+                    let taken = self.take_apart(index, bit, end - bit);
+                    return Some(taken);
+                }
+                at = end.max(bit + 1);
+            }
+            *place += 1;
+        }
+        None
+    }
+
+    /// Takes blocks for a moment: the place from which blocks are handed out stays.
+    fn take_apart(&mut self, index: usize, bit: u32, count: u32) -> PbaRange {
+        let extent = self.extents[index].as_deref_mut().expect("owned");
+        for bit in bit..bit + count {
+            assert!(extent.busy.set(bit), "only free blocks are stale");
+            extent.stale.clear(bit);
+        }
+        extent.free -= count;
+        self.free -= u64::from(count);
+        PbaRange::new(extent.start.plus(u64::from(bit)), u64::from(count))
+    }
+
+    /// Blocks that were discarded are free again.
+    pub(crate) fn release_discarded(&mut self, range: PbaRange) {
+        for block in 0..range.blocks {
+            let pba = range.start.plus(block);
+            self.release(pba);
+            if let Some((extent, bit)) = self.locate(pba) {
+                extent.stale.clear(bit);
+            }
+        }
+    }
+
+    /// Where the bitmaps of the last checkpoint lie.
+    pub(crate) fn bitmaps(&self) -> impl Iterator<Item = Mapping> {
+        self.extents.iter().flatten().filter_map(|extent| extent.on_disk)
+    }
+
+    /// The bitmap on the device is not what it should be.
+    pub(crate) fn set_changed(&mut self, index: u32) {
+        if let Some(extent) = &mut self.extents[index as usize] {
+            extent.changed = true;
+        }
+    }
+
+    /// Makes the bitmaps anew: `used` is all that is in use.
+    pub(crate) fn rebuild(&mut self, used: impl Iterator<Item = Pba>) {
+        let (mut free, mut committed) = (0, 0);
+        for extent in self.extents.iter_mut().flatten() {
+            let on_disk = extent.on_disk;
+            let range = PbaRange::new(extent.start, u64::from(extent.blocks));
+            **extent = Extent::new(range, None);
+            extent.on_disk = on_disk;
+            extent.owned_durably = true;
+            free += u64::from(extent.free);
+            committed += u64::from(extent.committed.count());
+        }
+        (self.free, self.committed) = (free, committed);
+        for pba in used {
+            self.commit(PbaRange::new(pba, 1));
         }
     }
 
@@ -439,7 +545,7 @@ mod tests {
     #[test]
     fn a_snapshot_gives_back_no_extent_that_its_own_blocks_need() {
         let mut pool = pool(100);
-        let mut snapshot = pool.snapshot(3000, 3500);
+        let mut snapshot = pool.snapshot(3000, 3500, 1);
         assert_eq!((snapshot.returned.len(), pool.owned().len()), (96, 4));
         let mut taken = 0;
         while let Some(run) = pool.alloc_metadata(&mut snapshot, 32) {
@@ -455,15 +561,15 @@ mod tests {
         for index in 2..10 {
             pool.add(index, None);
         }
-        let mut snapshot = pool.snapshot(1, 0);
+        let mut snapshot = pool.snapshot(1, 0, 1);
         pool.release_set_aside(&mut snapshot);
         for index in 2..10 {
             let place = Mapping { pba: pool.superblock.extent(index).start, crc: 0 };
             pool.set_on_disk(index, place, &snapshot.extents[&index].bits);
         }
-        assert_eq!(pool.snapshot(1, 0).returned, []);
+        assert_eq!(pool.snapshot(1, 0, 1).returned, []);
         pool.set_owned_durably(7);
         pool.set_owned_durably(8);
-        assert_eq!(pool.snapshot(1, 0).returned, [7, 8]);
+        assert_eq!(pool.snapshot(1, 0, 1).returned, [7, 8]);
     }
 }

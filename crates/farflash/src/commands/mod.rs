@@ -4,6 +4,7 @@ mod bench;
 mod device;
 mod discover;
 mod format;
+mod fsck;
 mod reproduce;
 mod serve;
 mod volume;
@@ -38,6 +39,9 @@ enum Command {
     /// Prepare a device for `serve`
     #[command(after_help = format::EXAMPLES)]
     Format(format::Format),
+    /// Check a device that no server uses, and mend it if told to
+    #[command(after_help = fsck::EXAMPLES)]
+    Fsck(fsck::Fsck),
     /// Serve the volumes of a device over NVMe/TCP
     #[command(after_help = serve::EXAMPLES)]
     Serve(Box<serve::Serve>),
@@ -63,6 +67,7 @@ impl CommandLine {
     pub(crate) fn run(self) -> Result<(), Failure> {
         match self.command {
             Command::Format(command) => command.run(),
+            Command::Fsck(command) => command.run(),
             Command::Serve(command) => command.run(),
             Command::Bench(command) => command.run(),
             Command::Discover(command) => command.run(),

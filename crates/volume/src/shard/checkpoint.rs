@@ -123,11 +123,15 @@ impl<D: Device> Inner<D> {
     pub(super) async fn run_background(&self) {
         let mut reclaimer = pin!(self.run_reclaimer());
         let mut checkpointer = pin!(self.run_checkpoints());
-        let mut reclaiming = true;
+        let mut discarder = pin!(self.run_discarder());
+        let (mut reclaiming, mut discarding) = (true, true);
         self.running.set(true);
         std::future::poll_fn(|context| {
             if reclaiming && reclaimer.as_mut().poll(context).is_ready() {
                 reclaiming = false;
+            }
+            if discarding && discarder.as_mut().poll(context).is_ready() {
+                discarding = false;
             }
             // A reclaimer that still waits for space is dropped with the range dead, as it is in
             // the last checkpoint.
@@ -165,6 +169,7 @@ impl<D: Device> Inner<D> {
             Ok(()) => self.done.set(request),
             Err(_) => self.lose_journal(),
         }
+        self.publish_spare();
         self.checkpointed.notify_all();
         self.background.notify_all();
         self.notify_space();
@@ -195,9 +200,11 @@ impl<D: Device> Inner<D> {
         let nodes = self.dirty.live.take();
         self.dirty.snapshot.set(nodes);
         let blocks = nodes + self.table_claims();
-        let floor = blocks + self.floor();
+        let generous = self.generous.take();
+        let (least, keep) = if generous { (self.least_floor(), 0) } else { (self.floor(), 1) };
+        let floor = blocks + least;
         while self.pool.borrow().free() < blocks && self.reserve_extent() {}
-        let space = self.pool.borrow_mut().snapshot(blocks, floor);
+        let space = self.pool.borrow_mut().snapshot(blocks, floor, keep);
         self.returning_extents.set(u32::try_from(space.returned.len()).unwrap_or(u32::MAX));
         let next_volume = self.next_volume.get();
         let reclaimed = self.reclaimed.take();

@@ -3,16 +3,20 @@
 //! - `commit.rs`: how a change becomes durable. `apply.rs`: how it takes effect.
 //! - `space.rs`: who may take blocks, and when to wait for some.
 //! - `checkpoint.rs`: how the state moves from the journal into maps and tables on the device.
+//! - `discard.rs`: how the device learns which blocks are free.
 //! - `reclaim.rs`: how large deallocations give their space back.
 //! - `recovery.rs`: how all is read back.
 
 mod apply;
 mod checkpoint;
 mod commit;
+mod discard;
+mod mend;
 mod nodes;
 mod reclaim;
 mod recovery;
 mod replay;
+mod scrub;
 mod space;
 
 use std::cell::{Cell, RefCell};
@@ -40,8 +44,10 @@ use crate::{Capacity, ExtentAllocator, ShardOptions, Volume, VolumeError, Volume
 pub(crate) use apply::UNMAP_AT_ONCE_MAX;
 use checkpoint::Tables;
 use commit::Orphan;
+pub use mend::Mended;
 use reclaim::Reclaimed;
 pub use recovery::Recovered;
+pub use scrub::{Damaged, ScrubCursor, ScrubStep, Structure};
 pub(crate) use space::{Kind, Need};
 
 /// What one core owns of a device: extents, a journal, volumes. A cheap handle; clones are the same.
@@ -111,6 +117,10 @@ pub(crate) struct Inner<D: Device> {
     gone: RefCell<Vec<Rc<VolumeState>>>,
     /// No extent could be reserved since the last checkpoint.
     extents_exhausted: Cell<bool>,
+    /// Damage that recovery did without.
+    mended: RefCell<Vec<Mended>>,
+    /// The next checkpoint gives back every extent that is not needed (A5).
+    generous: Cell<bool>,
     stopping: Cell<bool>,
     committer_ended: Cell<bool>,
     ended: Cell<bool>,
@@ -234,6 +244,7 @@ impl<D: Device> Shard<D> {
     /// what the device failed.
     pub fn settle(&self) {
         let inner = &self.inner;
+        inner.share_extents();
         inner.ticked.notify_all();
         let wanted = {
             let journal = inner.journal.borrow();

@@ -52,6 +52,8 @@ impl<D: Device> Inner<D> {
         if !reclaims.iter().any(|queued| Rc::ptr_eq(queued, state)) {
             reclaims.push_back(state.clone());
         }
+        drop(reclaims);
+        self.publish_spare();
         self.background.notify_all();
     }
 

@@ -16,7 +16,7 @@ use units::{Pba, PbaRange};
 use super::checkpoint::{CheckpointError, Tables};
 use super::nodes::{LoadError, read_node};
 use super::replay::replay;
-use super::{Inner, Shard};
+use super::{Inner, Mended, Shard};
 use crate::bits::Bits;
 use crate::epochs::Epochs;
 use crate::io::join_all;
@@ -53,6 +53,16 @@ impl<D: Device> Recovered<D> {
         })?;
         inner.resume_reclaims();
         Ok(self.shard)
+    }
+
+    pub(crate) fn shard(&self) -> &Shard<D> {
+        &self.shard
+    }
+
+    /// Damage that was found and cost nothing.
+    #[must_use]
+    pub fn mended(&self) -> std::cell::Ref<'_, [Mended]> {
+        std::cell::Ref::map(self.shard.inner.mended.borrow(), Vec::as_slice)
     }
 
     /// Whether the shard was never used before.
@@ -169,6 +179,8 @@ impl<D: Device> Inner<D> {
             reclaim_fails: Cell::new(false),
             gone: RefCell::default(),
             extents_exhausted: Cell::new(false),
+            mended: RefCell::default(),
+            generous: Cell::new(false),
             stopping: Cell::new(false),
             committer_ended: Cell::new(false),
             ended: Cell::new(false),
@@ -203,10 +215,10 @@ impl<D: Device> Inner<D> {
         self.generation.set(root.generation);
         let (extents, bitmaps) = self.load_table(EXTENT_TREE, root.extents).await?;
         tables.extents = extents;
+        let mut damaged = Vec::new();
         for chunk in bitmaps.chunks(READS_AT_ONCE) {
             let reads = chunk.iter().map(|(_, at)| self.device.read(at.pba, Buffer::new(1)));
             for ((extent, at), block) in chunk.iter().zip(join_all(reads).await) {
-                let block = self.checked("bitmap", *at, block?)?;
                 let extent = u32::try_from(*extent)
                     .ok()
                     .filter(|extent| *extent < self.superblock.extent_count())
@@ -219,7 +231,17 @@ impl<D: Device> Inner<D> {
                     return Err(self.damaged("extent table", at.pba, error));
                 }
                 self.extents.claim(extent, self.index)?;
-                self.pool.borrow_mut().add(extent, Some((Bits::decode(block.as_bytes()), *at)));
+                let bits = match block {
+                    Ok(block) if checksum::crc32c(block.as_bytes()) == at.crc => {
+                        Bits::decode(block.as_bytes())
+                    }
+                    Ok(_) | Err(DeviceError::Io { .. }) => {
+                        damaged.push((extent, at.pba));
+                        Bits::zeroes()
+                    }
+                    Err(error) => return Err(error.into()),
+                };
+                self.pool.borrow_mut().add(extent, Some((bits, *at)));
             }
         }
         let (volumes, descriptors) = self.load_table(VOLUME_TREE, root.volumes).await?;
@@ -240,6 +262,9 @@ impl<D: Device> Inner<D> {
         }
         self.next_volume.set(root.next_volume);
         self.tables.replace(tables);
+        if !damaged.is_empty() {
+            self.mend_bitmaps(&damaged, root.journal).await?;
+        }
         Ok(())
     }
 

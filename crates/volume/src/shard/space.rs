@@ -9,6 +9,8 @@
 //! - A4: who finds no room waits in a row, so that no large request starves. It waits for requests
 //!   under way, then for a checkpoint if that frees anything, then for the reclaimer. Only when
 //!   nothing of the kind is left there is no space.
+//! - A5: a shard that finds no extent says so, and others give back what they have empty beyond their
+//!   own reserve. It waits for that only while others have any.
 
 use std::cell::Cell;
 
@@ -28,6 +30,8 @@ const RESERVE_PART: u64 = 256;
 const DIRTY_NODES_MAX: u64 = 16_384;
 /// Checkpoints that a request for new blocks waits for before it learns that there is no space.
 const ROUNDS_NEW: u32 = 2;
+/// Ticks for which a request waits for extents that other shards can give back.
+const EXTENT_WAITS: u32 = 16;
 /// The same for requests that give back as much as they take: more than any should need.
 const ROUNDS_REPLACING: u32 = 64;
 
@@ -85,7 +89,12 @@ impl<D: Device> Inner<D> {
 
     /// Blocks that stay free beyond those set aside for a checkpoint when extents are given back.
     pub(super) fn floor(&self) -> u64 {
-        self.credit.get() + self.table_claims() + self.reserve() + self.quarter()
+        self.least_floor() + self.quarter()
+    }
+
+    /// As [`Inner::floor`], while others want extents (A5).
+    pub(super) fn least_floor(&self) -> u64 {
+        self.credit.get() + self.table_claims() + self.reserve()
     }
 
     /// Blocks kept back from whatever adds blocks (A2).
@@ -137,7 +146,7 @@ impl<D: Device> Inner<D> {
             Kind::Reclaiming => None,
             _ => Some(self.turnstile.acquire(1).await),
         };
-        let mut checkpoints = 0;
+        let (mut checkpoints, mut waits) = (0, 0);
         loop {
             let freed = self.space_freed.notified();
             if self.has_room(need) {
@@ -149,6 +158,9 @@ impl<D: Device> Inner<D> {
             }
             let grows = need.kind == Kind::Growing;
             if grows && (checkpoints == ROUNDS_NEW || !self.may_find(need)) {
+                if self.wait_for_extent(&mut waits).await {
+                    continue;
+                }
                 return Err(VolumeError::PoolFull);
             }
             let pending = self.epochs.borrow().pending();
@@ -160,9 +172,42 @@ impl<D: Device> Inner<D> {
                 checkpoints += 1;
             } else if reclaiming {
                 freed.await;
-            } else {
+            } else if !self.wait_for_extent(&mut waits).await {
                 return Err(VolumeError::PoolFull);
             }
+        }
+    }
+
+    /// Waits for a tick, if other shards may give an extent back until then (A5).
+    async fn wait_for_extent(&self, waits: &mut u32) -> bool {
+        let ticked = self.ticked.notified();
+        if *waits == EXTENT_WAITS
+            || self.stopping.get()
+            || self.extents.unowned() + self.extents.spare_of_others(self.index) == 0
+        {
+            return false;
+        }
+        *waits += 1;
+        ticked.await;
+        self.extents_exhausted.set(false);
+        true
+    }
+
+    /// Says how many extents others could get; returns how many there are already.
+    pub(super) fn publish_spare(&self) -> u32 {
+        let floor = self.least_floor() + self.dirty.live.get();
+        let spare = self.pool.borrow().spares(floor);
+        let coming = self.is_reclaiming() || self.superseded_blocks() > 0;
+        self.extents.set_spare(self.index, spare + u32::from(coming));
+        spare
+    }
+
+    /// Now and then: gives back what others want (A5).
+    pub(super) fn share_extents(&self) {
+        let spare = self.publish_spare();
+        if spare > 0 && self.extents.is_wanted_by_others(self.index) {
+            self.generous.set(true);
+            self.suggest_checkpoint();
         }
     }
 
@@ -206,7 +251,7 @@ impl<D: Device> Inner<D> {
     /// Takes one more extent of the device (A3). The entry that says so goes ahead of whatever uses
     /// the extent.
     pub(super) fn reserve_extent(&self) -> bool {
-        if self.extents_exhausted.get() {
+        if self.extents_exhausted.get() && self.extents.unowned() == 0 {
             return false;
         }
         let Some(extent) = self.extents.reserve(self.index) else {

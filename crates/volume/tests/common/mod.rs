@@ -48,7 +48,7 @@ enum Request {
     Read(Pba, usize),
     Write(Pba, Vec<Block>),
     Flush,
-    Discard,
+    Discard(PbaRange),
 }
 
 struct Pending {
@@ -88,6 +88,7 @@ struct Disk {
     completed: u64,
     /// Blocks written.
     written: u64,
+    discarded: u64,
     reads: u64,
 }
 
@@ -111,6 +112,7 @@ impl TestDevice {
             faults: Faults::default(),
             completed: 0,
             written: 0,
+            discarded: 0,
             reads: 0,
         };
         Self { disk: Rc::new(RefCell::new(disk)) }
@@ -184,6 +186,10 @@ impl TestDevice {
     /// Writes and flushes completed so far.
     pub fn completed(&self) -> u64 {
         self.disk.borrow().completed
+    }
+
+    pub fn blocks_discarded(&self) -> u64 {
+        self.disk.borrow().discarded
     }
 
     pub fn blocks_written(&self) -> u64 {
@@ -270,7 +276,17 @@ impl Disk {
                 }
                 Ok(Vec::new())
             }
-            Request::Discard => Ok(Vec::new()),
+            // What is discarded is unspecified: whoever still needed it finds out.
+            Request::Discard(range) => {
+                self.discarded += range.blocks;
+                let spoilt: Block = Rc::new([0xDD; BLOCK_SIZE]);
+                for pba in range.start.0..range.end().0 {
+                    self.current.insert(pba, spoilt.clone());
+                    self.durable.insert(pba, spoilt.clone());
+                    self.cache.retain(|(_, cached, _)| *cached != pba);
+                }
+                Ok(Vec::new())
+            }
         }
     }
 
@@ -368,8 +384,8 @@ impl Device for TestDevice {
         async move { request.await.map(drop) }
     }
 
-    fn discard(&self, _range: PbaRange) -> impl Future<Output = Result<(), DeviceError>> + 'static {
-        let request = self.submit(Request::Discard);
+    fn discard(&self, range: PbaRange) -> impl Future<Output = Result<(), DeviceError>> + 'static {
+        let request = self.submit(Request::Discard(range));
         async move { request.await.map(drop) }
     }
 }

@@ -1,0 +1,212 @@
+//! `farflash fsck`: checks a device that no server uses, and repairs it if told to.
+
+use std::io::Write;
+
+use clap::Args;
+use units::{BLOCK_SIZE, ByteLen};
+use volume::{Fault, FsckReport, Repair, Repaired};
+
+use crate::device_spec::{DeviceSpec, FileSpec};
+use crate::failure::Failure;
+use crate::output::{self, Voice};
+use crate::storage;
+
+pub(super) const EXAMPLES: &str = "\
+Examples:
+  Check everything, the data of tenants included; nothing is written:
+    farflash fsck --device file:/srv/flash.img
+
+  Check only what leads to the data, which is much quicker:
+    farflash fsck --device file:/srv/flash.img --no-data
+
+  Mend what can be mended without loss; it is said before it is done:
+    farflash fsck --device file:/srv/flash.img --repair
+
+Exit codes: 0 nothing is wrong (any more), 1 something is, 2 asked for something that makes no sense.";
+
+#[derive(Debug, Args)]
+pub(crate) struct Fsck {
+    /// What to check: file:PATH
+    #[arg(long, value_name = "DEVICE")]
+    device: DeviceSpec,
+    /// Leave the data of tenants unread
+    #[arg(long)]
+    no_data: bool,
+    /// Mend what can be mended without losing anything
+    #[arg(long)]
+    repair: bool,
+    /// With --repair, give up map nodes that cannot be read: what they describe reads as zeroes then
+    #[arg(long, requires = "repair")]
+    accept_data_loss: bool,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+impl Fsck {
+    pub(crate) fn run(self) -> Result<(), Failure> {
+        let DeviceSpec::File(spec) = &self.device else {
+            let what =
+                format!("{} has nothing to check: memory is gone with its server", self.device);
+            return Err(Failure::usage(what, "name a file or block device: --device file:PATH"));
+        };
+        let (before, elapsed) = self.check(spec)?;
+        let plan: Vec<Repair> = self.plan(&before);
+        let mut after = None;
+        if self.repair && !plan.is_empty() {
+            for line in plan_lines(&before, &plan) {
+                output::note(&line);
+            }
+            let device = storage::open(spec, Voice::Notes)?;
+            let repaired = storage::repair(&spec.path, &device, self.accept_data_loss)?;
+            drop(device);
+            after = Some((repaired, self.check(spec)?.0));
+        }
+        let left = after.as_ref().map_or(&before, |(_, report)| report);
+        let (left_over, path) = (left.faults.len(), spec.path.display());
+        output::print("look again with `farflash fsck`", |out| {
+            if self.json {
+                let document = document(&before, after.as_ref(), elapsed);
+                return writeln!(out, "{}", serde_json::to_string_pretty(&document)?);
+            }
+            print_report(out, &before, after.as_ref(), elapsed)
+        })?;
+        if left_over == 0 {
+            return Ok(());
+        }
+        let mendable = self.unused_consent(left);
+        Err(Failure::runtime(format!("{path} has {left_over} faults"), mendable))
+    }
+
+    fn check(&self, spec: &FileSpec) -> Result<(FsckReport, f64), Failure> {
+        let device = storage::open_read_only(spec, Voice::Notes)?;
+        let begin = std::time::Instant::now();
+        let report = storage::check(&spec.path, &device, !self.no_data)?;
+        Ok((report, begin.elapsed().as_secs_f64()))
+    }
+
+    /// What will be done, each once.
+    fn plan(&self, report: &FsckReport) -> Vec<Repair> {
+        let wanted = report.faults.iter().filter_map(|fault| fault.problem.repair());
+        let allowed =
+            wanted.filter(|repair| self.accept_data_loss || *repair != Repair::GiveUpNode);
+        let mut plan: Vec<Repair> = Vec::new();
+        for repair in allowed {
+            if !plan.contains(&repair) {
+                plan.push(repair);
+            }
+        }
+        plan
+    }
+
+    fn unused_consent(&self, report: &FsckReport) -> &'static str {
+        let mut repairs = report.faults.iter().filter_map(|fault| fault.problem.repair());
+        if !self.repair && repairs.clone().any(|repair| repair != Repair::GiveUpNode) {
+            "mend what can be mended with --repair"
+        } else if !self.accept_data_loss && repairs.any(|repair| repair == Repair::GiveUpNode) {
+            "restore from a copy, or give up what cannot be read: --repair --accept-data-loss"
+        } else {
+            "write damaged blocks anew from a copy; all else on the device is sound"
+        }
+    }
+}
+
+fn plan_lines(report: &FsckReport, plan: &[Repair]) -> Vec<String> {
+    let line = |repair: &Repair| {
+        let faults = report.faults.iter().filter(|f| f.problem.repair() == Some(*repair));
+        let places: Vec<String> =
+            faults.filter_map(|fault| fault.pba).take(8).map(|pba| pba.to_string()).collect();
+        format!("repairing: will {repair} ({})", places.join(", "))
+    };
+    plan.iter().map(line).collect()
+}
+
+fn print_report(
+    out: &mut dyn Write,
+    before: &FsckReport,
+    after: Option<&(Repaired, FsckReport)>,
+    seconds: f64,
+) -> std::io::Result<()> {
+    let bytes = |blocks: u64| ByteLen(blocks * BLOCK_SIZE as u64);
+    writeln!(
+        out,
+        "{} shards, {} volumes, {} of data, {} of metadata, checked in {seconds:.1} s",
+        before.shards,
+        before.volumes,
+        bytes(before.data),
+        bytes(before.metadata)
+    )?;
+    before.faults.iter().try_for_each(|fault| writeln!(out, "{}", line_of(fault)))?;
+    if let Some((repaired, report)) = after {
+        writeln!(
+            out,
+            "repaired: {} copies written anew, {} shards, {} nodes given up",
+            repaired.copies, repaired.shards, repaired.nodes_given_up
+        )?;
+        for fault in &report.faults {
+            writeln!(out, "left: {}", line_of(fault))?;
+        }
+    }
+    if before.faults.is_empty() {
+        writeln!(out, "nothing is wrong")?;
+    }
+    Ok(())
+}
+
+fn line_of(fault: &Fault) -> String {
+    let mut line = String::new();
+    if let Some(shard) = fault.shard {
+        line += &format!("shard {shard}: ");
+    }
+    if let Some((id, name)) = &fault.volume {
+        line += &format!("volume {name} ({id}): ");
+    }
+    line += &fault.problem.to_string();
+    if let Some(pba) = fault.pba.filter(|pba| !line.contains(&pba.to_string())) {
+        line += &format!(" at {pba}");
+    }
+    line
+}
+
+fn document(
+    before: &FsckReport,
+    after: Option<&(Repaired, FsckReport)>,
+    seconds: f64,
+) -> serde_json::Value {
+    let faults = |report: &FsckReport| -> Vec<serde_json::Value> {
+        report.faults.iter().map(fault_document).collect()
+    };
+    let mut document = serde_json::json!({
+        "seconds": seconds,
+        "shards": before.shards,
+        "volumes": before.volumes,
+        "data_bytes": before.data * BLOCK_SIZE as u64,
+        "metadata_bytes": before.metadata * BLOCK_SIZE as u64,
+        "faults": faults(before),
+    });
+    if let Some((repaired, report)) = after {
+        document["repaired"] = serde_json::json!({
+            "copies": repaired.copies,
+            "shards": repaired.shards,
+            "nodes_given_up": repaired.nodes_given_up,
+        });
+        document["left"] = faults(report).into();
+    }
+    document
+}
+
+fn fault_document(fault: &Fault) -> serde_json::Value {
+    let lba = match &fault.problem {
+        volume::Problem::Check(finding) => finding.lba(),
+        _ => None,
+    };
+    serde_json::json!({
+        "what": fault.problem.to_string(),
+        "at_byte": fault.pba.map(|pba| pba.0 * BLOCK_SIZE as u64),
+        "shard": fault.shard,
+        "volume_id": fault.volume.as_ref().map(|(id, _)| id.to_string()),
+        "volume_name": fault.volume.as_ref().map(|(_, name)| name),
+        "volume_byte": lba.map(|lba| lba.0 * BLOCK_SIZE as u64),
+        "repair": fault.problem.repair().map(|repair| repair.to_string()),
+    })
+}

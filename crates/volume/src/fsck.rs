@@ -1,0 +1,336 @@
+//! A device checked as a whole while nobody uses it, and repaired.
+//!
+//! - F1: [`fsck`] writes nothing. It goes on where it can: what one fault hides is all that it misses.
+//! - F2: [`repair`] does what [`Problem::repair`] announced and nothing else. What loses data needs
+//!   consent.
+//! - F3: space is made anew from what the maps name, and only when all of them were read.
+
+use std::fmt;
+
+use io_traits::{Buffer, BufferSlice, Device};
+use layout::{DecodeError, Root, Superblock};
+use units::Pba;
+use uuid::Uuid;
+
+use crate::shard::Mended;
+use crate::{CheckReport, ExtentAllocator, Finding, OpenError, Recovered, Shard, ShardOptions};
+use crate::{VolumeError, read_superblock};
+
+/// How closely a device is checked.
+#[derive(Clone, Copy, Debug)]
+pub struct FsckOptions {
+    /// Whether the blocks of tenants are read, too, and not only what leads to them.
+    pub read_data: bool,
+}
+
+/// Something that is not as it should be.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Fault {
+    /// Where, as far as there is one place.
+    pub pba: Option<Pba>,
+    /// In which shard.
+    pub shard: Option<u16>,
+    /// In which volume.
+    pub volume: Option<(Uuid, String)>,
+    /// What it is.
+    pub problem: Problem,
+}
+
+/// What is not as it should be.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub enum Problem {
+    /// One of the two superblocks is damaged.
+    Superblock(DecodeError),
+    /// A copy of a shard's root is damaged. `twin`: the other one is whole.
+    Root {
+        /// Whether the other copy is whole.
+        twin: bool,
+    },
+    /// A bitmap is damaged; what it said follows from the maps.
+    Bitmap {
+        /// Of which extent.
+        extent: u32,
+    },
+    /// The shard cannot be opened.
+    Unopened(OpenError),
+    /// Something in it does not fit.
+    Check(Finding),
+}
+
+/// What can be done about a problem.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Repair {
+    /// Write the superblock anew from its other copy.
+    Superblock,
+    /// Write the root's copy anew from the other one.
+    Root,
+    /// Make the bitmaps anew from the maps.
+    Bitmaps,
+    /// Take the unreadable node out of the map: what it described reads as zeroes afterwards. Needs
+    /// consent.
+    GiveUpNode,
+}
+
+impl Problem {
+    /// What [`repair`] would do about it.
+    #[must_use]
+    pub fn repair(&self) -> Option<Repair> {
+        match self {
+            Self::Superblock(_) => Some(Repair::Superblock),
+            Self::Root { twin: true } => Some(Repair::Root),
+            Self::Bitmap { .. }
+            | Self::Check(Finding::Leaked { .. } | Finding::NotInUse { .. }) => {
+                Some(Repair::Bitmaps)
+            }
+            Self::Check(Finding::Unreadable(VolumeError::CorruptMap { .. })) => {
+                Some(Repair::GiveUpNode)
+            }
+            Self::Root { .. } | Self::Unopened(_) | Self::Check(_) => None,
+        }
+    }
+}
+
+impl fmt::Display for Problem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Superblock(error) => write!(f, "superblock: {error}"),
+            Self::Root { twin: true } => write!(f, "a copy of the root is damaged"),
+            Self::Root { .. } => write!(f, "both copies of a root are damaged"),
+            Self::Bitmap { extent } => write!(f, "the bitmap of extent {extent} is damaged"),
+            Self::Unopened(error) => error.fmt(f),
+            Self::Check(finding) => finding.fmt(f),
+        }
+    }
+}
+
+impl fmt::Display for Repair {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Superblock => "write the superblock anew from its other copy",
+            Self::Root => "write the copy of the root anew from the other one",
+            Self::Bitmaps => "make the bitmaps anew from the maps",
+            Self::GiveUpNode => {
+                "take the unreadable node out of the map: its blocks read as zeroes then"
+            }
+        })
+    }
+}
+
+/// What a check of a device found.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+pub struct FsckReport {
+    /// Shards that were ever used.
+    pub shards: usize,
+    /// Volumes in those that could be opened.
+    pub volumes: usize,
+    /// Blocks of tenants.
+    pub data: u64,
+    /// All other blocks in use.
+    pub metadata: u64,
+    /// All that is not as it should be.
+    pub faults: Vec<Fault>,
+}
+
+/// What a repair did.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub struct Repaired {
+    /// Copies of superblocks and roots written anew.
+    pub copies: u64,
+    /// Shards whose bitmaps were made anew.
+    pub shards: u64,
+    /// Unreadable nodes that were taken out of maps.
+    pub nodes_given_up: u64,
+}
+
+/// Checks a device that nobody uses (F1). `progress` is told blocks done and blocks to do.
+///
+/// # Errors
+/// It is not ours, or no superblock is whole.
+pub async fn fsck<D: Device>(
+    device: &D,
+    options: FsckOptions,
+    mut progress: impl FnMut(u64, u64),
+) -> Result<FsckReport, OpenError> {
+    let superblock = read_superblock(device).await?;
+    let mut report = FsckReport::default();
+    let copies = read_copies(device, &superblock).await;
+    for copy in &copies {
+        let fault =
+            Fault { pba: Some(copy.pba), shard: copy.shard, volume: None, problem: copy.problem() };
+        if copy.is_damaged {
+            report.faults.push(fault);
+        }
+    }
+    let recovered = recover_all(device, superblock, &mut report).await;
+    report.volumes = recovered.iter().map(|r| r.shard().volumes().len()).sum();
+    let total: u64 = recovered.iter().map(|r| r.shard().blocks_in_use()).sum();
+    let mut before = 0;
+    for recovered in &recovered {
+        let shard = recovered.shard();
+        for mended in recovered.mended().iter() {
+            let Mended::Bitmap { extent, pba } = *mended;
+            let problem = Problem::Bitmap { extent };
+            let (pba, shard) = (Some(pba), Some(shard.index()));
+            report.faults.push(Fault { pba, shard, volume: None, problem });
+        }
+        let done = |done: u64| progress((before + done).min(total), total);
+        let (found, volumes) = shard.check_by_volume(options.read_data, done).await;
+        let CheckReport { data, metadata, findings } = found;
+        report.data += data;
+        report.metadata += metadata;
+        for (finding, number) in findings.into_iter().zip(volumes) {
+            let volume = number.and_then(|number| shard.name_of(number));
+            let (pba, shard) = (finding.pba(), Some(shard.index()));
+            report.faults.push(Fault { pba, shard, volume, problem: Problem::Check(finding) });
+        }
+        before += shard.blocks_in_use();
+    }
+    progress(total, total);
+    Ok(report)
+}
+
+/// Does what [`Problem::repair`] announces (F2). `give_up_nodes`: consent to lose what unreadable
+/// nodes of maps described.
+///
+/// # Errors
+/// The device cannot be written, or a shard cannot be opened: copies were written anew before.
+pub async fn repair<D: Device>(device: &D, give_up_nodes: bool) -> Result<Repaired, OpenError> {
+    let superblock = read_superblock(device).await?;
+    let mut repaired = Repaired::default();
+    let copies = read_copies(device, &superblock).await;
+    for (copy, source) in copies.iter().filter_map(|copy| Some((copy, copy.twin.clone()?))) {
+        if copy.is_damaged {
+            device.write(copy.pba, source).await?;
+            repaired.copies += 1;
+        }
+    }
+    device.flush().await?;
+    let mut report = FsckReport::default();
+    let recovered = recover_all(device, superblock, &mut report).await;
+    // A shard that is not opened owns extents of which nobody knows.
+    for fault in report.faults {
+        if let Problem::Unopened(error) = fault.problem {
+            return Err(error);
+        }
+    }
+    for recovered in recovered {
+        let shard = recovered.shard();
+        let given_up = if give_up_nodes { shard.give_up_unreadable().await } else { 0 };
+        let (found, _) = shard.check_by_volume(false, |_| ()).await;
+        let all_read = !found.findings.iter().any(|f| matches!(f, Finding::Unreadable(_)));
+        let differs = |finding: &Finding| {
+            matches!(finding, Finding::Leaked { .. } | Finding::NotInUse { .. })
+        };
+        let rebuild = all_read && (given_up > 0 || found.findings.iter().any(differs));
+        if rebuild {
+            shard.rebuild_space();
+        }
+        if rebuild || given_up > 0 || !recovered.mended().is_empty() {
+            repaired.shards += 1;
+            repaired.nodes_given_up += given_up;
+            recovered.start().await?;
+        }
+    }
+    Ok(repaired)
+}
+
+/// One of two copies of the same.
+struct Copy {
+    pba: Pba,
+    /// `None` for the superblock.
+    shard: Option<u16>,
+    is_damaged: bool,
+    error: DecodeError,
+    /// What it should be, if the other copy is whole.
+    twin: Option<BufferSlice>,
+}
+
+impl Copy {
+    fn problem(&self) -> Problem {
+        match self.shard {
+            None => Problem::Superblock(self.error),
+            Some(_) => Problem::Root { twin: self.twin.is_some() },
+        }
+    }
+}
+
+/// All superblocks, and the roots of all shards that were ever used.
+async fn read_copies<D: Device>(device: &D, superblock: &Superblock) -> Vec<Copy> {
+    let places = Superblock::places(superblock.blocks);
+    let mut copies = pair(device, None, places, |block| {
+        Superblock::decode(block).and_then(|found| {
+            if found == *superblock { Ok(()) } else { Err(DecodeError::Field("superblock")) }
+        })
+    })
+    .await;
+    for shard in 0..superblock.shard_slots {
+        for parity in [0, 1] {
+            let places = superblock.root_places(shard, parity);
+            let roots = pair(device, Some(shard), places, |block| {
+                let root = Root::decode(block)?;
+                let ours = root.device == superblock.uuid && root.shard == shard;
+                if ours { Ok(()) } else { Err(DecodeError::Field("shard of the root")) }
+            });
+            copies.extend(roots.await);
+        }
+    }
+    copies
+}
+
+/// Reads both copies. One of zeroes was never written, which is no damage.
+async fn pair<D: Device>(
+    device: &D,
+    shard: Option<u16>,
+    places: [Pba; 2],
+    decode: impl Fn(&[u8]) -> Result<(), DecodeError>,
+) -> Vec<Copy> {
+    let mut blocks: Vec<(Option<BufferSlice>, Result<(), DecodeError>, bool)> = Vec::new();
+    for pba in places {
+        blocks.push(match device.read(pba, Buffer::new(1)).await {
+            Ok(block) => {
+                let decoded = decode(block.as_bytes());
+                let blank = shard.is_some() && block.as_bytes().iter().all(|byte| *byte == 0);
+                (Some(block.into_slice()), decoded, blank)
+            }
+            Err(_) => (None, Err(DecodeError::Short), false),
+        });
+    }
+    let copy = |index: usize| {
+        let ((_, decoded, blank), (block, twin_decoded, _)) = (&blocks[index], &blocks[1 - index]);
+        Copy {
+            pba: places[index],
+            shard,
+            is_damaged: decoded.is_err() && !blank,
+            error: decoded.err().unwrap_or(DecodeError::Checksum),
+            twin: block.clone().filter(|_| twin_decoded.is_ok()),
+        }
+    };
+    vec![copy(0), copy(1)]
+}
+
+/// Opens every shard that was ever used; what cannot be opened is a fault.
+async fn recover_all<D: Device>(
+    device: &D,
+    superblock: Superblock,
+    report: &mut FsckReport,
+) -> Vec<Recovered<D>> {
+    let extents = ExtentAllocator::new(&superblock);
+    let active = crate::active_shards(device, &superblock).await.unwrap_or_default();
+    report.shards = active.len();
+    let mut all = Vec::new();
+    for index in active {
+        let (extents, options) = (extents.clone(), ShardOptions::default());
+        match Shard::recover(device.clone(), superblock, index, extents, options).await {
+            Ok(recovered) => all.push(recovered),
+            Err(error) => {
+                let pba = match &error {
+                    OpenError::Damaged { pba, .. } => Some(*pba),
+                    _ => None,
+                };
+                let problem = Problem::Unopened(error);
+                report.faults.push(Fault { pba, shard: Some(index), volume: None, problem });
+            }
+        }
+    }
+    all
+}

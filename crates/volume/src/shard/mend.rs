@@ -1,0 +1,102 @@
+//! What follows from something else, made anew when it is damaged.
+
+use io_traits::Device;
+use layout::DecodeError;
+use units::{Pba, PbaRange};
+use uuid::Uuid;
+
+use super::{Inner, Shard};
+use crate::{OpenError, VolumeError};
+
+/// Damage that was found and cost nothing.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Mended {
+    /// A bitmap was made anew from the maps.
+    Bitmap {
+        /// Of which extent.
+        extent: u32,
+        /// Where it lay.
+        pba: Pba,
+    },
+}
+
+impl<D: Device> Inner<D> {
+    /// Makes bitmaps of the last checkpoint anew, before the journal is replayed. All maps are read
+    /// for that: they alone know what was in use. If one of them is damaged, too, the shard is not
+    /// opened.
+    pub(super) async fn mend_bitmaps(
+        &self,
+        damaged: &[(u32, Pba)],
+        journal: PbaRange,
+    ) -> Result<(), OpenError> {
+        for state in self.states() {
+            if !self.load_all(&state).await.is_empty() {
+                return Err(self.damaged("bitmap", damaged[0].1, DecodeError::Checksum));
+            }
+        }
+        let in_damaged = |pba: Pba| {
+            let found = self.superblock.locate(pba);
+            found.is_some_and(|(extent, _)| damaged.iter().any(|(d, _)| *d == extent))
+        };
+        let mut used: Vec<Pba> = Vec::new();
+        self.for_each_owner(|pba, _| used.extend(Some(pba).filter(|pba| in_damaged(*pba))));
+        // The journal itself is not known yet.
+        let area = (0..journal.blocks).map(|block| journal.start.plus(block));
+        used.extend(area.filter(|pba| in_damaged(*pba)));
+        let mut pool = self.pool.borrow_mut();
+        for pba in used {
+            pool.commit(PbaRange::new(pba, 1));
+        }
+        for &(extent, pba) in damaged {
+            pool.set_changed(extent);
+            self.mended.borrow_mut().push(Mended::Bitmap { extent, pba });
+        }
+        Ok(())
+    }
+}
+
+/// For a check of the whole device, while nothing is under way.
+impl<D: Device> Shard<D> {
+    /// Blocks that the durable state names.
+    pub(crate) fn blocks_in_use(&self) -> u64 {
+        self.inner.pool.borrow().committed()
+    }
+
+    /// Identity and name of a volume.
+    pub(crate) fn name_of(&self, number: u32) -> Option<(Uuid, String)> {
+        let states = self.inner.states();
+        let state = states.iter().find(|state| state.number == number)?;
+        Some((state.uuid, state.name.clone()))
+    }
+
+    /// Takes nodes that are damaged out of the maps. Returns how many.
+    pub(crate) async fn give_up_unreadable(&self) -> u64 {
+        let inner = &self.inner;
+        let mut given_up = 0;
+        for state in inner.states() {
+            let before = given_up;
+            for (key, error) in inner.load_all(&state).await {
+                let missing = state.map.borrow().get(key).err();
+                if let (Some(missing), VolumeError::CorruptMap { .. }) = (missing, error) {
+                    state.map.borrow_mut().give_up(missing);
+                    given_up += 1;
+                }
+            }
+            if given_up > before {
+                let mut entries = 0;
+                let mut map = state.map.borrow_mut();
+                if map.for_each(0, u64::MAX, |_, _| entries += 1).is_ok() {
+                    map.set_entries(entries);
+                }
+            }
+        }
+        given_up
+    }
+
+    /// Makes all bitmaps anew from what is named. All maps are loaded.
+    pub(crate) fn rebuild_space(&self) {
+        let mut used = Vec::new();
+        self.inner.for_each_owner(|pba, _| used.push(pba));
+        self.inner.pool.borrow_mut().rebuild(used.into_iter());
+    }
+}

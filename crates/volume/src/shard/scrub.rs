@@ -1,0 +1,401 @@
+//! Reading all that lies on the device while the shard is in use, to find damage before someone needs
+//! the block.
+//!
+//! - U1: each step looks up places at one instant and reads them before any of these blocks can be
+//!   reused (a read guard), so that nothing sound is ever called damaged.
+//! - U2: what is not in memory is read and not kept, but for inner nodes on the way.
+//! - U3: bitmap slots and roots are written in turn, guard or not: what differs there is looked up and
+//!   read again before it counts.
+//! - U4: a node gets its place a little before it is written there: one that differs is looked up and
+//!   read again while no checkpoint is under way.
+//!
+//! The engine has no clock: the caller paces the steps.
+
+use io_traits::{Buffer, Device, DeviceError};
+use layout::{DecodeError, Mapping, NodeView, Root, Superblock};
+use smallvec::SmallVec;
+use units::{BLOCK_SIZE, Lba, Pba, PbaRange};
+use uuid::Uuid;
+
+use super::{Inner, Shard};
+use crate::VolumeError;
+use crate::io::{join_all, yield_now};
+use crate::map::{LeafBody, Node};
+use crate::state::VolumeState;
+
+/// Blocks of tables read in one step.
+const TABLE_STEP: usize = 64;
+/// Blocks read with one request.
+const RUN_BLOCKS: u64 = 128;
+/// Requests at once.
+const RUNS_AT_ONCE: usize = 8;
+
+/// What a damaged block is.
+#[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
+pub enum Structure {
+    /// A superblock. The other copy counts.
+    Superblock,
+    /// A copy of a root. The other copy counts.
+    Root,
+    /// A node of the extent or volume table, a descriptor. What is in memory counts, until a restart.
+    Table,
+    /// A bitmap. Made anew by the next start.
+    Bitmap,
+    /// A node of a volume's map. Where it is in memory, that counts, until a restart.
+    Node,
+    /// A tenant's block.
+    Data,
+}
+
+/// A damaged block.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Damaged {
+    /// Where it lies.
+    pub pba: Pba,
+    /// What it is.
+    pub structure: Structure,
+    /// Whose it is.
+    pub volume: Option<(Uuid, String)>,
+    /// Which block of the volume, or the first that a node describes.
+    pub lba: Option<Lba>,
+}
+
+/// How far a scrub has come.
+#[derive(Debug)]
+pub struct ScrubCursor {
+    stage: Stage,
+    /// Blocks read.
+    pub done: u64,
+    /// Blocks in use when it began.
+    pub total: u64,
+}
+
+#[derive(Debug)]
+enum Stage {
+    Copies,
+    Tables { left: Vec<(Mapping, Structure)> },
+    Volume { number: u32, at: u64 },
+    Over,
+}
+
+/// What one step did.
+#[derive(Debug, Default)]
+pub struct ScrubStep {
+    /// Blocks read.
+    pub blocks: u64,
+    /// Damaged ones among them.
+    pub damaged: Vec<Damaged>,
+}
+
+impl ScrubCursor {
+    /// Whether all was read.
+    #[must_use]
+    pub fn is_over(&self) -> bool {
+        matches!(self.stage, Stage::Over)
+    }
+}
+
+impl<D: Device> Shard<D> {
+    /// Begins to read all that lies on the device.
+    #[must_use]
+    pub fn scrub(&self) -> ScrubCursor {
+        ScrubCursor { stage: Stage::Copies, done: 0, total: self.blocks_in_use() }
+    }
+
+    /// Reads some more, up to a few hundred blocks.
+    ///
+    /// # Errors
+    /// The device is gone, or the shard is shut down.
+    pub async fn scrub_step(&self, cursor: &mut ScrubCursor) -> Result<ScrubStep, VolumeError> {
+        let inner = &self.inner;
+        if inner.stopping.get() {
+            return Err(VolumeError::ShutDown);
+        }
+        let mut step = ScrubStep::default();
+        match &mut cursor.stage {
+            Stage::Copies => {
+                inner.scrub_copies(&mut step).await?;
+                cursor.stage = Stage::Tables { left: inner.table_pointers().await };
+            }
+            Stage::Tables { left } => {
+                let batch = left.split_off(left.len().saturating_sub(TABLE_STEP));
+                let done = left.is_empty();
+                inner.scrub_tables(batch, &mut step).await?;
+                if done {
+                    cursor.stage = inner.volume_from(0);
+                }
+            }
+            Stage::Volume { number, at } => {
+                let (number, at) = (*number, *at);
+                let state = inner.volumes.borrow().get(&number).cloned();
+                let next = match state {
+                    Some(state) => inner.scrub_leaf(&state, at, &mut step).await?,
+                    None => None,
+                };
+                cursor.stage = match next {
+                    Some(at) => Stage::Volume { number, at },
+                    None => inner.volume_from(number.saturating_add(1)),
+                };
+            }
+            Stage::Over => {}
+        }
+        cursor.done += step.blocks;
+        Ok(step)
+    }
+}
+
+impl<D: Device> Inner<D> {
+    fn volume_from(&self, number: u32) -> Stage {
+        match self.volumes.borrow().range(number..).next() {
+            Some((&number, _)) => Stage::Volume { number, at: 0 },
+            None => Stage::Over,
+        }
+    }
+
+    /// Reads one block; `None` if the device cannot.
+    async fn scrub_block(&self, pba: Pba) -> Result<Option<Buffer>, VolumeError> {
+        match self.device.read(pba, Buffer::new(1)).await {
+            Ok(block) => Ok(Some(block)),
+            Err(DeviceError::Io { .. }) => Ok(None),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    async fn scrub_copies(&self, step: &mut ScrubStep) -> Result<(), VolumeError> {
+        let mut places: SmallVec<[(Pba, Structure); 6]> = SmallVec::new();
+        let superblocks = Superblock::places(self.superblock.blocks);
+        places.extend(superblocks.map(|pba| (pba, Structure::Superblock)));
+        for parity in [0, 1] {
+            let roots = self.superblock.root_places(self.index, parity);
+            places.extend(roots.map(|pba| (pba, Structure::Root)));
+        }
+        for (pba, structure) in places {
+            step.blocks += 1;
+            let sound = |block: Option<Buffer>| {
+                block.is_some_and(|block| self.is_sound_copy(structure, block.as_bytes()))
+            };
+            if sound(self.scrub_block(pba).await?) {
+                continue;
+            }
+            // U3.
+            self.no_checkpoint().await;
+            if !sound(self.scrub_block(pba).await?) {
+                step.damaged.push(Damaged { pba, structure, volume: None, lba: None });
+            }
+        }
+        Ok(())
+    }
+
+    fn is_sound_copy(&self, structure: Structure, block: &[u8]) -> bool {
+        match structure {
+            Structure::Superblock => Superblock::decode(block) == Ok(self.superblock),
+            _ => match Root::decode(block) {
+                Ok(root) => root.device == self.superblock.uuid && root.shard == self.index,
+                // The slot of the second checkpoint, before that.
+                Err(error) => error == DecodeError::Magic && block.iter().all(|byte| *byte == 0),
+            },
+        }
+    }
+
+    /// Waits until no checkpoint is under way.
+    async fn no_checkpoint(&self) {
+        loop {
+            let changed = self.checkpointed.notified();
+            if self.started.get() <= self.done.get() || self.journal.borrow().lost {
+                return;
+            }
+            changed.await;
+        }
+    }
+
+    /// Pointers to all that is neither data nor a node of a volume's map.
+    async fn table_pointers(&self) -> Vec<(Mapping, Structure)> {
+        self.no_checkpoint().await;
+        self.current_tables()
+    }
+
+    fn current_tables(&self) -> Vec<(Mapping, Structure)> {
+        let tables = self.tables.borrow();
+        let nodes = [&tables.extents, &tables.volumes].into_iter().flat_map(|map| map.pointers());
+        let mut all: Vec<_> = nodes.map(|pointer| (pointer, Structure::Table)).collect();
+        let listed = tables.volumes.for_each(0, u64::MAX, |_, descriptor| {
+            all.push((descriptor, Structure::Table));
+        });
+        listed.expect("the volume table is in memory");
+        let pool = self.pool.borrow();
+        all.extend(pool.bitmaps().map(|bitmap| (bitmap, Structure::Bitmap)));
+        all
+    }
+
+    async fn scrub_tables(
+        &self,
+        batch: Vec<(Mapping, Structure)>,
+        step: &mut ScrubStep,
+    ) -> Result<(), VolumeError> {
+        for (pointer, structure) in batch {
+            step.blocks += 1;
+            if self.matches(pointer).await? {
+                continue;
+            }
+            // U3: it may have been superseded and its place reused.
+            self.no_checkpoint().await;
+            let _reading = self.begin_read();
+            let current = self.current_tables().contains(&(pointer, structure));
+            if current && !self.matches(pointer).await? {
+                let pba = pointer.pba;
+                step.damaged.push(Damaged { pba, structure, volume: None, lba: None });
+            }
+        }
+        Ok(())
+    }
+
+    async fn matches(&self, pointer: Mapping) -> Result<bool, VolumeError> {
+        let block = self.scrub_block(pointer.pba).await?;
+        Ok(block.is_some_and(|block| checksum::crc32c(block.as_bytes()) == pointer.crc))
+    }
+
+    /// Reads the leaf of the keys from `at` on, and the blocks that it names. Returns where to go on.
+    async fn scrub_leaf(
+        &self,
+        state: &VolumeState,
+        at: u64,
+        step: &mut ScrubStep,
+    ) -> Result<Option<u64>, VolumeError> {
+        let volume = || Some((state.uuid, state.name.clone()));
+        let node_damaged = |pba: Pba| {
+            let (structure, lba) = (Structure::Node, Some(Lba(at)));
+            Damaged { pba, structure, volume: volume(), lba }
+        };
+        let mut again = false;
+        loop {
+            if again {
+                self.no_checkpoint().await;
+            }
+            // U1: the guard comes before the look-up.
+            let _reading = self.begin_read();
+            let site = {
+                let map = state.map.borrow();
+                map.leaf_at(at).map(|site| {
+                    let entries = match site.leaf {
+                        LeafBody::Absent => Ok(Vec::new()),
+                        LeafBody::InMemory(leaf) => {
+                            Ok(leaf.entries().map(|(key, at)| (key, at.into())).collect())
+                        }
+                        LeafBody::OnDisk(pointer) => Err(pointer),
+                    };
+                    (site.end, site.pointers, entries)
+                })
+            };
+            let (end, pointers, entries) = match site {
+                Ok(site) => site,
+                Err(missing) => {
+                    step.blocks += 1;
+                    match self.load(state, missing).await {
+                        Ok(()) => continue,
+                        Err(VolumeError::Device(DeviceError::Io { .. }))
+                        | Err(VolumeError::CorruptMap { .. }) => {
+                            step.damaged.push(node_damaged(missing.pointer.pba));
+                            let bounds = state.map.borrow().bounds(missing);
+                            let high = bounds.map(|(_, high)| high);
+                            return Ok(high.filter(|high| *high > at && *high < u64::MAX));
+                        }
+                        Err(error) => return Err(error),
+                    }
+                }
+            };
+            let mut differing = Vec::new();
+            for pointer in pointers {
+                step.blocks += 1;
+                if !self.matches(pointer).await? {
+                    differing.push(node_damaged(pointer.pba));
+                }
+            }
+            // U4.
+            if !differing.is_empty() && !std::mem::replace(&mut again, true) {
+                continue;
+            }
+            step.damaged.append(&mut differing);
+            let entries = match entries {
+                Ok(entries) => entries,
+                Err(pointer) => {
+                    step.blocks += 1;
+                    match self.leaf_on_disk(state, pointer).await? {
+                        Some(entries) => entries,
+                        None => {
+                            step.damaged.push(node_damaged(pointer.pba));
+                            Vec::new()
+                        }
+                    }
+                }
+            };
+            for (pba, lba) in self.scrub_data(state, &entries, step).await? {
+                state.count(|stats| stats.corrupt_blocks += 1);
+                let (structure, lba) = (Structure::Data, Some(lba));
+                step.damaged.push(Damaged { pba, structure, volume: volume(), lba });
+            }
+            // A device that answers at once must not keep the core from its requests.
+            yield_now().await;
+            return Ok((end < u64::MAX).then_some(end));
+        }
+    }
+
+    /// The entries of a leaf that is not in memory (U2); `None` if it is damaged.
+    async fn leaf_on_disk(
+        &self,
+        state: &VolumeState,
+        pointer: Mapping,
+    ) -> Result<Option<Vec<(u64, Mapping)>>, VolumeError> {
+        let Some(block) = self.scrub_block(pointer.pba).await? else { return Ok(None) };
+        if Node::decode(block.as_bytes(), state.number, pointer).is_err() {
+            return Ok(None);
+        }
+        let view = NodeView::decode(block.as_bytes()).expect("just decoded");
+        Ok((view.level == 0).then(|| view.entries().collect()))
+    }
+
+    /// Reads and checks blocks. Returns those that are damaged.
+    async fn scrub_data(
+        &self,
+        state: &VolumeState,
+        entries: &[(u64, Mapping)],
+        step: &mut ScrubStep,
+    ) -> Result<Vec<(Pba, Lba)>, VolumeError> {
+        let mut runs: Vec<(PbaRange, Vec<(Lba, u32)>)> = Vec::new();
+        for &(key, Mapping { pba, crc }) in entries {
+            let lba = Lba(key);
+            if state.is_dead(lba) {
+                continue;
+            }
+            match runs.last_mut() {
+                Some((run, blocks)) if run.end() == pba && run.blocks < RUN_BLOCKS => {
+                    run.blocks += 1;
+                    blocks.push((lba, crc));
+                }
+                _ => runs.push((PbaRange::new(pba, 1), vec![(lba, crc)])),
+            }
+        }
+        let mut damaged = Vec::new();
+        for batch in runs.chunks(RUNS_AT_ONCE) {
+            let read = |(run, _): &(PbaRange, Vec<_>)| {
+                let blocks = usize::try_from(run.blocks).expect("bounded above");
+                self.device.read(run.start, Buffer::new(blocks))
+            };
+            let buffers = join_all(batch.iter().map(read)).await;
+            for ((run, blocks), buffer) in batch.iter().zip(buffers) {
+                step.blocks += run.blocks;
+                let buffer = buffer.ok();
+                for (index, (lba, crc)) in blocks.iter().enumerate() {
+                    let pba = run.start.plus(index as u64);
+                    let sound = buffer.as_ref().is_some_and(|buffer| {
+                        let bytes = &buffer.as_bytes()[index * BLOCK_SIZE..][..BLOCK_SIZE];
+                        checksum::crc32c(bytes) == *crc
+                    });
+                    if !sound && !self.matches(Mapping { pba, crc: *crc }).await? {
+                        damaged.push((pba, *lba));
+                    }
+                }
+            }
+        }
+        Ok(damaged)
+    }
+}
