@@ -93,7 +93,8 @@ impl Set {
             }
         };
         let device = client.change_device(&name, &change)?;
-        self.output.print(&device, |out| write!(out, "{}", table(&[device.clone()]).to_text()))
+        self.output
+            .print(&device, |out| write!(out, "{}", table(std::slice::from_ref(&device)).to_text()))
     }
 }
 

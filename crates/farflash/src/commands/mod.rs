@@ -1,12 +1,14 @@
 //! The command line: one file per subcommand.
 
 mod bench;
+mod calibrate;
 mod device;
 mod discover;
 mod format;
 mod fsck;
 mod reproduce;
 mod serve;
+mod top;
 mod volume;
 
 use clap::{Parser, Subcommand};
@@ -54,6 +56,12 @@ enum Command {
     /// Run an experiment of the papers again, on modelled drives
     #[command(after_help = reproduce::EXAMPLES)]
     Reproduce(reproduce::Reproduce),
+    /// Measure what a device can do, and propose a ceiling for it
+    #[command(after_help = calibrate::EXAMPLES)]
+    Calibrate(Box<calibrate::Calibrate>),
+    /// Watch what the volumes of a running server do and get
+    #[command(after_help = top::EXAMPLES)]
+    Top(top::Top),
     /// Show and change how a running server's device is shared
     #[command(subcommand)]
     Device(device::DeviceCommand),
@@ -72,6 +80,8 @@ impl CommandLine {
             Command::Bench(command) => command.run(),
             Command::Discover(command) => command.run(),
             Command::Reproduce(command) => command.run(),
+            Command::Calibrate(command) => command.run(),
+            Command::Top(command) => command.run(),
             Command::Device(command) => command.run(),
             Command::Volume(command) => command.run(),
         }
