@@ -17,6 +17,7 @@
 //! Absent from this crate: real time on the way of a run, threads but one for each seed at a time.
 
 mod content;
+mod exhaustive;
 
 mod history;
 mod image;
@@ -31,6 +32,7 @@ mod seam;
 mod soak;
 mod target;
 
+pub use exhaustive::{Base, Program, Step, programs};
 pub use profile::Workload;
 pub use run::Counts;
 pub use scenario::{Outcome, run};

@@ -125,8 +125,9 @@ pub(crate) struct Profile {
     pub volume_blocks: u64,
     /// Most requests go to so many blocks at its start.
     pub hot_blocks: u64,
-    /// Blocks of a volume that only takes room.
-    pub ballast_blocks: u64,
+    /// Whether another volume takes nearly all the room and requests are large, so that blocks are
+    /// reused at once.
+    pub tight: bool,
     /// Who makes requests, one at a time each.
     pub workers: u64,
     /// Requests of each worker between two starts.
@@ -170,7 +171,7 @@ impl Profile {
             volumes: rng.between(1, 2),
             volume_blocks: [40, 300, 1300][rng.below(3) as usize],
             hot_blocks: rng.between(6, 40),
-            ballast_blocks: 0,
+            tight: false,
             workers: rng.between(1, 5),
             requests: rng.between(8, 40),
             boots: rng.between(2, 4),
@@ -183,11 +184,15 @@ impl Profile {
             Workload::Crash | Workload::Plane => calm,
             Workload::Full => Self {
                 shards: CROWD,
-                volume_blocks: 1300,
-                ballast_blocks: 2140,
-                requests: 60,
+                volume_blocks: 300,
+                hot_blocks: 300,
+                tight: true,
+                workers: rng.between(2, 5),
+                requests: 50,
                 volumes: 1,
                 boots: 2,
+                mix: Mix { resize: 4, checkpoint: 6, ..MIX },
+                faults: DeviceFaults { slow_one_in: 20, ..DeviceFaults::default() },
                 ..calm
             },
             Workload::Churn => Self {

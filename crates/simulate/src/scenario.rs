@@ -11,7 +11,7 @@ use local_sync::Semaphore;
 use sim::{DeviceFaults, Rng, SimDevice, SimWorld, Simulation, Survival, Trace};
 use units::{BLOCK_SIZE, Duration, Lba, LbaRange};
 use uuid::Uuid;
-use volume::{Finding, FormatOptions, OpenError, VolumeError};
+use volume::{Finding, FormatOptions, OpenError, VolumeError, VolumeSpec};
 
 use crate::content::{self, Shown};
 use crate::model::VolumeModel;
@@ -36,6 +36,8 @@ const HANG: Duration = Duration::from_secs(200);
 const TROUBLE: Duration = Duration::from_millis(400);
 /// How long the background has for what is left to do.
 const QUIET: Duration = Duration::from_millis(600);
+/// Blocks of a write that fills the disk.
+const BALLAST_STEP: u64 = 64;
 /// Starts that a disk which fails requests may need.
 const OPEN_TRIES: u32 = 4;
 
@@ -292,24 +294,41 @@ impl Boot {
         for _ in 0..self.profile.volumes {
             let model = self.run.new_volume(0, self.profile.volume_blocks);
             let _ = create(&self.run, rig, &model, self.profile.volume_blocks).await;
-        }
-        let ballast = self.profile.ballast_blocks;
-        if ballast > 0 {
-            let spec = volume::VolumeSpec {
-                uuid: Uuid::from_u128(0xBA11A57),
-                name: "ballast".into(),
-                blocks: ballast,
-            };
-            let half = Buffer::zeroed(ballast as usize / 2).into_slice();
-            let filled = async {
-                let volume = rig.shards()[0].create_volume(spec).await?;
-                volume.write(Lba(0), half.clone(), None).await?;
-                volume.write(Lba(ballast / 2), half, None).await
-            };
-            if let Err(error) = filled.await {
-                self.run.fail(format!("no room for ballast: {error}"));
+            if self.profile.tight
+                && let Some(target) = rig.target(&model).await
+            {
+                let range = LbaRange::new(Lba(0), self.profile.volume_blocks);
+                let tag = self.run.begin(&model, range, false);
+                let data = content::data(model.id, 0, range.blocks, tag);
+                self.run.end(&model, tag, target.write(Lba(0), data).await);
             }
         }
+        if self.profile.tight
+            && let Err(error) = self.fill(rig).await
+        {
+            self.run.fail(format!("no room for ballast: {error}"));
+        }
+    }
+
+    /// Leaves little free: what the engine keeps back, what the volumes may take, and some more.
+    async fn fill(&self, rig: &Rig) -> Result<(), VolumeError> {
+        let (uuid, name) = (Uuid::from_u128(0x0BA1_1A57), "ballast".into());
+        let shard = &rig.shards()[0];
+        let ballast = shard.create_volume(VolumeSpec { uuid, name, blocks: 1 << 20 }).await?;
+        let data = Buffer::zeroed(BALLAST_STEP as usize).into_slice();
+        for step in 0.. {
+            let lba = Lba(step * BALLAST_STEP);
+            match ballast.write(lba, data.clone(), None).await {
+                Ok(()) => {}
+                Err(VolumeError::PoolFull) => {
+                    let wanted = BALLAST_STEP;
+                    let start = lba.0.saturating_sub(wanted);
+                    return ballast.unmap(LbaRange::new(Lba(start), lba.0 - start)).await;
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
     }
 
     /// Everything that was acknowledged is there, and nothing else.
@@ -435,7 +454,7 @@ impl Boot {
             }
             Watched::Done(Ok(())) => {}
         }
-        let read_data = self.profile.ballast_blocks == 0;
+        let read_data = !self.profile.tight;
         let reports = match self.watch("a check", rig.check(read_data)).await {
             Watched::Done(reports) => reports,
             Watched::Ended(end) => return Watched::Ended(end),

@@ -30,8 +30,6 @@ pub enum Sabotage {
     ReuseWhileRead,
     /// K2: nodes of the last checkpoint are free before the next is durable.
     ReuseNodes,
-    /// Reclaimed blocks are free before the checkpoint that does not name them.
-    ReuseReclaimed,
     /// K3: the root is written with what it leads to.
     RootBeforeFlush,
     /// K1: the replay point is that of the end of the checkpoint.

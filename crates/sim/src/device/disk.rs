@@ -19,6 +19,8 @@ pub(super) struct Disk {
     /// Writes that no flush covers yet, in the order of issue: completed or not.
     unflushed: BTreeMap<u64, Unflushed>,
     next_write: u64,
+    /// Counts changes of all of these.
+    pub(super) version: u64,
     /// Blocks whose next reads fail.
     pub(super) unreadable: BTreeSet<u64>,
 }
@@ -38,6 +40,7 @@ impl Disk {
             durable: Medium::new(),
             unflushed: BTreeMap::new(),
             next_write: 0,
+            version: 0,
             unreadable: BTreeSet::new(),
         }
     }
@@ -45,6 +48,7 @@ impl Disk {
     /// A write begins: from now on it may survive a crash. Returns its number.
     pub(super) fn begin_write(&mut self, start: u64, bytes: &[u8]) -> u64 {
         self.next_write += 1;
+        self.version += 1;
         let write = Unflushed { start, bytes: bytes.to_vec(), completed: false, doomed: false };
         self.unflushed.insert(self.next_write, write);
         for block in start..start + (bytes.len() / BLOCK_SIZE) as u64 {
@@ -56,6 +60,7 @@ impl Disk {
     /// A write is done: reads see it.
     pub(super) fn complete_write(&mut self, number: u64, volatile: bool) {
         self.unflushed.get_mut(&number).expect("still under way").completed = true;
+        self.version += 1;
         if !volatile {
             self.make_durable(number);
         }
@@ -107,7 +112,12 @@ impl Disk {
         completed.into_iter().for_each(|number| self.make_durable(number));
     }
 
+    pub(super) fn has_unflushed(&self) -> bool {
+        !self.unflushed.is_empty()
+    }
+
     fn make_durable(&mut self, number: u64) {
+        self.version += 1;
         let write = self.unflushed.remove(&number).expect("a write that is unflushed");
         (0..write.sectors()).for_each(|sector| write.store(&mut self.durable, sector));
     }

@@ -142,6 +142,18 @@ impl SimDevice {
         self.world.note(format_args!("disk: {}", if gone { "gone" } else { "back" }));
     }
 
+    /// Which state the disk is in: equal numbers, equal chances after a crash.
+    #[must_use]
+    pub fn version(&self) -> u64 {
+        self.state.disk.borrow().version
+    }
+
+    /// Whether a crash could leave more than one thing behind.
+    #[must_use]
+    pub fn has_unflushed(&self) -> bool {
+        self.state.disk.borrow().has_unflushed()
+    }
+
     /// Lets stuck requests go on.
     pub fn release_stuck(&self) {
         self.state.releases.set(self.state.releases.get() + 1);

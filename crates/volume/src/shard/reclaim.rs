@@ -21,7 +21,6 @@ use super::{Inner, Kind, Need};
 use crate::VolumeError;
 use crate::io::yield_now;
 use crate::map::Missing;
-use crate::sabotage::{Sabotage, broken};
 use crate::state::VolumeState;
 
 /// Runs of reclaimed blocks that may wait for a checkpoint: a megabyte of them.
@@ -59,9 +58,6 @@ impl<D: Device> Inner<D> {
 
     /// A block that a reclaimed leaf named: in no map now, and not to be reused yet (Q1).
     fn reclaim_block(&self, pba: Pba) {
-        if broken(Sabotage::ReuseReclaimed) {
-            return self.free_block(pba);
-        }
         self.pool.borrow_mut().uncommit(pba);
         self.reclaimed.borrow_mut().push(pba);
     }

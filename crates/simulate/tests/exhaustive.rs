@@ -1,0 +1,29 @@
+//! Short programs, crashed at every event of the disk: nothing acknowledged is lost, nothing is torn.
+
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+
+use simulate::{Base, programs};
+
+/// Threads, each with programs of its own.
+const THREADS: usize = 2;
+
+#[test]
+fn no_short_program_loses_anything_wherever_the_power_is_cut() {
+    let programs = programs();
+    assert!(programs.iter().any(|program| program.steps.len() == 4));
+    let (next, looked) = (AtomicUsize::new(0), AtomicU64::new(0));
+    let work = || {
+        let base = Base::new();
+        while let Some(program) = programs.get(next.fetch_add(1, Ordering::Relaxed)) {
+            let found = base.crash_everywhere(program);
+            let survivors = found.unwrap_or_else(|finding| panic!("{finding}"));
+            looked.fetch_add(survivors, Ordering::Relaxed);
+        }
+    };
+    std::thread::scope(|scope| {
+        (0..THREADS).for_each(|_| drop(scope.spawn(work)));
+    });
+    let looked = looked.into_inner();
+    println!("{} programs, {looked} survivors", programs.len());
+    assert!(looked > 20 * programs.len() as u64, "each is cut in many places");
+}
