@@ -6,6 +6,7 @@
 
 pub mod auth;
 pub mod commands;
+pub mod damaged_image;
 pub mod initiator_stream;
 mod input;
 pub mod layout_decode;
@@ -36,4 +37,5 @@ pub const TARGETS: &[Target] = &[
     Target { name: "target_stream", run: target_stream::run, seeds: target_stream::seeds },
     Target { name: "initiator_stream", run: initiator_stream::run, seeds: initiator_stream::seeds },
     Target { name: "layout_decode", run: layout_decode::run, seeds: layout_decode::seeds },
+    Target { name: "damaged_image", run: damaged_image::run, seeds: damaged_image::seeds },
 ];

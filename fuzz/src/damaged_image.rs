@@ -1,0 +1,308 @@
+//! A whole device, damaged: recovered, read, written to, checked, shut down.
+//!
+//! Promises: nothing panics or runs for ever, whatever the blocks hold; no request goes beyond the
+//! device. What cannot be opened or read is an error.
+//!
+//! Most damage would be stopped by the first checksum. So a mutation can also be *covered up*: the
+//! block is sealed again, and so is every block that holds its checksum, up to the root.
+
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
+use std::future::{Future, ready};
+use std::pin::{Pin, pin};
+use std::rc::Rc;
+use std::sync::OnceLock;
+use std::task::{Context, Poll, Waker};
+
+use checksum::crc32c;
+use io_traits::{Buffer, BufferSlice, Device, DeviceError, DeviceGeometry};
+use units::{BLOCK_SIZE, Lba, LbaRange, Pba, PbaRange};
+use uuid::Uuid;
+use volume::{
+    ExtentAllocator, FormatOptions, OpenError, Shard, ShardOptions, VolumeSpec, active_shards,
+    format_with_extents, probe, read_superblock,
+};
+
+use crate::input::Input;
+
+const DEVICE_BLOCKS: u64 = 16_384;
+const EXTENT_BLOCKS: u32 = 1024;
+/// Mutations of one input.
+const MUTATIONS_MAX: u32 = 16;
+/// Blocks that a cover-up may seal again.
+const SEALED_MAX: usize = 32;
+/// Shards that are opened.
+const SHARDS_MAX: usize = 4;
+/// Turns and requests after which something runs for ever.
+const TURNS_MAX: u32 = 200_000;
+const REQUESTS_MAX: u64 = 400_000;
+/// Blocks of each volume that are read.
+const READ_BLOCKS: u64 = 600;
+
+type Image = BTreeMap<u64, Vec<u8>>;
+
+/// A device in memory whose requests are done at once.
+#[derive(Clone)]
+struct ImageDevice {
+    blocks: Rc<RefCell<Image>>,
+    requests: Rc<Cell<u64>>,
+}
+
+impl ImageDevice {
+    fn new(image: Image) -> Self {
+        Self { blocks: Rc::new(RefCell::new(image)), requests: Rc::default() }
+    }
+
+    fn admit(&self, range: PbaRange) -> Result<(), DeviceError> {
+        self.requests.set(self.requests.get() + 1);
+        assert!(self.requests.get() < REQUESTS_MAX, "requests without end");
+        match range.checked_end() {
+            Some(end) if end.0 <= DEVICE_BLOCKS => Ok(()),
+            _ => Err(DeviceError::OutOfRange { range }),
+        }
+    }
+}
+
+impl Device for ImageDevice {
+    fn geometry(&self) -> DeviceGeometry {
+        DeviceGeometry { blocks: DEVICE_BLOCKS, volatile_cache: false, discards: true }
+    }
+
+    fn read(
+        &self,
+        pba: Pba,
+        mut buffer: Buffer,
+    ) -> impl Future<Output = Result<Buffer, DeviceError>> + 'static {
+        let admitted = self.admit(PbaRange::new(pba, buffer.len_blocks() as u64));
+        ready(admitted.map(|()| {
+            let blocks = self.blocks.borrow();
+            for (at, block) in (pba.0..).zip(buffer.as_mut_bytes().chunks_mut(BLOCK_SIZE)) {
+                match blocks.get(&at) {
+                    Some(bytes) => block.copy_from_slice(bytes),
+                    None => block.fill(0),
+                }
+            }
+            buffer
+        }))
+    }
+
+    fn write(
+        &self,
+        pba: Pba,
+        data: BufferSlice,
+    ) -> impl Future<Output = Result<(), DeviceError>> + 'static {
+        let range = PbaRange::new(pba, (data.len_bytes() / BLOCK_SIZE) as u64);
+        ready(self.admit(range).map(|()| {
+            let mut blocks = self.blocks.borrow_mut();
+            for (at, block) in (pba.0..).zip(data.as_bytes().chunks(BLOCK_SIZE)) {
+                blocks.insert(at, block.to_vec());
+            }
+        }))
+    }
+
+    fn flush(&self) -> impl Future<Output = Result<(), DeviceError>> + 'static {
+        ready(Ok(()))
+    }
+
+    fn discard(&self, range: PbaRange) -> impl Future<Output = Result<(), DeviceError>> + 'static {
+        ready(self.admit(range))
+    }
+}
+
+/// Runs `main` with the loops of `shards`, in turn; `None` if what it waits for never comes.
+fn run_with<T>(shards: &[Shard<ImageDevice>], main: impl Future<Output = T>) -> Option<T> {
+    let mut loops: Vec<Pin<Box<dyn Future<Output = ()>>>> = Vec::new();
+    for shard in shards {
+        let (committing, checkpointing) = (shard.clone(), shard.clone());
+        loops.push(Box::pin(async move { committing.run_committer().await }));
+        loops.push(Box::pin(async move { checkpointing.run_checkpointer().await }));
+    }
+    let mut over = vec![false; loops.len()];
+    let mut main = pin!(main);
+    let mut context = Context::from_waker(Waker::noop());
+    for turn in 0..TURNS_MAX {
+        if let Poll::Ready(output) = main.as_mut().poll(&mut context) {
+            return Some(output);
+        }
+        for (over, task) in over.iter_mut().zip(&mut loops) {
+            *over = *over || task.as_mut().poll(&mut context).is_ready();
+        }
+        if turn % 64 == 0 {
+            shards.iter().for_each(Shard::settle);
+        }
+    }
+    None
+}
+
+/// A device with two volumes, data, dead ranges, a checkpoint and a journal behind it.
+fn image() -> &'static Image {
+    static IMAGE: OnceLock<Image> = OnceLock::new();
+    IMAGE.get_or_init(|| {
+        let device = ImageDevice::new(Image::new());
+        let options = FormatOptions { uuid: Uuid::from_u128(9) };
+        let format = format_with_extents(&device, &options, EXTENT_BLOCKS);
+        run_with(&[], format).expect("ends").expect("a sound device");
+        let shards = run_with(&[], open(&device)).expect("ends").expect("a sound device");
+        let made = run_with(&shards, async {
+            for (number, name) in [(1, "one"), (2, "two")] {
+                let (uuid, name) = (Uuid::from_u128(number), name.into());
+                let spec = VolumeSpec { uuid, name, blocks: 5000 };
+                let volume = shards[0].create_volume(spec).await.expect("room");
+                for step in 0..20 {
+                    let data = Buffer::from_bytes(&[step as u8 + 1; 3 * BLOCK_SIZE]).into_slice();
+                    volume.write(Lba(step * 29), data, None).await.expect("room");
+                }
+                volume.unmap(LbaRange::new(Lba(90), 2000)).await.expect("no faults");
+                if number == 1 {
+                    shards[0].checkpoint().await.expect("no faults");
+                }
+                let data = Buffer::from_bytes(&[0xEE; BLOCK_SIZE]).into_slice();
+                volume.write(Lba(95), data, None).await.expect("room");
+            }
+        });
+        made.expect("ends");
+        device.blocks.take()
+    })
+}
+
+async fn open(device: &ImageDevice) -> Result<Vec<Shard<ImageDevice>>, OpenError> {
+    let superblock = read_superblock(device).await?;
+    let mut active = active_shards(device, &superblock).await?;
+    if active.is_empty() {
+        active.push(0);
+    }
+    active.truncate(SHARDS_MAX);
+    let extents = ExtentAllocator::new(&superblock);
+    let mut recovered = Vec::new();
+    for index in active {
+        let (extents, options) = (extents.clone(), ShardOptions::default());
+        recovered.push(Shard::recover(device.clone(), superblock, index, extents, options).await?);
+    }
+    let mut shards = Vec::new();
+    for shard in recovered {
+        shards.push(shard.start().await?);
+    }
+    Ok(shards)
+}
+
+/// Seals a block again that was sealed, by a checksum of all that lies behind it.
+fn seal(block: &mut [u8], was: &[u8]) {
+    for at in [4, 8] {
+        let crc = |bytes: &[u8]| crc32c(&bytes[at + 4..]).to_le_bytes();
+        if was[at..at + 4] == crc(was) {
+            let crc = crc(block);
+            block[at..at + 4].copy_from_slice(&crc);
+        }
+    }
+}
+
+/// Makes every block that holds the checksum of a changed one hold the new one, and so on.
+fn cover_up(image: &mut Image, first: u64, was: Vec<u8>) {
+    let mut changed = vec![(first, was)];
+    let mut sealed = 0;
+    while let Some((place, was)) = changed.pop() {
+        sealed += 1;
+        if sealed > SEALED_MAX {
+            return;
+        }
+        let block = image.get_mut(&place).expect("it was changed");
+        seal(block, &was);
+        let (old, new) = (crc32c(&was).to_le_bytes(), crc32c(block).to_le_bytes());
+        for (other, bytes) in image.iter_mut().filter(|(other, _)| **other != place) {
+            let before = bytes.clone();
+            for at in 0..BLOCK_SIZE - 4 {
+                if bytes[at..at + 4] == old {
+                    bytes[at..at + 4].copy_from_slice(&new);
+                }
+            }
+            if *bytes != before {
+                changed.push((*other, before));
+            }
+        }
+    }
+}
+
+fn mutate(image: &mut Image, input: &mut Input<'_>) {
+    let places: Vec<u64> = image.keys().copied().collect();
+    let place = places[usize::from(input.u16()) % places.len()];
+    let other = places[usize::from(input.u8()) % places.len()];
+    let (mode, at, value) = (input.u8(), usize::from(input.u16()) % BLOCK_SIZE, input.u32());
+    let was = image[&place].clone();
+    let copied = image[&other].clone();
+    let block = image.get_mut(&place).expect("one of its keys");
+    // Most of a block is unused: look near its beginning more often.
+    let at = if mode & 0x40 == 0 { at % 160 } else { at };
+    match mode & 7 {
+        0 => block[at] ^= 1 << (value % 8),
+        1 => block[at] = value as u8,
+        2 => block.fill(0),
+        3 => *block = copied,
+        4 => {
+            let end = (at + 8).min(BLOCK_SIZE);
+            let wide = u64::from(value) << (value % 32);
+            block[at..end].copy_from_slice(&wide.to_le_bytes()[..end - at]);
+        }
+        5 => block[at] = block[at].wrapping_add(1),
+        _ => {
+            let end = (at + 4).min(BLOCK_SIZE);
+            block[at..end].copy_from_slice(&value.to_le_bytes()[..end - at]);
+        }
+    }
+    if mode & 0x80 == 0 {
+        cover_up(image, place, was);
+    }
+}
+
+/// The input is a list of mutations.
+pub fn run(data: &[u8]) {
+    let mut input = Input(data);
+    let mut image = image().clone();
+    for _ in 0..MUTATIONS_MAX {
+        if input.is_empty() {
+            break;
+        }
+        mutate(&mut image, &mut input);
+    }
+    let device = ImageDevice::new(image);
+    let _ = run_with(&[], probe(&device)).expect("a look ends");
+    let Ok(shards) = run_with(&[], open(&device)).expect("recovery ends") else { return };
+    run_with(&shards, exercise(&shards)).expect("requests end");
+}
+
+async fn exercise(shards: &[Shard<ImageDevice>]) {
+    for shard in shards {
+        for volume in shard.volumes() {
+            let blocks = volume.blocks();
+            let all = LbaRange::new(Lba(0), blocks.min(READ_BLOCKS));
+            if volume.read(all).await.is_err() {
+                for lba in 0..all.blocks {
+                    let _ = volume.read(LbaRange::new(Lba(lba), 1)).await;
+                }
+            }
+            let data = Buffer::from_bytes(&[7; 2 * BLOCK_SIZE]).into_slice();
+            for lba in [0, 94, 300, blocks.saturating_sub(2)] {
+                let _ = volume.write(Lba(lba), data.clone(), None).await;
+            }
+            let _ = volume.compare(Lba(29), data.clone()).await;
+            let _ = volume.unmap(LbaRange::new(Lba(10), 60)).await;
+            let _ = volume.unmap(LbaRange::new(Lba(0), blocks.min(1500))).await;
+            let _ = volume.resize(100).await;
+        }
+        let uuid = Uuid::from_u128(3);
+        let _ = shard.create_volume(VolumeSpec { uuid, name: "three".into(), blocks: 10 }).await;
+        let _ = shard.delete_volume(Uuid::from_u128(2)).await;
+        let _ = shard.checkpoint().await;
+        let _ = shard.check(true).await;
+        let _ = shard.shutdown().await;
+    }
+}
+
+/// Nothing damaged; each kind of damage to each block.
+pub fn seeds() -> Vec<Vec<u8>> {
+    let blocks = image().len() as u16;
+    let mutation =
+        |place: u16, mode: u8| [&place.to_le_bytes()[..], &[3, mode, 40, 0, 1, 2, 3, 4]].concat();
+    let mut seeds = vec![Vec::new()];
+    seeds.extend((0..blocks).map(|place| mutation(place, (place % 8) as u8)));
+    seeds
+}
