@@ -14,9 +14,10 @@ NESTED := $(wildcard $(NESTED))
 SCRIPTS := .ci/run .ci/tool .ci/install-missing $(addprefix tests/guest/,run lab build-image lib/common.sh \
 	lib/guest-init lib/initramfs-init) $(wildcard tests/guest/suite/*.sh)
 RELEASE := $(TARGET)/release
-# Seconds for each fuzz target of `make fuzz`; minutes of `make soak`.
+# Seconds for each fuzz target of `make fuzz`; minutes of `make soak`, which else runs until stopped, and
+# of `make soak-demo`.
 FUZZ_SECONDS ?= 60
-SOAK_MINUTES ?= 60
+SOAK_MINUTES ?=
 
 .PHONY: help
 help: ## show this list
@@ -82,14 +83,19 @@ fuzz: deps ## fuzz each target for FUZZ_SECONDS with libFuzzer (needs a nightly 
 	done
 
 .PHONY: soak
-soak: build ## load, kill, restart and verify, again and again for SOAK_MINUTES
-	@end=$$((SECONDS + $(SOAK_MINUTES) * 60)) round=0
+soak: deps ## simulate new seeds until stopped, or for SOAK_MINUTES
+	@cargo build --release --locked -p simulate
+	$(RELEASE)/farflash-sim $(if $(SOAK_MINUTES),--minutes $(SOAK_MINUTES))
+
+.PHONY: soak-demo
+soak-demo: build ## load, kill, restart and verify a real server, again and again for SOAK_MINUTES
+	@end=$$((SECONDS + $(or $(SOAK_MINUTES),60) * 60)) round=0
 	while [ $$SECONDS -lt $$end ]; do
 		round=$$((round + 1))
 		rm -rf demo-out/soak && mkdir -p demo-out
 		$(RELEASE)/bench demo --farflash $(RELEASE)/farflash --out demo-out/soak >demo-out/soak.log 2>&1 ||
-			{ tail -n 40 demo-out/soak.log >&2; echo "soak: round $$round failed" >&2; exit 1; }
-		echo "soak: round $$round passed"
+			{ tail -n 40 demo-out/soak.log >&2; echo "soak-demo: round $$round failed" >&2; exit 1; }
+		echo "soak-demo: round $$round passed"
 	done
 
 .PHONY: fmt

@@ -23,7 +23,7 @@ struct Args {
     /// Run the seeds from A up to, and without, B.
     #[arg(long, value_name = "A..B", value_parser = parse_range)]
     seeds: Option<(u64, u64)>,
-    /// Run seeds for so many minutes.
+    /// Run seeds for so many minutes; until stopped if nothing is said.
     #[arg(long)]
     minutes: Option<f64>,
     /// What runs are about, instead of what each seed chooses.
@@ -81,7 +81,7 @@ fn exit_code(sound: bool) -> ExitCode {
 }
 
 fn run_many(args: &Args) -> ExitCode {
-    let (from, to) = args.seeds.unwrap_or((first_seed(args), u64::MAX));
+    let (from, to) = args.seeds.unwrap_or((first_seed(), u64::MAX));
     let processors = thread::available_parallelism().map_or(1, usize::from);
     let soak = Soak {
         seeds: from..to,
@@ -112,10 +112,7 @@ fn run_many(args: &Args) -> ExitCode {
 }
 
 /// Where a run without a range begins: elsewhere each time, and printed.
-fn first_seed(args: &Args) -> u64 {
-    if args.minutes.is_none() {
-        return 0;
-    }
+fn first_seed() -> u64 {
     let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
     now.map_or(0, |now| now.as_secs() << 20)
 }
