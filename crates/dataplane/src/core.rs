@@ -9,9 +9,6 @@ use io_traits::{Device, Listener, World};
 use local_sync::Notify;
 use nvme_target::{ConnectRefusal, DiscoveryLog, Limits};
 use nvme_wire::Nqn;
-use nvme_wire::discovery::{
-    DiscoveryLogEntry, EFLAGS_EXPLICIT_PERSISTENT, SUBTYPE_CURRENT_DISCOVERY, SUBTYPE_NVM,
-};
 use schedule::{FlowStats, Quota, SchedulerConfig};
 use slab::Slab;
 use units::{Duration, Instant, Slo};
@@ -20,7 +17,7 @@ use volume::{Capacity, Shard, VolumeError, VolumeSpec};
 
 use crate::association::Association;
 use crate::connection::Connection;
-use crate::export::{DiscoveryRecord, Export};
+use crate::export::Export;
 use crate::first_of::first_of;
 use crate::gate::{Gate, WindowStats};
 use crate::memory::{Memory, Window};
@@ -299,27 +296,6 @@ impl<W: World, D: Device> Core<W, D> {
         Ok(())
     }
 
-    /// Sets what the discovery service tells hosts, and tells those that wait for a change.
-    pub fn set_discovery(&self, records: &[DiscoveryRecord]) {
-        let entries = records
-            .iter()
-            .map(|record| DiscoveryLogEntry::tcp(SUBTYPE_NVM, &record.nqn, record.address));
-        let mut own = DiscoveryLogEntry::tcp(
-            SUBTYPE_CURRENT_DISCOVERY,
-            &Nqn::DISCOVERY,
-            self.state.options.portal,
-        );
-        own.eflags = EFLAGS_EXPLICIT_PERSISTENT.into();
-        let genctr = self.state.discovery.borrow().genctr + 1;
-        let log = DiscoveryLog { genctr, entries: std::iter::once(own).chain(entries).collect() };
-        *self.state.discovery.borrow_mut() = Rc::new(log);
-        for association in self.all_associations() {
-            if association.export.is_none() {
-                association.on_discovery_changed();
-            }
-        }
-    }
-
     /// How the core is.
     #[must_use]
     pub fn stats(&self) -> CoreStats {
@@ -445,7 +421,7 @@ impl<W: World, D: Device> Core<W, D> {
         self.state.connections.borrow().iter().map(|(_, connection)| connection.clone()).collect()
     }
 
-    fn all_associations(&self) -> Vec<Rc<Association<W, D>>> {
+    pub(crate) fn all_associations(&self) -> Vec<Rc<Association<W, D>>> {
         self.state.associations.borrow().iter().map(|(_, a)| a.clone()).collect()
     }
 
@@ -469,8 +445,9 @@ impl<W: World, D: Device> Core<W, D> {
         self.export(uuid).filter(|export| export.nqn() == nqn)
     }
 
-    pub(crate) fn discovery_log(&self) -> Rc<DiscoveryLog> {
-        self.state.discovery.borrow().clone()
+    /// What the discovery service tells hosts.
+    pub(crate) fn discovery(&self) -> &RefCell<Rc<DiscoveryLog>> {
+        &self.state.discovery
     }
 
     pub(crate) fn world(&self) -> &W {

@@ -1,7 +1,6 @@
 //! What a volume is to hosts: a subsystem with one namespace.
 
 use std::cell::{Cell, RefCell};
-use std::net::SocketAddr;
 use std::rc::Rc;
 
 use io_traits::{Device, World};
@@ -27,15 +26,6 @@ pub(crate) struct Export<W: World, D: Device> {
     credentials: RefCell<Option<Rc<Credentials>>>,
     /// Its way to the device.
     pub(crate) lane: Lane<W>,
-}
-
-/// Where a subsystem can be reached: what the discovery service tells hosts.
-#[derive(Clone, Debug, Eq, PartialEq)]
-pub struct DiscoveryRecord {
-    /// The subsystem.
-    pub nqn: Nqn,
-    /// The portal that serves it.
-    pub address: SocketAddr,
 }
 
 /// The NVMe qualified name of the volume `uuid`, the same on every host and path for life.

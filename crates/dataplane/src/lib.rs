@@ -21,6 +21,7 @@ mod association;
 mod authentication;
 mod connection;
 mod core;
+mod discovery;
 mod export;
 mod first_of;
 mod gate;
@@ -34,5 +35,6 @@ mod throttle;
 
 pub use crate::core::{Core, CoreOptions, CoreStats, VolumeFlow, VolumeStatus};
 pub use authentication::Credentials;
-pub use export::{DiscoveryRecord, nqn_of};
+pub use discovery::DiscoveryRecord;
+pub use export::nqn_of;
 pub use gate::WindowStats;

@@ -214,7 +214,7 @@ fn whoever_goes_leaves_the_line() {
         sharing.core.delete_volume(uuid_of(1)).await.expect("deleted");
         sharing.pass(SECOND / 2).await;
         assert_eq!(queued(0), 0);
-        let rates = sharing.rates(&[stays.clone()], SECOND).await;
+        let rates = sharing.rates(std::slice::from_ref(&stays), SECOND).await;
         assert!(rates[0] > 0.4 * share(1.0), "{rates:?}");
         let stats = sharing.core.stats();
         assert!(stats.window.queued <= 8, "{stats:?}");
