@@ -13,13 +13,15 @@ use crate::{Finding, Options, Outcome, Progress, ReproduceError};
 const PHASE: Duration = Duration::from_secs(180);
 /// Points of each client in the plot.
 const POINTS: u32 = 180;
-const DEPTH: u32 = 30;
-const BURST: u32 = 90;
+/// Requests that each keeps outstanding.
+pub const DEPTH: u32 = 30;
+/// What the second has in the burst.
+pub const BURST: u32 = 90;
 /// What the modelled drive does of 70/30 with a hundred requests under way: 190 000 a second. It needs
 /// more of them for the 200 000 of the data sheet, and latency is what an operator sets a ceiling for.
 const CEILING: Ceiling = Ceiling { reads_per_second: 133_000, writes_per_second: 57_000 };
 /// Each client's part of it.
-const PART: f64 = 0.3;
+pub const PART: f64 = 0.3;
 /// What the operator wants of the drive at its ceiling: a hundred requests under way.
 const LATENCY: Duration = Duration::from_micros(500);
 /// 800 GB.
@@ -27,12 +29,39 @@ const BLOCKS: u64 = 800_000_000_000 / 4096;
 /// The drive and the clients settle before the first point.
 const WARM_UP: Duration = Duration::from_secs(2);
 
-/// Requests a second of each client at each point.
-struct Curve {
-    policy: PolicyKind,
-    rates: Vec<[f64; 3]>,
+/// What the three clients got under one policy.
+#[derive(Clone, Debug)]
+pub struct Curve {
+    /// The policy.
+    pub policy: PolicyKind,
+    /// Requests a second of each client at each point; a third of the points before, while and after
+    /// the second client bursts.
+    pub rates: Vec<[f64; 3]>,
     /// 99th percentile of the read latency of each client, for each phase.
-    read_p99_us: [[f64; 3]; 3],
+    pub read_p99_us: [[f64; 3]; 3],
+}
+
+/// How the curves were made.
+#[derive(Clone, Debug)]
+pub struct Setting {
+    /// Above the plot.
+    pub title: String,
+    /// What the drive was asked for at most.
+    pub ceiling: Ceiling,
+    /// Length of the whole, in seconds.
+    pub seconds: f64,
+    /// By how much a neighbour may miss its share, in percent, and the total the ceiling.
+    pub tolerance_percent: f64,
+}
+
+/// The figure from three curves, of whatever drive.
+///
+/// # Errors
+/// The plot could not be drawn.
+pub fn outcome(curves: &[Curve], setting: &Setting) -> Result<Outcome, ReproduceError> {
+    let panels: Vec<Panel> = curves.iter().map(|curve| panel(curve, setting.seconds)).collect();
+    let table = table(curves, setting.seconds);
+    Outcome::new(&setting.title, &panels, table, findings(curves, setting))
 }
 
 pub(crate) fn run(options: &Options, progress: Progress<'_>) -> Result<Outcome, ReproduceError> {
@@ -43,9 +72,13 @@ pub(crate) fn run(options: &Options, progress: Progress<'_>) -> Result<Outcome, 
         let mut tell = |part: f64| progress((done as f64 + part) / order.len() as f64);
         curves.push(measure(options, *policy, &mut tell)?);
     }
-    let panels: Vec<Panel> = curves.iter().map(|curve| panel(curve, options)).collect();
-    let title = "Decibel, figure 13: isolation of three volumes on a modelled P3700";
-    Outcome::new(title, &panels, table(&curves, options), findings(&curves))
+    let setting = Setting {
+        title: "Decibel, figure 13: isolation of three volumes on a modelled P3700".into(),
+        ceiling: CEILING,
+        seconds: PHASE.as_secs_f64() * 3.0 * options.time,
+        tolerance_percent: 2.0,
+    };
+    outcome(&curves, &setting)
 }
 
 fn measure(
@@ -111,14 +144,14 @@ impl Curve {
     }
 }
 
-fn panel(curve: &Curve, options: &Options) -> Panel {
-    let minutes = |point: usize| (point as f64 + 0.5) * 9.0 * options.time / f64::from(POINTS);
+fn panel(curve: &Curve, seconds: f64) -> Panel {
+    let points = curve.rates.len() as f64;
+    let minutes = |point: usize| (point as f64 + 0.5) * seconds / 60.0 / points;
     let series = (0..3).map(|client| Series {
         name: format!("client {}", client + 1),
         points: curve.rates.iter().enumerate().map(|(n, r)| (minutes(n), r[client])).collect(),
     });
-    let marker =
-        |third: f64, name: &str| Marker { x: third * 3.0 * options.time, name: name.into() };
+    let marker = |third: f64, name: &str| Marker { x: third * seconds / 180.0, name: name.into() };
     Panel::Line(LineChart {
         caption: curve.policy.to_string(),
         x_label: "minutes".into(),
@@ -129,7 +162,7 @@ fn panel(curve: &Curve, options: &Options) -> Panel {
     })
 }
 
-fn table(curves: &[Curve], options: &Options) -> Table {
+fn table(curves: &[Curve], seconds: f64) -> Table {
     let mut table = Table::new(&[
         ("policy", Align::Left),
         ("seconds", Align::Right),
@@ -139,22 +172,24 @@ fn table(curves: &[Curve], options: &Options) -> Table {
     ]);
     for curve in curves {
         for (n, rates) in curve.rates.iter().enumerate() {
-            let seconds = (n as f64 + 0.5) * 540.0 * options.time / f64::from(POINTS);
+            let at = (n as f64 + 0.5) * seconds / curve.rates.len() as f64;
             let cells = rates.map(|rate| format!("{rate:.0}"));
-            let head = [curve.policy.to_string(), format!("{seconds:.3}")];
+            let head = [curve.policy.to_string(), format!("{at:.3}")];
             table.row(head.into_iter().chain(cells));
         }
     }
     table
 }
 
-fn findings(curves: &[Curve]) -> Vec<Finding> {
+fn findings(curves: &[Curve], setting: &Setting) -> Vec<Finding> {
     let mut findings = Vec::new();
     for curve in curves {
         let (before, during) = (curve.phase(0), curve.phase(1));
         let change = |client: usize| (during[client] / before[client] - 1.0) * 100.0;
         let total: f64 = during.iter().sum();
-        let ceiling = (CEILING.reads_per_second + CEILING.writes_per_second) as f64;
+        let ceiling = setting.ceiling;
+        let ceiling = (ceiling.reads_per_second + ceiling.writes_per_second) as f64;
+        let off = setting.tolerance_percent;
         // What was more than the share was others' to leave.
         let promised = |client: usize| before[client].min(ceiling * PART);
         let neighbours = [0, 2].map(|client| (during[client] / promised(client) - 1.0) * 100.0);
@@ -168,17 +203,17 @@ fn findings(curves: &[Curve]) -> Vec<Finding> {
             curve.read_p99_us[1][0],
             curve.read_p99_us[0][0],
         );
-        let kept = neighbours.iter().all(|change| *change >= -2.0);
+        let kept = neighbours.iter().all(|change| *change >= -off);
         let (paper, agrees) = match curve.policy.name {
             "fcfs" => {
                 ("the burst costs the others about 25 %", neighbours.iter().all(|c| *c < -10.0))
             }
             "sts" => {
-                ("the others keep theirs, the burst gains nothing", kept && change(1).abs() <= 2.0)
+                ("the others keep theirs, the burst gains nothing", kept && change(1).abs() <= off)
             }
             _ => (
                 "the others keep theirs, the burst takes what is left up to the ceiling",
-                kept && change(1) > 5.0 && total >= 0.98 * ceiling,
+                kept && change(1) > 5.0 && total >= (1.0 - off / 100.0) * ceiling,
             ),
         };
         let what = format!("burst under {}", curve.policy);

@@ -7,7 +7,7 @@
 //! Absent from this crate: files, clocks, threads. The caller saves an [`Outcome`].
 
 mod bench;
-mod decibel_13;
+pub mod decibel_13;
 mod decibel_7_8;
 mod eurosys_7;
 mod outcome;

@@ -1,5 +1,7 @@
 //! `farflash reproduce`: the papers' experiments, run again.
 
+mod real_time;
+
 use std::fs;
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -16,9 +18,13 @@ Examples:
   farflash reproduce --list
   farflash reproduce decibel-13
   farflash reproduce decibel-13 --time 0.05 --out /tmp/figures --json
+  farflash reproduce decibel-13 --real-time --scale 0.05
 
-Everything happens in simulated time on modelled drives, so that equal flags give equal results.";
+Everything happens in simulated time on modelled drives, so that equal flags give equal results; but
+for --real-time, with hosts, NVMe/TCP and a server on a drive that is slowed down to --scale.";
 
+/// Part of the paper's time for a run in real time: 27 s for each policy.
+const REAL_TIME_DEFAULT: f64 = 0.05;
 /// Steps in which progress is told.
 const STEPS: f64 = 1_000.0;
 
@@ -30,9 +36,15 @@ pub(crate) struct Reproduce {
     /// List the figures
     #[arg(long, conflicts_with = "figure")]
     list: bool,
-    /// Part of the paper's duration, above 0 and at most 1
-    #[arg(long, default_value_t = 1.0, value_name = "PART")]
-    time: f64,
+    /// Part of the paper's duration, above 0 and at most 1 [default: 1, in real time 0.05]
+    #[arg(long, value_name = "PART")]
+    time: Option<f64>,
+    /// In real time, through connections to a server (decibel-13 only)
+    #[arg(long)]
+    real_time: bool,
+    /// Speed of the drive in real time, relative to the paper's
+    #[arg(long, default_value_t = 0.05, value_name = "PART", requires = "real_time")]
+    scale: f64,
     /// Seed of all that is random
     #[arg(long, default_value_t = 1)]
     seed: u64,
@@ -54,12 +66,21 @@ impl Reproduce {
                 format!("choose one of {}", known.join(", ")),
             )
         })?;
-        let options = Options { time: self.time, seed: self.seed };
+        let time = self.time.unwrap_or(if self.real_time { REAL_TIME_DEFAULT } else { 1.0 });
+        let options = Options { time, seed: self.seed };
         let mut progress = output::progress(name);
-        let outcome = figure
-            .run(&options, &mut |part| progress((part * STEPS) as u64, STEPS as u64))
-            .map_err(|error| Failure::usage(error.to_string(), "change --time"))?;
-        let document = document(&figure, &options, &outcome);
+        let mut tell = |part: f64| progress((part * STEPS) as u64, STEPS as u64);
+        let outcome = if !self.real_time {
+            figure
+                .run(&options, &mut tell)
+                .map_err(|error| Failure::usage(error.to_string(), "change --time"))?
+        } else if name == "decibel-13" {
+            real_time::run(time, self.scale, self.seed, &mut tell)?
+        } else {
+            let what = format!("{name} has no form in real time");
+            return Err(Failure::usage(what, "leave out --real-time, or run decibel-13"));
+        };
+        let document = document(&figure, &options, self.real_time, &outcome);
         save(&self.out, name, &outcome, &document).map_err(|error| {
             let what = format!("the figure cannot be saved in {}: {error}", self.out.display());
             Failure::runtime(what, "name a directory that can be written with --out")
@@ -99,12 +120,18 @@ impl Reproduce {
     }
 }
 
-fn document(figure: &Figure, options: &Options, outcome: &Outcome) -> serde_json::Value {
+fn document(
+    figure: &Figure,
+    options: &Options,
+    real_time: bool,
+    outcome: &Outcome,
+) -> serde_json::Value {
     serde_json::json!({
         "figure": figure.name,
         "about": figure.about,
         "time": options.time,
         "seed": options.seed,
+        "real_time": real_time,
         "agrees": outcome.agrees(),
         "findings": outcome.findings,
     })
