@@ -8,8 +8,8 @@ use ureq::http::{Response, Uri};
 use ureq::{Agent, Body};
 
 use crate::{
-    ChangeDevice, ChangeVolume, CreateVolume, Device, DeviceList, Problem, Server, Stats, Volume,
-    VolumeList,
+    ChangeDevice, ChangeVolume, CreateVolume, Device, DeviceList, Problem, Scrub, Server,
+    StartScrub, Stats, Volume, VolumeList,
 };
 
 /// Longest answer that is read: a list of some hundred thousand volumes.
@@ -136,6 +136,26 @@ impl ApiClient {
         let path = self.encoded("/v1/devices/", name);
         let call = self.agent.patch(path).header("content-type", JSON);
         self.document(call.send(encode(request)))
+    }
+
+    /// How far the last scrub of a device is.
+    pub fn scrub(&self, device: &str) -> Result<Scrub, ApiError> {
+        self.document(self.agent.get(self.scrub_path(device)).call())
+    }
+
+    /// Begins a scrub.
+    pub fn start_scrub(&self, device: &str, request: &StartScrub) -> Result<Scrub, ApiError> {
+        let call = self.agent.post(self.scrub_path(device)).header("content-type", JSON);
+        self.document(call.send(encode(request)))
+    }
+
+    /// Ends a scrub.
+    pub fn stop_scrub(&self, device: &str) -> Result<Scrub, ApiError> {
+        self.document(self.agent.delete(self.scrub_path(device)).call())
+    }
+
+    fn scrub_path(&self, device: &str) -> String {
+        format!("{}/scrub", self.encoded("/v1/devices/", device))
     }
 
     /// What volumes and devices do.

@@ -19,6 +19,7 @@ mod paced;
 mod problem;
 mod request;
 mod routes;
+mod scrub;
 mod server;
 mod service;
 mod sharing;
@@ -32,6 +33,7 @@ pub use limits::Limits;
 pub use name::{NameError, VolumeName, VolumeSize, VolumeSizeError};
 pub use openapi::openapi;
 pub use problem::{Problem, ProblemCode};
+pub use scrub::{DamagedPlace, Scrub, ScrubRequest, ScrubState, StartScrub};
 pub use server::serve;
 pub use service::{Reply, ServiceError, VolumeKey, VolumeService};
 pub use sharing::{

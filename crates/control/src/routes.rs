@@ -15,8 +15,8 @@ use crate::limits::Limits;
 use crate::problem::{Problem, ProblemCode};
 use crate::request::{DeviceName, JsonBody};
 use crate::{
-    ChangeDevice, ChangeVolume, CreateVolume, Device, DeviceList, Server, Stats, Volume, VolumeKey,
-    VolumeList, VolumeService, openapi,
+    ChangeDevice, ChangeVolume, CreateVolume, Device, DeviceList, Scrub, ScrubRequest, Server,
+    StartScrub, Stats, Volume, VolumeKey, VolumeList, VolumeService, openapi,
 };
 
 type Service = State<Arc<dyn VolumeService>>;
@@ -27,6 +27,7 @@ pub(crate) fn router(service: Arc<dyn VolumeService>, limits: Limits) -> Router 
         .route("/v1/volumes/{volume}", get(show_volume).patch(change_volume).delete(delete_volume))
         .route("/v1/devices", get(list_devices))
         .route("/v1/devices/{device}", patch(change_device))
+        .route("/v1/devices/{device}/scrub", get(show_scrub).post(start_scrub).delete(stop_scrub))
         .route("/v1/stats", get(show_stats))
         .route("/v1/server", get(show_server))
         .route("/v1/openapi.json", get(show_openapi))
@@ -168,6 +169,61 @@ async fn change_device(
     Ok(Json(service.change_device(name, request).await?))
 }
 
+/// How far the last scrub of a device is.
+#[utoipa::path(
+    get, path = "/v1/devices/{device}/scrub", tag = "devices", operation_id = "showScrub",
+    params(("device" = String, Path, description = "Its name, as GET /v1/devices has it")),
+    responses(
+        (status = 200, body = Scrub, description = "How far it is"),
+        (status = "4XX", body = Problem, content_type = "application/problem+json", description = "Refused"),
+        (status = "5XX", body = Problem, content_type = "application/problem+json", description = "Failed"),
+    )
+)]
+async fn show_scrub(
+    State(service): Service,
+    DeviceName(name): DeviceName,
+) -> Result<Json<Scrub>, Problem> {
+    Ok(Json(service.scrub(name, ScrubRequest::Show).await?))
+}
+
+/// Reads all that lies on a device and compares it with its checksums, while hosts go on. One that runs
+/// begins anew.
+#[utoipa::path(
+    post, path = "/v1/devices/{device}/scrub", tag = "devices", operation_id = "startScrub",
+    params(("device" = String, Path, description = "Its name, as GET /v1/devices has it")),
+    request_body = StartScrub,
+    responses(
+        (status = 202, body = Scrub, description = "It runs"),
+        (status = "4XX", body = Problem, content_type = "application/problem+json", description = "Refused"),
+        (status = "5XX", body = Problem, content_type = "application/problem+json", description = "Failed"),
+    )
+)]
+async fn start_scrub(
+    State(service): Service,
+    DeviceName(name): DeviceName,
+    JsonBody(request): JsonBody<StartScrub>,
+) -> Result<(StatusCode, Json<Scrub>), Problem> {
+    let scrub = service.scrub(name, ScrubRequest::Start(request)).await?;
+    Ok((StatusCode::ACCEPTED, Json(scrub)))
+}
+
+/// Ends the scrub that runs.
+#[utoipa::path(
+    delete, path = "/v1/devices/{device}/scrub", tag = "devices", operation_id = "stopScrub",
+    params(("device" = String, Path, description = "Its name, as GET /v1/devices has it")),
+    responses(
+        (status = 200, body = Scrub, description = "It does not run"),
+        (status = "4XX", body = Problem, content_type = "application/problem+json", description = "Refused"),
+        (status = "5XX", body = Problem, content_type = "application/problem+json", description = "Failed"),
+    )
+)]
+async fn stop_scrub(
+    State(service): Service,
+    DeviceName(name): DeviceName,
+) -> Result<Json<Scrub>, Problem> {
+    Ok(Json(service.scrub(name, ScrubRequest::Stop).await?))
+}
+
 /// What volumes and devices do: queues, counters, promises, windows.
 #[utoipa::path(
     get, path = "/v1/stats", tag = "server", operation_id = "showStats",
@@ -264,6 +320,7 @@ pub(crate) mod paths {
     pub(crate) use super::{
         __path_change_device, __path_change_volume, __path_create_volume, __path_delete_volume,
         __path_healthz, __path_list_devices, __path_list_volumes, __path_readyz,
-        __path_show_openapi, __path_show_server, __path_show_stats, __path_show_volume,
+        __path_show_openapi, __path_show_scrub, __path_show_server, __path_show_stats,
+        __path_show_volume, __path_start_scrub, __path_stop_scrub,
     };
 }

@@ -7,7 +7,8 @@ use std::pin::Pin;
 use uuid::Uuid;
 
 use crate::{
-    ChangeDevice, CreateVolume, Device, Server, Slo, Stats, Volume, VolumeName, VolumeSize,
+    ChangeDevice, CreateVolume, Device, Scrub, ScrubRequest, Server, Slo, Stats, Volume,
+    VolumeName, VolumeSize,
 };
 
 /// The answer to a request, later.
@@ -125,6 +126,8 @@ pub trait VolumeService: Send + Sync + 'static {
     fn change_device(&self, name: String, change: ChangeDevice) -> Reply<'_, Device>;
     /// What volumes and devices do.
     fn stats(&self) -> Reply<'_, Stats>;
+    /// Begins, ends or shows a scrub of a device.
+    fn scrub(&self, device: String, request: ScrubRequest) -> Reply<'_, Scrub>;
     /// Whether requests would be answered now.
     fn is_ready(&self) -> bool;
 }

@@ -107,6 +107,8 @@ pub struct CoreStats {
     pub capacity: Vec<Capacity>,
     /// Damaged blocks found, and requests that the device failed, since the core was made.
     pub media_errors: u64,
+    /// Whether the journal of a shard is lost: nothing is written there until the next start.
+    pub failed: bool,
     /// Memory that the data of requests takes.
     pub memory_used_bytes: u64,
     /// The window before the device.
@@ -306,6 +308,7 @@ impl<W: World, D: Device> Core<W, D> {
         });
         CoreStats {
             media_errors: media_errors.sum(),
+            failed: self.state.shards.borrow().iter().any(Shard::is_failed),
             memory_used_bytes: self.state.memory.used_bytes(),
             window: self.state.gate.stats(),
             volumes: exports.len(),

@@ -32,9 +32,11 @@ mod outbox;
 mod status;
 mod swap;
 mod throttle;
+mod watched;
 
 pub use crate::core::{Core, CoreOptions, CoreStats, VolumeFlow, VolumeStatus};
 pub use authentication::Credentials;
 pub use discovery::DiscoveryRecord;
 pub use export::nqn_of;
 pub use gate::WindowStats;
+pub use watched::Watched;

@@ -115,6 +115,45 @@ fn flip(path: &std::path::Path, at: usize) {
     file.write_all_at(&[byte[0] ^ 0x10], at as u64).unwrap();
 }
 
+/// Method: write, damage a block under a running server, and have it scrubbed.
+#[test]
+fn a_scrub_finds_damage_while_the_server_runs() {
+    let files = Files::new();
+    let device = files.device("a");
+    succeed(&["format", "--device", &format!("{device},size=256MiB")]);
+    let server = Server::start(&device);
+    let made = server.volume_json(&["create", "db-1", "--size", "64MiB"]);
+    let nqn: Nqn = made["nqn"].as_str().unwrap().parse().unwrap();
+    let portal = server.portals[0];
+    on_core(move |handle| async move {
+        let volume = connect(&handle, portal, &nqn).await;
+        for block in 0..BLOCKS {
+            volume.write(Lba(block), filled(MARK + block)).await.unwrap();
+        }
+    });
+    let scrub = |more: &[&str]| run(&[&["scrub", "--api", &server.api], more].concat());
+    assert!(scrub(&["--status"]).stdout.contains("none since"));
+    let outcome = scrub(&[]);
+    assert_eq!(outcome.code, Some(0), "{outcome:?}");
+    assert!(outcome.stdout.starts_with("done: "), "{outcome:?}");
+    assert_eq!(health(&server), "good");
+
+    flip_a_bit_of(&files.path("a"), MARK + DAMAGED);
+    let outcome = scrub(&["--json"]);
+    assert_eq!(outcome.code, Some(1), "{outcome:?}");
+    let report: serde_json::Value = serde_json::from_str(&outcome.stdout).unwrap();
+    assert_eq!((&report["state"], &report["damaged"]), (&"done".into(), &1.into()), "{report}");
+    let place = &report["places"][0];
+    assert_eq!((&place["what"], &place["volume_name"]), (&"data".into(), &"db-1".into()));
+    assert_eq!(place["volume_byte"], DAMAGED * BLOCK_SIZE as u64);
+    assert_eq!(health(&server), "degraded");
+    let outcome = scrub(&["--rate", "4KiB", "--detach"]);
+    assert!(outcome.stdout.starts_with("running: "), "{outcome:?}");
+    assert!(scrub(&["--stop"]).stdout.starts_with("stopped: "));
+    let outcome = scrub(&["--device", "file:/other", "--status"]);
+    assert_eq!(outcome.code, Some(1), "{outcome:?}");
+}
+
 fn health(server: &Server) -> String {
     let client = control::ApiClient::new(&server.api).unwrap();
     let document = serde_json::to_value(client.server().unwrap()).unwrap();

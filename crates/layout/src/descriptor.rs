@@ -129,6 +129,10 @@ impl Descriptor {
         if !sealed(block, 4) {
             return Err(DecodeError::Checksum);
         }
+        // A volume of blocks with metadata is none that this program can serve: it says so.
+        if block[size_of::<DescriptorHeader>()..NAME_AT].iter().any(|byte| *byte != 0) {
+            return Err(DecodeError::Field("metadata of blocks"));
+        }
         let name_len = usize::from(header.name_len.get());
         let dead_count = usize::from(header.dead_count.get());
         if name_len > NAME_BYTES_MAX || dead_count > DEAD_RANGES_MAX {
@@ -188,6 +192,20 @@ mod tests {
         let mut block = vec![0xA5; BLOCK_SIZE];
         descriptor().encode(&mut block);
         assert_eq!(Descriptor::decode(&block), Ok(descriptor()));
+    }
+
+    /// What is reserved for metadata of blocks must not be taken for a volume without.
+    #[test]
+    fn a_volume_with_metadata_is_refused() {
+        let mut block = vec![0; BLOCK_SIZE];
+        descriptor().encode(&mut block);
+        for byte in 59..64 {
+            block[byte] = 3;
+            seal(&mut block, 4);
+            let refused = Err(DecodeError::Field("metadata of blocks"));
+            assert_eq!(Descriptor::decode(&block), refused);
+            block[byte] = 0;
+        }
     }
 
     #[test]

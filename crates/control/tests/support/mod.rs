@@ -8,8 +8,9 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use control::{
-    ChangeDevice, CreateVolume, Device, DeviceHealth, Limits, Portal, Reply, Server, ServiceError,
-    Sharing, Slo, Stats, Volume, VolumeKey, VolumeService, VolumeSize, connect_line, nqn, serve,
+    ChangeDevice, CreateVolume, Device, DeviceHealth, Limits, Portal, Reply, Scrub, ScrubRequest,
+    ScrubState, Server, ServiceError, Sharing, Slo, Stats, Volume, VolumeKey, VolumeService,
+    VolumeSize, connect_line, nqn, serve,
 };
 use serde_json::Value;
 use tokio::net::TcpListener;
@@ -134,6 +135,24 @@ impl VolumeService for MemoryService {
 
     fn stats(&self) -> Reply<'_, Stats> {
         Box::pin(async { Ok(Stats { time_ns: 5, devices: Vec::new(), volumes: Vec::new() }) })
+    }
+
+    fn scrub(&self, device: String, request: ScrubRequest) -> Reply<'_, Scrub> {
+        Box::pin(async move {
+            if device != "file:/a b/c.img" {
+                let devices = vec!["file:/a b/c.img".to_owned()];
+                return Err(ServiceError::UnknownDevice { device, devices });
+            }
+            let (state, total_bytes) = match request {
+                ScrubRequest::Show => (ScrubState::Done, 1),
+                ScrubRequest::Start(start) => {
+                    (ScrubState::Running, start.bytes_per_second.unwrap_or(2))
+                }
+                ScrubRequest::Stop => (ScrubState::Stopped, 3),
+            };
+            let places = Vec::new();
+            Ok(Scrub { state, checked_bytes: 0, total_bytes, damaged: 0, places })
+        })
     }
 
     fn delete(&self, key: VolumeKey) -> Reply<'_, ()> {

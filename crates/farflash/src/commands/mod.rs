@@ -7,6 +7,7 @@ mod discover;
 mod format;
 mod fsck;
 mod reproduce;
+mod scrub;
 mod serve;
 mod top;
 mod volume;
@@ -44,6 +45,9 @@ enum Command {
     /// Check a device that no server uses, and mend it if told to
     #[command(after_help = fsck::EXAMPLES)]
     Fsck(fsck::Fsck),
+    /// Have a running server read all that lies on its device, to find damage
+    #[command(after_help = scrub::EXAMPLES)]
+    Scrub(scrub::Scrub),
     /// Serve the volumes of a device over NVMe/TCP
     #[command(after_help = serve::EXAMPLES)]
     Serve(Box<serve::Serve>),
@@ -76,6 +80,7 @@ impl CommandLine {
         match self.command {
             Command::Format(command) => command.run(),
             Command::Fsck(command) => command.run(),
+            Command::Scrub(command) => command.run(),
             Command::Serve(command) => command.run(),
             Command::Bench(command) => command.run(),
             Command::Discover(command) => command.run(),

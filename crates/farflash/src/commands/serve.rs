@@ -4,6 +4,7 @@ use std::io::Read;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use clap::{Args, ValueEnum};
 use serde::{Deserialize, Deserializer};
@@ -18,6 +19,8 @@ const LISTEN_DEFAULT: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOS
 const API_DEFAULT: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 7420);
 const CONNECTIONS_MAX_DEFAULT: u32 = 1024;
 const CORE_MEMORY_DEFAULT: ByteLen = ByteLen(256 << 20);
+/// What the kernel gives a drive before it resets it.
+const DEVICE_TIMEOUT_DEFAULT: u32 = 30;
 /// One connection's share is 16 MiB; below two of these, one would hold up all others.
 const CORE_MEMORY_MIN: ByteLen = ByteLen(32 << 20);
 
@@ -51,6 +54,7 @@ Configuration file (--config), every key optional; flags win over it:
     format_if_blank = false
     connections_max = 1024
     core_memory = \"256MiB\"
+    device_timeout = 30
     log_json = false
 
 SIGTERM or SIGINT finishes what is in flight and ends; a second one ends at once.
@@ -95,6 +99,9 @@ pub(crate) struct Serve {
     /// Memory for the data of requests, on each core; at least 32MiB [default: 256MiB]
     #[arg(long, value_name = "SIZE")]
     core_memory: Option<ByteLen>,
+    /// Seconds after which a request to a file or drive that is not answered fails [default: 30]
+    #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u32).range(1..=3600))]
+    device_timeout: Option<u32>,
     /// Log one JSON object a line
     #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     log_json: Option<bool>,
@@ -125,6 +132,7 @@ struct ConfigFile {
     connections_max: Option<u32>,
     #[serde(default, deserialize_with = "size")]
     core_memory: Option<ByteLen>,
+    device_timeout: Option<u32>,
     log_json: Option<bool>,
 }
 
@@ -196,6 +204,12 @@ impl Serve {
             let what = format!("{core_memory} of memory a core is too little to serve with");
             return Err(Failure::usage(what, "give --core-memory at least 32MiB"));
         }
+        let device_timeout = self.device_timeout.or(file.device_timeout);
+        let device_timeout = device_timeout.unwrap_or(DEVICE_TIMEOUT_DEFAULT);
+        if !(1..=3600).contains(&device_timeout) {
+            let what = format!("device_timeout = {device_timeout} is out of bounds");
+            return Err(Failure::usage(what, "set it between 1 and 3600 (seconds)"));
+        }
         Ok(ServeConfig {
             device,
             cores,
@@ -206,6 +220,7 @@ impl Serve {
             format_if_blank: self.format_if_blank.or(file.format_if_blank).unwrap_or(false),
             connections_max,
             core_memory,
+            device_timeout: Duration::from_secs(device_timeout.into()),
         })
     }
 }

@@ -1,8 +1,10 @@
 //! A data core from inside: its portal, its share of the device, and the messages it answers.
 
 use std::net::{IpAddr, SocketAddr};
+use std::rc::Rc;
+use std::time::Duration;
 
-use dataplane::{Core, CoreOptions};
+use dataplane::{Core, CoreOptions, Watched};
 use device::ModelDevice;
 use io_traits::{Clock, Device, Listener, Network, NetworkError, Spawn};
 use reactor::{Handle, Receiver, TcpListener};
@@ -11,6 +13,7 @@ use volume::{Shard, ShardOptions};
 
 use super::core_thread::{Boot, Source};
 use super::message::CoreMessage;
+use super::scrubber::Scrubber;
 use crate::storage::{RELEASE_POLL, RELEASE_TIMEOUT};
 
 /// What a core is given when its thread starts.
@@ -25,6 +28,7 @@ pub(super) struct Seat {
     pub(super) mailbox: Receiver<CoreMessage>,
     pub(super) connections_max: usize,
     pub(super) memory_bytes: u64,
+    pub(super) device_timeout: Duration,
     pub(super) ending: Ending,
 }
 
@@ -63,7 +67,10 @@ pub(super) async fn run(handle: Handle, seat: Seat) {
     };
     let stage = Stage { handle: handle.clone(), listeners, mailbox, options };
     match boot.source.clone() {
-        Source::File(device) => stage.open(device.attach(&handle), boot).await,
+        Source::File(device) => {
+            let device = Watched::new(device.attach(&handle), &handle, seat.device_timeout);
+            stage.open(device, boot).await;
+        }
         Source::Memory(device) => stage.open(device.attach(), boot).await,
         Source::Model(device, model) => {
             stage.open(ModelDevice::new(device.attach(), handle, model), boot).await;
@@ -121,9 +128,13 @@ impl Stage {
             return;
         }
         let core = Core::new(&self.handle, self.options);
+        let mut shards = Vec::new();
         for shard in recovered {
             match shard.start().await {
-                Ok(shard) => core.attach(shard),
+                Ok(shard) => {
+                    shards.push(shard.clone());
+                    core.attach(shard)
+                }
                 Err(error) => {
                     let _ = boot.serving.send(Err(error));
                     return;
@@ -135,7 +146,8 @@ impl Stage {
             let serving = core.clone();
             self.handle.spawn(async move { serving.serve(listener).await });
         }
-        answer_messages(&self.handle, &core, self.mailbox).await;
+        let scrubber = Scrubber::new(&self.handle, shards);
+        answer_messages(&self.handle, &core, &scrubber, self.mailbox).await;
     }
 }
 
@@ -143,13 +155,23 @@ impl Stage {
 async fn answer_messages<D: Device>(
     handle: &Handle,
     core: &Core<Handle, D>,
+    scrubber: &Rc<Scrubber<D>>,
     mut mailbox: Receiver<CoreMessage>,
 ) {
     while let Some(message) = mailbox.recv().await {
         match message {
             CoreMessage::Shutdown { answer } => {
+                scrubber.stop();
                 let _ = answer.send(core.shutdown().await);
                 return;
+            }
+            CoreMessage::Scrub { change, answer } => {
+                match change {
+                    Some(Some(bytes_per_second)) => scrubber.start(bytes_per_second),
+                    Some(None) => scrubber.stop(),
+                    None => {}
+                }
+                let _ = answer.send(scrubber.report());
             }
             message => {
                 // A task each, so that one which waits for the device holds up no other.
@@ -191,6 +213,8 @@ async fn act<D: Device>(core: &Core<Handle, D>, message: CoreMessage) {
         CoreMessage::Stats { answer } => {
             let _ = answer.send(core.stats());
         }
-        CoreMessage::Shutdown { .. } => unreachable!("handled where messages come in"),
+        CoreMessage::Scrub { .. } | CoreMessage::Shutdown { .. } => {
+            unreachable!("handled where messages come in")
+        }
     }
 }

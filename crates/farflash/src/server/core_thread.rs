@@ -80,6 +80,7 @@ impl CoreThreads {
                 mailbox: receiver,
                 connections_max: config.connections_max as usize,
                 memory_bytes: config.core_memory.0,
+                device_timeout: config.device_timeout,
                 ending: core_main::Ending(end.clone()),
             };
             let name = format!("core-{cpu}");

@@ -8,6 +8,7 @@ use units::Slo;
 use uuid::Uuid;
 use volume::{VolumeError, VolumeSpec};
 
+use super::scrubber::ScrubReport;
 use super::sharing::CoreShare;
 
 /// The way back for an answer. It may be used on any thread.
@@ -34,6 +35,9 @@ pub(crate) enum CoreMessage {
     DeleteVolume { id: Uuid, answer: Answer<Result<(), VolumeError>> },
     /// Know what the discovery service tells hosts.
     SetDiscovery { records: Arc<[DiscoveryRecord]> },
+    /// Begin a scrub at so many bytes a second (`Some(Some)`), end it (`Some(None)`), or say how far
+    /// it is.
+    Scrub { change: Option<Option<u64>>, answer: Answer<ScrubReport> },
     /// Say how the core is.
     Stats { answer: Answer<CoreStats> },
     /// Finish what is in flight, write a checkpoint, and end.

@@ -9,6 +9,7 @@ mod core_thread;
 mod directory;
 mod message;
 mod preflight;
+mod scrubber;
 mod service;
 mod sharing;
 mod stats;
@@ -47,6 +48,8 @@ pub(crate) struct ServeConfig {
     pub(crate) connections_max: u32,
     /// Memory for the data of requests, on each core.
     pub(crate) core_memory: ByteLen,
+    /// How long a request to a file or drive may take.
+    pub(crate) device_timeout: std::time::Duration,
 }
 
 /// The thread that looks after the data cores: its runtime, and the signals that end the server.

@@ -10,8 +10,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
 use control::{
-    ChangeDevice, Core, CreateVolume, Device, DeviceHealth, Portal, Reply, Server, ServiceError,
-    Volume, VolumeKey, VolumeName, VolumeService, VolumeSize, connect_line, nqn,
+    ChangeDevice, Core, CreateVolume, DamagedPlace, Device, DeviceHealth, Portal, Reply, Scrub,
+    ScrubRequest, ScrubState, Server, ServiceError, Volume, VolumeKey, VolumeName, VolumeService,
+    VolumeSize, connect_line, nqn,
 };
 use dataplane::{CoreStats, DiscoveryRecord, VolumeStatus, nqn_of};
 use reactor::Sender;
@@ -19,7 +20,7 @@ use schedule::{Promise, Slo};
 use tokio::sync::oneshot;
 use units::BLOCK_SIZE;
 use uuid::Uuid;
-use volume::{VolumeError, VolumeSpec};
+use volume::{Damaged, VolumeError, VolumeSpec};
 
 use super::directory::{Directory, Place};
 use super::message::{Answer, CoreMessage};
@@ -28,6 +29,8 @@ use crate::sharing_spec::SharedSpec;
 
 /// Volumes of a server at most: what the directory and the answers of the API are made for.
 const VOLUMES_MAX: usize = 65_536;
+/// How fast a scrub reads if nobody says: a small part of what a drive can.
+const SCRUB_BYTES_PER_SECOND: u64 = 200 << 20;
 
 /// A data core, as the control side sees it.
 #[derive(Clone)]
@@ -320,12 +323,46 @@ impl State {
         })
     }
 
+    async fn scrub(&self, device: String, request: ScrubRequest) -> Result<Scrub, ServiceError> {
+        if device != self.device {
+            let devices = vec![self.device.clone()];
+            return Err(ServiceError::UnknownDevice { device, devices });
+        }
+        let cores = self.cores.len() as u64;
+        let change = match request {
+            ScrubRequest::Show => None,
+            ScrubRequest::Start(start) => {
+                let rate = start.bytes_per_second.unwrap_or(SCRUB_BYTES_PER_SECOND);
+                tracing::info!(device, bytes_per_second = rate, "scrub begun");
+                Some(Some(rate / cores))
+            }
+            ScrubRequest::Stop => Some(None),
+        };
+        let mut scrub = Scrub {
+            state: ScrubState::Idle,
+            checked_bytes: 0,
+            total_bytes: 0,
+            damaged: 0,
+            places: Vec::new(),
+        };
+        for core in &self.cores {
+            let report = core.ask(|answer| CoreMessage::Scrub { change, answer }).await?;
+            scrub.state = scrub.state.max(report.state);
+            scrub.checked_bytes += report.checked_blocks * BLOCK_SIZE as u64;
+            scrub.total_bytes += report.total_blocks * BLOCK_SIZE as u64;
+            scrub.damaged += report.damaged;
+            scrub.places.extend(report.places.iter().map(place_document));
+        }
+        Ok(scrub)
+    }
+
     fn device_document(&self, cores: &[CoreStats]) -> Device {
         let block = BLOCK_SIZE as u64;
         let shards = || cores.iter().flat_map(|stats| &stats.capacity);
         let any = shards().next().copied().unwrap_or_default();
         let free: u64 = shards().map(|shard| shard.free).sum();
-        let health = if self.journal_lost.load(Ordering::Relaxed) {
+        let failed = cores.iter().any(|stats| stats.failed);
+        let health = if failed || self.journal_lost.load(Ordering::Relaxed) {
             DeviceHealth::Failed
         } else if cores.iter().any(|stats| stats.media_errors > 0) {
             DeviceHealth::Degraded
@@ -362,6 +399,16 @@ impl State {
 impl CoreLink {
     fn portal(&self) -> Portal {
         Portal { address: self.portal, core: self.cpu }
+    }
+}
+
+fn place_document(place: &Damaged) -> DamagedPlace {
+    DamagedPlace {
+        what: format!("{:?}", place.structure).to_lowercase(),
+        at_byte: place.pba.0 * BLOCK_SIZE as u64,
+        volume: place.volume.as_ref().map(|(id, _)| *id),
+        volume_name: place.volume.as_ref().map(|(_, name)| name.clone()),
+        volume_byte: place.lba.map(|lba| lba.0.saturating_mul(BLOCK_SIZE as u64)),
     }
 }
 
@@ -414,6 +461,10 @@ impl VolumeService for Volumes {
 
     fn stats(&self) -> Reply<'_, control::Stats> {
         Box::pin(self.state.stats())
+    }
+
+    fn scrub(&self, device: String, request: ScrubRequest) -> Reply<'_, Scrub> {
+        Box::pin(self.state.scrub(device, request))
     }
 
     fn delete(&self, key: VolumeKey) -> Reply<'_, ()> {

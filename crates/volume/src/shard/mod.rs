@@ -286,6 +286,12 @@ impl<D: Device> Shard<D> {
         if inner.journal.borrow().lost { Err(VolumeError::JournalLost) } else { Ok(()) }
     }
 
+    /// Whether the journal is lost: nothing is written until the shard is recovered.
+    #[must_use]
+    pub fn is_failed(&self) -> bool {
+        self.inner.journal.borrow().lost
+    }
+
     /// Space, as of now.
     #[must_use]
     pub fn capacity(&self) -> Capacity {

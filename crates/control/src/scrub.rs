@@ -1,0 +1,78 @@
+//! Scrubs of a device: what is asked, and how far one is.
+
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+use uuid::Uuid;
+
+/// Asks for a scrub.
+#[derive(Clone, Copy, Debug, Default, Deserialize, Serialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct StartScrub {
+    /// Bytes read a second at most; by default 200 MiB.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(minimum = 4096)]
+    pub bytes_per_second: Option<u64>,
+}
+
+/// What is asked of a device's scrub.
+#[derive(Clone, Copy, Debug)]
+pub enum ScrubRequest {
+    /// Say how far it is.
+    Show,
+    /// Begin one; one that runs begins anew.
+    Start(StartScrub),
+    /// End the one that runs.
+    Stop,
+}
+
+/// How far a scrub is.
+#[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize, ToSchema)]
+pub struct Scrub {
+    /// Whether it runs.
+    pub state: ScrubState,
+    /// Bytes read.
+    pub checked_bytes: u64,
+    /// Bytes in use when it began.
+    pub total_bytes: u64,
+    /// Blocks found damaged.
+    pub damaged: u64,
+    /// The first thousand of them, each once.
+    pub places: Vec<DamagedPlace>,
+}
+
+/// Whether a scrub runs.
+#[derive(
+    Clone, Copy, Debug, Default, Deserialize, Eq, Ord, PartialEq, PartialOrd, Serialize, ToSchema,
+)]
+#[serde(rename_all = "snake_case")]
+pub enum ScrubState {
+    /// There was none since the server started.
+    #[default]
+    Idle,
+    /// It has read all.
+    Done,
+    /// It was stopped.
+    Stopped,
+    /// The device stopped answering.
+    Failed,
+    /// It reads.
+    Running,
+}
+
+/// A damaged block.
+#[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize, ToSchema)]
+pub struct DamagedPlace {
+    /// What it is, such as `data`, `node` or `bitmap`.
+    pub what: String,
+    /// Where it lies on the device.
+    pub at_byte: u64,
+    /// Whose it is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub volume: Option<Uuid>,
+    /// That volume's name.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub volume_name: Option<String>,
+    /// Where it is in the volume.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub volume_byte: Option<u64>,
+}

@@ -1,0 +1,179 @@
+//! A device that may stop answering: requests fail after a while instead of waiting for ever.
+//!
+//! - W1: a request that takes longer than the timeout fails with [`DeviceError::Gone`]. It may still be
+//!   carried out.
+//! - W2: while such a request is not done, every new one fails at once. What is carried out late can
+//!   thus overwrite nothing that came after it.
+//! - W3: when all of them are done, the device is used again.
+
+use std::cell::{Cell, RefCell};
+use std::rc::{Rc, Weak};
+use std::task::{Poll, Waker};
+
+use io_traits::{Buffer, BufferSlice, Device, DeviceError, DeviceGeometry, World};
+use slab::Slab;
+use units::{Duration, Instant, Pba, PbaRange};
+
+/// Looks for late requests in each timeout.
+const LOOKS: u32 = 8;
+
+struct Pending {
+    since: Instant,
+    is_late: bool,
+    waker: Option<Waker>,
+}
+
+struct Watch<W> {
+    world: W,
+    timeout: Duration,
+    pending: RefCell<Slab<Pending>>,
+    /// Requests given up that are not done (W2).
+    late: Cell<usize>,
+}
+
+/// A device whose requests end within a time. Cheap to clone; all clones are the same.
+pub struct Watched<D, W> {
+    device: D,
+    watch: Rc<Watch<W>>,
+}
+
+impl<D: Clone, W> Clone for Watched<D, W> {
+    fn clone(&self) -> Self {
+        Self { device: self.device.clone(), watch: self.watch.clone() }
+    }
+}
+
+/// Forgets a request when it is over, in whatever way.
+struct Entry<W> {
+    watch: Rc<Watch<W>>,
+    key: usize,
+}
+
+impl<W> Drop for Entry<W> {
+    fn drop(&mut self) {
+        self.watch.pending.borrow_mut().remove(self.key);
+    }
+}
+
+impl<D: Device, W: World> Watched<D, W> {
+    /// Watches `device`, whose requests take at most `timeout`, or an eighth more.
+    #[must_use]
+    pub fn new(device: D, world: &W, timeout: Duration) -> Self {
+        let (pending, late) = (RefCell::default(), Cell::new(0));
+        let watch = Rc::new(Watch { world: world.clone(), timeout, pending, late });
+        let (weak, looking) = (Rc::downgrade(&watch), world.clone());
+        let pause = timeout / LOOKS;
+        world.spawn(async move {
+            while look(&weak) {
+                looking.sleep_until(looking.now() + pause).await;
+            }
+        });
+        Self { device, watch }
+    }
+
+    /// Whether requests fail at once, because earlier ones are not done.
+    #[must_use]
+    pub fn is_hung(&self) -> bool {
+        self.watch.late.get() > 0
+    }
+
+    fn watch<T, F, S>(
+        &self,
+        start: S,
+    ) -> impl Future<Output = Result<T, DeviceError>> + 'static + use<T, F, S, D, W>
+    where
+        T: 'static,
+        F: Future<Output = Result<T, DeviceError>> + 'static,
+        S: FnOnce(D) -> F,
+    {
+        let watch = self.watch.clone();
+        // W2: it is not even begun.
+        let request = (!self.is_hung()).then(|| Box::pin(start(self.device.clone())));
+        let since = watch.world.now();
+        async move {
+            let mut request = request.ok_or(DeviceError::Gone)?;
+            let waiting = Pending { since, is_late: false, waker: None };
+            let key = watch.pending.borrow_mut().insert(waiting);
+            let entry = Entry { watch, key };
+            let outcome = std::future::poll_fn(|context| {
+                if let Poll::Ready(outcome) = request.as_mut().poll(context) {
+                    return Poll::Ready(Some(outcome));
+                }
+                let pending = &mut entry.watch.pending.borrow_mut()[key];
+                if pending.is_late {
+                    return Poll::Ready(None);
+                }
+                pending.waker = Some(context.waker().clone());
+                Poll::Pending
+            })
+            .await;
+            if let Some(outcome) = outcome {
+                return outcome;
+            }
+            let watch = entry.watch.clone();
+            watch.late.set(watch.late.get() + 1);
+            watch.world.clone().spawn(async move {
+                // W3.
+                let _ = request.await;
+                watch.late.set(watch.late.get() - 1);
+                if watch.late.get() == 0 {
+                    tracing::warn!("the device answers again");
+                }
+            });
+            Err(DeviceError::Gone)
+        }
+    }
+}
+
+/// Gives up what is late. `false`: nobody uses the device any more.
+fn look<W: World>(watch: &Weak<Watch<W>>) -> bool {
+    let Some(watch) = watch.upgrade() else { return false };
+    let now = watch.world.now();
+    let mut wakers = Vec::new();
+    for (_, pending) in watch.pending.borrow_mut().iter_mut() {
+        if !pending.is_late && now.since(pending.since) >= watch.timeout {
+            pending.is_late = true;
+            wakers.extend(pending.waker.take());
+        }
+    }
+    if !wakers.is_empty() {
+        tracing::error!(requests = wakers.len(), "the device does not answer");
+    }
+    wakers.into_iter().for_each(Waker::wake);
+    true
+}
+
+impl<D: Device, W: World> Device for Watched<D, W> {
+    fn geometry(&self) -> DeviceGeometry {
+        self.device.geometry()
+    }
+
+    fn will_read(&self, range: PbaRange) {
+        self.device.will_read(range);
+    }
+
+    fn read(
+        &self,
+        pba: Pba,
+        buffer: Buffer,
+    ) -> impl Future<Output = Result<Buffer, DeviceError>> + 'static {
+        self.watch(move |device| async move { device.read(pba, buffer).await })
+    }
+
+    fn write(
+        &self,
+        pba: Pba,
+        data: BufferSlice,
+    ) -> impl Future<Output = Result<(), DeviceError>> + 'static {
+        self.watch(move |device| async move { device.write(pba, data).await })
+    }
+
+    fn flush(&self) -> impl Future<Output = Result<(), DeviceError>> + 'static {
+        self.watch(move |device| async move { device.flush().await })
+    }
+
+    /// Takes as long as it takes: nobody waits for it, and its blocks are not used meanwhile.
+    fn discard(&self, range: PbaRange) -> impl Future<Output = Result<(), DeviceError>> + 'static {
+        self.device.discard(range)
+    }
+}

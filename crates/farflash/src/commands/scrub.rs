@@ -1,0 +1,116 @@
+//! `farflash scrub`: has a running server read all that lies on a device.
+
+use std::io::Write;
+use std::time::Duration;
+
+use clap::Args;
+use control::{ApiClient, Scrub as Report, ScrubState, StartScrub};
+use units::ByteLen;
+
+use super::volume::Output;
+use crate::failure::Failure;
+use crate::output as printed;
+
+pub(super) const EXAMPLES: &str = "\
+Every block in use is read and compared with its checksum, while hosts go on. Nothing is written.
+
+Examples:
+  farflash scrub
+  farflash scrub --rate 50MiB --detach
+  farflash scrub --status --json
+
+Exit codes: 0 nothing is damaged, 1 something is, or it could not be done.";
+
+const POLL: Duration = Duration::from_millis(500);
+
+#[derive(Debug, Args)]
+pub(crate) struct Scrub {
+    /// The device, as `GET /v1/devices` names it [default: the server's only one]
+    #[arg(long)]
+    device: Option<String>,
+    /// Bytes read a second at most, such as 50MiB [default: 200MiB]
+    #[arg(long, value_name = "BYTES")]
+    rate: Option<ByteLen>,
+    /// Do not wait for the end
+    #[arg(long, conflicts_with_all = ["status", "stop"])]
+    detach: bool,
+    /// Only say how far the last one is
+    #[arg(long, conflicts_with_all = ["rate", "stop"])]
+    status: bool,
+    /// End the one that runs
+    #[arg(long, conflicts_with = "rate")]
+    stop: bool,
+    #[command(flatten)]
+    output: Output,
+}
+
+impl Scrub {
+    pub(crate) fn run(self) -> Result<(), Failure> {
+        let client = self.output.client()?;
+        let device = match &self.device {
+            Some(device) => device.clone(),
+            None => only_device(&client)?,
+        };
+        let mut report = if self.status {
+            client.scrub(&device)?
+        } else if self.stop {
+            client.stop_scrub(&device)?
+        } else {
+            let bytes_per_second = self.rate.map(|rate| rate.0);
+            client.start_scrub(&device, &StartScrub { bytes_per_second })?
+        };
+        if !(self.status || self.stop || self.detach) {
+            let mut progress = printed::progress(&format!("scrubbing {device}"));
+            while report.state == ScrubState::Running {
+                std::thread::sleep(POLL);
+                report = client.scrub(&device)?;
+                progress(report.checked_bytes, report.total_bytes);
+            }
+        }
+        self.output.print(&report, |out| human(out, &report))?;
+        let failed = report.state == ScrubState::Failed;
+        if report.damaged == 0 && !failed {
+            return Ok(());
+        }
+        let what = if failed {
+            "the device stopped answering".to_owned()
+        } else {
+            format!("{device} has {} damaged blocks", report.damaged)
+        };
+        Err(Failure::runtime(
+            what,
+            "write damaged blocks anew from a copy; see `farflash fsck` for the rest",
+        ))
+    }
+}
+
+fn only_device(client: &ApiClient) -> Result<String, Failure> {
+    let mut names = client.devices()?.devices.into_iter().map(|device| device.name);
+    match (names.next(), names.next()) {
+        (Some(name), None) => Ok(name),
+        _ => Err(Failure::usage("the server has several devices", "name one with --device")),
+    }
+}
+
+fn human(out: &mut dyn Write, report: &Report) -> std::io::Result<()> {
+    let state = match report.state {
+        ScrubState::Idle => "none since the server started",
+        ScrubState::Running => "running",
+        ScrubState::Done => "done",
+        ScrubState::Stopped => "stopped",
+        ScrubState::Failed => "failed",
+    };
+    let (checked, total) = (ByteLen(report.checked_bytes), ByteLen(report.total_bytes));
+    writeln!(out, "{state}: {checked} of {total} read, {} blocks damaged", report.damaged)?;
+    for place in &report.places {
+        write!(out, "{} at byte {}", place.what, place.at_byte)?;
+        if let Some(name) = &place.volume_name {
+            write!(out, ", volume {name}")?;
+        }
+        if let Some(byte) = place.volume_byte {
+            write!(out, ", byte {byte}")?;
+        }
+        writeln!(out)?;
+    }
+    Ok(())
+}
