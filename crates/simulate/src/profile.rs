@@ -106,6 +106,8 @@ pub(crate) struct Mix {
     pub churn: u64,
     /// Checkpoints.
     pub checkpoint: u64,
+    /// Scrubs.
+    pub scrub: u64,
 }
 
 /// What a run is made of.
@@ -154,6 +156,7 @@ const MIX: Mix = Mix {
     resize: 1,
     churn: 0,
     checkpoint: 4,
+    scrub: 1,
 };
 
 /// Shards that leave the first one two extents of the smallest disk.

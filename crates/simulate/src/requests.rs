@@ -56,6 +56,7 @@ impl Worker {
             mix.resize,
             mix.churn,
             mix.checkpoint,
+            mix.scrub,
         ];
         let mut left = self.rng.below(choices.iter().sum());
         let choice = choices.iter().position(|weight| match left.checked_sub(*weight) {
@@ -68,6 +69,7 @@ impl Worker {
         match choice.expect("below the sum") {
             7 => return self.churn().await,
             8 => return self.checkpoint().await,
+            9 => return self.scrub().await,
             6 => return self.resize().await,
             _ => {}
         }
@@ -236,6 +238,24 @@ impl Worker {
         let outcome = self.rig.delete(&model).await;
         self.run.end_delete(&model, outcome);
         outcome
+    }
+
+    /// Reads all that lies on the disk; finds damage only where there is some.
+    async fn scrub(&mut self) -> Result<(), Failure> {
+        for shard in self.rig.shards() {
+            let mut cursor = shard.scrub();
+            while !cursor.is_over() && !self.run.has_failed() {
+                match shard.scrub_step(&mut cursor).await {
+                    Ok(step) => self.run.check_scrub(&step.damaged),
+                    Err(error) => {
+                        let failure = Failure::from(error);
+                        self.run.check_checkpoint(Err(failure));
+                        return Err(failure);
+                    }
+                }
+            }
+        }
+        Ok(())
     }
 
     async fn checkpoint(&mut self) -> Result<(), Failure> {

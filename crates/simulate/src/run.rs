@@ -5,7 +5,8 @@ use std::collections::BTreeSet;
 use std::rc::Rc;
 
 use sim::{Damage, DamageKind, SimDevice, Trace};
-use units::{BLOCK_SIZE, Lba, LbaRange};
+use units::{BLOCK_SIZE, Instant, Lba, LbaRange};
+use volume::{Damaged, Structure};
 
 use crate::content::{self, Shown, Tag};
 use crate::history::{Change, Fate, Moment, Observation};
@@ -151,7 +152,10 @@ impl Run {
     pub(crate) fn begin(&self, volume: &VolumeModel, range: LbaRange, zero: bool) -> Tag {
         let tag = self.tag();
         self.count(|counts| counts.requests += 1);
-        volume.history.borrow_mut().begin(tag, range, zero, self.now());
+        let now = self.now();
+        let kind = if zero { "clear" } else { "write" };
+        self.note(now, format_args!("{kind} {tag}: volume {}, {}", volume.id, text(range)));
+        volume.history.borrow_mut().begin(tag, range, zero, now);
         tag
     }
 
@@ -170,10 +174,17 @@ impl Run {
             }
             Err(failure) => {
                 self.check_failure(volume, range, (invoked, now), failure);
-                failure.fate()
+                // A host repeats what it was not answered: what is refused now may have been done.
+                if self.leniency().cuts { Fate::Open } else { failure.fate() }
             }
         };
+        self.note(now, format_args!("{tag}: {outcome:?}"));
         volume.history.borrow_mut().end(tag, fate, now);
+    }
+
+    /// Notes in the trace what the harness does; its moments are no times.
+    fn note(&self, now: Moment, event: std::fmt::Arguments<'_>) {
+        self.shared.trace.note(Instant(now * 1000), format_args!("host: {event}"));
     }
 
     /// Notes that a resize is issued.
@@ -200,6 +211,7 @@ impl Run {
     /// A change that was decided against: it never was.
     pub(crate) fn cancel(&self, volume: &VolumeModel, tag: Tag) {
         let now = self.now();
+        self.note(now, format_args!("{tag}: not equal"));
         volume.history.borrow_mut().end(tag, Fate::Refused, now);
     }
 
@@ -237,6 +249,18 @@ impl Run {
             && !(lenient.device_errors || lenient.metadata)
         {
             self.fail(format!("a checkpoint fails without reason: {failure:?}"));
+        }
+    }
+
+    /// Whether a scrub may call these blocks damaged.
+    pub(crate) fn check_scrub(&self, damaged: &[Damaged]) {
+        let harmed = self.is_any_harmed();
+        let lenient = self.leniency();
+        let excused = |block: &&Damaged| harmed && block.structure == Structure::Data;
+        if !(lenient.metadata || lenient.device_errors)
+            && let Some(block) = damaged.iter().find(|block| !excused(block))
+        {
+            self.fail(format!("a scrub finds a sound block damaged: {block:?}"));
         }
     }
 

@@ -11,7 +11,7 @@ use local_sync::Semaphore;
 use sim::{DeviceFaults, Rng, SimDevice, SimWorld, Simulation, Survival, Trace};
 use units::{BLOCK_SIZE, Duration, Lba, LbaRange};
 use uuid::Uuid;
-use volume::{Finding, FormatOptions, OpenError, VolumeError, VolumeSpec};
+use volume::{Finding, FormatOptions, FsckOptions, OpenError, VolumeError, VolumeSpec};
 
 use crate::content::{self, Shown};
 use crate::model::VolumeModel;
@@ -262,6 +262,12 @@ impl Boot {
             let after = self.rng.below(80);
             self.disk().crash_at_event(self.disk().events() + after);
         }
+        if !self.is_first
+            && self.rng.one_in(3)
+            && let Watched::Ended(end) = self.watch("fsck", self.fsck()).await
+        {
+            return Watched::Ended(end);
+        }
         let flaky = self.run.leniency().device_errors && self.rng.one_in(3);
         for attempt in 0..OPEN_TRIES {
             let faults =
@@ -288,6 +294,24 @@ impl Boot {
             }
         }
         unreachable!("a second attempt either succeeds or fails the run")
+    }
+
+    /// A disk that is sound, if cut off, has no faults before anyone opens it.
+    async fn fsck(&self) {
+        let options = FsckOptions { read_data: !self.profile.tight };
+        let report = volume::fsck(&self.device, options, |_, _| {}).await;
+        self.run.take_damage();
+        if self.run.leniency().metadata || self.run.is_any_harmed() {
+            return;
+        }
+        match report {
+            Err(error) => self.run.fail(format!("fsck cannot read the disk: {error}")),
+            Ok(report) => {
+                if let Some(fault) = report.faults.first() {
+                    self.run.fail(format!("fsck finds {fault:?}"));
+                }
+            }
+        }
     }
 
     async fn make_volumes(&self, rig: &Rig) {

@@ -142,6 +142,16 @@ impl Disk {
         bytes
     }
 
+    /// What writes under way bring to the block.
+    pub(super) fn under_way(&self, block: u64) -> Vec<Vec<u8>> {
+        let open = self.unflushed.values().filter(|write| !write.completed);
+        let bytes = open.filter_map(|write| {
+            let at = usize::try_from(block.checked_sub(write.start)?).ok()? * BLOCK_SIZE;
+            Some(write.bytes.get(at..at + BLOCK_SIZE)?.to_vec())
+        });
+        bytes.collect()
+    }
+
     /// Flips a bit on the medium; returns what the block held.
     pub(super) fn flip_bit(&mut self, block: u64, bit: usize) -> Vec<u8> {
         let bytes = self.durable.entry(block).or_insert_with(|| Box::new([0; BLOCK_SIZE]));

@@ -330,7 +330,8 @@ impl SimDevice {
             let target = self.elsewhere(range);
             disk = self.state.disk.borrow_mut();
             for block in target..target + range.blocks {
-                self.damaged(DamageKind::Overwritten, Pba(block), disk.block(block));
+                let before = std::iter::once(disk.block(block)).chain(disk.under_way(block));
+                before.for_each(|bytes| self.damaged(DamageKind::Overwritten, Pba(block), bytes));
             }
             let number = disk.begin_write(target, data.as_bytes());
             disk.complete_write(number, volatile);
