@@ -50,8 +50,10 @@ pub struct Setting {
     pub ceiling: Ceiling,
     /// Length of the whole, in seconds.
     pub seconds: f64,
-    /// By how much a neighbour may miss its share, in percent, and the total the ceiling.
+    /// By how much a neighbour may miss its share, in percent.
     pub tolerance_percent: f64,
+    /// By how much the total in the burst may miss the ceiling, in percent.
+    pub idle_percent: f64,
 }
 
 /// The figure from three curves, of whatever drive.
@@ -77,6 +79,7 @@ pub(crate) fn run(options: &Options, progress: Progress<'_>) -> Result<Outcome, 
         ceiling: CEILING,
         seconds: PHASE.as_secs_f64() * 3.0 * options.time,
         tolerance_percent: 2.0,
+        idle_percent: 2.0,
     };
     outcome(&curves, &setting)
 }
@@ -192,12 +195,16 @@ fn findings(curves: &[Curve], setting: &Setting) -> Vec<Finding> {
         let off = setting.tolerance_percent;
         // What was more than the share was others' to leave.
         let promised = |client: usize| before[client].min(ceiling * PART);
-        let neighbours = [0, 2].map(|client| (during[client] / promised(client) - 1.0) * 100.0);
+        let is_shared = curve.policy.name != "fcfs";
+        let of_share = |client: usize| (during[client] / promised(client) - 1.0) * 100.0;
+        let neighbours =
+            [0, 2].map(|client| if is_shared { of_share(client) } else { change(client) });
         let here = format!(
-            "neighbours {:+.1} % and {:+.1} % of their share, client 2 {:+.1} % of what it had, \
+            "neighbours {:+.1} % and {:+.1} % of {}, client 2 {:+.1} % of what it had, \
              {:.1} % of the ceiling in all; 99 % of the neighbours' reads {:.0} µs, before {:.0} µs",
             neighbours[0],
             neighbours[1],
+            if is_shared { "their share" } else { "what they had" },
             change(1),
             total / ceiling * 100.0,
             curve.read_p99_us[1][0],
@@ -213,7 +220,7 @@ fn findings(curves: &[Curve], setting: &Setting) -> Vec<Finding> {
             }
             _ => (
                 "the others keep theirs, the burst takes what is left up to the ceiling",
-                kept && change(1) > 5.0 && total >= (1.0 - off / 100.0) * ceiling,
+                kept && change(1) > 5.0 && total >= (1.0 - setting.idle_percent / 100.0) * ceiling,
             ),
         };
         let what = format!("burst under {}", curve.policy);
