@@ -193,6 +193,9 @@ fn findings(curves: &[Curve], setting: &Setting) -> Vec<Finding> {
         let ceiling = setting.ceiling;
         let ceiling = (ceiling.reads_per_second + ceiling.writes_per_second) as f64;
         let off = setting.tolerance_percent;
+        let used_up = (1.0 - setting.idle_percent / 100.0) * ceiling;
+        // Then all three had more than their share before, and the burst has nothing to take.
+        let nothing_was_left = before.iter().sum::<f64>() >= used_up;
         // What was more than the share was others' to leave.
         let promised = |client: usize| before[client].min(ceiling * PART);
         let is_shared = curve.policy.name != "fcfs";
@@ -220,7 +223,7 @@ fn findings(curves: &[Curve], setting: &Setting) -> Vec<Finding> {
             }
             _ => (
                 "the others keep theirs, the burst takes what is left up to the ceiling",
-                kept && change(1) > 5.0 && total >= (1.0 - setting.idle_percent / 100.0) * ceiling,
+                kept && total >= used_up && (change(1) > 5.0 || nothing_was_left),
             ),
         };
         let what = format!("burst under {}", curve.policy);
