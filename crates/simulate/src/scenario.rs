@@ -11,7 +11,7 @@ use local_sync::Semaphore;
 use sim::{DeviceFaults, Rng, SimDevice, SimWorld, Simulation, Survival, Trace};
 use units::{BLOCK_SIZE, Duration, Lba, LbaRange};
 use uuid::Uuid;
-use volume::{Finding, FormatOptions, FsckOptions, OpenError, VolumeError, VolumeSpec};
+use volume::{Finding, FormatOptions, FsckOptions, VolumeError, VolumeSpec};
 
 use crate::content::{self, Shown};
 use crate::model::VolumeModel;
@@ -281,7 +281,8 @@ impl Boot {
                     self.disk().crash_at_event(u64::MAX);
                     return Watched::Done(shards);
                 }
-                Watched::Done(Err(OpenError::Device(_))) if flaky && attempt == 0 => {}
+                // Nothing was written: the next attempt finds the disk as it was.
+                Watched::Done(Err(_)) if flaky && attempt == 0 => {}
                 Watched::Done(Err(error)) => {
                     self.run.take_damage();
                     if self.run.leniency().metadata {

@@ -61,7 +61,7 @@ engines! {
     engine_compare_unlocked: CompareUnlocked under Crash;
     engine_short_apply: ShortApply under Crash;
     engine_shrink_keeps_blocks: ShrinkKeepsBlocks under Churn;
-    engine_read_dead: ReadDead under Crash;
+    engine_read_dead: ReadDead under Churn;
     engine_leak_overwritten: LeakOverwritten under Crash;
 }
 

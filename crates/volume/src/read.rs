@@ -159,6 +159,7 @@ fn look_up(state: &VolumeState, range: LbaRange) -> Result<(Pieces, SmallVec<[u3
     while at < end {
         // What is dead is not looked up: its part of the map may even be damaged.
         let dead = state.dead_in(LbaRange::new(at, end.0 - at.0));
+        let dead = dead.filter(|_| !broken(Sabotage::ReadDead));
         let live_end = dead.map_or(end, |dead| dead.start);
         state.map.borrow().for_each(at.0, live_end.0, |key, mapping| {
             zeroes(&mut pieces, &mut crcs, key - next);

@@ -48,7 +48,7 @@ pub enum Sabotage {
     ShortApply,
     /// What a shrunken volume loses is there again when it grows.
     ShrinkKeepsBlocks,
-    /// Reads of single blocks see what was deallocated and is not reclaimed.
+    /// Reads see what was deallocated and is not reclaimed.
     ReadDead,
     /// Blocks that were overwritten stay in use.
     LeakOverwritten,
