@@ -194,6 +194,12 @@ async fn deallocate<W: World, D: Device>(
         Ok(runs) => runs,
         Err(status) => return connection.complete(slot, status, 0),
     };
+    let runs: Vec<LbaRange> = runs.collect();
+    match queue.export.volume().unmap_together(&runs).await {
+        Ok(true) => return connection.complete(slot, Status::SUCCESS, 0),
+        Ok(false) => {}
+        Err(error) => return connection.fail(slot, queue, &error),
+    }
     for run in runs {
         // A host that is gone, or has reset its controller, must not see more of it happen.
         if !connection.is_open() {

@@ -3,6 +3,8 @@
 //! - R1: held ranges are disjoint.
 //! - R2: first come, first served: a range waits for every earlier one that it overlaps, whether
 //!   held or waiting, and for no other.
+//! - R3: several ranges are locked together or not at all, so that nobody waits for one while he holds
+//!   another.
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -11,12 +13,16 @@ use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
 
+use smallvec::SmallVec;
 use units::LbaRange;
+
+/// Disjoint ranges, each (start, end).
+type Ranges = SmallVec<[(u64, u64); 1]>;
 
 #[derive(Debug)]
 struct Waiter {
     ticket: u64,
-    range: (u64, u64),
+    ranges: Ranges,
     granted: bool,
     waker: Option<Waker>,
 }
@@ -30,71 +36,92 @@ pub(crate) struct RangeLocks {
     next_ticket: u64,
 }
 
+fn overlap(a: &Ranges, b: &Ranges) -> bool {
+    a.iter().any(|a| b.iter().any(|b| a.0 < b.1 && b.0 < a.1))
+}
+
 impl RangeLocks {
-    /// Takes a range if nothing overlaps it.
-    fn try_lock(&mut self, range: (u64, u64)) -> bool {
-        let overlaps = |w: &Waiter| w.range.0 < range.1 && range.0 < w.range.1;
-        !self.waiters.iter().any(|waiter| !waiter.granted && overlaps(waiter)) && self.take(range)
+    /// Takes ranges if nothing overlaps any of them.
+    fn try_lock(&mut self, ranges: &Ranges) -> bool {
+        let blocks = |waiter: &Waiter| !waiter.granted && overlap(&waiter.ranges, ranges);
+        !self.waiters.iter().any(blocks) && self.take(ranges)
     }
 
-    fn take(&mut self, range: (u64, u64)) -> bool {
-        let place = self.held.partition_point(|held| held.0 < range.0);
-        let before_ends_in_it = place > 0 && self.held[place - 1].1 > range.0;
-        let next_starts_in_it = self.held.get(place).is_some_and(|next| next.0 < range.1);
-        if before_ends_in_it || next_starts_in_it {
+    /// All or none (R3).
+    fn take(&mut self, ranges: &Ranges) -> bool {
+        if !ranges.iter().all(|range| self.is_free(*range)) {
             return false;
         }
-        self.held.insert(place, range);
+        for range in ranges {
+            let place = self.held.partition_point(|held| held.0 < range.0);
+            self.held.insert(place, *range);
+        }
         true
     }
 
-    fn unlock(&mut self, start: u64) -> Vec<Waker> {
-        let place = self.held.binary_search_by_key(&start, |held| held.0);
-        self.held.remove(place.expect("only held ranges are unlocked"));
+    fn is_free(&self, range: (u64, u64)) -> bool {
+        let place = self.held.partition_point(|held| held.0 < range.0);
+        let before_ends_in_it = place > 0 && self.held[place - 1].1 > range.0;
+        let next_starts_in_it = self.held.get(place).is_some_and(|next| next.0 < range.1);
+        !before_ends_in_it && !next_starts_in_it
+    }
+
+    fn unlock(&mut self, ranges: &Ranges) -> Vec<Waker> {
+        for (start, _) in ranges {
+            let place = self.held.binary_search_by_key(start, |held| held.0);
+            self.held.remove(place.expect("only held ranges are unlocked"));
+        }
         if self.waiters.is_empty() { Vec::new() } else { self.grant() }
     }
 
     /// Grants what no longer waits for anything, in order.
     fn grant(&mut self) -> Vec<Waker> {
         let mut wakers = Vec::new();
-        let mut earlier: Vec<(u64, u64)> = Vec::new();
+        let mut earlier: Vec<Ranges> = Vec::new();
         for index in 0..self.waiters.len() {
-            let (range, granted) = (self.waiters[index].range, self.waiters[index].granted);
-            let waits = granted || earlier.iter().any(|e| e.0 < range.1 && range.0 < e.1);
-            if !waits && self.take(range) {
+            let (ranges, granted) =
+                (self.waiters[index].ranges.clone(), self.waiters[index].granted);
+            let waits = granted || earlier.iter().any(|earlier| overlap(earlier, &ranges));
+            if !waits && self.take(&ranges) {
                 self.waiters[index].granted = true;
                 wakers.extend(self.waiters[index].waker.take());
             } else if !granted {
-                earlier.push(range);
+                earlier.push(ranges);
             }
         }
         wakers
     }
 }
 
-/// A range that is held; unlocks it when dropped.
+/// Ranges that are held; unlocks them when dropped.
 #[derive(Debug)]
 pub(crate) struct RangeGuard {
     locks: Rc<RefCell<RangeLocks>>,
-    start: u64,
+    ranges: Ranges,
 }
 
-/// Waits for a range.
+/// Waits for ranges.
 pub(crate) struct Lock {
     locks: Rc<RefCell<RangeLocks>>,
-    range: (u64, u64),
+    ranges: Ranges,
     ticket: Option<u64>,
 }
 
 /// Locks `range` of whoever `locks` belongs to. An empty range is as good as its first block.
 pub(crate) fn lock(locks: &Rc<RefCell<RangeLocks>>, range: LbaRange) -> Lock {
-    let end = range.start.0.saturating_add(range.blocks.max(1));
-    Lock { locks: locks.clone(), range: (range.start.0, end), ticket: None }
+    lock_all(locks, &[range])
+}
+
+/// Locks disjoint ranges together (R3).
+pub(crate) fn lock_all(locks: &Rc<RefCell<RangeLocks>>, ranges: &[LbaRange]) -> Lock {
+    let end = |range: &LbaRange| range.start.0.saturating_add(range.blocks.max(1));
+    let ranges = ranges.iter().map(|range| (range.start.0, end(range))).collect();
+    Lock { locks: locks.clone(), ranges, ticket: None }
 }
 
 impl Drop for RangeGuard {
     fn drop(&mut self) {
-        let wakers = self.locks.borrow_mut().unlock(self.start);
+        let wakers = self.locks.borrow_mut().unlock(&self.ranges);
         wakers.into_iter().for_each(Waker::wake);
     }
 }
@@ -104,16 +131,17 @@ impl Future for Lock {
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<RangeGuard> {
         let this = &mut *self;
-        let guard = || RangeGuard { locks: this.locks.clone(), start: this.range.0 };
+        let guard = || RangeGuard { locks: this.locks.clone(), ranges: this.ranges.clone() };
         let mut locks = this.locks.borrow_mut();
         let Some(ticket) = this.ticket else {
-            if locks.try_lock(this.range) {
+            if locks.try_lock(&this.ranges) {
                 return Poll::Ready(guard());
             }
             let ticket = locks.next_ticket;
             locks.next_ticket += 1;
             let waker = Some(context.waker().clone());
-            locks.waiters.push_back(Waiter { ticket, range: this.range, granted: false, waker });
+            let ranges = this.ranges.clone();
+            locks.waiters.push_back(Waiter { ticket, ranges, granted: false, waker });
             this.ticket = Some(ticket);
             return Poll::Pending;
         };
@@ -137,7 +165,7 @@ impl Drop for Lock {
             let place = locks.waiters.iter().position(|waiter| waiter.ticket == ticket);
             let waiter = place.and_then(|place| locks.waiters.remove(place));
             if waiter.is_some_and(|waiter| waiter.granted) {
-                locks.unlock(self.range.0)
+                locks.unlock(&self.ranges)
             } else {
                 locks.grant()
             }
@@ -192,5 +220,24 @@ mod tests {
         drop(first);
         drop(granted);
         assert!(poll(behind.as_mut()).is_some());
+    }
+
+    #[test]
+    fn several_ranges_are_locked_together() {
+        let locks = Rc::default();
+        let range = |start, blocks| LbaRange::new(Lba(start), blocks);
+        let middle = poll(pin!(lock(&locks, range(50, 10)))).expect("nothing is held");
+        let mut both = pin!(lock_all(&locks, &[range(10, 5), range(55, 1)]));
+        assert!(poll(both.as_mut()).is_none());
+        assert_eq!(locks.borrow().held.len(), 1, "the free one is not held meanwhile");
+        let mut behind = pin!(lock(&locks, range(12, 1)));
+        assert!(poll(behind.as_mut()).is_none(), "first come, first served");
+        drop(poll(pin!(lock(&locks, range(0, 5)))).expect("overlaps nobody"));
+        drop(middle);
+        let both = poll(both.as_mut()).expect("free now");
+        assert!(poll(behind.as_mut()).is_none());
+        drop(both);
+        assert!(poll(behind.as_mut()).is_some());
+        assert!(locks.borrow().waiters.is_empty());
     }
 }

@@ -31,6 +31,10 @@ pub(crate) enum Change {
     Unmap {
         range: LbaRange,
     },
+    /// Several small ranges.
+    UnmapAll {
+        ranges: Vec<LbaRange>,
+    },
     Reserve {
         extent: u32,
     },
@@ -92,6 +96,7 @@ impl Op {
         match &self.change {
             Change::Write { runs, crcs, .. } => write_entry_len(runs.len(), crcs.len()),
             Change::Restore { entries, .. } => entries.iter().map(Entry::len_bytes).sum(),
+            Change::UnmapAll { .. } => self.unmaps().map(|entry| entry.len_bytes()).sum(),
             _ => self.entry().len_bytes(),
         }
     }
@@ -105,7 +110,25 @@ impl Op {
             }
             return (u32::try_from(entries.len()).expect("bounded by one write"), at);
         }
+        if let Change::UnmapAll { .. } = &self.change {
+            let (mut at, mut count) = (0, 0);
+            for entry in self.unmaps() {
+                at += entry.encode(&mut bytes[at..]);
+                count += 1;
+            }
+            return (count, at);
+        }
         (1, self.entry().encode(bytes))
+    }
+
+    /// The entries of [`Change::UnmapAll`].
+    fn unmaps(&self) -> impl Iterator<Item = Entry<'static>> {
+        let volume = self.volume.as_ref().map_or(0, |state| state.number);
+        let ranges = match &self.change {
+            Change::UnmapAll { ranges } => ranges.as_slice(),
+            _ => &[],
+        };
+        ranges.iter().map(move |range| Entry::Unmap { volume, range: *range })
     }
 
     fn entry(&self) -> Entry<'_> {
@@ -130,7 +153,9 @@ impl Op {
             Change::Resize { blocks } => Entry::Resize { volume: state().number, blocks: *blocks },
             Change::SetSlo { slo } => Entry::SetSlo { volume: state().number, slo: *slo },
             Change::Delete => Entry::Delete { volume: state().number },
-            Change::Restore { .. } => unreachable!("has a list of entries"),
+            Change::Restore { .. } | Change::UnmapAll { .. } => {
+                unreachable!("has a list of entries")
+            }
         }
     }
 }

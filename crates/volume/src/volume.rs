@@ -7,7 +7,7 @@ use layout::VOLUME_BLOCKS_MAX;
 use units::{BLOCK_SIZE, Lba, LbaRange, PbaRange, Slo};
 use uuid::Uuid;
 
-use crate::locks::{RangeGuard, lock};
+use crate::locks::{RangeGuard, lock, lock_all};
 use crate::ops::{Change, Crcs, Op};
 use crate::sabotage::{Sabotage, broken};
 use crate::shard::{Inner, Kind, Need, Shard, UNMAP_AT_ONCE_MAX};
@@ -16,6 +16,8 @@ use crate::{CompareError, ReadData, VolumeError, VolumeStats, WRITE_BLOCKS_MAX};
 
 /// Entries of a leaf that is filled at its worst: bounds the nodes that a write makes dirty.
 const LEAF_ENTRIES_LOW: u64 = 127;
+/// Ranges deallocated together: as many as a Dataset Management command has.
+const UNMAP_RANGES_MAX: usize = 256;
 
 /// A thin volume. A cheap handle; clones are the same volume.
 ///
@@ -266,6 +268,47 @@ impl<D: Device> Volume<D> {
         inner.submit(op).await?;
         self.state.count(|stats| stats.unmaps += 1);
         Ok(())
+    }
+
+    /// Deallocates several ranges as one: all of them or none. `false`, and nothing is done, if that
+    /// cannot be: more than 256, overlapping ones, one of more than 1 024 blocks, a device that is full.
+    /// They are then deallocated one by one.
+    ///
+    /// # Errors
+    /// One is out of range, or the journal is lost.
+    pub async fn unmap_together(&self, ranges: &[LbaRange]) -> Result<bool, VolumeError> {
+        ranges.iter().try_for_each(|range| self.check(*range))?;
+        let mut sorted: Vec<LbaRange> = ranges.iter().copied().filter(|r| r.blocks > 0).collect();
+        sorted.sort_unstable_by_key(|range| range.start);
+        let disjoint = sorted.windows(2).all(|pair| pair[0].end() <= pair[1].start);
+        let small = sorted.iter().all(|range| range.blocks <= UNMAP_AT_ONCE_MAX);
+        if sorted.len() > UNMAP_RANGES_MAX || !disjoint || !small {
+            return Ok(false);
+        }
+        if sorted.is_empty() {
+            return Ok(true);
+        }
+        let inner = self.inner();
+        let guard = lock_all(&self.state.locks, &sorted).await;
+        inner.check_open()?;
+        sorted.iter().try_for_each(|range| self.check(*range))?;
+        if self.state.map.borrow().is_empty() {
+            return Ok(true);
+        }
+        for range in &sorted {
+            inner.preload(&self.state, *range).await?;
+        }
+        let height = self.state.map.borrow().height();
+        let metadata = sorted.iter().map(|range| 2 * (range.blocks.min(64) + height)).sum();
+        let need = Need { data: 0, metadata, kind: Kind::Growing };
+        let Some(credit) = inner.try_admit(need) else { return Ok(false) };
+        let change = Change::UnmapAll { ranges: sorted };
+        let mut op = Op::new(change, Some(self.state.clone()));
+        op.guard = Some(guard);
+        op.credit = credit;
+        inner.submit(op).await?;
+        self.state.count(|stats| stats.unmaps += 1);
+        Ok(true)
     }
 
     /// Every acknowledged write is durable already: does nothing.

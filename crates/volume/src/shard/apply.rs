@@ -37,6 +37,9 @@ impl<D: Device> Inner<D> {
         match change {
             Change::Write { lba, runs, crcs } => self.apply_write(state(), lba, &runs, &crcs),
             Change::Unmap { range } => self.apply_unmap(id, state(), range),
+            Change::UnmapAll { ranges } => {
+                ranges.iter().for_each(|range| self.unmap_now(state(), *range));
+            }
             Change::Reserve { extent } => self.pool.borrow_mut().set_owned_durably(extent),
             Change::Create => {
                 self.volumes.borrow_mut().insert(state().number, state().clone());
