@@ -422,3 +422,23 @@ fn a_foreign_head_beats_a_tail_of_ours() {
     assert!(matches!(found[0], Probe::Foreign("XFS file system")), "{found:?}");
     assert!(matches!(found[1..], [Probe::Farflash(_), Probe::Farflash(_)]), "{found:?}");
 }
+
+/// A read error that passes does not make the newest root, and with it the journal, look lost.
+#[test]
+fn a_root_that_cannot_be_read_at_first_is_read_again() {
+    let (mut sim, shard, volume) = fresh(true, 100);
+    let superblock = *shard.superblock();
+    sim.run_ok(async {
+        for tag in 1..5 {
+            volume.write(Lba(0), data(tag, 1), None).await.expect("room");
+            shard.checkpoint().await.expect("writable");
+        }
+        volume.write(Lba(1), data(9, 1), None).await.expect("room");
+    });
+    let survivor = sim.device.after_crash(&mut Random(3));
+    sim = Sim::new(survivor, 2);
+    let places = [0, 1].into_iter().flat_map(|g| superblock.root_places(0, g));
+    sim.device.faults(|faults| faults.read_errors.extend(places.map(|place| (place.0, 2))));
+    let volume = open(&mut sim).volume(volume.uuid()).expect("durable");
+    assert_eq!(sim.run_ok(tags(&volume, 0, 2)), [4, 9]);
+}

@@ -28,6 +28,8 @@ use crate::{ExtentAllocator, OpenError, ShardOptions, VolumeError};
 
 /// Bitmaps and descriptors read at once.
 const READS_AT_ONCE: usize = 32;
+/// Attempts to read a root: without the newest one the journal would look damaged.
+const ROOT_READ_TRIES: u32 = 3;
 
 /// A shard that was read back and may not yet be used: others must be recovered first.
 pub struct Recovered<D: Device> {
@@ -109,7 +111,13 @@ async fn read_root<D: Device>(
     for (copy, place) in
         [0, 1].into_iter().flat_map(|parity| superblock.root_places(shard, parity)).enumerate()
     {
-        let Ok(block) = device.read(place, Buffer::new(1)).await else { continue };
+        let mut block = device.read(place, Buffer::new(1)).await;
+        for _ in 1..ROOT_READ_TRIES {
+            if matches!(block, Err(DeviceError::Io { .. })) {
+                block = device.read(place, Buffer::new(1)).await;
+            }
+        }
+        let Ok(block) = block else { continue };
         if block.as_bytes().iter().all(|byte| *byte == 0) {
             blank[copy / 2] = true;
             continue;
