@@ -10,7 +10,7 @@
 //!
 //! - `content.rs`: blocks that say which write they are from. `history.rs`: what was asked and answered.
 //! - `image.rs`, `linear.rs`: could that have been? `model.rs`, `run.rs`: what is known, what is excused.
-//! - `profile.rs`, `requests.rs`, `scenario.rs`: what happens. `rig.rs`, `target.rs`: to whom.
+//! - `profile.rs`, `requests.rs`, `scenario.rs`, `outcome.rs`: what happens. `rig.rs`, `target.rs`: to whom.
 //! - `exhaustive.rs`: short programs, crashed everywhere. `soak.rs`: many seeds at once.
 //! - `seam.rs`: disks that break their promises, to see that it is seen.
 //!
@@ -23,6 +23,7 @@ mod history;
 mod image;
 mod linear;
 mod model;
+mod outcome;
 mod profile;
 mod requests;
 mod rig;
@@ -33,8 +34,9 @@ mod soak;
 mod target;
 
 pub use exhaustive::{Base, Program, Step, programs};
+pub use outcome::{Outcome, run};
 pub use profile::Workload;
 pub use run::Counts;
-pub use scenario::{Outcome, run};
+
 pub use seam::Seam;
 pub use soak::{Soak, Summary};

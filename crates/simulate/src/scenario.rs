@@ -8,7 +8,7 @@ use std::task::Poll;
 
 use io_traits::{Buffer, Clock, Spawn};
 use local_sync::Semaphore;
-use sim::{DeviceFaults, Rng, SimDevice, SimWorld, Simulation, Survival, Trace};
+use sim::{DeviceFaults, Rng, SimDevice, SimWorld, Simulation, Survival};
 use units::{BLOCK_SIZE, Duration, Lba, LbaRange};
 use uuid::Uuid;
 use volume::{Finding, FormatOptions, FsckOptions, VolumeError, VolumeSpec};
@@ -18,7 +18,7 @@ use crate::model::VolumeModel;
 use crate::profile::{Profile, Workload};
 use crate::requests::{Worker, create};
 use crate::rig::{self, Rig};
-use crate::run::{Counts, Leniency, Run};
+use crate::run::{Leniency, Run};
 use crate::seam::{Seam, SeamDevice};
 use crate::target::Target;
 
@@ -41,47 +41,6 @@ const BALLAST_STEP: u64 = 64;
 /// Starts that a disk which fails requests may need.
 const OPEN_TRIES: u32 = 4;
 
-/// What a run came to.
-#[derive(Clone, Debug)]
-pub struct Outcome {
-    /// Which one.
-    pub seed: u64,
-    /// What it was about.
-    pub workload: Workload,
-    /// What is wrong, if anything.
-    pub failure: Option<String>,
-    /// What it did.
-    pub counts: Counts,
-    /// Hash of its trace.
-    pub hash: u64,
-    /// Events in its trace.
-    pub events: u64,
-}
-
-/// Runs `seed`.
-#[must_use]
-pub fn run(seed: u64, workload: Option<Workload>, seam: Seam, trace: &Trace) -> Outcome {
-    let workload = workload.unwrap_or_else(|| Workload::of_seed(seed));
-    let mut rng = Rng::new(seed ^ (workload as u64) << 56);
-    let profile = Profile::draw(workload, &mut rng);
-    let run = Run::new(trace.clone());
-    let panicked = {
-        let run = run.clone();
-        let run = std::panic::AssertUnwindSafe(move || Scenario { run, profile, seam, rng }.run());
-        std::panic::catch_unwind(run).err()
-    };
-    if let Some(panic) = panicked {
-        let text = panic.downcast_ref::<String>().map(String::as_str);
-        let text = text.or_else(|| panic.downcast_ref::<&str>().copied());
-        run.fail(format!("panic: {}", text.unwrap_or("of an unknown kind")));
-    }
-    if !run.has_failed() && !profile.cuts {
-        run.check_orders();
-    }
-    let (counts, failure) = (run.counts(), run.failure());
-    Outcome { seed, workload, failure, counts, hash: trace.hash(), events: trace.events() }
-}
-
 /// How a boot ended.
 enum End {
     /// All requests were made.
@@ -94,15 +53,17 @@ enum End {
     Unusable,
 }
 
-struct Scenario {
-    run: Run,
-    profile: Profile,
-    seam: Seam,
-    rng: Rng,
+/// A run that is about to begin.
+pub(crate) struct Scenario {
+    pub(crate) run: Run,
+    pub(crate) profile: Profile,
+    pub(crate) seam: Seam,
+    pub(crate) rng: Rng,
 }
 
 impl Scenario {
-    fn run(mut self) {
+    /// Runs it; what it finds is in its [`Run`].
+    pub(crate) fn run(mut self) {
         let faults = self.profile.faults;
         let device_errors = self.profile.goes
             || [

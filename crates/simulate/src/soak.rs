@@ -7,9 +7,9 @@ use std::thread;
 
 use sim::Trace;
 
+use crate::outcome::{Outcome, run};
 use crate::profile::Workload;
 use crate::run::Counts;
-use crate::scenario::{Outcome, run};
 use crate::seam::Seam;
 
 /// Which seeds to run.

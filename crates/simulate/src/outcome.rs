@@ -1,0 +1,49 @@
+//! From a seed to what it came to.
+
+use sim::{Rng, Trace};
+
+use crate::profile::{Profile, Workload};
+use crate::run::{Counts, Run};
+use crate::scenario::Scenario;
+use crate::seam::Seam;
+
+/// What a run came to.
+#[derive(Clone, Debug)]
+pub struct Outcome {
+    /// Which one.
+    pub seed: u64,
+    /// What it was about.
+    pub workload: Workload,
+    /// What is wrong, if anything.
+    pub failure: Option<String>,
+    /// What it did.
+    pub counts: Counts,
+    /// Hash of its trace.
+    pub hash: u64,
+    /// Events in its trace.
+    pub events: u64,
+}
+
+/// Runs `seed`.
+#[must_use]
+pub fn run(seed: u64, workload: Option<Workload>, seam: Seam, trace: &Trace) -> Outcome {
+    let workload = workload.unwrap_or_else(|| Workload::of_seed(seed));
+    let mut rng = Rng::new(seed ^ (workload as u64) << 56);
+    let profile = Profile::draw(workload, &mut rng);
+    let run = Run::new(trace.clone());
+    let panicked = {
+        let run = run.clone();
+        let run = std::panic::AssertUnwindSafe(move || Scenario { run, profile, seam, rng }.run());
+        std::panic::catch_unwind(run).err()
+    };
+    if let Some(panic) = panicked {
+        let text = panic.downcast_ref::<String>().map(String::as_str);
+        let text = text.or_else(|| panic.downcast_ref::<&str>().copied());
+        run.fail(format!("panic: {}", text.unwrap_or("of an unknown kind")));
+    }
+    if !run.has_failed() && !profile.cuts {
+        run.check_orders();
+    }
+    let (counts, failure) = (run.counts(), run.failure());
+    Outcome { seed, workload, failure, counts, hash: trace.hash(), events: trace.events() }
+}
