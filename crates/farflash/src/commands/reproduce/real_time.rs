@@ -62,7 +62,7 @@ pub(super) fn run(
     seed: u64,
     progress: Progress<'_>,
 ) -> Result<Outcome, Failure> {
-    if !(time > 0.0 && time <= 1.0) || !(0.001..=1.0).contains(&scale) {
+    if !(time > 0.0 && time <= 1.0 && (0.001..=1.0).contains(&scale)) {
         let what = "a part of the time or of the speed is above 0 and at most 1";
         return Err(Failure::usage(what, "try --time 0.05 --scale 0.05"));
     }
