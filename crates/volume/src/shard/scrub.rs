@@ -261,10 +261,9 @@ impl<D: Device> Inner<D> {
         at: u64,
         step: &mut ScrubStep,
     ) -> Result<Option<u64>, VolumeError> {
-        let volume = || Some((state.uuid, state.name.clone()));
         let node_damaged = |pba: Pba| {
-            let (structure, lba) = (Structure::Node, Some(Lba(at)));
-            Damaged { pba, structure, volume: volume(), lba }
+            let volume = Some((state.uuid, state.name.clone()));
+            Damaged { pba, structure: Structure::Node, volume, lba: Some(Lba(at)) }
         };
         let mut again = false;
         loop {
@@ -315,28 +314,42 @@ impl<D: Device> Inner<D> {
                 continue;
             }
             step.damaged.append(&mut differing);
-            let entries = match entries {
-                Ok(entries) => entries,
-                Err(pointer) => {
-                    step.blocks += 1;
-                    match self.leaf_on_disk(state, pointer).await? {
-                        Some(entries) => entries,
-                        None => {
-                            step.damaged.push(node_damaged(pointer.pba));
-                            Vec::new()
-                        }
-                    }
-                }
-            };
-            for (pba, lba) in self.scrub_data(state, &entries, step).await? {
-                state.count(|stats| stats.corrupt_blocks += 1);
-                let (structure, lba) = (Structure::Data, Some(lba));
-                step.damaged.push(Damaged { pba, structure, volume: volume(), lba });
-            }
-            // A device that answers at once must not keep the core from its requests.
-            yield_now().await;
+            self.scrub_entries(state, at, entries, step).await?;
             return Ok((end < u64::MAX).then_some(end));
         }
+    }
+
+    /// Reads the blocks that the leaf of the keys from `at` on names: `entries`, or those of the leaf
+    /// where it lies on the device.
+    async fn scrub_entries(
+        &self,
+        state: &VolumeState,
+        at: u64,
+        entries: Result<Vec<(u64, Mapping)>, Mapping>,
+        step: &mut ScrubStep,
+    ) -> Result<(), VolumeError> {
+        let damaged = |pba, structure, lba| {
+            let volume = Some((state.uuid, state.name.clone()));
+            Damaged { pba, structure, volume, lba: Some(lba) }
+        };
+        let entries = match entries {
+            Ok(entries) => entries,
+            Err(pointer) => {
+                step.blocks += 1;
+                let entries = self.leaf_on_disk(state, pointer).await?;
+                if entries.is_none() {
+                    step.damaged.push(damaged(pointer.pba, Structure::Node, Lba(at)));
+                }
+                entries.unwrap_or_default()
+            }
+        };
+        for (pba, lba) in self.scrub_data(state, &entries, step).await? {
+            state.count(|stats| stats.corrupt_blocks += 1);
+            step.damaged.push(damaged(pba, Structure::Data, lba));
+        }
+        // A device that answers at once must not keep the core from its requests.
+        yield_now().await;
+        Ok(())
     }
 
     /// The entries of a leaf that is not in memory (U2); `None` if it is damaged.
