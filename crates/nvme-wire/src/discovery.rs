@@ -20,8 +20,9 @@ pub const SUBTYPE_REFERRAL: u8 = 1;
 pub const SUBTYPE_NVM: u8 = 2;
 /// SUBTYPE: the discovery subsystem that answers.
 pub const SUBTYPE_CURRENT_DISCOVERY: u8 = 3;
-/// TREQ: a secure channel is not required.
-pub const TREQ_NOT_REQUIRED: u8 = 2;
+/// TREQ: nothing is said about a secure channel. Some hosts take "not required" for a wish to have
+/// one, and ask a kernel for TLS that knows none.
+pub const TREQ_NOT_SPECIFIED: u8 = 0;
 /// TREQ: the controller can do without submission queue flow control.
 pub const TREQ_DISABLE_SQ_FLOW: u8 = 1 << 2;
 /// EFLAGS: another entry of this log leads to the same log.
@@ -111,7 +112,7 @@ impl DiscoveryLogEntry {
             trtype: TRTYPE_TCP,
             adrfam: if address.is_ipv4() { ADRFAM_IPV4 } else { ADRFAM_IPV6 },
             subtype,
-            treq: TREQ_NOT_REQUIRED,
+            treq: TREQ_NOT_SPECIFIED,
             cntlid: CNTLID_DYNAMIC.into(),
             asqsz: 32.into(),
             subnqn: subsystem.to_field(),
@@ -155,7 +156,7 @@ mod tests {
         let address = "192.0.2.7:4420".parse().expect("an address");
         let entry = DiscoveryLogEntry::tcp(SUBTYPE_NVM, &Nqn::DISCOVERY, address);
         let bytes = entry.as_bytes();
-        assert_eq!(bytes[..12], [3, 1, 2, 2, 0, 0, 0xFF, 0xFF, 32, 0, 0, 0]);
+        assert_eq!(bytes[..12], [3, 1, 2, 0, 0, 0, 0xFF, 0xFF, 32, 0, 0, 0]);
         assert_eq!(bytes[32..37], *b"4420\0");
         assert_eq!(bytes[512..522], *b"192.0.2.7\0");
         assert_eq!(entry.address(), Some(address));
