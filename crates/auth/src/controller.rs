@@ -5,7 +5,7 @@ use alloc::vec::Vec;
 use nvme_wire::auth::{Body, Explanation, Message};
 use zeroize::Zeroizing;
 
-use crate::response::{Question, Role};
+use crate::response::{Question, Role, new_challenge};
 use crate::{Computed, Digest, Group, Hash, Job, Outcome, Parties, Secret};
 
 /// What a controller agrees to, the best first.
@@ -150,14 +150,9 @@ impl Controller {
         let hash = *hash.ok_or(Explanation::HashNotUsable)?;
         let group = self.policy.groups.iter().find(|group| groups.contains(&group.id()));
         let group = *group.ok_or(Explanation::GroupNotUsable)?;
-        let mut challenge = alloc::vec![0; hash.len_bytes()];
-        random(&mut challenge);
+        let (challenge, sequence) = new_challenge(hash, random);
         let mut private = Zeroizing::new(alloc::vec![0; group.exponent_len_bytes()]);
         random(&mut private);
-        let mut sequence = [0; 4];
-        random(&mut sequence);
-        // Zero would say that nothing is asked.
-        let sequence = u32::from_le_bytes(sequence).max(1);
         Ok(Agreed { hash, group, sequence, challenge, private, public: Vec::new() })
     }
 
@@ -267,8 +262,7 @@ impl Controller {
             // It is not our turn to speak.
             _ => Body::Failure1(Explanation::IncorrectMessage as u8),
         };
-        let mut bytes = Vec::new();
-        Message { transaction: self.transaction, body }.encode(&mut bytes);
+        let mut bytes = Message { transaction: self.transaction, body }.to_bytes();
         if let State::Proving(hash, None) = &self.state {
             // The length of a response is told even where there is none.
             bytes[6] = hash.len_bytes() as u8;

@@ -5,7 +5,7 @@ use alloc::vec::Vec;
 use nvme_wire::auth::{Body, Explanation, Message};
 use zeroize::Zeroizing;
 
-use crate::response::{Question, Role};
+use crate::response::{Question, Role, new_challenge};
 use crate::{Computed, Digest, Group, Hash, Job, Outcome, Parties, Secret};
 
 /// A controller's Challenge, while what it needs is computed.
@@ -57,8 +57,7 @@ impl Host {
         let hashes = Hash::ALL.map(Hash::id);
         let groups = Group::ALL.map(Group::id);
         let body = Body::Negotiate { secure_channel: 0, hashes: &hashes, groups: &groups };
-        let mut bytes = Vec::new();
-        Message { transaction, body }.encode(&mut bytes);
+        let bytes = Message { transaction, body }.to_bytes();
         let state = State::Negotiated;
         (Self { parties, secret, controller_secret, transaction, state }, bytes)
     }
@@ -100,7 +99,7 @@ impl Host {
                     return Err(Explanation::IncorrectPayload);
                 }
                 let challenge = challenge.to_vec();
-                let own = self.own_challenge(hash, random);
+                let own = self.controller_secret.as_ref().map(|_| new_challenge(hash, random));
                 let challenged = Challenged { hash, group, sequence, challenge, own };
                 Ok(self.respond(challenged, public, random))
             }
@@ -116,19 +115,6 @@ impl Host {
             }
             _ => Err(Explanation::IncorrectMessage),
         }
-    }
-
-    fn own_challenge(
-        &self,
-        hash: Hash,
-        random: &mut dyn FnMut(&mut [u8]),
-    ) -> Option<(Vec<u8>, u32)> {
-        self.controller_secret.as_ref()?;
-        let mut challenge = alloc::vec![0; hash.len_bytes()];
-        random(&mut challenge);
-        let mut sequence = [0; 4];
-        random(&mut sequence);
-        Some((challenge, u32::from_le_bytes(sequence).max(1)))
     }
 
     fn respond(
@@ -183,8 +169,7 @@ impl Host {
             challenge: own.as_ref().map(|(challenge, _)| challenge.as_slice()),
             public,
         };
-        let mut bytes = Vec::new();
-        Message { transaction: self.transaction, body }.encode(&mut bytes);
+        let bytes = Message { transaction: self.transaction, body }.to_bytes();
         self.state = State::Replying(bytes, expected);
     }
 
@@ -202,8 +187,7 @@ impl Host {
             }
             _ => return None,
         };
-        let mut bytes = Vec::new();
-        Message { transaction: self.transaction, body }.encode(&mut bytes);
+        let bytes = Message { transaction: self.transaction, body }.to_bytes();
         self.state = State::Over(next);
         Some(bytes)
     }

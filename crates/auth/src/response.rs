@@ -1,5 +1,7 @@
 //! What a party answers to a challenge.
 
+use alloc::vec::Vec;
+
 use nvme_wire::Nqn;
 
 use crate::{Digest, Hash, Secret};
@@ -18,6 +20,16 @@ pub struct Parties {
 pub(crate) enum Role {
     Host,
     Controller,
+}
+
+/// A challenge of the hash's length, and a number to go with it.
+pub(crate) fn new_challenge(hash: Hash, random: &mut dyn FnMut(&mut [u8])) -> (Vec<u8>, u32) {
+    let mut challenge = alloc::vec![0; hash.len_bytes()];
+    random(&mut challenge);
+    let mut sequence = [0; 4];
+    random(&mut sequence);
+    // Zero would say that nothing is asked.
+    (challenge, u32::from_le_bytes(sequence).max(1))
 }
 
 /// What is answered, and in which exchange.

@@ -191,8 +191,7 @@ fn a_challenge_sent_back_is_not_answered() {
     };
     let body =
         Body::Reply { sequence: 1, response: challenge, challenge: Some(challenge), public: &[] };
-    let mut reply = Vec::new();
-    Message { transaction: 7, body }.encode(&mut reply);
+    let reply = Message { transaction: 7, body }.to_bytes();
     pair.send(reply);
     let _ = pair.fetch();
     assert_eq!(pair.controller.outcome(), Outcome::Failed(Explanation::Failed));
@@ -209,11 +208,7 @@ fn whatever_is_out_of_turn_or_broken_ends_the_exchange_with_its_reason() {
         let _ = controller.message(ROOM);
         controller.outcome()
     };
-    let encode = |transaction, body| {
-        let mut bytes = Vec::new();
-        Message { transaction, body }.encode(&mut bytes);
-        bytes
-    };
+    let encode = |transaction, body| Message { transaction, body }.to_bytes();
     let offer = |secure_channel, hashes, groups| {
         encode(7, Body::Negotiate { secure_channel, hashes, groups })
     };

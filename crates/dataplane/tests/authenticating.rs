@@ -111,9 +111,8 @@ fn nothing_but_the_exchange_is_executed_before_it() {
 }
 
 fn negotiation() -> (Sqe, Vec<u8>) {
-    let mut bytes = Vec::new();
     let body = Body::Negotiate { secure_channel: 0, hashes: &[1], groups: &[1] };
-    Message { transaction: 3, body }.encode(&mut bytes);
+    let bytes = Message { transaction: 3, body }.to_bytes();
     (Authentication::send(bytes.len() as u32).into(), bytes)
 }
 
@@ -144,10 +143,9 @@ fn malformed_commands_of_an_exchange_are_refused_and_a_false_answer_ends_the_con
         }
         let answer = admin.command(good, &bytes).await.expect("an answer");
         assert_eq!(answer.status(), Status::SUCCESS);
-        let mut reply = Vec::new();
         let body =
             Body::Reply { sequence: 0, response: &[0; 32], challenge: None, public: &[5; 256] };
-        Message { transaction: 3, body }.encode(&mut reply);
+        let reply = Message { transaction: 3, body }.to_bytes();
         // Out of turn: the challenge was not fetched.
         let send = Authentication::send(reply.len() as u32);
         let answer = admin.command(send.into(), &reply).await.expect("an answer");
@@ -155,9 +153,8 @@ fn malformed_commands_of_an_exchange_are_refused_and_a_false_answer_ends_the_con
         let receive = Authentication::receive(64, nvme_wire::SglDescriptor::transport(64));
         admin.send(&support::raw_host::capsule(99, receive.into(), &[])).await.expect("sent");
         let last_words = admin.wait_for_close().await;
-        let mut failure = Vec::new();
         let body = Body::Failure1(Explanation::IncorrectMessage as u8);
-        Message { transaction: 3, body }.encode(&mut failure);
+        let failure = Message { transaction: 3, body }.to_bytes();
         let found = last_words.windows(failure.len()).any(|part| part == failure.as_bytes());
         assert!(found, "{last_words:02x?}");
     });

@@ -266,12 +266,12 @@ impl<'a> Message<'a> {
         Ok(Self { transaction: u16::from_le_bytes([t0, t1]), body })
     }
 
-    /// Appends the message's bytes. Lists and values of more bytes than fields can say are a mistake
-    /// of the caller.
-    pub fn encode(&self, out: &mut Vec<u8>) {
-        let start = out.len();
+    /// The message's bytes. Lists and values of more bytes than fields can say are a mistake of the
+    /// caller.
+    #[must_use]
+    pub fn to_bytes(&self) -> Vec<u8> {
         let (auth_type, id) = self.body.kind();
-        out.extend_from_slice(&[auth_type, id, 0, 0]);
+        let mut out = alloc::vec![auth_type, id, 0, 0];
         out.extend_from_slice(&self.transaction.to_le_bytes());
         let len_of = |value: &[u8]| u8::try_from(value.len()).expect("a hash is short");
         let public_len = |value: &[u8]| u16::try_from(value.len()).expect("at most 1024");
@@ -306,14 +306,15 @@ impl<'a> Message<'a> {
             Body::Success1 { response } => {
                 let value = response.unwrap_or_default();
                 out.extend_from_slice(&[len_of(value), 0, u8::from(response.is_some())]);
-                out.resize(start + HEADER_LEN, 0);
+                out.resize(HEADER_LEN, 0);
                 out.extend_from_slice(value);
             }
-            Body::Success2 => out.resize(start + HEADER_LEN, 0),
+            Body::Success2 => out.resize(HEADER_LEN, 0),
             Body::Failure1(explanation) | Body::Failure2(explanation) => {
                 out.extend_from_slice(&[REASON_FAILURE, explanation]);
             }
         }
+        out
     }
 }
 
@@ -397,9 +398,7 @@ mod tests {
     use super::*;
 
     fn bytes_of(transaction: u16, body: Body<'_>) -> Vec<u8> {
-        let mut bytes = Vec::new();
-        Message { transaction, body }.encode(&mut bytes);
-        bytes
+        Message { transaction, body }.to_bytes()
     }
 
     const BODIES: [Body<'_>; 9] = [
