@@ -5,7 +5,8 @@ use std::rc::Rc;
 use io_traits::{BufferSlice, Device, World};
 use nvme_target::{SlotId, decode_fused};
 use nvme_wire::Status;
-use units::Lba;
+use schedule::Direction;
+use units::{Lba, LbaRange};
 use volume::CompareError;
 
 use crate::connection::{Connection, IoQueue, Role};
@@ -33,7 +34,7 @@ impl<W: World, D: Device> Connection<W, D> {
             let (failed, invalid) = (Status::ABORTED_FAILED_FUSED, Status::DATA_SGL_LENGTH_INVALID);
             return self.complete_halves(halves, (invalid.with_dnr(), failed));
         };
-        let task = fused(self.clone(), queue.clone(), halves, range.start, [compared, written]);
+        let task = fused(self.clone(), queue.clone(), halves, range, [compared, written]);
         self.core.world().spawn_now(task);
     }
 
@@ -47,12 +48,15 @@ async fn fused<W: World, D: Device>(
     connection: Rc<Connection<W, D>>,
     queue: Rc<IoQueue<W, D>>,
     [first, second]: [SlotId; 2],
-    lba: Lba,
+    range: LbaRange,
     [compared, written]: [Payload; 2],
 ) {
+    let lane = &queue.export.lane;
+    let entered = lane.enter(Direction::Write, range.blocks, &connection.closed).await;
+    let Some(_ticket) = entered else { return };
     let (Payload { buffer: expected, share, .. }, data) = (compared, written.buffer.into_slice());
     let volume = queue.export.volume();
-    let outcome = volume.compare_and_write(lba, expected.into_slice(), data).await;
+    let outcome = volume.compare_and_write(range.start, expected.into_slice(), data).await;
     drop(share);
     let failed = Status::ABORTED_FAILED_FUSED;
     match outcome {

@@ -150,6 +150,22 @@ fn fused_compare_and_write_is_one_operation() {
     });
 }
 
+/// Neither form is a way round a ceiling: both are accounted as writes of their blocks.
+#[test]
+fn both_forms_are_accounted() {
+    simulate(2, |world| async move {
+        let (core, _) = serve_new(world.clone(), BLOCKS).await;
+        let volume = connect(world.clone(), host()).await;
+        let (mut io, _admin) = RawHost::io_queue(&world, &nqn_of(VOLUME)).await.expect("connects");
+        let written = || core.flows()[0].stats.issued_blocks[1];
+        let (before, zeroes) = (written(), Buffer::zeroed(2).into_slice());
+        let swapped = volume.compare_and_swap(Lba(0), &zeroes, &data(1, 2)).await;
+        assert_eq!((swapped, written() - before), (Ok(Swap::Done), 2));
+        let ended = fused(&mut io, 0, data(1, 2).as_bytes(), data(2, 2).as_bytes()).await;
+        assert_eq!((ended, written() - before), ([Status::SUCCESS; 2], 4));
+    });
+}
+
 /// A first half whose second half never comes holds up neither the others nor the end of service.
 #[test]
 fn half_an_operation_holds_up_nobody() {
