@@ -13,7 +13,7 @@ use schedule::{FlowStats, Quota, SchedulerConfig};
 use slab::Slab;
 use units::{Duration, Instant, Slo};
 use uuid::Uuid;
-use volume::{Capacity, Shard, VolumeError, VolumeSpec};
+use volume::{Capacity, Shard, Terms, VolumeError, VolumeSpec};
 
 use crate::association::Association;
 use crate::connection::Connection;
@@ -216,10 +216,10 @@ impl<W: World, D: Device> Core<W, D> {
         &self,
         shard: usize,
         spec: VolumeSpec,
-        slo: Slo,
+        terms: impl Into<Terms>,
     ) -> Result<VolumeStatus, VolumeError> {
         let target = self.state.shards.borrow()[shard].clone();
-        let volume = target.create_volume_with_slo(spec, slo).await?;
+        let volume = target.create_volume_under(spec, terms.into()).await?;
         Ok(self.add_export(volume, shard))
     }
 

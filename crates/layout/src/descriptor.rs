@@ -24,10 +24,14 @@ pub const DEAD_RANGES_MAX: usize = 64;
 const NAME_AT: usize = 64;
 const SLO_AT: usize = 320;
 const DEAD_AT: usize = 512;
+const ACCESS_AT: usize = DEAD_AT + DEAD_RANGES_MAX * 16;
+/// Most bytes of what says who may open a volume.
+pub const ACCESS_BYTES_MAX: usize = 2048;
 const FLAG_DELETED: u16 = 1;
 
 /// Head of a descriptor, format 1. The name follows at byte 64, the SLO at byte 320, the dead ranges
-/// (start and number of blocks, 8 bytes each) at byte 512.
+/// (start and number of blocks, 8 bytes each) at byte 512, the access at byte 1536 (its length, 2 bytes,
+/// and itself).
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
 struct DescriptorHeader {
@@ -56,9 +60,8 @@ struct DescriptorHeader {
 const _: () = {
     assert!(size_of::<DescriptorHeader>() == 59 && offset_of!(DescriptorHeader, map) == 50);
     assert!(NAME_AT + NAME_BYTES_MAX <= SLO_AT);
-    assert!(
-        SLO_AT + size_of::<PackedSlo>() <= DEAD_AT && DEAD_AT + DEAD_RANGES_MAX * 16 <= BLOCK_SIZE
-    );
+    assert!(SLO_AT + size_of::<PackedSlo>() <= DEAD_AT);
+    assert!(ACCESS_AT == 1536 && ACCESS_AT + 2 + ACCESS_BYTES_MAX <= BLOCK_SIZE);
 };
 
 /// What a checkpoint knows of a volume.
@@ -78,6 +81,8 @@ pub struct Descriptor {
     pub deleted: bool,
     /// What it is promised.
     pub slo: Slo,
+    /// Who may open it; opaque here.
+    pub access: Vec<u8>,
     /// Root of the map.
     pub map: Option<Mapping>,
     /// Deallocated ranges whose blocks the map may still name: they read as zeroes.
@@ -85,7 +90,7 @@ pub struct Descriptor {
 }
 
 impl Descriptor {
-    /// Fills one block. Panics if the name or the list of dead ranges is too long.
+    /// Fills one block. Panics if the name, the access or the list of dead ranges is too long.
     pub fn encode(&self, block: &mut [u8]) {
         assert!(self.name.len() <= NAME_BYTES_MAX && self.dead.len() <= DEAD_RANGES_MAX);
         let small = |n: usize| U16::new(u16::try_from(n).expect("bounded above"));
@@ -106,6 +111,10 @@ impl Descriptor {
         block[NAME_AT..NAME_AT + self.name.len()].copy_from_slice(self.name.as_bytes());
         let slo = PackedSlo::from(self.slo);
         block[SLO_AT..SLO_AT + size_of::<PackedSlo>()].copy_from_slice(slo.as_bytes());
+        assert!(self.access.len() <= ACCESS_BYTES_MAX);
+        let (len, access) = block[ACCESS_AT..].split_at_mut(2);
+        len.copy_from_slice(small(self.access.len()).as_bytes());
+        access[..self.access.len()].copy_from_slice(&self.access);
         for (place, dead) in block[DEAD_AT..].chunks_exact_mut(16).zip(&self.dead) {
             place[..8].copy_from_slice(&dead.start.0.to_le_bytes());
             place[8..].copy_from_slice(&dead.blocks.to_le_bytes());
@@ -153,6 +162,11 @@ impl Descriptor {
         {
             return Err(DecodeError::Field("volume size"));
         }
+        let (len, access) = block[ACCESS_AT..].split_at(2);
+        let access_len = usize::from(u16::from_le_bytes([len[0], len[1]]));
+        if access_len > ACCESS_BYTES_MAX {
+            return Err(DecodeError::Field("access length"));
+        }
         Ok(Self {
             number: header.number.get(),
             uuid: Uuid::from_bytes(header.uuid),
@@ -161,6 +175,7 @@ impl Descriptor {
             mapped: header.mapped.get(),
             deleted: header.flags.get() & FLAG_DELETED != 0,
             slo: slo.unpack()?,
+            access: access[..access_len].into(),
             map: unpack_pointer(header.map),
             dead,
         })
@@ -182,6 +197,7 @@ mod tests {
             mapped: 17,
             deleted: true,
             slo: Slo::Rate { reads_per_second: 1 << 40, writes_per_second: 7 },
+            access: vec![0x5A; ACCESS_BYTES_MAX],
             map: Some(Mapping { pba: Pba(5), crc: 6 }),
             dead: (0..64).map(|i| LbaRange::new(Lba(i * 10), i)).collect(),
         }

@@ -20,7 +20,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use crate::mapping::{pack_run, unpack_run};
 use crate::slo::PackedSlo;
-use crate::{DecodeError, KEY_LIMIT, NAME_BYTES_MAX, VOLUME_BLOCKS_MAX};
+use crate::{ACCESS_BYTES_MAX, DecodeError, KEY_LIMIT, NAME_BYTES_MAX, VOLUME_BLOCKS_MAX};
 
 const KIND_WRITE: u8 = 1;
 const KIND_UNMAP: u8 = 2;
@@ -29,6 +29,7 @@ const KIND_CREATE: u8 = 4;
 const KIND_RESIZE: u8 = 5;
 const KIND_DELETE: u8 = 6;
 const KIND_SET_SLO: u8 = 7;
+const KIND_SET_ACCESS: u8 = 8;
 const FLAG_TRUSTED: u8 = 1;
 const FLAG_SLO: u8 = 1;
 const SLO_SIZE: usize = size_of::<PackedSlo>();
@@ -44,9 +45,9 @@ struct EntryHeader {
     /// 1: write: bit 0: the data was known good, do not verify it. Create: bit 0:
     /// an SLO follows the UUID. Set SLO: its kind.
     flags: u8,
-    /// 2..4: write: number of runs; create: bytes of the name.
+    /// 2..4: write: number of runs; create: bytes of the name; set access: bytes of it.
     length: U16,
-    /// 4..8: number of blocks, low half.
+    /// 4..8: number of blocks, low half; create: bytes of the access, which follows the name.
     blocks: U32,
     /// 8..12: volume or extent.
     subject: U32,
@@ -100,6 +101,8 @@ pub enum Entry<'a> {
         slo: Slo,
         /// Name for people.
         name: Cow<'a, str>,
+        /// Who may open it; opaque here.
+        access: Cow<'a, [u8]>,
     },
     /// A volume has a new size.
     Resize {
@@ -115,6 +118,13 @@ pub enum Entry<'a> {
         /// What.
         slo: Slo,
     },
+    /// Others may open a volume.
+    SetAccess {
+        /// Volume number.
+        volume: u32,
+        /// Who; opaque here.
+        access: Cow<'a, [u8]>,
+    },
     /// A volume is gone.
     Delete {
         /// Volume number.
@@ -125,6 +135,11 @@ pub enum Entry<'a> {
 /// Bytes of an SLO in a create entry: the default needs none.
 fn slo_len(slo: Slo) -> usize {
     if slo == Slo::default() { 0 } else { SLO_SIZE }
+}
+
+/// Bytes that `len` bytes take with zeroes behind them.
+const fn padded(len: usize) -> usize {
+    len.next_multiple_of(4)
 }
 
 /// Bytes of a write entry.
@@ -139,9 +154,11 @@ impl Entry<'_> {
     pub fn len_bytes(&self) -> usize {
         match self {
             Self::Write { runs, crcs, .. } => write_entry_len(runs.len(), crcs.len()),
-            Self::Create { slo, name, .. } => {
-                HEADER_SIZE + 16 + slo_len(*slo) + name.len().next_multiple_of(4)
+            Self::Create { slo, name, access, .. } => {
+                let texts = padded(name.len()) + padded(access.len());
+                HEADER_SIZE + 16 + slo_len(*slo) + texts
             }
+            Self::SetAccess { access, .. } => HEADER_SIZE + padded(access.len()),
             _ => HEADER_SIZE,
         }
     }
@@ -161,13 +178,18 @@ impl Entry<'_> {
                     place.copy_from_slice(&crc.to_le_bytes());
                 }
             }
-            Self::Create { uuid, slo, name, .. } => {
+            Self::Create { uuid, slo, name, access, .. } => {
                 body.fill(0);
                 let (id, rest) = body.split_at_mut(16);
                 id.copy_from_slice(uuid.as_bytes());
                 let (promise, rest) = rest.split_at_mut(slo_len(*slo));
                 promise.copy_from_slice(&PackedSlo::from(*slo).as_bytes()[..promise.len()]);
                 rest[..name.len()].copy_from_slice(name.as_bytes());
+                rest[padded(name.len())..][..access.len()].copy_from_slice(access);
+            }
+            Self::SetAccess { access, .. } => {
+                body.fill(0);
+                body[..access.len()].copy_from_slice(access);
             }
             _ => {}
         }
@@ -184,15 +206,16 @@ impl Entry<'_> {
                 (KIND_UNMAP, 0, 0, range.blocks, *volume, range.start.0)
             }
             Self::Reserve { extent } => (KIND_RESERVE, 0, 0, 0, *extent, 0),
-            Self::Create { volume, blocks, slo, name, .. } => {
+            Self::Create { volume, blocks, slo, name, access, .. } => {
                 let flags = if slo_len(*slo) > 0 { FLAG_SLO } else { 0 };
-                (KIND_CREATE, flags, name.len(), 0, *volume, *blocks)
+                (KIND_CREATE, flags, name.len(), access.len() as u64, *volume, *blocks)
             }
             Self::Resize { volume, blocks } => (KIND_RESIZE, 0, 0, 0, *volume, *blocks),
             Self::SetSlo { volume, slo } => {
                 let (kind, first, second) = PackedSlo::from(*slo).parts();
                 (KIND_SET_SLO, kind, 0, second, *volume, first)
             }
+            Self::SetAccess { volume, access } => (KIND_SET_ACCESS, 0, access.len(), 0, *volume, 0),
             Self::Delete { volume } => (KIND_DELETE, 0, 0, 0, *volume, 0),
         };
         EntryHeader {
@@ -224,13 +247,18 @@ impl Entry<'static> {
                 Ok((Self::Unmap { volume: subject, range }, rest))
             }
             KIND_RESERVE => Ok((Self::Reserve { extent: subject }, rest)),
-            KIND_CREATE => decode_create(header, rest),
+            KIND_CREATE => decode_create(header, blocks, rest),
             KIND_RESIZE if value <= VOLUME_BLOCKS_MAX => {
                 Ok((Self::Resize { volume: subject, blocks: value }, rest))
             }
             KIND_SET_SLO => {
                 let slo = PackedSlo::new(header.flags, value, blocks).unpack()?;
                 Ok((Self::SetSlo { volume: subject, slo }, rest))
+            }
+            KIND_SET_ACCESS => {
+                let len = usize::from(header.length.get());
+                let (access, rest) = take_access(len, rest)?;
+                Ok((Self::SetAccess { volume: subject, access }, rest))
             }
             KIND_DELETE => Ok((Self::Delete { volume: subject }, rest)),
             _ => Err(DecodeError::Field("entry kind or size")),
@@ -279,8 +307,18 @@ fn decode_write<'b>(
     Ok((entry, &rest[run_len + crc_len..]))
 }
 
+/// The access of `len` bytes at the start of `bytes`, and what follows its padding.
+fn take_access(len: usize, bytes: &[u8]) -> Result<(Cow<'static, [u8]>, &[u8]), DecodeError> {
+    if len > ACCESS_BYTES_MAX {
+        return Err(DecodeError::Field("access length"));
+    }
+    let (access, rest) = bytes.split_at_checked(padded(len)).ok_or(DecodeError::Short)?;
+    Ok((Cow::Owned(access[..len].into()), rest))
+}
+
 fn decode_create<'b>(
     header: &EntryHeader,
+    access_len: u64,
     rest: &'b [u8],
 ) -> Result<(Entry<'static>, &'b [u8]), DecodeError> {
     let name_len = usize::from(header.length.get());
@@ -290,7 +328,7 @@ fn decode_create<'b>(
     }
     let has_slo = header.flags & FLAG_SLO != 0;
     let fixed = 16 + if has_slo { SLO_SIZE } else { 0 };
-    let body = rest.get(..fixed + name_len.next_multiple_of(4)).ok_or(DecodeError::Short)?;
+    let body = rest.get(..fixed + padded(name_len)).ok_or(DecodeError::Short)?;
     let uuid = Uuid::from_slice(&body[..16]).expect("sixteen bytes");
     let slo = match PackedSlo::ref_from_prefix(&body[16..]) {
         Ok((slo, _)) if has_slo => slo.unpack()?,
@@ -299,29 +337,45 @@ fn decode_create<'b>(
     let name = core::str::from_utf8(&body[fixed..fixed + name_len])
         .map_err(|_| DecodeError::Field("volume name"))?;
     let name = Cow::Owned(name.into());
-    let entry = Entry::Create { volume: header.subject.get(), uuid, blocks, slo, name };
-    Ok((entry, &rest[body.len()..]))
+    let access_len = usize::try_from(access_len).unwrap_or(usize::MAX);
+    let (access, behind) = take_access(access_len, &rest[body.len()..])?;
+    let entry = Entry::Create { volume: header.subject.get(), uuid, blocks, slo, name, access };
+    Ok((entry, behind))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    /// A create entry of the default promise is what it was before there were promises.
+    /// A create entry of the default promise and of no access is as short as can be.
     #[test]
-    fn only_a_promise_that_was_chosen_takes_space() {
-        let create = |slo| Entry::Create {
+    fn only_what_was_chosen_takes_space() {
+        let create = |slo, access: &'static [u8]| Entry::Create {
             volume: 1,
             uuid: Uuid::from_u128(2),
             blocks: 3,
             slo,
             name: "four".into(),
+            access: access.into(),
         };
-        for (slo, len) in [(Slo::default(), 44), (Slo::Share { weight: 7 }, 68)] {
+        let chosen = Slo::Share { weight: 7 };
+        for (slo, access, len) in
+            [(Slo::default(), &[][..], 44), (chosen, &[], 68), (chosen, &[1, 2, 3, 4, 5], 76)]
+        {
             let mut bytes = [0xA5; 80];
-            assert_eq!(create(slo).encode(&mut bytes), len);
+            assert_eq!(create(slo, access).encode(&mut bytes), len);
             let (decoded, rest) = Entry::decode(&bytes).expect("an entry");
-            assert_eq!((decoded, rest.len()), (create(slo), 80 - len));
+            assert_eq!((decoded, rest.len()), (create(slo, access), 80 - len));
+        }
+    }
+
+    #[test]
+    fn an_access_beyond_its_bound_is_refused() {
+        for (len, outcome) in [(ACCESS_BYTES_MAX, true), (ACCESS_BYTES_MAX + 1, false)] {
+            let entry = Entry::SetAccess { volume: 3, access: alloc::vec![7; len].into() };
+            let mut bytes = alloc::vec![0xA5; entry.len_bytes()];
+            entry.encode(&mut bytes);
+            assert_eq!(Entry::decode(&bytes) == Ok((entry, &[][..])), outcome);
         }
     }
 }

@@ -23,7 +23,9 @@ mod size;
 mod slo;
 mod superblock;
 
-pub use descriptor::{DEAD_RANGES_MAX, Descriptor, NAME_BYTES_MAX, VOLUME_BLOCKS_MAX};
+pub use descriptor::{
+    ACCESS_BYTES_MAX, DEAD_RANGES_MAX, Descriptor, NAME_BYTES_MAX, VOLUME_BLOCKS_MAX,
+};
 pub use entry::{Entry, WRITE_BLOCKS_MAX, write_entry_len};
 pub use mapping::{Mapping, PackedMapping, RUN_BLOCKS_MAX};
 pub use node::{

@@ -216,12 +216,14 @@ mod tests {
                 blocks: 1 << 51,
                 slo: units::Slo::Share { weight: 3 },
                 name: "volume".into(),
+                access: vec![1, 2, 3].into(),
             },
             Entry::Resize { volume: 8, blocks: 0 },
             Entry::SetSlo {
                 volume: 8,
                 slo: units::Slo::Rate { reads_per_second: 1 << 40, writes_per_second: 1 << 33 },
             },
+            Entry::SetAccess { volume: 8, access: vec![9; 77].into() },
             Entry::Delete { volume: 8 },
         ]
     }

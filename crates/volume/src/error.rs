@@ -52,8 +52,8 @@ pub enum VolumeError {
     /// The volume was deleted.
     #[error("the volume was deleted")]
     Deleted,
-    /// A name of more than 255 bytes, or a size beyond 2^51 blocks.
-    #[error("the volume's name or size is out of bounds")]
+    /// A name of more than 255 bytes, a size beyond 2^51 blocks, or too much about who may open it.
+    #[error("the volume's name, size or access is out of bounds")]
     Spec,
     /// The device failed this request. The blocks hold what they held before.
     #[error(transparent)]

@@ -45,8 +45,8 @@ pub use format::{
     FormatOptions, Probe, active_shards, format, format_with_extents, probe, read_superblock,
 };
 pub use fsck::{Fault, FsckOptions, FsckReport, Problem, Repair, Repaired, fsck, repair};
-pub use layout::{Superblock, overhead};
-pub use options::{Capacity, ShardOptions, VolumeSpec, VolumeStats, WRITE_BLOCKS_MAX};
+pub use layout::{ACCESS_BYTES_MAX, Superblock, overhead};
+pub use options::{Capacity, ShardOptions, Terms, VolumeSpec, VolumeStats, WRITE_BLOCKS_MAX};
 pub use read::ReadData;
 #[cfg(feature = "sabotage")]
 pub use sabotage::{Sabotage, sabotage};

@@ -45,6 +45,9 @@ pub(crate) enum Change {
     SetSlo {
         slo: Slo,
     },
+    SetAccess {
+        access: Rc<[u8]>,
+    },
     Delete,
     /// Undoes a write whose data failed after its entry was on its way.
     Restore {
@@ -149,9 +152,13 @@ impl Op {
                 blocks: state().blocks.get(),
                 slo: state().slo.get(),
                 name: state().name.as_str().into(),
+                access: state().access.borrow().to_vec().into(),
             },
             Change::Resize { blocks } => Entry::Resize { volume: state().number, blocks: *blocks },
             Change::SetSlo { slo } => Entry::SetSlo { volume: state().number, slo: *slo },
+            Change::SetAccess { access } => {
+                Entry::SetAccess { volume: state().number, access: access.as_ref().into() }
+            }
             Change::Delete => Entry::Delete { volume: state().number },
             Change::Restore { .. } | Change::UnmapAll { .. } => {
                 unreachable!("has a list of entries")

@@ -1,5 +1,6 @@
 //! What the caller chooses, and the figures that it gets.
 
+use units::Slo;
 use uuid::Uuid;
 
 pub use layout::WRITE_BLOCKS_MAX;
@@ -29,6 +30,22 @@ pub struct VolumeSpec {
     pub name: String,
     /// Size in blocks. Takes no space until written.
     pub blocks: u64,
+}
+
+/// What the engine keeps of a volume for others, who hold it to that.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+pub struct Terms {
+    /// What it is promised.
+    pub slo: Slo,
+    /// Who may open it: at most [`layout::ACCESS_BYTES_MAX`] bytes, which the engine does not look into.
+    pub access: Vec<u8>,
+}
+
+impl From<Slo> for Terms {
+    /// A promise, and nothing about who may open it.
+    fn from(slo: Slo) -> Self {
+        Self { slo, access: Vec::new() }
+    }
 }
 
 /// Space of a device as one shard sees it, in blocks.

@@ -29,6 +29,8 @@ pub(crate) struct VolumeState {
     pub(crate) name: String,
     pub(crate) blocks: Cell<u64>,
     pub(crate) slo: Cell<Slo>,
+    /// Who may open it; opaque here.
+    pub(crate) access: RefCell<Rc<[u8]>>,
     pub(crate) map: RefCell<Map>,
     pub(crate) locks: Rc<RefCell<RangeLocks>>,
     /// Deallocated ranges that the map still names: they read as zeroes. They are disjoint.
@@ -57,6 +59,7 @@ impl VolumeState {
             name,
             blocks: Cell::new(blocks),
             slo: Cell::default(),
+            access: RefCell::new(Rc::default()),
             map: RefCell::new(Map::new(number, dirty)),
             locks: Rc::default(),
             dead: RefCell::default(),
@@ -70,7 +73,8 @@ impl VolumeState {
 
     /// A volume as a checkpoint left it.
     pub(crate) fn from_descriptor(found: Descriptor, at: Pba, dirty: Rc<Dirty>) -> Self {
-        let Descriptor { number, uuid, name, blocks, mapped, deleted, slo, map, dead } = found;
+        let Descriptor { number, uuid, name, blocks, mapped, deleted, slo, access, map, dead } =
+            found;
         let state = Self::new(number, uuid, name, blocks, dirty.clone());
         if let Some(root) = map {
             state.map.replace(Map::on_disk(number, root, mapped, dirty));
@@ -79,6 +83,7 @@ impl VolumeState {
             state.bury(range, state.dead_permits.try_acquire(1));
         }
         state.slo.set(slo);
+        state.access.replace(access.into());
         state.deleted.set(deleted);
         state.changed.set(false);
         state.descriptor.set(Some(at));
@@ -206,6 +211,7 @@ impl VolumeState {
             mapped,
             deleted: self.deleted.get(),
             slo: self.slo.get(),
+            access: self.access.borrow().to_vec(),
             map,
             dead: self.dead.borrow().iter().map(|dead| dead.range).collect(),
         }

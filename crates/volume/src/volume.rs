@@ -3,7 +3,7 @@
 use std::rc::Rc;
 
 use io_traits::{Buffer, BufferSlice, Device};
-use layout::VOLUME_BLOCKS_MAX;
+use layout::{ACCESS_BYTES_MAX, VOLUME_BLOCKS_MAX};
 use units::{BLOCK_SIZE, Lba, LbaRange, PbaRange, Slo};
 use uuid::Uuid;
 
@@ -85,6 +85,12 @@ impl<D: Device> Volume<D> {
     #[must_use]
     pub fn slo(&self) -> Slo {
         self.state.slo.get()
+    }
+
+    /// Who may open it, as [`Volume::set_access`] was told.
+    #[must_use]
+    pub fn access(&self) -> Rc<[u8]> {
+        self.state.access.borrow().clone()
     }
 
     /// What it has done.
@@ -374,6 +380,24 @@ impl<D: Device> Volume<D> {
             return Err(VolumeError::Deleted);
         }
         inner.submit(Op::new(Change::SetSlo { slo }, Some(self.state.clone()))).await
+    }
+
+    /// Changes who may open the volume: at most [`layout::ACCESS_BYTES_MAX`] bytes, which the engine
+    /// keeps and does not look into.
+    ///
+    /// # Errors
+    /// Too many bytes, the volume is deleted, or the journal is lost.
+    pub async fn set_access(&self, access: &[u8]) -> Result<(), VolumeError> {
+        let inner = self.inner();
+        inner.check_open()?;
+        if access.len() > ACCESS_BYTES_MAX {
+            return Err(VolumeError::Spec);
+        }
+        if self.state.deleted.get() {
+            return Err(VolumeError::Deleted);
+        }
+        let change = Change::SetAccess { access: access.into() };
+        inner.submit(Op::new(change, Some(self.state.clone()))).await
     }
 
     /// Grows or shrinks the volume. What lies beyond the new end is gone for good.

@@ -17,7 +17,7 @@ pub(super) const LAYERS: &[Layer] = &[
     },
     Layer {
         name: "decisions",
-        crates: &["auth", "nvme-target", "nvme-initiator", "schedule"],
+        crates: &["auth", "access", "nvme-target", "nvme-initiator", "schedule"],
         // What goes over the wire does not depend on what lies on a device.
         must_not_use: &["layout"],
     },

@@ -56,6 +56,10 @@ impl<D: Device> Inner<D> {
                 state().slo.set(slo);
                 state().changed.set(true);
             }
+            Change::SetAccess { access } => {
+                state().access.replace(access);
+                state().changed.set(true);
+            }
             Change::Delete => {
                 state().deleted.set(true);
                 state().changed.set(true);

@@ -25,10 +25,10 @@ use std::rc::Rc;
 use std::task::Waker;
 
 use io_traits::Device;
-use layout::{BITMAP_SLOTS, NAME_BYTES_MAX, Superblock, VOLUME_BLOCKS_MAX};
+use layout::{ACCESS_BYTES_MAX, BITMAP_SLOTS, NAME_BYTES_MAX, Superblock, VOLUME_BLOCKS_MAX};
 use local_sync::{Notify, Semaphore};
 use slab::Slab;
-use units::{Lba, LbaRange, Pba, PbaRange, Slo};
+use units::{Lba, LbaRange, Pba, PbaRange};
 use uuid::Uuid;
 
 use crate::epochs::Epochs;
@@ -39,7 +39,7 @@ use crate::map::{Dirty, Missing};
 use crate::ops::{Change, Op};
 use crate::pool::{Pool, Runs};
 use crate::state::VolumeState;
-use crate::{Capacity, ExtentAllocator, ShardOptions, Volume, VolumeError, VolumeSpec};
+use crate::{Capacity, ExtentAllocator, ShardOptions, Terms, Volume, VolumeError, VolumeSpec};
 
 pub(crate) use apply::UNMAP_AT_ONCE_MAX;
 use checkpoint::Tables;
@@ -150,21 +150,22 @@ impl<D: Device> Shard<D> {
     /// # Errors
     /// The volume exists, its specification is out of bounds, or the journal is lost.
     pub async fn create_volume(&self, spec: VolumeSpec) -> Result<Volume<D>, VolumeError> {
-        self.create_volume_with_slo(spec, Slo::default()).await
+        self.create_volume_under(spec, Terms::default()).await
     }
 
-    /// As [`Shard::create_volume`], with what the volume is promised.
+    /// As [`Shard::create_volume`], under other terms than those of whoever says nothing.
     ///
     /// # Errors
     /// As [`Shard::create_volume`].
-    pub async fn create_volume_with_slo(
+    pub async fn create_volume_under(
         &self,
         spec: VolumeSpec,
-        slo: Slo,
+        terms: Terms,
     ) -> Result<Volume<D>, VolumeError> {
         let inner = &self.inner;
         inner.check_open()?;
-        if spec.name.len() > NAME_BYTES_MAX || spec.blocks > VOLUME_BLOCKS_MAX {
+        let is_long = spec.name.len() > NAME_BYTES_MAX || terms.access.len() > ACCESS_BYTES_MAX;
+        if is_long || spec.blocks > VOLUME_BLOCKS_MAX {
             return Err(VolumeError::Spec);
         }
         if self.volume(spec.uuid).is_some() || inner.creating.borrow().contains(&spec.uuid) {
@@ -175,7 +176,8 @@ impl<D: Device> Shard<D> {
         let _creating = Creating::new(&inner.creating, spec.uuid);
         let state =
             VolumeState::new(number, spec.uuid, spec.name, spec.blocks, inner.dirty.clone());
-        state.slo.set(slo);
+        state.slo.set(terms.slo);
+        state.access.replace(terms.access.into());
         let state = Rc::new(state);
         let credit = inner.admit(Need { data: 0, metadata: 2, kind: Kind::Growing }).await;
         let outcome = match credit {

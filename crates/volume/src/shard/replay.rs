@@ -257,7 +257,8 @@ async fn unfinished_writes<D: Device>(
                 Entry::Unmap { .. }
                 | Entry::Reserve { .. }
                 | Entry::Create { .. }
-                | Entry::SetSlo { .. } => {}
+                | Entry::SetSlo { .. }
+                | Entry::SetAccess { .. } => {}
             }
         }
     }
@@ -313,7 +314,7 @@ impl<D: Device> Inner<D> {
                 self.replay_unmap(&state, range).await
             }
             Entry::Reserve { extent } => self.replay_reserve(extent),
-            Entry::Create { volume, uuid, blocks, slo, name } => {
+            Entry::Create { volume, uuid, blocks, slo, name, access } => {
                 if self.volumes.borrow().contains_key(&volume) {
                     let area = self.journal.borrow().area();
                     let error = DecodeError::Field("volume number");
@@ -322,6 +323,7 @@ impl<D: Device> Inner<D> {
                 let dirty = self.dirty.clone();
                 let state = VolumeState::new(volume, uuid, name.into_owned(), blocks, dirty);
                 state.slo.set(slo);
+                state.access.replace(access.as_ref().into());
                 self.volumes.borrow_mut().insert(volume, Rc::new(state));
                 self.next_volume.set(self.next_volume.get().max(volume.saturating_add(1)));
                 Ok(())
@@ -339,6 +341,12 @@ impl<D: Device> Inner<D> {
             Entry::SetSlo { volume, slo } => {
                 let state = self.replay_volume(volume)?;
                 state.slo.set(slo);
+                state.changed.set(true);
+                Ok(())
+            }
+            Entry::SetAccess { volume, access } => {
+                let state = self.replay_volume(volume)?;
+                state.access.replace(access.as_ref().into());
                 state.changed.set(true);
                 Ok(())
             }

@@ -1,0 +1,82 @@
+//! Who may open a volume (Decibel, section 3.1, access control; figure 6: `vol_auth`, `vol_restrict`).
+//!
+//! ```text
+//! Access = tokens (who proves to know one)  +  Restrictions (from where, and under which name)
+//! ```
+//! - A1: whoever may not open a volume is not told that it exists: a restriction that refuses looks
+//!   to its host like a volume that is not there.
+//! - A2: what cannot be read lets nobody in.
+//! - A3: a token is of use to the second that it was given until, and no longer.
+//!
+//! Absent from this crate: I/O, clocks, the exchange that proves knowledge (`auth`), connections.
+#![no_std]
+
+extern crate alloc;
+
+mod interface;
+mod network;
+mod record;
+mod restrictions;
+
+use alloc::vec::Vec;
+
+use auth::Secret;
+
+pub use interface::{INTERFACE_BYTES_MAX, InterfaceName, InterfaceNameError};
+pub use network::{Network, NetworkError};
+pub use record::{ACCESS_BYTES_MAX, AccessError};
+pub use restrictions::{Restrictions, Visitor};
+
+/// Tokens that a volume has at most: one, and another that it takes the place of.
+pub const TOKENS_MAX: usize = 2;
+
+/// Seconds since 1970, UTC.
+#[derive(Clone, Copy, Debug, Default, Eq, Ord, PartialEq, PartialOrd)]
+pub struct UnixSeconds(pub u64);
+
+/// A secret that opens a volume.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Token {
+    /// What a host is to know.
+    pub secret: Secret,
+    /// When it ceases to be of use (A3); `None` for never.
+    pub until: Option<UnixSeconds>,
+}
+
+/// Who may open a volume.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+pub struct Access {
+    /// A host is to know one of these; the newest is first. Without any, nobody can authenticate.
+    pub tokens: Vec<Token>,
+    /// With what the server proves itself to hosts that ask for it.
+    pub controller: Option<Secret>,
+    /// What else a host must be.
+    pub restrictions: Restrictions,
+}
+
+impl Access {
+    /// The secrets that open the volume at `now` (A3).
+    pub fn secrets_at(&self, now: UnixSeconds) -> impl Iterator<Item = &Secret> {
+        self.tokens.iter().filter(move |token| token.is_valid_at(now)).map(|token| &token.secret)
+    }
+
+    /// Takes `secret` as the token from now on. The one before stays of use until `grace`, if there
+    /// is one; older ones are forgotten.
+    pub fn rotate(&mut self, secret: Secret, now: UnixSeconds, grace: Option<UnixSeconds>) {
+        self.tokens.retain(|token| token.is_valid_at(now));
+        self.tokens.truncate(usize::from(grace.is_some()));
+        if let Some(old) = self.tokens.first_mut() {
+            old.until = old.until.into_iter().chain(grace).min();
+        }
+        self.tokens.insert(0, Token { secret, until: None });
+    }
+}
+
+impl Token {
+    fn is_valid_at(&self, now: UnixSeconds) -> bool {
+        self.until.is_none_or(|until| now < until)
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,50 @@
+//! What a host must be, besides knowing a token.
+
+use alloc::vec::Vec;
+use core::net::IpAddr;
+
+use nvme_wire::Nqn;
+
+use crate::{InterfaceName, Network};
+
+/// What a host must be. Each list that is empty restricts nothing; of one that is not, the host must
+/// match an element.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+pub struct Restrictions {
+    /// Names under which hosts may come.
+    pub hosts: Vec<Nqn>,
+    /// Networks that they may come from.
+    pub networks: Vec<Network>,
+    /// Interfaces of the server that they may come by: a VLAN or VXLAN is one.
+    pub interfaces: Vec<InterfaceName>,
+}
+
+/// A host at the door.
+#[derive(Clone, Copy, Debug)]
+pub struct Visitor<'a> {
+    /// The name that it gives.
+    pub host: &'a Nqn,
+    /// Where it comes from.
+    pub address: IpAddr,
+    /// The interface that received its connection, if that is known.
+    pub interface: Option<&'a str>,
+}
+
+impl Restrictions {
+    /// Whether the visitor is all that it must be.
+    #[must_use]
+    pub fn admit(&self, visitor: &Visitor<'_>) -> bool {
+        let host = self.hosts.is_empty() || self.hosts.contains(visitor.host);
+        let network = self.networks.is_empty()
+            || self.networks.iter().any(|network| network.contains(visitor.address));
+        let interface = self.interfaces.is_empty()
+            || self.interfaces.iter().any(|name| Some(name.as_str()) == visitor.interface);
+        host && network && interface
+    }
+
+    /// Whether everybody is admitted.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.hosts.is_empty() && self.networks.is_empty() && self.interfaces.is_empty()
+    }
+}

@@ -1,0 +1,158 @@
+extern crate std;
+
+use alloc::string::ToString;
+use alloc::vec;
+use core::net::IpAddr;
+
+use auth::Hash;
+use nvme_wire::Nqn;
+use proptest::prelude::*;
+
+use super::*;
+
+fn nqn(name: &str) -> Nqn {
+    Nqn::new(name).expect("a name")
+}
+
+fn secret(number: u8) -> Secret {
+    Secret::new(Hash::Sha384, &[number; 64])
+}
+
+fn full() -> Access {
+    Access {
+        tokens: vec![
+            Token { secret: secret(1), until: None },
+            Token { secret: secret(2), until: Some(UnixSeconds(1_800_000_000)) },
+        ],
+        controller: Some(secret(3)),
+        restrictions: Restrictions {
+            hosts: vec![nqn("nqn.2024-01.io.example:a"), nqn("nqn.2024-01.io.example:b")],
+            networks: ["10.0.0.0/8", "2001:db8::/32", "192.0.2.7"]
+                .map(|text| text.parse().expect("a network"))
+                .into(),
+            interfaces: vec!["vxlan42".parse().expect("a name")],
+        },
+    }
+}
+
+#[test]
+fn an_access_survives_encode_then_decode() {
+    for access in [Access::default(), full()] {
+        let bytes = access.encode().expect("fits");
+        assert_eq!(Access::decode(&bytes), Ok(access));
+    }
+    let default = Access::default().encode();
+    assert_eq!(default, Ok(vec![]));
+}
+
+/// The order of bytes is part of the format.
+#[test]
+fn fields_lie_as_the_picture_says() {
+    let access = Access {
+        restrictions: Restrictions {
+            networks: vec!["10.1.0.0/16".parse().expect("a network")],
+            interfaces: vec!["eth0".parse().expect("a name")],
+            ..Restrictions::default()
+        },
+        ..Access::default()
+    };
+    let bytes = access.encode().expect("fits");
+    assert_eq!(bytes, [4, 5, 0, 16, 10, 1, 0, 0, 5, 4, 0, b'e', b't', b'h', b'0']);
+}
+
+/// A2.
+#[test]
+fn what_is_cut_short_or_unknown_is_refused() {
+    let bytes = full().encode().expect("fits");
+    let fields: Vec<usize> = {
+        let mut at = 0;
+        let mut ends = vec![0];
+        while at < bytes.len() {
+            at += 3 + usize::from(u16::from_le_bytes([bytes[at + 1], bytes[at + 2]]));
+            ends.push(at);
+        }
+        ends
+    };
+    for len in 0..bytes.len() {
+        assert_eq!(Access::decode(&bytes[..len]).is_ok(), fields.contains(&len), "{len} bytes");
+    }
+    assert_eq!(Access::decode(&[9, 0, 0]), Err(AccessError::Field { kind: 9 }));
+    let tokens = vec![Token { secret: secret(1), until: None }; 3];
+    let many = Access { tokens, ..Access::default() }.encode().expect("fits");
+    assert_eq!(Access::decode(&many), Err(AccessError::Field { kind: 1 }));
+    let hosts = vec![nqn(&std::format!("nqn.2024-01.io.example:{}", "x".repeat(190))); 12];
+    let restrictions = Restrictions { hosts, ..Restrictions::default() };
+    let long = Access { restrictions, ..Access::default() };
+    assert!(matches!(long.encode(), Err(AccessError::TooLong { .. })));
+}
+
+#[test]
+fn a_visitor_must_match_each_list_that_is_not_empty() {
+    let restrictions = full().restrictions;
+    let (a, other) = (nqn("nqn.2024-01.io.example:a"), nqn("nqn.2024-01.io.example:c"));
+    let address = |text: &str| text.parse::<IpAddr>().expect("an address");
+    let at = |host, from: &str, interface| {
+        restrictions.admit(&Visitor { host, address: address(from), interface })
+    };
+    let vxlan = Some("vxlan42");
+    assert!(at(&a, "10.200.3.4", vxlan));
+    assert!(at(&a, "::ffff:10.200.3.4", vxlan), "an IPv4 address in another form");
+    assert!(at(&a, "2001:db8:1::2", vxlan));
+    assert!(at(&a, "192.0.2.7", vxlan));
+    assert!(!at(&a, "192.0.2.8", vxlan));
+    assert!(!at(&other, "10.200.3.4", vxlan));
+    assert!(!at(&a, "10.200.3.4", Some("vxlan4")));
+    assert!(!at(&a, "10.200.3.4", None), "an interface that is not known is none of the list");
+    let none = Restrictions::default();
+    assert!(none.admit(&Visitor { host: &other, address: address("::1"), interface: None }));
+}
+
+#[test]
+fn networks_are_read_with_care() {
+    let network = |text: &str| text.parse::<Network>();
+    assert_eq!(network("192.0.2.7").map(|n| n.to_string()), Ok("192.0.2.7/32".into()));
+    assert_eq!(network("::/0").map(|n| n.to_string()), Ok("::/0".into()));
+    let wanted = network("10.0.0.0/8").expect("a network");
+    assert_eq!(network("10.0.0.5/8"), Err(NetworkError::HostBits { network: wanted }));
+    for bad in ["", "10.0.0.0/33", "10.0.0/8", "all", "2001:db8::/129", "10.0.0.0/8 "] {
+        assert_eq!(network(bad), Err(NetworkError::Form), "{bad:?}");
+    }
+}
+
+#[test]
+fn names_of_interfaces_are_those_of_the_system() {
+    for good in ["lo", "eth0.100", "br-3f2a", "123456789012345"] {
+        assert!(good.parse::<InterfaceName>().is_ok(), "{good}");
+    }
+    for bad in ["", "1234567890123456", "a b", "a/b", "a:b", "..", "a\0"] {
+        assert!(bad.parse::<InterfaceName>().is_err(), "{bad:?}");
+    }
+}
+
+/// A3.
+#[test]
+fn a_token_takes_the_place_of_another_with_or_without_grace() {
+    let valid =
+        |access: &Access, now| access.secrets_at(UnixSeconds(now)).cloned().collect::<Vec<_>>();
+    let mut access = Access::default();
+    assert!(valid(&access, 100).is_empty());
+    access.rotate(secret(1), UnixSeconds(100), None);
+    access.rotate(secret(2), UnixSeconds(200), Some(UnixSeconds(260)));
+    assert_eq!(valid(&access, 259), [secret(2), secret(1)]);
+    assert_eq!(valid(&access, 260), [secret(2)]);
+    // A second change within the grace period leaves two, and does not prolong what was granted.
+    access.rotate(secret(3), UnixSeconds(210), Some(UnixSeconds(1000)));
+    assert_eq!(valid(&access, 211), [secret(3), secret(2)]);
+    access.rotate(secret(4), UnixSeconds(220), None);
+    assert_eq!(valid(&access, 221), [secret(4)]);
+}
+
+proptest! {
+    #[test]
+    fn any_bytes_are_refused_or_come_back_the_same(bytes in prop::collection::vec(0_u8..8, 0..64)) {
+        if let Ok(access) = Access::decode(&bytes) {
+            let again = access.encode().expect("it was short enough");
+            prop_assert_eq!(Access::decode(&again), Ok(access));
+        }
+    }
+}
