@@ -232,6 +232,10 @@ impl<W: World, D: Device> Connection<W, D> {
 }
 
 impl<W: World, D: Device> Core<W, D> {
+    fn uptime(&self) -> units::Duration {
+        self.world().now().since(self.started())
+    }
+
     /// Makes the controller that a Connect of an admin queue asks for.
     pub(crate) fn new_association(
         &self,

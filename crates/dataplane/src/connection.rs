@@ -1,7 +1,8 @@
 //! One connection: the driver of `nvme_target::Connection`.
 //!
 //! Receiving and sending are two tasks. The receiving one feeds bytes to the state machine and acts
-//! on its steps; each command then runs as a task of its own, and puts its reply into the outbox.
+//! on its steps; each command then runs as a task of its own when its turn comes (`commands.rs`), and
+//! puts its reply into the outbox.
 //! Both tasks end together; whoever is last takes the connection off the core's list.
 //!
 //! - R1: a connection is not read from while it has too much to be sent, too much debt, or neither
@@ -360,32 +361,6 @@ impl<W: World, D: Device> Connection<W, D> {
                 .map(|range| nvme_target::IoCommand::Write { range, fua: false })
                 .map_err(|(_, of_second)| of_second),
             None => nvme_target::decode_io(command, &view),
-        }
-    }
-
-    fn execute(self: &Rc<Self>, slot: SlotId) {
-        // What came before the end of service is executed, what comes behind it is not.
-        if self.core.is_draining() && !self.incoming.is_expected(slot) {
-            return self.incoming.set_late(slot);
-        }
-        if let Err(status) = self.must_authenticate(slot) {
-            return self.complete(slot, status, 0);
-        }
-        if let Some(queue) = self.exchange_of(slot) {
-            return self.authenticate(slot, &queue);
-        }
-        let role = self.role.borrow();
-        match &*role {
-            Role::Io(queue) => self.execute_io(slot, queue),
-            Role::New => {
-                drop(role);
-                self.execute_connect(slot);
-            }
-            Role::Admin(association) => {
-                let association = association.clone();
-                drop(role);
-                self.execute_admin(slot, &association);
-            }
         }
     }
 

@@ -2,12 +2,11 @@
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
-use std::net::SocketAddr;
 use std::rc::Rc;
 
 use io_traits::{Device, Listener, World};
 use local_sync::Notify;
-use nvme_target::{ConnectRefusal, DiscoveryLog, Limits};
+use nvme_target::{ConnectRefusal, DiscoveryLog};
 use nvme_wire::Nqn;
 use schedule::{FlowStats, Quota, SchedulerConfig};
 use slab::Slab;
@@ -16,11 +15,13 @@ use uuid::Uuid;
 use volume::{Capacity, Shard, Terms, VolumeError, VolumeSpec};
 
 use crate::association::Association;
+use crate::commands::Commands;
 use crate::connection::Connection;
 use crate::export::Export;
 use crate::first_of::first_of;
 use crate::gate::{Gate, WindowStats};
 use crate::memory::{Memory, Window};
+use crate::options::CoreOptions;
 use crate::throttle::Throttle;
 
 /// How often deadlines are looked at. Coarse on purpose: they are seconds, and an idle core sleeps.
@@ -32,41 +33,6 @@ const DRAIN_TIMEOUT: Duration = Duration::from_secs(5);
 /// How long it then waits for hosts to take leave.
 const GOODBYE_TIMEOUT: Duration = Duration::from_millis(500);
 const DRAIN_POLL: Duration = Duration::from_millis(5);
-
-/// How a core serves.
-#[derive(Clone, Debug)]
-pub struct CoreOptions {
-    /// Where hosts reach this core: what the discovery log says.
-    pub portal: SocketAddr,
-    /// What connections may do.
-    pub limits: Limits,
-    /// Connections at a time; more are closed as they come.
-    pub connections_max: usize,
-    /// Memory for the data of requests.
-    pub memory_bytes: u64,
-    /// Memory for the data of one connection's requests; at least two of the largest transfers.
-    pub window_bytes: u64,
-    /// Model number, at most 40 ASCII characters.
-    pub model: String,
-    /// Firmware revision, at most 8 ASCII characters.
-    pub firmware: String,
-}
-
-impl CoreOptions {
-    /// The defaults, for hosts that reach the core at `portal`.
-    #[must_use]
-    pub fn new(portal: SocketAddr) -> Self {
-        Self {
-            portal,
-            limits: Limits::default(),
-            connections_max: 1200,
-            memory_bytes: 256 << 20,
-            window_bytes: 16 << 20,
-            model: "farflash dVol".into(),
-            firmware: env!("CARGO_PKG_VERSION").into(),
-        }
-    }
-}
 
 /// A volume as its core knows it.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -120,6 +86,7 @@ struct State<W: World, D: Device> {
     options: CoreOptions,
     started: Instant,
     memory: Memory,
+    commands: Commands<W, D>,
     gate: Gate<W>,
     shards: RefCell<Vec<Shard<D>>>,
     exports: RefCell<BTreeMap<Uuid, Rc<Export<W, D>>>>,
@@ -146,7 +113,7 @@ impl<W: World, D: Device> Clone for Core<W, D> {
 }
 
 impl<W: World, D: Device> Core<W, D> {
-    /// A core without volumes. Starts to look at deadlines.
+    /// A core without volumes. Starts to look at deadlines, and for commands.
     #[must_use]
     pub fn new(world: &W, options: CoreOptions) -> Self {
         let state = State {
@@ -155,6 +122,7 @@ impl<W: World, D: Device> Core<W, D> {
             memory: Memory::new(options.memory_bytes),
             gate: Gate::new(world),
             options,
+            commands: Commands::default(),
             shards: RefCell::default(),
             exports: RefCell::default(),
             throttle: RefCell::default(),
@@ -166,8 +134,9 @@ impl<W: World, D: Device> Core<W, D> {
             stop: Notify::new(),
         };
         let core = Self { state: Rc::new(state) };
-        let ticking = core.clone();
+        let (ticking, running) = (core.clone(), core.clone());
         world.spawn(async move { ticking.tick().await });
+        world.spawn(async move { running.run_commands().await });
         core
     }
 
@@ -294,6 +263,7 @@ impl<W: World, D: Device> Core<W, D> {
             return Err(error);
         }
         export.lane.close();
+        self.state.commands.remove_lane(export.lane.turns());
         self.associations_of(&export).iter().for_each(|association| association.cut());
         Ok(())
     }
@@ -369,8 +339,8 @@ impl<W: World, D: Device> Core<W, D> {
 
     fn add_export(&self, volume: volume::Volume<D>, shard: usize) -> VolumeStatus {
         let transfer_bytes_max = self.state.options.limits.transfer_bytes_max;
-        let export =
-            Rc::new(Export::new(volume, shard, transfer_bytes_max, self.state.gate.add_lane()));
+        let lane = self.state.gate.add_lane(self.state.commands.add_lane());
+        let export = Rc::new(Export::new(volume, shard, transfer_bytes_max, lane));
         let status = status_of(&export);
         self.state.exports.borrow_mut().insert(status.uuid, export);
         status
@@ -461,8 +431,12 @@ impl<W: World, D: Device> Core<W, D> {
         &self.state.options
     }
 
-    pub(crate) fn uptime(&self) -> Duration {
-        self.state.world.now().since(self.state.started)
+    pub(crate) fn commands(&self) -> &Commands<W, D> {
+        &self.state.commands
+    }
+
+    pub(crate) fn started(&self) -> Instant {
+        self.state.started
     }
 
     pub(crate) fn window(&self) -> Window {

@@ -28,6 +28,7 @@ use slab::Slab;
 use units::Instant;
 
 use crate::first_of::first_of;
+use crate::turns::LaneId;
 
 /// The least that a volume gets, in blocks a second, so that none waits for ever.
 const QUOTA_MIN: f64 = 1.0;
@@ -90,6 +91,7 @@ struct LaneState {
 pub(crate) struct Lane<W: World> {
     gate: Gate<W>,
     state: Rc<LaneState>,
+    turns: LaneId,
 }
 
 /// Lets one request use the device until it is dropped.
@@ -132,8 +134,8 @@ impl<W: World> Gate<W> {
         gate
     }
 
-    /// A lane for a new volume.
-    pub(crate) fn add_lane(&self) -> Lane<W> {
+    /// A lane for a new volume, whose commands wait for the processor in `turns`.
+    pub(crate) fn add_lane(&self, turns: LaneId) -> Lane<W> {
         let lane = Rc::new(LaneState::default());
         let mut state = self.inner.state.borrow_mut();
         state.lanes.retain(|lane| lane.strong_count() > 0);
@@ -141,7 +143,7 @@ impl<W: World> Gate<W> {
         if let Some(scheduler) = &mut state.scheduler {
             lane.flow.set(Some(scheduler.add_flow(lane.quota(), self.inner.world.now())));
         }
-        Lane { gate: self.clone(), state: lane }
+        Lane { gate: self.clone(), state: lane, turns }
     }
 
     /// Sets ceiling, window and policy, or takes them away. Nothing that waits or is under way is
@@ -287,6 +289,11 @@ impl<W: World> Lane<W> {
 
     pub(crate) fn quota(&self) -> Quota {
         self.state.quota.get()
+    }
+
+    /// Where the volume's commands wait for the processor.
+    pub(crate) fn turns(&self) -> LaneId {
+        self.turns
     }
 
     pub(crate) fn stats(&self) -> FlowStats {

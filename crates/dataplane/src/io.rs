@@ -17,22 +17,20 @@ use crate::status::nvme_status;
 use crate::swap::swap;
 
 impl<W: World, D: Device> Connection<W, D> {
-    /// Runs the command in `slot` as a task. Commands that need not wait are done on return.
-    pub(crate) fn execute_io(self: &Rc<Self>, slot: SlotId, queue: &Rc<IoQueue<W, D>>) {
-        let payload = self.take_payload(slot);
-        match self.decode_io(slot, queue) {
-            Ok(IoCommand::Read { range }) => {
-                // All commands that came together are looked up before the first is read: what
-                // each will need is then on its way to the cache while the others are worked on.
-                queue.export.volume().will_read(range);
-                let task = read(self.clone(), queue.clone(), slot, range);
-                self.core.world().spawn(task);
+    /// Runs the command in `slot` as a task. One that need not wait is done on return.
+    pub(crate) fn run_io(
+        self: &Rc<Self>,
+        slot: SlotId,
+        queue: Rc<IoQueue<W, D>>,
+        command: IoCommand,
+        payload: Option<Payload>,
+    ) {
+        let connection = self.clone();
+        match command {
+            IoCommand::Read { range } => {
+                self.core.world().spawn_now(read(connection, queue, slot, range));
             }
-            Ok(command) => {
-                let task = run(self.clone(), queue.clone(), slot, command, payload);
-                self.core.world().spawn_now(task);
-            }
-            Err(status) => self.complete(slot, status, 0),
+            _ => self.core.world().spawn_now(run(connection, queue, slot, command, payload)),
         }
     }
 

@@ -13,12 +13,15 @@
 //! - D1: a request is answered once, or its connection is closed.
 //! - D2: the data of requests is bounded: see `memory.rs`.
 //! - D3: whatever a peer sends harms at most its own connections.
+//! - D4: volumes share the processor (`commands.rs`) and the device (`gate.rs`), and none takes
+//!   another's part.
 //!
 //! Absent from this crate: sockets, files, threads, real time; policy about who may open what.
 
 mod admin;
 mod association;
 mod authentication;
+mod commands;
 mod connection;
 mod core;
 mod discovery;
@@ -28,15 +31,18 @@ mod gate;
 mod incoming;
 mod io;
 mod memory;
+mod options;
 mod outbox;
 mod status;
 mod swap;
 mod throttle;
+mod turns;
 mod watched;
 
-pub use crate::core::{Core, CoreOptions, CoreStats, VolumeFlow, VolumeStatus};
+pub use crate::core::{Core, CoreStats, VolumeFlow, VolumeStatus};
 pub use authentication::Credentials;
 pub use discovery::DiscoveryRecord;
 pub use export::nqn_of;
 pub use gate::WindowStats;
+pub use options::CoreOptions;
 pub use watched::Watched;

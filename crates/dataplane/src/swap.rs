@@ -12,8 +12,16 @@ use volume::CompareError;
 use crate::connection::{Connection, IoQueue, Role};
 use crate::incoming::Payload;
 
+/// Compare and write as two commands that are executed as one.
+pub(crate) struct Fused<W: World, D: Device> {
+    pub(crate) queue: Rc<IoQueue<W, D>>,
+    pub(crate) halves: [SlotId; 2],
+    range: LbaRange,
+    payloads: [Payload; 2],
+}
+
 impl<W: World, D: Device> Connection<W, D> {
-    /// Runs the fused operation in two slots as a task.
+    /// Takes in the fused operation in two slots.
     pub(crate) fn execute_fused(self: &Rc<Self>, first: SlotId, second: SlotId) {
         let halves = [first, second];
         let expected = halves.map(|slot| self.incoming.is_expected(slot));
@@ -34,8 +42,13 @@ impl<W: World, D: Device> Connection<W, D> {
             let (failed, invalid) = (Status::ABORTED_FAILED_FUSED, Status::DATA_SGL_LENGTH_INVALID);
             return self.complete_halves(halves, (invalid.with_dnr(), failed));
         };
-        let task = fused(self.clone(), queue.clone(), halves, range, [compared, written]);
-        self.core.world().spawn_now(task);
+        let payloads = [compared, written];
+        self.queue_fused(Fused { queue: queue.clone(), halves, range, payloads }, range.blocks);
+    }
+
+    /// Runs a fused operation as a task.
+    pub(crate) fn run_fused(self: &Rc<Self>, operation: Fused<W, D>) {
+        self.core.world().spawn_now(fused(self.clone(), operation));
     }
 
     fn complete_halves(&self, [first, second]: [SlotId; 2], statuses: (Status, Status)) {
@@ -44,13 +57,8 @@ impl<W: World, D: Device> Connection<W, D> {
     }
 }
 
-async fn fused<W: World, D: Device>(
-    connection: Rc<Connection<W, D>>,
-    queue: Rc<IoQueue<W, D>>,
-    [first, second]: [SlotId; 2],
-    range: LbaRange,
-    [compared, written]: [Payload; 2],
-) {
+async fn fused<W: World, D: Device>(connection: Rc<Connection<W, D>>, operation: Fused<W, D>) {
+    let Fused { queue, halves: [first, second], range, payloads: [compared, written] } = operation;
     let lane = &queue.export.lane;
     let entered = lane.enter(Direction::Write, range.blocks, &connection.closed).await;
     let Some(_ticket) = entered else { return };

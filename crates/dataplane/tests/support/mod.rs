@@ -2,6 +2,7 @@
 
 #![allow(dead_code, reason = "each test program uses a part")]
 
+pub(crate) mod busy_core;
 pub(crate) mod raw_host;
 mod slow_device;
 pub(crate) mod tenants;
@@ -11,7 +12,7 @@ use std::rc::Rc;
 
 use client::{Client, Options, Volume};
 use dataplane::{Core, CoreOptions, DiscoveryRecord, nqn_of};
-use io_traits::{Buffer, BufferSlice, Clock, Device, Network, Spawn};
+use io_traits::{Buffer, BufferSlice, Clock, Device, World};
 use sim::{SimDevice, SimWorld, Simulation};
 use units::{BLOCK_SIZE, Duration, Slo};
 use uuid::Uuid;
@@ -48,11 +49,11 @@ pub(crate) async fn serve(world: SimWorld, device: SimDevice) -> SimCore {
 }
 
 /// Starts a server on any kind of device, with options.
-pub(crate) async fn serve_with<D: Device>(
-    world: SimWorld,
+pub(crate) async fn serve_with<W: World, D: Device>(
+    world: W,
     device: D,
     core_options: CoreOptions,
-) -> Core<SimWorld, D> {
+) -> Core<W, D> {
     let superblock = volume::read_superblock(&device).await.expect("formatted");
     let extents = ExtentAllocator::new(&superblock);
     let options = ShardOptions::default();
@@ -69,7 +70,7 @@ pub(crate) async fn serve_with<D: Device>(
 }
 
 /// Tells the discovery service of all volumes.
-pub(crate) fn announce<D: Device>(core: &Core<SimWorld, D>) {
+pub(crate) fn announce<W: World, D: Device>(core: &Core<W, D>) {
     let record = |status: dataplane::VolumeStatus| DiscoveryRecord {
         nqn: nqn_of(status.uuid),
         address: portal(),

@@ -1,0 +1,232 @@
+//! Commands from their coming to their execution: the processor, too, is shared among volumes.
+//!
+//! ```text
+//! receive ──► Connection::execute ──► a lane for each volume ──► Core::run_commands ──► task, reply
+//!   ▲                                                                    │
+//!   └────────── sockets and timers are looked at between two batches ◄───┘
+//! ```
+//! - C1: what a connection receives is decoded at once, and executed when its volume's turn comes:
+//!   see `turns.rs`. Nothing else on a core takes long.
+//! - C2: after [`BATCH_UNITS`] the core takes in what sockets have, before the next command runs:
+//!   under a burst, peers find their bytes taken and do not send them again.
+//! - C3: a command whose connection has ended meanwhile is not executed.
+//! - C4: how many commands wait is bounded by the depths of the queues.
+
+use std::cell::RefCell;
+use std::future::poll_fn;
+use std::rc::Rc;
+use std::task::{Poll, Waker};
+
+use io_traits::{Device, World};
+use nvme_target::{IoCommand, SlotId};
+use units::{BLOCK_SIZE, Duration};
+
+use crate::connection::{Connection, IoQueue, Role};
+use crate::core::Core;
+use crate::incoming::Payload;
+use crate::swap::Fused;
+use crate::turns::{LaneId, STRANGERS, Turns};
+
+/// Units after which sockets are looked at.
+const BATCH_UNITS: u32 = 64;
+/// Blocks of data that cost as much as a command: to copy them and take their checksum.
+const BLOCKS_PER_UNIT: u64 = 4;
+/// An admin command: what it returns is made on the spot.
+const ADMIN_UNITS: u32 = 4;
+/// A moment that is later than any other of this turn of the core's loop.
+const MOMENT: Duration = Duration::from_nanos(1);
+
+/// A command that waits for the processor.
+struct Command<W: World, D: Device> {
+    connection: Rc<Connection<W, D>>,
+    slot: SlotId,
+    kind: Kind<W, D>,
+}
+
+enum Kind<W: World, D: Device> {
+    /// Checked, and ready to run on a volume, with the data that came with it.
+    Io(Rc<IoQueue<W, D>>, IoCommand, Option<Box<Payload>>),
+    Fused(Box<Fused<W, D>>),
+    /// All else: looked at when its turn comes.
+    Other,
+}
+
+/// The commands of a core that wait.
+pub(crate) struct Commands<W: World, D: Device> {
+    turns: RefCell<Turns<Command<W, D>>>,
+    /// Wakes [`Core::run_commands`] when there are some again.
+    idle: RefCell<Option<Waker>>,
+}
+
+impl<W: World, D: Device> Default for Commands<W, D> {
+    fn default() -> Self {
+        Self { turns: RefCell::default(), idle: RefCell::new(None) }
+    }
+}
+
+impl<W: World, D: Device> Commands<W, D> {
+    pub(crate) fn add_lane(&self) -> LaneId {
+        self.turns.borrow_mut().add_lane()
+    }
+
+    /// The volume is gone. What waited there has lost its connection, or is about to.
+    pub(crate) fn remove_lane(&self, lane: LaneId) {
+        let left = self.turns.borrow_mut().remove_lane(lane);
+        left.for_each(drop);
+    }
+
+    fn push(&self, lane: LaneId, command: Command<W, D>, units: u32) {
+        self.turns.borrow_mut().push(lane, command, units);
+        self.idle.take().into_iter().for_each(Waker::wake);
+    }
+
+    /// Waits until a command waits.
+    async fn some(&self) {
+        poll_fn(|context| {
+            if !self.turns.borrow().is_empty() {
+                return Poll::Ready(());
+            }
+            *self.idle.borrow_mut() = Some(context.waker().clone());
+            Poll::Pending
+        })
+        .await;
+    }
+}
+
+impl<W: World, D: Device> Core<W, D> {
+    /// Executes commands, each when its turn comes, for as long as the core lives.
+    pub(crate) async fn run_commands(&self) {
+        let (world, commands) = (self.world(), self.commands());
+        loop {
+            commands.some().await;
+            let mut spent = 0;
+            while spent < BATCH_UNITS {
+                let next = commands.turns.borrow_mut().pop();
+                let Some((command, units)) = next else { break };
+                spent += units;
+                command.run();
+            }
+            if !commands.turns.borrow().is_empty() {
+                // C2: a timer fires when the sockets have been looked at.
+                world.sleep_until(world.now() + MOMENT).await;
+            }
+        }
+    }
+}
+
+impl<W: World, D: Device> Command<W, D> {
+    fn run(self) {
+        let Self { connection, slot, kind } = self;
+        if !connection.is_open() {
+            return;
+        }
+        match kind {
+            Kind::Io(queue, command, payload) => {
+                connection.run_io(slot, queue, command, payload.map(|payload| *payload));
+            }
+            Kind::Fused(fused) => connection.run_fused(*fused),
+            Kind::Other => connection.run_other(slot),
+        }
+    }
+}
+
+/// What a command takes of the processor.
+fn units(command: &IoCommand) -> u32 {
+    let blocks = match command {
+        IoCommand::Read { range }
+        | IoCommand::Compare { range }
+        | IoCommand::Verify { range }
+        | IoCommand::Write { range, .. }
+        | IoCommand::CompareAndWrite { range } => range.blocks,
+        IoCommand::Deallocate { ranges } => u64::from(*ranges) * BLOCKS_PER_UNIT,
+        IoCommand::WriteZeroes { .. }
+        | IoCommand::Flush
+        | IoCommand::Hint
+        | IoCommand::Disconnect => 0,
+    };
+    units_of_data(blocks)
+}
+
+fn units_of_data(blocks: u64) -> u32 {
+    1 + u32::try_from(blocks / BLOCKS_PER_UNIT).unwrap_or(u32::MAX / 4)
+}
+
+impl<W: World, D: Device> Connection<W, D> {
+    /// Takes in a command that is complete; it is executed in its turn (C1).
+    pub(crate) fn execute(self: &Rc<Self>, slot: SlotId) {
+        // What came before the end of service is executed, what comes behind it is not.
+        if self.core.is_draining() && !self.incoming.is_expected(slot) {
+            return self.incoming.set_late(slot);
+        }
+        if let Err(status) = self.must_authenticate(slot) {
+            return self.complete(slot, status, 0);
+        }
+        let role = self.role.borrow();
+        if let Role::Io(queue) = &*role
+            && self.exchange_of(slot).is_none()
+        {
+            return self.execute_io(slot, queue);
+        }
+        drop(role);
+        let blocks = u64::from(self.command(slot).dptr.length.get()) / BLOCK_SIZE as u64;
+        let blocks = blocks.min(u64::from(self.core.options().limits.transfer_bytes_max));
+        let command = Command { connection: self.clone(), slot, kind: Kind::Other };
+        let units = ADMIN_UNITS + units_of_data(blocks);
+        self.core.commands().push(self.lane(), command, units);
+    }
+
+    fn execute_io(self: &Rc<Self>, slot: SlotId, queue: &Rc<IoQueue<W, D>>) {
+        let payload = self.take_payload(slot).map(Box::new);
+        let command = match self.decode_io(slot, queue) {
+            Ok(command) => command,
+            Err(status) => return self.complete(slot, status, 0),
+        };
+        if let IoCommand::Read { range } = command {
+            // All commands that came together are looked up before the first is read: what each
+            // will need is then on its way to the cache while others are worked on.
+            queue.export.volume().will_read(range);
+        }
+        let kind = Kind::Io(queue.clone(), command, payload);
+        let waiting = Command { connection: self.clone(), slot, kind };
+        self.core.commands().push(queue.export.lane.turns(), waiting, units(&command));
+    }
+
+    /// Takes in a fused operation of `blocks` blocks, which is executed in its turn.
+    pub(crate) fn queue_fused(self: &Rc<Self>, fused: Fused<W, D>, blocks: u64) {
+        let lane = fused.queue.export.lane.turns();
+        let units = 2 * units_of_data(blocks);
+        let (slot, kind) = (fused.halves[0], Kind::Fused(Box::new(fused)));
+        self.core.commands().push(lane, Command { connection: self.clone(), slot, kind }, units);
+    }
+
+    /// The lane of what is not a volume's data.
+    fn lane(&self) -> LaneId {
+        let has_proved = self.authentication.get().is_none_or(|queue| queue.has_passed());
+        match &*self.role.borrow() {
+            Role::Io(queue) if has_proved => queue.export.lane.turns(),
+            Role::Admin(association) if has_proved => {
+                association.export.as_ref().map_or(STRANGERS, |export| export.lane.turns())
+            }
+            Role::New | Role::Io(_) | Role::Admin(_) => STRANGERS,
+        }
+    }
+
+    fn run_other(self: &Rc<Self>, slot: SlotId) {
+        if let Some(queue) = self.exchange_of(slot) {
+            return self.authenticate(slot, &queue);
+        }
+        let association = match &*self.role.borrow() {
+            Role::Admin(association) => Some(association.clone()),
+            Role::New => None,
+            Role::Io(_) => unreachable!("commands of an I/O queue are decoded as they come"),
+        };
+        match association {
+            Some(association) => {
+                let connection = self.clone();
+                let task = async move { connection.execute_admin(slot, &association) };
+                self.core.world().spawn_now(task);
+            }
+            None => self.execute_connect(slot),
+        }
+    }
+}

@@ -1,0 +1,40 @@
+//! How a core serves.
+
+use std::net::SocketAddr;
+
+use nvme_target::Limits;
+
+/// How a core serves.
+#[derive(Clone, Debug)]
+pub struct CoreOptions {
+    /// Where hosts reach this core: what the discovery log says.
+    pub portal: SocketAddr,
+    /// What connections may do.
+    pub limits: Limits,
+    /// Connections at a time; more are closed as they come.
+    pub connections_max: usize,
+    /// Memory for the data of requests.
+    pub memory_bytes: u64,
+    /// Memory for the data of one connection's requests; at least two of the largest transfers.
+    pub window_bytes: u64,
+    /// Model number, at most 40 ASCII characters.
+    pub model: String,
+    /// Firmware revision, at most 8 ASCII characters.
+    pub firmware: String,
+}
+
+impl CoreOptions {
+    /// The defaults, for hosts that reach the core at `portal`.
+    #[must_use]
+    pub fn new(portal: SocketAddr) -> Self {
+        Self {
+            portal,
+            limits: Limits::default(),
+            connections_max: 1200,
+            memory_bytes: 256 << 20,
+            window_bytes: 16 << 20,
+            model: "farflash dVol".into(),
+            firmware: env!("CARGO_PKG_VERSION").into(),
+        }
+    }
+}
