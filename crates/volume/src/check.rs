@@ -4,12 +4,10 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use io_traits::{Device, DeviceError};
-use layout::Mapping;
 use units::{Lba, LbaRange, Pba};
 
 use crate::VolumeError;
 use crate::shard::{Inner, Shard};
-use crate::state::VolumeState;
 
 /// Blocks read at once.
 const READ_BLOCKS: u64 = 256;
@@ -182,12 +180,22 @@ impl<D: Device> Shard<D> {
     ) -> (CheckReport, Vec<Option<u32>>) {
         let inner = &self.inner;
         let mut found = Found::default();
-        for state in inner.states() {
-            for (_, error) in inner.load_all(&state).await {
-                found.push(Some(state.number), Finding::Unreadable(error));
+        let mut owners: BTreeMap<Pba, Owner> = BTreeMap::new();
+        let (mut mapped, mut shared, mut counts) = (0, Vec::new(), BTreeMap::new());
+        let unread = inner.for_each_owner(|pba, owner| {
+            if let Owner::Data { volume, .. } = owner {
+                mapped += 1;
+                *counts.entry(volume).or_insert(0) += 1;
             }
+            if let Some(first) = owners.insert(pba, owner) {
+                shared.push((owner.volume(), Finding::Shared { pba, first, second: owner }));
+            }
+        });
+        let unread = unread.await;
+        let unreadable = !unread.is_empty();
+        for Unread { volume, error } in unread {
+            found.push(Some(volume), Finding::Unreadable(error));
         }
-        let unreadable = !found.report.findings.is_empty();
         if read_data {
             let mut done = 0;
             for volume in self.volumes() {
@@ -198,14 +206,7 @@ impl<D: Device> Shard<D> {
                 .await;
             }
         }
-        let mut owners: BTreeMap<Pba, Owner> = BTreeMap::new();
-        let mut mapped = 0;
-        inner.for_each_owner(|pba, owner| {
-            mapped += u64::from(matches!(owner, Owner::Data { .. }));
-            if let Some(first) = owners.insert(pba, owner) {
-                found.push(owner.volume(), Finding::Shared { pba, first, second: owner });
-            }
-        });
+        shared.into_iter().for_each(|(volume, finding)| found.push(volume, finding));
         found.report.data = mapped;
         found.report.metadata = owners.len() as u64 - mapped.min(owners.len() as u64);
         let mut unaccounted = 0;
@@ -226,7 +227,7 @@ impl<D: Device> Shard<D> {
             }
         }
         if !unreadable {
-            inner.check_entries(&mut found);
+            inner.check_entries(&counts, &mut found);
         }
         (found.report, found.volumes)
     }
@@ -244,14 +245,15 @@ impl<D: Device> Shard<D> {
             let first = match next {
                 Ok(Some(first)) => first,
                 Ok(None) => return,
-                // What cannot be loaded was reported.
-                Err(missing) => match state.map.borrow().bounds(missing) {
-                    Some((_, high)) if high > at => {
-                        at = high;
-                        continue;
+                Err(missing) => {
+                    let Err(_) = self.inner.load(state, missing).await else { continue };
+                    // What cannot be loaded was reported.
+                    match state.map.borrow().bounds(missing) {
+                        Some((_, high)) if high > at => at = high,
+                        _ => return,
                     }
-                    _ => return,
-                },
+                    continue;
+                }
             };
             let blocks = READ_BLOCKS.min(end - first);
             if volume.verify(LbaRange::new(Lba(first), blocks)).await.is_err() {
@@ -269,45 +271,28 @@ impl<D: Device> Shard<D> {
 }
 
 impl<D: Device> Inner<D> {
-    /// Loads all of a volume's map. Returns the keys from which on nodes could not be loaded, and why.
-    pub(crate) async fn load_all(&self, state: &VolumeState) -> Vec<(u64, VolumeError)> {
-        let (mut at, mut errors) = (0, Vec::new());
-        loop {
-            let touched = state.map.borrow().touch(at, u64::MAX);
-            let Err(missing) = touched else { return errors };
-            let Err(error) = self.load(state, missing).await else { continue };
-            errors.push((missing.key, error));
-            match state.map.borrow().bounds(missing) {
-                Some((_, high)) if high > at && high < u64::MAX => at = high,
-                _ => return errors,
-            }
-        }
-    }
-
     /// Whether each volume has as many entries as it says.
-    fn check_entries(&self, found: &mut Found) {
+    fn check_entries(&self, counts: &BTreeMap<u32, u64>, found: &mut Found) {
         for state in self.states() {
-            let map = state.map.borrow();
-            let mut entries = 0;
-            if map.for_each(0, u64::MAX, |_, _: Mapping| entries += 1).is_ok()
-                && entries != map.entries()
-            {
-                let (what, kept) = ("mapped blocks of a volume", map.entries());
+            let kept = state.map.borrow().entries();
+            let entries = counts.get(&state.number).copied().unwrap_or(0);
+            if entries != kept {
+                let what = "mapped blocks of a volume";
                 found.push(Some(state.number), Finding::Count { what, kept, found: entries });
             }
         }
     }
 
-    /// Calls `visit` for each block that something names.
-    pub(crate) fn for_each_owner(&self, mut visit: impl FnMut(Pba, Owner)) {
+    /// Calls `visit` for each block that something names. Returns which nodes cannot be read, and why.
+    pub(crate) async fn for_each_owner(&self, mut visit: impl FnMut(Pba, Owner)) -> Vec<Unread> {
+        let mut unread = Vec::new();
         for state in self.states() {
             let volume = state.number;
-            let map = state.map.borrow();
-            // What could not be loaded was reported.
-            let _ = map.for_each(0, u64::MAX, |lba, mapping| {
-                visit(mapping.pba, Owner::Data { volume, lba });
+            let failed = self.walk(&state, |pba, lba| {
+                visit(pba, lba.map_or(Owner::Node { volume }, |lba| Owner::Data { volume, lba }));
             });
-            map.for_each_place(|pba| visit(pba, Owner::Node { volume }));
+            let failed = failed.await.into_iter();
+            unread.extend(failed.map(|(_, error)| Unread { volume, error }));
             if let Some(pba) = state.descriptor.get() {
                 visit(pba, Owner::Descriptor { volume });
             }
@@ -316,5 +301,12 @@ impl<D: Device> Inner<D> {
         let journal = self.journal_area();
         (0..journal.blocks).for_each(|b| visit(journal.start.plus(b), Owner::Journal));
         self.for_each_bitmap_slot(|pba| visit(pba, Owner::Bitmap));
+        unread
     }
+}
+
+/// A node that cannot be read.
+pub(crate) struct Unread {
+    pub(crate) volume: u32,
+    pub(crate) error: VolumeError,
 }

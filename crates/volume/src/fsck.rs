@@ -223,7 +223,7 @@ pub async fn repair<D: Device>(device: &D, give_up_nodes: bool) -> Result<Repair
         };
         let rebuild = all_read && (given_up > 0 || found.findings.iter().any(differs));
         if rebuild {
-            shard.rebuild_space();
+            shard.rebuild_space().await;
         }
         if rebuild || given_up > 0 || !recovered.mended().is_empty() {
             repaired.shards += 1;

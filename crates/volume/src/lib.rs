@@ -46,7 +46,9 @@ pub use format::{
 };
 pub use fsck::{Fault, FsckOptions, FsckReport, Problem, Repair, Repaired, fsck, repair};
 pub use layout::{ACCESS_BYTES_MAX, Superblock, overhead};
-pub use options::{Capacity, ShardOptions, Terms, VolumeSpec, VolumeStats, WRITE_BLOCKS_MAX};
+pub use options::{
+    Capacity, MapMemory, ShardOptions, Terms, VolumeSpec, VolumeStats, WRITE_BLOCKS_MAX,
+};
 pub use read::ReadData;
 #[cfg(feature = "sabotage")]
 pub use sabotage::{Sabotage, sabotage};

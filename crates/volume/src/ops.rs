@@ -12,6 +12,7 @@ use units::{Lba, LbaRange, Slo};
 use crate::VolumeError;
 use crate::locks::RangeGuard;
 use crate::pool::Runs;
+use crate::shard::Claim;
 use crate::state::VolumeState;
 
 /// Place of an operation in the shard's table.
@@ -63,6 +64,8 @@ pub(crate) struct Op {
     /// Every change but [`Change::Reserve`] and [`Change::Restore`] has one.
     pub(crate) volume: Option<Rc<VolumeState>>,
     pub(crate) guard: Option<RangeGuard>,
+    /// Keeps what it changes in memory.
+    pub(crate) claim: Option<Claim>,
     /// Lets it add a dead range to the volume.
     pub(crate) permit: Option<Permit>,
     /// Blocks set aside for the map nodes that it will make dirty.
@@ -83,6 +86,7 @@ impl Op {
             change,
             volume,
             guard: None,
+            claim: None,
             permit: None,
             credit: 0,
             data_pending: false,

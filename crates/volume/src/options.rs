@@ -13,11 +13,14 @@ pub struct ShardOptions {
     /// Whether the device loses completed writes with the power until flushed; `None` asks the
     /// device. Only an operator who knows better overrides it.
     pub volatile_cache: Option<bool>,
+    /// Bytes of memory that the maps of the shard's volumes may take; `None`: as much as they need. Less
+    /// than a single request needs is exceeded by that request.
+    pub map_memory: Option<u64>,
 }
 
 impl Default for ShardOptions {
     fn default() -> Self {
-        Self { records_in_flight: 4, volatile_cache: None }
+        Self { records_in_flight: 4, volatile_cache: None, map_memory: None }
     }
 }
 
@@ -63,6 +66,23 @@ pub struct Capacity {
     pub data: u64,
     /// Blocks of this shard that hold map nodes, bitmaps, descriptors and the journal.
     pub metadata: u64,
+}
+
+/// What the maps of a shard's volumes take.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub struct MapMemory {
+    /// Bytes of memory that they may take; `None`: as much as they need.
+    pub limit_bytes: Option<u64>,
+    /// Bytes of memory that they take.
+    pub resident_bytes: u64,
+    /// The most that they took since the start.
+    pub resident_bytes_max: u64,
+    /// Bytes that they take on the device, with those of the tables.
+    pub device_bytes: u64,
+    /// Nodes read since the start.
+    pub loads: u64,
+    /// Nodes that gave way to others since the start.
+    pub evictions: u64,
 }
 
 /// What a volume has done since it was opened.

@@ -73,6 +73,7 @@ impl<D: Device> Inner<D> {
         state: &VolumeState,
         lba: Lba,
     ) -> Result<ReadData, VolumeError> {
+        let mut visit = None;
         let (mapping, _reading) = loop {
             // What is dead is not looked up: its part of the map may even be damaged.
             let dead = state.is_dead(lba) && !broken(Sabotage::ReadDead);
@@ -84,9 +85,14 @@ impl<D: Device> Inner<D> {
                     data.push_zeroes(1);
                     return Ok(data);
                 }
-                Err(missing) => self.load(state, missing).await?,
+                Err(missing) => {
+                    let range = LbaRange::new(lba, 1);
+                    let visit = visit.get_or_insert_with(|| self.visit(state, range));
+                    visit.load(missing).await?;
+                }
             }
         };
+        drop(visit);
         let buffer = self.device.read(mapping.pba, Buffer::new(1)).await?;
         let mut data = ReadData::default();
         data.crcs.push(check_block(state, lba, mapping, buffer.as_bytes())?);
@@ -100,12 +106,17 @@ impl<D: Device> Inner<D> {
         state: &VolumeState,
         range: LbaRange,
     ) -> Result<ReadData, VolumeError> {
+        let mut visit = None;
         let (pieces, crcs, _reading) = loop {
             match look_up(state, range) {
                 Ok((pieces, crcs)) => break (pieces, crcs, self.begin_read()),
-                Err(missing) => self.load(state, missing).await?,
+                Err(missing) => {
+                    let visit = visit.get_or_insert_with(|| self.visit(state, range));
+                    visit.load(missing).await?;
+                }
             }
         };
+        drop(visit);
         let start = |run: &PbaRange| {
             let blocks = usize::try_from(run.blocks).expect("bounded by memory");
             self.device.read(run.start, Buffer::new(blocks))

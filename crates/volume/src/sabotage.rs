@@ -52,6 +52,16 @@ pub enum Sabotage {
     ReadDead,
     /// Blocks that were overwritten stay in use.
     LeakOverwritten,
+    /// E1: what a dirty leaf says is forgotten where memory is short.
+    EvictDirty,
+    /// E1: a node goes while it is on its way to its place.
+    EvictUnwritten,
+    /// E2: nodes go that requests under way rely on.
+    EvictPinned,
+    /// A node read back is not compared with its checksum.
+    SkipNodeChecksum,
+    /// M4: whoever waits for a node that someone else reads is not told that it is there.
+    LoseWaiter,
 }
 
 #[cfg(feature = "sabotage")]

@@ -10,7 +10,7 @@ use uuid::Uuid;
 
 use crate::VolumeStats;
 use crate::locks::RangeLocks;
-use crate::map::{Dirty, Map};
+use crate::map::{Map, Tally};
 
 /// A range that is deallocated and not yet taken out of the map.
 pub(crate) struct Dead {
@@ -20,6 +20,31 @@ pub(crate) struct Dead {
     pub(crate) stuck: bool,
     /// Gives its place back when the range is gone.
     _permit: Option<Permit>,
+}
+
+/// Keys that requests under way rely on (E2), each (start, end).
+#[derive(Debug, Default)]
+pub(crate) struct Pins(RefCell<Vec<(u64, u64)>>);
+
+/// Keeps nodes in memory, until dropped.
+#[derive(Debug)]
+pub(crate) struct Pin {
+    pins: Rc<Pins>,
+    range: (u64, u64),
+}
+
+impl Pins {
+    pub(crate) fn overlap(&self, low: u64, high: u64) -> bool {
+        self.0.borrow().iter().any(|(start, end)| *start < high && low < *end)
+    }
+}
+
+impl Drop for Pin {
+    fn drop(&mut self) {
+        let mut pins = self.pins.0.borrow_mut();
+        let place = pins.iter().position(|range| *range == self.range);
+        pins.swap_remove(place.expect("it was put there"));
+    }
 }
 
 /// What a shard keeps of a volume.
@@ -33,6 +58,7 @@ pub(crate) struct VolumeState {
     pub(crate) access: RefCell<Rc<[u8]>>,
     pub(crate) map: RefCell<Map>,
     pub(crate) locks: Rc<RefCell<RangeLocks>>,
+    pub(crate) pins: Rc<Pins>,
     /// Deallocated ranges that the map still names: they read as zeroes. They are disjoint.
     pub(crate) dead: RefCell<Vec<Dead>>,
     /// Bounds the dead ranges, those to come included.
@@ -51,7 +77,7 @@ impl VolumeState {
         uuid: Uuid,
         name: String,
         blocks: u64,
-        dirty: Rc<Dirty>,
+        tally: Rc<Tally>,
     ) -> Self {
         Self {
             number,
@@ -60,8 +86,9 @@ impl VolumeState {
             blocks: Cell::new(blocks),
             slo: Cell::default(),
             access: RefCell::new(Rc::default()),
-            map: RefCell::new(Map::new(number, dirty)),
+            map: RefCell::new(Map::new(number, tally)),
             locks: Rc::default(),
+            pins: Rc::default(),
             dead: RefCell::default(),
             dead_permits: Semaphore::new(DEAD_RANGES_MAX as u64),
             deleted: Cell::new(false),
@@ -72,12 +99,12 @@ impl VolumeState {
     }
 
     /// A volume as a checkpoint left it.
-    pub(crate) fn from_descriptor(found: Descriptor, at: Pba, dirty: Rc<Dirty>) -> Self {
+    pub(crate) fn from_descriptor(found: Descriptor, at: Pba, tally: Rc<Tally>) -> Self {
         let Descriptor { number, uuid, name, blocks, mapped, deleted, slo, access, map, dead } =
             found;
-        let state = Self::new(number, uuid, name, blocks, dirty.clone());
+        let state = Self::new(number, uuid, name, blocks, tally.clone());
         if let Some(root) = map {
-            state.map.replace(Map::on_disk(number, root, mapped, dirty));
+            state.map.replace(Map::on_disk(number, root, mapped, tally));
         }
         for range in dead {
             state.bury(range, state.dead_permits.try_acquire(1));
@@ -88,6 +115,13 @@ impl VolumeState {
         state.changed.set(false);
         state.descriptor.set(Some(at));
         state
+    }
+
+    /// Keeps in memory what leads to the keys in `start..end`, as far as it is or gets there.
+    pub(crate) fn pin(&self, start: u64, end: u64) -> Pin {
+        let range = (start, end);
+        self.pins.0.borrow_mut().push(range);
+        Pin { pins: self.pins.clone(), range }
     }
 
     pub(crate) fn count(&self, change: impl FnOnce(&mut VolumeStats)) {

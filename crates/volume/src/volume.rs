@@ -206,6 +206,10 @@ impl<D: Device> Volume<D> {
         if !self.state.dead.borrow().is_empty() {
             inner.exhume(&self.state, range).await?;
         }
+        let claim = match inner.is_paged() {
+            true => inner.claim(&self.state, &[range], Kind::Growing).await?,
+            false => None,
+        };
         if self.state.map.borrow().may_miss() {
             inner.preload(&self.state, range).await?;
         }
@@ -221,6 +225,7 @@ impl<D: Device> Volume<D> {
         let mut op =
             Op::new(Change::Write { lba: range.start, runs, crcs }, Some(self.state.clone()));
         op.guard = Some(guard);
+        op.claim = claim;
         op.credit = credit;
         let outcome = inner.submit_write(op, &aligned(data)).await;
         self.count_outcome(outcome.as_ref().err());
@@ -260,8 +265,9 @@ impl<D: Device> Volume<D> {
         if self.state.map.borrow().is_empty() {
             return Ok(());
         }
-        let mut metadata = 0;
+        let (mut metadata, mut claim) = (0, None);
         if at_once {
+            claim = inner.claim(&self.state, &[range], Kind::Growing).await?;
             inner.preload(&self.state, range).await?;
             let height = self.state.map.borrow().height();
             metadata = 2 * (range.blocks.min(64) + height);
@@ -269,6 +275,7 @@ impl<D: Device> Volume<D> {
         let credit = inner.admit(Need { data: 0, metadata, kind: Kind::Replacing }).await?;
         let mut op = Op::new(Change::Unmap { range }, Some(self.state.clone()));
         op.guard = Some(guard);
+        op.claim = claim;
         op.permit = permit;
         op.credit = credit;
         inner.submit(op).await?;
@@ -301,6 +308,7 @@ impl<D: Device> Volume<D> {
         if self.state.map.borrow().is_empty() {
             return Ok(true);
         }
+        let claim = inner.claim(&self.state, &sorted, Kind::Growing).await?;
         for range in &sorted {
             inner.preload(&self.state, *range).await?;
         }
@@ -311,6 +319,7 @@ impl<D: Device> Volume<D> {
         let change = Change::UnmapAll { ranges: sorted };
         let mut op = Op::new(change, Some(self.state.clone()));
         op.guard = Some(guard);
+        op.claim = claim;
         op.credit = credit;
         inner.submit(op).await?;
         self.state.count(|stats| stats.unmaps += 1);

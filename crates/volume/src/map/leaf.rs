@@ -2,6 +2,13 @@
 
 use layout::{Mapping, PackedMapping, key_width, leaf_capacity};
 
+/// Widths of keys of leaves that hold most entries, and of those with most among leaves of [`Keys::Wide`].
+const WIDTH_LEAST: usize = 2;
+const WIDTH_WIDE: usize = 4;
+/// The most memory that the entries of a leaf take.
+pub(crate) const LEAF_BYTES_MAX: usize = leaf_capacity(WIDTH_LEAST) * size_of::<PackedMapping>()
+    + leaf_capacity(WIDTH_WIDE) * size_of::<u64>();
+
 /// Keys of a leaf, ascending.
 #[derive(Clone, Debug)]
 enum Keys {
@@ -70,6 +77,16 @@ impl Leaf {
         self.mappings.is_empty()
     }
 
+    /// Memory that the entries take.
+    pub(crate) fn len_bytes(&self) -> usize {
+        let keys = match &self.keys {
+            Keys::Dense { .. } => 0,
+            Keys::Narrow { offsets, .. } => offsets.capacity() * size_of::<u16>(),
+            Keys::Wide(keys) => keys.capacity() * size_of::<u64>(),
+        };
+        keys + self.mappings.capacity() * size_of::<PackedMapping>()
+    }
+
     pub(crate) fn key(&self, index: usize) -> u64 {
         match &self.keys {
             Keys::Dense { base } => base + index as u64,
@@ -124,7 +141,7 @@ impl Leaf {
             return Inserted::Full;
         }
         self.admit_key(key);
-        let capacity = leaf_capacity(key_width(0));
+        let capacity = leaf_capacity(WIDTH_LEAST);
         grow(&mut self.mappings, capacity);
         self.mappings.insert(index, mapping.into());
         match &mut self.keys {
@@ -134,7 +151,10 @@ impl Leaf {
                 grow(offsets, capacity);
                 offsets.insert(index, offset);
             }
-            Keys::Wide(keys) => keys.insert(index, key),
+            Keys::Wide(keys) => {
+                grow(keys, leaf_capacity(WIDTH_WIDE));
+                keys.insert(index, key);
+            }
         }
         if let Keys::Narrow { base, offsets } = &self.keys
             && let [first, .., last] = offsets[..]
@@ -254,7 +274,7 @@ impl Leaf {
 }
 
 /// Doubles, but never beyond what a full leaf needs.
-fn grow<T>(vec: &mut Vec<T>, capacity: usize) {
+pub(super) fn grow<T>(vec: &mut Vec<T>, capacity: usize) {
     if vec.len() == vec.capacity() {
         vec.reserve_exact((vec.len().max(4) * 2).min(capacity.max(vec.len() + 1)) - vec.len());
     }

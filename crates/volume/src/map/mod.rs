@@ -4,6 +4,7 @@
 //! on its path in memory, and then is one synchronous step; [`Missing`] says what to load first.
 //! Node sharing is explained in `node.rs`, what a node looks like on the device in `layout`.
 
+mod evict;
 mod leaf;
 mod node;
 mod remove;
@@ -17,9 +18,10 @@ use io_traits::Buffer;
 use layout::Mapping;
 use units::Pba;
 
+pub(crate) use evict::Sweep;
 use leaf::Inserted;
 pub(crate) use leaf::Leaf;
-pub(crate) use node::{Body, Child, Dirty, Home, Node};
+pub(crate) use node::{Body, Child, Home, NODE_BYTES_MAX, Node, Tally};
 use node::{Inner, retire};
 use remove::{give_up_below, remove_below};
 pub(crate) use site::LeafBody;
@@ -42,9 +44,9 @@ pub(crate) struct Map {
     root: Option<Child>,
     /// Homes of nodes that left the tree since the last snapshot.
     retired: Vec<Rc<Home>>,
-    dirty: Rc<Dirty>,
+    tally: Rc<Tally>,
     entries: u64,
-    /// Whether nodes may be missing: only if the tree was opened from the device.
+    /// Whether nodes may be missing: only if some are on the device alone, or were.
     may_miss: bool,
 }
 
@@ -64,18 +66,22 @@ struct Outcome {
 }
 
 impl Map {
-    pub(crate) fn new(tree: u32, dirty: Rc<Dirty>) -> Self {
-        Self { tree, root: None, retired: Vec::new(), dirty, entries: 0, may_miss: false }
+    pub(crate) fn new(tree: u32, tally: Rc<Tally>) -> Self {
+        Self { tree, root: None, retired: Vec::new(), tally, entries: 0, may_miss: false }
     }
 
     /// A tree on the device, nothing of it loaded.
-    pub(crate) fn on_disk(tree: u32, root: Mapping, entries: u64, dirty: Rc<Dirty>) -> Self {
+    pub(crate) fn on_disk(tree: u32, root: Mapping, entries: u64, tally: Rc<Tally>) -> Self {
         let root = Some(Child::on_disk(root));
-        Self { tree, root, retired: Vec::new(), dirty, entries, may_miss: true }
+        Self { tree, root, retired: Vec::new(), tally, entries, may_miss: true }
     }
 
     pub(crate) fn tree(&self) -> u32 {
         self.tree
+    }
+
+    pub(crate) fn tally(&self) -> &Rc<Tally> {
+        &self.tally
     }
 
     pub(crate) fn entries(&self) -> u64 {
@@ -107,13 +113,13 @@ impl Map {
     /// Levels of the tree, as far as known: the root may not be loaded yet.
     pub(crate) fn height(&self) -> u64 {
         let root = self.root.as_ref();
-        root.map_or(0, |root| root.node.get().map_or(4, |node| u64::from(node.level()) + 1))
+        root.map_or(0, |root| root.node().map_or(4, |node| u64::from(node.level()) + 1))
     }
 
     pub(crate) fn snapshot(&mut self) -> MapSnapshot {
         MapSnapshot {
             tree: self.tree,
-            root: self.root.clone(),
+            root: self.root.as_ref().map(Child::without_clean),
             retired: std::mem::take(&mut self.retired),
             entries: self.entries,
         }
@@ -122,24 +128,9 @@ impl Map {
     /// What `key` leads to.
     #[inline]
     pub(crate) fn get(&self, key: u64) -> Result<Option<Mapping>, Missing> {
-        let Some(mut child) = self.root.as_ref() else { return Ok(None) };
-        let mut level = None;
-        loop {
-            let Some(node) = child.node.get() else {
-                if child.is_absent() {
-                    return Ok(None);
-                }
-                return Err(Missing { pointer: child.on_disk, key, level });
-            };
-            match &node.body {
-                Body::Leaf(leaf) => {
-                    return Ok(leaf.search(key).ok().map(|index| leaf.mapping(index)));
-                }
-                Body::Inner(inner) => {
-                    level = Some(inner.level - 1);
-                    child = &inner.children[inner.find(key)];
-                }
-            }
+        match &self.root {
+            Some(root) => look_up(root, key, None),
+            None => Ok(None),
         }
     }
 
@@ -191,23 +182,19 @@ impl Map {
     /// Makes `key` lead to `mapping`, and returns what it led to before. The path to it is loaded.
     pub(crate) fn insert(&mut self, key: u64, mapping: Mapping) -> Option<Mapping> {
         let Some(root) = &mut self.root else {
-            let leaf = Node::new_dirty(Body::Leaf(Leaf::single(key, mapping)), &self.dirty);
-            self.root = Some(Child::in_memory(leaf));
+            let leaf = Node::new_dirty(Body::Leaf(Leaf::single(key, mapping)), &self.tally);
+            self.root = Some(Child::InMemory(leaf));
             self.entries = 1;
             return None;
         };
-        let node = root.node.get_mut().expect("the path is loaded");
+        let node = root.node_mut().expect("the path is loaded");
         let level = node.level() + 1;
-        let outcome = insert_below(node, key, mapping, &self.dirty);
+        let outcome = insert_below(node, key, mapping, &self.tally);
         if let Some((upper_key, upper)) = outcome.split {
             let lower = self.root.take().expect("just used");
-            let inner = Inner {
-                level,
-                keys: vec![0, upper_key],
-                children: vec![lower, Child::in_memory(upper)],
-            };
-            let node = Node::new_dirty(Body::Inner(inner), &self.dirty);
-            self.root = Some(Child::in_memory(node));
+            let inner = Inner::new(level, vec![0, upper_key], vec![lower, Child::InMemory(upper)]);
+            let node = Node::new_dirty(Body::Inner(inner), &self.tally);
+            self.root = Some(Child::InMemory(node));
         }
         self.entries += u64::from(outcome.replaced.is_none());
         outcome.replaced
@@ -224,8 +211,8 @@ impl Map {
         let Some(first) = self.first_key(start, end)? else { return Ok(end) };
         let root = self.root.as_mut().expect("it has an entry");
         let before = out.len();
-        let node = root.node.get_mut().expect("first_key went through it");
-        remove_below(node, first, end, out, &self.dirty, &mut self.retired);
+        let node = root.node_mut().expect("first_key went through it");
+        remove_below(node, first, end, out, &self.tally, &mut self.retired);
         // The number came from the device, and nodes may have been given up.
         self.entries = self.entries.saturating_sub((out.len() - before) as u64);
         self.shrink_root();
@@ -234,14 +221,16 @@ impl Map {
 
     /// An empty root goes; an inner root with one child gives way to it.
     fn shrink_root(&mut self) {
-        while let Some(node) = self.root.as_mut().and_then(|root| root.node.get_mut()) {
+        while let Some(node) = self.root.as_ref().and_then(Child::node) {
             let only = match &node.body {
                 _ if node.is_empty() => None,
-                Body::Inner(inner) if inner.children.len() == 1 => Some(inner.children[0].clone()),
+                Body::Inner(inner) if inner.keys.len() == 1 => {
+                    Some(inner.children.borrow()[0].clone())
+                }
                 _ => return,
             };
             let old = std::mem::replace(&mut self.root, only).expect("looked at");
-            retire(old, &self.dirty, &mut self.retired);
+            retire(old, &self.tally, &mut self.retired);
         }
         if self.root.is_none() {
             self.entries = 0;
@@ -250,21 +239,18 @@ impl Map {
 
     /// The keys that a missing node may hold: from the first on, to before the second.
     pub(crate) fn bounds(&self, missing: Missing) -> Option<(u64, u64)> {
-        let mut child = self.root.as_ref()?;
-        let (mut low, mut high) = (0, u64::MAX);
+        let mut child = self.root.clone()?;
+        let mut span = (0, u64::MAX);
         loop {
-            match child.node.get().map(|node| &node.body) {
-                None => return (child.on_disk == missing.pointer).then_some((low, high)),
-                Some(Body::Leaf(_)) => return None,
-                Some(Body::Inner(inner)) => {
-                    let index = inner.find(missing.key);
-                    if index > 0 {
-                        low = inner.keys[index];
-                    }
-                    high = inner.keys.get(index + 1).copied().unwrap_or(high);
-                    child = &inner.children[index];
-                }
-            }
+            let node = match child {
+                Child::InMemory(node) => node,
+                _ => return (child.missing() == Some(missing.pointer)).then_some(span),
+            };
+            let Body::Inner(inner) = &node.body else { return None };
+            let index = inner.find(missing.key);
+            span = inner.span(index, span);
+            let next = inner.children.borrow()[index].clone();
+            child = next;
         }
     }
 
@@ -282,29 +268,33 @@ impl Map {
     /// are, nobody can say any more.
     pub(crate) fn give_up(&mut self, missing: Missing) {
         let Some(root) = &mut self.root else { return };
-        match root.node.get_mut() {
-            Some(node) => give_up_below(node, missing, &self.dirty, &mut self.retired),
-            None if root.on_disk == missing.pointer => {
-                let root = self.root.take().expect("looked at");
-                retire(root, &self.dirty, &mut self.retired);
-            }
-            None => {}
+        if root.missing() == Some(missing.pointer) {
+            let root = self.root.take().expect("looked at");
+            retire(root, &self.tally, &mut self.retired);
+        } else if let Some(node) = root.node_mut() {
+            give_up_below(node, missing, &self.tally, &mut self.retired);
         }
         self.shrink_root();
     }
 
     /// Puts a loaded node where it is missing. Whoever comes second finds nothing to do.
-    pub(crate) fn attach(&self, missing: Missing, node: Node) {
-        let Some(mut child) = self.root.as_ref() else { return };
-        loop {
-            match child.node.get().map(|found| &found.body) {
-                None if child.on_disk == missing.pointer => {
-                    let _ = child.node.set(Rc::new(node));
-                    return;
+    pub(crate) fn attach(&mut self, missing: Missing, node: Node) {
+        fn below(child: &mut Child, missing: Missing, node: Node) {
+            match child {
+                Child::InMemory(parent) => {
+                    let Body::Inner(inner) = &parent.body else { return };
+                    let index = inner.find(missing.key);
+                    parent.touch();
+                    below(&mut inner.children.borrow_mut()[index], missing, node);
                 }
-                Some(Body::Inner(inner)) => child = &inner.children[inner.find(missing.key)],
-                None | Some(Body::Leaf(_)) => return,
+                _ if child.missing() == Some(missing.pointer) => {
+                    *child = Child::InMemory(Rc::new(node));
+                }
+                _ => {}
             }
+        }
+        if let Some(root) = &mut self.root {
+            below(root, missing, node);
         }
     }
 
@@ -338,6 +328,7 @@ impl Map {
             let mut block = Buffer::new(1);
             node.encode(block.as_mut_bytes(), self.tree);
             node.placed.set(Some(Mapping { pba, crc: checksum::crc32c(block.as_bytes()) }));
+            node.set_stored();
             node.home.0.set(Some(pba));
             blocks.push((pba, block));
         });
@@ -347,11 +338,9 @@ impl Map {
     /// Visits the dirty nodes, children first.
     fn for_each_dirty(&self, mut visit: impl FnMut(&Node)) {
         fn below(child: &Child, visit: &mut impl FnMut(&Node)) {
-            let Some(node) = child.node.get().filter(|node| node.placed.get().is_none()) else {
-                return;
-            };
+            let Some(node) = child.dirty_node() else { return };
             if let Body::Inner(inner) = &node.body {
-                inner.children.iter().for_each(|child| below(child, visit));
+                inner.children.borrow().iter().for_each(|child| below(child, visit));
             }
             visit(node);
         }
@@ -363,14 +352,12 @@ impl Map {
     /// Tells where the last versions of all nodes lie, and of retired ones. All of it is loaded.
     pub(crate) fn for_each_place(&self, mut visit: impl FnMut(Pba)) {
         fn below(child: &Child, visit: &mut impl FnMut(Pba)) {
-            let Some(node) = child.node.get() else {
-                if !child.is_absent() {
-                    visit(child.on_disk.pba);
-                }
+            let Some(node) = child.node() else {
+                child.missing().into_iter().for_each(|missing| visit(missing.pba));
                 return;
             };
             if let Body::Inner(inner) = &node.body {
-                inner.children.iter().for_each(|child| below(child, visit));
+                inner.children.borrow().iter().for_each(|child| below(child, visit));
             }
             node.home.0.get().into_iter().for_each(visit);
         }
@@ -386,6 +373,23 @@ impl Map {
     }
 }
 
+fn look_up(child: &Child, key: u64, level: Option<u8>) -> Result<Option<Mapping>, Missing> {
+    let node = match child {
+        Child::InMemory(node) => node,
+        Child::OnDisk(pointer) => return Err(Missing { pointer: (*pointer).into(), key, level }),
+        Child::Absent => return Ok(None),
+    };
+    match &node.body {
+        Body::Leaf(leaf) => {
+            node.touch();
+            Ok(leaf.search(key).ok().map(|index| leaf.mapping(index)))
+        }
+        Body::Inner(inner) => {
+            look_up(&inner.children.borrow()[inner.find(key)], key, Some(inner.level - 1))
+        }
+    }
+}
+
 fn walk(
     child: &Child,
     start: u64,
@@ -393,23 +397,28 @@ fn walk(
     level: Option<u8>,
     visit: &mut impl FnMut(&Leaf) -> bool,
 ) -> Result<bool, Missing> {
-    let Some(node) = child.node.get() else {
-        if child.is_absent() {
-            return Ok(false);
+    let node = match child {
+        Child::InMemory(node) => node,
+        Child::OnDisk(pointer) => {
+            return Err(Missing { pointer: (*pointer).into(), key: start, level });
         }
-        return Err(Missing { pointer: child.on_disk, key: start, level });
+        Child::Absent => return Ok(false),
     };
     match &node.body {
-        Body::Leaf(leaf) => Ok(visit(leaf)),
+        Body::Leaf(leaf) => {
+            node.touch();
+            Ok(visit(leaf))
+        }
         Body::Inner(inner) => {
             let first = inner.find(start);
-            for index in first..inner.children.len() {
+            let children = inner.children.borrow();
+            for index in first..children.len() {
                 // A later child is reached by its own lower bound.
                 let from = if index == first { start } else { inner.keys[index] };
                 if from >= end {
                     break;
                 }
-                if walk(&inner.children[index], from, end, Some(inner.level - 1), visit)? {
+                if walk(&children[index], from, end, Some(inner.level - 1), visit)? {
                     return Ok(true);
                 }
             }
@@ -418,30 +427,31 @@ fn walk(
     }
 }
 
-fn insert_below(this: &mut Rc<Node>, key: u64, mapping: Mapping, dirty: &Dirty) -> Outcome {
-    match &mut Node::make_mut(this, dirty).body {
-        Body::Leaf(leaf) => insert_into_leaf(leaf, key, mapping, dirty),
+fn insert_below(this: &mut Rc<Node>, key: u64, mapping: Mapping, tally: &Rc<Tally>) -> Outcome {
+    match &mut Node::make_mut(this, tally).body {
+        Body::Leaf(leaf) => insert_into_leaf(leaf, key, mapping, tally),
         Body::Inner(inner) => {
             let index = inner.find(key);
-            if inner.children[index].is_absent() {
+            let child = &mut inner.children.get_mut()[index];
+            if child.is_absent() {
                 let low = inner.keys[index];
-                let path = Node::new_path(inner.level - 1, low, (key, mapping), dirty);
-                inner.children[index] = Child::in_memory(path);
+                let path = Node::new_path(inner.level - 1, low, (key, mapping), tally);
+                *child = Child::InMemory(path);
                 return Outcome { replaced: None, split: None };
             }
-            let child = inner.children[index].node.get_mut().expect("the path is loaded");
-            let Outcome { replaced, split } = insert_below(child, key, mapping, dirty);
+            let child = child.node_mut().expect("the path is loaded");
+            let Outcome { replaced, split } = insert_below(child, key, mapping, tally);
             let split = split.and_then(|(upper_key, upper)| {
-                let upper = inner.insert(index + 1, upper_key, Child::in_memory(upper))?;
+                let upper = inner.insert(index + 1, upper_key, Child::InMemory(upper))?;
                 let lower_bound = upper.keys[0];
-                Some((lower_bound, Node::new_dirty(Body::Inner(upper), dirty)))
+                Some((lower_bound, Node::new_dirty(Body::Inner(upper), tally)))
             });
             Outcome { replaced, split }
         }
     }
 }
 
-fn insert_into_leaf(leaf: &mut Leaf, key: u64, mapping: Mapping, dirty: &Dirty) -> Outcome {
+fn insert_into_leaf(leaf: &mut Leaf, key: u64, mapping: Mapping, tally: &Rc<Tally>) -> Outcome {
     match leaf.insert(key, mapping) {
         Inserted::Replaced(old) => return Outcome { replaced: Some(old), split: None },
         Inserted::Added => return Outcome { replaced: None, split: None },
@@ -455,5 +465,5 @@ fn insert_into_leaf(leaf: &mut Leaf, key: u64, mapping: Mapping, dirty: &Dirty) 
     let inserted = target.insert(key, mapping);
     assert!(inserted == Inserted::Added, "half a leaf has room for one more");
     let upper_key = upper.key(0);
-    Outcome { replaced: None, split: Some((upper_key, Node::new_dirty(Body::Leaf(upper), dirty))) }
+    Outcome { replaced: None, split: Some((upper_key, Node::new_dirty(Body::Leaf(upper), tally))) }
 }

@@ -5,33 +5,49 @@
 //! - D2: only a node that nobody else holds is changed in place; else the path to it is copied.
 //! - D3: copies of a node share its [`Home`], which knows where the last version written lies, so
 //!   that whoever writes the next one gives that place back.
-//! - D4: what was loaded of a tree stays so, and with it the answer for every key that the loaded
-//!   part answers. A child that goes leaves its keys to a neighbour only if that is loaded down to
-//!   the leaf; else an absent child keeps its place. On the device there are no absent children: a
-//!   neighbour answers.
+//! - D4: what was loaded of a tree for a request stays so while the request is under way (E2), and
+//!   with it the answer for every key that the loaded part answers. A child that goes leaves its keys
+//!   to a neighbour only if that is loaded down to the leaf; else an absent child keeps its place. On
+//!   the device there are no absent children: a neighbour answers.
+//! - D5: an older version of a node keeps only those of its children in memory that are dirty, so that
+//!   a checkpoint holds nothing that could be evicted.
 
-use std::cell::{Cell, OnceCell};
+use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
 use layout::{DecodeError, INNER_CAPACITY, Mapping, NodeView, PackedMapping, encode_node};
 use units::Pba;
 
-use super::leaf::Leaf;
+use super::leaf::{LEAF_BYTES_MAX, Leaf, grow};
+use crate::sabotage::{Sabotage, broken};
+
+/// Memory that a node takes besides what its body holds: itself, its home, and the counts of both.
+const OVERHEAD_BYTES: usize = size_of::<Node>() + size_of::<Home>() + 4 * size_of::<usize>();
+/// The most memory that a node takes.
+pub(crate) const NODE_BYTES_MAX: u64 =
+    (OVERHEAD_BYTES + INNER_CAPACITY * (size_of::<u64>() + size_of::<Child>())) as u64;
 
 /// Where the last version of a node lies, shared by its versions (D3).
 #[derive(Debug, Default)]
 pub(crate) struct Home(pub(crate) Cell<Option<Pba>>);
 
-/// Counts dirty nodes: each needs a free block at the next checkpoint.
+/// Counts the nodes of a shard's maps.
 #[derive(Debug, Default)]
-pub(crate) struct Dirty {
-    /// Of live trees, since the last snapshot.
+pub(crate) struct Tally {
+    /// Dirty nodes of live trees, since the last snapshot: each needs a free block at the next
+    /// checkpoint.
     pub(crate) live: Cell<u64>,
-    /// Of the snapshot that is being written.
+    /// Those of the snapshot that is being written, as far as they are not.
     pub(crate) snapshot: Cell<u64>,
+    /// All of that snapshot, until its checkpoint is over.
+    pub(crate) writing: Cell<u64>,
+    /// Bytes of all nodes in memory, those of older versions included.
+    pub(crate) resident: Cell<u64>,
+    /// The most that there ever were.
+    pub(crate) resident_max: Cell<u64>,
 }
 
-impl Dirty {
+impl Tally {
     pub(crate) fn total(&self) -> u64 {
         self.live.get() + self.snapshot.get()
     }
@@ -43,6 +59,40 @@ impl Dirty {
     fn remove_live(&self) {
         self.live.set(self.live.get().saturating_sub(1));
     }
+
+    fn add_resident(&self, bytes: u64) {
+        let resident = self.resident.get() + bytes;
+        self.resident.set(resident);
+        self.resident_max.set(self.resident_max.get().max(resident));
+    }
+}
+
+/// Memory that a node takes, for as long as it is there.
+#[derive(Debug)]
+struct Charge {
+    tally: Rc<Tally>,
+    bytes: Cell<u32>,
+}
+
+impl Charge {
+    fn new(bytes: usize, tally: &Rc<Tally>) -> Self {
+        let bytes = u32::try_from(bytes).expect("a few thousand");
+        tally.add_resident(u64::from(bytes));
+        Self { tally: tally.clone(), bytes: Cell::new(bytes) }
+    }
+
+    fn change(&self, bytes: usize) {
+        let bytes = u32::try_from(bytes).expect("a few thousand");
+        let old = u64::from(self.bytes.replace(bytes));
+        self.tally.resident.set(self.tally.resident.get() - old);
+        self.tally.add_resident(u64::from(bytes));
+    }
+}
+
+impl Drop for Charge {
+    fn drop(&mut self) {
+        self.tally.resident.set(self.tally.resident.get() - u64::from(self.bytes.get()));
+    }
 }
 
 #[derive(Debug)]
@@ -50,70 +100,119 @@ pub(crate) struct Node {
     pub(crate) home: Rc<Home>,
     /// Pointer to this version on the device, once it is there (D1).
     pub(crate) placed: Cell<Option<Mapping>>,
+    /// Whether it can be read there: from when the write is over.
+    stored: Cell<bool>,
+    /// Whether someone looked at it since the clock's hand came by.
+    recent: Cell<bool>,
+    charge: Charge,
     pub(crate) body: Body,
 }
 
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub(crate) enum Body {
     Leaf(Leaf),
     Inner(Inner),
 }
 
 /// A node with children. Each key is a lower bound of the keys in its child.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub(crate) struct Inner {
     pub(crate) level: u8,
     pub(crate) keys: Vec<u64>,
-    pub(crate) children: Vec<Child>,
+    /// Who only looks at a tree may still bring a child in, or have it go.
+    pub(crate) children: RefCell<Vec<Child>>,
 }
 
-/// A child in memory, or where to load it from.
+/// What an inner node leads to.
 #[derive(Clone, Debug)]
-pub(crate) struct Child {
-    pub(crate) node: OnceCell<Rc<Node>>,
-    /// Has meaning while the node is not in memory.
-    pub(crate) on_disk: Mapping,
+pub(crate) enum Child {
+    InMemory(Rc<Node>),
+    /// Where to load it from.
+    OnDisk(PackedMapping),
+    /// Without any keys (D4).
+    Absent,
 }
+
+const _: () = assert!(size_of::<Child>() == 16);
 
 impl Child {
-    pub(crate) fn in_memory(node: Rc<Node>) -> Self {
-        Self { node: OnceCell::from(node), on_disk: Mapping { pba: Pba(0), crc: 0 } }
-    }
-
     pub(crate) fn on_disk(pointer: Mapping) -> Self {
-        Self { node: OnceCell::new(), on_disk: pointer }
-    }
-
-    /// A child without any keys (D4).
-    pub(crate) fn absent() -> Self {
-        Self::on_disk(Mapping { pba: Pba(0), crc: 0 })
+        Self::OnDisk(pointer.into())
     }
 
     pub(crate) fn is_absent(&self) -> bool {
-        self.node.get().is_none() && self.on_disk.pba == Pba(0)
+        matches!(self, Self::Absent)
+    }
+
+    /// The node, if it is in memory.
+    #[inline]
+    pub(crate) fn node(&self) -> Option<&Rc<Node>> {
+        match self {
+            Self::InMemory(node) => Some(node),
+            Self::OnDisk(_) | Self::Absent => None,
+        }
+    }
+
+    pub(crate) fn node_mut(&mut self) -> Option<&mut Rc<Node>> {
+        match self {
+            Self::InMemory(node) => Some(node),
+            Self::OnDisk(_) | Self::Absent => None,
+        }
+    }
+
+    /// Where to load it from, if it is missing.
+    pub(crate) fn missing(&self) -> Option<Mapping> {
+        match self {
+            Self::OnDisk(pointer) => Some((*pointer).into()),
+            Self::InMemory(_) | Self::Absent => None,
+        }
     }
 
     /// Whether the way down to the last leaf, or to the first, is loaded.
     fn edge_is_loaded(&self, last: bool) -> bool {
-        let mut child = self;
-        while let Some(node) = child.node.get() {
-            let Body::Inner(inner) = &node.body else { return true };
-            let next = if last { inner.children.last() } else { inner.children.first() };
-            child = next.expect("an inner node has children");
-        }
-        child.is_absent()
+        let Some(node) = self.node() else { return self.is_absent() };
+        let Body::Inner(inner) = &node.body else { return true };
+        let children = inner.children.borrow();
+        let next = if last { children.last() } else { children.first() };
+        next.expect("an inner node has children").edge_is_loaded(last)
     }
 
-    /// Pointer to the child on the device, unless it is dirty.
+    /// Pointer to the child on the device, unless it is dirty or absent.
     pub(crate) fn pointer(&self) -> Option<Mapping> {
-        self.node.get().map_or(Some(self.on_disk), |node| node.placed.get())
+        match self {
+            Self::InMemory(node) => node.placed.get(),
+            Self::OnDisk(pointer) => Some((*pointer).into()),
+            Self::Absent => None,
+        }
+    }
+
+    /// The child, if it is not on the device as it is.
+    pub(crate) fn dirty_node(&self) -> Option<&Rc<Node>> {
+        self.node().filter(|node| node.placed.get().is_none())
+    }
+
+    /// The child without what can be read back.
+    pub(crate) fn without_clean(&self) -> Self {
+        self.pointer().map_or_else(|| self.clone(), Self::on_disk)
     }
 }
 
 impl Node {
-    pub(crate) fn new_dirty(body: Body, dirty: &Dirty) -> Rc<Self> {
-        dirty.add_live();
-        Rc::new(Self { home: Rc::default(), placed: Cell::new(None), body })
+    pub(crate) fn new_dirty(body: Body, tally: &Rc<Tally>) -> Rc<Self> {
+        tally.add_live();
+        Rc::new(Self::new(Rc::default(), None, body, tally))
+    }
+
+    fn new(home: Rc<Home>, placed: Option<Mapping>, body: Body, tally: &Rc<Tally>) -> Self {
+        let bytes = if placed.is_some() { body.len_bytes() } else { body.len_bytes_max() };
+        Self {
+            home,
+            placed: Cell::new(placed),
+            stored: Cell::new(placed.is_some()),
+            recent: Cell::new(true),
+            charge: Charge::new(OVERHEAD_BYTES + bytes, tally),
+            body,
+        }
     }
 
     /// Nodes of this level and all below, for a single key of which `low` is a lower bound.
@@ -121,14 +220,43 @@ impl Node {
         level: u8,
         low: u64,
         (key, mapping): (u64, Mapping),
-        dirty: &Dirty,
+        tally: &Rc<Tally>,
     ) -> Rc<Self> {
-        let mut node = Self::new_dirty(Body::Leaf(Leaf::single(key, mapping)), dirty);
+        let mut node = Self::new_dirty(Body::Leaf(Leaf::single(key, mapping)), tally);
         for level in 1..=level {
-            let (keys, children) = (vec![low.min(key)], vec![Child::in_memory(node)]);
-            node = Self::new_dirty(Body::Inner(Inner { level, keys, children }), dirty);
+            let inner = Inner::new(level, vec![low.min(key)], vec![Child::InMemory(node)]);
+            node = Self::new_dirty(Body::Inner(inner), tally);
         }
         node
+    }
+
+    /// Memory that it takes.
+    pub(crate) fn len_bytes(&self) -> u64 {
+        u64::from(self.charge.bytes.get())
+    }
+
+    /// Someone looks at it.
+    #[inline]
+    pub(crate) fn touch(&self) {
+        if !self.recent.get() {
+            self.recent.set(true);
+        }
+    }
+
+    /// Whether someone looked at it since this was last asked.
+    pub(crate) fn take_recent(&self) -> bool {
+        self.recent.replace(false)
+    }
+
+    /// The write to its place is over.
+    pub(crate) fn set_stored(&self) {
+        self.stored.set(true);
+        self.charge.change(OVERHEAD_BYTES + self.body.len_bytes());
+    }
+
+    /// Where it can be read back from as it is, if anywhere (E1).
+    pub(crate) fn stored_at(&self) -> Option<Mapping> {
+        self.placed.get().filter(|_| self.stored.get())
     }
 
     pub(crate) fn level(&self) -> u8 {
@@ -141,13 +269,18 @@ impl Node {
     pub(crate) fn is_empty(&self) -> bool {
         match &self.body {
             Body::Leaf(leaf) => leaf.is_empty(),
-            Body::Inner(inner) => inner.children.iter().all(Child::is_absent),
+            Body::Inner(inner) => inner.children.borrow().iter().all(Child::is_absent),
         }
     }
 
     /// A node as read from `pointer`.
-    pub(crate) fn decode(block: &[u8], tree: u32, pointer: Mapping) -> Result<Self, DecodeError> {
-        if checksum::crc32c(block) != pointer.crc {
+    pub(crate) fn decode(
+        block: &[u8],
+        tree: u32,
+        pointer: Mapping,
+        tally: &Rc<Tally>,
+    ) -> Result<Self, DecodeError> {
+        if checksum::crc32c(block) != pointer.crc && !broken(Sabotage::SkipNodeChecksum) {
             return Err(DecodeError::Checksum);
         }
         let view = NodeView::decode(block)?;
@@ -160,14 +293,11 @@ impl Node {
         let body = if view.level == 0 {
             Body::Leaf(Leaf::from_entries(view.keys().zip(view.mappings())))
         } else {
-            Body::Inner(Inner {
-                level: view.level,
-                keys: view.keys().collect(),
-                children: view.mappings().map(|child| Child::on_disk(child.into())).collect(),
-            })
+            let children = view.mappings().map(Child::OnDisk).collect();
+            Body::Inner(Inner::new(view.level, view.keys().collect(), children))
         };
         let home = Rc::new(Home(Cell::new(Some(pointer.pba))));
-        Ok(Self { home, placed: Cell::new(Some(pointer)), body })
+        Ok(Self::new(home, Some(pointer), body, tally))
     }
 
     /// Fills a block. Every child must have its place.
@@ -178,34 +308,80 @@ impl Node {
                 let pointer = |child: &Child| -> PackedMapping {
                     child.pointer().expect("children are written before their parent").into()
                 };
-                let present = |at: &usize| !inner.children[*at].is_absent();
-                let places: Vec<usize> = (0..inner.children.len()).filter(present).collect();
+                let children = inner.children.borrow();
+                let present = |at: &usize| !children[*at].is_absent();
+                let places: Vec<usize> = (0..children.len()).filter(present).collect();
                 // Whichever comes first has the keys of absent ones before it (D4).
                 let key = |(n, at): (usize, &usize)| inner.keys[if n == 0 { 0 } else { *at }];
                 let keys: Vec<u64> = places.iter().enumerate().map(key).collect();
-                let children = places.iter().map(|at| pointer(&inner.children[*at]));
-                encode_node(block, tree, inner.level, keys.into_iter(), children);
+                let pointers = places.iter().map(|at| pointer(&children[*at]));
+                encode_node(block, tree, inner.level, keys.into_iter(), pointers);
             }
         }
     }
 
     /// The node to be changed: itself, or its copy if someone else holds it (D2).
-    pub(crate) fn make_mut<'a>(this: &'a mut Rc<Self>, dirty: &Dirty) -> &'a mut Self {
+    pub(crate) fn make_mut<'a>(this: &'a mut Rc<Self>, tally: &Rc<Tally>) -> &'a mut Self {
         if Rc::get_mut(this).is_none() {
-            let copy =
-                Self { home: this.home.clone(), placed: Cell::new(None), body: this.body.clone() };
-            *this = Rc::new(copy);
-            dirty.add_live();
+            let body = this.body.next_version();
+            *this = Rc::new(Self::new(this.home.clone(), None, body, tally));
+            tally.add_live();
         }
         let node = Rc::get_mut(this).expect("not shared, or just copied");
         if node.placed.take().is_some() {
-            dirty.add_live();
+            node.stored.set(false);
+            node.charge.change(OVERHEAD_BYTES + node.body.len_bytes_max());
+            tally.add_live();
         }
         node
     }
 }
 
+impl Body {
+    /// A copy to be changed. What is left of the original is for a checkpoint to write (D5).
+    fn next_version(&self) -> Self {
+        match self {
+            Self::Leaf(leaf) => Self::Leaf(leaf.clone()),
+            Self::Inner(inner) => {
+                let mut old = inner.children.borrow_mut();
+                let left = old.iter().map(Child::without_clean).collect();
+                let children = std::mem::replace(&mut *old, left);
+                Self::Inner(Inner::new(inner.level, inner.keys.clone(), children))
+            }
+        }
+    }
+
+    /// Memory that it takes, outside of the node itself.
+    pub(crate) fn len_bytes(&self) -> usize {
+        match self {
+            Self::Leaf(leaf) => leaf.len_bytes(),
+            Self::Inner(inner) => {
+                let children = inner.children.borrow().capacity() * size_of::<Child>();
+                inner.keys.capacity() * size_of::<u64>() + children
+            }
+        }
+    }
+
+    /// The most that it takes while it is changed.
+    fn len_bytes_max(&self) -> usize {
+        match self {
+            Self::Leaf(_) => LEAF_BYTES_MAX,
+            Self::Inner(_) => INNER_CAPACITY * (size_of::<u64>() + size_of::<Child>()),
+        }
+    }
+}
+
 impl Inner {
+    pub(crate) fn new(level: u8, keys: Vec<u64>, children: Vec<Child>) -> Self {
+        Self { level, keys, children: RefCell::new(children) }
+    }
+
+    /// The keys that a child may have, of those that `(low, high)` says the node may have.
+    pub(crate) fn span(&self, index: usize, (low, high): (u64, u64)) -> (u64, u64) {
+        let low = if index > 0 { self.keys[index] } else { low };
+        (low, self.keys.get(index + 1).copied().unwrap_or(high))
+    }
+
     /// Which child `key` belongs to.
     #[inline]
     pub(crate) fn find(&self, key: u64) -> usize {
@@ -214,17 +390,16 @@ impl Inner {
 
     /// Puts a child at `index`; a full node gives its upper part away first and returns it.
     pub(crate) fn insert(&mut self, index: usize, key: u64, child: Child) -> Option<Self> {
+        let children = self.children.get_mut();
         if self.keys.len() < INNER_CAPACITY {
+            grow(&mut self.keys, INNER_CAPACITY);
+            grow(children, INNER_CAPACITY);
             self.keys.insert(index, key);
-            self.children.insert(index, child);
+            children.insert(index, child);
             return None;
         }
         let at = if index == self.keys.len() { index } else { self.keys.len() / 2 };
-        let mut upper = Self {
-            level: self.level,
-            keys: self.keys.split_off(at),
-            children: self.children.split_off(at),
-        };
+        let mut upper = Self::new(self.level, self.keys.split_off(at), children.split_off(at));
         let full = if index >= at {
             upper.insert(index - at, key, child)
         } else {
@@ -237,15 +412,16 @@ impl Inner {
     /// Takes out a child without keys. A neighbour answers for it if it can without being loaded,
     /// else an absent child takes its place (D4).
     pub(crate) fn vacate(&mut self, index: usize) -> Child {
-        let lower_answers = index > 0 && self.children[index - 1].edge_is_loaded(true);
-        let upper = self.children.get(index + 1);
+        let children = self.children.get_mut();
+        let lower_answers = index > 0 && children[index - 1].edge_is_loaded(true);
+        let upper = children.get(index + 1);
         if lower_answers || (index == 0 && upper.is_some_and(|upper| upper.edge_is_loaded(false))) {
             return self.remove(index);
         }
         if upper.is_some_and(Child::is_absent) {
             self.remove(index + 1);
         }
-        std::mem::replace(&mut self.children[index], Child::absent())
+        std::mem::replace(&mut self.children.get_mut()[index], Child::Absent)
     }
 
     /// Takes a child out; its neighbour answers for its keys.
@@ -256,20 +432,24 @@ impl Inner {
         {
             *first = key;
         }
-        self.children.remove(index)
+        self.children.get_mut().remove(index)
     }
 }
 
 /// Takes a node out of the live tree: its home goes to `retired`, for the next checkpoint to free.
-pub(crate) fn retire(child: Child, dirty: &Dirty, retired: &mut Vec<Rc<Home>>) {
-    let on_disk = child.on_disk;
-    let Some(node) = child.node.into_inner() else {
-        retired.push(Rc::new(Home(Cell::new(Some(on_disk.pba)))));
-        return;
+pub(crate) fn retire(child: Child, tally: &Tally, retired: &mut Vec<Rc<Home>>) {
+    let node = match child {
+        Child::InMemory(node) => node,
+        Child::OnDisk(pointer) => {
+            let pba = Mapping::from(pointer).pba;
+            retired.push(Rc::new(Home(Cell::new(Some(pba)))));
+            return;
+        }
+        Child::Absent => return,
     };
     let shared = Rc::strong_count(&node) > 1;
     if node.placed.get().is_none() && !shared {
-        dirty.remove_live();
+        tally.remove_live();
     }
     // A checkpoint may be about to write an older version, and then that place must be given back.
     let versions = Rc::strong_count(&node.home) > 1;

@@ -5,7 +5,7 @@ use std::rc::Rc;
 use layout::{INNER_CAPACITY, Mapping};
 
 use super::Missing;
-use super::node::{Body, Dirty, Home, Inner, Node, retire};
+use super::node::{Body, Home, Inner, Node, Tally, retire};
 
 /// A leaf with fewer entries looks for a neighbour to merge with.
 const LEAF_LOW: usize = 64;
@@ -13,21 +13,21 @@ const LEAF_LOW: usize = 64;
 pub(super) fn give_up_below(
     this: &mut Rc<Node>,
     missing: Missing,
-    dirty: &Dirty,
+    tally: &Rc<Tally>,
     retired: &mut Vec<Rc<Home>>,
 ) {
-    let Body::Inner(inner) = &mut Node::make_mut(this, dirty).body else { return };
+    let Body::Inner(inner) = &mut Node::make_mut(this, tally).body else { return };
     let index = inner.find(missing.key);
-    let child = &mut inner.children[index];
-    let gone = match child.node.get_mut() {
+    let child = &mut inner.children.get_mut()[index];
+    let gone = match child.node_mut() {
         Some(node) => {
-            give_up_below(node, missing, dirty, retired);
+            give_up_below(node, missing, tally, retired);
             node.is_empty()
         }
-        None => child.on_disk == missing.pointer,
+        None => child.missing() == Some(missing.pointer),
     };
     if gone {
-        retire(inner.vacate(index), dirty, retired);
+        retire(inner.vacate(index), tally, retired);
     }
 }
 
@@ -36,21 +36,22 @@ pub(super) fn remove_below(
     start: u64,
     end: u64,
     out: &mut Vec<(u64, Mapping)>,
-    dirty: &Dirty,
+    tally: &Rc<Tally>,
     retired: &mut Vec<Rc<Home>>,
 ) {
-    match &mut Node::make_mut(this, dirty).body {
+    match &mut Node::make_mut(this, tally).body {
         Body::Leaf(leaf) => leaf.remove_range(start, end, out),
         Body::Inner(inner) => {
             let index = inner.find(start);
-            let child = inner.children[index].node.get_mut().expect("the path is loaded");
-            remove_below(child, start, end, out, dirty, retired);
+            let children = inner.children.get_mut();
+            let child = children[index].node_mut().expect("the path is loaded");
+            remove_below(child, start, end, out, tally, retired);
             if child.is_empty() {
-                retire(inner.vacate(index), dirty, retired);
-            } else if index + 1 < inner.children.len() && merge(inner, index, dirty) {
-                retire(inner.remove(index + 1), dirty, retired);
-            } else if index > 0 && merge(inner, index - 1, dirty) {
-                retire(inner.remove(index), dirty, retired);
+                retire(inner.vacate(index), tally, retired);
+            } else if index + 1 < inner.keys.len() && merge(inner, index, tally) {
+                retire(inner.remove(index + 1), tally, retired);
+            } else if index > 0 && merge(inner, index - 1, tally) {
+                retire(inner.remove(index), tally, retired);
             }
         }
     }
@@ -58,10 +59,10 @@ pub(super) fn remove_below(
 
 /// Moves all of child `index + 1` into child `index`, if both are loaded, one of them is nearly
 /// empty and the sum leaves room.
-fn merge(inner: &mut Inner, index: usize, dirty: &Dirty) -> bool {
+fn merge(inner: &mut Inner, index: usize, tally: &Rc<Tally>) -> bool {
     let upper_key = inner.keys[index + 1];
-    let (lower, upper) = inner.children.split_at_mut(index + 1);
-    let (Some(lower), Some(upper)) = (lower[index].node.get_mut(), upper[0].node.get()) else {
+    let (lower, upper) = inner.children.get_mut().split_at_mut(index + 1);
+    let (Some(lower), Some(upper)) = (lower[index].node_mut(), upper[0].node()) else {
         return false;
     };
     match (&lower.body, &upper.body) {
@@ -70,7 +71,7 @@ fn merge(inner: &mut Inner, index: usize, dirty: &Dirty) -> bool {
             if !merged.try_merge(b) {
                 return false;
             }
-            Node::make_mut(lower, dirty).body = Body::Leaf(merged);
+            Node::make_mut(lower, tally).body = Body::Leaf(merged);
             true
         }
         (Body::Inner(a), Body::Inner(b))
@@ -79,13 +80,17 @@ fn merge(inner: &mut Inner, index: usize, dirty: &Dirty) -> bool {
         {
             let upper = upper.clone();
             let (Body::Inner(b), Body::Inner(a)) =
-                (&upper.body, &mut Node::make_mut(lower, dirty).body)
+                (&upper.body, &mut Node::make_mut(lower, tally).body)
             else {
                 unreachable!("matched above");
             };
+            let more = b.keys.len();
+            a.keys.reserve_exact(more);
             a.keys.push(upper_key);
             a.keys.extend_from_slice(&b.keys[1..]);
-            a.children.extend(b.children.iter().cloned());
+            let children = a.children.get_mut();
+            children.reserve_exact(more);
+            children.extend(b.children.borrow().iter().cloned());
             true
         }
         _ => false,

@@ -4,67 +4,79 @@ use layout::Mapping;
 use units::Pba;
 
 use super::node::{Body, Child};
-use super::{Leaf, Map, Missing};
+use super::{Map, Missing};
 
 /// A leaf, and the nodes on the way to it.
-pub(crate) struct LeafSite<'a> {
+pub(crate) struct LeafSite {
     /// Where the keys of the next leaf begin.
     pub(crate) end: u64,
-    /// Nodes that are met for the first time here, and lie on the device.
+    /// Nodes in memory that are met for the first time here, and lie on the device as they are.
     pub(crate) pointers: Vec<Mapping>,
-    pub(crate) leaf: LeafBody<'a>,
+    /// Where the last versions of nodes in memory lie that are met for the first time here.
+    pub(crate) homes: Vec<Pba>,
+    pub(crate) leaf: LeafBody,
 }
 
 /// What is known of a leaf.
-pub(crate) enum LeafBody<'a> {
+pub(crate) enum LeafBody {
     Absent,
-    InMemory(&'a Leaf),
+    InMemory(Vec<(u64, Mapping)>),
     OnDisk(Mapping),
 }
 
 impl Map {
     /// The leaf that has the keys from `at` on. Inner nodes are loaded for that, the leaf is not.
-    pub(crate) fn leaf_at(&self, at: u64) -> Result<LeafSite<'_>, Missing> {
-        let mut site = LeafSite { end: u64::MAX, pointers: Vec::new(), leaf: LeafBody::Absent };
-        let Some(mut child) = self.root.as_ref() else { return Ok(site) };
+    pub(crate) fn leaf_at(&self, at: u64) -> Result<LeafSite, Missing> {
+        let (pointers, homes, leaf) = (Vec::new(), Vec::new(), LeafBody::Absent);
+        let mut site = LeafSite { end: u64::MAX, pointers, homes, leaf };
+        let Some(mut child) = self.root.clone() else { return Ok(site) };
         let (mut low, mut level) = (0, None);
         loop {
             // A node is met for the first time where its keys begin.
             let met = low >= at;
-            let Some(node) = child.node.get() else {
-                if !child.is_absent() {
-                    if level != Some(0) {
-                        return Err(Missing { pointer: child.on_disk, key: at, level });
-                    }
-                    site.leaf = LeafBody::OnDisk(child.on_disk);
+            let node = match child {
+                Child::InMemory(node) => node,
+                Child::OnDisk(pointer) if level != Some(0) => {
+                    return Err(Missing { pointer: pointer.into(), key: at, level });
                 }
-                return Ok(site);
+                Child::OnDisk(pointer) => {
+                    site.leaf = LeafBody::OnDisk(pointer.into());
+                    return Ok(site);
+                }
+                Child::Absent => return Ok(site),
             };
-            site.pointers.extend(node.placed.get().filter(|_| met));
+            if met {
+                site.pointers.extend(node.placed.get());
+                site.homes.extend(node.home.0.get());
+            }
             match &node.body {
                 Body::Leaf(leaf) => {
-                    site.leaf = LeafBody::InMemory(leaf);
+                    let entries = leaf.entries().map(|(key, at)| (key, at.into()));
+                    site.leaf = LeafBody::InMemory(entries.collect());
                     return Ok(site);
                 }
                 Body::Inner(inner) => {
                     let index = inner.find(at);
-                    if index > 0 {
-                        low = inner.keys[index];
-                    }
-                    site.end = inner.keys.get(index + 1).copied().unwrap_or(site.end);
+                    (low, site.end) = inner.span(index, (low, site.end));
                     level = Some(inner.level - 1);
-                    child = &inner.children[index];
+                    let next = inner.children.borrow()[index].clone();
+                    child = next;
                 }
             }
         }
     }
 
+    /// Where the last versions of nodes lie that left the tree.
+    pub(crate) fn retired_places(&self) -> impl Iterator<Item = Pba> {
+        self.retired.iter().filter_map(|home| home.0.get())
+    }
+
     /// Pointers to all nodes that are on the device as they are in memory.
     pub(crate) fn pointers(&self) -> Vec<Mapping> {
         fn below(child: &Child, out: &mut Vec<Mapping>) {
-            out.extend(child.pointer().filter(|pointer| pointer.pba != Pba(0)));
-            if let Some(Body::Inner(inner)) = child.node.get().map(|node| &node.body) {
-                inner.children.iter().for_each(|child| below(child, out));
+            out.extend(child.pointer());
+            if let Some(Body::Inner(inner)) = child.node().map(|node| &node.body) {
+                inner.children.borrow().iter().for_each(|child| below(child, out));
             }
         }
         let mut out = Vec::new();

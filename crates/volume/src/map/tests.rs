@@ -24,7 +24,7 @@ impl Random {
 
 /// Checks order, bounds and levels, and returns (leaves, nodes, dirty nodes).
 fn check(child: &Child, low: u64, high: u64, level: Option<u8>) -> (u64, u64, u64) {
-    let node = child.node.get().expect("in memory");
+    let node = child.node().expect("in memory");
     assert!(level.is_none_or(|level| level == node.level()));
     assert!(!node.is_empty());
     let dirty = u64::from(node.placed.get().is_none());
@@ -37,7 +37,7 @@ fn check(child: &Child, low: u64, high: u64, level: Option<u8>) -> (u64, u64, u6
         Body::Inner(inner) => {
             assert!(inner.keys.is_sorted() && inner.keys[0] >= low && inner.keys.len() <= 254);
             let mut sum = (0, 1, dirty);
-            for (index, child) in inner.children.iter().enumerate() {
+            for (index, child) in inner.children.borrow().iter().enumerate() {
                 let upper = inner.keys.get(index + 1).copied().unwrap_or(high);
                 let part = check(child, inner.keys[index], upper, Some(inner.level - 1));
                 sum = (sum.0 + part.0, sum.1 + part.1, sum.2 + part.2);
@@ -71,7 +71,7 @@ fn random_fill_takes_at_most_four_parts_in_a_thousand() {
     }
     let (_, nodes, dirty) = check(map.root().expect("filled"), 0, u64::MAX, None);
     assert!(nodes * 1000 <= blocks * 4, "{nodes} nodes for {blocks} blocks");
-    assert_eq!(dirty, map.dirty.live.get());
+    assert_eq!(dirty, map.tally.live.get());
 }
 
 /// Random inserts and removals over dense, spread and huge key spaces, with snapshots that must not
@@ -144,13 +144,14 @@ impl Disk {
         Map::on_disk(1, root, map.entries(), Rc::default())
     }
 
-    fn load(&self, map: &Map, missing: Missing) {
+    fn load(&self, map: &mut Map, missing: Missing) {
         let block = self.blocks[&missing.pointer.pba].as_bytes();
-        map.attach(missing, Node::decode(block, 1, missing.pointer).expect("just encoded"));
+        let node = Node::decode(block, 1, missing.pointer, map.tally());
+        map.attach(missing, node.expect("just encoded"));
     }
 
     /// Loads what a change of `start..end` needs.
-    fn prepare(&self, map: &Map, start: u64, end: u64) {
+    fn prepare(&self, map: &mut Map, start: u64, end: u64) {
         while let Err(missing) = map.touch(start, end) {
             self.load(map, missing);
         }
@@ -183,7 +184,7 @@ fn what_was_prepared_stays_possible_whatever_else_goes_first() {
                         (random.next(4) == 0, start, (start + 1 + random.next(widest)).min(space))
                     })
                     .collect();
-                changes.iter().for_each(|(_, start, end)| disk.prepare(&map, *start, *end));
+                changes.iter().for_each(|(_, start, end)| disk.prepare(&mut map, *start, *end));
                 while !changes.is_empty() {
                     let at = random.next(changes.len() as u64) as usize;
                     let (insert, start, end) = changes.swap_remove(at);
@@ -208,7 +209,7 @@ fn what_was_prepared_stays_possible_whatever_else_goes_first() {
                 }
             }
             map = disk.reopen(map);
-            disk.prepare(&map, 0, u64::MAX);
+            disk.prepare(&mut map, 0, u64::MAX);
             let mut found = Vec::new();
             map.for_each(0, u64::MAX, |key, mapping| found.push((key, mapping))).expect("loaded");
             assert!(found.into_iter().eq(model.clone()), "seed {seed}");
@@ -230,11 +231,10 @@ fn a_node_that_goes_while_it_is_being_written_gives_its_place_back() {
         at = map.remove_some(at, 369, &mut Vec::new()).expect("in memory");
     }
     // The writer comes to the first leaf only now.
-    let Body::Inner(root) = &snapshot.root.as_ref().and_then(|r| r.node.get()).expect("two").body
-    else {
+    let Body::Inner(root) = &snapshot.root.as_ref().and_then(Child::node).expect("two").body else {
         panic!("a thousand entries need more than one leaf")
     };
-    root.children[0].node.get().expect("in memory").home.0.set(Some(Pba(77)));
+    root.children.borrow()[0].node().expect("in memory").home.0.set(Some(Pba(77)));
     let places: Vec<_> = map.snapshot().retired.iter().filter_map(|home| home.0.get()).collect();
     assert_eq!(places, [Pba(77)]);
 }

@@ -22,7 +22,7 @@ use super::nodes::BlockWriter;
 use super::reclaim::Reclaimed;
 use crate::VolumeError;
 use crate::io::{join_all, yield_now};
-use crate::map::{Dirty, Map, MapSnapshot};
+use crate::map::{Map, MapSnapshot, Tally};
 use crate::pool::{ExtentSnapshot, SpaceSnapshot};
 use crate::sabotage::{Sabotage, broken};
 use crate::state::VolumeState;
@@ -61,7 +61,7 @@ pub(super) struct Tables {
 impl Tables {
     /// Empty tables. Their nodes are accounted for as a whole, not one by one.
     pub(super) fn new() -> Self {
-        let map = |tree| Map::new(tree, Rc::new(Dirty::default()));
+        let map = |tree| Map::new(tree, Rc::new(Tally::default()));
         Self { generation: 0, extents: map(EXTENT_TREE), volumes: map(VOLUME_TREE) }
     }
 }
@@ -139,6 +139,7 @@ impl<D: Device> Inner<D> {
         })
         .await;
         self.ended.set(true);
+        self.paging.notify();
         self.checkpointed.notify_all();
     }
 
@@ -197,8 +198,9 @@ impl<D: Device> Inner<D> {
             let descriptor = state.describe(None, map_snapshot.entries);
             volumes.push(VolumeSnapshot { state, map: map_snapshot, descriptor, gone });
         }
-        let nodes = self.dirty.live.take();
-        self.dirty.snapshot.set(nodes);
+        let nodes = self.tally.live.take();
+        self.tally.snapshot.set(nodes);
+        self.tally.writing.set(nodes);
         let blocks = nodes + self.table_claims();
         let generous = self.generous.take();
         let (least, keep) = if generous { (self.least_floor(), 0) } else { (self.floor(), 1) };
@@ -413,7 +415,8 @@ impl<D: Device> Inner<D> {
         self.releasing.set(0);
         self.returning_extents.set(0);
         self.extents_exhausted.set(false);
-        self.dirty.snapshot.set(0);
+        self.tally.snapshot.set(0);
+        self.tally.writing.set(0);
         self.journal.borrow_mut().truncate(journal_head, sequence);
     }
 }

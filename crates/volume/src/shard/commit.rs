@@ -350,15 +350,16 @@ impl<D: Device> Inner<D> {
 
     /// The operation is over: whoever waits for it or for its range goes on.
     pub(super) fn finish(&self, id: OpId, outcome: Result<(), VolumeError>) {
-        let (permit, guard, waker) = {
+        let (permit, guard, claim, waker) = {
             let mut ops = self.ops.borrow_mut();
             let op = &mut ops[id];
             if op.outcome.replace(outcome).is_none() {
                 self.unfinished.set(self.unfinished.get() - 1);
             }
             self.credit.set(self.credit.get() - std::mem::take(&mut op.credit));
-            (op.permit.take(), op.guard.take(), op.waker.take())
+            (op.permit.take(), op.guard.take(), op.claim.take(), op.waker.take())
         };
+        drop(claim);
         drop(permit);
         drop(guard);
         self.notify_space();
@@ -395,6 +396,7 @@ impl<D: Device> Inner<D> {
         waiting.into_iter().for_each(|id| self.finish(id, Err(VolumeError::JournalLost)));
         self.checkpointed.notify_all();
         self.background.notify_all();
+        self.paging.notify();
     }
 }
 

@@ -29,17 +29,16 @@ impl<D: Device> Inner<D> {
         damaged: &[(u32, Pba)],
         journal: PbaRange,
     ) -> Result<(), OpenError> {
-        for state in self.states() {
-            if !self.load_all(&state).await.is_empty() {
-                return Err(self.damaged("bitmap", damaged[0].1, DecodeError::Checksum));
-            }
-        }
         let in_damaged = |pba: Pba| {
             let found = self.superblock.locate(pba);
             found.is_some_and(|(extent, _)| damaged.iter().any(|(d, _)| *d == extent))
         };
         let mut used: Vec<Pba> = Vec::new();
-        self.for_each_owner(|pba, _| used.extend(Some(pba).filter(|pba| in_damaged(*pba))));
+        let unread =
+            self.for_each_owner(|pba, _| used.extend(Some(pba).filter(|p| in_damaged(*p))));
+        if !unread.await.is_empty() {
+            return Err(self.damaged("bitmap", damaged[0].1, DecodeError::Checksum));
+        }
         // The journal itself is not known yet.
         let area = (0..journal.blocks).map(|block| journal.start.plus(block));
         used.extend(area.filter(|pba| in_damaged(*pba)));
@@ -75,7 +74,7 @@ impl<D: Device> Shard<D> {
         let mut given_up = 0;
         for state in inner.states() {
             let before = given_up;
-            for (key, error) in inner.load_all(&state).await {
+            for (key, error) in inner.walk(&state, |_, _| ()).await {
                 let missing = state.map.borrow().get(key).err();
                 if let (Some(missing), VolumeError::CorruptMap { .. }) = (missing, error) {
                     state.map.borrow_mut().give_up(missing);
@@ -84,19 +83,19 @@ impl<D: Device> Shard<D> {
             }
             if given_up > before {
                 let mut entries = 0;
-                let mut map = state.map.borrow_mut();
-                if map.for_each(0, u64::MAX, |_, _| entries += 1).is_ok() {
-                    map.set_entries(entries);
+                let unread = inner.walk(&state, |_, lba| entries += u64::from(lba.is_some()));
+                if unread.await.is_empty() {
+                    state.map.borrow_mut().set_entries(entries);
                 }
             }
         }
         given_up
     }
 
-    /// Makes all bitmaps anew from what is named. All maps are loaded.
-    pub(crate) fn rebuild_space(&self) {
+    /// Makes all bitmaps anew from what is named. All maps can be read.
+    pub(crate) async fn rebuild_space(&self) {
         let mut used = Vec::new();
-        self.inner.for_each_owner(|pba, _| used.push(pba));
+        self.inner.for_each_owner(|pba, _| used.push(pba)).await;
         self.inner.pool.borrow_mut().rebuild(used.into_iter());
     }
 }

@@ -5,6 +5,8 @@
 //! - `checkpoint.rs`: how the state moves from the journal into maps and tables on the device.
 //! - `discard.rs`: how the device learns which blocks are free.
 //! - `reclaim.rs`: how large deallocations give their space back.
+//! - `paging.rs`: how much of the maps is in memory.
+//! - `walk.rs`: all that a map names.
 //! - `recovery.rs`: how all is read back.
 
 mod apply;
@@ -13,11 +15,13 @@ mod commit;
 mod discard;
 mod mend;
 mod nodes;
+mod paging;
 mod reclaim;
 mod recovery;
 mod replay;
 mod scrub;
 mod space;
+mod walk;
 
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, VecDeque};
@@ -35,7 +39,7 @@ use crate::epochs::Epochs;
 use crate::io::{IoSlot, new_slot};
 use crate::journal::Journal;
 use crate::locks::lock;
-use crate::map::{Dirty, Missing};
+use crate::map::Tally;
 use crate::ops::{Change, Op};
 use crate::pool::{Pool, Runs};
 use crate::state::VolumeState;
@@ -45,6 +49,8 @@ pub(crate) use apply::UNMAP_AT_ONCE_MAX;
 use checkpoint::Tables;
 use commit::Orphan;
 pub use mend::Mended;
+pub(crate) use paging::Claim;
+use paging::Paging;
 use reclaim::Reclaimed;
 pub use recovery::Recovered;
 pub use scrub::{Damaged, ScrubCursor, ScrubStep, Structure};
@@ -71,7 +77,8 @@ pub(crate) struct Inner<D: Device> {
     /// Identities of volumes whose creation is under way.
     creating: RefCell<Vec<Uuid>>,
     next_volume: Cell<u32>,
-    pub(crate) dirty: Rc<Dirty>,
+    pub(crate) tally: Rc<Tally>,
+    paging: Rc<Paging>,
     /// Blocks set aside for map nodes that operations under way will make dirty.
     credit: Cell<u64>,
     tables: RefCell<Tables>,
@@ -175,7 +182,7 @@ impl<D: Device> Shard<D> {
         inner.next_volume.set(number.checked_add(1).ok_or(VolumeError::Spec)?);
         let _creating = Creating::new(&inner.creating, spec.uuid);
         let state =
-            VolumeState::new(number, spec.uuid, spec.name, spec.blocks, inner.dirty.clone());
+            VolumeState::new(number, spec.uuid, spec.name, spec.blocks, inner.tally.clone());
         state.slo.set(terms.slo);
         state.access.replace(terms.access.into());
         let state = Rc::new(state);
@@ -360,51 +367,6 @@ impl<D: Device> Inner<D> {
         pool.uncommit(pba);
         self.epochs.borrow_mut().free(pba, |pba| pool.release(pba));
     }
-
-    /// Reads a node that a volume's map misses.
-    pub(crate) async fn load(
-        &self,
-        state: &VolumeState,
-        missing: Missing,
-    ) -> Result<(), VolumeError> {
-        let tree = state.map.borrow().tree();
-        let _reading = self.begin_read();
-        let loaded = nodes::read_node(&self.device, tree, missing).await;
-        let map = state.map.borrow();
-        match loaded {
-            Ok(node) if map.fits(missing, &node) => map.attach(missing, node),
-            // Someone else was faster, and it may have moved since.
-            _ if !map.is_missing(missing) => {}
-            Err(nodes::LoadError::Device(error)) => return Err(error.into()),
-            Ok(_) | Err(nodes::LoadError::Decode(_)) => {
-                let lba = Lba(missing.key);
-                return Err(VolumeError::CorruptMap { lba, pba: missing.pointer.pba });
-            }
-        }
-        Ok(())
-    }
-
-    /// Loads what a change of `range` needs in memory.
-    pub(crate) async fn preload(
-        &self,
-        state: &VolumeState,
-        range: LbaRange,
-    ) -> Result<(), VolumeError> {
-        let end = range.start.0.saturating_add(range.blocks);
-        loop {
-            let touched = {
-                let map = state.map.borrow();
-                if !map.may_miss() {
-                    return Ok(());
-                }
-                map.touch(range.start.0, end)
-            };
-            match touched {
-                Ok(()) => return Ok(()),
-                Err(missing) => self.load(state, missing).await?,
-            }
-        }
-    }
 }
 
 /// For checks: everything as it is, without a change.
@@ -446,7 +408,7 @@ impl<D: Device> Inner<D> {
             ("blocks in use", pool.committed(), committed),
             ("free blocks", pool.free(), free),
             ("blocks neither free nor in use", pool.total() - free - committed, pending),
-            ("dirty nodes", self.dirty.total(), dirty as u64),
+            ("dirty nodes", self.tally.total(), dirty as u64),
             ("credit of operations under way", self.credit.get(), 0),
             ("operations under way", self.ops.borrow().len() as u64, 0),
         ]

@@ -9,7 +9,7 @@ use units::{BLOCK_SIZE, Pba, PbaRange};
 use super::Inner;
 use super::checkpoint::CheckpointError;
 use crate::io::yield_now;
-use crate::map::{Body, Child, MapSnapshot, Missing, Node};
+use crate::map::{Body, MapSnapshot, Missing, Node, Tally};
 use crate::pool::SpaceSnapshot;
 use crate::sabotage::{Sabotage, broken};
 
@@ -17,7 +17,7 @@ use crate::sabotage::{Sabotage, broken};
 const BATCH_BLOCKS: u64 = 32;
 
 /// Why a node could not be loaded.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) enum LoadError {
     Device(DeviceError),
     Decode(DecodeError),
@@ -28,10 +28,29 @@ pub(crate) async fn read_node<D: Device>(
     device: &D,
     tree: u32,
     missing: Missing,
+    tally: &Rc<Tally>,
 ) -> Result<Node, LoadError> {
-    let block =
-        device.read(missing.pointer.pba, Buffer::new(1)).await.map_err(LoadError::Device)?;
-    let node = Node::decode(block.as_bytes(), tree, missing.pointer).map_err(LoadError::Decode)?;
+    let block = read_block(device, missing).await?;
+    decode_node(&block, tree, missing, tally)
+}
+
+/// Reads where a node lies.
+pub(super) async fn read_block<D: Device>(
+    device: &D,
+    missing: Missing,
+) -> Result<Buffer, LoadError> {
+    device.read(missing.pointer.pba, Buffer::new(1)).await.map_err(LoadError::Device)
+}
+
+/// The node meant, if `block` is that.
+pub(super) fn decode_node(
+    block: &Buffer,
+    tree: u32,
+    missing: Missing,
+    tally: &Rc<Tally>,
+) -> Result<Node, LoadError> {
+    let node = Node::decode(block.as_bytes(), tree, missing.pointer, tally);
+    let node = node.map_err(LoadError::Decode)?;
     let expected = missing.level.unwrap_or(node.level().min(LEVEL_MAX));
     if node.level() != expected {
         return Err(LoadError::Decode(DecodeError::Field("level of the node")));
@@ -48,6 +67,8 @@ pub(super) struct BlockWriter<'a, D: Device> {
     /// Blocks filled and not yet written, and where the first goes.
     buffer: Option<(Buffer, Pba)>,
     filled: u64,
+    /// Nodes among them.
+    nodes: Vec<Rc<Node>>,
     /// Blocks of the checkpoint before, which this one no longer needs.
     pub(super) superseded: Vec<Pba>,
     /// Extents that leave with this checkpoint.
@@ -65,6 +86,7 @@ impl<'a, D: Device> BlockWriter<'a, D> {
             run,
             buffer: None,
             filled: 0,
+            nodes: Vec::new(),
             superseded: Vec::new(),
             returned: Vec::new(),
             bitmaps: Vec::new(),
@@ -83,26 +105,27 @@ impl<'a, D: Device> BlockWriter<'a, D> {
         }
         let Some(root) = &snapshot.root else { return Ok(None) };
         let mut stack: Vec<(Rc<Node>, usize)> =
-            root.dirty_node().map(|node| (node, 0)).into_iter().collect();
+            root.dirty_node().map(|node| (node.clone(), 0)).into_iter().collect();
         while let Some((node, next)) = stack.last_mut() {
             if let Some(child) = next_dirty_child(node, next) {
                 stack.push((child, 0));
                 continue;
             }
             let (node, _) = stack.pop().expect("just looked at");
-            self.write_node(&node, snapshot.tree).await?;
+            self.write_node(node, snapshot.tree).await?;
         }
         Ok(root.pointer())
     }
 
-    async fn write_node(&mut self, node: &Node, tree: u32) -> Result<(), CheckpointError> {
-        let dirty = &self.inner.dirty.snapshot;
+    async fn write_node(&mut self, node: Rc<Node>, tree: u32) -> Result<(), CheckpointError> {
+        let dirty = &self.inner.tally.snapshot;
         let pointer = self.write_block(dirty.get(), |block| node.encode(block, tree)).await?;
         dirty.set(dirty.get().saturating_sub(1));
         node.placed.set(Some(pointer));
         if let Some(old) = node.home.0.replace(Some(pointer.pba)) {
             self.supersede(old);
         }
+        self.nodes.push(node);
         Ok(())
     }
 
@@ -143,6 +166,7 @@ impl<'a, D: Device> BlockWriter<'a, D> {
         let Some((buffer, start)) = self.buffer.take() else { return Ok(()) };
         if filled > 0 {
             self.inner.write_again(start, buffer.into_slice().blocks(0, filled)).await?;
+            self.nodes.drain(..).for_each(|node| node.set_stored());
             // A device that answers at once must not keep the core from its requests.
             yield_now().await;
         }
@@ -162,18 +186,12 @@ impl<'a, D: Device> BlockWriter<'a, D> {
 
 fn next_dirty_child(node: &Node, next: &mut usize) -> Option<Rc<Node>> {
     let Body::Inner(inner) = &node.body else { return None };
-    while let Some(child) = inner.children.get(*next) {
+    let children = inner.children.borrow();
+    while let Some(child) = children.get(*next) {
         *next += 1;
         if let Some(node) = child.dirty_node() {
-            return Some(node);
+            return Some(node.clone());
         }
     }
     None
-}
-
-impl Child {
-    /// The child, if it is not on the device as it is.
-    pub(crate) fn dirty_node(&self) -> Option<Rc<Node>> {
-        self.node.get().filter(|node| node.placed.get().is_none()).cloned()
-    }
 }

@@ -136,6 +136,9 @@ impl<D: Device> Inner<D> {
     ) -> Result<(), VolumeError> {
         let height = state.map.borrow().height();
         let need = Need { data: 0, metadata: 2 * height + 2, kind: Kind::Reclaiming };
+        let first = LbaRange::new(range.start, 1);
+        let _claim = self.claim(state, &[first, first], Kind::Reclaiming).await?;
+        let mut _pin = None;
         let credit = self.admit(need).await?;
         let mut entries = Vec::new();
         let outcome = loop {
@@ -153,6 +156,7 @@ impl<D: Device> Inner<D> {
                     break Ok(());
                 }
                 Err(missing) => {
+                    _pin = self.is_paged().then(|| state.pin(start, missing.key.saturating_add(1)));
                     let loaded = self.load(state, missing).await;
                     if let Err(error) = loaded.or_else(|e| self.give_up(state, piece, missing, e)) {
                         break Err(error);

@@ -15,13 +15,14 @@ use units::{Pba, PbaRange};
 
 use super::checkpoint::{CheckpointError, Tables};
 use super::nodes::{LoadError, read_node};
+use super::paging::Paging;
 use super::replay::replay;
 use super::{Inner, Mended, Shard};
 use crate::bits::Bits;
 use crate::epochs::Epochs;
 use crate::io::join_all;
 use crate::journal::Journal;
-use crate::map::{Dirty, Map};
+use crate::map::{Map, Tally};
 use crate::pool::Pool;
 use crate::state::VolumeState;
 use crate::{ExtentAllocator, OpenError, ShardOptions, VolumeError};
@@ -160,7 +161,8 @@ impl<D: Device> Inner<D> {
             volumes: RefCell::new(BTreeMap::new()),
             creating: RefCell::default(),
             next_volume: Cell::new(1),
-            dirty: Rc::new(Dirty::default()),
+            tally: Rc::default(),
+            paging: Rc::new(Paging::new(options.map_memory)),
             credit: Cell::new(0),
             tables: RefCell::new(Tables::new()),
             generation: Cell::new(0),
@@ -264,7 +266,7 @@ impl<D: Device> Inner<D> {
                     let error = DecodeError::Field("volume number");
                     return Err(self.damaged("volume descriptor", at.pba, error));
                 }
-                let state = VolumeState::from_descriptor(descriptor, at.pba, self.dirty.clone());
+                let state = VolumeState::from_descriptor(descriptor, at.pba, self.tally.clone());
                 self.volumes.borrow_mut().insert(state.number, Rc::new(state));
             }
         }
@@ -282,15 +284,16 @@ impl<D: Device> Inner<D> {
         tree: u32,
         root: Option<Mapping>,
     ) -> Result<(Map, Vec<(u64, Mapping)>), OpenError> {
-        let Some(root) = root else { return Ok((Map::new(tree, Rc::default()), Vec::new())) };
-        let mut map = Map::on_disk(tree, root, 0, Rc::default());
+        let tally = Rc::new(Tally::default());
+        let Some(root) = root else { return Ok((Map::new(tree, tally), Vec::new())) };
+        let mut map = Map::on_disk(tree, root, 0, tally);
         let mut entries: Vec<(u64, Mapping)> = Vec::new();
         loop {
             let from = entries.last().map_or(0, |(key, _)| key + 1);
             match map.for_each(from, u64::MAX, |key, mapping| entries.push((key, mapping))) {
                 Ok(()) => break,
                 Err(missing) => {
-                    let node = read_node(&self.device, tree, missing).await;
+                    let node = read_node(&self.device, tree, missing, map.tally()).await;
                     let pba = missing.pointer.pba;
                     let node = node.map_err(|error| match error {
                         LoadError::Device(error) => OpenError::Device(error),

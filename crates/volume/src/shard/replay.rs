@@ -320,8 +320,8 @@ impl<D: Device> Inner<D> {
                     let error = DecodeError::Field("volume number");
                     return Err(self.damaged("journal entry", area.start, error));
                 }
-                let dirty = self.dirty.clone();
-                let state = VolumeState::new(volume, uuid, name.into_owned(), blocks, dirty);
+                let tally = self.tally.clone();
+                let state = VolumeState::new(volume, uuid, name.into_owned(), blocks, tally);
                 state.slo.set(slo);
                 state.access.replace(access.as_ref().into());
                 self.volumes.borrow_mut().insert(volume, Rc::new(state));
@@ -392,6 +392,7 @@ impl<D: Device> Inner<D> {
             let error = DecodeError::Field("range");
             return Err(self.damaged("journal entry", self.journal.borrow().area().start, error));
         }
+        let _pin = self.is_paged().then(|| state.pin(range.start.0, range.end().0));
         while let Some(piece) = state.dead_in(range) {
             let mut permit = self.replay_permit(state, state.splits(piece)).await?;
             self.remove_now(state, piece).await?;
@@ -463,11 +464,13 @@ impl<D: Device> Inner<D> {
     async fn remove_now(&self, state: &VolumeState, range: LbaRange) -> Result<(), OpenError> {
         let (mut at, end) = (range.start.0, range.end().0);
         let mut removed: Vec<(u64, Mapping)> = Vec::new();
+        let mut _pin = None;
         while at < end {
             let next = state.map.borrow_mut().remove_some(at, end, &mut removed);
             match next {
                 Ok(next) => at = next,
                 Err(missing) => {
+                    _pin = self.is_paged().then(|| state.pin(at, missing.key.saturating_add(1)));
                     let loaded = self.load(state, missing).await;
                     loaded.map_err(|error| self.replay_error(&error))?;
                 }

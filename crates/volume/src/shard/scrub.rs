@@ -265,6 +265,7 @@ impl<D: Device> Inner<D> {
             let volume = Some((state.uuid, state.name.clone()));
             Damaged { pba, structure: Structure::Node, volume, lba: Some(Lba(at)) }
         };
+        let _pin = self.is_paged().then(|| state.pin(at, at.saturating_add(1)));
         let mut again = false;
         loop {
             if again {
@@ -277,9 +278,7 @@ impl<D: Device> Inner<D> {
                 map.leaf_at(at).map(|site| {
                     let entries = match site.leaf {
                         LeafBody::Absent => Ok(Vec::new()),
-                        LeafBody::InMemory(leaf) => {
-                            Ok(leaf.entries().map(|(key, at)| (key, at.into())).collect())
-                        }
+                        LeafBody::InMemory(entries) => Ok(entries),
                         LeafBody::OnDisk(pointer) => Err(pointer),
                     };
                     (site.end, site.pointers, entries)
@@ -359,7 +358,7 @@ impl<D: Device> Inner<D> {
         pointer: Mapping,
     ) -> Result<Option<Vec<(u64, Mapping)>>, VolumeError> {
         let Some(block) = self.scrub_block(pointer.pba).await? else { return Ok(None) };
-        if Node::decode(block.as_bytes(), state.number, pointer).is_err() {
+        if Node::decode(block.as_bytes(), state.number, pointer, &self.tally).is_err() {
             return Ok(None);
         }
         let view = NodeView::decode(block.as_bytes()).expect("just decoded");

@@ -76,7 +76,7 @@ impl Drop for Waiting<'_> {
 impl<D: Device> Inner<D> {
     /// Blocks that free ones must exceed for A1. Those of the running checkpoint are set aside.
     fn claims(&self) -> u64 {
-        self.dirty.live.get() + self.credit.get() + self.table_claims()
+        self.tally.live.get() + self.credit.get() + self.table_claims()
     }
 
     /// Blocks that a checkpoint needs besides those for map nodes: descriptors, nodes of the volume
@@ -122,7 +122,7 @@ impl<D: Device> Inner<D> {
         let reserve = if need.kind == Kind::Growing { self.reserve() } else { 0 };
         let wanted = need.data + need.metadata + reserve + self.claims();
         let quarter = self.quarter();
-        if self.dirty.live.get() > DIRTY_NODES_MAX {
+        if self.tally.live.get() > DIRTY_NODES_MAX {
             self.suggest_checkpoint();
         }
         while self.pool.borrow().free() < wanted + quarter {
@@ -195,7 +195,7 @@ impl<D: Device> Inner<D> {
 
     /// Says how many extents others could get; returns how many there are already.
     pub(super) fn publish_spare(&self) -> u32 {
-        let floor = self.least_floor() + self.dirty.live.get();
+        let floor = self.least_floor() + self.tally.live.get();
         let spare = self.pool.borrow().spares(floor);
         let coming = self.is_reclaiming() || self.superseded_blocks() > 0;
         self.extents.set_spare(self.index, spare + u32::from(coming));
@@ -213,6 +213,7 @@ impl<D: Device> Inner<D> {
 
     /// Something gave blocks or credit back.
     pub(super) fn notify_space(&self) {
+        self.paging.notify();
         if self.waiting_for_space.get() > 0 {
             self.space_freed.notify_all();
         }
@@ -226,13 +227,13 @@ impl<D: Device> Inner<D> {
     /// Blocks that checkpoints, the running one and the next, give back.
     fn superseded_blocks(&self) -> u64 {
         let reclaimed = self.reclaimed.borrow().blocks + self.releasing.get();
-        self.dirty.snapshot.get() + self.superseded.get() + self.returning() + reclaimed
+        self.tally.snapshot.get() + self.superseded.get() + self.returning() + reclaimed
     }
 
     /// Whether a checkpoint would free blocks or claims.
     fn checkpoint_helps(&self) -> bool {
         let running = self.started.get() > self.done.get();
-        running || self.dirty.live.get() + self.superseded_blocks() > 0
+        running || self.tally.live.get() + self.superseded_blocks() > 0
     }
 
     /// Whether enough for new blocks could come free.

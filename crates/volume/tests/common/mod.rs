@@ -188,6 +188,11 @@ impl TestDevice {
         self.disk.borrow().completed
     }
 
+    /// Read requests completed so far.
+    pub fn reads(&self) -> u64 {
+        self.disk.borrow().reads
+    }
+
     pub fn blocks_discarded(&self) -> u64 {
         self.disk.borrow().discarded
     }
@@ -513,16 +518,27 @@ pub async fn tags(volume: &Volume<TestDevice>, start: u64, blocks: u64) -> Vec<u
 }
 
 pub async fn try_open(device: TestDevice) -> Result<Shard<TestDevice>, OpenError> {
+    try_open_with(device, ShardOptions::default()).await
+}
+
+pub async fn try_open_with(
+    device: TestDevice,
+    options: ShardOptions,
+) -> Result<Shard<TestDevice>, OpenError> {
     let superblock = read_superblock(&device).await?;
     let extents = ExtentAllocator::new(&superblock);
-    let options = ShardOptions::default();
     Shard::recover(device, superblock, 0, extents, options).await?.start().await
 }
 
 /// Opens the only shard and starts its loops.
 pub fn open(sim: &mut Sim) -> Shard<TestDevice> {
+    open_with(sim, ShardOptions::default())
+}
+
+/// As [`open`], with options.
+pub fn open_with(sim: &mut Sim, options: ShardOptions) -> Shard<TestDevice> {
     let device = sim.device.clone();
-    let shard = sim.run_ok(try_open(device)).expect("sound");
+    let shard = sim.run_ok(try_open_with(device, options)).expect("sound");
     let (a, b) = (shard.clone(), shard.clone());
     sim.spawn(async move { a.run_committer().await });
     sim.spawn(async move { b.run_checkpointer().await });

@@ -1,0 +1,101 @@
+//! Nodes in memory that go, because they can be read back.
+//!
+//! - E1: a node goes only if its place holds it as it is: it is not dirty, and the write that put it
+//!   there is over. Everything below it is gone before.
+//! - E2: a node whose keys a request under way relies on does not go (D4).
+//! - E3: what was looked at since the clock's hand last came by stays until it comes again, unless
+//!   that would take long.
+
+use std::rc::Rc;
+
+use super::Map;
+use super::node::{Body, Child, Node};
+use crate::sabotage::{Sabotage, broken};
+
+/// Children looked at before what was used lately goes, too (E3). Some tens of microseconds.
+const STEPS_MAX: u64 = 8192;
+
+/// The clock's hand on its way.
+pub(crate) struct Sweep {
+    /// Bytes that are to be freed, and that were.
+    wanted: u64,
+    pub(crate) freed: u64,
+    /// Nodes that went.
+    pub(crate) nodes: u64,
+    steps: u64,
+}
+
+impl Sweep {
+    pub(crate) fn new(wanted: u64) -> Self {
+        Self { wanted, freed: 0, nodes: 0, steps: 0 }
+    }
+
+    pub(crate) fn is_over(&self) -> bool {
+        self.freed >= self.wanted || self.steps > 2 * STEPS_MAX
+    }
+
+    /// Where the node can be read back from, if it is to go.
+    fn takes(&mut self, node: &Rc<Node>, pinned: impl FnOnce() -> bool) -> Option<Child> {
+        let gone = match node.stored_at() {
+            Some(place) => Child::on_disk(place),
+            None if broken(Sabotage::EvictDirty) && node.level() == 0 => Child::Absent,
+            None if broken(Sabotage::EvictUnwritten) => Child::on_disk(node.placed.get()?),
+            None => return None,
+        };
+        let used = node.take_recent() && self.steps <= STEPS_MAX;
+        if used || Rc::strong_count(node) > 1 || (pinned() && !broken(Sabotage::EvictPinned)) {
+            return None;
+        }
+        self.freed += node.len_bytes();
+        self.nodes += 1;
+        Some(gone)
+    }
+}
+
+impl Map {
+    /// The hand goes over the tree from the key `from` on. Returns the key where it stopped; `None` if
+    /// it came to the end. `pinned` says whether keys are relied on.
+    pub(crate) fn sweep(
+        &mut self,
+        from: u64,
+        sweep: &mut Sweep,
+        pinned: &dyn Fn(u64, u64) -> bool,
+    ) -> Option<u64> {
+        sweep.steps += 1;
+        let root = self.root.as_mut()?;
+        let before = sweep.nodes;
+        let stopped = sweep_below(root, (0, u64::MAX), from, sweep, pinned);
+        self.may_miss |= sweep.nodes > before;
+        stopped
+    }
+}
+
+fn sweep_below(
+    child: &mut Child,
+    span: (u64, u64),
+    from: u64,
+    sweep: &mut Sweep,
+    pinned: &dyn Fn(u64, u64) -> bool,
+) -> Option<u64> {
+    let Child::InMemory(node) = child else { return None };
+    if let Body::Inner(inner) = &node.body {
+        let mut children = inner.children.borrow_mut();
+        for index in inner.find(from)..children.len() {
+            sweep.steps += 1;
+            let span = inner.span(index, span);
+            let stopped = sweep_below(&mut children[index], span, from, sweep, pinned);
+            if stopped.is_some() {
+                return stopped;
+            }
+            if sweep.is_over() {
+                return Some(span.1);
+            }
+        }
+        if children.iter().any(|child| child.node().is_some()) {
+            return None;
+        }
+    }
+    let gone = sweep.takes(node, || pinned(span.0, span.1))?;
+    *child = gone;
+    None
+}
