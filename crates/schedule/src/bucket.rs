@@ -5,7 +5,7 @@ use units::{Duration, Instant};
 use crate::UNITS_PER_BLOCK;
 
 /// Rate that is let together before a caller is woken, so that a timer does not cost a request.
-const BATCH: Duration = Duration::from_micros(20);
+const BATCH_NS: u64 = 20_000;
 
 /// Slow rates are carried for longer, until there are so many blocks: a few requests of either kind
 /// must find room while one of the other kind waits.
@@ -21,22 +21,35 @@ pub(crate) struct Carried {
 }
 
 impl Carried {
-    /// What is kept of `rate` units a nanosecond.
+    /// What is kept of `rate` units a nanosecond, in units.
     pub(crate) fn units(self, rate: f64) -> f64 {
         let [least, most] = [self.least, self.most].map(|time| rate * time.as_nanos() as f64);
         least.max(most.min(BLOCKS_CARRIED * UNITS_PER_BLOCK as f64))
     }
 }
 
+/// Levels are counted in 2^-16 of a unit, so that what comes in a nanosecond at the slowest rates is
+/// not lost to rounding, and integers do.
+const FINE_BITS: u32 = 16;
+/// The rate has so many bits more.
+const RATE_BITS: u32 = 16;
+/// No request is counted as more than a tebibyte.
+const UNITS_MAX: u64 = UNITS_PER_BLOCK << 28;
+
+/// `units` in the parts in which levels are counted.
+pub(crate) fn fine(units: u64) -> i64 {
+    (units.min(UNITS_MAX) << FINE_BITS) as i64
+}
+
 /// Tokens that come at a steady rate. A request may overdraw: the next ones wait for it.
 #[derive(Clone, Debug)]
 pub(crate) struct Bucket {
-    /// Units a nanosecond.
-    rate: f64,
-    level: f64,
+    /// Fine parts a nanosecond, with [`RATE_BITS`] bits behind the point.
+    rate: u64,
+    /// Fine parts.
+    level: i64,
     /// Most that it holds.
-    capacity: f64,
-    carried: Carried,
+    capacity: i64,
     filled_at: Instant,
 }
 
@@ -44,44 +57,54 @@ impl Bucket {
     /// A full bucket that fills with `blocks_per_second`, and holds what is `carried`, and at least a
     /// block.
     pub(crate) fn new(blocks_per_second: f64, carried: Carried, now: Instant) -> Self {
-        let mut bucket = Self { rate: 0.0, level: 0.0, capacity: 0.0, carried, filled_at: now };
-        bucket.set_rate(blocks_per_second, now);
+        let mut bucket = Self { rate: 0, level: 0, capacity: 0, filled_at: now };
+        bucket.set_rate(blocks_per_second, carried, now);
         bucket.level = bucket.capacity;
         bucket
     }
 
     /// Changes the rate; what has come in stays.
-    pub(crate) fn set_rate(&mut self, blocks_per_second: f64, now: Instant) {
+    pub(crate) fn set_rate(&mut self, blocks_per_second: f64, carried: Carried, now: Instant) {
         self.fill(now);
-        self.rate = blocks_per_second.max(0.0) * UNITS_PER_BLOCK as f64 / 1e9;
-        let block = if self.rate > 0.0 { UNITS_PER_BLOCK as f64 } else { 0.0 };
-        self.capacity = self.carried.units(self.rate).max(block);
+        let units_a_ns = blocks_per_second.max(0.0) * UNITS_PER_BLOCK as f64 / 1e9;
+        self.rate = (units_a_ns * (1_u64 << (FINE_BITS + RATE_BITS)) as f64) as u64;
+        let block = if self.rate > 0 { UNITS_PER_BLOCK as f64 } else { 0.0 };
+        self.capacity = fine(carried.units(units_a_ns).max(block) as u64);
         self.level = self.level.min(self.capacity);
     }
 
     fn fill(&mut self, now: Instant) {
         let passed_ns = now.0.saturating_sub(self.filled_at.0);
         self.filled_at = self.filled_at.max(now);
-        self.level = (self.level + passed_ns as f64 * self.rate).min(self.capacity);
+        let came = (u128::from(passed_ns) * u128::from(self.rate)) >> RATE_BITS;
+        let came = i64::try_from(came).unwrap_or(i64::MAX);
+        self.level = self.level.saturating_add(came).min(self.capacity);
     }
 
     /// Whether a request may leave now.
     pub(crate) fn is_open(&mut self, now: Instant) -> bool {
         self.fill(now);
-        self.level > 0.0
+        self.level > 0
     }
 
     pub(crate) fn take(&mut self, units: u64) {
-        self.level -= units as f64;
+        self.level = self.level.saturating_sub(fine(units));
     }
 
     /// When the next request may leave.
     pub(crate) fn opens_at(&self) -> Instant {
-        if self.rate <= 0.0 {
+        if self.rate == 0 {
             return Instant(u64::MAX);
         }
-        let wait_ns = (-self.level).max(0.0) / self.rate + BATCH.as_nanos() as f64;
-        self.filled_at + Duration::from_nanos(wait_ns as u64 + 1)
+        let missing = self.level.min(0).unsigned_abs();
+        let wait_ns = match missing.checked_shl(RATE_BITS).filter(|m| m >> RATE_BITS == missing) {
+            Some(missing) => missing / self.rate,
+            None => {
+                let wait_ns = (u128::from(missing) << RATE_BITS) / u128::from(self.rate);
+                u64::try_from(wait_ns).unwrap_or(u64::MAX)
+            }
+        };
+        Instant(self.filled_at.0.saturating_add(wait_ns).saturating_add(BATCH_NS + 1))
     }
 }
 
@@ -107,6 +130,16 @@ mod tests {
             }
         }
         assert!((99_900..=100_110).contains(&blocks), "{blocks}");
+    }
+
+    /// A nanosecond brings less than a level can tell apart, and all of them together a block.
+    #[test]
+    fn looking_often_does_not_slow_the_slowest_rates() {
+        let mut bucket = Bucket::new(1.0, CARRIED, Instant(0));
+        bucket.take(2 * UNITS_PER_BLOCK);
+        let opened = (0..).step_by(500).map(Instant).find(|now| bucket.is_open(*now));
+        let opened = opened.expect("some day").0;
+        assert!((1_000_000_000..1_001_000_000).contains(&opened), "{opened}");
     }
 
     #[test]

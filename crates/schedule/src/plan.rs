@@ -90,17 +90,20 @@ pub fn plan(
         })
         .collect();
     let window = window_blocks(ceiling, latency);
-    let core = |core: usize| {
-        let of_core = || promises.iter().zip(&quotas).filter(move |(p, _)| p.core == core);
-        of_core().next()?;
+    let mut sums: Vec<Option<Quota>> = Vec::new();
+    sums.resize(cores, None);
+    for (promise, quota) in promises.iter().zip(&quotas) {
+        let sum = &mut sums[promise.core];
+        *sum = Some(sum.unwrap_or_default().plus(*quota));
+    }
+    let all = sums.iter().flatten().fold(Quota::default(), |all, sum| all.plus(*sum));
+    let core = |sum: Quota| {
         // Its part of all that is promised: the sum over the cores is the ceiling.
-        let sum = of_core().fold(Quota::default(), |sum, (_, quota)| sum.plus(*quota));
-        let all = quotas.iter().fold(Quota::default(), |sum, quota| sum.plus(*quota));
         let part = part_of(sum, all);
         let blocks = (f64::from(window) * part) as u32;
-        Some((divided(whole, sum, all, part), blocks.max(WINDOW_BLOCKS_MIN)))
+        (divided(whole, sum, all, part), blocks.max(WINDOW_BLOCKS_MIN))
     };
-    let cores = (0..cores).map(core).collect();
+    let cores = sums.into_iter().map(|sum| sum.map(core)).collect();
     Ok(Plan { quotas, cores })
 }
 

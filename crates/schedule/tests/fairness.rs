@@ -89,6 +89,36 @@ fn large_requests_pay_for_what_they_take() {
     assert!(jain(&bench.blocks) > 0.99, "{:?}", bench.blocks);
 }
 
+/// Twelve blocks at a time, or one and twenty-two in turn: what a request costs beyond a round's
+/// quantum is waited for, and not a bit of it is lost.
+#[test]
+fn sizes_that_do_not_fit_into_rounds_cost_nothing() {
+    let clients = [12, 22, 3, 1, 64].map(|blocks| Client { blocks, ..reader(16, 739.0) });
+    let mut bench = Bench::new("drr", [5021.0, 5021.0], 256, 64, &clients);
+    bench.run(SECOND);
+    bench.reset();
+    bench.run(20 * SECOND);
+    assert!(jain(&bench.blocks) > 0.9999, "{:?}", bench.blocks);
+}
+
+/// A tenant had a drive for itself that does half of what its ceiling says. When another comes, both
+/// get their part of it, though the first has had several times its quota till then.
+#[test]
+fn what_others_left_is_not_held_against_who_took_it() {
+    let clients = [reader(64, 10_000.0), reader(0, 45_000.0)];
+    let mut bench = Bench::new("drr", READS, 8, 4, &clients);
+    bench.run(5 * SECOND);
+    bench.set_depth(1, 64);
+    bench.run(SECOND / 5);
+    bench.reset();
+    bench.run(SECOND);
+    let parts = [10.0 / 55.0, 45.0 / 55.0].map(|part| part * 50_000.0);
+    for (blocks, part) in bench.blocks.iter().zip(parts) {
+        let part = *blocks as f64 / part;
+        assert!((0.9..1.1).contains(&part), "{:?}, and not {parts:?}", bench.blocks);
+    }
+}
+
 /// Decibel, figure 13, in small: the middle of three clients bursts.
 fn burst(policy: &str) -> [[u64; 3]; 2] {
     let mixed = Client {

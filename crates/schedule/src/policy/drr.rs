@@ -7,6 +7,7 @@
 //!   nothing is left unused.
 //! - D3: turns are taken by deficits both within and beyond quotas, so that shares hold also where the
 //!   device does less than its ceiling says.
+//! - D4: what is taken beyond a quota is not held against the taker when others want theirs again.
 //!
 //! Reads and writes are apart in all of this.
 
@@ -21,7 +22,8 @@ use units::{Duration, Instant};
 use self::rounds::Rounds;
 use super::{FlowId, Next, Policy};
 use crate::bucket::{Bucket, Carried};
-use crate::{CLASSES, Cost, Quota, UNITS_PER_BLOCK};
+use crate::parked::STALE_MAX;
+use crate::{CLASSES, Cost, Quota};
 
 /// Unused quota that a flow keeps.
 const QUOTA_CARRIED: Carried =
@@ -29,8 +31,11 @@ const QUOTA_CARRIED: Carried =
 /// Unused ceiling that is kept: how long a core may be busy elsewhere before the device idles for it.
 const CEILING_CARRIED: Carried =
     Carried { least: Duration::from_millis(1), most: Duration::from_millis(20) };
-/// Blocks that the flow with the largest quota may send in a turn: short turns, low latency.
-const QUANTUM_BLOCKS: f64 = 4.0;
+/// The flow with the largest quota may send two to four blocks in a turn: short turns, low latency.
+/// As a power of two of fine parts.
+const QUANTUM_BITS: u32 = 34;
+/// Bits behind the point of a rate.
+const RATE_BITS: u32 = 16;
 
 /// Where a request stands to its flow's quota.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -43,12 +48,12 @@ const TIERS: usize = 2;
 
 #[derive(Debug)]
 struct Flow {
-    /// Blocks a second.
-    rates: [f64; CLASSES],
     quotas: [Bucket; CLASSES],
+    /// Blocks a second, with [`RATE_BITS`] bits behind the point.
+    rates: [u64; CLASSES],
     offered: Option<(Cost, Tier)>,
-    /// Whether `returns` knows of it.
-    returns: bool,
+    /// Its entry in `returns`; others of it are stale.
+    returns_at: Option<Instant>,
 }
 
 struct Class {
@@ -56,13 +61,20 @@ struct Class {
     tiers: [Rounds; TIERS],
 }
 
+/// How many rates there are of each power of two.
+#[derive(Debug)]
+struct Magnitudes {
+    counts: [u32; u64::BITS as usize],
+    /// A bit for each that there is.
+    present: u64,
+}
+
 pub(super) struct DeficitRoundRobin {
     classes: [Class; CLASSES],
     /// The class that is looked at first.
     first_class: usize,
     flows: Vec<Flow>,
-    /// Units of quantum for a block a second of quota.
-    scale: f64,
+    magnitudes: Magnitudes,
     /// When flows that wait beyond their quota are within it again.
     returns: BinaryHeap<Reverse<(Instant, FlowId)>>,
 }
@@ -70,10 +82,34 @@ pub(super) struct DeficitRoundRobin {
 impl Flow {
     fn new(now: Instant) -> Self {
         Self {
-            rates: [0.0; CLASSES],
+            rates: [0; CLASSES],
             quotas: [(); CLASSES].map(|()| Bucket::new(0.0, QUOTA_CARRIED, now)),
             offered: None,
-            returns: false,
+            returns_at: None,
+        }
+    }
+}
+
+impl Magnitudes {
+    fn change(&mut self, before: u64, after: u64) {
+        if let Some(bit) = before.checked_ilog2() {
+            self.counts[bit as usize] -= 1;
+            if self.counts[bit as usize] == 0 {
+                self.present &= !(1 << bit);
+            }
+        }
+        if let Some(bit) = after.checked_ilog2() {
+            self.counts[bit as usize] += 1;
+            self.present |= 1 << bit;
+        }
+    }
+
+    /// What a flow gets in a round: its part of what the largest gets.
+    fn quantum(&self, rate: u64) -> i64 {
+        let largest_bits = u64::BITS - self.present.leading_zeros();
+        match QUANTUM_BITS.checked_sub(largest_bits) {
+            Some(up) => (rate << up) as i64,
+            None => (rate >> (largest_bits - QUANTUM_BITS)) as i64,
         }
     }
 }
@@ -88,7 +124,7 @@ impl DeficitRoundRobin {
             classes: ceiling.per_second.map(class),
             first_class: 0,
             flows: Vec::new(),
-            scale: 0.0,
+            magnitudes: Magnitudes { counts: [0; u64::BITS as usize], present: 0 },
             returns: BinaryHeap::new(),
         }
     }
@@ -100,41 +136,55 @@ impl DeficitRoundRobin {
         let quota = &mut this.quotas[class];
         let tier = if quota.is_open(now) { Tier::Within } else { Tier::Beyond };
         this.offered = Some((cost, tier));
-        if tier == Tier::Beyond && !this.returns && this.rates[class] > 0.0 {
-            this.returns = true;
-            self.returns.push(Reverse((quota.opens_at(), flow)));
+        if tier == Tier::Beyond && this.returns_at.is_none() && this.rates[class] > 0 {
+            let at = quota.opens_at();
+            this.returns_at = Some(at);
+            self.returns.push(Reverse((at, flow)));
         }
-        let quantum = this.rates[class] * self.scale;
+        let quantum = self.magnitudes.quantum(this.rates[class]);
         self.classes[class].tiers[tier as usize].queue(flow, units, quantum);
     }
 
-    fn unqueue(&mut self, flow: FlowId) {
+    fn requeue(&mut self, flow: FlowId, now: Instant) {
         if let Some((cost, tier)) = self.flows[flow.0 as usize].offered {
             self.classes[cost.class].tiers[tier as usize].remove(flow);
-        }
-    }
-
-    fn requeue(&mut self, flow: FlowId, now: Instant) {
-        if let Some((cost, _)) = self.flows[flow.0 as usize].offered {
-            self.unqueue(flow);
             self.queue(flow, cost, now);
         }
     }
 
-    fn rescale(&mut self) {
-        let largest = self.flows.iter().flat_map(|flow| flow.rates).fold(1.0, f64::max);
-        self.scale = QUANTUM_BLOCKS * UNITS_PER_BLOCK as f64 / largest;
+    fn set_rates(&mut self, flow: FlowId, rates: [u64; CLASSES]) {
+        let before = core::mem::replace(&mut self.flows[flow.0 as usize].rates, rates);
+        for (before, after) in before.into_iter().zip(rates) {
+            self.magnitudes.change(before, after);
+        }
     }
 
-    /// Moves flows whose time has come from beyond their quota to within.
-    fn let_return(&mut self, now: Instant) {
-        while let Some(Reverse((at, flow))) = self.returns.peek().copied()
-            && at <= now
-        {
+    /// Forgets when a flow returns; its entry is stale from now on.
+    fn forget_return(&mut self, flow: FlowId) {
+        let flows = &mut self.flows;
+        flows[flow.0 as usize].returns_at = None;
+        if self.returns.len() > 2 * flows.len() + STALE_MAX {
+            let is_live = |at, flow: FlowId| flows[flow.0 as usize].returns_at == Some(at);
+            self.returns.retain(|Reverse((at, flow))| is_live(*at, *flow));
+        }
+    }
+
+    /// Moves flows whose time has come from beyond their quota to within. Returns when the next
+    /// does.
+    fn let_return(&mut self, now: Instant) -> Option<Instant> {
+        loop {
+            let Reverse((at, flow)) = *self.returns.peek()?;
+            let this = &mut self.flows[flow.0 as usize];
+            let is_live = this.returns_at == Some(at);
+            if is_live && at > now {
+                return Some(at);
+            }
             self.returns.pop();
-            self.flows[flow.0 as usize].returns = false;
-            if matches!(self.flows[flow.0 as usize].offered, Some((_, Tier::Beyond))) {
-                self.requeue(flow, now);
+            if is_live {
+                this.returns_at = None;
+                if matches!(this.offered, Some((_, Tier::Beyond))) {
+                    self.requeue(flow, now);
+                }
             }
         }
     }
@@ -145,7 +195,9 @@ impl DeficitRoundRobin {
         let flow = tiers[tier as usize].take()?;
         let this = &mut self.flows[flow.0 as usize];
         let (cost, _) = this.offered.take().expect("it waited");
-        this.quotas[class].take(cost.units);
+        if tier == Tier::Within {
+            this.quotas[class].take(cost.units);
+        }
         ceiling.take(cost.units);
         Some(flow)
     }
@@ -157,15 +209,13 @@ impl Policy for DeficitRoundRobin {
         if self.flows.len() <= index {
             self.flows.resize_with(index + 1, || Flow::new(now));
         }
-        let this = &mut self.flows[index];
-        this.rates = quota.per_second;
-        for (bucket, rate) in this.quotas.iter_mut().zip(quota.per_second) {
-            bucket.set_rate(rate, now);
+        for (bucket, rate) in self.flows[index].quotas.iter_mut().zip(quota.per_second) {
+            bucket.set_rate(rate, QUOTA_CARRIED, now);
         }
-        self.rescale();
+        let fixed = |rate: f64| (rate * f64::from(1 << RATE_BITS)) as u64;
+        self.set_rates(flow, quota.per_second.map(fixed));
         // A new quota counts from now on: also for one that waits.
-        self.returns.retain(|Reverse((_, other))| *other != flow);
-        self.flows[index].returns = false;
+        self.forget_return(flow);
         self.requeue(flow, now);
     }
 
@@ -173,14 +223,14 @@ impl Policy for DeficitRoundRobin {
         for rounds in self.classes.iter_mut().flat_map(|class| &mut class.tiers) {
             rounds.forget(flow);
         }
-        self.returns.retain(|Reverse((_, other))| *other != flow);
+        self.set_rates(flow, [0; CLASSES]);
+        self.forget_return(flow);
         self.flows[flow.0 as usize] = Flow::new(Instant(0));
-        self.rescale();
     }
 
     fn set_ceiling(&mut self, ceiling: Quota, now: Instant) {
         for (class, rate) in self.classes.iter_mut().zip(ceiling.per_second) {
-            class.ceiling.set_rate(rate, now);
+            class.ceiling.set_rate(rate, CEILING_CARRIED, now);
         }
     }
 
@@ -189,7 +239,7 @@ impl Policy for DeficitRoundRobin {
     }
 
     fn next(&mut self, now: Instant) -> Next {
-        self.let_return(now);
+        let returns_at = self.let_return(now);
         let order = [self.first_class, (self.first_class + 1) % CLASSES];
         for class in order {
             if let Some(flow) = self.take(class, Tier::Within) {
@@ -197,7 +247,7 @@ impl Policy for DeficitRoundRobin {
                 return Next::Flow(flow);
             }
         }
-        let mut opens_at = self.returns.peek().map(|Reverse((at, _))| *at);
+        let mut opens_at = returns_at;
         let mut waits = false;
         for class in order {
             if self.classes[class].tiers[Tier::Beyond as usize].is_empty() {

@@ -1,33 +1,52 @@
 //! First come, first served: one queue for all, no quota, no ceiling.
+//!
+//! - F1: of all requests that wait, the oldest is its flow's oldest, and so it is offered: a place
+//!   without a flow at the head of the line is that of a request that is gone.
 
-use alloc::collections::BinaryHeap;
-use core::cmp::Reverse;
+use alloc::collections::VecDeque;
 
 use units::Instant;
 
 use super::{FlowId, Next, Policy};
 use crate::{Cost, Quota};
 
-/// The offered requests by arrival: each flow's oldest, so the first is the oldest of all.
 #[derive(Debug, Default)]
 pub(super) struct FirstComeFirstServed {
-    offered: BinaryHeap<Reverse<(u64, FlowId)>>,
+    /// A place for each request since the oldest; those that are offered have their flow.
+    line: VecDeque<Option<FlowId>>,
+    /// The arrival of the first place.
+    first: u64,
 }
 
 impl Policy for FirstComeFirstServed {
     fn set_flow(&mut self, _: FlowId, _: Quota, _: Instant) {}
 
     fn remove_flow(&mut self, flow: FlowId) {
-        self.offered.retain(|Reverse((_, other))| *other != flow);
+        let of_flow = self.line.iter_mut().filter(|place| **place == Some(flow));
+        of_flow.for_each(|place| *place = None);
     }
 
     fn set_ceiling(&mut self, _: Quota, _: Instant) {}
 
     fn offer(&mut self, flow: FlowId, _: Cost, arrival: u64, _: Instant) {
-        self.offered.push(Reverse((arrival, flow)));
+        if self.line.is_empty() {
+            self.first = arrival;
+        }
+        let place = arrival.checked_sub(self.first).expect("F1: the oldest is offered first");
+        let place = usize::try_from(place).expect("as many as wait");
+        if self.line.len() <= place {
+            self.line.resize(place + 1, None);
+        }
+        self.line[place] = Some(flow);
     }
 
     fn next(&mut self, _: Instant) -> Next {
-        self.offered.pop().map_or(Next::Nothing, |Reverse((_, flow))| Next::Flow(flow))
+        while let Some(place) = self.line.pop_front() {
+            self.first += 1;
+            if let Some(flow) = place {
+                return Next::Flow(flow);
+            }
+        }
+        Next::Nothing
     }
 }

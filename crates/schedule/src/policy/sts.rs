@@ -11,7 +11,7 @@ use units::{Duration, Instant};
 
 use super::{FlowId, Next, Policy};
 use crate::bucket::Carried;
-use crate::parked::Parked;
+use crate::parked::{Entry, Parked};
 use crate::{CLASSES, Cost, Quota, UNITS_PER_BLOCK};
 
 /// Short, so that the quota of a volume that bursts does not come to the device all at once.
@@ -29,13 +29,15 @@ struct Flow {
     /// The epoch that `credit` speaks of.
     epoch: u64,
     offered: Option<Cost>,
+    /// Its entry's, if it has an offer.
+    number: u32,
 }
 
 pub(super) struct StrictTimeSharing {
     start: Instant,
     flows: Vec<Flow>,
     /// Flows with credit, in turn.
-    ready: VecDeque<FlowId>,
+    ready: VecDeque<Entry>,
     parked: Parked,
 }
 
@@ -75,17 +77,29 @@ impl StrictTimeSharing {
         &mut self.flows[flow.0 as usize]
     }
 
+    /// Takes a flow's offer out of its line.
+    fn unqueue(&mut self, flow: FlowId) {
+        let this = self.flow(flow);
+        this.number = this.number.wrapping_add(1);
+        let flows = &self.flows;
+        self.parked.sweep(flows.len(), |entry| is_live(flows, entry));
+        if self.ready.len() > 2 * flows.len() {
+            self.ready.retain(|entry| is_live(flows, *entry));
+        }
+    }
+
     /// Puts a flow with an offer where it waits for its turn.
     fn queue(&mut self, flow: FlowId, now: Instant) {
         let epoch = self.epoch(now);
         let this = self.flow(flow);
         this.enter(epoch);
         let class = this.offered.expect("the flow has an offer").class;
+        let entry = Entry { flow, number: this.number };
         if this.credit[class] > 0.0 {
-            self.ready.push_back(flow);
+            self.ready.push_back(entry);
         } else {
             let turn = this.epoch_with_credit(class);
-            self.parked.park(flow, turn);
+            self.parked.park(entry, turn);
         }
     }
 }
@@ -103,16 +117,15 @@ impl Policy for StrictTimeSharing {
         this.quota = quota.per_second.map(|rate| rate * per_epoch);
         // A new quota counts from now on: also for one that waits.
         if this.offered.is_some() {
-            self.ready.retain(|other| *other != flow);
-            self.parked.remove(flow);
+            self.unqueue(flow);
             self.queue(flow, now);
         }
     }
 
     fn remove_flow(&mut self, flow: FlowId) {
-        self.ready.retain(|other| *other != flow);
-        self.parked.remove(flow);
-        *self.flow(flow) = Flow::default();
+        self.unqueue(flow);
+        let number = self.flow(flow).number;
+        *self.flow(flow) = Flow { number, ..Flow::default() };
     }
 
     fn set_ceiling(&mut self, _: Quota, _: Instant) {}
@@ -124,16 +137,23 @@ impl Policy for StrictTimeSharing {
 
     fn next(&mut self, now: Instant) -> Next {
         let epoch = self.epoch(now);
-        while let Some(flow) = self.parked.pop(epoch) {
-            self.queue(flow, now);
+        while let Some(entry) = self.parked.pop(epoch) {
+            if is_live(&self.flows, entry) {
+                self.queue(entry.flow, now);
+            }
         }
-        if let Some(flow) = self.ready.pop_front() {
-            let this = self.flow(flow);
-            let cost = this.offered.take().expect("the flow has an offer");
+        while let Some(entry) = self.ready.pop_front() {
+            if !is_live(&self.flows, entry) {
+                continue;
+            }
+            let this = self.flow(entry.flow);
+            let cost = this.offered.take().expect("a live entry has an offer");
+            this.number = this.number.wrapping_add(1);
             this.credit[cost.class] -= cost.units as f64;
-            return Next::Flow(flow);
+            return Next::Flow(entry.flow);
         }
-        match self.parked.first_turn() {
+        let flows = &self.flows;
+        match self.parked.first_turn(|entry| is_live(flows, entry)) {
             Some(turn) => {
                 let after_ns = turn.saturating_mul(EPOCH_NS);
                 Next::WaitUntil(Instant(self.start.0.saturating_add(after_ns)))
@@ -141,4 +161,9 @@ impl Policy for StrictTimeSharing {
             None => Next::Nothing,
         }
     }
+}
+
+fn is_live(flows: &[Flow], entry: Entry) -> bool {
+    let flow = &flows[entry.flow.0 as usize];
+    flow.offered.is_some() && flow.number == entry.number
 }

@@ -1,6 +1,7 @@
 //! Rounds: whoever waits gets a quantum in each, and sends when it has what its request costs.
 //!
-//! - R1: an unused quantum is carried, up to [`CARRIED_ROUNDS`] or what the oldest request costs.
+//! - R1: what a flow has waited for is not lost, whatever its requests cost; a flow that does not wait
+//!   is given one quantum and no more. Unused quota is carried by `bucket.rs`.
 //! - R2: no round is walked through in which nobody could send: a flow that cannot pay waits for the
 //!   round in which it can. Small quotas and large requests cost no more than others.
 
@@ -8,21 +9,22 @@ use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 
 use crate::FlowId;
-use crate::parked::Parked;
+use crate::bucket::fine;
+use crate::parked::{Entry, Parked};
 
-/// Rounds' worth that an idle flow keeps.
-const CARRIED_ROUNDS: f64 = 4.0;
-
-/// What a flow may send, and what it waits to send.
+/// What a flow may send, and what it waits to send, in fine parts.
 #[derive(Clone, Copy, Debug, Default)]
 struct Account {
-    deficit: f64,
+    deficit: i64,
     /// The round that `deficit` speaks of.
     round: u64,
     /// What it gets in a round.
-    quantum: f64,
+    quantum: i64,
     /// What its oldest request costs.
-    units: f64,
+    cost: i64,
+    /// Its entry's, if it waits.
+    number: u32,
+    waits: bool,
 }
 
 #[derive(Debug, Default)]
@@ -31,83 +33,134 @@ pub(super) struct Rounds {
     accounts: Vec<Account>,
     round: u64,
     /// Flows that can pay, in turn.
-    current: VecDeque<FlowId>,
+    current: VecDeque<Entry>,
     parked: Parked,
+    /// Flows that wait.
+    waiting: usize,
 }
 
 impl Account {
-    /// Brings the deficit up to `round`.
-    fn enter(&mut self, round: u64) {
-        let passed = round.saturating_sub(self.round) as f64;
+    /// What has come in since the last time; the deficit speaks of `round` from now on.
+    fn came(&mut self, round: u64) -> i64 {
+        let passed = round.saturating_sub(self.round);
         self.round = round;
-        // R1.
-        let most = (self.quantum * CARRIED_ROUNDS).max(self.units).max(self.deficit);
-        self.deficit = (self.deficit + passed * self.quantum).min(most);
+        i64::try_from(passed).unwrap_or(i64::MAX).saturating_mul(self.quantum)
+    }
+
+    /// Brings the deficit of a flow that did not wait up to `round`.
+    fn join(&mut self, round: u64) {
+        let came = self.came(round);
+        self.deficit = self.deficit.saturating_add(came).min(self.quantum.max(self.deficit));
+    }
+
+    /// The same of a flow that has waited.
+    fn enter(&mut self, round: u64) {
+        let came = self.came(round);
+        let most = self.cost.saturating_add(self.quantum).max(self.deficit);
+        self.deficit = self.deficit.saturating_add(came).min(most);
     }
 
     /// Rounds until it can pay.
     fn rounds_to_wait(&self) -> u64 {
-        let missing = self.units - self.deficit;
-        if missing <= 0.0 {
-            return 0;
-        }
-        // Without a quota it gets what nobody else wants, slowly.
-        let rounds = missing / self.quantum.max(1.0);
-        (rounds as u64).saturating_add(1)
+        let missing = self.cost - self.deficit;
+        if missing <= 0 { 0 } else { ((missing - 1) / self.quantum) as u64 + 1 }
     }
 }
 
 impl Rounds {
     pub(super) fn is_empty(&self) -> bool {
-        self.current.is_empty() && self.parked.first_turn().is_none()
+        self.waiting == 0
     }
 
-    /// Takes in a flow whose oldest request costs `units`, and which gets `quantum` in a round.
-    pub(super) fn queue(&mut self, flow: FlowId, units: u64, quantum: f64) {
+    /// Takes in a flow that does not wait. Its oldest request costs `units`, and it gets `quantum` in
+    /// a round, in fine parts.
+    pub(super) fn queue(&mut self, flow: FlowId, units: u64, quantum: i64) {
         let index = flow.0 as usize;
         if self.accounts.len() <= index {
             self.accounts.resize(index + 1, Account::default());
         }
         let account = &mut self.accounts[index];
-        account.units = units as f64;
-        account.quantum = quantum;
+        account.cost = fine(units);
+        // Without a quota it gets what nobody else wants, slowly.
+        account.quantum = quantum.max(fine(1));
+        account.join(self.round);
+        account.waits = true;
+        self.waiting += 1;
         self.queue_again(flow);
     }
 
     fn queue_again(&mut self, flow: FlowId) {
         let account = &mut self.accounts[flow.0 as usize];
         account.enter(self.round);
+        let entry = Entry { flow, number: account.number };
         match account.rounds_to_wait() {
-            0 => self.current.push_back(flow),
-            wait => self.parked.park(flow, self.round.saturating_add(wait)),
+            0 => self.current.push_back(entry),
+            wait => self.parked.park(entry, self.round.saturating_add(wait)),
         }
     }
 
     /// Takes a flow out that waits, or not.
     pub(super) fn remove(&mut self, flow: FlowId) {
-        self.current.retain(|other| *other != flow);
-        self.parked.remove(flow);
+        let Some(account) = self.accounts.get_mut(flow.0 as usize) else { return };
+        if !core::mem::take(&mut account.waits) {
+            return;
+        }
+        // R1: it has waited till now.
+        account.enter(self.round);
+        account.number = account.number.wrapping_add(1);
+        self.waiting -= 1;
+        let accounts = &self.accounts;
+        self.parked.sweep(accounts.len(), |entry| is_live(accounts, entry));
+        if self.current.len() > 2 * accounts.len() {
+            self.current.retain(|entry| is_live(accounts, *entry));
+        }
     }
 
     /// Forgets what a flow had.
     pub(super) fn forget(&mut self, flow: FlowId) {
         self.remove(flow);
         if let Some(account) = self.accounts.get_mut(flow.0 as usize) {
-            *account = Account { round: self.round, ..Account::default() };
+            let number = account.number;
+            *account = Account { round: self.round, number, ..Account::default() };
         }
     }
 
     /// Takes out the flow whose turn it is, and what its request costs off its account.
     pub(super) fn take(&mut self) -> Option<FlowId> {
-        while self.current.is_empty() {
-            self.round = self.parked.first_turn()?;
-            while let Some(flow) = self.parked.pop(self.round) {
-                self.queue_again(flow);
+        if self.waiting == 0 {
+            return None;
+        }
+        loop {
+            let Some(entry) = self.current.pop_front() else {
+                self.begin_round();
+                continue;
+            };
+            if !is_live(&self.accounts, entry) {
+                continue;
+            }
+            let account = &mut self.accounts[entry.flow.0 as usize];
+            account.deficit -= account.cost;
+            account.waits = false;
+            account.number = account.number.wrapping_add(1);
+            self.waiting -= 1;
+            return Some(entry.flow);
+        }
+    }
+
+    /// R2: goes on to the next round in which somebody can pay.
+    fn begin_round(&mut self) {
+        let accounts = &self.accounts;
+        let turn = self.parked.first_turn(|entry| is_live(accounts, entry));
+        self.round = turn.expect("who waits is in line or parked");
+        while let Some(entry) = self.parked.pop(self.round) {
+            if is_live(&self.accounts, entry) {
+                self.queue_again(entry.flow);
             }
         }
-        let flow = self.current.pop_front()?;
-        let account = &mut self.accounts[flow.0 as usize];
-        account.deficit -= account.units;
-        Some(flow)
     }
+}
+
+fn is_live(accounts: &[Account], entry: Entry) -> bool {
+    let account = &accounts[entry.flow.0 as usize];
+    account.waits && account.number == entry.number
 }
