@@ -21,7 +21,7 @@ use crate::process::{Server, VolumeAddress, is_installed, run};
 const FULL: (usize, f64) = (5, 2.0);
 const QUICK: (usize, f64) = (2, 0.5);
 /// Fewer say too little about how much the results vary to be published.
-const PUBLISHED_ROUNDS_MIN: usize = 5;
+pub(crate) const PUBLISHED_ROUNDS_MIN: usize = 5;
 /// A farflash device holds a volume of a GiB, and room for the writes of a copy-on-write engine.
 const DEVICE_SIZE: &str = "2GiB";
 const VOLUME_SIZE: &str = "1GiB";
@@ -189,7 +189,8 @@ fn prepare(args: &CompareArgs, seconds: f64, facts: &mut Facts) -> Result<Bed> {
     })
 }
 
-fn fresh_file(path: &Path) -> Result<()> {
+/// Removes what is there, if anything.
+pub(crate) fn fresh_file(path: &Path) -> Result<()> {
     match fs::remove_file(path) {
         Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(error.into()),
         _ => Ok(()),
@@ -300,7 +301,7 @@ fn system_calls(bed: &Bed, server: &Server, volume: &VolumeAddress, shape: &Shap
 }
 
 /// What the results were taken on.
-fn machine() -> Facts {
+pub(crate) fn machine() -> Facts {
     let first = |text: String| text.lines().next().unwrap_or_default().trim().to_owned();
     let git = run(Command::new("git").args(["describe", "--always", "--dirty", "--abbrev=12"]));
     let cpuinfo = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();

@@ -5,6 +5,7 @@ mod compare;
 mod cpus;
 mod demo;
 mod demo_plot;
+mod engine;
 mod goals;
 mod idle;
 mod null;
@@ -31,6 +32,8 @@ enum Command {
     Null(NullArgs),
     /// Measure everything side by side, in interleaved rounds
     Compare(compare::CompareArgs),
+    /// Measure the volume engine beside the raw device, at equal durability
+    Engine(engine::EngineArgs),
     /// Serve volumes, kill the server under load, verify everything, plot it
     Demo(demo::DemoArgs),
 }
@@ -76,6 +79,7 @@ fn main() -> Result<()> {
             Ok(())
         }
         Command::Compare(args) => compare::compare(&args),
+        Command::Engine(args) => engine::engine(&args),
         Command::Demo(args) => demo::demo(&args),
     }
 }

@@ -89,16 +89,21 @@ pub(crate) fn write(results: &Results, out: &Path, page: Option<&Path>) -> Resul
         goals.to_markdown(),
         facts_text(&results.facts)
     );
-    let replaced = replace_between(&text, &generated)
+    let replaced = replace_between(&text, (BEGIN, END), &generated)
         .with_context(|| format!("{} lacks the lines around the results", page.display()))?;
     fs::write(page, replaced)?;
     Ok(())
 }
 
-fn replace_between(text: &str, generated: &str) -> Option<String> {
-    let (head, rest) = text.split_once(BEGIN)?;
-    let (_, tail) = rest.split_once(END)?;
-    Some(format!("{head}{BEGIN}\n\n{generated}\n{END}{tail}"))
+/// `text` with `generated` in place of what is between the two lines; `None` if they are not there.
+pub(crate) fn replace_between(
+    text: &str,
+    (begin, end): (&str, &str),
+    generated: &str,
+) -> Option<String> {
+    let (head, rest) = text.split_once(begin)?;
+    let (_, tail) = rest.split_once(end)?;
+    Some(format!("{head}{begin}\n\n{generated}\n{end}{tail}"))
 }
 
 fn case_table(summaries: &[CaseSummary<'_>]) -> Table {
@@ -166,35 +171,42 @@ fn goal_table(verdicts: &[Verdict]) -> Table {
     table
 }
 
+/// Says so if other work disturbed the measurements.
+pub(crate) fn busy_text(facts: &Facts) -> String {
+    if facts.load_average <= BUSY {
+        return String::new();
+    }
+    format!(
+        "**The machine was busy with other work (load average {:.1}): only ratios mean anything, and \
+         even they are distorted.**\n\n",
+        facts.load_average
+    )
+}
+
+/// What it was measured with and on.
+pub(crate) fn machine_text(facts: &Facts) -> String {
+    let Facts { commit, kernel, cpu, cpus, .. } = facts;
+    format!("Commit {commit}, Linux {kernel}, {cpu} ({cpus} CPUs).\n")
+}
+
 fn facts_text(facts: &Facts) -> String {
     let mib = |bytes: u64| bytes as f64 / f64::from(1 << 20);
-    let busy = if facts.load_average > BUSY {
-        format!(
-            "**The machine was busy with other work (load average {:.1}): only ratios mean anything, and \
-             even they are distorted.**\n\n",
-            facts.load_average
-        )
-    } else {
-        String::new()
-    };
-    busy + &format!(
-        "Commit {}, Linux {}, {} ({} CPUs), loopback TCP, server on one CPU and client on another.\n\
+    busy_text(facts)
+        + machine_text(facts).trim_end()
+        + &format!(
+            " Loopback TCP, server on one CPU and client on another.\n\
          Start on an empty mem: device until it answers: {:.0} ms, {:.0} MiB resident; with 1 GiB written \
          to a\nfile device {:.0} MiB. Idle with {} connected I/O queues: {:.2} % of a core. A read \
          that comes after {} ms\nof silence takes {:.0} µs, one among others (depth 1) {:.0} µs.\n",
-        facts.commit,
-        facts.kernel,
-        facts.cpu,
-        facts.cpus,
-        facts.startup_ms,
-        mib(facts.resident_idle_bytes),
-        mib(facts.resident_written_bytes),
-        facts.idle.queues,
-        facts.idle.cpu_share * 100.0,
-        idle::PAUSE.as_millis(),
-        facts.idle.first_us,
-        facts.idle.busy_us,
-    )
+            facts.startup_ms,
+            mib(facts.resident_idle_bytes),
+            mib(facts.resident_written_bytes),
+            facts.idle.queues,
+            facts.idle.cpu_share * 100.0,
+            idle::PAUSE.as_millis(),
+            facts.idle.first_us,
+            facts.idle.busy_us,
+        )
 }
 
 /// Rates as shares of the null server would hide the peers, so both panels show absolute rates.
@@ -249,8 +261,8 @@ mod tests {
     #[test]
     fn only_the_generated_part_of_a_page_is_replaced() {
         let page = format!("# Title\n{BEGIN}\nold\n{END}\nnote\n");
-        let replaced = replace_between(&page, "new").expect("both lines");
+        let replaced = replace_between(&page, (BEGIN, END), "new").expect("both lines");
         assert_eq!(replaced, format!("# Title\n{BEGIN}\n\nnew\n{END}\nnote\n"));
-        assert_eq!(replace_between("no lines", "new"), None);
+        assert_eq!(replace_between("no lines", (BEGIN, END), "new"), None);
     }
 }

@@ -1,0 +1,95 @@
+//! A device that counts what is asked of it.
+
+use std::cell::Cell;
+use std::future::Future;
+use std::rc::Rc;
+
+use io_traits::{Buffer, BufferSlice, Device, DeviceError, DeviceGeometry};
+use units::{BLOCK_SIZE, Pba, PbaRange};
+
+/// What a device was asked for.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Counts {
+    pub(crate) reads: u64,
+    pub(crate) bytes_read: u64,
+    pub(crate) bytes_written: u64,
+    pub(crate) flushes: u64,
+}
+
+/// A device that counts. Cheap to clone; all clones count together.
+///
+/// It offers no discard, so that what lies below keeps the space that was written once: whether a file
+/// system has to find room for a block is no matter of what is measured here.
+#[derive(Clone)]
+pub(crate) struct Counted<D> {
+    device: D,
+    counts: Rc<Cell<Counts>>,
+}
+
+impl<D: Device> Counted<D> {
+    pub(crate) fn new(device: D) -> Self {
+        Self { device, counts: Rc::default() }
+    }
+
+    pub(crate) fn counts(&self) -> Counts {
+        self.counts.get()
+    }
+
+    fn count(&self, change: impl FnOnce(&mut Counts)) {
+        let mut counts = self.counts.get();
+        change(&mut counts);
+        self.counts.set(counts);
+    }
+}
+
+impl Counts {
+    /// What was asked for after `earlier`.
+    pub(crate) fn since(self, earlier: Self) -> Self {
+        Self {
+            reads: self.reads - earlier.reads,
+            bytes_read: self.bytes_read - earlier.bytes_read,
+            bytes_written: self.bytes_written - earlier.bytes_written,
+            flushes: self.flushes - earlier.flushes,
+        }
+    }
+}
+
+impl<D: Device> Device for Counted<D> {
+    fn geometry(&self) -> DeviceGeometry {
+        DeviceGeometry { discards: false, ..self.device.geometry() }
+    }
+
+    fn will_read(&self, range: PbaRange) {
+        self.device.will_read(range);
+    }
+
+    fn read(
+        &self,
+        pba: Pba,
+        buffer: Buffer,
+    ) -> impl Future<Output = Result<Buffer, DeviceError>> + 'static {
+        self.count(|counts| {
+            counts.reads += 1;
+            counts.bytes_read += (buffer.len_blocks() * BLOCK_SIZE) as u64;
+        });
+        self.device.read(pba, buffer)
+    }
+
+    fn write(
+        &self,
+        pba: Pba,
+        data: BufferSlice,
+    ) -> impl Future<Output = Result<(), DeviceError>> + 'static {
+        self.count(|counts| counts.bytes_written += data.len_bytes() as u64);
+        self.device.write(pba, data)
+    }
+
+    fn flush(&self) -> impl Future<Output = Result<(), DeviceError>> + 'static {
+        self.count(|counts| counts.flushes += 1);
+        self.device.flush()
+    }
+
+    fn discard(&self, range: PbaRange) -> impl Future<Output = Result<(), DeviceError>> + 'static {
+        self.device.discard(range)
+    }
+}

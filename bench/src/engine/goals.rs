@@ -1,0 +1,211 @@
+//! What the measurements of the engine are held against.
+
+use report::{Align, Spread, Table, percent};
+use serde::Serialize;
+
+use super::qcow2;
+use super::recovery::Recoveries;
+use super::samples::{AGED, Key, READ_BACK, SEQUENTIAL_WRITE, Samples, Subject, WRITES};
+use super::written::STEADY;
+
+/// How far a figure may go.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum Bound {
+    AtLeast(f64),
+    Above(f64),
+    AtMost(f64),
+}
+
+/// What a figure counts.
+#[derive(Clone, Copy, Debug, Eq, PartialEq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum Unit {
+    Share,
+    Times,
+    Seconds,
+}
+
+/// A goal and what was reached.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct Verdict {
+    pub(crate) what: String,
+    pub(crate) place: &'static str,
+    /// `None`: not measured.
+    pub(crate) reached: Option<Spread>,
+    pub(crate) unit: Unit,
+    /// `None`: reported without a bound.
+    pub(crate) bound: Option<Bound>,
+}
+
+impl Verdict {
+    pub(crate) fn is_met(&self) -> Option<bool> {
+        let reached = self.reached?.median;
+        Some(match self.bound? {
+            Bound::AtLeast(bound) => reached >= bound,
+            Bound::Above(bound) => reached > bound,
+            Bound::AtMost(bound) => reached <= bound,
+        })
+    }
+}
+
+/// What verification costs a read: the share of the rate that it takes.
+pub(super) type Verification = Vec<(&'static str, Vec<f64>)>;
+
+/// What each goal came to.
+pub(super) fn judge(
+    samples: &Samples,
+    recoveries: &[Recoveries],
+    verification: &Verification,
+) -> Vec<Verdict> {
+    let mut verdicts = Vec::new();
+    for place in ["file", "mem"] {
+        beside_raw(samples, place, &mut verdicts);
+    }
+    for name in qcow2::names() {
+        let key = |subject| Key { place: qcow2::PLACE, load: name, subject };
+        verdicts.push(Verdict {
+            what: format!("{name}, in multiples of qemu-nbd on qcow2"),
+            place: qcow2::PLACE,
+            reached: samples.share(key(Subject::Farflash), key(Subject::Qcow2)),
+            unit: Unit::Times,
+            bound: Some(Bound::Above(1.0)),
+        });
+    }
+    for recovery in recoveries {
+        let seconds: Vec<f64> = recovery.samples.iter().map(|sample| sample.seconds).collect();
+        verdicts.push(Verdict {
+            what: format!("recovery, {}", recovery.what),
+            place: recovery.place,
+            reached: Spread::of(&seconds),
+            unit: Unit::Seconds,
+            bound: Some(Bound::AtMost(1.0)),
+        });
+        if recovery.mapped_bytes > 0 && recovery.writes_in_journal == 0 {
+            let tb = recovery.mapped_bytes as f64 / 1e12;
+            let per_tb: Vec<f64> = seconds.iter().map(|seconds| seconds / tb).collect();
+            verdicts.push(Verdict {
+                what: "the same for each TB mapped".to_owned(),
+                place: recovery.place,
+                reached: Spread::of(&per_tb),
+                unit: Unit::Seconds,
+                bound: Some(Bound::AtMost(1.0)),
+            });
+        }
+    }
+    for (place, shares) in verification {
+        verdicts.push(Verdict {
+            what: "random read 4 KiB, depth 32, rate lost to checksums".to_owned(),
+            place,
+            reached: Spread::of(shares),
+            unit: Unit::Share,
+            bound: Some(Bound::AtMost(0.05)),
+        });
+    }
+    verdicts
+}
+
+fn beside_raw(samples: &Samples, place: &'static str, verdicts: &mut Vec<Verdict>) {
+    let key = |load, subject| Key { place, load, subject };
+    let mut add = |what: String, reached: Option<Spread>, unit: Unit, bound: Option<Bound>| {
+        verdicts.push(Verdict { what, place, reached, unit, bound });
+    };
+    for (_, load) in WRITES {
+        let of = |measured, against| samples.share(key(load, measured), key(load, against));
+        let raw = Some(Bound::AtLeast(0.85));
+        add(
+            format!("{load}, overwrites, of the raw rate"),
+            of(Subject::Overwrite, Subject::Raw),
+            Unit::Share,
+            raw,
+        );
+        add(
+            format!("{load}, thin space, of the raw rate"),
+            of(Subject::Thin, Subject::Raw),
+            Unit::Share,
+            raw,
+        );
+        add(
+            format!("{load}, thin space, of overwrites"),
+            of(Subject::Thin, Subject::Overwrite),
+            Unit::Share,
+            Some(Bound::AtLeast(0.90)),
+        );
+    }
+    for (load, subject, against, bound) in [
+        (SEQUENTIAL_WRITE, Subject::Thin, SEQUENTIAL_WRITE, Some(Bound::AtLeast(0.95))),
+        (READ_BACK, Subject::Thin, READ_BACK, Some(Bound::AtLeast(0.95))),
+        (AGED, Subject::Overwrite, READ_BACK, None),
+    ] {
+        let share = samples.share(key(load, subject), key(against, Subject::Raw));
+        add(format!("{load}, of the raw rate"), share, Unit::Share, bound);
+    }
+    let steady = samples.written(place, STEADY);
+    let bound = Some(Bound::AtMost(1.10));
+    add(format!("bytes written for each byte of {STEADY}"), steady, Unit::Times, bound);
+}
+
+/// The goals, for people.
+pub(super) fn table(verdicts: &[Verdict]) -> Table {
+    let columns = [
+        ("goal", Align::Left),
+        ("on", Align::Left),
+        ("reached", Align::Right),
+        ("wanted", Align::Right),
+        ("", Align::Left),
+    ];
+    let mut table = Table::new(&columns);
+    for verdict in verdicts {
+        let show = |value: f64| match verdict.unit {
+            Unit::Share => percent(value),
+            Unit::Times => format!("{value:.2}"),
+            Unit::Seconds => format!("{value:.3} s"),
+        };
+        let wanted = verdict.bound.map_or(String::new(), |bound| match bound {
+            Bound::AtLeast(bound) => format!("≥ {}", show(bound)),
+            Bound::Above(bound) => format!("> {}", show(bound)),
+            Bound::AtMost(bound) => format!("≤ {}", show(bound)),
+        });
+        let met = match (verdict.reached, verdict.is_met()) {
+            (None, _) => "not measured",
+            (_, Some(true)) => "met",
+            (_, Some(false)) => "missed",
+            (_, None) => "",
+        };
+        table.row([
+            verdict.what.clone(),
+            verdict.place.to_owned(),
+            verdict.reached.map_or("–".to_owned(), |reached| reached.show(show)),
+            wanted,
+            met.to_owned(),
+        ]);
+    }
+    table
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_goal_that_was_not_measured_is_shown_as_such() {
+        let verdicts = judge(&Samples::default(), &[], &Vec::new());
+        assert!(verdicts.iter().all(|verdict| verdict.is_met().is_none()));
+        let text = table(&verdicts).to_text();
+        assert!(text.contains("not measured") && !text.contains("missed"), "{text}");
+    }
+
+    #[test]
+    fn bounds_hold_from_their_own_side() {
+        let verdict = |bound, median| Verdict {
+            what: String::new(),
+            place: "mem",
+            reached: Spread::of(&[median]),
+            unit: Unit::Times,
+            bound: Some(bound),
+        };
+        assert_eq!(verdict(Bound::AtLeast(1.0), 1.0).is_met(), Some(true));
+        assert_eq!(verdict(Bound::Above(1.0), 1.0).is_met(), Some(false));
+        assert_eq!(verdict(Bound::AtMost(1.0), 1.1).is_met(), Some(false));
+    }
+}

@@ -1,0 +1,134 @@
+//! What a run leaves behind: tables on the terminal, JSON, and a part of a page.
+
+use std::fs;
+use std::path::Path;
+
+use anyhow::{Context, Result};
+use report::{Align, Spread, Table, rate};
+
+use super::samples::{Row, Written};
+use super::{Results, goals};
+use crate::page::{busy_text, machine_text, replace_between};
+
+/// The generated part of the page lies between these lines.
+const BEGIN: &str = "<!-- engine: begin; written by `make bench` -->";
+const END: &str = "<!-- engine: end -->";
+
+/// Prints the results and writes them to `out`, and to `page` if there is one.
+pub(super) fn write(results: &Results, out: &Path, page: Option<&Path>) -> Result<()> {
+    let tables =
+        [rates(results), written(results), recoveries(results), goals::table(&results.verdicts)];
+    let [rates, written, recoveries, goals] = &tables;
+    for table in &tables {
+        println!("{}", table.to_text());
+    }
+    let facts = busy_text(&results.facts) + &machine_text(&results.facts);
+    println!("{facts}");
+    fs::write(out.join("engine.json"), serde_json::to_string_pretty(results)? + "\n")?;
+    let Some(page) = page else { return Ok(()) };
+    let text = fs::read_to_string(page).with_context(|| format!("read {}", page.display()))?;
+    let (rounds, seconds) = results.length;
+    let generated = format!(
+        "{rounds} rounds, {seconds} s each measurement; median (lowest–highest).\n\n{}\n{}\n{}\n\
+         ### Goals of the engine\n\n{}\n{facts}",
+        rates.to_markdown(),
+        written.to_markdown(),
+        recoveries.to_markdown(),
+        goals.to_markdown(),
+    );
+    let replaced = replace_between(&text, (BEGIN, END), &generated)
+        .with_context(|| format!("{} lacks the lines around the engine's part", page.display()))?;
+    fs::write(page, replaced)?;
+    Ok(())
+}
+
+fn rates(results: &Results) -> Table {
+    let mut table = Table::new(&[
+        ("load", Align::Left),
+        ("on", Align::Left),
+        ("", Align::Left),
+        ("requests/s", Align::Right),
+        ("mean", Align::Right),
+        ("99 %", Align::Right),
+        ("device reads/request", Align::Right),
+    ]);
+    let mut last = None;
+    for row in &results.samples.rows {
+        let key = (row.key.load, row.key.place);
+        let load = if last == Some(key) { "" } else { row.key.load };
+        last = Some(key);
+        table.row([
+            load.to_owned(),
+            row.key.place.to_owned(),
+            row.key.subject.name().to_owned(),
+            shown(row, |sample| Some(sample.requests_per_second), |spread| spread.show(rate)),
+            shown(row, |sample| Some(sample.mean_us), microseconds),
+            shown(row, |sample| Some(sample.p99_us), microseconds),
+            shown(row, |sample| sample.device_reads_per_request, |spread| two_digits(&spread)),
+        ]);
+    }
+    table
+}
+
+fn shown(
+    row: &Row,
+    of: impl Fn(&super::bed::Sample) -> Option<f64>,
+    show: impl Fn(Spread) -> String,
+) -> String {
+    row.spread(of).map_or("–".to_owned(), show)
+}
+
+fn microseconds(spread: Spread) -> String {
+    report::duration_ns(spread.median * 1e3)
+}
+
+fn two_digits(spread: &Spread) -> String {
+    format!("{:.2}", spread.median)
+}
+
+fn written(results: &Results) -> Table {
+    let mut table = Table::new(&[
+        ("writes to a full volume of 1 GiB", Align::Left),
+        ("on", Align::Left),
+        ("bytes to the device for each byte", Align::Right),
+        ("flushes/request", Align::Right),
+    ]);
+    for row in &results.samples.written {
+        let spread = |of: fn(&Written) -> f64| row.spread(of);
+        table.row([
+            row.pattern.to_owned(),
+            row.place.to_owned(),
+            spread(|written| written.per_byte)
+                .map_or("–".to_owned(), |spread| spread.show(|value| format!("{value:.3}"))),
+            spread(|written| written.flushes_per_request)
+                .map_or("–".to_owned(), |spread| format!("{:.3}", spread.median)),
+        ]);
+    }
+    table
+}
+
+fn recoveries(results: &Results) -> Table {
+    let mut table = Table::new(&[
+        ("recovery after a kill", Align::Left),
+        ("on", Align::Left),
+        ("writes in the journal", Align::Right),
+        ("time", Align::Right),
+        ("read", Align::Right),
+        ("memory before", Align::Right),
+    ]);
+    let mib = |bytes: f64| format!("{:.0} MiB", bytes / f64::from(1 << 20));
+    for recovery in &results.recoveries {
+        let seconds: Vec<f64> = recovery.samples.iter().map(|sample| sample.seconds).collect();
+        let read = recovery.samples.first().map_or(0, |sample| sample.bytes_read);
+        table.row([
+            recovery.what.to_owned(),
+            recovery.place.to_owned(),
+            recovery.writes_in_journal.to_string(),
+            Spread::of(&seconds)
+                .map_or("–".to_owned(), |spread| spread.show(|value| format!("{value:.3} s"))),
+            mib(read as f64),
+            recovery.memory_bytes.map_or("–".to_owned(), |bytes| mib(bytes as f64)),
+        ]);
+    }
+    table
+}

@@ -1,0 +1,159 @@
+//! The engine beside the device that it lies on, in one process and on one CPU.
+
+use std::time::Duration;
+
+use anyhow::Result;
+use io_traits::Device;
+use load::Limit;
+use reactor::Handle;
+
+use super::bed::{Background, Engine, Load, Sample, run};
+use super::samples::{AGED, Key, READ_BACK, SEQUENTIAL_WRITE, Samples, Subject, WRITES};
+use super::target::{Durable, EngineTarget};
+use super::written;
+
+pub(super) const MIB: u64 = 1 << 20;
+/// The volume that is overwritten, and the part of the device that is.
+pub(super) const OVERWRITTEN_BYTES: u64 = 1 << 30;
+/// A thin volume's size: so much more than is written to it that hardly a block comes twice.
+const THIN_BYTES: u64 = 4 << 30;
+/// Written and read one behind the other.
+const SEQUENTIAL_BYTES: u64 = 256 * MIB;
+const LARGE: u64 = 128 << 10;
+/// The devices: that of the engine holds the volumes above.
+pub(super) const RAW_BYTES: u64 = OVERWRITTEN_BYTES;
+pub(super) const ENGINE_BYTES: u64 = 3 << 30;
+
+/// How long all of it is measured.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Length {
+    pub(super) rounds: usize,
+    pub(super) seconds: f64,
+}
+
+/// Two devices of one kind: one written directly, one through the engine.
+pub(super) struct Suite<D: Device> {
+    handle: Handle,
+    place: &'static str,
+    raw: Durable<D>,
+    engine: Engine<D>,
+    aged: EngineTarget<super::counted::Counted<D>>,
+    length: Length,
+    samples: Samples,
+}
+
+fn random_write(depth: u32, range_bytes: u64, limit: Limit, seed: u64) -> Load {
+    Load { write: true, sequential: false, block_bytes: 4096, depth, range_bytes, limit, seed }
+}
+
+fn sequential(write: bool, range_bytes: u64) -> Load {
+    let limit = Limit::Bytes(range_bytes);
+    Load { write, sequential: true, block_bytes: LARGE, depth: 8, range_bytes, limit, seed: 1 }
+}
+
+/// Measures everything on two devices of a kind, which are called `place`.
+pub(super) async fn measure<D: Device>(
+    handle: Handle,
+    place: &'static str,
+    (raw, device): (D, D),
+    length: Length,
+) -> Result<Samples> {
+    let engine = Engine::format(&handle, device, Background::All).await?;
+    let raw = Durable::new(raw);
+    let aged = engine.volume(OVERWRITTEN_BYTES).await?;
+    run(&handle, &aged, sequential(true, OVERWRITTEN_BYTES)).await?;
+    run(&handle, &raw, sequential(true, OVERWRITTEN_BYTES)).await?;
+    let samples = Samples::default();
+    let mut suite = Suite { handle, place, raw, engine, aged, length, samples };
+    suite.age().await?;
+    for round in 0..length.rounds {
+        eprintln!("{place} round {} of {}", round + 1, length.rounds);
+        suite.random_writes(round).await?;
+        suite.sequential().await?;
+    }
+    written::measure(&mut suite).await?;
+    Ok(suite.samples)
+}
+
+impl<D: Device> Suite<D> {
+    pub(super) fn handle(&self) -> &Handle {
+        &self.handle
+    }
+
+    pub(super) fn engine(&self) -> &Engine<D> {
+        &self.engine
+    }
+
+    pub(super) fn aged(&self) -> &EngineTarget<super::counted::Counted<D>> {
+        &self.aged
+    }
+
+    pub(super) fn length(&self) -> Length {
+        self.length
+    }
+
+    pub(super) fn add(&mut self, load: &'static str, subject: Subject, sample: Sample) {
+        let rate = report::rate(sample.requests_per_second);
+        eprintln!("  {:6} {:9} {load:34} {rate:>9} requests/s", self.place, subject.name());
+        self.samples.add(Key { place: self.place, load, subject }, sample);
+    }
+
+    pub(super) fn samples(&mut self) -> (&'static str, &mut Samples) {
+        (self.place, &mut self.samples)
+    }
+
+    /// Overwrites so much at random that the volume's blocks lie anywhere.
+    async fn age(&self) -> Result<()> {
+        let limit = Limit::Bytes(OVERWRITTEN_BYTES / 2);
+        run(&self.handle, &self.aged, random_write(512, OVERWRITTEN_BYTES, limit, 99)).await?;
+        Ok(())
+    }
+
+    async fn random_writes(&mut self, round: usize) -> Result<()> {
+        let limit = Limit::Time(Duration::from_secs_f64(self.length.seconds));
+        for (depth, name) in WRITES {
+            let seed = round as u64 + 1;
+            let over = random_write(depth, OVERWRITTEN_BYTES, limit, seed);
+            let sample = run(&self.handle, &self.raw, over).await?;
+            self.add(name, Subject::Raw, sample);
+            let sample = run(&self.handle, &self.aged, over).await?;
+            self.add(name, Subject::Overwrite, sample);
+            let thin = self.engine.volume(THIN_BYTES).await?;
+            let first = random_write(depth, THIN_BYTES, limit, seed);
+            let sample = run(&self.handle, &thin, first).await?;
+            self.add(name, Subject::Thin, sample);
+            self.engine.delete(thin).await?;
+        }
+        Ok(())
+    }
+
+    async fn sequential(&mut self) -> Result<()> {
+        let (write, read) =
+            (sequential(true, SEQUENTIAL_BYTES), sequential(false, SEQUENTIAL_BYTES));
+        let sample = run(&self.handle, &self.raw, write).await?;
+        self.add(SEQUENTIAL_WRITE, Subject::Raw, sample);
+        let thin = self.engine.volume(SEQUENTIAL_BYTES).await?;
+        let sample = run(&self.handle, &thin, write).await?;
+        self.add(SEQUENTIAL_WRITE, Subject::Thin, sample);
+        let sample = run(&self.handle, &self.raw, read).await?;
+        self.add(READ_BACK, Subject::Raw, sample);
+        let sample = self.counted_read(&thin, read).await?;
+        self.add(READ_BACK, Subject::Thin, sample);
+        self.engine.delete(thin).await?;
+        let sample = self.counted_read(&self.aged.clone(), read).await?;
+        self.add(AGED, Subject::Overwrite, sample);
+        Ok(())
+    }
+
+    async fn counted_read(
+        &self,
+        target: &EngineTarget<super::counted::Counted<D>>,
+        load: Load,
+    ) -> Result<Sample> {
+        let before = self.engine.device.counts();
+        let sample = run(&self.handle, target, load).await?;
+        let reads = self.engine.device.counts().since(before).reads;
+        let requests = load.range_bytes / load.block_bytes;
+        Ok(Sample { device_reads_per_request: Some(reads as f64 / requests as f64), ..sample })
+    }
+}

@@ -1,0 +1,108 @@
+//! `bench-verification`: random reads with checksums compared, and without, by one engine in one process.
+//!
+//! It is built with an engine that can be told to leave the comparison out, which no other program is.
+
+#[allow(dead_code, reason = "shared with `bench engine`, which uses all of it")]
+#[path = "engine/bed.rs"]
+mod bed;
+#[allow(dead_code, reason = "shared with `bench engine`, which uses all of it")]
+#[path = "engine/counted.rs"]
+mod counted;
+#[allow(dead_code, reason = "shared with `bench`, which uses all of it")]
+mod cpus;
+#[allow(dead_code, reason = "shared with `bench engine`, which uses all of it")]
+#[path = "engine/target.rs"]
+mod target;
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use anyhow::Result;
+use clap::Parser;
+use device::MemDevice;
+use io_traits::Device;
+use load::Limit;
+use reactor::{Handle, OpenOptions, OwnedDevice};
+use serde::Serialize;
+use units::BLOCK_SIZE;
+use volume::Sabotage;
+
+use self::bed::{Background, Engine, Load};
+
+const VOLUME_BYTES: u64 = 1 << 30;
+const DEVICE_BYTES: u64 = 2 << 30;
+
+#[derive(Parser)]
+#[command(about = "Measures what checksums cost a read, and prints rates as JSON")]
+struct Args {
+    /// Rounds: each measures reads with and without
+    #[arg(long, default_value_t = 5)]
+    rounds: usize,
+    /// Length of each measurement
+    #[arg(long, default_value_t = 1.0)]
+    seconds: f64,
+    /// A file to be made on the disk to measure; it is removed afterwards
+    #[arg(long)]
+    file: PathBuf,
+}
+
+#[derive(Default, Serialize)]
+struct Rates {
+    with: Vec<f64>,
+    without: Vec<f64>,
+}
+
+#[derive(Serialize)]
+struct Output {
+    file: Rates,
+    mem: Rates,
+}
+
+fn main() -> Result<()> {
+    let Args { rounds, seconds, file } = Args::parse();
+    reactor::create_sparse(&file, DEVICE_BYTES)?;
+    let owned = OwnedDevice::open(&file, OpenOptions::default())?;
+    let on_file = bed::on_core(cpus::server(), move |handle: Handle| async move {
+        let device = owned.attach(&handle);
+        measure(handle, device, rounds, seconds).await
+    });
+    std::fs::remove_file(&file)?;
+    let mem = bed::on_core(cpus::server(), move |handle| async move {
+        let device = MemDevice::new(DEVICE_BYTES / BLOCK_SIZE as u64)?;
+        measure(handle, device, rounds, seconds).await
+    })?;
+    println!("{}", serde_json::to_string(&Output { file: on_file?, mem })?);
+    Ok(())
+}
+
+async fn measure<D: Device>(
+    handle: Handle,
+    device: D,
+    rounds: usize,
+    seconds: f64,
+) -> Result<Rates> {
+    let engine = Engine::format(&handle, device, Background::All).await?;
+    let volume = engine.volume(VOLUME_BYTES).await?;
+    let random_read = Load {
+        write: false,
+        sequential: false,
+        block_bytes: 4096,
+        depth: 32,
+        range_bytes: VOLUME_BYTES,
+        limit: Limit::Time(Duration::from_secs_f64(seconds)),
+        seed: 1,
+    };
+    let limit = Limit::Bytes(VOLUME_BYTES);
+    let fill = Load { write: true, sequential: true, block_bytes: 128 << 10, limit, ..random_read };
+    bed::run(&handle, &volume, fill).await?;
+    let mut rates = Rates::default();
+    for round in 0..rounds as u64 {
+        let load = Load { seed: round + 1, ..random_read };
+        volume::sabotage(None);
+        rates.with.push(bed::run(&handle, &volume, load).await?.requests_per_second);
+        volume::sabotage(Some(Sabotage::SkipReadChecksum));
+        rates.without.push(bed::run(&handle, &volume, load).await?.requests_per_second);
+        volume::sabotage(None);
+    }
+    Ok(rates)
+}
