@@ -48,7 +48,8 @@ test: test-crates fuzz-smoke guest ## everything that proves the code, in about 
 
 .PHONY: test-crates
 test-crates: deps ## the tests of all crates
-	@cargo test --workspace --locked
+	@.ci/install-missing iproute2
+	cargo test --workspace --locked
 
 .PHONY: fuzz-smoke
 fuzz-smoke: deps ## every fuzz target over its corpus and a bounded slice of mutations, on stable Rust

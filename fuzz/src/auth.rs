@@ -1,6 +1,6 @@
 //! Messages of an authentication, to either side.
 
-use ::auth::{Controller, Group, Hash, Host, Outcome, Parties, Policy, Secret};
+use ::auth::{Controller, Group, Hash, Host, Key, Outcome, Parties, Policy, Secret};
 use nvme_wire::Nqn;
 use nvme_wire::auth::{Body, Message};
 
@@ -28,7 +28,8 @@ pub fn run(bytes: &[u8]) {
     // Arithmetic is slow; most inputs do without.
     let computes = input.u8() >= 0xF0;
     let (known, other) = (Secret::new(Hash::Sha256, &[1; 64]), Secret::new(Hash::Sha512, &[2; 64]));
-    let mut controller = Controller::new(parties(), vec![known], Some(other.clone()), policy());
+    let keys = vec![Key { host: known, controller: Some(other.clone()) }];
+    let mut controller = Controller::new(parties(), keys, policy());
     let (mut host, _) = Host::new(parties(), other.clone(), Some(other), 0x0101);
     for _ in 0..MESSAGES_MAX {
         let (to_host, len) = (input.u8() & 1 == 1, usize::from(input.u16() & 0xFFF));

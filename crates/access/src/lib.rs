@@ -39,6 +39,8 @@ pub struct UnixSeconds(pub u64);
 pub struct Token {
     /// What a host is to know.
     pub secret: Secret,
+    /// With what the server proves itself to a host that knows it and asks.
+    pub controller: Option<Secret>,
     /// When it ceases to be of use (A3); `None` for never.
     pub until: Option<UnixSeconds>,
 }
@@ -48,27 +50,25 @@ pub struct Token {
 pub struct Access {
     /// A host is to know one of these; the newest is first. Without any, nobody can authenticate.
     pub tokens: Vec<Token>,
-    /// With what the server proves itself to hosts that ask for it.
-    pub controller: Option<Secret>,
     /// What else a host must be.
     pub restrictions: Restrictions,
 }
 
 impl Access {
-    /// The secrets that open the volume at `now` (A3).
-    pub fn secrets_at(&self, now: UnixSeconds) -> impl Iterator<Item = &Secret> {
-        self.tokens.iter().filter(move |token| token.is_valid_at(now)).map(|token| &token.secret)
+    /// What opens the volume at `now` (A3).
+    pub fn tokens_at(&self, now: UnixSeconds) -> impl Iterator<Item = &Token> {
+        self.tokens.iter().filter(move |token| token.is_valid_at(now))
     }
 
-    /// Takes `secret` as the token from now on. The one before stays of use until `grace`, if there
+    /// Takes `token` from now on, for ever. The one before stays of use until `grace`, if there
     /// is one; older ones are forgotten.
-    pub fn rotate(&mut self, secret: Secret, now: UnixSeconds, grace: Option<UnixSeconds>) {
+    pub fn rotate(&mut self, token: Token, now: UnixSeconds, grace: Option<UnixSeconds>) {
         self.tokens.retain(|token| token.is_valid_at(now));
         self.tokens.truncate(usize::from(grace.is_some()));
         if let Some(old) = self.tokens.first_mut() {
             old.until = old.until.into_iter().chain(grace).min();
         }
-        self.tokens.insert(0, Token { secret, until: None });
+        self.tokens.insert(0, Token { until: None, ..token });
     }
 }
 

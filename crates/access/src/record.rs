@@ -6,8 +6,8 @@
 //! | kind | len | value |  …
 //! +------+-----+-------+
 //! ```
-//! `len` is little-endian. Kinds: 1 token (u64: until, 0 for never; then its text), 2 the server's own
-//! token (text), 3 host (NQN), 4 network (prefix length, then 4 or 16 bytes of address), 5 interface.
+//! `len` is little-endian. Kinds: 1 token (u64: until, 0 for never; then its text), 2 what the server
+//! proves itself with to those who know the token before (text), 3 host (NQN), 4 network (prefix length, then 4 or 16 bytes of address), 5 interface.
 
 use alloc::vec::Vec;
 use core::net::IpAddr;
@@ -60,12 +60,12 @@ impl Access {
             bytes.extend_from_slice(&u16::try_from(len).expect("short fields").to_le_bytes());
             parts.iter().for_each(|part| bytes.extend_from_slice(part));
         };
-        for Token { secret, until } in &self.tokens {
+        for Token { secret, controller, until } in &self.tokens {
             let until = until.map_or(0, |until| until.0).to_le_bytes();
             put(KIND_TOKEN, &[&until, secret.reveal().as_bytes()]);
-        }
-        if let Some(secret) = &self.controller {
-            put(KIND_CONTROLLER, &[secret.reveal().as_bytes()]);
+            if let Some(secret) = controller {
+                put(KIND_CONTROLLER, &[secret.reveal().as_bytes()]);
+            }
         }
         for host in &self.restrictions.hosts {
             put(KIND_HOST, &[host.as_str().as_bytes()]);
@@ -113,11 +113,13 @@ impl Access {
                 let until = u64::from_le_bytes(*until);
                 self.tokens.push(Token {
                     secret: secret_of(secret)?,
+                    controller: None,
                     until: (until != 0).then_some(UnixSeconds(until)),
                 });
             }
-            KIND_CONTROLLER if self.controller.is_none() => {
-                self.controller = Some(secret_of(value)?);
+            KIND_CONTROLLER => {
+                let token = self.tokens.last_mut().filter(|token| token.controller.is_none())?;
+                token.controller = Some(secret_of(value)?);
             }
             KIND_HOST => self.restrictions.hosts.push(Nqn::new(text()?).ok()?),
             KIND_NETWORK => {

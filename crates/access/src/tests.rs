@@ -18,13 +18,16 @@ fn secret(number: u8) -> Secret {
     Secret::new(Hash::Sha384, &[number; 64])
 }
 
+fn token(number: u8) -> Token {
+    Token { secret: secret(number), controller: None, until: None }
+}
+
 fn full() -> Access {
     Access {
         tokens: vec![
-            Token { secret: secret(1), until: None },
-            Token { secret: secret(2), until: Some(UnixSeconds(1_800_000_000)) },
+            Token { controller: Some(secret(3)), ..token(1) },
+            Token { until: Some(UnixSeconds(1_800_000_000)), ..token(2) },
         ],
-        controller: Some(secret(3)),
         restrictions: Restrictions {
             hosts: vec![nqn("nqn.2024-01.io.example:a"), nqn("nqn.2024-01.io.example:b")],
             networks: ["10.0.0.0/8", "2001:db8::/32", "192.0.2.7"]
@@ -77,7 +80,7 @@ fn what_is_cut_short_or_unknown_is_refused() {
         assert_eq!(Access::decode(&bytes[..len]).is_ok(), fields.contains(&len), "{len} bytes");
     }
     assert_eq!(Access::decode(&[9, 0, 0]), Err(AccessError::Field { kind: 9 }));
-    let tokens = vec![Token { secret: secret(1), until: None }; 3];
+    let tokens = vec![token(1); 3];
     let many = Access { tokens, ..Access::default() }.encode().expect("fits");
     assert_eq!(Access::decode(&many), Err(AccessError::Field { kind: 1 }));
     let hosts = vec![nqn(&std::format!("nqn.2024-01.io.example:{}", "x".repeat(190))); 12];
@@ -132,18 +135,19 @@ fn names_of_interfaces_are_those_of_the_system() {
 /// A3.
 #[test]
 fn a_token_takes_the_place_of_another_with_or_without_grace() {
-    let valid =
-        |access: &Access, now| access.secrets_at(UnixSeconds(now)).cloned().collect::<Vec<_>>();
+    let valid = |access: &Access, now| {
+        access.tokens_at(UnixSeconds(now)).map(|token| token.secret.clone()).collect::<Vec<_>>()
+    };
     let mut access = Access::default();
     assert!(valid(&access, 100).is_empty());
-    access.rotate(secret(1), UnixSeconds(100), None);
-    access.rotate(secret(2), UnixSeconds(200), Some(UnixSeconds(260)));
+    access.rotate(token(1), UnixSeconds(100), None);
+    access.rotate(token(2), UnixSeconds(200), Some(UnixSeconds(260)));
     assert_eq!(valid(&access, 259), [secret(2), secret(1)]);
     assert_eq!(valid(&access, 260), [secret(2)]);
     // A second change within the grace period leaves two, and does not prolong what was granted.
-    access.rotate(secret(3), UnixSeconds(210), Some(UnixSeconds(1000)));
+    access.rotate(token(3), UnixSeconds(210), Some(UnixSeconds(1000)));
     assert_eq!(valid(&access, 211), [secret(3), secret(2)]);
-    access.rotate(secret(4), UnixSeconds(220), None);
+    access.rotate(token(4), UnixSeconds(220), None);
     assert_eq!(valid(&access, 221), [secret(4)]);
 }
 

@@ -25,6 +25,15 @@ impl Default for Policy {
     }
 }
 
+/// A secret that opens something.
+#[derive(Clone, Debug)]
+pub struct Key {
+    /// What a host is to know.
+    pub host: Secret,
+    /// With what the controller proves itself to a host that knows this one, if it can.
+    pub controller: Option<Secret>,
+}
+
 /// What was agreed on, and the challenge.
 struct Agreed {
     hash: Hash,
@@ -66,25 +75,18 @@ enum State {
 pub struct Controller {
     parties: Parties,
     /// The host is to know one of them.
-    host_secrets: Vec<Secret>,
-    /// With what it proves itself, if it can.
-    own_secret: Option<Secret>,
+    keys: Vec<Key>,
     policy: Policy,
     transaction: u16,
     state: State,
 }
 
 impl Controller {
-    /// Waits for a host that knows one of `host_secrets`, of which there are two while one takes the
-    /// place of the other. With `own_secret` it can prove itself, too.
+    /// Waits for a host that knows one of `keys`, of which there are two while one takes the place of
+    /// the other.
     #[must_use]
-    pub fn new(
-        parties: Parties,
-        host_secrets: Vec<Secret>,
-        own_secret: Option<Secret>,
-        policy: Policy,
-    ) -> Self {
-        Self { parties, host_secrets, own_secret, policy, transaction: 0, state: State::Idle }
+    pub fn new(parties: Parties, keys: Vec<Key>, policy: Policy) -> Self {
+        Self { parties, keys, policy, transaction: 0, state: State::Idle }
     }
 
     /// Takes the message of an Authentication Send. The command is to be completed once the job that
@@ -224,17 +226,15 @@ impl Controller {
             transaction: self.transaction,
         };
         // All are looked at, so that the time tells nothing about which one it was (D1).
-        let knows_one = self.host_secrets.iter().fold(false, |knows, secret| {
-            let expected = question.answer(Role::Host, secret, &self.parties);
-            knows | expected.equals(&replied.response)
+        let known = self.keys.iter().fold(None, |known, key| {
+            let expected = question.answer(Role::Host, &key.host, &self.parties);
+            if expected.equals(&replied.response) { Some(key) } else { known }
         });
-        if !knows_one {
-            return Err(Explanation::Failed);
-        }
+        let known = known.ok_or(Explanation::Failed)?;
         let response = match &replied.challenge {
             None => None,
             Some(challenge) => {
-                let own = self.own_secret.as_ref().ok_or(Explanation::Failed)?;
+                let own = known.controller.as_ref().ok_or(Explanation::Failed)?;
                 let question = Question { challenge, sequence: replied.sequence, ..question };
                 Some(question.answer(Role::Controller, own, &self.parties))
             }

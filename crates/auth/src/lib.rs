@@ -27,13 +27,13 @@ mod job;
 mod response;
 mod secret;
 
-pub use controller::{Controller, Policy};
+pub use controller::{Controller, Key, Policy};
 pub use group::Group;
 pub use hash::{Digest, Hash};
 pub use host::Host;
 pub use job::{Computed, Job};
 pub use response::Parties;
-pub use secret::{Secret, SecretError};
+pub use secret::{KEY_LEN_MAX, Secret, SecretError};
 
 /// How far an exchange is.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]

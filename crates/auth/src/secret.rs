@@ -15,8 +15,8 @@ use crate::{Digest, Hash};
 const PREFIX: &str = "DHHC-1:";
 /// Bytes of a key's CRC-32, behind it.
 const CRC_LEN: usize = 4;
-/// Longest key in bytes.
-const KEY_LEN_MAX: usize = 64;
+/// Most bytes of a key.
+pub const KEY_LEN_MAX: usize = 64;
 /// Longest text: prefix, identifier, Base64 of a key and its CRC.
 const TEXT_LEN_MAX: usize = 128;
 /// What a key is joined with to one that works for one NQN only.

@@ -2,13 +2,14 @@
 
 use alloc::boxed::Box;
 use alloc::string::ToString;
+use alloc::vec;
 use alloc::vec::Vec;
 
 use nvme_wire::Nqn;
 use nvme_wire::auth::{Body, Explanation, Message};
 
 use crate::response::{Question, Role};
-use crate::{Controller, Group, Hash, Host, Outcome, Parties, Policy, Secret, SecretError};
+use crate::{Controller, Group, Hash, Host, Key, Outcome, Parties, Policy, Secret, SecretError};
 
 const ROOM: usize = 4096;
 
@@ -22,6 +23,11 @@ fn parties() -> Parties {
 
 fn secret(byte: u8) -> Secret {
     Secret::new(Hash::Sha256, &[byte; 64])
+}
+
+/// A key whose controller cannot prove itself.
+fn key(host: Secret) -> Key {
+    Key { host, controller: None }
 }
 
 /// Bytes that are not random at all, and different each time.
@@ -57,7 +63,8 @@ impl Pair {
 
     fn with_policy((secret, asks): Known, (host_secret, own): Known, policy: Policy) -> Self {
         let (host, first) = Host::new(parties(), secret, asks, 7);
-        let controller = Controller::new(parties(), [host_secret].into(), own, policy);
+        let controller =
+            Controller::new(parties(), vec![Key { host: host_secret, controller: own }], policy);
         let mut other = counter();
         other(&mut [0; 100]);
         let mut pair = Self {
@@ -145,8 +152,8 @@ fn who_does_not_know_the_secret_does_not() {
 fn while_a_secret_is_replaced_both_are_good() {
     for known in [1, 2, 3] {
         let mut pair = Pair::new((secret(known), None), (secret(1), None));
-        let secrets = [secret(1), secret(2)].into();
-        pair.controller = Controller::new(parties(), secrets, None, Policy::default());
+        let keys = vec![key(secret(1)), key(secret(2))];
+        pair.controller = Controller::new(parties(), keys, Policy::default());
         pair.send(pair.sent[0].clone());
         assert_eq!(pair.run(), if known == 3 { REFUSED } else { GOOD });
     }
@@ -199,7 +206,7 @@ fn a_challenge_sent_back_is_not_answered() {
 
 #[test]
 fn whatever_is_out_of_turn_or_broken_ends_the_exchange_with_its_reason() {
-    let fresh = || Controller::new(parties(), [secret(1)].into(), None, Policy::default());
+    let fresh = || Controller::new(parties(), vec![key(secret(1))], Policy::default());
     let ask = |messages: &[&[u8]]| {
         let mut controller = fresh();
         for message in messages {

@@ -8,8 +8,8 @@ use ureq::http::{Response, Uri};
 use ureq::{Agent, Body};
 
 use crate::{
-    ChangeDevice, ChangeVolume, CreateVolume, Device, DeviceList, Problem, Scrub, Server,
-    StartScrub, Stats, Volume, VolumeList,
+    ChangeAuth, ChangeDevice, ChangeRestrictions, ChangeVolume, CreateVolume, CreatedVolume,
+    Device, DeviceList, Problem, Scrub, Server, StartScrub, Stats, Tokens, Volume, VolumeList,
 };
 
 /// Longest answer that is read: a list of some hundred thousand volumes.
@@ -95,7 +95,7 @@ impl ApiClient {
     }
 
     /// Makes a volume.
-    pub fn create(&self, request: &CreateVolume) -> Result<Volume, ApiError> {
+    pub fn create(&self, request: &CreateVolume) -> Result<CreatedVolume, ApiError> {
         let call = self.agent.post(self.path("/v1/volumes")).header("content-type", JSON);
         self.document(call.send(encode(request)))
     }
@@ -113,6 +113,20 @@ impl ApiClient {
     /// Changes a volume's size, or what it is promised.
     pub fn change(&self, volume: &str, request: &ChangeVolume) -> Result<Volume, ApiError> {
         let call = self.agent.patch(self.volume_path(volume)).header("content-type", JSON);
+        self.document(call.send(encode(request)))
+    }
+
+    /// Makes new tokens for a volume.
+    pub fn change_auth(&self, volume: &str, request: &ChangeAuth) -> Result<Tokens, ApiError> {
+        let path = format!("{}/tokens", self.volume_path(volume));
+        let call = self.agent.post(path).header("content-type", JSON);
+        self.document(call.send(encode(request)))
+    }
+
+    /// Changes who may open a volume.
+    pub fn restrict(&self, volume: &str, request: &ChangeRestrictions) -> Result<Volume, ApiError> {
+        let path = format!("{}/restrictions", self.volume_path(volume));
+        let call = self.agent.patch(path).header("content-type", JSON);
         self.document(call.send(encode(request)))
     }
 

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 use uuid::Uuid;
 
-use crate::{Sharing, Slo, VolumeName, VolumeSize};
+use crate::{Restrictions, Sharing, Slo, VolumeName, VolumeSize};
 
 /// Asks for a new volume.
 #[derive(Clone, Debug, Deserialize, Serialize, ToSchema)]
@@ -25,6 +25,9 @@ pub struct CreateVolume {
     /// What it is promised of its device; by default a share of 100.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub slo: Option<Slo>,
+    /// Who may open it, besides knowing its token; by default any host.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub restrictions: Option<Restrictions>,
 }
 
 /// Asks for another size, or another promise: one of them.
@@ -63,6 +66,9 @@ pub struct Volume {
     /// What it is promised of its device.
     #[serde(default)]
     pub slo: Slo,
+    /// Who may open it, besides knowing its token.
+    #[serde(default)]
+    pub restrictions: Restrictions,
     /// The command with which a Linux host connects it.
     pub connect: String,
 }
@@ -92,6 +98,9 @@ pub struct Server {
     pub version: String,
     /// Seconds since it started.
     pub uptime_seconds: u64,
+    /// Whether hosts have to know a volume's token to open it.
+    #[serde(default)]
+    pub authentication: bool,
     /// Its data cores.
     pub cores: Vec<Core>,
     /// Its devices.
@@ -153,8 +162,10 @@ pub fn nqn(id: Uuid) -> String {
     format!("nqn.2014-08.org.nvmexpress:uuid:{}", id.hyphenated())
 }
 
-/// The command with which a Linux host connects the subsystem `nqn` at `address`.
+/// The command with which a Linux host connects the subsystem `nqn` at `address`. Where it has to
+/// authenticate, the volume's token is expected in `$FARFLASH_TOKEN`.
 #[must_use]
-pub fn connect_line(nqn: &str, address: SocketAddr) -> String {
-    format!("nvme connect -t tcp -a {} -s {} -n {nqn}", address.ip(), address.port())
+pub fn connect_line(nqn: &str, address: SocketAddr, authenticates: bool) -> String {
+    let secret = if authenticates { " --dhchap-secret \"$FARFLASH_TOKEN\"" } else { "" };
+    format!("nvme connect -t tcp -a {} -s {} -n {nqn}{secret}", address.ip(), address.port())
 }

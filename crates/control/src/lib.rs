@@ -10,6 +10,7 @@
 //!
 //! Absent from this crate: volumes, devices, data cores, and anything on the data path.
 
+mod access;
 mod client;
 mod documents;
 mod limits;
@@ -24,6 +25,9 @@ mod server;
 mod service;
 mod sharing;
 
+pub use access::{
+    ChangeAuth, ChangeRestrictions, CreatedVolume, GRACE_SECONDS_MAX, Restrictions, Tokens,
+};
 pub use client::{ApiClient, ApiError};
 pub use documents::{
     ChangeVolume, Core, CreateVolume, Device, DeviceHealth, DeviceList, Portal, Server, Volume,

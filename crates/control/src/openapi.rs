@@ -3,10 +3,10 @@
 use utoipa::OpenApi;
 
 use crate::routes::paths::{
-    __path_change_device, __path_change_volume, __path_create_volume, __path_delete_volume,
-    __path_healthz, __path_list_devices, __path_list_volumes, __path_readyz, __path_show_openapi,
-    __path_show_scrub, __path_show_server, __path_show_stats, __path_show_volume,
-    __path_start_scrub, __path_stop_scrub,
+    __path_change_auth, __path_change_device, __path_change_volume, __path_create_volume,
+    __path_delete_volume, __path_healthz, __path_list_devices, __path_list_volumes, __path_readyz,
+    __path_restrict_volume, __path_show_openapi, __path_show_scrub, __path_show_server,
+    __path_show_stats, __path_show_volume, __path_start_scrub, __path_stop_scrub,
 };
 
 #[derive(OpenApi)]
@@ -21,6 +21,8 @@ use crate::routes::paths::{
         list_volumes,
         show_volume,
         change_volume,
+        change_auth,
+        restrict_volume,
         delete_volume,
         list_devices,
         change_device,

@@ -8,15 +8,16 @@ use axum::extract::{DefaultBodyLimit, Request, State};
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
-use axum::routing::{get, patch};
+use axum::routing::{get, patch, post};
 use axum::{Json, Router};
 
 use crate::limits::Limits;
 use crate::problem::{Problem, ProblemCode};
 use crate::request::{DeviceName, JsonBody};
 use crate::{
-    ChangeDevice, ChangeVolume, CreateVolume, Device, DeviceList, Scrub, ScrubRequest, Server,
-    StartScrub, Stats, Volume, VolumeKey, VolumeList, VolumeService, openapi,
+    ChangeAuth, ChangeDevice, ChangeRestrictions, ChangeVolume, CreateVolume, CreatedVolume,
+    Device, DeviceList, Scrub, ScrubRequest, Server, StartScrub, Stats, Tokens, Volume, VolumeKey,
+    VolumeList, VolumeService, openapi,
 };
 
 type Service = State<Arc<dyn VolumeService>>;
@@ -25,6 +26,8 @@ pub(crate) fn router(service: Arc<dyn VolumeService>, limits: Limits) -> Router 
     Router::new()
         .route("/v1/volumes", get(list_volumes).post(create_volume))
         .route("/v1/volumes/{volume}", get(show_volume).patch(change_volume).delete(delete_volume))
+        .route("/v1/volumes/{volume}/tokens", post(change_auth))
+        .route("/v1/volumes/{volume}/restrictions", patch(restrict_volume))
         .route("/v1/devices", get(list_devices))
         .route("/v1/devices/{device}", patch(change_device))
         .route("/v1/devices/{device}/scrub", get(show_scrub).post(start_scrub).delete(stop_scrub))
@@ -68,7 +71,7 @@ async fn bounded(timeout: Duration, request: Request, next: Next) -> Response {
     post, path = "/v1/volumes", tag = "volumes", operation_id = "createVolume",
     request_body = CreateVolume,
     responses(
-        (status = 201, body = Volume, description = "It exists, durably",
+        (status = 201, body = CreatedVolume, description = "It exists, durably",
             headers(("Location" = String, description = "Its path"))),
         (status = "4XX", body = Problem, content_type = "application/problem+json", description = "Refused"),
         (status = "5XX", body = Problem, content_type = "application/problem+json", description = "Failed"),
@@ -78,9 +81,9 @@ async fn create_volume(
     State(service): Service,
     JsonBody(request): JsonBody<CreateVolume>,
 ) -> Result<Response, Problem> {
-    let volume = service.create(request).await?;
-    let location = format!("/v1/volumes/{}", volume.id);
-    Ok((StatusCode::CREATED, [(header::LOCATION, location)], Json(volume)).into_response())
+    let created = service.create(request).await?;
+    let location = format!("/v1/volumes/{}", created.volume.id);
+    Ok((StatusCode::CREATED, [(header::LOCATION, location)], Json(created)).into_response())
 }
 
 /// All volumes, by name.
@@ -136,6 +139,45 @@ async fn change_volume(
             "send `size_bytes` or `slo`; two changes are two requests",
         )),
     }
+}
+
+/// Makes new tokens for a volume: from now on hosts need these to connect. They are shown once.
+#[utoipa::path(
+    post, path = "/v1/volumes/{volume}/tokens", tag = "volumes", operation_id = "changeAuth",
+    params(("volume" = String, Path, description = "Its name or id")),
+    request_body = ChangeAuth,
+    responses(
+        (status = 201, body = Tokens, description = "They open the volume, durably"),
+        (status = "4XX", body = Problem, content_type = "application/problem+json", description = "Refused"),
+        (status = "5XX", body = Problem, content_type = "application/problem+json", description = "Failed"),
+    )
+)]
+async fn change_auth(
+    State(service): Service,
+    key: VolumeKey,
+    JsonBody(request): JsonBody<ChangeAuth>,
+) -> Result<(StatusCode, Json<Tokens>), Problem> {
+    Ok((StatusCode::CREATED, Json(service.change_auth(key, request).await?)))
+}
+
+/// Changes who may open a volume. Hosts that no longer qualify are cut off at once.
+#[utoipa::path(
+    patch, path = "/v1/volumes/{volume}/restrictions", tag = "volumes",
+    operation_id = "restrictVolume",
+    params(("volume" = String, Path, description = "Its name or id")),
+    request_body = ChangeRestrictions,
+    responses(
+        (status = 200, body = Volume, description = "It is restricted so, durably"),
+        (status = "4XX", body = Problem, content_type = "application/problem+json", description = "Refused"),
+        (status = "5XX", body = Problem, content_type = "application/problem+json", description = "Failed"),
+    )
+)]
+async fn restrict_volume(
+    State(service): Service,
+    key: VolumeKey,
+    JsonBody(request): JsonBody<ChangeRestrictions>,
+) -> Result<Json<Volume>, Problem> {
+    Ok(Json(service.restrict(key, request).await?))
 }
 
 /// All devices: space, health, and how they are shared.
@@ -318,9 +360,10 @@ async fn method_not_allowed(request: Request) -> Problem {
 pub(crate) mod paths {
     //! What `#[utoipa::path]` generates beside the handlers.
     pub(crate) use super::{
-        __path_change_device, __path_change_volume, __path_create_volume, __path_delete_volume,
-        __path_healthz, __path_list_devices, __path_list_volumes, __path_readyz,
-        __path_show_openapi, __path_show_scrub, __path_show_server, __path_show_stats,
-        __path_show_volume, __path_start_scrub, __path_stop_scrub,
+        __path_change_auth, __path_change_device, __path_change_volume, __path_create_volume,
+        __path_delete_volume, __path_healthz, __path_list_devices, __path_list_volumes,
+        __path_readyz, __path_restrict_volume, __path_show_openapi, __path_show_scrub,
+        __path_show_server, __path_show_stats, __path_show_volume, __path_start_scrub,
+        __path_stop_scrub,
     };
 }

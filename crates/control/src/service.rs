@@ -7,8 +7,8 @@ use std::pin::Pin;
 use uuid::Uuid;
 
 use crate::{
-    ChangeDevice, CreateVolume, Device, Scrub, ScrubRequest, Server, Slo, Stats, Volume,
-    VolumeName, VolumeSize,
+    ChangeAuth, ChangeDevice, ChangeRestrictions, CreateVolume, CreatedVolume, Device, Scrub,
+    ScrubRequest, Server, Slo, Stats, Tokens, Volume, VolumeName, VolumeSize,
 };
 
 /// The answer to a request, later.
@@ -84,7 +84,7 @@ pub enum ServiceError {
         /// Those that there are.
         devices: Vec<String>,
     },
-    /// A device cannot be shared in this way.
+    /// A device cannot be shared, or a volume restricted, in this way.
     #[error("{detail}")]
     Setting {
         /// What makes no sense.
@@ -109,7 +109,7 @@ pub enum ServiceError {
 /// - Requests about one volume take effect in some order; a deleted volume is not found.
 pub trait VolumeService: Send + Sync + 'static {
     /// Makes a volume.
-    fn create(&self, request: CreateVolume) -> Reply<'_, Volume>;
+    fn create(&self, request: CreateVolume) -> Reply<'_, CreatedVolume>;
     /// All volumes, by name.
     fn list(&self) -> Reply<'_, Vec<Volume>>;
     /// One volume.
@@ -118,6 +118,10 @@ pub trait VolumeService: Send + Sync + 'static {
     fn resize(&self, key: VolumeKey, size: VolumeSize) -> Reply<'_, Volume>;
     /// Changes what a volume is promised.
     fn set_slo(&self, key: VolumeKey, slo: Slo) -> Reply<'_, Volume>;
+    /// Makes new tokens for a volume.
+    fn change_auth(&self, key: VolumeKey, change: ChangeAuth) -> Reply<'_, Tokens>;
+    /// Changes who may open a volume.
+    fn restrict(&self, key: VolumeKey, change: ChangeRestrictions) -> Reply<'_, Volume>;
     /// Deletes a volume and frees its space.
     fn delete(&self, key: VolumeKey) -> Reply<'_, ()>;
     /// The state of the server.

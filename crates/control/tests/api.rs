@@ -9,8 +9,8 @@ use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
 use control::{
-    ApiClient, ApiError, ChangeDevice, ChangeVolume, CreateVolume, Limits, ProblemCode, Slo,
-    VolumeSize,
+    ApiClient, ApiError, ChangeAuth, ChangeDevice, ChangeRestrictions, ChangeVolume, CreateVolume,
+    CreatedVolume, Limits, ProblemCode, Restrictions, Slo, VolumeSize,
 };
 use support::Api;
 
@@ -18,7 +18,8 @@ const GIB: u64 = 1 << 30;
 
 fn create(name: &str, size_bytes: u64) -> CreateVolume {
     let size_bytes = VolumeSize::try_from(size_bytes).unwrap();
-    CreateVolume { name: name.parse().unwrap(), size_bytes, core: None, slo: None }
+    let name = name.parse().unwrap();
+    CreateVolume { name, size_bytes, core: None, slo: None, restrictions: None }
 }
 
 fn code(error: &ApiError) -> ProblemCode {
@@ -32,7 +33,8 @@ fn code(error: &ApiError) -> ProblemCode {
 fn a_volume_lives_from_create_to_delete() {
     let api = Api::start();
     let client = ApiClient::new(&api.url()).unwrap();
-    let made = client.create(&create("db.1", GIB)).unwrap();
+    let CreatedVolume { volume: made, tokens } = client.create(&create("db.1", GIB)).unwrap();
+    assert_eq!(tokens.token, "token 0");
     assert_eq!(made.nqn, format!("nqn.2014-08.org.nvmexpress:uuid:{}", made.id));
     assert_eq!(made.connect, format!("nvme connect -t tcp -a 127.0.0.1 -s 4420 -n {}", made.nqn));
     assert_eq!(client.list().unwrap().volumes, std::slice::from_ref(&made));
@@ -52,7 +54,7 @@ fn promises_are_given_changed_and_refused() {
     let client = ApiClient::new(&api.url()).unwrap();
     let rate = Slo::Rate { reads_per_second: 10, writes_per_second: 0 };
     let made = client.create(&CreateVolume { slo: Some(rate), ..create("a", GIB) }).unwrap();
-    assert_eq!(made.slo, rate);
+    assert_eq!(made.volume.slo, rate);
     let share = ChangeVolume { slo: Some(Slo::Share(7)), size_bytes: None };
     assert_eq!(client.change("a", &share).unwrap().slo, Slo::Share(7));
     let refused = ChangeVolume { slo: Some(Slo::Share(0)), size_bytes: None };
@@ -73,6 +75,28 @@ fn promises_are_given_changed_and_refused() {
     let body = r#"{"name":"b","size_bytes":4096,"slo":{"rate":{"writes_per_second":9}}}"#;
     let made = api.request("POST", "/v1/volumes", body).json();
     assert_eq!(made["slo"]["rate"]["writes_per_second"], 9);
+}
+
+#[test]
+fn tokens_and_restrictions_are_changed() {
+    let api = Api::start();
+    let client = ApiClient::new(&api.url()).unwrap();
+    let hosts = vec!["nqn.2024-01.io.example:a".to_owned()];
+    let restrictions = Some(Restrictions { hosts: hosts.clone(), ..Restrictions::default() });
+    let made = client.create(&CreateVolume { restrictions, ..create("a", GIB) }).unwrap();
+    assert_eq!(made.volume.restrictions.hosts, hosts);
+    let change = ChangeAuth { cut: true, grace_seconds: Some(60) };
+    assert_eq!(client.change_auth("a", &change).unwrap().token, "token 60");
+    let change = ChangeRestrictions { hosts: Some(Vec::new()), ..ChangeRestrictions::default() };
+    assert!(client.restrict("a", &change).unwrap().restrictions.hosts.is_empty());
+    let missing = client.change_auth("b", &ChangeAuth::default()).unwrap_err();
+    assert_eq!(code(&missing), ProblemCode::VolumeNotFound);
+    let missing = client.restrict("b", &change).unwrap_err();
+    assert_eq!(code(&missing), ProblemCode::VolumeNotFound);
+    let body = r#"{"grace": 1}"#;
+    let answer = api.request("POST", "/v1/volumes/a/tokens", body);
+    assert_eq!(answer.status, 422, "an unknown field");
+    assert!(!format!("{made:?}").contains("token 0"), "no token gets into a log");
 }
 
 #[test]

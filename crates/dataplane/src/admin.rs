@@ -10,12 +10,13 @@ use nvme_target::{
     AdminReply, Backend, ConnectRefusal, ConnectRequest, Controller, ControllerKind,
     ControllerParameters, DiscoveryLog, Health, Negotiated, SlotId,
 };
+use nvme_wire::Sqe;
 use nvme_wire::log::{CRITICAL_READ_ONLY, CRITICAL_RELIABILITY, CRITICAL_SPARE};
 use nvme_wire::opcode::DataDirection;
-use nvme_wire::{Nqn, Sqe};
 use units::BLOCK_SIZE;
 use volume::Capacity;
 
+use crate::admission::Subject;
 use crate::association::Association;
 use crate::authentication::QueueAuthentication;
 use crate::connection::{Connection, IoQueue, Role};
@@ -128,11 +129,11 @@ impl<W: World, D: Device> Connection<W, D> {
     ) {
         let data = payload.map_or(&[][..], Payload::as_bytes);
         let now = self.core.world().now();
-        let is_discovery = association.export.is_none();
+        let is_discovery = matches!(association.subject, Subject::Discovery);
         let figures = Figures {
             core: &self.core,
-            export: association.export.as_deref(),
-            log: is_discovery.then(|| self.core.discovery_log()),
+            export: association.subject.export().map(Rc::as_ref),
+            log: is_discovery.then(|| self.core.discovery_log(association)),
         };
         let reply = association.controller.borrow_mut().on_admin(now, slot, sqe, data, &figures);
         // What the command does to others comes before its own completion: an aborted command is
@@ -200,31 +201,48 @@ impl<W: World, D: Device> Connection<W, D> {
         if request.qid == 0 {
             let association = self.core.new_association(self, request)?;
             let mut negotiated = association.controller.borrow().accept_admin(request);
-            self.ask_to_authenticate(association.export.as_ref(), request, &mut negotiated);
+            self.ask_to_authenticate(&association.subject, request, &mut negotiated);
             return Ok((negotiated, Role::Admin(association)));
         }
-        let association =
-            self.core.association(request.cntlid).ok_or(ConnectRefusal::UNKNOWN_CONTROLLER)?;
-        let export = association.export.clone().ok_or(ConnectRefusal::UNKNOWN_CONTROLLER)?;
+        let association = self.core.association(request.cntlid);
+        let association = association.filter(|association| self.may_join(association, request));
+        let association = association.ok_or(ConnectRefusal::UNKNOWN_CONTROLLER)?;
         let mut negotiated = association.join(self, request)?;
-        self.ask_to_authenticate(Some(&export), request, &mut negotiated);
+        let export = association.subject.export().cloned();
+        let export = export.expect("only the controller of a volume is ever ready");
+        self.ask_to_authenticate(&association.subject, request, &mut negotiated);
         let queue = IoQueue { association, export, qid: request.qid };
         Ok((negotiated, Role::Io(Rc::new(queue))))
     }
 }
 
 impl<W: World, D: Device> Connection<W, D> {
-    /// Tells the host to authenticate if the volume wants that.
+    /// Whether the queue that `request` asks for may be one of `association`. Where hosts have to
+    /// authenticate, a stranger does not learn which part of what it guessed was wrong (T4).
+    fn may_join(&self, association: &Association<W, D>, request: &ConnectRequest) -> bool {
+        let controller = association.controller.borrow();
+        match &association.subject {
+            Subject::Discovery => false,
+            Subject::Volume(_) | Subject::Nothing if self.core.authenticates() => {
+                controller.belongs_to(request)
+                    && association
+                        .subject
+                        .export()
+                        .is_none_or(|export| self.qualifies(export, &request.host_nqn))
+            }
+            Subject::Volume(export) => self.qualifies(export, &request.host_nqn),
+            Subject::Nothing => false,
+        }
+    }
+
+    /// Tells the host to authenticate if that is wanted.
     fn ask_to_authenticate(
         &self,
-        export: Option<&Rc<Export<W, D>>>,
+        subject: &Subject<W, D>,
         request: &ConnectRequest,
         negotiated: &mut Negotiated,
     ) {
-        let now = self.core.world().now();
-        let required =
-            export.and_then(|export| QueueAuthentication::required(export, request.host_nqn, now));
-        if let Some(required) = required {
+        if let Some(required) = QueueAuthentication::required(&self.core, subject, request) {
             negotiated.result = negotiated.result.with_authentication();
             assert!(self.authentication.set(required).is_ok(), "a connection becomes a queue once");
         }
@@ -232,7 +250,7 @@ impl<W: World, D: Device> Connection<W, D> {
 }
 
 impl<W: World, D: Device> Core<W, D> {
-    fn uptime(&self) -> units::Duration {
+    pub(crate) fn uptime(&self) -> units::Duration {
         self.world().now().since(self.started())
     }
 
@@ -242,34 +260,36 @@ impl<W: World, D: Device> Core<W, D> {
         admin: &Rc<Connection<W, D>>,
         request: &ConnectRequest,
     ) -> Result<Rc<Association<W, D>>, ConnectRefusal> {
-        let export = if request.subsystem == Nqn::DISCOVERY {
-            None
-        } else {
-            if self.puts_off(admin.peer().ip()) {
-                return Err(ConnectRefusal::BUSY);
-            }
-            let found = self.export_by_nqn(&request.subsystem);
-            Some(found.ok_or(ConnectRefusal::UNKNOWN_SUBSYSTEM)?)
-        };
+        let subject = self.subject_for(admin, request)?;
         self.add_association(|cntlid| {
             if cntlid > CNTLID_MAX {
                 return Err(ConnectRefusal::BUSY);
             }
-            let parameters = self.parameters(cntlid, export.as_deref());
+            let parameters = self.parameters(cntlid, &subject, request);
             let controller = Controller::new(self.world().now(), parameters, request);
-            Ok(Association::new(controller, export, admin))
+            Ok(Association::new(controller, subject, admin))
         })
     }
 
-    fn parameters(&self, cntlid: u16, export: Option<&Export<W, D>>) -> ControllerParameters {
+    fn parameters(
+        &self,
+        cntlid: u16,
+        subject: &Subject<W, D>,
+        request: &ConnectRequest,
+    ) -> ControllerParameters {
         let options = self.options();
+        let export = subject.export();
         let uuid = export.map_or([0; 16], |export| export.volume().uuid().into_bytes());
+        let kind = match subject {
+            Subject::Discovery => ControllerKind::Discovery,
+            Subject::Volume(_) | Subject::Nothing => ControllerKind::Io,
+        };
         // A serial number has 20 characters, half a UUID 16.
         let serial: String = uuid[..8].iter().map(|byte| format!("{byte:02x}")).collect();
         ControllerParameters {
-            kind: if export.is_some() { ControllerKind::Io } else { ControllerKind::Discovery },
+            kind,
             cntlid,
-            subsystem: export.map_or(Nqn::DISCOVERY, |export| *export.nqn()),
+            subsystem: request.subsystem,
             serial,
             model: options.model.clone(),
             firmware: options.firmware.clone(),

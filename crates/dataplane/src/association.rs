@@ -3,13 +3,16 @@
 use std::cell::RefCell;
 use std::rc::{Rc, Weak};
 
+use access::Restrictions;
 use io_traits::{Device, World};
-use nvme_target::{ConnectRefusal, ConnectRequest, Controller, ControllerEvent, Negotiated};
-use nvme_wire::{Sqe, Status};
+use nvme_target::{
+    ConnectRefusal, ConnectRequest, Controller, ControllerEvent, DiscoveryLog, Negotiated,
+};
+use nvme_wire::{Nqn, Sqe, Status};
 use units::{Instant, Lba};
 
+use crate::admission::Subject;
 use crate::connection::Connection;
-use crate::export::Export;
 
 /// An I/O queue by its number.
 type Queue<W, D> = (u16, Weak<Connection<W, D>>);
@@ -17,8 +20,10 @@ type Queue<W, D> = (u16, Weak<Connection<W, D>>);
 /// One host's use of one subsystem.
 pub(crate) struct Association<W: World, D: Device> {
     pub(crate) controller: RefCell<Controller>,
-    /// What is served; `None` is the discovery service.
-    pub(crate) export: Option<Rc<Export<W, D>>>,
+    /// What is served.
+    pub(crate) subject: Subject<W, D>,
+    /// What its host sees of the discovery log.
+    pub(crate) log: RefCell<Option<Rc<DiscoveryLog>>>,
     admin: Weak<Connection<W, D>>,
     io: RefCell<Vec<Queue<W, D>>>,
 }
@@ -26,12 +31,13 @@ pub(crate) struct Association<W: World, D: Device> {
 impl<W: World, D: Device> Association<W, D> {
     pub(crate) fn new(
         controller: Controller,
-        export: Option<Rc<Export<W, D>>>,
+        subject: Subject<W, D>,
         admin: &Rc<Connection<W, D>>,
     ) -> Rc<Self> {
         Rc::new(Self {
             controller: RefCell::new(controller),
-            export,
+            subject,
+            log: RefCell::default(),
             admin: Rc::downgrade(admin),
             io: RefCell::default(),
         })
@@ -110,6 +116,17 @@ impl<W: World, D: Device> Association<W, D> {
         if let Some(admin) = self.admin.upgrade() {
             admin.cut();
         }
+    }
+
+    /// The connections that are its queues.
+    pub(crate) fn connections(&self) -> Vec<Rc<Connection<W, D>>> {
+        let io = self.io.borrow();
+        self.admin.upgrade().into_iter().chain(io.iter().filter_map(|(_, c)| c.upgrade())).collect()
+    }
+
+    /// Whether `restrictions` admit its host, called `host`, as it came.
+    pub(crate) fn is_admitted_by(&self, restrictions: &Restrictions, host: &Nqn) -> bool {
+        self.admin.upgrade().is_some_and(|admin| admin.is_admitted_by(restrictions, host))
     }
 
     fn cut_io(&self) {

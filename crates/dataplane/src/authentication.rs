@@ -1,8 +1,8 @@
 //! In-band authentication: nothing but the exchange is executed on a queue until its host has proved
 //! that it knows the volume's secret.
 //!
-//! - T1: a queue of a volume with credentials is closed until the exchange has succeeded, and cut if
-//!   that takes longer than a handshake may.
+//! - T1: a queue is closed until the exchange has succeeded, and cut if that takes longer than a
+//!   handshake may.
 //! - T2: whoever fails is told so in the protocol's own words, then the connection ends. After a few
 //!   failures its address is put off for a while.
 //! - T3: arithmetic is done off the core, one piece at a time for each queue.
@@ -11,35 +11,23 @@ use std::cell::{Cell, RefCell};
 use std::net::IpAddr;
 use std::rc::Rc;
 
-use auth::{Computed, Controller, Outcome, Parties, Policy, Secret};
+use access::{TOKENS_MAX, Token};
+use auth::{Computed, Controller, Hash, KEY_LEN_MAX, Key, Outcome, Parties, Secret};
 use io_traits::{Device, World};
-use nvme_target::SlotId;
+use nvme_target::{ConnectRequest, SlotId};
 use nvme_wire::auth::{Authentication, MESSAGE_LEN_MAX};
-use nvme_wire::{FabricsType, Nqn, Sqe, Status, fabrics};
+use nvme_wire::{FabricsType, Sqe, Status, fabrics};
 use units::Instant;
-use uuid::Uuid;
-use volume::VolumeError;
 
+use crate::admission::Subject;
 use crate::connection::Connection;
 use crate::core::Core;
-use crate::export::Export;
 use crate::incoming::Payload;
 use crate::memory::footprint;
 
-/// What opens a volume.
-#[derive(Clone, Debug)]
-pub struct Credentials {
-    /// A host is to know one of these; there are two while one takes the other's place.
-    pub host: Vec<Secret>,
-    /// With what the server proves itself to hosts that ask for it.
-    pub controller: Option<Secret>,
-    /// What it agrees to.
-    pub policy: Policy,
-}
-
 /// The authentication of one queue.
 pub(crate) struct QueueAuthentication<W: World, D: Device> {
-    export: Rc<Export<W, D>>,
+    subject: Subject<W, D>,
     parties: Parties,
     exchange: RefCell<Controller>,
     /// Since when the host has had the chance.
@@ -50,16 +38,21 @@ pub(crate) struct QueueAuthentication<W: World, D: Device> {
 }
 
 impl<W: World, D: Device> QueueAuthentication<W, D> {
-    /// What `host` has to go through before it may use `export`; `None` if anybody may.
+    /// What the host has to go through before it may use `subject`; `None` if anybody may.
     pub(crate) fn required(
-        export: &Rc<Export<W, D>>,
-        host: Nqn,
-        since: Instant,
+        core: &Core<W, D>,
+        subject: &Subject<W, D>,
+        request: &ConnectRequest,
     ) -> Option<Rc<Self>> {
-        let parties = Parties { host, subsystem: *export.nqn() };
-        let exchange = RefCell::new(exchange_for(export, parties)?);
+        if matches!(subject, Subject::Discovery) {
+            return None;
+        }
+        let parties = Parties { host: request.host_nqn, subsystem: request.subsystem };
+        let exchange = RefCell::new(core.exchange(subject, parties)?);
+        let since = core.world().now();
         let (passed, is_busy) = (Cell::new(false), Cell::new(false));
-        Some(Rc::new(Self { export: export.clone(), parties, exchange, since, passed, is_busy }))
+        let subject = subject.clone();
+        Some(Rc::new(Self { subject, parties, exchange, since, passed, is_busy }))
     }
 
     pub(crate) fn has_passed(&self) -> bool {
@@ -70,22 +63,14 @@ impl<W: World, D: Device> QueueAuthentication<W, D> {
         self.since
     }
 
-    /// Begins anew after an exchange has ended, with the credentials of today.
-    fn renew(&self) {
+    /// Begins anew after an exchange has ended, with the tokens of today.
+    fn renew(&self, core: &Core<W, D>) {
         if self.exchange.borrow().outcome() != Outcome::UnderWay
-            && let Some(exchange) = exchange_for(&self.export, self.parties)
+            && let Some(exchange) = core.exchange(&self.subject, self.parties)
         {
             *self.exchange.borrow_mut() = exchange;
         }
     }
-}
-
-fn exchange_for<W: World, D: Device>(
-    export: &Export<W, D>,
-    parties: Parties,
-) -> Option<Controller> {
-    let Credentials { host, controller, policy } = export.credentials()?.as_ref().clone();
-    Some(Controller::new(parties, host, controller, policy))
 }
 
 /// Whether the command belongs to an exchange.
@@ -95,23 +80,25 @@ pub(crate) fn is_authentication(sqe: &Sqe) -> bool {
 }
 
 impl<W: World, D: Device> Core<W, D> {
-    /// Says what opens a volume from now on; `None` lets everybody in. Hosts that are connected stay
-    /// so, unless `cut` ends that.
-    ///
-    /// # Errors
-    /// [`VolumeError::Deleted`] if there is no such volume.
-    pub fn set_credentials(
-        &self,
-        uuid: Uuid,
-        credentials: Option<Credentials>,
-        cut: bool,
-    ) -> Result<(), VolumeError> {
-        let export = self.export(uuid).ok_or(VolumeError::Deleted)?;
-        export.set_credentials(credentials);
-        if cut {
-            self.associations_of(&export).iter().for_each(|association| association.cut());
+    /// An exchange with a host that wants to use `subject`. It takes the same time whether there are
+    /// two tokens, one, or none (T4): secrets that nobody knows take the places of those that are not
+    /// there.
+    fn exchange(&self, subject: &Subject<W, D>, parties: Parties) -> Option<Controller> {
+        let policy = self.options().authentication.clone()?;
+        let access = subject.export().and_then(|export| export.access());
+        let key = |token: &Token| Key {
+            host: token.secret.clone(),
+            controller: token.controller.clone(),
+        };
+        let now = self.time_of_day();
+        let mut keys: Vec<Key> =
+            access.iter().flat_map(|access| access.tokens_at(now).map(key)).collect();
+        while keys.len() < TOKENS_MAX {
+            let mut random = [0; KEY_LEN_MAX];
+            self.world().fill_random(&mut random);
+            keys.push(Key { host: Secret::new(Hash::Sha256, &random), controller: None });
         }
-        Ok(())
+        Some(Controller::new(parties, keys, policy))
     }
 
     /// T2: whether whoever connects from `address` has to wait.
@@ -172,7 +159,7 @@ impl<W: World, D: Device> Connection<W, D> {
         payload: Option<&Payload>,
         queue: &Rc<QueueAuthentication<W, D>>,
     ) {
-        queue.renew();
+        queue.renew(&self.core);
         let message = payload.map_or(&[][..], Payload::as_bytes);
         let mut random = |bytes: &mut [u8]| self.core.world().fill_random(bytes);
         let job = queue.exchange.borrow_mut().receive(message, &mut random);
@@ -219,15 +206,15 @@ impl<W: World, D: Device> Connection<W, D> {
     fn look_at_outcome(&self, queue: &QueueAuthentication<W, D>) {
         let outcome = queue.exchange.borrow().outcome();
         let (peer, host) = (self.peer(), queue.parties.host);
-        let volume = queue.export.volume().uuid();
+        let subsystem = queue.parties.subsystem;
         match outcome {
             Outcome::UnderWay => {}
             Outcome::Authenticated => {
-                tracing::debug!(%peer, %host, %volume, "authenticated");
+                tracing::debug!(%peer, %host, %subsystem, "authenticated");
                 queue.passed.set(true);
             }
             Outcome::Failed(reason) => {
-                tracing::warn!(%peer, %host, %volume, %reason, "authentication failed");
+                tracing::warn!(%peer, %host, %subsystem, %reason, "authentication failed");
                 let now = self.core.world().now();
                 self.core.throttle().borrow_mut().note(peer.ip(), now);
                 queue.passed.set(false);

@@ -205,7 +205,7 @@ impl<W: World, D: Device> Connection<W, D> {
         match &*self.role.borrow() {
             Role::Io(queue) if has_proved => queue.export.lane.turns(),
             Role::Admin(association) if has_proved => {
-                association.export.as_ref().map_or(STRANGERS, |export| export.lane.turns())
+                association.subject.export().map_or(STRANGERS, |export| export.lane.turns())
             }
             Role::New | Role::Io(_) | Role::Admin(_) => STRANGERS,
         }

@@ -386,6 +386,10 @@ impl<W: World, D: Device> Connection<W, D> {
         self.outbox.put(|out| say(&mut self.transport.borrow_mut(), out))
     }
 
+    pub(crate) fn stream(&self) -> &W::Stream {
+        &self.stream
+    }
+
     pub(crate) fn peer(&self) -> std::net::SocketAddr {
         self.stream.peer()
     }

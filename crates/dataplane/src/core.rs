@@ -4,9 +4,10 @@ use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
+use access::Access;
 use io_traits::{Device, Listener, World};
 use local_sync::Notify;
-use nvme_target::{ConnectRefusal, DiscoveryLog};
+use nvme_target::ConnectRefusal;
 use nvme_wire::Nqn;
 use schedule::{FlowStats, Quota, SchedulerConfig};
 use slab::Slab;
@@ -17,6 +18,7 @@ use volume::{Capacity, Shard, Terms, VolumeError, VolumeSpec};
 use crate::association::Association;
 use crate::commands::Commands;
 use crate::connection::Connection;
+use crate::discovery::Discovery;
 use crate::export::Export;
 use crate::first_of::first_of;
 use crate::gate::{Gate, WindowStats};
@@ -49,6 +51,8 @@ pub struct VolumeStatus {
     pub shard: usize,
     /// What it is promised.
     pub slo: Slo,
+    /// Who may open it; `None` if that cannot be read.
+    pub access: Option<Access>,
 }
 
 /// What a volume's requests do and get.
@@ -93,7 +97,7 @@ struct State<W: World, D: Device> {
     connections: RefCell<Slab<Rc<Connection<W, D>>>>,
     /// The key is the controller identifier.
     associations: RefCell<Slab<Rc<Association<W, D>>>>,
-    discovery: RefCell<Rc<DiscoveryLog>>,
+    discovery: Discovery,
     throttle: RefCell<Throttle>,
     /// Connections closed as they came, since the log last said so.
     refused: Cell<u64>,
@@ -128,7 +132,7 @@ impl<W: World, D: Device> Core<W, D> {
             throttle: RefCell::default(),
             connections: RefCell::default(),
             associations: RefCell::default(),
-            discovery: RefCell::default(),
+            discovery: Discovery::default(),
             refused: Cell::new(0),
             draining: Cell::new(false),
             stop: Notify::new(),
@@ -404,7 +408,7 @@ impl<W: World, D: Device> Core<W, D> {
 
     pub(crate) fn associations_of(&self, export: &Rc<Export<W, D>>) -> Vec<Rc<Association<W, D>>> {
         let is_of = |association: &Rc<Association<W, D>>| {
-            association.export.as_ref().is_some_and(|other| Rc::ptr_eq(other, export))
+            association.subject.export().is_some_and(|other| Rc::ptr_eq(other, export))
         };
         self.all_associations().into_iter().filter(is_of).collect()
     }
@@ -418,8 +422,7 @@ impl<W: World, D: Device> Core<W, D> {
         self.export(uuid).filter(|export| export.nqn() == nqn)
     }
 
-    /// What the discovery service tells hosts.
-    pub(crate) fn discovery(&self) -> &RefCell<Rc<DiscoveryLog>> {
+    pub(crate) fn discovery(&self) -> &Discovery {
         &self.state.discovery
     }
 
@@ -453,7 +456,7 @@ impl<W: World, D: Device> Core<W, D> {
     }
 }
 
-fn status_of<W: World, D: Device>(export: &Export<W, D>) -> VolumeStatus {
+pub(crate) fn status_of<W: World, D: Device>(export: &Export<W, D>) -> VolumeStatus {
     let volume = export.volume();
     VolumeStatus {
         uuid: volume.uuid(),
@@ -462,5 +465,6 @@ fn status_of<W: World, D: Device>(export: &Export<W, D>) -> VolumeStatus {
         mapped_blocks: volume.mapped_blocks(),
         shard: export.shard,
         slo: volume.slo(),
+        access: export.access().map(|access| access.as_ref().clone()),
     }
 }

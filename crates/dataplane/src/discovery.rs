@@ -1,49 +1,116 @@
-//! What the discovery service tells hosts.
+//! What the discovery service tells hosts: to each what it may open, and nothing else.
+//!
+//! - V1: a host reads one state of the log. Its generation changes only when what this host sees does,
+//!   and then it is told, if it waits for that.
 
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::rc::Rc;
 
+use access::Restrictions;
 use io_traits::{Device, World};
 use nvme_target::DiscoveryLog;
 use nvme_wire::Nqn;
 use nvme_wire::discovery::{
     DiscoveryLogEntry, EFLAGS_EXPLICIT_PERSISTENT, SUBTYPE_CURRENT_DISCOVERY, SUBTYPE_NVM,
 };
+use uuid::Uuid;
 
+use crate::admission::Subject;
+use crate::association::Association;
 use crate::core::Core;
 
-/// Where a subsystem can be reached: what the discovery service tells hosts.
+/// Where a volume can be reached, and by whom: what the discovery service knows of it.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct DiscoveryRecord {
-    /// The subsystem.
-    pub nqn: Nqn,
+    /// The volume.
+    pub uuid: Uuid,
     /// The portal that serves it.
     pub address: SocketAddr,
+    /// Who may open it.
+    pub restrictions: Restrictions,
+}
+
+struct Known {
+    entry: Rc<DiscoveryLogEntry>,
+    restrictions: Restrictions,
+}
+
+/// All volumes that the discovery service knows.
+#[derive(Default)]
+pub(crate) struct Discovery {
+    generation: Cell<u64>,
+    volumes: RefCell<BTreeMap<Uuid, Known>>,
+}
+
+impl Known {
+    fn new(record: DiscoveryRecord) -> Self {
+        let nqn = Nqn::from_uuid(record.uuid.as_bytes());
+        let entry = DiscoveryLogEntry::tcp(SUBTYPE_NVM, &nqn, record.address);
+        Self { entry: Rc::new(entry), restrictions: record.restrictions }
+    }
 }
 
 impl<W: World, D: Device> Core<W, D> {
-    /// Sets what the discovery service tells hosts, and tells those that wait for a change.
-    pub fn set_discovery(&self, records: &[DiscoveryRecord]) {
-        let entries = records
-            .iter()
-            .map(|record| DiscoveryLogEntry::tcp(SUBTYPE_NVM, &record.nqn, record.address));
-        let mut own = DiscoveryLogEntry::tcp(
-            SUBTYPE_CURRENT_DISCOVERY,
-            &Nqn::DISCOVERY,
-            self.options().portal,
-        );
-        own.eflags = EFLAGS_EXPLICIT_PERSISTENT.into();
-        let genctr = self.discovery().borrow().genctr + 1;
-        let log = DiscoveryLog { genctr, entries: std::iter::once(own).chain(entries).collect() };
-        *self.discovery().borrow_mut() = Rc::new(log);
+    /// Lets hosts that may open a volume find it, from now on there and under these restrictions.
+    pub fn announce(&self, record: DiscoveryRecord) {
+        let uuid = record.uuid;
+        let known = Known::new(record);
+        let before = self.discovery().volumes.borrow_mut().insert(uuid, known);
+        let volumes = self.discovery().volumes.borrow();
+        let is_same = |before: &Known, now: &Known| before.entry == now.entry;
+        self.tell_hosts(|association, host| {
+            let sees = |known: &Known| association.is_admitted_by(&known.restrictions, host);
+            let now = &volumes[&uuid];
+            match &before {
+                Some(before) => sees(before) != sees(now) || (sees(now) && !is_same(before, now)),
+                None => sees(now),
+            }
+        });
+    }
+
+    /// The volume can be found no more.
+    pub fn withdraw(&self, uuid: Uuid) {
+        let before = self.discovery().volumes.borrow_mut().remove(&uuid);
+        if let Some(before) = before {
+            self.tell_hosts(|association, host| {
+                association.is_admitted_by(&before.restrictions, host)
+            });
+        }
+    }
+
+    /// Tells the hosts that wait at the discovery service, and of which `concerns` says so, that there
+    /// is something new (V1).
+    fn tell_hosts(&self, concerns: impl Fn(&Association<W, D>, &Nqn) -> bool) {
+        let generation = &self.discovery().generation;
+        generation.set(generation.get() + 1);
         for association in self.all_associations() {
-            if association.export.is_none() {
+            let host = *association.controller.borrow().host_nqn();
+            if matches!(association.subject, Subject::Discovery) && concerns(&association, &host) {
+                *association.log.borrow_mut() = None;
                 association.on_discovery_changed();
             }
         }
     }
 
-    pub(crate) fn discovery_log(&self) -> Rc<DiscoveryLog> {
-        self.discovery().borrow().clone()
+    /// What the host of `association` may discover.
+    pub(crate) fn discovery_log(&self, association: &Association<W, D>) -> Rc<DiscoveryLog> {
+        let mut log = association.log.borrow_mut();
+        log.get_or_insert_with(|| Rc::new(self.log_for(association))).clone()
+    }
+
+    fn log_for(&self, association: &Association<W, D>) -> DiscoveryLog {
+        let host = *association.controller.borrow().host_nqn();
+        let portal = self.options().portal;
+        let mut own = DiscoveryLogEntry::tcp(SUBTYPE_CURRENT_DISCOVERY, &Nqn::DISCOVERY, portal);
+        own.eflags = EFLAGS_EXPLICIT_PERSISTENT.into();
+        let volumes = self.discovery().volumes.borrow();
+        let seen = volumes
+            .values()
+            .filter(|known| association.is_admitted_by(&known.restrictions, &host))
+            .map(|known| known.entry.clone());
+        let entries = std::iter::once(Rc::new(own)).chain(seen).collect();
+        DiscoveryLog { genctr: self.discovery().generation.get(), entries }
     }
 }

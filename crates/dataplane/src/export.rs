@@ -3,6 +3,7 @@
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
+use access::Access;
 use io_traits::{Device, World};
 use nvme_target::NamespaceView;
 use nvme_wire::Nqn;
@@ -10,7 +11,6 @@ use units::BLOCK_SIZE;
 use uuid::Uuid;
 use volume::{Volume, VolumeError};
 
-use crate::authentication::Credentials;
 use crate::gate::Lane;
 
 /// A volume as hosts see it.
@@ -22,8 +22,8 @@ pub(crate) struct Export<W: World, D: Device> {
     pub(crate) shard: usize,
     /// The engine has said that it takes no more changes before a restart.
     takes_no_changes: Cell<bool>,
-    /// What opens it; without any, everybody may.
-    credentials: RefCell<Option<Rc<Credentials>>>,
+    /// Who may open it; `None` if that cannot be read.
+    access: RefCell<Option<Rc<Access>>>,
     /// Its way to the device.
     pub(crate) lane: Lane<W>,
 }
@@ -41,13 +41,17 @@ impl<W: World, D: Device> Export<W, D> {
         transfer_bytes_max: u32,
         lane: Lane<W>,
     ) -> Self {
+        let access = Access::decode(&volume.access()).inspect_err(|error| {
+            let (volume, name) = (volume.uuid(), volume.name());
+            tracing::error!(%volume, name, %error, "nobody may open it: give it new tokens");
+        });
         Self {
+            access: RefCell::new(access.ok().map(Rc::new)),
             nqn: nqn_of(volume.uuid()),
             volume,
             transfer_blocks_max: transfer_bytes_max / BLOCK_SIZE as u32,
             shard,
             takes_no_changes: Cell::new(false),
-            credentials: RefCell::new(None),
             lane,
         }
     }
@@ -69,12 +73,12 @@ impl<W: World, D: Device> Export<W, D> {
         self.takes_no_changes.get()
     }
 
-    pub(crate) fn credentials(&self) -> Option<Rc<Credentials>> {
-        self.credentials.borrow().clone()
+    pub(crate) fn access(&self) -> Option<Rc<Access>> {
+        self.access.borrow().clone()
     }
 
-    pub(crate) fn set_credentials(&self, credentials: Option<Credentials>) {
-        *self.credentials.borrow_mut() = credentials.map(Rc::new);
+    pub(crate) fn set_access(&self, access: Access) {
+        *self.access.borrow_mut() = Some(Rc::new(access));
     }
 
     pub(crate) fn nqn(&self) -> &Nqn {

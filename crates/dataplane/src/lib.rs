@@ -16,9 +16,10 @@
 //! - D4: volumes share the processor (`commands.rs`) and the device (`gate.rs`), and none takes
 //!   another's part.
 //!
-//! Absent from this crate: sockets, files, threads, real time; policy about who may open what.
+//! Absent from this crate: sockets, files, threads, real time; how tokens are made and handed out.
 
 mod admin;
+mod admission;
 mod association;
 mod authentication;
 mod commands;
@@ -40,7 +41,6 @@ mod turns;
 mod watched;
 
 pub use crate::core::{Core, CoreStats, VolumeFlow, VolumeStatus};
-pub use authentication::Credentials;
 pub use discovery::DiscoveryRecord;
 pub use export::nqn_of;
 pub use gate::WindowStats;

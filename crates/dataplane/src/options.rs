@@ -2,6 +2,8 @@
 
 use std::net::SocketAddr;
 
+use access::UnixSeconds;
+use auth::Policy;
 use nvme_target::Limits;
 
 /// How a core serves.
@@ -17,6 +19,10 @@ pub struct CoreOptions {
     pub memory_bytes: u64,
     /// Memory for the data of one connection's requests; at least two of the largest transfers.
     pub window_bytes: u64,
+    /// What hosts have to agree to when they authenticate; `None` lets them in without.
+    pub authentication: Option<Policy>,
+    /// The time of day when the core is made.
+    pub started_at: UnixSeconds,
     /// Model number, at most 40 ASCII characters.
     pub model: String,
     /// Firmware revision, at most 8 ASCII characters.
@@ -33,6 +39,8 @@ impl CoreOptions {
             connections_max: 1200,
             memory_bytes: 256 << 20,
             window_bytes: 16 << 20,
+            authentication: None,
+            started_at: UnixSeconds::default(),
             model: "farflash dVol".into(),
             firmware: env!("CARGO_PKG_VERSION").into(),
         }

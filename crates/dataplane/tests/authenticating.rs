@@ -2,34 +2,55 @@
 
 mod support;
 
+use access::{Access, Token, UnixSeconds};
 use auth::{Group, Hash, Policy, Secret};
 use client::{Client, ConnectError, Options, Reconnect};
-use dataplane::{Credentials, nqn_of};
+use dataplane::{CoreOptions, nqn_of};
 use io_traits::{Clock, Spawn};
 use nvme_wire::auth::{Authentication, Body, Explanation, Message};
 use nvme_wire::{AdminOpcode, Sqe, Status};
 use sim::SimWorld;
 use units::{Duration, Lba};
-use volume::VolumeError;
+use volume::{Terms, VolumeError, VolumeSpec};
 use zerocopy::IntoBytes;
 
 use support::raw_host::{RawHost, connect_command, enable_command, read_command};
-use support::{SimCore, VOLUME, connect, data, host, portal, serve_new, simulate, sleep};
+use support::{
+    SimCore, VOLUME, connect, data, formatted, host, portal, serve_with, simulate, sleep,
+};
 
 const BLOCKS: u64 = 4096;
+/// When the servers start.
+const NOON: UnixSeconds = UnixSeconds(1_800_000_000);
 
 fn secret(number: u8) -> Secret {
     Secret::new(Hash::Sha256, &[number; 64])
 }
 
-fn opened_by(secrets: &[u8]) -> Option<Credentials> {
-    let host = secrets.iter().map(|number| secret(*number)).collect();
-    Some(Credentials { host, controller: Some(secret(100)), policy: Policy::default() })
+/// The token of a number; the server's part of it has that number and 100.
+fn token(number: u8) -> Token {
+    Token { secret: secret(number), controller: Some(secret(100 + number)), until: None }
 }
 
-async fn server(world: &SimWorld, credentials: Option<Credentials>) -> SimCore {
-    let (core, _) = serve_new(world.clone(), BLOCKS).await;
-    core.set_credentials(VOLUME, credentials, false).expect("there is such a volume");
+fn opened_by(secrets: &[u8]) -> Access {
+    Access { tokens: secrets.iter().map(|number| token(*number)).collect(), ..Access::default() }
+}
+
+fn options(policy: Policy) -> CoreOptions {
+    CoreOptions { authentication: Some(policy), started_at: NOON, ..CoreOptions::new(portal()) }
+}
+
+async fn server(world: &SimWorld, access: Access) -> SimCore {
+    server_with(world, access, options(Policy::default())).await
+}
+
+async fn server_with(world: &SimWorld, access: Access, options: CoreOptions) -> SimCore {
+    let device = formatted(world.clone()).await;
+    let core = serve_with(world.clone(), device, options).await;
+    let spec = VolumeSpec { uuid: VOLUME, name: "test".into(), blocks: BLOCKS };
+    let access = access.encode().expect("short");
+    let terms = Terms { access, ..Terms::default() };
+    core.create_volume(0, spec, terms).await.expect("room");
     core
 }
 
@@ -57,11 +78,10 @@ fn who_knows_the_token_gets_in_on_every_queue() {
         for group in [Group::Null, Group::Ffdhe2048] {
             simulate(seed, move |world| async move {
                 let policy = Policy { hashes: vec![hash], groups: vec![group] };
-                let credentials = Credentials { policy, ..opened_by(&[1]).expect("some") };
-                let _core = server(&world, Some(credentials)).await;
+                let _core = server_with(&world, opened_by(&[1]), options(policy)).await;
                 works(&world, Options { queues: 3, ..with_secret(1) }).await;
                 let mutual =
-                    client::Credentials { secret: secret(1), controller_secret: Some(secret(100)) };
+                    client::Credentials { secret: secret(1), controller_secret: Some(secret(101)) };
                 works(&world, Options { credentials: Some(mutual), ..host() }).await;
             });
         }
@@ -166,20 +186,42 @@ fn tokens_are_replaced_at_once_or_with_grace() {
         let core = server(&world, opened_by(&[1])).await;
         let failed = ConnectError::Authentication(Explanation::Failed);
         let old = connect(world.clone(), with_secret(1)).await;
-        core.set_credentials(VOLUME, opened_by(&[2, 1]), false).expect("a volume");
+        let change = async |access, cut| core.set_access(VOLUME, access, cut).await;
+        change(opened_by(&[2, 1]), false).await.expect("a volume");
         works(&world, with_secret(1)).await;
         works(&world, with_secret(2)).await;
-        core.set_credentials(VOLUME, opened_by(&[2]), false).expect("a volume");
+        change(opened_by(&[2]), false).await.expect("a volume");
         assert_eq!(refusal(&world, with_secret(1)).await, failed);
         works(&world, with_secret(2)).await;
         old.write(Lba(1), data(3, 1)).await.expect("whoever is in stays in");
-        core.set_credentials(VOLUME, opened_by(&[3]), true).expect("a volume");
+        change(opened_by(&[3]), true).await.expect("a volume");
         old.write(Lba(1), data(4, 1)).await.expect_err("unless cut");
         works(&world, with_secret(3)).await;
-        core.set_credentials(VOLUME, None, false).expect("a volume");
-        works(&world, host()).await;
+        change(opened_by(&[]), false).await.expect("a volume");
+        assert_eq!(refusal(&world, with_secret(3)).await, failed, "no token, nobody");
         let gone = uuid::Uuid::from_u128(1);
-        assert!(matches!(core.set_credentials(gone, None, true), Err(VolumeError::Deleted)));
+        let outcome = core.set_access(gone, Access::default(), true).await;
+        assert!(matches!(outcome, Err(VolumeError::Deleted)));
+    });
+}
+
+#[test]
+fn a_token_ends_when_its_time_is_over() {
+    simulate(7, |world| async move {
+        let mut access = opened_by(&[1]);
+        access.rotate(token(2), NOON, Some(UnixSeconds(NOON.0 + 60)));
+        let _core = server(&world, access).await;
+        for number in [1, 2] {
+            let controller_secret = Some(secret(100 + number));
+            let mutual = client::Credentials { secret: secret(number), controller_secret };
+            works(&world, Options { credentials: Some(mutual), ..host() }).await;
+        }
+        let old = connect(world.clone(), with_secret(1)).await;
+        sleep(&world, Duration::from_secs(61)).await;
+        let failed = ConnectError::Authentication(Explanation::Failed);
+        assert_eq!(refusal(&world, with_secret(1)).await, failed);
+        works(&world, with_secret(2)).await;
+        old.write(Lba(1), data(3, 1)).await.expect("whoever is in stays in");
     });
 }
 

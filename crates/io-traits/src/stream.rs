@@ -92,6 +92,9 @@ pub trait Stream: Clone + 'static {
 
     /// The address of this end.
     fn local(&self) -> SocketAddr;
+
+    /// The name of the interface that received the connection, if the system tells.
+    fn interface(&self) -> Option<String>;
 }
 
 /// Where connections come from.

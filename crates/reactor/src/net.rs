@@ -15,7 +15,7 @@ use std::time::Duration;
 use io_traits::{Clock, Listener, NetworkError, SendBatch, Stream, StreamError};
 use rustix::net::{
     AddressFamily, Shutdown, SocketAddrAny, SocketFlags, SocketType, bind, getpeername,
-    getsockname, listen, shutdown, socket_with, sockopt,
+    getsockname, listen, netdevice::index_to_name_inlined, shutdown, socket_with, sockopt,
 };
 use uring::{Accept, Chunk, Errno, Fd, Recv};
 
@@ -271,6 +271,12 @@ impl Stream for TcpStream {
 
     fn local(&self) -> SocketAddr {
         self.socket.local
+    }
+
+    fn interface(&self) -> Option<String> {
+        let fd = &self.socket.fd;
+        let name = index_to_name_inlined(fd, uring::receiving_interface(fd)?).ok()?;
+        Some(name.as_str().to_owned())
     }
 }
 

@@ -274,4 +274,9 @@ impl Stream for SimStream {
     fn local(&self) -> SocketAddr {
         self.local
     }
+
+    /// A simulated host has one.
+    fn interface(&self) -> Option<String> {
+        Some("sim0".to_owned())
+    }
 }

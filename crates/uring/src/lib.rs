@@ -15,10 +15,11 @@
 //! - U5: dropping the last handle of a ring cancels sends and waits for all that is in flight; what
 //!   the kernel will not let go of within [`DRAIN_MAX`] is leaked, never freed.
 //!
-//! Nearly all `unsafe` of the workspace is here. Absent: tasks, timers, protocols.
+//! Nearly all `unsafe` of the workspace is here. Absent: tasks, timers, protocols above TCP.
 
 mod chunk;
 mod fd;
+mod interface;
 mod memory;
 mod operation;
 mod request;
@@ -30,6 +31,7 @@ mod wake;
 
 pub use chunk::{CHUNK_LEN, CHUNKS, Chunk};
 pub use fd::Fd;
+pub use interface::receiving_interface;
 pub use operation::{Accept, Connect, Done, Read, Recv, Send, Write};
 pub use ring::{DRAIN_MAX, Ring, RingCounters};
 pub use rustix::io::Errno;

@@ -12,6 +12,7 @@ section verify verify_tests
 section filesystems filesystem_tests
 section resize resize_tests
 section restart restart_tests
+section authentication authentication_tests
 if [ "$FAILED" -gt 0 ] || [ -n "${SHOW_LOG:-}" ]; then
     echo "the kernel's log:"
     dmesg | grep -i nvme | tail -n 60

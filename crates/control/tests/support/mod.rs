@@ -8,9 +8,10 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use control::{
-    ChangeDevice, CreateVolume, Device, DeviceHealth, Limits, Portal, Reply, Scrub, ScrubRequest,
-    ScrubState, Server, ServiceError, Sharing, Slo, Stats, Volume, VolumeKey, VolumeService,
-    VolumeSize, connect_line, nqn, serve,
+    ChangeAuth, ChangeDevice, ChangeRestrictions, CreateVolume, CreatedVolume, Device,
+    DeviceHealth, Limits, Portal, Reply, Scrub, ScrubRequest, ScrubState, Server, ServiceError,
+    Sharing, Slo, Stats, Tokens, Volume, VolumeKey, VolumeService, VolumeSize, connect_line, nqn,
+    serve,
 };
 use serde_json::Value;
 use tokio::net::TcpListener;
@@ -18,6 +19,10 @@ use tokio::sync::oneshot;
 use uuid::Uuid;
 
 const CORES: [u32; 2] = [0, 3];
+
+fn tokens(number: u32) -> Tokens {
+    Tokens { token: format!("token {number}"), controller_token: "other".to_owned() }
+}
 
 /// Volumes that hold nothing, on portals that nobody listens on.
 pub struct MemoryService {
@@ -53,7 +58,7 @@ impl MemoryService {
 }
 
 impl VolumeService for MemoryService {
-    fn create(&self, request: CreateVolume) -> Reply<'_, Volume> {
+    fn create(&self, request: CreateVolume) -> Reply<'_, CreatedVolume> {
         Box::pin(async move {
             let mut volumes = self.volumes.lock().unwrap();
             if volumes.values().any(|volume| volume.name == request.name.as_str()) {
@@ -75,10 +80,11 @@ impl VolumeService for MemoryService {
                 portal: Portal { address, core },
                 device: "mem:1GiB".to_owned(),
                 slo: request.slo.unwrap_or_default(),
-                connect: connect_line(&nqn(id), address),
+                restrictions: request.restrictions.unwrap_or_default(),
+                connect: connect_line(&nqn(id), address, false),
             };
             volumes.insert(id, volume.clone());
-            Ok(volume)
+            Ok(CreatedVolume { volume, tokens: tokens(0) })
         })
     }
 
@@ -111,6 +117,22 @@ impl VolumeService for MemoryService {
             self.with_volume(&key, |volumes, id| {
                 let volume = volumes.get_mut(&id).unwrap();
                 volume.slo = slo;
+                volume.clone()
+            })
+        })
+    }
+
+    fn change_auth(&self, key: VolumeKey, change: ChangeAuth) -> Reply<'_, Tokens> {
+        Box::pin(
+            async move { self.with_volume(&key, |_, _| tokens(change.grace_seconds.unwrap_or(1))) },
+        )
+    }
+
+    fn restrict(&self, key: VolumeKey, change: ChangeRestrictions) -> Reply<'_, Volume> {
+        Box::pin(async move {
+            self.with_volume(&key, |volumes, id| {
+                let volume = volumes.get_mut(&id).unwrap();
+                volume.restrictions.hosts = change.hosts.unwrap_or_default();
                 volume.clone()
             })
         })
@@ -162,7 +184,8 @@ impl VolumeService for MemoryService {
     fn server(&self) -> Reply<'_, Server> {
         Box::pin(async {
             let version = "1.2.3".to_owned();
-            Ok(Server { version, uptime_seconds: 7, cores: Vec::new(), devices: Vec::new() })
+            let (cores, devices) = (Vec::new(), Vec::new());
+            Ok(Server { version, uptime_seconds: 7, authentication: true, cores, devices })
         })
     }
 

@@ -65,6 +65,10 @@ impl Stream for Gate {
     fn local(&self) -> SocketAddr {
         "10.0.0.1:4420".parse().expect("an address")
     }
+
+    fn interface(&self) -> Option<String> {
+        None
+    }
 }
 
 fn outbox() -> (Outbox<Still>, Gate, Memory, Window) {

@@ -71,11 +71,13 @@ pub(crate) async fn serve_with<W: World, D: Device>(
 
 /// Tells the discovery service of all volumes.
 pub(crate) fn announce<W: World, D: Device>(core: &Core<W, D>) {
-    let record = |status: dataplane::VolumeStatus| DiscoveryRecord {
-        nqn: nqn_of(status.uuid),
-        address: portal(),
-    };
-    core.set_discovery(&core.volumes().into_iter().map(record).collect::<Vec<_>>());
+    for status in core.volumes() {
+        core.announce(DiscoveryRecord {
+            uuid: status.uuid,
+            address: portal(),
+            restrictions: status.access.unwrap_or_default().restrictions,
+        });
+    }
 }
 
 /// A server with one volume of `blocks` blocks.

@@ -16,6 +16,7 @@ use reactor::{CoreConfig, Handle};
 use units::{BLOCK_SIZE, ByteLen, Lba, LbaRange};
 
 use self::target::{DistributionArg, TargetArg};
+use super::tokens::TokenArgs;
 use crate::failure::Failure;
 use crate::output;
 
@@ -117,6 +118,8 @@ pub(crate) struct Bench {
     /// Data digests on the connections
     #[arg(long)]
     ddgst: bool,
+    #[command(flatten)]
+    tokens: TokenArgs,
     /// CPU to stay on
     #[arg(long, value_name = "N")]
     cpu: Option<usize>,

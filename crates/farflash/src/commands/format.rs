@@ -54,7 +54,7 @@ impl Format {
                 return writeln!(out, "{}", serde_json::to_string_pretty(&document)?);
             }
             writeln!(out, "{path} is formatted ({})", ByteLen(bytes))?;
-            writeln!(out, "serve it with:\n  farflash serve --device file:{path} --auth off")
+            writeln!(out, "serve it with:\n  farflash serve --device file:{path}")
         })
     }
 

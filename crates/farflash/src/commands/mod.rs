@@ -7,8 +7,10 @@ mod discover;
 mod format;
 mod fsck;
 mod reproduce;
+mod restrictions;
 mod scrub;
 mod serve;
+mod tokens;
 mod top;
 mod volume;
 
@@ -20,7 +22,7 @@ const EXAMPLES: &str = "\
 Examples:
   A server on a file, and a volume on it:
     farflash format --device file:/srv/flash.img,size=8GiB
-    farflash serve  --device file:/srv/flash.img --cores 0 --listen 127.0.0.1:4420 --auth off
+    farflash serve  --device file:/srv/flash.img --cores 0 --listen 127.0.0.1:4420
     farflash volume create db-1 --size 1GiB
 
   A server on memory, to try things out:

@@ -27,20 +27,20 @@ const CORE_MEMORY_MIN: ByteLen = ByteLen(32 << 20);
 pub(super) const EXAMPLES: &str = "\
 Examples:
   On a file that `farflash format` has prepared, on this host only:
-    farflash serve --device file:/srv/flash.img --cores 0 --auth off
+    farflash serve --device file:/srv/flash.img --cores 0
 
   On a block device, two cores, for the network (portals 4420 and 4421):
     farflash serve --device file:/dev/nvme0n1 --cores 0,1 --listen 0.0.0.0:4420 \\
-        --advertise 192.0.2.7 --auth off
+        --advertise 192.0.2.7
 
   On a drive that volumes share under a ceiling (blocks of 4 KiB a second):
     farflash serve --device file:/dev/nvme0n1,reads-per-second=200000,writes-per-second=80000 \\
-        --cores 0 --auth off
+        --cores 0
 
   On a modelled drive, in memory, at a tenth of its speed:
-    farflash serve --device model:p3700,size=2GiB,scale=0.1 --cores 0 --auth off
+    farflash serve --device model:p3700,size=2GiB,scale=0.1 --cores 0
 
-  On memory, to try things out:
+  On memory, to try things out, open to every host that reaches it:
     farflash serve --device mem:1GiB --cores 0 --auth off
 
 Configuration file (--config), every key optional; flags win over it:
@@ -50,7 +50,7 @@ Configuration file (--config), every key optional; flags win over it:
     advertise = \"192.0.2.7\"
     api = \"127.0.0.1:7420\"
     discovery = \"0.0.0.0:8009\"
-    auth = \"off\"
+    auth = \"on\"
     format_if_blank = false
     connections_max = 1024
     core_memory = \"256MiB\"
@@ -87,7 +87,8 @@ pub(crate) struct Serve {
     /// One more place that answers NVMe discovery, usually port 8009; every portal does anyhow
     #[arg(long, value_name = "IP:PORT")]
     discovery: Option<SocketAddr>,
-    /// Which hosts may connect. `off`: any host that reaches a portal
+    /// Whether a host has to know a volume's token (`farflash volume create` shows it) to open it
+    /// [default: on]
     #[arg(long, value_enum)]
     auth: Option<Auth>,
     /// Format a device that is all zeroes (or, with size=, not there yet) instead of refusing it
@@ -107,11 +108,13 @@ pub(crate) struct Serve {
     log_json: Option<bool>,
 }
 
-/// Who may connect.
+/// Who may open a volume.
 #[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, ValueEnum)]
 #[serde(rename_all = "snake_case")]
 enum Auth {
-    /// Any host.
+    /// Whoever proves to know its token.
+    On,
+    /// Any host that reaches a portal.
     Off,
 }
 
@@ -186,13 +189,6 @@ impl Serve {
             let remedy = "give --device once, and start another server for the other device";
             return Err(Failure::usage(what, remedy));
         }
-        if self.auth.or(file.auth).is_none() {
-            return Err(Failure::usage(
-                "it is not said which hosts may connect",
-                "give --auth off, which lets in every host that reaches a portal; there is no \
-                 other mode yet",
-            ));
-        }
         let connections_max = self.connections_max.or(file.connections_max);
         let connections_max = connections_max.unwrap_or(CONNECTIONS_MAX_DEFAULT);
         if !(1..=65_536).contains(&connections_max) {
@@ -218,6 +214,7 @@ impl Serve {
             api: self.api.or(file.api).unwrap_or(API_DEFAULT),
             discovery: self.discovery.or(file.discovery),
             format_if_blank: self.format_if_blank.or(file.format_if_blank).unwrap_or(false),
+            authenticates: self.auth.or(file.auth) != Some(Auth::Off),
             connections_max,
             core_memory,
             device_timeout: Duration::from_secs(device_timeout.into()),
@@ -291,8 +288,12 @@ mod tests {
         assert_eq!(config.device.to_string(), "mem:1GiB");
         let config = serve("--device mem:2GiB --cores 3").settle(file()).expect("complete");
         assert_eq!((config.device.to_string().as_str(), config.cores[0]), ("mem:2GiB", 3));
-        let config = serve("--device mem:2GiB --auth off").settle(ConfigFile::default());
+        let config = serve("--device mem:2GiB --auth on").settle(file()).expect("complete");
+        assert!(config.authenticates);
+        assert!(!serve("").settle(file()).expect("complete").authenticates);
+        let config = serve("--device mem:2GiB").settle(ConfigFile::default());
         let config = config.expect("complete");
+        assert!(config.authenticates, "nobody is let in unless that was said");
         assert_eq!((config.listen, config.api), (LISTEN_DEFAULT, API_DEFAULT));
     }
 
@@ -324,7 +325,7 @@ mod tests {
             ("device = \"mem:1GiB\"", "unknown field"),
             ("devices = [\"mem:\"]", "not followed by a size"),
             ("cores = [0, 0]", "twice"),
-            ("auth = \"on\"", "expected `off`"),
+            ("auth = \"yes\"", "expected `on` or `off`"),
             ("listen = \"localhost\"", "socket address"),
         ] {
             let error = toml::from_str::<ConfigFile>(text).expect_err(text).to_string();

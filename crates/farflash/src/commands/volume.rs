@@ -1,12 +1,17 @@
 //! `farflash volume …`: volumes of a running server, through its API.
 
 use std::io::Write;
+use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
-use control::{ApiClient, ChangeVolume, CreateVolume, Slo, Volume, VolumeName, VolumeSize};
+use control::{
+    ApiClient, ChangeAuth, ChangeVolume, CreateVolume, Slo, Volume, VolumeName, VolumeSize,
+};
 use serde::Serialize;
 use units::ByteLen;
 
+use super::restrictions::{self, ChangeArgs, RestrictionArgs};
+use super::tokens;
 use crate::failure::Failure;
 use crate::output;
 
@@ -17,7 +22,28 @@ Examples:
 
   Twice the share of others, or a rate (blocks of 4 KiB a second):
     farflash volume create db-3 --size 1TiB --share 200
-    farflash volume create db-4 --size 1TiB --reads-per-second 20000 --writes-per-second 5000";
+    farflash volume create db-4 --size 1TiB --reads-per-second 20000 --writes-per-second 5000
+
+  For one host of one network only, its token to a file:
+    farflash volume create db-5 --size 1TiB --network 192.0.2.0/24 --token-file db-5.token \\
+        --host nqn.2014-08.org.nvmexpress:uuid:550e8400-e29b-41d4-a716-446655440000";
+
+const CHANGE_AUTH_EXAMPLES: &str = "\
+Hosts that have the volume open stay so, unless --cut ends that.
+
+Examples:
+  farflash volume change-auth db-1 --token-file db-1.new
+  farflash volume change-auth db-1 --grace 3600
+  farflash volume change-auth db-1 --cut";
+
+const RESTRICT_EXAMPLES: &str = "\
+What is not named stays as it is. Hosts that no longer qualify are cut off at once; to them, and to
+all others that do not, the volume is one that does not exist.
+
+Examples:
+  farflash volume restrict db-1 --network 192.0.2.0/24 --network 2001:db8::/32
+  farflash volume restrict db-1 --interface vxlan42
+  farflash volume restrict db-1 --any-host --any-network --any-interface";
 
 const SLO_EXAMPLES: &str = "\
 Hosts need not reconnect; the next request is served under the new promise.
@@ -71,6 +97,33 @@ pub(crate) enum VolumeCommand {
         #[command(flatten)]
         output: Output,
     },
+    /// Make new tokens for a volume
+    #[command(after_help = CHANGE_AUTH_EXAMPLES)]
+    ChangeAuth {
+        /// Its name or id
+        volume: String,
+        /// End the connections that are open
+        #[arg(long)]
+        cut: bool,
+        /// Seconds for which the token before opens the volume, too
+        #[arg(long, value_name = "SECONDS", conflicts_with = "cut")]
+        grace: Option<u32>,
+        /// Write the token to this new file, which only its owner can read, instead of showing it
+        #[arg(long, value_name = "FILE")]
+        token_file: Option<PathBuf>,
+        #[command(flatten)]
+        output: Output,
+    },
+    /// Change which hosts may open a volume
+    #[command(after_help = RESTRICT_EXAMPLES)]
+    Restrict {
+        /// Its name or id
+        volume: String,
+        #[command(flatten)]
+        change: ChangeArgs,
+        #[command(flatten)]
+        output: Output,
+    },
     /// Delete a volume with all that is on it
     Delete {
         /// Its name or id
@@ -92,6 +145,11 @@ pub(crate) struct Create {
     core: Option<u32>,
     #[command(flatten)]
     slo: SloArgs,
+    #[command(flatten)]
+    restrictions: RestrictionArgs,
+    /// Write the token to this new file, which only its owner can read, instead of showing it
+    #[arg(long, value_name = "FILE")]
+    token_file: Option<PathBuf>,
     #[command(flatten)]
     output: Output,
 }
@@ -142,11 +200,7 @@ fn parse_size(text: &str) -> Result<VolumeSize, String> {
 impl VolumeCommand {
     pub(crate) fn run(self) -> Result<(), Failure> {
         match self {
-            Self::Create(Create { name, size, core, slo, output }) => {
-                let request = CreateVolume { name, size_bytes: size, core, slo: slo.slo() };
-                let volume = output.client()?.create(&request)?;
-                output.print(&volume, |out| created(out, &volume))
-            }
+            Self::Create(create) => create.run(),
             Self::List { output } => {
                 let list = output.client()?.list()?;
                 output.print(&list, |out| table(out, &list.volumes))
@@ -172,12 +226,42 @@ impl VolumeCommand {
                 let line = format!("{} is promised {}", volume.name, slo_text(volume.slo));
                 output.print(&volume, |out| writeln!(out, "{line}"))
             }
+            Self::ChangeAuth { volume, cut, grace, token_file, output } => {
+                token_file.as_deref().map_or(Ok(()), tokens::check)?;
+                let request = ChangeAuth { cut, grace_seconds: grace };
+                let made = output.client()?.change_auth(&volume, &request)?;
+                token_file.as_deref().map_or(Ok(()), |path| tokens::keep(&made, path))?;
+                output.print(&made, |out| {
+                    writeln!(out, "{volume} has new tokens")?;
+                    tokens::print(out, &made, token_file.as_deref())
+                })
+            }
+            Self::Restrict { volume, change, output } => {
+                let volume = output.client()?.restrict(&volume, &change.change()?)?;
+                let text = restrictions::text(&volume.restrictions);
+                output.print(&volume, |out| writeln!(out, "{} is open to {text}", volume.name))
+            }
             Self::Delete { volume, output } => {
                 output.client()?.delete(&volume)?;
                 let document = serde_json::json!({ "deleted": volume });
                 output.print(&document, |out| writeln!(out, "{volume} is deleted"))
             }
         }
+    }
+}
+
+impl Create {
+    fn run(self) -> Result<(), Failure> {
+        let Self { name, size, core, slo, restrictions, token_file, output } = self;
+        token_file.as_deref().map_or(Ok(()), tokens::check)?;
+        let restrictions = restrictions.restrictions();
+        let request = CreateVolume { name, size_bytes: size, core, slo: slo.slo(), restrictions };
+        let made = output.client()?.create(&request)?;
+        token_file.as_deref().map_or(Ok(()), |path| tokens::keep(&made.tokens, path))?;
+        output.print(&made, |out| {
+            created(out, &made.volume)?;
+            tokens::print(out, &made.tokens, token_file.as_deref())
+        })
     }
 }
 
@@ -234,6 +318,7 @@ fn details(out: &mut dyn Write, volume: &Volume) -> std::io::Result<()> {
     writeln!(out, "core       {}", volume.portal.core)?;
     writeln!(out, "device     {}", volume.device)?;
     writeln!(out, "promised   {}", slo_text(volume.slo))?;
+    writeln!(out, "open to    {}", restrictions::text(&volume.restrictions))?;
     writeln!(out, "connect    {}", volume.connect)
 }
 

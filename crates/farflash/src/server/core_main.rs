@@ -4,6 +4,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::rc::Rc;
 use std::time::Duration;
 
+use auth::Policy;
 use dataplane::{Core, CoreOptions, Watched};
 use device::ModelDevice;
 use io_traits::{Clock, Device, Listener, Network, NetworkError, Spawn};
@@ -11,6 +12,7 @@ use reactor::{Handle, Receiver, TcpListener};
 use tokio::sync::{mpsc, oneshot};
 use volume::{Shard, ShardOptions};
 
+use super::access;
 use super::core_thread::{Boot, Source};
 use super::message::CoreMessage;
 use super::scrubber::Scrubber;
@@ -29,6 +31,8 @@ pub(super) struct Seat {
     pub(super) connections_max: usize,
     pub(super) memory_bytes: u64,
     pub(super) device_timeout: Duration,
+    /// Whether hosts have to know a volume's token.
+    pub(super) authenticates: bool,
     pub(super) ending: Ending,
 }
 
@@ -63,6 +67,8 @@ pub(super) async fn run(handle: Handle, seat: Seat) {
     let options = CoreOptions {
         connections_max: seat.connections_max,
         memory_bytes: seat.memory_bytes,
+        authentication: seat.authenticates.then(Policy::default),
+        started_at: access::now(),
         ..CoreOptions::new(portal)
     };
     let stage = Stage { handle: handle.clone(), listeners, mailbox, options };
@@ -187,8 +193,8 @@ async fn act<D: Device>(core: &Core<Handle, D>, message: CoreMessage) {
     /// The shard that takes new volumes.
     const OWN_SHARD: usize = 0;
     match message {
-        CoreMessage::CreateVolume { spec, slo, answer } => {
-            let _ = answer.send(core.create_volume(OWN_SHARD, spec, slo).await);
+        CoreMessage::CreateVolume { spec, terms, answer } => {
+            let _ = answer.send(core.create_volume(OWN_SHARD, spec, terms).await);
         }
         CoreMessage::ListVolumes { answer } => {
             let _ = answer.send(core.volumes());
@@ -202,6 +208,9 @@ async fn act<D: Device>(core: &Core<Handle, D>, message: CoreMessage) {
         CoreMessage::SetSlo { id, slo, answer } => {
             let _ = answer.send(core.set_slo(id, slo).await);
         }
+        CoreMessage::SetAccess { id, access, cut, answer } => {
+            let _ = answer.send(core.set_access(id, access, cut).await);
+        }
         CoreMessage::Schedule { share: (config, quotas) } => core.schedule(config, &quotas),
         CoreMessage::Flows { answer } => {
             let _ = answer.send((core.flows(), core.stats().window));
@@ -209,7 +218,8 @@ async fn act<D: Device>(core: &Core<Handle, D>, message: CoreMessage) {
         CoreMessage::DeleteVolume { id, answer } => {
             let _ = answer.send(core.delete_volume(id).await);
         }
-        CoreMessage::SetDiscovery { records } => core.set_discovery(&records),
+        CoreMessage::Announce { record } => core.announce(record),
+        CoreMessage::Withdraw { id } => core.withdraw(id),
         CoreMessage::Stats { answer } => {
             let _ = answer.send(core.stats());
         }

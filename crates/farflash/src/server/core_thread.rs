@@ -81,6 +81,7 @@ impl CoreThreads {
                 connections_max: config.connections_max as usize,
                 memory_bytes: config.core_memory.0,
                 device_timeout: config.device_timeout,
+                authenticates: config.authenticates,
                 ending: core_main::Ending(end.clone()),
             };
             let name = format!("core-{cpu}");

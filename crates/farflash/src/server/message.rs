@@ -1,12 +1,11 @@
 //! What the control side says to a data core, and what it hears back.
 
-use std::sync::Arc;
-
+use access::Access;
 use dataplane::{CoreStats, DiscoveryRecord, VolumeFlow, VolumeStatus, WindowStats};
 use tokio::sync::oneshot;
 use units::Slo;
 use uuid::Uuid;
-use volume::{VolumeError, VolumeSpec};
+use volume::{Terms, VolumeError, VolumeSpec};
 
 use super::scrubber::ScrubReport;
 use super::sharing::CoreShare;
@@ -18,7 +17,11 @@ pub(crate) type Answer<T> = oneshot::Sender<T>;
 #[derive(Debug)]
 pub(crate) enum CoreMessage {
     /// Make a volume.
-    CreateVolume { spec: VolumeSpec, slo: Slo, answer: Answer<Result<VolumeStatus, VolumeError>> },
+    CreateVolume {
+        spec: VolumeSpec,
+        terms: Terms,
+        answer: Answer<Result<VolumeStatus, VolumeError>>,
+    },
     /// Say which volumes there are.
     ListVolumes { answer: Answer<Vec<VolumeStatus>> },
     /// Say how one volume is.
@@ -27,14 +30,23 @@ pub(crate) enum CoreMessage {
     ResizeVolume { id: Uuid, blocks: u64, answer: Answer<Result<VolumeStatus, VolumeError>> },
     /// Change what a volume is promised.
     SetSlo { id: Uuid, slo: Slo, answer: Answer<Result<VolumeStatus, VolumeError>> },
+    /// Change who may open a volume; with `cut` also those who have it open have to come again.
+    SetAccess {
+        id: Uuid,
+        access: Access,
+        cut: bool,
+        answer: Answer<Result<VolumeStatus, VolumeError>>,
+    },
     /// Share the device so from now on.
     Schedule { share: CoreShare },
     /// Say what the volumes do.
     Flows { answer: Answer<(Vec<VolumeFlow>, WindowStats)> },
     /// Delete a volume, and cut off connected hosts.
     DeleteVolume { id: Uuid, answer: Answer<Result<(), VolumeError>> },
-    /// Know what the discovery service tells hosts.
-    SetDiscovery { records: Arc<[DiscoveryRecord]> },
+    /// Let hosts find a volume of any core.
+    Announce { record: DiscoveryRecord },
+    /// Let hosts find it no more.
+    Withdraw { id: Uuid },
     /// Begin a scrub at so many bytes a second (`Some(Some)`), end it (`Some(None)`), or say how far
     /// it is.
     Scrub { change: Option<Option<u64>>, answer: Answer<ScrubReport> },

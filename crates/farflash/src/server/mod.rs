@@ -4,6 +4,7 @@
 //! are checked, all ports taken, the device opened and looked at, and only then formatted (if that
 //! was asked for) and recovered. Shards are started when all are recovered.
 
+mod access;
 mod core_main;
 mod core_thread;
 mod directory;
@@ -44,6 +45,8 @@ pub(crate) struct ServeConfig {
     pub(crate) api: SocketAddr,
     pub(crate) discovery: Option<SocketAddr>,
     pub(crate) format_if_blank: bool,
+    /// Whether hosts have to know a volume's token.
+    pub(crate) authenticates: bool,
     /// Host connections, on each core.
     pub(crate) connections_max: u32,
     /// Memory for the data of requests, on each core.
@@ -111,10 +114,12 @@ async fn serve(
 ) -> Result<(), Failure> {
     let api = tokio::net::TcpListener::from_std(api).map_err(|error| no_runtime(&error))?;
     let api_address = api.local_addr().map_err(|error| no_runtime(&error))?;
-    let volumes =
-        Volumes::load(&config.device, cores.links().to_vec()).await.map_err(|_| core_ended())?;
+    let volumes = Volumes::load(config, cores.links().to_vec()).await.map_err(|_| core_ended())?;
     for link in cores.links() {
         tracing::info!(core = link.cpu, portal = %link.portal, "portal open");
+    }
+    if !config.authenticates {
+        tracing::warn!("authentication is off: any host that reaches a portal can open any volume");
     }
     tracing::info!(api = %format_args!("http://{api_address}"), device = %config.device,
         volumes = volumes.count(), "ready");

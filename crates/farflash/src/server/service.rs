@@ -9,23 +9,25 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
+use ::access::{Access, Restrictions};
 use control::{
-    ChangeDevice, Core, CreateVolume, DamagedPlace, Device, DeviceHealth, Portal, Reply, Scrub,
-    ScrubRequest, ScrubState, Server, ServiceError, Volume, VolumeKey, VolumeName, VolumeService,
-    VolumeSize, connect_line, nqn,
+    ChangeAuth, ChangeDevice, ChangeRestrictions, Core, CreateVolume, CreatedVolume, DamagedPlace,
+    Device, DeviceHealth, Portal, Reply, Scrub, ScrubRequest, ScrubState, Server, ServiceError,
+    Tokens, Volume, VolumeKey, VolumeName, VolumeService, VolumeSize, connect_line, nqn,
 };
-use dataplane::{CoreStats, DiscoveryRecord, VolumeStatus, nqn_of};
+use dataplane::{CoreStats, DiscoveryRecord, VolumeStatus};
 use reactor::Sender;
 use schedule::{Promise, Slo};
 use tokio::sync::oneshot;
 use units::BLOCK_SIZE;
 use uuid::Uuid;
-use volume::{Damaged, VolumeError, VolumeSpec};
+use volume::{Damaged, Terms, VolumeError, VolumeSpec};
 
+use super::ServeConfig;
+use super::access;
 use super::directory::{Directory, Place};
 use super::message::{Answer, CoreMessage};
 use super::sharing::{SharedDevice, slo_document, slo_of};
-use crate::sharing_spec::SharedSpec;
 
 /// Volumes of a server at most: what the directory and the answers of the API are made for.
 const VOLUMES_MAX: usize = 65_536;
@@ -44,6 +46,8 @@ pub(crate) struct CoreLink {
 
 pub(super) struct State {
     device: String,
+    /// Whether hosts have to know a volume's token.
+    authenticates: bool,
     pub(super) cores: Vec<CoreLink>,
     pub(super) started: Instant,
     ready: AtomicBool,
@@ -76,15 +80,19 @@ impl CoreLink {
 impl Volumes {
     /// The volumes of `cores`, which run and hold their shares of `device`.
     pub(crate) async fn load(
-        spec: &SharedSpec,
+        config: &ServeConfig,
         cores: Vec<CoreLink>,
     ) -> Result<Self, ServiceError> {
+        let spec = &config.device;
         let device = spec.device.to_string();
         let mut directory = Directory::default();
         let mut shared = SharedDevice::new(device.clone(), spec.sharing, cores.len());
+        let mut known = Vec::new();
         for (core, link) in cores.iter().enumerate() {
             for volume in link.ask(|answer| CoreMessage::ListVolumes { answer }).await? {
                 let place = Place { id: volume.uuid, core };
+                let restrictions = volume.access.clone().unwrap_or_default().restrictions;
+                known.push((place, restrictions));
                 shared.admit_known(volume.uuid, Promise { core, slo: volume.slo });
                 if let Some(other) = directory.insert(&volume.name, place) {
                     tracing::error!(name = volume.name, one = %other, another = %place.id,
@@ -94,6 +102,7 @@ impl Volumes {
         }
         let state = State {
             device,
+            authenticates: config.authenticates,
             cores,
             started: Instant::now(),
             ready: AtomicBool::new(true),
@@ -102,7 +111,7 @@ impl Volumes {
             shared: Mutex::new(shared),
             changing: tokio::sync::Mutex::default(),
         };
-        state.publish();
+        known.into_iter().for_each(|(place, restrictions)| state.announce(place, restrictions));
         state.share_out();
         Ok(Self { state: Arc::new(state) })
     }
@@ -158,18 +167,19 @@ impl State {
         }
     }
 
-    /// Tells every core what the discovery service says: all volumes, wherever they are.
-    fn publish(&self) {
-        let records: Arc<[DiscoveryRecord]> = self.directory(|directory| {
-            let record = |place: Place| DiscoveryRecord {
-                nqn: nqn_of(place.id),
-                address: self.cores[place.core].portal,
-            };
-            directory.places().map(record).collect()
-        });
+    /// Lets hosts find a volume at the discovery service of every core.
+    fn announce(&self, place: Place, restrictions: Restrictions) {
+        let address = self.cores[place.core].portal;
+        let record = DiscoveryRecord { uuid: place.id, address, restrictions };
         for core in &self.cores {
             // A core that has ended answers no host either.
-            let _ = core.mailbox.send(CoreMessage::SetDiscovery { records: records.clone() });
+            let _ = core.mailbox.send(CoreMessage::Announce { record: record.clone() });
+        }
+    }
+
+    fn withdraw(&self, id: Uuid) {
+        for core in &self.cores {
+            let _ = core.mailbox.send(CoreMessage::Withdraw { id });
         }
     }
 
@@ -177,26 +187,77 @@ impl State {
         self.directory(|directory| directory.find(key)).ok_or_else(|| not_found(key))
     }
 
-    async fn create(&self, request: CreateVolume) -> Result<Volume, ServiceError> {
-        let CreateVolume { name, size_bytes, core, slo } = request;
+    async fn create(&self, request: CreateVolume) -> Result<CreatedVolume, ServiceError> {
+        let CreateVolume { name, size_bytes, core, slo, restrictions } = request;
         let core = self.choose_core(&name, core)?;
         let id = Uuid::new_v4();
         let slo = slo_of(slo.unwrap_or_default());
+        let (access, tokens) = access::create(restrictions)?;
         self.shared(|shared| shared.admit(id, Promise { core, slo }))?;
         let spec = VolumeSpec { uuid: id, name: name.to_string(), blocks: size_bytes.blocks() };
+        let terms = Terms { slo, access: access.encode().expect("looked at") };
         let made = self.cores[core]
-            .ask(|answer| CoreMessage::CreateVolume { spec, slo, answer })
+            .ask(|answer| CoreMessage::CreateVolume { spec, terms, answer })
             .await
             .and_then(|made| {
                 made.map_err(|error| self.refusal(&VolumeKey::Name(name.clone()), &error))
             })
             .inspect_err(|_| self.shared(|shared| shared.remove(id)))?;
         self.share_out();
-        self.directory(|directory| directory.insert(name.as_str(), Place { id, core }));
-        self.publish();
+        let place = Place { id, core };
+        self.directory(|directory| directory.insert(name.as_str(), place));
+        self.announce(place, access.restrictions);
         let cpu = self.cores[core].cpu;
         tracing::info!(%name, %id, size_bytes = size_bytes.bytes(), core = cpu, "volume created");
-        Ok(self.document(core, &made))
+        Ok(CreatedVolume { volume: self.document(core, &made), tokens })
+    }
+
+    /// Who may open the volume now. Nobody, if that could not be read: then the change is a beginning.
+    async fn access(&self, key: &VolumeKey, place: Place) -> Result<Access, ServiceError> {
+        let (id, core) = (place.id, &self.cores[place.core]);
+        let state = core.ask(|answer| CoreMessage::ShowVolume { id, answer }).await?;
+        Ok(state.ok_or_else(|| not_found(key))?.access.unwrap_or_default())
+    }
+
+    async fn change_auth(
+        &self,
+        key: VolumeKey,
+        change: ChangeAuth,
+    ) -> Result<Tokens, ServiceError> {
+        let place = self.place(&key)?;
+        let before = self.access(&key, place).await?;
+        let (access, tokens) = access::rotated(before, change.grace_seconds)?;
+        let set = self.set_access(&key, place, access, change.cut).await?;
+        tracing::info!(name = set.name, id = %set.uuid, cut = change.cut,
+            grace_seconds = change.grace_seconds, "tokens changed");
+        Ok(tokens)
+    }
+
+    async fn restrict(
+        &self,
+        key: VolumeKey,
+        change: ChangeRestrictions,
+    ) -> Result<Volume, ServiceError> {
+        let place = self.place(&key)?;
+        let access = access::restricted(self.access(&key, place).await?, change)?;
+        let restrictions = access.restrictions.clone();
+        let set = self.set_access(&key, place, access, false).await?;
+        tracing::info!(name = set.name, id = %set.uuid, ?restrictions, "volume restricted");
+        self.announce(place, restrictions);
+        Ok(self.document(place.core, &set))
+    }
+
+    async fn set_access(
+        &self,
+        key: &VolumeKey,
+        Place { id, core }: Place,
+        access: Access,
+        cut: bool,
+    ) -> Result<VolumeStatus, ServiceError> {
+        self.cores[core]
+            .ask(|answer| CoreMessage::SetAccess { id, access, cut, answer })
+            .await?
+            .map_err(|error| self.refusal(key, &error))
     }
 
     fn choose_core(&self, name: &VolumeName, wanted: Option<u32>) -> Result<usize, ServiceError> {
@@ -274,7 +335,7 @@ impl State {
         self.directory(|directory| directory.remove(id));
         self.shared(|shared| shared.remove(id));
         self.share_out();
-        self.publish();
+        self.withdraw(id);
         tracing::info!(volume = %key, %id, "volume deleted");
         Ok(())
     }
@@ -318,6 +379,7 @@ impl State {
         Ok(Server {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             uptime_seconds: self.started.elapsed().as_secs(),
+            authentication: self.authenticates,
             cores,
             devices: vec![self.device_document(&all)],
         })
@@ -381,6 +443,8 @@ impl State {
     fn document(&self, core: usize, volume: &VolumeStatus) -> Volume {
         let portal = self.cores[core].portal();
         let nqn = nqn(volume.uuid);
+        let restrictions = volume.access.as_ref().map(|access| &access.restrictions);
+        let restrictions = restrictions.cloned().unwrap_or_default();
         Volume {
             id: volume.uuid,
             name: volume.name.clone(),
@@ -390,7 +454,8 @@ impl State {
             portal,
             device: self.device.clone(),
             slo: slo_document(volume.slo),
-            connect: connect_line(&nqn, portal.address),
+            restrictions: access::document(&restrictions),
+            connect: connect_line(&nqn, portal.address, self.authenticates),
             nqn,
         }
     }
@@ -435,7 +500,7 @@ fn refusal(key: &VolumeKey, error: &VolumeError) -> ServiceError {
 }
 
 impl VolumeService for Volumes {
-    fn create(&self, request: CreateVolume) -> Reply<'_, Volume> {
+    fn create(&self, request: CreateVolume) -> Reply<'_, CreatedVolume> {
         Box::pin(self.change(|state| async move { state.create(request).await }))
     }
 
@@ -453,6 +518,14 @@ impl VolumeService for Volumes {
 
     fn set_slo(&self, key: VolumeKey, slo: control::Slo) -> Reply<'_, Volume> {
         Box::pin(self.change(move |state| async move { state.set_slo(key, slo_of(slo)).await }))
+    }
+
+    fn change_auth(&self, key: VolumeKey, change: ChangeAuth) -> Reply<'_, Tokens> {
+        Box::pin(self.change(move |state| async move { state.change_auth(key, change).await }))
+    }
+
+    fn restrict(&self, key: VolumeKey, change: ChangeRestrictions) -> Reply<'_, Volume> {
+        Box::pin(self.change(move |state| async move { state.restrict(key, change).await }))
     }
 
     fn change_device(&self, name: String, change: ChangeDevice) -> Reply<'_, Device> {

@@ -18,7 +18,10 @@ const PATIENCE: Duration = Duration::from_secs(60);
 /// The binary with `arguments`, not yet run.
 pub fn farflash(arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_farflash"));
-    command.args(arguments).env_remove("FARFLASH_API").env_remove("FARFLASH_LOG");
+    command.args(arguments);
+    for variable in ["API", "LOG", "TOKEN", "CONTROLLER_TOKEN"] {
+        command.env_remove(format!("FARFLASH_{variable}"));
+    }
     command
 }
 
@@ -117,8 +120,25 @@ impl Server {
 
     pub fn start_on(device: &str, listen: &str, api: &str, more: &[&str]) -> Self {
         let arguments = ["serve", "--device", device, "--listen", listen, "--api", api];
-        let arguments = [&arguments[..], &["--auth", "off", "--log-json"], more].concat();
-        let mut child = farflash(&arguments).stderr(Stdio::piped()).spawn().unwrap();
+        // Open to all unless a test says otherwise.
+        let auth = if more.contains(&"--auth") { &[][..] } else { &["--auth", "off"] };
+        let arguments = [&arguments[..], &["--log-json"], auth, more].concat();
+        Self::spawn(&mut farflash(&arguments))
+    }
+
+    /// Starts one in a network namespace, on all its addresses.
+    pub fn start_within(namespace: &str, device: &str, more: &[&str]) -> Self {
+        let arguments =
+            ["serve", "--device", device, "--listen", "0.0.0.0:0", "--api", "127.0.0.1:0"];
+        let arguments = [&arguments[..], &["--log-json"], more].concat();
+        let command = farflash(&arguments);
+        let mut inside = Command::new("ip");
+        inside.args(["netns", "exec", namespace]).arg(command.get_program()).args(&arguments);
+        Self::spawn(&mut inside)
+    }
+
+    fn spawn(command: &mut Command) -> Self {
+        let mut child = command.stderr(Stdio::piped()).spawn().unwrap();
         let mut lines = BufReader::new(child.stderr.take().unwrap()).lines();
         let (mut api, mut portals) = (None, Vec::new());
         let mut seen = Vec::new();

@@ -1,5 +1,6 @@
 //! Get Log Page.
 
+use alloc::rc::Rc;
 use alloc::vec;
 use alloc::vec::Vec;
 
@@ -97,7 +98,7 @@ pub struct DiscoveryLog {
     /// Generation counter.
     pub genctr: u64,
     /// The subsystems, and ways to them.
-    pub entries: Vec<DiscoveryLogEntry>,
+    pub entries: Vec<Rc<DiscoveryLogEntry>>,
 }
 
 impl DiscoveryLog {

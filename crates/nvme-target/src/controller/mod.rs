@@ -240,6 +240,14 @@ impl Controller {
         &self.parameters
     }
 
+    /// Whether the queue that `request` asks for is one of this controller and its host.
+    #[must_use]
+    pub fn belongs_to(&self, request: &ConnectRequest) -> bool {
+        request.subsystem == self.parameters.subsystem
+            && request.host_nqn == self.host_nqn
+            && request.host_id == self.host_id
+    }
+
     /// The host that the controller belongs to.
     #[must_use]
     pub fn host_nqn(&self) -> &Nqn {

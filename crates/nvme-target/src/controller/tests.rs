@@ -1,3 +1,4 @@
+use alloc::rc::Rc;
 use nvme_wire::async_event::AsyncEvent;
 use nvme_wire::discovery::{DiscoveryLogEntry, DiscoveryLogHeader, SUBTYPE_NVM};
 use nvme_wire::fabrics::{Connect, ConnectData, Property, PropertySize};
@@ -635,10 +636,10 @@ fn a_host_that_falls_silent_loses_its_controller() {
 #[test]
 fn the_discovery_log_can_be_read_in_pieces() {
     let mut harness = Harness::enabled(ControllerKind::Discovery);
-    let entries: Vec<DiscoveryLogEntry> = (0..5u16)
+    let entries: Vec<Rc<DiscoveryLogEntry>> = (0..5u16)
         .map(|n| {
             let address = core::net::SocketAddr::from(([192, 0, 2, 1], 4420 + n));
-            DiscoveryLogEntry::tcp(SUBTYPE_NVM, &Nqn::from_uuid(&UUID), address)
+            Rc::new(DiscoveryLogEntry::tcp(SUBTYPE_NVM, &Nqn::from_uuid(&UUID), address))
         })
         .collect();
     harness.facts.log = DiscoveryLog { genctr: 9, entries };

@@ -41,7 +41,7 @@ impl Volume {
             &Nqn::from_uuid(&UUID),
             "127.0.0.1:4420".parse().expect("an address"),
         );
-        let log = DiscoveryLog { genctr: 3, entries: vec![entry; 3] };
+        let log = DiscoveryLog { genctr: 3, entries: vec![entry.into(); 3] };
         Self { bytes: vec![0; BLOCKS as usize * BLOCK_SIZE], blocks: BLOCKS, log }
     }
 

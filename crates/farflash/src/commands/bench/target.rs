@@ -210,6 +210,7 @@ async fn connect(
         depth: u16::try_from(bench.qd).expect("at most 1024"),
         header_digest: bench.hdgst,
         data_digest: bench.ddgst,
+        credentials: bench.tokens.credentials()?,
         ..Options::for_host(uuid::Uuid::new_v4().into_bytes())
     };
     let refused = |error: ConnectError| {
@@ -220,6 +221,18 @@ async fn connect(
             }
             ConnectError::Refused { .. } => {
                 format!("{address} refuses the command Connect to {nqn}: {error}")
+            }
+            ConnectError::AuthenticationRequired => {
+                let what = format!("{address} wants to see a token");
+                let remedy = "give the one that `farflash volume create` has shown, in a file with \
+                              --token-file or in FARFLASH_TOKEN";
+                return Failure::runtime(what, remedy);
+            }
+            ConnectError::Authentication(_) => {
+                let what = format!("{address} has no volume {nqn} that this token opens from here");
+                let remedy = "see `farflash volume show` for who may open it; make a new token with \
+                              `farflash volume change-auth`";
+                return Failure::runtime(what, remedy);
             }
             _ => format!("cannot connect to {address}: {error}"),
         };

@@ -1,0 +1,85 @@
+//! The documents about who may open a volume.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+use crate::Volume;
+
+/// What a host must be to open a volume, besides knowing its token. A list that is empty restricts
+/// nothing; of one that is not, the host must match an element. To other hosts there is no such volume.
+#[derive(Clone, Debug, Default, Deserialize, Eq, PartialEq, Serialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Restrictions {
+    /// NVMe qualified names of hosts.
+    #[serde(default)]
+    #[schema(example = json!(["nqn.2014-08.org.nvmexpress:uuid:550e8400-e29b-41d4-a716-446655440000"]))]
+    pub hosts: Vec<String>,
+    /// Networks that they may come from, IPv4 and IPv6.
+    #[serde(default)]
+    #[schema(example = json!(["192.0.2.0/24", "2001:db8::/32"]))]
+    pub networks: Vec<String>,
+    /// Interfaces of the server that they may come by; a VLAN or VXLAN is one.
+    #[serde(default)]
+    #[schema(example = json!(["vxlan42"]))]
+    pub interfaces: Vec<String>,
+}
+
+/// Asks for other restrictions. Lists that are left out stay as they are; an empty one restricts nothing.
+#[derive(Clone, Debug, Default, Deserialize, Eq, PartialEq, Serialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ChangeRestrictions {
+    /// NVMe qualified names of hosts.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hosts: Option<Vec<String>>,
+    /// Networks that they may come from, such as `192.0.2.0/24`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub networks: Option<Vec<String>>,
+    /// Interfaces of the server that they may come by.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub interfaces: Option<Vec<String>>,
+}
+
+/// Asks for new tokens.
+#[derive(Clone, Copy, Debug, Default, Deserialize, Eq, PartialEq, Serialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ChangeAuth {
+    /// Ends the connections that are open.
+    #[serde(default)]
+    pub cut: bool,
+    /// For how long the token before opens the volume, too. At most 30 days.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(maximum = 2_592_000)]
+    pub grace_seconds: Option<u32>,
+}
+
+/// Longest time for which two tokens open a volume.
+pub const GRACE_SECONDS_MAX: u32 = 30 * 24 * 3600;
+
+/// What opens a volume. Shown once: the server does not tell again.
+#[derive(Clone, Deserialize, Eq, PartialEq, Serialize, ToSchema)]
+pub struct Tokens {
+    /// With this a host proves who it is (`nvme connect --dhchap-secret`).
+    #[schema(example = "DHHC-1:01:…:")]
+    pub token: String,
+    /// With this the server does, if the host asks (`--dhchap-ctrl-secret`).
+    pub controller_token: String,
+}
+
+impl fmt::Debug for Tokens {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Tokens")
+    }
+}
+
+/// A new volume, and what opens it.
+#[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize, ToSchema)]
+pub struct CreatedVolume {
+    /// The volume.
+    #[serde(flatten)]
+    pub volume: Volume,
+    /// Its tokens.
+    #[serde(flatten)]
+    pub tokens: Tokens,
+}

@@ -1,0 +1,143 @@
+//! Who gets to what.
+//!
+//! - T4: a host that may not open a volume meets the same answers, in the same order, as one that asks
+//!   for a volume which does not exist: where hosts have to authenticate, an exchange that fails.
+//! - T5: a host that no longer qualifies is cut as soon as that is decided.
+
+use std::rc::Rc;
+
+use access::{Access, UnixSeconds, Visitor};
+use io_traits::{Device, Stream, World};
+use nvme_target::{ConnectRefusal, ConnectRequest};
+use nvme_wire::Nqn;
+use uuid::Uuid;
+use volume::VolumeError;
+
+use crate::association::Association;
+use crate::connection::Connection;
+use crate::core::{Core, VolumeStatus, status_of};
+use crate::export::Export;
+
+const _: () = assert!(access::ACCESS_BYTES_MAX == volume::ACCESS_BYTES_MAX);
+
+/// What a host talks to.
+pub(crate) enum Subject<W: World, D: Device> {
+    /// The discovery service.
+    Discovery,
+    /// A volume.
+    Volume(Rc<Export<W, D>>),
+    /// Nothing, and the host is not to know (T4).
+    Nothing,
+}
+
+impl<W: World, D: Device> Clone for Subject<W, D> {
+    fn clone(&self) -> Self {
+        match self {
+            Self::Discovery => Self::Discovery,
+            Self::Volume(export) => Self::Volume(export.clone()),
+            Self::Nothing => Self::Nothing,
+        }
+    }
+}
+
+impl<W: World, D: Device> Subject<W, D> {
+    /// The volume, if it is one.
+    pub(crate) fn export(&self) -> Option<&Rc<Export<W, D>>> {
+        match self {
+            Self::Volume(export) => Some(export),
+            Self::Discovery | Self::Nothing => None,
+        }
+    }
+}
+
+impl<W: World, D: Device> Core<W, D> {
+    /// The time of day.
+    pub(crate) fn time_of_day(&self) -> UnixSeconds {
+        UnixSeconds(self.options().started_at.0 + self.uptime().as_secs())
+    }
+
+    /// Whether hosts have to authenticate.
+    pub(crate) fn authenticates(&self) -> bool {
+        self.options().authentication.is_some()
+    }
+
+    /// What the host that asks for `request` on `connection` gets (T4).
+    pub(crate) fn subject_for(
+        &self,
+        connection: &Connection<W, D>,
+        request: &ConnectRequest,
+    ) -> Result<Subject<W, D>, ConnectRefusal> {
+        if request.subsystem == Nqn::DISCOVERY {
+            return Ok(Subject::Discovery);
+        }
+        let peer = connection.peer();
+        if self.authenticates() && self.puts_off(peer.ip()) {
+            return Err(ConnectRefusal::BUSY);
+        }
+        let found = self.export_by_nqn(&request.subsystem);
+        let is_there = found.is_some();
+        match found.filter(|export| connection.qualifies(export, &request.host_nqn)) {
+            Some(export) => return Ok(Subject::Volume(export)),
+            None => {
+                let (host, subsystem) = (request.host_nqn, request.subsystem);
+                let reason = if is_there { "is restricted" } else { "does not exist" };
+                tracing::info!(%peer, %host, %subsystem, reason, "host refused");
+            }
+        }
+        if self.authenticates() {
+            return Ok(Subject::Nothing);
+        }
+        Err(ConnectRefusal::UNKNOWN_SUBSYSTEM)
+    }
+
+    /// Says who may open a volume from now on, durably. Hosts that no longer qualify are cut (T5);
+    /// those that do stay, unless `cut` ends that, too.
+    ///
+    /// # Errors
+    /// There is no such volume, too much is said, or as [`volume::Volume::set_access`].
+    pub async fn set_access(
+        &self,
+        uuid: Uuid,
+        access: Access,
+        cut: bool,
+    ) -> Result<VolumeStatus, VolumeError> {
+        let export = self.export(uuid).ok_or(VolumeError::Deleted)?;
+        let bytes = access.encode().map_err(|_| VolumeError::Spec)?;
+        export.volume().set_access(&bytes).await?;
+        export.set_access(access);
+        for association in self.associations_of(&export) {
+            if cut || !association.qualifies(&export) {
+                association.cut();
+            }
+        }
+        Ok(status_of(&export))
+    }
+}
+
+impl<W: World, D: Device> Connection<W, D> {
+    /// Whether the host called `host` may open `export` from where it is.
+    pub(crate) fn qualifies(&self, export: &Export<W, D>, host: &Nqn) -> bool {
+        export.access().is_some_and(|access| self.is_admitted_by(&access.restrictions, host))
+    }
+
+    /// Whether `restrictions` admit the host called `host` from where it is.
+    pub(crate) fn is_admitted_by(&self, restrictions: &access::Restrictions, host: &Nqn) -> bool {
+        if restrictions.is_empty() {
+            return true;
+        }
+        let interface = match restrictions.interfaces.is_empty() {
+            true => None,
+            false => self.stream().interface(),
+        };
+        let address = self.peer().ip();
+        restrictions.admit(&Visitor { host, address, interface: interface.as_deref() })
+    }
+}
+
+impl<W: World, D: Device> Association<W, D> {
+    /// Whether all its connections still may open `export`.
+    fn qualifies(&self, export: &Export<W, D>) -> bool {
+        let host = *self.controller.borrow().host_nqn();
+        self.connections().iter().all(|connection| connection.qualifies(export, &host))
+    }
+}

@@ -1,0 +1,159 @@
+//! Who may open a volume, between the words of the API and what a volume keeps.
+
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use access::{Access, AccessError, Restrictions, Token, UnixSeconds};
+use auth::{Hash, KEY_LEN_MAX, Secret};
+use control::{ChangeRestrictions, ServiceError, Tokens};
+use nvme_wire::Nqn;
+use rustix::rand::{GetRandomFlags, getrandom};
+
+/// Of what tokens are made: 256 random bits, and a key for each host that follows from them.
+const TOKEN_HASH: Hash = Hash::Sha256;
+
+/// The time of day.
+pub(super) fn now() -> UnixSeconds {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    UnixSeconds(since.as_secs())
+}
+
+/// Access to a new volume, and the tokens that give it.
+pub(super) fn create(
+    restrictions: Option<control::Restrictions>,
+) -> Result<(Access, Tokens), ServiceError> {
+    let control::Restrictions { hosts, networks, interfaces } = restrictions.unwrap_or_default();
+    let change = ChangeRestrictions {
+        hosts: Some(hosts),
+        networks: Some(networks),
+        interfaces: Some(interfaces),
+    };
+    let mut access = restricted(Access::default(), change)?;
+    let (token, tokens) = draw_token()?;
+    access.tokens = vec![token];
+    Ok((access, tokens))
+}
+
+/// The same access through new tokens; the one before stays of use for a while if that is wanted.
+pub(super) fn rotated(
+    mut access: Access,
+    grace_seconds: Option<u32>,
+) -> Result<(Access, Tokens), ServiceError> {
+    if grace_seconds.is_some_and(|seconds| seconds > control::GRACE_SECONDS_MAX) {
+        let detail = "`grace_seconds` must be at most 2592000 (30 days)".to_owned();
+        return Err(ServiceError::Setting { detail });
+    }
+    let now = now();
+    let grace = grace_seconds.map(|seconds| UnixSeconds(now.0 + u64::from(seconds)));
+    let (token, tokens) = draw_token()?;
+    access.rotate(token, now, grace);
+    Ok((access, tokens))
+}
+
+/// The same access under other restrictions.
+pub(super) fn restricted(
+    mut access: Access,
+    change: ChangeRestrictions,
+) -> Result<Access, ServiceError> {
+    let ChangeRestrictions { hosts, networks, interfaces } = change;
+    let restrictions = &mut access.restrictions;
+    if let Some(hosts) = hosts {
+        let parse = |text: &str| Nqn::new(text).map_err(|error| error.to_string());
+        restrictions.hosts = parsed("hosts", &hosts, parse)?;
+    }
+    if let Some(networks) = networks {
+        let parse = |text: &str| text.parse().map_err(|e: access::NetworkError| e.to_string());
+        restrictions.networks = parsed("networks", &networks, parse)?;
+    }
+    if let Some(interfaces) = interfaces {
+        let parse =
+            |text: &str| text.parse().map_err(|e: access::InterfaceNameError| e.to_string());
+        restrictions.interfaces = parsed("interfaces", &interfaces, parse)?;
+    }
+    access.encode().map_err(|error: AccessError| ServiceError::Setting {
+        detail: format!("{error}: name networks instead of single hosts"),
+    })?;
+    Ok(access)
+}
+
+fn parsed<T: PartialEq>(
+    field: &str,
+    texts: &[String],
+    parse: impl Fn(&str) -> Result<T, String>,
+) -> Result<Vec<T>, ServiceError> {
+    let mut all = Vec::new();
+    for (index, text) in texts.iter().enumerate() {
+        let element = parse(text).map_err(|error| {
+            let shown: String = text.chars().take(64).collect();
+            let detail = format!("`{field}[{index}]`: `{}`: {error}", shown.escape_debug());
+            ServiceError::Setting { detail }
+        })?;
+        if !all.contains(&element) {
+            all.push(element);
+        }
+    }
+    Ok(all)
+}
+
+/// The restrictions as the API has them.
+pub(super) fn document(restrictions: &Restrictions) -> control::Restrictions {
+    control::Restrictions {
+        hosts: restrictions.hosts.iter().map(ToString::to_string).collect(),
+        networks: restrictions.networks.iter().map(ToString::to_string).collect(),
+        interfaces: restrictions.interfaces.iter().map(ToString::to_string).collect(),
+    }
+}
+
+fn draw_secret() -> Result<Secret, ServiceError> {
+    let mut random = [0; KEY_LEN_MAX];
+    // Up to 256 bytes come whole, or not at all.
+    match getrandom(&mut random, GetRandomFlags::empty()) {
+        Ok(KEY_LEN_MAX) => Ok(Secret::new(TOKEN_HASH, &random)),
+        _ => Err(ServiceError::Unavailable),
+    }
+}
+
+/// A token, and what is shown of it.
+fn draw_token() -> Result<(Token, Tokens), ServiceError> {
+    let (secret, controller) = (draw_secret()?, draw_secret()?);
+    let tokens = Tokens {
+        token: secret.reveal().to_string(),
+        controller_token: controller.reveal().to_string(),
+    };
+    Ok((Token { secret, controller: Some(controller), until: None }, tokens))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tokens_open_what_they_were_made_for() {
+        let (access, tokens) = create(None).expect("random numbers");
+        let secret: Secret = tokens.token.parse().expect("of the form");
+        assert!(access.tokens_at(now()).map(|token| &token.secret).eq([&secret]));
+        assert_ne!(tokens.token, tokens.controller_token);
+        let (access, newer) = rotated(access, Some(60)).expect("random numbers");
+        assert_ne!(newer.token, tokens.token);
+        assert_eq!(access.tokens_at(now()).count(), 2);
+        let (access, _) = rotated(access, None).expect("random numbers");
+        assert_eq!(access.tokens_at(now()).count(), 1);
+        assert!(rotated(access, Some(control::GRACE_SECONDS_MAX + 1)).is_err());
+    }
+
+    #[test]
+    fn what_is_no_restriction_is_refused_with_its_place() {
+        let list = |text: &str| Some(vec!["10.0.0.0/8".to_owned(), text.to_owned()]);
+        let change = ChangeRestrictions { networks: list("10.0.0.5/8"), ..Default::default() };
+        let error = restricted(Access::default(), change).expect_err("host bits").to_string();
+        assert!(error.contains("`networks[1]`") && error.contains("10.0.0.0/8"), "{error}");
+        let change = ChangeRestrictions { hosts: list("x"), ..Default::default() };
+        let error = restricted(Access::default(), change).expect_err("no NQN").to_string();
+        assert!(error.contains("`hosts[0]`"), "{error}");
+        let change = ChangeRestrictions { interfaces: list("a/b"), ..Default::default() };
+        restricted(Access::default(), change).expect_err("no interface");
+        let many = (0..400).map(|n| format!("10.{}.{}.0/24", n / 250, n % 250)).collect();
+        let change = ChangeRestrictions { networks: Some(many), ..Default::default() };
+        let error = restricted(Access::default(), change).expect_err("too many").to_string();
+        assert!(error.contains("at most 2048"), "{error}");
+    }
+}

@@ -1,0 +1,250 @@
+//! Who may open a volume of a real server: tokens, restrictions, and what strangers are told.
+
+#![allow(missing_docs, unreachable_pub, dead_code)]
+
+mod support;
+
+use std::os::unix::fs::PermissionsExt;
+use std::process::Command;
+
+use support::{Files, Outcome, Server, farflash, refused, run};
+
+const BENCH: [&str; 8] = ["--rw", "randwrite", "--bs", "4KiB", "--qd", "8", "--bytes", "1MiB"];
+
+fn target(volume: &serde_json::Value) -> String {
+    let field = |name: &str| volume[name].as_str().unwrap().to_owned();
+    format!("tcp://{}/{}", field("address"), field("nqn"))
+}
+
+/// Uses a volume as a host whose environment holds `token`.
+fn use_with(token: &str, volume: &serde_json::Value) -> Outcome {
+    let target = target(volume);
+    let arguments = [&["bench", "--target", &target, "--overwrite"], &BENCH[..]].concat();
+    let mut command = farflash(&arguments);
+    command.env_remove("FARFLASH_CONTROLLER_TOKEN").env("FARFLASH_TOKEN", token);
+    command.output().unwrap().into()
+}
+
+#[track_caller]
+fn opens(token: &str, volume: &serde_json::Value) {
+    let outcome = use_with(token, volume);
+    assert_eq!(outcome.code, Some(0), "{outcome:?}");
+}
+
+#[track_caller]
+fn does_not_open(token: &str, volume: &serde_json::Value, why: &str) {
+    let outcome = use_with(token, volume);
+    assert_eq!(outcome.code, Some(1), "{outcome:?}");
+    assert!(outcome.stderr.contains(why), "{outcome:?}");
+}
+
+fn text<'a>(value: &'a serde_json::Value, field: &str) -> &'a str {
+    value[field].as_str().unwrap()
+}
+
+#[test]
+fn a_volume_is_opened_with_its_token_and_no_other() {
+    let server = Server::start_with("mem:256MiB", &["--auth", "on"]);
+    let one = server.volume_json(&["create", "one", "--size", "64MiB"]);
+    let two = server.volume_json(&["create", "two", "--size", "64MiB"]);
+    opens(text(&one, "token"), &one);
+    does_not_open(text(&two, "token"), &one, "no volume");
+    does_not_open("", &one, "wants to see a token");
+    let shown = server.volume_json(&["show", "one"]);
+    assert!(shown.get("token").is_none(), "shown once: {shown}");
+    assert!(text(&shown, "connect").ends_with("--dhchap-secret \"$FARFLASH_TOKEN\""), "{shown}");
+    // The server has to prove itself, too.
+    let mutual = |token: &str, controller: &str| -> Outcome {
+        let target = target(&one);
+        let arguments = [&["bench", "--target", &target, "--overwrite"], &BENCH[..]].concat();
+        let mut command = farflash(&arguments);
+        command.env("FARFLASH_TOKEN", token).env("FARFLASH_CONTROLLER_TOKEN", controller);
+        command.output().unwrap().into()
+    };
+    let outcome = mutual(text(&one, "token"), text(&one, "controller_token"));
+    assert_eq!(outcome.code, Some(0), "{outcome:?}");
+    let outcome = mutual(text(&one, "token"), text(&two, "controller_token"));
+    assert_eq!(outcome.code, Some(1), "{outcome:?}");
+}
+
+#[test]
+fn tokens_go_to_files_that_only_their_owner_reads() {
+    let files = Files::new();
+    let server = Server::start_with("mem:256MiB", &["--auth", "on"]);
+    let path = files.path("token");
+    let path = path.to_str().unwrap();
+    let outcome = server.volume(&["create", "v", "--size", "64MiB", "--token-file", path]);
+    assert_eq!(outcome.code, Some(0), "{outcome:?}");
+    assert!(!outcome.stdout.contains("DHHC"), "{outcome:?}");
+    let mode = std::fs::metadata(path).unwrap().permissions().mode();
+    assert_eq!(mode & 0o777, 0o600);
+    let volume = server.volume_json(&["show", "v"]);
+    let target = target(&volume);
+    let bench = |file: &str| {
+        let arguments = ["bench", "--target", &target, "--overwrite", "--token-file", file];
+        run(&[&arguments[..], &BENCH].concat())
+    };
+    assert_eq!(bench(path).code, Some(0));
+    // What is there is not written over, and nothing is made that would be lost.
+    let again = ["volume", "create", "w", "--size", "64MiB", "--token-file", path];
+    let api = ["--api", server.api.as_str()];
+    refused(&[&again[..], &api].concat(), 2, "exists", "--token-file");
+    assert!(server.volume(&["show", "w"]).stderr.contains("there is no volume"));
+    std::fs::write(path, "DHHC-1:01:notbase64!:").unwrap();
+    let outcome = bench(path);
+    assert_eq!(outcome.code, Some(2), "{outcome:?}");
+    assert!(outcome.stderr.contains("holds no token"), "{outcome:?}");
+}
+
+#[test]
+fn tokens_are_changed_and_survive_a_kill() {
+    let files = Files::new();
+    let device = files.device("flash.img");
+    support::succeed(&["format", "--device", &format!("{device},size=1GiB")]);
+    let server = Server::start_with(&device, &["--auth", "on"]);
+    let volume = server.volume_json(&["create", "v", "--size", "64MiB"]);
+    let first = text(&volume, "token").to_owned();
+    let second = server.volume_json(&["change-auth", "v", "--grace", "3600"]);
+    opens(&first, &volume);
+    opens(text(&second, "token"), &volume);
+    drop(server);
+    let server = Server::start_with(&device, &["--auth", "on"]);
+    let volume = server.volume_json(&["show", "v"]);
+    opens(&first, &volume);
+    opens(text(&second, "token"), &volume);
+    let third = server.volume_json(&["change-auth", "v", "--cut"]);
+    does_not_open(&first, &volume, "no volume");
+    does_not_open(text(&second, "token"), &volume, "no volume");
+    opens(text(&third, "token"), &volume);
+    drop(server);
+    // Without authentication the same volume is open to all, and the log warns of that.
+    let server = Server::start_with(&device, &[]);
+    opens("", &server.volume_json(&["show", "v"]));
+}
+
+#[test]
+fn bad_restrictions_are_refused_with_their_place() {
+    let server = Server::start("mem:256MiB");
+    let api = ["--api", server.api.as_str()];
+    let refused = |arguments: &[&str], code: i32, what: &str| {
+        refused(&[&["volume"], arguments, &api].concat(), code, what, "");
+    };
+    let create = ["create", "v", "--size", "64MiB", "--network", "10.0.0.1/8"];
+    refused(&create, 1, "`networks[0]`: `10.0.0.1/8`");
+    server.volume_json(&["create", "v", "--size", "64MiB"]);
+    refused(&["restrict", "v"], 2, "who may open");
+    refused(&["restrict", "v", "--host", "me"], 1, "`hosts[0]`");
+    refused(&["restrict", "v", "--interface", "a/b"], 1, "`interfaces[0]`");
+    let named = server.volume_json(&["restrict", "v", "--interface", "lo", "--network", "::1"]);
+    assert_eq!(named["restrictions"]["networks"][0], "::1/128");
+    let wider = server.volume_json(&["restrict", "v", "--any-network"]);
+    assert_eq!(wider["restrictions"]["interfaces"][0], "lo", "what is not named stays");
+    assert_eq!(wider["restrictions"]["networks"].as_array().map(Vec::len), Some(0));
+}
+
+/// Two network namespaces, a host's and a server's, joined by a pair of interfaces and a VXLAN over
+/// it. Gone when dropped.
+struct Networks {
+    server: String,
+    host: String,
+}
+
+impl Networks {
+    fn new() -> Self {
+        let id = std::process::id();
+        let networks = Self { server: format!("ff-server-{id}"), host: format!("ff-host-{id}") };
+        let Self { server, host } = &networks;
+        for line in [
+            format!("netns add {server}"),
+            format!("netns add {host}"),
+            format!("-n {server} link add wire type veth peer name wire netns {host}"),
+            format!("-n {server} address add 10.77.0.1/24 dev wire"),
+            format!("-n {host} address add 10.77.0.2/24 dev wire"),
+            format!("-n {server} link set wire up"),
+            format!("-n {host} link set wire up"),
+            format!(
+                "-n {server} link add vxlan42 type vxlan id 42 dstport 4789 remote 10.77.0.2 dev wire"
+            ),
+            format!(
+                "-n {host} link add vxlan42 type vxlan id 42 dstport 4789 remote 10.77.0.1 dev wire"
+            ),
+            format!("-n {server} address add 10.78.0.1/24 dev vxlan42"),
+            format!("-n {host} address add 10.78.0.2/24 dev vxlan42"),
+            format!("-n {server} link set vxlan42 up"),
+            format!("-n {host} link set vxlan42 up"),
+            format!("-n {server} link set lo up"),
+        ] {
+            ip(&line);
+        }
+        networks
+    }
+}
+
+impl Drop for Networks {
+    fn drop(&mut self) {
+        for namespace in [&self.server, &self.host] {
+            let _ = Command::new("ip").args(["netns", "delete", namespace]).status();
+        }
+    }
+}
+
+fn ip(line: &str) {
+    let status = Command::new("ip").args(line.split(' ')).status().expect("iproute2 is installed");
+    assert!(status.success(), "ip {line}");
+}
+
+/// `command` in a namespace.
+fn within(namespace: &str, command: &Command) -> Command {
+    let mut inside = Command::new("ip");
+    inside.args(["netns", "exec", namespace]).arg(command.get_program()).args(command.get_args());
+    inside
+}
+
+/// A volume that may be opened by way of a VXLAN only, and a host that comes by the wire below it,
+/// also under the address that belongs to the VXLAN.
+#[test]
+fn a_volume_of_one_vxlan_is_not_there_for_others() {
+    assert!(rustix::process::geteuid().is_root(), "network namespaces need root");
+    let networks = Networks::new();
+    let server = Server::start_within(
+        &networks.server,
+        "mem:256MiB",
+        &["--auth", "off", "--advertise", "10.78.0.1"],
+    );
+    let in_server = |arguments: &[&str]| -> serde_json::Value {
+        let arguments = [&["volume"], arguments, &["--json", "--api", &server.api]].concat();
+        let output = within(&networks.server, &farflash(&arguments)).output().unwrap();
+        assert!(output.status.success(), "{output:?}");
+        serde_json::from_slice(&output.stdout).unwrap()
+    };
+    let volume = in_server(&["create", "v", "--size", "64MiB", "--interface", "vxlan42"]);
+    let nqn = text(&volume, "nqn");
+    let port = server.portals[0].port();
+    let from_host = |address: &str| -> Outcome {
+        let target = format!("tcp://{address}:{port}/{nqn}");
+        let arguments = [&["bench", "--target", &target, "--overwrite"], &BENCH[..]].concat();
+        within(&networks.host, &farflash(&arguments)).output().unwrap().into()
+    };
+    let seen_from = |address: &str| -> String {
+        let address = format!("{address}:{port}");
+        let output = within(&networks.host, &farflash(&["discover", &address])).output().unwrap();
+        assert!(output.status.success(), "{output:?}");
+        String::from_utf8(output.stdout).unwrap()
+    };
+    let outcome = from_host("10.78.0.1");
+    assert_eq!(outcome.code, Some(0), "by the VXLAN: {outcome:?}");
+    assert!(seen_from("10.78.0.1").contains(nqn));
+    let outcome = from_host("10.77.0.1");
+    assert!(outcome.stderr.contains("has no volume"), "by the wire: {outcome:?}");
+    assert!(!seen_from("10.77.0.1").contains(nqn));
+    // The server answers for all its addresses on all its interfaces, as Linux does.
+    ip(&format!("-n {} route add 10.78.0.1/32 via 10.77.0.1 dev wire", networks.host));
+    let outcome = from_host("10.78.0.1");
+    assert!(outcome.stderr.contains("has no volume"), "by the wire, in disguise: {outcome:?}");
+    in_server(&["restrict", "v", "--any-interface", "--network", "10.77.0.0/24"]);
+    let outcome = from_host("10.77.0.1");
+    assert_eq!(outcome.code, Some(0), "{outcome:?}");
+    in_server(&["restrict", "v", "--network", "10.99.0.0/16"]);
+    let outcome = from_host("10.77.0.1");
+    assert!(outcome.stderr.contains("has no volume"), "from elsewhere: {outcome:?}");
+}

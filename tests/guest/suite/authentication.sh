@@ -1,0 +1,92 @@
+# shellcheck shell=bash
+# Volumes that want a token, and volumes that are not for everybody: the kernel's own DH-HMAC-CHAP
+# against the server's. Comes last: the server runs without authentication before it.
+
+authentication_tests() {
+    if ! backend_has authentication; then
+        check_if authentication "a volume is opened with its token" false
+        return
+    fi
+    ask auth on >/dev/null
+    local made
+    made=$(ask create locked 64MiB)
+    LOCKED=$(jq -re .nqn <<<"$made")
+    TOKEN=$(jq -re .token <<<"$made")
+    CONTROLLER_TOKEN=$(jq -re .controller_token <<<"$made")
+    OTHER_TOKEN=$(ask create other 64MiB | jq -re .token)
+    check "a volume is opened with its token" token_opens
+    check "a host has the server prove itself" server_proves_itself
+    check "no token, a false one, or a false server: refused" others_are_refused
+    check "a restricted volume is not there for other hosts" restricted_is_hidden
+    check "new tokens cut off who has the old" new_tokens_cut_off
+    volume_delete locked
+    volume_delete other
+    ask auth off >/dev/null
+}
+
+writes_and_reads() {
+    dd if=/dev/urandom of=/tmp/random bs=1M count=4 status=none
+    dd if=/tmp/random of="$1" bs=1M oflag=direct status=none
+    dd if="$1" bs=1M count=4 iflag=direct status=none | cmp - /tmp/random
+}
+
+token_opens() {
+    local drive
+    drive=$(attach "$LOCKED" --dhchap-secret "$TOKEN")
+    writes_and_reads "$drive"
+    disconnect "$LOCKED"
+}
+
+server_proves_itself() {
+    local drive
+    drive=$(attach "$LOCKED" --dhchap-secret "$TOKEN" --dhchap-ctrl-secret "$CONTROLLER_TOKEN")
+    writes_and_reads "$drive"
+    disconnect "$LOCKED"
+}
+
+refuses() {
+    if connect "$LOCKED" "$@"; then
+        echo "it let in: $*"
+        return 1
+    fi
+}
+
+others_are_refused() {
+    refuses
+    refuses --dhchap-secret "$OTHER_TOKEN"
+    refuses --dhchap-secret "$TOKEN" --dhchap-ctrl-secret "$OTHER_TOKEN"
+    # Nobody is put off who had nothing to do with that.
+    sleep 11
+    token_opens
+}
+
+discovered() { nvme discover -t tcp -a "$ADDRESS" -s "$PORT" --hostnqn "$1" -o json | grep -c "$LOCKED"; }
+
+restricted_is_hidden() {
+    local us=nqn.2014-08.org.nvmexpress:uuid:11111111-2222-3333-4444-555555555555
+    local them=nqn.2014-08.org.nvmexpress:uuid:99999999-2222-3333-4444-555555555555
+    ask restrict locked --host $us >/dev/null
+    expect "what we discover" "$(discovered $us)" 1
+    expect "what they discover" "$(discovered $them)" 0
+    attach "$LOCKED" --hostnqn $us --dhchap-secret "$TOKEN"
+    disconnect "$LOCKED"
+    refuses --hostnqn $them --dhchap-secret "$TOKEN"
+    ask restrict locked --any-host >/dev/null
+}
+
+new_tokens_cut_off() {
+    local drive new
+    drive=$(attach "$LOCKED" --dhchap-secret "$TOKEN" --ctrl-loss-tmo=3)
+    new=$(ask change-auth locked --cut | jq -re .token)
+    if timeout 30 dd if="$drive" bs=4096 count=1 iflag=direct of=/dev/null; then
+        echo "the old token still reads"
+        return 1
+    fi
+    within 20 not_there "$LOCKED"
+    sleep 11
+    drive=$(attach "$LOCKED" --dhchap-secret "$new")
+    writes_and_reads "$drive"
+    disconnect "$LOCKED"
+}
+
+not_there() { ! controller_of "$1" >/dev/null; }
