@@ -22,8 +22,8 @@ pub(crate) struct Client {
     pub(crate) slo: Slo,
     /// What it keeps outstanding.
     pub(crate) depth: Depth,
-    /// Blocks of a write; reads are of one block.
-    pub(crate) write_blocks: u32,
+    /// Blocks of a read, and of a write.
+    pub(crate) blocks: [u32; 2],
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -38,6 +38,7 @@ pub(crate) enum Depth {
 #[derive(Clone, Debug)]
 pub(crate) struct Got {
     pub(crate) requests: [u64; 2],
+    pub(crate) blocks: u64,
     pub(crate) latencies: [Histogram<u64>; 2],
 }
 
@@ -85,11 +86,12 @@ pub(crate) struct Bench {
 impl Got {
     fn new() -> Self {
         let histogram = || Histogram::new_with_max(LATENCY_NS_MAX, 3).expect("valid bounds");
-        Self { requests: [0; 2], latencies: [histogram(), histogram()] }
+        Self { requests: [0; 2], blocks: 0, latencies: [histogram(), histogram()] }
     }
 
     /// Takes in what another client got, or the same one later.
     pub(crate) fn add(&mut self, other: &Self) {
+        self.blocks += other.blocks;
         for kind in 0..2 {
             self.requests[kind] += other.requests[kind];
             self.latencies[kind].add(&other.latencies[kind]).expect("equal bounds");
@@ -176,10 +178,7 @@ impl Bench {
                 Depth::Apart { .. } => return,
             };
             let this = &mut self.lanes[lane];
-            let blocks = match direction {
-                Direction::Read => 1,
-                Direction::Write => this.client.write_blocks,
-            };
+            let blocks = this.client.blocks[direction as usize];
             this.outstanding[direction as usize] += 1;
             let token = Token { lane, submitted: self.now };
             self.scheduler.enqueue(this.flow, Request { direction, blocks }, token, self.now);
@@ -221,6 +220,7 @@ impl Bench {
         let kind = request.direction as usize;
         lane.outstanding[kind] -= 1;
         lane.got.requests[kind] += 1;
+        lane.got.blocks += u64::from(request.blocks);
         let latency_ns = self.now.0 - token.submitted.0;
         lane.got.latencies[kind].saturating_record(latency_ns.max(1));
         self.submit(token.lane);

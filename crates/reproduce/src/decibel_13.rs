@@ -95,7 +95,7 @@ fn measure(
         writes_per_second: rate(CEILING.writes_per_second),
     };
     let depth = |requests| Depth::Mixed { requests, reads_percent: 70 };
-    let client = Client { slo, depth: depth(DEPTH), write_blocks: 1 };
+    let client = Client { slo, depth: depth(DEPTH), blocks: [1, 1] };
     let device = Device {
         params: Preset::P3700.params(),
         blocks: BLOCKS,

@@ -55,7 +55,7 @@ fn measure(options: &Options, policy: PolicyKind, tenants: usize) -> Result<Poin
     let client = Client {
         slo: Slo::default(),
         depth: Depth::Apart { reads: READS, writes: 0 },
-        write_blocks: WRITE_BLOCKS,
+        blocks: [1, WRITE_BLOCKS],
     };
     let device = Device {
         params: Preset::P3600.params(),

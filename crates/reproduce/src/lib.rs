@@ -1,4 +1,4 @@
-//! Figures of the papers, run again.
+//! Figures of the papers, run again, and what farflash promises beyond them.
 //!
 //! Each figure is one file with a row in [`FIGURES`]. It runs the scheduler that serves production
 //! over a modelled drive, in simulated time: equal options give equal results to the last digit. It
@@ -10,6 +10,7 @@ mod bench;
 pub mod decibel_13;
 mod decibel_7_8;
 mod eurosys_7;
+mod isolation;
 mod outcome;
 
 pub use outcome::{Finding, Outcome, ReproduceError};
@@ -63,6 +64,11 @@ pub const FIGURES: &[Figure] = &[
         name: "eurosys-7-device",
         about: "the tail of reads as one to three tenants with bursts of writes share a drive",
         run: eurosys_7::run,
+    },
+    Figure {
+        name: "isolation",
+        about: "equal and weighted shares, a small promise in a crowd, a reader beside a writer",
+        run: isolation::run,
     },
 ];
 

@@ -44,6 +44,11 @@ fn eurosys_7_device() {
 }
 
 #[test]
+fn isolation() {
+    check("isolation", 0.1);
+}
+
+#[test]
 fn equal_options_give_equal_figures() {
     let data = || run("decibel-7", 0.001).data.to_csv();
     assert_eq!(data(), data());
