@@ -43,6 +43,14 @@ impl Bits {
         self.0.iter().map(|word| word.count_ones()).sum()
     }
 
+    /// Bits set among the first `end`.
+    pub(crate) fn count_below(&self, end: u32) -> u32 {
+        let whole = end as usize / 64;
+        let set: u32 = self.0[..whole].iter().map(|word| word.count_ones()).sum();
+        let rest = self.0.get(whole).map_or(0, |word| word & ((1 << (end % 64)) - 1));
+        set + rest.count_ones()
+    }
+
     /// The first bit in `from..end` that is `value`, or `end`.
     pub(crate) fn next(&self, value: bool, from: u32, end: u32) -> u32 {
         let flip = if value { 0 } else { u64::MAX };
@@ -89,6 +97,10 @@ mod tests {
         assert_eq!(bits.next(true, 201, 1000), 1000);
         assert_eq!(bits.next(false, 63, 32_768), 65);
         assert_eq!(bits.count(), 5);
+        assert_eq!(
+            [0, 1, 64, 65, 200, 201, 32_768].map(|n| bits.count_below(n)),
+            [0, 1, 2, 3, 3, 4, 5]
+        );
         let mut block = vec![0; BLOCK_SIZE];
         bits.encode(&mut block);
         assert_eq!((block[0], block[7], block[8], block[25]), (1, 0x80, 1, 1));

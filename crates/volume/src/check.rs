@@ -240,12 +240,15 @@ impl<D: Device> Shard<D> {
     ) {
         let state = volume.state();
         let (mut at, end) = (0, volume.blocks());
+        let mut _pin = None;
         while at < end {
             let next = state.map.borrow().first_key(at, end);
             let first = match next {
                 Ok(Some(first)) => first,
                 Ok(None) => return,
                 Err(missing) => {
+                    let until = missing.key.saturating_add(1);
+                    _pin = self.inner.is_paged().then(|| state.pin(at, until));
                     let Err(_) = self.inner.load(state, missing).await else { continue };
                     // What cannot be loaded was reported.
                     match state.map.borrow().bounds(missing) {

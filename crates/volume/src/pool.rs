@@ -62,7 +62,7 @@ impl Extent {
         }
         let busy = committed.clone();
         let committed = Rc::new(committed);
-        let free = blocks - (0..blocks).filter(|bit| busy.get(*bit)).count() as u32;
+        let free = blocks - busy.count_below(blocks);
         Self {
             start: range.start,
             blocks,

@@ -43,7 +43,10 @@ impl Sweep {
             None => return None,
         };
         let used = node.take_recent() && self.steps <= STEPS_MAX;
-        if used || Rc::strong_count(node) > 1 || (pinned() && !broken(Sabotage::EvictPinned)) {
+        // What someone else holds would not be free: an older version, or a write under way.
+        let held = Rc::strong_count(node) > 1 && !broken(Sabotage::EvictUnwritten);
+        let free = broken(Sabotage::EvictPinned) && node.level() == 0;
+        if used || held || (pinned() && !free) {
             return None;
         }
         self.freed += node.len_bytes();
