@@ -213,3 +213,47 @@ fn any_damaged_block_of_metadata_is_survived() {
         assert!(told.contains_key(kind), "{kind}: {told:?}");
     }
 }
+
+/// The power goes off behind any write of a repair, of one fault or of several. Another repair then
+/// finishes the work, and nothing is lost but what the first was allowed to give up.
+#[test]
+fn a_repair_that_is_cut_off_is_finished_by_another() {
+    let (original, volume) = filled();
+    let superblock = *volume.shard().superblock();
+    let (leaf, keys) = leaf_of(&original, 1000);
+    let bitmaps: Vec<Pba> = (0..3)
+        .flat_map(|extent| [0, 1].map(|slot| superblock.extent(extent).start.plus(slot)))
+        .collect();
+    let root = superblock.root_places(0, 1)[0];
+    let damages: [(&[Pba], _); 6] = [
+        (&[Pba(0)], 0..0),
+        (&[root], 0..0),
+        (&bitmaps, 0..0),
+        (&[leaf], keys.clone()),
+        (&[Pba(DEVICE_BLOCKS - 1), root, leaf], keys),
+        (&[&[Pba(DEVICE_BLOCKS - 1), root], bitmaps.as_slice()].concat(), 0..0),
+    ];
+    let mut cuts = 0;
+    for (places, lost) in damages {
+        for cut in 0.. {
+            let mut finished = false;
+            for seed in 0..3 {
+                let mut sim = Sim::new(original.device.after_crash(&mut Random(seed)), seed);
+                places.iter().for_each(|pba| sim.device.flip(*pba, 70));
+                sim.crash_at = Some(cut);
+                let device = sim.device.clone();
+                finished = sim.run(repair(&device, true)).is_ok();
+                let survivor = device.after_crash(&mut Random(100 * cut + seed));
+                let mut sim = Sim::new(survivor, seed);
+                mend(&mut sim, true);
+                assert_eq!(check(&mut sim).faults, [], "{places:?}, cut {cut}, seed {seed}");
+                expect_data(&mut sim, lost.clone());
+            }
+            if finished {
+                break;
+            }
+            cuts += 1;
+        }
+    }
+    assert!(cuts > 15, "repairs write: {cuts}");
+}
