@@ -1,7 +1,7 @@
 //! A core: what it owns, and what the control side may ask of it.
 
 use std::cell::{Cell, RefCell};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
 use access::Access;
@@ -77,7 +77,8 @@ pub struct CoreStats {
     pub capacity: Vec<Capacity>,
     /// Damaged blocks found, and requests that the device failed, since the core was made.
     pub media_errors: u64,
-    /// Whether the journal of a shard is lost: nothing is written there until the next start.
+    /// Whether the journal of a shard is lost: nothing is written there before the device works again and
+    /// the shard was read back.
     pub failed: bool,
     /// Memory that the data of requests takes.
     pub memory_used_bytes: u64,
@@ -85,15 +86,17 @@ pub struct CoreStats {
     pub window: WindowStats,
 }
 
-struct State<W: World, D: Device> {
+pub(crate) struct State<W: World, D: Device> {
     world: W,
     options: CoreOptions,
     started: Instant,
     memory: Memory,
     commands: Commands<W, D>,
     gate: Gate<W>,
-    shards: RefCell<Vec<Shard<D>>>,
-    exports: RefCell<BTreeMap<Uuid, Rc<Export<W, D>>>>,
+    pub(crate) shards: RefCell<Vec<Shard<D>>>,
+    /// Numbers of failed shards that are being brought back.
+    pub(crate) reopening: RefCell<BTreeSet<usize>>,
+    pub(crate) exports: RefCell<BTreeMap<Uuid, Rc<Export<W, D>>>>,
     connections: RefCell<Slab<Rc<Connection<W, D>>>>,
     /// The key is the controller identifier.
     associations: RefCell<Slab<Rc<Association<W, D>>>>,
@@ -107,7 +110,7 @@ struct State<W: World, D: Device> {
 
 /// One CPU's part of a Flash server. A cheap handle; clones are the same core.
 pub struct Core<W: World, D: Device> {
-    state: Rc<State<W, D>>,
+    pub(crate) state: Rc<State<W, D>>,
 }
 
 impl<W: World, D: Device> Clone for Core<W, D> {
@@ -128,6 +131,7 @@ impl<W: World, D: Device> Core<W, D> {
             options,
             commands: Commands::default(),
             shards: RefCell::default(),
+            reopening: RefCell::default(),
             exports: RefCell::default(),
             throttle: RefCell::default(),
             connections: RefCell::default(),
@@ -142,20 +146,6 @@ impl<W: World, D: Device> Core<W, D> {
         world.spawn(async move { ticking.tick().await });
         world.spawn(async move { running.run_commands().await });
         core
-    }
-
-    /// Takes a shard into service, with all its volumes; returns its number. All shards of a core lie
-    /// on one device.
-    pub fn attach(&self, shard: Shard<D>) -> usize {
-        let number = self.state.shards.borrow().len();
-        for volume in shard.volumes() {
-            self.add_export(volume, number);
-        }
-        let (committing, checkpointing) = (shard.clone(), shard.clone());
-        self.state.world.spawn(async move { committing.run_committer().await });
-        self.state.world.spawn(async move { checkpointing.run_checkpointer().await });
-        self.state.shards.borrow_mut().push(shard);
-        number
     }
 
     /// Accepts connections until [`Core::shutdown`].
@@ -263,12 +253,11 @@ impl<W: World, D: Device> Core<W, D> {
         let export = self.state.exports.borrow_mut().remove(&uuid).ok_or(VolumeError::Deleted)?;
         let shard = self.state.shards.borrow()[export.shard].clone();
         if let Err(error) = shard.delete_volume(uuid).await {
-            self.state.exports.borrow_mut().insert(uuid, export);
+            // Unless the shard came back meanwhile, and the volume with it.
+            self.state.exports.borrow_mut().entry(uuid).or_insert(export);
             return Err(error);
         }
-        export.lane.close();
-        self.state.commands.remove_lane(export.lane.turns());
-        self.associations_of(&export).iter().for_each(|association| association.cut());
+        self.retire(&export);
         Ok(())
     }
 
@@ -336,12 +325,18 @@ impl<W: World, D: Device> Core<W, D> {
             self.state.memory.on_tick(now);
             self.all_connections().iter().for_each(|connection| connection.on_tick(now));
             self.all_associations().iter().for_each(|association| association.on_tick(now));
-            let shards = self.state.shards.borrow().clone();
-            shards.iter().for_each(Shard::settle);
+            self.look_after_shards();
         }
     }
 
-    fn add_export(&self, volume: volume::Volume<D>, shard: usize) -> VolumeStatus {
+    /// The volume is gone: whoever is connected to it is cut.
+    pub(crate) fn retire(&self, export: &Rc<Export<W, D>>) {
+        export.lane.close();
+        self.state.commands.remove_lane(export.lane.turns());
+        self.associations_of(export).iter().for_each(|association| association.cut());
+    }
+
+    pub(crate) fn add_export(&self, volume: volume::Volume<D>, shard: usize) -> VolumeStatus {
         let transfer_bytes_max = self.state.options.limits.transfer_bytes_max;
         let lane = self.state.gate.add_lane(self.state.commands.add_lane());
         let export = Rc::new(Export::new(volume, shard, transfer_bytes_max, lane));

@@ -15,12 +15,12 @@ use crate::gate::Lane;
 
 /// A volume as hosts see it.
 pub(crate) struct Export<W: World, D: Device> {
-    volume: Volume<D>,
+    volume: RefCell<Volume<D>>,
     nqn: Nqn,
     transfer_blocks_max: u32,
     /// Which of the core's shards it lies in.
     pub(crate) shard: usize,
-    /// The engine has said that it takes no more changes before a restart.
+    /// The engine has said that it takes no more changes before its shard is back.
     takes_no_changes: Cell<bool>,
     /// Who may open it; `None` if that cannot be read.
     access: RefCell<Option<Rc<Access>>>,
@@ -41,14 +41,10 @@ impl<W: World, D: Device> Export<W, D> {
         transfer_bytes_max: u32,
         lane: Lane<W>,
     ) -> Self {
-        let access = Access::decode(&volume.access()).inspect_err(|error| {
-            let (volume, name) = (volume.uuid(), volume.name());
-            tracing::error!(%volume, name, %error, "nobody may open it: give it new tokens");
-        });
         Self {
-            access: RefCell::new(access.ok().map(Rc::new)),
+            access: RefCell::new(access_of(&volume)),
             nqn: nqn_of(volume.uuid()),
-            volume,
+            volume: RefCell::new(volume),
             transfer_blocks_max: transfer_bytes_max / BLOCK_SIZE as u32,
             shard,
             takes_no_changes: Cell::new(false),
@@ -56,19 +52,27 @@ impl<W: World, D: Device> Export<W, D> {
         }
     }
 
-    pub(crate) fn volume(&self) -> &Volume<D> {
-        &self.volume
+    pub(crate) fn volume(&self) -> Volume<D> {
+        self.volume.borrow().clone()
+    }
+
+    /// The same volume, of a shard that came back.
+    pub(crate) fn replace_volume(&self, volume: Volume<D>) {
+        // A change that was never answered may have come true.
+        self.access.replace(access_of(&volume));
+        self.volume.replace(volume);
+        self.takes_no_changes.set(false);
     }
 
     /// Notes an error of the engine: some are states.
     pub(crate) fn on_error(&self, error: &VolumeError) {
         if matches!(error, VolumeError::JournalLost) && !self.takes_no_changes.replace(true) {
-            let volume = self.volume.uuid();
+            let volume = self.volume().uuid();
             tracing::error!(%volume, "takes no more changes: the journal cannot be written");
         }
     }
 
-    /// Whether the volume can only be read, until the server starts again.
+    /// Whether the volume can only be read, until its shard is back.
     pub(crate) fn takes_no_changes(&self) -> bool {
         self.takes_no_changes.get()
     }
@@ -88,9 +92,18 @@ impl<W: World, D: Device> Export<W, D> {
     /// What the checks of I/O commands need to know, as of now.
     pub(crate) fn view(&self) -> NamespaceView {
         NamespaceView {
-            blocks: self.volume.blocks(),
+            blocks: self.volume.borrow().blocks(),
             transfer_blocks_max: self.transfer_blocks_max,
             read_only: false,
         }
     }
+}
+
+/// Who may open `volume`; `None` if that cannot be read.
+fn access_of<D: Device>(volume: &Volume<D>) -> Option<Rc<Access>> {
+    let access = Access::decode(&volume.access()).inspect_err(|error| {
+        let (volume, name) = (volume.uuid(), volume.name());
+        tracing::error!(%volume, name, %error, "nobody may open it: give it new tokens");
+    });
+    access.ok().map(Rc::new)
 }

@@ -34,6 +34,7 @@ mod io;
 mod memory;
 mod options;
 mod outbox;
+mod shards;
 mod status;
 mod swap;
 mod throttle;

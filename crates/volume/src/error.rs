@@ -144,6 +144,9 @@ pub enum OpenError {
         /// Who claims it too.
         second: u16,
     },
+    /// Where a device went away, another one is now, or an older state of it.
+    #[error("this is not the device that went away, or not as it was")]
+    OtherDevice,
     /// A new shard finds no free extent for its journal, or a shard none for its checkpoint.
     #[error("no free extent for the shard")]
     NoExtent,

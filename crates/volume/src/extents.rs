@@ -1,6 +1,6 @@
 //! Who owns which extent of a device.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
 
 use layout::Superblock;
@@ -26,6 +26,8 @@ struct Owners {
     wanted_by: Option<u16>,
     /// Extents that each shard could give back.
     spare: BTreeMap<u16, u32>,
+    /// Extents of shards that are being read back. Still theirs: the device may say so.
+    disputed: BTreeSet<u32>,
 }
 
 impl ExtentAllocator {
@@ -46,8 +48,10 @@ impl ExtentAllocator {
     /// Records what recovery found: `shard` owns `extent`.
     pub(crate) fn claim(&self, extent: u32, shard: u16) -> Result<(), OpenError> {
         let mut owners = self.lock();
+        let owners = &mut *owners;
         let owner = owners.by_extent.get_mut(extent as usize).ok_or(OpenError::NoExtent)?;
         match *owner {
+            Some(first) if first == shard && owners.disputed.remove(&extent) => Ok(()),
             Some(first) => Err(OpenError::DoubleOwner { extent, first, second: shard }),
             None => {
                 *owner = Some(shard);
@@ -80,6 +84,29 @@ impl ExtentAllocator {
         let owner = owners.by_extent[extent as usize].take();
         assert!(owner.is_some(), "an extent is released by its owner, once");
         owners.free += 1;
+        owners.wanted_by = None;
+    }
+
+    /// `shard` is going to be read back once more: what it owned is its own only if it claims it again.
+    pub(crate) fn dispute(&self, shard: u16) {
+        let mut owners = self.lock();
+        let owned = (0..).zip(&owners.by_extent).filter(|(_, owner)| **owner == Some(shard));
+        owners.disputed =
+            owned.map(|(extent, _)| extent).chain(owners.disputed.iter().copied()).collect();
+    }
+
+    /// `shard` was read back and has durably begun anew: what it did not claim again is free.
+    pub(crate) fn settle_dispute(&self, shard: u16) {
+        let mut owners = self.lock();
+        let disputed = std::mem::take(&mut owners.disputed);
+        for extent in disputed {
+            if owners.by_extent[extent as usize] == Some(shard) {
+                owners.by_extent[extent as usize] = None;
+                owners.free += 1;
+            } else {
+                owners.disputed.insert(extent);
+            }
+        }
         owners.wanted_by = None;
     }
 

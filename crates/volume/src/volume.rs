@@ -137,6 +137,7 @@ impl<D: Device> Volume<D> {
         } else {
             self.inner().read_range(&self.state, range).await
         };
+        let data = data.map_err(|error| self.inner().excused(error));
         self.count_outcome(data.as_ref().err());
         if data.is_ok() {
             self.state.count(|stats| {

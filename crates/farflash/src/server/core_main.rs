@@ -134,13 +134,9 @@ impl Stage {
             return;
         }
         let core = Core::new(&self.handle, self.options);
-        let mut shards = Vec::new();
         for shard in recovered {
             match shard.start().await {
-                Ok(shard) => {
-                    shards.push(shard.clone());
-                    core.attach(shard)
-                }
+                Ok(shard) => core.attach(shard),
                 Err(error) => {
                     let _ = boot.serving.send(Err(error));
                     return;
@@ -152,7 +148,7 @@ impl Stage {
             let serving = core.clone();
             self.handle.spawn(async move { serving.serve(listener).await });
         }
-        let scrubber = Scrubber::new(&self.handle, shards);
+        let scrubber = Scrubber::new(&self.handle, &core);
         answer_messages(&self.handle, &core, &scrubber, self.mailbox).await;
     }
 }

@@ -6,10 +6,11 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use control::ScrubState;
+use dataplane::Core;
 use io_traits::{Clock, Device, Spawn};
 use reactor::Handle;
 use units::{BLOCK_SIZE, Pba};
-use volume::{Damaged, ScrubStep, Shard, VolumeError};
+use volume::{Damaged, ScrubStep, VolumeError};
 
 /// Damaged places that are remembered one by one.
 const PLACES_MAX: usize = 1000;
@@ -27,7 +28,8 @@ pub(crate) struct ScrubReport {
 /// Scrubs shards when told to.
 pub(super) struct Scrubber<D: Device> {
     handle: Handle,
-    shards: Vec<Shard<D>>,
+    /// A shard that fails and comes back is another one.
+    core: Core<Handle, D>,
     report: RefCell<ScrubReport>,
     /// Number of the scrub that runs; a task of another number ends.
     run: Cell<u64>,
@@ -36,10 +38,10 @@ pub(super) struct Scrubber<D: Device> {
 }
 
 impl<D: Device> Scrubber<D> {
-    pub(super) fn new(handle: &Handle, shards: Vec<Shard<D>>) -> Rc<Self> {
+    pub(super) fn new(handle: &Handle, core: &Core<Handle, D>) -> Rc<Self> {
         Rc::new(Self {
             handle: handle.clone(),
-            shards,
+            core: core.clone(),
             report: RefCell::default(),
             run: Cell::new(0),
             named: RefCell::default(),
@@ -54,7 +56,7 @@ impl<D: Device> Scrubber<D> {
     pub(super) fn start(self: &Rc<Self>, bytes_per_second: u64) {
         let run = self.run.get() + 1;
         self.run.set(run);
-        let total_blocks = self.shards.iter().map(|shard| shard.scrub().total).sum();
+        let total_blocks = self.core.shards().iter().map(|shard| shard.scrub().total).sum();
         let state = ScrubState::Running;
         self.report.replace(ScrubReport { state, total_blocks, ..ScrubReport::default() });
         let scrubber = self.clone();
@@ -86,7 +88,7 @@ impl<D: Device> Scrubber<D> {
 
     async fn read_all(&self, run: u64, bytes_per_second: u64) -> Result<(), VolumeError> {
         let mut due = self.handle.now();
-        for shard in &self.shards {
+        for shard in self.core.shards() {
             let mut cursor = shard.scrub();
             while !cursor.is_over() {
                 let step = shard.scrub_step(&mut cursor).await?;

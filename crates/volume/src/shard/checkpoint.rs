@@ -141,6 +141,12 @@ impl<D: Device> Inner<D> {
         self.ended.set(true);
         self.paging.notify();
         self.checkpointed.notify_all();
+        // What is discarded late must not hit the blocks of a successor.
+        if discarding && self.journal.borrow().lost {
+            discarder.await;
+        }
+        self.background_ended.set(true);
+        self.wake_committer();
     }
 
     async fn run_checkpoints(&self) {

@@ -65,6 +65,8 @@ impl<D: Device> Inner<D> {
         let mut slots = Slots::new();
         let Change::Write { runs, .. } = &op.change else { unreachable!("only writes have data") };
         let mut first = 0;
+        // A shard that was given up begins nothing on the device: its successor may be at work there.
+        let runs = if self.takes_records() { runs.as_slice() } else { &[] };
         for run in runs {
             let count = usize::try_from(run.blocks).expect("bounded by one write");
             let mut slot = self.take_slot();
@@ -72,9 +74,14 @@ impl<D: Device> Inner<D> {
             slots.push(slot);
             first += count;
         }
-        op.data_pending = true;
+        op.data_pending = !slots.is_empty();
         let id = self.enqueue(op);
         Submitted { inner: self, id, slots, error: None, finished: false }
+    }
+
+    /// Whether what is queued can become durable.
+    fn takes_records(&self) -> bool {
+        !self.journal.borrow().lost && !self.committer_ended.get()
     }
 
     pub(super) fn enqueue(&self, op: Op) -> OpId {
@@ -212,6 +219,15 @@ impl<D: Device> Inner<D> {
             progress = true;
         }
         progress
+    }
+
+    /// Behind the committer's end: sees through what requests had begun on the device.
+    pub(super) fn poll_leftovers(&self, context: &mut Context<'_>) -> Poll<()> {
+        *self.committer.borrow_mut() = Some(context.waker().clone());
+        self.committer_woken.set(false);
+        while self.poll_orphans(context) {}
+        let quiet = self.ops.borrow().is_empty() && self.orphans.borrow().is_empty();
+        if quiet && self.background_ended.get() { Poll::Ready(()) } else { Poll::Pending }
     }
 
     fn poll_orphans(&self, context: &mut Context<'_>) -> bool {

@@ -7,7 +7,7 @@
 //! - `reclaim.rs`: how large deallocations give their space back.
 //! - `paging.rs`: how much of the maps is in memory.
 //! - `walk.rs`: all that a map names.
-//! - `recovery.rs`: how all is read back.
+//! - `recovery.rs`: how all is read back. `reopen.rs`: the same in a process that goes on.
 
 mod apply;
 mod checkpoint;
@@ -18,6 +18,7 @@ mod nodes;
 mod paging;
 mod reclaim;
 mod recovery;
+mod reopen;
 mod replay;
 mod scrub;
 mod space;
@@ -131,6 +132,8 @@ pub(crate) struct Inner<D: Device> {
     stopping: Cell<bool>,
     committer_ended: Cell<bool>,
     ended: Cell<bool>,
+    /// The background loop has ended, and nothing of it is on its way to the device.
+    background_ended: Cell<bool>,
 }
 
 impl<D: Device> Clone for Shard<D> {
@@ -325,11 +328,11 @@ impl<D: Device> Shard<D> {
 impl<D: Device> Inner<D> {
     /// Whether changes are still taken.
     pub(crate) fn check_open(&self) -> Result<(), VolumeError> {
-        if self.stopping.get() {
-            return Err(VolumeError::ShutDown);
-        }
         if self.journal.borrow().lost {
             return Err(VolumeError::JournalLost);
+        }
+        if self.stopping.get() {
+            return Err(VolumeError::ShutDown);
         }
         Ok(())
     }

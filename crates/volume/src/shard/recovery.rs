@@ -194,6 +194,7 @@ impl<D: Device> Inner<D> {
             stopping: Cell::new(false),
             committer_ended: Cell::new(false),
             ended: Cell::new(false),
+            background_ended: Cell::new(false),
         }
     }
 

@@ -1,0 +1,54 @@
+//! A failed shard comes back in the process that goes on.
+//!
+//! - R1: nothing of the failed shard is on its way to the device when it is read back, nor begins later.
+//! - R2: what comes back is the device that went away: the same identity, and no older state.
+//! - R3: extents that the failed shard had are nobody else's before the next root is durable.
+
+use io_traits::Device;
+
+use super::{Inner, Shard};
+use crate::{OpenError, VolumeError, read_superblock};
+
+impl<D: Device> Shard<D> {
+    /// Reads a failed shard back and takes it into use again, as after a restart of the process. The
+    /// caller then runs the loops of the shard returned, whose volumes take the places of those of this
+    /// one. The latter take no changes meanwhile, can be read until then, and are not to be used later.
+    /// Needs both loops of this shard to run, or to have ended.
+    ///
+    /// After an error everything is as before, and it can be tried again.
+    ///
+    /// # Errors
+    /// The device cannot be read or written, or is not the one that went away.
+    pub async fn reopen(&self) -> Result<Self, OpenError> {
+        let inner = &self.inner;
+        // R1.
+        let _ = self.shutdown().await;
+        inner.ticked.notify_all();
+        std::future::poll_fn(|context| inner.poll_leftovers(context)).await;
+        // R2.
+        let superblock = read_superblock(&inner.device).await?;
+        if superblock != inner.superblock {
+            return Err(OpenError::OtherDevice);
+        }
+        inner.extents.dispute(inner.index);
+        let (device, extents) = (inner.device.clone(), inner.extents.clone());
+        let recovering = Self::recover(device, superblock, inner.index, extents, inner.options);
+        let recovered = recovering.await?;
+        if recovered.is_new() || recovered.shard().inner.generation.get() < inner.generation.get() {
+            return Err(OpenError::OtherDevice);
+        }
+        let shard = recovered.start().await?;
+        // R3.
+        inner.extents.settle_dispute(inner.index);
+        Ok(shard)
+    }
+}
+
+impl<D: Device> Inner<D> {
+    /// What a read's error means: a block that another has written since the shard was given up is none
+    /// of ours, and no damage.
+    pub(crate) fn excused(&self, error: VolumeError) -> VolumeError {
+        let damage = matches!(error, VolumeError::Corrupt { .. } | VolumeError::CorruptMap { .. });
+        if damage && self.ended.get() { VolumeError::ShutDown } else { error }
+    }
+}
