@@ -72,7 +72,7 @@ impl<D: Device> Engine<D> {
     pub(super) async fn volume(&self, bytes: u64) -> Result<EngineTarget<Counted<D>>> {
         let number = self.shard.volumes().len() as u128 + 1;
         let spec = VolumeSpec {
-            uuid: Uuid::from_u128(number << 64 | self.device.counts().bytes_written as u128),
+            uuid: Uuid::from_u128(number << 64 | u128::from(self.device.counts().bytes_written)),
             name: format!("volume {number}"),
             blocks: bytes / BLOCK_SIZE as u64,
         };
