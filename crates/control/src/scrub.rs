@@ -38,6 +38,12 @@ pub struct Scrub {
     pub damaged: u64,
     /// The first thousand of them, each once.
     pub places: Vec<DamagedPlace>,
+    /// How often one begins by itself; absent if none does.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub every_seconds: Option<u64>,
+    /// When the next one does.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub next_in_seconds: Option<u64>,
 }
 
 /// Whether a scrub runs.

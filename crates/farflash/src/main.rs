@@ -8,6 +8,7 @@ mod commands;
 mod core_list;
 mod device_spec;
 mod failure;
+mod interval;
 mod logging;
 mod model;
 mod output;

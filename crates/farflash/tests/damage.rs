@@ -154,6 +154,23 @@ fn a_scrub_finds_damage_while_the_server_runs() {
     assert_eq!(outcome.code, Some(1), "{outcome:?}");
 }
 
+/// Method: ask for a scrub every second, and wait for the end of one.
+#[test]
+fn scrubs_come_by_themselves_if_wanted() {
+    let files = Files::new();
+    let device = files.device("a");
+    succeed(&["format", "--device", &format!("{device},size=256MiB")]);
+    let server = Server::start_with(&device, &["--scrub-every", "1s"]);
+    server.wait_for_log("scrub ended");
+    let outcome = run(&["scrub", "--status", "--json", "--api", &server.api]);
+    assert_eq!(outcome.code, Some(0), "{outcome:?}");
+    let report: serde_json::Value = serde_json::from_str(&outcome.stdout).unwrap();
+    assert_eq!(report["every_seconds"], 1, "{report}");
+    assert!(report["next_in_seconds"].as_u64().unwrap() <= 1, "{report}");
+    assert_ne!(report["state"], "idle", "{report}");
+    refused(&["serve", "--device", "mem:1GiB", "--scrub-every", "soon"], 2, "length of time", "7d");
+}
+
 fn health(server: &Server) -> String {
     let client = control::ApiClient::new(&server.api).unwrap();
     let document = serde_json::to_value(client.server().unwrap()).unwrap();

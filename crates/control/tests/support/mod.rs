@@ -173,7 +173,15 @@ impl VolumeService for MemoryService {
                 ScrubRequest::Stop => (ScrubState::Stopped, 3),
             };
             let places = Vec::new();
-            Ok(Scrub { state, checked_bytes: 0, total_bytes, damaged: 0, places })
+            Ok(Scrub {
+                state,
+                checked_bytes: 0,
+                total_bytes,
+                damaged: 0,
+                places,
+                every_seconds: None,
+                next_in_seconds: None,
+            })
         })
     }
 

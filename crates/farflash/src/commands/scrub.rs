@@ -102,6 +102,10 @@ fn human(out: &mut dyn Write, report: &Report) -> std::io::Result<()> {
     };
     let (checked, total) = (ByteLen(report.checked_bytes), ByteLen(report.total_bytes));
     writeln!(out, "{state}: {checked} of {total} read, {} blocks damaged", report.damaged)?;
+    if let (Some(every), Some(next)) = (report.every_seconds, report.next_in_seconds) {
+        let (every, next) = (Duration::from_secs(every), Duration::from_secs(next));
+        writeln!(out, "one begins by itself every {every:?}, the next in {next:?}")?;
+    }
     for place in &report.places {
         write!(out, "{} at byte {}", place.what, place.at_byte)?;
         if let Some(name) = &place.volume_name {

@@ -12,6 +12,7 @@ use units::ByteLen;
 
 use crate::core_list::CoreList;
 use crate::failure::Failure;
+use crate::interval::Interval;
 use crate::server::{Host, ServeConfig};
 use crate::sharing_spec::SharedSpec;
 
@@ -55,6 +56,7 @@ Configuration file (--config), every key optional; flags win over it:
     connections_max = 1024
     core_memory = \"256MiB\"
     device_timeout = 30
+    scrub_every = \"30d\"
     log_json = false
 
 SIGTERM or SIGINT finishes what is in flight and ends; a second one ends at once.
@@ -103,6 +105,10 @@ pub(crate) struct Serve {
     /// Seconds after which a request to a file or drive that is not answered fails [default: 30]
     #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u32).range(1..=3600))]
     device_timeout: Option<u32>,
+    /// How often all that lies on the device is read and checked, such as 7d or 12h (see `farflash
+    /// scrub`); the first time an hour after the start [default: never]
+    #[arg(long, value_name = "INTERVAL")]
+    scrub_every: Option<Interval>,
     /// Log one JSON object a line
     #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     log_json: Option<bool>,
@@ -136,6 +142,7 @@ struct ConfigFile {
     #[serde(default, deserialize_with = "size")]
     core_memory: Option<ByteLen>,
     device_timeout: Option<u32>,
+    scrub_every: Option<Interval>,
     log_json: Option<bool>,
 }
 
@@ -218,6 +225,7 @@ impl Serve {
             connections_max,
             core_memory,
             device_timeout: Duration::from_secs(device_timeout.into()),
+            scrub_every: self.scrub_every.or(file.scrub_every).map(|interval| interval.0),
         })
     }
 }
@@ -295,6 +303,10 @@ mod tests {
         let config = config.expect("complete");
         assert!(config.authenticates, "nobody is let in unless that was said");
         assert_eq!((config.listen, config.api), (LISTEN_DEFAULT, API_DEFAULT));
+        assert_eq!(config.scrub_every, None);
+        let file = toml::from_str("auth = \"off\"\nscrub_every = \"30d\"").expect("valid");
+        let config = serve("--device mem:2GiB").settle(file).expect("complete");
+        assert_eq!(config.scrub_every, Some(Duration::from_secs(30 * 86_400)));
     }
 
     #[test]

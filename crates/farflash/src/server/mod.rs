@@ -10,6 +10,7 @@ mod core_thread;
 mod directory;
 mod message;
 mod preflight;
+mod scrub_plan;
 mod scrubber;
 mod service;
 mod sharing;
@@ -53,6 +54,8 @@ pub(crate) struct ServeConfig {
     pub(crate) core_memory: ByteLen,
     /// How long a request to a file or drive may take.
     pub(crate) device_timeout: std::time::Duration,
+    /// How often everything is read and checked, if it is by itself.
+    pub(crate) scrub_every: Option<std::time::Duration>,
 }
 
 /// The thread that looks after the data cores: its runtime, and the signals that end the server.
@@ -127,6 +130,9 @@ async fn serve(
         tracing::warn!("the device is memory: its volumes are gone when this server ends");
     }
     tracing::warn!("authentication is off: any host that reaches a portal may use any volume");
+    if let Some(every) = config.scrub_every {
+        tokio::spawn(scrub_plan::keep(volumes.clone(), every));
+    }
     let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
     let service = Arc::new(volumes.clone());
     let api = tokio::spawn(control::serve(api, service, Limits::default(), async {

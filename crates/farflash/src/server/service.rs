@@ -27,6 +27,7 @@ use super::ServeConfig;
 use super::access;
 use super::directory::{Directory, Place};
 use super::message::{Answer, CoreMessage};
+use super::scrub_plan::ScrubPlan;
 use super::sharing::{SharedDevice, slo_document, slo_of};
 
 /// Volumes of a server at most: what the directory and the answers of the API are made for.
@@ -51,10 +52,9 @@ pub(super) struct State {
     pub(super) cores: Vec<CoreLink>,
     pub(super) started: Instant,
     ready: AtomicBool,
-    /// A change could not be made durable: nothing can be written until the next start.
-    journal_lost: AtomicBool,
     directory: Mutex<Directory>,
     shared: Mutex<SharedDevice>,
+    scrubs: Mutex<Option<ScrubPlan>>,
     /// V1: held during a change.
     changing: tokio::sync::Mutex<()>,
 }
@@ -106,14 +106,24 @@ impl Volumes {
             cores,
             started: Instant::now(),
             ready: AtomicBool::new(true),
-            journal_lost: AtomicBool::new(false),
             directory: Mutex::new(directory),
             shared: Mutex::new(shared),
+            scrubs: Mutex::default(),
             changing: tokio::sync::Mutex::default(),
         };
         known.into_iter().for_each(|(place, restrictions)| state.announce(place, restrictions));
         state.share_out();
         Ok(Self { state: Arc::new(state) })
+    }
+
+    /// Notes when scrubs begin, for whoever asks.
+    pub(super) fn plan_scrub(&self, plan: ScrubPlan) {
+        *self.state.scrubs.lock().unwrap_or_else(PoisonError::into_inner) = Some(plan);
+    }
+
+    /// Asks something of the device's scrub.
+    pub(super) async fn scrub_own(&self, request: ScrubRequest) -> Result<Scrub, ServiceError> {
+        self.state.scrub(self.state.device.clone(), request).await
     }
 
     /// From now on nothing is answered: the server stops.
@@ -199,9 +209,7 @@ impl State {
         let made = self.cores[core]
             .ask(|answer| CoreMessage::CreateVolume { spec, terms, answer })
             .await
-            .and_then(|made| {
-                made.map_err(|error| self.refusal(&VolumeKey::Name(name.clone()), &error))
-            })
+            .and_then(|made| made.map_err(|error| refusal(&VolumeKey::Name(name.clone()), &error)))
             .inspect_err(|_| self.shared(|shared| shared.remove(id)))?;
         self.share_out();
         let place = Place { id, core };
@@ -257,7 +265,7 @@ impl State {
         self.cores[core]
             .ask(|answer| CoreMessage::SetAccess { id, access, cut, answer })
             .await?
-            .map_err(|error| self.refusal(key, &error))
+            .map_err(|error| refusal(key, &error))
     }
 
     fn choose_core(&self, name: &VolumeName, wanted: Option<u32>) -> Result<usize, ServiceError> {
@@ -285,7 +293,7 @@ impl State {
         let resized = self.cores[core]
             .ask(|answer| CoreMessage::ResizeVolume { id, blocks, answer })
             .await?
-            .map_err(|error| self.refusal(&key, &error))?;
+            .map_err(|error| refusal(&key, &error))?;
         tracing::info!(name = resized.name, %id, size_bytes = size.bytes(), "volume resized");
         Ok(self.document(core, &resized))
     }
@@ -297,7 +305,7 @@ impl State {
             shared.admit(id, Promise { core, slo }).map(|()| before)
         })?;
         let set = self.cores[core].ask(|answer| CoreMessage::SetSlo { id, slo, answer }).await;
-        let set = set.and_then(|set| set.map_err(|error| self.refusal(&key, &error)));
+        let set = set.and_then(|set| set.map_err(|error| refusal(&key, &error)));
         let set = set.inspect_err(|_| {
             if let Some(before) = before {
                 self.shared(|shared| shared.admit_known(id, before));
@@ -331,20 +339,13 @@ impl State {
         self.cores[core]
             .ask(|answer| CoreMessage::DeleteVolume { id, answer })
             .await?
-            .map_err(|error| self.refusal(&key, &error))?;
+            .map_err(|error| refusal(&key, &error))?;
         self.directory(|directory| directory.remove(id));
         self.shared(|shared| shared.remove(id));
         self.share_out();
         self.withdraw(id);
         tracing::info!(volume = %key, %id, "volume deleted");
         Ok(())
-    }
-
-    fn refusal(&self, key: &VolumeKey, error: &VolumeError) -> ServiceError {
-        if *error == VolumeError::JournalLost {
-            self.journal_lost.store(true, Ordering::Relaxed);
-        }
-        refusal(key, error)
     }
 
     async fn list(&self) -> Result<Vec<Volume>, ServiceError> {
@@ -400,7 +401,11 @@ impl State {
             }
             ScrubRequest::Stop => Some(None),
         };
+        let plan = *self.scrubs.lock().unwrap_or_else(PoisonError::into_inner);
         let mut scrub = Scrub {
+            every_seconds: plan.map(|plan| plan.every.as_secs()),
+            next_in_seconds: plan
+                .map(|plan| plan.next.saturating_duration_since(Instant::now()).as_secs()),
             state: ScrubState::Idle,
             checked_bytes: 0,
             total_bytes: 0,
@@ -424,7 +429,7 @@ impl State {
         let any = shards().next().copied().unwrap_or_default();
         let free: u64 = shards().map(|shard| shard.free).sum();
         let failed = cores.iter().any(|stats| stats.failed);
-        let health = if failed || self.journal_lost.load(Ordering::Relaxed) {
+        let health = if failed {
             DeviceHealth::Failed
         } else if cores.iter().any(|stats| stats.media_errors > 0) {
             DeviceHealth::Degraded

@@ -1,0 +1,37 @@
+//! Scrubs that come by themselves.
+
+use std::time::{Duration, Instant};
+
+use control::{ScrubRequest, ScrubState, StartScrub};
+
+use super::service::Volumes;
+
+/// How long after the start the first one begins, if not sooner. No server remembers when the last one
+/// was, so that one which is often restarted would never come to it.
+const FIRST_AFTER: Duration = Duration::from_secs(3600);
+
+/// When scrubs begin.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct ScrubPlan {
+    pub(super) every: Duration,
+    pub(super) next: Instant,
+}
+
+/// Begins a scrub every so often, for as long as the server runs. One that still runs goes on instead.
+pub(super) async fn keep(volumes: Volumes, every: Duration) {
+    let mut pause = every.min(FIRST_AFTER);
+    loop {
+        volumes.plan_scrub(ScrubPlan { every, next: Instant::now() + pause });
+        tokio::time::sleep(pause).await;
+        pause = every;
+        let shown = volumes.scrub_own(ScrubRequest::Show).await;
+        if shown.is_ok_and(|scrub| scrub.state == ScrubState::Running) {
+            tracing::warn!("the last scrub still runs; give it more bytes a second, or more time");
+            continue;
+        }
+        if volumes.scrub_own(ScrubRequest::Start(StartScrub::default())).await.is_err() {
+            // A core has ended, and the server is about to.
+            return;
+        }
+    }
+}
