@@ -41,5 +41,5 @@ pub use scrub::{DamagedPlace, Scrub, ScrubRequest, ScrubState, StartScrub};
 pub use server::serve;
 pub use service::{Reply, ServiceError, VolumeKey, VolumeService};
 pub use sharing::{
-    Ceiling, ChangeDevice, DeviceStats, Sharing, Slo, Stats, VolumeStats, WindowStats,
+    Ceiling, ChangeDevice, DeviceStats, MapStats, Sharing, Slo, Stats, VolumeStats, WindowStats,
 };

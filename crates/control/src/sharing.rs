@@ -99,6 +99,26 @@ pub struct DeviceStats {
     pub sharing: Sharing,
     /// The windows of the cores.
     pub windows: Vec<WindowStats>,
+    /// Memory of the maps of volumes, by core.
+    pub maps: Vec<MapStats>,
+}
+
+/// What the maps of a core's volumes take: where each block lies, and its checksum.
+#[derive(Clone, Debug, Deserialize, PartialEq, Serialize, ToSchema)]
+pub struct MapStats {
+    /// The CPU.
+    #[schema(format = Int64)]
+    pub core: u32,
+    /// Bytes of memory that they may take; nothing if they may take all they need.
+    pub limit_bytes: Option<u64>,
+    /// Bytes of memory that they take.
+    pub resident_bytes: u64,
+    /// Bytes that they take on the device.
+    pub device_bytes: u64,
+    /// Nodes read from the device.
+    pub loads: u64,
+    /// Nodes that gave way to others in memory.
+    pub evictions: u64,
 }
 
 /// What a core has at a device.

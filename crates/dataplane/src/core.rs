@@ -13,7 +13,7 @@ use schedule::{FlowStats, Quota, SchedulerConfig};
 use slab::Slab;
 use units::{Duration, Instant, Slo};
 use uuid::Uuid;
-use volume::{Capacity, Shard, Terms, VolumeError, VolumeSpec};
+use volume::{Capacity, MapMemory, Shard, Terms, VolumeError, VolumeSpec};
 
 use crate::association::Association;
 use crate::commands::Commands;
@@ -75,6 +75,8 @@ pub struct CoreStats {
     pub connections: usize,
     /// Space of each shard, in the order of [`Core::attach`].
     pub capacity: Vec<Capacity>,
+    /// What the maps of each shard take, in the same order.
+    pub maps: Vec<MapMemory>,
     /// Damaged blocks found, and requests that the device failed, since the core was made.
     pub media_errors: u64,
     /// Whether the journal of a shard is lost: nothing is written there before the device works again and
@@ -277,6 +279,7 @@ impl<W: World, D: Device> Core<W, D> {
             volumes: exports.len(),
             connections: self.state.connections.borrow().len(),
             capacity: self.state.shards.borrow().iter().map(Shard::capacity).collect(),
+            maps: self.state.shards.borrow().iter().map(Shard::map_memory).collect(),
         }
     }
 

@@ -20,6 +20,10 @@ const LISTEN_DEFAULT: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOS
 const API_DEFAULT: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 7420);
 const CONNECTIONS_MAX_DEFAULT: u32 = 1024;
 const CORE_MEMORY_DEFAULT: ByteLen = ByteLen(256 << 20);
+/// The whole map of 250 GB and more on each core. Beyond that the rarely used parts are read when needed.
+const MAP_MEMORY_DEFAULT: ByteLen = ByteLen(1 << 30);
+/// The largest requests need up to 600 KiB of it.
+const MAP_MEMORY_MIN: ByteLen = ByteLen(4 << 20);
 /// What the kernel gives a drive before it resets it.
 const DEVICE_TIMEOUT_DEFAULT: u32 = 30;
 /// One connection's share is 16 MiB; below two of these, one would hold up all others.
@@ -55,6 +59,7 @@ Configuration file (--config), every key optional; flags win over it:
     format_if_blank = false
     connections_max = 1024
     core_memory = \"256MiB\"
+    map_memory = \"1GiB\"
     device_timeout = 30
     scrub_every = \"30d\"
     log_json = false
@@ -102,6 +107,10 @@ pub(crate) struct Serve {
     /// Memory for the data of requests, on each core; at least 32MiB [default: 256MiB]
     #[arg(long, value_name = "SIZE")]
     core_memory: Option<ByteLen>,
+    /// Memory for the maps of volumes, on each core; at least 4MiB. What does not fit is read when it is
+    /// needed. All of a map takes up to 0.4 % of the data [default: 1GiB]
+    #[arg(long, value_name = "SIZE")]
+    map_memory: Option<ByteLen>,
     /// Seconds after which a request to a file or drive that is not answered fails [default: 30]
     #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u32).range(1..=3600))]
     device_timeout: Option<u32>,
@@ -141,6 +150,8 @@ struct ConfigFile {
     connections_max: Option<u32>,
     #[serde(default, deserialize_with = "size")]
     core_memory: Option<ByteLen>,
+    #[serde(default, deserialize_with = "size")]
+    map_memory: Option<ByteLen>,
     device_timeout: Option<u32>,
     scrub_every: Option<Interval>,
     log_json: Option<bool>,
@@ -207,6 +218,11 @@ impl Serve {
             let what = format!("{core_memory} of memory a core is too little to serve with");
             return Err(Failure::usage(what, "give --core-memory at least 32MiB"));
         }
+        let map_memory = self.map_memory.or(file.map_memory).unwrap_or(MAP_MEMORY_DEFAULT);
+        if map_memory < MAP_MEMORY_MIN {
+            let what = format!("{map_memory} of memory for the maps of a core is too little");
+            return Err(Failure::usage(what, "give --map-memory at least 4MiB"));
+        }
         let device_timeout = self.device_timeout.or(file.device_timeout);
         let device_timeout = device_timeout.unwrap_or(DEVICE_TIMEOUT_DEFAULT);
         if !(1..=3600).contains(&device_timeout) {
@@ -224,6 +240,7 @@ impl Serve {
             authenticates: self.auth.or(file.auth) != Some(Auth::Off),
             connections_max,
             core_memory,
+            map_memory,
             device_timeout: Duration::from_secs(device_timeout.into()),
             scrub_every: self.scrub_every.or(file.scrub_every).map(|interval| interval.0),
         })
@@ -303,6 +320,12 @@ mod tests {
         let config = config.expect("complete");
         assert!(config.authenticates, "nobody is let in unless that was said");
         assert_eq!((config.listen, config.api), (LISTEN_DEFAULT, API_DEFAULT));
+        assert_eq!(config.map_memory, MAP_MEMORY_DEFAULT);
+        let line = "--device mem:2GiB --auth off --map-memory 64MiB";
+        let file = || toml::from_str::<ConfigFile>("map_memory = \"1MiB\"").expect("valid");
+        let config = serve(line).settle(file()).expect("complete");
+        assert_eq!(config.map_memory, ByteLen(64 << 20));
+        assert!(serve("--device mem:2GiB --auth off").settle(file()).is_err(), "too little");
         assert_eq!(config.scrub_every, None);
         let file = toml::from_str("auth = \"off\"\nscrub_every = \"30d\"").expect("valid");
         let config = serve("--device mem:2GiB").settle(file).expect("complete");

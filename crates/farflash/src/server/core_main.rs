@@ -116,8 +116,11 @@ struct Stage {
 impl Stage {
     /// Recovers the core's shards, starts them together with those of the other cores, and serves.
     async fn open<D: Device>(self, device: D, boot: Boot) {
-        let shard_options =
-            ShardOptions { volatile_cache: boot.volatile_cache, ..ShardOptions::default() };
+        let shard_options = ShardOptions {
+            volatile_cache: boot.volatile_cache,
+            map_memory: Some(boot.map_memory.0 / boot.shards.len().max(1) as u64),
+            ..ShardOptions::default()
+        };
         let mut recovered = Vec::new();
         for &index in &boot.shards {
             let (device, extents) = (device.clone(), boot.extents.clone());
@@ -209,7 +212,7 @@ async fn act<D: Device>(core: &Core<Handle, D>, message: CoreMessage) {
         }
         CoreMessage::Schedule { share: (config, quotas) } => core.schedule(config, &quotas),
         CoreMessage::Flows { answer } => {
-            let _ = answer.send((core.flows(), core.stats().window));
+            let _ = answer.send((core.flows(), core.stats()));
         }
         CoreMessage::DeleteVolume { id, answer } => {
             let _ = answer.send(core.delete_volume(id).await);

@@ -25,6 +25,8 @@ pub(super) struct Boot {
     /// Shards of this core: the first takes new volumes.
     pub(super) shards: Vec<u16>,
     pub(super) volatile_cache: Option<bool>,
+    /// Memory for the maps of its volumes.
+    pub(super) map_memory: ByteLen,
     /// Told when all shards of this core are recovered, or why not.
     pub(super) recovered: oneshot::Sender<Result<(), OpenError>>,
     /// Comes when all shards of all cores are recovered.
@@ -57,6 +59,8 @@ pub(super) struct CoreThreads {
     threads: Vec<CoreThread<()>>,
     links: Vec<CoreLink>,
     boots: Vec<oneshot::Sender<Boot>>,
+    /// Memory for maps, on each core.
+    map_memory: ByteLen,
     /// Closes when a core ends.
     ends: mpsc::Receiver<()>,
 }
@@ -65,7 +69,9 @@ impl CoreThreads {
     /// Starts a thread on each core and opens its portal. No device is touched.
     pub(super) fn start(config: &ServeConfig, portals: &[SocketAddr]) -> Result<Self, Failure> {
         let (end, ends) = mpsc::channel(1);
-        let mut cores = Self { threads: Vec::new(), links: Vec::new(), boots: Vec::new(), ends };
+        let map_memory = config.map_memory;
+        let (threads, links, boots) = (Vec::new(), Vec::new(), Vec::new());
+        let mut cores = Self { threads, links, boots, map_memory, ends };
         for (&cpu, &portal) in config.cores.iter().zip(portals) {
             let (sender, receiver) = mailbox();
             let (boot, booted) = oneshot::channel();
@@ -169,6 +175,7 @@ impl CoreThreads {
                 extents: extents.clone(),
                 shards: std::iter::once(own).chain(others).collect(),
                 volatile_cache,
+                map_memory: self.map_memory,
                 recovered: recovered_sender,
                 go,
                 serving: serving_sender,

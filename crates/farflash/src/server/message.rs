@@ -1,7 +1,7 @@
 //! What the control side says to a data core, and what it hears back.
 
 use access::Access;
-use dataplane::{CoreStats, DiscoveryRecord, VolumeFlow, VolumeStatus, WindowStats};
+use dataplane::{CoreStats, DiscoveryRecord, VolumeFlow, VolumeStatus};
 use tokio::sync::oneshot;
 use units::Slo;
 use uuid::Uuid;
@@ -39,8 +39,8 @@ pub(crate) enum CoreMessage {
     },
     /// Share the device so from now on.
     Schedule { share: CoreShare },
-    /// Say what the volumes do.
-    Flows { answer: Answer<(Vec<VolumeFlow>, WindowStats)> },
+    /// Say what the volumes do, and how the core is.
+    Flows { answer: Answer<(Vec<VolumeFlow>, CoreStats)> },
     /// Delete a volume, and cut off connected hosts.
     DeleteVolume { id: Uuid, answer: Answer<Result<(), VolumeError>> },
     /// Let hosts find a volume of any core.

@@ -52,6 +52,8 @@ pub(crate) struct ServeConfig {
     pub(crate) connections_max: u32,
     /// Memory for the data of requests, on each core.
     pub(crate) core_memory: ByteLen,
+    /// Memory for the maps of volumes, on each core.
+    pub(crate) map_memory: ByteLen,
     /// How long a request to a file or drive may take.
     pub(crate) device_timeout: std::time::Duration,
     /// How often everything is read and checked, if it is by itself.

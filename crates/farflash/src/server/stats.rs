@@ -1,7 +1,9 @@
 //! What volumes and devices do, collected from the cores.
 
-use control::{DeviceStats, ServiceError, Stats, VolumeStats, WindowStats};
-use dataplane::{VolumeFlow, VolumeStatus};
+use control::{DeviceStats, MapStats, ServiceError, Stats, VolumeStats, WindowStats};
+use dataplane::{CoreStats, VolumeFlow, VolumeStatus};
+
+use volume::MapMemory;
 
 use super::message::CoreMessage;
 use super::service::{CoreLink, State};
@@ -11,9 +13,11 @@ impl State {
     pub(super) async fn stats(&self) -> Result<Stats, ServiceError> {
         let sharing = self.shared(|shared| shared.document());
         let name = self.shared(|shared| shared.name().to_owned());
-        let (mut windows, mut volumes) = (Vec::new(), Vec::new());
+        let (mut windows, mut maps, mut volumes) = (Vec::new(), Vec::new(), Vec::new());
         for link in &self.cores {
-            let (flows, window) = link.ask(|answer| CoreMessage::Flows { answer }).await?;
+            let (flows, core) = link.ask(|answer| CoreMessage::Flows { answer }).await?;
+            let window = core.window;
+            maps.push(map_stats(link, &core));
             let states = link.ask(|answer| CoreMessage::ListVolumes { answer }).await?;
             windows.push(WindowStats {
                 core: link.cpu,
@@ -30,7 +34,19 @@ impl State {
         }
         volumes.sort_by(|a, b| (&a.name, a.id).cmp(&(&b.name, b.id)));
         let time_ns = u64::try_from(self.started.elapsed().as_nanos()).unwrap_or(u64::MAX);
-        Ok(Stats { time_ns, devices: vec![DeviceStats { name, sharing, windows }], volumes })
+        Ok(Stats { time_ns, devices: vec![DeviceStats { name, sharing, windows, maps }], volumes })
+    }
+}
+
+fn map_stats(link: &CoreLink, core: &CoreStats) -> MapStats {
+    let sum = |figure: fn(&MapMemory) -> u64| core.maps.iter().map(figure).sum();
+    MapStats {
+        core: link.cpu,
+        limit_bytes: core.maps.iter().map(|map| map.limit_bytes).sum(),
+        resident_bytes: sum(|map| map.resident_bytes),
+        device_bytes: sum(|map| map.device_bytes),
+        loads: sum(|map| map.loads),
+        evictions: sum(|map| map.evictions),
     }
 }
 
