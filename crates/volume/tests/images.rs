@@ -153,9 +153,9 @@ fn decode(image: &[u8]) -> TestDevice {
 }
 
 /// An image is checked, opened, read, written to, and opened again.
-fn put_to_the_test(device: TestDevice) {
+fn put_to_the_test(device: &TestDevice) {
     let mut sim = Sim::new(device.clone(), 2);
-    let report = sim.run_ok(fsck(&device, FsckOptions { read_data: true }, |_, _| {}));
+    let report = sim.run_ok(fsck(device, FsckOptions { read_data: true }, |_, _| {}));
     let report = report.expect("ours");
     assert!(report.faults.is_empty(), "{:#?}", report.faults);
     let shard = open(&mut sim);
@@ -176,7 +176,7 @@ fn images_of_all_format_versions_open_with_what_was_written() {
         let device = decode(image);
         let superblock = device.block(Pba(0));
         assert_eq!(superblock[12..16], version.to_le_bytes(), "the image is of version {version}");
-        put_to_the_test(device);
+        put_to_the_test(&device);
     }
 }
 
@@ -184,7 +184,7 @@ fn images_of_all_format_versions_open_with_what_was_written() {
 #[test]
 fn what_this_build_writes_is_what_images_hold() {
     let image = encode(&fill());
-    put_to_the_test(decode(&image));
+    put_to_the_test(&decode(&image));
     if let Some(path) = std::env::var_os("FARFLASH_WRITE_IMAGE") {
         assert!(!std::path::Path::new(&path).exists(), "images are never written again");
         std::fs::write(path, image).expect("a writable place");
