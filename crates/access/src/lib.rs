@@ -18,13 +18,14 @@ mod network;
 mod record;
 mod restrictions;
 
+use alloc::string::String;
 use alloc::vec::Vec;
 
 use auth::Secret;
 
 pub use interface::{INTERFACE_BYTES_MAX, InterfaceName, InterfaceNameError};
 pub use network::{Network, NetworkError};
-pub use record::{ACCESS_BYTES_MAX, AccessError};
+pub use record::{ACCESS_BYTES_MAX, AccessError, OWNER_BYTES_MAX};
 pub use restrictions::{Restrictions, Visitor};
 
 /// Tokens that a volume has at most: one, and another that it takes the place of.
@@ -52,6 +53,8 @@ pub struct Access {
     pub tokens: Vec<Token>,
     /// What else a host must be.
     pub restrictions: Restrictions,
+    /// The tenant whose volume it is, if it is one's.
+    pub owner: Option<String>,
 }
 
 impl Access {

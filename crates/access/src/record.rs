@@ -7,7 +7,8 @@
 //! +------+-----+-------+
 //! ```
 //! `len` is little-endian. Kinds: 1 token (u64: until, 0 for never; then its text), 2 what the server
-//! proves itself with to those who know the token before (text), 3 host (NQN), 4 network (prefix length, then 4 or 16 bytes of address), 5 interface.
+//! proves itself with to those who know the token before (text), 3 host (NQN), 4 network (prefix length, then 4 or 16 bytes of address), 5 interface,
+//! 6 owner.
 
 use alloc::vec::Vec;
 use core::net::IpAddr;
@@ -26,6 +27,9 @@ const KIND_CONTROLLER: u8 = 2;
 const KIND_HOST: u8 = 3;
 const KIND_NETWORK: u8 = 4;
 const KIND_INTERFACE: u8 = 5;
+const KIND_OWNER: u8 = 6;
+/// Most bytes of an owner's name.
+pub const OWNER_BYTES_MAX: usize = 63;
 
 /// Why bytes are no access, or an access cannot be kept.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
@@ -80,6 +84,9 @@ impl Access {
         for interface in &self.restrictions.interfaces {
             put(KIND_INTERFACE, &[interface.as_str().as_bytes()]);
         }
+        if let Some(owner) = &self.owner {
+            put(KIND_OWNER, &[owner.as_bytes()]);
+        }
         if bytes.len() > ACCESS_BYTES_MAX {
             return Err(AccessError::TooLong { bytes: bytes.len() });
         }
@@ -131,6 +138,9 @@ impl Access {
                 self.restrictions.networks.push(Network::new(address, prefix).ok()?);
             }
             KIND_INTERFACE => self.restrictions.interfaces.push(text()?.parse().ok()?),
+            KIND_OWNER if self.owner.is_none() && value.len() <= OWNER_BYTES_MAX => {
+                self.owner = Some(text()?.into());
+            }
             _ => return None,
         }
         Some(())

@@ -35,6 +35,7 @@ fn full() -> Access {
                 .into(),
             interfaces: vec!["vxlan42".parse().expect("a name")],
         },
+        owner: Some("acme".into()),
     }
 }
 

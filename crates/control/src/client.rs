@@ -5,7 +5,7 @@ use std::time::Duration;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use ureq::http::{Response, Uri};
-use ureq::{Agent, Body};
+use ureq::{Agent, Body, RequestBuilder};
 
 use crate::{
     ChangeAuth, ChangeDevice, ChangeRestrictions, ChangeVolume, CreateVolume, CreatedVolume,
@@ -73,6 +73,8 @@ impl ApiError {
 pub struct ApiClient {
     agent: Agent,
     url: String,
+    /// The value of `Authorization`.
+    authorization: Option<String>,
 }
 
 impl ApiClient {
@@ -91,81 +93,100 @@ impl ApiClient {
             .timeout_connect(Some(CONNECT_TIMEOUT))
             .timeout_global(Some(REQUEST_TIMEOUT))
             .build();
-        Ok(Self { agent: config.into(), url: url.trim_end_matches('/').to_owned() })
+        let url = url.trim_end_matches('/').to_owned();
+        Ok(Self { agent: config.into(), url, authorization: None })
+    }
+
+    /// The same client, known by `token`.
+    #[must_use]
+    pub fn with_token(mut self, token: &str) -> Self {
+        self.authorization = Some(format!("Bearer {}", token.trim()));
+        self
+    }
+
+    /// Adds what makes us known.
+    fn known<B>(&self, call: RequestBuilder<B>) -> RequestBuilder<B> {
+        match &self.authorization {
+            Some(value) => call.header("authorization", value),
+            None => call,
+        }
     }
 
     /// Makes a volume.
     pub fn create(&self, request: &CreateVolume) -> Result<CreatedVolume, ApiError> {
-        let call = self.agent.post(self.path("/v1/volumes")).header("content-type", JSON);
+        let call =
+            self.known(self.agent.post(self.path("/v1/volumes"))).header("content-type", JSON);
         self.document(call.send(encode(request)))
     }
 
     /// All volumes, by name.
     pub fn list(&self) -> Result<VolumeList, ApiError> {
-        self.document(self.agent.get(self.path("/v1/volumes")).call())
+        self.document(self.known(self.agent.get(self.path("/v1/volumes"))).call())
     }
 
     /// The volume with this name or id.
     pub fn show(&self, volume: &str) -> Result<Volume, ApiError> {
-        self.document(self.agent.get(self.volume_path(volume)).call())
+        self.document(self.known(self.agent.get(self.volume_path(volume))).call())
     }
 
     /// Changes a volume's size, or what it is promised.
     pub fn change(&self, volume: &str, request: &ChangeVolume) -> Result<Volume, ApiError> {
-        let call = self.agent.patch(self.volume_path(volume)).header("content-type", JSON);
+        let call =
+            self.known(self.agent.patch(self.volume_path(volume))).header("content-type", JSON);
         self.document(call.send(encode(request)))
     }
 
     /// Makes new tokens for a volume.
     pub fn change_auth(&self, volume: &str, request: &ChangeAuth) -> Result<Tokens, ApiError> {
         let path = format!("{}/tokens", self.volume_path(volume));
-        let call = self.agent.post(path).header("content-type", JSON);
+        let call = self.known(self.agent.post(path)).header("content-type", JSON);
         self.document(call.send(encode(request)))
     }
 
     /// Changes who may open a volume.
     pub fn restrict(&self, volume: &str, request: &ChangeRestrictions) -> Result<Volume, ApiError> {
         let path = format!("{}/restrictions", self.volume_path(volume));
-        let call = self.agent.patch(path).header("content-type", JSON);
+        let call = self.known(self.agent.patch(path)).header("content-type", JSON);
         self.document(call.send(encode(request)))
     }
 
     /// Deletes a volume.
     pub fn delete(&self, volume: &str) -> Result<(), ApiError> {
-        self.answer(self.agent.delete(self.volume_path(volume)).call()).map(drop)
+        self.answer(self.known(self.agent.delete(self.volume_path(volume))).call()).map(drop)
     }
 
     /// The state of the server.
     pub fn server(&self) -> Result<Server, ApiError> {
-        self.document(self.agent.get(self.path("/v1/server")).call())
+        self.document(self.known(self.agent.get(self.path("/v1/server"))).call())
     }
 
     /// All devices.
     pub fn devices(&self) -> Result<DeviceList, ApiError> {
-        self.document(self.agent.get(self.path("/v1/devices")).call())
+        self.document(self.known(self.agent.get(self.path("/v1/devices"))).call())
     }
 
     /// Changes how a device is shared.
     pub fn change_device(&self, name: &str, request: &ChangeDevice) -> Result<Device, ApiError> {
         let path = self.encoded("/v1/devices/", name);
-        let call = self.agent.patch(path).header("content-type", JSON);
+        let call = self.known(self.agent.patch(path)).header("content-type", JSON);
         self.document(call.send(encode(request)))
     }
 
     /// How far the last scrub of a device is.
     pub fn scrub(&self, device: &str) -> Result<Scrub, ApiError> {
-        self.document(self.agent.get(self.scrub_path(device)).call())
+        self.document(self.known(self.agent.get(self.scrub_path(device))).call())
     }
 
     /// Begins a scrub.
     pub fn start_scrub(&self, device: &str, request: &StartScrub) -> Result<Scrub, ApiError> {
-        let call = self.agent.post(self.scrub_path(device)).header("content-type", JSON);
+        let call =
+            self.known(self.agent.post(self.scrub_path(device))).header("content-type", JSON);
         self.document(call.send(encode(request)))
     }
 
     /// Ends a scrub.
     pub fn stop_scrub(&self, device: &str) -> Result<Scrub, ApiError> {
-        self.document(self.agent.delete(self.scrub_path(device)).call())
+        self.document(self.known(self.agent.delete(self.scrub_path(device))).call())
     }
 
     fn scrub_path(&self, device: &str) -> String {
@@ -174,7 +195,7 @@ impl ApiClient {
 
     /// What volumes and devices do.
     pub fn stats(&self) -> Result<Stats, ApiError> {
-        self.document(self.agent.get(self.path("/v1/stats")).call())
+        self.document(self.known(self.agent.get(self.path("/v1/stats"))).call())
     }
 
     fn path(&self, path: &str) -> String {

@@ -28,6 +28,9 @@ pub struct CreateVolume {
     /// Who may open it, besides knowing its token; by default any host.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub restrictions: Option<Restrictions>,
+    /// The tenant whose it is to be; a tenant's own volumes are his without saying so.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub owner: Option<String>,
 }
 
 /// Asks for another size, or another promise: one of them.
@@ -69,6 +72,9 @@ pub struct Volume {
     /// Who may open it, besides knowing its token.
     #[serde(default)]
     pub restrictions: Restrictions,
+    /// The tenant whose it is, if it is one's.
+    #[serde(default)]
+    pub owner: Option<String>,
     /// The command with which a Linux host connects it.
     pub connect: String,
 }

@@ -11,8 +11,11 @@
 //! Absent from this crate: volumes, devices, data cores, and anything on the data path.
 
 mod access;
+mod audit;
+mod caller;
 mod client;
 mod documents;
+mod gate;
 mod limits;
 mod name;
 mod openapi;
@@ -28,11 +31,14 @@ mod sharing;
 pub use access::{
     ChangeAuth, ChangeRestrictions, CreatedVolume, GRACE_SECONDS_MAX, Restrictions, Tokens,
 };
+pub use audit::Audit;
+pub use caller::{ApiToken, Caller, Quota, Tenant, Users, UsersError};
 pub use client::{ApiClient, ApiError};
 pub use documents::{
     ChangeVolume, Core, CreateVolume, Device, DeviceHealth, DeviceList, Portal, Server, Volume,
     VolumeList, connect_line, nqn,
 };
+pub use gate::Guard;
 pub use limits::Limits;
 pub use name::{NameError, VolumeName, VolumeSize, VolumeSizeError};
 pub use openapi::openapi;

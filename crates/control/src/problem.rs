@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use crate::ServiceError;
+use crate::gate::challenge;
 
 /// What went wrong, for programs. A code keeps its meaning for good.
 #[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize, ToSchema)]
@@ -27,6 +28,12 @@ pub enum ProblemCode {
     UnknownPath,
     /// The path does not take this method.
     MethodNotAllowed,
+    /// The API does not know who asks.
+    Unauthenticated,
+    /// Only an operator may do this.
+    Forbidden,
+    /// The tenant has as much as it may have.
+    QuotaExceeded,
     /// No volume has this name or id.
     VolumeNotFound,
     /// Another volume has this name.
@@ -90,6 +97,8 @@ fn status_of(code: ProblemCode) -> StatusCode {
             StatusCode::BAD_REQUEST
         }
         ProblemCode::InvalidField | ProblemCode::UnknownCore => StatusCode::UNPROCESSABLE_ENTITY,
+        ProblemCode::Unauthenticated => StatusCode::UNAUTHORIZED,
+        ProblemCode::Forbidden => StatusCode::FORBIDDEN,
         ProblemCode::UnsupportedMediaType => StatusCode::UNSUPPORTED_MEDIA_TYPE,
         ProblemCode::BodyTooLarge => StatusCode::PAYLOAD_TOO_LARGE,
         ProblemCode::UnknownPath | ProblemCode::VolumeNotFound | ProblemCode::DeviceNotFound => {
@@ -98,6 +107,7 @@ fn status_of(code: ProblemCode) -> StatusCode {
         ProblemCode::MethodNotAllowed => StatusCode::METHOD_NOT_ALLOWED,
         ProblemCode::NameTaken
         | ProblemCode::TooManyVolumes
+        | ProblemCode::QuotaExceeded
         | ProblemCode::PromiseTooLarge
         | ProblemCode::NoCeiling => StatusCode::CONFLICT,
         ProblemCode::OutOfSpace => StatusCode::INSUFFICIENT_STORAGE,
@@ -113,7 +123,11 @@ impl IntoResponse for Problem {
         // A document of numbers and strings always encodes.
         let body = serde_json::to_vec(&self).unwrap_or_default();
         let kind = HeaderValue::from_static("application/problem+json");
-        (status, [(header::CONTENT_TYPE, kind)], body).into_response()
+        let mut response = (status, [(header::CONTENT_TYPE, kind)], body).into_response();
+        if status == StatusCode::UNAUTHORIZED {
+            response.headers_mut().insert(header::WWW_AUTHENTICATE, challenge());
+        }
+        response
     }
 }
 
@@ -141,6 +155,10 @@ impl From<ServiceError> for Problem {
             ServiceError::TooManyVolumes { .. } => (
                 ProblemCode::TooManyVolumes,
                 "delete volumes that are no longer needed, or use another server".to_owned(),
+            ),
+            ServiceError::Quota { .. } => (
+                ProblemCode::QuotaExceeded,
+                "delete or shrink volumes, or ask an operator for more".to_owned(),
             ),
             ServiceError::Promise { .. } => (
                 ProblemCode::PromiseTooLarge,

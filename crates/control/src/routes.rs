@@ -11,6 +11,8 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::{get, patch, post};
 use axum::{Json, Router};
 
+use crate::caller::{Caller, Operator};
+use crate::gate::{self, Guard};
 use crate::limits::Limits;
 use crate::problem::{Problem, ProblemCode};
 use crate::request::{DeviceName, JsonBody};
@@ -22,7 +24,8 @@ use crate::{
 
 type Service = State<Arc<dyn VolumeService>>;
 
-pub(crate) fn router(service: Arc<dyn VolumeService>, limits: Limits) -> Router {
+pub(crate) fn router(service: Arc<dyn VolumeService>, guard: Guard, limits: Limits) -> Router {
+    let guard = Arc::new(guard);
     Router::new()
         .route("/v1/volumes", get(list_volumes).post(create_volume))
         .route("/v1/volumes/{volume}", get(show_volume).patch(change_volume).delete(delete_volume))
@@ -38,6 +41,9 @@ pub(crate) fn router(service: Arc<dyn VolumeService>, limits: Limits) -> Router 
         .route("/readyz", get(readyz))
         .method_not_allowed_fallback(method_not_allowed)
         .fallback(unknown_path)
+        .layer(middleware::from_fn(move |request, next| {
+            gate::pass(guard.clone(), limits.body_bytes_max, request, next)
+        }))
         .layer(middleware::from_fn(move |request, next| {
             bounded(limits.request_timeout, request, next)
         }))
@@ -79,9 +85,10 @@ async fn bounded(timeout: Duration, request: Request, next: Next) -> Response {
 )]
 async fn create_volume(
     State(service): Service,
+    caller: Caller,
     JsonBody(request): JsonBody<CreateVolume>,
 ) -> Result<Response, Problem> {
-    let created = service.create(request).await?;
+    let created = service.create(caller, request).await?;
     let location = format!("/v1/volumes/{}", created.volume.id);
     Ok((StatusCode::CREATED, [(header::LOCATION, location)], Json(created)).into_response())
 }
@@ -95,8 +102,11 @@ async fn create_volume(
         (status = "5XX", body = Problem, content_type = "application/problem+json", description = "Failed"),
     )
 )]
-async fn list_volumes(State(service): Service) -> Result<Json<VolumeList>, Problem> {
-    Ok(Json(VolumeList { volumes: service.list().await? }))
+async fn list_volumes(
+    State(service): Service,
+    caller: Caller,
+) -> Result<Json<VolumeList>, Problem> {
+    Ok(Json(VolumeList { volumes: service.list(caller).await? }))
 }
 
 /// One volume.
@@ -109,8 +119,12 @@ async fn list_volumes(State(service): Service) -> Result<Json<VolumeList>, Probl
         (status = "5XX", body = Problem, content_type = "application/problem+json", description = "Failed"),
     )
 )]
-async fn show_volume(State(service): Service, key: VolumeKey) -> Result<Json<Volume>, Problem> {
-    Ok(Json(service.show(key).await?))
+async fn show_volume(
+    State(service): Service,
+    caller: Caller,
+    key: VolumeKey,
+) -> Result<Json<Volume>, Problem> {
+    Ok(Json(service.show(caller, key).await?))
 }
 
 /// Changes a volume's size, or what it is promised. Connected hosts see a new size at once; what a
@@ -127,12 +141,13 @@ async fn show_volume(State(service): Service, key: VolumeKey) -> Result<Json<Vol
 )]
 async fn change_volume(
     State(service): Service,
+    caller: Caller,
     key: VolumeKey,
     JsonBody(request): JsonBody<ChangeVolume>,
 ) -> Result<Json<Volume>, Problem> {
     match (request.size_bytes, request.slo) {
-        (Some(size), None) => Ok(Json(service.resize(key, size).await?)),
-        (None, Some(slo)) => Ok(Json(service.set_slo(key, slo).await?)),
+        (Some(size), None) => Ok(Json(service.resize(caller, key, size).await?)),
+        (None, Some(slo)) => Ok(Json(service.set_slo(caller, key, slo).await?)),
         _ => Err(Problem::new(
             ProblemCode::InvalidField,
             "missing field `size_bytes` or `slo`, or both are given",
@@ -154,10 +169,11 @@ async fn change_volume(
 )]
 async fn change_auth(
     State(service): Service,
+    caller: Caller,
     key: VolumeKey,
     JsonBody(request): JsonBody<ChangeAuth>,
 ) -> Result<(StatusCode, Json<Tokens>), Problem> {
-    Ok((StatusCode::CREATED, Json(service.change_auth(key, request).await?)))
+    Ok((StatusCode::CREATED, Json(service.change_auth(caller, key, request).await?)))
 }
 
 /// Changes who may open a volume. Hosts that no longer qualify are cut off at once.
@@ -174,10 +190,11 @@ async fn change_auth(
 )]
 async fn restrict_volume(
     State(service): Service,
+    caller: Caller,
     key: VolumeKey,
     JsonBody(request): JsonBody<ChangeRestrictions>,
 ) -> Result<Json<Volume>, Problem> {
-    Ok(Json(service.restrict(key, request).await?))
+    Ok(Json(service.restrict(caller, key, request).await?))
 }
 
 /// All devices: space, health, and how they are shared.
@@ -188,7 +205,7 @@ async fn restrict_volume(
         (status = "5XX", body = Problem, content_type = "application/problem+json", description = "Failed"),
     )
 )]
-async fn list_devices(State(service): Service) -> Result<Json<DeviceList>, Problem> {
+async fn list_devices(_: Operator, State(service): Service) -> Result<Json<DeviceList>, Problem> {
     Ok(Json(DeviceList { devices: service.server().await?.devices }))
 }
 
@@ -204,6 +221,7 @@ async fn list_devices(State(service): Service) -> Result<Json<DeviceList>, Probl
     )
 )]
 async fn change_device(
+    _: Operator,
     State(service): Service,
     DeviceName(name): DeviceName,
     JsonBody(request): JsonBody<ChangeDevice>,
@@ -222,6 +240,7 @@ async fn change_device(
     )
 )]
 async fn show_scrub(
+    _: Operator,
     State(service): Service,
     DeviceName(name): DeviceName,
 ) -> Result<Json<Scrub>, Problem> {
@@ -241,6 +260,7 @@ async fn show_scrub(
     )
 )]
 async fn start_scrub(
+    _: Operator,
     State(service): Service,
     DeviceName(name): DeviceName,
     JsonBody(request): JsonBody<StartScrub>,
@@ -260,6 +280,7 @@ async fn start_scrub(
     )
 )]
 async fn stop_scrub(
+    _: Operator,
     State(service): Service,
     DeviceName(name): DeviceName,
 ) -> Result<Json<Scrub>, Problem> {
@@ -274,7 +295,7 @@ async fn stop_scrub(
         (status = "5XX", body = Problem, content_type = "application/problem+json", description = "Failed"),
     )
 )]
-async fn show_stats(State(service): Service) -> Result<Json<Stats>, Problem> {
+async fn show_stats(_: Operator, State(service): Service) -> Result<Json<Stats>, Problem> {
     Ok(Json(service.stats().await?))
 }
 
@@ -288,8 +309,12 @@ async fn show_stats(State(service): Service) -> Result<Json<Stats>, Problem> {
         (status = "5XX", body = Problem, content_type = "application/problem+json", description = "Failed"),
     )
 )]
-async fn delete_volume(State(service): Service, key: VolumeKey) -> Result<StatusCode, Problem> {
-    service.delete(key).await?;
+async fn delete_volume(
+    State(service): Service,
+    caller: Caller,
+    key: VolumeKey,
+) -> Result<StatusCode, Problem> {
+    service.delete(caller, key).await?;
     Ok(StatusCode::NO_CONTENT)
 }
 
@@ -302,7 +327,7 @@ async fn delete_volume(State(service): Service, key: VolumeKey) -> Result<Status
         (status = "5XX", body = Problem, content_type = "application/problem+json", description = "Failed"),
     )
 )]
-async fn show_server(State(service): Service) -> Result<Json<Server>, Problem> {
+async fn show_server(_: Operator, State(service): Service) -> Result<Json<Server>, Problem> {
     Ok(Json(service.server().await?))
 }
 

@@ -1,12 +1,13 @@
 //! The HTTP server: connections, their bounds, and an orderly end.
 
 use std::future::Future;
+use std::net::SocketAddr;
 use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use axum::Router;
+use axum::{Extension, Router};
 use hyper::server::conn::http1;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
@@ -14,6 +15,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Semaphore, watch};
 use tokio::task::JoinSet;
 
+use crate::gate::{Guard, Peer};
 use crate::limits::Limits;
 use crate::paced::Paced;
 use crate::{VolumeService, routes};
@@ -21,15 +23,16 @@ use crate::{VolumeService, routes};
 /// Pause after an `accept` that failed for want of descriptors or memory.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
-/// Answers the API on `listener` until `stop` completes; then finishes the requests in flight,
+/// Answers those whom `guard` lets pass on `listener` until `stop` completes; then finishes the requests in flight,
 /// waiting for them no longer than the limits say.
 pub async fn serve(
     listener: TcpListener,
     service: Arc<dyn VolumeService>,
+    guard: Guard,
     limits: Limits,
     stop: impl Future<Output = ()>,
 ) {
-    let router = routes::router(service, limits);
+    let router = routes::router(service, guard, limits);
     let places = Arc::new(Semaphore::new(limits.connections_max));
     let crowded = Arc::new(AtomicBool::new(false));
     let (stopping, watcher) = watch::channel(false);
@@ -45,11 +48,12 @@ pub async fn serve(
         };
         tokio::select! {
             () = &mut stop => break,
-            (place, stream) = next => {
+            (place, (stream, peer)) = next => {
                 // Answers are small and whole; waiting for more to send gains nothing.
                 let _ = stream.set_nodelay(true);
+                let router = router.clone().layer(Extension(Peer(peer)));
                 let stream = Paced::new(stream, limits.write_timeout, crowded.clone());
-                let connection = serve_connection(stream, router.clone(), limits, watcher.clone());
+                let connection = serve_connection(stream, router, limits, watcher.clone());
                 connections.spawn(async move {
                     connection.await;
                     drop(place);
@@ -68,10 +72,10 @@ pub async fn serve(
     }
 }
 
-async fn accept(listener: &TcpListener) -> TcpStream {
+async fn accept(listener: &TcpListener) -> (TcpStream, SocketAddr) {
     loop {
         match listener.accept().await {
-            Ok((stream, _)) => return stream,
+            Ok(accepted) => return accepted,
             Err(error) => {
                 tracing::warn!(%error, "the API cannot accept a connection");
                 tokio::time::sleep(ACCEPT_PAUSE).await;

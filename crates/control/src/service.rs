@@ -7,8 +7,8 @@ use std::pin::Pin;
 use uuid::Uuid;
 
 use crate::{
-    ChangeAuth, ChangeDevice, ChangeRestrictions, CreateVolume, CreatedVolume, Device, Scrub,
-    ScrubRequest, Server, Slo, Stats, Tokens, Volume, VolumeName, VolumeSize,
+    Caller, ChangeAuth, ChangeDevice, ChangeRestrictions, CreateVolume, CreatedVolume, Device,
+    Scrub, ScrubRequest, Server, Slo, Stats, Tokens, Volume, VolumeName, VolumeSize,
 };
 
 /// The answer to a request, later.
@@ -64,6 +64,12 @@ pub enum ServiceError {
         /// Its limit.
         max: u64,
     },
+    /// A tenant has as much as it may have.
+    #[error("{detail}")]
+    Quota {
+        /// What is too much, and what the quota is.
+        detail: String,
+    },
     /// The device cannot do what would be promised.
     #[error("{detail}")]
     Promise {
@@ -105,25 +111,32 @@ pub enum ServiceError {
 ///
 /// - A change is durable when its reply says so. A request whose reply is never waited for is either
 ///   done or not; asking again tells.
+/// - Whoever asks sees and changes volumes of his own only ([`Caller::may_use`]): of others it says that
+///   they are not there. New volumes are his, and within his quota.
 /// - Names are unique, also among requests at the same time.
 /// - Requests about one volume take effect in some order; a deleted volume is not found.
 pub trait VolumeService: Send + Sync + 'static {
     /// Makes a volume.
-    fn create(&self, request: CreateVolume) -> Reply<'_, CreatedVolume>;
+    fn create(&self, caller: Caller, request: CreateVolume) -> Reply<'_, CreatedVolume>;
     /// All volumes, by name.
-    fn list(&self) -> Reply<'_, Vec<Volume>>;
+    fn list(&self, caller: Caller) -> Reply<'_, Vec<Volume>>;
     /// One volume.
-    fn show(&self, key: VolumeKey) -> Reply<'_, Volume>;
+    fn show(&self, caller: Caller, key: VolumeKey) -> Reply<'_, Volume>;
     /// Changes a volume's size.
-    fn resize(&self, key: VolumeKey, size: VolumeSize) -> Reply<'_, Volume>;
+    fn resize(&self, caller: Caller, key: VolumeKey, size: VolumeSize) -> Reply<'_, Volume>;
     /// Changes what a volume is promised.
-    fn set_slo(&self, key: VolumeKey, slo: Slo) -> Reply<'_, Volume>;
+    fn set_slo(&self, caller: Caller, key: VolumeKey, slo: Slo) -> Reply<'_, Volume>;
     /// Makes new tokens for a volume.
-    fn change_auth(&self, key: VolumeKey, change: ChangeAuth) -> Reply<'_, Tokens>;
+    fn change_auth(&self, caller: Caller, key: VolumeKey, change: ChangeAuth) -> Reply<'_, Tokens>;
     /// Changes who may open a volume.
-    fn restrict(&self, key: VolumeKey, change: ChangeRestrictions) -> Reply<'_, Volume>;
+    fn restrict(
+        &self,
+        caller: Caller,
+        key: VolumeKey,
+        change: ChangeRestrictions,
+    ) -> Reply<'_, Volume>;
     /// Deletes a volume and frees its space.
-    fn delete(&self, key: VolumeKey) -> Reply<'_, ()>;
+    fn delete(&self, caller: Caller, key: VolumeKey) -> Reply<'_, ()>;
     /// The state of the server.
     fn server(&self) -> Reply<'_, Server>;
     /// Changes how a device is shared.

@@ -9,8 +9,9 @@ use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
 use control::{
-    ApiClient, ApiError, ChangeAuth, ChangeDevice, ChangeRestrictions, ChangeVolume, CreateVolume,
-    CreatedVolume, Limits, ProblemCode, Restrictions, Slo, VolumeSize,
+    ApiClient, ApiError, ApiToken, Audit, ChangeAuth, ChangeDevice, ChangeRestrictions,
+    ChangeVolume, CreateVolume, CreatedVolume, Guard, Limits, ProblemCode, Restrictions, Slo,
+    Users, VolumeSize,
 };
 use support::Api;
 
@@ -19,7 +20,7 @@ const GIB: u64 = 1 << 30;
 fn create(name: &str, size_bytes: u64) -> CreateVolume {
     let size_bytes = VolumeSize::try_from(size_bytes).unwrap();
     let name = name.parse().unwrap();
-    CreateVolume { name, size_bytes, core: None, slo: None, restrictions: None }
+    CreateVolume { name, size_bytes, core: None, slo: None, restrictions: None, owner: None }
 }
 
 fn code(error: &ApiError) -> ProblemCode {
@@ -97,6 +98,89 @@ fn tokens_and_restrictions_are_changed() {
     let answer = api.request("POST", "/v1/volumes/a/tokens", body);
     assert_eq!(answer.status, 422, "an unknown field");
     assert!(!format!("{made:?}").contains("token 0"), "no token gets into a log");
+}
+
+fn guarded() -> (Api, tempfile::TempDir, [ApiToken; 2]) {
+    let files = tempfile::tempdir().unwrap();
+    let tokens = [ApiToken::new(&[1; 32]), ApiToken::new(&[2; 32])];
+    let list = format!(
+        "[[operator]]\nname = \"ops\"\ntoken_sha256 = \"{}\"\n\
+         [[tenant]]\nname = \"acme\"\ntoken_sha256 = \"{}\"\n",
+        tokens[0].token_sha256, tokens[1].token_sha256
+    );
+    let users = Users::from_toml(&list).unwrap();
+    let audit = Some(Audit::open(&files.path().join("audit.jsonl")).unwrap());
+    let api = Api::guarded(Guard { users, audit }, Limits::default(), Duration::ZERO);
+    (api, files, tokens)
+}
+
+#[test]
+fn only_those_who_are_known_are_answered_and_tenants_not_about_devices() {
+    let (api, _files, [ops, acme]) = guarded();
+    let client = || ApiClient::new(&api.url()).unwrap();
+    for stranger in [client(), client().with_token("ffk_00"), client().with_token("")] {
+        assert_eq!(code(&stranger.list().unwrap_err()), ProblemCode::Unauthenticated);
+        let refused = stranger.create(&create("a", GIB)).unwrap_err();
+        assert_eq!(code(&refused), ProblemCode::Unauthenticated);
+    }
+    let answer = api.request("GET", "/v1/volumes", "");
+    assert_eq!(answer.status, 401);
+    assert!(answer.head.to_ascii_lowercase().contains("www-authenticate: bearer"));
+    for open in ["/healthz", "/readyz", "/v1/openapi.json"] {
+        assert_eq!(api.request("GET", open, "").status, 200, "{open}");
+    }
+    let (ops, acme) = (client().with_token(&ops.token), client().with_token(&acme.token));
+    acme.create(&create("a", GIB)).unwrap();
+    assert_eq!(code(&acme.server().unwrap_err()), ProblemCode::Forbidden);
+    assert_eq!(code(&acme.stats().unwrap_err()), ProblemCode::Forbidden);
+    assert_eq!(code(&acme.devices().unwrap_err()), ProblemCode::Forbidden);
+    ops.server().unwrap();
+}
+
+#[test]
+fn changes_are_recorded_with_who_what_and_what_came_of_it() {
+    let (api, files, [ops, acme]) = guarded();
+    let client = |token: &ApiToken| ApiClient::new(&api.url()).unwrap().with_token(&token.token);
+    client(&acme).create(&create("a", GIB)).unwrap();
+    client(&acme).list().unwrap();
+    client(&ops).delete("b").unwrap_err();
+    client(&ops).delete("a").unwrap();
+    let lines = std::fs::read_to_string(files.path().join("audit.jsonl")).unwrap();
+    assert!(!lines.contains("ffk_") && !lines.contains("token 0"), "no secrets: {lines}");
+    let lines: Vec<serde_json::Value> =
+        lines.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let fields = |line: &serde_json::Value| {
+        let text = |name: &str| line[name].as_str().unwrap().to_owned();
+        (text("caller"), text("role"), text("method"), text("path"), line["status"].clone())
+    };
+    let expected = |caller: &str, role: &str, method: &str, path: &str, status: u16| {
+        let [caller, role, method, path] = [caller, role, method, path].map(str::to_owned);
+        (caller, role, method, path, serde_json::Value::from(status))
+    };
+    assert_eq!(
+        lines.iter().map(fields).collect::<Vec<_>>(),
+        [
+            expected("acme", "tenant", "POST", "/v1/volumes", 201),
+            expected("ops", "operator", "DELETE", "/v1/volumes/b", 404),
+            expected("ops", "operator", "DELETE", "/v1/volumes/a", 204),
+        ]
+    );
+    assert_eq!(lines[0]["request"]["name"], "a");
+    assert!(lines[0]["peer"].as_str().unwrap().starts_with("127.0.0.1:"));
+    assert!(lines[0]["time_unix_ms"].as_u64().unwrap() > 1_700_000_000_000);
+}
+
+/// A device that is always full.
+#[test]
+fn without_a_record_there_is_no_change() {
+    let audit = Some(Audit::open(std::path::Path::new("/dev/full")).unwrap());
+    let guard = Guard { audit, ..Guard::default() };
+    let api = Api::guarded(guard, Limits::default(), Duration::ZERO);
+    let client = ApiClient::new(&api.url()).unwrap();
+    // The first shows that nothing can be written.
+    let _ = client.create(&create("a", GIB));
+    assert_eq!(code(&client.create(&create("b", GIB)).unwrap_err()), ProblemCode::Unavailable);
+    assert!(client.list().unwrap().volumes.iter().all(|volume| volume.name != "b"));
 }
 
 #[test]

@@ -37,7 +37,7 @@ fn elsewhere() -> Restrictions {
 
 fn access(restrictions: Restrictions) -> Access {
     let token = Token { secret: secret(), controller: None, until: None };
-    Access { tokens: vec![token], restrictions }
+    Access { tokens: vec![token], restrictions, owner: None }
 }
 
 /// A server with one volume, at which hosts have to authenticate or not.

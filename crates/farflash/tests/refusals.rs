@@ -24,7 +24,7 @@ fn words_that_make_no_sense_are_usage_errors() {
         (&["serve", "--device", "mem:12345"], "multiple of 4096"),
         (&["serve", "--cores", "0,0"], "core 0 is listed twice"),
         (&["serve", "--cores", "x"], "`x` is no core"),
-        (&["serve", "--auth", "on"], "off"),
+        (&["serve", "--auth", "maybe"], "off"),
         (&["serve", "--listen", "localhost"], "--listen"),
         (&["serve", "--connections-max", "0"], "--connections-max"),
         (&["volume", "create", "UPPER", "--size", "1GiB"], "only a-z"),

@@ -142,6 +142,90 @@ fn bad_restrictions_are_refused_with_their_place() {
     assert_eq!(wider["restrictions"]["networks"].as_array().map(Vec::len), Some(0));
 }
 
+/// Runs `farflash volume …` as whoever has `token`.
+fn ask(server: &Server, token: &str, arguments: &[&str]) -> Outcome {
+    let arguments = [&["volume"], arguments, &["--api", &server.api, "--json"]].concat();
+    farflash(&arguments).env("FARFLASH_API_TOKEN", token).output().unwrap().into()
+}
+
+#[track_caller]
+fn is_refused(outcome: &Outcome, why: &str) {
+    assert_eq!(outcome.code, Some(1), "{outcome:?}");
+    assert!(outcome.stderr.contains(why), "{outcome:?}");
+}
+
+/// Two tenants and an operator, by tokens that the program has made.
+#[test]
+fn tenants_manage_their_own_volumes_within_their_quota() {
+    let files = Files::new();
+    let mut list = String::new();
+    let mut token = |name: &str, more: &[&str], quota: &str| -> String {
+        let made = support::succeed(&[&["api-token", name, "--json"], more].concat());
+        let made: serde_json::Value = serde_json::from_str(&made).unwrap();
+        let (role, hash) = (text(&made, "role"), text(&made, "token_sha256"));
+        list += &format!("[[{role}]]\nname = \"{name}\"\ntoken_sha256 = \"{hash}\"\n{quota}");
+        text(&made, "token").to_owned()
+    };
+    let ops = token("ops", &[], "");
+    let quota = "volumes = 2\nprovisioned = \"100MiB\"\nshare = 150\n";
+    let acme = token("acme", &["--tenant"], quota);
+    let other = token("other", &["--tenant"], "");
+    let (users, audit) = (files.path("users.toml"), files.path("audit.jsonl"));
+    std::fs::write(&users, &list).unwrap();
+    let more = ["--api-users", users.to_str().unwrap(), "--audit-log", audit.to_str().unwrap()];
+    let server = Server::start_with("mem:256MiB", &more);
+
+    let made = ask(&server, &acme, &["create", "a", "--size", "64MiB"]);
+    assert_eq!(made.code, Some(0), "{made:?}");
+    let volume: serde_json::Value = serde_json::from_str(&made.stdout).unwrap();
+    assert_eq!(text(&volume, "owner"), "acme");
+    let id = text(&volume, "id");
+    // To others it is not there, whatever they try.
+    for arguments in [
+        &["show", "a"][..],
+        &["show", id],
+        &["resize", "a", "--size", "1MiB"],
+        &["set-slo", id, "--share", "1"],
+        &["change-auth", "a"],
+        &["restrict", id, "--any-host"],
+        &["delete", "a"],
+    ] {
+        is_refused(&ask(&server, &other, arguments), "there is no volume");
+        is_refused(&ask(&server, "", arguments), "answers to those it knows");
+    }
+    let listed = ask(&server, &other, &["list"]);
+    assert!(!listed.stdout.contains(id), "{listed:?}");
+    let theirs = ["create", "b", "--size", "1MiB", "--owner", "acme"];
+    is_refused(&ask(&server, &other, &theirs), "`owner` must be yourself");
+    // Its own, and no more than its quota.
+    is_refused(&ask(&server, &acme, &["resize", "a", "--size", "101MiB"]), "the quota of acme");
+    is_refused(&ask(&server, &acme, &["create", "b", "--size", "64MiB"]), "bytes provisioned");
+    is_refused(&ask(&server, &acme, &["create", "b", "--size", "1MiB"]), "of shares");
+    let small = ["create", "b", "--size", "1MiB", "--share", "50"];
+    assert_eq!(ask(&server, &acme, &small).code, Some(0));
+    let third = ["create", "c", "--size", "1MiB", "--share", "1"];
+    is_refused(&ask(&server, &acme, &third), "2 volumes");
+    assert_eq!(ask(&server, &acme, &["delete", "b"]).code, Some(0));
+    // The operator sees all.
+    let listed = ask(&server, &ops, &["list"]);
+    assert!(listed.stdout.contains(id), "{listed:?}");
+    assert_eq!(ask(&server, &ops, &["change-auth", "a"]).code, Some(0));
+    let lines = std::fs::read_to_string(&audit).unwrap();
+    assert!(lines.contains("\"caller\":\"acme\"") && lines.contains("\"caller\":\"other\""));
+    assert!(!lines.contains("DHHC") && !lines.contains("ffk_"), "no secrets: {lines}");
+}
+
+#[test]
+fn a_wrong_list_of_users_keeps_the_server_from_starting() {
+    let files = Files::new();
+    let users = files.path("users.toml");
+    let serve = ["serve", "--device", "mem:64MiB", "--listen", "127.0.0.1:0", "--api"];
+    let serve = [&serve[..], &["127.0.0.1:0", "--api-users", users.to_str().unwrap()]].concat();
+    refused(&serve, 1, "cannot be read", "--api-users");
+    std::fs::write(&users, "[[operator]]\nname = \"x\"\ntoken_sha256 = \"1\"").unwrap();
+    refused(&serve, 2, "64 hexadecimal digits", "api-token");
+}
+
 /// Two network namespaces, a host's and a server's, joined by a pair of interfaces and a VXLAN over
 /// it. Gone when dropped.
 struct Networks {

@@ -8,10 +8,10 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use control::{
-    ChangeAuth, ChangeDevice, ChangeRestrictions, CreateVolume, CreatedVolume, Device,
-    DeviceHealth, Limits, Portal, Reply, Scrub, ScrubRequest, ScrubState, Server, ServiceError,
-    Sharing, Slo, Stats, Tokens, Volume, VolumeKey, VolumeService, VolumeSize, connect_line, nqn,
-    serve,
+    Caller, ChangeAuth, ChangeDevice, ChangeRestrictions, CreateVolume, CreatedVolume, Device,
+    DeviceHealth, Guard, Limits, Portal, Reply, Scrub, ScrubRequest, ScrubState, Server,
+    ServiceError, Sharing, Slo, Stats, Tokens, Volume, VolumeKey, VolumeService, VolumeSize,
+    connect_line, nqn, serve,
 };
 use serde_json::Value;
 use tokio::net::TcpListener;
@@ -58,7 +58,7 @@ impl MemoryService {
 }
 
 impl VolumeService for MemoryService {
-    fn create(&self, request: CreateVolume) -> Reply<'_, CreatedVolume> {
+    fn create(&self, _: Caller, request: CreateVolume) -> Reply<'_, CreatedVolume> {
         Box::pin(async move {
             let mut volumes = self.volumes.lock().unwrap();
             if volumes.values().any(|volume| volume.name == request.name.as_str()) {
@@ -81,6 +81,7 @@ impl VolumeService for MemoryService {
                 device: "mem:1GiB".to_owned(),
                 slo: request.slo.unwrap_or_default(),
                 restrictions: request.restrictions.unwrap_or_default(),
+                owner: request.owner,
                 connect: connect_line(&nqn(id), address, false),
             };
             volumes.insert(id, volume.clone());
@@ -88,18 +89,18 @@ impl VolumeService for MemoryService {
         })
     }
 
-    fn list(&self) -> Reply<'_, Vec<Volume>> {
+    fn list(&self, _: Caller) -> Reply<'_, Vec<Volume>> {
         Box::pin(async {
             tokio::time::sleep(self.list_delay).await;
             Ok(self.volumes.lock().unwrap().values().cloned().collect())
         })
     }
 
-    fn show(&self, key: VolumeKey) -> Reply<'_, Volume> {
+    fn show(&self, _: Caller, key: VolumeKey) -> Reply<'_, Volume> {
         Box::pin(async move { self.with_volume(&key, |volumes, id| volumes[&id].clone()) })
     }
 
-    fn resize(&self, key: VolumeKey, size: VolumeSize) -> Reply<'_, Volume> {
+    fn resize(&self, _: Caller, key: VolumeKey, size: VolumeSize) -> Reply<'_, Volume> {
         Box::pin(async move {
             self.with_volume(&key, |volumes, id| {
                 let volume = volumes.get_mut(&id).unwrap();
@@ -109,7 +110,7 @@ impl VolumeService for MemoryService {
         })
     }
 
-    fn set_slo(&self, key: VolumeKey, slo: Slo) -> Reply<'_, Volume> {
+    fn set_slo(&self, _: Caller, key: VolumeKey, slo: Slo) -> Reply<'_, Volume> {
         Box::pin(async move {
             if slo == Slo::Share(0) {
                 return Err(ServiceError::Promise { detail: "too much; 7 are left".to_owned() });
@@ -122,13 +123,13 @@ impl VolumeService for MemoryService {
         })
     }
 
-    fn change_auth(&self, key: VolumeKey, change: ChangeAuth) -> Reply<'_, Tokens> {
+    fn change_auth(&self, _: Caller, key: VolumeKey, change: ChangeAuth) -> Reply<'_, Tokens> {
         Box::pin(
             async move { self.with_volume(&key, |_, _| tokens(change.grace_seconds.unwrap_or(1))) },
         )
     }
 
-    fn restrict(&self, key: VolumeKey, change: ChangeRestrictions) -> Reply<'_, Volume> {
+    fn restrict(&self, _: Caller, key: VolumeKey, change: ChangeRestrictions) -> Reply<'_, Volume> {
         Box::pin(async move {
             self.with_volume(&key, |volumes, id| {
                 let volume = volumes.get_mut(&id).unwrap();
@@ -185,7 +186,7 @@ impl VolumeService for MemoryService {
         })
     }
 
-    fn delete(&self, key: VolumeKey) -> Reply<'_, ()> {
+    fn delete(&self, _: Caller, key: VolumeKey) -> Reply<'_, ()> {
         Box::pin(async move { self.with_volume(&key, |volumes, id| drop(volumes.remove(&id))) })
     }
 
@@ -216,6 +217,10 @@ impl Api {
     }
 
     pub fn with(limits: Limits, list_delay: Duration) -> Self {
+        Self::guarded(Guard::default(), limits, list_delay)
+    }
+
+    pub fn guarded(guard: Guard, limits: Limits, list_delay: Duration) -> Self {
         let service = Arc::new(MemoryService::new(list_delay));
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         listener.set_nonblocking(true).unwrap();
@@ -227,7 +232,7 @@ impl Api {
             runtime.unwrap().block_on(async move {
                 let listener = TcpListener::from_std(listener).unwrap();
                 let stopped = async { drop(stopped.await) };
-                serve(listener, backend, limits, stopped).await;
+                serve(listener, backend, guard, limits, stopped).await;
             });
         });
         Self { address, service, stop: Some(stop), thread: Some(thread) }

@@ -1,5 +1,6 @@
 //! The command line: one file per subcommand.
 
+mod api;
 mod bench;
 mod calibrate;
 mod device;
@@ -71,6 +72,9 @@ enum Command {
     /// Show and change how a running server's device is shared
     #[command(subcommand)]
     Device(device::DeviceCommand),
+    /// Make a token for an operator or tenant of the API
+    #[command(after_help = api::EXAMPLES)]
+    ApiToken(api::MakeToken),
     /// Create, list, show, change and delete volumes of a running server
     #[command(subcommand)]
     Volume(volume::VolumeCommand),
@@ -90,6 +94,7 @@ impl CommandLine {
             Command::Calibrate(command) => command.run(),
             Command::Top(command) => command.run(),
             Command::Device(command) => command.run(),
+            Command::ApiToken(command) => command.run(),
             Command::Volume(command) => command.run(),
         }
     }

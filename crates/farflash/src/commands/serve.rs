@@ -56,6 +56,8 @@ Configuration file (--config), every key optional; flags win over it:
     api = \"127.0.0.1:7420\"
     discovery = \"0.0.0.0:8009\"
     auth = \"on\"
+    api_users = \"/etc/farflash/users.toml\"
+    audit_log = \"/var/log/farflash-audit.jsonl\"
     format_if_blank = false
     connections_max = 1024
     core_memory = \"256MiB\"
@@ -98,6 +100,13 @@ pub(crate) struct Serve {
     /// [default: on]
     #[arg(long, value_enum)]
     auth: Option<Auth>,
+    /// Who may ask the API: a TOML file of operators and tenants (see `farflash api-token --help`)
+    /// [default: everybody who reaches it]
+    #[arg(long, value_name = "FILE")]
+    api_users: Option<PathBuf>,
+    /// Append a line for each change that the API is asked for: who, what, when, and what came of it
+    #[arg(long, value_name = "FILE")]
+    audit_log: Option<PathBuf>,
     /// Format a device that is all zeroes (or, with size=, not there yet) instead of refusing it
     #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     format_if_blank: Option<bool>,
@@ -146,6 +155,8 @@ struct ConfigFile {
     api: Option<SocketAddr>,
     discovery: Option<SocketAddr>,
     auth: Option<Auth>,
+    api_users: Option<PathBuf>,
+    audit_log: Option<PathBuf>,
     format_if_blank: Option<bool>,
     connections_max: Option<u32>,
     #[serde(default, deserialize_with = "size")]
@@ -238,6 +249,8 @@ impl Serve {
             discovery: self.discovery.or(file.discovery),
             format_if_blank: self.format_if_blank.or(file.format_if_blank).unwrap_or(false),
             authenticates: self.auth.or(file.auth) != Some(Auth::Off),
+            api_users: self.api_users.or(file.api_users),
+            audit_log: self.audit_log.or(file.audit_log),
             connections_max,
             core_memory,
             map_memory,

@@ -4,10 +4,11 @@ use std::io::IsTerminal;
 use std::time::Duration;
 
 use clap::Args;
-use control::{ApiClient, Slo, Stats, VolumeStats};
+use control::{Slo, Stats, VolumeStats};
 use report::{Align, Table};
 use serde::Serialize;
 
+use super::api::ApiArgs;
 use super::volume::slo_text;
 use crate::failure::Failure;
 use crate::output;
@@ -25,9 +26,8 @@ const HOME: &str = "\x1b[H\x1b[J";
 
 #[derive(Debug, Args)]
 pub(crate) struct Top {
-    /// Address of the server's API
-    #[arg(long, env = "FARFLASH_API", default_value = "http://127.0.0.1:7420", value_name = "URL")]
-    api: String,
+    #[command(flatten)]
+    api: ApiArgs,
     /// Seconds between two looks
     #[arg(long, default_value_t = 1.0, value_name = "SECONDS")]
     interval: f64,
@@ -73,7 +73,7 @@ impl Top {
                 "give 0.1 to 3600 seconds",
             ));
         }
-        let client = ApiClient::new(&self.api)?;
+        let client = self.api.client()?;
         let is_live = std::io::stdout().is_terminal() && !self.once;
         let mut before = client.stats()?;
         loop {

@@ -10,6 +10,7 @@ use control::{
 use serde::Serialize;
 use units::ByteLen;
 
+use super::api::ApiArgs;
 use super::restrictions::{self, ChangeArgs, RestrictionArgs};
 use super::tokens;
 use crate::failure::Failure;
@@ -147,6 +148,9 @@ pub(crate) struct Create {
     slo: SloArgs,
     #[command(flatten)]
     restrictions: RestrictionArgs,
+    /// The tenant whose it is to be; for operators
+    #[arg(long, value_name = "TENANT")]
+    owner: Option<String>,
     /// Write the token to this new file, which only its owner can read, instead of showing it
     #[arg(long, value_name = "FILE")]
     token_file: Option<PathBuf>,
@@ -184,9 +188,8 @@ impl SloArgs {
 
 #[derive(Debug, Args)]
 pub(super) struct Output {
-    /// Address of the server's API
-    #[arg(long, env = "FARFLASH_API", default_value = "http://127.0.0.1:7420", value_name = "URL")]
-    api: String,
+    #[command(flatten)]
+    api: ApiArgs,
     /// Print JSON
     #[arg(long)]
     json: bool,
@@ -252,10 +255,11 @@ impl VolumeCommand {
 
 impl Create {
     fn run(self) -> Result<(), Failure> {
-        let Self { name, size, core, slo, restrictions, token_file, output } = self;
+        let Self { name, size, core, slo, restrictions, owner, token_file, output } = self;
         token_file.as_deref().map_or(Ok(()), tokens::check)?;
         let restrictions = restrictions.restrictions();
-        let request = CreateVolume { name, size_bytes: size, core, slo: slo.slo(), restrictions };
+        let request =
+            CreateVolume { name, size_bytes: size, core, slo: slo.slo(), restrictions, owner };
         let made = output.client()?.create(&request)?;
         token_file.as_deref().map_or(Ok(()), |path| tokens::keep(&made.tokens, path))?;
         output.print(&made, |out| {
@@ -267,7 +271,7 @@ impl Create {
 
 impl Output {
     pub(super) fn client(&self) -> Result<ApiClient, Failure> {
-        Ok(ApiClient::new(&self.api)?)
+        self.api.client()
     }
 
     /// Prints `document` as JSON if that is wanted, else what `human` writes.
@@ -319,6 +323,7 @@ fn details(out: &mut dyn Write, volume: &Volume) -> std::io::Result<()> {
     writeln!(out, "device     {}", volume.device)?;
     writeln!(out, "promised   {}", slo_text(volume.slo))?;
     writeln!(out, "open to    {}", restrictions::text(&volume.restrictions))?;
+    writeln!(out, "owner      {}", volume.owner.as_deref().unwrap_or("-"))?;
     writeln!(out, "connect    {}", volume.connect)
 }
 

@@ -20,6 +20,7 @@ pub(super) fn now() -> UnixSeconds {
 /// Access to a new volume, and the tokens that give it.
 pub(super) fn create(
     restrictions: Option<control::Restrictions>,
+    owner: Option<String>,
 ) -> Result<(Access, Tokens), ServiceError> {
     let control::Restrictions { hosts, networks, interfaces } = restrictions.unwrap_or_default();
     let change = ChangeRestrictions {
@@ -30,6 +31,7 @@ pub(super) fn create(
     let mut access = restricted(Access::default(), change)?;
     let (token, tokens) = draw_token()?;
     access.tokens = vec![token];
+    access.owner = owner;
     Ok((access, tokens))
 }
 
@@ -128,7 +130,7 @@ mod tests {
 
     #[test]
     fn tokens_open_what_they_were_made_for() {
-        let (access, tokens) = create(None).expect("random numbers");
+        let (access, tokens) = create(None, None).expect("random numbers");
         let secret: Secret = tokens.token.parse().expect("of the form");
         assert!(access.tokens_at(now()).map(|token| &token.secret).eq([&secret]));
         assert_ne!(tokens.token, tokens.controller_token);

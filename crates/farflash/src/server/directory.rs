@@ -7,7 +7,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use control::VolumeKey;
+use control::{Caller, VolumeKey};
 use uuid::Uuid;
 
 /// Where a volume is.
@@ -22,6 +22,8 @@ pub(super) struct Place {
 struct Entry {
     name: String,
     core: usize,
+    /// The tenant whose it is.
+    owner: Option<String>,
 }
 
 /// The volumes of all cores.
@@ -33,10 +35,15 @@ pub(super) struct Directory {
 
 impl Directory {
     /// Adds a volume. Another of the same name, if there is one (D2).
-    pub(super) fn insert(&mut self, name: &str, place: Place) -> Option<Uuid> {
+    pub(super) fn insert(
+        &mut self,
+        name: &str,
+        place: Place,
+        owner: Option<String>,
+    ) -> Option<Uuid> {
         let Place { id, core } = place;
         let other = self.named(name);
-        self.volumes.insert(id, Entry { name: name.to_owned(), core });
+        self.volumes.insert(id, Entry { name: name.to_owned(), core, owner });
         self.by_name.insert((name.to_owned(), id));
         other.filter(|other| *other != id)
     }
@@ -52,12 +59,14 @@ impl Directory {
         (found == name).then_some(*id)
     }
 
-    pub(super) fn find(&self, key: &VolumeKey) -> Option<Place> {
+    /// Where the volume is, if `caller` may know.
+    pub(super) fn find(&self, caller: &Caller, key: &VolumeKey) -> Option<Place> {
         let id = match key {
             VolumeKey::Id(id) => *id,
             VolumeKey::Name(name) => self.named(name.as_str())?,
         };
-        self.volumes.get(&id).map(|entry| Place { id, core: entry.core })
+        let entry = self.volumes.get(&id)?;
+        caller.may_use(entry.owner.as_deref()).then_some(Place { id, core: entry.core })
     }
 
     pub(super) fn has_name(&self, name: &str) -> bool {
@@ -92,23 +101,27 @@ mod tests {
     const FIRST: Uuid = Uuid::from_u128(1);
     const SECOND: Uuid = Uuid::from_u128(2);
 
+    fn operator() -> Caller {
+        Caller::Operator("ops".into())
+    }
+
     fn name(text: &str) -> VolumeKey {
         VolumeKey::Name(text.parse().expect("a name"))
     }
 
     fn found(directory: &Directory, key: &VolumeKey) -> Option<Uuid> {
-        directory.find(key).map(|place| place.id)
+        directory.find(&operator(), key).map(|place| place.id)
     }
 
     #[test]
     fn an_id_never_leads_to_another_volume_of_the_same_name() {
         let mut directory = Directory::default();
-        assert_eq!(directory.insert("a", Place { id: FIRST, core: 0 }), None);
-        assert_eq!(directory.insert("a", Place { id: SECOND, core: 1 }), Some(FIRST));
+        assert_eq!(directory.insert("a", Place { id: FIRST, core: 0 }, None), None);
+        assert_eq!(directory.insert("a", Place { id: SECOND, core: 1 }, None), Some(FIRST));
         assert_eq!(directory.len(), 2);
         assert_eq!(found(&directory, &VolumeKey::Id(FIRST)), Some(FIRST));
         assert_eq!(
-            directory.find(&VolumeKey::Id(SECOND)),
+            directory.find(&operator(), &VolumeKey::Id(SECOND)),
             Some(Place { id: SECOND, core: 1 }),
             "the second volume keeps its own id and core"
         );
@@ -119,8 +132,8 @@ mod tests {
     fn deleting_one_of_two_volumes_of_a_name_leaves_the_other_within_reach() {
         for (gone, left) in [(FIRST, SECOND), (SECOND, FIRST)] {
             let mut directory = Directory::default();
-            directory.insert("a", Place { id: FIRST, core: 0 });
-            directory.insert("a", Place { id: SECOND, core: 1 });
+            directory.insert("a", Place { id: FIRST, core: 0 }, None);
+            directory.insert("a", Place { id: SECOND, core: 1 }, None);
             directory.remove(gone);
             assert_eq!(found(&directory, &VolumeKey::Id(gone)), None);
             assert_eq!(found(&directory, &VolumeKey::Id(left)), Some(left));
@@ -135,7 +148,7 @@ mod tests {
     fn new_volumes_go_where_the_fewest_are() {
         let mut directory = Directory::default();
         assert_eq!(directory.emptiest_core(2), 0);
-        directory.insert("a", Place { id: FIRST, core: 0 });
+        directory.insert("a", Place { id: FIRST, core: 0 }, None);
         assert_eq!(directory.emptiest_core(2), 1);
     }
 }

@@ -7,9 +7,11 @@
 mod access;
 mod core_main;
 mod core_thread;
+mod devices;
 mod directory;
 mod message;
 mod preflight;
+mod quota;
 mod scrub_plan;
 mod scrubber;
 mod service;
@@ -17,10 +19,11 @@ mod sharing;
 mod stats;
 
 use std::net::{IpAddr, SocketAddr};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use control::Limits;
+use control::{Audit, Guard, Limits, Users};
 use tokio::runtime::Runtime;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use units::ByteLen;
@@ -48,6 +51,10 @@ pub(crate) struct ServeConfig {
     pub(crate) format_if_blank: bool,
     /// Whether hosts have to know a volume's token.
     pub(crate) authenticates: bool,
+    /// Who may ask the API; everybody, if there is no list.
+    pub(crate) api_users: Option<PathBuf>,
+    /// Where changes made by the API are recorded.
+    pub(crate) audit_log: Option<PathBuf>,
     /// Host connections, on each core.
     pub(crate) connections_max: u32,
     /// Memory for the data of requests, on each core.
@@ -83,7 +90,7 @@ impl Host {
         runtime.block_on(async {
             let starting = config.clone();
             let started = tokio::task::spawn_blocking(move || start(&starting));
-            let (api, cores) = tokio::select! {
+            let (api, guard, cores) = tokio::select! {
                 started = started => match started {
                     Ok(started) => started?,
                     Err(panic) => std::panic::resume_unwind(panic.into_panic()),
@@ -94,25 +101,52 @@ impl Host {
                     std::process::exit(0);
                 }
             };
-            serve(config, api, cores, signals).await
+            serve(config, guard, api, cores, signals).await
         })
     }
 }
 
 /// Takes all that the server needs, in an order in which each refusal comes before anything is
 /// touched.
-fn start(config: &ServeConfig) -> Result<(std::net::TcpListener, CoreThreads), Failure> {
+fn start(config: &ServeConfig) -> Result<(std::net::TcpListener, Guard, CoreThreads), Failure> {
+    let guard = guard(config)?;
     preflight::check_cores(&config.cores)?;
     let portals = preflight::portals(config)?;
     preflight::raise_file_limit(u64::from(config.connections_max) * portals.len() as u64);
     let api = preflight::bind_api(config.api)?;
     let mut cores = CoreThreads::start(config, &portals)?;
     cores.open(config)?;
-    Ok((api, cores))
+    Ok((api, guard, cores))
+}
+
+/// Who may ask the API, and where changes are recorded.
+fn guard(config: &ServeConfig) -> Result<Guard, Failure> {
+    let users = match &config.api_users {
+        None => Users::open(),
+        Some(path) => {
+            let shown = path.display();
+            let text = std::fs::read_to_string(path).map_err(|error| {
+                let what = format!("the list of API users {shown} cannot be read: {error}");
+                Failure::runtime(what, "name a readable file with --api-users")
+            })?;
+            Users::from_toml(&text).map_err(|error| {
+                let what = format!("the list of API users {shown} is wrong: {error}");
+                Failure::usage(what, "`farflash api-token --help` shows how an entry looks")
+            })?
+        }
+    };
+    let audit = config.audit_log.as_deref().map(|path| {
+        Audit::open(path).map_err(|error| {
+            let what = format!("the audit log {} cannot be opened: {error}", path.display());
+            Failure::runtime(what, "name a file that can be appended to with --audit-log")
+        })
+    });
+    Ok(Guard { users, audit: audit.transpose()? })
 }
 
 async fn serve(
     config: &ServeConfig,
+    guard: Guard,
     api: std::net::TcpListener,
     mut cores: CoreThreads,
     mut signals: Signals,
@@ -126,18 +160,22 @@ async fn serve(
     if !config.authenticates {
         tracing::warn!("authentication is off: any host that reaches a portal can open any volume");
     }
+    if guard.users.is_open() && !api_address.ip().is_loopback() {
+        tracing::warn!(
+            "the API is open to everybody who reaches it: name its users with --api-users"
+        );
+    }
     tracing::info!(api = %format_args!("http://{api_address}"), device = %config.device,
         volumes = volumes.count(), "ready");
     if config.device_is_volatile() {
         tracing::warn!("the device is memory: its volumes are gone when this server ends");
     }
-    tracing::warn!("authentication is off: any host that reaches a portal may use any volume");
     if let Some(every) = config.scrub_every {
         tokio::spawn(scrub_plan::keep(volumes.clone(), every));
     }
     let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
     let service = Arc::new(volumes.clone());
-    let api = tokio::spawn(control::serve(api, service, Limits::default(), async {
+    let api = tokio::spawn(control::serve(api, service, guard, Limits::default(), async {
         drop(stopped.await);
     }));
     let lost = tokio::select! {

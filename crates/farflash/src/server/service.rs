@@ -11,30 +11,28 @@ use std::time::Instant;
 
 use ::access::{Access, Restrictions};
 use control::{
-    ChangeAuth, ChangeDevice, ChangeRestrictions, Core, CreateVolume, CreatedVolume, DamagedPlace,
-    Device, DeviceHealth, Portal, Reply, Scrub, ScrubRequest, ScrubState, Server, ServiceError,
-    Tokens, Volume, VolumeKey, VolumeName, VolumeService, VolumeSize, connect_line, nqn,
+    Caller, ChangeAuth, ChangeDevice, ChangeRestrictions, CreateVolume, CreatedVolume, Device,
+    Portal, Reply, Scrub, ScrubRequest, Server, ServiceError, Tokens, Volume, VolumeKey,
+    VolumeName, VolumeService, VolumeSize, connect_line, nqn,
 };
-use dataplane::{CoreStats, DiscoveryRecord, VolumeStatus};
+use dataplane::{DiscoveryRecord, VolumeStatus};
 use reactor::Sender;
 use schedule::{Promise, Slo};
 use tokio::sync::oneshot;
 use units::BLOCK_SIZE;
 use uuid::Uuid;
-use volume::{Damaged, Terms, VolumeError, VolumeSpec};
+use volume::{Terms, VolumeError, VolumeSpec};
 
 use super::ServeConfig;
 use super::access;
 use super::directory::{Directory, Place};
 use super::message::{Answer, CoreMessage};
+use super::quota::{self, Wanted};
 use super::scrub_plan::ScrubPlan;
 use super::sharing::{SharedDevice, slo_document, slo_of};
 
 /// Volumes of a server at most: what the directory and the answers of the API are made for.
 const VOLUMES_MAX: usize = 65_536;
-/// How fast a scrub reads if nobody says: a small part of what a drive can.
-const SCRUB_BYTES_PER_SECOND: u64 = 200 << 20;
-
 /// A data core, as the control side sees it.
 #[derive(Clone)]
 pub(crate) struct CoreLink {
@@ -46,15 +44,15 @@ pub(crate) struct CoreLink {
 }
 
 pub(super) struct State {
-    device: String,
+    pub(super) device: String,
     /// Whether hosts have to know a volume's token.
-    authenticates: bool,
+    pub(super) authenticates: bool,
     pub(super) cores: Vec<CoreLink>,
     pub(super) started: Instant,
     ready: AtomicBool,
     directory: Mutex<Directory>,
     shared: Mutex<SharedDevice>,
-    scrubs: Mutex<Option<ScrubPlan>>,
+    pub(super) scrubs: Mutex<Option<ScrubPlan>>,
     /// V1: held during a change.
     changing: tokio::sync::Mutex<()>,
 }
@@ -91,10 +89,10 @@ impl Volumes {
         for (core, link) in cores.iter().enumerate() {
             for volume in link.ask(|answer| CoreMessage::ListVolumes { answer }).await? {
                 let place = Place { id: volume.uuid, core };
-                let restrictions = volume.access.clone().unwrap_or_default().restrictions;
-                known.push((place, restrictions));
+                let access = volume.access.clone().unwrap_or_default();
+                known.push((place, access.restrictions));
                 shared.admit_known(volume.uuid, Promise { core, slo: volume.slo });
-                if let Some(other) = directory.insert(&volume.name, place) {
+                if let Some(other) = directory.insert(&volume.name, place, access.owner) {
                     tracing::error!(name = volume.name, one = %other, another = %place.id,
                         "two volumes have one name: name them by their ids");
                 }
@@ -169,7 +167,7 @@ impl State {
     }
 
     /// Tells every core its part of the device, and what its volumes may count on.
-    fn share_out(&self) {
+    pub(super) fn share_out(&self) {
         let shares = self.shared(|shared| shared.core_shares());
         for (core, share) in self.cores.iter().zip(shares) {
             // A core that has ended has no part in anything.
@@ -193,16 +191,24 @@ impl State {
         }
     }
 
-    fn place(&self, key: &VolumeKey) -> Result<Place, ServiceError> {
-        self.directory(|directory| directory.find(key)).ok_or_else(|| not_found(key))
+    fn place(&self, caller: &Caller, key: &VolumeKey) -> Result<Place, ServiceError> {
+        self.directory(|directory| directory.find(caller, key)).ok_or_else(|| not_found(key))
     }
 
-    async fn create(&self, request: CreateVolume) -> Result<CreatedVolume, ServiceError> {
-        let CreateVolume { name, size_bytes, core, slo, restrictions } = request;
+    async fn create(
+        &self,
+        caller: &Caller,
+        request: CreateVolume,
+    ) -> Result<CreatedVolume, ServiceError> {
+        let CreateVolume { name, size_bytes, core, slo, restrictions, owner } = request;
+        let owner = quota::owner_for(caller, owner)?;
+        let slo = slo.unwrap_or_default();
+        let wanted = Wanted { id: None, size_bytes: size_bytes.bytes(), slo };
+        quota::check(caller, &self.list(caller).await?, wanted)?;
         let core = self.choose_core(&name, core)?;
         let id = Uuid::new_v4();
-        let slo = slo_of(slo.unwrap_or_default());
-        let (access, tokens) = access::create(restrictions)?;
+        let slo = slo_of(slo);
+        let (access, tokens) = access::create(restrictions, owner.clone())?;
         self.shared(|shared| shared.admit(id, Promise { core, slo }))?;
         let spec = VolumeSpec { uuid: id, name: name.to_string(), blocks: size_bytes.blocks() };
         let terms = Terms { slo, access: access.encode().expect("looked at") };
@@ -213,7 +219,7 @@ impl State {
             .inspect_err(|_| self.shared(|shared| shared.remove(id)))?;
         self.share_out();
         let place = Place { id, core };
-        self.directory(|directory| directory.insert(name.as_str(), place));
+        self.directory(|directory| directory.insert(name.as_str(), place, owner));
         self.announce(place, access.restrictions);
         let cpu = self.cores[core].cpu;
         tracing::info!(%name, %id, size_bytes = size_bytes.bytes(), core = cpu, "volume created");
@@ -229,10 +235,11 @@ impl State {
 
     async fn change_auth(
         &self,
+        caller: &Caller,
         key: VolumeKey,
         change: ChangeAuth,
     ) -> Result<Tokens, ServiceError> {
-        let place = self.place(&key)?;
+        let place = self.place(caller, &key)?;
         let before = self.access(&key, place).await?;
         let (access, tokens) = access::rotated(before, change.grace_seconds)?;
         let set = self.set_access(&key, place, access, change.cut).await?;
@@ -243,10 +250,11 @@ impl State {
 
     async fn restrict(
         &self,
+        caller: &Caller,
         key: VolumeKey,
         change: ChangeRestrictions,
     ) -> Result<Volume, ServiceError> {
-        let place = self.place(&key)?;
+        let place = self.place(caller, &key)?;
         let access = access::restricted(self.access(&key, place).await?, change)?;
         let restrictions = access.restrictions.clone();
         let set = self.set_access(&key, place, access, false).await?;
@@ -268,6 +276,21 @@ impl State {
             .map_err(|error| refusal(key, &error))
     }
 
+    /// Refuses another size or promise of a volume that would be more than its tenant may have.
+    async fn check_quota(
+        &self,
+        caller: &Caller,
+        id: Uuid,
+        size_bytes: Option<u64>,
+        slo: Option<control::Slo>,
+    ) -> Result<(), ServiceError> {
+        let own = self.list(caller).await?;
+        let Some(volume) = own.iter().find(|volume| volume.id == id) else { return Ok(()) };
+        let size_bytes = size_bytes.unwrap_or(volume.size_bytes);
+        let slo = slo.unwrap_or(volume.slo);
+        quota::check(caller, &own, Wanted { id: Some(id), size_bytes, slo })
+    }
+
     fn choose_core(&self, name: &VolumeName, wanted: Option<u32>) -> Result<usize, ServiceError> {
         let (taken, full, emptiest) = self.directory(|directory| {
             let taken = directory.has_name(name.as_str());
@@ -287,9 +310,15 @@ impl State {
         })
     }
 
-    async fn resize(&self, key: VolumeKey, size: VolumeSize) -> Result<Volume, ServiceError> {
-        let Place { id, core } = self.place(&key)?;
+    async fn resize(
+        &self,
+        caller: &Caller,
+        key: VolumeKey,
+        size: VolumeSize,
+    ) -> Result<Volume, ServiceError> {
+        let Place { id, core } = self.place(caller, &key)?;
         let blocks = size.blocks();
+        self.check_quota(caller, id, Some(size.bytes()), None).await?;
         let resized = self.cores[core]
             .ask(|answer| CoreMessage::ResizeVolume { id, blocks, answer })
             .await?
@@ -298,8 +327,14 @@ impl State {
         Ok(self.document(core, &resized))
     }
 
-    async fn set_slo(&self, key: VolumeKey, slo: Slo) -> Result<Volume, ServiceError> {
-        let Place { id, core } = self.place(&key)?;
+    async fn set_slo(
+        &self,
+        caller: &Caller,
+        key: VolumeKey,
+        slo: Slo,
+    ) -> Result<Volume, ServiceError> {
+        let Place { id, core } = self.place(caller, &key)?;
+        self.check_quota(caller, id, None, Some(slo_document(slo))).await?;
         let before = self.shared(|shared| {
             let before = shared.promise(id);
             shared.admit(id, Promise { core, slo }).map(|()| before)
@@ -316,26 +351,8 @@ impl State {
         Ok(self.document(core, &set))
     }
 
-    async fn change_device(
-        &self,
-        name: String,
-        change: ChangeDevice,
-    ) -> Result<Device, ServiceError> {
-        if name != self.device {
-            let devices = vec![self.device.clone()];
-            return Err(ServiceError::UnknownDevice { device: name, devices });
-        }
-        self.shared(|shared| shared.change(&change))?;
-        self.share_out();
-        let sharing = self.shared(|shared| shared.document());
-        tracing::info!(device = name, policy = sharing.policy, ceiling = ?sharing.ceiling,
-            "device shared");
-        let server = self.server().await?;
-        server.devices.into_iter().next().ok_or(ServiceError::Unavailable)
-    }
-
-    async fn delete(&self, key: VolumeKey) -> Result<(), ServiceError> {
-        let Place { id, core } = self.place(&key)?;
+    async fn delete(&self, caller: &Caller, key: VolumeKey) -> Result<(), ServiceError> {
+        let Place { id, core } = self.place(caller, &key)?;
         self.cores[core]
             .ask(|answer| CoreMessage::DeleteVolume { id, answer })
             .await?
@@ -348,108 +365,27 @@ impl State {
         Ok(())
     }
 
-    async fn list(&self) -> Result<Vec<Volume>, ServiceError> {
+    async fn list(&self, caller: &Caller) -> Result<Vec<Volume>, ServiceError> {
         let mut volumes = Vec::new();
         for (core, link) in self.cores.iter().enumerate() {
             let states = link.ask(|answer| CoreMessage::ListVolumes { answer }).await?;
-            volumes.extend(states.iter().map(|state| self.document(core, state)));
+            let documents = states.iter().map(|state| self.document(core, state));
+            volumes.extend(documents.filter(|volume| caller.may_use(volume.owner.as_deref())));
         }
         volumes.sort_by(|a, b| (&a.name, a.id).cmp(&(&b.name, b.id)));
         Ok(volumes)
     }
 
-    async fn show(&self, key: VolumeKey) -> Result<Volume, ServiceError> {
-        let Place { id, core } = self.place(&key)?;
+    async fn show(&self, caller: &Caller, key: VolumeKey) -> Result<Volume, ServiceError> {
+        let Place { id, core } = self.place(caller, &key)?;
         let state = self.cores[core].ask(|answer| CoreMessage::ShowVolume { id, answer }).await?;
         Ok(self.document(core, &state.ok_or_else(|| not_found(&key))?))
-    }
-
-    async fn server(&self) -> Result<Server, ServiceError> {
-        let mut cores = Vec::new();
-        let mut all = Vec::new();
-        for link in &self.cores {
-            let stats = link.ask(|answer| CoreMessage::Stats { answer }).await?;
-            cores.push(Core {
-                core: link.cpu,
-                portal: link.portal(),
-                volumes: stats.volumes as u64,
-                connections: stats.connections as u64,
-            });
-            all.push(stats);
-        }
-        Ok(Server {
-            version: env!("CARGO_PKG_VERSION").to_owned(),
-            uptime_seconds: self.started.elapsed().as_secs(),
-            authentication: self.authenticates,
-            cores,
-            devices: vec![self.device_document(&all)],
-        })
-    }
-
-    async fn scrub(&self, device: String, request: ScrubRequest) -> Result<Scrub, ServiceError> {
-        if device != self.device {
-            let devices = vec![self.device.clone()];
-            return Err(ServiceError::UnknownDevice { device, devices });
-        }
-        let cores = self.cores.len() as u64;
-        let change = match request {
-            ScrubRequest::Show => None,
-            ScrubRequest::Start(start) => {
-                let rate = start.bytes_per_second.unwrap_or(SCRUB_BYTES_PER_SECOND);
-                tracing::info!(device, bytes_per_second = rate, "scrub begun");
-                Some(Some(rate / cores))
-            }
-            ScrubRequest::Stop => Some(None),
-        };
-        let plan = *self.scrubs.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut scrub = Scrub {
-            every_seconds: plan.map(|plan| plan.every.as_secs()),
-            next_in_seconds: plan
-                .map(|plan| plan.next.saturating_duration_since(Instant::now()).as_secs()),
-            state: ScrubState::Idle,
-            checked_bytes: 0,
-            total_bytes: 0,
-            damaged: 0,
-            places: Vec::new(),
-        };
-        for core in &self.cores {
-            let report = core.ask(|answer| CoreMessage::Scrub { change, answer }).await?;
-            scrub.state = scrub.state.max(report.state);
-            scrub.checked_bytes += report.checked_blocks * BLOCK_SIZE as u64;
-            scrub.total_bytes += report.total_blocks * BLOCK_SIZE as u64;
-            scrub.damaged += report.damaged;
-            scrub.places.extend(report.places.iter().map(place_document));
-        }
-        Ok(scrub)
-    }
-
-    fn device_document(&self, cores: &[CoreStats]) -> Device {
-        let block = BLOCK_SIZE as u64;
-        let shards = || cores.iter().flat_map(|stats| &stats.capacity);
-        let any = shards().next().copied().unwrap_or_default();
-        let free: u64 = shards().map(|shard| shard.free).sum();
-        let failed = cores.iter().any(|stats| stats.failed);
-        let health = if failed {
-            DeviceHealth::Failed
-        } else if cores.iter().any(|stats| stats.media_errors > 0) {
-            DeviceHealth::Degraded
-        } else {
-            DeviceHealth::Good
-        };
-        Device {
-            name: self.device.clone(),
-            capacity_bytes: any.device_total * block,
-            free_bytes: (free + any.device_unreserved) * block,
-            health,
-            sharing: self.shared(|shared| shared.document()),
-        }
     }
 
     fn document(&self, core: usize, volume: &VolumeStatus) -> Volume {
         let portal = self.cores[core].portal();
         let nqn = nqn(volume.uuid);
-        let restrictions = volume.access.as_ref().map(|access| &access.restrictions);
-        let restrictions = restrictions.cloned().unwrap_or_default();
+        let access = volume.access.clone().unwrap_or_default();
         Volume {
             id: volume.uuid,
             name: volume.name.clone(),
@@ -459,7 +395,8 @@ impl State {
             portal,
             device: self.device.clone(),
             slo: slo_document(volume.slo),
-            restrictions: access::document(&restrictions),
+            restrictions: access::document(&access.restrictions),
+            owner: access.owner,
             connect: connect_line(&nqn, portal.address, self.authenticates),
             nqn,
         }
@@ -467,18 +404,8 @@ impl State {
 }
 
 impl CoreLink {
-    fn portal(&self) -> Portal {
+    pub(super) fn portal(&self) -> Portal {
         Portal { address: self.portal, core: self.cpu }
-    }
-}
-
-fn place_document(place: &Damaged) -> DamagedPlace {
-    DamagedPlace {
-        what: format!("{:?}", place.structure).to_lowercase(),
-        at_byte: place.pba.0 * BLOCK_SIZE as u64,
-        volume: place.volume.as_ref().map(|(id, _)| *id),
-        volume_name: place.volume.as_ref().map(|(_, name)| name.clone()),
-        volume_byte: place.lba.map(|lba| lba.0.saturating_mul(BLOCK_SIZE as u64)),
     }
 }
 
@@ -505,32 +432,43 @@ fn refusal(key: &VolumeKey, error: &VolumeError) -> ServiceError {
 }
 
 impl VolumeService for Volumes {
-    fn create(&self, request: CreateVolume) -> Reply<'_, CreatedVolume> {
-        Box::pin(self.change(|state| async move { state.create(request).await }))
+    fn create(&self, caller: Caller, request: CreateVolume) -> Reply<'_, CreatedVolume> {
+        Box::pin(self.change(move |state| async move { state.create(&caller, request).await }))
     }
 
-    fn list(&self) -> Reply<'_, Vec<Volume>> {
-        Box::pin(self.state.list())
+    fn list(&self, caller: Caller) -> Reply<'_, Vec<Volume>> {
+        Box::pin(async move { self.state.list(&caller).await })
     }
 
-    fn show(&self, key: VolumeKey) -> Reply<'_, Volume> {
-        Box::pin(self.state.show(key))
+    fn show(&self, caller: Caller, key: VolumeKey) -> Reply<'_, Volume> {
+        Box::pin(async move { self.state.show(&caller, key).await })
     }
 
-    fn resize(&self, key: VolumeKey, size: VolumeSize) -> Reply<'_, Volume> {
-        Box::pin(self.change(move |state| async move { state.resize(key, size).await }))
+    fn resize(&self, caller: Caller, key: VolumeKey, size: VolumeSize) -> Reply<'_, Volume> {
+        Box::pin(self.change(move |state| async move { state.resize(&caller, key, size).await }))
     }
 
-    fn set_slo(&self, key: VolumeKey, slo: control::Slo) -> Reply<'_, Volume> {
-        Box::pin(self.change(move |state| async move { state.set_slo(key, slo_of(slo)).await }))
+    fn set_slo(&self, caller: Caller, key: VolumeKey, slo: control::Slo) -> Reply<'_, Volume> {
+        Box::pin(
+            self.change(move |state| async move { state.set_slo(&caller, key, slo_of(slo)).await }),
+        )
     }
 
-    fn change_auth(&self, key: VolumeKey, change: ChangeAuth) -> Reply<'_, Tokens> {
-        Box::pin(self.change(move |state| async move { state.change_auth(key, change).await }))
+    fn change_auth(&self, caller: Caller, key: VolumeKey, change: ChangeAuth) -> Reply<'_, Tokens> {
+        Box::pin(
+            self.change(move |state| async move { state.change_auth(&caller, key, change).await }),
+        )
     }
 
-    fn restrict(&self, key: VolumeKey, change: ChangeRestrictions) -> Reply<'_, Volume> {
-        Box::pin(self.change(move |state| async move { state.restrict(key, change).await }))
+    fn restrict(
+        &self,
+        caller: Caller,
+        key: VolumeKey,
+        change: ChangeRestrictions,
+    ) -> Reply<'_, Volume> {
+        Box::pin(
+            self.change(move |state| async move { state.restrict(&caller, key, change).await }),
+        )
     }
 
     fn change_device(&self, name: String, change: ChangeDevice) -> Reply<'_, Device> {
@@ -545,8 +483,8 @@ impl VolumeService for Volumes {
         Box::pin(self.state.scrub(device, request))
     }
 
-    fn delete(&self, key: VolumeKey) -> Reply<'_, ()> {
-        Box::pin(self.change(|state| async move { state.delete(key).await }))
+    fn delete(&self, caller: Caller, key: VolumeKey) -> Reply<'_, ()> {
+        Box::pin(self.change(move |state| async move { state.delete(&caller, key).await }))
     }
 
     fn server(&self) -> Reply<'_, Server> {

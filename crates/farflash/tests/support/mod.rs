@@ -19,7 +19,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 pub fn farflash(arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_farflash"));
     command.args(arguments);
-    for variable in ["API", "LOG", "TOKEN", "CONTROLLER_TOKEN"] {
+    for variable in ["API", "API_TOKEN", "LOG", "TOKEN", "CONTROLLER_TOKEN"] {
         command.env_remove(format!("FARFLASH_{variable}"));
     }
     command

@@ -81,7 +81,14 @@ pub(super) fn run(
     for n in 1..=3 {
         let name = format!("client-{n}").parse().expect("a name");
         let size_bytes = VolumeSize::try_from(VOLUME_BLOCKS * 4096).expect("a size");
-        let request = CreateVolume { name, size_bytes, core: None, slo: None, restrictions: None };
+        let request = CreateVolume {
+            name,
+            size_bytes,
+            core: None,
+            slo: None,
+            restrictions: None,
+            owner: None,
+        };
         volumes.push(server.api.create(&request)?.volume.id);
     }
     fill(server.portal, &volumes)?;

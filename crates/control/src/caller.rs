@@ -1,0 +1,349 @@
+//! Who asks, and what that one may.
+//!
+//! - U1: a token is kept as its SHA-256 only. Tokens have 256 random bits, so that nobody finds one by
+//!   trying, and none needs a slow hash.
+//! - U2: to a tenant, a volume of somebody else is one that does not exist.
+
+use std::fmt;
+use std::sync::Arc;
+
+use axum::extract::FromRequestParts;
+use axum::http::request::Parts;
+use serde::Deserialize;
+use sha2::{Digest, Sha256};
+use subtle::ConstantTimeEq;
+use units::ByteLen;
+
+use crate::name::VolumeName;
+use crate::problem::{Problem, ProblemCode};
+
+/// How a token begins, so that it is recognised where it should not be.
+const TOKEN_PREFIX: &str = "ffk_";
+/// Random bytes of a token.
+const TOKEN_BYTES: usize = 32;
+
+/// What a tenant may have. What is not said is not bounded, but for rates: without a figure a tenant
+/// can be promised none.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub struct Quota {
+    /// Volumes.
+    pub volumes: Option<u64>,
+    /// Their sizes, as hosts see them, all together.
+    pub provisioned_bytes: Option<u64>,
+    /// Weights of their shares, all together.
+    pub share: Option<u32>,
+    /// Blocks read a second that they are promised, all together.
+    pub reads_per_second: u64,
+    /// Blocks written a second that they are promised, all together.
+    pub writes_per_second: u64,
+}
+
+/// Somebody who has volumes of his own.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Tenant {
+    /// The name, of the same form as a volume's.
+    pub name: String,
+    /// What it may have.
+    pub quota: Quota,
+}
+
+/// Who asks.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub enum Caller {
+    /// May do everything.
+    Operator(Arc<str>),
+    /// May do what it likes with its own volumes.
+    Tenant(Arc<Tenant>),
+}
+
+impl Caller {
+    /// The name.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        match self {
+            Self::Operator(name) => name,
+            Self::Tenant(tenant) => &tenant.name,
+        }
+    }
+
+    /// Whether a volume of `owner` is there for this one (U2).
+    #[must_use]
+    pub fn may_use(&self, owner: Option<&str>) -> bool {
+        match self {
+            Self::Operator(_) => true,
+            Self::Tenant(tenant) => owner == Some(&tenant.name),
+        }
+    }
+}
+
+/// Why a list of users is none.
+#[derive(Debug, thiserror::Error)]
+pub enum UsersError {
+    /// It is no TOML, or not of the form.
+    #[error(transparent)]
+    Toml(#[from] toml::de::Error),
+    /// A user whose hash or name makes no sense.
+    #[error("user `{name}`: {what}")]
+    User {
+        /// The user.
+        name: String,
+        /// What is wrong.
+        what: String,
+    },
+}
+
+struct User {
+    token_sha256: [u8; 32],
+    caller: Caller,
+}
+
+/// Who may ask anything. Without a list everybody may ask everything.
+pub struct Users(Option<Vec<User>>);
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct UsersFile {
+    #[serde(default)]
+    operator: Vec<OperatorEntry>,
+    #[serde(default)]
+    tenant: Vec<TenantEntry>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct OperatorEntry {
+    name: String,
+    token_sha256: String,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct TenantEntry {
+    name: String,
+    token_sha256: String,
+    volumes: Option<u64>,
+    provisioned: Option<String>,
+    share: Option<u32>,
+    #[serde(default)]
+    reads_per_second: u64,
+    #[serde(default)]
+    writes_per_second: u64,
+}
+
+impl Users {
+    /// Everybody, for everything.
+    #[must_use]
+    pub fn open() -> Self {
+        Self(None)
+    }
+
+    /// Those of a TOML text: `[[operator]]` with `name` and `token_sha256`, `[[tenant]]` with its quota
+    /// besides.
+    ///
+    /// # Errors
+    /// The text is no such list, or two users have one name or token.
+    pub fn from_toml(text: &str) -> Result<Self, UsersError> {
+        let UsersFile { operator, tenant } = toml::from_str(text)?;
+        let mut users = Vec::new();
+        for OperatorEntry { name, token_sha256 } in operator {
+            let caller = Caller::Operator(name.as_str().into());
+            add(&mut users, &name, &token_sha256, caller)?;
+        }
+        for entry in tenant {
+            let wrong = |what: String| UsersError::User { name: entry.name.clone(), what };
+            let provisioned = entry.provisioned.as_deref().map(str::parse::<ByteLen>).transpose();
+            let provisioned = provisioned.map_err(|e| wrong(format!("`provisioned`: {e}")))?;
+            let quota = Quota {
+                volumes: entry.volumes,
+                provisioned_bytes: provisioned.map(|len| len.0),
+                share: entry.share,
+                reads_per_second: entry.reads_per_second,
+                writes_per_second: entry.writes_per_second,
+            };
+            let caller = Caller::Tenant(Arc::new(Tenant { name: entry.name.clone(), quota }));
+            add(&mut users, &entry.name, &entry.token_sha256, caller)?;
+        }
+        Ok(Self(Some(users)))
+    }
+
+    /// Whether everybody may ask everything.
+    #[must_use]
+    pub fn is_open(&self) -> bool {
+        self.0.is_none()
+    }
+
+    /// Who sent this value of the header `Authorization`.
+    pub(crate) fn identify(&self, authorization: Option<&str>) -> Result<Caller, Problem> {
+        let Some(users) = &self.0 else { return Ok(Caller::Operator("anybody".into())) };
+        let token = authorization.and_then(|value| value.strip_prefix("Bearer "));
+        let token = token.ok_or_else(|| unauthenticated("this API answers to those it knows"))?;
+        let hash = hash(token.trim());
+        // All are looked at, so that the time tells nothing about which one it was.
+        let known = users.iter().fold(None, |known, user| {
+            if bool::from(user.token_sha256.ct_eq(&hash)) { Some(user) } else { known }
+        });
+        let known = known.ok_or_else(|| unauthenticated("nobody has this token"))?;
+        Ok(known.caller.clone())
+    }
+}
+
+fn unauthenticated(detail: &str) -> Problem {
+    let hint = "send `Authorization: Bearer TOKEN`; our tools take the token from \
+                FARFLASH_API_TOKEN or --api-token-file";
+    Problem::new(ProblemCode::Unauthenticated, detail, hint)
+}
+
+fn add(
+    users: &mut Vec<User>,
+    name: &str,
+    token_sha256: &str,
+    caller: Caller,
+) -> Result<(), UsersError> {
+    let wrong = |what: String| UsersError::User { name: name.to_owned(), what };
+    if name.parse::<VolumeName>().is_err() {
+        let what =
+            "a name has 1 to 63 of a-z, 0-9, `.`, `_` and `-`, and begins with one of the former";
+        return Err(wrong(what.to_owned()));
+    }
+    let token_sha256 = unhex(token_sha256)
+        .ok_or_else(|| wrong("`token_sha256` has 64 hexadecimal digits".to_owned()))?;
+    if users.iter().any(|user| user.caller.name() == name) {
+        return Err(wrong("two users have this name".to_owned()));
+    }
+    if users.iter().any(|user| user.token_sha256 == token_sha256) {
+        return Err(wrong("another user has the same token".to_owned()));
+    }
+    users.push(User { token_sha256, caller });
+    Ok(())
+}
+
+fn hash(token: &str) -> [u8; 32] {
+    Sha256::digest(token.as_bytes()).into()
+}
+
+fn unhex(text: &str) -> Option<[u8; 32]> {
+    let mut bytes = [0; 32];
+    if text.len() != 64 || !text.is_ascii() {
+        return None;
+    }
+    for (byte, pair) in bytes.iter_mut().zip(text.as_bytes().chunks_exact(2)) {
+        *byte = u8::from_str_radix(std::str::from_utf8(pair).ok()?, 16).ok()?;
+    }
+    Some(bytes)
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// A token for the API, and what a list of users says of it.
+pub struct ApiToken {
+    /// For the one who is to have it.
+    pub token: String,
+    /// For the list.
+    pub token_sha256: String,
+}
+
+impl ApiToken {
+    /// Makes one of random bytes.
+    #[must_use]
+    pub fn new(random: &[u8; TOKEN_BYTES]) -> Self {
+        let token = format!("{TOKEN_PREFIX}{}", hex(random));
+        let token_sha256 = hex(&hash(&token));
+        Self { token, token_sha256 }
+    }
+}
+
+impl fmt::Debug for ApiToken {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "ApiToken({})", self.token_sha256)
+    }
+}
+
+impl<S: Send + Sync> FromRequestParts<S> for Caller {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Problem> {
+        // Put there before any handler runs.
+        parts.extensions.get::<Self>().cloned().ok_or_else(|| unauthenticated("nobody asks"))
+    }
+}
+
+/// A caller who may do everything.
+pub(crate) struct Operator;
+
+impl<S: Send + Sync> FromRequestParts<S> for Operator {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Problem> {
+        match Caller::from_request_parts(parts, state).await? {
+            Caller::Operator(_) => Ok(Self),
+            Caller::Tenant(_) => Err(Problem::new(
+                ProblemCode::Forbidden,
+                "this is for operators",
+                "ask an operator of the server; tenants manage their own volumes",
+            )),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn token(byte: u8) -> ApiToken {
+        ApiToken::new(&[byte; TOKEN_BYTES])
+    }
+
+    fn list() -> String {
+        format!(
+            "[[operator]]\nname = \"ops\"\ntoken_sha256 = \"{}\"\n\
+             [[tenant]]\nname = \"acme\"\ntoken_sha256 = \"{}\"\nvolumes = 2\nprovisioned = \"1GiB\"\n",
+            token(1).token_sha256,
+            token(2).token_sha256
+        )
+    }
+
+    #[test]
+    fn callers_are_known_by_their_tokens() {
+        let users = Users::from_toml(&list()).expect("a list");
+        let who = |token: &str| users.identify(Some(&format!("Bearer {token}")));
+        assert_eq!(who(&token(1).token), Ok(Caller::Operator("ops".into())));
+        let acme = who(&token(2).token).expect("known");
+        let quota =
+            Quota { volumes: Some(2), provisioned_bytes: Some(1 << 30), ..Quota::default() };
+        assert_eq!(acme, Caller::Tenant(Arc::new(Tenant { name: "acme".into(), quota })));
+        assert!(acme.may_use(Some("acme")) && !acme.may_use(Some("other")) && !acme.may_use(None));
+        for wrong in [Some("Bearer x"), Some(""), None, Some(token(1).token.as_str())] {
+            let problem = users.identify(wrong).expect_err("unknown");
+            assert_eq!(problem.code, ProblemCode::Unauthenticated);
+        }
+        let anybody = Users::open().identify(None).expect("open");
+        assert!(anybody.may_use(None));
+    }
+
+    #[test]
+    fn lists_with_mistakes_are_refused() {
+        let with = |entry: &str| Users::from_toml(&format!("{}{entry}", list())).err();
+        let hash = "0".repeat(64);
+        for (entry, part) in [
+            (format!("[[operator]]\nname = \"acme\"\ntoken_sha256 = \"{hash}\""), "this name"),
+            (
+                format!("[[operator]]\nname = \"x\"\ntoken_sha256 = \"{}\"", token(1).token_sha256),
+                "same token",
+            ),
+            ("[[operator]]\nname = \"x\"\ntoken_sha256 = \"12\"".to_owned(), "64 hexadecimal"),
+            (format!("[[operator]]\nname = \"A b\"\ntoken_sha256 = \"{hash}\""), "1 to 63 of a-z"),
+            (format!("[[operator]]\nname = \"x\"\ntoken = \"{hash}\""), "unknown field"),
+            (
+                format!(
+                    "[[tenant]]\nname = \"x\"\ntoken_sha256 = \"{hash}\"\nprovisioned = \"much\""
+                ),
+                "`provisioned`",
+            ),
+        ] {
+            let error = with(&entry).map(|error| error.to_string()).unwrap_or_default();
+            assert!(error.contains(part), "{entry}: {error}");
+        }
+    }
+}

@@ -1,0 +1,126 @@
+//! What each request passes before it is handled: who asks is found out, and changes are recorded.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use axum::body::{Body, to_bytes};
+use axum::extract::Request;
+use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, header};
+use axum::middleware::Next;
+use axum::response::{IntoResponse, Response};
+
+use crate::audit::{self, Audit, Line};
+use crate::caller::{Caller, Users};
+use crate::problem::{Problem, ProblemCode};
+
+/// Paths that answer everybody: they tell nothing about volumes.
+const OPEN_PATHS: [&str; 3] = ["/healthz", "/readyz", "/v1/openapi.json"];
+
+/// Who may ask, and where changes are recorded.
+pub struct Guard {
+    /// Who may ask.
+    pub users: Users,
+    /// Where changes are recorded, if anywhere.
+    pub audit: Option<Audit>,
+}
+
+impl Default for Guard {
+    /// Everybody may ask, and nothing is recorded.
+    fn default() -> Self {
+        Self { users: Users::open(), audit: None }
+    }
+}
+
+/// The other end of an API connection.
+#[derive(Clone, Copy)]
+pub(crate) struct Peer(pub(crate) SocketAddr);
+
+/// Lets a request through to those who may make it.
+pub(crate) async fn pass(
+    guard: Arc<Guard>,
+    body_bytes_max: usize,
+    mut request: Request,
+    next: Next,
+) -> Response {
+    if OPEN_PATHS.contains(&request.uri().path()) {
+        return next.run(request).await;
+    }
+    let authorization = request.headers().get(header::AUTHORIZATION);
+    let identified = guard.users.identify(authorization.and_then(|value| value.to_str().ok()));
+    let caller = match identified {
+        Ok(caller) => caller,
+        Err(problem) => {
+            let peer = request.extensions().get::<Peer>().map(|peer| peer.0);
+            tracing::info!(?peer, path = request.uri().path(), "API request without a known token");
+            return problem.into_response();
+        }
+    };
+    request.extensions_mut().insert(caller.clone());
+    let reads = [Method::GET, Method::HEAD, Method::OPTIONS].contains(request.method());
+    match &guard.audit {
+        Some(audit) if !reads => record(audit, &caller, body_bytes_max, request, next).await,
+        _ => next.run(request).await,
+    }
+}
+
+async fn record(
+    audit: &Audit,
+    caller: &Caller,
+    body_bytes_max: usize,
+    request: Request,
+    next: Next,
+) -> Response {
+    let checking = audit.clone();
+    let checked = tokio::task::spawn_blocking(move || checking.check()).await;
+    if let Ok(Err(problem)) = checked {
+        return problem.into_response();
+    }
+    let (parts, body) = request.into_parts();
+    let Ok(body) = to_bytes(body, body_bytes_max).await else {
+        return unreadable(&parts.headers, body_bytes_max).into_response();
+    };
+    let (method, path) = (parts.method.clone(), parts.uri.path().to_owned());
+    let peer = parts.extensions.get::<Peer>().map(|peer| peer.0);
+    let sent = audit::shown(&body);
+    // What has begun is recorded, even if the one who asked has gone: the task runs to its end.
+    let (audit, caller) = (audit.clone(), caller.clone());
+    let recorded = tokio::spawn(async move {
+        let response = next.run(Request::from_parts(parts, Body::from(body))).await;
+        let status = response.status().as_u16();
+        let write = move || {
+            let role = match &caller {
+                Caller::Operator(_) => "operator",
+                Caller::Tenant(_) => "tenant",
+            };
+            audit.write(&Line {
+                time_unix_ms: audit::now_unix_ms(),
+                caller: caller.name(),
+                role,
+                peer,
+                method: method.as_str(),
+                path: &path,
+                request: sent,
+                status,
+            });
+        };
+        let _ = tokio::task::spawn_blocking(write).await;
+        response
+    });
+    recorded.await.unwrap_or_else(|_| StatusCode::INTERNAL_SERVER_ERROR.into_response())
+}
+
+fn unreadable(headers: &HeaderMap, body_bytes_max: usize) -> Problem {
+    let declared = headers.get(header::CONTENT_LENGTH).and_then(|value| value.to_str().ok());
+    let declared = declared.and_then(|value| value.parse::<usize>().ok());
+    if declared.is_some_and(|len| len <= body_bytes_max) {
+        let detail = "the body ended early or could not be read";
+        return Problem::new(ProblemCode::InvalidJson, detail, "send a whole JSON document");
+    }
+    let hint = "send only the fields of this request; see GET /v1/openapi.json";
+    Problem::new(ProblemCode::BodyTooLarge, "the body is too long", hint)
+}
+
+/// What a client that is not known is asked for.
+pub(crate) fn challenge() -> HeaderValue {
+    HeaderValue::from_static("Bearer")
+}

@@ -1,0 +1,103 @@
+//! The way to a server's API, and the tokens by which it knows who asks.
+
+use std::fs::File;
+use std::io::{Read, Write};
+use std::path::PathBuf;
+
+use clap::Args;
+use control::{ApiClient, ApiToken};
+
+use crate::failure::Failure;
+use crate::output;
+
+/// More than any token has.
+const TOKEN_BYTES_MAX: u64 = 256;
+
+pub(super) const EXAMPLES: &str = "\
+The token is shown once, with the entry for the list of users that `farflash serve --api-users` reads.
+The list holds only what suffices to recognise the token. A tenant's entry takes a quota:
+
+    [[tenant]]
+    name = \"acme\"
+    token_sha256 = \"...\"
+    volumes = 10                # volumes at most
+    provisioned = \"10TiB\"     # their sizes together
+    share = 400                 # their shares together
+    reads_per_second = 20000    # what they are promised together; none without
+    writes_per_second = 5000
+
+Examples:
+  farflash api-token ops
+  farflash api-token acme --tenant";
+
+/// How to reach a server's API.
+#[derive(Clone, Debug, Args)]
+pub(super) struct ApiArgs {
+    /// Address of the server's API
+    #[arg(long, env = "FARFLASH_API", default_value = "http://127.0.0.1:7420", value_name = "URL")]
+    pub(super) api: String,
+    /// A file with the token by which the API knows you
+    /// [default: the token in $FARFLASH_API_TOKEN, if there is one]
+    #[arg(long, value_name = "FILE")]
+    api_token_file: Option<PathBuf>,
+}
+
+impl ApiArgs {
+    pub(super) fn client(&self) -> Result<ApiClient, Failure> {
+        let client = ApiClient::new(&self.api)?;
+        let token = match &self.api_token_file {
+            None => std::env::var("FARFLASH_API_TOKEN").unwrap_or_default(),
+            Some(path) => {
+                let mut token = String::new();
+                let read = File::open(path)
+                    .and_then(|file| file.take(TOKEN_BYTES_MAX).read_to_string(&mut token));
+                read.map_err(|error| {
+                    let what = format!("{} cannot be read: {error}", path.display());
+                    let remedy = "name a readable file that holds a token with --api-token-file";
+                    Failure::runtime(what, remedy)
+                })?;
+                token
+            }
+        };
+        Ok(if token.trim().is_empty() { client } else { client.with_token(&token) })
+    }
+}
+
+/// Makes a token for a user of the API.
+#[derive(Debug, Args)]
+pub(crate) struct MakeToken {
+    /// Whose it is: 1 to 63 of a-z, 0-9, `.`, `_` and `-`
+    name: control::VolumeName,
+    /// A tenant, who manages volumes of his own; otherwise an operator, who may do everything
+    #[arg(long)]
+    tenant: bool,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+impl MakeToken {
+    pub(crate) fn run(self) -> Result<(), Failure> {
+        let mut random = [0; 32];
+        let drawn = rustix::rand::getrandom(&mut random, rustix::rand::GetRandomFlags::empty());
+        if drawn != Ok(random.len()) {
+            let what = "the system has no random numbers";
+            return Err(Failure::runtime(what, "try again when it has started up"));
+        }
+        let ApiToken { token, token_sha256 } = ApiToken::new(&random);
+        let role = if self.tenant { "tenant" } else { "operator" };
+        output::print("give the token somewhere to go", |out: &mut dyn Write| {
+            if self.json {
+                let name = self.name.as_str();
+                let document = serde_json::json!({
+                    "token": token, "role": role, "name": name, "token_sha256": token_sha256,
+                });
+                return writeln!(out, "{}", serde_json::to_string_pretty(&document)?);
+            }
+            writeln!(out, "for {}, shown this once:\n  {token}", self.name)?;
+            writeln!(out, "for the list of users:")?;
+            writeln!(out, "  [[{role}]]\n  name = \"{}\"", self.name)?;
+            writeln!(out, "  token_sha256 = \"{token_sha256}\"")
+        })
+    }
+}
