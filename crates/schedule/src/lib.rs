@@ -31,7 +31,7 @@ mod slo;
 
 pub use cost::{CLASSES, Cost, CostModel, Direction, Request, UNITS_PER_BLOCK};
 pub use plan::{AdmissionError, Plan, Promise, plan};
-pub use policy::{FlowId, Next, POLICIES, Policy, PolicyKind, UnknownPolicy};
+pub use policy::{FlowId, Next, POLICIES, Policy, PolicyKind, UnknownPolicy, policy_names};
 pub use scheduler::{Dispatch, FlowStats, Scheduler, SchedulerConfig};
 pub use slo::{Ceiling, Quota};
 pub use units::Slo;

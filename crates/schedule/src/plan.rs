@@ -73,7 +73,7 @@ pub fn plan(
     promises: &[Promise],
     cores: usize,
 ) -> Result<Plan, AdmissionError> {
-    let rest = check(ceiling, promises)?;
+    let rest = check(ceiling, model, promises)?;
     let weights: f64 = promises.iter().map(|promise| weight(promise.slo)).sum();
     let whole = ceiling.quota(model);
     let quotas: Vec<Quota> = promises
@@ -108,7 +108,11 @@ pub fn plan(
 }
 
 /// Refuses what is too much; returns what is left for volumes without a rate, reads and writes.
-fn check(ceiling: Ceiling, promises: &[Promise]) -> Result<[f64; 2], AdmissionError> {
+fn check(
+    ceiling: Ceiling,
+    model: CostModel,
+    promises: &[Promise],
+) -> Result<[f64; 2], AdmissionError> {
     let mut rest = [ceiling.reads_per_second, ceiling.writes_per_second];
     let has_shares = promises.iter().any(|promise| weight(promise.slo) > 0.0);
     for promise in promises {
@@ -119,10 +123,17 @@ fn check(ceiling: Ceiling, promises: &[Promise]) -> Result<[f64; 2], AdmissionEr
                 return Err(AdmissionError::NoRate);
             }
             Slo::Rate { reads_per_second, writes_per_second } => {
-                let asked = [
-                    (Direction::Read, "reads", reads_per_second),
-                    (Direction::Write, "writes", writes_per_second),
-                ];
+                let [reads, writes] = match model {
+                    CostModel::Separate => [reads_per_second, writes_per_second],
+                    // All of it comes off the reads, in which writes are counted.
+                    CostModel::WriteCosts { per_mille } => {
+                        let writes = u128::from(writes_per_second) * u128::from(per_mille) / 1000;
+                        let writes = u64::try_from(writes).unwrap_or(u64::MAX);
+                        [reads_per_second.saturating_add(writes), 0]
+                    }
+                };
+                let asked =
+                    [(Direction::Read, "reads", reads), (Direction::Write, "writes", writes)];
                 for ((direction, what, asked), left) in asked.into_iter().zip(&mut rest) {
                     let ceiling = ceiling.rate(direction);
                     let too_much = AdmissionError::TooMuch { what, asked, left: *left, ceiling };
@@ -208,6 +219,24 @@ mod tests {
             what: "reads",
             asked: 50_000,
             left: 40_000,
+            ceiling: 140_000,
+        };
+        assert_eq!(error, left);
+    }
+
+    #[test]
+    fn in_one_currency_writes_come_off_the_reads() {
+        let model = CostModel::WriteCosts { per_mille: 2_500 };
+        let promises = [rate(0, 40_000, 20_000), share(0, 1)];
+        let plan = plan(CEILING, LATENCY, model, &promises, 1).expect("fits");
+        let quotas: Vec<_> = plan.quotas.iter().map(|quota| quota.per_second).collect();
+        assert_eq!(quotas, [[90_000.0, 0.0], [50_000.0, 0.0]]);
+        let more = [rate(0, 40_000, 20_000), rate(0, 0, 20_001)];
+        let error = super::plan(CEILING, LATENCY, model, &more, 1).expect_err("too much");
+        let left = AdmissionError::TooMuch {
+            what: "reads",
+            asked: 50_002,
+            left: 50_000,
             ceiling: 140_000,
         };
         assert_eq!(error, left);

@@ -6,6 +6,7 @@ mod sts;
 
 use alloc::boxed::Box;
 use alloc::string::{String, ToString};
+use alloc::vec::Vec;
 use core::fmt;
 use core::str::FromStr;
 
@@ -118,9 +119,15 @@ impl fmt::Display for PolicyKind {
     }
 }
 
+/// The names of all policies, for people.
+#[must_use]
+pub fn policy_names() -> String {
+    POLICIES.iter().map(|policy| policy.name).collect::<Vec<_>>().join(", ")
+}
+
 /// There is no policy of this name.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
-#[error("there is no policy \"{name}\"; choose one of drr, sts, fcfs")]
+#[error("there is no policy \"{name}\"; choose one of {}", policy_names())]
 pub struct UnknownPolicy {
     /// What was asked for.
     pub name: String,
