@@ -65,9 +65,12 @@ pub struct Program {
     pub steps: Vec<Step>,
     /// Whether they run at once.
     pub at_once: bool,
+    /// Bytes of memory for the maps, if there is a limit.
+    pub map_memory: Option<u64>,
 }
 
-/// All programs of up to three operations, in both ways, and all of four of the common ones, in order.
+/// All programs of up to three operations, in both ways, and all of four of the common ones, in order;
+/// those of two also where a map has no memory to speak of.
 #[must_use]
 pub fn programs() -> Vec<Program> {
     let mut all = Vec::new();
@@ -75,14 +78,20 @@ pub fn programs() -> Vec<Program> {
     for _ in 0..3 {
         longer = extend(&longer, &Step::ALL);
         for steps in &longer {
-            all.push(Program { steps: steps.clone(), at_once: false });
+            let program =
+                |at_once, map_memory| Program { steps: steps.clone(), at_once, map_memory };
+            all.push(program(false, None));
             if steps.len() > 1 {
-                all.push(Program { steps: steps.clone(), at_once: true });
+                all.push(program(true, None));
+            }
+            if steps.len() == 2 {
+                all.extend([false, true].map(|at_once| program(at_once, Some(1))));
             }
         }
     }
     let few = (0..4).fold(vec![Vec::new()], |longer, _| extend(&longer, &Step::FEW));
-    all.extend(few.into_iter().map(|steps| Program { steps, at_once: false }));
+    let in_order = |steps| Program { steps, at_once: false, map_memory: None };
+    all.extend(few.into_iter().map(in_order));
     all
 }
 
@@ -117,7 +126,7 @@ impl Base {
             let options = FormatOptions { uuid: Uuid::from_u128(7) };
             let formatted = volume::format_with_extents(&device, &options, EXTENT_BLOCKS).await;
             formatted.expect("a sound disk");
-            let shards = rig::open(&device, 1).await.expect("a sound disk");
+            let shards = rig::open(&device, 1, None).await.expect("a sound disk");
             let rig = Rig::start(&world, shards, false, false);
             let (run, model) = known();
             rig.create(&model, VOLUME_BLOCKS).await.expect("room");
@@ -172,7 +181,7 @@ impl Base {
         let (run, model) = known();
         let (r, m, program, d) = (run.clone(), model.clone(), program.clone(), disk.clone());
         let ended = simulation.run(async move {
-            let shards = rig::open(&device, 1).await.expect("a sound disk");
+            let shards = rig::open(&device, 1, program.map_memory).await.expect("a sound disk");
             let rig = Rig::start(&world, shards, false, false);
             d.crash_at_event(d.events() + event);
             let running = run_program(world.clone(), r, m, rig, program);
@@ -265,7 +274,7 @@ fn look(run: &Run, model: &Rc<VolumeModel>, disk: &SimDevice, survival: Survival
     let device = SeamDevice::new(&world, survivor, Seam::Honest);
     let (r, model) = (run.clone(), model.clone());
     let looked = simulation.run(async move {
-        match rig::open(&device, 1).await {
+        match rig::open(&device, 1, None).await {
             Ok(mut shards) => look_at(&r, &model, &world, shards.remove(0)).await,
             Err(error) => r.fail(format!("the disk cannot be opened: {error}")),
         }

@@ -13,6 +13,8 @@ pub enum Workload {
     Churn,
     /// Many small records, so that the journal wraps around.
     Long,
+    /// Requests all over volumes of whose maps hardly anything may be in memory.
+    Paged,
     /// Failing reads, writes and flushes, slow and stuck requests, no space.
     Errors,
     /// A disk that goes away and comes back.
@@ -29,11 +31,12 @@ pub enum Workload {
 
 impl Workload {
     /// All of them, by name.
-    pub const ALL: [(&'static str, Self); 10] = [
+    pub const ALL: [(&'static str, Self); 11] = [
         ("crash", Self::Crash),
         ("full", Self::Full),
         ("churn", Self::Churn),
         ("long", Self::Long),
+        ("paged", Self::Paged),
         ("errors", Self::Errors),
         ("gone", Self::Gone),
         ("corrupt", Self::Corrupt),
@@ -72,8 +75,10 @@ impl Workload {
             Self::Corrupt,
             Self::Churn,
             Self::PlaneFaults,
+            Self::Paged,
             Self::Plane,
             Self::Long,
+            Self::Paged,
         ];
         deck[(seed % deck.len() as u64) as usize]
     }
@@ -144,6 +149,8 @@ pub(crate) struct Profile {
     pub cuts: bool,
     /// Whether the disk goes away and comes back.
     pub goes: bool,
+    /// Bytes of memory for the maps of each shard, if there is a limit.
+    pub map_memory: Option<u64>,
 }
 
 const MIX: Mix = Mix {
@@ -182,6 +189,7 @@ impl Profile {
             faults: DeviceFaults::default(),
             cuts: false,
             goes: false,
+            map_memory: rng.one_in(3).then(|| few_nodes(rng)),
         };
         match workload {
             Workload::Crash | Workload::Plane => calm,
@@ -213,6 +221,7 @@ impl Profile {
                 mix: Mix { write: 90, clear: 5, read: 3, clear_wide: 0, resize: 0, ..MIX },
                 ..calm
             },
+            Workload::Paged => calm.paged(rng),
             Workload::Errors => Self { faults: errors(rng), ..calm },
             Workload::Gone => Self { goes: true, ..calm },
             Workload::Corrupt => Self { faults: corruption(rng), ..calm },
@@ -223,6 +232,29 @@ impl Profile {
             }
         }
     }
+
+    /// The same all over volumes that are full, with little memory for their maps.
+    fn paged(self, rng: &mut Rng) -> Self {
+        let faults = match rng.below(4) {
+            0 => corruption(rng),
+            1 => errors(rng),
+            _ => DeviceFaults { slow_one_in: some(rng, 5, 40), ..DeviceFaults::default() },
+        };
+        Self {
+            volume_blocks: 2600,
+            hot_blocks: 2600,
+            requests: rng.between(20, 60),
+            map_memory: Some(few_nodes(rng)),
+            mix: Mix { clear_wide: 2, read: 40, checkpoint: 6, ..MIX },
+            faults,
+            ..self
+        }
+    }
+}
+
+/// Memory for less than one request needs, or for some nodes.
+fn few_nodes(rng: &mut Rng) -> u64 {
+    [1, 12_000, 40_000, 100_000][rng.below(4) as usize]
 }
 
 /// A few of many faults, each now and then.

@@ -37,17 +37,19 @@ fn portal() -> SocketAddr {
     SocketAddr::from(([10, 0, 0, 1], 4420))
 }
 
-/// Recovers `count` shards of a disk, and starts them.
+/// Recovers `count` shards of a disk, and starts them, with so many bytes of memory for the maps of
+/// each.
 ///
 /// # Errors
 /// The disk cannot be opened.
 pub(crate) async fn open(
     device: &SeamDevice,
     count: u16,
+    map_memory: Option<u64>,
 ) -> Result<Vec<Shard<SeamDevice>>, OpenError> {
     let superblock = volume::read_superblock(device).await?;
     let extents = ExtentAllocator::new(&superblock);
-    let options = ShardOptions::default();
+    let options = ShardOptions { map_memory, ..ShardOptions::default() };
     let mut recovered = Vec::new();
     for index in 0..count {
         let shard = Shard::recover(device.clone(), superblock, index, extents.clone(), options);

@@ -235,7 +235,8 @@ impl Boot {
                 if flaky && attempt == 0 { self.profile.faults } else { DeviceFaults::default() };
             self.disk().set_faults(faults);
             let device = self.device.clone();
-            let opening = async { rig::open(&device, self.profile.shards).await };
+            let opening =
+                async { rig::open(&device, self.profile.shards, self.profile.map_memory).await };
             match self.watch("recovery", opening).await {
                 Watched::Done(Ok(shards)) => {
                     self.disk().set_faults(DeviceFaults::default());
@@ -280,19 +281,26 @@ impl Boot {
         for _ in 0..self.profile.volumes {
             let model = self.run.new_volume(0, self.profile.volume_blocks);
             let _ = create(&self.run, rig, &model, self.profile.volume_blocks).await;
-            if self.profile.tight
-                && let Some(target) = rig.target(&model).await
-            {
-                let range = LbaRange::new(Lba(0), self.profile.volume_blocks);
-                let tag = self.run.begin(&model, range, false);
-                let data = content::data(model.id, 0, range.blocks, tag);
-                self.run.end(&model, tag, target.write(Lba(0), data).await);
+            if self.profile.tight || self.profile.workload == Workload::Paged {
+                self.write_all(rig, &model).await;
             }
         }
         if self.profile.tight
             && let Err(error) = self.fill(rig).await
         {
             self.run.fail(format!("no room for ballast: {error}"));
+        }
+    }
+
+    /// Writes each block of a volume once.
+    async fn write_all(&self, rig: &Rig, model: &VolumeModel) {
+        let Some(target) = rig.target(model).await else { return };
+        let (size, step) = (self.profile.volume_blocks, target.transfer_blocks_max());
+        for start in (0..size).step_by(step as usize) {
+            let range = LbaRange::new(Lba(start), step.min(size - start));
+            let tag = self.run.begin(model, range, false);
+            let data = content::data(model.id, start, range.blocks, tag);
+            self.run.end(model, tag, target.write(range.start, data).await);
         }
     }
 

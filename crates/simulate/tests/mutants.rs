@@ -63,6 +63,10 @@ engines! {
     engine_shrink_keeps_blocks: ShrinkKeepsBlocks under Churn;
     engine_read_dead: ReadDead under Churn;
     engine_leak_overwritten: LeakOverwritten under Crash;
+    engine_evict_dirty: EvictDirty under Paged;
+    engine_evict_unwritten: EvictUnwritten under Paged;
+    engine_evict_pinned: EvictPinned under Crash;
+    engine_lose_waiter: LoseWaiter under Paged;
 }
 
 disks! {
