@@ -48,6 +48,9 @@ pub struct Sharing {
     /// What the device is asked for at most; without it requests go as they come, and no rate can be
     /// promised.
     pub ceiling: Option<Ceiling>,
+    /// What a write is worth in thousandths of a read, if both share the ceiling of the reads.
+    #[serde(default)]
+    pub write_cost_per_mille: Option<u32>,
     /// Blocks read a second that can still be promised.
     pub unpromised_reads_per_second: Option<u64>,
     /// Blocks written a second that can still be promised.
@@ -74,6 +77,10 @@ pub struct ChangeDevice {
     /// `drr`, `sts` or `fcfs`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub policy: Option<String>,
+    /// What a write is worth in thousandths of a read: both then share the ceiling of the reads. Zero:
+    /// reads and writes have ceilings of their own.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub write_cost_per_mille: Option<u32>,
     /// Takes the ceiling away.
     #[serde(default)]
     pub no_ceiling: bool,

@@ -1,11 +1,12 @@
 //! How a device is shared, as people write it behind its name:
-//! `file:PATH,reads-per-second=N,writes-per-second=N[,latency-target=TIME][,policy=NAME]`.
+//! `file:PATH,reads-per-second=N,writes-per-second=N[,latency-target=TIME][,policy=NAME]
+//! [,write-cost=READS]`.
 
 use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
-use schedule::{Ceiling, PolicyKind, UnknownPolicy};
+use schedule::{Ceiling, CostModel, PolicyKind, UnknownPolicy};
 
 use crate::device_spec::{DeviceSpec, ParseDeviceError};
 
@@ -25,11 +26,13 @@ pub(crate) struct SharingSpec {
     pub(crate) policy: PolicyKind,
     pub(crate) ceiling: Option<Ceiling>,
     pub(crate) latency: Duration,
+    pub(crate) cost_model: CostModel,
 }
 
 impl Default for SharingSpec {
     fn default() -> Self {
-        Self { policy: PolicyKind::default(), ceiling: None, latency: LATENCY_DEFAULT }
+        let (policy, cost_model) = (PolicyKind::default(), CostModel::default());
+        Self { policy, ceiling: None, latency: LATENCY_DEFAULT, cost_model }
     }
 }
 
@@ -44,6 +47,10 @@ pub(crate) enum ParseSharedError {
     Rate { key: &'static str, value: String },
     #[error("`latency-target={0}`: write a time such as 500us or 2ms, up to 10s")]
     Latency(String),
+    #[error(
+        "`write-cost={0}`: write how many reads a write is worth, such as 4.5, up to 1000; or apart"
+    )]
+    WriteCost(String),
     #[error("the option `{0}` is given twice")]
     Twice(&'static str),
     #[error(
@@ -58,6 +65,7 @@ impl FromStr for SharedSpec {
     fn from_str(text: &str) -> Result<Self, ParseSharedError> {
         let mut device = Vec::new();
         let (mut reads, mut writes, mut latency, mut policy) = (None, None, None, None);
+        let mut write_cost = None;
         for (place, part) in text.split(',').enumerate() {
             match part.split_once('=').filter(|_| place > 0) {
                 Some(("reads-per-second", value)) => {
@@ -68,6 +76,9 @@ impl FromStr for SharedSpec {
                 }
                 Some(("latency-target", value)) => {
                     once("latency-target", &mut latency, parse_latency(value)?)?;
+                }
+                Some(("write-cost", value)) => {
+                    once("write-cost", &mut write_cost, parse_write_cost(value)?)?;
                 }
                 Some(("policy", value)) => once("policy", &mut policy, value.parse()?)?,
                 _ => device.push(part),
@@ -84,6 +95,7 @@ impl FromStr for SharedSpec {
             policy: policy.unwrap_or_default(),
             ceiling,
             latency: latency.unwrap_or(LATENCY_DEFAULT),
+            cost_model: write_cost.unwrap_or_default(),
         };
         Ok(Self { device: device.join(",").parse()?, sharing })
     }
@@ -119,6 +131,18 @@ pub(crate) fn parse_latency(text: &str) -> Result<Duration, ParseSharedError> {
     Ok(Duration::from_nanos((time_us * 1e3) as u64))
 }
 
+/// Reads what a write costs: so many reads, or `apart` if the two have ceilings of their own.
+pub(crate) fn parse_write_cost(text: &str) -> Result<CostModel, ParseSharedError> {
+    if text == "apart" {
+        return Ok(CostModel::Separate);
+    }
+    let per_mille = text.parse::<f64>().map_or(0.0, |reads| (reads * 1000.0).round());
+    if !(1.0..=1e6).contains(&per_mille) {
+        return Err(ParseSharedError::WriteCost(text.to_owned()));
+    }
+    Ok(CostModel::WriteCosts { per_mille: per_mille as u32 })
+}
+
 impl fmt::Display for SharedSpec {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.device.fmt(f)
@@ -132,13 +156,14 @@ mod tests {
     #[test]
     fn a_ceiling_is_written_behind_the_device() {
         let text = "file:/x/y,size=8GiB,reads-per-second=70000,policy=sts,flush=never,\
-                    latency-target=0.5ms,writes-per-second=30000";
+                    latency-target=0.5ms,writes-per-second=30000,write-cost=2.33";
         let spec: SharedSpec = text.parse().expect("sound");
         assert_eq!(Ok(spec.device), "file:/x/y,size=8GiB,flush=never".parse());
         let ceiling = Ceiling { reads_per_second: 70_000, writes_per_second: 30_000 };
         assert_eq!(spec.sharing.ceiling, Some(ceiling));
         assert_eq!(spec.sharing.latency, Duration::from_micros(500));
         assert_eq!(spec.sharing.policy.name, "sts");
+        assert_eq!(spec.sharing.cost_model, CostModel::WriteCosts { per_mille: 2_330 });
         let plain: SharedSpec = "mem:1GiB".parse().expect("sound");
         assert_eq!(plain.sharing, SharingSpec::default());
     }
@@ -156,6 +181,8 @@ mod tests {
             ("latency-target=5", Latency("5".to_owned())),
             ("latency-target=0us", Latency("0us".to_owned())),
             ("latency-target=1h", Latency("1h".to_owned())),
+            ("write-cost=0", WriteCost("0".to_owned())),
+            ("write-cost=much", WriteCost("much".to_owned())),
         ] {
             let text = format!("mem:1GiB,{options}");
             assert_eq!(text.parse::<SharedSpec>(), Err(error), "{text}");

@@ -116,6 +116,84 @@ fn changes_under_load_lose_nothing() {
     }
 }
 
+fn stats(server: &Server) -> Value {
+    serde_json::from_str(&curl(server, "/v1/stats")).unwrap()
+}
+
+/// Blocks read of each volume, by name, and when.
+fn reads(server: &Server) -> (u64, Vec<(String, u64)>) {
+    let document = stats(server);
+    let volumes = document["volumes"].as_array().unwrap().iter();
+    let of = |volume: &Value| {
+        (volume["name"].as_str().unwrap().to_owned(), volume["read_blocks"].as_u64().unwrap())
+    };
+    (document["time_ns"].as_u64().unwrap(), volumes.map(of).collect())
+}
+
+/// Two cores with a volume each that take all they can get, and a third volume that comes, works and
+/// goes meanwhile: all cores together keep to the ceiling, the promise of the first volume is kept,
+/// and no request fails.
+#[test]
+fn cores_share_a_ceiling_and_keep_promises_while_volumes_come_and_go() {
+    const CEILING: f64 = 3000.0;
+    const PROMISE: f64 = 1200.0;
+    let Some(cores) = support::cores(2) else {
+        return eprintln!("this machine has one core: nothing to share between cores");
+    };
+    let [first, second] = [0, 1].map(|at| reactor::allowed_cpus()[at].to_string());
+    let drive = "mem:256MiB,reads-per-second=3000,writes-per-second=1000,latency-target=10ms";
+    let server = Server::start_with(drive, &["--cores", &cores]);
+    let create = |name: &str, core: &str, more: &[&str]| {
+        let made = ["create", name, "--size", "32MiB", "--core", core];
+        let made = server.volume_json(&[&made, more].concat());
+        let nqn = made["nqn"].as_str().unwrap().to_owned();
+        let portal = server.portals[usize::from(core == second)];
+        format!("tcp://{portal}/{nqn}")
+    };
+    let read = |target: &str, seconds: &str| {
+        let arguments = ["bench", "--target", target, "--rw", "randread", "--seconds", seconds];
+        let more = ["--qd", "32", "--range", "16MiB", "--json", "--quiet"];
+        let mut command = farflash(&[&arguments[..], &more].concat());
+        command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
+    };
+    let promise = ["--reads-per-second", "1200", "--writes-per-second", "100"];
+    let kept = create("kept", &first, &promise);
+    let greedy = create("greedy", &second, &[]);
+    let mut hosts = vec![read(&kept, "6"), read(&greedy, "6")];
+    let wait = |reads_of: &str| {
+        let enough = |(_, all): (u64, Vec<(String, u64)>)| {
+            all.into_iter().any(|(name, blocks)| name == reads_of && blocks > 300)
+        };
+        while !enough(reads(&server)) {
+            std::thread::sleep(std::time::Duration::from_millis(20));
+        }
+    };
+    wait("kept");
+    wait("greedy");
+    let (from, before) = reads(&server);
+    let guest = create("guest", &second, &[]);
+    hosts.push(read(&guest, "2"));
+    wait("guest");
+    let guest = hosts.pop().unwrap().wait_with_output().unwrap();
+    assert!(guest.status.success());
+    server.volume_json(&["set-slo", "greedy", "--share", "7"]);
+    let (until, after) = reads(&server);
+    let seconds = (until - from) as f64 / 1e9;
+    let of = |all: &[(String, u64)], name: &str| {
+        all.iter().find(|(other, _)| other == name).map_or(0, |(_, blocks)| *blocks)
+    };
+    let rate = |name: &str| (of(&after, name) - of(&before, name)) as f64 / seconds;
+    let (kept, all) = (rate("kept"), rate("kept") + rate("greedy") + rate("guest"));
+    assert!(kept >= 0.97 * PROMISE, "{kept:.0} of {PROMISE} reads/s");
+    // Volumes keep unused quota for a moment.
+    assert!(all <= 1.05 * CEILING, "{all:.0} reads/s, and the ceiling is {CEILING}");
+    assert_eq!(server.volume(&["delete", "guest"]).code, Some(0));
+    for host in hosts {
+        let outcome: Outcome = host.wait_with_output().unwrap().into();
+        assert_eq!(outcome.code, Some(0), "{outcome:?}");
+    }
+}
+
 /// The body of an answer.
 fn curl(server: &Server, path: &str) -> String {
     use std::io::{Read, Write};

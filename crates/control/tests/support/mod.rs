@@ -148,6 +148,7 @@ impl VolumeService for MemoryService {
             let sharing = Sharing {
                 policy: change.policy.unwrap_or_default(),
                 ceiling: None,
+                write_cost_per_mille: None,
                 unpromised_reads_per_second: None,
                 unpromised_writes_per_second: None,
             };

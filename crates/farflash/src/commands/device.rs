@@ -3,21 +3,29 @@
 use clap::{Args, Subcommand};
 use control::{ChangeDevice, Device, DeviceHealth};
 use report::{Align, Table};
+use schedule::{CostModel, POLICIES, policy_names};
 use units::ByteLen;
 
 use super::volume::Output;
 use crate::failure::Failure;
-use crate::sharing_spec::parse_latency;
+use crate::sharing_spec::{parse_latency, parse_write_cost};
 
 const SET_EXAMPLES: &str = "\
-What is set holds until the server ends; to keep it, write it behind --device of `farflash serve`.
-I/O goes on meanwhile. Policies: drr gives each volume its share, and what others leave; sts gives
-each its share and never more; fcfs serves whoever comes first.
-
 Examples:
   farflash device set --reads-per-second 140000 --writes-per-second 60000 --latency-target 500us
   farflash device set --policy sts
+  farflash device set --write-cost 4.6
   farflash device set --no-ceiling";
+
+/// What stands below the options of `device set`.
+fn set_help() -> String {
+    let policies = POLICIES.iter().map(|policy| format!("  {}  {}\n", policy.name, policy.about));
+    format!(
+        "What is set holds until the server ends; to keep it, write it behind --device of `farflash \
+         serve`.\nI/O goes on meanwhile.\n\nPolicies:\n{}\n{SET_EXAMPLES}",
+        policies.collect::<String>()
+    )
+}
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum DeviceCommand {
@@ -27,7 +35,7 @@ pub(crate) enum DeviceCommand {
         output: Output,
     },
     /// Change a device's ceiling or policy
-    #[command(after_help = SET_EXAMPLES)]
+    #[command(after_help = set_help())]
     Set(Set),
 }
 
@@ -44,9 +52,12 @@ pub(crate) struct Set {
     /// The latency at which it does so, such as 500us: sets how much is under way
     #[arg(long, value_name = "TIME")]
     latency_target: Option<String>,
-    /// Whose request goes next: drr, sts or fcfs
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, value_name = "NAME", help = format!("Whose request goes next: {}", policy_names()))]
     policy: Option<String>,
+    /// How many reads a write is worth, such as 4.5: both then share the ceiling of the reads; `apart`
+    /// gives each its own again
+    #[arg(long, value_name = "READS")]
+    write_cost: Option<String>,
     /// Take the ceiling away: requests then go as they come
     #[arg(long, conflicts_with_all = ["reads_per_second", "writes_per_second"])]
     no_ceiling: bool,
@@ -71,12 +82,20 @@ impl Set {
         let latency = self.latency_target.as_deref().map(parse_latency).transpose();
         let latency =
             latency.map_err(|error| Failure::usage(error.to_string(), "mend --latency-target"))?;
+        let write_cost = self.write_cost.as_deref().map(parse_write_cost).transpose();
+        let write_cost =
+            write_cost.map_err(|error| Failure::usage(error.to_string(), "mend --write-cost"))?;
+        let write_cost_per_mille = write_cost.map(|cost| match cost {
+            CostModel::Separate => 0,
+            CostModel::WriteCosts { per_mille } => per_mille,
+        });
         let change = ChangeDevice {
             reads_per_second: self.reads_per_second,
             writes_per_second: self.writes_per_second,
             latency_target_us: latency
                 .map(|time| u64::try_from(time.as_micros()).unwrap_or(u64::MAX)),
             policy: self.policy,
+            write_cost_per_mille,
             no_ceiling: self.no_ceiling,
         };
         if change == ChangeDevice::default() {
@@ -107,6 +126,7 @@ fn table(devices: &[Device]) -> Table {
         ("POLICY", Align::Left),
         ("READS/S", Align::Right),
         ("WRITES/S", Align::Right),
+        ("WRITE COST", Align::Right),
         ("LATENCY", Align::Right),
         ("UNPROMISED", Align::Right),
     ]);
@@ -132,8 +152,15 @@ fn table(devices: &[Device]) -> Table {
             device.sharing.policy.clone(),
             rate(ceiling.map(|ceiling| ceiling.reads_per_second)),
             rate(ceiling.map(|ceiling| ceiling.writes_per_second)),
-            ceiling.map_or_else(String::new, |c| format!("{} us", c.latency_target_us)),
+            match device.sharing.write_cost_per_mille {
+                None => "apart".to_owned(),
+                Some(per_mille) => format!("{} reads", f64::from(per_mille) / 1000.0),
+            },
+            ceiling.map_or_else(String::new, |ceiling| {
+                report::duration_ns(ceiling.latency_target_us as f64 * 1e3)
+            }),
             match left {
+                (Some(reads), None) => format!("{reads} r/s"),
                 (Some(reads), Some(writes)) => format!("{reads} r/s {writes} w/s"),
                 _ => String::new(),
             },

@@ -109,10 +109,10 @@ impl Interval {
         for device in &self.devices {
             let ceiling = device.sharing.ceiling.map_or("no ceiling".to_owned(), |ceiling| {
                 format!(
-                    "ceiling {} r/s {} w/s at {} us, {}",
+                    "ceiling {} r/s {} w/s at {}, {}",
                     ceiling.reads_per_second,
                     ceiling.writes_per_second,
-                    ceiling.latency_target_us,
+                    report::duration_ns(ceiling.latency_target_us as f64 * 1e3),
                     device.sharing.policy
                 )
             });

@@ -15,8 +15,6 @@ use uuid::Uuid;
 
 use crate::sharing_spec::SharingSpec;
 
-const MODEL: CostModel = CostModel::Separate;
-
 /// What a core is told: its part of the device, and what its volumes may count on.
 pub(crate) type CoreShare = (Option<SchedulerConfig>, Vec<(Uuid, Quota)>);
 
@@ -57,7 +55,8 @@ impl SharedDevice {
         };
         let others = self.promises.iter().filter(|(other, _)| **other != id);
         let all: Vec<Promise> = others.map(|(_, promise)| *promise).chain([promise]).collect();
-        plan(ceiling, self.spec.latency, MODEL, &all, self.cores).map_err(|e| refused(&e))?;
+        plan(ceiling, self.spec.latency, self.spec.cost_model, &all, self.cores)
+            .map_err(|e| refused(&e))?;
         self.promises.insert(id, promise);
         Ok(())
     }
@@ -85,6 +84,12 @@ impl SharedDevice {
             }
             spec.latency = Duration::from_micros(latency);
         }
+        spec.cost_model = match change.write_cost_per_mille {
+            None => spec.cost_model,
+            Some(0) => CostModel::Separate,
+            Some(per_mille @ 1..=1_000_000) => CostModel::WriteCosts { per_mille },
+            Some(_) => return Err(setting("`write_cost_per_mille` must be at most 1000000")),
+        };
         let sides = (change.reads_per_second, change.writes_per_second);
         match sides {
             (None, None) if change.no_ceiling => {
@@ -112,9 +117,18 @@ impl SharedDevice {
                     ));
                 };
                 let ceiling = Ceiling { reads_per_second, writes_per_second };
-                let all: Vec<Promise> = self.promises.values().copied().collect();
-                plan(ceiling, spec.latency, MODEL, &all, self.cores).map_err(|e| refused(&e))?;
                 spec.ceiling = Some(ceiling);
+            }
+        }
+        if let Some(ceiling) = spec.ceiling {
+            let all: Vec<Promise> = self.promises.values().copied().collect();
+            // Volumes may have been promised more than a device can do that is slower now (S2).
+            let asks_for_less = change.reads_per_second.is_some()
+                || change.writes_per_second.is_some()
+                || change.write_cost_per_mille.is_some();
+            if asks_for_less {
+                plan(ceiling, spec.latency, spec.cost_model, &all, self.cores)
+                    .map_err(|e| refused(&e))?;
             }
         }
         self.spec = spec;
@@ -127,13 +141,14 @@ impl SharedDevice {
             return vec![(None, Vec::new()); self.cores];
         };
         let promises: Vec<Promise> = self.fitting(ceiling);
-        let plan = plan(ceiling, self.spec.latency, MODEL, &promises, self.cores)
+        let cost_model = self.spec.cost_model;
+        let plan = plan(ceiling, self.spec.latency, cost_model, &promises, self.cores)
             .expect("promises were made to fit");
         let config = |part: &Option<(Quota, u32)>| {
             // A core without volumes has nothing to schedule; the next plan gives it its part.
             let (ceiling, window_blocks) = (*part)?;
             let policy = self.spec.policy;
-            Some(SchedulerConfig { policy, cost_model: MODEL, ceiling, window_blocks })
+            Some(SchedulerConfig { policy, cost_model, ceiling, window_blocks })
         };
         let mut shares: Vec<CoreShare> =
             plan.cores.iter().map(|part| (config(part), Vec::new())).collect();
@@ -157,6 +172,11 @@ impl SharedDevice {
             device = self.name,
             "volumes are promised more than the ceiling of the device; all get less"
         );
+        // In one currency the writes shrink with the reads, in which they are counted.
+        let writes = match self.spec.cost_model {
+            CostModel::Separate => writes,
+            CostModel::WriteCosts { .. } => reads,
+        };
         let cut = |rate: u64, part: f64| (rate as f64 * part) as u64;
         let cut = |promise: Promise| match promise.slo {
             Slo::Share { .. } => promise,
@@ -173,7 +193,7 @@ impl SharedDevice {
         all.into_iter().map(cut).collect()
     }
 
-    /// Reads and writes a second that are promised.
+    /// Reads and writes a second that are promised, as they come off the ceiling.
     fn promised(&self) -> [u64; 2] {
         let rates = self.promises.values().filter_map(|promise| match promise.slo {
             Slo::Share { .. } => None,
@@ -181,7 +201,15 @@ impl SharedDevice {
                 Some([reads_per_second, writes_per_second])
             }
         });
-        rates.fold([0, 0], |[a, b], [c, d]| [a.saturating_add(c), b.saturating_add(d)])
+        let [reads, writes] =
+            rates.fold([0_u64; 2], |[a, b], [c, d]| [a.saturating_add(c), b.saturating_add(d)]);
+        match self.spec.cost_model {
+            CostModel::Separate => [reads, writes],
+            CostModel::WriteCosts { per_mille } => {
+                let writes = writes.saturating_mul(per_mille.into()).div_ceil(1000);
+                [reads.saturating_add(writes), 0]
+            }
+        }
     }
 
     pub(super) fn document(&self) -> control::Sharing {
@@ -196,8 +224,14 @@ impl SharedDevice {
                 writes_per_second: ceiling.writes_per_second,
                 latency_target_us: u64::try_from(self.spec.latency.as_micros()).unwrap_or(u64::MAX),
             }),
+            write_cost_per_mille: match self.spec.cost_model {
+                CostModel::Separate => None,
+                CostModel::WriteCosts { per_mille } => Some(per_mille),
+            },
             unpromised_reads_per_second: left(|all| all.reads_per_second, reads),
-            unpromised_writes_per_second: left(|all| all.writes_per_second, writes),
+            // In one currency there are only reads.
+            unpromised_writes_per_second: left(|all| all.writes_per_second, writes)
+                .filter(|_| self.spec.cost_model == CostModel::Separate),
         }
     }
 }
@@ -278,6 +312,28 @@ mod tests {
         shared.admit(id(2), rate(1, 1, 1)).expect("fits");
         let none = ChangeDevice { no_ceiling: true, ..ChangeDevice::default() };
         shared.change(&none).expect_err("a rate is promised");
+    }
+
+    #[test]
+    fn a_write_can_be_worth_several_reads() {
+        let mut shared = device(Some(CEILING));
+        shared.admit(id(1), rate(0, 400, 200)).expect("fits");
+        let cost = |per_mille| ChangeDevice {
+            write_cost_per_mille: Some(per_mille),
+            ..ChangeDevice::default()
+        };
+        shared.change(&cost(4_000)).expect_err("400 + 4 × 200 are more than 1000");
+        shared.change(&cost(2_000)).expect("fits");
+        let document = shared.document();
+        assert_eq!(document.write_cost_per_mille, Some(2_000));
+        assert_eq!(document.unpromised_reads_per_second, Some(200));
+        assert_eq!(document.unpromised_writes_per_second, None);
+        let (config, quotas) = &shared.core_shares()[0];
+        assert_eq!(quotas[0].1.per_second, [800.0, 0.0]);
+        let config = config.as_ref().expect("a ceiling");
+        assert_eq!(config.cost_model, CostModel::WriteCosts { per_mille: 2_000 });
+        shared.change(&cost(0)).expect("apart again");
+        assert_eq!(shared.document().unpromised_writes_per_second, Some(300));
     }
 
     /// S2.
