@@ -99,16 +99,16 @@ impl Rig {
         Self { world: world.clone(), shards, core, hosts, reconnects }
     }
 
-    /// The shards.
+    /// The shards. A data plane brings one that failed back, as another.
     #[must_use]
-    pub(crate) fn shards(&self) -> &[Shard<SeamDevice>] {
-        &self.shards
+    pub(crate) fn shards(&self) -> Vec<Shard<SeamDevice>> {
+        self.core.as_ref().map_or_else(|| self.shards.to_vec(), Core::shards)
     }
 
     /// Where requests for a volume go; `None` if it is not there.
     pub(crate) async fn target(&self, model: &VolumeModel) -> Option<Target> {
         let uuid = model.uuid();
-        let volume = self.shards[model.shard].volume(uuid)?;
+        let volume = self.shards()[model.shard].volume(uuid)?;
         if self.core.is_none() {
             return Some(Target::Engine(volume));
         }
@@ -129,7 +129,7 @@ impl Rig {
     /// Blocks of the volume, if it is there.
     #[must_use]
     pub(crate) fn size(&self, model: &VolumeModel) -> Option<u64> {
-        self.shards[model.shard].volume(model.uuid()).map(|volume| volume.blocks())
+        self.shards()[model.shard].volume(model.uuid()).map(|volume| volume.blocks())
     }
 
     /// Creates a volume.
@@ -140,7 +140,7 @@ impl Rig {
         let spec = VolumeSpec { uuid: model.uuid(), name: format!("v{}", model.id), blocks };
         match &self.core {
             Some(core) => drop(core.create_volume(model.shard, spec, Slo::default()).await?),
-            None => drop(self.shards[model.shard].create_volume(spec).await?),
+            None => drop(self.shards()[model.shard].create_volume(spec).await?),
         }
         Ok(())
     }
@@ -152,7 +152,7 @@ impl Rig {
     pub(crate) async fn delete(&self, model: &VolumeModel) -> Result<(), Failure> {
         match &self.core {
             Some(core) => core.delete_volume(model.uuid()).await?,
-            None => self.shards[model.shard].delete_volume(model.uuid()).await?,
+            None => self.shards()[model.shard].delete_volume(model.uuid()).await?,
         }
         self.hosts.borrow_mut().remove(&model.uuid());
         Ok(())
@@ -167,7 +167,7 @@ impl Rig {
             core.resize_volume(model.uuid(), blocks).await?;
             return Ok(());
         }
-        let volume = self.shards[model.shard].volume(model.uuid()).ok_or(Failure::Deleted)?;
+        let volume = self.shards()[model.shard].volume(model.uuid()).ok_or(Failure::Deleted)?;
         Ok(volume.resize(blocks).await?)
     }
 
@@ -176,7 +176,7 @@ impl Rig {
     /// # Errors
     /// Why not.
     pub(crate) async fn checkpoint(&self) -> Result<(), VolumeError> {
-        for shard in self.shards.iter() {
+        for shard in self.shards() {
             shard.checkpoint().await?;
         }
         Ok(())
@@ -190,7 +190,7 @@ impl Rig {
         match &self.core {
             Some(core) => core.shutdown().await,
             None => {
-                for shard in self.shards.iter() {
+                for shard in self.shards() {
                     shard.shutdown().await?;
                 }
                 Ok(())
@@ -201,7 +201,7 @@ impl Rig {
     /// Checks that everything fits together. Nothing may be under way.
     pub(crate) async fn check(&self, read_data: bool) -> Vec<CheckReport> {
         let mut reports = Vec::new();
-        for shard in self.shards.iter() {
+        for shard in self.shards() {
             reports.push(shard.check(read_data).await);
         }
         reports
