@@ -4,6 +4,7 @@
 //! libFuzzer drives it (`make fuzz`), a test on stable Rust does so briefly (`make fuzz-smoke`), and
 //! an input that once failed becomes a file below `corpus/`.
 
+pub mod access;
 pub mod auth;
 pub mod commands;
 pub mod damaged_image;
@@ -30,6 +31,7 @@ pub struct Target {
 
 /// All of them.
 pub const TARGETS: &[Target] = &[
+    Target { name: "access", run: access::run, seeds: access::seeds },
     Target { name: "auth", run: auth::run, seeds: auth::seeds },
     Target { name: "pdu", run: pdu::run, seeds: pdu::seeds },
     Target { name: "commands", run: commands::run, seeds: commands::seeds },

@@ -107,7 +107,7 @@ macro_rules! smoke_tests {
     )*};
 }
 
-smoke_tests!(auth pdu commands target_stream target_commands initiator_stream layout_decode damaged_image);
+smoke_tests!(access auth pdu commands target_stream target_commands initiator_stream layout_decode damaged_image);
 
 /// A target that is left out above would never run.
 #[test]

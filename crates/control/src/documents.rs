@@ -33,6 +33,14 @@ pub struct CreateVolume {
     pub owner: Option<String>,
 }
 
+impl CreateVolume {
+    /// A volume of which nothing else is said.
+    #[must_use]
+    pub fn new(name: VolumeName, size_bytes: VolumeSize) -> Self {
+        Self { name, size_bytes, core: None, slo: None, restrictions: None, owner: None }
+    }
+}
+
 /// Asks for another size, or another promise: one of them.
 #[derive(Clone, Copy, Debug, Default, Deserialize, Serialize, ToSchema)]
 #[serde(deny_unknown_fields)]

@@ -19,8 +19,7 @@ const GIB: u64 = 1 << 30;
 
 fn create(name: &str, size_bytes: u64) -> CreateVolume {
     let size_bytes = VolumeSize::try_from(size_bytes).unwrap();
-    let name = name.parse().unwrap();
-    CreateVolume { name, size_bytes, core: None, slo: None, restrictions: None, owner: None }
+    CreateVolume::new(name.parse().unwrap(), size_bytes)
 }
 
 fn code(error: &ApiError) -> ProblemCode {

@@ -81,15 +81,8 @@ pub(super) fn run(
     for n in 1..=3 {
         let name = format!("client-{n}").parse().expect("a name");
         let size_bytes = VolumeSize::try_from(VOLUME_BLOCKS * 4096).expect("a size");
-        let request = CreateVolume {
-            name,
-            size_bytes,
-            core: None,
-            slo: None,
-            restrictions: None,
-            owner: None,
-        };
-        volumes.push(server.api.create(&request)?.volume.id);
+        let made = server.api.create(&CreateVolume::new(name, size_bytes))?;
+        volumes.push(made.volume.id);
     }
     fill(server.portal, &volumes)?;
     let change = ChangeDevice {
