@@ -113,7 +113,12 @@ impl Reproduce {
         for finding in &outcome.findings {
             let verdict = if finding.agrees { "agrees" } else { "DIFFERS" };
             writeln!(out, "{} ({verdict})", finding.what)?;
-            writeln!(out, "  paper: {}\n  here:  {}", finding.paper, finding.here)?;
+            // What no paper has is measured against a goal.
+            let (source, said) = match finding.paper.strip_prefix("goal: ") {
+                Some(goal) => ("goal: ", goal),
+                None => ("paper:", finding.paper.as_str()),
+            };
+            writeln!(out, "  {source} {said}\n  here:  {}", finding.here)?;
         }
         let name = self.figure.as_deref().unwrap_or_default();
         writeln!(out, "saved {}.svg, .csv and .json", self.out.join(name).display())
