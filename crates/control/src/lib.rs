@@ -1,7 +1,7 @@
 //! The REST API of a Flash server, and a small client for it.
 //!
 //! - [`serve`] answers HTTP on a listening socket: `/v1/volumes`, `/v1/devices`, `/v1/stats`,
-//!   `/v1/server`, `/v1/openapi.json`, `/healthz`, `/readyz`. It changes nothing itself: what it is asked goes to a [`VolumeService`].
+//!   `/v1/server`, `/v1/openapi.json`, `/metrics`, `/healthz`, `/readyz`. It changes nothing itself: what it is asked goes to a [`VolumeService`].
 //! - Documents ([`Volume`], [`Server`], …) are what clients see, and stay compatible within `/v1`.
 //! - Every refusal is a [`Problem`]: a stable code, what is wrong, what to do.
 //! - [`ApiClient`] is the other side, for command lines: blocking, and with errors made for reading.
@@ -17,6 +17,7 @@ mod client;
 mod documents;
 mod gate;
 mod limits;
+mod metrics;
 mod name;
 mod openapi;
 mod paced;

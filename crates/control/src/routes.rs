@@ -14,6 +14,7 @@ use axum::{Json, Router};
 use crate::caller::{Caller, Operator};
 use crate::gate::{self, Guard};
 use crate::limits::Limits;
+use crate::metrics;
 use crate::problem::{Problem, ProblemCode};
 use crate::request::{DeviceName, JsonBody};
 use crate::{
@@ -37,6 +38,7 @@ pub(crate) fn router(service: Arc<dyn VolumeService>, guard: Guard, limits: Limi
         .route("/v1/stats", get(show_stats))
         .route("/v1/server", get(show_server))
         .route("/v1/openapi.json", get(show_openapi))
+        .route("/metrics", get(show_metrics))
         .route("/healthz", get(healthz))
         .route("/readyz", get(readyz))
         .method_not_allowed_fallback(method_not_allowed)
@@ -331,6 +333,21 @@ async fn show_server(_: Operator, State(service): Service) -> Result<Json<Server
     Ok(Json(service.server().await?))
 }
 
+/// The same figures, and those of `/v1/server`, for Prometheus.
+#[utoipa::path(
+    get, path = "/metrics", tag = "server", operation_id = "showMetrics",
+    responses(
+        (status = 200, body = String, content_type = "text/plain", description = "Metrics"),
+        (status = "4XX", body = Problem, content_type = "application/problem+json", description = "Refused"),
+        (status = "5XX", body = Problem, content_type = "application/problem+json", description = "Failed"),
+    )
+)]
+async fn show_metrics(_: Operator, State(service): Service) -> Result<Response, Problem> {
+    let (server, stats) = (service.server().await?, service.stats().await?);
+    let kind = HeaderValue::from_static(metrics::CONTENT_TYPE);
+    Ok(([(header::CONTENT_TYPE, kind)], metrics::text(&server, &stats)).into_response())
+}
+
 /// This description.
 #[utoipa::path(
     get, path = "/v1/openapi.json", tag = "server", operation_id = "showOpenapi",
@@ -387,8 +404,8 @@ pub(crate) mod paths {
     pub(crate) use super::{
         __path_change_auth, __path_change_device, __path_change_volume, __path_create_volume,
         __path_delete_volume, __path_healthz, __path_list_devices, __path_list_volumes,
-        __path_readyz, __path_restrict_volume, __path_show_openapi, __path_show_scrub,
-        __path_show_server, __path_show_stats, __path_show_volume, __path_start_scrub,
-        __path_stop_scrub,
+        __path_readyz, __path_restrict_volume, __path_show_metrics, __path_show_openapi,
+        __path_show_scrub, __path_show_server, __path_show_stats, __path_show_volume,
+        __path_start_scrub, __path_stop_scrub,
     };
 }

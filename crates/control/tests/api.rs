@@ -280,6 +280,15 @@ fn requests_that_are_not_for_this_api_are_refused() {
 }
 
 #[test]
+fn prometheus_gets_its_text() {
+    let api = Api::start();
+    let answer = api.request("GET", "/metrics", "");
+    assert_eq!(answer.status, 200);
+    assert!(answer.head.contains("text/plain; version=0.0.4"), "{}", answer.head);
+    assert!(answer.body.contains("farflash_build_info{version=\"1.2.3\"} 1\n"), "{}", answer.body);
+}
+
+#[test]
 fn health_and_description_are_served() {
     let api = Api::start();
     assert_eq!(api.request("GET", "/healthz", "").body, "ok\n");

@@ -28,8 +28,8 @@ impl State {
             let has_ceiling = sharing.ceiling.is_some();
             // Between the two answers a volume may come or go; it is then left out.
             volumes.extend(states.iter().filter_map(|state| {
-                let flow = flows.iter().find(|flow| flow.uuid == state.uuid)?;
-                Some(volume_stats(link, &name, state, flow, has_ceiling))
+                let place = flows.binary_search_by_key(&state.uuid, |flow| flow.uuid).ok()?;
+                Some(volume_stats(link, &name, state, &flows[place], has_ceiling))
             }));
         }
         volumes.sort_by(|a, b| (&a.name, a.id).cmp(&(&b.name, b.id)));
