@@ -70,43 +70,67 @@ async fn record(
     request: Request,
     next: Next,
 ) -> Response {
-    let checking = audit.clone();
-    let checked = tokio::task::spawn_blocking(move || checking.check()).await;
-    if let Ok(Err(problem)) = checked {
-        return problem.into_response();
-    }
     let (parts, body) = request.into_parts();
     let Ok(body) = to_bytes(body, body_bytes_max).await else {
         return unreadable(&parts.headers, body_bytes_max).into_response();
     };
-    let (method, path) = (parts.method.clone(), parts.uri.path().to_owned());
-    let peer = parts.extensions.get::<Peer>().map(|peer| peer.0);
-    let sent = audit::shown(&body);
+    let change = Change {
+        id: audit.new_id(),
+        caller: caller.clone(),
+        peer: parts.extensions.get::<Peer>().map(|peer| peer.0),
+        method: parts.method.clone(),
+        path: parts.uri.path().to_owned(),
+        request: audit::shown(&body),
+    };
     // What has begun is recorded, even if the one who asked has gone: the task runs to its end.
-    let (audit, caller) = (audit.clone(), caller.clone());
+    let audit = audit.clone();
     let recorded = tokio::spawn(async move {
+        let (asked, change) = change.record(audit.clone(), None).await;
+        if let Err(problem) = asked {
+            return problem.into_response();
+        }
         let response = next.run(Request::from_parts(parts, Body::from(body))).await;
-        let status = response.status().as_u16();
+        match change.record(audit, Some(response.status().as_u16())).await.0 {
+            Ok(()) => response,
+            Err(problem) => problem.into_response(),
+        }
+    });
+    recorded.await.unwrap_or_else(|_| StatusCode::INTERNAL_SERVER_ERROR.into_response())
+}
+
+/// A change that is asked for.
+struct Change {
+    id: u64,
+    caller: Caller,
+    peer: Option<SocketAddr>,
+    method: Method,
+    path: String,
+    request: serde_json::Value,
+}
+
+impl Change {
+    /// Writes its line: what is asked for, and then the `status` that was answered.
+    async fn record(self, audit: Audit, status: Option<u16>) -> (Result<(), Problem>, Self) {
         let write = move || {
-            let role = match &caller {
+            let role = match &self.caller {
                 Caller::Operator(_) => "operator",
                 Caller::Tenant(_) => "tenant",
             };
-            audit.write(&Line {
+            let written = audit.write(&Line {
+                id: self.id,
                 time_unix_ms: audit::now_unix_ms(),
-                caller: caller.name(),
+                caller: self.caller.name(),
                 role,
-                peer,
-                method: method.as_str(),
-                path: &path,
-                request: sent,
+                peer: self.peer,
+                method: self.method.as_str(),
+                path: &self.path,
+                request: &self.request,
                 status,
             });
+            (written, self)
         };
-        let _ = tokio::task::spawn_blocking(write).await;
-        response
-    });
-    recorded.await.unwrap_or_else(|_| StatusCode::INTERNAL_SERVER_ERROR.into_response())
+        tokio::task::spawn_blocking(write).await.expect("writing a line does not panic")
+    }
 }
 
 fn unreadable(headers: &HeaderMap, body_bytes_max: usize) -> Problem {

@@ -1,5 +1,6 @@
 //! Connect and the admin queue.
 
+use std::cell::OnceCell;
 use std::rc::Rc;
 
 use checksum::Crc32c;
@@ -51,8 +52,10 @@ fn spare_percent(capacity: &Capacity) -> u8 {
 /// What admin commands ask about: the volume and the host's view of the service.
 struct Figures<'a, W: World, D: Device> {
     core: &'a Core<W, D>,
+    association: &'a Association<W, D>,
     export: Option<&'a Export<W, D>>,
-    log: Option<Rc<DiscoveryLog>>,
+    /// Made when it is asked for.
+    log: OnceCell<Rc<DiscoveryLog>>,
 }
 
 impl<W: World, D: Device> Backend for Figures<'_, W, D> {
@@ -87,7 +90,10 @@ impl<W: World, D: Device> Backend for Figures<'_, W, D> {
     }
 
     fn discovery_log(&self) -> Option<&DiscoveryLog> {
-        self.log.as_deref()
+        if !matches!(self.association.subject, Subject::Discovery) {
+            return None;
+        }
+        Some(self.log.get_or_init(|| self.core.discovery_log(self.association)))
     }
 }
 
@@ -129,11 +135,11 @@ impl<W: World, D: Device> Connection<W, D> {
     ) {
         let data = payload.map_or(&[][..], Payload::as_bytes);
         let now = self.core.world().now();
-        let is_discovery = matches!(association.subject, Subject::Discovery);
         let figures = Figures {
             core: &self.core,
             export: association.subject.export().map(Rc::as_ref),
-            log: is_discovery.then(|| self.core.discovery_log(association)),
+            association,
+            log: OnceCell::new(),
         };
         let reply = association.controller.borrow_mut().on_admin(now, slot, sqe, data, &figures);
         // What the command does to others comes before its own completion: an aborted command is

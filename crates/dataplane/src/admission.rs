@@ -7,7 +7,7 @@
 use std::rc::Rc;
 
 use access::{Access, UnixSeconds, Visitor};
-use io_traits::{Device, Stream, World};
+use io_traits::{Device, World};
 use nvme_target::{ConnectRefusal, ConnectRequest};
 use nvme_wire::Nqn;
 use uuid::Uuid;
@@ -53,7 +53,7 @@ impl<W: World, D: Device> Subject<W, D> {
 impl<W: World, D: Device> Core<W, D> {
     /// The time of day.
     pub(crate) fn time_of_day(&self) -> UnixSeconds {
-        UnixSeconds(self.options().started_at.0 + self.uptime().as_secs())
+        UnixSeconds(self.world().unix_time().as_secs())
     }
 
     /// Whether hosts have to authenticate.
@@ -125,19 +125,14 @@ impl<W: World, D: Device> Connection<W, D> {
         if restrictions.is_empty() {
             return true;
         }
-        let interface = match restrictions.interfaces.is_empty() {
-            true => None,
-            false => self.stream().interface(),
-        };
         let address = self.peer().ip();
-        restrictions.admit(&Visitor { host, address, interface: interface.as_deref() })
+        restrictions.admit(&Visitor { host, address, interface: self.interface.as_deref() })
     }
 }
 
 impl<W: World, D: Device> Association<W, D> {
     /// Whether all its connections still may open `export`.
-    fn qualifies(&self, export: &Export<W, D>) -> bool {
-        let host = *self.controller.borrow().host_nqn();
-        self.connections().iter().all(|connection| connection.qualifies(export, &host))
+    pub(crate) fn qualifies(&self, export: &Export<W, D>) -> bool {
+        self.connections().iter().all(|connection| connection.qualifies(export, &self.host))
     }
 }

@@ -1,6 +1,6 @@
 //! A controller and the connections that are its queues.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::rc::{Rc, Weak};
 
 use access::Restrictions;
@@ -20,10 +20,14 @@ type Queue<W, D> = (u16, Weak<Connection<W, D>>);
 /// One host's use of one subsystem.
 pub(crate) struct Association<W: World, D: Device> {
     pub(crate) controller: RefCell<Controller>,
+    /// Who uses it.
+    pub(crate) host: Nqn,
     /// What is served.
     pub(crate) subject: Subject<W, D>,
     /// What its host sees of the discovery log.
     pub(crate) log: RefCell<Option<Rc<DiscoveryLog>>>,
+    /// How often that has changed.
+    pub(crate) generation: Cell<u64>,
     admin: Weak<Connection<W, D>>,
     io: RefCell<Vec<Queue<W, D>>>,
 }
@@ -35,9 +39,11 @@ impl<W: World, D: Device> Association<W, D> {
         admin: &Rc<Connection<W, D>>,
     ) -> Rc<Self> {
         Rc::new(Self {
+            host: *controller.host_nqn(),
             controller: RefCell::new(controller),
             subject,
             log: RefCell::default(),
+            generation: Cell::new(0),
             admin: Rc::downgrade(admin),
             io: RefCell::default(),
         })
@@ -104,7 +110,7 @@ impl<W: World, D: Device> Association<W, D> {
     /// Ends the association if its host let the keep alive timer expire.
     pub(crate) fn on_tick(&self, now: Instant) {
         if self.controller.borrow_mut().on_timeout(now) {
-            let host = *self.controller.borrow().host_nqn();
+            let host = self.host;
             tracing::info!(%host, "keep alive timer expired");
             self.cut();
         }
@@ -124,9 +130,9 @@ impl<W: World, D: Device> Association<W, D> {
         self.admin.upgrade().into_iter().chain(io.iter().filter_map(|(_, c)| c.upgrade())).collect()
     }
 
-    /// Whether `restrictions` admit its host, called `host`, as it came.
-    pub(crate) fn is_admitted_by(&self, restrictions: &Restrictions, host: &Nqn) -> bool {
-        self.admin.upgrade().is_some_and(|admin| admin.is_admitted_by(restrictions, host))
+    /// Whether `restrictions` admit its host as it came.
+    pub(crate) fn is_admitted_by(&self, restrictions: &Restrictions) -> bool {
+        self.admin.upgrade().is_some_and(|admin| admin.is_admitted_by(restrictions, &self.host))
     }
 
     fn cut_io(&self) {

@@ -4,11 +4,13 @@
 //! - T1: a queue is closed until the exchange has succeeded, and cut if that takes longer than a
 //!   handshake may.
 //! - T2: whoever fails is told so in the protocol's own words, then the connection ends. After a few
-//!   failures its address is put off for a while.
-//! - T3: arithmetic is done off the core, one piece at a time for each queue.
+//!   connections that ended without success its address is put off for a while.
+//! - T3: arithmetic is done off the core, one piece at a time for each queue, and of few queues at a
+//!   time: the others wait, as connections that count.
 
 use std::cell::{Cell, RefCell};
 use std::net::IpAddr;
+use std::pin::pin;
 use std::rc::Rc;
 
 use access::{TOKENS_MAX, Token};
@@ -22,6 +24,7 @@ use units::Instant;
 use crate::admission::Subject;
 use crate::connection::Connection;
 use crate::core::Core;
+use crate::first_of::first_of;
 use crate::incoming::Payload;
 use crate::memory::footprint;
 
@@ -101,6 +104,11 @@ impl<W: World, D: Device> Core<W, D> {
         Some(Controller::new(parties, keys, policy))
     }
 
+    /// T2: a connection of `address` has ended that had not authenticated.
+    pub(crate) fn note_failure(&self, address: IpAddr) {
+        self.throttle().borrow_mut().note(address, self.world().now());
+    }
+
     /// T2: whether whoever connects from `address` has to wait.
     pub(crate) fn puts_off(&self, address: IpAddr) -> bool {
         self.throttle().borrow().puts_off(address, self.world().now())
@@ -166,9 +174,13 @@ impl<W: World, D: Device> Connection<W, D> {
         let Some(job) = job else { return self.taken(slot, queue) };
         queue.is_busy.set(true);
         let (connection, queue) = (self.clone(), queue.clone());
-        let computing = self.core.world().offload(move || job.run());
         self.core.world().spawn(async move {
-            let computed: Computed = computing.await;
+            let core = connection.core.clone();
+            // T3: who has gone meanwhile is not computed for.
+            let mut closed = pin!(connection.closed.notified());
+            let turn = first_of(pin!(core.computing().acquire(1)), closed.as_mut()).await;
+            let Some(_turn) = turn else { return };
+            let computed: Computed = core.world().offload(move || job.run()).await;
             queue.is_busy.set(false);
             queue.exchange.borrow_mut().computed(computed);
             connection.taken(slot, &queue);
@@ -215,8 +227,6 @@ impl<W: World, D: Device> Connection<W, D> {
             }
             Outcome::Failed(reason) => {
                 tracing::warn!(%peer, %host, %subsystem, %reason, "authentication failed");
-                let now = self.core.world().now();
-                self.core.throttle().borrow_mut().note(peer.ip(), now);
                 queue.passed.set(false);
                 self.close();
             }

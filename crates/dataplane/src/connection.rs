@@ -95,6 +95,8 @@ pub(crate) struct Connection<W: World, D: Device> {
     /// Place in the core's list.
     key: Cell<usize>,
     stream: W::Stream,
+    /// By which it came.
+    pub(crate) interface: Option<String>,
     transport: RefCell<Transport>,
     pub(crate) incoming: IncomingTable,
     outbox: Outbox<W>,
@@ -119,6 +121,7 @@ impl<W: World, D: Device> Connection<W, D> {
             transport: RefCell::new(Transport::new(world.now(), &core.options().limits)),
             incoming: IncomingTable::default(),
             outbox: Outbox::new(world.clone(), stream.clone(), resume.clone()),
+            interface: stream.interface(),
             stream,
             window: core.window(),
             role: RefCell::new(Role::New),
@@ -386,10 +389,6 @@ impl<W: World, D: Device> Connection<W, D> {
         self.outbox.put(|out| say(&mut self.transport.borrow_mut(), out))
     }
 
-    pub(crate) fn stream(&self) -> &W::Stream {
-        &self.stream
-    }
-
     pub(crate) fn peer(&self) -> std::net::SocketAddr {
         self.stream.peer()
     }
@@ -405,6 +404,9 @@ impl<W: World, D: Device> Connection<W, D> {
             return;
         }
         self.core.forget_connection(self.key.get());
+        if self.authentication.get().is_some_and(|queue| !queue.has_passed()) {
+            self.core.note_failure(self.peer().ip());
+        }
         match self.role.replace(Role::New) {
             Role::New => {}
             Role::Admin(association) => self.core.end_association(&association),

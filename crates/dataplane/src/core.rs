@@ -6,7 +6,7 @@ use std::rc::Rc;
 
 use access::Access;
 use io_traits::{Device, Listener, World};
-use local_sync::Notify;
+use local_sync::{Notify, Semaphore};
 use nvme_target::ConnectRefusal;
 use nvme_wire::Nqn;
 use schedule::{FlowStats, Quota, SchedulerConfig};
@@ -34,6 +34,8 @@ const ACCEPT_RETRY: Duration = Duration::from_millis(100);
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(5);
 /// How long it then waits for hosts to take leave.
 const GOODBYE_TIMEOUT: Duration = Duration::from_millis(500);
+/// Exchanges that are computed for at a time: enough to keep another thread busy.
+const COMPUTING_MAX: u64 = 4;
 const DRAIN_POLL: Duration = Duration::from_millis(5);
 
 /// A volume as its core knows it.
@@ -104,6 +106,8 @@ pub(crate) struct State<W: World, D: Device> {
     associations: RefCell<Slab<Rc<Association<W, D>>>>,
     discovery: Discovery,
     throttle: RefCell<Throttle>,
+    /// Exchanges that may be computed for at a time.
+    computing: Semaphore,
     /// Connections closed as they came, since the log last said so.
     refused: Cell<u64>,
     draining: Cell<bool>,
@@ -136,6 +140,7 @@ impl<W: World, D: Device> Core<W, D> {
             reopening: RefCell::default(),
             exports: RefCell::default(),
             throttle: RefCell::default(),
+            computing: Semaphore::new(COMPUTING_MAX),
             connections: RefCell::default(),
             associations: RefCell::default(),
             discovery: Discovery::default(),
@@ -398,6 +403,10 @@ impl<W: World, D: Device> Core<W, D> {
 
     pub(crate) fn all_associations(&self) -> Vec<Rc<Association<W, D>>> {
         self.state.associations.borrow().iter().map(|(_, a)| a.clone()).collect()
+    }
+
+    pub(crate) fn computing(&self) -> &Semaphore {
+        &self.state.computing
     }
 
     pub(crate) fn throttle(&self) -> &RefCell<Throttle> {

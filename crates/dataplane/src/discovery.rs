@@ -1,9 +1,10 @@
 //! What the discovery service tells hosts: to each what it may open, and nothing else.
 //!
-//! - V1: a host reads one state of the log. Its generation changes only when what this host sees does,
-//!   and then it is told, if it waits for that.
+//! - V1: a host reads one state of the log. Its generation changes when what this host sees does, and
+//!   then it is told, if it waits for that. It counts nothing else: what a host cannot see it cannot
+//!   notice.
 
-use std::cell::{Cell, RefCell};
+use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::rc::Rc;
@@ -40,7 +41,6 @@ struct Known {
 /// All volumes that the discovery service knows.
 #[derive(Default)]
 pub(crate) struct Discovery {
-    generation: Cell<u64>,
     volumes: RefCell<BTreeMap<Uuid, Known>>,
 }
 
@@ -60,8 +60,8 @@ impl<W: World, D: Device> Core<W, D> {
         let before = self.discovery().volumes.borrow_mut().insert(uuid, known);
         let volumes = self.discovery().volumes.borrow();
         let is_same = |before: &Known, now: &Known| before.entry == now.entry;
-        self.tell_hosts(|association, host| {
-            let sees = |known: &Known| association.is_admitted_by(&known.restrictions, host);
+        self.tell_hosts(|association| {
+            let sees = |known: &Known| association.is_admitted_by(&known.restrictions);
             let now = &volumes[&uuid];
             match &before {
                 Some(before) => sees(before) != sees(now) || (sees(now) && !is_same(before, now)),
@@ -74,21 +74,17 @@ impl<W: World, D: Device> Core<W, D> {
     pub fn withdraw(&self, uuid: Uuid) {
         let before = self.discovery().volumes.borrow_mut().remove(&uuid);
         if let Some(before) = before {
-            self.tell_hosts(|association, host| {
-                association.is_admitted_by(&before.restrictions, host)
-            });
+            self.tell_hosts(|association| association.is_admitted_by(&before.restrictions));
         }
     }
 
     /// Tells the hosts that wait at the discovery service, and of which `concerns` says so, that there
     /// is something new (V1).
-    fn tell_hosts(&self, concerns: impl Fn(&Association<W, D>, &Nqn) -> bool) {
-        let generation = &self.discovery().generation;
-        generation.set(generation.get() + 1);
+    fn tell_hosts(&self, concerns: impl Fn(&Association<W, D>) -> bool) {
         for association in self.all_associations() {
-            let host = *association.controller.borrow().host_nqn();
-            if matches!(association.subject, Subject::Discovery) && concerns(&association, &host) {
+            if matches!(association.subject, Subject::Discovery) && concerns(&association) {
                 *association.log.borrow_mut() = None;
+                association.generation.set(association.generation.get() + 1);
                 association.on_discovery_changed();
             }
         }
@@ -101,16 +97,15 @@ impl<W: World, D: Device> Core<W, D> {
     }
 
     fn log_for(&self, association: &Association<W, D>) -> DiscoveryLog {
-        let host = *association.controller.borrow().host_nqn();
         let portal = self.options().portal;
         let mut own = DiscoveryLogEntry::tcp(SUBTYPE_CURRENT_DISCOVERY, &Nqn::DISCOVERY, portal);
         own.eflags = EFLAGS_EXPLICIT_PERSISTENT.into();
         let volumes = self.discovery().volumes.borrow();
         let seen = volumes
             .values()
-            .filter(|known| association.is_admitted_by(&known.restrictions, &host))
+            .filter(|known| association.is_admitted_by(&known.restrictions))
             .map(|known| known.entry.clone());
         let entries = std::iter::once(Rc::new(own)).chain(seen).collect();
-        DiscoveryLog { genctr: self.discovery().generation.get(), entries }
+        DiscoveryLog { genctr: association.generation.get(), entries }
     }
 }

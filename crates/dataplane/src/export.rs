@@ -66,7 +66,10 @@ impl<W: World, D: Device> Export<W, D> {
 
     /// Notes an error of the engine: some are states.
     pub(crate) fn on_error(&self, error: &VolumeError) {
-        if matches!(error, VolumeError::JournalLost) && !self.takes_no_changes.replace(true) {
+        // A request may have begun before its shard came back.
+        let is_lost =
+            matches!(error, VolumeError::JournalLost) && self.volume().shard().is_failed();
+        if is_lost && !self.takes_no_changes.replace(true) {
             let volume = self.volume().uuid();
             tracing::error!(%volume, "takes no more changes: the journal cannot be written");
         }

@@ -122,7 +122,6 @@ async fn run<W: World, D: Device>(
     command: IoCommand,
     payload: Option<Payload>,
 ) {
-    let volume = queue.export.volume();
     // Memory first: nobody holds up the device while he waits for it.
     let _share = match command {
         IoCommand::Verify { range } => match memory_for(&connection, range).await {
@@ -141,6 +140,8 @@ async fn run<W: World, D: Device>(
         }
         None => None,
     };
+    // Behind all waiting: the shard may have come back meanwhile, and the volume with it.
+    let volume = queue.export.volume();
     let result = match command {
         IoCommand::Read { .. } => unreachable!("reads have a task of their own"),
         IoCommand::Write { range, .. } => {

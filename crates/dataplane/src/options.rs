@@ -2,7 +2,6 @@
 
 use std::net::SocketAddr;
 
-use access::UnixSeconds;
 use auth::Policy;
 use nvme_target::Limits;
 
@@ -21,8 +20,6 @@ pub struct CoreOptions {
     pub window_bytes: u64,
     /// What hosts have to agree to when they authenticate; `None` lets them in without.
     pub authentication: Option<Policy>,
-    /// The time of day when the core is made.
-    pub started_at: UnixSeconds,
     /// Model number, at most 40 ASCII characters.
     pub model: String,
     /// Firmware revision, at most 8 ASCII characters.
@@ -40,7 +37,6 @@ impl CoreOptions {
             memory_bytes: 256 << 20,
             window_bytes: 16 << 20,
             authentication: None,
-            started_at: UnixSeconds::default(),
             model: "farflash dVol".into(),
             firmware: env!("CARGO_PKG_VERSION").into(),
         }

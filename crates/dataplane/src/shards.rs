@@ -98,7 +98,13 @@ impl<W: World, D: Device> Core<W, D> {
             match left.remove(&volume.uuid()) {
                 Some(export) => {
                     export.replace_volume(volume);
-                    self.associations_of(&export).iter().for_each(|a| a.on_namespace_changed());
+                    for association in self.associations_of(&export) {
+                        if association.qualifies(&export) {
+                            association.on_namespace_changed();
+                        } else {
+                            association.cut();
+                        }
+                    }
                 }
                 // Its creation was never answered, and whoever wanted it may do so again.
                 None => {

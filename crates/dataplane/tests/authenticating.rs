@@ -20,7 +20,7 @@ use support::{
 };
 
 const BLOCKS: u64 = 4096;
-/// When the servers start.
+/// When the simulated world begins.
 const NOON: UnixSeconds = UnixSeconds(1_800_000_000);
 
 fn secret(number: u8) -> Secret {
@@ -37,7 +37,7 @@ fn opened_by(secrets: &[u8]) -> Access {
 }
 
 fn options(policy: Policy) -> CoreOptions {
-    CoreOptions { authentication: Some(policy), started_at: NOON, ..CoreOptions::new(portal()) }
+    CoreOptions { authentication: Some(policy), ..CoreOptions::new(portal()) }
 }
 
 async fn server(world: &SimWorld, access: Access) -> SimCore {

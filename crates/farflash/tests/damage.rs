@@ -168,7 +168,9 @@ fn scrubs_come_by_themselves_if_wanted() {
     assert_eq!(report["every_seconds"], 1, "{report}");
     assert!(report["next_in_seconds"].as_u64().unwrap() <= 1, "{report}");
     assert_ne!(report["state"], "idle", "{report}");
-    refused(&["serve", "--device", "mem:1GiB", "--scrub-every", "soon"], 2, "length of time", "7d");
+    let outcome = run(&["serve", "--device", "mem:1GiB", "--scrub-every", "soon"]);
+    assert_eq!(outcome.code, Some(2), "{outcome:?}");
+    assert!(outcome.stderr.contains("no length of time; write 30m"), "{outcome:?}");
 }
 
 fn health(server: &Server) -> String {

@@ -75,7 +75,8 @@ fn tokens_go_to_files_that_only_their_owner_reads() {
     let path = path.to_str().unwrap();
     let outcome = server.volume(&["create", "v", "--size", "64MiB", "--token-file", path]);
     assert_eq!(outcome.code, Some(0), "{outcome:?}");
-    assert!(!outcome.stdout.contains("DHHC"), "{outcome:?}");
+    let token = std::fs::read_to_string(path).unwrap();
+    assert!(!outcome.stdout.contains(token.trim()), "{outcome:?}");
     let mode = std::fs::metadata(path).unwrap().permissions().mode();
     assert_eq!(mode & 0o777, 0o600);
     let volume = server.volume_json(&["show", "v"]);
@@ -90,6 +91,14 @@ fn tokens_go_to_files_that_only_their_owner_reads() {
     let api = ["--api", server.api.as_str()];
     refused(&[&again[..], &api].concat(), 2, "exists", "--token-file");
     assert!(server.volume(&["show", "w"]).stderr.contains("there is no volume"));
+    let nowhere = files.path("no/such/place");
+    let lost = ["volume", "change-auth", "v", "--token-file", nowhere.to_str().unwrap()];
+    refused(&[&lost[..], &api].concat(), 1, "cannot be made", "--token-file");
+    assert_eq!(bench(path).code, Some(0), "the token is the same");
+    let other = files.path("other");
+    let shown = server.volume_json(&["change-auth", "v", "--token-file", other.to_str().unwrap()]);
+    assert!(shown.get("token").is_none() && shown.get("controller_token").is_some(), "{shown}");
+    assert_eq!(bench(other.to_str().unwrap()).code, Some(0));
     std::fs::write(path, "DHHC-1:01:notbase64!:").unwrap();
     let outcome = bench(path);
     assert_eq!(outcome.code, Some(2), "{outcome:?}");

@@ -2,7 +2,7 @@
 
 use std::future::Future;
 
-use units::Instant;
+use units::{Duration, Instant};
 
 use crate::Network;
 
@@ -10,6 +10,9 @@ use crate::Network;
 pub trait Clock {
     /// Now. Never goes back. Cheap: may be as old as the current turn of the core's loop.
     fn now(&self) -> Instant;
+
+    /// The time of day: since 1970, UTC. May jump, as it does when the system's clock is set.
+    fn unix_time(&self) -> Duration;
 
     /// Waits until `deadline`; at once if it has passed.
     fn sleep_until(&self, deadline: Instant) -> impl Future<Output = ()> + 'static;

@@ -63,6 +63,11 @@ impl Clock for Handle {
         self.core.now.get()
     }
 
+    fn unix_time(&self) -> std::time::Duration {
+        let now = std::time::SystemTime::now();
+        now.duration_since(std::time::UNIX_EPOCH).unwrap_or_default()
+    }
+
     fn sleep_until(&self, deadline: Instant) -> impl Future<Output = ()> + 'static {
         Sleep { core: self.core.clone(), deadline, timer: None }
     }

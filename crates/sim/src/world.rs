@@ -159,6 +159,11 @@ impl Clock for SimWorld {
         self.core.now.get()
     }
 
+    /// The simulated world begins in January 2027.
+    fn unix_time(&self) -> Duration {
+        Duration::from_secs(1_800_000_000) + self.now().since(Instant(0))
+    }
+
     fn sleep_until(&self, deadline: Instant) -> impl Future<Output = ()> + 'static {
         Sleep { core: self.core.clone(), deadline, key: None }
     }

@@ -260,7 +260,7 @@ impl<D: Device> Volume<D> {
         let inner = self.inner();
         let at_once = range.blocks <= UNMAP_AT_ONCE_MAX;
         let guard = lock(&self.state.locks, range).await;
-        let permit = if at_once { None } else { Some(self.state.dead_permits.acquire(1).await) };
+        let permit = if at_once { None } else { Some(inner.dead_permit(&self.state).await?) };
         inner.check_open()?;
         self.check(range)?;
         if self.state.map.borrow().is_empty() {
@@ -427,7 +427,7 @@ impl<D: Device> Volume<D> {
                 break guard;
             }
         };
-        let permit = self.state.dead_permits.acquire(1).await;
+        let permit = inner.dead_permit(&self.state).await?;
         inner.check_open()?;
         if self.state.deleted.get() {
             return Err(VolumeError::Deleted);

@@ -91,6 +91,36 @@ fn attempts_while_the_device_fails_cost_nothing() {
     check(&mut sim, &shard);
 }
 
+/// A deallocation that waits for a place among the dead ranges is told when there will be none.
+#[test]
+fn who_waits_to_deallocate_is_told_that_the_journal_is_lost() {
+    const LARGE: u64 = 1 << 16;
+    let device = TestDevice::new(DEVICE_BLOCKS, true);
+    let (first, _) = fresh(&device, None, 1 << 30);
+    let mut sim = Sim::new(first.device.after_crash(&mut Random(7)), 8);
+    // Without the loop that takes space back.
+    let shard = sim.run_ok(common::try_open(sim.device.clone())).expect("sound");
+    let committing = shard.clone();
+    sim.spawn(async move { committing.run_committer().await });
+    let volume = shard.volume(VOLUME).expect("durable");
+    sim.run_ok(volume.write(Lba(0), data(1, 1), None)).expect("room");
+    for n in 1..=64 {
+        sim.run_ok(volume.unmap(range(n * LARGE, LARGE))).expect("possible");
+    }
+    let told = Rc::new(RefCell::new(None));
+    let (slot, waiting) = (told.clone(), volume.clone());
+    sim.spawn(async move {
+        slot.replace(Some(waiting.unmap(range(65 * LARGE, LARGE)).await));
+    });
+    sim.settle();
+    assert!(told.borrow().is_none(), "there is no place");
+    sim.device.faults(|faults| faults.flush_errors = 1);
+    let refused = sim.run_ok(volume.write(Lba(1), data(2, 1), None));
+    assert_eq!(refused, Err(VolumeError::JournalLost));
+    sim.settle();
+    assert_eq!(told.take(), Some(Err(VolumeError::JournalLost)));
+}
+
 /// R1: a write that is still on its way is waited for, and one that came too late is not begun.
 #[test]
 fn nothing_of_the_failed_shard_reaches_the_device_behind_its_successor() {

@@ -17,6 +17,10 @@ impl Clock for Still {
         Instant(7)
     }
 
+    fn unix_time(&self) -> units::Duration {
+        units::Duration::ZERO
+    }
+
     fn sleep_until(&self, _deadline: Instant) -> impl Future<Output = ()> + 'static {
         std::future::pending()
     }

@@ -60,6 +60,10 @@ impl Clock for BusyCore {
         self.world.now()
     }
 
+    fn unix_time(&self) -> units::Duration {
+        self.world.unix_time()
+    }
+
     fn sleep_until(&self, deadline: Instant) -> impl Future<Output = ()> + 'static {
         self.world.sleep_until(deadline)
     }

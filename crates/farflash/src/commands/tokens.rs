@@ -1,7 +1,7 @@
 //! Tokens on their way in and out: by files and the environment, never by arguments, which every user
 //! of a machine can read.
 
-use std::fs::OpenOptions;
+use std::fs::{File, OpenOptions};
 use std::io::{Read, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
@@ -10,6 +10,8 @@ use auth::Secret;
 use clap::Args;
 use client::Credentials;
 use control::Tokens;
+use serde::Serialize;
+use serde_json::Value;
 
 use crate::failure::Failure;
 
@@ -79,44 +81,71 @@ fn read(file: Option<&Path>, flag: &str, variable: &str) -> Result<Option<Secret
     Ok(Some(secret))
 }
 
-/// Says tokens, or writes the first of them to a file that nobody else can read.
-pub(super) fn print(
-    out: &mut dyn Write,
-    tokens: &Tokens,
-    token_file: Option<&Path>,
-) -> std::io::Result<()> {
-    match token_file {
-        Some(path) => writeln!(out, "its token is in {}", path.display()),
-        None => {
-            writeln!(out, "what opens it, shown this once:")?;
-            writeln!(out, "  token             {}", tokens.token)?;
-            writeln!(out, "  controller token  {}", tokens.controller_token)
+/// A new file for a token, which nobody else can read. It goes again unless a token was kept in it.
+pub(super) struct TokenFile {
+    path: PathBuf,
+    file: File,
+    is_kept: bool,
+}
+
+impl TokenFile {
+    /// Makes the file, before anything is changed that would need it.
+    pub(super) fn make(path: Option<PathBuf>) -> Result<Option<Self>, Failure> {
+        let Some(path) = path else { return Ok(None) };
+        let made = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path);
+        match made {
+            Ok(file) => Ok(Some(Self { path, file, is_kept: false })),
+            Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {
+                let what = format!("{} exists, and could be of use to somebody", path.display());
+                let remedy = "name another file with --token-file, or remove this one";
+                Err(Failure::usage(what, remedy))
+            }
+            Err(error) => {
+                let what = format!("{} cannot be made: {error}", path.display());
+                Err(Failure::runtime(what, "name a file that can be made with --token-file"))
+            }
+        }
+    }
+
+    /// Keeps the token of `tokens`.
+    pub(super) fn keep(&mut self, tokens: &Tokens) -> Result<(), Failure> {
+        let written = writeln!(self.file, "{}", tokens.token).and_then(|()| self.file.sync_all());
+        self.is_kept = written.is_ok();
+        written.map_err(|error| {
+            let what = format!("the token cannot be written to {}: {error}", self.path.display());
+            let remedy = "make new ones with `farflash volume change-auth`, to a file with space";
+            Failure::runtime(what, remedy)
+        })
+    }
+}
+
+impl Drop for TokenFile {
+    fn drop(&mut self) {
+        if !self.is_kept {
+            let _ = std::fs::remove_file(&self.path);
         }
     }
 }
 
-/// Writes a token to a new file that nobody else can read.
-pub(super) fn keep(tokens: &Tokens, path: &Path) -> Result<(), Failure> {
-    let written = open_new(path).and_then(|mut file| writeln!(file, "{}", tokens.token));
-    written.map_err(|error| {
-        let what = format!("the token cannot be written to {}: {error}", path.display());
-        let remedy = "make new ones with `farflash volume change-auth`, to a file that can be made";
-        Failure::runtime(what, remedy)
-    })
-}
-
-/// Finds out before anything is changed whether [`keep`] can work.
-pub(super) fn check(path: &Path) -> Result<(), Failure> {
-    if path.exists() {
-        let what = format!("{} exists, and could be of use to somebody", path.display());
-        return Err(Failure::usage(
-            what,
-            "name another file with --token-file, or remove this one",
-        ));
+/// Says tokens; of one that is in `file`, where it is.
+pub(super) fn print(
+    out: &mut dyn Write,
+    tokens: &Tokens,
+    file: Option<&TokenFile>,
+) -> std::io::Result<()> {
+    writeln!(out, "what opens it, shown this once:")?;
+    match file {
+        Some(file) => writeln!(out, "  token             in {}", file.path.display())?,
+        None => writeln!(out, "  token             {}", tokens.token)?,
     }
-    Ok(())
+    writeln!(out, "  controller token  {}", tokens.controller_token)
 }
 
-fn open_new(path: &Path) -> std::io::Result<std::fs::File> {
-    OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)
+/// `document` without the token, if that is in `file`.
+pub(super) fn shown(document: &impl Serialize, file: Option<&TokenFile>) -> Value {
+    let mut shown = serde_json::to_value(document).unwrap_or_default();
+    if let (Some(_), Some(fields)) = (file, shown.as_object_mut()) {
+        fields.remove("token");
+    }
+    shown
 }

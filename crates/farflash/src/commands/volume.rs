@@ -12,7 +12,7 @@ use units::ByteLen;
 
 use super::api::ApiArgs;
 use super::restrictions::{self, ChangeArgs, RestrictionArgs};
-use super::tokens;
+use super::tokens::{self, TokenFile};
 use crate::failure::Failure;
 use crate::output;
 
@@ -230,13 +230,13 @@ impl VolumeCommand {
                 output.print(&volume, |out| writeln!(out, "{line}"))
             }
             Self::ChangeAuth { volume, cut, grace, token_file, output } => {
-                token_file.as_deref().map_or(Ok(()), tokens::check)?;
+                let mut file = TokenFile::make(token_file)?;
                 let request = ChangeAuth { cut, grace_seconds: grace };
                 let made = output.client()?.change_auth(&volume, &request)?;
-                token_file.as_deref().map_or(Ok(()), |path| tokens::keep(&made, path))?;
-                output.print(&made, |out| {
+                file.as_mut().map_or(Ok(()), |file| file.keep(&made))?;
+                output.print(&tokens::shown(&made, file.as_ref()), |out| {
                     writeln!(out, "{volume} has new tokens")?;
-                    tokens::print(out, &made, token_file.as_deref())
+                    tokens::print(out, &made, file.as_ref())
                 })
             }
             Self::Restrict { volume, change, output } => {
@@ -256,15 +256,15 @@ impl VolumeCommand {
 impl Create {
     fn run(self) -> Result<(), Failure> {
         let Self { name, size, core, slo, restrictions, owner, token_file, output } = self;
-        token_file.as_deref().map_or(Ok(()), tokens::check)?;
+        let mut file = TokenFile::make(token_file)?;
         let restrictions = restrictions.restrictions();
         let request =
             CreateVolume { name, size_bytes: size, core, slo: slo.slo(), restrictions, owner };
         let made = output.client()?.create(&request)?;
-        token_file.as_deref().map_or(Ok(()), |path| tokens::keep(&made.tokens, path))?;
-        output.print(&made, |out| {
+        file.as_mut().map_or(Ok(()), |file| file.keep(&made.tokens))?;
+        output.print(&tokens::shown(&made, file.as_ref()), |out| {
             created(out, &made.volume)?;
-            tokens::print(out, &made.tokens, token_file.as_deref())
+            tokens::print(out, &made.tokens, file.as_ref())
         })
     }
 }

@@ -12,7 +12,6 @@ use reactor::{Handle, Receiver, TcpListener};
 use tokio::sync::{mpsc, oneshot};
 use volume::{Shard, ShardOptions};
 
-use super::access;
 use super::core_thread::{Boot, Source};
 use super::message::CoreMessage;
 use super::scrubber::Scrubber;
@@ -68,7 +67,6 @@ pub(super) async fn run(handle: Handle, seat: Seat) {
         connections_max: seat.connections_max,
         memory_bytes: seat.memory_bytes,
         authentication: seat.authenticates.then(Policy::default),
-        started_at: access::now(),
         ..CoreOptions::new(portal)
     };
     let stage = Stage { handle: handle.clone(), listeners, mailbox, options };

@@ -1,6 +1,6 @@
 //! Whose a volume is, and what a tenant may have.
 
-use control::{Caller, ServiceError, Slo, Volume, VolumeName};
+use control::{Caller, ServiceError, Slo, Tenant, Volume, VolumeName};
 
 /// What a volume is to have after a change.
 #[derive(Clone, Copy, Debug)]
@@ -11,30 +11,50 @@ pub(super) struct Wanted {
     pub(super) slo: Slo,
 }
 
-/// Refuses what would be more than `caller` may have, whose volumes are `own`.
-pub(super) fn check(caller: &Caller, own: &[Volume], wanted: Wanted) -> Result<(), ServiceError> {
-    let Caller::Tenant(tenant) = caller else { return Ok(()) };
+/// What volumes have together, by what quotas bound.
+#[derive(Clone, Copy, Default)]
+struct Totals([u128; 5]);
+
+impl Totals {
+    fn add(self, size_bytes: u64, slo: Slo) -> Self {
+        let (share, reads, writes) = match slo {
+            Slo::Share(weight) => (weight, 0, 0),
+            Slo::Rate { reads_per_second, writes_per_second } => {
+                (0, reads_per_second, writes_per_second)
+            }
+        };
+        let more = [1, size_bytes.into(), share.into(), reads.into(), writes.into()];
+        Self(std::array::from_fn(|n| self.0[n] + more[n]))
+    }
+}
+
+/// Refuses what would be more than `tenant` may have, whose volumes are `own`. Who has more already,
+/// because it was once allowed, may still come down.
+pub(super) fn check(tenant: &Tenant, own: &[Volume], wanted: Wanted) -> Result<(), ServiceError> {
     let quota = &tenant.quota;
-    let others = || own.iter().filter(|volume| Some(volume.id) != wanted.id);
-    let slos = || others().map(|volume| volume.slo).chain([wanted.slo]);
-    let count = others().count() as u64 + 1;
-    let sizes = others().map(|volume| volume.size_bytes).chain([wanted.size_bytes]);
-    let bytes: u128 = sizes.map(u128::from).sum();
-    let share: u64 = slos().map(|slo| u64::from(weight_of(slo))).sum();
-    let rate = |side: fn(Slo) -> u64| slos().fold(0, |sum, slo| side(slo).saturating_add(sum));
-    let within = |what: &str, wanted: u128, quota: Option<u128>| match quota {
-        Some(quota) if wanted > quota => {
+    let now = own.iter().fold(Totals::default(), |sum, v| sum.add(v.size_bytes, v.slo));
+    let others = own.iter().filter(|volume| Some(volume.id) != wanted.id);
+    let others = others.fold(Totals::default(), |sum, v| sum.add(v.size_bytes, v.slo));
+    let then = others.add(wanted.size_bytes, wanted.slo);
+    let bounds = [
+        ("volumes", quota.volumes),
+        ("bytes provisioned", quota.provisioned_bytes),
+        ("of shares", quota.share.map(u64::from)),
+        ("blocks read a second", Some(quota.reads_per_second)),
+        ("blocks written a second", Some(quota.writes_per_second)),
+    ];
+    for (n, (what, bound)) in bounds.into_iter().enumerate() {
+        let (now, then) = (now.0[n], then.0[n]);
+        if let Some(bound) = bound
+            && then > u128::from(bound)
+            && then > now
+        {
             let detail =
-                format!("the quota of {} is {quota} {what}; this makes {wanted}", tenant.name);
-            Err(ServiceError::Quota { detail })
+                format!("the quota of {} is {bound} {what}; this makes {then}", tenant.name);
+            return Err(ServiceError::Quota { detail });
         }
-        _ => Ok(()),
-    };
-    within("volumes", count.into(), quota.volumes.map(u128::from))?;
-    within("bytes provisioned", bytes, quota.provisioned_bytes.map(u128::from))?;
-    within("of shares", share.into(), quota.share.map(u128::from))?;
-    within("blocks read a second", rate(reads_of).into(), Some(quota.reads_per_second.into()))?;
-    within("blocks written a second", rate(writes_of).into(), Some(quota.writes_per_second.into()))
+    }
+    Ok(())
 }
 
 /// The tenant whose a new volume is: the one who asks, or whom an operator names.
@@ -55,39 +75,17 @@ pub(super) fn owner_for(
     }
 }
 
-fn weight_of(slo: Slo) -> u32 {
-    match slo {
-        Slo::Share(weight) => weight,
-        Slo::Rate { .. } => 0,
-    }
-}
-
-fn reads_of(slo: Slo) -> u64 {
-    match slo {
-        Slo::Share(_) => 0,
-        Slo::Rate { reads_per_second, .. } => reads_per_second,
-    }
-}
-
-fn writes_of(slo: Slo) -> u64 {
-    match slo {
-        Slo::Share(_) => 0,
-        Slo::Rate { writes_per_second, .. } => writes_per_second,
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use std::net::SocketAddr;
-    use std::sync::Arc;
 
-    use control::{Portal, Quota, Restrictions, Tenant};
+    use control::{Portal, Quota, Restrictions};
     use uuid::Uuid;
 
     use super::*;
 
-    fn tenant(quota: Quota) -> Caller {
-        Caller::Tenant(Arc::new(Tenant { name: "acme".to_owned(), quota }))
+    fn tenant(quota: Quota) -> Tenant {
+        Tenant { name: "acme".to_owned(), quota }
     }
 
     fn volume(number: u128, size_bytes: u64, slo: Slo) -> Volume {
@@ -133,14 +131,22 @@ mod tests {
     }
 
     #[test]
-    fn rates_are_for_those_who_were_given_some_and_operators_have_no_bounds() {
+    fn rates_are_for_those_who_were_given_some() {
         let rate = Slo::Rate { reads_per_second: 10, writes_per_second: 5 };
         assert!(check(&tenant(Quota::default()), &[], new(4096, rate)).is_err());
         let quota = Quota { reads_per_second: 10, writes_per_second: 5, ..Quota::default() };
         assert_eq!(check(&tenant(quota), &[], new(4096, rate)), Ok(()));
         let own = [volume(1, 4096, rate)];
         assert!(check(&tenant(quota), &own, new(4096, rate)).is_err());
-        let operator = Caller::Operator("ops".into());
-        assert_eq!(check(&operator, &own, new(u64::MAX, rate)), Ok(()));
+    }
+
+    #[test]
+    fn who_has_too_much_already_may_come_down() {
+        let own = [volume(1, 40_960, Slo::Share(9)), volume(2, 40_960, Slo::Share(9))];
+        let quota = Quota { provisioned_bytes: Some(8192), share: Some(5), ..Quota::default() };
+        let change = |size_bytes, slo| Wanted { id: Some(own[0].id), size_bytes, slo };
+        assert_eq!(check(&tenant(quota), &own, change(4096, Slo::Share(9))), Ok(()));
+        assert!(check(&tenant(quota), &own, change(45_056, Slo::Share(9))).is_err());
+        assert!(check(&tenant(quota), &own, change(4096, Slo::Share(10))).is_err());
     }
 }

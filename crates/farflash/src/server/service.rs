@@ -89,8 +89,9 @@ impl Volumes {
         for (core, link) in cores.iter().enumerate() {
             for volume in link.ask(|answer| CoreMessage::ListVolumes { answer }).await? {
                 let place = Place { id: volume.uuid, core };
+                // Of a volume of which it cannot be read who may open it nobody is told.
+                known.extend(volume.access.clone().map(|access| (place, access.restrictions)));
                 let access = volume.access.clone().unwrap_or_default();
-                known.push((place, access.restrictions));
                 shared.admit_known(volume.uuid, Promise { core, slo: volume.slo });
                 if let Some(other) = directory.insert(&volume.name, place, access.owner) {
                     tracing::error!(name = volume.name, one = %other, another = %place.id,
@@ -204,7 +205,9 @@ impl State {
         let owner = quota::owner_for(caller, owner)?;
         let slo = slo.unwrap_or_default();
         let wanted = Wanted { id: None, size_bytes: size_bytes.bytes(), slo };
-        quota::check(caller, &self.list(caller).await?, wanted)?;
+        if let Caller::Tenant(tenant) = caller {
+            quota::check(tenant, &self.list(caller).await?, wanted)?;
+        }
         let core = self.choose_core(&name, core)?;
         let id = Uuid::new_v4();
         let slo = slo_of(slo);
@@ -226,11 +229,16 @@ impl State {
         Ok(CreatedVolume { volume: self.document(core, &made), tokens })
     }
 
-    /// Who may open the volume now. Nobody, if that could not be read: then the change is a beginning.
+    /// Who may open the volume now. Where that cannot be read it cannot be changed in part.
     async fn access(&self, key: &VolumeKey, place: Place) -> Result<Access, ServiceError> {
         let (id, core) = (place.id, &self.cores[place.core]);
         let state = core.ask(|answer| CoreMessage::ShowVolume { id, answer }).await?;
-        Ok(state.ok_or_else(|| not_found(key))?.access.unwrap_or_default())
+        let access = state.ok_or_else(|| not_found(key))?.access;
+        access.ok_or_else(|| ServiceError::Device {
+            detail:
+                "it cannot be read who may open the volume; a newer version may have written it"
+                    .to_owned(),
+        })
     }
 
     async fn change_auth(
@@ -284,11 +292,12 @@ impl State {
         size_bytes: Option<u64>,
         slo: Option<control::Slo>,
     ) -> Result<(), ServiceError> {
+        let Caller::Tenant(tenant) = caller else { return Ok(()) };
         let own = self.list(caller).await?;
         let Some(volume) = own.iter().find(|volume| volume.id == id) else { return Ok(()) };
         let size_bytes = size_bytes.unwrap_or(volume.size_bytes);
         let slo = slo.unwrap_or(volume.slo);
-        quota::check(caller, &own, Wanted { id: Some(id), size_bytes, slo })
+        quota::check(tenant, &own, Wanted { id: Some(id), size_bytes, slo })
     }
 
     fn choose_core(&self, name: &VolumeName, wanted: Option<u32>) -> Result<usize, ServiceError> {
@@ -353,10 +362,14 @@ impl State {
 
     async fn delete(&self, caller: &Caller, key: VolumeKey) -> Result<(), ServiceError> {
         let Place { id, core } = self.place(caller, &key)?;
-        self.cores[core]
-            .ask(|answer| CoreMessage::DeleteVolume { id, answer })
-            .await?
-            .map_err(|error| refusal(&key, &error))?;
+        let deleted =
+            self.cores[core].ask(|answer| CoreMessage::DeleteVolume { id, answer }).await?;
+        // One that was said to have failed may have come true when the device came back.
+        if let Err(error) = deleted
+            && error != VolumeError::Deleted
+        {
+            return Err(refusal(&key, &error));
+        }
         self.directory(|directory| directory.remove(id));
         self.shared(|shared| shared.remove(id));
         self.share_out();
@@ -369,8 +382,9 @@ impl State {
         let mut volumes = Vec::new();
         for (core, link) in self.cores.iter().enumerate() {
             let states = link.ask(|answer| CoreMessage::ListVolumes { answer }).await?;
-            let documents = states.iter().map(|state| self.document(core, state));
-            volumes.extend(documents.filter(|volume| caller.may_use(volume.owner.as_deref())));
+            let owner = |state: &VolumeStatus| state.access.as_ref()?.owner.clone();
+            let own = states.iter().filter(|state| caller.may_use(owner(state).as_deref()));
+            volumes.extend(own.map(|state| self.document(core, state)));
         }
         volumes.sort_by(|a, b| (&a.name, a.id).cmp(&(&b.name, b.id)));
         Ok(volumes)

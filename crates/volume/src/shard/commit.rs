@@ -413,6 +413,7 @@ impl<D: Device> Inner<D> {
         self.checkpointed.notify_all();
         self.background.notify_all();
         self.paging.notify();
+        self.notify_space();
     }
 }
 

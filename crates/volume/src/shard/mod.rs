@@ -228,7 +228,7 @@ impl<D: Device> Shard<D> {
         let volume = self.volume(uuid).ok_or(VolumeError::Deleted)?;
         let state = volume.state().clone();
         let guard = lock(&state.locks, LbaRange::new(Lba(0), u64::MAX)).await;
-        let permit = state.dead_permits.acquire(1).await;
+        let permit = inner.dead_permit(&state).await?;
         inner.check_open()?;
         if state.deleted.get() {
             return Err(VolumeError::Deleted);

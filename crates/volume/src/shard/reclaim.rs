@@ -10,7 +10,10 @@
 //! - Q3: what cannot be taken out now stays dead and is tried again. Of a damaged node all of whose
 //!   keys are dead, the blocks that it named are lost; no other data is.
 
+use std::future::poll_fn;
+use std::pin::pin;
 use std::rc::Rc;
+use std::task::Poll;
 
 use io_traits::Device;
 use layout::KEY_LIMIT;
@@ -110,6 +113,23 @@ impl<D: Device> Inner<D> {
         }
     }
 
+    /// A place among the dead ranges of a volume. There may be none before some are reclaimed, which a
+    /// lost journal puts an end to.
+    pub(crate) async fn dead_permit(&self, state: &VolumeState) -> Result<Permit, VolumeError> {
+        let mut acquire = pin!(state.dead_permits.acquire(1));
+        loop {
+            self.check_open()?;
+            let mut changed = pin!(self.checkpointed.notified());
+            let permit = poll_fn(|context| match acquire.as_mut().poll(context) {
+                Poll::Ready(permit) => Poll::Ready(Some(permit)),
+                Poll::Pending => changed.as_mut().poll(context).map(|()| None),
+            });
+            if let Some(permit) = permit.await {
+                return Ok(permit);
+            }
+        }
+    }
+
     /// Takes whatever is dead in `range` out of the map. The caller has locked the range (Q2).
     pub(crate) async fn exhume(
         &self,
@@ -119,7 +139,7 @@ impl<D: Device> Inner<D> {
         let mut permit = None;
         while let Some(piece) = state.dead_in(range) {
             if state.splits(piece) && permit.is_none() {
-                permit = Some(state.dead_permits.acquire(1).await);
+                permit = Some(self.dead_permit(state).await?);
                 continue;
             }
             self.exhume_some(state, piece, &mut permit).await?;

@@ -252,6 +252,10 @@ impl<D: Device> Inner<D> {
     /// Takes one more extent of the device (A3). The entry that says so goes ahead of whatever uses
     /// the extent.
     pub(super) fn reserve_extent(&self) -> bool {
+        // What another shard reads back is no longer ours to add to.
+        if self.journal.borrow().lost {
+            return false;
+        }
         if self.extents_exhausted.get() && self.extents.unowned() == 0 {
             return false;
         }
