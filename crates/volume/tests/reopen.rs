@@ -103,7 +103,9 @@ fn who_waits_to_deallocate_is_told_that_the_journal_is_lost() {
     let committing = shard.clone();
     sim.spawn(async move { committing.run_committer().await });
     let volume = shard.volume(VOLUME).expect("durable");
-    sim.run_ok(volume.write(Lba(0), data(1, 1), None)).expect("room");
+    for n in 0..=65 {
+        sim.run_ok(volume.write(Lba(n * LARGE), data(1, 1), None)).expect("room");
+    }
     for n in 1..=64 {
         sim.run_ok(volume.unmap(range(n * LARGE, LARGE))).expect("possible");
     }
