@@ -3,15 +3,16 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use axum::body::{Body, to_bytes};
-use axum::extract::Request;
-use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, header};
+use axum::body::{Body, Bytes};
+use axum::extract::{FromRequest, Request};
+use axum::http::{HeaderValue, Method, StatusCode, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 
 use crate::audit::{self, Audit, Line};
 use crate::caller::{Caller, Users};
-use crate::problem::{Problem, ProblemCode};
+use crate::problem::Problem;
+use crate::request::unreadable;
 
 /// Paths that answer everybody: they tell nothing about volumes.
 const OPEN_PATHS: [&str; 3] = ["/healthz", "/readyz", "/v1/openapi.json"];
@@ -36,12 +37,7 @@ impl Default for Guard {
 pub(crate) struct Peer(pub(crate) SocketAddr);
 
 /// Lets a request through to those who may make it.
-pub(crate) async fn pass(
-    guard: Arc<Guard>,
-    body_bytes_max: usize,
-    mut request: Request,
-    next: Next,
-) -> Response {
+pub(crate) async fn pass(guard: Arc<Guard>, mut request: Request, next: Next) -> Response {
     if OPEN_PATHS.contains(&request.uri().path()) {
         return next.run(request).await;
     }
@@ -58,21 +54,17 @@ pub(crate) async fn pass(
     request.extensions_mut().insert(caller.clone());
     let reads = [Method::GET, Method::HEAD, Method::OPTIONS].contains(request.method());
     match &guard.audit {
-        Some(audit) if !reads => record(audit, &caller, body_bytes_max, request, next).await,
+        Some(audit) if !reads => record(audit, &caller, request, next).await,
         _ => next.run(request).await,
     }
 }
 
-async fn record(
-    audit: &Audit,
-    caller: &Caller,
-    body_bytes_max: usize,
-    request: Request,
-    next: Next,
-) -> Response {
+async fn record(audit: &Audit, caller: &Caller, request: Request, next: Next) -> Response {
     let (parts, body) = request.into_parts();
-    let Ok(body) = to_bytes(body, body_bytes_max).await else {
-        return unreadable(&parts.headers, body_bytes_max).into_response();
+    // As a handler would take it, with the same bound.
+    let body = match Bytes::from_request(Request::from_parts(parts.clone(), body), &()).await {
+        Ok(body) => body,
+        Err(error) => return unreadable(&error).into_response(),
     };
     let change = Change {
         id: audit.new_id(),
@@ -131,17 +123,6 @@ impl Change {
         };
         tokio::task::spawn_blocking(write).await.expect("writing a line does not panic")
     }
-}
-
-fn unreadable(headers: &HeaderMap, body_bytes_max: usize) -> Problem {
-    let declared = headers.get(header::CONTENT_LENGTH).and_then(|value| value.to_str().ok());
-    let declared = declared.and_then(|value| value.parse::<usize>().ok());
-    if declared.is_some_and(|len| len <= body_bytes_max) {
-        let detail = "the body ended early or could not be read";
-        return Problem::new(ProblemCode::InvalidJson, detail, "send a whole JSON document");
-    }
-    let hint = "send only the fields of this request; see GET /v1/openapi.json";
-    Problem::new(ProblemCode::BodyTooLarge, "the body is too long", hint)
 }
 
 /// What a client that is not known is asked for.

@@ -37,7 +37,7 @@ fn is_json(headers: &HeaderMap) -> bool {
     essence.trim().eq_ignore_ascii_case("application/json")
 }
 
-fn unreadable(error: &BytesRejection) -> Problem {
+pub(crate) fn unreadable(error: &BytesRejection) -> Problem {
     if error.status() == StatusCode::PAYLOAD_TOO_LARGE {
         let hint = "send only the fields of this request; see GET /v1/openapi.json";
         return Problem::new(ProblemCode::BodyTooLarge, "the body is too long", hint);

@@ -43,9 +43,7 @@ pub(crate) fn router(service: Arc<dyn VolumeService>, guard: Guard, limits: Limi
         .route("/readyz", get(readyz))
         .method_not_allowed_fallback(method_not_allowed)
         .fallback(unknown_path)
-        .layer(middleware::from_fn(move |request, next| {
-            gate::pass(guard.clone(), limits.body_bytes_max, request, next)
-        }))
+        .layer(middleware::from_fn(move |request, next| gate::pass(guard.clone(), request, next)))
         .layer(middleware::from_fn(move |request, next| {
             bounded(limits.request_timeout, request, next)
         }))

@@ -176,6 +176,22 @@ fn changes_are_recorded_with_who_what_and_what_came_of_it() {
     assert!(lines[0]["time_unix_ms"].as_u64().unwrap() > 1_700_000_000_000);
 }
 
+#[test]
+fn a_body_that_is_too_long_is_refused_and_makes_no_line() {
+    let (api, files, [ops, _]) = guarded();
+    let body = "x".repeat(100_000);
+    let head = format!("Authorization: Bearer {}\r\nContent-Type: application/json", ops.token);
+    let length = body.len();
+    let request = format!(
+        "POST /v1/volumes HTTP/1.1\r\nHost: a\r\nConnection: close\r\n{head}\r\n\
+         Content-Length: {length}\r\n\r\n{body}"
+    );
+    let answer = api.raw(request.as_bytes());
+    assert_eq!(answer.status, 413, "{}", answer.body);
+    assert!(answer.body.contains("body_too_large"), "{}", answer.body);
+    assert_eq!(std::fs::read_to_string(files.path().join("audit.jsonl")).unwrap(), "");
+}
+
 /// A device that is always full.
 #[test]
 fn without_a_record_there_is_no_change() {
