@@ -226,18 +226,12 @@ impl<W: World, D: Device> Connection<W, D> {
     /// Whether the queue that `request` asks for may be one of `association`. Where hosts have to
     /// authenticate, a stranger does not learn which part of what it guessed was wrong (T4).
     fn may_join(&self, association: &Association<W, D>, request: &ConnectRequest) -> bool {
-        let controller = association.controller.borrow();
+        let is_guess =
+            self.core.authenticates() && !association.controller.borrow().belongs_to(request);
         match &association.subject {
             Subject::Discovery => false,
-            Subject::Volume(_) | Subject::Nothing if self.core.authenticates() => {
-                controller.belongs_to(request)
-                    && association
-                        .subject
-                        .export()
-                        .is_none_or(|export| self.qualifies(export, &request.host_nqn))
-            }
-            Subject::Volume(export) => self.qualifies(export, &request.host_nqn),
-            Subject::Nothing => false,
+            Subject::Volume(export) => !is_guess && self.qualifies(export, &request.host_nqn),
+            Subject::Nothing => !is_guess,
         }
     }
 

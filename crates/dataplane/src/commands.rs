@@ -168,8 +168,9 @@ impl<W: World, D: Device> Connection<W, D> {
             return self.execute_io(slot, queue);
         }
         drop(role);
-        let blocks = u64::from(self.command(slot).dptr.length.get()) / BLOCK_SIZE as u64;
-        let blocks = blocks.min(u64::from(self.core.options().limits.transfer_bytes_max));
+        let limits = &self.core.options().limits;
+        let bytes = self.command(slot).dptr.length.get().min(limits.transfer_bytes_max);
+        let blocks = u64::from(bytes) / BLOCK_SIZE as u64;
         let command = Command { connection: self.clone(), slot, kind: Kind::Other };
         let units = ADMIN_UNITS + units_of_data(blocks);
         self.core.commands().push(self.lane(), command, units);
