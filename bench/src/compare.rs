@@ -10,6 +10,7 @@ use serde::Serialize;
 
 use crate::case::{self, Case, GIB, Sample, Shape, Subject};
 use crate::cpus;
+use crate::driver::Driver;
 use crate::goals::{self, Verdict};
 use crate::idle::{self, Idle};
 use crate::null::{self, Direction, NullSpec};
@@ -74,12 +75,11 @@ pub(crate) struct Facts {
 }
 
 struct Bed {
-    farflash: PathBuf,
+    driver: Driver,
     mem: (Server, VolumeAddress),
     file: (Server, VolumeAddress),
     local_file: PathBuf,
     peers: Vec<Peer>,
-    seconds: f64,
 }
 
 #[derive(Serialize)]
@@ -168,8 +168,9 @@ fn prepare(args: &CompareArgs, seconds: f64, facts: &mut Facts) -> Result<Bed> {
     let local_file = out.join("local.img");
     fresh_file(&local_file)?;
     fs::File::create(&local_file)?.set_len(GIB)?;
+    let driver = Driver { farflash, seconds, token: None };
     for target in [mem_volume.target(), file_volume.target(), local(&local_file)] {
-        fill(&farflash, &target)?;
+        driver.fill(&target, VOLUME_SIZE)?;
     }
     facts.idle = idle::measure(&mem.program, &mem_volume).context("measure the idle server")?;
     facts.resident_written_bytes = file.program.resident_bytes()?;
@@ -179,14 +180,8 @@ fn prepare(args: &CompareArgs, seconds: f64, facts: &mut Facts) -> Result<Bed> {
     } else {
         eprintln!("fio is not installed: peers are left out");
     }
-    Ok(Bed {
-        farflash,
-        mem: (mem, mem_volume),
-        file: (file, file_volume),
-        local_file,
-        peers,
-        seconds,
-    })
+    let (mem, file) = ((mem, mem_volume), (file, file_volume));
+    Ok(Bed { driver, mem, file, local_file, peers })
 }
 
 /// Removes what is there, if anything.
@@ -201,23 +196,15 @@ fn local(path: &Path) -> String {
     format!("file:{}", path.display())
 }
 
-/// Writes all of a target once, so that reads find data.
-fn fill(farflash: &Path, target: &str) -> Result<()> {
-    run(Command::new(farflash)
-        .args(["bench", "--target", target, "--rw", "write", "--bs", "128KiB", "--qd", "8"])
-        .args(["--bytes", VOLUME_SIZE, "--overwrite", "--quiet", "--json"]))?;
-    Ok(())
-}
-
 fn measure(bed: &mut Bed, case: &Case, count_calls: bool) -> Result<Sample> {
     match case.subject {
-        Subject::Null => null_sample(&case.shape, bed.seconds),
+        Subject::Null => null_sample(&case.shape, bed.driver.seconds),
         Subject::FarflashMem => farflash_sample(bed, &bed.mem, &case.shape, count_calls),
         Subject::FarflashFile => farflash_sample(bed, &bed.file, &case.shape, count_calls),
-        Subject::LocalFile => load_sample(bed, &local(&bed.local_file), &case.shape),
+        Subject::LocalFile => bed.driver.sample(&local(&bed.local_file), &case.shape),
         Subject::NbdkitMem | Subject::NbdkitFile | Subject::QemuNbdFile => {
             let peer = bed.peers.iter().find(|peer| peer.subject == case.subject);
-            peer.context("not installed")?.measure(&case.shape, bed.seconds)
+            peer.context("not installed")?.measure(&case.shape, bed.driver.seconds)
         }
     }
 }
@@ -248,9 +235,9 @@ fn farflash_sample(
     count_calls: bool,
 ) -> Result<Sample> {
     let before = server.program.cpu_seconds()?;
-    let mut sample = load_sample(bed, &volume.target(), shape)?;
+    let mut sample = bed.driver.sample(&volume.target(), shape)?;
     let used = server.program.cpu_seconds()? - before;
-    sample.cpu_us_per_request = Some(used * 1e6 / (sample.iops * bed.seconds));
+    sample.cpu_us_per_request = Some(used * 1e6 / (sample.iops * bed.driver.seconds));
     if count_calls && is_installed("perf") {
         // Apart from the run that counts for speed, which tracing would slow down.
         sample.system_calls_per_request = system_calls(bed, server, volume, shape).ok();
@@ -258,36 +245,10 @@ fn farflash_sample(
     Ok(sample)
 }
 
-fn bench_command(bed: &Bed, target: &str, shape: &Shape) -> Command {
-    let mut command = Command::new(&bed.farflash);
-    command.args(["bench", "--target", target, "--json", "--quiet", "--overwrite"]);
-    command.args(["--rw", if shape.write { "randwrite" } else { "randread" }]);
-    command.args(["--bs", &shape.block_bytes.to_string(), "--qd", &shape.depth.to_string()]);
-    command.args(["--connections", &shape.connections.to_string()]);
-    command.args(["--range", &shape.range_bytes.to_string()]);
-    command.args(["--seconds", &bed.seconds.to_string(), "--cpu", &cpus::client().to_string()]);
-    command
-}
-
-fn load_sample(bed: &Bed, target: &str, shape: &Shape) -> Result<Sample> {
-    let output = run(&mut bench_command(bed, target, shape))?;
-    let json: serde_json::Value = serde_json::from_str(&output)?;
-    let lane = &json[if shape.write { "write" } else { "read" }];
-    let number = |value: &serde_json::Value| value.as_f64().context("a number is missing");
-    Ok(Sample {
-        iops: number(&lane["iops"])?,
-        // By Little's law, as for the null server, with the depth that the target allowed.
-        mean_us: number(&json["qd"])? * f64::from(shape.connections) / number(&lane["iops"])? * 1e6,
-        p99_us: Some(number(&lane["latency"]["p99_ns"])? / 1e3),
-        cpu_us_per_request: None,
-        system_calls_per_request: None,
-    })
-}
-
 /// System calls of the server for each request, counted by `perf stat`.
 fn system_calls(bed: &Bed, server: &Server, volume: &VolumeAddress, shape: &Shape) -> Result<f64> {
     let pid = server.program.pid().to_string();
-    let load = bench_command(bed, &volume.target(), shape);
+    let load = bed.driver.command(&volume.target(), shape);
     let mut perf = Command::new("perf");
     perf.args(["stat", "-x", ",", "-e", "raw_syscalls:sys_enter", "-p", &pid, "--"]);
     perf.arg(load.get_program()).args(load.get_args());

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Result, ensure};
 use client::{Client, Options};
 use io_traits::Clock;
 use reactor::{CoreConfig, Handle};
@@ -11,12 +11,13 @@ use serde::Serialize;
 use units::Lba;
 
 use crate::cpus;
-use crate::process::{Program, VolumeAddress};
+use crate::process::{Program, VolumeAddress, cpu_seconds};
 
 /// Connections that are open meanwhile, one for each I/O queue.
 const QUEUES: u16 = 100;
-/// How long the server is left alone while its processor time is taken.
-const IDLE: Duration = Duration::from_secs(5);
+/// How long the server is left alone while its processor time is taken, which comes in hundredths of a
+/// second: a thousandth of this.
+const IDLE: Duration = Duration::from_secs(10);
 /// Requests one behind the other, of which each finds the server busy.
 const BUSY_REQUESTS: u64 = 4000;
 /// Requests that find it idle, and how long it was left alone before each.
@@ -75,16 +76,4 @@ async fn drive(handle: Handle, address: VolumeAddress, pid: u32) -> Result<Idle>
         busy_us: median(&busy),
         first_us: median(&first),
     })
-}
-
-/// Processor time of all threads, to the nanosecond: the ticks of `stat` are too coarse for a server
-/// that does nothing.
-fn cpu_seconds(pid: u32) -> Result<f64> {
-    let mut ns = 0;
-    for thread in std::fs::read_dir(format!("/proc/{pid}/task"))? {
-        let text = std::fs::read_to_string(thread?.path().join("schedstat"))?;
-        let first = text.split_whitespace().next().context("an empty schedstat file")?;
-        ns += first.parse::<u64>()?;
-    }
-    Ok(ns as f64 / 1e9)
 }

@@ -5,6 +5,7 @@ mod compare;
 mod cpus;
 mod demo;
 mod demo_plot;
+mod driver;
 mod engine;
 mod goals;
 mod idle;
@@ -12,6 +13,10 @@ mod null;
 mod page;
 mod peers;
 mod process;
+mod sharing;
+mod steady;
+mod tenants;
+mod verdict;
 
 use anyhow::Result;
 use clap::{Parser, Subcommand};
@@ -34,6 +39,10 @@ enum Command {
     Compare(compare::CompareArgs),
     /// Measure the volume engine beside the raw device, at equal durability
     Engine(engine::EngineArgs),
+    /// Measure what it costs to share a device and a core fairly
+    Sharing(sharing::SharingArgs),
+    /// Measure what many tenants cost: authentication, metrics, volumes and connections by the thousand
+    Tenants(tenants::TenantsArgs),
     /// Serve volumes, kill the server under load, verify everything, plot it
     Demo(demo::DemoArgs),
 }
@@ -80,6 +89,8 @@ fn main() -> Result<()> {
         }
         Command::Compare(args) => compare::compare(&args),
         Command::Engine(args) => engine::engine(&args),
+        Command::Sharing(args) => sharing::sharing(&args),
+        Command::Tenants(args) => tenants::tenants(&args),
         Command::Demo(args) => demo::demo(&args),
     }
 }

@@ -80,7 +80,6 @@ pub(crate) fn write(results: &Results, out: &Path, page: Option<&Path>) -> Resul
         fs::write(out.join("rates.svg"), svg)?;
     }
     let Some(page) = page else { return Ok(()) };
-    let text = fs::read_to_string(page).with_context(|| format!("read {}", page.display()))?;
     let generated = format!(
         "{} rounds, {} s each measurement; median (lowest–highest).\n\n{}\n## Goals\n\n{}\n{}",
         results.samples.len(),
@@ -89,18 +88,20 @@ pub(crate) fn write(results: &Results, out: &Path, page: Option<&Path>) -> Resul
         goals.to_markdown(),
         facts_text(&results.facts)
     );
-    let replaced = replace_between(&text, (BEGIN, END), &generated)
-        .with_context(|| format!("{} lacks the lines around the results", page.display()))?;
+    publish(page, (BEGIN, END), &generated)
+}
+
+/// Puts `generated` into `page`, in place of what is between the two lines.
+pub(crate) fn publish(page: &Path, lines: (&str, &str), generated: &str) -> Result<()> {
+    let text = fs::read_to_string(page).with_context(|| format!("read {}", page.display()))?;
+    let replaced = replace_between(&text, lines, generated)
+        .with_context(|| format!("{} lacks the line {} or {}", page.display(), lines.0, lines.1))?;
     fs::write(page, replaced)?;
     Ok(())
 }
 
 /// `text` with `generated` in place of what is between the two lines; `None` if they are not there.
-pub(crate) fn replace_between(
-    text: &str,
-    (begin, end): (&str, &str),
-    generated: &str,
-) -> Option<String> {
+fn replace_between(text: &str, (begin, end): (&str, &str), generated: &str) -> Option<String> {
     let (head, rest) = text.split_once(begin)?;
     let (_, tail) = rest.split_once(end)?;
     Some(format!("{head}{begin}\n\n{generated}\n{end}{tail}"))

@@ -6,7 +6,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, anyhow, bail};
+use client::Credentials;
 use rustix::process::{Pid, Signal, kill_process};
 use serde::Deserialize;
 
@@ -60,24 +61,12 @@ impl Program {
 
     /// Processor time used so far, in user and kernel together.
     pub(crate) fn cpu_seconds(&self) -> Result<f64> {
-        let stat = fs::read_to_string(format!("/proc/{}/stat", self.pid()))?;
-        // The name in parentheses may hold anything; fields are counted behind it.
-        let fields = stat.rsplit_once(')').context("a malformed stat file")?.1;
-        let ticks: u64 = fields
-            .split_whitespace()
-            .skip(11)
-            .take(2)
-            .map(|ticks| ticks.parse::<u64>().context("a malformed stat file"))
-            .sum::<Result<u64>>()?;
-        Ok(ticks as f64 / TICKS_PER_SECOND)
+        cpu_seconds(self.pid())
     }
 
     /// Resident memory in bytes.
     pub(crate) fn resident_bytes(&self) -> Result<u64> {
-        let status = fs::read_to_string(format!("/proc/{}/status", self.pid()))?;
-        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
-        let kib = line.and_then(|line| line.trim().strip_suffix(" kB")).context("no VmRSS")?;
-        Ok(kib.parse::<u64>()? << 10)
+        resident_bytes(self.pid())
     }
 
     /// Ends it without warning.
@@ -105,6 +94,28 @@ impl Program {
     }
 }
 
+/// Processor time of a process so far, in user and kernel together, threads that ended included.
+pub(crate) fn cpu_seconds(pid: u32) -> Result<f64> {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat"))?;
+    // The name in parentheses may hold anything; fields are counted behind it.
+    let fields = stat.rsplit_once(')').context("a malformed stat file")?.1;
+    let ticks: u64 = fields
+        .split_whitespace()
+        .skip(11)
+        .take(2)
+        .map(|ticks| ticks.parse::<u64>().context("a malformed stat file"))
+        .sum::<Result<u64>>()?;
+    Ok(ticks as f64 / TICKS_PER_SECOND)
+}
+
+/// A process's resident memory in bytes.
+pub(crate) fn resident_bytes(pid: u32) -> Result<u64> {
+    let status = fs::read_to_string(format!("/proc/{pid}/status"))?;
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+    let kib = line.and_then(|line| line.trim().strip_suffix(" kB")).context("no VmRSS")?;
+    Ok(kib.parse::<u64>()? << 10)
+}
+
 impl Drop for Program {
     fn drop(&mut self) {
         // It may have ended already.
@@ -113,12 +124,20 @@ impl Drop for Program {
     }
 }
 
+/// Whether a server's volumes are opened by tokens, or by everybody.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Doors {
+    Open,
+    Guarded,
+}
+
 /// A `farflash serve`.
 pub(crate) struct Server {
     farflash: PathBuf,
     device: String,
-    portal: SocketAddr,
-    api: SocketAddr,
+    doors: Doors,
+    pub(crate) portal: SocketAddr,
+    pub(crate) api: SocketAddr,
     log: PathBuf,
     pub(crate) program: Program,
     /// From the start of the program until it answered.
@@ -130,6 +149,8 @@ pub(crate) struct Server {
 pub(crate) struct VolumeAddress {
     pub(crate) nqn: String,
     pub(crate) address: SocketAddr,
+    /// What opens it.
+    pub(crate) token: String,
 }
 
 impl VolumeAddress {
@@ -139,15 +160,35 @@ impl VolumeAddress {
     }
 }
 
+impl VolumeAddress {
+    /// What opens it, for the client library.
+    pub(crate) fn credentials(&self) -> Result<Credentials> {
+        let secret = self.token.parse().map_err(|error| anyhow!("the volume's token: {error}"))?;
+        Ok(Credentials { secret, controller_secret: None })
+    }
+}
+
 impl Server {
-    /// Serves `device` from CPU `cpu`.
+    /// Serves `device` from CPU `cpu`, to everybody.
     pub(crate) fn start(farflash: &Path, device: &str, cpu: usize, log: &Path) -> Result<Self> {
+        Self::start_with(farflash, device, Doors::Open, cpu, log)
+    }
+
+    /// Serves `device` from CPU `cpu`.
+    pub(crate) fn start_with(
+        farflash: &Path,
+        device: &str,
+        doors: Doors,
+        cpu: usize,
+        log: &Path,
+    ) -> Result<Self> {
         let (portal, api) = (free_address()?, free_address()?);
         let begin = Instant::now();
-        let program = launch(farflash, device, cpu, (portal, api), log)?;
+        let program = launch(farflash, (device, doors), cpu, (portal, api), log)?;
         Ok(Self {
             farflash: farflash.to_owned(),
             device: device.to_owned(),
+            doors,
             portal,
             api,
             log: log.to_owned(),
@@ -159,7 +200,8 @@ impl Server {
     /// Starts it again at the same addresses.
     pub(crate) fn restart(&mut self, cpu: usize) -> Result<()> {
         let addresses = (self.portal, self.api);
-        self.program = launch(&self.farflash, &self.device, cpu, addresses, &self.log)?;
+        let served = (self.device.as_str(), self.doors);
+        self.program = launch(&self.farflash, served, cpu, addresses, &self.log)?;
         Ok(())
     }
 
@@ -174,13 +216,17 @@ impl Server {
 
 fn launch(
     farflash: &Path,
-    device: &str,
+    (device, doors): (&str, Doors),
     cpu: usize,
     (portal, api): (SocketAddr, SocketAddr),
     log: &Path,
 ) -> Result<Program> {
     let mut command = Command::new(farflash);
-    command.args(["serve", "--device", device, "--auth", "off"]);
+    let auth = match doors {
+        Doors::Open => "off",
+        Doors::Guarded => "on",
+    };
+    command.args(["serve", "--device", device, "--auth", auth]);
     command.args(["--cores", &cpu.to_string(), "--listen", &portal.to_string()]);
     command.args(["--api", &api.to_string()]);
     let mut program = Program::start(command, log)?;

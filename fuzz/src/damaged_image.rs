@@ -16,11 +16,11 @@ use std::task::{Context, Poll, Waker};
 
 use checksum::crc32c;
 use io_traits::{Buffer, BufferSlice, Device, DeviceError, DeviceGeometry};
-use units::{BLOCK_SIZE, Lba, LbaRange, Pba, PbaRange};
+use units::{BLOCK_SIZE, Lba, LbaRange, MetadataSize, Pba, PbaRange};
 use uuid::Uuid;
 use volume::{
-    ExtentAllocator, FormatOptions, OpenError, Shard, ShardOptions, VolumeSpec, active_shards,
-    format_with_extents, probe, read_superblock,
+    Blocks, ExtentAllocator, FormatOptions, OpenError, Shard, ShardOptions, Terms, VolumeSpec,
+    active_shards, format_with_extents, probe, read_superblock,
 };
 
 use crate::input::Input;
@@ -134,7 +134,7 @@ fn run_with<T>(shards: &[Shard<ImageDevice>], main: impl Future<Output = T>) -> 
     None
 }
 
-/// A device with two volumes, data, dead ranges, a checkpoint and a journal behind it.
+/// A device with two volumes, the second with metadata of blocks, data, dead ranges, a checkpoint and a journal behind it.
 fn image() -> &'static Image {
     static IMAGE: OnceLock<Image> = OnceLock::new();
     IMAGE.get_or_init(|| {
@@ -147,22 +147,30 @@ fn image() -> &'static Image {
             for (number, name) in [(1, "one"), (2, "two")] {
                 let (uuid, name) = (Uuid::from_u128(number), name.into());
                 let spec = VolumeSpec { uuid, name, blocks: 5000 };
-                let volume = shards[0].create_volume(spec).await.expect("room");
+                let metadata = [MetadataSize::None, MetadataSize::Bytes16][number as usize - 1];
+                let terms = Terms { metadata, ..Terms::default() };
+                let volume = shards[0].create_volume_under(spec, terms).await.expect("room");
                 for step in 0..20 {
-                    let data = Buffer::from_bytes(&[step as u8 + 1; 3 * BLOCK_SIZE]).into_slice();
+                    let data = blocks(&[step as u8 + 1; 3 * BLOCK_SIZE], metadata);
                     volume.write(Lba(step * 29), data, None).await.expect("room");
                 }
                 volume.unmap(LbaRange::new(Lba(90), 2000)).await.expect("no faults");
                 if number == 1 {
                     shards[0].checkpoint().await.expect("no faults");
                 }
-                let data = Buffer::from_bytes(&[0xEE; BLOCK_SIZE]).into_slice();
+                let data = blocks(&[0xEE; BLOCK_SIZE], metadata);
                 volume.write(Lba(95), data, None).await.expect("room");
             }
         });
         made.expect("ends");
         device.blocks.take()
     })
+}
+
+/// Blocks with these bytes, and with metadata.
+fn blocks(bytes: &[u8], metadata: MetadataSize) -> Blocks {
+    let metadata = vec![0x3C; bytes.len() / BLOCK_SIZE * metadata.bytes()];
+    Blocks { data: Buffer::from_bytes(bytes).into_slice(), metadata: metadata.into() }
 }
 
 async fn open(device: &ImageDevice) -> Result<Vec<Shard<ImageDevice>>, OpenError> {
@@ -272,20 +280,20 @@ pub fn run(data: &[u8]) {
 async fn exercise(shards: &[Shard<ImageDevice>]) {
     for shard in shards {
         for volume in shard.volumes() {
-            let blocks = volume.blocks();
-            let all = LbaRange::new(Lba(0), blocks.min(READ_BLOCKS));
+            let count = volume.blocks();
+            let all = LbaRange::new(Lba(0), count.min(READ_BLOCKS));
             if volume.read(all).await.is_err() {
                 for lba in 0..all.blocks {
                     let _ = volume.read(LbaRange::new(Lba(lba), 1)).await;
                 }
             }
-            let data = Buffer::from_bytes(&[7; 2 * BLOCK_SIZE]).into_slice();
-            for lba in [0, 94, 300, blocks.saturating_sub(2)] {
+            let data = blocks(&[7; 2 * BLOCK_SIZE], volume.metadata_size());
+            for lba in [0, 94, 300, count.saturating_sub(2)] {
                 let _ = volume.write(Lba(lba), data.clone(), None).await;
             }
             let _ = volume.compare(Lba(29), data.clone()).await;
             let _ = volume.unmap(LbaRange::new(Lba(10), 60)).await;
-            let _ = volume.unmap(LbaRange::new(Lba(0), blocks.min(1500))).await;
+            let _ = volume.unmap(LbaRange::new(Lba(0), count.min(1500))).await;
             let _ = volume.resize(100).await;
         }
         let uuid = Uuid::from_u128(3);

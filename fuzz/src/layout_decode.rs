@@ -3,8 +3,8 @@
 //! Promises: nothing panics; a checksum that does not match is an error, whatever the block holds.
 
 use checksum::crc32c;
-use layout::{Descriptor, Entry, NodeView, Record, Root, Superblock};
-use units::BLOCK_SIZE;
+use layout::{Descriptor, Entry, NodeHead, NodeView, Record, Root, Superblock, encode_node};
+use units::{BLOCK_SIZE, Lba, MetadataSize, Pba, PbaRange};
 use uuid::Uuid;
 
 use crate::input::Input;
@@ -50,14 +50,20 @@ fn node(block: &[u8]) {
     let Ok(view) = NodeView::decode(block) else { return };
     assert!(view.keys().is_sorted_by(|a, b| a < b), "keys ascend");
     assert_eq!(view.entries().count(), view.count());
+    assert_eq!(view.metadata().len(), view.count() * view.metadata_size.bytes());
 }
 
 fn entries(bytes: &[u8]) {
     let mut rest = bytes;
     for _ in 0..ENTRIES_MAX {
         match Entry::decode(rest) {
-            Ok((_, left)) => {
+            Ok((entry, left)) => {
                 assert!(left.len() < rest.len(), "an entry has a length");
+                if let Entry::Write { crcs, metadata, .. } = entry {
+                    let each = (metadata.len() / crcs.len()) as u64;
+                    let size = MetadataSize::from_bytes(each).expect("a size that there is");
+                    assert_eq!(metadata.len(), crcs.len() * size.bytes());
+                }
                 rest = left;
             }
             Err(_) => return,
@@ -72,5 +78,24 @@ pub fn seeds() -> Vec<Vec<u8>> {
     device.encode(&mut block);
     let mut seeds: Vec<Vec<u8>> = (0..8).map(|mode| vec![mode; 4096]).collect();
     seeds.push([&[0], block.as_slice()].concat());
+    for size in MetadataSize::ALL {
+        let head = NodeHead { tree: 1, level: 0, metadata: size };
+        let mapping = layout::Mapping { pba: Pba(5), crc: 6 }.into();
+        let metadata = vec![7; 2 * size.bytes()];
+        let (keys, mappings) = ([1, 2].into_iter(), [mapping; 2].into_iter());
+        encode_node(&mut block, head, keys, mappings, &metadata);
+        seeds.push([&[4], block.as_slice()].concat());
+        let entry = Entry::Write {
+            volume: 1,
+            lba: Lba(2),
+            trusted: false,
+            runs: vec![PbaRange::new(Pba(5), 2)].into(),
+            crcs: vec![3, 4].into(),
+            metadata: metadata.into(),
+        };
+        let mut bytes = vec![0; entry.len_bytes()];
+        entry.encode(&mut bytes);
+        seeds.push([&[5], bytes.as_slice()].concat());
+    }
     seeds
 }

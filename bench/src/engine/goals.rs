@@ -1,53 +1,12 @@
 //! What the measurements of the engine are held against.
 
-use report::{Align, Spread, Table, percent};
-use serde::Serialize;
+use report::Spread;
 
 use super::qcow2;
 use super::recovery::Recoveries;
 use super::samples::{AGED, Key, READ_BACK, SEQUENTIAL_WRITE, Samples, Subject, WRITES};
 use super::written::STEADY;
-
-/// How far a figure may go.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
-#[serde(rename_all = "kebab-case")]
-pub(crate) enum Bound {
-    AtLeast(f64),
-    Above(f64),
-    AtMost(f64),
-}
-
-/// What a figure counts.
-#[derive(Clone, Copy, Debug, Eq, PartialEq, Serialize)]
-#[serde(rename_all = "kebab-case")]
-pub(crate) enum Unit {
-    Share,
-    Times,
-    Seconds,
-}
-
-/// A goal and what was reached.
-#[derive(Clone, Debug, Serialize)]
-pub(crate) struct Verdict {
-    pub(crate) what: String,
-    pub(crate) place: &'static str,
-    /// `None`: not measured.
-    pub(crate) reached: Option<Spread>,
-    pub(crate) unit: Unit,
-    /// `None`: reported without a bound.
-    pub(crate) bound: Option<Bound>,
-}
-
-impl Verdict {
-    pub(crate) fn is_met(&self) -> Option<bool> {
-        let reached = self.reached?.median;
-        Some(match self.bound? {
-            Bound::AtLeast(bound) => reached >= bound,
-            Bound::Above(bound) => reached > bound,
-            Bound::AtMost(bound) => reached <= bound,
-        })
-    }
-}
+use crate::verdict::{Bound, Unit, Verdict};
 
 /// What verification costs a read: the share of the rate that it takes.
 pub(super) type Verification = Vec<(&'static str, Vec<f64>)>;
@@ -145,47 +104,10 @@ fn beside_raw(samples: &Samples, place: &'static str, verdicts: &mut Vec<Verdict
     add(format!("bytes written for each byte of {STEADY}"), steady, Unit::Times, bound);
 }
 
-/// The goals, for people.
-pub(super) fn table(verdicts: &[Verdict]) -> Table {
-    let columns = [
-        ("goal", Align::Left),
-        ("on", Align::Left),
-        ("reached", Align::Right),
-        ("wanted", Align::Right),
-        ("", Align::Left),
-    ];
-    let mut table = Table::new(&columns);
-    for verdict in verdicts {
-        let show = |value: f64| match verdict.unit {
-            Unit::Share => percent(value),
-            Unit::Times => format!("{value:.2}"),
-            Unit::Seconds => format!("{value:.3} s"),
-        };
-        let wanted = verdict.bound.map_or(String::new(), |bound| match bound {
-            Bound::AtLeast(bound) => format!("≥ {}", show(bound)),
-            Bound::Above(bound) => format!("> {}", show(bound)),
-            Bound::AtMost(bound) => format!("≤ {}", show(bound)),
-        });
-        let met = match (verdict.reached, verdict.is_met()) {
-            (None, _) => "not measured",
-            (_, Some(true)) => "met",
-            (_, Some(false)) => "missed",
-            (_, None) => "",
-        };
-        table.row([
-            verdict.what.clone(),
-            verdict.place.to_owned(),
-            verdict.reached.map_or("–".to_owned(), |reached| reached.show(show)),
-            wanted,
-            met.to_owned(),
-        ]);
-    }
-    table
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::verdict::table;
 
     #[test]
     fn a_goal_that_was_not_measured_is_shown_as_such() {
@@ -193,19 +115,5 @@ mod tests {
         assert!(verdicts.iter().all(|verdict| verdict.is_met().is_none()));
         let text = table(&verdicts).to_text();
         assert!(text.contains("not measured") && !text.contains("missed"), "{text}");
-    }
-
-    #[test]
-    fn bounds_hold_from_their_own_side() {
-        let verdict = |bound, median| Verdict {
-            what: String::new(),
-            place: "mem",
-            reached: Spread::of(&[median]),
-            unit: Unit::Times,
-            bound: Some(bound),
-        };
-        assert_eq!(verdict(Bound::AtLeast(1.0), 1.0).is_met(), Some(true));
-        assert_eq!(verdict(Bound::Above(1.0), 1.0).is_met(), Some(false));
-        assert_eq!(verdict(Bound::AtMost(1.0), 1.1).is_met(), Some(false));
     }
 }

@@ -30,13 +30,13 @@ use reactor::{FileDevice, Handle, OpenOptions, OwnedDevice};
 use serde::Serialize;
 use units::BLOCK_SIZE;
 
-use self::goals::Verdict;
 use self::recovery::Recoveries;
 use self::samples::Samples;
 use self::suite::{ENGINE_BYTES, Length, MIB, RAW_BYTES};
 use crate::compare::{Facts, PUBLISHED_ROUNDS_MIN, fresh_file, machine};
 use crate::cpus;
 use crate::process::run;
+use crate::verdict::Verdict;
 
 /// Rounds, and seconds of each measurement, in a full and in a quick run.
 const FULL: Length = Length { rounds: 5, seconds: 1.0 };

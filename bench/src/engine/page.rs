@@ -3,12 +3,13 @@
 use std::fs;
 use std::path::Path;
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use report::{Align, Spread, Table, rate};
 
+use super::Results;
 use super::samples::{Row, Written};
-use super::{Results, goals};
-use crate::page::{busy_text, machine_text, replace_between};
+use crate::page::{busy_text, machine_text, publish};
+use crate::verdict;
 
 /// The generated part of the page lies between these lines.
 const BEGIN: &str = "<!-- engine: begin; written by `make bench` -->";
@@ -17,7 +18,7 @@ const END: &str = "<!-- engine: end -->";
 /// Prints the results and writes them to `out`, and to `page` if there is one.
 pub(super) fn write(results: &Results, out: &Path, page: Option<&Path>) -> Result<()> {
     let tables =
-        [rates(results), written(results), recoveries(results), goals::table(&results.verdicts)];
+        [rates(results), written(results), recoveries(results), verdict::table(&results.verdicts)];
     let [rates, written, recoveries, goals] = &tables;
     for table in &tables {
         println!("{}", table.to_text());
@@ -26,7 +27,6 @@ pub(super) fn write(results: &Results, out: &Path, page: Option<&Path>) -> Resul
     println!("{facts}");
     fs::write(out.join("engine.json"), serde_json::to_string_pretty(results)? + "\n")?;
     let Some(page) = page else { return Ok(()) };
-    let text = fs::read_to_string(page).with_context(|| format!("read {}", page.display()))?;
     let (rounds, seconds) = results.length;
     let generated = format!(
         "{rounds} rounds, {seconds} s each measurement; median (lowest–highest).\n\n{}\n{}\n{}\n\
@@ -36,10 +36,7 @@ pub(super) fn write(results: &Results, out: &Path, page: Option<&Path>) -> Resul
         recoveries.to_markdown(),
         goals.to_markdown(),
     );
-    let replaced = replace_between(&text, (BEGIN, END), &generated)
-        .with_context(|| format!("{} lacks the lines around the engine's part", page.display()))?;
-    fs::write(page, replaced)?;
-    Ok(())
+    publish(page, (BEGIN, END), &generated)
 }
 
 fn rates(results: &Results) -> Table {

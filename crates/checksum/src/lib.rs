@@ -103,6 +103,11 @@ impl Crc32c {
         self.register = !u32::try_from(digest.finalize()).expect("a 32-bit checksum");
     }
 
+    /// Takes in a block whose own checksum is known.
+    pub fn append_block(&mut self, block: u32) {
+        self.register = !append_block(self.value(), block);
+    }
+
     /// CRC-32C of all pieces so far.
     #[must_use]
     pub fn value(&self) -> u32 {

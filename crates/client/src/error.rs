@@ -36,6 +36,15 @@ pub enum Error {
         /// Bytes in a block.
         block_bytes: u32,
     },
+    /// The blocks of this volume have other metadata than was given: [`crate::Volume::read_ex`] and its like take
+    /// and give it.
+    #[error("{given_bytes} bytes of metadata were given where the blocks have {wanted_bytes}")]
+    Metadata {
+        /// Bytes given.
+        given_bytes: u64,
+        /// Bytes that so many blocks have.
+        wanted_bytes: u64,
+    },
     /// Data came damaged again and again. Other requests may succeed; look at the network.
     #[error("the data of a reply does not match its checksum, after {attempts} attempts")]
     Damaged {

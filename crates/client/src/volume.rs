@@ -7,9 +7,11 @@ use io_traits::{Buffer, BufferSlice, World};
 use nvme_initiator::NamespaceShape;
 use nvme_wire::identify::VENDOR_COMPARE_AND_WRITE;
 use nvme_wire::io::{BlockCommand, DatasetManagement, DsmRange};
+use nvme_wire::log::{FailureDomain, FailureDomainLog, Lid};
+use nvme_wire::sqe::NSID_ALL;
 use nvme_wire::{IoOpcode, Sqe, Status};
 use units::{Lba, LbaRange};
-use zerocopy::IntoBytes;
+use zerocopy::{FromBytes, IntoBytes};
 
 use crate::client::Handle;
 use crate::requests::{Body, Command, Completion};
@@ -59,6 +61,12 @@ impl<W: World> Volume<W> {
         self.shape.get().block_bytes
     }
 
+    /// Bytes of metadata that each block has beside its data; see [`Volume::read_ex`].
+    #[must_use]
+    pub fn metadata_size(&self) -> u32 {
+        self.shape.get().metadata_bytes
+    }
+
     /// Blocks of the largest write that is wholly there or wholly absent after a power failure.
     #[must_use]
     pub fn atomic_write_blocks(&self) -> u32 {
@@ -68,8 +76,9 @@ impl<W: World> Volume<W> {
     /// Blocks of the largest read, write or compare.
     #[must_use]
     pub fn max_transfer_blocks(&self) -> u32 {
-        let bytes = self.limits().transfer_bytes_max;
-        let blocks = bytes / u64::from(self.block_size());
+        let limits = self.limits();
+        let metadata = if limits.limits_exclude_metadata { 0 } else { self.metadata_size() };
+        let blocks = limits.transfer_bytes_max / u64::from(self.block_size() + metadata);
         u32::try_from(blocks).unwrap_or(u32::MAX).min(BlockCommand::NLB_MAX)
     }
 
@@ -90,6 +99,21 @@ impl<W: World> Volume<W> {
         self.handle.0.namespace_utilization(self.nsid()).await
     }
 
+    /// Where the volume is, and what it may fail with; `None` if the target does not say so.
+    pub async fn failure_domain(&self) -> Result<Option<FailureDomain>, Error> {
+        let len = size_of::<FailureDomainLog>() as u64;
+        match self.handle.0.log_page(Lid::FAILURE_DOMAIN, NSID_ALL, len).await {
+            Ok(bytes) => {
+                let log = FailureDomainLog::ref_from_bytes(&bytes);
+                Ok(log.ok().and_then(FailureDomainLog::decode))
+            }
+            Err(Error::Target { status, .. }) if status.code() == Status::INVALID_LOG_PAGE => {
+                Ok(None)
+            }
+            Err(error) => Err(error),
+        }
+    }
+
     /// Waits until the volume was resized, and returns its new capacity.
     pub async fn resized(&self) -> u64 {
         let before = self.capacity();
@@ -106,6 +130,7 @@ impl<W: World> Volume<W> {
     /// zeroes follow.
     pub async fn read(&self, lba: Lba, blocks: u32) -> Result<Buffer, Error> {
         let len = self.transfer_len(u64::from(blocks))?;
+        self.must_have_metadata(blocks, 0)?;
         let sqe = self.block_command(IoOpcode::READ, BlockCommand::new(lba.0, blocks));
         let completion = self.run(IoOpcode::READ, sqe, Body::to_host(len)).await?;
         Ok(completion.buffer.expect("a read has a buffer"))
@@ -125,6 +150,7 @@ impl<W: World> Volume<W> {
 
     async fn write_command(&self, lba: Lba, data: BufferSlice, fua: bool) -> Result<(), Error> {
         let blocks = self.blocks_of(&data)?;
+        self.must_have_metadata(blocks, 0)?;
         let command = BlockCommand { fua, ..BlockCommand::new(lba.0, blocks) };
         let sqe = self.block_command(IoOpcode::WRITE, command);
         self.run(IoOpcode::WRITE, sqe, Body::ToController(data)).await?;
@@ -134,8 +160,18 @@ impl<W: World> Volume<W> {
     /// Whether the blocks from `lba` hold `data`, whole blocks.
     pub async fn compare(&self, lba: Lba, data: BufferSlice) -> Result<bool, Error> {
         let blocks = self.blocks_of(&data)?;
+        self.must_have_metadata(blocks, 0)?;
+        self.compare_command(lba, blocks, Body::ToController(data)).await
+    }
+
+    pub(crate) async fn compare_command(
+        &self,
+        lba: Lba,
+        blocks: u32,
+        body: Body,
+    ) -> Result<bool, Error> {
         let sqe = self.block_command(IoOpcode::COMPARE, BlockCommand::new(lba.0, blocks));
-        match self.run(IoOpcode::COMPARE, sqe, Body::ToController(data)).await {
+        match self.run(IoOpcode::COMPARE, sqe, body).await {
             Ok(_) => Ok(true),
             Err(Error::Target { status, .. }) if status.code() == Status::COMPARE_FAILURE => {
                 Ok(false)
@@ -156,18 +192,29 @@ impl<W: World> Volume<W> {
         expected: &BufferSlice,
         data: &BufferSlice,
     ) -> Result<Swap, Error> {
-        let opcode = IoOpcode::COMPARE_AND_WRITE;
-        if self.limits().vendor_commands & VENDOR_COMPARE_AND_WRITE == 0 {
-            return Err(Error::Unsupported { command: opcode.name() });
-        }
         let (blocks, block_bytes) = (self.blocks_of(data)?, self.block_size());
+        self.must_have_metadata(blocks, 0)?;
         if expected.len_bytes() != data.len_bytes() {
             let len_bytes = expected.len_bytes() as u64;
             return Err(Error::NotWholeBlocks { len_bytes, block_bytes });
         }
-        let sqe = self.block_command(opcode, BlockCommand::new(lba.0, blocks));
         let both = [expected.as_bytes(), data.as_bytes()].concat();
-        let body = Body::from_bytes(&both);
+        self.swap_command(lba, blocks, &both).await
+    }
+
+    /// `both`: what is expected, and behind it what is to be written.
+    pub(crate) async fn swap_command(
+        &self,
+        lba: Lba,
+        blocks: u32,
+        both: &[u8],
+    ) -> Result<Swap, Error> {
+        let opcode = IoOpcode::COMPARE_AND_WRITE;
+        if self.limits().vendor_commands & VENDOR_COMPARE_AND_WRITE == 0 {
+            return Err(Error::Unsupported { command: opcode.name() });
+        }
+        let sqe = self.block_command(opcode, BlockCommand::new(lba.0, blocks));
+        let body = Body::from_bytes(both);
         let command = Command { sqe, name: opcode.name(), body, replay: false, timeout: None };
         let inner = &self.handle.0;
         match inner.pick_queue().run(&inner.world, command).await {
@@ -239,18 +286,33 @@ impl<W: World> Volume<W> {
         self.handle.0.limits.get().expect("set by the first association")
     }
 
-    fn block_command(&self, opcode: IoOpcode, command: BlockCommand) -> Sqe {
+    pub(crate) fn block_command(&self, opcode: IoOpcode, command: BlockCommand) -> Sqe {
         command.encode(opcode, self.nsid(), 0)
     }
 
-    async fn run(&self, opcode: IoOpcode, sqe: Sqe, body: Body) -> Result<Completion, Error> {
+    pub(crate) async fn run(
+        &self,
+        opcode: IoOpcode,
+        sqe: Sqe,
+        body: Body,
+    ) -> Result<Completion, Error> {
         let inner = &self.handle.0;
         let command = Command { sqe, name: opcode.name(), body, replay: true, timeout: None };
         inner.pick_queue().run(&inner.world, command).await
     }
 
-    /// Bytes of `blocks` blocks that are to be transferred at once.
-    fn transfer_len(&self, blocks: u64) -> Result<u32, Error> {
+    /// Whether `blocks` blocks have so much metadata.
+    pub(crate) fn must_have_metadata(&self, blocks: u32, given_bytes: u64) -> Result<(), Error> {
+        let wanted_bytes = u64::from(blocks) * u64::from(self.metadata_size());
+        if given_bytes == wanted_bytes {
+            Ok(())
+        } else {
+            Err(Error::Metadata { given_bytes, wanted_bytes })
+        }
+    }
+
+    /// Bytes of the data of `blocks` blocks that are to be transferred at once.
+    pub(crate) fn transfer_len(&self, blocks: u64) -> Result<u32, Error> {
         let (limit, block_bytes) = (u64::from(self.max_transfer_blocks()), self.block_size());
         if blocks == 0 {
             return Err(Error::NotWholeBlocks { len_bytes: 0, block_bytes });
@@ -264,7 +326,12 @@ impl<W: World> Volume<W> {
 
     /// Blocks in `data`, which are to be transferred at once.
     fn blocks_of(&self, data: &BufferSlice) -> Result<u32, Error> {
-        let (len_bytes, block_bytes) = (data.len_bytes() as u64, self.block_size());
+        self.blocks_in(data.len_bytes())
+    }
+
+    /// Blocks in so many bytes of data, which are to be transferred at once.
+    pub(crate) fn blocks_in(&self, len_bytes: usize) -> Result<u32, Error> {
+        let (len_bytes, block_bytes) = (len_bytes as u64, self.block_size());
         let blocks = len_bytes / u64::from(block_bytes);
         if !len_bytes.is_multiple_of(u64::from(block_bytes)) {
             return Err(Error::NotWholeBlocks { len_bytes, block_bytes });

@@ -8,6 +8,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use axum::extract::FromRequestParts;
+use axum::http::Method;
 use axum::http::request::Parts;
 use serde::Deserialize;
 use sha2::{Digest, Sha256};
@@ -22,6 +23,9 @@ const TOKEN_PREFIX: &str = "ffk_";
 /// Random bytes of a token.
 const TOKEN_BYTES: usize = 32;
 
+/// What a reader may ask for, besides what everybody may.
+const READER_PATHS: [&str; 2] = ["/metrics", "/v1/stats"];
+
 /// What a tenant may have. What is not said is not bounded, but for rates: without a figure a tenant
 /// can be promised none.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
@@ -30,6 +34,8 @@ pub struct Quota {
     pub volumes: Option<u64>,
     /// Their sizes, as hosts see them, all together.
     pub provisioned_bytes: Option<u64>,
+    /// What they hold of devices, all together, on each host.
+    pub allocated_bytes: Option<u64>,
     /// Weights of their shares, all together.
     pub share: Option<u32>,
     /// Blocks read a second that they are promised, all together.
@@ -52,6 +58,8 @@ pub struct Tenant {
 pub enum Caller {
     /// May do everything.
     Operator(Arc<str>),
+    /// May read figures, such as Prometheus: `/metrics` and `/v1/stats`.
+    Reader(Arc<str>),
     /// May do what it likes with its own volumes.
     Tenant(Arc<Tenant>),
 }
@@ -61,8 +69,19 @@ impl Caller {
     #[must_use]
     pub fn name(&self) -> &str {
         match self {
-            Self::Operator(name) => name,
+            Self::Operator(name) | Self::Reader(name) => name,
             Self::Tenant(tenant) => &tenant.name,
+        }
+    }
+
+    /// Whether this one may send such a request at all. A reader gets figures, and nothing else: what is
+    /// not named here is refused, whatever is added later.
+    pub(crate) fn may_ask(&self, method: &Method, path: &str) -> bool {
+        match self {
+            Self::Operator(_) | Self::Tenant(_) => true,
+            Self::Reader(_) => {
+                [Method::GET, Method::HEAD].contains(method) && READER_PATHS.contains(&path)
+            }
         }
     }
 
@@ -71,6 +90,7 @@ impl Caller {
     pub fn may_use(&self, owner: Option<&str>) -> bool {
         match self {
             Self::Operator(_) => true,
+            Self::Reader(_) => false,
             Self::Tenant(tenant) => owner == Some(&tenant.name),
         }
     }
@@ -104,14 +124,16 @@ pub struct Users(Option<Vec<User>>);
 #[serde(deny_unknown_fields)]
 struct UsersFile {
     #[serde(default)]
-    operator: Vec<OperatorEntry>,
+    operator: Vec<PlainEntry>,
+    #[serde(default)]
+    reader: Vec<PlainEntry>,
     #[serde(default)]
     tenant: Vec<TenantEntry>,
 }
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct OperatorEntry {
+struct PlainEntry {
     name: String,
     token_sha256: String,
 }
@@ -123,6 +145,7 @@ struct TenantEntry {
     token_sha256: String,
     volumes: Option<u64>,
     provisioned: Option<String>,
+    allocated: Option<String>,
     share: Option<u32>,
     #[serde(default)]
     reads_per_second: u64,
@@ -137,25 +160,34 @@ impl Users {
         Self(None)
     }
 
-    /// Those of a TOML text: `[[operator]]` with `name` and `token_sha256`, `[[tenant]]` with its quota
-    /// besides.
+    /// Those of a TOML text: `[[operator]]` and `[[reader]]` with `name` and `token_sha256`, `[[tenant]]`
+    /// with its quota besides.
     ///
     /// # Errors
     /// The text is no such list, or two users have one name or token.
     pub fn from_toml(text: &str) -> Result<Self, UsersError> {
-        let UsersFile { operator, tenant } = toml::from_str(text)?;
+        let UsersFile { operator, reader, tenant } = toml::from_str(text)?;
         let mut users = Vec::new();
-        for OperatorEntry { name, token_sha256 } in operator {
+        for PlainEntry { name, token_sha256 } in operator {
             let caller = Caller::Operator(name.as_str().into());
+            add(&mut users, &name, &token_sha256, caller)?;
+        }
+        for PlainEntry { name, token_sha256 } in reader {
+            let caller = Caller::Reader(name.as_str().into());
             add(&mut users, &name, &token_sha256, caller)?;
         }
         for entry in tenant {
             let wrong = |what: String| UsersError::User { name: entry.name.clone(), what };
-            let provisioned = entry.provisioned.as_deref().map(str::parse::<ByteLen>).transpose();
-            let provisioned = provisioned.map_err(|e| wrong(format!("`provisioned`: {e}")))?;
+            let bytes = |what: &str, text: &Option<String>| {
+                let len = text.as_deref().map(str::parse::<ByteLen>).transpose();
+                len.map(|len| len.map(|len| len.0)).map_err(|e| wrong(format!("`{what}`: {e}")))
+            };
+            let provisioned_bytes = bytes("provisioned", &entry.provisioned)?;
+            let allocated_bytes = bytes("allocated", &entry.allocated)?;
             let quota = Quota {
                 volumes: entry.volumes,
-                provisioned_bytes: provisioned.map(|len| len.0),
+                provisioned_bytes,
+                allocated_bytes,
                 share: entry.share,
                 reads_per_second: entry.reads_per_second,
                 writes_per_second: entry.writes_per_second,
@@ -164,6 +196,16 @@ impl Users {
             add(&mut users, &entry.name, &entry.token_sha256, caller)?;
         }
         Ok(Self(Some(users)))
+    }
+
+    /// All tenants.
+    #[must_use]
+    pub fn tenants(&self) -> Vec<Arc<Tenant>> {
+        let tenant = |user: &User| match &user.caller {
+            Caller::Tenant(tenant) => Some(tenant.clone()),
+            Caller::Operator(_) | Caller::Reader(_) => None,
+        };
+        self.0.iter().flatten().filter_map(tenant).collect()
     }
 
     /// Whether everybody may ask everything.
@@ -269,6 +311,26 @@ impl<S: Send + Sync> FromRequestParts<S> for Caller {
     }
 }
 
+/// Refuses a request that is not its caller's to make.
+pub(crate) fn forbidden() -> Problem {
+    let hint = "ask an operator of the server; readers get /metrics and /v1/stats";
+    Problem::new(ProblemCode::Forbidden, "this is not for readers", hint)
+}
+
+/// A caller who may see figures of all volumes.
+pub(crate) struct Observer;
+
+impl<S: Send + Sync> FromRequestParts<S> for Observer {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Problem> {
+        if let Caller::Reader(_) = Caller::from_request_parts(parts, state).await? {
+            return Ok(Self);
+        }
+        Operator::from_request_parts(parts, state).await.map(|Operator| Self)
+    }
+}
+
 /// A caller who may do everything.
 pub(crate) struct Operator;
 
@@ -278,7 +340,7 @@ impl<S: Send + Sync> FromRequestParts<S> for Operator {
     async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Problem> {
         match Caller::from_request_parts(parts, state).await? {
             Caller::Operator(_) => Ok(Self),
-            Caller::Tenant(_) => Err(Problem::new(
+            Caller::Tenant(_) | Caller::Reader(_) => Err(Problem::new(
                 ProblemCode::Forbidden,
                 "this is for operators",
                 "ask an operator of the server; tenants manage their own volumes",

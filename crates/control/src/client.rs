@@ -1,5 +1,6 @@
 //! The API from the other side, for command lines.
 
+use std::path::Path;
 use std::time::Duration;
 
 use serde::Serialize;
@@ -9,7 +10,8 @@ use ureq::{Agent, Body, RequestBuilder};
 
 use crate::{
     ChangeAuth, ChangeDevice, ChangeRestrictions, ChangeVolume, CreateVolume, CreatedVolume,
-    Device, DeviceList, Problem, Scrub, Server, StartScrub, Stats, Tokens, Volume, VolumeList,
+    Device, DeviceList, HostList, Problem, Scrub, Server, StartScrub, Stats, TlsError, Tokens,
+    Volume, VolumeList, tls,
 };
 
 /// Longest answer that is read: a list of some hundred thousand volumes.
@@ -27,6 +29,9 @@ pub enum ApiError {
         /// The address as given.
         url: String,
     },
+    /// Whom to take for the server cannot be found out.
+    #[error("the certificates to trust cannot be read: {0}")]
+    Trust(#[from] TlsError),
     /// Nobody answers there.
     #[error("the API at {url} cannot be reached: {reason}")]
     Unreachable {
@@ -54,7 +59,16 @@ impl ApiError {
     pub fn hint(&self) -> String {
         match self {
             Self::BadUrl { .. } => {
-                "give --api (or FARFLASH_API) as http://IP:PORT, such as http://127.0.0.1:7420"
+                "give --api (or FARFLASH_API) as http://IP:PORT or https://HOST:PORT, such as \
+                 http://127.0.0.1:7420"
+                    .to_owned()
+            }
+            Self::Trust(_) => {
+                "name a file of certificates in PEM with --api-ca (or FARFLASH_API_CA)".to_owned()
+            }
+            Self::Unreachable { url, .. } if url.starts_with("https:") => {
+                "see that a server answers there with `--api-tls`, and name its certificate (or \
+                 that of who vouches for it) with --api-ca"
                     .to_owned()
             }
             Self::Unreachable { .. } => {
@@ -78,15 +92,26 @@ pub struct ApiClient {
 }
 
 impl ApiClient {
-    /// A client for the API at `url`, such as `http://127.0.0.1:7420`. Nothing is sent yet.
+    /// A client for the API at `url`, such as `http://127.0.0.1:7420` or `https://flash-1:7420`, of whom
+    /// those certificates are trusted that this machine trusts. Nothing is sent yet.
     pub fn new(url: &str) -> Result<Self, ApiError> {
+        Self::trusting(url, None)
+    }
+
+    /// The same, with a file of the only certificates that are trusted, in PEM.
+    pub fn trusting(url: &str, authorities: Option<&Path>) -> Result<Self, ApiError> {
         let bad_url = || ApiError::BadUrl { url: url.to_owned() };
         let uri: Uri = url.parse().map_err(|_| bad_url())?;
-        let plain = uri.scheme_str() == Some("http") && uri.query().is_none();
-        if !plain || uri.authority().is_none() || uri.path() != "/" {
+        let known = matches!(uri.scheme_str(), Some("http" | "https"));
+        if !known || uri.query().is_some() || uri.authority().is_none() || uri.path() != "/" {
             return Err(bad_url());
         }
-        let config = Agent::config_builder()
+        let is_encrypted = uri.scheme_str() == Some("https");
+        let mut config = Agent::config_builder();
+        if is_encrypted || authorities.is_some() {
+            config = config.tls_config(tls::client_config(authorities)?);
+        }
+        let config = config
             .http_status_as_error(false)
             .max_redirects(0)
             .proxy(None)
@@ -158,6 +183,11 @@ impl ApiClient {
     /// The state of the server.
     pub fn server(&self) -> Result<Server, ApiError> {
         self.document(self.known(self.agent.get(self.path("/v1/server"))).call())
+    }
+
+    /// All hosts, by name.
+    pub fn hosts(&self) -> Result<HostList, ApiError> {
+        self.document(self.known(self.agent.get(self.path("/v1/hosts"))).call())
     }
 
     /// All devices.

@@ -1,35 +1,49 @@
 //! The documents that clients send and get.
 
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
 
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 use uuid::Uuid;
 
-use crate::{Restrictions, Sharing, Slo, VolumeName, VolumeSize};
+use crate::{MetadataBytes, Restrictions, Sharing, Slo, VolumeName, VolumeSize, VolumeState};
 
 /// Asks for a new volume.
 #[derive(Clone, Debug, Deserialize, Serialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct CreateVolume {
-    /// Its name, unique on the server. Not in the form of a UUID.
+    /// Its name, unique in the service. Not in the form of a UUID.
     #[schema(value_type = String, pattern = "^[a-z0-9][a-z0-9._-]{0,62}$", example = "db-1")]
     pub name: VolumeName,
     /// Its size as hosts see it; space is used only as it is written. A multiple of 4096.
     #[schema(value_type = u64, minimum = 4096, maximum = 9223372036854775808u64, multiple_of = 4096)]
     pub size_bytes: VolumeSize,
     /// The core that is to serve it; by default the one with the fewest volumes.
-    #[schema(format = Int64)]
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub core: Option<u32>,
+    /// The device that is to hold it, as `GET /v1/devices` names it; by default the one with the most
+    /// free space.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub device: Option<String>,
+    /// The host that is to have it, or a label that its host must have; by default the one that is asked.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(example = "rack=r1")]
+    pub on: Option<String>,
     /// What it is promised of its device; by default a share of 100.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub slo: Option<Slo>,
     /// Who may open it, besides knowing its token; by default any host.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub restrictions: Option<Restrictions>,
+    /// Bytes of metadata that each block of 4096 has beside its data, for life; by default none. Hosts transfer it
+    /// behind each block's data (NVMe extended LBA); the Linux kernel has no block device for such a volume.
+    #[schema(inline)]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub metadata_bytes: Option<MetadataBytes>,
     /// The tenant whose it is to be; a tenant's own volumes are his without saying so.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(pattern = "^[a-z0-9][a-z0-9._-]{0,62}$")]
     pub owner: Option<String>,
 }
 
@@ -37,7 +51,17 @@ impl CreateVolume {
     /// A volume of which nothing else is said.
     #[must_use]
     pub fn new(name: VolumeName, size_bytes: VolumeSize) -> Self {
-        Self { name, size_bytes, core: None, slo: None, restrictions: None, owner: None }
+        Self {
+            name,
+            size_bytes,
+            core: None,
+            device: None,
+            on: None,
+            slo: None,
+            restrictions: None,
+            metadata_bytes: None,
+            owner: None,
+        }
     }
 }
 
@@ -65,6 +89,9 @@ pub struct Volume {
     pub nqn: String,
     /// Its size as hosts see it.
     pub size_bytes: u64,
+    /// Bytes of metadata that each block has beside its data.
+    #[serde(default)]
+    pub metadata_bytes: u32,
     /// Bytes of the device that it holds.
     pub allocated_bytes: u64,
     /// Where hosts connect to, as `ip:port`.
@@ -74,6 +101,9 @@ pub struct Volume {
     pub portal: Portal,
     /// The device that holds it.
     pub device: String,
+    /// What is known of that device.
+    #[serde(default)]
+    pub drive: Drive,
     /// What it is promised of its device.
     #[serde(default)]
     pub slo: Slo,
@@ -85,6 +115,32 @@ pub struct Volume {
     pub owner: Option<String>,
     /// The command with which a Linux host connects it.
     pub connect: String,
+    /// Whether it can be opened.
+    #[serde(default)]
+    pub state: VolumeState,
+    /// The name of the host that serves it.
+    #[serde(default)]
+    pub host: String,
+    /// What its host shares with other hosts and may fail with them, such as the rack.
+    #[serde(default)]
+    pub labels: BTreeMap<String, String>,
+}
+
+/// What is known of a volume's device.
+#[derive(Clone, Debug, Default, Deserialize, Eq, PartialEq, Serialize, ToSchema)]
+pub struct Drive {
+    /// Its id, which it carries.
+    #[serde(default)]
+    pub id: Uuid,
+    /// What its maker calls it, if it is a drive that says so.
+    #[serde(default)]
+    pub model: Option<String>,
+    /// Its serial number, if it is a drive that says so.
+    #[serde(default)]
+    pub serial: Option<String>,
+    /// Whether it works: `good`, `degraded` or `failed`, as of the last ten seconds; nothing while its host is gone.
+    #[serde(default)]
+    pub health: Option<String>,
 }
 
 /// All volumes, by name.
@@ -101,7 +157,6 @@ pub struct Portal {
     #[schema(value_type = String, example = "192.0.2.7:4420")]
     pub address: SocketAddr,
     /// The CPU that serves it.
-    #[schema(format = Int64)]
     pub core: u32,
 }
 
@@ -125,7 +180,6 @@ pub struct Server {
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize, ToSchema)]
 pub struct Core {
     /// The CPU.
-    #[schema(format = Int64)]
     pub core: u32,
     /// Its portal.
     pub portal: Portal,

@@ -10,25 +10,28 @@ use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 
 use crate::audit::{self, Audit, Line};
-use crate::caller::{Caller, Users};
+use crate::caller::{self, Caller, Users};
 use crate::problem::Problem;
 use crate::request::unreadable;
+use crate::tls::ApiTls;
 
 /// Paths that answer everybody: they tell nothing about volumes.
 const OPEN_PATHS: [&str; 3] = ["/healthz", "/readyz", "/v1/openapi.json"];
 
-/// Who may ask, and where changes are recorded.
+/// Who may ask, where changes are recorded, and what keeps others from listening.
 pub struct Guard {
     /// Who may ask.
     pub users: Users,
     /// Where changes are recorded, if anywhere.
     pub audit: Option<Audit>,
+    /// What connections are encrypted with, if they are.
+    pub tls: Option<ApiTls>,
 }
 
 impl Default for Guard {
-    /// Everybody may ask, and nothing is recorded.
+    /// Everybody may ask, nothing is recorded, and nothing encrypted.
     fn default() -> Self {
-        Self { users: Users::open(), audit: None }
+        Self { users: Users::open(), audit: None, tls: None }
     }
 }
 
@@ -51,6 +54,9 @@ pub(crate) async fn pass(guard: Arc<Guard>, mut request: Request, next: Next) ->
             return problem.into_response();
         }
     };
+    if !caller.may_ask(request.method(), request.uri().path()) {
+        return caller::forbidden().into_response();
+    }
     request.extensions_mut().insert(caller.clone());
     let reads = [Method::GET, Method::HEAD, Method::OPTIONS].contains(request.method());
     match &guard.audit {
@@ -106,6 +112,7 @@ impl Change {
         let write = move || {
             let role = match &self.caller {
                 Caller::Operator(_) => "operator",
+                Caller::Reader(_) => "reader",
                 Caller::Tenant(_) => "tenant",
             };
             let written = audit.write(&Line {

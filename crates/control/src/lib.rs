@@ -1,9 +1,10 @@
 //! The REST API of a Flash server, and a small client for it.
 //!
-//! - [`serve`] answers HTTP on a listening socket: `/v1/volumes`, `/v1/devices`, `/v1/stats`,
+//! - [`serve`] answers HTTP on a listening socket: `/v1/volumes`, `/v1/hosts`, `/v1/devices`, `/v1/stats`,
 //!   `/v1/server`, `/v1/openapi.json`, `/metrics`, `/healthz`, `/readyz`. It changes nothing itself: what it is asked goes to a [`VolumeService`].
 //! - Documents ([`Volume`], [`Server`], …) are what clients see, and stay compatible within `/v1`.
 //! - Every refusal is a [`Problem`]: a stable code, what is wrong, what to do.
+//! - Of a service of several hosts each answers for all: requests are passed on (`relay.rs`).
 //! - [`ApiClient`] is the other side, for command lines: blocking, and with errors made for reading.
 //!
 //! Everything a client can make the server hold has a bound: see `limits.rs`.
@@ -14,20 +15,24 @@ mod access;
 mod audit;
 mod caller;
 mod client;
+mod cluster;
 mod documents;
 mod gate;
 mod limits;
+mod metadata;
 mod metrics;
 mod name;
 mod openapi;
 mod paced;
 mod problem;
+mod relay;
 mod request;
 mod routes;
 mod scrub;
 mod server;
 mod service;
 mod sharing;
+mod tls;
 
 pub use access::{
     ChangeAuth, ChangeRestrictions, CreatedVolume, GRACE_SECONDS_MAX, Restrictions, Tokens,
@@ -35,12 +40,16 @@ pub use access::{
 pub use audit::Audit;
 pub use caller::{ApiToken, Caller, Quota, Tenant, Users, UsersError};
 pub use client::{ApiClient, ApiError};
+pub use cluster::{
+    DirectoryStatus, Host, HostDevice, HostList, HostState, Location, OtherHost, VolumeState,
+};
 pub use documents::{
-    ChangeVolume, Core, CreateVolume, Device, DeviceHealth, DeviceList, Portal, Server, Volume,
-    VolumeList, connect_line, nqn,
+    ChangeVolume, Core, CreateVolume, Device, DeviceHealth, DeviceList, Drive, Portal, Server,
+    Volume, VolumeList, connect_line, nqn,
 };
 pub use gate::Guard;
 pub use limits::Limits;
+pub use metadata::{MetadataBytes, MetadataBytesError};
 pub use name::{NameError, VolumeName, VolumeSize, VolumeSizeError};
 pub use openapi::openapi;
 pub use problem::{Problem, ProblemCode};
@@ -48,5 +57,7 @@ pub use scrub::{DamagedPlace, Scrub, ScrubRequest, ScrubState, StartScrub};
 pub use server::serve;
 pub use service::{Reply, ServiceError, VolumeKey, VolumeService};
 pub use sharing::{
-    Ceiling, ChangeDevice, DeviceStats, MapStats, Sharing, Slo, Stats, VolumeStats, WindowStats,
+    Ceiling, ChangeDevice, CoreStats, DeviceStats, FlowStats, Latency, MapStats, Sharing, Slo,
+    Stats, VolumeStats, Window, WindowStats,
 };
+pub use tls::{ApiTls, CERTIFICATE_FILE, KEY_FILE, TlsError};

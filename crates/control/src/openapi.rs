@@ -1,17 +1,20 @@
 //! The description of the API, made from the handlers themselves.
 
-use utoipa::OpenApi;
+use utoipa::openapi::schema::{AdditionalProperties, Schema};
+use utoipa::openapi::{OneOf, RefOr};
+use utoipa::{Modify, OpenApi};
 
 use crate::routes::paths::{
     __path_change_auth, __path_change_device, __path_change_volume, __path_create_volume,
-    __path_delete_volume, __path_healthz, __path_list_devices, __path_list_volumes, __path_readyz,
-    __path_restrict_volume, __path_show_metrics, __path_show_openapi, __path_show_scrub,
-    __path_show_server, __path_show_stats, __path_show_volume, __path_start_scrub,
-    __path_stop_scrub,
+    __path_delete_volume, __path_healthz, __path_list_devices, __path_list_hosts,
+    __path_list_volumes, __path_readyz, __path_restrict_volume, __path_show_metrics,
+    __path_show_openapi, __path_show_scrub, __path_show_server, __path_show_stats,
+    __path_show_volume, __path_start_scrub, __path_stop_scrub,
 };
 
 #[derive(OpenApi)]
 #[openapi(
+    modifiers(&Exclusive),
     info(
         title = "farflash",
         description = "Volumes of a Flash server, for NVMe/TCP hosts.",
@@ -25,6 +28,7 @@ use crate::routes::paths::{
         change_auth,
         restrict_volume,
         delete_volume,
+        list_hosts,
         list_devices,
         change_device,
         show_scrub,
@@ -40,8 +44,44 @@ use crate::routes::paths::{
 )]
 struct Api;
 
+/// Says of alternatives that are told by their field that there is no other field beside it.
+struct Exclusive;
+
+impl Modify for Exclusive {
+    fn modify(&self, document: &mut utoipa::openapi::OpenApi) {
+        let Some(components) = &mut document.components else { return };
+        for schema in components.schemas.values_mut() {
+            let RefOr::T(Schema::OneOf(OneOf { items, .. })) = schema else { continue };
+            for item in items {
+                if let RefOr::T(Schema::Object(object)) = item
+                    && !object.properties.is_empty()
+                {
+                    let none = AdditionalProperties::FreeForm(false);
+                    object.additional_properties = Some(Box::new(none));
+                }
+            }
+        }
+    }
+}
+
 /// The OpenAPI document, as served at `/v1/openapi.json`.
 #[must_use]
-pub fn openapi() -> utoipa::openapi::OpenApi {
-    Api::openapi()
+pub fn openapi() -> serde_json::Value {
+    let mut document = serde_json::to_value(Api::openapi()).expect("numbers and strings");
+    rename_formats(&mut document);
+    document
+}
+
+/// Gives integers without a sign the names that the registry of formats has for them.
+fn rename_formats(value: &mut serde_json::Value) {
+    match value {
+        serde_json::Value::Object(fields) => {
+            if let Some(serde_json::Value::String(format)) = fields.get_mut("format") {
+                *format = format.replace("u-int", "uint");
+            }
+            fields.values_mut().for_each(rename_formats);
+        }
+        serde_json::Value::Array(items) => items.iter_mut().for_each(rename_formats),
+        _ => {}
+    }
 }

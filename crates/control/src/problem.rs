@@ -52,6 +52,14 @@ pub enum ProblemCode {
     DeviceNotFound,
     /// The device failed.
     DeviceFailed,
+    /// No host has this name or label.
+    UnknownHost,
+    /// The host that has the volume is gone or does not answer.
+    HostUnreachable,
+    /// The directory of the service cannot be asked, so nothing may change.
+    DirectoryUnavailable,
+    /// Another host has taken the device over.
+    DeviceLost,
     /// The server is starting or stopping.
     Unavailable,
     /// The request took too long.
@@ -96,7 +104,9 @@ fn status_of(code: ProblemCode) -> StatusCode {
         ProblemCode::InvalidJson | ProblemCode::InvalidPath | ProblemCode::UnknownParameter => {
             StatusCode::BAD_REQUEST
         }
-        ProblemCode::InvalidField | ProblemCode::UnknownCore => StatusCode::UNPROCESSABLE_ENTITY,
+        ProblemCode::InvalidField | ProblemCode::UnknownCore | ProblemCode::UnknownHost => {
+            StatusCode::UNPROCESSABLE_ENTITY
+        }
         ProblemCode::Unauthenticated => StatusCode::UNAUTHORIZED,
         ProblemCode::Forbidden => StatusCode::FORBIDDEN,
         ProblemCode::UnsupportedMediaType => StatusCode::UNSUPPORTED_MEDIA_TYPE,
@@ -112,7 +122,10 @@ fn status_of(code: ProblemCode) -> StatusCode {
         | ProblemCode::NoCeiling => StatusCode::CONFLICT,
         ProblemCode::OutOfSpace => StatusCode::INSUFFICIENT_STORAGE,
         ProblemCode::DeviceFailed | ProblemCode::Internal => StatusCode::INTERNAL_SERVER_ERROR,
-        ProblemCode::Unavailable => StatusCode::SERVICE_UNAVAILABLE,
+        ProblemCode::Unavailable
+        | ProblemCode::HostUnreachable
+        | ProblemCode::DirectoryUnavailable
+        | ProblemCode::DeviceLost => StatusCode::SERVICE_UNAVAILABLE,
         ProblemCode::Timeout => StatusCode::GATEWAY_TIMEOUT,
     }
 }
@@ -128,6 +141,32 @@ impl IntoResponse for Problem {
             response.headers_mut().insert(header::WWW_AUTHENTICATE, challenge());
         }
         response
+    }
+}
+
+/// What to say of an error that comes from there being several hosts.
+fn of_other_hosts(error: &ServiceError) -> (ProblemCode, String) {
+    match error {
+        ServiceError::UnknownHost { hosts, .. } => {
+            let hint = format!("name one of {}, or a label as KEY=VALUE", hosts.join(", "));
+            (ProblemCode::UnknownHost, hint)
+        }
+        ServiceError::DirectoryUnavailable { .. } => (
+            ProblemCode::DirectoryUnavailable,
+            "ask again when etcd is back; volumes are served meanwhile, and what was asked may have \
+             been done: look before you ask again"
+                .to_owned(),
+        ),
+        ServiceError::DeviceLost { .. } => (
+            ProblemCode::DeviceLost,
+            "ask again: requests are passed on to that host".to_owned(),
+        ),
+        _ => (
+            ProblemCode::HostUnreachable,
+            "start the host again, or mend its network; `farflash host list` (GET /v1/hosts) shows \
+             who is there"
+                .to_owned(),
+        ),
     }
 }
 
@@ -166,11 +205,12 @@ impl From<ServiceError> for Problem {
                  shows it), or raise the ceiling (`farflash device set`)"
                     .to_owned(),
             ),
-            ServiceError::NoCeiling { .. } => (
+            ServiceError::NoCeiling { device } => (
                 ProblemCode::NoCeiling,
-                "give it one with `farflash device set --reads-per-second N --writes-per-second M`; \
-                 `farflash calibrate` proposes the numbers"
-                    .to_owned(),
+                format!(
+                    "give it one with `farflash device set {device} --reads-per-second N \
+                     --writes-per-second M`; `farflash calibrate` proposes the numbers"
+                ),
             ),
             ServiceError::UnknownDevice { devices, .. } => {
                 (ProblemCode::DeviceNotFound, format!("choose one of {}", devices.join(", ")))
@@ -179,6 +219,10 @@ impl From<ServiceError> for Problem {
                 ProblemCode::InvalidField,
                 "the fields and their meaning are described by GET /v1/openapi.json".to_owned(),
             ),
+            error @ (ServiceError::UnknownHost { .. }
+            | ServiceError::HostUnreachable { .. }
+            | ServiceError::DirectoryUnavailable { .. }
+            | ServiceError::DeviceLost { .. }) => of_other_hosts(&error),
             ServiceError::Device { .. } => (
                 ProblemCode::DeviceFailed,
                 "look at the health of the devices (GET /v1/server) and at the server's log"

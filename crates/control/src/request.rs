@@ -48,7 +48,10 @@ pub(crate) fn unreadable(error: &BytesRejection) -> Problem {
 
 /// Syntax first, and then meaning: what is no JSON is told from what is the wrong JSON.
 fn decode<T: DeserializeOwned>(body: &[u8]) -> Result<T, Problem> {
-    serde_json::from_slice::<IgnoredAny>(body).map_err(|error| undecodable(".", &error))?;
+    serde_json::from_slice::<IgnoredAny>(body).map_err(|error| {
+        let detail = format!("the body is no JSON: {error}");
+        Problem::new(ProblemCode::InvalidJson, detail, "mend the JSON at this line and column")
+    })?;
     if body.trim_ascii_start().first() != Some(&b'{') {
         // Left to serde, an array would pass as the fields in their order.
         let hint = "send an object; its fields are described by GET /v1/openapi.json";
@@ -59,22 +62,18 @@ fn decode<T: DeserializeOwned>(body: &[u8]) -> Result<T, Problem> {
         .map_err(|error| undecodable(&error.path().to_string(), error.inner()))
 }
 
+/// JSON that is not what was asked for.
 fn undecodable(path: &str, error: &serde_json::Error) -> Problem {
-    match error.classify() {
-        Category::Data => {
-            let place = if path == "." { String::new() } else { format!("`{path}`: ") };
-            Problem::new(
-                ProblemCode::InvalidField,
-                format!("{place}{error}"),
-                "the fields and their types are described by GET /v1/openapi.json",
-            )
+    let place = if path == "." { String::new() } else { format!("`{path}`: ") };
+    let what = match error.classify() {
+        Category::Data => error.to_string(),
+        // The text is known to be JSON: it has more than one of several forms.
+        Category::Syntax | Category::Eof | Category::Io => {
+            "there is something besides the one form that was begun".to_owned()
         }
-        Category::Syntax | Category::Eof | Category::Io => Problem::new(
-            ProblemCode::InvalidJson,
-            format!("the body is no JSON: {error}"),
-            "mend the JSON at this line and column",
-        ),
-    }
+    };
+    let hint = "the fields and their types are described by GET /v1/openapi.json";
+    Problem::new(ProblemCode::InvalidField, format!("{place}{what}"), hint)
 }
 
 impl<S: Send + Sync> FromRequestParts<S> for VolumeKey {
@@ -92,6 +91,28 @@ impl<S: Send + Sync> FromRequestParts<S> for VolumeKey {
             let detail = format!("there is no such volume: {error}");
             Problem::new(ProblemCode::VolumeNotFound, detail, hint)
         })
+    }
+}
+
+/// The volume that a part of a path names, if it may name one. Percent-encoded characters are what our
+/// own client sends for some that names have.
+pub(crate) fn volume_key(part: &str) -> Option<VolumeKey> {
+    let mut bytes = Vec::with_capacity(part.len());
+    let mut rest = part.as_bytes();
+    while let Some((byte, behind)) = rest.split_first() {
+        rest = behind;
+        if *byte != b'%' {
+            bytes.push(*byte);
+            continue;
+        }
+        let (digits, behind) = rest.split_at_checked(2)?;
+        bytes.push(u8::from_str_radix(std::str::from_utf8(digits).ok()?, 16).ok()?);
+        rest = behind;
+    }
+    let text = String::from_utf8(bytes).ok()?;
+    match Uuid::try_parse(&text) {
+        Ok(id) => Some(VolumeKey::Id(id)),
+        Err(_) => text.parse().ok().map(VolumeKey::Name),
     }
 }
 

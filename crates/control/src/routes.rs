@@ -11,27 +11,31 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::{get, patch, post};
 use axum::{Json, Router};
 
-use crate::caller::{Caller, Operator};
+use crate::caller::{Caller, Observer, Operator};
 use crate::gate::{self, Guard};
 use crate::limits::Limits;
 use crate::metrics;
 use crate::problem::{Problem, ProblemCode};
+use crate::relay::{self, Origin};
 use crate::request::{DeviceName, JsonBody};
+use crate::scrub::SCRUB_RATE_MIN;
 use crate::{
     ChangeAuth, ChangeDevice, ChangeRestrictions, ChangeVolume, CreateVolume, CreatedVolume,
-    Device, DeviceList, Scrub, ScrubRequest, Server, StartScrub, Stats, Tokens, Volume, VolumeKey,
-    VolumeList, VolumeService, openapi,
+    Device, DeviceList, HostList, Location, Scrub, ScrubRequest, Server, StartScrub, Stats, Tokens,
+    Volume, VolumeKey, VolumeList, VolumeService, openapi,
 };
 
 type Service = State<Arc<dyn VolumeService>>;
 
 pub(crate) fn router(service: Arc<dyn VolumeService>, guard: Guard, limits: Limits) -> Router {
     let guard = Arc::new(guard);
+    let relaying = service.clone();
     Router::new()
         .route("/v1/volumes", get(list_volumes).post(create_volume))
         .route("/v1/volumes/{volume}", get(show_volume).patch(change_volume).delete(delete_volume))
         .route("/v1/volumes/{volume}/tokens", post(change_auth))
         .route("/v1/volumes/{volume}/restrictions", patch(restrict_volume))
+        .route("/v1/hosts", get(list_hosts))
         .route("/v1/devices", get(list_devices))
         .route("/v1/devices/{device}", patch(change_device))
         .route("/v1/devices/{device}/scrub", get(show_scrub).post(start_scrub).delete(stop_scrub))
@@ -43,6 +47,9 @@ pub(crate) fn router(service: Arc<dyn VolumeService>, guard: Guard, limits: Limi
         .route("/readyz", get(readyz))
         .method_not_allowed_fallback(method_not_allowed)
         .fallback(unknown_path)
+        .layer(middleware::from_fn(move |request, next| {
+            relay::pass_on(relaying.clone(), request, next)
+        }))
         .layer(middleware::from_fn(move |request, next| gate::pass(guard.clone(), request, next)))
         .layer(middleware::from_fn(move |request, next| {
             bounded(limits.request_timeout, request, next)
@@ -86,8 +93,17 @@ async fn bounded(timeout: Duration, request: Request, next: Next) -> Response {
 async fn create_volume(
     State(service): Service,
     caller: Caller,
+    origin: Origin,
     JsonBody(request): JsonBody<CreateVolume>,
 ) -> Result<Response, Problem> {
+    if let Some(on) = &request.on
+        && let Location::There { host, .. } = service.locate_new(on)?
+    {
+        // The other host is asked for itself, and need not agree on which one is best.
+        let request = CreateVolume { on: None, ..request };
+        let body = serde_json::to_vec(&request).unwrap_or_default();
+        return Ok(relay::create_there(&host, origin, body.into()).await);
+    }
     let created = service.create(caller, request).await?;
     let location = format!("/v1/volumes/{}", created.volume.id);
     Ok((StatusCode::CREATED, [(header::LOCATION, location)], Json(created)).into_response())
@@ -105,8 +121,9 @@ async fn create_volume(
 async fn list_volumes(
     State(service): Service,
     caller: Caller,
+    origin: Origin,
 ) -> Result<Json<VolumeList>, Problem> {
-    Ok(Json(VolumeList { volumes: service.list(caller).await? }))
+    Ok(Json(VolumeList { volumes: relay::list_all(&service, &caller, &origin).await? }))
 }
 
 /// One volume.
@@ -197,6 +214,19 @@ async fn restrict_volume(
     Ok(Json(service.restrict(caller, key, request).await?))
 }
 
+/// All hosts of the service: whether they are there, what they have, with what they may fail.
+#[utoipa::path(
+    get, path = "/v1/hosts", tag = "hosts", operation_id = "listHosts",
+    responses(
+        (status = 200, body = HostList, description = "The hosts"),
+        (status = "4XX", body = Problem, content_type = "application/problem+json", description = "Refused"),
+        (status = "5XX", body = Problem, content_type = "application/problem+json", description = "Failed"),
+    )
+)]
+async fn list_hosts(_: Operator, State(service): Service) -> Result<Json<HostList>, Problem> {
+    Ok(Json(service.hosts().await?))
+}
+
 /// All devices: space, health, and how they are shared.
 #[utoipa::path(
     get, path = "/v1/devices", tag = "devices", operation_id = "listDevices",
@@ -265,6 +295,11 @@ async fn start_scrub(
     DeviceName(name): DeviceName,
     JsonBody(request): JsonBody<StartScrub>,
 ) -> Result<(StatusCode, Json<Scrub>), Problem> {
+    if request.bytes_per_second.is_some_and(|rate| rate < SCRUB_RATE_MIN) {
+        let detail = "`bytes_per_second`: a scrub reads whole blocks, of 4096 bytes";
+        let hint = "ask for 4096 bytes a second or more, or leave it out";
+        return Err(Problem::new(ProblemCode::InvalidField, detail, hint));
+    }
     let scrub = service.scrub(name, ScrubRequest::Start(request)).await?;
     Ok((StatusCode::ACCEPTED, Json(scrub)))
 }
@@ -295,7 +330,7 @@ async fn stop_scrub(
         (status = "5XX", body = Problem, content_type = "application/problem+json", description = "Failed"),
     )
 )]
-async fn show_stats(_: Operator, State(service): Service) -> Result<Json<Stats>, Problem> {
+async fn show_stats(_: Observer, State(service): Service) -> Result<Json<Stats>, Problem> {
     Ok(Json(service.stats().await?))
 }
 
@@ -340,7 +375,7 @@ async fn show_server(_: Operator, State(service): Service) -> Result<Json<Server
         (status = "5XX", body = Problem, content_type = "application/problem+json", description = "Failed"),
     )
 )]
-async fn show_metrics(_: Operator, State(service): Service) -> Result<Response, Problem> {
+async fn show_metrics(_: Observer, State(service): Service) -> Result<Response, Problem> {
     let (server, stats) = (service.server().await?, service.stats().await?);
     let kind = HeaderValue::from_static(metrics::CONTENT_TYPE);
     Ok(([(header::CONTENT_TYPE, kind)], metrics::text(&server, &stats)).into_response())
@@ -401,9 +436,9 @@ pub(crate) mod paths {
     //! What `#[utoipa::path]` generates beside the handlers.
     pub(crate) use super::{
         __path_change_auth, __path_change_device, __path_change_volume, __path_create_volume,
-        __path_delete_volume, __path_healthz, __path_list_devices, __path_list_volumes,
-        __path_readyz, __path_restrict_volume, __path_show_metrics, __path_show_openapi,
-        __path_show_scrub, __path_show_server, __path_show_stats, __path_show_volume,
-        __path_start_scrub, __path_stop_scrub,
+        __path_delete_volume, __path_healthz, __path_list_devices, __path_list_hosts,
+        __path_list_volumes, __path_readyz, __path_restrict_volume, __path_show_metrics,
+        __path_show_openapi, __path_show_scrub, __path_show_server, __path_show_stats,
+        __path_show_volume, __path_start_scrub, __path_stop_scrub,
     };
 }

@@ -14,6 +14,9 @@ pub struct StartScrub {
     pub bytes_per_second: Option<u64>,
 }
 
+/// The slowest scrub reads a block a second.
+pub(crate) const SCRUB_RATE_MIN: u64 = 4096;
+
 /// What is asked of a device's scrub.
 #[derive(Clone, Copy, Debug)]
 pub enum ScrubRequest {

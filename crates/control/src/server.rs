@@ -11,6 +11,7 @@ use axum::{Extension, Router};
 use hyper::server::conn::http1;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Semaphore, watch};
 use tokio::task::JoinSet;
@@ -18,6 +19,7 @@ use tokio::task::JoinSet;
 use crate::gate::{Guard, Peer};
 use crate::limits::Limits;
 use crate::paced::Paced;
+use crate::tls::ApiTls;
 use crate::{VolumeService, routes};
 
 /// Pause after an `accept` that failed for want of descriptors or memory.
@@ -32,6 +34,7 @@ pub async fn serve(
     limits: Limits,
     stop: impl Future<Output = ()>,
 ) {
+    let tls = guard.tls.clone();
     let router = routes::router(service, guard, limits);
     let places = Arc::new(Semaphore::new(limits.connections_max));
     let crowded = Arc::new(AtomicBool::new(false));
@@ -53,9 +56,12 @@ pub async fn serve(
                 let _ = stream.set_nodelay(true);
                 let router = router.clone().layer(Extension(Peer(peer)));
                 let stream = Paced::new(stream, limits.write_timeout, crowded.clone());
-                let connection = serve_connection(stream, router, limits, watcher.clone());
+                let (tls, watcher) = (tls.clone(), watcher.clone());
                 connections.spawn(async move {
-                    connection.await;
+                    match tls {
+                        None => serve_connection(stream, router, limits, watcher).await,
+                        Some(tls) => serve_encrypted(&tls, stream, router, limits, watcher).await,
+                    }
                     drop(place);
                 });
             }
@@ -84,8 +90,23 @@ async fn accept(listener: &TcpListener) -> (TcpStream, SocketAddr) {
     }
 }
 
-async fn serve_connection(
+/// Serves a connection that begins with a TLS handshake, for which it has the time of a request's head.
+async fn serve_encrypted(
+    tls: &ApiTls,
     stream: Paced<TcpStream>,
+    router: Router,
+    limits: Limits,
+    stopping: watch::Receiver<bool>,
+) {
+    match tokio::time::timeout(limits.head_timeout, tls.acceptor().accept(stream)).await {
+        Ok(Ok(stream)) => serve_connection(stream, router, limits, stopping).await,
+        Ok(Err(error)) => tracing::debug!(%error, "an API connection without a TLS handshake"),
+        Err(_) => tracing::debug!("an API connection took too long for its TLS handshake"),
+    }
+}
+
+async fn serve_connection<S: AsyncRead + AsyncWrite + Unpin>(
+    stream: S,
     router: Router,
     limits: Limits,
     mut stopping: watch::Receiver<bool>,

@@ -1,5 +1,6 @@
 //! The seam between the API and whoever holds the volumes.
 
+use std::collections::BTreeSet;
 use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
@@ -8,7 +9,8 @@ use uuid::Uuid;
 
 use crate::{
     Caller, ChangeAuth, ChangeDevice, ChangeRestrictions, CreateVolume, CreatedVolume, Device,
-    Scrub, ScrubRequest, Server, Slo, Stats, Tokens, Volume, VolumeName, VolumeSize,
+    HostList, Location, OtherHost, Scrub, ScrubRequest, Server, Slo, Stats, Tokens, Volume,
+    VolumeName, VolumeSize,
 };
 
 /// The answer to a request, later.
@@ -96,6 +98,32 @@ pub enum ServiceError {
         /// What makes no sense.
         detail: String,
     },
+    /// No host is of this name or label.
+    #[error("no host is `{wanted}`")]
+    UnknownHost {
+        /// As it was asked for.
+        wanted: String,
+        /// Hosts that there are.
+        hosts: Vec<String>,
+    },
+    /// A host of the service does not answer.
+    #[error("the host {host} cannot be reached")]
+    HostUnreachable {
+        /// Its name.
+        host: String,
+    },
+    /// The directory cannot be asked, and without it nothing may change.
+    #[error("nothing can be changed now: {reason}")]
+    DirectoryUnavailable {
+        /// What is known.
+        reason: String,
+    },
+    /// Another host has taken the device over.
+    #[error("the device is served by the host {holder} now")]
+    DeviceLost {
+        /// The name of that host.
+        holder: String,
+    },
     /// The device did not do as it was asked.
     #[error("the device failed: {detail}")]
     Device {
@@ -137,6 +165,16 @@ pub trait VolumeService: Send + Sync + 'static {
     ) -> Reply<'_, Volume>;
     /// Deletes a volume and frees its space.
     fn delete(&self, caller: Caller, key: VolumeKey) -> Reply<'_, ()>;
+    /// Where a volume is: from memory, without asking anybody.
+    fn locate(&self, caller: &Caller, key: &VolumeKey) -> Location;
+    /// Where a new volume is to be made: at a host of a name, or of a label `key=value`.
+    fn locate_new(&self, on: &str) -> Result<Location, ServiceError>;
+    /// The other hosts of the service that live.
+    fn others(&self) -> Vec<OtherHost>;
+    /// What is known here of volumes of other hosts than those of `answered`: they are unreachable.
+    fn known_elsewhere(&self, caller: &Caller, answered: &BTreeSet<Uuid>) -> Vec<Volume>;
+    /// The hosts of the service.
+    fn hosts(&self) -> Reply<'_, HostList>;
     /// The state of the server.
     fn server(&self) -> Reply<'_, Server>;
     /// Changes how a device is shared.

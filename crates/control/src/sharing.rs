@@ -87,14 +87,40 @@ pub struct ChangeDevice {
 }
 
 /// What volumes and devices do. Counters count from the start of the server: two answers make rates.
-#[derive(Clone, Debug, Deserialize, PartialEq, Serialize, ToSchema)]
+#[derive(Clone, Debug, Default, Deserialize, PartialEq, Serialize, ToSchema)]
 pub struct Stats {
     /// When the answer was made, in nanoseconds since the server started.
     pub time_ns: u64,
     /// The devices.
     pub devices: Vec<DeviceStats>,
+    /// Upper ends of the ranges of latencies, in microseconds. What took longer is in one more.
+    #[serde(default)]
+    pub latency_bounds_us: Vec<u64>,
+    /// The data cores.
+    #[serde(default)]
+    pub cores: Vec<CoreStats>,
     /// The volumes, by name.
     pub volumes: Vec<VolumeStats>,
+}
+
+/// What a data core does.
+#[derive(Clone, Debug, Deserialize, PartialEq, Serialize, ToSchema)]
+pub struct CoreStats {
+    /// The CPU.
+    pub core: u32,
+    /// Memory that the data of requests takes.
+    pub request_memory_bytes: u64,
+    /// Authentications of hosts that failed.
+    pub authentication_failures: u64,
+}
+
+/// How long requests took, the wait for their turn at the device in it.
+#[derive(Clone, Debug, Default, Deserialize, PartialEq, Serialize, ToSchema)]
+pub struct Latency {
+    /// Requests in each range; the ranges are those of [`Stats::latency_bounds_us`].
+    pub counts: Vec<u64>,
+    /// Their times together.
+    pub sum_ns: u64,
 }
 
 /// What a device does.
@@ -106,15 +132,20 @@ pub struct DeviceStats {
     pub sharing: Sharing,
     /// The windows of the cores.
     pub windows: Vec<WindowStats>,
+    /// What all its volumes do and did, also those that are gone.
+    #[serde(default)]
+    pub flow: FlowStats,
     /// Memory of the maps of volumes, by core.
     pub maps: Vec<MapStats>,
+    /// Blocks found damaged, and requests that the device failed.
+    #[serde(default)]
+    pub media_errors: u64,
 }
 
 /// What the maps of a core's volumes take: where each block lies, and its checksum.
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize, ToSchema)]
 pub struct MapStats {
     /// The CPU.
-    #[schema(format = Int64)]
     pub core: u32,
     /// Bytes of memory that they may take; nothing if they may take all they need.
     pub limit_bytes: Option<u64>,
@@ -132,14 +163,53 @@ pub struct MapStats {
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize, ToSchema)]
 pub struct WindowStats {
     /// The CPU.
-    #[schema(format = Int64)]
     pub core: u32,
-    /// Blocks that may be under way; nothing without a ceiling.
+    /// What is read.
+    #[serde(default)]
+    pub reads: Window,
+    /// What is written. With a write cost all is counted among the reads.
+    #[serde(default)]
+    pub writes: Window,
+    /// How full the core's journal is, from 0 to 1.
+    #[serde(default)]
+    pub journal_used: f64,
+}
+
+/// What may be, and is, under way at a device.
+#[derive(Clone, Copy, Debug, Default, Deserialize, Eq, PartialEq, Serialize, ToSchema)]
+pub struct Window {
+    /// Blocks that may be under way, and more while there are fewer of the other kind; nothing without
+    /// a ceiling.
     pub window_blocks: Option<u64>,
     /// Blocks that are.
     pub in_use_blocks: u64,
     /// Requests that wait.
     pub queued: u64,
+}
+
+/// What requests do, and have done.
+#[derive(Clone, Copy, Debug, Default, Deserialize, Eq, PartialEq, Serialize, ToSchema)]
+pub struct FlowStats {
+    /// Requests that wait for their turn.
+    pub queued: u64,
+    /// Requests at the engine and the device.
+    pub in_flight: u64,
+    /// Blocks of these that are read.
+    #[serde(default)]
+    pub in_flight_read_blocks: u64,
+    /// Blocks of these that are written.
+    #[serde(default)]
+    pub in_flight_written_blocks: u64,
+    /// Requests done.
+    pub requests: u64,
+    /// Blocks read.
+    pub read_blocks: u64,
+    /// Blocks written.
+    pub written_blocks: u64,
+    /// Time that requests waited for their turn, all together.
+    pub waited_ns: u64,
+    /// Time that requests took behind that, all together.
+    pub served_ns: u64,
 }
 
 /// What a volume does.
@@ -152,7 +222,6 @@ pub struct VolumeStats {
     /// The device that holds it.
     pub device: String,
     /// The CPU that serves it.
-    #[schema(format = Int64)]
     pub core: u32,
     /// What it is promised.
     pub slo: Slo,
@@ -160,18 +229,13 @@ pub struct VolumeStats {
     pub promised_reads_per_second: Option<f64>,
     /// Blocks written a second that follow from that; nothing without a ceiling.
     pub promised_writes_per_second: Option<f64>,
-    /// Requests that wait for their turn.
-    pub queued: u64,
-    /// Requests at the engine and the device.
-    pub in_flight: u64,
-    /// Requests done.
-    pub requests: u64,
-    /// Blocks read.
-    pub read_blocks: u64,
-    /// Blocks written.
-    pub written_blocks: u64,
-    /// Time that requests waited for their turn, all together.
-    pub waited_ns: u64,
-    /// Time that requests took behind that, all together.
-    pub served_ns: u64,
+    /// What its requests do, and have done.
+    #[serde(flatten)]
+    pub flow: FlowStats,
+    /// How long reads took.
+    #[serde(default)]
+    pub read_latency: Latency,
+    /// How long writes took.
+    #[serde(default)]
+    pub write_latency: Latency,
 }

@@ -109,7 +109,8 @@ fn guarded() -> (Api, tempfile::TempDir, [ApiToken; 2]) {
     );
     let users = Users::from_toml(&list).unwrap();
     let audit = Some(Audit::open(&files.path().join("audit.jsonl")).unwrap());
-    let api = Api::guarded(Guard { users, audit }, Limits::default(), Duration::ZERO);
+    let api =
+        Api::guarded(Guard { users, audit, ..Guard::default() }, Limits::default(), Duration::ZERO);
     (api, files, tokens)
 }
 
@@ -134,6 +135,39 @@ fn only_those_who_are_known_are_answered_and_tenants_not_about_devices() {
     assert_eq!(code(&acme.stats().unwrap_err()), ProblemCode::Forbidden);
     assert_eq!(code(&acme.devices().unwrap_err()), ProblemCode::Forbidden);
     ops.server().unwrap();
+}
+
+/// A reader gets figures, and nothing else: every other path and method is refused.
+#[test]
+fn readers_get_figures_and_nothing_else() {
+    let token = ApiToken::new(&[3; 32]);
+    let entry = format!("[[reader]]\nname = \"p\"\ntoken_sha256 = \"{}\"\n", token.token_sha256);
+    let guard = Guard { users: Users::from_toml(&entry).unwrap(), ..Guard::default() };
+    let api = Api::guarded(guard, Limits::default(), Duration::ZERO);
+    let reader = ApiClient::new(&api.url()).unwrap().with_token(&token.token);
+    reader.stats().unwrap();
+    let with = format!("authorization: Bearer {}\r\nconnection: close", token.token);
+    let status = |method: &str, path: &str| {
+        let head = format!("{method} {path} HTTP/1.1\r\nhost: api\r\n{with}\r\n\r\n");
+        api.raw(head.as_bytes()).status
+    };
+    assert_eq!(status("GET", "/metrics"), 200);
+    let id = uuid::Uuid::new_v4();
+    let volume = format!("/v1/volumes/{id}");
+    let tokens = format!("{volume}/tokens");
+    for path in ["/v1/volumes", &volume, &tokens, "/v1/hosts", "/v1/devices", "/v1/devices/x/scrub"]
+        .into_iter()
+        .chain(["/v1/server", "/metrics/", "//metrics", "/v1/stats/..", "/v1/%73tats", "/"])
+    {
+        for method in ["GET", "POST", "PATCH", "DELETE", "PUT"] {
+            assert_eq!(status(method, path), 403, "{method} {path}");
+        }
+    }
+    for method in ["POST", "PATCH", "DELETE", "PUT"] {
+        assert_eq!(status(method, "/metrics"), 403, "{method}");
+    }
+    assert_eq!(code(&reader.list().unwrap_err()), ProblemCode::Forbidden);
+    assert_eq!(code(&reader.create(&create("a", GIB)).unwrap_err()), ProblemCode::Forbidden);
 }
 
 #[test]
@@ -337,7 +371,7 @@ fn health_and_description_are_served() {
     assert_eq!(schemas["CreateVolume"]["additionalProperties"], false);
     for name in ["CreateVolume", "Portal", "Core"] {
         // A CPU's number is 32 bits without a sign, which no `int32` holds.
-        assert_eq!(schemas[name]["properties"]["core"]["format"], "int64", "{name}");
+        assert_eq!(schemas[name]["properties"]["core"]["format"], "uint32", "{name}");
     }
 }
 
@@ -435,7 +469,7 @@ fn stopping_finishes_requests_in_flight() {
     let mut busy = TcpStream::connect(api.address).unwrap();
     busy.write_all(b"GET /v1/volumes HTTP/1.1\r\nhost: api\r\n\r\n").unwrap();
     // A round trip on another connection: by then the request above has been taken in.
-    while api.request("GET", "/healthz", "").status != 200 {}
+    assert_eq!(api.request("GET", "/healthz", "").status, 200);
     api.stop();
     let mut text = String::new();
     busy.read_to_string(&mut text).unwrap();
@@ -443,9 +477,21 @@ fn stopping_finishes_requests_in_flight() {
     idle.read_to_end(&mut Vec::new()).unwrap();
 }
 
+/// What is JSON is not called none, whatever else is wrong with it.
+#[test]
+fn two_forms_at_once_are_refused_as_such() {
+    let api = Api::start();
+    let body = r#"{"name": "a", "size_bytes": 4096, "slo": {"share": 1, "rate": {}}}"#;
+    let answer = api.request("POST", "/v1/volumes", body);
+    assert_eq!(answer.status, 422, "{answer:?}");
+    assert!(answer.body.contains("invalid_field") && answer.body.contains("slo"), "{answer:?}");
+    let slow = api.request("POST", "/v1/devices/mem/scrub", r#"{"bytes_per_second": 4095}"#);
+    assert_eq!(slow.status, 422, "{slow:?}");
+}
+
 #[test]
 fn the_client_says_what_is_wrong_with_an_address() {
-    for url in ["", "127.0.0.1:7420", "https://127.0.0.1:7420", "http://a/b", "http://"] {
+    for url in ["", "127.0.0.1:7420", "ftp://127.0.0.1:7420", "http://a/b", "http://"] {
         let error = ApiClient::new(url).err().unwrap_or_else(|| panic!("{url}"));
         assert!(matches!(error, ApiError::BadUrl { .. }), "{url}: {error}");
         assert!(error.hint().contains("--api"));

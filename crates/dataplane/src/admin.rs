@@ -12,7 +12,7 @@ use nvme_target::{
     ControllerParameters, DiscoveryLog, Health, Negotiated, SlotId,
 };
 use nvme_wire::Sqe;
-use nvme_wire::log::{CRITICAL_READ_ONLY, CRITICAL_RELIABILITY, CRITICAL_SPARE};
+use nvme_wire::log::{CRITICAL_READ_ONLY, CRITICAL_RELIABILITY, CRITICAL_SPARE, FailureDomain};
 use nvme_wire::opcode::DataDirection;
 use units::BLOCK_SIZE;
 use volume::Capacity;
@@ -54,6 +54,7 @@ struct Figures<'a, W: World, D: Device> {
     core: &'a Core<W, D>,
     association: &'a Association<W, D>,
     export: Option<&'a Export<W, D>>,
+    domain: Option<Rc<FailureDomain>>,
     /// Made when it is asked for.
     log: OnceCell<Rc<DiscoveryLog>>,
 }
@@ -62,7 +63,8 @@ impl<W: World, D: Device> Backend for Figures<'_, W, D> {
     fn namespace(&self) -> Option<Namespace> {
         let volume = self.export?.volume();
         let (blocks, used_blocks) = (volume.blocks(), volume.mapped_blocks());
-        Some(Namespace { blocks, used_blocks, read_only: false })
+        let metadata = volume.metadata_size();
+        Some(Namespace { blocks, used_blocks, metadata, read_only: false })
     }
 
     /// Reads, writes, errors and hours are counted since the server started: nothing of them is
@@ -87,6 +89,10 @@ impl<W: World, D: Device> Backend for Figures<'_, W, D> {
             power_on_hours: u128::from(hours),
             ..Health::default()
         }
+    }
+
+    fn failure_domain(&self) -> Option<&FailureDomain> {
+        self.domain.as_deref()
     }
 
     fn discovery_log(&self) -> Option<&DiscoveryLog> {
@@ -135,9 +141,11 @@ impl<W: World, D: Device> Connection<W, D> {
     ) {
         let data = payload.map_or(&[][..], Payload::as_bytes);
         let now = self.core.world().now();
+        let export = association.subject.export().map(Rc::as_ref);
         let figures = Figures {
             core: &self.core,
-            export: association.subject.export().map(Rc::as_ref),
+            export,
+            domain: export.and_then(|export| self.core.failure_domain(export)),
             association,
             log: OnceCell::new(),
         };
@@ -194,9 +202,13 @@ impl<W: World, D: Device> Connection<W, D> {
         match outcome {
             Ok((negotiated, role)) => {
                 *self.role.borrow_mut() = role;
+                self.log_connected();
                 self.reply(|transport, out| transport.accept(slot, &negotiated, out));
             }
-            Err(refusal) => self.complete(slot, refusal.status, refusal.result),
+            Err(refusal) => {
+                self.log_refused(refusal.status);
+                self.complete(slot, refusal.status, refusal.result);
+            }
         }
     }
 

@@ -78,11 +78,13 @@ impl<W: World, D: Device> Core<W, D> {
         let is_there = found.is_some();
         match found.filter(|export| connection.qualifies(export, &request.host_nqn)) {
             Some(export) => return Ok(Subject::Volume(export)),
-            None => {
+            None if connection.may_be_said() => {
                 let (host, subsystem) = (request.host_nqn, request.subsystem);
                 let reason = if is_there { "is restricted" } else { "does not exist" };
-                tracing::info!(%peer, %host, %subsystem, reason, "host refused");
+                let connection = connection.life.id;
+                tracing::info!(%connection, %peer, %host, %subsystem, reason, "host refused");
             }
+            None => {}
         }
         if self.authenticates() {
             return Ok(Subject::Nothing);
@@ -106,8 +108,10 @@ impl<W: World, D: Device> Core<W, D> {
         export.volume().set_access(&bytes).await?;
         export.set_access(access);
         for association in self.associations_of(&export) {
-            if cut || !association.qualifies(&export) {
-                association.cut();
+            if cut {
+                association.cut("the volume's tokens were changed");
+            } else if !association.qualifies(&export) {
+                association.cut("the host may no longer open the volume");
             }
         }
         Ok(status_of(&export))

@@ -13,6 +13,7 @@ use units::{Instant, Lba};
 
 use crate::admission::Subject;
 use crate::connection::Connection;
+use crate::life::HOST_RESET;
 
 /// An I/O queue by its number.
 type Queue<W, D> = (u16, Weak<Connection<W, D>>);
@@ -86,7 +87,7 @@ impl<W: World, D: Device> Association<W, D> {
                     }
                 }
                 Some(ControllerEvent::CloseIoQueues) => {
-                    self.cut_io();
+                    self.cut_io(HOST_RESET);
                     self.io.borrow_mut().clear();
                 }
             }
@@ -110,16 +111,15 @@ impl<W: World, D: Device> Association<W, D> {
     /// Ends the association if its host let the keep alive timer expire.
     pub(crate) fn on_tick(&self, now: Instant) {
         if self.controller.borrow_mut().on_timeout(now) {
-            let host = self.host;
-            tracing::info!(%host, "keep alive timer expired");
-            self.cut();
+            self.cut("the keep alive timer expired");
         }
     }
 
-    /// Closes all connections.
-    pub(crate) fn cut(&self) {
-        self.cut_io();
+    /// Closes all connections, and says why in the log.
+    pub(crate) fn cut(&self, reason: &str) {
+        self.cut_io(reason);
         if let Some(admin) = self.admin.upgrade() {
+            admin.note_end(reason);
             admin.cut();
         }
     }
@@ -135,8 +135,11 @@ impl<W: World, D: Device> Association<W, D> {
         self.admin.upgrade().is_some_and(|admin| admin.is_admitted_by(restrictions, &self.host))
     }
 
-    fn cut_io(&self) {
+    fn cut_io(&self, reason: &str) {
         let queues: Vec<_> = self.io.borrow().iter().filter_map(|(_, c)| c.upgrade()).collect();
-        queues.iter().for_each(|connection| connection.cut());
+        for connection in queues {
+            connection.note_end(reason);
+            connection.cut();
+        }
     }
 }

@@ -217,16 +217,19 @@ impl<W: World, D: Device> Connection<W, D> {
     /// T2.
     fn look_at_outcome(&self, queue: &QueueAuthentication<W, D>) {
         let outcome = queue.exchange.borrow().outcome();
-        let (peer, host) = (self.peer(), queue.parties.host);
-        let subsystem = queue.parties.subsystem;
         match outcome {
             Outcome::UnderWay => {}
             Outcome::Authenticated => {
-                tracing::debug!(%peer, %host, %subsystem, "authenticated");
                 queue.passed.set(true);
+                self.log_authenticated();
             }
             Outcome::Failed(reason) => {
-                tracing::warn!(%peer, %host, %subsystem, %reason, "authentication failed");
+                if self.may_be_said() {
+                    let (connection, peer) = (self.life.id, self.peer());
+                    let Parties { host, subsystem } = queue.parties;
+                    tracing::warn!(%connection, %peer, %host, %subsystem, %reason, "authentication failed");
+                }
+                self.note_end("authentication failed");
                 queue.passed.set(false);
                 self.close();
             }

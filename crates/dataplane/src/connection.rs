@@ -15,7 +15,7 @@ use std::cell::{Cell, OnceCell, RefCell};
 use std::pin::pin;
 use std::rc::Rc;
 
-use io_traits::{Device, Stream, World};
+use io_traits::{Device, Stream, StreamError, World};
 use local_sync::Notify;
 use nvme_target::{CloseReason, Connection as Transport, SlotId, Step};
 use nvme_wire::Status;
@@ -27,6 +27,7 @@ use crate::core::Core;
 use crate::export::Export;
 use crate::first_of::first_of;
 use crate::incoming::{IncomingTable, Payload};
+use crate::life::{ConnectionId, Life};
 use crate::memory::Window;
 use crate::outbox::{Filling, Outbox};
 
@@ -94,6 +95,7 @@ pub(crate) struct Connection<W: World, D: Device> {
     pub(crate) core: Core<W, D>,
     /// Place in the core's list.
     key: Cell<usize>,
+    pub(crate) life: Life,
     stream: W::Stream,
     /// By which it came.
     pub(crate) interface: Option<String>,
@@ -113,11 +115,12 @@ pub(crate) struct Connection<W: World, D: Device> {
 }
 
 impl<W: World, D: Device> Connection<W, D> {
-    pub(crate) fn new(core: &Core<W, D>, stream: W::Stream) -> Rc<Self> {
+    pub(crate) fn new(core: &Core<W, D>, stream: W::Stream, id: ConnectionId) -> Rc<Self> {
         let world = core.world();
         let resume = Notify::new();
         Rc::new(Self {
             key: Cell::new(usize::MAX),
+            life: Life::new(id),
             transport: RefCell::new(Transport::new(world.now(), &core.options().limits)),
             incoming: IncomingTable::default(),
             outbox: Outbox::new(world.clone(), stream.clone(), resume.clone()),
@@ -138,12 +141,13 @@ impl<W: World, D: Device> Connection<W, D> {
     /// Starts the two tasks. `key` is the connection's place in the core's list.
     pub(crate) fn start(self: &Rc<Self>, key: usize) {
         self.key.set(key);
+        self.log_accepted();
         let connection = self.clone();
         self.core.world().spawn(async move {
             match connection.outbox.run().await {
                 Ok(()) => connection.stream.shutdown_write(),
                 Err(error) => {
-                    tracing::debug!(peer = %connection.stream.peer(), %error, "send failed");
+                    connection.note_end(error);
                     connection.cut();
                 }
             }
@@ -209,9 +213,8 @@ impl<W: World, D: Device> Connection<W, D> {
             return;
         }
         let unsent_for = self.outbox.sending_since().map(|since| now.since(since));
-        let peer = self.stream.peer();
         if unsent_for.is_some_and(|age| self.is_overdue(age, now)) {
-            tracing::info!(%peer, "connection ended: the host does not read");
+            self.note_end("the host does not read");
             return self.cut();
         }
         if !self.is_open() {
@@ -221,17 +224,17 @@ impl<W: World, D: Device> Connection<W, D> {
             |since: Instant| now.since(since) > self.core.options().limits.handshake_timeout;
         let authentication = self.authentication.get().filter(|queue| !queue.has_passed());
         if authentication.is_some_and(|queue| is_late(queue.since())) {
-            tracing::info!(%peer, "connection ended: the host does not authenticate");
+            self.note_end("the host does not authenticate");
             return self.cut();
         }
         let reading_time = self.reading_time();
         let reason = self.transport.borrow_mut().on_timeout(reading_time);
         let owed_since = self.transport.borrow().owed_since();
         if let Some(reason) = reason {
-            tracing::info!(%peer, ?reason, "connection ended");
+            self.note_end(format_args!("{reason:?}"));
             self.cut();
         } else if owed_since.is_some_and(|since| self.is_overdue(reading_time.since(since), now)) {
-            tracing::info!(%peer, "connection ended: the host does not send what it announced");
+            self.note_end("the host does not send what it announced");
             self.cut();
         }
     }
@@ -253,13 +256,15 @@ impl<W: World, D: Device> Connection<W, D> {
             let chunk = match first_of(pin!(self.stream.recv()), closed.as_mut()).await {
                 Some(Ok(chunk)) => chunk,
                 Some(Err(error)) => {
-                    tracing::debug!(peer = %self.stream.peer(), %error, "receive ended");
+                    if !matches!(error, StreamError::Closed) {
+                        self.note_end(error);
+                    }
                     return;
                 }
                 None => return,
             };
             if let Some(reason) = self.take_in(&chunk) {
-                tracing::info!(peer = %self.stream.peer(), ?reason, "connection ended");
+                self.note_end(format_args!("{reason:?}"));
                 return;
             }
         }
@@ -403,6 +408,7 @@ impl<W: World, D: Device> Connection<W, D> {
         if self.tasks_left.get() > 0 {
             return;
         }
+        self.log_ended();
         self.core.forget_connection(self.key.get());
         if self.authentication.get().is_some_and(|queue| !queue.has_passed()) {
             self.core.note_failure(self.peer().ip());

@@ -9,21 +9,24 @@ use io_traits::{Device, Listener, World};
 use local_sync::{Notify, Semaphore};
 use nvme_target::ConnectRefusal;
 use nvme_wire::Nqn;
-use schedule::{FlowStats, Quota, SchedulerConfig};
+use nvme_wire::log::FailureDomain;
 use slab::Slab;
-use units::{Duration, Instant, Slo};
+use units::{Duration, Instant, MetadataSize, Slo};
 use uuid::Uuid;
-use volume::{Capacity, MapMemory, Shard, Terms, VolumeError, VolumeSpec};
+use volume::{Terms, VolumeError, VolumeSpec};
 
+use crate::allotment::Allowances;
 use crate::association::Association;
 use crate::commands::Commands;
 use crate::connection::Connection;
+use crate::devices::{Attached, Gates};
 use crate::discovery::Discovery;
 use crate::export::Export;
 use crate::first_of::first_of;
-use crate::gate::{Gate, WindowStats};
+use crate::life::ConnectionId;
 use crate::memory::{Memory, Window};
 use crate::options::CoreOptions;
+use crate::quiet::Quiet;
 use crate::throttle::Throttle;
 
 /// How often deadlines are looked at. Coarse on purpose: they are seconds, and an idle core sleeps.
@@ -47,8 +50,12 @@ pub struct VolumeStatus {
     pub name: String,
     /// Size in blocks.
     pub blocks: u64,
+    /// Metadata of each block.
+    pub metadata: MetadataSize,
     /// Blocks that hold data.
     pub mapped_blocks: u64,
+    /// The device it lies on, as numbered for [`Core::attach_on`].
+    pub device: usize,
     /// The shard it lies in, counted in the order of [`Core::attach`].
     pub shard: usize,
     /// What it is promised.
@@ -57,38 +64,8 @@ pub struct VolumeStatus {
     pub access: Option<Access>,
 }
 
-/// What a volume's requests do and get.
-#[derive(Clone, Copy, Debug)]
-pub struct VolumeFlow {
-    /// Identity.
-    pub uuid: Uuid,
-    /// What it may count on, in blocks a second, if the device has a ceiling.
-    pub quota: Quota,
-    /// Its queue and what it has done. `issued` counts what is complete, too.
-    pub stats: FlowStats,
-}
-
-/// How a core is.
-#[derive(Clone, Debug, Default)]
-pub struct CoreStats {
-    /// Volumes that it serves.
-    pub volumes: usize,
-    /// Connections that are open.
-    pub connections: usize,
-    /// Space of each shard, in the order of [`Core::attach`].
-    pub capacity: Vec<Capacity>,
-    /// What the maps of each shard take, in the same order.
-    pub maps: Vec<MapMemory>,
-    /// Damaged blocks found, and requests that the device failed, since the core was made.
-    pub media_errors: u64,
-    /// Whether the journal of a shard is lost: nothing is written there before the device works again and
-    /// the shard was read back.
-    pub failed: bool,
-    /// Memory that the data of requests takes.
-    pub memory_used_bytes: u64,
-    /// The window before the device.
-    pub window: WindowStats,
-}
+/// What is to be done when a shard has come back.
+pub(crate) type OnReturn = Rc<dyn Fn(usize)>;
 
 pub(crate) struct State<W: World, D: Device> {
     world: W,
@@ -96,16 +73,27 @@ pub(crate) struct State<W: World, D: Device> {
     started: Instant,
     memory: Memory,
     commands: Commands<W, D>,
-    gate: Gate<W>,
-    pub(crate) shards: RefCell<Vec<Shard<D>>>,
+    pub(crate) gates: Gates<W>,
+    pub(crate) shards: RefCell<Vec<Attached<D>>>,
     /// Numbers of failed shards that are being brought back.
     pub(crate) reopening: RefCell<BTreeSet<usize>>,
+    /// Devices that are another's now.
+    pub(crate) abandoned: RefCell<BTreeSet<usize>>,
+    /// Told the number of each shard that came back.
+    pub(crate) on_return: RefCell<Option<OnReturn>>,
     pub(crate) exports: RefCell<BTreeMap<Uuid, Rc<Export<W, D>>>>,
+    /// What tenants' volumes may hold.
+    pub(crate) allowances: Allowances,
     connections: RefCell<Slab<Rc<Connection<W, D>>>>,
     /// The key is the controller identifier.
     associations: RefCell<Slab<Rc<Association<W, D>>>>,
     discovery: Discovery,
+    /// Where its devices are, by their numbers.
+    pub(crate) domains: RefCell<BTreeMap<usize, Rc<FailureDomain>>>,
     throttle: RefCell<Throttle>,
+    quiet: RefCell<Quiet>,
+    /// Connections so far.
+    connected: Cell<u64>,
     /// Exchanges that may be computed for at a time.
     computing: Semaphore,
     /// Connections closed as they came, since the log last said so.
@@ -133,17 +121,23 @@ impl<W: World, D: Device> Core<W, D> {
             world: world.clone(),
             started: world.now(),
             memory: Memory::new(options.memory_bytes),
-            gate: Gate::new(world),
+            gates: Gates::default(),
             options,
             commands: Commands::default(),
             shards: RefCell::default(),
             reopening: RefCell::default(),
+            abandoned: RefCell::default(),
+            on_return: RefCell::default(),
             exports: RefCell::default(),
+            allowances: Allowances::default(),
             throttle: RefCell::default(),
+            quiet: RefCell::default(),
+            connected: Cell::new(0),
             computing: Semaphore::new(COMPUTING_MAX),
             connections: RefCell::default(),
             associations: RefCell::default(),
             discovery: Discovery::default(),
+            domains: RefCell::default(),
             refused: Cell::new(0),
             draining: Cell::new(false),
             stop: Notify::new(),
@@ -181,14 +175,14 @@ impl<W: World, D: Device> Core<W, D> {
     /// Creates a volume in a shard.
     ///
     /// # Errors
-    /// As [`Shard::create_volume`].
+    /// As [`volume::Shard::create_volume`].
     pub async fn create_volume(
         &self,
         shard: usize,
         spec: VolumeSpec,
         terms: impl Into<Terms>,
     ) -> Result<VolumeStatus, VolumeError> {
-        let target = self.state.shards.borrow()[shard].clone();
+        let target = self.shard(shard);
         let volume = target.create_volume_under(spec, terms.into()).await?;
         Ok(self.add_export(volume, shard))
     }
@@ -201,28 +195,6 @@ impl<W: World, D: Device> Core<W, D> {
         let export = self.export(uuid).ok_or(VolumeError::Deleted)?;
         export.volume().set_slo(slo).await?;
         Ok(status_of(&export))
-    }
-
-    /// Sets this core's part of the device, and what its volumes may count on; without `config` the
-    /// device has no ceiling and nobody waits. I/O goes on meanwhile.
-    pub fn schedule(&self, config: Option<SchedulerConfig>, quotas: &[(Uuid, Quota)]) {
-        for (uuid, quota) in quotas {
-            if let Some(export) = self.export(*uuid) {
-                export.lane.set_quota(*quota);
-            }
-        }
-        self.state.gate.configure(config);
-    }
-
-    /// What the volumes do and get, by identity.
-    #[must_use]
-    pub fn flows(&self) -> Vec<VolumeFlow> {
-        let flow = |(uuid, export): (&Uuid, &Rc<Export<W, D>>)| VolumeFlow {
-            uuid: *uuid,
-            quota: export.lane.quota(),
-            stats: export.lane.stats(),
-        };
-        self.state.exports.borrow().iter().map(flow).collect()
     }
 
     /// All volumes, by identity.
@@ -255,10 +227,10 @@ impl<W: World, D: Device> Core<W, D> {
     /// Deletes a volume and cuts its connections.
     ///
     /// # Errors
-    /// There is no such volume, or as [`Shard::delete_volume`].
+    /// There is no such volume, or as [`volume::Shard::delete_volume`].
     pub async fn delete_volume(&self, uuid: Uuid) -> Result<(), VolumeError> {
         let export = self.state.exports.borrow_mut().remove(&uuid).ok_or(VolumeError::Deleted)?;
-        let shard = self.state.shards.borrow()[export.shard].clone();
+        let shard = self.shard(export.shard);
         if let Err(error) = shard.delete_volume(uuid).await {
             // Unless the shard came back meanwhile, and the volume with it.
             self.state.exports.borrow_mut().entry(uuid).or_insert(export);
@@ -266,26 +238,6 @@ impl<W: World, D: Device> Core<W, D> {
         }
         self.retire(&export);
         Ok(())
-    }
-
-    /// How the core is.
-    #[must_use]
-    pub fn stats(&self) -> CoreStats {
-        let exports = self.state.exports.borrow();
-        let media_errors = exports.values().map(|export| {
-            let stats = export.volume().stats();
-            stats.corrupt_blocks + stats.device_errors
-        });
-        CoreStats {
-            media_errors: media_errors.sum(),
-            failed: self.state.shards.borrow().iter().any(Shard::is_failed),
-            memory_used_bytes: self.state.memory.used_bytes(),
-            window: self.state.gate.stats(),
-            volumes: exports.len(),
-            connections: self.state.connections.borrow().len(),
-            capacity: self.state.shards.borrow().iter().map(Shard::capacity).collect(),
-            maps: self.state.shards.borrow().iter().map(Shard::map_memory).collect(),
-        }
     }
 
     /// Takes no more connections and commands, lets those under way finish (also those whose data is
@@ -298,7 +250,7 @@ impl<W: World, D: Device> Core<W, D> {
     pub async fn shutdown(&self) -> Result<(), VolumeError> {
         self.state.draining.set(true);
         // Whoever waits for his turn goes now: there will be no other.
-        self.state.gate.configure(None);
+        self.state.gates.open();
         self.state.stop.notify_all();
         let world = &self.state.world;
         let deadline = world.now() + DRAIN_TIMEOUT;
@@ -306,18 +258,16 @@ impl<W: World, D: Device> Core<W, D> {
             world.sleep_until(world.now() + DRAIN_POLL).await;
         }
         // Let the last replies out, and the hosts read them, before the connections go.
-        self.all_connections().iter().for_each(|connection| connection.close());
+        self.all_connections().iter().for_each(|connection| {
+            connection.note_end("the server stops");
+            connection.close();
+        });
         let deadline = world.now() + GOODBYE_TIMEOUT;
         while world.now() < deadline && !self.state.connections.borrow().is_empty() {
             world.sleep_until(world.now() + DRAIN_POLL).await;
         }
         self.all_connections().iter().for_each(|connection| connection.cut());
-        let shards = self.state.shards.borrow().clone();
-        let mut result = Ok(());
-        for shard in shards {
-            result = result.and(shard.shutdown().await);
-        }
-        result
+        self.shut_shards_down().await
     }
 
     async fn tick(&self) {
@@ -330,6 +280,7 @@ impl<W: World, D: Device> Core<W, D> {
                 let max = self.state.options.connections_max;
                 tracing::warn!(refused, max, "too many connections; closed");
             }
+            self.say_what_was_left_out();
             self.state.memory.on_tick(now);
             self.all_connections().iter().for_each(|connection| connection.on_tick(now));
             self.all_associations().iter().for_each(|association| association.on_tick(now));
@@ -341,13 +292,17 @@ impl<W: World, D: Device> Core<W, D> {
     pub(crate) fn retire(&self, export: &Rc<Export<W, D>>) {
         export.lane.close();
         self.state.commands.remove_lane(export.lane.turns());
-        self.associations_of(export).iter().for_each(|association| association.cut());
+        let associations = self.associations_of(export);
+        associations.iter().for_each(|association| association.cut("the volume is gone"));
     }
 
     pub(crate) fn add_export(&self, volume: volume::Volume<D>, shard: usize) -> VolumeStatus {
         let transfer_bytes_max = self.state.options.limits.transfer_bytes_max;
-        let lane = self.state.gate.add_lane(self.state.commands.add_lane());
-        let export = Rc::new(Export::new(volume, shard, transfer_bytes_max, lane));
+        let device = self.state.shards.borrow()[shard].device;
+        let lane = self.state.gates.get(&self.state.world, device);
+        let lane = lane.add_lane(self.state.commands.add_lane());
+        let export = Rc::new(Export::new(volume, shard, device, transfer_bytes_max, lane));
+        self.bound_by_allowance(&export);
         let status = status_of(&export);
         self.state.exports.borrow_mut().insert(status.uuid, export);
         status
@@ -361,7 +316,10 @@ impl<W: World, D: Device> Core<W, D> {
             stream.shutdown();
             return;
         }
-        let connection = Connection::new(self, stream);
+        let number = self.state.connected.get() + 1;
+        self.state.connected.set(number);
+        let id = ConnectionId { core: self.state.options.core, number };
+        let connection = Connection::new(self, stream, id);
         let key = connections.insert(connection.clone());
         drop(connections);
         connection.start(key);
@@ -392,7 +350,7 @@ impl<W: World, D: Device> Core<W, D> {
 
     /// The admin queue is gone, and the controller with it.
     pub(crate) fn end_association(&self, association: &Rc<Association<W, D>>) {
-        association.cut();
+        association.cut("the admin queue is gone");
         let key = usize::from(association.cntlid()) - 1;
         self.state.associations.borrow_mut().remove(key);
     }
@@ -407,6 +365,10 @@ impl<W: World, D: Device> Core<W, D> {
 
     pub(crate) fn computing(&self) -> &Semaphore {
         &self.state.computing
+    }
+
+    pub(crate) fn quiet(&self) -> &RefCell<Quiet> {
+        &self.state.quiet
     }
 
     pub(crate) fn throttle(&self) -> &RefCell<Throttle> {
@@ -449,6 +411,14 @@ impl<W: World, D: Device> Core<W, D> {
         self.state.started
     }
 
+    pub(crate) fn connection_count(&self) -> usize {
+        self.state.connections.borrow().len()
+    }
+
+    pub(crate) fn memory_used_bytes(&self) -> u64 {
+        self.state.memory.used_bytes()
+    }
+
     pub(crate) fn window(&self) -> Window {
         self.state.memory.window(self.state.options.window_bytes)
     }
@@ -469,7 +439,9 @@ pub(crate) fn status_of<W: World, D: Device>(export: &Export<W, D>) -> VolumeSta
         uuid: volume.uuid(),
         name: volume.name().to_owned(),
         blocks: volume.blocks(),
+        metadata: volume.metadata_size(),
         mapped_blocks: volume.mapped_blocks(),
+        device: export.device,
         shard: export.shard,
         slo: volume.slo(),
         access: export.access().map(|access| access.as_ref().clone()),

@@ -20,6 +20,8 @@ pub(crate) struct Export<W: World, D: Device> {
     transfer_blocks_max: u32,
     /// Which of the core's shards it lies in.
     pub(crate) shard: usize,
+    /// Which of the core's devices that is on.
+    pub(crate) device: usize,
     /// The engine has said that it takes no more changes before its shard is back.
     takes_no_changes: Cell<bool>,
     /// Who may open it; `None` if that cannot be read.
@@ -38,6 +40,7 @@ impl<W: World, D: Device> Export<W, D> {
     pub(crate) fn new(
         volume: Volume<D>,
         shard: usize,
+        device: usize,
         transfer_bytes_max: u32,
         lane: Lane<W>,
     ) -> Self {
@@ -47,6 +50,7 @@ impl<W: World, D: Device> Export<W, D> {
             volume: RefCell::new(volume),
             transfer_blocks_max: transfer_bytes_max / BLOCK_SIZE as u32,
             shard,
+            device,
             takes_no_changes: Cell::new(false),
             lane,
         }
@@ -88,14 +92,22 @@ impl<W: World, D: Device> Export<W, D> {
         *self.access.borrow_mut() = Some(Rc::new(access));
     }
 
+    /// Looks at whose it is.
+    pub(crate) fn with_owner<T>(&self, look: impl FnOnce(Option<&str>) -> T) -> T {
+        let access = self.access.borrow();
+        look(access.as_ref().and_then(|access| access.owner.as_deref()))
+    }
+
     pub(crate) fn nqn(&self) -> &Nqn {
         &self.nqn
     }
 
     /// What the checks of I/O commands need to know, as of now.
     pub(crate) fn view(&self) -> NamespaceView {
+        let volume = self.volume.borrow();
         NamespaceView {
-            blocks: self.volume.borrow().blocks(),
+            blocks: volume.blocks(),
+            metadata: volume.metadata_size(),
             transfer_blocks_max: self.transfer_blocks_max,
             read_only: false,
         }

@@ -3,7 +3,7 @@
 //! ```text
 //! request ──► Lane::enter ──► Scheduler ──► Ticket ──► engine, device ──► ticket dropped
 //!               a lane for                    │                               │
-//!               each volume     at most a window of blocks is inside ◄────────┘
+//!               each volume     about a window of blocks is inside   ◄────────┘
 //! ```
 //! - G1: without a ceiling nobody waits, and a request costs a few counters.
 //! - G2: a ticket that was given is given back once, also when ceiling, policy or quotas change
@@ -11,7 +11,7 @@
 //! - G3: a request whose host has gone leaves its queue, and its volume's quota to others; only one
 //!   that was next in its queue is accounted.
 //! - G4: while requests wait that only time can let in, one timer is set, for the earliest of them.
-//!   While none wait there is none.
+//!   None is set while none wait; one that is may still fire when they have gone.
 
 use std::cell::{Cell, RefCell};
 use std::future::{Future, poll_fn};
@@ -21,13 +21,13 @@ use std::task::{Poll, Waker};
 
 use io_traits::World;
 use local_sync::Notify;
-use schedule::{
-    Direction, Dispatch, FlowId, FlowStats, Quota, Request, Scheduler, SchedulerConfig,
-};
+use schedule::{CLASSES, Direction, Dispatch, FlowId, Quota, Request, Scheduler, SchedulerConfig};
 use slab::Slab;
 use units::Instant;
 
 use crate::first_of::first_of;
+use crate::flow_stats::FlowStats;
+use crate::latency::LatencyCounts;
 use crate::turns::LaneId;
 
 /// The least that a volume gets, in blocks a second, so that none waits for ever.
@@ -57,6 +57,8 @@ struct State {
     generation: u64,
     waiters: Slab<Waiter>,
     lanes: Vec<Weak<LaneState>>,
+    /// What volumes did that are gone.
+    gone: Rc<RefCell<FlowStats>>,
     /// When the timer fires.
     wake_at: Option<Instant>,
 }
@@ -80,11 +82,16 @@ impl<W> Clone for Gate<W> {
     }
 }
 
-#[derive(Default)]
 struct LaneState {
     flow: Cell<Option<FlowId>>,
+    /// Its volume is gone: what is under way ends, and nothing is scheduled any more.
+    is_closed: Cell<bool>,
     quota: Cell<Quota>,
     stats: RefCell<FlowStats>,
+    /// Where the sum of those lanes is kept that are gone.
+    gone: Rc<RefCell<FlowStats>>,
+    /// How long reads and writes took.
+    latency: RefCell<[LatencyCounts; 2]>,
 }
 
 /// A volume's queue before the gate.
@@ -99,18 +106,21 @@ pub(crate) struct Ticket<'a, W: World> {
     lane: &'a Lane<W>,
     request: Request,
     account: Account,
+    /// When it stood in line.
+    arrived: Instant,
+    /// When its turn came.
     since: Instant,
 }
 
-/// How a gate is.
+/// How a gate is, by class of requests.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct WindowStats {
     /// Blocks that may be under way; `None` without a ceiling.
-    pub window_blocks: Option<u32>,
+    pub window_blocks: Option<[u32; CLASSES]>,
     /// Blocks that are.
-    pub in_use_blocks: u64,
+    pub in_use_blocks: [u64; CLASSES],
     /// Requests that wait.
-    pub queued: u64,
+    pub queued: [u64; CLASSES],
 }
 
 impl<W: World> Gate<W> {
@@ -120,6 +130,7 @@ impl<W: World> Gate<W> {
             generation: 0,
             waiters: Slab::new(),
             lanes: Vec::new(),
+            gone: Rc::default(),
             wake_at: None,
         };
         let inner = Inner {
@@ -136,8 +147,8 @@ impl<W: World> Gate<W> {
 
     /// A lane for a new volume, whose commands wait for the processor in `turns`.
     pub(crate) fn add_lane(&self, turns: LaneId) -> Lane<W> {
-        let lane = Rc::new(LaneState::default());
         let mut state = self.inner.state.borrow_mut();
+        let lane = Rc::new(LaneState::new(state.gone.clone()));
         state.lanes.retain(|lane| lane.strong_count() > 0);
         state.lanes.push(Rc::downgrade(&lane));
         if let Some(scheduler) = &mut state.scheduler {
@@ -156,7 +167,8 @@ impl<W: World> Gate<W> {
                 (Some(scheduler), Some(config)) => scheduler.reconfigure(config, now),
                 (None, Some(config)) => {
                     let mut scheduler = Scheduler::new(config, now);
-                    for lane in state.lanes.iter().filter_map(Weak::upgrade) {
+                    let lanes = state.lanes.iter().filter_map(Weak::upgrade);
+                    for lane in lanes.filter(|lane| !lane.is_closed.get()) {
                         lane.flow.set(Some(scheduler.add_flow(lane.quota(), now)));
                     }
                     state.scheduler = Some(scheduler);
@@ -171,6 +183,15 @@ impl<W: World> Gate<W> {
             self.inner.has_ceiling.set(state.scheduler.is_some());
         }
         self.pump();
+    }
+
+    /// What all volumes together do and did, also those that are gone.
+    pub(crate) fn flow_stats(&self) -> FlowStats {
+        let state = self.inner.state.borrow();
+        let mut sum = *state.gone.borrow();
+        let lanes = state.lanes.iter().filter_map(Weak::upgrade);
+        lanes.for_each(|lane| sum.add(&lane.stats.borrow()));
+        sum
     }
 
     pub(crate) fn stats(&self) -> WindowStats {
@@ -192,7 +213,7 @@ impl<W: World> Gate<W> {
                 Dispatch::Issue { flow, request, token } => {
                     if !state.waiters[token].admit(Some((state.generation, flow))) {
                         state.waiters.remove(token);
-                        scheduler.complete(flow, request, units::Duration::ZERO);
+                        scheduler.complete(flow, request);
                     }
                 }
                 Dispatch::WaitUntil(at) => {
@@ -233,7 +254,10 @@ impl<W: World> Gate<W> {
             let state = &mut *self.inner.state.borrow_mut();
             match &mut state.scheduler {
                 Some(scheduler) if generation == state.generation => {
-                    scheduler.complete(flow, request, units::Duration::ZERO);
+                    scheduler.complete(flow, request);
+                    if scheduler.queued() == [0; CLASSES] {
+                        return;
+                    }
                 }
                 _ => return,
             }
@@ -253,7 +277,24 @@ impl Waiter {
     }
 }
 
+impl Drop for LaneState {
+    fn drop(&mut self) {
+        self.gone.borrow_mut().add(&self.stats.borrow());
+    }
+}
+
 impl LaneState {
+    fn new(gone: Rc<RefCell<FlowStats>>) -> Self {
+        Self {
+            flow: Cell::new(None),
+            is_closed: Cell::new(false),
+            quota: Cell::new(Quota::default()),
+            stats: RefCell::default(),
+            gone,
+            latency: RefCell::default(),
+        }
+    }
+
     fn quota(&self) -> Quota {
         let per_second = self.quota.get().per_second.map(|rate| rate.max(QUOTA_MIN));
         Quota { per_second }
@@ -271,7 +312,7 @@ impl<W: World> Lane<W> {
                 }
             }
         }
-        state.lanes.retain(|lane| !std::ptr::eq(lane.as_ptr(), Rc::as_ptr(&self.state)));
+        self.state.is_closed.set(true);
     }
 
     /// What the volume may count on, when there is a ceiling.
@@ -300,6 +341,11 @@ impl<W: World> Lane<W> {
         *self.state.stats.borrow()
     }
 
+    /// How long reads and writes took.
+    pub(crate) fn latency(&self) -> [LatencyCounts; 2] {
+        *self.state.latency.borrow()
+    }
+
     /// Waits until the request may use the device. `None`: `gone` came first.
     pub(crate) async fn enter(
         &self,
@@ -309,15 +355,16 @@ impl<W: World> Lane<W> {
     ) -> Option<Ticket<'_, W>> {
         let blocks = u32::try_from(blocks).unwrap_or(u32::MAX);
         let request = Request { direction, blocks };
-        let account = match self.gate.inner.has_ceiling.get() {
-            false => None,
-            true => self.wait(request, gone).await?,
+        let arrived = self.gate.inner.world.now();
+        let (account, since) = match self.gate.inner.has_ceiling.get() {
+            false => (None, arrived),
+            true => (self.wait(request, gone).await?, self.gate.inner.world.now()),
         };
-        self.state.stats.borrow_mut().in_flight += 1;
-        Some(Ticket { lane: self, request, account, since: self.gate.inner.world.now() })
+        self.state.stats.borrow_mut().note_start(&request);
+        Some(Ticket { lane: self, request, account, arrived, since })
     }
 
-    /// Stands in line. Most of the time nobody is before it, and this does not wait.
+    /// Stands in line, unless nobody is before it and it may go at once.
     async fn wait(&self, request: Request, gone: &Notify) -> Option<Account> {
         let now = self.gate.inner.world.now();
         let place = {
@@ -326,6 +373,9 @@ impl<W: World> Lane<W> {
             else {
                 return Some(None);
             };
+            if scheduler.issue_at_once(flow, request, now) {
+                return Some(Some((state.generation, flow)));
+            }
             let waiter = Waiter { waker: None, state: WaiterState::Queued };
             let place = state.waiters.insert(waiter);
             scheduler.enqueue(flow, request, place, now);
@@ -400,12 +450,10 @@ impl<W: World> Drop for Ticket<'_, W> {
     fn drop(&mut self) {
         let lane = &self.lane.state;
         {
-            let stats = &mut *lane.stats.borrow_mut();
-            stats.in_flight -= 1;
-            stats.issued += 1;
-            stats.completed += 1;
-            stats.issued_blocks[self.request.direction as usize] += u64::from(self.request.blocks);
-            stats.served += self.lane.gate.inner.world.now().since(self.since);
+            let now = self.lane.gate.inner.world.now();
+            lane.stats.borrow_mut().note_end(&self.request, now.since(self.since));
+            let direction = self.request.direction as usize;
+            lane.latency.borrow_mut()[direction].note(now.since(self.arrived));
         }
         self.lane.gate.complete(self.account, self.request);
     }

@@ -10,6 +10,7 @@ use nvme_wire::{IoOpcode, Status};
 use units::BLOCK_SIZE;
 
 use crate::connection::{Connection, Role};
+use crate::extended::footprint_of;
 use crate::memory::{Share, footprint};
 
 /// Data on its way in, for one command.
@@ -167,9 +168,10 @@ impl<W: World, D: Device> Connection<W, D> {
 
     /// All that a command which brings `len_bytes` will need.
     fn bytes_to_charge(&self, slot: SlotId, len_bytes: usize) -> i64 {
-        if !matches!(&*self.role.borrow(), Role::Io(_)) {
-            return footprint(len_bytes);
-        }
+        let role = self.role.borrow();
+        let Role::Io(queue) = &*role else { return footprint(len_bytes) };
+        let metadata = queue.export.view().metadata;
+        let footprint = |len_bytes| footprint_of(len_bytes, metadata);
         let sqe = self.command(slot);
         // A Compare reads as much as it brings, and, as a first half, stands for the second one, too.
         match IoOpcode(sqe.opcode) {

@@ -7,10 +7,11 @@ use nvme_target::io::deallocate_ranges;
 use nvme_target::{IoCommand, SlotId, digest_of_blocks};
 use nvme_wire::Status;
 use schedule::Direction;
-use units::{BLOCK_SIZE, Lba, LbaRange};
-use volume::{CompareError, ReadData, VolumeError};
+use units::{Lba, LbaRange, MetadataSize};
+use volume::{CompareError, ReadData, Volume, VolumeError};
 
 use crate::connection::{Connection, IoQueue};
+use crate::extended::{blocks_of, split, transfer_bytes};
 use crate::incoming::Payload;
 use crate::memory::{Share, footprint};
 use crate::status::nvme_status;
@@ -35,9 +36,12 @@ impl<W: World, D: Device> Connection<W, D> {
     }
 
     fn complete_read(&self, slot: SlotId, data: ReadData, share: Share) {
+        if !data.metadata.is_empty() {
+            return self.complete_extended_read(slot, &data, share);
+        }
         let len_bytes = u32::try_from(data.len_bytes()).expect("bounded by MDTS");
         self.reply(|transport, out| {
-            let ReadData { pieces, crcs } = data;
+            let ReadData { pieces, crcs, .. } = data;
             let append = |out: &mut crate::outbox::Filling<'_>| {
                 pieces.into_iter().for_each(|piece| out.data(piece));
                 out.hold(share);
@@ -76,7 +80,9 @@ async fn read<W: World, D: Device>(
     slot: SlotId,
     range: LbaRange,
 ) {
-    let Some(share) = memory_for(&connection, range).await else { return };
+    let metadata = queue.export.view().metadata;
+    let bytes = footprint(transfer_bytes(range, metadata));
+    let Some(share) = memory_for(&connection, bytes).await else { return };
     let lane = &queue.export.lane;
     let entered = lane.enter(Direction::Read, range.blocks, &connection.closed).await;
     let Some(_ticket) = entered else { return };
@@ -86,13 +92,11 @@ async fn read<W: World, D: Device>(
     }
 }
 
-/// Memory for reading `range`; `None` if the connection ends first.
+/// So much memory; `None` if the connection ends first.
 async fn memory_for<W: World, D: Device>(
     connection: &Connection<W, D>,
-    range: LbaRange,
+    bytes: i64,
 ) -> Option<Share> {
-    let len_bytes = usize::try_from(range.blocks).expect("bounded by MDTS") * BLOCK_SIZE;
-    let bytes = footprint(len_bytes);
     match connection.window.try_take(bytes) {
         Some(share) => Some(share),
         None => connection.window.take(bytes).await,
@@ -124,10 +128,13 @@ async fn run<W: World, D: Device>(
 ) {
     // Memory first: nobody holds up the device while he waits for it.
     let _share = match command {
-        IoCommand::Verify { range } => match memory_for(&connection, range).await {
-            Some(share) => Some(share),
-            None => return,
-        },
+        IoCommand::Verify { range } => {
+            let bytes = footprint(transfer_bytes(range, MetadataSize::None));
+            match memory_for(&connection, bytes).await {
+                Some(share) => Some(share),
+                None => return,
+            }
+        }
         _ => None,
     };
     let ticket = match cost(&command) {
@@ -147,10 +154,7 @@ async fn run<W: World, D: Device>(
         IoCommand::Write { range, .. } => {
             let Some(payload) = payload else { return refuse_without_data(&connection, slot) };
             // Whether the host forces unit access makes no difference: every write is durable.
-            let Payload { buffer, crcs, share, .. } = payload;
-            let written = volume.write(range.start, buffer.into_slice(), Some(&crcs)).await;
-            drop(share);
-            written
+            write(&volume, range.start, payload).await
         }
         IoCommand::Flush => volume.flush().await,
         IoCommand::WriteZeroes { range, .. } => volume.unmap(range).await,
@@ -175,6 +179,25 @@ async fn run<W: World, D: Device>(
     };
     drop(ticket);
     connection.complete_with(slot, &queue, result);
+}
+
+async fn write<D: Device>(
+    volume: &Volume<D>,
+    lba: Lba,
+    payload: Payload,
+) -> Result<(), VolumeError> {
+    let Payload { buffer, len_bytes, crcs, share } = payload;
+    let metadata = volume.metadata_size();
+    let written = if metadata.is_none() {
+        volume.write(lba, buffer.into_slice(), Some(&crcs)).await
+    } else {
+        // What was taken on the way in are checksums of other pieces than blocks.
+        let (blocks, crcs) = split(&buffer.as_bytes()[..len_bytes], metadata);
+        drop(buffer);
+        volume.write(lba, blocks, Some(&crcs)).await
+    };
+    drop(share);
+    written
 }
 
 /// A command whose data has a length of zero where its fields promise some.
@@ -219,8 +242,9 @@ async fn compare<W: World, D: Device>(
     payload: Payload,
 ) {
     // The share is also for the blocks that are read.
-    let Payload { buffer, share, .. } = payload;
-    let compared = queue.export.volume().compare(lba, buffer.into_slice()).await;
+    let (volume, share) = (queue.export.volume(), payload.share);
+    let expected = blocks_of(payload.buffer, payload.len_bytes, volume.metadata_size());
+    let compared = volume.compare(lba, expected).await;
     drop(share);
     match compared {
         Ok(()) => connection.complete(slot, Status::SUCCESS, 0),

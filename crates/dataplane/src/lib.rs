@@ -13,27 +13,34 @@
 //! - D1: a request is answered once, or its connection is closed.
 //! - D2: the data of requests is bounded: see `memory.rs`.
 //! - D3: whatever a peer sends harms at most its own connections.
-//! - D4: volumes share the processor (`commands.rs`) and the device (`gate.rs`), and none takes
-//!   another's part.
+//! - D4: volumes share the processor (`commands.rs`) and their device (`gate.rs`), and none takes
+//!   another's part. A core can have several devices (`devices.rs`).
 //!
 //! Absent from this crate: sockets, files, threads, real time; how tokens are made and handed out.
 
 mod admin;
 mod admission;
+mod allotment;
 mod association;
 mod authentication;
 mod commands;
 mod connection;
 mod core;
+mod devices;
 mod discovery;
 mod export;
+mod extended;
 mod first_of;
+mod flow_stats;
 mod gate;
 mod incoming;
 mod io;
+mod latency;
+mod life;
 mod memory;
 mod options;
 mod outbox;
+mod quiet;
 mod shards;
 mod status;
 mod swap;
@@ -41,9 +48,13 @@ mod throttle;
 mod turns;
 mod watched;
 
-pub use crate::core::{Core, CoreStats, VolumeFlow, VolumeStatus};
+pub use crate::core::{Core, VolumeStatus};
+pub use allotment::Allotment;
+pub use devices::{CoreStats, DeviceStats, VolumeFlow};
 pub use discovery::DiscoveryRecord;
 pub use export::nqn_of;
+pub use flow_stats::FlowStats;
 pub use gate::WindowStats;
+pub use latency::{LATENCY_BOUNDS_US, LatencyCounts};
 pub use options::CoreOptions;
 pub use watched::Watched;

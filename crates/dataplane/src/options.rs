@@ -8,6 +8,8 @@ use nvme_target::Limits;
 /// How a core serves.
 #[derive(Clone, Debug)]
 pub struct CoreOptions {
+    /// What the core is called in the log: its CPU.
+    pub core: u32,
     /// Where hosts reach this core: what the discovery log says.
     pub portal: SocketAddr,
     /// What connections may do.
@@ -31,6 +33,7 @@ impl CoreOptions {
     #[must_use]
     pub fn new(portal: SocketAddr) -> Self {
         Self {
+            core: 0,
             portal,
             limits: Limits::default(),
             connections_max: 1200,

@@ -4,6 +4,8 @@
 //!   answers. Hosts stay connected.
 //! - H2: it is read back again and again, at growing distances, until that succeeds. Then its volumes
 //!   take the places of the failed ones, in one step.
+//! - H3: the shards of an abandoned device are not looked after, nor shut down: whatever they wrote
+//!   would be another's to write.
 
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -11,9 +13,10 @@ use std::rc::Rc;
 use io_traits::{Device, World};
 use units::Duration;
 use uuid::Uuid;
-use volume::Shard;
+use volume::{Shard, VolumeError};
 
 use crate::core::Core;
+use crate::devices::Attached;
 use crate::export::Export;
 
 /// Pause before a failed shard is read back, and the longest one between two attempts.
@@ -21,23 +24,80 @@ const FIRST_PAUSE: Duration = Duration::from_millis(500);
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 
 impl<W: World, D: Device> Core<W, D> {
-    /// Takes a shard into service, with all its volumes; returns its number. All shards of a core lie
-    /// on one device.
+    /// Takes a shard of the first device into service, with all its volumes; returns its number.
     pub fn attach(&self, shard: Shard<D>) -> usize {
-        let number = self.state.shards.borrow().len();
-        for volume in shard.volumes() {
+        self.attach_on(0, shard)
+    }
+
+    /// Takes a shard of any device into service, with all its volumes; returns its number, which counts
+    /// those of all devices. Who calls numbers the devices, from 0.
+    pub fn attach_on(&self, device: usize, shard: Shard<D>) -> usize {
+        let volumes = shard.volumes();
+        self.run_loops(&shard);
+        let mut shards = self.state.shards.borrow_mut();
+        let number = shards.len();
+        shards.push(Attached { shard, device });
+        drop(shards);
+        for volume in volumes {
             self.add_export(volume, number);
         }
-        self.run_loops(&shard);
-        self.state.shards.borrow_mut().push(shard);
         number
+    }
+
+    /// Serves a device no more (H3): its volumes are gone from here, and their connections are cut. Who
+    /// calls sees to it that the device takes no more requests.
+    pub fn abandon(&self, device: usize) {
+        self.state.abandoned.borrow_mut().insert(device);
+        let mut gone = Vec::new();
+        self.state.exports.borrow_mut().retain(|_, export| {
+            let stays = export.device != device;
+            if !stays {
+                gone.push(export.clone());
+            }
+            stays
+        });
+        gone.iter().for_each(|export| self.retire(export));
+    }
+
+    /// Has `told` called with the number of each shard that comes back after a failure, when its volumes
+    /// are in place. What was answered with an error may have taken effect in them, and volumes may be
+    /// gone.
+    pub fn on_return(&self, told: impl Fn(usize) + 'static) {
+        *self.state.on_return.borrow_mut() = Some(Rc::new(told));
     }
 
     /// The shards in service, in the order of [`Core::attach`]. One that came back after a failure is
     /// another than before.
     #[must_use]
     pub fn shards(&self) -> Vec<Shard<D>> {
-        self.state.shards.borrow().clone()
+        self.state.shards.borrow().iter().map(|attached| attached.shard.clone()).collect()
+    }
+
+    /// Those of them that lie on a device.
+    #[must_use]
+    pub fn shards_on(&self, device: usize) -> Vec<Shard<D>> {
+        let shards = self.state.shards.borrow();
+        shards.iter().filter(|it| it.device == device).map(|it| it.shard.clone()).collect()
+    }
+
+    pub(crate) fn shard(&self, number: usize) -> Shard<D> {
+        self.state.shards.borrow()[number].shard.clone()
+    }
+
+    /// Shuts all shards down together: one whose device hangs holds up no other.
+    pub(crate) async fn shut_shards_down(&self) -> Result<(), VolumeError> {
+        let kept = self.shards().into_iter().enumerate();
+        let kept = kept.filter(|(number, _)| !self.is_abandoned(*number));
+        let ends = kept.map(|(_, shard)| {
+            let (sender, ended) = local_sync::oneshot();
+            self.world().spawn(async move { sender.send(shard.shutdown().await) });
+            ended
+        });
+        let mut result = Ok(());
+        for ended in ends.collect::<Vec<_>>() {
+            result = result.and(ended.await.unwrap_or(Err(VolumeError::ShutDown)));
+        }
+        result
     }
 
     fn run_loops(&self, shard: &Shard<D>) {
@@ -49,6 +109,9 @@ impl<W: World, D: Device> Core<W, D> {
     /// Does what is to be done now and then.
     pub(crate) fn look_after_shards(&self) {
         for (number, shard) in self.shards().into_iter().enumerate() {
+            if self.is_abandoned(number) {
+                continue;
+            }
             shard.settle();
             if shard.is_failed() && self.state.reopening.borrow_mut().insert(number) {
                 let core = self.clone();
@@ -60,6 +123,11 @@ impl<W: World, D: Device> Core<W, D> {
         }
     }
 
+    fn is_abandoned(&self, number: usize) -> bool {
+        let device = self.state.shards.borrow()[number].device;
+        self.state.abandoned.borrow().contains(&device)
+    }
+
     /// H2.
     async fn bring_back(&self, number: usize, failed: Shard<D>) {
         let index = failed.index();
@@ -67,16 +135,17 @@ impl<W: World, D: Device> Core<W, D> {
         let mut pause = FIRST_PAUSE;
         loop {
             self.world().sleep_until(self.world().now() + pause).await;
-            if self.is_draining() {
+            if self.is_draining() || self.is_abandoned(number) {
                 return;
             }
             match failed.reopen().await {
                 // Nobody would end its loops.
-                Ok(_) if self.is_draining() => return,
+                Ok(_) if self.is_draining() || self.is_abandoned(number) => return,
                 Ok(shard) => {
                     self.replace_shard(number, shard);
                     tracing::warn!(shard = index, "is back, with all that was acknowledged");
-                    return;
+                    let told = self.state.on_return.borrow().clone();
+                    return told.into_iter().for_each(|told| told(number));
                 }
                 Err(error) => {
                     pause = (pause * 2).min(LONGEST_PAUSE);
@@ -98,11 +167,12 @@ impl<W: World, D: Device> Core<W, D> {
             match left.remove(&volume.uuid()) {
                 Some(export) => {
                     export.replace_volume(volume);
+                    self.bound_by_allowance(&export);
                     for association in self.associations_of(&export) {
                         if association.qualifies(&export) {
                             association.on_namespace_changed();
                         } else {
-                            association.cut();
+                            association.cut("the host may no longer open the volume");
                         }
                     }
                 }
@@ -118,6 +188,6 @@ impl<W: World, D: Device> Core<W, D> {
             self.retire(&export);
         }
         self.run_loops(&shard);
-        self.state.shards.borrow_mut()[number] = shard;
+        self.state.shards.borrow_mut()[number].shard = shard;
     }
 }

@@ -9,9 +9,11 @@ use volume::VolumeError;
 pub(crate) fn nvme_status(error: &VolumeError) -> Status {
     match error {
         VolumeError::OutOfRange { .. } => Status::LBA_OUT_OF_RANGE.with_dnr(),
-        VolumeError::Length { .. } => Status::INVALID_FIELD.with_dnr(),
+        VolumeError::Length { .. } | VolumeError::Metadata { .. } => {
+            Status::INVALID_FIELD.with_dnr()
+        }
         // Not DNR: the same write succeeds once something was deallocated.
-        VolumeError::PoolFull => Status::CAPACITY_EXCEEDED,
+        VolumeError::PoolFull | VolumeError::AllowanceSpent => Status::CAPACITY_EXCEEDED,
         // DNR: the block is lost, and a host that asks again only waits longer for that answer.
         VolumeError::Corrupt { .. } | VolumeError::CorruptMap { .. } => {
             Status::UNRECOVERED_READ_ERROR.with_dnr()

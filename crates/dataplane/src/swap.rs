@@ -2,14 +2,15 @@
 
 use std::rc::Rc;
 
-use io_traits::{BufferSlice, Device, World};
+use io_traits::{Device, World};
 use nvme_target::{SlotId, decode_fused};
 use nvme_wire::Status;
 use schedule::Direction;
 use units::{Lba, LbaRange};
-use volume::CompareError;
+use volume::{Blocks, CompareError};
 
 use crate::connection::{Connection, IoQueue, Role};
+use crate::extended::{blocks_of, split};
 use crate::incoming::Payload;
 
 /// Compare and write as two commands that are executed as one.
@@ -62,9 +63,13 @@ async fn fused<W: World, D: Device>(connection: Rc<Connection<W, D>>, operation:
     let lane = &queue.export.lane;
     let entered = lane.enter(Direction::Write, range.blocks, &connection.closed).await;
     let Some(_ticket) = entered else { return };
-    let (Payload { buffer: expected, share, .. }, data) = (compared, written.buffer.into_slice());
     let volume = queue.export.volume();
-    let outcome = volume.compare_and_write(range.start, expected.into_slice(), data).await;
+    let blocks = |payload: Payload| {
+        let Payload { buffer, len_bytes, share, .. } = payload;
+        (blocks_of(buffer, len_bytes, volume.metadata_size()), share)
+    };
+    let ((expected, share), (data, _)) = (blocks(compared), blocks(written));
+    let outcome = volume.compare_and_write(range.start, expected, data).await;
     drop(share);
     let failed = Status::ABORTED_FAILED_FUSED;
     match outcome {
@@ -92,9 +97,14 @@ pub(crate) async fn swap<W: World, D: Device>(
     payload: Payload,
 ) {
     let Payload { buffer, len_bytes, share, .. } = payload;
-    let (data, half) = (buffer.into_slice(), len_bytes / 2);
-    let part = |from: usize| -> BufferSlice { data.slice(from..from + half) };
-    let outcome = queue.export.volume().compare_and_write(lba, part(0), part(half)).await;
+    let (volume, half) = (queue.export.volume(), len_bytes / 2);
+    let metadata = volume.metadata_size();
+    let data = buffer.into_slice();
+    let part = |from: usize| -> Blocks {
+        let part = data.slice(from..from + half);
+        if metadata.is_none() { part.into() } else { split(part.as_bytes(), metadata).0 }
+    };
+    let outcome = volume.compare_and_write(lba, part(0), part(half)).await;
     drop(share);
     match outcome {
         Ok(()) => connection.complete(slot, Status::SUCCESS, 0),

@@ -1,7 +1,9 @@
 //! Who guesses is put off.
+//!
+//! - B1: of IPv6 the network of 64 bits counts: one host has all of its addresses.
 
 use std::collections::BTreeMap;
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv6Addr};
 
 use units::{Duration, Instant};
 
@@ -16,11 +18,15 @@ const ADDRESSES_MAX: usize = 1024;
 pub(crate) struct Throttle {
     /// Failures, and when the first of them was.
     failures: BTreeMap<IpAddr, (u32, Instant)>,
+    /// All failures so far.
+    total: u64,
 }
 
 impl Throttle {
     /// Notes a failure.
     pub(crate) fn note(&mut self, address: IpAddr, now: Instant) {
+        self.total += 1;
+        let address = source(address);
         if self.failures.len() >= ADDRESSES_MAX && !self.failures.contains_key(&address) {
             let oldest = self.failures.iter().min_by_key(|(_, (_, since))| *since);
             if let Some(oldest) = oldest.map(|(address, _)| *address) {
@@ -34,11 +40,24 @@ impl Throttle {
         *count = count.saturating_add(1);
     }
 
+    /// Failures so far, of all addresses.
+    pub(crate) fn total(&self) -> u64 {
+        self.total
+    }
+
     /// Whether the address has to wait.
     pub(crate) fn puts_off(&self, address: IpAddr, now: Instant) -> bool {
         self.failures
-            .get(&address)
+            .get(&source(address))
             .is_some_and(|(count, since)| *count >= FAILURES_MAX && now.since(*since) <= PERIOD)
+    }
+}
+
+/// Whose address it is (B1).
+pub(crate) fn source(address: IpAddr) -> IpAddr {
+    match address.to_canonical() {
+        IpAddr::V6(address) => IpAddr::V6(Ipv6Addr::from_bits(address.to_bits() >> 64 << 64)),
+        v4 => v4,
     }
 }
 
@@ -50,6 +69,19 @@ mod tests {
 
     fn address(number: u32) -> IpAddr {
         IpAddr::V4(Ipv4Addr::from_bits(number))
+    }
+
+    #[test]
+    fn another_address_of_one_network_is_no_other_host() {
+        let mut throttle = Throttle::default();
+        let now = Instant(0) + Duration::from_secs(100);
+        let address = |text: &str| text.parse::<IpAddr>().expect("an address");
+        for host in 0..FAILURES_MAX {
+            throttle.note(address(&format!("2001:db8::{host:x}")), now);
+        }
+        assert!(throttle.puts_off(address("2001:db8::ffff"), now));
+        assert!(!throttle.puts_off(address("2001:db8:0:1::1"), now));
+        assert_eq!(throttle.total(), u64::from(FAILURES_MAX));
     }
 
     #[test]

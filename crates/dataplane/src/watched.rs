@@ -5,17 +5,23 @@
 //! - W2: while such a request is not done, every new one fails at once. What is carried out late can
 //!   thus overwrite nothing that came after it.
 //! - W3: when all of them are done, the device is used again.
+//! - W4: a bounded number of requests is at the device at a time, so that one which hangs does not
+//!   take all that the kernel has for requests that wait. Those beyond wait here.
 
 use std::cell::{Cell, RefCell};
 use std::rc::{Rc, Weak};
 use std::task::{Poll, Waker};
 
 use io_traits::{Buffer, BufferSlice, Device, DeviceError, DeviceGeometry, World};
+use local_sync::Semaphore;
 use slab::Slab;
 use units::{Duration, Instant, Pba, PbaRange};
 
 /// Looks for late requests in each timeout.
 const LOOKS: u32 = 8;
+
+/// Requests at the device at a time, on each core (W4). No drive gets faster by more.
+const AT_DEVICE_MAX: u64 = 512;
 
 struct Pending {
     since: Instant,
@@ -29,6 +35,8 @@ struct Watch<W> {
     pending: RefCell<Slab<Pending>>,
     /// Requests given up that are not done (W2).
     late: Cell<usize>,
+    /// For each request that may be at the device (W4).
+    room: Semaphore,
 }
 
 /// A device whose requests end within a time. Cheap to clone; all clones are the same.
@@ -60,7 +68,8 @@ impl<D: Device, W: World> Watched<D, W> {
     #[must_use]
     pub fn new(device: D, world: &W, timeout: Duration) -> Self {
         let (pending, late) = (RefCell::default(), Cell::new(0));
-        let watch = Rc::new(Watch { world: world.clone(), timeout, pending, late });
+        let room = Semaphore::new(AT_DEVICE_MAX);
+        let watch = Rc::new(Watch { world: world.clone(), timeout, pending, late, room });
         let (weak, looking) = (Rc::downgrade(&watch), world.clone());
         let pause = timeout / LOOKS;
         world.spawn(async move {
@@ -84,11 +93,20 @@ impl<D: Device, W: World> Watched<D, W> {
     where
         T: 'static,
         F: Future<Output = Result<T, DeviceError>> + 'static,
-        S: FnOnce(D) -> F,
+        S: FnOnce(D) -> F + 'static,
     {
         let watch = self.watch.clone();
         // W2: it is not even begun.
-        let request = (!self.is_hung()).then(|| Box::pin(start(self.device.clone())));
+        let request = (!self.is_hung()).then(|| {
+            let (watch, device) = (watch.clone(), self.device.clone());
+            Box::pin(async move {
+                let _room = watch.room.acquire(1).await;
+                if watch.late.get() > 0 {
+                    return Err(DeviceError::Gone);
+                }
+                start(device).await
+            })
+        });
         let since = watch.world.now();
         async move {
             let mut request = request.ok_or(DeviceError::Gone)?;

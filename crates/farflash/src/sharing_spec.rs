@@ -36,6 +36,18 @@ impl Default for SharingSpec {
     }
 }
 
+/// What the devices of a server are called, each in its own way: devices in memory may look alike.
+pub(crate) fn device_names(devices: &[SharedSpec]) -> Vec<String> {
+    let mut names: Vec<String> = Vec::new();
+    for shared in devices {
+        let name = shared.device.to_string();
+        let more = (2..).map(|n| format!("{name}#{n}"));
+        let free = std::iter::once(name.clone()).chain(more).find(|name| !names.contains(name));
+        names.extend(free);
+    }
+    names
+}
+
 /// Why a text names no shared device.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 pub(crate) enum ParseSharedError {

@@ -104,26 +104,39 @@ impl Made {
 /// will be served by `cores`. What can be refused is refused before.
 pub(crate) fn create_if_missing(spec: &FileSpec, cores: usize) -> Result<Made, Failure> {
     let Some(size) = spec.size else { return Ok(Made::Nothing) };
-    let made = match std::fs::metadata(&spec.path) {
+    let made = to_make(spec);
+    if made != Made::Nothing {
+        check_size(spec, size, cores)?;
+        make(spec, made)?;
+    }
+    Ok(made)
+}
+
+/// What is to be done to give the file of `spec` its size, if that is given.
+pub(crate) fn to_make(spec: &FileSpec) -> Made {
+    match std::fs::metadata(&spec.path) {
+        _ if spec.size.is_none() => Made::Nothing,
         Err(error) if error.kind() == ErrorKind::NotFound => Made::File,
         Ok(file) if file.is_file() && file.len() == 0 => Made::Size,
         // What else is wrong, opening it tells.
-        _ => return Ok(Made::Nothing),
-    };
-    check_size(spec, size, cores)?;
-    if made == Made::File {
-        reactor::create_sparse(&spec.path, size.0).map_err(|error| refused(&error))?;
-    } else {
-        let given = give_size(&spec.path, size);
-        given.map_err(|error| {
+        _ => Made::Nothing,
+    }
+}
+
+/// Does it.
+pub(crate) fn make(spec: &FileSpec, made: Made) -> Result<(), Failure> {
+    let Some(size) = spec.size else { return Ok(()) };
+    match made {
+        Made::Nothing => Ok(()),
+        Made::File => reactor::create_sparse(&spec.path, size.0).map_err(|error| refused(&error)),
+        Made::Size => give_size(&spec.path, size).map_err(|error| {
             if error.kind() == ErrorKind::WouldBlock {
                 return refused(&OpenError::InUse { path: spec.path.clone() });
             }
             let what = format!("{} cannot be given a size: {error}", spec.path.display());
             Failure::runtime(what, "make it writable, or name another --device")
-        })?;
+        }),
     }
-    Ok(made)
 }
 
 /// Gives an empty file its size, unless another owns it.
@@ -134,7 +147,7 @@ fn give_size(path: &Path, size: ByteLen) -> std::io::Result<()> {
 }
 
 /// A device of `size` can be formatted, and served by `cores`.
-fn check_size(spec: &FileSpec, size: ByteLen, cores: usize) -> Result<(), Failure> {
+pub(crate) fn check_size(spec: &FileSpec, size: ByteLen, cores: usize) -> Result<(), Failure> {
     let blocks = size.0 / BLOCK_SIZE as u64;
     let Some(superblock) = Superblock::for_device(Uuid::nil(), blocks) else {
         return Err(not_formatted(&spec.path, &volume::FormatError::Size { blocks }));

@@ -30,6 +30,7 @@ fn words_that_make_no_sense_are_usage_errors() {
         (&["volume", "create", "UPPER", "--size", "1GiB"], "only a-z"),
         (&["volume", "create", "a", "--size", "1000"], "multiple of 4096"),
         (&["volume", "create", "a", "--size", "0"], "at least one block"),
+        (&["volume", "create", "a", "--size", "1GiB", "--metadata", "12"], "8, 16 or 64"),
         (&["volume", "create", "a", "--size", "9PiB5"], "no unit"),
         (&["volume", "create", "a"], "--size"),
         (&["floppy"], "floppy"),
@@ -43,8 +44,8 @@ fn words_that_make_no_sense_are_usage_errors() {
 #[test]
 fn serve_says_what_is_missing() {
     refused(&["serve", "--auth", "off"], 2, "no device is given", "--device file:PATH");
-    let two = serve("mem:1GiB", &["--device", "mem:2GiB"]);
-    refused(&two, 2, "a second device", "--device once");
+    let two = serve("mem:1GiB", &["--device", "mem:2GiB", "--map-memory", "7MiB"]);
+    refused(&two, 2, "too little", "at least 4MiB for each of the 2 devices");
     refused(&serve("mem:1GiB", &["--core-memory", "1MiB"]), 2, "too little", "--core-memory");
 }
 

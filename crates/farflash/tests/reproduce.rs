@@ -22,6 +22,9 @@ fn figure_13_runs_through_real_connections() {
     let csv = std::fs::read_to_string(out.join("decibel-13.csv")).unwrap();
     let rows: Vec<Vec<&str>> = csv.lines().skip(1).map(|row| row.split(',').collect()).collect();
     assert_eq!(rows.len(), 3 * 60);
+    let data = document["data"].as_array().unwrap();
+    assert_eq!(data.len(), rows.len());
+    assert!(data[0]["policy"].is_string() && data[0].as_object().unwrap().len() == rows[0].len());
     let sum = |policy: &str, points: std::ops::Range<usize>, client: usize| -> f64 {
         let of_policy = rows.iter().filter(|row| row[0] == policy);
         let points = of_policy.skip(points.start).take(points.len());

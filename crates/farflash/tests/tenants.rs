@@ -235,6 +235,68 @@ fn a_wrong_list_of_users_keeps_the_server_from_starting() {
     refused(&serve, 2, "64 hexadecimal digits", "api-token");
 }
 
+/// A tenant's volumes together hold no more than its quota, on whichever core they are; others do not
+/// notice, what is there can be overwritten, and what is given back can be used.
+#[test]
+fn a_tenant_holds_no_more_than_its_quota() {
+    const MIB: u64 = 1 << 20;
+    let files = Files::new();
+    let users = files.path("users.toml");
+    let made = |name: &str, more: &[&str], quota: &str| {
+        let made = support::succeed(&[&["api-token", name, "--json"], more].concat());
+        let made: serde_json::Value = serde_json::from_str(&made).unwrap();
+        let (role, hash) = (text(&made, "role"), text(&made, "token_sha256"));
+        let entry = format!("[[{role}]]\nname = \"{name}\"\ntoken_sha256 = \"{hash}\"\n{quota}");
+        (text(&made, "token").to_owned(), entry)
+    };
+    let (acme, entry) = made("acme", &["--tenant"], "allocated = \"16MiB\"\n");
+    let (ops, operator) = made("ops", &[], "");
+    std::fs::write(&users, entry + &operator).unwrap();
+    let cores = support::cores(2).unwrap_or_else(|| support::cores(1).unwrap());
+    let more = ["--api-users", users.to_str().unwrap(), "--cores", &cores];
+    let server = Server::start_with("mem:512MiB", &more);
+    let open = |token: &str, name: &str, core: &str| {
+        let made = ask(&server, token, &["create", name, "--size", "64MiB", "--core", core]);
+        let made: serde_json::Value = serde_json::from_str(&made.stdout).unwrap();
+        farflash_client::open(&target(&made), &farflash_client::OpenOptions::default()).unwrap()
+    };
+    let cores: Vec<&str> = cores.split(',').collect();
+    let (first, last) = (cores[0], cores[cores.len() - 1]);
+    let (a, b, other) = (open(&acme, "a", first), open(&acme, "b", last), open(&ops, "o", first));
+    let data = vec![7; MIB as usize];
+    let is_full = |error: &farflash_client::Error| error.to_string().contains("Capacity Exceeded");
+    // Both at once. At the end a core's part of what is left may be less than a write.
+    let mut held = [0_u64; 2];
+    let write = |held: &mut [u64; 2]| {
+        let mut refused = 0;
+        for (n, volume) in [&a, &b].into_iter().enumerate() {
+            match volume.write_at(&data, held[n] * MIB) {
+                Ok(()) => held[n] += 1,
+                Err(error) => {
+                    assert!(is_full(&error), "{error}");
+                    refused += 1;
+                }
+            }
+        }
+        assert!(held.iter().sum::<u64>() <= 16, "{held:?}");
+        refused
+    };
+    support::until("the quota is used", || {
+        write(&mut held);
+        held.iter().sum::<u64>() >= 15
+    });
+    support::until("both are refused", || write(&mut held) == 2);
+    a.write_at(&data, 0).unwrap();
+    let shown = ask(&server, &acme, &["show", "a"]);
+    let shown: serde_json::Value = serde_json::from_str(&shown.stdout).unwrap();
+    assert_eq!(shown["allocated_bytes"], held[0] * MIB);
+    for at in 0..32 {
+        other.write_at(&data, at * MIB).unwrap();
+    }
+    a.deallocate(0, 2 * MIB).unwrap();
+    support::until("what was given back can be used", || b.write_at(&data, held[1] * MIB).is_ok());
+}
+
 /// Two network namespaces, a host's and a server's, joined by a pair of interfaces and a VXLAN over
 /// it. Gone when dropped.
 struct Networks {
@@ -340,4 +402,35 @@ fn a_volume_of_one_vxlan_is_not_there_for_others() {
     in_server(&["restrict", "v", "--network", "10.99.0.0/16"]);
     let outcome = from_host("10.77.0.1");
     assert!(outcome.stderr.contains("has no volume"), "from elsewhere: {outcome:?}");
+}
+
+#[test]
+fn the_api_is_encrypted_where_that_is_asked_for() {
+    let files = Files::new();
+    let (tls, users) = (files.path("tls"), files.path("users.toml"));
+    let made = support::succeed(&["api-token", "ops", "--json"]);
+    let made: serde_json::Value = serde_json::from_str(&made).unwrap();
+    let entry = format!("[[operator]]\nname = \"ops\"\ntoken_sha256 = {}\n", made["token_sha256"]);
+    std::fs::write(&users, entry).unwrap();
+    let (tls, users) = (tls.to_str().unwrap(), users.to_str().unwrap());
+    let server = Server::start_with("mem:256MiB", &["--api-tls", tls, "--api-users", users]);
+    assert!(server.api.starts_with("https://"), "{}", server.api);
+    let certificate = format!("{tls}/certificate.pem");
+    let ask = |more: &[&str]| -> Outcome {
+        let arguments = [&["volume", "list", "--json", "--api", &server.api], more].concat();
+        let mut command = farflash(&arguments);
+        command.env("FARFLASH_API_TOKEN", text(&made, "token"));
+        command.output().unwrap().into()
+    };
+    let believed = ask(&["--api-ca", &certificate]);
+    assert_eq!(believed.code, Some(0), "{believed:?}");
+    let stranger = ask(&[]);
+    assert_eq!(stranger.code, Some(1), "{stranger:?}");
+    assert!(stranger.stderr.contains("--api-ca"), "{stranger:?}");
+    // A directory that cannot be is refused before anything is touched.
+    let lone = files.path("lone");
+    std::fs::create_dir(&lone).unwrap();
+    std::fs::write(lone.join("key.pem"), "").unwrap();
+    let serve = ["serve", "--device", "mem:256MiB", "--api-tls", lone.to_str().unwrap()];
+    refused(&serve, 1, "certificate.pem is not", "both");
 }

@@ -4,12 +4,13 @@ use alloc::string::String;
 use alloc::vec::Vec;
 use core::mem::{offset_of, size_of};
 
-use units::{BLOCK_SIZE, Lba, LbaRange, Slo};
+use units::{BLOCK_SIZE, Lba, LbaRange, MetadataSize, Slo};
 use uuid::Uuid;
 use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use crate::mapping::PackedMapping;
+use crate::metadata::{metadata_code, metadata_size};
 use crate::root::{pack_pointer, unpack_pointer};
 use crate::slo::PackedSlo;
 use crate::{DecodeError, Mapping, seal, sealed};
@@ -55,10 +56,13 @@ struct DescriptorHeader {
     dead_count: U16,
     /// 50..59: root of the map; address zero if empty.
     map: PackedMapping,
+    /// 59: metadata of each block: 0 for none, or n for 2^n bytes.
+    metadata: u8,
+    // 60..64 reserved, zero: whoever finds something there does not know what it finds.
 }
 
 const _: () = {
-    assert!(size_of::<DescriptorHeader>() == 59 && offset_of!(DescriptorHeader, map) == 50);
+    assert!(size_of::<DescriptorHeader>() == 60 && offset_of!(DescriptorHeader, map) == 50);
     assert!(NAME_AT + NAME_BYTES_MAX <= SLO_AT);
     assert!(SLO_AT + size_of::<PackedSlo>() <= DEAD_AT);
     assert!(ACCESS_AT == 1536 && ACCESS_AT + 2 + ACCESS_BYTES_MAX <= BLOCK_SIZE);
@@ -75,6 +79,8 @@ pub struct Descriptor {
     pub name: String,
     /// Size in blocks.
     pub blocks: u64,
+    /// Metadata of each block.
+    pub metadata: MetadataSize,
     /// Blocks that hold data.
     pub mapped: u64,
     /// Whether the volume was deleted, and its space is being taken back.
@@ -105,6 +111,7 @@ impl Descriptor {
             name_len: small(self.name.len()),
             dead_count: small(self.dead.len()),
             map: pack_pointer(self.map),
+            metadata: metadata_code(self.metadata),
         };
         block.fill(0);
         block[..size_of::<DescriptorHeader>()].copy_from_slice(header.as_bytes());
@@ -138,9 +145,8 @@ impl Descriptor {
         if !sealed(block, 4) {
             return Err(DecodeError::Checksum);
         }
-        // A volume of blocks with metadata is none that this program can serve: it says so.
         if block[size_of::<DescriptorHeader>()..NAME_AT].iter().any(|byte| *byte != 0) {
-            return Err(DecodeError::Field("metadata of blocks"));
+            return Err(DecodeError::Field("what a volume is"));
         }
         let name_len = usize::from(header.name_len.get());
         let dead_count = usize::from(header.dead_count.get());
@@ -172,6 +178,7 @@ impl Descriptor {
             uuid: Uuid::from_bytes(header.uuid),
             name: name.into(),
             blocks: header.blocks.get(),
+            metadata: metadata_size(header.metadata)?,
             mapped: header.mapped.get(),
             deleted: header.flags.get() & FLAG_DELETED != 0,
             slo: slo.unpack()?,
@@ -194,6 +201,7 @@ mod tests {
             uuid: Uuid::from_u128(99),
             name: "é".repeat(127),
             blocks: 1 << 51,
+            metadata: MetadataSize::Bytes64,
             mapped: 17,
             deleted: true,
             slo: Slo::Rate { reads_per_second: 1 << 40, writes_per_second: 7 },
@@ -208,19 +216,27 @@ mod tests {
         let mut block = vec![0xA5; BLOCK_SIZE];
         descriptor().encode(&mut block);
         assert_eq!(Descriptor::decode(&block), Ok(descriptor()));
+        for metadata in MetadataSize::ALL {
+            let descriptor = Descriptor { metadata, ..descriptor() };
+            descriptor.encode(&mut block);
+            assert_eq!((Descriptor::decode(&block), block[60]), (Ok(descriptor), 0));
+        }
     }
 
-    /// What is reserved for metadata of blocks must not be taken for a volume without.
+    /// What a later program may make of a volume must not be taken for something else.
     #[test]
-    fn a_volume_with_metadata_is_refused() {
+    fn an_unknown_kind_of_volume_is_refused() {
         let mut block = vec![0; BLOCK_SIZE];
-        descriptor().encode(&mut block);
-        for byte in 59..64 {
-            block[byte] = 3;
+        for (byte, value, what) in [
+            (59, 1, "metadata of blocks"),
+            (59, 7, "metadata of blocks"),
+            (60, 1, "what a volume is"),
+            (63, 1, "what a volume is"),
+        ] {
+            descriptor().encode(&mut block);
+            block[byte] = value;
             seal(&mut block, 4);
-            let refused = Err(DecodeError::Field("metadata of blocks"));
-            assert_eq!(Descriptor::decode(&block), refused);
-            block[byte] = 0;
+            assert_eq!(Descriptor::decode(&block), Err(DecodeError::Field(what)));
         }
     }
 

@@ -3,7 +3,8 @@
 //! ```text
 //! 0      1       2        4        8         12     16      24
 //! +------+-------+--------+--------+---------+------+-------+----------------------------------+
-//! | kind | flags | length | blocks | subject | rsvd | value | write: runs, 8 B each; then CRCs |
+//! | kind | flags | length | blocks | subject | rsvd | value | write: runs, 8 B each; then CRCs, |
+//! |                                                         | then metadata of the blocks      |
 //! +------+-------+--------+--------+---------+------+-------+----------------------------------+
 //! ```
 //! `subject` is the volume number, or the extent for [`Entry::Reserve`]. `value` is an address or a
@@ -13,12 +14,13 @@ use alloc::borrow::Cow;
 use alloc::vec::Vec;
 use core::mem::size_of;
 
-use units::{Lba, LbaRange, PbaRange, Slo};
+use units::{Lba, LbaRange, MetadataSize, PbaRange, Slo};
 use uuid::Uuid;
 use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use crate::mapping::{pack_run, unpack_run};
+use crate::metadata::{metadata_code, metadata_size};
 use crate::slo::PackedSlo;
 use crate::{ACCESS_BYTES_MAX, DecodeError, KEY_LIMIT, NAME_BYTES_MAX, VOLUME_BLOCKS_MAX};
 
@@ -32,6 +34,8 @@ const KIND_SET_SLO: u8 = 7;
 const KIND_SET_ACCESS: u8 = 8;
 const FLAG_TRUSTED: u8 = 1;
 const FLAG_SLO: u8 = 1;
+/// Where the flags of a write say how much metadata its blocks have.
+const METADATA_SHIFT: u32 = 4;
 const SLO_SIZE: usize = size_of::<PackedSlo>();
 /// Most blocks of one write, hence the atomic size: 8 MiB.
 pub const WRITE_BLOCKS_MAX: u64 = 2048;
@@ -42,8 +46,8 @@ pub const WRITE_BLOCKS_MAX: u64 = 2048;
 struct EntryHeader {
     /// 0: which change.
     kind: u8,
-    /// 1: write: bit 0: the data was known good, do not verify it. Create: bit 0:
-    /// an SLO follows the UUID. Set SLO: its kind.
+    /// 1: write: bit 0: the data was known good, do not verify it; bits 7:4: metadata of each block,
+    /// as in a descriptor. Create: bit 0: an SLO follows the UUID. Set SLO: its kind.
     flags: u8,
     /// 2..4: write: number of runs; create: bytes of the name; set access: bytes of it.
     length: U16,
@@ -76,6 +80,8 @@ pub enum Entry<'a> {
         runs: Cow<'a, [PbaRange]>,
         /// CRC-32C of each block.
         crcs: Cow<'a, [u32]>,
+        /// Metadata of each block, one after the other.
+        metadata: Cow<'a, [u8]>,
     },
     /// Blocks of a volume lie nowhere.
     Unmap {
@@ -144,8 +150,15 @@ const fn padded(len: usize) -> usize {
 
 /// Bytes of a write entry.
 #[must_use]
-pub const fn write_entry_len(runs: usize, blocks: usize) -> usize {
-    HEADER_SIZE + runs * 8 + blocks * 4
+pub const fn write_entry_len(runs: usize, blocks: usize, metadata_len: usize) -> usize {
+    HEADER_SIZE + runs * 8 + blocks * 4 + metadata_len
+}
+
+/// Metadata of each of `blocks` blocks that have `len` bytes of it. Panics if there is no such.
+fn size_of_each(len: usize, blocks: usize) -> MetadataSize {
+    let each = if len == 0 { 0 } else { len / blocks.max(1) };
+    let size = MetadataSize::from_bytes(each as u64).filter(|size| size.bytes() * blocks == len);
+    size.expect("each block has as much metadata, of a size that there is")
 }
 
 impl Entry<'_> {
@@ -153,7 +166,9 @@ impl Entry<'_> {
     #[must_use]
     pub fn len_bytes(&self) -> usize {
         match self {
-            Self::Write { runs, crcs, .. } => write_entry_len(runs.len(), crcs.len()),
+            Self::Write { runs, crcs, metadata, .. } => {
+                write_entry_len(runs.len(), crcs.len(), metadata.len())
+            }
             Self::Create { slo, name, access, .. } => {
                 let texts = padded(name.len()) + padded(access.len());
                 HEADER_SIZE + 16 + slo_len(*slo) + texts
@@ -169,8 +184,10 @@ impl Entry<'_> {
         let (head, body) = bytes[..len].split_at_mut(HEADER_SIZE);
         head.copy_from_slice(self.header().as_bytes());
         match self {
-            Self::Write { runs, crcs, .. } => {
-                let (run_bytes, crc_bytes) = body.split_at_mut(runs.len() * 8);
+            Self::Write { runs, crcs, metadata, .. } => {
+                let (run_bytes, rest) = body.split_at_mut(runs.len() * 8);
+                let (crc_bytes, metadata_bytes) = rest.split_at_mut(crcs.len() * 4);
+                metadata_bytes.copy_from_slice(metadata);
                 for (place, run) in run_bytes.chunks_exact_mut(8).zip(runs.iter()) {
                     place.copy_from_slice(&pack_run(*run).to_le_bytes());
                 }
@@ -198,8 +215,9 @@ impl Entry<'_> {
 
     fn header(&self) -> EntryHeader {
         let (kind, flags, length, blocks, subject, value) = match self {
-            Self::Write { volume, lba, trusted, runs, crcs } => {
-                let flags = if *trusted { FLAG_TRUSTED } else { 0 };
+            Self::Write { volume, lba, trusted, runs, crcs, metadata } => {
+                let size = metadata_code(size_of_each(metadata.len(), crcs.len()));
+                let flags = if *trusted { FLAG_TRUSTED } else { 0 } | size << METADATA_SHIFT;
                 (KIND_WRITE, flags, runs.len(), crcs.len() as u64, *volume, lba.0)
             }
             Self::Unmap { volume, range } => {
@@ -283,9 +301,11 @@ fn decode_write<'b>(
         return Err(DecodeError::Field("entry block count"));
     }
     let run_len = usize::from(header.length.get()) * 8;
-    let crc_len = usize::try_from(blocks).expect("bounded above") * 4;
-    let run_bytes = rest.get(..run_len).ok_or(DecodeError::Short)?;
-    let crc_bytes = rest.get(run_len..run_len + crc_len).ok_or(DecodeError::Short)?;
+    let count = usize::try_from(blocks).expect("bounded above");
+    let metadata_len = count * metadata_size(header.flags >> METADATA_SHIFT)?.bytes();
+    let (run_bytes, rest) = rest.split_at_checked(run_len).ok_or(DecodeError::Short)?;
+    let (crc_bytes, rest) = rest.split_at_checked(count * 4).ok_or(DecodeError::Short)?;
+    let (metadata, rest) = rest.split_at_checked(metadata_len).ok_or(DecodeError::Short)?;
     let runs: Vec<PbaRange> = run_bytes
         .chunks_exact(8)
         .map(|run| unpack_run(u64::from_le_bytes(run.try_into().expect("eight bytes"))))
@@ -303,8 +323,9 @@ fn decode_write<'b>(
         trusted: header.flags & FLAG_TRUSTED != 0,
         runs: runs.into(),
         crcs: crcs.into(),
+        metadata: Cow::Owned(metadata.into()),
     };
-    Ok((entry, &rest[run_len + crc_len..]))
+    Ok((entry, rest))
 }
 
 /// The access of `len` bytes at the start of `bytes`, and what follows its padding.

@@ -15,6 +15,7 @@ extern crate std;
 mod descriptor;
 mod entry;
 mod mapping;
+mod metadata;
 mod node;
 mod record;
 mod root;
@@ -29,7 +30,7 @@ pub use descriptor::{
 pub use entry::{Entry, WRITE_BLOCKS_MAX, write_entry_len};
 pub use mapping::{Mapping, PackedMapping, RUN_BLOCKS_MAX};
 pub use node::{
-    INNER_CAPACITY, KEY_LIMIT, LEVEL_MAX, NodeView, encode_node, key_width, leaf_capacity,
+    INNER_CAPACITY, KEY_LIMIT, LEVEL_MAX, NodeHead, NodeView, encode_node, key_width, leaf_capacity,
 };
 pub use record::{
     RECORD_BLOCKS_MAX, RECORD_HEADER_SIZE, Record, RecordHead, record_blocks, seal_record,

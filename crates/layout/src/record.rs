@@ -182,6 +182,8 @@ impl Record {
 
 #[cfg(test)]
 mod tests {
+    use alloc::borrow::Cow;
+
     use units::{Lba, LbaRange, Pba, PbaRange};
 
     use super::*;
@@ -207,6 +209,15 @@ mod tests {
                 trusted: false,
                 runs: runs.into(),
                 crcs: vec![1, 2, u32::MAX].into(),
+                metadata: Cow::Borrowed(&[]),
+            },
+            Entry::Write {
+                volume: 9,
+                lba: Lba(6),
+                trusted: true,
+                runs: vec![PbaRange::new(Pba(8), 2)].into(),
+                crcs: vec![5, 6].into(),
+                metadata: (1..=32).collect(),
             },
             Entry::Unmap { volume: 7, range: LbaRange::new(Lba(9), 1 << 51) },
             Entry::Reserve { extent: 70_000 },
@@ -270,10 +281,29 @@ mod tests {
             trusted: true,
             runs: vec![PbaRange::new(Pba(0x55), 1)].into(),
             crcs: vec![0xA1B2_C3D4].into(),
+            metadata: Cow::Borrowed(&[]),
         };
         assert_eq!(entry.encode(&mut bytes), 36);
         assert_eq!(bytes[..8], [1, 1, 1, 0, 1, 0, 0, 0]);
         assert_eq!(bytes[8..24], [7, 0, 0, 0, 0, 0, 0, 0, 0x22, 0x11, 0, 0, 0, 0, 0, 0]);
         assert_eq!(bytes[24..36], [0x55, 0, 0, 0, 0, 1, 0, 0, 0xD4, 0xC3, 0xB2, 0xA1]);
+    }
+
+    #[test]
+    fn metadata_of_blocks_lies_behind_their_checksums() {
+        let mut bytes = [0xA5; 48];
+        let entry = Entry::Write {
+            volume: 7,
+            lba: Lba(0),
+            trusted: false,
+            runs: vec![PbaRange::new(Pba(0x55), 1)].into(),
+            crcs: vec![1].into(),
+            metadata: vec![0x77; 8].into(),
+        };
+        assert_eq!((entry.encode(&mut bytes), bytes[1]), (44, 0x30));
+        assert_eq!((bytes[35], bytes[36..44] == [0x77; 8], bytes[44]), (0, true, 0xA5));
+        bytes[1] = 0x50;
+        let unknown = Err(DecodeError::Field("metadata of blocks"));
+        assert_eq!(Entry::decode(&bytes).map(drop), unknown);
     }
 }

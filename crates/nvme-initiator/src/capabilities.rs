@@ -1,6 +1,9 @@
 //! What a controller and a namespace say that matters to a host.
 
-use nvme_wire::identify::{IdentifyController, IdentifyNamespace, VWC_PRESENT};
+use nvme_wire::identify::{
+    CTRATT_LIMITS_EXCLUDE_METADATA, FLBAS_EXTENDED_LBA, IdentifyController, IdentifyNamespace,
+    VWC_PRESENT,
+};
 use nvme_wire::property::{Cap, Version};
 
 /// What a controller can take.
@@ -12,6 +15,8 @@ pub struct ControllerLimits {
     pub queue_entries_max: u32,
     /// Bytes of its largest transfer; `u64::MAX` for no limit.
     pub transfer_bytes_max: u64,
+    /// Whether metadata of blocks comes on top of that.
+    pub limits_exclude_metadata: bool,
     /// Most bytes of in-capsule data on an I/O queue.
     pub in_capsule_max: u32,
     /// Whether completed writes may be lost with the power until a Flush.
@@ -35,6 +40,8 @@ pub struct NamespaceShape {
     pub blocks: u64,
     /// Bytes in a block, a power of two.
     pub block_bytes: u32,
+    /// Bytes of metadata that follow the data of each block in a transfer.
+    pub metadata_bytes: u32,
     /// Blocks of the largest write that is wholly there or wholly absent after a power failure.
     pub atomic_write_blocks: u32,
 }
@@ -50,7 +57,7 @@ pub enum CapabilityError {
     },
     /// The namespace's format is none that this host can use.
     #[error(
-        "namespace {nsid}: LBA format {flbas:#04x} cannot be used (blocks of 512 to 65536 bytes without metadata can)"
+        "namespace {nsid}: LBA format {flbas:#04x} cannot be used (blocks of 512 to 65536 bytes can, with metadata behind the data of each or without)"
     )]
     Format {
         /// The namespace.
@@ -78,6 +85,7 @@ impl ControllerLimits {
             version: identify.version(),
             queue_entries_max: cap.queue_entries_max(),
             transfer_bytes_max: identify.transfer_bytes_max(page_size).unwrap_or(u64::MAX),
+            limits_exclude_metadata: identify.ctratt.get() & CTRATT_LIMITS_EXCLUDE_METADATA != 0,
             in_capsule_max,
             volatile_write_cache: identify.vwc & VWC_PRESENT != 0,
             oncs: identify.oncs.get(),
@@ -102,14 +110,19 @@ impl NamespaceShape {
         controller: &ControllerLimits,
     ) -> Result<Self, CapabilityError> {
         let unusable = CapabilityError::Format { nsid, flbas: identify.flbas };
-        let format = identify.format().filter(|format| format.ms.get() == 0).ok_or(unusable)?;
-        if !(9..=16).contains(&format.lbads) {
+        let format = identify.format().ok_or(unusable)?;
+        // Metadata in a buffer of its own cannot come over a fabric; of protection information nothing is
+        // known here.
+        let has_metadata = format.ms.get() > 0;
+        let is_extended = identify.flbas & FLBAS_EXTENDED_LBA != 0 && identify.dps == 0;
+        if !(9..=16).contains(&format.lbads) || (has_metadata && !is_extended) {
             return Err(unusable);
         }
         Ok(Self {
             nsid,
             blocks: identify.nsze.get(),
             block_bytes: 1 << format.lbads,
+            metadata_bytes: u32::from(format.ms.get()),
             atomic_write_blocks: identify.atomic_write_blocks(controller.awupf),
         })
     }

@@ -4,7 +4,7 @@
 use nvme_wire::io::{BlockCommand, DatasetManagement, dsm_ranges};
 use nvme_wire::sqe::{Fuse, NSID_ALL};
 use nvme_wire::{FabricsType, IoOpcode, Sqe, Status, fabrics};
-use units::{BLOCK_SIZE, Lba, LbaRange};
+use units::{BLOCK_SIZE, Lba, LbaRange, MetadataSize};
 
 /// The only namespace of every subsystem.
 pub const NSID: u32 = 1;
@@ -20,6 +20,8 @@ const DSM_DATA_BYTES_MAX: u32 = 4096;
 pub struct NamespaceView {
     /// Size in blocks (NSZE).
     pub blocks: u64,
+    /// Metadata of each block, which is transferred behind its data (extended LBA).
+    pub metadata: MetadataSize,
     /// Most blocks that one command moves or verifies (MDTS, VSL).
     pub transfer_blocks_max: u32,
     /// Whether writes are refused.
@@ -178,7 +180,8 @@ fn decode_block_command(
     if command.checked_end().is_none_or(|end| end > namespace.blocks) {
         return Err(Status::LBA_OUT_OF_RANGE.with_dnr());
     }
-    let data_len = u64::from(command.nlb) * BLOCK_SIZE as u64 * if is_pair { 2 } else { 1 };
+    let block_len = (BLOCK_SIZE + namespace.metadata.bytes()) as u64;
+    let data_len = u64::from(command.nlb) * block_len * if is_pair { 2 } else { 1 };
     if moves_data && u64::from(sqe.dptr.length.get()) != data_len {
         return Err(Status::DATA_SGL_LENGTH_INVALID.with_dnr());
     }

@@ -119,6 +119,21 @@ impl Table {
         }
         text
     }
+
+    /// An object for each row, its fields named like the columns; what is aligned as numbers, and is one,
+    /// as a number.
+    #[must_use]
+    pub fn to_json(&self) -> serde_json::Value {
+        let value = |cell: &str, align: Align| match cell.parse::<f64>() {
+            Ok(number) if align == Align::Right => serde_json::json!(number),
+            _ => serde_json::json!(cell),
+        };
+        let object = |row: &Vec<String>| -> serde_json::Map<String, serde_json::Value> {
+            let cells = self.columns.iter().zip(row);
+            cells.map(|((name, align), cell)| (name.clone(), value(cell, *align))).collect()
+        };
+        self.rows.iter().map(|row| serde_json::Value::Object(object(row))).collect()
+    }
 }
 
 fn escape(cell: &str) -> String {
@@ -161,5 +176,14 @@ mod tests {
     fn separators_in_cells_are_escaped() {
         assert!(sample().to_markdown().contains("| a,\"b\"\\|c |      7 |"));
         assert_eq!(sample().to_csv(), "server,IOPS\nnull,1.04 M\n\"a,\"\"b\"\"|c\",7\n");
+    }
+
+    #[test]
+    fn numbers_are_numbers_for_programs() {
+        let rows = serde_json::json!([
+            { "server": "null", "IOPS": "1.04 M" },
+            { "server": "a,\"b\"|c", "IOPS": 7.0 },
+        ]);
+        assert_eq!(sample().to_json(), rows);
     }
 }

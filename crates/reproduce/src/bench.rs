@@ -13,6 +13,9 @@ use units::{Duration, Instant, Pba, PbaRange};
 
 use crate::ReproduceError;
 
+/// With this latency a device has a window that never fills: under `fcfs` it is as if there were no
+/// scheduler.
+pub(crate) const UNBOUNDED: Duration = Duration::from_secs(3600);
 /// Longest latency that is told apart.
 const LATENCY_NS_MAX: u64 = 60_000_000_000;
 
@@ -32,6 +35,9 @@ pub(crate) enum Depth {
     Mixed { requests: u32, reads_percent: u32 },
     /// So many reads and so many writes.
     Apart { reads: u32, writes: u32 },
+    /// So many writes, while reads come by themselves, as a Poisson process: a host whose users do not
+    /// wait for each other. Those that find the drive busy are counted like all others.
+    Open { reads_per_second: u32, writes: u32 },
 }
 
 /// What a client got since it was last looked at.
@@ -46,6 +52,8 @@ struct Lane {
     client: Client,
     flow: FlowId,
     outstanding: [u32; 2],
+    /// When the next read comes by itself.
+    next_read: Option<Instant>,
     got: Got,
 }
 
@@ -115,7 +123,7 @@ impl Bench {
         let promises: Vec<Promise> =
             clients.iter().map(|client| Promise { core: 0, slo: client.slo }).collect();
         let plan = plan(device.ceiling, device.latency, model, &promises, 1)?;
-        let (_, window_blocks) = plan.cores[0].expect("there are clients");
+        let window_blocks = plan.cores[0].expect("there are clients").window_blocks;
         let ceiling = device.ceiling.quota(model);
         let config = SchedulerConfig { policy, cost_model: model, ceiling, window_blocks };
         let mut scheduler = Scheduler::new(config, Instant(0));
@@ -123,6 +131,7 @@ impl Bench {
             client: *client,
             flow: scheduler.add_flow(quota, Instant(0)),
             outstanding: [0; 2],
+            next_read: None,
             got: Got::new(),
         };
         let lanes = clients.iter().zip(plan.quotas).map(lane).collect();
@@ -174,15 +183,49 @@ impl Bench {
                     if is_read { Direction::Read } else { Direction::Write }
                 }
                 Depth::Apart { reads: most, .. } if reads < most => Direction::Read,
-                Depth::Apart { writes: most, .. } if writes < most => Direction::Write,
-                Depth::Apart { .. } => return,
+                Depth::Apart { writes: most, .. } | Depth::Open { writes: most, .. }
+                    if writes < most =>
+                {
+                    Direction::Write
+                }
+                Depth::Apart { .. } | Depth::Open { .. } => return,
             };
-            let this = &mut self.lanes[lane];
-            let blocks = this.client.blocks[direction as usize];
-            this.outstanding[direction as usize] += 1;
-            let token = Token { lane, submitted: self.now };
-            self.scheduler.enqueue(this.flow, Request { direction, blocks }, token, self.now);
+            self.submit_one(lane, direction);
         }
+    }
+
+    fn submit_one(&mut self, lane: usize, direction: Direction) {
+        let this = &mut self.lanes[lane];
+        let blocks = this.client.blocks[direction as usize];
+        this.outstanding[direction as usize] += 1;
+        let token = Token { lane, submitted: self.now };
+        let (flow, request) = (this.flow, Request { direction, blocks });
+        if self.scheduler.issue_at_once(flow, request, self.now) {
+            self.issue(request, token);
+        } else {
+            self.scheduler.enqueue(flow, request, token, self.now);
+        }
+    }
+
+    /// Submits the reads that have come by themselves; returns when the next does.
+    fn let_reads_come(&mut self) -> Option<Instant> {
+        for lane in 0..self.lanes.len() {
+            let Depth::Open { reads_per_second, .. } = self.lanes[lane].client.depth else {
+                continue;
+            };
+            while let at = self.lanes[lane].next_read.unwrap_or(self.now)
+                && at <= self.now
+            {
+                if self.lanes[lane].next_read.is_some() {
+                    self.submit_one(lane, Direction::Read);
+                }
+                // Times between events that know nothing of each other.
+                let unit = (self.draw(1 << 32) + 1) as f64 / (1_u64 << 32) as f64;
+                let pause = Duration::from_secs_f64(-unit.ln() / f64::from(reads_per_second));
+                self.lanes[lane].next_read = Some(at + pause);
+            }
+        }
+        self.lanes.iter().filter_map(|lane| lane.next_read).min()
     }
 
     fn issue(&mut self, request: Request, token: Token) {
@@ -216,7 +259,7 @@ impl Bench {
         let (token, request) = self.under_way[slot].take().expect("it was under way");
         self.free_slots.push(slot);
         let lane = &mut self.lanes[token.lane];
-        self.scheduler.complete(lane.flow, request, Duration::ZERO);
+        self.scheduler.complete(lane.flow, request);
         let kind = request.direction as usize;
         lane.outstanding[kind] -= 1;
         lane.got.requests[kind] += 1;
@@ -230,7 +273,8 @@ impl Bench {
     pub(crate) fn run_until(&mut self, end: Instant) {
         self.submit_all();
         loop {
-            let wake = self.dispatch();
+            let arrival = self.let_reads_come();
+            let wake = self.dispatch().into_iter().chain(arrival).min();
             let next = self.completions.peek().map(|Reverse(completion)| completion.at);
             let next = next.into_iter().chain(wake).min().unwrap_or(end);
             if next >= end {

@@ -2,7 +2,7 @@
 //! three tenths of one drive; the second has 90 for the middle third of nine minutes.
 
 use report::{Align, LineChart, Marker, Panel, Series, Table};
-use schedule::{Ceiling, POLICIES, PolicyKind, Slo};
+use schedule::{Ceiling, PolicyKind, Slo};
 use ssd_model::Preset;
 use units::{Duration, Instant};
 
@@ -11,8 +11,8 @@ use crate::{Finding, Options, Outcome, Progress, ReproduceError};
 
 /// A third of the run: before, during and after the burst.
 const PHASE: Duration = Duration::from_secs(180);
-/// Points of each client in the plot.
-const POINTS: u32 = 180;
+/// Points of each client in the plot: a second each, in the paper's time.
+const POINTS: u32 = 540;
 /// Requests that each keeps outstanding.
 pub const DEPTH: u32 = 30;
 /// What the second has in the burst.
@@ -70,9 +70,9 @@ pub(crate) fn run(options: &Options, progress: Progress<'_>) -> Result<Outcome, 
     let mut curves = Vec::new();
     let order = ["fcfs", "sts", "drr"];
     for (done, name) in order.iter().enumerate() {
-        let policy = POLICIES.iter().find(|policy| policy.name == *name).expect("known");
+        let policy: PolicyKind = name.parse().expect("a known policy");
         let mut tell = |part: f64| progress((done as f64 + part) / order.len() as f64);
-        curves.push(measure(options, *policy, &mut tell)?);
+        curves.push(measure(options, policy, &mut tell)?);
     }
     let setting = Setting {
         title: "Decibel, figure 13: isolation of three volumes on a modelled P3700".into(),
@@ -145,6 +145,18 @@ impl Curve {
         }
         mean
     }
+
+    /// The least of a client in any second of a phase, or in any point if these are longer. `seconds`
+    /// is the length of the whole.
+    fn least(&self, phase: usize, client: usize, seconds: f64) -> f64 {
+        let len = self.rates.len() / 3;
+        let points = (self.rates.len() as f64 / seconds).ceil() as usize;
+        let second = |part: &[[f64; 3]]| {
+            part.iter().map(|rates| rates[client]).sum::<f64>() / part.len() as f64
+        };
+        let part = &self.rates[phase * len..(phase + 1) * len];
+        part.windows(points.clamp(1, len)).map(second).fold(f64::INFINITY, f64::min)
+    }
 }
 
 fn panel(curve: &Curve, seconds: f64) -> Panel {
@@ -202,9 +214,11 @@ fn findings(curves: &[Curve], setting: &Setting) -> Vec<Finding> {
         let of_share = |client: usize| (during[client] / promised(client) - 1.0) * 100.0;
         let neighbours =
             [0, 2].map(|client| if is_shared { of_share(client) } else { change(client) });
+        let least = |client| curve.least(1, client, setting.seconds) / promised(client);
+        let at_worst = (least(0).min(least(2)) - 1.0) * 100.0;
         let here = format!(
-            "neighbours {:+.1} % and {:+.1} % of {}, client 2 {:+.1} % of what it had, \
-             {:.1} % of the ceiling in all; 99 % of the neighbours' reads {:.0} µs, before {:.0} µs",
+            "neighbours {:+.1} % and {:+.1} % of {}, in any second at worst {at_worst:+.1} % of their \
+             share, client 2 {:+.1} % of what it had, {:.1} % of the ceiling in all; 99 % of the neighbours' reads {:.0} µs, before {:.0} µs",
             neighbours[0],
             neighbours[1],
             if is_shared { "their share" } else { "what they had" },
@@ -213,7 +227,7 @@ fn findings(curves: &[Curve], setting: &Setting) -> Vec<Finding> {
             curve.read_p99_us[1][0],
             curve.read_p99_us[0][0],
         );
-        let kept = neighbours.iter().all(|change| *change >= -off);
+        let kept = at_worst >= -off;
         let (paper, agrees) = match curve.policy.name {
             "fcfs" => {
                 ("the burst costs the others about 25 %", neighbours.iter().all(|c| *c < -10.0))

@@ -48,17 +48,26 @@ pub enum CostModel {
 }
 
 impl CostModel {
+    /// The class of what goes that way.
+    #[must_use]
+    pub fn class(self, direction: Direction) -> usize {
+        match self {
+            Self::Separate => direction as usize,
+            Self::WriteCosts { .. } => 0,
+        }
+    }
+
     /// What `request` costs.
     #[must_use]
     pub fn cost(self, request: Request) -> Cost {
+        let class = self.class(request.direction);
         let units = u64::from(request.blocks.max(1)) * UNITS_PER_BLOCK;
         match (self, request.direction) {
-            (_, Direction::Read) => Cost { class: 0, units },
-            (Self::Separate, Direction::Write) => Cost { class: 1, units },
             (Self::WriteCosts { per_mille }, Direction::Write) => {
                 let units = u128::from(units) * u128::from(per_mille.max(1)) / 1000;
-                Cost { class: 0, units: u64::try_from(units).unwrap_or(u64::MAX / 4) }
+                Cost { class, units: u64::try_from(units).unwrap_or(u64::MAX / 4) }
             }
+            _ => Cost { class, units },
         }
     }
 }

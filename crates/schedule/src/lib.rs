@@ -2,14 +2,14 @@
 //!
 //! ```text
 //! enqueue ──► a queue for each volume ──► policy ──► window ──► dispatch
-//!                                           ▲                       │
+//!             (reads and writes apart)      ▲                       │
 //!                     quotas of the volumes │            complete ◄─┘
 //! ```
 //! - [`Ceiling`]: what a device can do within the latency that its operator wants (Decibel,
 //!   section 3.2). [`Slo`]: what a volume is promised of it. [`plan`] turns both into a [`Quota`]
 //!   for each volume, and refuses what the device cannot promise.
-//! - [`Scheduler`]: the queues of one core before one device. It lets at most a window of blocks be
-//!   under way, and asks a [`Policy`] whose request leaves next.
+//! - [`Scheduler`]: the queues of one core before one device. It lets about a window of blocks be
+//!   under way, a part of which is the reads' and a part the writes', and asks a [`Policy`] for each whose request leaves next.
 //! - [`Policy`]: one file each under `policy/`; the table there makes one known to users.
 //!
 //! Cost is counted in blocks of 4 KiB, and apart for reads and writes unless a [`CostModel`] says
@@ -30,8 +30,8 @@ mod scheduler;
 mod slo;
 
 pub use cost::{CLASSES, Cost, CostModel, Direction, Request, UNITS_PER_BLOCK};
-pub use plan::{AdmissionError, Plan, Promise, plan};
+pub use plan::{AdmissionError, CorePart, Plan, Promise, plan};
 pub use policy::{FlowId, Next, POLICIES, Policy, PolicyKind, UnknownPolicy, policy_names};
-pub use scheduler::{Dispatch, FlowStats, Scheduler, SchedulerConfig};
+pub use scheduler::{Dispatch, Scheduler, SchedulerConfig};
 pub use slo::{Ceiling, Quota};
 pub use units::Slo;

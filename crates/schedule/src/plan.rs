@@ -4,12 +4,12 @@ use alloc::vec::Vec;
 
 use units::Duration;
 
-use crate::{Ceiling, CostModel, Direction, Quota, Slo};
+use crate::{CLASSES, Ceiling, CostModel, Direction, Quota, Slo};
 
 /// The least of a device that a volume without a rate can count on: a ten thousandth. Promises by
 /// rate stop short of the ceiling for these.
 const SHARE_MIN: f64 = 1e-4;
-/// No window is smaller, however slow the device: one large request.
+/// A core has no less than this for all classes together, however slow the device: one large request.
 const WINDOW_BLOCKS_MIN: u32 = 32;
 
 /// A volume's place and promise.
@@ -52,17 +52,27 @@ pub enum AdmissionError {
 pub struct Plan {
     /// A quota for each volume, in the order of the promises.
     pub quotas: Vec<Quota>,
-    /// Ceiling and window of each core; none for cores without volumes.
-    pub cores: Vec<Option<(Quota, u32)>>,
+    /// The part of each core; none for cores without volumes.
+    pub cores: Vec<Option<CorePart>>,
+}
+
+/// What a core may do of what a device can.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct CorePart {
+    /// How much, a second.
+    pub ceiling: Quota,
+    /// Blocks of each class that it may have under way.
+    pub window_blocks: [u32; CLASSES],
 }
 
 /// Checks the promises, the last of which is new, and divides the device.
 ///
 /// - Volumes with a rate get it; the others divide the rest by weight.
-/// - A core's ceiling is the sum of its volumes' quotas, its window the same part of the device's
+/// - A core's ceiling is the sum of its volumes' quotas, its windows the same part of the device's
 ///   (Decibel, section 3.2).
-/// - The device's window follows from Little's law: what is under way when the device does its
-///   ceiling within `latency`.
+/// - The device's windows follow from Little's law: what is under way when the device does its
+///   ceiling within `latency`. Each class has its own part of it, so that a few large writes do not
+///   keep reads out for as long as they take.
 ///
 /// # Errors
 /// The ceiling does not allow all promises.
@@ -89,7 +99,7 @@ pub fn plan(
             }
         })
         .collect();
-    let window = window_blocks(ceiling, latency);
+    let windows = window_blocks(ceiling, latency, model);
     let mut sums: Vec<Option<Quota>> = Vec::new();
     sums.resize(cores, None);
     for (promise, quota) in promises.iter().zip(&quotas) {
@@ -100,8 +110,14 @@ pub fn plan(
     let core = |sum: Quota| {
         // Its part of all that is promised: the sum over the cores is the ceiling.
         let part = part_of(sum, all);
-        let blocks = (f64::from(window) * part) as u32;
-        (divided(whole, sum, all, part), blocks.max(WINDOW_BLOCKS_MIN))
+        let parts: [f64; CLASSES] = core::array::from_fn(|class| {
+            let (sum, all) = (sum.per_second[class], all.per_second[class]);
+            if all > 0.0 { sum / all } else { part }
+        });
+        let mut ceiling = whole;
+        ceiling.per_second.iter_mut().zip(parts).for_each(|(rate, part)| *rate *= part);
+        let blocks = |class: usize| (windows[class] * parts[class]) as u32;
+        CorePart { ceiling, window_blocks: at_least(core::array::from_fn(blocks)) }
     };
     let cores = sums.into_iter().map(|sum| sum.map(core)).collect();
     Ok(Plan { quotas, cores })
@@ -163,22 +179,24 @@ fn part_of(sum: Quota, all: Quota) -> f64 {
     if total(all) > 0.0 { total(sum) / total(all) } else { 0.0 }
 }
 
-/// What a core with promises of `sum` may do of `whole`: by class, and of a class that nobody was
-/// promised `part`.
-fn divided(whole: Quota, sum: Quota, all: Quota, part: f64) -> Quota {
-    let mut of_core = whole;
-    for (rate, (sum, all)) in
-        of_core.per_second.iter_mut().zip(sum.per_second.into_iter().zip(all.per_second))
-    {
-        *rate *= if all > 0.0 { sum / all } else { part };
-    }
-    of_core
+/// Brings windows up to the least that they are together. What is missing goes to the largest, and to
+/// none of a class that the cost model does not use.
+fn at_least(mut windows: [u32; CLASSES]) -> [u32; CLASSES] {
+    let missing = WINDOW_BLOCKS_MIN.saturating_sub(windows.iter().sum());
+    let largest =
+        (0..CLASSES).rev().max_by_key(|class| windows[*class]).expect("there are classes");
+    windows[largest] += missing;
+    windows
 }
 
-/// Blocks under way at the ceiling, if each takes `latency`.
-fn window_blocks(ceiling: Ceiling, latency: Duration) -> u32 {
-    let rate = ceiling.reads_per_second as f64 + ceiling.writes_per_second as f64;
-    ((rate * latency.as_secs_f64()) as u32).max(WINDOW_BLOCKS_MIN)
+/// Blocks of each class under way at the ceiling, if each takes `latency`.
+fn window_blocks(ceiling: Ceiling, latency: Duration, model: CostModel) -> [f64; CLASSES] {
+    let mut blocks = [0.0; CLASSES];
+    for direction in [Direction::Read, Direction::Write] {
+        let rate = ceiling.rate(direction) as f64;
+        blocks[model.class(direction)] += rate * latency.as_secs_f64();
+    }
+    blocks
 }
 
 #[cfg(test)]
@@ -204,10 +222,12 @@ mod tests {
         let quotas: Vec<_> = plan.quotas.iter().map(|quota| quota.per_second).collect();
         assert_eq!(quotas, [[40_000.0, 0.0], [25_000.0, 15_000.0], [75_000.0, 45_000.0]]);
         assert!(plan.cores[2].is_none());
-        let ceilings = plan.cores.iter().flatten().map(|(ceiling, _)| ceiling.per_second);
-        assert_eq!(ceilings.collect::<Vec<_>>(), [[65_000.0, 15_000.0], [75_000.0, 45_000.0]]);
-        let windows: u32 = plan.cores.iter().flatten().map(|(_, window)| window).sum();
-        assert!((99..=101).contains(&windows), "{windows}");
+        let parts = || plan.cores.iter().flatten();
+        let ceilings: Vec<_> = parts().map(|part| part.ceiling.per_second).collect();
+        assert_eq!(ceilings, [[65_000.0, 15_000.0], [75_000.0, 45_000.0]]);
+        // 140 000 reads and 60 000 writes a second, half a millisecond each.
+        let windows: Vec<_> = parts().map(|part| part.window_blocks).collect();
+        assert_eq!(windows, [[32, 7], [37, 22]]);
     }
 
     #[test]
@@ -231,6 +251,8 @@ mod tests {
         let plan = plan(CEILING, LATENCY, model, &promises, 1).expect("fits");
         let quotas: Vec<_> = plan.quotas.iter().map(|quota| quota.per_second).collect();
         assert_eq!(quotas, [[90_000.0, 0.0], [50_000.0, 0.0]]);
+        // All in one.
+        assert_eq!(plan.cores[0].expect("it has volumes").window_blocks, [100, 0]);
         let more = [rate(0, 40_000, 20_000), rate(0, 0, 20_001)];
         let error = super::plan(CEILING, LATENCY, model, &more, 1).expect_err("too much");
         let left = AdmissionError::TooMuch {
@@ -251,8 +273,10 @@ mod tests {
 
     #[test]
     fn ten_requests_a_second_are_a_promise() {
-        let promises = [rate(0, 10, 10), share(0, 100)];
-        let plan = plan(CEILING, LATENCY, CostModel::Separate, &promises, 1).expect("fits");
+        let promises = [rate(0, 10, 10), share(0, 100), rate(1, 10, 10)];
+        let plan = plan(CEILING, LATENCY, CostModel::Separate, &promises, 2).expect("fits");
         assert_eq!(plan.quotas[0].per_second, [10.0, 10.0]);
+        // A core with next to nothing can still have a large request under way.
+        assert_eq!(plan.cores[1].expect("it has a volume").window_blocks, [32, 0]);
     }
 }

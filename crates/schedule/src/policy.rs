@@ -12,8 +12,6 @@ use core::str::FromStr;
 
 use units::Instant;
 
-use crate::{Cost, Quota};
-
 /// A flow: the requests of one volume on one core. Numbers are reused.
 #[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
 pub struct FlowId(pub u32);
@@ -29,7 +27,8 @@ pub enum Next {
     Nothing,
 }
 
-/// Decides whose request leaves next.
+/// Decides whose request leaves next, of one class of requests. Rates are in blocks a second, costs in
+/// 1/[`UNITS_PER_BLOCK`](crate::UNITS_PER_BLOCK) of a block.
 ///
 /// The caller promises:
 /// - a flow is set before it offers, and offers one request at a time: its oldest. It offers the next
@@ -43,19 +42,27 @@ pub enum Next {
 /// - P3: a call costs the same however many flows there are, but for a logarithm.
 pub trait Policy {
     /// Makes a flow known, or changes its quota. What it has offered stays offered.
-    fn set_flow(&mut self, flow: FlowId, quota: Quota, now: Instant);
+    fn set_flow(&mut self, flow: FlowId, quota: f64, now: Instant);
 
     /// Forgets a flow and what it has offered.
     fn remove_flow(&mut self, flow: FlowId);
 
     /// Changes what all flows together may take.
-    fn set_ceiling(&mut self, ceiling: Quota, now: Instant);
+    fn set_ceiling(&mut self, ceiling: f64, now: Instant);
 
-    /// `flow`'s oldest request waits. `arrival` counts all requests in the order of their coming.
-    fn offer(&mut self, flow: FlowId, cost: Cost, arrival: u64, now: Instant);
+    /// `flow`'s oldest request waits, and costs `units`. `arrival` counts all requests of the class in the
+    /// order of their coming, also those that wait behind others of their flow.
+    fn offer(&mut self, flow: FlowId, units: u64, arrival: u64, now: Instant);
 
     /// Takes the request that leaves next.
     fn next(&mut self, now: Instant) -> Next;
+
+    /// Nobody waits: counts a request of `flow` as taken, if it may leave at once. A shorter way than to
+    /// offer it and to ask for the next; a policy need not have one.
+    fn take_at_once(&mut self, flow: FlowId, units: u64, now: Instant) -> bool {
+        let _ = (flow, units, now);
+        false
+    }
 }
 
 /// A policy as users choose it.
@@ -65,7 +72,9 @@ pub struct PolicyKind {
     pub name: &'static str,
     /// In one line, what it does.
     pub about: &'static str,
-    make: fn(Quota, Instant) -> Box<dyn Policy>,
+    /// Whether a flow gets its quota whatever others ask for. The tests of the contract hold it to that.
+    pub isolates: bool,
+    make: fn(f64, Instant) -> Box<dyn Policy>,
 }
 
 /// All policies; the first is the default.
@@ -73,24 +82,27 @@ pub const POLICIES: &[PolicyKind] = &[
     PolicyKind {
         name: "drr",
         about: "deficit round robin: each its share, and what others leave",
+        isolates: true,
         make: |ceiling, now| Box::new(drr::DeficitRoundRobin::new(ceiling, now)),
     },
     PolicyKind {
         name: "sts",
         about: "strict time sharing: each its share and never more",
+        isolates: true,
         make: |_, now| Box::new(sts::StrictTimeSharing::new(now)),
     },
     PolicyKind {
         name: "fcfs",
-        about: "first come, first served: no isolation",
+        about: "first come, first served, reads and writes apart: no isolation",
+        isolates: false,
         make: |_, _| Box::new(fcfs::FirstComeFirstServed::default()),
     },
 ];
 
 impl PolicyKind {
-    /// A policy without flows.
+    /// A policy without flows, for requests of one class.
     #[must_use]
-    pub fn make(&self, ceiling: Quota, now: Instant) -> Box<dyn Policy> {
+    pub fn make(&self, ceiling: f64, now: Instant) -> Box<dyn Policy> {
         (self.make)(ceiling, now)
     }
 }

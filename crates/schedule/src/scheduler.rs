@@ -5,9 +5,11 @@ use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 
 use slab::Slab;
-use units::{Duration, Instant};
+use units::Instant;
 
-use crate::{CostModel, FlowId, Next, Policy, PolicyKind, Quota, Request};
+use crate::{
+    CLASSES, Cost, CostModel, Direction, FlowId, Next, Policy, PolicyKind, Quota, Request,
+};
 
 /// How a scheduler works.
 #[derive(Clone, Copy, Debug)]
@@ -18,8 +20,9 @@ pub struct SchedulerConfig {
     pub cost_model: CostModel,
     /// What the device may be asked for by this core.
     pub ceiling: Quota,
-    /// Blocks that may be under way at the device. A request larger than this goes alone.
-    pub window_blocks: u32,
+    /// Blocks of each class that may be under way at the device, and more of one as long as there are
+    /// fewer of the other. The last request to come in may reach beyond.
+    pub window_blocks: [u32; CLASSES],
 }
 
 /// What to do next.
@@ -36,60 +39,63 @@ pub enum Dispatch<T> {
     },
     /// Requests wait, and none may leave before this instant.
     WaitUntil(Instant),
-    /// The window is full: go on when a request is complete.
+    /// Requests wait, and the windows of all of them are full: go on when a request is complete.
     Full,
     /// No request waits.
     Idle,
 }
 
-/// What a flow has done and what it waits for.
-#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
-pub struct FlowStats {
-    /// Requests that wait here.
-    pub queued: u64,
-    /// Requests at the device.
-    pub in_flight: u64,
-    /// Requests that left, since the flow was made.
-    pub issued: u64,
-    /// Blocks read and written by them.
-    pub issued_blocks: [u64; 2],
-    /// Time that they waited here, all together.
-    pub waited: Duration,
-    /// Time that the completed ones took at the device, all together.
-    pub served: Duration,
-    /// Requests that are complete.
-    pub completed: u64,
-}
-
 struct Waiting<T> {
     request: Request,
     token: T,
+    /// Counts the requests of all classes.
+    order: u64,
+    /// Counts those of its class.
     arrival: u64,
-    since: Instant,
 }
 
 struct Flow<T> {
     quota: Quota,
-    queue: VecDeque<Waiting<T>>,
-    stats: FlowStats,
+    queues: [VecDeque<Waiting<T>>; CLASSES],
+    /// Requests.
+    in_flight: u64,
     /// Removed, but for what is in flight.
     removed: bool,
 }
 
+/// Requests of one class, of all flows.
+struct Class {
+    policy: Box<dyn Policy>,
+    arrivals: u64,
+    queued: u64,
+}
+
 /// Queues requests by flow, and says which leaves next. `T` is the caller's mark on a request.
 ///
-/// - Q1: each request that is enqueued is issued once, or returned when its flow is removed or it is
-///   taken back; those of one flow in the order of their coming.
-/// - Q2: at most the window is in flight, or one request that is larger.
+/// - Q1: each request that comes is issued once, or returned when its flow is removed or it is
+///   taken back; those of one flow and class in the order of their coming.
+/// - Q2: a request leaves if less than its class's window is in flight, or less than all windows
+///   together: what one class leaves of its window another may use.
 /// - Q3: after [`Scheduler::dispatch`] said [`Dispatch::WaitUntil`], [`Dispatch::Full`] or
 ///   [`Dispatch::Idle`], nothing changes until that instant, a completion, or a new request.
+/// - Q4: classes do not wait for each other. Were a few large writes to fill all windows, reads still
+///   have theirs, also those of the same flow.
 pub struct Scheduler<T> {
     config: SchedulerConfig,
-    policy: Box<dyn Policy>,
+    classes: [Class; CLASSES],
+    /// The class that is looked at first.
+    first_class: usize,
     flows: Slab<Flow<T>>,
-    arrivals: u64,
-    in_flight_blocks: u64,
-    queued: u64,
+    requests: u64,
+    /// By direction.
+    in_flight_blocks: [u64; 2],
+}
+
+impl Class {
+    fn all(config: &SchedulerConfig, now: Instant) -> [Self; CLASSES] {
+        let class = |rate| Self { policy: config.policy.make(rate, now), arrivals: 0, queued: 0 };
+        config.ceiling.per_second.map(class)
+    }
 }
 
 impl<T> Scheduler<T> {
@@ -98,11 +104,11 @@ impl<T> Scheduler<T> {
     pub fn new(config: SchedulerConfig, now: Instant) -> Self {
         Self {
             config,
-            policy: config.policy.make(config.ceiling, now),
+            classes: Class::all(&config, now),
+            first_class: 0,
             flows: Slab::new(),
-            arrivals: 0,
-            in_flight_blocks: 0,
-            queued: 0,
+            requests: 0,
+            in_flight_blocks: [0; 2],
         }
     }
 
@@ -116,141 +122,190 @@ impl<T> Scheduler<T> {
     pub fn reconfigure(&mut self, config: SchedulerConfig, now: Instant) {
         let before = core::mem::replace(&mut self.config, config);
         if before.policy == config.policy && before.cost_model == config.cost_model {
-            self.policy.set_ceiling(config.ceiling, now);
+            for (class, rate) in self.classes.iter_mut().zip(config.ceiling.per_second) {
+                class.policy.set_ceiling(rate, now);
+            }
             return;
         }
-        self.policy = config.policy.make(config.ceiling, now);
+        self.classes = Class::all(&config, now);
         let mut waiting = Vec::new();
-        for (key, flow) in self.flows.iter().filter(|(_, flow)| !flow.removed) {
+        for (key, flow) in self.flows.iter_mut().filter(|(_, flow)| !flow.removed) {
             let id = FlowId(u32::try_from(key).expect("no more flows than fit"));
-            self.policy.set_flow(id, flow.quota, now);
-            waiting.extend(flow.queue.front().map(|first| (first.arrival, id, first.request)));
+            for (class, rate) in self.classes.iter_mut().zip(flow.quota.per_second) {
+                class.policy.set_flow(id, rate, now);
+            }
+            let queues = flow.queues.iter_mut().flat_map(core::mem::take);
+            waiting.extend(queues.map(|waiting| (id, waiting)));
         }
-        waiting.sort_unstable_by_key(|(arrival, ..)| *arrival);
-        for (arrival, id, request) in waiting {
-            self.policy.offer(id, config.cost_model.cost(request), arrival, now);
+        waiting.sort_unstable_by_key(|(_, waiting)| waiting.order);
+        for (flow, waiting) in waiting {
+            self.queue(flow, waiting, now);
         }
     }
 
     /// Adds a flow.
     pub fn add_flow(&mut self, quota: Quota, now: Instant) -> FlowId {
-        let flow =
-            Flow { quota, queue: VecDeque::new(), stats: FlowStats::default(), removed: false };
+        let flow = Flow { quota, queues: Default::default(), in_flight: 0, removed: false };
         let id = FlowId(u32::try_from(self.flows.insert(flow)).expect("no more flows than fit"));
-        self.policy.set_flow(id, quota, now);
+        self.set_quota(id, quota, now);
         id
     }
 
     /// Changes a flow's quota.
     pub fn set_quota(&mut self, flow: FlowId, quota: Quota, now: Instant) {
         self.flow(flow).quota = quota;
-        self.policy.set_flow(flow, quota, now);
+        for (class, rate) in self.classes.iter_mut().zip(quota.per_second) {
+            class.policy.set_flow(flow, rate, now);
+        }
     }
 
     /// Removes a flow and returns what waited there. [`Scheduler::complete`] still follows for what is
     /// in flight; nothing else may be asked of the flow.
     pub fn remove_flow(&mut self, flow: FlowId) -> impl Iterator<Item = T> + use<T> {
-        self.policy.remove_flow(flow);
-        let this = self.flow(flow);
+        let this = &mut self.flows[flow.0 as usize];
         this.removed = true;
-        let queue = core::mem::take(&mut this.queue);
-        if this.stats.in_flight == 0 {
+        let queues = core::mem::take(&mut this.queues);
+        if this.in_flight == 0 {
             self.flows.remove(flow.0 as usize);
         }
-        self.queued -= queue.len() as u64;
-        queue.into_iter().map(|waiting| waiting.token)
+        for (class, queue) in self.classes.iter_mut().zip(&queues) {
+            class.policy.remove_flow(flow);
+            class.queued -= queue.len() as u64;
+        }
+        queues.into_iter().flatten().map(|waiting| waiting.token)
     }
 
-    /// Takes a waiting request back, which then costs nothing. `false`: it is the flow's oldest, and
-    /// will be issued all the same.
+    /// Takes a waiting request back, which then costs nothing. `false`: it is the oldest of its flow and
+    /// class, and will be issued all the same.
     pub fn cancel(&mut self, flow: FlowId, is_it: impl Fn(&T) -> bool) -> bool {
-        let this = self.flow(flow);
-        let place = this.queue.iter().position(|waiting| is_it(&waiting.token));
-        let Some(place) = place.filter(|place| *place > 0) else { return false };
-        this.queue.remove(place);
-        this.stats.queued -= 1;
-        self.queued -= 1;
-        true
+        let this = &mut self.flows[flow.0 as usize];
+        for (class, queue) in self.classes.iter_mut().zip(&mut this.queues) {
+            let place = queue.iter().position(|waiting| is_it(&waiting.token));
+            let Some(place) = place.filter(|place| *place > 0) else { continue };
+            queue.remove(place);
+            class.queued -= 1;
+            return true;
+        }
+        false
     }
 
-    /// What a flow has done.
+    /// Blocks of each class at the device.
     #[must_use]
-    pub fn stats(&self, flow: FlowId) -> FlowStats {
-        self.flows[flow.0 as usize].stats
+    pub fn in_flight_blocks(&self) -> [u64; CLASSES] {
+        let mut blocks = [0; CLASSES];
+        for direction in [Direction::Read, Direction::Write] {
+            let class = self.config.cost_model.class(direction);
+            blocks[class] += self.in_flight_blocks[direction as usize];
+        }
+        blocks
     }
 
-    /// Blocks at the device.
+    /// Requests of each class that wait.
     #[must_use]
-    pub fn in_flight_blocks(&self) -> u64 {
-        self.in_flight_blocks
-    }
-
-    /// Requests that wait.
-    #[must_use]
-    pub fn queued(&self) -> u64 {
-        self.queued
+    pub fn queued(&self) -> [u64; CLASSES] {
+        core::array::from_fn(|class| self.classes[class].queued)
     }
 
     fn flow(&mut self, flow: FlowId) -> &mut Flow<T> {
         &mut self.flows[flow.0 as usize]
     }
 
+    /// Q2.
+    fn has_room(&self, class: usize) -> bool {
+        let (windows, blocks) = (self.config.window_blocks, self.in_flight_blocks());
+        let whole: u64 = windows.into_iter().map(u64::from).sum();
+        blocks[class] < u64::from(windows[class].max(1)) || blocks.into_iter().sum::<u64>() < whole
+    }
+
     /// Takes in a request. [`Scheduler::dispatch`] says when it leaves.
     pub fn enqueue(&mut self, flow: FlowId, request: Request, token: T, now: Instant) {
-        let arrival = self.arrivals;
-        self.arrivals += 1;
-        self.queued += 1;
-        let this = &mut self.flows[flow.0 as usize];
-        this.queue.push_back(Waiting { request, token, arrival, since: now });
-        this.stats.queued += 1;
-        if this.queue.len() == 1 {
-            self.policy.offer(flow, self.config.cost_model.cost(request), arrival, now);
+        let order = self.requests;
+        self.requests += 1;
+        self.queue(flow, Waiting { request, token, order, arrival: 0 }, now);
+    }
+
+    fn queue(&mut self, flow: FlowId, mut waiting: Waiting<T>, now: Instant) {
+        let Cost { class, units } = self.config.cost_model.cost(waiting.request);
+        let this = &mut self.classes[class];
+        waiting.arrival = this.arrivals;
+        this.arrivals += 1;
+        this.queued += 1;
+        let queue = &mut self.flows[flow.0 as usize].queues[class];
+        if queue.is_empty() {
+            this.policy.offer(flow, units, waiting.arrival, now);
         }
+        queue.push_back(waiting);
+    }
+
+    /// Issues a request that has just come, if nobody of its class waits and it may leave now. `false`:
+    /// it is for [`Scheduler::enqueue`], and nothing was done.
+    pub fn issue_at_once(&mut self, flow: FlowId, request: Request, now: Instant) -> bool {
+        let Cost { class, units } = self.config.cost_model.cost(request);
+        let has_room = self.has_room(class);
+        let this = &mut self.classes[class];
+        if this.queued > 0 || !has_room || !this.policy.take_at_once(flow, units, now) {
+            return false;
+        }
+        self.note_issue(flow, &request);
+        true
     }
 
     /// Takes the request that leaves next.
     pub fn dispatch(&mut self, now: Instant) -> Dispatch<T> {
-        if self.queued == 0 {
-            return Dispatch::Idle;
+        let (mut wait_until, mut is_full) = (None::<Instant>, false);
+        for turn in 0..CLASSES {
+            let class = (self.first_class + turn) % CLASSES;
+            if self.classes[class].queued == 0 {
+                continue;
+            }
+            if !self.has_room(class) {
+                is_full = true;
+                continue;
+            }
+            match self.classes[class].policy.next(now) {
+                Next::Flow(flow) => {
+                    self.first_class = (class + 1) % CLASSES;
+                    return self.issue(flow, class, now);
+                }
+                Next::WaitUntil(at) => {
+                    wait_until = Some(wait_until.map_or(at, |other| other.min(at)));
+                }
+                Next::Nothing => {}
+            }
         }
-        if self.in_flight_blocks >= u64::from(self.config.window_blocks.max(1)) {
-            return Dispatch::Full;
+        match wait_until {
+            Some(at) => Dispatch::WaitUntil(at),
+            None if is_full => Dispatch::Full,
+            None => Dispatch::Idle,
         }
-        let flow = match self.policy.next(now) {
-            Next::Flow(flow) => flow,
-            Next::WaitUntil(at) => return Dispatch::WaitUntil(at),
-            Next::Nothing => return Dispatch::Idle,
-        };
+    }
+
+    /// Lets a flow's oldest request go, and has it offer the next.
+    fn issue(&mut self, flow: FlowId, class: usize, now: Instant) -> Dispatch<T> {
         let this = &mut self.flows[flow.0 as usize];
-        let waiting = this.queue.pop_front().expect("a policy names flows that offered");
-        this.stats.note_issue(&waiting.request, now.since(waiting.since));
-        if let Some(next) = this.queue.front() {
-            self.policy.offer(flow, self.config.cost_model.cost(next.request), next.arrival, now);
+        let queue = &mut this.queues[class];
+        let waiting = queue.pop_front().expect("a policy names flows that offered");
+        self.classes[class].queued -= 1;
+        if let Some(next) = queue.front() {
+            let Cost { units, .. } = self.config.cost_model.cost(next.request);
+            self.classes[class].policy.offer(flow, units, next.arrival, now);
         }
-        self.queued -= 1;
-        self.in_flight_blocks += u64::from(waiting.request.blocks.max(1));
+        self.note_issue(flow, &waiting.request);
         Dispatch::Issue { flow, request: waiting.request, token: waiting.token }
     }
 
-    /// A request that left is done. `took`: how long it was at the device.
-    pub fn complete(&mut self, flow: FlowId, request: Request, took: Duration) {
-        self.in_flight_blocks -= u64::from(request.blocks.max(1));
+    fn note_issue(&mut self, flow: FlowId, request: &Request) {
+        self.in_flight_blocks[request.direction as usize] += u64::from(request.blocks.max(1));
+        self.flow(flow).in_flight += 1;
+    }
+
+    /// A request that left is done.
+    pub fn complete(&mut self, flow: FlowId, request: Request) {
+        self.in_flight_blocks[request.direction as usize] -= u64::from(request.blocks.max(1));
         let this = self.flow(flow);
-        this.stats.in_flight -= 1;
-        this.stats.completed += 1;
-        this.stats.served += took;
-        if this.removed && this.stats.in_flight == 0 {
+        this.in_flight -= 1;
+        if this.removed && this.in_flight == 0 {
             self.flows.remove(flow.0 as usize);
         }
-    }
-}
-
-impl FlowStats {
-    fn note_issue(&mut self, request: &Request, waited: Duration) {
-        self.queued -= 1;
-        self.in_flight += 1;
-        self.issued += 1;
-        self.issued_blocks[request.direction as usize] += u64::from(request.blocks);
-        self.waited += waited;
     }
 }

@@ -173,3 +173,20 @@ fn deficit_round_robin_gives_what_others_leave_up_to_the_ceiling() {
     assert!((98_000..=100_300).contains(&sum), "{:?}", bench.blocks);
     assert!(bench.blocks[1] > 9_000, "one at a time takes what it can: {:?}", bench.blocks);
 }
+
+/// Of each tenant a few large writes fill the window of the writes, on a device that takes its time over
+/// them. Reads have a window of their own and do not stand behind them.
+#[test]
+fn reads_do_not_wait_for_the_writes_window() {
+    for policy in schedule::POLICIES {
+        let both = Client { depth: 16, blocks: 32, reads_percent: 0, quota: [10_000.0, 1_000.0] };
+        let mut bench = Bench::new(policy.name, READS, 64, 128, &[both, reader(1, 10_000.0)]);
+        bench.set_times(Duration::from_micros(100), Duration::from_millis(50));
+        bench.run(SECOND);
+        bench.reset();
+        bench.run(SECOND);
+        let slowest = bench.latencies[1].iter().max().expect("reads");
+        assert!(*slowest <= Duration::from_millis(51), "{policy}: {slowest:?}");
+        assert!(bench.blocks[0] > 0 && bench.blocks[1] > 5_000, "{policy}: {:?}", bench.blocks);
+    }
+}

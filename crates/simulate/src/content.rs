@@ -8,7 +8,7 @@
 //! ```
 
 use io_traits::{Buffer, BufferSlice};
-use units::BLOCK_SIZE;
+use units::{BLOCK_SIZE, MetadataSize};
 
 const MAGIC: u64 = 0x5349_4D46_4C41_5348;
 const SECTOR_BYTES: usize = 512;
@@ -77,6 +77,40 @@ pub(crate) fn shown(volume: u64, lba: u64, block: &[u8]) -> Shown {
     }
 }
 
+/// The metadata that goes with these blocks: a function of the write, the volume and the block that each is of;
+/// zeroes go with zeroes.
+#[must_use]
+pub(crate) fn metadata(data: &[u8], size: MetadataSize) -> Vec<u8> {
+    let of = |block: &[u8]| {
+        let mut mixed = word(block, 1) ^ word(block, 2) << 40 ^ word(block, 3) << 20;
+        let mut bytes = vec![0; size.bytes()];
+        if mixed != 0 {
+            for word in bytes.chunks_exact_mut(8) {
+                mixed = mixed.wrapping_mul(0x9E37_79B9_7F4A_7C15).rotate_left(29);
+                word.copy_from_slice(&mixed.to_le_bytes());
+            }
+        }
+        bytes
+    };
+    data.chunks_exact(BLOCK_SIZE).flat_map(of).collect()
+}
+
+/// Blocks as they were read, each made one that nobody wrote if its metadata is another's.
+#[must_use]
+pub(crate) fn with_metadata(mut data: Vec<u8>, found: &[u8], size: MetadataSize) -> Vec<u8> {
+    if size.is_none() && found.is_empty() {
+        return data;
+    }
+    let wanted = metadata(&data, size);
+    for (at, block) in data.chunks_exact_mut(BLOCK_SIZE).enumerate() {
+        let of_block = at * size.bytes()..(at + 1) * size.bytes();
+        if found.get(of_block.clone()) != Some(&wanted[of_block]) {
+            block.fill(0xFF);
+        }
+    }
+    data
+}
+
 /// Volume, block and write that a block says it is of, if it is whole.
 #[must_use]
 pub(crate) fn owner(block: &[u8]) -> Option<(u64, u64, Tag)> {
@@ -105,5 +139,20 @@ mod tests {
         }
         assert_eq!(shown(7, 101, &[0; BLOCK_SIZE]), Shown::Zero);
         assert_eq!(owner(block), Some((7, 101, 42)));
+    }
+
+    #[test]
+    fn a_block_with_the_metadata_of_another_is_nobodys() {
+        let size = MetadataSize::Bytes16;
+        let data = data(7, 100, 3, 42).as_bytes().to_vec();
+        let mut own = metadata(&data, size);
+        assert_eq!(with_metadata(data.clone(), &own, size), data);
+        own.rotate_left(16);
+        let changed = with_metadata(data, &own, size);
+        assert!(changed.chunks(BLOCK_SIZE).all(|block| shown(7, 101, block) == Shown::Foreign));
+        let (zeroes, none) = (vec![0; BLOCK_SIZE], [0; 16]);
+        assert_eq!(with_metadata(zeroes.clone(), &none, size), zeroes);
+        let other = with_metadata(zeroes, &[1; 16], size);
+        assert_eq!(shown(7, 0, &other), Shown::Foreign);
     }
 }

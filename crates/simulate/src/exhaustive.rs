@@ -12,7 +12,7 @@ use std::task::Poll;
 use io_traits::{Clock, Spawn};
 use local_sync::Semaphore;
 use sim::{SimDevice, SimWorld, Simulation, Survival, Trace};
-use units::{BLOCK_SIZE, Duration, Lba, LbaRange};
+use units::{BLOCK_SIZE, Duration, Lba, LbaRange, MetadataSize};
 use uuid::Uuid;
 use volume::{FormatOptions, Shard};
 
@@ -103,21 +103,22 @@ fn extend(shorter: &[Vec<Step>], steps: &[Step]) -> Vec<Vec<Step>> {
 /// The disk on which every program starts.
 pub struct Base {
     disk: SimDevice,
+    metadata: MetadataSize,
 }
 
 impl Default for Base {
     fn default() -> Self {
-        Self::new()
+        Self::new(MetadataSize::None)
     }
 }
 
 impl Base {
-    /// Makes it.
+    /// Makes it, with so much metadata of each block.
     ///
     /// # Panics
     /// The engine fails on a sound disk.
     #[must_use]
-    pub fn new() -> Self {
+    pub fn new(metadata: MetadataSize) -> Self {
         let simulation = Simulation::new(1);
         let world = simulation.world();
         let disk = SimDevice::new(&world, DEVICE_BLOCKS);
@@ -128,7 +129,7 @@ impl Base {
             formatted.expect("a sound disk");
             let shards = rig::open(&device, 1, None).await.expect("a sound disk");
             let rig = Rig::start(&world, shards, false, false);
-            let (run, model) = known();
+            let (run, model) = known(metadata);
             rig.create(&model, VOLUME_BLOCKS).await.expect("room");
             let target = rig.target(&model).await.expect("created");
             let first = *model.history.borrow().get(1).expect("the first write");
@@ -138,7 +139,7 @@ impl Base {
             drop(run);
         });
         made.expect("nothing waits forever");
-        Self { disk }
+        Self { disk, metadata }
     }
 
     /// Crashes the program everywhere; returns how many survivors were looked at.
@@ -178,7 +179,7 @@ impl Base {
         let world = simulation.world();
         let disk = self.disk.after_crash_with(&world, Survival::Everything);
         let device = SeamDevice::new(&world, disk.clone(), Seam::Honest);
-        let (run, model) = known();
+        let (run, model) = known(self.metadata);
         let (r, m, program, d) = (run.clone(), model.clone(), program.clone(), disk.clone());
         let ended = simulation.run(async move {
             let shards = rig::open(&device, 1, program.map_memory).await.expect("a sound disk");
@@ -195,8 +196,9 @@ impl Base {
 }
 
 /// What is known of the disk at the start: one volume, one write.
-fn known() -> (Run, Rc<VolumeModel>) {
+fn known(metadata: MetadataSize) -> (Run, Rc<VolumeModel>) {
     let run = Run::default();
+    run.set_metadata(metadata);
     let model = run.new_volume(0, VOLUME_BLOCKS);
     model.created.set(Fate::Done);
     let tag = run.begin(&model, LbaRange::new(Lba(0), BLOCKS), false);
@@ -293,15 +295,14 @@ async fn look_at(run: &Run, model: &VolumeModel, world: &SimWorld, shard: Shard<
         return run.fail(format!("the volume has {} blocks", volume.blocks()));
     }
     let blocks = volume.blocks().min(BLOCKS + 1);
-    match volume.read(LbaRange::new(Lba(0), blocks)).await {
-        Ok(data) => {
-            let bytes = data.to_vec();
+    match Target::Engine(volume).read(LbaRange::new(Lba(0), blocks)).await {
+        Ok(bytes) => {
             let blocks = (0..).zip(bytes.chunks(BLOCK_SIZE));
             let shown: Vec<Shown> =
                 blocks.map(|(lba, block)| content::shown(model.id, lba, block)).collect();
             run.check_shown(model, 0, &shown, (now, run.now()));
         }
-        Err(error) => run.fail(format!("the volume cannot be read: {error}")),
+        Err(error) => run.fail(format!("the volume cannot be read: {error:?}")),
     }
     let (committing, checkpointing) = (shard.clone(), shard.clone());
     world.spawn(async move { committing.run_committer().await });

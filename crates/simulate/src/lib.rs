@@ -30,6 +30,7 @@ mod rig;
 mod run;
 mod scenario;
 mod seam;
+mod sharing;
 mod soak;
 mod target;
 

@@ -2,7 +2,7 @@
 
 use std::cell::{Cell, RefCell};
 
-use units::LbaRange;
+use units::{LbaRange, MetadataSize};
 use uuid::Uuid;
 
 use crate::content::Tag;
@@ -25,6 +25,8 @@ pub(crate) struct VolumeModel {
     pub id: u64,
     /// The shard it is in.
     pub shard: usize,
+    /// What its blocks have beside their data.
+    pub metadata: MetadataSize,
     /// What came of its creation.
     pub created: Cell<Fate>,
     /// What came of its deletion, if that was asked for.
@@ -37,11 +39,17 @@ pub(crate) struct VolumeModel {
 impl VolumeModel {
     /// A volume of `blocks` blocks that is about to be created.
     #[must_use]
-    pub(crate) fn new(id: u64, shard: usize, blocks: u64, now: Moment) -> Self {
+    pub(crate) fn new(
+        id: u64,
+        shard: usize,
+        (blocks, metadata): (u64, MetadataSize),
+        now: Moment,
+    ) -> Self {
         let size = Resize { tag: 0, blocks, invoked: now, ended: Some(now), fate: Fate::Done };
         Self {
             id,
             shard,
+            metadata,
             created: Cell::new(Fate::Open),
             deleted: Cell::new(None),
             history: RefCell::default(),

@@ -1,6 +1,7 @@
 //! What a run is made of: all of it drawn from the seed.
 
 use sim::{DeviceFaults, Rng};
+use units::MetadataSize;
 
 /// What a run is about.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -113,6 +114,8 @@ pub(crate) struct Mix {
     pub checkpoint: u64,
     /// Scrubs.
     pub scrub: u64,
+    /// Other ceilings, policies and promises.
+    pub share: u64,
 }
 
 /// What a run is made of.
@@ -151,6 +154,8 @@ pub(crate) struct Profile {
     pub goes: bool,
     /// Bytes of memory for the maps of each shard, if there is a limit.
     pub map_memory: Option<u64>,
+    /// What the blocks of every other volume have beside their data.
+    pub metadata: MetadataSize,
 }
 
 const MIX: Mix = Mix {
@@ -164,6 +169,7 @@ const MIX: Mix = Mix {
     churn: 0,
     checkpoint: 4,
     scrub: 1,
+    share: 0,
 };
 
 /// Shards that leave the first one two extents of the smallest disk.
@@ -190,6 +196,11 @@ impl Profile {
             cuts: false,
             goes: false,
             map_memory: rng.one_in(3).then(|| few_nodes(rng)),
+            metadata: some_metadata(rng),
+        };
+        let calm = match workload.is_plane() {
+            true => Self { mix: Mix { share: 5, ..MIX }, ..calm },
+            false => calm,
         };
         match workload {
             Workload::Crash | Workload::Plane => calm,
@@ -255,6 +266,12 @@ impl Profile {
 /// Memory for less than one request needs, or for some nodes.
 fn few_nodes(rng: &mut Rng) -> u64 {
     [1, 12_000, 40_000, 100_000][rng.below(4) as usize]
+}
+
+/// None, mostly.
+fn some_metadata(rng: &mut Rng) -> MetadataSize {
+    let sizes = MetadataSize::ALL;
+    sizes.get(rng.below(7) as usize).copied().unwrap_or_default()
 }
 
 /// A few of many faults, each now and then.

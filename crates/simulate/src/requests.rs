@@ -57,6 +57,7 @@ impl Worker {
             mix.churn,
             mix.checkpoint,
             mix.scrub,
+            mix.share,
         ];
         let mut left = self.rng.below(choices.iter().sum());
         let choice = choices.iter().position(|weight| match left.checked_sub(*weight) {
@@ -70,6 +71,10 @@ impl Worker {
             7 => return self.churn().await,
             8 => return self.checkpoint().await,
             9 => return self.scrub().await,
+            10 => {
+                self.rig.share(&mut self.rng, &self.run.volumes());
+                return Ok(());
+            }
             6 => return self.resize().await,
             _ => {}
         }

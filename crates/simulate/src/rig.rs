@@ -9,10 +9,10 @@ use client::{Backoff, Client, Options, Reconnect};
 use dataplane::{Core, CoreOptions, nqn_of};
 use io_traits::{Clock, Network, Spawn};
 use sim::SimWorld;
-use units::{Duration, Slo};
+use units::Duration;
 use uuid::Uuid;
 use volume::{
-    CheckReport, ExtentAllocator, OpenError, Shard, ShardOptions, VolumeError, VolumeSpec,
+    CheckReport, ExtentAllocator, OpenError, Shard, ShardOptions, Terms, VolumeError, VolumeSpec,
 };
 
 use crate::model::VolumeModel;
@@ -99,6 +99,12 @@ impl Rig {
         Self { world: world.clone(), shards, core, hosts, reconnects }
     }
 
+    /// The data plane, if there is one.
+    #[must_use]
+    pub(crate) fn core(&self) -> Option<&Core<SimWorld, SeamDevice>> {
+        self.core.as_ref()
+    }
+
     /// The shards. A data plane brings one that failed back, as another.
     #[must_use]
     pub(crate) fn shards(&self) -> Vec<Shard<SeamDevice>> {
@@ -138,9 +144,10 @@ impl Rig {
     /// Why not.
     pub(crate) async fn create(&self, model: &VolumeModel, blocks: u64) -> Result<(), Failure> {
         let spec = VolumeSpec { uuid: model.uuid(), name: format!("v{}", model.id), blocks };
+        let terms = Terms { metadata: model.metadata, ..Terms::default() };
         match &self.core {
-            Some(core) => drop(core.create_volume(model.shard, spec, Slo::default()).await?),
-            None => drop(self.shards()[model.shard].create_volume(spec).await?),
+            Some(core) => drop(core.create_volume(model.shard, spec, terms).await?),
+            None => drop(self.shards()[model.shard].create_volume_under(spec, terms).await?),
         }
         Ok(())
     }

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::rc::Rc;
 
 use sim::{Damage, DamageKind, SimDevice, Trace};
-use units::{BLOCK_SIZE, Instant, Lba, LbaRange};
+use units::{BLOCK_SIZE, Instant, Lba, LbaRange, MetadataSize};
 use volume::{Damaged, Structure};
 
 use crate::content::{self, Shown, Tag};
@@ -59,6 +59,8 @@ struct Shared {
     next_tag: Cell<Tag>,
     volumes: RefCell<Vec<Rc<VolumeModel>>>,
     leniency: Cell<Leniency>,
+    /// What blocks of new volumes have beside their data.
+    metadata: Cell<MetadataSize>,
     /// What the disk damaged: volume, block, write.
     harmed: RefCell<BTreeSet<(u64, u64, Tag)>>,
     counts: Cell<Counts>,
@@ -115,6 +117,11 @@ impl Run {
         self.shared.leniency.set(leniency);
     }
 
+    /// Changes what blocks of new volumes have beside their data.
+    pub(crate) fn set_metadata(&self, metadata: MetadataSize) {
+        self.shared.metadata.set(metadata);
+    }
+
     /// Something is wrong. The first such finding ends the run.
     pub(crate) fn fail(&self, finding: String) {
         self.shared.failure.borrow_mut().get_or_insert(finding);
@@ -136,7 +143,12 @@ impl Run {
     #[must_use]
     pub(crate) fn new_volume(&self, shard: usize, blocks: u64) -> Rc<VolumeModel> {
         let id = self.shared.volumes.borrow().len() as u64 + 1;
-        let volume = Rc::new(VolumeModel::new(id, shard, blocks, self.now()));
+        // Every other one has what the run says.
+        let metadata = match id % 2 {
+            1 => self.shared.metadata.get(),
+            _ => MetadataSize::None,
+        };
+        let volume = Rc::new(VolumeModel::new(id, shard, (blocks, metadata), self.now()));
         self.shared.volumes.borrow_mut().push(volume.clone());
         volume
     }

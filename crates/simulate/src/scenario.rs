@@ -1,5 +1,7 @@
 //! A run from its seed: starts, requests, faults, power cuts, and checks of everything after each.
 
+mod upkeep;
+
 use std::cell::Cell;
 use std::future::Future;
 use std::pin::pin;
@@ -11,7 +13,7 @@ use local_sync::Semaphore;
 use sim::{DeviceFaults, Rng, SimDevice, SimWorld, Simulation, Survival};
 use units::{BLOCK_SIZE, Duration, Lba, LbaRange};
 use uuid::Uuid;
-use volume::{Finding, FormatOptions, FsckOptions, VolumeError, VolumeSpec};
+use volume::{Finding, FormatOptions, VolumeError, VolumeSpec};
 
 use crate::content::{self, Shown};
 use crate::model::VolumeModel;
@@ -75,6 +77,7 @@ impl Scenario {
         let no_space = self.profile.workload == Workload::Full || faults.no_space_one_in > 0;
         let cuts = self.profile.cuts;
         self.run.set_leniency(Leniency { device_errors, no_space, cuts, metadata: false });
+        self.run.set_metadata(self.profile.metadata);
         let mut disk: Option<SimDevice> = None;
         for boot in 0..=self.profile.boots {
             let simulation = Simulation::with_trace(self.rng.next_u64(), self.run.trace().clone());
@@ -248,6 +251,9 @@ impl Boot {
                 Watched::Done(Err(error)) => {
                     self.run.take_damage();
                     if self.run.leniency().metadata {
+                        if let Watched::Ended(end) = self.watch("repair", self.repair()).await {
+                            return Watched::Ended(end);
+                        }
                         return Watched::Ended(End::Unusable);
                     }
                     self.run.fail(format!("the disk cannot be opened: {error}"));
@@ -257,24 +263,6 @@ impl Boot {
             }
         }
         unreachable!("a second attempt either succeeds or fails the run")
-    }
-
-    /// A disk that is sound, if cut off, has no faults before anyone opens it.
-    async fn fsck(&self) {
-        let options = FsckOptions { read_data: !self.profile.tight };
-        let report = volume::fsck(&self.device, options, |_, _| {}).await;
-        self.run.take_damage();
-        if self.run.leniency().metadata || self.run.is_any_harmed() {
-            return;
-        }
-        match report {
-            Err(error) => self.run.fail(format!("fsck cannot read the disk: {error}")),
-            Ok(report) => {
-                if let Some(fault) = report.faults.first() {
-                    self.run.fail(format!("fsck finds {fault:?}"));
-                }
-            }
-        }
     }
 
     async fn make_volumes(&self, rig: &Rig) {
@@ -447,6 +435,10 @@ impl Boot {
                 return Watched::Done(());
             }
             Watched::Done(Ok(())) => {}
+        }
+        if let Some(left) = rig.left_in_line() {
+            self.run.fail(left);
+            return Watched::Ended(End::Failed);
         }
         let read_data = !self.profile.tight;
         let reports = match self.watch("a check", rig.check(read_data)).await {

@@ -4,9 +4,10 @@ use client::Swap;
 use io_traits::BufferSlice;
 use nvme_wire::Status;
 use sim::SimWorld;
-use units::{Lba, LbaRange};
-use volume::{CompareError, VolumeError};
+use units::{BLOCK_SIZE, Lba, LbaRange, MetadataSize};
+use volume::{Blocks, CompareError, VolumeError};
 
+use crate::content;
 use crate::history::Fate;
 use crate::seam::SeamDevice;
 
@@ -55,7 +56,7 @@ impl From<&VolumeError> for Failure {
     fn from(error: &VolumeError) -> Self {
         match error {
             VolumeError::OutOfRange { .. } => Self::OutOfRange,
-            VolumeError::PoolFull => Self::NoSpace,
+            VolumeError::PoolFull | VolumeError::AllowanceSpent => Self::NoSpace,
             VolumeError::Corrupt { .. } | VolumeError::CorruptMap { .. } => Self::Corrupt,
             VolumeError::Device(_) => Self::Device,
             VolumeError::JournalLost => Self::JournalLost,
@@ -110,10 +111,16 @@ impl Target {
     /// Why not.
     pub(crate) async fn read(&self, range: LbaRange) -> Result<Vec<u8>, Failure> {
         match self {
-            Self::Engine(volume) => Ok(volume.read(range).await?.to_vec()),
+            Self::Engine(volume) => {
+                let found = volume.read(range).await?;
+                let size = volume.metadata_size();
+                Ok(content::with_metadata(found.to_vec(), &found.metadata, size))
+            }
             Self::Plane(volume) => {
                 let blocks = u32::try_from(range.blocks).expect("a small volume");
-                Ok(volume.read(range.start, blocks).await?.as_bytes().to_vec())
+                let found = volume.read_ex(range.start, blocks).await?;
+                let data = found.data.as_bytes().to_vec();
+                Ok(content::with_metadata(data, &found.metadata, self.metadata_size()))
             }
         }
     }
@@ -124,8 +131,14 @@ impl Target {
     /// Why not.
     pub(crate) async fn write(&self, lba: Lba, data: BufferSlice) -> Result<(), Failure> {
         match self {
-            Self::Engine(volume) => Ok(volume.write(lba, data, None).await?),
-            Self::Plane(volume) => Ok(volume.write(lba, data).await?),
+            Self::Engine(volume) => Ok(volume.write(lba, self.blocks(data), None).await?),
+            Self::Plane(volume) if self.metadata_size().is_none() => {
+                Ok(volume.write(lba, data).await?)
+            }
+            Self::Plane(volume) => {
+                let blocks = self.blocks(data);
+                Ok(volume.write_ex(lba, on_wire(&blocks)).await?)
+            }
         }
     }
 
@@ -147,11 +160,14 @@ impl Target {
     /// Why not.
     pub(crate) async fn compare(&self, lba: Lba, data: BufferSlice) -> Result<Compared, Failure> {
         match self {
-            Self::Engine(volume) => compared(volume.compare(lba, data).await),
-            Self::Plane(volume) => Ok(match volume.compare(lba, data).await? {
-                true => Compared::Equal,
-                false => Compared::Differs(None),
-            }),
+            Self::Engine(volume) => self.compared(volume.compare(lba, self.blocks(data)).await),
+            Self::Plane(volume) => {
+                let blocks = self.blocks(data);
+                Ok(match volume.compare_ex(lba, on_wire(&blocks)).await? {
+                    true => Compared::Equal,
+                    false => Compared::Differs(None),
+                })
+            }
         }
     }
 
@@ -166,14 +182,48 @@ impl Target {
         data: BufferSlice,
     ) -> Result<Compared, Failure> {
         match self {
-            Self::Engine(volume) => compared(volume.compare_and_write(lba, expected, data).await),
+            Self::Engine(volume) => {
+                let (expected, blocks) = (self.blocks(expected), self.blocks(data));
+                self.compared(volume.compare_and_write(lba, expected, blocks).await)
+            }
             Self::Plane(volume) => {
-                Ok(match volume.compare_and_swap(lba, &expected, &data).await? {
+                let (expected, blocks) = (self.blocks(expected), self.blocks(data));
+                let (expected, blocks) = (on_wire(&expected), on_wire(&blocks));
+                Ok(match volume.compare_and_swap_ex(lba, expected, blocks).await? {
                     Swap::Done => Compared::Equal,
-                    Swap::Differs { offset_bytes } => Compared::Differs(Some(offset_bytes)),
+                    Swap::Differs { offset_bytes } => self.differs(offset_bytes),
                 })
             }
         }
+    }
+
+    fn metadata_size(&self) -> MetadataSize {
+        match self {
+            Self::Engine(volume) => volume.metadata_size(),
+            Self::Plane(volume) => MetadataSize::from_bytes(u64::from(volume.metadata_size()))
+                .expect("a size that there is"),
+        }
+    }
+
+    /// The data with what goes with it.
+    fn blocks(&self, data: BufferSlice) -> Blocks {
+        let metadata = content::metadata(data.as_bytes(), self.metadata_size());
+        Blocks { data, metadata: metadata.into() }
+    }
+
+    fn compared(&self, outcome: Result<(), CompareError>) -> Result<Compared, Failure> {
+        match outcome {
+            Ok(()) => Ok(Compared::Equal),
+            Err(CompareError::Miscompare { offset_bytes }) => Ok(self.differs(offset_bytes)),
+            Err(CompareError::Volume(error)) => Err(error.into()),
+        }
+    }
+
+    /// Which byte differs, where metadata counts as a part of its block's last byte.
+    fn differs(&self, offset_bytes: u64) -> Compared {
+        let data = BLOCK_SIZE as u64;
+        let each = data + self.metadata_size().bytes() as u64;
+        Compared::Differs(Some(offset_bytes / each * data + (offset_bytes % each).min(data - 1)))
     }
 
     /// Most blocks of a read or a write.
@@ -186,10 +236,6 @@ impl Target {
     }
 }
 
-fn compared(outcome: Result<(), CompareError>) -> Result<Compared, Failure> {
-    match outcome {
-        Ok(()) => Ok(Compared::Equal),
-        Err(CompareError::Miscompare { offset_bytes }) => Ok(Compared::Differs(Some(offset_bytes))),
-        Err(CompareError::Volume(error)) => Err(error.into()),
-    }
+fn on_wire(blocks: &Blocks) -> client::Blocks<'_> {
+    client::Blocks { data: blocks.data.as_bytes(), metadata: &blocks.metadata }
 }

@@ -66,6 +66,9 @@ engines! {
     engine_evict_dirty: EvictDirty under Paged;
     engine_evict_unwritten: EvictUnwritten under Paged;
     engine_evict_pinned: EvictPinned under Crash;
+    engine_keep_old_metadata: KeepOldMetadata under Crash;
+    engine_shift_metadata: ShiftMetadata under Crash;
+    engine_replay_drops_metadata: ReplayDropsMetadata under Crash;
     engine_lose_waiter: LoseWaiter under Paged;
 }
 

@@ -11,10 +11,12 @@ extern crate alloc;
 mod block;
 mod byte_len;
 mod instant;
+mod metadata;
 mod slo;
 
 pub use block::{BLOCK_SIZE, Lba, LbaRange, Pba, PbaRange};
 pub use byte_len::{ByteLen, ParseByteLenError};
 pub use core::time::Duration;
 pub use instant::Instant;
+pub use metadata::MetadataSize;
 pub use slo::Slo;

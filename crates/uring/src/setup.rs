@@ -84,6 +84,11 @@ pub(crate) enum Mode {
     Cooperative,
 }
 
+/// Requests to files and drives that may be stuck in the kernel at a time, each with a thread of it. A
+/// drive that hangs holds as many as it was sent, and whatever else may have to wait in the kernel, for
+/// another drive, needs one more. By default there are four for each CPU.
+const KERNEL_WORKERS_MAX: u32 = 4096;
+
 /// How to make a ring.
 pub(crate) struct Options {
     /// In order of preference.
@@ -114,6 +119,8 @@ pub(crate) fn build(options: &Options) -> Result<IoUring, SetupError> {
         match builder.build(options.sq_entries) {
             Ok(ring) => {
                 check(&ring)?;
+                // Kernels before 5.15 do not know it, and keep their limit.
+                let _ = ring.submitter().register_iowq_max_workers(&mut [KERNEL_WORKERS_MAX, 0]);
                 return Ok(ring);
             }
             Err(error) => last = errno_of(&error),

@@ -192,7 +192,7 @@ impl<D: Device> Shard<D> {
             }
         });
         let unread = unread.await;
-        let unreadable = !unread.is_empty();
+        let unreadable = !unread.is_empty() || inner.hides_blocks();
         for Unread { volume, error } in unread {
             found.push(Some(volume), Finding::Unreadable(error));
         }

@@ -22,10 +22,22 @@ pub enum VolumeError {
         /// Bytes handed in.
         len_bytes: usize,
     },
+    /// The blocks come with other metadata than the volume's blocks have.
+    #[error("{len_bytes} bytes of metadata where the blocks have {wanted_bytes}")]
+    Metadata {
+        /// Bytes handed in.
+        len_bytes: usize,
+        /// Bytes that so many blocks have.
+        wanted_bytes: usize,
+    },
     /// The device has no room. Writes may succeed again once something was deallocated; reads,
     /// overwrites and deallocations still work.
     #[error("no free space on the device")]
     PoolFull,
+    /// The volume, together with those that have the same allowance, holds all that it may. Writes may
+    /// succeed again once something was deallocated or more is allowed; all else still works.
+    #[error("it holds all that it may")]
+    AllowanceSpent,
     /// This block is lost; the rest of the volume is sound.
     #[error("{lba} at {pba}: stored checksum {stored:#010x}, computed {computed:#010x}")]
     Corrupt {

@@ -4,6 +4,8 @@
 //! - F2: [`repair`] does what [`Problem::repair`] announced and nothing else. What loses data needs
 //!   consent.
 //! - F3: space is made anew from what the maps name, and only when all of them were read.
+//! - F4: a shard is looked at without what is damaged in it, as [`repair`] with consent opens it, so that
+//!   all else is checked, too.
 
 use std::fmt;
 
@@ -12,7 +14,7 @@ use layout::{DecodeError, Root, Superblock};
 use units::Pba;
 use uuid::Uuid;
 
-use crate::shard::Mended;
+use crate::shard::{Loss, Mended};
 use crate::{CheckReport, ExtentAllocator, Finding, OpenError, Recovered, Shard, ShardOptions};
 use crate::{VolumeError, read_superblock};
 
@@ -51,6 +53,10 @@ pub enum Problem {
         /// Of which extent.
         extent: u32,
     },
+    /// The table of the shard's extents is damaged; what it said follows from the maps.
+    Extents,
+    /// Something is damaged that follows from nothing else.
+    Lost(Loss),
     /// The shard cannot be opened.
     Unopened(OpenError),
     /// Something in it does not fit.
@@ -66,9 +72,26 @@ pub enum Repair {
     Root,
     /// Make the bitmaps anew from the maps.
     Bitmaps,
+    /// Make the table of extents, and the bitmaps, anew from the maps.
+    Extents,
     /// Take the unreadable node out of the map: what it described reads as zeroes afterwards. Needs
     /// consent.
     GiveUpNode,
+    /// Take out volumes of which nothing can be found any more. Needs consent.
+    GiveUpVolume,
+    /// Let the journal end before the damaged record: changes from there on are lost. Needs consent.
+    CutJournal,
+}
+
+impl Repair {
+    /// Whether it loses what hosts have written, and so needs consent.
+    #[must_use]
+    pub fn loses_data(self) -> bool {
+        match self {
+            Self::Superblock | Self::Root | Self::Bitmaps | Self::Extents => false,
+            Self::GiveUpNode | Self::GiveUpVolume | Self::CutJournal => true,
+        }
+    }
 }
 
 impl Problem {
@@ -82,9 +105,13 @@ impl Problem {
             | Self::Check(Finding::Leaked { .. } | Finding::NotInUse { .. }) => {
                 Some(Repair::Bitmaps)
             }
-            Self::Check(Finding::Unreadable(VolumeError::CorruptMap { .. })) => {
+            Self::Extents => Some(Repair::Extents),
+            Self::Lost(Loss::Node { .. })
+            | Self::Check(Finding::Unreadable(VolumeError::CorruptMap { .. })) => {
                 Some(Repair::GiveUpNode)
             }
+            Self::Lost(Loss::Volume { .. } | Loss::Volumes { .. }) => Some(Repair::GiveUpVolume),
+            Self::Lost(Loss::Journal { .. }) => Some(Repair::CutJournal),
             Self::Root { .. } | Self::Unopened(_) | Self::Check(_) => None,
         }
     }
@@ -97,6 +124,8 @@ impl fmt::Display for Problem {
             Self::Root { twin: true } => write!(f, "a copy of the root is damaged"),
             Self::Root { .. } => write!(f, "both copies of a root are damaged"),
             Self::Bitmap { extent } => write!(f, "the bitmap of extent {extent} is damaged"),
+            Self::Extents => write!(f, "the table of extents is damaged"),
+            Self::Lost(loss) => loss.fmt(f),
             Self::Unopened(error) => error.fmt(f),
             Self::Check(finding) => finding.fmt(f),
         }
@@ -109,8 +138,13 @@ impl fmt::Display for Repair {
             Self::Superblock => "write the superblock anew from its other copy",
             Self::Root => "write the copy of the root anew from the other one",
             Self::Bitmaps => "make the bitmaps anew from the maps",
+            Self::Extents => "make the table of extents and the bitmaps anew from the maps",
             Self::GiveUpNode => {
                 "take the unreadable node out of the map: its blocks read as zeroes then"
+            }
+            Self::GiveUpVolume => "take out the volumes of which nothing can be found any more",
+            Self::CutJournal => {
+                "let the journal end before the damaged record: later changes are lost then"
             }
         })
     }
@@ -140,6 +174,10 @@ pub struct Repaired {
     pub shards: u64,
     /// Unreadable nodes that were taken out of maps.
     pub nodes_given_up: u64,
+    /// Damaged descriptors, and nodes of tables of them, that were taken out with their volumes.
+    pub volumes_given_up: u64,
+    /// Journals that end before a damaged record now.
+    pub journals_cut: u64,
 }
 
 /// Checks a device that nobody uses (F1). `progress` is told blocks done and blocks to do.
@@ -161,18 +199,13 @@ pub async fn fsck<D: Device>(
             report.faults.push(fault);
         }
     }
-    let recovered = recover_all(device, superblock, &mut report).await;
+    let recovered = recover_all(device, superblock, true, &mut report).await;
     report.volumes = recovered.iter().map(|r| r.shard().volumes().len()).sum();
     let total: u64 = recovered.iter().map(|r| r.shard().blocks_in_use()).sum();
     let mut before = 0;
     for recovered in &recovered {
         let shard = recovered.shard();
-        for mended in recovered.mended().iter() {
-            let Mended::Bitmap { extent, pba } = *mended;
-            let problem = Problem::Bitmap { extent };
-            let (pba, shard) = (Some(pba), Some(shard.index()));
-            report.faults.push(Fault { pba, shard, volume: None, problem });
-        }
+        report.faults.extend(faults_of(recovered));
         let done = |done: u64| progress((before + done).min(total), total);
         let (found, volumes) = shard.check_by_volume(options.read_data, done).await;
         let CheckReport { data, metadata, findings } = found;
@@ -189,12 +222,33 @@ pub async fn fsck<D: Device>(
     Ok(report)
 }
 
-/// Does what [`Problem::repair`] announces (F2). `give_up_nodes`: consent to lose what unreadable
-/// nodes of maps described.
+/// What was met while a shard was read back.
+fn faults_of<D: Device>(recovered: &Recovered<D>) -> Vec<Fault> {
+    let shard = recovered.shard();
+    let mended = recovered.mended();
+    let mended = mended.iter().map(|mended| match *mended {
+        Mended::Bitmap { extent, pba } => (pba, None, Problem::Bitmap { extent }),
+        Mended::Extents { pba } => (pba, None, Problem::Extents),
+    });
+    let losses = recovered.losses();
+    let losses = losses.iter().map(|loss| {
+        let volume = match loss {
+            Loss::Node { volume, .. } => shard.name_of(*volume),
+            _ => None,
+        };
+        (loss.pba(), volume, Problem::Lost(*loss))
+    });
+    let shard = Some(shard.index());
+    let fault = |(pba, volume, problem)| Fault { pba: Some(pba), shard, volume, problem };
+    mended.chain(losses).map(fault).collect()
+}
+
+/// Does what [`Problem::repair`] announces (F2). `consent`: whether data may be lost
+/// ([`Repair::loses_data`]).
 ///
 /// # Errors
 /// The device cannot be written, or a shard cannot be opened: copies were written anew before.
-pub async fn repair<D: Device>(device: &D, give_up_nodes: bool) -> Result<Repaired, OpenError> {
+pub async fn repair<D: Device>(device: &D, consent: bool) -> Result<Repaired, OpenError> {
     let superblock = read_superblock(device).await?;
     let mut repaired = Repaired::default();
     let copies = read_copies(device, &superblock).await;
@@ -206,7 +260,7 @@ pub async fn repair<D: Device>(device: &D, give_up_nodes: bool) -> Result<Repair
     }
     device.flush().await?;
     let mut report = FsckReport::default();
-    let recovered = recover_all(device, superblock, &mut report).await;
+    let recovered = recover_all(device, superblock, consent, &mut report).await;
     // A shard that is not opened owns extents of which nobody knows.
     for fault in report.faults {
         if let Problem::Unopened(error) = fault.problem {
@@ -214,24 +268,45 @@ pub async fn repair<D: Device>(device: &D, give_up_nodes: bool) -> Result<Repair
         }
     }
     for recovered in recovered {
-        let shard = recovered.shard();
-        let given_up = if give_up_nodes { shard.give_up_unreadable().await } else { 0 };
-        let (found, _) = shard.check_by_volume(false, |_| ()).await;
-        let all_read = !found.findings.iter().any(|f| matches!(f, Finding::Unreadable(_)));
-        let differs = |finding: &Finding| {
-            matches!(finding, Finding::Leaked { .. } | Finding::NotInUse { .. })
-        };
-        let rebuild = all_read && (given_up > 0 || found.findings.iter().any(differs));
-        if rebuild {
-            shard.rebuild_space().await;
-        }
-        if rebuild || given_up > 0 || !recovered.mended().is_empty() {
+        if repair_shard(&recovered, consent, &mut repaired).await {
             repaired.shards += 1;
-            repaired.nodes_given_up += given_up;
             recovered.start().await?;
         }
     }
     Ok(repaired)
+}
+
+/// Mends what was read back. Returns whether it is to be written.
+async fn repair_shard<D: Device>(
+    recovered: &Recovered<D>,
+    consent: bool,
+    repaired: &mut Repaired,
+) -> bool {
+    let shard = recovered.shard();
+    let mut given_up = if consent { shard.give_up_unreadable().await } else { 0 };
+    let (found, _) = shard.check_by_volume(false, |_| ()).await;
+    let all_read = !found.findings.iter().any(|f| matches!(f, Finding::Unreadable(_)));
+    let differs =
+        |finding: &Finding| matches!(finding, Finding::Leaked { .. } | Finding::NotInUse { .. });
+    let hides_blocks = shard.hides_blocks();
+    let unowned = given_up > 0 || hides_blocks || found.findings.iter().any(differs);
+    // F3: what is lost owns its blocks until it is given up.
+    let rebuild = all_read && unowned && (consent || !hides_blocks);
+    if rebuild {
+        shard.rebuild_space().await;
+    }
+    let (mut volumes, mut journals) = (0, 0);
+    for loss in recovered.losses().iter().filter(|_| consent) {
+        match loss {
+            Loss::Volume { .. } | Loss::Volumes { .. } => volumes += 1,
+            Loss::Node { .. } => given_up += 1,
+            Loss::Journal { .. } => journals += 1,
+        }
+    }
+    repaired.nodes_given_up += given_up;
+    repaired.volumes_given_up += volumes;
+    repaired.journals_cut += journals;
+    rebuild || given_up + volumes + journals > 0 || !recovered.mended().is_empty()
 }
 
 /// One of two copies of the same.
@@ -308,10 +383,12 @@ async fn pair<D: Device>(
     vec![copy(0), copy(1)]
 }
 
-/// Opens every shard that was ever used; what cannot be opened is a fault.
+/// Opens every shard that was ever used, with consent without what is damaged; what cannot be opened is
+/// a fault.
 async fn recover_all<D: Device>(
     device: &D,
     superblock: Superblock,
+    consent: bool,
     report: &mut FsckReport,
 ) -> Vec<Recovered<D>> {
     let extents = ExtentAllocator::new(&superblock);
@@ -319,8 +396,15 @@ async fn recover_all<D: Device>(
     report.shards = active.len();
     let mut all = Vec::new();
     for index in active {
-        let (extents, options) = (extents.clone(), ShardOptions::default());
-        match Shard::recover(device.clone(), superblock, index, extents, options).await {
+        let (device, extents) = (device.clone(), extents.clone());
+        let recovered = match consent {
+            true => Shard::salvage(device, superblock, index, extents).await,
+            false => {
+                let options = ShardOptions::default();
+                Shard::recover(device, superblock, index, extents, options).await
+            }
+        };
+        match recovered {
             Ok(recovered) => all.push(recovered),
             Err(error) => {
                 let pba = match &error {

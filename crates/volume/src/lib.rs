@@ -18,7 +18,9 @@
 //!
 //! Absent from this crate: any runtime, spawning, clocks, randomness, protocols.
 
+mod allowance;
 mod bits;
+mod blocks;
 mod check;
 mod epochs;
 mod error;
@@ -38,6 +40,8 @@ mod shard;
 mod state;
 mod volume;
 
+pub use allowance::Allowance;
+pub use blocks::Blocks;
 pub use check::{CheckReport, Finding, Owner};
 pub use error::{CompareError, FormatError, OpenError, VolumeError};
 pub use extents::ExtentAllocator;
@@ -52,5 +56,5 @@ pub use options::{
 pub use read::ReadData;
 #[cfg(feature = "sabotage")]
 pub use sabotage::{Sabotage, sabotage};
-pub use shard::{Damaged, Mended, Recovered, ScrubCursor, ScrubStep, Shard, Structure};
+pub use shard::{Damaged, Loss, Mended, Recovered, ScrubCursor, ScrubStep, Shard, Structure};
 pub use volume::Volume;

@@ -28,6 +28,8 @@ pub(crate) enum Change {
         lba: Lba,
         runs: Runs,
         crcs: Crcs,
+        /// Of each block, one after the other.
+        metadata: Box<[u8]>,
     },
     Unmap {
         range: LbaRange,
@@ -101,7 +103,9 @@ impl Op {
     /// Bytes that it takes in a record.
     pub(crate) fn len_bytes(&self) -> usize {
         match &self.change {
-            Change::Write { runs, crcs, .. } => write_entry_len(runs.len(), crcs.len()),
+            Change::Write { runs, crcs, metadata, .. } => {
+                write_entry_len(runs.len(), crcs.len(), metadata.len())
+            }
             Change::Restore { entries, .. } => entries.iter().map(Entry::len_bytes).sum(),
             Change::UnmapAll { .. } => self.unmaps().map(|entry| entry.len_bytes()).sum(),
             _ => self.entry().len_bytes(),
@@ -141,12 +145,13 @@ impl Op {
     fn entry(&self) -> Entry<'_> {
         let state = || self.volume.as_deref().expect("the change is one of a volume");
         match &self.change {
-            Change::Write { lba, runs, crcs } => Entry::Write {
+            Change::Write { lba, runs, crcs, metadata } => Entry::Write {
                 volume: state().number,
                 lba: *lba,
                 trusted: false,
                 runs: runs.as_slice().into(),
                 crcs: crcs.as_slice().into(),
+                metadata: metadata.as_ref().into(),
             },
             Change::Unmap { range } => Entry::Unmap { volume: state().number, range: *range },
             Change::Reserve { extent } => Entry::Reserve { extent: *extent },

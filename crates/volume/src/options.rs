@@ -1,6 +1,6 @@
 //! What the caller chooses, and the figures that it gets.
 
-use units::Slo;
+use units::{MetadataSize, Slo};
 use uuid::Uuid;
 
 pub use layout::WRITE_BLOCKS_MAX;
@@ -35,19 +35,22 @@ pub struct VolumeSpec {
     pub blocks: u64,
 }
 
-/// What the engine keeps of a volume for others, who hold it to that.
+/// What a volume is created with, besides its name and size. The first two the engine keeps for others, who
+/// hold the volume to that.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct Terms {
     /// What it is promised.
     pub slo: Slo,
     /// Who may open it: at most [`layout::ACCESS_BYTES_MAX`] bytes, which the engine does not look into.
     pub access: Vec<u8>,
+    /// Metadata of each block, for life.
+    pub metadata: MetadataSize,
 }
 
 impl From<Slo> for Terms {
     /// A promise, and nothing about who may open it.
     fn from(slo: Slo) -> Self {
-        Self { slo, access: Vec::new() }
+        Self { slo, ..Self::default() }
     }
 }
 

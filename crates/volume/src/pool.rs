@@ -9,6 +9,7 @@
 //! - S2: replay of the journal on a checkpoint's bitmaps gives `committed` at the end of the journal,
 //!   so that blocks of requests cut short by a crash are free again without anyone looking for them.
 
+mod alloc;
 mod upkeep;
 
 use std::collections::{BTreeMap, VecDeque};
@@ -20,13 +21,11 @@ use units::{Pba, PbaRange};
 
 use crate::bits::Bits;
 
+use alloc::Cursor;
+pub(crate) use alloc::LARGE_BLOCKS;
+
 /// Blocks handed out together, in order.
 pub(crate) type Runs = SmallVec<[PbaRange; 1]>;
-
-/// Runs of free blocks looked at in one extent before a request for many is split.
-const RUN_ATTEMPTS: usize = 64;
-/// Extents looked at for a contiguous run.
-const EXTENT_ATTEMPTS: usize = 4;
 
 #[derive(Debug)]
 pub(crate) struct Extent {
@@ -46,6 +45,8 @@ pub(crate) struct Extent {
     /// Whether no record can still be on its way that claims the extent: only then may it be given
     /// back.
     owned_durably: bool,
+    /// Whether it is in `Pool::empty`.
+    is_listed: bool,
 }
 
 impl Extent {
@@ -74,28 +75,12 @@ impl Extent {
             changed: on_disk.is_none(),
             on_disk,
             owned_durably: on_disk.is_some(),
+            is_listed: false,
         }
     }
 
     fn is_empty(&self) -> bool {
         self.free == self.blocks - BITMAP_SLOTS
-    }
-
-    /// The first run of `count` free blocks from `from` on, if one of the first few is so long.
-    fn find_run(&self, from: u32, count: u32) -> Option<u32> {
-        let mut at = from;
-        for _ in 0..RUN_ATTEMPTS {
-            let start = self.busy.next(false, at, self.blocks);
-            if start + count > self.blocks {
-                return None;
-            }
-            let end = self.busy.next(true, start, start + count);
-            if end - start >= count {
-                return Some(start);
-            }
-            at = end;
-        }
-        None
     }
 }
 
@@ -122,8 +107,11 @@ pub(crate) struct Pool {
     /// By extent number.
     extents: Vec<Option<Box<Extent>>>,
     owned: Vec<u32>,
-    /// Place in `owned` of the extent being filled, and where in it to go on.
-    cursor: (usize, u32),
+    /// Where small requests and the engine's own go on, and where large ones do.
+    cursor: Cursor,
+    large_cursor: Cursor,
+    /// Extents that were empty at some time since a large request last began with one.
+    empty: Vec<u32>,
     free: u64,
     committed: u64,
 }
@@ -131,7 +119,16 @@ pub(crate) struct Pool {
 impl Pool {
     pub(crate) fn new(superblock: Superblock) -> Self {
         let extents = (0..superblock.extent_count()).map(|_| None).collect();
-        Self { superblock, extents, owned: Vec::new(), cursor: (0, 0), free: 0, committed: 0 }
+        Self {
+            superblock,
+            extents,
+            owned: Vec::new(),
+            cursor: Cursor::at(0),
+            large_cursor: Cursor::at(0),
+            empty: Vec::new(),
+            free: 0,
+            committed: 0,
+        }
     }
 
     /// Blocks that can be handed out.
@@ -166,6 +163,7 @@ impl Pool {
         assert!(place.is_none(), "an extent is added once");
         *place = Some(Box::new(extent));
         self.owned.push(index);
+        self.list_if_empty(index);
     }
 
     /// Notes that the record that claims the extent took effect, or that there never was one.
@@ -197,67 +195,6 @@ impl Pool {
             }
             _ => false,
         }
-    }
-
-    /// Hands out `count` blocks, in one run if there is one nearby. The caller has looked at
-    /// [`Pool::free`].
-    pub(crate) fn alloc(&mut self, count: u32) -> Runs {
-        assert!(self.free >= u64::from(count), "the caller has looked");
-        if let Some(run) = self.alloc_run(count) {
-            return SmallVec::from_slice(&[run]);
-        }
-        let mut runs = Runs::new();
-        let mut rest = count;
-        while rest > 0 {
-            let run = self.alloc_fragment(rest);
-            rest -= u32::try_from(run.blocks).expect("at most `rest`");
-            runs.push(run);
-        }
-        runs
-    }
-
-    fn alloc_run(&mut self, count: u32) -> Option<PbaRange> {
-        for step in 0..EXTENT_ATTEMPTS.min(self.owned.len()) {
-            let place = (self.cursor.0 + step) % self.owned.len();
-            let from = if step == 0 { self.cursor.1 } else { BITMAP_SLOTS };
-            let extent = self.extent(self.owned[place]);
-            if extent.free >= count
-                && let Some(bit) = extent.find_run(from, count)
-            {
-                return Some(self.take(place, bit, count));
-            }
-        }
-        None
-    }
-
-    /// The next free blocks, at most `count`, wherever they are.
-    fn alloc_fragment(&mut self, count: u32) -> PbaRange {
-        for step in 0..=self.owned.len() {
-            let place = (self.cursor.0 + step) % self.owned.len();
-            let from = if step == 0 { self.cursor.1 } else { BITMAP_SLOTS };
-            let extent = self.extent(self.owned[place]);
-            if extent.free > 0 {
-                let bit = extent.busy.next(false, from, extent.blocks);
-                if bit < extent.blocks {
-                    let end = extent.busy.next(true, bit, extent.blocks.min(bit + count));
-                    return self.take(place, bit, end - bit);
-                }
-            }
-        }
-        unreachable!("the count of free blocks says that there is one")
-    }
-
-    fn take(&mut self, place: usize, bit: u32, count: u32) -> PbaRange {
-        let index = self.owned[place] as usize;
-        let extent = self.extents[index].as_deref_mut().expect("owned");
-        for bit in bit..bit + count {
-            assert!(extent.busy.set(bit), "only free blocks are handed out");
-            extent.stale.clear(bit);
-        }
-        extent.free -= count;
-        self.free -= u64::from(count);
-        self.cursor = (place, bit + count);
-        PbaRange::new(extent.start.plus(u64::from(bit)), u64::from(count))
     }
 
     /// Whether the durable state names the block.
@@ -300,6 +237,8 @@ impl Pool {
                 extent.stale.set(bit);
                 extent.free += 1;
                 self.free += 1;
+                let index = self.superblock.locate(pba).expect("just found").0;
+                self.list_if_empty(index);
             }
         }
     }
@@ -336,7 +275,8 @@ impl Pool {
 
     /// Takes out the extents that are empty, but for `keep` of them and what `floor` needs.
     fn take_spares(&mut self, floor: u64, keep: u32) -> Vec<u32> {
-        let current = self.owned.get(self.cursor.0).copied().filter(|_| keep > 0);
+        let current = self.owned.get(self.cursor.place).copied().filter(|_| keep > 0);
+        let large = self.owned.get(self.large_cursor.place).copied();
         let mut spares = 0;
         let mut returned = Vec::new();
         for index in self.owned.clone() {
@@ -353,8 +293,7 @@ impl Pool {
             }
         }
         self.owned.retain(|index| self.extents[*index as usize].is_some());
-        let place = self.owned.iter().position(|index| Some(*index) == current);
-        self.cursor.0 = place.unwrap_or(0);
+        self.settle_cursors(current, large);
         returned
     }
 

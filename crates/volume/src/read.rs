@@ -30,6 +30,9 @@ pub struct ReadData {
     pub pieces: SmallVec<[BufferSlice; 1]>,
     /// CRC-32C of each block.
     pub crcs: SmallVec<[u32; 1]>,
+    /// Metadata of each block, one after the other, if the volume's blocks have some. Zeroes where nothing
+    /// was written.
+    pub metadata: Box<[u8]>,
 }
 
 impl ReadData {
@@ -66,6 +69,28 @@ enum Piece {
 
 type Pieces = SmallVec<[Piece; 4]>;
 
+/// What a map says of a range.
+#[derive(Default)]
+struct Found {
+    pieces: Pieces,
+    /// Of each block; of unwritten ones, nothing in particular.
+    crcs: SmallVec<[u32; 4]>,
+    metadata: Vec<u8>,
+}
+
+impl Found {
+    fn push_zeroes(&mut self, count: u64, each: usize) {
+        let count = usize::try_from(count).expect("bounded by memory");
+        self.crcs.extend(std::iter::repeat_n(0, count));
+        self.metadata.resize(self.metadata.len() + count * each, 0);
+        match self.pieces.last_mut() {
+            _ if count == 0 => {}
+            Some(Piece::Zeroes(before)) => *before += count,
+            _ => self.pieces.push(Piece::Zeroes(count)),
+        }
+    }
+}
+
 impl<D: Device> Inner<D> {
     /// Reads one block: the case that must be fast.
     pub(crate) async fn read_block(
@@ -95,7 +120,7 @@ impl<D: Device> Inner<D> {
         drop(visit);
         let buffer = self.device.read(mapping.pba, Buffer::new(1)).await?;
         let mut data = ReadData::default();
-        data.crcs.push(check_block(state, lba, mapping, buffer.as_bytes())?);
+        data.crcs.push(self.check_block(state, lba, mapping, buffer.as_bytes())?);
         data.pieces.push(buffer.into_slice());
         Ok(data)
     }
@@ -107,9 +132,9 @@ impl<D: Device> Inner<D> {
         range: LbaRange,
     ) -> Result<ReadData, VolumeError> {
         let mut visit = None;
-        let (pieces, crcs, _reading) = loop {
+        let (found, _reading) = loop {
             match look_up(state, range) {
-                Ok((pieces, crcs)) => break (pieces, crcs, self.begin_read()),
+                Ok(found) => break (found, self.begin_read()),
                 Err(missing) => {
                     let visit = visit.get_or_insert_with(|| self.visit(state, range));
                     visit.load(missing).await?;
@@ -117,6 +142,7 @@ impl<D: Device> Inner<D> {
             }
         };
         drop(visit);
+        let Found { pieces, crcs, metadata } = found;
         let start = |run: &PbaRange| {
             let blocks = usize::try_from(run.blocks).expect("bounded by memory");
             self.device.read(run.start, Buffer::new(blocks))
@@ -131,7 +157,7 @@ impl<D: Device> Inner<D> {
         } else {
             buffers.extend(join_all(runs.map(start)).await);
         }
-        let mut data = ReadData::default();
+        let mut data = ReadData { metadata: metadata.into_boxed_slice(), ..ReadData::default() };
         let mut buffers = buffers.into_iter();
         for piece in &pieces {
             match piece {
@@ -142,7 +168,7 @@ impl<D: Device> Inner<D> {
                         let at = data.crcs.len();
                         let mapping = Mapping { pba: run.start.plus(index as u64), crc: crcs[at] };
                         let lba = range.start.plus(at as u64);
-                        data.crcs.push(check_block(state, lba, mapping, block)?);
+                        data.crcs.push(self.check_block(state, lba, mapping, block)?);
                     }
                     data.pieces.push(buffer.into_slice());
                 }
@@ -150,58 +176,57 @@ impl<D: Device> Inner<D> {
         }
         Ok(data)
     }
+
+    /// Compares a block with its checksum, and returns that.
+    fn check_block(
+        &self,
+        state: &VolumeState,
+        lba: Lba,
+        mapping: Mapping,
+        block: &[u8],
+    ) -> Result<u32, VolumeError> {
+        let Mapping { pba, crc: stored } = mapping;
+        if broken(Sabotage::SkipReadChecksum) {
+            return Ok(stored);
+        }
+        let computed = checksum::crc32c(block);
+        if computed == stored {
+            return Ok(computed);
+        }
+        let error = self.excused(VolumeError::Corrupt { lba, pba, stored, computed });
+        if let VolumeError::Corrupt { .. } = error {
+            state.count(|stats| stats.corrupt_blocks += 1);
+        }
+        Err(error)
+    }
 }
 
-/// Where the blocks of `range` lie, and their checksums: at this instant, in one step.
-fn look_up(state: &VolumeState, range: LbaRange) -> Result<(Pieces, SmallVec<[u32; 4]>), Missing> {
-    let mut pieces = Pieces::new();
-    let mut crcs = SmallVec::new();
+/// Where the blocks of `range` lie, their checksums and metadata: at this instant, in one step.
+fn look_up(state: &VolumeState, range: LbaRange) -> Result<Found, Missing> {
+    let mut found = Found::default();
+    let each = state.metadata.bytes();
     let mut next = range.start.0;
-    let zeroes = |pieces: &mut Pieces, crcs: &mut SmallVec<[u32; 4]>, count: u64| {
-        let count = usize::try_from(count).expect("bounded by memory");
-        crcs.extend(std::iter::repeat_n(0, count));
-        match pieces.last_mut() {
-            _ if count == 0 => {}
-            Some(Piece::Zeroes(before)) => *before += count,
-            _ => pieces.push(Piece::Zeroes(count)),
-        }
-    };
     let (mut at, end) = (range.start, range.end());
     while at < end {
         // What is dead is not looked up: its part of the map may even be damaged.
         let dead = state.dead_in(LbaRange::new(at, end.0 - at.0));
         let dead = dead.filter(|_| !broken(Sabotage::ReadDead));
         let live_end = dead.map_or(end, |dead| dead.start);
-        state.map.borrow().for_each(at.0, live_end.0, |key, mapping| {
-            zeroes(&mut pieces, &mut crcs, key - next);
+        state.map.borrow().for_each_with_metadata(at.0, live_end.0, |key, mapping, metadata| {
+            found.push_zeroes(key - next, each);
             next = key + 1;
-            crcs.push(mapping.crc);
-            match pieces.last_mut() {
+            found.crcs.push(mapping.crc);
+            found.metadata.extend_from_slice(metadata);
+            match found.pieces.last_mut() {
                 Some(Piece::Run(run)) if run.end() == mapping.pba => run.blocks += 1,
-                _ => pieces.push(Piece::Run(PbaRange::new(mapping.pba, 1))),
+                _ => found.pieces.push(Piece::Run(PbaRange::new(mapping.pba, 1))),
             }
         })?;
         at = dead.map_or(end, LbaRange::end);
     }
-    zeroes(&mut pieces, &mut crcs, range.end().0 - next);
-    Ok((pieces, crcs))
-}
-
-/// Compares a block with its checksum, and returns that.
-fn check_block(
-    state: &VolumeState,
-    lba: Lba,
-    mapping: Mapping,
-    block: &[u8],
-) -> Result<u32, VolumeError> {
-    let Mapping { pba, crc: stored } = mapping;
-    if broken(Sabotage::SkipReadChecksum) {
-        return Ok(stored);
+    found.push_zeroes(range.end().0 - next, each);
+    if broken(Sabotage::ShiftMetadata) && range.blocks > 1 {
+        found.metadata.rotate_right(each);
     }
-    let computed = checksum::crc32c(block);
-    if computed == stored {
-        return Ok(computed);
-    }
-    state.count(|stats| stats.corrupt_blocks += 1);
-    Err(VolumeError::Corrupt { lba, pba, stored, computed })
+    Ok(found)
 }

@@ -60,6 +60,12 @@ pub enum Sabotage {
     EvictPinned,
     /// A node read back is not compared with its checksum.
     SkipNodeChecksum,
+    /// L2: what is written over a block leaves it with the metadata that it had.
+    KeepOldMetadata,
+    /// The blocks of a read come with the metadata of the one before.
+    ShiftMetadata,
+    /// Replay gives the blocks of a write no metadata.
+    ReplayDropsMetadata,
     /// M4: whoever waits for a node that someone else reads is not told that it is there.
     LoseWaiter,
 }

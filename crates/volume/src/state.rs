@@ -3,14 +3,20 @@
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
-use layout::{DEAD_RANGES_MAX, Descriptor, Mapping};
+use layout::{DEAD_RANGES_MAX, Descriptor, Mapping, leaf_capacity};
 use local_sync::{Permit, Semaphore};
-use units::{Lba, LbaRange, Pba, Slo};
+use units::{Lba, LbaRange, MetadataSize, Pba, Slo};
 use uuid::Uuid;
 
-use crate::VolumeStats;
+use crate::allowance::Allowance;
 use crate::locks::RangeLocks;
-use crate::map::{Map, Tally};
+use crate::map::{Map, Tally, Tree};
+use crate::{VolumeSpec, VolumeStats};
+
+/// Entries of a leaf that is filled at its worst: bounds the nodes that a range takes.
+const LEAF_ENTRIES_LOW: u64 = 127;
+/// The most leaves that a deallocation at once meets.
+const UNMAP_LEAVES: u64 = 64;
 
 /// A range that is deallocated and not yet taken out of the map.
 pub(crate) struct Dead {
@@ -53,6 +59,8 @@ pub(crate) struct VolumeState {
     pub(crate) uuid: Uuid,
     pub(crate) name: String,
     pub(crate) blocks: Cell<u64>,
+    /// Metadata of each block.
+    pub(crate) metadata: MetadataSize,
     pub(crate) slo: Cell<Slo>,
     /// Who may open it; opaque here.
     pub(crate) access: RefCell<Rc<[u8]>>,
@@ -63,6 +71,8 @@ pub(crate) struct VolumeState {
     pub(crate) dead: RefCell<Vec<Dead>>,
     /// Bounds the dead ranges, those to come included.
     pub(crate) dead_permits: Semaphore,
+    /// What it may add, if that is bounded by more than its size.
+    pub(crate) allowance: RefCell<Option<Rc<Allowance>>>,
     pub(crate) deleted: Cell<bool>,
     /// Whether the last checkpoint's descriptor is out of date, besides the map.
     pub(crate) changed: Cell<bool>,
@@ -74,23 +84,25 @@ pub(crate) struct VolumeState {
 impl VolumeState {
     pub(crate) fn new(
         number: u32,
-        uuid: Uuid,
-        name: String,
-        blocks: u64,
+        spec: VolumeSpec,
+        metadata: MetadataSize,
         tally: Rc<Tally>,
     ) -> Self {
+        let VolumeSpec { uuid, name, blocks } = spec;
         Self {
             number,
             uuid,
             name,
             blocks: Cell::new(blocks),
+            metadata,
             slo: Cell::default(),
             access: RefCell::new(Rc::default()),
-            map: RefCell::new(Map::new(number, tally)),
+            map: RefCell::new(Map::new(Tree { number, metadata }, tally)),
             locks: Rc::default(),
             pins: Rc::default(),
             dead: RefCell::default(),
             dead_permits: Semaphore::new(DEAD_RANGES_MAX as u64),
+            allowance: RefCell::default(),
             deleted: Cell::new(false),
             changed: Cell::new(true),
             descriptor: Cell::new(None),
@@ -100,11 +112,12 @@ impl VolumeState {
 
     /// A volume as a checkpoint left it.
     pub(crate) fn from_descriptor(found: Descriptor, at: Pba, tally: Rc<Tally>) -> Self {
-        let Descriptor { number, uuid, name, blocks, mapped, deleted, slo, access, map, dead } =
-            found;
-        let state = Self::new(number, uuid, name, blocks, tally.clone());
+        let Descriptor { number, uuid, name, blocks, metadata, .. } = found;
+        let Descriptor { mapped, deleted, slo, access, map, dead, .. } = found;
+        let spec = VolumeSpec { uuid, name, blocks };
+        let state = Self::new(number, spec, metadata, tally.clone());
         if let Some(root) = map {
-            state.map.replace(Map::on_disk(number, root, mapped, tally));
+            state.map.replace(Map::on_disk(state.tree(), root, mapped, tally));
         }
         for range in dead {
             state.bury(range, state.dead_permits.try_acquire(1));
@@ -115,6 +128,28 @@ impl VolumeState {
         state.changed.set(false);
         state.descriptor.set(Some(at));
         state
+    }
+
+    pub(crate) fn tree(&self) -> Tree {
+        Tree { number: self.number, metadata: self.metadata }
+    }
+
+    /// Entries of a leaf of the map that is filled at its worst.
+    #[inline]
+    pub(crate) fn leaf_entries_low(&self) -> u64 {
+        match self.metadata {
+            MetadataSize::None => LEAF_ENTRIES_LOW,
+            size => leaf_capacity(7, size) as u64 / 4,
+        }
+    }
+
+    /// The most leaves that a deallocation at once meets, of so many blocks.
+    pub(crate) fn unmap_leaves(&self, blocks: u64) -> u64 {
+        let most = match self.metadata {
+            MetadataSize::Bytes64 => 2 * UNMAP_LEAVES,
+            _ => UNMAP_LEAVES,
+        };
+        blocks.min(most)
     }
 
     /// Keeps in memory what leads to the keys in `start..end`, as far as it is or gets there.
@@ -242,6 +277,7 @@ impl VolumeState {
             uuid: self.uuid,
             name: self.name.clone(),
             blocks: self.blocks.get(),
+            metadata: self.metadata,
             mapped,
             deleted: self.deleted.get(),
             slo: self.slo.get(),

@@ -4,9 +4,10 @@ use std::rc::Rc;
 
 use io_traits::{Buffer, BufferSlice, Device};
 use layout::{ACCESS_BYTES_MAX, VOLUME_BLOCKS_MAX};
-use units::{BLOCK_SIZE, Lba, LbaRange, PbaRange, Slo};
+use units::{BLOCK_SIZE, Lba, LbaRange, MetadataSize, PbaRange, Slo};
 use uuid::Uuid;
 
+use crate::blocks::{Blocks, compare_bytes};
 use crate::locks::{RangeGuard, lock, lock_all};
 use crate::ops::{Change, Crcs, Op};
 use crate::sabotage::{Sabotage, broken};
@@ -14,8 +15,6 @@ use crate::shard::{Inner, Kind, Need, Shard, UNMAP_AT_ONCE_MAX};
 use crate::state::VolumeState;
 use crate::{CompareError, ReadData, VolumeError, VolumeStats, WRITE_BLOCKS_MAX};
 
-/// Entries of a leaf that is filled at its worst: bounds the nodes that a write makes dirty.
-const LEAF_ENTRIES_LOW: u64 = 127;
 /// Ranges deallocated together: as many as a Dataset Management command has.
 const UNMAP_RANGES_MAX: usize = 256;
 
@@ -69,6 +68,12 @@ impl<D: Device> Volume<D> {
         self.state.blocks.get()
     }
 
+    /// What each block has beside its data.
+    #[must_use]
+    pub fn metadata_size(&self) -> MetadataSize {
+        self.state.metadata
+    }
+
     /// Blocks that hold data.
     #[must_use]
     pub fn mapped_blocks(&self) -> u64 {
@@ -116,6 +121,23 @@ impl<D: Device> Volume<D> {
         }
     }
 
+    /// The blocks of the volume that `blocks` would fill from `lba` on.
+    fn range_of(&self, lba: Lba, blocks: &Blocks) -> Result<LbaRange, VolumeError> {
+        let len_bytes = blocks.data.len_bytes();
+        let count = len_bytes / BLOCK_SIZE;
+        if !len_bytes.is_multiple_of(BLOCK_SIZE) || count as u64 > WRITE_BLOCKS_MAX {
+            return Err(VolumeError::Length { len_bytes });
+        }
+        let (len_bytes, wanted_bytes) =
+            (blocks.metadata.len(), count * self.state.metadata.bytes());
+        if len_bytes != wanted_bytes {
+            return Err(VolumeError::Metadata { len_bytes, wanted_bytes });
+        }
+        let range = LbaRange::new(lba, count as u64);
+        self.check(range)?;
+        Ok(range)
+    }
+
     /// Says that `range` will be read soon. A hint, and only for single blocks: of longer runs the
     /// processor finds the rest by itself.
     pub fn will_read(&self, range: LbaRange) {
@@ -126,18 +148,17 @@ impl<D: Device> Volume<D> {
         }
     }
 
-    /// Reads blocks, each checked against its checksum. Unwritten ones are zeroes.
+    /// Reads blocks, each checked against its checksum, with their metadata. Unwritten ones are zeroes.
     ///
     /// # Errors
     /// Out of range, corrupt, or the device failed.
     pub async fn read(&self, range: LbaRange) -> Result<ReadData, VolumeError> {
         self.check(range)?;
-        let data = if range.blocks == 1 {
+        let data = if range.blocks == 1 && self.state.metadata.is_none() {
             self.inner().read_block(&self.state, range.start).await
         } else {
             self.inner().read_range(&self.state, range).await
         };
-        let data = data.map_err(|error| self.inner().excused(error));
         self.count_outcome(data.as_ref().err());
         if data.is_ok() {
             self.state.count(|stats| {
@@ -170,34 +191,35 @@ impl<D: Device> Volume<D> {
     }
 
     /// Writes whole blocks from `lba` on, atomically, up to [`crate::WRITE_BLOCKS_MAX`] of them.
-    /// Durable when it returns. `crcs`: CRC-32C of each block, if the caller has verified them.
+    /// Durable when it returns. `crcs`: CRC-32C of each block, if the caller has verified them. Where the
+    /// volume's blocks have metadata, it comes with each of them.
     ///
     /// # Errors
-    /// Out of range, no space, the device failed, or the journal is lost.
+    /// Out of range, other metadata than the blocks have, no space, the device failed, or the journal is lost.
     pub async fn write(
         &self,
         lba: Lba,
-        data: BufferSlice,
+        blocks: impl Into<Blocks>,
         crcs: Option<&[u32]>,
     ) -> Result<(), VolumeError> {
-        let range = range_of(lba, &data)?;
-        self.check(range)?;
+        let blocks = blocks.into();
+        let range = self.range_of(lba, &blocks)?;
         if range.blocks == 0 {
             return Ok(());
         }
         let crcs = match crcs {
             Some(crcs) if crcs.len() as u64 == range.blocks => Crcs::from_slice(crcs),
-            _ => checksums(&data),
+            _ => checksums(&blocks.data),
         };
         let guard = lock(&self.state.locks, range).await;
-        self.write_locked(guard, range, data, crcs).await
+        self.write_locked(guard, range, blocks, crcs).await
     }
 
     async fn write_locked(
         &self,
         guard: RangeGuard,
         range: LbaRange,
-        data: BufferSlice,
+        blocks: Blocks,
         crcs: Crcs,
     ) -> Result<(), VolumeError> {
         let inner = self.inner();
@@ -214,8 +236,9 @@ impl<D: Device> Volume<D> {
         if self.state.map.borrow().may_miss() {
             inner.preload(&self.state, range).await?;
         }
+        let _taken = self.take_allowance(range)?;
         let height = self.state.map.borrow().height();
-        let nodes = range.blocks / LEAF_ENTRIES_LOW + 2;
+        let nodes = range.blocks / self.state.leaf_entries_low() + 2;
         let need = Need { data: range.blocks, metadata: nodes + height + 2, kind: Kind::Growing };
         let credit = match inner.try_admit(need) {
             Some(credit) => credit,
@@ -223,8 +246,9 @@ impl<D: Device> Volume<D> {
         };
         let count = u32::try_from(range.blocks).expect("bounded by one write");
         let runs = inner.alloc(count);
-        let mut op =
-            Op::new(Change::Write { lba: range.start, runs, crcs }, Some(self.state.clone()));
+        let Blocks { data, metadata } = blocks;
+        let change = Change::Write { lba: range.start, runs, crcs, metadata };
+        let mut op = Op::new(change, Some(self.state.clone()));
         op.guard = Some(guard);
         op.claim = claim;
         op.credit = credit;
@@ -241,10 +265,15 @@ impl<D: Device> Volume<D> {
 
     /// Whether a write of `range`, whose map is loaded, adds blocks.
     fn kind(&self, range: LbaRange) -> Kind {
+        if self.added(range) > 0 { Kind::Growing } else { Kind::Replacing }
+    }
+
+    /// Blocks that a write of `range`, whose map is loaded, adds; at most.
+    pub(crate) fn added(&self, range: LbaRange) -> u64 {
         let mut mapped = 0;
         let map = self.state.map.borrow();
         let visited = map.for_each(range.start.0, range.end().0, |_, _| mapped += 1);
-        if visited.is_err() || mapped < range.blocks { Kind::Growing } else { Kind::Replacing }
+        if visited.is_err() { range.blocks } else { range.blocks - mapped }
     }
 
     /// Deallocates blocks, atomically, however many: they read as zeroes. Durable when it returns;
@@ -271,7 +300,7 @@ impl<D: Device> Volume<D> {
             claim = inner.claim(&self.state, &[range], Kind::Growing).await?;
             inner.preload(&self.state, range).await?;
             let height = self.state.map.borrow().height();
-            metadata = 2 * (range.blocks.min(64) + height);
+            metadata = 2 * (self.state.unmap_leaves(range.blocks) + height);
         }
         let credit = inner.admit(Need { data: 0, metadata, kind: Kind::Replacing }).await?;
         let mut op = Op::new(Change::Unmap { range }, Some(self.state.clone()));
@@ -314,7 +343,8 @@ impl<D: Device> Volume<D> {
             inner.preload(&self.state, *range).await?;
         }
         let height = self.state.map.borrow().height();
-        let metadata = sorted.iter().map(|range| 2 * (range.blocks.min(64) + height)).sum();
+        let nodes = |range: &LbaRange| 2 * (self.state.unmap_leaves(range.blocks) + height);
+        let metadata = sorted.iter().map(nodes).sum();
         let need = Need { data: 0, metadata, kind: Kind::Growing };
         let Some(credit) = inner.try_admit(need) else { return Ok(false) };
         let change = Change::UnmapAll { ranges: sorted };
@@ -335,47 +365,52 @@ impl<D: Device> Volume<D> {
         Ok(())
     }
 
-    /// Compares blocks with `data`.
+    /// Compares blocks, and their metadata, with `expected`. Where they differ is counted as if the metadata of
+    /// each block came behind its data.
     ///
     /// # Errors
     /// They differ, or as [`Volume::read`].
-    pub async fn compare(&self, lba: Lba, data: BufferSlice) -> Result<(), CompareError> {
-        let range = range_of(lba, &data)?;
-        self.check(range)?;
-        let found = self.inner().read_range(&self.state, range).await?;
-        compare_bytes(&found, data.as_bytes())
+    pub async fn compare(&self, lba: Lba, expected: impl Into<Blocks>) -> Result<(), CompareError> {
+        self.compare_blocks(lba, &expected.into()).await
     }
 
-    /// Compares blocks with `expected` and, if they are equal, writes `data` there; nothing comes
-    /// between. Both have the same length.
+    async fn compare_blocks(&self, lba: Lba, expected: &Blocks) -> Result<(), CompareError> {
+        let range = self.range_of(lba, expected)?;
+        let found = self.inner().read_range(&self.state, range).await?;
+        compare_bytes(&found, expected, self.state.metadata)
+    }
+
+    /// Compares blocks with `expected`, as [`Volume::compare`] does, and, if they are equal, writes `blocks`
+    /// there; nothing comes between. Both have the same length.
     ///
     /// # Errors
     /// They differ, or as [`Volume::read`] and [`Volume::write`].
     pub async fn compare_and_write(
         &self,
         lba: Lba,
-        expected: BufferSlice,
-        data: BufferSlice,
+        expected: impl Into<Blocks>,
+        blocks: impl Into<Blocks>,
     ) -> Result<(), CompareError> {
-        let range = range_of(lba, &data)?;
-        if expected.len_bytes() != data.len_bytes() {
-            return Err(VolumeError::Length { len_bytes: expected.len_bytes() }.into());
+        let (expected, blocks) = (expected.into(), blocks.into());
+        let range = self.range_of(lba, &blocks)?;
+        if self.range_of(lba, &expected)? != range {
+            let len_bytes = expected.data.len_bytes();
+            return Err(VolumeError::Length { len_bytes }.into());
         }
-        self.check(range)?;
         if range.blocks == 0 {
             return Ok(());
         }
-        let crcs = checksums(&data);
+        let crcs = checksums(&blocks.data);
         if broken(Sabotage::CompareUnlocked) {
-            self.compare(lba, expected).await?;
+            self.compare_blocks(lba, &expected).await?;
             let guard = lock(&self.state.locks, range).await;
-            return Ok(self.write_locked(guard, range, data, crcs).await?);
+            return Ok(self.write_locked(guard, range, blocks, crcs).await?);
         }
         let guard = lock(&self.state.locks, range).await;
         self.check(range)?;
         let found = self.inner().read_range(&self.state, range).await?;
-        compare_bytes(&found, expected.as_bytes())?;
-        self.write_locked(guard, range, data, crcs).await?;
+        compare_bytes(&found, &expected, self.state.metadata)?;
+        self.write_locked(guard, range, blocks, crcs).await?;
         Ok(())
     }
 
@@ -439,16 +474,6 @@ impl<D: Device> Volume<D> {
     }
 }
 
-/// The blocks that `data` would fill from `lba` on.
-fn range_of(lba: Lba, data: &BufferSlice) -> Result<LbaRange, VolumeError> {
-    let len_bytes = data.len_bytes();
-    let blocks = (len_bytes / BLOCK_SIZE) as u64;
-    if !len_bytes.is_multiple_of(BLOCK_SIZE) || blocks > WRITE_BLOCKS_MAX {
-        return Err(VolumeError::Length { len_bytes });
-    }
-    Ok(LbaRange::new(lba, blocks))
-}
-
 fn checksums(data: &BufferSlice) -> Crcs {
     data.as_bytes().chunks_exact(BLOCK_SIZE).map(checksum::crc32c).collect()
 }
@@ -460,19 +485,4 @@ fn aligned(data: BufferSlice) -> BufferSlice {
     } else {
         Buffer::from_bytes(data.as_bytes()).into_slice()
     }
-}
-
-fn compare_bytes(found: &ReadData, expected: &[u8]) -> Result<(), CompareError> {
-    let mut at = 0;
-    for piece in &found.pieces {
-        let piece = piece.as_bytes();
-        let wanted = &expected[at..at + piece.len()];
-        if piece != wanted {
-            let differs = piece.iter().zip(wanted).position(|(a, b)| a != b);
-            let offset = at + differs.expect("the pieces differ");
-            return Err(CompareError::Miscompare { offset_bytes: offset as u64 });
-        }
-        at += piece.len();
-    }
-    Ok(())
 }

@@ -161,7 +161,7 @@ const TEST_DIRECTORIES: &[&str] = &["tests", "benches", "examples"];
 /// Every Rust file of the workspace.
 pub(super) fn load_all(root: &Path) -> io::Result<Vec<File>> {
     let mut paths = Vec::new();
-    for top in ["crates", "xtask", "bench", "fuzz"] {
+    for top in ["crates", "python", "xtask", "bench", "fuzz"] {
         find(root, Path::new(top), "rs", &mut paths)?;
     }
     let mut texts = Vec::new();

@@ -1,6 +1,6 @@
 //! A live API over volumes in memory, and requests to it byte by byte.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -9,9 +9,9 @@ use std::time::Duration;
 
 use control::{
     Caller, ChangeAuth, ChangeDevice, ChangeRestrictions, CreateVolume, CreatedVolume, Device,
-    DeviceHealth, Guard, Limits, Portal, Reply, Scrub, ScrubRequest, ScrubState, Server,
-    ServiceError, Sharing, Slo, Stats, Tokens, Volume, VolumeKey, VolumeService, VolumeSize,
-    connect_line, nqn, serve,
+    DeviceHealth, DirectoryStatus, Guard, HostList, Limits, Location, OtherHost, Portal, Reply,
+    Scrub, ScrubRequest, ScrubState, Server, ServiceError, Sharing, Slo, Stats, Tokens, Volume,
+    VolumeKey, VolumeService, VolumeSize, VolumeState, connect_line, nqn, serve,
 };
 use serde_json::Value;
 use tokio::net::TcpListener;
@@ -75,18 +75,49 @@ impl VolumeService for MemoryService {
                 name: request.name.to_string(),
                 nqn: nqn(id),
                 size_bytes: request.size_bytes.bytes(),
+                metadata_bytes: 0,
                 allocated_bytes: 0,
                 address,
                 portal: Portal { address, core },
                 device: "mem:1GiB".to_owned(),
+                drive: control::Drive::default(),
                 slo: request.slo.unwrap_or_default(),
                 restrictions: request.restrictions.unwrap_or_default(),
                 owner: request.owner,
                 connect: connect_line(&nqn(id), address, false),
+                state: VolumeState::Online,
+                host: "here".to_owned(),
+                labels: BTreeMap::new(),
             };
             volumes.insert(id, volume.clone());
             Ok(CreatedVolume { volume, tokens: tokens(0) })
         })
+    }
+
+    fn locate(&self, _: &Caller, _: &VolumeKey) -> Location {
+        Location::Here
+    }
+
+    fn locate_new(&self, on: &str) -> Result<Location, ServiceError> {
+        let (wanted, hosts) = (on.to_owned(), vec!["here".to_owned()]);
+        if on == "here" {
+            Ok(Location::Here)
+        } else {
+            Err(ServiceError::UnknownHost { wanted, hosts })
+        }
+    }
+
+    fn others(&self) -> Vec<OtherHost> {
+        Vec::new()
+    }
+
+    fn known_elsewhere(&self, _: &Caller, _: &BTreeSet<Uuid>) -> Vec<Volume> {
+        Vec::new()
+    }
+
+    fn hosts(&self) -> Reply<'_, HostList> {
+        let directory = DirectoryStatus { address: None, cut_off: None };
+        Box::pin(async { Ok(HostList { hosts: Vec::new(), directory }) })
     }
 
     fn list(&self, _: Caller) -> Reply<'_, Vec<Volume>> {
@@ -158,7 +189,7 @@ impl VolumeService for MemoryService {
     }
 
     fn stats(&self) -> Reply<'_, Stats> {
-        Box::pin(async { Ok(Stats { time_ns: 5, devices: Vec::new(), volumes: Vec::new() }) })
+        Box::pin(async { Ok(Stats { time_ns: 5, ..Stats::default() }) })
     }
 
     fn scrub(&self, device: String, request: ScrubRequest) -> Reply<'_, Scrub> {

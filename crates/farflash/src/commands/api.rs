@@ -22,13 +22,15 @@ The list holds only what suffices to recognise the token. A tenant's entry takes
     token_sha256 = \"...\"
     volumes = 10                # volumes at most
     provisioned = \"10TiB\"     # their sizes together
+    allocated = \"4TiB\"        # what they hold of devices together
     share = 400                 # their shares together
     reads_per_second = 20000    # what they are promised together; none without
     writes_per_second = 5000
 
 Examples:
   farflash api-token ops
-  farflash api-token acme --tenant";
+  farflash api-token acme --tenant
+  farflash api-token prometheus --reader";
 
 /// How to reach a server's API.
 #[derive(Clone, Debug, Args)]
@@ -36,6 +38,10 @@ pub(super) struct ApiArgs {
     /// Address of the server's API
     #[arg(long, env = "FARFLASH_API", default_value = "http://127.0.0.1:7420", value_name = "URL")]
     pub(super) api: String,
+    /// The certificates that the API's is to be believed for, in PEM: its own, if it made that itself
+    /// [default: those that this machine trusts]
+    #[arg(long, env = "FARFLASH_API_CA", value_name = "FILE")]
+    api_ca: Option<PathBuf>,
     /// A file with the token by which the API knows you
     /// [default: the token in $FARFLASH_API_TOKEN, if there is one]
     #[arg(long, value_name = "FILE")]
@@ -44,7 +50,7 @@ pub(super) struct ApiArgs {
 
 impl ApiArgs {
     pub(super) fn client(&self) -> Result<ApiClient, Failure> {
-        let client = ApiClient::new(&self.api)?;
+        let client = ApiClient::trusting(&self.api, self.api_ca.as_deref())?;
         let token = match &self.api_token_file {
             None => std::env::var("FARFLASH_API_TOKEN").unwrap_or_default(),
             Some(path) => {
@@ -71,6 +77,9 @@ pub(crate) struct MakeToken {
     /// A tenant, who manages volumes of his own; otherwise an operator, who may do everything
     #[arg(long)]
     tenant: bool,
+    /// A reader, who may see metrics and figures and nothing else, such as Prometheus
+    #[arg(long, conflicts_with = "tenant")]
+    reader: bool,
     /// Print JSON
     #[arg(long)]
     json: bool,
@@ -85,7 +94,11 @@ impl MakeToken {
             return Err(Failure::runtime(what, "try again when it has started up"));
         }
         let ApiToken { token, token_sha256 } = ApiToken::new(&random);
-        let role = if self.tenant { "tenant" } else { "operator" };
+        let role = match (self.tenant, self.reader) {
+            (true, _) => "tenant",
+            (false, true) => "reader",
+            (false, false) => "operator",
+        };
         output::print("give the token somewhere to go", |out: &mut dyn Write| {
             if self.json {
                 let name = self.name.as_str();

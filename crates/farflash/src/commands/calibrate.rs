@@ -81,6 +81,10 @@ impl Calibrate {
             let what = "a fit needs reads alone and writes alone";
             return Err(Failure::usage(what, "leave --reads as it is, or give --reads 100,0"));
         }
+        if self.fit.is_some() && !self.depths.contains(&1) {
+            let what = "a fit needs the time of a request that has the device to itself";
+            return Err(Failure::usage(what, "have 1 among --depths"));
+        }
         let curves = self.measure()?;
         let proposal = Proposal::of(&curves, latency);
         if let Some(path) = &self.fit {
@@ -250,10 +254,14 @@ fn write_fit(path: &std::path::Path, curves: &[Curve]) -> Result<(), Failure> {
     let curve = |share: u8| curves.iter().find(|curve| curve.read_percent == share);
     let (reads, writes) = (curve(100).expect("checked"), curve(0).expect("checked"));
     let best = |curve: &Curve| curve.points.iter().map(|point| point.rate).fold(0.0, f64::max);
+    let alone_us = |curve: &Curve| {
+        let alone = curve.points.iter().find(|point| point.depth == 1);
+        alone.expect("checked").mean_us
+    };
     let observed = Observed {
-        read_us: reads.points[0].mean_us,
+        read_us: alone_us(reads),
         reads_per_second: best(reads),
-        write_us: writes.points[0].mean_us,
+        write_us: alone_us(writes),
         writes_per_second: best(writes),
     };
     let params = fit(&observed).map_err(|error| {

@@ -1,7 +1,7 @@
-//! `farflash device …`: how a running server's device is shared.
+//! `farflash device …`: how a running server's devices are shared.
 
 use clap::{Args, Subcommand};
-use control::{ChangeDevice, Device, DeviceHealth};
+use control::{ApiClient, ChangeDevice, Device, DeviceHealth};
 use report::{Align, Table};
 use schedule::{CostModel, POLICIES, policy_names};
 use units::ByteLen;
@@ -13,7 +13,7 @@ use crate::sharing_spec::{parse_latency, parse_write_cost};
 const SET_EXAMPLES: &str = "\
 Examples:
   farflash device set --reads-per-second 140000 --writes-per-second 60000 --latency-target 500us
-  farflash device set --policy sts
+  farflash device set file:/dev/nvme0n1 --policy sts
   farflash device set --write-cost 4.6
   farflash device set --no-ceiling";
 
@@ -105,15 +105,24 @@ impl Set {
         let client = self.output.client()?;
         let name = match self.device {
             Some(name) => name,
-            None => {
-                let first = client.devices()?.devices.into_iter().next();
-                let none = || Failure::runtime("the server has no device", "look at its log");
-                first.ok_or_else(none)?.name
-            }
+            None => only_device(&client, "name one behind `farflash device set`")?,
         };
         let device = client.change_device(&name, &change)?;
         self.output
             .print(&device, |out| write!(out, "{}", table(std::slice::from_ref(&device)).to_text()))
+    }
+}
+
+/// The device of a server that has one; who has several is told what to do.
+pub(super) fn only_device(client: &ApiClient, remedy: &str) -> Result<String, Failure> {
+    let devices = client.devices()?.devices;
+    let mut names: Vec<String> = devices.into_iter().map(|device| device.name).collect();
+    match names.len() {
+        1 => Ok(names.remove(0)),
+        _ => {
+            let what = format!("the server has several devices: {}", names.join(", "));
+            Err(Failure::usage(what, remedy))
+        }
     }
 }
 

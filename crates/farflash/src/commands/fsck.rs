@@ -35,7 +35,7 @@ pub(crate) struct Fsck {
     /// Mend what can be mended without losing anything
     #[arg(long)]
     repair: bool,
-    /// With --repair, give up map nodes that cannot be read: what they describe reads as zeroes then
+    /// With --repair, give up what cannot be read and what goes with it, as was said before
     #[arg(long, requires = "repair")]
     accept_data_loss: bool,
     /// Print JSON
@@ -88,8 +88,7 @@ impl Fsck {
     /// What will be done, each once.
     fn plan(&self, report: &FsckReport) -> Vec<Repair> {
         let wanted = report.faults.iter().filter_map(|fault| fault.problem.repair());
-        let allowed =
-            wanted.filter(|repair| self.accept_data_loss || *repair != Repair::GiveUpNode);
+        let allowed = wanted.filter(|repair| self.accept_data_loss || !repair.loses_data());
         let mut plan: Vec<Repair> = Vec::new();
         for repair in allowed {
             if !plan.contains(&repair) {
@@ -101,9 +100,9 @@ impl Fsck {
 
     fn unused_consent(&self, report: &FsckReport) -> &'static str {
         let mut repairs = report.faults.iter().filter_map(|fault| fault.problem.repair());
-        if !self.repair && repairs.clone().any(|repair| repair != Repair::GiveUpNode) {
+        if !self.repair && repairs.clone().any(|repair| !repair.loses_data()) {
             "mend what can be mended with --repair"
-        } else if !self.accept_data_loss && repairs.any(|repair| repair == Repair::GiveUpNode) {
+        } else if !self.accept_data_loss && repairs.any(Repair::loses_data) {
             "restore from a copy, or give up what cannot be read: --repair --accept-data-loss"
         } else {
             "write damaged blocks anew from a copy; all else on the device is sound"
@@ -140,8 +139,12 @@ fn print_report(
     if let Some((repaired, report)) = after {
         writeln!(
             out,
-            "repaired: {} copies written anew, {} shards, {} nodes given up",
-            repaired.copies, repaired.shards, repaired.nodes_given_up
+            "repaired: {} copies written anew, {} shards, {} nodes given up, {} volumes, {} journals cut",
+            repaired.copies,
+            repaired.shards,
+            repaired.nodes_given_up,
+            repaired.volumes_given_up,
+            repaired.journals_cut
         )?;
         for fault in &report.faults {
             writeln!(out, "left: {}", line_of(fault))?;
@@ -189,6 +192,8 @@ fn document(
             "copies": repaired.copies,
             "shards": repaired.shards,
             "nodes_given_up": repaired.nodes_given_up,
+            "volumes_given_up": repaired.volumes_given_up,
+            "journals_cut": repaired.journals_cut,
         });
         document["left"] = faults(report).into();
     }

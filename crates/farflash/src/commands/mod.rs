@@ -7,15 +7,19 @@ mod device;
 mod discover;
 mod format;
 mod fsck;
+mod host;
+mod manual;
+mod membership;
 mod reproduce;
 mod restrictions;
 mod scrub;
 mod serve;
+mod status;
 mod tokens;
 mod top;
 mod volume;
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, Parser, Subcommand};
 
 use crate::failure::Failure;
 
@@ -66,18 +70,30 @@ enum Command {
     /// Measure what a device can do, and propose a ceiling for it
     #[command(after_help = calibrate::EXAMPLES)]
     Calibrate(Box<calibrate::Calibrate>),
+    /// Say whether a running server is well
+    #[command(after_help = status::EXAMPLES)]
+    Status(status::Status),
     /// Watch what the volumes of a running server do and get
     #[command(after_help = top::EXAMPLES)]
     Top(top::Top),
     /// Show and change how a running server's device is shared
     #[command(subcommand)]
     Device(device::DeviceCommand),
+    /// List the hosts of a service
+    #[command(subcommand)]
+    Host(host::HostCommand),
     /// Make a token for an operator or tenant of the API
     #[command(after_help = api::EXAMPLES)]
     ApiToken(api::MakeToken),
     /// Create, list, show, change and delete volumes of a running server
     #[command(subcommand)]
     Volume(volume::VolumeCommand),
+    /// Print what a shell needs to complete this command line
+    #[command(after_help = manual::COMPLETIONS_EXAMPLES)]
+    Completions(manual::Completions),
+    /// Write the manual pages of all commands
+    #[command(after_help = manual::PAGES_EXAMPLES)]
+    Man(manual::Pages),
 }
 
 impl CommandLine {
@@ -92,10 +108,14 @@ impl CommandLine {
             Command::Discover(command) => command.run(),
             Command::Reproduce(command) => command.run(),
             Command::Calibrate(command) => command.run(),
+            Command::Status(command) => command.run(),
             Command::Top(command) => command.run(),
             Command::Device(command) => command.run(),
+            Command::Host(command) => command.run(),
             Command::ApiToken(command) => command.run(),
             Command::Volume(command) => command.run(),
+            Command::Completions(command) => command.run(Self::command()),
+            Command::Man(command) => command.run(Self::command()),
         }
     }
 }

@@ -139,6 +139,7 @@ fn document(
         "real_time": real_time,
         "agrees": outcome.agrees(),
         "findings": outcome.findings,
+        "data": outcome.data.to_json(),
     })
 }
 

@@ -4,9 +4,10 @@ use std::io::Write;
 use std::time::Duration;
 
 use clap::Args;
-use control::{ApiClient, Scrub as Report, ScrubState, StartScrub};
+use control::{Scrub as Report, ScrubState, StartScrub};
 use units::ByteLen;
 
+use super::device::only_device;
 use super::volume::Output;
 use crate::failure::Failure;
 use crate::output as printed;
@@ -49,7 +50,7 @@ impl Scrub {
         let client = self.output.client()?;
         let device = match &self.device {
             Some(device) => device.clone(),
-            None => only_device(&client)?,
+            None => only_device(&client, "name one with --device")?,
         };
         let mut report = if self.status {
             client.scrub(&device)?
@@ -81,14 +82,6 @@ impl Scrub {
             what,
             "write damaged blocks anew from a copy; see `farflash fsck` for the rest",
         ))
-    }
-}
-
-fn only_device(client: &ApiClient) -> Result<String, Failure> {
-    let mut names = client.devices()?.devices.into_iter().map(|device| device.name);
-    match (names.next(), names.next()) {
-        (Some(name), None) => Ok(name),
-        _ => Err(Failure::usage("the server has several devices", "name one with --device")),
     }
 }
 

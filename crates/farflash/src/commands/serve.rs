@@ -1,5 +1,6 @@
 //! `farflash serve`: settings from flags and a file, and then the server.
 
+use std::collections::BTreeMap;
 use std::io::Read;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::os::unix::fs::OpenOptionsExt;
@@ -10,10 +11,11 @@ use clap::{Args, ValueEnum};
 use serde::{Deserialize, Deserializer};
 use units::ByteLen;
 
+use super::membership::{ClusterArgs, Written, parse_discovery, usual_discovery};
 use crate::core_list::CoreList;
 use crate::failure::Failure;
 use crate::interval::Interval;
-use crate::server::{Host, ServeConfig};
+use crate::server::{Discovery, Host, ServeConfig};
 use crate::sharing_spec::SharedSpec;
 
 const LISTEN_DEFAULT: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 4420);
@@ -45,6 +47,13 @@ Examples:
   On a modelled drive, in memory, at a tenth of its speed:
     farflash serve --device model:p3700,size=2GiB,scale=0.1 --cores 0
 
+  On two drives (`farflash volume create --device NAME` chooses one):
+    farflash serve --device file:/dev/nvme0n1 --device file:/dev/nvme1n1 --cores 0,1
+
+  As one of several hosts, which share etcd (`docs/operations.md` says how):
+    farflash serve --device file:/dev/nvme0n1 --listen 192.0.2.7:4420 --api 192.0.2.7:7420 \\
+        --directory etcd://192.0.2.1:2379,192.0.2.2:2379/prod --label rack=r1
+
   On memory, to try things out, open to every host that reaches it:
     farflash serve --device mem:1GiB --cores 0 --auth off
 
@@ -55,8 +64,13 @@ Configuration file (--config), every key optional; flags win over it:
     advertise = \"192.0.2.7\"
     api = \"127.0.0.1:7420\"
     discovery = \"0.0.0.0:8009\"
+    directory = \"etcd://192.0.2.1:2379,192.0.2.2:2379,192.0.2.3:2379/prod\"
+    host_name = \"flash-1\"
+    labels = { rack = \"r1\" }
+    host_lease = 10
     auth = \"on\"
     api_users = \"/etc/farflash/users.toml\"
+    api_tls = \"/etc/farflash/tls\"
     audit_log = \"/var/log/farflash-audit.jsonl\"
     format_if_blank = false
     connections_max = 1024
@@ -74,7 +88,7 @@ pub(crate) struct Serve {
     /// A TOML file with settings (see below); flags win over it
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
-    /// What volumes lie on: `file:PATH[,size=S][,flush=auto|always|never]`, `mem:SIZE`, or a modelled
+    /// What volumes lie on, once for each device: `file:PATH[,size=S][,flush=auto|always|never]`, `mem:SIZE`, or a modelled
     /// drive: `model:p3600|p3700|m2-960|FILE.toml[,size=S][,scale=X][,seed=N]`. Each takes a ceiling:
     /// `,reads-per-second=N,writes-per-second=N[,latency-target=500us][,policy=drr|sts|fcfs]`
     #[arg(long = "device", value_name = "DEVICE")]
@@ -93,9 +107,12 @@ pub(crate) struct Serve {
     /// Where the REST API is served [default: 127.0.0.1:7420]
     #[arg(long, value_name = "IP:PORT")]
     api: Option<SocketAddr>,
-    /// One more place that answers NVMe discovery, usually port 8009; every portal does anyhow
-    #[arg(long, value_name = "IP:PORT")]
-    discovery: Option<SocketAddr>,
+    /// One more place that answers NVMe discovery, or `off`; every portal does anyhow
+    /// [default: port 8009 beside the portals, if it is free]
+    #[arg(long, value_name = "IP:PORT|off", value_parser = parse_discovery)]
+    discovery: Option<Discovery>,
+    #[command(flatten)]
+    cluster: ClusterArgs,
     /// Whether a host has to know a volume's token (`farflash volume create` shows it) to open it
     /// [default: on]
     #[arg(long, value_enum)]
@@ -104,6 +121,10 @@ pub(crate) struct Serve {
     /// [default: everybody who reaches it]
     #[arg(long, value_name = "FILE")]
     api_users: Option<PathBuf>,
+    /// Encrypt the API (https) with certificate.pem and key.pem of this directory. If neither is there,
+    /// they are made, for this machine's name and the API's address [default: plain HTTP]
+    #[arg(long, value_name = "DIRECTORY")]
+    api_tls: Option<PathBuf>,
     /// Append a line for each change that the API is asked for: who, what, when, and what came of it
     #[arg(long, value_name = "FILE")]
     audit_log: Option<PathBuf>,
@@ -116,14 +137,14 @@ pub(crate) struct Serve {
     /// Memory for the data of requests, on each core; at least 32MiB [default: 256MiB]
     #[arg(long, value_name = "SIZE")]
     core_memory: Option<ByteLen>,
-    /// Memory for the maps of volumes, on each core; at least 4MiB. What does not fit is read when it is
-    /// needed. All of a map takes up to 0.4 % of the data [default: 1GiB]
+    /// Memory for the maps of volumes, on each core, divided equally among the devices; at least 4MiB
+    /// for each. What does not fit is read when it is needed. All of a map takes up to 0.4 % of the data [default: 1GiB]
     #[arg(long, value_name = "SIZE")]
     map_memory: Option<ByteLen>,
     /// Seconds after which a request to a file or drive that is not answered fails [default: 30]
     #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u32).range(1..=3600))]
     device_timeout: Option<u32>,
-    /// How often all that lies on the device is read and checked, such as 7d or 12h (see `farflash
+    /// How often all that lies on each device is read and checked, such as 7d or 12h (see `farflash
     /// scrub`); the first time an hour after the start [default: never]
     #[arg(long, value_name = "INTERVAL")]
     scrub_every: Option<Interval>,
@@ -153,9 +174,20 @@ struct ConfigFile {
     listen: Option<SocketAddr>,
     advertise: Option<IpAddr>,
     api: Option<SocketAddr>,
-    discovery: Option<SocketAddr>,
+    #[serde(default, deserialize_with = "discovery")]
+    discovery: Option<Discovery>,
+    directory: Option<String>,
+    directory_ca: Option<PathBuf>,
+    directory_certificate: Option<PathBuf>,
+    directory_key: Option<PathBuf>,
+    directory_user: Option<String>,
+    directory_password_file: Option<PathBuf>,
+    host_name: Option<String>,
+    labels: Option<BTreeMap<String, String>>,
+    host_lease: Option<u32>,
     auth: Option<Auth>,
     api_users: Option<PathBuf>,
+    api_tls: Option<PathBuf>,
     audit_log: Option<PathBuf>,
     format_if_blank: Option<bool>,
     connections_max: Option<u32>,
@@ -168,6 +200,23 @@ struct ConfigFile {
     log_json: Option<bool>,
 }
 
+impl ConfigFile {
+    /// Takes out how the host takes part in a service of several.
+    fn cluster(&mut self) -> Written {
+        Written {
+            directory: self.directory.take(),
+            directory_ca: self.directory_ca.take(),
+            directory_certificate: self.directory_certificate.take(),
+            directory_key: self.directory_key.take(),
+            directory_user: self.directory_user.take(),
+            directory_password_file: self.directory_password_file.take(),
+            host_name: self.host_name.take(),
+            labels: self.labels.take(),
+            host_lease: self.host_lease,
+        }
+    }
+}
+
 fn device_specs<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<SharedSpec>, D::Error> {
     let texts = Vec::<String>::deserialize(deserializer)?;
     let specs = texts.iter().map(|text| text.parse());
@@ -177,6 +226,11 @@ fn device_specs<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<Shared
 fn size<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<ByteLen>, D::Error> {
     let text = String::deserialize(deserializer)?;
     text.parse().map(Some).map_err(serde::de::Error::custom)
+}
+
+fn discovery<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Discovery>, D::Error> {
+    let text = String::deserialize(deserializer)?;
+    parse_discovery(&text).map(Some).map_err(serde::de::Error::custom)
 }
 
 fn core_list<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<CoreList>, D::Error> {
@@ -201,21 +255,17 @@ impl Serve {
     }
 
     /// Flags over file over defaults.
-    fn settle(self, file: ConfigFile) -> Result<ServeConfig, Failure> {
+    fn settle(self, mut file: ConfigFile) -> Result<ServeConfig, Failure> {
+        let written = file.cluster();
         let devices = if self.devices.is_empty() { file.devices } else { self.devices };
         let cores = self.cores.or(file.cores).map_or_else(first_core, |list| list.0);
         if cores.is_empty() {
             let what = "the list of cores is empty";
             return Err(Failure::usage(what, "name at least one core, such as `cores = [0]`"));
         }
-        let mut devices = devices.into_iter();
-        let device = devices.next().ok_or_else(|| {
+        if devices.is_empty() {
             let what = "no device is given, so volumes have nowhere to lie";
-            Failure::usage(what, "name one with --device file:PATH or --device mem:SIZE")
-        })?;
-        if let Some(second) = devices.next() {
-            let what = format!("a second device is given ({second}), but a server has one");
-            let remedy = "give --device once, and start another server for the other device";
+            let remedy = "name one with --device file:PATH or --device mem:SIZE";
             return Err(Failure::usage(what, remedy));
         }
         let connections_max = self.connections_max.or(file.connections_max);
@@ -230,9 +280,13 @@ impl Serve {
             return Err(Failure::usage(what, "give --core-memory at least 32MiB"));
         }
         let map_memory = self.map_memory.or(file.map_memory).unwrap_or(MAP_MEMORY_DEFAULT);
-        if map_memory < MAP_MEMORY_MIN {
+        if map_memory.0 / (devices.len() as u64) < MAP_MEMORY_MIN.0 {
             let what = format!("{map_memory} of memory for the maps of a core is too little");
-            return Err(Failure::usage(what, "give --map-memory at least 4MiB"));
+            let remedy = match devices.len() {
+                1 => "give --map-memory at least 4MiB".to_owned(),
+                count => format!("give --map-memory at least 4MiB for each of the {count} devices"),
+            };
+            return Err(Failure::usage(what, remedy));
         }
         let device_timeout = self.device_timeout.or(file.device_timeout);
         let device_timeout = device_timeout.unwrap_or(DEVICE_TIMEOUT_DEFAULT);
@@ -240,16 +294,20 @@ impl Serve {
             let what = format!("device_timeout = {device_timeout} is out of bounds");
             return Err(Failure::usage(what, "set it between 1 and 3600 (seconds)"));
         }
+        let listen = self.listen.or(file.listen).unwrap_or(LISTEN_DEFAULT);
+        let cluster = self.cluster.settle(written)?;
         Ok(ServeConfig {
-            device,
+            devices,
             cores,
-            listen: self.listen.or(file.listen).unwrap_or(LISTEN_DEFAULT),
+            listen,
             advertise: self.advertise.or(file.advertise),
             api: self.api.or(file.api).unwrap_or(API_DEFAULT),
-            discovery: self.discovery.or(file.discovery),
+            discovery: self.discovery.or(file.discovery).unwrap_or_else(|| usual_discovery(listen)),
+            cluster,
             format_if_blank: self.format_if_blank.or(file.format_if_blank).unwrap_or(false),
             authenticates: self.auth.or(file.auth) != Some(Auth::Off),
             api_users: self.api_users.or(file.api_users),
+            api_tls: self.api_tls.or(file.api_tls),
             audit_log: self.audit_log.or(file.audit_log),
             connections_max,
             core_memory,
@@ -323,9 +381,9 @@ mod tests {
         assert_eq!(config.listen.port(), 6000);
         assert_eq!(config.api.port(), 5001);
         assert_eq!((config.cores.as_slice(), config.connections_max), (&[1, 0][..], 7));
-        assert_eq!(config.device.to_string(), "mem:1GiB");
+        assert_eq!(config.devices[0].to_string(), "mem:1GiB");
         let config = serve("--device mem:2GiB --cores 3").settle(file()).expect("complete");
-        assert_eq!((config.device.to_string().as_str(), config.cores[0]), ("mem:2GiB", 3));
+        assert_eq!((config.devices[0].to_string().as_str(), config.cores[0]), ("mem:2GiB", 3));
         let config = serve("--device mem:2GiB --auth on").settle(file()).expect("complete");
         assert!(config.authenticates);
         assert!(!serve("").settle(file()).expect("complete").authenticates);

@@ -4,7 +4,7 @@ use std::io::IsTerminal;
 use std::time::Duration;
 
 use clap::Args;
-use control::{Slo, Stats, VolumeStats};
+use control::{FlowStats, Slo, Stats, VolumeStats};
 use report::{Align, Table};
 use serde::Serialize;
 
@@ -14,8 +14,9 @@ use crate::failure::Failure;
 use crate::output;
 
 pub(super) const EXAMPLES: &str = "\
-PROMISED is what a volume can count on under the device's ceiling, in blocks of 4 KiB a second; GOT is
-what it got of that, in percent. WAIT is the time before a request's turn, SERVICE the time behind it.
+PROMISED is what a volume can count on under the device's ceiling, in blocks of 4 KiB read and written a
+second; GOT is what it got of either, in percent. INSIDE are the blocks that it has under way. WAIT is the
+time before a request's turn, SERVICE the time behind it.
 
 Examples:
   farflash top
@@ -43,26 +44,47 @@ pub(crate) struct Top {
 #[derive(Debug, Serialize)]
 struct Interval {
     seconds: f64,
-    devices: Vec<control::DeviceStats>,
+    devices: Vec<DeviceRow>,
     volumes: Vec<Row>,
+}
+
+/// A device: how it is now, and what it did.
+#[derive(Debug, Serialize)]
+struct DeviceRow {
+    #[serde(flatten)]
+    now: control::DeviceStats,
+    #[serde(flatten)]
+    rates: Rates,
+}
+
+/// What requests did, each second and each.
+#[derive(Debug, Serialize)]
+struct Rates {
+    requests_per_second: f64,
+    reads_per_second: f64,
+    writes_per_second: f64,
+    wait_us: f64,
+    service_us: f64,
 }
 
 #[derive(Debug, Serialize)]
 struct Row {
     name: String,
+    device: String,
     core: u32,
     slo: Slo,
-    requests_per_second: f64,
-    reads_per_second: f64,
-    writes_per_second: f64,
+    #[serde(flatten)]
+    rates: Rates,
     promised_reads_per_second: Option<f64>,
     promised_writes_per_second: Option<f64>,
-    /// Blocks of both kinds, in percent of what is promised.
-    got_percent: Option<f64>,
+    /// Blocks read, in percent of what is promised; with a write cost all that counts as reads.
+    got_reads_percent: Option<f64>,
+    /// Blocks written, in percent of what is promised.
+    got_writes_percent: Option<f64>,
     queued: u64,
     in_flight: u64,
-    wait_us: f64,
-    service_us: f64,
+    in_flight_read_blocks: u64,
+    in_flight_written_blocks: u64,
 }
 
 impl Top {
@@ -98,15 +120,24 @@ impl Interval {
         let seconds = after.time_ns.saturating_sub(before.time_ns).max(1) as f64 / 1e9;
         let row = |now: &VolumeStats| {
             let old = before.volumes.iter().find(|old| old.id == now.id);
-            Row::new(old, now, seconds)
+            let device = after.devices.iter().find(|device| device.name == now.device);
+            let write_cost = device.and_then(|device| device.sharing.write_cost_per_mille);
+            Row::new(old, now, write_cost, seconds)
+        };
+        let device = |now: &control::DeviceStats| {
+            let old = before.devices.iter().find(|old| old.name == now.name);
+            DeviceRow {
+                rates: Rates::new(old.map(|old| old.flow), now.flow, seconds),
+                now: now.clone(),
+            }
         };
         let volumes = after.volumes.iter().map(row).collect();
-        Self { seconds, devices: after.devices.clone(), volumes }
+        Self { seconds, devices: after.devices.iter().map(device).collect(), volumes }
     }
 
     fn text(&self) -> String {
         let mut text = String::new();
-        for device in &self.devices {
+        for DeviceRow { now: device, rates } in &self.devices {
             let ceiling = device.sharing.ceiling.map_or("no ceiling".to_owned(), |ceiling| {
                 format!(
                     "ceiling {} r/s {} w/s at {}, {}",
@@ -117,12 +148,19 @@ impl Interval {
                 )
             });
             text += &format!("{}: {ceiling}\n", device.name);
+            text += &format!(
+                "  {:.0} r/s {:.0} w/s, wait {:.0} us, service {:.0} us\n",
+                rates.reads_per_second, rates.writes_per_second, rates.wait_us, rates.service_us
+            );
             for window in &device.windows {
-                if let Some(blocks) = window.window_blocks {
-                    text += &format!(
-                        "  core {}: {} of {blocks} blocks under way, {} requests wait\n",
-                        window.core, window.in_use_blocks, window.queued
-                    );
+                for (what, part) in [("read", window.reads), ("written", window.writes)] {
+                    // With a write cost there is one window for all.
+                    if let Some(blocks) = part.window_blocks.filter(|blocks| *blocks > 0) {
+                        text += &format!(
+                            "  core {}: {} of {blocks} blocks being {what}, {} requests wait\n",
+                            window.core, part.in_use_blocks, part.queued
+                        );
+                    }
                 }
             }
         }
@@ -130,7 +168,8 @@ impl Interval {
     }
 
     fn table(&self) -> Table {
-        let columns = [
+        let has_several = self.devices.len() > 1;
+        let mut columns = vec![
             ("VOLUME", Align::Left),
             ("CORE", Align::Right),
             ("SLO", Align::Left),
@@ -144,54 +183,120 @@ impl Interval {
             ("WAIT", Align::Right),
             ("SERVICE", Align::Right),
         ];
+        columns.extend(has_several.then_some(("DEVICE", Align::Left)));
         let mut table = Table::new(&columns);
         for row in &self.volumes {
             let promised = match (row.promised_reads_per_second, row.promised_writes_per_second) {
-                (Some(reads), Some(writes)) => format!("{reads:.0}+{writes:.0}"),
+                (Some(reads), Some(writes)) if writes > 0.0 => format!("{reads:.0}+{writes:.0}"),
+                (Some(reads), _) => format!("{reads:.0}"),
                 _ => "-".to_owned(),
             };
-            table.row([
+            let device = has_several.then(|| row.device.clone());
+            let cells = [
                 row.name.clone(),
                 row.core.to_string(),
                 slo_text(row.slo),
-                format!("{:.0}", row.requests_per_second),
-                format!("{:.0}", row.reads_per_second),
-                format!("{:.0}", row.writes_per_second),
+                format!("{:.0}", row.rates.requests_per_second),
+                format!("{:.0}", row.rates.reads_per_second),
+                format!("{:.0}", row.rates.writes_per_second),
                 promised,
-                row.got_percent.map_or("-".to_owned(), |percent| format!("{percent:.0} %")),
+                row.got_text(),
                 row.queued.to_string(),
-                row.in_flight.to_string(),
-                format!("{:.0} us", row.wait_us),
-                format!("{:.0} us", row.service_us),
-            ]);
+                format!("{}+{}", row.in_flight_read_blocks, row.in_flight_written_blocks),
+                format!("{:.0} us", row.rates.wait_us),
+                format!("{:.0} us", row.rates.service_us),
+            ];
+            table.row(cells.into_iter().chain(device));
         }
         table
     }
 }
 
-impl Row {
-    fn new(old: Option<&VolumeStats>, now: &VolumeStats, seconds: f64) -> Self {
-        let since =
-            |count: fn(&VolumeStats) -> u64| count(now).saturating_sub(old.map_or(0, count)) as f64;
+impl Rates {
+    fn new(old: Option<FlowStats>, now: FlowStats, seconds: f64) -> Self {
+        let old = old.unwrap_or_default();
+        let since = |count: fn(&FlowStats) -> u64| count(&now).saturating_sub(count(&old)) as f64;
         let requests = since(|stats| stats.requests);
         let each_us = |total_ns: f64| if requests > 0.0 { total_ns / requests / 1e3 } else { 0.0 };
-        let (reads, writes) = (since(|stats| stats.read_blocks), since(|s| s.written_blocks));
-        let promised = now.promised_reads_per_second.zip(now.promised_writes_per_second);
-        let promised = promised.map(|(reads, writes)| reads + writes).filter(|sum| *sum > 0.0);
         Self {
-            name: now.name.clone(),
-            core: now.core,
-            slo: now.slo,
             requests_per_second: requests / seconds,
-            reads_per_second: reads / seconds,
-            writes_per_second: writes / seconds,
-            promised_reads_per_second: now.promised_reads_per_second,
-            promised_writes_per_second: now.promised_writes_per_second,
-            got_percent: promised.map(|promised| (reads + writes) / seconds / promised * 100.0),
-            queued: now.queued,
-            in_flight: now.in_flight,
+            reads_per_second: since(|stats| stats.read_blocks) / seconds,
+            writes_per_second: since(|stats| stats.written_blocks) / seconds,
             wait_us: each_us(since(|stats| stats.waited_ns)),
             service_us: each_us(since(|stats| stats.served_ns)),
         }
+    }
+}
+
+impl Row {
+    fn new(
+        old: Option<&VolumeStats>,
+        now: &VolumeStats,
+        write_cost_per_mille: Option<u32>,
+        seconds: f64,
+    ) -> Self {
+        let rates = Rates::new(old.map(|old| old.flow), now.flow, seconds);
+        let (reads, writes) = (rates.reads_per_second, rates.writes_per_second);
+        // What is counted as reads, and as writes.
+        let (reads, writes) = match write_cost_per_mille {
+            None => (reads, Some(writes)),
+            Some(cost) => (reads + writes * f64::from(cost) / 1000.0, None),
+        };
+        let part = |got: f64, promised: Option<f64>| {
+            promised.filter(|rate| *rate > 0.0).map(|rate| got / rate * 100.0)
+        };
+        Self {
+            name: now.name.clone(),
+            device: now.device.clone(),
+            core: now.core,
+            slo: now.slo,
+            rates,
+            promised_reads_per_second: now.promised_reads_per_second,
+            promised_writes_per_second: now.promised_writes_per_second,
+            got_reads_percent: part(reads, now.promised_reads_per_second),
+            got_writes_percent: writes.and_then(|got| part(got, now.promised_writes_per_second)),
+            queued: now.flow.queued,
+            in_flight: now.flow.in_flight,
+            in_flight_read_blocks: now.flow.in_flight_read_blocks,
+            in_flight_written_blocks: now.flow.in_flight_written_blocks,
+        }
+    }
+
+    fn got_text(&self) -> String {
+        let text = |percent: Option<f64>| percent.map_or("-".to_owned(), |p| format!("{p:.0}"));
+        match (self.got_reads_percent, self.got_writes_percent) {
+            (None, None) => "-".to_owned(),
+            (reads, writes) => format!("{}+{} %", text(reads), text(writes)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn volume(flow: FlowStats) -> VolumeStats {
+        VolumeStats {
+            id: uuid::Uuid::from_u128(1),
+            name: "a".to_owned(),
+            device: "mem:".to_owned(),
+            core: 0,
+            slo: Slo::Share(100),
+            promised_reads_per_second: Some(1000.0),
+            promised_writes_per_second: Some(500.0),
+            flow,
+            read_latency: control::Latency::default(),
+            write_latency: control::Latency::default(),
+        }
+    }
+
+    #[test]
+    fn what_was_got_is_held_against_the_promise_of_its_kind() {
+        let old = FlowStats { read_blocks: 100, written_blocks: 10, ..FlowStats::default() };
+        let now = FlowStats { read_blocks: 2100, written_blocks: 260, ..FlowStats::default() };
+        let row = |cost| Row::new(Some(&volume(old)), &volume(now), cost, 2.0);
+        assert_eq!(row(None).got_text(), "100+25 %");
+        // 1000 reads a second, and 125 writes that cost four of them each.
+        assert_eq!(row(Some(4000)).got_text(), "150+- %");
     }
 }

@@ -5,7 +5,8 @@ use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
 use control::{
-    ApiClient, ChangeAuth, ChangeVolume, CreateVolume, Slo, Volume, VolumeName, VolumeSize,
+    ApiClient, ChangeAuth, ChangeVolume, CreateVolume, MetadataBytes, Slo, Volume, VolumeName,
+    VolumeSize, VolumeState,
 };
 use serde::Serialize;
 use units::ByteLen;
@@ -20,6 +21,10 @@ const CREATE_EXAMPLES: &str = "\
 Examples:
   farflash volume create db-1 --size 10TiB
   farflash volume create db-2 --size 1GiB --core 1 --json | jq -r .nqn
+
+  On a host of a service of several, by its name or a label:
+    farflash volume create db-6 --size 1TiB --on flash-2
+    farflash volume create db-7 --size 1TiB --on rack=r1
 
   Twice the share of others, or a rate (blocks of 4 KiB a second):
     farflash volume create db-3 --size 1TiB --share 200
@@ -144,10 +149,22 @@ pub(crate) struct Create {
     /// The core that is to serve it [default: the one with the fewest volumes]
     #[arg(long)]
     core: Option<u32>,
+    /// The device that is to hold it, as `device list` has it [default: the one with the most free
+    /// space]
+    #[arg(long, value_name = "NAME")]
+    device: Option<String>,
+    /// The host that is to have it, or a label that its host is to have, such as rack=r1
+    /// [default: the host that is asked]
+    #[arg(long, value_name = "HOST|KEY=VALUE")]
+    on: Option<String>,
     #[command(flatten)]
     slo: SloArgs,
     #[command(flatten)]
     restrictions: RestrictionArgs,
+    /// Bytes of metadata beside the data of each block: 8, 16 or 64. For hosts that use them; Linux makes no block
+    /// device of such a volume
+    #[arg(long, value_name = "BYTES", value_parser = parse_metadata)]
+    metadata: Option<MetadataBytes>,
     /// The tenant whose it is to be; for operators
     #[arg(long, value_name = "TENANT")]
     owner: Option<String>,
@@ -193,6 +210,11 @@ pub(super) struct Output {
     /// Print JSON
     #[arg(long)]
     json: bool,
+}
+
+fn parse_metadata(text: &str) -> Result<MetadataBytes, String> {
+    let bytes: u64 = text.parse().map_err(|error| format!("{error}"))?;
+    MetadataBytes::try_from(bytes).map_err(|error| error.to_string())
 }
 
 fn parse_size(text: &str) -> Result<VolumeSize, String> {
@@ -255,11 +277,22 @@ impl VolumeCommand {
 
 impl Create {
     fn run(self) -> Result<(), Failure> {
-        let Self { name, size, core, slo, restrictions, owner, token_file, output } = self;
+        let Self { name, size, core, device, on, slo, restrictions, .. } = self;
+        let Self { metadata: metadata_bytes, owner, token_file, output, .. } = self;
         let mut file = TokenFile::make(token_file)?;
         let restrictions = restrictions.restrictions();
-        let request =
-            CreateVolume { name, size_bytes: size, core, slo: slo.slo(), restrictions, owner };
+        let (size_bytes, slo) = (size, slo.slo());
+        let request = CreateVolume {
+            name,
+            size_bytes,
+            core,
+            device,
+            on,
+            slo,
+            restrictions,
+            metadata_bytes,
+            owner,
+        };
         let made = output.client()?.create(&request)?;
         file.as_mut().map_or(Ok(()), |file| file.keep(&made.tokens))?;
         output.print(&tokens::shown(&made, file.as_ref()), |out| {
@@ -316,33 +349,54 @@ fn details(out: &mut dyn Write, volume: &Volume) -> std::io::Result<()> {
     writeln!(out, "id         {}", volume.id)?;
     writeln!(out, "nqn        {}", volume.nqn)?;
     writeln!(out, "size       {} ({} bytes)", ByteLen(volume.size_bytes), volume.size_bytes)?;
+    if volume.metadata_bytes > 0 {
+        writeln!(out, "metadata   {} bytes a block", volume.metadata_bytes)?;
+    }
     let allocated = volume.allocated_bytes;
     writeln!(out, "allocated  {} ({allocated} bytes)", ByteLen(allocated))?;
+    writeln!(out, "state      {}", state_text(volume.state))?;
+    let labels = volume.labels.iter().map(|(key, value)| format!(" {key}={value}"));
+    writeln!(out, "host       {}{}", volume.host, labels.collect::<String>())?;
     writeln!(out, "address    {}", volume.address)?;
     writeln!(out, "core       {}", volume.portal.core)?;
     writeln!(out, "device     {}", volume.device)?;
+    let drive = &volume.drive;
+    let known = [&drive.model, &drive.serial].into_iter().flatten();
+    let known = known.map(|text| format!("{text}, ")).collect::<String>();
+    let health = drive.health.as_deref().unwrap_or("unknown");
+    writeln!(out, "drive      {known}{health}")?;
     writeln!(out, "promised   {}", slo_text(volume.slo))?;
     writeln!(out, "open to    {}", restrictions::text(&volume.restrictions))?;
     writeln!(out, "owner      {}", volume.owner.as_deref().unwrap_or("-"))?;
     writeln!(out, "connect    {}", volume.connect)
 }
 
+fn state_text(state: VolumeState) -> &'static str {
+    match state {
+        VolumeState::Online => "online",
+        VolumeState::Unreachable => "unreachable",
+    }
+}
+
 fn table(out: &mut dyn Write, volumes: &[Volume]) -> std::io::Result<()> {
     let name_width = volumes.iter().map(|volume| volume.name.len()).max().unwrap_or(0).max(4);
     let address_width =
         volumes.iter().map(|volume| volume.address.to_string().len()).max().unwrap_or(0).max(7);
+    let host_width = volumes.iter().map(|volume| volume.host.len()).max().unwrap_or(0).max(4);
     writeln!(
         out,
-        "{:name_width$}  {:>10}  {:>10}  {:address_width$}  {:>4}  {:18}  ID",
-        "NAME", "SIZE", "ALLOCATED", "ADDRESS", "CORE", "PROMISED"
+        "{:name_width$}  {:>10}  {:>10}  {:host_width$}  {:11}  {:address_width$}  {:>4}  {:18}  ID",
+        "NAME", "SIZE", "ALLOCATED", "HOST", "STATE", "ADDRESS", "CORE", "PROMISED"
     )?;
     for volume in volumes {
         writeln!(
             out,
-            "{:name_width$}  {:>10}  {:>10}  {:address_width$}  {:>4}  {:18}  {}",
+            "{:name_width$}  {:>10}  {:>10}  {:host_width$}  {:11}  {:address_width$}  {:>4}  {:18}  {}",
             volume.name,
             ByteLen(volume.size_bytes).to_string(),
             ByteLen(volume.allocated_bytes).to_string(),
+            volume.host,
+            state_text(volume.state),
             volume.address.to_string(),
             volume.portal.core,
             slo_text(volume.slo),

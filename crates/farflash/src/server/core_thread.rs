@@ -1,57 +1,72 @@
-//! The data cores from outside: threads started, shares of the device handed out, and ended.
+//! The data cores from outside: threads started, parts of the devices handed out, and ended.
 
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
 
-use device::{MemDevice, SharedModel};
 use io_traits::NetworkError;
-use reactor::{CoreConfig, CoreThread, OwnedDevice, mailbox};
+use reactor::{CoreConfig, CoreThread, mailbox};
 use tokio::sync::{mpsc, oneshot};
-use units::ByteLen;
+use uuid::Uuid;
 use volume::{ExtentAllocator, OpenError, Superblock};
 
-use super::message::CoreMessage;
-use super::service::CoreLink;
-use super::{ServeConfig, core_ended, core_main, preflight};
-use crate::device_spec::{DeviceSpec, FileSpec};
+use super::device_set::{self, OpenDevice, Source};
+use super::fence::Fence;
+use super::membership::Membership;
+use super::message::{CoreMessage, Returned};
+use super::state::CoreLink;
+use super::{Discovery, ServeConfig, core_ended, core_main, preflight};
 use crate::failure::Failure;
-use crate::output::Voice;
-use crate::storage::{self, Contents, Look, Made};
+use crate::storage;
 
-/// What a core needs to take its share of the device.
-pub(super) struct Boot {
+/// A core's part of a device.
+pub(super) struct Part {
     pub(super) source: Source,
     pub(super) superblock: Superblock,
     pub(super) extents: ExtentAllocator,
     /// Shards of this core: the first takes new volumes.
     pub(super) shards: Vec<u16>,
     pub(super) volatile_cache: Option<bool>,
-    /// Memory for the maps of its volumes.
-    pub(super) map_memory: ByteLen,
-    /// Told when all shards of this core are recovered, or why not.
-    pub(super) recovered: oneshot::Sender<Result<(), OpenError>>,
+    pub(super) fence: Fence,
+}
+
+/// What a core needs to take its parts of the devices.
+pub(super) struct Boot {
+    /// By the numbers of the devices.
+    pub(super) parts: Vec<Part>,
+    /// Told the volumes when all shards of this core are recovered, or why they are not.
+    pub(super) recovered: oneshot::Sender<Result<Vec<Found>, PartError>>,
     /// Comes when all shards of all cores are recovered.
     pub(super) go: oneshot::Receiver<()>,
     /// Told when this core serves, or why not.
-    pub(super) serving: oneshot::Sender<Result<(), OpenError>>,
+    pub(super) serving: oneshot::Sender<Result<(), PartError>>,
 }
 
-/// Where a core's device comes from.
-#[derive(Clone)]
-pub(super) enum Source {
-    File(OwnedDevice),
-    Memory(MemDevice),
-    Model(MemDevice, SharedModel),
+/// A volume that was found on a device.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) struct Found {
+    pub(super) id: Uuid,
+    /// Number of the device.
+    pub(super) device: usize,
 }
 
-/// Why the cores did not take their shares of a device.
-#[derive(Debug, thiserror::Error)]
+/// Why a core did not get its part of a device.
+#[derive(Debug)]
+pub(super) struct PartError {
+    /// Number of the device.
+    pub(super) device: usize,
+    pub(super) error: OpenError,
+}
+
+/// Why the cores did not take their parts.
 enum BootError {
-    #[error("it serves at most {max} cores")]
-    TooManyCores { max: u16 },
-    #[error("a data core has ended")]
     CoreEnded,
-    #[error(transparent)]
-    Open(#[from] OpenError),
+    Part(PartError),
+}
+
+impl From<PartError> for BootError {
+    fn from(error: PartError) -> Self {
+        Self::Part(error)
+    }
 }
 
 /// The data cores.
@@ -59,8 +74,10 @@ pub(super) struct CoreThreads {
     threads: Vec<CoreThread<()>>,
     links: Vec<CoreLink>,
     boots: Vec<oneshot::Sender<Boot>>,
-    /// Memory for maps, on each core.
-    map_memory: ByteLen,
+    /// Where discovery is answered apart from the portals.
+    discovery: Option<SocketAddr>,
+    /// What came back on its own.
+    returns: Option<mpsc::UnboundedReceiver<Returned>>,
     /// Closes when a core ends.
     ends: mpsc::Receiver<()>,
 }
@@ -69,25 +86,31 @@ impl CoreThreads {
     /// Starts a thread on each core and opens its portal. No device is touched.
     pub(super) fn start(config: &ServeConfig, portals: &[SocketAddr]) -> Result<Self, Failure> {
         let (end, ends) = mpsc::channel(1);
-        let map_memory = config.map_memory;
+        let (returned, returns) = mpsc::unbounded_channel();
         let (threads, links, boots) = (Vec::new(), Vec::new(), Vec::new());
-        let mut cores = Self { threads, links, boots, map_memory, ends };
+        let discovery = None;
+        let mut cores = Self { threads, links, boots, discovery, returns: Some(returns), ends };
         for (&cpu, &portal) in config.cores.iter().zip(portals) {
             let (sender, receiver) = mailbox();
             let (boot, booted) = oneshot::channel();
             let (bound, listening) = oneshot::channel();
             // The first core answers discovery apart from its portal, if that is wanted.
-            let discovery = config.discovery.filter(|_| cores.links.is_empty());
+            let first = cores.links.is_empty();
+            let discovery = if first { config.discovery } else { Discovery::Off };
             let seat = core_main::Seat {
-                listen: std::iter::once(portal).chain(discovery).collect(),
+                cpu,
+                listen: portal,
+                discovery,
                 advertise: config.advertise,
                 bound,
                 booted,
                 mailbox: receiver,
                 connections_max: config.connections_max as usize,
                 memory_bytes: config.core_memory.0,
+                map_memory: config.map_memory,
                 device_timeout: config.device_timeout,
                 authenticates: config.authenticates,
+                returned: core_main::Returns { core: cores.links.len(), told: returned.clone() },
                 ending: core_main::Ending(end.clone()),
             };
             let name = format!("core-{cpu}");
@@ -96,97 +119,89 @@ impl CoreThreads {
                 .map_err(|error| storage::no_core(&error))?;
             cores.threads.push(thread);
             cores.boots.push(boot);
-            let portal = listening.blocking_recv().map_err(|_| core_ended())?;
-            let portal = portal.map_err(|error| match discovery {
-                Some(address) if address_of(&error) == address => {
+            let bound = listening.blocking_recv().map_err(|_| core_ended())?;
+            let bound = bound.map_err(|error| match discovery {
+                Discovery::At(address) if address_of(&error) == address => {
                     preflight::not_bound("discovery", "--discovery", &error)
                 }
                 _ => preflight::not_bound("a portal", "--listen", &error),
             })?;
-            cores.links.push(CoreLink { cpu, portal, mailbox: sender });
+            cores.discovery = cores.discovery.or(bound.discovery);
+            cores.links.push(CoreLink { cpu, portal: bound.portal, mailbox: sender });
         }
         Ok(cores)
     }
 
-    /// Opens the device, checks that it is ours (or makes it so, where that was asked for), and
-    /// gives each core its share.
-    pub(super) fn open(&mut self, config: &ServeConfig) -> Result<(), Failure> {
-        let device_spec = &config.device.device;
-        let booted = match device_spec {
-            DeviceSpec::File(spec) => {
-                let made = match config.format_if_blank {
-                    true => storage::create_if_missing(spec, config.cores.len())?,
-                    false => Made::Nothing,
-                };
-                let device = open_file(spec, config.format_if_blank);
-                let device = device.inspect_err(|_| made.undo(&spec.path))?;
-                let (superblock, active) = storage::inspect(&spec.path, &device)?;
-                let volatile_cache = spec.flush.volatile_cache();
-                tracing::info!(device = %device_spec, shards = active.len(), "recovering");
-                self.boot(&Source::File(device), superblock, &active, volatile_cache)
-            }
-            DeviceSpec::Mem { size } => {
-                let cores = u16::try_from(self.links.len()).unwrap_or(u16::MAX);
-                let device_len = memory_len(*size, cores)?;
-                preflight::check_memory(device_len)?;
-                let (device, superblock) = storage::memory(device_len)?;
-                self.boot(&Source::Memory(device), superblock, &[], None)
-            }
-            DeviceSpec::Model(spec) => {
-                let cores = u16::try_from(self.links.len()).unwrap_or(u16::MAX);
-                let device_len = memory_len(spec.size, cores)?;
-                preflight::check_memory(device_len)?;
-                let model = crate::model::shared(spec, device_len)?;
-                let (device, superblock) = storage::memory(device_len)?;
-                self.boot(&Source::Model(device, model), superblock, &[], None)
-            }
-        };
-        booted.map_err(|error| not_booted(device_spec, &error))
+    /// Opens the devices, checks that they are ours (or makes them so, where that was asked for), claims
+    /// them, and gives each core its parts.
+    pub(super) fn open(
+        &mut self,
+        config: &ServeConfig,
+        membership: &mut Membership,
+    ) -> Result<(), Failure> {
+        let devices = device_set::open(config)?;
+        // Before anything of theirs is written, and before a volume is served.
+        membership.claim(config, &devices)?;
+        for device in &devices {
+            let shards = device.active.len();
+            tracing::info!(device = device.name, shards, "recovering");
+        }
+        self.boot(&devices)
     }
 
-    fn boot(
-        &mut self,
-        source: &Source,
-        superblock: Superblock,
-        active: &[u16],
-        volatile_cache: Option<bool>,
-    ) -> Result<(), BootError> {
+    fn boot(&mut self, devices: &[OpenDevice]) -> Result<(), Failure> {
+        let not_booted = |error: BootError| match error {
+            BootError::CoreEnded => core_ended(),
+            BootError::Part(PartError { device, error }) => {
+                not_opened(&devices[device].name, &error)
+            }
+        };
         let count = self.links.len();
-        if count > usize::from(superblock.shard_slots) {
-            return Err(BootError::TooManyCores { max: superblock.shard_slots });
-        }
-        let extents = ExtentAllocator::new(&superblock);
+        let allocators: Vec<ExtentAllocator> =
+            devices.iter().map(|device| ExtentAllocator::new(&device.superblock)).collect();
         let (mut recovered, mut gos, mut serving) = (Vec::new(), Vec::new(), Vec::new());
         for (index, boot) in self.boots.drain(..).enumerate() {
-            let own = u16::try_from(index).expect("no more cores than shards");
-            let others = active
-                .iter()
-                .copied()
-                .filter(|&shard| shard != own && usize::from(shard) % count == index);
+            let parts = devices.iter().zip(&allocators).map(|(device, extents)| Part {
+                source: device.source.clone(),
+                superblock: device.superblock,
+                extents: extents.clone(),
+                shards: shards_of(index, count, &device.active),
+                volatile_cache: device.volatile_cache,
+                fence: device.fence.clone(),
+            });
             let (recovered_sender, recovered_receiver) = oneshot::channel();
             let (go_sender, go) = oneshot::channel();
             let (serving_sender, serving_receiver) = oneshot::channel();
             recovered.push(recovered_receiver);
             gos.push(go_sender);
             serving.push(serving_receiver);
-            let boot = boot.send(Boot {
-                source: source.clone(),
-                superblock,
-                extents: extents.clone(),
-                shards: std::iter::once(own).chain(others).collect(),
-                volatile_cache,
-                map_memory: self.map_memory,
-                recovered: recovered_sender,
-                go,
-                serving: serving_sender,
-            });
-            boot.map_err(|_| BootError::CoreEnded)?;
+            let parts = parts.collect();
+            let boot =
+                boot.send(Boot { parts, recovered: recovered_sender, go, serving: serving_sender });
+            boot.map_err(|_| core_ended())?;
         }
-        all(recovered)?;
+        let found = all(recovered).map_err(not_booted)?;
+        if let Some((id, one, other)) = in_two_places(found.into_iter().flatten()) {
+            let (one, other) = (&devices[one].name, &devices[other].name);
+            return Err(Failure::runtime(
+                format!("the volume {id} is on {one} and on {other}: one is a copy of the other"),
+                "give --device for one of them only",
+            ));
+        }
         for go in gos {
-            go.send(()).map_err(|()| BootError::CoreEnded)?;
+            go.send(()).map_err(|()| core_ended())?;
         }
-        all(serving)
+        all(serving).map(drop).map_err(not_booted)
+    }
+
+    /// What comes back on its own from now on; once.
+    pub(super) fn returns(&mut self) -> Option<mpsc::UnboundedReceiver<Returned>> {
+        self.returns.take()
+    }
+
+    /// Where discovery is answered apart from the portals, if anywhere.
+    pub(super) fn discovery(&self) -> Option<SocketAddr> {
+        self.discovery
     }
 
     pub(super) fn links(&self) -> &[CoreLink] {
@@ -226,24 +241,35 @@ impl CoreThreads {
     }
 }
 
-/// Waits for every core to report.
-fn all(reports: Vec<oneshot::Receiver<Result<(), OpenError>>>) -> Result<(), BootError> {
-    for report in reports {
-        report.blocking_recv().map_err(|_| BootError::CoreEnded)??;
-    }
-    Ok(())
+/// The shards of a device that belong to core `index` of `count`: its own, and of those that were ever
+/// used (`active`) what has no core of its own.
+fn shards_of(index: usize, count: usize, active: &[u16]) -> Vec<u16> {
+    let own = u16::try_from(index).expect("no more cores than shards");
+    let others = active.iter().copied();
+    let others = others.filter(|shard| *shard != own && usize::from(*shard) % count == index);
+    std::iter::once(own).chain(others).collect()
 }
 
-/// Length of a memory device that takes `size` of tenant data.
-fn memory_len(size: ByteLen, cores: u16) -> Result<ByteLen, Failure> {
-    /// The least that the engine formats.
-    const LEAST: ByteLen = ByteLen(64 << 20);
-    // The overhead is a few hundredths; far larger sizes must not overflow on the way.
-    if size.0 > 1 << 60 {
-        let what = format!("a device in memory cannot have {size}");
-        return Err(Failure::usage(what, "give --device mem: a smaller size"));
+/// A volume that is on two devices, and these.
+fn in_two_places(found: impl Iterator<Item = Found>) -> Option<(Uuid, usize, usize)> {
+    let mut places = BTreeMap::new();
+    for Found { id, device } in found {
+        match places.insert(id, device) {
+            Some(other) if other != device => {
+                return Some((id, other.min(device), other.max(device)));
+            }
+            _ => {}
+        }
     }
-    Ok(ByteLen(size.0 + volume::overhead(size, cores).0).max(LEAST))
+    None
+}
+
+/// Waits for every core to report.
+fn all<T>(reports: Vec<oneshot::Receiver<Result<T, PartError>>>) -> Result<Vec<T>, BootError> {
+    let report = |report: oneshot::Receiver<Result<T, PartError>>| {
+        Ok(report.blocking_recv().map_err(|_| BootError::CoreEnded)??)
+    };
+    reports.into_iter().map(report).collect()
 }
 
 fn address_of(error: &NetworkError) -> SocketAddr {
@@ -256,49 +282,37 @@ fn address_of(error: &NetworkError) -> SocketAddr {
     }
 }
 
-fn not_booted(device: &DeviceSpec, error: &BootError) -> Failure {
+fn not_opened(device: &str, error: &OpenError) -> Failure {
     match error {
-        BootError::TooManyCores { .. } => {
-            Failure::usage(format!("{device}: {error}"), "name fewer cores with --cores")
-        }
-        BootError::CoreEnded => core_ended(),
-        BootError::Open(OpenError::NoExtent) => Failure::runtime(
+        OpenError::NoExtent => Failure::runtime(
             format!("{device} is too small for this many cores: {error}"),
             "name fewer cores with --cores, or a larger device",
         ),
-        BootError::Open(_) => Failure::runtime(
+        _ => Failure::runtime(
             format!("{device} cannot be opened: {error}"),
             "restore the device from a copy, or start anew with `farflash format … --force`",
         ),
     }
 }
 
-/// Opens a file or block device that is ours, or makes it so if it is blank and that is wanted.
-fn open_file(spec: &FileSpec, format_if_blank: bool) -> Result<OwnedDevice, Failure> {
-    let device = storage::open(spec, Voice::Log)?;
-    for warning in device.warnings() {
-        tracing::warn!(device = %spec.path.display(), "{warning}");
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_volume_is_on_one_device() {
+        let found = |id: u128, device| Found { id: Uuid::from_u128(id), device };
+        let sound = [found(1, 0), found(2, 1), found(3, 0)];
+        assert_eq!(in_two_places(sound.into_iter()), None);
+        let copied = sound.into_iter().chain([found(3, 2)]);
+        assert_eq!(in_two_places(copied), Some((Uuid::from_u128(3), 0, 2)));
     }
-    let path = spec.path.display();
-    // A device that is not going to be formatted need not be read to its end.
-    let look = if format_if_blank { Look::Everywhere } else { Look::Samples };
-    match storage::contents(&spec.path, &device, look, Voice::Log)? {
-        Contents::Ours => Ok(device),
-        Contents::Blank if format_if_blank => {
-            storage::format(&spec.path, &device)?;
-            tracing::info!(device = %path, "formatted");
-            Ok(device)
-        }
-        Contents::Blank => Err(Failure::runtime(
-            format!("{path} is not formatted"),
-            format!("run `farflash format --device file:{path}`, or add --format-if-blank"),
-        )),
-        Contents::Other(occupant) => Err(Failure::runtime(
-            format!("{path} holds {occupant}"),
-            format!(
-                "name another --device, or lose what is there with \
-                 `farflash format --device file:{path} --force`"
-            ),
-        )),
+
+    #[test]
+    fn every_shard_has_one_core() {
+        assert_eq!(shards_of(0, 2, &[0, 1, 2, 3, 4]), [0, 2, 4]);
+        assert_eq!(shards_of(1, 2, &[0, 1, 2, 3, 4]), [1, 3]);
+        assert_eq!(shards_of(1, 2, &[]), [1], "a new one");
+        assert_eq!(shards_of(0, 1, &[3]), [0, 3]);
     }
 }

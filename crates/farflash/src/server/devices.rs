@@ -7,12 +7,12 @@ use control::{
     ChangeDevice, Core, DamagedPlace, Device, DeviceHealth, Scrub, ScrubRequest, ScrubState,
     Server, ServiceError,
 };
-use dataplane::CoreStats;
+use dataplane::{CoreStats, DeviceStats};
 use units::BLOCK_SIZE;
 use volume::Damaged;
 
 use super::message::CoreMessage;
-use super::service::State;
+use super::state::State;
 
 /// How fast a scrub reads if nobody says: a small part of what a drive can.
 const SCRUB_BYTES_PER_SECOND: u64 = 200 << 20;
@@ -20,20 +20,18 @@ const SCRUB_BYTES_PER_SECOND: u64 = 200 << 20;
 impl State {
     pub(super) async fn change_device(
         &self,
-        name: String,
-        change: ChangeDevice,
+        name: &str,
+        change: &ChangeDevice,
     ) -> Result<Device, ServiceError> {
-        if name != self.device {
-            let devices = vec![self.device.clone()];
-            return Err(ServiceError::UnknownDevice { device: name, devices });
-        }
-        self.shared(|shared| shared.change(&change))?;
-        self.share_out();
-        let sharing = self.shared(|shared| shared.document());
+        let number = self.device_named(name)?;
+        let device = &self.devices[number];
+        device.shared(|shared| shared.change(change))?;
+        self.share_out(number);
+        let sharing = device.shared(|shared| shared.document());
         tracing::info!(device = name, policy = sharing.policy, ceiling = ?sharing.ceiling,
             "device shared");
         let server = self.server().await?;
-        server.devices.into_iter().next().ok_or(ServiceError::Unavailable)
+        server.devices.into_iter().nth(number).ok_or(ServiceError::Unavailable)
     }
 
     pub(super) async fn server(&self) -> Result<Server, ServiceError> {
@@ -54,30 +52,29 @@ impl State {
             uptime_seconds: self.started.elapsed().as_secs(),
             authentication: self.authenticates,
             cores,
-            devices: vec![self.device_document(&all)],
+            devices: (0..self.devices.len())
+                .map(|device| self.device_document(device, &all))
+                .collect(),
         })
     }
 
     pub(super) async fn scrub(
         &self,
-        device: String,
+        device: usize,
         request: ScrubRequest,
     ) -> Result<Scrub, ServiceError> {
-        if device != self.device {
-            let devices = vec![self.device.clone()];
-            return Err(ServiceError::UnknownDevice { device, devices });
-        }
+        let served = &self.devices[device];
         let cores = self.cores.len() as u64;
         let change = match request {
             ScrubRequest::Show => None,
             ScrubRequest::Start(start) => {
                 let rate = start.bytes_per_second.unwrap_or(SCRUB_BYTES_PER_SECOND);
-                tracing::info!(device, bytes_per_second = rate, "scrub begun");
+                tracing::info!(device = served.name, bytes_per_second = rate, "scrub begun");
                 Some(Some(rate / cores))
             }
             ScrubRequest::Stop => Some(None),
         };
-        let plan = *self.scrubs.lock().unwrap_or_else(PoisonError::into_inner);
+        let plan = *served.scrubs.lock().unwrap_or_else(PoisonError::into_inner);
         let mut scrub = Scrub {
             every_seconds: plan.map(|plan| plan.every.as_secs()),
             next_in_seconds: plan
@@ -89,7 +86,7 @@ impl State {
             places: Vec::new(),
         };
         for core in &self.cores {
-            let report = core.ask(|answer| CoreMessage::Scrub { change, answer }).await?;
+            let report = core.ask(|answer| CoreMessage::Scrub { device, change, answer }).await?;
             scrub.state = scrub.state.max(report.state);
             scrub.checked_bytes += report.checked_blocks * BLOCK_SIZE as u64;
             scrub.total_bytes += report.total_blocks * BLOCK_SIZE as u64;
@@ -99,25 +96,50 @@ impl State {
         Ok(scrub)
     }
 
-    fn device_document(&self, cores: &[CoreStats]) -> Device {
+    fn device_document(&self, number: usize, cores: &[CoreStats]) -> Device {
+        let space = Space::of(number, cores);
+        let media_errors = parts_of(number, cores).any(|part| part.media_errors > 0);
+        let health = match space.failed {
+            true => DeviceHealth::Failed,
+            false if media_errors => DeviceHealth::Degraded,
+            false => DeviceHealth::Good,
+        };
         let block = BLOCK_SIZE as u64;
-        let shards = || cores.iter().flat_map(|stats| &stats.capacity);
+        Device {
+            name: self.devices[number].name.clone(),
+            capacity_bytes: space.total_blocks * block,
+            free_bytes: space.free_blocks * block,
+            health,
+            sharing: self.devices[number].shared(|shared| shared.document()),
+        }
+    }
+}
+
+/// What each core says of a device.
+fn parts_of(device: usize, cores: &[CoreStats]) -> impl Iterator<Item = &DeviceStats> {
+    cores.iter().filter_map(move |core| core.devices.get(device))
+}
+
+/// The space of a device.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Space {
+    pub(super) total_blocks: u64,
+    /// What no volume holds.
+    pub(super) free_blocks: u64,
+    /// Whether a part of it takes no changes.
+    pub(super) failed: bool,
+}
+
+impl Space {
+    pub(super) fn of(device: usize, cores: &[CoreStats]) -> Self {
+        let shards = || parts_of(device, cores).flat_map(|part| &part.capacity);
+        // What no shard owns is the same to all of them.
         let any = shards().next().copied().unwrap_or_default();
         let free: u64 = shards().map(|shard| shard.free).sum();
-        let failed = cores.iter().any(|stats| stats.failed);
-        let health = if failed {
-            DeviceHealth::Failed
-        } else if cores.iter().any(|stats| stats.media_errors > 0) {
-            DeviceHealth::Degraded
-        } else {
-            DeviceHealth::Good
-        };
-        Device {
-            name: self.device.clone(),
-            capacity_bytes: any.device_total * block,
-            free_bytes: (free + any.device_unreserved) * block,
-            health,
-            sharing: self.shared(|shared| shared.document()),
+        Self {
+            total_blocks: any.device_total,
+            free_blocks: free + any.device_unreserved,
+            failed: parts_of(device, cores).any(|part| part.failed),
         }
     }
 }

@@ -1,14 +1,25 @@
-//! Which volumes there are, and which core holds each.
+//! Which volumes there are, where each is, and what it counts for in quotas.
 //!
 //! - D1: a volume is known by its id. A name only leads to an id, so that no request which names an
 //!   id can reach another volume.
-//! - D2: should a device hold two volumes of one name, the name leads to the one with the lower id. The
+//! - D2: should there be two volumes of one name, the name leads to the one with the lower id. The
 //!   other is reached by its id, and by the name when the first is gone.
+//! - D3: a volume that is being made has its name and counts, but is not found.
+//! - D4: a change counts from before it is made, so that changes at the same time together keep the
+//!   quota.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use control::{Caller, VolumeKey};
+use control::{Caller, ServiceError, Slo, VolumeKey, VolumeName};
+use dataplane::VolumeStatus;
+use units::BLOCK_SIZE;
 use uuid::Uuid;
+
+use super::quota;
+use super::sharing::slo_document;
+
+/// Volumes of a server at most: what the directory and the answers of the API are made for.
+const VOLUMES_MAX: usize = 65_536;
 
 /// Where a volume is.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -16,14 +27,45 @@ pub(super) struct Place {
     pub(super) id: Uuid,
     /// Index of its core.
     pub(super) core: usize,
+    /// Number of its device.
+    pub(super) device: usize,
+}
+
+/// What a volume counts for in its tenant's quota.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) struct Extent {
+    pub(super) size_bytes: u64,
+    pub(super) slo: Slo,
+}
+
+/// What is known of a volume.
+#[derive(Clone, Debug)]
+pub(super) struct Known {
+    pub(super) name: String,
+    pub(super) place: Place,
+    /// The tenant whose it is.
+    pub(super) owner: Option<String>,
+    pub(super) extent: Extent,
+}
+
+impl Known {
+    /// As core number `core` says.
+    pub(super) fn of(core: usize, volume: &VolumeStatus) -> Self {
+        let size_bytes = volume.blocks * BLOCK_SIZE as u64;
+        Self {
+            name: volume.name.clone(),
+            place: Place { id: volume.uuid, core, device: volume.device },
+            owner: volume.access.as_ref().and_then(|access| access.owner.clone()),
+            extent: Extent { size_bytes, slo: slo_document(volume.slo) },
+        }
+    }
 }
 
 #[derive(Debug)]
 struct Entry {
-    name: String,
-    core: usize,
-    /// The tenant whose it is.
-    owner: Option<String>,
+    volume: Known,
+    /// Whether it is more than a plan (D3).
+    is_made: bool,
 }
 
 /// The volumes of all cores.
@@ -34,23 +76,97 @@ pub(super) struct Directory {
 }
 
 impl Directory {
-    /// Adds a volume. Another of the same name, if there is one (D2).
-    pub(super) fn insert(
+    /// Adds a volume that is there, or says anew what it is. Another of the same name, if there is one
+    /// (D2).
+    pub(super) fn insert(&mut self, volume: Known) -> Option<Uuid> {
+        self.add(Entry { volume, is_made: true })
+    }
+
+    fn add(&mut self, entry: Entry) -> Option<Uuid> {
+        let (id, name) = (entry.volume.place.id, entry.volume.name.clone());
+        self.remove(id);
+        let other = self.named(&name);
+        self.volumes.insert(id, entry);
+        self.by_name.insert((name, id));
+        other
+    }
+
+    /// Sets a place aside for a volume that `caller` is about to make (D3, D4).
+    pub(super) fn reserve(
         &mut self,
-        name: &str,
-        place: Place,
-        owner: Option<String>,
-    ) -> Option<Uuid> {
-        let Place { id, core } = place;
-        let other = self.named(name);
-        self.volumes.insert(id, Entry { name: name.to_owned(), core, owner });
-        self.by_name.insert((name.to_owned(), id));
-        other.filter(|other| *other != id)
+        caller: &Caller,
+        name: &VolumeName,
+        volume: Known,
+    ) -> Result<(), ServiceError> {
+        if self.named(name.as_str()).is_some() {
+            return Err(ServiceError::NameTaken { name: name.clone() });
+        }
+        if self.volumes.len() >= VOLUMES_MAX {
+            return Err(ServiceError::TooManyVolumes { max: VOLUMES_MAX as u64 });
+        }
+        self.check_quota(caller, None, volume.extent)?;
+        self.add(Entry { volume, is_made: false });
+        Ok(())
+    }
+
+    /// The volume is there.
+    pub(super) fn is_made(&mut self, id: Uuid) {
+        if let Some(entry) = self.volumes.get_mut(&id) {
+            entry.is_made = true;
+        }
+    }
+
+    /// The volume is not going to be made, if it is not.
+    pub(super) fn give_up(&mut self, id: Uuid) {
+        if self.volumes.get(&id).is_some_and(|entry| !entry.is_made) {
+            self.remove(id);
+        }
+    }
+
+    /// Counts a change that `caller` is about to make to a volume (D4); what it counted for before.
+    pub(super) fn change(
+        &mut self,
+        caller: &Caller,
+        id: Uuid,
+        change: impl FnOnce(&mut Extent),
+    ) -> Result<Extent, ServiceError> {
+        let entry = self.volumes.get(&id);
+        let before = entry.map(|entry| entry.volume.extent);
+        let before = before.ok_or_else(|| ServiceError::NotFound { volume: id.to_string() })?;
+        let mut after = before;
+        change(&mut after);
+        self.check_quota(caller, Some(id), after)?;
+        self.set_extent(id, after);
+        Ok(before)
+    }
+
+    pub(super) fn set_extent(&mut self, id: Uuid, extent: Extent) {
+        if let Some(entry) = self.volumes.get_mut(&id) {
+            entry.volume.extent = extent;
+        }
+    }
+
+    /// Refuses what would be more than `caller` may have, if that is a tenant.
+    fn check_quota(
+        &self,
+        caller: &Caller,
+        id: Option<Uuid>,
+        extent: Extent,
+    ) -> Result<(), ServiceError> {
+        let Caller::Tenant(tenant) = caller else { return Ok(()) };
+        quota::check(tenant, &self.extents_of(&tenant.name), id, extent)
+    }
+
+    /// What the volumes of `owner` take, those that are being made included.
+    pub(super) fn extents_of(&self, owner: &str) -> Vec<(Uuid, Extent)> {
+        let entries = self.volumes.values();
+        let own = entries.filter(|entry| entry.volume.owner.as_deref() == Some(owner));
+        own.map(|entry| (entry.volume.place.id, entry.volume.extent)).collect()
     }
 
     pub(super) fn remove(&mut self, id: Uuid) {
-        if let Some(Entry { name, .. }) = self.volumes.remove(&id) {
-            self.by_name.remove(&(name, id));
+        if let Some(Entry { volume, .. }) = self.volumes.remove(&id) {
+            self.by_name.remove(&(volume.name, id));
         }
     }
 
@@ -65,30 +181,30 @@ impl Directory {
             VolumeKey::Id(id) => *id,
             VolumeKey::Name(name) => self.named(name.as_str())?,
         };
-        let entry = self.volumes.get(&id)?;
-        caller.may_use(entry.owner.as_deref()).then_some(Place { id, core: entry.core })
+        let Entry { volume, is_made } = self.volumes.get(&id)?;
+        (*is_made && caller.may_use(volume.owner.as_deref())).then_some(volume.place)
     }
 
-    pub(super) fn has_name(&self, name: &str) -> bool {
-        self.named(name).is_some()
+    pub(super) fn has(&self, id: Uuid) -> bool {
+        self.volumes.contains_key(&id)
     }
 
     pub(super) fn len(&self) -> usize {
         self.volumes.len()
     }
 
-    /// All volumes, by name.
-    pub(super) fn places(&self) -> impl Iterator<Item = Place> {
-        self.by_name.iter().filter_map(|(_, id)| {
-            self.volumes.get(id).map(|entry| Place { id: *id, core: entry.core })
-        })
+    /// The volumes that a core has on a device.
+    pub(super) fn places_on(&self, core: usize, device: usize) -> Vec<Place> {
+        let made = self.volumes.values().filter(|entry| entry.is_made);
+        let places = made.map(|entry| entry.volume.place);
+        places.filter(|place| (place.core, place.device) == (core, device)).collect()
     }
 
     /// The core with the fewest volumes, the first of several.
     pub(super) fn emptiest_core(&self, cores: usize) -> usize {
         let mut volumes = vec![0_usize; cores];
-        for place in self.places() {
-            volumes[place.core] += 1;
+        for entry in self.volumes.values() {
+            volumes[entry.volume.place.core] += 1;
         }
         (0..cores).min_by_key(|core| volumes[*core]).unwrap_or(0)
     }
@@ -109,6 +225,12 @@ mod tests {
         VolumeKey::Name(text.parse().expect("a name"))
     }
 
+    fn known(name: &str, id: Uuid, core: usize) -> Known {
+        let extent = Extent { size_bytes: 4096, slo: Slo::Share(1) };
+        let place = Place { id, core, device: 0 };
+        Known { name: name.to_owned(), place, owner: None, extent }
+    }
+
     fn found(directory: &Directory, key: &VolumeKey) -> Option<Uuid> {
         directory.find(&operator(), key).map(|place| place.id)
     }
@@ -116,13 +238,13 @@ mod tests {
     #[test]
     fn an_id_never_leads_to_another_volume_of_the_same_name() {
         let mut directory = Directory::default();
-        assert_eq!(directory.insert("a", Place { id: FIRST, core: 0 }, None), None);
-        assert_eq!(directory.insert("a", Place { id: SECOND, core: 1 }, None), Some(FIRST));
+        assert_eq!(directory.insert(known("a", FIRST, 0)), None);
+        assert_eq!(directory.insert(known("a", SECOND, 1)), Some(FIRST));
         assert_eq!(directory.len(), 2);
         assert_eq!(found(&directory, &VolumeKey::Id(FIRST)), Some(FIRST));
         assert_eq!(
             directory.find(&operator(), &VolumeKey::Id(SECOND)),
-            Some(Place { id: SECOND, core: 1 }),
+            Some(Place { id: SECOND, core: 1, device: 0 }),
             "the second volume keeps its own id and core"
         );
         assert_eq!(found(&directory, &name("a")), Some(FIRST));
@@ -132,14 +254,14 @@ mod tests {
     fn deleting_one_of_two_volumes_of_a_name_leaves_the_other_within_reach() {
         for (gone, left) in [(FIRST, SECOND), (SECOND, FIRST)] {
             let mut directory = Directory::default();
-            directory.insert("a", Place { id: FIRST, core: 0 }, None);
-            directory.insert("a", Place { id: SECOND, core: 1 }, None);
+            directory.insert(known("a", FIRST, 0));
+            directory.insert(known("a", SECOND, 1));
             directory.remove(gone);
             assert_eq!(found(&directory, &VolumeKey::Id(gone)), None);
             assert_eq!(found(&directory, &VolumeKey::Id(left)), Some(left));
             assert_eq!(found(&directory, &name("a")), Some(left));
             directory.remove(left);
-            assert!(!directory.has_name("a"));
+            assert_eq!(directory.named("a"), None);
             assert_eq!(directory.len(), 0);
         }
     }
@@ -148,7 +270,35 @@ mod tests {
     fn new_volumes_go_where_the_fewest_are() {
         let mut directory = Directory::default();
         assert_eq!(directory.emptiest_core(2), 0);
-        directory.insert("a", Place { id: FIRST, core: 0 }, None);
+        directory.insert(known("a", FIRST, 0));
         assert_eq!(directory.emptiest_core(2), 1);
+    }
+
+    /// D3 and D4.
+    #[test]
+    fn what_is_being_made_counts_and_is_not_found() {
+        let quota = control::Quota { provisioned_bytes: Some(8192), ..control::Quota::default() };
+        let acme = control::Tenant { name: "acme".to_owned(), quota };
+        let caller = Caller::Tenant(acme.into());
+        let own = |name: &str, id| Known { owner: Some("acme".to_owned()), ..known(name, id, 0) };
+        let mut directory = Directory::default();
+        let a = "a".parse().expect("a name");
+        let b = "b".parse().expect("a name");
+        directory.reserve(&caller, &a, own("a", FIRST)).expect("room");
+        assert_eq!(found(&directory, &name("a")), None);
+        let taken = directory.reserve(&operator(), &a, own("a", SECOND)).expect_err("taken");
+        assert!(matches!(taken, ServiceError::NameTaken { .. }));
+        directory.is_made(FIRST);
+        assert_eq!(found(&directory, &name("a")), Some(FIRST));
+        let before = directory.change(&caller, FIRST, |extent| extent.size_bytes = 8192);
+        let before = before.expect("all of the quota");
+        let over = directory.reserve(&caller, &b, own("b", SECOND)).expect_err("too much");
+        assert!(matches!(over, ServiceError::Quota { .. }));
+        directory.set_extent(FIRST, before);
+        directory.reserve(&caller, &b, own("b", SECOND)).expect("room again");
+        directory.change(&caller, FIRST, |extent| extent.size_bytes = 8192).expect_err("too much");
+        directory.give_up(SECOND);
+        directory.give_up(FIRST);
+        assert_eq!(directory.len(), 1, "only what is not made is given up");
     }
 }

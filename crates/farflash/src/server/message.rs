@@ -1,7 +1,8 @@
 //! What the control side says to a data core, and what it hears back.
 
 use access::Access;
-use dataplane::{CoreStats, DiscoveryRecord, VolumeFlow, VolumeStatus};
+use dataplane::{Allotment, CoreStats, DiscoveryRecord, VolumeFlow, VolumeStatus};
+use nvme_wire::log::FailureDomain;
 use tokio::sync::oneshot;
 use units::Slo;
 use uuid::Uuid;
@@ -13,11 +14,22 @@ use super::sharing::CoreShare;
 /// The way back for an answer. It may be used on any thread.
 pub(crate) type Answer<T> = oneshot::Sender<T>;
 
+/// A core's shard of a device failed, and has come back. What was answered with an error may have taken
+/// effect: what its volumes are is to be asked again.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) struct Returned {
+    /// Index of the core.
+    pub(crate) core: usize,
+    /// Number of the device.
+    pub(crate) device: usize,
+}
+
 /// What a data core is asked to do. It answers each message once, or drops the way back and ends.
 #[derive(Debug)]
 pub(crate) enum CoreMessage {
-    /// Make a volume.
+    /// Make a volume on a device.
     CreateVolume {
+        device: usize,
         spec: VolumeSpec,
         terms: Terms,
         answer: Answer<Result<VolumeStatus, VolumeError>>,
@@ -37,19 +49,27 @@ pub(crate) enum CoreMessage {
         cut: bool,
         answer: Answer<Result<VolumeStatus, VolumeError>>,
     },
-    /// Share the device so from now on.
-    Schedule { share: CoreShare },
+    /// Share a device so from now on.
+    Schedule { device: usize, share: CoreShare },
     /// Say what the volumes do, and how the core is.
     Flows { answer: Answer<(Vec<VolumeFlow>, CoreStats)> },
     /// Delete a volume, and cut off connected hosts.
     DeleteVolume { id: Uuid, answer: Answer<Result<(), VolumeError>> },
-    /// Let hosts find a volume of any core.
+    /// Serve a device no more: it is another's.
+    Abandon { device: usize },
+    /// Tell hosts that ask where a device is.
+    Place { device: usize, domain: Box<FailureDomain> },
+    /// Let hosts find a volume of any core, here or elsewhere.
     Announce { record: DiscoveryRecord },
     /// Let hosts find it no more.
     Withdraw { id: Uuid },
-    /// Begin a scrub at so many bytes a second (`Some(Some)`), end it (`Some(None)`), or say how far
-    /// it is.
-    Scrub { change: Option<Option<u64>>, answer: Answer<ScrubReport> },
+    /// Begin a scrub of a device at so many bytes a second (`Some(Some)`), end it (`Some(None)`), or say
+    /// how far it is.
+    Scrub { device: usize, change: Option<Option<u64>>, answer: Answer<ScrubReport> },
+    /// Bound what the volumes of these tenants hold, who are numbered in this order.
+    BoundTenants { owners: Vec<String> },
+    /// Say how many blocks the volumes of some tenants may hold, and hear what those of all do.
+    Allot { limits: Vec<(usize, u64)>, answer: Answer<Vec<Allotment>> },
     /// Say how the core is.
     Stats { answer: Answer<CoreStats> },
     /// Finish what is in flight, write a checkpoint, and end.

@@ -1,21 +1,35 @@
 //! The server put together: data cores, the API, and what they say to each other.
 //!
 //! The order of the start makes each refusal come before anything is touched: cores and settings
-//! are checked, all ports taken, the device opened and looked at, and only then formatted (if that
+//! are checked, all ports taken, all devices opened and looked at, and only then formatted (if that
 //! was asked for) and recovered. Shards are started when all are recovered.
 
 mod access;
+mod allowance;
+mod any_device;
+mod changes;
+mod cluster;
 mod core_main;
 mod core_thread;
+mod device_set;
 mod devices;
 mod directory;
+mod documents;
+mod fence;
+mod follow;
+mod guard;
+mod membership;
 mod message;
+mod notify;
+mod placement;
 mod preflight;
 mod quota;
+mod returns;
 mod scrub_plan;
 mod scrubber;
 mod service;
 mod sharing;
+mod state;
 mod stats;
 
 use std::net::{IpAddr, SocketAddr};
@@ -23,43 +37,60 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use control::{Audit, Guard, Limits, Users};
+use control::{Guard, Limits};
 use tokio::runtime::Runtime;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use units::ByteLen;
 
 use crate::device_spec::DeviceSpec;
 use crate::failure::Failure;
-use crate::sharing_spec::SharedSpec;
+use crate::sharing_spec::{SharedSpec, device_names};
 use core_thread::CoreThreads;
+pub(crate) use membership::ClusterConfig;
+use membership::Membership;
 use service::Volumes;
 
 /// Longest wait for the data cores to finish what is in flight and to write their checkpoints. What
 /// was acknowledged is safe without; the next start then has more to recover.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(20);
 
+/// Where NVMe discovery is answered apart from the portals.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum Discovery {
+    Off,
+    /// There, or the server does not start.
+    At(SocketAddr),
+    /// There, unless somebody else listens there.
+    IfFree(SocketAddr),
+}
+
 /// Settings of a server, complete.
 #[derive(Clone, Debug)]
 pub(crate) struct ServeConfig {
-    pub(crate) device: SharedSpec,
+    /// At least one.
+    pub(crate) devices: Vec<SharedSpec>,
     /// CPUs, in the order of their portals.
     pub(crate) cores: Vec<u32>,
     pub(crate) listen: SocketAddr,
     pub(crate) advertise: Option<IpAddr>,
     pub(crate) api: SocketAddr,
-    pub(crate) discovery: Option<SocketAddr>,
+    pub(crate) discovery: Discovery,
+    /// How the server takes part in a service of several hosts.
+    pub(crate) cluster: ClusterConfig,
     pub(crate) format_if_blank: bool,
     /// Whether hosts have to know a volume's token.
     pub(crate) authenticates: bool,
     /// Who may ask the API; everybody, if there is no list.
     pub(crate) api_users: Option<PathBuf>,
+    /// Where certificate and key of the API lie; without, it is plain HTTP.
+    pub(crate) api_tls: Option<PathBuf>,
     /// Where changes made by the API are recorded.
     pub(crate) audit_log: Option<PathBuf>,
     /// Host connections, on each core.
     pub(crate) connections_max: u32,
     /// Memory for the data of requests, on each core.
     pub(crate) core_memory: ByteLen,
-    /// Memory for the maps of volumes, on each core.
+    /// Memory for the maps of volumes, on each core; its devices have equal parts of it.
     pub(crate) map_memory: ByteLen,
     /// How long a request to a file or drive may take.
     pub(crate) device_timeout: std::time::Duration,
@@ -90,7 +121,7 @@ impl Host {
         runtime.block_on(async {
             let starting = config.clone();
             let started = tokio::task::spawn_blocking(move || start(&starting));
-            let (api, guard, cores) = tokio::select! {
+            let started = tokio::select! {
                 started = started => match started {
                     Ok(started) => started?,
                     Err(panic) => std::panic::resume_unwind(panic.into_panic()),
@@ -101,77 +132,68 @@ impl Host {
                     std::process::exit(0);
                 }
             };
-            serve(config, guard, api, cores, signals).await
+            serve(config, started, signals).await
         })
     }
+}
+
+/// A server that has all it needs.
+struct Started {
+    api: std::net::TcpListener,
+    guard: Guard,
+    cores: CoreThreads,
+    membership: Membership,
 }
 
 /// Takes all that the server needs, in an order in which each refusal comes before anything is
 /// touched.
-fn start(config: &ServeConfig) -> Result<(std::net::TcpListener, Guard, CoreThreads), Failure> {
-    let guard = guard(config)?;
+fn start(config: &ServeConfig) -> Result<Started, Failure> {
+    let guard = guard::open(config)?;
     preflight::check_cores(&config.cores)?;
+    device_set::check_distinct(config)?;
     let portals = preflight::portals(config)?;
     preflight::raise_file_limit(u64::from(config.connections_max) * portals.len() as u64);
     let api = preflight::bind_api(config.api)?;
     let mut cores = CoreThreads::start(config, &portals)?;
-    cores.open(config)?;
-    Ok((api, guard, cores))
-}
-
-/// Who may ask the API, and where changes are recorded.
-fn guard(config: &ServeConfig) -> Result<Guard, Failure> {
-    let users = match &config.api_users {
-        None => Users::open(),
-        Some(path) => {
-            let shown = path.display();
-            let text = std::fs::read_to_string(path).map_err(|error| {
-                let what = format!("the list of API users {shown} cannot be read: {error}");
-                Failure::runtime(what, "name a readable file with --api-users")
-            })?;
-            Users::from_toml(&text).map_err(|error| {
-                let what = format!("the list of API users {shown} is wrong: {error}");
-                Failure::usage(what, "`farflash api-token --help` shows how an entry looks")
-            })?
-        }
-    };
-    let audit = config.audit_log.as_deref().map(|path| {
-        Audit::open(path).map_err(|error| {
-            let what = format!("the audit log {} cannot be opened: {error}", path.display());
-            Failure::runtime(what, "name a file that can be appended to with --audit-log")
-        })
-    });
-    Ok(Guard { users, audit: audit.transpose()? })
+    let api_address = api.local_addr().map_err(|error| no_runtime(&error))?;
+    let certificate = guard.tls.as_ref().map(control::ApiTls::certificate);
+    let (discovery, links) = (cores.discovery(), cores.links());
+    let mut membership = Membership::join(config, api_address, certificate, discovery, links)?;
+    cores.open(config, &mut membership).inspect_err(|_| {
+        // What was claimed is not served.
+        tokio::runtime::Handle::current().block_on(membership.leave());
+    })?;
+    Ok(Started { api, guard, cores, membership })
 }
 
 async fn serve(
     config: &ServeConfig,
-    guard: Guard,
-    api: std::net::TcpListener,
-    mut cores: CoreThreads,
+    started: Started,
     mut signals: Signals,
 ) -> Result<(), Failure> {
+    let Started { api, guard, mut cores, membership } = started;
     let api = tokio::net::TcpListener::from_std(api).map_err(|error| no_runtime(&error))?;
     let api_address = api.local_addr().map_err(|error| no_runtime(&error))?;
-    let volumes = Volumes::load(config, cores.links().to_vec()).await.map_err(|_| core_ended())?;
+    let (links, holdings) = (cores.links().to_vec(), guard::holdings(&guard.users));
+    let volumes = Volumes::load(config, links, membership.clone(), holdings).await;
+    let volumes = volumes.map_err(|_| core_ended())?;
     for link in cores.links() {
         tracing::info!(core = link.cpu, portal = %link.portal, "portal open");
     }
-    if !config.authenticates {
-        tracing::warn!("authentication is off: any host that reaches a portal can open any volume");
-    }
-    if guard.users.is_open() && !api_address.ip().is_loopback() {
-        tracing::warn!(
-            "the API is open to everybody who reaches it: name its users with --api-users"
-        );
-    }
-    tracing::info!(api = %format_args!("http://{api_address}"), device = %config.device,
+    let scheme = if guard.tls.is_some() { "https" } else { "http" };
+    warn_of_risks(config, &guard, api_address);
+    let device = config.device_names().join(" ");
+    tracing::info!(api = %format_args!("{scheme}://{api_address}"), device,
         volumes = volumes.count(), "ready");
-    if config.device_is_volatile() {
-        tracing::warn!("the device is memory: its volumes are gone when this server ends");
+    notify::notify(notify::State::Ready);
+    follow::start(volumes.state());
+    if let Some(returns) = cores.returns() {
+        tokio::spawn(returns::follow(volumes.clone(), returns));
     }
     if let Some(every) = config.scrub_every {
-        tokio::spawn(scrub_plan::keep(volumes.clone(), every));
+        for device in 0..config.devices.len() {
+            tokio::spawn(scrub_plan::keep(volumes.clone(), device, every));
+        }
     }
     let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
     let service = Arc::new(volumes.clone());
@@ -189,6 +211,7 @@ async fn serve(
         }
     };
     let drain = async {
+        notify::notify(notify::State::Stopping);
         volumes.close();
         drop(stop);
         let _ = api.await;
@@ -196,7 +219,11 @@ async fn serve(
     };
     tokio::select! {
         drained = drain => match drained {
-            Ok(Ok(())) => tracing::info!("drained"),
+            Ok(Ok(())) => {
+                // Nothing of this host touches the devices from now on.
+                membership.leave().await;
+                tracing::info!("drained");
+            }
             _ if lost => {}
             Ok(Err(what)) => return Err(not_drained(&what)),
             Err(_) => return Err(not_drained(&format!("it took longer than {DRAIN_TIMEOUT:?}"))),
@@ -209,9 +236,32 @@ async fn serve(
     if lost { Err(core_ended()) } else { Ok(()) }
 }
 
+/// Says what this server's owner may not want: what is lost, and what others could do.
+fn warn_of_risks(config: &ServeConfig, guard: &Guard, api: SocketAddr) {
+    for (shared, device) in config.devices.iter().zip(config.device_names()) {
+        if !matches!(shared.device, DeviceSpec::File(_)) {
+            tracing::warn!(device, "is memory: its volumes are gone when this server ends");
+        }
+    }
+    if !config.authenticates {
+        tracing::warn!("authentication is off: any host that reaches a portal can open any volume");
+    }
+    if guard.users.is_open() && !api.ip().is_loopback() {
+        tracing::warn!(
+            "the API is open to everybody who reaches it: name its users with --api-users"
+        );
+    }
+    if guard.tls.is_none() && !guard.users.is_open() && !api.ip().is_loopback() {
+        tracing::warn!(
+            "tokens of API users cross the network as they are: encrypt it with --api-tls"
+        );
+    }
+}
+
 impl ServeConfig {
-    fn device_is_volatile(&self) -> bool {
-        !matches!(self.device.device, DeviceSpec::File(_))
+    /// What the devices are called, by number.
+    fn device_names(&self) -> Vec<String> {
+        device_names(&self.devices)
     }
 }
 

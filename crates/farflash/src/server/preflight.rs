@@ -7,7 +7,7 @@ use rustix::net::sockopt::set_socket_send_buffer_size;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use units::ByteLen;
 
-use super::ServeConfig;
+use super::{Discovery, ServeConfig};
 use crate::failure::Failure;
 
 /// Left to the rest of the system when memory is served.
@@ -45,7 +45,7 @@ pub(super) fn portals(config: &ServeConfig) -> Result<Vec<SocketAddr>, Failure> 
         let what = format!("{} is both a portal and the API's address", config.api);
         return Err(Failure::usage(what, "give --api another port"));
     }
-    if let Some(discovery) = config.discovery
+    if let Discovery::At(discovery) = config.discovery
         && (taken_twice(discovery) || (discovery == config.api && discovery.port() != 0))
     {
         let what = format!("{discovery} is given to more than one listener");

@@ -1,22 +1,21 @@
 //! Whose a volume is, and what a tenant may have.
 
-use control::{Caller, ServiceError, Slo, Tenant, Volume, VolumeName};
+use std::collections::BTreeMap;
+use std::sync::Arc;
 
-/// What a volume is to have after a change.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Wanted {
-    /// The volume, if there is one already.
-    pub(super) id: Option<uuid::Uuid>,
-    pub(super) size_bytes: u64,
-    pub(super) slo: Slo,
-}
+use control::{Caller, ServiceError, Slo, Tenant, VolumeName};
+use directory::{Admit, View, VolumeRecord};
+use uuid::Uuid;
+
+use super::directory::{Extent, Place};
+use super::state::State;
 
 /// What volumes have together, by what quotas bound.
 #[derive(Clone, Copy, Default)]
 struct Totals([u128; 5]);
 
 impl Totals {
-    fn add(self, size_bytes: u64, slo: Slo) -> Self {
+    fn add(self, Extent { size_bytes, slo }: Extent) -> Self {
         let (share, reads, writes) = match slo {
             Slo::Share(weight) => (weight, 0, 0),
             Slo::Rate { reads_per_second, writes_per_second } => {
@@ -28,14 +27,19 @@ impl Totals {
     }
 }
 
-/// Refuses what would be more than `tenant` may have, whose volumes are `own`. Who has more already,
-/// because it was once allowed, may still come down.
-pub(super) fn check(tenant: &Tenant, own: &[Volume], wanted: Wanted) -> Result<(), ServiceError> {
+/// Refuses what would be more than `tenant` may have, whose volumes are `own`: a new volume, or another
+/// extent of volume `id`. Who has more already, because it was once allowed, may still come down.
+pub(super) fn check(
+    tenant: &Tenant,
+    own: &[(Uuid, Extent)],
+    id: Option<Uuid>,
+    wanted: Extent,
+) -> Result<(), ServiceError> {
     let quota = &tenant.quota;
-    let now = own.iter().fold(Totals::default(), |sum, v| sum.add(v.size_bytes, v.slo));
-    let others = own.iter().filter(|volume| Some(volume.id) != wanted.id);
-    let others = others.fold(Totals::default(), |sum, v| sum.add(v.size_bytes, v.slo));
-    let then = others.add(wanted.size_bytes, wanted.slo);
+    let now = own.iter().fold(Totals::default(), |sum, (_, extent)| sum.add(*extent));
+    let others = own.iter().filter(|(other, _)| Some(*other) != id);
+    let others = others.fold(Totals::default(), |sum, (_, extent)| sum.add(*extent));
+    let then = others.add(wanted);
     let bounds = [
         ("volumes", quota.volumes),
         ("bytes provisioned", quota.provisioned_bytes),
@@ -57,6 +61,82 @@ pub(super) fn check(tenant: &Tenant, own: &[Volume], wanted: Wanted) -> Result<(
     Ok(())
 }
 
+impl State {
+    /// Judges a new volume, or another extent of one, by what `caller` has on all hosts, if that is a tenant:
+    /// by what the directory says, and of volumes that it does not know yet by what is known here.
+    pub(super) fn admission(
+        &self,
+        caller: &Caller,
+        (id, before): (Uuid, Option<Extent>),
+        wanted: Extent,
+    ) -> Option<Admit> {
+        let Caller::Tenant(tenant) = caller else { return None };
+        let tenant = tenant.clone();
+        let here = self.directory(|directory| directory.extents_of(&tenant.name));
+        Some(Arc::new(move |view: &View| {
+            let all = together(&tenant.name, view, &here, (id, before));
+            check(&tenant, &all, Some(id), wanted).map_err(|refused| match refused {
+                ServiceError::Quota { detail } => detail,
+                other => other.to_string(),
+            })
+        }))
+    }
+
+    /// Has the directory hold, before a change is made, what it gives a tenant's volume more, if all that the
+    /// tenant has on all hosts admits it. The record as it was, to be put back if the change fails.
+    pub(super) async fn admit_growth(
+        &self,
+        caller: &Caller,
+        (place, before): (Place, Extent),
+        after: Extent,
+    ) -> Result<Option<VolumeRecord>, ServiceError> {
+        let Place { id, device, .. } = place;
+        let only_shrinks = after.slo == before.slo && after.size_bytes <= before.size_bytes;
+        let admit = self.admission(caller, (id, Some(before)), after);
+        let Some(admit) = admit.filter(|_| !only_shrinks) else { return Ok(None) };
+        // Without a record nobody else would count it.
+        let record = self.view().volumes.get(&id).cloned().ok_or(ServiceError::Unavailable)?;
+        let record = VolumeRecord::clone(&record);
+        let promise = serde_json::to_value(after.slo).unwrap_or_default();
+        let then = VolumeRecord { size_bytes: after.size_bytes, promise, ..record.clone() };
+        let admitted = self.membership.directory.update_if(then, admit).await;
+        admitted.map_err(|error| self.told(device, error))?;
+        Ok(Some(record))
+    }
+
+    /// Puts a record back after a change that was admitted and failed.
+    pub(super) async fn take_back(&self, device: usize, record: Option<VolumeRecord>) {
+        if let Some(record) = record
+            && let Err(error) = self.membership.directory.update(record).await
+        {
+            self.told(device, error);
+        }
+    }
+}
+
+/// What the tenant `owner` has on all hosts, with volume `id` as it was before the change. Of volumes that
+/// are in the directory its word counts, since all that others were admitted is there; `here` are those of
+/// this host, as they were when the change began.
+fn together(
+    owner: &str,
+    view: &View,
+    here: &[(Uuid, Extent)],
+    (id, before): (Uuid, Option<Extent>),
+) -> Vec<(Uuid, Extent)> {
+    let own = view.volumes.values().filter(|record| record.owner.as_deref() == Some(owner));
+    let mut all: BTreeMap<Uuid, Extent> = here.iter().copied().collect();
+    all.extend(own.map(|record| (record.id, extent_of(record))));
+    // What it is to become is counted here already.
+    all.remove(&id);
+    all.extend(before.map(|before| (id, before)));
+    all.into_iter().collect()
+}
+
+fn extent_of(record: &VolumeRecord) -> Extent {
+    let slo = serde_json::from_value(record.promise.clone()).unwrap_or_default();
+    Extent { size_bytes: record.size_bytes, slo }
+}
+
 /// The tenant whose a new volume is: the one who asks, or whom an operator names.
 pub(super) fn owner_for(
     caller: &Caller,
@@ -68,6 +148,7 @@ pub(super) fn owner_for(
             Some(other) if other != tenant.name => setting("`owner` must be yourself".to_owned()),
             _ => Ok(Some(tenant.name.clone())),
         },
+        (Caller::Reader(_), _) => setting("a reader has no volumes".to_owned()),
         (Caller::Operator(_), Some(owner)) if owner.parse::<VolumeName>().is_err() => {
             setting("`owner` has 1 to 63 of a-z, 0-9, `.`, `_` and `-`".to_owned())
         }
@@ -77,10 +158,7 @@ pub(super) fn owner_for(
 
 #[cfg(test)]
 mod tests {
-    use std::net::SocketAddr;
-
-    use control::{Portal, Quota, Restrictions};
-    use uuid::Uuid;
+    use control::Quota;
 
     use super::*;
 
@@ -88,26 +166,23 @@ mod tests {
         Tenant { name: "acme".to_owned(), quota }
     }
 
-    fn volume(number: u128, size_bytes: u64, slo: Slo) -> Volume {
-        let address = SocketAddr::from(([127, 0, 0, 1], 4420));
-        Volume {
-            id: Uuid::from_u128(number),
-            name: format!("v{number}"),
-            nqn: String::new(),
-            size_bytes,
-            allocated_bytes: 0,
-            address,
-            portal: Portal { address, core: 0 },
-            device: String::new(),
-            slo,
-            restrictions: Restrictions::default(),
-            owner: Some("acme".to_owned()),
-            connect: String::new(),
-        }
+    fn volume(number: u128, size_bytes: u64, slo: Slo) -> (Uuid, Extent) {
+        (Uuid::from_u128(number), Extent { size_bytes, slo })
+    }
+
+    /// A new volume, or another extent of one.
+    #[derive(Clone, Copy)]
+    struct Wanted {
+        id: Option<Uuid>,
+        extent: Extent,
     }
 
     fn new(size_bytes: u64, slo: Slo) -> Wanted {
-        Wanted { id: None, size_bytes, slo }
+        Wanted { id: None, extent: Extent { size_bytes, slo } }
+    }
+
+    fn check(tenant: &Tenant, own: &[(Uuid, Extent)], wanted: Wanted) -> Result<(), ServiceError> {
+        super::check(tenant, own, wanted.id, wanted.extent)
     }
 
     #[test]
@@ -122,7 +197,7 @@ mod tests {
         assert_eq!(bounded(bytes(16_384), new(4096, share)), Ok(()));
         assert!(bounded(bytes(16_383), new(4096, share)).is_err());
         // A change of one volume counts it once.
-        let grown = Wanted { id: Some(own[1].id), ..new(12_288, share) };
+        let grown = Wanted { id: Some(own[1].0), ..new(12_288, share) };
         assert_eq!(bounded(bytes(16_384), grown), Ok(()));
         let shares = |share| Quota { share: Some(share), ..Quota::default() };
         assert_eq!(bounded(shares(160), new(4096, share)), Ok(()));
@@ -144,7 +219,7 @@ mod tests {
     fn who_has_too_much_already_may_come_down() {
         let own = [volume(1, 40_960, Slo::Share(9)), volume(2, 40_960, Slo::Share(9))];
         let quota = Quota { provisioned_bytes: Some(8192), share: Some(5), ..Quota::default() };
-        let change = |size_bytes, slo| Wanted { id: Some(own[0].id), size_bytes, slo };
+        let change = |size_bytes, slo| Wanted { id: Some(own[0].0), ..new(size_bytes, slo) };
         assert_eq!(check(&tenant(quota), &own, change(4096, Slo::Share(9))), Ok(()));
         assert!(check(&tenant(quota), &own, change(45_056, Slo::Share(9))).is_err());
         assert!(check(&tenant(quota), &own, change(4096, Slo::Share(10))).is_err());

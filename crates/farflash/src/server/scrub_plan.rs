@@ -17,19 +17,24 @@ pub(super) struct ScrubPlan {
     pub(super) next: Instant,
 }
 
-/// Begins a scrub every so often, for as long as the server runs. One that still runs goes on instead.
-pub(super) async fn keep(volumes: Volumes, every: Duration) {
+/// Begins a scrub of a device every so often, for as long as the server runs. One that still runs goes on instead.
+pub(super) async fn keep(volumes: Volumes, device: usize, every: Duration) {
     let mut pause = every.min(FIRST_AFTER);
     loop {
-        volumes.plan_scrub(ScrubPlan { every, next: Instant::now() + pause });
+        volumes.plan_scrub(device, ScrubPlan { every, next: Instant::now() + pause });
         tokio::time::sleep(pause).await;
         pause = every;
-        let shown = volumes.scrub_own(ScrubRequest::Show).await;
+        let shown = volumes.state().scrub(device, ScrubRequest::Show).await;
         if shown.is_ok_and(|scrub| scrub.state == ScrubState::Running) {
-            tracing::warn!("the last scrub still runs; give it more bytes a second, or more time");
+            let device = &volumes.state().devices[device].name;
+            tracing::warn!(
+                device,
+                "the last scrub still runs; give it more bytes a second, or more time"
+            );
             continue;
         }
-        if volumes.scrub_own(ScrubRequest::Start(StartScrub::default())).await.is_err() {
+        if volumes.state().scrub(device, ScrubRequest::Start(StartScrub::default())).await.is_err()
+        {
             // A core has ended, and the server is about to.
             return;
         }

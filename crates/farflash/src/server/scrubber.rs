@@ -1,4 +1,4 @@
-//! Scrubs of a core's shards: paced, and told about.
+//! Scrubs of a core's shards of a device: paced, and told about.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeSet;
@@ -15,7 +15,7 @@ use volume::{Damaged, ScrubStep, VolumeError};
 /// Damaged places that are remembered one by one.
 const PLACES_MAX: usize = 1000;
 
-/// How far the scrub of a core's shards is.
+/// How far the scrub of a core's shards of a device is.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct ScrubReport {
     pub(crate) state: ScrubState,
@@ -30,6 +30,8 @@ pub(super) struct Scrubber<D: Device> {
     handle: Handle,
     /// A shard that fails and comes back is another one.
     core: Core<Handle, D>,
+    /// Number of the device.
+    device: usize,
     report: RefCell<ScrubReport>,
     /// Number of the scrub that runs; a task of another number ends.
     run: Cell<u64>,
@@ -38,10 +40,11 @@ pub(super) struct Scrubber<D: Device> {
 }
 
 impl<D: Device> Scrubber<D> {
-    pub(super) fn new(handle: &Handle, core: &Core<Handle, D>) -> Rc<Self> {
+    pub(super) fn new(handle: &Handle, core: &Core<Handle, D>, device: usize) -> Rc<Self> {
         Rc::new(Self {
             handle: handle.clone(),
             core: core.clone(),
+            device,
             report: RefCell::default(),
             run: Cell::new(0),
             named: RefCell::default(),
@@ -56,7 +59,8 @@ impl<D: Device> Scrubber<D> {
     pub(super) fn start(self: &Rc<Self>, bytes_per_second: u64) {
         let run = self.run.get() + 1;
         self.run.set(run);
-        let total_blocks = self.core.shards().iter().map(|shard| shard.scrub().total).sum();
+        let total_blocks =
+            self.core.shards_on(self.device).iter().map(|shard| shard.scrub().total).sum();
         let state = ScrubState::Running;
         self.report.replace(ScrubReport { state, total_blocks, ..ScrubReport::default() });
         let scrubber = self.clone();
@@ -88,7 +92,7 @@ impl<D: Device> Scrubber<D> {
 
     async fn read_all(&self, run: u64, bytes_per_second: u64) -> Result<(), VolumeError> {
         let mut due = self.handle.now();
-        for shard in self.core.shards() {
+        for shard in self.core.shards_on(self.device) {
             let mut cursor = shard.scrub();
             while !cursor.is_over() {
                 let step = shard.scrub_step(&mut cursor).await?;

@@ -8,7 +8,8 @@ use std::collections::BTreeMap;
 
 use control::{ChangeDevice, ServiceError};
 use schedule::{
-    AdmissionError, Ceiling, CostModel, PolicyKind, Promise, Quota, SchedulerConfig, Slo, plan,
+    AdmissionError, Ceiling, CorePart, CostModel, PolicyKind, Promise, Quota, SchedulerConfig, Slo,
+    plan,
 };
 use units::Duration;
 use uuid::Uuid;
@@ -144,9 +145,9 @@ impl SharedDevice {
         let cost_model = self.spec.cost_model;
         let plan = plan(ceiling, self.spec.latency, cost_model, &promises, self.cores)
             .expect("promises were made to fit");
-        let config = |part: &Option<(Quota, u32)>| {
+        let config = |part: &Option<CorePart>| {
             // A core without volumes has nothing to schedule; the next plan gives it its part.
-            let (ceiling, window_blocks) = (*part)?;
+            let CorePart { ceiling, window_blocks } = (*part)?;
             let policy = self.spec.policy;
             Some(SchedulerConfig { policy, cost_model, ceiling, window_blocks })
         };

@@ -1,48 +1,82 @@
 //! What volumes and devices do, collected from the cores.
 
-use control::{DeviceStats, MapStats, ServiceError, Stats, VolumeStats, WindowStats};
-use dataplane::{CoreStats, VolumeFlow, VolumeStatus};
-
+use control::{
+    CoreStats, DeviceStats, FlowStats, Latency, MapStats, ServiceError, Stats, VolumeStats, Window,
+    WindowStats,
+};
+use dataplane::{LATENCY_BOUNDS_US, LatencyCounts, VolumeFlow, VolumeStatus};
 use volume::MapMemory;
 
 use super::message::CoreMessage;
-use super::service::{CoreLink, State};
 use super::sharing::slo_document;
+use super::state::{CoreLink, ServedDevice, State};
 
 impl State {
     pub(super) async fn stats(&self) -> Result<Stats, ServiceError> {
-        let sharing = self.shared(|shared| shared.document());
-        let name = self.shared(|shared| shared.name().to_owned());
-        let (mut windows, mut maps, mut volumes) = (Vec::new(), Vec::new(), Vec::new());
+        let mut devices: Vec<DeviceStats> = self.devices.iter().map(device_stats).collect();
+        let mut sums = vec![dataplane::FlowStats::default(); devices.len()];
+        let (mut cores, mut volumes) = (Vec::new(), Vec::new());
         for link in &self.cores {
             let (flows, core) = link.ask(|answer| CoreMessage::Flows { answer }).await?;
-            let window = core.window;
-            maps.push(map_stats(link, &core));
-            let states = link.ask(|answer| CoreMessage::ListVolumes { answer }).await?;
-            windows.push(WindowStats {
+            for ((device, sum), part) in devices.iter_mut().zip(&mut sums).zip(&core.devices) {
+                sum.add(&part.flow);
+                device.flow = flow_document(sum);
+                device.windows.push(window_stats(link, part));
+                device.media_errors += part.media_errors;
+                device.maps.push(map_stats(link, &part.maps));
+            }
+            cores.push(CoreStats {
                 core: link.cpu,
-                window_blocks: window.window_blocks.map(u64::from),
-                in_use_blocks: window.in_use_blocks,
-                queued: window.queued,
+                request_memory_bytes: core.memory_used_bytes,
+                authentication_failures: core.authentication_failures,
             });
-            let has_ceiling = sharing.ceiling.is_some();
+            let states = link.ask(|answer| CoreMessage::ListVolumes { answer }).await?;
             // Between the two answers a volume may come or go; it is then left out.
             volumes.extend(states.iter().filter_map(|state| {
                 let place = flows.binary_search_by_key(&state.uuid, |flow| flow.uuid).ok()?;
-                Some(volume_stats(link, &name, state, &flows[place], has_ceiling))
+                Some(volume_stats(link, &devices[state.device], state, &flows[place]))
             }));
         }
         volumes.sort_by(|a, b| (&a.name, a.id).cmp(&(&b.name, b.id)));
         let time_ns = u64::try_from(self.started.elapsed().as_nanos()).unwrap_or(u64::MAX);
-        Ok(Stats { time_ns, devices: vec![DeviceStats { name, sharing, windows, maps }], volumes })
+        let latency_bounds_us = LATENCY_BOUNDS_US.to_vec();
+        Ok(Stats { time_ns, devices, latency_bounds_us, cores, volumes })
     }
 }
 
-fn map_stats(link: &CoreLink, core: &CoreStats) -> MapStats {
-    let sum = |figure: fn(&MapMemory) -> u64| core.maps.iter().map(figure).sum();
+/// A device of which no core has said anything yet.
+fn device_stats(device: &ServedDevice) -> DeviceStats {
+    let sharing = device.shared(|shared| shared.document());
+    DeviceStats {
+        name: device.name.clone(),
+        sharing,
+        windows: Vec::new(),
+        flow: FlowStats::default(),
+        maps: Vec::new(),
+        media_errors: 0,
+    }
+}
+
+fn window_stats(link: &CoreLink, part: &dataplane::DeviceStats) -> WindowStats {
+    let window = part.window;
+    let of_class = |class: usize| Window {
+        window_blocks: window.window_blocks.map(|blocks| u64::from(blocks[class])),
+        in_use_blocks: window.in_use_blocks[class],
+        queued: window.queued[class],
+    };
+    WindowStats {
+        core: link.cpu,
+        reads: of_class(0),
+        writes: of_class(1),
+        journal_used: part.journal_used.iter().copied().fold(0.0, f64::max),
+    }
+}
+
+fn map_stats(link: &CoreLink, maps: &[MapMemory]) -> MapStats {
+    let sum = |figure: fn(&MapMemory) -> u64| maps.iter().map(figure).sum();
     MapStats {
         core: link.cpu,
-        limit_bytes: core.maps.iter().map(|map| map.limit_bytes).sum(),
+        limit_bytes: maps.iter().map(|map| map.limit_bytes).sum(),
         resident_bytes: sum(|map| map.resident_bytes),
         device_bytes: sum(|map| map.device_bytes),
         loads: sum(|map| map.loads),
@@ -52,28 +86,45 @@ fn map_stats(link: &CoreLink, core: &CoreStats) -> MapStats {
 
 fn volume_stats(
     link: &CoreLink,
-    device: &str,
+    device: &DeviceStats,
     state: &VolumeStatus,
     flow: &VolumeFlow,
-    has_ceiling: bool,
 ) -> VolumeStats {
-    let VolumeFlow { quota, stats, .. } = flow;
-    let nanos = |time: std::time::Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
+    let VolumeFlow { quota, stats, latency, .. } = flow;
+    let has_ceiling = device.sharing.ceiling.is_some();
     let promised = |class: usize| has_ceiling.then_some(quota.per_second[class]);
     VolumeStats {
         id: state.uuid,
         name: state.name.clone(),
-        device: device.to_owned(),
+        device: device.name.clone(),
         core: link.cpu,
         slo: slo_document(state.slo),
         promised_reads_per_second: promised(0),
         promised_writes_per_second: promised(1),
+        flow: flow_document(stats),
+        read_latency: latency_document(&latency[0]),
+        write_latency: latency_document(&latency[1]),
+    }
+}
+
+fn flow_document(stats: &dataplane::FlowStats) -> FlowStats {
+    FlowStats {
         queued: stats.queued,
         in_flight: stats.in_flight,
-        requests: stats.completed,
-        read_blocks: stats.issued_blocks[0],
-        written_blocks: stats.issued_blocks[1],
+        in_flight_read_blocks: stats.in_flight_blocks[0],
+        in_flight_written_blocks: stats.in_flight_blocks[1],
+        requests: stats.requests,
+        read_blocks: stats.blocks[0],
+        written_blocks: stats.blocks[1],
         waited_ns: nanos(stats.waited),
         served_ns: nanos(stats.served),
     }
+}
+
+fn latency_document(latency: &LatencyCounts) -> Latency {
+    Latency { counts: latency.counts.to_vec(), sum_ns: nanos(latency.sum) }
+}
+
+fn nanos(time: std::time::Duration) -> u64 {
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }

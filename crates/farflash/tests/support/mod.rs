@@ -7,13 +7,15 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::mpsc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
-/// Longest wait for a server to be ready or to end. Reached only when something is wrong.
-const PATIENCE: Duration = Duration::from_secs(60);
+/// Longest wait for what is about to happen. Reached only when something is wrong.
+pub const PATIENCE: Duration = Duration::from_secs(90);
+/// Longest run of the binary to its end. Reached only when something is wrong.
+const RUN_LIMIT: Duration = Duration::from_secs(300);
 
 /// The binary with `arguments`, not yet run.
 pub fn farflash(arguments: &[&str]) -> Command {
@@ -43,9 +45,22 @@ impl From<Output> for Outcome {
     }
 }
 
-/// Runs the binary to its end.
+/// Runs the binary to its end. One that does not end is killed, and has no exit code then.
 pub fn run(arguments: &[&str]) -> Outcome {
-    farflash(arguments).output().unwrap().into()
+    let mut command = farflash(arguments);
+    let child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let child = child.spawn().unwrap();
+    let pid = Pid::from_child(&child);
+    let (ended, end) = mpsc::channel::<()>();
+    let guard = std::thread::spawn(move || {
+        if end.recv_timeout(RUN_LIMIT) == Err(mpsc::RecvTimeoutError::Timeout) {
+            let _ = kill_process(pid, Signal::KILL);
+        }
+    });
+    let output = child.wait_with_output().unwrap();
+    drop(ended);
+    guard.join().unwrap();
+    output.into()
 }
 
 /// Runs it, and demands success; its standard output.
@@ -67,6 +82,16 @@ pub fn refused(arguments: &[&str], code: i32, what: &str, remedy: &str) {
     assert!(first.starts_with("error: ") && first.contains(what), "{arguments:?}: {outcome:?}");
     let second = second.strip_prefix(" hint: ").unwrap_or_default();
     assert!(second.contains(remedy), "{arguments:?}: {outcome:?}");
+}
+
+/// Waits until something holds, which must be within the time that waiting is worth.
+#[track_caller]
+pub fn until(what: &str, mut holds: impl FnMut() -> bool) {
+    let deadline = Instant::now() + PATIENCE;
+    while !holds() {
+        assert!(Instant::now() < deadline, "waited for: {what}");
+        std::thread::sleep(Duration::from_millis(20));
+    }
 }
 
 /// The first `count` CPUs that this process may use, as `--cores` takes them; `None` if there are
@@ -122,8 +147,12 @@ impl Server {
         let arguments = ["serve", "--device", device, "--listen", listen, "--api", api];
         // Open to all unless a test says otherwise.
         let auth = if more.contains(&"--auth") { &[][..] } else { &["--auth", "off"] };
-        let arguments = [&arguments[..], &["--log-json"], auth, more].concat();
-        Self::spawn(&mut farflash(&arguments))
+        Self::from_arguments(&[&arguments[..], &["--log-json"], auth, more].concat())
+    }
+
+    /// Starts one with these words, and waits until it is ready.
+    pub fn from_arguments(arguments: &[&str]) -> Self {
+        Self::spawn(&mut farflash(arguments))
     }
 
     /// Starts one in a network namespace, on all its addresses.
@@ -135,6 +164,14 @@ impl Server {
         let mut inside = Command::new("ip");
         inside.args(["netns", "exec", namespace]).arg(command.get_program()).args(&arguments);
         Self::spawn(&mut inside)
+    }
+
+    /// Starts one whose log has what `filter` lets through.
+    pub fn start_logging(filter: &str, device: &str, more: &[&str]) -> Self {
+        let arguments =
+            ["serve", "--device", device, "--listen", "127.0.0.1:0", "--api", "127.0.0.1:0"];
+        let arguments = [&arguments[..], &["--log-json"], more].concat();
+        Self::spawn(farflash(&arguments).env("FARFLASH_LOG", filter))
     }
 
     fn spawn(command: &mut Command) -> Self {
@@ -192,10 +229,27 @@ impl Server {
 
     /// Waits until it logs a message that begins with `text`.
     pub fn wait_for_log(&self, text: &str) {
+        let deadline = Instant::now() + PATIENCE;
         loop {
-            let line = self.log.recv_timeout(PATIENCE).expect("the message comes");
+            let left = deadline.saturating_duration_since(Instant::now());
+            let line = self.log.recv_timeout(left).expect("the message comes");
             if line["fields"]["message"].as_str().is_some_and(|message| message.starts_with(text)) {
                 return;
+            }
+        }
+    }
+
+    /// The fields of what it logs until one of these fits.
+    pub fn log_until(&self, fits: impl Fn(&Value) -> bool) -> Vec<Value> {
+        let deadline = Instant::now() + PATIENCE;
+        let mut lines = Vec::new();
+        loop {
+            let left = deadline.saturating_duration_since(Instant::now());
+            let line = self.log.recv_timeout(left).expect("the line comes")["fields"].take();
+            let is_last = fits(&line);
+            lines.push(line);
+            if is_last {
+                return lines;
             }
         }
     }
@@ -203,9 +257,9 @@ impl Server {
     /// Waits for its end; the exit code, if it was no signal that ended it.
     pub fn wait(mut self) -> Option<i32> {
         // The log closes when the process ends.
-        let deadline = std::time::Instant::now() + PATIENCE;
+        let deadline = Instant::now() + PATIENCE;
         loop {
-            let left = deadline.saturating_duration_since(std::time::Instant::now());
+            let left = deadline.saturating_duration_since(Instant::now());
             match self.log.recv_timeout(left) {
                 Ok(_) => {}
                 Err(mpsc::RecvTimeoutError::Disconnected) => break,

@@ -25,7 +25,7 @@ mod transfer;
 
 use nvme_wire::Sqe;
 use nvme_wire::pdu::{Digests, FatalErrorStatus, PduError};
-use units::{Duration, Instant};
+use units::{BLOCK_SIZE, Duration, Instant, MetadataSize};
 
 use fused::Fusing;
 pub use slots::SlotId;
@@ -44,7 +44,7 @@ pub struct Limits {
     /// In-capsule data on an I/O queue, in bytes. More saves small writes the trip of an R2T, but
     /// comes without asking: a host can send this much for every entry of the queue.
     pub in_capsule_bytes_max: u32,
-    /// Data of one command, in bytes (MDTS): 4 KiB times a power of two.
+    /// Data of one command, in bytes (MDTS): 4 KiB times a power of two. Metadata of blocks comes on top.
     pub transfer_bytes_max: u32,
     /// Data of one H2CData PDU in bytes (MAXH2CDATA): a multiple of 4, at least 4096.
     pub h2c_data_bytes_max: u32,
@@ -56,6 +56,18 @@ pub struct Limits {
     pub handshake_timeout: Duration,
     /// From the first byte of a PDU to its last, and from an R2T to the last byte that it asks for.
     pub stall_timeout: Duration,
+}
+
+/// A block has at most such a part of its data as metadata.
+const METADATA_PART: u32 = 64;
+const _: () = assert!(MetadataSize::Bytes64.bytes() * METADATA_PART as usize == BLOCK_SIZE);
+
+impl Limits {
+    /// The longest transfer of one command: its data, and as much metadata as blocks can have. What the
+    /// namespace's format and size allow is checked with the command.
+    const fn command_bytes_max(&self) -> u32 {
+        self.transfer_bytes_max.saturating_add(self.transfer_bytes_max / METADATA_PART)
+    }
 }
 
 impl Default for Limits {

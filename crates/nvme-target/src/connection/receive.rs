@@ -274,7 +274,7 @@ impl Connection {
         if is_connect == is_live {
             return Err(Status::COMMAND_SEQUENCE_ERROR.with_dnr());
         }
-        let transfer = classify(sqe, data_len, self.limits.transfer_bytes_max)?;
+        let transfer = classify(sqe, data_len, self.limits.command_bytes_max())?;
         if transfer != Transfer::NotFromHost && !matches!(self.state, State::Live { qid: 1.. }) {
             check_admin_transfer(sqe)?;
         }

@@ -5,10 +5,11 @@ use alloc::vec::Vec;
 use nvme_wire::feature::HOST_BEHAVIOR_LEN;
 use nvme_wire::identify::{
     CMIC_MULTIPLE_CONTROLLERS, CNTRLTYPE_DISCOVERY, CNTRLTYPE_IO, CSI_NVM, CTRATT_HOST_ID_EXTENDED,
-    Cns, CommandSetIndependentNamespace, DLFEAT_DEALLOCATE_WRITE_ZEROES, DLFEAT_READS_ZEROES,
+    CTRATT_LIMITS_EXCLUDE_METADATA, Cns, CommandSetIndependentNamespace,
+    DLFEAT_DEALLOCATE_WRITE_ZEROES, DLFEAT_READS_ZEROES, FLBAS_EXTENDED_LBA,
     FUSES_COMPARE_AND_WRITE, IDENTIFY_LEN, Identify, IdentifyController, IdentifyNamespace,
-    LPA_COMMAND_EFFECTS, LPA_EXTENDED_DATA, LPA_SMART_PER_NAMESPACE, LbaFormat, NMIC_SHARED,
-    NSFEAT_ATOMICS, NSFEAT_THIN, NSTAT_READY, NamespaceDescriptor, NamespaceIdList,
+    LPA_COMMAND_EFFECTS, LPA_EXTENDED_DATA, LPA_SMART_PER_NAMESPACE, LbaFormat, MC_EXTENDED_LBA,
+    NMIC_SHARED, NSFEAT_ATOMICS, NSFEAT_THIN, NSTAT_READY, NamespaceDescriptor, NamespaceIdList,
     NvmCommandSetController, NvmCommandSetNamespace, OAES_DISCOVERY_CHANGE,
     OAES_NAMESPACE_ATTRIBUTE, ONCS_COMPARE, ONCS_DATASET_MANAGEMENT, ONCS_SAVE_FIELD, ONCS_VERIFY,
     ONCS_WRITE_ZEROES, SGLS_BYTE_ALIGNED, SGLS_TRANSPORT, VENDOR_COMPARE_AND_WRITE,
@@ -105,7 +106,7 @@ impl Controller {
         identify.mdts = self.mdts();
         identify.cntlid = parameters.cntlid.into();
         identify.ver = VERSION.0.into();
-        identify.ctratt = CTRATT_HOST_ID_EXTENDED.into();
+        identify.ctratt = (CTRATT_HOST_ID_EXTENDED | CTRATT_LIMITS_EXCLUDE_METADATA).into();
         identify.aerl = u8::try_from(AERS_MAX - 1).expect("small");
         identify.elpe = u8::try_from(ERROR_LOG_ENTRIES - 1).expect("small");
         identify.kas = KAS_100MS.into();
@@ -178,7 +179,12 @@ impl Controller {
         identify.nvmcap = (u128::from(namespace.blocks) * BLOCK_SIZE as u128).into();
         identify.nsattr = u8::from(namespace.read_only);
         identify.nguid = self.parameters.uuid;
+        if !namespace.metadata.is_none() {
+            identify.flbas = FLBAS_EXTENDED_LBA;
+            identify.mc = MC_EXTENDED_LBA;
+        }
         identify.lbaf[0] = LbaFormat {
+            ms: u16::try_from(namespace.metadata.bytes()).expect("at most 64").into(),
             lbads: u8::try_from(BLOCK_SIZE.trailing_zeros()).expect("12"),
             ..LbaFormat::new_zeroed()
         };

@@ -7,8 +7,8 @@ use alloc::vec::Vec;
 use nvme_wire::discovery::{DiscoveryLogEntry, DiscoveryLogHeader};
 use nvme_wire::identify::set_ascii;
 use nvme_wire::log::{
-    ChangedNamespaces, CommandEffects, EFFECT_CSUPP, EFFECT_LBCC, ErrorLogEntry, FirmwareSlots,
-    GetLogPage, Lid, SmartHealth, data_units,
+    ChangedNamespaces, CommandEffects, EFFECT_CSUPP, EFFECT_LBCC, ErrorLogEntry, FailureDomainLog,
+    FirmwareSlots, GetLogPage, Lid, SmartHealth, data_units,
 };
 use nvme_wire::sqe::NSID_ALL;
 use nvme_wire::{AdminOpcode, IoOpcode, Sqe, Status};
@@ -24,7 +24,7 @@ const SUPPORT_TABLE_LEN: usize = 1024;
 /// Length of a discovery log's header, and of each entry.
 const DISCOVERY_RECORD_LEN: usize = 1024;
 
-/// Log pages of an I/O controller.
+/// Log pages of an I/O controller, besides where its volume is, if that is known.
 const IO_LOG_PAGES: [Lid; 7] = [
     Lid::SUPPORTED,
     Lid::ERROR,
@@ -144,13 +144,7 @@ impl Controller {
         backend: &dyn Backend,
     ) -> Result<AdminReply, Status> {
         let get = GetLogPage::decode(sqe);
-        let is_discovery = self.parameters.kind == ControllerKind::Discovery;
-        let is_supported = if is_discovery {
-            DISCOVERY_LOG_PAGES.contains(&get.lid)
-        } else {
-            IO_LOG_PAGES.contains(&get.lid)
-        };
-        if !is_supported {
+        if !self.log_pages(backend).any(|lid| lid == get.lid) {
             return Err(Status::INVALID_LOG_PAGE.with_dnr());
         }
         let len_max = u64::from(self.parameters.limits.transfer_bytes_max);
@@ -180,16 +174,29 @@ impl Controller {
             Lid::FIRMWARE_SLOT => self.firmware_slots().as_bytes().to_vec(),
             Lid::COMMAND_EFFECTS => command_effects().as_bytes().to_vec(),
             Lid::FEATURE_EFFECTS => self.feature_effects(),
+            Lid::FAILURE_DOMAIN => {
+                let domain = backend.failure_domain().expect("only then it is supported");
+                FailureDomainLog::new(domain).as_bytes().to_vec()
+            }
             Lid::CHANGED_NAMESPACES => {
                 let is_listed = self.events.read_changed_namespaces(get.rae);
                 ChangedNamespaces::new(is_listed.then_some(NSID)).as_bytes().to_vec()
             }
-            _ => supported_log_pages(is_discovery),
+            _ => support_table(self.log_pages(backend).map(|lid| (lid.0, LSUPP))),
         };
         let start = usize::try_from(get.offset).expect("within the page");
         let bytes = page[start..page.len().min(start + len)].to_vec();
         let zeroes = len - bytes.len();
         Ok(AdminReply::Data { bytes, zeroes })
+    }
+
+    /// The log pages that this controller has.
+    fn log_pages(&self, backend: &dyn Backend) -> impl Iterator<Item = Lid> + use<> {
+        let (pages, knows_place): (&[Lid], _) = match self.parameters.kind {
+            ControllerKind::Io => (&IO_LOG_PAGES, backend.failure_domain().is_some()),
+            ControllerKind::Discovery => (&DISCOVERY_LOG_PAGES, false),
+        };
+        pages.iter().copied().chain(knows_place.then_some(Lid::FAILURE_DOMAIN))
     }
 
     fn read_discovery(
@@ -259,6 +266,7 @@ fn page_len(lid: Lid) -> u64 {
         Lid::FIRMWARE_SLOT => size_of::<FirmwareSlots>(),
         Lid::CHANGED_NAMESPACES => size_of::<ChangedNamespaces>(),
         Lid::COMMAND_EFFECTS => size_of::<CommandEffects>(),
+        Lid::FAILURE_DOMAIN => size_of::<FailureDomainLog>(),
         _ => SUPPORT_TABLE_LEN,
     };
     len as u64
@@ -289,11 +297,6 @@ fn command_effects() -> CommandEffects {
         effects.io[usize::from(opcode.0)] = (EFFECT_CSUPP | EFFECT_LBCC).into();
     }
     effects
-}
-
-fn supported_log_pages(is_discovery: bool) -> Vec<u8> {
-    let pages: &[Lid] = if is_discovery { &DISCOVERY_LOG_PAGES } else { &IO_LOG_PAGES };
-    support_table(pages.iter().map(|lid| (lid.0, LSUPP)))
 }
 
 fn support_table(entries: impl Iterator<Item = (u8, u32)>) -> Vec<u8> {

@@ -19,10 +19,10 @@ use alloc::vec;
 use alloc::vec::Vec;
 
 use nvme_wire::io::Abort;
-use nvme_wire::log::ErrorLogEntry;
+use nvme_wire::log::{ErrorLogEntry, FailureDomain};
 use nvme_wire::property::{Cc, Csts};
 use nvme_wire::{AdminOpcode, FabricsType, HostId, Nqn, Sqe, Status, fabrics};
-use units::{Duration, Instant};
+use units::{Duration, Instant, MetadataSize};
 use zerocopy::FromZeros;
 
 use crate::{ConnectRefusal, ConnectRequest, Limits, Negotiated, SlotId};
@@ -80,6 +80,8 @@ pub struct Namespace {
     pub blocks: u64,
     /// Blocks that hold data.
     pub used_blocks: u64,
+    /// Metadata of each block.
+    pub metadata: MetadataSize,
     /// Whether writes are refused.
     pub read_only: bool,
 }
@@ -94,6 +96,11 @@ pub trait Backend {
     /// Health and use of what lies below.
     fn health(&self) -> Health {
         Health::default()
+    }
+
+    /// Where the volume is, if that is known.
+    fn failure_domain(&self) -> Option<&FailureDomain> {
+        None
     }
 
     /// What this host may discover.

@@ -7,7 +7,9 @@ use nvme_wire::identify::{
     Cns, Identify, IdentifyController, IdentifyNamespace, NamespaceDescriptor, NamespaceIdList,
     NvmCommandSetController, descriptors,
 };
-use nvme_wire::log::{ChangedNamespaces, CommandEffects, GetLogPage, Lid, SmartHealth};
+use nvme_wire::log::{
+    ChangedNamespaces, CommandEffects, FailureDomain, GetLogPage, Lid, SmartHealth,
+};
 use nvme_wire::property::{Cap, Version, offset};
 use nvme_wire::sqe::NSID_ALL;
 use nvme_wire::{IoOpcode, SglDescriptor};
@@ -20,6 +22,7 @@ const UUID: [u8; 16] = *b"\x01\x02\x03\x04\x05\x06\x47\x08\x89\x0a\x0b\x0c\x0d\x
 
 struct Facts {
     namespace: Option<Namespace>,
+    domain: Option<FailureDomain>,
     log: DiscoveryLog,
 }
 
@@ -32,14 +35,18 @@ impl Backend for Facts {
         Health { bytes_written: 512_001, unsafe_shutdowns: 3, ..Health::default() }
     }
 
+    fn failure_domain(&self) -> Option<&FailureDomain> {
+        self.domain.as_ref()
+    }
+
     fn discovery_log(&self) -> Option<&DiscoveryLog> {
         Some(&self.log)
     }
 }
 
 fn facts() -> Facts {
-    let namespace = Namespace { blocks: 2560, used_blocks: 17, read_only: false };
-    Facts { namespace: Some(namespace), log: DiscoveryLog::default() }
+    let namespace = Namespace { blocks: 2560, used_blocks: 17, ..Namespace::default() };
+    Facts { namespace: Some(namespace), domain: None, log: DiscoveryLog::default() }
 }
 
 fn request(kind: ControllerKind, qid: u16, kato_ms: u32) -> ConnectRequest {
@@ -432,7 +439,12 @@ fn log_pages_can_be_read_whole_and_in_parts() {
     let effects = CommandEffects::read_from_bytes(&effects).expect("4096 bytes");
     assert_eq!(effects.io[usize::from(IoOpcode::WRITE.0)].get(), 3);
     assert_eq!(effects.io[usize::from(IoOpcode::COPY.0)].get(), 0);
+    let get = GetLogPage::new(Lid::FAILURE_DOMAIN, NSID_ALL, 0, 512).encode();
+    assert_eq!(harness.value(&get), Err(Status::INVALID_LOG_PAGE), "nobody said where it is");
+    harness.facts.domain = Some(FailureDomain { host: "flash-1".into(), ..Default::default() });
+    assert_eq!(harness.log(Lid::FAILURE_DOMAIN, 48, 8), *b"flash-1\0");
     let supported = harness.log(Lid::SUPPORTED, 0, 1024);
+    assert_eq!(supported[0xE0 * 4], 1);
     for lid in 0..=255u8 {
         let is_listed = supported[usize::from(lid) * 4] == 1;
         let get = GetLogPage::new(Lid(lid), NSID_ALL, 0, 512).encode();

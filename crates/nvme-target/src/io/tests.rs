@@ -9,8 +9,12 @@ use zerocopy::IntoBytes;
 
 use super::*;
 
-const VIEW: NamespaceView =
-    NamespaceView { blocks: 1000, transfer_blocks_max: 256, read_only: false };
+const VIEW: NamespaceView = NamespaceView {
+    blocks: 1000,
+    metadata: MetadataSize::None,
+    transfer_blocks_max: 256,
+    read_only: false,
+};
 
 fn block(opcode: IoOpcode, slba: u64, nlb: u32) -> Sqe {
     let moves = matches!(opcode, IoOpcode::READ | IoOpcode::WRITE | IoOpcode::COMPARE);
@@ -51,6 +55,34 @@ fn good_commands_are_understood() {
     let mut hint = DatasetManagement::deallocate(NSID, 1);
     hint.cdw11 = 3.into();
     assert_eq!(decode_io(&hint, &VIEW), Ok(IoCommand::Hint));
+}
+
+/// Extended LBA: every block that is transferred has its metadata behind it, and limits count blocks.
+#[test]
+fn transfers_carry_the_metadata_of_each_block() {
+    for metadata in MetadataSize::ALL {
+        let view = NamespaceView { metadata, ..VIEW };
+        let block_len = 4096 + metadata.bytes() as u32;
+        for (opcode, halves) in [
+            (IoOpcode::READ, 1),
+            (IoOpcode::WRITE, 1),
+            (IoOpcode::COMPARE, 1),
+            (IoOpcode::COMPARE_AND_WRITE, 2),
+        ] {
+            let sqe = |blocks: u32, len| BlockCommand::new(0, blocks).encode(opcode, NSID, len);
+            for blocks in [1, 7, 256] {
+                let len = blocks * block_len * halves;
+                assert!(decode_io(&sqe(blocks, len), &view).is_ok(), "{opcode:?} {metadata:?}");
+                for wrong in [blocks * 4096 * halves, len - 1, len + 1] {
+                    let outcome = decode_io(&sqe(blocks, wrong), &view);
+                    let refused = Err(Status::DATA_SGL_LENGTH_INVALID.with_dnr());
+                    assert!(outcome == refused || wrong == len, "{opcode:?} {wrong}");
+                }
+            }
+            let beyond = decode_io(&sqe(257, 257 * block_len * halves), &view);
+            assert_eq!(beyond, Err(Status::INVALID_FIELD.with_dnr()));
+        }
+    }
 }
 
 #[test]

@@ -16,7 +16,7 @@ use nvme_wire::fabrics::{self, CNTLID_DYNAMIC, Connect, ConnectData, Property, P
 use nvme_wire::pdu::{CapsuleCmd, CapsuleResp, CommonHeader, Digests, IcReq, PduType};
 use nvme_wire::property::{Cc, offset};
 use nvme_wire::{Cqe, FabricsType, HostId, Nqn, SglDescriptor, Sqe, Status};
-use units::{BLOCK_SIZE, Instant, LbaRange};
+use units::{BLOCK_SIZE, Instant, LbaRange, MetadataSize};
 use zerocopy::{FromBytes, IntoBytes};
 
 pub(crate) const BLOCKS: u64 = 64;
@@ -51,13 +51,18 @@ impl Volume {
     }
 
     pub(crate) fn view(&self) -> NamespaceView {
-        NamespaceView { blocks: self.blocks, transfer_blocks_max: 256, read_only: false }
+        NamespaceView {
+            blocks: self.blocks,
+            metadata: MetadataSize::None,
+            transfer_blocks_max: 256,
+            read_only: false,
+        }
     }
 }
 
 impl Backend for Volume {
     fn namespace(&self) -> Option<Namespace> {
-        Some(Namespace { blocks: self.blocks, used_blocks: 3, read_only: false })
+        Some(Namespace { blocks: self.blocks, used_blocks: 3, ..Namespace::default() })
     }
 
     fn health(&self) -> Health {

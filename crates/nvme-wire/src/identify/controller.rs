@@ -27,6 +27,8 @@ pub const OAES_DISCOVERY_CHANGE: u32 = 1 << 31;
 pub const CTRATT_HOST_ID_EXTENDED: u32 = 1 << 0;
 /// CTRATT: any command restarts the keep alive timer.
 pub const CTRATT_TRAFFIC_KEEP_ALIVE: u32 = 1 << 6;
+/// CTRATT: MDTS and the limits like it count no metadata of blocks.
+pub const CTRATT_LIMITS_EXCLUDE_METADATA: u32 = 1 << 16;
 /// LPA: SMART/Health log per namespace.
 pub const LPA_SMART_PER_NAMESPACE: u8 = 1 << 0;
 /// LPA: Commands Supported and Effects log.

@@ -16,6 +16,10 @@ pub const NSFEAT_DEALLOCATED_ERROR: u8 = 1 << 2;
 pub const NSFEAT_UID_REUSE: u8 = 1 << 3;
 /// NSFEAT: NPWG, NPWA, NPDG, NPDA and NOWS are defined.
 pub const NSFEAT_OPTIMAL_PERFORMANCE: u8 = 1 << 4;
+/// FLBAS: metadata is transferred behind each block's data, as one longer block.
+pub const FLBAS_EXTENDED_LBA: u8 = 1 << 4;
+/// MC: the namespace can transfer metadata behind each block's data.
+pub const MC_EXTENDED_LBA: u8 = 1 << 0;
 /// NMIC: the namespace may be attached to more than one controller.
 pub const NMIC_SHARED: u8 = 1 << 0;
 /// DLFEAT: deallocated blocks read as zeroes.

@@ -3,6 +3,7 @@
 mod ana;
 mod effects;
 mod error;
+mod failure_domain;
 mod health;
 mod lists;
 
@@ -15,6 +16,7 @@ pub use effects::{
     EFFECT_SCOPE_NAMESPACE,
 };
 pub use error::ErrorLogEntry;
+pub use failure_domain::{DeviceHealth, FailureDomain, FailureDomainLog};
 pub use health::{
     CRITICAL_READ_ONLY, CRITICAL_RELIABILITY, CRITICAL_SPARE, SmartHealth, data_units,
 };
@@ -55,6 +57,8 @@ impl Lid {
     pub const FEATURE_EFFECTS: Self = Self(0x12);
     /// Discovery.
     pub const DISCOVERY: Self = Self(0x70);
+    /// Failure Domain, vendor specific.
+    pub const FAILURE_DOMAIN: Self = Self(0xE0);
 }
 
 /// A Get Log Page command's fields.

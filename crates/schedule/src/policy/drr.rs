@@ -8,8 +8,6 @@
 //! - D3: turns are taken by deficits both within and beyond quotas, so that shares hold also where the
 //!   device does less than its ceiling says.
 //! - D4: what is taken beyond a quota is not held against the taker when others want theirs again.
-//!
-//! Reads and writes are apart in all of this.
 
 mod rounds;
 
@@ -23,7 +21,6 @@ use self::rounds::Rounds;
 use super::{FlowId, Next, Policy};
 use crate::bucket::{Bucket, Carried};
 use crate::parked::STALE_MAX;
-use crate::{CLASSES, Cost, Quota};
 
 /// Unused quota that a flow keeps.
 const QUOTA_CARRIED: Carried =
@@ -48,17 +45,13 @@ const TIERS: usize = 2;
 
 #[derive(Debug)]
 struct Flow {
-    quotas: [Bucket; CLASSES],
+    quota: Bucket,
     /// Blocks a second, with [`RATE_BITS`] bits behind the point.
-    rates: [u64; CLASSES],
-    offered: Option<(Cost, Tier)>,
+    rate: u64,
+    /// What its request costs, and where that stands.
+    offered: Option<(u64, Tier)>,
     /// Its entry in `returns`; others of it are stale.
     returns_at: Option<Instant>,
-}
-
-struct Class {
-    ceiling: Bucket,
-    tiers: [Rounds; TIERS],
 }
 
 /// How many rates there are of each power of two.
@@ -70,9 +63,8 @@ struct Magnitudes {
 }
 
 pub(super) struct DeficitRoundRobin {
-    classes: [Class; CLASSES],
-    /// The class that is looked at first.
-    first_class: usize,
+    ceiling: Bucket,
+    tiers: [Rounds; TIERS],
     flows: Vec<Flow>,
     magnitudes: Magnitudes,
     /// When flows that wait beyond their quota are within it again.
@@ -81,12 +73,8 @@ pub(super) struct DeficitRoundRobin {
 
 impl Flow {
     fn new(now: Instant) -> Self {
-        Self {
-            rates: [0; CLASSES],
-            quotas: [(); CLASSES].map(|()| Bucket::new(0.0, QUOTA_CARRIED, now)),
-            offered: None,
-            returns_at: None,
-        }
+        let quota = Bucket::new(0.0, QUOTA_CARRIED, now);
+        Self { quota, rate: 0, offered: None, returns_at: None }
     }
 }
 
@@ -115,14 +103,10 @@ impl Magnitudes {
 }
 
 impl DeficitRoundRobin {
-    pub(super) fn new(ceiling: Quota, now: Instant) -> Self {
-        let class = |rate| Class {
-            ceiling: Bucket::new(rate, CEILING_CARRIED, now),
-            tiers: Default::default(),
-        };
+    pub(super) fn new(ceiling: f64, now: Instant) -> Self {
         Self {
-            classes: ceiling.per_second.map(class),
-            first_class: 0,
+            ceiling: Bucket::new(ceiling, CEILING_CARRIED, now),
+            tiers: Default::default(),
             flows: Vec::new(),
             magnitudes: Magnitudes { counts: [0; u64::BITS as usize], present: 0 },
             returns: BinaryHeap::new(),
@@ -130,33 +114,29 @@ impl DeficitRoundRobin {
     }
 
     /// Puts a flow's request where it waits for its turn.
-    fn queue(&mut self, flow: FlowId, cost: Cost, now: Instant) {
+    fn queue(&mut self, flow: FlowId, units: u64, now: Instant) {
         let this = &mut self.flows[flow.0 as usize];
-        let Cost { class, units } = cost;
-        let quota = &mut this.quotas[class];
-        let tier = if quota.is_open(now) { Tier::Within } else { Tier::Beyond };
-        this.offered = Some((cost, tier));
-        if tier == Tier::Beyond && this.returns_at.is_none() && this.rates[class] > 0 {
-            let at = quota.opens_at();
+        let tier = if this.quota.is_open(now) { Tier::Within } else { Tier::Beyond };
+        this.offered = Some((units, tier));
+        if tier == Tier::Beyond && this.returns_at.is_none() && this.rate > 0 {
+            let at = this.quota.opens_at();
             this.returns_at = Some(at);
             self.returns.push(Reverse((at, flow)));
         }
-        let quantum = self.magnitudes.quantum(this.rates[class]);
-        self.classes[class].tiers[tier as usize].queue(flow, units, quantum);
+        let quantum = self.magnitudes.quantum(this.rate);
+        self.tiers[tier as usize].queue(flow, units, quantum);
     }
 
     fn requeue(&mut self, flow: FlowId, now: Instant) {
-        if let Some((cost, tier)) = self.flows[flow.0 as usize].offered {
-            self.classes[cost.class].tiers[tier as usize].remove(flow);
-            self.queue(flow, cost, now);
+        if let Some((units, tier)) = self.flows[flow.0 as usize].offered {
+            self.tiers[tier as usize].remove(flow);
+            self.queue(flow, units, now);
         }
     }
 
-    fn set_rates(&mut self, flow: FlowId, rates: [u64; CLASSES]) {
-        let before = core::mem::replace(&mut self.flows[flow.0 as usize].rates, rates);
-        for (before, after) in before.into_iter().zip(rates) {
-            self.magnitudes.change(before, after);
-        }
+    fn set_rate(&mut self, flow: FlowId, rate: u64) {
+        let before = core::mem::replace(&mut self.flows[flow.0 as usize].rate, rate);
+        self.magnitudes.change(before, rate);
     }
 
     /// Forgets when a flow returns; its entry is stale from now on.
@@ -189,78 +169,70 @@ impl DeficitRoundRobin {
         }
     }
 
-    /// Takes the next request of a class and tier.
-    fn take(&mut self, class: usize, tier: Tier) -> Option<FlowId> {
-        let Class { ceiling, tiers } = &mut self.classes[class];
-        let flow = tiers[tier as usize].take()?;
+    /// Takes the next request of a tier.
+    fn take(&mut self, tier: Tier) -> Option<FlowId> {
+        let flow = self.tiers[tier as usize].take()?;
         let this = &mut self.flows[flow.0 as usize];
-        let (cost, _) = this.offered.take().expect("it waited");
+        let (units, _) = this.offered.take().expect("it waited");
         if tier == Tier::Within {
-            this.quotas[class].take(cost.units);
+            this.quota.take(units);
         }
-        ceiling.take(cost.units);
+        self.ceiling.take(units);
         Some(flow)
     }
 }
 
 impl Policy for DeficitRoundRobin {
-    fn set_flow(&mut self, flow: FlowId, quota: Quota, now: Instant) {
+    fn set_flow(&mut self, flow: FlowId, quota: f64, now: Instant) {
         let index = flow.0 as usize;
         if self.flows.len() <= index {
             self.flows.resize_with(index + 1, || Flow::new(now));
         }
-        for (bucket, rate) in self.flows[index].quotas.iter_mut().zip(quota.per_second) {
-            bucket.set_rate(rate, QUOTA_CARRIED, now);
-        }
-        let fixed = |rate: f64| (rate * f64::from(1 << RATE_BITS)) as u64;
-        self.set_rates(flow, quota.per_second.map(fixed));
+        self.flows[index].quota.set_rate(quota, QUOTA_CARRIED, now);
+        self.set_rate(flow, (quota * f64::from(1 << RATE_BITS)) as u64);
         // A new quota counts from now on: also for one that waits.
         self.forget_return(flow);
         self.requeue(flow, now);
     }
 
     fn remove_flow(&mut self, flow: FlowId) {
-        for rounds in self.classes.iter_mut().flat_map(|class| &mut class.tiers) {
-            rounds.forget(flow);
-        }
-        self.set_rates(flow, [0; CLASSES]);
+        self.tiers.iter_mut().for_each(|rounds| rounds.forget(flow));
+        self.set_rate(flow, 0);
         self.forget_return(flow);
         self.flows[flow.0 as usize] = Flow::new(Instant(0));
     }
 
-    fn set_ceiling(&mut self, ceiling: Quota, now: Instant) {
-        for (class, rate) in self.classes.iter_mut().zip(ceiling.per_second) {
-            class.ceiling.set_rate(rate, CEILING_CARRIED, now);
-        }
+    fn set_ceiling(&mut self, ceiling: f64, now: Instant) {
+        self.ceiling.set_rate(ceiling, CEILING_CARRIED, now);
     }
 
-    fn offer(&mut self, flow: FlowId, cost: Cost, _: u64, now: Instant) {
-        self.queue(flow, cost, now);
+    fn offer(&mut self, flow: FlowId, units: u64, _: u64, now: Instant) {
+        self.queue(flow, units, now);
     }
 
     fn next(&mut self, now: Instant) -> Next {
         let returns_at = self.let_return(now);
-        let order = [self.first_class, (self.first_class + 1) % CLASSES];
-        for class in order {
-            if let Some(flow) = self.take(class, Tier::Within) {
-                self.first_class = (class + 1) % CLASSES;
-                return Next::Flow(flow);
-            }
+        if let Some(flow) = self.take(Tier::Within) {
+            return Next::Flow(flow);
         }
-        let mut opens_at = returns_at;
-        let mut waits = false;
-        for class in order {
-            if self.classes[class].tiers[Tier::Beyond as usize].is_empty() {
-                continue;
-            }
-            if self.classes[class].ceiling.is_open(now) {
-                self.first_class = (class + 1) % CLASSES;
-                return self.take(class, Tier::Beyond).map_or(Next::Nothing, Next::Flow);
-            }
-            waits = true;
-            let at = self.classes[class].ceiling.opens_at();
-            opens_at = Some(opens_at.map_or(at, |other| other.min(at)));
+        if self.tiers[Tier::Beyond as usize].is_empty() {
+            return Next::Nothing;
         }
-        opens_at.filter(|_| waits).map_or(Next::Nothing, Next::WaitUntil)
+        if self.ceiling.is_open(now) {
+            return self.take(Tier::Beyond).map_or(Next::Nothing, Next::Flow);
+        }
+        let opens_at = self.ceiling.opens_at();
+        Next::WaitUntil(returns_at.map_or(opens_at, |at| at.min(opens_at)))
+    }
+
+    /// D1, D3: within its quota, and where nobody waits there are no turns.
+    fn take_at_once(&mut self, flow: FlowId, units: u64, now: Instant) -> bool {
+        let quota = &mut self.flows[flow.0 as usize].quota;
+        let is_open = quota.is_open(now);
+        if is_open {
+            quota.take(units);
+            self.ceiling.take(units);
+        }
+        is_open
     }
 }

@@ -1,4 +1,4 @@
-//! First come, first served: one queue for all, no quota, no ceiling.
+//! First come, first served among requests of a class: one line for all flows, no quota, no ceiling.
 //!
 //! - F1: of all requests that wait, the oldest is its flow's oldest, and so it is offered: a place
 //!   without a flow at the head of the line is that of a request that is gone.
@@ -8,7 +8,6 @@ use alloc::collections::VecDeque;
 use units::Instant;
 
 use super::{FlowId, Next, Policy};
-use crate::{Cost, Quota};
 
 #[derive(Debug, Default)]
 pub(super) struct FirstComeFirstServed {
@@ -19,16 +18,16 @@ pub(super) struct FirstComeFirstServed {
 }
 
 impl Policy for FirstComeFirstServed {
-    fn set_flow(&mut self, _: FlowId, _: Quota, _: Instant) {}
+    fn set_flow(&mut self, _: FlowId, _: f64, _: Instant) {}
 
     fn remove_flow(&mut self, flow: FlowId) {
         let of_flow = self.line.iter_mut().filter(|place| **place == Some(flow));
         of_flow.for_each(|place| *place = None);
     }
 
-    fn set_ceiling(&mut self, _: Quota, _: Instant) {}
+    fn set_ceiling(&mut self, _: f64, _: Instant) {}
 
-    fn offer(&mut self, flow: FlowId, _: Cost, arrival: u64, _: Instant) {
+    fn offer(&mut self, flow: FlowId, _: u64, arrival: u64, _: Instant) {
         if self.line.is_empty() {
             self.first = arrival;
         }
@@ -48,5 +47,9 @@ impl Policy for FirstComeFirstServed {
             }
         }
         Next::Nothing
+    }
+
+    fn take_at_once(&mut self, _: FlowId, _: u64, _: Instant) -> bool {
+        true
     }
 }

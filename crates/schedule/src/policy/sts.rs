@@ -10,9 +10,9 @@ use alloc::vec::Vec;
 use units::{Duration, Instant};
 
 use super::{FlowId, Next, Policy};
+use crate::UNITS_PER_BLOCK;
 use crate::bucket::Carried;
 use crate::parked::{Entry, Parked};
-use crate::{CLASSES, Cost, Quota, UNITS_PER_BLOCK};
 
 /// Short, so that the quota of a volume that bursts does not come to the device all at once.
 const EPOCH_NS: u64 = 100_000;
@@ -23,12 +23,13 @@ const CARRIED: Carried =
 #[derive(Clone, Debug, Default)]
 struct Flow {
     /// Units for an epoch.
-    quota: [f64; CLASSES],
+    quota: f64,
     /// What is left of it; below zero, what was taken beforehand.
-    credit: [f64; CLASSES],
+    credit: f64,
     /// The epoch that `credit` speaks of.
     epoch: u64,
-    offered: Option<Cost>,
+    /// What its request costs.
+    offered: Option<u64>,
     /// Its entry's, if it has an offer.
     number: u32,
 }
@@ -46,20 +47,17 @@ impl Flow {
     fn enter(&mut self, epoch: u64) {
         let passed = epoch.saturating_sub(self.epoch) as f64;
         self.epoch = self.epoch.max(epoch);
-        for (credit, quota) in self.credit.iter_mut().zip(self.quota) {
-            let most = CARRIED.units(quota / EPOCH_NS as f64);
-            *credit = (*credit + passed * quota).min(most);
-        }
+        let most = CARRIED.units(self.quota / EPOCH_NS as f64);
+        self.credit = (self.credit + passed * self.quota).min(most);
     }
 
-    /// The epoch in which there will be credit for `class`.
-    fn epoch_with_credit(&self, class: usize) -> u64 {
-        let quota = self.quota[class];
-        if quota <= 0.0 {
+    /// The epoch in which there will be credit.
+    fn epoch_with_credit(&self) -> u64 {
+        if self.quota <= 0.0 {
             return u64::MAX;
         }
         // At the first epoch whose credit is above zero.
-        let epochs = (-self.credit[class]).max(0.0) / quota + 1.0;
+        let epochs = (-self.credit).max(0.0) / self.quota + 1.0;
         self.epoch.saturating_add(epochs as u64)
     }
 }
@@ -93,19 +91,18 @@ impl StrictTimeSharing {
         let epoch = self.epoch(now);
         let this = self.flow(flow);
         this.enter(epoch);
-        let class = this.offered.expect("the flow has an offer").class;
         let entry = Entry { flow, number: this.number };
-        if this.credit[class] > 0.0 {
+        if this.credit > 0.0 {
             self.ready.push_back(entry);
         } else {
-            let turn = this.epoch_with_credit(class);
+            let turn = this.epoch_with_credit();
             self.parked.park(entry, turn);
         }
     }
 }
 
 impl Policy for StrictTimeSharing {
-    fn set_flow(&mut self, flow: FlowId, quota: Quota, now: Instant) {
+    fn set_flow(&mut self, flow: FlowId, quota: f64, now: Instant) {
         let index = flow.0 as usize;
         if self.flows.len() <= index {
             self.flows.resize_with(index + 1, Flow::default);
@@ -113,8 +110,7 @@ impl Policy for StrictTimeSharing {
         let epoch = self.epoch(now);
         let this = self.flow(flow);
         this.enter(epoch);
-        let per_epoch = UNITS_PER_BLOCK as f64 * EPOCH_NS as f64 / 1e9;
-        this.quota = quota.per_second.map(|rate| rate * per_epoch);
+        this.quota = quota * UNITS_PER_BLOCK as f64 * EPOCH_NS as f64 / 1e9;
         // A new quota counts from now on: also for one that waits.
         if this.offered.is_some() {
             self.unqueue(flow);
@@ -128,10 +124,10 @@ impl Policy for StrictTimeSharing {
         *self.flow(flow) = Flow { number, ..Flow::default() };
     }
 
-    fn set_ceiling(&mut self, _: Quota, _: Instant) {}
+    fn set_ceiling(&mut self, _: f64, _: Instant) {}
 
-    fn offer(&mut self, flow: FlowId, cost: Cost, _: u64, now: Instant) {
-        self.flow(flow).offered = Some(cost);
+    fn offer(&mut self, flow: FlowId, units: u64, _: u64, now: Instant) {
+        self.flow(flow).offered = Some(units);
         self.queue(flow, now);
     }
 
@@ -147,9 +143,9 @@ impl Policy for StrictTimeSharing {
                 continue;
             }
             let this = self.flow(entry.flow);
-            let cost = this.offered.take().expect("a live entry has an offer");
+            let units = this.offered.take().expect("a live entry has an offer");
             this.number = this.number.wrapping_add(1);
-            this.credit[cost.class] -= cost.units as f64;
+            this.credit -= units as f64;
             return Next::Flow(entry.flow);
         }
         let flows = &self.flows;
@@ -160,6 +156,17 @@ impl Policy for StrictTimeSharing {
             }
             None => Next::Nothing,
         }
+    }
+
+    fn take_at_once(&mut self, flow: FlowId, units: u64, now: Instant) -> bool {
+        let epoch = self.epoch(now);
+        let this = self.flow(flow);
+        this.enter(epoch);
+        let is_open = this.credit > 0.0;
+        if is_open {
+            this.credit -= units as f64;
+        }
+        is_open
     }
 }
 

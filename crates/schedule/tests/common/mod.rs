@@ -27,7 +27,7 @@ pub(crate) struct Bench {
     /// When each unit is free.
     units: BinaryHeap<Reverse<u64>>,
     completions: BinaryHeap<Reverse<(u64, u64, u32)>>,
-    in_flight: Vec<(Request, Instant, Instant)>,
+    in_flight: Vec<(Request, Instant)>,
     outstanding: Vec<u32>,
     random: u64,
     times: [Duration; 2],
@@ -52,7 +52,10 @@ impl Bench {
             policy: policy.parse::<PolicyKind>().expect("known"),
             cost_model: CostModel::Separate,
             ceiling: Quota { per_second: ceiling },
-            window_blocks: window,
+            // As the plan divides it.
+            window_blocks: ceiling.map(|rate| {
+                (f64::from(window) * rate / ceiling.iter().sum::<f64>()).round() as u32
+            }),
         };
         let mut scheduler = Scheduler::new(config, Instant(0));
         let add =
@@ -103,7 +106,12 @@ impl Bench {
                 let reads = self.draw() < reads_percent;
                 let direction = if reads { Direction::Read } else { Direction::Write };
                 let request = Request { direction, blocks };
-                self.scheduler.enqueue(self.flows[client], request, self.now, self.now);
+                let flow = self.flows[client];
+                if self.scheduler.issue_at_once(flow, request, self.now) {
+                    self.issue(flow, request, self.now);
+                } else {
+                    self.scheduler.enqueue(flow, request, self.now, self.now);
+                }
                 self.outstanding[client] += 1;
             }
         }
@@ -118,7 +126,7 @@ impl Bench {
             self.units.push(Reverse(done.0));
             end = end.max(done);
         }
-        self.in_flight.push((request, submitted, self.now));
+        self.in_flight.push((request, submitted));
         let number = self.in_flight.len() as u64 - 1;
         self.completions.push(Reverse((end.0, number, flow.0)));
     }
@@ -149,8 +157,8 @@ impl Bench {
                     break;
                 }
                 self.completions.pop();
-                let (request, submitted, issued) = self.in_flight[number as usize];
-                self.scheduler.complete(FlowId(flow), request, self.now.since(issued));
+                let (request, submitted) = self.in_flight[number as usize];
+                self.scheduler.complete(FlowId(flow), request);
                 let client = self.flows.iter().position(|f| f.0 == flow).expect("known");
                 self.outstanding[client] -= 1;
                 self.blocks[client] += u64::from(request.blocks);

@@ -1,13 +1,32 @@
 //! Leaves in memory: as compact as on the device, and searched where they lie.
 
 use layout::{Mapping, PackedMapping, key_width, leaf_capacity};
+use units::MetadataSize;
+
+use crate::sabotage::{Sabotage, broken};
 
 /// Widths of keys of leaves that hold most entries, and of those with most among leaves of [`Keys::Wide`].
 const WIDTH_LEAST: usize = 2;
 const WIDTH_WIDE: usize = 4;
 /// The most memory that the entries of a leaf take.
-pub(crate) const LEAF_BYTES_MAX: usize = leaf_capacity(WIDTH_LEAST) * size_of::<PackedMapping>()
-    + leaf_capacity(WIDTH_WIDE) * size_of::<u64>();
+pub(crate) const LEAF_BYTES_MAX: usize = bytes_max(MetadataSize::None);
+const _: () = {
+    let mut of = 1;
+    while of < MetadataSize::ALL.len() {
+        assert!(bytes_max(MetadataSize::ALL[of]) <= LEAF_BYTES_MAX);
+        of += 1;
+    }
+};
+/// A leaf with fewer entries looks for a neighbour to merge with, or one with a quarter of what it holds.
+const LEAF_LOW: usize = 64;
+
+/// The most memory that the entries of a leaf take with so much metadata.
+const fn bytes_max(metadata: MetadataSize) -> usize {
+    let entry = size_of::<PackedMapping>() + metadata.bytes();
+    let fixed = if metadata.is_none() { 0 } else { size_of::<Metadata>() };
+    let keys = leaf_capacity(WIDTH_WIDE, metadata) * size_of::<u64>();
+    fixed + leaf_capacity(WIDTH_LEAST, metadata) * entry + keys
+}
 
 /// Keys of a leaf, ascending.
 #[derive(Clone, Debug)]
@@ -38,13 +57,55 @@ impl Keys {
     }
 }
 
+/// Metadata of the blocks that a leaf leads to, in the order of its keys.
+#[derive(Clone, Debug)]
+struct Metadata {
+    size: MetadataSize,
+    bytes: Vec<u8>,
+}
+
+impl Metadata {
+    fn new(size: MetadataSize, bytes: &[u8]) -> Option<Box<Self>> {
+        (!size.is_none()).then(|| Box::new(Self { size, bytes: bytes.to_vec() }))
+    }
+
+    fn get(&self, index: usize) -> &[u8] {
+        &self.bytes[index * self.size.bytes()..][..self.size.bytes()]
+    }
+
+    fn set(&mut self, index: usize, of_block: &[u8]) {
+        let each = self.size.bytes();
+        self.bytes[index * each..][..each].copy_from_slice(of_block);
+    }
+
+    fn insert(&mut self, index: usize, of_block: &[u8]) {
+        let each = self.size.bytes();
+        assert_eq!(of_block.len(), each, "each block has its metadata");
+        if self.bytes.len() + each > self.bytes.capacity() {
+            let most = leaf_capacity(WIDTH_LEAST, self.size) * each;
+            let wanted = (self.bytes.len().max(4 * each) * 2).min(most);
+            self.bytes.reserve_exact(wanted - self.bytes.len());
+        }
+        let at = index * each;
+        self.bytes.splice(at..at, of_block.iter().copied());
+    }
+
+    fn split_off(&mut self, index: usize) -> Box<Self> {
+        let bytes = self.bytes.split_off(index * self.size.bytes());
+        Box::new(Self { size: self.size, bytes })
+    }
+}
+
 /// Entries of a volume map or table.
 ///
 /// - L1: what a leaf holds fits into a block: [`layout::leaf_capacity`] for the width of its keys.
+/// - L2: an entry's metadata comes, moves and goes with it.
 #[derive(Clone, Debug)]
 pub(crate) struct Leaf {
     keys: Keys,
     mappings: Vec<PackedMapping>,
+    /// Nothing where blocks have none.
+    metadata: Option<Box<Metadata>>,
 }
 
 /// What became of an insertion.
@@ -59,14 +120,42 @@ pub(crate) enum Inserted {
 }
 
 impl Leaf {
-    pub(crate) fn single(key: u64, mapping: Mapping) -> Self {
-        Self::from_entries([(key, mapping.into())].into_iter())
+    pub(crate) fn single(key: u64, mapping: Mapping, metadata: &[u8]) -> Self {
+        let size = MetadataSize::from_bytes(metadata.len() as u64);
+        let size = size.expect("a block has metadata of a size that there is");
+        Self::from_entries([(key, mapping.into())].into_iter(), size, metadata)
     }
 
-    /// A leaf of entries in ascending order, which fit.
-    pub(crate) fn from_entries(entries: impl Iterator<Item = (u64, PackedMapping)>) -> Self {
+    /// A leaf of entries in ascending order, which fit, each with its metadata.
+    pub(crate) fn from_entries(
+        entries: impl Iterator<Item = (u64, PackedMapping)>,
+        size: MetadataSize,
+        metadata: &[u8],
+    ) -> Self {
         let (keys, mappings): (Vec<u64>, Vec<PackedMapping>) = entries.unzip();
-        Self { keys: Keys::compact(keys), mappings }
+        Self { keys: Keys::compact(keys), mappings, metadata: Metadata::new(size, metadata) }
+    }
+
+    /// What each block has.
+    pub(crate) fn metadata_size(&self) -> MetadataSize {
+        self.metadata.as_ref().map_or(MetadataSize::None, |metadata| metadata.size)
+    }
+
+    /// The metadata of one block.
+    #[inline]
+    pub(crate) fn metadata(&self, index: usize) -> &[u8] {
+        self.metadata.as_ref().map_or(&[], |metadata| metadata.get(index))
+    }
+
+    /// The metadata of all blocks.
+    pub(crate) fn all_metadata(&self) -> &[u8] {
+        self.metadata.as_ref().map_or(&[], |metadata| &metadata.bytes)
+    }
+
+    /// Whether it should merge with a neighbour.
+    pub(crate) fn is_low(&self) -> bool {
+        let quarter = leaf_capacity(WIDTH_LEAST, self.metadata_size()) / 4;
+        self.len() < LEAF_LOW.min(quarter)
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -84,7 +173,9 @@ impl Leaf {
             Keys::Narrow { offsets, .. } => offsets.capacity() * size_of::<u16>(),
             Keys::Wide(keys) => keys.capacity() * size_of::<u64>(),
         };
-        keys + self.mappings.capacity() * size_of::<PackedMapping>()
+        let metadata = self.metadata.as_ref();
+        let metadata = metadata.map_or(0, |own| size_of::<Metadata>() + own.bytes.capacity());
+        keys + self.mappings.capacity() * size_of::<PackedMapping>() + metadata
     }
 
     pub(crate) fn key(&self, index: usize) -> u64 {
@@ -129,9 +220,14 @@ impl Leaf {
         }
     }
 
-    pub(crate) fn insert(&mut self, key: u64, mapping: Mapping) -> Inserted {
+    pub(crate) fn insert(&mut self, key: u64, mapping: Mapping, metadata: &[u8]) -> Inserted {
         let index = match self.search(key) {
             Ok(index) => {
+                if let Some(own) = &mut self.metadata
+                    && !broken(Sabotage::KeepOldMetadata)
+                {
+                    own.set(index, metadata);
+                }
                 let old = std::mem::replace(&mut self.mappings[index], mapping.into());
                 return Inserted::Replaced(old.into());
             }
@@ -141,9 +237,13 @@ impl Leaf {
             return Inserted::Full;
         }
         self.admit_key(key);
-        let capacity = leaf_capacity(WIDTH_LEAST);
+        let size = self.metadata_size();
+        let capacity = leaf_capacity(WIDTH_LEAST, size);
         grow(&mut self.mappings, capacity);
         self.mappings.insert(index, mapping.into());
+        if let Some(own) = &mut self.metadata {
+            own.insert(index, metadata);
+        }
         match &mut self.keys {
             Keys::Dense { base } => *base = key.min(*base),
             Keys::Narrow { base, offsets } => {
@@ -152,7 +252,7 @@ impl Leaf {
                 offsets.insert(index, offset);
             }
             Keys::Wide(keys) => {
-                grow(keys, leaf_capacity(WIDTH_WIDE));
+                grow(keys, leaf_capacity(WIDTH_WIDE, size));
                 keys.insert(index, key);
             }
         }
@@ -171,7 +271,7 @@ impl Leaf {
         }
         let (first, last) = (self.key(0), self.key(self.len() - 1));
         let span = last.max(key) - first.min(key);
-        self.len() < leaf_capacity(key_width(span))
+        self.len() < leaf_capacity(key_width(span), self.metadata_size())
     }
 
     /// Makes the key representable.
@@ -226,6 +326,7 @@ impl Leaf {
     /// Moves the entries from `at` on into a new leaf.
     fn split_at(&mut self, at: usize) -> Self {
         let mappings = self.mappings.split_off(at);
+        let metadata = self.metadata.as_mut().map(|own| own.split_off(at));
         let keys = match &mut self.keys {
             Keys::Dense { base } => Keys::Dense { base: *base + at as u64 },
             Keys::Narrow { base, offsets } => {
@@ -238,7 +339,7 @@ impl Leaf {
                 Keys::compact(upper)
             }
         };
-        Self { keys, mappings }
+        Self { keys, mappings, metadata }
     }
 
     /// Takes out the entries with keys in `start..end`.
@@ -250,6 +351,10 @@ impl Leaf {
             self.make_sparse();
         }
         self.mappings.drain(from..to);
+        if let Some(own) = &mut self.metadata {
+            let each = own.size.bytes();
+            own.bytes.drain(from * each..to * each);
+        }
         match &mut self.keys {
             Keys::Dense { base } if from == 0 => *base += to as u64,
             Keys::Dense { .. } => {}
@@ -265,10 +370,12 @@ impl Leaf {
             return false;
         }
         let span = upper.key(upper.len() - 1) - self.key(0);
-        if len > leaf_capacity(key_width(span)) * 3 / 4 {
+        let size = self.metadata_size();
+        if len > leaf_capacity(key_width(span), size) * 3 / 4 {
             return false;
         }
-        *self = Self::from_entries(self.entries().chain(upper.entries()));
+        let metadata = [self.all_metadata(), upper.all_metadata()].concat();
+        *self = Self::from_entries(self.entries().chain(upper.entries()), size, &metadata);
         true
     }
 }
@@ -293,24 +400,50 @@ mod tests {
     #[test]
     fn dense_leaves_hold_369_entries_and_sparse_ones_fewer() {
         let fill = |step: u64| {
-            let mut leaf = Leaf::single(100, mapping(0));
-            (1..).find(|i| leaf.insert(100 + i * step, mapping(*i)) == Inserted::Full)
+            let mut leaf = Leaf::single(100, mapping(0), &[]);
+            (1..).find(|i| leaf.insert(100 + i * step, mapping(*i), &[]) == Inserted::Full)
         };
         assert_eq!((fill(1), fill(300), fill(1 << 45)), (Some(369), Some(312), Some(254)));
     }
 
+    /// L2, through insertions below, between and above, a split, a removal and a merge.
+    #[test]
+    fn metadata_stays_with_its_entry() {
+        let of = |key: u64| [key as u8; 16];
+        let check = |leaf: &Leaf| {
+            for (index, key) in leaf.keys().enumerate() {
+                assert_eq!(leaf.metadata(index), of(key), "key {key}");
+            }
+            leaf.len()
+        };
+        let mut leaf = Leaf::single(50, mapping(1), &of(50));
+        for key in (1..50).rev().chain(52..100).chain([51]) {
+            assert_eq!(leaf.insert(key, mapping(key), &of(key)), Inserted::Added);
+        }
+        assert_eq!(check(&leaf), 99);
+        let mut upper = leaf.split(40);
+        assert_eq!((check(&leaf), check(&upper)), (49, 50));
+        upper.remove_range(60, 90, &mut Vec::new());
+        assert_eq!(check(&upper), 20);
+        assert!(leaf.try_merge(&upper));
+        assert_eq!((check(&leaf), leaf.metadata_size()), (69, MetadataSize::Bytes16));
+        assert!(matches!(leaf.insert(7, mapping(8), &[9; 16]), Inserted::Replaced(_)));
+        assert_eq!(leaf.metadata(6), [9; 16]);
+        assert!(leaf.len_bytes() <= LEAF_BYTES_MAX);
+    }
+
     #[test]
     fn keys_far_apart_and_below_the_base_are_found_again() {
-        let mut leaf = Leaf::single(1 << 40, mapping(1));
+        let mut leaf = Leaf::single(1 << 40, mapping(1), &[]);
         let keys = [(1 << 40) - 5, 3, (1 << 40) + 70_000, (1 << 40) + 1];
         for key in keys {
-            assert_eq!(leaf.insert(key, mapping(key & 0xFFFF)), Inserted::Added);
+            assert_eq!(leaf.insert(key, mapping(key & 0xFFFF), &[]), Inserted::Added);
         }
         for key in keys {
             let index = leaf.search(key).expect("just inserted");
             assert_eq!(leaf.mapping(index), mapping(key & 0xFFFF));
         }
-        assert_eq!(leaf.insert(3, mapping(9)), Inserted::Replaced(mapping(3)));
+        assert_eq!(leaf.insert(3, mapping(9), &[]), Inserted::Replaced(mapping(3)));
         let upper = leaf.split(4);
         assert_eq!((leaf.len(), upper.len()), (2, 3));
         assert!(matches!(leaf.keys, Keys::Wide(_)));

@@ -5,6 +5,7 @@
 //! Node sharing is explained in `node.rs`, what a node looks like on the device in `layout`.
 
 mod evict;
+mod insert;
 mod leaf;
 mod node;
 mod remove;
@@ -16,15 +17,30 @@ use std::rc::Rc;
 
 use io_traits::Buffer;
 use layout::Mapping;
-use units::Pba;
+use units::{MetadataSize, Pba};
 
 pub(crate) use evict::Sweep;
-use leaf::Inserted;
 pub(crate) use leaf::Leaf;
+use node::retire;
 pub(crate) use node::{Body, Child, Home, NODE_BYTES_MAX, Node, Tally};
-use node::{Inner, retire};
 use remove::{give_up_below, remove_below};
 pub(crate) use site::LeafBody;
+
+/// Which tree, and what its leaves hold.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) struct Tree {
+    /// Volume number, or which table.
+    pub(crate) number: u32,
+    /// Metadata of each block that it leads to.
+    pub(crate) metadata: MetadataSize,
+}
+
+impl From<u32> for Tree {
+    /// One without metadata.
+    fn from(number: u32) -> Self {
+        Self { number, metadata: MetadataSize::None }
+    }
+}
 
 /// A node that must be loaded before the question can be answered.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -40,7 +56,7 @@ pub(crate) struct Missing {
 /// A B+ tree.
 #[derive(Debug)]
 pub(crate) struct Map {
-    tree: u32,
+    tree: Tree,
     root: Option<Child>,
     /// Homes of nodes that left the tree since the last snapshot.
     retired: Vec<Rc<Home>>,
@@ -59,24 +75,24 @@ pub(crate) struct MapSnapshot {
     pub(crate) entries: u64,
 }
 
-struct Outcome {
-    replaced: Option<Mapping>,
-    /// A new sibling above, and the lower bound of its keys.
-    split: Option<(u64, Rc<Node>)>,
-}
-
 impl Map {
-    pub(crate) fn new(tree: u32, tally: Rc<Tally>) -> Self {
+    pub(crate) fn new(tree: impl Into<Tree>, tally: Rc<Tally>) -> Self {
+        let tree = tree.into();
         Self { tree, root: None, retired: Vec::new(), tally, entries: 0, may_miss: false }
     }
 
     /// A tree on the device, nothing of it loaded.
-    pub(crate) fn on_disk(tree: u32, root: Mapping, entries: u64, tally: Rc<Tally>) -> Self {
-        let root = Some(Child::on_disk(root));
+    pub(crate) fn on_disk(
+        tree: impl Into<Tree>,
+        root: Mapping,
+        entries: u64,
+        tally: Rc<Tally>,
+    ) -> Self {
+        let (tree, root) = (tree.into(), Some(Child::on_disk(root)));
         Self { tree, root, retired: Vec::new(), tally, entries, may_miss: true }
     }
 
-    pub(crate) fn tree(&self) -> u32 {
+    pub(crate) fn tree(&self) -> Tree {
         self.tree
     }
 
@@ -118,7 +134,7 @@ impl Map {
 
     pub(crate) fn snapshot(&mut self) -> MapSnapshot {
         MapSnapshot {
-            tree: self.tree,
+            tree: self.tree.number,
             root: self.root.as_ref().map(Child::without_clean),
             retired: std::mem::take(&mut self.retired),
             entries: self.entries,
@@ -141,10 +157,22 @@ impl Map {
         end: u64,
         mut visit: impl FnMut(u64, Mapping),
     ) -> Result<(), Missing> {
+        self.for_each_with_metadata(start, end, |key, mapping, _| visit(key, mapping))
+    }
+
+    /// As [`Map::for_each`], with the metadata of each block.
+    pub(crate) fn for_each_with_metadata(
+        &self,
+        start: u64,
+        end: u64,
+        mut visit: impl FnMut(u64, Mapping, &[u8]),
+    ) -> Result<(), Missing> {
         self.walk_leaves(start, end, |leaf| {
             let from = leaf.search(start).unwrap_or_else(|index| index);
             let to = leaf.search(end).unwrap_or_else(|index| index);
-            (from..to).for_each(|index| visit(leaf.key(index), leaf.mapping(index)));
+            (from..to).for_each(|index| {
+                visit(leaf.key(index), leaf.mapping(index), leaf.metadata(index));
+            });
             false
         })
         .map(drop)
@@ -177,27 +205,6 @@ impl Map {
             Some(root) => walk(root, start, end, None, &mut visit),
             None => Ok(false),
         }
-    }
-
-    /// Makes `key` lead to `mapping`, and returns what it led to before. The path to it is loaded.
-    pub(crate) fn insert(&mut self, key: u64, mapping: Mapping) -> Option<Mapping> {
-        let Some(root) = &mut self.root else {
-            let leaf = Node::new_dirty(Body::Leaf(Leaf::single(key, mapping)), &self.tally);
-            self.root = Some(Child::InMemory(leaf));
-            self.entries = 1;
-            return None;
-        };
-        let node = root.node_mut().expect("the path is loaded");
-        let level = node.level() + 1;
-        let outcome = insert_below(node, key, mapping, &self.tally);
-        if let Some((upper_key, upper)) = outcome.split {
-            let lower = self.root.take().expect("just used");
-            let inner = Inner::new(level, vec![0, upper_key], vec![lower, Child::InMemory(upper)]);
-            let node = Node::new_dirty(Body::Inner(inner), &self.tally);
-            self.root = Some(Child::InMemory(node));
-        }
-        self.entries += u64::from(outcome.replaced.is_none());
-        outcome.replaced
     }
 
     /// Takes out the first entries with keys in `start..end`, those of one leaf, and returns the key
@@ -326,7 +333,7 @@ impl Map {
         self.for_each_dirty(|node| {
             let pba = places.next().expect("as many places as dirty nodes");
             let mut block = Buffer::new(1);
-            node.encode(block.as_mut_bytes(), self.tree);
+            node.encode(block.as_mut_bytes(), self.tree.number);
             node.placed.set(Some(Mapping { pba, crc: checksum::crc32c(block.as_bytes()) }));
             node.set_stored();
             node.home.0.set(Some(pba));
@@ -425,45 +432,4 @@ fn walk(
             Ok(false)
         }
     }
-}
-
-fn insert_below(this: &mut Rc<Node>, key: u64, mapping: Mapping, tally: &Rc<Tally>) -> Outcome {
-    match &mut Node::make_mut(this, tally).body {
-        Body::Leaf(leaf) => insert_into_leaf(leaf, key, mapping, tally),
-        Body::Inner(inner) => {
-            let index = inner.find(key);
-            let child = &mut inner.children.get_mut()[index];
-            if child.is_absent() {
-                let low = inner.keys[index];
-                let path = Node::new_path(inner.level - 1, low, (key, mapping), tally);
-                *child = Child::InMemory(path);
-                return Outcome { replaced: None, split: None };
-            }
-            let child = child.node_mut().expect("the path is loaded");
-            let Outcome { replaced, split } = insert_below(child, key, mapping, tally);
-            let split = split.and_then(|(upper_key, upper)| {
-                let upper = inner.insert(index + 1, upper_key, Child::InMemory(upper))?;
-                let lower_bound = upper.keys[0];
-                Some((lower_bound, Node::new_dirty(Body::Inner(upper), tally)))
-            });
-            Outcome { replaced, split }
-        }
-    }
-}
-
-fn insert_into_leaf(leaf: &mut Leaf, key: u64, mapping: Mapping, tally: &Rc<Tally>) -> Outcome {
-    match leaf.insert(key, mapping) {
-        Inserted::Replaced(old) => return Outcome { replaced: Some(old), split: None },
-        Inserted::Added => return Outcome { replaced: None, split: None },
-        Inserted::Full => {}
-    }
-    let mut upper = leaf.split(key);
-    // The halves of a leaf of distant keys may each still be too wide for one more: the part with
-    // room takes the key, and an empty one takes any.
-    let into_upper = !leaf.is_empty() && (upper.is_empty() || key >= upper.key(0));
-    let target = if into_upper { &mut upper } else { &mut *leaf };
-    let inserted = target.insert(key, mapping);
-    assert!(inserted == Inserted::Added, "half a leaf has room for one more");
-    let upper_key = upper.key(0);
-    Outcome { replaced: None, split: Some((upper_key, Node::new_dirty(Body::Leaf(upper), tally))) }
 }

@@ -15,9 +15,12 @@
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
-use layout::{DecodeError, INNER_CAPACITY, Mapping, NodeView, PackedMapping, encode_node};
-use units::Pba;
+use layout::{
+    DecodeError, INNER_CAPACITY, Mapping, NodeHead, NodeView, PackedMapping, encode_node,
+};
+use units::{MetadataSize, Pba};
 
+use super::Tree;
 use super::leaf::{LEAF_BYTES_MAX, Leaf, grow};
 use crate::sabotage::{Sabotage, broken};
 
@@ -215,14 +218,10 @@ impl Node {
         }
     }
 
-    /// Nodes of this level and all below, for a single key of which `low` is a lower bound.
-    pub(crate) fn new_path(
-        level: u8,
-        low: u64,
-        (key, mapping): (u64, Mapping),
-        tally: &Rc<Tally>,
-    ) -> Rc<Self> {
-        let mut node = Self::new_dirty(Body::Leaf(Leaf::single(key, mapping)), tally);
+    /// Nodes of this level and all below, down to `leaf`, of whose keys `low` is a lower bound.
+    pub(crate) fn new_path(level: u8, low: u64, leaf: Leaf, tally: &Rc<Tally>) -> Rc<Self> {
+        let key = leaf.key(0);
+        let mut node = Self::new_dirty(Body::Leaf(leaf), tally);
         for level in 1..=level {
             let inner = Inner::new(level, vec![low.min(key)], vec![Child::InMemory(node)]);
             node = Self::new_dirty(Body::Inner(inner), tally);
@@ -276,7 +275,7 @@ impl Node {
     /// A node as read from `pointer`.
     pub(crate) fn decode(
         block: &[u8],
-        tree: u32,
+        tree: Tree,
         pointer: Mapping,
         tally: &Rc<Tally>,
     ) -> Result<Self, DecodeError> {
@@ -284,14 +283,18 @@ impl Node {
             return Err(DecodeError::Checksum);
         }
         let view = NodeView::decode(block)?;
-        if view.tree != tree {
+        if view.tree != tree.number {
             return Err(DecodeError::Field("tree of the node"));
         }
         if view.entries().any(|(_, mapping)| mapping.pba == Pba(0)) {
             return Err(DecodeError::Field("pointer in the node"));
         }
         let body = if view.level == 0 {
-            Body::Leaf(Leaf::from_entries(view.keys().zip(view.mappings())))
+            if view.metadata_size != tree.metadata {
+                return Err(DecodeError::Field("metadata of the node"));
+            }
+            let (size, metadata) = (view.metadata_size, view.metadata());
+            Body::Leaf(Leaf::from_entries(view.keys().zip(view.mappings()), size, metadata))
         } else {
             let children = view.mappings().map(Child::OnDisk).collect();
             Body::Inner(Inner::new(view.level, view.keys().collect(), children))
@@ -303,7 +306,10 @@ impl Node {
     /// Fills a block. Every child must have its place.
     pub(crate) fn encode(&self, block: &mut [u8], tree: u32) {
         match &self.body {
-            Body::Leaf(leaf) => encode_node(block, tree, 0, leaf.keys(), leaf.packed()),
+            Body::Leaf(leaf) => {
+                let head = NodeHead { tree, level: 0, metadata: leaf.metadata_size() };
+                encode_node(block, head, leaf.keys(), leaf.packed(), leaf.all_metadata());
+            }
             Body::Inner(inner) => {
                 let pointer = |child: &Child| -> PackedMapping {
                     child.pointer().expect("children are written before their parent").into()
@@ -315,7 +321,9 @@ impl Node {
                 let key = |(n, at): (usize, &usize)| inner.keys[if n == 0 { 0 } else { *at }];
                 let keys: Vec<u64> = places.iter().enumerate().map(key).collect();
                 let pointers = places.iter().map(|at| pointer(&children[*at]));
-                encode_node(block, tree, inner.level, keys.into_iter(), pointers);
+                let metadata = MetadataSize::None;
+                let head = NodeHead { tree, level: inner.level, metadata };
+                encode_node(block, head, keys.into_iter(), pointers, &[]);
             }
         }
     }

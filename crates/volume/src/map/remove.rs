@@ -7,9 +7,6 @@ use layout::{INNER_CAPACITY, Mapping};
 use super::Missing;
 use super::node::{Body, Home, Inner, Node, Tally, retire};
 
-/// A leaf with fewer entries looks for a neighbour to merge with.
-const LEAF_LOW: usize = 64;
-
 pub(super) fn give_up_below(
     this: &mut Rc<Node>,
     missing: Missing,
@@ -66,7 +63,7 @@ fn merge(inner: &mut Inner, index: usize, tally: &Rc<Tally>) -> bool {
         return false;
     };
     match (&lower.body, &upper.body) {
-        (Body::Leaf(a), Body::Leaf(b)) if a.len().min(b.len()) < LEAF_LOW => {
+        (Body::Leaf(a), Body::Leaf(b)) if a.is_low() || b.is_low() => {
             let mut merged = a.clone();
             if !merged.try_merge(b) {
                 return false;

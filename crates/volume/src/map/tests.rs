@@ -146,7 +146,7 @@ impl Disk {
 
     fn load(&self, map: &mut Map, missing: Missing) {
         let block = self.blocks[&missing.pointer.pba].as_bytes();
-        let node = Node::decode(block, 1, missing.pointer, map.tally());
+        let node = Node::decode(block, map.tree(), missing.pointer, map.tally());
         map.attach(missing, node.expect("just encoded"));
     }
 

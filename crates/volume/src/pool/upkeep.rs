@@ -83,6 +83,7 @@ impl Pool {
             committed += u64::from(extent.committed.count());
         }
         (self.free, self.committed) = (free, committed);
+        self.empty.clear();
         for pba in used {
             self.commit(PbaRange::new(pba, 1));
         }

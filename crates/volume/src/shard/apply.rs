@@ -35,7 +35,9 @@ impl<D: Device> Inner<D> {
         let volume = volume.as_ref();
         let state = || volume.expect("the change is one of a volume");
         match change {
-            Change::Write { lba, runs, crcs } => self.apply_write(state(), lba, &runs, &crcs),
+            Change::Write { lba, runs, crcs, metadata } => {
+                self.apply_write(state(), lba, &runs, (&crcs, &metadata));
+            }
             Change::Unmap { range } => self.apply_unmap(id, state(), range),
             Change::UnmapAll { ranges } => {
                 ranges.iter().for_each(|range| self.unmap_now(state(), *range));
@@ -73,20 +75,30 @@ impl<D: Device> Inner<D> {
         self.finish(id, Ok(()));
     }
 
-    fn apply_write(&self, state: &VolumeState, lba: Lba, runs: &Runs, crcs: &Crcs) {
+    fn apply_write(
+        &self,
+        state: &VolumeState,
+        lba: Lba,
+        runs: &Runs,
+        (crcs, metadata): (&Crcs, &[u8]),
+    ) {
         let mut map = state.map.borrow_mut();
         let mut pool = self.pool.borrow_mut();
         let mut epochs = self.epochs.borrow_mut();
         let (mut key, mut crcs) = (lba.0, crcs.iter());
+        let (mut metadata, each) = (metadata, state.metadata.bytes());
         for run in runs {
             pool.commit(*run);
             for block in 0..run.blocks {
                 let crc = *crcs.next().expect("a checksum for each block");
                 let pba = run.start.plus(block);
+                let (of_block, others) = metadata.split_at(each);
+                metadata = others;
                 if broken(Sabotage::ShortApply) && key > lba.0 && crcs.len() == 0 {
                     continue;
                 }
-                if let Some(old) = map.insert(key, Mapping { pba, crc })
+                let mapping = Mapping { pba, crc };
+                if let Some(old) = map.insert_with_metadata(key, mapping, of_block)
                     && !broken(Sabotage::LeakOverwritten)
                 {
                     pool.uncommit(old.pba);
@@ -163,13 +175,15 @@ impl<D: Device> Inner<D> {
 fn entries_as_mapped(state: &VolumeState, range: LbaRange) -> Vec<Entry<'static>> {
     let mut entries = vec![Entry::Unmap { volume: state.number, range }];
     let map = state.map.borrow();
-    let visited = map.for_each(range.start.0, range.end().0, |key, mapping| {
+    let (start, end) = (range.start.0, range.end().0);
+    let visited = map.for_each_with_metadata(start, end, |key, mapping, metadata| {
         entries.push(Entry::Write {
             volume: state.number,
             lba: Lba(key),
             trusted: true,
             runs: vec![PbaRange::new(mapping.pba, 1)].into(),
             crcs: vec![mapping.crc].into(),
+            metadata: metadata.to_vec().into(),
         });
     });
     visited.expect("D4: the range was loaded before it was queued, and stays so");

@@ -76,6 +76,8 @@ struct VolumeSnapshot {
 
 struct Snapshot {
     volumes: Vec<VolumeSnapshot>,
+    /// Those among them that begin with this checkpoint.
+    founded: Vec<Rc<VolumeState>>,
     replay: ReplayPoint,
     journal_head: u64,
     next_volume: u32,
@@ -191,7 +193,9 @@ impl<D: Device> Inner<D> {
         let (replay, journal_head) = self.journal.borrow().replay_point();
         let mut volumes = Vec::new();
         let gone = std::mem::take(&mut *self.gone.borrow_mut());
+        let founded = self.founding.borrow().clone();
         for (state, gone) in (self.volumes.borrow().values().cloned().map(|state| (state, false)))
+            .chain(founded.iter().cloned().map(|state| (state, false)))
             .chain(gone.into_iter().map(|state| (state, true)))
         {
             let mut map = state.map.borrow_mut();
@@ -217,7 +221,9 @@ impl<D: Device> Inner<D> {
         let next_volume = self.next_volume.get();
         let reclaimed = self.reclaimed.take();
         self.releasing.set(reclaimed.blocks);
-        (Snapshot { volumes, replay, journal_head, next_volume, request, reclaimed }, space)
+        let snapshot =
+            Snapshot { volumes, founded, replay, journal_head, next_volume, request, reclaimed };
+        (snapshot, space)
     }
 
     async fn write_checkpoint(
@@ -264,6 +270,10 @@ impl<D: Device> Inner<D> {
         self.tables.replace(tables);
         let replay = (snapshot.journal_head, snapshot.replay.sequence);
         self.finish_checkpoint(&writer, replay, &snapshot.reclaimed);
+        for state in snapshot.founded {
+            self.founding.borrow_mut().retain(|other| !Rc::ptr_eq(other, &state));
+            self.volumes.borrow_mut().insert(state.number, state);
+        }
         Ok(())
     }
 

@@ -1,11 +1,14 @@
 //! What follows from something else, made anew when it is damaged.
 
+use std::collections::BTreeMap;
+
 use io_traits::Device;
 use layout::DecodeError;
 use units::{Pba, PbaRange};
 use uuid::Uuid;
 
 use super::{Inner, Shard};
+use crate::bits::Bits;
 use crate::{OpenError, VolumeError};
 
 /// Damage that was found and cost nothing.
@@ -16,6 +19,11 @@ pub enum Mended {
         /// Of which extent.
         extent: u32,
         /// Where it lay.
+        pba: Pba,
+    },
+    /// The table of the shard's extents was made anew from the maps, and their bitmaps with it.
+    Extents {
+        /// Where the damaged node of the table lay.
         pba: Pba,
     },
 }
@@ -36,7 +44,8 @@ impl<D: Device> Inner<D> {
         let mut used: Vec<Pba> = Vec::new();
         let unread =
             self.for_each_owner(|pba, _| used.extend(Some(pba).filter(|p| in_damaged(*p))));
-        if !unread.await.is_empty() {
+        let unread = !unread.await.is_empty() || self.hides_blocks();
+        if unread && !self.consents.get() {
             return Err(self.damaged("bitmap", damaged[0].1, DecodeError::Checksum));
         }
         // The journal itself is not known yet.
@@ -49,6 +58,51 @@ impl<D: Device> Inner<D> {
         for &(extent, pba) in damaged {
             pool.set_changed(extent);
             self.mended.borrow_mut().push(Mended::Bitmap { extent, pba });
+        }
+        Ok(())
+    }
+
+    /// Makes the table of extents anew, of which the node at `damaged` is damaged: the shard's extents are
+    /// those in which something is named. One that had nothing in it is nobody's now, unless the journal
+    /// leads to it. As with bitmaps, all maps are read for that.
+    pub(super) async fn mend_extents(
+        &self,
+        damaged: Pba,
+        journal: PbaRange,
+    ) -> Result<(), OpenError> {
+        let mut used: BTreeMap<u32, Bits> = BTreeMap::new();
+        let mut note = |pba| {
+            if let Some((extent, bit)) = self.superblock.locate(pba) {
+                used.entry(extent).or_insert_with(Bits::zeroes).set(bit);
+            }
+        };
+        let unread = self.for_each_owner(|pba, _| note(pba)).await;
+        if (!unread.is_empty() || self.hides_blocks()) && !self.consents.get() {
+            return Err(self.damaged("table node", damaged, DecodeError::Checksum));
+        }
+        (0..journal.blocks).for_each(|block| note(journal.start.plus(block)));
+        self.adopts.set(true);
+        for (extent, bits) in used {
+            let PbaRange { start, blocks } = self.superblock.extent(extent);
+            self.adopt(PbaRange::new(start, blocks))?;
+            let mut pool = self.pool.borrow_mut();
+            let in_use = (0..blocks).filter(|bit| bits.get(u32::try_from(*bit).expect("few")));
+            for bit in in_use {
+                pool.commit(PbaRange::new(start.plus(bit), 1));
+            }
+        }
+        self.mended.borrow_mut().push(Mended::Extents { pba: damaged });
+        Ok(())
+    }
+
+    /// Something of ours lies at `range`: so its extent is ours, too, where no table says which are.
+    pub(super) fn adopt(&self, range: PbaRange) -> Result<(), OpenError> {
+        let Some((extent, _)) = self.superblock.locate(range.start) else { return Ok(()) };
+        if self.adopts.get() && !self.pool.borrow().owns(extent) {
+            self.extents.claim(extent, self.index)?;
+            let mut pool = self.pool.borrow_mut();
+            pool.add(extent, None);
+            pool.set_owned_durably(extent);
         }
         Ok(())
     }
@@ -68,6 +122,11 @@ impl<D: Device> Shard<D> {
         Some((state.uuid, state.name.clone()))
     }
 
+    /// Whether blocks are in use of which nobody can say whose they are.
+    pub(crate) fn hides_blocks(&self) -> bool {
+        self.inner.hides_blocks()
+    }
+
     /// Takes nodes that are damaged out of the maps. Returns how many.
     pub(crate) async fn give_up_unreadable(&self) -> u64 {
         let inner = &self.inner;
@@ -81,7 +140,7 @@ impl<D: Device> Shard<D> {
                     given_up += 1;
                 }
             }
-            if given_up > before {
+            if given_up > before || !inner.losses.borrow().is_empty() {
                 let mut entries = 0;
                 let unread = inner.walk(&state, |_, lba| entries += u64::from(lba.is_some()));
                 if unread.await.is_empty() {

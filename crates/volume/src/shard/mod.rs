@@ -8,15 +8,18 @@
 //! - `paging.rs`: how much of the maps is in memory.
 //! - `walk.rs`: all that a map names.
 //! - `recovery.rs`: how all is read back. `reopen.rs`: the same in a process that goes on.
+//! - `mend.rs`, `losses.rs`: what happens to damage that is met there.
 
 mod apply;
 mod checkpoint;
 mod commit;
 mod discard;
+mod losses;
 mod mend;
 mod nodes;
 mod paging;
 mod reclaim;
+mod records;
 mod recovery;
 mod reopen;
 mod replay;
@@ -25,7 +28,7 @@ mod space;
 mod walk;
 
 use std::cell::{Cell, RefCell};
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::rc::Rc;
 use std::task::Waker;
 
@@ -42,13 +45,14 @@ use crate::journal::Journal;
 use crate::locks::lock;
 use crate::map::Tally;
 use crate::ops::{Change, Op};
-use crate::pool::{Pool, Runs};
+use crate::pool::{LARGE_BLOCKS, Pool, Runs};
 use crate::state::VolumeState;
 use crate::{Capacity, ExtentAllocator, ShardOptions, Terms, Volume, VolumeError, VolumeSpec};
 
 pub(crate) use apply::UNMAP_AT_ONCE_MAX;
 use checkpoint::Tables;
 use commit::Orphan;
+pub use losses::Loss;
 pub use mend::Mended;
 pub(crate) use paging::Claim;
 use paging::Paging;
@@ -77,6 +81,8 @@ pub(crate) struct Inner<D: Device> {
     volumes: RefCell<BTreeMap<u32, Rc<VolumeState>>>,
     /// Identities of volumes whose creation is under way.
     creating: RefCell<Vec<Uuid>>,
+    /// Volumes that are there when the next checkpoint is durable.
+    founding: RefCell<Vec<Rc<VolumeState>>>,
     next_volume: Cell<u32>,
     pub(crate) tally: Rc<Tally>,
     paging: Rc<Paging>,
@@ -127,6 +133,14 @@ pub(crate) struct Inner<D: Device> {
     extents_exhausted: Cell<bool>,
     /// Damage that recovery did without.
     mended: RefCell<Vec<Mended>>,
+    /// Whether recovery may go on without what is damaged (Q2).
+    consents: Cell<bool>,
+    /// What it did go on without.
+    losses: RefCell<Vec<Loss>>,
+    /// Lost volumes that records of the journal concern.
+    passed_over: RefCell<BTreeSet<u32>>,
+    /// Extents are claimed as they are found in use: the table of them is damaged.
+    adopts: Cell<bool>,
     /// The next checkpoint gives back every extent that is not needed (A5).
     generous: Cell<bool>,
     stopping: Cell<bool>,
@@ -178,19 +192,21 @@ impl<D: Device> Shard<D> {
         if is_long || spec.blocks > VOLUME_BLOCKS_MAX {
             return Err(VolumeError::Spec);
         }
-        if self.volume(spec.uuid).is_some() || inner.creating.borrow().contains(&spec.uuid) {
+        let is_founding = |uuid| inner.founding.borrow().iter().any(|state| state.uuid == uuid);
+        let is_creating = |uuid| inner.creating.borrow().contains(&uuid) || is_founding(uuid);
+        if self.volume(spec.uuid).is_some() || is_creating(spec.uuid) {
             return Err(VolumeError::Exists(spec.uuid));
         }
         let number = inner.next_volume.get();
         inner.next_volume.set(number.checked_add(1).ok_or(VolumeError::Spec)?);
         let _creating = Creating::new(&inner.creating, spec.uuid);
-        let state =
-            VolumeState::new(number, spec.uuid, spec.name, spec.blocks, inner.tally.clone());
+        let state = VolumeState::new(number, spec, terms.metadata, inner.tally.clone());
         state.slo.set(terms.slo);
         state.access.replace(terms.access.into());
         let state = Rc::new(state);
         let credit = inner.admit(Need { data: 0, metadata: 2, kind: Kind::Growing }).await;
         let outcome = match credit {
+            Ok(credit) if !state.metadata.is_none() => inner.found(&state, credit).await,
             Ok(credit) => {
                 let mut op = Op::new(Change::Create, Some(state.clone()));
                 op.credit = credit;
@@ -298,6 +314,14 @@ impl<D: Device> Shard<D> {
         if inner.journal.borrow().lost { Err(VolumeError::JournalLost) } else { Ok(()) }
     }
 
+    /// How full the journal is, from 0 to 1. A checkpoint begins when it is half full; when it is full,
+    /// changes wait for one.
+    #[must_use]
+    pub fn journal_used(&self) -> f64 {
+        let journal = self.inner.journal.borrow();
+        journal.used() as f64 / journal.area().blocks as f64
+    }
+
     /// Whether the journal is lost: nothing is written until the shard is recovered.
     #[must_use]
     pub fn is_failed(&self) -> bool {
@@ -337,6 +361,15 @@ impl<D: Device> Inner<D> {
         Ok(())
     }
 
+    /// Creates a volume by a checkpoint. The journal has no entry for one whose blocks have metadata, so that a
+    /// program that does not know these meets the descriptor before anything else, and opens nothing.
+    async fn found(&self, state: &Rc<VolumeState>, credit: u64) -> Result<(), VolumeError> {
+        self.founding.borrow_mut().push(state.clone());
+        // From here on the share of the tables stands for it.
+        self.credit.set(self.credit.get() - credit);
+        self.checkpoint_and_wait().await
+    }
+
     fn take_slot(&self) -> Box<dyn IoSlot> {
         let idle = self.idle_slots.borrow_mut().pop();
         idle.unwrap_or_else(|| new_slot(&self.device))
@@ -361,6 +394,11 @@ impl<D: Device> Inner<D> {
 
     /// Hands out blocks for data. The caller was admitted.
     pub(crate) fn alloc(&self, count: u32) -> Runs {
+        if count >= LARGE_BLOCKS
+            && let Some(run) = self.alloc_large(count)
+        {
+            return Runs::from_slice(&[run]);
+        }
         self.pool.borrow_mut().alloc(count)
     }
 

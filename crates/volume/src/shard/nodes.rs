@@ -9,7 +9,7 @@ use units::{BLOCK_SIZE, Pba, PbaRange};
 use super::Inner;
 use super::checkpoint::CheckpointError;
 use crate::io::yield_now;
-use crate::map::{Body, MapSnapshot, Missing, Node, Tally};
+use crate::map::{Body, MapSnapshot, Missing, Node, Tally, Tree};
 use crate::pool::SpaceSnapshot;
 use crate::sabotage::{Sabotage, broken};
 
@@ -26,7 +26,7 @@ pub(crate) enum LoadError {
 /// Reads one node and checks that it is the one meant.
 pub(crate) async fn read_node<D: Device>(
     device: &D,
-    tree: u32,
+    tree: Tree,
     missing: Missing,
     tally: &Rc<Tally>,
 ) -> Result<Node, LoadError> {
@@ -45,7 +45,7 @@ pub(super) async fn read_block<D: Device>(
 /// The node meant, if `block` is that.
 pub(super) fn decode_node(
     block: &Buffer,
-    tree: u32,
+    tree: Tree,
     missing: Missing,
     tally: &Rc<Tally>,
 ) -> Result<Node, LoadError> {

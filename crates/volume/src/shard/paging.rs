@@ -22,13 +22,11 @@ use units::{BLOCK_SIZE, Lba, LbaRange};
 
 use super::nodes::{LoadError, decode_node, read_block};
 use super::{Inner, Kind, Shard};
-use crate::map::{Missing, NODE_BYTES_MAX, Sweep};
+use crate::map::{Missing, NODE_BYTES_MAX, Sweep, Tree};
 use crate::sabotage::{Sabotage, broken};
 use crate::state::{Pin, VolumeState};
 use crate::{MapMemory, VolumeError};
 
-/// Entries of a leaf that is filled at its worst: bounds the nodes that a range takes.
-const LEAF_ENTRIES_LOW: u64 = 127;
 /// Nodes on the way to a leaf, and one more leaf, since a range begins somewhere.
 const PATH_NODES: u64 = 5;
 
@@ -54,7 +52,7 @@ pub(super) struct Paging {
 
 /// A node being read.
 struct Incoming {
-    tree: u32,
+    tree: Tree,
     pointer: Mapping,
     arrived: Notify,
     error: RefCell<Option<LoadError>>,
@@ -130,7 +128,7 @@ impl<D: Device> Visit<'_, D> {
             && self.held.is_none()
         {
             let most = (limit / NODE_BYTES_MAX / 4).max(1);
-            let nodes = (self.range.blocks / LEAF_ENTRIES_LOW + PATH_NODES).min(most);
+            let nodes = (self.range.blocks / self.state.leaf_entries_low() + PATH_NODES).min(most);
             let permit = paging.reads.acquire(nodes).await;
             let pin = self.state.pin(self.range.start.0, self.range.end().0);
             self.held = Some((permit, pin));
@@ -191,7 +189,7 @@ impl<D: Device> Inner<D> {
             return Ok(None);
         }
         let height = state.map.borrow().height();
-        let leaves = |range: &LbaRange| range.blocks / LEAF_ENTRIES_LOW + 2;
+        let leaves = |range: &LbaRange| range.blocks / state.leaf_entries_low() + 2;
         let nodes = ranges.iter().map(leaves).sum::<u64>() + height + 1;
         self.wait_for_claim(nodes, kind).await?;
         let paging = self.paging.clone();
@@ -285,7 +283,10 @@ impl<D: Device> Inner<D> {
         if let Some(incoming) = known {
             incoming.arrived.notified().await;
             let error = incoming.error.borrow().clone();
-            return error.map_or(Ok(()), |error| Err(load_error(&error, missing)));
+            return match error {
+                Some(error) => Err(self.excused(load_error(&error, missing))),
+                None => Ok(()),
+            };
         }
         let incoming = Rc::new(Incoming {
             tree,
@@ -312,10 +313,10 @@ impl<D: Device> Inner<D> {
             Err(error) => error,
         };
         incoming.error.replace(Some(error.clone()));
-        Err(load_error(&error, missing))
+        Err(self.excused(load_error(&error, missing)))
     }
 
-    fn incoming(&self, tree: u32, pointer: Mapping) -> Option<Rc<Incoming>> {
+    fn incoming(&self, tree: Tree, pointer: Mapping) -> Option<Rc<Incoming>> {
         let incoming = self.paging.incoming.borrow();
         incoming.iter().find(|other| other.tree == tree && other.pointer == pointer).cloned()
     }

@@ -1,7 +1,7 @@
 //! Reading a shard back: the last root, its tables, and the journal since then.
 
 use std::cell::{Cell, RefCell};
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::rc::Rc;
 
 use io_traits::{Buffer, Device, DeviceError};
@@ -12,12 +12,13 @@ use layout::{
 use local_sync::{Notify, Semaphore};
 use slab::Slab;
 use units::{Pba, PbaRange};
+use uuid::Uuid;
 
 use super::checkpoint::{CheckpointError, Tables};
 use super::nodes::{LoadError, read_node};
 use super::paging::Paging;
 use super::replay::replay;
-use super::{Inner, Mended, Shard};
+use super::{Inner, Loss, Mended, Shard};
 use crate::bits::Bits;
 use crate::epochs::Epochs;
 use crate::io::join_all;
@@ -31,6 +32,8 @@ use crate::{ExtentAllocator, OpenError, ShardOptions, VolumeError};
 const READS_AT_ONCE: usize = 32;
 /// Attempts to read a root: without the newest one the journal would look damaged.
 const ROOT_READ_TRIES: u32 = 3;
+/// Attempts to read a descriptor before its volume counts as lost.
+const DESCRIPTOR_READ_TRIES: u32 = 3;
 
 /// A shard that was read back and may not yet be used: others must be recovered first.
 pub struct Recovered<D: Device> {
@@ -68,6 +71,18 @@ impl<D: Device> Recovered<D> {
         std::cell::Ref::map(self.shard.inner.mended.borrow(), Vec::as_slice)
     }
 
+    /// What is damaged and was done without.
+    #[must_use]
+    pub fn losses(&self) -> std::cell::Ref<'_, [Loss]> {
+        std::cell::Ref::map(self.shard.inner.losses.borrow(), Vec::as_slice)
+    }
+
+    /// The volumes that it holds.
+    #[must_use]
+    pub fn volumes(&self) -> Vec<Uuid> {
+        self.shard.volumes().iter().map(crate::Volume::uuid).collect()
+    }
+
     /// Whether the shard was never used before.
     #[must_use]
     pub fn is_new(&self) -> bool {
@@ -77,6 +92,8 @@ impl<D: Device> Recovered<D> {
 
 impl<D: Device> Shard<D> {
     /// Reads shard `index` back and claims its extents. Writes nothing.
+    ///
+    /// A volume whose descriptor is damaged is not there then (Q1); [`Recovered::losses`] says so.
     ///
     /// # Errors
     /// The shard is damaged or the device cannot be read.
@@ -90,13 +107,29 @@ impl<D: Device> Shard<D> {
         if index >= superblock.shard_slots {
             return Err(OpenError::NoSuchShard(index));
         }
-        let root = read_root(&device, &superblock, index).await?;
-        let inner = Rc::new(Inner::new(device, superblock, index, extents, options));
+        Self::read_back(Inner::new(device, superblock, index, extents, options)).await
+    }
+
+    /// As [`Shard::recover`], without whatever is damaged: if it is started, that is lost (Q2).
+    pub(crate) async fn salvage(
+        device: D,
+        superblock: Superblock,
+        index: u16,
+        extents: ExtentAllocator,
+    ) -> Result<Recovered<D>, OpenError> {
+        let inner = Inner::new(device, superblock, index, extents, ShardOptions::default());
+        inner.consents.set(true);
+        Self::read_back(inner).await
+    }
+
+    async fn read_back(inner: Inner<D>) -> Result<Recovered<D>, OpenError> {
+        let root = read_root(&inner.device, &inner.superblock, inner.index).await?;
         if let Some(root) = &root {
             inner.load_checkpoint(root).await?;
             replay(&inner, root).await?;
+            inner.spoil_what_was_passed_over();
         }
-        Ok(Recovered { shard: Self { inner }, is_new: root.is_none() })
+        Ok(Recovered { shard: Self { inner: Rc::new(inner) }, is_new: root.is_none() })
     }
 }
 
@@ -160,6 +193,7 @@ impl<D: Device> Inner<D> {
             ops: RefCell::new(Slab::new()),
             volumes: RefCell::new(BTreeMap::new()),
             creating: RefCell::default(),
+            founding: RefCell::default(),
             next_volume: Cell::new(1),
             tally: Rc::default(),
             paging: Rc::new(Paging::new(options.map_memory)),
@@ -190,6 +224,10 @@ impl<D: Device> Inner<D> {
             gone: RefCell::default(),
             extents_exhausted: Cell::new(false),
             mended: RefCell::default(),
+            consents: Cell::new(false),
+            losses: RefCell::default(),
+            passed_over: RefCell::new(BTreeSet::new()),
+            adopts: Cell::new(false),
             generous: Cell::new(false),
             stopping: Cell::new(false),
             committer_ended: Cell::new(false),
@@ -224,8 +262,28 @@ impl<D: Device> Inner<D> {
         let mut tables = Tables::new();
         tables.generation = root.generation;
         self.generation.set(root.generation);
-        let (extents, bitmaps) = self.load_table(EXTENT_TREE, root.extents).await?;
-        tables.extents = extents;
+        let (mut bitmaps, mut damaged_table) = (Vec::new(), None);
+        match self.load_table(EXTENT_TREE, root.extents).await {
+            Ok(loaded) => (tables.extents, bitmaps) = loaded,
+            Err(OpenError::Damaged { pba, .. }) => damaged_table = Some(pba),
+            Err(error) => return Err(error),
+        }
+        let damaged = self.load_bitmaps(&bitmaps).await?;
+        let (volumes, descriptors) = self.load_table(VOLUME_TREE, root.volumes).await?;
+        tables.volumes = volumes;
+        self.load_descriptors(&descriptors, &mut tables.volumes).await?;
+        self.next_volume.set(root.next_volume);
+        self.tables.replace(tables);
+        if let Some(pba) = damaged_table {
+            self.mend_extents(pba, root.journal).await?;
+        } else if !damaged.is_empty() {
+            self.mend_bitmaps(&damaged, root.journal).await?;
+        }
+        Ok(())
+    }
+
+    /// Takes in the extents with their bitmaps. Returns of which the bitmap is damaged, and where it lies.
+    async fn load_bitmaps(&self, bitmaps: &[(u64, Mapping)]) -> Result<Vec<(u32, Pba)>, OpenError> {
         let mut damaged = Vec::new();
         for chunk in bitmaps.chunks(READS_AT_ONCE) {
             let reads = chunk.iter().map(|(_, at)| self.device.read(at.pba, Buffer::new(1)));
@@ -255,12 +313,28 @@ impl<D: Device> Inner<D> {
                 self.pool.borrow_mut().add(extent, Some((bits, *at)));
             }
         }
-        let (volumes, descriptors) = self.load_table(VOLUME_TREE, root.volumes).await?;
-        tables.volumes = volumes;
+        Ok(damaged)
+    }
+
+    /// Takes in the volumes that `table` lists, but for those whose descriptor is damaged (Q1).
+    async fn load_descriptors(
+        &self,
+        descriptors: &[(u64, Mapping)],
+        table: &mut Map,
+    ) -> Result<(), OpenError> {
         for chunk in descriptors.chunks(READS_AT_ONCE) {
             let reads = chunk.iter().map(|(_, at)| self.device.read(at.pba, Buffer::new(1)));
             for ((number, at), block) in chunk.iter().zip(join_all(reads).await) {
-                let block = self.checked("volume descriptor", *at, block?)?;
+                let Some(block) = self.read_on(*at, block?).await? else {
+                    let lost = u32::try_from(*number).unwrap_or(u32::MAX);
+                    self.lose(Loss::Volume { number: lost, pba: at.pba });
+                    if self.consents.get() {
+                        let removed = table.remove_some(*number, number + 1, &mut Vec::new());
+                        removed.expect("the volume table is in memory");
+                    }
+                    continue;
+                };
+                // Whole, and not to be understood: another program's.
                 let descriptor = Descriptor::decode(block.as_bytes())
                     .map_err(|error| self.damaged("volume descriptor", at.pba, error))?;
                 if u64::from(descriptor.number) != *number {
@@ -271,12 +345,20 @@ impl<D: Device> Inner<D> {
                 self.volumes.borrow_mut().insert(state.number, Rc::new(state));
             }
         }
-        self.next_volume.set(root.next_volume);
-        self.tables.replace(tables);
-        if !damaged.is_empty() {
-            self.mend_bitmaps(&damaged, root.journal).await?;
-        }
         Ok(())
+    }
+
+    /// The block meant, if it can be read at last; `block` is what the first attempt gave.
+    async fn read_on(&self, at: Mapping, block: Buffer) -> Result<Option<Buffer>, OpenError> {
+        let is_meant = |block: &Buffer| checksum::crc32c(block.as_bytes()) == at.crc;
+        let mut block = block;
+        for _ in 1..DESCRIPTOR_READ_TRIES {
+            if is_meant(&block) {
+                break;
+            }
+            block = self.device.read(at.pba, block).await?;
+        }
+        Ok(is_meant(&block).then_some(block))
     }
 
     /// Loads all of a table.
@@ -294,8 +376,17 @@ impl<D: Device> Inner<D> {
             match map.for_each(from, u64::MAX, |key, mapping| entries.push((key, mapping))) {
                 Ok(()) => break,
                 Err(missing) => {
-                    let node = read_node(&self.device, tree, missing, map.tally()).await;
+                    let node = read_node(&self.device, map.tree(), missing, map.tally()).await;
                     let pba = missing.pointer.pba;
+                    let is_damaged = match &node {
+                        Ok(node) => !map.fits(missing, node),
+                        Err(error) => matches!(error, LoadError::Decode(_)),
+                    };
+                    if is_damaged && tree == VOLUME_TREE && self.consents.get() {
+                        map.give_up(missing);
+                        self.lose(Loss::Volumes { pba });
+                        continue;
+                    }
                     let node = node.map_err(|error| match error {
                         LoadError::Device(error) => OpenError::Device(error),
                         LoadError::Decode(error) => self.damaged("table node", pba, error),
@@ -310,14 +401,6 @@ impl<D: Device> Inner<D> {
         }
         map.set_entries(entries.len() as u64);
         Ok((map, entries))
-    }
-
-    fn checked(&self, what: &'static str, at: Mapping, block: Buffer) -> Result<Buffer, OpenError> {
-        if checksum::crc32c(block.as_bytes()) == at.crc {
-            Ok(block)
-        } else {
-            Err(self.damaged(what, at.pba, DecodeError::Checksum))
-        }
     }
 
     pub(super) fn damaged(&self, what: &'static str, pba: Pba, error: DecodeError) -> OpenError {

@@ -3,6 +3,8 @@
 //! - R1: nothing of the failed shard is on its way to the device when it is read back, nor begins later.
 //! - R2: what comes back is the device that went away: the same identity, and no older state.
 //! - R3: extents that the failed shard had are nobody else's before the next root is durable.
+//! - R4: what another writes where the failed shard had a block is no damage: whoever still reads it is
+//!   told that the shard is gone, be it a read, a comparison, a check or a scrub, and nothing is counted.
 
 use io_traits::Device;
 
@@ -45,10 +47,14 @@ impl<D: Device> Shard<D> {
 }
 
 impl<D: Device> Inner<D> {
-    /// What a read's error means: a block that another has written since the shard was given up is none
-    /// of ours, and no damage.
+    /// What it means that a block or a node is not what leads to it says (R4).
     pub(crate) fn excused(&self, error: VolumeError) -> VolumeError {
         let damage = matches!(error, VolumeError::Corrupt { .. } | VolumeError::CorruptMap { .. });
         if damage && self.ended.get() { VolumeError::ShutDown } else { error }
+    }
+
+    /// As [`Inner::excused`], for who found out by himself.
+    pub(super) fn check_not_succeeded(&self) -> Result<(), VolumeError> {
+        if self.ended.get() { Err(VolumeError::ShutDown) } else { Ok(()) }
     }
 }

@@ -1,6 +1,6 @@
 //! Replay: the journal's records since the last checkpoint take effect again.
 //!
-//! - P1: replay ends at the first record that is not the valid continuation (J2).
+//! - P1: replay ends at the first record that is not the valid continuation (`records.rs`, J2).
 //! - P2: writes of records that no later record calls settled are compared with their checksums, and
 //!   skipped if they differ: then they were never acknowledged (J3).
 //! - P3: a write that a later entry overlaps needs no comparing: the range lock kept the later one
@@ -8,26 +8,20 @@
 //! - P4: a block that a write names is in no map, or the write changes nothing. Which deallocations
 //!   are left dead, to be finished later, is this program's choice and no matter of the format.
 
-use std::cmp::Ordering;
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
 use io_traits::{Buffer, Device, DeviceError};
-use layout::{
-    DecodeError, Entry, KEY_LIMIT, Mapping, RECORD_BLOCKS_MAX, Record, ReplayPoint, Root,
-    WRITE_BLOCKS_MAX,
-};
+use layout::{DecodeError, Entry, KEY_LIMIT, Mapping, Record, ReplayPoint, Root, WRITE_BLOCKS_MAX};
 use local_sync::Permit;
-use units::{BLOCK_SIZE, Lba, LbaRange, Pba, PbaRange};
+use units::{BLOCK_SIZE, Lba, LbaRange, MetadataSize, Pba, PbaRange};
 
-use super::Inner;
-use crate::OpenError;
+use super::records::Reader;
+use super::{Inner, Loss};
 use crate::journal::Journal;
 use crate::sabotage::{Sabotage, broken};
 use crate::state::VolumeState;
-
-/// What Linux calls an I/O error.
-const EIO: i32 = 5;
+use crate::{OpenError, VolumeSpec};
 
 /// Deallocations of more blocks leave a dead range. Those that undo a failed write are no larger.
 const AT_ONCE_MAX: u64 = WRITE_BLOCKS_MAX;
@@ -36,26 +30,16 @@ const READ_TRIES: u32 = 3;
 
 /// Makes the shard what its journal says.
 pub(super) async fn replay<D: Device>(inner: &Inner<D>, root: &Root) -> Result<(), OpenError> {
-    let mut reader = Reader { inner, root, window: None, unreadable: Vec::new(), at: root.replay };
+    let mut reader = Reader::new(inner, root);
     let (first, last) = (inner.superblock.data_start(), inner.superblock.data_end());
     let area = root.journal;
     if area.blocks == 0 || area.start < first || area.end() > last {
         return Err(inner.damaged("root", root.journal.start, DecodeError::Field("journal")));
     }
-    let mut records = Vec::new();
-    let mut blocks = 0;
-    while let Some(record) = reader.next().await? {
-        blocks += u64::from(record.blocks);
-        if blocks > root.journal.blocks {
-            break;
-        }
-        records.push(record);
-        if broken(Sabotage::ReplayTwoRecords) && records.len() == 2 {
-            break;
-        }
-    }
-    reader.look_behind().await?;
-    let skipped = unfinished_writes(inner, &records).await?;
+    let records = read_records(&mut reader).await?;
+    let is_cut = inner.losses.borrow().iter().any(|loss| matches!(loss, Loss::Journal { .. }));
+    // Q3.
+    let skipped = if is_cut { Vec::new() } else { unfinished_writes(inner, &records).await? };
     for (number, record) in records.into_iter().enumerate() {
         for (place, entry) in record.entries.into_iter().enumerate() {
             if !skipped.contains(&(number, place)) {
@@ -63,142 +47,56 @@ pub(super) async fn replay<D: Device>(inner: &Inner<D>, root: &Root) -> Result<(
             }
         }
     }
-    let journal = Journal::new(root.journal, root.incarnation + 1, reader.at);
+    let mut incarnation = root.incarnation;
+    if is_cut {
+        let newest = reader.newest().await?;
+        incarnation = incarnation.max(newest.incarnation);
+        // The slot of the next root must not be that of this one.
+        let ahead = newest.generation.saturating_sub(root.generation).min(1 << 62);
+        let mut tables = inner.tables.borrow_mut();
+        tables.generation = tables.generation.saturating_add(ahead.next_multiple_of(2));
+    }
+    let journal = Journal::new(root.journal, incarnation + 1, reader.at);
     inner.journal.replace(journal);
     Ok(())
 }
 
-/// Reads the journal record by record.
-struct Reader<'a, D: Device> {
-    inner: &'a Inner<D>,
-    root: &'a Root,
-    /// Blocks read ahead, and where in the journal they begin.
-    window: Option<(u64, Buffer)>,
-    /// Blocks of the window that cannot be read, and are zeroes in it.
-    unreadable: Vec<u64>,
-    /// What the next record must be.
-    at: ReplayPoint,
-}
-
-impl<D: Device> Reader<'_, D> {
-    /// The next record, if there is one (P1).
-    async fn next(&mut self) -> Result<Option<Record>, OpenError> {
-        let position = u64::from(self.at.position);
-        let mut found = None;
-        for start in [position, 0] {
-            if start >= self.root.journal.blocks {
-                continue;
+/// The records from the replay point on. With consent they end where one is damaged (Q2).
+async fn read_records<D: Device>(reader: &mut Reader<'_, D>) -> Result<Vec<Record>, OpenError> {
+    let (inner, area) = (reader.inner, reader.root.journal);
+    let cut = |error: OpenError, at: &ReplayPoint| match error {
+        OpenError::Journal { sequence, .. } if inner.consents.get() => {
+            let pba = area.start.plus(u64::from(at.position));
+            inner.lose(Loss::Journal { sequence, pba });
+            Ok(())
+        }
+        error => Err(error),
+    };
+    let mut records = Vec::new();
+    let mut blocks = 0;
+    loop {
+        match reader.next().await {
+            Ok(None) => break,
+            Ok(Some(record)) => {
+                blocks += u64::from(record.blocks);
+                if blocks > area.blocks {
+                    break;
+                }
+                records.push(record);
             }
-            let record = self.record_at(start).await?;
-            // What cannot be read may be the record that is wanted.
-            if self.unreadable.contains(&start) {
-                let range = PbaRange::new(self.root.journal.start.plus(start), 1);
-                return Err(DeviceError::Io { range, errno: EIO }.into());
-            }
-            found = record.filter(|r| self.continues(r)).map(|r| (start, r));
-            if found.is_some() {
-                break;
+            Err(error) => {
+                cut(error, &reader.at)?;
+                return Ok(records);
             }
         }
-        let Some((start, record)) = found else { return Ok(None) };
-        if record.head.generation > self.root.generation {
-            return Err(self.missing());
+        if broken(Sabotage::ReplayTwoRecords) && records.len() == 2 {
+            break;
         }
-        let end = start + u64::from(record.blocks);
-        self.at = ReplayPoint {
-            sequence: self.at.sequence + 1,
-            position: u32::try_from(end % self.root.journal.blocks).expect("less than 2^32"),
-            previous_crc: record.crc,
-        };
-        Ok(Some(record))
     }
-
-    fn missing(&self) -> OpenError {
-        OpenError::Journal { shard: self.root.shard, sequence: self.at.sequence }
+    if let Err(error) = reader.look_behind().await {
+        cut(error, &reader.at)?;
     }
-
-    fn is_ours(&self, record: &Record) -> bool {
-        record.head.device == self.root.device && record.head.shard == self.root.shard
-    }
-
-    fn continues(&self, record: &Record) -> bool {
-        self.is_ours(record)
-            && record.head.incarnation == self.root.incarnation
-            && record.head.sequence == self.at.sequence
-            && record.head.previous_crc == self.at.previous_crc
-    }
-
-    /// The record that begins at block `start` of the journal.
-    async fn record_at(&mut self, start: u64) -> Result<Option<Record>, OpenError> {
-        let blocks = match self.block_at(start, 1).await? {
-            Some(block) => Record::peek_blocks(block),
-            None => None,
-        };
-        let Some(blocks) = blocks else { return Ok(None) };
-        let bytes = self.block_at(start, u64::from(blocks)).await?;
-        Ok(bytes.and_then(|bytes| Record::decode(bytes).ok()))
-    }
-
-    /// `count` blocks of the journal, if they lie before its end.
-    async fn block_at(&mut self, start: u64, count: u64) -> Result<Option<&[u8]>, OpenError> {
-        let area = self.root.journal;
-        if start + count > area.blocks {
-            return Ok(None);
-        }
-        let inside = |(from, buffer): &(u64, Buffer)| {
-            start >= *from && start + count <= *from + buffer.len_blocks() as u64
-        };
-        if !self.window.as_ref().is_some_and(inside) {
-            let blocks = u64::from(RECORD_BLOCKS_MAX).min(area.blocks - start);
-            let buffer = Buffer::new(usize::try_from(blocks).expect("at most a record"));
-            self.unreadable.clear();
-            let buffer = match self.inner.device.read(area.start.plus(start), buffer).await {
-                Ok(buffer) => buffer,
-                Err(DeviceError::Io { .. }) => self.read_singly(start, blocks).await?,
-                Err(error) => return Err(error.into()),
-            };
-            self.window = Some((start, buffer));
-        }
-        let (from, buffer) = self.window.as_ref().expect("just read");
-        let first = usize::try_from(start - from).expect("inside the window") * BLOCK_SIZE;
-        let len = usize::try_from(count).expect("inside the window") * BLOCK_SIZE;
-        Ok(Some(&buffer.as_bytes()[first..first + len]))
-    }
-
-    /// Reads blocks one by one; those that cannot be read are zeroes.
-    async fn read_singly(&mut self, start: u64, blocks: u64) -> Result<Buffer, OpenError> {
-        let mut all = Buffer::zeroed(usize::try_from(blocks).expect("at most a record"));
-        for (place, at) in all.as_mut_bytes().chunks_exact_mut(BLOCK_SIZE).zip(start..) {
-            let pba = self.root.journal.start.plus(at);
-            match self.inner.device.read(pba, Buffer::new(1)).await {
-                Ok(block) => place.copy_from_slice(block.as_bytes()),
-                Err(DeviceError::Io { .. }) => self.unreadable.push(at),
-                Err(error) => return Err(error.into()),
-            }
-        }
-        Ok(all)
-    }
-
-    /// A later record that calls the missing one settled proves that it was there: what follows
-    /// cannot be replayed without it.
-    async fn look_behind(&mut self) -> Result<(), OpenError> {
-        let blocks = self.root.journal.blocks;
-        for step in 0..blocks {
-            let start = (u64::from(self.at.position) + step) % blocks;
-            let Some(record) = self.record_at(start).await? else { continue };
-            let head = &record.head;
-            let proof = match head.incarnation.cmp(&self.root.incarnation) {
-                Ordering::Less => false,
-                Ordering::Equal => head.settled >= self.at.sequence,
-                Ordering::Greater => true,
-            };
-            // Or it builds on a newer root, which is gone.
-            if self.is_ours(&record) && (proof || head.generation > self.root.generation) {
-                return Err(self.missing());
-            }
-        }
-        Ok(())
-    }
+    Ok(records)
 }
 
 /// Ranges by volume: those that later entries touch.
@@ -237,7 +135,7 @@ async fn unfinished_writes<D: Device>(
     for (number, record) in unsettled.take_while(|(_, record)| record.head.sequence > settled) {
         for (place, entry) in record.entries.iter().enumerate().rev() {
             match entry {
-                Entry::Write { volume, lba, trusted, runs, crcs } => {
+                Entry::Write { volume, lba, trusted, runs, crcs, .. } => {
                     let range = LbaRange::new(*lba, crcs.len() as u64);
                     if !trusted
                         && !touched.overlaps(*volume, range)
@@ -304,13 +202,13 @@ async fn data_matches<D: Device>(
 impl<D: Device> Inner<D> {
     async fn replay_entry(&self, entry: Entry<'static>) -> Result<(), OpenError> {
         match entry {
-            Entry::Write { volume, lba, runs, crcs, .. } => {
-                let state = self.replay_volume(volume)?;
-                self.replay_write(&state, lba, &runs, &crcs).await
+            Entry::Write { volume, lba, runs, crcs, metadata, .. } => {
+                let Some(state) = self.replay_volume(volume)? else { return Ok(()) };
+                self.replay_write(&state, lba, &runs, (&crcs, &metadata)).await
             }
             Entry::Unmap { .. } if broken(Sabotage::ReplaySkipsUnmaps) => Ok(()),
             Entry::Unmap { volume, range } => {
-                let state = self.replay_volume(volume)?;
+                let Some(state) = self.replay_volume(volume)? else { return Ok(()) };
                 self.replay_unmap(&state, range).await
             }
             Entry::Reserve { extent } => self.replay_reserve(extent),
@@ -321,7 +219,9 @@ impl<D: Device> Inner<D> {
                     return Err(self.damaged("journal entry", area.start, error));
                 }
                 let tally = self.tally.clone();
-                let state = VolumeState::new(volume, uuid, name.into_owned(), blocks, tally);
+                let spec = VolumeSpec { uuid, name: name.into_owned(), blocks };
+                // One with metadata has no such entry: a checkpoint brings it.
+                let state = VolumeState::new(volume, spec, MetadataSize::None, tally);
                 state.slo.set(slo);
                 state.access.replace(access.as_ref().into());
                 self.volumes.borrow_mut().insert(volume, Rc::new(state));
@@ -329,7 +229,7 @@ impl<D: Device> Inner<D> {
                 Ok(())
             }
             Entry::Resize { volume, blocks } => {
-                let state = self.replay_volume(volume)?;
+                let Some(state) = self.replay_volume(volume)? else { return Ok(()) };
                 let old = state.blocks.replace(blocks);
                 state.changed.set(true);
                 if blocks < old {
@@ -339,32 +239,34 @@ impl<D: Device> Inner<D> {
                 Ok(())
             }
             Entry::SetSlo { volume, slo } => {
-                let state = self.replay_volume(volume)?;
+                let Some(state) = self.replay_volume(volume)? else { return Ok(()) };
                 state.slo.set(slo);
                 state.changed.set(true);
                 Ok(())
             }
             Entry::SetAccess { volume, access } => {
-                let state = self.replay_volume(volume)?;
+                let Some(state) = self.replay_volume(volume)? else { return Ok(()) };
                 state.access.replace(access.as_ref().into());
                 state.changed.set(true);
                 Ok(())
             }
             Entry::Delete { .. } if broken(Sabotage::ReplaySkipsDeletes) => Ok(()),
             Entry::Delete { volume } => {
-                let state = self.replay_volume(volume)?;
+                let Some(state) = self.replay_volume(volume)? else { return Ok(()) };
                 state.deleted.set(true);
                 self.replay_unmap(&state, LbaRange::new(Lba(0), KEY_LIMIT - 1)).await
             }
         }
     }
 
-    fn replay_volume(&self, number: u32) -> Result<Rc<VolumeState>, OpenError> {
+    /// The volume that a record concerns; `None` if it is lost (Q1).
+    fn replay_volume(&self, number: u32) -> Result<Option<Rc<VolumeState>>, OpenError> {
         let volume = self.volumes.borrow().get(&number).cloned();
+        if volume.is_some() || self.passes_over(number) {
+            return Ok(volume);
+        }
         let area = self.journal.borrow().area();
-        volume.ok_or_else(|| {
-            self.damaged("journal entry", area.start, DecodeError::Field("volume number"))
-        })
+        Err(self.damaged("journal entry", area.start, DecodeError::Field("volume number")))
     }
 
     fn replay_reserve(&self, extent: u32) -> Result<(), OpenError> {
@@ -382,13 +284,16 @@ impl<D: Device> Inner<D> {
         state: &VolumeState,
         lba: Lba,
         runs: &[PbaRange],
-        crcs: &[u32],
+        (crcs, metadata): (&[u32], &[u8]),
     ) -> Result<(), OpenError> {
         let range = LbaRange::new(lba, crcs.len() as u64);
+        runs.iter().try_for_each(|run| self.adopt(*run))?;
         if let Some(run) = runs.iter().find(|run| !self.pool.borrow().contains(**run)) {
             return Err(self.damaged("journal entry", run.start, DecodeError::Field("run")));
         }
-        if range.end().0 > state.blocks.get() || state.deleted.get() {
+        let each = state.metadata.bytes();
+        let fits = range.end().0 <= state.blocks.get() && metadata.len() == crcs.len() * each;
+        if !fits || state.deleted.get() {
             let error = DecodeError::Field("range");
             return Err(self.damaged("journal entry", self.journal.borrow().area().start, error));
         }
@@ -398,13 +303,22 @@ impl<D: Device> Inner<D> {
             self.remove_now(state, piece).await?;
             state.revive(piece, &mut permit);
         }
-        self.preload(state, range).await.map_err(|error| self.replay_error(&error))?;
+        while let Err(error) = self.preload(state, range).await {
+            self.go_on_without(state, &error)?;
+        }
         let blocks = runs.iter().flat_map(|run| (0..run.blocks).map(|b| run.start.plus(b)));
+        let (mut metadata, none) = (metadata, [0; 64]);
         for ((pba, crc), key) in blocks.zip(crcs).zip(lba.0..) {
+            let (mut of_block, others) = metadata.split_at(each);
+            metadata = others;
+            if broken(Sabotage::ReplayDropsMetadata) {
+                of_block = &none[..each];
+            }
             if self.pool.borrow_mut().is_committed(pba) {
                 self.vacate(state, key, pba).await?;
             }
-            let old = state.map.borrow_mut().insert(key, Mapping { pba, crc: *crc });
+            let mapping = Mapping { pba, crc: *crc };
+            let old = state.map.borrow_mut().insert_with_metadata(key, mapping, of_block);
             if old.is_none_or(|old| old.pba != pba) {
                 self.pool.borrow_mut().commit(PbaRange::new(pba, 1));
                 old.into_iter().for_each(|old| self.free_block(old.pba));
@@ -424,7 +338,8 @@ impl<D: Device> Inner<D> {
         for state in volumes {
             self.finish_dead(&state).await?;
         }
-        if self.pool.borrow_mut().is_committed(pba) {
+        // What is lost may have freed it.
+        if self.pool.borrow_mut().is_committed(pba) && !self.hides_blocks() {
             return Err(self.damaged("journal entry", pba, DecodeError::Field("block in use")));
         }
         Ok(())
@@ -471,8 +386,9 @@ impl<D: Device> Inner<D> {
                 Ok(next) => at = next,
                 Err(missing) => {
                     _pin = self.is_paged().then(|| state.pin(at, missing.key.saturating_add(1)));
-                    let loaded = self.load(state, missing).await;
-                    loaded.map_err(|error| self.replay_error(&error))?;
+                    if let Err(error) = self.load(state, missing).await {
+                        self.go_on_without(state, &error)?;
+                    }
                 }
             }
             removed.drain(..).for_each(|(_, old)| self.free_block(old.pba));

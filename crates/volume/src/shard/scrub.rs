@@ -139,6 +139,7 @@ impl<D: Device> Shard<D> {
             }
             Stage::Over => {}
         }
+        inner.check_not_succeeded()?;
         cursor.done += step.blocks;
         Ok(step)
     }
@@ -342,7 +343,9 @@ impl<D: Device> Inner<D> {
                 entries.unwrap_or_default()
             }
         };
-        for (pba, lba) in self.scrub_data(state, &entries, step).await? {
+        let lost = self.scrub_data(state, &entries, step).await?;
+        self.check_not_succeeded()?;
+        for (pba, lba) in lost {
             state.count(|stats| stats.corrupt_blocks += 1);
             step.damaged.push(damaged(pba, Structure::Data, lba));
         }
@@ -358,7 +361,7 @@ impl<D: Device> Inner<D> {
         pointer: Mapping,
     ) -> Result<Option<Vec<(u64, Mapping)>>, VolumeError> {
         let Some(block) = self.scrub_block(pointer.pba).await? else { return Ok(None) };
-        if Node::decode(block.as_bytes(), state.number, pointer, &self.tally).is_err() {
+        if Node::decode(block.as_bytes(), state.tree(), pointer, &self.tally).is_err() {
             return Ok(None);
         }
         let view = NodeView::decode(block.as_bytes()).expect("just decoded");

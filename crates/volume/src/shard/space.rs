@@ -15,6 +15,7 @@
 use std::cell::Cell;
 
 use io_traits::Device;
+use units::PbaRange;
 
 use super::{Inner, detached};
 use crate::VolumeError;
@@ -26,6 +27,8 @@ const RESERVE_MAX: u64 = 2304;
 const RESERVE_MIN: u64 = 320;
 /// Such a part of the device is kept back.
 const RESERVE_PART: u64 = 256;
+/// A device of which more than this part belongs to nobody has extents to spare for large runs.
+const PLENTY_PART: u32 = 8;
 /// Dirty nodes beyond which a checkpoint is due, whatever room the journal has: 64 MiB.
 const DIRTY_NODES_MAX: u64 = 16_384;
 /// Checkpoints that a request for new blocks waits for before it learns that there is no space.
@@ -82,7 +85,8 @@ impl<D: Device> Inner<D> {
     /// Blocks that a checkpoint needs besides those for map nodes: descriptors, nodes of the volume
     /// table, nodes of the extent table, with splits.
     pub(super) fn table_claims(&self) -> u64 {
-        let volumes = (self.volumes.borrow().len() + self.gone.borrow().len()) as u64;
+        let gone = self.gone.borrow().len() + self.founding.borrow().len();
+        let volumes = (self.volumes.borrow().len() + gone) as u64;
         let extents = self.pool.borrow().owned().len() as u64;
         16 + volumes + volumes / 64 + extents / 64
     }
@@ -247,6 +251,19 @@ impl<D: Device> Inner<D> {
     /// Blocks of extents that come back to the device with the running checkpoint.
     fn returning(&self) -> u64 {
         u64::from(self.returning_extents.get()) * u64::from(self.superblock.extent_blocks)
+    }
+
+    /// Hands out blocks that lie together, for a large write (A6).
+    pub(super) fn alloc_large(&self, count: u32) -> Option<PbaRange> {
+        let found = self.pool.borrow_mut().alloc_large(count);
+        if found.is_some() {
+            return found;
+        }
+        let is_plenty = self.extents.unowned() > self.superblock.extent_count() / PLENTY_PART;
+        if !(is_plenty && self.reserve_extent()) {
+            return None;
+        }
+        self.pool.borrow_mut().alloc_empty(count)
     }
 
     /// Takes one more extent of the device (A3). The entry that says so goes ahead of whatever uses

@@ -65,7 +65,7 @@ impl<D: Device> Inner<D> {
         missing: Missing,
     ) -> Result<Vec<(u64, layout::Mapping)>, VolumeError> {
         let block = read_block(&self.device, missing).await;
-        let node = block.and_then(|b| decode_node(&b, state.number, missing, &self.tally));
+        let node = block.and_then(|b| decode_node(&b, state.tree(), missing, &self.tally));
         let fits = |node: &_| state.map.borrow().fits(missing, node);
         match node {
             Ok(node) if fits(&node) => match &node.body {

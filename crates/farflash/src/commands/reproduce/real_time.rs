@@ -142,7 +142,9 @@ impl Server {
             .map_err(|error| failed(&error))?;
         let mut lines = BufReader::new(child.stderr.take().expect("piped")).lines();
         let (mut portal, mut api, mut last) = (None, None, String::new());
-        while let (None, Some(Ok(line))) = (&api, lines.next()) {
+        // Its last line before it is silent is the one that says where it is.
+        while api.is_none() {
+            let Some(Ok(line)) = lines.next() else { break };
             let fields = serde_json::from_str::<serde_json::Value>(&line).unwrap_or_default();
             let fields = &fields["fields"];
             portal = fields["portal"].as_str().and_then(|text| text.parse().ok()).or(portal);

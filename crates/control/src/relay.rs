@@ -1,0 +1,192 @@
+//! Any host answers for all: requests about what is elsewhere are passed on.
+//!
+//! - R1: a request is passed on with the caller's own credentials, and the host that it is passed on to
+//!   decides by itself whether to answer. A host lends nobody its own rights.
+//! - R2: a request that was passed on is answered where it arrives, and never passed on again.
+//! - R3: a host that does not answer costs a list no more than [`LIST_TIMEOUT`], and none of its volumes:
+//!   they are listed as unreachable.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::body::{Body, Bytes};
+use axum::extract::{FromRequest, FromRequestParts, Request};
+use axum::http::request::Parts;
+use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header};
+use axum::middleware::Next;
+use axum::response::{IntoResponse, Response};
+use directory::{HttpAnswer, HttpError, HttpRequest};
+use tokio::task::JoinSet;
+use uuid::Uuid;
+
+use crate::request::{unreadable, volume_key};
+use crate::tls;
+use crate::{
+    Caller, Location, OtherHost, Problem, ServiceError, Volume, VolumeList, VolumeService,
+};
+
+/// Says that a request was passed on (R2).
+const PASSED_ON: HeaderName = HeaderName::from_static("farflash-passed-on");
+/// Below the other host's own limit, lest an answer be lost that says more.
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(25);
+const LIST_TIMEOUT: Duration = Duration::from_secs(3);
+/// Longest answer that is passed back: a list of some hundred thousand volumes.
+const ANSWER_BYTES_MAX: usize = 256 << 20;
+
+/// Who sent a request, and whether another host passed it on.
+#[derive(Clone, Debug)]
+pub(crate) struct Origin {
+    authorization: Option<HeaderValue>,
+    was_passed_on: bool,
+}
+
+impl Origin {
+    fn of(headers: &HeaderMap) -> Self {
+        Self {
+            authorization: headers.get(header::AUTHORIZATION).cloned(),
+            was_passed_on: headers.contains_key(PASSED_ON),
+        }
+    }
+}
+
+impl<S: Send + Sync> FromRequestParts<S> for Origin {
+    type Rejection = std::convert::Infallible;
+
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Self::Rejection> {
+        Ok(Self::of(&parts.headers))
+    }
+}
+
+/// Passes a request about a volume elsewhere on to its host.
+pub(crate) async fn pass_on(
+    service: Arc<dyn VolumeService>,
+    request: Request,
+    next: Next,
+) -> Response {
+    let origin = Origin::of(request.headers());
+    let key = request
+        .uri()
+        .path()
+        .strip_prefix("/v1/volumes/")
+        .and_then(|rest| volume_key(rest.split('/').next().unwrap_or_default()));
+    let caller = request.extensions().get::<Caller>();
+    let (Some(key), Some(caller), false) = (key, caller, origin.was_passed_on) else {
+        return next.run(request).await;
+    };
+    let reads = request.method() == Method::GET;
+    match service.locate(caller, &key) {
+        Location::Here => next.run(request).await,
+        Location::Lost(volume) if reads => axum::Json(*volume).into_response(),
+        Location::Lost(volume) => unreachable_host(&volume.host),
+        Location::There { host, known } => {
+            let (parts, body) = request.into_parts();
+            let path = parts.uri.path().to_owned();
+            let whole = Request::from_parts(parts.clone(), body);
+            let body = match Bytes::from_request(whole, &()).await {
+                Ok(body) => body,
+                Err(error) => return unreadable(&error).into_response(),
+            };
+            match ask(&host, parts.method, path, origin, body, REQUEST_TIMEOUT).await {
+                Ok(answer) => passed_back(answer),
+                Err(error) => match known.filter(|_| reads) {
+                    Some(volume) => axum::Json(*volume).into_response(),
+                    None => no_answer(&host, &error),
+                },
+            }
+        }
+    }
+}
+
+/// Asks another host to make a volume.
+pub(crate) async fn create_there(host: &OtherHost, origin: Origin, body: Bytes) -> Response {
+    let path = "/v1/volumes".to_owned();
+    match ask(host, Method::POST, path, origin, body, REQUEST_TIMEOUT).await {
+        Ok(answer) => passed_back(answer),
+        Err(error) => no_answer(host, &error),
+    }
+}
+
+/// The volumes of all hosts that `caller` may know of, by name.
+pub(crate) async fn list_all(
+    service: &Arc<dyn VolumeService>,
+    caller: &Caller,
+    origin: &Origin,
+) -> Result<Vec<Volume>, ServiceError> {
+    let own = service.list(caller.clone());
+    if origin.was_passed_on {
+        return own.await;
+    }
+    let mut asked = JoinSet::new();
+    for host in service.others() {
+        let origin = origin.clone();
+        asked.spawn(async move {
+            let path = "/v1/volumes".to_owned();
+            let answer = ask(&host, Method::GET, path, origin, Bytes::new(), LIST_TIMEOUT).await;
+            let answer = answer.ok().filter(|answer| answer.status == StatusCode::OK)?;
+            let list: VolumeList = serde_json::from_slice(&answer.body).ok()?;
+            Some((host.id, list.volumes))
+        });
+    }
+    let mut volumes = own.await?;
+    let mut answered = BTreeSet::new();
+    while let Some(list) = asked.join_next().await {
+        if let Ok(Some((host, theirs))) = list {
+            answered.insert(host);
+            volumes.extend(theirs);
+        }
+    }
+    let listed: BTreeSet<Uuid> = volumes.iter().map(|volume| volume.id).collect();
+    let others = service.known_elsewhere(caller, &answered).into_iter();
+    volumes.extend(others.filter(|volume| !listed.contains(&volume.id)));
+    volumes.sort_by(|a, b| (&a.name, a.id).cmp(&(&b.name, b.id)));
+    volumes.dedup_by_key(|volume| volume.id);
+    Ok(volumes)
+}
+
+async fn ask(
+    host: &OtherHost,
+    method: Method,
+    path: String,
+    origin: Origin,
+    body: Bytes,
+    timeout: Duration,
+) -> Result<HttpAnswer, HttpError> {
+    let mut headers = HeaderMap::new();
+    headers.insert(PASSED_ON, HeaderValue::from_static("1"));
+    if let Some(authorization) = origin.authorization {
+        headers.insert(header::AUTHORIZATION, authorization);
+    }
+    if !body.is_empty() {
+        headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    }
+    let authority = host.api.to_string();
+    let request = HttpRequest { authority, method, path, headers, body };
+    match &host.api_certificate {
+        None => request.send(timeout, ANSWER_BYTES_MAX).await,
+        Some(certificate) => {
+            let encrypt = async |stream| tls::connect_to(certificate, stream).await;
+            request.send_by(timeout, ANSWER_BYTES_MAX, encrypt).await
+        }
+    }
+}
+
+fn passed_back(answer: HttpAnswer) -> Response {
+    let mut response = (answer.status, Body::from(answer.body)).into_response();
+    for name in [header::CONTENT_TYPE, header::LOCATION, header::WWW_AUTHENTICATE] {
+        match answer.headers.get(&name) {
+            Some(value) => drop(response.headers_mut().insert(name, value.clone())),
+            None => drop(response.headers_mut().remove(&name)),
+        }
+    }
+    response
+}
+
+fn no_answer(host: &OtherHost, error: &HttpError) -> Response {
+    tracing::warn!(host = host.name, %error, "a request could not be passed on");
+    unreachable_host(&host.name)
+}
+
+fn unreachable_host(host: &str) -> Response {
+    Problem::from(ServiceError::HostUnreachable { host: host.to_owned() }).into_response()
+}

@@ -1,0 +1,181 @@
+//! The devices of a core: shards and ways there, and how they are.
+//!
+//! - N1: devices have nothing in common but the core's processor and memory. Each has its own gate, so
+//!   that requests to one never wait behind those to another.
+
+use std::cell::RefCell;
+use std::rc::Rc;
+
+use io_traits::{Device, World};
+use nvme_wire::log::{DeviceHealth, FailureDomain};
+use schedule::{Quota, SchedulerConfig};
+use uuid::Uuid;
+use volume::{Capacity, MapMemory, Shard};
+
+use crate::core::Core;
+use crate::export::Export;
+use crate::flow_stats::FlowStats;
+use crate::gate::{Gate, WindowStats};
+use crate::latency::LatencyCounts;
+
+/// A shard in service.
+pub(crate) struct Attached<D: Device> {
+    pub(crate) shard: Shard<D>,
+    /// The device it lies on.
+    pub(crate) device: usize,
+}
+
+/// The ways to the devices, by their numbers (N1).
+pub(crate) struct Gates<W>(RefCell<Vec<Gate<W>>>);
+
+impl<W> Default for Gates<W> {
+    fn default() -> Self {
+        Self(RefCell::default())
+    }
+}
+
+impl<W: World> Gates<W> {
+    /// The way to a device. Open to all, if nobody has said anything else.
+    pub(crate) fn get(&self, world: &W, device: usize) -> Gate<W> {
+        let mut gates = self.0.borrow_mut();
+        while gates.len() <= device {
+            gates.push(Gate::new(world));
+        }
+        gates[device].clone()
+    }
+
+    /// From now on nobody waits.
+    pub(crate) fn open(&self) {
+        let gates = self.0.borrow().clone();
+        gates.iter().for_each(|gate| gate.configure(None));
+    }
+
+    fn all(&self) -> Vec<Gate<W>> {
+        self.0.borrow().clone()
+    }
+}
+
+/// What a volume's requests do and get.
+#[derive(Clone, Copy, Debug)]
+pub struct VolumeFlow {
+    /// Identity.
+    pub uuid: Uuid,
+    /// What it may count on, in blocks a second, if the device has a ceiling.
+    pub quota: Quota,
+    /// Its queue and what it has done.
+    pub stats: FlowStats,
+    /// How long its reads and writes took.
+    pub latency: [LatencyCounts; 2],
+}
+
+/// How a core is.
+#[derive(Clone, Debug, Default)]
+pub struct CoreStats {
+    /// Volumes that it serves.
+    pub volumes: usize,
+    /// Connections that are open.
+    pub connections: usize,
+    /// Memory that the data of requests takes.
+    pub memory_used_bytes: u64,
+    /// Authentications that failed.
+    pub authentication_failures: u64,
+    /// How its devices are, by number.
+    pub devices: Vec<DeviceStats>,
+}
+
+/// How a device is, as far as a core uses it.
+#[derive(Clone, Debug, Default)]
+pub struct DeviceStats {
+    /// Space of each shard, in the order of [`Core::attach`].
+    pub capacity: Vec<Capacity>,
+    /// What the maps of each shard take, in the same order.
+    pub maps: Vec<MapMemory>,
+    /// How full the journal of each shard is, from 0 to 1, in the same order.
+    pub journal_used: Vec<f64>,
+    /// Damaged blocks found, and requests that the device failed, since the core was made.
+    pub media_errors: u64,
+    /// Whether the journal of a shard is lost: nothing is written there before the device works again and
+    /// the shard was read back.
+    pub failed: bool,
+    /// The windows before the device.
+    pub window: WindowStats,
+    /// What all its volumes do and did, also those that are gone.
+    pub flow: FlowStats,
+}
+
+impl<W: World, D: Device> Core<W, D> {
+    /// Sets this core's part of a device, and what its volumes may count on; without `config` the
+    /// device has no ceiling and nobody waits. I/O goes on meanwhile.
+    pub fn schedule(
+        &self,
+        device: usize,
+        config: Option<SchedulerConfig>,
+        quotas: &[(Uuid, Quota)],
+    ) {
+        for (uuid, quota) in quotas {
+            if let Some(export) = self.export(*uuid) {
+                export.lane.set_quota(*quota);
+            }
+        }
+        self.state.gates.get(self.world(), device).configure(config);
+    }
+
+    /// Says where a device is, for hosts that ask it of its volumes.
+    pub fn place_device(&self, device: usize, domain: FailureDomain) {
+        self.state.domains.borrow_mut().insert(device, Rc::new(domain));
+    }
+
+    /// Where a volume is, if that was said.
+    pub(crate) fn failure_domain(&self, export: &Export<W, D>) -> Option<Rc<FailureDomain>> {
+        let mut domain = self.state.domains.borrow().get(&export.device)?.clone();
+        if export.takes_no_changes() {
+            // Known here before anybody else is told.
+            Rc::make_mut(&mut domain).health = DeviceHealth::Failed;
+        }
+        Some(domain)
+    }
+
+    /// What the volumes do and get, by identity.
+    #[must_use]
+    pub fn flows(&self) -> Vec<VolumeFlow> {
+        let flow = |(uuid, export): (&Uuid, &Rc<Export<W, D>>)| VolumeFlow {
+            uuid: *uuid,
+            quota: export.lane.quota(),
+            stats: export.lane.stats(),
+            latency: export.lane.latency(),
+        };
+        self.state.exports.borrow().iter().map(flow).collect()
+    }
+
+    /// How the core is.
+    #[must_use]
+    pub fn stats(&self) -> CoreStats {
+        let exports = self.state.exports.borrow();
+        let mut devices: Vec<DeviceStats> = Vec::new();
+        for gate in self.state.gates.all() {
+            let (window, flow) = (gate.stats(), gate.flow_stats());
+            devices.push(DeviceStats { window, flow, ..DeviceStats::default() });
+        }
+        for Attached { shard, device } in &*self.state.shards.borrow() {
+            if devices.len() <= *device {
+                devices.resize_with(device + 1, DeviceStats::default);
+            }
+            let stats = &mut devices[*device];
+            stats.capacity.push(shard.capacity());
+            stats.maps.push(shard.map_memory());
+            stats.journal_used.push(shard.journal_used());
+            stats.failed |= shard.is_failed();
+        }
+        for export in exports.values() {
+            let stats = export.volume().stats();
+            devices[export.device].media_errors += stats.corrupt_blocks + stats.device_errors;
+        }
+        CoreStats {
+            volumes: exports.len(),
+            connections: self.connection_count(),
+            memory_used_bytes: self.memory_used_bytes(),
+            authentication_failures: self.throttle().borrow().total(),
+            devices,
+        }
+    }
+}

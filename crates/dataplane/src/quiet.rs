@@ -1,0 +1,110 @@
+//! How much strangers may have said in the log.
+//!
+//! - Q1: of each source at most [`LINES_MAX`] lines are written in a [`PERIOD`]; of the others it is said
+//!   how many they were when the period is over.
+//! - Q2: [`SOURCES_MAX`] sources are told apart in a period. All others are one, so that the log is bounded
+//!   however many addresses somebody has.
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+
+use units::{Duration, Instant};
+
+use crate::throttle::source;
+
+/// Enough for a host that is set up wrongly to be noticed, and understood.
+const LINES_MAX: u32 = 16;
+const PERIOD: Duration = Duration::from_secs(10);
+const SOURCES_MAX: usize = 64;
+
+#[derive(Clone, Copy)]
+struct Lines {
+    since: Instant,
+    written: u32,
+    left_out: u64,
+}
+
+/// Lines that were left out.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) struct LeftOut {
+    /// Whom they were about; `None`: sources that were too many to be told apart.
+    pub(crate) source: Option<IpAddr>,
+    pub(crate) lines: u64,
+}
+
+/// Lines about strangers, by source (B1 of `throttle.rs`).
+#[derive(Default)]
+pub(crate) struct Quiet {
+    sources: BTreeMap<Option<IpAddr>, Lines>,
+}
+
+impl Quiet {
+    /// Whether a line about `address` may be written now; counts it.
+    pub(crate) fn allows(&mut self, address: IpAddr, now: Instant) -> bool {
+        let mut key = Some(source(address));
+        if self.sources.len() >= SOURCES_MAX && !self.sources.contains_key(&key) {
+            key = None;
+        }
+        let fresh = Lines { since: now, written: 0, left_out: 0 };
+        let lines = self.sources.entry(key).or_insert(fresh);
+        if lines.written < LINES_MAX {
+            lines.written += 1;
+            return true;
+        }
+        lines.left_out += 1;
+        false
+    }
+
+    /// What is to be said of periods that are over.
+    pub(crate) fn over(&mut self, now: Instant) -> Vec<LeftOut> {
+        let mut left_out = Vec::new();
+        self.sources.retain(|source, lines| {
+            let goes_on = now.since(lines.since) < PERIOD;
+            if !goes_on && lines.left_out > 0 {
+                left_out.push(LeftOut { source: *source, lines: lines.left_out });
+            }
+            goes_on
+        });
+        left_out
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::{Ipv4Addr, Ipv6Addr};
+
+    use super::*;
+
+    const NOW: Instant = Instant(1_000_000_000);
+
+    fn v4(number: u32) -> IpAddr {
+        IpAddr::V4(Ipv4Addr::from_bits(number))
+    }
+
+    #[test]
+    fn each_source_has_some_lines_and_what_is_left_out_is_counted() {
+        let mut quiet = Quiet::default();
+        let written = (0..100).filter(|_| quiet.allows(v4(1), NOW)).count();
+        assert_eq!(written, LINES_MAX as usize);
+        assert!(quiet.allows(v4(2), NOW), "another source is heard");
+        assert_eq!(quiet.over(NOW), [], "the period goes on");
+        let later = NOW + PERIOD;
+        let lines = 100 - u64::from(LINES_MAX);
+        assert_eq!(quiet.over(later), [LeftOut { source: Some(v4(1)), lines }]);
+        assert!(quiet.allows(v4(1), later), "a new period");
+        assert_eq!(quiet.over(later + PERIOD), [], "nothing was left out");
+    }
+
+    #[test]
+    fn many_addresses_write_no_more_than_a_few() {
+        let mut quiet = Quiet::default();
+        let network = |n: u128| IpAddr::V6(Ipv6Addr::from_bits((0x2001_0db8 << 96) | (n << 64)));
+        let written = (0..100_000).filter(|n| quiet.allows(network(*n), NOW)).count();
+        assert_eq!(written, SOURCES_MAX + LINES_MAX as usize);
+        let lines = 100_000 - written as u64;
+        assert_eq!(quiet.over(NOW + PERIOD), [LeftOut { source: None, lines }]);
+        // Addresses of one network are one source.
+        let hosts = (0..100_u128).map(|n| IpAddr::V6(Ipv6Addr::from_bits((7 << 64) | n)));
+        assert_eq!(hosts.filter(|host| quiet.allows(*host, NOW)).count(), LINES_MAX as usize);
+    }
+}

@@ -1,0 +1,174 @@
+//! Admin commands and the life of an association, through every layer.
+
+use client::{Options, Reconnect};
+use dataplane::{CoreOptions, nqn_of};
+use io_traits::{Clock, Stream};
+use nvme_wire::io::{Abort, DatasetManagement, DsmRange};
+use nvme_wire::log::{CRITICAL_READ_ONLY, DeviceHealth, FailureDomain, GetLogPage, Lid};
+use nvme_wire::sqe::NSID_ALL;
+use nvme_wire::{AdminOpcode, Cqe, SglDescriptor, Sqe, Status};
+use sim::DeviceFaults;
+use units::{Duration, Lba};
+use zerocopy::{FromBytes, IntoBytes};
+
+use crate::support::raw_host::{self, RawHost, capsule};
+use crate::support::{
+    VOLUME, connect, data, host, portal, serve_new, serve_slowly, simulate, sleep,
+};
+
+const BLOCKS: u64 = 16_384;
+const C2H_DATA: u8 = 7;
+
+fn log_page(lid: Lid, offset: u64, len_bytes: u64) -> Sqe {
+    GetLogPage::new(lid, NSID_ALL, offset, len_bytes).encode()
+}
+
+/// 64 KiB of small commands that ask for 1 MiB each: what is sent counts, and is zeroes behind the
+/// page.
+#[test]
+fn padded_log_pages_stay_within_the_budget() {
+    simulate(1, |world| async move {
+        let options = CoreOptions { memory_bytes: 32 << 20, ..CoreOptions::new(portal()) };
+        let core = serve_slowly(&world, BLOCKS, options).await;
+        let (io, mut admin) = RawHost::io_queue(&world, &nqn_of(VOLUME)).await.expect("connected");
+        let command = |cid| capsule(cid, log_page(Lid::HEALTH, 0, 1 << 20), &[]);
+        let batch: Vec<u8> = (100..130).flat_map(command).collect();
+        admin.send(&batch).await.expect("taken in");
+        sleep(&world, Duration::from_millis(50)).await;
+        let used = core.stats().memory_used_bytes;
+        assert!((2 << 20..8 << 20).contains(&used), "{used} bytes are counted");
+        for _ in 0..30 {
+            let header = admin.receive(24).await.expect("data");
+            assert_eq!(header[0], C2H_DATA);
+            let page = admin.receive(1 << 20).await.expect("data");
+            assert!(page[512..].iter().all(|byte| *byte == 0));
+            admin.receive(24).await.expect("a completion");
+        }
+        assert_eq!(core.stats().memory_used_bytes, 0);
+        io.stream.shutdown();
+    });
+}
+
+/// What nvme-cli does: whole pages of 4096 bytes, and pieces at an offset.
+#[test]
+fn log_pages_are_read_whole_and_in_pieces() {
+    simulate(2, |world| async move {
+        let _server = serve_new(world.clone(), BLOCKS).await;
+        let client = connect(world, host()).await.client();
+        let whole = client.log_page(Lid::COMMAND_EFFECTS, 0, 4096).await.expect("read");
+        assert_eq!((whole.len(), whole[0x0C * 4]), (4096, 1));
+        let health = client.log_page(Lid::HEALTH, NSID_ALL, 512).await.expect("read");
+        assert_eq!((health.len(), health[0], health[3] > 90), (512, 0, true));
+    });
+}
+
+#[test]
+fn the_completion_of_an_aborted_command_comes_before_that_of_the_abort() {
+    simulate(3, |world| async move {
+        let _server = serve_new(world.clone(), BLOCKS).await;
+        let (_io, mut admin) = RawHost::io_queue(&world, &nqn_of(VOLUME)).await.expect("connected");
+        let request = Sqe::new(AdminOpcode::ASYNC_EVENT_REQUEST.0, 0);
+        admin.send(&capsule(0x70, request, &[])).await.expect("sent");
+        let abort = Abort { sqid: 0, cid: 0x70 }.encode();
+        admin.send(&capsule(0x71, abort, &[])).await.expect("sent");
+        let mut cids = Vec::new();
+        for _ in 0..2 {
+            let pdu = admin.receive(24).await.expect("a completion");
+            cids.push(Cqe::read_from_bytes(&pdu[8..]).expect("16 bytes").cid.get());
+        }
+        assert_eq!(cids, [0x70, 0x71]);
+    });
+}
+
+/// A host that resets its controller and connects anew at once is let in at once, and its new queue
+/// is not taken from it when the old connection's end is noticed.
+#[test]
+fn queues_can_be_connected_right_after_a_reset() {
+    simulate(4, |world| async move {
+        let (core, _) = serve_new(world.clone(), BLOCKS).await;
+        let (mut io, mut admin) =
+            RawHost::io_queue(&world, &nqn_of(VOLUME)).await.expect("connected");
+        io.send(&capsule(1, raw_host::write_command(0, 256), &[])).await.expect("taken in");
+        let mut next = RawHost::greet(&world).await.expect("greeted");
+        admin.command(raw_host::disable_command(), &[]).await.expect("reset");
+        admin.command(raw_host::enable_command(), &[]).await.expect("enabled");
+        let (sqe, connect_data) = raw_host::connect_command(1, 1, &nqn_of(VOLUME));
+        let reply = next.command(sqe, &connect_data).await.expect("answered");
+        assert!(reply.status().is_success(), "{}", reply.status());
+        sleep(&world, Duration::from_secs(3)).await;
+        let mut third = RawHost::greet(&world).await.expect("greeted");
+        let reply = third.command(sqe, &connect_data).await.expect("answered");
+        assert_eq!(reply.status().code(), Status::COMMAND_SEQUENCE_ERROR, "it is in use");
+        drop(third);
+        assert_eq!(core.stats().memory_used_bytes, 0);
+    });
+}
+
+/// A Deallocate of ranges that cannot go together goes no further when its queue is gone.
+#[test]
+fn a_deallocation_ends_with_its_queue() {
+    simulate(5, |world| async move {
+        let core = serve_slowly(&world, BLOCKS, CoreOptions::new(portal())).await;
+        let volume = connect(world.clone(), host()).await;
+        volume.write(Lba(0), data(1, 256)).await.expect("written");
+        let (mut io, admin) = RawHost::io_queue(&world, &nqn_of(VOLUME)).await.expect("connected");
+        // The last overlaps the first, so that they go one by one.
+        let ranges: Vec<DsmRange> = (0..128).map(|n| DsmRange::new(2 * (n % 127), 1)).collect();
+        let bytes = ranges.as_bytes();
+        let mut sqe = DatasetManagement::deallocate(1, 128);
+        sqe.dptr = SglDescriptor::in_capsule(bytes.len() as u32);
+        io.send(&capsule(1, sqe, bytes)).await.expect("taken in");
+        while core.volumes()[0].mapped_blocks == 256 {
+            sleep(&world, Duration::from_millis(1)).await;
+        }
+        io.stream.shutdown();
+        sleep(&world, Duration::from_millis(100)).await;
+        let mapped = core.volumes()[0].mapped_blocks;
+        sleep(&world, Duration::from_secs(30)).await;
+        assert_eq!(core.volumes()[0].mapped_blocks, mapped, "nothing happens any more");
+        assert!(mapped > 128, "{mapped} of 256 are left");
+        drop(admin);
+    });
+}
+
+#[test]
+fn a_volume_that_takes_no_changes_says_so() {
+    simulate(6, |world| async move {
+        let (core, device) = serve_new(world.clone(), BLOCKS).await;
+        let options = Options { reconnect: Reconnect::Never, ..host() };
+        let volume = connect(world.clone(), options).await;
+        let client = volume.client();
+        volume.write(Lba(0), data(1, 8)).await.expect("written");
+        assert_eq!(volume.failure_domain().await.expect("read"), None, "nobody said it");
+        let domain = FailureDomain { health: DeviceHealth::Good, ..FailureDomain::default() };
+        core.place_device(0, FailureDomain { host: "flash-1".into(), ..domain.clone() });
+        let said = volume.failure_domain().await.expect("read").expect("said");
+        assert_eq!((said.host.as_str(), said.health), ("flash-1", DeviceHealth::Good));
+        assert_eq!(client.smart_health().await.expect("read").critical_warning, 0);
+        device.set_faults(DeviceFaults { write_error_one_in: 1, ..DeviceFaults::default() });
+        for _ in 0..20 {
+            let _ = volume.write(Lba(0), data(2, 8)).await;
+        }
+        let health = client.smart_health().await.expect("read");
+        assert_eq!(health.critical_warning & CRITICAL_READ_ONLY, CRITICAL_READ_ONLY);
+        assert!(health.available_spare > 50 && world.now().0 > 0);
+        let said = volume.failure_domain().await.expect("read").expect("said");
+        assert_eq!(said.health, DeviceHealth::Failed);
+    });
+}
+
+/// A host of the discovery service that asks for no keep alive timer gets one.
+#[test]
+fn a_forgotten_discovery_connection_ends() {
+    simulate(7, |world| async move {
+        let (core, _) = serve_new(world.clone(), BLOCKS).await;
+        let mut admin = RawHost::greet(&world).await.expect("greeted");
+        let (sqe, connect_data) = raw_host::connect_command(0, 0xFFFF, &nvme_wire::Nqn::DISCOVERY);
+        let reply = admin.command(sqe, &connect_data).await.expect("answered");
+        assert!(reply.status().is_success());
+        sleep(&world, Duration::from_secs(110)).await;
+        assert_eq!(core.stats().connections, 1);
+        sleep(&world, Duration::from_secs(15)).await;
+        assert_eq!(core.stats().connections, 0);
+    });
+}

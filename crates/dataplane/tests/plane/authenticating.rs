@@ -1,0 +1,275 @@
+//! Who gets in, who does not, and what becomes of those who are in, in a simulated world.
+
+use access::{Access, Token, UnixSeconds};
+use auth::{Group, Hash, Policy, Secret};
+use client::{Client, ConnectError, Options, Reconnect};
+use dataplane::{CoreOptions, nqn_of};
+use io_traits::{Clock, Spawn};
+use nvme_wire::auth::{Authentication, Body, Explanation, Message};
+use nvme_wire::{AdminOpcode, Sqe, Status};
+use sim::SimWorld;
+use units::{Duration, Lba};
+use volume::{Terms, VolumeError, VolumeSpec};
+use zerocopy::IntoBytes;
+
+use crate::support::raw_host::{RawHost, connect_command, enable_command, read_command};
+use crate::support::{
+    SimCore, VOLUME, connect, data, formatted, host, portal, serve_with, simulate, sleep,
+};
+
+const BLOCKS: u64 = 4096;
+/// When the simulated world begins.
+const NOON: UnixSeconds = UnixSeconds(1_800_000_000);
+
+fn secret(number: u8) -> Secret {
+    Secret::new(Hash::Sha256, &[number; 64])
+}
+
+/// The token of a number; the server's part of it has that number and 100.
+fn token(number: u8) -> Token {
+    Token { secret: secret(number), controller: Some(secret(100 + number)), until: None }
+}
+
+fn opened_by(secrets: &[u8]) -> Access {
+    Access { tokens: secrets.iter().map(|number| token(*number)).collect(), ..Access::default() }
+}
+
+fn options(policy: Policy) -> CoreOptions {
+    CoreOptions { authentication: Some(policy), ..CoreOptions::new(portal()) }
+}
+
+async fn server(world: &SimWorld, access: Access) -> SimCore {
+    server_with(world, access, options(Policy::default())).await
+}
+
+async fn server_with(world: &SimWorld, access: Access, options: CoreOptions) -> SimCore {
+    let device = formatted(world.clone()).await;
+    let core = serve_with(world.clone(), device, options).await;
+    let spec = VolumeSpec { uuid: VOLUME, name: "test".into(), blocks: BLOCKS };
+    let access = access.encode().expect("short");
+    let terms = Terms { access, ..Terms::default() };
+    core.create_volume(0, spec, terms).await.expect("room");
+    core
+}
+
+fn with_secret(number: u8) -> Options {
+    let credentials = client::Credentials { secret: secret(number), controller_secret: None };
+    Options { credentials: Some(credentials), reconnect: Reconnect::Never, ..host() }
+}
+
+async fn refusal(world: &SimWorld, options: Options) -> ConnectError {
+    let outcome = Client::connect(world.clone(), portal(), &nqn_of(VOLUME), options).await;
+    outcome.map(drop).expect_err("refused")
+}
+
+async fn works(world: &SimWorld, options: Options) {
+    let volume = connect(world.clone(), options).await;
+    let written = data(1, 8);
+    volume.write(Lba(5), written.clone()).await.expect("written");
+    let read = volume.read(Lba(5), 8).await.expect("read");
+    assert!(read.as_bytes() == written.as_bytes());
+}
+
+#[test]
+fn who_knows_the_token_gets_in_on_every_queue() {
+    for (seed, hash) in (0..).zip(Hash::ALL) {
+        for group in [Group::Null, Group::Ffdhe2048] {
+            simulate(seed, move |world| async move {
+                let policy = Policy { hashes: vec![hash], groups: vec![group] };
+                let _core = server_with(&world, opened_by(&[1]), options(policy)).await;
+                works(&world, Options { queues: 3, ..with_secret(1) }).await;
+                let mutual =
+                    client::Credentials { secret: secret(1), controller_secret: Some(secret(101)) };
+                works(&world, Options { credentials: Some(mutual), ..host() }).await;
+            });
+        }
+    }
+}
+
+#[test]
+fn who_does_not_is_refused_with_the_reason() {
+    simulate(1, |world| async move {
+        let _core = server(&world, opened_by(&[1])).await;
+        let failed = ConnectError::Authentication(Explanation::Failed);
+        assert_eq!(refusal(&world, with_secret(2)).await, failed);
+        let none = Options { reconnect: Reconnect::Never, ..host() };
+        assert_eq!(refusal(&world, none).await, ConnectError::AuthenticationRequired);
+        let credentials =
+            client::Credentials { secret: secret(1), controller_secret: Some(secret(2)) };
+        let wary = Options { credentials: Some(credentials), ..with_secret(1) };
+        assert_eq!(refusal(&world, wary).await, failed, "the server is not who it should be");
+        works(&world, with_secret(1)).await;
+    });
+}
+
+#[test]
+fn nothing_but_the_exchange_is_executed_before_it() {
+    simulate(2, |world| async move {
+        let _core = server(&world, opened_by(&[1])).await;
+        let required = Status::AUTHENTICATION_REQUIRED.with_dnr();
+        let mut admin = RawHost::greet(&world).await.expect("greeted");
+        let (sqe, bytes) = connect_command(0, 0xFFFF, &nqn_of(VOLUME));
+        let accepted = admin.command(sqe, &bytes).await.expect("an answer");
+        assert_eq!(accepted.status(), Status::SUCCESS);
+        assert_ne!(accepted.dw0() & 1 << 17, 0, "authentication is asked for");
+        for sqe in [enable_command(), Sqe::new(AdminOpcode::KEEP_ALIVE.0, 0), read_command(0, 1)] {
+            let answer = admin.command(sqe, &[]).await.expect("an answer");
+            assert_eq!(answer.status(), required);
+        }
+        let mut io = RawHost::greet(&world).await.expect("greeted");
+        let (sqe, bytes) = connect_command(1, accepted.dw0() as u16, &nqn_of(VOLUME));
+        let answer = io.command(sqe, &bytes).await.expect("an answer");
+        assert_ne!(answer.status(), Status::SUCCESS, "the controller is not enabled");
+        // Somebody who talks, but not to the point, is shown the door.
+        let begin = world.now();
+        let bytes = admin.wait_for_close().await;
+        assert!(bytes.is_empty());
+        assert!(world.now().since(begin) < Duration::from_secs(15));
+    });
+}
+
+fn negotiation() -> (Sqe, Vec<u8>) {
+    let body = Body::Negotiate { secure_channel: 0, hashes: &[1], groups: &[1] };
+    let bytes = Message { transaction: 3, body }.to_bytes();
+    (Authentication::send(bytes.len() as u32).into(), bytes)
+}
+
+#[test]
+fn malformed_commands_of_an_exchange_are_refused_and_a_false_answer_ends_the_connection() {
+    simulate(3, |world| async move {
+        let _core = server(&world, opened_by(&[1])).await;
+        let mut admin = RawHost::greet(&world).await.expect("greeted");
+        let (sqe, bytes) = connect_command(0, 0xFFFF, &nqn_of(VOLUME));
+        admin.command(sqe, &bytes).await.expect("an answer");
+        let (good, bytes) = negotiation();
+        let invalid = Status::INVALID_FIELD.with_dnr();
+        let wrong = |change: &dyn Fn(&mut Authentication)| {
+            let mut command = Authentication::from(good);
+            change(&mut command);
+            Sqe::from(command)
+        };
+        for sqe in [
+            wrong(&|command| command.secp = 0),
+            wrong(&|command| command.spsp0 = 0),
+            wrong(&|command| command.spsp1 = 7),
+            wrong(&|command| command.length = 0.into()),
+            wrong(&|command| command.length = 5.into()),
+            wrong(&|command| command.flags |= 1),
+        ] {
+            let answer = admin.command(sqe, &bytes).await.expect("an answer");
+            assert_eq!(answer.status(), invalid);
+        }
+        let answer = admin.command(good, &bytes).await.expect("an answer");
+        assert_eq!(answer.status(), Status::SUCCESS);
+        let body =
+            Body::Reply { sequence: 0, response: &[0; 32], challenge: None, public: &[5; 256] };
+        let reply = Message { transaction: 3, body }.to_bytes();
+        // Out of turn: the challenge was not fetched.
+        let send = Authentication::send(reply.len() as u32);
+        let answer = admin.command(send.into(), &reply).await.expect("an answer");
+        assert_eq!(answer.status(), Status::SUCCESS, "what is wrong is said on the next receive");
+        let receive = Authentication::receive(64, nvme_wire::SglDescriptor::transport(64));
+        admin
+            .send(&crate::support::raw_host::capsule(99, receive.into(), &[]))
+            .await
+            .expect("sent");
+        let last_words = admin.wait_for_close().await;
+        let body = Body::Failure1(Explanation::IncorrectMessage as u8);
+        let failure = Message { transaction: 3, body }.to_bytes();
+        let found = last_words.windows(failure.len()).any(|part| part == failure.as_bytes());
+        assert!(found, "{last_words:02x?}");
+    });
+}
+
+#[test]
+fn tokens_are_replaced_at_once_or_with_grace() {
+    simulate(4, |world| async move {
+        let core = server(&world, opened_by(&[1])).await;
+        let failed = ConnectError::Authentication(Explanation::Failed);
+        let old = connect(world.clone(), with_secret(1)).await;
+        let change = async |access, cut| core.set_access(VOLUME, access, cut).await;
+        change(opened_by(&[2, 1]), false).await.expect("a volume");
+        works(&world, with_secret(1)).await;
+        works(&world, with_secret(2)).await;
+        change(opened_by(&[2]), false).await.expect("a volume");
+        assert_eq!(refusal(&world, with_secret(1)).await, failed);
+        works(&world, with_secret(2)).await;
+        old.write(Lba(1), data(3, 1)).await.expect("whoever is in stays in");
+        change(opened_by(&[3]), true).await.expect("a volume");
+        old.write(Lba(1), data(4, 1)).await.expect_err("unless cut");
+        works(&world, with_secret(3)).await;
+        change(opened_by(&[]), false).await.expect("a volume");
+        assert_eq!(refusal(&world, with_secret(3)).await, failed, "no token, nobody");
+        let gone = uuid::Uuid::from_u128(1);
+        let outcome = core.set_access(gone, Access::default(), true).await;
+        assert!(matches!(outcome, Err(VolumeError::Deleted)));
+    });
+}
+
+#[test]
+fn a_token_ends_when_its_time_is_over() {
+    simulate(7, |world| async move {
+        let mut access = opened_by(&[1]);
+        access.rotate(token(2), NOON, Some(UnixSeconds(NOON.0 + 60)));
+        let _core = server(&world, access).await;
+        for number in [1, 2] {
+            let controller_secret = Some(secret(100 + number));
+            let mutual = client::Credentials { secret: secret(number), controller_secret };
+            works(&world, Options { credentials: Some(mutual), ..host() }).await;
+        }
+        let old = connect(world.clone(), with_secret(1)).await;
+        sleep(&world, Duration::from_secs(61)).await;
+        let failed = ConnectError::Authentication(Explanation::Failed);
+        assert_eq!(refusal(&world, with_secret(1)).await, failed);
+        works(&world, with_secret(2)).await;
+        old.write(Lba(1), data(3, 1)).await.expect("whoever is in stays in");
+    });
+}
+
+#[test]
+fn who_guesses_is_put_off_for_a_while() {
+    simulate(5, |world| async move {
+        let _core = server(&world, opened_by(&[1])).await;
+        let failed = ConnectError::Authentication(Explanation::Failed);
+        let mut failures = 0;
+        let put_off = loop {
+            match refusal(&world, with_secret(9)).await {
+                error if error == failed => failures += 1,
+                other => break other,
+            }
+        };
+        assert!((4..20).contains(&failures), "{failures}");
+        assert!(matches!(put_off, ConnectError::Refused { .. }), "{put_off:?}");
+        sleep(&world, Duration::from_secs(11)).await;
+        works(&world, with_secret(1)).await;
+    });
+}
+
+#[test]
+fn hundreds_of_half_finished_exchanges_harm_nobody_and_end() {
+    simulate(6, |world| async move {
+        let core = server(&world, opened_by(&[1])).await;
+        let volume = connect(world.clone(), with_secret(1)).await;
+        for _ in 0..300 {
+            let world = world.clone();
+            world.clone().spawn(async move {
+                let mut admin = RawHost::greet(&world).await.expect("greeted");
+                let (sqe, bytes) = connect_command(0, 0xFFFF, &nqn_of(VOLUME));
+                admin.command(sqe, &bytes).await.expect("an answer");
+                let (sqe, bytes) = negotiation();
+                admin.command(sqe, &bytes).await.expect("an answer");
+                admin.wait_for_close().await;
+            });
+        }
+        let end = world.now() + Duration::from_secs(5);
+        let mut written = 0;
+        while world.now() < end {
+            volume.write(Lba(written % BLOCKS), data(written, 1)).await.expect("written");
+            written += 1;
+        }
+        assert!(written > 1000, "{written} writes in five seconds");
+        assert!(core.stats().connections > 300);
+        sleep(&world, Duration::from_secs(20)).await;
+        assert!(core.stats().connections < 10, "{}", core.stats().connections);
+    });
+}

@@ -1,0 +1,220 @@
+//! A device that stops answering, beside one that works.
+
+use std::cell::Cell;
+use std::rc::Rc;
+
+use client::{Client, Options, Reconnect, Volume};
+use dataplane::{Core, CoreOptions, Watched, nqn_of};
+use io_traits::{Buffer, BufferSlice, Clock, Device, DeviceError, DeviceGeometry, Network, Spawn};
+use local_sync::Notify;
+use schedule::{CostModel, PolicyKind, Quota, SchedulerConfig};
+use sim::{SimDevice, SimWorld};
+use units::{Duration, Lba, Pba, PbaRange, Slo};
+use uuid::Uuid;
+use volume::{ExtentAllocator, Shard, ShardOptions, VolumeSpec};
+
+use crate::support::{data, formatted, host, portal, simulate, sleep};
+
+const TIMEOUT: Duration = Duration::from_secs(2);
+
+/// A disk that stops answering on demand.
+#[derive(Clone)]
+struct HangingDevice {
+    device: SimDevice,
+    hangs: Rc<Cell<bool>>,
+    released: Notify,
+}
+
+impl HangingDevice {
+    fn set_hanging(&self, hangs: bool) {
+        self.hangs.set(hangs);
+        self.released.notify_all();
+    }
+
+    fn gate(&self) -> impl Future<Output = ()> + 'static {
+        let this = self.clone();
+        async move {
+            loop {
+                let released = this.released.notified();
+                if !this.hangs.get() {
+                    return;
+                }
+                released.await;
+            }
+        }
+    }
+}
+
+impl Device for HangingDevice {
+    fn geometry(&self) -> DeviceGeometry {
+        self.device.geometry()
+    }
+
+    fn read(
+        &self,
+        pba: Pba,
+        buffer: Buffer,
+    ) -> impl Future<Output = Result<Buffer, DeviceError>> + 'static {
+        let (gate, device) = (self.gate(), self.device.clone());
+        async move {
+            gate.await;
+            device.read(pba, buffer).await
+        }
+    }
+
+    fn write(
+        &self,
+        pba: Pba,
+        data: BufferSlice,
+    ) -> impl Future<Output = Result<(), DeviceError>> + 'static {
+        let (gate, device) = (self.gate(), self.device.clone());
+        async move {
+            gate.await;
+            device.write(pba, data).await
+        }
+    }
+
+    fn flush(&self) -> impl Future<Output = Result<(), DeviceError>> + 'static {
+        let (gate, device) = (self.gate(), self.device.clone());
+        async move {
+            gate.await;
+            device.flush().await
+        }
+    }
+
+    fn discard(&self, range: PbaRange) -> impl Future<Output = Result<(), DeviceError>> + 'static {
+        self.device.discard(range)
+    }
+}
+
+type Disk = Watched<HangingDevice, SimWorld>;
+
+async fn attach(world: &SimWorld, core: &Core<SimWorld, Disk>, number: u128) -> HangingDevice {
+    let device = formatted(world.clone()).await;
+    let device =
+        HangingDevice { device, hangs: Rc::new(Cell::new(false)), released: Notify::new() };
+    let watched = Watched::new(device.clone(), world, TIMEOUT);
+    let superblock = volume::read_superblock(&watched).await.expect("formatted");
+    let extents = ExtentAllocator::new(&superblock);
+    let options = ShardOptions::default();
+    let shard = Shard::recover(watched, superblock, 0, extents, options).await;
+    let device_number = usize::try_from(number).expect("small") - 1;
+    let shard = shard.expect("sound").start().await.expect("room");
+    let shard = core.attach_on(device_number, shard);
+    let spec = VolumeSpec { uuid: Uuid::from_u128(number), name: "v".into(), blocks: 1000 };
+    core.create_volume(shard, spec, Slo::default()).await.expect("room");
+    device
+}
+
+async fn connect(world: &SimWorld, number: u128) -> Volume<SimWorld> {
+    let options = Options { reconnect: Reconnect::Never, ..host() };
+    let nqn = nqn_of(Uuid::from_u128(number));
+    let client = Client::connect(world.clone(), portal(), &nqn, options).await;
+    client.expect("served").volume().await.expect("a namespace")
+}
+
+/// Requests to the device that hangs fail in time, those to the other succeed, and when it answers
+/// again, what was acknowledged is there. If nothing was being written, all goes on; else what the
+/// journal holds is unknown until it was read back, and that is told at once.
+#[test]
+fn a_hung_device_fails_its_requests_in_time_and_harms_no_other() {
+    for writes in [false, true] {
+        simulate(7, move |world| async move {
+            let core = Core::new(&world, CoreOptions::new(portal()));
+            let hanging = attach(&world, &core, 1).await;
+            let _sound = attach(&world, &core, 2).await;
+            let listener = world.listen(portal()).expect("a free address");
+            let serving = core.clone();
+            world.spawn(async move { serving.serve(listener).await });
+            let (bad, good) = (connect(&world, 1).await, connect(&world, 2).await);
+            bad.write(Lba(5), data(1, 4)).await.expect("written");
+            good.write(Lba(5), data(2, 4)).await.expect("written");
+            assert!(!core.stats().devices[0].failed);
+
+            // The journal notes that all is settled, and is idle then.
+            sleep(&world, Duration::from_secs(1)).await;
+            hanging.set_hanging(true);
+            let begin = world.now();
+            if writes {
+                bad.write(Lba(6), data(3, 1)).await.expect_err("hung");
+            }
+            bad.read(Lba(5), 4).await.expect_err("hung");
+            let took = world.now().since(begin);
+            assert!(took < Duration::from_secs(6), "{took:?}");
+            let begin = world.now();
+            bad.read(Lba(5), 4).await.expect_err("hung");
+            assert!(world.now().since(begin) < Duration::from_secs(1), "known to be hung");
+            good.write(Lba(9), data(4, 4)).await.expect("another device");
+            assert!(good.read(Lba(5), 4).await.is_ok());
+
+            assert_eq!(
+                core.stats().devices[0].failed,
+                writes,
+                "only a lost journal needs to be read back"
+            );
+            hanging.set_hanging(false);
+            sleep(&world, Duration::from_secs(10)).await;
+            let read = bad.read(Lba(5), 4).await.expect("it answers again");
+            let expected = data(1, 4);
+            assert_eq!(read.as_bytes()[..4096], expected.as_bytes()[..4096]);
+            assert!(!core.stats().devices[0].failed);
+            bad.write(Lba(6), data(3, 1)).await.expect("it works again");
+        });
+    }
+}
+
+/// Many hosts ask a device that hangs for all that they may ask for, and wait in its window. A host of
+/// the other device notices nothing of that.
+#[test]
+fn a_crowd_before_a_hung_device_slows_no_other() {
+    simulate(11, |world| async move {
+        let core = Core::new(&world, CoreOptions::new(portal()));
+        let hanging = attach(&world, &core, 1).await;
+        let _sound = attach(&world, &core, 2).await;
+        let listener = world.listen(portal()).expect("a free address");
+        let serving = core.clone();
+        world.spawn(async move { serving.serve(listener).await });
+        let good = connect(&world, 2).await;
+        good.write(Lba(0), data(1, 256)).await.expect("written");
+        let ceiling = Quota { per_second: [1e6, 1e6] };
+        let policy = PolicyKind::default();
+        let config = SchedulerConfig {
+            policy,
+            cost_model: CostModel::Separate,
+            ceiling,
+            window_blocks: [64; 2],
+        };
+        for device in [0, 1] {
+            let quotas = [(Uuid::from_u128(device as u128 + 1), ceiling)];
+            core.schedule(device, Some(config), &quotas);
+        }
+        let mut crowd = Vec::new();
+        for _ in 0..40 {
+            let bad = connect(&world, 1).await;
+            bad.write(Lba(0), data(3, 256)).await.expect("written");
+            crowd.push(bad);
+        }
+        hanging.set_hanging(true);
+        for bad in &crowd {
+            for _ in 0..32 {
+                let bad = bad.clone();
+                world.spawn(async move { drop(bad.read(Lba(0), 256).await) });
+            }
+        }
+        sleep(&world, Duration::from_millis(100)).await;
+        let windows = || core.stats().devices.into_iter().map(|device| device.window);
+        let [before, other] = windows().collect::<Vec<_>>()[..] else { panic!("two devices") };
+        assert!(
+            before.queued[0] + before.queued[1] > 40 && other.queued == [0; 2],
+            "{before:?}, {other:?}"
+        );
+        for n in 0..20 {
+            let begin = world.now();
+            good.write(Lba(300 + n), data(n, 8)).await.expect("another device");
+            good.read(Lba(0), 256).await.expect("another device");
+            let took = world.now().since(begin);
+            assert!(took < Duration::from_millis(50), "{took:?}");
+        }
+        hanging.set_hanging(false);
+    });
+}

@@ -1,0 +1,238 @@
+//! Hosts that break the rules, while another keeps them and must not notice (D2, D3).
+
+use client::Volume;
+use dataplane::nqn_of;
+use io_traits::{Clock, Network, Spawn, Stream};
+use nvme_wire::{FabricsType, Status};
+use sim::{Rng, SimWorld};
+use units::{Duration, Instant, Lba};
+
+use crate::support::raw_host::{self, RawHost, capsule, greeting, read_command, write_command};
+use crate::support::{SimCore, VOLUME, connect, data, host, portal, serve_new, simulate, sleep};
+
+const BLOCKS: u64 = 4096;
+const C2H_TERM_REQ: u8 = 3;
+
+/// A server, and a host that works while strangers do their worst.
+async fn server_and_good_host(world: &SimWorld) -> (SimCore, Volume<SimWorld>) {
+    let (core, _) = serve_new(world.clone(), BLOCKS).await;
+    let good = connect(world.clone(), host()).await;
+    good.write(Lba(0), data(1, 256)).await.expect("written");
+    (core, good)
+}
+
+/// The good host reads back what it wrote, and writes on.
+async fn assert_unharmed(good: &Volume<SimWorld>) {
+    let read = good.read(Lba(0), 256).await.expect("unharmed");
+    assert!(read.as_bytes() == data(1, 256).as_bytes(), "someone else's bytes");
+    good.write(Lba(300), data(2, 3)).await.expect("unharmed");
+}
+
+/// Everything a host says from its greeting to a read, one PDU each.
+fn session(subsystem: &nvme_wire::Nqn) -> Vec<Vec<u8>> {
+    let (sqe, connect_data) = raw_host::connect_command(0, 0xFFFF, subsystem);
+    vec![
+        greeting(),
+        capsule(1, sqe, &connect_data),
+        capsule(2, raw_host::enable_command(), &[]),
+        capsule(3, read_command(0, 1), &[]),
+        capsule(4, write_command(9, 1), &[]),
+    ]
+}
+
+/// Method: a legitimate session's PDUs are flipped, cut, repeated, swapped and dropped at random and
+/// thrown at the server; then the stranger falls silent. Nothing panics, the good host works on, and
+/// within the handshake and stall timeouts the stranger's connection is gone or was in order.
+#[test]
+fn damaged_sessions_harm_nobody() {
+    for seed in 0..150 {
+        simulate(seed, |world| async move {
+            let (core, good) = server_and_good_host(&world).await;
+            let before = core.stats().connections;
+            let mut rng = world.draw(Rng::fork);
+            for _ in 0..12 {
+                let mut pdus = session(&nqn_of(VOLUME));
+                damage(&mut pdus, &mut rng);
+                let stream = world.connect(portal()).await.expect("accepted");
+                let mut stranger = RawHost::over(stream);
+                let _ = stranger.send(&pdus.concat()).await;
+                let w = world.clone();
+                world.spawn(async move {
+                    sleep(&w, Duration::from_secs(1)).await;
+                    stranger.stream.shutdown();
+                });
+            }
+            assert_unharmed(&good).await;
+            sleep(&world, Duration::from_secs(60)).await;
+            assert_unharmed(&good).await;
+            assert_eq!(core.stats().connections, before, "seed {seed}: a stranger stayed");
+        });
+    }
+}
+
+fn damage(pdus: &mut Vec<Vec<u8>>, rng: &mut Rng) {
+    for _ in 0..=rng.below(3) {
+        if pdus.is_empty() {
+            return;
+        }
+        let at = rng.below(pdus.len() as u64) as usize;
+        match rng.below(5) {
+            0 => {
+                let byte = rng.below(pdus[at].len() as u64) as usize;
+                pdus[at][byte] ^= 1 << rng.below(8);
+            }
+            1 => {
+                let len = rng.below(pdus[at].len() as u64 + 1) as usize;
+                pdus[at].truncate(len.max(1));
+            }
+            2 => pdus.insert(at, pdus[at].clone()),
+            3 => {
+                let other = rng.below(pdus.len() as u64) as usize;
+                pdus.swap(at, other);
+            }
+            _ => drop(pdus.remove(at)),
+        }
+    }
+}
+
+/// A greeting that comes a byte at a time is cut off by the clock, not by its length.
+#[test]
+fn a_slow_greeting_runs_out_of_time() {
+    simulate(1, |world| async move {
+        let (core, good) = server_and_good_host(&world).await;
+        let before = core.stats().connections;
+        let mut stranger = RawHost::over(world.connect(portal()).await.expect("accepted"));
+        let started = world.now();
+        for byte in greeting() {
+            if stranger.send(&[byte]).await.is_err() {
+                break;
+            }
+            sleep(&world, Duration::from_secs(1)).await;
+        }
+        assert!(world.now().since(started) < Duration::from_secs(15), "tolerated too long");
+        sleep(&world, Duration::from_secs(1)).await;
+        assert_eq!(core.stats().connections, before);
+        assert_unharmed(&good).await;
+    });
+}
+
+/// Asks for more than a window's worth of data and reads none of it: the good host goes on, and the
+/// deaf one is cut off when its stall timeout is over.
+#[test]
+fn a_host_that_reads_no_replies_is_cut_off_and_holds_up_nobody() {
+    simulate(2, |world| async move {
+        let (core, good) = server_and_good_host(&world).await;
+        let before = core.stats().connections;
+        let mut deaf = Vec::new();
+        for _ in 0..40 {
+            let (mut io, admin) =
+                RawHost::io_queue(&world, &nqn_of(VOLUME)).await.expect("connected");
+            for cid in 0..31 {
+                io.send(&capsule(cid, read_command(0, 256), &[])).await.expect("taken in");
+            }
+            deaf.push((io, admin));
+        }
+        // 40 × 31 MiB are asked for, several times the core's memory.
+        for _ in 0..20 {
+            assert_unharmed(&good).await;
+            sleep(&world, Duration::from_secs(3)).await;
+        }
+        // The admin queues were in order, and stay.
+        assert_eq!(core.stats().connections, before + deaf.len());
+        assert_unharmed(&good).await;
+    });
+}
+
+/// Announces writes and never sends their data.
+#[test]
+fn a_host_that_owes_data_is_cut_off() {
+    simulate(3, |world| async move {
+        let (core, good) = server_and_good_host(&world).await;
+        let before = core.stats().connections;
+        let (mut io, _admin) = RawHost::io_queue(&world, &nqn_of(VOLUME)).await.expect("connected");
+        for cid in 0..31 {
+            io.send(&capsule(cid, write_command(0, 256), &[])).await.expect("taken in");
+        }
+        for _ in 0..15 {
+            assert_unharmed(&good).await;
+            sleep(&world, Duration::from_secs(3)).await;
+        }
+        assert_eq!(core.stats().connections, before + 1, "only the admin queue is left");
+    });
+}
+
+/// One command more than the queue has entries ends the connection, with a TermReq.
+#[test]
+fn a_queue_takes_no_more_commands_than_it_has_entries() {
+    simulate(4, |world| async move {
+        let (_core, good) = server_and_good_host(&world).await;
+        let (mut io, _admin) = RawHost::io_queue(&world, &nqn_of(VOLUME)).await.expect("connected");
+        for cid in 0..40 {
+            if io.send(&capsule(cid, write_command(0, 1), &[])).await.is_err() {
+                break;
+            }
+        }
+        let bytes = io.wait_for_close().await;
+        let r2t_len = 24;
+        let last = bytes.chunks(r2t_len).find(|pdu| pdu[0] == C2H_TERM_REQ);
+        assert!(last.is_some(), "the reason was given");
+        assert_unharmed(&good).await;
+    });
+}
+
+/// More connections than there may be are closed as they come; those that are there work on.
+#[test]
+fn a_flood_of_connections_is_bounded() {
+    simulate(5, |world| async move {
+        let (core, good) = server_and_good_host(&world).await;
+        let mut flood = Vec::new();
+        for _ in 0..1500 {
+            flood.push(world.connect(portal()).await.expect("accepted"));
+        }
+        assert!(core.stats().connections <= 1200);
+        assert_unharmed(&good).await;
+        // Half-open connections go when their time is up, so others can come.
+        sleep(&world, Duration::from_secs(12)).await;
+        let later = connect(world.clone(), host()).await;
+        later.read(Lba(0), 1).await.expect("served");
+    });
+}
+
+#[test]
+fn commands_before_connect_and_unknown_subsystems_get_their_status() {
+    simulate(6, |world| async move {
+        let (_core, _good) = server_and_good_host(&world).await;
+        let mut early = RawHost::greet(&world).await.expect("greeted");
+        let reply = early.command(read_command(0, 1), &[]).await.expect("answered");
+        assert_eq!(reply.status().code(), Status::COMMAND_SEQUENCE_ERROR);
+
+        let unknown = nvme_wire::Nqn::from_uuid(&[1; 16]);
+        let (sqe, connect_data) = raw_host::connect_command(0, 0xFFFF, &unknown);
+        assert_eq!(nvme_wire::fabrics::fctype(&sqe), FabricsType::CONNECT);
+        let reply = early.command(sqe, &connect_data).await.expect("answered");
+        assert_eq!(reply.status().code(), Status::CONNECT_INVALID_PARAMETERS);
+    });
+}
+
+/// A host that stops saying anything loses its controller when its keep alive timer expires.
+#[test]
+fn a_silent_host_loses_its_controller() {
+    simulate(7, |world| async move {
+        let (core, good) = server_and_good_host(&world).await;
+        let before = core.stats().connections;
+        let mut admin = RawHost::greet(&world).await.expect("greeted");
+        let (sqe, connect_data) = raw_host::connect_command(0, 0xFFFF, &nqn_of(VOLUME));
+        let mut sqe = sqe;
+        // KATO is in dword 12: two seconds.
+        sqe.cdw12 = 2000.into();
+        let reply = admin.command(sqe, &connect_data).await.expect("answered");
+        assert!(reply.status().is_success());
+        let connected: Instant = world.now();
+        admin.wait_for_close().await;
+        let lived = world.now().since(connected);
+        assert!((2..4).contains(&lived.as_secs()), "closed after {lived:?}");
+        sleep(&world, Duration::from_secs(1)).await;
+        assert_eq!(core.stats().connections, before);
+        assert_unharmed(&good).await;
+    });
+}

@@ -1,0 +1,15 @@
+//! The data plane of a core, held to what it promises: one program, so that it is compiled once.
+
+mod administering;
+mod authenticating;
+mod crowding;
+mod hanging;
+mod hostile;
+mod metadata;
+mod pressure;
+mod restricting;
+mod returning;
+mod serving;
+mod sharing;
+mod support;
+mod swapping;

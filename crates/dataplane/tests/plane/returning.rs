@@ -1,0 +1,231 @@
+//! A device that fails for a while and returns: what is on it serves again, without a restart.
+
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
+use std::rc::Rc;
+
+use client::{Client, Options, Reconnect, Volume};
+use dataplane::{Core, CoreOptions, nqn_of};
+use io_traits::{Buffer, BufferSlice, Device, DeviceError, DeviceGeometry, Network, Spawn};
+use sim::{SimDevice, SimWorld};
+use units::{Duration, Lba, Pba, PbaRange, Slo};
+use uuid::Uuid;
+use volume::{ExtentAllocator, Shard, ShardOptions, VolumeSpec};
+
+use crate::support::{VOLUME, data, formatted, host, portal, simulate, sleep};
+
+/// What a disk fails.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum Fails {
+    Nothing,
+    /// Writes and flushes.
+    Changes,
+    /// As [`Fails::Changes`], but for the first blocks behind each extent's start: the journal works.
+    Checkpoints,
+    Everything,
+}
+
+/// A disk that fails on demand.
+#[derive(Clone)]
+struct FailingDevice {
+    device: SimDevice,
+    fails: Rc<Cell<Fails>>,
+    /// Writes that failed.
+    failed: Rc<Cell<u64>>,
+}
+
+impl FailingDevice {
+    fn verdict(&self, range: PbaRange, is_change: bool) -> Result<(), DeviceError> {
+        let fails = match self.fails.get() {
+            Fails::Nothing => false,
+            Fails::Changes => is_change,
+            // The roots are what only checkpoints write.
+            Fails::Checkpoints => is_change && range.blocks == 1 && range.start.0 < 256,
+            Fails::Everything => true,
+        };
+        if fails {
+            self.failed.set(self.failed.get() + u64::from(is_change));
+            return Err(DeviceError::Io { range, errno: 5 });
+        }
+        Ok(())
+    }
+}
+
+impl Device for FailingDevice {
+    fn geometry(&self) -> DeviceGeometry {
+        self.device.geometry()
+    }
+
+    fn read(
+        &self,
+        pba: Pba,
+        buffer: Buffer,
+    ) -> impl Future<Output = Result<Buffer, DeviceError>> + 'static {
+        let verdict = self.verdict(PbaRange::new(pba, buffer.len_blocks() as u64), false);
+        let device = self.device.clone();
+        async move {
+            verdict?;
+            device.read(pba, buffer).await
+        }
+    }
+
+    fn write(
+        &self,
+        pba: Pba,
+        data: BufferSlice,
+    ) -> impl Future<Output = Result<(), DeviceError>> + 'static {
+        let blocks = (data.len_bytes() / units::BLOCK_SIZE) as u64;
+        let verdict = self.verdict(PbaRange::new(pba, blocks), true);
+        let device = self.device.clone();
+        async move {
+            verdict?;
+            device.write(pba, data).await
+        }
+    }
+
+    fn flush(&self) -> impl Future<Output = Result<(), DeviceError>> + 'static {
+        let all = PbaRange::new(Pba(1 << 20), self.device.geometry().blocks);
+        let (verdict, device) = (self.verdict(all, true), self.device.clone());
+        async move {
+            verdict?;
+            device.flush().await
+        }
+    }
+
+    fn discard(&self, range: PbaRange) -> impl Future<Output = Result<(), DeviceError>> + 'static {
+        self.device.discard(range)
+    }
+}
+
+/// A server with a volume of 1 000 blocks.
+async fn serve(world: &SimWorld) -> (Core<SimWorld, FailingDevice>, FailingDevice) {
+    let device = FailingDevice {
+        device: formatted(world.clone()).await,
+        fails: Rc::new(Cell::new(Fails::Nothing)),
+        failed: Rc::default(),
+    };
+    let superblock = volume::read_superblock(&device).await.expect("formatted");
+    let extents = ExtentAllocator::new(&superblock);
+    let options = ShardOptions::default();
+    let shard = Shard::recover(device.clone(), superblock, 0, extents, options).await;
+    let core = Core::new(world, CoreOptions::new(portal()));
+    let shard = core.attach(shard.expect("sound").start().await.expect("room"));
+    let spec = VolumeSpec { uuid: VOLUME, name: "v".into(), blocks: 1000 };
+    core.create_volume(shard, spec, Slo::default()).await.expect("room");
+    let listener = world.listen(portal()).expect("a free address");
+    let serving = core.clone();
+    world.spawn(async move { serving.serve(listener).await });
+    (core, device)
+}
+
+async fn connect(world: &SimWorld, uuid: Uuid) -> Volume<SimWorld> {
+    let options = Options { reconnect: Reconnect::Never, ..host() };
+    let client = Client::connect(world.clone(), portal(), &nqn_of(uuid), options).await;
+    client.expect("served").volume().await.expect("a namespace")
+}
+
+/// What a block may hold: what was acknowledged last, and what was refused or never answered since.
+type Model = Rc<RefCell<BTreeMap<u64, Vec<u64>>>>;
+
+/// Writes blocks over and over while the device fails now and then, and notes what may be there.
+async fn write_on(world: SimWorld, volume: Volume<SimWorld>, model: Model, worker: u64) {
+    for round in 0..1200 {
+        let lba = worker * 50 + world.draw(|rng| rng.below(50));
+        let stamp = worker * 1_000_000 + round + 1;
+        model.borrow_mut().entry(lba).or_default().push(stamp);
+        if volume.write(Lba(lba), data(stamp, 1)).await.is_ok() {
+            model.borrow_mut().insert(lba, vec![stamp]);
+        }
+        let pause = Duration::from_millis(world.draw(|rng| rng.below(40)));
+        sleep(&world, pause).await;
+    }
+}
+
+/// A device fails all changes, or everything, again and again, under hosts that stay connected. Each
+/// time it returns the volume takes changes again, and all that was acknowledged is there.
+#[test]
+fn volumes_serve_again_when_their_device_returns() {
+    for seed in 0..12 {
+        simulate(seed, move |world| async move {
+            let (core, device) = serve(&world).await;
+            let volume = connect(&world, VOLUME).await;
+            let model = Model::default();
+            for worker in 0..4 {
+                let writing = write_on(world.clone(), volume.clone(), model.clone(), worker);
+                world.spawn(writing);
+            }
+            for fails in [Fails::Changes, Fails::Everything, Fails::Changes] {
+                sleep(&world, Duration::from_millis(700)).await;
+                device.fails.set(fails);
+                sleep(&world, Duration::from_millis(1500)).await;
+                assert!(core.stats().devices[0].failed, "{fails:?}");
+                device.fails.set(Fails::Nothing);
+                // Attempts come at growing distances.
+                sleep(&world, Duration::from_secs(4)).await;
+                assert!(!core.stats().devices[0].failed, "{fails:?}");
+                volume.write(Lba(900), data(5, 1)).await.expect("it takes changes again");
+            }
+            sleep(&world, Duration::from_secs(20)).await;
+            let written = model.take();
+            for (lba, stamps) in written {
+                let found = volume.read(Lba(lba), 1).await.expect("readable");
+                let fits = |stamp: &u64| data(*stamp, 1).as_bytes() == found.as_bytes();
+                assert!(stamps.iter().any(fits), "block {lba}: none of {stamps:?}");
+            }
+            let shard = &core.shards()[0];
+            let report = shard.check(true).await;
+            assert!(report.findings.is_empty(), "{report:#?}");
+            core.shutdown().await.expect("the device works");
+        });
+    }
+}
+
+/// Volumes can be made and deleted again, too, and hosts can still connect.
+#[test]
+fn a_shard_that_is_back_can_do_everything() {
+    simulate(3, |world| async move {
+        let (core, device) = serve(&world).await;
+        let other = Uuid::from_u128(9);
+        let returned: Rc<RefCell<Vec<(usize, usize)>>> = Rc::default();
+        let (told, state) = (returned.clone(), core.clone());
+        core.on_return(move |shard| told.borrow_mut().push((shard, state.volumes().len())));
+        device.fails.set(Fails::Changes);
+        let spec = |uuid| VolumeSpec { uuid, name: "w".into(), blocks: 100 };
+        core.create_volume(0, spec(other), Slo::default()).await.expect_err("it fails");
+        core.delete_volume(VOLUME).await.expect_err("it fails");
+        sleep(&world, Duration::from_millis(400)).await;
+        device.fails.set(Fails::Nothing);
+        sleep(&world, Duration::from_secs(3)).await;
+        assert_eq!(*returned.borrow(), [(0, 1)], "told once, with all volumes in place");
+        core.create_volume(0, spec(other), Slo::default()).await.expect("room");
+        let volume = connect(&world, other).await;
+        volume.write(Lba(1), data(1, 3)).await.expect("room");
+        let kept = connect(&world, VOLUME).await;
+        kept.write(Lba(1), data(2, 3)).await.expect("room");
+        core.delete_volume(VOLUME).await.expect("it works again");
+        assert_eq!(core.volumes().len(), 1);
+        core.shutdown().await.expect("the device works");
+    });
+}
+
+/// A checkpoint whose write fails for longer than a few tries waits for the core's clock, and succeeds
+/// when the device does.
+#[test]
+fn a_checkpoint_that_the_device_fails_is_tried_again() {
+    simulate(5, |world| async move {
+        let (core, device) = serve(&world).await;
+        let volume = connect(&world, VOLUME).await;
+        volume.write(Lba(1), data(1, 3)).await.expect("room");
+        device.fails.set(Fails::Checkpoints);
+        let done = Rc::new(Cell::new(false));
+        let (shard, told) = (core.shards().remove(0), done.clone());
+        world.spawn(async move { told.set(shard.checkpoint().await.is_ok()) });
+        sleep(&world, Duration::from_secs(3)).await;
+        let failed = device.failed.get();
+        assert!(failed > 8 && !done.get(), "tried again with each tick: {failed} times");
+        volume.write(Lba(5), data(2, 3)).await.expect("requests go on");
+        device.fails.set(Fails::Nothing);
+        sleep(&world, Duration::from_secs(1)).await;
+        assert!(done.get() && !core.stats().devices[0].failed);
+    });
+}

@@ -1,0 +1,235 @@
+//! Compare and write as one, through the whole server: as a vendor specific command and fused.
+
+use std::cell::Cell;
+use std::rc::Rc;
+
+use client::{Error, Options, Reconnect, Swap, Volume};
+use dataplane::nqn_of;
+use io_traits::{Buffer, BufferSlice, Spawn};
+use local_sync::Semaphore;
+use nvme_wire::io::BlockCommand;
+use nvme_wire::pdu::CapsuleResp;
+use nvme_wire::{Cqe, IoOpcode, SglDescriptor, Sqe, Status};
+use sim::{Rng, SimDevice, SimWorld, Simulation};
+use units::{BLOCK_SIZE, Duration, Lba};
+use zerocopy::FromBytes;
+
+use crate::support::raw_host::{RawHost, capsule};
+use crate::support::{VOLUME, connect, data, host, serve, serve_new, simulate};
+
+const BLOCKS: u64 = 4096;
+const COUNTER: Lba = Lba(7);
+const HOSTS: u64 = 3;
+const TASKS: u64 = 2;
+const INCREMENTS: u64 = 4;
+
+/// A counter that fills `blocks` blocks, each with the same value.
+fn counter(value: u64, blocks: u32) -> BufferSlice {
+    let mut buffer = Buffer::zeroed(blocks as usize);
+    for block in buffer.as_mut_bytes().chunks_exact_mut(BLOCK_SIZE) {
+        block[BLOCK_SIZE - 8..].copy_from_slice(&value.to_le_bytes());
+    }
+    buffer.into_slice()
+}
+
+/// The counter's value; panics if its blocks differ.
+async fn value(volume: &Volume<SimWorld>, blocks: u32) -> u64 {
+    let read = volume.read(COUNTER, blocks).await.expect("readable");
+    let last = &read.as_bytes()[read.as_bytes().len() - 8..];
+    let value = u64::from_le_bytes(last.try_into().expect("eight bytes"));
+    assert!(read.as_bytes() == counter(value, blocks).as_bytes(), "a torn counter");
+    value
+}
+
+/// Adds one, however often others come first.
+async fn increment(volume: &Volume<SimWorld>, blocks: u32) -> Result<(), Error> {
+    let mut known = 0;
+    loop {
+        let (old, new) = (counter(known, blocks), counter(known + 1, blocks));
+        match volume.compare_and_swap(COUNTER, &old, &new).await? {
+            Swap::Done => return Ok(()),
+            Swap::Differs { offset_bytes } => {
+                assert!(offset_bytes < BLOCK_SIZE as u64, "the first block differs already");
+                assert!(offset_bytes >= BLOCK_SIZE as u64 - 8);
+                known = value(volume, blocks).await;
+            }
+        }
+    }
+}
+
+/// No update is lost when many add to one counter, of any size up to the atomic one.
+#[test]
+fn many_hosts_increment_a_counter_and_every_increment_counts() {
+    for (seed, blocks) in [(1, 1), (2, 17), (3, 256)] {
+        simulate(seed, move |world| async move {
+            let _server = serve_new(world.clone(), BLOCKS).await;
+            let running = Semaphore::new(HOSTS * TASKS);
+            for number in 0..HOSTS {
+                let options = Options { queues: 2, ..Options::for_host([number as u8; 16]) };
+                let volume = connect(world.clone(), options).await;
+                for _ in 0..TASKS {
+                    let (volume, permit) = (volume.clone(), running.try_acquire(1));
+                    world.spawn(async move {
+                        for _ in 0..INCREMENTS {
+                            increment(&volume, blocks).await.expect("carried out");
+                        }
+                        drop(permit);
+                    });
+                }
+            }
+            drop(running.acquire(HOSTS * TASKS).await);
+            let volume = connect(world, host()).await;
+            assert_eq!(value(&volume, blocks).await, HOSTS * TASKS * INCREMENTS);
+        });
+    }
+}
+
+#[test]
+fn a_swap_says_where_the_first_difference_is() {
+    simulate(1, |world| async move {
+        let _server = serve_new(world.clone(), BLOCKS).await;
+        let volume = connect(world, host()).await;
+        volume.write(Lba(3), data(1, 4)).await.expect("written");
+        let mut expected = Buffer::from_bytes(data(1, 4).as_bytes());
+        expected.as_mut_bytes()[9000] ^= 1;
+        let swapped = volume.compare_and_swap(Lba(3), &expected.into_slice(), &data(2, 4)).await;
+        assert_eq!(swapped, Ok(Swap::Differs { offset_bytes: 9000 }));
+        let read = volume.read(Lba(3), 4).await.expect("readable");
+        assert!(read.as_bytes() == data(1, 4).as_bytes(), "nothing changed");
+        let swapped = volume.compare_and_swap(Lba(3), &data(1, 4), &data(2, 4)).await;
+        assert_eq!(swapped, Ok(Swap::Done));
+        let beyond = volume.compare_and_swap(Lba(BLOCKS - 1), &data(1, 2), &data(2, 2)).await;
+        let Err(Error::Target { status, .. }) = beyond else { panic!("{beyond:?}") };
+        assert_eq!(status.code(), Status::LBA_OUT_OF_RANGE);
+        let longer = volume.compare_and_swap(Lba(0), &data(1, 257), &data(2, 257)).await;
+        assert!(matches!(longer, Err(Error::TooLarge { limit: 256, .. })), "{longer:?}");
+    });
+}
+
+fn half(opcode: IoOpcode, fuse: u8, slba: u64, blocks: u32) -> Sqe {
+    let mut sqe = BlockCommand::new(slba, blocks).encode(opcode, 1, 0);
+    sqe.dptr = SglDescriptor::in_capsule(blocks * BLOCK_SIZE as u32);
+    sqe.flags |= fuse;
+    sqe
+}
+
+/// Sends both halves at once and returns how the Compare and the Write ended.
+async fn fused(host: &mut RawHost, slba: u64, expected: &[u8], new: &[u8]) -> [Status; 2] {
+    let blocks = (new.len() / BLOCK_SIZE) as u32;
+    let compare = half(IoOpcode::COMPARE, Sqe::FUSE_FIRST, slba, blocks);
+    let write = half(IoOpcode::WRITE, Sqe::FUSE_SECOND, slba, blocks);
+    host.send(&capsule(100, compare, expected)).await.expect("sent");
+    host.send(&capsule(101, write, new)).await.expect("sent");
+    let mut ended = [Status::SUCCESS; 2];
+    for _ in 0..2 {
+        let response = host.receive(24).await.expect("an answer");
+        let cqe: Cqe = CapsuleResp::read_from_bytes(&response).expect("a completion").cqe;
+        ended[usize::from(cqe.cid.get() - 100)] = cqe.status().code();
+    }
+    ended
+}
+
+#[test]
+fn fused_compare_and_write_is_one_operation() {
+    simulate(1, |world| async move {
+        let _server = serve_new(world.clone(), BLOCKS).await;
+        let volume = connect(world.clone(), host()).await;
+        volume.write(Lba(3), data(1, 2)).await.expect("written");
+        let (mut io, _admin) = RawHost::io_queue(&world, &nqn_of(VOLUME)).await.expect("connects");
+        let (old, new) = (data(1, 2), data(2, 2));
+        let ended = fused(&mut io, 3, old.as_bytes(), new.as_bytes()).await;
+        assert_eq!(ended, [Status::SUCCESS; 2]);
+        let ended = fused(&mut io, 3, old.as_bytes(), data(3, 2).as_bytes()).await;
+        assert_eq!(ended, [Status::COMPARE_FAILURE, Status::ABORTED_FAILED_FUSED]);
+        let ended = fused(&mut io, BLOCKS - 1, old.as_bytes(), new.as_bytes()).await;
+        assert_eq!(ended, [Status::LBA_OUT_OF_RANGE, Status::ABORTED_FAILED_FUSED]);
+        let read = volume.read(Lba(3), 2).await.expect("readable");
+        assert!(read.as_bytes() == new.as_bytes());
+    });
+}
+
+/// Neither form is a way round a ceiling: both are accounted as writes of their blocks.
+#[test]
+fn both_forms_are_accounted() {
+    simulate(2, |world| async move {
+        let (core, _) = serve_new(world.clone(), BLOCKS).await;
+        let volume = connect(world.clone(), host()).await;
+        let (mut io, _admin) = RawHost::io_queue(&world, &nqn_of(VOLUME)).await.expect("connects");
+        let written = || core.flows()[0].stats.blocks[1];
+        let (before, zeroes) = (written(), Buffer::zeroed(2).into_slice());
+        let swapped = volume.compare_and_swap(Lba(0), &zeroes, &data(1, 2)).await;
+        assert_eq!((swapped, written() - before), (Ok(Swap::Done), 2));
+        let ended = fused(&mut io, 0, data(1, 2).as_bytes(), data(2, 2).as_bytes()).await;
+        assert_eq!((ended, written() - before), ([Status::SUCCESS; 2], 4));
+    });
+}
+
+/// A first half whose second half never comes holds up neither the others nor the end of service.
+#[test]
+fn half_an_operation_holds_up_nobody() {
+    simulate(1, |world| async move {
+        let (core, _) = serve_new(world.clone(), BLOCKS).await;
+        let (mut io, _admin) = RawHost::io_queue(&world, &nqn_of(VOLUME)).await.expect("connects");
+        let compare = half(IoOpcode::COMPARE, Sqe::FUSE_FIRST, 0, 2);
+        io.send(&capsule(100, compare, data(1, 2).as_bytes())).await.expect("sent");
+        let volume = connect(world.clone(), host()).await;
+        volume.write(Lba(0), data(1, 2)).await.expect("unharmed");
+        crate::support::sleep(&world, Duration::from_secs(60)).await;
+        assert!(io.wait_for_close().await.is_empty(), "cut off without an answer");
+        let (mut io, _admin) = RawHost::io_queue(&world, &nqn_of(VOLUME)).await.expect("connects");
+        io.send(&capsule(100, compare, data(1, 2).as_bytes())).await.expect("sent");
+        crate::support::sleep(&world, Duration::from_millis(10)).await;
+        core.shutdown().await.expect("a checkpoint");
+    });
+}
+
+fn run_until_crash(seed: u64) -> (SimDevice, u64, u64) {
+    let simulation = Simulation::new(seed);
+    let world = simulation.world();
+    let (begun, done) = (Rc::new(Cell::new(0)), Rc::new(Cell::new(0)));
+    let counts = (begun.clone(), done.clone());
+    let device = simulation
+        .run(async move {
+            let (_core, device) = serve_new(world.clone(), BLOCKS).await;
+            let options = Options { reconnect: Reconnect::Never, ..host() };
+            let volume = connect(world.clone(), options).await;
+            device.crash_at_request(device.requests() + Rng::new(seed).below(300));
+            for _ in 0..TASKS {
+                let (volume, (begun, done)) = (volume.clone(), counts.clone());
+                world.spawn(async move {
+                    loop {
+                        begun.set(begun.get() + 1);
+                        if increment(&volume, 3).await.is_err() {
+                            return;
+                        }
+                        done.set(done.get() + 1);
+                    }
+                });
+            }
+            device
+        })
+        .expect("starts");
+    while !device.has_crashed() {
+        simulation.run_for(Duration::from_millis(1));
+    }
+    (device, done.get(), begun.get())
+}
+
+/// After a power cut the counter is whole, has every acknowledged increment, and none that nobody
+/// asked for.
+#[test]
+fn a_power_cut_tears_no_swap_and_loses_none() {
+    for seed in 0..25 {
+        let (device, done, begun) = run_until_crash(seed);
+        let next_boot = Simulation::new(seed ^ 0xB007);
+        let world = next_boot.world();
+        let survivor = device.after_crash(&world);
+        let checked = next_boot.run(async move {
+            let _core = serve(world.clone(), survivor).await;
+            let volume = connect(world, host()).await;
+            let value = value(&volume, 3).await;
+            assert!((done..=begun).contains(&value), "seed {seed}: {done} <= {value} <= {begun}");
+        });
+        checked.unwrap_or_else(|stalled| panic!("seed {seed}: no recovery: {stalled:?}"));
+    }
+}

@@ -1,0 +1,182 @@
+//! The directory of a single host: nothing to install, and nothing stored.
+//!
+//! All that it would store lies on the host's devices already, and is read from there at each start.
+
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use tokio::sync::watch;
+use uuid::Uuid;
+
+use crate::records::{ClaimRecord, HostRecord, VolumeRecord};
+use crate::view::View;
+use crate::{Admit, Claim, Conflict, Directory, DirectoryError, Event, Reply};
+
+/// A host that is a service by itself.
+pub struct Alone {
+    state: Mutex<(HostRecord, Arc<View>)>,
+    generation: watch::Sender<u64>,
+}
+
+impl Alone {
+    /// The service that consists of `host`.
+    #[must_use]
+    pub fn new(host: HostRecord) -> Self {
+        let mut view = View::default();
+        view.hosts.insert(host.id, Arc::new(host.clone()));
+        Self { state: Mutex::new((host, Arc::new(view))), generation: watch::Sender::new(0) }
+    }
+
+    fn change<T>(
+        &self,
+        change: impl FnOnce(&mut HostRecord, &mut View) -> Result<T, DirectoryError>,
+    ) -> Reply<'_, T>
+    where
+        T: Send + 'static,
+    {
+        let changed = {
+            let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+            let (host, view) = &mut *state;
+            change(host, Arc::make_mut(view))
+        };
+        self.generation.send_modify(|generation| *generation += 1);
+        Box::pin(std::future::ready(changed))
+    }
+}
+
+fn insert(view: &mut View, volume: VolumeRecord) {
+    view.names.entry(volume.name.clone()).or_insert(volume.id);
+    view.volumes.insert(volume.id, Arc::new(volume));
+}
+
+fn remove(view: &mut View, id: Uuid) {
+    if let Some(volume) = view.volumes.remove(&id)
+        && view.names.get(&volume.name) == Some(&id)
+    {
+        view.names.remove(&volume.name);
+    }
+}
+
+fn held(view: &View, device: Uuid) -> Result<(), DirectoryError> {
+    let holder = "nobody".to_owned();
+    view.claims.contains_key(&device).then_some(()).ok_or(DirectoryError::Fenced { holder })
+}
+
+fn judge(view: &View, admit: Option<&Admit>) -> Result<(), DirectoryError> {
+    let judged = admit.map_or(Ok(()), |admit| admit(view));
+    judged.map_err(|detail| DirectoryError::NotAdmitted { detail })
+}
+
+impl Directory for Alone {
+    fn view(&self) -> Arc<View> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner).1.clone()
+    }
+
+    fn changes(&self) -> watch::Receiver<u64> {
+        self.generation.subscribe()
+    }
+
+    fn event(&self) -> Pin<Box<dyn Future<Output = Event> + Send + '_>> {
+        // Nobody can take anything from it.
+        Box::pin(std::future::pending())
+    }
+
+    fn describe(&self, described: HostRecord) -> Reply<'_, ()> {
+        self.change(|host, view| {
+            view.hosts.insert(described.id, Arc::new(described.clone()));
+            *host = described;
+            Ok(())
+        })
+    }
+
+    fn claim(&self, claim: Claim) -> Reply<'_, ()> {
+        self.change(|host, view| {
+            let record = ClaimRecord {
+                host: host.id,
+                host_name: host.name.clone(),
+                session: host.session,
+                labels: host.labels.clone(),
+                device_name: claim.name,
+                volatile: claim.volatile,
+            };
+            view.claims.insert(claim.device, Arc::new(record));
+            Ok(())
+        })
+    }
+
+    fn check(&self, device: Uuid) -> Reply<'_, ()> {
+        let view = self.view();
+        Box::pin(std::future::ready(held(&view, device)))
+    }
+
+    fn reserve_if(&self, volume: VolumeRecord, admit: Option<Admit>) -> Reply<'_, ()> {
+        self.change(|_, view| {
+            held(view, volume.device)?;
+            judge(view, admit.as_ref())?;
+            if view.names.contains_key(&volume.name) {
+                return Err(DirectoryError::NameTaken { name: volume.name });
+            }
+            insert(view, volume);
+            Ok(())
+        })
+    }
+
+    fn update_if(&self, volume: VolumeRecord, admit: Admit) -> Reply<'_, ()> {
+        self.change(|_, view| {
+            held(view, volume.device)?;
+            judge(view, Some(&admit))?;
+            view.volumes.insert(volume.id, Arc::new(volume));
+            Ok(())
+        })
+    }
+
+    fn update(&self, volume: VolumeRecord) -> Reply<'_, ()> {
+        self.change(|_, view| {
+            held(view, volume.device)?;
+            view.volumes.insert(volume.id, Arc::new(volume));
+            Ok(())
+        })
+    }
+
+    fn forget(&self, volume: VolumeRecord) -> Reply<'_, ()> {
+        self.change(|_, view| {
+            held(view, volume.device)?;
+            remove(view, volume.id);
+            Ok(())
+        })
+    }
+
+    fn reconcile(&self, device: Uuid, volumes: Vec<VolumeRecord>) -> Reply<'_, Vec<Conflict>> {
+        self.change(|_, view| {
+            held(view, device)?;
+            let listed: Vec<Uuid> = volumes.iter().map(|volume| volume.id).collect();
+            let old =
+                view.volumes.values().filter(|v| v.device == device && !listed.contains(&v.id));
+            let gone: Vec<Uuid> = old.map(|volume| volume.id).collect();
+            gone.into_iter().for_each(|id| remove(view, id));
+            let mut conflicts = Vec::new();
+            for volume in volumes {
+                if let Some(other) = view.volumes.get(&volume.id).filter(|v| v.device != device) {
+                    conflicts.push(Conflict::Volume { id: volume.id, device: other.device });
+                    continue;
+                }
+                let (id, name) = (volume.id, volume.name.clone());
+                insert(view, volume);
+                match view.names.get(&name) {
+                    Some(holder) if *holder != id => {
+                        conflicts.push(Conflict::Name { id, name, holder: *holder });
+                    }
+                    _ => {}
+                }
+            }
+            Ok(conflicts)
+        })
+    }
+
+    fn leave(&self) -> Reply<'_, ()> {
+        self.change(|_, view| {
+            *view = View::default();
+            Ok(())
+        })
+    }
+}

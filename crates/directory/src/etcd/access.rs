@@ -1,0 +1,216 @@
+//! How etcd is reached where not everybody may: encrypted, and with a user's name and password.
+//!
+//! - A1: over TLS etcd has to show a certificate for the name by which it is reached, of an authority that is
+//!   trusted; there is no way to do without.
+//! - A2: a password leaves this machine encrypted only, and stands in no message.
+
+use std::fmt;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
+use rustls::{ClientConfig, RootCertStore};
+use tokio::net::TcpStream;
+use tokio_rustls::TlsConnector;
+use tokio_rustls::client::TlsStream;
+
+use super::EtcdAddress;
+
+/// Largest file that is taken for a certificate or key.
+const PEM_BYTES_MAX: u64 = 1 << 20;
+
+/// What is needed to be let in, as it was given.
+#[derive(Clone, Default, Eq, PartialEq)]
+pub struct EtcdCredentials {
+    /// The certificates of the authorities that vouch for etcd, in PEM; by default those that this machine
+    /// trusts.
+    pub authorities: Option<PathBuf>,
+    /// A certificate by which etcd knows this host, and its key, in PEM.
+    pub certificate: Option<(PathBuf, PathBuf)>,
+    /// A user's name and password.
+    pub user: Option<(String, String)>,
+}
+
+impl fmt::Debug for EtcdCredentials {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // A2
+        let user = self.user.as_ref().map(|(name, _)| name);
+        let Self { authorities, certificate, .. } = self;
+        write!(f, "EtcdCredentials({authorities:?}, {certificate:?}, {user:?})")
+    }
+}
+
+/// Why etcd cannot be asked with these credentials.
+#[derive(Debug, thiserror::Error)]
+pub enum EtcdAccessError {
+    /// A file cannot be read.
+    #[error("{}: {error}", .path.display())]
+    File {
+        /// The file.
+        path: PathBuf,
+        /// What the system said.
+        error: io::Error,
+    },
+    /// A file does not hold what it should.
+    #[error("{} holds {what}", .path.display())]
+    Content {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        what: String,
+    },
+    /// Certificates are of no use without TLS.
+    #[error("the directory's certificates are given, but {address} is not encrypted")]
+    Plain {
+        /// Where etcd is.
+        address: String,
+    },
+    /// A2.
+    #[error("a password would cross the network as it is on its way to {address}")]
+    Exposed {
+        /// Where etcd is.
+        address: String,
+    },
+}
+
+/// What is needed to be let in, ready for use.
+#[derive(Clone)]
+pub(super) struct Access {
+    tls: Option<TlsConnector>,
+    pub(super) user: Option<(String, String)>,
+}
+
+impl fmt::Debug for Access {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Access")
+    }
+}
+
+impl EtcdCredentials {
+    /// Looks whether etcd at `address` can be asked with them.
+    ///
+    /// # Errors
+    /// See [`EtcdAccessError`].
+    pub fn check(&self, address: &EtcdAddress) -> Result<(), EtcdAccessError> {
+        self.open(address).map(drop)
+    }
+
+    pub(super) fn open(&self, address: &EtcdAddress) -> Result<Access, EtcdAccessError> {
+        let user = self.user.clone();
+        if !address.tls {
+            let address_text = address.to_string();
+            if self.authorities.is_some() || self.certificate.is_some() {
+                return Err(EtcdAccessError::Plain { address: address_text });
+            }
+            if user.is_some() && !address.is_local() {
+                return Err(EtcdAccessError::Exposed { address: address_text });
+            }
+            return Ok(Access { tls: None, user });
+        }
+        let mut roots = RootCertStore::empty();
+        match &self.authorities {
+            Some(path) => {
+                for certificate in certificates(path)? {
+                    roots.add(certificate).map_err(|error| content(path, error.to_string()))?;
+                }
+            }
+            // Where there is nothing, no server is believed, and says so.
+            None => {
+                roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
+            }
+        }
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let config = ClientConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()
+            .expect("the provider has the default versions")
+            .with_root_certificates(roots);
+        let mut config = match &self.certificate {
+            None => config.with_no_client_auth(),
+            Some((certificate, key)) => {
+                let chain = certificates(certificate)?;
+                let private = PrivateKeyDer::from_pem_slice(&read(key)?)
+                    .map_err(|error| content(key, format!("no private key in PEM ({error})")))?;
+                let with = config.with_client_auth_cert(chain, private);
+                with.map_err(|error| content(key, format!("no key of the certificate ({error})")))?
+            }
+        };
+        config.alpn_protocols = vec![b"http/1.1".to_vec()];
+        Ok(Access { tls: Some(TlsConnector::from(Arc::new(config))), user })
+    }
+}
+
+impl Access {
+    /// Encrypts a connection to `authority`, if that is wanted.
+    pub(super) fn tls(&self) -> Option<&TlsConnector> {
+        self.tls.as_ref()
+    }
+}
+
+/// A1.
+pub(super) async fn encrypt(
+    connector: TlsConnector,
+    authority: &str,
+    stream: TcpStream,
+) -> io::Result<TlsStream<TcpStream>> {
+    let host = authority.rsplit_once(':').map_or(authority, |(host, _)| host);
+    let host = host.trim_matches(['[', ']']).to_owned();
+    let name = ServerName::try_from(host).map_err(io::Error::other)?;
+    connector.connect(name, stream).await
+}
+
+fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, EtcdAccessError> {
+    let pem = read(path)?;
+    let all: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&pem).collect();
+    match all {
+        Ok(all) if !all.is_empty() => Ok(all),
+        Ok(_) => Err(content(path, "no certificate in PEM".to_owned())),
+        Err(error) => Err(content(path, format!("no certificate in PEM ({error})"))),
+    }
+}
+
+fn read(path: &Path) -> Result<Vec<u8>, EtcdAccessError> {
+    let file = |error| EtcdAccessError::File { path: path.to_owned(), error };
+    if std::fs::metadata(path).map_err(file)?.len() > PEM_BYTES_MAX {
+        return Err(content(path, "too much for a certificate or key".to_owned()));
+    }
+    std::fs::read(path).map_err(file)
+}
+
+fn content(path: &Path, what: String) -> EtcdAccessError {
+    EtcdAccessError::Content { path: path.to_owned(), what }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_password_is_neither_shown_nor_sent_in_the_clear() {
+        let user = Some(("farflash".to_owned(), "hunter2".to_owned()));
+        let credentials = EtcdCredentials { user, ..EtcdCredentials::default() };
+        assert!(!format!("{credentials:?}").contains("hunter2"), "{credentials:?}");
+        let refused = |address: &str| credentials.check(&address.parse().expect("an address"));
+        assert!(matches!(refused("etcd://10.0.0.1:1/a"), Err(EtcdAccessError::Exposed { .. })));
+        let one_is_far = "etcd://127.0.0.1:1,10.0.0.1:1/a";
+        assert!(matches!(refused(one_is_far), Err(EtcdAccessError::Exposed { .. })));
+        refused("etcds://10.0.0.1:1/a").expect("encrypted");
+        refused("etcd://127.0.0.1:1/a").expect("no network");
+    }
+
+    #[test]
+    fn files_that_are_none_are_refused() {
+        let file = tempfile::NamedTempFile::new().expect("a file");
+        let path = Some(file.path().to_owned());
+        let with = |authorities, certificate| {
+            let credentials = EtcdCredentials { authorities, certificate, user: None };
+            let address = "etcds://a:1/b".parse().expect("an address");
+            credentials.check(&address).err().map(|error| error.to_string()).unwrap_or_default()
+        };
+        assert!(with(path.clone(), None).contains("no certificate"));
+        assert!(with(Some("/nowhere".into()), None).contains("/nowhere"));
+        let both = path.clone().zip(path);
+        assert!(with(None, both).contains("no certificate"));
+    }
+}

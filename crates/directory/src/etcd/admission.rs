@@ -1,0 +1,90 @@
+//! Changes that are admitted by what a tenant has on all hosts.
+//!
+//! - D1: each such change compares and writes the key `tenants/NAME`. So those of one tenant come one after
+//!   another, on whichever hosts they are made.
+//! - D2: it is judged by a view that shows all changes up to the one that wrote the key last. If another
+//!   comes between, it is judged again.
+
+use std::time::Duration;
+
+use super::gateway::{Compare, Op, document};
+use super::{CLAIM_ROUNDS, Shared};
+use crate::records::VolumeRecord;
+use crate::{Admit, DirectoryError};
+
+/// Longest wait for the view by which a change is judged.
+const JUDGE_TIMEOUT: Duration = Duration::from_secs(10);
+
+impl Shared {
+    /// Takes the volume's name and makes its record, if `admit` has nothing against it.
+    pub(super) async fn reserve(
+        &self,
+        volume: VolumeRecord,
+        admit: Option<Admit>,
+    ) -> Result<(), DirectoryError> {
+        let name = self.keys.name(&volume.name);
+        for _ in 0..CLAIM_ROUNDS {
+            let mut compare = vec![
+                Compare::ModRevision(name.clone(), 0),
+                Compare::ModRevision(self.keys.volume(volume.id), 0),
+            ];
+            let mut then = vec![
+                Op::Put { key: name.clone(), value: document(&volume.id), lease: None },
+                self.put_volume(&volume),
+            ];
+            self.judge(&volume, admit.as_ref(), (&mut compare, &mut then)).await?;
+            if self.change(volume.device, compare, &then).await? {
+                return Ok(());
+            }
+            let connection = self.connection()?;
+            if admit.is_none() || self.get(&connection, &name).await?.is_some() {
+                return Err(DirectoryError::NameTaken { name: volume.name });
+            }
+        }
+        Err(all_the_time(&volume))
+    }
+
+    /// Changes a volume's record, if `admit` has nothing against it.
+    pub(super) async fn admit(
+        &self,
+        volume: VolumeRecord,
+        admit: Admit,
+    ) -> Result<(), DirectoryError> {
+        for _ in 0..CLAIM_ROUNDS {
+            let (mut compare, mut then) = (Vec::new(), vec![self.put_volume(&volume)]);
+            self.judge(&volume, Some(&admit), (&mut compare, &mut then)).await?;
+            if self.change(volume.device, compare, &then).await? {
+                return Ok(());
+            }
+        }
+        Err(all_the_time(&volume))
+    }
+
+    /// D1 and D2: adds to a change what makes it fail if another of the tenant comes between.
+    async fn judge(
+        &self,
+        volume: &VolumeRecord,
+        admit: Option<&Admit>,
+        (compare, then): (&mut Vec<Compare>, &mut Vec<Op>),
+    ) -> Result<(), DirectoryError> {
+        let (Some(admit), Some(owner)) = (admit, &volume.owner) else { return Ok(()) };
+        let key = self.keys.tenant(owner);
+        let connection = self.connection()?;
+        let revision = self.get(&connection, &key).await?.map_or(0, |kv| kv.mod_revision);
+        self.seen_within(JUDGE_TIMEOUT, revision).await;
+        let (view, seen) = self.state(|state| (state.view.clone(), state.seen));
+        if seen < revision {
+            let reason = "what other hosts changed is not seen here yet".to_owned();
+            return Err(DirectoryError::Unreachable { reason });
+        }
+        admit(&view).map_err(|detail| DirectoryError::NotAdmitted { detail })?;
+        compare.push(Compare::ModRevision(key.clone(), revision));
+        then.push(Op::Put { key, value: document(&volume.id), lease: None });
+        Ok(())
+    }
+}
+
+fn all_the_time(volume: &VolumeRecord) -> DirectoryError {
+    let owner = volume.owner.as_deref().unwrap_or("nobody");
+    DirectoryError::Unreachable { reason: format!("the volumes of {owner} change all the time") }
+}

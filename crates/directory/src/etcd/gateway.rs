@@ -1,0 +1,484 @@
+//! etcd's own words, as JSON over HTTP (its gRPC gateway, `/v3/…`).
+//!
+//! Keys and values are Base64 and 64-bit integers are strings, as protobuf's JSON form has them.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use base64ct::{Base64, Encoding};
+use hyper::{HeaderMap, Method, StatusCode, header};
+use serde::{Deserialize, Deserializer, Serialize};
+use serde_json::{Value, json};
+
+use super::access::{Access, encrypt};
+use crate::http::{HttpAnswer, HttpError, HttpRequest, HttpStream};
+
+/// Longest answer that is taken, and longest event.
+const ANSWER_BYTES_MAX: usize = 64 << 20;
+/// How much is repeated of what it says when it lets nobody in.
+const SAID_CHARS_MAX: usize = 200;
+/// Keys of a page of a range.
+const PAGE_KEYS: u64 = 500;
+/// Changes of a transaction at most; etcd's own bound is 128 by default.
+pub(super) const TXN_OPS_MAX: usize = 100;
+
+/// Why etcd did not do as asked.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum GatewayError {
+    #[error(transparent)]
+    Http(#[from] HttpError),
+    /// It answered with an error: it has no quorum, the lease is gone, or the like.
+    #[error("etcd at {authority}: {message}")]
+    Refused { authority: String, message: String },
+    /// What answers speaks another language.
+    #[error("what answers at {authority} is not etcd 3.4 or later: {what}")]
+    Foreign { authority: String, what: String },
+}
+
+/// One member of etcd.
+#[derive(Clone, Debug)]
+pub(super) struct Gateway {
+    pub(super) authority: String,
+    pub(super) timeout: Duration,
+    access: Access,
+    /// What etcd gave for a user's password. It does not last; another is asked for then.
+    token: Arc<Mutex<Option<String>>>,
+}
+
+/// A key with its value.
+#[derive(Clone, Debug, Default, Deserialize)]
+pub(super) struct KeyValue {
+    #[serde(deserialize_with = "base64_text")]
+    pub(super) key: String,
+    #[serde(default, deserialize_with = "base64")]
+    pub(super) value: Vec<u8>,
+    #[serde(default, deserialize_with = "int")]
+    pub(super) mod_revision: i64,
+}
+
+#[derive(Debug, Default, Deserialize)]
+struct Header {
+    #[serde(default, deserialize_with = "int")]
+    revision: i64,
+}
+
+#[derive(Debug, Default, Deserialize)]
+pub(super) struct RangeAnswer {
+    #[serde(default)]
+    header: Header,
+    #[serde(default)]
+    pub(super) kvs: Vec<KeyValue>,
+    #[serde(default)]
+    more: bool,
+}
+
+#[derive(Debug, Deserialize)]
+pub(super) struct TxnAnswer {
+    #[serde(default)]
+    header: Header,
+    #[serde(default)]
+    pub(super) succeeded: bool,
+    #[serde(default)]
+    responses: Vec<OpAnswer>,
+}
+
+#[derive(Deserialize)]
+struct Authenticated {
+    token: String,
+}
+
+#[derive(Debug, Deserialize)]
+struct OpAnswer {
+    response_range: Option<RangeAnswer>,
+}
+
+#[derive(Debug, Deserialize)]
+struct LeaseAnswer {
+    #[serde(default, rename = "ID", deserialize_with = "int")]
+    id: i64,
+    #[serde(default, rename = "TTL", deserialize_with = "int")]
+    ttl: i64,
+}
+
+#[derive(Debug, Deserialize)]
+struct Streamed<T> {
+    result: Option<T>,
+    error: Option<Value>,
+}
+
+/// What a watch tells.
+#[derive(Debug, Default, Deserialize)]
+pub(super) struct WatchAnswer {
+    #[serde(default)]
+    pub(super) events: Vec<WatchEvent>,
+    #[serde(default)]
+    canceled: bool,
+    #[serde(default)]
+    cancel_reason: String,
+}
+
+#[derive(Debug, Deserialize)]
+pub(super) struct WatchEvent {
+    #[serde(default, rename = "type")]
+    kind: EventKind,
+    pub(super) kv: KeyValue,
+}
+
+#[derive(Debug, Default, Deserialize, Eq, PartialEq)]
+enum EventKind {
+    #[default]
+    #[serde(rename = "PUT")]
+    Put,
+    #[serde(rename = "DELETE")]
+    Delete,
+}
+
+impl WatchEvent {
+    /// The value that the key has now.
+    pub(super) fn put(&self) -> Option<&[u8]> {
+        (self.kind == EventKind::Put).then_some(&self.kv.value)
+    }
+}
+
+/// A condition of a transaction.
+#[derive(Clone, Debug)]
+pub(super) enum Compare {
+    /// The key was last changed at this revision; 0: it is not there.
+    ModRevision(String, i64),
+    /// The key has this value.
+    Value(String, Vec<u8>),
+}
+
+/// A part of a transaction.
+#[derive(Clone, Debug)]
+pub(super) enum Op {
+    Put { key: String, value: Vec<u8>, lease: Option<i64> },
+    Delete(String),
+    Get(String),
+}
+
+impl Compare {
+    fn encode(&self) -> Value {
+        match self {
+            Self::ModRevision(key, revision) => json!({
+                "key": encode(key.as_bytes()), "target": "MOD", "result": "EQUAL",
+                "mod_revision": revision.to_string(),
+            }),
+            Self::Value(key, value) => json!({
+                "key": encode(key.as_bytes()), "target": "VALUE", "result": "EQUAL",
+                "value": encode(value),
+            }),
+        }
+    }
+}
+
+impl Op {
+    fn encode(&self) -> Value {
+        match self {
+            Self::Put { key, value, lease } => json!({"request_put": {
+                "key": encode(key.as_bytes()), "value": encode(value),
+                "lease": lease.unwrap_or(0).to_string(),
+            }}),
+            Self::Delete(key) => {
+                json!({"request_delete_range": {"key": encode(key.as_bytes())}})
+            }
+            Self::Get(key) => json!({"request_range": {"key": encode(key.as_bytes())}}),
+        }
+    }
+}
+
+impl TxnAnswer {
+    /// The revision of the changes, if there were any.
+    pub(super) fn revision(&self) -> i64 {
+        self.header.revision
+    }
+
+    /// The keys that were read, in the order of the reads.
+    pub(super) fn read(&self) -> impl Iterator<Item = Option<&KeyValue>> {
+        self.responses.iter().filter_map(|op| Some(op.response_range.as_ref()?.kvs.first()))
+    }
+}
+
+impl Gateway {
+    /// The member at `authority`.
+    pub(super) fn new(authority: String, timeout: Duration, access: Access) -> Self {
+        Self { authority, timeout, access, token: Arc::default() }
+    }
+
+    fn token(&self) -> MutexGuard<'_, Option<String>> {
+        self.token.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Has etcd give a token for the user's password, if there is a user.
+    async fn authenticate(&self) -> Result<(), GatewayError> {
+        let Some((name, password)) = &self.access.user else { return Ok(()) };
+        self.token().take();
+        let question = json!({"name": name, "password": password});
+        let answer = self.send(self.request("/v3/auth/authenticate", &question)).await?;
+        let authority = self.authority.clone();
+        if !answer.status.is_success() {
+            let said = String::from_utf8_lossy(&answer.body);
+            let mut message = format!("it does not let the user `{name}` in");
+            // A2: it could repeat what it was told.
+            if !said.contains(password.as_str()) {
+                message.push_str(": ");
+                message.extend(said.trim().chars().take(SAID_CHARS_MAX));
+            }
+            return Err(GatewayError::Refused { authority, message });
+        }
+        let answer: Authenticated = self.decode(&answer.body)?;
+        *self.token() = Some(answer.token);
+        Ok(())
+    }
+
+    async fn send(&self, request: HttpRequest) -> Result<HttpAnswer, HttpError> {
+        match self.access.tls().cloned() {
+            None => request.send(self.timeout, ANSWER_BYTES_MAX).await,
+            Some(tls) => {
+                let authority = self.authority.clone();
+                let wrap = async move |stream| encrypt(tls, &authority, stream).await;
+                request.send_by(self.timeout, ANSWER_BYTES_MAX, wrap).await
+            }
+        }
+    }
+
+    /// All keys with a prefix, as of one revision, and that revision.
+    pub(super) async fn range(&self, prefix: &str) -> Result<(Vec<KeyValue>, i64), GatewayError> {
+        let end = after_prefix(prefix);
+        let (mut all, mut revision, mut from) = (Vec::new(), 0_i64, prefix.as_bytes().to_vec());
+        loop {
+            let question = json!({
+                "key": encode(&from), "range_end": encode(&end),
+                "limit": PAGE_KEYS.to_string(), "revision": revision.to_string(),
+            });
+            let page: RangeAnswer = self.ask("/v3/kv/range", &question).await?;
+            if revision == 0 {
+                revision = page.header.revision;
+            }
+            let last = page.kvs.last().map(|kv| kv.key.clone());
+            all.extend(page.kvs);
+            match last {
+                Some(last) if page.more => {
+                    from = last.into_bytes();
+                    from.push(0);
+                }
+                _ => return Ok((all, revision)),
+            }
+        }
+    }
+
+    /// Does `then` if all of `compare` holds, else `or_else`: at once.
+    pub(super) async fn txn(
+        &self,
+        compare: &[Compare],
+        then: &[Op],
+        or_else: &[Op],
+    ) -> Result<TxnAnswer, GatewayError> {
+        let question = json!({
+            "compare": compare.iter().map(Compare::encode).collect::<Vec<_>>(),
+            "success": then.iter().map(Op::encode).collect::<Vec<_>>(),
+            "failure": or_else.iter().map(Op::encode).collect::<Vec<_>>(),
+        });
+        self.ask("/v3/kv/txn", &question).await
+    }
+
+    pub(super) async fn grant_lease(&self, ttl: Duration) -> Result<i64, GatewayError> {
+        let question = json!({"TTL": ttl.as_secs().max(1).to_string()});
+        let lease: LeaseAnswer = self.ask("/v3/lease/grant", &question).await?;
+        Ok(lease.id)
+    }
+
+    /// Keeps a lease. `false`: it has ended.
+    pub(super) async fn keep_lease(&self, id: i64) -> Result<bool, GatewayError> {
+        let question = json!({"ID": id.to_string()});
+        let answer: Streamed<LeaseAnswer> = self.ask("/v3/lease/keepalive", &question).await?;
+        let lease = self.streamed(answer)?;
+        Ok(lease.ttl > 0)
+    }
+
+    pub(super) async fn revoke_lease(&self, id: i64) -> Result<(), GatewayError> {
+        let question = json!({"ID": id.to_string()});
+        self.ask::<Value>("/v3/lease/revoke", &question).await.map(drop)
+    }
+
+    /// What happens to keys with `prefix` from `revision` on.
+    pub(super) async fn watch(&self, prefix: &str, revision: i64) -> Result<Watch, GatewayError> {
+        let question = json!({"create_request": {
+            "key": encode(prefix.as_bytes()), "range_end": encode(&after_prefix(prefix)),
+            "start_revision": revision.to_string(),
+        }});
+        let request = self.request("/v3/watch", &question);
+        let stream = match self.access.tls().cloned() {
+            None => request.stream_by(self.timeout, async |stream| Ok(stream)).await?,
+            Some(tls) => {
+                let authority = self.authority.clone();
+                let wrap = async move |stream| encrypt(tls, &authority, stream).await;
+                request.stream_by(self.timeout, wrap).await?
+            }
+        };
+        if !stream.status.is_success() {
+            let what = format!("/v3/watch answers with status {}", stream.status);
+            return Err(GatewayError::Foreign { authority: self.authority.clone(), what });
+        }
+        Ok(Watch { gateway: self.clone(), stream, buffer: Vec::new() })
+    }
+
+    fn request(&self, path: &str, question: &Value) -> HttpRequest {
+        let mut headers = HeaderMap::new();
+        let json = header::HeaderValue::from_static("application/json");
+        headers.insert(header::CONTENT_TYPE, json);
+        let token = self.token().as_deref().map(header::HeaderValue::from_str);
+        if let Some(Ok(mut token)) = token {
+            token.set_sensitive(true);
+            headers.insert(header::AUTHORIZATION, token);
+        }
+        HttpRequest {
+            authority: self.authority.clone(),
+            method: Method::POST,
+            path: path.to_owned(),
+            headers,
+            body: question.to_string().into(),
+        }
+    }
+
+    async fn ask<T: for<'de> Deserialize<'de>>(
+        &self,
+        path: &str,
+        question: &Value,
+    ) -> Result<T, GatewayError> {
+        if self.access.user.is_some() && self.token().is_none() {
+            self.authenticate().await?;
+        }
+        let mut answer = self.send(self.request(path, question)).await?;
+        if answer.status == StatusCode::UNAUTHORIZED && self.access.user.is_some() {
+            // The token is no longer good. What was asked was not done.
+            self.authenticate().await?;
+            answer = self.send(self.request(path, question)).await?;
+        }
+        if !answer.status.is_success() {
+            let authority = self.authority.clone();
+            let body = serde_json::from_slice::<Value>(&answer.body).unwrap_or_default();
+            let message = body.get("message").or_else(|| body.get("error"));
+            let message = message.and_then(Value::as_str).map(str::to_owned);
+            return Err(match message {
+                Some(message) => GatewayError::Refused { authority, message },
+                None => {
+                    let what = format!("{path} answers with status {}", answer.status);
+                    GatewayError::Foreign { authority, what }
+                }
+            });
+        }
+        self.decode(&answer.body)
+    }
+
+    fn decode<T: for<'de> Deserialize<'de>>(&self, body: &[u8]) -> Result<T, GatewayError> {
+        serde_json::from_slice(body).map_err(|error| GatewayError::Foreign {
+            authority: self.authority.clone(),
+            what: error.to_string(),
+        })
+    }
+
+    fn streamed<T>(&self, answer: Streamed<T>) -> Result<T, GatewayError> {
+        answer.result.ok_or_else(|| GatewayError::Refused {
+            authority: self.authority.clone(),
+            message: answer.error.unwrap_or_default().to_string(),
+        })
+    }
+}
+
+/// Changes as they come.
+pub(super) struct Watch {
+    gateway: Gateway,
+    stream: HttpStream,
+    buffer: Vec<u8>,
+}
+
+impl Watch {
+    /// The next changes. An error if no more can come: what follows must be read anew.
+    ///
+    /// Cancel safe: what has come in part stays for the next call.
+    pub(super) async fn next(&mut self) -> Result<WatchAnswer, GatewayError> {
+        let authority = self.gateway.authority.clone();
+        let ended = |message: &str| GatewayError::Refused {
+            authority: authority.clone(),
+            message: message.to_owned(),
+        };
+        loop {
+            if let Some(end) = self.buffer.iter().position(|byte| *byte == b'\n') {
+                let line: Vec<u8> = self.buffer.drain(..=end).collect();
+                let answer = self.gateway.decode::<Streamed<WatchAnswer>>(&line)?;
+                let answer = self.gateway.streamed(answer)?;
+                if answer.canceled {
+                    return Err(ended(&format!("the watch ended: {}", answer.cancel_reason)));
+                }
+                return Ok(answer);
+            }
+            if self.buffer.len() > ANSWER_BYTES_MAX {
+                return Err(ended("an event is too long"));
+            }
+            let bytes = self.stream.next().await?.ok_or_else(|| ended("the watch ended"))?;
+            self.buffer.extend_from_slice(&bytes);
+        }
+    }
+}
+
+fn encode(bytes: &[u8]) -> String {
+    Base64::encode_string(bytes)
+}
+
+pub(super) fn document(record: &impl Serialize) -> Vec<u8> {
+    serde_json::to_vec(record).expect("documents of numbers and strings always encode")
+}
+
+/// The first key that is behind all with this prefix.
+fn after_prefix(prefix: &str) -> Vec<u8> {
+    let mut end = prefix.as_bytes().to_vec();
+    // Prefixes end with `/`, which has a successor.
+    *end.last_mut().expect("a prefix is not empty") += 1;
+    end
+}
+
+fn base64<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<u8>, D::Error> {
+    let text = String::deserialize(deserializer)?;
+    Base64::decode_vec(&text).map_err(serde::de::Error::custom)
+}
+
+fn base64_text<'de, D: Deserializer<'de>>(deserializer: D) -> Result<String, D::Error> {
+    // A key that is no text is nobody's whom we know.
+    base64(deserializer).map(|bytes| String::from_utf8_lossy(&bytes).into_owned())
+}
+
+fn int<'de, D: Deserializer<'de>>(deserializer: D) -> Result<i64, D::Error> {
+    #[derive(Deserialize)]
+    #[serde(untagged)]
+    enum Int {
+        Text(String),
+        Number(i64),
+    }
+    match Int::deserialize(deserializer)? {
+        Int::Text(text) => text.parse().map_err(serde::de::Error::custom),
+        Int::Number(number) => Ok(number),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_range_ends_behind_the_last_key_of_its_prefix() {
+        assert_eq!(after_prefix("/a/"), b"/a0");
+    }
+
+    #[test]
+    fn answers_are_read_with_their_fields_left_out_or_in_either_form() {
+        let text = r#"{"header":{"revision":"7"},"kvs":[{"key":"L2E=","mod_revision":"5"}]}"#;
+        let range: RangeAnswer = serde_json::from_str(text).expect("a range");
+        assert_eq!((range.header.revision, range.kvs[0].mod_revision), (7, 5));
+        assert_eq!((range.kvs[0].key.as_str(), range.kvs[0].value.len()), ("/a", 0));
+        let text = r#"{"events":[{"kv":{"key":"L2E="}},{"type":"DELETE","kv":{"key":"L2E="}}]}"#;
+        let watch: WatchAnswer = serde_json::from_str(text).expect("events");
+        assert_eq!(watch.events[0].put(), Some(&[][..]));
+        assert_eq!(watch.events[1].put(), None);
+    }
+}

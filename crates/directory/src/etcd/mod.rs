@@ -1,0 +1,408 @@
+//! The directory of many hosts: etcd.
+//!
+//! - E1: *connected* means that one member of etcd keeps the host's lease, has the host's record, found
+//!   its claims to hold, and feeds the view. All end together, and begin anew with the next member.
+//! - E2: while not connected, changes are refused at once, and the view stays as it was.
+//! - E3: a change whose answer says that it was made can be seen in the view of this host.
+
+mod access;
+mod address;
+mod admission;
+mod gateway;
+mod leftovers;
+mod reconcile;
+mod session;
+
+use std::collections::BTreeMap;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use tokio::sync::{Notify, mpsc, watch};
+use uuid::Uuid;
+
+use crate::records::{ClaimRecord, HostRecord, VolumeRecord};
+use crate::view::View;
+use crate::{Admit, Claim, Conflict, Directory, DirectoryError, Event, Reply};
+pub use access::{EtcdAccessError, EtcdCredentials};
+pub use address::{EtcdAddress, EtcdAddressError};
+use gateway::{Compare, Gateway, GatewayError, KeyValue, Op, document};
+
+/// Longest wait for the view to show a change that was made.
+const VIEW_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// How a host takes part.
+#[derive(Clone, Debug)]
+pub struct EtcdOptions {
+    /// Where etcd is.
+    pub address: EtcdAddress,
+    /// What it wants to see.
+    pub credentials: EtcdCredentials,
+    /// After how long without a word from it a host counts as gone.
+    pub lease: Duration,
+}
+
+/// A host's place in a cluster whose directory is etcd.
+pub struct Etcd {
+    shared: Arc<Shared>,
+    events: tokio::sync::Mutex<mpsc::UnboundedReceiver<Event>>,
+    task: tokio::task::JoinHandle<()>,
+}
+
+struct Shared {
+    options: EtcdOptions,
+    access: access::Access,
+    keys: Keys,
+    state: Mutex<State>,
+    generation: watch::Sender<u64>,
+    events: mpsc::UnboundedSender<Event>,
+    /// Told when a change finds etcd away, or a claim gone.
+    trouble: Notify,
+}
+
+struct State {
+    host: HostRecord,
+    view: Arc<View>,
+    /// Up to which revision the view is.
+    seen: i64,
+    /// Claims that this process made: what they say, and their epochs.
+    claims: BTreeMap<Uuid, Held>,
+    /// E1.
+    connection: Option<Connection>,
+}
+
+#[derive(Clone)]
+struct Held {
+    epoch: i64,
+    record: ClaimRecord,
+}
+
+#[derive(Clone)]
+struct Connection {
+    gateway: Gateway,
+    lease: i64,
+}
+
+/// The keys of a cluster.
+#[derive(Clone, Debug)]
+struct Keys {
+    prefix: String,
+}
+
+impl Keys {
+    fn host(&self, id: Uuid) -> String {
+        format!("{}hosts/{id}", self.prefix)
+    }
+
+    fn device(&self, id: Uuid) -> String {
+        format!("{}devices/{id}", self.prefix)
+    }
+
+    fn volume(&self, id: Uuid) -> String {
+        format!("{}volumes/{id}", self.prefix)
+    }
+
+    fn tenant(&self, name: &str) -> String {
+        format!("{}tenants/{name}", self.prefix)
+    }
+
+    fn name(&self, name: &str) -> String {
+        format!("{}names/{name}", self.prefix)
+    }
+}
+
+impl From<GatewayError> for DirectoryError {
+    fn from(error: GatewayError) -> Self {
+        match error {
+            GatewayError::Foreign { .. } => Self::Foreign { what: error.to_string() },
+            error => Self::Unreachable { reason: error.to_string() },
+        }
+    }
+}
+
+impl Etcd {
+    /// Takes part as `host`. Waits for etcd as long as it takes; a host that must not take part is
+    /// refused.
+    ///
+    /// # Errors
+    /// A host of this id or name lives; or what is in etcd cannot be read.
+    pub async fn join(options: EtcdOptions, host: HostRecord) -> Result<Self, DirectoryError> {
+        let (events, receiver) = mpsc::unbounded_channel();
+        let keys = Keys { prefix: format!("/farflash/{}/", options.address.cluster) };
+        let state = State {
+            host,
+            view: Arc::default(),
+            seen: 0,
+            claims: BTreeMap::new(),
+            connection: None,
+        };
+        let access = options.credentials.open(&options.address);
+        let access = access.map_err(|error| DirectoryError::Foreign { what: error.to_string() })?;
+        let shared = Arc::new(Shared {
+            options,
+            access,
+            keys,
+            state: Mutex::new(state),
+            generation: watch::Sender::new(0),
+            events,
+            trouble: Notify::new(),
+        });
+        let first = session::join(&shared).await?;
+        let task = tokio::spawn(session::keep(shared.clone(), first));
+        shared.clear_leftovers().await;
+        Ok(Self { shared, events: tokio::sync::Mutex::new(receiver), task })
+    }
+}
+
+impl Drop for Etcd {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+impl Shared {
+    fn state<T>(&self, look: impl FnOnce(&mut State) -> T) -> T {
+        // A panic elsewhere leaves the state whole: each change is one assignment.
+        look(&mut self.state.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    fn connection(&self) -> Result<Connection, DirectoryError> {
+        self.state(|state| {
+            state.connection.clone().ok_or_else(|| {
+                let reason = state.view.cut_off.as_deref().unwrap_or("not connected yet");
+                DirectoryError::Unreachable { reason: reason.to_owned() }
+            })
+        })
+    }
+
+    /// Notes that etcd is away, before whoever keeps the session does.
+    fn failed(&self, error: GatewayError) -> DirectoryError {
+        self.trouble.notify_one();
+        error.into()
+    }
+
+    /// Makes changes about a device that this process has claimed (F3). `false`: one of the other
+    /// conditions does not hold, and nothing was changed.
+    async fn change(
+        &self,
+        device: Uuid,
+        mut compare: Vec<Compare>,
+        then: &[Op],
+    ) -> Result<bool, DirectoryError> {
+        let connection = self.connection()?;
+        let Some(held) = self.state(|state| state.claims.get(&device).cloned()) else {
+            return Err(self.fenced(device));
+        };
+        let key = self.keys.device(device);
+        compare.push(Compare::ModRevision(key.clone(), held.epoch));
+        let answer = connection.gateway.txn(&compare, then, &[Op::Get(key)]).await;
+        let answer = answer.map_err(|error| self.failed(error))?;
+        if answer.succeeded {
+            if !then.is_empty() {
+                self.seen(answer.revision()).await;
+            }
+            return Ok(true);
+        }
+        let claim = answer.read().next().flatten();
+        if claim.is_some_and(|claim| claim.mod_revision == held.epoch) {
+            return Ok(false);
+        }
+        // The session finds out what is to be done about it (F4).
+        self.trouble.notify_one();
+        let holder = claim.and_then(|kv| serde_json::from_slice::<ClaimRecord>(&kv.value).ok());
+        let holder = holder.map_or_else(|| "nobody".to_owned(), |claim| claim.host_name);
+        Err(DirectoryError::Fenced { holder })
+    }
+
+    fn fenced(&self, device: Uuid) -> DirectoryError {
+        let view = self.state(|state| state.view.clone());
+        let holder = view.claims.get(&device).map(|claim| claim.host_name.clone());
+        DirectoryError::Fenced { holder: holder.unwrap_or_else(|| "nobody".to_owned()) }
+    }
+
+    /// Waits until the view is as of `revision` (E3).
+    async fn seen(&self, revision: i64) {
+        self.seen_within(VIEW_TIMEOUT, revision).await;
+    }
+
+    async fn seen_within(&self, patience: Duration, revision: i64) {
+        let mut changes = self.generation.subscribe();
+        let seen = changes.wait_for(|_| self.state(|state| state.seen >= revision));
+        // It then comes later, and only for those who read at this host.
+        let _ = tokio::time::timeout(patience, seen).await;
+    }
+
+    async fn describe(&self, host: HostRecord) -> Result<(), DirectoryError> {
+        let connection = self.state(|state| {
+            state.host = host.clone();
+            state.connection.clone()
+        });
+        // Whoever connects next says it.
+        let Some(connection) = connection else { return Ok(()) };
+        let put = Op::Put {
+            key: self.keys.host(host.id),
+            value: document(&host),
+            lease: Some(connection.lease),
+        };
+        let answer = connection.gateway.txn(&[], &[put], &[]).await;
+        let answer = answer.map_err(|error| self.failed(error))?;
+        self.seen(answer.revision()).await;
+        Ok(())
+    }
+
+    async fn claim(&self, claim: Claim) -> Result<(), DirectoryError> {
+        let Claim { device, name, volatile, take_over } = claim;
+        let connection = self.connection()?;
+        let record = self.state(|state| ClaimRecord {
+            host: state.host.id,
+            host_name: state.host.name.clone(),
+            session: state.host.session,
+            labels: state.host.labels.clone(),
+            device_name: name.clone(),
+            volatile,
+        });
+        let key = self.keys.device(device);
+        // Each round fails only if what it read has changed meanwhile.
+        for _ in 0..CLAIM_ROUNDS {
+            let found = self.get(&connection, &key).await?;
+            let mut compare = vec![Compare::ModRevision(
+                key.clone(),
+                found.as_ref().map_or(0, |kv| kv.mod_revision),
+            )];
+            let before = found.map(|kv| decode::<ClaimRecord>(&kv.key, &kv.value)).transpose()?;
+            if let Some(before) = before.filter(|before| before.host != record.host) {
+                // F2. The view may be late: in it a host may still live whose lease has ended.
+                let (host, holder) = (self.keys.host(before.host), before.host_name);
+                if self.get(&connection, &host).await?.is_some() {
+                    return Err(DirectoryError::HolderLives { device: name, holder });
+                }
+                if !take_over {
+                    return Err(DirectoryError::HolderLost { device: name, holder });
+                }
+                compare.push(Compare::ModRevision(host, 0));
+            }
+            let put = Op::Put { key: key.clone(), value: document(&record), lease: None };
+            let made = connection.gateway.txn(&compare, &[put], &[]).await;
+            let made = made.map_err(|error| self.failed(error))?;
+            if made.succeeded {
+                let held = Held { epoch: made.revision(), record };
+                self.state(|state| state.claims.insert(device, held));
+                self.seen(made.revision()).await;
+                return Ok(());
+            }
+        }
+        let reason = format!("the claim of {name} changes all the time");
+        Err(DirectoryError::Unreachable { reason })
+    }
+
+    /// A key as it is now, which the view may not show yet.
+    async fn get(
+        &self,
+        connection: &Connection,
+        key: &str,
+    ) -> Result<Option<KeyValue>, DirectoryError> {
+        let read = connection.gateway.txn(&[], &[Op::Get(key.to_owned())], &[]).await;
+        let read = read.map_err(|error| self.failed(error))?;
+        Ok(read.read().next().flatten().cloned())
+    }
+
+    fn put_volume(&self, volume: &VolumeRecord) -> Op {
+        Op::Put { key: self.keys.volume(volume.id), value: document(volume), lease: None }
+    }
+
+    async fn update(&self, volume: VolumeRecord) -> Result<(), DirectoryError> {
+        self.change(volume.device, Vec::new(), &[self.put_volume(&volume)]).await.map(drop)
+    }
+
+    async fn forget(&self, volume: VolumeRecord) -> Result<(), DirectoryError> {
+        let name = self.keys.name(&volume.name);
+        let record = Op::Delete(self.keys.volume(volume.id));
+        let named = vec![Compare::Value(name.clone(), document(&volume.id))];
+        let both = [record.clone(), Op::Delete(name)];
+        if !self.change(volume.device, named, &both).await? {
+            self.change(volume.device, Vec::new(), &[record]).await?;
+        }
+        Ok(())
+    }
+
+    async fn leave(&self) -> Result<(), DirectoryError> {
+        let connection = self.connection()?;
+        let held: Vec<_> = self.state(|state| {
+            state.claims.iter().map(|(device, held)| (held.record.volatile, *device)).collect()
+        });
+        // First those that others may wait for; and one that fails keeps no other.
+        let mut outcome = Ok(());
+        for volatile in [false, true] {
+            for (_, device) in held.iter().filter(|(is_volatile, _)| *is_volatile == volatile) {
+                outcome = self.give_back(*device).await.and(outcome);
+            }
+        }
+        connection.gateway.revoke_lease(connection.lease).await?;
+        outcome
+    }
+}
+
+/// Attempts at a claim that changes meanwhile.
+const CLAIM_ROUNDS: u32 = 8;
+
+fn decode<T: for<'de> serde::Deserialize<'de>>(
+    key: &str,
+    value: &[u8],
+) -> Result<T, DirectoryError> {
+    serde_json::from_slice(value).map_err(|error| DirectoryError::Foreign {
+        what: format!("the key {key} in etcd: {error}"),
+    })
+}
+
+impl Directory for Etcd {
+    fn view(&self) -> Arc<View> {
+        self.shared.state(|state| state.view.clone())
+    }
+
+    fn changes(&self) -> watch::Receiver<u64> {
+        self.shared.generation.subscribe()
+    }
+
+    fn event(&self) -> Pin<Box<dyn Future<Output = Event> + Send + '_>> {
+        Box::pin(async {
+            let event = self.events.lock().await.recv().await;
+            event.expect("the sender lives as long as this")
+        })
+    }
+
+    fn describe(&self, host: HostRecord) -> Reply<'_, ()> {
+        Box::pin(self.shared.describe(host))
+    }
+
+    fn claim(&self, claim: Claim) -> Reply<'_, ()> {
+        Box::pin(self.shared.claim(claim))
+    }
+
+    fn check(&self, device: Uuid) -> Reply<'_, ()> {
+        Box::pin(async move { self.shared.change(device, Vec::new(), &[]).await.map(drop) })
+    }
+
+    fn reserve_if(&self, volume: VolumeRecord, admit: Option<Admit>) -> Reply<'_, ()> {
+        Box::pin(self.shared.reserve(volume, admit))
+    }
+
+    fn update_if(&self, volume: VolumeRecord, admit: Admit) -> Reply<'_, ()> {
+        Box::pin(self.shared.admit(volume, admit))
+    }
+
+    fn update(&self, volume: VolumeRecord) -> Reply<'_, ()> {
+        Box::pin(self.shared.update(volume))
+    }
+
+    fn forget(&self, volume: VolumeRecord) -> Reply<'_, ()> {
+        Box::pin(self.shared.forget(volume))
+    }
+
+    fn reconcile(&self, device: Uuid, volumes: Vec<VolumeRecord>) -> Reply<'_, Vec<Conflict>> {
+        Box::pin(reconcile::reconcile(&self.shared, device, volumes))
+    }
+
+    fn leave(&self) -> Reply<'_, ()> {
+        Box::pin(self.shared.leave())
+    }
+}

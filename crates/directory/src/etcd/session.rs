@@ -1,0 +1,310 @@
+//! Keeping in touch with etcd (E1): lease, record, claims, view.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::time::{Instant, MissedTickBehavior};
+use uuid::Uuid;
+
+use super::gateway::{Compare, Gateway, KeyValue, Op, Watch, WatchEvent, document};
+use super::{Connection, Held, Shared, decode};
+use crate::records::{ClaimRecord, HostRecord};
+use crate::view::View;
+use crate::{DirectoryError, Event};
+
+/// Pause before the next member is tried.
+const RETRY_PAUSE: Duration = Duration::from_millis(300);
+/// How often it is said that etcd is still away.
+const SAY_EVERY: Duration = Duration::from_secs(60);
+
+/// A connection, and the changes that come by it.
+pub(super) struct Session {
+    connection: Connection,
+    watch: Watch,
+    /// Which member it is with.
+    member: usize,
+}
+
+/// Begins the first session. Waits for etcd; and for the lease of a host of our id to end, if one might
+/// be us before a reboot.
+pub(super) async fn join(shared: &Shared) -> Result<Session, DirectoryError> {
+    let patience = Instant::now() + shared.options.lease * 2;
+    let mut said: Option<Instant> = None;
+    let mut member = 0;
+    loop {
+        match begin(shared, member).await {
+            Ok(session) => return Ok(session),
+            Err(DirectoryError::HostLives { .. }) if Instant::now() < patience => {}
+            Err(error @ DirectoryError::Unreachable { .. }) => {
+                if said.is_none_or(|said| said.elapsed() >= SAY_EVERY) {
+                    tracing::warn!("waiting for the directory: {error}");
+                    said = Some(Instant::now());
+                }
+            }
+            Err(error) => return Err(error),
+        }
+        member += 1;
+        tokio::time::sleep(RETRY_PAUSE).await;
+    }
+}
+
+/// Keeps `session` while it lasts, and then begins others.
+pub(super) async fn keep(shared: Arc<Shared>, mut session: Session) {
+    loop {
+        let error = follow(&shared, &mut session).await;
+        let mut member = session.member;
+        drop(session);
+        cut_off(&shared, &error);
+        session = loop {
+            match begin(&shared, member).await {
+                Ok(session) => break session,
+                Err(error) => {
+                    let reason: Arc<str> = error.to_string().into();
+                    shared.state(|state| {
+                        Arc::make_mut(&mut state.view).cut_off = Some(reason);
+                    });
+                    member += 1;
+                    tokio::time::sleep(RETRY_PAUSE).await;
+                }
+            }
+        };
+    }
+}
+
+fn cut_off(shared: &Shared, error: &DirectoryError) {
+    let reason = error.to_string();
+    shared.state(|state| {
+        state.connection = None;
+        Arc::make_mut(&mut state.view).cut_off = Some(reason.as_str().into());
+    });
+    shared.generation.send_modify(|generation| *generation += 1);
+    // Nobody listens when the host leaves.
+    let _ = shared.events.send(Event::CutOff { reason });
+}
+
+/// Begins a session with a member of etcd.
+async fn begin(shared: &Shared, member: usize) -> Result<Session, DirectoryError> {
+    let members = &shared.options.address.members;
+    let gateway = Gateway::new(
+        members[member % members.len()].clone(),
+        request_timeout(shared.options.lease),
+        shared.access.clone(),
+    );
+    let lease = gateway.grant_lease(shared.options.lease).await?;
+    register(shared, &gateway, lease).await?;
+    // F4: nothing else is asked for before.
+    let held: Vec<Uuid> = shared.state(|state| state.claims.keys().copied().collect());
+    for device in held {
+        verify(shared, &gateway, device).await?;
+    }
+    let (keys, revision) = gateway.range(&shared.keys.prefix).await?;
+    let watch = gateway.watch(&shared.keys.prefix, revision + 1).await?;
+    let mut view = View::default();
+    for KeyValue { key, value, .. } in keys {
+        apply(&mut view, &shared.keys.prefix, &key, Some(&value));
+    }
+    let connection = Connection { gateway, lease };
+    shared.state(|state| {
+        state.view = Arc::new(view);
+        state.seen = revision;
+        state.connection = Some(connection.clone());
+    });
+    shared.generation.send_modify(|generation| *generation += 1);
+    let _ = shared.events.send(Event::Connected);
+    Ok(Session { connection, watch, member })
+}
+
+/// How long a member may take: long enough for one that elects a leader, short enough to keep the lease
+/// through another.
+fn request_timeout(lease: Duration) -> Duration {
+    (lease / 3).clamp(Duration::from_millis(500), Duration::from_secs(5))
+}
+
+/// Puts the host's record under the lease, unless another process is that host.
+async fn register(shared: &Shared, gateway: &Gateway, lease: i64) -> Result<(), DirectoryError> {
+    let host = shared.state(|state| state.host.clone());
+    let (others, _) = gateway.range(&format!("{}hosts/", shared.keys.prefix)).await?;
+    let own_key = shared.keys.host(host.id);
+    let mut revision = 0;
+    for other in &others {
+        let record: HostRecord = decode(&other.key, &other.value)?;
+        if other.key == own_key {
+            revision = other.mod_revision;
+            // One of the same kernel is gone: its place could be taken (I2).
+            if record.session != host.session && record.boot != host.boot {
+                let what = format!(
+                    "the host `{}` (id {}) lives on another machine, or did until a moment ago",
+                    host.name, host.id
+                );
+                return Err(DirectoryError::HostLives { what });
+            }
+        } else if record.name == host.name {
+            let what =
+                format!("another host that lives, {}, has the name `{}`", record.id, host.name);
+            return Err(DirectoryError::HostLives { what });
+        }
+    }
+    let put = Op::Put { key: own_key.clone(), value: document(&host), lease: Some(lease) };
+    let compare = [Compare::ModRevision(own_key, revision)];
+    let answer = gateway.txn(&compare, &[put], &[]).await?;
+    if answer.succeeded {
+        return Ok(());
+    }
+    Err(DirectoryError::Unreachable { reason: "the host's record changes all the time".to_owned() })
+}
+
+/// Looks whether a claim still holds (F4). One that nobody has is made again.
+async fn verify(shared: &Shared, gateway: &Gateway, device: Uuid) -> Result<(), DirectoryError> {
+    let Some(held) = shared.state(|state| state.claims.get(&device).cloned()) else {
+        return Ok(());
+    };
+    let key = shared.keys.device(device);
+    let put = Op::Put { key: key.clone(), value: document(&held.record), lease: None };
+    let absent = [Compare::ModRevision(key.clone(), 0)];
+    let answer = gateway.txn(&absent, &[put], &[Op::Get(key)]).await?;
+    if answer.succeeded {
+        tracing::warn!(%device, "the claim of a device was gone from the directory; it is made again");
+        let epoch = answer.revision();
+        shared.state(|state| state.claims.insert(device, Held { epoch, ..held }));
+        return Ok(());
+    }
+    let Some(found) = answer.read().next().flatten() else {
+        return Err(DirectoryError::Unreachable { reason: "a claim was not read".to_owned() });
+    };
+    if found.mod_revision == held.epoch {
+        return Ok(());
+    }
+    let claim: ClaimRecord = decode(&found.key, &found.value)?;
+    if claim.session == held.record.session {
+        // Made by us, though the answer was lost.
+        let epoch = found.mod_revision;
+        shared.state(|state| state.claims.insert(device, Held { epoch, ..held }));
+        return Ok(());
+    }
+    shared.state(|state| state.claims.remove(&device));
+    let _ = shared.events.send(Event::ClaimLost { device, holder: claim.host_name });
+    Ok(())
+}
+
+/// Keeps the lease and the view. Ends with the reason why it cannot.
+async fn follow(shared: &Shared, session: &mut Session) -> DirectoryError {
+    let Session { connection: Connection { gateway, lease }, watch, .. } = session;
+    let keeping = async {
+        let mut ticks = tokio::time::interval(shared.options.lease / 3);
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        loop {
+            tokio::select! {
+                _ = ticks.tick() => {}
+                () = shared.trouble.notified() => {}
+            }
+            match gateway.keep_lease(*lease).await {
+                Ok(true) => {}
+                Ok(false) => {
+                    let reason = "the host's lease has ended".to_owned();
+                    return DirectoryError::Unreachable { reason };
+                }
+                Err(error) => return error.into(),
+            }
+            // Keeping a lease needs no quorum at the moment; a change does.
+            let key = shared.state(|state| shared.keys.host(state.host.id));
+            let lives = gateway.txn(&[], &[Op::Get(key)], &[]).await;
+            match lives.as_ref().map(|answer| answer.read().next().flatten().is_some()) {
+                Ok(true) => {}
+                Ok(false) => {
+                    let reason = "the host's record is gone".to_owned();
+                    return DirectoryError::Unreachable { reason };
+                }
+                Err(error) => {
+                    return DirectoryError::Unreachable { reason: error.to_string() };
+                }
+            }
+        }
+    };
+    let watching = async {
+        loop {
+            match watch.next().await {
+                Ok(answer) => {
+                    if let Err(error) = take_in(shared, gateway, &answer.events).await {
+                        return error;
+                    }
+                }
+                Err(error) => return error.into(),
+            }
+        }
+    };
+    tokio::select! {
+        error = keeping => error,
+        error = watching => error,
+    }
+}
+
+async fn take_in(
+    shared: &Shared,
+    gateway: &Gateway,
+    events: &[WatchEvent],
+) -> Result<(), DirectoryError> {
+    let doubtful = shared.state(|state| {
+        let mut doubtful = Vec::new();
+        let view = Arc::make_mut(&mut state.view);
+        for event in events {
+            apply(view, &shared.keys.prefix, &event.kv.key, event.put());
+            state.seen = state.seen.max(event.kv.mod_revision);
+            doubtful.extend(state.claims.iter().filter_map(|(device, held)| {
+                let own = event.kv.key == shared.keys.device(*device);
+                (own && event.kv.mod_revision > held.epoch).then_some(*device)
+            }));
+        }
+        doubtful
+    });
+    if !events.is_empty() {
+        shared.generation.send_modify(|generation| *generation += 1);
+    }
+    for device in doubtful {
+        verify(shared, gateway, device).await?;
+    }
+    Ok(())
+}
+
+/// Takes a key into the view: with its value, or without one that is gone.
+fn apply(view: &mut View, prefix: &str, key: &str, value: Option<&[u8]>) {
+    let Some((kind, name)) = key.strip_prefix(prefix).and_then(|rest| rest.split_once('/')) else {
+        return;
+    };
+    let done = match kind {
+        "hosts" => put(&mut view.hosts, Uuid::try_parse(name).ok(), key, value),
+        "devices" => put(&mut view.claims, Uuid::try_parse(name).ok(), key, value),
+        "volumes" => put(&mut view.volumes, Uuid::try_parse(name).ok(), key, value),
+        "names" => match value.map(|value| decode::<Uuid>(key, value)).transpose() {
+            Ok(Some(id)) => {
+                view.names.insert(name.to_owned(), id);
+                Ok(())
+            }
+            Ok(None) => {
+                view.names.remove(name);
+                Ok(())
+            }
+            Err(error) => Err(error),
+        },
+        _ => Ok(()),
+    };
+    if let Err(error) = done {
+        // Of a newer release, perhaps. What it is about is not known here.
+        tracing::warn!("a record is left out: {error}");
+    }
+}
+
+fn put<T: for<'de> serde::Deserialize<'de>>(
+    map: &mut std::collections::BTreeMap<Uuid, Arc<T>>,
+    id: Option<Uuid>,
+    key: &str,
+    value: Option<&[u8]>,
+) -> Result<(), DirectoryError> {
+    let Some(id) = id else {
+        return Err(DirectoryError::Foreign { what: format!("the key {key} in etcd names no id") });
+    };
+    match value {
+        Some(value) => drop(map.insert(id, Arc::new(decode(key, value)?))),
+        None => drop(map.remove(&id)),
+    }
+    Ok(())
+}

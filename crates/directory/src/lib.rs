@@ -1,0 +1,219 @@
+//! Which hosts, devices and volumes make up a service.
+//!
+//! ```text
+//!  server ──▶ Directory (trait) ┬ Alone: one host, nothing to install
+//!                               └ Etcd:  many hosts; View ◀─ snapshot + watch, Session = lease
+//! ```
+//! What a device holds is the truth about its volumes; the directory is how hosts agree on the rest:
+//! who serves which device, whose a name is, where a volume is to be found. Nobody asks it on the data
+//! path: a look-up reads the [`View`] in memory, which stays as it was while the directory is away.
+//!
+//! # Who serves a device
+//! Under a cluster's prefix in etcd lie `hosts/ID` (under the host's lease), and without a lease
+//! `devices/ID` (a claim), `volumes/ID`, `names/NAME`, and `tenants/NAME`, which puts a tenant's changes in a row.
+//!
+//! - F1: a host serves a device only from the moment that its claim was made until it gives the claim
+//!   back or learns that it lost it. It gives the claim back when it has stopped to serve the device.
+//! - F2: a claim passes from one host to another in two ways only: its holder gives it back, or an
+//!   operator has another host take it over. The latter is one transaction, which compares the claim
+//!   that was read and that the holder's lease has ended. No lapse of time passes a claim on.
+//! - F3: each transaction that changes volumes or names compares that the claim of their device is the
+//!   one that this process made (its modification revision, the claim's *epoch*).
+//! - F4: a host that finds its claim to be another's stops to serve the device at once, and says so. It
+//!   looks whenever it comes (back) to etcd before it asks for anything else, and at each event on the
+//!   claim while it is there.
+//!
+//! **No two hosts serve a device, unless an operator said what is not so.** Claims of a device are
+//! ordered by their revisions. Let B hold the one after A's. By F2 A gave it back, and by F1 serves no
+//! more; or an operator had B take it over, who thereby asserts that A is dead. If A is not dead but cut
+//! off, its lease having ended, it goes on serving until it sees etcd again (F4): that is the price of
+//! F2, under which a data path does not stop because etcd is away, and why only a person may say it.
+//! Even then A changes nothing in the directory: its epoch is not that of the claim (F3).
+//!
+//! **A volume and its record agree after a crash at any point.** A volume is made in three steps: its name
+//! and record (state `creating`) in one transaction, the volume on its device, the record's state. It is
+//! deleted in two: from its device, from the directory. At each start and each return to etcd the host
+//! compares what its devices hold with their records ([`Directory::reconcile`]), and the device is right: a
+//! record without its volume goes, with the name; a volume without a record gets one, and the name if
+//! nobody else has it. No change to a volume runs meanwhile. What lay on a device that ends with its
+//! process goes from the directory when that leaves, or when its host is back.
+//!
+//! Absent from this crate: volumes themselves, the API, and anything on the data path.
+
+mod alone;
+mod etcd;
+mod http;
+mod identity;
+mod records;
+mod view;
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+
+use tokio::sync::watch;
+use uuid::Uuid;
+
+pub use alone::Alone;
+pub use etcd::{
+    Etcd, EtcdAccessError, EtcdAddress, EtcdAddressError, EtcdCredentials, EtcdOptions,
+};
+pub use http::{HttpAnswer, HttpError, HttpRequest};
+pub use identity::Identity;
+pub use records::{
+    ClaimRecord, CoreRecord, DeviceRecord, HostRecord, RestrictionsRecord, VolumeRecord,
+    VolumeState,
+};
+pub use view::{Reach, View};
+
+/// The answer to a question to the directory, later.
+pub type Reply<'a, T> = Pin<Box<dyn Future<Output = Result<T, DirectoryError>> + Send + 'a>>;
+
+/// Says by what the cluster holds whether a change may be made; if not, why.
+pub type Admit = Arc<dyn Fn(&View) -> Result<(), String> + Send + Sync>;
+
+/// Why the directory refused something, or did not do it.
+#[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
+pub enum DirectoryError {
+    /// It cannot be asked now. A change that was under way is done or not; asking later tells.
+    #[error("the directory cannot be reached: {reason}")]
+    Unreachable {
+        /// What is known.
+        reason: String,
+    },
+    /// Another volume of the cluster has the name.
+    #[error("a volume `{name}` exists already")]
+    NameTaken {
+        /// The name.
+        name: String,
+    },
+    /// The one who judges says no: nothing was changed.
+    #[error("{detail}")]
+    NotAdmitted {
+        /// Why.
+        detail: String,
+    },
+    /// Another host serves the device (F3): nothing was changed.
+    #[error("the device is served by host {holder}")]
+    Fenced {
+        /// The name of that host.
+        holder: String,
+    },
+    /// The device is another host's, and that host lives.
+    #[error("the device {device} is served by host {holder}, which is alive")]
+    HolderLives {
+        /// The device's name here.
+        device: String,
+        /// The name of that host.
+        holder: String,
+    },
+    /// The device was another host's, which did not give it back.
+    #[error(
+        "the device {device} was served by host {holder}, which is gone but did not give it back"
+    )]
+    HolderLost {
+        /// The device's name here.
+        device: String,
+        /// The name of that host.
+        holder: String,
+    },
+    /// A host of this id or name lives.
+    #[error("{what}")]
+    HostLives {
+        /// Which, and why it is in the way.
+        what: String,
+    },
+    /// What is stored under the cluster's prefix is not ours, or of a newer release.
+    #[error("{what}")]
+    Foreign {
+        /// The key, and what is wrong with it.
+        what: String,
+    },
+}
+
+/// A device that is to be served.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Claim {
+    /// Its id.
+    pub device: Uuid,
+    /// Its name here.
+    pub name: String,
+    /// Whether what is on it ends with the host.
+    pub volatile: bool,
+    /// Takes it from a host that is gone: an operator asserts that it is dead (F2).
+    pub take_over: bool,
+}
+
+/// A disagreement that [`Directory::reconcile`] leaves as it is.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub enum Conflict {
+    /// The name of this volume is another's: it is reached by its id only.
+    Name {
+        /// The volume.
+        id: Uuid,
+        /// The name.
+        name: String,
+        /// Whose it is.
+        holder: Uuid,
+    },
+    /// A volume of this id lies on another device, too, and that one has the record.
+    Volume {
+        /// The id.
+        id: Uuid,
+        /// The device of the record.
+        device: Uuid,
+    },
+}
+
+/// What a host has to act upon.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub enum Event {
+    /// The directory is there, and all claims hold: records are to be compared with the devices.
+    Connected,
+    /// The directory is away. What is served goes on.
+    CutOff {
+        /// What is known.
+        reason: String,
+    },
+    /// The device is another's: stop to serve it (F4).
+    ClaimLost {
+        /// The device.
+        device: Uuid,
+        /// The name of its host.
+        holder: String,
+    },
+}
+
+/// How hosts agree on who serves what. See the crate's own text for what is promised.
+pub trait Directory: Send + Sync + 'static {
+    /// What was last seen.
+    fn view(&self) -> Arc<View>;
+    /// Changes whenever the view has.
+    fn changes(&self) -> watch::Receiver<u64>;
+    /// The next thing to act upon. Only one may wait for it at a time.
+    fn event(&self) -> Pin<Box<dyn Future<Output = Event> + Send + '_>>;
+    /// Says how this host is from now on.
+    fn describe(&self, host: HostRecord) -> Reply<'_, ()>;
+    /// Makes a device this host's (F1, F2).
+    fn claim(&self, claim: Claim) -> Reply<'_, ()>;
+    /// Fails unless the directory is there and the device is this host's: to be asked before a change
+    /// to a volume.
+    fn check(&self, device: Uuid) -> Reply<'_, ()>;
+    /// Takes the volume's name and makes its record.
+    fn reserve(&self, volume: VolumeRecord) -> Reply<'_, ()> {
+        self.reserve_if(volume, None)
+    }
+    /// The same, if `admit` has nothing against it. It judges by a view that shows all that was
+    /// admitted of the volume's owner before, on whichever host, and nothing comes between.
+    fn reserve_if(&self, volume: VolumeRecord, admit: Option<Admit>) -> Reply<'_, ()>;
+    /// Changes a volume's record if `admit` has nothing against it, as for [`Directory::reserve_if`].
+    fn update_if(&self, volume: VolumeRecord, admit: Admit) -> Reply<'_, ()>;
+    /// Changes a volume's record.
+    fn update(&self, volume: VolumeRecord) -> Reply<'_, ()>;
+    /// Removes a volume's record and gives up its name.
+    fn forget(&self, volume: VolumeRecord) -> Reply<'_, ()>;
+    /// Makes the records of a device those of `volumes`, which are all that it holds.
+    fn reconcile(&self, device: Uuid, volumes: Vec<VolumeRecord>) -> Reply<'_, Vec<Conflict>>;
+    /// Gives back all claims and ends the host's lease: its devices are served no more.
+    fn leave(&self) -> Reply<'_, ()>;
+}

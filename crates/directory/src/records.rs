@@ -1,0 +1,138 @@
+//! What the directory holds. Never a secret: everybody who reaches etcd may read it.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+
+use serde::{Deserialize, Serialize};
+use uuid::Uuid;
+
+/// A host that serves, as long as its lease lives.
+#[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
+pub struct HostRecord {
+    /// Its id: the same after a restart.
+    pub id: Uuid,
+    /// Its name, unique among the hosts that live.
+    pub name: String,
+    /// The process: another after a restart.
+    pub session: Uuid,
+    /// The kernel that the process runs on: another after a reboot.
+    pub boot: String,
+    /// The release that runs.
+    pub version: String,
+    /// Where its API is reached by the other hosts.
+    pub api: SocketAddr,
+    /// The certificate that its API shows (DER in Base64); with none the API is not encrypted. Other hosts
+    /// take no other for it.
+    #[serde(default)]
+    pub api_certificate: Option<String>,
+    /// Where it answers NVMe discovery apart from its portals, if it does.
+    pub discovery: Option<SocketAddr>,
+    /// What it shares with others and may fail with them, such as `rack` = `r1`.
+    #[serde(default)]
+    pub labels: BTreeMap<String, String>,
+    /// Its data cores.
+    #[serde(default)]
+    pub cores: Vec<CoreRecord>,
+    /// Its devices.
+    #[serde(default)]
+    pub devices: Vec<DeviceRecord>,
+}
+
+/// A data core of a host.
+#[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize)]
+pub struct CoreRecord {
+    /// The CPU.
+    pub core: u32,
+    /// Where clients connect to.
+    pub portal: SocketAddr,
+}
+
+/// A device of a host.
+#[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
+pub struct DeviceRecord {
+    /// Its id, which it carries.
+    pub id: Uuid,
+    /// Its name at the host.
+    pub name: String,
+    /// What the maker calls it, if it is a drive that says so.
+    #[serde(default)]
+    pub model: Option<String>,
+    /// Its serial number, if it is a drive that says so.
+    #[serde(default)]
+    pub serial: Option<String>,
+    /// Whether it works: `good`, `degraded` or `failed`.
+    #[serde(default)]
+    pub health: Option<String>,
+}
+
+/// Who serves a device. It outlives the host: no lapse of time makes a device somebody else's.
+#[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
+pub struct ClaimRecord {
+    /// The host.
+    pub host: Uuid,
+    /// Its name.
+    pub host_name: String,
+    /// Its process.
+    pub session: Uuid,
+    /// Its labels: where the device is, also when the host is gone.
+    #[serde(default)]
+    pub labels: BTreeMap<String, String>,
+    /// The device's name at the host.
+    pub device_name: String,
+    /// Whether what is on the device ends with the host.
+    #[serde(default)]
+    pub volatile: bool,
+}
+
+/// How far a volume is.
+#[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum VolumeState {
+    /// Its name is taken; it is not on its device yet.
+    Creating,
+    /// It is on its device.
+    Ready,
+}
+
+/// A volume: where it is, and who may find it.
+#[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
+pub struct VolumeRecord {
+    /// Its id.
+    pub id: Uuid,
+    /// Its name.
+    pub name: String,
+    /// The tenant whose it is, if it is one's.
+    #[serde(default)]
+    pub owner: Option<String>,
+    /// Its size.
+    pub size_bytes: u64,
+    /// The host that serves it.
+    pub host: Uuid,
+    /// The device that it lies on.
+    pub device: Uuid,
+    /// The CPU that serves it.
+    pub core: u32,
+    /// Where clients connect to.
+    pub portal: SocketAddr,
+    /// Whether it can be opened.
+    pub state: VolumeState,
+    /// What it is promised of its device, as the API says it.
+    #[serde(default)]
+    pub promise: serde_json::Value,
+    /// Who may find it; `None` if that cannot be read: then nobody.
+    pub restrictions: Option<RestrictionsRecord>,
+}
+
+/// What a client must be to find a volume. An empty list restricts nothing.
+#[derive(Clone, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
+pub struct RestrictionsRecord {
+    /// NVMe qualified names of hosts.
+    #[serde(default)]
+    pub hosts: Vec<String>,
+    /// Networks that they come from.
+    #[serde(default)]
+    pub networks: Vec<String>,
+    /// Interfaces of the serving host that they come by.
+    #[serde(default)]
+    pub interfaces: Vec<String>,
+}

@@ -1,0 +1,67 @@
+//! What is known of the cluster: the records, as last seen, and what follows from them.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use uuid::Uuid;
+
+use crate::records::{ClaimRecord, HostRecord, VolumeRecord};
+
+/// What was last seen of the cluster. A snapshot: it does not change under its reader.
+#[derive(Clone, Debug, Default)]
+pub struct View {
+    /// Hosts whose lease lives.
+    pub hosts: BTreeMap<Uuid, Arc<HostRecord>>,
+    /// Who serves which device, be the host alive or not.
+    pub claims: BTreeMap<Uuid, Arc<ClaimRecord>>,
+    /// The volumes of all hosts.
+    pub volumes: BTreeMap<Uuid, Arc<VolumeRecord>>,
+    /// Whose each name is.
+    pub names: BTreeMap<String, Uuid>,
+    /// Why the directory cannot be asked now, if it cannot: this is then how things were before.
+    pub cut_off: Option<Arc<str>>,
+}
+
+/// Why a volume cannot be reached.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Reach {
+    /// It can.
+    Online,
+    /// Its host is gone.
+    HostLost,
+    /// Its host lives, but does not serve its device.
+    DeviceMissing,
+}
+
+impl View {
+    /// Whether the volume's host lives and serves its device.
+    #[must_use]
+    pub fn reach(&self, volume: &VolumeRecord) -> Reach {
+        let Some(host) = self.hosts.get(&volume.host) else { return Reach::HostLost };
+        let serves = host.devices.iter().any(|device| device.id == volume.device);
+        let claims = self.claims.get(&volume.device).is_some_and(|claim| claim.host == host.id);
+        if serves && claims { Reach::Online } else { Reach::DeviceMissing }
+    }
+
+    /// The volume of this name.
+    #[must_use]
+    pub fn named(&self, name: &str) -> Option<&Arc<VolumeRecord>> {
+        self.volumes.get(self.names.get(name)?)
+    }
+
+    /// The host of this name that lives.
+    #[must_use]
+    pub fn host_named(&self, name: &str) -> Option<&Arc<HostRecord>> {
+        self.hosts.values().find(|host| host.name == name)
+    }
+
+    /// The name and labels of a host, also of one that is gone, as far as its claims tell.
+    #[must_use]
+    pub fn whereabouts(&self, host: Uuid) -> Option<(&str, &BTreeMap<String, String>)> {
+        if let Some(host) = self.hosts.get(&host) {
+            return Some((&host.name, &host.labels));
+        }
+        let claim = self.claims.values().find(|claim| claim.host == host)?;
+        Some((&claim.host_name, &claim.labels))
+    }
+}

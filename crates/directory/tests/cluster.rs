@@ -1,0 +1,411 @@
+//! Hosts that share etcd: the promises of the crate, held against real etcd.
+
+mod support;
+
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::sync::Arc;
+use std::time::Duration;
+
+use base64ct::{Base64, Encoding};
+use directory::{
+    Admit, Alone, Claim, Conflict, Directory, DirectoryError, Etcd, EtcdAddress, EtcdCredentials,
+    EtcdOptions, Event, HostRecord, Reach, VolumeRecord, VolumeState,
+};
+use rustix::process::Signal;
+use support::{EtcdProcesses, Wire};
+use uuid::Uuid;
+
+/// After this a host that is gone counts as such.
+const LEASE: Duration = Duration::from_secs(3);
+/// Longest wait for what has to come. Reached only when something is wrong.
+const PATIENCE: Duration = Duration::from_secs(60);
+const DEVICE: Uuid = Uuid::from_u128(0xd1);
+const OTHER_DEVICE: Uuid = Uuid::from_u128(0xd2);
+const PORTAL: &str = "192.0.2.1:4420";
+
+fn host(name: &str) -> HostRecord {
+    HostRecord {
+        id: Uuid::new_v4(),
+        name: name.to_owned(),
+        session: Uuid::new_v4(),
+        boot: "this".to_owned(),
+        version: "0".to_owned(),
+        api: PORTAL.parse().expect("an address"),
+        api_certificate: None,
+        discovery: None,
+        labels: [("rack".to_owned(), format!("rack-of-{name}"))].into(),
+        cores: Vec::new(),
+        devices: Vec::new(),
+    }
+}
+
+fn volume(host: &HostRecord, device: Uuid, name: &str) -> VolumeRecord {
+    VolumeRecord {
+        id: Uuid::new_v4(),
+        name: name.to_owned(),
+        owner: None,
+        size_bytes: 4096,
+        host: host.id,
+        device,
+        core: 0,
+        portal: PORTAL.parse().expect("an address"),
+        state: VolumeState::Ready,
+        promise: serde_json::Value::Null,
+        restrictions: None,
+    }
+}
+
+fn options(members: &[SocketAddr]) -> EtcdOptions {
+    let members = members.iter().map(SocketAddr::to_string).collect();
+    let address = EtcdAddress { tls: false, members, cluster: "test".to_owned() };
+    EtcdOptions { address, credentials: EtcdCredentials::default(), lease: LEASE }
+}
+
+async fn join(etcd: &EtcdProcesses, host: &HostRecord) -> Etcd {
+    joined(&[etcd.address(0)], host).await
+}
+
+async fn joined(members: &[SocketAddr], host: &HostRecord) -> Etcd {
+    let directory = Etcd::join(options(members), host.clone()).await.expect("free");
+    assert_eq!(directory.event().await, Event::Connected);
+    directory
+}
+
+fn claim(device: Uuid) -> Claim {
+    Claim { device, name: "file:/a".to_owned(), volatile: false, take_over: false }
+}
+
+fn take_over(device: Uuid) -> Claim {
+    Claim { take_over: true, ..claim(device) }
+}
+
+/// Waits until the view is as it has to become.
+async fn until(directory: &dyn Directory, what: &str, holds: impl Fn(&dyn Directory) -> bool) {
+    let mut changes = directory.changes();
+    let waited = changes.wait_for(|_| holds(directory));
+    tokio::time::timeout(PATIENCE, waited).await.expect(what).expect("the directory lives");
+}
+
+async fn next(directory: &Etcd) -> Event {
+    tokio::time::timeout(PATIENCE, directory.event()).await.expect("an event comes")
+}
+
+/// Deletes a key, as the end of its lease does.
+fn delete(etcd: SocketAddr, key: &str) {
+    let body = format!("{{\"key\":\"{}\"}}", Base64::encode_string(key.as_bytes()));
+    let mut stream = TcpStream::connect(etcd).expect("it runs");
+    let head = format!("POST /v3/kv/deleterange HTTP/1.0\r\nContent-Length: {}", body.len());
+    write!(stream, "{head}\r\n\r\n{body}").expect("sent");
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).expect("an answer");
+    assert!(answer.contains("\"deleted\":\"1\""), "{answer}");
+}
+
+/// What every directory promises about the volumes of one host.
+async fn keeps_volumes(directory: &dyn Directory, host: &HostRecord) {
+    let first = volume(host, DEVICE, "first");
+    assert!(matches!(directory.reserve(first.clone()).await, Err(DirectoryError::Fenced { .. })));
+    directory.claim(claim(DEVICE)).await.expect("free");
+    directory.check(DEVICE).await.expect("ours");
+    directory.reserve(first.clone()).await.expect("a free name");
+    let same_name = volume(host, DEVICE, "first");
+    let taken = DirectoryError::NameTaken { name: "first".to_owned() };
+    assert_eq!(directory.reserve(same_name.clone()).await, Err(taken));
+    let larger = VolumeRecord { size_bytes: 8192, ..first.clone() };
+    directory.update(larger.clone()).await.expect("ours");
+    let view = directory.view();
+    assert_eq!(view.named("first").map(|volume| &**volume), Some(&larger));
+    assert_eq!(view.volumes.len(), 1, "what was refused left nothing");
+    directory.forget(larger).await.expect("ours");
+    assert!(directory.view().volumes.is_empty() && directory.view().names.is_empty());
+    directory.reserve(same_name.clone()).await.expect("free again");
+
+    // The device is right: what it does not hold goes, what it holds comes.
+    let found = volume(host, DEVICE, "found");
+    let held = vec![found.clone()];
+    assert_eq!(directory.reconcile(DEVICE, held).await, Ok(Vec::new()));
+    let view = directory.view();
+    assert_eq!(view.named("found").map(|volume| volume.id), Some(found.id));
+    assert!(view.named("first").is_none() && view.volumes.len() == 1);
+    directory.claim(claim(OTHER_DEVICE)).await.expect("free");
+    let double = volume(host, OTHER_DEVICE, "found");
+    let conflicts = directory.reconcile(OTHER_DEVICE, vec![double.clone(), found.clone()]).await;
+    let name = Conflict::Name { id: double.id, name: "found".to_owned(), holder: found.id };
+    let same = Conflict::Volume { id: found.id, device: DEVICE };
+    assert_eq!(conflicts, Ok(vec![name, same]));
+    assert!(directory.view().volumes.contains_key(&double.id), "it is reached by its id");
+    directory.reconcile(DEVICE, Vec::new()).await.expect("ours");
+    assert_eq!(directory.reconcile(OTHER_DEVICE, vec![double.clone()]).await, Ok(Vec::new()));
+    assert_eq!(directory.view().named("found").map(|volume| volume.id), Some(double.id));
+}
+
+#[tokio::test]
+async fn both_directories_keep_volumes_alike() {
+    let alone = host("alone");
+    keeps_volumes(&Alone::new(alone.clone()), &alone).await;
+    let etcd = EtcdProcesses::start(1);
+    let many = host("many");
+    keeps_volumes(&join(&etcd, &many).await, &many).await;
+}
+
+#[tokio::test]
+async fn a_name_goes_to_one_of_those_who_ask_at_once() {
+    let etcd = EtcdProcesses::start(1);
+    let (a, b) = (host("a"), host("b"));
+    let (at_a, at_b) = (join(&etcd, &a).await, join(&etcd, &b).await);
+    at_a.claim(claim(DEVICE)).await.expect("free");
+    at_b.claim(claim(OTHER_DEVICE)).await.expect("free");
+    for round in 0..20 {
+        let name = format!("v{round}");
+        let (one, other) = (volume(&a, DEVICE, &name), volume(&b, OTHER_DEVICE, &name));
+        let (one, other) = tokio::join!(at_a.reserve(one), at_b.reserve(other));
+        assert_eq!([one.is_ok(), other.is_ok()].iter().filter(|ok| **ok).count(), 1, "{name}");
+        let taken = DirectoryError::NameTaken { name };
+        assert_eq!(one.err().or(other.err()), Some(taken));
+    }
+    until(&at_a, "all are seen", |directory| directory.view().volumes.len() == 20).await;
+    let many = (0..500).map(|n| volume(&a, DEVICE, &format!("many-{n}"))).collect();
+    at_a.reconcile(DEVICE, many).await.expect("more than a transaction takes");
+    until(&at_b, "all are seen", |directory| directory.view().volumes.len() >= 500).await;
+}
+
+/// D1 and D2, attacked: two hosts admit volumes of one tenant all at once, and each alone would admit more.
+#[tokio::test]
+async fn what_is_admitted_at_once_on_two_hosts_is_counted_together() {
+    const MOST: usize = 7;
+    let etcd = EtcdProcesses::start(1);
+    let (a, b) = (host("a"), host("b"));
+    let (at_a, at_b) = (join(&etcd, &a).await, join(&etcd, &b).await);
+    at_a.claim(claim(DEVICE)).await.expect("free");
+    at_b.claim(claim(OTHER_DEVICE)).await.expect("free");
+    let owned = |view: &directory::View| {
+        view.volumes.values().filter(|volume| volume.owner.as_deref() == Some("acme")).count()
+    };
+    let admit: Admit =
+        Arc::new(
+            move |view| {
+                if owned(view) < MOST { Ok(()) } else { Err("it has enough".to_owned()) }
+            },
+        );
+    let (mut made, mut last) = (0, Vec::new());
+    for round in 0..MOST {
+        let of_acme = |host: &HostRecord, device| VolumeRecord {
+            owner: Some("acme".to_owned()),
+            ..volume(host, device, &format!("{}-{round}", host.name))
+        };
+        let (one, other) = (of_acme(&a, DEVICE), of_acme(&b, OTHER_DEVICE));
+        let (one, other) = tokio::join!(
+            at_a.reserve_if(one, Some(admit.clone())),
+            at_b.reserve_if(other, Some(admit.clone()))
+        );
+        made += usize::from(one.is_ok()) + usize::from(other.is_ok());
+        last = vec![one, other];
+    }
+    assert_eq!(made, MOST);
+    let refused = DirectoryError::NotAdmitted { detail: "it has enough".to_owned() };
+    assert_eq!(last, vec![Err(refused.clone()); 2]);
+    until(&at_a, "all are seen", |directory| owned(&directory.view()) == MOST).await;
+    let first = at_a.view().volumes.values().find(|volume| volume.host == a.id).cloned();
+    let larger = VolumeRecord { size_bytes: 8192, ..VolumeRecord::clone(&first.expect("one")) };
+    assert_eq!(at_a.update_if(larger.clone(), admit.clone()).await, Err(refused));
+    // Others are not held up, and a name that is taken is said to be.
+    at_a.reserve(volume(&a, DEVICE, "other")).await.expect("nobody counts it");
+    let all: Admit = Arc::new(|_| Ok(()));
+    let same = VolumeRecord { id: Uuid::new_v4(), ..larger.clone() };
+    let taken = DirectoryError::NameTaken { name: same.name.clone() };
+    assert_eq!(at_a.reserve_if(same, Some(all.clone())).await, Err(taken));
+    at_a.update_if(larger.clone(), all).await.expect("admitted");
+    assert_eq!(at_a.view().volumes[&larger.id].size_bytes, 8192);
+}
+
+/// L1 and L2: records of a device in memory go when its host leaves, or is back after it was killed, but not
+/// while it may only be cut off.
+#[tokio::test]
+async fn records_of_a_device_that_is_gone_go_when_its_host_is_back() {
+    let etcd = EtcdProcesses::start(1);
+    let (a, b) = (host("a"), host("b"));
+    let memory = |device| Claim { volatile: true, ..claim(device) };
+    let at_a = join(&etcd, &a).await;
+    at_a.claim(memory(DEVICE)).await.expect("free");
+    at_a.reserve(volume(&a, DEVICE, "gone")).await.expect("a free name");
+    at_a.claim(claim(OTHER_DEVICE)).await.expect("free");
+    at_a.reserve(volume(&a, OTHER_DEVICE, "kept")).await.expect("a free name");
+    // Killed: its lease ends without a word.
+    drop(at_a);
+    delete(etcd.address(0), &format!("/farflash/test/hosts/{}", a.id));
+    let at_b = join(&etcd, &b).await;
+    let view = at_b.view();
+    assert!(view.named("gone").is_some() && view.claims.contains_key(&DEVICE), "it may live");
+    assert_eq!(view.reach(view.named("gone").expect("there")), Reach::HostLost);
+    drop(at_b);
+    delete(etcd.address(0), &format!("/farflash/test/hosts/{}", b.id));
+    let again = join(&etcd, &HostRecord { session: Uuid::new_v4(), ..a.clone() }).await;
+    until(&again, "they go", |directory| directory.view().named("gone").is_none()).await;
+    until(&again, "so does the claim", |directory| !directory.view().claims.contains_key(&DEVICE))
+        .await;
+    let view = again.view();
+    assert!(view.named("kept").is_some() && view.claims.contains_key(&OTHER_DEVICE));
+    // In good order they go at once; what lies on a drive stays.
+    let third = Uuid::from_u128(0xd3);
+    again.claim(memory(third)).await.expect("free");
+    again.claim(claim(OTHER_DEVICE)).await.expect("its own");
+    again.reserve(volume(&a, third, "gone")).await.expect("free again");
+    again.leave().await.expect("it leaves");
+    let at_b = join(&etcd, &b).await;
+    let view = at_b.view();
+    assert!(view.named("gone").is_none() && view.named("kept").is_some());
+    assert!(view.claims.is_empty(), "{:?}", view.claims);
+}
+
+/// F2, attacked at the moment in which a lease ends: others still see the host then.
+#[tokio::test]
+async fn a_host_whose_lease_just_ended_is_not_taken_from() {
+    let etcd = EtcdProcesses::start(1);
+    let b = host("b");
+    let at_b = join(&etcd, &b).await;
+    for round in 0..20 {
+        let a = host(&format!("a{round}"));
+        let at_a = join(&etcd, &a).await;
+        let device = Uuid::new_v4();
+        at_a.claim(claim(device)).await.expect("free");
+        until(&at_b, "it is seen", |at_b| at_b.view().claims.contains_key(&device)).await;
+        drop(at_a);
+        delete(etcd.address(0), &format!("/farflash/test/hosts/{}", a.id));
+        let taken = at_b.claim(claim(device)).await;
+        let lost = DirectoryError::HolderLost { device: "file:/a".to_owned(), holder: a.name };
+        assert_eq!(taken, Err(lost), "round {round}");
+    }
+}
+
+/// F1 to F4, attacked: a second host with the same device.
+#[tokio::test]
+async fn a_device_is_served_by_one_host() {
+    let etcd = EtcdProcesses::start(1);
+    let wire = Wire::new(etcd.address(0));
+    let (a, b) = (host("a"), host("b"));
+    let at_a = joined(&[wire.address()], &a).await;
+    at_a.claim(claim(DEVICE)).await.expect("free");
+    let kept = volume(&a, DEVICE, "kept");
+    at_a.reserve(kept.clone()).await.expect("a free name");
+    let at_b = join(&etcd, &b).await;
+    let lives =
+        DirectoryError::HolderLives { device: "file:/a".to_owned(), holder: "a".to_owned() };
+    assert_eq!(at_b.claim(claim(DEVICE)).await, Err(lives.clone()));
+    assert_eq!(at_b.claim(take_over(DEVICE)).await, Err(lives), "not while its host lives");
+    assert!(matches!(at_b.check(DEVICE).await, Err(DirectoryError::Fenced { .. })));
+
+    // Cut off, it counts as gone after a while, and is taken from only by an operator's word.
+    wire.cut();
+    assert!(matches!(next(&at_a).await, Event::CutOff { .. }));
+    until(&at_b, "the lease ends", |directory| {
+        let view = directory.view();
+        view.reach(&view.volumes[&kept.id]) == Reach::HostLost
+    })
+    .await;
+    let place = at_b.view();
+    let (name, labels) = place.whereabouts(a.id).expect("its claim tells");
+    assert_eq!((name, labels["rack"].as_str()), ("a", "rack-of-a"));
+    let lost = DirectoryError::HolderLost { device: "file:/a".to_owned(), holder: "a".to_owned() };
+    assert_eq!(at_b.claim(claim(DEVICE)).await, Err(lost));
+    assert!(at_a.view().volumes.contains_key(&kept.id), "the last state stays");
+    assert!(matches!(at_a.check(DEVICE).await, Err(DirectoryError::Unreachable { .. })));
+    at_b.claim(take_over(DEVICE)).await.expect("the holder is gone");
+    let moved = VolumeRecord { host: b.id, ..kept.clone() };
+    at_b.reconcile(DEVICE, vec![moved.clone()]).await.expect("ours");
+
+    // The former holder learns of it before all else.
+    wire.mend();
+    let told = Event::ClaimLost { device: DEVICE, holder: "b".to_owned() };
+    assert_eq!(next(&at_a).await, told);
+    assert_eq!(next(&at_a).await, Event::Connected);
+    let fenced = DirectoryError::Fenced { holder: "b".to_owned() };
+    assert_eq!(at_a.update(kept.clone()).await, Err(fenced.clone()));
+    assert_eq!(at_a.forget(kept.clone()).await, Err(fenced.clone()));
+    assert_eq!(at_a.reserve(volume(&a, DEVICE, "new")).await, Err(fenced.clone()));
+    assert_eq!(at_a.reconcile(DEVICE, Vec::new()).await, Err(fenced));
+    assert_eq!(*at_b.view().volumes[&kept.id], moved);
+    drop(at_a);
+
+    // Nor does it get in again by a restart; but after the new holder gave it back.
+    let restarted = HostRecord { session: Uuid::new_v4(), ..a.clone() };
+    let at_a = join(&etcd, &restarted).await;
+    assert!(matches!(at_a.claim(claim(DEVICE)).await, Err(DirectoryError::HolderLives { .. })));
+    at_b.leave().await.expect("there");
+    at_a.claim(claim(DEVICE)).await.expect("given back");
+}
+
+/// F4 without a cut: the process before hears of the claim of the next at once.
+#[tokio::test]
+async fn a_host_that_was_killed_gets_its_own_device_again() {
+    let etcd = EtcdProcesses::start(1);
+    let a = host("a");
+    let first = join(&etcd, &a).await;
+    first.claim(claim(DEVICE)).await.expect("free");
+    let second = HostRecord { session: Uuid::new_v4(), ..a.clone() };
+    let again = join(&etcd, &second).await;
+    again.claim(claim(DEVICE)).await.expect("the same host");
+    // A process that should be gone is stopped by the claim of the next.
+    loop {
+        match next(&first).await {
+            Event::ClaimLost { device, .. } => break assert_eq!(device, DEVICE),
+            other => assert_ne!(other, Event::Connected, "{other:?}"),
+        }
+    }
+    assert!(matches!(first.check(DEVICE).await, Err(DirectoryError::Fenced { .. })));
+    again.check(DEVICE).await.expect("ours");
+    let elsewhere = HostRecord { boot: "other".to_owned(), session: Uuid::new_v4(), ..a.clone() };
+    let refused = Etcd::join(options(&[etcd.address(0)]), elsewhere).await.err();
+    assert!(matches!(refused, Some(DirectoryError::HostLives { .. })), "{refused:?}");
+    let namesake = Etcd::join(options(&[etcd.address(0)]), host("a")).await.err();
+    assert!(matches!(namesake, Some(DirectoryError::HostLives { .. })), "{namesake:?}");
+}
+
+#[tokio::test]
+async fn etcd_may_hang_or_restart() {
+    let mut etcd = EtcdProcesses::start(1);
+    let a = host("a");
+    let directory = join(&etcd, &a).await;
+    directory.claim(claim(DEVICE)).await.expect("free");
+    let kept = volume(&a, DEVICE, "kept");
+    directory.reserve(kept.clone()).await.expect("free");
+    etcd.signal(0, Signal::STOP);
+    let refused = directory.reserve(volume(&a, DEVICE, "refused")).await;
+    assert!(matches!(refused, Err(DirectoryError::Unreachable { .. })), "{refused:?}");
+    assert!(matches!(next(&directory).await, Event::CutOff { .. }));
+    assert!(directory.view().cut_off.is_some());
+    assert_eq!(*directory.view().volumes[&kept.id], kept);
+    etcd.signal(0, Signal::CONT);
+    assert_eq!(next(&directory).await, Event::Connected);
+    // The one refused may have been made: the device tells.
+    directory.reconcile(DEVICE, vec![kept.clone()]).await.expect("ours");
+    assert_eq!(directory.view().volumes.len(), 1);
+    directory.reserve(volume(&a, DEVICE, "refused")).await.expect("free");
+    etcd.kill(0);
+    assert!(matches!(next(&directory).await, Event::CutOff { .. }));
+    assert!(matches!(directory.check(DEVICE).await, Err(DirectoryError::Unreachable { .. })));
+    etcd.restart(0);
+    assert_eq!(next(&directory).await, Event::Connected);
+    directory.check(DEVICE).await.expect("still ours");
+    assert_eq!(directory.view().volumes.len(), 2);
+}
+
+#[tokio::test]
+async fn a_member_may_die_and_a_quorum_come_back() {
+    let mut etcd = EtcdProcesses::start(3);
+    let members: Vec<SocketAddr> = (0..3).map(|member| etcd.address(member)).collect();
+    let a = host("a");
+    let directory = joined(&members, &a).await;
+    directory.claim(claim(DEVICE)).await.expect("free");
+    etcd.kill(0);
+    assert!(matches!(next(&directory).await, Event::CutOff { .. }));
+    assert_eq!(next(&directory).await, Event::Connected);
+    directory.reserve(volume(&a, DEVICE, "first")).await.expect("two are a quorum");
+    etcd.kill(1);
+    assert!(matches!(next(&directory).await, Event::CutOff { .. }));
+    let refused = directory.reserve(volume(&a, DEVICE, "second")).await;
+    assert!(matches!(refused, Err(DirectoryError::Unreachable { .. })), "{refused:?}");
+    etcd.restart(1);
+    assert_eq!(next(&directory).await, Event::Connected);
+    directory.reserve(volume(&a, DEVICE, "second")).await.expect("two are a quorum");
+}

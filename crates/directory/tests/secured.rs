@@ -1,0 +1,238 @@
+//! etcd that lets in only whom it knows: TLS with certificates on both sides, and users with passwords.
+
+mod support;
+
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use base64ct::{Base64, Encoding};
+use directory::{Claim, Directory, DirectoryError, Etcd, EtcdCredentials, EtcdOptions, HostRecord};
+use rcgen::{
+    BasicConstraints, CertificateParams, DistinguishedName, ExtendedKeyUsagePurpose, IsCa, Issuer,
+    KeyPair,
+};
+use support::free_address;
+use tempfile::TempDir;
+use uuid::Uuid;
+
+const PATIENCE: Duration = Duration::from_secs(60);
+const PASSWORD: &str = "correct horse";
+
+/// A killed child when dropped.
+struct Process(Child);
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+struct Secured {
+    files: TempDir,
+    address: SocketAddr,
+    _etcd: Process,
+}
+
+/// An authority, a certificate of etcd's, and one of a host's; and a host's of an authority of its own.
+fn make_certificates(files: &Path) {
+    let write = |name: &str, text: String| std::fs::write(files.join(name), text).expect("written");
+    for (authority, names) in [("ca", &["etcd", "host"][..]), ("other-ca", &["stranger"])] {
+        let key = KeyPair::generate().expect("a key");
+        let mut params = CertificateParams::new(Vec::<String>::new()).expect("no names");
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        let signed = params.self_signed(&key).expect("signed");
+        write(&format!("{authority}.pem"), signed.pem());
+        let issuer = Issuer::new(params, key);
+        for name in names {
+            let key = KeyPair::generate().expect("a key");
+            let mut params = CertificateParams::new(["127.0.0.1".to_owned()]).expect("a name");
+            // etcd takes no certificate with a common name where JSON is spoken.
+            params.distinguished_name = DistinguishedName::new();
+            params.extended_key_usages =
+                vec![ExtendedKeyUsagePurpose::ServerAuth, ExtendedKeyUsagePurpose::ClientAuth];
+            let signed = params.signed_by(&key, &issuer).expect("signed");
+            write(&format!("{name}.pem"), signed.pem());
+            write(&format!("{name}-key.pem"), key.serialize_pem());
+        }
+    }
+}
+
+fn start(files: &Path, address: SocketAddr, scheme: &str, more: &[String]) -> Process {
+    let peer = free_address();
+    let mut command = Command::new("etcd");
+    command.args([
+        "--name=m".to_owned(),
+        format!("--data-dir={}", files.join("data").display()),
+        format!("--listen-client-urls={scheme}://{address}"),
+        format!("--advertise-client-urls={scheme}://{address}"),
+        format!("--listen-peer-urls=http://{peer}"),
+        format!("--initial-advertise-peer-urls=http://{peer}"),
+        format!("--initial-cluster=m=http://{peer}"),
+        "--log-level=error".to_owned(),
+    ]);
+    command.args(more).stdout(Stdio::null()).stderr(Stdio::null());
+    Process(command.spawn().expect("etcd is installed (Debian package etcd-server)"))
+}
+
+/// Asks etcd without encryption; its answer, once it gives one with status 200.
+fn ask(address: SocketAddr, path: &str, body: &str) -> String {
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        let asked = || -> std::io::Result<String> {
+            let mut stream = TcpStream::connect(address)?;
+            stream.set_read_timeout(Some(PATIENCE))?;
+            let head = format!("POST {path} HTTP/1.0\r\nContent-Length: {}", body.len());
+            write!(stream, "{head}\r\n\r\n{body}")?;
+            let mut answer = String::new();
+            stream.read_to_string(&mut answer)?;
+            Ok(answer)
+        };
+        match asked() {
+            Ok(answer) if answer.contains(" 200 ") => return answer,
+            other => assert!(Instant::now() < deadline, "{path}: {other:?}"),
+        }
+        std::thread::park_timeout(Duration::from_millis(100));
+    }
+}
+
+impl Secured {
+    /// Starts one without any of it, makes its users, and starts it anew with all of it.
+    fn start() -> Self {
+        let files = tempfile::tempdir().expect("a directory");
+        make_certificates(files.path());
+        let address = free_address();
+        let open = start(files.path(), address, "http", &[]);
+        let key = |text: &str| Base64::encode_string(text.as_bytes());
+        let permission = format!(
+            "{{\"name\":\"f\",\"perm\":{{\"permType\":\"READWRITE\",\"key\":\"{}\",\"range_end\":\"{}\"}}}}",
+            key("/farflash/"),
+            key("/farflash0")
+        );
+        let user = |name: &str| format!("{{\"name\":\"{name}\",\"password\":\"{PASSWORD}\"}}");
+        for (path, body) in [
+            ("user/add", user("root").as_str()),
+            ("user/grant", "{\"user\":\"root\",\"role\":\"root\"}"),
+            ("user/add", user("farflash").as_str()),
+            ("user/add", user("nobody").as_str()),
+            ("role/add", "{\"name\":\"f\"}"),
+            ("role/grant", permission.as_str()),
+            ("user/grant", "{\"user\":\"farflash\",\"role\":\"f\"}"),
+            ("enable", "{}"),
+        ] {
+            ask(address, &format!("/v3/auth/{path}"), body);
+        }
+        drop(open);
+        let path = |name: &str| files.path().join(name).display().to_string();
+        let more = [
+            format!("--cert-file={}", path("etcd.pem")),
+            format!("--key-file={}", path("etcd-key.pem")),
+            format!("--trusted-ca-file={}", path("ca.pem")),
+            "--client-cert-auth".to_owned(),
+            // Tokens that do not last: they are asked for anew.
+            "--auth-token-ttl=2".to_owned(),
+        ];
+        let more = if supports_ttl() { &more[..] } else { &more[..4] };
+        let etcd = start(files.path(), address, "https", more);
+        Self { files, address, _etcd: etcd }
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.files.path().join(name)
+    }
+
+    fn credentials(&self) -> EtcdCredentials {
+        EtcdCredentials {
+            authorities: Some(self.path("ca.pem")),
+            certificate: Some((self.path("host.pem"), self.path("host-key.pem"))),
+            user: Some(("farflash".to_owned(), PASSWORD.to_owned())),
+        }
+    }
+
+    fn options(&self, credentials: EtcdCredentials) -> EtcdOptions {
+        let address = format!("etcds://{}/secured", self.address).parse().expect("an address");
+        EtcdOptions { address, credentials, lease: Duration::from_secs(3) }
+    }
+}
+
+fn supports_ttl() -> bool {
+    let help = Command::new("etcd").arg("--help").output().expect("etcd is installed");
+    let text = [help.stdout, help.stderr].concat();
+    String::from_utf8_lossy(&text).contains("--auth-token-ttl")
+}
+
+/// A host of a name that no other has: one that lives keeps others of its name out.
+fn host() -> HostRecord {
+    let id = Uuid::new_v4();
+    HostRecord {
+        id,
+        name: id.to_string(),
+        session: Uuid::new_v4(),
+        boot: "this".to_owned(),
+        version: "0".to_owned(),
+        api: "192.0.2.1:1".parse().expect("an address"),
+        api_certificate: None,
+        discovery: None,
+        labels: [].into(),
+        cores: Vec::new(),
+        devices: Vec::new(),
+    }
+}
+
+fn claim(device: u128) -> Claim {
+    let name = "file:/a".to_owned();
+    Claim { device: Uuid::from_u128(device), name, volatile: false, take_over: false }
+}
+
+/// Whether it is refused for as long as it was patient: it waits for an etcd that does not let it in.
+async fn is_not_let_in(options: EtcdOptions) {
+    let joined = tokio::time::timeout(Duration::from_secs(3), Etcd::join(options, host())).await;
+    assert!(!matches!(joined, Ok(Ok(_))), "it is let in");
+}
+
+#[tokio::test]
+async fn only_those_whom_etcd_knows_share_a_directory() {
+    let secured = Secured::start();
+    let good = secured.credentials();
+    let joining = Etcd::join(secured.options(good.clone()), host());
+    let etcd = tokio::time::timeout(PATIENCE, joining).await.expect("etcd is there");
+    let etcd = etcd.expect("it is let in");
+    etcd.claim(claim(1)).await.expect("free");
+    let mut changes = etcd.changes();
+    let seen = changes.wait_for(|_| etcd.view().claims.len() == 1);
+    let seen = tokio::time::timeout(PATIENCE, seen).await.expect("the claim is seen");
+    seen.map(drop).expect("the watch is let in, too");
+    // Another host with all three is let in: that those below are not is for what they lack.
+    let other = Etcd::join(secured.options(good.clone()), host());
+    let other = tokio::time::timeout(PATIENCE, other).await.expect("etcd is there");
+    other.expect("it is let in").leave().await.expect("it leaves");
+    // Without one of the three, or with a wrong one.
+    let stranger = Some((secured.path("stranger.pem"), secured.path("stranger-key.pem")));
+    let user = |name: &str, password: &str| Some((name.to_owned(), password.to_owned()));
+    for credentials in [
+        EtcdCredentials { certificate: None, ..good.clone() },
+        EtcdCredentials { certificate: stranger, ..good.clone() },
+        EtcdCredentials { authorities: Some(secured.path("other-ca.pem")), ..good.clone() },
+        EtcdCredentials { authorities: None, ..good.clone() },
+        EtcdCredentials { user: None, ..good.clone() },
+        EtcdCredentials { user: user("farflash", "wrong"), ..good.clone() },
+        EtcdCredentials { user: user("nobody", PASSWORD), ..good.clone() },
+    ] {
+        is_not_let_in(secured.options(credentials)).await;
+    }
+    let plain = format!("etcd://{}/secured", secured.address).parse().expect("an address");
+    let options = EtcdOptions { address: plain, ..secured.options(good.clone()) };
+    let refused = tokio::time::timeout(PATIENCE, Etcd::join(options, host())).await;
+    let refused = refused.expect("it is told").err();
+    assert!(matches!(refused, Some(DirectoryError::Foreign { .. })), "{refused:?}");
+    // Longer than a token lasts, all goes on.
+    let deadline = Instant::now() + PATIENCE;
+    while let Err(error) = etcd.claim(claim(2)).await {
+        assert!(Instant::now() < deadline, "{error}");
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    etcd.leave().await.expect("it leaves");
+}

@@ -1,0 +1,180 @@
+//! Real etcd, and a wire to it that can be cut.
+#![allow(dead_code, reason = "each test program uses a part of it")]
+
+use std::io::{self, Read, Write};
+use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process};
+use tempfile::TempDir;
+
+/// Longest wait for etcd to be ready. Reached only when something is wrong.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Members of one etcd, each a process that is killed when dropped.
+pub(crate) struct EtcdProcesses {
+    members: Vec<Member>,
+    _directory: TempDir,
+}
+
+struct Member {
+    arguments: Vec<String>,
+    client: SocketAddr,
+    child: Option<Child>,
+}
+
+/// An address that nobody has just now.
+pub(crate) fn free_address() -> SocketAddr {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port");
+    listener.local_addr().expect("bound")
+}
+
+impl EtcdProcesses {
+    /// Starts `count` members and waits until they answer.
+    pub(crate) fn start(count: usize) -> Self {
+        let directory = tempfile::tempdir().expect("a directory");
+        let addresses: Vec<_> = (0..count).map(|_| (free_address(), free_address())).collect();
+        let cluster: Vec<String> = addresses
+            .iter()
+            .enumerate()
+            .map(|(n, (_, peer))| format!("m{n}=http://{peer}"))
+            .collect();
+        let members = addresses.iter().enumerate().map(|(n, (client, peer))| {
+            let path = directory.path().join(format!("m{n}"));
+            let arguments = [
+                format!("--name=m{n}"),
+                format!("--data-dir={}", path.display()),
+                format!("--listen-client-urls=http://{client}"),
+                format!("--advertise-client-urls=http://{client}"),
+                format!("--listen-peer-urls=http://{peer}"),
+                format!("--initial-advertise-peer-urls=http://{peer}"),
+                format!("--initial-cluster={}", cluster.join(",")),
+                "--log-level=error".to_owned(),
+            ];
+            Member { arguments: arguments.to_vec(), client: *client, child: None }
+        });
+        let mut etcd = Self { members: members.collect(), _directory: directory };
+        (0..count).for_each(|member| etcd.begin(member));
+        (0..count).for_each(|member| etcd.wait(member));
+        etcd
+    }
+
+    /// Where clients reach a member.
+    pub(crate) fn address(&self, member: usize) -> SocketAddr {
+        self.members[member].client
+    }
+
+    fn begin(&mut self, member: usize) {
+        let member = &mut self.members[member];
+        let child = Command::new("etcd")
+            .args(&member.arguments)
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .expect("etcd is installed (Debian package etcd-server)");
+        member.child = Some(child);
+    }
+
+    /// Waits until the member answers with a quorum behind it.
+    pub(crate) fn wait(&self, member: usize) {
+        let address = self.members[member].client;
+        let deadline = Instant::now() + PATIENCE;
+        while !healthy(address).unwrap_or(false) {
+            assert!(Instant::now() < deadline, "etcd at {address} does not get ready");
+            std::thread::park_timeout(Duration::from_millis(50));
+        }
+    }
+
+    /// Ends a member as a power cut would.
+    pub(crate) fn kill(&mut self, member: usize) {
+        if let Some(mut child) = self.members[member].child.take() {
+            child.kill().expect("ours");
+            child.wait().expect("ours");
+        }
+    }
+
+    /// Starts a member that was killed.
+    pub(crate) fn restart(&mut self, member: usize) {
+        self.begin(member);
+    }
+
+    /// Lets a member hang, or go on.
+    pub(crate) fn signal(&self, member: usize, signal: Signal) {
+        let child = self.members[member].child.as_ref().expect("it runs");
+        kill_process(Pid::from_child(child), signal).expect("ours");
+    }
+}
+
+impl Drop for EtcdProcesses {
+    fn drop(&mut self) {
+        (0..self.members.len()).for_each(|member| self.kill(member));
+    }
+}
+
+fn healthy(address: SocketAddr) -> io::Result<bool> {
+    let mut stream = TcpStream::connect_timeout(&address, Duration::from_secs(1))?;
+    stream.set_read_timeout(Some(Duration::from_secs(5)))?;
+    write!(stream, "GET /health HTTP/1.0\r\nHost: {address}\r\n\r\n")?;
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer)?;
+    Ok(answer.contains("\"true\""))
+}
+
+/// A wire to an address that can be cut.
+pub(crate) struct Wire {
+    address: SocketAddr,
+    state: Arc<WireState>,
+}
+
+struct WireState {
+    whole: AtomicBool,
+    streams: Mutex<Vec<TcpStream>>,
+}
+
+impl Wire {
+    pub(crate) fn new(target: SocketAddr) -> Self {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port");
+        let address = listener.local_addr().expect("bound");
+        let streams = Mutex::new(Vec::new());
+        let state = Arc::new(WireState { whole: AtomicBool::new(true), streams });
+        let shared = state.clone();
+        std::thread::spawn(move || {
+            for stream in listener.incoming() {
+                let Ok(near) = stream else { return };
+                if !shared.whole.load(Ordering::SeqCst) {
+                    continue;
+                }
+                let Ok(far) = TcpStream::connect(target) else { continue };
+                let copy = |stream: &TcpStream| stream.try_clone().expect("descriptors");
+                shared.streams.lock().expect("whole").extend([copy(&near), copy(&far)]);
+                for (mut from, mut to) in [(copy(&near), copy(&far)), (far, near)] {
+                    std::thread::spawn(move || {
+                        let _ = io::copy(&mut from, &mut to);
+                        let _ = to.shutdown(Shutdown::Both);
+                    });
+                }
+            }
+        });
+        Self { address, state }
+    }
+
+    pub(crate) fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Nothing passes from now on.
+    pub(crate) fn cut(&self) {
+        self.state.whole.store(false, Ordering::SeqCst);
+        for stream in self.state.streams.lock().expect("whole").drain(..) {
+            let _ = stream.shutdown(Shutdown::Both);
+        }
+    }
+
+    /// New connections pass again.
+    pub(crate) fn mend(&self) {
+        self.state.whole.store(true, Ordering::SeqCst);
+    }
+}

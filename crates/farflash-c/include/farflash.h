@@ -1,0 +1,204 @@
+/*
+ * libfarflash: volumes of farflash servers.
+ *
+ * Every function that can fail returns an int: FARFLASH_OK (0), or one of the other codes, all negative;
+ * farflash_error() then says in words what was wrong. All functions can be called from any thread, and
+ * handles can be shared between threads, except that nobody may use a handle while or after it is closed
+ * or freed.
+ *
+ * Ownership
+ *   - What farflash_cluster_new() and farflash_open() give belongs to the caller, who gives it back once,
+ *     with farflash_cluster_free() and farflash_close(). NULL is given back by doing nothing. A volume does
+ *     not need its cluster any longer.
+ *   - Strings and buffers that are passed in stay the caller's. A function that waits is done with them when
+ *     it returns. farflash_submit() is done with data to be written or compared when it returns; memory to be
+ *     read into has to stay until the callback is called.
+ *   - What farflash_error() returns belongs to the library, and is good until the thread's next call.
+ *
+ * Offsets and lengths are in bytes, and multiples of the volume's block size (4096, see
+ * farflash_properties()). Addresses of buffers are free. Data is copied once, between the caller's buffer and
+ * the one that goes to the socket.
+ *
+ * Requests wait for a server that went away and are repeated when it is back, wherever it is then, except for
+ * a compare-and-swap that was sent already. A child made by fork() opens its volumes anew.
+ */
+#ifndef FARFLASH_H
+#define FARFLASH_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* What came of a call. A program that was built for one version of the library runs with later ones. */
+#define FARFLASH_OK 0
+#define FARFLASH_INVALID_ARGUMENT (-1)  /* the call makes no sense: correct it */
+#define FARFLASH_NOT_FOUND (-2)         /* no such volume, or not for this user */
+#define FARFLASH_ALREADY_EXISTS (-3)    /* the name is taken */
+#define FARFLASH_PERMISSION_DENIED (-4) /* not the right token, or not the right user */
+#define FARFLASH_UNREACHABLE (-5)       /* a server cannot be reached; later it may be */
+#define FARFLASH_NO_SPACE (-6)          /* the device or the quota is full */
+#define FARFLASH_DAMAGED (-7)           /* data is damaged, there or on the way */
+#define FARFLASH_UNSUPPORTED (-8)       /* the target cannot do that */
+#define FARFLASH_OUTCOME_UNKNOWN (-9)   /* it may or may not have been done */
+#define FARFLASH_CLOSED (-10)           /* the volume is closed */
+#define FARFLASH_BUSY (-11)             /* too much is under way; later it works */
+#define FARFLASH_FAILED (-12)           /* failed for another reason */
+#define FARFLASH_MISCOMPARE (-13)       /* what is there is not what was expected */
+
+/* What was wrong in this thread's last call that failed. Never NULL. */
+const char *farflash_error(void);
+
+/* The version of the library, such as "0.1.0". */
+const char *farflash_version(void);
+
+/* ---- Provisioning ---- */
+
+/* One or more servers, reached through their API. */
+typedef struct farflash_cluster farflash_cluster;
+
+/* What opens a volume. Told once. */
+typedef struct farflash_tokens {
+    char id[40];                /* the volume's UUID; empty if it was not asked for */
+    char token[160];            /* with this a host proves who it is */
+    char controller_token[160]; /* with this the server does, if the host asks */
+} farflash_tokens;
+
+/*
+ * Servers whose API is at `urls`, separated by commas (NULL: those in FARFLASH_API). `api_token` says who asks
+ * (NULL: the one in FARFLASH_API_TOKEN if `urls` is NULL, else none). Nothing is sent yet.
+ */
+int farflash_cluster_new(const char *urls, const char *api_token, farflash_cluster **cluster);
+void farflash_cluster_free(farflash_cluster *cluster);
+
+/* Makes a volume. `tokens` can be NULL where no authentication is asked for. */
+int farflash_create(const farflash_cluster *cluster, const char *name, uint64_t size_bytes,
+                    farflash_tokens *tokens);
+
+/* The rest takes a volume's name or UUID. */
+
+/* Deletes a volume with all that is on it. */
+int farflash_delete(const farflash_cluster *cluster, const char *volume);
+
+/* Changes a volume's size. What lies beyond a smaller one is lost at once. */
+int farflash_resize(const farflash_cluster *cluster, const char *volume, uint64_t size_bytes);
+
+/*
+ * Makes new tokens. The old ones open the volume for `grace_seconds` more; with `cut` other than 0, open
+ * connections end.
+ */
+int farflash_change_auth(const farflash_cluster *cluster, const char *volume, int cut,
+                         uint32_t grace_seconds, farflash_tokens *tokens);
+
+/*
+ * Changes who may open a volume besides knowing its token: host NQNs, networks (192.0.2.0/24), interfaces of
+ * the server; lists are separated by commas. NULL leaves a list as it is, "" opens the volume to all.
+ */
+int farflash_restrict(const farflash_cluster *cluster, const char *volume, const char *hosts,
+                      const char *networks, const char *interfaces);
+
+/* ---- Volumes ---- */
+
+/* An open volume. */
+typedef struct farflash_volume farflash_volume;
+
+/* How to open a volume. Zero in a field means its default. */
+typedef struct farflash_open_options {
+    size_t struct_size;           /* sizeof(farflash_open_options) */
+    const char *token;            /* the volume's token (default: FARFLASH_TOKEN) */
+    const char *controller_token; /* what the server has to prove (default: FARFLASH_CONTROLLER_TOKEN) */
+    const char *host_nqn;         /* who this host is (default: /etc/nvme/hostnqn, or made up) */
+    uint16_t connections;         /* TCP connections (default: 1) */
+    uint16_t depth;               /* requests on each at a time (default: 128) */
+    uint32_t no_digests;          /* other than 0: no checksums on the way */
+    uint64_t recovery_timeout_ms; /* how long requests wait for a server that went away (default: 600 000) */
+} farflash_open_options;
+
+/* What a volume is like. */
+typedef struct farflash_volume_properties {
+    uint64_t size_bytes;
+    uint64_t atomic_write_bytes; /* longest write that is wholly there or wholly absent after a power cut */
+    uint64_t transfer_bytes_max; /* longest request that goes to the server in one piece */
+    uint64_t reconnects;         /* times that the connection was made again */
+    uint32_t block_size;
+    char uuid[40];
+    char nqn[224];
+    char address[64]; /* where it is served, as ip:port */
+} farflash_volume_properties;
+
+/*
+ * Opens `target`: a volume's name or UUID, which `cluster` is asked for (NULL: the one in the environment), or
+ * tcp://IP:PORT/NQN, for which nobody is asked. `options` can be NULL.
+ */
+int farflash_open(const farflash_cluster *cluster, const char *target,
+                  const farflash_open_options *options, farflash_volume **volume);
+
+/* Closes a volume and frees it. Requests under way end with FARFLASH_CLOSED, their callbacks before this returns. */
+int farflash_close(farflash_volume *volume);
+
+int farflash_properties(const farflash_volume *volume, farflash_volume_properties *properties);
+
+int farflash_read(const farflash_volume *volume, void *buffer, size_t len, uint64_t offset);
+
+/* Durable when it returns. Atomic up to `atomic_write_bytes`. */
+int farflash_write(const farflash_volume *volume, const void *buffer, size_t len, uint64_t offset);
+
+/* Makes a range read as zeroes. */
+int farflash_write_zeroes(const farflash_volume *volume, uint64_t len, uint64_t offset);
+
+/* Gives a range's space back. It reads as zeroes then. */
+int farflash_deallocate(const farflash_volume *volume, uint64_t len, uint64_t offset);
+
+/* Makes all that was written durable, on targets that do not do so at once. */
+int farflash_flush(const farflash_volume *volume);
+
+/* FARFLASH_OK if `buffer` is what is there, else FARFLASH_MISCOMPARE. */
+int farflash_compare(const farflash_volume *volume, const void *buffer, size_t len, uint64_t offset);
+
+/*
+ * Replaces what is there by `data` if it is `expected`, both `len` bytes, at most `atomic_write_bytes`.
+ * Else FARFLASH_MISCOMPARE, and `miscompare` (can be NULL) says which byte of them differs first.
+ */
+int farflash_compare_and_swap(const farflash_volume *volume, const void *expected, const void *data,
+                              size_t len, uint64_t offset, uint64_t *miscompare);
+
+/* ---- Many requests at a time ---- */
+
+#define FARFLASH_OP_READ 0
+#define FARFLASH_OP_WRITE 1
+#define FARFLASH_OP_WRITE_ZEROES 2
+#define FARFLASH_OP_DEALLOCATE 3
+#define FARFLASH_OP_FLUSH 4
+#define FARFLASH_OP_COMPARE 5
+#define FARFLASH_OP_COMPARE_AND_SWAP 6
+
+typedef struct farflash_request {
+    int op;               /* FARFLASH_OP_... */
+    uint64_t offset;
+    uint64_t len;
+    void *buffer;         /* to read into, to write, to compare, or to put in place; not for other requests */
+    const void *expected; /* for FARFLASH_OP_COMPARE_AND_SWAP */
+} farflash_request;
+
+/*
+ * Called once per request, on a thread of the library. `code` and `miscompare` are as the functions above give
+ * them; `error` says in words what was wrong, is NULL if nothing was, and is good until the callback returns.
+ * It has to be quick, can submit more requests, and cannot call functions that wait
+ * (FARFLASH_INVALID_ARGUMENT); it must not close the volume.
+ */
+typedef void (*farflash_callback)(void *context, int code, uint64_t miscompare, const char *error);
+
+/*
+ * Starts a request. If this is FARFLASH_OK, `done` is called with `context`; else it is not. At most 16384
+ * requests of a process can be outstanding (FARFLASH_BUSY, by the callback).
+ */
+int farflash_submit(const farflash_volume *volume, const farflash_request *request,
+                    farflash_callback done, void *context);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

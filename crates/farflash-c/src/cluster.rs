@@ -1,0 +1,170 @@
+//! Provisioning.
+
+use std::ffi::{c_char, c_int};
+
+use farflash_client::{ChangeAuth, ChangeRestrictions, Cluster, NewVolume};
+
+use crate::edge::{Failure, edge, optional_text, put, reference, text};
+use crate::structs::CTokens;
+
+/// See `farflash.h`.
+///
+/// # Safety
+/// Pointers are null or as `farflash.h` says.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn farflash_cluster_new(
+    urls: *const c_char,
+    api_token: *const c_char,
+    cluster: *mut *mut Cluster,
+) -> c_int {
+    edge(|| {
+        // SAFETY: the caller's promise.
+        let (urls, token) =
+            unsafe { (optional_text(urls, "urls")?, optional_text(api_token, "api_token")?) };
+        let made = match urls {
+            None if token.is_none() => Cluster::from_env()?,
+            None => return Err(Failure::argument("api_token is given, but urls is NULL")),
+            Some(urls) => {
+                let urls = urls.split(',').map(str::trim).filter(|url| !url.is_empty());
+                Cluster::new(urls, token)?
+            }
+        };
+        if cluster.is_null() {
+            return Err(Failure::argument("cluster is NULL"));
+        }
+        // SAFETY: the caller's promise.
+        unsafe { put(cluster, "cluster", Box::into_raw(Box::new(made))) }
+    })
+}
+
+/// See `farflash.h`.
+///
+/// # Safety
+/// `cluster` is null, or from `farflash_cluster_new` and used by nobody any more.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn farflash_cluster_free(cluster: *mut Cluster) {
+    edge(|| {
+        if !cluster.is_null() {
+            // SAFETY: made by `Box::into_raw`, and by the caller's promise given back once.
+            drop(unsafe { Box::from_raw(cluster) });
+        }
+        Ok(())
+    });
+}
+
+/// See `farflash.h`.
+///
+/// # Safety
+/// Pointers are null or as `farflash.h` says.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn farflash_create(
+    cluster: *const Cluster,
+    name: *const c_char,
+    size_bytes: u64,
+    tokens: *mut CTokens,
+) -> c_int {
+    edge(|| {
+        // SAFETY: the caller's promise.
+        let (cluster, name) = unsafe { (reference(cluster, "cluster")?, text(name, "name")?) };
+        let created = cluster.create(&NewVolume::new(name, size_bytes))?;
+        if tokens.is_null() {
+            return Ok(());
+        }
+        let told = CTokens::new(&created.volume.id.to_string(), &created.tokens);
+        // SAFETY: the caller's promise.
+        unsafe { put(tokens, "tokens", told) }
+    })
+}
+
+/// See `farflash.h`.
+///
+/// # Safety
+/// Pointers are null or as `farflash.h` says.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn farflash_delete(cluster: *const Cluster, volume: *const c_char) -> c_int {
+    edge(|| {
+        // SAFETY: the caller's promise.
+        let (cluster, volume) =
+            unsafe { (reference(cluster, "cluster")?, text(volume, "volume")?) };
+        Ok(cluster.delete(volume)?)
+    })
+}
+
+/// See `farflash.h`.
+///
+/// # Safety
+/// Pointers are null or as `farflash.h` says.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn farflash_resize(
+    cluster: *const Cluster,
+    volume: *const c_char,
+    size_bytes: u64,
+) -> c_int {
+    edge(|| {
+        // SAFETY: the caller's promise.
+        let (cluster, volume) =
+            unsafe { (reference(cluster, "cluster")?, text(volume, "volume")?) };
+        cluster.resize(volume, size_bytes)?;
+        Ok(())
+    })
+}
+
+/// See `farflash.h`.
+///
+/// # Safety
+/// Pointers are null or as `farflash.h` says.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn farflash_change_auth(
+    cluster: *const Cluster,
+    volume: *const c_char,
+    cut: c_int,
+    grace_seconds: u32,
+    tokens: *mut CTokens,
+) -> c_int {
+    edge(|| {
+        // SAFETY: the caller's promise.
+        let (cluster, volume) =
+            unsafe { (reference(cluster, "cluster")?, text(volume, "volume")?) };
+        if tokens.is_null() {
+            return Err(Failure::argument("tokens is NULL, and they are told this once"));
+        }
+        let grace_seconds = (grace_seconds > 0).then_some(grace_seconds);
+        let made = cluster.change_auth(volume, &ChangeAuth { cut: cut != 0, grace_seconds })?;
+        // SAFETY: the caller's promise.
+        unsafe { put(tokens, "tokens", CTokens::new("", &made)) }
+    })
+}
+
+/// See `farflash.h`.
+///
+/// # Safety
+/// Pointers are null or as `farflash.h` says.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn farflash_restrict(
+    cluster: *const Cluster,
+    volume: *const c_char,
+    hosts: *const c_char,
+    networks: *const c_char,
+    interfaces: *const c_char,
+) -> c_int {
+    edge(|| {
+        // SAFETY: the caller's promise.
+        let (cluster, volume) =
+            unsafe { (reference(cluster, "cluster")?, text(volume, "volume")?) };
+        let list = |pointer, name| {
+            // SAFETY: the caller's promise.
+            let text = unsafe { optional_text(pointer, name) }?;
+            let elements = text.map(|text| text.split(',').map(str::trim));
+            Ok::<_, Failure>(elements.map(|elements| {
+                elements.filter(|element| !element.is_empty()).map(str::to_owned).collect()
+            }))
+        };
+        let change = ChangeRestrictions {
+            hosts: list(hosts, "hosts")?,
+            networks: list(networks, "networks")?,
+            interfaces: list(interfaces, "interfaces")?,
+        };
+        cluster.restrict(volume, &change)?;
+        Ok(())
+    })
+}

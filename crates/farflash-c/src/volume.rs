@@ -1,0 +1,219 @@
+//! Volumes, and requests that wait.
+
+use std::ffi::{c_char, c_int, c_void};
+use std::ops::ControlFlow;
+
+use farflash_client::{Cluster, OpenOptions, Swap, Target, Volume};
+
+use crate::edge::{Failure, MISCOMPARE, bytes, check_memory, edge, put, reference, text};
+use crate::structs::{COpenOptions, CProperties};
+
+/// See `farflash.h`.
+///
+/// # Safety
+/// Pointers are null or as `farflash.h` says.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn farflash_open(
+    cluster: *const Cluster,
+    target: *const c_char,
+    options: *const COpenOptions,
+    volume: *mut *mut Volume,
+) -> c_int {
+    edge(|| {
+        // SAFETY: the caller's promise; null is allowed for two of them.
+        let (cluster, target, options) =
+            unsafe { (cluster.as_ref(), text(target, "target")?, options.as_ref()) };
+        let options = match options {
+            None => OpenOptions::from_env(),
+            // SAFETY: the caller's promise.
+            Some(options) => unsafe { options.options() }?,
+        };
+        if volume.is_null() {
+            return Err(Failure::argument("volume is NULL"));
+        }
+        let parsed = target.parse::<Target>().map_err(farflash_client::Error::from)?;
+        let opened = match (cluster, parsed) {
+            (Some(cluster), Target::Name(name)) => cluster.open(&name, &options),
+            _ => farflash_client::open(target, &options),
+        };
+        // SAFETY: the caller's promise.
+        unsafe { put(volume, "volume", Box::into_raw(Box::new(opened?))) }
+    })
+}
+
+/// See `farflash.h`.
+///
+/// # Safety
+/// `volume` is null, or from `farflash_open` and used by nobody any more.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn farflash_close(volume: *mut Volume) -> c_int {
+    edge(|| {
+        if volume.is_null() {
+            return Ok(());
+        }
+        // SAFETY: made by `Box::into_raw`, and by the caller's promise given back once.
+        let volume = unsafe { Box::from_raw(volume) };
+        Ok(volume.close()?)
+    })
+}
+
+/// See `farflash.h`.
+///
+/// # Safety
+/// Pointers are null or as `farflash.h` says.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn farflash_properties(
+    volume: *const Volume,
+    properties: *mut CProperties,
+) -> c_int {
+    edge(|| {
+        // SAFETY: the caller's promise.
+        let now = unsafe { reference(volume, "volume") }?.properties()?;
+        // SAFETY: the caller's promise.
+        unsafe { put(properties, "properties", CProperties::new(&now)) }
+    })
+}
+
+/// See `farflash.h`.
+///
+/// # Safety
+/// Pointers are null or as `farflash.h` says.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn farflash_read(
+    volume: *const Volume,
+    buffer: *mut c_void,
+    len: usize,
+    offset: u64,
+) -> c_int {
+    edge(|| {
+        let buffer = buffer.cast::<u8>();
+        check_memory(buffer, len, "buffer")?;
+        // SAFETY: the caller's promise.
+        let volume = unsafe { reference(volume, "volume") }?;
+        volume.read_with(offset, len, |at, bytes| {
+            // SAFETY: `read_with` hands out bytes within `len`, so that this stays within the memory
+            // that the caller promises; a buffer of ours cannot overlap it. The memory may never have
+            // been set, therefore no slice is made of it.
+            unsafe { buffer.add(at).copy_from_nonoverlapping(bytes.as_ptr(), bytes.len()) };
+            ControlFlow::Continue(())
+        })?;
+        Ok(())
+    })
+}
+
+/// See `farflash.h`.
+///
+/// # Safety
+/// Pointers are null or as `farflash.h` says.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn farflash_write(
+    volume: *const Volume,
+    buffer: *const c_void,
+    len: usize,
+    offset: u64,
+) -> c_int {
+    edge(|| {
+        // SAFETY: the caller's promise.
+        let (volume, data) =
+            unsafe { (reference(volume, "volume")?, bytes(buffer.cast(), len, "buffer")?) };
+        Ok(volume.write_at(data, offset)?)
+    })
+}
+
+/// See `farflash.h`.
+///
+/// # Safety
+/// Pointers are null or as `farflash.h` says.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn farflash_write_zeroes(
+    volume: *const Volume,
+    len: u64,
+    offset: u64,
+) -> c_int {
+    // SAFETY: the caller's promise.
+    edge(|| Ok(unsafe { reference(volume, "volume") }?.write_zeroes(offset, len)?))
+}
+
+/// See `farflash.h`.
+///
+/// # Safety
+/// Pointers are null or as `farflash.h` says.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn farflash_deallocate(
+    volume: *const Volume,
+    len: u64,
+    offset: u64,
+) -> c_int {
+    // SAFETY: the caller's promise.
+    edge(|| Ok(unsafe { reference(volume, "volume") }?.deallocate(offset, len)?))
+}
+
+/// See `farflash.h`.
+///
+/// # Safety
+/// Pointers are null or as `farflash.h` says.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn farflash_flush(volume: *const Volume) -> c_int {
+    // SAFETY: the caller's promise.
+    edge(|| Ok(unsafe { reference(volume, "volume") }?.flush()?))
+}
+
+/// See `farflash.h`.
+///
+/// # Safety
+/// Pointers are null or as `farflash.h` says.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn farflash_compare(
+    volume: *const Volume,
+    buffer: *const c_void,
+    len: usize,
+    offset: u64,
+) -> c_int {
+    edge(|| {
+        // SAFETY: the caller's promise.
+        let (volume, data) =
+            unsafe { (reference(volume, "volume")?, bytes(buffer.cast(), len, "buffer")?) };
+        if volume.compare(data, offset)? { Ok(()) } else { Err(differs()) }
+    })
+}
+
+/// See `farflash.h`.
+///
+/// # Safety
+/// Pointers are null or as `farflash.h` says.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn farflash_compare_and_swap(
+    volume: *const Volume,
+    expected: *const c_void,
+    data: *const c_void,
+    len: usize,
+    offset: u64,
+    miscompare: *mut u64,
+) -> c_int {
+    edge(|| {
+        // SAFETY: the caller's promise.
+        let (volume, expected, data) = unsafe {
+            (
+                reference(volume, "volume")?,
+                bytes(expected.cast(), len, "expected")?,
+                bytes(data.cast(), len, "data")?,
+            )
+        };
+        match volume.compare_and_swap(offset, expected, data)? {
+            Swap::Done => Ok(()),
+            Swap::Differs { offset_bytes } => {
+                if !miscompare.is_null() {
+                    // SAFETY: the caller's promise.
+                    unsafe { put(miscompare, "miscompare", offset_bytes) }?;
+                }
+                Err(differs())
+            }
+        }
+    })
+}
+
+/// What is there is not what was expected.
+pub(crate) fn differs() -> Failure {
+    let text = "what is there is not what was expected".to_owned();
+    Failure { code: MISCOMPARE, text }
+}

@@ -1,0 +1,160 @@
+//! Programs in C, built with the header and the shared library, against a real server.
+
+#![allow(missing_docs)]
+
+use std::io::{BufRead, BufReader, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+
+use serde_json::Value;
+
+/// Where cargo puts what it builds in this profile.
+fn build_directory() -> PathBuf {
+    let test = std::env::current_exe().unwrap();
+    test.ancestors().nth(2).unwrap().to_path_buf()
+}
+
+fn source(path: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join(path)
+}
+
+/// Builds a C program, warnings being errors.
+fn compile(path: &str, directory: &Path) -> PathBuf {
+    let program = directory.join("program");
+    // Tests lie beside the libraries that they depend on.
+    let libraries = build_directory().join("deps");
+    let status = Command::new("cc")
+        .args([
+            "-std=c99",
+            "-D_GNU_SOURCE",
+            "-Wall",
+            "-Wextra",
+            "-Werror",
+            "-Wno-missing-field-initializers",
+        ])
+        .arg(source(path))
+        .arg("-I")
+        .arg(source("include"))
+        .arg("-L")
+        .arg(&libraries)
+        .args(["-lfarflash", "-lpthread", "-o"])
+        .arg(&program)
+        .arg(format!("-Wl,-rpath,{}", libraries.display()))
+        .status();
+    assert!(status.expect("a C compiler (`cc`)").success(), "{path} compiles");
+    program
+}
+
+/// A server with authentication. Killed when dropped.
+struct Server {
+    child: Child,
+    api: String,
+}
+
+impl Server {
+    fn start(device: &str, api: &str) -> Self {
+        let program = build_directory().join("farflash");
+        let mut command = Command::new(&program);
+        command.args(["serve", "--device", device, "--listen", "127.0.0.1:0", "--api", api]);
+        let spawned = command.arg("--log-json").stderr(Stdio::piped()).spawn();
+        let mut child = spawned.unwrap_or_else(|error| {
+            panic!("{}: {error}; build it with `cargo build -p farflash`", program.display())
+        });
+        let mut lines = BufReader::new(child.stderr.take().unwrap()).lines();
+        let api = loop {
+            let line = lines.next().expect("the server gets ready").unwrap();
+            let fields = serde_json::from_str::<Value>(&line).unwrap_or_default();
+            if let Some(api) = fields["fields"]["api"].as_str() {
+                break api.trim_start_matches("http://").to_owned();
+            }
+        };
+        std::thread::spawn(move || lines.for_each(drop));
+        Self { child, api }
+    }
+
+    fn url(&self) -> String {
+        format!("http://{}", self.api)
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn program_with(program: &Path, urls: &str) -> Command {
+    let mut command = Command::new(program);
+    for variable in ["API_TOKEN", "TOKEN", "CONTROLLER_TOKEN"] {
+        command.env_remove(format!("FARFLASH_{variable}"));
+    }
+    command.env("FARFLASH_API", urls);
+    command
+}
+
+#[test]
+fn the_example_does_what_it_says() {
+    let directory = tempfile::tempdir().unwrap();
+    let program = compile("examples/volume.c", directory.path());
+    let server = Server::start("mem:128MiB", "127.0.0.1:0");
+    let output = program_with(&program, &server.url()).output().unwrap();
+    let (said, error) =
+        (String::from_utf8(output.stdout).unwrap(), String::from_utf8(output.stderr).unwrap());
+    assert!(output.status.success(), "{said}{error}");
+    assert!(said.contains(": 16777216 bytes at 127.0.0.1:") && said.ends_with("done\n"), "{said}");
+}
+
+/// `tests/misuse.c` says what it demands; here the server is killed under its load and comes back at
+/// another address.
+#[test]
+fn misuse_is_refused_and_a_killed_server_is_found_again() {
+    let directory = tempfile::tempdir().unwrap();
+    let program = compile("tests/misuse.c", directory.path());
+    let image = directory.path().join("image");
+    let device = format!("file:{}", image.display());
+    let formatted = Command::new(build_directory().join("farflash"))
+        .args(["format", "--device", &format!("{device},size=256MiB")])
+        .output()
+        .expect("the program `farflash`; build it with `cargo build -p farflash`");
+    assert!(formatted.status.success(), "{formatted:?}");
+    let server = Server::start(&device, "127.0.0.1:0");
+    let mut child = program_with(&program, &format!("http://127.0.0.1:1, {}", server.url()))
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut said = BufReader::new(child.stdout.take().unwrap()).lines();
+    assert_eq!(said.next().expect("the load begins").unwrap(), "loaded");
+    let api = server.api.clone();
+    drop(server);
+    let _server = Server::start(&device, &api);
+    child.stdin.take().unwrap().write_all(b"\n").unwrap();
+    assert!(child.wait().unwrap().success());
+    assert_eq!(said.map(Result::unwrap).last().as_deref(), Some("done"));
+}
+
+/// The header is written by hand: it and the library have the same functions.
+#[test]
+fn the_header_declares_what_the_library_exports() {
+    let header = std::fs::read_to_string(source("include/farflash.h")).unwrap();
+    let mut exported = Vec::new();
+    for entry in std::fs::read_dir(source("src")).unwrap() {
+        let text = std::fs::read_to_string(entry.unwrap().path()).unwrap();
+        let names =
+            text.split("extern \"C\" fn ").skip(1).filter_map(|rest| rest.split('(').next());
+        exported.extend(names.filter(|name| name.starts_with("farflash_")).map(str::to_owned));
+    }
+    let mut declared: Vec<String> = header
+        .lines()
+        .filter(|line| !line.starts_with([' ', '/', '#', '}']) && !line.starts_with("typedef"))
+        .filter_map(|line| line.split_once('(').map(|(before, _)| before))
+        .filter_map(|before| before.split([' ', '*']).next_back())
+        .filter(|name| name.starts_with("farflash_"))
+        .map(str::to_owned)
+        .collect();
+    exported.sort();
+    declared.sort();
+    assert!(exported.len() >= 20);
+    assert_eq!(declared, exported);
+}

@@ -1,0 +1,156 @@
+//! Servers that belong together: volumes made, found, opened and deleted.
+
+use std::fmt;
+use std::sync::Arc;
+
+use control::{
+    ChangeAuth, ChangeRestrictions, ChangeVolume, CreateVolume, CreatedVolume, Restrictions, Slo,
+    Tokens, Volume as VolumeRecord, VolumeName, VolumeSize,
+};
+
+use crate::directory::{Directory, Place};
+use crate::open::variable;
+use crate::session::Locator;
+use crate::{Error, OpenOptions, Target, Volume};
+
+/// What a new volume is to be like.
+#[derive(Clone, Debug)]
+pub struct NewVolume {
+    /// Its name: 1 to 63 of `a-z`, `0-9`, `.`, `_` and `-`.
+    pub name: String,
+    /// Its size, a multiple of 4096.
+    pub size_bytes: u64,
+    /// The core that is to serve it; by default the one with the fewest volumes.
+    pub core: Option<u32>,
+    /// What it is promised of its device.
+    pub slo: Option<Slo>,
+    /// Who may open it, besides knowing its token.
+    pub restrictions: Option<Restrictions>,
+    /// The tenant whose it is to be; for operators.
+    pub owner: Option<String>,
+}
+
+impl NewVolume {
+    /// A volume of which nothing else is said.
+    #[must_use]
+    pub fn new(name: impl Into<String>, size_bytes: u64) -> Self {
+        let name = name.into();
+        Self { name, size_bytes, core: None, slo: None, restrictions: None, owner: None }
+    }
+}
+
+/// One or more servers, reached through their API. Cheap to clone, usable on any thread.
+#[derive(Clone)]
+pub struct Cluster {
+    directory: Arc<Directory>,
+}
+
+impl fmt::Debug for Cluster {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Cluster")
+    }
+}
+
+impl Cluster {
+    /// The servers whose API is at `urls`, such as `http://192.0.2.1:7420`, where `token` says who asks.
+    /// Any of them is asked that answers. Nothing is sent yet.
+    pub fn new(
+        urls: impl IntoIterator<Item = impl Into<String>>,
+        token: Option<&str>,
+    ) -> Result<Self, Error> {
+        let urls: Vec<String> = urls.into_iter().map(Into::into).collect();
+        Ok(Self { directory: Arc::new(Directory::new(&urls, token)?) })
+    }
+
+    /// The servers that `FARFLASH_API` names, separated by commas, with the token in
+    /// `FARFLASH_API_TOKEN`.
+    pub fn from_env() -> Result<Self, Error> {
+        let urls = variable("FARFLASH_API").unwrap_or_default();
+        let urls = urls.split(',').map(str::trim).filter(|url| !url.is_empty());
+        Self::new(urls, variable("FARFLASH_API_TOKEN").as_deref())
+    }
+
+    /// Makes a volume. The tokens in the answer are told this once.
+    pub fn create(&self, new: &NewVolume) -> Result<CreatedVolume, Error> {
+        let NewVolume { name, size_bytes, core, slo, restrictions, owner } = new.clone();
+        let parsed: VolumeName = name.parse()?;
+        let request = CreateVolume {
+            core,
+            slo,
+            restrictions,
+            owner,
+            ..CreateVolume::new(parsed, VolumeSize::try_from(size_bytes)?)
+        };
+        self.directory.change(&name, |api| api.create(&request))
+    }
+
+    /// All volumes that this user may see, by name.
+    pub fn list(&self) -> Result<Vec<VolumeRecord>, Error> {
+        Ok(self.directory.ask("", control::ApiClient::list)?.volumes)
+    }
+
+    /// What the cluster knows of a volume, given by name or id.
+    pub fn show(&self, volume: &str) -> Result<VolumeRecord, Error> {
+        self.directory.ask(volume, |api| api.show(volume))
+    }
+
+    /// Opens a volume, given by name or id.
+    pub fn open(&self, volume: &str, options: &OpenOptions) -> Result<Volume, Error> {
+        options.client_options()?;
+        let locator = || Locator::Cluster(self.directory.clone(), volume.to_owned());
+        if let Some(place) = self.directory.remembered(volume) {
+            let opened = Volume::open_at(locator(), place, options);
+            // It may be elsewhere by now, or another volume have its name.
+            if opened.is_ok() {
+                return opened;
+            }
+        }
+        let place = self.directory.locate(volume)?;
+        Volume::open_at(locator(), place, options)
+    }
+
+    /// Changes a volume's size. What lies beyond a smaller one is lost at once.
+    pub fn resize(&self, volume: &str, size_bytes: u64) -> Result<VolumeRecord, Error> {
+        let size = VolumeSize::try_from(size_bytes)?;
+        let request = ChangeVolume { size_bytes: Some(size), ..ChangeVolume::default() };
+        self.directory.change(volume, |api| api.change(volume, &request))
+    }
+
+    /// Changes what a volume is promised of its device.
+    pub fn set_slo(&self, volume: &str, slo: Slo) -> Result<VolumeRecord, Error> {
+        let request = ChangeVolume { slo: Some(slo), ..ChangeVolume::default() };
+        self.directory.change(volume, |api| api.change(volume, &request))
+    }
+
+    /// Makes new tokens for a volume; the old ones open it no longer, or for the time given.
+    pub fn change_auth(&self, volume: &str, change: &ChangeAuth) -> Result<Tokens, Error> {
+        self.directory.change(volume, |api| api.change_auth(volume, change))
+    }
+
+    /// Changes who may open a volume, besides knowing its token.
+    pub fn restrict(
+        &self,
+        volume: &str,
+        change: &ChangeRestrictions,
+    ) -> Result<VolumeRecord, Error> {
+        self.directory.change(volume, |api| api.restrict(volume, change))
+    }
+
+    /// Deletes a volume with all that is on it.
+    pub fn delete(&self, volume: &str) -> Result<(), Error> {
+        self.directory.forget(volume);
+        self.directory.change(volume, |api| api.delete(volume))
+    }
+}
+
+/// Opens what `target` names: a volume's name or id, which the cluster in the environment is asked for,
+/// or `tcp://IP:PORT/NQN`.
+pub fn open(target: &str, options: &OpenOptions) -> Result<Volume, Error> {
+    match target.parse::<Target>()? {
+        Target::Name(name) => Cluster::from_env()?.open(&name, options),
+        Target::Place { address, nqn } => {
+            let place = Place { address, nqn: *nqn };
+            Volume::open_at(Locator::Fixed, place, options)
+        }
+    }
+}

@@ -1,0 +1,136 @@
+//! Where volumes are: asks the servers' API, any of them, and remembers.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use control::{ApiClient, ApiError, ProblemCode};
+use nvme_wire::Nqn;
+
+use crate::Error;
+use crate::open::variable;
+
+/// Places remembered at most. Beyond that the memory starts anew.
+const PLACES_MAX: usize = 4096;
+
+/// Where a volume is.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) struct Place {
+    pub(crate) address: SocketAddr,
+    pub(crate) nqn: Nqn,
+}
+
+/// The way to a cluster's API.
+pub(crate) struct Directory {
+    apis: Vec<ApiClient>,
+    /// The API that answered last.
+    preferred: AtomicUsize,
+    places: Mutex<BTreeMap<String, Place>>,
+}
+
+impl Directory {
+    /// The API at each of `urls`; all of them belong to one cluster. With `https`, those certificates are
+    /// trusted that `FARFLASH_API_CA` names, or else this machine trusts.
+    pub(crate) fn new(urls: &[String], token: Option<&str>) -> Result<Self, Error> {
+        let authorities = variable("FARFLASH_API_CA").map(PathBuf::from);
+        let api = |url: &String| {
+            let api = ApiClient::trusting(url, authorities.as_deref());
+            let api = api.map_err(|error| Error::of_api(error, ""))?;
+            Ok(match token {
+                Some(token) => api.with_token(token),
+                None => api,
+            })
+        };
+        Ok(Self {
+            apis: urls.iter().map(api).collect::<Result<_, Error>>()?,
+            preferred: AtomicUsize::new(0),
+            places: Mutex::default(),
+        })
+    }
+
+    /// What is remembered of `volume`.
+    pub(crate) fn remembered(&self, volume: &str) -> Option<Place> {
+        self.lock().get(volume).copied()
+    }
+
+    /// Asks where `volume`, a name or id, is. Waits.
+    pub(crate) fn locate(&self, volume: &str) -> Result<Place, Error> {
+        let record = self.ask(volume, |api| api.show(volume));
+        if matches!(record, Err(Error::NotFound { .. })) {
+            self.forget(volume);
+        }
+        let record = record?;
+        let no_place = |error| {
+            let nqn = record.nqn.clone();
+            Error::Target(crate::TargetError::BadNqn { nqn, error })
+        };
+        let nqn = record.nqn.parse().map_err(no_place)?;
+        let place = Place { address: record.address, nqn };
+        let mut places = self.lock();
+        if places.len() >= PLACES_MAX {
+            places.clear();
+        }
+        places.insert(volume.to_owned(), place);
+        Ok(place)
+    }
+
+    pub(crate) fn forget(&self, volume: &str) {
+        self.lock().remove(volume);
+    }
+
+    /// Asks one API after the other until one answers. For questions, which can be asked twice.
+    pub(crate) fn ask<T>(
+        &self,
+        volume: &str,
+        question: impl Fn(&ApiClient) -> Result<T, ApiError>,
+    ) -> Result<T, Error> {
+        let first = self.preferred.load(Ordering::Relaxed);
+        let mut last = None;
+        for index in (first..self.apis.len()).chain(0..first) {
+            match question(&self.apis[index]) {
+                Err(error) if is_no_answer(&error) => last = Some(error),
+                answer => {
+                    self.preferred.store(index, Ordering::Relaxed);
+                    return answer.map_err(|error| Error::of_api(error, volume));
+                }
+            }
+        }
+        Err(match last {
+            Some(error) => Error::of_api(error, volume),
+            None => Error::NoApi { volume: volume.to_owned() },
+        })
+    }
+
+    /// Has one API make a change, which must not be made twice: the first one that is there.
+    pub(crate) fn change<T>(
+        &self,
+        volume: &str,
+        change: impl FnOnce(&ApiClient) -> Result<T, ApiError>,
+    ) -> Result<T, Error> {
+        if self.apis.len() > 1 {
+            // A refusal is an answer, too.
+            match self.ask(volume, ApiClient::server) {
+                Err(Error::Api(error)) if is_no_answer(&error) => return Err(Error::Api(error)),
+                _ => {}
+            }
+        }
+        let api = self.apis.get(self.preferred.load(Ordering::Relaxed));
+        let api = api.ok_or_else(|| Error::NoApi { volume: volume.to_owned() })?;
+        change(api).map_err(|error| Error::of_api(error, volume))
+    }
+
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<String, Place>> {
+        self.places.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Whether another server may know more.
+fn is_no_answer(error: &ApiError) -> bool {
+    match error {
+        ApiError::Unreachable { .. } | ApiError::NotAnApi { .. } => true,
+        ApiError::Refused(problem) => problem.code == ProblemCode::Unavailable,
+        ApiError::BadUrl { .. } | ApiError::Trust(_) => false,
+    }
+}

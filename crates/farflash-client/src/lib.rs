@@ -1,0 +1,74 @@
+//! Volumes for programs with ordinary threads.
+//!
+//! ```no_run
+//! use farflash_client::{Cluster, NewVolume, OpenOptions};
+//!
+//! # fn main() -> Result<(), farflash_client::Error> {
+//! let cluster = Cluster::new(["http://192.0.2.1:7420", "http://192.0.2.2:7420"], None)?;
+//! let created = cluster.create(&NewVolume::new("db-1", 1 << 30))?;
+//!
+//! let options = OpenOptions { token: Some(created.tokens.token), ..OpenOptions::default() };
+//! let volume = cluster.open("db-1", &options)?;
+//! volume.write_at(&[7; 4096], 0)?;
+//! let mut block = [0; 4096];
+//! volume.read_at(&mut block, 0)?;
+//! assert_eq!(block, [7; 4096]);
+//! volume.close()?;
+//! cluster.delete("db-1")
+//! # }
+//! ```
+//!
+//! - A [`Cluster`] is one or more servers, reached through their API: it creates, finds and deletes
+//!   volumes, and says who may open them.
+//! - A [`Volume`] is an open volume: usable on any thread, cheap to clone. Its methods wait;
+//!   [`Volume::start`] and [`Volume::submit`] do not, so that one thread can have many requests under way.
+//! - A [`VolumeFile`] is a volume as a file of bytes.
+//!
+//! # Threads
+//! All requests of a process are carried out by one background thread, which sleeps when there is
+//! nothing to do. It starts with the first volume and ends with the last. After `fork` the child has no
+//! such thread: it opens its volumes anew, and requests on the parent's fail with [`Error::Forked`].
+//!
+//! # When a server goes away
+//! Requests wait while the connection is made again, and are then repeated: each has the same effect
+//! whether carried out once or twice. If the place that was last known does not answer, the cluster
+//! is asked where the volume is now. After [`OpenOptions::recovery_timeout`] the requests fail with
+//! [`Error::Lost`]; the next one tries again. A compare-and-swap is never repeated once it was sent: it
+//! fails with [`Error::OutcomeUnknown`].
+//!
+//! # Copies
+//! Data is copied once on its way between the caller's memory and aligned buffers, which go to and come
+//! from the socket as they are.
+//!
+//! Absent from this crate: the protocol (that is `client`), caching of data, `unsafe`.
+
+#![forbid(unsafe_code)]
+
+mod cluster;
+mod data;
+mod directory;
+mod error;
+mod file;
+mod open;
+mod pending;
+mod pieces;
+mod request;
+mod runtime;
+mod session;
+mod volume;
+
+pub use client::Swap;
+pub use cluster::{Cluster, NewVolume, open};
+pub use control::{
+    ApiError, ChangeAuth, ChangeRestrictions, CreatedVolume, Problem, ProblemCode, Restrictions,
+    Slo, Tokens, Volume as VolumeRecord,
+};
+pub use data::{Data, ReadData};
+pub use error::{Error, ErrorKind};
+pub use file::VolumeFile;
+pub use nvme_wire::log::{DeviceHealth, FailureDomain};
+pub use open::{OpenOptions, Target, TargetError};
+pub use pending::Pending;
+pub use request::{Reply, Request};
+pub use runtime::OUTSTANDING_MAX;
+pub use volume::{Properties, Volume};

@@ -1,0 +1,311 @@
+//! An open volume, on the background thread.
+//!
+//! ```text
+//!  request ──► link() ──► Open ──────────► the client's volume ──► outcome
+//!                │          │ lost                                  │ disconnected
+//!                ▼          ▼                                       │
+//!              Lost ──► Recovering: locate, connect, wait ◄─────────┘
+//! ```
+//! - S1: a request has one outcome; while the connection is made again it waits.
+//! - S2: an open volume stays the same volume: once its id is known, the cluster is asked by that.
+//! - S3: the cluster is asked only when the place that is known does not answer, and a cluster that does
+//!   not answer does not keep a volume from being found at its old place.
+
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+use std::sync::Arc;
+
+use client::{Backoff, Client, ConnectError, Disconnect, Options};
+use io_traits::{Clock, Spawn};
+use local_sync::Notify;
+use reactor::{Handle, mailbox};
+use units::Duration;
+use uuid::Uuid;
+
+use crate::directory::{Directory, Place};
+use crate::{Error, Properties};
+
+/// How long a refusal has to last to be believed: a server that starts up refuses, too.
+const REFUSED_FOR: Duration = Duration::from_secs(5);
+
+/// How a volume is found.
+#[derive(Clone)]
+pub(crate) enum Locator {
+    /// It is there and nowhere else.
+    Fixed,
+    /// The cluster knows it by this name or id.
+    Cluster(Arc<Directory>, String),
+}
+
+#[derive(Clone)]
+struct Link {
+    client: Client<Handle>,
+    volume: client::Volume<Handle>,
+    epoch: u64,
+}
+
+enum State {
+    Open(Link),
+    Recovering,
+    /// Recovery failed, for this reason.
+    Lost(Error),
+    Closed,
+}
+
+pub(crate) struct Session {
+    world: Handle,
+    locator: Locator,
+    place: Cell<Place>,
+    options: Options,
+    recovery_timeout: Duration,
+    state: RefCell<State>,
+    changed: Notify,
+    epochs: Cell<u64>,
+    /// Requests under way.
+    running: Cell<usize>,
+    idle: Notify,
+    /// As last seen.
+    properties: Cell<Properties>,
+}
+
+impl Session {
+    /// Opens the volume at `place`.
+    pub(crate) async fn open(
+        world: Handle,
+        locator: Locator,
+        place: Place,
+        (options, recovery_timeout): (Options, Duration),
+    ) -> Result<Rc<Self>, Error> {
+        let link = connect(&world, &place, &options, 0).await?;
+        // S2
+        let locator = match (locator, place.nqn.uuid()) {
+            (Locator::Cluster(directory, _), Some(id)) => {
+                Locator::Cluster(directory, Uuid::from_bytes(id).to_string())
+            }
+            (locator, _) => locator,
+        };
+        let properties = Cell::new(properties(&link, &place));
+        Ok(Rc::new(Self {
+            world,
+            locator,
+            place: Cell::new(place),
+            options,
+            recovery_timeout,
+            state: RefCell::new(State::Open(link)),
+            changed: Notify::new(),
+            epochs: Cell::new(0),
+            running: Cell::new(0),
+            idle: Notify::new(),
+            properties,
+        }))
+    }
+
+    pub(crate) fn world(&self) -> &Handle {
+        &self.world
+    }
+
+    /// What the volume is like: now, or when it was last seen.
+    pub(crate) fn properties(&self) -> Properties {
+        if let State::Open(link) = &*self.state.borrow() {
+            let reconnects = self.epochs.get() + link.client.counters().reconnects;
+            let now = Properties { reconnects, ..properties(link, &self.place.get()) };
+            self.properties.set(now);
+        }
+        self.properties.get()
+    }
+
+    /// Carries out a request, across connections; `repeatable` says whether twice is as good as once.
+    pub(crate) async fn run<T>(
+        self: &Rc<Self>,
+        repeatable: bool,
+        request: impl AsyncFn(&client::Volume<Handle>) -> Result<T, client::Error>,
+    ) -> Result<T, Error> {
+        loop {
+            let link = self.link().await?;
+            match request(&link.volume).await {
+                Ok(value) => return Ok(value),
+                Err(client::Error::Disconnected(reason)) => {
+                    self.lost(link.epoch);
+                    // What waited when the client gave up was never sent.
+                    if !repeatable && reason != Disconnect::GaveUp {
+                        return Err(Error::OutcomeUnknown(reason));
+                    }
+                }
+                Err(client::Error::Closed) => self.lost(link.epoch),
+                Err(error) => return Err(Error::Request(error)),
+            }
+        }
+    }
+
+    /// Counts a request as under way until what this returns is dropped.
+    pub(crate) fn begin(self: &Rc<Self>) -> Running {
+        self.running.set(self.running.get() + 1);
+        Running(self.clone())
+    }
+
+    /// Says good-bye. What is outstanding fails; all of it has its outcome when this returns.
+    pub(crate) async fn close(&self) {
+        let state = self.state.replace(State::Closed);
+        self.changed.notify_all();
+        if let State::Open(link) = state {
+            drop(link.volume);
+            link.client.close().await;
+        }
+        while self.running.get() > 0 {
+            self.idle.notified().await;
+        }
+    }
+
+    /// The connection; waits while there is none.
+    async fn link(self: &Rc<Self>) -> Result<Link, Error> {
+        let mut has_waited = false;
+        loop {
+            let changed = self.changed.notified();
+            let is_lost = match &*self.state.borrow() {
+                State::Open(link) => return Ok(link.clone()),
+                State::Closed => return Err(Error::Closed),
+                State::Lost(error) if has_waited => return Err(error.clone()),
+                State::Lost(_) => true,
+                State::Recovering => false,
+            };
+            if is_lost {
+                self.begin_recovery();
+            }
+            has_waited = true;
+            changed.await;
+        }
+    }
+
+    /// Connection `epoch` is gone.
+    fn lost(self: &Rc<Self>, epoch: u64) {
+        let is_current = matches!(&*self.state.borrow(), State::Open(link) if link.epoch == epoch);
+        if is_current {
+            self.begin_recovery();
+        }
+    }
+
+    fn begin_recovery(self: &Rc<Self>) {
+        self.state.replace(State::Recovering);
+        self.world.spawn(self.clone().recover());
+    }
+
+    async fn recover(self: Rc<Self>) {
+        let since = self.world.now();
+        let backoff = Backoff {
+            delay_min: Duration::from_millis(20),
+            delay_max: Duration::from_secs(1),
+            ..Backoff::default()
+        };
+        let mut refused_since = None;
+        let mut attempt = 0;
+        let outcome = loop {
+            let error = match self.connect_again().await {
+                Ok(link) => break State::Open(link),
+                Err(error) => error,
+            };
+            let now = self.world.now();
+            refused_since = is_refusal(&error).then(|| refused_since.unwrap_or(now));
+            let refused = refused_since.is_some_and(|since| now.since(since) >= REFUSED_FOR);
+            if matches!(error, Error::NotFound { .. }) || refused {
+                break State::Lost(error);
+            }
+            let after = now.since(since);
+            if after >= self.recovery_timeout {
+                break State::Lost(Error::Lost { after, last: Arc::new(error) });
+            }
+            self.world.sleep_until(now + backoff.delay(attempt)).await;
+            attempt += 1;
+            if matches!(&*self.state.borrow(), State::Closed) {
+                return;
+            }
+        };
+        if matches!(&*self.state.borrow(), State::Closed) {
+            return;
+        }
+        self.state.replace(outcome);
+        self.changed.notify_all();
+    }
+
+    /// One attempt: first at the place that the cluster names now (S3).
+    async fn connect_again(&self) -> Result<Link, Error> {
+        let place = match &self.locator {
+            Locator::Fixed => self.place.get(),
+            Locator::Cluster(directory, id) => match locate(directory.clone(), id.clone()).await {
+                Ok(place) => place,
+                Err(error @ Error::NotFound { .. }) => return Err(error),
+                Err(_) => self.place.get(),
+            },
+        };
+        let epoch = self.epochs.get() + 1;
+        let link = connect(&self.world, &place, &self.options, epoch).await?;
+        self.epochs.set(epoch);
+        self.place.set(place);
+        Ok(link)
+    }
+}
+
+/// A request that is under way.
+pub(crate) struct Running(Rc<Session>);
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let left = self.0.running.get() - 1;
+        self.0.running.set(left);
+        if left == 0 {
+            self.0.idle.notify_all();
+        }
+    }
+}
+
+fn is_refusal(error: &Error) -> bool {
+    matches!(
+        error,
+        Error::Connect {
+            error: ConnectError::Authentication(_) | ConnectError::AuthenticationRequired,
+            ..
+        }
+    )
+}
+
+/// Asks on a thread of its own: an API that does not answer must hold up nobody else.
+async fn locate(directory: Arc<Directory>, volume: String) -> Result<Place, Error> {
+    let (answer, mut answered) = mailbox();
+    let asked = std::thread::Builder::new().name("farflash-locate".to_owned()).spawn(move || {
+        // The one who asked may have gone.
+        let _ = answer.send(directory.locate(&volume));
+    });
+    if asked.is_err() {
+        return Err(Error::Stopped);
+    }
+    answered.recv().await.unwrap_or(Err(Error::Stopped))
+}
+
+async fn connect(
+    world: &Handle,
+    place: &Place,
+    options: &Options,
+    epoch: u64,
+) -> Result<Link, Error> {
+    let address = place.address;
+    let connected = Client::connect(world.clone(), address, &place.nqn, options.clone()).await;
+    let client = connected.map_err(|error| Error::Connect { address, error })?;
+    let volume = client.volume().await;
+    let volume =
+        volume.map_err(|error| Error::Connect { address, error: ConnectError::Command(error) })?;
+    Ok(Link { client, volume, epoch })
+}
+
+fn properties(link: &Link, place: &Place) -> Properties {
+    let volume = &link.volume;
+    let block_size = volume.block_size();
+    let bytes = |blocks: u32| u64::from(blocks) * u64::from(block_size);
+    Properties {
+        size_bytes: volume.capacity() * u64::from(block_size),
+        block_size,
+        atomic_write_bytes: bytes(volume.atomic_write_blocks()),
+        transfer_bytes_max: bytes(volume.max_transfer_blocks()),
+        nqn: place.nqn,
+        address: place.address,
+        reconnects: link.epoch,
+    }
+}

@@ -1,0 +1,356 @@
+//! An open volume.
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::future::Future;
+use std::net::SocketAddr;
+use std::ops::ControlFlow;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use client::Swap;
+use io_traits::Spawn;
+use nvme_wire::Nqn;
+use nvme_wire::log::FailureDomain;
+use uuid::Uuid;
+
+use crate::directory::Place;
+use crate::pending::Completion;
+use crate::pieces::pieces;
+use crate::runtime::Runtime;
+use crate::session::{Locator, Session};
+use crate::{Data, Error, OpenOptions, Pending, ReadData, Reply, Request};
+
+/// Bytes of one request of those in which a long read or write is done.
+const STRIDE: usize = 4 << 20;
+/// Such requests that are under way at a time.
+const STRIDES_AT_ONCE: usize = 2;
+
+/// What a volume is like.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Properties {
+    /// Its size.
+    pub size_bytes: u64,
+    /// The unit of offsets and lengths.
+    pub block_size: u32,
+    /// The longest write that is wholly there or wholly absent after a power failure, and the longest
+    /// compare-and-swap.
+    pub atomic_write_bytes: u64,
+    /// The longest request that goes to the target in one piece.
+    pub transfer_bytes_max: u64,
+    /// The NVMe qualified name of its subsystem.
+    pub nqn: Nqn,
+    /// Where it is served.
+    pub address: SocketAddr,
+    /// Times that its connection was made again.
+    pub reconnects: u64,
+}
+
+impl Properties {
+    /// The volume's id, for life; none if the target is not a farflash server.
+    #[must_use]
+    pub fn uuid(&self) -> Option<Uuid> {
+        self.nqn.uuid().map(Uuid::from_bytes)
+    }
+}
+
+/// The session on the background thread; ends with the last handle, when its requests are done.
+struct Shared {
+    runtime: Runtime,
+    session: u64,
+    block_size: u32,
+    opened: Properties,
+}
+
+impl Drop for Shared {
+    fn drop(&mut self) {
+        let number = self.session;
+        // A thread that has ended has no session.
+        let _ = self.runtime.run(move |core| {
+            core.sessions.borrow_mut().remove(&number);
+        });
+    }
+}
+
+/// An open volume. Cheap to clone, usable on any thread; closed when the last clone is gone and its
+/// requests are done.
+///
+/// Offsets and lengths are in bytes, and multiples of [`Volume::block_size`]. Order between requests
+/// that overlap and are under way at the same time is not defined.
+#[derive(Clone)]
+pub struct Volume {
+    shared: Arc<Shared>,
+}
+
+impl fmt::Debug for Volume {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Volume({})", self.shared.opened.nqn)
+    }
+}
+
+impl Volume {
+    /// Opens the volume that is at `place`; waits.
+    pub(crate) fn open_at(
+        locator: Locator,
+        place: Place,
+        options: &OpenOptions,
+    ) -> Result<Self, Error> {
+        let runtime = Runtime::shared()?;
+        let (client_options, recovery) = (options.client_options()?, options.recovery_timeout);
+        let number = runtime.next_session();
+        let (pending, fill) = Pending::new();
+        let done = Completion::new(fill).with_claim(runtime.claim()?);
+        runtime.run(move |core| {
+            let world = core.world.clone();
+            let sessions = core.sessions.clone();
+            core.world.spawn(async move {
+                let options = (client_options, recovery);
+                let opened = Session::open(world, locator, place, options).await;
+                done.complete(opened.map(|session| {
+                    let properties = session.properties();
+                    sessions.borrow_mut().insert(number, session);
+                    properties
+                }));
+            });
+        })?;
+        let opened = pending.wait()?;
+        let block_size = opened.block_size;
+        Ok(Self { shared: Arc::new(Shared { runtime, session: number, block_size, opened }) })
+    }
+
+    /// Starts `request` and returns at once.
+    pub fn start(&self, request: Request) -> Pending<Reply> {
+        let (pending, fill) = Pending::new();
+        self.submit(request, fill);
+        pending
+    }
+
+    /// Starts `request` and returns at once. `done` is called exactly once with the outcome: on the
+    /// background thread, or, if the request cannot be started, on this one. It must be quick, and
+    /// cannot wait for requests; it can submit more.
+    pub fn submit(
+        &self,
+        request: Request,
+        done: impl FnOnce(Result<Reply, Error>) + Send + 'static,
+    ) {
+        let completion = Completion::new(done);
+        let shared = &self.shared;
+        let fit = shared.runtime.check_process().and_then(|()| request.check(shared.block_size));
+        let claim = match fit.and_then(|()| shared.runtime.claim()) {
+            Ok(claim) => claim,
+            Err(error) => return completion.complete(Err(error)),
+        };
+        let completion = completion.with_claim(claim);
+        self.with_session(completion, |session| async move { request.run(&session).await });
+    }
+
+    /// Has the background thread run what `make` makes of the session.
+    fn with_session<T, F>(
+        &self,
+        completion: Completion<T>,
+        make: impl FnOnce(Rc<Session>) -> F + Send + 'static,
+    ) where
+        T: Send + 'static,
+        F: Future<Output = Result<T, Error>> + 'static,
+    {
+        let number = self.shared.session;
+        // If it cannot be run, the completion is dropped and says so.
+        let _ = self.shared.runtime.run(move |core| {
+            let session = core.sessions.borrow().get(&number).cloned();
+            let Some(session) = session else { return completion.complete(Err(Error::Closed)) };
+            let running = session.begin();
+            let task = make(session);
+            core.world.spawn_now(async move {
+                completion.complete(task.await);
+                drop(running);
+            });
+        });
+    }
+
+    /// Fills `to` with what is at `offset`.
+    pub fn read_at(&self, to: &mut [u8], offset: u64) -> Result<(), Error> {
+        let len = to.len();
+        self.read_with(offset, len, |at, bytes| {
+            to[at..at + bytes.len()].copy_from_slice(bytes);
+            ControlFlow::Continue(())
+        })
+    }
+
+    /// Reads `len` bytes at `offset`, and hands them to `each` in pieces as they come, in order, with
+    /// their place from the start. `each` can end it early.
+    pub fn read_with(
+        &self,
+        offset: u64,
+        len: usize,
+        mut each: impl FnMut(usize, &[u8]) -> ControlFlow<()>,
+    ) -> Result<(), Error> {
+        self.check_range(offset, len as u64)?;
+        let mut strides = pieces(offset, len, STRIDE);
+        let mut started = VecDeque::new();
+        loop {
+            while started.len() < STRIDES_AT_ONCE {
+                let Some(piece) = strides.next() else { break };
+                let request = Request::Read { offset: piece.offset, len: piece.len };
+                started.push_back((piece.at, self.start(request)));
+            }
+            let Some((mut at, pending)) = started.pop_front() else { return Ok(()) };
+            for bytes in data_of(pending.wait()?).pieces() {
+                if each(at, bytes).is_break() {
+                    return Ok(());
+                }
+                at += bytes.len();
+            }
+        }
+    }
+
+    /// Writes `data` to `offset`. It is durable when this returns, unless the target has a volatile
+    /// cache. Atomic up to [`Properties::atomic_write_bytes`]; what is longer than
+    /// [`Properties::transfer_bytes_max`] is several writes.
+    pub fn write_at(&self, data: &[u8], offset: u64) -> Result<(), Error> {
+        self.write_with(offset, data.len(), |at, to| to.copy_from_slice(&data[at..at + to.len()]))
+    }
+
+    /// Writes `len` bytes to `offset`, which `fill` puts into the pieces that it is handed, with their
+    /// place from the start.
+    pub fn write_with(
+        &self,
+        offset: u64,
+        len: usize,
+        mut fill: impl FnMut(usize, &mut [u8]),
+    ) -> Result<(), Error> {
+        self.check_range(offset, len as u64)?;
+        let mut started = VecDeque::new();
+        for piece in pieces(offset, len, STRIDE) {
+            let mut data = Data::zeroed(piece.len);
+            fill(piece.at, data.as_mut_bytes());
+            if started.len() >= STRIDES_AT_ONCE {
+                started.pop_front().map_or(Ok(Reply::Done), Pending::wait)?;
+            }
+            started.push_back(self.start(Request::Write { offset: piece.offset, data }));
+        }
+        started.into_iter().try_for_each(|pending| pending.wait().map(drop))
+    }
+
+    /// Makes a range read as zeroes.
+    pub fn write_zeroes(&self, offset: u64, len: u64) -> Result<(), Error> {
+        self.start(Request::WriteZeroes { offset, len }).wait().map(drop)
+    }
+
+    /// Gives a range's space back. It reads as zeroes then.
+    pub fn deallocate(&self, offset: u64, len: u64) -> Result<(), Error> {
+        self.start(Request::Deallocate { offset, len }).wait().map(drop)
+    }
+
+    /// Makes all that was written durable. A farflash server does so before it answers a write, unless
+    /// it was told otherwise.
+    pub fn flush(&self) -> Result<(), Error> {
+        self.start(Request::Flush).wait().map(drop)
+    }
+
+    /// Whether `data` is what is at `offset`.
+    pub fn compare(&self, data: &[u8], offset: u64) -> Result<bool, Error> {
+        match self.start(Request::Compare { offset, data: data.into() }).wait()? {
+            Reply::Equal(equal) => Ok(equal),
+            other => unreachable!("a compare is answered by {other:?}"),
+        }
+    }
+
+    /// Replaces what is at `offset` by `data` if it is `expected`: nothing comes between, and after a
+    /// power failure the one or the other is there. Not repeated if the connection is lost:
+    /// [`Error::OutcomeUnknown`].
+    pub fn compare_and_swap(
+        &self,
+        offset: u64,
+        expected: &[u8],
+        data: &[u8],
+    ) -> Result<Swap, Error> {
+        let (expected, data) = (expected.into(), data.into());
+        match self.start(Request::CompareAndSwap { offset, expected, data }).wait()? {
+            Reply::Swap(swap) => Ok(swap),
+            other => unreachable!("a swap is answered by {other:?}"),
+        }
+    }
+
+    /// What the volume is like now; while there is no connection, what it was like.
+    pub fn properties(&self) -> Result<Properties, Error> {
+        let (pending, fill) = Pending::new();
+        let completion = Completion::new(fill);
+        self.shared.runtime.check_process()?;
+        self.with_session(completion, |session| async move { Ok(session.properties()) });
+        pending.wait()
+    }
+
+    /// Where it is, and what it may fail with: host, rack, core and device, as the target says now; `None`
+    /// if it does not say so.
+    pub fn failure_domain(&self) -> Result<Option<FailureDomain>, Error> {
+        let (pending, fill) = Pending::new();
+        let completion = Completion::new(fill).with_claim(self.shared.runtime.claim()?);
+        self.shared.runtime.check_process()?;
+        self.with_session(completion, |session| async move {
+            session.run(true, async |volume| volume.failure_domain().await).await
+        });
+        pending.wait()
+    }
+
+    /// Its size now.
+    pub fn size(&self) -> Result<u64, Error> {
+        Ok(self.properties()?.size_bytes)
+    }
+
+    /// The unit of offsets and lengths.
+    #[must_use]
+    pub fn block_size(&self) -> u32 {
+        self.shared.block_size
+    }
+
+    /// What it was like when it was opened.
+    #[must_use]
+    pub fn opened(&self) -> &Properties {
+        &self.shared.opened
+    }
+
+    /// Closes it for all its handles. Requests under way fail with [`Error::Closed`], before this returns;
+    /// so do later ones.
+    pub fn close(&self) -> Result<(), Error> {
+        self.start_close().wait()
+    }
+
+    /// Like [`Volume::close`], without waiting.
+    pub fn start_close(&self) -> Pending<()> {
+        let (pending, fill) = Pending::new();
+        let completion = Completion::new(fill);
+        let number = self.shared.session;
+        if let Err(error) = self.shared.runtime.check_process() {
+            completion.complete(Err(error));
+            return pending;
+        }
+        let _ = self.shared.runtime.run(move |core| {
+            let session = core.sessions.borrow_mut().remove(&number);
+            core.world.spawn(async move {
+                if let Some(session) = session {
+                    session.close().await;
+                }
+                completion.complete(Ok(()));
+            });
+        });
+        pending
+    }
+
+    /// What can be said against a range without asking anybody.
+    fn check_range(&self, offset: u64, len: u64) -> Result<(), Error> {
+        let block_size = self.shared.block_size;
+        let block = u64::from(block_size);
+        if !offset.is_multiple_of(block) || !len.is_multiple_of(block) {
+            return Err(Error::Misaligned { offset, len, block_size });
+        }
+        offset.checked_add(len).map_or(Err(Error::OutOfRange { offset, len }), |_| Ok(()))
+    }
+}
+
+/// The data in the answer to a read.
+pub(crate) fn data_of(reply: Reply) -> ReadData {
+    match reply {
+        Reply::Data(data) => data,
+        other => unreachable!("a read is answered by {other:?}"),
+    }
+}

@@ -1,0 +1,294 @@
+//! How `farflash serve` takes part in a service of several hosts, from flags and a file.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::Read;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use clap::Args;
+use directory::{EtcdAddress, EtcdCredentials};
+
+use crate::failure::Failure;
+use crate::server::{ClusterConfig, Discovery};
+
+/// The port that NVMe discovery has by the specification.
+const DISCOVERY_PORT: u16 = 8009;
+/// Long enough for etcd to elect a leader, short enough not to show hosts as there that are not.
+const HOST_LEASE_DEFAULT: u32 = 10;
+/// Longest file that is taken for a password.
+const PASSWORD_BYTES_MAX: u64 = 4096;
+/// What etcd takes as a lease at the least, and what is still a sign of life.
+const HOST_LEASE_SECONDS: std::ops::RangeInclusive<u32> = 2..=600;
+
+#[derive(Debug, Default, Args)]
+pub(super) struct ClusterArgs {
+    /// Where the hosts of one service agree: `etcd://HOST:PORT[,HOST:PORT]/CLUSTER`, or `etcds://…` over TLS
+    /// [default: this host is a service by itself]
+    #[arg(long, value_name = "URL")]
+    directory: Option<EtcdAddress>,
+    /// The certificates of the authorities that etcd's certificate is believed for, in PEM
+    /// [default: those that this machine trusts]
+    #[arg(long, value_name = "FILE")]
+    directory_ca: Option<PathBuf>,
+    /// A certificate by which etcd knows this host, in PEM
+    #[arg(long, value_name = "FILE")]
+    directory_certificate: Option<PathBuf>,
+    /// The key of that certificate, in PEM
+    #[arg(long, value_name = "FILE")]
+    directory_key: Option<PathBuf>,
+    /// A user of etcd. The password is in --directory-password-file, or in $FARFLASH_DIRECTORY_PASSWORD
+    #[arg(long, value_name = "NAME")]
+    directory_user: Option<String>,
+    /// A file with that user's password
+    #[arg(long, value_name = "FILE")]
+    directory_password_file: Option<PathBuf>,
+    /// This host's name in the service [default: the system's host name]
+    #[arg(long, value_name = "NAME")]
+    host_name: Option<String>,
+    /// What this host shares with others and may fail with them, such as rack=r1; repeat for more
+    #[arg(long = "label", value_name = "KEY=VALUE", value_parser = parse_label)]
+    labels: Vec<(String, String)>,
+    /// Seconds after which a host that is not heard of counts as gone [default: 10]
+    #[arg(long, value_name = "SECONDS")]
+    host_lease: Option<u32>,
+    /// Take the devices from hosts that are gone and did not give them back. By this you assert that no
+    /// process there runs any more and serves the device or a copy of it, which nobody can check
+    #[arg(long, requires = "directory")]
+    take_over: bool,
+}
+
+/// The same settings, as the configuration file has them.
+#[derive(Debug, Default)]
+pub(super) struct Written {
+    pub(super) directory: Option<String>,
+    pub(super) directory_ca: Option<PathBuf>,
+    pub(super) directory_certificate: Option<PathBuf>,
+    pub(super) directory_key: Option<PathBuf>,
+    pub(super) directory_user: Option<String>,
+    pub(super) directory_password_file: Option<PathBuf>,
+    pub(super) host_name: Option<String>,
+    pub(super) labels: Option<BTreeMap<String, String>>,
+    pub(super) host_lease: Option<u32>,
+}
+
+impl ClusterArgs {
+    /// Flags over file over defaults.
+    pub(super) fn settle(self, file: Written) -> Result<ClusterConfig, Failure> {
+        let credentials = self.credentials(&file)?;
+        let directory = match (self.directory, file.directory) {
+            (Some(address), _) => Some(address),
+            (None, Some(text)) => Some(text.parse().map_err(|error| {
+                let what = format!("directory = \"{text}\": {error}");
+                Failure::usage(what, "give it as etcd[s]://HOST:PORT[,HOST:PORT]/CLUSTER")
+            })?),
+            (None, None) => None,
+        };
+        match &directory {
+            Some(address) => credentials.check(address).map_err(|error| {
+                let what = format!("the directory cannot be asked: {error}");
+                Failure::usage(what, "look at --directory (etcds:// encrypts) and --directory-*")
+            })?,
+            None if credentials == EtcdCredentials::default() => {}
+            None => {
+                let what = "it is said how etcd lets this host in, but not where etcd is";
+                return Err(Failure::usage(what, "give its address with --directory"));
+            }
+        }
+        let labels = match self.labels.is_empty() {
+            true => file.labels.unwrap_or_default(),
+            false => self.labels.into_iter().collect(),
+        };
+        let host_name = self.host_name.or(file.host_name).unwrap_or_else(system_name);
+        if !is_name(&host_name) {
+            let what = format!("`{}` is no name of a host", host_name.escape_debug());
+            let remedy = "give --host-name 1 to 63 of a-z, A-Z, 0-9, `.`, `_` and `-`";
+            return Err(Failure::usage(what, remedy));
+        }
+        let host_lease = self.host_lease.or(file.host_lease).unwrap_or(HOST_LEASE_DEFAULT);
+        if !HOST_LEASE_SECONDS.contains(&host_lease) {
+            let what = format!("host_lease = {host_lease} is out of bounds");
+            return Err(Failure::usage(what, "set it between 2 and 600 (seconds)"));
+        }
+        let (take_over, lease) = (self.take_over, Duration::from_secs(host_lease.into()));
+        Ok(ClusterConfig { directory, credentials, host_name, labels, take_over, lease })
+    }
+}
+
+impl ClusterArgs {
+    /// What etcd wants to see: flags over file.
+    fn credentials(&self, file: &Written) -> Result<EtcdCredentials, Failure> {
+        let path = |flag: &Option<PathBuf>, written: &Option<PathBuf>| {
+            flag.clone().or_else(|| written.clone())
+        };
+        let password_file = path(&self.directory_password_file, &file.directory_password_file);
+        let user = self.directory_user.as_ref().or(file.directory_user.as_ref());
+        let user = match (user, password_file) {
+            (None, None) => None,
+            (None, Some(path)) => {
+                let what = format!("{} is for no user of the directory", path.display());
+                return Err(Failure::usage(what, "name the user with --directory-user"));
+            }
+            (Some(name), Some(path)) => Some((name.clone(), password_in(&path)?)),
+            (Some(name), None) => match std::env::var("FARFLASH_DIRECTORY_PASSWORD") {
+                Ok(password) if !password.is_empty() => Some((name.clone(), password)),
+                _ => {
+                    let what = format!("the password of `{name}` is not given");
+                    let remedy = "name its file with --directory-password-file, or set \
+                                  FARFLASH_DIRECTORY_PASSWORD";
+                    return Err(Failure::usage(what, remedy));
+                }
+            },
+        };
+        let certificate = path(&self.directory_certificate, &file.directory_certificate);
+        let certificate = match (certificate, path(&self.directory_key, &file.directory_key)) {
+            (None, None) => None,
+            (Some(certificate), Some(key)) => Some((certificate, key)),
+            _ => {
+                let what = "a certificate for the directory without its key, or a key without it";
+                let remedy = "give both, --directory-certificate and --directory-key";
+                return Err(Failure::usage(what, remedy));
+            }
+        };
+        let authorities = path(&self.directory_ca, &file.directory_ca);
+        Ok(EtcdCredentials { authorities, certificate, user })
+    }
+}
+
+/// The first line of a file.
+fn password_in(path: &Path) -> Result<String, Failure> {
+    let refused = |why: String| {
+        let what = format!("the directory's password in {}: {why}", path.display());
+        Failure::usage(what, "name a readable file that holds it with --directory-password-file")
+    };
+    let mut text = String::new();
+    let read =
+        File::open(path).and_then(|file| file.take(PASSWORD_BYTES_MAX).read_to_string(&mut text));
+    read.map_err(|error| refused(error.to_string()))?;
+    let password = text.lines().next().unwrap_or_default();
+    if password.is_empty() {
+        return Err(refused("there is none".to_owned()));
+    }
+    Ok(password.to_owned())
+}
+
+fn is_name(text: &str) -> bool {
+    let fits = |c: char| c.is_ascii_alphanumeric() || "._-".contains(c);
+    (1..=63).contains(&text.len()) && text.chars().all(fits)
+}
+
+/// The system's name for this host.
+fn system_name() -> String {
+    let name = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+    let name = name.trim();
+    if is_name(name) { name.to_owned() } else { "localhost".to_owned() }
+}
+
+fn parse_label(text: &str) -> Result<(String, String), String> {
+    match text.split_once('=') {
+        Some((key, value)) if is_name(key) && !value.is_empty() => {
+            Ok((key.to_owned(), value.to_owned()))
+        }
+        _ => Err("a label is KEY=VALUE, such as rack=r1".to_owned()),
+    }
+}
+
+pub(super) fn parse_discovery(text: &str) -> Result<Discovery, String> {
+    if text == "off" {
+        return Ok(Discovery::Off);
+    }
+    let address = text.parse().map(Discovery::At);
+    address.map_err(|_| "neither `off` nor an address as IP:PORT".to_owned())
+}
+
+/// Where discovery is answered if nothing is said. Portals on any free port are for trying things out:
+/// nobody looks for those on a port known to all.
+pub(super) fn usual_discovery(listen: SocketAddr) -> Discovery {
+    match listen.port() {
+        0 | DISCOVERY_PORT => Discovery::Off,
+        _ => Discovery::IfFree(SocketAddr::new(listen.ip(), DISCOVERY_PORT)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn flags_win_over_the_file() {
+        let file = || Written {
+            directory: Some("etcd://a:1/file".to_owned()),
+            host_name: Some("file".to_owned()),
+            labels: Some([("rack".to_owned(), "r1".to_owned())].into()),
+            host_lease: Some(5),
+            ..Written::default()
+        };
+        let config = ClusterArgs::default().settle(file()).expect("complete");
+        assert_eq!(config.directory.map(|address| address.cluster).as_deref(), Some("file"));
+        assert_eq!((config.host_name.as_str(), config.labels["rack"].as_str()), ("file", "r1"));
+        assert_eq!(config.lease, Duration::from_secs(5));
+        let flags = ClusterArgs {
+            directory: Some("etcd://a:1/flag".parse().expect("an address")),
+            host_name: Some("flag".to_owned()),
+            labels: vec![parse_label("row=7").expect("a label")],
+            host_lease: Some(7),
+            take_over: true,
+            ..ClusterArgs::default()
+        };
+        let config = flags.settle(file()).expect("complete");
+        assert_eq!(config.directory.map(|address| address.cluster).as_deref(), Some("flag"));
+        assert_eq!((config.host_name.as_str(), config.labels.len()), ("flag", 1));
+        assert!(config.take_over && config.lease == Duration::from_secs(7));
+        let wrong = [
+            Written { directory: Some("http://a:1/x".to_owned()), ..Written::default() },
+            Written { host_name: Some("a b".to_owned()), ..Written::default() },
+            Written { host_lease: Some(1), ..Written::default() },
+            Written { directory_ca: Some("/ca.pem".into()), ..Written::default() },
+        ];
+        for written in wrong {
+            ClusterArgs::default().settle(written).expect_err("refused");
+        }
+    }
+
+    #[test]
+    fn what_lets_a_host_in_comes_from_flags_and_file_and_is_whole() {
+        let password = tempfile::NamedTempFile::new().expect("a file");
+        std::fs::write(password.path(), "hunter2\n").expect("written");
+        let file = || Written {
+            directory: Some("etcd://127.0.0.1:1/file".to_owned()),
+            directory_user: Some("file".to_owned()),
+            directory_password_file: Some(password.path().to_owned()),
+            ..Written::default()
+        };
+        let user = |flags: ClusterArgs| flags.settle(file()).expect("complete").credentials.user;
+        let is = |name: &str| Some((name.to_owned(), "hunter2".to_owned()));
+        assert_eq!(user(ClusterArgs::default()), is("file"));
+        let flag =
+            ClusterArgs { directory_user: Some("flag".to_owned()), ..ClusterArgs::default() };
+        assert_eq!(user(flag), is("flag"));
+        let far = Some("etcd://10.0.0.1:1/file".to_owned());
+        let key = Some("/key.pem".into());
+        let wrong = [
+            Written { directory: far, ..file() },
+            Written { directory: None, ..file() },
+            Written { directory_user: None, ..file() },
+            Written { directory_key: key, ..file() },
+            Written { directory_password_file: Some("/nowhere".into()), ..file() },
+        ];
+        for written in wrong {
+            let refused = ClusterArgs::default().settle(written).expect_err("refused");
+            assert!(!format!("{refused:?}").contains("hunter2"), "{refused:?}");
+        }
+    }
+
+    #[test]
+    fn discovery_has_its_port_where_portals_have_theirs() {
+        let listen = |text: &str| usual_discovery(text.parse().expect("an address"));
+        let usual = Discovery::IfFree("10.0.0.1:8009".parse().expect("an address"));
+        assert_eq!(listen("10.0.0.1:4420"), usual);
+        assert_eq!(listen("10.0.0.1:0"), Discovery::Off);
+        assert_eq!(parse_discovery("off"), Ok(Discovery::Off));
+        parse_discovery("8009").expect_err("no address");
+    }
+}

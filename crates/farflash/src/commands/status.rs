@@ -1,0 +1,131 @@
+//! `farflash status`: whether a server is well, for people and for what watches it.
+
+use std::io::{self, Write};
+
+use clap::Args;
+use control::{Device, DeviceHealth, Server};
+use report::{Align, Table};
+use units::ByteLen;
+
+use super::volume::Output;
+use crate::failure::Failure;
+
+pub(super) const EXAMPLES: &str = "\
+Exit code 0: all is well. 1: nobody answers, or something is wrong; the last line says what.
+
+Examples:
+  farflash status
+  farflash status --json | jq '.devices[].health'
+  farflash status --api https://flash-1:7420 --api-ca certificate.pem";
+
+/// A device with less left of it is worth a word.
+const FREE_PART_MIN: f64 = 0.05;
+
+#[derive(Debug, Args)]
+pub(crate) struct Status {
+    #[command(flatten)]
+    output: Output,
+}
+
+impl Status {
+    pub(crate) fn run(self) -> Result<(), Failure> {
+        let server = self.output.client()?.server()?;
+        self.output.print(&server, |out| show(out, &server))?;
+        let wrong: Vec<String> = server.devices.iter().filter_map(complaint).collect();
+        if wrong.is_empty() {
+            return Ok(());
+        }
+        let remedy = "see the server's log, and `farflash scrub` for what is damaged";
+        Err(Failure::runtime(wrong.join("; "), remedy))
+    }
+}
+
+/// What is wrong with a device, if anything.
+fn complaint(device: &Device) -> Option<String> {
+    let name = &device.name;
+    match device.health {
+        DeviceHealth::Failed => Some(format!("{name} has failed: nothing is written there")),
+        DeviceHealth::Degraded => {
+            Some(format!("{name} is degraded: blocks were found damaged, or requests failed"))
+        }
+        DeviceHealth::Good if device.free_bytes == 0 => Some(format!("{name} is full")),
+        DeviceHealth::Good => None,
+    }
+}
+
+fn show(out: &mut dyn Write, server: &Server) -> io::Result<()> {
+    let up = std::time::Duration::from_secs(server.uptime_seconds);
+    let hosts = if server.authentication { "hosts need tokens" } else { "open to any host" };
+    let volumes: u64 = server.cores.iter().map(|core| core.volumes).sum();
+    writeln!(out, "farflash {}, up {}, {hosts}", server.version, spoken(up))?;
+    let volumes_word = if volumes == 1 { "volume" } else { "volumes" };
+    writeln!(out, "{volumes} {volumes_word}\n")?;
+    let mut cores = Table::new(&[
+        ("CORE", Align::Right),
+        ("PORTAL", Align::Left),
+        ("VOLUMES", Align::Right),
+        ("CONNECTIONS", Align::Right),
+    ]);
+    for core in &server.cores {
+        cores.row([
+            core.core.to_string(),
+            core.portal.address.to_string(),
+            core.volumes.to_string(),
+            core.connections.to_string(),
+        ]);
+    }
+    writeln!(out, "{}", cores.to_text())?;
+    let mut devices = Table::new(&[
+        ("DEVICE", Align::Left),
+        ("HEALTH", Align::Left),
+        ("CAPACITY", Align::Right),
+        ("FREE", Align::Right),
+        ("", Align::Left),
+    ]);
+    for device in &server.devices {
+        let part = device.free_bytes as f64 / device.capacity_bytes.max(1) as f64;
+        devices.row([
+            device.name.clone(),
+            health(device.health).to_owned(),
+            ByteLen(device.capacity_bytes).to_string(),
+            format!("{} ({:.0} %)", ByteLen(device.free_bytes), part * 100.0),
+            if part < FREE_PART_MIN { "nearly full".to_owned() } else { String::new() },
+        ]);
+    }
+    write!(out, "{}", devices.to_text())
+}
+
+pub(super) fn health(health: DeviceHealth) -> &'static str {
+    match health {
+        DeviceHealth::Good => "good",
+        DeviceHealth::Degraded => "degraded",
+        DeviceHealth::Failed => "failed",
+    }
+}
+
+/// A long time as people say it.
+fn spoken(time: std::time::Duration) -> String {
+    let seconds = time.as_secs();
+    let (days, hours, minutes) = (seconds / 86_400, seconds / 3_600 % 24, seconds / 60 % 60);
+    match (days, hours, minutes) {
+        (0, 0, 0) => format!("{seconds} s"),
+        (0, 0, minutes) => format!("{minutes} min"),
+        (0, hours, minutes) => format!("{hours} h {minutes} min"),
+        (days, hours, _) => format!("{days} d {hours} h"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    #[test]
+    fn times_are_told_in_two_units_at_most() {
+        let cases = [(5, "5 s"), (61, "1 min"), (7_260, "2 h 1 min"), (100_000, "1 d 3 h")];
+        for (seconds, text) in cases {
+            assert_eq!(spoken(Duration::from_secs(seconds)), text);
+        }
+    }
+}

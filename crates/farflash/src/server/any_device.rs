@@ -1,0 +1,101 @@
+//! A device of any kind, so that one core can serve several kinds.
+
+use std::future::Future;
+
+use dataplane::Watched;
+use device::{MemDevice, ModelDevice};
+use io_traits::{Buffer, BufferSlice, Device, DeviceError, DeviceGeometry};
+use reactor::{FileDevice, Handle};
+use units::{Pba, PbaRange};
+
+/// A device of any kind. Cheap to clone; all clones are the same.
+#[derive(Clone)]
+pub(super) enum AnyDevice {
+    File(Watched<FileDevice, Handle>),
+    Memory(MemDevice),
+    Model(ModelDevice<MemDevice, Handle>),
+}
+
+/// A request to one of them that has begun.
+enum Begun<F, M, S> {
+    File(F),
+    Memory(M),
+    Model(S),
+}
+
+impl<F, M, S> Begun<F, M, S> {
+    async fn done<T>(self) -> T
+    where
+        F: Future<Output = T>,
+        M: Future<Output = T>,
+        S: Future<Output = T>,
+    {
+        match self {
+            Self::File(request) => request.await,
+            Self::Memory(request) => request.await,
+            Self::Model(request) => request.await,
+        }
+    }
+}
+
+impl Device for AnyDevice {
+    fn geometry(&self) -> DeviceGeometry {
+        match self {
+            Self::File(device) => device.geometry(),
+            Self::Memory(device) => device.geometry(),
+            Self::Model(device) => device.geometry(),
+        }
+    }
+
+    fn will_read(&self, range: PbaRange) {
+        match self {
+            Self::File(device) => device.will_read(range),
+            Self::Memory(device) => device.will_read(range),
+            Self::Model(device) => device.will_read(range),
+        }
+    }
+
+    fn read(
+        &self,
+        pba: Pba,
+        buffer: Buffer,
+    ) -> impl Future<Output = Result<Buffer, DeviceError>> + 'static {
+        let begun = match self {
+            Self::File(device) => Begun::File(device.read(pba, buffer)),
+            Self::Memory(device) => Begun::Memory(device.read(pba, buffer)),
+            Self::Model(device) => Begun::Model(device.read(pba, buffer)),
+        };
+        begun.done()
+    }
+
+    fn write(
+        &self,
+        pba: Pba,
+        data: BufferSlice,
+    ) -> impl Future<Output = Result<(), DeviceError>> + 'static {
+        let begun = match self {
+            Self::File(device) => Begun::File(device.write(pba, data)),
+            Self::Memory(device) => Begun::Memory(device.write(pba, data)),
+            Self::Model(device) => Begun::Model(device.write(pba, data)),
+        };
+        begun.done()
+    }
+
+    fn flush(&self) -> impl Future<Output = Result<(), DeviceError>> + 'static {
+        let begun = match self {
+            Self::File(device) => Begun::File(device.flush()),
+            Self::Memory(device) => Begun::Memory(device.flush()),
+            Self::Model(device) => Begun::Model(device.flush()),
+        };
+        begun.done()
+    }
+
+    fn discard(&self, range: PbaRange) -> impl Future<Output = Result<(), DeviceError>> + 'static {
+        let begun = match self {
+            Self::File(device) => Begun::File(device.discard(range)),
+            Self::Memory(device) => Begun::Memory(device.discard(range)),
+            Self::Model(device) => Begun::Model(device.discard(range)),
+        };
+        begun.done()
+    }
+}

@@ -1,0 +1,281 @@
+//! The volumes of the whole service, as this host knows them from the directory.
+
+use std::collections::BTreeSet;
+use std::sync::atomic::Ordering;
+
+use control::{
+    Caller, DirectoryStatus, Drive, Host, HostDevice, HostList, HostState, Location, OtherHost,
+    Portal, ServiceError, Volume, VolumeKey, VolumeName, VolumeState, connect_line, nqn,
+};
+use dataplane::VolumeStatus;
+use directory::{
+    Conflict, DirectoryError, HostRecord, Reach, RestrictionsRecord, View, VolumeRecord,
+};
+use units::BLOCK_SIZE;
+use uuid::Uuid;
+
+use super::access;
+use super::membership::drive_document;
+use super::message::CoreMessage;
+use super::sharing::slo_document;
+use super::state::State;
+
+impl State {
+    /// What the directory is told of a volume of core number `core`.
+    pub(super) fn record(&self, core: usize, volume: &VolumeStatus) -> VolumeRecord {
+        let link = &self.cores[core];
+        let access = volume.access.as_ref();
+        VolumeRecord {
+            id: volume.uuid,
+            name: volume.name.clone(),
+            owner: access.and_then(|access| access.owner.clone()),
+            size_bytes: volume.blocks * BLOCK_SIZE as u64,
+            host: self.membership.id,
+            device: self.membership.devices[volume.device].id,
+            core: link.cpu,
+            portal: link.portal,
+            state: directory::VolumeState::Ready,
+            restrictions: access.map(|access| restrictions_record(&access.restrictions)),
+            promise: serde_json::to_value(slo_document(volume.slo)).unwrap_or_default(),
+        }
+    }
+
+    /// Refuses a change to what lies on a device if the directory is away, or the device another's.
+    pub(super) async fn may_change(&self, device: usize) -> Result<(), ServiceError> {
+        let id = self.membership.devices[device].id;
+        self.membership.directory.check(id).await.map_err(refusal)
+    }
+
+    /// Tells the directory how a volume is now. What it is not told now it is told later, when records
+    /// are compared.
+    pub(super) async fn publish(&self, core: usize, volume: &VolumeStatus) {
+        let record = self.record(core, volume);
+        if let Err(error) = self.membership.directory.update(record).await {
+            tracing::warn!(
+                name = volume.name,
+                "the directory is not told of a change yet: {error}"
+            );
+            self.told(volume.device, error);
+        }
+    }
+
+    /// Notes that the directory was told something of a device and did not say that it knows it: it may or
+    /// may not. Records are compared soon (W3 of `follow.rs`).
+    pub(super) fn told(&self, device: usize, error: DirectoryError) -> ServiceError {
+        if matches!(error, DirectoryError::Unreachable { .. }) {
+            self.devices[device].doubtful.store(true, Ordering::Relaxed);
+        }
+        refusal(error)
+    }
+
+    /// Makes the directory's records those of what lies on a device.
+    pub(super) async fn reconcile(&self, device: usize) -> Result<(), ServiceError> {
+        let _alone = self.alone_on(device).await?;
+        let mut records = Vec::new();
+        for (core, link) in self.cores.iter().enumerate() {
+            let volumes = link.ask(|answer| CoreMessage::ListVolumes { answer }).await?;
+            let here = volumes.iter().filter(|volume| volume.device == device);
+            records.extend(here.map(|volume| self.record(core, volume)));
+        }
+        let id = self.membership.devices[device].id;
+        self.devices[device].doubtful.store(false, Ordering::Relaxed);
+        let conflicts = self.membership.directory.reconcile(id, records).await;
+        for conflict in conflicts.map_err(|error| self.told(device, error))? {
+            match conflict {
+                Conflict::Name { id, name, holder } => tracing::error!(name, %id, %holder,
+                    "the name of this volume is another's: it is reached by its id only"),
+                Conflict::Volume { id, device } => tracing::error!(%id, %device,
+                    "a volume of this id lies on another device, too: that one is found by hosts"),
+            }
+        }
+        Ok(())
+    }
+
+    pub(super) fn view(&self) -> std::sync::Arc<View> {
+        self.membership.directory.view()
+    }
+
+    /// Where the volume is that `caller` asks about.
+    pub(super) fn locate(&self, caller: &Caller, key: &VolumeKey) -> Location {
+        let view = self.view();
+        let record = match key {
+            VolumeKey::Id(id) => view.volumes.get(id),
+            VolumeKey::Name(name) => view.named(name.as_str()),
+        };
+        let seen = record.filter(|record| {
+            caller.may_use(record.owner.as_deref())
+                && record.state == directory::VolumeState::Ready
+                && !self.directory(|directory| directory.has(record.id))
+        });
+        let Some(record) = seen else { return Location::Here };
+        let known = Box::new(self.known(&view, record));
+        match (view.reach(record), view.hosts.get(&record.host)) {
+            (Reach::Online, Some(host)) if host.id != self.membership.id => {
+                Location::There { host: other(host), known: Some(known) }
+            }
+            // Its deletion is not seen here yet.
+            (Reach::Online, _) => Location::Here,
+            (Reach::HostLost | Reach::DeviceMissing, _) => Location::Lost(known),
+        }
+    }
+
+    /// Where a new volume is to be made.
+    pub(super) fn locate_new(&self, on: &str) -> Result<Location, ServiceError> {
+        let view = self.view();
+        let fits = |host: &&std::sync::Arc<HostRecord>| match on.split_once('=') {
+            Some((key, value)) => host.labels.get(key).is_some_and(|own| own == value),
+            None => host.name == on,
+        };
+        let volumes = |host: Uuid| view.volumes.values().filter(|v| v.host == host).count();
+        let fitting = view.hosts.values().filter(fits);
+        let best = fitting.min_by_key(|host| (volumes(host.id), host.id != self.membership.id));
+        match best {
+            None => Err(ServiceError::UnknownHost {
+                wanted: on.to_owned(),
+                hosts: view.hosts.values().map(|host| host.name.clone()).collect(),
+            }),
+            Some(host) if host.id == self.membership.id => Ok(Location::Here),
+            Some(host) => Ok(Location::There { host: other(host), known: None }),
+        }
+    }
+
+    pub(super) fn others(&self) -> Vec<OtherHost> {
+        let view = self.view();
+        let others = view.hosts.values().filter(|host| host.id != self.membership.id);
+        others.map(|host| other(host)).collect()
+    }
+
+    pub(super) fn known_elsewhere(
+        &self,
+        caller: &Caller,
+        answered: &BTreeSet<Uuid>,
+    ) -> Vec<Volume> {
+        let view = self.view();
+        let unheard = view.volumes.values().filter(|record| {
+            let is_listed = match record.host == self.membership.id {
+                true => self.directory(|directory| directory.has(record.id)),
+                false => answered.contains(&record.host) && view.reach(record) == Reach::Online,
+            };
+            !is_listed
+                && record.state == directory::VolumeState::Ready
+                && caller.may_use(record.owner.as_deref())
+        });
+        unheard.map(|record| self.known(&view, record)).collect()
+    }
+
+    /// A volume that cannot be asked about, as it was last known.
+    fn known(&self, view: &View, record: &VolumeRecord) -> Volume {
+        let portal = Portal { address: record.portal, core: record.core };
+        let nqn = nqn(record.id);
+        let (host, labels) = view.whereabouts(record.host).unzip();
+        let device = view.claims.get(&record.device);
+        let device = device.map_or_else(|| record.device.to_string(), |c| c.device_name.clone());
+        let live = view.hosts.get(&record.host).into_iter().flat_map(|host| &host.devices);
+        let drive = { live }.find(|drive| drive.id == record.device).map(drive_document);
+        let restrictions = record.restrictions.clone().unwrap_or_default();
+        Volume {
+            id: record.id,
+            name: record.name.clone(),
+            size_bytes: record.size_bytes,
+            allocated_bytes: 0,
+            metadata_bytes: 0,
+            address: portal.address,
+            portal,
+            device,
+            drive: drive.unwrap_or_else(|| Drive { id: record.device, ..Drive::default() }),
+            slo: serde_json::from_value(record.promise.clone()).unwrap_or_default(),
+            restrictions: control::Restrictions {
+                hosts: restrictions.hosts,
+                networks: restrictions.networks,
+                interfaces: restrictions.interfaces,
+            },
+            owner: record.owner.clone(),
+            connect: connect_line(&nqn, portal.address, self.authenticates),
+            nqn,
+            state: VolumeState::Unreachable,
+            host: host.map_or_else(|| record.host.to_string(), str::to_owned),
+            labels: labels.cloned().unwrap_or_default(),
+        }
+    }
+
+    pub(super) fn hosts(&self) -> HostList {
+        let view = self.view();
+        let mut ids: BTreeSet<Uuid> = view.hosts.keys().copied().collect();
+        ids.extend(view.claims.values().map(|claim| claim.host));
+        let mut hosts: Vec<Host> = ids.into_iter().map(|id| self.host(&view, id)).collect();
+        hosts.sort_by(|a, b| (&a.name, a.id).cmp(&(&b.name, b.id)));
+        let directory = DirectoryStatus {
+            address: self.membership.address.clone(),
+            cut_off: view.cut_off.as_deref().map(str::to_owned),
+        };
+        HostList { hosts, directory }
+    }
+
+    fn host(&self, view: &View, id: Uuid) -> Host {
+        let live = view.hosts.get(&id);
+        let (name, labels) = view.whereabouts(id).unzip();
+        let served = live.into_iter().flat_map(|host| &host.devices);
+        let mut devices: Vec<HostDevice> = served
+            .map(|device| HostDevice {
+                id: device.id,
+                name: device.name.clone(),
+                model: device.model.clone(),
+                serial: device.serial.clone(),
+                health: device.health.clone(),
+            })
+            .collect();
+        for (device, claim) in view.claims.iter().filter(|(_, claim)| claim.host == id) {
+            if !devices.iter().any(|known| known.id == *device) {
+                let (name, model, serial) = (claim.device_name.clone(), None, None);
+                devices.push(HostDevice { id: *device, name, model, serial, health: None });
+            }
+        }
+        let cores = live.into_iter().flat_map(|host| &host.cores);
+        Host {
+            id,
+            name: name.map_or_else(|| id.to_string(), str::to_owned),
+            state: if live.is_some() { HostState::Online } else { HostState::Lost },
+            is_this: id == self.membership.id,
+            version: live.map(|host| host.version.clone()),
+            api: live.map(|host| host.api),
+            discovery: live.and_then(|host| host.discovery),
+            labels: labels.cloned().unwrap_or_default(),
+            cores: cores.map(|c| Portal { address: c.portal, core: c.core }).collect(),
+            devices,
+            volumes: view.volumes.values().filter(|volume| volume.host == id).count() as u64,
+        }
+    }
+}
+
+fn other(host: &HostRecord) -> OtherHost {
+    OtherHost {
+        id: host.id,
+        name: host.name.clone(),
+        api: host.api,
+        api_certificate: host.api_certificate.clone(),
+    }
+}
+
+pub(super) fn restrictions_record(restrictions: &::access::Restrictions) -> RestrictionsRecord {
+    let control::Restrictions { hosts, networks, interfaces } = access::document(restrictions);
+    RestrictionsRecord { hosts, networks, interfaces }
+}
+
+/// What a refusal of the directory means to the API.
+pub(super) fn refusal(error: DirectoryError) -> ServiceError {
+    match error {
+        DirectoryError::NameTaken { name } => match name.parse::<VolumeName>() {
+            Ok(name) => ServiceError::NameTaken { name },
+            Err(_) => ServiceError::Unavailable,
+        },
+        DirectoryError::NotAdmitted { detail } => ServiceError::Quota { detail },
+        DirectoryError::Fenced { holder } => ServiceError::DeviceLost { holder },
+        error @ (DirectoryError::Unreachable { .. }
+        | DirectoryError::HolderLives { .. }
+        | DirectoryError::HolderLost { .. }
+        | DirectoryError::HostLives { .. }
+        | DirectoryError::Foreign { .. }) => {
+            ServiceError::DirectoryUnavailable { reason: error.to_string() }
+        }
+    }
+}

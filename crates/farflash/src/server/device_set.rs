@@ -1,0 +1,262 @@
+//! The devices of a server, opened together.
+//!
+//! - O1: what is refused is refused before anything is changed, on any of them: all that is there is
+//!   opened and looked at, then files are made that are not, and then what is blank is formatted.
+//! - O2: files made in vain are removed.
+//! - O3: a device is given once, by whatever name, and so is what is on it: a copy of a device is
+//!   refused beside it.
+
+use std::collections::BTreeMap;
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::path::{Path, PathBuf};
+
+use device::{MemDevice, SharedModel};
+use reactor::OwnedDevice;
+use units::{BLOCK_SIZE, ByteLen};
+use volume::Superblock;
+
+use super::fence::Fence;
+use super::{ServeConfig, preflight};
+use crate::device_spec::{DeviceSpec, FileSpec};
+use crate::failure::Failure;
+use crate::output::Voice;
+use crate::storage::{self, Contents, Look, Made};
+
+/// Where a core's device comes from.
+#[derive(Clone)]
+pub(super) enum Source {
+    File(OwnedDevice),
+    Memory(MemDevice),
+    Model(MemDevice, SharedModel),
+}
+
+/// A device that is ours, and can be recovered.
+pub(super) struct OpenDevice {
+    /// As the API calls it.
+    pub(super) name: String,
+    pub(super) source: Source,
+    pub(super) superblock: Superblock,
+    /// Shards that were ever used.
+    pub(super) active: Vec<u16>,
+    pub(super) volatile_cache: Option<bool>,
+    pub(super) fence: Fence,
+}
+
+/// What a device is, before anything is changed.
+enum Looked {
+    Ours(Source, Superblock, Vec<u16>),
+    Blank(OwnedDevice),
+    /// A file that is to be made.
+    ToMake(Made),
+}
+
+/// What makes two names the same device.
+#[derive(Eq, Ord, PartialEq, PartialOrd)]
+enum Identity {
+    File { file_system: u64, inode: u64 },
+    BlockDevice { number: u64 },
+    NotThere(PathBuf),
+}
+
+/// Refuses devices that are given more than once (O3). Nothing is opened.
+pub(super) fn check_distinct(config: &ServeConfig) -> Result<(), Failure> {
+    let mut seen: BTreeMap<Identity, &FileSpec> = BTreeMap::new();
+    for shared in &config.devices {
+        let DeviceSpec::File(spec) = &shared.device else { continue };
+        let Some(identity) = identity(&spec.path) else { continue };
+        let Some(other) = seen.insert(identity, spec) else { continue };
+        let (one, another) = (other.path.display(), spec.path.display());
+        let what = if other.path == spec.path {
+            format!("the device file:{one} is given twice")
+        } else {
+            format!("file:{one} and file:{another} are the same device")
+        };
+        return Err(Failure::usage(what, "give --device once for each device"));
+    }
+    Ok(())
+}
+
+/// `None` if it cannot be found out; who opens it will say why.
+fn identity(path: &Path) -> Option<Identity> {
+    match std::fs::metadata(path) {
+        Ok(file) if file.file_type().is_block_device() => {
+            Some(Identity::BlockDevice { number: file.rdev() })
+        }
+        Ok(file) => Some(Identity::File { file_system: file.dev(), inode: file.ino() }),
+        Err(_) => {
+            let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
+            let parent = parent.unwrap_or(Path::new(".")).canonicalize().ok()?;
+            Some(Identity::NotThere(parent.join(path.file_name()?)))
+        }
+    }
+}
+
+/// Opens all devices, checks that they are ours, and makes those so for which that was asked.
+pub(super) fn open(config: &ServeConfig) -> Result<Vec<OpenDevice>, Failure> {
+    check_memory(config)?;
+    // Dropped last: a file that is open counts as another's.
+    let mut made = MadeFiles::default();
+    let mut all = Vec::new();
+    for shared in &config.devices {
+        all.push(look(&shared.device, config)?);
+    }
+    check_copies(config, &all)?;
+    for (looked, shared) in all.iter_mut().zip(&config.devices) {
+        if let (Looked::ToMake(how), DeviceSpec::File(spec)) = (&looked, &shared.device) {
+            storage::make(spec, *how)?;
+            made.0.push((*how, &spec.path));
+            *looked = Looked::Blank(open_file(spec)?);
+        }
+    }
+    for (looked, shared) in all.iter_mut().zip(&config.devices) {
+        if let (Looked::Blank(device), DeviceSpec::File(spec)) = (&looked, &shared.device) {
+            storage::format(&spec.path, device)?;
+            tracing::info!(device = %spec.path.display(), "formatted");
+            made.0.retain(|(_, path)| **path != spec.path);
+            let (superblock, active) = storage::inspect(&spec.path, device)?;
+            *looked = Looked::Ours(Source::File(device.clone()), superblock, active);
+        }
+    }
+    let opened = all.into_iter().zip(config.device_names()).zip(&config.devices);
+    let opened = opened.map(|((looked, name), shared)| {
+        let Looked::Ours(source, superblock, active) = looked else {
+            unreachable!("what is missing was made, and what is blank was formatted");
+        };
+        let volatile_cache = match &shared.device {
+            DeviceSpec::File(spec) => spec.flush.volatile_cache(),
+            DeviceSpec::Mem { .. } | DeviceSpec::Model(_) => None,
+        };
+        OpenDevice { name, source, superblock, active, volatile_cache, fence: Fence::default() }
+    });
+    Ok(opened.collect())
+}
+
+/// Files that were made, and go again when this is dropped (O2).
+#[derive(Default)]
+struct MadeFiles<'a>(Vec<(Made, &'a Path)>);
+
+impl Drop for MadeFiles<'_> {
+    fn drop(&mut self) {
+        self.0.iter().for_each(|(made, path)| made.undo(path));
+    }
+}
+
+/// Finds out what a device is; memory is made at once, which changes nothing for anybody.
+fn look(device: &DeviceSpec, config: &ServeConfig) -> Result<Looked, Failure> {
+    let cores = config.cores.len();
+    match device {
+        DeviceSpec::File(spec) => look_at_file(spec, config),
+        DeviceSpec::Mem { size } => {
+            let (memory, superblock) = storage::memory(memory_len(*size, cores)?)?;
+            check_cores(device, &superblock, cores)?;
+            Ok(Looked::Ours(Source::Memory(memory), superblock, Vec::new()))
+        }
+        DeviceSpec::Model(spec) => {
+            let len = memory_len(spec.size, cores)?;
+            let model = crate::model::shared(spec, len)?;
+            let (memory, superblock) = storage::memory(len)?;
+            check_cores(device, &superblock, cores)?;
+            Ok(Looked::Ours(Source::Model(memory, model), superblock, Vec::new()))
+        }
+    }
+}
+
+fn look_at_file(spec: &FileSpec, config: &ServeConfig) -> Result<Looked, Failure> {
+    let (cores, format_if_blank) = (config.cores.len(), config.format_if_blank);
+    if let Some(size) = spec.size.filter(|_| format_if_blank) {
+        match storage::to_make(spec) {
+            Made::Nothing => {}
+            how => {
+                storage::check_size(spec, size, cores)?;
+                return Ok(Looked::ToMake(how));
+            }
+        }
+    }
+    let device = open_file(spec)?;
+    let path = spec.path.display();
+    // A device that is not going to be formatted need not be read to its end.
+    let look = if format_if_blank { Look::Everywhere } else { Look::Samples };
+    match storage::contents(&spec.path, &device, look, Voice::Log)? {
+        Contents::Ours => {
+            let (superblock, active) = storage::inspect(&spec.path, &device)?;
+            check_cores(&DeviceSpec::File(spec.clone()), &superblock, cores)?;
+            Ok(Looked::Ours(Source::File(device), superblock, active))
+        }
+        Contents::Blank if format_if_blank => {
+            let size = ByteLen(device.geometry().blocks * BLOCK_SIZE as u64);
+            storage::check_size(spec, size, cores)?;
+            Ok(Looked::Blank(device))
+        }
+        Contents::Blank => Err(Failure::runtime(
+            format!("{path} is not formatted"),
+            format!("run `farflash format --device file:{path}`, or add --format-if-blank"),
+        )),
+        Contents::Other(occupant) => Err(Failure::runtime(
+            format!("{path} holds {occupant}"),
+            format!(
+                "name another --device, or lose what is there with \
+                 `farflash format --device file:{path} --force`"
+            ),
+        )),
+    }
+}
+
+fn open_file(spec: &FileSpec) -> Result<OwnedDevice, Failure> {
+    let device = storage::open(spec, Voice::Log)?;
+    for warning in device.warnings() {
+        tracing::warn!(device = %spec.path.display(), "{warning}");
+    }
+    Ok(device)
+}
+
+fn check_cores(device: &DeviceSpec, superblock: &Superblock, cores: usize) -> Result<(), Failure> {
+    let max = superblock.shard_slots;
+    if cores > usize::from(max) {
+        let what = format!("{device}: it serves at most {max} cores");
+        return Err(Failure::usage(what, "name fewer cores with --cores"));
+    }
+    Ok(())
+}
+
+/// Refuses a device and its copy side by side (O3): their volumes would be the same to hosts.
+fn check_copies(config: &ServeConfig, all: &[Looked]) -> Result<(), Failure> {
+    let mut seen = BTreeMap::new();
+    for (looked, shared) in all.iter().zip(&config.devices) {
+        let Looked::Ours(_, superblock, _) = looked else { continue };
+        if let Some(other) = seen.insert(superblock.uuid, &shared.device) {
+            let (id, device) = (superblock.uuid, &shared.device);
+            return Err(Failure::runtime(
+                format!("{other} and {device} are one device and its copy: both have the id {id}"),
+                "give --device for one of them only",
+            ));
+        }
+    }
+    Ok(())
+}
+
+/// There is memory for all devices that are in memory.
+fn check_memory(config: &ServeConfig) -> Result<(), Failure> {
+    let mut sum: u64 = 0;
+    for shared in &config.devices {
+        let size = match &shared.device {
+            DeviceSpec::File(_) => continue,
+            DeviceSpec::Mem { size } => *size,
+            DeviceSpec::Model(spec) => spec.size,
+        };
+        sum = sum.saturating_add(memory_len(size, config.cores.len())?.0);
+    }
+    if sum > 0 { preflight::check_memory(ByteLen(sum)) } else { Ok(()) }
+}
+
+/// Length of a memory device that takes `size` of tenant data.
+fn memory_len(size: ByteLen, cores: usize) -> Result<ByteLen, Failure> {
+    /// The least that the engine formats.
+    const LEAST: ByteLen = ByteLen(64 << 20);
+    // The overhead is a few hundredths; far larger sizes must not overflow on the way.
+    if size.0 > 1 << 60 {
+        let what = format!("a device in memory cannot have {size}");
+        return Err(Failure::usage(what, "give --device mem: a smaller size"));
+    }
+    let cores = u16::try_from(cores).unwrap_or(u16::MAX);
+    Ok(ByteLen(size.0 + volume::overhead(size, cores).0).max(LEAST))
+}

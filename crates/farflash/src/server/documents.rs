@@ -1,0 +1,69 @@
+//! Volumes as the API shows them.
+
+use control::{Caller, ServiceError, Volume, VolumeKey, VolumeState, connect_line, nqn};
+use dataplane::VolumeStatus;
+use units::BLOCK_SIZE;
+
+use super::access;
+use super::directory::Place;
+use super::message::CoreMessage;
+use super::sharing::slo_document;
+use super::state::State;
+
+impl State {
+    /// Where the volume is, if `caller` may know.
+    pub(super) fn place(&self, caller: &Caller, key: &VolumeKey) -> Result<Place, ServiceError> {
+        self.directory(|directory| directory.find(caller, key)).ok_or_else(|| not_found(key))
+    }
+
+    pub(super) async fn list(&self, caller: &Caller) -> Result<Vec<Volume>, ServiceError> {
+        let mut volumes = Vec::new();
+        for (core, link) in self.cores.iter().enumerate() {
+            let states = link.ask(|answer| CoreMessage::ListVolumes { answer }).await?;
+            let owner = |state: &VolumeStatus| state.access.as_ref()?.owner.clone();
+            let own = states.iter().filter(|state| caller.may_use(owner(state).as_deref()));
+            volumes.extend(own.map(|state| self.document(core, state)));
+        }
+        volumes.sort_by(|a, b| (&a.name, a.id).cmp(&(&b.name, b.id)));
+        Ok(volumes)
+    }
+
+    pub(super) async fn show(
+        &self,
+        caller: &Caller,
+        key: VolumeKey,
+    ) -> Result<Volume, ServiceError> {
+        let Place { id, core, .. } = self.place(caller, &key)?;
+        let state = self.cores[core].ask(|answer| CoreMessage::ShowVolume { id, answer }).await?;
+        Ok(self.document(core, &state.ok_or_else(|| not_found(&key))?))
+    }
+
+    pub(super) fn document(&self, core: usize, volume: &VolumeStatus) -> Volume {
+        let portal = self.cores[core].portal();
+        let nqn = nqn(volume.uuid);
+        let access = volume.access.clone().unwrap_or_default();
+        Volume {
+            id: volume.uuid,
+            name: volume.name.clone(),
+            size_bytes: volume.blocks * BLOCK_SIZE as u64,
+            metadata_bytes: u32::try_from(volume.metadata.bytes()).expect("at most 64"),
+            allocated_bytes: volume.mapped_blocks * BLOCK_SIZE as u64,
+            address: portal.address,
+            portal,
+            device: self.devices[volume.device].name.clone(),
+            drive: self.membership.drive(volume.device),
+            slo: slo_document(volume.slo),
+            restrictions: access::document(&access.restrictions),
+            owner: access.owner,
+            connect: connect_line(&nqn, portal.address, self.authenticates),
+            nqn,
+            state: VolumeState::Online,
+            host: self.host_name.clone(),
+            labels: self.labels.clone(),
+        }
+    }
+}
+
+pub(super) fn not_found(key: &VolumeKey) -> ServiceError {
+    ServiceError::NotFound { volume: key.to_string() }
+}

@@ -1,0 +1,231 @@
+//! What this host does when the service changes around it.
+//!
+//! - W1: a device that is another's is served no more from the moment that this is known: no request to
+//!   it begins, and its volumes' connections are cut.
+//! - W2: discovery here offers the volumes of other hosts that live, and changes when those do. While the
+//!   directory is away it stays as it was.
+//! - W3: records of which it is not known whether the directory has them are compared with the device until
+//!   it is, so that what a change left behind when its answer was lost (a name, a part of a quota) comes back.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use access::Restrictions;
+use control::{ChangeRestrictions, DeviceHealth};
+use dataplane::DiscoveryRecord;
+use directory::{Event, Reach, RestrictionsRecord, VolumeState};
+use nvme_wire::log::FailureDomain;
+use uuid::Uuid;
+
+use super::access as terms;
+use super::allowance;
+use super::message::CoreMessage;
+use super::state::State;
+
+/// How often this host looks whether what it says of itself is still so.
+const DESCRIBE_EVERY: Duration = Duration::from_secs(10);
+
+/// Changes of the directory in so short a time are looked at together: each look is at all volumes.
+const GATHER: Duration = Duration::from_millis(20);
+
+/// Follows all of it for as long as the server runs.
+pub(super) fn start(state: &Arc<State>) {
+    tokio::spawn(events(state.clone()));
+    tokio::spawn(discovery(state.clone()));
+    // A task each: a device that hangs keeps no other waiting.
+    for device in 0..state.devices.len() {
+        tokio::spawn(doubtful(state.clone(), device));
+    }
+    tokio::spawn(health(state.clone()));
+    tokio::spawn(allowance::keep(state.clone()));
+}
+
+/// Acts upon events, for as long as the server runs.
+async fn events(state: Arc<State>) {
+    let directory = state.membership.directory.clone();
+    loop {
+        match directory.event().await {
+            Event::Connected => {
+                tracing::info!("the directory is there");
+                for device in 0..state.devices.len() {
+                    let state = state.clone();
+                    // A task each: a device that hangs keeps no other waiting.
+                    tokio::spawn(async move {
+                        if let Err(error) = state.reconcile(device).await {
+                            let device = &state.devices[device].name;
+                            tracing::warn!(device, "records are not compared: {error}");
+                        }
+                    });
+                }
+            }
+            Event::CutOff { reason } => tracing::warn!(
+                "the directory is away: {reason}; volumes are served, changes are refused"
+            ),
+            Event::ClaimLost { device, holder } => state.abandon(device, &holder),
+        }
+    }
+}
+
+/// Keeps discovery as the directory says (W2), for as long as the server runs.
+async fn discovery(state: Arc<State>) {
+    let mut changes = state.membership.directory.changes();
+    let mut announced: BTreeMap<Uuid, Offer> = BTreeMap::new();
+    loop {
+        changes.mark_unchanged();
+        if let Some(offers) = offers_elsewhere(&state) {
+            for id in announced.keys().filter(|id| !offers.contains_key(id)) {
+                state.withdraw(*id);
+            }
+            for (id, offer) in &offers {
+                if announced.get(id) != Some(offer) {
+                    offer.announce(&state, *id);
+                }
+            }
+            announced = offers;
+        }
+        if changes.changed().await.is_err() {
+            return;
+        }
+        tokio::time::sleep(GATHER).await;
+    }
+}
+
+/// The volumes of other hosts that can be offered, while the directory is there. The view is not kept:
+/// a directory that changes one that somebody holds copies all of it.
+fn offers_elsewhere(state: &State) -> Option<BTreeMap<Uuid, Offer>> {
+    let view = state.view();
+    let elsewhere = view.volumes.values().filter(|volume| {
+        volume.host != state.membership.id
+            && volume.state == VolumeState::Ready
+            && view.reach(volume) == Reach::Online
+    });
+    let offers = elsewhere.filter_map(|volume| {
+        let restrictions = volume.restrictions.clone()?;
+        Some((volume.id, Offer { portal: volume.portal, restrictions }))
+    });
+    view.cut_off.is_none().then(|| offers.collect())
+}
+
+/// A volume of another host, as discovery here offers it.
+#[derive(Clone, Debug, Eq, PartialEq)]
+struct Offer {
+    portal: SocketAddr,
+    restrictions: RestrictionsRecord,
+}
+
+impl Offer {
+    fn announce(&self, state: &State, id: Uuid) {
+        let change = ChangeRestrictions {
+            hosts: Some(self.restrictions.hosts.clone()),
+            networks: Some(self.restrictions.networks.clone()),
+            interfaces: Some(self.restrictions.interfaces.clone()),
+        };
+        match terms::restricted(access::Access::default(), change) {
+            Ok(access) => state.offer(id, self.portal, &access.restrictions),
+            Err(error) => {
+                tracing::warn!(%id, "of a volume elsewhere it cannot be read who may open it: {error}");
+                state.withdraw(id);
+            }
+        }
+    }
+}
+
+/// Compares doubtful records of a device (W3), for as long as the server runs.
+async fn doubtful(state: Arc<State>, number: usize) {
+    let device = &state.devices[number];
+    loop {
+        tokio::time::sleep(DESCRIBE_EVERY).await;
+        if device.doubtful.load(Ordering::Relaxed)
+            && let Err(error) = state.reconcile(number).await
+        {
+            tracing::warn!(device = device.name, "records are not compared: {error}");
+        }
+    }
+}
+
+/// Says anew how this host's devices are when that has changed, for as long as the server runs.
+async fn health(state: Arc<State>) {
+    loop {
+        tokio::time::sleep(DESCRIBE_EVERY).await;
+        let Ok(server) = state.server().await else { continue };
+        let before = state.membership.describe(|_| {});
+        let host = state.membership.describe(|host| {
+            for (record, device) in host.devices.iter_mut().zip(&server.devices) {
+                let health = match device.health {
+                    DeviceHealth::Good => "good",
+                    DeviceHealth::Degraded => "degraded",
+                    DeviceHealth::Failed => "failed",
+                };
+                record.health = Some(health.to_owned());
+            }
+        });
+        if host != before {
+            state.place_devices();
+            // If the directory is away it is told by whoever connects.
+            let _ = state.membership.directory.describe(host).await;
+        }
+    }
+}
+
+impl State {
+    /// Tells every core where its devices are, for hosts that ask it of their volumes.
+    pub(super) fn place_devices(&self) {
+        let host = self.membership.describe(|_| {});
+        for core in &self.cores {
+            for (device, record) in host.devices.iter().enumerate() {
+                let domain = Box::new(FailureDomain {
+                    host_id: host.id.into_bytes(),
+                    host: host.name.clone(),
+                    labels: host.labels.clone(),
+                    core: core.cpu,
+                    device_id: record.id.into_bytes(),
+                    device: record.name.clone(),
+                    model: record.model.clone().unwrap_or_default(),
+                    serial: record.serial.clone().unwrap_or_default(),
+                    health: match record.health.as_deref() {
+                        Some("good") => nvme_wire::log::DeviceHealth::Good,
+                        Some("degraded") => nvme_wire::log::DeviceHealth::Degraded,
+                        Some("failed") => nvme_wire::log::DeviceHealth::Failed,
+                        _ => nvme_wire::log::DeviceHealth::Unknown,
+                    },
+                });
+                let _ = core.mailbox.send(CoreMessage::Place { device, domain });
+            }
+        }
+    }
+
+    /// Tells every core where a volume of any host is.
+    pub(super) fn offer(&self, uuid: Uuid, address: SocketAddr, restrictions: &Restrictions) {
+        for core in &self.cores {
+            let record = DiscoveryRecord { uuid, address, restrictions: restrictions.clone() };
+            // A core that has ended answers no host either.
+            let _ = core.mailbox.send(CoreMessage::Announce { record });
+        }
+    }
+
+    /// W1.
+    fn abandon(&self, id: Uuid, holder: &str) {
+        let Some(device) = self.membership.devices.iter().position(|own| own.id == id) else {
+            return;
+        };
+        self.membership.devices[device].fence.shut();
+        for core in &self.cores {
+            let _ = core.mailbox.send(CoreMessage::Abandon { device });
+        }
+        let name = &self.devices[device].name;
+        tracing::error!(device = name, %id, holder,
+            "the device is served by another host, by an operator's word: its volumes are cut off here");
+        for core in 0..self.cores.len() {
+            let places = self.directory(|directory| directory.places_on(core, device));
+            places.into_iter().for_each(|place| self.forget(place.id, device));
+        }
+    }
+
+    /// Whether the device is another host's now.
+    pub(super) fn is_abandoned(&self, device: usize) -> bool {
+        self.membership.devices[device].fence.is_shut()
+    }
+}

@@ -1,0 +1,75 @@
+//! Who may ask the API, where changes are recorded, and what encrypts it.
+
+use control::{ApiTls, Audit, Guard, TlsError, Users};
+use units::BLOCK_SIZE;
+
+use super::ServeConfig;
+use super::allowance::Holding;
+use crate::failure::Failure;
+
+pub(super) fn open(config: &ServeConfig) -> Result<Guard, Failure> {
+    let users = match &config.api_users {
+        None => Users::open(),
+        Some(path) => {
+            let shown = path.display();
+            let text = std::fs::read_to_string(path).map_err(|error| {
+                let what = format!("the list of API users {shown} cannot be read: {error}");
+                Failure::runtime(what, "name a readable file with --api-users")
+            })?;
+            Users::from_toml(&text).map_err(|error| {
+                let what = format!("the list of API users {shown} is wrong: {error}");
+                Failure::usage(what, "`farflash api-token --help` shows how an entry looks")
+            })?
+        }
+    };
+    let audit = config.audit_log.as_deref().map(|path| {
+        Audit::open(path).map_err(|error| {
+            let what = format!("the audit log {} cannot be opened: {error}", path.display());
+            Failure::runtime(what, "name a file that can be appended to with --audit-log")
+        })
+    });
+    Ok(Guard { users, audit: audit.transpose()?, tls: tls(config)? })
+}
+
+/// What the tenants' volumes may hold, of those for whom that is bounded.
+pub(super) fn holdings(users: &Users) -> Vec<Holding> {
+    let tenants = users.tenants().into_iter();
+    tenants
+        .filter_map(|tenant| {
+            let quota_blocks = tenant.quota.allocated_bytes? / BLOCK_SIZE as u64;
+            Some(Holding { owner: tenant.name.clone(), quota_blocks })
+        })
+        .collect()
+}
+
+fn tls(config: &ServeConfig) -> Result<Option<ApiTls>, Failure> {
+    let Some(directory) = &config.api_tls else { return Ok(None) };
+    let tls = ApiTls::open_or_make(directory, &names(config)).map_err(|error| {
+        let what = format!("the API cannot be encrypted: {error}");
+        let remedy = match error {
+            TlsError::Half { .. } => "put both files there, or remove the one to have both made",
+            _ => "name a directory of this server's own with --api-tls",
+        };
+        Failure::runtime(what, remedy)
+    })?;
+    Ok(Some(tls))
+}
+
+/// What the API is called, for a certificate that is made here.
+fn names(config: &ServeConfig) -> Vec<String> {
+    let mut names = vec!["localhost".to_owned()];
+    let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
+    // Other names could not stand in a certificate.
+    let is_name =
+        |name: &str| name.bytes().all(|b| b.is_ascii_alphanumeric() || b"-.".contains(&b));
+    if !host.is_empty() && host != "localhost" && is_name(&host) {
+        names.push(host);
+    }
+    let addresses = [Some(config.api.ip()), config.advertise];
+    let known = addresses.into_iter().flatten().filter(|address| !address.is_unspecified());
+    names.extend(known.map(|address| address.to_string()));
+    names.extend(["127.0.0.1".to_owned(), "::1".to_owned()]);
+    names.sort();
+    names.dedup();
+    names
+}

@@ -1,0 +1,289 @@
+//! This host's place in the service: alone, or one of many that share a directory.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::path::Path;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use control::Drive;
+use directory::{
+    Alone, Claim, CoreRecord, DeviceRecord, Directory, DirectoryError, Etcd, EtcdAddress,
+    EtcdCredentials, EtcdOptions, HostRecord, Identity,
+};
+use tokio::runtime::Handle;
+use uuid::Uuid;
+
+use super::ServeConfig;
+use super::device_set::OpenDevice;
+use super::fence::Fence;
+use super::state::CoreLink;
+use crate::device_spec::DeviceSpec;
+use crate::failure::Failure;
+
+/// Pause before the directory is asked again.
+const ASK_AGAIN: Duration = Duration::from_secs(1);
+/// Longest wait for the directory when the host leaves.
+const LEAVE_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// How a host takes part in a service.
+#[derive(Clone, Debug)]
+pub(crate) struct ClusterConfig {
+    /// Where the directory is, if there are several hosts.
+    pub(crate) directory: Option<EtcdAddress>,
+    /// What it wants to see.
+    pub(crate) credentials: EtcdCredentials,
+    pub(crate) host_name: String,
+    pub(crate) labels: BTreeMap<String, String>,
+    /// An operator asserts that the hosts which had the devices are dead.
+    pub(crate) take_over: bool,
+    /// After how long without a word from it the host counts as gone.
+    pub(crate) lease: Duration,
+}
+
+/// A device of this host.
+#[derive(Clone)]
+pub(super) struct OwnDevice {
+    pub(super) id: Uuid,
+    pub(super) fence: Fence,
+}
+
+/// This host in the service.
+#[derive(Clone)]
+pub(super) struct Membership {
+    pub(super) directory: Arc<dyn Directory>,
+    /// Where the directory is, if there are several hosts.
+    pub(super) address: Option<String>,
+    pub(super) id: Uuid,
+    /// By number.
+    pub(super) devices: Vec<OwnDevice>,
+    described: Arc<Mutex<HostRecord>>,
+    take_over: bool,
+    _identity: Option<Arc<Identity>>,
+}
+
+impl Membership {
+    /// Takes part from now on, as the host whose cores are `links`. Waits for a directory that is away.
+    pub(super) fn join(
+        config: &ServeConfig,
+        api: SocketAddr,
+        api_certificate: Option<String>,
+        discovery: Option<SocketAddr>,
+        links: &[CoreLink],
+    ) -> Result<Self, Failure> {
+        let cluster = &config.cluster;
+        let outside = config.advertise.unwrap_or(config.listen.ip());
+        let reached = |address: SocketAddr| match address.ip().is_unspecified() {
+            true => SocketAddr::new(outside, address.port()),
+            false => address,
+        };
+        let identity = cluster.directory.as_ref();
+        let identity = identity.map(|at| Identity::take(&at.cluster, &cluster.host_name));
+        let identity = identity.transpose().map_err(|error| failure(&error))?;
+        let host = HostRecord {
+            id: identity.as_ref().map_or_else(Uuid::new_v4, |identity| identity.id),
+            name: cluster.host_name.clone(),
+            session: identity.as_ref().map_or_else(Uuid::new_v4, |identity| identity.session),
+            boot: identity.as_ref().map(|identity| identity.boot.clone()).unwrap_or_default(),
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            api: reached(api),
+            api_certificate,
+            discovery: discovery.map(reached),
+            labels: cluster.labels.clone(),
+            cores: links.iter().map(CoreLink::record).collect(),
+            devices: Vec::new(),
+        };
+        let directory: Arc<dyn Directory> = match &cluster.directory {
+            None => Arc::new(Alone::new(host.clone())),
+            Some(address) => {
+                if host.api.ip().is_loopback() && !address.is_local() {
+                    tracing::warn!(api = %host.api, "other hosts cannot reach the API here: give --api an \
+                        address of the network");
+                }
+                let credentials = cluster.credentials.clone();
+                let options =
+                    EtcdOptions { address: address.clone(), credentials, lease: cluster.lease };
+                let joined = Handle::current().block_on(Etcd::join(options, host.clone()));
+                let joined = joined.map_err(|error| failure(&error))?;
+                tracing::info!(directory = %address, host = host.name, id = %host.id, "joined");
+                Arc::new(joined)
+            }
+        };
+        Ok(Self {
+            directory,
+            address: cluster.directory.as_ref().map(ToString::to_string),
+            id: host.id,
+            devices: Vec::new(),
+            described: Arc::new(Mutex::new(host)),
+            take_over: cluster.take_over,
+            _identity: identity.map(Arc::new),
+        })
+    }
+
+    /// Makes the devices this host's, or none of them.
+    pub(super) fn claim(
+        &mut self,
+        config: &ServeConfig,
+        devices: &[OpenDevice],
+    ) -> Result<(), Failure> {
+        let mut records = Vec::new();
+        for (device, shared) in devices.iter().zip(&config.devices) {
+            let id = device.superblock.uuid;
+            let (model, serial) = match &shared.device {
+                DeviceSpec::File(spec) => drive_names(&spec.path),
+                DeviceSpec::Mem { .. } | DeviceSpec::Model(_) => (None, None),
+            };
+            let health = Some("good".to_owned());
+            records.push(DeviceRecord { id, name: device.name.clone(), model, serial, health });
+            self.devices.push(OwnDevice { id, fence: device.fence.clone() });
+        }
+        let claimed = Handle::current().block_on(async {
+            for (device, shared) in devices.iter().zip(&config.devices) {
+                let claim = Claim {
+                    device: device.superblock.uuid,
+                    name: device.name.clone(),
+                    volatile: !matches!(shared.device, DeviceSpec::File(_)),
+                    take_over: self.take_over,
+                };
+                self.patiently(|| self.directory.claim(claim.clone())).await?;
+            }
+            let host = self.describe(|host| host.devices = records);
+            self.directory.describe(host).await
+        });
+        claimed.map_err(|error| failure(&error))
+    }
+
+    /// Asks until the directory is there.
+    async fn patiently<'a, T>(
+        &'a self,
+        ask: impl Fn() -> directory::Reply<'a, T>,
+    ) -> Result<T, DirectoryError> {
+        let mut said: Option<String> = None;
+        loop {
+            let mut changes = self.directory.changes();
+            match ask().await {
+                Err(DirectoryError::Unreachable { reason }) => {
+                    if said.as_ref() != Some(&reason) {
+                        tracing::warn!("waiting for the directory: {reason}");
+                    }
+                    said = Some(reason);
+                    // It changes when the directory is there again; one request alone may have failed.
+                    let _ = tokio::time::timeout(ASK_AGAIN, changes.changed()).await;
+                }
+                answer => return answer,
+            }
+        }
+    }
+
+    /// Changes what this host says of itself; all of it.
+    pub(super) fn describe(&self, change: impl FnOnce(&mut HostRecord)) -> HostRecord {
+        let mut host = self.described.lock().unwrap_or_else(PoisonError::into_inner);
+        change(&mut host);
+        host.clone()
+    }
+
+    /// What is known of a device.
+    pub(super) fn drive(&self, device: usize) -> Drive {
+        let host = self.described.lock().unwrap_or_else(PoisonError::into_inner);
+        host.devices.get(device).map(drive_document).unwrap_or_default()
+    }
+
+    /// Gives the devices back: they are served no more.
+    pub(super) async fn leave(&self) {
+        match tokio::time::timeout(LEAVE_TIMEOUT, self.directory.leave()).await {
+            Ok(Ok(())) => {}
+            Ok(Err(error)) => tracing::warn!("the devices are not given back: {error}"),
+            Err(_) => tracing::warn!("the devices are not given back: the directory hangs"),
+        }
+    }
+}
+
+impl CoreLink {
+    fn record(&self) -> CoreRecord {
+        CoreRecord { core: self.cpu, portal: self.portal }
+    }
+}
+
+/// What the API says of a device.
+pub(super) fn drive_document(record: &DeviceRecord) -> Drive {
+    let DeviceRecord { id, model, serial, health, .. } = record.clone();
+    Drive { id, model, serial, health }
+}
+
+/// What the kernel says of the drive at `path`: its model and its serial number.
+fn drive_names(path: &Path) -> (Option<String>, Option<String>) {
+    let Ok(file) = std::fs::metadata(path) else { return (None, None) };
+    if !file.file_type().is_block_device() {
+        return (None, None);
+    }
+    let (major, minor) = (rustix::fs::major(file.rdev()), rustix::fs::minor(file.rdev()));
+    names_below(Path::new(&format!("/sys/dev/block/{major}:{minor}")))
+}
+
+/// What the files of the block device `block` say of its drive.
+fn names_below(block: &Path) -> (Option<String>, Option<String>) {
+    let read = |name: &str| {
+        // A partition's drive is one step up; a virtual drive's serial number lies beside its device.
+        let places = ["device", "../device", ".", ".."].into_iter();
+        let mut texts =
+            places.filter_map(|at| std::fs::read_to_string(block.join(at).join(name)).ok());
+        let text = texts.find(|text| !text.trim().is_empty())?;
+        Some(text.trim().to_owned())
+    };
+    (read("model"), read("serial"))
+}
+
+/// What a refusal of the directory means at the start.
+fn failure(error: &DirectoryError) -> Failure {
+    let what = error.to_string();
+    match error {
+        DirectoryError::HolderLives { holder, .. } => Failure::runtime(
+            what,
+            format!("stop {holder} first: it gives its devices back; or leave the device out"),
+        ),
+        DirectoryError::HolderLost { holder, .. } => Failure::runtime(
+            what,
+            format!(
+                "start {holder} again; or, if it is dead for good, add --take-over: by it you assert that no \
+                 process of {holder} runs and serves this device or a copy of it, which nobody can check"
+            ),
+        ),
+        DirectoryError::HostLives { .. } => {
+            Failure::runtime(what, "give each server a --host-name of its own")
+        }
+        DirectoryError::Foreign { .. } => Failure::runtime(
+            what,
+            "look whether --directory names etcd 3.4 or later, and a cluster of this release",
+        ),
+        DirectoryError::Unreachable { .. }
+        | DirectoryError::NotAdmitted { .. }
+        | DirectoryError::NameTaken { .. }
+        | DirectoryError::Fenced { .. } => Failure::runtime(what, "look at etcd, and start again"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn drives_are_known_by_what_the_kernel_says() {
+        let sys = tempfile::tempdir().expect("a directory");
+        let with = |block: &str, files: &[(&str, &str)]| {
+            for (name, text) in files {
+                let path = sys.path().join(block).join(name);
+                std::fs::create_dir_all(path.parent().expect("below")).expect("made");
+                std::fs::write(path, text).expect("written");
+            }
+            names_below(&sys.path().join(block))
+        };
+        let both = (Some("Model X".to_owned()), Some("S1".to_owned()));
+        let nvme = [("device/model", "Model X        \n"), ("device/serial", "  S1\n")];
+        assert_eq!(with("nvme0n1", &nvme), both);
+        std::fs::create_dir(sys.path().join("nvme0n1/nvme0n1p1")).expect("made");
+        assert_eq!(with("nvme0n1/nvme0n1p1", &[]), both, "a partition");
+        assert_eq!(with("vda", &[("serial", "disk-7\n")]), (None, Some("disk-7".to_owned())));
+        assert_eq!(with("vdb", &[("serial", "\n"), ("device/vendor", "x")]), (None, None));
+    }
+}

@@ -1,0 +1,57 @@
+//! What the control side learns when a device comes back.
+//!
+//! A change that was answered with an error may be in force when its shard has been read back: a size,
+//! a promise, restrictions, a deletion. So its volumes are asked for anew.
+
+use control::ServiceError;
+use schedule::Promise;
+use tokio::sync::mpsc::UnboundedReceiver;
+
+use super::directory::Known;
+use super::message::{CoreMessage, Returned};
+use super::service::Volumes;
+use super::state::State;
+
+/// Follows what comes back, for as long as cores run.
+pub(super) async fn follow(volumes: Volumes, mut returns: UnboundedReceiver<Returned>) {
+    while let Some(returned) = returns.recv().await {
+        // A task each: a device that hangs keeps no other waiting.
+        let state = volumes.state().clone();
+        tokio::spawn(async move {
+            // If the core has ended there is nothing to ask.
+            let _ = state.ask_again(returned).await;
+        });
+    }
+}
+
+impl State {
+    /// Takes over what a core says of its volumes on a device.
+    async fn ask_again(&self, returned: Returned) -> Result<(), ServiceError> {
+        let Returned { core, device } = returned;
+        let alone = self.alone_on(device).await?;
+        let mut volumes =
+            self.cores[core].ask(|answer| CoreMessage::ListVolumes { answer }).await?;
+        volumes.retain(|volume| volume.device == device);
+        let known = self.directory(|directory| directory.places_on(core, device));
+        for place in known {
+            if !volumes.iter().any(|volume| volume.uuid == place.id) {
+                tracing::info!(id = %place.id, "the volume's deletion came true");
+                self.forget(place.id, device);
+            }
+        }
+        for volume in volumes {
+            let known = Known::of(core, &volume);
+            let place = known.place;
+            let promise = Promise { core, slo: volume.slo };
+            self.devices[device].shared(|shared| shared.admit_known(place.id, promise));
+            self.directory(|directory| directory.insert(known));
+            match volume.access {
+                Some(access) => self.announce(place, &access.restrictions),
+                None => self.withdraw(place.id),
+            }
+        }
+        self.share_out(device);
+        drop(alone);
+        self.reconcile(device).await
+    }
+}

@@ -1,0 +1,126 @@
+//! What the control side knows: the data cores, the devices, and which volume is where.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::sync::atomic::AtomicBool;
+use std::sync::{Mutex, PoisonError};
+use std::time::Instant;
+
+use ::access::Restrictions;
+use control::{Portal, ServiceError};
+use reactor::Sender;
+use tokio::sync::oneshot;
+use uuid::Uuid;
+
+use super::allowance::Holding;
+use super::directory::{Directory, Place};
+use super::membership::Membership;
+use super::message::{Answer, CoreMessage};
+use super::scrub_plan::ScrubPlan;
+use super::sharing::SharedDevice;
+
+/// A data core, as the control side sees it.
+#[derive(Clone)]
+pub(crate) struct CoreLink {
+    /// The CPU.
+    pub(crate) cpu: u32,
+    /// Where hosts are told to connect to.
+    pub(crate) portal: SocketAddr,
+    pub(crate) mailbox: Sender<CoreMessage>,
+}
+
+/// A device, as the control side sees it.
+pub(super) struct ServedDevice {
+    pub(super) name: String,
+    pub(super) shared: Mutex<SharedDevice>,
+    pub(super) scrubs: Mutex<Option<ScrubPlan>>,
+    /// V1: held during a change to what lies on it.
+    pub(super) changing: tokio::sync::Mutex<()>,
+    /// Whether the directory may say something else of its volumes than it holds.
+    pub(super) doubtful: AtomicBool,
+}
+
+pub(super) struct State {
+    /// By number.
+    pub(super) devices: Vec<ServedDevice>,
+    /// Whether hosts have to know a volume's token.
+    pub(super) authenticates: bool,
+    pub(super) cores: Vec<CoreLink>,
+    pub(super) started: Instant,
+    pub(super) ready: AtomicBool,
+    pub(super) directory: Mutex<Directory>,
+    /// What tenants may hold.
+    pub(super) holdings: Vec<Holding>,
+    pub(super) host_name: String,
+    pub(super) labels: BTreeMap<String, String>,
+    /// This host in the service.
+    pub(super) membership: Membership,
+}
+
+impl CoreLink {
+    /// Asks the core something. An answer that does not come says that the core has ended.
+    pub(crate) async fn ask<T>(
+        &self,
+        message: impl FnOnce(Answer<T>) -> CoreMessage,
+    ) -> Result<T, ServiceError> {
+        let (answer, answered) = oneshot::channel();
+        self.mailbox.send(message(answer)).map_err(|_| ServiceError::Unavailable)?;
+        answered.await.map_err(|_| ServiceError::Unavailable)
+    }
+
+    pub(super) fn portal(&self) -> Portal {
+        Portal { address: self.portal, core: self.cpu }
+    }
+}
+
+impl ServedDevice {
+    pub(super) fn new(shared: SharedDevice) -> Self {
+        Self {
+            name: shared.name().to_owned(),
+            shared: Mutex::new(shared),
+            scrubs: Mutex::default(),
+            changing: tokio::sync::Mutex::default(),
+            doubtful: AtomicBool::new(false),
+        }
+    }
+
+    pub(super) fn shared<T>(&self, look: impl FnOnce(&mut SharedDevice) -> T) -> T {
+        // A panic elsewhere leaves the promises whole: each change is one insert or remove.
+        look(&mut self.shared.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+impl State {
+    pub(super) fn directory<T>(&self, look: impl FnOnce(&mut Directory) -> T) -> T {
+        // A panic elsewhere leaves the directory whole: each change is one insert or remove.
+        look(&mut self.directory.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// The number of the device that the API calls `name`.
+    pub(super) fn device_named(&self, name: &str) -> Result<usize, ServiceError> {
+        self.devices.iter().position(|device| device.name == name).ok_or_else(|| {
+            let devices = self.devices.iter().map(|device| device.name.clone()).collect();
+            ServiceError::UnknownDevice { device: name.to_owned(), devices }
+        })
+    }
+
+    /// Tells every core its part of a device, and what its volumes may count on.
+    pub(super) fn share_out(&self, device: usize) {
+        let shares = self.devices[device].shared(|shared| shared.core_shares());
+        for (core, share) in self.cores.iter().zip(shares) {
+            // A core that has ended has no part in anything.
+            let _ = core.mailbox.send(CoreMessage::Schedule { device, share });
+        }
+    }
+
+    /// Lets hosts find a volume at the discovery service of every core.
+    pub(super) fn announce(&self, place: Place, restrictions: &Restrictions) {
+        self.offer(place.id, self.cores[place.core].portal, restrictions);
+    }
+
+    pub(super) fn withdraw(&self, id: Uuid) {
+        for core in &self.cores {
+            let _ = core.mailbox.send(CoreMessage::Withdraw { id });
+        }
+    }
+}

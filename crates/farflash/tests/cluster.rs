@@ -1,0 +1,471 @@
+//! Several real servers that share real etcd: one service.
+
+#![allow(missing_docs, unreachable_pub, dead_code)]
+
+#[path = "../../directory/tests/support/mod.rs"]
+mod etcd;
+mod support;
+
+use std::net::SocketAddr;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use control::{ApiClient, ApiError, CreateVolume, ProblemCode, VolumeSize, VolumeState};
+use etcd::{EtcdProcesses, Wire};
+use nvme_wire::Nqn;
+use rustix::process::Signal;
+use serde_json::Value;
+use support::host::{connect, filled, on_core};
+use support::{Files, Outcome, Server, farflash, run, succeed, until};
+use units::Lba;
+
+const LEASE: &str = "3";
+
+/// Where a cluster's directory is.
+fn url(etcd: SocketAddr, cluster: &str) -> String {
+    format!("etcd://{etcd}/{cluster}")
+}
+
+fn format(files: &Files, name: &str) -> String {
+    let device = files.device(name);
+    succeed(&["format", "--device", &format!("{device},size=256MiB")]);
+    device
+}
+
+/// What makes a server the host `name`.
+fn membership(directory: &str, name: &str) -> Vec<String> {
+    ["--directory", directory, "--host-name", name, "--host-lease", LEASE, "--label"]
+        .map(str::to_owned)
+        .into_iter()
+        .chain([format!("rack=of-{name}")])
+        .collect()
+}
+
+fn host_with(directory: &str, name: &str, device: &str, more: &[&str]) -> Server {
+    let membership = membership(directory, name);
+    let membership: Vec<&str> = membership.iter().map(String::as_str).collect();
+    Server::start_with(device, &[&membership[..], more].concat())
+}
+
+fn host(directory: &str, name: &str, device: &str) -> Server {
+    host_with(directory, name, device, &[])
+}
+
+/// A server that must not start.
+fn refused(directory: &str, name: &str, device: &str, more: &[&str]) -> Outcome {
+    let membership = membership(directory, name);
+    let membership: Vec<&str> = membership.iter().map(String::as_str).collect();
+    let serve = ["serve", "--device", device, "--listen", "127.0.0.1:0", "--api", "127.0.0.1:0"];
+    let outcome = run(&[&serve[..], &["--auth", "off"], &membership[..], more].concat());
+    assert_eq!(outcome.code, Some(1), "{outcome:?}");
+    outcome
+}
+
+fn text<'a>(value: &'a Value, field: &str) -> &'a str {
+    value[field].as_str().unwrap()
+}
+
+/// Names, hosts and states of all volumes, as a server lists them.
+fn listed(server: &Server) -> Vec<(String, String, String)> {
+    let list = server.volume_json(&["list"]);
+    let volumes = list["volumes"].as_array().unwrap().clone();
+    let row = |volume: &Value| {
+        let field = |name: &str| text(volume, name).to_owned();
+        (field("name"), field("host"), field("state"))
+    };
+    volumes.iter().map(row).collect()
+}
+
+fn row(name: &str, host: &str, state: &str) -> (String, String, String) {
+    (name.to_owned(), host.to_owned(), state.to_owned())
+}
+
+/// What a server's discovery offers to anybody.
+fn discovered(server: &Server) -> String {
+    succeed(&["discover", &server.portals[0].to_string()])
+}
+
+fn offer(volume: &Value) -> String {
+    format!("{}  {}", text(volume, "address"), text(volume, "nqn"))
+}
+
+fn client(server: &Server) -> ApiClient {
+    ApiClient::new(&server.api).unwrap()
+}
+
+fn creation(name: &str) -> CreateVolume {
+    CreateVolume::new(name.parse().unwrap(), VolumeSize::try_from(64 << 20).unwrap())
+}
+
+fn code<T>(refused: Result<T, ApiError>) -> ProblemCode {
+    match refused {
+        Err(ApiError::Refused(problem)) => problem.code,
+        Err(other) => panic!("{other}"),
+        Ok(_) => panic!("not refused"),
+    }
+}
+
+fn nqn(volume: &Value) -> Nqn {
+    text(volume, "nqn").parse().unwrap()
+}
+
+fn portal(volume: &Value) -> SocketAddr {
+    text(volume, "address").parse().unwrap()
+}
+
+#[test]
+fn any_host_answers_for_all() {
+    let (etcd, files) = (EtcdProcesses::start(1), Files::new());
+    let directory = url(etcd.address(0), "test-1");
+    let a = host(&directory, "a", &format(&files, "a"));
+    let b = host(&directory, "b", &format(&files, "b"));
+    let on_a = a.volume_json(&["create", "on-a", "--size", "64MiB"]);
+    let on_b = a.volume_json(&["create", "on-b", "--size", "64MiB", "--on", "b"]);
+    let by_label = b.volume_json(&["create", "by-label", "--size", "64MiB", "--on", "rack=of-a"]);
+    assert_eq!(
+        [text(&on_a, "host"), text(&on_b, "host"), text(&by_label, "host")],
+        ["a", "b", "a"]
+    );
+    assert_eq!(portal(&on_b), b.portals[0]);
+    assert_eq!(text(&on_b["labels"], "rack"), "of-b");
+    let all = [("by-label", "a"), ("on-a", "a"), ("on-b", "b")];
+    let all: Vec<_> = all.map(|(name, host)| row(name, host, "online")).into();
+    assert_eq!((listed(&a), listed(&b)), (all.clone(), all));
+    let unknown = a.volume(&["create", "x", "--size", "64MiB", "--on", "c"]);
+    assert!(unknown.stderr.contains("no host is `c`") && unknown.stderr.contains("a, b"));
+
+    // Discovery offers what is elsewhere, with its own portal, and to whom it may be known.
+    let offers = |server: &Server, volume| discovered(server).contains(&offer(volume));
+    until("the other's volumes are found", || offers(&a, &on_b) && offers(&b, &on_a));
+    let resized = b.volume_json(&["resize", "on-a", "--size", "128MiB"]);
+    assert_eq!(resized["size_bytes"], 128 << 20);
+    let stranger = ["restrict", "on-a", "--host", "nqn.2014-08.org.example:somebody"];
+    assert_eq!(b.volume(&stranger).code, Some(0));
+    until("the restriction holds elsewhere", || !offers(&b, &on_a) && !offers(&a, &on_a));
+    assert_eq!(b.volume(&["restrict", "on-a", "--any-host"]).code, Some(0));
+    until("and goes elsewhere", || offers(&b, &on_a));
+    let by_id = b.volume_json(&["show", text(&on_a, "id")]);
+    assert_eq!(by_id["size_bytes"], 128 << 20);
+    assert_eq!(b.volume(&["change-auth", "on-a"]).code, Some(0));
+    assert_eq!(b.volume(&["delete", "on-a"]).code, Some(0));
+    assert_eq!(a.volume(&["show", "on-a"]).code, Some(1));
+    until("a deletion is seen elsewhere", || !offers(&b, &on_a));
+    let hosts = run(&["host", "list", "--api", &b.api]);
+    assert!(hosts.stdout.contains("online") && hosts.stdout.contains("rack=of-a"), "{hosts:?}");
+
+    // Each name is had once, whoever asks where.
+    let clients = [client(&a), client(&b)];
+    for round in 0..10 {
+        let made: Vec<bool> = std::thread::scope(|scope| {
+            let tries = clients.each_ref().map(|client| {
+                scope.spawn(move || client.create(&creation(&format!("race-{round}"))))
+            });
+            let outcome = |result| match result {
+                Ok(_) => true,
+                refused => {
+                    assert_eq!(code(refused), ProblemCode::NameTaken);
+                    false
+                }
+            };
+            tries.map(|tried| outcome(tried.join().unwrap())).into()
+        });
+        assert_eq!(made.iter().filter(|made| **made).count(), 1, "round {round}");
+    }
+}
+
+#[test]
+fn tenants_are_who_they_are_at_every_host() {
+    let (etcd, files) = (EtcdProcesses::start(1), Files::new());
+    let directory = url(etcd.address(0), "test-2");
+    let mut users = String::new();
+    let mut tokens = Vec::new();
+    for (kind, name) in [("operator", "ops"), ("tenant", "acme"), ("tenant", "evil")] {
+        let token = format!("ffk_{name}");
+        let hash = sha256(&token);
+        users += &format!("[[{kind}]]\nname = \"{name}\"\ntoken_sha256 = \"{hash}\"\n");
+        tokens.push(token);
+    }
+    let path = files.path("users.toml");
+    std::fs::write(&path, users).unwrap();
+    // The hosts know each other's certificates from the directory; clients are given them.
+    let start = |name: &str| {
+        let tls = files.path(&format!("tls-{name}"));
+        let (users, tls_path) = (path.to_str().unwrap(), tls.to_str().unwrap());
+        let more = ["--api-users", users, "--api-tls", tls_path];
+        let server = host_with(&directory, name, &format(&files, name), &more);
+        (server, tls.join(control::CERTIFICATE_FILE))
+    };
+    let (a, b) = (start("a"), start("b"));
+    let client = |(server, certificate): &(Server, std::path::PathBuf)| {
+        ApiClient::trusting(&server.api, Some(certificate)).unwrap()
+    };
+    let at = |server: &_, who: usize| client(server).with_token(&tokens[who]);
+    let made = at(&a, 1).create(&creation("acme-1")).unwrap().volume;
+    until("it is seen", || at(&b, 1).show("acme-1").is_ok());
+    assert_eq!(at(&b, 1).list().unwrap().volumes, [at(&a, 1).show("acme-1").unwrap()]);
+    assert_eq!(at(&b, 0).list().unwrap().volumes.len(), 1);
+    // To others it is not there, wherever they ask.
+    for server in [&a, &b] {
+        assert!(at(server, 2).list().unwrap().volumes.is_empty());
+        for key in ["acme-1".to_owned(), made.id.to_string()] {
+            assert_eq!(code(at(server, 2).show(&key)), ProblemCode::VolumeNotFound);
+            assert_eq!(code(at(server, 2).delete(&key)), ProblemCode::VolumeNotFound);
+            assert_eq!(code(client(server).show(&key)), ProblemCode::Unauthenticated);
+        }
+        assert_eq!(code(at(server, 1).hosts()), ProblemCode::Forbidden);
+        assert_eq!(at(server, 0).hosts().unwrap().hosts.len(), 2);
+    }
+    at(&b, 1).delete("acme-1").unwrap();
+}
+
+fn sha256(text: &str) -> String {
+    use sha2::{Digest, Sha256};
+    Sha256::digest(text.as_bytes()).iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+#[test]
+fn a_lost_hosts_volumes_are_shown_as_unreachable() {
+    let (etcd, files) = (EtcdProcesses::start(1), Files::new());
+    let directory = url(etcd.address(0), "test-3");
+    let a = host(&directory, "a", &format(&files, "a"));
+    let device = format(&files, "b");
+    let b = host(&directory, "b", &device);
+    a.volume_json(&["create", "on-a", "--size", "64MiB"]);
+    let on_b = b.volume_json(&["create", "on-b", "--size", "64MiB"]);
+    until("it is found elsewhere", || discovered(&a).contains(text(&on_b, "nqn")));
+    b.signal("KILL");
+    b.wait();
+    let lost = vec![row("on-a", "a", "online"), row("on-b", "b", "unreachable")];
+    until("it is shown as unreachable", || listed(&a) == lost);
+    until("it is offered no more", || !discovered(&a).contains(text(&on_b, "nqn")));
+    let shown = a.volume_json(&["show", "on-b"]);
+    assert_eq!((text(&shown, "state"), text(&shown["labels"], "rack")), ("unreachable", "of-b"));
+    assert_eq!(text(&shown, "device"), device);
+    let api = client(&a);
+    assert_eq!(code(api.delete("on-b")), ProblemCode::HostUnreachable);
+    assert_eq!(code(api.create(&creation("on-b"))), ProblemCode::NameTaken, "it keeps its name");
+    let hosts = run(&["host", "list", "--api", &a.api]).stdout;
+    assert!(hosts.contains("lost"), "{hosts}");
+    // It comes back without anybody's word: the device was its own all the time.
+    let b = host(&directory, "b", &device);
+    let back = vec![row("on-a", "a", "online"), row("on-b", "b", "online")];
+    until("it is back", || listed(&a) == back);
+    let shown = a.volume_json(&["show", "on-b"]);
+    until("it is offered again", || discovered(&a).contains(&offer(&shown)));
+    // One that ends in good order gives its device back, and is not missed as lost.
+    b.signal("TERM");
+    assert_eq!(b.wait(), Some(0));
+    until("its volumes are unreachable", || listed(&a) == lost_names(&a));
+    let hosts = run(&["host", "list", "--api", &a.api]).stdout;
+    assert!(!hosts.contains("lost"), "{hosts}");
+}
+
+fn lost_names(server: &Server) -> Vec<(String, String, String)> {
+    let mut rows = listed(server);
+    for (name, _, state) in &mut rows {
+        *state = if name == "on-b" { "unreachable" } else { "online" }.to_owned();
+    }
+    rows
+}
+
+/// Reads and writes a volume until told to stop; the requests that were answered. Panics at an error.
+fn load(portal: SocketAddr, nqn: Nqn, stop: Arc<AtomicBool>, done: Arc<AtomicU64>) {
+    on_core(move |handle| async move {
+        let volume = connect(&handle, portal, &nqn).await;
+        let mut number = 0;
+        while !stop.load(Ordering::Relaxed) {
+            let lba = Lba(number % 1_000);
+            number += 1;
+            volume.write(lba, filled(number)).await.unwrap();
+            let read = volume.read(lba, 1).await.unwrap();
+            assert_eq!(read.as_bytes()[..8], number.to_le_bytes());
+            done.fetch_add(1, Ordering::Relaxed);
+        }
+    });
+}
+
+#[test]
+fn the_data_path_does_not_need_the_directory() {
+    let (mut etcd, files) = (EtcdProcesses::start(1), Files::new());
+    let directory = url(etcd.address(0), "test-4");
+    let a = host(&directory, "a", &format(&files, "a"));
+    let b = host(&directory, "b", &format(&files, "b"));
+    let volume = a.volume_json(&["create", "v", "--size", "64MiB"]);
+    until("it is seen", || listed(&b) == [row("v", "a", "online")]);
+    let (stop, done) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
+    let (target, stopping, counter) = ((portal(&volume), nqn(&volume)), stop.clone(), done.clone());
+    let loading = std::thread::spawn(move || load(target.0, target.1, stopping, counter));
+    let goes_on = || {
+        let before = done.load(Ordering::Relaxed);
+        until("the load goes on", || done.load(Ordering::Relaxed) > before + 100);
+    };
+    let api = client(&a);
+    let refused_while_away = |name: &str| {
+        until("changes are refused", || {
+            matches!(api.create(&creation(name)), Err(ApiError::Refused(problem))
+                if problem.code == ProblemCode::DirectoryUnavailable && problem.status == 503)
+        });
+        assert_eq!(code(api.delete("v")), ProblemCode::DirectoryUnavailable);
+        assert_eq!(listed(&a), [row("v", "a", "online")]);
+        assert_eq!(listed(&b), [row("v", "a", "online")], "the last state stays");
+        assert!(discovered(&b).contains(text(&volume, "nqn")));
+        assert!(api.hosts().unwrap().directory.cut_off.is_some());
+        goes_on();
+    };
+    let taken_again = |name: &str| {
+        until("changes are taken again", || api.create(&creation(name)).is_ok());
+        api.delete(name).unwrap();
+        until("the other has seen it", || listed(&b) == [row("v", "a", "online")]);
+    };
+    goes_on();
+    etcd.signal(0, Signal::STOP);
+    refused_while_away("one");
+    etcd.signal(0, Signal::CONT);
+    taken_again("two");
+    etcd.kill(0);
+    refused_while_away("three");
+    etcd.restart(0);
+    taken_again("four");
+    stop.store(true, Ordering::Relaxed);
+    loading.join().expect("no request failed");
+}
+
+/// A host with a copy of another's device, byte by byte.
+fn copy(files: &Files, from: &str, to: &str) -> String {
+    std::fs::copy(files.path(from), files.path(to)).unwrap();
+    files.device(to)
+}
+
+#[test]
+fn a_copy_of_a_device_is_served_by_an_operators_word_only() {
+    let (etcd, files) = (EtcdProcesses::start(1), Files::new());
+    let directory = url(etcd.address(0), "test-5");
+    let device = format(&files, "a");
+    let a = host(&directory, "a", &device);
+    a.volume_json(&["create", "v", "--size", "64MiB"]);
+    let copied = copy(&files, "a", "b");
+    let alive = refused(&directory, "b", &copied, &[]);
+    assert!(alive.stderr.contains("served by host a, which is alive"), "{alive:?}");
+    let alive = refused(&directory, "b", &copied, &["--take-over"]);
+    assert!(alive.stderr.contains("served by host a, which is alive"), "{alive:?}");
+    let same = refused(&directory, "a", &copied, &[]);
+    assert!(same.stderr.contains("another server on this machine is the host `a`"), "{same:?}");
+    a.signal("KILL");
+    a.wait();
+    let copied = copy(&files, "a", "b");
+    until("the lease ends", || {
+        let outcome = refused(&directory, "b", &copied, &[]);
+        outcome.stderr.contains("is gone but did not give it back")
+            && outcome.stderr.contains("--take-over: by it you assert")
+    });
+    let b = host_with(&directory, "b", &copied, &["--take-over"]);
+    assert_eq!(listed(&b), [row("v", "b", "online")]);
+    let late = refused(&directory, "a", &device, &[]);
+    assert!(late.stderr.contains("served by host b, which is alive"), "{late:?}");
+    // Given back in good order, it can be had without such words.
+    b.signal("TERM");
+    assert_eq!(b.wait(), Some(0));
+    let a = host(&directory, "a", &device);
+    assert_eq!(listed(&a), [row("v", "a", "online")]);
+}
+
+#[test]
+fn a_host_that_was_taken_from_cuts_itself_off() {
+    let (etcd, files) = (EtcdProcesses::start(1), Files::new());
+    let (directory, wire) = (url(etcd.address(0), "test-6"), Wire::new(etcd.address(0)));
+    let a = host_with(&url(wire.address(), "test-6"), "a", &format(&files, "a"), &[]);
+    let volume = a.volume_json(&["create", "v", "--size", "64MiB"]);
+    let copied = copy(&files, "a", "b");
+    wire.cut();
+    a.wait_for_log("the directory is away");
+    until("the lease ends", || {
+        refused(&directory, "b", &copied, &[]).stderr.contains("is gone but did not give it back")
+    });
+    let b = host_with(&directory, "b", &copied, &["--take-over"]);
+    assert_eq!(listed(&b), [row("v", "b", "online")]);
+    let (portal, nqn) = (portal(&volume), nqn(&volume));
+    on_core(|handle| async move {
+        let open = connect(&handle, portal, &nqn).await;
+        open.write(Lba(0), filled(1)).await.expect("it does not know yet");
+        assert_eq!(code(client(&a).delete("v")), ProblemCode::DirectoryUnavailable);
+        wire.mend();
+        a.wait_for_log("the device is served by another host");
+        until("it is asked where it is", || listed(&a) == [row("v", "b", "online")]);
+        open.read(Lba(0), 1).await.expect_err("cut off");
+        assert_eq!(code(client(&a).create(&creation("w"))), ProblemCode::DeviceLost);
+        let moved = client(&a).show("v").unwrap();
+        assert_eq!((moved.state, moved.address), (VolumeState::Online, b.portals[0]));
+        assert_eq!(listed(&b), [row("v", "b", "online")], "nothing of the directory was changed");
+        let again = succeed(&["discover", &portal.to_string()]);
+        assert!(again.contains(&b.portals[0].to_string()), "{again}");
+        a.signal("TERM");
+        assert_eq!(a.wait(), Some(0), "it ends in good order, and writes nothing");
+        b.volume_json(&["show", "v"]);
+    });
+}
+
+#[test]
+fn a_device_that_is_missing_is_not_forgotten() {
+    let (etcd, files) = (EtcdProcesses::start(1), Files::new());
+    let directory = url(etcd.address(0), "test-7");
+    let (one, two) = (format(&files, "one"), format(&files, "two"));
+    let a = host_with(&directory, "a", &one, &["--device", &two]);
+    a.volume_json(&["create", "v", "--size", "64MiB", "--device", &two]);
+    a.signal("KILL");
+    a.wait();
+    let a = host(&directory, "a", &one);
+    until("it is known", || listed(&a) == [row("v", "a", "unreachable")]);
+    assert_eq!(code(client(&a).create(&creation("v"))), ProblemCode::NameTaken);
+    assert!(Path::new(two.strip_prefix("file:").unwrap()).exists());
+    let usage = farflash(&["serve", "--device", &one, "--take-over"]).output().unwrap();
+    assert_eq!(usage.status.code(), Some(2), "without a directory there is nobody to take from");
+}
+
+/// A tenant's quota counts what it has on all hosts, whichever host it asks, and however fast.
+#[test]
+fn a_quota_holds_for_all_hosts_together() {
+    const MOST: usize = 5;
+    let (etcd, files) = (EtcdProcesses::start(1), Files::new());
+    let directory = url(etcd.address(0), "test-quota");
+    let made = succeed(&["api-token", "acme", "--tenant", "--json"]);
+    let made: Value = serde_json::from_str(&made).unwrap();
+    let users = files.path("users.toml");
+    let entry = format!(
+        "[[tenant]]\nname = \"acme\"\ntoken_sha256 = {}\nvolumes = {MOST}\nprovisioned = \"320MiB\"\n",
+        made["token_sha256"]
+    );
+    std::fs::write(&users, entry).unwrap();
+    let more = ["--api-users", users.to_str().unwrap()];
+    let a = host_with(&directory, "a", &format(&files, "a"), &more);
+    let b = host_with(&directory, "b", &format(&files, "b"), &more);
+    let acme = |server: &Server| client(server).with_token(text(&made, "token"));
+    let created: Vec<bool> = std::thread::scope(|scope| {
+        let tries = (0..8).map(|n| {
+            let asked = acme(if n % 2 == 0 { &a } else { &b });
+            scope.spawn(move || match asked.create(&creation(&format!("v{n}"))) {
+                Ok(_) => true,
+                refused => {
+                    assert_eq!(code(refused), ProblemCode::QuotaExceeded);
+                    false
+                }
+            })
+        });
+        let tries: Vec<_> = tries.collect();
+        tries.into_iter().map(|one| one.join().unwrap()).collect()
+    });
+    assert_eq!(created.iter().filter(|created| **created).count(), MOST, "{created:?}");
+    // 320 MiB are provisioned: neither host lets one grow, and one that shrinks makes room for another.
+    let first = created.iter().position(|created| *created).unwrap();
+    let grow = |server: &Server, name: &str, size: u64| {
+        let size_bytes = Some(VolumeSize::try_from(size).unwrap());
+        acme(server).change(name, &control::ChangeVolume { size_bytes, slo: None })
+    };
+    for server in [&a, &b] {
+        assert_eq!(code(grow(server, &format!("v{first}"), 65 << 20)), ProblemCode::QuotaExceeded);
+    }
+    grow(&b, &format!("v{first}"), 60 << 20).unwrap();
+    let last = created.iter().rposition(|created| *created).unwrap();
+    until("the room is seen", || grow(&a, &format!("v{last}"), 68 << 20).is_ok());
+    assert_eq!(code(grow(&b, &format!("v{last}"), 69 << 20)), ProblemCode::QuotaExceeded);
+}

@@ -1,0 +1,360 @@
+//! The Rust library for ordinary threads, against a real server.
+
+#![allow(missing_docs, unreachable_pub, dead_code)]
+
+mod support;
+
+use std::io::{BufReader, BufWriter, Read, Seek, SeekFrom, Write};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::mpsc;
+use std::thread;
+use std::time::Duration;
+
+use farflash_client::{
+    ChangeAuth, ChangeRestrictions, Cluster, Data, DeviceHealth, Error, ErrorKind, NewVolume,
+    OpenOptions, Reply, Request, Swap, Volume, VolumeFile,
+};
+use support::{Files, Server};
+
+const BLOCK: usize = 4096;
+const MIB: u64 = 1 << 20;
+
+fn api(server: &Server) -> String {
+    format!("http://{}", server.api.trim_start_matches("http://"))
+}
+
+fn cluster(server: &Server) -> Cluster {
+    Cluster::new([api(server)], None).unwrap()
+}
+
+fn with_token(token: &str) -> OpenOptions {
+    OpenOptions { token: Some(token.to_owned()), ..OpenOptions::default() }
+}
+
+/// An open volume of a server without authentication.
+fn opened(cluster: &Cluster, name: &str, size: u64) -> Volume {
+    cluster.create(&NewVolume::new(name, size)).unwrap();
+    cluster.open(name, &OpenOptions::default()).unwrap()
+}
+
+#[track_caller]
+fn fails<T: std::fmt::Debug>(outcome: Result<T, Error>, kind: ErrorKind, says: &str) {
+    let error = outcome.expect_err("a refusal");
+    assert_eq!(error.kind(), kind, "{error:?}");
+    assert!(error.to_string().contains(says), "{error}");
+}
+
+#[test]
+fn a_volume_lives_through_everything_that_the_interface_has() {
+    let server = Server::start_with("mem:256MiB", &["--auth", "on"]);
+    let cluster = cluster(&server);
+    let created = cluster.create(&NewVolume::new("db", 64 * MIB)).unwrap();
+    assert_eq!(cluster.list().unwrap().len(), 1);
+    let token = created.tokens.token.as_str();
+    let id = created.volume.id.to_string();
+    let options = OpenOptions {
+        controller_token: Some(created.tokens.controller_token.clone()),
+        ..with_token(token)
+    };
+    let volume = cluster.open(&id, &options).unwrap();
+    let properties = volume.properties().unwrap();
+    assert_eq!(properties.size_bytes, 64 * MIB);
+    assert_eq!(properties.uuid(), Some(created.volume.id));
+    assert_eq!(properties.address, created.volume.address);
+    assert!(properties.atomic_write_bytes >= MIB && properties.block_size == 4096);
+
+    // Longer than one request, so that it is cut into several.
+    let data: Vec<u8> = (0..9 * MIB + 8192).map(|at| ((at * 31) >> 7) as u8).collect();
+    volume.write_at(&data, 4096).unwrap();
+    let mut back = vec![0; data.len()];
+    volume.read_at(&mut back, 4096).unwrap();
+    assert!(back == data);
+    assert!(volume.compare(&data, 4096).unwrap());
+    assert!(!volume.compare(&data[..BLOCK], 0).unwrap());
+
+    let (old, mut other) = (&data[..2 * BLOCK], data[..2 * BLOCK].to_vec());
+    assert_eq!(volume.compare_and_swap(4096, old, &vec![7; 2 * BLOCK]).unwrap(), Swap::Done);
+    other.fill(7);
+    other[5000] = 8;
+    let swapped = volume.compare_and_swap(4096, &other, old).unwrap();
+    assert_eq!(swapped, Swap::Differs { offset_bytes: 5000 });
+
+    volume.write_zeroes(4096, BLOCK as u64).unwrap();
+    volume.deallocate(8192, BLOCK as u64).unwrap();
+    volume.flush().unwrap();
+    volume.read_at(&mut back[..2 * BLOCK], 4096).unwrap();
+    assert!(back[..2 * BLOCK].iter().all(|byte| *byte == 0));
+
+    cluster.resize("db", 128 * MIB).unwrap();
+    support::until("the new size is known", || volume.size().unwrap() == 128 * MIB);
+    volume.write_at(&[1; BLOCK], 128 * MIB - 4096).unwrap();
+
+    let tokens = cluster.change_auth("db", &ChangeAuth::default()).unwrap();
+    fails(cluster.open("db", &options), ErrorKind::PermissionDenied, "check the volume's token");
+    assert!(volume.flush().is_ok(), "open ones stay open");
+    let other_host = ChangeRestrictions {
+        networks: Some(vec!["192.0.2.0/24".to_owned()]),
+        ..ChangeRestrictions::default()
+    };
+    volume.close().unwrap();
+    fails(volume.flush(), ErrorKind::Closed, "closed");
+    cluster.restrict("db", &other_host).unwrap();
+    let options = with_token(&tokens.token);
+    assert!(cluster.open("db", &options).is_err());
+    let all = ChangeRestrictions { networks: Some(Vec::new()), ..ChangeRestrictions::default() };
+    cluster.restrict("db", &all).unwrap();
+    let place = format!("tcp://{}/{}", created.volume.address, created.volume.nqn);
+    farflash_client::open(&place, &options).unwrap().close().unwrap();
+    cluster.delete("db").unwrap();
+    fails(cluster.show("db"), ErrorKind::NotFound, "no volume `db`");
+}
+
+/// What the API says of a volume's place its target says, too, and what is not known of a drive neither.
+#[test]
+fn a_volume_says_with_what_it_may_fail() {
+    let labels = ["--host-name", "flash-1", "--label", "rack=r1", "--label", "row=7"];
+    let server = Server::start_with("mem:256MiB", &labels);
+    let cluster = cluster(&server);
+    let volume = opened(&cluster, "v", MIB);
+    let record = cluster.show("v").unwrap();
+    let said = volume.failure_domain().unwrap().expect("a farflash server says it");
+    assert_eq!((said.host.as_str(), said.labels["rack"].as_str()), ("flash-1", "r1"));
+    assert_eq!((&said.labels, &said.host), (&record.labels, &record.host));
+    assert_eq!((said.core, &said.device), (record.portal.core, &record.device));
+    assert_eq!(said.device_id, *record.drive.id.as_bytes());
+    assert!(!record.drive.id.is_nil() && said.host_id != [0; 16]);
+    assert_eq!((said.model.as_str(), said.serial.as_str()), ("", ""), "memory is no drive");
+    assert_eq!((record.drive.model, record.drive.serial), (None, None));
+    assert_eq!(said.health, DeviceHealth::Good);
+    assert_eq!(record.drive.health.as_deref(), Some("good"));
+    let shown = server.volume(&["show", "v"]).stdout;
+    assert!(shown.contains("drive      good\n") && shown.contains("rack=r1"), "{shown}");
+}
+
+#[test]
+fn each_mistake_has_its_error() {
+    let server = Server::start("mem:256MiB");
+    let cluster = cluster(&server);
+    let volume = opened(&cluster, "v", MIB);
+    let invalid = ErrorKind::InvalidArgument;
+    fails(cluster.create(&NewVolume::new("V", MIB)), invalid, "a volume name");
+    fails(cluster.create(&NewVolume::new("w", 5)), invalid, "multiple of 4096");
+    fails(cluster.create(&NewVolume::new("v", MIB)), ErrorKind::AlreadyExists, "");
+    fails(cluster.open("w", &OpenOptions::default()), ErrorKind::NotFound, "no volume `w`");
+    fails(cluster.open("v", &with_token("x")), invalid, "no token");
+    fails(Cluster::new(["ftp://x"], None), invalid, "no API address");
+    let nowhere = Cluster::new(["http://127.0.0.1:1"], None).unwrap();
+    fails(nowhere.show("v"), ErrorKind::Unreachable, "cannot be reached");
+    let nobody = Cluster::new(Vec::<String>::new(), None).unwrap();
+    fails(nobody.show("v"), invalid, "no API address is given");
+    fails(farflash_client::open("udp://x", &OpenOptions::default()), invalid, "no volume");
+    fails(volume.read_at(&mut [0; 5], 0), invalid, "5 bytes at offset 0 are not whole blocks");
+    fails(volume.write_at(&[0; BLOCK], 1), invalid, "offset 1");
+    fails(volume.write_at(&[0; BLOCK], MIB), invalid, "not all within the volume");
+    fails(volume.read_at(&mut [0; BLOCK], u64::MAX - 4095), invalid, "not all within");
+    fails(volume.deallocate(0, 2 * MIB), invalid, "not all within");
+    fails(volume.compare_and_swap(0, &[0; BLOCK], &[]), invalid, "4096 bytes cannot be replaced");
+    let large = vec![0; 2 * usize::try_from(volume.opened().atomic_write_bytes).unwrap()];
+    let larger = opened(&cluster, "larger", 4 * large.len() as u64);
+    fails(larger.compare_and_swap(0, &large, &large), invalid, "more than the limit");
+    volume.read_at(&mut [], 0).unwrap();
+
+    // A callback runs on the thread that carries requests out: it must not wait for itself.
+    let (sender, receiver) = mpsc::channel();
+    let own = volume.clone();
+    volume.submit(Request::Flush, move |_| sender.send(own.flush()).unwrap());
+    fails(receiver.recv().unwrap(), invalid, "a callback cannot wait");
+    cluster.delete("v").unwrap();
+    fails(volume.flush(), ErrorKind::NotFound, "no volume");
+}
+
+#[test]
+fn a_thousand_requests_of_many_threads_are_outstanding_at_once() {
+    let server = Server::start("mem:256MiB");
+    let cluster = cluster(&server);
+    let volume = opened(&cluster, "v", 64 * MIB);
+    let block_of = |thread: u64, index: u64| (thread * 1000 + index) * BLOCK as u64;
+    thread::scope(|scope| {
+        for thread in 0..8 {
+            let volume = &volume;
+            scope.spawn(move || {
+                let write = |index| {
+                    let data = Data::from(&[(thread + index) as u8; BLOCK][..]);
+                    volume.start(Request::Write { offset: block_of(thread, index), data })
+                };
+                let pending: Vec<_> = (0..1000).map(write).collect();
+                pending.into_iter().for_each(|write| drop(write.wait().unwrap()));
+                for index in (0..1000).step_by(97) {
+                    let mut back = [0; BLOCK];
+                    volume.read_at(&mut back, block_of(thread, index)).unwrap();
+                    assert_eq!(back, [(thread + index) as u8; BLOCK]);
+                }
+            });
+        }
+    });
+    // Every outcome comes, also of what is cut off by closing.
+    let (sender, receiver) = mpsc::channel();
+    for index in 0..2000 {
+        let sender = sender.clone();
+        let read = Request::Read { offset: index * BLOCK as u64, len: BLOCK };
+        volume.submit(read, move |outcome| sender.send(outcome).unwrap());
+    }
+    volume.close().unwrap();
+    drop(sender);
+    let outcomes: Vec<_> = receiver.iter().collect();
+    assert_eq!(outcomes.len(), 2000);
+    for outcome in outcomes {
+        match outcome {
+            Ok(Reply::Data(data)) => assert_eq!(data.len(), BLOCK),
+            Err(Error::Closed) => {}
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+/// Threads write numbers that go up, each into blocks of its own; the server is killed and comes back
+/// at other addresses. No acknowledged write is lost, and no request fails.
+#[test]
+fn a_killed_server_is_found_again_at_its_new_address() {
+    const THREADS: u64 = 4;
+    let files = Files::new();
+    let device = files.device("image");
+    support::succeed(&["format", "--device", &format!("{device},size=256MiB")]);
+    let mut server = Some(Server::start_with(&device, &["--auth", "on"]));
+    let api_address = server.as_ref().unwrap().api.trim_start_matches("http://").to_owned();
+    // One API that is not there, to be passed over.
+    let urls = ["http://127.0.0.1:1".to_owned(), format!("http://{api_address}")];
+    let cluster = Cluster::new(urls, None).unwrap();
+    let created = cluster.create(&NewVolume::new("v", 16 * MIB)).unwrap();
+    let volume = cluster.open("v", &with_token(&created.tokens.token)).unwrap();
+    let acknowledged: Vec<AtomicU64> = (0..THREADS).map(|_| AtomicU64::new(0)).collect();
+    let done = AtomicBool::new(false);
+    /// Sets the flag when it goes, also by a failed assertion: the scope waits for its threads.
+    struct SetAtEnd<'a>(&'a AtomicBool);
+    impl Drop for SetAtEnd<'_> {
+        fn drop(&mut self) {
+            self.0.store(true, Ordering::Release);
+        }
+    }
+    let at = |thread: u64, number: u64| (thread * 64 + number % 64) * BLOCK as u64;
+    thread::scope(|scope| {
+        let end = SetAtEnd(&done);
+        for thread in 0..THREADS {
+            let (volume, acknowledged, done) = (&volume, &acknowledged, &done);
+            scope.spawn(move || {
+                for number in 1_u64.. {
+                    let data = number.to_le_bytes().repeat(BLOCK / 8);
+                    volume.write_at(&data, at(thread, number)).unwrap();
+                    acknowledged[thread as usize].store(number, Ordering::Release);
+                    if done.load(Ordering::Acquire) {
+                        return;
+                    }
+                }
+            });
+        }
+        let progress = |more: u64| {
+            let goal: Vec<u64> =
+                acknowledged.iter().map(|now| now.load(Ordering::Acquire) + more).collect();
+            let reached = || {
+                let mut all = acknowledged.iter().zip(&goal);
+                all.all(|(now, goal)| now.load(Ordering::Acquire) >= *goal)
+            };
+            support::until("writes go on", reached);
+        };
+        for _ in 0..3 {
+            progress(20);
+            let killed = server.take().unwrap();
+            killed.signal("KILL");
+            assert_eq!(killed.wait(), None);
+            let auth = ["--auth", "on"];
+            server = Some(Server::start_on(&device, "127.0.0.1:0", &api_address, &auth));
+        }
+        progress(20);
+        drop(end);
+    });
+    for (thread, last) in (0..).zip(&acknowledged) {
+        let last = last.load(Ordering::Acquire);
+        for number in last.saturating_sub(63).max(1)..=last {
+            let mut back = [0; BLOCK];
+            volume.read_at(&mut back, at(thread, number)).unwrap();
+            assert_eq!(back[..8], number.to_le_bytes(), "thread {thread}");
+        }
+    }
+    let properties = volume.properties().unwrap();
+    assert!(properties.reconnects >= 3 && properties.address == server.unwrap().portals[0]);
+}
+
+/// A server that stays away makes requests fail in the time that was agreed on; a later one succeeds.
+#[test]
+fn requests_fail_when_a_server_stays_away_and_work_when_it_is_back() {
+    let files = Files::new();
+    let device = files.device("image");
+    support::succeed(&["format", "--device", &format!("{device},size=256MiB")]);
+    let server = Server::start(&device);
+    let api_address = server.api.trim_start_matches("http://").to_owned();
+    let cluster = cluster(&server);
+    cluster.create(&NewVolume::new("v", MIB)).unwrap();
+    let recovery_timeout = Duration::from_millis(200);
+    let options = OpenOptions { recovery_timeout, ..OpenOptions::default() };
+    let volume = cluster.open("v", &options).unwrap();
+    server.signal("KILL");
+    server.wait();
+    fails(volume.read_at(&mut [0; BLOCK], 0), ErrorKind::Unreachable, "cannot be reached for");
+    let _server = Server::start_on(&device, "127.0.0.1:0", &api_address, &[]);
+    volume.read_at(&mut [0; BLOCK], 0).unwrap();
+}
+
+#[test]
+fn a_volume_is_a_file_of_bytes() {
+    let server = Server::start("mem:256MiB");
+    let cluster = cluster(&server);
+    let volume = opened(&cluster, "v", MIB);
+    let mut file = VolumeFile::new(volume.clone());
+    let mut model = vec![0_u8; 1 << 20];
+    let mut random = 1_u64;
+    let mut next = |below: u64| {
+        random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+        (random >> 33) % below
+    };
+    for round in 0..200 {
+        let (offset, len) = (next(MIB) as usize, next(20_000) as usize);
+        let end = (offset + len).min(model.len());
+        file.seek(SeekFrom::Start(offset as u64)).unwrap();
+        let data = vec![round as u8; len];
+        assert_eq!(file.write(&data).unwrap(), end - offset, "round {round}");
+        model[offset..end].fill(round as u8);
+        let (offset, len) = (next(MIB) as usize, next(20_000) as usize);
+        file.seek(SeekFrom::Start(offset as u64)).unwrap();
+        let mut back = vec![0; len];
+        let read = file.read(&mut back).unwrap();
+        assert_eq!(back[..read], model[offset..(offset + len).min(model.len())], "round {round}");
+    }
+    assert_eq!(file.seek(SeekFrom::End(0)).unwrap(), MIB);
+    assert_eq!(file.read(&mut [0; 10]).unwrap(), 0);
+    assert_eq!(file.write(&[1]).unwrap_err().kind(), std::io::ErrorKind::StorageFull);
+    assert!(file.seek(SeekFrom::Current(-2 << 20)).is_err());
+
+    // Writers of different bytes of one block do not undo each other's writes.
+    thread::scope(|scope| {
+        for thread in 0..8 {
+            let mut file = VolumeFile::new(volume.clone());
+            scope.spawn(move || {
+                for index in 0..8 {
+                    file.seek(SeekFrom::Start(index * 8 + thread)).unwrap();
+                    file.write_all(&[b'a' + thread as u8]).unwrap();
+                }
+            });
+        }
+    });
+    let mut text = String::new();
+    file.rewind().unwrap();
+    Read::take(&mut file, 64).read_to_string(&mut text).unwrap();
+    assert_eq!(text, "abcdefgh".repeat(8));
+
+    let mut writer = BufWriter::new(VolumeFile::new(volume.clone()));
+    (0..1000).for_each(|line| writeln!(writer, "line {line}").unwrap());
+    writer.flush().unwrap();
+    let lines = std::io::BufRead::lines(BufReader::new(VolumeFile::new(volume)));
+    let last = lines.map(Result::unwrap).take(1000).last();
+    assert_eq!(last.as_deref(), Some("line 999"));
+}

@@ -1,0 +1,190 @@
+//! What an operator sees of a real server: metrics, the dashboard made of them, and whether all is well.
+
+#![allow(missing_docs, unreachable_pub, dead_code)]
+
+mod support;
+
+use std::collections::BTreeSet;
+use std::io::{Read, Write};
+use std::net::TcpStream;
+
+use serde_json::Value;
+use support::{Server, farflash, run};
+
+fn metrics(server: &Server) -> String {
+    let address = server.api.strip_prefix("http://").unwrap();
+    let mut stream = TcpStream::connect(address).unwrap();
+    let request = format!("GET /metrics HTTP/1.1\r\nhost: {address}\r\nconnection: close\r\n\r\n");
+    stream.write_all(request.as_bytes()).unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+    answer
+}
+
+/// The value of the only sample that begins so.
+#[track_caller]
+fn value(metrics: &str, series: &str) -> f64 {
+    let mut found = metrics.lines().filter(|line| line.starts_with(series));
+    let line = found.next().unwrap_or_else(|| panic!("no {series} in {metrics}"));
+    assert!(found.next().is_none(), "{series} twice");
+    line.rsplit_once(' ').unwrap().1.parse().unwrap()
+}
+
+/// Drives a volume, and is refused another time.
+fn driven() -> Server {
+    let server = Server::start_with("mem:256MiB", &["--auth", "on"]);
+    let volume = server.volume_json(&["create", "seen", "--size", "64MiB"]);
+    let text = |field: &str| volume[field].as_str().unwrap().to_owned();
+    let target = format!("tcp://{}/{}", text("address"), text("nqn"));
+    let drive = |token: &str, rw: &str| {
+        let mut load = farflash(&["bench", "--target", &target, "--overwrite", "--rw", rw]);
+        load.args(["--bs", "4KiB", "--qd", "8", "--bytes", "4MiB"]);
+        load.env_remove("FARFLASH_CONTROLLER_TOKEN").env("FARFLASH_TOKEN", token);
+        load.output().unwrap().status.success()
+    };
+    assert!(drive(&text("token"), "randwrite"));
+    assert!(drive(&text("token"), "randread"));
+    let other = server.volume_json(&["create", "other", "--size", "64MiB"]);
+    assert!(!drive(other["token"].as_str().unwrap(), "randread"));
+    server
+}
+
+#[test]
+fn metrics_count_what_was_done() {
+    let server = driven();
+    let metrics = metrics(&server);
+    let requests = value(&metrics, "farflash_volume_requests_total{volume=\"seen\"");
+    let count = |direction: &str| {
+        let line = metrics.lines().find(|line| {
+            line.starts_with("farflash_volume_latency_seconds_count{volume=\"seen\"")
+                && line.contains(direction)
+        });
+        line.unwrap().rsplit_once(' ').unwrap().1.parse::<f64>().unwrap()
+    };
+    assert_eq!(count("\"write\""), 1024.0);
+    assert!(count("\"read\"") >= 1024.0);
+    assert_eq!(count("\"read\"") + count("\"write\""), requests);
+    assert!(!metrics.contains("farflash_volume_latency_seconds_count{volume=\"other\""));
+    assert!(value(&metrics, "farflash_core_authentication_failures_total") >= 1.0);
+    assert_eq!(value(&metrics, "farflash_device_media_errors_total"), 0.0);
+    let journal = value(&metrics, "farflash_device_journal_used_ratio");
+    assert!(journal > 0.0 && journal < 1.0, "{journal}");
+}
+
+/// A panel of a metric that nobody has would stay empty without a word.
+#[test]
+fn the_dashboard_asks_for_metrics_that_there_are() {
+    let server = driven();
+    let metrics = metrics(&server);
+    let dashboard = include_str!("../../../packaging/grafana-dashboard.json");
+    let dashboard: serde_json::Value = serde_json::from_str(dashboard).unwrap();
+    let is_part = |c: char| c.is_ascii_lowercase() || c == '_';
+    let mut names = BTreeSet::new();
+    for panel in dashboard["panels"].as_array().unwrap() {
+        for target in panel["targets"].as_array().into_iter().flatten() {
+            let query = target["expr"].as_str().unwrap();
+            for (at, _) in query.match_indices("farflash_") {
+                names.insert(query[at..].split(|c| !is_part(c)).next().unwrap());
+            }
+        }
+    }
+    assert!(names.len() > 15, "{names:?}");
+    for name in names {
+        assert!(
+            metrics.contains(&format!("\n{name}{{")) || metrics.contains(&format!("\n{name} ")),
+            "{name}"
+        );
+    }
+}
+
+#[test]
+fn status_says_that_all_is_well() {
+    let server = Server::start("mem:256MiB");
+    server.volume_json(&["create", "one", "--size", "64MiB"]);
+    let outcome = run(&["status", "--api", &server.api]);
+    assert_eq!(outcome.code, Some(0), "{outcome:?}");
+    for word in ["1 volume\n", "open to any host", "good", "mem:256MiB"] {
+        assert!(outcome.stdout.contains(word), "{word}: {outcome:?}");
+    }
+    let nobody = run(&["status", "--api", "http://127.0.0.1:1"]);
+    assert_eq!(nobody.code, Some(1), "{nobody:?}");
+}
+
+/// How our library takes leave of I/O queues.
+const HOST_RESET: &str = "the host reset its controller";
+
+/// The life of a connection is found in the log by its id, which no other has.
+#[test]
+fn a_connection_is_followed_through_the_log() {
+    let server = Server::start_logging("info,dataplane=debug", "mem:256MiB", &["--auth", "on"]);
+    let volume = server.volume_json(&["create", "followed", "--size", "64MiB"]);
+    let text = |field: &str| volume[field].as_str().unwrap().to_owned();
+    let target = format!("tcp://{}/{}", text("address"), text("nqn"));
+    for token in [text("token"), text("controller_token")] {
+        let mut load = farflash(&["bench", "--target", &target, "--overwrite", "--rw", "randread"]);
+        load.args(["--bs", "4KiB", "--qd", "1", "--bytes", "64KiB"]);
+        load.env_remove("FARFLASH_CONTROLLER_TOKEN").env("FARFLASH_TOKEN", token);
+        load.output().unwrap();
+    }
+    // Two that were let in, and one that was not.
+    let mut lines = Vec::new();
+    for _ in 0..3 {
+        lines.extend(server.log_until(|line| line["message"] == "connection ended"));
+    }
+    let life = |id: &Value| -> Vec<&Value> {
+        lines.iter().filter(|line| line["connection"] == *id).collect()
+    };
+    let messages =
+        |id: &Value| life(id).iter().map(|line| line["message"].clone()).collect::<Vec<_>>();
+    let accepted = lines.iter().filter(|line| line["message"] == "connection accepted");
+    let ids: Vec<&Value> = accepted.map(|line| &line["connection"]).collect();
+    let distinct: BTreeSet<&str> = ids.iter().map(|id| id.as_str().unwrap()).collect();
+    assert_eq!((ids.len(), distinct.len()), (3, 3), "admin, I/O, refused: {lines:?}");
+    let last = ids[2].clone();
+    for id in &ids[..2] {
+        assert_eq!(
+            messages(id),
+            ["connection accepted", "connected", "authenticated", "connection ended"]
+        );
+        let peers: BTreeSet<&str> =
+            life(id).iter().map(|line| line["peer"].as_str().unwrap()).collect();
+        assert_eq!(peers.len(), 1, "one connection: {lines:?}");
+        let life = life(id);
+        assert_eq!(life[1]["subsystem"], volume["nqn"]);
+        assert_eq!((&life[1]["host"], &life[1]["qid"]), (&life[3]["host"], &life[3]["qid"]));
+        let reason = if life[1]["qid"] == 0 { "the host closed it" } else { HOST_RESET };
+        assert_eq!(life[3]["reason"], reason);
+    }
+    assert_eq!(
+        messages(&last),
+        ["connection accepted", "connected", "authentication failed", "connection ended"]
+    );
+    assert_eq!(life(&last)[3]["reason"], "authentication failed");
+}
+
+/// Whoever connects again and again, and never shows who it is, gets a few lines; the rest is counted.
+#[test]
+fn a_stranger_does_not_fill_the_log() {
+    const TIMES: u64 = 300;
+    let server = Server::start_with("mem:256MiB", &["--auth", "on"]);
+    for _ in 0..TIMES {
+        let mut stream = TcpStream::connect(server.portals[0]).unwrap();
+        stream.set_read_timeout(Some(support::PATIENCE)).unwrap();
+        stream.write_all(&[0xA5; 128]).unwrap();
+        let _ = stream.read_to_end(&mut Vec::new());
+    }
+    let (mut written, mut left_out) = (0, 0);
+    while written + left_out < TIMES {
+        let counts = |line: &Value| line["lines"].is_u64() || line["message"] == "connection ended";
+        for line in server.log_until(counts) {
+            written += u64::from(line["message"] == "connection ended");
+            if let Some(lines) = line["lines"].as_u64() {
+                assert_eq!(line["source"], "127.0.0.1", "{line}");
+                left_out += lines;
+            }
+        }
+    }
+    assert_eq!(written + left_out, TIMES);
+    assert!(left_out > 0 && written < TIMES / 2, "{written} lines, {left_out} left out");
+}

@@ -1,0 +1,44 @@
+//! Looking at the disk between two boots, and repairing it.
+
+use volume::FsckOptions;
+
+use super::Boot;
+use crate::rig;
+
+impl Boot {
+    /// A disk that is sound, if cut off, has no faults before anyone opens it.
+    pub(super) async fn fsck(&self) {
+        let options = FsckOptions { read_data: !self.profile.tight };
+        let report = volume::fsck(&self.device, options, |_, _| {}).await;
+        self.run.take_damage();
+        if self.run.leniency().metadata || self.run.is_any_harmed() {
+            return;
+        }
+        match report {
+            Err(error) => self.run.fail(format!("fsck cannot read the disk: {error}")),
+            Ok(report) => {
+                if let Some(fault) = report.faults.first() {
+                    self.run.fail(format!("fsck finds {fault:?}"));
+                }
+            }
+        }
+    }
+
+    /// A disk that is too damaged to be opened has nothing more to repair once it is repaired, and can be
+    /// opened.
+    pub(super) async fn repair(&self) {
+        if volume::repair(&self.device, true).await.is_err() {
+            // No root is left.
+            return;
+        }
+        let report = volume::fsck(&self.device, FsckOptions { read_data: false }, |_, _| {}).await;
+        let faults = report.map(|report| report.faults).unwrap_or_default();
+        if let Some(fault) = faults.iter().find(|fault| fault.problem.repair().is_some()) {
+            return self.run.fail(format!("a repair leaves {fault:?}"));
+        }
+        let opened = rig::open(&self.device, self.profile.shards, self.profile.map_memory).await;
+        if let Err(error) = opened {
+            self.run.fail(format!("a repaired disk cannot be opened: {error}"));
+        }
+    }
+}

@@ -1,0 +1,142 @@
+//! What is damaged and follows from nothing else: how much goes with it.
+//!
+//! - Q1: a damaged descriptor costs its volume and nothing else. The shard is opened without it; its blocks
+//!   stay in use, and records of the journal that concern it are passed over. If there were any, what leads to
+//!   the descriptor is spoilt, so that an older state of the volume never comes back.
+//! - Q2: what costs acknowledged changes of volumes that are there keeps the shard from being opened, unless
+//!   whoever opens it consents: a repair. That is a damaged record of the journal, a damaged node of the
+//!   volume table, and a damaged node of a map that records lead to.
+//! - Q3: of a journal that is cut off, all that is left is taken to be on the media. What is not is then an
+//!   error for its reader, and not an older state.
+
+use std::fmt;
+
+use io_traits::Device;
+use layout::Mapping;
+use units::{Lba, Pba};
+
+use super::Inner;
+use crate::state::VolumeState;
+use crate::{OpenError, VolumeError};
+
+/// What cannot be had any more.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Loss {
+    /// A volume: its descriptor is damaged.
+    Volume {
+        /// Its number.
+        number: u32,
+        /// Where the descriptor lies.
+        pba: Pba,
+    },
+    /// The volumes of a damaged node of the volume table.
+    Volumes {
+        /// Where the node lies.
+        pba: Pba,
+    },
+    /// What a damaged node of a volume's map describes, to which the journal leads.
+    Node {
+        /// Number of the volume.
+        volume: u32,
+        /// A block that the node describes, or would.
+        lba: Lba,
+        /// Where the node lies.
+        pba: Pba,
+    },
+    /// The changes from a damaged record of the journal on.
+    Journal {
+        /// The record.
+        sequence: u64,
+        /// Where it should be.
+        pba: Pba,
+    },
+}
+
+impl Loss {
+    /// Where the damage is.
+    #[must_use]
+    pub fn pba(&self) -> Pba {
+        match self {
+            Self::Volume { pba, .. }
+            | Self::Volumes { pba }
+            | Self::Node { pba, .. }
+            | Self::Journal { pba, .. } => *pba,
+        }
+    }
+
+    /// Whether blocks stay in use of which nobody knows whose they are.
+    fn hides_blocks(&self) -> bool {
+        !matches!(self, Self::Journal { .. })
+    }
+}
+
+impl fmt::Display for Loss {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Volume { number, pba } => {
+                write!(f, "the descriptor of volume {number} at {pba} is damaged")
+            }
+            Self::Volumes { pba } => write!(f, "the node of the volume table at {pba} is damaged"),
+            Self::Node { volume, lba, pba } => {
+                write!(f, "the map node of volume {volume}, {lba}, at {pba} is damaged")
+            }
+            Self::Journal { sequence, pba } => {
+                write!(f, "journal record {sequence} at {pba} is damaged")
+            }
+        }
+    }
+}
+
+impl<D: Device> Inner<D> {
+    /// Whether blocks are in use of which nobody can say whose they are.
+    pub(crate) fn hides_blocks(&self) -> bool {
+        self.losses.borrow().iter().any(Loss::hides_blocks)
+    }
+
+    pub(super) fn lose(&self, loss: Loss) {
+        self.losses.borrow_mut().push(loss);
+    }
+
+    /// Whether a record concerns a volume that is lost, and is passed over (Q1).
+    pub(super) fn passes_over(&self, number: u32) -> bool {
+        let is_lost = self.losses.borrow().iter().any(|loss| match loss {
+            Loss::Volume { number: lost, .. } => *lost == number,
+            Loss::Volumes { .. } => true,
+            Loss::Node { .. } | Loss::Journal { .. } => false,
+        });
+        if is_lost {
+            self.passed_over.borrow_mut().insert(number);
+        }
+        is_lost
+    }
+
+    /// The journal was replayed: volumes that it would have changed do not come back (Q1).
+    pub(super) fn spoil_what_was_passed_over(&self) {
+        let mut tables = self.tables.borrow_mut();
+        for number in self.passed_over.borrow().iter().map(|number| u64::from(*number)) {
+            let found = tables.volumes.get(number).expect("the volume table is in memory");
+            if let Some(Mapping { pba, crc }) = found {
+                tables.volumes.insert(number, Mapping { pba, crc: !crc });
+            }
+        }
+    }
+
+    /// Replay needs a node that is damaged. With consent the map goes on without it (Q2).
+    pub(super) fn go_on_without(
+        &self,
+        state: &VolumeState,
+        error: &VolumeError,
+    ) -> Result<(), OpenError> {
+        if self.consents.get()
+            && let VolumeError::CorruptMap { lba, pba } = *error
+        {
+            let missing = state.map.borrow().get(lba.0).err();
+            if let Some(missing) = missing.filter(|missing| missing.pointer.pba == pba) {
+                state.map.borrow_mut().give_up(missing);
+                self.lose(Loss::Node { volume: state.number, lba, pba });
+                return Ok(());
+            }
+        }
+        Err(self.replay_error(error))
+    }
+}

@@ -1,0 +1,174 @@
+//! The journal's records as they lie on the device, in the order of their sequence.
+//!
+//! A record counts if it is the valid continuation of the one before (P1). What the reader finds behind
+//! the last one may prove that one is missing.
+
+use std::cmp::Ordering;
+
+use io_traits::{Buffer, Device, DeviceError};
+use layout::{RECORD_BLOCKS_MAX, Record, ReplayPoint, Root};
+use units::{BLOCK_SIZE, PbaRange};
+
+use super::Inner;
+use crate::OpenError;
+
+/// What Linux calls an I/O error.
+const EIO: i32 = 5;
+
+/// Reads the journal record by record.
+pub(super) struct Reader<'a, D: Device> {
+    pub(super) inner: &'a Inner<D>,
+    pub(super) root: &'a Root,
+    /// Blocks read ahead, and where in the journal they begin.
+    window: Option<(u64, Buffer)>,
+    /// Blocks of the window that cannot be read, and are zeroes in it.
+    unreadable: Vec<u64>,
+    /// What the next record must be.
+    pub(super) at: ReplayPoint,
+}
+
+impl<'a, D: Device> Reader<'a, D> {
+    /// Begins at the root's replay point.
+    pub(super) fn new(inner: &'a Inner<D>, root: &'a Root) -> Self {
+        Self { inner, root, window: None, unreadable: Vec::new(), at: root.replay }
+    }
+
+    /// The next record, if there is one (P1).
+    pub(super) async fn next(&mut self) -> Result<Option<Record>, OpenError> {
+        let position = u64::from(self.at.position);
+        let mut found = None;
+        for start in [position, 0] {
+            if start >= self.root.journal.blocks {
+                continue;
+            }
+            let record = self.record_at(start).await?;
+            // What cannot be read may be the record that is wanted.
+            if self.unreadable.contains(&start) {
+                let range = PbaRange::new(self.root.journal.start.plus(start), 1);
+                return Err(DeviceError::Io { range, errno: EIO }.into());
+            }
+            found = record.filter(|r| self.continues(r)).map(|r| (start, r));
+            if found.is_some() {
+                break;
+            }
+        }
+        let Some((start, record)) = found else { return Ok(None) };
+        if record.head.generation > self.root.generation {
+            return Err(self.missing());
+        }
+        let end = start + u64::from(record.blocks);
+        self.at = ReplayPoint {
+            sequence: self.at.sequence + 1,
+            position: u32::try_from(end % self.root.journal.blocks).expect("less than 2^32"),
+            previous_crc: record.crc,
+        };
+        Ok(Some(record))
+    }
+
+    fn missing(&self) -> OpenError {
+        OpenError::Journal { shard: self.root.shard, sequence: self.at.sequence }
+    }
+
+    fn is_ours(&self, record: &Record) -> bool {
+        record.head.device == self.root.device && record.head.shard == self.root.shard
+    }
+
+    fn continues(&self, record: &Record) -> bool {
+        self.is_ours(record)
+            && record.head.incarnation == self.root.incarnation
+            && record.head.sequence == self.at.sequence
+            && record.head.previous_crc == self.at.previous_crc
+    }
+
+    /// The record that begins at block `start` of the journal.
+    async fn record_at(&mut self, start: u64) -> Result<Option<Record>, OpenError> {
+        let blocks = match self.block_at(start, 1).await? {
+            Some(block) => Record::peek_blocks(block),
+            None => None,
+        };
+        let Some(blocks) = blocks else { return Ok(None) };
+        let bytes = self.block_at(start, u64::from(blocks)).await?;
+        Ok(bytes.and_then(|bytes| Record::decode(bytes).ok()))
+    }
+
+    /// `count` blocks of the journal, if they lie before its end.
+    async fn block_at(&mut self, start: u64, count: u64) -> Result<Option<&[u8]>, OpenError> {
+        let area = self.root.journal;
+        if start + count > area.blocks {
+            return Ok(None);
+        }
+        let inside = |(from, buffer): &(u64, Buffer)| {
+            start >= *from && start + count <= *from + buffer.len_blocks() as u64
+        };
+        if !self.window.as_ref().is_some_and(inside) {
+            let blocks = u64::from(RECORD_BLOCKS_MAX).min(area.blocks - start);
+            let buffer = Buffer::new(usize::try_from(blocks).expect("at most a record"));
+            self.unreadable.clear();
+            let buffer = match self.inner.device.read(area.start.plus(start), buffer).await {
+                Ok(buffer) => buffer,
+                Err(DeviceError::Io { .. }) => self.read_singly(start, blocks).await?,
+                Err(error) => return Err(error.into()),
+            };
+            self.window = Some((start, buffer));
+        }
+        let (from, buffer) = self.window.as_ref().expect("just read");
+        let first = usize::try_from(start - from).expect("inside the window") * BLOCK_SIZE;
+        let len = usize::try_from(count).expect("inside the window") * BLOCK_SIZE;
+        Ok(Some(&buffer.as_bytes()[first..first + len]))
+    }
+
+    /// Reads blocks one by one; those that cannot be read are zeroes.
+    async fn read_singly(&mut self, start: u64, blocks: u64) -> Result<Buffer, OpenError> {
+        let mut all = Buffer::zeroed(usize::try_from(blocks).expect("at most a record"));
+        for (place, at) in all.as_mut_bytes().chunks_exact_mut(BLOCK_SIZE).zip(start..) {
+            let pba = self.root.journal.start.plus(at);
+            match self.inner.device.read(pba, Buffer::new(1)).await {
+                Ok(block) => place.copy_from_slice(block.as_bytes()),
+                Err(DeviceError::Io { .. }) => self.unreadable.push(at),
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Ok(all)
+    }
+
+    /// A later record that calls the missing one settled proves that it was there: what follows
+    /// cannot be replayed without it.
+    pub(super) async fn look_behind(&mut self) -> Result<(), OpenError> {
+        let blocks = self.root.journal.blocks;
+        for step in 0..blocks {
+            let start = (u64::from(self.at.position) + step) % blocks;
+            let Some(record) = self.record_at(start).await? else { continue };
+            let head = &record.head;
+            let proof = match head.incarnation.cmp(&self.root.incarnation) {
+                Ordering::Less => false,
+                Ordering::Equal => head.settled >= self.at.sequence,
+                Ordering::Greater => true,
+            };
+            // Or it builds on a newer root, which is gone.
+            if self.is_ours(&record) && (proof || head.generation > self.root.generation) {
+                return Err(self.missing());
+            }
+        }
+        Ok(())
+    }
+    /// The highest generation and incarnation of any record, valid or not, or of the root. Behind a cut
+    /// the journal begins anew above both, so that what is left there is older than all that follows.
+    pub(super) async fn newest(&mut self) -> Result<Newest, OpenError> {
+        let Root { generation, incarnation, .. } = *self.root;
+        let mut newest = Newest { generation, incarnation };
+        for start in 0..self.root.journal.blocks {
+            let Some(record) = self.record_at(start).await? else { continue };
+            if self.is_ours(&record) {
+                newest.generation = newest.generation.max(record.head.generation);
+                newest.incarnation = newest.incarnation.max(record.head.incarnation);
+            }
+        }
+        Ok(newest)
+    }
+}
+
+/// See [`Reader::newest`].
+pub(super) struct Newest {
+    pub(super) generation: u64,
+    pub(super) incarnation: u64,
+}

@@ -1,0 +1,606 @@
+//! A device in memory that loses power on demand, and an executor that is a function of its seed.
+#![allow(unreachable_pub)]
+
+use std::cell::RefCell;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::future::Future;
+use std::pin::{Pin, pin};
+use std::rc::Rc;
+use std::sync::{Arc, Mutex};
+use std::task::{Context, Poll, Wake, Waker};
+
+use io_traits::{Buffer, BufferSlice, Device, DeviceError, DeviceGeometry};
+use units::{BLOCK_SIZE, Lba, LbaRange, Pba, PbaRange};
+use uuid::Uuid;
+use volume::{
+    ExtentAllocator, FormatOptions, OpenError, Shard, ShardOptions, Superblock, Volume, VolumeSpec,
+    format_with_extents, read_superblock,
+};
+
+pub const SECTOR_SIZE: usize = 512;
+
+/// SplitMix64.
+#[derive(Clone)]
+pub struct Random(pub u64);
+
+impl Random {
+    pub fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+        z ^ (z >> 31)
+    }
+
+    pub fn below(&mut self, bound: u64) -> u64 {
+        self.next() % bound
+    }
+}
+
+type Block = Rc<[u8; BLOCK_SIZE]>;
+
+thread_local! {
+    static ZERO: Block = Rc::new([0; BLOCK_SIZE]);
+}
+
+#[derive(Clone)]
+enum Request {
+    Read(Pba, usize),
+    Write(Pba, Vec<Block>),
+    Flush,
+    Discard(PbaRange),
+}
+
+struct Pending {
+    request: Request,
+    /// Writes in the cache when a flush began.
+    cached: u64,
+    waker: Option<Waker>,
+    done: Option<Result<Vec<Block>, DeviceError>>,
+}
+
+/// Requests that fail, by script.
+#[derive(Default)]
+pub struct Faults {
+    /// Writes to these blocks fail, as often as said.
+    pub write_errors: BTreeMap<u64, u32>,
+    /// Reads of these blocks fail.
+    pub read_errors: BTreeMap<u64, u32>,
+    pub flush_errors: u32,
+    /// Writes to these blocks do not complete.
+    pub held: BTreeSet<u64>,
+    /// Reads of these blocks do not complete.
+    pub held_reads: BTreeSet<u64>,
+}
+
+struct Disk {
+    blocks: u64,
+    volatile: bool,
+    /// What a read sees.
+    current: BTreeMap<u64, Block>,
+    /// What survives a crash for sure.
+    durable: BTreeMap<u64, Block>,
+    /// Completed and not flushed, by number.
+    cache: VecDeque<(u64, u64, Block)>,
+    next_cached: u64,
+    pending: BTreeMap<u64, Pending>,
+    next_request: u64,
+    faults: Faults,
+    /// Writes and flushes that completed.
+    completed: u64,
+    /// Blocks written.
+    written: u64,
+    discarded: u64,
+    reads: u64,
+}
+
+/// A device in memory. Requests wait until the executor completes them.
+#[derive(Clone)]
+pub struct TestDevice {
+    disk: Rc<RefCell<Disk>>,
+}
+
+impl TestDevice {
+    pub fn new(blocks: u64, volatile: bool) -> Self {
+        let disk = Disk {
+            blocks,
+            volatile,
+            current: BTreeMap::new(),
+            durable: BTreeMap::new(),
+            cache: VecDeque::new(),
+            next_cached: 0,
+            pending: BTreeMap::new(),
+            next_request: 0,
+            faults: Faults::default(),
+            completed: 0,
+            written: 0,
+            discarded: 0,
+            reads: 0,
+        };
+        Self { disk: Rc::new(RefCell::new(disk)) }
+    }
+
+    /// The device as the next boot finds it: of what was not flushed, or not completed, every sector
+    /// survives or not by a coin.
+    pub fn after_crash(&self, random: &mut Random) -> Self {
+        let disk = self.disk.borrow();
+        let survivor = Self::new(disk.blocks, disk.volatile);
+        let mut media = disk.durable.clone();
+        let cached = disk.cache.iter().map(|(_, pba, block)| (*pba, block.clone()));
+        let flying =
+            disk.pending.values().filter(|p| p.done.is_none()).filter_map(|pending| match &pending
+                .request
+            {
+                Request::Write(pba, blocks) => Some((pba.0, blocks.clone())),
+                _ => None,
+            });
+        let flying = flying.flat_map(|(pba, blocks)| (pba..).zip(blocks));
+        for (pba, block) in cached.chain(flying) {
+            let mut torn = media.get(&pba).map_or([0; BLOCK_SIZE], |old| **old);
+            // Often all or nothing, else sector by sector.
+            let mode = random.below(4);
+            for sector in 0..BLOCK_SIZE / SECTOR_SIZE {
+                let survives = match mode {
+                    0 => false,
+                    1 => true,
+                    _ => random.below(2) == 0,
+                };
+                if survives {
+                    let bytes = sector * SECTOR_SIZE..(sector + 1) * SECTOR_SIZE;
+                    torn[bytes.clone()].copy_from_slice(&block[bytes]);
+                }
+            }
+            media.insert(pba, Rc::new(torn));
+        }
+        {
+            let mut fresh = survivor.disk.borrow_mut();
+            fresh.current = media.clone();
+            fresh.durable = media;
+        }
+        survivor
+    }
+
+    /// Lets one request complete, whichever the seed says. Returns whether there was one.
+    pub fn complete_one(&self, random: &mut Random) -> bool {
+        let waker = {
+            let mut disk = self.disk.borrow_mut();
+            let held = |pending: &Pending| match &pending.request {
+                Request::Write(pba, blocks) => {
+                    let range = pba.0..pba.0 + blocks.len() as u64;
+                    disk.faults.held.range(range).next().is_some()
+                }
+                Request::Read(pba, count) => {
+                    let range = pba.0..pba.0 + *count as u64;
+                    disk.faults.held_reads.range(range).next().is_some()
+                }
+                _ => false,
+            };
+            let open = disk.pending.iter().filter(|(_, p)| p.done.is_none() && !held(p));
+            let open: Vec<u64> = open.map(|(id, _)| *id).collect();
+            if open.is_empty() {
+                return false;
+            }
+            let id = open[random.below(open.len() as u64) as usize];
+            disk.complete(id)
+        };
+        if let Some(waker) = waker {
+            waker.wake();
+        }
+        true
+    }
+
+    /// Writes and flushes completed so far.
+    pub fn completed(&self) -> u64 {
+        self.disk.borrow().completed
+    }
+
+    /// Read requests completed so far.
+    pub fn reads(&self) -> u64 {
+        self.disk.borrow().reads
+    }
+
+    pub fn blocks_discarded(&self) -> u64 {
+        self.disk.borrow().discarded
+    }
+
+    pub fn blocks_written(&self) -> u64 {
+        self.disk.borrow().written
+    }
+
+    pub fn faults(&self, change: impl FnOnce(&mut Faults)) {
+        change(&mut self.disk.borrow_mut().faults);
+    }
+
+    /// Flips one bit on the media.
+    pub fn flip(&self, pba: Pba, byte: usize) {
+        let mut disk = self.disk.borrow_mut();
+        let mut block = disk.current.get(&pba.0).map_or([0; BLOCK_SIZE], |block| **block);
+        block[byte] ^= 4;
+        let block = Rc::new(block);
+        disk.current.insert(pba.0, block.clone());
+        disk.durable.insert(pba.0, block);
+    }
+
+    /// The blocks that hold exactly `bytes`.
+    pub fn find(&self, bytes: &[u8]) -> Vec<Pba> {
+        let disk = self.disk.borrow();
+        disk.current.iter().filter(|(_, b)| b[..] == *bytes).map(|(pba, _)| Pba(*pba)).collect()
+    }
+
+    pub fn block(&self, pba: Pba) -> [u8; BLOCK_SIZE] {
+        self.disk.borrow().current.get(&pba.0).map_or([0; BLOCK_SIZE], |block| **block)
+    }
+
+    fn submit(&self, request: Request) -> TestRequest {
+        let mut disk = self.disk.borrow_mut();
+        let id = disk.next_request;
+        disk.next_request += 1;
+        let cached = disk.next_cached;
+        disk.pending.insert(id, Pending { request, cached, waker: None, done: None });
+        TestRequest { disk: self.disk.clone(), id }
+    }
+}
+
+impl Disk {
+    fn complete(&mut self, id: u64) -> Option<Waker> {
+        let pending = self.pending.get(&id).expect("pending");
+        let (request, cached) = (pending.request.clone(), pending.cached);
+        let result = self.perform(request, cached);
+        let pending = self.pending.get_mut(&id).expect("pending");
+        pending.done = Some(result);
+        pending.waker.take()
+    }
+
+    fn perform(&mut self, request: Request, cached: u64) -> Result<Vec<Block>, DeviceError> {
+        match request {
+            Request::Read(pba, count) => {
+                self.reads += 1;
+                self.fail(pba, count, |faults| &mut faults.read_errors)?;
+                let zero: Block = ZERO.with(Rc::clone);
+                let block = |pba| self.current.get(&pba).unwrap_or(&zero).clone();
+                Ok((pba.0..pba.0 + count as u64).map(block).collect())
+            }
+            Request::Write(pba, blocks) => {
+                self.completed += 1;
+                self.fail(pba, blocks.len(), |faults| &mut faults.write_errors)?;
+                self.written += blocks.len() as u64;
+                for (pba, block) in (pba.0..).zip(blocks) {
+                    self.current.insert(pba, block.clone());
+                    if self.volatile {
+                        self.cache.push_back((self.next_cached, pba, block));
+                        self.next_cached += 1;
+                    } else {
+                        self.durable.insert(pba, block);
+                    }
+                }
+                Ok(Vec::new())
+            }
+            Request::Flush => {
+                self.completed += 1;
+                if self.faults.flush_errors > 0 {
+                    self.faults.flush_errors -= 1;
+                    return Err(DeviceError::Gone);
+                }
+                while self.cache.front().is_some_and(|(number, ..)| *number < cached) {
+                    let (_, pba, block) = self.cache.pop_front().expect("just seen");
+                    self.durable.insert(pba, block);
+                }
+                Ok(Vec::new())
+            }
+            // What is discarded is unspecified: whoever still needed it finds out.
+            Request::Discard(range) => {
+                self.discarded += range.blocks;
+                let spoilt: Block = Rc::new([0xDD; BLOCK_SIZE]);
+                for pba in range.start.0..range.end().0 {
+                    self.current.insert(pba, spoilt.clone());
+                    self.durable.insert(pba, spoilt.clone());
+                    self.cache.retain(|(_, cached, _)| *cached != pba);
+                }
+                Ok(Vec::new())
+            }
+        }
+    }
+
+    fn fail(
+        &mut self,
+        pba: Pba,
+        count: usize,
+        list: impl FnOnce(&mut Faults) -> &mut BTreeMap<u64, u32>,
+    ) -> Result<(), DeviceError> {
+        let range = PbaRange::new(pba, count as u64);
+        let list = list(&mut self.faults);
+        let hit = list.range_mut(pba.0..pba.0 + count as u64).find(|(_, left)| **left > 0);
+        match hit {
+            Some((_, left)) => {
+                *left -= 1;
+                Err(DeviceError::Io { range, errno: 5 })
+            }
+            None => Ok(()),
+        }
+    }
+}
+
+struct TestRequest {
+    disk: Rc<RefCell<Disk>>,
+    id: u64,
+}
+
+impl Future for TestRequest {
+    type Output = Result<Vec<Block>, DeviceError>;
+
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        let mut disk = self.disk.borrow_mut();
+        let pending = disk.pending.get_mut(&self.id).expect("polled once after it is done");
+        match pending.done.take() {
+            Some(result) => {
+                disk.pending.remove(&self.id);
+                Poll::Ready(result)
+            }
+            None => {
+                pending.waker = Some(context.waker().clone());
+                Poll::Pending
+            }
+        }
+    }
+}
+
+impl Device for TestDevice {
+    fn geometry(&self) -> DeviceGeometry {
+        let disk = self.disk.borrow();
+        DeviceGeometry { blocks: disk.blocks, volatile_cache: disk.volatile, discards: true }
+    }
+
+    fn read(
+        &self,
+        pba: Pba,
+        mut buffer: Buffer,
+    ) -> impl Future<Output = Result<Buffer, DeviceError>> + 'static {
+        let blocks = self.geometry().blocks;
+        let range = PbaRange::new(pba, buffer.len_blocks() as u64);
+        let inside = range.checked_end().is_some_and(|end| end.0 <= blocks);
+        let request = inside.then(|| self.submit(Request::Read(pba, buffer.len_blocks())));
+        async move {
+            let blocks = request.ok_or(DeviceError::OutOfRange { range })?.await?;
+            for (place, block) in buffer.as_mut_bytes().chunks_exact_mut(BLOCK_SIZE).zip(blocks) {
+                place.copy_from_slice(&block[..]);
+            }
+            Ok(buffer)
+        }
+    }
+
+    fn write(
+        &self,
+        pba: Pba,
+        data: BufferSlice,
+    ) -> impl Future<Output = Result<(), DeviceError>> + 'static {
+        let range = PbaRange::new(pba, (data.len_bytes() / BLOCK_SIZE) as u64);
+        assert!(data.len_bytes().is_multiple_of(BLOCK_SIZE) && range.blocks > 0);
+        assert!(data.as_bytes().as_ptr().addr().is_multiple_of(BLOCK_SIZE));
+        let inside = range.checked_end().is_some_and(|end| end.0 <= self.geometry().blocks);
+        let blocks = data.as_bytes().chunks_exact(BLOCK_SIZE);
+        let shared = |block: &[u8]| match block.iter().all(|byte| *byte == 0) {
+            true => ZERO.with(Rc::clone),
+            false => Rc::new(block.try_into().expect("a block")),
+        };
+        let blocks = blocks.map(shared).collect();
+        let request = inside.then(|| self.submit(Request::Write(pba, blocks)));
+        async move {
+            request.ok_or(DeviceError::OutOfRange { range })?.await?;
+            Ok(())
+        }
+    }
+
+    fn flush(&self) -> impl Future<Output = Result<(), DeviceError>> + 'static {
+        let request = self.submit(Request::Flush);
+        async move { request.await.map(drop) }
+    }
+
+    fn discard(&self, range: PbaRange) -> impl Future<Output = Result<(), DeviceError>> + 'static {
+        let request = self.submit(Request::Discard(range));
+        async move { request.await.map(drop) }
+    }
+}
+
+struct ReadyQueue(Mutex<VecDeque<usize>>);
+
+struct TaskWaker {
+    task: usize,
+    ready: Arc<ReadyQueue>,
+}
+
+impl Wake for TaskWaker {
+    fn wake(self: Arc<Self>) {
+        let mut queue = self.ready.0.lock().expect("one thread");
+        if !queue.contains(&self.task) {
+            queue.push_back(self.task);
+        }
+    }
+}
+
+type Task = Pin<Box<dyn Future<Output = ()>>>;
+
+/// Runs tasks in turn; when none can go on, the device completes a request.
+pub struct Sim {
+    pub device: TestDevice,
+    pub random: Random,
+    tasks: Vec<Option<Task>>,
+    ready: Arc<ReadyQueue>,
+    /// The power goes off when this many writes and flushes are complete.
+    pub crash_at: Option<u64>,
+}
+
+/// The power went off.
+#[derive(Debug)]
+pub struct Crashed;
+
+impl Sim {
+    pub fn new(device: TestDevice, seed: u64) -> Self {
+        let ready = Arc::new(ReadyQueue(Mutex::new(VecDeque::new())));
+        Self { device, random: Random(seed), tasks: Vec::new(), ready, crash_at: None }
+    }
+
+    pub fn spawn(&mut self, task: impl Future<Output = ()> + 'static) {
+        self.tasks.push(Some(Box::pin(task)));
+        self.ready.0.lock().expect("one thread").push_back(self.tasks.len() - 1);
+    }
+
+    /// Runs until `future` is done or the power goes off.
+    pub fn run<F: Future>(&mut self, future: F) -> Result<F::Output, Crashed> {
+        let mut future = pin!(future);
+        let main = usize::MAX;
+        let mut looked_away = true;
+        self.ready.0.lock().expect("one thread").push_back(main);
+        loop {
+            let next = self.ready.0.lock().expect("one thread").pop_front();
+            match next {
+                Some(task) if task == main => {
+                    let waker =
+                        Waker::from(Arc::new(TaskWaker { task, ready: self.ready.clone() }));
+                    if let Poll::Ready(output) =
+                        future.as_mut().poll(&mut Context::from_waker(&waker))
+                    {
+                        return Ok(output);
+                    }
+                }
+                Some(task) => {
+                    looked_away = true;
+                    self.poll_task(task);
+                }
+                // Conditions without a waker are looked at whenever something happened.
+                None if std::mem::take(&mut looked_away) => {
+                    self.ready.0.lock().expect("one thread").push_back(main);
+                }
+                None => {
+                    if self.crash_at.is_some_and(|at| self.device.completed() >= at) {
+                        return Err(Crashed);
+                    }
+                    assert!(self.device.complete_one(&mut self.random), "deadlock: nothing to do");
+                }
+            }
+        }
+    }
+
+    /// Runs until nothing is under way.
+    pub fn settle(&mut self) {
+        loop {
+            let next = self.ready.0.lock().expect("one thread").pop_front();
+            match next {
+                Some(task) if task < self.tasks.len() => self.poll_task(task),
+                Some(_) => {}
+                None if self.device.complete_one(&mut self.random) => {}
+                None => return,
+            }
+        }
+    }
+
+    fn poll_task(&mut self, task: usize) {
+        let waker = Waker::from(Arc::new(TaskWaker { task, ready: self.ready.clone() }));
+        let place = &mut self.tasks[task];
+        let done = place.as_mut().is_some_and(|future| {
+            future.as_mut().poll(&mut Context::from_waker(&waker)).is_ready()
+        });
+        if done {
+            *place = None;
+        }
+    }
+
+    pub fn run_ok<F: Future>(&mut self, future: F) -> F::Output {
+        self.run(future).expect("no crash was asked for")
+    }
+}
+
+pub fn data(tag: u8, blocks: u64) -> BufferSlice {
+    Buffer::from_bytes(&vec![tag; blocks as usize * BLOCK_SIZE]).into_slice()
+}
+
+pub fn range(start: u64, blocks: u64) -> LbaRange {
+    LbaRange::new(Lba(start), blocks)
+}
+
+/// The first byte of each block.
+pub async fn tags(volume: &Volume<TestDevice>, start: u64, blocks: u64) -> Vec<u8> {
+    let found = volume.read(range(start, blocks)).await.expect("readable").to_vec();
+    found.chunks(BLOCK_SIZE).map(|block| block[0]).collect()
+}
+
+pub async fn try_open(device: TestDevice) -> Result<Shard<TestDevice>, OpenError> {
+    try_open_with(device, ShardOptions::default()).await
+}
+
+pub async fn try_open_with(
+    device: TestDevice,
+    options: ShardOptions,
+) -> Result<Shard<TestDevice>, OpenError> {
+    let superblock = read_superblock(&device).await?;
+    let extents = ExtentAllocator::new(&superblock);
+    Shard::recover(device, superblock, 0, extents, options).await?.start().await
+}
+
+/// Opens the only shard and starts its loops.
+pub fn open(sim: &mut Sim) -> Shard<TestDevice> {
+    open_with(sim, ShardOptions::default())
+}
+
+/// As [`open`], with options.
+pub fn open_with(sim: &mut Sim, options: ShardOptions) -> Shard<TestDevice> {
+    let device = sim.device.clone();
+    let shard = sim.run_ok(try_open_with(device, options)).expect("sound");
+    let (a, b) = (shard.clone(), shard.clone());
+    sim.spawn(async move { a.run_committer().await });
+    sim.spawn(async move { b.run_checkpointer().await });
+    shard
+}
+
+/// A formatted device, with extents of a given size, its only shard, and a volume.
+pub fn fresh(
+    device: &TestDevice,
+    extent_blocks: Option<u32>,
+    blocks: u64,
+) -> (Sim, Volume<TestDevice>) {
+    let mut sim = Sim::new(device.clone(), 9);
+    let options = FormatOptions { uuid: Uuid::from_u128(42) };
+    let usual = Superblock::for_device(options.uuid, device.geometry().blocks);
+    let extent_blocks = extent_blocks.unwrap_or(usual.expect("large enough").extent_blocks);
+    sim.run_ok(format_with_extents(device, &options, extent_blocks)).expect("in bounds");
+    let shard = open(&mut sim);
+    let spec = VolumeSpec { uuid: Uuid::from_u128(1), name: "v".into(), blocks };
+    let volume = sim.run_ok(shard.create_volume(spec)).expect("room");
+    (sim, volume)
+}
+
+/// Cuts the power and opens the shard again; returns the volume of [`fresh`].
+pub fn crash(sim: &mut Sim) -> Volume<TestDevice> {
+    let mut random = Random(sim.random.next());
+    *sim = Sim::new(sim.device.after_crash(&mut random), random.next());
+    open(sim).volume(Uuid::from_u128(1)).expect("durable")
+}
+
+pub fn check(sim: &mut Sim, shard: &Shard<TestDevice>) {
+    sim.settle();
+    let report = sim.run_ok(shard.check(true));
+    assert!(report.findings.is_empty(), "{report:#?}");
+}
+
+/// Runs requests `0..count`, `depth` at a time.
+pub fn run_many<F: Future<Output = ()> + 'static>(
+    sim: &mut Sim,
+    count: u64,
+    depth: u64,
+    request: impl Fn(u64) -> F + Clone + 'static,
+) {
+    let running = Rc::new(std::cell::Cell::new(depth));
+    let next = Rc::new(std::cell::Cell::new(0));
+    for _ in 0..depth {
+        let (running, next, request) = (running.clone(), next.clone(), request.clone());
+        sim.spawn(async move {
+            while next.get() < count {
+                let number = next.replace(next.get() + 1);
+                request(number).await;
+            }
+            running.set(running.get() - 1);
+        });
+    }
+    sim.run_ok(std::future::poll_fn(|_| {
+        if running.get() == 0 { Poll::Ready(()) } else { Poll::Pending }
+    }));
+}

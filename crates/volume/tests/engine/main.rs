@@ -1,0 +1,19 @@
+//! The engine, held to what it promises: one program, so that the engine is compiled once.
+
+mod basic;
+mod common;
+mod crash;
+mod faults;
+mod fsck;
+mod images;
+mod losses;
+mod metadata;
+mod paging;
+mod ranges;
+mod reopen;
+mod reopened;
+mod runs;
+mod scrub;
+mod sharing;
+mod space;
+mod terms;

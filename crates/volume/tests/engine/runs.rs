@@ -1,0 +1,85 @@
+//! In how many pieces lies what was written in order? Each is a device request of whoever reads it in order.
+
+use crate::common::{Sim, TestDevice, check, crash, data, fresh, range, run_many};
+use units::Lba;
+use uuid::Uuid;
+use volume::{Volume, VolumeSpec};
+
+/// Blocks of a request: 128 KiB.
+const LARGE: u64 = 32;
+
+fn write_in_order(sim: &mut Sim, volume: &Volume<TestDevice>, blocks: u64, large: u64) {
+    let volume = volume.clone();
+    run_many(sim, blocks / large, 8, move |n| {
+        let volume = volume.clone();
+        async move { volume.write(Lba(n * large), data(1, large), None).await.expect("room") }
+    });
+}
+
+/// Reads in order; returns the device's reads for every hundred requests.
+fn pieces_percent(sim: &mut Sim, volume: &Volume<TestDevice>, blocks: u64) -> u64 {
+    let before = sim.device.reads();
+    sim.run_ok(async {
+        for request in 0..blocks / LARGE {
+            volume.read(range(request * LARGE, LARGE)).await.expect("sound");
+        }
+    });
+    (sim.device.reads() - before) * 100 / (blocks / LARGE)
+}
+
+/// Overwrites single blocks anywhere, so that what is freed is single blocks anywhere.
+fn age(sim: &mut Sim, volume: &Volume<TestDevice>, blocks: u64, writes: u64) {
+    let writing = volume.clone();
+    run_many(sim, writes, 32, move |n| {
+        let volume = writing.clone();
+        async move {
+            let lba = n.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 32;
+            volume.write(Lba(lba % blocks), data(2, 1), None).await.expect("room");
+        }
+    });
+    sim.run_ok(volume.shard().checkpoint()).expect("writable");
+}
+
+fn another(
+    sim: &mut Sim,
+    volume: &Volume<TestDevice>,
+    number: u128,
+    blocks: u64,
+) -> Volume<TestDevice> {
+    let spec = VolumeSpec { uuid: Uuid::from_u128(number), name: number.to_string(), blocks };
+    sim.run_ok(volume.shard().create_volume(spec)).expect("room")
+}
+
+#[test]
+fn large_writes_in_order_lie_together_on_a_new_device() {
+    for large in [LARGE, 256] {
+        let (mut sim, volume) = fresh(&TestDevice::new(1 << 15, false), Some(4096), 1 << 14);
+        write_in_order(&mut sim, &volume, 1 << 14, large);
+        assert_eq!(pieces_percent(&mut sim, &volume, 1 << 14), 100, "pieces of 100 requests");
+        check(&mut sim, volume.shard());
+    }
+}
+
+/// Free space in single blocks is left to those who want single blocks.
+#[test]
+fn large_writes_in_order_lie_together_on_a_device_that_aged() {
+    let blocks = 3 << 13;
+    let (mut sim, volume) = fresh(&TestDevice::new(1 << 16, false), Some(2048), blocks);
+    write_in_order(&mut sim, &volume, blocks, LARGE);
+    age(&mut sim, &volume, blocks, blocks);
+    let aged = pieces_percent(&mut sim, &volume, blocks);
+    for round in 0..4 {
+        let new = another(&mut sim, &volume, 10 + round, 1 << 13);
+        write_in_order(&mut sim, &new, 1 << 13, LARGE);
+        let pieces = pieces_percent(&mut sim, &new, 1 << 13);
+        eprintln!("pieces of 100 requests: {pieces}, aged {aged}");
+        assert!(pieces < 105, "round {round}: {pieces} pieces of 100 requests");
+        age(&mut sim, &volume, blocks, blocks / 2);
+        sim.run_ok(volume.shard().delete_volume(new.uuid())).expect("there");
+        sim.settle();
+        sim.run_ok(volume.shard().checkpoint()).expect("writable");
+    }
+    check(&mut sim, volume.shard());
+    let volume = crash(&mut sim);
+    check(&mut sim, volume.shard());
+}

@@ -1,0 +1,38 @@
+//! What a volume is promised, and who may open it, is as durable as the volume.
+
+use crate::common::{Sim, TestDevice, check, fresh, open};
+use units::Slo;
+use uuid::Uuid;
+use volume::{ACCESS_BYTES_MAX, Terms, VolumeError, VolumeSpec};
+
+/// Terms given with the volume, one changed later, and the default, each behind a power cut at
+/// once and behind a checkpoint.
+#[test]
+fn terms_survive_a_power_cut_and_a_checkpoint() {
+    let rate = Slo::Rate { reads_per_second: 10, writes_per_second: 1 << 40 };
+    let share = Slo::Share { weight: 7 };
+    for checkpointed in [false, true] {
+        let device = TestDevice::new(1 << 16, true);
+        let (mut sim, volume) = fresh(&device, None, 1 << 10);
+        let shard = volume.shard().clone();
+        let spec = VolumeSpec { uuid: Uuid::from_u128(2), name: "w".into(), blocks: 9 };
+        let terms = Terms { slo: share, access: vec![1; 999], ..Terms::default() };
+        let other = sim.run_ok(shard.create_volume_under(spec, terms)).expect("room");
+        assert_eq!((volume.slo(), other.slo()), (Slo::default(), share));
+        assert_eq!((volume.access().len(), &*other.access()), (0, &[1; 999][..]));
+        sim.run_ok(volume.set_slo(rate)).expect("writable");
+        sim.run_ok(volume.set_access(&[2; ACCESS_BYTES_MAX])).expect("writable");
+        let long = sim.run_ok(volume.set_access(&[3; ACCESS_BYTES_MAX + 1]));
+        assert_eq!(long, Err(VolumeError::Spec));
+        if checkpointed {
+            sim.run_ok(shard.shutdown()).expect("writable");
+        }
+        sim = Sim::new(sim.device.after_crash(&mut sim.random), 6);
+        let shard = open(&mut sim);
+        let volume = |number| shard.volume(Uuid::from_u128(number)).expect("durable");
+        assert_eq!((volume(1).slo(), volume(2).slo()), (rate, share));
+        assert_eq!(*volume(1).access(), [2; ACCESS_BYTES_MAX]);
+        assert_eq!(*volume(2).access(), [1; 999]);
+        check(&mut sim, &shard);
+    }
+}

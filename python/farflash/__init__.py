@@ -1,0 +1,97 @@
+"""Volumes of farflash servers, from Python.
+
+    import farflash
+
+    cluster = farflash.Cluster("http://192.0.2.1:7420,http://192.0.2.2:7420")
+    created = cluster.create_volume("db-1", 1 << 30)
+
+    with cluster.open_volume("db-1", token=created.tokens.token) as volume:
+        volume.write(0, b"x" * 4096)
+        assert volume.read(0, 4096) == b"x" * 4096
+        if not volume.compare_and_swap(0, b"x" * 4096, b"y" * 4096):
+            print("somebody else was quicker")
+
+    with farflash.open_file("db-1", token=created.tokens.token) as file:   # FARFLASH_API says where
+        file.seek(1000)
+        file.write(b"any bytes anywhere")
+
+Cluster and the functions of the same names make, find, open and delete volumes; Volume is an open volume,
+AsyncVolume one for asyncio, VolumeFile one as a file of bytes. Errors are subclasses of farflash.Error.
+
+Requests wait for a server that went away, and are repeated when it is back, wherever it is then. While a call
+waits, other threads run, and Ctrl-C interrupts it. Data is copied once, between Python's buffers and those that go
+to and come from the socket; read() and readinto() need no further copy, AsyncVolume neither. A process that was
+forked opens its volumes anew.
+"""
+
+from ._aio import AsyncVolume
+from ._cluster import (
+    Cluster,
+    CreatedVolume,
+    Tokens,
+    VolumeRecord,
+    change_auth,
+    create_volume,
+    delete_volume,
+    list_volumes,
+    open_volume,
+    resize_volume,
+    restrict_volume,
+    show_volume,
+)
+from ._errors import (
+    AlreadyExists,
+    Busy,
+    Closed,
+    Damaged,
+    Error,
+    Failed,
+    InvalidArgument,
+    Misaligned,
+    NoSpace,
+    NotFound,
+    OutcomeUnknown,
+    OutOfRange,
+    PermissionDenied,
+    Unreachable,
+    Unsupported,
+)
+from ._farflash import Volume, __version__
+from ._file import VolumeFile, open_file
+from ._swap import Swap
+
+__all__ = [
+    "AlreadyExists",
+    "AsyncVolume",
+    "Busy",
+    "Closed",
+    "Cluster",
+    "CreatedVolume",
+    "Damaged",
+    "Error",
+    "Failed",
+    "InvalidArgument",
+    "Misaligned",
+    "NoSpace",
+    "NotFound",
+    "OutOfRange",
+    "OutcomeUnknown",
+    "PermissionDenied",
+    "Swap",
+    "Tokens",
+    "Unreachable",
+    "Unsupported",
+    "Volume",
+    "VolumeFile",
+    "VolumeRecord",
+    "__version__",
+    "change_auth",
+    "create_volume",
+    "delete_volume",
+    "list_volumes",
+    "open_file",
+    "open_volume",
+    "resize_volume",
+    "restrict_volume",
+    "show_volume",
+]

@@ -1,0 +1,136 @@
+"""Volumes for asyncio."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import weakref
+from collections.abc import Callable
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+from ._cluster import Cluster
+from ._farflash import Completions, Volume
+from ._swap import Swap
+
+if TYPE_CHECKING:
+    from _typeshed import ReadableBuffer, WriteableBuffer
+
+__all__ = ["AsyncVolume"]
+
+
+class _Hub:
+    """Where a loop fetches outcomes: it watches a pipe, so that no other thread needs the interpreter."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self.completions = Completions()
+        self._futures: dict[int, asyncio.Future[Any]] = {}
+        self._keys = itertools.count()
+        loop.add_reader(self.completions.fileno(), self._fetch)
+
+    def _fetch(self) -> None:
+        for key, succeeded, value in self.completions.fetch():
+            future = self._futures.pop(key)
+            if future.done():
+                continue  # Cancelled: nobody wants to know.
+            if succeeded:
+                future.set_result(value)
+            else:
+                future.set_exception(value)
+
+    def start(
+        self, loop: asyncio.AbstractEventLoop, submit: Callable[..., None], *arguments: Any
+    ) -> asyncio.Future[Any]:
+        key = next(self._keys)
+        volume, *rest = arguments
+        future: asyncio.Future[Any] = loop.create_future()
+        self._futures[key] = future
+        try:
+            submit(volume, key, *rest)
+        except BaseException:
+            del self._futures[key]
+            raise
+        return future
+
+
+_hubs: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, _Hub] = weakref.WeakKeyDictionary()
+
+
+class AsyncVolume:
+    """A volume whose requests are awaited. An asynchronous context manager that closes it.
+
+    Requests begin when they are called, not when they are awaited; any number of them can be under way.
+    A request whose await is cancelled is carried out all the same. A buffer to be read into must not be used
+    until the read has ended; data to be written is copied at once.
+    """
+
+    def __init__(self, volume: Volume) -> None:
+        self.volume = volume
+
+    @classmethod
+    async def open(cls, volume: str, *, cluster: Cluster | None = None, **options: Any) -> AsyncVolume:
+        """Opens a volume; options are those of Cluster.open_volume."""
+
+        def open_it() -> Volume:
+            return (cluster or Cluster()).open_volume(volume, **options)
+
+        return cls(await asyncio.to_thread(open_it))
+
+    def _start(self, method: str, *arguments: Any) -> asyncio.Future[Any]:
+        loop = asyncio.get_running_loop()
+        hub = _hubs.get(loop)
+        if hub is None:
+            hub = _hubs[loop] = _Hub(loop)
+        return hub.start(loop, getattr(hub.completions, method), self.volume, *arguments)
+
+    def read(self, offset: int, length: int) -> asyncio.Future[bytes]:
+        """Reads length bytes at offset."""
+        return self._start("read", offset, length)
+
+    def readinto(self, offset: int, buffer: WriteableBuffer) -> asyncio.Future[int]:
+        """Fills a writable buffer with what is at offset."""
+        return self._start("readinto", offset, buffer)
+
+    def write(self, offset: int, data: ReadableBuffer) -> asyncio.Future[None]:
+        """Writes a bytes-like object to offset. It is durable when this has ended."""
+        return self._start("write", offset, data)
+
+    def write_zeroes(self, offset: int, length: int) -> asyncio.Future[None]:
+        """Makes a range read as zeroes."""
+        return self._start("write_zeroes", offset, length)
+
+    def deallocate(self, offset: int, length: int) -> asyncio.Future[None]:
+        """Gives a range's space back. It reads as zeroes then."""
+        return self._start("deallocate", offset, length)
+
+    def flush(self) -> asyncio.Future[None]:
+        """Makes all that was written durable, on servers that do not do so at once."""
+        return self._start("flush")
+
+    def compare(self, offset: int, data: ReadableBuffer) -> asyncio.Future[bool]:
+        """Whether data is what is at offset."""
+        return self._start("compare", offset, data)
+
+    async def compare_and_swap(
+        self, offset: int, expected: ReadableBuffer, data: ReadableBuffer
+    ) -> Swap:
+        """Replaces what is at offset by data if it is expected."""
+        return Swap(*await self._start("compare_and_swap", offset, expected, data))
+
+    async def close(self) -> None:
+        """Closes the volume. Requests under way fail with Closed."""
+        await asyncio.to_thread(self.volume.close)
+
+    async def __aenter__(self) -> AsyncVolume:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        await self.close()
+
+    def __repr__(self) -> str:
+        return f"<farflash.AsyncVolume of {self.volume!r}>"

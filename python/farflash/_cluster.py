@@ -1,0 +1,273 @@
+"""Provisioning: servers that belong together, and how volumes are made and opened."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from . import _farflash
+from ._farflash import Volume
+
+__all__ = [
+    "Cluster",
+    "CreatedVolume",
+    "Tokens",
+    "VolumeRecord",
+    "change_auth",
+    "create_volume",
+    "delete_volume",
+    "list_volumes",
+    "open_volume",
+    "resize_volume",
+    "restrict_volume",
+    "show_volume",
+]
+
+RECOVERY_TIMEOUT = 600.0
+
+
+@dataclass(frozen=True)
+class Tokens:
+    """What opens a volume. Told once: the server does not tell again."""
+
+    #: With this a host proves who it is.
+    token: str = field(repr=False)
+    #: With this the server does, if the host asks.
+    controller_token: str = field(repr=False)
+
+
+@dataclass(frozen=True)
+class VolumeRecord:
+    """What the cluster knows of a volume."""
+
+    name: str
+    id: str
+    nqn: str
+    size: int
+    #: Bytes of the device that it holds.
+    allocated: int
+    #: Where it is served, as ip:port.
+    address: str
+    device: str
+    owner: str | None
+    #: Who may open it besides knowing its token: hosts, networks, interfaces.
+    restrictions: dict[str, list[str]]
+
+    @classmethod
+    def _of(cls, record: dict[str, Any]) -> VolumeRecord:
+        return cls(**_fields(record))
+
+
+@dataclass(frozen=True)
+class CreatedVolume(VolumeRecord):
+    """A new volume, and what opens it."""
+
+    tokens: Tokens
+
+
+def _fields(record: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "name": record["name"],
+        "id": record["id"],
+        "nqn": record["nqn"],
+        "size": record["size_bytes"],
+        "allocated": record["allocated_bytes"],
+        "address": record["address"],
+        "device": record["device"],
+        "owner": record.get("owner"),
+        "restrictions": record.get("restrictions", {}),
+    }
+
+
+def _tokens(record: dict[str, Any]) -> Tokens:
+    return Tokens(record["token"], record["controller_token"])
+
+
+def _secret(text: str | None, file: str | os.PathLike[str] | None, variable: str) -> str | None:
+    """A token as it is given, from a file, or from the environment."""
+    if text is not None:
+        return text
+    if file is not None:
+        with open(file, encoding="ascii", errors="replace") as lines:
+            return lines.read(256).strip()
+    return os.environ.get(variable, "").strip() or None
+
+
+class Cluster:
+    """One or more servers, reached through their API. Usable on any thread.
+
+    api is an address such as "http://192.0.2.1:7420", or several: any of them is asked that answers. By default
+    they are those in FARFLASH_API, separated by commas. The token by which the API knows the user is
+    api_token, or in the file api_token_file, or in FARFLASH_API_TOKEN.
+    """
+
+    def __init__(
+        self,
+        api: str | Sequence[str] | None = None,
+        *,
+        api_token: str | None = None,
+        api_token_file: str | os.PathLike[str] | None = None,
+    ) -> None:
+        if api is None:
+            api = os.environ.get("FARFLASH_API", "")
+        if isinstance(api, str):
+            api = [url.strip() for url in api.split(",") if url.strip()]
+        token = _secret(api_token, api_token_file, "FARFLASH_API_TOKEN")
+        self._native = _farflash.Cluster(list(api), token)
+
+    def create_volume(
+        self,
+        name: str,
+        size: int,
+        *,
+        core: int | None = None,
+        share: int | None = None,
+        rates: tuple[int, int] | None = None,
+        hosts: Sequence[str] = (),
+        networks: Sequence[str] = (),
+        interfaces: Sequence[str] = (),
+        owner: str | None = None,
+    ) -> CreatedVolume:
+        """Makes a volume of size bytes, a multiple of 4096. It takes space only as it is written.
+
+        share is its part of the device in proportion to those of others, or rates the blocks read and
+        written a second that it can count on. hosts (NQNs), networks (CIDR) and interfaces restrict who may
+        open it, besides knowing its token.
+        """
+        restrictions = None
+        if hosts or networks or interfaces:
+            restrictions = (list(hosts), list(networks), list(interfaces))
+        text = self._native.create(name, size, core, share, rates, restrictions, owner)
+        record = json.loads(text)
+        return CreatedVolume(**_fields(record), tokens=_tokens(record))
+
+    def list_volumes(self) -> list[VolumeRecord]:
+        """All volumes that this user may see, by name."""
+        return [VolumeRecord._of(record) for record in json.loads(self._native.list())]
+
+    def show_volume(self, volume: str) -> VolumeRecord:
+        """What is known of a volume, given by name or id."""
+        return VolumeRecord._of(json.loads(self._native.show(volume)))
+
+    def resize_volume(self, volume: str, size: int) -> VolumeRecord:
+        """Changes a volume's size. What lies beyond a smaller one is lost at once."""
+        return VolumeRecord._of(json.loads(self._native.resize(volume, size)))
+
+    def change_auth(
+        self, volume: str, *, cut: bool = False, grace_seconds: int | None = None
+    ) -> Tokens:
+        """Makes new tokens. The old ones open the volume for grace_seconds more; cut ends open connections."""
+        return _tokens(json.loads(self._native.change_auth(volume, cut, grace_seconds)))
+
+    def restrict_volume(
+        self,
+        volume: str,
+        *,
+        hosts: Sequence[str] | None = None,
+        networks: Sequence[str] | None = None,
+        interfaces: Sequence[str] | None = None,
+    ) -> VolumeRecord:
+        """Changes who may open a volume. A list that is not given stays; an empty one restricts nothing."""
+        lists = [None if given is None else list(given) for given in (hosts, networks, interfaces)]
+        return VolumeRecord._of(json.loads(self._native.restrict(volume, *lists)))
+
+    def delete_volume(self, volume: str) -> None:
+        """Deletes a volume with all that is on it."""
+        self._native.delete(volume)
+
+    def open_volume(
+        self,
+        volume: str,
+        *,
+        token: str | None = None,
+        token_file: str | os.PathLike[str] | None = None,
+        controller_token: str | None = None,
+        host_nqn: str | None = None,
+        connections: int = 1,
+        depth: int = 128,
+        digests: bool = True,
+        recovery_timeout: float = RECOVERY_TIMEOUT,
+    ) -> Volume:
+        """Opens a volume, given by name, id, or place (tcp://IP:PORT/NQN).
+
+        token is the volume's, or in token_file, or in FARFLASH_TOKEN. With controller_token (or
+        FARFLASH_CONTROLLER_TOKEN) the server has to prove itself. connections TCP connections carry depth
+        requests each at a time; digests are checksums on the way. Requests wait recovery_timeout seconds
+        for a server that went away.
+        """
+        options = _Options(
+            _secret(token, token_file, "FARFLASH_TOKEN"),
+            _secret(controller_token, None, "FARFLASH_CONTROLLER_TOKEN"),
+            host_nqn,
+            connections,
+            depth,
+            digests,
+            recovery_timeout,
+        )
+        if "://" in volume:
+            return _farflash.open_place(volume, options)
+        return self._native.open(volume, options)
+
+
+@dataclass(repr=False)
+class _Options:
+    """As the native module takes them."""
+
+    token: str | None
+    controller_token: str | None
+    host_nqn: str | None
+    connections: int
+    depth: int
+    digests: bool
+    recovery_timeout: float
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.connections <= 256:
+            raise ValueError(f"connections is from 1 to 256, not {self.connections}")
+        if not 1 <= self.depth <= 1024:
+            raise ValueError(f"depth is from 1 to 1024, not {self.depth}")
+        if not 0 < self.recovery_timeout <= 1e9:
+            raise ValueError(f"recovery_timeout is in seconds above 0, not {self.recovery_timeout}")
+
+
+def open_volume(volume: str, **options: Any) -> Volume:
+    """Cluster.open_volume of the cluster in the environment (FARFLASH_API)."""
+    return Cluster().open_volume(volume, **options)
+
+
+def create_volume(name: str, size: int, **options: Any) -> CreatedVolume:
+    """Cluster.create_volume of the cluster in the environment."""
+    return Cluster().create_volume(name, size, **options)
+
+
+def list_volumes() -> list[VolumeRecord]:
+    """Cluster.list_volumes of the cluster in the environment."""
+    return Cluster().list_volumes()
+
+
+def show_volume(volume: str) -> VolumeRecord:
+    """Cluster.show_volume of the cluster in the environment."""
+    return Cluster().show_volume(volume)
+
+
+def resize_volume(volume: str, size: int) -> VolumeRecord:
+    """Cluster.resize_volume of the cluster in the environment."""
+    return Cluster().resize_volume(volume, size)
+
+
+def change_auth(volume: str, **options: Any) -> Tokens:
+    """Cluster.change_auth of the cluster in the environment."""
+    return Cluster().change_auth(volume, **options)
+
+
+def restrict_volume(volume: str, **options: Any) -> VolumeRecord:
+    """Cluster.restrict_volume of the cluster in the environment."""
+    return Cluster().restrict_volume(volume, **options)
+
+
+def delete_volume(volume: str) -> None:
+    """Cluster.delete_volume of the cluster in the environment."""
+    Cluster().delete_volume(volume)

@@ -1,0 +1,132 @@
+"""The native module. Use it through the package."""
+
+from types import TracebackType
+from typing import Any
+
+from _typeshed import ReadableBuffer, WriteableBuffer
+
+from ._swap import Swap
+
+__version__: str
+
+class Volume:
+    """An open volume. Usable on any thread; a context manager that closes it.
+
+    Offsets and lengths are in bytes, and multiples of block_size. Get one from farflash.open_volume or
+    Cluster.open_volume.
+    """
+
+    def read(self, offset: int, length: int) -> bytes:
+        """Reads length bytes at offset."""
+
+    def readinto(self, offset: int, buffer: WriteableBuffer) -> int:
+        """Fills a writable buffer of bytes with what is at offset; its length."""
+
+    def write(self, offset: int, data: ReadableBuffer) -> int:
+        """Writes a bytes-like object to offset; its length. It is durable when this returns.
+
+        Atomic up to atomic_write_size; more than transfer_size_max is several writes.
+        """
+
+    def write_zeroes(self, offset: int, length: int) -> None:
+        """Makes a range read as zeroes."""
+
+    def deallocate(self, offset: int, length: int) -> None:
+        """Gives a range's space back. It reads as zeroes then."""
+
+    def flush(self) -> None:
+        """Makes all that was written durable, on servers that do not do so at once."""
+
+    def compare(self, offset: int, data: ReadableBuffer) -> bool:
+        """Whether data is what is at offset."""
+
+    def compare_and_swap(self, offset: int, expected: ReadableBuffer, data: ReadableBuffer) -> Swap:
+        """Replaces what is at offset by data if it is expected, at most atomic_write_size bytes.
+
+        True if so. Else its miscompare is the first byte that differs.
+        """
+
+    def close(self) -> None:
+        """Closes the volume. Requests under way fail with Closed."""
+
+    @property
+    def size(self) -> int:
+        """Its size in bytes, now."""
+
+    @property
+    def block_size(self) -> int:
+        """The unit of offsets and lengths, in bytes."""
+
+    @property
+    def atomic_write_size(self) -> int:
+        """Bytes of the longest write that is wholly there or wholly absent after a power failure."""
+
+    @property
+    def transfer_size_max(self) -> int:
+        """Bytes of the longest request that goes to the server in one piece."""
+
+    @property
+    def uuid(self) -> str | None:
+        """Its id, for life."""
+
+    @property
+    def nqn(self) -> str:
+        """The NVMe qualified name of its subsystem."""
+
+    def failure_domain(self) -> dict[str, object] | None:
+        """Where it is, and with what it may fail: host, labels, core, and the device with its model, serial
+        number and health. None if the target does not say so."""
+
+    @property
+    def address(self) -> str:
+        """Where it is served now, as ip:port."""
+
+    @property
+    def reconnects(self) -> int:
+        """Times that its connection was made again."""
+
+    def __enter__(self) -> Volume: ...
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+        /,
+    ) -> None: ...
+
+def open_place(target: str, options: Any) -> Volume: ...
+
+class Cluster:
+    def __init__(self, urls: list[str], token: str | None) -> None: ...
+    def open(self, volume: str, options: Any) -> Volume: ...
+    def create(
+        self,
+        name: str,
+        size: int,
+        core: int | None,
+        share: int | None,
+        rates: tuple[int, int] | None,
+        restrictions: tuple[list[str], list[str], list[str]] | None,
+        owner: str | None,
+    ) -> str: ...
+    def list(self) -> str: ...
+    def show(self, volume: str) -> str: ...
+    def resize(self, volume: str, size: int) -> str: ...
+    def change_auth(self, volume: str, cut: bool, grace_seconds: int | None) -> str: ...
+    def restrict(self, volume: str, *lists: list[str] | None) -> str: ...
+    def delete(self, volume: str) -> None: ...
+
+class Completions:
+    def __init__(self) -> None: ...
+    def fileno(self) -> int: ...
+    def fetch(self) -> list[tuple[int, bool, Any]]: ...
+    def read(self, volume: Volume, key: int, offset: int, length: int) -> None: ...
+    def readinto(self, volume: Volume, key: int, offset: int, buffer: WriteableBuffer) -> None: ...
+    def write(self, volume: Volume, key: int, offset: int, data: ReadableBuffer) -> None: ...
+    def write_zeroes(self, volume: Volume, key: int, offset: int, length: int) -> None: ...
+    def deallocate(self, volume: Volume, key: int, offset: int, length: int) -> None: ...
+    def flush(self, volume: Volume, key: int) -> None: ...
+    def compare(self, volume: Volume, key: int, offset: int, data: ReadableBuffer) -> None: ...
+    def compare_and_swap(
+        self, volume: Volume, key: int, offset: int, expected: ReadableBuffer, data: ReadableBuffer
+    ) -> None: ...

@@ -1,0 +1,142 @@
+//! Provisioning. Records go to Python as JSON, which `farflash/_cluster.py` makes classes of.
+
+use std::time::Duration;
+
+use farflash_client::{
+    ChangeAuth, ChangeRestrictions, Error, NewVolume, OpenOptions, Restrictions, Slo,
+};
+use pyo3::prelude::*;
+use serde::Serialize;
+
+use crate::errors::exception;
+use crate::volume::Volume;
+
+/// Servers that belong together. Internal; see farflash.Cluster.
+#[pyclass(frozen, module = "farflash")]
+pub(crate) struct Cluster(farflash_client::Cluster);
+
+/// Does what waits while other Python threads run.
+fn detached<T: Send>(
+    py: Python<'_>,
+    work: impl FnOnce() -> Result<T, Error> + Send,
+) -> PyResult<T> {
+    py.detach(work).map_err(|error| exception(py, &error))
+}
+
+fn json(record: &impl Serialize) -> String {
+    serde_json::to_string(record).expect("records of numbers and strings always encode")
+}
+
+/// How a volume is opened.
+#[derive(FromPyObject)]
+pub(crate) struct Options {
+    token: Option<String>,
+    controller_token: Option<String>,
+    host_nqn: Option<String>,
+    connections: u16,
+    depth: u16,
+    digests: bool,
+    recovery_timeout: f64,
+}
+
+impl Options {
+    fn options(self) -> OpenOptions {
+        let recovery_timeout = Duration::try_from_secs_f64(self.recovery_timeout);
+        OpenOptions {
+            token: self.token,
+            controller_token: self.controller_token,
+            host_nqn: self.host_nqn,
+            connections: self.connections,
+            depth: self.depth,
+            digests: self.digests,
+            recovery_timeout: recovery_timeout.unwrap_or_default(),
+        }
+    }
+}
+
+/// Opens tcp://IP:PORT/NQN, or what the cluster in the environment knows.
+#[pyfunction]
+pub(crate) fn open_place(py: Python<'_>, target: &str, options: Options) -> PyResult<Volume> {
+    let options = options.options();
+    detached(py, || farflash_client::open(target, &options)).map(Volume)
+}
+
+#[pymethods]
+impl Cluster {
+    #[new]
+    fn new(py: Python<'_>, urls: Vec<String>, token: Option<&str>) -> PyResult<Self> {
+        detached(py, || farflash_client::Cluster::new(urls, token)).map(Self)
+    }
+
+    fn open(&self, py: Python<'_>, volume: &str, options: Options) -> PyResult<Volume> {
+        let options = options.options();
+        detached(py, || self.0.open(volume, &options)).map(Volume)
+    }
+
+    #[expect(clippy::too_many_arguments, reason = "Python passes them by name")]
+    fn create(
+        &self,
+        py: Python<'_>,
+        name: String,
+        size: u64,
+        core: Option<u32>,
+        share: Option<u32>,
+        rates: Option<(u64, u64)>,
+        restrictions: Option<(Vec<String>, Vec<String>, Vec<String>)>,
+        owner: Option<String>,
+    ) -> PyResult<String> {
+        let slo = match (share, rates) {
+            (Some(share), _) => Some(Slo::Share(share)),
+            (None, Some((reads_per_second, writes_per_second))) => {
+                Some(Slo::Rate { reads_per_second, writes_per_second })
+            }
+            (None, None) => None,
+        };
+        let restrictions = restrictions.map(|(hosts, networks, interfaces)| Restrictions {
+            hosts,
+            networks,
+            interfaces,
+        });
+        let new = NewVolume { core, slo, restrictions, owner, ..NewVolume::new(name, size) };
+        detached(py, || self.0.create(&new)).map(|created| json(&created))
+    }
+
+    fn list(&self, py: Python<'_>) -> PyResult<String> {
+        detached(py, || self.0.list()).map(|records| json(&records))
+    }
+
+    fn show(&self, py: Python<'_>, volume: &str) -> PyResult<String> {
+        detached(py, || self.0.show(volume)).map(|record| json(&record))
+    }
+
+    fn resize(&self, py: Python<'_>, volume: &str, size: u64) -> PyResult<String> {
+        detached(py, || self.0.resize(volume, size)).map(|record| json(&record))
+    }
+
+    fn change_auth(
+        &self,
+        py: Python<'_>,
+        volume: &str,
+        cut: bool,
+        grace_seconds: Option<u32>,
+    ) -> PyResult<String> {
+        let change = ChangeAuth { cut, grace_seconds };
+        detached(py, || self.0.change_auth(volume, &change)).map(|tokens| json(&tokens))
+    }
+
+    fn restrict(
+        &self,
+        py: Python<'_>,
+        volume: &str,
+        hosts: Option<Vec<String>>,
+        networks: Option<Vec<String>>,
+        interfaces: Option<Vec<String>>,
+    ) -> PyResult<String> {
+        let change = ChangeRestrictions { hosts, networks, interfaces };
+        detached(py, || self.0.restrict(volume, &change)).map(|record| json(&record))
+    }
+
+    fn delete(&self, py: Python<'_>, volume: &str) -> PyResult<()> {
+        detached(py, || self.0.delete(volume))
+    }
+}

@@ -1,0 +1,175 @@
+//! Requests that do not wait, for asyncio: their outcomes are fetched when a pipe says that there are some.
+
+use std::collections::BTreeMap;
+use std::io::{PipeReader, PipeWriter, Read, Write};
+use std::os::fd::AsRawFd;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use farflash_client::{Error, Reply, Request};
+use pyo3::buffer::PyBuffer;
+use pyo3::prelude::*;
+use pyo3::types::{PyBool, PyList};
+
+use crate::buffers::{copy_out, writable};
+use crate::errors::exception;
+use crate::volume::{Volume, swap_tuple, to_bytes, whole};
+
+type Outcome = (u64, Result<Reply, Error>);
+
+/// Shared with the library's thread: nothing of Python's is in it (P1).
+struct Done {
+    outcomes: Vec<Outcome>,
+    /// Whether there is a byte in the pipe.
+    is_told: bool,
+    pipe: PipeWriter,
+}
+
+/// Outcomes of requests that do not wait. Internal; see farflash.AsyncVolume.
+#[pyclass(frozen, module = "farflash")]
+pub(crate) struct Completions {
+    done: Arc<Mutex<Done>>,
+    pipe: PipeReader,
+    /// Where data that is read is to go.
+    targets: Mutex<BTreeMap<u64, PyBuffer<u8>>>,
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Completions {
+    fn submit(&self, volume: &Volume, key: u64, request: Request) {
+        let done = self.done.clone();
+        volume.0.submit(request, move |outcome| {
+            let mut done = lock(&done);
+            done.outcomes.push((key, outcome));
+            // One byte at most, so that this never waits. Nobody reads any more when it fails.
+            if !done.is_told && done.pipe.write(&[1]).is_ok() {
+                done.is_told = true;
+            }
+        });
+    }
+
+    fn value<'py>(&self, py: Python<'py>, key: u64, reply: Reply) -> PyResult<Bound<'py, PyAny>> {
+        let target = lock(&self.targets).remove(&key);
+        Ok(match (reply, target) {
+            (Reply::Data(data), None) => to_bytes(py, &data)?.into_any(),
+            (Reply::Data(data), Some(buffer)) => {
+                let mut at = 0;
+                for piece in data.pieces() {
+                    copy_out(py, piece, &buffer, at);
+                    at += piece.len();
+                }
+                at.into_pyobject(py)?.into_any()
+            }
+            (Reply::Done, _) => py.None().into_bound(py),
+            (Reply::Equal(equal), _) => PyBool::new(py, equal).to_owned().into_any(),
+            (Reply::Swap(swap), _) => swap_tuple(py, swap)?.into_any(),
+        })
+    }
+}
+
+#[pymethods]
+impl Completions {
+    #[new]
+    fn new() -> PyResult<Self> {
+        let (reader, writer) = std::io::pipe()?;
+        let done = Done { outcomes: Vec::new(), is_told: false, pipe: writer };
+        Ok(Self { done: Arc::new(Mutex::new(done)), pipe: reader, targets: Mutex::default() })
+    }
+
+    /// Readable when there are outcomes.
+    fn fileno(&self) -> i32 {
+        self.pipe.as_raw_fd()
+    }
+
+    /// All outcomes since the last call: (key, whether it succeeded, value or exception).
+    fn fetch<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
+        let outcomes = {
+            let mut done = lock(&self.done);
+            if done.is_told {
+                (&self.pipe).read_exact(&mut [0])?;
+                done.is_told = false;
+            }
+            std::mem::take(&mut done.outcomes)
+        };
+        let list = PyList::empty(py);
+        for (key, outcome) in outcomes {
+            let told = match outcome {
+                Ok(reply) => (key, true, self.value(py, key, reply)?).into_pyobject(py)?,
+                Err(error) => {
+                    lock(&self.targets).remove(&key);
+                    let exception = exception(py, &error).into_value(py).into_bound(py);
+                    (key, false, exception).into_pyobject(py)?
+                }
+            };
+            list.append(told)?;
+        }
+        Ok(list)
+    }
+
+    fn read(&self, volume: &Volume, key: u64, offset: u64, length: usize) {
+        self.submit(volume, key, Request::Read { offset, len: length });
+    }
+
+    fn readinto(
+        &self,
+        volume: &Volume,
+        key: u64,
+        offset: u64,
+        buffer: &Bound<'_, PyAny>,
+    ) -> PyResult<()> {
+        let buffer = writable(buffer)?;
+        let len = buffer.len_bytes();
+        lock(&self.targets).insert(key, buffer);
+        self.submit(volume, key, Request::Read { offset, len });
+        Ok(())
+    }
+
+    fn write(
+        &self,
+        volume: &Volume,
+        key: u64,
+        offset: u64,
+        data: &Bound<'_, PyAny>,
+    ) -> PyResult<()> {
+        self.submit(volume, key, Request::Write { offset, data: whole(data)? });
+        Ok(())
+    }
+
+    fn write_zeroes(&self, volume: &Volume, key: u64, offset: u64, length: u64) {
+        self.submit(volume, key, Request::WriteZeroes { offset, len: length });
+    }
+
+    fn deallocate(&self, volume: &Volume, key: u64, offset: u64, length: u64) {
+        self.submit(volume, key, Request::Deallocate { offset, len: length });
+    }
+
+    fn flush(&self, volume: &Volume, key: u64) {
+        self.submit(volume, key, Request::Flush);
+    }
+
+    fn compare(
+        &self,
+        volume: &Volume,
+        key: u64,
+        offset: u64,
+        data: &Bound<'_, PyAny>,
+    ) -> PyResult<()> {
+        self.submit(volume, key, Request::Compare { offset, data: whole(data)? });
+        Ok(())
+    }
+
+    fn compare_and_swap(
+        &self,
+        volume: &Volume,
+        key: u64,
+        offset: u64,
+        expected: &Bound<'_, PyAny>,
+        data: &Bound<'_, PyAny>,
+    ) -> PyResult<()> {
+        let (expected, data) = (whole(expected)?, whole(data)?);
+        self.submit(volume, key, Request::CompareAndSwap { offset, expected, data });
+        Ok(())
+    }
+}

@@ -1,0 +1,31 @@
+//! Errors as exceptions: the classes are `farflash/_errors.py`'s.
+
+use farflash_client::{Error, ErrorKind};
+use pyo3::prelude::*;
+
+/// `error` as an exception.
+pub(crate) fn exception(py: Python<'_>, error: &Error) -> PyErr {
+    let class = match error {
+        Error::Misaligned { .. } => "Misaligned",
+        Error::OutOfRange { .. } => "OutOfRange",
+        _ => match error.kind() {
+            ErrorKind::InvalidArgument => "InvalidArgument",
+            ErrorKind::NotFound => "NotFound",
+            ErrorKind::AlreadyExists => "AlreadyExists",
+            ErrorKind::PermissionDenied => "PermissionDenied",
+            ErrorKind::Unreachable => "Unreachable",
+            ErrorKind::NoSpace => "NoSpace",
+            ErrorKind::Damaged => "Damaged",
+            ErrorKind::Unsupported => "Unsupported",
+            ErrorKind::OutcomeUnknown => "OutcomeUnknown",
+            ErrorKind::Closed => "Closed",
+            ErrorKind::Busy => "Busy",
+            ErrorKind::Failed => "Failed",
+        },
+    };
+    let made = py
+        .import("farflash._errors")
+        .and_then(|errors| errors.getattr(class))
+        .and_then(|class| class.call1((error.to_string(),)));
+    made.map_or_else(|failure| failure, PyErr::from_value)
+}

@@ -1,0 +1,31 @@
+//! The native module of the Python package `farflash`, whose Python parts are in `farflash/`.
+//!
+//! - P1: no thread of the library ever needs the interpreter: outcomes wait in Rust memory until Python
+//!   fetches them. So a program that ends with requests under way just ends.
+//! - P2: while a call waits, other Python threads run, and signals are looked for.
+//! - P3: no pointer into Python's memory leaves a call: data is copied between Python's buffers and
+//!   aligned ones, once, while the interpreter is held.
+
+#![deny(unsafe_code)]
+
+mod buffers;
+mod cluster;
+mod completions;
+mod errors;
+mod volume;
+
+#[pyo3::pymodule]
+mod _farflash {
+    #[pymodule_export]
+    use crate::cluster::{Cluster, open_place};
+    #[pymodule_export]
+    use crate::completions::Completions;
+    #[pymodule_export]
+    use crate::volume::Volume;
+    use pyo3::prelude::*;
+
+    #[pymodule_init]
+    fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {
+        module.add("__version__", env!("CARGO_PKG_VERSION"))
+    }
+}

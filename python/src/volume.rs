@@ -1,0 +1,271 @@
+//! A volume, and requests that wait.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use farflash_client::{Data, Error, Pending, Properties, ReadData, Reply, Request, Swap};
+use pyo3::prelude::*;
+use pyo3::types::{PyBytes, PyDict, PyTuple};
+
+use crate::buffers::{copy_in, copy_out, readable, writable};
+use crate::errors::exception;
+
+/// Longest time for which a signal, such as Ctrl-C, goes unnoticed.
+const LOOK: Duration = Duration::from_millis(100);
+/// Bytes of one request of those in which a long read or write is done.
+const STRIDE: usize = 4 << 20;
+/// Such requests that are under way at a time.
+const STRIDES_AT_ONCE: usize = 2;
+
+/// An open volume. Usable on any thread; a context manager that closes it.
+///
+/// Offsets and lengths are in bytes, and multiples of block_size. Get one from farflash.open_volume or
+/// Cluster.open_volume.
+#[pyclass(frozen, module = "farflash")]
+pub(crate) struct Volume(pub(crate) farflash_client::Volume);
+
+/// Waits for an outcome (P2).
+pub(crate) fn wait<T: Send + 'static>(py: Python<'_>, mut pending: Pending<T>) -> PyResult<T> {
+    loop {
+        match py.detach(|| pending.wait_timeout(LOOK)) {
+            Ok(outcome) => return outcome.map_err(|error| exception(py, &error)),
+            Err(still) => pending = still,
+        }
+        py.check_signals()?;
+    }
+}
+
+/// `(done, offset of the first byte that differs)`
+pub(crate) fn swap_tuple(py: Python<'_>, swap: Swap) -> PyResult<Bound<'_, PyTuple>> {
+    match swap {
+        Swap::Done => (true, None::<u64>).into_pyobject(py),
+        Swap::Differs { offset_bytes } => (false, Some(offset_bytes)).into_pyobject(py),
+    }
+}
+
+impl Volume {
+    fn done(&self, py: Python<'_>, request: Request) -> PyResult<()> {
+        wait(py, self.0.start(request)).map(drop)
+    }
+
+    fn properties(&self, py: Python<'_>) -> PyResult<Properties> {
+        py.detach(|| self.0.properties()).map_err(|error| exception(py, &error))
+    }
+
+    /// Reads in strides; `each` gets what came, and its place.
+    fn read_strides(
+        &self,
+        py: Python<'_>,
+        (offset, len): (u64, usize),
+        mut each: impl FnMut(usize, &[u8]),
+    ) -> PyResult<()> {
+        let mut strides = strides(py, offset, len)?;
+        let mut started = VecDeque::new();
+        loop {
+            while started.len() < STRIDES_AT_ONCE {
+                let Some((at, len)) = strides.next() else { break };
+                let request = Request::Read { offset: offset + at as u64, len };
+                started.push_back((at, self.0.start(request)));
+            }
+            let Some((mut at, pending)) = started.pop_front() else { return Ok(()) };
+            if let Reply::Data(data) = wait(py, pending)? {
+                for piece in data.pieces() {
+                    each(at, piece);
+                    at += piece.len();
+                }
+            }
+        }
+    }
+}
+
+/// Place and length of the parts of a long request.
+fn strides(
+    py: Python<'_>,
+    offset: u64,
+    len: usize,
+) -> PyResult<impl Iterator<Item = (usize, usize)> + use<>> {
+    if offset.checked_add(len as u64).is_none() {
+        let error = Error::OutOfRange { offset, len: len as u64 };
+        return Err(exception(py, &error));
+    }
+    // A request for nothing is checked, too.
+    let starts = (0..len.max(1)).step_by(STRIDE);
+    Ok(starts.map(move |at| (at, STRIDE.min(len - at))))
+}
+
+#[pymethods]
+impl Volume {
+    /// Reads length bytes at offset.
+    fn read<'py>(
+        &self,
+        py: Python<'py>,
+        offset: u64,
+        length: usize,
+    ) -> PyResult<Bound<'py, PyBytes>> {
+        PyBytes::new_with(py, length, |to| {
+            self.read_strides(py, (offset, length), |at, bytes| {
+                to[at..at + bytes.len()].copy_from_slice(bytes);
+            })
+        })
+    }
+
+    /// Fills a writable buffer of bytes with what is at offset.
+    fn readinto(&self, py: Python<'_>, offset: u64, buffer: &Bound<'_, PyAny>) -> PyResult<usize> {
+        let buffer = writable(buffer)?;
+        let len = buffer.len_bytes();
+        self.read_strides(py, (offset, len), |at, bytes| copy_out(py, bytes, &buffer, at))?;
+        Ok(len)
+    }
+
+    /// Writes a bytes-like object to offset. It is durable when this returns.
+    fn write(&self, py: Python<'_>, offset: u64, data: &Bound<'_, PyAny>) -> PyResult<usize> {
+        let buffer = readable(data)?;
+        let len = buffer.len_bytes();
+        let mut started = VecDeque::new();
+        for (at, len) in strides(py, offset, len)? {
+            let data = copy_in(py, &buffer, at, len);
+            if started.len() >= STRIDES_AT_ONCE
+                && let Some(pending) = started.pop_front()
+            {
+                wait::<Reply>(py, pending)?;
+            }
+            started.push_back(self.0.start(Request::Write { offset: offset + at as u64, data }));
+        }
+        started.into_iter().try_for_each(|pending| wait(py, pending).map(drop))?;
+        Ok(len)
+    }
+
+    /// Makes a range read as zeroes.
+    fn write_zeroes(&self, py: Python<'_>, offset: u64, length: u64) -> PyResult<()> {
+        self.done(py, Request::WriteZeroes { offset, len: length })
+    }
+
+    /// Gives a range's space back. It reads as zeroes then.
+    fn deallocate(&self, py: Python<'_>, offset: u64, length: u64) -> PyResult<()> {
+        self.done(py, Request::Deallocate { offset, len: length })
+    }
+
+    /// Makes all that was written durable, on servers that do not do so at once.
+    fn flush(&self, py: Python<'_>) -> PyResult<()> {
+        self.done(py, Request::Flush)
+    }
+
+    /// Whether data is what is at offset.
+    fn compare(&self, py: Python<'_>, offset: u64, data: &Bound<'_, PyAny>) -> PyResult<bool> {
+        let reply = wait(py, self.0.start(Request::Compare { offset, data: whole(data)? }))?;
+        Ok(matches!(reply, Reply::Equal(true)))
+    }
+
+    /// Replaces what is at offset by data if it is expected, at most atomic_write_size bytes.
+    ///
+    /// True if so. Else its miscompare is the first byte that differs.
+    fn compare_and_swap<'py>(
+        &self,
+        py: Python<'py>,
+        offset: u64,
+        expected: &Bound<'py, PyAny>,
+        data: &Bound<'py, PyAny>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let (expected, data) = (whole(expected)?, whole(data)?);
+        let reply = wait(py, self.0.start(Request::CompareAndSwap { offset, expected, data }))?;
+        let swap = if let Reply::Swap(swap) = reply { swap } else { Swap::Done };
+        py.import("farflash._swap")?.getattr("Swap")?.call1(swap_tuple(py, swap)?)
+    }
+
+    /// Closes the volume. Requests under way fail with Closed.
+    fn close(&self, py: Python<'_>) -> PyResult<()> {
+        wait(py, self.0.start_close())
+    }
+
+    /// Its size in bytes, now.
+    #[getter]
+    fn size(&self, py: Python<'_>) -> PyResult<u64> {
+        Ok(self.properties(py)?.size_bytes)
+    }
+
+    /// The unit of offsets and lengths, in bytes.
+    #[getter]
+    fn block_size(&self) -> u32 {
+        self.0.block_size()
+    }
+
+    /// Bytes of the longest write that is wholly there or wholly absent after a power failure.
+    #[getter]
+    fn atomic_write_size(&self) -> u64 {
+        self.0.opened().atomic_write_bytes
+    }
+
+    /// Bytes of the longest request that goes to the server in one piece.
+    #[getter]
+    fn transfer_size_max(&self) -> u64 {
+        self.0.opened().transfer_bytes_max
+    }
+
+    /// Its id, for life.
+    #[getter]
+    fn uuid(&self) -> Option<String> {
+        self.0.opened().uuid().map(|uuid| uuid.to_string())
+    }
+
+    /// The NVMe qualified name of its subsystem.
+    #[getter]
+    fn nqn(&self) -> String {
+        self.0.opened().nqn.to_string()
+    }
+
+    /// Where it is served now, as ip:port.
+    #[getter]
+    fn address(&self, py: Python<'_>) -> PyResult<String> {
+        Ok(self.properties(py)?.address.to_string())
+    }
+
+    /// Where it is, and with what it may fail: host, labels, core, and the device with its model, serial
+    /// number and health. None if the target does not say so.
+    fn failure_domain<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyDict>>> {
+        let domain = py.detach(|| self.0.failure_domain());
+        let domain = domain.map_err(|error| exception(py, &error))?;
+        let Some(domain) = domain else { return Ok(None) };
+        let said = PyDict::new(py);
+        said.set_item("host", domain.host)?;
+        said.set_item("labels", domain.labels)?;
+        said.set_item("core", domain.core)?;
+        said.set_item("device", domain.device)?;
+        said.set_item("model", Some(domain.model).filter(|text| !text.is_empty()))?;
+        said.set_item("serial", Some(domain.serial).filter(|text| !text.is_empty()))?;
+        said.set_item("health", format!("{:?}", domain.health).to_lowercase())?;
+        Ok(Some(said))
+    }
+
+    /// Times that its connection was made again.
+    #[getter]
+    fn reconnects(&self, py: Python<'_>) -> PyResult<u64> {
+        Ok(self.properties(py)?.reconnects)
+    }
+
+    fn __enter__(slf: PyRef<'_, Self>) -> PyRef<'_, Self> {
+        slf
+    }
+
+    #[pyo3(signature = (*_exception))]
+    fn __exit__(&self, py: Python<'_>, _exception: &Bound<'_, PyTuple>) -> PyResult<()> {
+        self.close(py)
+    }
+
+    fn __repr__(&self) -> String {
+        format!("<farflash.Volume {}>", self.0.opened().nqn)
+    }
+}
+
+/// All of a bytes-like object.
+pub(crate) fn whole(object: &Bound<'_, PyAny>) -> PyResult<Data> {
+    let buffer = readable(object)?;
+    Ok(copy_in(object.py(), &buffer, 0, buffer.len_bytes()))
+}
+
+/// What was read, as bytes.
+pub(crate) fn to_bytes<'py>(py: Python<'py>, data: &ReadData) -> PyResult<Bound<'py, PyBytes>> {
+    PyBytes::new_with(py, data.len(), |to| {
+        data.copy_to(to);
+        Ok(())
+    })
+}

@@ -1,0 +1,87 @@
+"""A real server for the tests, and programs that run against it."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+from pathlib import Path
+
+#: The program `farflash`.
+PROGRAM = os.environ["FARFLASH_PROGRAM"]
+MIB = 1 << 20
+
+for _variable in ("API", "API_TOKEN", "TOKEN", "CONTROLLER_TOKEN"):
+    os.environ.pop(f"FARFLASH_{_variable}", None)
+
+
+class Server:
+    """Killed at the end of a with statement."""
+
+    def __init__(self, device: str = "mem:256MiB", *, auth: bool = False) -> None:
+        self.device = device
+        self.auth = "on" if auth else "off"
+        self.address = "127.0.0.1:0"
+        self.start()
+
+    def start(self) -> None:
+        arguments = ["serve", "--device", self.device, "--listen", "127.0.0.1:0"]
+        arguments += ["--api", self.address, "--auth", self.auth, "--log-json"]
+        self.process = subprocess.Popen([PROGRAM, *arguments], stderr=subprocess.PIPE, text=True)
+        said = []
+        for line in self.process.stderr:
+            said.append(line)
+            try:
+                api = json.loads(line)["fields"].get("api")
+            except (ValueError, KeyError):
+                continue
+            if api:
+                self.address = api.removeprefix("http://")
+                break
+        else:
+            raise AssertionError(f"not ready: {said}")
+        threading.Thread(target=self.process.stderr.read, daemon=True).start()
+
+    @property
+    def api(self) -> str:
+        return f"http://{self.address}"
+
+    def kill(self) -> None:
+        self.process.kill()
+        self.process.wait()
+
+    def pause(self) -> None:
+        """Stops it as it is: it answers nothing any more."""
+        self.process.send_signal(signal.SIGSTOP)
+        os.waitid(os.P_PID, self.process.pid, os.WSTOPPED)
+
+    def __enter__(self) -> Server:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.kill()
+
+
+def image(directory: str) -> str:
+    """A formatted device in a file."""
+    device = f"file:{Path(directory) / 'image'}"
+    subprocess.run(
+        [PROGRAM, "format", "--device", f"{device},size=256MiB"], check=True, capture_output=True
+    )
+    return device
+
+
+def run(source: str, api: str, **variables: str) -> subprocess.CompletedProcess[str]:
+    """Runs Python source, or a file of it, in a process of its own."""
+    arguments = [source] if source.endswith(".py") else ["-c", source]
+    environment = {**os.environ, "FARFLASH_API": api, **variables}
+    return subprocess.run(
+        [sys.executable, *arguments], env=environment, capture_output=True, text=True, timeout=120
+    )
+
+
+directory = tempfile.TemporaryDirectory

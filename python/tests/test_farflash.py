@@ -1,0 +1,395 @@
+"""The package against a real server. Run by `make libraries-test`."""
+
+from __future__ import annotations
+
+import array
+import ast
+import asyncio
+import io
+import os
+import pydoc
+import random
+import signal
+import threading
+import unittest
+from pathlib import Path
+
+import farflash
+from server import MIB, Server, directory, image, run
+
+BLOCK = 4096
+PACKAGE = Path(farflash.__file__).parent
+EXAMPLES = Path(__file__).parent.parent / "examples"
+
+
+class Basics(unittest.TestCase):
+    """What needs one server that stays."""
+
+    @classmethod
+    def setUpClass(cls) -> None:
+        cls.server = Server("mem:512MiB")
+        cls.addClassCleanup(cls.server.kill)
+        cls.cluster = farflash.Cluster(["http://127.0.0.1:1", cls.server.api])
+
+    def volume(self, size: int = MIB, **options: object) -> farflash.Volume:
+        """A new volume, deleted after the test."""
+        name = self.id().rsplit(".", 1)[-1].replace("_", "-")[:60]
+        self.cluster.create_volume(name, size)
+        self.addCleanup(self.cluster.delete_volume, name)
+        volume = self.cluster.open_volume(name, **options)
+        self.addCleanup(volume.close)
+        return volume
+
+    def test_long_reads_and_writes(self) -> None:
+        volume = self.volume(64 * MIB)
+        data = random.Random(1).randbytes(17 * MIB)
+        self.assertEqual(volume.write(BLOCK, data), len(data))
+        self.assertEqual(volume.read(BLOCK, len(data)), data)
+        self.assertTrue(volume.compare(BLOCK, data))
+        self.assertFalse(volume.compare(0, data))
+        self.assertEqual(volume.size, 64 * MIB)
+        self.assertGreaterEqual(volume.atomic_write_size, MIB)
+
+    def test_a_volume_says_with_what_it_may_fail(self) -> None:
+        domain = self.volume().failure_domain()
+        assert domain is not None
+        self.assertEqual((domain["device"], domain["health"]), ("mem:512MiB", "good"))
+        self.assertIsNone(domain["model"])
+
+    def test_buffers_of_all_kinds(self) -> None:
+        volume = self.volume()
+        for data in (bytearray(b"a" * BLOCK), memoryview(b"xa" * BLOCK)[:BLOCK], array.array("B", bytes(BLOCK))):
+            volume.write(0, data)
+            self.assertEqual(volume.read(0, BLOCK), bytes(data))
+        target = bytearray(b"-" * 3 * BLOCK)
+        volume.write(0, b"z" * BLOCK)
+        self.assertEqual(volume.readinto(0, memoryview(target)[BLOCK : 2 * BLOCK]), BLOCK)
+        self.assertEqual(target, b"-" * BLOCK + b"z" * BLOCK + b"-" * BLOCK)
+        with self.assertRaisesRegex(BufferError, "read-only"):
+            volume.readinto(0, bytes(BLOCK))
+        with self.assertRaises(BufferError):
+            volume.write(0, memoryview(bytes(2 * BLOCK))[::2])
+        with self.assertRaises((BufferError, TypeError)):
+            volume.write(0, "text")
+        self.assertEqual(volume.read(0, 0), b"")
+
+    def test_each_mistake_has_its_exception(self) -> None:
+        volume = self.volume()
+        cases = [
+            (farflash.Misaligned, "5 bytes at offset 0", lambda: volume.read(0, 5)),
+            (farflash.Misaligned, "offset 1", lambda: volume.write(1, bytes(BLOCK))),
+            (farflash.OutOfRange, "within the volume", lambda: volume.read(MIB, BLOCK)),
+            (farflash.OutOfRange, "within", lambda: volume.deallocate(2**64 - BLOCK, BLOCK)),
+            (farflash.InvalidArgument, "replaced by", lambda: volume.compare_and_swap(0, b"", bytes(BLOCK))),
+            (farflash.InvalidArgument, "volume name", lambda: self.cluster.create_volume("V", MIB)),
+            (farflash.InvalidArgument, "4096", lambda: self.cluster.create_volume("w", 5)),
+            (farflash.NotFound, "no volume `w`", lambda: self.cluster.open_volume("w")),
+            (farflash.InvalidArgument, "token", lambda: self.cluster.open_volume("w", token="x")),
+            (farflash.InvalidArgument, "no NQN", lambda: farflash.open_volume("tcp://127.0.0.1:1")),
+            (farflash.InvalidArgument, "no API address", lambda: farflash.open_volume("w")),
+            (farflash.InvalidArgument, "no API address", lambda: farflash.Cluster("ftp://x")),
+            (farflash.Unreachable, "cannot be reached", farflash.Cluster("http://127.0.0.1:1").list_volumes),
+            (ValueError, "depth", lambda: self.cluster.open_volume("w", depth=0)),
+            (OverflowError, "", lambda: volume.read(-1, BLOCK)),
+        ]
+        for kind, says, call in cases:
+            with self.subTest(says), self.assertRaisesRegex(kind, says):
+                call()
+        name = self.cluster.list_volumes()[0].name
+        with self.assertRaises(FileExistsError):
+            self.cluster.create_volume(name, MIB)
+        volume.close()
+        with self.assertRaises(farflash.Closed):
+            volume.read(0, BLOCK)
+        self.assertTrue(issubclass(farflash.NotFound, farflash.Error) and issubclass(farflash.Error, OSError))
+
+    def test_compare_and_swap(self) -> None:
+        volume = self.volume()
+        self.assertTrue(volume.compare_and_swap(0, bytes(BLOCK), b"a" * BLOCK))
+        swap = volume.compare_and_swap(0, b"a" * 77 + bytes(BLOCK - 77), b"b" * BLOCK)
+        self.assertEqual(swap, farflash.Swap(False, 77))
+        self.assertFalse(swap)
+        self.assertEqual(volume.read(0, BLOCK), b"a" * BLOCK)
+
+    def test_many_threads(self) -> None:
+        volume = self.volume(16 * MIB, connections=2)
+        failures = []
+
+        def work(number: int) -> None:
+            try:
+                for index in range(100):
+                    offset = (number * 100 + index) * BLOCK
+                    volume.write(offset, bytes([number]) * BLOCK)
+                    assert volume.read(offset, BLOCK) == bytes([number]) * BLOCK
+            except BaseException as error:
+                failures.append(error)
+
+        threads = [threading.Thread(target=work, args=(number,)) for number in range(16)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        self.assertEqual(failures, [])
+
+    def test_asyncio_with_thousands_outstanding(self) -> None:
+        volume = farflash.AsyncVolume(self.volume(64 * MIB))
+
+        async def work() -> None:
+            count = 5000
+            writes = [volume.write(n * BLOCK, n.to_bytes(8) * 512) for n in range(count)]
+            await asyncio.gather(*writes)
+            reads = [volume.read(n * BLOCK, BLOCK) for n in range(count)]
+            for number, data in enumerate(await asyncio.gather(*reads)):
+                self.assertEqual(data[:8], number.to_bytes(8))
+            target = bytearray(2 * BLOCK)
+            self.assertEqual(await volume.readinto(3 * BLOCK, memoryview(target)[BLOCK:]), BLOCK)
+            self.assertEqual(target, bytes(BLOCK) + (3).to_bytes(8) * 512)
+            swap = await volume.compare_and_swap(0, b"x" * BLOCK, bytes(BLOCK))
+            self.assertEqual(swap, (False, 0))
+            await volume.write_zeroes(0, BLOCK)
+            await volume.deallocate(BLOCK, BLOCK)
+            await volume.flush()
+            self.assertIs(await volume.compare(0, bytes(2 * BLOCK)), True)
+            with self.assertRaises(farflash.Misaligned):
+                await volume.read(1, 1)
+            with self.assertRaises(BufferError):
+                volume.readinto(0, b"")
+            long = volume.read(0, 32 * MIB)
+            cancelled = volume.read(0, BLOCK)
+            cancelled.cancel()
+            self.assertEqual(len(await long), 32 * MIB)
+
+        asyncio.run(work())
+        asyncio.run(work())  # Another loop.
+
+    def test_a_file_is_as_a_file_of_bytes(self) -> None:
+        file = farflash.VolumeFile(self.volume())
+        model, rng = bytearray(MIB), random.Random(2)
+        for round in range(200):
+            offset, data = rng.randrange(MIB), rng.randbytes(rng.randrange(20_000))
+            fits = min(len(data), MIB - offset)
+            file.seek(offset)
+            self.assertEqual(file.write(data), fits, round)
+            model[offset : offset + fits] = data[:fits]
+            offset, length = rng.randrange(MIB), rng.randrange(20_000)
+            file.seek(offset)
+            got = file.read(length)
+            self.assertEqual(got, model[offset : offset + len(got)], round)
+            self.assertTrue(got)
+        file.seek(0)
+        self.assertEqual(file.readall(), model)
+        self.assertEqual(file.read(1), b"")
+        with self.assertRaises(OSError):
+            file.write(b"x")
+        with self.assertRaises(io.UnsupportedOperation):
+            file.truncate(5)
+        with self.assertRaises(OSError):
+            file.seek(-1)
+
+    def test_writers_of_one_block_do_not_undo_each_other(self) -> None:
+        volume = self.volume()
+
+        def work(number: int) -> None:
+            file = farflash.VolumeFile(volume, closes_volume=False)
+            for index in range(8):
+                file.seek(index * 8 + number)
+                file.write(bytes([97 + number]))
+
+        threads = [threading.Thread(target=work, args=(number,)) for number in range(8)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        self.assertEqual(volume.read(0, BLOCK)[:64], b"abcdefgh" * 8)
+
+    def test_a_buffered_file(self) -> None:
+        volume = self.volume()
+        with farflash.open_file(volume) as file:
+            for number in range(5000):
+                file.write(b"line %d\n" % number)
+            file.seek(0)
+            lines = [file.readline() for _ in range(5000)]
+            self.assertEqual(lines[-1], b"line 4999\n")
+            file.seek(10)
+            file.write(b"!")
+            file.seek(8)
+            self.assertEqual(file.read(5), b"in! 1")
+            text = io.TextIOWrapper(file)
+            text.seek(0)
+            self.assertEqual(text.readline(), "line 0\n")
+            text.detach()
+        with self.assertRaises(farflash.Closed):
+            volume.read(0, BLOCK)
+
+    def test_a_forked_child_is_told_to_open_its_own(self) -> None:
+        volume = self.volume()
+        child = os.fork()
+        if child == 0:
+            status = 1
+            try:
+                try:
+                    volume.read(0, BLOCK)
+                except farflash.Closed as error:
+                    own = self.cluster.open_volume(volume.uuid)
+                    own.write(0, b"c" * BLOCK)
+                    status = 0 if "forked" in str(error) else 2
+            finally:
+                os._exit(status)
+        self.assertEqual(os.waitpid(child, 0)[1], 0)
+        self.assertEqual(volume.read(0, BLOCK), b"c" * BLOCK)
+
+    def test_documentation_and_types_are_there(self) -> None:
+        text = pydoc.plain(pydoc.render_doc(farflash))
+        for name in ("create_volume", "compare_and_swap", "AsyncVolume", "open_file"):
+            self.assertIn(name, text)
+        for name in farflash.__all__:
+            self.assertTrue(name == "__version__" or getattr(farflash, name).__doc__, name)
+        self.assertTrue((PACKAGE / "py.typed").exists())
+        stub = ast.parse((PACKAGE / "_farflash.pyi").read_text())
+        for declared in stub.body:
+            if isinstance(declared, ast.ClassDef):
+                native = getattr(farflash._farflash, declared.name)
+                methods = {item.name for item in declared.body if isinstance(item, ast.FunctionDef)}
+                have = {name for name in vars(native) if not name.startswith("__")}
+                self.assertEqual({name for name in methods if not name.startswith("__")}, have)
+
+
+class Authentication(unittest.TestCase):
+    def test_a_volume_from_its_making_to_its_end(self) -> None:
+        with Server(auth=True) as server, directory() as files:
+            cluster = farflash.Cluster(server.api)
+            created = cluster.create_volume("db", MIB, share=50, networks=["127.0.0.0/8"])
+            self.assertNotIn("DHHC", repr(created))
+            token, controller = created.tokens.token, created.tokens.controller_token
+            with self.assertRaisesRegex(farflash.PermissionDenied, "authentication"):
+                cluster.open_volume("db")
+            file = Path(files) / "token"
+            file.write_text(token + "\n")
+            with cluster.open_volume(created.id, token_file=file, controller_token=controller) as volume:
+                volume.write(0, b"a" * BLOCK)
+                self.assertEqual((volume.uuid, volume.nqn), (created.id, created.nqn))
+                self.assertEqual(volume.address, created.address)
+                self.assertEqual(cluster.resize_volume("db", 2 * MIB).size, 2 * MIB)
+                tokens = cluster.change_auth("db")
+                with self.assertRaises(PermissionError):
+                    cluster.open_volume("db", token=token)
+            place = f"tcp://{created.address}/{created.nqn}"
+            with farflash.open_volume(place, token=tokens.token) as volume:
+                self.assertEqual(volume.read(0, BLOCK), b"a" * BLOCK)
+            record = cluster.restrict_volume("db", networks=["192.0.2.0/24"])
+            self.assertEqual(record.restrictions["networks"], ["192.0.2.0/24"])
+            with self.assertRaises(farflash.Error):
+                cluster.open_volume("db", token=tokens.token)
+            self.assertEqual([record.name for record in cluster.list_volumes()], ["db"])
+            cluster.delete_volume("db")
+            with self.assertRaises(farflash.NotFound):
+                cluster.show_volume("db")
+
+    def test_the_examples_do_what_they_say(self) -> None:
+        with Server(auth=True) as server:
+            for example in ("volume.py", "asyncio_volume.py"):
+                done = run(str(EXAMPLES / example), server.api)
+                self.assertEqual((done.returncode, done.stdout[-5:]), (0, "done\n"), done)
+
+
+class Recovery(unittest.TestCase):
+    def test_a_killed_server_is_found_again_at_its_new_address(self) -> None:
+        """Threads and tasks write numbers that go up; no acknowledged write is lost, and none fails."""
+        with directory() as files, Server(image(files), auth=True) as server:
+            cluster = farflash.Cluster(["http://127.0.0.1:1", server.api])
+            token = cluster.create_volume("v", 16 * MIB).tokens.token
+            volume = cluster.open_volume("v", token=token)
+            acknowledged, stop, failures = [0] * 8, threading.Event(), []
+
+            def block(writer: int, number: int) -> tuple[int, bytes]:
+                return (writer * 16 + number % 16) * BLOCK, number.to_bytes(8) * 512
+
+            def write(writer: int) -> None:
+                while not stop.is_set():
+                    volume.write(*block(writer, acknowledged[writer] + 1))
+                    acknowledged[writer] += 1
+
+            async def write_async(writer: int, own: farflash.AsyncVolume) -> None:
+                while not stop.is_set():
+                    await own.write(*block(writer, acknowledged[writer] + 1))
+                    acknowledged[writer] += 1
+
+            async def tasks() -> None:
+                own = farflash.AsyncVolume(volume)
+                await asyncio.gather(*(write_async(writer, own) for writer in range(4, 8)))
+
+            def guarded(work, *arguments) -> None:
+                try:
+                    work(*arguments)
+                except BaseException as error:
+                    failures.append(error)
+
+            threads = [threading.Thread(target=guarded, args=(write, n)) for n in range(4)]
+            threads.append(threading.Thread(target=guarded, args=(lambda: asyncio.run(tasks()),)))
+            for thread in threads:
+                thread.start()
+
+            def progress() -> None:
+                goal = [number + 10 for number in acknowledged]
+                while any(now < then for now, then in zip(acknowledged, goal)) and not failures:
+                    stop.wait(0.001)
+
+            for _ in range(2):
+                progress()
+                server.kill()
+                server.start()
+            progress()
+            stop.set()
+            for thread in threads:
+                thread.join()
+            self.assertEqual(failures, [])
+            for writer, last in enumerate(acknowledged):
+                for number in range(max(1, last - 15), last + 1):
+                    offset, data = block(writer, number)
+                    self.assertEqual(volume.read(offset, BLOCK), data)
+            self.assertGreaterEqual(volume.reconnects, 2)
+            volume.close()
+
+    def test_a_waiting_call_is_interrupted_by_a_signal(self) -> None:
+        class Alarm(Exception):
+            pass
+
+        def ring(*_: object) -> None:
+            raise Alarm
+
+        with Server() as server:
+            cluster = farflash.Cluster(server.api)
+            cluster.create_volume("v", MIB)
+            volume = cluster.open_volume("v")
+            server.pause()
+            before = signal.signal(signal.SIGALRM, ring)
+            self.addCleanup(signal.signal, signal.SIGALRM, before)
+            signal.setitimer(signal.ITIMER_REAL, 0.2)
+            with self.assertRaises(Alarm):
+                volume.read(0, BLOCK)
+
+    def test_the_interpreter_ends_with_requests_outstanding(self) -> None:
+        source = """
+import asyncio, threading, time, farflash
+volume = farflash.open_volume("v")
+threading.Thread(target=volume.read, args=(0, 4096), daemon=True).start()
+async def main():
+    own = farflash.AsyncVolume(volume)
+    buffer = bytearray(4096)
+    futures = [own.read(n * 4096, 4096) for n in range(200)] + [own.readinto(0, buffer)]
+    await asyncio.sleep(0)
+asyncio.run(main())
+print("ends")
+"""
+        with Server() as server:
+            farflash.Cluster(server.api).create_volume("v", MIB)
+            done = run(source, server.api)
+            self.assertEqual((done.returncode, done.stdout), (0, "ends\n"), done)
+            # The same with a server that answers nothing.
+            paused = source.replace("threading.Thread", "import os, signal; os.kill(int(os.environ['PAUSE']), signal.SIGSTOP)\nthreading.Thread")
+            done = run(paused, server.api, PAUSE=str(server.process.pid))
+            self.assertEqual((done.returncode, done.stdout), (0, "ends\n"), done)
+
+
+if __name__ == "__main__":
+    unittest.main()
