@@ -12,12 +12,18 @@ TARGET := $(or $(CARGO_TARGET_DIR),target)
 NESTED := fuzz/Cargo.toml xtask/no-std/Cargo.toml
 NESTED := $(wildcard $(NESTED))
 SCRIPTS := .ci/run .ci/tool .ci/install-missing $(addprefix tests/guest/,run lab build-image lib/common.sh \
-	lib/guest-init lib/initramfs-init) $(wildcard tests/guest/suite/*.sh)
+	lib/guest-init lib/initramfs-init) $(wildcard tests/guest/suite/*.sh) tests/package/run tests/api/run packaging/build-deb \
+	packaging/postinst packaging/prerm packaging/postrm
 RELEASE := $(TARGET)/release
 # Seconds for each fuzz target of `make fuzz`; minutes of `make soak`, which else runs until stopped, and
 # of `make soak-demo`.
 FUZZ_SECONDS ?= 60
 SOAK_MINUTES ?=
+
+# The simulator is built by itself: it turns on what breaks the engine on purpose, for all that is built with
+# it. All else is built with the same features everywhere, so that what one target built serves the next.
+TESTED := --workspace --exclude simulate --locked
+BUILD_FARFLASH := cargo build $(TESTED) --bin farflash --test serve
 
 .PHONY: help
 help: ## show this list
@@ -41,15 +47,35 @@ bench: build ## compare with the machine's limit, with peers and with the raw de
 	@.ci/install-missing fio nbdkit qemu-utils linux-perf || echo "bench: some peers are missing and will be left out" >&2
 	cargo build --release --locked -p bench --bin bench-verification --features sabotage
 	$(RELEASE)/bench compare --farflash $(RELEASE)/farflash --report docs/benchmarks.md
+	$(RELEASE)/bench sharing --farflash $(RELEASE)/farflash --report docs/benchmarks.md
+	$(RELEASE)/bench tenants --farflash $(RELEASE)/farflash --report docs/benchmarks.md
 	$(RELEASE)/bench engine --farflash $(RELEASE)/farflash --report docs/benchmarks.md
 
 .PHONY: test
-test: test-crates fuzz-smoke guest ## everything that proves the code, in about ten minutes after the build
+test: test-crates python-test fuzz-smoke api-test package-test guest ## everything that proves the code, in about ten minutes after the build
 
 .PHONY: test-crates
 test-crates: deps ## the tests of all crates
-	@.ci/install-missing iproute2
-	cargo test --workspace --locked
+	@.ci/install-missing iproute2 etcd-server
+	cargo test $(TESTED)
+	cargo test --package simulate --locked
+
+.PHONY: libraries-test
+libraries-test: python-test ## the tests of the libraries alone: Rust, C and Python against a real server
+	@cargo test --locked -p farflash-client -p farflash-c
+	cargo test $(TESTED) --test libraries
+
+.PHONY: python-test
+python-test: deps ## install the Python package in an environment of its own, and test it
+	@.ci/install-missing python3 python3-venv
+	$(BUILD_FARFLASH)
+	environment=$(TARGET)/python-environment
+	[ -x $$environment/bin/maturin ] || python3 -m venv --clear $$environment
+	export PIP_DISABLE_PIP_VERSION_CHECK=1
+	$$environment/bin/python -m pip install --quiet 'maturin>=1.7,<2'
+	MATURIN_PEP517_ARGS="--profile dev --locked" PATH=$$(realpath $$environment)/bin:$$PATH \
+		$$environment/bin/python -m pip install --quiet --no-build-isolation --no-deps --force-reinstall ./python
+	FARFLASH_PROGRAM=$$(realpath $(TARGET)/debug/farflash) $$environment/bin/python -m unittest discover -s python/tests
 
 .PHONY: fuzz-smoke
 fuzz-smoke: deps ## every fuzz target over its corpus and a bounded slice of mutations, on stable Rust
@@ -57,14 +83,29 @@ fuzz-smoke: deps ## every fuzz target over its corpus and a bounded slice of mut
 		cargo test --locked --manifest-path fuzz/Cargo.toml --target-dir $(TARGET)
 	fi
 
+.PHONY: deb
+deb: build ## make a Debian package of the release build
+	@.ci/install-missing dpkg-dev binutils
+	packaging/build-deb $(RELEASE)/farflash $(TARGET)/farflash.deb
+
+.PHONY: api-test
+api-test: deps ## hold the API's description against the live server
+	@$(BUILD_FARFLASH)
+	tests/api/run --farflash $(TARGET)/debug/farflash --examples $(or $(API_EXAMPLES),20)
+
+.PHONY: package-test
+package-test: deps ## install, start, upgrade and purge the Debian package in a clean root
+	@$(BUILD_FARFLASH)
+	tests/package/run --farflash $(TARGET)/debug/farflash
+
 .PHONY: guest
 guest: deps ## a stock Linux 6.12 guest as the client: nvme-cli, fio, ext4, XFS, kill -9
-	@cargo build --locked -p farflash
+	@$(BUILD_FARFLASH)
 	tests/guest/run --farflash $(TARGET)/debug/farflash --flavor trixie
 
 .PHONY: guest-bookworm
 guest-bookworm: deps ## the same with Linux 6.1
-	@cargo build --locked -p farflash
+	@$(BUILD_FARFLASH)
 	tests/guest/run --farflash $(TARGET)/debug/farflash --flavor bookworm
 
 .PHONY: guest-reference

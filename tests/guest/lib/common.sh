@@ -23,3 +23,16 @@ image_dir() {
     digest=$(cat "$GUEST_DIR/build-image" "$GUEST_DIR/lib/packages" "$GUEST_DIR"/lib/extract-kernel.py | sha256sum)
     echo "$CACHE_DIR/$1-${digest:0:12}"
 }
+
+# The mirrors that this machine uses for its own packages, as $mirror and $security.
+apt_uris() {
+    cat /etc/apt/sources.list.d/*.sources /etc/apt/sources.list /etc/apt/sources.list.d/*.list 2>/dev/null |
+        sed -n -e 's/^URIs: *//p' -e 's/^deb  *\(\[[^]]*\] *\)\{0,1\}\([^ ]*\) .*/\2/p' | tr ' ' '\n' | sed 's,/*$,,'
+}
+find_mirrors() {
+    mirror=$(apt_uris | grep -E '/debian$' | head -n 1 || true)
+    [ -n "$mirror" ] || mirror=$(apt_uris | grep -v -e security | head -n 1 || true)
+    [ -n "$mirror" ] || fail "found no Debian mirror in this machine's APT sources"
+    security=$(apt_uris | grep -E 'debian-security$' | head -n 1 || true)
+    [ -n "$security" ] || security=$mirror-security
+}

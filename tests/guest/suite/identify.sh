@@ -11,6 +11,7 @@ identify_tests() {
     check "list shows the drive" list_shows
     check "smart-log counts what was read and written" smart_log_counts
     check "error-log and fw-log are answered" other_logs
+    check_if failure-domain "get-log 0xe0 says where the volume is" failure_domain_log
     check "get-feature: number of queues, keep alive" features
     check "disconnect takes the drive away" disconnect_removes
     volume_delete identify
@@ -55,6 +56,16 @@ smart_log_counts() {
     # A data unit is 1000 blocks of 512 bytes; 64 MiB are 131 of them.
     [ $((after - before)) -ge 120 ] && [ $((after - before)) -le 140 ]
     nvme smart-log "/dev/$CONTROLLER" -o json | jq -e '.critical_warning == 0 or .critical_warning.value == 0'
+}
+failure_domain_log() {
+    nvme get-log "/dev/$CONTROLLER" --log-id=0xe0 --log-len=4096 --raw-binary >/tmp/domain
+    expect "length" "$(stat -c %s /tmp/domain)" 4096
+    expect "how it begins" "$(head -c 8 /tmp/domain)" farflash
+    expect "version" "$(od -An -tu2 -j8 -N2 /tmp/domain | tr -d ' ')" 1
+    expect "health" "$(od -An -tu1 -j10 -N1 /tmp/domain | tr -d ' ')" 1
+    [ -n "$(tail -c +49 /tmp/domain | head -c 256 | tr -d '\0')" ]
+    nvme get-log "/dev/$CONTROLLER" --log-id=0 --log-len=1024 --raw-binary >/tmp/supported
+    expect "support" "$(od -An -tu1 -j$((0xe0 * 4)) -N1 /tmp/supported | tr -d ' ')" 1
 }
 smart_field() { nvme smart-log "/dev/$CONTROLLER" -o json | jq -re ".$1"; }
 
