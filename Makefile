@@ -72,10 +72,11 @@ python-test: deps ## install the Python package in an environment of its own, an
 	environment=$(TARGET)/python-environment
 	[ -x $$environment/bin/maturin ] || python3 -m venv --clear $$environment
 	export PIP_DISABLE_PIP_VERSION_CHECK=1
-	$$environment/bin/python -m pip install --quiet 'maturin>=1.7,<2'
+	$$environment/bin/python -m pip install --quiet 'maturin==1.16.0'
 	MATURIN_PEP517_ARGS="--profile dev --locked" PATH=$$(realpath $$environment)/bin:$$PATH \
 		$$environment/bin/python -m pip install --quiet --no-build-isolation --no-deps --force-reinstall ./python
-	FARFLASH_PROGRAM=$$(realpath $(TARGET)/debug/farflash) $$environment/bin/python -m unittest discover -s python/tests
+	FARFLASH_PROGRAM=$$(realpath $(TARGET)/debug/farflash) timeout --verbose --kill-after=10 600 \
+		$$environment/bin/python -X faulthandler -m unittest discover -s python/tests
 
 .PHONY: fuzz-smoke
 fuzz-smoke: deps ## every fuzz target over its corpus and a bounded slice of mutations, on stable Rust
@@ -91,12 +92,12 @@ deb: build ## make a Debian package of the release build
 .PHONY: api-test
 api-test: deps ## hold the API's description against the live server
 	@$(BUILD_FARFLASH)
-	tests/api/run --farflash $(TARGET)/debug/farflash --examples $(or $(API_EXAMPLES),20)
+	timeout --verbose --kill-after=10 1200 tests/api/run --farflash $(TARGET)/debug/farflash --examples $(or $(API_EXAMPLES),20)
 
 .PHONY: package-test
 package-test: deps ## install, start, upgrade and purge the Debian package in a clean root
 	@$(BUILD_FARFLASH)
-	tests/package/run --farflash $(TARGET)/debug/farflash
+	timeout --verbose --kill-after=10 1200 tests/package/run --farflash $(TARGET)/debug/farflash
 
 .PHONY: guest
 guest: deps ## a stock Linux 6.12 guest as the client: nvme-cli, fio, ext4, XFS, kill -9

@@ -73,11 +73,8 @@ fn a_server_that_cannot_be_believed_is_told_nothing() {
 #[test]
 fn a_handshake_that_does_not_come_holds_nobody_up() {
     let directory = tempfile::tempdir().unwrap();
-    let limits = Limits {
-        head_timeout: Duration::from_millis(300),
-        connections_max: 4,
-        ..Limits::default()
-    };
+    let limits =
+        Limits { head_timeout: Duration::from_secs(3), connections_max: 4, ..Limits::default() };
     let api = encrypted(directory.path(), limits);
     let address = url(&api).replace("https://", "");
     let mut silent: Vec<TcpStream> =

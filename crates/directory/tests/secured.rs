@@ -73,6 +73,8 @@ fn start(files: &Path, address: SocketAddr, scheme: &str, more: &[String]) -> Pr
         format!("--initial-advertise-peer-urls=http://{peer}"),
         format!("--initial-cluster=m=http://{peer}"),
         "--log-level=error".to_owned(),
+        // What a killed process wrote survives it, and a slow disk must not end leases.
+        "--unsafe-no-fsync".to_owned(),
     ]);
     command.args(more).stdout(Stdio::null()).stderr(Stdio::null());
     Process(command.spawn().expect("etcd is installed (Debian package etcd-server)"))

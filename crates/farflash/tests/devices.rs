@@ -317,7 +317,7 @@ fn a_device_that_hangs_leaves_the_other_alone_and_its_changes_may_come_true() {
     };
     let devices = formatted(&files, &[("a", 128), ("mount/b", 256)]);
     let (a, b) = (devices[0].as_str(), devices[1].as_str());
-    let server = start(&[a, b], &["--device-timeout", "1"]);
+    let server = start(&[a, b], &["--device-timeout", "3"]);
     let on =
         |device, name| server.volume_json(&["create", name, "--size", "1GiB", "--device", device]);
     let (good, bad) = (on(a, "good"), on(b, "bad"));

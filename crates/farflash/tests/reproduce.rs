@@ -14,10 +14,10 @@ use support::{Files, refused, succeed};
 fn figure_13_runs_through_real_connections() {
     let files = Files::new();
     let out = files.path("figures");
-    let flags = ["reproduce", "decibel-13", "--real-time", "--time", "0.004", "--scale", "0.01"];
+    let flags = ["reproduce", "decibel-13", "--real-time", "--time", "0.01", "--scale", "0.01"];
     let printed = succeed(&[&flags[..], &["--json", "--out", out.to_str().unwrap()]].concat());
     let document: Value = serde_json::from_str(&printed).unwrap();
-    assert_eq!((&document["real_time"], &document["time"]), (&true.into(), &0.004.into()));
+    assert_eq!((&document["real_time"], &document["time"]), (&true.into(), &0.01.into()));
     assert_eq!(document["findings"].as_array().unwrap().len(), 3);
     let csv = std::fs::read_to_string(out.join("decibel-13.csv")).unwrap();
     let rows: Vec<Vec<&str>> = csv.lines().skip(1).map(|row| row.split(',').collect()).collect();

@@ -161,7 +161,7 @@ fn cores_share_a_ceiling_and_keep_promises_while_volumes_come_and_go() {
         let old = reads(&server).1;
         let reads_now = |name: &str| blocks_of(&reads(&server).1, name) - blocks_of(&old, name);
         let busy = |name: &str| support::until(name, || reads_now(name) > 100);
-        let hosts = [random_reads(&kept, "6"), random_reads(&greedy, "6")];
+        let hosts = [random_reads(&kept, "12"), random_reads(&greedy, "12")];
         busy("kept");
         busy("greedy");
         let (from, before) = reads(&server);

@@ -53,6 +53,8 @@ impl EtcdProcesses {
                 format!("--initial-advertise-peer-urls=http://{peer}"),
                 format!("--initial-cluster={}", cluster.join(",")),
                 "--log-level=error".to_owned(),
+                // What a killed process wrote survives it, and a slow disk must not end leases.
+                "--unsafe-no-fsync".to_owned(),
             ];
             Member { arguments: arguments.to_vec(), client: *client, child: None }
         });
