@@ -74,7 +74,8 @@ pub struct PolicyKind {
     pub about: &'static str,
     /// Whether a flow gets its quota whatever others ask for. The tests of the contract hold it to that.
     pub isolates: bool,
-    make: fn(f64, Instant) -> Box<dyn Policy>,
+    /// Makes one without flows, for requests of one class that together may have this rate.
+    pub make: fn(f64, Instant) -> Box<dyn Policy>,
 }
 
 /// All policies; the first is the default.
@@ -98,14 +99,6 @@ pub const POLICIES: &[PolicyKind] = &[
         make: |_, _| Box::new(fcfs::FirstComeFirstServed::default()),
     },
 ];
-
-impl PolicyKind {
-    /// A policy without flows, for requests of one class.
-    #[must_use]
-    pub fn make(&self, ceiling: f64, now: Instant) -> Box<dyn Policy> {
-        (self.make)(ceiling, now)
-    }
-}
 
 impl Default for PolicyKind {
     fn default() -> Self {

@@ -93,7 +93,8 @@ pub struct Scheduler<T> {
 
 impl Class {
     fn all(config: &SchedulerConfig, now: Instant) -> [Self; CLASSES] {
-        let class = |rate| Self { policy: config.policy.make(rate, now), arrivals: 0, queued: 0 };
+        let make = config.policy.make;
+        let class = |rate| Self { policy: make(rate, now), arrivals: 0, queued: 0 };
         config.ceiling.per_second.map(class)
     }
 }

@@ -12,13 +12,13 @@
 //! - `image.rs`, `linear.rs`: could that have been? `model.rs`, `run.rs`: what is known, what is excused.
 //! - `profile.rs`, `requests.rs`, `scenario.rs`, `outcome.rs`: what happens. `rig.rs`, `target.rs`: to whom.
 //! - `exhaustive.rs`: short programs, crashed everywhere. `soak.rs`: many seeds at once.
+//! - `sharing.rs`, `watched.rs`: ceilings that change under load, and policies held to their promises.
 //! - `seam.rs`: disks that break their promises, to see that it is seen.
 //!
 //! Absent from this crate: real time on the way of a run, threads but one for each seed at a time.
 
 mod content;
 mod exhaustive;
-
 mod history;
 mod image;
 mod linear;
@@ -33,11 +33,11 @@ mod seam;
 mod sharing;
 mod soak;
 mod target;
+mod watched;
 
 pub use exhaustive::{Base, Program, Step, programs};
 pub use outcome::{Outcome, run};
 pub use profile::Workload;
 pub use run::Counts;
-
 pub use seam::Seam;
 pub use soak::{Soak, Summary};

@@ -2,11 +2,12 @@
 
 use std::rc::Rc;
 
-use schedule::{CostModel, POLICIES, Quota, SchedulerConfig};
+use schedule::{CostModel, Quota, SchedulerConfig};
 use sim::Rng;
 
 use crate::model::VolumeModel;
 use crate::rig::Rig;
+use crate::watched::WATCHED;
 
 /// Blocks a second of the lowest and of the highest ceiling: requests wait under the one, not under
 /// the other.
@@ -27,7 +28,7 @@ impl Rig {
             false => CostModel::WriteCosts { per_mille: rng.between(500, 6_000) as u32 },
         };
         let config = SchedulerConfig {
-            policy: POLICIES[rng.below(POLICIES.len() as u64) as usize],
+            policy: WATCHED[rng.below(WATCHED.len() as u64) as usize],
             cost_model,
             ceiling: schedule::Quota { per_second: [rate, rate / 2.0] },
             window_blocks: [(); 2].map(|()| rng.between(WINDOWS.0, WINDOWS.1) as u32),
