@@ -2,6 +2,8 @@
 //!
 //! Keys and values are Base64 and 64-bit integers are strings, as protobuf's JSON form has them.
 
+mod watch;
+
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -11,7 +13,8 @@ use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::{Value, json};
 
 use super::access::{Access, encrypt};
-use crate::http::{HttpAnswer, HttpError, HttpRequest, HttpStream};
+use crate::http::{HttpAnswer, HttpError, HttpRequest};
+pub(super) use watch::{Watch, WatchEvent};
 
 /// Longest answer that is taken, and longest event.
 const ANSWER_BYTES_MAX: usize = 64 << 20;
@@ -104,40 +107,6 @@ struct LeaseAnswer {
 struct Streamed<T> {
     result: Option<T>,
     error: Option<Value>,
-}
-
-/// What a watch tells.
-#[derive(Debug, Default, Deserialize)]
-pub(super) struct WatchAnswer {
-    #[serde(default)]
-    pub(super) events: Vec<WatchEvent>,
-    #[serde(default)]
-    canceled: bool,
-    #[serde(default)]
-    cancel_reason: String,
-}
-
-#[derive(Debug, Deserialize)]
-pub(super) struct WatchEvent {
-    #[serde(default, rename = "type")]
-    kind: EventKind,
-    pub(super) kv: KeyValue,
-}
-
-#[derive(Debug, Default, Deserialize, Eq, PartialEq)]
-enum EventKind {
-    #[default]
-    #[serde(rename = "PUT")]
-    Put,
-    #[serde(rename = "DELETE")]
-    Delete,
-}
-
-impl WatchEvent {
-    /// The value that the key has now.
-    pub(super) fn put(&self) -> Option<&[u8]> {
-        (self.kind == EventKind::Put).then_some(&self.kv.value)
-    }
 }
 
 /// A condition of a transaction.
@@ -301,28 +270,6 @@ impl Gateway {
         self.ask::<Value>("/v3/lease/revoke", &question).await.map(drop)
     }
 
-    /// What happens to keys with `prefix` from `revision` on.
-    pub(super) async fn watch(&self, prefix: &str, revision: i64) -> Result<Watch, GatewayError> {
-        let question = json!({"create_request": {
-            "key": encode(prefix.as_bytes()), "range_end": encode(&after_prefix(prefix)),
-            "start_revision": revision.to_string(),
-        }});
-        let request = self.request("/v3/watch", &question);
-        let stream = match self.access.tls().cloned() {
-            None => request.stream_by(self.timeout, async |stream| Ok(stream)).await?,
-            Some(tls) => {
-                let authority = self.authority.clone();
-                let wrap = async move |stream| encrypt(tls, &authority, stream).await;
-                request.stream_by(self.timeout, wrap).await?
-            }
-        };
-        if !stream.status.is_success() {
-            let what = format!("/v3/watch answers with status {}", stream.status);
-            return Err(GatewayError::Foreign { authority: self.authority.clone(), what });
-        }
-        Ok(Watch { gateway: self.clone(), stream, buffer: Vec::new() })
-    }
-
     fn request(&self, path: &str, question: &Value) -> HttpRequest {
         let mut headers = HeaderMap::new();
         let json = header::HeaderValue::from_static("application/json");
@@ -386,42 +333,6 @@ impl Gateway {
     }
 }
 
-/// Changes as they come.
-pub(super) struct Watch {
-    gateway: Gateway,
-    stream: HttpStream,
-    buffer: Vec<u8>,
-}
-
-impl Watch {
-    /// The next changes. An error if no more can come: what follows must be read anew.
-    ///
-    /// Cancel safe: what has come in part stays for the next call.
-    pub(super) async fn next(&mut self) -> Result<WatchAnswer, GatewayError> {
-        let authority = self.gateway.authority.clone();
-        let ended = |message: &str| GatewayError::Refused {
-            authority: authority.clone(),
-            message: message.to_owned(),
-        };
-        loop {
-            if let Some(end) = self.buffer.iter().position(|byte| *byte == b'\n') {
-                let line: Vec<u8> = self.buffer.drain(..=end).collect();
-                let answer = self.gateway.decode::<Streamed<WatchAnswer>>(&line)?;
-                let answer = self.gateway.streamed(answer)?;
-                if answer.canceled {
-                    return Err(ended(&format!("the watch ended: {}", answer.cancel_reason)));
-                }
-                return Ok(answer);
-            }
-            if self.buffer.len() > ANSWER_BYTES_MAX {
-                return Err(ended("an event is too long"));
-            }
-            let bytes = self.stream.next().await?.ok_or_else(|| ended("the watch ended"))?;
-            self.buffer.extend_from_slice(&bytes);
-        }
-    }
-}
-
 fn encode(bytes: &[u8]) -> String {
     Base64::encode_string(bytes)
 }
@@ -462,23 +373,4 @@ fn int<'de, D: Deserializer<'de>>(deserializer: D) -> Result<i64, D::Error> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_range_ends_behind_the_last_key_of_its_prefix() {
-        assert_eq!(after_prefix("/a/"), b"/a0");
-    }
-
-    #[test]
-    fn answers_are_read_with_their_fields_left_out_or_in_either_form() {
-        let text = r#"{"header":{"revision":"7"},"kvs":[{"key":"L2E=","mod_revision":"5"}]}"#;
-        let range: RangeAnswer = serde_json::from_str(text).expect("a range");
-        assert_eq!((range.header.revision, range.kvs[0].mod_revision), (7, 5));
-        assert_eq!((range.kvs[0].key.as_str(), range.kvs[0].value.len()), ("/a", 0));
-        let text = r#"{"events":[{"kv":{"key":"L2E="}},{"type":"DELETE","kv":{"key":"L2E="}}]}"#;
-        let watch: WatchAnswer = serde_json::from_str(text).expect("events");
-        assert_eq!(watch.events[0].put(), Some(&[][..]));
-        assert_eq!(watch.events[1].put(), None);
-    }
-}
+mod tests;
