@@ -12,9 +12,9 @@ use std::sync::Arc;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use rustls::{ClientConfig, RootCertStore};
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
-use tokio_rustls::client::TlsStream;
 
 use super::EtcdAddress;
 
@@ -141,23 +141,24 @@ impl EtcdCredentials {
     }
 }
 
-impl Access {
-    /// Encrypts a connection to `authority`, if that is wanted.
-    pub(super) fn tls(&self) -> Option<&TlsConnector> {
-        self.tls.as_ref()
-    }
-}
+/// A connection to etcd, encrypted or not.
+pub(super) trait Wire: AsyncRead + AsyncWrite + Send + Unpin {}
 
-/// A1.
-pub(super) async fn encrypt(
-    connector: TlsConnector,
-    authority: &str,
-    stream: TcpStream,
-) -> io::Result<TlsStream<TcpStream>> {
-    let host = authority.rsplit_once(':').map_or(authority, |(host, _)| host);
-    let host = host.trim_matches(['[', ']']).to_owned();
-    let name = ServerName::try_from(host).map_err(io::Error::other)?;
-    connector.connect(name, stream).await
+impl<T: AsyncRead + AsyncWrite + Send + Unpin> Wire for T {}
+
+impl Access {
+    /// Makes of a connection to `authority` one over which etcd is asked (A1). No request goes another way.
+    pub(super) async fn secured(
+        self,
+        authority: &str,
+        stream: TcpStream,
+    ) -> io::Result<Box<dyn Wire>> {
+        let Some(connector) = self.tls else { return Ok(Box::new(stream)) };
+        let host = authority.rsplit_once(':').map_or(authority, |(host, _)| host);
+        let host = host.trim_matches(['[', ']']).to_owned();
+        let name = ServerName::try_from(host).map_err(io::Error::other)?;
+        Ok(Box::new(connector.connect(name, stream).await?))
+    }
 }
 
 fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, EtcdAccessError> {

@@ -12,7 +12,7 @@ use hyper::{HeaderMap, Method, StatusCode, header};
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::{Value, json};
 
-use super::access::{Access, encrypt};
+use super::access::Access;
 use crate::http::{HttpAnswer, HttpError, HttpRequest};
 pub(super) use watch::{Watch, WatchEvent};
 
@@ -33,6 +33,12 @@ pub(super) enum GatewayError {
     /// It answered with an error: it has no quorum, the lease is gone, or the like.
     #[error("etcd at {authority}: {message}")]
     Refused { authority: String, message: String },
+    /// It does not take the token (any more). What was asked was not done.
+    #[error("etcd at {authority}: {message}")]
+    Stale { authority: String, message: String },
+    /// Something else than etcd answers for it, such as what stands between: etcd is not there now.
+    #[error("etcd at {authority} is not to be heard: {what}")]
+    Unheard { authority: String, what: String },
     /// What answers speaks another language.
     #[error("what answers at {authority} is not etcd 3.4 or later: {what}")]
     Foreign { authority: String, what: String },
@@ -201,14 +207,9 @@ impl Gateway {
     }
 
     async fn send(&self, request: HttpRequest) -> Result<HttpAnswer, HttpError> {
-        match self.access.tls().cloned() {
-            None => request.send(self.timeout, ANSWER_BYTES_MAX).await,
-            Some(tls) => {
-                let authority = self.authority.clone();
-                let wrap = async move |stream| encrypt(tls, &authority, stream).await;
-                request.send_by(self.timeout, ANSWER_BYTES_MAX, wrap).await
-            }
-        }
+        let Self { access, authority, timeout, .. } = self.clone();
+        let secured = async move |stream| access.secured(&authority, stream).await;
+        request.send_by(timeout, ANSWER_BYTES_MAX, secured).await
     }
 
     /// All keys with a prefix, as of one revision, and that revision.
@@ -288,40 +289,68 @@ impl Gateway {
         }
     }
 
+    /// Makes sure that there is a token, if one is needed.
+    async fn have_token(&self) -> Result<(), GatewayError> {
+        let lacks = self.access.user.is_some() && self.token().is_none();
+        if lacks { self.authenticate().await } else { Ok(()) }
+    }
+
+    /// Whether it may be answered better with another token.
+    fn wants_token<T>(&self, answer: &Result<T, GatewayError>) -> bool {
+        self.access.user.is_some() && matches!(answer, Err(GatewayError::Stale { .. }))
+    }
+
+    /// Asks; once more if the token is no longer good.
     async fn ask<T: for<'de> Deserialize<'de>>(
         &self,
         path: &str,
         question: &Value,
     ) -> Result<T, GatewayError> {
-        if self.access.user.is_some() && self.token().is_none() {
-            self.authenticate().await?;
+        self.have_token().await?;
+        let answer = self.ask_once(path, question).await;
+        if !self.wants_token(&answer) {
+            return answer;
         }
-        let mut answer = self.send(self.request(path, question)).await?;
-        if answer.status == StatusCode::UNAUTHORIZED && self.access.user.is_some() {
-            // The token is no longer good. What was asked was not done.
-            self.authenticate().await?;
-            answer = self.send(self.request(path, question)).await?;
-        }
+        self.authenticate().await?;
+        self.ask_once(path, question).await
+    }
+
+    async fn ask_once<T: for<'de> Deserialize<'de>>(
+        &self,
+        path: &str,
+        question: &Value,
+    ) -> Result<T, GatewayError> {
+        let answer = self.send(self.request(path, question)).await?;
         if !answer.status.is_success() {
-            let authority = self.authority.clone();
-            let body = serde_json::from_slice::<Value>(&answer.body).unwrap_or_default();
-            let message = body.get("message").or_else(|| body.get("error"));
-            let message = message.and_then(Value::as_str).map(str::to_owned);
-            return Err(match message {
-                Some(message) => GatewayError::Refused { authority, message },
-                None => {
-                    let what = format!("{path} answers with status {}", answer.status);
-                    GatewayError::Foreign { authority, what }
-                }
-            });
+            return Err(self.refusal(path, answer.status, &answer.body));
         }
         self.decode(&answer.body)
     }
 
+    /// What an answer without success means.
+    fn refusal(&self, path: &str, status: StatusCode, body: &[u8]) -> GatewayError {
+        let authority = self.authority.clone();
+        let body = serde_json::from_slice::<Value>(body).unwrap_or_default();
+        let message = body.get("message").or_else(|| body.get("error"));
+        let what = format!("{path} answers with status {status}");
+        match message.and_then(Value::as_str).map(str::to_owned) {
+            Some(message) if status == StatusCode::UNAUTHORIZED => {
+                GatewayError::Stale { authority, message }
+            }
+            Some(message) => GatewayError::Refused { authority, message },
+            None if status.is_server_error() => GatewayError::Unheard { authority, what },
+            None => GatewayError::Foreign { authority, what },
+        }
+    }
+
     fn decode<T: for<'de> Deserialize<'de>>(&self, body: &[u8]) -> Result<T, GatewayError> {
-        serde_json::from_slice(body).map_err(|error| GatewayError::Foreign {
-            authority: self.authority.clone(),
-            what: error.to_string(),
+        serde_json::from_slice(body).map_err(|error| {
+            let (authority, what) = (self.authority.clone(), error.to_string());
+            // JSON of another form is another's. What is no JSON at all comes of what lies between.
+            match error.is_data() {
+                true => GatewayError::Foreign { authority, what },
+                false => GatewayError::Unheard { authority, what },
+            }
         })
     }
 

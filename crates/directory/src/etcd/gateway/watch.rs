@@ -1,12 +1,14 @@
 //! Being told of changes: one long answer, a line of JSON for each event.
 
 use serde::Deserialize;
-use serde_json::json;
+use serde_json::{Value, json};
 
-use super::{
-    ANSWER_BYTES_MAX, Gateway, GatewayError, KeyValue, Streamed, after_prefix, encode, encrypt,
-};
-use crate::http::HttpStream;
+use super::{ANSWER_BYTES_MAX, Gateway, GatewayError, KeyValue, Streamed, after_prefix, encode};
+use crate::http::{HttpError, HttpStream};
+
+const PATH: &str = "/v3/watch";
+/// Longest answer that is read by which a watch is refused.
+const REFUSAL_BYTES_MAX: usize = 64 << 10;
 
 /// What a watch tells.
 #[derive(Debug, Default, Deserialize)]
@@ -47,6 +49,8 @@ pub(crate) struct Watch {
     gateway: Gateway,
     stream: HttpStream,
     buffer: Vec<u8>,
+    /// What was said at the beginning, until it is asked for.
+    first: Option<WatchAnswer>,
 }
 
 impl Watch {
@@ -54,50 +58,88 @@ impl Watch {
     ///
     /// Cancel safe: what has come in part stays for the next call.
     pub(crate) async fn next(&mut self) -> Result<WatchAnswer, GatewayError> {
-        let authority = self.gateway.authority.clone();
-        let ended = |message: &str| GatewayError::Refused {
-            authority: authority.clone(),
-            message: message.to_owned(),
+        let answer = match self.first.take() {
+            Some(first) => first,
+            None => self.read().await?,
         };
+        if answer.canceled {
+            return Err(self.ended(format!("the watch ended: {}", answer.cancel_reason)));
+        }
+        Ok(answer)
+    }
+
+    /// What etcd says next.
+    async fn read(&mut self) -> Result<WatchAnswer, GatewayError> {
         loop {
             if let Some(end) = self.buffer.iter().position(|byte| *byte == b'\n') {
                 let line: Vec<u8> = self.buffer.drain(..=end).collect();
                 let answer = self.gateway.decode::<Streamed<WatchAnswer>>(&line)?;
-                let answer = self.gateway.streamed(answer)?;
-                if answer.canceled {
-                    return Err(ended(&format!("the watch ended: {}", answer.cancel_reason)));
-                }
-                return Ok(answer);
+                return self.gateway.streamed(answer);
             }
             if self.buffer.len() > ANSWER_BYTES_MAX {
-                return Err(ended("an event is too long"));
+                return Err(self.ended("an event is too long".to_owned()));
             }
-            let bytes = self.stream.next().await?.ok_or_else(|| ended("the watch ended"))?;
+            let Some(bytes) = self.stream.next().await? else {
+                return Err(self.ended("the watch ended".to_owned()));
+            };
             self.buffer.extend_from_slice(&bytes);
         }
+    }
+
+    fn ended(&self, message: String) -> GatewayError {
+        GatewayError::Refused { authority: self.gateway.authority.clone(), message }
+    }
+
+    /// Waits until etcd says that it watches, or why it does not.
+    async fn begin(&mut self) -> Result<(), GatewayError> {
+        let status = self.stream.status;
+        if !status.is_success() {
+            let mut said = Vec::new();
+            while said.len() < REFUSAL_BYTES_MAX
+                && let Some(bytes) = self.stream.next().await?
+            {
+                said.extend_from_slice(&bytes);
+            }
+            return Err(self.gateway.refusal(PATH, status, &said));
+        }
+        let first = self.read().await?;
+        if first.canceled {
+            // Whom it does not let watch it tells so, with a status of success.
+            let (authority, message) = (self.gateway.authority.clone(), first.cancel_reason);
+            return Err(GatewayError::Stale { authority, message });
+        }
+        self.first = Some(first);
+        Ok(())
     }
 }
 
 impl Gateway {
-    /// What happens to keys with `prefix` from `revision` on.
+    /// What happens to keys with `prefix` from `revision` on. It is asked for once more if the token is no
+    /// longer good.
     pub(crate) async fn watch(&self, prefix: &str, revision: i64) -> Result<Watch, GatewayError> {
         let question = json!({"create_request": {
             "key": encode(prefix.as_bytes()), "range_end": encode(&after_prefix(prefix)),
             "start_revision": revision.to_string(),
         }});
-        let request = self.request("/v3/watch", &question);
-        let stream = match self.access.tls().cloned() {
-            None => request.stream_by(self.timeout, async |stream| Ok(stream)).await?,
-            Some(tls) => {
-                let authority = self.authority.clone();
-                let wrap = async move |stream| encrypt(tls, &authority, stream).await;
-                request.stream_by(self.timeout, wrap).await?
-            }
-        };
-        if !stream.status.is_success() {
-            let what = format!("/v3/watch answers with status {}", stream.status);
-            return Err(GatewayError::Foreign { authority: self.authority.clone(), what });
+        self.have_token().await?;
+        let watch = self.watch_once(&question).await;
+        if !self.wants_token(&watch) {
+            return watch;
         }
-        Ok(Watch { gateway: self.clone(), stream, buffer: Vec::new() })
+        self.authenticate().await?;
+        self.watch_once(&question).await
+    }
+
+    async fn watch_once(&self, question: &Value) -> Result<Watch, GatewayError> {
+        let Self { access, authority, timeout, .. } = self.clone();
+        let secured = async move |stream| access.secured(&authority, stream).await;
+        let stream = self.request(PATH, question).stream_by(timeout, secured).await?;
+        let mut watch = Watch { gateway: self.clone(), stream, buffer: Vec::new(), first: None };
+        let begun = tokio::time::timeout(timeout, watch.begin()).await;
+        begun.unwrap_or_else(|_| {
+            let reason = format!("no watch within {timeout:?}");
+            Err(HttpError::NoAnswer { authority: self.authority.clone(), reason }.into())
+        })?;
+        Ok(watch)
     }
 }
