@@ -4,6 +4,8 @@
 
 #[path = "../../directory/tests/support/mod.rs"]
 mod etcd;
+#[path = "support/listener.rs"]
+mod listener;
 mod support;
 
 use std::net::SocketAddr;
@@ -13,6 +15,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use control::{ApiClient, ApiError, CreateVolume, ProblemCode, VolumeSize, VolumeState};
 use etcd::{EtcdProcesses, Wire};
+use listener::Listener;
 use nvme_wire::Nqn;
 use rustix::process::Signal;
 use serde_json::Value;
@@ -468,4 +471,51 @@ fn a_quota_holds_for_all_hosts_together() {
     let last = created.iter().rposition(|created| *created).unwrap();
     until("the room is seen", || grow(&a, &format!("v{last}"), 68 << 20).is_ok());
     assert_eq!(code(grow(&b, &format!("v{last}"), 69 << 20)), ProblemCode::QuotaExceeded);
+}
+
+/// Who waits at the discovery service of one host hears of volumes that come and go on another, as far as
+/// it may see them, and of no others.
+///
+/// Both who wait do so on one core of `a`: what it tells the one it has told the other before.
+#[test]
+fn who_waits_for_changes_at_one_host_hears_of_those_on_another() {
+    let (etcd, files) = (EtcdProcesses::start(1), Files::new());
+    let directory = url(etcd.address(0), "test-listening");
+    let a = host(&directory, "a", &format(&files, "a"));
+    let b = host(&directory, "b", &format(&files, "b"));
+    let mut mine = Listener::new(a.portals[0], 1);
+    let mut stranger = Listener::new(a.portals[0], 2);
+    let (me, somebody) = (listener::name(1).to_string(), listener::name(3).to_string());
+    let create = |name: &str, more: &[&str]| {
+        nqn(&b.volume_json(&[&["create", name, "--size", "64MiB"], more].concat()))
+    };
+    let change = |arguments: &[&str]| {
+        let changed = b.volume(arguments);
+        assert_eq!(changed.code, Some(0), "{changed:?}");
+    };
+
+    let own = create("own", &["--host", &me]);
+    mine.is_told(|volumes| volumes == [own]);
+    stranger.is_not_told();
+    change(&["delete", "own"]);
+    mine.is_told(<[Nqn]>::is_empty);
+    stranger.is_not_told();
+    // That the stranger is not told is for what it may see: of a volume for all it is.
+    let open = create("open", &[]);
+    mine.is_told(|volumes| volumes == [open]);
+    stranger.is_told(|volumes| volumes == [open]);
+    change(&["delete", "open"]);
+    mine.is_told(<[Nqn]>::is_empty);
+    stranger.is_told(<[Nqn]>::is_empty);
+    // Out of reach: by a restriction, and because its host is gone.
+    let own = create("own", &["--host", &me]);
+    mine.is_told(|volumes| volumes == [own]);
+    change(&["restrict", "own", "--host", &somebody]);
+    mine.is_told(<[Nqn]>::is_empty);
+    change(&["restrict", "own", "--host", &me]);
+    mine.is_told(|volumes| volumes == [own]);
+    b.signal("KILL");
+    b.wait();
+    mine.is_told(<[Nqn]>::is_empty);
+    stranger.is_not_told();
 }
