@@ -121,10 +121,10 @@ impl Directory for Alone {
         })
     }
 
-    fn update_if(&self, volume: VolumeRecord, admit: Admit) -> Reply<'_, ()> {
+    fn update_if(&self, volume: VolumeRecord, admit: Option<Admit>) -> Reply<'_, ()> {
         self.change(|_, view| {
             held(view, volume.device)?;
-            judge(view, Some(&admit))?;
+            judge(view, admit.as_ref())?;
             view.volumes.insert(volume.id, Arc::new(volume));
             Ok(())
         })

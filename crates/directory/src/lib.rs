@@ -203,11 +203,11 @@ pub trait Directory: Send + Sync + 'static {
     fn reserve(&self, volume: VolumeRecord) -> Reply<'_, ()> {
         self.reserve_if(volume, None)
     }
-    /// The same, if `admit` has nothing against it. It judges by a view that shows all that was
-    /// admitted of the volume's owner before, on whichever host, and nothing comes between.
+    /// The same, if `admit` has nothing against it. It judges by a view that shows all that the volume's
+    /// owner was given before, on whichever host and by whomever, and nothing comes between.
     fn reserve_if(&self, volume: VolumeRecord, admit: Option<Admit>) -> Reply<'_, ()>;
     /// Changes a volume's record if `admit` has nothing against it, as for [`Directory::reserve_if`].
-    fn update_if(&self, volume: VolumeRecord, admit: Admit) -> Reply<'_, ()>;
+    fn update_if(&self, volume: VolumeRecord, admit: Option<Admit>) -> Reply<'_, ()>;
     /// Changes a volume's record.
     fn update(&self, volume: VolumeRecord) -> Reply<'_, ()>;
     /// Removes a volume's record and gives up its name.

@@ -123,6 +123,15 @@ pub struct VolumeRecord {
     pub restrictions: Option<RestrictionsRecord>,
 }
 
+impl VolumeRecord {
+    /// Whether it counts for its tenant as `other` does.
+    pub(crate) fn counts_as(&self, other: &Self) -> bool {
+        let counted =
+            |record: &Self| (record.owner.clone(), record.size_bytes, record.promise.clone());
+        counted(self) == counted(other)
+    }
+}
+
 /// What a client must be to find a volume. An empty list restricts nothing.
 #[derive(Clone, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
 pub struct RestrictionsRecord {

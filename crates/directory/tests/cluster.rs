@@ -4,13 +4,14 @@ mod support;
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
-use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use base64ct::{Base64, Encoding};
 use directory::{
     Admit, Alone, Claim, Conflict, Directory, DirectoryError, Etcd, EtcdAddress, EtcdCredentials,
-    EtcdOptions, Event, HostRecord, Reach, VolumeRecord, VolumeState,
+    EtcdOptions, Event, HostRecord, Reach, RestrictionsRecord, VolumeRecord, VolumeState,
 };
 use rustix::process::Signal;
 use support::{EtcdProcesses, Wire};
@@ -208,15 +209,79 @@ async fn what_is_admitted_at_once_on_two_hosts_is_counted_together() {
     until(&at_a, "all are seen", |directory| owned(&directory.view()) == MOST).await;
     let first = at_a.view().volumes.values().find(|volume| volume.host == a.id).cloned();
     let larger = VolumeRecord { size_bytes: 8192, ..VolumeRecord::clone(&first.expect("one")) };
-    assert_eq!(at_a.update_if(larger.clone(), admit.clone()).await, Err(refused));
+    assert_eq!(at_a.update_if(larger.clone(), Some(admit.clone())).await, Err(refused));
     // Others are not held up, and a name that is taken is said to be.
     at_a.reserve(volume(&a, DEVICE, "other")).await.expect("nobody counts it");
     let all: Admit = Arc::new(|_| Ok(()));
     let same = VolumeRecord { id: Uuid::new_v4(), ..larger.clone() };
     let taken = DirectoryError::NameTaken { name: same.name.clone() };
     assert_eq!(at_a.reserve_if(same, Some(all.clone())).await, Err(taken));
-    at_a.update_if(larger.clone(), all).await.expect("admitted");
+    at_a.update_if(larger.clone(), Some(all)).await.expect("admitted");
     assert_eq!(at_a.view().volumes[&larger.id].size_bytes, 8192);
+}
+
+/// Has a change of acme's judged by `directory`, and `meanwhile` made between the first judgement and its
+/// transaction. How often it was judged.
+async fn judged(
+    directory: &Etcd,
+    host: &HostRecord,
+    meanwhile: impl Future<Output = Result<(), DirectoryError>> + Send + 'static,
+) -> usize {
+    let times = Arc::new(AtomicUsize::new(0));
+    let (counted, meanwhile) = (times.clone(), Mutex::new(Some(Box::pin(meanwhile))));
+    let admit: Admit = Arc::new(move |_| {
+        counted.fetch_add(1, Ordering::SeqCst);
+        let meanwhile = meanwhile.lock().expect("whole").take();
+        if let Some(change) = meanwhile {
+            let make = || tokio::runtime::Handle::current().block_on(change);
+            tokio::task::block_in_place(make).expect("made");
+        }
+        Ok(())
+    });
+    let name = format!("judged-{}", Uuid::new_v4());
+    let owner = Some("acme".to_owned());
+    let volume = VolumeRecord { owner, ..volume(host, OTHER_DEVICE, &name) };
+    directory.reserve_if(volume, Some(admit)).await.expect("admitted");
+    times.load(Ordering::SeqCst)
+}
+
+/// D1, attacked: what nobody judges, such as an operator's change, comes between the judgement of a tenant's
+/// change and its transaction. The latter is judged again, by what then holds.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_nobody_judges_is_counted_by_whoever_is_judged() {
+    let etcd = EtcdProcesses::start(1);
+    let (a, b) = (host("a"), host("b"));
+    let (at_a, at_b) = (Arc::new(join(&etcd, &a).await), join(&etcd, &b).await);
+    at_a.claim(claim(DEVICE)).await.expect("free");
+    at_b.claim(claim(OTHER_DEVICE)).await.expect("free");
+    let made = VolumeRecord { owner: Some("acme".to_owned()), ..volume(&a, DEVICE, "made") };
+    let of = |size_bytes| (at_a.clone(), VolumeRecord { size_bytes, ..made.clone() });
+    let (at, new) = of(4096);
+    let creation = async move { at.reserve(new).await };
+    assert_eq!(judged(&at_b, &b, creation).await, 2, "a creation");
+    let (at, larger) = of(8192);
+    let growth = async move { at.update_if(larger, None).await };
+    assert_eq!(judged(&at_b, &b, growth).await, 2, "growth");
+    let (at, smaller) = of(4096);
+    let shrinking = async move { at.update(smaller).await };
+    assert_eq!(judged(&at_b, &b, shrinking).await, 2, "shrinking");
+    let (at, same) = of(4096);
+    let restricted = VolumeRecord { restrictions: Some(RestrictionsRecord::default()), ..same };
+    let restriction = async move { at.update(restricted).await };
+    assert_eq!(judged(&at_b, &b, restriction).await, 1, "a restriction counts nothing");
+    let (at, found) = of(12_288);
+    let finding = async move { at.reconcile(DEVICE, vec![found]).await.map(drop) };
+    assert_eq!(judged(&at_b, &b, finding).await, 2, "what a device turns out to hold");
+    let (at, gone) = of(12_288);
+    let deletion = async move { at.forget(gone).await };
+    assert_eq!(judged(&at_b, &b, deletion).await, 2, "a deletion");
+    // Many of one tenant fit in as many transactions as they take: each changes its key once.
+    let of_acme = |n| VolumeRecord {
+        owner: Some("acme".to_owned()),
+        ..volume(&a, DEVICE, &format!("many-{n}"))
+    };
+    let many = (0..300).map(of_acme).collect();
+    at_a.reconcile(DEVICE, many).await.expect("more than a transaction takes");
 }
 
 /// L1 and L2: records of a device in memory go when its host leaves, or is back after it was killed, but not

@@ -431,14 +431,18 @@ fn a_quota_holds_for_all_hosts_together() {
     const MOST: usize = 5;
     let (etcd, files) = (EtcdProcesses::start(1), Files::new());
     let directory = url(etcd.address(0), "test-quota");
-    let made = succeed(&["api-token", "acme", "--tenant", "--json"]);
-    let made: Value = serde_json::from_str(&made).unwrap();
+    let token = |words: &[&str]| {
+        let made = succeed(&[&["api-token"], words, &["--json"]].concat());
+        serde_json::from_str::<Value>(&made).unwrap()
+    };
+    let (made, ops) = (token(&["acme", "--tenant"]), token(&["ops"]));
     let users = files.path("users.toml");
-    let entry = format!(
-        "[[tenant]]\nname = \"acme\"\ntoken_sha256 = {}\nvolumes = {MOST}\nprovisioned = \"320MiB\"\n",
-        made["token_sha256"]
+    let entries = format!(
+        "[[operator]]\nname = \"ops\"\ntoken_sha256 = {}\n\
+         [[tenant]]\nname = \"acme\"\ntoken_sha256 = {}\nvolumes = {MOST}\nprovisioned = \"320MiB\"\n",
+        ops["token_sha256"], made["token_sha256"]
     );
-    std::fs::write(&users, entry).unwrap();
+    std::fs::write(&users, entries).unwrap();
     let more = ["--api-users", users.to_str().unwrap()];
     let a = host_with(&directory, "a", &format(&files, "a"), &more);
     let b = host_with(&directory, "b", &format(&files, "b"), &more);
@@ -471,6 +475,20 @@ fn a_quota_holds_for_all_hosts_together() {
     let last = created.iter().rposition(|created| *created).unwrap();
     until("the room is seen", || grow(&a, &format!("v{last}"), 68 << 20).is_ok());
     assert_eq!(code(grow(&b, &format!("v{last}"), 69 << 20)), ProblemCode::QuotaExceeded);
+    // An operator may give it more, and take some away: what the tenant asks next at another host counts it.
+    let (first, last) = (format!("v{first}"), format!("v{last}"));
+    let operator = client(&a).with_token(text(&ops, "token"));
+    let resize = |size: u64| {
+        let size_bytes = Some(VolumeSize::try_from(size).unwrap());
+        operator.change(&first, &control::ChangeVolume { size_bytes, slo: None }).unwrap();
+    };
+    grow(&b, &last, 60 << 20).unwrap();
+    resize(100 << 20);
+    assert_eq!(code(grow(&b, &last, 61 << 20)), ProblemCode::QuotaExceeded);
+    resize(60 << 20);
+    grow(&b, &last, 61 << 20).unwrap();
+    operator.delete(&first).unwrap();
+    acme(&b).create(&creation("another")).unwrap();
 }
 
 /// Who waits at the discovery service of one host hears of volumes that come and go on another, as far as

@@ -1,7 +1,8 @@
 //! Changes that are admitted by what a tenant has on all hosts.
 //!
-//! - D1: each such change compares and writes the key `tenants/NAME`. So those of one tenant come one after
-//!   another, on whichever hosts they are made.
+//! - D1: each change to what a tenant's volumes count writes the key `tenants/NAME` in its transaction, whoever
+//!   makes it: an operator's, too, and what a device turns out to hold. One that is judged compares the key,
+//!   too. So it has all others before it or behind it, on whichever hosts they are made.
 //! - D2: it is judged by a view that shows all changes up to the one that wrote the key last. If another
 //!   comes between, it is judged again.
 
@@ -32,7 +33,8 @@ impl Shared {
                 Op::Put { key: name.clone(), value: document(&volume.id), lease: None },
                 self.put_volume(&volume),
             ];
-            self.judge(&volume, admit.as_ref(), (&mut compare, &mut then)).await?;
+            then.extend(self.recount(&volume));
+            compare.extend(self.judge(&volume, admit.as_ref()).await?);
             if self.change(volume.device, compare, &then).await? {
                 return Ok(());
             }
@@ -48,26 +50,32 @@ impl Shared {
     pub(super) async fn admit(
         &self,
         volume: VolumeRecord,
-        admit: Admit,
+        admit: Option<Admit>,
     ) -> Result<(), DirectoryError> {
         for _ in 0..CLAIM_ROUNDS {
-            let (mut compare, mut then) = (Vec::new(), vec![self.put_volume(&volume)]);
-            self.judge(&volume, Some(&admit), (&mut compare, &mut then)).await?;
-            if self.change(volume.device, compare, &then).await? {
+            let mut then = vec![self.put_volume(&volume)];
+            then.extend(self.recount(&volume));
+            let compare = self.judge(&volume, admit.as_ref()).await?;
+            if self.change(volume.device, compare.into_iter().collect(), &then).await? {
                 return Ok(());
             }
         }
         Err(all_the_time(&volume))
     }
 
-    /// D1 and D2: adds to a change what makes it fail if another of the tenant comes between.
+    /// D1: what belongs to a change of what `volume` counts, if it is a tenant's.
+    pub(super) fn recount(&self, volume: &VolumeRecord) -> Option<Op> {
+        let owner = volume.owner.as_deref()?;
+        Some(Op::Put { key: self.keys.tenant(owner), value: document(&volume.id), lease: None })
+    }
+
+    /// D1 and D2: judges a change. What makes it fail if another of the tenant comes between.
     async fn judge(
         &self,
         volume: &VolumeRecord,
         admit: Option<&Admit>,
-        (compare, then): (&mut Vec<Compare>, &mut Vec<Op>),
-    ) -> Result<(), DirectoryError> {
-        let (Some(admit), Some(owner)) = (admit, &volume.owner) else { return Ok(()) };
+    ) -> Result<Option<Compare>, DirectoryError> {
+        let (Some(admit), Some(owner)) = (admit, &volume.owner) else { return Ok(None) };
         let key = self.keys.tenant(owner);
         let connection = self.connection()?;
         let revision = self.get(&connection, &key).await?.map_or(0, |kv| kv.mod_revision);
@@ -78,9 +86,7 @@ impl Shared {
             return Err(DirectoryError::Unreachable { reason });
         }
         admit(&view).map_err(|detail| DirectoryError::NotAdmitted { detail })?;
-        compare.push(Compare::ModRevision(key.clone(), revision));
-        then.push(Op::Put { key, value: document(&volume.id), lease: None });
-        Ok(())
+        Ok(Some(Compare::ModRevision(key, revision)))
     }
 }
 

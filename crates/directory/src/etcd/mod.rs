@@ -311,16 +311,21 @@ impl Shared {
     }
 
     async fn update(&self, volume: VolumeRecord) -> Result<(), DirectoryError> {
-        self.change(volume.device, Vec::new(), &[self.put_volume(&volume)]).await.map(drop)
+        let known = self.state(|state| state.view.volumes.get(&volume.id).cloned());
+        let counts_alike = known.is_some_and(|known| known.counts_as(&volume));
+        let mut then = vec![self.put_volume(&volume)];
+        then.extend(self.recount(&volume).filter(|_| !counts_alike));
+        self.change(volume.device, Vec::new(), &then).await.map(drop)
     }
 
     async fn forget(&self, volume: VolumeRecord) -> Result<(), DirectoryError> {
         let name = self.keys.name(&volume.name);
-        let record = Op::Delete(self.keys.volume(volume.id));
+        let mut then = vec![Op::Delete(self.keys.volume(volume.id))];
+        then.extend(self.recount(&volume));
         let named = vec![Compare::Value(name.clone(), document(&volume.id))];
-        let both = [record.clone(), Op::Delete(name)];
-        if !self.change(volume.device, named, &both).await? {
-            self.change(volume.device, Vec::new(), &[record]).await?;
+        let all = [&then[..], &[Op::Delete(name)]].concat();
+        if !self.change(volume.device, named, &all).await? {
+            self.change(volume.device, Vec::new(), &then).await?;
         }
         Ok(())
     }
@@ -386,7 +391,7 @@ impl Directory for Etcd {
         Box::pin(self.shared.reserve(volume, admit))
     }
 
-    fn update_if(&self, volume: VolumeRecord, admit: Admit) -> Reply<'_, ()> {
+    fn update_if(&self, volume: VolumeRecord, admit: Option<Admit>) -> Reply<'_, ()> {
         Box::pin(self.shared.admit(volume, admit))
     }
 

@@ -19,9 +19,12 @@ struct Stored {
 }
 
 /// One record, and its name: changed together.
+#[derive(Default)]
 struct Step {
     compare: Vec<Compare>,
     ops: Vec<Op>,
+    /// What a tenant's volumes count changes (D1 of `admission.rs`): the tenant's key with its value.
+    recount: Option<Op>,
 }
 
 pub(super) async fn reconcile(
@@ -71,8 +74,8 @@ fn plan(
     // Names that become free are free in the next round only: a transaction changes a key once.
     for gone in stored.volumes.values().filter(|v| v.device == device && !ids.contains(&v.id)) {
         let name = shared.keys.name(&gone.name);
-        let mut step =
-            Step { compare: Vec::new(), ops: vec![Op::Delete(shared.keys.volume(gone.id))] };
+        let ops = vec![Op::Delete(shared.keys.volume(gone.id))];
+        let mut step = Step { ops, recount: shared.recount(gone), ..Step::default() };
         if stored.names.get(&gone.name) == Some(&gone.id) {
             step.compare.push(Compare::Value(name.clone(), document(&gone.id)));
             step.ops.push(Op::Delete(name));
@@ -85,9 +88,11 @@ fn plan(
             conflicts.push(Conflict::Volume { id: volume.id, device: before.device });
             continue;
         }
-        let mut step = Step { compare: Vec::new(), ops: Vec::new() };
+        let mut step = Step::default();
         if before != Some(volume) {
             step.ops.push(shared.put_volume(volume));
+            let counts_alike = before.is_some_and(|before| before.counts_as(volume));
+            step.recount = shared.recount(volume).filter(|_| !counts_alike);
         }
         match stored.names.get(&volume.name) {
             Some(holder) if *holder == volume.id => {}
@@ -114,16 +119,40 @@ async fn carry_out(
     device: Uuid,
     steps: Vec<Step>,
 ) -> Result<bool, DirectoryError> {
-    let (mut compare, mut ops) = (Vec::new(), Vec::new());
+    let mut batch = Batch::default();
     for step in steps {
-        if ops.len() + step.ops.len() > TXN_OPS_MAX {
-            let batch = std::mem::take(&mut ops);
-            if !shared.change(device, std::mem::take(&mut compare), &batch).await? {
-                return Ok(false);
-            }
+        if batch.len() + step.ops.len() + usize::from(step.recount.is_some()) > TXN_OPS_MAX
+            && !std::mem::take(&mut batch).carry_out(shared, device).await?
+        {
+            return Ok(false);
         }
-        compare.extend(step.compare);
-        ops.extend(step.ops);
+        batch.compare.extend(step.compare);
+        batch.ops.extend(step.ops);
+        // A transaction changes a key once.
+        if let Some(Op::Put { key, value, .. }) = step.recount {
+            batch.tenants.insert(key, value);
+        }
     }
-    shared.change(device, compare, &ops).await
+    batch.carry_out(shared, device).await
+}
+
+/// Steps that make one transaction.
+#[derive(Default)]
+struct Batch {
+    compare: Vec<Compare>,
+    ops: Vec<Op>,
+    tenants: BTreeMap<String, Vec<u8>>,
+}
+
+impl Batch {
+    fn len(&self) -> usize {
+        self.ops.len() + self.tenants.len()
+    }
+
+    async fn carry_out(self, shared: &Shared, device: Uuid) -> Result<bool, DirectoryError> {
+        let tenants = self.tenants.into_iter();
+        let tenants = tenants.map(|(key, value)| Op::Put { key, value, lease: None });
+        let ops: Vec<Op> = self.ops.into_iter().chain(tenants).collect();
+        shared.change(device, self.compare, &ops).await
+    }
 }

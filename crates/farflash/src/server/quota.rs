@@ -82,8 +82,9 @@ impl State {
         }))
     }
 
-    /// Has the directory hold, before a change is made, what it gives a tenant's volume more, if all that the
-    /// tenant has on all hosts admits it. The record as it was, to be put back if the change fails.
+    /// Has the directory hold, before a change is made, what it gives a tenant's volume more: if the tenant
+    /// asks, only if all that it has on all hosts admits it; if an operator does, for whatever the tenant asks
+    /// next. The record as it was, to be put back if the change fails.
     pub(super) async fn admit_growth(
         &self,
         caller: &Caller,
@@ -92,11 +93,16 @@ impl State {
     ) -> Result<Option<VolumeRecord>, ServiceError> {
         let Place { id, device, .. } = place;
         let only_shrinks = after.slo == before.slo && after.size_bytes <= before.size_bytes;
+        if only_shrinks {
+            return Ok(None);
+        }
         let admit = self.admission(caller, (id, Some(before)), after);
-        let Some(admit) = admit.filter(|_| !only_shrinks) else { return Ok(None) };
-        // Without a record nobody else would count it.
-        let record = self.view().volumes.get(&id).cloned().ok_or(ServiceError::Unavailable)?;
-        let record = VolumeRecord::clone(&record);
+        let record = match self.view().volumes.get(&id) {
+            Some(record) if record.owner.is_some() => VolumeRecord::clone(record),
+            // Without a record nobody else would count it.
+            _ if admit.is_some() => return Err(ServiceError::Unavailable),
+            _ => return Ok(None),
+        };
         let promise = serde_json::to_value(after.slo).unwrap_or_default();
         let then = VolumeRecord { size_bytes: after.size_bytes, promise, ..record.clone() };
         let admitted = self.membership.directory.update_if(then, admit).await;
