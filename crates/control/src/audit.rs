@@ -1,7 +1,8 @@
 //! Who asked for which change, when, and what came of it: a file that is only appended to.
 //!
 //! - L1: a change has two lines: one before it is made, without which it is not, and one with what came
-//!   of it. Both are on the device before the answer is sent. Reading needs none.
+//!   of it. Both are on the device before the answer is sent. Reading needs none. Whoever is known leaves them,
+//!   also who may not ask for the change at all.
 //! - L2: lines hold what was sent, never what was answered: no token of a volume gets there.
 
 use std::fs::{File, OpenOptions};

@@ -39,7 +39,7 @@ impl Default for Guard {
 #[derive(Clone, Copy)]
 pub(crate) struct Peer(pub(crate) SocketAddr);
 
-/// Lets a request through to those who may make it.
+/// Finds out who sends a request, and records it if it is a change.
 pub(crate) async fn pass(guard: Arc<Guard>, mut request: Request, next: Next) -> Response {
     if OPEN_PATHS.contains(&request.uri().path()) {
         return next.run(request).await;
@@ -54,14 +54,21 @@ pub(crate) async fn pass(guard: Arc<Guard>, mut request: Request, next: Next) ->
             return problem.into_response();
         }
     };
-    if !caller.may_ask(request.method(), request.uri().path()) {
-        return caller::forbidden().into_response();
-    }
     request.extensions_mut().insert(caller.clone());
     let reads = [Method::GET, Method::HEAD, Method::OPTIONS].contains(request.method());
     match &guard.audit {
         Some(audit) if !reads => record(audit, &caller, request, next).await,
         _ => next.run(request).await,
+    }
+}
+
+/// Refuses what its caller may not ask for. It comes behind [`pass`], which records that somebody tried.
+pub(crate) async fn admit(request: Request, next: Next) -> Response {
+    let caller = request.extensions().get::<Caller>();
+    // Open paths have no caller.
+    match caller.is_none_or(|caller| caller.may_ask(request.method(), request.uri().path())) {
+        true => next.run(request).await,
+        false => caller::forbidden().into_response(),
     }
 }
 

@@ -50,6 +50,7 @@ pub(crate) fn router(service: Arc<dyn VolumeService>, guard: Guard, limits: Limi
         .layer(middleware::from_fn(move |request, next| {
             relay::pass_on(relaying.clone(), request, next)
         }))
+        .layer(middleware::from_fn(gate::admit))
         .layer(middleware::from_fn(move |request, next| gate::pass(guard.clone(), request, next)))
         .layer(middleware::from_fn(move |request, next| {
             bounded(limits.request_timeout, request, next)

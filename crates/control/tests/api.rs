@@ -226,6 +226,51 @@ fn a_body_that_is_too_long_is_refused_and_makes_no_line() {
     assert_eq!(std::fs::read_to_string(files.path().join("audit.jsonl")).unwrap(), "");
 }
 
+/// Who asks for a change that is not for him leaves its lines, be it a tenant or a reader, but none for
+/// reading; and no more than others can.
+#[test]
+fn changes_that_are_forbidden_are_recorded() {
+    let files = tempfile::tempdir().unwrap();
+    let tokens = [ApiToken::new(&[1; 32]), ApiToken::new(&[2; 32])];
+    let list = format!(
+        "[[reader]]\nname = \"p\"\ntoken_sha256 = \"{}\"\n\
+         [[tenant]]\nname = \"acme\"\ntoken_sha256 = \"{}\"\n",
+        tokens[0].token_sha256, tokens[1].token_sha256
+    );
+    let path = files.path().join("audit.jsonl");
+    let (users, audit) = (Users::from_toml(&list).unwrap(), Some(Audit::open(&path).unwrap()));
+    let guard = Guard { users, audit, ..Guard::default() };
+    let api = Api::guarded(guard, Limits::default(), Duration::ZERO);
+    let [reader, acme] =
+        tokens.map(|token| ApiClient::new(&api.url()).unwrap().with_token(&token.token));
+    assert_eq!(code(&reader.list().unwrap_err()), ProblemCode::Forbidden);
+    assert_eq!(code(&acme.devices().unwrap_err()), ProblemCode::Forbidden);
+    assert_eq!(std::fs::read_to_string(&path).unwrap(), "");
+    assert_eq!(code(&reader.create(&create("a", GIB)).unwrap_err()), ProblemCode::Forbidden);
+    assert_eq!(code(&reader.delete("b").unwrap_err()), ProblemCode::Forbidden);
+    let change = ChangeDevice::default();
+    let refused = acme.change_device("mem:1GiB", &change).unwrap_err();
+    assert_eq!(code(&refused), ProblemCode::Forbidden);
+    let lines = std::fs::read_to_string(&path).unwrap();
+    let lines = lines.lines().map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap());
+    let lines: Vec<_> = lines
+        .map(|line| {
+            let text = |name: &str| line[name].as_str().unwrap().to_owned();
+            (text("caller"), text("role"), text("method"), line["status"].as_u64())
+        })
+        .collect();
+    let tried = |caller: &str, role: &str, method: &str| {
+        let [caller, role, method] = [caller, role, method].map(str::to_owned);
+        [None, Some(403)].map(|status| (caller.clone(), role.clone(), method.clone(), status))
+    };
+    let expected = [
+        tried("p", "reader", "POST"),
+        tried("p", "reader", "DELETE"),
+        tried("acme", "tenant", "PATCH"),
+    ];
+    assert_eq!(lines, expected.concat());
+}
+
 /// A device that is always full.
 #[test]
 fn without_a_record_there_is_no_change() {
