@@ -109,6 +109,10 @@ impl Directory for Alone {
         Box::pin(std::future::ready(held(&view, device)))
     }
 
+    fn catch_up<'a>(&'a self, _owner: &'a str) -> Reply<'a, ()> {
+        Box::pin(std::future::ready(Ok(())))
+    }
+
     fn reserve_if(&self, volume: VolumeRecord, admit: Option<Admit>) -> Reply<'_, ()> {
         self.change(|_, view| {
             held(view, volume.device)?;

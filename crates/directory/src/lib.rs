@@ -199,6 +199,9 @@ pub trait Directory: Send + Sync + 'static {
     /// Fails unless the directory is there and the device is this host's: to be asked before a change
     /// to a volume.
     fn check(&self, device: Uuid) -> Reply<'_, ()>;
+    /// Waits until the view shows what `owner` was given so far. Whoever has a change judged asks this before
+    /// taking what others wait for: the judgement itself then need not wait for long.
+    fn catch_up<'a>(&'a self, owner: &'a str) -> Reply<'a, ()>;
     /// Takes the volume's name and makes its record.
     fn reserve(&self, volume: VolumeRecord) -> Reply<'_, ()> {
         self.reserve_if(volume, None)

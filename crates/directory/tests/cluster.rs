@@ -284,6 +284,33 @@ async fn what_nobody_judges_is_counted_by_whoever_is_judged() {
     at_a.reconcile(DEVICE, many).await.expect("more than a transaction takes");
 }
 
+/// Whoever catches up has then seen what others were given, however late the news is.
+#[tokio::test]
+async fn who_catches_up_has_seen_what_a_tenant_was_given_elsewhere() {
+    let etcd = EtcdProcesses::start(1);
+    let wire = Wire::new(etcd.address(0));
+    let (a, b) = (host("a"), host("b"));
+    // Long enough that no session ends because the machine is busy.
+    let patient = EtcdOptions { lease: PATIENCE, ..options(&[wire.address()]) };
+    let at_a = Etcd::join(patient, a).await.expect("free");
+    let at_b = join(&etcd, &b).await;
+    at_b.claim(claim(OTHER_DEVICE)).await.expect("free");
+    for round in 0..3 {
+        wire.hold();
+        let name = format!("v{round}");
+        let owner = Some("acme".to_owned());
+        let given = VolumeRecord { owner, ..volume(&b, OTHER_DEVICE, &name) };
+        at_b.reserve(given).await.expect("free");
+        assert!(at_a.view().named(&name).is_none(), "it is not told");
+        let (caught_up, ()) = tokio::join!(at_a.catch_up("acme"), async {
+            at_a.catch_up("somebody").await.expect("nothing was given");
+            wire.release();
+        });
+        caught_up.expect("it comes");
+        assert!(at_a.view().named(&name).is_some());
+    }
+}
+
 /// L1 and L2: records of a device in memory go when its host leaves, or is back after it was killed, but not
 /// while it may only be cut off.
 #[tokio::test]

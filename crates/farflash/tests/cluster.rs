@@ -537,3 +537,46 @@ fn who_waits_for_changes_at_one_host_hears_of_those_on_another() {
     mine.is_told(<[Nqn]>::is_empty);
     stranger.is_not_told();
 }
+
+/// A tenant's change that waits for news of other hosts keeps nobody else from changing the same device.
+#[test]
+fn whoever_waits_for_news_keeps_nobody_waiting() {
+    let (etcd, files) = (EtcdProcesses::start(1), Files::new());
+    let wire = Wire::new(etcd.address(0));
+    let token = |words: &[&str]| {
+        let made = succeed(&[&["api-token"], words, &["--json"]].concat());
+        serde_json::from_str::<Value>(&made).unwrap()
+    };
+    let (acme, ops) = (token(&["acme", "--tenant"]), token(&["ops"]));
+    let users = files.path("users.toml");
+    let entry = |role: &str, made: &Value| {
+        format!("[[{role}]]\nname = \"{role}\"\ntoken_sha256 = {}\n", made["token_sha256"])
+    };
+    std::fs::write(&users, entry("operator", &ops) + &entry("tenant", &acme)).unwrap();
+    let more = ["--auth", "off", "--api-users", users.to_str().unwrap()];
+    let through_wire = url(wire.address(), "test-news");
+    // Long enough that it is not cut off because the machine is busy.
+    let joins = ["--directory", &through_wire, "--host-name", "a", "--host-lease", "60"];
+    let device = format(&files, "a");
+    let a = Server::start_logging("info,directory=debug", &device, &[&joins[..], &more].concat());
+    let directory = url(etcd.address(0), "test-news");
+    let b = host_with(&directory, "b", &format(&files, "b"), &more);
+    let at = |server: &Server, made: &Value| client(server).with_token(text(made, "token"));
+    wire.hold();
+    at(&b, &acme).create(&creation("elsewhere")).unwrap();
+    let mut round = 0;
+    // Who is late enough finds that the tenant has given up, and learns nothing.
+    until("an operator is answered while the tenant waits", || {
+        round += 1;
+        let waiting = at(&a, &acme);
+        let name = format!("waits-{round}");
+        let waiting = std::thread::spawn(move || waiting.create(&creation(&name)));
+        a.wait_for_log("waiting to see what other hosts changed");
+        at(&a, &ops).create(&creation(&format!("does-not-{round}"))).unwrap();
+        let still_waits = !waiting.is_finished();
+        assert_eq!(code(waiting.join().unwrap()), ProblemCode::DirectoryUnavailable);
+        still_waits
+    });
+    wire.release();
+    until("the news is there", || at(&a, &acme).create(&creation("here")).is_ok());
+}

@@ -13,8 +13,11 @@ use super::{CLAIM_ROUNDS, Shared};
 use crate::records::VolumeRecord;
 use crate::{Admit, DirectoryError};
 
-/// Longest wait for the view by which a change is judged.
-const JUDGE_TIMEOUT: Duration = Duration::from_secs(10);
+/// Longest wait for the view before a change.
+const CATCH_UP_TIMEOUT: Duration = Duration::from_secs(10);
+/// Longest wait for it while the change is judged, when others wait for whoever makes it: less than for an
+/// answer of etcd. What came since the change was prepared is about to be seen.
+const JUDGE_TIMEOUT: Duration = Duration::from_secs(3);
 
 impl Shared {
     /// Takes the volume's name and makes its record, if `admit` has nothing against it.
@@ -69,6 +72,26 @@ impl Shared {
         Some(Op::Put { key: self.keys.tenant(owner), value: document(&volume.id), lease: None })
     }
 
+    /// Waits until the view shows what `owner` was given so far.
+    pub(super) async fn catch_up(&self, owner: &str) -> Result<(), DirectoryError> {
+        self.show_all_up_to(&self.keys.tenant(owner), CATCH_UP_TIMEOUT).await.map(drop)
+    }
+
+    /// D2: waits until the view shows all up to the last change of `key`; the revision of that.
+    async fn show_all_up_to(&self, key: &str, patience: Duration) -> Result<i64, DirectoryError> {
+        let connection = self.connection()?;
+        let revision = self.get(&connection, key).await?.map_or(0, |kv| kv.mod_revision);
+        if self.state(|state| state.seen) < revision {
+            tracing::debug!(key, "waiting to see what other hosts changed");
+            self.seen_within(patience, revision).await;
+        }
+        if self.state(|state| state.seen) < revision {
+            let reason = "what other hosts changed is not seen here yet".to_owned();
+            return Err(DirectoryError::Unreachable { reason });
+        }
+        Ok(revision)
+    }
+
     /// D1 and D2: judges a change. What makes it fail if another of the tenant comes between.
     async fn judge(
         &self,
@@ -77,14 +100,8 @@ impl Shared {
     ) -> Result<Option<Compare>, DirectoryError> {
         let (Some(admit), Some(owner)) = (admit, &volume.owner) else { return Ok(None) };
         let key = self.keys.tenant(owner);
-        let connection = self.connection()?;
-        let revision = self.get(&connection, &key).await?.map_or(0, |kv| kv.mod_revision);
-        self.seen_within(JUDGE_TIMEOUT, revision).await;
-        let (view, seen) = self.state(|state| (state.view.clone(), state.seen));
-        if seen < revision {
-            let reason = "what other hosts changed is not seen here yet".to_owned();
-            return Err(DirectoryError::Unreachable { reason });
-        }
+        let revision = self.show_all_up_to(&key, JUDGE_TIMEOUT).await?;
+        let view = self.state(|state| state.view.clone());
         admit(&view).map_err(|detail| DirectoryError::NotAdmitted { detail })?;
         Ok(Some(Compare::ModRevision(key, revision)))
     }

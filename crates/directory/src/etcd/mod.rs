@@ -387,6 +387,10 @@ impl Directory for Etcd {
         Box::pin(async move { self.shared.change(device, Vec::new(), &[]).await.map(drop) })
     }
 
+    fn catch_up<'a>(&'a self, owner: &'a str) -> Reply<'a, ()> {
+        Box::pin(self.shared.catch_up(owner))
+    }
+
     fn reserve_if(&self, volume: VolumeRecord, admit: Option<Admit>) -> Reply<'_, ()> {
         Box::pin(self.shared.reserve(volume, admit))
     }

@@ -125,7 +125,7 @@ fn healthy(address: SocketAddr) -> io::Result<bool> {
     Ok(answer.contains("\"true\""))
 }
 
-/// A wire to an address that can be cut.
+/// A wire to an address that can be cut, or on which nothing is told of changes for a while.
 pub(crate) struct Wire {
     address: SocketAddr,
     state: Arc<WireState>,
@@ -133,6 +133,8 @@ pub(crate) struct Wire {
 
 struct WireState {
     whole: AtomicBool,
+    /// Watches rest: what etcd says by them does not get through.
+    holds: AtomicBool,
     streams: Mutex<Vec<TcpStream>>,
 }
 
@@ -141,7 +143,8 @@ impl Wire {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port");
         let address = listener.local_addr().expect("bound");
         let streams = Mutex::new(Vec::new());
-        let state = Arc::new(WireState { whole: AtomicBool::new(true), streams });
+        let (whole, holds) = (AtomicBool::new(true), AtomicBool::new(false));
+        let state = Arc::new(WireState { whole, holds, streams });
         let shared = state.clone();
         std::thread::spawn(move || {
             for stream in listener.incoming() {
@@ -152,11 +155,10 @@ impl Wire {
                 let Ok(far) = TcpStream::connect(target) else { continue };
                 let copy = |stream: &TcpStream| stream.try_clone().expect("descriptors");
                 shared.streams.lock().expect("whole").extend([copy(&near), copy(&far)]);
-                for (mut from, mut to) in [(copy(&near), copy(&far)), (far, near)] {
-                    std::thread::spawn(move || {
-                        let _ = io::copy(&mut from, &mut to);
-                        let _ = to.shutdown(Shutdown::Both);
-                    });
+                let is_watch = Arc::new(AtomicBool::new(false));
+                for (from, to) in [(copy(&near), copy(&far)), (far, near)] {
+                    let (state, is_watch) = (shared.clone(), is_watch.clone());
+                    std::thread::spawn(move || state.pass(from, to, &is_watch));
                 }
             }
         });
@@ -178,5 +180,35 @@ impl Wire {
     /// New connections pass again.
     pub(crate) fn mend(&self) {
         self.state.whole.store(true, Ordering::SeqCst);
+    }
+
+    /// Requests are answered, but nobody is told of changes.
+    pub(crate) fn hold(&self) {
+        self.state.holds.store(true, Ordering::SeqCst);
+    }
+
+    /// What was held gets through.
+    pub(crate) fn release(&self) {
+        self.state.holds.store(false, Ordering::SeqCst);
+    }
+}
+
+impl WireState {
+    /// Passes on what comes by a connection in one direction.
+    fn pass(&self, mut from: TcpStream, mut to: TcpStream, is_watch: &AtomicBool) {
+        let mut bytes = [0; 16 << 10];
+        while let Ok(len @ 1..) = from.read(&mut bytes) {
+            if bytes.starts_with(b"POST /v3/watch ") {
+                is_watch.store(true, Ordering::SeqCst);
+            }
+            let rests = || is_watch.load(Ordering::SeqCst) && self.holds.load(Ordering::SeqCst);
+            while rests() && self.whole.load(Ordering::SeqCst) {
+                std::thread::park_timeout(Duration::from_millis(10));
+            }
+            if to.write_all(&bytes[..len]).is_err() {
+                break;
+            }
+        }
+        let _ = to.shutdown(Shutdown::Both);
     }
 }

@@ -50,6 +50,7 @@ impl State {
         let slo = slo_of(slo.unwrap_or_default());
         let id = Uuid::new_v4();
         let (access, tokens) = access::create(restrictions, owner.clone())?;
+        self.catch_up(caller).await?;
         let devices = self.devices_for(device.as_deref()).await?;
         // From here to the reservation nothing is waited for: nobody comes between.
         let core = self.core_for(core)?;
@@ -193,6 +194,7 @@ impl State {
         let place = self.place(caller, &key)?;
         let Place { id, core, device } = place;
         let blocks = size.blocks();
+        self.catch_up(caller).await?;
         let _alone = self.alone_on(device).await?;
         self.may_change(device).await?;
         let before = self.directory(|directory| {
@@ -227,6 +229,7 @@ impl State {
     ) -> Result<Volume, ServiceError> {
         let place = self.place(caller, &key)?;
         let Place { id, core, device } = place;
+        self.catch_up(caller).await?;
         let _alone = self.alone_on(device).await?;
         self.may_change(device).await?;
         let shared = &self.devices[device];

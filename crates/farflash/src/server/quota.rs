@@ -7,6 +7,7 @@ use control::{Caller, ServiceError, Slo, Tenant, VolumeName};
 use directory::{Admit, View, VolumeRecord};
 use uuid::Uuid;
 
+use super::cluster::refusal;
 use super::directory::{Extent, Place};
 use super::state::State;
 
@@ -80,6 +81,13 @@ impl State {
                 other => other.to_string(),
             })
         }))
+    }
+
+    /// Waits until it is seen here what `caller` has on other hosts, if that is a tenant. To be done before its
+    /// change has a device for itself: others would wait, too.
+    pub(super) async fn catch_up(&self, caller: &Caller) -> Result<(), ServiceError> {
+        let Caller::Tenant(tenant) = caller else { return Ok(()) };
+        self.membership.directory.catch_up(&tenant.name).await.map_err(refusal)
     }
 
     /// Has the directory hold, before a change is made, what it gives a tenant's volume more: if the tenant
