@@ -222,10 +222,15 @@ impl<W: World, D: Device> Connection<W, D> {
             self.ask_to_authenticate(&association.subject, request, &mut negotiated);
             return Ok((negotiated, Role::Admin(association)));
         }
+        // Here, too, whoever fails waits (T2): any number may ask for a queue that is not made yet.
+        if self.core.authenticates() && self.core.puts_off(self.peer().ip()) {
+            return Err(ConnectRefusal::BUSY);
+        }
         let association = self.core.association(request.cntlid);
         let association = association.filter(|association| self.may_join(association, request));
         let association = association.ok_or(ConnectRefusal::UNKNOWN_CONTROLLER)?;
-        let mut negotiated = association.join(self, request)?;
+        let at_once = !self.core.authenticates();
+        let mut negotiated = association.join(self, request, at_once)?;
         let export = association.subject.export().cloned();
         let export = export.expect("only the controller of a volume is ever ready");
         self.ask_to_authenticate(&association.subject, request, &mut negotiated);

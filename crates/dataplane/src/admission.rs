@@ -20,6 +20,9 @@ use crate::export::Export;
 
 const _: () = assert!(access::ACCESS_BYTES_MAX == volume::ACCESS_BYTES_MAX);
 
+/// Why connections of a host end that no longer qualifies.
+const NOT_ADMITTED: &str = "the host may no longer open the volume";
+
 /// What a host talks to.
 pub(crate) enum Subject<W: World, D: Device> {
     /// The discovery service.
@@ -111,7 +114,14 @@ impl<W: World, D: Device> Core<W, D> {
             if cut {
                 association.cut("the volume's tokens were changed");
             } else if !association.qualifies(&export) {
-                association.cut("the host may no longer open the volume");
+                association.cut(NOT_ADMITTED);
+            }
+            // Whoever only asks to be its queue says nothing of its host.
+            for candidate in association.candidates() {
+                if !candidate.qualifies(&export, &association.host) {
+                    candidate.note_end(NOT_ADMITTED);
+                    candidate.cut();
+                }
             }
         }
         Ok(status_of(&export))

@@ -1,4 +1,10 @@
 //! A controller and the connections that are its queues.
+//!
+//! - Q1: an I/O queue belongs to the connection on which its host has authenticated first; where nobody has to,
+//!   to the one that asked first. Until then any number may ask for it: who has only overheard what a host is
+//!   called keeps it from nothing.
+//! - Q2: when it is decided whose a queue is, the other connections that asked for it are cut. Who asks later
+//!   is refused, as for any queue that is there.
 
 use std::cell::{Cell, RefCell};
 use std::rc::{Rc, Weak};
@@ -15,8 +21,22 @@ use crate::admission::Subject;
 use crate::connection::Connection;
 use crate::life::HOST_RESET;
 
-/// An I/O queue by its number.
-type Queue<W, D> = (u16, Weak<Connection<W, D>>);
+/// Why a connection ends that asked to be a queue which is another's (Q2).
+pub(crate) const NOT_THE_QUEUE: &str = "another connection is the queue that it asked for";
+
+/// A connection that asked to be an I/O queue.
+struct Queue<W: World, D: Device> {
+    qid: u16,
+    connection: Weak<Connection<W, D>>,
+    /// It is the queue (Q1).
+    is_created: bool,
+}
+
+impl<W: World, D: Device> Queue<W, D> {
+    fn is(&self, connection: &Connection<W, D>) -> bool {
+        std::ptr::eq(self.connection.as_ptr(), connection)
+    }
+}
 
 /// One host's use of one subsystem.
 pub(crate) struct Association<W: World, D: Device> {
@@ -30,6 +50,7 @@ pub(crate) struct Association<W: World, D: Device> {
     /// How often that has changed.
     pub(crate) generation: Cell<u64>,
     admin: Weak<Connection<W, D>>,
+    /// Those that are queues, and those that would be.
     io: RefCell<Vec<Queue<W, D>>>,
 }
 
@@ -54,24 +75,54 @@ impl<W: World, D: Device> Association<W, D> {
         self.controller.borrow().parameters().cntlid
     }
 
-    /// Takes in an I/O queue.
+    /// Takes in a connection that asks to be an I/O queue. It is one at once, or when its host has
+    /// authenticated (Q1).
     pub(crate) fn join(
         &self,
         connection: &Rc<Connection<W, D>>,
         request: &ConnectRequest,
+        at_once: bool,
     ) -> Result<Negotiated, ConnectRefusal> {
-        let negotiated = self.controller.borrow_mut().connect_io(request)?;
-        self.io.borrow_mut().push((request.qid, Rc::downgrade(connection)));
+        let qid = request.qid;
+        let mut controller = self.controller.borrow_mut();
+        let negotiated = controller.accept_io(request)?;
+        let is_created = at_once && controller.create_io(qid);
+        let connection = Rc::downgrade(connection);
+        self.io.borrow_mut().push(Queue { qid, connection, is_created });
         Ok(negotiated)
     }
 
-    /// `connection`, once I/O queue `qid`, has ended. After a reset its number may be another's.
-    pub(crate) fn queue_ended(&self, qid: u16, connection: &Rc<Connection<W, D>>) {
-        let is_it = |(_, other): &Queue<W, D>| std::ptr::eq(other.as_ptr(), Rc::as_ptr(connection));
+    /// Makes `connection`, whose host has authenticated, the queue that it asked to be. `false`: another is
+    /// it, or the controller was reset meanwhile.
+    pub(crate) fn create_queue(&self, connection: &Connection<W, D>) -> bool {
         let mut queues = self.io.borrow_mut();
-        if let Some(place) = queues.iter().position(is_it) {
-            queues.remove(place);
-            self.controller.borrow_mut().disconnect_io(qid);
+        let own = queues.iter_mut().find(|queue| queue.is(connection) && connection.is_open());
+        let Some(own) = own else { return false };
+        if own.is_created {
+            return true;
+        }
+        own.is_created = self.controller.borrow_mut().create_io(own.qid);
+        if !own.is_created {
+            return false;
+        }
+        let qid = own.qid;
+        drop(queues);
+        // Q2.
+        for other in self.io_where(|other| other.qid == qid && !other.is_created) {
+            other.note_end(NOT_THE_QUEUE);
+            other.cut();
+        }
+        true
+    }
+
+    /// `connection`, which asked to be an I/O queue, has ended. After a reset its number may be another's.
+    pub(crate) fn queue_ended(&self, connection: &Connection<W, D>) {
+        let mut queues = self.io.borrow_mut();
+        if let Some(place) = queues.iter().position(|queue| queue.is(connection)) {
+            let queue = queues.remove(place);
+            if queue.is_created {
+                self.controller.borrow_mut().disconnect_io(queue.qid);
+            }
         }
     }
 
@@ -126,8 +177,18 @@ impl<W: World, D: Device> Association<W, D> {
 
     /// The connections that are its queues.
     pub(crate) fn connections(&self) -> Vec<Rc<Connection<W, D>>> {
-        let io = self.io.borrow();
-        self.admin.upgrade().into_iter().chain(io.iter().filter_map(|(_, c)| c.upgrade())).collect()
+        self.admin.upgrade().into_iter().chain(self.io_where(|queue| queue.is_created)).collect()
+    }
+
+    /// The connections that asked to be queues, and are none so far: they may be anybody's (Q1).
+    pub(crate) fn candidates(&self) -> Vec<Rc<Connection<W, D>>> {
+        self.io_where(|queue| !queue.is_created)
+    }
+
+    fn io_where(&self, fits: impl Fn(&Queue<W, D>) -> bool) -> Vec<Rc<Connection<W, D>>> {
+        let queues = self.io.borrow();
+        let fitting = queues.iter().filter(|queue| fits(queue));
+        fitting.filter_map(|queue| queue.connection.upgrade()).collect()
     }
 
     /// Whether `restrictions` admit its host as it came.
@@ -136,8 +197,7 @@ impl<W: World, D: Device> Association<W, D> {
     }
 
     fn cut_io(&self, reason: &str) {
-        let queues: Vec<_> = self.io.borrow().iter().filter_map(|(_, c)| c.upgrade()).collect();
-        for connection in queues {
+        for connection in self.io_where(|_| true) {
             connection.note_end(reason);
             connection.cut();
         }

@@ -4,7 +4,7 @@
 //! - T1: a queue is closed until the exchange has succeeded, and cut if that takes longer than a
 //!   handshake may.
 //! - T2: whoever fails is told so in the protocol's own words, then the connection ends. After a few
-//!   connections that ended without success its address is put off for a while.
+//!   connections that ended without success its address is put off for a while, whatever queue it asks for.
 //! - T3: arithmetic is done off the core, one piece at a time for each queue, and of few queues at a
 //!   time: the others wait, as connections that count.
 
@@ -22,7 +22,8 @@ use nvme_wire::{FabricsType, Sqe, Status, fabrics};
 use units::Instant;
 
 use crate::admission::Subject;
-use crate::connection::Connection;
+use crate::association::NOT_THE_QUEUE;
+use crate::connection::{Connection, Role};
 use crate::core::Core;
 use crate::first_of::first_of;
 use crate::incoming::Payload;
@@ -214,14 +215,26 @@ impl<W: World, D: Device> Connection<W, D> {
         self.core.world().spawn_now(give);
     }
 
+    /// Whether the connection is now what it asked to be.
+    fn may_be_used(&self) -> bool {
+        match &*self.role.borrow() {
+            Role::Io(queue) => queue.association.create_queue(self),
+            Role::New | Role::Admin(_) => true,
+        }
+    }
+
     /// T2.
     fn look_at_outcome(&self, queue: &QueueAuthentication<W, D>) {
         let outcome = queue.exchange.borrow().outcome();
         match outcome {
             Outcome::UnderWay => {}
-            Outcome::Authenticated => {
+            Outcome::Authenticated if self.may_be_used() => {
                 queue.passed.set(true);
                 self.log_authenticated();
+            }
+            Outcome::Authenticated => {
+                self.note_end(NOT_THE_QUEUE);
+                self.close();
             }
             Outcome::Failed(reason) => {
                 if self.may_be_said() {

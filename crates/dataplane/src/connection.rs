@@ -416,7 +416,7 @@ impl<W: World, D: Device> Connection<W, D> {
         match self.role.replace(Role::New) {
             Role::New => {}
             Role::Admin(association) => self.core.end_association(&association),
-            Role::Io(queue) => queue.association.queue_ended(queue.qid, self),
+            Role::Io(queue) => queue.association.queue_ended(self),
         }
     }
 }

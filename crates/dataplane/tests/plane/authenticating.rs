@@ -1,18 +1,20 @@
 //! Who gets in, who does not, and what becomes of those who are in, in a simulated world.
 
-use access::{Access, Token, UnixSeconds};
-use auth::{Group, Hash, Policy, Secret};
+use access::{Access, Restrictions, Token, UnixSeconds};
+use auth::{Group, Hash, Outcome, Policy, Secret};
 use client::{Client, ConnectError, Options, Reconnect};
 use dataplane::{CoreOptions, nqn_of};
-use io_traits::{Clock, Spawn};
+use io_traits::{Clock, Network, Spawn, Stream};
 use nvme_wire::auth::{Authentication, Body, Explanation, Message};
-use nvme_wire::{AdminOpcode, Sqe, Status};
+use nvme_wire::{AdminOpcode, IoOpcode, Sqe, Status};
 use sim::SimWorld;
 use units::{Duration, Lba};
 use volume::{Terms, VolumeError, VolumeSpec};
 use zerocopy::IntoBytes;
 
-use crate::support::raw_host::{RawHost, connect_command, enable_command, read_command};
+use crate::support::raw_host::{
+    RawHost, connect_command, disable_command, enable_command, greeting, read_command,
+};
 use crate::support::{
     SimCore, VOLUME, connect, data, formatted, host, portal, serve_with, simulate, sleep,
 };
@@ -271,5 +273,135 @@ fn hundreds_of_half_finished_exchanges_harm_nobody_and_end() {
         assert!(core.stats().connections > 300);
         sleep(&world, Duration::from_secs(20)).await;
         assert!(core.stats().connections < 10, "{}", core.stats().connections);
+    });
+}
+
+/// Volume, and a host at it that has authenticated and enabled its controller: the server, the host's admin
+/// queue, and the controller's number.
+async fn enabled(world: &SimWorld) -> (SimCore, RawHost, u16) {
+    let policy = Policy { hashes: vec![Hash::Sha256], groups: vec![Group::Null] };
+    let core = server_with(world, opened_by(&[1]), options(policy)).await;
+    let volume = nqn_of(VOLUME);
+    let (mut admin, accepted) =
+        RawHost::queue(world, (0, 0xFFFF), &volume).await.expect("an answer");
+    assert_eq!(admin.authenticate(&volume, secret(1)).await, Ok(Outcome::Authenticated));
+    let answer = admin.command(enable_command(), &[]).await.expect("an answer");
+    assert_eq!(answer.status(), Status::SUCCESS);
+    (core, admin, accepted.dw0() as u16)
+}
+
+async fn flush(queue: &mut RawHost) -> Status {
+    let flush = Sqe::new(IoOpcode::FLUSH.0, 1);
+    queue.command(flush, &[]).await.expect("an answer").status()
+}
+
+/// Q1 and Q2: strangers who know what a host and its controller are called ask for its queue, before it and
+/// while it authenticates.
+#[test]
+fn a_queue_is_whose_host_has_authenticated() {
+    simulate(8, |world| async move {
+        let (_core, mut admin, cntlid) = enabled(&world).await;
+        let volume = nqn_of(VOLUME);
+        let asks = async |qid| {
+            let asked = RawHost::queue(&world, (qid, cntlid), &volume).await;
+            asked.map(|(host, answer)| (host, answer.status())).expect("an answer")
+        };
+        let (mut early, status) = asks(1).await;
+        assert_eq!(status, Status::SUCCESS);
+        let (mut own, status) = asks(1).await;
+        assert_eq!(status, Status::SUCCESS, "nobody has the queue yet");
+        let (mut late, status) = asks(1).await;
+        assert_eq!(status, Status::SUCCESS);
+        let required = Status::AUTHENTICATION_REQUIRED.with_dnr();
+        assert_eq!((flush(&mut early).await, flush(&mut own).await), (required, required));
+        let begin = world.now();
+        assert_eq!(own.authenticate(&volume, secret(1)).await, Ok(Outcome::Authenticated));
+        assert_eq!(flush(&mut own).await, Status::SUCCESS);
+        early.wait_for_close().await;
+        late.wait_for_close().await;
+        assert!(world.now().since(begin) < Duration::from_secs(2), "they are cut at once");
+        let (_, status) = asks(1).await;
+        assert_eq!(status.code(), Status::COMMAND_SEQUENCE_ERROR, "now it is in use");
+        assert_eq!(flush(&mut own).await, Status::SUCCESS, "and nobody's else");
+
+        // Of two that could, the first that does. When it has gone the queue is free.
+        let (mut one, _) = asks(2).await;
+        let (mut other, _) = asks(2).await;
+        assert_eq!(other.authenticate(&volume, secret(1)).await, Ok(Outcome::Authenticated));
+        one.wait_for_close().await;
+        assert_eq!(flush(&mut other).await, Status::SUCCESS);
+        other.stream.shutdown();
+        sleep(&world, Duration::from_secs(2)).await;
+        let (mut next, status) = asks(2).await;
+        assert_eq!(status, Status::SUCCESS);
+        // A reset ends what was asked for before it.
+        let answer = admin.command(disable_command(), &[]).await.expect("an answer");
+        assert_eq!(answer.status(), Status::SUCCESS);
+        next.wait_for_close().await;
+        own.wait_for_close().await;
+        admin.command(enable_command(), &[]).await.expect("an answer");
+        let (mut again, _) = asks(2).await;
+        assert_eq!(again.authenticate(&volume, secret(1)).await, Ok(Outcome::Authenticated));
+        assert_eq!(flush(&mut again).await, Status::SUCCESS);
+    });
+}
+
+/// Who only asks to be a host's queue is judged by itself: where it comes from is not held against the host.
+#[test]
+fn a_restriction_cuts_who_asks_for_a_queue_from_elsewhere_and_not_its_host() {
+    simulate(10, |world| async move {
+        let (core, _admin, cntlid) = enabled(&world).await;
+        let volume = nqn_of(VOLUME);
+        let (mut own, _) = RawHost::queue(&world, (1, cntlid), &volume).await.expect("an answer");
+        assert_eq!(own.authenticate(&volume, secret(1)).await, Ok(Outcome::Authenticated));
+        // Who comes to another address of the server comes from another network.
+        let elsewhere = "10.0.0.2:4420".parse().expect("an address");
+        let listener = world.listen(elsewhere).expect("a free address");
+        let serving = core.clone();
+        world.spawn(async move { serving.serve(listener).await });
+        let stream = world.connect(elsewhere).await.expect("someone listens");
+        let mut stranger = RawHost::over(stream);
+        stranger.send(&greeting()).await.expect("taken in");
+        stranger.receive(128).await.expect("greeted");
+        let (sqe, bytes) = connect_command(2, cntlid, &volume);
+        let answer = stranger.command(sqe, &bytes).await.expect("an answer");
+        assert_eq!(answer.status(), Status::SUCCESS);
+        let networks = vec!["10.0.0.1/32".parse().expect("a network")];
+        let restrictions = Restrictions { networks, ..Restrictions::default() };
+        let access = Access { restrictions, ..opened_by(&[1]) };
+        let begin = world.now();
+        core.set_access(VOLUME, access, false).await.expect("a volume");
+        stranger.wait_for_close().await;
+        assert!(world.now().since(begin) < Duration::from_secs(2), "it is cut at once");
+        assert_eq!(flush(&mut own).await, Status::SUCCESS);
+    });
+}
+
+/// T2 holds for I/O queues, too.
+#[test]
+fn who_guesses_at_an_io_queue_is_put_off_for_a_while() {
+    simulate(9, |world| async move {
+        let (_core, _admin, cntlid) = enabled(&world).await;
+        let volume = nqn_of(VOLUME);
+        let mut failures = 0;
+        loop {
+            let asked = RawHost::queue(&world, (1, cntlid), &volume).await;
+            let (mut stranger, answer) = asked.expect("an answer");
+            if answer.status().code() == Status::CONNECT_CONTROLLER_BUSY {
+                break;
+            }
+            let outcome = stranger.authenticate(&volume, secret(9)).await;
+            assert_ne!(outcome, Ok(Outcome::Authenticated));
+            stranger.wait_for_close().await;
+            stranger.stream.shutdown();
+            failures += 1;
+            assert!(failures < 20, "it may guess for ever");
+        }
+        assert!(failures >= 4, "{failures}");
+        sleep(&world, Duration::from_secs(11)).await;
+        let asked = RawHost::queue(&world, (1, cntlid), &volume).await;
+        let (mut own, _) = asked.expect("an answer");
+        assert_eq!(own.authenticate(&volume, secret(1)).await, Ok(Outcome::Authenticated));
+        assert_eq!(flush(&mut own).await, Status::SUCCESS);
     });
 }

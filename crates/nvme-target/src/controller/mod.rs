@@ -201,6 +201,14 @@ impl Controller {
     /// Adds an I/O queue. The driver has found this controller by the request's subsystem and
     /// CNTLID.
     pub fn connect_io(&mut self, request: &ConnectRequest) -> Result<Negotiated, ConnectRefusal> {
+        let negotiated = self.accept_io(request)?;
+        self.create_io(request.qid);
+        Ok(negotiated)
+    }
+
+    /// Looks whether `request` may have an I/O queue, and leaves it free: of several that ask for it the
+    /// driver decides which one has it, by [`Controller::create_io`].
+    pub fn accept_io(&self, request: &ConnectRequest) -> Result<Negotiated, ConnectRefusal> {
         use fabrics::{Connect, ConnectData, ConnectInvalid};
         let in_data = |offset| ConnectRefusal::invalid(ConnectInvalid::data(offset));
         if request.subsystem != self.parameters.subsystem {
@@ -215,21 +223,25 @@ impl Controller {
         if request.host_id != self.host_id {
             return Err(in_data(ConnectData::OFFSET_HOSTID));
         }
-        let wrong_qid = ConnectRefusal::invalid(ConnectInvalid::command(Connect::OFFSET_QID));
-        if self.parameters.kind == ControllerKind::Discovery {
-            return Err(wrong_qid);
+        if !self.may_be_queue(request.qid) {
+            return Err(ConnectRefusal::invalid(ConnectInvalid::command(Connect::OFFSET_QID)));
         }
-        if request.qid > self.features.io_queues_granted() {
-            return Err(wrong_qid);
-        }
-        let index = usize::from(request.qid).checked_sub(1).ok_or(wrong_qid)?;
-        let is_connected = self.io_queues.get_mut(index).ok_or(wrong_qid)?;
-        if *is_connected || !self.csts.rdy() {
+        if self.io_queues[usize::from(request.qid) - 1] || !self.csts.rdy() {
             let status = Status::COMMAND_SEQUENCE_ERROR.with_dnr();
             return Err(ConnectRefusal { status, result: 0 });
         }
-        *is_connected = true;
         Ok(request.negotiated(self.parameters.cntlid))
+    }
+
+    /// Makes I/O queue `qid`. `false`: it is there already, or may not be there.
+    pub fn create_io(&mut self, qid: u16) -> bool {
+        let may_be = self.may_be_queue(qid) && self.csts.rdy();
+        may_be && !core::mem::replace(&mut self.io_queues[usize::from(qid) - 1], true)
+    }
+
+    fn may_be_queue(&self, qid: u16) -> bool {
+        let most = self.features.io_queues_granted().min(self.parameters.limits.io_queues_max);
+        self.parameters.kind == ControllerKind::Io && (1..=most).contains(&qid)
     }
 
     /// Says that the connection of I/O queue `qid` has ended.

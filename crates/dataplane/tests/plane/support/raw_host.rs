@@ -1,6 +1,8 @@
 //! A host that knows the protocol's bytes and keeps none of its rules unless told to.
 
+use auth::{Host, Outcome, Parties, Secret};
 use io_traits::{Network, SendBatch, Stream, StreamError};
+use nvme_wire::auth::Authentication;
 use nvme_wire::fabrics::{CONNECT_DATA_LEN, Connect, ConnectData, Property, PropertySize};
 use nvme_wire::io::BlockCommand;
 use nvme_wire::pdu::{CapsuleCmd, Digests, IcReq};
@@ -13,6 +15,8 @@ use super::portal;
 /// CC of a host that enables a controller: EN, 64-byte and 16-byte queue entries.
 const CC_ENABLE: u64 = 1 | 6 << 16 | 4 << 20;
 const CAPSULE_RESP: u8 = 5;
+/// Room for a message of an exchange.
+const MESSAGE_ROOM: u32 = 1024;
 
 pub(crate) struct RawHost {
     pub(crate) stream: SimStream,
@@ -33,12 +37,16 @@ pub(crate) fn capsule(cid: u16, mut sqe: Sqe, data: &[u8]) -> Vec<u8> {
     bytes
 }
 
+/// What every such host is called.
+fn host_nqn() -> Nqn {
+    Nqn::from_uuid(&[9; 16])
+}
+
 /// A Connect and its data.
 pub(crate) fn connect_command(qid: u16, cntlid: u16, subsystem: &Nqn) -> (Sqe, Vec<u8>) {
     let mut sqe = as_sqe(Connect::new(qid, 32, 0).as_bytes());
     sqe.dptr = SglDescriptor::in_capsule(CONNECT_DATA_LEN);
-    let host_nqn = Nqn::from_uuid(&[9; 16]);
-    let data = ConnectData::new(HostId([9; 16]), &host_nqn, subsystem, cntlid);
+    let data = ConnectData::new(HostId([9; 16]), &host_nqn(), subsystem, cntlid);
     (sqe, data.as_bytes().to_vec())
 }
 
@@ -95,6 +103,48 @@ impl RawHost {
         let (sqe, data) = connect_command(1, cntlid, subsystem);
         io.command(sqe, &data).await?;
         Ok((io, admin))
+    }
+
+    /// Greets, and asks to be queue `qid` of a controller: what was said to that.
+    pub(crate) async fn queue(
+        world: &SimWorld,
+        (qid, cntlid): (u16, u16),
+        subsystem: &Nqn,
+    ) -> Result<(Self, Cqe), StreamError> {
+        let mut host = Self::greet(world).await?;
+        let (sqe, data) = connect_command(qid, cntlid, subsystem);
+        let answer = host.command(sqe, &data).await?;
+        Ok((host, answer))
+    }
+
+    /// Authenticates with `secret`: what came of it.
+    pub(crate) async fn authenticate(
+        &mut self,
+        subsystem: &Nqn,
+        secret: Secret,
+    ) -> Result<Outcome, StreamError> {
+        let parties = Parties { host: host_nqn(), subsystem: *subsystem };
+        let (mut host, first) = Host::new(parties, secret, None, 3);
+        let mut message = Some(first);
+        loop {
+            if let Some(bytes) = message.take().or_else(|| host.message()) {
+                let len = u32::try_from(bytes.len()).expect("short");
+                self.command(Authentication::send(len).into(), &bytes).await?;
+                continue;
+            }
+            if host.outcome() != Outcome::UnderWay {
+                return Ok(host.outcome());
+            }
+            let room = SglDescriptor::transport(MESSAGE_ROOM);
+            let receive = Authentication::receive(MESSAGE_ROOM, room);
+            self.next_cid += 1;
+            self.send(&capsule(self.next_cid, receive.into(), &[])).await?;
+            let data = self.receive(24 + MESSAGE_ROOM as usize).await?;
+            if let Some(job) = host.receive(&data[24..], &mut |bytes| bytes.fill(7)) {
+                host.computed(&job.run());
+            }
+            self.receive(24).await?;
+        }
     }
 
     /// Sends bytes as they are.
