@@ -92,6 +92,9 @@ impl<W: World> Association<W> {
         let result = ConnectResult(result.map_err(refused)?.dw0());
         if result.authentication_required() {
             inner.authenticate(queue).await?;
+        } else if options.credentials.as_ref().is_some_and(|own| own.controller_secret.is_some()) {
+            // Whoever does not ask does not prove anything either.
+            return Err(ConnectError::Unproven);
         }
         Ok(result.cntlid())
     }

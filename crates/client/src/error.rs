@@ -121,6 +121,10 @@ pub enum ConnectError {
     /// The target asks for authentication, for which this client has no secret.
     #[error("the target asks for authentication")]
     AuthenticationRequired,
+    /// The controller has to prove who it is, but connects without any authentication. It may be
+    /// somebody else.
+    #[error("the target connects without authentication, so that it does not prove who it is")]
+    Unproven,
     /// One of the two could not prove who it is.
     #[error("not authenticated: {0}; check the volume's token")]
     Authentication(nvme_wire::auth::Explanation),

@@ -41,7 +41,8 @@ pub struct Options {
 pub struct Credentials {
     /// The volume's token.
     pub secret: Secret,
-    /// If given, the controller has to prove that it knows this.
+    /// If given, the controller has to prove that it knows this, on every queue. One that does not
+    /// authenticate is refused: [`crate::ConnectError::Unproven`].
     pub controller_secret: Option<Secret>,
 }
 

@@ -225,9 +225,9 @@ fn api_kind(error: &ApiError) -> ErrorKind {
 
 fn connect_kind(error: &ConnectError) -> ErrorKind {
     match error {
-        ConnectError::AuthenticationRequired | ConnectError::Authentication(_) => {
-            ErrorKind::PermissionDenied
-        }
+        ConnectError::AuthenticationRequired
+        | ConnectError::Unproven
+        | ConnectError::Authentication(_) => ErrorKind::PermissionDenied,
         ConnectError::Refused { invalid: Some(_), .. } => ErrorKind::NotFound,
         ConnectError::Command(error) => request_kind(error),
         _ => ErrorKind::Unreachable,

@@ -93,7 +93,8 @@ impl FromStr for Target {
 pub struct OpenOptions {
     /// The volume's token, `DHHC-1:…`.
     pub token: Option<String>,
-    /// If given, the server has to prove that it knows this one.
+    /// If given, the server has to prove that it knows this one. A server without authentication cannot,
+    /// and is refused.
     pub controller_token: Option<String>,
     /// Who this host says it is; by default what `/etc/nvme/hostnqn` says, or else a name made up.
     pub host_nqn: Option<String>,

@@ -261,7 +261,9 @@ fn is_refusal(error: &Error) -> bool {
     matches!(
         error,
         Error::Connect {
-            error: ConnectError::Authentication(_) | ConnectError::AuthenticationRequired,
+            error: ConnectError::Authentication(_)
+                | ConnectError::AuthenticationRequired
+                | ConnectError::Unproven,
             ..
         }
     )

@@ -104,6 +104,20 @@ fn who_does_not_is_refused_with_the_reason() {
     });
 }
 
+/// Who wants a proof does not talk to somebody who asks for none and gives none.
+#[test]
+fn a_server_that_is_to_prove_itself_cannot_do_without_authentication() {
+    simulate(8, |world| async move {
+        let open_to_all = CoreOptions { authentication: None, ..CoreOptions::new(portal()) };
+        let _core = server_with(&world, opened_by(&[1]), open_to_all).await;
+        let credentials =
+            client::Credentials { secret: secret(1), controller_secret: Some(secret(101)) };
+        let wary = Options { credentials: Some(credentials), ..with_secret(1) };
+        assert_eq!(refusal(&world, wary).await, ConnectError::Unproven);
+        works(&world, with_secret(1)).await;
+    });
+}
+
 #[test]
 fn nothing_but_the_exchange_is_executed_before_it() {
     simulate(2, |world| async move {

@@ -228,6 +228,12 @@ async fn connect(
                               --token-file or in FARFLASH_TOKEN";
                 return Failure::runtime(what, remedy);
             }
+            ConnectError::Unproven => {
+                let what = format!("{address} does not prove who it is: it has no authentication");
+                let remedy = "see that this is the server meant, and that it runs without \
+                              `--auth off`; or give no controller token";
+                return Failure::runtime(what, remedy);
+            }
             ConnectError::Authentication(_) => {
                 let what = format!("{address} has no volume {nqn} that this token opens from here");
                 let remedy = "see `farflash volume show` for who may open it; make a new token with \
