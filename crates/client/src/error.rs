@@ -51,12 +51,23 @@ pub enum Error {
         /// Attempts made.
         attempts: u8,
     },
-    /// The connection was lost and could not be made again, or must not be by [`Reconnect`]. The
-    /// request may or may not have been carried out. Connect anew.
+    /// The connection was lost and could not be made again, or must not be by [`Reconnect`]. Connect
+    /// anew. The request may or may not have been carried out, unless the reason is
+    /// [`Disconnect::GaveUp`]: then it was never sent.
     ///
     /// [`Reconnect`]: crate::Reconnect
     #[error("the connection is lost: {0}")]
     Disconnected(Disconnect),
+    /// The request was sent, again on a new connection each time, and each was lost before the answer
+    /// came, [`crate::SENDS_MAX`] times or until no new one could be made. It may or may not have been
+    /// carried out. Other requests may succeed.
+    #[error("sent on {sends} connections, each lost before the answer came: {last}")]
+    Unanswered {
+        /// Times that it was sent.
+        sends: u8,
+        /// Why the last connection was lost.
+        last: Disconnect,
+    },
     /// What the target says about itself cannot be used.
     #[error(transparent)]
     Capability(#[from] CapabilityError),

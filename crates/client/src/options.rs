@@ -56,7 +56,8 @@ pub enum Reconnect {
 }
 
 /// Delays between attempts: they double from the shortest to the longest, and each is cut by up
-/// to a half at random, so that clients of a restarted target do not come all at once.
+/// to a half at random, so that clients of a restarted target do not come all at once. They start
+/// anew once a connection held for as long as the longest delay.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Backoff {
     /// Shortest delay.

@@ -9,6 +9,8 @@
 //! - Q3: a dropped caller frees nothing that the target may still use: its place and its memory
 //!   are kept until the reply has come or the connection is gone.
 //! - Q4: a link has a number; a task of an earlier link changes nothing.
+//! - Q5: a request goes out on at most [`SENDS_MAX`] links. One that the target never answers, or
+//!   that ends every link, would else stop all others again and again, for ever.
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -27,6 +29,9 @@ use crate::receive::PayloadDigest;
 use crate::requests::{Body, Command, Completion, RequestState, Requests};
 use crate::{Counters, Disconnect, Error};
 
+/// Connections on which a request is sent before it fails with [`Error::Unanswered`]: as often as
+/// Linux sends one (`nvme_core.max_retries` is five).
+pub const SENDS_MAX: u8 = 6;
 /// Places kept for the commands that make a connection usable; requests never take them.
 const RESERVED: u16 = 1;
 
@@ -217,7 +222,15 @@ impl Queue {
         state.ended = Some(error);
         state.queued.clear();
         for index in state.requests.in_state(RequestState::Queued) {
-            state.requests.finish(index, Err(error));
+            let request = state.requests.get(index);
+            // Of one that was sent nobody knows whether it was carried out.
+            let outcome = match (error, request.lost) {
+                (Error::Disconnected(Disconnect::GaveUp), Some(last)) => {
+                    Error::Unanswered { sends: request.losses, last }
+                }
+                _ => error,
+            };
+            state.requests.finish(index, Err(outcome));
         }
     }
 
@@ -345,13 +358,20 @@ impl QueueState {
             let request = self.requests.get(index);
             if request.abandoned {
                 self.requests.free(index);
-            } else if request.command.replay {
+                continue;
+            }
+            request.losses += 1;
+            request.lost = Some(reason);
+            if !request.command.replay {
+                self.requests.finish(index, Err(Error::Disconnected(reason)));
+            } else if request.losses == SENDS_MAX {
+                let error = Error::Unanswered { sends: SENDS_MAX, last: reason };
+                self.requests.finish(index, Err(error));
+            } else {
                 request.state = RequestState::Queued;
                 request.attempts = 0;
                 self.queued.push_front(index);
                 self.counters.repeated += 1;
-            } else {
-                self.requests.finish(index, Err(Error::Disconnected(reason)));
             }
         }
     }

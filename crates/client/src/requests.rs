@@ -12,7 +12,7 @@ use nvme_wire::{Cqe, Sqe};
 use units::Duration;
 use zerocopy::FromZeros;
 
-use crate::Error;
+use crate::{Disconnect, Error};
 
 /// A command as its caller hands it in.
 pub(crate) struct Command {
@@ -86,6 +86,9 @@ pub(crate) struct Request {
     /// Order of submission, for the order of repetition.
     pub(crate) sequence: u64,
     pub(crate) attempts: u8,
+    /// Connections on which it was sent and that were lost, and why the last one was.
+    pub(crate) losses: u8,
+    pub(crate) lost: Option<Disconnect>,
     /// Data of this attempt did not match its digest.
     pub(crate) damaged: bool,
     /// The caller is gone; the outcome is thrown away.
@@ -110,6 +113,8 @@ impl Requests {
             state: RequestState::Free,
             sequence: 0,
             attempts: 0,
+            losses: 0,
+            lost: None,
             damaged: false,
             abandoned: false,
             command: Command {
@@ -143,6 +148,8 @@ impl Requests {
         place.state = RequestState::Queued;
         place.sequence = sequence;
         place.attempts = 0;
+        place.losses = 0;
+        place.lost = None;
         place.damaged = false;
         place.abandoned = false;
         place.command = command;

@@ -11,14 +11,23 @@ use crate::{Backoff, Disconnect, Error, Reconnect, admin, events};
 
 /// Serves a client until it is closed or a reconnect fails for good.
 pub(crate) async fn run<W: World>(inner: Rc<Inner<W>>, mut association: Association<W>) {
+    let mut attempt = 0;
     loop {
         start_services(&inner, &association);
+        let since = inner.world.now();
         let reason = until_lost(&inner, &association).await;
         association.tear_down(&inner.world, reason);
+        let lived = inner.world.now().since(since);
         let outcome = match inner.options.reconnect {
             _ if inner.closed.get() => Err(Error::Closed),
             Reconnect::Never => Err(Error::Disconnected(reason)),
-            Reconnect::Backoff(backoff) => reconnect(&inner, &backoff).await,
+            Reconnect::Backoff(backoff) => {
+                // One that is lost as soon as it is made is no better than one that is refused.
+                if lived >= backoff.delay_max {
+                    attempt = 0;
+                }
+                reconnect(&inner, &backoff, &mut attempt).await
+            }
         };
         association = match outcome {
             Ok(association) => association,
@@ -44,11 +53,16 @@ async fn until_lost<W: World>(inner: &Inner<W>, association: &Association<W>) ->
     }
 }
 
-async fn reconnect<W: World>(inner: &Inner<W>, backoff: &Backoff) -> Result<Association<W>, Error> {
+/// Connects again. `attempt` counts the attempts since a connection last held.
+async fn reconnect<W: World>(
+    inner: &Inner<W>,
+    backoff: &Backoff,
+    attempt: &mut u32,
+) -> Result<Association<W>, Error> {
     let give_up = inner.world.now() + backoff.give_up_after;
-    for attempt in 0.. {
-        let delay = inner.world.sleep_until(inner.world.now() + backoff.delay(attempt));
-        delay.await;
+    loop {
+        inner.world.sleep_until(inner.world.now() + backoff.delay(*attempt)).await;
+        *attempt += 1;
         if inner.closed.get() {
             return Err(Error::Closed);
         }
@@ -61,10 +75,9 @@ async fn reconnect<W: World>(inner: &Inner<W>, backoff: &Backoff) -> Result<Asso
             Err(error) => inner.last_connect_error.set(Some(error)),
         }
         if inner.world.now() >= give_up {
-            break;
+            return Err(Error::Disconnected(Disconnect::GaveUp));
         }
     }
-    Err(Error::Disconnected(Disconnect::GaveUp))
 }
 
 /// Starts what goes on beside requests for as long as the association lasts.

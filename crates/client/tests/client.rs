@@ -7,7 +7,8 @@ use std::future::Future;
 use std::rc::Rc;
 
 use client::{
-    Backoff, Client, ConnectError, Disconnect, Error, Options, Reconnect, Volume, discover,
+    Backoff, Client, ConnectError, Disconnect, Error, Options, Reconnect, SENDS_MAX, Volume,
+    discover,
 };
 use common::{Target, address};
 use io_traits::{Buffer, BufferSlice, Clock, Spawn};
@@ -225,6 +226,45 @@ fn a_target_that_falls_silent_is_left_and_asked_again() {
     });
 }
 
+/// A command without an answer costs the others a while, but not for ever, and so does one that ends
+/// every connection: the attempts to connect come ever more slowly.
+#[test]
+fn a_request_that_ends_every_connection_fails_in_the_end_and_harms_the_others_no_more() {
+    with_target(12, |world, target| async move {
+        let volume = open(&world, &target, options()).await;
+        volume.write(Lba(1), filled(1, 3)).await.expect("written");
+        let (reading, seen) = (volume.clone(), Rc::new(RefCell::new(0)));
+        let reads = seen.clone();
+        world.spawn(async move {
+            while let Ok(back) = reading.read(Lba(1), 1).await {
+                assert_eq!(back.as_bytes(), [3; BLOCK_SIZE]);
+                *reads.borrow_mut() += 1;
+            }
+        });
+        target.deaf.set(Some(5));
+        let since = world.now();
+        let error = volume.read(Lba(5), 1).await.err();
+        let sends = SENDS_MAX;
+        let last = Disconnect::CommandTimeout;
+        assert_eq!(error, Some(Error::Unanswered { sends, last }));
+        let waited = world.now() - since;
+        assert!(waited >= options().command_timeout.saturating_mul(6), "{waited:?}");
+        assert!(waited < Duration::from_secs(200), "{waited:?}");
+        assert_eq!(volume.client().counters().reconnects, 5);
+
+        assert!(*seen.borrow() > 0, "others went on");
+        target.fatal.set(Some(6));
+        let since = world.now();
+        let error = volume.write(Lba(6), filled(1, 1)).await.err();
+        assert!(matches!(error, Some(Error::Unanswered { sends: SENDS_MAX, .. })), "{error:?}");
+        // Five delays, each at least half of 20, 40, 80, 160 and 320 ms.
+        let waited = world.now() - since;
+        assert!(waited >= Duration::from_millis(310), "{waited:?}");
+        volume.read(Lba(1), 1).await.expect("others succeed");
+        volume.client().close().await;
+    });
+}
+
 #[test]
 fn without_a_target_requests_fail_when_the_time_is_over() {
     with_target(7, |world, target| async move {
@@ -235,11 +275,13 @@ fn without_a_target_requests_fail_when_the_time_is_over() {
         target.down.set(true);
         target.cut();
         let start = world.now();
+        // It goes out before the end of the connection is noticed.
         let error = volume.read(Lba(0), 1).await.err();
-        assert_eq!(error, Some(Error::Disconnected(Disconnect::GaveUp)));
+        assert!(matches!(error, Some(Error::Unanswered { sends: 1, .. })), "{error:?}");
         assert!(world.now() - start >= give_up_after);
         assert!(world.now() - start < Duration::from_secs(10));
-        assert!(volume.flush().await.is_err(), "later requests fail at once");
+        let later = volume.flush().await;
+        assert_eq!(later, Err(Error::Disconnected(Disconnect::GaveUp)), "at once");
         let why = volume.client().last_connect_error().expect("it failed");
         assert!(matches!(why, ConnectError::Command(Error::Disconnected(_))), "{why}");
         let never = Options { reconnect: Reconnect::Never, ..options };

@@ -246,7 +246,7 @@ fn request_kind(error: &client::Error) -> ErrorKind {
             ErrorKind::InvalidArgument
         }
         client::Error::Damaged { .. } => ErrorKind::Damaged,
-        client::Error::Disconnected(_) => ErrorKind::Unreachable,
+        client::Error::Disconnected(_) | client::Error::Unanswered { .. } => ErrorKind::Unreachable,
         // What a volume with metadata of blocks takes is not offered here.
         client::Error::Capability(_)
         | client::Error::Unsupported { .. }

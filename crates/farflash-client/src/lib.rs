@@ -33,7 +33,9 @@
 //! Requests wait while the connection is made again, and are then repeated: each has the same effect
 //! whether carried out once or twice. If the place that was last known does not answer, the cluster
 //! is asked where the volume is now. After [`OpenOptions::recovery_timeout`] the requests fail with
-//! [`Error::Lost`]; the next one tries again. A compare-and-swap is never repeated once it was sent: it
+//! [`Error::Lost`]; the next one tries again. A server that does not answer a request for 30 seconds counts as
+//! gone, too; a request that was sent [`SENDS_MAX`] times, each time on a new connection, and never answered
+//! fails, so that it does not hold up the others for ever. A compare-and-swap is never repeated once it was sent: it
 //! fails with [`Error::OutcomeUnknown`].
 //!
 //! # Copies
@@ -57,7 +59,7 @@ mod runtime;
 mod session;
 mod volume;
 
-pub use client::Swap;
+pub use client::{SENDS_MAX, Swap};
 pub use cluster::{Cluster, NewVolume, open};
 pub use control::{
     ApiError, ChangeAuth, ChangeRestrictions, CreatedVolume, Problem, ProblemCode, Restrictions,

@@ -104,7 +104,8 @@ pub struct OpenOptions {
     pub depth: u16,
     /// Checksums over headers and data on the way. Without them, only TCP's checksum protects those.
     pub digests: bool,
-    /// How long requests wait for a server that went away before they fail.
+    /// How long requests wait for a server that went away before they fail. Whatever this says, a
+    /// request that was sent on [`crate::SENDS_MAX`] connections and never answered fails, too.
     pub recovery_timeout: Duration,
 }
 

@@ -10,16 +10,20 @@
 //! - S2: an open volume stays the same volume: once its id is known, the cluster is asked by that.
 //! - S3: the cluster is asked only when the place that is known does not answer, and a cluster that does
 //!   not answer does not keep a volume from being found at its old place.
+//! - S4: a request ends: it is sent on at most [`SENDS_MAX`] connections, and is not tried again once the
+//!   recovery timeout is over since it first met with a lost one.
+//! - S5: a connection that does not hold for [`STEADY`] does not end a recovery: neither does its time
+//!   start anew, nor do its delays.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::sync::Arc;
 
-use client::{Backoff, Client, ConnectError, Disconnect, Options};
+use client::{Backoff, Client, ConnectError, Disconnect, Options, SENDS_MAX};
 use io_traits::{Clock, Spawn};
 use local_sync::Notify;
 use reactor::{Handle, mailbox};
-use units::Duration;
+use units::{Duration, Instant};
 use uuid::Uuid;
 
 use crate::directory::{Directory, Place};
@@ -27,6 +31,9 @@ use crate::{Error, Properties};
 
 /// How long a refusal has to last to be believed: a server that starts up refuses, too.
 const REFUSED_FOR: Duration = Duration::from_secs(5);
+
+/// How long a connection has to hold before the trouble counts as over.
+const STEADY: Duration = Duration::from_secs(1);
 
 /// How a volume is found.
 #[derive(Clone)]
@@ -61,6 +68,10 @@ pub(crate) struct Session {
     state: RefCell<State>,
     changed: Notify,
     epochs: Cell<u64>,
+    /// When the connection was made.
+    connected: Cell<Instant>,
+    /// When the recovery that led to it began, and the attempts that it took.
+    recovery: Cell<Option<(Instant, u32)>>,
     /// Requests under way.
     running: Cell<usize>,
     idle: Notify,
@@ -86,6 +97,8 @@ impl Session {
         };
         let properties = Cell::new(properties(&link, &place));
         Ok(Rc::new(Self {
+            connected: Cell::new(world.now()),
+            recovery: Cell::new(None),
             world,
             locator,
             place: Cell::new(place),
@@ -120,20 +133,37 @@ impl Session {
         repeatable: bool,
         request: impl AsyncFn(&client::Volume<Handle>) -> Result<T, client::Error>,
     ) -> Result<T, Error> {
+        let (mut since, mut sent) = (None, 0);
         loop {
             let link = self.link().await?;
-            match request(&link.volume).await {
+            let error = match request(&link.volume).await {
                 Ok(value) => return Ok(value),
-                Err(client::Error::Disconnected(reason)) => {
+                Err(error) => error,
+            };
+            let (sends, last) = match error {
+                // What waited when the client gave up was never sent.
+                client::Error::Disconnected(Disconnect::GaveUp) => (0, Disconnect::GaveUp),
+                client::Error::Disconnected(reason) if !repeatable => {
                     self.lost(link.epoch);
-                    // What waited when the client gave up was never sent.
-                    if !repeatable && reason != Disconnect::GaveUp {
-                        return Err(Error::OutcomeUnknown(reason));
-                    }
+                    return Err(Error::OutcomeUnknown(reason));
                 }
-                Err(client::Error::Closed) => self.lost(link.epoch),
-                Err(error) => return Err(Error::Request(error)),
+                client::Error::Disconnected(reason) => (1, reason),
+                client::Error::Unanswered { sends, last } => (sends, last),
+                client::Error::Closed => (0, Disconnect::Closed),
+                error => return Err(Error::Request(error)),
+            };
+            // S4
+            sent += sends;
+            if sent >= SENDS_MAX {
+                return Err(Error::Request(client::Error::Unanswered { sends: sent, last }));
             }
+            self.lost(link.epoch);
+            let now = self.world.now();
+            let after = now.since(since.unwrap_or(now));
+            if since.is_some() && after >= self.recovery_timeout {
+                return Err(Error::Lost { after, last: Arc::new(Error::Request(error)) });
+            }
+            since = since.or(Some(now));
         }
     }
 
@@ -190,17 +220,31 @@ impl Session {
     }
 
     async fn recover(self: Rc<Self>) {
-        let since = self.world.now();
         let backoff = Backoff {
             delay_min: Duration::from_millis(20),
             delay_max: Duration::from_secs(1),
             ..Backoff::default()
         };
+        // S5
+        let begun = self.world.now();
+        let goes_on = begun.since(self.connected.get()) < STEADY;
+        let last = self.recovery.take().filter(|_| goes_on);
+        let (since, mut attempts) = last.unwrap_or((begun, 0));
         let mut refused_since = None;
-        let mut attempt = 0;
         let outcome = loop {
+            if attempts > 0 {
+                self.world.sleep_until(self.world.now() + backoff.delay(attempts - 1)).await;
+                if matches!(&*self.state.borrow(), State::Closed) {
+                    return;
+                }
+            }
+            attempts += 1;
             let error = match self.connect_again().await {
-                Ok(link) => break State::Open(link),
+                Ok(link) => {
+                    self.connected.set(self.world.now());
+                    self.recovery.set(Some((since, attempts)));
+                    break State::Open(link);
+                }
                 Err(error) => error,
             };
             let now = self.world.now();
@@ -212,11 +256,6 @@ impl Session {
             let after = now.since(since);
             if after >= self.recovery_timeout {
                 break State::Lost(Error::Lost { after, last: Arc::new(error) });
-            }
-            self.world.sleep_until(now + backoff.delay(attempt)).await;
-            attempt += 1;
-            if matches!(&*self.state.borrow(), State::Closed) {
-                return;
             }
         };
         if matches!(&*self.state.borrow(), State::Closed) {

@@ -12,8 +12,9 @@ use std::time::Duration;
 
 use farflash_client::{
     ChangeAuth, ChangeRestrictions, Cluster, Data, DeviceHealth, Error, ErrorKind, NewVolume,
-    OpenOptions, Reply, Request, Swap, Volume, VolumeFile,
+    OpenOptions, Reply, Request, SENDS_MAX, Swap, Volume, VolumeFile,
 };
+use support::proxy::Proxy;
 use support::{Files, Server};
 
 const BLOCK: usize = 4096;
@@ -302,6 +303,24 @@ fn requests_fail_when_a_server_stays_away_and_work_when_it_is_back() {
     fails(volume.read_at(&mut [0; BLOCK], 0), ErrorKind::Unreachable, "cannot be reached for");
     let _server = Server::start_on(&device, "127.0.0.1:0", &api_address, &[]);
     volume.read_at(&mut [0; BLOCK], 0).unwrap();
+}
+
+/// A request on which every connection ends, such as one that kills the server, fails after a few, whether
+/// the connection is made again at once or the volume has to be found anew. The others succeed.
+#[test]
+fn a_request_that_ends_every_connection_does_not_do_so_for_ever() {
+    let server = Server::start("mem:256MiB");
+    let created = cluster(&server).create(&NewVolume::new("v", MIB)).unwrap();
+    let proxy = Proxy::start(created.volume.address);
+    let place = format!("tcp://{}/{}", proxy.address, created.volume.nqn);
+    let volume = farflash_client::open(&place, &OpenOptions::default()).unwrap();
+    proxy.end_at(7);
+    let pending = volume.start(Request::Read { offset: 7 * BLOCK as u64, len: BLOCK });
+    let outcome = pending.wait_timeout(support::PATIENCE).ok().expect("an outcome");
+    fails(outcome, ErrorKind::Unreachable, "sent on 6 connections");
+    assert_eq!(proxy.ended(), u32::from(SENDS_MAX));
+    volume.read_at(&mut [0; BLOCK], 0).unwrap();
+    assert_eq!(proxy.ended(), u32::from(SENDS_MAX));
 }
 
 #[test]

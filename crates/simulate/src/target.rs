@@ -77,7 +77,9 @@ impl From<client::Error> for Failure {
     fn from(error: client::Error) -> Self {
         let client::Error::Target { status, .. } = error else {
             return match error {
-                client::Error::Disconnected(_) | client::Error::Closed => Self::Lost,
+                client::Error::Disconnected(_)
+                | client::Error::Unanswered { .. }
+                | client::Error::Closed => Self::Lost,
                 // The volume ends where it did not when the request was made up.
                 _ => Self::Unexpected,
             };

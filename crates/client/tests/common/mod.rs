@@ -59,6 +59,10 @@ pub(crate) struct Target {
     pub(crate) fail: Cell<Option<(u32, Status)>>,
     /// Take commands in, answer none.
     pub(crate) mute: Cell<bool>,
+    /// Answer no I/O command on this block.
+    pub(crate) deaf: Cell<Option<u64>>,
+    /// Cut all connections on an I/O command on this block.
+    pub(crate) fatal: Cell<Option<u64>>,
     /// Refuse new connections.
     pub(crate) down: Cell<bool>,
     pub(crate) success_flag: Cell<bool>,
@@ -81,6 +85,8 @@ impl Target {
             damage: Cell::new(0),
             fail: Cell::new(None),
             mute: Cell::new(false),
+            deaf: Cell::new(None),
+            fatal: Cell::new(None),
             down: Cell::new(false),
             success_flag: Cell::new(true),
             keep_alives: Cell::new(0),
@@ -286,7 +292,15 @@ impl Connection {
                 Some(left) => target.cut_after.set(Some(left - 1)),
                 None => {}
             }
-            target.log.borrow_mut().push((sqe.opcode, sqe.cdw10_11()));
+            let lba = sqe.cdw10_11();
+            target.log.borrow_mut().push((sqe.opcode, lba));
+            if target.fatal.get() == Some(lba) {
+                target.cut();
+                return;
+            }
+            if target.deaf.get() == Some(lba) {
+                return;
+            }
         }
         let wants_data = sqe.dptr.identifier == 0x5A && sqe.opcode & 3 == 1;
         if wants_data && self.qid.get() != 0 {

@@ -1,6 +1,7 @@
 //! The real binary: run to its end, or as a server that is killed when dropped.
 
 pub mod host;
+pub mod proxy;
 
 use std::io::{BufRead, BufReader};
 use std::net::SocketAddr;
