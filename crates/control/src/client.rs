@@ -40,6 +40,14 @@ pub enum ApiError {
         /// What the system said.
         reason: String,
     },
+    /// The answer is about another volume than the question.
+    #[error("the API at {url} answers about the volume `{volume}`, which was not asked for")]
+    OtherVolume {
+        /// The API's address.
+        url: String,
+        /// The volume that the answer is about.
+        volume: String,
+    },
     /// Somebody answers, but not a farflash server.
     #[error("what answers at {url} is no farflash API (HTTP status {status})")]
     NotAnApi {
@@ -73,6 +81,9 @@ impl ApiError {
             }
             Self::Unreachable { .. } => {
                 "start a server with `farflash serve`, or name its address with --api".to_owned()
+            }
+            Self::OtherVolume { .. } => {
+                "see what stands between this host and the server, such as an HTTP proxy".to_owned()
             }
             Self::NotAnApi { .. } => {
                 "give the address that the server was started with (`farflash serve --api`)"
@@ -117,6 +128,9 @@ impl ApiClient {
             .proxy(None)
             .timeout_connect(Some(CONNECT_TIMEOUT))
             .timeout_global(Some(REQUEST_TIMEOUT))
+            // A process may fork at any time. Were a connection kept, parent and child would write to the
+            // same one, and take each other's answers.
+            .max_idle_connections(0)
             .build();
         let url = url.trim_end_matches('/').to_owned();
         Ok(Self { agent: config.into(), url, authorization: None })
@@ -151,7 +165,14 @@ impl ApiClient {
 
     /// The volume with this name or id.
     pub fn show(&self, volume: &str) -> Result<Volume, ApiError> {
-        self.document(self.known(self.agent.get(self.volume_path(volume))).call())
+        let found: Volume =
+            self.document(self.known(self.agent.get(self.volume_path(volume))).call())?;
+        let is_it =
+            found.name == volume || volume.parse::<uuid::Uuid>().is_ok_and(|id| id == found.id);
+        if is_it {
+            return Ok(found);
+        }
+        Err(ApiError::OtherVolume { url: self.url.clone(), volume: found.name })
     }
 
     /// Changes a volume's size, or what it is promised.

@@ -129,7 +129,9 @@ impl Directory {
 /// Whether another server may know more.
 fn is_no_answer(error: &ApiError) -> bool {
     match error {
-        ApiError::Unreachable { .. } | ApiError::NotAnApi { .. } => true,
+        ApiError::Unreachable { .. } | ApiError::NotAnApi { .. } | ApiError::OtherVolume { .. } => {
+            true
+        }
         ApiError::Refused(problem) => problem.code == ProblemCode::Unavailable,
         ApiError::BadUrl { .. } | ApiError::Trust(_) => false,
     }

@@ -209,6 +209,7 @@ fn api_kind(error: &ApiError) -> ErrorKind {
     match error {
         ApiError::BadUrl { .. } | ApiError::Trust(_) => ErrorKind::InvalidArgument,
         ApiError::Unreachable { .. } | ApiError::NotAnApi { .. } => ErrorKind::Unreachable,
+        ApiError::OtherVolume { .. } => ErrorKind::Failed,
         ApiError::Refused(problem) => match problem.code {
             ProblemCode::NameTaken => ErrorKind::AlreadyExists,
             ProblemCode::VolumeNotFound => ErrorKind::NotFound,

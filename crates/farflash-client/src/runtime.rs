@@ -3,7 +3,7 @@
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::rc::Rc;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
@@ -39,8 +39,31 @@ struct Inner {
 #[derive(Clone)]
 pub(crate) struct Runtime(Arc<Inner>);
 
-/// The runtime of this process, if it has one.
-static SHARED: Mutex<Weak<Inner>> = Mutex::new(Weak::new());
+/// Generations of processes that each use the library before they fork the next.
+const GENERATIONS: usize = 16;
+
+/// The runtime of a process, if it has one.
+///
+/// Each of the processes that forked one from the other has a place of its own: a thread of the parent that
+/// held the lock when it forked does not exist in the child, and would never let go of it.
+struct Place {
+    /// The process whose it is; 0 for nobody's.
+    process: AtomicU32,
+    runtime: Mutex<Weak<Inner>>,
+}
+
+static PLACES: [Place; GENERATIONS] =
+    [const { Place { process: AtomicU32::new(0), runtime: Mutex::new(Weak::new()) } }; GENERATIONS];
+
+/// The place of `process`: its own, or else the first that is nobody's.
+fn place_of(places: &[Place; GENERATIONS], process: u32) -> &Place {
+    let take = |place: &&Place| {
+        let taken = place.process.compare_exchange(0, process, Ordering::AcqRel, Ordering::Acquire);
+        taken.is_ok() || taken == Err(process)
+    };
+    // Later generations share the last one, as threads do.
+    places.iter().find(take).unwrap_or(&places[GENERATIONS - 1])
+}
 
 thread_local! {
     static IS_RUNTIME: Cell<bool> = const { Cell::new(false) };
@@ -54,8 +77,9 @@ pub(crate) fn on_runtime() -> bool {
 impl Runtime {
     /// The runtime of this process; started if there is none.
     pub(crate) fn shared() -> Result<Self, Error> {
-        let mut shared = SHARED.lock().unwrap_or_else(PoisonError::into_inner);
         let process = std::process::id();
+        let place = place_of(&PLACES, process);
+        let mut shared = place.runtime.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(inner) = shared.upgrade().filter(|inner| inner.process == process) {
             return Ok(Self(inner));
         }
@@ -119,5 +143,25 @@ async fn serve(world: Handle, mut jobs: Receiver<Job>) {
     let core = Core { world, sessions: Rc::default() };
     while let Some(job) = jobs.recv().await {
         job(&core);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Method: hold the lock of the parent's place, as one of its threads may while another one forks.
+    #[test]
+    fn a_forked_child_waits_for_no_thread_of_its_parent() {
+        let place = || Place { process: AtomicU32::new(0), runtime: Mutex::default() };
+        let places = std::array::from_fn(|_| place());
+        let mut held = Vec::new();
+        for process in 1..GENERATIONS as u32 {
+            let own = place_of(&places, process);
+            assert!(std::ptr::eq(own, place_of(&places, process)), "the same from then on");
+            held.push(own.runtime.try_lock().expect("held by nobody"));
+        }
+        let last = place_of(&places, 100);
+        assert!(last.runtime.try_lock().is_ok() && std::ptr::eq(last, place_of(&places, 101)));
     }
 }
