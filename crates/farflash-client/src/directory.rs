@@ -11,6 +11,7 @@ use nvme_wire::Nqn;
 
 use crate::Error;
 use crate::open::variable;
+use crate::runtime::check_may_wait;
 
 /// Places remembered at most. Beyond that the memory starts anew.
 const PLACES_MAX: usize = 4096;
@@ -86,6 +87,7 @@ impl Directory {
         volume: &str,
         question: impl Fn(&ApiClient) -> Result<T, ApiError>,
     ) -> Result<T, Error> {
+        check_may_wait()?;
         let first = self.preferred.load(Ordering::Relaxed);
         let mut last = None;
         for index in (first..self.apis.len()).chain(0..first) {
@@ -109,6 +111,7 @@ impl Directory {
         volume: &str,
         change: impl FnOnce(&ApiClient) -> Result<T, ApiError>,
     ) -> Result<T, Error> {
+        check_may_wait()?;
         if self.apis.len() > 1 {
             // A refusal is an answer, too.
             match self.ask(volume, ApiClient::server) {

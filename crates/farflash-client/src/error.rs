@@ -122,8 +122,9 @@ pub enum Error {
     /// The volume was opened before this process was forked. Open it again.
     #[error("the volume was opened by the process that this one was forked from; open it again")]
     Forked,
-    /// A callback may not wait: it runs on the thread that carries out all requests.
-    #[error("a callback cannot wait for a request; submit it instead")]
+    /// A callback may not wait, for requests, the API or the opening of a volume: it runs on the thread that
+    /// carries out all requests.
+    #[error("a callback cannot wait: submit the request instead, or ask on another thread")]
     WithinCallback,
     /// The background thread cannot be started.
     #[error("the background thread cannot be started: {0}")]

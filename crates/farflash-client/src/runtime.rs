@@ -74,6 +74,11 @@ pub(crate) fn on_runtime() -> bool {
     IS_RUNTIME.get()
 }
 
+/// Whether this thread may wait. The background thread may not: all requests would wait with it.
+pub(crate) fn check_may_wait() -> Result<(), Error> {
+    if on_runtime() { Err(Error::WithinCallback) } else { Ok(()) }
+}
+
 impl Runtime {
     /// The runtime of this process; started if there is none.
     pub(crate) fn shared() -> Result<Self, Error> {

@@ -17,7 +17,7 @@ use uuid::Uuid;
 use crate::directory::Place;
 use crate::pending::Completion;
 use crate::pieces::pieces;
-use crate::runtime::Runtime;
+use crate::runtime::{Runtime, check_may_wait};
 use crate::session::{Locator, Session};
 use crate::{Data, Error, OpenOptions, Pending, ReadData, Reply, Request};
 
@@ -95,6 +95,7 @@ impl Volume {
         place: Place,
         options: &OpenOptions,
     ) -> Result<Self, Error> {
+        check_may_wait()?;
         let runtime = Runtime::shared()?;
         let (client_options, recovery) = (options.client_options()?, options.recovery_timeout);
         let number = runtime.next_session();

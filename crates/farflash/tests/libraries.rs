@@ -165,6 +165,25 @@ fn each_mistake_has_its_error() {
     let own = volume.clone();
     volume.submit(Request::Flush, move |_| sender.send(own.flush()).unwrap());
     fails(receiver.recv().unwrap(), invalid, "a callback cannot wait");
+    let (sender, receiver) = mpsc::channel();
+    let (own, id) = (cluster.clone(), volume.opened().uuid().unwrap().to_string());
+    volume.submit(Request::Flush, move |_| {
+        let mut tries = vec![
+            own.open("v", &OpenOptions::default()).map(drop),
+            own.create(&NewVolume::new("within", MIB)).map(drop),
+            own.resize("v", 2 * MIB).map(drop),
+            own.change_auth("v", &ChangeAuth::default()).map(drop),
+            own.restrict("v", &ChangeRestrictions::default()).map(drop),
+            own.delete("v"),
+        ];
+        tries.push(own.show(&id).map(drop));
+        sender.send(tries).unwrap();
+    });
+    for tried in receiver.recv().unwrap() {
+        fails(tried, invalid, "a callback cannot wait");
+    }
+    let left: Vec<_> = cluster.list().unwrap().into_iter().map(|left| left.name).collect();
+    assert_eq!(left, ["larger", "v"], "nothing was done");
     cluster.delete("v").unwrap();
     fails(volume.flush(), ErrorKind::NotFound, "no volume");
 }
