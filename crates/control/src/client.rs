@@ -1,5 +1,6 @@
 //! The API from the other side, for command lines.
 
+use std::io::ErrorKind;
 use std::path::Path;
 use std::time::Duration;
 
@@ -10,8 +11,8 @@ use ureq::{Agent, Body, RequestBuilder};
 
 use crate::{
     ChangeAuth, ChangeDevice, ChangeRestrictions, ChangeVolume, CreateVolume, CreatedVolume,
-    Device, DeviceList, HostList, Problem, Scrub, Server, StartScrub, Stats, TlsError, Tokens,
-    Volume, VolumeList, tls,
+    Device, DeviceList, HostList, Problem, ProblemCode, Scrub, Server, StartScrub, Stats, TlsError,
+    Tokens, Volume, VolumeList, tls,
 };
 
 /// Longest answer that is read: a list of some hundred thousand volumes.
@@ -39,6 +40,8 @@ pub enum ApiError {
         url: String,
         /// What the system said.
         reason: String,
+        /// Whether the request may have got there, and have had its effect.
+        sent: bool,
     },
     /// The answer is about another volume than the question.
     #[error("the API at {url} answers about the volume `{volume}`, which was not asked for")]
@@ -62,6 +65,20 @@ pub enum ApiError {
 }
 
 impl ApiError {
+    /// Whether a change that failed like this may have been made all the same. Look before it is asked
+    /// for again.
+    #[must_use]
+    pub fn may_have_been_done(&self) -> bool {
+        match self {
+            Self::Unreachable { sent, .. } => *sent,
+            // A success that cannot be read, or a gateway that did not see the answer.
+            Self::NotAnApi { status, .. } => matches!(status, 200..300 | 500..),
+            Self::Refused(problem) => problem.code == ProblemCode::Timeout,
+            Self::OtherVolume { .. } => true,
+            Self::BadUrl { .. } | Self::Trust(_) => false,
+        }
+    }
+
     /// What to do about it.
     #[must_use]
     pub fn hint(&self) -> String {
@@ -126,6 +143,7 @@ impl ApiClient {
             .http_status_as_error(false)
             .max_redirects(0)
             .proxy(None)
+            .timeout_resolve(Some(CONNECT_TIMEOUT))
             .timeout_connect(Some(CONNECT_TIMEOUT))
             .timeout_global(Some(REQUEST_TIMEOUT))
             // A process may fork at any time. Were a connection kept, parent and child would write to the
@@ -283,18 +301,19 @@ impl ApiClient {
         &self,
         result: Result<Response<Body>, ureq::Error>,
     ) -> Result<(u16, Vec<u8>), ApiError> {
-        let unreachable = |error: &ureq::Error| ApiError::Unreachable {
+        let unreachable = |error: &ureq::Error, sent| ApiError::Unreachable {
             url: self.url.clone(),
             reason: reason(error),
+            sent,
         };
-        let mut response = result.map_err(|error| unreachable(&error))?;
+        let mut response = result.map_err(|error| unreachable(&error, may_be_sent(&error)))?;
         let status = response.status();
         let body = response
             .body_mut()
             .with_config()
             .limit(ANSWER_BYTES_MAX)
             .read_to_vec()
-            .map_err(|error| unreachable(&error))?;
+            .map_err(|error| unreachable(&error, true))?;
         if status.is_success() {
             return Ok((status.as_u16(), body));
         }
@@ -309,6 +328,31 @@ const JSON: &str = "application/json";
 
 fn encode(document: &impl Serialize) -> Vec<u8> {
     serde_json::to_vec(document).expect("documents of numbers and strings always encode")
+}
+
+/// Whether a request that failed like this may have been sent. What is not known to come before the
+/// request counts as coming after it.
+fn may_be_sent(error: &ureq::Error) -> bool {
+    match error {
+        ureq::Error::HostNotFound | ureq::Error::ConnectionFailed => false,
+        ureq::Error::Timeout(phase) => {
+            !matches!(phase, ureq::Timeout::Resolve | ureq::Timeout::Connect)
+        }
+        ureq::Error::Io(error) => {
+            // The certificate comes before the request. An open connection that has lost its way says so
+            // later than a request may take.
+            let untrusted = error.get_ref().and_then(|error| error.downcast_ref::<rustls::Error>());
+            !matches!(untrusted, Some(rustls::Error::InvalidCertificate(_)))
+                && !matches!(
+                    error.kind(),
+                    ErrorKind::ConnectionRefused
+                        | ErrorKind::HostUnreachable
+                        | ErrorKind::NetworkUnreachable
+                        | ErrorKind::AddrNotAvailable
+                )
+        }
+        _ => true,
+    }
 }
 
 fn reason(error: &ureq::Error) -> String {

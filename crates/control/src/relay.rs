@@ -23,7 +23,8 @@ use uuid::Uuid;
 use crate::request::{unreadable, volume_key};
 use crate::tls;
 use crate::{
-    Caller, Location, OtherHost, Problem, ServiceError, Volume, VolumeList, VolumeService,
+    Caller, Location, OtherHost, Problem, ProblemCode, ServiceError, Volume, VolumeList,
+    VolumeService,
 };
 
 /// Says that a request was passed on (R2).
@@ -91,7 +92,7 @@ pub(crate) async fn pass_on(
                 Ok(answer) => passed_back(answer),
                 Err(error) => match known.filter(|_| reads) {
                     Some(volume) => axum::Json(*volume).into_response(),
-                    None => no_answer(&host, &error),
+                    None => no_answer(&host, &error, reads),
                 },
             }
         }
@@ -103,7 +104,7 @@ pub(crate) async fn create_there(host: &OtherHost, origin: Origin, body: Bytes) 
     let path = "/v1/volumes".to_owned();
     match ask(host, Method::POST, path, origin, body, REQUEST_TIMEOUT).await {
         Ok(answer) => passed_back(answer),
-        Err(error) => no_answer(host, &error),
+        Err(error) => no_answer(host, &error, false),
     }
 }
 
@@ -182,9 +183,18 @@ fn passed_back(answer: HttpAnswer) -> Response {
     response
 }
 
-fn no_answer(host: &OtherHost, error: &HttpError) -> Response {
+/// A change that was sent may have been made.
+fn no_answer(host: &OtherHost, error: &HttpError, reads: bool) -> Response {
     tracing::warn!(host = host.name, %error, "a request could not be passed on");
-    unreachable_host(&host.name)
+    match error {
+        HttpError::NoAnswer { .. } if !reads => Problem::new(
+            ProblemCode::Timeout,
+            format!("the host {} took the request and did not answer it", host.name),
+            "it may still take effect: look before you ask again",
+        )
+        .into_response(),
+        _ => unreachable_host(&host.name),
+    }
 }
 
 fn unreachable_host(host: &str) -> Response {

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 
-use control::{ApiClient, ApiError};
+use control::{ApiClient, ApiError, ChangeAuth};
 use serde_json::json;
 
 /// A server that keeps its connections, and answers each request line by a document or by closing.
@@ -92,4 +92,26 @@ fn an_answer_about_another_volume_is_none() {
     let error = client.show("yours").unwrap_err();
     assert!(matches!(error, ApiError::OtherVolume { .. }), "{error}");
     assert!(error.to_string().contains("`mine`"), "{error}");
+}
+
+/// A change is asked for by a server that takes it and goes, that answers nonsense, and that gave up.
+#[test]
+fn a_lost_answer_is_told_from_a_request_that_nobody_took() {
+    let problem = json!({
+        "title": "", "status": 504, "code": "timeout", "detail": "too long", "hint": "",
+    });
+    let with = |answer: Option<String>| Made::start(move |_| answer.clone()).client();
+    let silent = with(None).delete("db").unwrap_err();
+    assert!(matches!(silent, ApiError::Unreachable { sent: true, .. }), "{silent}");
+    let nonsense = with(Some("[".to_owned()));
+    let nonsense = nonsense.change_auth("db", &ChangeAuth::default()).unwrap_err();
+    assert!(matches!(nonsense, ApiError::NotAnApi { status: 200, .. }), "{nonsense}");
+    let late = ApiError::Refused(serde_json::from_value(problem).unwrap());
+    for error in [silent, nonsense, late] {
+        assert!(error.may_have_been_done(), "{error}");
+    }
+    let nobody = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let error = ApiClient::new(&format!("http://{nobody}")).unwrap().delete("db").unwrap_err();
+    assert!(matches!(error, ApiError::Unreachable { sent: false, .. }), "{error}");
+    assert!(!error.may_have_been_done());
 }

@@ -55,7 +55,7 @@ fn a_server_that_cannot_be_believed_is_told_nothing() {
     for trusted in [None, Some(foreign.as_path())] {
         let client = ApiClient::trusting(&url(&api), trusted).unwrap().with_token("secret");
         let error = client.list().unwrap_err();
-        assert!(matches!(error, ApiError::Unreachable { .. }), "{error}");
+        assert!(matches!(error, ApiError::Unreachable { sent: false, .. }), "{error}");
         assert!(error.to_string().contains("certificate"), "{error}");
         assert!(error.hint().contains("--api-ca"), "{}", error.hint());
     }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use control::{ApiClient, ApiError, ProblemCode};
 use nvme_wire::Nqn;
@@ -105,7 +105,8 @@ impl Directory {
         })
     }
 
-    /// Has one API make a change, which must not be made twice: the first one that is there.
+    /// Has one API make a change, which must not be made twice: the first one that is there. If its answer
+    /// is lost, nobody knows whether it was made.
     pub(crate) fn change<T>(
         &self,
         volume: &str,
@@ -121,7 +122,10 @@ impl Directory {
         }
         let api = self.apis.get(self.preferred.load(Ordering::Relaxed));
         let api = api.ok_or_else(|| Error::NoApi { volume: volume.to_owned() })?;
-        change(api).map_err(|error| Error::of_api(error, volume))
+        change(api).map_err(|error| match error {
+            error if error.may_have_been_done() => Error::ChangeUnknown(Arc::new(error)),
+            error => Error::of_api(error, volume),
+        })
     }
 
     fn lock(&self) -> MutexGuard<'_, BTreeMap<String, Place>> {

@@ -107,6 +107,9 @@ pub enum Error {
     /// The connection was lost under a compare-and-swap. Read what is there.
     #[error("the connection is lost ({0}); whether the swap was carried out is not known")]
     OutcomeUnknown(Disconnect),
+    /// A change was asked for, and the answer of the API is lost. Look before it is asked for again.
+    #[error("whether the change was made is not known: {0}")]
+    ChangeUnknown(Arc<ApiError>),
     /// Others change the same block all the time.
     #[error("the block at {offset} is changed by others all the time")]
     Contended {
@@ -188,7 +191,7 @@ impl Error {
                 kind @ (ErrorKind::NotFound | ErrorKind::PermissionDenied) => kind,
                 _ => ErrorKind::Unreachable,
             },
-            Self::OutcomeUnknown(_) => ErrorKind::OutcomeUnknown,
+            Self::OutcomeUnknown(_) | Self::ChangeUnknown(_) => ErrorKind::OutcomeUnknown,
             Self::Request(error) => request_kind(error),
             Self::Closed | Self::Forked | Self::Stopped => ErrorKind::Closed,
             Self::Start(_) => ErrorKind::Failed,

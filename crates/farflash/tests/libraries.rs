@@ -5,6 +5,7 @@
 mod support;
 
 use std::io::{BufReader, BufWriter, Read, Seek, SeekFrom, Write};
+use std::net::TcpListener;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc;
 use std::thread;
@@ -146,6 +147,19 @@ fn each_mistake_has_its_error() {
     fails(Cluster::new(["ftp://x"], None), invalid, "no API address");
     let nowhere = Cluster::new(["http://127.0.0.1:1"], None).unwrap();
     fails(nowhere.show("v"), ErrorKind::Unreachable, "cannot be reached");
+    let silent = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = silent.local_addr().unwrap();
+    thread::spawn(move || {
+        for mut stream in silent.incoming().map_while(Result::ok) {
+            let _ = stream.read(&mut [0; 4096]);
+        }
+    });
+    let silent = Cluster::new([format!("http://{address}")], None).unwrap();
+    fails(silent.show("v"), ErrorKind::Unreachable, "cannot be reached");
+    let (unknown, says) = (ErrorKind::OutcomeUnknown, "whether the change was made is not known");
+    fails(silent.create(&NewVolume::new("w", MIB)), unknown, says);
+    fails(silent.delete("v"), unknown, says);
+    fails(nowhere.delete("v"), ErrorKind::Unreachable, "cannot be reached");
     let nobody = Cluster::new(Vec::<String>::new(), None).unwrap();
     fails(nobody.show("v"), invalid, "no API address is given");
     fails(farflash_client::open("udp://x", &OpenOptions::default()), invalid, "no volume");
