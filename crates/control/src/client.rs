@@ -183,8 +183,14 @@ impl ApiClient {
 
     /// The volume with this name or id.
     pub fn show(&self, volume: &str) -> Result<Volume, ApiError> {
-        let found: Volume =
-            self.document(self.known(self.agent.get(self.volume_path(volume))).call())?;
+        self.show_within(volume, REQUEST_TIMEOUT)
+    }
+
+    /// The same, if the answer comes within `limit`.
+    pub fn show_within(&self, volume: &str, limit: Duration) -> Result<Volume, ApiError> {
+        let call = self.known(self.agent.get(self.volume_path(volume)));
+        let call = call.config().timeout_global(Some(limit)).build();
+        let found: Volume = self.document(call.call())?;
         let is_it =
             found.name == volume || volume.parse::<uuid::Uuid>().is_ok_and(|id| id == found.id);
         if is_it {

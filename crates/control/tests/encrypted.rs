@@ -35,6 +35,8 @@ fn whoever_has_the_certificate_is_served() {
     let api = encrypted(directory.path(), Limits::default());
     let client = ApiClient::trusting(&url(&api), Some(&certificate)).unwrap();
     assert!(client.list().unwrap().volumes.is_empty());
+    // With a limit of its own, by the same certificate.
+    assert!(matches!(client.show("nothing"), Err(ApiError::Refused(_))));
     let by_name = url(&api).replace("127.0.0.1", "localhost");
     assert!(ApiClient::trusting(&by_name, Some(&certificate)).unwrap().list().is_ok());
     assert_eq!(fs::metadata(&key).unwrap().permissions().mode() & 0o777, 0o600);

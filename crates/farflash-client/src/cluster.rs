@@ -105,7 +105,7 @@ impl Cluster {
                 return opened;
             }
         }
-        let place = self.directory.locate(volume)?;
+        let place = self.directory.locate(volume, None)?;
         Volume::open_at(locator(), place, options)
     }
 

@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use control::{ApiClient, ApiError, ProblemCode};
 use nvme_wire::Nqn;
@@ -56,9 +57,12 @@ impl Directory {
         self.lock().get(volume).copied()
     }
 
-    /// Asks where `volume`, a name or id, is. Waits.
-    pub(crate) fn locate(&self, volume: &str) -> Result<Place, Error> {
-        let record = self.ask(volume, |api| api.show(volume));
+    /// Asks where `volume`, a name or id, is. Waits, for each API at most for `limit` if that is given.
+    pub(crate) fn locate(&self, volume: &str, limit: Option<Duration>) -> Result<Place, Error> {
+        let record = self.ask(volume, |api| match limit {
+            Some(limit) => api.show_within(volume, limit),
+            None => api.show(volume),
+        });
         if matches!(record, Err(Error::NotFound { .. })) {
             self.forget(volume);
         }

@@ -9,11 +9,13 @@
 //! - S1: a request has one outcome; while the connection is made again it waits.
 //! - S2: an open volume stays the same volume: once its id is known, the cluster is asked by that.
 //! - S3: the cluster is asked only when the place that is known does not answer, and a cluster that does
-//!   not answer does not keep a volume from being found at its old place.
+//!   not answer does not keep a volume from being found at its old place (`seeking.rs`).
 //! - S4: a request ends: it is sent on at most [`SENDS_MAX`] connections, and is not tried again once the
 //!   recovery timeout is over since it first met with a lost one.
 //! - S5: a connection that does not hold for [`STEADY`] does not end a recovery: neither does its time
 //!   start anew, nor do its delays.
+
+mod seeking;
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -22,12 +24,13 @@ use std::sync::Arc;
 use client::{Backoff, Client, ConnectError, Disconnect, Options, SENDS_MAX};
 use io_traits::{Clock, Spawn};
 use local_sync::Notify;
-use reactor::{Handle, mailbox};
+use reactor::Handle;
 use units::{Duration, Instant};
 use uuid::Uuid;
 
 use crate::directory::{Directory, Place};
 use crate::{Error, Properties};
+use seeking::Question;
 
 /// How long a refusal has to last to be believed: a server that starts up refuses, too.
 const REFUSED_FOR: Duration = Duration::from_secs(5);
@@ -72,6 +75,8 @@ pub(crate) struct Session {
     connected: Cell<Instant>,
     /// When the recovery that led to it began, and the attempts that it took.
     recovery: Cell<Option<(Instant, u32)>>,
+    /// What the cluster was asked and has not answered yet.
+    question: RefCell<Option<Question>>,
     /// Requests under way.
     running: Cell<usize>,
     idle: Notify,
@@ -99,6 +104,7 @@ impl Session {
         Ok(Rc::new(Self {
             connected: Cell::new(world.now()),
             recovery: Cell::new(None),
+            question: RefCell::new(None),
             world,
             locator,
             place: Cell::new(place),
@@ -264,23 +270,6 @@ impl Session {
         self.state.replace(outcome);
         self.changed.notify_all();
     }
-
-    /// One attempt: first at the place that the cluster names now (S3).
-    async fn connect_again(&self) -> Result<Link, Error> {
-        let place = match &self.locator {
-            Locator::Fixed => self.place.get(),
-            Locator::Cluster(directory, id) => match locate(directory.clone(), id.clone()).await {
-                Ok(place) => place,
-                Err(error @ Error::NotFound { .. }) => return Err(error),
-                Err(_) => self.place.get(),
-            },
-        };
-        let epoch = self.epochs.get() + 1;
-        let link = connect(&self.world, &place, &self.options, epoch).await?;
-        self.epochs.set(epoch);
-        self.place.set(place);
-        Ok(link)
-    }
 }
 
 /// A request that is under way.
@@ -306,19 +295,6 @@ fn is_refusal(error: &Error) -> bool {
             ..
         }
     )
-}
-
-/// Asks on a thread of its own: an API that does not answer must hold up nobody else.
-async fn locate(directory: Arc<Directory>, volume: String) -> Result<Place, Error> {
-    let (answer, mut answered) = mailbox();
-    let asked = std::thread::Builder::new().name("farflash-locate".to_owned()).spawn(move || {
-        // The one who asked may have gone.
-        let _ = answer.send(directory.locate(&volume));
-    });
-    if asked.is_err() {
-        return Err(Error::Stopped);
-    }
-    answered.recv().await.unwrap_or(Err(Error::Stopped))
 }
 
 async fn connect(

@@ -15,6 +15,7 @@ use farflash_client::{
     ChangeAuth, ChangeRestrictions, Cluster, Data, DeviceHealth, Error, ErrorKind, NewVolume,
     OpenOptions, Reply, Request, SENDS_MAX, Swap, Volume, VolumeFile,
 };
+use support::gate::Gate;
 use support::proxy::Proxy;
 use support::{Files, Server};
 
@@ -336,6 +337,31 @@ fn requests_fail_when_a_server_stays_away_and_work_when_it_is_back() {
     fails(volume.read_at(&mut [0; BLOCK], 0), ErrorKind::Unreachable, "cannot be reached for");
     let _server = Server::start_on(&device, "127.0.0.1:0", &api_address, &[]);
     volume.read_at(&mut [0; BLOCK], 0).unwrap();
+}
+
+/// Neither of two APIs answers any more, and neither hangs up. The volume is found at its old place long
+/// before they are given up.
+#[test]
+fn an_api_that_hangs_does_not_keep_a_volume_from_being_found() {
+    let files = Files::new();
+    let device = files.device("image");
+    support::succeed(&["format", "--device", &format!("{device},size=256MiB")]);
+    let server = Server::start(&device);
+    let api_address = server.api.trim_start_matches("http://").to_owned();
+    let gate = Gate::start(&api_address);
+    let portal = server.portals[0].to_string();
+    let cluster = Cluster::new([&gate.url, &gate.url], None).unwrap();
+    let volume = opened(&cluster, "v", MIB);
+    volume.write_at(&[5; BLOCK], 0).unwrap();
+    gate.hang();
+    server.signal("KILL");
+    server.wait();
+    let pending = volume.start(Request::Read { offset: 0, len: BLOCK });
+    support::until("the cluster is asked", || gate.held() > 0);
+    let _server = Server::start_on(&device, &portal, &api_address, &[]);
+    let outcome = pending.wait_timeout(support::PATIENCE).ok().expect("an outcome in time");
+    let Reply::Data(data) = outcome.unwrap() else { panic!("a read gives data") };
+    assert_eq!(data.len(), BLOCK);
 }
 
 /// A request on which every connection ends, such as one that kills the server, fails after a few, whether
