@@ -310,7 +310,7 @@ impl QueueState {
     }
 
     /// Puts a request on the link. `false` if there is none, or no slot.
-    fn submit(&mut self, now: Instant, index: u16) -> bool {
+    pub(crate) fn submit(&mut self, now: Instant, index: u16) -> bool {
         let Some(link) = self.link.as_mut().filter(|link| link.connection.is_ready()) else {
             return false;
         };

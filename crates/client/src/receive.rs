@@ -162,9 +162,14 @@ impl QueueState {
         let status = cqe.status();
         let again = request.damaged && status.is_success() || is_transient(status);
         if again && request.attempts < ATTEMPTS_MAX && !request.abandoned {
+            self.counters.repeated += 1;
+            // What makes the link usable does not wait in line: the line moves when the link is open.
+            if !link.open && self.submit(now, index) {
+                return;
+            }
+            let request = self.requests.get(index);
             request.state = RequestState::Queued;
             self.queued.push_back(index);
-            self.counters.repeated += 1;
             self.pump(now);
             return;
         }

@@ -177,6 +177,24 @@ fn damaged_and_interrupted_commands_are_repeated_a_few_times() {
     });
 }
 
+/// The commands that connect are repeated like any other, at once.
+#[test]
+fn a_transient_error_while_connecting_costs_no_more_than_another_attempt() {
+    with_target(13, |world, target| async move {
+        let since = world.now();
+        for count in 1..=3 {
+            target.fail_admin.set(Some((count, Status::TRANSIENT_TRANSPORT_ERROR)));
+            target.damage_admin.set(count);
+            open(&world, &target, options()).await;
+        }
+        assert!(world.now() - since < Duration::from_secs(1));
+        target.fail_admin.set(Some((100, Status::TRANSIENT_TRANSPORT_ERROR)));
+        let error = Client::connect(world.clone(), address(), &target.nqn, options()).await;
+        assert!(matches!(error.err(), Some(ConnectError::Refused { .. })), "after four attempts");
+        assert!(world.now() - since < Duration::from_secs(1));
+    });
+}
+
 /// Method: cut the connection at every one of the first commands, with many outstanding; each
 /// must succeed exactly once for its caller, and the blocks must hold what was written last. More
 /// seeds by `FARFLASH_TEST_SCALE`.

@@ -57,6 +57,9 @@ pub(crate) struct Target {
     pub(crate) damage: Cell<u32>,
     /// Fail this many I/O commands with a status.
     pub(crate) fail: Cell<Option<(u32, Status)>>,
+    /// The same of commands of the admin queue, those that connect among them, and damage.
+    pub(crate) fail_admin: Cell<Option<(u32, Status)>>,
+    pub(crate) damage_admin: Cell<u32>,
     /// Take commands in, answer none.
     pub(crate) mute: Cell<bool>,
     /// Answer no I/O command on this block.
@@ -84,6 +87,8 @@ impl Target {
             cut_after: Cell::new(None),
             damage: Cell::new(0),
             fail: Cell::new(None),
+            fail_admin: Cell::new(None),
+            damage_admin: Cell::new(0),
             mute: Cell::new(false),
             deaf: Cell::new(None),
             fatal: Cell::new(None),
@@ -333,10 +338,9 @@ impl Connection {
 
     fn respond_data(&self, sqe: &Sqe, data: &[u8]) {
         let target = &self.target;
-        let damage = target.damage.get() > 0 && self.qid.get() != 0;
-        if damage {
-            target.damage.set(target.damage.get() - 1);
-        }
+        let left = if self.qid.get() == 0 { &target.damage_admin } else { &target.damage };
+        let damage = left.get() > 0;
+        left.set(left.get().saturating_sub(1));
         // In two PDUs where it is long enough.
         let middle = if data.len() > 8192 { data.len() / 8 * 4 } else { 0 };
         let success = target.success_flag.get();
@@ -358,6 +362,11 @@ impl Connection {
     }
 
     async fn execute(&self, sqe: &Sqe, data: &[u8]) {
+        if let Some((count, status)) = self.target.fail_admin.get().filter(|_| self.qid.get() == 0)
+        {
+            self.target.fail_admin.set((count > 1).then_some((count - 1, status)));
+            return self.respond(sqe, status, 0);
+        }
         if sqe.opcode == fabrics::OPCODE {
             return self.execute_fabrics(sqe, data);
         }
