@@ -26,7 +26,8 @@
 //! A lost connection is made again ([`Options::reconnect`]), and what was outstanding is sent
 //! again, in the order in which it was submitted. That is safe, because every request here has
 //! the same effect whether it is carried out once or twice: it reads, or it sets the contents of
-//! its blocks. Sent on [`SENDS_MAX`] connections without an answer, it fails. Order between requests
+//! its blocks. Sent on [`SENDS_MAX`] connections without an answer, it fails; from [`SUSPECT_AFTER`]
+//! on, such requests are sent one at a time on each queue. Order between requests
 //! that overlap and are outstanding at the same time is not defined, with or without a reconnect:
 //! who cares waits for the first to end.
 //!
@@ -59,5 +60,5 @@ pub use discovery::{Discovered, discover};
 pub use error::{ConnectError, Disconnect, Error};
 pub use extended::{Blocks, BlocksRead};
 pub use options::{Backoff, Credentials, Options, QUEUES_MAX, Reconnect};
-pub use queue::SENDS_MAX;
+pub use queue::{SENDS_MAX, SUSPECT_AFTER};
 pub use volume::{Swap, Volume};

@@ -10,7 +10,8 @@
 //!   are kept until the reply has come or the connection is gone.
 //! - Q4: a link has a number; a task of an earlier link changes nothing.
 //! - Q5: a request goes out on at most [`SENDS_MAX`] links. One that the target never answers, or
-//!   that ends every link, would else stop all others again and again, for ever.
+//!   that ends every link, would else stop all others again and again, for ever. It is not known which
+//!   one it was; so what was lost [`SUSPECT_AFTER`] times goes out one at a time, and fails alone.
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -32,6 +33,8 @@ use crate::{Counters, Disconnect, Error};
 /// Connections on which a request is sent before it fails with [`Error::Unanswered`]: as often as
 /// Linux sends one (`nvme_core.max_retries` is five).
 pub const SENDS_MAX: u8 = 6;
+/// Connections lost under a request after which it waits for others like it.
+pub const SUSPECT_AFTER: u8 = SENDS_MAX / 2;
 /// Places kept for the commands that make a connection usable; requests never take them.
 const RESERVED: u16 = 1;
 
@@ -52,6 +55,8 @@ pub(crate) struct QueueState {
     pub(crate) requests: Requests,
     /// Requests that wait for a link or a slot, in order.
     pub(crate) queued: VecDeque<u16>,
+    /// The last request sent of those that go out one at a time (Q5).
+    suspect: u16,
     pub(crate) outgoing: SendBatch,
     sender: Option<Waker>,
     /// Waits for the handshake.
@@ -82,6 +87,7 @@ impl Queue {
             epoch: 0,
             requests: Requests::new(depth + RESERVED),
             queued: VecDeque::with_capacity(usize::from(depth + RESERVED)),
+            suspect: 0,
             outgoing: SendBatch::new(),
             sender: None,
             bring_up: None,
@@ -301,12 +307,30 @@ impl QueueState {
 
     /// Sends waiting requests as far as there are slots.
     pub(crate) fn pump(&mut self, now: Instant) {
-        while let Some(&index) = self.queued.front() {
-            if !self.link.as_ref().is_some_and(|link| link.open) || !self.submit(now, index) {
+        if !self.link.as_ref().is_some_and(|link| link.open) {
+            return;
+        }
+        let mut at = 0;
+        while let Some(&index) = self.queued.get(at) {
+            let is_suspect = self.requests.get(index).is_suspect();
+            if is_suspect && self.has_suspect() {
+                at += 1;
+                continue;
+            }
+            if !self.submit(now, index) {
                 break;
             }
-            self.queued.pop_front();
+            if is_suspect {
+                self.suspect = index;
+            }
+            self.queued.remove(at);
         }
+    }
+
+    /// Whether one of those that go out one at a time is out (Q5).
+    fn has_suspect(&mut self) -> bool {
+        let last = self.requests.get(self.suspect);
+        last.state == RequestState::Outstanding && last.is_suspect()
     }
 
     /// Puts a request on the link. `false` if there is none, or no slot.

@@ -12,6 +12,7 @@ use nvme_wire::{Cqe, Sqe};
 use units::Duration;
 use zerocopy::FromZeros;
 
+use crate::queue::SUSPECT_AFTER;
 use crate::{Disconnect, Error};
 
 /// A command as its caller hands it in.
@@ -98,6 +99,13 @@ pub(crate) struct Request {
     pub(crate) outcome: Option<Result<Completion, Error>>,
     /// The right to a place, given back with it.
     permit: Option<Permit>,
+}
+
+impl Request {
+    /// Whether it may be what ended the connections on which it was.
+    pub(crate) fn is_suspect(&self) -> bool {
+        self.losses >= SUSPECT_AFTER
+    }
 }
 
 /// The places.

@@ -11,7 +11,8 @@
 //! - S3: the cluster is asked only when the place that is known does not answer, and a cluster that does
 //!   not answer does not keep a volume from being found at its old place (`seeking.rs`).
 //! - S4: a request ends: it is sent on at most [`SENDS_MAX`] connections, and is not tried again once the
-//!   recovery timeout is over since it first met with a lost one.
+//!   recovery timeout is over since it first met with a lost one. What was sent on [`SUSPECT_AFTER`] goes on
+//!   one at a time, so that the one on which the server dies does not take the others with it.
 //! - S5: a connection that does not hold for [`STEADY`] does not end a recovery: neither does its time
 //!   start anew, nor do its delays.
 
@@ -21,9 +22,9 @@ use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::sync::Arc;
 
-use client::{Backoff, Client, ConnectError, Disconnect, Options, SENDS_MAX};
+use client::{Backoff, Client, ConnectError, Disconnect, Options, SENDS_MAX, SUSPECT_AFTER};
 use io_traits::{Clock, Spawn};
-use local_sync::Notify;
+use local_sync::{Notify, Semaphore};
 use reactor::Handle;
 use units::{Duration, Instant};
 use uuid::Uuid;
@@ -77,6 +78,8 @@ pub(crate) struct Session {
     recovery: Cell<Option<(Instant, u32)>>,
     /// What the cluster was asked and has not answered yet.
     question: RefCell<Option<Question>>,
+    /// Whose turn it is among the requests that go on one at a time (S4).
+    suspects: Semaphore,
     /// Requests under way.
     running: Cell<usize>,
     idle: Notify,
@@ -105,6 +108,7 @@ impl Session {
             connected: Cell::new(world.now()),
             recovery: Cell::new(None),
             question: RefCell::new(None),
+            suspects: Semaphore::new(1),
             world,
             locator,
             place: Cell::new(place),
@@ -140,7 +144,12 @@ impl Session {
         request: impl AsyncFn(&client::Volume<Handle>) -> Result<T, client::Error>,
     ) -> Result<T, Error> {
         let (mut since, mut sent) = (None, 0);
+        let mut alone = None;
         loop {
+            // S4
+            if sent >= SUSPECT_AFTER && alone.is_none() {
+                alone = Some(self.suspects.acquire(1).await);
+            }
             let link = self.link().await?;
             let error = match request(&link.volume).await {
                 Ok(value) => return Ok(value),
@@ -158,7 +167,6 @@ impl Session {
                 client::Error::Closed => (0, Disconnect::Closed),
                 error => return Err(Error::Request(error)),
             };
-            // S4
             sent += sends;
             if sent >= SENDS_MAX {
                 return Err(Error::Request(client::Error::Unanswered { sends: sent, last }));
