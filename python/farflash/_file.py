@@ -8,7 +8,7 @@ import os
 from typing import TYPE_CHECKING, Any
 
 from ._cluster import open_volume
-from ._errors import Busy, OutcomeUnknown
+from ._errors import Busy, Error, OutcomeUnknown
 from ._farflash import Volume
 
 if TYPE_CHECKING:
@@ -88,25 +88,36 @@ class VolumeFile(io.RawIOBase):
         return length
 
     def write(self, data: ReadableBuffer, /) -> int:
-        """Writes all of data that fits before the volume's end; OSError (ENOSPC) if nothing does."""
+        """Writes all of data that fits before the volume's end, or less if the rest fails; OSError (ENOSPC) if
+        nothing fits. The position moves only when this returns.
+        """
         self._check_open()
-        view = memoryview(data).cast("B")
-        length = min(len(view), max(0, self.volume.size - self._position))
+        view, here = memoryview(data).cast("B"), self._position
+        length = min(len(view), max(0, self.volume.size - here))
         if length == 0 and len(view) > 0:
             raise OSError(errno.ENOSPC, "the volume ends here")
         done = 0
         while done < length:
-            here = self._position
-            skip, rest = here % self._block, length - done
-            if skip or rest < self._block:
-                part = min(rest, self._block - skip)
-                self._change_part(here - skip, skip, view[done : done + part])
-            else:
-                part = rest - rest % self._block
-                self.volume.write(here, view[done : done + part])
-            done += part
-            self._position += part
+            try:
+                done += self._write_part(here + done, view[done:length])
+            except Error:
+                if done == 0:
+                    raise
+                break  # What was written counts; the next write meets the error.
+        # What a signal raises comes before this: a buffer above writes all of it again, from where it was.
+        self._position = here + done
         return done
+
+    def _write_part(self, here: int, data: memoryview) -> int:
+        """Writes the part of a block with which data begins, or else its whole blocks; how much that is."""
+        skip = here % self._block
+        if skip or len(data) < self._block:
+            data = data[: self._block - skip]
+            self._change_part(here - skip, skip, data)
+        else:
+            data = data[: len(data) - len(data) % self._block]
+            self.volume.write(here, data)
+        return len(data)
 
     def _change_part(self, offset: int, skip: int, data: memoryview) -> None:
         for _ in range(_SWAPS_MAX):
