@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import itertools
 import weakref
-from collections.abc import Callable
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +16,20 @@ if TYPE_CHECKING:
     from _typeshed import ReadableBuffer, WriteableBuffer
 
 __all__ = ["AsyncVolume"]
+
+
+class _Filling(asyncio.Future[int]):
+    """A read into a buffer, which is the caller's own again as soon as this is cancelled."""
+
+    def __init__(self, completions: Completions, key: int, loop: asyncio.AbstractEventLoop) -> None:
+        super().__init__(loop=loop)
+        self._completions = completions
+        self._key = key
+
+    def cancel(self, msg: Any | None = None) -> bool:
+        # At once: a callback would run only after whoever cancels has gone on.
+        self._completions.forget(self._key)
+        return super().cancel(msg)
 
 
 class _Hub:
@@ -39,14 +52,17 @@ class _Hub:
                 future.set_exception(value)
 
     def start(
-        self, loop: asyncio.AbstractEventLoop, submit: Callable[..., None], *arguments: Any
+        self, loop: asyncio.AbstractEventLoop, method: str, volume: Volume, *arguments: Any
     ) -> asyncio.Future[Any]:
         key = next(self._keys)
-        volume, *rest = arguments
-        future: asyncio.Future[Any] = loop.create_future()
+        future: asyncio.Future[Any]
+        if method == "readinto":
+            future = _Filling(self.completions, key, loop)
+        else:
+            future = loop.create_future()
         self._futures[key] = future
         try:
-            submit(volume, key, *rest)
+            getattr(self.completions, method)(volume, key, *arguments)
         except BaseException:
             del self._futures[key]
             raise
@@ -61,7 +77,7 @@ class AsyncVolume:
 
     Requests begin when they are called, not when they are awaited; any number of them can be under way.
     A request whose await is cancelled is carried out all the same. A buffer to be read into must not be used
-    until the read has ended; data to be written is copied at once.
+    until the read has ended or was cancelled; data to be written is copied at once.
     """
 
     def __init__(self, volume: Volume) -> None:
@@ -81,7 +97,7 @@ class AsyncVolume:
         hub = _hubs.get(loop)
         if hub is None:
             hub = _hubs[loop] = _Hub(loop)
-        return hub.start(loop, getattr(hub.completions, method), self.volume, *arguments)
+        return hub.start(loop, method, self.volume, *arguments)
 
     def read(self, offset: int, length: int) -> asyncio.Future[bytes]:
         """Reads length bytes at offset."""

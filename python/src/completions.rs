@@ -29,8 +29,8 @@ struct Done {
 pub(crate) struct Completions {
     done: Arc<Mutex<Done>>,
     pipe: PipeReader,
-    /// Where data that is read is to go.
-    targets: Mutex<BTreeMap<u64, PyBuffer<u8>>>,
+    /// Where data that is read is to go; `None` if it is not wanted any more.
+    targets: Mutex<BTreeMap<u64, Option<PyBuffer<u8>>>>,
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -51,7 +51,10 @@ impl Completions {
     }
 
     fn value<'py>(&self, py: Python<'py>, key: u64, reply: Reply) -> PyResult<Bound<'py, PyAny>> {
-        let target = lock(&self.targets).remove(&key);
+        let target = match lock(&self.targets).remove(&key) {
+            Some(None) => return Ok(py.None().into_bound(py)),
+            target => target.flatten(),
+        };
         Ok(match (reply, target) {
             (Reply::Data(data), None) => to_bytes(py, &data)?.into_any(),
             (Reply::Data(data), Some(buffer)) => {
@@ -108,6 +111,12 @@ impl Completions {
         Ok(list)
     }
 
+    /// Lets go of the buffer that `readinto` was given: nothing is copied to it any more.
+    fn forget(&self, key: u64) {
+        let buffer = lock(&self.targets).get_mut(&key).and_then(Option::take);
+        drop(buffer);
+    }
+
     fn read(&self, volume: &Volume, key: u64, offset: u64, length: usize) {
         self.submit(volume, key, Request::Read { offset, len: length });
     }
@@ -121,7 +130,7 @@ impl Completions {
     ) -> PyResult<()> {
         let buffer = writable(buffer)?;
         let len = buffer.len_bytes();
-        lock(&self.targets).insert(key, buffer);
+        lock(&self.targets).insert(key, Some(buffer));
         self.submit(volume, key, Request::Read { offset, len });
         Ok(())
     }

@@ -59,6 +59,10 @@ class Server:
         self.process.send_signal(signal.SIGSTOP)
         os.waitid(os.P_PID, self.process.pid, os.WSTOPPED)
 
+    def resume(self) -> None:
+        """Goes on after a pause."""
+        self.process.send_signal(signal.SIGCONT)
+
     def __enter__(self) -> Server:
         return self
 

@@ -1,0 +1,56 @@
+"""What asyncio's tasks leave behind when they end before their requests do."""
+
+from __future__ import annotations
+
+import asyncio
+import unittest
+
+import farflash
+from server import MIB, Server
+
+BLOCK = 4096
+
+
+class Abandoned(unittest.TestCase):
+    """Requests whose outcomes nobody waits for any more; the server is held while they are given up."""
+
+    @classmethod
+    def setUpClass(cls) -> None:
+        cls.server = Server()
+        cls.addClassCleanup(cls.server.kill)
+        cls.cluster = farflash.Cluster(cls.server.api)
+
+    def volume(self) -> farflash.Volume:
+        """A new volume, deleted after the test."""
+        name = self.id().rsplit(".", 1)[-1].replace("_", "-")[:60]
+        self.cluster.create_volume(name, MIB)
+        self.addCleanup(self.cluster.delete_volume, name)
+        volume = self.cluster.open_volume(name)
+        self.addCleanup(volume.close)
+        self.addCleanup(self.server.resume)
+        return volume
+
+    def test_a_buffer_is_the_callers_again_when_the_read_into_it_is_cancelled(self) -> None:
+        volume = farflash.AsyncVolume(self.volume())
+
+        async def work() -> None:
+            await volume.write(0, b"a" * BLOCK)
+            for is_cancelled in (True, False):
+                buffer = bytearray(BLOCK)
+                self.server.pause()
+                read = volume.readinto(0, buffer)
+                if is_cancelled:
+                    read.cancel()
+                else:
+                    with self.assertRaises(TimeoutError):
+                        await asyncio.wait_for(read, 0)
+                buffer.append(0)  # A BufferError if anybody else has a view of it.
+                self.server.resume()
+                self.assertEqual(await volume.read(0, BLOCK), b"a" * BLOCK)
+                self.assertEqual(buffer, bytes(BLOCK + 1))
+
+        asyncio.run(work())
+
+
+if __name__ == "__main__":
+    unittest.main()
