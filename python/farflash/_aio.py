@@ -43,9 +43,9 @@ class _Hub:
 
     def _fetch(self) -> None:
         for key, succeeded, value in self.completions.fetch():
-            future = self._futures.pop(key)
-            if future.done():
-                continue  # Cancelled: nobody wants to know.
+            future = self._futures.pop(key, None)
+            if future is None or future.done():
+                continue  # Interrupted or cancelled: nobody wants to know.
             if succeeded:
                 future.set_result(value)
             else:

@@ -98,12 +98,13 @@ impl Completions {
         };
         let list = PyList::empty(py);
         for (key, outcome) in outcomes {
-            let told = match outcome {
-                Ok(reply) => (key, true, self.value(py, key, reply)?).into_pyobject(py)?,
-                Err(error) => {
+            let outcome = outcome.map_err(|error| exception(py, &error));
+            // What fails here fails its own request only: the others are waited for, too.
+            let told = match outcome.and_then(|reply| self.value(py, key, reply)) {
+                Ok(value) => (key, true, value),
+                Err(failure) => {
                     lock(&self.targets).remove(&key);
-                    let exception = exception(py, &error).into_value(py).into_bound(py);
-                    (key, false, exception).into_pyobject(py)?
+                    (key, false, failure.into_value(py).into_bound(py).into_any())
                 }
             };
             list.append(told)?;

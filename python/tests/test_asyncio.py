@@ -6,7 +6,7 @@ import asyncio
 import unittest
 
 import farflash
-from server import MIB, Server
+from server import MIB, Server, run
 
 BLOCK = 4096
 
@@ -50,6 +50,26 @@ class Abandoned(unittest.TestCase):
                 self.assertEqual(buffer, bytes(BLOCK + 1))
 
         asyncio.run(work())
+
+
+class Outcomes(unittest.TestCase):
+    def test_an_outcome_for_which_there_is_no_memory_does_not_lose_the_others(self) -> None:
+        source = """
+import resource, select, farflash
+volume = farflash.open_volume("v")
+completions = farflash._farflash.Completions()
+completions.read(volume, 1, 0, volume.size)
+select.select([completions.fileno()], [], [])
+completions.read(volume, 2, 1, 1)  # Refused at once, so that it is in the same batch.
+used = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()
+_, most = resource.getrlimit(resource.RLIMIT_AS)
+resource.setrlimit(resource.RLIMIT_AS, (used + volume.size // 4, most))
+print([(key, succeeded, type(value).__name__) for key, succeeded, value in completions.fetch()])
+"""
+        with Server() as server:
+            farflash.Cluster(server.api).create_volume("v", 64 * MIB)
+            done = run(source, server.api)
+        self.assertEqual(done.stdout, "[(1, False, 'MemoryError'), (2, False, 'Misaligned')]\n", done)
 
 
 if __name__ == "__main__":
