@@ -222,9 +222,7 @@ impl Volume {
     /// Where it is, and with what it may fail: host, labels, core, and the device with its model, serial
     /// number and health. None if the target does not say so.
     fn failure_domain<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyDict>>> {
-        let domain = py.detach(|| self.0.failure_domain());
-        let domain = domain.map_err(|error| exception(py, &error))?;
-        let Some(domain) = domain else { return Ok(None) };
+        let Some(domain) = wait(py, self.0.start_failure_domain())? else { return Ok(None) };
         let said = PyDict::new(py);
         said.set_item("host", domain.host)?;
         said.set_item("labels", domain.labels)?;

@@ -284,13 +284,21 @@ impl Volume {
     /// Where it is, and what it may fail with: host, rack, core and device, as the target says now; `None`
     /// if it does not say so.
     pub fn failure_domain(&self) -> Result<Option<FailureDomain>, Error> {
+        self.start_failure_domain().wait()
+    }
+
+    /// Like [`Volume::failure_domain`], without waiting.
+    pub fn start_failure_domain(&self) -> Pending<Option<FailureDomain>> {
         let (pending, fill) = Pending::new();
-        let completion = Completion::new(fill).with_claim(self.shared.runtime.claim()?);
-        self.shared.runtime.check_process()?;
-        self.with_session(completion, |session| async move {
-            session.run(true, async |volume| volume.failure_domain().await).await
-        });
-        pending.wait()
+        let completion = Completion::new(fill);
+        let runtime = &self.shared.runtime;
+        match runtime.check_process().and_then(|()| runtime.claim()) {
+            Ok(claim) => self.with_session(completion.with_claim(claim), |session| async move {
+                session.run(true, async |volume| volume.failure_domain().await).await
+            }),
+            Err(error) => completion.complete(Err(error)),
+        }
+        pending
     }
 
     /// Its size now.
