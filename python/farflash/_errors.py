@@ -2,13 +2,24 @@
 
 from __future__ import annotations
 
+import errno
+
 
 class Error(OSError):
     """Something was not done. The subclasses say what can be done about it."""
 
+    #: The errno of those that are made here.
+    _errno = errno.EIO
+
+    @classmethod
+    def _of(cls, says: str) -> Error:
+        return cls(cls._errno, says)
+
 
 class InvalidArgument(Error, ValueError):
     """The call makes no sense."""
+
+    _errno = errno.EINVAL
 
 
 class Misaligned(InvalidArgument):
@@ -22,21 +33,31 @@ class OutOfRange(InvalidArgument):
 class NotFound(Error, FileNotFoundError):
     """There is no such volume, or not for this user."""
 
+    _errno = errno.ENOENT
+
 
 class AlreadyExists(Error, FileExistsError):
     """The name is taken."""
+
+    _errno = errno.EEXIST
 
 
 class PermissionDenied(Error, PermissionError):
     """The token or the user is not the right one."""
 
+    _errno = errno.EACCES
+
 
 class Unreachable(Error, ConnectionError):
     """A server cannot be reached; later it may be."""
 
+    _errno = errno.EHOSTUNREACH
+
 
 class NoSpace(Error):
     """The device, or the user's quota, is full."""
+
+    _errno = errno.ENOSPC
 
 
 class Damaged(Error):
@@ -46,6 +67,8 @@ class Damaged(Error):
 class Unsupported(Error):
     """The server cannot do that."""
 
+    _errno = errno.EOPNOTSUPP
+
 
 class OutcomeUnknown(Error):
     """The connection was lost; whether a swap was carried out is not known. Read what is there."""
@@ -54,9 +77,13 @@ class OutcomeUnknown(Error):
 class Closed(Error, ValueError):
     """The volume is closed, or was opened before this process was forked."""
 
+    _errno = errno.EBADF
+
 
 class Busy(Error):
     """Too much is under way. Wait for some of it."""
+
+    _errno = errno.EBUSY
 
 
 class Failed(Error):

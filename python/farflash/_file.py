@@ -130,7 +130,7 @@ class VolumeFile(io.RawIOBase):
             except OutcomeUnknown:
                 # Whether done or not: to do it again has the same effect on these bytes.
                 continue
-        raise Busy(f"the block at {offset} is changed by others all the time")
+        raise Busy._of(f"the block at {offset} is changed by others all the time")
 
     def truncate(self, size: int | None = None, /) -> int:
         """Not for volumes: see Cluster.resize_volume."""

@@ -26,6 +26,6 @@ pub(crate) fn exception(py: Python<'_>, error: &Error) -> PyErr {
     let made = py
         .import("farflash._errors")
         .and_then(|errors| errors.getattr(class))
-        .and_then(|class| class.call1((error.to_string(),)));
+        .and_then(|class| class.call_method1("_of", (error.to_string(),)));
     made.map_or_else(|failure| failure, PyErr::from_value)
 }

@@ -5,6 +5,7 @@ from __future__ import annotations
 import array
 import ast
 import asyncio
+import errno
 import io
 import os
 import pydoc
@@ -93,11 +94,15 @@ class Basics(unittest.TestCase):
             (OverflowError, "", lambda: volume.read(-1, BLOCK)),
         ]
         for kind, says, call in cases:
-            with self.subTest(says), self.assertRaisesRegex(kind, says):
-                call()
+            with self.subTest(says):
+                with self.assertRaisesRegex(kind, says) as caught:
+                    call()
+                if issubclass(kind, farflash.Error):
+                    self.assertIsNotNone(caught.exception.errno)
         name = self.cluster.list_volumes()[0].name
-        with self.assertRaises(FileExistsError):
+        with self.assertRaises(FileExistsError) as caught:
             self.cluster.create_volume(name, MIB)
+        self.assertEqual(caught.exception.errno, errno.EEXIST)
         volume.close()
         with self.assertRaises(farflash.Closed):
             volume.read(0, BLOCK)
