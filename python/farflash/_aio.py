@@ -21,19 +21,24 @@ __all__ = ["AsyncVolume"]
 class _Filling(asyncio.Future[int]):
     """A read into a buffer, which is the caller's own again as soon as this is cancelled."""
 
-    def __init__(self, completions: Completions, key: int, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, hub: _Hub, key: int, loop: asyncio.AbstractEventLoop) -> None:
         super().__init__(loop=loop)
-        self._completions = completions
+        self._hub = weakref.ref(hub)
         self._key = key
 
     def cancel(self, msg: Any | None = None) -> bool:
         # At once: a callback would run only after whoever cancels has gone on.
-        self._completions.forget(self._key)
+        if hub := self._hub():
+            hub.completions.forget(self._key)
         return super().cancel(msg)
 
 
 class _Hub:
-    """Where a loop fetches outcomes: it watches a pipe, so that no other thread needs the interpreter."""
+    """Where a loop fetches outcomes: it watches a pipe, so that no other thread needs the interpreter.
+
+    Only the loop holds it, by what it watches: the futures here hold the loop, and when that is closed, with
+    requests under way even, all goes.
+    """
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self.completions = Completions()
@@ -57,7 +62,7 @@ class _Hub:
         key = next(self._keys)
         future: asyncio.Future[Any]
         if method == "readinto":
-            future = _Filling(self.completions, key, loop)
+            future = _Filling(self, key, loop)
         else:
             future = loop.create_future()
         self._futures[key] = future
@@ -69,7 +74,8 @@ class _Hub:
         return future
 
 
-_hubs: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, _Hub] = weakref.WeakKeyDictionary()
+_hubs: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, weakref.ref[_Hub]]
+_hubs = weakref.WeakKeyDictionary()
 
 
 class AsyncVolume:
@@ -94,9 +100,11 @@ class AsyncVolume:
 
     def _start(self, method: str, *arguments: Any) -> asyncio.Future[Any]:
         loop = asyncio.get_running_loop()
-        hub = _hubs.get(loop)
+        known = _hubs.get(loop)
+        hub = known() if known else None
         if hub is None:
-            hub = _hubs[loop] = _Hub(loop)
+            hub = _Hub(loop)
+            _hubs[loop] = weakref.ref(hub)
         return hub.start(loop, method, self.volume, *arguments)
 
     def read(self, offset: int, length: int) -> asyncio.Future[bytes]:

@@ -21,14 +21,15 @@ struct Done {
     outcomes: Vec<Outcome>,
     /// Whether there is a byte in the pipe.
     is_told: bool,
-    pipe: PipeWriter,
+    /// Both ends stay until the last request has its outcome: to write to a pipe that nobody can read any more may
+    /// be a signal, which ends the process.
+    pipe: (PipeReader, PipeWriter),
 }
 
 /// Outcomes of requests that do not wait. Internal; see farflash.AsyncVolume.
 #[pyclass(frozen, module = "farflash")]
 pub(crate) struct Completions {
     done: Arc<Mutex<Done>>,
-    pipe: PipeReader,
     /// Where data that is read is to go; `None` if it is not wanted any more.
     targets: Mutex<BTreeMap<u64, Option<PyBuffer<u8>>>>,
 }
@@ -43,8 +44,8 @@ impl Completions {
         volume.0.submit(request, move |outcome| {
             let mut done = lock(&done);
             done.outcomes.push((key, outcome));
-            // One byte at most, so that this never waits. Nobody reads any more when it fails.
-            if !done.is_told && done.pipe.write(&[1]).is_ok() {
+            // One byte at most, so that this never waits.
+            if !done.is_told && done.pipe.1.write(&[1]).is_ok() {
                 done.is_told = true;
             }
         });
@@ -76,14 +77,13 @@ impl Completions {
 impl Completions {
     #[new]
     fn new() -> PyResult<Self> {
-        let (reader, writer) = std::io::pipe()?;
-        let done = Done { outcomes: Vec::new(), is_told: false, pipe: writer };
-        Ok(Self { done: Arc::new(Mutex::new(done)), pipe: reader, targets: Mutex::default() })
+        let done = Done { outcomes: Vec::new(), is_told: false, pipe: std::io::pipe()? };
+        Ok(Self { done: Arc::new(Mutex::new(done)), targets: Mutex::default() })
     }
 
     /// Readable when there are outcomes.
     fn fileno(&self) -> i32 {
-        self.pipe.as_raw_fd()
+        lock(&self.done).pipe.0.as_raw_fd()
     }
 
     /// All outcomes since the last call: (key, whether it succeeded, value or exception).
@@ -91,7 +91,7 @@ impl Completions {
         let outcomes = {
             let mut done = lock(&self.done);
             if done.is_told {
-                (&self.pipe).read_exact(&mut [0])?;
+                done.pipe.0.read_exact(&mut [0])?;
                 done.is_told = false;
             }
             std::mem::take(&mut done.outcomes)

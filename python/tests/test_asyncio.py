@@ -3,12 +3,28 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import gc
+import os
+import signal
+import time
 import unittest
+import weakref
+from pathlib import Path
 
 import farflash
 from server import MIB, Server, run
 
 BLOCK = 4096
+
+
+def pipes() -> set[str]:
+    """Those that this process has open."""
+    links = set()
+    for file in Path("/proc/self/fd").iterdir():
+        with contextlib.suppress(FileNotFoundError):
+            links.add(os.readlink(file))
+    return {link for link in links if link.startswith("pipe:")}
 
 
 class Abandoned(unittest.TestCase):
@@ -50,6 +66,35 @@ class Abandoned(unittest.TestCase):
                 self.assertEqual(buffer, bytes(BLOCK + 1))
 
         asyncio.run(work())
+
+    def test_a_loop_that_is_closed_before_its_requests_end_leaves_nothing(self) -> None:
+        volume = farflash.AsyncVolume(self.volume())
+        buffer = bytearray(BLOCK)
+
+        async def work() -> tuple[weakref.ref[asyncio.AbstractEventLoop], asyncio.Future[int]]:
+            await volume.flush()
+            self.server.pause()
+            pending = [volume.readinto(0, buffer), volume.read(0, BLOCK)]
+            await asyncio.sleep(0)
+            return weakref.ref(asyncio.get_running_loop()), pending[0]
+
+        broken: list[int] = []
+        handler = signal.signal(signal.SIGPIPE, lambda *_: broken.append(1))
+        self.addCleanup(signal.signal, signal.SIGPIPE, handler)
+        before = pipes()
+        loop, read = asyncio.run(work())
+        gc.collect()
+        buffer.append(0)  # A BufferError if anybody else has a view of it.
+        read.cancel()
+        del read
+        gc.collect()
+        self.assertIsNone(loop())
+        self.server.resume()
+        volume.volume.flush()
+        deadline = time.monotonic() + 60
+        while pipes() - before and time.monotonic() < deadline:
+            time.sleep(0.01)
+        self.assertEqual((pipes() - before, broken), (set(), []))
 
 
 class Outcomes(unittest.TestCase):
