@@ -87,6 +87,18 @@ class VolumeFile(io.RawIOBase):
         self._position += length
         return length
 
+    def readall(self) -> bytes:
+        """Reads to the volume's end."""
+        self._check_open()
+        here, block = self._position, self._block
+        length = max(0, self.volume.size - here)
+        if length == 0:
+            return b""
+        skip = here % block
+        data = self.volume.read(here - skip, -(-(skip + length) // block) * block)
+        self._position += length
+        return data[skip : skip + length] if len(data) > length else data
+
     def write(self, data: ReadableBuffer, /) -> int:
         """Writes all of data that fits before the volume's end, or less if the rest fails; OSError (ENOSPC) if
         nothing fits. The position moves only when this returns.
@@ -138,8 +150,8 @@ class VolumeFile(io.RawIOBase):
 
     def flush(self) -> None:
         """Makes all that was written durable."""
-        if not self.closed:
-            self.volume.flush()
+        self._check_open()
+        self.volume.flush()
 
     def close(self) -> None:
         if self.closed:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import random
 import unittest
 from collections.abc import Callable
 
@@ -28,6 +29,11 @@ class Stub:
     def read(self, offset: int, length: int) -> bytes:
         self.before("read", offset)
         return bytes(self.bytes[offset : offset + length])
+
+    def readinto(self, offset: int, buffer: memoryview) -> int:
+        self.before("readinto", offset)
+        buffer[:] = self.bytes[offset : offset + len(buffer)]
+        return len(buffer)
 
     def write(self, offset: int, data: memoryview) -> int:
         self.before("write", offset)
@@ -98,6 +104,36 @@ class FailingWrites(unittest.TestCase):
             with self.assertRaises(type(error)):
                 self.file.write(self.DATA)
             self.assertEqual(self.file.tell(), self.START)
+
+
+class Reading(unittest.TestCase):
+    def test_all_is_read_by_one_request(self) -> None:
+        volume = Stub(64)
+        volume.bytes[:] = random.Random(3).randbytes(len(volume.bytes))
+        requests: list[tuple[str, int]] = []
+        volume.before = lambda *request: requests.append(request)
+        file = farflash.VolumeFile(volume)
+        for start in (0, 1, BLOCK, 5 * BLOCK - 1, 64 * BLOCK - 1):
+            file.seek(start)
+            requests.clear()
+            self.assertEqual(file.read(), volume.bytes[start:])
+            self.assertEqual(requests, [("read", start - start % BLOCK)])
+            self.assertEqual(file.tell(), volume.size)
+        for start in (64 * BLOCK, 65 * BLOCK + 1):
+            file.seek(start)
+            self.assertEqual((file.readall(), file.tell()), (b"", start))
+        with io.BufferedRandom(file, 1 << 14) as buffered:
+            buffered.seek(10)
+            buffered.read(1)
+            self.assertEqual(buffered.read(), volume.bytes[11:])
+
+    def test_a_closed_file_refuses_everything(self) -> None:
+        file = farflash.VolumeFile(Stub(1))
+        file.close()
+        file.close()
+        for call in (file.flush, file.readall, file.tell, lambda: file.write(b"x"), lambda: file.seek(0)):
+            with self.assertRaises(ValueError):
+                call()
 
 
 if __name__ == "__main__":
