@@ -31,6 +31,8 @@ class Server:
     def start(self) -> None:
         arguments = ["serve", "--device", self.device, "--listen", "127.0.0.1:0"]
         arguments += ["--api", self.address, "--auth", self.auth, "--log-json"]
+        #: Reads what it logs, so that it never waits for a reader.
+        self.drain: threading.Thread | None = None
         self.process = subprocess.Popen([PROGRAM, *arguments], stderr=subprocess.PIPE, text=True)
         said = []
         for line in self.process.stderr:
@@ -43,8 +45,10 @@ class Server:
                 self.address = api.removeprefix("http://")
                 break
         else:
+            self.kill()
             raise AssertionError(f"not ready: {said}")
-        threading.Thread(target=self.process.stderr.read, daemon=True).start()
+        self.drain = threading.Thread(target=self.process.stderr.read, daemon=True)
+        self.drain.start()
 
     @property
     def api(self) -> str:
@@ -53,6 +57,9 @@ class Server:
     def kill(self) -> None:
         self.process.kill()
         self.process.wait()
+        if self.drain:
+            self.drain.join()
+        self.process.stderr.close()
 
     def pause(self) -> None:
         """Stops it as it is: it answers nothing any more."""
