@@ -63,6 +63,7 @@ test-crates: deps ## the tests of all crates
 .PHONY: libraries-test
 libraries-test: python-test ## the tests of the libraries alone: Rust, C and Python against a real server
 	@cargo test --locked -p farflash-client -p farflash-c
+	cargo build $(TESTED) --example volume
 	cargo test $(TESTED) --test libraries
 
 .PHONY: python-test

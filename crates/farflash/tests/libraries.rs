@@ -134,6 +134,30 @@ fn a_volume_says_with_what_it_may_fail() {
     assert!(shown.contains("drive      good\n") && shown.contains("rack=r1"), "{shown}");
 }
 
+/// The example of the asynchronous library, which cargo builds with the tests of all crates.
+#[test]
+fn the_asynchronous_example_does_what_it_says() {
+    let program =
+        std::path::Path::new(env!("CARGO_BIN_EXE_farflash")).with_file_name("examples/volume");
+    let server = Server::start("mem:256MiB");
+    let volume = cluster(&server).create(&NewVolume::new("v", MIB)).unwrap().volume;
+    let (address, nqn) = (volume.address.to_string(), volume.nqn.to_string());
+    let said = |arguments: &[&str]| {
+        let output = std::process::Command::new(&program).args(arguments).output();
+        let outcome = support::Outcome::from(output.unwrap_or_else(|error| {
+            let hint = "build it with `cargo build -p client --example volume`";
+            panic!("{}: {error}; {hint}", program.display())
+        }));
+        assert_eq!(outcome.code, Some(0), "{arguments:?}: {outcome:?}");
+        outcome.stdout
+    };
+    let offered = said(&[&address]);
+    assert!(offered.contains(&format!("{address}  {nqn}\n")), "{offered}");
+    let tour = said(&[&address, &nqn]);
+    assert!(tour.starts_with("256 blocks of 4096 bytes; "), "{tour}");
+    assert!(tour.contains(" commands in ") && tour.ends_with(" chunks\n"), "{tour}");
+}
+
 #[test]
 fn each_mistake_has_its_error() {
     let server = Server::start("mem:256MiB");
