@@ -50,6 +50,7 @@ mod cluster;
 mod data;
 mod directory;
 mod error;
+mod execution;
 mod file;
 mod open;
 mod pending;

@@ -15,8 +15,9 @@ use nvme_wire::log::FailureDomain;
 use uuid::Uuid;
 
 use crate::directory::Place;
+use crate::execution::execute;
 use crate::pending::Completion;
-use crate::pieces::pieces;
+use crate::pieces::{Piece, pieces};
 use crate::runtime::{Runtime, check_may_wait};
 use crate::session::{Locator, Session};
 use crate::{Data, Error, OpenOptions, Pending, ReadData, Reply, Request};
@@ -142,7 +143,7 @@ impl Volume {
             Err(error) => return completion.complete(Err(error)),
         };
         let completion = completion.with_claim(claim);
-        self.with_session(completion, |session| async move { request.run(&session).await });
+        self.with_session(completion, |session| async move { execute(request, &session).await });
     }
 
     /// Has the background thread run what `make` makes of the session.
@@ -185,23 +186,14 @@ impl Volume {
         len: usize,
         mut each: impl FnMut(usize, &[u8]) -> ControlFlow<()>,
     ) -> Result<(), Error> {
-        self.check_range(offset, len as u64)?;
-        let mut strides = pieces(offset, len, STRIDE);
-        let mut started = VecDeque::new();
-        loop {
-            while started.len() < STRIDES_AT_ONCE {
-                let Some(piece) = strides.next() else { break };
-                let request = Request::Read { offset: piece.offset, len: piece.len };
-                started.push_back((piece.at, self.start(request)));
-            }
-            let Some((mut at, pending)) = started.pop_front() else { return Ok(()) };
-            for bytes in data_of(pending.wait()?).pieces() {
-                if each(at, bytes).is_break() {
-                    return Ok(());
-                }
+        let read = |piece: Piece| Request::Read { offset: piece.offset, len: piece.len };
+        self.in_strides(offset, len, read, |mut at, reply| {
+            for bytes in data_of(reply).pieces() {
+                each(at, bytes)?;
                 at += bytes.len();
             }
-        }
+            ControlFlow::Continue(())
+        })
     }
 
     /// Writes `data` to `offset`. It is durable when this returns, unless the target has a volatile
@@ -219,17 +211,36 @@ impl Volume {
         len: usize,
         mut fill: impl FnMut(usize, &mut [u8]),
     ) -> Result<(), Error> {
-        self.check_range(offset, len as u64)?;
-        let mut started = VecDeque::new();
-        for piece in pieces(offset, len, STRIDE) {
+        let write = |piece: Piece| {
             let mut data = Data::zeroed(piece.len);
             fill(piece.at, data.as_mut_bytes());
-            if started.len() >= STRIDES_AT_ONCE {
-                started.pop_front().map_or(Ok(Reply::Done), Pending::wait)?;
+            Request::Write { offset: piece.offset, data }
+        };
+        self.in_strides(offset, len, write, |_, _| ControlFlow::Continue(()))
+    }
+
+    /// Does in strides what is long: `make` makes a request of each, and `each` gets the replies in order,
+    /// with their places from the start. It can end it early.
+    fn in_strides(
+        &self,
+        offset: u64,
+        len: usize,
+        mut make: impl FnMut(Piece) -> Request,
+        mut each: impl FnMut(usize, Reply) -> ControlFlow<()>,
+    ) -> Result<(), Error> {
+        self.check_range(offset, len as u64)?;
+        let mut strides = pieces(offset, len, STRIDE);
+        let mut started = VecDeque::new();
+        loop {
+            while started.len() < STRIDES_AT_ONCE {
+                let Some(piece) = strides.next() else { break };
+                started.push_back((piece.at, self.start(make(piece))));
             }
-            started.push_back(self.start(Request::Write { offset: piece.offset, data }));
+            let Some((at, pending)) = started.pop_front() else { return Ok(()) };
+            if each(at, pending.wait()?).is_break() {
+                return Ok(());
+            }
         }
-        started.into_iter().try_for_each(|pending| pending.wait().map(drop))
     }
 
     /// Makes a range read as zeroes.

@@ -1,0 +1,181 @@
+//! How a request is carried out on the background thread.
+
+use std::rc::Rc;
+
+use client::Swap;
+use io_traits::{BufferSlice, Spawn};
+use local_sync::{Semaphore, oneshot};
+use units::{Lba, LbaRange};
+
+use crate::pieces::{Piece, pieces};
+use crate::session::Session;
+use crate::{Data, Error, Properties, ReadData, Reply, Request};
+
+/// Pieces of one request that are under way at a time.
+const PIECES_AT_ONCE: u64 = 16;
+/// Blocks of the largest write-zeroes: what the command can say.
+const WRITE_ZEROES_BLOCKS_MAX: u64 = 1 << 16;
+
+/// Carries `request` out.
+pub(crate) async fn execute(request: Request, session: &Rc<Session>) -> Result<Reply, Error> {
+    let properties = session.properties();
+    if let Some((offset, len)) = request.range() {
+        if offset.checked_add(len).is_none_or(|end| end > properties.size_bytes) {
+            return Err(Error::OutOfRange { offset, len });
+        }
+        if len == 0 {
+            return Ok(request.of_nothing());
+        }
+    }
+    let execution = Execution { session, block: u64::from(properties.block_size), properties };
+    match request {
+        Request::Read { offset, len } => execution.read(offset, len).await.map(Reply::Data),
+        Request::Write { offset, data } => execution.write(offset, data).await,
+        Request::Compare { offset, data } => {
+            execution.compare(offset, data).await.map(Reply::Equal)
+        }
+        Request::CompareAndSwap { offset, expected, data } => {
+            execution.compare_and_swap(offset, expected, data).await.map(Reply::Swap)
+        }
+        Request::WriteZeroes { offset, len } => execution.write_zeroes(offset, len).await,
+        Request::Deallocate { offset, len } => execution.deallocate(offset, len).await,
+        Request::Flush => {
+            session.run(true, async |volume| volume.flush().await).await?;
+            Ok(Reply::Done)
+        }
+    }
+}
+
+struct Execution<'a> {
+    session: &'a Rc<Session>,
+    properties: Properties,
+    /// Bytes in a block.
+    block: u64,
+}
+
+impl Execution<'_> {
+    async fn read(&self, offset: u64, len: usize) -> Result<ReadData, Error> {
+        let block = self.block;
+        let read = self.in_pieces(offset, len, async move |session, piece| {
+            let (lba, blocks) = place(piece, block);
+            let buffer = session.run(true, async |volume| volume.read(lba, blocks).await).await?;
+            Ok(Data { buffer, len: piece.len })
+        });
+        Ok(ReadData { pieces: read.await? })
+    }
+
+    async fn write(&self, offset: u64, data: Data) -> Result<Reply, Error> {
+        let (len, data, block) = (data.len(), slice(data), self.block);
+        let written = self.in_pieces(offset, len, async move |session, piece| {
+            let ((lba, _), data) = (place(piece, block), part(&data, piece));
+            let write = async |volume: &client::Volume<_>| volume.write(lba, data.clone()).await;
+            session.run(true, write).await
+        });
+        written.await.map(|_| Reply::Done)
+    }
+
+    async fn compare(&self, offset: u64, data: Data) -> Result<bool, Error> {
+        let (len, data, block) = (data.len(), slice(data), self.block);
+        let compared = self.in_pieces(offset, len, async move |session, piece| {
+            let ((lba, _), data) = (place(piece, block), part(&data, piece));
+            let compare =
+                async |volume: &client::Volume<_>| volume.compare(lba, data.clone()).await;
+            session.run(true, compare).await
+        });
+        Ok(compared.await?.into_iter().all(|equal| equal))
+    }
+
+    async fn compare_and_swap(
+        &self,
+        offset: u64,
+        expected: Data,
+        data: Data,
+    ) -> Result<Swap, Error> {
+        self.check_atomic(data.len())?;
+        let (lba, expected, data) = (Lba(offset / self.block), slice(expected), slice(data));
+        let swap =
+            async |volume: &client::Volume<_>| volume.compare_and_swap(lba, &expected, &data).await;
+        self.session.run(false, swap).await
+    }
+
+    async fn write_zeroes(&self, offset: u64, len: u64) -> Result<Reply, Error> {
+        for range in cut(self.range(offset, len), WRITE_ZEROES_BLOCKS_MAX) {
+            self.session.run(true, async |volume| volume.write_zeroes(range).await).await?;
+        }
+        Ok(Reply::Done)
+    }
+
+    async fn deallocate(&self, offset: u64, len: u64) -> Result<Reply, Error> {
+        for range in cut(self.range(offset, len), u64::from(u32::MAX)) {
+            self.session.run(true, async |volume| volume.deallocate(&[range]).await).await?;
+        }
+        Ok(Reply::Done)
+    }
+
+    fn range(&self, offset: u64, len: u64) -> LbaRange {
+        LbaRange::new(Lba(offset / self.block), len / self.block)
+    }
+
+    /// Whether so much data can be replaced at once.
+    fn check_atomic(&self, len: usize) -> Result<(), Error> {
+        let (len, limit) = (len as u64, self.properties.atomic_write_bytes);
+        if len > limit { Err(Error::TooLarge { len, limit }) } else { Ok(()) }
+    }
+
+    /// Does `each` for every piece of so much data, some of them at a time; what came of them, in order.
+    async fn in_pieces<T: 'static>(
+        &self,
+        offset: u64,
+        len: usize,
+        each: impl AsyncFn(&Rc<Session>, Piece) -> Result<T, Error> + 'static,
+    ) -> Result<Vec<T>, Error> {
+        let piece_max = usize::try_from(self.properties.transfer_bytes_max).unwrap_or(usize::MAX);
+        let session = self.session;
+        let mut pieces = pieces(offset, len, piece_max).peekable();
+        let Some(first) = pieces.next() else { return Ok(Vec::new()) };
+        if pieces.peek().is_none() {
+            return Ok(vec![each(session, first).await?]);
+        }
+        let (window, each) = (Semaphore::new(PIECES_AT_ONCE), Rc::new(each));
+        let mut outcomes = Vec::new();
+        for piece in std::iter::once(first).chain(pieces) {
+            let permit = window.acquire(1).await;
+            let (sender, receiver) = oneshot();
+            let (own, each) = (session.clone(), each.clone());
+            session.world().spawn(async move {
+                sender.send(each(&own, piece).await);
+                drop(permit);
+            });
+            outcomes.push(receiver);
+        }
+        let mut all = Vec::with_capacity(outcomes.len());
+        for outcome in outcomes {
+            all.push(outcome.await.ok_or(Error::Stopped)??);
+        }
+        Ok(all)
+    }
+}
+
+/// Where a piece begins, and its length, in blocks of `block` bytes.
+fn place(piece: Piece, block: u64) -> (Lba, u32) {
+    let blocks = u32::try_from(piece.len as u64 / block).unwrap_or(u32::MAX);
+    (Lba(piece.offset / block), blocks)
+}
+
+/// `range` in ranges of at most `blocks_max`.
+fn cut(range: LbaRange, blocks_max: u64) -> impl Iterator<Item = LbaRange> {
+    let count = range.blocks.div_ceil(blocks_max);
+    (0..count).map(move |index| {
+        let start = index * blocks_max;
+        LbaRange::new(Lba(range.start.0 + start), blocks_max.min(range.blocks - start))
+    })
+}
+
+fn slice(data: Data) -> BufferSlice {
+    let len = data.len;
+    data.buffer.into_slice().slice(0..len)
+}
+
+fn part(data: &BufferSlice, piece: Piece) -> BufferSlice {
+    data.slice(piece.at..piece.at + piece.len)
+}
