@@ -1,6 +1,6 @@
 //! Blocks with metadata: apart for the application, one behind the other on the wire (extended LBA).
 
-use io_traits::{Buffer, World};
+use io_traits::{Buffer, BufferSlice, World};
 use nvme_wire::IoOpcode;
 use nvme_wire::io::BlockCommand;
 use units::Lba;
@@ -51,16 +51,16 @@ impl<W: World> Volume<W> {
 
     /// Writes blocks and their metadata to `lba`, as [`Volume::write`] does: both or neither.
     pub async fn write_ex(&self, lba: Lba, blocks: Blocks<'_>) -> Result<(), Error> {
-        let (count, bytes) = self.interleave(blocks)?;
+        let (count, bytes) = self.interleave([blocks])?;
         let sqe = self.block_command(IoOpcode::WRITE, BlockCommand::new(lba.0, count));
-        self.run(IoOpcode::WRITE, sqe, Body::from_bytes(&bytes)).await?;
+        self.run(IoOpcode::WRITE, sqe, Body::ToController(bytes)).await?;
         Ok(())
     }
 
     /// Whether the blocks from `lba` hold these, metadata included.
     pub async fn compare_ex(&self, lba: Lba, blocks: Blocks<'_>) -> Result<bool, Error> {
-        let (count, bytes) = self.interleave(blocks)?;
-        self.compare_command(lba, count, Body::from_bytes(&bytes)).await
+        let (count, bytes) = self.interleave([blocks])?;
+        self.compare_command(lba, count, Body::ToController(bytes)).await
     }
 
     /// As [`Volume::compare_and_swap`], metadata included. Where the blocks differ is counted as if the
@@ -71,14 +71,12 @@ impl<W: World> Volume<W> {
         expected: Blocks<'_>,
         blocks: Blocks<'_>,
     ) -> Result<Swap, Error> {
-        let (count, mut both) = self.interleave(expected)?;
-        let (other, bytes) = self.interleave(blocks)?;
-        if count != other {
+        if expected.data.len() != blocks.data.len() {
             let (len_bytes, block_bytes) = (expected.data.len() as u64, self.block_size());
             return Err(Error::NotWholeBlocks { len_bytes, block_bytes });
         }
-        both.extend(bytes);
-        self.swap_command(lba, count, &both).await
+        let (count, both) = self.interleave([expected, blocks])?;
+        self.swap_command(lba, count, Body::ToController(both)).await
     }
 
     /// Bytes of `blocks` blocks as they are transferred.
@@ -88,16 +86,30 @@ impl<W: World> Volume<W> {
         u32::try_from(len).map_err(|_| Error::TooLarge { blocks: blocks.into(), limit })
     }
 
-    /// How many blocks these are, and their bytes as they are transferred.
-    fn interleave(&self, blocks: Blocks<'_>) -> Result<(u32, Vec<u8>), Error> {
-        let count = self.blocks_in(blocks.data.len())?;
-        self.must_have_metadata(count, blocks.metadata.len() as u64)?;
-        let (block, each) = (self.block_size() as usize, self.metadata_size() as usize);
-        let mut bytes = Vec::with_capacity(self.wire_len(count)? as usize);
-        for (at, data) in blocks.data.chunks_exact(block).enumerate() {
-            bytes.extend_from_slice(data);
-            bytes.extend_from_slice(&blocks.metadata[at * each..][..each]);
+    /// How many blocks each of `parts` has, and the bytes of all of them as they are transferred.
+    fn interleave<const N: usize>(
+        &self,
+        parts: [Blocks<'_>; N],
+    ) -> Result<(u32, BufferSlice), Error> {
+        let (mut count, mut len) = (0, 0);
+        for blocks in parts {
+            count = self.blocks_in(blocks.data.len())?;
+            self.must_have_metadata(count, blocks.metadata.len() as u64)?;
+            len += self.wire_len(count)? as usize;
         }
-        Ok((count, bytes))
+        let (block, each) = (self.block_size() as usize, self.metadata_size() as usize);
+        let mut buffer = Buffer::new(len.div_ceil(units::BLOCK_SIZE));
+        let (bytes, padding) = buffer.as_mut_bytes().split_at_mut(len);
+        padding.fill(0);
+        let mut places = bytes.chunks_exact_mut(block + each);
+        for blocks in parts {
+            let datas = blocks.data.chunks_exact(block).enumerate();
+            for ((at, data), place) in datas.zip(&mut places) {
+                let (of_data, of_metadata) = place.split_at_mut(block);
+                of_data.copy_from_slice(data);
+                of_metadata.copy_from_slice(&blocks.metadata[at * each..][..each]);
+            }
+        }
+        Ok((count, buffer.into_slice().slice(0..len)))
     }
 }

@@ -199,23 +199,23 @@ impl<W: World> Volume<W> {
             return Err(Error::NotWholeBlocks { len_bytes, block_bytes });
         }
         let both = [expected.as_bytes(), data.as_bytes()].concat();
-        self.swap_command(lba, blocks, &both).await
+        self.swap_command(lba, blocks, Body::from_bytes(&both)).await
     }
 
-    /// `both`: what is expected, and behind it what is to be written.
+    /// `both` sends what is expected, and behind it what is to be written.
     pub(crate) async fn swap_command(
         &self,
         lba: Lba,
         blocks: u32,
-        both: &[u8],
+        both: Body,
     ) -> Result<Swap, Error> {
         let opcode = IoOpcode::COMPARE_AND_WRITE;
         if self.limits().vendor_commands & VENDOR_COMPARE_AND_WRITE == 0 {
             return Err(Error::Unsupported { command: opcode.name() });
         }
         let sqe = self.block_command(opcode, BlockCommand::new(lba.0, blocks));
-        let body = Body::from_bytes(both);
-        let command = Command { sqe, name: opcode.name(), body, replay: false, timeout: None };
+        let name = opcode.name();
+        let command = Command { sqe, name, body: both, replay: false, timeout: None };
         let inner = &self.handle.0;
         match inner.pick_queue().run(&inner.world, command).await {
             Ok(_) => Ok(Swap::Done),
