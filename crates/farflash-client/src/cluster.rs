@@ -4,8 +4,8 @@ use std::fmt;
 use std::sync::Arc;
 
 use control::{
-    ChangeAuth, ChangeRestrictions, ChangeVolume, CreateVolume, CreatedVolume, Restrictions, Slo,
-    Tokens, Volume as VolumeRecord, VolumeName, VolumeSize,
+    ChangeAuth, ChangeRestrictions, ChangeVolume, CreateVolume, CreatedVolume, MetadataBytes,
+    Restrictions, Slo, Tokens, Volume as VolumeRecord, VolumeName, VolumeSize,
 };
 
 use crate::directory::{Directory, Place};
@@ -20,6 +20,9 @@ pub struct NewVolume {
     pub name: String,
     /// Its size, a multiple of 4096.
     pub size_bytes: u64,
+    /// Bytes of metadata that each block has beside its data, for life: 8, 16, 64, or 0 for none. Such a volume
+    /// takes [`Volume::write_ex`] and its like only.
+    pub metadata_size: u32,
     /// The core that is to serve it; by default the one with the fewest volumes.
     pub core: Option<u32>,
     /// What it is promised of its device.
@@ -35,7 +38,15 @@ impl NewVolume {
     #[must_use]
     pub fn new(name: impl Into<String>, size_bytes: u64) -> Self {
         let name = name.into();
-        Self { name, size_bytes, core: None, slo: None, restrictions: None, owner: None }
+        Self {
+            name,
+            size_bytes,
+            metadata_size: 0,
+            core: None,
+            slo: None,
+            restrictions: None,
+            owner: None,
+        }
     }
 }
 
@@ -72,9 +83,12 @@ impl Cluster {
 
     /// Makes a volume. The tokens in the answer are told this once.
     pub fn create(&self, new: &NewVolume) -> Result<CreatedVolume, Error> {
-        let NewVolume { name, size_bytes, core, slo, restrictions, owner } = new.clone();
+        let NewVolume { name, size_bytes, metadata_size, core, slo, restrictions, owner } =
+            new.clone();
         let parsed: VolumeName = name.parse()?;
+        let metadata = MetadataBytes::try_from(u64::from(metadata_size))?;
         let request = CreateVolume {
+            metadata_bytes: (metadata_size > 0).then_some(metadata),
             core,
             slo,
             restrictions,

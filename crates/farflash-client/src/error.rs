@@ -48,6 +48,34 @@ pub enum Error {
         /// Bytes to replace them.
         data: u64,
     },
+    /// The blocks of this volume have metadata, and nothing is read, written or compared without it: use
+    /// [`crate::Volume::read_ex`] and its like.
+    #[error(
+        "the blocks of this volume have {metadata_size} bytes of metadata each, without which they are neither \
+         read nor written"
+    )]
+    MetadataLeftOut {
+        /// Bytes of each block.
+        metadata_size: u32,
+    },
+    /// Metadata is as long as so many blocks have.
+    #[error(
+        "{given} bytes of metadata were given, but the blocks of {len} bytes of data have {wanted}"
+    )]
+    MetadataLength {
+        /// The length given.
+        given: u64,
+        /// The length of the data.
+        len: u64,
+        /// The length that the metadata has to have.
+        wanted: u64,
+    },
+    /// The blocks of this volume have no metadata.
+    #[error("{given} bytes of metadata were given, but the blocks of this volume have no metadata")]
+    NoMetadata {
+        /// The length given.
+        given: u64,
+    },
     /// More requests are outstanding than this process may have. Wait for some of them.
     #[error("{limit} requests are outstanding; wait for some of them")]
     TooManyOutstanding {
@@ -63,6 +91,9 @@ pub enum Error {
     /// A volume cannot have that size.
     #[error(transparent)]
     Size(#[from] control::VolumeSizeError),
+    /// Blocks cannot have so much metadata.
+    #[error(transparent)]
+    MetadataSize(#[from] control::MetadataBytesError),
     /// The text is no token.
     #[error("that is no token: {0}")]
     Token(auth::SecretError),
@@ -175,9 +206,13 @@ impl Error {
             | Self::OutOfRange { .. }
             | Self::TooLarge { .. }
             | Self::LengthsDiffer { .. }
+            | Self::MetadataLeftOut { .. }
+            | Self::MetadataLength { .. }
+            | Self::NoMetadata { .. }
             | Self::Target(_)
             | Self::Name(_)
             | Self::Size(_)
+            | Self::MetadataSize(_)
             | Self::Token(_)
             | Self::TokenMissing
             | Self::HostNqn(_)
@@ -247,15 +282,12 @@ fn request_kind(error: &client::Error) -> ErrorKind {
             code if code.code_type() == StatusCodeType::Media => ErrorKind::Damaged,
             _ => ErrorKind::Failed,
         },
-        client::Error::TooLarge { .. } | client::Error::NotWholeBlocks { .. } => {
-            ErrorKind::InvalidArgument
-        }
+        client::Error::TooLarge { .. }
+        | client::Error::NotWholeBlocks { .. }
+        | client::Error::Metadata { .. } => ErrorKind::InvalidArgument,
         client::Error::Damaged { .. } => ErrorKind::Damaged,
         client::Error::Disconnected(_) | client::Error::Unanswered { .. } => ErrorKind::Unreachable,
-        // What a volume with metadata of blocks takes is not offered here.
-        client::Error::Capability(_)
-        | client::Error::Unsupported { .. }
-        | client::Error::Metadata { .. } => ErrorKind::Unsupported,
+        client::Error::Capability(_) | client::Error::Unsupported { .. } => ErrorKind::Unsupported,
         client::Error::NoNamespace { .. } => ErrorKind::NotFound,
         client::Error::Closed => ErrorKind::Closed,
     }

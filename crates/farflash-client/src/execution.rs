@@ -7,17 +7,22 @@ use io_traits::{BufferSlice, Spawn};
 use local_sync::{Semaphore, oneshot};
 use units::{Lba, LbaRange};
 
+use crate::blocks::Format;
 use crate::pieces::{Piece, pieces};
 use crate::session::Session;
-use crate::{Data, Error, Properties, ReadData, Reply, Request};
+use crate::{BlockData, Data, Error, Properties, ReadBlocks, ReadData, Reply, Request};
 
 /// Pieces of one request that are under way at a time.
 const PIECES_AT_ONCE: u64 = 16;
 /// Blocks of the largest write-zeroes: what the command can say.
 const WRITE_ZEROES_BLOCKS_MAX: u64 = 1 << 16;
 
-/// Carries `request` out.
-pub(crate) async fn execute(request: Request, session: &Rc<Session>) -> Result<Reply, Error> {
+/// Carries out `request`, which was checked against `format`.
+pub(crate) async fn execute(
+    request: Request,
+    session: &Rc<Session>,
+    format: Format,
+) -> Result<Reply, Error> {
     let properties = session.properties();
     if let Some((offset, len)) = request.range() {
         if offset.checked_add(len).is_none_or(|end| end > properties.size_bytes) {
@@ -27,7 +32,8 @@ pub(crate) async fn execute(request: Request, session: &Rc<Session>) -> Result<R
             return Ok(request.of_nothing());
         }
     }
-    let execution = Execution { session, block: u64::from(properties.block_size), properties };
+    let block = u64::from(format.block_size);
+    let execution = Execution { session, properties, format, block };
     match request {
         Request::Read { offset, len } => execution.read(offset, len).await.map(Reply::Data),
         Request::Write { offset, data } => execution.write(offset, data).await,
@@ -36,6 +42,14 @@ pub(crate) async fn execute(request: Request, session: &Rc<Session>) -> Result<R
         }
         Request::CompareAndSwap { offset, expected, data } => {
             execution.compare_and_swap(offset, expected, data).await.map(Reply::Swap)
+        }
+        Request::ReadEx { offset, len } => execution.read_ex(offset, len).await.map(Reply::Blocks),
+        Request::WriteEx { offset, blocks } => execution.write_ex(offset, blocks).await,
+        Request::CompareEx { offset, blocks } => {
+            execution.compare_ex(offset, blocks).await.map(Reply::Equal)
+        }
+        Request::CompareAndSwapEx { offset, expected, blocks } => {
+            execution.compare_and_swap_ex(offset, expected, blocks).await.map(Reply::Swap)
         }
         Request::WriteZeroes { offset, len } => execution.write_zeroes(offset, len).await,
         Request::Deallocate { offset, len } => execution.deallocate(offset, len).await,
@@ -49,6 +63,7 @@ pub(crate) async fn execute(request: Request, session: &Rc<Session>) -> Result<R
 struct Execution<'a> {
     session: &'a Rc<Session>,
     properties: Properties,
+    format: Format,
     /// Bytes in a block.
     block: u64,
 }
@@ -95,6 +110,54 @@ impl Execution<'_> {
         let (lba, expected, data) = (Lba(offset / self.block), slice(expected), slice(data));
         let swap =
             async |volume: &client::Volume<_>| volume.compare_and_swap(lba, &expected, &data).await;
+        self.session.run(false, swap).await
+    }
+
+    async fn read_ex(&self, offset: u64, len: usize) -> Result<ReadBlocks, Error> {
+        let (format, block) = (self.format, self.block);
+        let read = self.in_pieces(offset, len, async move |session, piece| {
+            let (lba, blocks) = place(piece, block);
+            let read = session.run(true, async |volume| volume.read_ex(lba, blocks).await).await?;
+            // A foreign target could have changed its format. Callers copy by what was opened.
+            format.check_metadata(piece.len, read.metadata.len())?;
+            Ok((Data { buffer: read.data, len: piece.len }, read.metadata))
+        });
+        let (pieces, metadata): (Vec<_>, Vec<_>) = read.await?.into_iter().unzip();
+        Ok(ReadBlocks { data: ReadData { pieces }, metadata: metadata.concat() })
+    }
+
+    async fn write_ex(&self, offset: u64, blocks: BlockData) -> Result<Reply, Error> {
+        let (len, format, block) = (blocks.data.len(), self.format, self.block);
+        let written = self.in_pieces(offset, len, async move |session, piece| {
+            let ((lba, _), part) = (place(piece, block), format.part(blocks.as_blocks(), piece));
+            let write = async |volume: &client::Volume<_>| volume.write_ex(lba, part).await;
+            session.run(true, write).await
+        });
+        written.await.map(|_| Reply::Done)
+    }
+
+    async fn compare_ex(&self, offset: u64, blocks: BlockData) -> Result<bool, Error> {
+        let (len, format, block) = (blocks.data.len(), self.format, self.block);
+        let compared = self.in_pieces(offset, len, async move |session, piece| {
+            let ((lba, _), part) = (place(piece, block), format.part(blocks.as_blocks(), piece));
+            let compare = async |volume: &client::Volume<_>| volume.compare_ex(lba, part).await;
+            session.run(true, compare).await
+        });
+        Ok(compared.await?.into_iter().all(|equal| equal))
+    }
+
+    async fn compare_and_swap_ex(
+        &self,
+        offset: u64,
+        expected: BlockData,
+        blocks: BlockData,
+    ) -> Result<Swap, Error> {
+        self.check_atomic(blocks.data.len())?;
+        let lba = Lba(offset / self.block);
+        let (expected, blocks) = (expected.as_blocks(), blocks.as_blocks());
+        let swap = async |volume: &client::Volume<_>| {
+            volume.compare_and_swap_ex(lba, expected, blocks).await
+        };
         self.session.run(false, swap).await
     }
 

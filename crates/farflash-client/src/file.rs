@@ -17,6 +17,9 @@ const SWAPS_MAX: usize = 10_000;
 /// bytes of one block, in whatever processes, do not undo each other's writes. Each block of a write is
 /// changed at once; a write of several blocks with parts at its ends is not atomic as a whole.
 ///
+/// A volume whose blocks have metadata is no file of bytes: what is read or written is refused
+/// ([`Error::MetadataLeftOut`]).
+///
 /// Nothing is cached: wrap it in [`std::io::BufReader`] or [`std::io::BufWriter`] for short requests.
 #[derive(Clone, Debug)]
 pub struct VolumeFile {

@@ -23,6 +23,8 @@
 //! - A [`Volume`] is an open volume: usable on any thread, cheap to clone. Its methods wait;
 //!   [`Volume::start`] and [`Volume::submit`] do not, so that one thread can have many requests under way.
 //! - A [`VolumeFile`] is a volume as a file of bytes.
+//! - A volume made with [`NewVolume::metadata_size`] keeps so many bytes of the application's beside each block.
+//!   [`Volume::read_ex`] and its like read, write and compare them with the block's data, as one.
 //!
 //! # Threads
 //! All requests of a process are carried out by one background thread, which sleeps when there is
@@ -40,17 +42,20 @@
 //!
 //! # Copies
 //! Data is copied once on its way between the caller's memory and aligned buffers, which go to and come
-//! from the socket as they are.
+//! from the socket as they are. Blocks with metadata are copied once more, because each block's metadata lies
+//! behind its data on the wire.
 //!
 //! Absent from this crate: the protocol (that is `client`), caching of data, `unsafe`.
 
 #![forbid(unsafe_code)]
 
+mod blocks;
 mod cluster;
 mod data;
 mod directory;
 mod error;
 mod execution;
+mod extended;
 mod file;
 mod open;
 mod pending;
@@ -60,7 +65,8 @@ mod runtime;
 mod session;
 mod volume;
 
-pub use client::{SENDS_MAX, Swap};
+pub use blocks::{BlockData, BlocksMut, ReadBlocks};
+pub use client::{Blocks, SENDS_MAX, Swap};
 pub use cluster::{Cluster, NewVolume, open};
 pub use control::{
     ApiError, ChangeAuth, ChangeRestrictions, CreatedVolume, Problem, ProblemCode, Restrictions,

@@ -2,9 +2,14 @@
 
 use client::Swap;
 
-use crate::{Data, Error, ReadData};
+use crate::blocks::Format;
+use crate::{BlockData, Data, Error, ReadBlocks, ReadData};
 
 /// A request to a volume. Offsets and lengths are in bytes, and multiples of its block size.
+///
+/// Where blocks have metadata ([`crate::Properties::metadata_size`]), nothing is read, written or compared
+/// without it: there the requests on data alone are refused ([`Error::MetadataLeftOut`]), and those that end in
+/// `Ex` take their place. Lengths are those of the data; the metadata is as long as so many blocks have.
 #[derive(Debug)]
 pub enum Request {
     /// Reads; answered by [`Reply::Data`].
@@ -22,14 +27,15 @@ pub enum Request {
         /// What.
         data: Data,
     },
-    /// Makes a range read as zeroes; answered by [`Reply::Done`].
+    /// Makes a range read as zeroes, metadata included; answered by [`Reply::Done`].
     WriteZeroes {
         /// From where.
         offset: u64,
         /// How much.
         len: u64,
     },
-    /// Gives a range's space back, so that it reads as zeroes; answered by [`Reply::Done`].
+    /// Gives a range's space back, so that it reads as zeroes, metadata included; answered by
+    /// [`Reply::Done`].
     Deallocate {
         /// From where.
         offset: u64,
@@ -54,6 +60,38 @@ pub enum Request {
         /// What is to be there.
         data: Data,
     },
+    /// Reads blocks with their metadata; answered by [`Reply::Blocks`].
+    ReadEx {
+        /// From where.
+        offset: u64,
+        /// How much data.
+        len: usize,
+    },
+    /// Writes blocks with their metadata, both or neither; answered by [`Reply::Done`]. Atomic as
+    /// [`Request::Write`].
+    WriteEx {
+        /// To where.
+        offset: u64,
+        /// What.
+        blocks: BlockData,
+    },
+    /// Compares, metadata included; answered by [`Reply::Equal`].
+    CompareEx {
+        /// From where.
+        offset: u64,
+        /// With what.
+        blocks: BlockData,
+    },
+    /// Replaces what is there if it is what is expected, metadata included; answered by [`Reply::Swap`], which
+    /// counts as if the metadata of each block came behind its data.
+    CompareAndSwapEx {
+        /// Where.
+        offset: u64,
+        /// What has to be there.
+        expected: BlockData,
+        /// What is to be there.
+        blocks: BlockData,
+    },
 }
 
 /// What came of a [`Request`].
@@ -61,6 +99,8 @@ pub enum Request {
 pub enum Reply {
     /// What was read.
     Data(ReadData),
+    /// What was read, with its metadata.
+    Blocks(ReadBlocks),
     /// It is done.
     Done,
     /// Whether the data is the same.
@@ -73,40 +113,68 @@ impl Request {
     /// Offset and length, if it has them.
     pub(crate) fn range(&self) -> Option<(u64, u64)> {
         match self {
-            Self::Read { offset, len } => Some((*offset, *len as u64)),
+            Self::Read { offset, len } | Self::ReadEx { offset, len } => {
+                Some((*offset, *len as u64))
+            }
             Self::WriteZeroes { offset, len } | Self::Deallocate { offset, len } => {
                 Some((*offset, *len))
             }
             Self::Write { offset, data }
             | Self::Compare { offset, data }
             | Self::CompareAndSwap { offset, data, .. } => Some((*offset, data.len() as u64)),
+            Self::WriteEx { offset, blocks }
+            | Self::CompareEx { offset, blocks }
+            | Self::CompareAndSwapEx { offset, blocks, .. } => {
+                Some((*offset, blocks.data.len() as u64))
+            }
             Self::Flush => None,
         }
     }
 
     /// What can be said against it without asking anybody.
-    pub(crate) fn check(&self, block_size: u32) -> Result<(), Error> {
-        if let Self::CompareAndSwap { expected, data, .. } = self
-            && expected.len() != data.len()
-        {
-            let (expected, data) = (expected.len() as u64, data.len() as u64);
-            return Err(Error::LengthsDiffer { expected, data });
+    pub(crate) fn check(&self, format: Format) -> Result<(), Error> {
+        match self {
+            Self::CompareAndSwap { expected, data, .. } => check_lengths(expected, data)?,
+            Self::CompareAndSwapEx { expected, blocks, .. } => {
+                check_lengths(&expected.data, &blocks.data)?;
+            }
+            _ => {}
         }
-        let Some((offset, len)) = self.range() else { return Ok(()) };
-        let block = u64::from(block_size);
-        if !offset.is_multiple_of(block) || !len.is_multiple_of(block) {
-            return Err(Error::Misaligned { offset, len, block_size });
+        if let Some((offset, len)) = self.range() {
+            format.check_range(offset, len)?;
         }
-        Ok(())
+        let check =
+            |blocks: &BlockData| format.check_metadata(blocks.data.len(), blocks.metadata.len());
+        match self {
+            Self::Read { .. }
+            | Self::Write { .. }
+            | Self::Compare { .. }
+            | Self::CompareAndSwap { .. } => format.check_has_none(),
+            Self::WriteEx { blocks, .. } | Self::CompareEx { blocks, .. } => check(blocks),
+            Self::CompareAndSwapEx { expected, blocks, .. } => {
+                check(expected).and_then(|()| check(blocks))
+            }
+            Self::ReadEx { .. }
+            | Self::WriteZeroes { .. }
+            | Self::Deallocate { .. }
+            | Self::Flush => Ok(()),
+        }
     }
 
     /// The answer to a request for no bytes.
     pub(crate) fn of_nothing(&self) -> Reply {
         match self {
             Self::Read { .. } => Reply::Data(ReadData::default()),
-            Self::Compare { .. } => Reply::Equal(true),
-            Self::CompareAndSwap { .. } => Reply::Swap(Swap::Done),
+            Self::ReadEx { .. } => Reply::Blocks(ReadBlocks::default()),
+            Self::Compare { .. } | Self::CompareEx { .. } => Reply::Equal(true),
+            Self::CompareAndSwap { .. } | Self::CompareAndSwapEx { .. } => Reply::Swap(Swap::Done),
             _ => Reply::Done,
         }
     }
+}
+
+/// What is expected is as long as what is to replace it.
+fn check_lengths(expected: &Data, data: &Data) -> Result<(), Error> {
+    let (expected, data) = (expected.len() as u64, data.len() as u64);
+    if expected == data { Ok(()) } else { Err(Error::LengthsDiffer { expected, data }) }
 }

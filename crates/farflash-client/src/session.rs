@@ -327,6 +327,7 @@ fn properties(link: &Link, place: &Place) -> Properties {
     Properties {
         size_bytes: volume.capacity() * u64::from(block_size),
         block_size,
+        metadata_size: volume.metadata_size(),
         atomic_write_bytes: bytes(volume.atomic_write_blocks()),
         transfer_bytes_max: bytes(volume.max_transfer_blocks()),
         nqn: place.nqn,

@@ -14,6 +14,7 @@ use nvme_wire::Nqn;
 use nvme_wire::log::FailureDomain;
 use uuid::Uuid;
 
+use crate::blocks::Format;
 use crate::directory::Place;
 use crate::execution::execute;
 use crate::pending::Completion;
@@ -34,10 +35,12 @@ pub struct Properties {
     pub size_bytes: u64,
     /// The unit of offsets and lengths.
     pub block_size: u32,
+    /// Bytes of metadata that each block has beside its data, for life; mostly 0. See [`Volume::read_ex`].
+    pub metadata_size: u32,
     /// The longest write that is wholly there or wholly absent after a power failure, and the longest
-    /// compare-and-swap.
+    /// compare-and-swap; metadata comes on top.
     pub atomic_write_bytes: u64,
-    /// The longest request that goes to the target in one piece.
+    /// The longest request that goes to the target in one piece; metadata comes on top.
     pub transfer_bytes_max: u64,
     /// The NVMe qualified name of its subsystem.
     pub nqn: Nqn,
@@ -59,7 +62,7 @@ impl Properties {
 struct Shared {
     runtime: Runtime,
     session: u64,
-    block_size: u32,
+    format: Format,
     opened: Properties,
 }
 
@@ -78,6 +81,10 @@ impl Drop for Shared {
 ///
 /// Offsets and lengths are in bytes, and multiples of [`Volume::block_size`]. Order between requests
 /// that overlap and are under way at the same time is not defined.
+///
+/// Where blocks have metadata ([`Volume::metadata_size`]), nothing is read, written or compared without it:
+/// [`Volume::read_ex`] and its like do so there, and what takes or gives data alone is refused
+/// ([`Error::MetadataLeftOut`]). So no program overwrites metadata of which it does not know.
 #[derive(Clone)]
 pub struct Volume {
     shared: Arc<Shared>,
@@ -116,8 +123,8 @@ impl Volume {
             });
         })?;
         let opened = pending.wait()?;
-        let block_size = opened.block_size;
-        Ok(Self { shared: Arc::new(Shared { runtime, session: number, block_size, opened }) })
+        let format = Format { block_size: opened.block_size, metadata_size: opened.metadata_size };
+        Ok(Self { shared: Arc::new(Shared { runtime, session: number, format, opened }) })
     }
 
     /// Starts `request` and returns at once.
@@ -136,14 +143,16 @@ impl Volume {
         done: impl FnOnce(Result<Reply, Error>) + Send + 'static,
     ) {
         let completion = Completion::new(done);
-        let shared = &self.shared;
-        let fit = shared.runtime.check_process().and_then(|()| request.check(shared.block_size));
+        let (shared, format) = (&self.shared, self.shared.format);
+        let fit = shared.runtime.check_process().and_then(|()| request.check(format));
         let claim = match fit.and_then(|()| shared.runtime.claim()) {
             Ok(claim) => claim,
             Err(error) => return completion.complete(Err(error)),
         };
         let completion = completion.with_claim(claim);
-        self.with_session(completion, |session| async move { execute(request, &session).await });
+        self.with_session(completion, move |session| async move {
+            execute(request, &session, format).await
+        });
     }
 
     /// Has the background thread run what `make` makes of the session.
@@ -186,6 +195,7 @@ impl Volume {
         len: usize,
         mut each: impl FnMut(usize, &[u8]) -> ControlFlow<()>,
     ) -> Result<(), Error> {
+        self.shared.format.check_has_none()?;
         let read = |piece: Piece| Request::Read { offset: piece.offset, len: piece.len };
         self.in_strides(offset, len, read, |mut at, reply| {
             for bytes in data_of(reply).pieces() {
@@ -211,6 +221,7 @@ impl Volume {
         len: usize,
         mut fill: impl FnMut(usize, &mut [u8]),
     ) -> Result<(), Error> {
+        self.shared.format.check_has_none()?;
         let write = |piece: Piece| {
             let mut data = Data::zeroed(piece.len);
             fill(piece.at, data.as_mut_bytes());
@@ -221,14 +232,14 @@ impl Volume {
 
     /// Does in strides what is long: `make` makes a request of each, and `each` gets the replies in order,
     /// with their places from the start. It can end it early.
-    fn in_strides(
+    pub(crate) fn in_strides(
         &self,
         offset: u64,
         len: usize,
         mut make: impl FnMut(Piece) -> Request,
         mut each: impl FnMut(usize, Reply) -> ControlFlow<()>,
     ) -> Result<(), Error> {
-        self.check_range(offset, len as u64)?;
+        self.shared.format.check_range(offset, len as u64)?;
         let mut strides = pieces(offset, len, STRIDE);
         let mut started = VecDeque::new();
         loop {
@@ -320,7 +331,7 @@ impl Volume {
     /// The unit of offsets and lengths.
     #[must_use]
     pub fn block_size(&self) -> u32 {
-        self.shared.block_size
+        self.shared.format.block_size
     }
 
     /// What it was like when it was opened.
@@ -356,14 +367,8 @@ impl Volume {
         pending
     }
 
-    /// What can be said against a range without asking anybody.
-    fn check_range(&self, offset: u64, len: u64) -> Result<(), Error> {
-        let block_size = self.shared.block_size;
-        let block = u64::from(block_size);
-        if !offset.is_multiple_of(block) || !len.is_multiple_of(block) {
-            return Err(Error::Misaligned { offset, len, block_size });
-        }
-        offset.checked_add(len).map_or(Err(Error::OutOfRange { offset, len }), |_| Ok(()))
+    pub(crate) fn format(&self) -> Format {
+        self.shared.format
     }
 }
 

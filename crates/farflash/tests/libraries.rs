@@ -12,8 +12,8 @@ use std::thread;
 use std::time::Duration;
 
 use farflash_client::{
-    ChangeAuth, ChangeRestrictions, Cluster, Data, DeviceHealth, Error, ErrorKind, NewVolume,
-    OpenOptions, Reply, Request, SENDS_MAX, Swap, Volume, VolumeFile,
+    BlockData, Blocks, BlocksMut, ChangeAuth, ChangeRestrictions, Cluster, Data, DeviceHealth,
+    Error, ErrorKind, NewVolume, OpenOptions, Reply, Request, SENDS_MAX, Swap, Volume, VolumeFile,
 };
 use support::gate::Gate;
 use support::proxy::Proxy;
@@ -38,6 +38,31 @@ fn with_token(token: &str) -> OpenOptions {
 fn opened(cluster: &Cluster, name: &str, size: u64) -> Volume {
     cluster.create(&NewVolume::new(name, size)).unwrap();
     cluster.open(name, &OpenOptions::default()).unwrap()
+}
+
+/// An open volume whose blocks have metadata.
+fn opened_with_metadata(cluster: &Cluster, name: &str, size: u64, metadata_size: u32) -> Volume {
+    cluster.create(&NewVolume { metadata_size, ..NewVolume::new(name, size) }).unwrap();
+    cluster.open(name, &OpenOptions::default()).unwrap()
+}
+
+/// Data and metadata of `count` blocks, all different.
+fn filled(count: usize, metadata_size: u32, stamp: u8) -> (Vec<u8>, Vec<u8>) {
+    let byte = |at: usize| ((at * 31) >> 7) as u8 ^ stamp;
+    let metadata = (0..count * metadata_size as usize).map(|at| byte(at * 67).wrapping_add(1));
+    ((0..count * BLOCK).map(byte).collect(), metadata.collect())
+}
+
+fn blocks((data, metadata): &(Vec<u8>, Vec<u8>)) -> Blocks<'_> {
+    Blocks { data, metadata }
+}
+
+#[track_caller]
+fn holds(volume: &Volume, offset: u64, expected: &(Vec<u8>, Vec<u8>)) {
+    // What is not read is not what was expected.
+    let (mut data, mut metadata) = (vec![0x5a; expected.0.len()], vec![0x5a; expected.1.len()]);
+    volume.read_ex(BlocksMut { data: &mut data, metadata: &mut metadata }, offset).unwrap();
+    assert!(data == expected.0 && metadata == expected.1);
 }
 
 #[track_caller]
@@ -225,6 +250,125 @@ fn each_mistake_has_its_error() {
     assert_eq!(left, ["larger", "v"], "nothing was done");
     cluster.delete("v").unwrap();
     fails(volume.flush(), ErrorKind::NotFound, "no volume");
+}
+
+/// One block, more than goes to the server at once, and more than is done at once; compared and swapped up to
+/// the limit; made zeroes.
+#[test]
+fn blocks_and_their_metadata_are_one() {
+    let server = Server::start("mem:256MiB");
+    let cluster = cluster(&server);
+    for size in [8, 16, 64] {
+        let volume = opened_with_metadata(&cluster, &format!("v{size}"), 16 * MIB, size);
+        let properties = volume.properties().unwrap();
+        assert_eq!((properties.metadata_size, volume.metadata_size()), (size, size));
+        assert_eq!(cluster.show(&format!("v{size}")).unwrap().metadata_bytes, size);
+        assert!(properties.transfer_bytes_max < 4 * MIB, "else nothing is cut");
+        for (block, count) in [(0, 1), (1, 300), (301, 2051)] {
+            let (written, offset) = (filled(count, size, count as u8), block * BLOCK as u64);
+            volume.write_ex(blocks(&written), offset).unwrap();
+            holds(&volume, offset, &written);
+            assert!(volume.compare_ex(blocks(&written), offset).unwrap());
+            let mut other = written.clone();
+            *other.1.last_mut().unwrap() ^= 1;
+            assert!(!volume.compare_ex(blocks(&other), offset).unwrap());
+        }
+
+        let most = usize::try_from(properties.atomic_write_bytes).unwrap() / BLOCK;
+        let (old, new) = (filled(most, size, 1), filled(most, size, 2));
+        volume.write_ex(blocks(&old), 4096).unwrap();
+        let mut other = old.clone();
+        other.1[2 * size as usize + 5] ^= 1;
+        let swapped = volume.compare_and_swap_ex(4096, blocks(&other), blocks(&new)).unwrap();
+        let offset_bytes = 2 * (4096 + u64::from(size)) + 4096 + 5;
+        assert_eq!(swapped, Swap::Differs { offset_bytes });
+        holds(&volume, 4096, &old);
+        let swapped = volume.compare_and_swap_ex(4096, blocks(&old), blocks(&new)).unwrap();
+        assert_eq!(swapped, Swap::Done);
+        holds(&volume, 4096, &new);
+        let larger = filled(most + 1, size, 3);
+        let swapped = volume.compare_and_swap_ex(4096, blocks(&larger), blocks(&larger));
+        fails(swapped, ErrorKind::InvalidArgument, "more than the limit");
+
+        volume.write_zeroes(4096, 2 * BLOCK as u64).unwrap();
+        volume.deallocate(3 * 4096, BLOCK as u64).unwrap();
+        volume.flush().unwrap();
+        holds(&volume, 4096, &(vec![0; 3 * BLOCK], vec![0; 3 * size as usize]));
+    }
+}
+
+/// On blocks with metadata nothing is done without it, and it has its length; blocks without have none.
+#[test]
+fn each_mistake_about_metadata_has_its_error() {
+    let server = Server::start("mem:256MiB");
+    let cluster = cluster(&server);
+    let volume = opened_with_metadata(&cluster, "with", MIB, 8);
+    let (invalid, one) = (ErrorKind::InvalidArgument, [1; BLOCK]);
+    let left_out = "8 bytes of metadata each";
+    fails(volume.read_at(&mut [0; BLOCK], 0), invalid, left_out);
+    fails(volume.read_at(&mut [], 0), invalid, left_out);
+    fails(volume.write_at(&one, 0), invalid, left_out);
+    fails(volume.compare(&one, 0), invalid, left_out);
+    fails(volume.compare_and_swap(0, &one, &one), invalid, left_out);
+    fails(volume.start(Request::Read { offset: 0, len: BLOCK }).wait(), invalid, left_out);
+    let mut file = VolumeFile::new(volume.clone());
+    assert!(file.write(b"x").unwrap_err().to_string().contains(left_out));
+
+    let short = Blocks { data: &one, metadata: &[0; 7] };
+    let says = "7 bytes of metadata were given, but the blocks of 4096 bytes of data have 8";
+    fails(volume.write_ex(short, 0), invalid, says);
+    fails(volume.compare_ex(short, 0), invalid, says);
+    let whole = Blocks { data: &one, metadata: &[0; 8] };
+    fails(volume.compare_and_swap_ex(0, short, whole), invalid, says);
+    fails(volume.compare_and_swap_ex(0, whole, short), invalid, says);
+    let short_room = BlocksMut { data: &mut [0; BLOCK], metadata: &mut [0; 7] };
+    fails(volume.read_ex(short_room, 0), invalid, says);
+    let nothing = Blocks { data: &[], metadata: &[] };
+    fails(volume.compare_and_swap_ex(0, nothing, whole), invalid, "0 bytes cannot be replaced");
+    fails(volume.write_ex(Blocks { data: &one[..5], ..nothing }, 0), invalid, "not whole blocks");
+    fails(volume.write_ex(whole, 1), invalid, "offset 1");
+    fails(volume.write_ex(whole, MIB), invalid, "not all within");
+    volume.write_ex(nothing, 0).unwrap();
+    holds(&volume, 0, &(vec![0; BLOCK], vec![0; 8]));
+
+    let without = opened(&cluster, "without", MIB);
+    assert_eq!(without.metadata_size(), 0);
+    fails(without.write_ex(whole, 0), invalid, "have no metadata");
+    without.write_ex(Blocks { data: &one, metadata: &[] }, 0).unwrap();
+    holds(&without, 0, &(one.to_vec(), Vec::new()));
+    let twelve = NewVolume { metadata_size: 12, ..NewVolume::new("v", MIB) };
+    fails(cluster.create(&twelve), invalid, "8, 16 or 64 bytes");
+}
+
+/// What was sent to a server that is killed is sent again, except for a swap, of which nobody knows.
+#[test]
+fn blocks_with_metadata_are_written_again_and_swapped_once() {
+    let files = Files::new();
+    let device = files.device("image");
+    support::succeed(&["format", "--device", &format!("{device},size=256MiB")]);
+    let server = Server::start(&device);
+    let api_address = server.api.trim_start_matches("http://").to_owned();
+    let volume = opened_with_metadata(&cluster(&server), "v", MIB, 16);
+    let (old, new) = (filled(2, 16, 1), filled(2, 16, 2));
+    volume.write_ex(blocks(&old), 0).unwrap();
+
+    server.pause();
+    let copy = |from: &(Vec<u8>, Vec<u8>)| BlockData::from(blocks(from));
+    let swap = Request::CompareAndSwapEx { offset: 0, expected: copy(&old), blocks: copy(&new) };
+    let swap = volume.start(swap);
+    let write = volume.start(Request::WriteEx { offset: 8192, blocks: copy(&new) });
+    let read = volume.start(Request::ReadEx { offset: 0, len: 2 * BLOCK });
+    // Answered by the thread that sends, after it has sent.
+    volume.properties().unwrap();
+    server.signal("KILL");
+    server.wait();
+    fails(swap.wait(), ErrorKind::OutcomeUnknown, "not known");
+    let _server = Server::start_on(&device, "127.0.0.1:0", &api_address, &[]);
+    assert!(matches!(write.wait().unwrap(), Reply::Done));
+    let Reply::Blocks(read) = read.wait().unwrap() else { panic!("blocks are read") };
+    assert_eq!((read.data.to_vec(), read.metadata), old);
+    holds(&volume, 0, &old);
+    holds(&volume, 8192, &new);
 }
 
 #[test]

@@ -11,7 +11,7 @@ use std::process::{Child, Command, Output, Stdio};
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, waitid};
 use serde_json::Value;
 
 /// Longest wait for what is about to happen. Reached only when something is wrong.
@@ -227,6 +227,13 @@ impl Server {
             _ => Signal::KILL,
         };
         kill_process(Pid::from_child(&self.child), signal).unwrap();
+    }
+
+    /// Stops it as it is: it answers nothing any more.
+    pub fn pause(&self) {
+        let pid = Pid::from_child(&self.child);
+        kill_process(pid, Signal::STOP).unwrap();
+        waitid(WaitId::Pid(pid), WaitIdOptions::STOPPED).unwrap();
     }
 
     /// Waits until it logs a message that begins with `text`.
