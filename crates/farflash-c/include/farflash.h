@@ -19,6 +19,12 @@
  * farflash_properties()). Addresses of buffers are free. Data is copied once, between the caller's buffer and
  * the one that goes to the socket.
  *
+ * Blocks with metadata
+ *   A volume made by farflash_create_ex() keeps 8, 16 or 64 bytes of the program's beside each block. There the
+ *   functions and requests that end in _ex read, write and compare blocks with their metadata, as one; those on
+ *   data alone are refused (FARFLASH_INVALID_ARGUMENT), so that nobody overwrites metadata without knowing of it.
+ *   On other volumes they take and give 0 bytes of metadata. Such data is copied twice.
+ *
  * Requests wait for a server that went away and are repeated when it is back, wherever it is then, except for
  * a compare-and-swap that was sent already. A child made by fork() opens its volumes anew.
  */
@@ -77,6 +83,10 @@ void farflash_cluster_free(farflash_cluster *cluster);
 int farflash_create(const farflash_cluster *cluster, const char *name, uint64_t size_bytes,
                     farflash_tokens *tokens);
 
+/* The same, with `metadata_size` bytes of metadata beside each block, for life: 8, 16, 64, or 0 for none. */
+int farflash_create_ex(const farflash_cluster *cluster, const char *name, uint64_t size_bytes,
+                       uint32_t metadata_size, farflash_tokens *tokens);
+
 /* The rest takes a volume's name or UUID. */
 
 /* Deletes a volume with all that is on it. */
@@ -125,7 +135,8 @@ typedef struct farflash_volume_properties {
     uint32_t block_size;
     char uuid[40];
     char nqn[224];
-    char address[64]; /* where it is served, as ip:port */
+    char address[64];       /* where it is served, as ip:port */
+    uint32_t metadata_size; /* bytes of metadata beside each block; not counted in any size or length here */
 } farflash_volume_properties;
 
 /*
@@ -145,10 +156,10 @@ int farflash_read(const farflash_volume *volume, void *buffer, size_t len, uint6
 /* Durable when it returns. Atomic up to `atomic_write_bytes`. */
 int farflash_write(const farflash_volume *volume, const void *buffer, size_t len, uint64_t offset);
 
-/* Makes a range read as zeroes. */
+/* Makes a range read as zeroes, metadata included. */
 int farflash_write_zeroes(const farflash_volume *volume, uint64_t len, uint64_t offset);
 
-/* Gives a range's space back. It reads as zeroes then. */
+/* Gives a range's space back. It reads as zeroes then, metadata included. */
 int farflash_deallocate(const farflash_volume *volume, uint64_t len, uint64_t offset);
 
 /* Makes all that was written durable, on targets that do not do so at once. */
@@ -164,6 +175,32 @@ int farflash_compare(const farflash_volume *volume, const void *buffer, size_t l
 int farflash_compare_and_swap(const farflash_volume *volume, const void *expected, const void *data,
                               size_t len, uint64_t offset, uint64_t *miscompare);
 
+/* ---- Blocks with metadata ---- */
+
+/* Whole blocks, and the metadata of each. */
+typedef struct farflash_blocks {
+    void *data; /* to read into, to write, to compare, or to put in place */
+    size_t len;
+    void *metadata;      /* of all blocks, one behind the other */
+    size_t metadata_len; /* `metadata_size` for each block */
+} farflash_blocks;
+
+/* Of a block that was never written, or was deallocated, data and metadata are zeroes. */
+int farflash_read_ex(const farflash_volume *volume, const farflash_blocks *blocks, uint64_t offset);
+
+/* Each block with its metadata, both or neither. Else as farflash_write(). */
+int farflash_write_ex(const farflash_volume *volume, const farflash_blocks *blocks, uint64_t offset);
+
+/* As farflash_compare(), metadata included. */
+int farflash_compare_ex(const farflash_volume *volume, const farflash_blocks *blocks, uint64_t offset);
+
+/*
+ * As farflash_compare_and_swap(), metadata included. `miscompare` counts as if the metadata of each block came
+ * behind its data.
+ */
+int farflash_compare_and_swap_ex(const farflash_volume *volume, const farflash_blocks *expected,
+                                 const farflash_blocks *blocks, uint64_t offset, uint64_t *miscompare);
+
 /* ---- Many requests at a time ---- */
 
 #define FARFLASH_OP_READ 0
@@ -173,13 +210,21 @@ int farflash_compare_and_swap(const farflash_volume *volume, const void *expecte
 #define FARFLASH_OP_FLUSH 4
 #define FARFLASH_OP_COMPARE 5
 #define FARFLASH_OP_COMPARE_AND_SWAP 6
+#define FARFLASH_OP_READ_EX 7
+#define FARFLASH_OP_WRITE_EX 8
+#define FARFLASH_OP_COMPARE_EX 9
+#define FARFLASH_OP_COMPARE_AND_SWAP_EX 10
 
 typedef struct farflash_request {
     int op;               /* FARFLASH_OP_... */
     uint64_t offset;
     uint64_t len;
     void *buffer;         /* to read into, to write, to compare, or to put in place; not for other requests */
-    const void *expected; /* for FARFLASH_OP_COMPARE_AND_SWAP */
+    const void *expected; /* for FARFLASH_OP_COMPARE_AND_SWAP and FARFLASH_OP_COMPARE_AND_SWAP_EX */
+    /* The rest is looked at for requests that end in _EX only. */
+    void *metadata;                /* of the blocks of `buffer` */
+    uint64_t metadata_len;         /* `metadata_size` for each block */
+    const void *expected_metadata; /* of the blocks of `expected`, as long; for FARFLASH_OP_COMPARE_AND_SWAP_EX */
 } farflash_request;
 
 /*

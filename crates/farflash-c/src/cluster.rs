@@ -63,10 +63,27 @@ pub unsafe extern "C" fn farflash_create(
     size_bytes: u64,
     tokens: *mut CTokens,
 ) -> c_int {
+    // SAFETY: the caller's promise.
+    unsafe { farflash_create_ex(cluster, name, size_bytes, 0, tokens) }
+}
+
+/// See `farflash.h`.
+///
+/// # Safety
+/// Pointers are null or as `farflash.h` says.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn farflash_create_ex(
+    cluster: *const Cluster,
+    name: *const c_char,
+    size_bytes: u64,
+    metadata_size: u32,
+    tokens: *mut CTokens,
+) -> c_int {
     edge(|| {
         // SAFETY: the caller's promise.
         let (cluster, name) = unsafe { (reference(cluster, "cluster")?, text(name, "name")?) };
-        let created = cluster.create(&NewVolume::new(name, size_bytes))?;
+        let new = NewVolume { metadata_size, ..NewVolume::new(name, size_bytes) };
+        let created = cluster.create(&new)?;
         if tokens.is_null() {
             return Ok(());
         }

@@ -9,6 +9,7 @@
 
 pub mod cluster;
 pub mod edge;
+pub mod extended;
 pub mod structs;
 pub mod submit;
 pub mod volume;

@@ -1,6 +1,7 @@
 //! The structures of `farflash.h`.
 
 use std::ffi::{c_char, c_int, c_void};
+use std::mem::offset_of;
 use std::time::Duration;
 
 use farflash_client::{OpenOptions, Properties, Tokens};
@@ -39,9 +40,25 @@ pub struct CProperties {
     uuid: [c_char; 40],
     nqn: [c_char; 224],
     address: [c_char; 64],
+    metadata_size: u32,
 }
 
-/// `farflash_request`
+// The last field takes the place of padding: programs that were built without it have room for it.
+#[cfg(target_pointer_width = "64")]
+const _: () =
+    assert!(size_of::<CProperties>() == 368 && offset_of!(CProperties, metadata_size) == 364);
+
+/// `farflash_blocks`
+#[repr(C)]
+pub struct CBlocks {
+    pub(crate) data: *mut c_void,
+    pub(crate) len: usize,
+    pub(crate) metadata: *mut c_void,
+    pub(crate) metadata_len: usize,
+}
+
+/// What all requests have of `farflash_request`. Programs that were built before there were requests with
+/// metadata have no more than this.
 #[repr(C)]
 pub struct CRequest {
     pub(crate) op: c_int,
@@ -50,6 +67,17 @@ pub struct CRequest {
     pub(crate) buffer: *mut c_void,
     pub(crate) expected: *const c_void,
 }
+
+/// All of `farflash_request`, as requests with metadata have it.
+#[repr(C)]
+pub struct CRequestEx {
+    pub(crate) request: CRequest,
+    pub(crate) metadata: *mut c_void,
+    pub(crate) metadata_len: u64,
+    pub(crate) expected_metadata: *const c_void,
+}
+
+const _: () = assert!(offset_of!(CRequestEx, metadata) == size_of::<CRequest>());
 
 /// `text` with a zero at the end; what does not fit is cut off, which no text of ours is.
 fn array<const N: usize>(text: &str) -> [c_char; N] {
@@ -81,6 +109,7 @@ impl CProperties {
             uuid: array(&properties.uuid().map(|uuid| uuid.to_string()).unwrap_or_default()),
             nqn: array(properties.nqn.as_str()),
             address: array(&properties.address.to_string()),
+            metadata_size: properties.metadata_size,
         }
     }
 }

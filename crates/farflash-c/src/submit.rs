@@ -3,21 +3,25 @@
 use std::ffi::{c_char, c_int, c_void};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use farflash_client::{Data, Error, Reply, Request, Swap, Volume};
+use farflash_client::{BlockData, Data, Error, Reply, Request, Swap, Volume};
 
 use crate::edge::{Failure, OK, bytes, c_text, check_memory, edge, reference};
-use crate::structs::CRequest;
+use crate::extended::Room;
+use crate::structs::{CBlocks, CRequest, CRequestEx};
 use crate::volume::differs;
 
 /// `farflash_callback`
 pub type Callback = unsafe extern "C" fn(*mut c_void, c_int, u64, *const c_char);
 
-/// Whom to tell, and where data that is read goes.
+/// The first and the last of the requests that say something of metadata.
+const READ_EX: c_int = 7;
+const COMPARE_AND_SWAP_EX: c_int = 10;
+
+/// Whom to tell, and where what is read goes.
 struct Caller {
     done: Callback,
     context: *mut c_void,
-    buffer: *mut u8,
-    len: usize,
+    room: Room,
 }
 
 // SAFETY: by `farflash.h`, the callback is made to be called on a thread of the library with its context, and
@@ -28,16 +32,17 @@ impl Caller {
     fn finish(self, outcome: Result<Reply, Error>) {
         let told = match outcome {
             Ok(Reply::Data(data)) => {
-                debug_assert_eq!(data.len(), self.len);
-                let mut at = 0;
-                for piece in data.pieces() {
-                    // SAFETY: the pieces of a read add up to `len` bytes, and by `farflash.h` the
-                    // memory is that long and ours until the callback; a buffer of ours cannot
-                    // overlap it.
-                    unsafe {
-                        self.buffer.add(at).copy_from_nonoverlapping(piece.as_ptr(), piece.len());
-                    }
-                    at += piece.len();
+                // SAFETY: a read gives as much data as was asked for, and by `farflash.h` the memory is
+                // that long and ours until the callback.
+                unsafe { self.room.put_data(0, &data) };
+                Ok(())
+            }
+            Ok(Reply::Blocks(blocks)) => {
+                // SAFETY: as above, and `Room::new` has made sure that the metadata of so much data is as
+                // long as the memory for it.
+                unsafe {
+                    self.room.put_data(0, &blocks.data);
+                    self.room.put_metadata(0, &blocks.metadata);
                 }
                 Ok(())
             }
@@ -76,10 +81,15 @@ pub unsafe extern "C" fn farflash_submit(
         let (volume, asked) =
             unsafe { (reference(volume, "volume")?, reference(request, "request")?) };
         let done = done.ok_or_else(|| Failure::argument("done is NULL"))?;
-        // SAFETY: the caller's promise.
-        let request = unsafe { translate(asked) }?;
-        let len = usize::try_from(asked.len).unwrap_or(usize::MAX);
-        let caller = Caller { done, context, buffer: asked.buffer.cast(), len };
+        let (request, room) = if (READ_EX..=COMPARE_AND_SWAP_EX).contains(&asked.op) {
+            // SAFETY: the caller's promise; a program that knows of these requests has all the fields.
+            unsafe { translate_ex(volume, request.cast()) }?
+        } else {
+            let room = Room { data: asked.buffer.cast(), ..Room::NONE };
+            // SAFETY: the caller's promise.
+            (unsafe { translate(asked) }?, room)
+        };
+        let caller = Caller { done, context, room };
         volume.submit(request, move |outcome| {
             // The whole of it moves in, not its fields: it is what may go to another thread.
             let caller = caller;
@@ -95,18 +105,15 @@ pub unsafe extern "C" fn farflash_submit(
 /// Its pointers are null, or as `farflash.h` says.
 unsafe fn translate(asked: &CRequest) -> Result<Request, Failure> {
     let CRequest { op, offset, len, buffer, expected } = *asked;
-    let memory = || {
-        let too_long = || Failure::argument(format!("len {len} is more than memory has"));
-        usize::try_from(len).map_err(|_| too_long())
-    };
     let data = |pointer: *const c_void, name| {
         // SAFETY: the caller's promise.
-        Ok::<_, Failure>(Data::from(unsafe { bytes(pointer.cast(), memory()?, name) }?))
+        let bytes = unsafe { bytes(pointer.cast(), memory(len, "len")?, name) }?;
+        Ok::<_, Failure>(Data::from(bytes))
     };
     Ok(match op {
         0 => {
-            check_memory(buffer.cast(), memory()?, "buffer")?;
-            Request::Read { offset, len: memory()? }
+            check_memory(buffer.cast(), memory(len, "len")?, "buffer")?;
+            Request::Read { offset, len: memory(len, "len")? }
         }
         1 => Request::Write { offset, data: data(buffer, "buffer")? },
         2 => Request::WriteZeroes { offset, len },
@@ -118,6 +125,53 @@ unsafe fn translate(asked: &CRequest) -> Result<Request, Failure> {
             expected: data(expected, "expected")?,
             data: data(buffer, "buffer")?,
         },
-        _ => return Err(Failure::argument(format!("there is no request {op}"))),
+        _ => return Err(no_request(op)),
     })
+}
+
+/// The request with metadata, with a copy of what it brings, and where what it reads goes.
+///
+/// # Safety
+/// `asked` points to all of a `farflash_request`, whose pointers are null, or as `farflash.h` says.
+unsafe fn translate_ex(
+    volume: &Volume,
+    asked: *const CRequestEx,
+) -> Result<(Request, Room), Failure> {
+    // SAFETY: the caller's promise.
+    let asked = unsafe { reference(asked, "request") }?;
+    let CRequest { op, offset, len, buffer, expected } = asked.request;
+    let (len, metadata_len) = (memory(len, "len")?, memory(asked.metadata_len, "metadata_len")?);
+    let blocks = |data: *const c_void, metadata: *const c_void, names: [&str; 2]| {
+        // SAFETY: the caller's promise.
+        let (data, metadata) = unsafe {
+            (bytes(data.cast(), len, names[0])?, bytes(metadata.cast(), metadata_len, names[1])?)
+        };
+        Ok::<_, Failure>(BlockData { data: data.into(), metadata: metadata.to_vec() })
+    };
+    let given = || blocks(buffer, asked.metadata, ["buffer", "metadata"]);
+    let request = match op {
+        READ_EX => {
+            let blocks = CBlocks { data: buffer, len, metadata: asked.metadata, metadata_len };
+            return Ok((Request::ReadEx { offset, len }, Room::new(volume, &blocks)?));
+        }
+        8 => Request::WriteEx { offset, blocks: given()? },
+        9 => Request::CompareEx { offset, blocks: given()? },
+        COMPARE_AND_SWAP_EX => Request::CompareAndSwapEx {
+            offset,
+            expected: blocks(expected, asked.expected_metadata, ["expected", "expected_metadata"])?,
+            blocks: given()?,
+        },
+        _ => return Err(no_request(op)),
+    };
+    Ok((request, Room::NONE))
+}
+
+/// A length as memory has them.
+fn memory(len: u64, name: &str) -> Result<usize, Failure> {
+    let too_long = |_| Failure::argument(format!("{name} {len} is more than memory has"));
+    usize::try_from(len).map_err(too_long)
+}
+
+fn no_request(op: c_int) -> Failure {
+    Failure::argument(format!("there is no request {op}"))
 }

@@ -199,17 +199,27 @@ pub unsafe extern "C" fn farflash_compare_and_swap(
                 bytes(data.cast(), len, "data")?,
             )
         };
-        match volume.compare_and_swap(offset, expected, data)? {
-            Swap::Done => Ok(()),
-            Swap::Differs { offset_bytes } => {
-                if !miscompare.is_null() {
-                    // SAFETY: the caller's promise.
-                    unsafe { put(miscompare, "miscompare", offset_bytes) }?;
-                }
-                Err(differs())
-            }
-        }
+        let swap = volume.compare_and_swap(offset, expected, data)?;
+        // SAFETY: the caller's promise.
+        unsafe { swap_outcome(swap, miscompare) }
     })
+}
+
+/// How a swap ended, with the byte that differs put to `miscompare`.
+///
+/// # Safety
+/// `miscompare` is null, or points to memory that is the caller's to write.
+pub(crate) unsafe fn swap_outcome(swap: Swap, miscompare: *mut u64) -> Result<(), Failure> {
+    match swap {
+        Swap::Done => Ok(()),
+        Swap::Differs { offset_bytes } => {
+            if !miscompare.is_null() {
+                // SAFETY: the caller's promise.
+                unsafe { put(miscompare, "miscompare", offset_bytes) }?;
+            }
+            Err(differs())
+        }
+    }
 }
 
 /// What is there is not what was expected.

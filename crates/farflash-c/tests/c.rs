@@ -45,17 +45,23 @@ fn compile(path: &str, directory: &Path) -> PathBuf {
     program
 }
 
-/// A server with authentication. Killed when dropped.
+/// A server. Killed when dropped.
 struct Server {
     child: Child,
     api: String,
 }
 
 impl Server {
+    /// One with authentication.
     fn start(device: &str, api: &str) -> Self {
+        Self::start_with(device, api, "on")
+    }
+
+    fn start_with(device: &str, api: &str, auth: &str) -> Self {
         let program = build_directory().join("farflash");
         let mut command = Command::new(&program);
         command.args(["serve", "--device", device, "--listen", "127.0.0.1:0", "--api", api]);
+        command.args(["--auth", auth]);
         let spawned = command.arg("--log-json").stderr(Stdio::piped()).spawn();
         let mut child = spawned.unwrap_or_else(|error| {
             panic!("{}: {error}; build it with `cargo build -p farflash`", program.display())
@@ -103,6 +109,18 @@ fn the_example_does_what_it_says() {
         (String::from_utf8(output.stdout).unwrap(), String::from_utf8(output.stderr).unwrap());
     assert!(output.status.success(), "{said}{error}");
     assert!(said.contains(": 16777216 bytes at 127.0.0.1:") && said.ends_with("done\n"), "{said}");
+}
+
+/// `tests/blocks.c` says what it demands.
+#[test]
+fn blocks_and_their_metadata_are_one() {
+    let directory = tempfile::tempdir().unwrap();
+    let program = compile("tests/blocks.c", directory.path());
+    let server = Server::start_with("mem:128MiB", "127.0.0.1:0", "off");
+    let output = program_with(&program, &server.url()).output().unwrap();
+    let (said, error) =
+        (String::from_utf8(output.stdout).unwrap(), String::from_utf8(output.stderr).unwrap());
+    assert!(output.status.success() && said == "done\n", "{said}{error}");
 }
 
 /// `tests/misuse.c` says what it demands; here the server is killed under its load and comes back at
