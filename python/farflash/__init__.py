@@ -18,10 +18,13 @@
 Cluster and the functions of the same names make, find, open and delete volumes; Volume is an open volume,
 AsyncVolume one for asyncio, VolumeFile one as a file of bytes. Errors are subclasses of farflash.Error.
 
+A volume made with metadata=16 (or 8, or 64) keeps so many bytes of the program's beside each block:
+volume.write_ex(offset, data, metadata) and its like write, read, compare and swap both as one.
+
 Requests wait for a server that went away, and are repeated when it is back, wherever it is then. While a call
 waits, other threads run, and Ctrl-C interrupts it. Data is copied once, between Python's buffers and those that go
-to and come from the socket; read() and readinto() need no further copy, AsyncVolume neither. A process that was
-forked opens its volumes anew.
+to and come from the socket; read() and readinto() need no further copy, AsyncVolume neither; blocks with metadata
+need one. A process that was forked opens its volumes anew.
 """
 
 from ._aio import AsyncVolume

@@ -120,11 +120,11 @@ class AsyncVolume:
         return self._start("write", offset, data)
 
     def write_zeroes(self, offset: int, length: int) -> asyncio.Future[None]:
-        """Makes a range read as zeroes."""
+        """Makes a range read as zeroes, metadata included."""
         return self._start("write_zeroes", offset, length)
 
     def deallocate(self, offset: int, length: int) -> asyncio.Future[None]:
-        """Gives a range's space back. It reads as zeroes then."""
+        """Gives a range's space back. It reads as zeroes then, metadata included."""
         return self._start("deallocate", offset, length)
 
     def flush(self) -> asyncio.Future[None]:
@@ -140,6 +140,31 @@ class AsyncVolume:
     ) -> Swap:
         """Replaces what is at offset by data if it is expected."""
         return Swap(*await self._start("compare_and_swap", offset, expected, data))
+
+    def read_ex(self, offset: int, length: int) -> asyncio.Future[tuple[bytes, bytes]]:
+        """Reads the blocks of length bytes of data at offset: their data and their metadata."""
+        return self._start("read_ex", offset, length)
+
+    def write_ex(
+        self, offset: int, data: ReadableBuffer, metadata: ReadableBuffer
+    ) -> asyncio.Future[None]:
+        """Writes blocks and their metadata to offset."""
+        return self._start("write_ex", offset, data, metadata)
+
+    def compare_ex(
+        self, offset: int, data: ReadableBuffer, metadata: ReadableBuffer
+    ) -> asyncio.Future[bool]:
+        """Whether data and metadata are those of the blocks at offset."""
+        return self._start("compare_ex", offset, data, metadata)
+
+    async def compare_and_swap_ex(
+        self,
+        offset: int,
+        expected: tuple[ReadableBuffer, ReadableBuffer],
+        blocks: tuple[ReadableBuffer, ReadableBuffer],
+    ) -> Swap:
+        """Replaces the blocks at offset if they are as expected; both are pairs of data and metadata."""
+        return Swap(*await self._start("compare_and_swap_ex", offset, expected, blocks))
 
     async def close(self) -> None:
         """Closes the volume. Requests under way fail with Closed."""

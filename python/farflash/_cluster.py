@@ -47,6 +47,8 @@ class VolumeRecord:
     id: str
     nqn: str
     size: int
+    #: Bytes of metadata that each block has beside its data.
+    metadata_size: int
     #: Bytes of the device that it holds.
     allocated: int
     #: Where it is served, as ip:port.
@@ -74,6 +76,7 @@ def _fields(record: dict[str, Any]) -> dict[str, Any]:
         "id": record["id"],
         "nqn": record["nqn"],
         "size": record["size_bytes"],
+        "metadata_size": record["metadata_bytes"],
         "allocated": record["allocated_bytes"],
         "address": record["address"],
         "device": record["device"],
@@ -123,6 +126,7 @@ class Cluster:
         name: str,
         size: int,
         *,
+        metadata: int = 0,
         core: int | None = None,
         share: int | None = None,
         rates: tuple[int, int] | None = None,
@@ -133,6 +137,9 @@ class Cluster:
     ) -> CreatedVolume:
         """Makes a volume of size bytes, a multiple of 4096. It takes space only as it is written.
 
+        metadata is how many bytes of the program's each block has beside its data, for life: 8, 16 or 64. Such a
+        volume is read and written by Volume.read_ex and its like only.
+
         share is its part of the device in proportion to those of others, or rates the blocks read and
         written a second that it can count on. hosts (NQNs), networks (CIDR) and interfaces restrict who may
         open it, besides knowing its token.
@@ -140,7 +147,7 @@ class Cluster:
         restrictions = None
         if hosts or networks or interfaces:
             restrictions = (list(hosts), list(networks), list(interfaces))
-        text = self._native.create(name, size, core, share, rates, restrictions, owner)
+        text = self._native.create(name, size, metadata, core, share, rates, restrictions, owner)
         record = json.loads(text)
         return CreatedVolume(**_fields(record), tokens=_tokens(record))
 

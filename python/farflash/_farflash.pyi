@@ -14,6 +14,9 @@ class Volume:
 
     Offsets and lengths are in bytes, and multiples of block_size. Get one from farflash.open_volume or
     Cluster.open_volume.
+
+    Where blocks have metadata (metadata_size), nothing is read, written or compared without it: read_ex and its
+    like do so there, and what takes or gives data alone raises InvalidArgument.
     """
 
     def read(self, offset: int, length: int) -> bytes:
@@ -29,10 +32,10 @@ class Volume:
         """
 
     def write_zeroes(self, offset: int, length: int) -> None:
-        """Makes a range read as zeroes."""
+        """Makes a range read as zeroes, metadata included."""
 
     def deallocate(self, offset: int, length: int) -> None:
-        """Gives a range's space back. It reads as zeroes then."""
+        """Gives a range's space back. It reads as zeroes then, metadata included."""
 
     def flush(self) -> None:
         """Makes all that was written durable, on servers that do not do so at once."""
@@ -46,6 +49,32 @@ class Volume:
         True if so. Else its miscompare is the first byte that differs.
         """
 
+    def read_ex(self, offset: int, length: int) -> tuple[bytes, bytes]:
+        """Reads the blocks of length bytes of data at offset: their data, and the metadata of all of them.
+
+        Of a block that was never written, or was deallocated, both are zeroes.
+        """
+
+    def write_ex(self, offset: int, data: ReadableBuffer, metadata: ReadableBuffer) -> int:
+        """Writes blocks and their metadata, metadata_size bytes for each, to offset; the length of the data.
+
+        Each block with its metadata, both or neither. Else as write.
+        """
+
+    def compare_ex(self, offset: int, data: ReadableBuffer, metadata: ReadableBuffer) -> bool:
+        """Whether data and metadata are those of the blocks at offset."""
+
+    def compare_and_swap_ex(
+        self,
+        offset: int,
+        expected: tuple[ReadableBuffer, ReadableBuffer],
+        blocks: tuple[ReadableBuffer, ReadableBuffer],
+    ) -> Swap:
+        """As compare_and_swap; expected and blocks are pairs of data and metadata, as read_ex returns them.
+
+        miscompare counts as if the metadata of each block came behind its data.
+        """
+
     def close(self) -> None:
         """Closes the volume. Requests under way fail with Closed."""
 
@@ -56,6 +85,10 @@ class Volume:
     @property
     def block_size(self) -> int:
         """The unit of offsets and lengths, in bytes."""
+
+    @property
+    def metadata_size(self) -> int:
+        """Bytes of metadata that each block has beside its data; mostly 0. No other size or length counts it."""
 
     @property
     def atomic_write_size(self) -> int:
@@ -103,6 +136,7 @@ class Cluster:
         self,
         name: str,
         size: int,
+        metadata_size: int,
         core: int | None,
         share: int | None,
         rates: tuple[int, int] | None,
@@ -130,4 +164,19 @@ class Completions:
     def compare(self, volume: Volume, key: int, offset: int, data: ReadableBuffer) -> None: ...
     def compare_and_swap(
         self, volume: Volume, key: int, offset: int, expected: ReadableBuffer, data: ReadableBuffer
+    ) -> None: ...
+    def read_ex(self, volume: Volume, key: int, offset: int, length: int) -> None: ...
+    def write_ex(
+        self, volume: Volume, key: int, offset: int, data: ReadableBuffer, metadata: ReadableBuffer
+    ) -> None: ...
+    def compare_ex(
+        self, volume: Volume, key: int, offset: int, data: ReadableBuffer, metadata: ReadableBuffer
+    ) -> None: ...
+    def compare_and_swap_ex(
+        self,
+        volume: Volume,
+        key: int,
+        offset: int,
+        expected: tuple[ReadableBuffer, ReadableBuffer],
+        blocks: tuple[ReadableBuffer, ReadableBuffer],
     ) -> None: ...

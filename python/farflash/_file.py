@@ -32,6 +32,8 @@ class VolumeFile(io.RawIOBase):
     with parts of blocks at its ends is not atomic as a whole. (A BufferedRandom writes what it has read: two of
     them over one volume do undo each other's writes.)
 
+    A volume whose blocks have metadata is no file of bytes: reads and writes raise InvalidArgument.
+
     close() closes the volume, too, unless closes_volume is False.
     """
 

@@ -79,6 +79,7 @@ impl Cluster {
         py: Python<'_>,
         name: String,
         size: u64,
+        metadata_size: u32,
         core: Option<u32>,
         share: Option<u32>,
         rates: Option<(u64, u64)>,
@@ -97,7 +98,14 @@ impl Cluster {
             networks,
             interfaces,
         });
-        let new = NewVolume { core, slo, restrictions, owner, ..NewVolume::new(name, size) };
+        let new = NewVolume {
+            metadata_size,
+            core,
+            slo,
+            restrictions,
+            owner,
+            ..NewVolume::new(name, size)
+        };
         detached(py, || self.0.create(&new)).map(|created| json(&created))
     }
 

@@ -8,11 +8,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use farflash_client::{Error, Reply, Request};
 use pyo3::buffer::PyBuffer;
 use pyo3::prelude::*;
-use pyo3::types::{PyBool, PyList};
+use pyo3::types::{PyBool, PyBytes, PyList};
 
 use crate::buffers::{copy_out, writable};
 use crate::errors::exception;
-use crate::volume::{Volume, swap_tuple, to_bytes, whole};
+use crate::volume::{Blocks, Volume, swap_tuple, to_bytes, whole, whole_blocks};
 
 type Outcome = (u64, Result<Reply, Error>);
 
@@ -65,6 +65,10 @@ impl Completions {
                     at += piece.len();
                 }
                 at.into_pyobject(py)?.into_any()
+            }
+            (Reply::Blocks(blocks), _) => {
+                let data = to_bytes(py, &blocks.data)?;
+                (data, PyBytes::new(py, &blocks.metadata)).into_pyobject(py)?.into_any()
             }
             (Reply::Done, _) => py.None().into_bound(py),
             (Reply::Equal(equal), _) => PyBool::new(py, equal).to_owned().into_any(),
@@ -180,6 +184,48 @@ impl Completions {
     ) -> PyResult<()> {
         let (expected, data) = (whole(expected)?, whole(data)?);
         self.submit(volume, key, Request::CompareAndSwap { offset, expected, data });
+        Ok(())
+    }
+    fn read_ex(&self, volume: &Volume, key: u64, offset: u64, length: usize) {
+        self.submit(volume, key, Request::ReadEx { offset, len: length });
+    }
+
+    fn write_ex(
+        &self,
+        volume: &Volume,
+        key: u64,
+        offset: u64,
+        data: Bound<'_, PyAny>,
+        metadata: Bound<'_, PyAny>,
+    ) -> PyResult<()> {
+        let blocks = whole_blocks((data, metadata))?;
+        self.submit(volume, key, Request::WriteEx { offset, blocks });
+        Ok(())
+    }
+
+    fn compare_ex(
+        &self,
+        volume: &Volume,
+        key: u64,
+        offset: u64,
+        data: Bound<'_, PyAny>,
+        metadata: Bound<'_, PyAny>,
+    ) -> PyResult<()> {
+        let blocks = whole_blocks((data, metadata))?;
+        self.submit(volume, key, Request::CompareEx { offset, blocks });
+        Ok(())
+    }
+
+    fn compare_and_swap_ex(
+        &self,
+        volume: &Volume,
+        key: u64,
+        offset: u64,
+        expected: Blocks<'_>,
+        blocks: Blocks<'_>,
+    ) -> PyResult<()> {
+        let (expected, blocks) = (whole_blocks(expected)?, whole_blocks(blocks)?);
+        self.submit(volume, key, Request::CompareAndSwapEx { offset, expected, blocks });
         Ok(())
     }
 }

@@ -3,11 +3,13 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use farflash_client::{Data, Error, Pending, Properties, ReadData, Reply, Request, Swap};
+use farflash_client::{
+    BlockData, Data, Error, Pending, Properties, ReadData, Reply, Request, Swap,
+};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyTuple};
 
-use crate::buffers::{copy_in, copy_out, readable, writable};
+use crate::buffers::{copy_in, copy_in_metadata, copy_out, readable, writable};
 use crate::errors::exception;
 
 /// Longest time for which a signal, such as Ctrl-C, goes unnoticed.
@@ -48,8 +50,35 @@ impl Volume {
         wait(py, self.0.start(request)).map(drop)
     }
 
+    fn swap<'py>(&self, py: Python<'py>, request: Request) -> PyResult<Bound<'py, PyAny>> {
+        let reply = wait(py, self.0.start(request))?;
+        let swap = if let Reply::Swap(swap) = reply { swap } else { Swap::Done };
+        py.import("farflash._swap")?.getattr("Swap")?.call1(swap_tuple(py, swap)?)
+    }
+
     fn properties(&self, py: Python<'_>) -> PyResult<Properties> {
         py.detach(|| self.0.properties()).map_err(|error| exception(py, &error))
+    }
+
+    /// Does in strides what is long: `make` makes a request of each, from its offset in the volume and its place
+    /// and length, and `each` gets the replies in order, with their places.
+    fn in_strides(
+        &self,
+        py: Python<'_>,
+        (offset, len): (u64, usize),
+        mut make: impl FnMut(u64, (usize, usize)) -> Request,
+        mut each: impl FnMut(usize, Reply),
+    ) -> PyResult<()> {
+        let mut strides = strides(py, offset, len)?;
+        let mut started = VecDeque::new();
+        loop {
+            while started.len() < STRIDES_AT_ONCE {
+                let Some((at, len)) = strides.next() else { break };
+                started.push_back((at, self.0.start(make(offset + at as u64, (at, len)))));
+            }
+            let Some((at, pending)) = started.pop_front() else { return Ok(()) };
+            each(at, wait(py, pending)?);
+        }
     }
 
     /// Reads in strides; `each` gets what came, and its place.
@@ -59,22 +88,25 @@ impl Volume {
         (offset, len): (u64, usize),
         mut each: impl FnMut(usize, &[u8]),
     ) -> PyResult<()> {
-        let mut strides = strides(py, offset, len)?;
-        let mut started = VecDeque::new();
-        loop {
-            while started.len() < STRIDES_AT_ONCE {
-                let Some((at, len)) = strides.next() else { break };
-                let request = Request::Read { offset: offset + at as u64, len };
-                started.push_back((at, self.0.start(request)));
+        let read = |offset, (_, len)| Request::Read { offset, len };
+        self.in_strides(py, (offset, len), read, |at, reply| {
+            if let Reply::Data(data) = reply {
+                each_piece(at, &data, &mut each);
             }
-            let Some((mut at, pending)) = started.pop_front() else { return Ok(()) };
-            if let Reply::Data(data) = wait(py, pending)? {
-                for piece in data.pieces() {
-                    each(at, piece);
-                    at += piece.len();
-                }
-            }
-        }
+        })
+    }
+
+    /// Bytes of metadata that `len` bytes of data have.
+    fn metadata_len(&self, len: usize) -> usize {
+        len / self.0.block_size() as usize * self.0.metadata_size() as usize
+    }
+}
+
+/// Data that was read from place `at` on, piece by piece.
+fn each_piece(mut at: usize, data: &ReadData, mut each: impl FnMut(usize, &[u8])) {
+    for piece in data.pieces() {
+        each(at, piece);
+        at += piece.len();
     }
 }
 
@@ -121,17 +153,9 @@ impl Volume {
     fn write(&self, py: Python<'_>, offset: u64, data: &Bound<'_, PyAny>) -> PyResult<usize> {
         let buffer = readable(data)?;
         let len = buffer.len_bytes();
-        let mut started = VecDeque::new();
-        for (at, len) in strides(py, offset, len)? {
-            let data = copy_in(py, &buffer, at, len);
-            if started.len() >= STRIDES_AT_ONCE
-                && let Some(pending) = started.pop_front()
-            {
-                wait::<Reply>(py, pending)?;
-            }
-            started.push_back(self.0.start(Request::Write { offset: offset + at as u64, data }));
-        }
-        started.into_iter().try_for_each(|pending| wait(py, pending).map(drop))?;
+        let write =
+            |offset, (at, len)| Request::Write { offset, data: copy_in(py, &buffer, at, len) };
+        self.in_strides(py, (offset, len), write, |_, _| ())?;
         Ok(len)
     }
 
@@ -167,9 +191,76 @@ impl Volume {
         data: &Bound<'py, PyAny>,
     ) -> PyResult<Bound<'py, PyAny>> {
         let (expected, data) = (whole(expected)?, whole(data)?);
-        let reply = wait(py, self.0.start(Request::CompareAndSwap { offset, expected, data }))?;
-        let swap = if let Reply::Swap(swap) = reply { swap } else { Swap::Done };
-        py.import("farflash._swap")?.getattr("Swap")?.call1(swap_tuple(py, swap)?)
+        self.swap(py, Request::CompareAndSwap { offset, expected, data })
+    }
+
+    /// Reads the blocks of length bytes of data at offset: their data and their metadata.
+    fn read_ex<'py>(
+        &self,
+        py: Python<'py>,
+        offset: u64,
+        length: usize,
+    ) -> PyResult<(Bound<'py, PyBytes>, Bound<'py, PyBytes>)> {
+        let mut metadata = Vec::new();
+        let data = PyBytes::new_with(py, length, |to| {
+            let read = |offset, (_, len)| Request::ReadEx { offset, len };
+            self.in_strides(py, (offset, length), read, |at, reply| {
+                if let Reply::Blocks(blocks) = reply {
+                    blocks.data.copy_to(&mut to[at..at + blocks.data.len()]);
+                    metadata.extend(blocks.metadata);
+                }
+            })
+        })?;
+        Ok((data, PyBytes::new(py, &metadata)))
+    }
+
+    /// Writes data and metadata of blocks to offset; the length of the data.
+    fn write_ex(
+        &self,
+        py: Python<'_>,
+        offset: u64,
+        data: &Bound<'_, PyAny>,
+        metadata: &Bound<'_, PyAny>,
+    ) -> PyResult<usize> {
+        let (data, metadata) = (readable(data)?, readable(metadata)?);
+        let len = data.len_bytes();
+        let fits = self.0.check_metadata(len, metadata.len_bytes());
+        fits.map_err(|error| exception(py, &error))?;
+        let write = |offset, (at, len)| {
+            let (start, metadata_len) = (self.metadata_len(at), self.metadata_len(len));
+            let blocks = BlockData {
+                data: copy_in(py, &data, at, len),
+                metadata: copy_in_metadata(py, &metadata, start, metadata_len),
+            };
+            Request::WriteEx { offset, blocks }
+        };
+        self.in_strides(py, (offset, len), write, |_, _| ())?;
+        Ok(len)
+    }
+
+    /// Whether data and metadata are those of the blocks at offset.
+    fn compare_ex(
+        &self,
+        py: Python<'_>,
+        offset: u64,
+        data: Bound<'_, PyAny>,
+        metadata: Bound<'_, PyAny>,
+    ) -> PyResult<bool> {
+        let blocks = whole_blocks((data, metadata))?;
+        let reply = wait(py, self.0.start(Request::CompareEx { offset, blocks }))?;
+        Ok(matches!(reply, Reply::Equal(true)))
+    }
+
+    /// Replaces the blocks at offset if they are as expected; both are data and metadata.
+    fn compare_and_swap_ex<'py>(
+        &self,
+        py: Python<'py>,
+        offset: u64,
+        expected: Blocks<'py>,
+        blocks: Blocks<'py>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let (expected, blocks) = (whole_blocks(expected)?, whole_blocks(blocks)?);
+        self.swap(py, Request::CompareAndSwapEx { offset, expected, blocks })
     }
 
     /// Closes the volume. Requests under way fail with Closed.
@@ -187,6 +278,12 @@ impl Volume {
     #[getter]
     fn block_size(&self) -> u32 {
         self.0.block_size()
+    }
+
+    /// Bytes of metadata that each block has beside its data.
+    #[getter]
+    fn metadata_size(&self) -> u32 {
+        self.0.metadata_size()
     }
 
     /// Bytes of the longest write that is wholly there or wholly absent after a power failure.
@@ -258,6 +355,16 @@ impl Volume {
 pub(crate) fn whole(object: &Bound<'_, PyAny>) -> PyResult<Data> {
     let buffer = readable(object)?;
     Ok(copy_in(object.py(), &buffer, 0, buffer.len_bytes()))
+}
+
+/// Data and metadata of blocks, two bytes-like objects.
+pub(crate) type Blocks<'py> = (Bound<'py, PyAny>, Bound<'py, PyAny>);
+
+/// All of both.
+pub(crate) fn whole_blocks((data, metadata): Blocks<'_>) -> PyResult<BlockData> {
+    let buffer = readable(&metadata)?;
+    let metadata = copy_in_metadata(metadata.py(), &buffer, 0, buffer.len_bytes());
+    Ok(BlockData { data: whole(&data)?, metadata })
 }
 
 /// What was read, as bytes.

@@ -32,10 +32,10 @@ class Basics(unittest.TestCase):
         cls.addClassCleanup(cls.server.kill)
         cls.cluster = farflash.Cluster(["http://127.0.0.1:1", cls.server.api])
 
-    def volume(self, size: int = MIB, **options: object) -> farflash.Volume:
+    def volume(self, size: int = MIB, *, metadata: int = 0, **options: object) -> farflash.Volume:
         """A new volume, deleted after the test."""
-        name = self.id().rsplit(".", 1)[-1].replace("_", "-")[:60]
-        self.cluster.create_volume(name, size)
+        name = f"{self.id().rsplit('.', 1)[-1].replace('_', '-')[:58]}-{metadata}"
+        self.cluster.create_volume(name, size, metadata=metadata)
         self.addCleanup(self.cluster.delete_volume, name)
         volume = self.cluster.open_volume(name, **options)
         self.addCleanup(volume.close)
@@ -115,6 +115,88 @@ class Basics(unittest.TestCase):
         self.assertEqual(swap, farflash.Swap(False, 77))
         self.assertFalse(swap)
         self.assertEqual(volume.read(0, BLOCK), b"a" * BLOCK)
+
+    def test_blocks_and_their_metadata_are_one(self) -> None:
+        """One block, and more than is done at once."""
+        rng = random.Random(3)
+        for each in (8, 16, 64):
+            volume = self.volume(16 * MIB, metadata=each)
+            self.assertEqual(volume.metadata_size, each)
+            self.assertEqual(self.cluster.show_volume(volume.uuid).metadata_size, each)
+            for offset, count in ((0, 1), (BLOCK, 1500)):
+                data, metadata = rng.randbytes(count * BLOCK), rng.randbytes(count * each)
+                self.assertEqual(volume.write_ex(offset, data, memoryview(metadata)), len(data))
+                self.assertEqual(volume.read_ex(offset, len(data)), (data, metadata))
+                self.assertIs(volume.compare_ex(offset, bytearray(data), metadata), True)
+                other = metadata[:-1] + bytes([metadata[-1] ^ 1])
+                self.assertIs(volume.compare_ex(offset, data, other), False)
+
+            old, new = volume.read_ex(0, 2 * BLOCK), (b"n" * 2 * BLOCK, b"m" * 2 * each)
+            other = bytearray(old[1])
+            other[each + 3] ^= 1
+            swap = volume.compare_and_swap_ex(0, (old[0], other), new)
+            self.assertEqual(swap, farflash.Swap(False, 2 * BLOCK + each + 3))
+            self.assertEqual(volume.read_ex(0, 2 * BLOCK), old)
+            self.assertTrue(volume.compare_and_swap_ex(0, old, new))
+            self.assertEqual(volume.read_ex(0, 2 * BLOCK), new)
+
+            volume.deallocate(0, BLOCK)
+            volume.write_zeroes(BLOCK, BLOCK)
+            self.assertEqual(volume.read_ex(0, 2 * BLOCK), (bytes(2 * BLOCK), bytes(2 * each)))
+
+    def test_mistakes_about_metadata(self) -> None:
+        volume, without = self.volume(metadata=8), self.volume()
+        file = farflash.VolumeFile(volume, closes_volume=False)
+        one, own = bytes(BLOCK), bytes(8)
+        cases = [
+            (farflash.InvalidArgument, "8 bytes of metadata each", lambda: volume.read(0, BLOCK)),
+            (farflash.InvalidArgument, "8 bytes of metadata each", lambda: volume.readinto(0, bytearray(BLOCK))),
+            (farflash.InvalidArgument, "8 bytes of metadata each", lambda: volume.write(0, one)),
+            (farflash.InvalidArgument, "8 bytes of metadata each", lambda: volume.compare(0, one)),
+            (farflash.InvalidArgument, "8 bytes of metadata each", lambda: volume.compare_and_swap(0, one, one)),
+            (farflash.InvalidArgument, "8 bytes of metadata each", lambda: file.read(5)),
+            (farflash.InvalidArgument, "7 bytes of metadata were given", lambda: volume.write_ex(0, one, own[1:])),
+            (farflash.InvalidArgument, "7 bytes of metadata were given", lambda: volume.compare_ex(0, one, own[1:])),
+            (farflash.InvalidArgument, "0 bytes of metadata", lambda: volume.compare_and_swap_ex(0, (one, b""), (one, own))),
+            (farflash.InvalidArgument, "replaced by", lambda: volume.compare_and_swap_ex(0, (b"", b""), (one, own))),
+            (farflash.Misaligned, "5 bytes", lambda: volume.write_ex(0, b"hello", own)),
+            (farflash.Misaligned, "offset 1", lambda: volume.read_ex(1, BLOCK)),
+            (farflash.OutOfRange, "within", lambda: volume.write_ex(MIB, one, own)),
+            (farflash.InvalidArgument, "have no metadata", lambda: without.write_ex(0, one, own)),
+            (farflash.InvalidArgument, "8, 16 or 64", lambda: self.cluster.create_volume("w", MIB, metadata=12)),
+            (TypeError, "", lambda: volume.compare_and_swap_ex(0, one, one)),
+        ]
+        for kind, says, call in cases:
+            with self.subTest(says), self.assertRaisesRegex(kind, says):
+                call()
+        self.assertEqual(volume.read_ex(0, BLOCK), (one, own))
+        self.assertEqual(without.metadata_size, 0)
+        without.write_ex(0, b"a" * BLOCK, b"")
+        self.assertEqual(without.read_ex(0, BLOCK), (b"a" * BLOCK, b""))
+
+    def test_asyncio_with_metadata(self) -> None:
+        volume = farflash.AsyncVolume(self.volume(16 * MIB, metadata=16))
+
+        def block(number: int) -> tuple[bytes, bytes]:
+            return number.to_bytes(8) * 512, number.to_bytes(8) * 2
+
+        async def work() -> None:
+            await asyncio.gather(*(volume.write_ex(n * BLOCK, *block(n)) for n in range(1000)))
+            reads = await asyncio.gather(*(volume.read_ex(n * BLOCK, BLOCK) for n in range(1000)))
+            self.assertEqual(reads, [block(n) for n in range(1000)])
+            data, metadata = await volume.read_ex(0, 1000 * BLOCK)
+            self.assertEqual((data[-8:], metadata[-8:]), ((999).to_bytes(8), (999).to_bytes(8)))
+            self.assertIs(await volume.compare_ex(0, data, metadata), True)
+            self.assertIs(await volume.compare_ex(0, data, bytes(len(metadata))), False)
+            self.assertTrue(await volume.compare_and_swap_ex(BLOCK, block(1), block(7)))
+            swap = await volume.compare_and_swap_ex(BLOCK, (block(7)[0], block(1)[1]), block(1))
+            self.assertEqual(swap, farflash.Swap(False, BLOCK + 7))
+            with self.assertRaisesRegex(farflash.InvalidArgument, "16 bytes of metadata each"):
+                await volume.read(0, BLOCK)
+            with self.assertRaisesRegex(farflash.InvalidArgument, "1 bytes of metadata were given"):
+                await volume.write_ex(0, bytes(BLOCK), b"x")
+
+        asyncio.run(work())
 
     def test_many_threads(self) -> None:
         volume = self.volume(16 * MIB, connections=2)
