@@ -27,10 +27,18 @@ const STRIDES_AT_ONCE: usize = 2;
 pub(crate) struct Volume(pub(crate) farflash_client::Volume);
 
 /// Waits for an outcome (P2).
-pub(crate) fn wait<T: Send + 'static>(py: Python<'_>, mut pending: Pending<T>) -> PyResult<T> {
+pub(crate) fn wait<T: Send + 'static>(py: Python<'_>, pending: Pending<T>) -> PyResult<T> {
+    outcome(py, pending)?.map_err(|error| exception(py, &error))
+}
+
+/// The same, but only signals are exceptions.
+fn outcome<T: Send + 'static>(
+    py: Python<'_>,
+    mut pending: Pending<T>,
+) -> PyResult<Result<T, Error>> {
     loop {
         match py.detach(|| pending.wait_timeout(LOOK)) {
-            Ok(outcome) => return outcome.map_err(|error| exception(py, &error)),
+            Ok(outcome) => return Ok(outcome),
             Err(still) => pending = still,
         }
         py.check_signals()?;
@@ -61,7 +69,8 @@ impl Volume {
     }
 
     /// Does in strides what is long: `make` makes a request of each, from its offset in the volume and its place
-    /// and length, and `each` gets the replies in order, with their places.
+    /// and length, and `each` gets the replies in order, with their places. When a request fails the others
+    /// have ended, too: what is written next is not written over. A signal does not wait for them.
     fn in_strides(
         &self,
         py: Python<'_>,
@@ -77,7 +86,15 @@ impl Volume {
                 started.push_back((at, self.0.start(make(offset + at as u64, (at, len)))));
             }
             let Some((at, pending)) = started.pop_front() else { return Ok(()) };
-            each(at, wait(py, pending)?);
+            match outcome(py, pending)? {
+                Ok(reply) => each(at, reply),
+                Err(error) => {
+                    for (_, pending) in started {
+                        drop(outcome(py, pending)?);
+                    }
+                    return Err(exception(py, &error));
+                }
+            }
         }
     }
 

@@ -279,6 +279,8 @@ fn request_kind(error: &client::Error) -> ErrorKind {
         client::Error::Target { status, .. } => match status.code() {
             Status::CAPACITY_EXCEEDED => ErrorKind::NoSpace,
             Status::INVALID_OPCODE => ErrorKind::Unsupported,
+            // It was made smaller since its size was seen.
+            Status::LBA_OUT_OF_RANGE => ErrorKind::InvalidArgument,
             code if code.code_type() == StatusCodeType::Media => ErrorKind::Damaged,
             _ => ErrorKind::Failed,
         },

@@ -1,5 +1,6 @@
 //! How a request is carried out on the background thread.
 
+use std::cell::Cell;
 use std::rc::Rc;
 
 use client::Swap;
@@ -23,16 +24,13 @@ pub(crate) async fn execute(
     session: &Rc<Session>,
     format: Format,
 ) -> Result<Reply, Error> {
-    let properties = session.properties();
     if let Some((offset, len)) = request.range() {
-        if offset.checked_add(len).is_none_or(|end| end > properties.size_bytes) {
-            return Err(Error::OutOfRange { offset, len });
-        }
+        check_end(session, offset, len).await?;
         if len == 0 {
             return Ok(request.of_nothing());
         }
     }
-    let block = u64::from(format.block_size);
+    let (properties, block) = (session.properties(), u64::from(format.block_size));
     let execution = Execution { session, properties, format, block };
     match request {
         Request::Read { offset, len } => execution.read(offset, len).await.map(Reply::Data),
@@ -58,6 +56,18 @@ pub(crate) async fn execute(
             Ok(Reply::Done)
         }
     }
+}
+
+/// Whether the volume reaches so far: if not as it was last seen, as the target says now. It may have grown.
+async fn check_end(session: &Rc<Session>, offset: u64, len: u64) -> Result<(), Error> {
+    let is_beyond = || {
+        let end = offset.checked_add(len);
+        end.is_none_or(|end| end > session.properties().size_bytes)
+    };
+    if is_beyond() {
+        session.run(true, async |volume| volume.client().volume().await).await?;
+    }
+    if is_beyond() { Err(Error::OutOfRange { offset, len }) } else { Ok(()) }
 }
 
 struct Execution<'a> {
@@ -185,7 +195,8 @@ impl Execution<'_> {
         if len > limit { Err(Error::TooLarge { len, limit }) } else { Ok(()) }
     }
 
-    /// Does `each` for every piece of so much data, some of them at a time; what came of them, in order.
+    /// Does `each` for every piece of so much data, some of them at a time; what came of them, in order. When
+    /// this fails nothing of it is under way any more: what the caller writes next is not written over.
     async fn in_pieces<T: 'static>(
         &self,
         offset: u64,
@@ -200,22 +211,27 @@ impl Execution<'_> {
             return Ok(vec![each(session, first).await?]);
         }
         let (window, each) = (Semaphore::new(PIECES_AT_ONCE), Rc::new(each));
-        let mut outcomes = Vec::new();
+        let (mut started, has_failed) = (Vec::new(), Rc::new(Cell::new(false)));
         for piece in std::iter::once(first).chain(pieces) {
             let permit = window.acquire(1).await;
+            if has_failed.get() {
+                break;
+            }
             let (sender, receiver) = oneshot();
-            let (own, each) = (session.clone(), each.clone());
+            let (own, each, has_failed) = (session.clone(), each.clone(), has_failed.clone());
             session.world().spawn(async move {
-                sender.send(each(&own, piece).await);
+                let outcome = each(&own, piece).await;
+                has_failed.set(has_failed.get() || outcome.is_err());
+                sender.send(outcome);
                 drop(permit);
             });
-            outcomes.push(receiver);
+            started.push(receiver);
         }
-        let mut all = Vec::with_capacity(outcomes.len());
-        for outcome in outcomes {
-            all.push(outcome.await.ok_or(Error::Stopped)??);
+        let mut outcomes = Vec::with_capacity(started.len());
+        for outcome in started {
+            outcomes.push(outcome.await.unwrap_or(Err(Error::Stopped)));
         }
-        Ok(all)
+        outcomes.into_iter().collect()
     }
 }
 

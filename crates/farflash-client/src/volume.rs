@@ -231,7 +231,8 @@ impl Volume {
     }
 
     /// Does in strides what is long: `make` makes a request of each, and `each` gets the replies in order,
-    /// with their places from the start. It can end it early.
+    /// with their places from the start. It can end it early. When this fails nothing of it is under way any
+    /// more: what is written next is not written over.
     pub(crate) fn in_strides(
         &self,
         offset: u64,
@@ -248,7 +249,10 @@ impl Volume {
                 started.push_back((piece.at, self.start(make(piece))));
             }
             let Some((at, pending)) = started.pop_front() else { return Ok(()) };
-            if each(at, pending.wait()?).is_break() {
+            let reply = pending.wait().inspect_err(|_| {
+                started.drain(..).for_each(|(_, pending)| drop(pending.wait()));
+            })?;
+            if each(at, reply).is_break() {
                 return Ok(());
             }
         }

@@ -113,9 +113,11 @@ fn a_volume_lives_through_everything_that_the_interface_has() {
     volume.read_at(&mut back[..2 * BLOCK], 4096).unwrap();
     assert!(back[..2 * BLOCK].iter().all(|byte| *byte == 0));
 
-    cluster.resize("db", 128 * MIB).unwrap();
-    support::until("the new size is known", || volume.size().unwrap() == 128 * MIB);
-    volume.write_at(&[1; BLOCK], 128 * MIB - 4096).unwrap();
+    for size in [96, 100, 112, 128].map(|mib| mib * MIB) {
+        cluster.resize("db", size).unwrap();
+        volume.write_at(&[1; BLOCK], size - 4096).expect("it has grown");
+        fails(volume.write_at(&[1; BLOCK], size), ErrorKind::InvalidArgument, "not all within");
+    }
 
     let tokens = cluster.change_auth("db", &ChangeAuth::default()).unwrap();
     fails(cluster.open("db", &options), ErrorKind::PermissionDenied, "check the volume's token");
