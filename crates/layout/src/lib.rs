@@ -35,7 +35,7 @@ pub use node::{
 pub use record::{
     RECORD_BLOCKS_MAX, RECORD_HEADER_SIZE, Record, RecordHead, record_blocks, seal_record,
 };
-pub use root::{ReplayPoint, Root};
+pub use root::{COUNT_MAX, ReplayPoint, Root};
 pub use seal::DecodeError;
 pub(crate) use seal::{seal, sealed};
 pub use size::overhead;

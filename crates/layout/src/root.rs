@@ -13,6 +13,9 @@ use crate::mapping::PackedMapping;
 use crate::{DecodeError, Mapping, seal, sealed};
 
 const ROOT_MAGIC: [u8; 4] = *b"FSR1";
+/// What is counted one by one, generations, incarnations and records, never comes so far: whoever
+/// finds more finds what nobody wrote, and whoever counts on does not overflow.
+pub const COUNT_MAX: u64 = 1 << 62;
 
 /// Root of a shard, format 1.
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
@@ -137,9 +140,9 @@ impl Root {
         let blocks = u64::from(header.journal_blocks.get());
         if start.checked_add(blocks).is_none()
             || header.replay_position.get() > header.journal_blocks.get()
-            || header.replay_sequence.get() == 0
-            || header.generation.get() == u64::MAX
-            || header.incarnation.get() == u64::MAX
+            || !(1..=COUNT_MAX).contains(&header.replay_sequence.get())
+            || header.generation.get() > COUNT_MAX
+            || header.incarnation.get() > COUNT_MAX
         {
             return Err(DecodeError::Field("journal of the root"));
         }

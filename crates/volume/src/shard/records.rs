@@ -6,7 +6,7 @@
 use std::cmp::Ordering;
 
 use io_traits::{Buffer, Device, DeviceError};
-use layout::{RECORD_BLOCKS_MAX, Record, ReplayPoint, Root};
+use layout::{COUNT_MAX, DecodeError, RECORD_BLOCKS_MAX, Record, ReplayPoint, Root};
 use units::{BLOCK_SIZE, PbaRange};
 
 use super::Inner;
@@ -151,6 +151,7 @@ impl<'a, D: Device> Reader<'a, D> {
         }
         Ok(())
     }
+
     /// The highest generation and incarnation of any record, valid or not, or of the root. Behind a cut
     /// the journal begins anew above both, so that what is left there is older than all that follows.
     pub(super) async fn newest(&mut self) -> Result<Newest, OpenError> {
@@ -159,6 +160,11 @@ impl<'a, D: Device> Reader<'a, D> {
         for start in 0..self.root.journal.blocks {
             let Some(record) = self.record_at(start).await? else { continue };
             if self.is_ours(&record) {
+                if record.head.generation.max(record.head.incarnation) > COUNT_MAX {
+                    let pba = self.root.journal.start.plus(start);
+                    let error = DecodeError::Field("generation or incarnation");
+                    return Err(self.inner.damaged("journal record", pba, error));
+                }
                 newest.generation = newest.generation.max(record.head.generation);
                 newest.incarnation = newest.incarnation.max(record.head.incarnation);
             }
