@@ -294,22 +294,25 @@ impl<D: Device> Inner<D> {
                     .ok_or_else(|| {
                         self.damaged("extent table", at.pba, DecodeError::Field("extent"))
                     })?;
-                let first = self.superblock.extent(extent).start;
+                let PbaRange { start: first, blocks } = self.superblock.extent(extent);
                 if !(first..first.plus(u64::from(BITMAP_SLOTS))).contains(&at.pba) {
                     let error = DecodeError::Field("place of the bitmap");
                     return Err(self.damaged("extent table", at.pba, error));
                 }
                 self.extents.claim(extent, self.index)?;
+                let is_meant = |block: &Buffer| checksum::crc32c(block.as_bytes()) == at.crc;
                 let bits = match block {
-                    Ok(block) if checksum::crc32c(block.as_bytes()) == at.crc => {
-                        Bits::decode(block.as_bytes())
-                    }
-                    Ok(_) | Err(DeviceError::Io { .. }) => {
-                        damaged.push((extent, at.pba));
-                        Bits::zeroes()
-                    }
+                    Ok(block) => Some(block).filter(is_meant).map(|b| Bits::decode(b.as_bytes())),
+                    Err(DeviceError::Io { .. }) => None,
                     Err(error) => return Err(error.into()),
                 };
+                // Behind the extent's end there is nothing to be in use.
+                let blocks = u32::try_from(blocks).expect("at most 32 768");
+                let bits = bits.filter(|bits| bits.count() == bits.count_below(blocks));
+                if bits.is_none() {
+                    damaged.push((extent, at.pba));
+                }
+                let bits = bits.unwrap_or_else(Bits::zeroes);
                 self.pool.borrow_mut().add(extent, Some((bits, *at)));
             }
         }
