@@ -44,6 +44,9 @@ const SIGNATURES: [(&str, usize, &[u8]); 10] = [
     ("btrfs file system", 0x1_0040, b"_BHRfS_M"),
     ("MBR partition table", 510, b"\x55\xAA"),
 ];
+/// From this generation on zeroes in the place of a root are damage: else the power would have gone while
+/// each of the roots that belong there was written, and each time without this copy.
+pub(crate) const ROOTS_WRITTEN: u64 = 16;
 /// Blocks read at the start, enough for every signature.
 const HEAD_BLOCKS: usize = 32;
 /// Single blocks looked at in the rest of the device.

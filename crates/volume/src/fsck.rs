@@ -14,6 +14,7 @@ use layout::{DecodeError, Root, Superblock};
 use units::Pba;
 use uuid::Uuid;
 
+use crate::format::ROOTS_WRITTEN;
 use crate::shard::{Loss, Mended};
 use crate::{CheckReport, ExtentAllocator, Finding, OpenError, Recovered, Shard, ShardOptions};
 use crate::{VolumeError, read_superblock};
@@ -315,6 +316,10 @@ struct Copy {
     /// `None` for the superblock.
     shard: Option<u16>,
     is_damaged: bool,
+    /// Whether it is all zeroes.
+    is_blank: bool,
+    /// Of a root that is whole.
+    generation: Option<u64>,
     error: DecodeError,
     /// What it should be, if the other copy is whole.
     twin: Option<BufferSlice>,
@@ -334,50 +339,63 @@ async fn read_copies<D: Device>(device: &D, superblock: &Superblock) -> Vec<Copy
     let places = Superblock::places(superblock.blocks);
     let mut copies = pair(device, None, places, |block| {
         Superblock::decode(block).and_then(|found| {
-            if found == *superblock { Ok(()) } else { Err(DecodeError::Field("superblock")) }
+            if found == *superblock { Ok(0) } else { Err(DecodeError::Field("superblock")) }
         })
     })
     .await;
     for shard in 0..superblock.shard_slots {
-        for parity in [0, 1] {
-            let places = superblock.root_places(shard, parity);
-            let roots = pair(device, Some(shard), places, |block| {
-                let root = Root::decode(block)?;
-                let ours = root.device == superblock.uuid && root.shard == shard;
-                if ours { Ok(()) } else { Err(DecodeError::Field("shard of the root")) }
-            });
-            copies.extend(roots.await);
-        }
+        copies.extend(read_roots(device, superblock, shard).await);
     }
     copies
 }
 
-/// Reads both copies. One of zeroes was never written, which is no damage.
+/// All copies of a shard's roots. Zeroes are no damage where perhaps none was ever written.
+async fn read_roots<D: Device>(device: &D, superblock: &Superblock, shard: u16) -> Vec<Copy> {
+    let mut copies = Vec::new();
+    for parity in [0, 1] {
+        let places = superblock.root_places(shard, parity);
+        let roots = pair(device, Some(shard), places, |block| {
+            let root = Root::decode(block)?;
+            let ours = root.device == superblock.uuid && root.shard == shard;
+            if ours { Ok(root.generation) } else { Err(DecodeError::Field("shard of the root")) }
+        });
+        copies.extend(roots.await);
+    }
+    let newest = copies.iter().filter_map(|copy| copy.generation).max();
+    for copy in &mut copies {
+        copy.is_damaged &= !copy.is_blank || newest >= Some(ROOTS_WRITTEN);
+    }
+    copies
+}
+
+/// Reads both copies; `decode` tells the generation.
 async fn pair<D: Device>(
     device: &D,
     shard: Option<u16>,
     places: [Pba; 2],
-    decode: impl Fn(&[u8]) -> Result<(), DecodeError>,
+    decode: impl Fn(&[u8]) -> Result<u64, DecodeError>,
 ) -> Vec<Copy> {
-    let mut blocks: Vec<(Option<BufferSlice>, Result<(), DecodeError>, bool)> = Vec::new();
+    let mut blocks: Vec<(Option<BufferSlice>, Result<u64, DecodeError>)> = Vec::new();
     for pba in places {
         blocks.push(match device.read(pba, Buffer::new(1)).await {
             Ok(block) => {
                 let decoded = decode(block.as_bytes());
-                let blank = shard.is_some() && block.as_bytes().iter().all(|byte| *byte == 0);
-                (Some(block.into_slice()), decoded, blank)
+                (Some(block.into_slice()), decoded)
             }
-            Err(_) => (None, Err(DecodeError::Short), false),
+            Err(_) => (None, Err(DecodeError::Short)),
         });
     }
+    let is_blank = |block: &BufferSlice| block.as_bytes().iter().all(|byte| *byte == 0);
     let copy = |index: usize| {
-        let ((_, decoded, blank), (block, twin_decoded, _)) = (&blocks[index], &blocks[1 - index]);
+        let ((block, decoded), (other, other_decoded)) = (&blocks[index], &blocks[1 - index]);
         Copy {
             pba: places[index],
             shard,
-            is_damaged: decoded.is_err() && !blank,
+            is_damaged: decoded.is_err(),
+            is_blank: block.as_ref().is_some_and(is_blank),
+            generation: decoded.ok(),
             error: decoded.err().unwrap_or(DecodeError::Checksum),
-            twin: block.clone().filter(|_| twin_decoded.is_ok()),
+            twin: other.clone().filter(|_| other_decoded.is_ok()),
         }
     };
     vec![copy(0), copy(1)]

@@ -12,13 +12,14 @@
 //! The engine has no clock: the caller paces the steps.
 
 use io_traits::{Buffer, Device, DeviceError};
-use layout::{DecodeError, Mapping, NodeView, Root, Superblock};
+use layout::{Mapping, NodeView, Root, Superblock};
 use smallvec::SmallVec;
 use units::{BLOCK_SIZE, Lba, Pba, PbaRange};
 use uuid::Uuid;
 
 use super::{Inner, Shard};
 use crate::VolumeError;
+use crate::format::ROOTS_WRITTEN;
 use crate::io::{join_all, yield_now};
 use crate::map::{LeafBody, Node};
 use crate::state::VolumeState;
@@ -192,8 +193,10 @@ impl<D: Device> Inner<D> {
             Structure::Superblock => Superblock::decode(block) == Ok(self.superblock),
             _ => match Root::decode(block) {
                 Ok(root) => root.device == self.superblock.uuid && root.shard == self.index,
-                // The slot of the second checkpoint, before that.
-                Err(error) => error == DecodeError::Magic && block.iter().all(|byte| *byte == 0),
+                Err(_) => {
+                    let written = self.generation.get() >= ROOTS_WRITTEN;
+                    !written && block.iter().all(|byte| *byte == 0)
+                }
             },
         }
     }

@@ -28,6 +28,29 @@ fn mend(sim: &mut Sim, consent: bool) -> Repaired {
     sim.run_ok(repair(&device, consent)).expect("writable")
 }
 
+/// One copy reads as zeroes, as where a drive was told to discard it.
+#[test]
+fn a_wiped_copy_is_written_anew_from_its_twin() {
+    let (mut sim, volume) = filled();
+    // So many checkpoints that every place must have been written.
+    let shard = open(&mut sim);
+    for _ in 0..16 {
+        sim.run_ok(shard.checkpoint()).expect("writable");
+    }
+    sim.run_ok(shard.shutdown()).expect("writable");
+    let superblock = *volume.shard().superblock();
+    let mut places = Superblock::places(DEVICE_BLOCKS).to_vec();
+    places.extend([0, 1].into_iter().flat_map(|g| superblock.root_places(0, g)));
+    for pba in places {
+        let whole = sim.device.block(pba);
+        sim.device.wipe(pba);
+        assert_eq!(only(&check(&mut sim)).pba, Some(pba));
+        assert_eq!(mend(&mut sim, false).copies, 1);
+        assert_eq!(sim.device.block(pba), whole);
+        assert_eq!(check(&mut sim).faults, [], "{pba}");
+    }
+}
+
 /// A volume of 2 000 blocks in some leaves, and a power cut.
 fn filled() -> (Sim, Volume<TestDevice>) {
     let device = TestDevice::new(DEVICE_BLOCKS, true);

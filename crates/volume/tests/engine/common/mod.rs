@@ -221,6 +221,13 @@ impl TestDevice {
         disk.durable.insert(pba.0, block);
     }
 
+    /// Makes a block of the media read as zeroes.
+    pub fn wipe(&self, pba: Pba) {
+        let mut disk = self.disk.borrow_mut();
+        disk.current.remove(&pba.0);
+        disk.durable.remove(&pba.0);
+    }
+
     /// The blocks that hold exactly `bytes`.
     pub fn find(&self, bytes: &[u8]) -> Vec<Pba> {
         let disk = self.disk.borrow();
