@@ -11,6 +11,8 @@ use crate::shard::{Inner, Shard};
 
 /// Blocks read at once.
 const READ_BLOCKS: u64 = 256;
+/// What a volume's descriptor counts.
+pub(crate) const MAPPED_BLOCKS: &str = "mapped blocks of a volume";
 
 /// Who names a block.
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
@@ -280,7 +282,7 @@ impl<D: Device> Inner<D> {
             let kept = state.map.borrow().entries();
             let entries = counts.get(&state.number).copied().unwrap_or(0);
             if entries != kept {
-                let what = "mapped blocks of a volume";
+                let what = MAPPED_BLOCKS;
                 found.push(Some(state.number), Finding::Count { what, kept, found: entries });
             }
         }

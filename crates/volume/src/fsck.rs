@@ -3,7 +3,9 @@
 //! - F1: [`fsck`] writes nothing. It goes on where it can: what one fault hides is all that it misses.
 //! - F2: [`repair`] does what [`Problem::repair`] announced and nothing else. What loses data needs
 //!   consent.
-//! - F3: space is made anew from what the maps name, and only when all of them were read.
+//! - F3: space is made anew from what the maps name, and only when all of them were read: by whoever
+//!   makes it, since what could be read once may fail the next time. Else nothing that is in use
+//!   comes to be free.
 //! - F4: a shard is looked at without what is damaged in it, as [`repair`] with consent opens it, so that
 //!   all else is checked, too.
 
@@ -14,6 +16,7 @@ use layout::{DecodeError, Root, Superblock};
 use units::Pba;
 use uuid::Uuid;
 
+use crate::check::MAPPED_BLOCKS;
 use crate::format::ROOTS_WRITTEN;
 use crate::shard::{Loss, Mended};
 use crate::{CheckReport, ExtentAllocator, Finding, OpenError, Recovered, Shard, ShardOptions};
@@ -75,6 +78,8 @@ pub enum Repair {
     Bitmaps,
     /// Make the table of extents, and the bitmaps, anew from the maps.
     Extents,
+    /// Count the mapped blocks of the volume anew.
+    Counts,
     /// Take the unreadable node out of the map: what it described reads as zeroes afterwards. Needs
     /// consent.
     GiveUpNode,
@@ -89,7 +94,7 @@ impl Repair {
     #[must_use]
     pub fn loses_data(self) -> bool {
         match self {
-            Self::Superblock | Self::Root | Self::Bitmaps | Self::Extents => false,
+            Self::Superblock | Self::Root | Self::Bitmaps | Self::Extents | Self::Counts => false,
             Self::GiveUpNode | Self::GiveUpVolume | Self::CutJournal => true,
         }
     }
@@ -107,6 +112,7 @@ impl Problem {
                 Some(Repair::Bitmaps)
             }
             Self::Extents => Some(Repair::Extents),
+            Self::Check(Finding::Count { what: MAPPED_BLOCKS, .. }) => Some(Repair::Counts),
             Self::Lost(Loss::Node { .. })
             | Self::Check(Finding::Unreadable(VolumeError::CorruptMap { .. })) => {
                 Some(Repair::GiveUpNode)
@@ -140,6 +146,7 @@ impl fmt::Display for Repair {
             Self::Root => "write the copy of the root anew from the other one",
             Self::Bitmaps => "make the bitmaps anew from the maps",
             Self::Extents => "make the table of extents and the bitmaps anew from the maps",
+            Self::Counts => "count the mapped blocks of the volume anew",
             Self::GiveUpNode => {
                 "take the unreadable node out of the map: its blocks read as zeroes then"
             }
@@ -171,7 +178,7 @@ pub struct FsckReport {
 pub struct Repaired {
     /// Copies of superblocks and roots written anew.
     pub copies: u64,
-    /// Shards whose bitmaps were made anew.
+    /// Shards of which anything else was written.
     pub shards: u64,
     /// Unreadable nodes that were taken out of maps.
     pub nodes_given_up: u64,
@@ -286,16 +293,14 @@ async fn repair_shard<D: Device>(
     let shard = recovered.shard();
     let mut given_up = if consent { shard.give_up_unreadable().await } else { 0 };
     let (found, _) = shard.check_by_volume(false, |_| ()).await;
-    let all_read = !found.findings.iter().any(|f| matches!(f, Finding::Unreadable(_)));
-    let differs =
-        |finding: &Finding| matches!(finding, Finding::Leaked { .. } | Finding::NotInUse { .. });
+    let finds =
+        |repair| found.findings.iter().any(|f| Problem::Check(f.clone()).repair() == Some(repair));
     let hides_blocks = shard.hides_blocks();
-    let unowned = given_up > 0 || hides_blocks || found.findings.iter().any(differs);
+    let unowned = given_up > 0 || hides_blocks || finds(Repair::Bitmaps);
     // F3: what is lost owns its blocks until it is given up.
-    let rebuild = all_read && unowned && (consent || !hides_blocks);
-    if rebuild {
-        shard.rebuild_space().await;
-    }
+    let space = unowned && shard.rebuild_space(hides_blocks && !consent).await;
+    let uncounted = given_up > 0 || !recovered.losses().is_empty() || finds(Repair::Counts);
+    let counts = uncounted && shard.recount().await;
     let (mut volumes, mut journals) = (0, 0);
     for loss in recovered.losses().iter().filter(|_| consent) {
         match loss {
@@ -307,7 +312,7 @@ async fn repair_shard<D: Device>(
     repaired.nodes_given_up += given_up;
     repaired.volumes_given_up += volumes;
     repaired.journals_cut += journals;
-    rebuild || given_up + volumes + journals > 0 || !recovered.mended().is_empty()
+    space || counts || given_up + volumes + journals > 0 || !recovered.mended().is_empty()
 }
 
 /// One of two copies of the same.

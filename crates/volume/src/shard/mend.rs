@@ -9,6 +9,7 @@ use uuid::Uuid;
 
 use super::{Inner, Shard};
 use crate::bits::Bits;
+use crate::check::Unread;
 use crate::{OpenError, VolumeError};
 
 /// Damage that was found and cost nothing.
@@ -29,6 +30,18 @@ pub enum Mended {
 }
 
 impl<D: Device> Inner<D> {
+    /// Whether the maps say all that is in use, but for what is given up. A node that the device fails
+    /// to give is no damage: it may be there later, and then names what it always did.
+    fn check_all_named(&self, unread: &[Unread], or: OpenError) -> Result<(), OpenError> {
+        for unread in unread {
+            if let VolumeError::Device(error) = unread.error {
+                return Err(error.into());
+            }
+        }
+        let all = unread.is_empty() && !self.hides_blocks();
+        if all || self.consents.get() { Ok(()) } else { Err(or) }
+    }
+
     /// Makes bitmaps of the last checkpoint anew, before the journal is replayed. All maps are read
     /// for that: they alone know what was in use. If one of them is damaged, too, the shard is not
     /// opened.
@@ -44,10 +57,9 @@ impl<D: Device> Inner<D> {
         let mut used: Vec<Pba> = Vec::new();
         let unread =
             self.for_each_owner(|pba, _| used.extend(Some(pba).filter(|p| in_damaged(*p))));
-        let unread = !unread.await.is_empty() || self.hides_blocks();
-        if unread && !self.consents.get() {
-            return Err(self.damaged("bitmap", damaged[0].1, DecodeError::Checksum));
-        }
+        let unread = unread.await;
+        let refusal = self.damaged("bitmap", damaged[0].1, DecodeError::Checksum);
+        self.check_all_named(&unread, refusal)?;
         // The journal itself is not known yet.
         let area = (0..journal.blocks).map(|block| journal.start.plus(block));
         used.extend(area.filter(|pba| in_damaged(*pba)));
@@ -77,9 +89,8 @@ impl<D: Device> Inner<D> {
             }
         };
         let unread = self.for_each_owner(|pba, _| note(pba)).await;
-        if (!unread.is_empty() || self.hides_blocks()) && !self.consents.get() {
-            return Err(self.damaged("table node", damaged, DecodeError::Checksum));
-        }
+        let refusal = self.damaged("table node", damaged, DecodeError::Checksum);
+        self.check_all_named(&unread, refusal)?;
         (0..journal.blocks).for_each(|block| note(journal.start.plus(block)));
         self.adopts.set(true);
         for (extent, bits) in used {
@@ -132,7 +143,6 @@ impl<D: Device> Shard<D> {
         let inner = &self.inner;
         let mut given_up = 0;
         for state in inner.states() {
-            let before = given_up;
             for (key, error) in inner.walk(&state, |_, _| ()).await {
                 let missing = state.map.borrow().get(key).err();
                 if let (Some(missing), VolumeError::CorruptMap { .. }) = (missing, error) {
@@ -140,21 +150,38 @@ impl<D: Device> Shard<D> {
                     given_up += 1;
                 }
             }
-            if given_up > before || !inner.losses.borrow().is_empty() {
-                let mut entries = 0;
-                let unread = inner.walk(&state, |_, lba| entries += u64::from(lba.is_some()));
-                if unread.await.is_empty() {
-                    state.map.borrow_mut().set_entries(entries);
-                }
-            }
         }
         given_up
     }
 
-    /// Makes all bitmaps anew from what is named. All maps can be read.
-    pub(crate) async fn rebuild_space(&self) {
+    /// Makes all bitmaps anew from what is named. `keeps`: what nobody names stays in use; so it does
+    /// where a map cannot be read (F3). Returns whether anything changed.
+    pub(crate) async fn rebuild_space(&self, keeps: bool) -> bool {
         let mut used = Vec::new();
-        self.inner.for_each_owner(|pba, _| used.push(pba)).await;
-        self.inner.pool.borrow_mut().rebuild(used.into_iter());
+        let unread = self.inner.for_each_owner(|pba, _| used.push(pba)).await;
+        let mut pool = self.inner.pool.borrow_mut();
+        if keeps || !unread.is_empty() {
+            let added = used.into_iter().map(|pba| pool.commit(PbaRange::new(pba, 1)));
+            return added.sum::<u64>() > 0;
+        }
+        pool.rebuild(used.into_iter());
+        true
+    }
+
+    /// Counts anew how many blocks of each volume are mapped. Returns whether a count was wrong.
+    pub(crate) async fn recount(&self) -> bool {
+        let (inner, mut changed) = (&self.inner, false);
+        for state in inner.states() {
+            let mut entries = 0;
+            let unread = inner.walk(&state, |_, lba| entries += u64::from(lba.is_some()));
+            let unread = unread.await;
+            let mut map = state.map.borrow_mut();
+            if unread.is_empty() && map.entries() != entries {
+                map.set_entries(entries);
+                state.changed.set(true);
+                changed = true;
+            }
+        }
+        changed
     }
 }

@@ -2,12 +2,12 @@
 
 use std::collections::BTreeMap;
 
-use crate::common::{Random, Sim, TestDevice, crash, data, fresh, range, tags};
+use crate::common::{Random, Sim, TestDevice, crash, data, fresh, open, range, tags};
 use layout::NodeView;
 use units::{BLOCK_SIZE, Lba, Pba};
 use volume::{
-    Fault, FsckOptions, FsckReport, Problem, Repair, Repaired, Superblock, Volume, VolumeError,
-    fsck, repair,
+    Fault, Finding, FsckOptions, FsckReport, Problem, Repair, Repaired, Superblock, Volume,
+    VolumeError, fsck, repair,
 };
 
 const DEVICE_BLOCKS: u64 = 64 << 8;
@@ -195,6 +195,44 @@ fn an_unreadable_node_is_given_up_only_with_consent() {
     expect_data(&mut sim, keys);
 }
 
+/// F3: a node that the device fails to give, once or from then on, at whichever of the times that a
+/// repair reads it, keeps the blocks that it names. The repair fails, or does without it.
+#[test]
+fn a_read_that_fails_during_a_repair_costs_nothing() {
+    let (original, volume) = filled();
+    let superblock = *volume.shard().superblock();
+    let (node, _) = leaf_of(&original, 100);
+    let (lost, keys) = leaf_of(&original, 1000);
+    assert_ne!(node, lost);
+    let bitmaps = (0..3).flat_map(|extent| [0, 1].map(|n| superblock.extent(extent).start.plus(n)));
+    let bitmaps: Vec<Pba> = bitmaps.collect();
+    let mut failed = 0;
+    for (places, consent) in [(&bitmaps[..], false), (&bitmaps[..], true), (&[lost][..], true)] {
+        for (spared, times) in (0..6).flat_map(|spared| [(spared, 1), (spared, u32::MAX)]) {
+            let mut sim = Sim::new(original.device.after_crash(&mut Random(1)), 1);
+            places.iter().for_each(|pba| sim.device.flip(*pba, 70));
+            sim.device.faults(|faults| {
+                faults.reads_spared.insert(node.0, spared);
+                faults.read_errors.insert(node.0, times);
+            });
+            let device = sim.device.clone();
+            failed += u32::from(sim.run_ok(repair(&device, consent)).is_err());
+            sim.device.faults(|faults| faults.read_errors.clear());
+            let shard = open(&mut sim);
+            let report = sim.run_ok(shard.check(true));
+            let harmless =
+                |f: &Finding| matches!(f, Finding::Count { .. } | Finding::Leaked { .. });
+            let harmful = report.findings.iter().find(|finding| !harmless(finding));
+            assert_eq!(harmful, None, "{places:?}, {spared} reads spared");
+            sim.run_ok(shard.shutdown()).expect("writable");
+            mend(&mut sim, consent);
+            assert_eq!(check(&mut sim).faults, [], "{places:?}, {spared} reads spared");
+            expect_data(&mut sim, if consent && places == [lost] { keys.clone() } else { 0..0 });
+        }
+    }
+    assert!(failed > 0, "without its maps a damaged bitmap cannot be made anew");
+}
+
 /// Whatever one block is damaged: the check ends and does not panic, data that it calls sound is
 /// readable, and a repair leaves nothing that it said it would repair.
 #[test]
@@ -219,9 +257,7 @@ fn any_damaged_block_of_metadata_is_survived() {
                 Problem::Extents => "extents",
                 Problem::Lost(_) => "lost",
                 Problem::Unopened(_) => "unopened",
-                Problem::Check(volume::Finding::Unreadable(VolumeError::CorruptMap { .. })) => {
-                    "node"
-                }
+                Problem::Check(Finding::Unreadable(VolumeError::CorruptMap { .. })) => "node",
                 Problem::Check(_) => "other",
             };
             *told.entry(kind).or_default() += 1;

@@ -64,8 +64,10 @@ struct Pending {
 pub struct Faults {
     /// Writes to these blocks fail, as often as said.
     pub write_errors: BTreeMap<u64, u32>,
-    /// Reads of these blocks fail.
+    /// Reads of these blocks fail, as often as said.
     pub read_errors: BTreeMap<u64, u32>,
+    /// So many succeed before.
+    pub reads_spared: BTreeMap<u64, u32>,
     pub flush_errors: u32,
     /// Writes to these blocks do not complete.
     pub held: BTreeSet<u64>,
@@ -262,7 +264,10 @@ impl Disk {
         match request {
             Request::Read(pba, count) => {
                 self.reads += 1;
-                self.fail(pba, count, |faults| &mut faults.read_errors)?;
+                match self.faults.reads_spared.get_mut(&pba.0).filter(|left| **left > 0) {
+                    Some(left) => *left -= 1,
+                    None => self.fail(pba, count, |faults| &mut faults.read_errors)?,
+                }
                 let zero: Block = ZERO.with(Rc::clone);
                 let block = |pba| self.current.get(&pba).unwrap_or(&zero).clone();
                 Ok((pba.0..pba.0 + count as u64).map(block).collect())
