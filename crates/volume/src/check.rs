@@ -72,6 +72,13 @@ pub enum Finding {
         /// Who names it.
         owner: Owner,
     },
+    /// A block is named that lies in no extent of the shard.
+    Outside {
+        /// Which block.
+        pba: Pba,
+        /// Who names it.
+        owner: Owner,
+    },
     /// A bitmap says that a block is in use, and nobody names it.
     Leaked {
         /// Which block.
@@ -111,9 +118,10 @@ impl Finding {
     #[must_use]
     pub fn pba(&self) -> Option<Pba> {
         match self {
-            Self::Shared { pba, .. } | Self::NotInUse { pba, .. } | Self::Leaked { pba } => {
-                Some(*pba)
-            }
+            Self::Shared { pba, .. }
+            | Self::NotInUse { pba, .. }
+            | Self::Outside { pba, .. }
+            | Self::Leaked { pba } => Some(*pba),
             Self::Unreadable(
                 VolumeError::Corrupt { pba, .. } | VolumeError::CorruptMap { pba, .. },
             ) => Some(*pba),
@@ -143,6 +151,9 @@ impl fmt::Display for Finding {
                 write!(f, "{pba} belongs to two: {first:?} and {second:?}")
             }
             Self::NotInUse { pba, owner } => write!(f, "{pba} is free, but {owner:?} names it"),
+            Self::Outside { pba, owner } => {
+                write!(f, "{pba} is in no extent of the shard, but {owner:?} names it")
+            }
             Self::Leaked { pba } => write!(f, "{pba} is in use, but nobody names it"),
             Self::Unaccounted { blocks } => {
                 write!(f, "{blocks} blocks are in use which only unreadable maps can name")
@@ -221,7 +232,11 @@ impl<D: Device> Shard<D> {
             found.push(None, Finding::Unaccounted { blocks: unaccounted });
         }
         for (pba, owner) in owners {
-            found.push(owner.volume(), Finding::NotInUse { pba, owner });
+            let finding = match inner.owns_block(pba) {
+                true => Finding::NotInUse { pba, owner },
+                false => Finding::Outside { pba, owner },
+            };
+            found.push(owner.volume(), finding);
         }
         for (what, kept, counted) in inner.counts() {
             if kept != counted {

@@ -120,6 +120,15 @@ impl<D: Device> Inner<D> {
 }
 
 /// For a check of the whole device, while nothing is under way.
+impl<D: Device> Inner<D> {
+    /// Whether a block lies in an extent of the shard.
+    pub(crate) fn owns_block(&self, pba: Pba) -> bool {
+        let found = self.superblock.locate(pba);
+        found.is_some_and(|(extent, _)| self.pool.borrow().owns(extent))
+    }
+}
+
+/// The same.
 impl<D: Device> Shard<D> {
     /// Blocks that the durable state names.
     pub(crate) fn blocks_in_use(&self) -> u64 {
