@@ -8,10 +8,12 @@ pub mod access;
 pub mod auth;
 pub mod commands;
 pub mod damaged_image;
+mod image;
 pub mod initiator_stream;
 mod input;
 pub mod layout_decode;
 pub mod pdu;
+pub mod repaired_image;
 pub mod target_commands;
 pub mod target_stream;
 
@@ -40,4 +42,5 @@ pub const TARGETS: &[Target] = &[
     Target { name: "initiator_stream", run: initiator_stream::run, seeds: initiator_stream::seeds },
     Target { name: "layout_decode", run: layout_decode::run, seeds: layout_decode::seeds },
     Target { name: "damaged_image", run: damaged_image::run, seeds: damaged_image::seeds },
+    Target { name: "repaired_image", run: repaired_image::run, seeds: repaired_image::seeds },
 ];

@@ -11,8 +11,9 @@ use fuzz::{TARGETS, Target};
 
 /// Mutations of each target at scale 1.
 const MUTATIONS: u64 = 40_000;
-/// The same of a target that opens a whole device for each.
+/// The same of targets that open a whole device for each, or check and repair it.
 const MUTATIONS_OF_IMAGES: u64 = 4_000;
+const MUTATIONS_OF_REPAIRS: u64 = 400;
 const INPUT_LEN_MAX: usize = 16 << 10;
 
 /// `SplitMix64`: small, and good enough to pick mutations.
@@ -85,7 +86,11 @@ fn smoke(name: &str) {
     }
     let scale = std::env::var("FARFLASH_TEST_SCALE").ok().and_then(|text| text.parse().ok());
     let mut random = Random(1);
-    let mutations = if name == "damaged_image" { MUTATIONS_OF_IMAGES } else { MUTATIONS };
+    let mutations = match name {
+        "damaged_image" => MUTATIONS_OF_IMAGES,
+        "repaired_image" => MUTATIONS_OF_REPAIRS,
+        _ => MUTATIONS,
+    };
     for _ in 0..mutations * scale.unwrap_or(1) {
         let mut input = pool[random.below(pool.len())].clone();
         let other = pool[random.below(pool.len())].clone();
@@ -107,7 +112,7 @@ macro_rules! smoke_tests {
     )*};
 }
 
-smoke_tests!(access auth pdu commands target_stream target_commands initiator_stream layout_decode damaged_image);
+smoke_tests!(access auth pdu commands target_stream target_commands initiator_stream layout_decode damaged_image repaired_image);
 
 /// A target that is left out above would never run.
 #[test]
