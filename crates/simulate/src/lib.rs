@@ -13,6 +13,7 @@
 //! - `profile.rs`, `requests.rs`, `scenario.rs`, `outcome.rs`: what happens. `rig.rs`, `target.rs`: to whom.
 //! - `exhaustive.rs`: short programs, crashed everywhere. `soak.rs`: many seeds at once.
 //! - `sharing.rs`, `watched.rs`: ceilings that change under load, and policies held to their promises.
+//! - `mending.rs`: damage at rest, and repairs.
 //! - `seam.rs`: disks that break their promises, to see that it is seen.
 //!
 //! Absent from this crate: real time on the way of a run, threads but one for each seed at a time.
@@ -22,6 +23,7 @@ mod exhaustive;
 mod history;
 mod image;
 mod linear;
+mod mending;
 mod model;
 mod outcome;
 mod profile;

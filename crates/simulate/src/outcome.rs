@@ -2,6 +2,7 @@
 
 use sim::{Rng, Trace};
 
+use crate::mending::Mending;
 use crate::profile::{Profile, Workload};
 use crate::run::{Counts, Run};
 use crate::scenario::Scenario;
@@ -33,7 +34,10 @@ pub fn run(seed: u64, workload: Option<Workload>, seam: Seam, trace: &Trace) -> 
     let run = Run::new(trace.clone());
     let panicked = {
         let run = run.clone();
-        let run = std::panic::AssertUnwindSafe(move || Scenario { run, profile, seam, rng }.run());
+        let run = std::panic::AssertUnwindSafe(move || match workload {
+            Workload::Repair => Mending::new(run, seam, rng).run(),
+            _ => Scenario { run, profile, seam, rng }.run(),
+        });
         std::panic::catch_unwind(run).err()
     };
     if let Some(panic) = panicked {

@@ -22,6 +22,8 @@ pub enum Workload {
     Gone,
     /// Bit rot; lost and misdirected writes and reads.
     Corrupt,
+    /// Damage at rest that is repaired, with power cuts in between.
+    Repair,
     /// Power cuts under the whole data plane.
     Plane,
     /// Cut connections, and power cuts, under the whole data plane.
@@ -32,7 +34,7 @@ pub enum Workload {
 
 impl Workload {
     /// All of them, by name.
-    pub const ALL: [(&'static str, Self); 11] = [
+    pub const ALL: [(&'static str, Self); 12] = [
         ("crash", Self::Crash),
         ("full", Self::Full),
         ("churn", Self::Churn),
@@ -41,6 +43,7 @@ impl Workload {
         ("errors", Self::Errors),
         ("gone", Self::Gone),
         ("corrupt", Self::Corrupt),
+        ("repair", Self::Repair),
         ("plane", Self::Plane),
         ("links", Self::Links),
         ("plane-faults", Self::PlaneFaults),
@@ -79,6 +82,7 @@ impl Workload {
             Self::Paged,
             Self::Plane,
             Self::Long,
+            Self::Repair,
             Self::Paged,
         ];
         deck[(seed % deck.len() as u64) as usize]
@@ -203,7 +207,7 @@ impl Profile {
             false => calm,
         };
         match workload {
-            Workload::Crash | Workload::Plane => calm,
+            Workload::Crash | Workload::Plane | Workload::Repair => calm,
             Workload::Full => Self {
                 shards: CROWD,
                 volume_blocks: 300,

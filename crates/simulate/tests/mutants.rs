@@ -70,6 +70,13 @@ engines! {
     engine_shift_metadata: ShiftMetadata under Crash;
     engine_replay_drops_metadata: ReplayDropsMetadata under Crash;
     engine_lose_waiter: LoseWaiter under Paged;
+    repair_frees_named: RepairFreesNamed under Repair;
+    repair_forgets_volume: RepairForgetsVolume under Repair;
+    repair_one_copy: RepairOneCopy under Repair;
+    repair_skips_flush: RepairSkipsFlush under Repair;
+    repair_mends_from_old_bitmap: MendFromOldBitmap under Repair;
+    repair_cut_stays_behind: CutStaysBehind under Repair;
+    repair_root_before_flush: RootBeforeFlush under Repair;
 }
 
 disks! {

@@ -18,6 +18,7 @@ use uuid::Uuid;
 
 use crate::check::MAPPED_BLOCKS;
 use crate::format::ROOTS_WRITTEN;
+use crate::sabotage::{Sabotage, broken};
 use crate::shard::{Loss, Mended};
 use crate::{CheckReport, ExtentAllocator, Finding, OpenError, Recovered, Shard, ShardOptions};
 use crate::{VolumeError, read_superblock};
@@ -262,11 +263,15 @@ pub async fn repair<D: Device>(device: &D, consent: bool) -> Result<Repaired, Op
     let copies = read_copies(device, &superblock).await;
     for (copy, source) in copies.iter().filter_map(|copy| Some((copy, copy.twin.clone()?))) {
         if copy.is_damaged {
-            device.write(copy.pba, source).await?;
+            if repaired.copies == 0 || !broken(Sabotage::RepairOneCopy) {
+                device.write(copy.pba, source).await?;
+            }
             repaired.copies += 1;
         }
     }
-    device.flush().await?;
+    if !broken(Sabotage::RepairSkipsFlush) {
+        device.flush().await?;
+    }
     let mut report = FsckReport::default();
     let recovered = recover_all(device, superblock, consent, &mut report).await;
     // A shard that is not opened owns extents of which nobody knows.

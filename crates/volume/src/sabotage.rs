@@ -66,6 +66,18 @@ pub enum Sabotage {
     ShiftMetadata,
     /// Replay gives the blocks of a write no metadata.
     ReplayDropsMetadata,
+    /// F3: a repair leaves some blocks that maps name out of the bitmaps that it makes anew.
+    RepairFreesNamed,
+    /// F2: with a volume that is lost, those behind it go.
+    RepairForgetsVolume,
+    /// F2: of the copies that are damaged, only the first is written anew.
+    RepairOneCopy,
+    /// What a repair writes anew of copies is not flushed.
+    RepairSkipsFlush,
+    /// A damaged bitmap is made what the checkpoint before says, and not what the maps do.
+    MendFromOldBitmap,
+    /// Q3: behind a cut the journal goes on as if nothing had been there.
+    CutStaysBehind,
     /// M4: whoever waits for a node that someone else reads is not told that it is there.
     LoseWaiter,
 }

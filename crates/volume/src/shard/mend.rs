@@ -2,14 +2,15 @@
 
 use std::collections::BTreeMap;
 
-use io_traits::Device;
+use io_traits::{Buffer, Device};
 use layout::DecodeError;
 use units::{Pba, PbaRange};
 use uuid::Uuid;
 
 use super::{Inner, Shard};
 use crate::bits::Bits;
-use crate::check::Unread;
+use crate::check::{Owner, Unread};
+use crate::sabotage::{Sabotage, broken};
 use crate::{OpenError, VolumeError};
 
 /// Damage that was found and cost nothing.
@@ -58,6 +59,9 @@ impl<D: Device> Inner<D> {
         let unread =
             self.for_each_owner(|pba, _| used.extend(Some(pba).filter(|p| in_damaged(*p))));
         let unread = unread.await;
+        if broken(Sabotage::MendFromOldBitmap) {
+            used = self.used_before(damaged).await;
+        }
         let refusal = self.damaged("bitmap", damaged[0].1, DecodeError::Checksum);
         self.check_all_named(&unread, refusal)?;
         // The journal itself is not known yet.
@@ -72,6 +76,21 @@ impl<D: Device> Inner<D> {
             self.mended.borrow_mut().push(Mended::Bitmap { extent, pba });
         }
         Ok(())
+    }
+
+    /// What the slots say that the checkpoint before used: for a mutant.
+    async fn used_before(&self, damaged: &[(u32, Pba)]) -> Vec<Pba> {
+        let mut used = Vec::new();
+        for &(extent, pba) in damaged {
+            let PbaRange { start, blocks } = self.superblock.extent(extent);
+            let other = if pba == start { start.plus(1) } else { start };
+            if let Ok(block) = self.device.read(other, Buffer::new(1)).await {
+                let bits = Bits::decode(block.as_bytes());
+                let set = (0..blocks).filter(|bit| bits.get(u32::try_from(*bit).expect("few")));
+                used.extend(set.map(|bit| start.plus(bit)));
+            }
+        }
+        used
     }
 
     /// Makes the table of extents anew, of which the node at `damaged` is damaged: the shard's extents are
@@ -167,7 +186,12 @@ impl<D: Device> Shard<D> {
     /// where a map cannot be read (F3). Returns whether anything changed.
     pub(crate) async fn rebuild_space(&self, keeps: bool) -> bool {
         let mut used = Vec::new();
-        let unread = self.inner.for_each_owner(|pba, _| used.push(pba)).await;
+        let frees = |pba: Pba, owner| {
+            let is_data = matches!(owner, Owner::Data { .. });
+            broken(Sabotage::RepairFreesNamed) && is_data && pba.0.is_multiple_of(16)
+        };
+        let note = |pba, owner| used.extend(Some(pba).filter(|_| !frees(pba, owner)));
+        let unread = self.inner.for_each_owner(note).await;
         let mut pool = self.inner.pool.borrow_mut();
         if keeps || !unread.is_empty() {
             let added = used.into_iter().map(|pba| pool.commit(PbaRange::new(pba, 1)));

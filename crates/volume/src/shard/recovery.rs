@@ -25,6 +25,7 @@ use crate::io::join_all;
 use crate::journal::Journal;
 use crate::map::{Map, Tally};
 use crate::pool::Pool;
+use crate::sabotage::{Sabotage, broken};
 use crate::state::VolumeState;
 use crate::{ExtentAllocator, OpenError, ShardOptions, VolumeError};
 
@@ -328,7 +329,9 @@ impl<D: Device> Inner<D> {
         for chunk in descriptors.chunks(READS_AT_ONCE) {
             let reads = chunk.iter().map(|(_, at)| self.device.read(at.pba, Buffer::new(1)));
             for ((number, at), block) in chunk.iter().zip(join_all(reads).await) {
-                let Some(block) = self.read_on(*at, block?).await? else {
+                let forgotten = broken(Sabotage::RepairForgetsVolume) && self.hides_blocks();
+                let found = self.read_on(*at, block?).await?.filter(|_| !forgotten);
+                let Some(block) = found else {
                     let lost = u32::try_from(*number).unwrap_or(u32::MAX);
                     self.lose(Loss::Volume { number: lost, pba: at.pba });
                     if self.consents.get() {

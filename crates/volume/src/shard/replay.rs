@@ -48,7 +48,7 @@ pub(super) async fn replay<D: Device>(inner: &Inner<D>, root: &Root) -> Result<(
         }
     }
     let mut incarnation = root.incarnation;
-    if is_cut {
+    if is_cut && !broken(Sabotage::CutStaysBehind) {
         let newest = reader.newest().await?;
         incarnation = incarnation.max(newest.incarnation);
         // The slot of the next root must not be that of this one.
