@@ -71,7 +71,7 @@ class Unsupported(Error):
 
 
 class OutcomeUnknown(Error):
-    """The connection was lost; whether a swap was carried out is not known. Read what is there."""
+    """The answer to a swap or to a change by the API is lost: it may or may not have been carried out. Look."""
 
 
 class Closed(Error, ValueError):

@@ -118,7 +118,7 @@ typedef struct farflash_volume farflash_volume;
 typedef struct farflash_open_options {
     size_t struct_size;           /* sizeof(farflash_open_options) */
     const char *token;            /* the volume's token (default: FARFLASH_TOKEN) */
-    const char *controller_token; /* what the server has to prove (default: FARFLASH_CONTROLLER_TOKEN) */
+    const char *controller_token; /* what the server has to prove (default: FARFLASH_CONTROLLER_TOKEN); one that does not authenticate is refused */
     const char *host_nqn;         /* who this host is (default: /etc/nvme/hostnqn, or made up) */
     uint16_t connections;         /* TCP connections (default: 1) */
     uint16_t depth;               /* requests on each at a time (default: 128) */
