@@ -156,6 +156,12 @@ pub enum OpenError {
         /// Who claims it too.
         second: u16,
     },
+    /// Maps name blocks in extents that are nobody's by a table of extents that was made anew from the same maps:
+    /// the device gives other bytes than before. That table must not be written.
+    #[error(
+        "shard {0}: the device gives its maps once so and once otherwise; look at its health, then try again"
+    )]
+    Unsteady(u16),
     /// Where a device went away, another one is now, or an older state of it.
     #[error("this is not the device that went away, or not as it was")]
     OtherDevice,

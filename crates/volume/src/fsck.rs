@@ -123,6 +123,12 @@ impl Problem {
             Self::Root { .. } | Self::Unopened(_) | Self::Check(_) => None,
         }
     }
+
+    /// Whether more than a tenant's block is concerned, and nothing can be done about it.
+    #[must_use]
+    pub fn is_beyond_repair(&self) -> bool {
+        self.repair().is_none() && !matches!(self, Self::Check(Finding::Unreadable(_)))
+    }
 }
 
 impl fmt::Display for Problem {
@@ -281,7 +287,7 @@ pub async fn repair<D: Device>(device: &D, consent: bool) -> Result<Repaired, Op
         }
     }
     for recovered in recovered {
-        if repair_shard(&recovered, consent, &mut repaired).await {
+        if repair_shard(&recovered, consent, &mut repaired).await? {
             repaired.shards += 1;
             recovered.start().await?;
         }
@@ -294,10 +300,15 @@ async fn repair_shard<D: Device>(
     recovered: &Recovered<D>,
     consent: bool,
     repaired: &mut Repaired,
-) -> bool {
+) -> Result<bool, OpenError> {
     let shard = recovered.shard();
     let mut given_up = if consent { shard.give_up_unreadable().await } else { 0 };
     let (found, _) = shard.check_by_volume(false, |_| ()).await;
+    let is_outside = |finding: &Finding| matches!(finding, Finding::Outside { .. });
+    let has_new_table = recovered.mended().iter().any(|m| matches!(m, Mended::Extents { .. }));
+    if has_new_table && found.findings.iter().any(is_outside) {
+        return Err(OpenError::Unsteady(shard.index()));
+    }
     let finds =
         |repair| found.findings.iter().any(|f| Problem::Check(f.clone()).repair() == Some(repair));
     let hides_blocks = shard.hides_blocks();
@@ -317,7 +328,8 @@ async fn repair_shard<D: Device>(
     repaired.nodes_given_up += given_up;
     repaired.volumes_given_up += volumes;
     repaired.journals_cut += journals;
-    space || counts || given_up + volumes + journals > 0 || !recovered.mended().is_empty()
+    let is_changed = given_up + volumes + journals > 0 || !recovered.mended().is_empty();
+    Ok(space || counts || is_changed)
 }
 
 /// One of two copies of the same.

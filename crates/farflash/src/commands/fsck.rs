@@ -104,6 +104,8 @@ impl Fsck {
             "mend what can be mended with --repair"
         } else if !self.accept_data_loss && repairs.any(Repair::loses_data) {
             "restore from a copy, or give up what cannot be read: --repair --accept-data-loss"
+        } else if report.faults.iter().any(|fault| fault.problem.is_beyond_repair()) {
+            "copy what can be read to another device; what is found here has no repair"
         } else {
             "write damaged blocks anew from a copy; all else on the device is sound"
         }

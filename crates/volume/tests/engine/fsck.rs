@@ -6,8 +6,8 @@ use crate::common::{Random, Sim, TestDevice, crash, data, fresh, open, range, ta
 use layout::NodeView;
 use units::{BLOCK_SIZE, Lba, Pba};
 use volume::{
-    Fault, Finding, FsckOptions, FsckReport, Problem, Repair, Repaired, Superblock, Volume,
-    VolumeError, fsck, repair,
+    Fault, Finding, FsckOptions, FsckReport, OpenError, Problem, Repair, Repaired, Superblock,
+    Volume, VolumeError, fsck, repair,
 };
 
 const DEVICE_BLOCKS: u64 = 64 << 8;
@@ -231,6 +231,50 @@ fn a_read_that_fails_during_a_repair_costs_nothing() {
         }
     }
     assert!(failed > 0, "without its maps a damaged bitmap cannot be made anew");
+}
+
+/// F3: the table of extents is damaged, and a map's root node comes wrong once, at whichever of the times that a
+/// repair reads it. What it names is in no table then that is written: the repair fails, or does without it.
+#[test]
+fn a_node_that_comes_wrong_once_while_extents_are_counted_keeps_them() {
+    let (original, _) = filled();
+    let is_root = |pba: &Pba| {
+        let block = original.device.block(*pba);
+        NodeView::decode(&block).is_ok_and(|view| view.tree == 1 && view.level == 1)
+    };
+    let node = (0..DEVICE_BLOCKS).rev().map(Pba).find(is_root).expect("some leaves");
+    let damaged = |pba| {
+        let sim = Sim::new(original.device.after_crash(&mut Random(1)), 1);
+        sim.device.flip(pba, 70);
+        sim
+    };
+    let has_table = |pba: &Pba| {
+        let is_table = |fault: &Fault| matches!(fault.problem, Problem::Extents);
+        check(&mut damaged(*pba)).faults.iter().any(is_table)
+    };
+    // Blocks of data are of one byte.
+    let is_metadata =
+        |pba: &Pba| original.device.block(*pba).windows(2).any(|two| two[0] != two[1]);
+    let table = (0..DEVICE_BLOCKS).map(Pba).filter(is_metadata).find(has_table).expect("a table");
+    let mut unsteady = 0;
+    for spared in 0..6 {
+        let mut sim = damaged(table);
+        sim.device.faults(|faults| {
+            faults.reads_spared.insert(node.0, spared);
+            faults.garbled_reads.insert(node.0, 1);
+        });
+        let device = sim.device.clone();
+        let outcome = sim.run_ok(repair(&device, true));
+        unsteady += u32::from(matches!(outcome, Err(OpenError::Unsteady(0))));
+        sim.device.faults(|faults| faults.garbled_reads.clear());
+        if outcome.is_err() {
+            mend(&mut sim, false);
+        }
+        assert_eq!(check(&mut sim).faults, [], "{spared} reads spared");
+        let is_given_up = outcome.is_ok_and(|repaired| repaired.nodes_given_up > 0);
+        expect_data(&mut sim, if is_given_up { 0..2000 } else { 0..0 });
+    }
+    assert!(unsteady > 0, "the walk that makes the table reads the node, too");
 }
 
 /// Whatever one block is damaged: the check ends and does not panic, data that it calls sound is

@@ -66,6 +66,8 @@ pub struct Faults {
     pub write_errors: BTreeMap<u64, u32>,
     /// Reads of these blocks fail, as often as said.
     pub read_errors: BTreeMap<u64, u32>,
+    /// Reads of these blocks give wrong bytes, as often as said.
+    pub garbled_reads: BTreeMap<u64, u32>,
     /// So many succeed before.
     pub reads_spared: BTreeMap<u64, u32>,
     pub flush_errors: u32,
@@ -250,6 +252,11 @@ impl TestDevice {
     }
 }
 
+/// What is left of a script for `pba`, if anything is.
+fn some_left(script: &mut BTreeMap<u64, u32>, pba: Pba) -> Option<&mut u32> {
+    script.get_mut(&pba.0).filter(|left| **left > 0)
+}
+
 impl Disk {
     fn complete(&mut self, id: u64) -> Option<Waker> {
         let pending = self.pending.get(&id).expect("pending");
@@ -264,13 +271,19 @@ impl Disk {
         match request {
             Request::Read(pba, count) => {
                 self.reads += 1;
-                match self.faults.reads_spared.get_mut(&pba.0).filter(|left| **left > 0) {
-                    Some(left) => *left -= 1,
-                    None => self.fail(pba, count, |faults| &mut faults.read_errors)?,
-                }
                 let zero: Block = ZERO.with(Rc::clone);
                 let block = |pba| self.current.get(&pba).unwrap_or(&zero).clone();
-                Ok((pba.0..pba.0 + count as u64).map(block).collect())
+                let mut blocks: Vec<Block> = (pba.0..pba.0 + count as u64).map(block).collect();
+                if let Some(left) = some_left(&mut self.faults.reads_spared, pba) {
+                    *left -= 1;
+                    return Ok(blocks);
+                }
+                self.fail(pba, count, |faults| &mut faults.read_errors)?;
+                if let Some(left) = some_left(&mut self.faults.garbled_reads, pba) {
+                    *left -= 1;
+                    Rc::make_mut(&mut blocks[0])[70] ^= 1;
+                }
+                Ok(blocks)
             }
             Request::Write(pba, blocks) => {
                 self.completed += 1;
