@@ -400,8 +400,8 @@ fn a_host_that_was_taken_from_cuts_itself_off() {
         let moved = client(&a).show("v").unwrap();
         assert_eq!((moved.state, moved.address), (VolumeState::Online, b.portals[0]));
         assert_eq!(listed(&b), [row("v", "b", "online")], "nothing of the directory was changed");
-        let again = succeed(&["discover", &portal.to_string()]);
-        assert!(again.contains(&b.portals[0].to_string()), "{again}");
+        let moved_to = b.portals[0].to_string();
+        until("discovery tells of it", || discovered(&a).contains(&moved_to));
         a.signal("TERM");
         assert_eq!(a.wait(), Some(0), "it ends in good order, and writes nothing");
         b.volume_json(&["show", "v"]);

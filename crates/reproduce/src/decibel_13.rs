@@ -208,16 +208,16 @@ fn findings(curves: &[Curve], setting: &Setting) -> Vec<Finding> {
         let used_up = (1.0 - setting.idle_percent / 100.0) * ceiling;
         // Then all three had more than their share before, and the burst has nothing to take.
         let nothing_was_left = before.iter().sum::<f64>() >= used_up;
-        // What was more than the share was others' to leave.
-        let promised = |client: usize| before[client].min(ceiling * PART);
+        let share = ceiling * PART;
         let is_shared = curve.policy.name != "fcfs";
-        let of_share = |client: usize| (during[client] / promised(client) - 1.0) * 100.0;
+        let of_share = |client: usize| (during[client] / share - 1.0) * 100.0;
         let neighbours =
             [0, 2].map(|client| if is_shared { of_share(client) } else { change(client) });
-        let least = |client| curve.least(1, client, setting.seconds) / promised(client);
-        let at_worst = (least(0).min(least(2)) - 1.0) * 100.0;
+        let phases = (0..3).flat_map(|phase| [(phase, 0), (phase, 2)]);
+        let least = phases.map(|(phase, client)| curve.least(phase, client, setting.seconds));
+        let at_worst = (least.fold(f64::INFINITY, f64::min) / share - 1.0) * 100.0;
         let here = format!(
-            "neighbours {:+.1} % and {:+.1} % of {}, in any second at worst {at_worst:+.1} % of their \
+            "neighbours {:+.1} % and {:+.1} % of {}, in any second, before, during and after, at worst {at_worst:+.1} % of their \
              share, client 2 {:+.1} % of what it had, {:.1} % of the ceiling in all; 99 % of the neighbours' reads {:.0} µs, before {:.0} µs",
             neighbours[0],
             neighbours[1],

@@ -50,8 +50,10 @@ fn isolation() {
 
 #[test]
 fn equal_options_give_equal_figures() {
-    let data = || run("decibel-7", 0.001).data.to_csv();
-    assert_eq!(data(), data());
+    for figure in FIGURES {
+        let data = || run(figure.name, 0.002).data.to_csv();
+        assert_eq!(data(), data(), "{}", figure.name);
+    }
 }
 
 #[test]

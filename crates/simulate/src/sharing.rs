@@ -7,7 +7,7 @@ use sim::Rng;
 
 use crate::model::VolumeModel;
 use crate::rig::Rig;
-use crate::watched::WATCHED;
+use crate::watched::watched_policies;
 
 /// Blocks a second of the lowest and of the highest ceiling: requests wait under the one, not under
 /// the other.
@@ -27,8 +27,9 @@ impl Rig {
             true => CostModel::Separate,
             false => CostModel::WriteCosts { per_mille: rng.between(500, 6_000) as u32 },
         };
+        let policies = watched_policies();
         let config = SchedulerConfig {
-            policy: WATCHED[rng.below(WATCHED.len() as u64) as usize],
+            policy: policies[rng.below(policies.len() as u64) as usize],
             cost_model,
             ceiling: schedule::Quota { per_second: [rate, rate / 2.0] },
             window_blocks: [(); 2].map(|()| rng.between(WINDOWS.0, WINDOWS.1) as u32),

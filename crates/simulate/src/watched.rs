@@ -16,14 +16,31 @@ use units::Instant;
 const PATIENCE_S: f64 = 1.0;
 
 /// All policies, watched.
-pub(crate) const WATCHED: [PolicyKind; POLICIES.len()] =
-    [watched::<0>(), watched::<1>(), watched::<2>()];
+pub(crate) fn watched_policies() -> &'static [PolicyKind] {
+    const { assert!(POLICIES.len() <= WATCHED.len(), "more rows here, too") };
+    &WATCHED[..POLICIES.len()]
+}
+
+/// A row for each policy that there is or may come.
+const WATCHED: [PolicyKind; 8] = [
+    watched::<0>(),
+    watched::<1>(),
+    watched::<2>(),
+    watched::<3>(),
+    watched::<4>(),
+    watched::<5>(),
+    watched::<6>(),
+    watched::<7>(),
+];
+
+const fn row(number: usize) -> PolicyKind {
+    POLICIES[if number < POLICIES.len() { number } else { 0 }]
+}
 
 const fn watched<const NUMBER: usize>() -> PolicyKind {
-    let PolicyKind { name, about, isolates, .. } = POLICIES[NUMBER];
-    let make = |ceiling, now| -> Box<dyn Policy> {
-        Box::new(Watched::new(POLICIES[NUMBER], ceiling, now))
-    };
+    let PolicyKind { name, about, isolates, .. } = row(NUMBER);
+    let make =
+        |ceiling, now| -> Box<dyn Policy> { Box::new(Watched::new(row(NUMBER), ceiling, now)) };
     PolicyKind { name, about, isolates, make }
 }
 
