@@ -4,7 +4,7 @@
 use std::io::{self, Read, Write};
 use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::process::{Child, Command, Stdio};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
@@ -28,15 +28,30 @@ struct Member {
 
 /// An address that nobody has just now.
 pub(crate) fn free_address() -> SocketAddr {
-    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port");
+    free_address_of(Ipv4Addr::LOCALHOST)
+}
+
+fn free_address_of(host: Ipv4Addr) -> SocketAddr {
+    let listener = TcpListener::bind((host, 0)).expect("a port");
     listener.local_addr().expect("bound")
+}
+
+/// A host on loopback that nobody else uses: what other tests connect and listen to takes no port of it, not
+/// even while a member is down.
+fn own_host() -> Ipv4Addr {
+    static COUNT: AtomicU32 = AtomicU32::new(0);
+    let [_, _, high, low] = std::process::id().to_be_bytes();
+    let count = COUNT.fetch_add(1, Ordering::Relaxed) % 250;
+    Ipv4Addr::new(127, high.max(1), low, 1 + count as u8)
 }
 
 impl EtcdProcesses {
     /// Starts `count` members and waits until they answer.
     pub(crate) fn start(count: usize) -> Self {
         let directory = tempfile::tempdir().expect("a directory");
-        let addresses: Vec<_> = (0..count).map(|_| (free_address(), free_address())).collect();
+        let addresses = (0..count).map(|_| own_host());
+        let addresses: Vec<_> =
+            addresses.map(|host| (free_address_of(host), free_address_of(host))).collect();
         let cluster: Vec<String> = addresses
             .iter()
             .enumerate()
