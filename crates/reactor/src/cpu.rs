@@ -1,6 +1,17 @@
-//! Which CPUs there are to be had.
+//! Which CPUs there are to be had, and which of them cores are bound to.
+
+use std::sync::{Mutex, PoisonError};
 
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
+
+/// What threads that are no cores may use.
+static CPUS: Mutex<Option<Cpus>> = Mutex::new(None);
+
+struct Cpus {
+    /// Those of the process before a thread of it was bound.
+    allowed: CpuSet,
+    of_cores: CpuSet,
+}
 
 /// CPUs that this process may run on.
 #[must_use]
@@ -9,12 +20,32 @@ pub fn allowed_cpus() -> Vec<usize> {
     (0..CpuSet::MAX_CPU).filter(|cpu| set.is_set(*cpu)).collect()
 }
 
-/// Binds the calling thread to `cpu`; `false` if that CPU is not to be had.
+/// Binds the calling thread, a core, to `cpu`; `false` if that CPU is not to be had.
 pub(crate) fn pin_to(cpu: usize) -> bool {
     if cpu >= CpuSet::MAX_CPU {
         return false;
     }
+    let mut cpus = CPUS.lock().unwrap_or_else(PoisonError::into_inner);
+    let allowed = sched_getaffinity(None);
     let mut set = CpuSet::new();
     set.set(cpu);
-    sched_setaffinity(None, &set).is_ok()
+    if sched_setaffinity(None, &set).is_err() {
+        return false;
+    }
+    if let Ok(allowed) = allowed {
+        cpus.get_or_insert(Cpus { allowed, of_cores: CpuSet::new() }).of_cores.set(cpu);
+    }
+    true
+}
+
+/// Takes the calling thread off the CPU that it has from the core that started it: to those that no
+/// core is bound to, or to all if there are no others.
+pub(crate) fn leave_cores() {
+    let cpus = CPUS.lock().unwrap_or_else(PoisonError::into_inner);
+    let Some(Cpus { allowed, of_cores }) = &*cpus else { return };
+    let mut others = *allowed;
+    (0..CpuSet::MAX_CPU).filter(|cpu| of_cores.is_set(*cpu)).for_each(|cpu| others.unset(cpu));
+    let set = if others.count() == 0 { allowed } else { &others };
+    // Where it is refused, CPUs were taken from the process meanwhile: the thread stays where it is.
+    let _ = sched_setaffinity(None, set);
 }

@@ -1,7 +1,8 @@
 //! Work that would hold up a core, done on a thread of its own; and random bytes.
 //!
 //! One thread serves all cores. It is started when it is first needed, and lives as long as the
-//! process: most servers never need it.
+//! process: most servers never need it. It keeps to CPUs that no core is bound to; where cores have
+//! them all, it gives way to them.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -14,6 +15,11 @@ use io_traits::{Entropy, Offload};
 use rustix::rand::{GetRandomFlags, getrandom};
 
 use crate::Handle;
+use crate::cpu::leave_cores;
+
+/// How far the thread gives way on a CPU that a core is busy on: it gets a tenth of it. With less,
+/// strangers who ask for the longest computations could keep others from being let in.
+const NICE: i32 = 10;
 
 type Work = Box<dyn FnOnce() + Send>;
 
@@ -62,7 +68,12 @@ fn worker() -> &'static Sender<Work> {
     static WORKER: OnceLock<Sender<Work>> = OnceLock::new();
     WORKER.get_or_init(|| {
         let (sender, receiver) = mpsc::channel::<Work>();
-        let run = move || receiver.into_iter().for_each(|work| work());
+        let run = move || {
+            leave_cores();
+            // A hint: the thread works without it.
+            let _ = rustix::process::setpriority_process(Some(rustix::thread::gettid()), NICE);
+            receiver.into_iter().for_each(|work| work());
+        };
         thread::Builder::new().name("offload".into()).spawn(run).expect("one more thread");
         sender
     })
@@ -81,7 +92,7 @@ impl Entropy for Handle {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{CoreConfig, run_on_current_thread};
+    use crate::{CoreConfig, allowed_cpus, run_on_current_thread, spawn_thread};
 
     #[test]
     fn work_is_done_elsewhere_and_its_outcome_comes_back() {
@@ -94,6 +105,25 @@ mod tests {
             }
         };
         run_on_current_thread(&CoreConfig::default(), main).expect("this host has io_uring");
+    }
+
+    #[test]
+    fn work_gives_way_to_the_core_that_asked_for_it() {
+        let cpu = allowed_cpus()[0];
+        let has_others = allowed_cpus().len() > 1;
+        let main = move |handle: Handle| async move {
+            let (cpus, nice) = handle
+                .offload(|| {
+                    let own = rustix::process::getpriority_process(Some(rustix::thread::gettid()));
+                    (allowed_cpus(), own.expect("of this thread"))
+                })
+                .await;
+            assert_eq!(nice, NICE);
+            assert!(!has_others || cpus.iter().any(|other| *other != cpu), "{cpus:?}");
+        };
+        let config = CoreConfig { cpu: Some(cpu), ..CoreConfig::default() };
+        let core = spawn_thread(config, main).expect("this host has io_uring");
+        core.join().expect("the assertions hold");
     }
 
     #[test]
