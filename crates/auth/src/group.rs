@@ -75,6 +75,25 @@ impl Group {
         Self::ALL.into_iter().find(|group| group.id() == id)
     }
 
+    /// The name that hosts and targets have for it.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Null => "null",
+            Self::Ffdhe2048 => "ffdhe2048",
+            Self::Ffdhe3072 => "ffdhe3072",
+            Self::Ffdhe4096 => "ffdhe4096",
+            Self::Ffdhe6144 => "ffdhe6144",
+            Self::Ffdhe8192 => "ffdhe8192",
+        }
+    }
+
+    /// From its name.
+    #[must_use]
+    pub fn from_name(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|group| group.name() == name)
+    }
+
     /// Bytes of a public value; 0 for the null group.
     #[must_use]
     pub const fn len_bytes(self) -> usize {

@@ -41,6 +41,22 @@ impl Hash {
         Self::ALL.into_iter().find(|hash| hash.id() == id)
     }
 
+    /// The name that hosts and targets have for it.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Sha256 => "sha256",
+            Self::Sha384 => "sha384",
+            Self::Sha512 => "sha512",
+        }
+    }
+
+    /// From its name.
+    #[must_use]
+    pub fn from_name(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|hash| hash.name() == name)
+    }
+
     /// Bytes of a digest.
     #[must_use]
     pub const fn len_bytes(self) -> usize {

@@ -18,9 +18,14 @@ authentication_tests() {
     check "a host has the server prove itself" server_proves_itself
     check "no token, a false one, or a false server: refused" others_are_refused
     check "a restricted volume is not there for other hosts" restricted_is_hidden
+    check "a host that authenticates once more goes on, or ends" host_authenticates_again
     check "new tokens cut off who has the old" new_tokens_cut_off
     volume_delete locked
     volume_delete other
+    local hash group
+    while read -r hash group; do
+        check "kernel and server agree on $hash and $group" both_agree "$hash" "$group"
+    done <<<"$EXCHANGES"
     ask auth off >/dev/null
 }
 
@@ -87,6 +92,53 @@ new_tokens_cut_off() {
     drive=$(attach "$LOCKED" --dhchap-secret "$new")
     writes_and_reads "$drive"
     disconnect "$LOCKED"
+}
+
+# The kernel authenticates anew on all its open queues when a secret is written to it.
+host_authenticates_again() {
+    local drive sysfs
+    drive=$(attach "$LOCKED" --dhchap-secret "$TOKEN" --ctrl-loss-tmo=3)
+    sysfs=/sys/class/nvme/$(controller_of "$LOCKED")
+    mark_log again
+    printf '%s' "$TOKEN" >"$sysfs/dhchap_secret"
+    within 30 said_since again "re-authenticating"
+    within 30 said_since again "qid 0: authenticated"
+    within 30 said_since again "qid 1: authenticated"
+    writes_and_reads "$drive"
+    no_io_errors_since again
+    mark_log false
+    printf '%s' "$OTHER_TOKEN" >"$sysfs/dhchap_secret"
+    within 30 said_since false "authentication failed"
+    within 30 not_there "$LOCKED"
+    # Nobody is put off who had nothing to do with that.
+    sleep 11
+}
+
+said_since() { log_since "$1" | grep -q "$2"; }
+
+# Each hash function with each kind of token, each group, and both sides prove themselves.
+EXCHANGES="sha384 null
+sha512 null
+sha256 ffdhe2048
+sha384 ffdhe3072
+sha512 ffdhe4096
+sha256 ffdhe6144
+sha512 ffdhe8192"
+
+both_agree() {
+    ask auth on "$1" "$2" >/dev/null
+    local made nqn drive
+    made=$(ask create agreed 64MiB)
+    nqn=$(jq -re .nqn <<<"$made")
+    drive=$(attach "$nqn" --dhchap-secret "$(jq -re .token <<<"$made")" \
+        --dhchap-ctrl-secret "$(jq -re .controller_token <<<"$made")")
+    writes_and_reads "$drive"
+    disconnect "$nqn"
+    if connect "$nqn" --dhchap-secret "$(jq -re .token <<<"$made")" --dhchap-ctrl-secret "$OTHER_TOKEN"; then
+        echo "it believed a server that does not know its secret"
+        return 1
+    fi
+    volume_delete agreed
 }
 
 not_there() { ! controller_of "$1" >/dev/null; }

@@ -1,6 +1,7 @@
 //! The command line: one file per subcommand.
 
 mod api;
+mod auth_args;
 mod bench;
 mod calibrate;
 mod device;

@@ -7,10 +7,11 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use clap::{Args, ValueEnum};
+use clap::Args;
 use serde::{Deserialize, Deserializer};
 use units::ByteLen;
 
+use super::auth_args::{Auth, AuthArgs, WrittenAuth};
 use super::membership::{ClusterArgs, Written, parse_discovery, usual_discovery};
 use crate::core_list::CoreList;
 use crate::failure::Failure;
@@ -69,6 +70,8 @@ Configuration file (--config), every key optional; flags win over it:
     labels = { rack = \"r1\" }
     host_lease = 10
     auth = \"on\"
+    auth_hashes = [\"sha256\", \"sha384\", \"sha512\"]
+    auth_groups = [\"null\", \"ffdhe3072\"]
     api_users = \"/etc/farflash/users.toml\"
     api_tls = \"/etc/farflash/tls\"
     audit_log = \"/var/log/farflash-audit.jsonl\"
@@ -113,10 +116,8 @@ pub(crate) struct Serve {
     discovery: Option<Discovery>,
     #[command(flatten)]
     cluster: ClusterArgs,
-    /// Whether a host has to know a volume's token (`farflash volume create` shows it) to open it
-    /// [default: on]
-    #[arg(long, value_enum)]
-    auth: Option<Auth>,
+    #[command(flatten)]
+    auth: AuthArgs,
     /// Who may ask the API: a TOML file of operators and tenants (see `farflash api-token --help`)
     /// [default: everybody who reaches it]
     #[arg(long, value_name = "FILE")]
@@ -153,16 +154,6 @@ pub(crate) struct Serve {
     log_json: Option<bool>,
 }
 
-/// Who may open a volume.
-#[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, ValueEnum)]
-#[serde(rename_all = "snake_case")]
-enum Auth {
-    /// Whoever proves to know its token.
-    On,
-    /// Any host that reaches a portal.
-    Off,
-}
-
 /// The configuration file.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -186,6 +177,8 @@ struct ConfigFile {
     labels: Option<BTreeMap<String, String>>,
     host_lease: Option<u32>,
     auth: Option<Auth>,
+    auth_hashes: Option<Vec<String>>,
+    auth_groups: Option<Vec<String>>,
     api_users: Option<PathBuf>,
     api_tls: Option<PathBuf>,
     audit_log: Option<PathBuf>,
@@ -213,6 +206,15 @@ impl ConfigFile {
             host_name: self.host_name.take(),
             labels: self.labels.take(),
             host_lease: self.host_lease,
+        }
+    }
+
+    /// Takes out what is asked of hosts.
+    fn auth(&mut self) -> WrittenAuth {
+        WrittenAuth {
+            auth: self.auth,
+            auth_hashes: self.auth_hashes.take(),
+            auth_groups: self.auth_groups.take(),
         }
     }
 }
@@ -257,6 +259,7 @@ impl Serve {
     /// Flags over file over defaults.
     fn settle(self, mut file: ConfigFile) -> Result<ServeConfig, Failure> {
         let written = file.cluster();
+        let authentication = self.auth.settle(file.auth())?;
         let devices = if self.devices.is_empty() { file.devices } else { self.devices };
         let cores = self.cores.or(file.cores).map_or_else(first_core, |list| list.0);
         if cores.is_empty() {
@@ -305,7 +308,7 @@ impl Serve {
             discovery: self.discovery.or(file.discovery).unwrap_or_else(|| usual_discovery(listen)),
             cluster,
             format_if_blank: self.format_if_blank.or(file.format_if_blank).unwrap_or(false),
-            authenticates: self.auth.or(file.auth) != Some(Auth::Off),
+            authentication,
             api_users: self.api_users.or(file.api_users),
             api_tls: self.api_tls.or(file.api_tls),
             audit_log: self.audit_log.or(file.audit_log),
@@ -385,11 +388,11 @@ mod tests {
         let config = serve("--device mem:2GiB --cores 3").settle(file()).expect("complete");
         assert_eq!((config.devices[0].to_string().as_str(), config.cores[0]), ("mem:2GiB", 3));
         let config = serve("--device mem:2GiB --auth on").settle(file()).expect("complete");
-        assert!(config.authenticates);
-        assert!(!serve("").settle(file()).expect("complete").authenticates);
+        assert!(config.authentication.is_some());
+        assert!(serve("").settle(file()).expect("complete").authentication.is_none());
         let config = serve("--device mem:2GiB").settle(ConfigFile::default());
         let config = config.expect("complete");
-        assert!(config.authenticates, "nobody is let in unless that was said");
+        assert!(config.authentication.is_some(), "nobody is let in unless that was said");
         assert_eq!((config.listen, config.api), (LISTEN_DEFAULT, API_DEFAULT));
         assert_eq!(config.map_memory, MAP_MEMORY_DEFAULT);
         let line = "--device mem:2GiB --auth off --map-memory 64MiB";

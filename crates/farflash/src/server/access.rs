@@ -3,13 +3,16 @@
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use access::{Access, AccessError, Restrictions, Token, UnixSeconds};
-use auth::{Hash, KEY_LEN_MAX, Secret};
+use auth::{Hash, KEY_LEN_MAX, Policy, Secret};
 use control::{ChangeRestrictions, ServiceError, Tokens};
 use nvme_wire::Nqn;
 use rustix::rand::{GetRandomFlags, getrandom};
 
-/// Of what tokens are made: 256 random bits, and a key for each host that follows from them.
-const TOKEN_HASH: Hash = Hash::Sha256;
+/// For which hash function tokens are made: they have as many random bits as its digest, and what
+/// proves them follows from them and the host's name by it.
+pub(super) fn token_hash(policy: Option<&Policy>) -> Hash {
+    policy.and_then(|policy| policy.hashes.first().copied()).unwrap_or(Hash::Sha256)
+}
 
 /// The time of day.
 pub(super) fn now() -> UnixSeconds {
@@ -21,6 +24,7 @@ pub(super) fn now() -> UnixSeconds {
 pub(super) fn create(
     restrictions: Option<control::Restrictions>,
     owner: Option<String>,
+    hash: Hash,
 ) -> Result<(Access, Tokens), ServiceError> {
     let control::Restrictions { hosts, networks, interfaces } = restrictions.unwrap_or_default();
     let change = ChangeRestrictions {
@@ -29,7 +33,7 @@ pub(super) fn create(
         interfaces: Some(interfaces),
     };
     let mut access = restricted(Access::default(), change)?;
-    let (token, tokens) = draw_token()?;
+    let (token, tokens) = draw_token(hash)?;
     access.tokens = vec![token];
     access.owner = owner;
     Ok((access, tokens))
@@ -39,6 +43,7 @@ pub(super) fn create(
 pub(super) fn rotated(
     mut access: Access,
     grace_seconds: Option<u32>,
+    hash: Hash,
 ) -> Result<(Access, Tokens), ServiceError> {
     if grace_seconds.is_some_and(|seconds| seconds > control::GRACE_SECONDS_MAX) {
         let detail = "`grace_seconds` must be at most 2592000 (30 days)".to_owned();
@@ -46,7 +51,7 @@ pub(super) fn rotated(
     }
     let now = now();
     let grace = grace_seconds.map(|seconds| UnixSeconds(now.0 + u64::from(seconds)));
-    let (token, tokens) = draw_token()?;
+    let (token, tokens) = draw_token(hash)?;
     access.rotate(token, now, grace);
     Ok((access, tokens))
 }
@@ -105,18 +110,18 @@ pub(super) fn document(restrictions: &Restrictions) -> control::Restrictions {
     }
 }
 
-fn draw_secret() -> Result<Secret, ServiceError> {
+fn draw_secret(hash: Hash) -> Result<Secret, ServiceError> {
     let mut random = [0; KEY_LEN_MAX];
     // Up to 256 bytes come whole, or not at all.
     match getrandom(&mut random, GetRandomFlags::empty()) {
-        Ok(KEY_LEN_MAX) => Ok(Secret::new(TOKEN_HASH, &random)),
+        Ok(KEY_LEN_MAX) => Ok(Secret::new(hash, &random)),
         _ => Err(ServiceError::Unavailable),
     }
 }
 
 /// A token, and what is shown of it.
-fn draw_token() -> Result<(Token, Tokens), ServiceError> {
-    let (secret, controller) = (draw_secret()?, draw_secret()?);
+fn draw_token(hash: Hash) -> Result<(Token, Tokens), ServiceError> {
+    let (secret, controller) = (draw_secret(hash)?, draw_secret(hash)?);
     let tokens = Tokens {
         token: secret.reveal().to_string(),
         controller_token: controller.reveal().to_string(),
@@ -130,16 +135,16 @@ mod tests {
 
     #[test]
     fn tokens_open_what_they_were_made_for() {
-        let (access, tokens) = create(None, None).expect("random numbers");
+        let (access, tokens) = create(None, None, Hash::Sha384).expect("random numbers");
         let secret: Secret = tokens.token.parse().expect("of the form");
         assert!(access.tokens_at(now()).map(|token| &token.secret).eq([&secret]));
         assert_ne!(tokens.token, tokens.controller_token);
-        let (access, newer) = rotated(access, Some(60)).expect("random numbers");
+        let (access, newer) = rotated(access, Some(60), Hash::Sha256).expect("random numbers");
         assert_ne!(newer.token, tokens.token);
         assert_eq!(access.tokens_at(now()).count(), 2);
-        let (access, _) = rotated(access, None).expect("random numbers");
+        let (access, _) = rotated(access, None, Hash::Sha256).expect("random numbers");
         assert_eq!(access.tokens_at(now()).count(), 1);
-        assert!(rotated(access, Some(control::GRACE_SECONDS_MAX + 1)).is_err());
+        assert!(rotated(access, Some(control::GRACE_SECONDS_MAX + 1), Hash::Sha256).is_err());
     }
 
     #[test]

@@ -49,7 +49,7 @@ impl State {
         let owner = quota::owner_for(caller, owner)?;
         let slo = slo_of(slo.unwrap_or_default());
         let id = Uuid::new_v4();
-        let (access, tokens) = access::create(restrictions, owner.clone())?;
+        let (access, tokens) = access::create(restrictions, owner.clone(), self.token_hash)?;
         self.catch_up(caller).await?;
         let devices = self.devices_for(device.as_deref()).await?;
         // From here to the reservation nothing is waited for: nobody comes between.
@@ -147,7 +147,7 @@ impl State {
         let _alone = self.alone_on(place.device).await?;
         self.may_change(place.device).await?;
         let before = self.access(&key, place).await?;
-        let (access, tokens) = access::rotated(before, change.grace_seconds)?;
+        let (access, tokens) = access::rotated(before, change.grace_seconds, self.token_hash)?;
         let set = self.set_access(&key, place, access, change.cut).await?;
         tracing::info!(name = set.name, id = %set.uuid, cut = change.cut,
             grace_seconds = change.grace_seconds, "tokens changed");

@@ -42,7 +42,7 @@ pub(super) struct Seat {
     pub(super) map_memory: ByteLen,
     pub(super) device_timeout: Duration,
     /// Whether hosts have to know a volume's token.
-    pub(super) authenticates: bool,
+    pub(super) authentication: Option<Policy>,
     pub(super) returned: Returns,
     pub(super) ending: Ending,
 }
@@ -92,7 +92,7 @@ pub(super) async fn run(handle: Handle, seat: Seat) {
         core: seat.cpu,
         connections_max: seat.connections_max,
         memory_bytes: seat.memory_bytes,
-        authentication: seat.authenticates.then(Policy::default),
+        authentication: seat.authentication,
         ..CoreOptions::new(portal)
     };
     let (device_timeout, map_memory) = (seat.device_timeout, seat.map_memory);

@@ -109,7 +109,7 @@ impl CoreThreads {
                 memory_bytes: config.core_memory.0,
                 map_memory: config.map_memory,
                 device_timeout: config.device_timeout,
-                authenticates: config.authenticates,
+                authentication: config.authentication.clone(),
                 returned: core_main::Returns { core: cores.links.len(), told: returned.clone() },
                 ending: core_main::Ending(end.clone()),
             };

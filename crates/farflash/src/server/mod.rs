@@ -37,6 +37,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use auth::Policy;
 use control::{Guard, Limits};
 use tokio::runtime::Runtime;
 use tokio::signal::unix::{Signal, SignalKind, signal};
@@ -78,8 +79,8 @@ pub(crate) struct ServeConfig {
     /// How the server takes part in a service of several hosts.
     pub(crate) cluster: ClusterConfig,
     pub(crate) format_if_blank: bool,
-    /// Whether hosts have to know a volume's token.
-    pub(crate) authenticates: bool,
+    /// By what hosts prove that they know a volume's token, if they have to.
+    pub(crate) authentication: Option<Policy>,
     /// Who may ask the API; everybody, if there is no list.
     pub(crate) api_users: Option<PathBuf>,
     /// Where certificate and key of the API lie; without, it is plain HTTP.
@@ -243,7 +244,7 @@ fn warn_of_risks(config: &ServeConfig, guard: &Guard, api: SocketAddr) {
             tracing::warn!(device, "is memory: its volumes are gone when this server ends");
         }
     }
-    if !config.authenticates {
+    if config.authentication.is_none() {
         tracing::warn!("authentication is off: any host that reaches a portal can open any volume");
     }
     if guard.users.is_open() && !api.ip().is_loopback() {

@@ -13,6 +13,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
+use super::access::token_hash;
 use control::{
     Caller, ChangeAuth, ChangeDevice, ChangeRestrictions, CreateVolume, CreatedVolume, Device,
     HostList, Location, OtherHost, Reply, Scrub, ScrubRequest, Server, ServiceError, Tokens,
@@ -67,7 +68,8 @@ impl Volumes {
         }
         let state = State {
             devices,
-            authenticates: config.authenticates,
+            authenticates: config.authentication.is_some(),
+            token_hash: token_hash(config.authentication.as_ref()),
             cores,
             started: Instant::now(),
             ready: AtomicBool::new(true),

@@ -7,6 +7,7 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
 
 use ::access::Restrictions;
+use auth::Hash;
 use control::{Portal, ServiceError};
 use reactor::Sender;
 use tokio::sync::oneshot;
@@ -45,6 +46,8 @@ pub(super) struct State {
     pub(super) devices: Vec<ServedDevice>,
     /// Whether hosts have to know a volume's token.
     pub(super) authenticates: bool,
+    /// For which hash function new tokens are made.
+    pub(super) token_hash: Hash,
     pub(super) cores: Vec<CoreLink>,
     pub(super) started: Instant,
     pub(super) ready: AtomicBool,

@@ -1,0 +1,122 @@
+//! What `farflash serve` asks of hosts before it lets them in, from flags and a file.
+
+use auth::{Group, Hash, Policy};
+use clap::{Args, ValueEnum};
+use serde::Deserialize;
+
+use crate::failure::Failure;
+
+/// Who may open a volume.
+#[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, ValueEnum)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum Auth {
+    /// Whoever proves to know its token.
+    On,
+    /// Any host that reaches a portal.
+    Off,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct AuthArgs {
+    /// Whether a host has to know a volume's token (`farflash volume create` shows it) to open it
+    /// [default: on]
+    #[arg(long, value_enum)]
+    auth: Option<Auth>,
+    /// Hash functions that a host may prove its token with, the first that it knows being taken; new tokens
+    /// are made for the first of all [default: sha256,sha384,sha512]
+    #[arg(long, value_name = "LIST", value_delimiter = ',')]
+    auth_hashes: Option<Vec<String>>,
+    /// Diffie-Hellman groups that it may use for that, in the same way; without `null` it has to use one
+    /// [default: null,ffdhe2048,ffdhe3072,ffdhe4096,ffdhe6144,ffdhe8192]
+    #[arg(long, value_name = "LIST", value_delimiter = ',')]
+    auth_groups: Option<Vec<String>>,
+}
+
+/// What a file says of it.
+#[derive(Debug, Default)]
+pub(super) struct WrittenAuth {
+    pub(super) auth: Option<Auth>,
+    pub(super) auth_hashes: Option<Vec<String>>,
+    pub(super) auth_groups: Option<Vec<String>>,
+}
+
+impl AuthArgs {
+    /// Flags over file over defaults; `None` lets everybody in.
+    pub(super) fn settle(self, file: WrittenAuth) -> Result<Option<Policy>, Failure> {
+        let default = Policy::default();
+        let hashes = match self.auth_hashes.or(file.auth_hashes) {
+            Some(names) => listed("auth-hashes", &names, &Hash::ALL, Hash::from_name, Hash::name)?,
+            None => default.hashes,
+        };
+        let groups = match self.auth_groups.or(file.auth_groups) {
+            Some(names) => {
+                listed("auth-groups", &names, &Group::ALL, Group::from_name, Group::name)?
+            }
+            None => default.groups,
+        };
+        let is_on = self.auth.or(file.auth) != Some(Auth::Off);
+        Ok(is_on.then_some(Policy { hashes, groups }))
+    }
+}
+
+/// What `names` stand for, each once.
+fn listed<T: Copy + PartialEq>(
+    flag: &str,
+    names: &[String],
+    all: &[T],
+    from_name: fn(&str) -> Option<T>,
+    name_of: fn(T) -> &'static str,
+) -> Result<Vec<T>, Failure> {
+    let known = || all.iter().map(|one| name_of(*one)).collect::<Vec<_>>().join(",");
+    let mut list = Vec::new();
+    for name in names {
+        let Some(one) = from_name(name.trim()) else {
+            let what = format!("--{flag}: `{name}` is not known");
+            return Err(Failure::usage(what, format!("name some of {}", known())));
+        };
+        if list.contains(&one) {
+            let what = format!("--{flag} names `{name}` twice");
+            return Err(Failure::usage(what, "name each once, the preferred first"));
+        }
+        list.push(one);
+    }
+    if list.is_empty() {
+        let what = format!("--{flag} is empty, so nobody could be let in");
+        return Err(Failure::usage(what, format!("name some of {}", known())));
+    }
+    Ok(list)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn names(names: &[&str]) -> Option<Vec<String>> {
+        Some(names.iter().map(|name| (*name).to_owned()).collect())
+    }
+
+    fn settled(groups: &[&str]) -> Result<Option<Policy>, Failure> {
+        let flags = AuthArgs { auth: None, auth_hashes: None, auth_groups: names(groups) };
+        let auth_hashes = names(&["sha512", "sha256"]);
+        flags.settle(WrittenAuth { auth_hashes, ..WrittenAuth::default() })
+    }
+
+    #[test]
+    fn what_is_listed_is_taken_in_its_order() {
+        let policy = settled(&["ffdhe8192", "ffdhe3072"]).expect("known").expect("on");
+        assert_eq!(policy.groups, [Group::Ffdhe8192, Group::Ffdhe3072]);
+        assert_eq!(policy.hashes, [Hash::Sha512, Hash::Sha256]);
+    }
+
+    #[test]
+    fn nobody_is_let_in_by_a_mistake() {
+        for (groups, expected) in [
+            (&["ffdhe1024"][..], "`ffdhe1024` is not known"),
+            (&["null", "null"], "twice"),
+            (&[], "nobody could be let in"),
+        ] {
+            let failure = settled(groups).expect_err("refused").to_string();
+            assert!(failure.contains(expected), "{failure}");
+        }
+    }
+}
