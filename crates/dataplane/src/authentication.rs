@@ -1,12 +1,13 @@
 //! In-band authentication: nothing but the exchange is executed on a queue until its host has proved
 //! that it knows the volume's secret.
 //!
-//! - T1: a queue is closed until the exchange has succeeded, and cut if that takes longer than a
-//!   handshake may.
+//! - T1: a queue is closed until the exchange has succeeded, and cut if the host takes longer for that than a
+//!   handshake may. What the server computes for one exchange is not the host's time. Meanwhile there
+//!   is no keep alive timer: hosts begin to keep alive what they have opened.
 //! - T2: whoever fails is told so in the protocol's own words, then the connection ends. After a few
 //!   connections that ended without success its address is put off for a while, whatever queue it asks for.
-//! - T3: arithmetic is done off the core, one piece at a time for each queue, and of few queues at a
-//!   time: the others wait, as connections that count.
+//! - T3: arithmetic is done off the core, one piece at a time for each queue, and in a fair order of
+//!   queues (`computing.rs`): the others wait, as connections that count.
 
 use std::cell::{Cell, RefCell};
 use std::net::IpAddr;
@@ -19,7 +20,7 @@ use io_traits::{Device, World};
 use nvme_target::{ConnectRequest, SlotId};
 use nvme_wire::auth::{Authentication, MESSAGE_LEN_MAX};
 use nvme_wire::{FabricsType, Sqe, Status, fabrics};
-use units::Instant;
+use units::{Duration, Instant};
 
 use crate::admission::Subject;
 use crate::association::NOT_THE_QUEUE;
@@ -29,16 +30,21 @@ use crate::first_of::first_of;
 use crate::incoming::Payload;
 use crate::memory::footprint;
 
+/// What an exchange makes the server compute: its public value, and the shared one.
+const JOBS_OF_EXCHANGE: u8 = 2;
+
 /// The authentication of one queue.
 pub(crate) struct QueueAuthentication<W: World, D: Device> {
     subject: Subject<W, D>,
     parties: Parties,
     exchange: RefCell<Controller>,
-    /// Since when the host has had the chance.
-    since: Instant,
+    /// Since when the host has had the chance; later by what was computed for it (T1).
+    since: Cell<Instant>,
     passed: Cell<bool>,
-    /// T3: something is being computed.
-    is_busy: Cell<bool>,
+    /// T3: something is being computed, or waits to be.
+    busy_since: Cell<Option<Instant>>,
+    /// Jobs so far.
+    jobs: Cell<u8>,
 }
 
 impl<W: World, D: Device> QueueAuthentication<W, D> {
@@ -53,18 +59,38 @@ impl<W: World, D: Device> QueueAuthentication<W, D> {
         }
         let parties = Parties { host: request.host_nqn, subsystem: request.subsystem };
         let exchange = RefCell::new(core.exchange(subject, parties)?);
-        let since = core.world().now();
-        let (passed, is_busy) = (Cell::new(false), Cell::new(false));
-        let subject = subject.clone();
-        Some(Rc::new(Self { subject, parties, exchange, since, passed, is_busy }))
+        Some(Rc::new(Self {
+            subject: subject.clone(),
+            parties,
+            exchange,
+            since: Cell::new(core.world().now()),
+            passed: Cell::new(false),
+            busy_since: Cell::new(None),
+            jobs: Cell::new(0),
+        }))
     }
 
     pub(crate) fn has_passed(&self) -> bool {
         self.passed.get()
     }
 
-    pub(crate) fn since(&self) -> Instant {
-        self.since
+    /// For how long the host has had the chance (T1).
+    pub(crate) fn age(&self, now: Instant) -> Duration {
+        let until = self.busy_since.get().filter(|_| self.is_first_exchange()).unwrap_or(now);
+        until.since(self.since.get())
+    }
+
+    /// Whoever begins again and again has no more time for that.
+    fn is_first_exchange(&self) -> bool {
+        self.jobs.get() < JOBS_OF_EXCHANGE
+    }
+
+    fn job_done(&self, now: Instant) {
+        let Some(busy_since) = self.busy_since.take() else { return };
+        if self.is_first_exchange() {
+            self.since.set(self.since.get() + now.since(busy_since));
+            self.jobs.set(self.jobs.get() + 1);
+        }
     }
 
     /// Begins anew after an exchange has ended, with the tokens of today.
@@ -145,7 +171,7 @@ impl<W: World, D: Device> Connection<W, D> {
         if command.wrong_field().is_some() || command.flags != Sqe::PSDT_SGL {
             return self.complete(slot, Status::INVALID_FIELD.with_dnr(), 0);
         }
-        if queue.is_busy.get() {
+        if queue.busy_since.get().is_some() {
             return self.complete(slot, Status::COMMAND_SEQUENCE_ERROR.with_dnr(), 0);
         }
         let is_send = fabrics::fctype(&sqe) == FabricsType::AUTHENTICATION_SEND;
@@ -173,16 +199,18 @@ impl<W: World, D: Device> Connection<W, D> {
         let mut random = |bytes: &mut [u8]| self.core.world().fill_random(bytes);
         let job = queue.exchange.borrow_mut().receive(message, &mut random);
         let Some(job) = job else { return self.taken(slot, queue) };
-        queue.is_busy.set(true);
+        queue.busy_since.set(Some(self.core.world().now()));
         let (connection, queue) = (self.clone(), queue.clone());
         self.core.world().spawn(async move {
             let core = connection.core.clone();
             // T3: who has gone meanwhile is not computed for.
             let mut closed = pin!(connection.closed.notified());
-            let turn = first_of(pin!(core.computing().acquire(1)), closed.as_mut()).await;
+            let turn =
+                first_of(pin!(core.computing().turn(connection.peer().ip())), closed.as_mut())
+                    .await;
             let Some(_turn) = turn else { return };
             let computed: Computed = core.world().offload(move || job.run()).await;
-            queue.is_busy.set(false);
+            queue.job_done(core.world().now());
             queue.exchange.borrow_mut().computed(computed);
             connection.taken(slot, &queue);
         });

@@ -220,10 +220,8 @@ impl<W: World, D: Device> Connection<W, D> {
         if !self.is_open() {
             return;
         }
-        let is_late =
-            |since: Instant| now.since(since) > self.core.options().limits.handshake_timeout;
-        let authentication = self.authentication.get().filter(|queue| !queue.has_passed());
-        if authentication.is_some_and(|queue| is_late(queue.since())) {
+        let handshake_timeout = self.core.options().limits.handshake_timeout;
+        if self.unproven().is_some_and(|queue| queue.age(now) > handshake_timeout) {
             self.note_end("the host does not authenticate");
             return self.cut();
         }
@@ -237,6 +235,11 @@ impl<W: World, D: Device> Connection<W, D> {
             self.note_end("the host does not send what it announced");
             self.cut();
         }
+    }
+
+    /// The authentication that the host has not passed yet.
+    pub(crate) fn unproven(&self) -> Option<&Rc<QueueAuthentication<W, D>>> {
+        self.authentication.get().filter(|queue| !queue.has_passed())
     }
 
     /// Whether the host has let us wait for too long: the less memory there is, the sooner.
@@ -410,7 +413,7 @@ impl<W: World, D: Device> Connection<W, D> {
         }
         self.log_ended();
         self.core.forget_connection(self.key.get());
-        if self.authentication.get().is_some_and(|queue| !queue.has_passed()) {
+        if self.unproven().is_some() {
             self.core.note_failure(self.peer().ip());
         }
         match self.role.replace(Role::New) {

@@ -6,7 +6,7 @@ use std::rc::Rc;
 
 use access::Access;
 use io_traits::{Device, Listener, World};
-use local_sync::{Notify, Semaphore};
+use local_sync::Notify;
 use nvme_target::ConnectRefusal;
 use nvme_wire::Nqn;
 use nvme_wire::log::FailureDomain;
@@ -18,6 +18,7 @@ use volume::{Terms, VolumeError, VolumeSpec};
 use crate::allotment::Allowances;
 use crate::association::Association;
 use crate::commands::Commands;
+use crate::computing::Computing;
 use crate::connection::Connection;
 use crate::devices::{Attached, Gates};
 use crate::discovery::Discovery;
@@ -37,8 +38,6 @@ const ACCEPT_RETRY: Duration = Duration::from_millis(100);
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(5);
 /// How long it then waits for hosts to take leave.
 const GOODBYE_TIMEOUT: Duration = Duration::from_millis(500);
-/// Exchanges that are computed for at a time: enough to keep another thread busy.
-const COMPUTING_MAX: u64 = 4;
 const DRAIN_POLL: Duration = Duration::from_millis(5);
 
 /// A volume as its core knows it.
@@ -94,8 +93,8 @@ pub(crate) struct State<W: World, D: Device> {
     quiet: RefCell<Quiet>,
     /// Connections so far.
     connected: Cell<u64>,
-    /// Exchanges that may be computed for at a time.
-    computing: Semaphore,
+    /// Exchanges that are computed for.
+    computing: Computing,
     /// Connections closed as they came, since the log last said so.
     refused: Cell<u64>,
     draining: Cell<bool>,
@@ -133,7 +132,7 @@ impl<W: World, D: Device> Core<W, D> {
             throttle: RefCell::default(),
             quiet: RefCell::default(),
             connected: Cell::new(0),
-            computing: Semaphore::new(COMPUTING_MAX),
+            computing: Computing::default(),
             connections: RefCell::default(),
             associations: RefCell::default(),
             discovery: Discovery::default(),
@@ -363,7 +362,7 @@ impl<W: World, D: Device> Core<W, D> {
         self.state.associations.borrow().iter().map(|(_, a)| a.clone()).collect()
     }
 
-    pub(crate) fn computing(&self) -> &Semaphore {
+    pub(crate) fn computing(&self) -> &Computing {
         &self.state.computing
     }
 

@@ -24,6 +24,7 @@ mod allotment;
 mod association;
 mod authentication;
 mod commands;
+mod computing;
 mod connection;
 mod core;
 mod devices;

@@ -1,5 +1,8 @@
 //! Who gets in, who does not, and what becomes of those who are in, in a simulated world.
 
+use std::cell::Cell;
+use std::rc::Rc;
+
 use access::{Access, Restrictions, Token, UnixSeconds};
 use auth::{Group, Hash, Outcome, Policy, Secret};
 use client::{Client, ConnectError, Options, Reconnect};
@@ -388,6 +391,69 @@ fn a_restriction_cuts_who_asks_for_a_queue_from_elsewhere_and_not_its_host() {
         stranger.wait_for_close().await;
         assert!(world.now().since(begin) < Duration::from_secs(2), "it is cut at once");
         assert_eq!(flush(&mut own).await, Status::SUCCESS);
+    });
+}
+
+/// T1: who is slow at arithmetic does not lose its controller for want of a Keep Alive that it cannot send yet.
+#[test]
+fn a_host_may_take_longer_to_authenticate_than_between_two_keep_alives() {
+    simulate(11, |world| async move {
+        let _core = server(&world, opened_by(&[1])).await;
+        let volume = nqn_of(VOLUME);
+        let (mut sqe, bytes) = connect_command(0, 0xFFFF, &volume);
+        // The keep alive timeout, in milliseconds.
+        sqe.cdw12 = 2_000.into();
+        let mut admin = RawHost::greet(&world).await.expect("greeted");
+        let answer = admin.command(sqe, &bytes).await.expect("an answer");
+        assert_eq!(answer.status(), Status::SUCCESS);
+        sleep(&world, Duration::from_secs(8)).await;
+        assert_eq!(admin.authenticate(&volume, secret(1)).await, Ok(Outcome::Authenticated));
+        let answer = admin.command(enable_command(), &[]).await.expect("an answer");
+        assert_eq!(answer.status(), Status::SUCCESS);
+        let begin = world.now();
+        admin.wait_for_close().await;
+        let kept = world.now().since(begin);
+        assert!(kept < Duration::from_secs(4), "{kept:?}: the timer runs from then on");
+    });
+}
+
+/// N2: behind hundreds who have the server compute, one from elsewhere waits as behind a few.
+#[test]
+fn who_asks_for_much_arithmetic_waits_behind_himself() {
+    simulate(12, |world| async move {
+        let policy = Policy { hashes: vec![Hash::Sha256], groups: vec![Group::Ffdhe2048] };
+        let core = server_with(&world, opened_by(&[1]), options(policy)).await;
+        let volume = nqn_of(VOLUME);
+        let began = Rc::new(Cell::new(0));
+        for _ in 0..200 {
+            let (world, began) = (world.clone(), began.clone());
+            world.clone().spawn(async move {
+                let (mut host, _) =
+                    RawHost::queue(&world, (0, 0xFFFF), &nqn_of(VOLUME)).await.expect("an answer");
+                let (sqe, bytes) = negotiation();
+                began.set(began.get() + 1);
+                host.command(sqe, &bytes).await.expect("an answer");
+                host.wait_for_close().await;
+            });
+        }
+        while began.get() < 200 {
+            sleep(&world, Duration::from_millis(1)).await;
+        }
+        // Who comes to another address of the server comes from another network.
+        let elsewhere = "10.0.0.2:4420".parse().expect("an address");
+        let listener = world.listen(elsewhere).expect("a free address");
+        world.spawn(async move { core.serve(listener).await });
+        let stream = world.connect(elsewhere).await.expect("someone listens");
+        let mut host = RawHost::over(stream);
+        host.send(&greeting()).await.expect("taken in");
+        host.receive(128).await.expect("greeted");
+        let (sqe, bytes) = connect_command(0, 0xFFFF, &volume);
+        host.command(sqe, &bytes).await.expect("an answer");
+        let begin = world.now();
+        assert_eq!(host.authenticate(&volume, secret(1)).await, Ok(Outcome::Authenticated));
+        let took = world.now().since(begin);
+        // Two pieces of up to 10 ms, and before each at most as much that others began.
+        assert!(took < Duration::from_millis(80), "{took:?}");
     });
 }
 

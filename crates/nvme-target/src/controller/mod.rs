@@ -334,7 +334,7 @@ impl Controller {
             AdminOpcode::GET_FEATURES => self.get_features(sqe),
             AdminOpcode::SET_FEATURES => self.set_features(now, sqe, data),
             AdminOpcode::KEEP_ALIVE => {
-                self.kept_alive = now;
+                self.keep_alive(now);
                 Ok(AdminReply::success(0))
             }
             AdminOpcode::ASYNC_EVENT_REQUEST => {
@@ -404,6 +404,11 @@ impl Controller {
     pub fn next_timeout(&self) -> Option<Instant> {
         let kato_ms = self.features.kato_ms();
         (kato_ms > 0).then(|| self.kept_alive + Duration::from_millis(u64::from(kato_ms)))
+    }
+
+    /// Restarts the keep alive timer: the host is known to be there.
+    pub fn keep_alive(&mut self, now: Instant) {
+        self.kept_alive = now;
     }
 
     /// Whether the controller is over because the host did not keep it alive: close all its

@@ -1,0 +1,74 @@
+//! Whose exchange is computed for next: the arithmetic of one takes milliseconds, and anybody may ask for it.
+//!
+//! - N1: few are computed for at a time.
+//! - N2: of one source still fewer stand in the line of all, so that who opens many connections waits behind
+//!   himself, and another behind a few of his at most.
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+
+use local_sync::{Permit, Semaphore};
+
+use crate::throttle::source;
+
+/// Exchanges that are computed for at a time (N1): enough to keep another thread busy.
+const COMPUTING_MAX: u64 = 4;
+/// Of these and those who stand in line, of one source (N2).
+const OF_SOURCE_MAX: u64 = 2;
+
+/// The line of a core.
+pub(crate) struct Computing {
+    all: Semaphore,
+    /// The line of each source that has exchanges in it, and how many these are.
+    sources: RefCell<BTreeMap<IpAddr, (Semaphore, usize)>>,
+}
+
+/// Leave to compute.
+pub(crate) struct Turn<'a> {
+    _place: Permit,
+    _of_all: Permit,
+    _presence: Presence<'a>,
+}
+
+/// An exchange of `source` stands in line or is computed for.
+struct Presence<'a> {
+    line: &'a Computing,
+    source: IpAddr,
+}
+
+impl Drop for Presence<'_> {
+    fn drop(&mut self) {
+        let mut sources = self.line.sources.borrow_mut();
+        let Some((_, count)) = sources.get_mut(&self.source) else { return };
+        *count -= 1;
+        if *count == 0 {
+            sources.remove(&self.source);
+        }
+    }
+}
+
+impl Default for Computing {
+    fn default() -> Self {
+        Self { all: Semaphore::new(COMPUTING_MAX), sources: RefCell::default() }
+    }
+}
+
+impl Computing {
+    /// Waits until it may be computed for an exchange with `address`. It may not be meanwhile: the future
+    /// is dropped then.
+    pub(crate) async fn turn(&self, address: IpAddr) -> Turn<'_> {
+        let source = source(address);
+        let places = {
+            let mut sources = self.sources.borrow_mut();
+            let new = || (Semaphore::new(OF_SOURCE_MAX), 0);
+            let (places, count) = sources.entry(source).or_insert_with(new);
+            *count += 1;
+            places.clone()
+        };
+        let presence = Presence { line: self, source };
+        let place = places.acquire(1).await;
+        let of_all = self.all.acquire(1).await;
+        Turn { _place: place, _of_all: of_all, _presence: presence }
+    }
+}
