@@ -1,8 +1,8 @@
 //! How much of the devices each tenant's volumes may hold together.
 //!
 //! - H1: what cores may let a tenant hold is never more, all together, than its quota: limits are lowered,
-//!   and found to be, before others are raised. So writes do not exceed the quota on this host, but for those
-//!   that come before the first division. What is being deleted counts no more.
+//!   and found to be, before others are raised. So writes do not exceed the quota on this host: no
+//!   host is let in before the first division. What is being deleted counts no more.
 //! - H2: what is left is divided equally, and anew every [`ROUND`]; every [`ROUND_IN_NEED`] while somebody
 //!   who has little left holds more each time. A core that has used up its part before refuses writes that
 //!   others could still take.

@@ -191,10 +191,6 @@ impl Stage {
             device_of.push(device);
         }
         let _ = boot.serving.send(Ok(()));
-        for listener in self.listeners {
-            let serving = core.clone();
-            self.handle.spawn(async move { serving.serve(listener).await });
-        }
         let own_shards = (0..boot.parts.len())
             .map(|device| device_of.iter().position(|of| *of == device).expect("each has one"));
         let own_shards = own_shards.collect();
@@ -205,7 +201,8 @@ impl Stage {
         let scrubbers =
             (0..boot.parts.len()).map(|device| Scrubber::new(&self.handle, &core, device));
         let scrubbers = scrubbers.collect();
-        let desk = Desk { handle: self.handle, core, scrubbers, own_shards };
+        let listeners = self.listeners;
+        let desk = Desk { handle: self.handle, core, listeners, scrubbers, own_shards };
         desk.answer_messages(self.mailbox).await;
     }
 
@@ -257,6 +254,8 @@ impl Stage {
 struct Desk {
     handle: Handle,
     core: Core<Handle, ServedDevice>,
+    /// Where hosts wait until they are let in.
+    listeners: Vec<TcpListener>,
     /// By device.
     scrubbers: Vec<Rc<Scrubber<ServedDevice>>>,
     /// The shards that take new volumes, by device.
@@ -266,9 +265,15 @@ struct Desk {
 impl Desk {
     /// Answers until it is said to shut down, or nobody is left to ask.
     async fn answer_messages(self, mut mailbox: Receiver<CoreMessage>) {
-        let Self { handle, core, scrubbers, own_shards } = self;
+        let Self { handle, core, mut listeners, scrubbers, own_shards } = self;
         while let Some(message) = mailbox.recv().await {
             match message {
+                CoreMessage::Admit => {
+                    for listener in listeners.drain(..) {
+                        let serving = core.clone();
+                        handle.spawn(async move { serving.serve(listener).await });
+                    }
+                }
                 CoreMessage::Shutdown { answer } => {
                     scrubbers.iter().for_each(|scrubber| scrubber.stop());
                     let _ = answer.send(core.shutdown().await);
@@ -337,7 +342,8 @@ async fn act<D: Device>(core: &Core<Handle, D>, message: CoreMessage) {
         CoreMessage::Stats { answer } => {
             let _ = answer.send(core.stats());
         }
-        CoreMessage::CreateVolume { .. }
+        CoreMessage::Admit
+        | CoreMessage::CreateVolume { .. }
         | CoreMessage::Scrub { .. }
         | CoreMessage::Shutdown { .. } => unreachable!("handled where messages come in"),
     }

@@ -70,6 +70,8 @@ pub(crate) enum CoreMessage {
     BoundTenants { owners: Vec<String> },
     /// Say how many blocks the volumes of some tenants may hold, and hear what those of all do.
     Allot { limits: Vec<(usize, u64)>, answer: Answer<Vec<Allotment>> },
+    /// Let hosts in.
+    Admit,
     /// Say how the core is.
     Stats { answer: Answer<CoreStats> },
     /// Finish what is in flight, write a checkpoint, and end.

@@ -82,6 +82,8 @@ impl Volumes {
         restrictions.into_iter().for_each(|(place, all)| state.announce(place, &all));
         (0..state.devices.len()).for_each(|device| state.share_out(device));
         state.bound_tenants().await?;
+        // Hosts find what each volume and each tenant may take in force.
+        state.cores.iter().try_for_each(CoreLink::admit)?;
         state.place_devices();
         for device in 0..state.devices.len() {
             if let Err(error) = state.reconcile(device).await {

@@ -71,6 +71,11 @@ impl CoreLink {
         answered.await.map_err(|_| ServiceError::Unavailable)
     }
 
+    /// Lets hosts in.
+    pub(super) fn admit(&self) -> Result<(), ServiceError> {
+        self.mailbox.send(CoreMessage::Admit).map_err(|_| ServiceError::Unavailable)
+    }
+
     pub(super) fn portal(&self) -> Portal {
         Portal { address: self.portal, core: self.cpu }
     }
