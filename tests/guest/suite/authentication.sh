@@ -102,9 +102,14 @@ host_authenticates_again() {
     mark_log again
     printf '%s' "$TOKEN" >"$sysfs/dhchap_secret"
     within 30 said_since again "re-authenticating"
+    # It says so of the admin queue only. Of the others one hears if they fail.
     within 30 said_since again "qid 0: authenticated"
-    within 30 said_since again "qid 1: authenticated"
+    sleep 2
     writes_and_reads "$drive"
+    if said_since again -E "error recovery|authentication failed|error .* setting up"; then
+        log_since again
+        return 1
+    fi
     no_io_errors_since again
     mark_log false
     printf '%s' "$OTHER_TOKEN" >"$sysfs/dhchap_secret"
@@ -114,7 +119,7 @@ host_authenticates_again() {
     sleep 11
 }
 
-said_since() { log_since "$1" | grep -q "$2"; }
+said_since() { log_since "$1" | grep -q "${@:2}"; }
 
 # Each hash function with each kind of token, each group, and both sides prove themselves.
 EXCHANGES="sha384 null

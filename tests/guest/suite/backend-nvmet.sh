@@ -56,4 +56,4 @@ server_kill_and_restart() {
 }
 # It has no Compare, over tmpfs its Write Zeroes fails (the kernel then writes zeroes itself), and it is
 # run without authentication.
-backend_has() { [[ " compare write-zeroes authentication failure-domain " != *" $1 "* ]]; }
+backend_has() { [[ " compare write-zeroes authentication failure-domain discovery " != *" $1 "* ]]; }

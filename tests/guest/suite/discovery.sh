@@ -1,10 +1,15 @@
 # shellcheck shell=bash
 # The discovery service, and every connection made from its answers.
 
+# What nobody says a port of: the one that the specification gives discovery.
+DISCOVERY=nqn.2014-08.org.nvmexpress.discovery
+
 discovery_tests() {
     DISCOVERED=$(volume_create discovered 64MiB)
     check "discover lists the volume at an address that the guest can use" discover_lists_it
     check "connect-all attaches what discovery lists" connect_all_attaches
+    check_if discovery "connect-all leaves out what is not for this host" connect_all_leaves_out
+    check_if discovery "a persistent connection is told of a new volume" persistent_one_is_told
     volume_delete discovered
 }
 
@@ -18,4 +23,48 @@ connect_all_attaches() {
     nvme connect-all -t tcp -a "$ADDRESS" -s "$PORT"
     within 20 drive_is_there "$DISCOVERED"
     disconnect "$DISCOVERED"
+}
+
+connect_all_leaves_out() {
+    local forbidden other
+    forbidden=$(volume_create forbidden 64MiB)
+    other=$(volume_create other-one 64MiB)
+    ask restrict forbidden --host nqn.2014-08.org.nvmexpress:uuid:99999999-2222-3333-4444-555555555555 >/dev/null
+    # The usual port, for which nothing need be said.
+    nvme connect-all -t tcp -a "$ADDRESS"
+    within 20 drive_is_there "$DISCOVERED"
+    within 20 drive_is_there "$other"
+    if controller_of "$forbidden"; then
+        echo "a volume of another host was attached"
+        return 1
+    fi
+    disconnect "$DISCOVERED"
+    disconnect "$other"
+    volume_delete forbidden
+    volume_delete other-one
+}
+
+# What the kernel tells those who listen, of asynchronous events.
+events() {
+    perl -MSocket -e '
+        $| = 1;
+        socket(my $kernel, 16, SOCK_DGRAM, 15) && bind($kernel, pack("SSLL", 16, 0, 0, 1)) || die "netlink: $!";
+        print "listening\n";
+        while (defined recv($kernel, my $event, 65536, 0)) {
+            print "$_\n" for grep { /^NVME_AEN=/ } split /\0/, $event;
+        }'
+}
+
+persistent_one_is_told() {
+    local listener
+    events >/tmp/events &
+    listener=$!
+    within 20 grep -q listening /tmp/events
+    nvme discover --persistent -t tcp -a "$ADDRESS" >/dev/null
+    volume_create late 64MiB >/dev/null
+    # Discovery Log Page Change, log page 70h.
+    within 30 grep -q "NVME_AEN=0x70f002" /tmp/events
+    kill "$listener"
+    disconnect "$DISCOVERY"
+    volume_delete late
 }
