@@ -196,10 +196,18 @@ impl<W: World, D: Device> Core<W, D> {
         Ok(status_of(&export))
     }
 
-    /// All volumes, by identity.
+    /// All volumes, by identity. With thousands the core does nothing else meanwhile for milliseconds:
+    /// see [`Self::volumes_from`].
     #[must_use]
     pub fn volumes(&self) -> Vec<VolumeStatus> {
-        self.state.exports.borrow().values().map(|export| status_of(export)).collect()
+        self.volumes_from(Uuid::nil(), usize::MAX)
+    }
+
+    /// The first `max` volumes, by identity, from `first` on.
+    #[must_use]
+    pub fn volumes_from(&self, first: Uuid, max: usize) -> Vec<VolumeStatus> {
+        let exports = self.state.exports.borrow();
+        exports.range(first..).take(max).map(|(_, export)| status_of(export)).collect()
     }
 
     /// One volume.

@@ -135,16 +135,16 @@ impl<W: World, D: Device> Core<W, D> {
         Some(domain)
     }
 
-    /// What the volumes do and get, by identity.
+    /// What the first `max` volumes from `first` on do and get, by identity.
     #[must_use]
-    pub fn flows(&self) -> Vec<VolumeFlow> {
+    pub fn flows_from(&self, first: Uuid, max: usize) -> Vec<VolumeFlow> {
         let flow = |(uuid, export): (&Uuid, &Rc<Export<W, D>>)| VolumeFlow {
             uuid: *uuid,
             quota: export.lane.quota(),
             stats: export.lane.stats(),
             latency: export.lane.latency(),
         };
-        self.state.exports.borrow().iter().map(flow).collect()
+        self.state.exports.borrow().range(first..).take(max).map(flow).collect()
     }
 
     /// How the core is.

@@ -1,6 +1,7 @@
 //! Ceilings, policies and promises that change under load, and what must hold of them at rest.
 
 use std::rc::Rc;
+use uuid::Uuid;
 
 use schedule::{CostModel, Quota, SchedulerConfig};
 use sim::Rng;
@@ -54,7 +55,7 @@ impl Rig {
                 return Some(format!("at rest the scheduler has {window:?}"));
             }
         }
-        let left = core.flows().into_iter().find(|flow| {
+        let left = core.flows_from(Uuid::nil(), usize::MAX).into_iter().find(|flow| {
             (flow.stats.queued, flow.stats.in_flight, flow.stats.in_flight_blocks) != (0, 0, [0; 2])
         });
         left.map(|flow| format!("at rest a volume has {:?}", flow.stats))

@@ -155,7 +155,7 @@ fn both_forms_are_accounted() {
         let (core, _) = serve_new(world.clone(), BLOCKS).await;
         let volume = connect(world.clone(), host()).await;
         let (mut io, _admin) = RawHost::io_queue(&world, &nqn_of(VOLUME)).await.expect("connects");
-        let written = || core.flows()[0].stats.blocks[1];
+        let written = || core.flows_from(VOLUME, 1)[0].stats.blocks[1];
         let (before, zeroes) = (written(), Buffer::zeroed(2).into_slice());
         let swapped = volume.compare_and_swap(Lba(0), &zeroes, &data(1, 2)).await;
         assert_eq!((swapped, written() - before), (Ok(Swap::Done), 2));

@@ -16,7 +16,6 @@ use uuid::Uuid;
 
 use super::access;
 use super::membership::drive_document;
-use super::message::CoreMessage;
 use super::sharing::slo_document;
 use super::state::State;
 
@@ -73,7 +72,7 @@ impl State {
         let _alone = self.alone_on(device).await?;
         let mut records = Vec::new();
         for (core, link) in self.cores.iter().enumerate() {
-            let volumes = link.ask(|answer| CoreMessage::ListVolumes { answer }).await?;
+            let volumes = link.volumes().await?;
             let here = volumes.iter().filter(|volume| volume.device == device);
             records.extend(here.map(|volume| self.record(core, volume)));
         }

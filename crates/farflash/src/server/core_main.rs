@@ -18,7 +18,7 @@ use super::any_device::AnyDevice;
 use super::core_thread::{Boot, Found, Part, PartError};
 use super::device_set::Source;
 use super::fence::Fenced;
-use super::message::{CoreMessage, Returned};
+use super::message::{CoreMessage, Returned, VOLUMES_AT_ONCE};
 use super::scrubber::Scrubber;
 use crate::storage::{RELEASE_POLL, RELEASE_TIMEOUT};
 
@@ -307,8 +307,11 @@ impl Desk {
 /// Does what one message asks. Whoever asked may have gone: the answer is then dropped.
 async fn act<D: Device>(core: &Core<Handle, D>, message: CoreMessage) {
     match message {
-        CoreMessage::ListVolumes { answer } => {
-            let _ = answer.send(core.volumes());
+        CoreMessage::ListVolumes { first, answer } => {
+            let _ = answer.send(core.volumes_from(first, VOLUMES_AT_ONCE));
+        }
+        CoreMessage::ShowVolumes { ids, answer } => {
+            let _ = answer.send(ids.into_iter().filter_map(|id| core.volume(id)).collect());
         }
         CoreMessage::ShowVolume { id, answer } => {
             let _ = answer.send(core.volume(id));
@@ -325,8 +328,10 @@ async fn act<D: Device>(core: &Core<Handle, D>, message: CoreMessage) {
         CoreMessage::Schedule { device, share: (config, quotas) } => {
             core.schedule(device, config, &quotas);
         }
-        CoreMessage::Flows { answer } => {
-            let _ = answer.send((core.flows(), core.stats()));
+        CoreMessage::Flows { first, answer } => {
+            let volumes = core.volumes_from(first, VOLUMES_AT_ONCE);
+            let flows = core.flows_from(first, VOLUMES_AT_ONCE);
+            let _ = answer.send(volumes.into_iter().zip(flows).collect());
         }
         CoreMessage::DeleteVolume { id, answer } => {
             let _ = answer.send(core.delete_volume(id).await);

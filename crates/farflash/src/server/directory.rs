@@ -193,6 +193,13 @@ impl Directory {
         self.volumes.len()
     }
 
+    /// The volumes that `caller` may know.
+    pub(super) fn places_of(&self, caller: &Caller) -> Vec<Place> {
+        let made = self.volumes.values().filter(|entry| entry.is_made);
+        let own = made.filter(|entry| caller.may_use(entry.volume.owner.as_deref()));
+        own.map(|entry| entry.volume.place).collect()
+    }
+
     /// The volumes that a core has on a device.
     pub(super) fn places_on(&self, core: usize, device: usize) -> Vec<Place> {
         let made = self.volumes.values().filter(|entry| entry.is_made);

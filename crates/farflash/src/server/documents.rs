@@ -3,10 +3,11 @@
 use control::{Caller, ServiceError, Volume, VolumeKey, VolumeState, connect_line, nqn};
 use dataplane::VolumeStatus;
 use units::BLOCK_SIZE;
+use uuid::Uuid;
 
 use super::access;
 use super::directory::Place;
-use super::message::CoreMessage;
+use super::message::{CoreMessage, VOLUMES_AT_ONCE};
 use super::sharing::slo_document;
 use super::state::State;
 
@@ -18,11 +19,14 @@ impl State {
 
     pub(super) async fn list(&self, caller: &Caller) -> Result<Vec<Volume>, ServiceError> {
         let mut volumes = Vec::new();
+        let own = self.directory(|directory| directory.places_of(caller));
         for (core, link) in self.cores.iter().enumerate() {
-            let states = link.ask(|answer| CoreMessage::ListVolumes { answer }).await?;
-            let owner = |state: &VolumeStatus| state.access.as_ref()?.owner.clone();
-            let own = states.iter().filter(|state| caller.may_use(owner(state).as_deref()));
-            volumes.extend(own.map(|state| self.document(core, state)));
+            let here: Vec<Uuid> = own.iter().filter(|p| p.core == core).map(|p| p.id).collect();
+            for ids in here.chunks(VOLUMES_AT_ONCE) {
+                let ids = ids.to_vec();
+                let states = link.ask(|answer| CoreMessage::ShowVolumes { ids, answer }).await?;
+                volumes.extend(states.iter().map(|state| self.document(core, state)));
+            }
         }
         volumes.sort_by(|a, b| (&a.name, a.id).cmp(&(&b.name, b.id)));
         Ok(volumes)

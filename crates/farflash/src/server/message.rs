@@ -11,6 +11,10 @@ use volume::{Terms, VolumeError, VolumeSpec};
 use super::scrubber::ScrubReport;
 use super::sharing::CoreShare;
 
+/// Volumes that a core describes in one step. Between two it serves requests: to describe ten thousand takes
+/// milliseconds, and any tenant may ask for a list.
+pub(crate) const VOLUMES_AT_ONCE: usize = 128;
+
 /// The way back for an answer. It may be used on any thread.
 pub(crate) type Answer<T> = oneshot::Sender<T>;
 
@@ -34,8 +38,10 @@ pub(crate) enum CoreMessage {
         terms: Terms,
         answer: Answer<Result<VolumeStatus, VolumeError>>,
     },
-    /// Say which volumes there are.
-    ListVolumes { answer: Answer<Vec<VolumeStatus>> },
+    /// Say which volumes there are, [`VOLUMES_AT_ONCE`] by identity from `first` on.
+    ListVolumes { first: Uuid, answer: Answer<Vec<VolumeStatus>> },
+    /// Say how those of some volumes are that there are: [`VOLUMES_AT_ONCE`] at most.
+    ShowVolumes { ids: Vec<Uuid>, answer: Answer<Vec<VolumeStatus>> },
     /// Say how one volume is.
     ShowVolume { id: Uuid, answer: Answer<Option<VolumeStatus>> },
     /// Change a volume's size, and tell connected hosts.
@@ -51,8 +57,8 @@ pub(crate) enum CoreMessage {
     },
     /// Share a device so from now on.
     Schedule { device: usize, share: CoreShare },
-    /// Say what the volumes do, and how the core is.
-    Flows { answer: Answer<(Vec<VolumeFlow>, CoreStats)> },
+    /// Say how the volumes are and what they do, [`VOLUMES_AT_ONCE`] by identity from `first` on.
+    Flows { first: Uuid, answer: Answer<Vec<(VolumeStatus, VolumeFlow)>> },
     /// Delete a volume, and cut off connected hosts.
     DeleteVolume { id: Uuid, answer: Answer<Result<(), VolumeError>> },
     /// Serve a device no more: it is another's.

@@ -8,7 +8,7 @@ use schedule::Promise;
 use tokio::sync::mpsc::UnboundedReceiver;
 
 use super::directory::Known;
-use super::message::{CoreMessage, Returned};
+use super::message::Returned;
 use super::service::Volumes;
 use super::state::State;
 
@@ -29,8 +29,7 @@ impl State {
     async fn ask_again(&self, returned: Returned) -> Result<(), ServiceError> {
         let Returned { core, device } = returned;
         let alone = self.alone_on(device).await?;
-        let mut volumes =
-            self.cores[core].ask(|answer| CoreMessage::ListVolumes { answer }).await?;
+        let mut volumes = self.cores[core].volumes().await?;
         volumes.retain(|volume| volume.device == device);
         let known = self.directory(|directory| directory.places_on(core, device));
         for place in known {

@@ -26,7 +26,6 @@ use super::ServeConfig;
 use super::allowance::Holding;
 use super::directory::{Directory, Known};
 use super::membership::Membership;
-use super::message::CoreMessage;
 use super::scrub_plan::ScrubPlan;
 use super::sharing::{SharedDevice, slo_of};
 use super::state::{CoreLink, ServedDevice, State};
@@ -53,7 +52,7 @@ impl Volumes {
         let mut directory = Directory::default();
         let mut restrictions = Vec::new();
         for (core, link) in cores.iter().enumerate() {
-            for volume in link.ask(|answer| CoreMessage::ListVolumes { answer }).await? {
+            for volume in link.volumes().await? {
                 let known = Known::of(core, &volume);
                 let place = known.place;
                 // Of a volume of which it cannot be read who may open it nobody is told.

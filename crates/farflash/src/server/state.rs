@@ -9,6 +9,7 @@ use std::time::Instant;
 use ::access::Restrictions;
 use auth::Hash;
 use control::{Portal, ServiceError};
+use dataplane::{VolumeFlow, VolumeStatus};
 use reactor::Sender;
 use tokio::sync::oneshot;
 use uuid::Uuid;
@@ -16,7 +17,7 @@ use uuid::Uuid;
 use super::allowance::Holding;
 use super::directory::{Directory, Place};
 use super::membership::Membership;
-use super::message::{Answer, CoreMessage};
+use super::message::{Answer, CoreMessage, VOLUMES_AT_ONCE};
 use super::scrub_plan::ScrubPlan;
 use super::sharing::SharedDevice;
 
@@ -69,6 +70,35 @@ impl CoreLink {
         let (answer, answered) = oneshot::channel();
         self.mailbox.send(message(answer)).map_err(|_| ServiceError::Unavailable)?;
         answered.await.map_err(|_| ServiceError::Unavailable)
+    }
+
+    /// All volumes of the core.
+    pub(super) async fn volumes(&self) -> Result<Vec<VolumeStatus>, ServiceError> {
+        self.in_parts(|first, answer| CoreMessage::ListVolumes { first, answer }, |v| v.uuid).await
+    }
+
+    /// How the volumes of the core are, and what they do.
+    pub(super) async fn flows(&self) -> Result<Vec<(VolumeStatus, VolumeFlow)>, ServiceError> {
+        self.in_parts(|first, answer| CoreMessage::Flows { first, answer }, |(v, _)| v.uuid).await
+    }
+
+    /// Asks for a few volumes at a time, until none are left.
+    async fn in_parts<T>(
+        &self,
+        message: impl Fn(Uuid, Answer<Vec<T>>) -> CoreMessage,
+        id: impl Fn(&T) -> Uuid,
+    ) -> Result<Vec<T>, ServiceError> {
+        let (mut all, mut first) = (Vec::new(), Uuid::nil());
+        loop {
+            let part = self.ask(|answer| message(first, answer)).await?;
+            let next = part.last().and_then(|last| id(last).as_u128().checked_add(1));
+            let is_last = part.len() < VOLUMES_AT_ONCE;
+            all.extend(part);
+            match next {
+                Some(next) if !is_last => first = Uuid::from_u128(next),
+                _ => return Ok(all),
+            }
+        }
     }
 
     /// Lets hosts in.

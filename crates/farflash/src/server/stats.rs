@@ -17,7 +17,7 @@ impl State {
         let mut sums = vec![dataplane::FlowStats::default(); devices.len()];
         let (mut cores, mut volumes) = (Vec::new(), Vec::new());
         for link in &self.cores {
-            let (flows, core) = link.ask(|answer| CoreMessage::Flows { answer }).await?;
+            let core = link.ask(|answer| CoreMessage::Stats { answer }).await?;
             for ((device, sum), part) in devices.iter_mut().zip(&mut sums).zip(&core.devices) {
                 sum.add(&part.flow);
                 device.flow = flow_document(sum);
@@ -30,12 +30,10 @@ impl State {
                 request_memory_bytes: core.memory_used_bytes,
                 authentication_failures: core.authentication_failures,
             });
-            let states = link.ask(|answer| CoreMessage::ListVolumes { answer }).await?;
-            // Between the two answers a volume may come or go; it is then left out.
-            volumes.extend(states.iter().filter_map(|state| {
-                let place = flows.binary_search_by_key(&state.uuid, |flow| flow.uuid).ok()?;
-                Some(volume_stats(link, &devices[state.device], state, &flows[place]))
-            }));
+            let flows = link.flows().await?;
+            volumes.extend(
+                flows.iter().map(|(of, flow)| volume_stats(link, &devices[of.device], of, flow)),
+            );
         }
         volumes.sort_by(|a, b| (&a.name, a.id).cmp(&(&b.name, b.id)));
         let time_ns = u64::try_from(self.started.elapsed().as_nanos()).unwrap_or(u64::MAX);
