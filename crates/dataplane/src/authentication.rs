@@ -1,8 +1,8 @@
 //! In-band authentication: nothing but the exchange is executed on a queue until its host has proved
 //! that it knows the volume's secret.
 //!
-//! - T1: a queue is closed until the exchange has succeeded, and cut if the host takes longer for that than a
-//!   handshake may. What the server computes for one exchange is not the host's time. Meanwhile there
+//! - T1: a queue is closed until the exchange has succeeded, and cut if the host takes longer for that than
+//!   [`HOST_TIME_MAX`]. What the server computes for one exchange is not the host's time. Meanwhile there
 //!   is no keep alive timer: hosts begin to keep alive what they have opened.
 //! - T2: whoever fails is told so in the protocol's own words, then the connection ends. After a few
 //!   connections that ended without success its address is put off for a while, whatever queue it asks for.
@@ -30,6 +30,8 @@ use crate::first_of::first_of;
 use crate::incoming::Payload;
 use crate::memory::footprint;
 
+/// How long a host may take to authenticate. The largest group keeps a slow processor busy for seconds.
+const HOST_TIME_MAX: Duration = Duration::from_secs(30);
 /// What an exchange makes the server compute: its public value, and the shared one.
 const JOBS_OF_EXCHANGE: u8 = 2;
 
@@ -74,10 +76,10 @@ impl<W: World, D: Device> QueueAuthentication<W, D> {
         self.passed.get()
     }
 
-    /// For how long the host has had the chance (T1).
-    pub(crate) fn age(&self, now: Instant) -> Duration {
+    /// Whether the host had its chance (T1).
+    pub(crate) fn is_overdue(&self, now: Instant) -> bool {
         let until = self.busy_since.get().filter(|_| self.is_first_exchange()).unwrap_or(now);
-        until.since(self.since.get())
+        until.since(self.since.get()) > HOST_TIME_MAX
     }
 
     /// Whoever begins again and again has no more time for that.

@@ -220,8 +220,7 @@ impl<W: World, D: Device> Connection<W, D> {
         if !self.is_open() {
             return;
         }
-        let handshake_timeout = self.core.options().limits.handshake_timeout;
-        if self.unproven().is_some_and(|queue| queue.age(now) > handshake_timeout) {
+        if self.unproven().is_some_and(|queue| queue.is_overdue(now)) {
             self.note_end("the host does not authenticate");
             return self.cut();
         }

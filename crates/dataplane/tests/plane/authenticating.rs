@@ -143,7 +143,7 @@ fn nothing_but_the_exchange_is_executed_before_it() {
         let begin = world.now();
         let bytes = admin.wait_for_close().await;
         assert!(bytes.is_empty());
-        assert!(world.now().since(begin) < Duration::from_secs(15));
+        assert!(world.now().since(begin) < Duration::from_secs(35));
     });
 }
 
@@ -288,7 +288,7 @@ fn hundreds_of_half_finished_exchanges_harm_nobody_and_end() {
         }
         assert!(written > 1000, "{written} writes in five seconds");
         assert!(core.stats().connections > 300);
-        sleep(&world, Duration::from_secs(20)).await;
+        sleep(&world, Duration::from_secs(40)).await;
         assert!(core.stats().connections < 10, "{}", core.stats().connections);
     });
 }
@@ -406,7 +406,7 @@ fn a_host_may_take_longer_to_authenticate_than_between_two_keep_alives() {
         let mut admin = RawHost::greet(&world).await.expect("greeted");
         let answer = admin.command(sqe, &bytes).await.expect("an answer");
         assert_eq!(answer.status(), Status::SUCCESS);
-        sleep(&world, Duration::from_secs(8)).await;
+        sleep(&world, Duration::from_secs(25)).await;
         assert_eq!(admin.authenticate(&volume, secret(1)).await, Ok(Outcome::Authenticated));
         let answer = admin.command(enable_command(), &[]).await.expect("an answer");
         assert_eq!(answer.status(), Status::SUCCESS);
