@@ -48,7 +48,8 @@ connect_all_leaves_out() {
 events() {
     perl -MSocket -e '
         $| = 1;
-        socket(my $kernel, 16, SOCK_DGRAM, 15) && bind($kernel, pack("SSLL", 16, 0, 0, 1)) || die "netlink: $!";
+        my $kernel;
+        socket($kernel, 16, SOCK_DGRAM, 15) && bind($kernel, pack("SSLL", 16, 0, 0, 1)) || die "netlink: $!";
         print "listening\n";
         while (defined recv($kernel, my $event, 65536, 0)) {
             print "$_\n" for grep { /^NVME_AEN=/ } split /\0/, $event;
