@@ -1,5 +1,6 @@
 //! Side-by-side benchmarks: farflash beside the machine's limit and beside its peers. And the demo.
 
+mod bounds;
 mod case;
 mod compare;
 mod cpus;

@@ -9,10 +9,11 @@ use report::{
 };
 use serde::Serialize;
 
+use crate::bounds;
 use crate::case::{Case, Sample, Shape, Subject};
 use crate::compare::{Facts, Results};
 use crate::goals::Verdict;
-use crate::idle;
+use crate::verdict;
 
 /// The generated part of the page lies between these lines.
 const BEGIN: &str = "<!-- results: begin; written by `make bench` -->";
@@ -66,7 +67,9 @@ impl Results {
 pub(crate) fn write(results: &Results, out: &Path, page: Option<&Path>) -> Result<()> {
     let summaries = results.summaries();
     let (cases, goals) = (case_table(&summaries), goal_table(&results.verdicts));
-    println!("{}\n{}\n{}", cases.to_text(), goals.to_text(), facts_text(&results.facts));
+    let bounds = verdict::table(&bounds::judge(&results.facts));
+    println!("{}\n{}\n{}", cases.to_text(), goals.to_text(), bounds.to_text());
+    println!("{}", facts_text(&results.facts));
     let summary = Summary {
         facts: &results.facts,
         rounds: results.samples.len(),
@@ -81,11 +84,12 @@ pub(crate) fn write(results: &Results, out: &Path, page: Option<&Path>) -> Resul
     }
     let Some(page) = page else { return Ok(()) };
     let generated = format!(
-        "{} rounds, {} s each measurement; median (lowest–highest).\n\n{}\n## Goals\n\n{}\n{}",
+        "{} rounds, {} s each measurement; median (lowest–highest).\n\n{}\n## Goals\n\n{}\n## Bounds\n\n{}\n{}",
         results.samples.len(),
         results.seconds,
         cases.to_markdown(),
         goals.to_markdown(),
+        bounds.to_markdown(),
         facts_text(&results.facts)
     );
     publish(page, (BEGIN, END), &generated)
@@ -191,22 +195,12 @@ pub(crate) fn machine_text(facts: &Facts) -> String {
 }
 
 fn facts_text(facts: &Facts) -> String {
-    let mib = |bytes: u64| bytes as f64 / f64::from(1 << 20);
     busy_text(facts)
         + machine_text(facts).trim_end()
         + &format!(
             " Loopback TCP, server on one CPU and client on another.\n\
-         Start on an empty mem: device until it answers: {:.0} ms, {:.0} MiB resident; with 1 GiB written \
-         to a\nfile device {:.0} MiB. Idle with {} connected I/O queues: {:.2} % of a core. A read \
-         that comes after {} ms\nof silence takes {:.0} µs, one among others (depth 1) {:.0} µs.\n",
-            facts.startup_ms,
-            mib(facts.resident_idle_bytes),
-            mib(facts.resident_written_bytes),
-            facts.idle.queues,
-            facts.idle.cpu_share * 100.0,
-            idle::PAUSE.as_millis(),
-            facts.idle.first_us,
-            facts.idle.busy_us,
+             One read among others (depth 1) takes {:.0} µs.\n",
+            facts.idle.waking.busy_us,
         )
 }
 

@@ -20,7 +20,9 @@ pub(crate) enum Unit {
     Times,
     Seconds,
     Milliseconds,
+    Microseconds,
     Nanoseconds,
+    Mebibytes,
     PerSecond,
 }
 
@@ -63,7 +65,9 @@ pub(crate) fn table(verdicts: &[Verdict]) -> Table {
             Unit::Times => format!("{value:.2}"),
             Unit::Seconds => format!("{value:.3} s"),
             Unit::Milliseconds => format!("{value:.1} ms"),
+            Unit::Microseconds => format!("{value:.0} µs"),
             Unit::Nanoseconds => format!("{value:.0} ns"),
+            Unit::Mebibytes => format!("{value:.0} MiB"),
             Unit::PerSecond => format!("{} /s", rate(value)),
         };
         let wanted = verdict.bound.map_or(String::new(), |bound| match bound {
