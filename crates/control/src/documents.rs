@@ -200,6 +200,9 @@ pub struct Device {
     pub free_bytes: u64,
     /// Whether it works.
     pub health: DeviceHealth,
+    /// Whether it has a volatile write cache, as found or as the server was told: writes are then acknowledged
+    /// after a flush. The hosts' writes are durable either way.
+    pub volatile_write_cache: bool,
     /// How it is shared.
     pub sharing: Sharing,
 }

@@ -103,6 +103,12 @@ fn devices(text: &mut Text, devices: &[Device], stats: &Stats) {
     let help = ("farflash_device_free_bytes", "gauge", "Bytes that no volume holds.");
     text.each(help, &all, |device| device.free_bytes);
     let help = (
+        "farflash_device_volatile_write_cache",
+        "gauge",
+        "1 if writes wait for a flush of the device.",
+    );
+    text.each(help, &all, |device| u8::from(device.volatile_write_cache));
+    let help = (
         "farflash_device_health",
         "gauge",
         "0 good, 1 damage or errors found, 2 takes no changes.",

@@ -94,6 +94,8 @@ pub struct DeviceStats {
     pub journal_used: Vec<f64>,
     /// Damaged blocks found, and requests that the device failed, since the core was made.
     pub media_errors: u64,
+    /// Whether writes wait for a flush: the device has a volatile write cache.
+    pub flushes: bool,
     /// Whether the journal of a shard is lost: nothing is written there before the device works again and
     /// the shard was read back.
     pub failed: bool,
@@ -165,6 +167,7 @@ impl<W: World, D: Device> Core<W, D> {
             stats.maps.push(shard.map_memory());
             stats.journal_used.push(shard.journal_used());
             stats.failed |= shard.is_failed();
+            stats.flushes |= shard.flushes();
         }
         for export in exports.values() {
             let stats = export.volume().stats();

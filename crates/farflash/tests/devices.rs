@@ -92,6 +92,7 @@ fn volumes_lie_on_the_device_that_was_named_or_has_most_room() {
     let free = |number: usize| list["devices"][number]["free_bytes"].as_u64().unwrap();
     let capacity = |number: usize| list["devices"][number]["capacity_bytes"].as_u64().unwrap();
     assert!(capacity(0) < 256 << 20 && capacity(1) > 256 << 20, "{list}");
+    assert_eq!(list["devices"][0]["volatile_write_cache"], true, "a file's metadata is flushed");
     assert!(free(0) < capacity(0) && free(1) < capacity(1));
 
     // All of it is there after a kill, in whatever order the devices are named.

@@ -251,7 +251,12 @@ fn check_sectors(path: &Path, fd: &OwnedFd) -> Result<(), OpenError> {
 
 /// A file needs flushes for its own metadata, whatever the drive below.
 fn has_volatile_cache(stat: &Stat, is_block_device: bool) -> bool {
-    !is_block_device || queue_attribute(stat, "write_cache").is_none_or(|it| it != "write through")
+    !is_block_device || is_write_back(queue_attribute(stat, "write_cache").as_deref())
+}
+
+/// What the kernel says of a drive's cache. One that says nothing may have one.
+fn is_write_back(write_cache: Option<&str>) -> bool {
+    write_cache != Some("write through")
 }
 
 fn discards(stat: &Stat) -> bool {
@@ -276,5 +281,18 @@ fn open_error(path: &Path, errno: Errno) -> OpenError {
         Errno::BUSY | Errno::AGAIN | Errno::TXTBSY => OpenError::InUse { path },
         Errno::ROFS => OpenError::ReadOnly { path },
         errno => OpenError::System { path, errno },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_drive_without_a_volatile_cache_is_not_flushed() {
+        assert!(!is_write_back(Some("write through")));
+        for volatile in [Some("write back"), Some("something new"), None] {
+            assert!(is_write_back(volatile), "{volatile:?}");
+        }
     }
 }

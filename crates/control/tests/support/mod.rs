@@ -184,7 +184,8 @@ impl VolumeService for MemoryService {
                 unpromised_writes_per_second: None,
             };
             let health = DeviceHealth::Good;
-            Ok(Device { name, capacity_bytes: 1, free_bytes: 1, health, sharing })
+            let (capacity_bytes, free_bytes, volatile_write_cache) = (1, 1, true);
+            Ok(Device { name, capacity_bytes, free_bytes, health, volatile_write_cache, sharing })
         })
     }
 

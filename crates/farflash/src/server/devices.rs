@@ -110,6 +110,7 @@ impl State {
             capacity_bytes: space.total_blocks * block,
             free_bytes: space.free_blocks * block,
             health,
+            volatile_write_cache: parts_of(number, cores).any(|part| part.flushes),
             sharing: self.devices[number].shared(|shared| shared.document()),
         }
     }

@@ -328,6 +328,12 @@ impl<D: Device> Shard<D> {
         self.inner.journal.borrow().lost
     }
 
+    /// Whether what the device has taken is durable only after a flush, so that writes wait for one.
+    #[must_use]
+    pub fn flushes(&self) -> bool {
+        self.inner.volatile
+    }
+
     /// Space, as of now.
     #[must_use]
     pub fn capacity(&self) -> Capacity {
