@@ -149,6 +149,7 @@ impl Controller {
         let atomic = self.atomic_write_blocks_0s_based();
         identify.awun = atomic.into();
         identify.awupf = atomic.into();
+        identify.acwu = atomic.into();
         identify.ioccsz = ((SQE_BYTES + parameters.limits.in_capsule_bytes_max) / UNIT_16).into();
         identify.iorcsz = 1.into();
         identify.msdbd = 1;
@@ -176,6 +177,7 @@ impl Controller {
         identify.dlfeat = DLFEAT_READS_ZEROES | DLFEAT_DEALLOCATE_WRITE_ZEROES;
         identify.nawun = atomic.into();
         identify.nawupf = atomic.into();
+        identify.nacwu = atomic.into();
         identify.nvmcap = (u128::from(namespace.blocks) * BLOCK_SIZE as u128).into();
         identify.nsattr = u8::from(namespace.read_only);
         identify.nguid = self.parameters.uuid;

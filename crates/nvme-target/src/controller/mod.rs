@@ -67,7 +67,8 @@ pub struct ControllerParameters {
     pub limits: Limits,
     /// Whether completed writes can be lost until a Flush.
     pub volatile_write_cache: bool,
-    /// Blocks that are written all or none, also across a power failure (1 to 65 536).
+    /// Blocks that are written all or none, also across a power failure and by a fused Compare and
+    /// Write (1 to 65 536).
     pub atomic_write_blocks: u32,
     /// The volume's UUID; also its NGUID. All zeroes for a discovery controller.
     pub uuid: [u8; 16],

@@ -345,7 +345,8 @@ fn identify_controller_says_what_is_true() {
     assert_eq!(identify.transfer_bytes_max(4096), Some(1 << 20));
     assert_eq!(identify.in_capsule_bytes_max(), 16 << 10);
     assert_eq!((identify.iorcsz.get(), identify.icdoff.get(), identify.msdbd), (1, 0, 1));
-    assert_eq!((identify.awun.get(), identify.awupf.get()), (255, 255));
+    let atomic = [identify.awun, identify.awupf, identify.acwu].map(|unit| unit.get());
+    assert_eq!(atomic, [255; 3], "0's based; a fused operation may be as large as a write");
     assert_eq!((identify.nn.get(), identify.mnan.get(), identify.maxcmd.get()), (1, 1, 128));
     assert_eq!((identify.sqes, identify.cqes), (0x66, 0x44));
     assert_ne!(identify.kas.get(), 0, "the Linux host insists on keep alive");
@@ -376,6 +377,10 @@ fn identify_namespace_says_what_is_true() {
     assert_eq!(sizes, (2560, 2560, 17));
     assert_eq!((identify.nsfeat, identify.nmic, identify.dlfeat), (3, 1, 9));
     assert_eq!((identify.block_bytes(), identify.atomic_write_blocks(0)), (Some(4096), 256));
+    let atomic = [identify.nawun, identify.nawupf, identify.nacwu].map(|unit| unit.get());
+    assert_eq!(atomic, [255; 3]);
+    let boundaries = [identify.nabsn, identify.nabspf, identify.nabo].map(|unit| unit.get());
+    assert_eq!(boundaries, [0; 3], "none: wherever it begins");
     assert_eq!((identify.nguid, identify.nvmcap.get()), (UUID, 10 << 20));
     for nsid in [0, 2, NSID_ALL] {
         let status = harness.identify_status(Cns::NAMESPACE, nsid);
