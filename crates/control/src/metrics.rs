@@ -141,7 +141,7 @@ fn devices(text: &mut Text, devices: &[Device], stats: &Stats) {
     let help = (
         "farflash_device_media_errors_total",
         "counter",
-        "Blocks found damaged, and requests that the device failed.",
+        "Blocks found damaged, of whatever kind and each once, and requests that the device failed.",
     );
     text.each(help, &all, |device| device.media_errors);
     let help = ("farflash_device_journal_used_ratio", "gauge", "How full the journal is.");

@@ -137,7 +137,7 @@ pub struct DeviceStats {
     pub flow: FlowStats,
     /// Memory of the maps of volumes, by core.
     pub maps: Vec<MapStats>,
-    /// Blocks found damaged, and requests that the device failed.
+    /// Blocks found damaged, of whatever kind and each once, and requests that the device failed.
     #[serde(default)]
     pub media_errors: u64,
 }

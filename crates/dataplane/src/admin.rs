@@ -85,7 +85,7 @@ impl<W: World, D: Device> Backend for Figures<'_, W, D> {
             bytes_written: u128::from(stats.blocks_written) * BLOCK_SIZE as u128,
             host_reads: u128::from(stats.reads),
             host_writes: u128::from(stats.writes),
-            media_errors: u128::from(stats.corrupt_blocks + stats.device_errors),
+            media_errors: u128::from(export.volume().media_errors()),
             power_on_hours: u128::from(hours),
             ..Health::default()
         }

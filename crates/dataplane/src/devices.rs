@@ -92,7 +92,7 @@ pub struct DeviceStats {
     pub maps: Vec<MapMemory>,
     /// How full the journal of each shard is, from 0 to 1, in the same order.
     pub journal_used: Vec<f64>,
-    /// Damaged blocks found, and requests that the device failed, since the core was made.
+    /// Blocks found damaged, each once, and requests that the device failed, since the core was made.
     pub media_errors: u64,
     /// Whether writes wait for a flush: the device has a volatile write cache.
     pub flushes: bool,
@@ -152,7 +152,6 @@ impl<W: World, D: Device> Core<W, D> {
     /// How the core is.
     #[must_use]
     pub fn stats(&self) -> CoreStats {
-        let exports = self.state.exports.borrow();
         let mut devices: Vec<DeviceStats> = Vec::new();
         for gate in self.state.gates.all() {
             let (window, flow) = (gate.stats(), gate.flow_stats());
@@ -168,13 +167,10 @@ impl<W: World, D: Device> Core<W, D> {
             stats.journal_used.push(shard.journal_used());
             stats.failed |= shard.is_failed();
             stats.flushes |= shard.flushes();
-        }
-        for export in exports.values() {
-            let stats = export.volume().stats();
-            devices[export.device].media_errors += stats.corrupt_blocks + stats.device_errors;
+            stats.media_errors += shard.media_errors();
         }
         CoreStats {
-            volumes: exports.len(),
+            volumes: self.state.exports.borrow().len(),
             connections: self.connection_count(),
             memory_used_bytes: self.memory_used_bytes(),
             authentication_failures: self.throttle().borrow().total(),

@@ -173,6 +173,88 @@ fn scrubs_come_by_themselves_if_wanted() {
     assert!(outcome.stderr.contains("no length of time; write 30m"), "{outcome:?}");
 }
 
+/// Method: under a running server flip a bit of each kind of structure in turn, have it scrubbed, and ask the
+/// API, the metrics and a host's SMART log. Then damage the bitmaps while nobody serves the device: the next start
+/// makes them anew, and says so.
+#[test]
+fn damage_of_any_structure_shows_in_health() {
+    let files = Files::new();
+    let (device, path) = (files.device("a"), files.path("a"));
+    succeed(&["format", "--device", &format!("{device},size=256MiB")]);
+    let server = Server::start(&device);
+    let made = server.volume_json(&["create", "db-1", "--size", "64MiB"]);
+    let nqn: Nqn = made["nqn"].as_str().unwrap().parse().unwrap();
+    let portal = server.portals[0];
+    on_core(move |handle| async move {
+        let volume = connect(&handle, portal, &nqn).await;
+        for block in 0..BLOCKS {
+            volume.write(Lba(block), filled(MARK + block)).await.unwrap();
+        }
+    });
+    server.signal("TERM");
+    assert_eq!(server.wait(), Some(0));
+
+    let server = Server::start(&device);
+    assert_eq!((media_errors(&server, &nqn), health(&server).as_str()), (0, "good"));
+    let mut known = 0;
+    for (what, places) in structures(&std::fs::read(&path).unwrap()) {
+        assert!(!places.is_empty(), "no {what} on the device");
+        places.iter().for_each(|at| flip(&path, at + 100));
+        run(&["scrub", "--api", &server.api]);
+        let found = media_errors(&server, &nqn);
+        assert!(found > known, "{what}: {found}");
+        assert_eq!(health(&server), "degraded", "{what}");
+        run(&["scrub", "--api", &server.api]);
+        assert_eq!(media_errors(&server, &nqn), found, "{what}: each place once");
+        places.iter().for_each(|at| flip(&path, at + 100));
+        known = found;
+    }
+    server.signal("TERM");
+    assert_eq!(server.wait(), Some(0));
+
+    let structures = structures(&std::fs::read(&path).unwrap());
+    let (_, bitmaps) = structures.iter().find(|(what, _)| *what == "bitmap").unwrap();
+    bitmaps.iter().for_each(|at| flip(&path, at + 100));
+    let server = Server::start(&device);
+    assert_ne!(media_errors(&server, &nqn), 0);
+    assert_eq!(health(&server), "degraded");
+}
+
+/// Where the structures of each kind lie, those that were superseded included: one shard, one volume.
+fn structures(image: &[u8]) -> Vec<(&'static str, Vec<usize>)> {
+    let superblock = volume::Superblock::decode(&image[..BLOCK_SIZE]).unwrap();
+    let at = |pba: units::Pba| usize::try_from(pba.0).unwrap() * BLOCK_SIZE;
+    let starting = |wanted: &[u8], tree: u32| {
+        let blocks = (0..image.len()).step_by(BLOCK_SIZE);
+        let fitting = blocks.filter(|at| {
+            image[*at..].starts_with(wanted) && image[at + 8..].starts_with(&tree.to_le_bytes())
+        });
+        fitting.collect::<Vec<_>>()
+    };
+    let extents = (0..superblock.extent_count()).map(|index| at(superblock.extent(index).start));
+    vec![
+        ("superblock", vec![0]),
+        ("root", superblock.root_places(0, 0).map(at).to_vec()),
+        ("extent table", starting(b"FMN1", u32::MAX)),
+        ("volume table", starting(b"FMN1", u32::MAX - 1)),
+        ("bitmap", extents.flat_map(|slot| [slot, slot + BLOCK_SIZE]).collect()),
+        ("node", starting(b"FMN1", 1)),
+        ("data", vec![marked(image, MARK + DAMAGED)[0]]),
+    ]
+}
+
+/// Damaged places and failures as the API tells them, which a host's SMART log and the metrics must confirm.
+fn media_errors(server: &Server, nqn: &Nqn) -> u64 {
+    let client = control::ApiClient::new(&server.api).unwrap();
+    let told = client.stats().unwrap().devices[0].media_errors;
+    let (portal, nqn) = (server.portals[0], *nqn);
+    let smart = on_core(move |handle| async move {
+        connect(&handle, portal, &nqn).await.client().smart_health().await.unwrap()
+    });
+    assert_eq!(smart.media_errors.get(), u128::from(told), "there is one volume");
+    told
+}
+
 fn health(server: &Server) -> String {
     let client = control::ApiClient::new(&server.api).unwrap();
     let document = serde_json::to_value(client.server().unwrap()).unwrap();
@@ -182,13 +264,19 @@ fn health(server: &Server) -> String {
 /// Flips one bit in each block of the file that is full of `value`; there is at least one.
 fn flip_a_bit_of(path: &std::path::Path, value: u64) {
     let image = std::fs::read(path).unwrap();
-    let wanted = value.to_le_bytes().repeat(BLOCK_SIZE / 8);
-    let found = (0..image.len()).step_by(BLOCK_SIZE).filter(|at| image[*at..].starts_with(&wanted));
-    let found: Vec<usize> = found.collect();
-    assert!(!found.is_empty(), "the block is nowhere on the device");
+    let found = marked(&image, value);
     let file = std::fs::OpenOptions::new().write(true).open(path).unwrap();
     for at in found {
         let byte = at + 1_234;
         file.write_all_at(&[image[byte] ^ 0x10], byte as u64).unwrap();
     }
+}
+
+/// Where the blocks lie that are full of `value`; there is at least one.
+fn marked(image: &[u8], value: u64) -> Vec<usize> {
+    let wanted = value.to_le_bytes().repeat(BLOCK_SIZE / 8);
+    let found = (0..image.len()).step_by(BLOCK_SIZE).filter(|at| image[*at..].starts_with(&wanted));
+    let found: Vec<usize> = found.collect();
+    assert!(!found.is_empty(), "the block is nowhere on the device");
+    found
 }

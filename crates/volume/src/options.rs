@@ -101,8 +101,8 @@ pub struct VolumeStats {
     pub blocks_written: u64,
     /// Deallocations that succeeded.
     pub unmaps: u64,
-    /// Blocks that did not match their checksum.
-    pub corrupt_blocks: u64,
+    /// Blocks of its data and its map that were found damaged, each once.
+    pub damaged_blocks: u64,
     /// Damaged map nodes of deallocated space that were given up: the blocks that they named stay in
     /// use until a check of the whole device.
     pub lost_nodes: u64,

@@ -194,9 +194,7 @@ impl<D: Device> Inner<D> {
             return Ok(computed);
         }
         let error = self.excused(VolumeError::Corrupt { lba, pba, stored, computed });
-        if let VolumeError::Corrupt { .. } = error {
-            state.count(|stats| stats.corrupt_blocks += 1);
-        }
+        self.note_damage(state, &error);
         Err(error)
     }
 }

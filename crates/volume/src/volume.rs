@@ -101,7 +101,16 @@ impl<D: Device> Volume<D> {
     /// What it has done.
     #[must_use]
     pub fn stats(&self) -> VolumeStats {
-        self.state.stats.get()
+        let damaged_blocks = self.inner().damaged_blocks(self.state.uuid);
+        VolumeStats { damaged_blocks, ..self.state.stats.get() }
+    }
+
+    /// Damaged blocks found of the volume and of what all volumes of its shard rest on, each once, and
+    /// requests of the volume that the device failed.
+    #[must_use]
+    pub fn media_errors(&self) -> u64 {
+        let VolumeStats { damaged_blocks, device_errors, .. } = self.stats();
+        damaged_blocks + self.inner().damaged_structures() + device_errors
     }
 
     /// The shard it lies in.
@@ -159,7 +168,7 @@ impl<D: Device> Volume<D> {
         } else {
             self.inner().read_range(&self.state, range).await
         };
-        self.count_outcome(data.as_ref().err());
+        self.inner().note_outcome(&self.state, data.as_ref().err());
         if data.is_ok() {
             self.state.count(|stats| {
                 stats.reads += 1;
@@ -169,10 +178,10 @@ impl<D: Device> Volume<D> {
         data
     }
 
-    fn count_outcome(&self, error: Option<&VolumeError>) {
-        if let Some(VolumeError::Device(_)) = error {
-            self.state.count(|stats| stats.device_errors += 1);
-        }
+    /// Counts what the device failed, and returns the outcome.
+    fn counted<T>(&self, outcome: Result<T, VolumeError>) -> Result<T, VolumeError> {
+        self.inner().note_outcome(&self.state, outcome.as_ref().err());
+        outcome
     }
 
     /// Reads and checks blocks, and returns nothing of them.
@@ -184,7 +193,8 @@ impl<D: Device> Volume<D> {
         let (mut at, end) = (range.start, range.end());
         while at < end {
             let blocks = (end.0 - at.0).min(WRITE_BLOCKS_MAX);
-            self.inner().read_range(&self.state, LbaRange::new(at, blocks)).await?;
+            let read = self.inner().read_range(&self.state, LbaRange::new(at, blocks)).await;
+            self.counted(read)?;
             at = at.plus(blocks);
         }
         Ok(())
@@ -212,7 +222,8 @@ impl<D: Device> Volume<D> {
             _ => checksums(&blocks.data),
         };
         let guard = lock(&self.state.locks, range).await;
-        self.write_locked(guard, range, blocks, crcs).await
+        let written = self.write_locked(guard, range, blocks, crcs).await;
+        self.counted(written)
     }
 
     async fn write_locked(
@@ -253,7 +264,6 @@ impl<D: Device> Volume<D> {
         op.claim = claim;
         op.credit = credit;
         let outcome = inner.submit_write(op, &aligned(data)).await;
-        self.count_outcome(outcome.as_ref().err());
         if outcome.is_ok() {
             self.state.count(|stats| {
                 stats.writes += 1;
@@ -298,7 +308,7 @@ impl<D: Device> Volume<D> {
         let (mut metadata, mut claim) = (0, None);
         if at_once {
             claim = inner.claim(&self.state, &[range], Kind::Growing).await?;
-            inner.preload(&self.state, range).await?;
+            self.counted(inner.preload(&self.state, range).await)?;
             let height = self.state.map.borrow().height();
             metadata = 2 * (self.state.unmap_leaves(range.blocks) + height);
         }
@@ -340,7 +350,7 @@ impl<D: Device> Volume<D> {
         }
         let claim = inner.claim(&self.state, &sorted, Kind::Growing).await?;
         for range in &sorted {
-            inner.preload(&self.state, *range).await?;
+            self.counted(inner.preload(&self.state, *range).await)?;
         }
         let height = self.state.map.borrow().height();
         let nodes = |range: &LbaRange| 2 * (self.state.unmap_leaves(range.blocks) + height);
@@ -376,7 +386,7 @@ impl<D: Device> Volume<D> {
 
     async fn compare_blocks(&self, lba: Lba, expected: &Blocks) -> Result<(), CompareError> {
         let range = self.range_of(lba, expected)?;
-        let found = self.inner().read_range(&self.state, range).await?;
+        let found = self.counted(self.inner().read_range(&self.state, range).await)?;
         compare_bytes(&found, expected, self.state.metadata)
     }
 
@@ -404,14 +414,13 @@ impl<D: Device> Volume<D> {
         if broken(Sabotage::CompareUnlocked) {
             self.compare_blocks(lba, &expected).await?;
             let guard = lock(&self.state.locks, range).await;
-            return Ok(self.write_locked(guard, range, blocks, crcs).await?);
+            return Ok(self.counted(self.write_locked(guard, range, blocks, crcs).await)?);
         }
         let guard = lock(&self.state.locks, range).await;
         self.check(range)?;
-        let found = self.inner().read_range(&self.state, range).await?;
+        let found = self.counted(self.inner().read_range(&self.state, range).await)?;
         compare_bytes(&found, &expected, self.state.metadata)?;
-        self.write_locked(guard, range, blocks, crcs).await?;
-        Ok(())
+        Ok(self.counted(self.write_locked(guard, range, blocks, crcs).await)?)
     }
 
     /// Changes what the volume is promised. The engine keeps it, and leaves it to others to hold it.

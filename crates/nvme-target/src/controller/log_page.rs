@@ -66,7 +66,8 @@ pub struct Health {
     pub power_on_hours: u128,
     /// Starts after an end without shutdown.
     pub unsafe_shutdowns: u128,
-    /// Blocks whose checksum did not match, or which could not be read.
+    /// Blocks that were found damaged, of data or of what leads to it, and requests that the device
+    /// failed.
     pub media_errors: u128,
 }
 

@@ -94,6 +94,7 @@ impl<D: Device> Inner<D> {
     }
 
     pub(super) fn lose(&self, loss: Loss) {
+        self.findings.note_told(loss.pba());
         self.losses.borrow_mut().push(loss);
     }
 

@@ -73,9 +73,15 @@ impl<D: Device> Inner<D> {
         }
         for &(extent, pba) in damaged {
             pool.set_changed(extent);
-            self.mended.borrow_mut().push(Mended::Bitmap { extent, pba });
+            self.made_good(Mended::Bitmap { extent, pba });
         }
         Ok(())
+    }
+
+    fn made_good(&self, mended: Mended) {
+        let (Mended::Bitmap { pba, .. } | Mended::Extents { pba }) = mended;
+        self.findings.note_told(pba);
+        self.mended.borrow_mut().push(mended);
     }
 
     /// What the slots say that the checkpoint before used: for a mutant.
@@ -121,7 +127,7 @@ impl<D: Device> Inner<D> {
                 pool.commit(PbaRange::new(start.plus(bit), 1));
             }
         }
-        self.mended.borrow_mut().push(Mended::Extents { pba: damaged });
+        self.made_good(Mended::Extents { pba: damaged });
         Ok(())
     }
 

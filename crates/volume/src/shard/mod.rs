@@ -8,12 +8,13 @@
 //! - `paging.rs`: how much of the maps is in memory.
 //! - `walk.rs`: all that a map names.
 //! - `recovery.rs`: how all is read back. `reopen.rs`: the same in a process that goes on.
-//! - `mend.rs`, `losses.rs`: what happens to damage that is met there.
+//! - `mend.rs`, `losses.rs`: what happens to damage that is met there. `findings.rs`: what is known of all damage.
 
 mod apply;
 mod checkpoint;
 mod commit;
 mod discard;
+mod findings;
 mod losses;
 mod mend;
 mod nodes;
@@ -52,6 +53,7 @@ use crate::{Capacity, ExtentAllocator, ShardOptions, Terms, Volume, VolumeError,
 pub(crate) use apply::UNMAP_AT_ONCE_MAX;
 use checkpoint::Tables;
 use commit::Orphan;
+use findings::Findings;
 pub use losses::Loss;
 pub use mend::Mended;
 pub(crate) use paging::Claim;
@@ -131,6 +133,8 @@ pub(crate) struct Inner<D: Device> {
     gone: RefCell<Vec<Rc<VolumeState>>>,
     /// No extent could be reserved since the last checkpoint.
     extents_exhausted: Cell<bool>,
+    /// What was found damaged, and what the device failed.
+    findings: Rc<Findings>,
     /// Damage that recovery did without.
     mended: RefCell<Vec<Mended>>,
     /// Whether recovery may go on without what is damaged (Q2).

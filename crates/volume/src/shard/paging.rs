@@ -313,7 +313,9 @@ impl<D: Device> Inner<D> {
             Err(error) => error,
         };
         incoming.error.replace(Some(error.clone()));
-        Err(self.excused(load_error(&error, missing)))
+        let error = self.excused(load_error(&error, missing));
+        self.note_damage(state, &error);
+        Err(error)
     }
 
     fn incoming(&self, tree: Tree, pointer: Mapping) -> Option<Rc<Incoming>> {

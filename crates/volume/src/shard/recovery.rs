@@ -123,7 +123,7 @@ impl<D: Device> Shard<D> {
         Self::read_back(inner).await
     }
 
-    async fn read_back(inner: Inner<D>) -> Result<Recovered<D>, OpenError> {
+    pub(super) async fn read_back(inner: Inner<D>) -> Result<Recovered<D>, OpenError> {
         let root = read_root(&inner.device, &inner.superblock, inner.index).await?;
         if let Some(root) = &root {
             inner.load_checkpoint(root).await?;
@@ -171,7 +171,7 @@ async fn read_root<D: Device>(
 
 impl<D: Device> Inner<D> {
     /// A shard with nothing in it.
-    fn new(
+    pub(super) fn new(
         device: D,
         superblock: Superblock,
         index: u16,
@@ -224,6 +224,7 @@ impl<D: Device> Inner<D> {
             reclaim_fails: Cell::new(false),
             gone: RefCell::default(),
             extents_exhausted: Cell::new(false),
+            findings: Rc::default(),
             mended: RefCell::default(),
             consents: Cell::new(false),
             losses: RefCell::default(),

@@ -34,8 +34,9 @@ impl<D: Device> Shard<D> {
         }
         inner.extents.dispute(inner.index);
         let (device, extents) = (inner.device.clone(), inner.extents.clone());
-        let recovering = Self::recover(device, superblock, inner.index, extents, inner.options);
-        let recovered = recovering.await?;
+        let mut fresh = Inner::new(device, superblock, inner.index, extents, inner.options);
+        fresh.findings = inner.findings.clone();
+        let recovered = Self::read_back(fresh).await?;
         if recovered.is_new() || recovered.shard().inner.generation.get() < inner.generation.get() {
             return Err(OpenError::OtherDevice);
         }

@@ -141,6 +141,7 @@ impl<D: Device> Shard<D> {
             Stage::Over => {}
         }
         inner.check_not_succeeded()?;
+        step.damaged.iter().for_each(|damaged| inner.findings.note(damaged));
         cursor.done += step.blocks;
         Ok(step)
     }
@@ -349,7 +350,6 @@ impl<D: Device> Inner<D> {
         let lost = self.scrub_data(state, &entries, step).await?;
         self.check_not_succeeded()?;
         for (pba, lba) in lost {
-            state.count(|stats| stats.corrupt_blocks += 1);
             step.damaged.push(damaged(pba, Structure::Data, lba));
         }
         // A device that answers at once must not keep the core from its requests.

@@ -83,7 +83,7 @@ fn a_flipped_bit_costs_its_block_and_says_where_it_is() {
         assert!(volume.read(range(0, 10)).await.is_err());
         assert_eq!(tags(&volume, 0, 4).await, [1, 2, 3, 4]);
         assert_eq!(tags(&volume, 5, 5).await, [6, 7, 8, 9, 10]);
-        assert_eq!(volume.stats().corrupt_blocks, 2);
+        assert_eq!(volume.stats().damaged_blocks, 1);
         volume.write(Lba(4), data(77, 1), None).await.expect("room");
         assert_eq!(tags(&volume, 3, 3).await, [4, 77, 6]);
     });

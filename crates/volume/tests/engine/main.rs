@@ -4,6 +4,7 @@ mod basic;
 mod common;
 mod crash;
 mod faults;
+mod findings;
 mod fsck;
 mod images;
 mod losses;

@@ -222,7 +222,7 @@ fn what_the_successor_writes_is_no_damage() {
     device.faults(|faults| faults.held_reads.clear());
     sim.settle();
     assert_eq!(*outcomes.borrow(), vec![VolumeError::ShutDown; 4]);
-    assert_eq!(old.stats().corrupt_blocks, 0);
+    assert_eq!(old.stats().damaged_blocks, 0);
     assert_eq!(sim.run_ok(old.verify(range(0, 100))), Err(VolumeError::ShutDown));
     check(&mut sim, &shard);
 }

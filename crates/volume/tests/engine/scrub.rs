@@ -98,7 +98,7 @@ fn each_damaged_block_is_told_once_with_its_place_and_volume() {
                 assert!([Lba(250), Lba(850)].contains(&one.lba.expect("known")));
             }
         }
-        assert_eq!(volume.stats().corrupt_blocks, 2);
+        assert_eq!(volume.stats().damaged_blocks, 3, "two of data, a node");
     }
 }
 

@@ -1,0 +1,121 @@
+//! Damage that was found, by whoever it was: counted once for each place, and told once.
+//!
+//! - D1: a place counts when it is first found to be damaged, however often it is read later, and by a
+//!   request, a scrub or a start. For a volume that includes its data and its map.
+//! - D2: it is handed out once to whoever keeps the log, however many hosts read it again and again.
+//! - D3: a shard remembers so many places. Further ones are neither counted nor told: who has met those has
+//!   long been told enough.
+//! - D4: what was found outlives a failure of the shard and its return.
+
+use std::cell::{Cell, RefCell};
+use std::collections::{BTreeMap, BTreeSet};
+
+use io_traits::Device;
+use units::{Lba, Pba};
+use uuid::Uuid;
+
+use super::{Damaged, Inner, Shard, Structure};
+use crate::VolumeError;
+use crate::state::VolumeState;
+
+/// Places remembered (D3): a few hundred KiB.
+const PLACES_MAX: usize = 10_000;
+
+/// A place and what was there. What takes a damaged block's place is another matter.
+#[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
+struct Place {
+    pba: Pba,
+    volume: Option<Uuid>,
+    /// Of data: a node is met from any of its blocks.
+    lba: Option<Lba>,
+}
+
+/// What a shard has found.
+#[derive(Debug, Default)]
+pub(super) struct Findings {
+    places: RefCell<BTreeSet<Place>>,
+    /// How many there are of each volume, and of none.
+    counts: RefCell<BTreeMap<Option<Uuid>, u64>>,
+    /// Those that nobody was told of (D2).
+    untold: RefCell<Vec<Damaged>>,
+    /// Requests that the device failed.
+    device_errors: Cell<u64>,
+}
+
+impl Findings {
+    /// Counts a place, unless it is known. Returns whether it is new.
+    fn count(&self, place: Place) -> bool {
+        let mut places = self.places.borrow_mut();
+        if places.len() >= PLACES_MAX || !places.insert(place) {
+            return false;
+        }
+        *self.counts.borrow_mut().entry(place.volume).or_default() += 1;
+        true
+    }
+
+    /// Notes a damaged block.
+    pub(super) fn note(&self, found: &Damaged) {
+        let lba = found.lba.filter(|_| found.structure == Structure::Data);
+        let volume = found.volume.as_ref().map(|(uuid, _)| *uuid);
+        if self.count(Place { pba: found.pba, volume, lba }) {
+            self.untold.borrow_mut().push(found.clone());
+        }
+    }
+
+    /// Notes a block that no volume has, of which whoever opens the shard tells by itself.
+    pub(super) fn note_told(&self, pba: Pba) {
+        self.count(Place { pba, volume: None, lba: None });
+    }
+
+    fn of(&self, volume: Option<Uuid>) -> u64 {
+        self.counts.borrow().get(&volume).copied().unwrap_or_default()
+    }
+}
+
+impl<D: Device> Inner<D> {
+    /// Notes what an error says of a block of a volume.
+    pub(crate) fn note_damage(&self, state: &VolumeState, error: &VolumeError) {
+        let (pba, lba, structure) = match *error {
+            VolumeError::Corrupt { pba, lba, .. } => (pba, lba, Structure::Data),
+            VolumeError::CorruptMap { pba, lba } => (pba, lba, Structure::Node),
+            _ => return,
+        };
+        let volume = Some((state.uuid, state.name.clone()));
+        self.findings.note(&Damaged { pba, structure, volume, lba: Some(lba) });
+    }
+
+    /// Notes how a request of a volume ended.
+    #[inline]
+    pub(crate) fn note_outcome(&self, state: &VolumeState, error: Option<&VolumeError>) {
+        if let Some(VolumeError::Device(_)) = error {
+            state.count(|stats| stats.device_errors += 1);
+            let errors = &self.findings.device_errors;
+            errors.set(errors.get() + 1);
+        }
+    }
+
+    /// Blocks of a volume that were found damaged, of its data and its map.
+    pub(crate) fn damaged_blocks(&self, volume: Uuid) -> u64 {
+        self.findings.of(Some(volume))
+    }
+
+    /// The same of what all volumes rest on: superblocks, roots, tables, bitmaps.
+    pub(crate) fn damaged_structures(&self) -> u64 {
+        self.findings.of(None)
+    }
+}
+
+impl<D: Device> Shard<D> {
+    /// Damaged blocks found since the shard was first opened, each once, and requests that the device failed.
+    #[must_use]
+    pub fn media_errors(&self) -> u64 {
+        let findings = &self.inner.findings;
+        findings.places.borrow().len() as u64 + findings.device_errors.get()
+    }
+
+    /// Damaged blocks of which nobody was told so far (D2).
+    #[must_use]
+    pub fn take_findings(&self) -> Vec<Damaged> {
+        self.inner.findings.untold.take()
+    }
+}
