@@ -64,7 +64,7 @@ impl<W: World, D: Device> Connection<W, D> {
         }
         let status = nvme_status(error);
         if let VolumeError::Corrupt { lba, .. } | VolumeError::CorruptMap { lba, .. } = error {
-            tracing::error!(volume = %queue.export.volume().uuid(), %error, "block lost");
+            self.core.tell_findings(queue.export.volume().shard());
             let sqe = self.command(slot);
             queue.association.record_error(queue.qid, &sqe, status, *lba);
             self.complete(slot, status.with_more(), 0);

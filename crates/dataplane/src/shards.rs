@@ -6,6 +6,7 @@
 //!   take the places of the failed ones, in one step.
 //! - H3: the shards of an abandoned device are not looked after, nor shut down: whatever they wrote
 //!   would be another's to write.
+//! - H4: damage is named in the log, once for each place, whoever has met it and however often.
 
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -89,6 +90,7 @@ impl<W: World, D: Device> Core<W, D> {
         let kept = self.shards().into_iter().enumerate();
         let kept = kept.filter(|(number, _)| !self.is_abandoned(*number));
         let ends = kept.map(|(_, shard)| {
+            self.tell_findings(&shard);
             let (sender, ended) = local_sync::oneshot();
             self.world().spawn(async move { sender.send(shard.shutdown().await) });
             ended
@@ -113,6 +115,7 @@ impl<W: World, D: Device> Core<W, D> {
                 continue;
             }
             shard.settle();
+            self.tell_findings(&shard);
             if shard.is_failed() && self.state.reopening.borrow_mut().insert(number) {
                 let core = self.clone();
                 self.world().spawn(async move {
@@ -120,6 +123,16 @@ impl<W: World, D: Device> Core<W, D> {
                     core.state.reopening.borrow_mut().remove(&number);
                 });
             }
+        }
+    }
+
+    /// H4.
+    pub(crate) fn tell_findings(&self, shard: &Shard<D>) {
+        for found in shard.take_findings() {
+            let volume = found.volume.map(|(id, name)| format!("{name} ({id})"));
+            let block = found.lba.map(|lba| lba.0);
+            let (shard, what) = (shard.index(), found.structure);
+            tracing::error!(shard, ?what, at = %found.pba, volume, block, "damaged block");
         }
     }
 

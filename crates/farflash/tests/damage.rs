@@ -255,6 +255,44 @@ fn media_errors(server: &Server, nqn: &Nqn) -> u64 {
     told
 }
 
+/// Method: have a damaged block read many times, then scrubbed twice, and read the log.
+#[test]
+fn the_log_names_a_damaged_place_once() {
+    let files = Files::new();
+    let device = files.device("a");
+    succeed(&["format", "--device", &format!("{device},size=256MiB")]);
+    let server = Server::start(&device);
+    let made = server.volume_json(&["create", "db-1", "--size", "64MiB"]);
+    let nqn: Nqn = made["nqn"].as_str().unwrap().parse().unwrap();
+    let portal = server.portals[0];
+    let read_all = move |rounds: u64| {
+        on_core(move |handle| async move {
+            let volume = connect(&handle, portal, &nqn).await;
+            for block in 0..rounds * BLOCKS {
+                let _ = volume.read(Lba(block % BLOCKS), 1).await;
+            }
+        });
+    };
+    on_core(move |handle| async move {
+        let volume = connect(&handle, portal, &nqn).await;
+        for block in 0..BLOCKS {
+            volume.write(Lba(block), filled(MARK + block)).await.unwrap();
+        }
+    });
+    flip_a_bit_of(&files.path("a"), MARK + DAMAGED);
+    read_all(20);
+    assert_eq!(run(&["scrub", "--api", &server.api]).code, Some(1));
+    flip_a_bit_of(&files.path("a"), MARK + DAMAGED + 1);
+    assert_eq!(run(&["scrub", "--api", &server.api]).code, Some(1));
+    read_all(20);
+    server.signal("TERM");
+    let lines = server.log_until(|line| line["message"] == "drained");
+    let named = lines.iter().filter(|line| line["message"] == "damaged block");
+    let blocks: Vec<_> = named.map(|line| line["block"].as_u64().unwrap()).collect();
+    assert_eq!(blocks, [DAMAGED, DAMAGED + 1]);
+    assert!(!lines.iter().any(|line| line["message"] == "block lost"));
+}
+
 fn health(server: &Server) -> String {
     let client = control::ApiClient::new(&server.api).unwrap();
     let document = serde_json::to_value(client.server().unwrap()).unwrap();

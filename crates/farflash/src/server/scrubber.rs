@@ -1,7 +1,7 @@
-//! Scrubs of a core's shards of a device: paced, and told about.
+//! Scrubs of a core's shards of a device: paced, and told about. The log names what they find by itself
+//! (`dataplane::shards`).
 
 use std::cell::{Cell, RefCell};
-use std::collections::BTreeSet;
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use control::ScrubState;
 use dataplane::Core;
 use io_traits::{Clock, Device, Spawn};
 use reactor::Handle;
-use units::{BLOCK_SIZE, Pba};
+use units::BLOCK_SIZE;
 use volume::{Damaged, ScrubStep, VolumeError};
 
 /// Damaged places that are remembered one by one.
@@ -35,8 +35,6 @@ pub(super) struct Scrubber<D: Device> {
     report: RefCell<ScrubReport>,
     /// Number of the scrub that runs; a task of another number ends.
     run: Cell<u64>,
-    /// Places that the log has named.
-    named: RefCell<BTreeSet<Pba>>,
 }
 
 impl<D: Device> Scrubber<D> {
@@ -47,7 +45,6 @@ impl<D: Device> Scrubber<D> {
             device,
             report: RefCell::default(),
             run: Cell::new(0),
-            named: RefCell::default(),
         })
     }
 
@@ -115,10 +112,6 @@ impl<D: Device> Scrubber<D> {
         report.checked_blocks = (report.checked_blocks + step.blocks).min(report.total_blocks);
         for place in step.damaged {
             report.damaged += 1;
-            if self.named.borrow_mut().insert(place.pba) {
-                let volume = place.volume.as_ref().map(|(id, name)| format!("{name} ({id})"));
-                tracing::error!(what = ?place.structure, at = %place.pba, volume, "damaged block");
-            }
             if report.places.len() < PLACES_MAX {
                 report.places.push(place);
             }
