@@ -14,7 +14,7 @@ use crate::connection::{Connection, IoQueue};
 use crate::extended::{blocks_of, split, transfer_bytes};
 use crate::incoming::Payload;
 use crate::memory::{Share, footprint};
-use crate::status::nvme_status;
+use crate::status::{logged_block, nvme_status};
 use crate::swap::swap;
 
 impl<W: World, D: Device> Connection<W, D> {
@@ -62,15 +62,13 @@ impl<W: World, D: Device> Connection<W, D> {
         if !self.is_open() {
             return;
         }
-        let status = nvme_status(error);
-        if let VolumeError::Corrupt { lba, .. } | VolumeError::CorruptMap { lba, .. } = error {
-            self.core.tell_findings(queue.export.volume().shard());
-            let sqe = self.command(slot);
-            queue.association.record_error(queue.qid, &sqe, status, *lba);
-            self.complete(slot, status.with_more(), 0);
-        } else {
-            self.complete(slot, status, 0);
-        }
+        let sqe = self.command(slot);
+        let status = nvme_status(error, sqe.opcode);
+        let Some(lba) = logged_block(error, &sqe) else { return self.complete(slot, status, 0) };
+        self.core.tell_findings(queue.export.volume().shard());
+        let status = status.with_more();
+        queue.association.record_error(queue.qid, &sqe, status, lba);
+        self.complete(slot, status, 0);
     }
 }
 

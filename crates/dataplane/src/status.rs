@@ -1,12 +1,14 @@
 //! Where the engine's errors become NVMe status: the engine knows no protocol, the protocol no engine.
 
 use io_traits::DeviceError;
-use nvme_wire::Status;
+use nvme_wire::io::BlockCommand;
+use nvme_wire::{IoOpcode, Sqe, Status};
+use units::Lba;
 use volume::VolumeError;
 
-/// The status for a request that the engine refused or failed. Every variant is named, so that a new
+/// The status for a command that the engine refused or failed. Every variant is named, so that a new
 /// error does not compile until someone has chosen its status.
-pub(crate) fn nvme_status(error: &VolumeError) -> Status {
+pub(crate) fn nvme_status(error: &VolumeError, opcode: u8) -> Status {
     match error {
         VolumeError::OutOfRange { .. } => Status::LBA_OUT_OF_RANGE.with_dnr(),
         VolumeError::Length { .. } | VolumeError::Metadata { .. } => {
@@ -19,7 +21,7 @@ pub(crate) fn nvme_status(error: &VolumeError) -> Status {
             Status::UNRECOVERED_READ_ERROR.with_dnr()
         }
         VolumeError::Deleted => Status::INVALID_NAMESPACE_OR_FORMAT.with_dnr(),
-        VolumeError::Device(error) => device_status(*error),
+        VolumeError::Device(error) => device_status(*error, opcode),
         VolumeError::JournalLost => Status::WRITE_FAULT.with_dnr(),
         // The host tries again, and finds the volume after the restart.
         VolumeError::ShutDown => Status::NAMESPACE_NOT_READY,
@@ -27,10 +29,66 @@ pub(crate) fn nvme_status(error: &VolumeError) -> Status {
     }
 }
 
-fn device_status(error: DeviceError) -> Status {
+/// None with DNR. A drive may read at last what it could not read at first; a write that is sent again gets
+/// other blocks; and a device that does not answer may do so again.
+fn device_status(error: DeviceError, opcode: u8) -> Status {
     match error {
-        DeviceError::Io { .. } => Status::DATA_TRANSFER_ERROR,
+        DeviceError::Io { .. } if changes(opcode) => Status::WRITE_FAULT,
+        DeviceError::Io { .. } => Status::UNRECOVERED_READ_ERROR,
         DeviceError::NoSpace { .. } => Status::CAPACITY_EXCEEDED,
+        // No media error: nothing is known to be lost. No path error either: a host with multipath would send
+        // the command again and again, and there is no other path.
         DeviceError::OutOfRange { .. } | DeviceError::Gone => Status::INTERNAL_ERROR,
+    }
+}
+
+/// Whether a command is there to change blocks. Compare and Write reads first, and is failed as a read.
+fn changes(opcode: u8) -> bool {
+    let opcode = IoOpcode(opcode);
+    matches!(opcode, IoOpcode::WRITE | IoOpcode::WRITE_ZEROES | IoOpcode::DATASET_MANAGEMENT)
+}
+
+/// The block that the error log names with an error, if that is one of what lies below: the first one that
+/// is known to be concerned, else the command's first.
+pub(crate) fn logged_block(error: &VolumeError, sqe: &Sqe) -> Option<Lba> {
+    match error {
+        VolumeError::Corrupt { lba, .. } | VolumeError::CorruptMap { lba, .. } => Some(*lba),
+        VolumeError::Device(DeviceError::NoSpace { .. }) => None,
+        // Its ranges are not in the command.
+        VolumeError::Device(_) | VolumeError::JournalLost
+            if sqe.opcode == IoOpcode::DATASET_MANAGEMENT.0 =>
+        {
+            Some(Lba(0))
+        }
+        VolumeError::Device(_) | VolumeError::JournalLost => {
+            Some(Lba(BlockCommand::decode(sqe).slba))
+        }
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use nvme_wire::IoOpcode as Op;
+    use units::{Pba, PbaRange};
+
+    use super::*;
+
+    #[test]
+    fn what_the_device_fails_is_a_media_error_of_the_commands_kind() {
+        let failed = VolumeError::Device(DeviceError::Io {
+            range: PbaRange::new(Pba(7), 1),
+            errno: 5,
+        });
+        for opcode in [Op::READ, Op::COMPARE, Op::VERIFY, Op::COMPARE_AND_WRITE] {
+            assert_eq!(nvme_status(&failed, opcode.0), Status::UNRECOVERED_READ_ERROR);
+        }
+        for opcode in [Op::WRITE, Op::WRITE_ZEROES, Op::DATASET_MANAGEMENT] {
+            assert_eq!(nvme_status(&failed, opcode.0), Status::WRITE_FAULT);
+        }
+        let gone = VolumeError::Device(DeviceError::Gone);
+        assert_eq!(nvme_status(&gone, Op::READ.0), Status::INTERNAL_ERROR, "nothing is lost");
+        let lost = Status::WRITE_FAULT.with_dnr();
+        assert_eq!(nvme_status(&VolumeError::JournalLost, Op::WRITE.0), lost);
     }
 }

@@ -87,8 +87,10 @@ impl From<client::Error> for Failure {
         match status.code() {
             Status::LBA_OUT_OF_RANGE => Self::OutOfRange,
             Status::CAPACITY_EXCEEDED => Self::NoSpace,
+            // What may succeed at once is not lost for good.
+            Status::UNRECOVERED_READ_ERROR | Status::WRITE_FAULT if !status.dnr() => Self::Device,
             Status::UNRECOVERED_READ_ERROR => Self::Corrupt,
-            Status::DATA_TRANSFER_ERROR | Status::INTERNAL_ERROR => Self::Device,
+            Status::INTERNAL_ERROR => Self::Device,
             Status::WRITE_FAULT => Self::JournalLost,
             Status::INVALID_NAMESPACE_OR_FORMAT => Self::Deleted,
             Status::NAMESPACE_NOT_READY => Self::Lost,

@@ -4,7 +4,9 @@ use client::{Options, Reconnect};
 use dataplane::{CoreOptions, nqn_of};
 use io_traits::{Clock, Stream};
 use nvme_wire::io::{Abort, DatasetManagement, DsmRange};
-use nvme_wire::log::{CRITICAL_READ_ONLY, DeviceHealth, FailureDomain, GetLogPage, Lid};
+use nvme_wire::log::{
+    CRITICAL_READ_ONLY, DeviceHealth, ErrorLogEntry, FailureDomain, GetLogPage, Lid,
+};
 use nvme_wire::sqe::NSID_ALL;
 use nvme_wire::{AdminOpcode, Cqe, SglDescriptor, Sqe, Status};
 use sim::DeviceFaults;
@@ -154,6 +156,32 @@ fn a_volume_that_takes_no_changes_says_so() {
         assert!(health.available_spare > 50 && world.now().0 > 0);
         let said = volume.failure_domain().await.expect("read").expect("said");
         assert_eq!(said.health, DeviceHealth::Failed);
+    });
+}
+
+/// A read that the device fails: a media error that a host may try again, with an entry in the error log. Method:
+/// the disk fails all reads for a while.
+#[test]
+fn a_failed_read_is_a_media_error_and_in_the_error_log() {
+    simulate(8, |world| async move {
+        let (_core, device) = serve_new(world.clone(), BLOCKS).await;
+        let volume = connect(world, host()).await;
+        let client = volume.client();
+        volume.write(Lba(0), data(1, 8)).await.expect("written");
+        device.set_faults(DeviceFaults { read_error_one_in: 1, ..DeviceFaults::default() });
+        let error = volume.read(Lba(3), 2).await.expect_err("failed");
+        let client::Error::Target { status, .. } = error else { panic!("{error}") };
+        assert_eq!(status.code(), Status::UNRECOVERED_READ_ERROR, "{status}");
+        assert!(!status.dnr() && status.more(), "{status}");
+        device.set_faults(DeviceFaults::default());
+        let log = client.log_page(Lid::ERROR, NSID_ALL, 64).await.expect("read");
+        let entry = ErrorLogEntry::read_from_bytes(&log).expect("64 bytes");
+        assert_eq!((entry.error_count.get(), entry.lba.get()), (1, 3));
+        assert_eq!((entry.status.get(), entry.nsid.get()), (status.to_field(), 1));
+        assert_ne!(entry.sqid.get(), 0);
+        let health = client.smart_health().await.expect("read");
+        assert_eq!((health.media_errors.get(), health.error_log_entries.get()), (1, 1));
+        volume.read(Lba(3), 2).await.expect("the device works again");
     });
 }
 
