@@ -12,10 +12,9 @@ use nvme_target::{
     ControllerParameters, DiscoveryLog, Health, Negotiated, SlotId,
 };
 use nvme_wire::Sqe;
-use nvme_wire::log::{CRITICAL_READ_ONLY, CRITICAL_RELIABILITY, CRITICAL_SPARE, FailureDomain};
+use nvme_wire::log::FailureDomain;
 use nvme_wire::opcode::DataDirection;
 use units::BLOCK_SIZE;
-use volume::Capacity;
 
 use crate::admission::Subject;
 use crate::association::Association;
@@ -39,16 +38,6 @@ fn atomic_write_blocks(transfer_bytes_max: u32) -> u32 {
     u32::try_from(blocks.min(volume::WRITE_BLOCKS_MAX)).expect("a minimum of 32 bits")
 }
 
-/// A pool with less space than this is in need of an administrator.
-const SPARE_THRESHOLD_PERCENT: u8 = 5;
-
-/// The part of the space that a shard has or may get of which nothing is used, rounded up.
-fn spare_percent(capacity: &Capacity) -> u8 {
-    let free = capacity.free + capacity.device_unreserved;
-    let all = (capacity.owned + capacity.device_unreserved).max(1);
-    u8::try_from((free * 100).div_ceil(all).min(100)).expect("at most 100")
-}
-
 /// What admin commands ask about: the volume and the host's view of the service.
 struct Figures<'a, W: World, D: Device> {
     core: &'a Core<W, D>,
@@ -67,28 +56,8 @@ impl<W: World, D: Device> Backend for Figures<'_, W, D> {
         Some(Namespace { blocks, used_blocks, metadata, read_only: false })
     }
 
-    /// Reads, writes, errors and hours are counted since the server started: nothing of them is
-    /// kept on the device. The spare is what of the volume's pool is free.
     fn health(&self) -> Health {
-        let Some(export) = self.export else { return Health::default() };
-        let stats = export.volume().stats();
-        let hours = self.core.uptime().as_secs() / 3600;
-        let available_spare = spare_percent(&export.volume().shard().capacity());
-        let low = if available_spare < SPARE_THRESHOLD_PERCENT { CRITICAL_SPARE } else { 0 };
-        let lost = CRITICAL_RELIABILITY | CRITICAL_READ_ONLY;
-        let lost = if export.takes_no_changes() { lost } else { 0 };
-        Health {
-            critical_warning: low | lost,
-            available_spare,
-            available_spare_threshold: SPARE_THRESHOLD_PERCENT,
-            bytes_read: u128::from(stats.blocks_read) * BLOCK_SIZE as u128,
-            bytes_written: u128::from(stats.blocks_written) * BLOCK_SIZE as u128,
-            host_reads: u128::from(stats.reads),
-            host_writes: u128::from(stats.writes),
-            media_errors: u128::from(export.volume().media_errors()),
-            power_on_hours: u128::from(hours),
-            ..Health::default()
-        }
+        self.export.map_or_else(Health::default, |export| self.core.health_of(export))
     }
 
     fn failure_domain(&self) -> Option<&FailureDomain> {

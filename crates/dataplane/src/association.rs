@@ -150,6 +150,11 @@ impl<W: World, D: Device> Association<W, D> {
         self.pump();
     }
 
+    pub(crate) fn on_warnings(&self, warnings: u8) {
+        self.controller.borrow_mut().on_warnings(warnings);
+        self.pump();
+    }
+
     pub(crate) fn on_discovery_changed(&self) {
         self.controller.borrow_mut().on_discovery_changed();
         self.pump();

@@ -292,6 +292,7 @@ impl<W: World, D: Device> Core<W, D> {
             self.all_connections().iter().for_each(|connection| connection.on_tick(now));
             self.all_associations().iter().for_each(|association| association.on_tick(now));
             self.look_after_shards();
+            self.tell_warnings();
         }
     }
 

@@ -34,6 +34,7 @@ mod extended;
 mod first_of;
 mod flow_stats;
 mod gate;
+mod health;
 mod incoming;
 mod io;
 mod latency;

@@ -76,10 +76,8 @@ mod tests {
 
     #[test]
     fn what_the_device_fails_is_a_media_error_of_the_commands_kind() {
-        let failed = VolumeError::Device(DeviceError::Io {
-            range: PbaRange::new(Pba(7), 1),
-            errno: 5,
-        });
+        let failed =
+            VolumeError::Device(DeviceError::Io { range: PbaRange::new(Pba(7), 1), errno: 5 });
         for opcode in [Op::READ, Op::COMPARE, Op::VERIFY, Op::COMPARE_AND_WRITE] {
             assert_eq!(nvme_status(&failed, opcode.0), Status::UNRECOVERED_READ_ERROR);
         }

@@ -35,6 +35,9 @@ impl AsyncEvent {
     /// Health: the subsystem's reliability is degraded.
     pub const RELIABILITY: Self =
         Self { event_type: Self::TYPE_HEALTH, information: 0x00, lid: Lid::HEALTH };
+    /// Health: a temperature crossed its threshold.
+    pub const TEMPERATURE: Self =
+        Self { event_type: Self::TYPE_HEALTH, information: 0x01, lid: Lid::HEALTH };
     /// Health: available spare fell below its threshold.
     pub const SPARE_BELOW_THRESHOLD: Self =
         Self { event_type: Self::TYPE_HEALTH, information: 0x02, lid: Lid::HEALTH };
@@ -62,6 +65,8 @@ mod tests {
         assert_eq!(AsyncEvent::NAMESPACE_ATTRIBUTE_CHANGED.encode(), 0x0004_0002);
         assert_eq!(AsyncEvent::ANA_CHANGE.encode(), 0x000C_0302);
         assert_eq!(AsyncEvent::DISCOVERY_CHANGED.encode(), 0x0070_F002);
+        assert_eq!(AsyncEvent::RELIABILITY.encode(), 0x0002_0001);
+        assert_eq!(AsyncEvent::SPARE_BELOW_THRESHOLD.encode(), 0x0002_0201);
         assert_eq!(AsyncEvent::decode(0x0004_0002), AsyncEvent::NAMESPACE_ATTRIBUTE_CHANGED);
     }
 }

@@ -3,6 +3,8 @@
 use client::{Options, Reconnect};
 use dataplane::{CoreOptions, nqn_of};
 use io_traits::{Clock, Stream};
+use nvme_wire::async_event::AsyncEvent;
+use nvme_wire::feature::{Fid, SetFeatures};
 use nvme_wire::io::{Abort, DatasetManagement, DsmRange};
 use nvme_wire::log::{
     CRITICAL_READ_ONLY, DeviceHealth, ErrorLogEntry, FailureDomain, GetLogPage, Lid,
@@ -156,6 +158,45 @@ fn a_volume_that_takes_no_changes_says_so() {
         assert!(health.available_spare > 50 && world.now().0 > 0);
         let said = volume.failure_domain().await.expect("read").expect("said");
         assert_eq!(said.health, DeviceHealth::Failed);
+    });
+}
+
+/// A host that asked for it hears once of a volume that takes no changes any more. Method: the disk fails all
+/// writes, and another host writes.
+#[test]
+fn a_critical_warning_is_told_to_hosts_that_want_to_hear_of_it() {
+    simulate(9, |world| async move {
+        let (_core, device) = serve_new(world.clone(), BLOCKS).await;
+        let options = Options { reconnect: Reconnect::Never, ..host() };
+        let volume = connect(world.clone(), options).await;
+        let (_io, mut admin) = RawHost::io_queue(&world, &nqn_of(VOLUME)).await.expect("connected");
+        let config = SetFeatures {
+            fid: Fid::ASYNC_EVENT_CONFIG,
+            save: false,
+            value: CRITICAL_READ_ONLY.into(),
+            nsid: 0,
+        };
+        let reply = admin.command(config.encode(), &[]).await.expect("answered");
+        assert!(reply.status().is_success(), "{}", reply.status());
+        for cid in [0x70, 0x71] {
+            let request = Sqe::new(AdminOpcode::ASYNC_EVENT_REQUEST.0, 0);
+            admin.send(&capsule(cid, request, &[])).await.expect("sent");
+        }
+        device.set_faults(DeviceFaults { write_error_one_in: 1, ..DeviceFaults::default() });
+        while volume.write(Lba(0), data(1, 1)).await.is_ok() {}
+        let event = admin.receive(24).await.expect("an event");
+        let event = Cqe::read_from_bytes(&event[8..]).expect("16 bytes");
+        assert_eq!((event.cid.get(), event.status()), (0x70, Status::SUCCESS));
+        let told = AsyncEvent::decode(event.result.get() as u32);
+        assert_eq!((told, told.lid), (AsyncEvent::RELIABILITY, Lid::HEALTH));
+        sleep(&world, Duration::from_secs(1)).await;
+        // No second one: the next answer is that of the log.
+        let read = capsule(0x72, log_page(Lid::HEALTH, 0, 512), &[]);
+        admin.send(&read).await.expect("sent");
+        let page = admin.receive(24 + 512).await.expect("data");
+        assert_eq!((page[0], page[24] & CRITICAL_READ_ONLY), (C2H_DATA, CRITICAL_READ_ONLY));
+        let done = admin.receive(24).await.expect("a completion");
+        assert_eq!(Cqe::read_from_bytes(&done[8..]).expect("16 bytes").cid.get(), 0x72);
     });
 }
 

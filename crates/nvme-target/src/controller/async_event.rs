@@ -4,7 +4,10 @@ use alloc::collections::VecDeque;
 
 use nvme_wire::Status;
 use nvme_wire::async_event::AsyncEvent;
-use nvme_wire::feature::{ASYNC_CONFIG_DISCOVERY_CHANGE, ASYNC_CONFIG_NAMESPACE_ATTRIBUTE};
+use nvme_wire::feature::{
+    ASYNC_CONFIG_DISCOVERY_CHANGE, ASYNC_CONFIG_NAMESPACE_ATTRIBUTE, ASYNC_CONFIG_SMART,
+};
+use nvme_wire::log::{CRITICAL_SPARE, CRITICAL_TEMPERATURE};
 
 use crate::SlotId;
 
@@ -31,6 +34,17 @@ struct Notice {
     is_masked: bool,
 }
 
+/// Critical warnings of the SMART / Health log. A warning is told when it is set, once for each time that it
+/// is; all of them are masked from an event until the host has read the log.
+#[derive(Debug, Default)]
+struct Warnings {
+    /// Critical Warning bits as they are.
+    set: u8,
+    /// Those that were told since they were set.
+    told: u8,
+    is_masked: bool,
+}
+
 /// Events of a controller.
 #[derive(Debug, Default)]
 pub(super) struct AsyncEvents {
@@ -40,6 +54,7 @@ pub(super) struct AsyncEvents {
     aborted: VecDeque<SlotId>,
     /// Asynchronous Event Configuration.
     config: u32,
+    warnings: Warnings,
     namespace: Notice,
     discovery: Notice,
     /// The namespace belongs on the changed namespace list.
@@ -62,6 +77,31 @@ impl Notice {
             *self = Self { is_pending: false, is_masked: true };
         }
         is_due
+    }
+}
+
+impl Warnings {
+    fn note(&mut self, set: u8) {
+        self.set = set;
+        self.told &= set;
+    }
+
+    /// What to tell now of the warnings `enabled`; it then counts as told.
+    fn take(&mut self, enabled: u8) -> Option<AsyncEvent> {
+        let due = self.set & !self.told & enabled;
+        if due == 0 || self.is_masked {
+            return None;
+        }
+        let (event, meant) = if due & CRITICAL_SPARE != 0 {
+            (AsyncEvent::SPARE_BELOW_THRESHOLD, CRITICAL_SPARE)
+        } else if due & CRITICAL_TEMPERATURE != 0 {
+            (AsyncEvent::TEMPERATURE, CRITICAL_TEMPERATURE)
+        } else {
+            (AsyncEvent::RELIABILITY, !(CRITICAL_SPARE | CRITICAL_TEMPERATURE))
+        };
+        self.told |= due & meant;
+        self.is_masked = true;
+        Some(event)
     }
 }
 
@@ -89,6 +129,7 @@ impl AsyncEvents {
     pub(super) fn reset(&mut self) {
         self.aborted.extend(self.waiting.drain(..).map(|(slot, _)| slot));
         self.config = 0;
+        self.warnings = Warnings::default();
         self.namespace.clear();
         self.discovery.clear();
         self.namespace_is_listed = false;
@@ -105,6 +146,21 @@ impl AsyncEvents {
     pub(super) fn namespace_changed(&mut self) {
         self.namespace_is_listed = true;
         self.namespace.raise();
+    }
+
+    /// Whether the host wants to hear of critical warnings.
+    pub(super) fn wants_warnings(&self) -> bool {
+        self.config & ASYNC_CONFIG_SMART != 0
+    }
+
+    /// The critical warnings are these now.
+    pub(super) fn note_warnings(&mut self, warnings: u8) {
+        self.warnings.note(warnings);
+    }
+
+    /// The SMART / Health log was read without "retain".
+    pub(super) fn health_log_read(&mut self) {
+        self.warnings.is_masked = false;
     }
 
     pub(super) fn discovery_changed(&mut self) {
@@ -134,7 +190,10 @@ impl AsyncEvents {
             return None;
         }
         let config = self.config;
-        let event = if self.namespace.take(config & ASYNC_CONFIG_NAMESPACE_ATTRIBUTE != 0) {
+        let [enabled, ..] = (config & ASYNC_CONFIG_SMART).to_le_bytes();
+        let event = if let Some(event) = self.warnings.take(enabled) {
+            event
+        } else if self.namespace.take(config & ASYNC_CONFIG_NAMESPACE_ATTRIBUTE != 0) {
             AsyncEvent::NAMESPACE_ATTRIBUTE_CHANGED
         } else if self.discovery.take(config & ASYNC_CONFIG_DISCOVERY_CHANGE != 0) {
             AsyncEvent::DISCOVERY_CHANGED

@@ -171,7 +171,12 @@ impl Controller {
         }
         let page = match get.lid {
             Lid::ERROR => self.error_entries(),
-            Lid::HEALTH => self.smart_health(&backend.health()).as_bytes().to_vec(),
+            Lid::HEALTH => {
+                if !get.rae {
+                    self.events.health_log_read();
+                }
+                self.smart_health(&backend.health()).as_bytes().to_vec()
+            }
             Lid::FIRMWARE_SLOT => self.firmware_slots().as_bytes().to_vec(),
             Lid::COMMAND_EFFECTS => command_effects().as_bytes().to_vec(),
             Lid::FEATURE_EFFECTS => self.feature_effects(),

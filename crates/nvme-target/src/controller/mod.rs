@@ -386,6 +386,17 @@ impl Controller {
         self.events.namespace_changed();
     }
 
+    /// Whether the host asked to hear of critical warnings: only then somebody need say what they are.
+    #[must_use]
+    pub fn wants_warnings(&self) -> bool {
+        self.events.wants_warnings()
+    }
+
+    /// Says what the critical warnings are now, as in [`Health::critical_warning`].
+    pub fn on_warnings(&mut self, warnings: u8) {
+        self.events.note_warnings(warnings);
+    }
+
     /// Says that the discovery log changed.
     pub fn on_discovery_changed(&mut self) {
         self.events.discovery_changed();

@@ -7,6 +7,8 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 /// Critical warning: available spare is below its threshold.
 pub const CRITICAL_SPARE: u8 = 1 << 0;
+/// Critical warning: a temperature is beyond a threshold.
+pub const CRITICAL_TEMPERATURE: u8 = 1 << 1;
 /// Critical warning: reliability is degraded by media or internal errors.
 pub const CRITICAL_RELIABILITY: u8 = 1 << 2;
 /// Critical warning: all media are read-only.

@@ -18,7 +18,8 @@ pub use effects::{
 pub use error::ErrorLogEntry;
 pub use failure_domain::{DeviceHealth, FailureDomain, FailureDomainLog};
 pub use health::{
-    CRITICAL_READ_ONLY, CRITICAL_RELIABILITY, CRITICAL_SPARE, SmartHealth, data_units,
+    CRITICAL_READ_ONLY, CRITICAL_RELIABILITY, CRITICAL_SPARE, CRITICAL_TEMPERATURE, SmartHealth,
+    data_units,
 };
 pub use lists::{ChangedNamespaces, FirmwareSlots};
 
