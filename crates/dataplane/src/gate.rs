@@ -26,7 +26,7 @@ use slab::Slab;
 use units::Instant;
 
 use crate::first_of::first_of;
-use crate::flow_stats::FlowStats;
+use crate::flow_stats::{BusyTime, FlowStats};
 use crate::latency::LatencyCounts;
 use crate::turns::LaneId;
 
@@ -88,6 +88,7 @@ struct LaneState {
     is_closed: Cell<bool>,
     quota: Cell<Quota>,
     stats: RefCell<FlowStats>,
+    busy: RefCell<BusyTime>,
     /// Where the sum of those lanes is kept that are gone.
     gone: Rc<RefCell<FlowStats>>,
     /// How long reads and writes took.
@@ -290,6 +291,7 @@ impl LaneState {
             is_closed: Cell::new(false),
             quota: Cell::new(Quota::default()),
             stats: RefCell::default(),
+            busy: RefCell::default(),
             gone,
             latency: RefCell::default(),
         }
@@ -341,6 +343,11 @@ impl<W: World> Lane<W> {
         *self.state.stats.borrow()
     }
 
+    /// For how long there was something to do.
+    pub(crate) fn busy(&self) -> std::time::Duration {
+        self.state.busy.borrow().at(self.gate.inner.world.now())
+    }
+
     /// How long reads and writes took.
     pub(crate) fn latency(&self) -> [LatencyCounts; 2] {
         *self.state.latency.borrow()
@@ -361,6 +368,7 @@ impl<W: World> Lane<W> {
             true => (self.wait(request, gone).await?, self.gate.inner.world.now()),
         };
         self.state.stats.borrow_mut().note_start(&request);
+        self.state.busy.borrow_mut().begin(arrived);
         Some(Ticket { lane: self, request, account, arrived, since })
     }
 
@@ -452,6 +460,7 @@ impl<W: World> Drop for Ticket<'_, W> {
         {
             let now = self.lane.gate.inner.world.now();
             lane.stats.borrow_mut().note_end(&self.request, now.since(self.since));
+            lane.busy.borrow_mut().end(now);
             let direction = self.request.direction as usize;
             lane.latency.borrow_mut()[direction].note(now.since(self.arrived));
         }

@@ -29,8 +29,9 @@ fn warnings<W: World, D: Device>(export: &Export<W, D>, spare_percent: u8) -> u8
 }
 
 impl<W: World, D: Device> Core<W, D> {
-    /// Reads, writes, errors and hours are counted since the server started: nothing of them is
-    /// kept on the device. The spare is what of the volume's pool is free.
+    /// Reads, writes, errors, hours and minutes are counted since the server started: nothing of them is
+    /// kept on the device. The spare is what of the volume's pool is free. Nobody knows of what wear and
+    /// temperature the drives below are.
     pub(crate) fn health_of(&self, export: &Export<W, D>) -> Health {
         let volume = export.volume();
         let stats = volume.stats();
@@ -44,6 +45,9 @@ impl<W: World, D: Device> Core<W, D> {
             host_reads: u128::from(stats.reads),
             host_writes: u128::from(stats.writes),
             media_errors: u128::from(volume.media_errors()),
+            busy_minutes: u128::from(export.lane.busy().as_secs() / 60),
+            power_cycles: u128::from(volume.shard().starts()),
+            unsafe_shutdowns: u128::from(volume.shard().was_cut_off()),
             power_on_hours: u128::from(self.uptime().as_secs() / 3600),
             ..Health::default()
         }

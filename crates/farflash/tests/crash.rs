@@ -62,8 +62,17 @@ fn kill_9_under_load_loses_nothing_acknowledged() {
         });
         let before = std::mem::take(&mut model);
         let seed = round as u64 + 1;
+        let before_that = round.checked_sub(1).map(|before| ROUNDS[before]);
         model = on_core(move |handle| async move {
             let volume = connect(&handle, target.0, &target.1).await;
+            let smart = volume.client().smart_health().await.unwrap();
+            assert_eq!(smart.power_cycles.get(), u128::from(seed), "one more with every start");
+            // Of a longer life the last change may have been in a checkpoint by chance.
+            match before_that {
+                Some((1, "KILL")) => assert_eq!(smart.unsafe_shutdowns.get(), 1),
+                None | Some((_, "TERM")) => assert_eq!(smart.unsafe_shutdowns.get(), 0),
+                Some(_) => {}
+            }
             check(&volume, &before).await;
             write_until_killed(&handle, &volume, before, seed, acknowledged, kill).await
         });

@@ -1,8 +1,8 @@
 //! Admin commands and the life of an association, through every layer.
 
-use client::{Options, Reconnect};
+use client::{Options, Reconnect, Volume};
 use dataplane::{CoreOptions, nqn_of};
-use io_traits::{Clock, Stream};
+use io_traits::{Clock, Spawn, Stream};
 use nvme_wire::async_event::AsyncEvent;
 use nvme_wire::feature::{Fid, SetFeatures};
 use nvme_wire::io::{Abort, DatasetManagement, DsmRange};
@@ -11,7 +11,7 @@ use nvme_wire::log::{
 };
 use nvme_wire::sqe::NSID_ALL;
 use nvme_wire::{AdminOpcode, Cqe, SglDescriptor, Sqe, Status};
-use sim::DeviceFaults;
+use sim::{DeviceFaults, SimWorld};
 use units::{Duration, Lba};
 use zerocopy::{FromBytes, IntoBytes};
 
@@ -197,6 +197,34 @@ fn a_critical_warning_is_told_to_hosts_that_want_to_hear_of_it() {
         assert_eq!((page[0], page[24] & CRITICAL_READ_ONLY), (C2H_DATA, CRITICAL_READ_ONLY));
         let done = admin.receive(24).await.expect("a completion");
         assert_eq!(Cqe::read_from_bytes(&done[8..]).expect("16 bytes").cid.get(), 0x72);
+    });
+}
+
+/// Method: a read hangs for a while, with another beside it.
+#[test]
+fn a_volume_is_busy_while_a_command_is_under_way() {
+    simulate(10, |world| async move {
+        let (_core, device) = serve_new(world.clone(), BLOCKS).await;
+        let options = Options { command_timeout: Duration::from_secs(600), ..host() };
+        let volume = connect(world.clone(), options).await;
+        volume.write(Lba(0), data(1, 8)).await.expect("written");
+        sleep(&world, Duration::from_secs(300)).await;
+        let busy = async |volume: &Volume<SimWorld>| {
+            volume.client().smart_health().await.expect("read").busy_minutes.get()
+        };
+        assert_eq!(busy(&volume).await, 0);
+        device.set_faults(DeviceFaults { stuck_one_in: 1, ..DeviceFaults::default() });
+        for block in 0..2 {
+            let volume = volume.clone();
+            world.spawn(async move { drop(volume.read(Lba(block), 1).await) });
+        }
+        sleep(&world, Duration::from_secs(150)).await;
+        assert_eq!(busy(&volume).await, 2);
+        device.set_faults(DeviceFaults::default());
+        device.release_stuck();
+        sleep(&world, Duration::from_secs(300)).await;
+        let health = volume.client().smart_health().await.expect("read");
+        assert_eq!((health.busy_minutes.get(), health.power_cycles.get()), (2, 1));
     });
 }
 

@@ -48,7 +48,7 @@ pub struct Health {
     pub available_spare: u8,
     /// Available spare threshold in per cent.
     pub available_spare_threshold: u8,
-    /// Estimate of the endurance used in per cent.
+    /// Estimate of the endurance used in per cent; 0 if unknown.
     pub percentage_used: u8,
     /// Bytes read by hosts.
     pub bytes_read: u128,
@@ -60,11 +60,11 @@ pub struct Health {
     pub host_writes: u128,
     /// Minutes with commands in flight.
     pub busy_minutes: u128,
-    /// Starts of the server.
+    /// Starts of the volume's part of the device, and returns of it after a failure.
     pub power_cycles: u128,
     /// Hours since the first start, as far as is known.
     pub power_on_hours: u128,
-    /// Starts after an end without shutdown.
+    /// Starts that found it not shut down, as far as is known.
     pub unsafe_shutdowns: u128,
     /// Blocks that were found damaged, of data or of what leads to it, and requests that the device
     /// failed.

@@ -137,6 +137,8 @@ pub(crate) struct Inner<D: Device> {
     findings: Rc<Findings>,
     /// Damage that recovery did without.
     mended: RefCell<Vec<Mended>>,
+    /// Whether recovery found records to replay.
+    replayed: Cell<bool>,
     /// Whether recovery may go on without what is damaged (Q2).
     consents: Cell<bool>,
     /// What it did go on without.
@@ -324,12 +326,6 @@ impl<D: Device> Shard<D> {
     pub fn journal_used(&self) -> f64 {
         let journal = self.inner.journal.borrow();
         journal.used() as f64 / journal.area().blocks as f64
-    }
-
-    /// Whether the journal is lost: nothing is written until the shard is recovered.
-    #[must_use]
-    pub fn is_failed(&self) -> bool {
-        self.inner.journal.borrow().lost
     }
 
     /// Whether what the device has taken is durable only after a flush, so that writes wait for one.

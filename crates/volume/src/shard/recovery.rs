@@ -123,6 +123,18 @@ impl<D: Device> Shard<D> {
         Self::read_back(inner).await
     }
 
+    /// How often it was taken into use, this time and returns after a failure included.
+    #[must_use]
+    pub fn starts(&self) -> u64 {
+        self.inner.journal.borrow().incarnation
+    }
+
+    /// Whether it was not shut down before this start: there were changes to replay.
+    #[must_use]
+    pub fn was_cut_off(&self) -> bool {
+        self.inner.replayed.get()
+    }
+
     pub(super) async fn read_back(inner: Inner<D>) -> Result<Recovered<D>, OpenError> {
         let root = read_root(&inner.device, &inner.superblock, inner.index).await?;
         if let Some(root) = &root {
@@ -226,6 +238,7 @@ impl<D: Device> Inner<D> {
             extents_exhausted: Cell::new(false),
             findings: Rc::default(),
             mended: RefCell::default(),
+            replayed: Cell::new(false),
             consents: Cell::new(false),
             losses: RefCell::default(),
             passed_over: RefCell::new(BTreeSet::new()),

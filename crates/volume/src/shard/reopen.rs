@@ -12,6 +12,12 @@ use super::{Inner, Shard};
 use crate::{OpenError, VolumeError, read_superblock};
 
 impl<D: Device> Shard<D> {
+    /// Whether the journal is lost: nothing is written until the shard is recovered.
+    #[must_use]
+    pub fn is_failed(&self) -> bool {
+        self.inner.journal.borrow().lost
+    }
+
     /// Reads a failed shard back and takes it into use again, as after a restart of the process. The
     /// caller then runs the loops of the shard returned, whose volumes take the places of those of this
     /// one. The latter take no changes meanwhile, can be read until then, and are not to be used later.

@@ -37,6 +37,7 @@ pub(super) async fn replay<D: Device>(inner: &Inner<D>, root: &Root) -> Result<(
         return Err(inner.damaged("root", root.journal.start, DecodeError::Field("journal")));
     }
     let records = read_records(&mut reader).await?;
+    inner.replayed.set(!records.is_empty());
     let is_cut = inner.losses.borrow().iter().any(|loss| matches!(loss, Loss::Journal { .. }));
     // Q3.
     let skipped = if is_cut { Vec::new() } else { unfinished_writes(inner, &records).await? };
