@@ -27,8 +27,12 @@ const CORE_MEMORY_DEFAULT: ByteLen = ByteLen(256 << 20);
 const MAP_MEMORY_DEFAULT: ByteLen = ByteLen(1 << 30);
 /// The largest requests need up to 600 KiB of it.
 const MAP_MEMORY_MIN: ByteLen = ByteLen(4 << 20);
-/// What the kernel gives a drive before it resets it.
-const DEVICE_TIMEOUT_DEFAULT: u32 = 30;
+/// Well within the time that hosts give a command, so that they get an error and stay connected.
+const DEVICE_TIMEOUT_DEFAULT: u32 = 15;
+/// Seconds after which a Linux host gives a command up and connects anew.
+const HOST_TIMEOUT: u32 = 30;
+// What is late is noticed up to an eighth later.
+const _: () = assert!(DEVICE_TIMEOUT_DEFAULT * 9 / 8 < HOST_TIMEOUT);
 /// One connection's share is 16 MiB; below two of these, one would hold up all others.
 const CORE_MEMORY_MIN: ByteLen = ByteLen(32 << 20);
 
@@ -79,7 +83,7 @@ Configuration file (--config), every key optional; flags win over it:
     connections_max = 1024
     core_memory = \"256MiB\"
     map_memory = \"1GiB\"
-    device_timeout = 30
+    device_timeout = 15
     scrub_every = \"30d\"
     log_json = false
 
@@ -142,7 +146,7 @@ pub(crate) struct Serve {
     /// for each. What does not fit is read when it is needed. All of a map takes up to 0.4 % of the data [default: 1GiB]
     #[arg(long, value_name = "SIZE")]
     map_memory: Option<ByteLen>,
-    /// Seconds after which a request to a file or drive that is not answered fails [default: 30]
+    /// Seconds after which a request to a file or drive that is not answered fails [default: 15]
     #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u32).range(1..=3600))]
     device_timeout: Option<u32>,
     /// How often all that lies on each device is read and checked, such as 7d or 12h (see `farflash
