@@ -99,6 +99,12 @@ impl ConnectRequest {
         let Ok(connect_data) = ConnectData::read_from_bytes(data) else {
             return Err(ConnectRefusal::status(Status::DATA_SGL_LENGTH_INVALID.with_dnr()));
         };
+        if let Some(offset) = connect.reserved_in_use() {
+            return Err(in_command(offset));
+        }
+        if let Some(offset) = connect_data.reserved_in_use() {
+            return Err(in_data(offset));
+        }
         let qid = connect.qid.get();
         if qid > limits.io_queues_max {
             return Err(in_command(Connect::OFFSET_QID));

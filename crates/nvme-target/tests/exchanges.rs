@@ -10,8 +10,8 @@ use nvme_target::{CloseReason, ControllerKind, Limits};
 use nvme_wire::fabrics::{CATTR_DISABLE_SQ_FLOW, Connect, Disconnect};
 use nvme_wire::io::{BlockCommand, DatasetManagement, DsmRange};
 use nvme_wire::pdu::{
-    C2hData, CapsuleCmd, CapsuleResp, Digests, FatalErrorStatus, H2cData, IcReq, IcResp, PduFlags,
-    PduType, R2t, TermReq,
+    C2hData, CapsuleCmd, CapsuleResp, CommonHeader, Digests, FatalErrorStatus, H2cData, IcReq,
+    IcResp, PduFlags, PduType, R2t, TermReq,
 };
 use nvme_wire::{AdminOpcode, IoOpcode, SglDescriptor, Sqe, Status};
 use units::{BLOCK_SIZE, Duration, Instant};
@@ -361,6 +361,8 @@ fn faults_in_pdus_get_the_term_req_that_names_them() {
         ("unknown type", changed(read(), 0, 0x55), field, 0),
         ("a controller's type", changed(read(), 0, 0x05), field, 0),
         ("digest flag unasked", changed(read(), 1, 1), field, 1),
+        ("reserved flags", changed(read(), 1, 0x10), field, 1),
+        ("a flag of data", changed(read(), 1, 4), field, 1),
         ("HLEN", changed(read(), 2, 71), field, 2),
         ("PDO in the header", changed(small(), 3, 64), field, 3),
         ("PDO off a dword", changed(small(), 3, 73), field, 3),
@@ -385,12 +387,17 @@ fn faults_in_pdus_get_the_term_req_that_names_them() {
 #[test]
 fn wrong_ic_parameters_are_named() {
     let good = IcReq::new(NONE, 1);
+    let mut behind = [0; 112];
+    behind[111] = 1;
     let unsupported = FatalErrorStatus::UNSUPPORTED_PARAMETER;
     let invalid = FatalErrorStatus::INVALID_PDU_HEADER_FIELD;
     for (request, fes, fei) in [
         (IcReq { pfv: 1.into(), ..good }, unsupported, 8),
         (IcReq { hpda: 32, ..good }, invalid, 10),
         (IcReq { dgst: 0xFC, ..good }, invalid, 11),
+        (IcReq { ch: CommonHeader { flags: 2, ..good.ch }, ..good }, invalid, 1),
+        (IcReq { ch: CommonHeader { pdo: 128, ..good.ch }, ..good }, invalid, 3),
+        (IcReq { reserved: behind, ..good }, invalid, 16),
     ] {
         let mut driver = Driver::new();
         driver.feed(request.as_bytes());
@@ -404,12 +411,13 @@ fn faults_in_solicited_data_get_the_term_req_that_names_them() {
     let data = pattern(65_536);
     let field = FatalErrorStatus::INVALID_PDU_HEADER_FIELD;
     type Change = fn(&mut H2cData);
-    let cases: [(&str, Change, FatalErrorStatus, u32); 6] = [
+    let cases: [(&str, Change, FatalErrorStatus, u32); 7] = [
         ("ttag of nothing", |h| h.ttag = 9.into(), field, 10),
         ("ttag beyond the slots", |h| h.ttag = 0xFFFF.into(), field, 10),
         ("cccid of another command", |h| h.cccid = 77.into(), field, 8),
         ("data out of order", |h| h.datao = 4096.into(), field, 12),
         ("LAST_PDU too early", |h| h.ch.flags = 4, field, 1),
+        ("a controller's flag", |h| h.ch.flags = 8, field, 1),
         (
             "beyond the R2T",
             |h| h.datao = 32_768.into(),

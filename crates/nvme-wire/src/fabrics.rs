@@ -16,6 +16,8 @@ pub const CNTLID_DYNAMIC: u16 = 0xFFFF;
 pub const CATTR_DISABLE_SQ_FLOW: u8 = 1 << 2;
 /// CATTR: the queue may be deleted by itself (Disconnect on an I/O queue).
 pub const CATTR_QUEUE_DELETION: u8 = 1 << 3;
+/// CATTR: bits that are reserved. Those below them are the two above and the priority class.
+const CATTR_RESERVED: u8 = 0xF0;
 /// SQHD in every completion of a queue without flow control.
 pub const SQHD_FLOW_DISABLED: u16 = 0xFFFF;
 /// Authentication Send and Receive: SECP of DH-HMAC-CHAP.
@@ -67,6 +69,9 @@ pub struct Connect {
 const _: () = {
     assert!(size_of::<Connect>() == 64);
     assert!(offset_of!(Connect, recfmt) == 40 && offset_of!(Connect, kato) == 48);
+    assert!(offset_of!(Connect, reserved) == 5 && offset_of!(Connect, reserved2) == 47);
+    assert!(offset_of!(Connect, reserved3) == 52 && offset_of!(ConnectData, reserved) == 18);
+    assert!(offset_of!(ConnectData, reserved2) == 768);
 };
 
 impl Connect {
@@ -94,6 +99,19 @@ impl Connect {
             kato: kato_ms.into(),
             ..Self::new_zeroed()
         }
+    }
+
+    /// Byte offset of the first reserved field that is not zero.
+    #[must_use]
+    pub fn reserved_in_use(&self) -> Option<u16> {
+        let is_used = |bytes: &[u8]| bytes.iter().any(|byte| *byte != 0);
+        let fields = [
+            (is_used(&self.reserved), 5),
+            (self.cattr & CATTR_RESERVED != 0, Self::OFFSET_CATTR),
+            (self.reserved2 != 0, 47),
+            (is_used(&self.reserved3), 52),
+        ];
+        fields.into_iter().find_map(|(is_used, offset)| is_used.then_some(offset))
     }
 
     /// Entries of the submission queue, converted from 0's based; at least 1.
@@ -151,6 +169,14 @@ impl ConnectData {
             hostnqn: host_nqn.to_field(),
             ..Self::new_zeroed()
         }
+    }
+
+    /// Byte offset of the first reserved field that is not zero.
+    #[must_use]
+    pub fn reserved_in_use(&self) -> Option<u16> {
+        let is_used = |bytes: &[u8]| bytes.iter().any(|byte| *byte != 0);
+        let fields = [(is_used(&self.reserved), 18), (is_used(&self.reserved2), 768)];
+        fields.into_iter().find_map(|(is_used, offset)| is_used.then_some(offset))
     }
 
     /// The subsystem asked for.

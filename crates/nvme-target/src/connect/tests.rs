@@ -43,6 +43,27 @@ fn reserved_flags_are_refused() {
 }
 
 #[test]
+fn what_is_reserved_is_named_by_its_place() {
+    let invalid = Status::CONNECT_INVALID_PARAMETERS;
+    let (good, any) = (Connect::new(0, 32, 0), connect_data(0xFFFF));
+    for (byte, named) in [(5, 5), (23, 5), (46, 46), (47, 47), (52, 52), (63, 52)] {
+        let mut bytes = [0; 64];
+        bytes.copy_from_slice(good.as_bytes());
+        bytes[byte] = 0x10;
+        let connect = Connect::read_from_bytes(&bytes).expect("64 bytes");
+        assert_eq!(refused(connect, &any), (invalid, named), "byte {byte}");
+    }
+    for (byte, named) in [(18, 18), (255, 18), (768, 768), (1023, 768)] {
+        let mut bytes = any.as_bytes().to_vec();
+        bytes[byte] = 1;
+        let data = ConnectData::read_from_bytes(&bytes).expect("1024 bytes");
+        assert_eq!(refused(good, &data), (invalid, 1 << 16 | named), "byte {byte} of the data");
+    }
+    let priority = Connect { cattr: 0b1111, ..good };
+    assert!(decode(priority, &any).is_ok(), "these have a meaning");
+}
+
+#[test]
 fn each_wrong_parameter_is_named() {
     let invalid = Status::CONNECT_INVALID_PARAMETERS;
     let (any, five) = (connect_data(0xFFFF), connect_data(5));

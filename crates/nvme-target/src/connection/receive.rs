@@ -138,6 +138,10 @@ impl Connection {
             }
         }
         let layout = layout?;
+        // A TermReq ends the connection, however it is worded.
+        if pdu != PduType::H2cTermReq {
+            common.check_reserved_flags(pdu)?;
+        }
         if bytes.len() < layout.header_end() {
             return Ok(HeaderCheck::Needs(layout.header_end()));
         }

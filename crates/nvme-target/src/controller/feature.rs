@@ -35,10 +35,11 @@ const SUPPORTED_BY_DISCOVERY: [Fid; 3] =
 const ARBITRATION_DEFAULT: u32 = 0x7;
 /// Temperature thresholds of the composite temperature in kelvins: never reached.
 const OVER_TEMPERATURE_DEFAULT: u16 = 0xFFFF;
-/// Deallocated or Unwritten Logical Block Error Enable: not supported.
-const DULBE: u32 = 1 << 16;
 const DISABLE_NORMAL: u32 = 1;
-const POWER_STATE_AND_HINT: u32 = 0xFF;
+/// Dword 10 of Set Features: all but FID and Save.
+const SET_RESERVED: u32 = 0x7FFF_FF00;
+/// Dword 10 of Get Features: all but FID and Select.
+const GET_RESERVED: u32 = 0xFFFF_F800;
 
 /// The values of a controller's features.
 #[derive(Debug)]
@@ -101,6 +102,20 @@ impl Features {
     }
 }
 
+/// Bits of a feature's value that are reserved, or stand for what is not there: another power state than 0, errors
+/// of deallocated blocks.
+fn value_refused(fid: Fid) -> u32 {
+    match fid {
+        Fid::ARBITRATION => 0xF8,
+        Fid::POWER_MANAGEMENT => u32::MAX,
+        Fid::TEMPERATURE_THRESHOLD => 0xFFC0_0000,
+        Fid::ERROR_RECOVERY => 0xFFFF_0000,
+        Fid::VOLATILE_WRITE_CACHE => !VOLATILE_WRITE_CACHE_ENABLE,
+        Fid::WRITE_ATOMICITY => !DISABLE_NORMAL,
+        _ => 0,
+    }
+}
+
 /// Rounds up to the granularity that Identify states (KAS).
 fn round_kato(kato_ms: u32) -> u32 {
     kato_ms.checked_next_multiple_of(u32::from(KAS_100MS) * 100).unwrap_or(kato_ms)
@@ -121,6 +136,9 @@ impl Controller {
     pub(super) fn get_features(&mut self, sqe: &Sqe) -> Result<AdminReply, Status> {
         let get = GetFeatures::decode(sqe);
         self.require_feature(get.fid)?;
+        if sqe.cdw10.get() & GET_RESERVED != 0 {
+            return Err(Status::INVALID_FIELD.with_dnr());
+        }
         if !matches!(get.nsid, 0 | NSID | NSID_ALL) {
             return Err(Status::INVALID_NAMESPACE_OR_FORMAT.with_dnr());
         }
@@ -203,21 +221,21 @@ impl Controller {
             NSID => return Err(Status::FEATURE_NOT_NAMESPACE_SPECIFIC.with_dnr()),
             _ => return Err(Status::INVALID_NAMESPACE_OR_FORMAT.with_dnr()),
         }
-        let invalid = Err(Status::INVALID_FIELD.with_dnr());
+        if sqe.cdw10.get() & SET_RESERVED != 0 || set.value & value_refused(set.fid) != 0 {
+            return Err(Status::INVALID_FIELD.with_dnr());
+        }
         let (features, value) = (&mut self.features, set.value);
         match set.fid {
             Fid::ARBITRATION => features.arbitration = value,
-            Fid::POWER_MANAGEMENT if value & POWER_STATE_AND_HINT != 0 => return invalid,
             Fid::POWER_MANAGEMENT => {}
             Fid::TEMPERATURE_THRESHOLD => {
                 let [low, high, ..] = value.to_le_bytes();
                 *features.temperature_threshold(value)? = u16::from_le_bytes([low, high]);
             }
-            Fid::ERROR_RECOVERY if value & DULBE != 0 => return invalid,
-            Fid::ERROR_RECOVERY => features.error_recovery = value & 0xFFFF,
-            Fid::VOLATILE_WRITE_CACHE => features.write_cache = value & VOLATILE_WRITE_CACHE_ENABLE,
+            Fid::ERROR_RECOVERY => features.error_recovery = value,
+            Fid::VOLATILE_WRITE_CACHE => features.write_cache = value,
             Fid::NUMBER_OF_QUEUES => return self.set_number_of_queues(value),
-            Fid::WRITE_ATOMICITY => features.write_atomicity = value & DISABLE_NORMAL,
+            Fid::WRITE_ATOMICITY => features.write_atomicity = value,
             Fid::ASYNC_EVENT_CONFIG => return self.set_async_event_config(value),
             Fid::KEEP_ALIVE_TIMER => {
                 features.kato_ms = round_kato(value);

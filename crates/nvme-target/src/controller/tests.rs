@@ -518,8 +518,13 @@ fn features_refuse_what_they_cannot_be() {
     assert_eq!(harness.set(Fid::POWER_MANAGEMENT, 0), Ok(0));
     for (fid, value) in [
         (Fid::POWER_MANAGEMENT, 1),
+        (Fid::POWER_MANAGEMENT, 1 << 8),
+        (Fid::ARBITRATION, 1 << 3),
         (Fid::TEMPERATURE_THRESHOLD, 1 << 16 | 350),
+        (Fid::TEMPERATURE_THRESHOLD, 1 << 31 | 350),
         (Fid::ERROR_RECOVERY, 1 << 16),
+        (Fid::ERROR_RECOVERY, 1 << 17),
+        (Fid::WRITE_ATOMICITY, 2),
         (Fid::NUMBER_OF_QUEUES, 0xFFFF),
         (Fid::ASYNC_EVENT_CONFIG, 1 << 11),
         (Fid::VOLATILE_WRITE_CACHE, 1),
@@ -530,6 +535,19 @@ fn features_refuse_what_they_cannot_be() {
         assert_eq!(harness.set(fid, value), invalid, "{fid:?}");
     }
     assert_eq!(harness.get(Fid::VOLATILE_WRITE_CACHE, Select::Current), invalid, "there is none");
+    for bit in 8..31 {
+        let mut set =
+            SetFeatures { fid: Fid::ERROR_RECOVERY, save: false, value: 0, nsid: 0 }.encode();
+        set.cdw10 = (set.cdw10.get() | 1 << bit).into();
+        assert_eq!(harness.value(&set), invalid, "Set Features, bit {bit} of dword 10");
+    }
+    for bit in 11..32 {
+        let select = Select::Current;
+        let get = GetFeatures { fid: Fid::ERROR_RECOVERY, select, parameter: 0, nsid: 0 };
+        let mut get = get.encode();
+        get.cdw10 = (get.cdw10.get() | 1 << bit).into();
+        assert_eq!(harness.value(&get), invalid, "Get Features, bit {bit} of dword 10");
+    }
     let set = |fid, nsid| SetFeatures { fid, save: false, value: 0, nsid }.encode();
     let not_specific = Err(Status::FEATURE_NOT_NAMESPACE_SPECIFIC);
     assert_eq!(harness.value(&set(Fid::ARBITRATION, 1)), not_specific);

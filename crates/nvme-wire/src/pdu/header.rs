@@ -80,6 +80,20 @@ impl PduType {
         matches!(self, Self::CapsuleCmd | Self::H2cData | Self::C2hData)
     }
 
+    /// The bits of FLAGS that have a meaning in it.
+    #[must_use]
+    const fn flags_defined(self) -> u8 {
+        let digests = PduFlags::HDGSTF.0 | PduFlags::DDGSTF.0;
+        match self {
+            Self::IcReq | Self::IcResp | Self::H2cTermReq | Self::C2hTermReq => 0,
+            Self::CapsuleCmd => digests,
+            // Neither has data, but hosts and controllers differ in whether they set the flag of its digest.
+            Self::CapsuleResp | Self::R2t => digests,
+            Self::H2cData => digests | PduFlags::LAST_PDU.0,
+            Self::C2hData => digests | PduFlags::LAST_PDU.0 | PduFlags::SUCCESS.0,
+        }
+    }
+
     /// Whether negotiated digests apply to it.
     #[must_use]
     const fn may_have_digest(self) -> bool {
@@ -225,6 +239,15 @@ impl CommonHeader {
     #[must_use]
     pub fn from_prefix(bytes: &[u8]) -> Option<Self> {
         Self::read_from_prefix(bytes).ok().map(|(header, _)| header)
+    }
+
+    /// Checks that FLAGS has no bit that is reserved in a PDU of `pdu_type`.
+    pub fn check_reserved_flags(&self, pdu_type: PduType) -> Result<(), PduError> {
+        if self.flags & !pdu_type.flags_defined() == 0 {
+            return Ok(());
+        }
+        let (offset, value) = (Self::OFFSET_FLAGS, u32::from(self.flags));
+        Err(PduError::InvalidField { pdu: pdu_type, offset, value })
     }
 
     /// Checks the lengths against each other and against the `digests` of the connection, and

@@ -17,6 +17,8 @@ pub const DIGEST_DATA: u8 = 1 << 1;
 pub const MAXH2CDATA_MIN: u32 = 4096;
 /// Largest HPDA and CPDA.
 const PDA_MAX: u8 = 31;
+/// Byte offset of what is reserved in an ICReq.
+const OFFSET_RESERVED: u8 = 16;
 
 /// Bytes of alignment that HPDA or CPDA asks for: a 0's based number of dwords.
 #[must_use]
@@ -101,9 +103,22 @@ impl IcReq {
         }
     }
 
-    /// Checks every field but the common header, which [`CommonHeader::layout`] checked.
+    /// Checks every field but the common header, which [`CommonHeader::layout`] checked. PDO is reserved
+    /// here; and with PFV 1.0 so is all behind MAXR2T.
     pub fn check(&self) -> Result<(), PduError> {
-        check_fields(PduType::IcReq, self.pfv.get(), self.hpda, self.dgst)
+        let pdu = PduType::IcReq;
+        check_fields(pdu, self.pfv.get(), self.hpda, self.dgst)?;
+        if self.ch.pdo != 0 {
+            let (offset, value) = (CommonHeader::OFFSET_PDO, u32::from(self.ch.pdo));
+            return Err(PduError::InvalidField { pdu, offset, value });
+        }
+        match self.reserved.iter().find(|byte| **byte != 0) {
+            None => Ok(()),
+            Some(byte) => {
+                let (offset, value) = (OFFSET_RESERVED, u32::from(*byte));
+                Err(PduError::InvalidField { pdu, offset, value })
+            }
+        }
     }
 
     /// Digests that the host wants.
