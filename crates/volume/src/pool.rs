@@ -10,6 +10,7 @@
 //!   so that blocks of requests cut short by a crash are free again without anyone looking for them.
 
 mod alloc;
+mod stale;
 mod upkeep;
 
 use std::collections::{BTreeMap, VecDeque};
@@ -23,6 +24,8 @@ use crate::bits::Bits;
 
 use alloc::Cursor;
 pub(crate) use alloc::LARGE_BLOCKS;
+use stale::Stale;
+pub(crate) use stale::{RUN_BLOCKS_MIN, Search};
 
 /// Blocks handed out together, in order.
 pub(crate) type Runs = SmallVec<[PbaRange; 1]>;
@@ -40,8 +43,8 @@ pub(crate) struct Extent {
     on_disk: Option<Mapping>,
     /// What that says.
     durable: Rc<Bits>,
-    /// Free blocks that were not discarded since they were freed.
-    stale: Bits,
+    /// Free blocks that are to be discarded.
+    stale: Stale,
     /// Whether no record can still be on its way that claims the extent: only then may it be given
     /// back.
     owned_durably: bool,
@@ -69,7 +72,7 @@ impl Extent {
             blocks,
             busy,
             durable: if on_disk.is_some() { committed.clone() } else { Rc::new(Bits::zeroes()) },
-            stale: Bits::zeroes(),
+            stale: Stale::none(),
             committed,
             free,
             changed: on_disk.is_none(),
@@ -112,6 +115,9 @@ pub(crate) struct Pool {
     large_cursor: Cursor,
     /// Extents that were empty at some time since a large request last began with one.
     empty: Vec<u32>,
+    /// Extents in which there may be something to discard, and where the search in one goes on.
+    unsearched: VecDeque<u32>,
+    searched: Option<(u32, u32)>,
     free: u64,
     committed: u64,
 }
@@ -126,6 +132,8 @@ impl Pool {
             cursor: Cursor::at(0),
             large_cursor: Cursor::at(0),
             empty: Vec::new(),
+            unsearched: VecDeque::new(),
+            searched: None,
             free: 0,
             committed: 0,
         }
@@ -210,7 +218,10 @@ impl Pool {
         let (mut newly_committed, mut newly_busy) = (0, 0);
         for bit in first..first + u32::try_from(range.blocks).expect("within an extent") {
             newly_committed += u64::from(committed.set(bit));
-            newly_busy += u32::from(extent.busy.set(bit));
+            if extent.busy.set(bit) {
+                newly_busy += 1;
+                extent.stale.clear(bit);
+            }
         }
         extent.changed = true;
         extent.free -= newly_busy;
@@ -231,15 +242,22 @@ impl Pool {
 
     /// The block may be handed out again.
     pub(crate) fn release(&mut self, pba: Pba) {
-        if let Some((extent, bit)) = self.locate(pba) {
-            assert!(!extent.committed.get(bit), "S1: a block in use is not released");
-            if extent.busy.clear(bit) {
+        self.give_back(pba, true);
+    }
+
+    /// As [`Pool::release`]; `is_stale`: the device may have something there.
+    fn give_back(&mut self, pba: Pba, is_stale: bool) {
+        let Some((index, bit)) = self.superblock.locate(pba) else { return };
+        let Some(extent) = self.extents[index as usize].as_deref_mut() else { return };
+        assert!(!extent.committed.get(bit), "S1: a block in use is not released");
+        if extent.busy.clear(bit) {
+            extent.free += 1;
+            self.free += 1;
+            if is_stale {
                 extent.stale.set(bit);
-                extent.free += 1;
-                self.free += 1;
-                let index = self.superblock.locate(pba).expect("just found").0;
-                self.list_if_empty(index);
+                self.note_stale(index);
             }
+            self.list_if_empty(index);
         }
     }
 
@@ -361,6 +379,7 @@ impl Pool {
             extent.on_disk = Some(place);
             extent.changed = *extent.committed != **written;
             extent.durable = written.clone();
+            self.note_stale(index);
         }
     }
 

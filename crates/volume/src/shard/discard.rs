@@ -8,13 +8,15 @@
 use io_traits::Device;
 
 use super::Inner;
+use crate::io::yield_now;
+use crate::pool::{RUN_BLOCKS_MIN, Search};
 
 /// Blocks discarded for each tick: a few hundred MiB a second, if there are four.
 const BLOCKS_PER_TICK: u64 = 16_384;
 /// Blocks discarded with one request.
 const RUN_BLOCKS_MAX: u32 = 4096;
-/// Shorter runs are left alone: most devices free nothing for them, and they are soon used again.
-const RUN_BLOCKS_MIN: u32 = 32;
+/// Steps of the search for each tick.
+const STEPS_PER_TICK: u32 = 64;
 
 impl<D: Device> Inner<D> {
     /// Discards what was freed, until told to stop or the device cannot.
@@ -22,11 +24,10 @@ impl<D: Device> Inner<D> {
         if !self.device.geometry().discards {
             return;
         }
-        let mut place = 0;
         loop {
             self.ticked.notified().await;
-            let mut left = BLOCKS_PER_TICK;
-            while left > 0 {
+            let (mut left, mut steps) = (BLOCKS_PER_TICK, STEPS_PER_TICK);
+            while left > 0 && steps > 0 {
                 if self.stopping.get() || self.journal.borrow().lost {
                     return;
                 }
@@ -37,8 +38,16 @@ impl<D: Device> Inner<D> {
                 if most < RUN_BLOCKS_MIN || self.waiting_for_space.get() > 0 {
                     break;
                 }
-                let taken = self.pool.borrow_mut().take_stale(&mut place, RUN_BLOCKS_MIN, most);
-                let Some(run) = taken else { break };
+                let found = self.pool.borrow_mut().search_stale(most);
+                let run = match found {
+                    Search::Found(run) => run,
+                    Search::Unfinished => {
+                        steps -= 1;
+                        yield_now().await;
+                        continue;
+                    }
+                    Search::Done => break,
+                };
                 let discarded = self.device.discard(run).await;
                 self.pool.borrow_mut().release_discarded(run);
                 self.notify_space();

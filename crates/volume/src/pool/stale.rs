@@ -1,0 +1,221 @@
+//! Free blocks of which the device does not know yet that they are: what is left to discard.
+//!
+//! - U1: a stale block is free, and was not discarded since something may have been written to it.
+//! - U2: an extent is looked at only if something changed in it that may make a run of stale blocks, and
+//!   then waits in a row for it. So where nothing was freed nothing is looked at.
+//! - U3: one step looks at a bounded number of runs, however large the pool is.
+
+use layout::BITMAP_SLOTS;
+use units::PbaRange;
+
+use super::{Extent, Pool};
+use crate::bits::Bits;
+
+/// Shorter runs are left alone: most devices free nothing for them, and they are soon used again.
+pub(crate) const RUN_BLOCKS_MIN: u32 = 32;
+/// What one step looks at (U3): some ten microseconds.
+const RUNS_PER_STEP: usize = 512;
+const EXTENTS_PER_STEP: usize = 8;
+
+/// The stale blocks of an extent.
+#[derive(Debug)]
+pub(super) struct Stale {
+    bits: Bits,
+    count: u32,
+    /// Whether the extent waits to be looked at.
+    is_queued: bool,
+}
+
+impl Stale {
+    pub(super) fn none() -> Self {
+        Self { bits: Bits::zeroes(), count: 0, is_queued: false }
+    }
+
+    #[inline]
+    pub(super) fn set(&mut self, bit: u32) {
+        self.count += u32::from(self.bits.set(bit));
+    }
+
+    #[inline]
+    pub(super) fn clear(&mut self, bit: u32) {
+        self.count -= u32::from(self.bits.clear(bit));
+    }
+}
+
+/// What a step of the search came to.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum Search {
+    /// These blocks are taken, and to be discarded.
+    Found(PbaRange),
+    /// There is more to look at.
+    Unfinished,
+    /// There is nothing to look at.
+    Done,
+}
+
+impl Extent {
+    /// Whether there may be something to discard.
+    fn may_have_run(&self) -> bool {
+        self.stale.count >= RUN_BLOCKS_MIN
+    }
+
+    /// The first run from `from` on that is stale, and free in the last checkpoint, too: its ends, at
+    /// most `most` blocks apart. Else where the search ended: behind the extent, unless as many runs
+    /// were looked at as `attempts` allows.
+    fn find_stale(&self, from: u32, most: u32, attempts: &mut usize) -> Result<(u32, u32), u32> {
+        let mut at = from;
+        while at < self.blocks {
+            if *attempts == 0 {
+                return Err(at);
+            }
+            *attempts -= 1;
+            let start = self.stale.bits.next(true, at, self.blocks);
+            let limit = self.blocks.min(start.saturating_add(most));
+            let end = self.stale.bits.next(false, start, limit);
+            let end = self.durable.next(true, start, end);
+            if end - start >= RUN_BLOCKS_MIN {
+                return Ok((start, end));
+            }
+            at = end.max(start + 1);
+        }
+        Err(self.blocks)
+    }
+}
+
+impl Pool {
+    /// Something changed in an extent that may make a run to discard (U2).
+    pub(super) fn note_stale(&mut self, index: u32) {
+        if let Some(extent) = self.extents[index as usize].as_deref_mut()
+            && extent.may_have_run()
+            && !std::mem::replace(&mut extent.stale.is_queued, true)
+        {
+            self.unsearched.push_back(index);
+        }
+    }
+
+    /// One step of the search for stale blocks that lie together and are free in the last checkpoint,
+    /// too; takes up to `most` of them.
+    pub(crate) fn search_stale(&mut self, most: u32) -> Search {
+        let mut attempts = RUNS_PER_STEP;
+        for _ in 0..EXTENTS_PER_STEP {
+            let Some((index, from)) = self.searched.take().or_else(|| self.next_unsearched())
+            else {
+                return Search::Done;
+            };
+            let Some(extent) = self.extents[index as usize].as_deref() else { continue };
+            if !extent.may_have_run() {
+                continue;
+            }
+            match extent.find_stale(from, most, &mut attempts) {
+                Ok((start, end)) => {
+                    self.searched = Some((index, end));
+                    return Search::Found(self.take_apart(index, start, end - start));
+                }
+                Err(end) if end < extent.blocks => {
+                    self.searched = Some((index, end));
+                    break;
+                }
+                Err(_) => {}
+            }
+        }
+        Search::Unfinished
+    }
+
+    fn next_unsearched(&mut self) -> Option<(u32, u32)> {
+        let index = self.unsearched.pop_front()?;
+        if let Some(extent) = self.extents[index as usize].as_deref_mut() {
+            extent.stale.is_queued = false;
+        }
+        Some((index, BITMAP_SLOTS))
+    }
+
+    /// Takes blocks for a moment: the place from which blocks are handed out stays.
+    fn take_apart(&mut self, index: u32, bit: u32, count: u32) -> PbaRange {
+        let extent = self.extents[index as usize].as_deref_mut().expect("owned");
+        for bit in bit..bit + count {
+            assert!(extent.busy.set(bit), "U1: only free blocks are stale");
+            extent.stale.clear(bit);
+        }
+        extent.free -= count;
+        self.free -= u64::from(count);
+        PbaRange::new(extent.start.plus(u64::from(bit)), u64::from(count))
+    }
+
+    /// Blocks that were discarded are free again.
+    pub(crate) fn release_discarded(&mut self, range: PbaRange) {
+        (0..range.blocks).for_each(|block| self.give_back(range.start.plus(block), false));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::rc::Rc;
+
+    use layout::{Mapping, Superblock};
+    use units::Pba;
+    use uuid::Uuid;
+
+    use super::*;
+
+    /// Extents of 1 024 blocks, all handed out, and none of it in the last checkpoint.
+    fn full_pool(extents: u32) -> Pool {
+        let superblock = Superblock::with_extents(Uuid::nil(), 1 << 20, 1024).expect("in bounds");
+        let mut pool = Pool::new(superblock);
+        (0..extents).for_each(|index| pool.add(index, None));
+        pool.alloc(u32::try_from(pool.free()).expect("few"));
+        pool
+    }
+
+    fn release(pool: &mut Pool, extent: u32, bits: impl Iterator<Item = u32>) {
+        let start = pool.superblock.extent(extent).start;
+        bits.for_each(|bit| pool.release(start.plus(u64::from(bit))));
+    }
+
+    /// Steps until nothing is left, and what they found.
+    fn search_all(pool: &mut Pool) -> (usize, Vec<PbaRange>) {
+        let (mut steps, mut found) = (0, Vec::new());
+        loop {
+            steps += 1;
+            match pool.search_stale(4096) {
+                Search::Found(run) => found.push(run),
+                Search::Unfinished => {}
+                Search::Done => return (steps, found),
+            }
+        }
+    }
+
+    /// U2: how many extents there are does not matter, nor what could not be discarded before.
+    #[test]
+    fn nothing_is_looked_at_where_nothing_was_freed() {
+        let mut pool = full_pool(900);
+        assert_eq!(search_all(&mut pool), (1, vec![]));
+        // Every other block: no run, and looked at once.
+        (0..900).for_each(|extent| release(&mut pool, extent, (2..1024).step_by(2)));
+        assert!(search_all(&mut pool).0 > 900 / EXTENTS_PER_STEP, "bounded steps (U3)");
+        assert_eq!(search_all(&mut pool), (1, vec![]));
+        release(&mut pool, 700, (101..171).step_by(2));
+        let (steps, found) = search_all(&mut pool);
+        let start = pool.superblock.extent(700).start.plus(100);
+        assert_eq!((steps, found), (2, vec![PbaRange::new(start, 71)]));
+        pool.release_discarded(PbaRange::new(start, 71));
+        assert_eq!(search_all(&mut pool), (1, vec![]), "what was discarded is no news");
+    }
+
+    /// What is free now and not in the last checkpoint is looked at when there is another one.
+    #[test]
+    fn a_run_is_found_when_a_checkpoint_no_longer_has_it() {
+        let mut pool = full_pool(2);
+        let place = Mapping { pba: pool.superblock.extent(1).start, crc: 0 };
+        let mut before = Bits::zeroes();
+        (300..400).for_each(|bit| assert!(before.set(bit)));
+        pool.set_on_disk(1, place, &Rc::new(before));
+        release(&mut pool, 1, 290..410);
+        assert_eq!(search_all(&mut pool).1, []);
+        pool.set_on_disk(1, place, &Rc::new(Bits::zeroes()));
+        let found = search_all(&mut pool).1;
+        assert_eq!(found, [PbaRange::new(place.pba.plus(290), 120)]);
+        assert_eq!(pool.alloc_large(120), None, "nobody gets it meanwhile");
+        pool.release_discarded(found[0]);
+        assert_eq!(pool.alloc_large(120), Some(PbaRange::new(Pba(place.pba.0 + 290), 120)));
+    }
+}
