@@ -6,6 +6,11 @@ use std::sync::{Arc, Mutex};
 use layout::Superblock;
 
 use crate::OpenError;
+use crate::pool::Returned;
+
+/// Such a part of all extents is to be nobody's, where several shards may come to need some; at least two.
+const FREE_PART: u32 = 32;
+const FREE_MIN: u32 = 2;
 
 /// Hands extents out to shards. One per device, shared by all cores: cheap to clone, `Send`.
 ///
@@ -28,6 +33,8 @@ struct Owners {
     spare: BTreeMap<u16, u32>,
     /// Extents of shards that are being read back. Still theirs: the device may say so.
     disputed: BTreeSet<u32>,
+    /// Extents that nobody owns, and that were given back before all that was in them was discarded.
+    stale: BTreeSet<u32>,
 }
 
 impl ExtentAllocator {
@@ -56,31 +63,38 @@ impl ExtentAllocator {
             None => {
                 *owner = Some(shard);
                 owners.free -= 1;
+                owners.stale.remove(&extent);
                 Ok(())
             }
         }
     }
 
-    /// Takes a free extent, the next one behind the last taken, for `shard`.
-    pub(crate) fn reserve(&self, shard: u16) -> Option<u32> {
+    /// Takes a free extent, the next one behind the last taken, for `shard`; one of which nothing is left to
+    /// be discarded, if there is one.
+    pub(crate) fn reserve(&self, shard: u16) -> Option<Returned> {
         let mut owners = self.lock();
         let count = u32::try_from(owners.by_extent.len()).expect("extent numbers are 32 bits");
-        let Some(found) = (0..count)
+        let free = (0..count)
             .map(|step| (owners.next + step) % count)
-            .find(|&extent| owners.by_extent[extent as usize].is_none())
-        else {
+            .filter(|&extent| owners.by_extent[extent as usize].is_none());
+        let all_stale = owners.stale.len() == owners.free as usize;
+        let mut found = free.filter(|extent| all_stale || !owners.stale.contains(extent));
+        let Some(found) = found.next() else {
             owners.wanted_by = Some(shard);
             return None;
         };
         owners.by_extent[found as usize] = Some(shard);
         owners.free -= 1;
         owners.next = (found + 1) % count;
-        Some(found)
+        Some(Returned { extent: found, is_stale: owners.stale.remove(&found) })
     }
 
     /// Gives back an extent whose owner durably no longer claims it.
-    pub(crate) fn release(&self, extent: u32) {
+    pub(crate) fn release(&self, Returned { extent, is_stale }: Returned) {
         let mut owners = self.lock();
+        if is_stale {
+            owners.stale.insert(extent);
+        }
         let owner = owners.by_extent[extent as usize].take();
         assert!(owner.is_some(), "an extent is released by its owner, once");
         owners.free += 1;
@@ -103,6 +117,7 @@ impl ExtentAllocator {
             if owners.by_extent[extent as usize] == Some(shard) {
                 owners.by_extent[extent as usize] = None;
                 owners.free += 1;
+                owners.stale.insert(extent);
             } else {
                 owners.disputed.insert(extent);
             }
@@ -113,6 +128,17 @@ impl ExtentAllocator {
     /// Whether a shard other than `shard` has found no extent.
     pub(crate) fn is_wanted_by_others(&self, shard: u16) -> bool {
         self.lock().wanted_by.is_some_and(|other| other != shard)
+    }
+
+    /// Extents that are to be given back, discarded or not, so that shards other than `shard` find some
+    /// before they must wait.
+    pub(crate) fn shortage(&self, shard: u16) -> u32 {
+        let owners = self.lock();
+        if owners.spare.keys().all(|other| *other == shard) {
+            return 0;
+        }
+        let extents = u32::try_from(owners.by_extent.len()).expect("extent numbers are 32 bits");
+        (extents / FREE_PART).max(FREE_MIN).saturating_sub(owners.free)
     }
 
     /// Says how many extents `shard` could give back.

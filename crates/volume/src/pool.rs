@@ -10,6 +10,7 @@
 //!   so that blocks of requests cut short by a crash are free again without anyone looking for them.
 
 mod alloc;
+mod spares;
 mod stale;
 mod upkeep;
 
@@ -24,6 +25,7 @@ use crate::bits::Bits;
 
 use alloc::Cursor;
 pub(crate) use alloc::LARGE_BLOCKS;
+pub(crate) use spares::{Returned, Spares};
 use stale::Stale;
 pub(crate) use stale::{RUN_BLOCKS_MIN, Search};
 
@@ -94,7 +96,7 @@ pub(crate) struct SpaceSnapshot {
     /// freed later is still in use in the snapshot's bitmaps, and replay will free it.
     pub(crate) set_aside: VecDeque<PbaRange>,
     /// Extents that the checkpoint gives back.
-    pub(crate) returned: Vec<u32>,
+    pub(crate) returned: Vec<Returned>,
 }
 
 pub(crate) struct ExtentSnapshot {
@@ -118,6 +120,8 @@ pub(crate) struct Pool {
     /// Extents in which there may be something to discard, and where the search in one goes on.
     unsearched: VecDeque<u32>,
     searched: Option<(u32, u32)>,
+    /// Whether the device is told what is free.
+    discards: bool,
     free: u64,
     committed: u64,
 }
@@ -134,6 +138,7 @@ impl Pool {
             empty: Vec::new(),
             unsearched: VecDeque::new(),
             searched: None,
+            discards: true,
             free: 0,
             committed: 0,
         }
@@ -261,11 +266,10 @@ impl Pool {
         }
     }
 
-    /// The bitmaps as of now, with `blocks` blocks set aside. Extents that are empty beyond one spare
-    /// leave the pool at once, as long as `floor` blocks stay free, and the device's allocator gets
-    /// them when the checkpoint is durable.
-    pub(crate) fn snapshot(&mut self, blocks: u64, floor: u64, keep: u32) -> SpaceSnapshot {
-        let returned = self.take_spares(floor, keep);
+    /// The bitmaps as of now, with `blocks` blocks set aside. Extents that can be spared leave the pool at
+    /// once, and the device's allocator gets them when the checkpoint is durable.
+    pub(crate) fn snapshot(&mut self, blocks: u64, spares: Spares) -> SpaceSnapshot {
+        let returned = self.take_spares(spares);
         let extents = self.owned.iter().map(|&index| (index, self.snapshot_of(index))).collect();
         for &index in &self.owned {
             if let Some(extent) = &mut self.extents[index as usize] {
@@ -275,44 +279,6 @@ impl Pool {
         let blocks = u32::try_from(blocks.min(self.free)).unwrap_or(u32::MAX);
         let set_aside = self.alloc(blocks).into_iter().filter(|run| run.blocks > 0).collect();
         SpaceSnapshot { extents, set_aside, returned }
-    }
-
-    /// Extents that a snapshot could take out, if it kept none to spare.
-    pub(crate) fn spares(&self, floor: u64) -> u32 {
-        let (mut free, mut count) = (self.free, 0);
-        for index in &self.owned {
-            let extent = self.extent(*index);
-            let is_spare = extent.is_empty() && extent.owned_durably;
-            if is_spare && free >= floor + u64::from(extent.free) {
-                free -= u64::from(extent.free);
-                count += 1;
-            }
-        }
-        count
-    }
-
-    /// Takes out the extents that are empty, but for `keep` of them and what `floor` needs.
-    fn take_spares(&mut self, floor: u64, keep: u32) -> Vec<u32> {
-        let current = self.owned.get(self.cursor.place).copied().filter(|_| keep > 0);
-        let large = self.owned.get(self.large_cursor.place).copied();
-        let mut spares = 0;
-        let mut returned = Vec::new();
-        for index in self.owned.clone() {
-            let extent = self.extent(index);
-            if !(extent.is_empty() && extent.owned_durably) || Some(index) == current {
-                continue;
-            }
-            spares += 1;
-            if spares > keep && self.free >= floor + u64::from(extent.free) {
-                let extent = self.extents[index as usize].take().expect("owned");
-                self.free -= u64::from(extent.free);
-                self.committed -= u64::from(extent.committed.count());
-                returned.push(index);
-            }
-        }
-        self.owned.retain(|index| self.extents[*index as usize].is_some());
-        self.settle_cursors(current, large);
-        returned
     }
 
     fn snapshot_of(&self, index: u32) -> ExtentSnapshot {
@@ -423,7 +389,7 @@ mod tests {
     #[test]
     fn a_snapshot_gives_back_no_extent_that_its_own_blocks_need() {
         let mut pool = pool(100);
-        let mut snapshot = pool.snapshot(3000, 3500, 1);
+        let mut snapshot = pool.snapshot(3000, Spares { floor: 3500, keep: 1, undiscarded: 0 });
         assert_eq!((snapshot.returned.len(), pool.owned().len()), (96, 4));
         let mut taken = 0;
         while let Some(run) = pool.alloc_metadata(&mut snapshot, 32) {
@@ -439,15 +405,17 @@ mod tests {
         for index in 2..10 {
             pool.add(index, None);
         }
-        let mut snapshot = pool.snapshot(1, 0, 1);
+        let spares = Spares { floor: 0, keep: 1, undiscarded: 0 };
+        let mut snapshot = pool.snapshot(1, spares);
         pool.release_set_aside(&mut snapshot);
         for index in 2..10 {
             let place = Mapping { pba: pool.superblock.extent(index).start, crc: 0 };
             pool.set_on_disk(index, place, &snapshot.extents[&index].bits);
         }
-        assert_eq!(pool.snapshot(1, 0, 1).returned, []);
+        assert_eq!(pool.snapshot(1, spares).returned, []);
         pool.set_owned_durably(7);
         pool.set_owned_durably(8);
-        assert_eq!(pool.snapshot(1, 0, 1).returned, [7, 8]);
+        let returned = [7, 8].map(|extent| Returned { extent, is_stale: false });
+        assert_eq!(pool.snapshot(1, spares).returned, returned);
     }
 }

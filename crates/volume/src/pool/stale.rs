@@ -1,6 +1,7 @@
 //! Free blocks of which the device does not know yet that they are: what is left to discard.
 //!
 //! - U1: a stale block is free, and was not discarded since something may have been written to it.
+//!   Where nobody knows, as after a restart, all that is free is taken for it.
 //! - U2: an extent is looked at only if something changed in it that may make a run of stale blocks, and
 //!   then waits in a row for it. So where nothing was freed nothing is looked at.
 //! - U3: one step looks at a bounded number of runs, however large the pool is.
@@ -11,7 +12,8 @@ use units::PbaRange;
 use super::{Extent, Pool};
 use crate::bits::Bits;
 
-/// Shorter runs are left alone: most devices free nothing for them, and they are soon used again.
+/// Shorter runs are left alone where others have blocks beside them: most devices free nothing for them,
+/// and they are soon used again.
 pub(crate) const RUN_BLOCKS_MIN: u32 = 32;
 /// What one step looks at (U3): some ten microseconds.
 const RUNS_PER_STEP: usize = 512;
@@ -22,13 +24,15 @@ const EXTENTS_PER_STEP: usize = 8;
 pub(super) struct Stale {
     bits: Bits,
     count: u32,
+    /// Whether this is to be found out: all that is free is stale.
+    is_unknown: bool,
     /// Whether the extent waits to be looked at.
     is_queued: bool,
 }
 
 impl Stale {
     pub(super) fn none() -> Self {
-        Self { bits: Bits::zeroes(), count: 0, is_queued: false }
+        Self { bits: Bits::zeroes(), count: 0, is_unknown: false, is_queued: false }
     }
 
     #[inline]
@@ -55,14 +59,25 @@ pub(crate) enum Search {
 
 impl Extent {
     /// Whether there may be something to discard.
-    fn may_have_run(&self) -> bool {
-        self.stale.count >= RUN_BLOCKS_MIN
+    pub(super) fn is_to_be_discarded(&self) -> bool {
+        self.stale.is_unknown || self.stale.count >= RUN_BLOCKS_MIN
+    }
+
+    /// Finds out what is stale, if that is unknown.
+    fn learn_stale(&mut self) {
+        if std::mem::take(&mut self.stale.is_unknown) {
+            let free = (BITMAP_SLOTS..self.blocks).filter(|bit| !self.busy.get(*bit));
+            free.for_each(|bit| self.stale.set(bit));
+        }
     }
 
     /// The first run from `from` on that is stale, and free in the last checkpoint, too: its ends, at
     /// most `most` blocks apart. Else where the search ended: behind the extent, unless as many runs
     /// were looked at as `attempts` allows.
+    ///
+    /// Of an empty extent short runs are found, too, and several at once if little is between them.
     fn find_stale(&self, from: u32, most: u32, attempts: &mut usize) -> Result<(u32, u32), u32> {
+        let (least, gap) = if self.is_empty() { (1, RUN_BLOCKS_MIN) } else { (RUN_BLOCKS_MIN, 0) };
         let mut at = from;
         while at < self.blocks {
             if *attempts == 0 {
@@ -71,22 +86,52 @@ impl Extent {
             *attempts -= 1;
             let start = self.stale.bits.next(true, at, self.blocks);
             let limit = self.blocks.min(start.saturating_add(most));
-            let end = self.stale.bits.next(false, start, limit);
-            let end = self.durable.next(true, start, end);
-            if end - start >= RUN_BLOCKS_MIN {
+            let end = self.durable.next(true, start, self.stale_end(start, limit, gap));
+            if end - start >= least {
                 return Ok((start, end));
             }
             at = end.max(start + 1);
         }
         Err(self.blocks)
     }
+
+    /// Where what is stale from `start` on ends, with all that follows less than `gap` blocks behind.
+    fn stale_end(&self, start: u32, limit: u32, gap: u32) -> u32 {
+        let mut end = self.stale.bits.next(false, start, limit);
+        loop {
+            let next = self.stale.bits.next(true, end, limit.min(end + gap));
+            if next == limit.min(end + gap) {
+                return end;
+            }
+            end = self.stale.bits.next(false, next, limit);
+        }
+    }
 }
 
 impl Pool {
+    /// Whether the device is told what is free.
+    pub(crate) fn set_discards(&mut self, discards: bool) {
+        self.discards = discards;
+    }
+
+    /// Something may be left in what is free of the extent: nobody knows (U1).
+    pub(crate) fn suspect(&mut self, index: u32) {
+        if let Some(extent) = self.extents[index as usize].as_deref_mut() {
+            extent.stale.is_unknown = true;
+            self.note_stale(index);
+        }
+    }
+
+    /// The same of all extents.
+    pub(crate) fn suspect_all(&mut self) {
+        self.owned.clone().into_iter().for_each(|index| self.suspect(index));
+    }
+
     /// Something changed in an extent that may make a run to discard (U2).
     pub(super) fn note_stale(&mut self, index: u32) {
-        if let Some(extent) = self.extents[index as usize].as_deref_mut()
-            && extent.may_have_run()
+        if self.discards
+            && let Some(extent) = self.extents[index as usize].as_deref_mut()
+            && extent.is_to_be_discarded()
             && !std::mem::replace(&mut extent.stale.is_queued, true)
         {
             self.unsearched.push_back(index);
@@ -102,8 +147,9 @@ impl Pool {
             else {
                 return Search::Done;
             };
-            let Some(extent) = self.extents[index as usize].as_deref() else { continue };
-            if !extent.may_have_run() {
+            let Some(extent) = self.extents[index as usize].as_deref_mut() else { continue };
+            extent.learn_stale();
+            if !extent.is_to_be_discarded() {
                 continue;
             }
             match extent.find_stale(from, most, &mut attempts) {
@@ -133,7 +179,7 @@ impl Pool {
     fn take_apart(&mut self, index: u32, bit: u32, count: u32) -> PbaRange {
         let extent = self.extents[index as usize].as_deref_mut().expect("owned");
         for bit in bit..bit + count {
-            assert!(extent.busy.set(bit), "U1: only free blocks are stale");
+            assert!(extent.busy.set(bit), "only free blocks are discarded");
             extent.stale.clear(bit);
         }
         extent.free -= count;
@@ -141,9 +187,13 @@ impl Pool {
         PbaRange::new(extent.start.plus(u64::from(bit)), u64::from(count))
     }
 
-    /// Blocks that were discarded are free again.
-    pub(crate) fn release_discarded(&mut self, range: PbaRange) {
-        (0..range.blocks).for_each(|block| self.give_back(range.start.plus(block), false));
+    /// Blocks that were found are free again; `is_stale`: they could not be discarded.
+    pub(crate) fn release_taken(&mut self, range: PbaRange, is_stale: bool) {
+        (0..range.blocks).for_each(|block| self.give_back(range.start.plus(block), is_stale));
+        if let Some((index, _)) = self.superblock.locate(range.start) {
+            // What is left of it may go together now.
+            self.note_stale(index);
+        }
     }
 }
 
@@ -197,7 +247,7 @@ mod tests {
         let (steps, found) = search_all(&mut pool);
         let start = pool.superblock.extent(700).start.plus(100);
         assert_eq!((steps, found), (2, vec![PbaRange::new(start, 71)]));
-        pool.release_discarded(PbaRange::new(start, 71));
+        pool.release_taken(PbaRange::new(start, 71), false);
         assert_eq!(search_all(&mut pool), (1, vec![]), "what was discarded is no news");
     }
 
@@ -215,7 +265,7 @@ mod tests {
         let found = search_all(&mut pool).1;
         assert_eq!(found, [PbaRange::new(place.pba.plus(290), 120)]);
         assert_eq!(pool.alloc_large(120), None, "nobody gets it meanwhile");
-        pool.release_discarded(found[0]);
+        pool.release_taken(found[0], false);
         assert_eq!(pool.alloc_large(120), Some(PbaRange::new(Pba(place.pba.0 + 290), 120)));
     }
 }

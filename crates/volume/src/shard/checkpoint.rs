@@ -212,11 +212,10 @@ impl<D: Device> Inner<D> {
         self.tally.snapshot.set(nodes);
         self.tally.writing.set(nodes);
         let blocks = nodes + self.table_claims();
-        let generous = self.generous.take();
-        let (least, keep) = if generous { (self.least_floor(), 0) } else { (self.floor(), 1) };
-        let floor = blocks + least;
         while self.pool.borrow().free() < blocks && self.reserve_extent() {}
-        let space = self.pool.borrow_mut().snapshot(blocks, floor, keep);
+        let spares = self.spares(blocks);
+        self.generous.set(false);
+        let space = self.pool.borrow_mut().snapshot(blocks, spares);
         self.returning_extents.set(u32::try_from(space.returned.len()).unwrap_or(u32::MAX));
         let next_volume = self.next_volume.get();
         let reclaimed = self.reclaimed.take();
@@ -312,11 +311,10 @@ impl<D: Device> Inner<D> {
         writer: &mut BlockWriter<'_, D>,
         table: &mut Map,
     ) -> Result<Option<Mapping>, CheckpointError> {
-        for extent in std::mem::take(&mut writer.space.returned) {
-            let extent = u64::from(extent);
+        for returned in &writer.space.returned {
+            let extent = u64::from(returned.extent);
             let removed = table.remove_some(extent, extent + 1, &mut Vec::new());
             removed.expect("the extent table is in memory");
-            writer.returned.push(extent);
         }
         let mut touched = BTreeSet::new();
         let mut places: Vec<Pba> = Vec::new();
@@ -424,8 +422,8 @@ impl<D: Device> Inner<D> {
         for pba in writer.superseded.iter().copied().chain(reclaimed) {
             epochs.free(pba, |pba| pool.release(pba));
         }
-        for extent in &writer.returned {
-            self.extents.release(u32::try_from(*extent).expect("extent numbers are 32 bits"));
+        for returned in &writer.space.returned {
+            self.extents.release(*returned);
         }
         self.superseded.set(0);
         self.releasing.set(0);

@@ -4,8 +4,12 @@
 //!   no read can have found it. Nobody gets it meanwhile.
 //! - T2: so many blocks for each tick, and none while free ones are few: requests
 //!   come first.
+//! - T3: what could not be discarded is tried again, ever more seldom while the device fails.
+//! - T4: extents that are empty stay with the shard until they are discarded, if they are not needed
+//!   elsewhere before. What is free in a shard's extents at its start is discarded once more: so nothing
+//!   is forgotten at a restart but what was given back undiscarded.
 
-use io_traits::Device;
+use io_traits::{Device, DeviceError};
 
 use super::Inner;
 use crate::io::yield_now;
@@ -17,45 +21,62 @@ const BLOCKS_PER_TICK: u64 = 16_384;
 const RUN_BLOCKS_MAX: u32 = 4096;
 /// Steps of the search for each tick.
 const STEPS_PER_TICK: u32 = 64;
+/// Ticks between two attempts while the device fails, at most: a minute, if there are four a second.
+const PAUSE_TICKS_MAX: u32 = 256;
 
 impl<D: Device> Inner<D> {
-    /// Discards what was freed, until told to stop or the device cannot.
+    /// Discards what was freed, until told to stop.
     pub(super) async fn run_discarder(&self) {
         if !self.device.geometry().discards {
             return;
         }
+        let mut pause_ticks = 1;
         loop {
-            self.ticked.notified().await;
-            let (mut left, mut steps) = (BLOCKS_PER_TICK, STEPS_PER_TICK);
-            while left > 0 && steps > 0 {
-                if self.stopping.get() || self.journal.borrow().lost {
+            for _ in 0..pause_ticks {
+                self.ticked.notified().await;
+                if self.is_discarder_done() {
                     return;
                 }
-                // T2.
-                let claimed = self.least_floor() + self.tally.live.get();
-                let room = self.pool.borrow().free().saturating_sub(claimed) / 2;
-                let most = u32::try_from(room).unwrap_or(u32::MAX).min(RUN_BLOCKS_MAX);
-                if most < RUN_BLOCKS_MIN || self.waiting_for_space.get() > 0 {
-                    break;
-                }
-                let found = self.pool.borrow_mut().search_stale(most);
-                let run = match found {
-                    Search::Found(run) => run,
-                    Search::Unfinished => {
-                        steps -= 1;
-                        yield_now().await;
-                        continue;
-                    }
-                    Search::Done => break,
-                };
-                let discarded = self.device.discard(run).await;
-                self.pool.borrow_mut().release_discarded(run);
-                self.notify_space();
-                if discarded.is_err() {
-                    return;
-                }
-                left = left.saturating_sub(run.blocks);
             }
+            // T3.
+            pause_ticks = match self.discard_some().await {
+                Ok(()) => 1,
+                Err(_) => PAUSE_TICKS_MAX.min(pause_ticks * 2),
+            };
         }
+    }
+
+    fn is_discarder_done(&self) -> bool {
+        self.stopping.get() || self.journal.borrow().lost
+    }
+
+    /// What one tick allows.
+    async fn discard_some(&self) -> Result<(), DeviceError> {
+        let (mut left, mut steps) = (BLOCKS_PER_TICK, STEPS_PER_TICK);
+        while left > 0 && steps > 0 && !self.is_discarder_done() {
+            // T2.
+            let claimed = self.least_floor() + self.tally.live.get();
+            let room = self.pool.borrow().free().saturating_sub(claimed) / 2;
+            let most = u32::try_from(room).unwrap_or(u32::MAX).min(RUN_BLOCKS_MAX);
+            if most < RUN_BLOCKS_MIN || self.waiting_for_space.get() > 0 {
+                break;
+            }
+            let found = self.pool.borrow_mut().search_stale(most);
+            let run = match found {
+                Search::Found(run) => run,
+                Search::Unfinished => {
+                    steps -= 1;
+                    yield_now().await;
+                    continue;
+                }
+                Search::Done => break,
+            };
+            let discarded = self.device.discard(run).await;
+            self.pool.borrow_mut().release_taken(run, discarded.is_err());
+            self.notify_space();
+            discarded?;
+            left = left.saturating_sub(run.blocks);
+        }
+        Ok(())
     }
 }

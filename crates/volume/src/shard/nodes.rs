@@ -71,8 +71,6 @@ pub(super) struct BlockWriter<'a, D: Device> {
     nodes: Vec<Rc<Node>>,
     /// Blocks of the checkpoint before, which this one no longer needs.
     pub(super) superseded: Vec<Pba>,
-    /// Extents that leave with this checkpoint.
-    pub(super) returned: Vec<u64>,
     /// Bitmaps written, by extent.
     pub(super) bitmaps: Vec<(u32, Mapping)>,
 }
@@ -88,7 +86,6 @@ impl<'a, D: Device> BlockWriter<'a, D> {
             filled: 0,
             nodes: Vec::new(),
             superseded: Vec::new(),
-            returned: Vec::new(),
             bitmaps: Vec::new(),
         }
     }

@@ -140,6 +140,7 @@ impl<D: Device> Shard<D> {
         if let Some(root) = &root {
             inner.load_checkpoint(root).await?;
             replay(&inner, root).await?;
+            inner.pool.borrow_mut().suspect_all();
             inner.spoil_what_was_passed_over();
         }
         Ok(Recovered { shard: Self { inner: Rc::new(inner) }, is_new: root.is_none() })
@@ -193,6 +194,8 @@ impl<D: Device> Inner<D> {
         let volatile = options.volatile_cache.unwrap_or(device.geometry().volatile_cache);
         let replay = ReplayPoint { sequence: 1, position: 0, previous_crc: 0 };
         let journal = Journal::new(PbaRange::new(Pba(0), 1), 0, replay);
+        let mut pool = Pool::new(superblock);
+        pool.set_discards(device.geometry().discards);
         Self {
             device,
             superblock,
@@ -200,7 +203,7 @@ impl<D: Device> Inner<D> {
             options,
             volatile,
             extents,
-            pool: RefCell::new(Pool::new(superblock)),
+            pool: RefCell::new(pool),
             epochs: RefCell::new(Epochs::new()),
             journal: RefCell::new(journal),
             ops: RefCell::new(Slab::new()),
@@ -254,22 +257,27 @@ impl<D: Device> Inner<D> {
     /// Gives a new shard its first extents: the journal's, and one with room for tables and data.
     fn lay_out_journal(&self) -> Result<(), OpenError> {
         let reserve = || self.extents.reserve(self.index).ok_or(OpenError::NoExtent);
-        let extent = reserve()?;
+        let first = reserve()?;
+        let extent = first.extent;
         let range = self.superblock.extent(extent);
         let start = range.start.plus(u64::from(BITMAP_SLOTS));
         let area = PbaRange::new(start, u64::from(self.superblock.journal_blocks));
         let with_room =
             if area.end() <= range.end() { reserve() } else { Err(OpenError::NoExtent) };
-        let with_room = with_room.inspect_err(|_| self.extents.release(extent))?;
+        let with_room = with_room.inspect_err(|_| self.extents.release(first))?;
         let replay = ReplayPoint { sequence: 1, position: 0, previous_crc: 0 };
         self.journal.replace(Journal::new(area, 1, replay));
         let mut pool = self.pool.borrow_mut();
         pool.add(extent, None);
         pool.commit(area);
-        pool.add(with_room, None);
+        pool.add(with_room.extent, None);
         // The first root names both; no record ever does.
-        pool.set_owned_durably(extent);
-        pool.set_owned_durably(with_room);
+        for taken in [first, with_room] {
+            pool.set_owned_durably(taken.extent);
+            if taken.is_stale {
+                pool.suspect(taken.extent);
+            }
+        }
         Ok(())
     }
 

@@ -20,6 +20,7 @@ use units::PbaRange;
 use super::{Inner, detached};
 use crate::VolumeError;
 use crate::ops::Change;
+use crate::pool::{Returned, Spares};
 
 /// Blocks kept back from whatever adds blocks (A2): the largest write and what a good number of
 /// overwrites make dirty. A small device has less, but enough for a write of 1 MiB.
@@ -91,12 +92,7 @@ impl<D: Device> Inner<D> {
         16 + volumes + volumes / 64 + extents / 64
     }
 
-    /// Blocks that stay free beyond those set aside for a checkpoint when extents are given back.
-    pub(super) fn floor(&self) -> u64 {
-        self.least_floor() + self.quarter()
-    }
-
-    /// As [`Inner::floor`], while others want extents (A5).
+    /// Blocks that stay free beyond those set aside for a checkpoint, whoever wants extents (A5).
     pub(super) fn least_floor(&self) -> u64 {
         self.credit.get() + self.table_claims() + self.reserve()
     }
@@ -206,13 +202,27 @@ impl<D: Device> Inner<D> {
         spare
     }
 
-    /// Now and then: gives back what others want (A5).
+    /// Now and then: gives back what others want (A5), or soon may.
     pub(super) fn share_extents(&self) {
         let spare = self.publish_spare();
         if spare > 0 && self.extents.is_wanted_by_others(self.index) {
             self.generous.set(true);
             self.suggest_checkpoint();
+        } else if spare > 0 && self.extents.shortage(self.index) > 0 {
+            let spares = self.spares(self.tally.live.get() + self.table_claims());
+            if !self.pool.borrow().choose_spares(spares).is_empty() {
+                self.suggest_checkpoint();
+            }
         }
+    }
+
+    /// What a checkpoint that takes `blocks` blocks may give back.
+    pub(super) fn spares(&self, blocks: u64) -> Spares {
+        if self.generous.get() {
+            return Spares { floor: blocks + self.least_floor(), keep: 0, undiscarded: u32::MAX };
+        }
+        let undiscarded = self.extents.shortage(self.index);
+        Spares { floor: blocks + self.least_floor() + self.quarter(), keep: 1, undiscarded }
     }
 
     /// Something gave blocks or credit back.
@@ -276,11 +286,14 @@ impl<D: Device> Inner<D> {
         if self.extents_exhausted.get() && self.extents.unowned() == 0 {
             return false;
         }
-        let Some(extent) = self.extents.reserve(self.index) else {
+        let Some(Returned { extent, is_stale }) = self.extents.reserve(self.index) else {
             self.extents_exhausted.set(true);
             return false;
         };
         self.pool.borrow_mut().add(extent, None);
+        if is_stale {
+            self.pool.borrow_mut().suspect(extent);
+        }
         self.enqueue(detached(Change::Reserve { extent }));
         true
     }

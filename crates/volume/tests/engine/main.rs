@@ -3,6 +3,7 @@
 mod basic;
 mod common;
 mod crash;
+mod discard;
 mod faults;
 mod findings;
 mod fsck;

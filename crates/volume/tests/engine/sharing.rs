@@ -15,9 +15,9 @@ use volume::{
 
 const DEVICE_BLOCKS: u64 = 1 << 14;
 
-type Shards = Vec<Shard<TestDevice>>;
+pub(crate) type Shards = Vec<Shard<TestDevice>>;
 
-fn open_both(sim: &mut Sim) -> Shards {
+pub(crate) fn open_both(sim: &mut Sim) -> Shards {
     let device = sim.device.clone();
     let shards: Shards = sim.run_ok(async {
         let superblock = read_superblock(&device).await.expect("formatted");
@@ -43,7 +43,7 @@ fn open_both(sim: &mut Sim) -> Shards {
     shards
 }
 
-fn two_shards() -> (Sim, Shards) {
+pub(crate) fn two_shards() -> (Sim, Shards) {
     let device = TestDevice::new(DEVICE_BLOCKS, false);
     let mut sim = Sim::new(device.clone(), 3);
     let options = FormatOptions { uuid: Uuid::from_u128(42) };
@@ -52,14 +52,18 @@ fn two_shards() -> (Sim, Shards) {
     (sim, shards)
 }
 
-fn tick(sim: &mut Sim, shards: &Shards) {
+pub(crate) fn tick(sim: &mut Sim, shards: &Shards) {
     sim.settle();
     shards.iter().for_each(Shard::settle);
     sim.settle();
 }
 
 /// Runs `task` to its end while time passes.
-fn run<T: 'static>(sim: &mut Sim, shards: &Shards, task: impl Future<Output = T> + 'static) -> T {
+pub(crate) fn run<T: 'static>(
+    sim: &mut Sim,
+    shards: &Shards,
+    task: impl Future<Output = T> + 'static,
+) -> T {
     let outcome = Rc::new(RefCell::new(None));
     let place = outcome.clone();
     sim.spawn(async move {
@@ -76,7 +80,12 @@ fn run<T: 'static>(sim: &mut Sim, shards: &Shards, task: impl Future<Output = T>
     panic!("it does not end");
 }
 
-fn create(sim: &mut Sim, shards: &Shards, shard: usize, number: u128) -> Volume<TestDevice> {
+pub(crate) fn create(
+    sim: &mut Sim,
+    shards: &Shards,
+    shard: usize,
+    number: u128,
+) -> Volume<TestDevice> {
     let spec = VolumeSpec { uuid: Uuid::from_u128(number), name: "v".into(), blocks: 1 << 30 };
     let shard = shards[shard].clone();
     run(sim, shards, async move { shard.create_volume(spec).await }).expect("room")
@@ -84,7 +93,7 @@ fn create(sim: &mut Sim, shards: &Shards, shard: usize, number: u128) -> Volume<
 
 /// Writes runs of eight blocks, from number `first` on, in turn to each of `volumes`, as long as there
 /// is space.
-fn fill(
+pub(crate) fn fill(
     sim: &mut Sim,
     shards: &Shards,
     volumes: &[Volume<TestDevice>],
@@ -112,7 +121,7 @@ fn fill(
     })
 }
 
-fn check_both(sim: &mut Sim, shards: &Shards) {
+pub(crate) fn check_both(sim: &mut Sim, shards: &Shards) {
     sim.settle();
     for shard in shards {
         let report = sim.run_ok(shard.check(true));

@@ -71,6 +71,7 @@ pub struct Faults {
     /// So many succeed before.
     pub reads_spared: BTreeMap<u64, u32>,
     pub flush_errors: u32,
+    pub discard_errors: u32,
     /// Writes to these blocks do not complete.
     pub held: BTreeSet<u64>,
     /// Reads of these blocks do not complete.
@@ -94,7 +95,9 @@ struct Disk {
     completed: u64,
     /// Blocks written.
     written: u64,
+    /// Blocks discarded, each as often as it was; and which, and not written since.
     discarded: u64,
+    blank: BTreeSet<u64>,
     reads: u64,
 }
 
@@ -119,6 +122,7 @@ impl TestDevice {
             completed: 0,
             written: 0,
             discarded: 0,
+            blank: BTreeSet::new(),
             reads: 0,
         };
         Self { disk: Rc::new(RefCell::new(disk)) }
@@ -160,6 +164,7 @@ impl TestDevice {
             let mut fresh = survivor.disk.borrow_mut();
             fresh.current = media.clone();
             fresh.durable = media;
+            fresh.blank = disk.blank.clone();
         }
         survivor
     }
@@ -205,6 +210,11 @@ impl TestDevice {
 
     pub fn blocks_discarded(&self) -> u64 {
         self.disk.borrow().discarded
+    }
+
+    /// Whether nothing was written there since it was discarded.
+    pub fn is_blank(&self, pba: Pba) -> bool {
+        self.disk.borrow().blank.contains(&pba.0)
     }
 
     pub fn blocks_written(&self) -> u64 {
@@ -290,6 +300,7 @@ impl Disk {
                 self.fail(pba, blocks.len(), |faults| &mut faults.write_errors)?;
                 self.written += blocks.len() as u64;
                 for (pba, block) in (pba.0..).zip(blocks) {
+                    self.blank.remove(&pba);
                     self.current.insert(pba, block.clone());
                     if self.volatile {
                         self.cache.push_back((self.next_cached, pba, block));
@@ -314,7 +325,12 @@ impl Disk {
             }
             // What is discarded is unspecified: whoever still needed it finds out.
             Request::Discard(range) => {
+                if self.faults.discard_errors > 0 {
+                    self.faults.discard_errors -= 1;
+                    return Err(DeviceError::Io { range, errno: 5 });
+                }
                 self.discarded += range.blocks;
+                self.blank.extend(range.start.0..range.end().0);
                 let spoilt: Block = Rc::new([0xDD; BLOCK_SIZE]);
                 for pba in range.start.0..range.end().0 {
                     self.current.insert(pba, spoilt.clone());

@@ -1,0 +1,165 @@
+//! Which extents a pool gives back.
+//!
+//! - G1: what is empty and still to be discarded stays: whoever owns it can use it, and after a restart its
+//!   owner knows that something may be left in it. It goes when it was discarded, or when others run short.
+//! - G2: an extent whose claim is in a record on its way stays: replay would claim it.
+
+use super::{Extent, Pool};
+
+/// What a pool may give back.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Spares {
+    /// Blocks that stay free.
+    pub(crate) floor: u64,
+    /// Empty extents that stay.
+    pub(crate) keep: u32,
+    /// Extents at most that go though they are still to be discarded (G1).
+    pub(crate) undiscarded: u32,
+}
+
+/// An extent that goes back to the device's allocator.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) struct Returned {
+    pub(crate) extent: u32,
+    /// Whether something may be left in it to be discarded.
+    pub(crate) is_stale: bool,
+}
+
+impl Pool {
+    /// Extents that a snapshot could take out, if it kept none to spare.
+    pub(crate) fn spares(&self, floor: u64) -> u32 {
+        let (mut free, mut count) = (self.free, 0);
+        for index in &self.owned {
+            let extent = self.extent(*index);
+            if extent.is_spare() && free >= floor + u64::from(extent.free) {
+                free -= u64::from(extent.free);
+                count += 1;
+            }
+        }
+        count
+    }
+
+    /// The extents that a snapshot would take out.
+    pub(crate) fn choose_spares(&self, spares: Spares) -> Vec<Returned> {
+        let Spares { floor, keep, undiscarded } = spares;
+        let current = self.owned.get(self.cursor.place).copied().filter(|_| keep > 0);
+        let spare = self.owned.iter().copied().filter(|index| Some(*index) != current);
+        let spare = spare.filter(|index| self.extent(*index).is_spare()).map(|extent| {
+            let is_stale = self.discards && self.extent(extent).is_to_be_discarded();
+            Returned { extent, is_stale }
+        });
+        let (stale, clean): (Vec<_>, Vec<_>) = spare.partition(|spare| spare.is_stale);
+        // What is kept had better be what is still to be discarded.
+        let keep = keep as usize;
+        let stale_going = stale.len().saturating_sub(keep).min(undiscarded as usize);
+        let clean_kept = keep.saturating_sub(stale.len() - stale_going);
+        let going = clean.into_iter().skip(clean_kept).chain(stale.into_iter().take(stale_going));
+        let mut chosen: Vec<_> = going.collect();
+        let mut free = self.free;
+        chosen.retain(|spare| {
+            let blocks = u64::from(self.extent(spare.extent).free);
+            let goes = free >= floor + blocks;
+            free -= if goes { blocks } else { 0 };
+            goes
+        });
+        chosen
+    }
+
+    /// Takes them out.
+    pub(super) fn take_spares(&mut self, spares: Spares) -> Vec<Returned> {
+        let current = self.owned.get(self.cursor.place).copied().filter(|_| spares.keep > 0);
+        let large = self.owned.get(self.large_cursor.place).copied();
+        let returned = self.choose_spares(spares);
+        for spare in &returned {
+            let extent = self.extents[spare.extent as usize].take().expect("owned");
+            self.free -= u64::from(extent.free);
+            self.committed -= u64::from(extent.committed.count());
+        }
+        if !returned.is_empty() {
+            let extents = &self.extents;
+            self.owned.retain(|index| extents[*index as usize].is_some());
+            self.unsearched.retain(|index| extents[*index as usize].is_some());
+            self.searched = self.searched.filter(|(index, _)| extents[*index as usize].is_some());
+            self.settle_cursors(current, large);
+        }
+        returned
+    }
+}
+
+impl Extent {
+    /// Whether it could go (G2).
+    fn is_spare(&self) -> bool {
+        self.is_empty() && self.owned_durably
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use layout::Superblock;
+    use uuid::Uuid;
+
+    use super::*;
+    use crate::pool::Search;
+
+    /// Extents of 1 024 blocks, all of them empty; those in `stale` are to be discarded.
+    fn pool(extents: u32, stale: &[u32]) -> Pool {
+        let superblock = Superblock::with_extents(Uuid::nil(), 1 << 20, 1024).expect("in bounds");
+        let mut pool = Pool::new(superblock);
+        for index in 0..extents {
+            pool.add(index, None);
+            pool.set_owned_durably(index);
+        }
+        for index in stale {
+            pool.suspect(*index);
+        }
+        pool
+    }
+
+    fn extents(returned: &[Returned]) -> Vec<u32> {
+        returned.iter().map(|returned| returned.extent).collect()
+    }
+
+    #[test]
+    fn what_is_to_be_discarded_goes_last_and_only_if_asked_for() {
+        let pool = pool(6, &[2, 4]);
+        let choose = |keep, undiscarded| {
+            extents(&pool.choose_spares(Spares { floor: 0, keep, undiscarded }))
+        };
+        // The cursor is in the first; one of those that are stale is kept anyway.
+        assert_eq!(choose(1, 0), [1, 3, 5]);
+        assert_eq!(choose(1, 1), [1, 3, 5, 2]);
+        assert_eq!(choose(1, 9), [1, 3, 5, 2]);
+        assert_eq!(choose(0, u32::MAX), [0, 1, 3, 5, 2, 4]);
+    }
+
+    #[test]
+    fn what_was_discarded_goes() {
+        let mut pool = pool(3, &[1, 2]);
+        let spares = Spares { floor: 0, keep: 1, undiscarded: 0 };
+        assert_eq!(extents(&pool.choose_spares(spares)), []);
+        let mut discarded = 0;
+        loop {
+            match pool.search_stale(400) {
+                Search::Found(run) => {
+                    discarded += run.blocks;
+                    pool.release_taken(run, false);
+                }
+                Search::Unfinished => {}
+                Search::Done => break,
+            }
+        }
+        assert_eq!(discarded, 2 * 1022);
+        assert_eq!(extents(&pool.take_spares(spares)), [2]);
+    }
+
+    #[test]
+    fn a_device_that_discards_nothing_has_nothing_kept_back() {
+        let mut pool = pool(3, &[1, 2]);
+        pool.set_discards(false);
+        let returned = pool.choose_spares(Spares { floor: 0, keep: 0, undiscarded: 0 });
+        assert_eq!(
+            returned.iter().map(|r| (r.extent, r.is_stale)).collect::<Vec<_>>(),
+            [(0, false), (1, false), (2, false)]
+        );
+    }
+}
