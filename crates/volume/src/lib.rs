@@ -38,6 +38,7 @@ mod read;
 mod sabotage;
 mod shard;
 mod state;
+mod unmap;
 mod volume;
 
 pub use allowance::Allowance;

@@ -8,15 +8,12 @@ use units::{BLOCK_SIZE, Lba, LbaRange, MetadataSize, PbaRange, Slo};
 use uuid::Uuid;
 
 use crate::blocks::{Blocks, compare_bytes};
-use crate::locks::{RangeGuard, lock, lock_all};
+use crate::locks::{RangeGuard, lock};
 use crate::ops::{Change, Crcs, Op};
 use crate::sabotage::{Sabotage, broken};
-use crate::shard::{Inner, Kind, Need, Shard, UNMAP_AT_ONCE_MAX};
+use crate::shard::{Inner, Kind, Need, Shard};
 use crate::state::VolumeState;
 use crate::{CompareError, ReadData, VolumeError, VolumeStats, WRITE_BLOCKS_MAX};
-
-/// Ranges deallocated together: as many as a Dataset Management command has.
-const UNMAP_RANGES_MAX: usize = 256;
 
 /// A thin volume. A cheap handle; clones are the same volume.
 ///
@@ -46,7 +43,7 @@ impl<D: Device> Volume<D> {
         &self.state
     }
 
-    fn inner(&self) -> &Inner<D> {
+    pub(crate) fn inner(&self) -> &Inner<D> {
         &self.shard.inner
     }
 
@@ -119,7 +116,7 @@ impl<D: Device> Volume<D> {
         &self.shard
     }
 
-    fn check(&self, range: LbaRange) -> Result<(), VolumeError> {
+    pub(crate) fn check(&self, range: LbaRange) -> Result<(), VolumeError> {
         if self.state.deleted.get() {
             return Err(VolumeError::Deleted);
         }
@@ -179,7 +176,7 @@ impl<D: Device> Volume<D> {
     }
 
     /// Counts what the device failed, and returns the outcome.
-    fn counted<T>(&self, outcome: Result<T, VolumeError>) -> Result<T, VolumeError> {
+    pub(crate) fn counted<T>(&self, outcome: Result<T, VolumeError>) -> Result<T, VolumeError> {
         self.inner().note_outcome(&self.state, outcome.as_ref().err());
         outcome
     }
@@ -284,87 +281,6 @@ impl<D: Device> Volume<D> {
         let map = self.state.map.borrow();
         let visited = map.for_each(range.start.0, range.end().0, |_, _| mapped += 1);
         if visited.is_err() { range.blocks } else { range.blocks - mapped }
-    }
-
-    /// Deallocates blocks, atomically, however many: they read as zeroes. Durable when it returns;
-    /// for large ranges the space comes back in the background.
-    ///
-    /// # Errors
-    /// Out of range, or the journal is lost.
-    pub async fn unmap(&self, range: LbaRange) -> Result<(), VolumeError> {
-        self.check(range)?;
-        if range.blocks == 0 {
-            return Ok(());
-        }
-        let inner = self.inner();
-        let at_once = range.blocks <= UNMAP_AT_ONCE_MAX;
-        let guard = lock(&self.state.locks, range).await;
-        let permit = if at_once { None } else { Some(inner.dead_permit(&self.state).await?) };
-        inner.check_open()?;
-        self.check(range)?;
-        if self.state.map.borrow().is_empty() {
-            return Ok(());
-        }
-        let (mut metadata, mut claim) = (0, None);
-        if at_once {
-            claim = inner.claim(&self.state, &[range], Kind::Growing).await?;
-            self.counted(inner.preload(&self.state, range).await)?;
-            let height = self.state.map.borrow().height();
-            metadata = 2 * (self.state.unmap_leaves(range.blocks) + height);
-        }
-        let credit = inner.admit(Need { data: 0, metadata, kind: Kind::Replacing }).await?;
-        let mut op = Op::new(Change::Unmap { range }, Some(self.state.clone()));
-        op.guard = Some(guard);
-        op.claim = claim;
-        op.permit = permit;
-        op.credit = credit;
-        inner.submit(op).await?;
-        self.state.count(|stats| stats.unmaps += 1);
-        Ok(())
-    }
-
-    /// Deallocates several ranges as one: all of them or none. `false`, and nothing is done, if that
-    /// cannot be: more than 256, overlapping ones, one of more than 1 024 blocks, a device that is full.
-    /// They are then deallocated one by one.
-    ///
-    /// # Errors
-    /// One is out of range, or the journal is lost.
-    pub async fn unmap_together(&self, ranges: &[LbaRange]) -> Result<bool, VolumeError> {
-        ranges.iter().try_for_each(|range| self.check(*range))?;
-        let mut sorted: Vec<LbaRange> = ranges.iter().copied().filter(|r| r.blocks > 0).collect();
-        sorted.sort_unstable_by_key(|range| range.start);
-        let disjoint = sorted.windows(2).all(|pair| pair[0].end() <= pair[1].start);
-        let small = sorted.iter().all(|range| range.blocks <= UNMAP_AT_ONCE_MAX);
-        if sorted.len() > UNMAP_RANGES_MAX || !disjoint || !small {
-            return Ok(false);
-        }
-        if sorted.is_empty() {
-            return Ok(true);
-        }
-        let inner = self.inner();
-        let guard = lock_all(&self.state.locks, &sorted).await;
-        inner.check_open()?;
-        sorted.iter().try_for_each(|range| self.check(*range))?;
-        if self.state.map.borrow().is_empty() {
-            return Ok(true);
-        }
-        let claim = inner.claim(&self.state, &sorted, Kind::Growing).await?;
-        for range in &sorted {
-            self.counted(inner.preload(&self.state, *range).await)?;
-        }
-        let height = self.state.map.borrow().height();
-        let nodes = |range: &LbaRange| 2 * (self.state.unmap_leaves(range.blocks) + height);
-        let metadata = sorted.iter().map(nodes).sum();
-        let need = Need { data: 0, metadata, kind: Kind::Growing };
-        let Some(credit) = inner.try_admit(need) else { return Ok(false) };
-        let change = Change::UnmapAll { ranges: sorted };
-        let mut op = Op::new(change, Some(self.state.clone()));
-        op.guard = Some(guard);
-        op.claim = claim;
-        op.credit = credit;
-        inner.submit(op).await?;
-        self.state.count(|stats| stats.unmaps += 1);
-        Ok(true)
     }
 
     /// Every acknowledged write is durable already: does nothing.

@@ -17,7 +17,7 @@ use std::rc::Rc;
 
 use io_traits::Buffer;
 use layout::Mapping;
-use units::{MetadataSize, Pba};
+use units::{LbaRange, MetadataSize, Pba};
 
 pub(crate) use evict::Sweep;
 pub(crate) use leaf::Leaf;
@@ -205,6 +205,11 @@ impl Map {
             Some(root) => walk(root, start, end, None, &mut visit),
             None => Ok(false),
         }
+    }
+
+    /// How many nodes in memory lead to the keys in `ranges`, which are disjoint and ascend.
+    pub(crate) fn nodes_of(&self, ranges: &[LbaRange]) -> u64 {
+        self.root.as_ref().map_or(0, |root| nodes_of(root, (0, u64::MAX), ranges))
     }
 
     /// Takes out the first entries with keys in `start..end`, those of one leaf, and returns the key
@@ -395,6 +400,19 @@ fn look_up(child: &Child, key: u64, level: Option<u8>) -> Result<Option<Mapping>
             look_up(&inner.children.borrow()[inner.find(key)], key, Some(inner.level - 1))
         }
     }
+}
+
+fn nodes_of(child: &Child, span: (u64, u64), ranges: &[LbaRange]) -> u64 {
+    let Some(node) = child.node() else { return 0 };
+    let Body::Inner(inner) = &node.body else { return 1 };
+    let children = inner.children.borrow();
+    let below = children.iter().enumerate().map(|(index, child)| {
+        let (low, high) = inner.span(index, span);
+        let from = ranges.partition_point(|range| range.end().0 <= low);
+        let to = ranges.partition_point(|range| range.start.0 < high);
+        if from < to { nodes_of(child, (low, high), &ranges[from..to]) } else { 0 }
+    });
+    1 + below.sum::<u64>()
 }
 
 fn walk(
