@@ -246,7 +246,8 @@ impl<D: Device> Volume<D> {
         }
         let _taken = self.take_allowance(range)?;
         let height = self.state.map.borrow().height();
-        let nodes = range.blocks / self.state.leaf_entries_low() + 2;
+        // With a neighbour on either side, which full leaves share entries with.
+        let nodes = range.blocks / self.state.leaf_entries_low() + 4;
         let need = Need { data: range.blocks, metadata: nodes + height + 2, kind: Kind::Growing };
         let credit = match inner.try_admit(need) {
             Some(credit) => credit,

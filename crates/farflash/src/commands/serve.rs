@@ -143,7 +143,8 @@ pub(crate) struct Serve {
     #[arg(long, value_name = "SIZE")]
     core_memory: Option<ByteLen>,
     /// Memory for the maps of volumes, on each core, divided equally among the devices; at least 4MiB
-    /// for each. What does not fit is read when it is needed. All of a map takes up to 0.4 % of the data [default: 1GiB]
+    /// for each. What does not fit is read when it is needed. All of a map takes up to 0.4 % of the data, 0.6 % where
+    /// single blocks were deallocated all over it [default: 1GiB]
     #[arg(long, value_name = "SIZE")]
     map_memory: Option<ByteLen>,
     /// Seconds after which a request to a file or drive that is not answered fails [default: 15]

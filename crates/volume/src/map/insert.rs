@@ -64,7 +64,8 @@ fn insert_below(this: &mut Rc<Node>, key: u64, entry: Entry<'_>, tally: &Rc<Tall
                 *child = Child::InMemory(path);
                 return Outcome { replaced: None, split: None };
             }
-            let child = child.node_mut().expect("the path is loaded");
+            let index = if inner.level == 1 { share(inner, index, key, tally) } else { index };
+            let child = inner.children.get_mut()[index].node_mut().expect("the path is loaded");
             let Outcome { replaced, split } = insert_below(child, key, entry, tally);
             let split = split.and_then(|(upper_key, upper)| {
                 let upper = inner.insert(index + 1, upper_key, Child::InMemory(upper))?;
@@ -74,6 +75,33 @@ fn insert_below(this: &mut Rc<Node>, key: u64, entry: Entry<'_>, tally: &Rc<Tall
             Outcome { replaced, split }
         }
     }
+}
+
+/// Where the leaf that is to take `key` is full, moves entries between it and a neighbour that has room.
+/// Leaves are thus fuller than if each full one were split. Returns which leaf takes the key then.
+///
+/// What goes in at either end of a leaf goes in in order, and is for [`Leaf::split`] to deal with.
+fn share(inner: &mut Inner, index: usize, key: u64, tally: &Rc<Tally>) -> usize {
+    let children = inner.children.get_mut();
+    let Some(Body::Leaf(leaf)) = children[index].node().map(|node| &node.body) else {
+        return index;
+    };
+    if leaf.has_room_for(key) || !leaf.search(key).is_err_and(|at| at > 0 && at < leaf.len()) {
+        return index;
+    }
+    for lower in [Some(index), index.checked_sub(1)].into_iter().flatten() {
+        let Some([a, b]) = children.get_mut(lower..lower + 2) else { continue };
+        let (Some(a), Some(b)) = (a.node_mut(), b.node_mut()) else { continue };
+        let (Body::Leaf(lower_leaf), Body::Leaf(upper_leaf)) = (&a.body, &b.body) else { continue };
+        if let Some((low, high)) = Leaf::share(lower_leaf, upper_leaf) {
+            let bound = high.key(0);
+            Node::make_mut(a, tally).body = Body::Leaf(low);
+            Node::make_mut(b, tally).body = Body::Leaf(high);
+            inner.keys[lower + 1] = bound;
+            return if key < bound { lower } else { lower + 1 };
+        }
+    }
+    index
 }
 
 fn insert_into_leaf(leaf: &mut Leaf, key: u64, entry: Entry<'_>, tally: &Rc<Tally>) -> Outcome {

@@ -3,11 +3,11 @@
 use layout::{Mapping, PackedMapping, key_width, leaf_capacity};
 use units::MetadataSize;
 
+use super::keys::Keys;
 use crate::sabotage::{Sabotage, broken};
 
-/// Widths of keys of leaves that hold most entries, and of those with most among leaves of [`Keys::Wide`].
+/// The width of keys of leaves that hold most entries.
 const WIDTH_LEAST: usize = 2;
-const WIDTH_WIDE: usize = 4;
 /// The most memory that the entries of a leaf take.
 pub(crate) const LEAF_BYTES_MAX: usize = bytes_max(MetadataSize::None);
 const _: () = {
@@ -17,44 +17,20 @@ const _: () = {
         of += 1;
     }
 };
-/// A leaf with fewer entries looks for a neighbour to merge with, or one with a quarter of what it holds.
-const LEAF_LOW: usize = 64;
-
 /// The most memory that the entries of a leaf take with so much metadata.
 const fn bytes_max(metadata: MetadataSize) -> usize {
     let entry = size_of::<PackedMapping>() + metadata.bytes();
     let fixed = if metadata.is_none() { 0 } else { size_of::<Metadata>() };
-    let keys = leaf_capacity(WIDTH_WIDE, metadata) * size_of::<u64>();
+    // Room for entries stays from when keys were narrow; that for keys is made anew with each form.
+    let keys = max(
+        leaf_capacity(4, metadata) * size_of::<u32>(),
+        leaf_capacity(7, metadata) * size_of::<u64>(),
+    );
     fixed + leaf_capacity(WIDTH_LEAST, metadata) * entry + keys
 }
 
-/// Keys of a leaf, ascending.
-#[derive(Clone, Debug)]
-enum Keys {
-    /// One after the other from the leaf's base on: the rule, since most volumes are filled densely
-    /// somewhere. There is nothing to search.
-    Dense { base: u64 },
-    /// Distances from the leaf's base.
-    Narrow { base: u64, offsets: Vec<u16> },
-    /// The keys themselves, where they lie more than 65 535 apart.
-    Wide(Vec<u64>),
-}
-
-impl Keys {
-    /// The shortest form of keys in ascending order.
-    fn compact(keys: Vec<u64>) -> Self {
-        let (Some(&base), Some(&last)) = (keys.first(), keys.last()) else {
-            return Self::Dense { base: 0 };
-        };
-        if last - base == keys.len() as u64 - 1 {
-            Self::Dense { base }
-        } else if last - base <= u64::from(u16::MAX) {
-            let offset = |key: &u64| u16::try_from(key - base).expect("within the span");
-            Self::Narrow { base, offsets: keys.iter().map(offset).collect() }
-        } else {
-            Self::Wide(keys)
-        }
-    }
+const fn max(a: usize, b: usize) -> usize {
+    if a > b { a } else { b }
 }
 
 /// Metadata of the blocks that a leaf leads to, in the order of its keys.
@@ -82,8 +58,8 @@ impl Metadata {
         let each = self.size.bytes();
         assert_eq!(of_block.len(), each, "each block has its metadata");
         if self.bytes.len() + each > self.bytes.capacity() {
-            let most = leaf_capacity(WIDTH_LEAST, self.size) * each;
-            let wanted = (self.bytes.len().max(4 * each) * 2).min(most);
+            let most = leaf_capacity(WIDTH_LEAST, self.size);
+            let wanted = grown(self.bytes.len() / each, most) * each;
             self.bytes.reserve_exact(wanted - self.bytes.len());
         }
         let at = index * each;
@@ -92,6 +68,7 @@ impl Metadata {
 
     fn split_off(&mut self, index: usize) -> Box<Self> {
         let bytes = self.bytes.split_off(index * self.size.bytes());
+        self.bytes.shrink_to_fit();
         Box::new(Self { size: self.size, bytes })
     }
 }
@@ -133,7 +110,7 @@ impl Leaf {
         metadata: &[u8],
     ) -> Self {
         let (keys, mappings): (Vec<u64>, Vec<PackedMapping>) = entries.unzip();
-        Self { keys: Keys::compact(keys), mappings, metadata: Metadata::new(size, metadata) }
+        Self { keys: Keys::compact(&keys), mappings, metadata: Metadata::new(size, metadata) }
     }
 
     /// What each block has.
@@ -152,10 +129,18 @@ impl Leaf {
         self.metadata.as_ref().map_or(&[], |metadata| &metadata.bytes)
     }
 
-    /// Whether it should merge with a neighbour.
+    /// Whether it should merge with a neighbour: it is less than half full.
     pub(crate) fn is_low(&self) -> bool {
-        let quarter = leaf_capacity(WIDTH_LEAST, self.metadata_size()) / 4;
-        self.len() < LEAF_LOW.min(quarter)
+        self.len() < self.capacity_with(None) / 2
+    }
+
+    /// How many entries it may have, with `key` among them (L1).
+    fn capacity_with(&self, key: Option<u64>) -> usize {
+        let ends =
+            if self.is_empty() { None } else { Some((self.key(0), self.key(self.len() - 1))) };
+        let (first, last) = ends.or(key.map(|key| (key, key))).unwrap_or_default();
+        let span = key.map_or(last, |key| key.max(last)) - key.map_or(first, |key| key.min(first));
+        leaf_capacity(key_width(span), self.metadata_size())
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -168,22 +153,13 @@ impl Leaf {
 
     /// Memory that the entries take.
     pub(crate) fn len_bytes(&self) -> usize {
-        let keys = match &self.keys {
-            Keys::Dense { .. } => 0,
-            Keys::Narrow { offsets, .. } => offsets.capacity() * size_of::<u16>(),
-            Keys::Wide(keys) => keys.capacity() * size_of::<u64>(),
-        };
         let metadata = self.metadata.as_ref();
         let metadata = metadata.map_or(0, |own| size_of::<Metadata>() + own.bytes.capacity());
-        keys + self.mappings.capacity() * size_of::<PackedMapping>() + metadata
+        self.keys.len_bytes() + self.mappings.capacity() * size_of::<PackedMapping>() + metadata
     }
 
     pub(crate) fn key(&self, index: usize) -> u64 {
-        match &self.keys {
-            Keys::Dense { base } => base + index as u64,
-            Keys::Narrow { base, offsets } => base + u64::from(offsets[index]),
-            Keys::Wide(keys) => keys[index],
-        }
+        self.keys.get(index)
     }
 
     pub(crate) fn mapping(&self, index: usize) -> Mapping {
@@ -205,19 +181,7 @@ impl Leaf {
     /// Where `key` is, or where it would go.
     #[inline]
     pub(crate) fn search(&self, key: u64) -> Result<usize, usize> {
-        match &self.keys {
-            Keys::Dense { base } => {
-                let Some(offset) = key.checked_sub(*base) else { return Err(0) };
-                let index = usize::try_from(offset).unwrap_or(usize::MAX);
-                if index < self.len() { Ok(index) } else { Err(self.len()) }
-            }
-            Keys::Narrow { base, offsets } => {
-                let Some(offset) = key.checked_sub(*base) else { return Err(0) };
-                let Ok(offset) = u16::try_from(offset) else { return Err(offsets.len()) };
-                offsets.binary_search(&offset)
-            }
-            Keys::Wide(keys) => keys.binary_search(&key),
-        }
+        self.keys.search(key, self.len())
     }
 
     pub(crate) fn insert(&mut self, key: u64, mapping: Mapping, metadata: &[u8]) -> Inserted {
@@ -236,80 +200,18 @@ impl Leaf {
         if !self.has_room_for(key) {
             return Inserted::Full;
         }
-        self.admit_key(key);
-        let size = self.metadata_size();
-        let capacity = leaf_capacity(WIDTH_LEAST, size);
+        let capacity = leaf_capacity(WIDTH_LEAST, self.metadata_size());
+        self.keys.insert(index, key, self.len(), self.capacity_with(Some(key)));
         grow(&mut self.mappings, capacity);
         self.mappings.insert(index, mapping.into());
         if let Some(own) = &mut self.metadata {
             own.insert(index, metadata);
         }
-        match &mut self.keys {
-            Keys::Dense { base } => *base = key.min(*base),
-            Keys::Narrow { base, offsets } => {
-                let offset = u16::try_from(key - *base).expect("admitted");
-                grow(offsets, capacity);
-                offsets.insert(index, offset);
-            }
-            Keys::Wide(keys) => {
-                grow(keys, leaf_capacity(WIDTH_WIDE, size));
-                keys.insert(index, key);
-            }
-        }
-        if let Keys::Narrow { base, offsets } = &self.keys
-            && let [first, .., last] = offsets[..]
-            && usize::from(last - first) + 1 == offsets.len()
-        {
-            self.keys = Keys::Dense { base: *base + u64::from(first) };
-        }
         Inserted::Added
     }
 
-    fn has_room_for(&self, key: u64) -> bool {
-        if self.is_empty() {
-            return true;
-        }
-        let (first, last) = (self.key(0), self.key(self.len() - 1));
-        let span = last.max(key) - first.min(key);
-        self.len() < leaf_capacity(key_width(span), self.metadata_size())
-    }
-
-    /// Makes the key representable.
-    fn admit_key(&mut self, key: u64) {
-        if let Keys::Dense { base } = &mut self.keys {
-            if self.mappings.is_empty() {
-                *base = key;
-            }
-            if key == *base + self.mappings.len() as u64 || key.checked_add(1) == Some(*base) {
-                return;
-            }
-            self.make_sparse();
-        }
-        let Keys::Narrow { base, offsets } = &mut self.keys else { return };
-        if key.checked_sub(*base).is_some_and(|offset| u16::try_from(offset).is_ok()) {
-            return;
-        }
-        let first = offsets.first().map_or(key, |offset| *base + u64::from(*offset));
-        let last = offsets.last().map_or(key, |offset| *base + u64::from(*offset));
-        let low = first.min(key);
-        if last.max(key) - low <= u64::from(u16::MAX) {
-            let rebased = |offset: &u16| *base + u64::from(*offset) - low;
-            *offsets = offsets
-                .iter()
-                .map(|offset| u16::try_from(rebased(offset)).expect("within the span"))
-                .collect();
-            *base = low;
-        } else {
-            self.keys = Keys::Wide(offsets.iter().map(|o| *base + u64::from(*o)).collect());
-        }
-    }
-
-    /// Gives each key a place of its own, so that there can be gaps between them.
-    fn make_sparse(&mut self) {
-        if let Keys::Dense { base } = self.keys {
-            let len = u16::try_from(self.len()).expect("L1");
-            self.keys = Keys::Narrow { base, offsets: (0..len).collect() };
-        }
+    pub(super) fn has_room_for(&self, key: u64) -> bool {
+        self.is_empty() || self.len() < self.capacity_with(Some(key))
     }
 
     /// Makes room for `key` by moving the upper part into a new leaf. At either end only the new key
@@ -325,20 +227,10 @@ impl Leaf {
 
     /// Moves the entries from `at` on into a new leaf.
     fn split_at(&mut self, at: usize) -> Self {
+        let keys = self.keys.split_off(at, self.len());
         let mappings = self.mappings.split_off(at);
+        self.mappings.shrink_to_fit();
         let metadata = self.metadata.as_mut().map(|own| own.split_off(at));
-        let keys = match &mut self.keys {
-            Keys::Dense { base } => Keys::Dense { base: *base + at as u64 },
-            Keys::Narrow { base, offsets } => {
-                let upper = offsets.split_off(at);
-                Keys::compact(upper.into_iter().map(|o| *base + u64::from(o)).collect())
-            }
-            Keys::Wide(keys) => {
-                let upper = keys.split_off(at);
-                self.keys = Keys::compact(std::mem::take(keys));
-                Keys::compact(upper)
-            }
-        };
         Self { keys, mappings, metadata }
     }
 
@@ -347,44 +239,67 @@ impl Leaf {
         let from = self.search(start).unwrap_or_else(|index| index);
         let to = self.search(end).unwrap_or_else(|index| index);
         out.extend((from..to).map(|index| (self.key(index), self.mapping(index))));
-        if from > 0 && to < self.len() {
-            self.make_sparse();
-        }
+        self.keys.drain(from..to, self.len());
         self.mappings.drain(from..to);
         if let Some(own) = &mut self.metadata {
             let each = own.size.bytes();
             own.bytes.drain(from * each..to * each);
         }
-        match &mut self.keys {
-            Keys::Dense { base } if from == 0 => *base += to as u64,
-            Keys::Dense { .. } => {}
-            Keys::Narrow { offsets, .. } => drop(offsets.drain(from..to)),
-            Keys::Wide(keys) => drop(keys.drain(from..to)),
-        }
     }
 
-    /// Takes in all of `upper`, whose keys are higher, if the sum leaves a quarter of the leaf free.
-    pub(crate) fn try_merge(&mut self, upper: &Self) -> bool {
-        let len = self.len() + upper.len();
-        if self.is_empty() || upper.is_empty() {
-            return false;
+    /// All of `lower` and of `upper`, whose keys are higher, if that leaves an eighth of the leaf free.
+    pub(super) fn merged(lower: &Self, upper: &Self) -> Option<Self> {
+        let len = lower.len() + upper.len();
+        if lower.is_empty() || upper.is_empty() {
+            return None;
         }
-        let span = upper.key(upper.len() - 1) - self.key(0);
-        let size = self.metadata_size();
-        if len > leaf_capacity(key_width(span), size) * 3 / 4 {
-            return false;
+        let span = upper.key(upper.len() - 1) - lower.key(0);
+        let size = lower.metadata_size();
+        if len > leaf_capacity(key_width(span), size) * 7 / 8 {
+            return None;
         }
-        let metadata = [self.all_metadata(), upper.all_metadata()].concat();
-        *self = Self::from_entries(self.entries().chain(upper.entries()), size, &metadata);
-        true
+        let metadata = [lower.all_metadata(), upper.all_metadata()].concat();
+        Some(Self::from_entries(lower.entries().chain(upper.entries()), size, &metadata))
+    }
+
+    /// The entries of `lower` and `upper`, its neighbour, in equal parts, if that leaves room in both:
+    /// a sixteenth, so that it is not soon done again.
+    pub(super) fn share(lower: &Self, upper: &Self) -> Option<(Self, Self)> {
+        let (size, len) = (lower.metadata_size(), lower.len() + upper.len());
+        let most = 2 * leaf_capacity(WIDTH_LEAST, size) * 15 / 16;
+        if lower.is_empty() || upper.is_empty() || len > most {
+            return None;
+        }
+        let entries: Vec<_> = lower.entries().chain(upper.entries()).collect();
+        let metadata = [lower.all_metadata(), upper.all_metadata()].concat();
+        let (low, high) = entries.split_at(len / 2);
+        let leaves_room = |part: &[(u64, PackedMapping)], more: u64| {
+            let width = key_width(part[part.len() - 1].0.max(more) - part[0].0);
+            part.len() * 16 <= leaf_capacity(width, size) * 15
+        };
+        // Up to where the upper one begins, keys go into the lower one.
+        if !(leaves_room(low, high[0].0) && leaves_room(high, 0)) {
+            return None;
+        }
+        let (low_metadata, high_metadata) = metadata.split_at(len / 2 * size.bytes());
+        Some((
+            Self::from_entries(low.iter().copied(), size, low_metadata),
+            Self::from_entries(high.iter().copied(), size, high_metadata),
+        ))
     }
 }
 
-/// Doubles, but never beyond what a full leaf needs.
-pub(super) fn grow<T>(vec: &mut Vec<T>, capacity: usize) {
+/// Gives a vector that is full some room, but never beyond what a full leaf needs.
+pub(super) fn grow<T>(vec: &mut Vec<T>, most: usize) {
     if vec.len() == vec.capacity() {
-        vec.reserve_exact((vec.len().max(4) * 2).min(capacity.max(vec.len() + 1)) - vec.len());
+        vec.reserve_exact(grown(vec.len(), most) - vec.len());
     }
+}
+
+/// Entries for which there is room when there was only for `len`: twice as many at first, an eighth more
+/// where that is much.
+fn grown(len: usize, most: usize) -> usize {
+    (len + len.clamp(4, 16).max(len / 8)).min(most.max(len + 1))
 }
 
 #[cfg(test)]
@@ -425,10 +340,16 @@ mod tests {
         assert_eq!((check(&leaf), check(&upper)), (49, 50));
         upper.remove_range(60, 90, &mut Vec::new());
         assert_eq!(check(&upper), 20);
-        assert!(leaf.try_merge(&upper));
+        let mut leaf = Leaf::merged(&leaf, &upper).expect("room");
         assert_eq!((check(&leaf), leaf.metadata_size()), (69, MetadataSize::Bytes16));
         assert!(matches!(leaf.insert(7, mapping(8), &[9; 16]), Inserted::Replaced(_)));
         assert_eq!(leaf.metadata(6), [9; 16]);
+        leaf.remove_range(7, 8, &mut Vec::new());
+        let upper = leaf.split(60);
+        leaf.remove_range(5, 30, &mut Vec::new());
+        let (mut leaf, upper) = Leaf::share(&leaf, &upper).expect("room");
+        assert!(check(&leaf).abs_diff(check(&upper)) <= 1);
+        leaf = Leaf::merged(&leaf, &upper).expect("room");
         assert!(leaf.len_bytes() <= LEAF_BYTES_MAX);
     }
 
@@ -446,7 +367,7 @@ mod tests {
         assert_eq!(leaf.insert(3, mapping(9), &[]), Inserted::Replaced(mapping(3)));
         let upper = leaf.split(4);
         assert_eq!((leaf.len(), upper.len()), (2, 3));
-        assert!(matches!(leaf.keys, Keys::Wide(_)));
+        assert!(matches!(leaf.keys, Keys::Far(_)));
         assert!(matches!(upper.keys, Keys::Wide(_)));
     }
 }

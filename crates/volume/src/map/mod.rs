@@ -6,6 +6,7 @@
 
 mod evict;
 mod insert;
+mod keys;
 mod leaf;
 mod node;
 mod remove;

@@ -5,6 +5,7 @@ use std::rc::Rc;
 use layout::{INNER_CAPACITY, Mapping};
 
 use super::Missing;
+use super::leaf::Leaf;
 use super::node::{Body, Home, Inner, Node, Tally, retire};
 
 pub(super) fn give_up_below(
@@ -54,8 +55,8 @@ pub(super) fn remove_below(
     }
 }
 
-/// Moves all of child `index + 1` into child `index`, if both are loaded, one of them is nearly
-/// empty and the sum leaves room.
+/// Moves all of child `index + 1` into child `index`, if both are loaded, one of them is less than half
+/// full and the sum leaves room.
 fn merge(inner: &mut Inner, index: usize, tally: &Rc<Tally>) -> bool {
     let upper_key = inner.keys[index + 1];
     let (lower, upper) = inner.children.get_mut().split_at_mut(index + 1);
@@ -64,10 +65,7 @@ fn merge(inner: &mut Inner, index: usize, tally: &Rc<Tally>) -> bool {
     };
     match (&lower.body, &upper.body) {
         (Body::Leaf(a), Body::Leaf(b)) if a.is_low() || b.is_low() => {
-            let mut merged = a.clone();
-            if !merged.try_merge(b) {
-                return false;
-            }
+            let Some(merged) = Leaf::merged(a, b) else { return false };
             Node::make_mut(lower, tally).body = Body::Leaf(merged);
             true
         }

@@ -1,5 +1,7 @@
 //! The map against a `BTreeMap`.
 
+mod space;
+
 use std::collections::BTreeMap;
 
 use units::Pba;

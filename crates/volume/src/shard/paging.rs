@@ -189,7 +189,7 @@ impl<D: Device> Inner<D> {
             return Ok(None);
         }
         let height = state.map.borrow().height();
-        let leaves = |range: &LbaRange| range.blocks / state.leaf_entries_low() + 2;
+        let leaves = |range: &LbaRange| range.blocks / state.leaf_entries_low() + 4;
         let nodes = ranges.iter().map(leaves).sum::<u64>() + height + 1;
         self.wait_for_claim(nodes, kind).await?;
         let paging = self.paging.clone();
