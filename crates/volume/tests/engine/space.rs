@@ -3,7 +3,8 @@
 use crate::common::{Sim, TestDevice, check, crash, data, fresh, tags};
 use io_traits::Device;
 use units::{Lba, Pba};
-use volume::{Superblock, VolumeError};
+use uuid::Uuid;
+use volume::{Superblock, VolumeError, VolumeSpec};
 
 fn root_blocks(device: &TestDevice, superblock: &Superblock) -> Vec<[u8; 4096]> {
     let places = [0, 1].into_iter().flat_map(|parity| superblock.root_places(0, parity));
@@ -131,4 +132,70 @@ fn nearly_all_of_a_gibibyte_holds_data() {
     let (filled, _) = fill_and_overwrite(1 << 18, false);
     eprintln!("{filled} blocks of 1 GiB: {:.2} %", filled as f64 / f64::from(1 << 18) * 100.0);
     assert!(filled * 100 > (1 << 18) * 98, "{filled} blocks of 1 GiB");
+}
+
+/// Blocks that hold data on a device of a single shard at least, as `docs/operations.md` says, if written in
+/// order.
+fn usable(superblock: &Superblock, volumes: u64) -> u64 {
+    let extents = u64::from(superblock.extent_count());
+    let reserve = (superblock.blocks / 256).clamp(320, 2304);
+    let journal = u64::from(superblock.journal_blocks);
+    let (tables, ends) =
+        (64 + extents / 32 + 4 * volumes, superblock.blocks - all_extents(superblock));
+    let room = superblock.blocks - ends - 2 * extents - journal - reserve - tables;
+    room * 1000 / 1003
+}
+
+fn all_extents(superblock: &Superblock) -> u64 {
+    (0..superblock.extent_count()).map(|extent| superblock.extent(extent).blocks).sum()
+}
+
+/// Fills a device through so many volumes in turn. What is written is zeroes, of which the device in memory keeps
+/// one block.
+fn fill_with_zeroes(device_blocks: u64, volumes: u64) -> (u64, u64) {
+    const RUN: u64 = 256;
+    let (mut sim, first) = fresh(&TestDevice::new(device_blocks, false), None, device_blocks);
+    let shard = first.shard().clone();
+    let superblock = *shard.superblock();
+    let filled = sim.run_ok(async {
+        let mut all = vec![first];
+        for number in 1..volumes {
+            let (uuid, name) = (Uuid::from_u128(100 + u128::from(number)), "v".into());
+            let spec = VolumeSpec { uuid, name, blocks: device_blocks };
+            all.push(shard.create_volume(spec).await.expect("room"));
+        }
+        let zeroes = data(0, RUN);
+        let (mut filled, mut blocks, mut next) = (0, RUN, vec![0; all.len()]);
+        while blocks > 0 {
+            let mut found = false;
+            for (volume, next) in all.iter().zip(&mut next) {
+                let part = zeroes.blocks(0, blocks as usize);
+                match volume.write(Lba(*next), part, None).await {
+                    Ok(()) => (*next, filled, found) = (*next + blocks, filled + blocks, true),
+                    Err(VolumeError::PoolFull) => break,
+                    Err(error) => panic!("{error}"),
+                }
+            }
+            blocks = if found { blocks } else { blocks / 2 };
+        }
+        filled
+    });
+    check(&mut sim, &shard);
+    (filled, usable(&superblock, volumes))
+}
+
+/// All of a device holds data but for what the documentation names.
+#[test]
+fn a_device_is_usable_to_its_last_block_but_what_is_documented() {
+    for (device_blocks, volumes) in [(1 << 14, 1), (1 << 18, 200), (1 << 21, 300)] {
+        let (filled, usable) = fill_with_zeroes(device_blocks, volumes);
+        eprintln!(
+            "{device_blocks} blocks, {volumes} volumes: {filled} filled, {:.2} %, {usable} promised",
+            filled as f64 / device_blocks as f64 * 100.0
+        );
+        assert!(
+            filled >= usable,
+            "{device_blocks} blocks, {volumes} volumes: {filled} of {usable}"
+        );
+    }
 }
