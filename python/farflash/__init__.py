@@ -22,7 +22,8 @@ A volume made with metadata=16 (or 8, or 64) keeps so many bytes of the program'
 volume.write_ex(offset, data, metadata) and its like write, read, compare and swap both as one.
 
 Requests wait for a server that went away, and are repeated when it is back, wherever it is then. While a call
-waits, other threads run, and Ctrl-C interrupts it. Data is copied once, between Python's buffers and those that go
+waits, other threads run, and Ctrl-C interrupts it: a read at once, a write when what is under way has ended, so that
+nothing of it is carried out later (a second Ctrl-C does not wait for that). Data is copied once, between Python's buffers and those that go
 to and come from the socket; read() and readinto() need no further copy, AsyncVolume neither; blocks with metadata
 need one. A process that was forked opens its volumes anew.
 """

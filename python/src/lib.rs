@@ -2,7 +2,8 @@
 //!
 //! - P1: no thread of the library ever needs the interpreter: outcomes wait in Rust memory until Python
 //!   fetches them. So a program that ends with requests under way just ends.
-//! - P2: while a call waits, other Python threads run, and signals are looked for.
+//! - P2: while a call waits, other Python threads run, and signals are looked for. What a signal interrupts is
+//!   not carried out later, unless a second one comes.
 //! - P3: no pointer into Python's memory leaves a call: data is copied between Python's buffers and
 //!   aligned ones, once, while the interpreter is held.
 

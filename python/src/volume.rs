@@ -26,23 +26,59 @@ const STRIDES_AT_ONCE: usize = 2;
 #[pyclass(frozen, module = "farflash")]
 pub(crate) struct Volume(pub(crate) farflash_client::Volume);
 
-/// Waits for an outcome (P2).
+/// What a signal's handler raised, and the request that is still under way.
+struct Interrupted<T> {
+    raised: PyErr,
+    pending: Pending<T>,
+}
+
+/// Waits for an outcome (P2). For what changes nothing: a signal does not wait for it.
 pub(crate) fn wait<T: Send + 'static>(py: Python<'_>, pending: Pending<T>) -> PyResult<T> {
-    outcome(py, pending)?.map_err(|error| exception(py, &error))
+    let outcome = outcome(py, pending).map_err(|interrupted| interrupted.raised)?;
+    outcome.map_err(|error| exception(py, &error))
 }
 
 /// The same, but only signals are exceptions.
 fn outcome<T: Send + 'static>(
     py: Python<'_>,
     mut pending: Pending<T>,
-) -> PyResult<Result<T, Error>> {
+) -> Result<Result<T, Error>, Interrupted<T>> {
     loop {
         match py.detach(|| pending.wait_timeout(LOOK)) {
             Ok(outcome) => return Ok(outcome),
             Err(still) => pending = still,
         }
-        py.check_signals()?;
+        if let Err(raised) = py.check_signals() {
+            return Err(Interrupted { raised, pending });
+        }
     }
+}
+
+/// Waits for what is under way, so that nothing of it is carried out behind the back of whoever handles
+/// what a signal's handler `raised`; what is to be raised then. Another signal does not wait.
+fn drain<T: Send + 'static>(
+    py: Python<'_>,
+    raised: PyErr,
+    under_way: impl IntoIterator<Item = Pending<T>>,
+) -> PyErr {
+    for pending in under_way {
+        if let Err(again) = outcome(py, pending) {
+            return again.raised;
+        }
+    }
+    raised
+}
+
+/// Whether it may change what is on the volume.
+fn changes(request: &Request) -> bool {
+    !matches!(
+        request,
+        Request::Read { .. }
+            | Request::ReadEx { .. }
+            | Request::Compare { .. }
+            | Request::CompareEx { .. }
+            | Request::Flush
+    )
 }
 
 /// `(done, offset of the first byte that differs)`
@@ -54,12 +90,23 @@ pub(crate) fn swap_tuple(py: Python<'_>, swap: Swap) -> PyResult<Bound<'_, PyTup
 }
 
 impl Volume {
+    /// Carries out a request, and waits for it.
+    fn run(&self, py: Python<'_>, request: Request) -> PyResult<Reply> {
+        let changes = changes(&request);
+        match outcome(py, self.0.start(request)) {
+            Ok(outcome) => outcome.map_err(|error| exception(py, &error)),
+            Err(Interrupted { raised, pending }) => {
+                Err(drain(py, raised, Some(pending).filter(|_| changes)))
+            }
+        }
+    }
+
     fn done(&self, py: Python<'_>, request: Request) -> PyResult<()> {
-        wait(py, self.0.start(request)).map(drop)
+        self.run(py, request).map(drop)
     }
 
     fn swap<'py>(&self, py: Python<'py>, request: Request) -> PyResult<Bound<'py, PyAny>> {
-        let reply = wait(py, self.0.start(request))?;
+        let reply = self.run(py, request)?;
         let swap = if let Reply::Swap(swap) = reply { swap } else { Swap::Done };
         py.import("farflash._swap")?.getattr("Swap")?.call1(swap_tuple(py, swap)?)
     }
@@ -69,8 +116,8 @@ impl Volume {
     }
 
     /// Does in strides what is long: `make` makes a request of each, from its offset in the volume and its place
-    /// and length, and `each` gets the replies in order, with their places. When a request fails the others
-    /// have ended, too: what is written next is not written over. A signal does not wait for them.
+    /// and length, and `each` gets the replies in order, with their places. When this fails the others have
+    /// ended, too: what is written next is not written over. A signal does not wait for reads.
     fn in_strides(
         &self,
         py: Python<'_>,
@@ -79,22 +126,25 @@ impl Volume {
         mut each: impl FnMut(usize, Reply),
     ) -> PyResult<()> {
         let mut strides = strides(py, offset, len)?;
-        let mut started = VecDeque::new();
+        let (mut started, mut changes) = (VecDeque::new(), false);
         loop {
             while started.len() < STRIDES_AT_ONCE {
                 let Some((at, len)) = strides.next() else { break };
-                started.push_back((at, self.0.start(make(offset + at as u64, (at, len)))));
+                let request = make(offset + at as u64, (at, len));
+                changes = self::changes(&request);
+                started.push_back((at, self.0.start(request)));
             }
             let Some((at, pending)) = started.pop_front() else { return Ok(()) };
-            match outcome(py, pending)? {
-                Ok(reply) => each(at, reply),
-                Err(error) => {
-                    for (_, pending) in started {
-                        drop(outcome(py, pending)?);
-                    }
-                    return Err(exception(py, &error));
+            let (failure, first) = match outcome(py, pending) {
+                Ok(Ok(reply)) => {
+                    each(at, reply);
+                    continue;
                 }
-            }
+                Ok(Err(error)) => (exception(py, &error), None),
+                Err(Interrupted { raised, pending }) => (raised, Some(pending)),
+            };
+            let under_way = first.into_iter().chain(started.into_iter().map(|(_, rest)| rest));
+            return Err(if changes { drain(py, failure, under_way) } else { failure });
         }
     }
 
@@ -193,7 +243,7 @@ impl Volume {
 
     /// Whether data is what is at offset.
     fn compare(&self, py: Python<'_>, offset: u64, data: &Bound<'_, PyAny>) -> PyResult<bool> {
-        let reply = wait(py, self.0.start(Request::Compare { offset, data: whole(data)? }))?;
+        let reply = self.run(py, Request::Compare { offset, data: whole(data)? })?;
         Ok(matches!(reply, Reply::Equal(true)))
     }
 
@@ -264,7 +314,7 @@ impl Volume {
         metadata: Bound<'_, PyAny>,
     ) -> PyResult<bool> {
         let blocks = whole_blocks((data, metadata))?;
-        let reply = wait(py, self.0.start(Request::CompareEx { offset, blocks }))?;
+        let reply = self.run(py, Request::CompareEx { offset, blocks })?;
         Ok(matches!(reply, Reply::Equal(true)))
     }
 

@@ -1,14 +1,22 @@
-//! Stands between a host and a portal, and ends the connection on which a certain read comes.
+//! Stands between a host and a portal. It ends the connection on which a certain read comes, has a certain write
+//! fail, and keeps another one from the server for a while. Answers can be made to fail where there are no digests.
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 use std::thread;
 
 /// Connections refused behind each that was ended: as many as a host tries at one place at the most.
 const REFUSALS: u32 = 8;
 const NOTHING: u64 = u64::MAX;
+/// Types of PDUs, and opcodes.
+const CAPSULE: u8 = 4;
+const RESPONSE: u8 = 5;
+const WRITE: u8 = 1;
+const READ: u8 = 2;
+/// The status field of a completion: Write Fault, do not retry.
+const WRITE_FAULT: u16 = 0x8000 | 0x280 << 1;
 
 /// See the module's head. Its threads end with their connections, the one that accepts with the process.
 pub struct Proxy {
@@ -21,6 +29,21 @@ struct Shared {
     fatal: AtomicU64,
     ended: AtomicU32,
     refusals: AtomicU32,
+    /// Blocks of the writes that fail, and that are held.
+    failing: AtomicU64,
+    holding: AtomicU64,
+    has_failed: AtomicBool,
+    /// A command that is held, and where it goes to.
+    held: Mutex<Option<(Vec<u8>, TcpStream)>>,
+}
+
+/// One connection.
+#[derive(Default)]
+struct Connection {
+    /// The queue's number, once its Connect has come.
+    qid: AtomicU32,
+    /// The command whose answer is to be made a failure.
+    failing: Mutex<Option<[u8; 2]>>,
 }
 
 impl Proxy {
@@ -32,6 +55,10 @@ impl Proxy {
             fatal: AtomicU64::new(NOTHING),
             ended: AtomicU32::new(0),
             refusals: AtomicU32::new(0),
+            failing: AtomicU64::new(NOTHING),
+            holding: AtomicU64::new(NOTHING),
+            has_failed: AtomicBool::new(false),
+            held: Mutex::default(),
         });
         let own = shared.clone();
         thread::spawn(move || {
@@ -55,6 +82,33 @@ impl Proxy {
     pub fn ended(&self) -> u32 {
         self.shared.ended.load(Ordering::Acquire)
     }
+
+    /// The next write that begins with block `lba` is answered with a failure.
+    pub fn fail_at(&self, lba: u64) {
+        self.shared.has_failed.store(false, Ordering::Release);
+        self.shared.failing.store(lba, Ordering::Release);
+    }
+
+    /// Whether the host was told of that failure.
+    pub fn has_failed(&self) -> bool {
+        self.shared.has_failed.load(Ordering::Acquire)
+    }
+
+    /// The next write that begins with block `lba` gets no further until it is released.
+    pub fn hold_at(&self, lba: u64) {
+        self.shared.holding.store(lba, Ordering::Release);
+    }
+
+    /// Whether it holds a write.
+    pub fn holds(&self) -> bool {
+        self.shared.held.lock().unwrap().is_some()
+    }
+
+    /// Passes on what it holds.
+    pub fn release(&self) {
+        let (pdu, mut target) = self.shared.held.lock().unwrap().take().expect("it holds one");
+        target.write_all(&pdu).unwrap();
+    }
 }
 
 impl Shared {
@@ -62,19 +116,26 @@ impl Shared {
         let Ok(mut target) = TcpStream::connect(self.portal) else { return };
         let (mut from_target, mut to_host) =
             (target.try_clone().unwrap(), host.try_clone().unwrap());
+        let connection = Arc::new(Connection::default());
+        let (own, back) = (self.clone(), connection.clone());
         thread::spawn(move || {
-            let _ = std::io::copy(&mut from_target, &mut to_host);
+            while let Ok(mut pdu) = read_pdu(&mut from_target) {
+                let fails = own.fails(&mut pdu, &back);
+                if to_host.write_all(&pdu).is_err() {
+                    break;
+                }
+                own.has_failed.fetch_or(fails, Ordering::AcqRel);
+            }
             let _ = to_host.shutdown(Shutdown::Both);
         });
         thread::spawn(move || {
-            let mut qid = 0;
             while let Ok(pdu) = read_pdu(&mut host) {
-                if self.is_fatal(&pdu, &mut qid) {
+                if self.is_fatal(&pdu, &connection) {
                     self.refusals.store(REFUSALS, Ordering::Release);
                     self.ended.fetch_add(1, Ordering::AcqRel);
                     break;
                 }
-                if target.write_all(&pdu).is_err() {
+                if !self.takes(&pdu, &target) && target.write_all(&pdu).is_err() {
                     break;
                 }
             }
@@ -83,21 +144,56 @@ impl Shared {
         });
     }
 
-    /// Learns the queue's number from its Connect.
-    fn is_fatal(&self, pdu: &[u8], qid: &mut u16) -> bool {
-        const CAPSULE: u8 = 4;
+    /// Learns the queue's number from its Connect, and which command is to fail.
+    fn is_fatal(&self, pdu: &[u8], connection: &Connection) -> bool {
         let [CAPSULE, ..] = pdu else { return false };
         let sqe = &pdu[8..72];
+        let is_at = |at: &AtomicU64| lba(sqe) == at.load(Ordering::Acquire);
+        let is_io = connection.qid.load(Ordering::Acquire) > 0;
         match (sqe[0], sqe[4]) {
-            (0x7F, 0x01) => *qid = u16::from_le_bytes([sqe[42], sqe[43]]),
-            (0x02, _) if *qid > 0 => {
-                let lba = u64::from_le_bytes(sqe[40..48].try_into().unwrap());
-                return lba == self.fatal.load(Ordering::Acquire);
+            (0x7F, 0x01) => {
+                let qid = u16::from_le_bytes([sqe[42], sqe[43]]);
+                connection.qid.store(qid.into(), Ordering::Release);
+            }
+            (READ, _) if is_io => return is_at(&self.fatal),
+            (WRITE, _) if is_io && is_at(&self.failing) => {
+                self.failing.store(NOTHING, Ordering::Release);
+                *connection.failing.lock().unwrap() = Some([sqe[2], sqe[3]]);
             }
             _ => {}
         }
         false
     }
+
+    /// Whether this is the command to be held; it is taken then.
+    fn takes(&self, pdu: &[u8], target: &TcpStream) -> bool {
+        let [CAPSULE, ..] = pdu else { return false };
+        let sqe = &pdu[8..72];
+        let holding = self.holding.load(Ordering::Acquire);
+        let is_taken = sqe[0] == WRITE && holding != NOTHING && lba(sqe) == holding;
+        if is_taken {
+            self.holding.store(NOTHING, Ordering::Release);
+            let target = target.try_clone().unwrap();
+            *self.held.lock().unwrap() = Some((pdu.to_vec(), target));
+        }
+        is_taken
+    }
+
+    /// Makes a failure of the answer, if it is the one that is to be.
+    fn fails(&self, pdu: &mut [u8], connection: &Connection) -> bool {
+        let [RESPONSE, ..] = pdu else { return false };
+        let mut failing = connection.failing.lock().unwrap();
+        let is_it = failing.is_some_and(|cid| pdu[20..22] == cid);
+        if is_it {
+            *failing = None;
+            pdu[22..24].copy_from_slice(&WRITE_FAULT.to_le_bytes());
+        }
+        is_it
+    }
+}
+
+fn lba(sqe: &[u8]) -> u64 {
+    u64::from_le_bytes(sqe[40..48].try_into().unwrap())
 }
 
 fn read_pdu(stream: &mut TcpStream) -> std::io::Result<Vec<u8>> {
