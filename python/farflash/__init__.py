@@ -41,6 +41,7 @@ from ._cluster import (
     open_volume,
     resize_volume,
     restrict_volume,
+    set_slo,
     show_volume,
 )
 from ._errors import (
@@ -97,5 +98,6 @@ __all__ = [
     "open_volume",
     "resize_volume",
     "restrict_volume",
+    "set_slo",
     "show_volume",
 ]

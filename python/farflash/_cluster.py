@@ -23,6 +23,7 @@ __all__ = [
     "open_volume",
     "resize_volume",
     "restrict_volume",
+    "set_slo",
     "show_volume",
 ]
 
@@ -54,6 +55,12 @@ class VolumeRecord:
     #: Where it is served, as ip:port.
     address: str
     device: str
+    #: The host that serves it, what that host shares with others, such as the rack, and its core.
+    host: str
+    labels: dict[str, str]
+    core: int
+    #: What it is promised of its device: {"share": 100}, or {"rate": {"reads_per_second": …}}.
+    slo: dict[str, Any]
     owner: str | None
     #: Who may open it besides knowing its token: hosts, networks, interfaces.
     restrictions: dict[str, list[str]]
@@ -80,6 +87,10 @@ def _fields(record: dict[str, Any]) -> dict[str, Any]:
         "allocated": record["allocated_bytes"],
         "address": record["address"],
         "device": record["device"],
+        "host": record["host"],
+        "labels": record["labels"],
+        "core": record["portal"]["core"],
+        "slo": record["slo"],
         "owner": record.get("owner"),
         "restrictions": record.get("restrictions", {}),
     }
@@ -127,6 +138,8 @@ class Cluster:
         size: int,
         *,
         metadata: int = 0,
+        on: str | None = None,
+        device: str | None = None,
         core: int | None = None,
         share: int | None = None,
         rates: tuple[int, int] | None = None,
@@ -140,15 +153,18 @@ class Cluster:
         metadata is how many bytes of the program's each block has beside its data, for life: 8, 16 or 64. Such a
         volume is read and written by Volume.read_ex and its like only.
 
+        on is the host that is to have it, or a label that its host must have, such as "rack=r1": so volumes that
+        must not fail together are kept apart (Volume.failure_domain). Else it is the host whose API is asked.
+        device is the host's device that is to hold it, else the one with the most free space, and core the CPU
+        that is to serve it.
+
         share is its part of the device in proportion to those of others, or rates the blocks read and
         written a second that it can count on. hosts (NQNs), networks (CIDR) and interfaces restrict who may
-        open it, besides knowing its token.
+        open it, besides knowing its token. owner is the tenant whose it is to be; operators say so.
         """
-        restrictions = None
-        if hosts or networks or interfaces:
-            restrictions = (list(hosts), list(networks), list(interfaces))
-        text = self._native.create(name, size, metadata, core, share, rates, restrictions, owner)
-        record = json.loads(text)
+        lists = [list(given) for given in (hosts, networks, interfaces)]
+        new = _New(name, size, metadata, on, device, core, *_slo(share, rates), *lists, owner)
+        record = json.loads(self._native.create(new))
         return CreatedVolume(**_fields(record), tokens=_tokens(record))
 
     def list_volumes(self) -> list[VolumeRecord]:
@@ -162,6 +178,14 @@ class Cluster:
     def resize_volume(self, volume: str, size: int) -> VolumeRecord:
         """Changes a volume's size. What lies beyond a smaller one is lost at once."""
         return VolumeRecord._of(json.loads(self._native.resize(volume, size)))
+
+    def set_slo(
+        self, volume: str, *, share: int | None = None, rates: tuple[int, int] | None = None
+    ) -> VolumeRecord:
+        """Changes what a volume is promised of its device: share or rates, as for create_volume."""
+        if share is None and rates is None:
+            raise ValueError("either share or rates is to be given")
+        return VolumeRecord._of(json.loads(self._native.set_slo(volume, *_slo(share, rates))))
 
     def change_auth(
         self, volume: str, *, cut: bool = False, grace_seconds: int | None = None
@@ -219,6 +243,33 @@ class Cluster:
         return self._native.open(volume, options)
 
 
+def _slo(
+    share: int | None, rates: tuple[int, int] | None
+) -> tuple[int | None, tuple[int, int] | None]:
+    """What is promised: one of them."""
+    if share is not None and rates is not None:
+        raise ValueError("a volume is promised a share or rates, not both")
+    return share, rates
+
+
+@dataclass(repr=False)
+class _New:
+    """As the native module takes it."""
+
+    name: str
+    size: int
+    metadata: int
+    on: str | None
+    device: str | None
+    core: int | None
+    share: int | None
+    rates: tuple[int, int] | None
+    hosts: list[str]
+    networks: list[str]
+    interfaces: list[str]
+    owner: str | None
+
+
 @dataclass(repr=False)
 class _Options:
     """As the native module takes them."""
@@ -263,6 +314,11 @@ def show_volume(volume: str) -> VolumeRecord:
 def resize_volume(volume: str, size: int) -> VolumeRecord:
     """Cluster.resize_volume of the cluster in the environment."""
     return Cluster().resize_volume(volume, size)
+
+
+def set_slo(volume: str, **options: Any) -> VolumeRecord:
+    """Cluster.set_slo of the cluster in the environment."""
+    return Cluster().set_slo(volume, **options)
 
 
 def change_auth(volume: str, **options: Any) -> Tokens:

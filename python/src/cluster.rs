@@ -54,6 +54,48 @@ impl Options {
     }
 }
 
+/// What a new volume is to be like.
+#[derive(FromPyObject)]
+pub(crate) struct New {
+    name: String,
+    size: u64,
+    metadata: u32,
+    on: Option<String>,
+    device: Option<String>,
+    core: Option<u32>,
+    share: Option<u32>,
+    rates: Option<(u64, u64)>,
+    hosts: Vec<String>,
+    networks: Vec<String>,
+    interfaces: Vec<String>,
+    owner: Option<String>,
+}
+
+impl New {
+    fn new_volume(self) -> NewVolume {
+        let Self { hosts, networks, interfaces, .. } = self;
+        let restrictions = Restrictions { hosts, networks, interfaces };
+        NewVolume {
+            name: self.name,
+            size_bytes: self.size,
+            metadata_size: self.metadata,
+            on: self.on,
+            device: self.device,
+            core: self.core,
+            slo: slo(self.share, self.rates),
+            restrictions: Some(restrictions).filter(|some| *some != Restrictions::default()),
+            owner: self.owner,
+        }
+    }
+}
+
+/// What is promised; the package has made sure that it is not both.
+fn slo(share: Option<u32>, rates: Option<(u64, u64)>) -> Option<Slo> {
+    let rate =
+        |(reads_per_second, writes_per_second)| Slo::Rate { reads_per_second, writes_per_second };
+    share.map(Slo::Share).or_else(|| rates.map(rate))
+}
+
 /// Opens tcp://IP:PORT/NQN, or what the cluster in the environment knows.
 #[pyfunction]
 pub(crate) fn open_place(py: Python<'_>, target: &str, options: Options) -> PyResult<Volume> {
@@ -73,40 +115,20 @@ impl Cluster {
         detached(py, || self.0.open(volume, &options)).map(Volume)
     }
 
-    #[expect(clippy::too_many_arguments, reason = "Python passes them by name")]
-    fn create(
+    fn create(&self, py: Python<'_>, new: New) -> PyResult<String> {
+        let new = new.new_volume();
+        detached(py, || self.0.create(&new)).map(|created| json(&created))
+    }
+
+    fn set_slo(
         &self,
         py: Python<'_>,
-        name: String,
-        size: u64,
-        metadata_size: u32,
-        core: Option<u32>,
+        volume: &str,
         share: Option<u32>,
         rates: Option<(u64, u64)>,
-        restrictions: Option<(Vec<String>, Vec<String>, Vec<String>)>,
-        owner: Option<String>,
     ) -> PyResult<String> {
-        let slo = match (share, rates) {
-            (Some(share), _) => Some(Slo::Share(share)),
-            (None, Some((reads_per_second, writes_per_second))) => {
-                Some(Slo::Rate { reads_per_second, writes_per_second })
-            }
-            (None, None) => None,
-        };
-        let restrictions = restrictions.map(|(hosts, networks, interfaces)| Restrictions {
-            hosts,
-            networks,
-            interfaces,
-        });
-        let new = NewVolume {
-            metadata_size,
-            core,
-            slo,
-            restrictions,
-            owner,
-            ..NewVolume::new(name, size)
-        };
-        detached(py, || self.0.create(&new)).map(|created| json(&created))
+        let slo = slo(share, rates).unwrap_or_default();
+        detached(py, || self.0.set_slo(volume, slo)).map(|record| json(&record))
     }
 
     fn list(&self, py: Python<'_>) -> PyResult<String> {

@@ -22,8 +22,8 @@ for _variable in ("API", "API_TOKEN", "TOKEN", "CONTROLLER_TOKEN"):
 class Server:
     """Killed at the end of a with statement."""
 
-    def __init__(self, device: str = "mem:256MiB", *, auth: bool = False) -> None:
-        self.device = device
+    def __init__(self, device: str = "mem:256MiB", *more: str, auth: bool = False) -> None:
+        self.device, self.more = device, more
         self.auth = "on" if auth else "off"
         self.address = "127.0.0.1:0"
         self.start()
@@ -31,6 +31,7 @@ class Server:
     def start(self) -> None:
         arguments = ["serve", "--device", self.device, "--listen", "127.0.0.1:0"]
         arguments += ["--api", self.address, "--auth", self.auth, "--log-json"]
+        arguments += self.more
         #: Reads what it logs, so that it never waits for a reader.
         self.drain: threading.Thread | None = None
         self.process = subprocess.Popen([PROGRAM, *arguments], stderr=subprocess.PIPE, text=True)

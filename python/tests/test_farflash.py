@@ -341,6 +341,50 @@ class Basics(unittest.TestCase):
                 self.assertEqual({name for name in methods if not name.startswith("__")}, have)
 
 
+class Placing(unittest.TestCase):
+    """Where a new volume goes, and what it is promised, by all that there is to say about it."""
+
+    SMALLER = "mem:128MiB"
+
+    @classmethod
+    def setUpClass(cls) -> None:
+        ceiling = "reads-per-second=10000,writes-per-second=5000"
+        more = ("--device", f"{cls.SMALLER},{ceiling}", "--host-name", "flash-1", "--label", "rack=r1")
+        cls.server = Server("mem:256MiB", *more)
+        cls.addClassCleanup(cls.server.kill)
+        cls.cluster = farflash.Cluster(cls.server.api)
+
+    def test_a_volume_goes_where_it_was_told(self) -> None:
+        for name, on, device in (("a", "rack=r1", "mem:256MiB"), ("b", "flash-1", self.SMALLER)):
+            created = self.cluster.create_volume(name, MIB, on=on, device=device)
+            self.assertEqual((created.host, created.labels), ("flash-1", {"rack": "r1"}))
+            with self.cluster.open_volume(name) as volume:
+                domain = volume.failure_domain()
+            said = (domain["host"], domain["labels"], domain["core"], domain["device"])
+            self.assertEqual(said, ("flash-1", created.labels, created.core, device))
+        core = created.core
+        self.assertEqual(self.cluster.create_volume("c", MIB, core=core).core, core)
+        for words in ({"on": "rack=r2"}, {"device": "mem:1MiB"}, {"core": 9999}):
+            with self.assertRaisesRegex(farflash.InvalidArgument, str(*words.values())):
+                self.cluster.create_volume("d", MIB, **words)
+
+    def test_a_volume_is_promised_a_share_or_rates(self) -> None:
+        create = self.cluster.create_volume
+        self.assertEqual(create("s", MIB, share=30).slo, {"share": 30})
+        rates = create("r", MIB, device=self.SMALLER, rates=(6000, 10)).slo
+        self.assertEqual(rates, {"rate": {"reads_per_second": 6000, "writes_per_second": 10}})
+        self.assertEqual(self.cluster.set_slo("r", share=7).slo, {"share": 7})
+        self.assertEqual(self.cluster.set_slo("r", rates=(1, 2)).slo["rate"]["writes_per_second"], 2)
+        with self.assertRaisesRegex(farflash.Error, "10000"):
+            self.cluster.set_slo("r", rates=(20_000, 0))
+        with self.assertRaisesRegex(farflash.Error, "no ceiling"):
+            self.cluster.create_volume("t", MIB, device="mem:256MiB", rates=(1, 1))
+        with self.assertRaisesRegex(ValueError, "not both"):
+            create("t", MIB, share=1, rates=(1, 1))
+        with self.assertRaisesRegex(ValueError, "either share or rates"):
+            self.cluster.set_slo("r")
+
+
 class Authentication(unittest.TestCase):
     def test_a_volume_from_its_making_to_its_end(self) -> None:
         with Server(auth=True) as server, directory() as files:

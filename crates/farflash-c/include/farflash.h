@@ -87,6 +87,29 @@ int farflash_create(const farflash_cluster *cluster, const char *name, uint64_t 
 int farflash_create_ex(const farflash_cluster *cluster, const char *name, uint64_t size_bytes,
                        uint32_t metadata_size, farflash_tokens *tokens);
 
+/* What a new volume is to be like. Zero in a field means its default. */
+typedef struct farflash_new_volume {
+    size_t struct_size; /* sizeof(farflash_new_volume) */
+    const char *name;
+    uint64_t size_bytes;
+    uint32_t metadata_size;     /* bytes beside each block: 8, 16 or 64 (default: none) */
+    uint32_t share;             /* its part of the device in proportion to those of others (default: 100) */
+    uint64_t reads_per_second;  /* or the blocks read and written a second that it can count on */
+    uint64_t writes_per_second;
+    const char *on;     /* the host that is to have it, or a label of its host, such as "rack=r1" (default: the host asked) */
+    const char *device; /* the host's device that is to hold it (default: the one with the most free space) */
+    uint32_t has_core;  /* other than 0: `core` says which CPU is to serve it (default: the one with the fewest volumes) */
+    uint32_t core;
+    const char *hosts;      /* who may open it besides knowing its token, as farflash_restrict() takes it (default: all) */
+    const char *networks;
+    const char *interfaces;
+    const char *owner; /* the tenant whose it is to be; for operators */
+} farflash_new_volume;
+
+/* Makes a volume of which more is to be said. */
+int farflash_create_with(const farflash_cluster *cluster, const farflash_new_volume *volume,
+                         farflash_tokens *tokens);
+
 /* The rest takes a volume's name or UUID. */
 
 /* Deletes a volume with all that is on it. */
@@ -94,6 +117,13 @@ int farflash_delete(const farflash_cluster *cluster, const char *volume);
 
 /* Changes a volume's size. What lies beyond a smaller one is lost at once. */
 int farflash_resize(const farflash_cluster *cluster, const char *volume, uint64_t size_bytes);
+
+/*
+ * Changes what a volume is promised of its device: a share in proportion to those of others, or the blocks read and
+ * written a second; what is not promised is 0.
+ */
+int farflash_set_slo(const farflash_cluster *cluster, const char *volume, uint32_t share,
+                     uint64_t reads_per_second, uint64_t writes_per_second);
 
 /*
  * Makes new tokens. The old ones open the volume for `grace_seconds` more; with `cut` other than 0, open
@@ -150,6 +180,29 @@ int farflash_open(const farflash_cluster *cluster, const char *target,
 int farflash_close(farflash_volume *volume);
 
 int farflash_properties(const farflash_volume *volume, farflash_volume_properties *properties);
+
+/* Whether a device works. */
+#define FARFLASH_HEALTH_UNKNOWN 0
+#define FARFLASH_HEALTH_GOOD 1     /* as far as is known */
+#define FARFLASH_HEALTH_DEGRADED 2 /* it works, but blocks were found damaged or requests failed */
+#define FARFLASH_HEALTH_FAILED 3   /* it takes no changes */
+
+/* Where a volume is, and with what it may fail. */
+typedef struct farflash_volume_failure_domain {
+    size_t struct_size; /* sizeof(farflash_volume_failure_domain); set before the call */
+    uint32_t core;      /* the CPU that serves it */
+    int health;         /* of the device: FARFLASH_HEALTH_... */
+    char host_id[40];   /* UUID and name of the host */
+    char host[264];
+    char device_id[40]; /* UUID and name of the device; its model and serial number, empty if not known */
+    char device[264];
+    char model[88];
+    char serial[88];
+    char labels[3336]; /* what the host shares with others: "rack=r1" and the like, each ends in a zero, an empty one ends all */
+} farflash_volume_failure_domain;
+
+/* As the target says now; FARFLASH_UNSUPPORTED if it does not. */
+int farflash_failure_domain(const farflash_volume *volume, farflash_volume_failure_domain *domain);
 
 int farflash_read(const farflash_volume *volume, void *buffer, size_t len, uint64_t offset);
 

@@ -4,8 +4,8 @@ use std::ffi::{c_char, c_int};
 
 use farflash_client::{ChangeAuth, ChangeRestrictions, Cluster, NewVolume};
 
-use crate::edge::{Failure, edge, optional_text, put, reference, text};
-use crate::structs::CTokens;
+use crate::edge::{Failure, edge, optional_list, optional_text, put, reference, text};
+use crate::structs::{CNewVolume, CTokens, slo};
 
 /// See `farflash.h`.
 ///
@@ -83,13 +83,64 @@ pub unsafe extern "C" fn farflash_create_ex(
         // SAFETY: the caller's promise.
         let (cluster, name) = unsafe { (reference(cluster, "cluster")?, text(name, "name")?) };
         let new = NewVolume { metadata_size, ..NewVolume::new(name, size_bytes) };
-        let created = cluster.create(&new)?;
-        if tokens.is_null() {
-            return Ok(());
-        }
-        let told = CTokens::new(&created.volume.id.to_string(), &created.tokens);
         // SAFETY: the caller's promise.
-        unsafe { put(tokens, "tokens", told) }
+        unsafe { create(cluster, &new, tokens) }
+    })
+}
+
+/// See `farflash.h`.
+///
+/// # Safety
+/// Pointers are null or as `farflash.h` says.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn farflash_create_with(
+    cluster: *const Cluster,
+    volume: *const CNewVolume,
+    tokens: *mut CTokens,
+) -> c_int {
+    edge(|| {
+        // SAFETY: the caller's promise.
+        let (cluster, volume) =
+            unsafe { (reference(cluster, "cluster")?, reference(volume, "volume")?) };
+        // SAFETY: the caller's promise.
+        unsafe { create(cluster, &volume.new_volume()?, tokens) }
+    })
+}
+
+/// Makes a volume, and tells its tokens.
+///
+/// # Safety
+/// `tokens` is null, or points to memory that is the caller's to write.
+unsafe fn create(cluster: &Cluster, new: &NewVolume, tokens: *mut CTokens) -> Result<(), Failure> {
+    let created = cluster.create(new)?;
+    if tokens.is_null() {
+        return Ok(());
+    }
+    let told = CTokens::new(&created.volume.id.to_string(), &created.tokens);
+    // SAFETY: the caller's promise.
+    unsafe { put(tokens, "tokens", told) }
+}
+
+/// See `farflash.h`.
+///
+/// # Safety
+/// Pointers are null or as `farflash.h` says.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn farflash_set_slo(
+    cluster: *const Cluster,
+    volume: *const c_char,
+    share: u32,
+    reads_per_second: u64,
+    writes_per_second: u64,
+) -> c_int {
+    edge(|| {
+        // SAFETY: the caller's promise.
+        let (cluster, volume) =
+            unsafe { (reference(cluster, "cluster")?, text(volume, "volume")?) };
+        let slo = slo(share, reads_per_second, writes_per_second)?;
+        let slo = slo.ok_or_else(|| Failure::argument("neither a share nor rates are given"))?;
+        cluster.set_slo(volume, slo)?;
+        Ok(())
     })
 }
 
@@ -168,14 +219,8 @@ pub unsafe extern "C" fn farflash_restrict(
         // SAFETY: the caller's promise.
         let (cluster, volume) =
             unsafe { (reference(cluster, "cluster")?, text(volume, "volume")?) };
-        let list = |pointer, name| {
-            // SAFETY: the caller's promise.
-            let text = unsafe { optional_text(pointer, name) }?;
-            let elements = text.map(|text| text.split(',').map(str::trim));
-            Ok::<_, Failure>(elements.map(|elements| {
-                elements.filter(|element| !element.is_empty()).map(str::to_owned).collect()
-            }))
-        };
+        // SAFETY: the caller's promise.
+        let list = |pointer, name| unsafe { optional_list(pointer, name) };
         let change = ChangeRestrictions {
             hosts: list(hosts, "hosts")?,
             networks: list(networks, "networks")?,

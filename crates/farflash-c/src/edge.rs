@@ -26,6 +26,11 @@ impl Failure {
     pub(crate) fn argument(text: impl Into<String>) -> Self {
         Self { code: INVALID_ARGUMENT, text: text.into() }
     }
+
+    pub(crate) fn no_failure_domain() -> Self {
+        let text = "the target does not say with what it may fail".to_owned();
+        Self { code: code_of(ErrorKind::Unsupported), text }
+    }
 }
 
 impl From<Error> for Failure {
@@ -105,6 +110,23 @@ pub(crate) unsafe fn optional_text<'a>(
     text.map(Some).map_err(|_| Failure::argument(format!("{name} is not UTF-8")))
 }
 
+/// The elements of the list at `pointer`, which are separated by commas; `None` if that is null.
+///
+/// # Safety
+/// As of [`optional_text`].
+pub(crate) unsafe fn optional_list(
+    pointer: *const c_char,
+    name: &str,
+) -> Result<Option<Vec<String>>, Failure> {
+    // SAFETY: the caller's promise.
+    let text = unsafe { optional_text(pointer, name) }?;
+    let elements = |text: &str| {
+        let elements = text.split(',').map(str::trim);
+        elements.filter(|element| !element.is_empty()).map(str::to_owned).collect()
+    };
+    Ok(text.map(elements))
+}
+
 /// The string at `pointer`.
 ///
 /// # Safety
@@ -142,7 +164,7 @@ pub(crate) fn check_memory(pointer: *const u8, len: usize, name: &str) -> Result
     Ok(())
 }
 
-fn is_null(name: &str) -> Failure {
+pub(crate) fn is_null(name: &str) -> Failure {
     Failure::argument(format!("{name} is NULL"))
 }
 

@@ -4,9 +4,12 @@ use std::ffi::{c_char, c_int, c_void};
 use std::mem::offset_of;
 use std::time::Duration;
 
-use farflash_client::{OpenOptions, Properties, Tokens};
+use farflash_client::{
+    DeviceHealth, FailureDomain, NewVolume, OpenOptions, Properties, Restrictions, Slo, Tokens,
+};
+use uuid::Uuid;
 
-use crate::edge::{Failure, optional_text};
+use crate::edge::{Failure, is_null, optional_list, optional_text};
 
 /// `farflash_tokens`
 #[repr(C)]
@@ -14,6 +17,41 @@ pub struct CTokens {
     id: [c_char; 40],
     token: [c_char; 160],
     controller_token: [c_char; 160],
+}
+
+/// `farflash_new_volume`
+#[repr(C)]
+pub struct CNewVolume {
+    struct_size: usize,
+    name: *const c_char,
+    size_bytes: u64,
+    metadata_size: u32,
+    share: u32,
+    reads_per_second: u64,
+    writes_per_second: u64,
+    on: *const c_char,
+    device: *const c_char,
+    has_core: u32,
+    core: u32,
+    hosts: *const c_char,
+    networks: *const c_char,
+    interfaces: *const c_char,
+    owner: *const c_char,
+}
+
+/// `farflash_volume_failure_domain`
+#[repr(C)]
+pub struct CFailureDomain {
+    struct_size: usize,
+    core: u32,
+    health: c_int,
+    host_id: [c_char; 40],
+    host: [c_char; 264],
+    device_id: [c_char; 40],
+    device: [c_char; 264],
+    model: [c_char; 88],
+    serial: [c_char; 88],
+    labels: [c_char; 3336],
 }
 
 /// `farflash_open_options`
@@ -114,16 +152,101 @@ impl CProperties {
     }
 }
 
+impl CNewVolume {
+    /// As the library takes it.
+    ///
+    /// # Safety
+    /// The strings are null, or end in a zero and stay as they are meanwhile.
+    pub(crate) unsafe fn new_volume(&self) -> Result<NewVolume, Failure> {
+        check_size::<Self>(self.struct_size)?;
+        // SAFETY: the caller's promise, for all that follow.
+        let text = |pointer, name| unsafe { optional_text(pointer, name) };
+        let owned = |pointer, name| Ok::<_, Failure>(text(pointer, name)?.map(str::to_owned));
+        // SAFETY: the same.
+        let list = |pointer, name| unsafe { optional_list(pointer, name) };
+        let restrictions = Restrictions {
+            hosts: list(self.hosts, "hosts")?.unwrap_or_default(),
+            networks: list(self.networks, "networks")?.unwrap_or_default(),
+            interfaces: list(self.interfaces, "interfaces")?.unwrap_or_default(),
+        };
+        let name = text(self.name, "name")?;
+        Ok(NewVolume {
+            metadata_size: self.metadata_size,
+            on: owned(self.on, "on")?,
+            device: owned(self.device, "device")?,
+            core: (self.has_core != 0).then_some(self.core),
+            slo: slo(self.share, self.reads_per_second, self.writes_per_second)?,
+            restrictions: Some(restrictions).filter(|some| *some != Restrictions::default()),
+            owner: owned(self.owner, "owner")?,
+            ..NewVolume::new(name.ok_or_else(|| is_null("name"))?, self.size_bytes)
+        })
+    }
+}
+
+/// What is promised, if anything is.
+pub(crate) fn slo(share: u32, reads: u64, writes: u64) -> Result<Option<Slo>, Failure> {
+    match (share, reads, writes) {
+        (0, 0, 0) => Ok(None),
+        (share, 0, 0) => Ok(Some(Slo::Share(share))),
+        (0, reads_per_second, writes_per_second) => {
+            Ok(Some(Slo::Rate { reads_per_second, writes_per_second }))
+        }
+        _ => Err(Failure::argument("a volume is promised a share or rates, not both")),
+    }
+}
+
+impl CFailureDomain {
+    /// Whether there is room for one at `pointer`.
+    ///
+    /// # Safety
+    /// `pointer` is null, or points to one of which no more than the size need be set.
+    pub(crate) unsafe fn check(pointer: *const Self) -> Result<(), Failure> {
+        if pointer.is_null() {
+            return Err(is_null("domain"));
+        }
+        // SAFETY: the caller's promise; no reference is made of what may not be set.
+        check_size::<Self>(unsafe { (&raw const (*pointer).struct_size).read() })
+    }
+
+    pub(crate) fn new(domain: &FailureDomain) -> Self {
+        let health = match domain.health {
+            DeviceHealth::Unknown => 0,
+            DeviceHealth::Good => 1,
+            DeviceHealth::Degraded => 2,
+            DeviceHealth::Failed => 3,
+        };
+        let id = |bytes| Uuid::from_bytes(bytes).to_string();
+        let labels = domain.labels.iter().map(|(key, value)| format!("{key}={value}\0"));
+        Self {
+            struct_size: size_of::<Self>(),
+            core: domain.core,
+            health,
+            host_id: array(&id(domain.host_id)),
+            host: array(&domain.host),
+            device_id: array(&id(domain.device_id)),
+            device: array(&domain.device),
+            model: array(&domain.model),
+            serial: array(&domain.serial),
+            labels: array(&labels.collect::<String>()),
+        }
+    }
+}
+
+/// Whether the caller's structure is the one that is known here.
+fn check_size<T>(struct_size: usize) -> Result<(), Failure> {
+    if struct_size == size_of::<T>() {
+        return Ok(());
+    }
+    Err(Failure::argument(format!("struct_size is {struct_size}, not {}", size_of::<T>())))
+}
+
 impl COpenOptions {
     /// As the library takes them.
     ///
     /// # Safety
     /// The strings are null, or end in a zero and stay as they are meanwhile.
     pub(crate) unsafe fn options(&self) -> Result<OpenOptions, Failure> {
-        if self.struct_size != size_of::<Self>() {
-            let text = format!("struct_size is {}, not {}", self.struct_size, size_of::<Self>());
-            return Err(Failure::argument(text));
-        }
+        check_size::<Self>(self.struct_size)?;
         let mut options = OpenOptions::from_env();
         // SAFETY: the caller's promise, for all three.
         let (token, controller_token, host_nqn) = unsafe {

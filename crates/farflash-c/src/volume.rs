@@ -6,7 +6,7 @@ use std::ops::ControlFlow;
 use farflash_client::{Cluster, OpenOptions, Swap, Target, Volume};
 
 use crate::edge::{Failure, MISCOMPARE, bytes, check_memory, edge, put, reference, text};
-use crate::structs::{COpenOptions, CProperties};
+use crate::structs::{CFailureDomain, COpenOptions, CProperties};
 
 /// See `farflash.h`.
 ///
@@ -71,6 +71,26 @@ pub unsafe extern "C" fn farflash_properties(
         let now = unsafe { reference(volume, "volume") }?.properties()?;
         // SAFETY: the caller's promise.
         unsafe { put(properties, "properties", CProperties::new(&now)) }
+    })
+}
+
+/// See `farflash.h`.
+///
+/// # Safety
+/// Pointers are null or as `farflash.h` says.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn farflash_failure_domain(
+    volume: *const Volume,
+    domain: *mut CFailureDomain,
+) -> c_int {
+    edge(|| {
+        // SAFETY: the caller's promise.
+        let volume = unsafe { reference(volume, "volume") }?;
+        // SAFETY: the caller's promise.
+        unsafe { CFailureDomain::check(domain) }?;
+        let said = volume.failure_domain()?.ok_or_else(Failure::no_failure_domain)?;
+        // SAFETY: the caller's promise.
+        unsafe { put(domain, "domain", CFailureDomain::new(&said)) }
     })
 }
 

@@ -58,10 +58,14 @@ impl Server {
     }
 
     fn start_with(device: &str, api: &str, auth: &str) -> Self {
+        Self::with_words(device, api, &["--auth", auth])
+    }
+
+    fn with_words(device: &str, api: &str, more: &[&str]) -> Self {
         let program = build_directory().join("farflash");
         let mut command = Command::new(&program);
         command.args(["serve", "--device", device, "--listen", "127.0.0.1:0", "--api", api]);
-        command.args(["--auth", auth]);
+        command.args(more);
         let spawned = command.arg("--log-json").stderr(Stdio::piped()).spawn();
         let mut child = spawned.unwrap_or_else(|error| {
             panic!("{}: {error}; build it with `cargo build -p farflash`", program.display())
@@ -121,6 +125,46 @@ fn blocks_and_their_metadata_are_one() {
     let (said, error) =
         (String::from_utf8(output.stdout).unwrap(), String::from_utf8(output.stderr).unwrap());
     assert!(output.status.success() && said == "done\n", "{said}{error}");
+}
+
+/// `tests/placing.c` says what it demands; what the API says of the volume afterwards is the same.
+#[test]
+fn a_volume_is_placed_promised_and_owned_as_it_is_said() {
+    let directory = tempfile::tempdir().unwrap();
+    let program = compile("tests/placing.c", directory.path());
+    let users = directory.path().join("users.toml");
+    let farflash = |arguments: &[&str], token: &str| {
+        let mut command = Command::new(build_directory().join("farflash"));
+        let output = command.args(arguments).env("FARFLASH_API_TOKEN", token).output();
+        let output = output.expect("the program `farflash`");
+        assert!(output.status.success(), "{output:?}");
+        serde_json::from_slice::<Value>(&output.stdout).unwrap()
+    };
+    let (ops, acme) = (
+        farflash(&["api-token", "ops", "--json"], ""),
+        farflash(&["api-token", "acme", "--tenant", "--json"], ""),
+    );
+    let entry = |role: &str, name: &str, made: &Value| {
+        format!("[[{role}]]\nname = \"{name}\"\ntoken_sha256 = {}\n", made["token_sha256"])
+    };
+    let entries = entry("operator", "ops", &ops) + &entry("tenant", "acme", &acme);
+    std::fs::write(&users, entries).unwrap();
+    let smaller = "mem:128MiB,reads-per-second=10000,writes-per-second=5000";
+    let labels = ["--host-name", "flash-1", "--label", "rack=r1", "--label", "row=7"];
+    let more = ["--device", smaller, "--api-users", users.to_str().unwrap()];
+    let server = Server::with_words("mem:256MiB", "127.0.0.1:0", &[&labels[..], &more].concat());
+    let token = ops["token"].as_str().unwrap();
+    let mut command = program_with(&program, &server.url());
+    let output = command.env("FARFLASH_API_TOKEN", token).output().unwrap();
+    let (said, error) =
+        (String::from_utf8(output.stdout).unwrap(), String::from_utf8(output.stderr).unwrap());
+    assert!(output.status.success() && said == "done\n", "{said}{error}");
+    let show = ["volume", "show", "placed", "--json", "--api", &server.url()];
+    let shown = farflash(&show, token);
+    assert_eq!((&shown["owner"], &shown["device"]), (&"acme".into(), &"mem:128MiB".into()));
+    assert_eq!((&shown["slo"]["share"], &shown["metadata_bytes"]), (&30.into(), &8.into()));
+    let networks = serde_json::json!(["192.0.2.0/24", "127.0.0.0/8"]);
+    assert_eq!(shown["restrictions"]["networks"], networks);
 }
 
 /// `tests/misuse.c` says what it demands; here the server is killed under its load and comes back at

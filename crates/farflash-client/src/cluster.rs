@@ -23,6 +23,11 @@ pub struct NewVolume {
     /// Bytes of metadata that each block has beside its data, for life: 8, 16, 64, or 0 for none. Such a volume
     /// takes [`Volume::write_ex`] and its like only.
     pub metadata_size: u32,
+    /// The host that is to have it, or a label that its host must have, such as `rack=r1`; by default the host
+    /// whose API is asked. See [`Volume::failure_domain`].
+    pub on: Option<String>,
+    /// The device of that host that is to hold it; by default the one with the most free space.
+    pub device: Option<String>,
     /// The core that is to serve it; by default the one with the fewest volumes.
     pub core: Option<u32>,
     /// What it is promised of its device.
@@ -42,6 +47,8 @@ impl NewVolume {
             name,
             size_bytes,
             metadata_size: 0,
+            on: None,
+            device: None,
             core: None,
             slo: None,
             restrictions: None,
@@ -83,17 +90,29 @@ impl Cluster {
 
     /// Makes a volume. The tokens in the answer are told this once.
     pub fn create(&self, new: &NewVolume) -> Result<CreatedVolume, Error> {
-        let NewVolume { name, size_bytes, metadata_size, core, slo, restrictions, owner } =
-            new.clone();
-        let parsed: VolumeName = name.parse()?;
-        let metadata = MetadataBytes::try_from(u64::from(metadata_size))?;
-        let request = CreateVolume {
-            metadata_bytes: (metadata_size > 0).then_some(metadata),
+        let NewVolume {
+            name,
+            size_bytes,
+            metadata_size,
+            on,
+            device,
             core,
             slo,
             restrictions,
             owner,
-            ..CreateVolume::new(parsed, VolumeSize::try_from(size_bytes)?)
+        } = new.clone();
+        let parsed: VolumeName = name.parse()?;
+        let metadata = MetadataBytes::try_from(u64::from(metadata_size))?;
+        let request = CreateVolume {
+            name: parsed,
+            size_bytes: VolumeSize::try_from(size_bytes)?,
+            metadata_bytes: (metadata_size > 0).then_some(metadata),
+            on,
+            device,
+            core,
+            slo,
+            restrictions,
+            owner,
         };
         self.directory.change(&name, |api| api.create(&request))
     }

@@ -13,7 +13,8 @@ use std::time::Duration;
 
 use farflash_client::{
     BlockData, Blocks, BlocksMut, ChangeAuth, ChangeRestrictions, Cluster, Data, DeviceHealth,
-    Error, ErrorKind, NewVolume, OpenOptions, Reply, Request, SENDS_MAX, Swap, Volume, VolumeFile,
+    Error, ErrorKind, NewVolume, OpenOptions, Reply, Request, SENDS_MAX, Slo, Swap, Volume,
+    VolumeFile,
 };
 use support::gate::Gate;
 use support::proxy::Proxy;
@@ -159,6 +160,33 @@ fn a_volume_says_with_what_it_may_fail() {
     assert_eq!(record.drive.health.as_deref(), Some("good"));
     let shown = server.volume(&["show", "v"]).stdout;
     assert!(shown.contains("drive      good\n") && shown.contains("rack=r1"), "{shown}");
+}
+
+/// Where a new volume goes, what it is promised and whose it is, by all that there is to say about it.
+#[test]
+fn a_volume_goes_where_it_was_told() {
+    let labels = ["--host-name", "flash-1", "--label", "rack=r1"];
+    let smaller = "mem:128MiB,reads-per-second=10000,writes-per-second=5000";
+    let server = Server::start_with("mem:256MiB", &[&labels[..], &["--device", smaller]].concat());
+    let cluster = cluster(&server);
+    let new = |name: &str, on: &str, device: &str| NewVolume {
+        on: Some(on.to_owned()),
+        device: Some(device.to_owned()),
+        ..NewVolume::new(name, MIB)
+    };
+    let invalid = ErrorKind::InvalidArgument;
+    fails(cluster.create(&new("v", "rack=r2", "mem:256MiB")), invalid, "rack=r2");
+    fails(cluster.create(&new("v", "rack=r1", "mem:1MiB")), invalid, "mem:1MiB");
+    for (name, on, device) in [("a", "rack=r1", "mem:256MiB"), ("b", "flash-1", "mem:128MiB")] {
+        cluster.create(&new(name, on, device)).unwrap();
+        let volume = cluster.open(name, &OpenOptions::default()).unwrap();
+        let said = volume.failure_domain().unwrap().expect("a farflash server says it");
+        assert_eq!((said.host.as_str(), said.device.as_str()), ("flash-1", device));
+    }
+    let slo = Slo::Rate { reads_per_second: 6000, writes_per_second: 10 };
+    let promised = NewVolume { slo: Some(slo), ..new("c", "flash-1", "mem:128MiB") };
+    assert_eq!(cluster.create(&promised).unwrap().volume.slo, slo);
+    assert_eq!(cluster.set_slo("c", Slo::Share(7)).unwrap().slo, Slo::Share(7));
 }
 
 /// The example of the asynchronous library, which cargo builds with the tests of all crates.
