@@ -23,12 +23,16 @@ class Volume:
         """Reads length bytes at offset."""
 
     def readinto(self, offset: int, buffer: WriteableBuffer) -> int:
-        """Fills a writable buffer of bytes with what is at offset; its length."""
+        """Fills a writable buffer of bytes with what is at offset; its length.
+
+        What comes lands there at once: if this fails, some of it may be there.
+        """
 
     def write(self, offset: int, data: ReadableBuffer) -> int:
         """Writes a bytes-like object to offset; its length. It is durable when this returns.
 
-        Atomic up to atomic_write_size; more than transfer_size_max is several writes.
+        Atomic up to atomic_write_size; more than transfer_size_max is several writes. It is sent from where it
+        is: no other thread must change it meanwhile.
         """
 
     def write_zeroes(self, offset: int, length: int) -> None:

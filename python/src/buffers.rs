@@ -55,14 +55,3 @@ fn copy_to(buffer: &PyBuffer<u8>, at: usize, to: &mut [u8]) {
         from.copy_to_nonoverlapping(to.as_mut_ptr(), to.len());
     }
 }
-
-/// Copies `bytes` to `buffer`, which is writable, from byte `at`.
-pub(crate) fn copy_out(_py: Python<'_>, bytes: &[u8], buffer: &PyBuffer<u8>, at: usize) {
-    let Some(memory) = buffer.as_slice_ptr() else { return };
-    assert!(at + bytes.len() <= memory.len() && !buffer.readonly(), "within a writable buffer");
-    // SAFETY: as above; and `writable` has let through only buffers that can be written.
-    unsafe {
-        let to = memory.as_ptr().cast::<u8>().add(at);
-        to.copy_from_nonoverlapping(bytes.as_ptr(), bytes.len());
-    }
-}

@@ -6,12 +6,12 @@ use std::os::fd::AsRawFd;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use farflash_client::{Error, Reply, Request};
-use pyo3::buffer::PyBuffer;
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyBytes, PyList};
 
-use crate::buffers::{copy_out, writable};
+use crate::buffers::writable;
 use crate::errors::exception;
+use crate::lending::Filling;
 use crate::volume::{Blocks, Volume, swap_tuple, to_bytes, whole, whole_blocks};
 
 type Outcome = (u64, Result<Reply, Error>);
@@ -30,8 +30,8 @@ struct Done {
 #[pyclass(frozen, module = "farflash")]
 pub(crate) struct Completions {
     done: Arc<Mutex<Done>>,
-    /// Where data that is read is to go; `None` if it is not wanted any more.
-    targets: Mutex<BTreeMap<u64, Option<PyBuffer<u8>>>>,
+    /// Where data that is read goes; `None` if it is not wanted any more.
+    targets: Mutex<BTreeMap<u64, Option<Filling>>>,
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -57,15 +57,8 @@ impl Completions {
             target => target.flatten(),
         };
         Ok(match (reply, target) {
-            (Reply::Data(data), None) => to_bytes(py, &data)?.into_any(),
-            (Reply::Data(data), Some(buffer)) => {
-                let mut at = 0;
-                for piece in data.pieces() {
-                    copy_out(py, piece, &buffer, at);
-                    at += piece.len();
-                }
-                at.into_pyobject(py)?.into_any()
-            }
+            (Reply::Data(data), _) => to_bytes(py, &data)?.into_any(),
+            (Reply::Done, Some(filled)) => filled.len().into_pyobject(py)?.into_any(),
             (Reply::Blocks(blocks), _) => {
                 let data = to_bytes(py, &blocks.data)?;
                 (data, PyBytes::new(py, &blocks.metadata)).into_pyobject(py)?.into_any()
@@ -133,10 +126,10 @@ impl Completions {
         offset: u64,
         buffer: &Bound<'_, PyAny>,
     ) -> PyResult<()> {
-        let buffer = writable(buffer)?;
-        let len = buffer.len_bytes();
-        lock(&self.targets).insert(key, Some(buffer));
-        self.submit(volume, key, Request::Read { offset, len });
+        let filling = Filling::new(writable(buffer)?);
+        let landing = filling.landing();
+        lock(&self.targets).insert(key, Some(filling));
+        self.submit(volume, key, Request::ReadTo { offset, landing });
         Ok(())
     }
 

@@ -4,8 +4,8 @@
 //!   fetches them. So a program that ends with requests under way just ends.
 //! - P2: while a call waits, other Python threads run, and signals are looked for. What a signal interrupts is
 //!   not carried out later, unless a second one comes.
-//! - P3: no pointer into Python's memory leaves a call: data is copied between Python's buffers and
-//!   aligned ones, once, while the interpreter is held.
+//! - P3: a call that waits, and `readinto` of asyncio, lend Python's memory to the library's thread, and have it
+//!   back before they end (`lending.rs`). All else copies, while the interpreter is held.
 
 #![deny(unsafe_code)]
 
@@ -13,6 +13,7 @@ mod buffers;
 mod cluster;
 mod completions;
 mod errors;
+mod lending;
 mod volume;
 
 #[pyo3::pymodule]

@@ -9,8 +9,9 @@ use farflash_client::{
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyTuple};
 
-use crate::buffers::{copy_in, copy_in_metadata, copy_out, readable, writable};
+use crate::buffers::{copy_in, copy_in_metadata, readable, writable};
 use crate::errors::exception;
+use crate::lending::{Loan, Rooms};
 
 /// Longest time for which a signal, such as Ctrl-C, goes unnoticed.
 const LOOK: Duration = Duration::from_millis(100);
@@ -74,6 +75,7 @@ fn changes(request: &Request) -> bool {
     !matches!(
         request,
         Request::Read { .. }
+            | Request::ReadTo { .. }
             | Request::ReadEx { .. }
             | Request::Compare { .. }
             | Request::CompareEx { .. }
@@ -148,32 +150,31 @@ impl Volume {
         }
     }
 
-    /// Reads in strides; `each` gets what came, and its place.
-    fn read_strides(
+    /// Reads to where there is room, which is closed at the end, however that comes.
+    fn read_to(&self, py: Python<'_>, place: (u64, usize), mut rooms: Rooms<'_>) -> PyResult<()> {
+        let read = |offset, (at, len)| Request::ReadTo { offset, landing: rooms.open(at, len) };
+        self.in_strides(py, place, read, |_, _| ())
+    }
+
+    /// Writes in strides what `make` makes requests of, from places and lengths in what is lent.
+    fn write_lent(
         &self,
         py: Python<'_>,
         (offset, len): (u64, usize),
-        mut each: impl FnMut(usize, &[u8]),
-    ) -> PyResult<()> {
-        let read = |offset, (_, len)| Request::Read { offset, len };
-        self.in_strides(py, (offset, len), read, |at, reply| {
-            if let Reply::Data(data) = reply {
-                each_piece(at, &data, &mut each);
-            }
-        })
+        loan: &Loan,
+        make: impl FnMut(u64, (usize, usize)) -> Request,
+    ) -> PyResult<usize> {
+        let written = self.in_strides(py, (offset, len), make, |_, _| ());
+        // What failed may have left something behind, if a second signal came: it is kept then.
+        while !loan.wait(py, LOOK) && written.is_ok() {
+            py.check_signals()?;
+        }
+        written.map(|()| len)
     }
 
     /// Bytes of metadata that `len` bytes of data have.
     fn metadata_len(&self, len: usize) -> usize {
         len / self.0.block_size() as usize * self.0.metadata_size() as usize
-    }
-}
-
-/// Data that was read from place `at` on, piece by piece.
-fn each_piece(mut at: usize, data: &ReadData, mut each: impl FnMut(usize, &[u8])) {
-    for piece in data.pieces() {
-        each(at, piece);
-        at += piece.len();
     }
 }
 
@@ -201,18 +202,14 @@ impl Volume {
         offset: u64,
         length: usize,
     ) -> PyResult<Bound<'py, PyBytes>> {
-        PyBytes::new_with(py, length, |to| {
-            self.read_strides(py, (offset, length), |at, bytes| {
-                to[at..at + bytes.len()].copy_from_slice(bytes);
-            })
-        })
+        PyBytes::new_with(py, length, |to| self.read_to(py, (offset, length), Rooms::of_bytes(to)))
     }
 
     /// Fills a writable buffer of bytes with what is at offset.
     fn readinto(&self, py: Python<'_>, offset: u64, buffer: &Bound<'_, PyAny>) -> PyResult<usize> {
         let buffer = writable(buffer)?;
         let len = buffer.len_bytes();
-        self.read_strides(py, (offset, len), |at, bytes| copy_out(py, bytes, &buffer, at))?;
+        self.read_to(py, (offset, len), Rooms::of_buffer(&buffer))?;
         Ok(len)
     }
 
@@ -220,10 +217,9 @@ impl Volume {
     fn write(&self, py: Python<'_>, offset: u64, data: &Bound<'_, PyAny>) -> PyResult<usize> {
         let buffer = readable(data)?;
         let len = buffer.len_bytes();
-        let write =
-            |offset, (at, len)| Request::Write { offset, data: copy_in(py, &buffer, at, len) };
-        self.in_strides(py, (offset, len), write, |_, _| ())?;
-        Ok(len)
+        let loan = Loan::new(py, buffer);
+        let write = |offset, (at, len)| Request::Write { offset, data: loan.lend(at, len) };
+        self.write_lent(py, (offset, len), &loan, write)
     }
 
     /// Makes a range read as zeroes.
@@ -293,16 +289,16 @@ impl Volume {
         let len = data.len_bytes();
         let fits = self.0.check_metadata(len, metadata.len_bytes());
         fits.map_err(|error| exception(py, &error))?;
+        let loan = Loan::new(py, data);
         let write = |offset, (at, len)| {
             let (start, metadata_len) = (self.metadata_len(at), self.metadata_len(len));
             let blocks = BlockData {
-                data: copy_in(py, &data, at, len),
+                data: loan.lend(at, len),
                 metadata: copy_in_metadata(py, &metadata, start, metadata_len),
             };
             Request::WriteEx { offset, blocks }
         };
-        self.in_strides(py, (offset, len), write, |_, _| ())?;
-        Ok(len)
+        self.write_lent(py, (offset, len), &loan, write)
     }
 
     /// Whether data and metadata are those of the blocks at offset.

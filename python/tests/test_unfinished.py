@@ -1,10 +1,12 @@
-"""Of a call that raised nothing is carried out later: what is written next stays."""
+"""Of a call that raised nothing is carried out later: what is written next stays, and so does its buffer."""
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import threading
+import time
 import unittest
 from collections.abc import Callable
 
@@ -24,7 +26,9 @@ class Signalled(Exception):
     """What the test's signal handler raises."""
 
 
-class Unfinished(unittest.TestCase):
+class Proxied(unittest.TestCase):
+    """A volume of a real server, behind a proxy."""
+
     @classmethod
     def setUpClass(cls) -> None:
         cls.server = Server()
@@ -80,6 +84,10 @@ class Unfinished(unittest.TestCase):
     def signal() -> None:
         os.kill(os.getpid(), signal.SIGALRM)
 
+
+class Unfinished(Proxied):
+    """Calls that fail, or that a signal interrupts."""
+
     def test_of_a_write_that_failed(self) -> None:
         self.proxy.fail_at, self.proxy.hold_at = 0, STRIDE // BLOCK
         self.release_after(self.proxy.failed)
@@ -113,9 +121,78 @@ class Unfinished(unittest.TestCase):
             self.signal()
 
         self.release_after(self.signalled, returned, begin=begin)
-        self.raises(Signalled, lambda: self.volume.write(5 * BLOCK, b"1" * BLOCK))
-        returned.set()
+        data = bytearray(b"1" * BLOCK)
+        self.raises(Signalled, lambda: self.volume.write(5 * BLOCK, data))
         self.assertEqual(self.events, ["signalled", "signalled", "returned"])
+        with self.assertRaises(BufferError):
+            data.append(0)  # It is still to be written from.
+        returned.set()
+        deadline = time.monotonic() + PATIENCE
+        while len(data) == BLOCK and time.monotonic() < deadline:
+            self.volume.write(0, b"2" * BLOCK)  # Lets go of what is not needed any more.
+            with contextlib.suppress(BufferError):
+                data.append(0)
+        self.assertEqual(len(data), BLOCK + 1)
+
+    def test_a_buffer_is_the_callers_again_when_the_read_into_it_is_interrupted(self) -> None:
+        self.volume.write(0, b"1" * 4 * STRIDE)
+        self.proxy.hold_at = STRIDE // BLOCK
+        returned = threading.Event()
+        self.release_after(self.signalled, returned, begin=self.signal)
+        buffer = bytearray(4 * STRIDE)
+        self.raises(Signalled, lambda: self.volume.readinto(0, buffer))
+        buffer.append(0)  # A BufferError if anybody else has a view of it.
+        buffer[:] = bytes(len(buffer))
+        returned.set()
+        self.assertEqual(self.volume.read(STRIDE, STRIDE), b"1" * STRIDE)
+        self.assertEqual(buffer, bytes(len(buffer)))
+
+
+class WithoutCopies(Proxied):
+    """What is written is sent from the caller's memory, and what is read lands there: seen while a call waits."""
+
+    def during(self, work: Callable[[], None]) -> None:
+        """Once a request is held does some work, and releases it."""
+
+        def guarded() -> None:
+            try:
+                assert self.proxy.held.wait(PATIENCE)
+                work()
+                self.events.append("worked")
+            finally:
+                self.proxy.release()
+
+        thread = threading.Thread(target=guarded)
+        thread.start()
+        self.addCleanup(thread.join)
+
+    def test_a_write(self) -> None:
+        data = bytearray(b"1" * MIB)
+        self.proxy.hold_at = 0
+
+        def change() -> None:
+            data[5 * BLOCK : 6 * BLOCK] = b"2" * BLOCK
+
+        self.during(change)
+        self.volume.write(0, data)
+        self.assertEqual(self.events, ["worked"])
+        self.assertEqual(self.volume.read(4 * BLOCK, 2 * BLOCK), b"1" * BLOCK + b"2" * BLOCK)
+        data.append(0)  # A BufferError if anybody else has a view of it.
+
+    def test_a_read(self) -> None:
+        self.volume.write(0, b"1" * 4 * STRIDE)
+        buffer = bytearray(4 * STRIDE)
+        # The second of the commands in which the first request is done.
+        self.proxy.hold_at = self.volume.transfer_size_max // BLOCK
+
+        def see() -> None:
+            deadline = time.monotonic() + PATIENCE
+            while buffer[0] == 0:
+                assert time.monotonic() < deadline, "nothing lands while the call waits"
+
+        self.during(see)
+        self.volume.readinto(0, buffer)
+        self.assertEqual((self.events, buffer), (["worked"], b"1" * 4 * STRIDE))
 
 
 if __name__ == "__main__":

@@ -7,7 +7,7 @@ use nvme_wire::{Cqe, Status};
 use units::Instant;
 
 use crate::queue::{Queue, QueueState};
-use crate::requests::{Body, Completion, RequestState};
+use crate::requests::{Body, Completion, Place, RequestState};
 use crate::{Disconnect, Error};
 
 /// Times that a command is sent before a transient error is passed on to the caller.
@@ -26,11 +26,14 @@ pub(crate) struct PayloadDigest {
     value: u32,
     /// Takes the data as it comes, if it is more than a [`PIECE`]; else it is done in one go.
     running: Crc32c,
+    /// Some of the data went nowhere, so that the digest is not known.
+    unknown: bool,
 }
 
 impl PayloadDigest {
     fn begin(&mut self, payload: Payload) {
         (self.start, self.len) = (payload.offset as usize, payload.len as usize);
+        self.unknown = false;
         if self.len > PIECE {
             self.running = Crc32c::new();
         }
@@ -110,15 +113,26 @@ impl QueueState {
     fn on_data(&mut self, payload: Payload, data: &[u8]) {
         let link = self.link.as_mut().expect("data comes from a link");
         let request = self.requests.get(link.by_slot[usize::from(payload.slot)]);
-        let Body::ToHost { buffer, .. } = &mut request.command.body else {
+        let Body::ToHost { place, .. } = &mut request.command.body else {
             unreachable!("the connection lets data in for commands that want some");
         };
-        let at = payload.offset as usize;
-        let bytes = buffer.as_mut_bytes();
-        if link.connection.digests().data {
-            link.digest.copy(bytes, at, data);
-        } else {
-            copy(data, &mut bytes[at..at + data.len()]);
+        let (at, with_digest) = (payload.offset as usize, link.connection.digests().data);
+        let mut take = |bytes: &mut [u8]| {
+            if with_digest {
+                link.digest.copy(bytes, at, data);
+            } else {
+                copy(data, &mut bytes[at..at + data.len()]);
+            }
+        };
+        match place {
+            Place::Own(buffer) => take(buffer.as_mut_bytes()),
+            Place::Lent(landing, range) => {
+                let mut is_taken = false;
+                landing.with(&mut |bytes| {
+                    is_taken = bytes.get_mut(range.clone()).map(&mut take).is_some();
+                });
+                link.digest.unknown |= !is_taken;
+            }
         }
         let len = u32::try_from(data.len()).expect("at most the payload");
         link.connection.on_payload(len);
@@ -127,7 +141,7 @@ impl QueueState {
 
     fn on_digest(&mut self, slot: u16, received: u32) {
         let link = self.link.as_mut().expect("a digest comes from a link");
-        if link.digest.value != received {
+        if link.digest.value != received && !link.digest.unknown {
             self.counters.damaged += 1;
             self.requests.get(link.by_slot[usize::from(slot)]).damaged = true;
         }
@@ -184,8 +198,8 @@ impl QueueState {
             Err(Error::Damaged { attempts: request.attempts })
         } else {
             let buffer = match std::mem::replace(&mut request.command.body, Body::None) {
-                Body::ToHost { buffer, .. } => Some(buffer),
-                Body::None | Body::ToController(_) => None,
+                Body::ToHost { place: Place::Own(buffer), .. } => Some(buffer),
+                _ => None,
             };
             Ok(Completion { cqe, buffer })
         };

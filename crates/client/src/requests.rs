@@ -3,9 +3,11 @@
 //! A request outlives the connection that carries it: after a reconnect it is sent again. The
 //! table has a fixed number of places, so that no request allocates.
 
+use std::ops::Range;
+use std::sync::Arc;
 use std::task::Waker;
 
-use io_traits::{Buffer, BufferSlice};
+use io_traits::{Buffer, BufferSlice, Landing};
 use local_sync::Permit;
 use nvme_initiator::Transfer;
 use nvme_wire::{Cqe, Sqe};
@@ -30,12 +32,19 @@ pub(crate) struct Command {
 /// The data of a command.
 pub(crate) enum Body {
     None,
-    /// `len` bytes go to the start of the buffer.
+    /// `len` bytes go to the start of the place.
     ToHost {
-        buffer: Buffer,
+        place: Place,
         len: u32,
     },
     ToController(BufferSlice),
+}
+
+/// Where data that is received goes.
+pub(crate) enum Place {
+    Own(Buffer),
+    /// A part of the caller's memory.
+    Lent(Arc<dyn Landing>, Range<usize>),
 }
 
 impl Body {
@@ -44,7 +53,12 @@ impl Body {
         let len_bytes = len as usize;
         let mut buffer = Buffer::new(len_bytes.div_ceil(units::BLOCK_SIZE));
         buffer.as_mut_bytes()[len_bytes..].fill(0);
-        Self::ToHost { buffer, len }
+        Self::ToHost { place: Place::Own(buffer), len }
+    }
+
+    /// A body that receives `len` bytes to byte `at` of `landing`.
+    pub(crate) fn to_landing(landing: Arc<dyn Landing>, at: usize, len: u32) -> Self {
+        Self::ToHost { place: Place::Lent(landing, at..at + len as usize), len }
     }
 
     /// A body that sends a copy of `bytes`.

@@ -2,8 +2,9 @@
 
 use std::cell::Cell;
 use std::rc::Rc;
+use std::sync::Arc;
 
-use io_traits::{Buffer, BufferSlice, World};
+use io_traits::{Buffer, BufferSlice, Landing, World};
 use nvme_initiator::NamespaceShape;
 use nvme_wire::identify::VENDOR_COMPARE_AND_WRITE;
 use nvme_wire::io::{BlockCommand, DatasetManagement, DsmRange};
@@ -134,6 +135,22 @@ impl<W: World> Volume<W> {
         let sqe = self.block_command(IoOpcode::READ, BlockCommand::new(lba.0, blocks));
         let completion = self.run(IoOpcode::READ, sqe, Body::to_host(len)).await?;
         Ok(completion.buffer.expect("a read has a buffer"))
+    }
+
+    /// Reads `blocks` blocks from `lba` to byte `at` of `landing`, as they come. If this fails, some of them may
+    /// be there.
+    pub async fn read_to(
+        &self,
+        lba: Lba,
+        blocks: u32,
+        landing: Arc<dyn Landing>,
+        at: usize,
+    ) -> Result<(), Error> {
+        let len = self.transfer_len(u64::from(blocks))?;
+        self.must_have_metadata(blocks, 0)?;
+        let sqe = self.block_command(IoOpcode::READ, BlockCommand::new(lba.0, blocks));
+        self.run(IoOpcode::READ, sqe, Body::to_landing(landing, at, len)).await?;
+        Ok(())
     }
 
     /// Writes `data`, whole blocks, to `lba`. It is durable when this returns, unless the target

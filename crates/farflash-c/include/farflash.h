@@ -16,14 +16,14 @@
  *   - What farflash_error() returns belongs to the library, and is good until the thread's next call.
  *
  * Offsets and lengths are in bytes, and multiples of the volume's block size (4096, see
- * farflash_properties()). Addresses of buffers are free. Data is copied once, between the caller's buffer and
- * the one that goes to the socket.
+ * farflash_properties()). Addresses of buffers are free. Beside the kernel's own copy, data that is written is
+ * copied once, to a buffer that goes to the socket; data that is read twice, to such a buffer and to the caller's.
  *
  * Blocks with metadata
  *   A volume made by farflash_create_ex() keeps 8, 16 or 64 bytes of the program's beside each block. There the
  *   functions and requests that end in _ex read, write and compare blocks with their metadata, as one; those on
  *   data alone are refused (FARFLASH_INVALID_ARGUMENT), so that nobody overwrites metadata without knowing of it.
- *   On other volumes they take and give 0 bytes of metadata. Such data is copied twice.
+ *   On other volumes they take and give 0 bytes of metadata. Such data is copied once more.
  *
  * Requests wait for a server that went away and are repeated when it is back, wherever it is then, except for
  * a compare-and-swap that was sent already. A child made by fork() opens its volumes anew.

@@ -1,51 +1,95 @@
 //! Data of requests on its way between threads.
 
-use io_traits::Buffer;
+use std::fmt;
+
+use io_traits::{Buffer, BufferSlice};
 use units::BLOCK_SIZE;
 
-/// Bytes to be written or compared: aligned memory that a request takes with it.
+/// Bytes to be written or compared: memory that a request takes with it.
 #[derive(Debug)]
-pub struct Data {
-    pub(crate) buffer: Buffer,
-    pub(crate) len: usize,
+pub struct Data(Memory);
+
+enum Memory {
+    /// The first so many bytes of a buffer.
+    Own(Buffer, usize),
+    Lent(Box<dyn AsRef<[u8]> + Send + Sync>),
+}
+
+impl fmt::Debug for Memory {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Own(_, len) => write!(f, "{len} bytes"),
+            Self::Lent(bytes) => write!(f, "{} bytes that are lent", (**bytes).as_ref().len()),
+        }
+    }
 }
 
 impl Data {
     /// `len` bytes of zeroes, to be filled.
     #[must_use]
     pub fn zeroed(len: usize) -> Self {
-        Self { buffer: Buffer::zeroed(len.div_ceil(BLOCK_SIZE)), len }
+        Self::of(Buffer::zeroed(len.div_ceil(BLOCK_SIZE)), len)
+    }
+
+    /// `bytes` as they are: no copy is made on the way to the socket. They stay at their place until they are
+    /// dropped, which may be a moment after the request has its outcome. If somebody changes them before that, it
+    /// is not known what is written, or the request fails.
+    #[must_use]
+    pub fn lent(bytes: impl AsRef<[u8]> + Send + Sync + 'static) -> Self {
+        Self(Memory::Lent(Box::new(bytes)))
+    }
+
+    /// The first `len` bytes of `buffer`.
+    pub(crate) fn of(buffer: Buffer, len: usize) -> Self {
+        Self(Memory::Own(buffer, len))
     }
 
     /// Length in bytes.
     #[must_use]
     pub fn len(&self) -> usize {
-        self.len
+        self.as_bytes().len()
     }
 
     /// Whether there are none.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.len == 0
+        self.len() == 0
     }
 
     /// The bytes.
     #[must_use]
     pub fn as_bytes(&self) -> &[u8] {
-        &self.buffer.as_bytes()[..self.len]
+        match &self.0 {
+            Memory::Own(buffer, len) => &buffer.as_bytes()[..*len],
+            Memory::Lent(bytes) => (**bytes).as_ref(),
+        }
     }
 
-    /// The bytes, to be changed.
+    /// The bytes, to be changed; a copy of them, if they are lent.
     #[must_use]
     pub fn as_mut_bytes(&mut self) -> &mut [u8] {
-        &mut self.buffer.as_mut_bytes()[..self.len]
+        if let Memory::Lent(bytes) = &self.0 {
+            *self = (**bytes).as_ref().into();
+        }
+        match &mut self.0 {
+            Memory::Own(buffer, len) => &mut buffer.as_mut_bytes()[..*len],
+            Memory::Lent(_) => unreachable!("it is a copy now"),
+        }
+    }
+
+    /// As it goes to the socket.
+    pub(crate) fn into_slice(self) -> BufferSlice {
+        match self.0 {
+            Memory::Own(buffer, len) => buffer.into_slice().slice(0..len),
+            Memory::Lent(bytes) => BufferSlice::lent(bytes),
+        }
     }
 }
 
 impl From<&[u8]> for Data {
     /// A copy.
     fn from(bytes: &[u8]) -> Self {
-        Self { buffer: Buffer::from_bytes(bytes), len: bytes.len() }
+        Self::of(Buffer::from_bytes(bytes), bytes.len())
     }
 }
 
@@ -107,5 +151,16 @@ mod tests {
         read.copy_to(&mut copy);
         assert_eq!(copy, [1, 2, 3]);
         assert!(Data::zeroed(0).is_empty() && ReadData::default().is_empty());
+    }
+
+    #[test]
+    fn what_is_lent_goes_as_it_is_and_is_changed_as_a_copy() {
+        static LENT: &[u8] = &[1, 2, 3];
+        let mut data = Data::lent(LENT);
+        assert_eq!(data.as_bytes().as_ptr(), LENT.as_ptr());
+        data.as_mut_bytes()[0] = 7;
+        assert_eq!((data.as_bytes(), LENT), (&[7, 2, 3][..], &[1, 2, 3][..]));
+        let sent = Data::lent(LENT).into_slice();
+        assert_eq!(sent.as_bytes().as_ptr(), LENT.as_ptr());
     }
 }

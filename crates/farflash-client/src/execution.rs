@@ -2,9 +2,10 @@
 
 use std::cell::Cell;
 use std::rc::Rc;
+use std::sync::Arc;
 
 use client::Swap;
-use io_traits::{BufferSlice, Spawn};
+use io_traits::{BufferSlice, Landing, Spawn};
 use local_sync::{Semaphore, oneshot};
 use units::{Lba, LbaRange};
 
@@ -34,6 +35,7 @@ pub(crate) async fn execute(
     let execution = Execution { session, properties, format, block };
     match request {
         Request::Read { offset, len } => execution.read(offset, len).await.map(Reply::Data),
+        Request::ReadTo { offset, landing } => execution.read_to(offset, landing).await,
         Request::Write { offset, data } => execution.write(offset, data).await,
         Request::Compare { offset, data } => {
             execution.compare(offset, data).await.map(Reply::Equal)
@@ -84,13 +86,25 @@ impl Execution<'_> {
         let read = self.in_pieces(offset, len, async move |session, piece| {
             let (lba, blocks) = place(piece, block);
             let buffer = session.run(true, async |volume| volume.read(lba, blocks).await).await?;
-            Ok(Data { buffer, len: piece.len })
+            Ok(Data::of(buffer, piece.len))
         });
         Ok(ReadData { pieces: read.await? })
     }
 
+    async fn read_to(&self, offset: u64, landing: Arc<dyn Landing>) -> Result<Reply, Error> {
+        let (len, block) = (landing.len_bytes(), self.block);
+        let read = self.in_pieces(offset, len, async move |session, piece| {
+            let (lba, blocks) = place(piece, block);
+            let read = async |volume: &client::Volume<_>| {
+                volume.read_to(lba, blocks, landing.clone(), piece.at).await
+            };
+            session.run(true, read).await
+        });
+        read.await.map(|_| Reply::Done)
+    }
+
     async fn write(&self, offset: u64, data: Data) -> Result<Reply, Error> {
-        let (len, data, block) = (data.len(), slice(data), self.block);
+        let (len, data, block) = (data.len(), data.into_slice(), self.block);
         let written = self.in_pieces(offset, len, async move |session, piece| {
             let ((lba, _), data) = (place(piece, block), part(&data, piece));
             let write = async |volume: &client::Volume<_>| volume.write(lba, data.clone()).await;
@@ -100,7 +114,7 @@ impl Execution<'_> {
     }
 
     async fn compare(&self, offset: u64, data: Data) -> Result<bool, Error> {
-        let (len, data, block) = (data.len(), slice(data), self.block);
+        let (len, data, block) = (data.len(), data.into_slice(), self.block);
         let compared = self.in_pieces(offset, len, async move |session, piece| {
             let ((lba, _), data) = (place(piece, block), part(&data, piece));
             let compare =
@@ -117,7 +131,8 @@ impl Execution<'_> {
         data: Data,
     ) -> Result<Swap, Error> {
         self.check_atomic(data.len())?;
-        let (lba, expected, data) = (Lba(offset / self.block), slice(expected), slice(data));
+        let (lba, expected, data) =
+            (Lba(offset / self.block), expected.into_slice(), data.into_slice());
         let swap =
             async |volume: &client::Volume<_>| volume.compare_and_swap(lba, &expected, &data).await;
         self.session.run(false, swap).await
@@ -130,7 +145,7 @@ impl Execution<'_> {
             let read = session.run(true, async |volume| volume.read_ex(lba, blocks).await).await?;
             // A foreign target could have changed its format. Callers copy by what was opened.
             format.check_metadata(piece.len, read.metadata.len())?;
-            Ok((Data { buffer: read.data, len: piece.len }, read.metadata))
+            Ok((Data::of(read.data, piece.len), read.metadata))
         });
         let (pieces, metadata): (Vec<_>, Vec<_>) = read.await?.into_iter().unzip();
         Ok(ReadBlocks { data: ReadData { pieces }, metadata: metadata.concat() })
@@ -248,11 +263,6 @@ fn cut(range: LbaRange, blocks_max: u64) -> impl Iterator<Item = LbaRange> {
         let start = index * blocks_max;
         LbaRange::new(Lba(range.start.0 + start), blocks_max.min(range.blocks - start))
     })
-}
-
-fn slice(data: Data) -> BufferSlice {
-    let len = data.len;
-    data.buffer.into_slice().slice(0..len)
 }
 
 fn part(data: &BufferSlice, piece: Piece) -> BufferSlice {

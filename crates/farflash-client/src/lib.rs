@@ -41,9 +41,10 @@
 //! fails with [`Error::OutcomeUnknown`].
 //!
 //! # Copies
-//! Data is copied once on its way between the caller's memory and aligned buffers, which go to and come
-//! from the socket as they are. Blocks with metadata are copied once more, because each block's metadata lies
-//! behind its data on the wire.
+//! Beside the kernel's own: what is written is copied once, into a buffer that goes to the socket as it is; what is
+//! read twice, from where the kernel puts it into a buffer and from there to the caller. [`Data::lent`] writes from
+//! memory that is handed over, without a copy, and [`Request::ReadTo`] reads into such memory with one. Blocks with
+//! metadata are copied once more, because each block's metadata lies behind its data on the wire.
 //!
 //! Absent from this crate: the protocol (that is `client`), caching of data, `unsafe`.
 
@@ -75,6 +76,7 @@ pub use control::{
 pub use data::{Data, ReadData};
 pub use error::{Error, ErrorKind};
 pub use file::VolumeFile;
+pub use io_traits::Landing;
 pub use nvme_wire::log::{DeviceHealth, FailureDomain};
 pub use open::{OpenOptions, Target, TargetError};
 pub use pending::Pending;

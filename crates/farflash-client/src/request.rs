@@ -1,6 +1,9 @@
 //! What a volume can be asked.
 
+use std::sync::Arc;
+
 use client::Swap;
+use io_traits::Landing;
 
 use crate::blocks::Format;
 use crate::{BlockData, Data, Error, ReadBlocks, ReadData};
@@ -18,6 +21,14 @@ pub enum Request {
         offset: u64,
         /// How much.
         len: usize,
+    },
+    /// Reads into memory of the caller's, as much as it is long, without a copy in between; answered by
+    /// [`Reply::Done`]. If it fails, some of what was to be read may be there.
+    ReadTo {
+        /// From where.
+        offset: u64,
+        /// Where to.
+        landing: Arc<dyn Landing + Send + Sync>,
     },
     /// Writes; answered by [`Reply::Done`]. Atomic up to [`crate::Properties::atomic_write_bytes`]; more
     /// than [`crate::Properties::transfer_bytes_max`] is several writes.
@@ -116,6 +127,7 @@ impl Request {
             Self::Read { offset, len } | Self::ReadEx { offset, len } => {
                 Some((*offset, *len as u64))
             }
+            Self::ReadTo { offset, landing } => Some((*offset, landing.len_bytes() as u64)),
             Self::WriteZeroes { offset, len } | Self::Deallocate { offset, len } => {
                 Some((*offset, *len))
             }
@@ -147,6 +159,7 @@ impl Request {
             |blocks: &BlockData| format.check_metadata(blocks.data.len(), blocks.metadata.len());
         match self {
             Self::Read { .. }
+            | Self::ReadTo { .. }
             | Self::Write { .. }
             | Self::Compare { .. }
             | Self::CompareAndSwap { .. } => format.check_has_none(),

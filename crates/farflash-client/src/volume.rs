@@ -210,7 +210,12 @@ impl Volume {
     /// cache. Atomic up to [`Properties::atomic_write_bytes`]; what is longer than
     /// [`Properties::transfer_bytes_max`] is several writes.
     pub fn write_at(&self, data: &[u8], offset: u64) -> Result<(), Error> {
-        self.write_with(offset, data.len(), |at, to| to.copy_from_slice(&data[at..at + to.len()]))
+        self.shared.format.check_has_none()?;
+        let write = |piece: Piece| {
+            let data = data[piece.at..piece.at + piece.len].into();
+            Request::Write { offset: piece.offset, data }
+        };
+        self.in_strides(offset, data.len(), write, |_, _| ControlFlow::Continue(()))
     }
 
     /// Writes `len` bytes to `offset`, which `fill` puts into the pieces that it is handed, with their

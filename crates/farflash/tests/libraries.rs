@@ -7,14 +7,14 @@ mod support;
 use std::io::{BufReader, BufWriter, Read, Seek, SeekFrom, Write};
 use std::net::TcpListener;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::mpsc;
+use std::sync::{Arc, Mutex, mpsc};
 use std::thread;
 use std::time::Duration;
 
 use farflash_client::{
     BlockData, Blocks, BlocksMut, ChangeAuth, ChangeRestrictions, Cluster, Data, DeviceHealth,
-    Error, ErrorKind, NewVolume, OpenOptions, Reply, Request, SENDS_MAX, Slo, Swap, Volume,
-    VolumeFile,
+    Error, ErrorKind, Landing, NewVolume, OpenOptions, Reply, Request, SENDS_MAX, Slo, Swap,
+    Volume, VolumeFile,
 };
 use support::gate::Gate;
 use support::proxy::Proxy;
@@ -587,6 +587,42 @@ fn a_request_that_ends_every_connection_does_not_do_so_for_ever() {
     assert_eq!(proxy.ended(), u32::from(SENDS_MAX));
     volume.read_at(&mut [0; BLOCK], 0).unwrap();
     assert_eq!(proxy.ended(), u32::from(SENDS_MAX));
+}
+
+/// Memory that is read into until it is taken back.
+#[derive(Debug)]
+struct Own(Mutex<Option<Vec<u8>>>, usize);
+
+impl Landing for Own {
+    fn len_bytes(&self) -> usize {
+        self.1
+    }
+
+    fn with(&self, each: &mut dyn FnMut(&mut [u8])) -> bool {
+        self.0.lock().unwrap().as_deref_mut().map(each).is_some()
+    }
+}
+
+/// Memory of the caller's, written from and read into, in more than one command; and such memory that was taken
+/// back before anything came.
+#[test]
+fn what_is_lent_is_written_and_read_where_it_is() {
+    const LEN: usize = 3 * MIB as usize + BLOCK;
+    let server = Server::start("mem:256MiB");
+    let volume = opened(&cluster(&server), "v", 16 * MIB);
+    let written = filled(LEN / BLOCK, 0, 1).0;
+    let write = Request::Write { offset: 4096, data: Data::lent(written.clone()) };
+    assert!(matches!(volume.start(write).wait(), Ok(Reply::Done)));
+    let compare = Request::Compare { offset: 4096, data: Data::lent(written.clone()) };
+    assert!(matches!(volume.start(compare).wait(), Ok(Reply::Equal(true))));
+    let landing = Arc::new(Own(Mutex::new(Some(vec![0; LEN])), LEN));
+    let read = || Request::ReadTo { offset: 4096, landing: landing.clone() };
+    assert!(matches!(volume.start(read()).wait(), Ok(Reply::Done)));
+    assert!(landing.0.lock().unwrap().take().unwrap() == written);
+    assert!(matches!(volume.start(read()).wait(), Ok(Reply::Done)), "it goes nowhere");
+    let beyond = Request::ReadTo { offset: 16 * MIB, landing: landing.clone() };
+    fails(volume.start(beyond).wait(), ErrorKind::InvalidArgument, "not all within");
+    assert_eq!(volume.properties().unwrap().reconnects, 0);
 }
 
 #[test]

@@ -121,7 +121,7 @@ impl Buffer {
     #[must_use]
     pub fn into_slice(self) -> BufferSlice {
         let len = self.len_bytes();
-        BufferSlice { buffer: Rc::new(self), start: 0, len }
+        BufferSlice { memory: Rc::new(Memory::Own(self)), start: 0, len }
     }
 }
 
@@ -151,19 +151,47 @@ fn new_zeroed(blocks: usize) -> Vec<Block> {
     Block::new_vec_zeroed(blocks).expect("memory for a buffer")
 }
 
-/// A shared, read-only view of a part of a [`Buffer`]. Cloning it copies no data.
+/// Whose memory a slice is of.
+enum Memory {
+    Own(Buffer),
+    Lent(Box<dyn AsRef<[u8]>>),
+}
+
+impl std::fmt::Debug for Memory {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Own(buffer) => buffer.fmt(f),
+            Self::Lent(_) => f.write_str("lent"),
+        }
+    }
+}
+
+/// A shared, read-only view of a part of a [`Buffer`], or of memory that somebody lends. Cloning it copies no
+/// data.
 #[derive(Clone, Debug)]
 pub struct BufferSlice {
-    buffer: Rc<Buffer>,
+    memory: Rc<Memory>,
     start: usize,
     len: usize,
 }
 
 impl BufferSlice {
+    /// All of `bytes`, which stay at their place until they are dropped, behind the last slice. Not aligned: for
+    /// the network only.
+    #[must_use]
+    pub fn lent(bytes: Box<dyn AsRef<[u8]>>) -> Self {
+        let len = (*bytes).as_ref().len();
+        Self { memory: Rc::new(Memory::Lent(bytes)), start: 0, len }
+    }
+
     /// The bytes.
     #[must_use]
     pub fn as_bytes(&self) -> &[u8] {
-        &self.buffer.as_bytes()[self.start..self.start + self.len]
+        let all = match &*self.memory {
+            Memory::Own(buffer) => buffer.as_bytes(),
+            Memory::Lent(bytes) => (**bytes).as_ref(),
+        };
+        &all[self.start..self.start + self.len]
     }
 
     /// Length in bytes.
@@ -176,7 +204,7 @@ impl BufferSlice {
     #[must_use]
     pub fn slice(&self, range: Range<usize>) -> Self {
         assert!(range.start <= range.end && range.end <= self.len, "slice outside of its buffer");
-        Self { buffer: self.buffer.clone(), start: self.start + range.start, len: range.len() }
+        Self { memory: self.memory.clone(), start: self.start + range.start, len: range.len() }
     }
 
     /// `count` blocks from block `first`. Panics if they lie outside.
@@ -188,7 +216,10 @@ impl BufferSlice {
     /// The buffer, if this was its last slice.
     #[must_use]
     pub fn into_buffer(self) -> Option<Buffer> {
-        Rc::into_inner(self.buffer)
+        match Rc::into_inner(self.memory)? {
+            Memory::Own(buffer) => Some(buffer),
+            Memory::Lent(_) => None,
+        }
     }
 }
 
@@ -226,6 +257,22 @@ mod tests {
         assert_eq!(slice.slice(BLOCK_SIZE - 1..BLOCK_SIZE + 1).as_bytes(), [0, 7]);
         assert!(slice.clone().into_buffer().is_none());
         assert!(slice.into_buffer().is_some());
+    }
+
+    #[test]
+    fn lent_memory_is_given_back_behind_the_last_slice() {
+        struct Lent(Rc<Vec<u8>>);
+        impl AsRef<[u8]> for Lent {
+            fn as_ref(&self) -> &[u8] {
+                &self.0
+            }
+        }
+        let memory = Rc::new(vec![1, 2, 3, 4]);
+        let slice = BufferSlice::lent(Box::new(Lent(memory.clone())));
+        let part = slice.slice(1..3);
+        assert_eq!((slice.len_bytes(), part.as_bytes()), (4, &[2, 3][..]));
+        assert!(slice.into_buffer().is_none() && Rc::strong_count(&memory) == 2);
+        assert!(part.into_buffer().is_none() && Rc::strong_count(&memory) == 1);
     }
 
     #[test]
