@@ -62,9 +62,10 @@ test-crates: deps ## the tests of all crates
 
 .PHONY: libraries-test
 libraries-test: python-test ## the tests of the libraries alone: Rust, C and Python against a real server
-	@cargo test --locked -p farflash-client -p farflash-c
+	@.ci/install-missing etcd-server
+	cargo test --locked -p farflash-client -p farflash-c
 	cargo build $(TESTED) --example volume
-	cargo test $(TESTED) --test libraries --test unfinished
+	cargo test $(TESTED) --test libraries --test unfinished --test library_cluster
 
 .PHONY: python-test
 python-test: deps ## install the Python package in an environment of its own, and test it

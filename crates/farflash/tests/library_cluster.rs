@@ -1,0 +1,214 @@
+//! The library for ordinary threads, against several real servers that share real etcd: a volume is opened through any
+//! host, found where it goes, and opened again without asking anybody.
+
+#![allow(missing_docs, unreachable_pub, dead_code)]
+
+#[path = "../../directory/tests/support/mod.rs"]
+mod etcd;
+mod support;
+
+use std::net::SocketAddr;
+
+use etcd::EtcdProcesses;
+use farflash_client::{
+    Cluster, Data, NewVolume, OpenOptions, Pending, Reply, Request, Volume, VolumeRecord,
+};
+use support::gate::Gate;
+use support::{Files, Server, run, succeed, until};
+use uuid::Uuid;
+
+const BLOCK: usize = 4096;
+const MIB: u64 = 1 << 20;
+const LEASE: &str = "3";
+
+/// What hosts have in common.
+struct Service {
+    name: &'static str,
+    etcd: EtcdProcesses,
+    files: Files,
+}
+
+impl Service {
+    fn new(name: &'static str) -> Self {
+        Self { name, etcd: EtcdProcesses::start(1), files: Files::new() }
+    }
+
+    /// A device in a file.
+    fn device(&self, name: &str) -> String {
+        let device = self.files.device(name);
+        succeed(&["format", "--device", &format!("{device},size=256MiB")]);
+        device
+    }
+
+    fn membership(&self, name: &str) -> Vec<String> {
+        let directory = format!("etcd://{}/{}", self.etcd.address(0), self.name);
+        let label = format!("rack=of-{name}");
+        let words = ["--directory", &directory, "--host-name", name, "--host-lease", LEASE];
+        words.into_iter().chain(["--label", &label]).map(str::to_owned).collect()
+    }
+
+    /// A server on portals of the kernel's choice: another one each time.
+    fn host(&self, name: &str, device: &str, more: &[&str]) -> Server {
+        let membership = self.membership(name);
+        let membership: Vec<&str> = membership.iter().map(String::as_str).collect();
+        Server::start_with(device, &[&membership[..], more].concat())
+    }
+
+    /// Waits until the host that had `device` and was killed counts as gone.
+    fn wait_until_gone(&self, heir: &str, device: &str) {
+        let membership = self.membership(heir);
+        let membership: Vec<&str> = membership.iter().map(String::as_str).collect();
+        let serve =
+            ["serve", "--device", device, "--listen", "127.0.0.1:0", "--api", "127.0.0.1:0"];
+        until("the lease ends", || {
+            let outcome = run(&[&serve[..], &["--auth", "off"], &membership].concat());
+            outcome.stderr.contains("is gone but did not give it back")
+        });
+    }
+}
+
+fn address(server: &Server) -> &str {
+    server.api.trim_start_matches("http://")
+}
+
+fn url(server: &Server) -> String {
+    format!("http://{}", address(server))
+}
+
+fn new(name: &str, on: &str) -> NewVolume {
+    NewVolume { on: Some(on.to_owned()), ..NewVolume::new(name, 64 * MIB) }
+}
+
+fn open(cluster: &Cluster, volume: &str) -> Volume {
+    cluster.open(volume, &OpenOptions::default()).unwrap()
+}
+
+fn kill(server: Server) {
+    server.signal("KILL");
+    server.wait();
+}
+
+/// Whether `v` is the volume `id` to all of these, each for itself.
+fn is_known_to(servers: &[&Server], id: Uuid) -> bool {
+    let known = |server: &&Server| Cluster::new([url(server)], None).unwrap().show("v");
+    servers.iter().all(|server| known(server).is_ok_and(|record| record.id == id))
+}
+
+/// The outcome of a request, which must come in the time that waiting is worth.
+#[track_caller]
+fn done(pending: Pending<Reply>) -> Reply {
+    pending.wait_timeout(support::PATIENCE).ok().expect("an outcome in time").unwrap()
+}
+
+fn write(volume: &Volume, stamp: u8) -> Pending<Reply> {
+    let data = Data::from(&[stamp; BLOCK][..]);
+    volume.start(Request::Write { offset: u64::from(stamp) * BLOCK as u64, data })
+}
+
+/// Demands that the block of `stamp` is what was written.
+#[track_caller]
+fn holds(volume: &Volume, stamp: u8) {
+    let offset = u64::from(stamp) * BLOCK as u64;
+    let Reply::Data(data) = done(volume.start(Request::Read { offset, len: BLOCK })) else {
+        panic!("a read gives data")
+    };
+    assert_eq!(data.to_vec(), [stamp; BLOCK]);
+}
+
+#[track_caller]
+fn is_at(volume: &Volume, server: &Server, host: &str) {
+    let address = volume.properties().unwrap().address;
+    assert!(server.portals.contains(&address), "{address}, not {:?}", server.portals);
+    let domain = volume.failure_domain().unwrap().expect("a farflash server says it");
+    assert_eq!((domain.host, domain.labels["rack"].clone()), (host.into(), format!("of-{host}")));
+}
+
+/// Its host is killed and comes back at another portal; then it is killed, and another host takes its device over. The
+/// library knows one API, which is neither's.
+#[test]
+fn an_open_volume_is_found_wherever_it_goes() {
+    let service = Service::new("library-moves");
+    let (a, device) = (service.host("a", &service.device("a"), &[]), service.device("b"));
+    let b = service.host("b", &device, &[]);
+    let cluster = Cluster::new([url(&a)], None).unwrap();
+    let created = cluster.create(&new("v", "rack=of-b")).unwrap().volume;
+    until("it is known here", || cluster.show("v").is_ok());
+    assert_eq!((created.host.as_str(), created.address), ("b", b.portals[0]));
+    let (by_name, by_id) = (open(&cluster, "v"), open(&cluster, &created.id.to_string()));
+    for (volume, stamp) in [(&by_name, 1), (&by_id, 2)] {
+        is_at(volume, &b, "b");
+        done(write(volume, stamp));
+    }
+
+    kill(b);
+    let waiting = [write(&by_name, 3), write(&by_id, 4)];
+    let b = service.host("b", &device, &[]);
+    waiting.into_iter().for_each(|pending| drop(done(pending)));
+    is_at(&by_name, &b, "b");
+
+    kill(b);
+    let waiting = [write(&by_name, 5), write(&by_id, 6)];
+    service.wait_until_gone("c", &device);
+    let c = service.host("c", &device, &["--take-over"]);
+    waiting.into_iter().for_each(|pending| drop(done(pending)));
+    for volume in [&by_name, &by_id] {
+        is_at(volume, &c, "c");
+        (1..=6).for_each(|stamp| holds(volume, stamp));
+        assert_eq!(volume.properties().unwrap().uuid(), Some(created.id));
+        assert!(volume.properties().unwrap().reconnects >= 2);
+    }
+}
+
+/// What was open once is opened again without an API; a place that is not right any more is found out, and the new
+/// one remembered.
+#[test]
+fn a_volume_is_opened_again_without_asking_and_a_stale_place_is_found_out() {
+    let service = Service::new("library-remembers");
+    let (a, device) = (service.host("a", &service.device("a"), &[]), service.device("b"));
+    let b = service.host("b", &device, &[]);
+    // Two APIs, of which neither answers once it is told not to.
+    let gates = [address(&b), address(&a)].map(Gate::start);
+    let cluster = Cluster::new(gates.each_ref().map(|gate| gate.url.clone()), None).unwrap();
+    let id = cluster.create(&new("v", "b")).unwrap().volume.id;
+    until("it is known to both", || is_known_to(&[&a, &b], id));
+    done(write(&open(&cluster, "v"), 1));
+    open(&cluster, &id.to_string()).close().unwrap();
+
+    // The host comes back elsewhere while nobody has the volume open: its old place is tried, and the other API tells.
+    kill(b);
+    let b = service.host("b", &device, &[]);
+    let sees = |place: SocketAddr| {
+        let record = |volume: &VolumeRecord| (volume.host.clone(), volume.address);
+        let volumes = Cluster::new([url(&a)], None).unwrap().list().unwrap();
+        volumes.iter().map(record).eq([("b".to_owned(), place)])
+    };
+    until("the other host has seen it", || sees(b.portals[0]));
+    let volume = open(&cluster, "v");
+    is_at(&volume, &b, "b");
+    holds(&volume, 1);
+    volume.close().unwrap();
+
+    // That place is remembered: nobody is asked.
+    gates.iter().for_each(Gate::hang);
+    let volume = open(&cluster, "v");
+    is_at(&volume, &b, "b");
+    holds(&volume, 1);
+    assert_eq!(gates.each_ref().map(Gate::held), [0, 0]);
+    drop(volume);
+
+    // Another volume has the name, at the other host. Who remembers the old one opens the new one.
+    let knowing = Cluster::new([url(&b), url(&a)], None).unwrap();
+    open(&knowing, "v").close().unwrap();
+    let other = Cluster::new([url(&a)], None).unwrap();
+    other.delete("v").unwrap();
+    let mut anew = None;
+    until("the name is free here, too", || {
+        anew = other.create(&new("v", "a")).ok();
+        anew.is_some()
+    });
+    let anew = anew.unwrap().volume;
+    until("it is known to both", || is_known_to(&[&a, &b], anew.id));
+    let volume = open(&knowing, "v");
+    is_at(&volume, &a, "a");
+    assert_eq!(volume.properties().unwrap().uuid(), Some(anew.id));
+}
