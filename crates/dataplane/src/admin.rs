@@ -217,7 +217,7 @@ impl<W: World, D: Device> Connection<W, D> {
         match &association.subject {
             Subject::Discovery => false,
             Subject::Volume(export) => !is_guess && self.qualifies(export, &request.host_nqn),
-            Subject::Nothing => !is_guess,
+            Subject::Nothing(_) => !is_guess,
         }
     }
 
@@ -268,7 +268,7 @@ impl<W: World, D: Device> Core<W, D> {
         let uuid = export.map_or([0; 16], |export| export.volume().uuid().into_bytes());
         let kind = match subject {
             Subject::Discovery => ControllerKind::Discovery,
-            Subject::Volume(_) | Subject::Nothing => ControllerKind::Io,
+            Subject::Volume(_) | Subject::Nothing(_) => ControllerKind::Io,
         };
         // A serial number has 20 characters, half a UUID 16.
         let serial: String = uuid[..8].iter().map(|byte| format!("{byte:02x}")).collect();

@@ -29,8 +29,8 @@ pub(crate) enum Subject<W: World, D: Device> {
     Discovery,
     /// A volume.
     Volume(Rc<Export<W, D>>),
-    /// Nothing, and the host is not to know (T4).
-    Nothing,
+    /// Nothing, for this reason, which the host is not to know (T4).
+    Nothing(&'static str),
 }
 
 impl<W: World, D: Device> Clone for Subject<W, D> {
@@ -38,7 +38,7 @@ impl<W: World, D: Device> Clone for Subject<W, D> {
         match self {
             Self::Discovery => Self::Discovery,
             Self::Volume(export) => Self::Volume(export.clone()),
-            Self::Nothing => Self::Nothing,
+            Self::Nothing(why) => Self::Nothing(why),
         }
     }
 }
@@ -48,7 +48,7 @@ impl<W: World, D: Device> Subject<W, D> {
     pub(crate) fn export(&self) -> Option<&Rc<Export<W, D>>> {
         match self {
             Self::Volume(export) => Some(export),
-            Self::Discovery | Self::Nothing => None,
+            Self::Discovery | Self::Nothing(_) => None,
         }
     }
 }
@@ -78,19 +78,19 @@ impl<W: World, D: Device> Core<W, D> {
             return Err(ConnectRefusal::BUSY);
         }
         let found = self.export_by_nqn(&request.subsystem);
-        let is_there = found.is_some();
-        match found.filter(|export| connection.qualifies(export, &request.host_nqn)) {
-            Some(export) => return Ok(Subject::Volume(export)),
-            None if connection.may_be_said() => {
-                let (host, subsystem) = (request.host_nqn, request.subsystem);
-                let reason = if is_there { "is restricted" } else { "does not exist" };
-                let connection = connection.life.id;
-                tracing::info!(%connection, %peer, %host, %subsystem, reason, "host refused");
-            }
-            None => {}
+        let reason = if found.is_some() { "is restricted" } else { "does not exist" };
+        let qualified = found.filter(|export| connection.qualifies(export, &request.host_nqn));
+        if let Some(export) = qualified {
+            return Ok(Subject::Volume(export));
         }
         if self.authenticates() {
-            return Ok(Subject::Nothing);
+            // The log hears of it when the exchange has failed: a line costs time that can be measured.
+            return Ok(Subject::Nothing(reason));
+        }
+        if connection.may_be_said() {
+            let (host, subsystem) = (request.host_nqn, request.subsystem);
+            let connection = connection.life.id;
+            tracing::info!(%connection, %peer, %host, %subsystem, reason, "host refused");
         }
         Err(ConnectRefusal::UNKNOWN_SUBSYSTEM)
     }

@@ -125,11 +125,13 @@ impl<W: World, D: Device> Core<W, D> {
         let now = self.time_of_day();
         let mut keys: Vec<Key> =
             access.iter().flat_map(|access| access.tokens_at(now).map(key)).collect();
-        while keys.len() < TOKENS_MAX {
+        // As many are drawn as there can be, however many are needed.
+        for _ in 0..TOKENS_MAX {
             let mut random = [0; KEY_LEN_MAX];
             self.world().fill_random(&mut random);
             keys.push(Key { host: Secret::new(Hash::Sha256, &random), controller: None });
         }
+        keys.truncate(TOKENS_MAX);
         Some(Controller::new(parties, keys, policy))
     }
 
@@ -270,7 +272,11 @@ impl<W: World, D: Device> Connection<W, D> {
                 if self.may_be_said() {
                     let (connection, peer) = (self.life.id, self.peer());
                     let Parties { host, subsystem } = queue.parties;
-                    tracing::warn!(%connection, %peer, %host, %subsystem, %reason, "authentication failed");
+                    let volume = match queue.subject {
+                        Subject::Nothing(why) => why,
+                        Subject::Volume(_) | Subject::Discovery => "is open to this host",
+                    };
+                    tracing::warn!(%connection, %peer, %host, %subsystem, volume, %reason, "authentication failed");
                 }
                 self.note_end("authentication failed");
                 queue.passed.set(false);
