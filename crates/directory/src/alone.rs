@@ -10,7 +10,7 @@ use uuid::Uuid;
 
 use crate::records::{ClaimRecord, HostRecord, VolumeRecord};
 use crate::view::View;
-use crate::{Admit, Claim, Conflict, Directory, DirectoryError, Event, Reply};
+use crate::{Admit, Claim, Conflict, Directory, DirectoryError, Event, Regrant, Reply};
 
 /// A host that is a service by itself.
 pub struct Alone {
@@ -174,6 +174,19 @@ impl Directory for Alone {
                 }
             }
             Ok(conflicts)
+        })
+    }
+
+    fn regrant(&self, change: Regrant) -> Reply<'_, bool> {
+        self.change(|_, view| {
+            let Regrant { owner, before, after, gone } = change;
+            let found = view.grants.get(&owner).map(|grants| **grants == before);
+            let is_as_said = found.unwrap_or(before.hosts.is_empty());
+            let changes = is_as_said && gone.iter().all(|host| !view.hosts.contains_key(host));
+            if changes {
+                view.grants.insert(owner, Arc::new(after));
+            }
+            Ok(changes)
         })
     }
 

@@ -10,7 +10,8 @@
 //!
 //! # Who serves a device
 //! Under a cluster's prefix in etcd lie `hosts/ID` (under the host's lease), and without a lease
-//! `devices/ID` (a claim), `volumes/ID`, `names/NAME`, and `tenants/NAME`, which puts a tenant's changes in a row.
+//! `devices/ID` (a claim), `volumes/ID`, `names/NAME`, and `tenants/NAME`, which puts a tenant's changes in a row, and `grants/NAME`,
+//! how its quota is divided among hosts.
 //!
 //! - F1: a host serves a device only from the moment that its claim was made until it gives the claim
 //!   back or learns that it lost it. It gives the claim back when it has stopped to serve the device.
@@ -61,8 +62,8 @@ pub use etcd::{
 pub use http::{HttpAnswer, HttpError, HttpRequest};
 pub use identity::Identity;
 pub use records::{
-    ClaimRecord, CoreRecord, DeviceRecord, HostRecord, RestrictionsRecord, VolumeRecord,
-    VolumeState,
+    ClaimRecord, CoreRecord, DeviceRecord, GrantRecord, GrantsRecord, HostRecord,
+    RestrictionsRecord, VolumeRecord, VolumeState,
 };
 pub use view::{Reach, View};
 
@@ -144,6 +145,19 @@ pub struct Claim {
     pub take_over: bool,
 }
 
+/// Another division of an owner's quota.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Regrant {
+    /// Whose quota it is.
+    pub owner: String,
+    /// How it is divided; empty if nothing was recorded.
+    pub before: GrantsRecord,
+    /// How it is to be.
+    pub after: GrantsRecord,
+    /// Hosts that must be gone for that.
+    pub gone: Vec<Uuid>,
+}
+
 /// A disagreement that [`Directory::reconcile`] leaves as it is.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum Conflict {
@@ -217,6 +231,9 @@ pub trait Directory: Send + Sync + 'static {
     fn forget(&self, volume: VolumeRecord) -> Reply<'_, ()>;
     /// Makes the records of a device those of `volumes`, which are all that it holds.
     fn reconcile(&self, device: Uuid, volumes: Vec<VolumeRecord>) -> Reply<'_, Vec<Conflict>>;
+    /// Divides a quota anew if it is still divided as is said. `false`: it is not, or a host lives that must not,
+    /// and nothing was changed.
+    fn regrant(&self, change: Regrant) -> Reply<'_, bool>;
     /// Gives back all claims and ends the host's lease: its devices are served no more.
     fn leave(&self) -> Reply<'_, ()>;
 }

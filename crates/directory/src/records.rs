@@ -132,6 +132,26 @@ impl VolumeRecord {
     }
 }
 
+/// How an owner's quota of blocks is divided among hosts.
+#[derive(Clone, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
+pub struct GrantsRecord {
+    /// What each may let its volumes hold.
+    #[serde(default)]
+    pub hosts: BTreeMap<Uuid, GrantRecord>,
+}
+
+/// What a host may let an owner's volumes hold. It outlives the host, whose devices do, too.
+#[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize)]
+pub struct GrantRecord {
+    /// Blocks of 4 KiB.
+    pub blocks: u64,
+    /// The process that wrote this.
+    pub session: Uuid,
+    /// Whether nearly all of it is used, and nothing was free.
+    #[serde(default)]
+    pub is_short: bool,
+}
+
 /// What a client must be to find a volume. An empty list restricts nothing.
 #[derive(Clone, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
 pub struct RestrictionsRecord {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use uuid::Uuid;
 
-use crate::records::{ClaimRecord, HostRecord, VolumeRecord};
+use crate::records::{ClaimRecord, GrantsRecord, HostRecord, VolumeRecord};
 
 /// What was last seen of the cluster. A snapshot: it does not change under its reader.
 #[derive(Clone, Debug, Default)]
@@ -18,6 +18,8 @@ pub struct View {
     pub volumes: BTreeMap<Uuid, Arc<VolumeRecord>>,
     /// Whose each name is.
     pub names: BTreeMap<String, Uuid>,
+    /// How the quota of each owner is divided, of those for whom hosts do.
+    pub grants: BTreeMap<String, Arc<GrantsRecord>>,
     /// Why the directory cannot be asked now, if it cannot: this is then how things were before.
     pub cut_off: Option<Arc<str>>,
 }

@@ -11,7 +11,8 @@ use std::time::Duration;
 use base64ct::{Base64, Encoding};
 use directory::{
     Admit, Alone, Claim, Conflict, Directory, DirectoryError, Etcd, EtcdAddress, EtcdCredentials,
-    EtcdOptions, Event, HostRecord, Reach, RestrictionsRecord, VolumeRecord, VolumeState,
+    EtcdOptions, Event, GrantRecord, GrantsRecord, HostRecord, Reach, Regrant, RestrictionsRecord,
+    VolumeRecord, VolumeState,
 };
 use rustix::process::Signal;
 use support::{EtcdProcesses, Wire};
@@ -139,6 +140,39 @@ async fn keeps_volumes(directory: &dyn Directory, host: &HostRecord) {
     directory.reconcile(DEVICE, Vec::new()).await.expect("ours");
     assert_eq!(directory.reconcile(OTHER_DEVICE, vec![double.clone()]).await, Ok(Vec::new()));
     assert_eq!(directory.view().named("found").map(|volume| volume.id), Some(double.id));
+}
+
+/// A quota is divided anew by whoever knows how it is divided, and not while a host lives that must be gone.
+async fn keeps_grants(directory: &dyn Directory, host: &HostRecord) {
+    let granted = |blocks: &[u64]| {
+        let grants = blocks.iter().zip(1..).map(|(blocks, id)| {
+            let grant = GrantRecord { blocks: *blocks, session: host.session, is_short: false };
+            (Uuid::from_u128(id), grant)
+        });
+        GrantsRecord { hosts: grants.collect() }
+    };
+    let regrant = async |before: &[u64], after: &[u64], gone: &[Uuid]| {
+        let (before, after) = (granted(before), granted(after));
+        let owner = "acme".to_owned();
+        directory.regrant(Regrant { owner, before, after, gone: gone.to_vec() }).await
+    };
+    let recorded = || directory.view().grants.get("acme").map(|grants| GrantsRecord::clone(grants));
+    assert_eq!(regrant(&[1], &[2], &[]).await, Ok(false), "nothing was granted yet");
+    assert_eq!((regrant(&[], &[1], &[]).await, recorded()), (Ok(true), Some(granted(&[1]))));
+    assert_eq!(regrant(&[], &[2], &[]).await, Ok(false), "somebody was quicker");
+    assert_eq!(regrant(&[1], &[1, 2], &[host.id]).await, Ok(false), "it lives");
+    assert_eq!(recorded(), Some(granted(&[1])));
+    assert_eq!(regrant(&[1], &[1, 2], &[Uuid::from_u128(1)]).await, Ok(true));
+    assert_eq!(recorded(), Some(granted(&[1, 2])));
+}
+
+#[tokio::test]
+async fn both_directories_divide_quotas_alike() {
+    let alone = host("alone");
+    keeps_grants(&Alone::new(alone.clone()), &alone).await;
+    let etcd = EtcdProcesses::start(1);
+    let many = host("many");
+    keeps_grants(&join(&etcd, &many).await, &many).await;
 }
 
 #[tokio::test]

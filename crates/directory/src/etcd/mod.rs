@@ -9,6 +9,7 @@ mod access;
 mod address;
 mod admission;
 mod gateway;
+mod grants;
 mod leftovers;
 mod reconcile;
 mod session;
@@ -23,7 +24,7 @@ use uuid::Uuid;
 
 use crate::records::{ClaimRecord, HostRecord, VolumeRecord};
 use crate::view::View;
-use crate::{Admit, Claim, Conflict, Directory, DirectoryError, Event, Reply};
+use crate::{Admit, Claim, Conflict, Directory, DirectoryError, Event, Regrant, Reply};
 pub use access::{EtcdAccessError, EtcdCredentials};
 pub use address::{EtcdAddress, EtcdAddressError};
 use gateway::{Compare, Gateway, GatewayError, KeyValue, Op, document};
@@ -104,6 +105,10 @@ impl Keys {
 
     fn tenant(&self, name: &str) -> String {
         format!("{}tenants/{name}", self.prefix)
+    }
+
+    fn grants(&self, name: &str) -> String {
+        format!("{}grants/{name}", self.prefix)
     }
 
     fn name(&self, name: &str) -> String {
@@ -409,6 +414,10 @@ impl Directory for Etcd {
 
     fn reconcile(&self, device: Uuid, volumes: Vec<VolumeRecord>) -> Reply<'_, Vec<Conflict>> {
         Box::pin(reconcile::reconcile(&self.shared, device, volumes))
+    }
+
+    fn regrant(&self, change: Regrant) -> Reply<'_, bool> {
+        Box::pin(self.shared.regrant(change))
     }
 
     fn leave(&self) -> Reply<'_, ()> {

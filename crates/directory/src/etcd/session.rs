@@ -285,6 +285,10 @@ fn apply(view: &mut View, prefix: &str, key: &str, value: Option<&[u8]>) {
             }
             Err(error) => Err(error),
         },
+        "grants" => value.map(|value| decode(key, value)).transpose().map(|grants| match grants {
+            Some(grants) => drop(view.grants.insert(name.to_owned(), Arc::new(grants))),
+            None => drop(view.grants.remove(name)),
+        }),
         _ => Ok(()),
     };
     if let Err(error) = done {

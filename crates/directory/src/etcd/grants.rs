@@ -1,0 +1,34 @@
+//! How a quota of blocks is divided among hosts.
+//!
+//! The key `grants/NAME` is changed by whoever read it last, in one transaction: two hosts that divide at once
+//! do not both succeed. Releases that know nothing of it leave it as it is.
+
+use super::gateway::{Compare, Op, document};
+use super::{Shared, decode};
+use crate::records::GrantsRecord;
+use crate::{DirectoryError, Regrant};
+
+impl Shared {
+    /// Divides a quota anew, if it is still divided as is said.
+    pub(super) async fn regrant(&self, change: Regrant) -> Result<bool, DirectoryError> {
+        let Regrant { owner, before, after, gone } = change;
+        let connection = self.connection()?;
+        let key = self.keys.grants(&owner);
+        let found = self.get(&connection, &key).await?;
+        let revision = found.as_ref().map_or(0, |kv| kv.mod_revision);
+        let now = found.map(|kv| decode::<GrantsRecord>(&kv.key, &kv.value)).transpose()?;
+        if now.unwrap_or_default() != before {
+            return Ok(false);
+        }
+        let absent = gone.iter().map(|host| Compare::ModRevision(self.keys.host(*host), 0));
+        let mut compare: Vec<Compare> = absent.collect();
+        compare.push(Compare::ModRevision(key.clone(), revision));
+        let put = Op::Put { key, value: document(&after), lease: None };
+        let answer = connection.gateway.txn(&compare, &[put], &[]).await;
+        let answer = answer.map_err(|error| self.failed(error))?;
+        if answer.succeeded {
+            self.seen(answer.revision()).await;
+        }
+        Ok(answer.succeeded)
+    }
+}
