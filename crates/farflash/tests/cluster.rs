@@ -491,6 +491,134 @@ fn a_quota_holds_for_all_hosts_together() {
     acme(&b).create(&creation("another")).unwrap();
 }
 
+/// A tenant's volume that is written from its beginning.
+struct Filled {
+    volume: farflash_client::Volume,
+    /// Bytes that it holds, all of them behind `begin`.
+    held: u64,
+    begin: u64,
+}
+
+impl Filled {
+    const STEP: u64 = 64 << 10;
+
+    fn open(volume: &control::Volume) -> Self {
+        let target = format!("tcp://{}/{}", volume.address, volume.nqn);
+        let volume =
+            farflash_client::open(&target, &farflash_client::OpenOptions::default()).unwrap();
+        Self { volume, held: 0, begin: 0 }
+    }
+
+    /// Writes some more; whether that was not refused.
+    fn grow(&mut self) -> bool {
+        let data = vec![7; usize::try_from(Self::STEP).unwrap()];
+        match self.volume.write_at(&data, self.begin + self.held) {
+            Ok(()) => {
+                self.held += Self::STEP;
+                true
+            }
+            Err(error) => {
+                assert!(error.to_string().contains("Capacity Exceeded"), "{error}");
+                false
+            }
+        }
+    }
+
+    fn give_back(&mut self, bytes: u64) {
+        self.volume.deallocate(self.begin, bytes).unwrap();
+        self.begin += bytes;
+        self.held -= bytes;
+    }
+}
+
+/// What a tenant's volumes hold on all hosts stays within its quota, with etcd and without; and what one host
+/// does not use, another one gets: of a host that is there, and of one whose devices are another's.
+#[test]
+fn a_quota_of_space_holds_for_all_hosts_together() {
+    const QUOTA: u64 = 32 << 20;
+    const MOST: u64 = QUOTA / 10 * 9;
+    let (mut etcd, files) = (EtcdProcesses::start(1), Files::new());
+    let directory = url(etcd.address(0), "test-space");
+    let made = succeed(&["api-token", "acme", "--tenant", "--json"]);
+    let made: Value = serde_json::from_str(&made).unwrap();
+    let users = files.path("users.toml");
+    let hash = &made["token_sha256"];
+    let entry = "[[tenant]]\nname = \"acme\"\nallocated = \"32MiB\"\n";
+    std::fs::write(&users, format!("{entry}token_sha256 = {hash}\n")).unwrap();
+    let more = ["--api-users", users.to_str().unwrap()];
+    let devices = ["a", "b"].map(|name| format(&files, name));
+    let a = host_with(&directory, "a", &devices[0], &more);
+    let b = host_with(&directory, "b", &devices[1], &more);
+    let acme = |server: &Server| client(server).with_token(text(&made, "token"));
+    let create = |server: &Server, name: &str| {
+        let size = VolumeSize::try_from(128 << 20).unwrap();
+        let creation = CreateVolume::new(name.parse().unwrap(), size);
+        Filled::open(&acme(server).create(&creation).unwrap().volume)
+    };
+    let (mut on_a, mut on_b) = (create(&a, "on-a"), create(&b, "on-b"));
+    // More than a half, which the other does not use.
+    until("one host uses most of it", || {
+        on_a.grow();
+        assert!(on_a.held <= QUOTA);
+        on_a.held >= MOST
+    });
+    on_a.give_back(16 << 20);
+    let fill = |on_a: &mut Filled, on_b: &mut Filled| {
+        until("all of it is used", || {
+            let (a, b) = (on_a.grow(), on_b.grow());
+            assert!(on_a.held + on_b.held <= QUOTA, "{} and {}", on_a.held, on_b.held);
+            !a && !b && on_a.held + on_b.held >= MOST
+        });
+    };
+    fill(&mut on_a, &mut on_b);
+    assert!(on_b.held >= 4 << 20, "{}", on_b.held);
+    on_a.give_back(4 << 20);
+    let before = on_b.held;
+    until("what one gave back the other gets", || {
+        on_b.grow();
+        on_b.held >= before + (1 << 20)
+    });
+    fill(&mut on_a, &mut on_b);
+
+    // Without etcd each has what it was granted, and no more.
+    on_a.give_back(4 << 20);
+    etcd.kill(0);
+    let before = (on_a.held, on_b.held);
+    until("a host uses what it was granted", || on_a.grow() && on_a.held > before.0 + (1 << 20));
+    until("both are refused", || {
+        let refused = !on_a.grow() & !on_b.grow();
+        assert!(on_a.held + on_b.held <= QUOTA, "{} and {}", on_a.held, on_b.held);
+        refused
+    });
+    on_a.give_back(8 << 20);
+    until("its blocks are its own", || on_a.grow());
+    etcd.restart(0);
+    fill(&mut on_a, &mut on_b);
+
+    // A host that takes over another's device has its part of the quota with it.
+    on_a.give_back(on_a.held - (8 << 20));
+    on_b.give_back(on_b.held - (4 << 20));
+    drop((on_a.volume, on_b.volume));
+    for server in [a, b] {
+        server.signal("KILL");
+        server.wait();
+    }
+    let name = "a";
+    let both = ["--device", &devices[1]];
+    until("the lease ends", || {
+        let refused = refused(&directory, name, &devices[0], &[&more[..], &both].concat());
+        refused.stderr.contains("is gone but did not give it back")
+    });
+    let both = [&more[..], &both, &["--take-over"]].concat();
+    let a = host_with(&directory, name, &devices[0], &both);
+    let mut another = create(&a, "another");
+    until("all of it is used", || {
+        another.grow();
+        assert!(another.held + (12 << 20) <= QUOTA, "{}", another.held);
+        another.held + (12 << 20) >= MOST
+    });
+}
+
 /// Who waits at the discovery service of one host hears of volumes that come and go on another, as far as
 /// it may see them, and of no others.
 ///

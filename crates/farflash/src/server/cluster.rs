@@ -69,6 +69,12 @@ impl State {
 
     /// Makes the directory's records those of what lies on a device.
     pub(super) async fn reconcile(&self, device: usize) -> Result<(), ServiceError> {
+        if !self.is_accounted() {
+            // G4 of `grants.rs`. It is tried again (W3 of `follow.rs`).
+            self.devices[device].doubtful.store(true, Ordering::Relaxed);
+            let reason = "it does not know yet what this host holds of quotas".to_owned();
+            return Err(ServiceError::DirectoryUnavailable { reason });
+        }
         let _alone = self.alone_on(device).await?;
         let mut records = Vec::new();
         for (core, link) in self.cores.iter().enumerate() {

@@ -22,6 +22,7 @@ use uuid::Uuid;
 
 use super::access as terms;
 use super::allowance;
+use super::granting;
 use super::message::CoreMessage;
 use super::state::State;
 
@@ -41,6 +42,7 @@ pub(super) fn start(state: &Arc<State>) {
     }
     tokio::spawn(health(state.clone()));
     tokio::spawn(allowance::keep(state.clone()));
+    tokio::spawn(granting::keep(state.clone()));
 }
 
 /// Acts upon events, for as long as the server runs.

@@ -37,7 +37,7 @@ pub(super) fn holdings(users: &Users) -> Vec<Holding> {
     tenants
         .filter_map(|tenant| {
             let quota_blocks = tenant.quota.allocated_bytes? / BLOCK_SIZE as u64;
-            Some(Holding { owner: tenant.name.clone(), quota_blocks })
+            Some(Holding::new(tenant.name.clone(), quota_blocks))
         })
         .collect()
 }

@@ -17,6 +17,8 @@ mod directory;
 mod documents;
 mod fence;
 mod follow;
+mod granting;
+mod grants;
 mod guard;
 mod membership;
 mod message;

@@ -25,6 +25,7 @@ use uuid::Uuid;
 use super::ServeConfig;
 use super::allowance::Holding;
 use super::directory::{Directory, Known};
+use super::granting::Granting;
 use super::membership::Membership;
 use super::scrub_plan::ScrubPlan;
 use super::sharing::{SharedDevice, slo_of};
@@ -74,6 +75,8 @@ impl Volumes {
             ready: AtomicBool::new(true),
             directory: Mutex::new(directory),
             holdings,
+            dividing: tokio::sync::Mutex::default(),
+            granting: Granting::default(),
             host_name: config.cluster.host_name.clone(),
             labels: config.cluster.labels.clone(),
             membership,

@@ -16,6 +16,7 @@ use uuid::Uuid;
 
 use super::allowance::Holding;
 use super::directory::{Directory, Place};
+use super::granting::Granting;
 use super::membership::Membership;
 use super::message::{Answer, CoreMessage, VOLUMES_AT_ONCE};
 use super::scrub_plan::ScrubPlan;
@@ -55,6 +56,10 @@ pub(super) struct State {
     pub(super) directory: Mutex<Directory>,
     /// What tenants may hold.
     pub(super) holdings: Vec<Holding>,
+    /// Held while what they may still add is divided among the cores.
+    pub(super) dividing: tokio::sync::Mutex<()>,
+    /// This host's parts of their quotas.
+    pub(super) granting: Granting,
     pub(super) host_name: String,
     pub(super) labels: BTreeMap<String, String>,
     /// This host in the service.

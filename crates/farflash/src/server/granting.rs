@@ -1,0 +1,210 @@
+//! This host's parts of tenants' quotas, kept by the rules of `grants.rs`. A host that is alone has all of them.
+//!
+//! Writes never wait for any of this: they are bounded by what was granted. While the directory is away
+//! nothing changes.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use control::ServiceError;
+use directory::{DirectoryError, GrantsRecord, Regrant, View};
+use tokio::time::Instant;
+use uuid::Uuid;
+
+use super::allowance::{Divided, Holding};
+use super::grants::{self, Own};
+use super::state::State;
+
+/// Pause between two looks at the grants.
+const ROUND: Duration = Duration::from_secs(1);
+/// The same, after something has changed.
+const ROUND_IN_NEED: Duration = Duration::from_millis(100);
+/// After so many looks those of hosts that are gone are looked for: that is a look at all volumes.
+const GONE_ROUNDS: u32 = 10;
+/// What was not used for so long goes back.
+const IDLE: Duration = Duration::from_secs(30);
+/// Attempts at the start, while other hosts change the same.
+const FIRST_ROUNDS: u32 = 10;
+
+/// What is known from look to look.
+#[derive(Default)]
+pub(super) struct Granting {
+    tenants: tokio::sync::Mutex<Vec<Growth>>,
+    /// Whether the directory knows what this host's devices held when it started (G4).
+    is_accounted: AtomicBool,
+}
+
+/// What a tenant held when last looked at, and since when it has not grown.
+#[derive(Clone, Copy)]
+struct Growth {
+    used: u64,
+    since: Instant,
+}
+
+/// What is recorded of a tenant, and by which hosts.
+struct Recorded {
+    grants: GrantsRecord,
+    other_is_short: bool,
+    gone: Vec<Uuid>,
+}
+
+/// Keeps the grants for as long as the server runs.
+pub(super) async fn keep(state: Arc<State>) {
+    if state.holdings.is_empty() || state.is_alone() {
+        return;
+    }
+    for round in 1_u32.. {
+        // A core that does not answer has ended, and the server ends.
+        let Ok(changed) = state.regrant(round.is_multiple_of(GONE_ROUNDS)).await else { return };
+        tokio::time::sleep(if changed { ROUND_IN_NEED } else { ROUND }).await;
+    }
+}
+
+impl State {
+    fn is_alone(&self) -> bool {
+        self.membership.address.is_none()
+    }
+
+    /// Whether records of volumes may become this host's: others know what it holds (G4).
+    pub(super) fn is_accounted(&self) -> bool {
+        self.holdings.is_empty() || self.granting.is_accounted.load(Ordering::Relaxed)
+    }
+
+    /// Has this host know for the first time what it may hold, as far as the directory is there.
+    pub(super) async fn first_grants(&self) -> Result<(), ServiceError> {
+        if self.is_alone() {
+            self.holdings.iter().for_each(|holding| holding.set_bound(holding.quota_blocks));
+            self.granting.is_accounted.store(true, Ordering::Relaxed);
+            return self.divide().await.map(drop);
+        }
+        for _ in 0..FIRST_ROUNDS {
+            self.regrant(false).await?;
+            if self.is_accounted() || self.view().cut_off.is_some() {
+                break;
+            }
+            tokio::time::sleep(ROUND_IN_NEED).await;
+        }
+        if !self.is_accounted() {
+            tracing::warn!("what tenants may hold here is not known yet: writes of more fail");
+        }
+        Ok(())
+    }
+
+    /// Looks at the grants of all tenants, and asks for more or gives back. Whether anything has changed.
+    async fn regrant(&self, looks_for_gone: bool) -> Result<bool, ServiceError> {
+        let mut tenants = self.granting.tenants.lock().await;
+        let divided = self.divide().await?;
+        let now = Instant::now();
+        if tenants.is_empty() {
+            // What it holds came with the devices.
+            let held = self.holdings.iter().zip(&divided);
+            held.for_each(|(holding, divided)| holding.set_bound(divided.given));
+            tenants.extend(divided.iter().map(|of| Growth { used: of.used, since: now }));
+        }
+        let (mut changed, mut all) = (false, true);
+        for (number, (growth, divided)) in tenants.iter_mut().zip(&divided).enumerate() {
+            if divided.used > growth.used {
+                growth.since = now;
+            }
+            growth.used = divided.used;
+            let is_idle = now - growth.since >= IDLE;
+            match self.regrant_one(number, *divided, is_idle, looks_for_gone).await? {
+                Ok(Some(is_done)) => {
+                    changed = true;
+                    all &= is_done;
+                }
+                Ok(None) => {}
+                Err(error) => {
+                    all = false;
+                    tracing::debug!("what tenants may hold stays as it is: {error}");
+                    if matches!(error, DirectoryError::Unreachable { .. }) {
+                        // Nor would it answer for the others.
+                        break;
+                    }
+                }
+            }
+        }
+        if changed {
+            self.divide().await?;
+        }
+        if all {
+            self.granting.is_accounted.store(true, Ordering::Relaxed);
+        }
+        Ok(changed)
+    }
+
+    /// The same for one. `None`: all may stay; otherwise whether the change was made.
+    async fn regrant_one(
+        &self,
+        number: usize,
+        divided: Divided,
+        is_idle: bool,
+        looks_for_gone: bool,
+    ) -> Result<Result<Option<bool>, DirectoryError>, ServiceError> {
+        let holding = &self.holdings[number];
+        let recorded = match self.recorded(holding, looks_for_gone) {
+            Ok(recorded) => recorded,
+            Err(error) => return Ok(Err(error)),
+        };
+        let Recorded { grants: before, other_is_short, gone } = recorded;
+        let (host, bound) = (self.membership.id, holding.bound());
+        let session = self.membership.describe(|_| {}).session;
+        let (quota, used) = (holding.quota_blocks, divided.used);
+        let own = Own { host, session, quota, bound, used, is_idle, other_is_short };
+        let mut grant = own.wish(&grants::without(&before, &gone));
+        if grant.blocks < bound {
+            // G2. What was written meanwhile stays granted.
+            holding.set_bound(grant.blocks);
+            let given = self.divide().await?[number].given;
+            grant.blocks = grant.blocks.max(given);
+            holding.set_bound(grant.blocks);
+        }
+        let after = grants::with(&grants::without(&before, &gone), (host, grant));
+        if after == before && grant.blocks == bound {
+            return Ok(Ok(None));
+        }
+        let change = Regrant { owner: holding.owner.clone(), before, after, gone };
+        let made = self.membership.directory.regrant(change).await;
+        if made == Ok(true) {
+            tracing::debug!(
+                tenant = holding.owner,
+                used,
+                before = bound,
+                after = grant.blocks,
+                "granted"
+            );
+            holding.set_bound(grant.blocks);
+        }
+        Ok(made.map(Some))
+    }
+
+    /// What the directory says of a tenant's grants. The view is not kept: see `follow.rs`.
+    fn recorded(
+        &self,
+        holding: &Holding,
+        looks_for_gone: bool,
+    ) -> Result<Recorded, DirectoryError> {
+        let view = self.view();
+        if let Some(reason) = &view.cut_off {
+            return Err(DirectoryError::Unreachable { reason: reason.to_string() });
+        }
+        let grants = view.grants.get(&holding.owner).map(|grants| GrantsRecord::clone(grants));
+        let grants = grants.unwrap_or_default();
+        let other_is_short = grants.hosts.iter().any(|(host, grant)| {
+            *host != self.membership.id && grant.is_short && view.hosts.contains_key(host)
+        });
+        let hosts = grants.hosts.keys().filter(|_| looks_for_gone).copied();
+        let gone = hosts.filter(|host| is_gone(&view, *host, &holding.owner)).collect();
+        Ok(Recorded { grants, other_is_short, gone })
+    }
+}
+
+/// Whether a host holds nothing of `owner` for sure (G4).
+fn is_gone(view: &View, host: Uuid, owner: &str) -> bool {
+    let mut claims = view.claims.values();
+    let mut volumes = view.volumes.values();
+    !view.hosts.contains_key(&host)
+        && !claims.any(|claim| claim.host == host)
+        && !volumes.any(|v| v.host == host && v.owner.as_deref() == Some(owner))
+}
