@@ -1,12 +1,18 @@
 //! What hosts get, through every layer, in a simulated world.
 
+use std::cell::Cell;
+use std::rc::Rc;
+
 use client::{Options, discover};
-use dataplane::nqn_of;
-use io_traits::{Buffer, Clock, Network, SendBatch, Stream};
+use dataplane::{CoreOptions, nqn_of};
+use io_traits::{Buffer, Clock, Network, SendBatch, Spawn, Stream};
 use nvme_wire::Nqn;
 use units::{Duration, Lba, LbaRange};
 
-use crate::support::{VOLUME, connect, data, host, portal, serve_new, simulate};
+use crate::support::{
+    SlowDevice, VOLUME, connect, create, data, formatted, host, portal, serve_new, serve_with,
+    simulate,
+};
 
 const BLOCKS: u64 = 4096;
 
@@ -31,6 +37,48 @@ fn what_was_written_is_read_with_digests_in_every_combination() {
             }
         });
     }
+}
+
+/// Data and record are written at the same time, and one flush behind them is for all that were.
+#[test]
+fn a_write_takes_one_round_trip_and_shares_its_flush() {
+    const AT_ONCE: u64 = 32;
+    const WRITE: Duration = Duration::from_millis(400);
+    const FLUSH: Duration = Duration::from_millis(200);
+    simulate(21, |world| async move {
+        let device = formatted(world.clone()).await;
+        let flushes: Rc<Cell<u64>> = Rc::default();
+        let (slow, counted) = (world.clone(), flushes.clone());
+        let device =
+            SlowDevice { world: slow, device, write: WRITE, flush: FLUSH, flushes: counted };
+        let core = serve_with(world.clone(), device, CoreOptions::new(portal())).await;
+        create(&core, BLOCKS).await;
+        let volume = connect(world.clone(), host()).await;
+        volume.write(Lba(0), data(0, 1)).await.expect("written");
+
+        let (begin, before) = (world.now(), flushes.get());
+        volume.write(Lba(1), data(1, 1)).await.expect("written");
+        let alone = world.now().since(begin);
+        assert!(alone >= WRITE + FLUSH && alone < WRITE.mul_f64(1.5) + FLUSH, "{alone:?}");
+        assert_eq!(flushes.get() - before, 1);
+
+        let (begin, before) = (world.now(), flushes.get());
+        let writes = (0..AT_ONCE).map(|number| {
+            let volume = volume.clone();
+            let (sender, written) = local_sync::oneshot();
+            world.spawn(async move {
+                sender.send(volume.write(Lba(2 + number), data(number, 1)).await);
+            });
+            written
+        });
+        for written in writes.collect::<Vec<_>>() {
+            written.await.expect("it ends").expect("written");
+        }
+        let together = world.now().since(begin);
+        assert!(together < alone * 3, "{together:?} for {AT_ONCE}, {alone:?} for one");
+        let shared = flushes.get() - before;
+        assert!(shared <= AT_ONCE / 4, "{shared} flushes for {AT_ONCE} writes");
+    });
 }
 
 #[test]

@@ -89,13 +89,14 @@ pub(crate) async fn serve_new(world: SimWorld, blocks: u64) -> (SimCore, SimDevi
 /// A server with one volume of `blocks` blocks on a disk that takes its time, with options.
 pub(crate) async fn serve_slowly(world: &SimWorld, blocks: u64, options: CoreOptions) -> SlowCore {
     let device = formatted(world.clone()).await;
-    let device = SlowDevice { world: world.clone(), device, write: SLOW_WRITE, flush: SLOW_FLUSH };
+    let (write, flush, flushes) = (SLOW_WRITE, SLOW_FLUSH, Rc::default());
+    let device = SlowDevice { world: world.clone(), device, write, flush, flushes };
     let core = serve_with(world.clone(), device, options).await;
     create(&core, blocks).await;
     core
 }
 
-async fn create<D: Device>(core: &Core<SimWorld, D>, blocks: u64) {
+pub(crate) async fn create<D: Device>(core: &Core<SimWorld, D>, blocks: u64) {
     let spec = VolumeSpec { uuid: VOLUME, name: "test".into(), blocks };
     core.create_volume(0, spec, Slo::default()).await.expect("room for a volume");
     announce(core);

@@ -1,5 +1,8 @@
 //! A disk that takes its time.
 
+use std::cell::Cell;
+use std::rc::Rc;
+
 use io_traits::{Buffer, BufferSlice, Clock, Device, DeviceError, DeviceGeometry};
 use sim::{SimDevice, SimWorld};
 use units::{Duration, Pba, PbaRange};
@@ -11,6 +14,8 @@ pub(crate) struct SlowDevice {
     pub(crate) device: SimDevice,
     pub(crate) write: Duration,
     pub(crate) flush: Duration,
+    /// How many there were.
+    pub(crate) flushes: Rc<Cell<u64>>,
 }
 
 impl Device for SlowDevice {
@@ -41,6 +46,7 @@ impl Device for SlowDevice {
 
     fn flush(&self) -> impl Future<Output = Result<(), DeviceError>> + 'static {
         let this = self.clone();
+        this.flushes.set(this.flushes.get() + 1);
         async move {
             this.world.sleep_until(this.world.now() + this.flush).await;
             this.device.flush().await
