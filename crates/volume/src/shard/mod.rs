@@ -48,7 +48,7 @@ use crate::map::Tally;
 use crate::ops::{Change, Op};
 use crate::pool::{LARGE_BLOCKS, Pool, Runs};
 use crate::state::VolumeState;
-use crate::{Capacity, ExtentAllocator, ShardOptions, Terms, Volume, VolumeError, VolumeSpec};
+use crate::{ExtentAllocator, ShardOptions, Terms, Volume, VolumeError, VolumeSpec};
 
 pub(crate) use apply::UNMAP_AT_ONCE_MAX;
 use checkpoint::Tables;
@@ -332,26 +332,6 @@ impl<D: Device> Shard<D> {
     #[must_use]
     pub fn flushes(&self) -> bool {
         self.inner.volatile
-    }
-
-    /// Space, as of now.
-    #[must_use]
-    pub fn capacity(&self) -> Capacity {
-        let inner = &self.inner;
-        let superblock = &inner.superblock;
-        let pool = inner.pool.borrow();
-        let volumes = inner.volumes.borrow();
-        let mapped = volumes.values().map(|state| state.map.borrow().entries());
-        let data = mapped.fold(0, u64::saturating_add);
-        let whole = u64::from(superblock.extent_blocks);
-        Capacity {
-            device_total: superblock.data_end().0 - superblock.data_start().0,
-            device_unreserved: u64::from(inner.extents.unowned()) * whole,
-            owned: pool.total(),
-            free: pool.free(),
-            data,
-            metadata: pool.committed().saturating_sub(data),
-        }
     }
 }
 

@@ -17,10 +17,10 @@ use std::cell::Cell;
 use io_traits::Device;
 use units::PbaRange;
 
-use super::{Inner, detached};
-use crate::VolumeError;
+use super::{Inner, Shard, detached};
 use crate::ops::Change;
 use crate::pool::{Returned, Spares};
+use crate::{Capacity, VolumeError};
 
 /// Blocks kept back from whatever adds blocks (A2): the largest write and what a good number of
 /// overwrites make dirty. A small device has less, but enough for a write of 1 MiB.
@@ -296,5 +296,27 @@ impl<D: Device> Inner<D> {
         }
         self.enqueue(detached(Change::Reserve { extent }));
         true
+    }
+}
+
+impl<D: Device> Shard<D> {
+    /// Space, as of now.
+    #[must_use]
+    pub fn capacity(&self) -> Capacity {
+        let inner = &self.inner;
+        let superblock = &inner.superblock;
+        let pool = inner.pool.borrow();
+        let volumes = inner.volumes.borrow();
+        let mapped = volumes.values().map(|state| state.map.borrow().entries());
+        let data = mapped.fold(0, u64::saturating_add);
+        let whole = u64::from(superblock.extent_blocks);
+        Capacity {
+            device_total: superblock.data_end().0 - superblock.data_start().0,
+            device_unreserved: u64::from(inner.extents.unowned()) * whole,
+            owned: pool.total(),
+            free: pool.free(),
+            data,
+            metadata: pool.committed().saturating_sub(data),
+        }
     }
 }
