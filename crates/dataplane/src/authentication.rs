@@ -2,8 +2,9 @@
 //! that it knows the volume's secret.
 //!
 //! - T1: a queue is closed until the exchange has succeeded, and cut if the host takes longer for that than
-//!   [`HOST_TIME_MAX`]. What the server computes for one exchange is not the host's time. Meanwhile there
-//!   is no keep alive timer: hosts begin to keep alive what they have opened.
+//!   [`HOST_TIME_MAX`]. What the server computes for the exchange, and for other sources before, is not
+//!   the host's time; what its own source has asked for before is. Meanwhile there is no keep alive timer:
+//!   hosts begin to keep alive what they have opened.
 //! - T2: whoever fails is told so in the protocol's own words, then the connection ends. After a few
 //!   connections that ended without success its address is put off for a while, whatever queue it asks for.
 //! - T3: arithmetic is done off the core, one piece at a time for each queue, and in a fair order of
@@ -44,7 +45,9 @@ pub(crate) struct QueueAuthentication<W: World, D: Device> {
     since: Cell<Instant>,
     passed: Cell<bool>,
     /// T3: something is being computed, or waits to be.
-    busy_since: Cell<Option<Instant>>,
+    is_busy: Cell<bool>,
+    /// Since when nothing else of its source came first.
+    served_since: Cell<Option<Instant>>,
     /// Jobs so far.
     jobs: Cell<u8>,
 }
@@ -67,7 +70,8 @@ impl<W: World, D: Device> QueueAuthentication<W, D> {
             exchange,
             since: Cell::new(core.world().now()),
             passed: Cell::new(false),
-            busy_since: Cell::new(None),
+            is_busy: Cell::new(false),
+            served_since: Cell::new(None),
             jobs: Cell::new(0),
         }))
     }
@@ -78,7 +82,7 @@ impl<W: World, D: Device> QueueAuthentication<W, D> {
 
     /// Whether the host had its chance (T1).
     pub(crate) fn is_overdue(&self, now: Instant) -> bool {
-        let until = self.busy_since.get().filter(|_| self.is_first_exchange()).unwrap_or(now);
+        let until = self.served_since.get().filter(|_| self.is_first_exchange()).unwrap_or(now);
         until.since(self.since.get()) > HOST_TIME_MAX
     }
 
@@ -88,9 +92,10 @@ impl<W: World, D: Device> QueueAuthentication<W, D> {
     }
 
     fn job_done(&self, now: Instant) {
-        let Some(busy_since) = self.busy_since.take() else { return };
+        self.is_busy.set(false);
+        let Some(served_since) = self.served_since.take() else { return };
         if self.is_first_exchange() {
-            self.since.set(self.since.get() + now.since(busy_since));
+            self.since.set(self.since.get() + now.since(served_since));
             self.jobs.set(self.jobs.get() + 1);
         }
     }
@@ -175,7 +180,7 @@ impl<W: World, D: Device> Connection<W, D> {
         if command.wrong_field().is_some() || command.flags != Sqe::PSDT_SGL {
             return self.complete(slot, Status::INVALID_FIELD.with_dnr(), 0);
         }
-        if queue.busy_since.get().is_some() {
+        if queue.is_busy.get() {
             return self.complete(slot, Status::COMMAND_SEQUENCE_ERROR.with_dnr(), 0);
         }
         let is_send = fabrics::fctype(&sqe) == FabricsType::AUTHENTICATION_SEND;
@@ -203,15 +208,19 @@ impl<W: World, D: Device> Connection<W, D> {
         let mut random = |bytes: &mut [u8]| self.core.world().fill_random(bytes);
         let job = queue.exchange.borrow_mut().receive(message, &mut random);
         let Some(job) = job else { return self.taken(slot, queue) };
-        queue.busy_since.set(Some(self.core.world().now()));
+        queue.is_busy.set(true);
         let (connection, queue) = (self.clone(), queue.clone());
         self.core.world().spawn(async move {
             let core = connection.core.clone();
             // T3: who has gone meanwhile is not computed for.
             let mut closed = pin!(connection.closed.notified());
-            let turn =
-                first_of(pin!(core.computing().turn(connection.peer().ip())), closed.as_mut())
-                    .await;
+            let computing = core.computing();
+            let turn = async {
+                let place = computing.place(connection.peer().ip()).await;
+                queue.served_since.set(Some(core.world().now()));
+                computing.turn(place).await
+            };
+            let turn = first_of(pin!(turn), closed.as_mut()).await;
             let Some(_turn) = turn else { return };
             let computed: Computed = core.world().offload(move || job.run()).await;
             queue.job_done(core.world().now());

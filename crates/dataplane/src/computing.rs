@@ -24,11 +24,16 @@ pub(crate) struct Computing {
     sources: RefCell<BTreeMap<IpAddr, (Semaphore, usize)>>,
 }
 
+/// A place in the line of all.
+pub(crate) struct Place<'a> {
+    _of_source: Permit,
+    _presence: Presence<'a>,
+}
+
 /// Leave to compute.
 pub(crate) struct Turn<'a> {
-    _place: Permit,
     _of_all: Permit,
-    _presence: Presence<'a>,
+    _place: Place<'a>,
 }
 
 /// An exchange of `source` stands in line or is computed for.
@@ -55,9 +60,8 @@ impl Default for Computing {
 }
 
 impl Computing {
-    /// Waits until it may be computed for an exchange with `address`. It may not be meanwhile: the future
-    /// is dropped then.
-    pub(crate) async fn turn(&self, address: IpAddr) -> Turn<'_> {
+    /// Waits behind what `address` has asked for before (N2).
+    pub(crate) async fn place(&self, address: IpAddr) -> Place<'_> {
         let source = source(address);
         let places = {
             let mut sources = self.sources.borrow_mut();
@@ -67,8 +71,13 @@ impl Computing {
             places.clone()
         };
         let presence = Presence { line: self, source };
-        let place = places.acquire(1).await;
+        let of_source = places.acquire(1).await;
+        Place { _of_source: of_source, _presence: presence }
+    }
+
+    /// Waits behind what others have asked for (N1).
+    pub(crate) async fn turn<'a>(&'a self, place: Place<'a>) -> Turn<'a> {
         let of_all = self.all.acquire(1).await;
-        Turn { _place: place, _of_all: of_all, _presence: presence }
+        Turn { _of_all: of_all, _place: place }
     }
 }

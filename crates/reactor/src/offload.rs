@@ -118,7 +118,7 @@ mod tests {
                     (allowed_cpus(), own.expect("of this thread"))
                 })
                 .await;
-            assert_eq!(nice, NICE);
+            assert!(nice >= NICE, "{nice}");
             assert!(!has_others || cpus.iter().any(|other| *other != cpu), "{cpus:?}");
         };
         let config = CoreConfig { cpu: Some(cpu), ..CoreConfig::default() };
