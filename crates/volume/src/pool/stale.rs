@@ -60,7 +60,8 @@ pub(crate) enum Search {
 impl Extent {
     /// Whether there may be something to discard.
     pub(super) fn is_to_be_discarded(&self) -> bool {
-        self.stale.is_unknown || self.stale.count >= RUN_BLOCKS_MIN
+        let least = if self.is_empty() { 1 } else { RUN_BLOCKS_MIN };
+        self.stale.is_unknown || self.stale.count >= least
     }
 
     /// Finds out what is stale, if that is unknown.
@@ -148,7 +149,13 @@ impl Pool {
                 return Search::Done;
             };
             let Some(extent) = self.extents[index as usize].as_deref_mut() else { continue };
+            let is_learnt = extent.stale.is_unknown;
             extent.learn_stale();
+            if is_learnt {
+                // That was a look at all of it: the search itself is another step (U3).
+                self.searched = Some((index, from));
+                break;
+            }
             if !extent.is_to_be_discarded() {
                 continue;
             }

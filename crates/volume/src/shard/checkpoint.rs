@@ -140,11 +140,16 @@ impl<D: Device> Inner<D> {
             checkpointer.as_mut().poll(context)
         })
         .await;
+        // What is discarded late must not hit the blocks of a successor: of one that reads the shard back, or that
+        // gets the device when this one has given it up.
+        let is_lost = self.journal.borrow().lost;
+        if discarding && !is_lost {
+            discarder.as_mut().await;
+        }
         self.ended.set(true);
         self.paging.notify();
         self.checkpointed.notify_all();
-        // What is discarded late must not hit the blocks of a successor.
-        if discarding && self.journal.borrow().lost {
+        if discarding && is_lost {
             discarder.await;
         }
         self.background_ended.set(true);

@@ -38,8 +38,13 @@ impl<D: Device> Inner<D> {
                     return;
                 }
             }
+            let discarded = self.discard_some().await;
+            // Who told it to stop meanwhile was not heard.
+            if self.is_discarder_done() {
+                return;
+            }
             // T3.
-            pause_ticks = match self.discard_some().await {
+            pause_ticks = match discarded {
                 Ok(()) => 1,
                 Err(_) => PAUSE_TICKS_MAX.min(pause_ticks * 2),
             };
@@ -71,7 +76,9 @@ impl<D: Device> Inner<D> {
                 }
                 Search::Done => break,
             };
+            self.discarding.set(true);
             let discarded = self.device.discard(run).await;
+            self.discarding.set(false);
             self.pool.borrow_mut().release_taken(run, discarded.is_err());
             self.notify_space();
             discarded?;

@@ -133,6 +133,8 @@ pub(crate) struct Inner<D: Device> {
     gone: RefCell<Vec<Rc<VolumeState>>>,
     /// No extent could be reserved since the last checkpoint.
     extents_exhausted: Cell<bool>,
+    /// Free blocks are being discarded, and come back.
+    discarding: Cell<bool>,
     /// What was found damaged, and what the device failed.
     findings: Rc<Findings>,
     /// Damage that recovery did without.

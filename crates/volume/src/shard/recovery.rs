@@ -239,6 +239,7 @@ impl<D: Device> Inner<D> {
             reclaim_fails: Cell::new(false),
             gone: RefCell::default(),
             extents_exhausted: Cell::new(false),
+            discarding: Cell::new(false),
             findings: Rc::default(),
             mended: RefCell::default(),
             replayed: Cell::new(false),

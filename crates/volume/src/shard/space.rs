@@ -178,12 +178,14 @@ impl<D: Device> Inner<D> {
         }
     }
 
-    /// Waits for a tick, if other shards may give an extent back until then (A5).
+    /// Waits for a tick, if other shards may give an extent back until then (A5), or blocks that are being
+    /// discarded come back.
     async fn wait_for_extent(&self, waits: &mut u32) -> bool {
         let ticked = self.ticked.notified();
         if *waits == EXTENT_WAITS
             || self.stopping.get()
-            || self.extents.unowned() + self.extents.spare_of_others(self.index) == 0
+            || (self.extents.unowned() + self.extents.spare_of_others(self.index) == 0
+                && !self.discarding.get())
         {
             return false;
         }
