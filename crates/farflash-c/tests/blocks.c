@@ -1,29 +1,13 @@
 /* Blocks with their metadata, by calls that wait and by submitted ones, and what is refused about them. */
-#include <farflash.h>
+#include "demand.h"
 
 #include <pthread.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/mman.h>
 
 #define BLOCK 4096
 #define TAG 16
 /* More than is done at once. */
 #define MANY 1500
-
-#define DEMAND(condition) \
-    do { \
-        if (!(condition)) { \
-            fprintf(stderr, "line %d: %s; %s\n", __LINE__, #condition, farflash_error()); \
-            exit(1); \
-        } \
-    } while (0)
-#define FAILS(call, code, words) \
-    do { \
-        DEMAND((call) == (code)); \
-        DEMAND(strstr(farflash_error(), (words)) != NULL); \
-    } while (0)
 
 static unsigned char data[MANY * BLOCK], tags[MANY * TAG], back[MANY * BLOCK], back_tags[MANY * TAG];
 

@@ -1,26 +1,10 @@
 /* Calls that make no sense, each refused with its words; then a load across a restart of the server. */
-#include <farflash.h>
+#include "demand.h"
 
 #include <pthread.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 #define BLOCK 4096
 #define THREADS 4
-
-#define DEMAND(condition) \
-    do { \
-        if (!(condition)) { \
-            fprintf(stderr, "line %d: %s; %s\n", __LINE__, #condition, farflash_error()); \
-            exit(1); \
-        } \
-    } while (0)
-#define FAILS(call, code, words) \
-    do { \
-        DEMAND((call) == (code)); \
-        DEMAND(strstr(farflash_error(), (words)) != NULL); \
-    } while (0)
 
 static farflash_volume *shared;
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;

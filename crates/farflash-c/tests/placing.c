@@ -2,26 +2,9 @@
  * Says where a new volume goes, what it is promised, whose it is and who may open it, and asks with what it may fail.
  * The server has the name flash-1, the label rack=r1, two devices of which the smaller one has a ceiling, and tenants.
  */
-#include <farflash.h>
-
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
+#include "demand.h"
 
 #define SMALLER "mem:128MiB"
-
-#define DEMAND(condition) \
-    do { \
-        if (!(condition)) { \
-            fprintf(stderr, "line %d: %s; %s\n", __LINE__, #condition, farflash_error()); \
-            exit(1); \
-        } \
-    } while (0)
-#define FAILS(call, code, words) \
-    do { \
-        DEMAND((call) == (code)); \
-        DEMAND(strstr(farflash_error(), (words)) != NULL); \
-    } while (0)
 
 /* Whether one of the labels is this one. */
 static int has_label(const farflash_volume_failure_domain *domain, const char *label)
