@@ -16,15 +16,11 @@ const DAMAGED: u64 = 5;
 /// What block `n` is filled with, so that it can be found on the device.
 const MARK: u64 = 0x5EED_0000_0000_0000;
 
-/// Method: write marked blocks, end the server, flip one bit of one of them in the file, and read
-/// all through the next server.
-#[test]
-fn a_flipped_bit_is_an_error_for_its_block_only() {
-    let files = Files::new();
-    let device = files.device("a");
+/// Formats and serves the device, and writes marked blocks to a volume of it.
+fn with_marked_volume(device: &str, name: &str) -> (Server, Nqn) {
     succeed(&["format", "--device", &format!("{device},size=256MiB")]);
-    let server = Server::start(&device);
-    let made = server.volume_json(&["create", "a", "--size", "64MiB"]);
+    let server = Server::start(device);
+    let made = server.volume_json(&["create", name, "--size", "64MiB"]);
     let nqn: Nqn = made["nqn"].as_str().unwrap().parse().unwrap();
     let portal = server.portals[0];
     on_core(move |handle| async move {
@@ -33,6 +29,16 @@ fn a_flipped_bit_is_an_error_for_its_block_only() {
             volume.write(Lba(block), filled(MARK + block)).await.unwrap();
         }
     });
+    (server, nqn)
+}
+
+/// Method: write marked blocks, end the server, flip one bit of one of them in the file, and read
+/// all through the next server.
+#[test]
+fn a_flipped_bit_is_an_error_for_its_block_only() {
+    let files = Files::new();
+    let device = files.device("a");
+    let (server, nqn) = with_marked_volume(&device, "a");
     assert_eq!(health(&server), "good");
     server.signal("TERM");
     assert_eq!(server.wait(), Some(0));
@@ -65,17 +71,7 @@ fn a_flipped_bit_is_an_error_for_its_block_only() {
 fn fsck_names_what_is_damaged_and_mends_copies() {
     let files = Files::new();
     let (device, path) = (files.device("a"), files.path("a"));
-    succeed(&["format", "--device", &format!("{device},size=256MiB")]);
-    let server = Server::start(&device);
-    let made = server.volume_json(&["create", "db-1", "--size", "64MiB"]);
-    let nqn: Nqn = made["nqn"].as_str().unwrap().parse().unwrap();
-    let portal = server.portals[0];
-    on_core(move |handle| async move {
-        let volume = connect(&handle, portal, &nqn).await;
-        for block in 0..BLOCKS {
-            volume.write(Lba(block), filled(MARK + block)).await.unwrap();
-        }
-    });
+    let (server, _) = with_marked_volume(&device, "db-1");
     refused(&["fsck", "--device", &device], 1, "in use", "stop the other server");
     server.signal("TERM");
     assert_eq!(server.wait(), Some(0));
@@ -120,17 +116,7 @@ fn flip(path: &std::path::Path, at: usize) {
 fn a_scrub_finds_damage_while_the_server_runs() {
     let files = Files::new();
     let device = files.device("a");
-    succeed(&["format", "--device", &format!("{device},size=256MiB")]);
-    let server = Server::start(&device);
-    let made = server.volume_json(&["create", "db-1", "--size", "64MiB"]);
-    let nqn: Nqn = made["nqn"].as_str().unwrap().parse().unwrap();
-    let portal = server.portals[0];
-    on_core(move |handle| async move {
-        let volume = connect(&handle, portal, &nqn).await;
-        for block in 0..BLOCKS {
-            volume.write(Lba(block), filled(MARK + block)).await.unwrap();
-        }
-    });
+    let (server, _) = with_marked_volume(&device, "db-1");
     let scrub = |more: &[&str]| run(&[&["scrub", "--api", &server.api], more].concat());
     assert!(scrub(&["--status"]).stdout.contains("none since"));
     let outcome = scrub(&[]);
@@ -180,17 +166,7 @@ fn scrubs_come_by_themselves_if_wanted() {
 fn damage_of_any_structure_shows_in_health() {
     let files = Files::new();
     let (device, path) = (files.device("a"), files.path("a"));
-    succeed(&["format", "--device", &format!("{device},size=256MiB")]);
-    let server = Server::start(&device);
-    let made = server.volume_json(&["create", "db-1", "--size", "64MiB"]);
-    let nqn: Nqn = made["nqn"].as_str().unwrap().parse().unwrap();
-    let portal = server.portals[0];
-    on_core(move |handle| async move {
-        let volume = connect(&handle, portal, &nqn).await;
-        for block in 0..BLOCKS {
-            volume.write(Lba(block), filled(MARK + block)).await.unwrap();
-        }
-    });
+    let (server, nqn) = with_marked_volume(&device, "db-1");
     server.signal("TERM");
     assert_eq!(server.wait(), Some(0));
 

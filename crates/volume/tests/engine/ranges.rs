@@ -1,6 +1,6 @@
 //! Several ranges deallocated as one.
 
-use crate::common::{Random, Sim, TestDevice, data, fresh, open, range, tags};
+use crate::common::{Random, Sim, TestDevice, data, fill, fresh, open, range, tags};
 use units::{Lba, LbaRange};
 use uuid::Uuid;
 use volume::VolumeError;
@@ -53,17 +53,7 @@ fn overlapping_ranges() -> Vec<LbaRange> {
 #[test]
 fn a_power_cut_on_a_full_device_deallocates_all_ranges_or_none() {
     let (mut sim, volume) = fresh(&TestDevice::new(1 << 14, false), None, 1 << 14);
-    let filled = sim.run_ok(async {
-        let (mut filled, mut blocks) = (0, 256);
-        while blocks > 0 {
-            match volume.write(Lba(filled), data(1, blocks), None).await {
-                Ok(()) => filled += blocks,
-                Err(VolumeError::PoolFull) => blocks /= 2,
-                Err(error) => panic!("{error}"),
-            }
-        }
-        filled
-    });
+    let filled = fill(&mut sim, &volume);
     assert!(filled > 6400);
     let mut outcomes = [0, 0];
     for cut in 0..16 {

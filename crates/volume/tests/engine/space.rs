@@ -1,6 +1,6 @@
 //! Space: what checkpoints need, what goes back to the device, what a full device still does.
 
-use crate::common::{Sim, TestDevice, check, crash, data, fresh, tags};
+use crate::common::{Sim, TestDevice, check, crash, data, fill, fresh, tags};
 use io_traits::Device;
 use units::{Lba, Pba};
 use uuid::Uuid;
@@ -86,17 +86,7 @@ fn a_start_that_cannot_write_says_why() {
 /// Fills the device block by block, then overwrites for long: that needs no space but for a moment.
 fn fill_and_overwrite(device_blocks: u64, volatile: bool) -> (u64, u64) {
     let (mut sim, volume) = fresh(&TestDevice::new(device_blocks, volatile), None, device_blocks);
-    let filled = sim.run_ok(async {
-        let (mut filled, mut blocks) = (0, 256);
-        while blocks > 0 {
-            match volume.write(Lba(filled), data(1, blocks), None).await {
-                Ok(()) => filled += blocks,
-                Err(VolumeError::PoolFull) => blocks /= 2,
-                Err(error) => panic!("{error}"),
-            }
-        }
-        filled
-    });
+    let filled = fill(&mut sim, &volume);
     for (blocks, count) in [(1, 2000), (8, 500), (256, 200), (32, 200), (1, 500)] {
         let writing = volume.clone();
         crate::common::run_many(&mut sim, count, 32, move |n| {

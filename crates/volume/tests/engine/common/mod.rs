@@ -13,8 +13,8 @@ use io_traits::{Buffer, BufferSlice, Device, DeviceError, DeviceGeometry};
 use units::{BLOCK_SIZE, Lba, LbaRange, Pba, PbaRange};
 use uuid::Uuid;
 use volume::{
-    ExtentAllocator, FormatOptions, OpenError, Shard, ShardOptions, Superblock, Volume, VolumeSpec,
-    format_with_extents, read_superblock,
+    ExtentAllocator, FormatOptions, OpenError, Shard, ShardOptions, Superblock, Volume,
+    VolumeError, VolumeSpec, format_with_extents, read_superblock,
 };
 
 pub const SECTOR_SIZE: usize = 512;
@@ -644,4 +644,19 @@ pub fn run_many<F: Future<Output = ()> + 'static>(
     sim.run_ok(std::future::poll_fn(|_| {
         if running.get() == 0 { Poll::Ready(()) } else { Poll::Pending }
     }));
+}
+
+/// Writes a volume from its beginning until the device is full; how many blocks that were.
+pub fn fill(sim: &mut Sim, volume: &Volume<TestDevice>) -> u64 {
+    sim.run_ok(async {
+        let (mut filled, mut blocks) = (0, 256);
+        while blocks > 0 {
+            match volume.write(Lba(filled), data(1, blocks), None).await {
+                Ok(()) => filled += blocks,
+                Err(VolumeError::PoolFull) => blocks /= 2,
+                Err(error) => panic!("{error}"),
+            }
+        }
+        filled
+    })
 }
