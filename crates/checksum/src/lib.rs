@@ -6,11 +6,13 @@
 //!
 //! Absent from this crate: I/O, allocation.
 
+mod prefetch;
 mod shift;
 
 #[cfg(target_arch = "x86_64")]
 mod lanes;
 
+pub use prefetch::prefetch;
 use shift::{ShiftTable, shift, shift_table};
 
 /// Bytes whose checksum [`append_block`] can append: one block.

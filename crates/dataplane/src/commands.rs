@@ -19,8 +19,9 @@ use std::task::{Poll, Waker};
 
 use io_traits::{Device, World};
 use nvme_target::{IoCommand, SlotId};
-use units::{BLOCK_SIZE, Duration};
+use units::{BLOCK_SIZE, Duration, Lba};
 
+use crate::ahead::Ahead;
 use crate::connection::{Connection, IoQueue, Role};
 use crate::core::Core;
 use crate::incoming::Payload;
@@ -51,16 +52,33 @@ enum Kind<W: World, D: Device> {
     Other,
 }
 
+/// A read of one block that waits.
+struct BlockRead<W: World, D: Device> {
+    queue: Rc<IoQueue<W, D>>,
+    lba: Lba,
+}
+
+impl<W: World, D: Device> BlockRead<W, D> {
+    fn ask_for_mapping(&self) {
+        self.queue.export.with_volume(|volume| volume.will_look_up(self.lba));
+    }
+
+    fn ask_for_block(&self) {
+        self.queue.export.with_volume(|volume| volume.will_read(self.lba));
+    }
+}
+
 /// The commands of a core that wait.
 pub(crate) struct Commands<W: World, D: Device> {
     turns: RefCell<Turns<Command<W, D>>>,
+    ahead: RefCell<Ahead<BlockRead<W, D>>>,
     /// Wakes [`Core::run_commands`] when there are some again.
     idle: RefCell<Option<Waker>>,
 }
 
 impl<W: World, D: Device> Default for Commands<W, D> {
     fn default() -> Self {
-        Self { turns: RefCell::default(), idle: RefCell::new(None) }
+        Self { turns: RefCell::default(), ahead: RefCell::default(), idle: RefCell::new(None) }
     }
 }
 
@@ -78,6 +96,22 @@ impl<W: World, D: Device> Commands<W, D> {
     fn push(&self, lane: LaneId, command: Command<W, D>, units: u32) {
         self.turns.borrow_mut().push(lane, command, units);
         self.idle.take().into_iter().for_each(Waker::wake);
+    }
+
+    /// A read of one block will run when its turn comes.
+    fn read_came(&self, read: BlockRead<W, D>) {
+        read.ask_for_mapping();
+        let due = self.ahead.borrow_mut().came(read);
+        due.iter().for_each(BlockRead::ask_for_block);
+    }
+
+    /// A read of one block is about to run.
+    fn read_runs(&self) {
+        let mut ahead = self.ahead.borrow_mut();
+        ahead.runs();
+        while let Some(read) = ahead.next() {
+            read.ask_for_block();
+        }
     }
 
     /// Waits until a command waits.
@@ -102,8 +136,14 @@ impl<W: World, D: Device> Core<W, D> {
             let mut spent = 0;
             while spent < BATCH_UNITS {
                 let next = commands.turns.borrow_mut().pop();
-                let Some((command, units)) = next else { break };
+                let Some((command, units)) = next else {
+                    commands.ahead.borrow_mut().clear();
+                    break;
+                };
                 spent += units;
+                if command.reads_one_block() {
+                    commands.read_runs();
+                }
                 command.run();
             }
             if !commands.turns.borrow().is_empty() {
@@ -115,6 +155,11 @@ impl<W: World, D: Device> Core<W, D> {
 }
 
 impl<W: World, D: Device> Command<W, D> {
+    /// Longer runs are not worth a hint: the processor finds their rest by itself.
+    fn reads_one_block(&self) -> bool {
+        matches!(self.kind, Kind::Io(_, IoCommand::Read { range }, _) if range.blocks == 1)
+    }
+
     fn run(self) {
         let Self { connection, slot, kind } = self;
         if !connection.is_open() {
@@ -182,13 +227,13 @@ impl<W: World, D: Device> Connection<W, D> {
             Ok(command) => command,
             Err(status) => return self.complete(slot, status, 0),
         };
-        if let IoCommand::Read { range } = command {
-            // All commands that came together are looked up before the first is read: what each
-            // will need is then on its way to the cache while others are worked on.
-            queue.export.volume().will_read(range);
-        }
         let kind = Kind::Io(queue.clone(), command, payload);
         let waiting = Command { connection: self.clone(), slot, kind };
+        if let IoCommand::Read { range } = command
+            && waiting.reads_one_block()
+        {
+            self.core.commands().read_came(BlockRead { queue: queue.clone(), lba: range.start });
+        }
         self.core.commands().push(queue.export.lane.turns(), waiting, units(&command));
     }
 

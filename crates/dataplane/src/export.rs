@@ -60,6 +60,11 @@ impl<W: World, D: Device> Export<W, D> {
         self.volume.borrow().clone()
     }
 
+    /// Says something to the volume as it is now.
+    pub(crate) fn with_volume<T>(&self, say: impl FnOnce(&Volume<D>) -> T) -> T {
+        say(&self.volume.borrow())
+    }
+
     /// The same volume, of a shard that came back.
     pub(crate) fn replace_volume(&self, volume: Volume<D>) {
         // A change that was never answered may have come true.

@@ -20,6 +20,7 @@
 
 mod admin;
 mod admission;
+mod ahead;
 mod allotment;
 mod association;
 mod authentication;

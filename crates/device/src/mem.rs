@@ -11,7 +11,7 @@ use std::sync::{Arc, PoisonError, RwLock};
 use io_traits::{Buffer, BufferSlice, Device, DeviceError, DeviceGeometry};
 use units::{BLOCK_SIZE, Pba, PbaRange};
 
-use crate::memory::{Memory, prefetch};
+use crate::memory::Memory;
 
 /// Bytes under one lock (M1). Divides the engine's extent of 128 MiB.
 const STRIPE_LEN: usize = 32 << 20;
@@ -128,7 +128,7 @@ impl Device for MemDevice {
         for (stripe, source, _) in parts {
             // Whoever writes there now brings it into a cache anyway.
             if let Ok(memory) = stripe.0.try_read() {
-                prefetch(&memory[source]);
+                checksum::prefetch(&memory[source]);
             }
         }
     }

@@ -10,10 +10,6 @@ use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
 /// The size of a huge page on all common machines.
 pub(crate) const HUGE_PAGE: usize = 2 << 20;
 
-/// Bytes that the processor fetches at a time.
-#[cfg(target_arch = "x86_64")]
-const CACHE_LINE: usize = 64;
-
 /// A part of an anonymous private mapping that nobody else has.
 pub(crate) struct Memory {
     base: *mut u8,
@@ -67,18 +63,6 @@ impl Memory {
             part.fill(0);
         }
     }
-}
-
-/// Asks the processor to bring `bytes` into its cache. Reads nothing.
-pub(crate) fn prefetch(bytes: &[u8]) {
-    #[cfg(target_arch = "x86_64")]
-    for line in bytes.chunks(CACHE_LINE) {
-        use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
-        // SAFETY: a prefetch is defined for any address, and this one is that of a live slice.
-        unsafe { _mm_prefetch::<_MM_HINT_T0>(line.as_ptr().cast()) };
-    }
-    #[cfg(not(target_arch = "x86_64"))]
-    let _ = bytes;
 }
 
 /// # Safety

@@ -144,12 +144,14 @@ impl<D: Device> Volume<D> {
         Ok(range)
     }
 
-    /// Says that `range` will be read soon. A hint, and only for single blocks: of longer runs the
-    /// processor finds the rest by itself.
-    pub fn will_read(&self, range: LbaRange) {
-        if range.blocks == 1
-            && let Ok(Some(mapping)) = self.state.map.borrow().get(range.start.0)
-        {
+    /// Says that it will soon be asked where the block at `lba` lies: a hint to the processor.
+    pub fn will_look_up(&self, lba: Lba) {
+        self.state.map.borrow().will_get(lba.0);
+    }
+
+    /// Says that the block at `lba` will be read soon: a hint to the device.
+    pub fn will_read(&self, lba: Lba) {
+        if let Ok(Some(mapping)) = self.state.map.borrow().get(lba.0) {
             self.inner().device.will_read(PbaRange::new(mapping.pba, 1));
         }
     }

@@ -178,6 +178,13 @@ impl Leaf {
         self.mappings.iter().copied()
     }
 
+    /// Says that `key` will be asked for soon.
+    pub(crate) fn will_get(&self, key: u64) {
+        if let Ok(index) = self.search(key) {
+            checksum::prefetch(&self.mappings[index]);
+        }
+    }
+
     /// Where `key` is, or where it would go.
     #[inline]
     pub(crate) fn search(&self, key: u64) -> Result<usize, usize> {

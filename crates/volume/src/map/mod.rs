@@ -151,6 +151,13 @@ impl Map {
         }
     }
 
+    /// Says that `key` will be asked for soon.
+    pub(crate) fn will_get(&self, key: u64) {
+        if let Some(root) = &self.root {
+            will_look_up(root, key);
+        }
+    }
+
     /// Calls `visit` for each entry with a key in `start..end`, in order.
     pub(crate) fn for_each(
         &self,
@@ -400,6 +407,16 @@ fn look_up(child: &Child, key: u64, level: Option<u8>) -> Result<Option<Mapping>
         Body::Inner(inner) => {
             look_up(&inner.children.borrow()[inner.find(key)], key, Some(inner.level - 1))
         }
+    }
+}
+
+fn will_look_up(child: &Child, key: u64) {
+    match child.node().map(|node| &node.body) {
+        Some(Body::Leaf(leaf)) => leaf.will_get(key),
+        Some(Body::Inner(inner)) => {
+            will_look_up(&inner.children.borrow()[inner.find(key)], key);
+        }
+        None => {}
     }
 }
 
