@@ -9,7 +9,9 @@
 //!   returns: the buffers are recycled while they are still in the cache.
 //! - O5: a send carries about [`BATCH_BYTES_MAX`], so that a deep queue of large replies to a slow
 //!   peer is seen to move.
-//! - O6: when sending has ended, for whatever reason, nothing is held and nothing more is taken.
+//! - O6: pinned data (`io_traits::BufferSlice`) does not wait for the peer: while a send is under way, copies are put
+//!   in, and what was put in before is copied when a send has to wait.
+//! - O7: when sending has ended, for whatever reason, nothing is held and nothing more is taken.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -86,6 +88,8 @@ pub(crate) struct Outbox<C> {
 pub(crate) struct Filling<'a> {
     queue: &'a mut Queue,
     copied_bytes: usize,
+    /// Whether it may take long until it is sent (O6).
+    waits: bool,
 }
 
 impl nvme_target::Outbox for Filling<'_> {
@@ -99,10 +103,10 @@ impl nvme_target::Outbox for Filling<'_> {
 }
 
 impl Filling<'_> {
-    /// Appends data without copying it.
+    /// Appends data without copying it, unless it is pinned and would have to wait (O6).
     pub(crate) fn data(&mut self, data: BufferSlice) {
         self.queue.len_bytes += data.len_bytes();
-        let mut rest = data;
+        let mut rest = if self.waits { data.unpinned() } else { data };
         while rest.len_bytes() > 0 {
             let content = &mut self.queue.open_batch().content;
             // Whole blocks: what headers leave over is not worth a cut of its own.
@@ -163,7 +167,8 @@ impl<C: Clock> Outbox<C> {
         let (output, before, after) = {
             let queue = &mut *state.queue.borrow_mut();
             let before = queue.len_bytes;
-            let mut filling = Filling { queue, copied_bytes: 0 };
+            let waits = state.under_way.borrow().is_some();
+            let mut filling = Filling { queue, copied_bytes: 0, waits };
             let output = fill(&mut filling);
             state.copied_bytes.set(state.copied_bytes.get() + filling.copied_bytes);
             (output, before, queue.len_bytes)
@@ -251,11 +256,17 @@ impl<C: Clock> Outbox<C> {
         let mut sender = state.sender.borrow_mut();
         loop {
             if state.under_way.borrow().is_some() {
-                match ready!(sender.poll(context)) {
-                    Ok(content) => self.sent(content),
-                    Err(error) => {
+                match sender.poll(context) {
+                    Poll::Ready(Ok(content)) => self.sent(content),
+                    Poll::Ready(Err(error)) => {
                         state.phase.set(Phase::Failed(error));
                         return Poll::Ready(());
+                    }
+                    Poll::Pending => {
+                        // O6.
+                        let waiting = &mut state.queue.borrow_mut().batches;
+                        waiting.iter_mut().for_each(|batch| batch.content.unpin());
+                        return Poll::Pending;
                     }
                 }
             }
@@ -280,7 +291,7 @@ impl<C: Clock> Outbox<C> {
         state.progress.notify_all();
     }
 
-    /// O6.
+    /// O7.
     fn empty(&self) {
         drop(std::mem::take(&mut *self.state.queue.borrow_mut()));
         self.state.copied_bytes.set(0);

@@ -38,7 +38,9 @@ fn device_status(error: DeviceError, opcode: u8) -> Status {
         DeviceError::NoSpace { .. } => Status::CAPACITY_EXCEEDED,
         // No media error: nothing is known to be lost. No path error either: a host with multipath would send
         // the command again and again, and there is no other path.
-        DeviceError::OutOfRange { .. } | DeviceError::Gone => Status::INTERNAL_ERROR,
+        DeviceError::OutOfRange { .. } | DeviceError::Pinned { .. } | DeviceError::Gone => {
+            Status::INTERNAL_ERROR
+        }
     }
 }
 

@@ -1,6 +1,7 @@
 //! Data of requests on its way between threads.
 
 use std::fmt;
+use std::rc::Rc;
 
 use io_traits::{Buffer, BufferSlice};
 use units::BLOCK_SIZE;
@@ -13,6 +14,15 @@ enum Memory {
     /// The first so many bytes of a buffer.
     Own(Buffer, usize),
     Lent(Box<dyn AsRef<[u8]> + Send + Sync>),
+}
+
+/// What is lent, as a slice keeps it.
+struct Lent(Box<dyn AsRef<[u8]> + Send + Sync>);
+
+impl AsRef<[u8]> for Lent {
+    fn as_ref(&self) -> &[u8] {
+        (*self.0).as_ref()
+    }
 }
 
 impl fmt::Debug for Memory {
@@ -81,7 +91,7 @@ impl Data {
     pub(crate) fn into_slice(self) -> BufferSlice {
         match self.0 {
             Memory::Own(buffer, len) => buffer.into_slice().slice(0..len),
-            Memory::Lent(bytes) => BufferSlice::lent(bytes),
+            Memory::Lent(bytes) => BufferSlice::lent(Rc::new(Lent(bytes))),
         }
     }
 }

@@ -72,6 +72,25 @@ impl SendBatch {
         })
     }
 
+    /// Lets go of pinned memory, for copies.
+    pub fn unpin(&mut self) {
+        for segment in &mut self.segments {
+            if let Segment::Data(data) = segment
+                && data.is_pinned()
+            {
+                *data = data.clone().unpinned();
+            }
+        }
+    }
+
+    /// Whether some of the memory is pinned.
+    #[must_use]
+    pub fn is_pinned(&self) -> bool {
+        self.segments
+            .iter()
+            .any(|segment| matches!(segment, Segment::Data(data) if data.is_pinned()))
+    }
+
     /// Forgets the contents, keeps the memory.
     pub fn clear(&mut self) {
         self.bytes.clear();

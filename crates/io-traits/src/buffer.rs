@@ -121,7 +121,7 @@ impl Buffer {
     #[must_use]
     pub fn into_slice(self) -> BufferSlice {
         let len = self.len_bytes();
-        BufferSlice { memory: Rc::new(Memory::Own(self)), start: 0, len }
+        BufferSlice { memory: Memory::Own(Rc::new(self)), start: 0, len }
     }
 }
 
@@ -152,9 +152,20 @@ fn new_zeroed(blocks: usize) -> Vec<Block> {
 }
 
 /// Whose memory a slice is of.
+#[derive(Clone)]
 enum Memory {
-    Own(Buffer),
-    Lent(Box<dyn AsRef<[u8]>>),
+    Own(Rc<Buffer>),
+    Lent(Rc<dyn AsRef<[u8]>>),
+    Pinned(Rc<dyn AsRef<[u8]>>),
+}
+
+impl Memory {
+    fn as_bytes(&self) -> &[u8] {
+        match self {
+            Self::Own(buffer) => buffer.as_bytes(),
+            Self::Lent(bytes) | Self::Pinned(bytes) => (**bytes).as_ref(),
+        }
+    }
 }
 
 impl std::fmt::Debug for Memory {
@@ -162,15 +173,20 @@ impl std::fmt::Debug for Memory {
         match self {
             Self::Own(buffer) => buffer.fmt(f),
             Self::Lent(_) => f.write_str("lent"),
+            Self::Pinned(_) => f.write_str("pinned"),
         }
     }
 }
 
 /// A shared, read-only view of a part of a [`Buffer`], or of memory that somebody lends. Cloning it copies no
 /// data.
+///
+/// - B4: *pinned* memory is that of a device, whose blocks nobody can have anew meanwhile. It is let go within the
+///   turn of the core's loop in which it was taken; who has to wait with it, for a peer above all, takes a copy first
+///   ([`BufferSlice::unpinned`]).
 #[derive(Clone, Debug)]
 pub struct BufferSlice {
-    memory: Rc<Memory>,
+    memory: Memory,
     start: usize,
     len: usize,
 }
@@ -179,19 +195,39 @@ impl BufferSlice {
     /// All of `bytes`, which stay at their place until they are dropped, behind the last slice. Not aligned: for
     /// the network only.
     #[must_use]
-    pub fn lent(bytes: Box<dyn AsRef<[u8]>>) -> Self {
+    pub fn lent(bytes: Rc<dyn AsRef<[u8]>>) -> Self {
         let len = (*bytes).as_ref().len();
-        Self { memory: Rc::new(Memory::Lent(bytes)), start: 0, len }
+        Self { memory: Memory::Lent(bytes), start: 0, len }
+    }
+
+    /// All of `bytes`, which a device lends (B4): whole blocks.
+    #[must_use]
+    pub fn pinned(bytes: Rc<dyn AsRef<[u8]>>) -> Self {
+        let len = (*bytes).as_ref().len();
+        Self { memory: Memory::Pinned(bytes), start: 0, len }
+    }
+
+    /// Whether it has to be let go soon (B4).
+    #[must_use]
+    pub fn is_pinned(&self) -> bool {
+        matches!(self.memory, Memory::Pinned(_))
+    }
+
+    /// The same bytes, in memory that can be kept: a copy, if they are pinned.
+    #[must_use]
+    pub fn unpinned(self) -> Self {
+        if !self.is_pinned() {
+            return self;
+        }
+        let len = self.len;
+        let copy = Buffer::from_bytes(self.as_bytes()).into_slice();
+        Self { len, ..copy }
     }
 
     /// The bytes.
     #[must_use]
     pub fn as_bytes(&self) -> &[u8] {
-        let all = match &*self.memory {
-            Memory::Own(buffer) => buffer.as_bytes(),
-            Memory::Lent(bytes) => (**bytes).as_ref(),
-        };
-        &all[self.start..self.start + self.len]
+        &self.memory.as_bytes()[self.start..self.start + self.len]
     }
 
     /// Length in bytes.
@@ -216,9 +252,9 @@ impl BufferSlice {
     /// The buffer, if this was its last slice.
     #[must_use]
     pub fn into_buffer(self) -> Option<Buffer> {
-        match Rc::into_inner(self.memory)? {
-            Memory::Own(buffer) => Some(buffer),
-            Memory::Lent(_) => None,
+        match self.memory {
+            Memory::Own(buffer) => Rc::into_inner(buffer),
+            Memory::Lent(_) | Memory::Pinned(_) => None,
         }
     }
 }
@@ -268,11 +304,24 @@ mod tests {
             }
         }
         let memory = Rc::new(vec![1, 2, 3, 4]);
-        let slice = BufferSlice::lent(Box::new(Lent(memory.clone())));
+        let slice = BufferSlice::lent(Rc::new(Lent(memory.clone())));
         let part = slice.slice(1..3);
         assert_eq!((slice.len_bytes(), part.as_bytes()), (4, &[2, 3][..]));
         assert!(slice.into_buffer().is_none() && Rc::strong_count(&memory) == 2);
         assert!(part.into_buffer().is_none() && Rc::strong_count(&memory) == 1);
+    }
+
+    #[test]
+    fn pinned_memory_is_let_go_for_a_copy() {
+        let memory: Rc<dyn AsRef<[u8]>> = Rc::new(vec![7; 2 * BLOCK_SIZE]);
+        let part = BufferSlice::pinned(memory.clone()).slice(5..BLOCK_SIZE + 9);
+        assert!(part.is_pinned() && Rc::strong_count(&memory) == 2);
+        let kept = part.unpinned();
+        assert!(!kept.is_pinned() && Rc::strong_count(&memory) == 1);
+        assert_eq!(kept.as_bytes(), [7; BLOCK_SIZE + 4]);
+        let own = Buffer::zeroed(1).into_slice();
+        let address = own.as_bytes().as_ptr();
+        assert_eq!(own.unpinned().as_bytes().as_ptr(), address, "nothing to copy");
     }
 
     #[test]

@@ -40,6 +40,12 @@ pub enum DeviceError {
         /// The blocks concerned.
         range: PbaRange,
     },
+    /// A write to blocks that somebody is looking at: see [`Device::pin`].
+    #[error("{range} is pinned by a reader")]
+    Pinned {
+        /// The blocks concerned.
+        range: PbaRange,
+    },
     /// The device no longer answers.
     #[error("the device no longer answers")]
     Gone,
@@ -59,6 +65,15 @@ pub trait Device: Clone + 'static {
     /// the data; has no effect on what is read.
     fn will_read(&self, range: PbaRange) {
         let _ = range;
+    }
+
+    /// The blocks in `range` where they lie, pinned, if the device lies in memory. Nobody can write to them until
+    /// the last slice is dropped: such a write fails with [`DeviceError::Pinned`].
+    ///
+    /// A device may always say no; then they are to be [read](Device::read).
+    fn pin(&self, range: PbaRange) -> Option<BufferSlice> {
+        let _ = range;
+        None
     }
 
     /// Fills `buffer` from the blocks at `pba`.

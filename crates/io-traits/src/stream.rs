@@ -73,7 +73,8 @@ pub trait Stream: Clone + 'static {
     /// so a chunk is to be used up and dropped before the next wait.
     fn recv(&self) -> impl Future<Output = Result<Self::Chunk, StreamError>> + 'static;
 
-    /// Sends all of `batch`, and gives it back empty. At most one send is outstanding at a time.
+    /// Sends all of `batch`, and gives it back empty. At most one send is outstanding at a time. What has to wait
+    /// for the peer is not pinned while it does (`BufferSlice::unpinned`).
     fn send(
         &self,
         batch: SendBatch,

@@ -240,6 +240,7 @@ impl Stream for SimStream {
                 if stream.outbound.in_flight.get() < IN_FLIGHT_BYTES_MAX {
                     return Poll::Ready(Ok(()));
                 }
+                batch.unpin();
                 *stream.outbound.sender.borrow_mut() = Some(context.waker().clone());
                 Poll::Pending
             })

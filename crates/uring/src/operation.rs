@@ -13,6 +13,7 @@ use crate::chunk::Chunk;
 use crate::fd::Fd;
 use crate::request::{Outcome, Request, SockAddr};
 use crate::ring::Ring;
+use crate::send::send_at_once;
 use crate::table::Key;
 
 /// An operation that someone waits for.
@@ -64,8 +65,9 @@ operations! {
         Ok(_) => unreachable!("a receive yields a chunk"),
         Err(errno) => Err(errno),
     };
-    /// A send of a whole batch, which comes back empty.
-    Send -> Result<SendBatch, Errno> = |ring: &Ring, outcome: Result<Outcome, Errno>, request| {
+    /// A send of what the socket did not take at once.
+    #[expect(unreachable_pub, reason = "the others are public")]
+    SendRest -> Result<SendBatch, Errno> = |ring: &Ring, outcome: Result<Outcome, Errno>, request| {
         let Request::Send(mut state) = request else { unreachable!("a send carries its state") };
         let batch = state.take_batch();
         ring.with_table(|table| table.keep_send_state(state));
@@ -94,6 +96,34 @@ operations! {
     Done -> Result<(), Errno> = |_: &Ring, outcome: Result<Outcome, Errno>, _| outcome.map(drop);
 }
 
+/// A send of a whole batch, which comes back empty.
+#[must_use = "futures do nothing unless polled"]
+pub struct Send(Sending);
+
+enum Sending {
+    Done(Result<SendBatch, Errno>),
+    Rest(SendRest),
+    Over,
+}
+
+impl Future for Send {
+    type Output = Result<SendBatch, Errno>;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        match std::mem::replace(&mut self.0, Sending::Over) {
+            Sending::Done(outcome) => Poll::Ready(outcome),
+            Sending::Rest(mut rest) => {
+                let sent = Pin::new(&mut rest).poll(context);
+                if sent.is_pending() {
+                    self.0 = Sending::Rest(rest);
+                }
+                sent
+            }
+            Sending::Over => panic!("a send is not polled after its end"),
+        }
+    }
+}
+
 impl Ring {
     fn operation(&self, fd: &Fd, request: Request) -> Operation {
         Operation { ring: self.clone(), key: Some(self.submit(fd, request)) }
@@ -111,11 +141,20 @@ impl Ring {
         self.shared.pool.try_recv(fd)
     }
 
-    /// Sends all of `batch`, in as many calls as it takes.
-    pub fn send(&self, fd: &Fd, batch: SendBatch) -> Send {
+    /// Sends all of `batch`: what the socket takes at once in a system call of its own, the rest in as many as it
+    /// takes. Nothing that waits for the peer is pinned.
+    pub fn send(&self, fd: &Fd, mut batch: SendBatch) -> Send {
+        let sent = match send_at_once(fd, &batch) {
+            Ok(sent) if sent < batch.len_bytes() => sent,
+            outcome => {
+                batch.clear();
+                return Send(Sending::Done(outcome.map(|_| batch)));
+            }
+        };
+        batch.unpin();
         let mut state = self.with_table(|table| table.send_state());
-        state.begin(batch);
-        Send(self.operation(fd, Request::Send(state)))
+        state.begin(batch, sent);
+        Send(Sending::Rest(SendRest(self.operation(fd, Request::Send(state)))))
     }
 
     /// Waits for a connection to a listening socket.

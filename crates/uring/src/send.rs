@@ -1,12 +1,32 @@
 //! What a send system call needs beside the batch: I/O vectors and a message header.
 
+use std::io::IoSlice;
 use std::ptr;
 
 use io_traits::SendBatch;
 use io_uring::{opcode, squeue, types};
+use rustix::io::Errno;
+use rustix::net::{SendAncillaryBuffer, SendFlags, sendmsg};
+use smallvec::SmallVec;
+
+use crate::fd::Fd;
 
 /// I/O vectors in one call, the kernel's limit.
 const IOVECS_MAX: usize = 1024;
+
+/// Parts of a batch without memory of their own for the call.
+const PARTS: usize = 48;
+
+/// Sends what the socket takes without waiting, in a system call of its own; how many bytes that were.
+pub(crate) fn send_at_once(fd: &Fd, batch: &SendBatch) -> Result<usize, Errno> {
+    let parts: SmallVec<[IoSlice<'_>; PARTS]> =
+        batch.slices().take(IOVECS_MAX).map(IoSlice::new).collect();
+    let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
+    match sendmsg(fd, &parts, &mut SendAncillaryBuffer::default(), flags) {
+        Err(Errno::AGAIN | Errno::INTR) => Ok(0),
+        sent => sent,
+    }
+}
 
 /// A batch on its way. Boxed: the kernel keeps the address of the header.
 pub(crate) struct SendState {
@@ -24,9 +44,10 @@ impl SendState {
         Box::new(Self { batch: SendBatch::new(), sent: 0, iovecs: Vec::new(), header })
     }
 
-    pub(crate) fn begin(&mut self, batch: SendBatch) {
+    /// Takes a batch of which `sent` bytes are on their way.
+    pub(crate) fn begin(&mut self, batch: SendBatch, sent: usize) {
         self.batch = batch;
-        self.sent = 0;
+        self.sent = sent;
     }
 
     /// Takes the batch back, empty.

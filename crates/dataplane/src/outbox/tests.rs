@@ -94,7 +94,7 @@ fn put_data(outbox: &Outbox<Still>, window: &Window, len_bytes: usize) {
     });
 }
 
-/// O6: an outbox that has failed holds nothing, whatever waited and whatever is put in later.
+/// O7: an outbox that has failed holds nothing, whatever waited and whatever is put in later.
 #[test]
 fn a_failed_outbox_gives_all_memory_back_and_takes_no_more() {
     let (outbox, gate, memory, window) = outbox();
@@ -112,7 +112,7 @@ fn a_failed_outbox_gives_all_memory_back_and_takes_no_more() {
     assert!(outbox.has_ended());
 }
 
-/// O6, where the failure is found while something is put in.
+/// O7, where the failure is found while something is put in.
 #[test]
 fn a_send_that_fails_at_once_ends_the_outbox() {
     let (outbox, gate, memory, window) = outbox();
@@ -123,6 +123,34 @@ fn a_send_that_fails_at_once_ends_the_outbox() {
     put_data(&outbox, &window, 64 * KIB);
     assert_eq!(poll(run.as_mut()), Poll::Ready(Err(StreamError::Reset)));
     assert_eq!(memory.used_bytes(), 0);
+}
+
+/// O6: while a send waits for the peer, nothing is pinned but what it sends itself, which is the stream's affair.
+#[test]
+fn pinned_data_does_not_wait_for_the_peer() {
+    let (outbox, gate, _memory, window) = outbox();
+    let device: Rc<dyn AsRef<[u8]>> = Rc::new(vec![7; 1 << 20]);
+    let pins = || Rc::strong_count(&device) - 1;
+    let put = || {
+        outbox.put(|out| {
+            out.bytes(&[1; 24]);
+            out.data(BufferSlice::pinned(device.clone()));
+            out.hold(window.take_anyway(1 << 20));
+        });
+    };
+    gate.outcome.set(Some(Ok(())));
+    let mut run = pin!(outbox.run());
+    assert!(poll(run.as_mut()).is_pending());
+    put();
+    assert_eq!((pins(), gate.sent.borrow().iter().sum::<usize>()), (0, 24 + (1 << 20)));
+    gate.outcome.set(None);
+    put();
+    assert_eq!(pins(), 1, "the batch that is being sent");
+    put();
+    assert_eq!(pins(), 1, "put in while one is being sent");
+    gate.outcome.set(Some(Ok(())));
+    assert!(poll(run.as_mut()).is_pending());
+    assert_eq!((pins(), gate.sent.borrow().iter().sum::<usize>()), (0, 3 * (24 + (1 << 20))));
 }
 
 /// O4.
