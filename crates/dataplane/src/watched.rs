@@ -170,6 +170,10 @@ impl<D: Device, W: World> Device for Watched<D, W> {
         self.device.will_read(range);
     }
 
+    fn pin(&self, range: PbaRange) -> Option<BufferSlice> {
+        self.device.pin(range)
+    }
+
     fn read(
         &self,
         pba: Pba,

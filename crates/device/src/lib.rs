@@ -11,6 +11,7 @@
 mod mem;
 mod memory;
 mod model;
+mod pins;
 
 pub use mem::{MemDevice, MemError};
 pub use model::{ModelDevice, SharedModel};

@@ -6,15 +6,14 @@
 
 use std::future::{Future, ready};
 use std::ops::Range;
-use std::sync::{Arc, PoisonError, RwLock};
+use std::rc::Rc;
+use std::sync::{Arc, PoisonError};
 
 use io_traits::{Buffer, BufferSlice, Device, DeviceError, DeviceGeometry};
 use units::{BLOCK_SIZE, Pba, PbaRange};
 
 use crate::memory::Memory;
-
-/// Bytes under one lock (M1). Divides the engine's extent of 128 MiB.
-const STRIPE_LEN: usize = 32 << 20;
+use crate::pins::{Pinned, STRIPE_LEN, Stripe};
 
 /// Why there is no memory for a device.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
@@ -30,12 +29,11 @@ pub enum MemError {
     },
 }
 
-/// A stripe on cache lines of its own, so that cores do not share one over their locks.
-#[repr(align(128))]
-struct Stripe(RwLock<Memory>);
+/// Of a request: stripe, bytes in the stripe, bytes in the request.
+type Part<'a> = (&'a Arc<Stripe>, Range<usize>, Range<usize>);
 
 struct Shared {
-    stripes: Vec<Stripe>,
+    stripes: Vec<Arc<Stripe>>,
     blocks: u64,
 }
 
@@ -56,7 +54,7 @@ impl MemDevice {
         }
         let pieces = Memory::pieces(bytes.div_ceil(STRIPE_LEN), STRIPE_LEN);
         let pieces = pieces.map_err(|_| too_large)?;
-        let stripes = pieces.into_iter().map(|memory| Stripe(RwLock::new(memory))).collect();
+        let stripes = pieces.into_iter().map(|memory| Arc::new(Stripe::new(memory))).collect();
         Ok(Self { shared: Arc::new(Shared { stripes, blocks }) })
     }
 
@@ -66,11 +64,8 @@ impl MemDevice {
         self.clone()
     }
 
-    /// The parts of `range`: stripe, bytes in the stripe, bytes in the request.
-    fn parts(
-        &self,
-        range: PbaRange,
-    ) -> Result<impl Iterator<Item = (&Stripe, Range<usize>, Range<usize>)>, DeviceError> {
+    /// The parts of `range`.
+    fn parts(&self, range: PbaRange) -> Result<impl Iterator<Item = Part<'_>>, DeviceError> {
         if range.checked_end().is_none_or(|end| end.0 > self.shared.blocks) {
             return Err(DeviceError::OutOfRange { range });
         }
@@ -92,8 +87,8 @@ impl MemDevice {
         let range = PbaRange::new(pba, buffer.len_blocks() as u64);
         for (stripe, source, target) in self.parts(range)? {
             // A panic while a lock was held leaves bytes, and any bytes are a device's contents.
-            let memory = stripe.0.read().unwrap_or_else(PoisonError::into_inner);
-            checksum::copy(&memory[source], &mut buffer.as_mut_bytes()[target]);
+            let memory = stripe.memory.read().unwrap_or_else(PoisonError::into_inner);
+            checksum::copy(memory.get(source), &mut buffer.as_mut_bytes()[target]);
         }
         Ok(buffer)
     }
@@ -103,15 +98,25 @@ impl MemDevice {
         assert!(bytes.len().is_multiple_of(BLOCK_SIZE), "a write is a whole number of blocks");
         let range = PbaRange::new(pba, (bytes.len() / BLOCK_SIZE) as u64);
         for (stripe, target, source) in self.parts(range)? {
-            let mut memory = stripe.0.write().unwrap_or_else(PoisonError::into_inner);
-            checksum::copy(&bytes[source], &mut memory[target]);
+            let mut memory = stripe.memory.write().unwrap_or_else(PoisonError::into_inner);
+            if !stripe.is_free(&target) {
+                return Err(DeviceError::Pinned { range });
+            }
+            // SAFETY: nobody looks there, and nobody comes to while this has the lock (P1).
+            let target = unsafe { memory.get_mut(target) };
+            checksum::copy(&bytes[source], target);
         }
         Ok(())
     }
 
     fn discard_now(&self, range: PbaRange) -> Result<(), DeviceError> {
         for (stripe, target, _) in self.parts(range)? {
-            stripe.0.write().unwrap_or_else(PoisonError::into_inner).discard(target);
+            let mut memory = stripe.memory.write().unwrap_or_else(PoisonError::into_inner);
+            if !stripe.is_free(&target) {
+                return Err(DeviceError::Pinned { range });
+            }
+            // SAFETY: as for a write.
+            unsafe { memory.discard(target) };
         }
         Ok(())
     }
@@ -127,10 +132,21 @@ impl Device for MemDevice {
         let Ok(parts) = self.parts(range) else { return };
         for (stripe, source, _) in parts {
             // Whoever writes there now brings it into a cache anyway.
-            if let Ok(memory) = stripe.0.try_read() {
-                checksum::prefetch(&memory[source]);
+            if let Ok(memory) = stripe.memory.try_read() {
+                stripe.will_pin(&source);
+                checksum::prefetch(memory.get(source));
             }
         }
+    }
+
+    /// What lies in two stripes is not lent.
+    fn pin(&self, range: PbaRange) -> Option<BufferSlice> {
+        let mut parts = self.parts(range).ok()?;
+        let (stripe, bytes, _) = parts.next()?;
+        if parts.next().is_some() {
+            return None;
+        }
+        Some(BufferSlice::pinned(Rc::new(Pinned::new(stripe, bytes)?)))
     }
 
     fn read(
@@ -236,6 +252,43 @@ mod tests {
         now(device.write(Pba((1 << 28) - 1), filled(1, 9))).expect("writes");
         let grown = resident_pages().saturating_sub(before);
         assert!(grown < 16_384, "{grown} pages more for one that was written");
+    }
+
+    #[test]
+    fn pinned_blocks_stay_as_they_are_and_others_do_not_mind() {
+        let device = MemDevice::new(2 * STRIPE_BLOCKS).expect("memory");
+        now(device.write(Pba(4), filled(4, 7))).expect("writes");
+        let pinned = device.pin(PbaRange::new(Pba(5), 2)).expect("memory can be looked at");
+        let again = device.pin(PbaRange::new(Pba(6), 1)).expect("by many");
+        assert!(pinned.as_bytes().iter().all(|byte| *byte == 7));
+        for (pba, blocks) in [(Pba(5), 1), (Pba(6), 1), (Pba(4), 4)] {
+            let range = PbaRange::new(pba, blocks);
+            let refused = Some(DeviceError::Pinned { range });
+            assert_eq!(now(device.write(pba, filled(blocks as usize, 8))).err(), refused);
+            assert_eq!(now(device.discard(range)).err(), refused);
+        }
+        now(device.write(Pba(4), filled(1, 8))).expect("its neighbour is free");
+        now(device.write(Pba(7), filled(1, 8))).expect("its neighbour is free");
+        drop(pinned);
+        now(device.write(Pba(5), filled(1, 9))).expect("let go");
+        assert!(now(device.write(Pba(6), filled(1, 9))).is_err(), "one still looks");
+        assert!(again.as_bytes().iter().all(|byte| *byte == 7));
+        drop(again);
+        let many: Vec<_> = (0..300).map(|_| device.pin(PbaRange::new(Pba(6), 1))).collect();
+        assert!(many[0].is_some() && many[299].is_none(), "too many read copies");
+        drop(many);
+        now(device.discard(PbaRange::new(Pba(4), 4))).expect("let go");
+        assert!(device.pin(PbaRange::new(Pba(STRIPE_BLOCKS - 1), 2)).is_none(), "two stripes");
+        assert!(device.pin(PbaRange::new(Pba(2 * STRIPE_BLOCKS), 1)).is_none(), "beyond the end");
+    }
+
+    #[test]
+    fn pinned_memory_outlives_the_device() {
+        let device = MemDevice::new(4).expect("memory");
+        now(device.write(Pba(1), filled(1, 7))).expect("writes");
+        let pinned = device.pin(PbaRange::new(Pba(1), 1)).expect("pins");
+        drop(device);
+        assert!(pinned.as_bytes().iter().all(|byte| *byte == 7));
     }
 
     #[test]

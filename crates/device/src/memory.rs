@@ -1,8 +1,8 @@
 //! Zero-filled memory that is not resident before it is written.
 
 use std::ffi::c_void;
-use std::ops::{Deref, DerefMut, Range};
-use std::ptr;
+use std::ops::Range;
+use std::{ptr, slice};
 
 use rustix::io::Errno;
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
@@ -52,9 +52,37 @@ impl Memory {
         Ok((0..count).map(piece).collect())
     }
 
+    /// The bytes in `range`.
+    pub(crate) fn get(&self, range: Range<usize>) -> &[u8] {
+        let start = self.at(&range);
+        // SAFETY: mapped and zero-filled by the kernel, ours, and lent out under `self`'s borrow.
+        unsafe { slice::from_raw_parts(start, range.len()) }
+    }
+
+    /// The bytes in `range`, to be changed, and no others: somebody may be looking at those.
+    ///
+    /// # Safety
+    /// Nobody looks at bytes in `range` by [`Memory::at`].
+    pub(crate) unsafe fn get_mut(&mut self, range: Range<usize>) -> &mut [u8] {
+        let start = self.at(&range);
+        // SAFETY: as for `get`; the borrow is exclusive, and as the caller promises it is not only so among borrows.
+        unsafe { slice::from_raw_parts_mut(start, range.len()) }
+    }
+
+    /// Where the bytes in `range` begin. They stay there for as long as this is not dropped.
+    pub(crate) fn at(&self, range: &Range<usize>) -> *mut u8 {
+        assert!(range.start <= range.end && range.end <= self.len, "outside of the memory");
+        // SAFETY: within the mapping, or at its end.
+        unsafe { self.base.add(range.start) }
+    }
+
     /// Makes `range`, whole pages, zeroes, and gives the memory back.
-    pub(crate) fn discard(&mut self, range: Range<usize>) {
-        let part = &mut self[range];
+    ///
+    /// # Safety
+    /// As for [`Memory::get_mut`].
+    pub(crate) unsafe fn discard(&mut self, range: Range<usize>) {
+        // SAFETY: as the caller promises.
+        let part = unsafe { self.get_mut(range) };
         let (start, len) = (part.as_mut_ptr().cast::<c_void>(), part.len());
         // SAFETY: the part is ours, and borrowed mutably; for private anonymous memory the advice
         // means that it reads as zeroes from now on.
@@ -79,21 +107,5 @@ impl Drop for Memory {
     fn drop(&mut self) {
         // SAFETY: the piece is ours and is going away.
         unsafe { unmap(self.base, self.len) };
-    }
-}
-
-impl Deref for Memory {
-    type Target = [u8];
-
-    fn deref(&self) -> &[u8] {
-        // SAFETY: mapped and zero-filled by the kernel, ours, and lent out under `self`'s borrow.
-        unsafe { std::slice::from_raw_parts(self.base, self.len) }
-    }
-}
-
-impl DerefMut for Memory {
-    fn deref_mut(&mut self) -> &mut [u8] {
-        // SAFETY: as for `deref`, and the borrow is exclusive.
-        unsafe { std::slice::from_raw_parts_mut(self.base, self.len) }
     }
 }

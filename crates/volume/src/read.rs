@@ -1,6 +1,8 @@
 //! What a read returns.
 
-use io_traits::{Buffer, BufferSlice, Device};
+use std::rc::Rc;
+
+use io_traits::{Buffer, BufferSlice, Device, DeviceError};
 use layout::Mapping;
 use smallvec::SmallVec;
 use units::{BLOCK_SIZE, Lba, LbaRange, PbaRange};
@@ -94,7 +96,7 @@ impl Found {
 impl<D: Device> Inner<D> {
     /// Reads one block: the case that must be fast.
     pub(crate) async fn read_block(
-        &self,
+        self: &Rc<Self>,
         state: &VolumeState,
         lba: Lba,
     ) -> Result<ReadData, VolumeError> {
@@ -118,16 +120,16 @@ impl<D: Device> Inner<D> {
             }
         };
         drop(visit);
-        let buffer = self.device.read(mapping.pba, Buffer::new(1)).await?;
+        let block = self.read_run(PbaRange::new(mapping.pba, 1)).await?;
         let mut data = ReadData::default();
-        data.crcs.push(self.check_block(state, lba, mapping, buffer.as_bytes())?);
-        data.pieces.push(buffer.into_slice());
+        data.crcs.push(self.check_block(state, lba, mapping, block.as_bytes())?);
+        data.pieces.push(block);
         Ok(data)
     }
 
     /// Reads any number of blocks: all are looked up at one instant, then read together.
     pub(crate) async fn read_range(
-        &self,
+        self: &Rc<Self>,
         state: &VolumeState,
         range: LbaRange,
     ) -> Result<ReadData, VolumeError> {
@@ -143,38 +145,52 @@ impl<D: Device> Inner<D> {
         };
         drop(visit);
         let Found { pieces, crcs, metadata } = found;
-        let start = |run: &PbaRange| {
-            let blocks = usize::try_from(run.blocks).expect("bounded by memory");
-            self.device.read(run.start, Buffer::new(blocks))
-        };
         let runs = pieces.iter().filter_map(|piece| match piece {
             Piece::Zeroes(_) => None,
-            Piece::Run(run) => Some(run),
+            Piece::Run(run) => Some(self.read_run(*run)),
         });
-        let mut buffers: SmallVec<[_; 1]> = SmallVec::new();
+        let mut read: SmallVec<[_; 1]> = SmallVec::new();
         if let [Piece::Run(run)] = pieces.as_slice() {
-            buffers.push(start(run).await);
+            read.push(self.read_run(*run).await);
         } else {
-            buffers.extend(join_all(runs.map(start)).await);
+            read.extend(join_all(runs).await);
         }
+        let mut read = read.into_iter();
         let mut data = ReadData { metadata: metadata.into_boxed_slice(), ..ReadData::default() };
-        let mut buffers = buffers.into_iter();
         for piece in &pieces {
             match piece {
                 Piece::Zeroes(count) => data.push_zeroes(*count),
                 Piece::Run(run) => {
-                    let buffer = buffers.next().expect("one for each run")?;
-                    for (index, block) in buffer.as_bytes().chunks_exact(BLOCK_SIZE).enumerate() {
+                    let blocks = read.next().expect("one for each run")?;
+                    for (index, block) in blocks.as_bytes().chunks_exact(BLOCK_SIZE).enumerate() {
                         let at = data.crcs.len();
                         let mapping = Mapping { pba: run.start.plus(index as u64), crc: crcs[at] };
                         let lba = range.start.plus(at as u64);
                         data.crcs.push(self.check_block(state, lba, mapping, block)?);
                     }
-                    data.pieces.push(buffer.into_slice());
+                    data.pieces.push(blocks);
                 }
             }
         }
         Ok(data)
+    }
+
+    /// Reads a run that the map has just led to, where it lies if that is in memory.
+    fn read_run(
+        self: &Rc<Self>,
+        run: PbaRange,
+    ) -> impl Future<Output = Result<BufferSlice, DeviceError>> {
+        let blocks = usize::try_from(run.blocks).expect("bounded by memory");
+        let read = match self.pin(run) {
+            Some(pinned) => Ok(pinned),
+            None => Err(self.device.read(run.start, Buffer::new(blocks))),
+        };
+        async move {
+            match read {
+                Ok(pinned) => Ok(pinned),
+                Err(read) => Ok(read.await?.into_slice()),
+            }
+        }
     }
 
     /// Compares a block with its checksum, and returns that.

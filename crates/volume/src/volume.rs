@@ -43,7 +43,7 @@ impl<D: Device> Volume<D> {
         &self.state
     }
 
-    pub(crate) fn inner(&self) -> &Inner<D> {
+    pub(crate) fn inner(&self) -> &Rc<Inner<D>> {
         &self.shard.inner
     }
 
@@ -157,6 +157,9 @@ impl<D: Device> Volume<D> {
     }
 
     /// Reads blocks, each checked against its checksum, with their metadata. Unwritten ones are zeroes.
+    ///
+    /// Data of a device in memory is [pinned](BufferSlice::is_pinned): its blocks cannot be reused, nor any that were
+    /// freed since, until it is let go.
     ///
     /// # Errors
     /// Out of range, corrupt, or the device failed.
@@ -339,6 +342,8 @@ impl<D: Device> Volume<D> {
         self.check(range)?;
         let found = self.counted(self.inner().read_range(&self.state, range).await)?;
         compare_bytes(&found, &expected, self.state.metadata)?;
+        // The write may take long, and what is pinned would be so for as long.
+        drop(found);
         Ok(self.counted(self.write_locked(guard, range, blocks, crcs).await)?)
     }
 

@@ -55,6 +55,14 @@ impl Device for AnyDevice {
         }
     }
 
+    fn pin(&self, range: PbaRange) -> Option<BufferSlice> {
+        match self {
+            Self::File(device) => device.pin(range),
+            Self::Memory(device) => device.pin(range),
+            Self::Model(device) => device.pin(range),
+        }
+    }
+
     fn read(
         &self,
         pba: Pba,

@@ -60,6 +60,10 @@ impl<D: Device> Device for Fenced<D> {
         }
     }
 
+    fn pin(&self, range: PbaRange) -> Option<BufferSlice> {
+        self.open().and_then(|device| device.pin(range))
+    }
+
     fn read(
         &self,
         pba: Pba,

@@ -4,6 +4,8 @@
 //!   issued: each of its 512-byte sectors on its own, by chance.
 //! - After a flush that began behind its completion, it survives for certain; without a volatile
 //!   cache, when it completes.
+//! - Without a volatile cache it is as memory is: blocks can be looked at where they lie, now and then, and must not be
+//!   written to meanwhile.
 //! - A crash ends the disk: what was waiting never completes. [`SimDevice::after_crash`] is the disk
 //!   that the next boot finds.
 //!
@@ -11,6 +13,7 @@
 
 mod disk;
 mod faults;
+mod pins;
 
 use std::cell::{Cell, RefCell};
 use std::future::{Future, pending};
@@ -22,6 +25,7 @@ use units::{BLOCK_SIZE, Duration, Pba, PbaRange};
 use crate::{Rng, SimWorld};
 use disk::Disk;
 pub use faults::{Damage, DamageKind, DeviceFaults, Survival};
+use pins::Pins;
 
 const READ_MIN: Duration = Duration::from_micros(10);
 const READ_MAX: Duration = Duration::from_micros(120);
@@ -54,6 +58,7 @@ struct State {
     /// How often stuck requests were released.
     releases: Cell<u64>,
     damage: RefCell<Vec<Damage>>,
+    pins: Pins,
 }
 
 /// A disk in a simulation. Cheap to clone; all clones are the same disk.
@@ -84,6 +89,7 @@ impl SimDevice {
             gone: Cell::new(false),
             releases: Cell::new(0),
             damage: RefCell::default(),
+            pins: Pins::default(),
         };
         Self { world: world.clone(), state: Rc::new(state) }
     }
@@ -371,6 +377,18 @@ impl Device for SimDevice {
         DeviceGeometry { blocks, volatile_cache: self.state.volatile.get(), discards: true }
     }
 
+    fn pin(&self, range: PbaRange) -> Option<BufferSlice> {
+        let state = &self.state;
+        let ends = state.crashed.get() || state.gone.get() || state.volatile.get();
+        if ends || self.check_range(range).is_err() || self.chance(2) {
+            return None;
+        }
+        let mut buffer = Buffer::new(usize::try_from(range.blocks).ok()?);
+        self.finish_read(range.start, &mut buffer).ok()?;
+        let pinned = state.pins.pin(range, buffer.as_bytes().to_vec());
+        Some(BufferSlice::pinned(Rc::new(pinned)))
+    }
+
     fn read(
         &self,
         pba: Pba,
@@ -398,7 +416,9 @@ impl Device for SimDevice {
             device.world.note(format_args!("disk: write {} +{blocks}", pba.0));
             device.admit().await?;
             assert!(data.len_bytes().is_multiple_of(BLOCK_SIZE), "whole blocks only");
-            device.check_range(PbaRange::new(pba, blocks as u64))?;
+            let range = PbaRange::new(pba, blocks as u64);
+            device.check_range(range)?;
+            device.state.pins.assert_free(range);
             let number = device.state.disk.borrow_mut().begin_write(pba.0, data.as_bytes());
             if let Err(error) = device.work(WRITE_MIN, WRITE_MAX).await {
                 let mut disk = device.state.disk.borrow_mut();
@@ -435,6 +455,7 @@ impl Device for SimDevice {
             device.world.note(format_args!("disk: discard {} +{}", range.start.0, range.blocks));
             device.admit().await?;
             device.check_range(range)?;
+            device.state.pins.assert_free(range);
             device.work(WRITE_MIN, WRITE_MAX).await?;
             // What a discard leaves behind is unspecified; garbage finds more bugs than zeroes.
             device.state.disk.borrow_mut().spoil(range.start.0..range.end().0);

@@ -19,6 +19,7 @@ mod losses;
 mod mend;
 mod nodes;
 mod paging;
+mod reading;
 mod reclaim;
 mod records;
 mod recovery;
@@ -375,11 +376,6 @@ impl<D: Device> Inner<D> {
         }
     }
 
-    /// A read begins: blocks that it finds in the map are not reused until the guard is dropped.
-    pub(crate) fn begin_read(&self) -> ReadGuard<'_, D> {
-        ReadGuard { inner: self, epoch: self.epochs.borrow_mut().begin_read() }
-    }
-
     /// Hands out blocks for data. The caller was admitted.
     pub(crate) fn alloc(&self, count: u32) -> Runs {
         if count >= LARGE_BLOCKS
@@ -441,21 +437,6 @@ impl<D: Device> Inner<D> {
             ("credit of operations under way", self.credit.get(), 0),
             ("operations under way", self.ops.borrow().len() as u64, 0),
         ]
-    }
-}
-
-/// Keeps blocks from being reused while a read is under way.
-pub(crate) struct ReadGuard<'a, D: Device> {
-    inner: &'a Inner<D>,
-    epoch: u64,
-}
-
-impl<D: Device> Drop for ReadGuard<'_, D> {
-    fn drop(&mut self) {
-        let mut pool = self.inner.pool.borrow_mut();
-        self.inner.epochs.borrow_mut().end_read(self.epoch, |pba| pool.release(pba));
-        drop(pool);
-        self.inner.notify_space();
     }
 }
 

@@ -1,0 +1,52 @@
+//! Reads under way, and blocks that are looked at where they lie.
+
+use std::ops::Deref;
+use std::rc::Rc;
+
+use io_traits::{BufferSlice, Device};
+use units::PbaRange;
+
+use super::Inner;
+
+impl<D: Device> Inner<D> {
+    /// A read begins: blocks that it finds in the map are not reused until the guard is dropped.
+    pub(crate) fn begin_read(&self) -> ReadGuard<D, &Self> {
+        ReadGuard { epoch: self.epochs.borrow_mut().begin_read(), inner: self }
+    }
+
+    /// The blocks in `range`, which the map has just led to, where they lie: if the device lends them. A read of its
+    /// own keeps them from being reused until the last slice is dropped.
+    pub(crate) fn pin(self: &Rc<Self>, range: PbaRange) -> Option<BufferSlice> {
+        let blocks = self.device.pin(range)?;
+        let epoch = self.epochs.borrow_mut().begin_read();
+        let reading = ReadGuard { epoch, inner: self.clone() };
+        Some(BufferSlice::pinned(Rc::new(Pinned { blocks, _reading: reading })))
+    }
+}
+
+/// Keeps blocks from being reused while a read is under way.
+pub(crate) struct ReadGuard<D: Device, R: Deref<Target = Inner<D>>> {
+    inner: R,
+    epoch: u64,
+}
+
+impl<D: Device, R: Deref<Target = Inner<D>>> Drop for ReadGuard<D, R> {
+    fn drop(&mut self) {
+        let mut pool = self.inner.pool.borrow_mut();
+        self.inner.epochs.borrow_mut().end_read(self.epoch, |pba| pool.release(pba));
+        drop(pool);
+        self.inner.notify_space();
+    }
+}
+
+/// Blocks of the device that somebody looks at. They are let go before they may be reused.
+struct Pinned<D: Device> {
+    blocks: BufferSlice,
+    _reading: ReadGuard<D, Rc<Inner<D>>>,
+}
+
+impl<D: Device> AsRef<[u8]> for Pinned<D> {
+    fn as_ref(&self) -> &[u8] {
+        self.blocks.as_bytes()
+    }
+}
