@@ -74,6 +74,15 @@ pub struct HostDevice {
     pub health: Option<String>,
 }
 
+/// Who answers, and whether it serves the device that was asked about.
+#[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize, ToSchema)]
+pub struct Serving {
+    /// The id of the host that answers: the same after a restart.
+    pub host: Uuid,
+    /// Whether it serves the device.
+    pub serves: bool,
+}
+
 /// How hosts agree.
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize, ToSchema)]
 pub struct DirectoryStatus {

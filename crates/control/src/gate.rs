@@ -17,6 +17,12 @@ use crate::tls::ApiTls;
 
 /// Paths that answer everybody: they tell nothing about volumes.
 const OPEN_PATHS: [&str; 3] = ["/healthz", "/readyz", "/v1/openapi.json"];
+/// The same, with a device's id behind it: another host asks, which has no token, and has that id.
+const SERVING_PATH: &str = "/v1/serving/";
+
+fn is_open(path: &str) -> bool {
+    OPEN_PATHS.contains(&path) || path.starts_with(SERVING_PATH)
+}
 
 /// Who may ask, where changes are recorded, and what keeps others from listening.
 pub struct Guard {
@@ -41,7 +47,7 @@ pub(crate) struct Peer(pub(crate) SocketAddr);
 
 /// Finds out who sends a request, and records it if it is a change.
 pub(crate) async fn pass(guard: Arc<Guard>, mut request: Request, next: Next) -> Response {
-    if OPEN_PATHS.contains(&request.uri().path()) {
+    if is_open(request.uri().path()) {
         return next.run(request).await;
     }
     let authorization = request.headers().get(header::AUTHORIZATION);

@@ -1,6 +1,6 @@
 //! The REST API of a Flash server, and a small client for it.
 //!
-//! - [`serve`] answers HTTP on a listening socket: `/v1/volumes`, `/v1/hosts`, `/v1/devices`, `/v1/stats`,
+//! - [`serve`] answers HTTP on a listening socket: `/v1/volumes`, `/v1/hosts`, `/v1/devices`, `/v1/serving`, `/v1/stats`,
 //!   `/v1/server`, `/v1/openapi.json`, `/metrics`, `/healthz`, `/readyz`. It changes nothing itself: what it is asked goes to a [`VolumeService`].
 //! - Documents ([`Volume`], [`Server`], …) are what clients see, and stay compatible within `/v1`.
 //! - Every refusal is a [`Problem`]: a stable code, what is wrong, what to do.
@@ -24,6 +24,7 @@ mod metrics;
 mod name;
 mod openapi;
 mod paced;
+mod presence;
 mod problem;
 mod relay;
 mod request;
@@ -41,7 +42,8 @@ pub use audit::Audit;
 pub use caller::{ApiToken, Caller, Quota, Tenant, Users, UsersError};
 pub use client::{ApiClient, ApiError};
 pub use cluster::{
-    DirectoryStatus, Host, HostDevice, HostList, HostState, Location, OtherHost, VolumeState,
+    DirectoryStatus, Host, HostDevice, HostList, HostState, Location, OtherHost, Serving,
+    VolumeState,
 };
 pub use documents::{
     ChangeVolume, Core, CreateVolume, Device, DeviceHealth, DeviceList, Drive, Portal, Server,
@@ -52,6 +54,7 @@ pub use limits::Limits;
 pub use metadata::{MetadataBytes, MetadataBytesError};
 pub use name::{NameError, VolumeName, VolumeSize, VolumeSizeError};
 pub use openapi::openapi;
+pub use presence::{Presence, ask_serving};
 pub use problem::{Problem, ProblemCode};
 pub use scrub::{DamagedPlace, Scrub, ScrubRequest, ScrubState, StartScrub};
 pub use server::serve;

@@ -8,8 +8,8 @@ use crate::routes::paths::{
     __path_change_auth, __path_change_device, __path_change_volume, __path_create_volume,
     __path_delete_volume, __path_healthz, __path_list_devices, __path_list_hosts,
     __path_list_volumes, __path_readyz, __path_restrict_volume, __path_show_metrics,
-    __path_show_openapi, __path_show_scrub, __path_show_server, __path_show_stats,
-    __path_show_volume, __path_start_scrub, __path_stop_scrub,
+    __path_show_openapi, __path_show_scrub, __path_show_server, __path_show_serving,
+    __path_show_stats, __path_show_volume, __path_start_scrub, __path_stop_scrub,
 };
 
 #[derive(OpenApi)]
@@ -34,6 +34,7 @@ use crate::routes::paths::{
         show_scrub,
         start_scrub,
         stop_scrub,
+        show_serving,
         show_stats,
         show_server,
         show_openapi,

@@ -130,3 +130,19 @@ impl<S: Send + Sync> FromRequestParts<S> for DeviceName {
         })
     }
 }
+
+/// A device's id in a path.
+pub(crate) struct DeviceId(pub(crate) Uuid);
+
+impl<S: Send + Sync> FromRequestParts<S> for DeviceId {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Problem> {
+        let text = Path::<String>::from_request_parts(parts, state).await;
+        let id = text.ok().and_then(|Path(text)| Uuid::try_parse(&text).ok());
+        id.map(Self).ok_or_else(|| {
+            let hint = "name the device by its id, as GET /v1/hosts has it";
+            Problem::new(ProblemCode::InvalidPath, "the path names no device's id", hint)
+        })
+    }
+}

@@ -17,12 +17,12 @@ use crate::limits::Limits;
 use crate::metrics;
 use crate::problem::{Problem, ProblemCode};
 use crate::relay::{self, Origin};
-use crate::request::{DeviceName, JsonBody};
+use crate::request::{DeviceId, DeviceName, JsonBody};
 use crate::scrub::SCRUB_RATE_MIN;
 use crate::{
     ChangeAuth, ChangeDevice, ChangeRestrictions, ChangeVolume, CreateVolume, CreatedVolume,
-    Device, DeviceList, HostList, Location, Scrub, ScrubRequest, Server, StartScrub, Stats, Tokens,
-    Volume, VolumeKey, VolumeList, VolumeService, openapi,
+    Device, DeviceList, HostList, Location, Scrub, ScrubRequest, Server, Serving, StartScrub,
+    Stats, Tokens, Volume, VolumeKey, VolumeList, VolumeService, openapi,
 };
 
 type Service = State<Arc<dyn VolumeService>>;
@@ -39,6 +39,7 @@ pub(crate) fn router(service: Arc<dyn VolumeService>, guard: Guard, limits: Limi
         .route("/v1/devices", get(list_devices))
         .route("/v1/devices/{device}", patch(change_device))
         .route("/v1/devices/{device}/scrub", get(show_scrub).post(start_scrub).delete(stop_scrub))
+        .route("/v1/serving/{device}", get(show_serving))
         .route("/v1/stats", get(show_stats))
         .route("/v1/server", get(show_server))
         .route("/v1/openapi.json", get(show_openapi))
@@ -323,6 +324,20 @@ async fn stop_scrub(
     Ok(Json(service.scrub(name, ScrubRequest::Stop).await?))
 }
 
+/// Which host this is, and whether it serves a device. It answers everybody: a host asks it that is to take the
+/// device over, and must not while another serves it.
+#[utoipa::path(
+    get, path = "/v1/serving/{device}", tag = "hosts", operation_id = "showServing",
+    params(("device" = Uuid, Path, description = "Its id, as GET /v1/hosts has it")),
+    responses(
+        (status = 200, body = Serving, description = "The host, and whether it serves the device"),
+        (status = "4XX", body = Problem, content_type = "application/problem+json", description = "Refused"),
+    )
+)]
+async fn show_serving(State(service): Service, DeviceId(device): DeviceId) -> Json<Serving> {
+    Json(service.serving(device))
+}
+
 /// What volumes and devices do: queues, counters, promises, windows.
 #[utoipa::path(
     get, path = "/v1/stats", tag = "server", operation_id = "showStats",
@@ -439,7 +454,7 @@ pub(crate) mod paths {
         __path_change_auth, __path_change_device, __path_change_volume, __path_create_volume,
         __path_delete_volume, __path_healthz, __path_list_devices, __path_list_hosts,
         __path_list_volumes, __path_readyz, __path_restrict_volume, __path_show_metrics,
-        __path_show_openapi, __path_show_scrub, __path_show_server, __path_show_stats,
-        __path_show_volume, __path_start_scrub, __path_stop_scrub,
+        __path_show_openapi, __path_show_scrub, __path_show_server, __path_show_serving,
+        __path_show_stats, __path_show_volume, __path_start_scrub, __path_stop_scrub,
     };
 }

@@ -9,8 +9,8 @@ use uuid::Uuid;
 
 use crate::{
     Caller, ChangeAuth, ChangeDevice, ChangeRestrictions, CreateVolume, CreatedVolume, Device,
-    HostList, Location, OtherHost, Scrub, ScrubRequest, Server, Slo, Stats, Tokens, Volume,
-    VolumeName, VolumeSize,
+    HostList, Location, OtherHost, Scrub, ScrubRequest, Server, Serving, Slo, Stats, Tokens,
+    Volume, VolumeName, VolumeSize,
 };
 
 /// The answer to a request, later.
@@ -175,6 +175,8 @@ pub trait VolumeService: Send + Sync + 'static {
     fn known_elsewhere(&self, caller: &Caller, answered: &BTreeSet<Uuid>) -> Vec<Volume>;
     /// The hosts of the service.
     fn hosts(&self) -> Reply<'_, HostList>;
+    /// Which host this is, and whether it serves a device: from memory, without asking anybody.
+    fn serving(&self, device: Uuid) -> Serving;
     /// The state of the server.
     fn server(&self) -> Reply<'_, Server>;
     /// Changes how a device is shared.

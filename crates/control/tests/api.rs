@@ -5,15 +5,16 @@
 mod support;
 
 use std::io::{Read, Write};
-use std::net::TcpStream;
+use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::time::{Duration, Instant};
 
 use control::{
-    ApiClient, ApiError, ApiToken, Audit, ChangeAuth, ChangeDevice, ChangeRestrictions,
-    ChangeVolume, CreateVolume, CreatedVolume, Guard, Limits, ProblemCode, Restrictions, Slo,
-    Users, VolumeSize,
+    ApiClient, ApiError, ApiTls, ApiToken, Audit, ChangeAuth, ChangeDevice, ChangeRestrictions,
+    ChangeVolume, CreateVolume, CreatedVolume, Guard, Limits, OtherHost, Presence, ProblemCode,
+    Restrictions, Serving, Slo, Users, VolumeSize, ask_serving,
 };
-use support::Api;
+use support::{Api, DEVICE, HOST};
+use uuid::Uuid;
 
 const GIB: u64 = 1 << 30;
 
@@ -135,6 +136,82 @@ fn only_those_who_are_known_are_answered_and_tenants_not_about_devices() {
     assert_eq!(code(&acme.stats().unwrap_err()), ProblemCode::Forbidden);
     assert_eq!(code(&acme.devices().unwrap_err()), ProblemCode::Forbidden);
     ops.server().unwrap();
+}
+
+/// Another host asks without a token whether a device is served, and learns nothing else.
+#[test]
+fn who_serves_a_device_is_told_to_everybody_who_has_its_id() {
+    let (api, _files, _tokens) = guarded();
+    let asked = |device: &str| api.request("GET", &format!("/v1/serving/{device}"), "");
+    let serving = |device: Uuid| {
+        let answer: Serving = serde_json::from_value(asked(&device.to_string()).json()).unwrap();
+        (answer.host, answer.serves)
+    };
+    assert_eq!(serving(DEVICE), (HOST, true));
+    assert_eq!(serving(Uuid::nil()), (HOST, false));
+    assert_eq!(asked("vda").problem().1, "invalid_path");
+    let id = DEVICE.to_string();
+    assert_eq!(asked(&format!("{id}/more")).problem().1, "unknown_path");
+    let deleted = api.request("DELETE", &format!("/v1/serving/{id}"), "");
+    assert_eq!(deleted.problem().1, "method_not_allowed");
+}
+
+/// P1 and P2, plain and over TLS. Method: the host itself, another one at its address, listeners that say something
+/// else or nothing, and nobody. Nobody else waits for the bound.
+#[test]
+fn a_host_is_told_from_whatever_else_has_its_address() {
+    const LONG: Duration = Duration::from_secs(60);
+    const SHORT: Duration = Duration::from_millis(200);
+    let files = tempfile::tempdir().unwrap();
+    let tls = |name: &str| {
+        let names = ["127.0.0.1".to_owned()];
+        ApiTls::open_or_make(&files.path().join(name), &names).unwrap()
+    };
+    for name in ["one", "other"] {
+        std::fs::create_dir(files.path().join(name)).unwrap();
+    }
+    let (one, other) = (tls("one"), tls("other"));
+    let secret = Guard { tls: Some(one.clone()), ..Guard::default() };
+    let (open, secret) = (Api::start(), Api::guarded(secret, Limits::default(), Duration::ZERO));
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let ask = |api: SocketAddr, id, certificate: Option<&ApiTls>, device, patience| {
+        let api_certificate = certificate.map(ApiTls::certificate);
+        let host = OtherHost { id, name: "a".to_owned(), api, api_certificate };
+        runtime.block_on(ask_serving(&host, device, patience))
+    };
+    for (api, certificate) in [(&open, None), (&secret, Some(&one))] {
+        let at = |id, device| ask(api.address, id, certificate, device, LONG);
+        assert_eq!(at(HOST, DEVICE), Presence::Serving);
+        assert_eq!(at(HOST, Uuid::nil()), Presence::Idle);
+        assert_eq!(at(Uuid::nil(), DEVICE), Presence::Another);
+    }
+    assert_eq!(ask(secret.address, HOST, Some(&other), DEVICE, LONG), Presence::Another);
+    assert_eq!(ask(secret.address, HOST, None, DEVICE, LONG), Presence::Another);
+    assert_eq!(ask(open.address, HOST, Some(&one), DEVICE, LONG), Presence::Another);
+
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    for certificate in [None, Some(&one)] {
+        assert_eq!(ask(address, HOST, certificate, DEVICE, SHORT), Presence::Silent);
+    }
+    let says = |what: &'static [u8]| {
+        let listener = listener.try_clone().unwrap();
+        std::thread::spawn(move || {
+            for stream in listener.incoming().map_while(Result::ok) {
+                let mut stream = &stream;
+                let _ = stream.write_all(what);
+                // Whoever closes with bytes unread resets the connection.
+                let _ = stream.shutdown(std::net::Shutdown::Write);
+                let _ = stream.read_to_end(&mut Vec::new());
+            }
+        });
+    };
+    says(b"220 ready\r\n");
+    for certificate in [None, Some(&one)] {
+        assert_eq!(ask(address, HOST, certificate, DEVICE, LONG), Presence::Another);
+    }
+    let free = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    assert_eq!(ask(free, HOST, None, DEVICE, LONG), Presence::Absent);
 }
 
 /// A reader gets figures, and nothing else: every other path and method is refused.

@@ -10,14 +10,17 @@ use std::time::Duration;
 use control::{
     Caller, ChangeAuth, ChangeDevice, ChangeRestrictions, CreateVolume, CreatedVolume, Device,
     DeviceHealth, DirectoryStatus, Guard, HostList, Limits, Location, OtherHost, Portal, Reply,
-    Scrub, ScrubRequest, ScrubState, Server, ServiceError, Sharing, Slo, Stats, Tokens, Volume,
-    VolumeKey, VolumeService, VolumeSize, VolumeState, connect_line, nqn, serve,
+    Scrub, ScrubRequest, ScrubState, Server, ServiceError, Serving, Sharing, Slo, Stats, Tokens,
+    Volume, VolumeKey, VolumeService, VolumeSize, VolumeState, connect_line, nqn, serve,
 };
 use serde_json::Value;
 use tokio::net::TcpListener;
 use tokio::sync::oneshot;
 use uuid::Uuid;
 
+/// Who answers, and what it serves.
+pub const HOST: Uuid = Uuid::from_u128(0xa);
+pub const DEVICE: Uuid = Uuid::from_u128(0xd);
 const CORES: [u32; 2] = [0, 3];
 
 fn tokens(number: u32) -> Tokens {
@@ -118,6 +121,10 @@ impl VolumeService for MemoryService {
     fn hosts(&self) -> Reply<'_, HostList> {
         let directory = DirectoryStatus { address: None, cut_off: None };
         Box::pin(async { Ok(HostList { hosts: Vec::new(), directory }) })
+    }
+
+    fn serving(&self, device: Uuid) -> Serving {
+        Serving { host: HOST, serves: device == DEVICE }
     }
 
     fn list(&self, _: Caller) -> Reply<'_, Vec<Volume>> {

@@ -1,11 +1,13 @@
 //! The volumes of the whole service, as this host knows them from the directory.
 
 use std::collections::BTreeSet;
+use std::sync::PoisonError;
 use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
 
 use control::{
     Caller, DirectoryStatus, Drive, Host, HostDevice, HostList, HostState, Location, OtherHost,
-    Portal, ServiceError, Volume, VolumeKey, VolumeName, VolumeState, connect_line, nqn,
+    Portal, ServiceError, Serving, Volume, VolumeKey, VolumeName, VolumeState, connect_line, nqn,
 };
 use dataplane::VolumeStatus;
 use directory::{
@@ -18,6 +20,9 @@ use super::access;
 use super::membership::drive_document;
 use super::sharing::slo_document;
 use super::state::State;
+
+/// How often it is said that another host asks for a device.
+const SAY_EVERY: Duration = Duration::from_secs(60);
 
 impl State {
     /// What the directory is told of a volume of core number `core`.
@@ -148,6 +153,35 @@ impl State {
         let view = self.view();
         let others = view.hosts.values().filter(|host| host.id != self.membership.id);
         others.map(|host| other(host)).collect()
+    }
+
+    /// Whether this host serves a device, for another one that is to take it over. It asks nobody: the directory
+    /// may be away, which is when this is asked.
+    pub(super) fn serving(&self, device: Uuid) -> Serving {
+        let own = self.membership.devices.iter().position(|own| own.id == device);
+        let served = own.filter(|number| !self.membership.devices[*number].fence.is_shut());
+        if let Some(number) = served
+            && self.view().cut_off.is_some()
+            && self.is_worth_saying()
+        {
+            let device = &self.devices[number].name;
+            tracing::warn!(
+                device,
+                "another host asks for a device of this one, which is cut off from the \
+                directory: it is about to take it over, and is refused while this one is seen"
+            );
+        }
+        Serving { host: self.membership.id, serves: served.is_some() }
+    }
+
+    /// Whether the last time is long ago: strangers may ask, and must not fill the log.
+    fn is_worth_saying(&self) -> bool {
+        let mut said = self.asked_for.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_due = said.is_none_or(|said| said.elapsed() >= SAY_EVERY);
+        if is_due {
+            *said = Some(Instant::now());
+        }
+        is_due
     }
 
     pub(super) fn known_elsewhere(

@@ -16,8 +16,8 @@ use std::time::Instant;
 use super::access::token_hash;
 use control::{
     Caller, ChangeAuth, ChangeDevice, ChangeRestrictions, CreateVolume, CreatedVolume, Device,
-    HostList, Location, OtherHost, Reply, Scrub, ScrubRequest, Server, ServiceError, Tokens,
-    Volume, VolumeKey, VolumeService, VolumeSize,
+    HostList, Location, OtherHost, Reply, Scrub, ScrubRequest, Server, ServiceError, Serving,
+    Tokens, Volume, VolumeKey, VolumeService, VolumeSize,
 };
 use schedule::Promise;
 use uuid::Uuid;
@@ -80,6 +80,7 @@ impl Volumes {
             host_name: config.cluster.host_name.clone(),
             labels: config.cluster.labels.clone(),
             membership,
+            asked_for: Mutex::default(),
         };
         restrictions.into_iter().for_each(|(place, all)| state.announce(place, &all));
         (0..state.devices.len()).for_each(|device| state.share_out(device));
@@ -205,6 +206,10 @@ impl VolumeService for Volumes {
 
     fn hosts(&self) -> Reply<'_, HostList> {
         Box::pin(async { Ok(self.state.hosts()) })
+    }
+
+    fn serving(&self, device: Uuid) -> Serving {
+        self.state.serving(device)
     }
 
     fn server(&self) -> Reply<'_, Server> {

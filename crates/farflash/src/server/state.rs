@@ -64,6 +64,8 @@ pub(super) struct State {
     pub(super) labels: BTreeMap<String, String>,
     /// This host in the service.
     pub(super) membership: Membership,
+    /// When it was last said that another host asks for a device.
+    pub(super) asked_for: Mutex<Option<Instant>>,
 }
 
 impl CoreLink {
