@@ -10,7 +10,7 @@ use uuid::Uuid;
 
 use crate::records::{ClaimRecord, HostRecord, VolumeRecord};
 use crate::view::View;
-use crate::{Admit, Claim, Conflict, Directory, DirectoryError, Event, Regrant, Reply};
+use crate::{Admit, Claim, Conflict, Directory, DirectoryError, Event, Regrant, Reply, Seek};
 
 /// A host that is a service by itself.
 pub struct Alone {
@@ -91,17 +91,15 @@ impl Directory for Alone {
 
     fn claim(&self, claim: Claim) -> Reply<'_, ()> {
         self.change(|host, view| {
-            let record = ClaimRecord {
-                host: host.id,
-                host_name: host.name.clone(),
-                session: host.session,
-                labels: host.labels.clone(),
-                device_name: claim.name,
-                volatile: claim.volatile,
-            };
+            let record = ClaimRecord::of(host, claim.name, claim.volatile);
             view.claims.insert(claim.device, Arc::new(record));
             Ok(())
         })
+    }
+
+    fn take_over(&self, claim: Claim, _seek: Seek) -> Reply<'_, ()> {
+        // There is nobody else who could have it.
+        self.claim(claim)
     }
 
     fn check(&self, device: Uuid) -> Reply<'_, ()> {

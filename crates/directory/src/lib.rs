@@ -16,19 +16,23 @@
 //! - F1: a host serves a device only from the moment that its claim was made until it gives the claim
 //!   back or learns that it lost it. It gives the claim back when it has stopped to serve the device.
 //! - F2: a claim passes from one host to another in two ways only: its holder gives it back, or an
-//!   operator has another host take it over. The latter is one transaction, which compares the claim
-//!   that was read and that the holder's lease has ended. No lapse of time passes a claim on.
+//!   operator has another host take it over. The latter is refused if the holder is seen at an address that
+//!   its claim names ([`Seek`]); it is one transaction, made next, which compares the claim that was read and
+//!   that the holder's lease has ended. No lapse of time passes a claim on.
 //! - F3: each transaction that changes volumes or names compares that the claim of their device is the
 //!   one that this process made (its modification revision, the claim's *epoch*).
 //! - F4: a host that finds its claim to be another's stops to serve the device at once, and says so. It
 //!   looks whenever it comes (back) to etcd before it asks for anything else, and at each event on the
 //!   claim while it is there.
 //!
-//! **No two hosts serve a device, unless an operator said what is not so.** Claims of a device are
-//! ordered by their revisions. Let B hold the one after A's. By F2 A gave it back, and by F1 serves no
-//! more; or an operator had B take it over, who thereby asserts that A is dead. If A is not dead but cut
-//! off, its lease having ended, it goes on serving until it sees etcd again (F4): that is the price of
+//! **No two hosts serve a device, unless an operator said what is not so of a host that cannot be reached.**
+//! Claims of a device are ordered by their revisions. Let B hold the one after A's. By F2 A gave it back, and by
+//! F1 serves no more; or an operator had B take it over, who thereby asserts that A is dead. If A is not dead but cut
+//! off from etcd, its lease having ended, it goes on serving until it sees etcd again (F4): that is the price of
 //! F2, under which a data path does not stop because etcd is away, and why only a person may say it.
+//! What can be checked of it is: an A that B can reach is seen, also one that hangs, and keeps its claim. Left to the
+//! word alone are an A that neither etcd nor B reaches, one that listens no more but has not ended yet, one whose claim is of
+//! a release that named no addresses, and one that comes back to B's network in the moment between B's look and its transaction.
 //! Even then A changes nothing in the directory: its epoch is not that of the claim (F3).
 //!
 //! **A volume and its record agree after a crash at any point.** A volume is made in three steps: its name
@@ -46,6 +50,7 @@ mod etcd;
 mod http;
 mod identity;
 mod records;
+mod sighting;
 mod view;
 
 use std::future::Future;
@@ -65,6 +70,7 @@ pub use records::{
     ClaimRecord, CoreRecord, DeviceRecord, GrantRecord, GrantsRecord, HostRecord,
     RestrictionsRecord, VolumeRecord, VolumeState,
 };
+pub use sighting::{Seek, Sighting};
 pub use view::{Reach, View};
 
 /// The answer to a question to the directory, later.
@@ -118,6 +124,18 @@ pub enum DirectoryError {
         /// The name of that host.
         holder: String,
     },
+    /// The device is another host's, whose lease has ended, but which is seen to be there.
+    #[error(
+        "the device {device} is host {holder}'s, which the directory has lost but which {sighting}"
+    )]
+    HolderSeen {
+        /// The device's name here.
+        device: String,
+        /// The name of that host.
+        holder: String,
+        /// Where and how it was seen.
+        sighting: Sighting,
+    },
     /// A host of this id or name lives.
     #[error("{what}")]
     HostLives {
@@ -141,8 +159,6 @@ pub struct Claim {
     pub name: String,
     /// Whether what is on it ends with the host.
     pub volatile: bool,
-    /// Takes it from a host that is gone: an operator asserts that it is dead (F2).
-    pub take_over: bool,
 }
 
 /// Another division of an owner's quota.
@@ -210,6 +226,8 @@ pub trait Directory: Send + Sync + 'static {
     fn describe(&self, host: HostRecord) -> Reply<'_, ()>;
     /// Makes a device this host's (F1, F2).
     fn claim(&self, claim: Claim) -> Reply<'_, ()>;
+    /// The same, also with one of a host that is gone: an operator asserts that it is dead (F2). Refused if `seek` sees it.
+    fn take_over(&self, claim: Claim, seek: Seek) -> Reply<'_, ()>;
     /// Fails unless the directory is there and the device is this host's: to be asked before a change
     /// to a volume.
     fn check(&self, device: Uuid) -> Reply<'_, ()>;

@@ -82,6 +82,37 @@ pub struct ClaimRecord {
     /// Whether what is on the device ends with the host.
     #[serde(default)]
     pub volatile: bool,
+    /// The kernel that the process runs on; empty in claims of releases that did not say it, as are the
+    /// addresses below.
+    #[serde(default)]
+    pub boot: String,
+    /// Where it can be asked whether it serves the device: its API.
+    #[serde(default)]
+    pub api: Option<SocketAddr>,
+    /// The certificate that its API shows (DER in Base64), if that is encrypted.
+    #[serde(default)]
+    pub api_certificate: Option<String>,
+    /// Where it can be seen to serve: the portals of its cores.
+    #[serde(default)]
+    pub portals: Vec<SocketAddr>,
+}
+
+impl ClaimRecord {
+    /// The claim of `host` to a device.
+    pub(crate) fn of(host: &HostRecord, device_name: String, volatile: bool) -> Self {
+        Self {
+            host: host.id,
+            host_name: host.name.clone(),
+            session: host.session,
+            labels: host.labels.clone(),
+            device_name,
+            volatile,
+            boot: host.boot.clone(),
+            api: Some(host.api),
+            api_certificate: host.api_certificate.clone(),
+            portals: host.cores.iter().map(|core| core.portal).collect(),
+        }
+    }
 }
 
 /// How far a volume is.
@@ -164,4 +195,24 @@ pub struct RestrictionsRecord {
     /// Interfaces of the serving host that they come by.
     #[serde(default)]
     pub interfaces: Vec<String>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Claims outlive releases: one that names no addresses is read, and so is one that says more than is known here.
+    #[test]
+    fn claims_of_other_releases_are_read() {
+        let old = r#"{"host":"00000000-0000-0000-0000-000000000001","host_name":"a",
+            "session":"00000000-0000-0000-0000-000000000002","labels":{"rack":"r1"},
+            "device_name":"file:/a","volatile":false}"#;
+        let claim: ClaimRecord = serde_json::from_str(old).expect("a claim");
+        assert_eq!((claim.host_name.as_str(), claim.api), ("a", None));
+        assert!(claim.portals.is_empty() && claim.boot.is_empty());
+        let newer =
+            old.replace("\"volatile\"", "\"portals\":[\"[::1]:4420\"],\"more\":1,\"volatile\"");
+        let claim: ClaimRecord = serde_json::from_str(&newer).expect("a claim");
+        assert_eq!(claim.portals, ["[::1]:4420".parse().expect("an address")]);
+    }
 }

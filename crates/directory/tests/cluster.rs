@@ -2,20 +2,18 @@
 
 mod support;
 
-use std::io::{Read, Write};
-use std::net::{SocketAddr, TcpStream};
+use std::net::SocketAddr;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use base64ct::{Base64, Encoding};
 use directory::{
-    Admit, Alone, Claim, Conflict, Directory, DirectoryError, Etcd, EtcdAddress, EtcdCredentials,
-    EtcdOptions, Event, GrantRecord, GrantsRecord, HostRecord, Reach, Regrant, RestrictionsRecord,
-    VolumeRecord, VolumeState,
+    Admit, Alone, Claim, ClaimRecord, Conflict, CoreRecord, Directory, DirectoryError, Etcd,
+    EtcdAddress, EtcdCredentials, EtcdOptions, Event, GrantRecord, GrantsRecord, HostRecord, Reach,
+    Regrant, RestrictionsRecord, Seek, Sighting, VolumeRecord, VolumeState,
 };
 use rustix::process::Signal;
-use support::{EtcdProcesses, Wire};
+use support::{EtcdProcesses, Wire, delete, get, put};
 use uuid::Uuid;
 
 /// After this a host that is gone counts as such.
@@ -75,11 +73,22 @@ async fn joined(members: &[SocketAddr], host: &HostRecord) -> Etcd {
 }
 
 fn claim(device: Uuid) -> Claim {
-    Claim { device, name: "file:/a".to_owned(), volatile: false, take_over: false }
+    Claim { device, name: "file:/a".to_owned(), volatile: false }
 }
 
-fn take_over(device: Uuid) -> Claim {
-    Claim { take_over: true, ..claim(device) }
+/// One who looks for a holder, sees `what`, and counts how often that was asked for.
+fn seek(what: Option<Sighting>) -> (Seek, Arc<AtomicUsize>) {
+    let asked = Arc::new(AtomicUsize::new(0));
+    let count = asked.clone();
+    let seek: Seek = Arc::new(move |_, _, _| {
+        count.fetch_add(1, Ordering::SeqCst);
+        Box::pin(async move { what })
+    });
+    (seek, asked)
+}
+
+async fn take_over(directory: &Etcd, what: Option<Sighting>) -> Result<(), DirectoryError> {
+    directory.take_over(claim(DEVICE), seek(what).0).await
 }
 
 /// Waits until the view is as it has to become.
@@ -91,17 +100,6 @@ async fn until(directory: &dyn Directory, what: &str, holds: impl Fn(&dyn Direct
 
 async fn next(directory: &Etcd) -> Event {
     tokio::time::timeout(PATIENCE, directory.event()).await.expect("an event comes")
-}
-
-/// Deletes a key, as the end of its lease does.
-fn delete(etcd: SocketAddr, key: &str) {
-    let body = format!("{{\"key\":\"{}\"}}", Base64::encode_string(key.as_bytes()));
-    let mut stream = TcpStream::connect(etcd).expect("it runs");
-    let head = format!("POST /v3/kv/deleterange HTTP/1.0\r\nContent-Length: {}", body.len());
-    write!(stream, "{head}\r\n\r\n{body}").expect("sent");
-    let mut answer = String::new();
-    stream.read_to_string(&mut answer).expect("an answer");
-    assert!(answer.contains("\"deleted\":\"1\""), "{answer}");
 }
 
 /// What every directory promises about the volumes of one host.
@@ -418,7 +416,9 @@ async fn a_device_is_served_by_one_host() {
     let lives =
         DirectoryError::HolderLives { device: "file:/a".to_owned(), holder: "a".to_owned() };
     assert_eq!(at_b.claim(claim(DEVICE)).await, Err(lives.clone()));
-    assert_eq!(at_b.claim(take_over(DEVICE)).await, Err(lives), "not while its host lives");
+    let (looks, looked) = seek(None);
+    let taken = at_b.take_over(claim(DEVICE), looks).await;
+    assert_eq!((taken, looked.load(Ordering::SeqCst)), (Err(lives), 0), "not while its host lives");
     assert!(matches!(at_b.check(DEVICE).await, Err(DirectoryError::Fenced { .. })));
 
     // Cut off, it counts as gone after a while, and is taken from only by an operator's word.
@@ -436,7 +436,13 @@ async fn a_device_is_served_by_one_host() {
     assert_eq!(at_b.claim(claim(DEVICE)).await, Err(lost));
     assert!(at_a.view().volumes.contains_key(&kept.id), "the last state stays");
     assert!(matches!(at_a.check(DEVICE).await, Err(DirectoryError::Unreachable { .. })));
-    at_b.claim(take_over(DEVICE)).await.expect("the holder is gone");
+    // Nor by that while the holder is seen.
+    let sighting = Sighting { address: PORTAL.parse().expect("an address"), answers: true };
+    let (device, holder) = ("file:/a".to_owned(), "a".to_owned());
+    let seen = DirectoryError::HolderSeen { device, holder, sighting };
+    assert_eq!(take_over(&at_b, Some(sighting)).await, Err(seen));
+    assert_eq!(at_b.view().claims[&DEVICE].host, a.id, "nothing was changed");
+    take_over(&at_b, None).await.expect("the holder is gone");
     let moved = VolumeRecord { host: b.id, ..kept.clone() };
     at_b.reconcile(DEVICE, vec![moved.clone()]).await.expect("ours");
 
@@ -459,6 +465,53 @@ async fn a_device_is_served_by_one_host() {
     assert!(matches!(at_a.claim(claim(DEVICE)).await, Err(DirectoryError::HolderLives { .. })));
     at_b.leave().await.expect("there");
     at_a.claim(claim(DEVICE)).await.expect("given back");
+}
+
+/// F2: a claim tells where its holder is looked for, and one of a release that did not say it is read. What changes while
+/// the holder is looked for is looked at again.
+#[tokio::test]
+async fn a_holder_is_looked_for_where_its_claim_says() {
+    let etcd = EtcdProcesses::start(1);
+    let key = format!("/farflash/test/devices/{DEVICE}");
+    let portal = |port| SocketAddr::from(([192, 0, 2, 1], port));
+    let cores = [4420, 4421].map(|port| CoreRecord { core: port.into(), portal: portal(port) });
+    let certificate = Some("eA==".to_owned());
+    let a = HostRecord { cores: cores.to_vec(), api_certificate: certificate.clone(), ..host("a") };
+    let at_a = join(&etcd, &a).await;
+    at_a.claim(claim(DEVICE)).await.expect("free");
+    let at_b = join(&etcd, &host("b")).await;
+    drop(at_a);
+    delete(etcd.address(0), &format!("/farflash/test/hosts/{}", a.id));
+
+    let found: Arc<Mutex<Vec<ClaimRecord>>> = Arc::default();
+    let (seen, address) = (found.clone(), etcd.address(0));
+    let (written, old) = (get(address, &key), old_claim(&a));
+    let looks: Seek = Arc::new(move |device, claim, _| {
+        assert_eq!(device, DEVICE);
+        let mut seen = seen.lock().expect("whole");
+        seen.push(claim.clone());
+        if seen.len() == 1 {
+            // Meanwhile somebody changes the claim.
+            put(address, &key, &old);
+        }
+        Box::pin(async { None })
+    });
+    at_b.take_over(claim(DEVICE), looks).await.expect("nobody is seen");
+    let found = found.lock().expect("whole");
+    let [now, before] = &found[..] else { panic!("looked {} times", found.len()) };
+    assert_eq!((now.api, now.boot.as_str()), (Some(a.api), "this"));
+    assert_eq!(now.portals, [portal(4420), portal(4421)]);
+    assert_eq!(now.api_certificate, certificate);
+    assert_eq!((before.host, before.api, before.portals.len()), (a.id, None, 0));
+    assert!(written.contains("192.0.2.1:4421"), "{written}");
+}
+
+/// The claim of a host to a device as it was written before claims had addresses.
+fn old_claim(host: &HostRecord) -> String {
+    format!(
+        r#"{{"host":"{}","host_name":"{}","session":"{}","device_name":"file:/a"}}"#,
+        host.id, host.name, host.session
+    )
 }
 
 /// F4 without a cut: the process before hears of the claim of the next at once.

@@ -186,7 +186,7 @@ fn host() -> HostRecord {
 
 fn claim(device: u128) -> Claim {
     let name = "file:/a".to_owned();
-    Claim { device: Uuid::from_u128(device), name, volatile: false, take_over: false }
+    Claim { device: Uuid::from_u128(device), name, volatile: false }
 }
 
 /// Whether it is refused for as long as it was patient: it waits for an etcd that does not let it in.

@@ -8,7 +8,8 @@ mod etcd;
 mod listener;
 mod support;
 
-use std::net::SocketAddr;
+use std::io::{Read, Write};
+use std::net::{Shutdown, SocketAddr, TcpListener};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -373,6 +374,107 @@ fn a_copy_of_a_device_is_served_by_an_operators_word_only() {
     assert_eq!(listed(&a), [row("v", "a", "online")]);
 }
 
+/// Waits until the host that had `device` counts as gone.
+fn lease_ends(directory: &str, heir: &str, device: &str) {
+    until("the lease ends", || {
+        refused(directory, heir, device, &[]).stderr.contains("is gone but did not give it back")
+    });
+}
+
+/// Makes the only claim of a cluster one of a release that did not say where holders are found: its holder is not to
+/// be seen by anybody.
+fn forget_addresses(etcd: &EtcdProcesses, cluster: &str) {
+    let prefix = format!("/farflash/{cluster}/devices/");
+    let key = etcd::first_key(etcd.address(0), &prefix);
+    let mut claim: Value = serde_json::from_str(&etcd::get(etcd.address(0), &key)).unwrap();
+    for field in ["api", "api_certificate", "portals", "boot"] {
+        claim.as_object_mut().unwrap().remove(field).unwrap();
+    }
+    etcd::put(etcd.address(0), &key, &claim.to_string());
+}
+
+/// The same as above, attacked: the word is not true, and the holder can be reached.
+#[test]
+fn a_host_that_is_alive_is_not_taken_from() {
+    let (etcd, files) = (EtcdProcesses::start(1), Files::new());
+    let (directory, wire) = (url(etcd.address(0), "test-alive"), Wire::new(etcd.address(0)));
+    let near = url(wire.address(), "test-alive");
+    let tls = files.path("tls");
+    let more = ["--api-tls", tls.to_str().unwrap()];
+    let a = host_with(&near, "a", &format(&files, "a"), &more);
+    let certificate = tls.join(control::CERTIFICATE_FILE);
+    let at_a = ApiClient::trusting(&a.api, Some(&certificate)).unwrap();
+    let volume = at_a.create(&creation("v")).unwrap().volume;
+    let copied = copy(&files, "a", "b");
+    wire.cut();
+    a.wait_for_log("the directory is away");
+    lease_ends(&directory, "b", &copied);
+    // It is seen at its API or at its portal, whichever answers first, and is left as it is.
+    let addresses = [a.api.trim_start_matches("https://").to_owned(), a.portals[0].to_string()];
+    until("it answers in the time that it has", || {
+        let seen = refused(&directory, "b", &copied, &["--take-over"]).stderr;
+        let answers = |at: &String| seen.contains(&format!("but which answers at {at}"));
+        addresses.iter().any(answers) && seen.contains("stop a there")
+    });
+    a.wait_for_log("another host asks for a device of this one");
+    let (portal, nqn) = (volume.address, volume.nqn.parse().unwrap());
+    let a = on_core(move |handle| async move {
+        let open = connect(&handle, portal, &nqn).await;
+        open.write(Lba(0), filled(1)).await.expect("it serves");
+        a
+    });
+    // A process that is stopped takes connections and says nothing; it may go on at any time.
+    a.pause();
+    let seen = refused(&directory, "b", &copied, &["--take-over"]);
+    let hangs =
+        |at: &String| seen.stderr.contains(&format!("{at} takes connections and says nothing"));
+    assert!(addresses.iter().any(hangs), "{seen:?}");
+    a.signal("KILL");
+    a.wait();
+    drop(bind(portal));
+    let b = host_with(&directory, "b", &copied, &["--take-over"]);
+    assert_eq!(listed(&b), [row("v", "b", "online")]);
+}
+
+/// Takes the address of a server that was killed. The kernel closes what its rings held a moment later.
+fn bind(address: SocketAddr) -> TcpListener {
+    let mut bound = None;
+    until("the address is free", || {
+        bound = TcpListener::bind(address).ok();
+        bound.is_some()
+    });
+    bound.unwrap()
+}
+
+/// Another program that has the addresses of a host that is gone is told from it.
+#[test]
+fn who_has_the_addresses_of_a_dead_host_is_not_taken_for_it() {
+    let (etcd, files) = (EtcdProcesses::start(1), Files::new());
+    let directory = url(etcd.address(0), "test-heirs");
+    let device = format(&files, "a");
+    let a = host(&directory, "a", &device);
+    let api: SocketAddr = a.api.trim_start_matches("http://").parse().unwrap();
+    let portal = a.portals[0];
+    a.signal("KILL");
+    a.wait();
+    let [at_api, at_portal] = [api, portal].map(bind);
+    lease_ends(&directory, "b", &device);
+    let silent = refused(&directory, "b", &device, &["--take-over"]);
+    assert!(silent.stderr.contains("takes connections and says nothing"), "{silent:?}");
+    for listener in [at_api, at_portal] {
+        std::thread::spawn(move || {
+            for mut stream in listener.incoming().map_while(Result::ok) {
+                let _ = stream.write_all(b"220 ready\r\n");
+                let _ = stream.shutdown(Shutdown::Write);
+                let _ = stream.read_to_end(&mut Vec::new());
+            }
+        });
+    }
+    // On a busy machine they may need longer for an answer than they have.
+    let take_over = || host_with(&directory, "b", &device, &["--take-over"]);
+    until("they answer in time", || std::panic::catch_unwind(take_over).is_ok());
+}
+
 #[test]
 fn a_host_that_was_taken_from_cuts_itself_off() {
     let (etcd, files) = (EtcdProcesses::start(1), Files::new());
@@ -382,9 +484,8 @@ fn a_host_that_was_taken_from_cuts_itself_off() {
     let copied = copy(&files, "a", "b");
     wire.cut();
     a.wait_for_log("the directory is away");
-    until("the lease ends", || {
-        refused(&directory, "b", &copied, &[]).stderr.contains("is gone but did not give it back")
-    });
+    lease_ends(&directory, "b", &copied);
+    forget_addresses(&etcd, "test-6");
     let b = host_with(&directory, "b", &copied, &["--take-over"]);
     assert_eq!(listed(&b), [row("v", "b", "online")]);
     let (portal, nqn) = (portal(&volume), nqn(&volume));

@@ -25,9 +25,9 @@ impl Shared {
             left.map(|(device, claim)| (*device, claim.device_name.clone())).collect::<Vec<_>>()
         });
         for (device, name) in leftovers {
-            let claim = Claim { device, name: name.clone(), volatile: true, take_over: false };
+            let claim = Claim { device, name: name.clone(), volatile: true };
             let cleared = async {
-                self.claim(claim).await?;
+                self.claim(claim, None).await?;
                 self.give_back(device).await
             };
             match cleared.await {

@@ -8,6 +8,7 @@
 mod access;
 mod address;
 mod admission;
+mod claim;
 mod gateway;
 mod grants;
 mod leftovers;
@@ -24,7 +25,7 @@ use uuid::Uuid;
 
 use crate::records::{ClaimRecord, HostRecord, VolumeRecord};
 use crate::view::View;
-use crate::{Admit, Claim, Conflict, Directory, DirectoryError, Event, Regrant, Reply};
+use crate::{Admit, Claim, Conflict, Directory, DirectoryError, Event, Regrant, Reply, Seek};
 pub use access::{EtcdAccessError, EtcdCredentials};
 pub use address::{EtcdAddress, EtcdAddressError};
 use gateway::{Compare, Gateway, GatewayError, KeyValue, Op, document};
@@ -255,51 +256,6 @@ impl Shared {
         Ok(())
     }
 
-    async fn claim(&self, claim: Claim) -> Result<(), DirectoryError> {
-        let Claim { device, name, volatile, take_over } = claim;
-        let connection = self.connection()?;
-        let record = self.state(|state| ClaimRecord {
-            host: state.host.id,
-            host_name: state.host.name.clone(),
-            session: state.host.session,
-            labels: state.host.labels.clone(),
-            device_name: name.clone(),
-            volatile,
-        });
-        let key = self.keys.device(device);
-        // Each round fails only if what it read has changed meanwhile.
-        for _ in 0..CLAIM_ROUNDS {
-            let found = self.get(&connection, &key).await?;
-            let mut compare = vec![Compare::ModRevision(
-                key.clone(),
-                found.as_ref().map_or(0, |kv| kv.mod_revision),
-            )];
-            let before = found.map(|kv| decode::<ClaimRecord>(&kv.key, &kv.value)).transpose()?;
-            if let Some(before) = before.filter(|before| before.host != record.host) {
-                // F2. The view may be late: in it a host may still live whose lease has ended.
-                let (host, holder) = (self.keys.host(before.host), before.host_name);
-                if self.get(&connection, &host).await?.is_some() {
-                    return Err(DirectoryError::HolderLives { device: name, holder });
-                }
-                if !take_over {
-                    return Err(DirectoryError::HolderLost { device: name, holder });
-                }
-                compare.push(Compare::ModRevision(host, 0));
-            }
-            let put = Op::Put { key: key.clone(), value: document(&record), lease: None };
-            let made = connection.gateway.txn(&compare, &[put], &[]).await;
-            let made = made.map_err(|error| self.failed(error))?;
-            if made.succeeded {
-                let held = Held { epoch: made.revision(), record };
-                self.state(|state| state.claims.insert(device, held));
-                self.seen(made.revision()).await;
-                return Ok(());
-            }
-        }
-        let reason = format!("the claim of {name} changes all the time");
-        Err(DirectoryError::Unreachable { reason })
-    }
-
     /// A key as it is now, which the view may not show yet.
     async fn get(
         &self,
@@ -385,7 +341,11 @@ impl Directory for Etcd {
     }
 
     fn claim(&self, claim: Claim) -> Reply<'_, ()> {
-        Box::pin(self.shared.claim(claim))
+        Box::pin(self.shared.claim(claim, None))
+    }
+
+    fn take_over(&self, claim: Claim, seek: Seek) -> Reply<'_, ()> {
+        Box::pin(self.shared.claim(claim, Some(seek)))
     }
 
     fn check(&self, device: Uuid) -> Reply<'_, ()> {

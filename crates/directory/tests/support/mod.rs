@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
+use base64ct::{Base64, Encoding};
 use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 
@@ -138,6 +139,50 @@ fn healthy(address: SocketAddr) -> io::Result<bool> {
     let mut answer = String::new();
     stream.read_to_string(&mut answer)?;
     Ok(answer.contains("\"true\""))
+}
+
+/// Stores a value under a key, past every rule.
+pub(crate) fn put(etcd: SocketAddr, key: &str, value: &str) {
+    let [key, value] = [key, value].map(|text| Base64::encode_string(text.as_bytes()));
+    ask(etcd, "put", &format!("{{\"key\":\"{key}\",\"value\":\"{value}\"}}"));
+}
+
+/// Deletes a key, as the end of its lease does.
+pub(crate) fn delete(etcd: SocketAddr, key: &str) {
+    let key = Base64::encode_string(key.as_bytes());
+    let answer = ask(etcd, "deleterange", &format!("{{\"key\":\"{key}\"}}"));
+    assert!(answer.contains("\"deleted\":\"1\""), "{answer}");
+}
+
+/// The value of a key.
+pub(crate) fn get(etcd: SocketAddr, key: &str) -> String {
+    let key = Base64::encode_string(key.as_bytes());
+    field(&ask(etcd, "range", &format!("{{\"key\":\"{key}\"}}")), "value")
+}
+
+/// The first key that begins with `prefix`, in the order of keys.
+pub(crate) fn first_key(etcd: SocketAddr, prefix: &str) -> String {
+    let end = Base64::encode_string(format!("{prefix}\u{7f}").as_bytes());
+    let prefix = Base64::encode_string(prefix.as_bytes());
+    let body = format!("{{\"key\":\"{prefix}\",\"range_end\":\"{end}\",\"limit\":\"1\"}}");
+    field(&ask(etcd, "range", &body), "key")
+}
+
+/// The first bytes of this name in an answer.
+fn field(answer: &str, name: &str) -> String {
+    let rest = answer.split(&format!("\"{name}\":\"")).nth(1);
+    let text = rest.and_then(|rest| rest.split('"').next()).expect("it is there");
+    String::from_utf8(Base64::decode_vec(text).expect("Base64")).expect("text")
+}
+
+fn ask(etcd: SocketAddr, what: &str, body: &str) -> String {
+    let mut stream = TcpStream::connect(etcd).expect("it runs");
+    let head = format!("POST /v3/kv/{what} HTTP/1.0\r\nContent-Length: {}", body.len());
+    write!(stream, "{head}\r\n\r\n{body}").expect("sent");
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).expect("an answer");
+    assert!(answer.contains(" 200 OK"), "{answer}");
+    answer
 }
 
 /// A wire to an address that can be cut, or on which nothing is told of changes for a while.

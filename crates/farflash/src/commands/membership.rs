@@ -54,7 +54,8 @@ pub(super) struct ClusterArgs {
     #[arg(long, value_name = "SECONDS")]
     host_lease: Option<u32>,
     /// Take the devices from hosts that are gone and did not give them back. By this you assert that no
-    /// process there runs any more and serves the device or a copy of it, which nobody can check
+    /// process there runs any more and serves the device or a copy of it. Refused if one is seen at the
+    /// addresses that it had; one that cannot be reached from here nobody can see
     #[arg(long, requires = "directory")]
     take_over: bool,
 }

@@ -312,6 +312,7 @@ pub(super) fn refusal(error: DirectoryError) -> ServiceError {
         error @ (DirectoryError::Unreachable { .. }
         | DirectoryError::HolderLives { .. }
         | DirectoryError::HolderLost { .. }
+        | DirectoryError::HolderSeen { .. }
         | DirectoryError::HostLives { .. }
         | DirectoryError::Foreign { .. }) => {
             ServiceError::DirectoryUnavailable { reason: error.to_string() }

@@ -10,7 +10,7 @@ use std::time::Duration;
 use control::Drive;
 use directory::{
     Alone, Claim, CoreRecord, DeviceRecord, Directory, DirectoryError, Etcd, EtcdAddress,
-    EtcdCredentials, EtcdOptions, HostRecord, Identity,
+    EtcdCredentials, EtcdOptions, HostRecord, Identity, Seek,
 };
 use tokio::runtime::Handle;
 use uuid::Uuid;
@@ -18,6 +18,7 @@ use uuid::Uuid;
 use super::ServeConfig;
 use super::device_set::OpenDevice;
 use super::fence::Fence;
+use super::seek::{self, Here};
 use super::state::CoreLink;
 use crate::device_spec::DeviceSpec;
 use crate::failure::Failure;
@@ -36,7 +37,7 @@ pub(crate) struct ClusterConfig {
     pub(crate) credentials: EtcdCredentials,
     pub(crate) host_name: String,
     pub(crate) labels: BTreeMap<String, String>,
-    /// An operator asserts that the hosts which had the devices are dead.
+    /// An operator asserts that the hosts which had the devices are dead. They are looked for all the same.
     pub(crate) take_over: bool,
     /// After how long without a word from it the host counts as gone.
     pub(crate) lease: Duration,
@@ -59,7 +60,8 @@ pub(super) struct Membership {
     /// By number.
     pub(super) devices: Vec<OwnDevice>,
     described: Arc<Mutex<HostRecord>>,
-    take_over: bool,
+    /// By which hosts that had the devices are looked for, if these may be taken over.
+    seek: Option<Seek>,
     _identity: Option<Arc<Identity>>,
 }
 
@@ -94,6 +96,9 @@ impl Membership {
             cores: links.iter().map(CoreLink::record).collect(),
             devices: Vec::new(),
         };
+        let portals =
+            links.iter().map(|link| SocketAddr::new(config.listen.ip(), link.portal.port()));
+        let here = Here { listening: portals.chain([api]).collect(), boot: host.boot.clone() };
         let directory: Arc<dyn Directory> = match &cluster.directory {
             None => Arc::new(Alone::new(host.clone())),
             Some(address) => {
@@ -116,7 +121,7 @@ impl Membership {
             id: host.id,
             devices: Vec::new(),
             described: Arc::new(Mutex::new(host)),
-            take_over: cluster.take_over,
+            seek: cluster.take_over.then(|| seek::from(here)),
             _identity: identity.map(Arc::new),
         })
     }
@@ -144,9 +149,12 @@ impl Membership {
                     device: device.superblock.uuid,
                     name: device.name.clone(),
                     volatile: !matches!(shared.device, DeviceSpec::File(_)),
-                    take_over: self.take_over,
                 };
-                self.patiently(|| self.directory.claim(claim.clone())).await?;
+                self.patiently(|| match &self.seek {
+                    None => self.directory.claim(claim.clone()),
+                    Some(seek) => self.directory.take_over(claim.clone(), seek.clone()),
+                })
+                .await?;
             }
             let host = self.describe(|host| host.devices = records);
             self.directory.describe(host).await
@@ -246,8 +254,22 @@ fn failure(error: &DirectoryError) -> Failure {
             what,
             format!(
                 "start {holder} again; or, if it is dead for good, add --take-over: by it you assert that no \
-                 process of {holder} runs and serves this device or a copy of it, which nobody can check"
+                 process of {holder} runs and serves this device or a copy of it, which can be checked only \
+                 where it can be reached from here"
             ),
+        ),
+        DirectoryError::HolderSeen { holder, sighting, .. } => Failure::runtime(
+            what,
+            match sighting.answers {
+                true => format!(
+                    "stop {holder} there; if it cannot be stopped, power it off or cut it off its network: only \
+                     then it cannot serve the device any more"
+                ),
+                false => format!(
+                    "see what has this address: if it may be {holder}, stop it, power it off or cut it off its \
+                     network; if it is something else, stop that, or keep this host from reaching it"
+                ),
+            },
         ),
         DirectoryError::HostLives { .. } => {
             Failure::runtime(what, "give each server a --host-name of its own")

@@ -29,6 +29,7 @@ mod quota;
 mod returns;
 mod scrub_plan;
 mod scrubber;
+mod seek;
 mod service;
 mod sharing;
 mod state;

@@ -1,0 +1,66 @@
+//! Making a device this host's (F1, F2).
+
+use super::gateway::{Compare, Op, document};
+use super::{CLAIM_ROUNDS, Connection, Held, Shared, decode};
+use crate::records::ClaimRecord;
+use crate::{Claim, DirectoryError, Seek};
+
+impl Shared {
+    /// Makes a device this host's; with `seek` also one of a host that is gone, unless that is seen.
+    pub(super) async fn claim(
+        &self,
+        claim: Claim,
+        seek: Option<Seek>,
+    ) -> Result<(), DirectoryError> {
+        let connection = self.connection()?;
+        let record =
+            self.state(|state| ClaimRecord::of(&state.host, claim.name.clone(), claim.volatile));
+        let key = self.keys.device(claim.device);
+        // Each round fails only if what it read has changed meanwhile.
+        for _ in 0..CLAIM_ROUNDS {
+            let found = self.get(&connection, &key).await?;
+            let mut compare = vec![Compare::ModRevision(
+                key.clone(),
+                found.as_ref().map_or(0, |kv| kv.mod_revision),
+            )];
+            let before = found.map(|kv| decode::<ClaimRecord>(&kv.key, &kv.value)).transpose()?;
+            if let Some(before) = before.filter(|before| before.host != record.host) {
+                compare.push(self.pass_on(&connection, &claim, before, seek.as_ref()).await?);
+            }
+            let put = Op::Put { key: key.clone(), value: document(&record), lease: None };
+            let made = connection.gateway.txn(&compare, &[put], &[]).await;
+            let made = made.map_err(|error| self.failed(error))?;
+            if made.succeeded {
+                let held = Held { epoch: made.revision(), record };
+                self.state(|state| state.claims.insert(claim.device, held));
+                self.seen(made.revision()).await;
+                return Ok(());
+            }
+        }
+        let reason = format!("the claim of {} changes all the time", claim.name);
+        Err(DirectoryError::Unreachable { reason })
+    }
+
+    /// On what condition another host's claim passes to this one (F2), if it may at all. The holder is looked
+    /// for last of all, so that as little time as can be lies between that and the transaction.
+    async fn pass_on(
+        &self,
+        connection: &Connection,
+        claim: &Claim,
+        before: ClaimRecord,
+        seek: Option<&Seek>,
+    ) -> Result<Compare, DirectoryError> {
+        let (device, holder) = (claim.name.clone(), before.host_name.clone());
+        let host = self.keys.host(before.host);
+        // The view may be late: in it a host may still live whose lease has ended.
+        if self.get(connection, &host).await?.is_some() {
+            return Err(DirectoryError::HolderLives { device, holder });
+        }
+        let Some(seek) = seek else { return Err(DirectoryError::HolderLost { device, holder }) };
+        let view = self.state(|state| state.view.clone());
+        match seek(claim.device, &before, &view).await {
+            Some(sighting) => Err(DirectoryError::HolderSeen { device, holder, sighting }),
+            None => Ok(Compare::ModRevision(host, 0)),
+        }
+    }
+}
