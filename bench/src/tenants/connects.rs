@@ -11,10 +11,10 @@ use client::{Client, Credentials, Options, Reconnect};
 use io_traits::{Clock, Spawn};
 use local_sync::Semaphore;
 use nvme_wire::Nqn;
-use reactor::{CoreConfig, CoreThread, Handle, IdlePolicy};
+use reactor::{CoreThread, Handle};
 use units::Duration;
 
-use crate::cpus;
+use super::thread_use::{ThreadUse, beside_load};
 use crate::process::VolumeAddress;
 
 /// Hosts that connect at the same time, at most.
@@ -26,8 +26,8 @@ const CONNECTIONS_EACH: u64 = 2;
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Made {
     pub(super) per_second: f64,
-    /// Share of the client's CPU that the hosts themselves took.
-    pub(super) cpu_share: f64,
+    /// What the hosts themselves took of the client's CPU.
+    pub(super) hosts: ThreadUse,
 }
 
 /// Hosts that connect until they are stopped.
@@ -40,17 +40,11 @@ impl Connecting {
     /// From now on hosts open `volume`: as many as can be, or `per_second` connections.
     pub(super) fn start(volume: &VolumeAddress, per_second: Option<f64>) -> Result<Self> {
         let stop = Arc::new(AtomicBool::new(false));
-        let config = CoreConfig {
-            cpu: Some(cpus::client()),
-            name: "connecting".to_owned(),
-            // The core is shared with the load that is measured.
-            idle: IdlePolicy::Sleep,
-        };
         let (volume, stopping) = (volume.clone(), stop.clone());
         let secret =
             volume.token.parse().map_err(|error| anyhow!("the volume's token: {error}"))?;
         let credentials = Credentials { secret, controller_secret: None };
-        let thread = reactor::spawn_thread(config, move |handle| {
+        let thread = reactor::spawn_thread(beside_load("connecting"), move |handle| {
             drive(handle, volume, credentials, per_second, stopping)
         })?;
         Ok(Self { stop, thread })
@@ -74,7 +68,7 @@ async fn drive(
     let address = volume.address;
     let room = Semaphore::new(AT_ONCE);
     let (made, failed) = (Rc::new(Cell::new(0)), Rc::new(Cell::new(None)));
-    let (begin, cpu_before) = (Instant::now(), thread_cpu_seconds());
+    let (begin, meter) = (Instant::now(), ThreadUse::meter()?);
     let pause = per_second.map(|rate| CONNECTIONS_EACH as f64 / rate);
     let mut number: u32 = 0;
     while !stop.load(Ordering::Relaxed) {
@@ -111,12 +105,6 @@ async fn drive(
         return Err(anyhow!("a host was not let in: {error}"));
     }
     ensure!(made.get() > 0, "nobody connected");
-    let elapsed = begin.elapsed().as_secs_f64();
-    let cpu_share = (thread_cpu_seconds() - cpu_before) / elapsed;
-    Ok(Made { per_second: made.get() as f64 / elapsed, cpu_share })
-}
-
-fn thread_cpu_seconds() -> f64 {
-    let used = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
-    used.tv_sec as f64 + used.tv_nsec as f64 / 1e9
+    let per_second = made.get() as f64 / begin.elapsed().as_secs_f64();
+    Ok(Made { per_second, hosts: meter.read()? })
 }

@@ -11,6 +11,7 @@ use control::{ApiClient, CreateVolume, VolumeSize};
 use reactor::{CoreConfig, Handle};
 use serde::Serialize;
 
+use super::scraping;
 use crate::cpus;
 use crate::process::{Server, VolumeAddress, run};
 
@@ -26,6 +27,9 @@ pub(super) struct Crowd {
     /// Milliseconds of the whole list by the API, and of the discovery log.
     pub(super) list_ms: Vec<f64>,
     pub(super) discovery_ms: Vec<f64>,
+    /// Milliseconds of a reading of the metrics, and what it brings.
+    pub(super) metrics_ms: Vec<f64>,
+    pub(super) metrics_bytes: u64,
     /// Resident memory without anything, with the volumes, and with the connections too.
     pub(super) empty_bytes: u64,
     pub(super) with_volumes_bytes: u64,
@@ -72,6 +76,12 @@ pub(super) fn measure(
         list_ms.push(begin.elapsed().as_secs_f64() * 1e3);
     }
     ensure!(listed.len() == volumes as usize, "{} volumes are listed", listed.len());
+    let (mut metrics_ms, mut metrics_bytes) = (Vec::new(), 0);
+    for _ in 0..ASKED {
+        let reading = scraping::read(server.api)?;
+        metrics_ms.push(reading.took_ms);
+        metrics_bytes = reading.bytes as u64;
+    }
     let volume = listed.first().context("no volume")?;
     let address =
         VolumeAddress { nqn: volume.nqn.clone(), address: volume.address, token: String::new() };
@@ -90,6 +100,8 @@ pub(super) fn measure(
         creates_per_second,
         list_ms,
         discovery_ms: asked.0,
+        metrics_ms,
+        metrics_bytes,
         empty_bytes,
         with_volumes_bytes,
         with_connections_bytes: asked.1,

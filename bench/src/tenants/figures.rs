@@ -1,0 +1,130 @@
+//! The results of many tenants as a table and as goals.
+
+use report::{Align, Spread, Table, percent, rate};
+
+use super::Results;
+use super::slices::CONNECTS_PER_SECOND;
+use crate::steady::by_run;
+use crate::verdict::{Bound, Unit, Verdict};
+
+/// Part of the load that must be left beside hosts that connect, and beside who reads the metrics.
+const BESIDE_CONNECTS_MIN: f64 = 0.95;
+const BESIDE_METRICS_MIN: f64 = 0.99;
+/// Longest time of a list of all volumes.
+const LIST_MAX_MS: f64 = 200.0;
+
+/// What each goal came to.
+pub(super) fn judge(results: &Results) -> Vec<Verdict> {
+    let verdict = |what: String, place, reached, unit, bound| Verdict {
+        what,
+        place,
+        reached,
+        unit,
+        bound: Some(bound),
+    };
+    let (connects, metrics) = (&results.slices.connects, &results.slices.metrics);
+    vec![
+        verdict(
+            "connections with authentication, beside load at depth 32".to_owned(),
+            "mem",
+            Spread::of(&connects.beside_per_second),
+            Unit::PerSecond,
+            // What is asked for is the bound itself: the pace loses a little at both ends.
+            Bound::AtLeast(CONNECTS_PER_SECOND * 0.95),
+        ),
+        verdict(
+            "of the load beside the control, beside these".to_owned(),
+            "mem",
+            Spread::of(&by_run(&connects.left_by_server(), results.rounds_each)),
+            Unit::Share,
+            Bound::AtLeast(BESIDE_CONNECTS_MIN),
+        ),
+        verdict(
+            "of the load, with metrics read once a second".to_owned(),
+            "mem",
+            Spread::of(&by_run(&metrics.each_second.ratios(), results.long_pairs_each)),
+            Unit::Share,
+            Bound::AtLeast(BESIDE_METRICS_MIN),
+        ),
+        verdict(
+            format!("list of {} volumes by the API", results.crowd.volumes),
+            "file",
+            Spread::of(&results.crowd.list_ms),
+            Unit::Milliseconds,
+            Bound::AtMost(LIST_MAX_MS),
+        ),
+    ]
+}
+
+/// What was measured, row by row.
+pub(super) fn table(results: &Results) -> Table {
+    let mut table = Table::new(&[("", Align::Left), ("", Align::Right)]);
+    of_slices(results, &mut |what, value| {
+        table.row([what.to_owned(), value]);
+    });
+    of_crowd(results, &mut |what, value| {
+        table.row([what, value]);
+    });
+    table
+}
+
+fn of_slices(results: &Results, row: &mut dyn FnMut(&str, String)) {
+    let (connects, metrics) = (&results.slices.connects, &results.slices.metrics);
+    let by_round = |values: &[f64], show| shown(&by_run(values, results.rounds_each), show);
+    row(
+        "connections/s with authentication, nothing else to do",
+        by_round(&connects.alone_per_second, rate),
+    );
+    row(
+        "load at depth 32 beside 500 of them a second, of the load alone",
+        by_round(&connects.beside_hosts(), percent),
+    );
+    row(
+        "of the load generator's CPU, taken by those who connect",
+        by_round(&connects.cpu_of_hosts, percent),
+    );
+    row(
+        "load beside the control instead, of the load alone",
+        by_round(&connects.beside_control(), percent),
+    );
+    row(
+        "of the load generator's CPU, taken by the control",
+        by_round(&connects.cpu_of_control, percent),
+    );
+    row(
+        "load with metrics read ten times a second, of the load alone",
+        by_round(&metrics.tenfold.ratios(), percent),
+    );
+    row("one reading of the metrics, beside load", shown(&metrics.reading_ms, ms));
+}
+
+fn of_crowd(results: &Results, row: &mut dyn FnMut(String, String)) {
+    let crowd = &results.crowd;
+    let (volumes, connections) = (crowd.volumes, crowd.connections);
+    row("volumes created a second, one after the other".to_owned(), rate(crowd.creates_per_second));
+    row(format!("start after a kill until {volumes} volumes are listed"), ms(crowd.restart_ms));
+    row(format!("list of {volumes} volumes by the API"), shown(&crowd.list_ms, ms));
+    row(
+        format!("one reading of their metrics, {}", mib(crowd.metrics_bytes)),
+        shown(&crowd.metrics_ms, ms),
+    );
+    row(
+        format!("their discovery beside {connections} connections"),
+        shown(&crowd.discovery_ms, ms),
+    );
+    row("memory without volumes".to_owned(), mib(crowd.empty_bytes));
+    row(format!("with {volumes} volumes"), mib(crowd.with_volumes_bytes));
+    row(format!("and {connections} connections"), mib(crowd.with_connections_bytes));
+}
+
+fn shown(values: &[f64], show: fn(f64) -> String) -> String {
+    Spread::of(values).map_or("–".to_owned(), |spread| spread.show(show))
+}
+
+fn ms(ms: f64) -> String {
+    format!("{ms:.1} ms")
+}
+
+fn mib(bytes: u64) -> String {
+    format!("{:.0} MiB", bytes as f64 / f64::from(1 << 20))
+}
