@@ -7,7 +7,7 @@ mod support;
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use io_traits::Spawn;
@@ -16,8 +16,8 @@ use nvme_wire::io::BlockCommand;
 use nvme_wire::pdu::{CapsuleCmd, Digests, H2cData, IcReq};
 use nvme_wire::{HostId, IoOpcode, Nqn, SglDescriptor, Sqe, property};
 use reactor::Handle;
-use support::Server;
 use support::host::{connect, filled, on_core};
+use support::{Server, until};
 use units::Lba;
 use zerocopy::IntoBytes;
 
@@ -29,6 +29,14 @@ const WORKERS: u64 = 8;
 const SILENCE: Duration = Duration::from_secs(2);
 /// How long strangers are at it.
 const SIEGE: Duration = Duration::from_secs(4);
+/// Requests of the good host before the strangers come: by then it has what memory it needs.
+const REQUESTS_BEFORE: u64 = 8 * BLOCKS;
+/// Memory of requests' data, at most.
+const CORE_MEMORY: &str = "32MiB";
+/// What the server may have grown by when the strangers are gone: as much again as it may hold for requests, since
+/// the allocator keeps pages, and pools what they once were given. Each of hundreds of connections that left
+/// something behind would show.
+const GROWTH_MAX_BYTES: u64 = 64 << 20;
 /// CC of a host that enables a controller: EN, 64-byte and 16-byte queue entries.
 const CC_ENABLE: u64 = 1 | 6 << 16 | 4 << 20;
 
@@ -232,12 +240,16 @@ fn debtors(address: SocketAddr, nqn: &Nqn, end: Instant) {
     }
 }
 
-/// Writes blocks and reads them back until told to stop; returns how often.
-async fn work(handle: Handle, target: (SocketAddr, Nqn), stop: Arc<AtomicBool>) -> u64 {
+/// Writes blocks and reads them back until told to stop; counts how often.
+async fn work(
+    handle: Handle,
+    target: (SocketAddr, Nqn),
+    (stop, done): (Arc<AtomicBool>, Arc<AtomicU64>),
+) {
     let volume = connect(&handle, target.0, &target.1).await;
     let workers = (0..WORKERS).map(|worker| {
-        let (volume, stop) = (volume.clone(), stop.clone());
-        let (sender, done) = local_sync::oneshot();
+        let (volume, stop, done) = (volume.clone(), stop.clone(), done.clone());
+        let (sender, ended) = local_sync::oneshot();
         handle.spawn(async move {
             let mut count = 0;
             while !stop.load(Ordering::Relaxed) {
@@ -247,36 +259,40 @@ async fn work(handle: Handle, target: (SocketAddr, Nqn), stop: Arc<AtomicBool>) 
                 let read = volume.read(lba, 1).await.unwrap();
                 assert!(read.as_bytes() == filled(stamp).as_bytes(), "block {lba} is another's");
                 count += 1;
+                done.fetch_add(1, Ordering::Relaxed);
             }
-            sender.send(count);
+            sender.send(());
         });
-        done
+        ended
     });
     let workers: Vec<_> = workers.collect();
-    let mut total = 0;
     for worker in workers {
-        total += worker.await.expect("no worker fails");
+        worker.await.expect("no worker fails");
     }
     assert_eq!(volume.client().counters().reconnects, 0);
-    total
 }
 
 /// Method: for some seconds strangers send damaged, cut, swapped, oversized and slow PDUs, owe data
 /// and read nothing, while a host writes and verifies. The host sees no error, and when the strangers
-/// are gone nothing of them is left.
+/// are gone nothing of them is left: no connection, and no memory but what the allocator keeps.
 #[test]
 fn strangers_at_a_live_server_harm_nobody() {
-    let server = Server::start_with("mem:512MiB", &["--core-memory", "32MiB"]);
+    let server = Server::start_with("mem:512MiB", &["--core-memory", CORE_MEMORY]);
     let made = server.volume_json(&["create", "a", "--size", "64MiB"]);
     let nqn: Nqn = made["nqn"].as_str().unwrap().parse().unwrap();
     let address = server.portals[0];
     let started = Instant::now();
-    let end = started + SIEGE;
-    let stop = Arc::new(AtomicBool::new(false));
-    let worker_stop = stop.clone();
-    let worker = std::thread::spawn(move || {
-        on_core(move |handle| work(handle, (address, nqn), worker_stop))
-    });
+    let (stop, done) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
+    let shared = (stop.clone(), done.clone());
+    let worker =
+        std::thread::spawn(move || on_core(move |handle| work(handle, (address, nqn), shared)));
+    let requests = || done.load(Ordering::Relaxed);
+    until("the host works", || requests() > REQUESTS_BEFORE || worker.is_finished());
+    let api = control::ApiClient::new(&server.api).unwrap();
+    let connections = || api.server().unwrap().cores[0].connections;
+    let (before, connections_before, bytes_before) =
+        (requests(), connections(), server.resident_bytes());
+    let end = Instant::now() + SIEGE;
     let sessions = std::thread::scope(|scope| {
         let sessions = scope.spawn(|| damaged_sessions(address, &nqn, end));
         scope.spawn(|| rude_talkers(address, end));
@@ -284,9 +300,14 @@ fn strangers_at_a_live_server_harm_nobody() {
         scope.spawn(|| debtors(address, &nqn, end));
         sessions.join().unwrap()
     });
+    until("the strangers are forgotten", || connections() == connections_before);
+    let grown = server.resident_bytes().saturating_sub(bytes_before);
     stop.store(true, Ordering::Relaxed);
-    let requests = worker.join().expect("the host works on");
-    assert!(requests > 100, "{sessions} sessions, {requests} requests");
+    worker.join().expect("the host works on");
+    let meanwhile = requests() - before;
+    eprintln!("{sessions} sessions, {meanwhile} requests, {grown} bytes more");
+    assert!(meanwhile > 100, "{sessions} sessions, {meanwhile} requests");
+    assert!(grown < GROWTH_MAX_BYTES, "{grown} bytes more after {sessions} sessions");
     server.signal("TERM");
     assert_eq!(server.wait(), Some(0));
     let took = started.elapsed();
