@@ -65,9 +65,8 @@ pub struct TcpStream {
 }
 
 impl TcpStream {
+    /// The stream of `fd`, whose options are set already.
     fn new(core: &Rc<CoreState>, fd: Fd) -> Result<Self, Errno> {
-        sockopt::set_tcp_nodelay(&fd, true)?;
-        keep_alive(&fd)?;
         let local = socket_addr(&getsockname(&fd)?);
         // A connection that was reset before it was looked at has no peer any more.
         let peer = getpeername(&fd)?.ok_or(Errno::NOTCONN)?;
@@ -92,6 +91,7 @@ impl TcpStream {
         async move {
             let connected = async {
                 let fd = new_socket(address)?;
+                set_options(&fd)?;
                 core.ring.connect(&fd, address).await?;
                 Self::new(&core, fd)
             };
@@ -109,6 +109,10 @@ impl TcpStream {
         let interval = sockopt::tcp_keepintvl(fd).ok()?;
         let probes = sockopt::tcp_keepcnt(fd).ok()?;
         sockopt::socket_keepalive(fd).ok()?.then_some((idle, interval, probes))
+    }
+
+    pub(crate) fn sends_at_once(&self) -> bool {
+        sockopt::tcp_nodelay(&self.socket.fd).is_ok_and(|nodelay| nodelay)
     }
 }
 
@@ -294,6 +298,8 @@ impl TcpListener {
         let bound = || {
             let fd = new_socket(address)?;
             sockopt::set_socket_reuseaddr(&fd, true)?;
+            // Linux: what is accepted has the options of the listener.
+            set_options(&fd)?;
             bind(&fd, &address)?;
             listen(&fd, BACKLOG)?;
             let local = socket_addr(&getsockname(&fd)?);
@@ -339,8 +345,10 @@ impl Listener for TcpListener {
     }
 }
 
-/// Lets the kernel find out within a minute that a peer has vanished without a word.
-fn keep_alive(fd: &Fd) -> Result<(), Errno> {
+/// Sends what there is at once, and lets the kernel find out within a minute that a peer has vanished without a
+/// word.
+fn set_options(fd: &Fd) -> Result<(), Errno> {
+    sockopt::set_tcp_nodelay(fd, true)?;
     sockopt::set_tcp_keepidle(fd, KEEP_ALIVE_IDLE)?;
     sockopt::set_tcp_keepintvl(fd, KEEP_ALIVE_INTERVAL)?;
     sockopt::set_tcp_keepcnt(fd, KEEP_ALIVE_PROBES)?;

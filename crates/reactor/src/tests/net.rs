@@ -46,11 +46,14 @@ async fn echo(stream: TcpStream) {
 }
 
 #[test]
-fn the_kernel_asks_after_silent_peers() {
+fn both_ends_send_at_once_and_the_kernel_asks_after_silent_peers() {
     run_every_way(|handle| async move {
-        let (_client, server) = pair(&handle).await;
+        let (client, server) = pair(&handle).await;
         let expected = (Duration::from_secs(30), Duration::from_secs(10), 3);
-        assert_eq!(server.keep_alive(), Some(expected));
+        for end in [client, server] {
+            assert_eq!(end.keep_alive(), Some(expected));
+            assert!(end.sends_at_once());
+        }
     });
 }
 
