@@ -2,7 +2,7 @@
 
 use std::future::{Future, poll_fn};
 use std::pin::pin;
-use std::rc::Rc;
+use std::rc::{Rc, Weak};
 use std::task::Poll;
 
 use io_traits::{Clock, SendBatch, Stream, World};
@@ -27,7 +27,7 @@ pub(crate) fn start<W: World>(
     let epoch = queue.attach(connection, &hello);
     world.spawn(receive(world.clone(), queue.clone(), stream.clone(), epoch));
     world.spawn(send(queue.clone(), stream.clone(), epoch));
-    world.spawn(watch(world.clone(), queue.clone(), epoch, config.command_timeout));
+    world.spawn(watch(world.clone(), Rc::downgrade(queue), epoch, config.command_timeout));
     epoch
 }
 
@@ -55,9 +55,11 @@ async fn send<S: Stream>(queue: Rc<Queue>, stream: S, epoch: u64) {
 }
 
 /// Looks for commands that are late. A command that is submitted while this sleeps is late after
-/// the timeout at the earliest, so that sleeping for one is never too long.
-async fn watch<W: World>(world: W, queue: Rc<Queue>, epoch: u64, command_timeout: Duration) {
-    while let Some(deadline) = queue.check_timeout(epoch, world.now()) {
+/// the timeout at the earliest, so that sleeping for one is never too long. Nor does it keep the memory of a
+/// client that is gone meanwhile.
+async fn watch<W: World>(world: W, queue: Weak<Queue>, epoch: u64, command_timeout: Duration) {
+    let deadline = |now| queue.upgrade()?.check_timeout(epoch, now);
+    while let Some(deadline) = deadline(world.now()) {
         let now = world.now();
         let next: Instant = deadline.min(now + command_timeout).max(now + TIMER_MIN);
         world.sleep_until(next).await;
@@ -79,4 +81,38 @@ pub(crate) async fn within<T>(
         sleep.as_mut().poll(context).map(|()| None)
     })
     .await
+}
+
+#[cfg(test)]
+mod tests {
+    use io_traits::Spawn;
+    use nvme_wire::pdu::Digests;
+    use sim::Simulation;
+
+    use super::*;
+
+    /// Method: a queue with a link is dropped while somebody looks for its late commands.
+    #[test]
+    fn who_looks_for_late_commands_keeps_no_memory() {
+        let simulation = Simulation::new(1);
+        let world = simulation.world();
+        let test = async move {
+            let command_timeout = Duration::from_secs(30);
+            let config = Config {
+                digests: Digests::default(),
+                depth: 8,
+                command_timeout,
+                in_capsule_max: 0,
+            };
+            let queue = Queue::new(config.depth, || {});
+            let epoch = queue.attach(Connection::new(&config, |_| {}), &[]);
+            let weak = Rc::downgrade(&queue);
+            world.spawn(watch(world.clone(), weak.clone(), epoch, command_timeout));
+            world.sleep_until(world.now() + Duration::from_secs(1)).await;
+            assert_eq!(Rc::strong_count(&queue), 1);
+            drop(queue);
+            assert!(weak.upgrade().is_none());
+        };
+        simulation.run(test).unwrap_or_else(|stalled| panic!("{stalled:?}"));
+    }
 }

@@ -1,6 +1,6 @@
 //! Keeps a client connected.
 
-use std::rc::Rc;
+use std::rc::{Rc, Weak};
 
 use io_traits::World;
 use units::Duration;
@@ -86,13 +86,16 @@ fn start_services<W: World>(inner: &Rc<Inner<W>>, association: &Association<W>) 
     inner.world.spawn(events::follow(inner.clone(), epoch));
     let interval = Duration::from_millis(u64::from(inner.keep_alive_ms())) / 2;
     if !interval.is_zero() {
-        inner.world.spawn(keep_alive(inner.clone(), epoch, interval));
+        let beat = keep_alive(inner.world.clone(), Rc::downgrade(inner), epoch, interval);
+        inner.world.spawn(beat);
     }
 }
 
-async fn keep_alive<W: World>(inner: Rc<Inner<W>>, epoch: u64, interval: Duration) {
+async fn keep_alive<W: World>(world: W, inner: Weak<Inner<W>>, epoch: u64, interval: Duration) {
     loop {
-        inner.world.sleep_until(inner.world.now() + interval).await;
+        world.sleep_until(world.now() + interval).await;
+        // While this sleeps it does not keep the memory of a client that is gone.
+        let Some(inner) = inner.upgrade() else { return };
         if inner.admin.lost(epoch).is_some() {
             return;
         }
