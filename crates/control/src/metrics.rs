@@ -14,31 +14,49 @@ pub(crate) const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8"
 #[derive(Default)]
 struct Text(String);
 
-/// Label names and values.
-type Labels<'a> = [(&'a str, &'a str)];
+/// Label names and values as they stand between braces; empty for none. Made once for all samples of a thing: of
+/// ten thousand volumes there are many samples.
+#[derive(Clone, Default)]
+struct Labels(String);
+
+impl Labels {
+    fn new(labels: &[(&str, &dyn Display)]) -> Self {
+        labels.iter().fold(Self::default(), |all, (label, value)| all.and(label, value))
+    }
+
+    /// These and one more.
+    fn and(mut self, label: &str, value: impl Display) -> Self {
+        let comma = if self.0.is_empty() { "" } else { "," };
+        // Writing to a string does not fail.
+        let _ = write!(self.0, "{comma}{label}=\"");
+        let start = self.0.len();
+        let _ = write!(self.0, "{value}");
+        if self.0[start..].contains(['\\', '"', '\n']) {
+            let value = self.0.split_off(start);
+            self.0 += &value.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n");
+        }
+        self.0.push('"');
+        self
+    }
+}
 
 impl Text {
     fn family(&mut self, name: &str, kind: &str, help: &str) {
-        // Writing to a string does not fail.
         let _ = writeln!(self.0, "# HELP {name} {help}\n# TYPE {name} {kind}");
     }
 
-    fn sample(&mut self, name: &str, labels: &Labels<'_>, value: impl Display) {
-        self.0.push_str(name);
-        for (index, (label, value)) in labels.iter().enumerate() {
-            let value = value.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n");
-            let open = if index == 0 { '{' } else { ',' };
-            let _ = write!(self.0, "{open}{label}=\"{value}\"");
-        }
-        let close = if labels.is_empty() { "" } else { "}" };
-        let _ = writeln!(self.0, "{close} {value}");
+    fn sample(&mut self, name: &str, Labels(labels): &Labels, value: impl Display) {
+        let _ = match labels.is_empty() {
+            true => writeln!(self.0, "{name} {value}"),
+            false => writeln!(self.0, "{name}{{{labels}}} {value}"),
+        };
     }
 
     /// A family with a sample for each of `all`, and their labels.
     fn each<T, V: Display>(
         &mut self,
         (name, kind, help): (&str, &str, &str),
-        all: &[(Vec<(&str, &str)>, &T)],
+        all: &[(Labels, &T)],
         value: impl Fn(&T) -> V,
     ) {
         if !all.is_empty() {
@@ -54,9 +72,10 @@ impl Text {
 pub(crate) fn text(server: &Server, stats: &Stats) -> String {
     let mut text = Text::default();
     text.family("farflash_build_info", "gauge", "The release that runs.");
-    text.sample("farflash_build_info", &[("version", &server.version)], 1);
+    let version = Labels::new(&[("version", &server.version)]);
+    text.sample("farflash_build_info", &version, 1);
     text.family("farflash_uptime_seconds", "gauge", "Seconds since the server started.");
-    text.sample("farflash_uptime_seconds", &[], server.uptime_seconds);
+    text.sample("farflash_uptime_seconds", &Labels::default(), server.uptime_seconds);
     cores(&mut text, &server.cores);
     core_stats(&mut text, &stats.cores);
     devices(&mut text, &server.devices, stats);
@@ -66,12 +85,8 @@ pub(crate) fn text(server: &Server, stats: &Stats) -> String {
 }
 
 fn cores(text: &mut Text, cores: &[Core]) {
-    let names: Vec<String> = cores.iter().map(|core| core.core.to_string()).collect();
-    let all: Vec<_> = cores
-        .iter()
-        .zip(&names)
-        .map(|(core, name)| (vec![("core", name.as_str())], core))
-        .collect();
+    let all: Vec<_> =
+        cores.iter().map(|core| (Labels::new(&[("core", &core.core)]), core)).collect();
     let help = ("farflash_core_connections", "gauge", "Connections open on the core's portal.");
     text.each(help, &all, |core| core.connections);
     let help = ("farflash_core_volumes", "gauge", "Volumes that the core serves.");
@@ -79,12 +94,8 @@ fn cores(text: &mut Text, cores: &[Core]) {
 }
 
 fn core_stats(text: &mut Text, cores: &[CoreStats]) {
-    let names: Vec<String> = cores.iter().map(|core| core.core.to_string()).collect();
-    let all: Vec<_> = cores
-        .iter()
-        .zip(&names)
-        .map(|(core, name)| (vec![("core", name.as_str())], core))
-        .collect();
+    let all: Vec<_> =
+        cores.iter().map(|core| (Labels::new(&[("core", &core.core)]), core)).collect();
     let help = ("farflash_core_request_memory_bytes", "gauge", "Memory of requests' data.");
     text.each(help, &all, |core| core.request_memory_bytes);
     let help = (
@@ -97,7 +108,7 @@ fn core_stats(text: &mut Text, cores: &[CoreStats]) {
 
 fn devices(text: &mut Text, devices: &[Device], stats: &Stats) {
     let all: Vec<_> =
-        devices.iter().map(|device| (vec![("device", device.name.as_str())], device)).collect();
+        devices.iter().map(|device| (Labels::new(&[("device", &device.name)]), device)).collect();
     let help = ("farflash_device_capacity_bytes", "gauge", "Bytes that volumes can hold.");
     text.each(help, &all, |device| device.capacity_bytes);
     let help = ("farflash_device_free_bytes", "gauge", "Bytes that no volume holds.");
@@ -118,26 +129,16 @@ fn devices(text: &mut Text, devices: &[Device], stats: &Stats) {
         DeviceHealth::Degraded => 1,
         DeviceHealth::Failed => 2,
     });
-    let cores = |device: &crate::DeviceStats| -> Vec<String> {
-        device.windows.iter().map(|window| window.core.to_string()).collect()
-    };
-    let names: Vec<Vec<String>> = stats.devices.iter().map(cores).collect();
-    let (mut windows, mut maps) = (Vec::new(), Vec::new());
-    for (device, names) in stats.devices.iter().zip(&names) {
-        for ((window, map), name) in device.windows.iter().zip(&device.maps).zip(names) {
-            let labels = vec![("device", device.name.as_str()), ("core", name.as_str())];
+    let (mut all, mut windows, mut maps) = (Vec::new(), Vec::new(), Vec::new());
+    for device in &stats.devices {
+        let labels = Labels::new(&[("device", &device.name)]);
+        for (window, map) in device.windows.iter().zip(&device.maps) {
+            let labels = labels.clone().and("core", window.core);
             windows.push((labels.clone(), window));
             maps.push((labels, map));
         }
+        all.push((labels, device));
     }
-    let labels = |device: &'_ crate::DeviceStats| device.name.clone();
-    let owned: Vec<String> = stats.devices.iter().map(labels).collect();
-    let all: Vec<_> = stats
-        .devices
-        .iter()
-        .zip(&owned)
-        .map(|(device, name)| (vec![("device", name.as_str())], device))
-        .collect();
     let help = (
         "farflash_device_media_errors_total",
         "counter",
@@ -150,7 +151,7 @@ fn devices(text: &mut Text, devices: &[Device], stats: &Stats) {
         .iter()
         .flat_map(|(labels, window)| {
             [("read", &window.reads), ("write", &window.writes)]
-                .map(|(name, part)| ([&labels[..], &[("direction", name)]].concat(), part))
+                .map(|(name, part)| (labels.clone().and("direction", name), part))
         })
         .collect();
     let help = ("farflash_device_in_use_blocks", "gauge", "Blocks under way at the device.");
@@ -163,20 +164,13 @@ fn devices(text: &mut Text, devices: &[Device], stats: &Stats) {
     text.each(help, &maps, |map| map.loads);
 }
 
+fn labels_of(volume: &VolumeStats) -> Labels {
+    let VolumeStats { name, id, device, core, .. } = volume;
+    Labels::new(&[("volume", name), ("id", id), ("device", device), ("core", core)])
+}
+
 fn volumes(text: &mut Text, volumes: &[VolumeStats]) {
-    let names: Vec<[String; 2]> =
-        volumes.iter().map(|volume| [volume.id.to_string(), volume.core.to_string()]).collect();
-    let labels = |volume: &'_ VolumeStats, [id, core]: &'_ [String; 2]| {
-        let (name, device) = (volume.name.clone(), volume.device.clone());
-        [("volume", name), ("id", id.clone()), ("device", device), ("core", core.clone())]
-    };
-    let owned: Vec<_> =
-        volumes.iter().zip(&names).map(|(volume, names)| labels(volume, names)).collect();
-    let all: Vec<_> = volumes
-        .iter()
-        .zip(&owned)
-        .map(|(volume, labels)| (labels.iter().map(|(k, v)| (*k, v.as_str())).collect(), volume))
-        .collect();
+    let all: Vec<_> = volumes.iter().map(|volume| (labels_of(volume), volume)).collect();
     let help = ("farflash_volume_requests_total", "counter", "Requests done.");
     text.each(help, &all, |volume| volume.flow.requests);
     let help = ("farflash_volume_read_bytes_total", "counter", "Bytes read.");
@@ -205,30 +199,19 @@ fn latencies(text: &mut Text, stats: &Stats) {
     let seconds = |bound_us: &u64| format!("{}", *bound_us as f64 / 1e6);
     let bounds: Vec<String> = stats.latency_bounds_us.iter().map(seconds).collect();
     for volume in &stats.volumes {
-        let (id, core) = (volume.id.to_string(), volume.core.to_string());
         let ways = [("read", &volume.read_latency), ("write", &volume.write_latency)];
         for (direction, Latency { counts, sum_ns }) in ways {
             let total: u64 = counts.iter().sum();
             if total == 0 {
                 continue;
             }
-            let mut labels = vec![
-                ("volume", volume.name.as_str()),
-                ("id", &id),
-                ("device", &volume.device),
-                ("core", &core),
-                ("direction", direction),
-            ];
+            let labels = labels_of(volume).and("direction", direction);
             let mut below = 0;
             for (bound, requests) in bounds.iter().zip(counts) {
                 below += requests;
-                labels.push(("le", bound));
-                text.sample(&bucket, &labels, below);
-                labels.pop();
+                text.sample(&bucket, &labels.clone().and("le", bound), below);
             }
-            labels.push(("le", "+Inf"));
-            text.sample(&bucket, &labels, total);
-            labels.pop();
+            text.sample(&bucket, &labels.clone().and("le", "+Inf"), total);
             text.sample(&sum, &labels, *sum_ns as f64 / NANOS_PER_SECOND);
             text.sample(&count, &labels, total);
         }
@@ -243,8 +226,8 @@ mod tests {
     fn samples_have_the_form_of_the_format() {
         let mut text = Text::default();
         text.family("a_total", "counter", "Help.");
-        text.sample("a_total", &[("x", "a\"b\\c\nd"), ("y", "")], 1.5);
-        text.sample("b", &[], 2);
+        text.sample("a_total", &Labels::new(&[("x", &"a\"b\\c\nd"), ("y", &"")]), 1.5);
+        text.sample("b", &Labels::default(), 2);
         let expected = "# HELP a_total Help.\n# TYPE a_total counter\n\
                         a_total{x=\"a\\\"b\\\\c\\nd\",y=\"\"} 1.5\nb 2\n";
         assert_eq!(text.0, expected);
