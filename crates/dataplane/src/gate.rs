@@ -395,7 +395,10 @@ impl<W: World> Lane<W> {
             return Some(account);
         }
         self.state.stats.borrow_mut().queued += 1;
-        let admitted = first_of(pin!(place.admitted()), pin!(gone.notified())).await;
+        // By itself: requests that need not wait stay small.
+        let admitted =
+            Box::pin(async { first_of(pin!(place.admitted()), pin!(gone.notified())).await });
+        let admitted = admitted.await;
         let mut stats = self.state.stats.borrow_mut();
         stats.queued -= 1;
         stats.waited += self.gate.inner.world.now().since(now);

@@ -97,7 +97,7 @@ async fn memory_for<W: World, D: Device>(
 ) -> Option<Share> {
     match connection.window.try_take(bytes) {
         Some(share) => Some(share),
-        None => connection.window.take(bytes).await,
+        None => Box::pin(connection.window.take(bytes)).await,
     }
 }
 

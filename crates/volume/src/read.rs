@@ -115,7 +115,7 @@ impl<D: Device> Inner<D> {
                 Err(missing) => {
                     let range = LbaRange::new(lba, 1);
                     let visit = visit.get_or_insert_with(|| self.visit(state, range));
-                    visit.load(missing).await?;
+                    Box::pin(visit.load(missing)).await?;
                 }
             }
         };

@@ -168,7 +168,8 @@ impl<D: Device> Volume<D> {
         let data = if range.blocks == 1 && self.state.metadata.is_none() {
             self.inner().read_block(&self.state, range.start).await
         } else {
-            self.inner().read_range(&self.state, range).await
+            // By itself: the future of a short read, which is copied on its way to its task, stays small.
+            Box::pin(self.inner().read_range(&self.state, range)).await
         };
         self.inner().note_outcome(&self.state, data.as_ref().err());
         if data.is_ok() {
