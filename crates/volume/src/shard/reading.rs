@@ -17,6 +17,10 @@ impl<D: Device> Inner<D> {
     /// The blocks in `range`, which the map has just led to, where they lie: if the device lends them. A read of its
     /// own keeps them from being reused until the last slice is dropped.
     pub(crate) fn pin(self: &Rc<Self>, range: PbaRange) -> Option<BufferSlice> {
+        // After its end, a successor may own the blocks, and does not know who reads here.
+        if self.ended.get() {
+            return None;
+        }
         let blocks = self.device.pin(range)?;
         let epoch = self.epochs.borrow_mut().begin_read();
         let reading = ReadGuard { epoch, inner: self.clone() };
