@@ -6,7 +6,7 @@
 
 use std::ops::Range;
 use std::slice;
-use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::atomic::{AtomicU16, Ordering};
 use std::sync::{Arc, OnceLock, RwLock};
 
 use units::BLOCK_SIZE;
@@ -15,15 +15,16 @@ use crate::memory::Memory;
 
 /// Bytes under one lock. Divides the engine's extent of 128 MiB.
 pub(crate) const STRIPE_LEN: usize = 32 << 20;
-/// Readers of one block at a time; more of them read copies.
-const PINS_MAX: u8 = 100;
+/// Readers of one block at a time; more of them read copies. Far from what a count can hold, since threads may look at
+/// it before any of them adds to it.
+const PINS_MAX: u16 = 256;
 
 /// A part of a device. On cache lines of its own, so that cores do not share one over their locks.
 #[repr(align(128))]
 pub(crate) struct Stripe {
     pub(crate) memory: RwLock<Memory>,
     /// How many readers look at each block: from when the first does in this stripe.
-    pins: OnceLock<Box<[AtomicU8]>>,
+    pins: OnceLock<Box<[AtomicU16]>>,
 }
 
 impl Stripe {
@@ -45,8 +46,8 @@ impl Stripe {
         }
     }
 
-    fn pins(&self) -> &[AtomicU8] {
-        let none = || (0..STRIPE_LEN / BLOCK_SIZE).map(|_| AtomicU8::new(0)).collect();
+    fn pins(&self) -> &[AtomicU16] {
+        let none = || (0..STRIPE_LEN / BLOCK_SIZE).map(|_| AtomicU16::new(0)).collect();
         self.pins.get_or_init(none)
     }
 
@@ -74,7 +75,6 @@ impl Pinned {
         let memory = stripe.memory.try_read().ok()?;
         let start = memory.at(&range).cast_const();
         let pins = &stripe.pins()[blocks(&range)];
-        // Cores that do this at the same time go a little beyond the limit, for which there is room.
         if pins.iter().any(|pins| pins.load(Ordering::Relaxed) >= PINS_MAX) {
             return None;
         }

@@ -241,7 +241,7 @@ impl Stream for TcpStream {
 
     fn send(
         &self,
-        batch: SendBatch,
+        mut batch: SendBatch,
     ) -> impl Future<Output = Result<SendBatch, StreamError>> + 'static {
         let socket = self.socket.clone();
         async move {
@@ -250,6 +250,7 @@ impl Stream for TcpStream {
             }
             // What a dropped future left behind goes first (N1).
             if socket.sending.borrow().is_some() {
+                batch.unpin();
                 poll_fn(|context| socket.poll_sent(context)).await.map_err(stream_error)?;
             }
             if socket.shut.get() {
