@@ -91,6 +91,8 @@ impl<W: World, D: Device> Commands<W, D> {
     pub(crate) fn remove_lane(&self, lane: LaneId) {
         let left = self.turns.borrow_mut().remove_lane(lane);
         left.for_each(drop);
+        // Some of them may have waited here.
+        self.ahead.borrow_mut().clear();
     }
 
     fn push(&self, lane: LaneId, command: Command<W, D>, units: u32) {
@@ -136,17 +138,16 @@ impl<W: World, D: Device> Core<W, D> {
             let mut spent = 0;
             while spent < BATCH_UNITS {
                 let next = commands.turns.borrow_mut().pop();
-                let Some((command, units)) = next else {
-                    commands.ahead.borrow_mut().clear();
-                    break;
-                };
+                let Some((command, units)) = next else { break };
                 spent += units;
                 if command.reads_one_block() {
                     commands.read_runs();
                 }
                 command.run();
             }
-            if !commands.turns.borrow().is_empty() {
+            if commands.turns.borrow().is_empty() {
+                commands.ahead.borrow_mut().clear();
+            } else {
                 // C2: a timer fires when the sockets have been looked at.
                 world.sleep_until(world.now() + MOMENT).await;
             }

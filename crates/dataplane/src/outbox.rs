@@ -43,6 +43,8 @@ struct Batch {
 /// What waits to be sent.
 #[derive(Default)]
 struct Queue {
+    /// Whether some of what waits may be pinned (O6).
+    has_pinned: bool,
     batches: VecDeque<Batch>,
     len_bytes: usize,
     /// An empty batch whose memory serves again.
@@ -107,6 +109,7 @@ impl Filling<'_> {
     pub(crate) fn data(&mut self, data: BufferSlice) {
         self.queue.len_bytes += data.len_bytes();
         let mut rest = if self.waits { data.unpinned() } else { data };
+        self.queue.has_pinned |= rest.is_pinned();
         while rest.len_bytes() > 0 {
             let content = &mut self.queue.open_batch().content;
             // Whole blocks: what headers leave over is not worth a cut of its own.
@@ -264,8 +267,10 @@ impl<C: Clock> Outbox<C> {
                     }
                     Poll::Pending => {
                         // O6.
-                        let waiting = &mut state.queue.borrow_mut().batches;
-                        waiting.iter_mut().for_each(|batch| batch.content.unpin());
+                        let queue = &mut *state.queue.borrow_mut();
+                        if std::mem::take(&mut queue.has_pinned) {
+                            queue.batches.iter_mut().for_each(|batch| batch.content.unpin());
+                        }
                         return Poll::Pending;
                     }
                 }
