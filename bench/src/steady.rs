@@ -4,6 +4,7 @@
 //! memory, another moment of a busy host. Here one load goes on over one connection, and slices of some
 //! hundredths of a second follow each other in which the one or the other holds.
 
+use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -13,7 +14,7 @@ use anyhow::{Result, anyhow};
 use client::{Client, Credentials, Options, Volume};
 use io_traits::{Buffer, Spawn};
 use local_sync::Semaphore;
-use reactor::{CoreConfig, CoreThread, Handle};
+use reactor::{CoreConfig, CoreThread, Handle, Receiver, Sender, mailbox};
 use report::Spread;
 use units::Lba;
 
@@ -24,10 +25,14 @@ use crate::process::VolumeAddress;
 /// After a change, this passes before requests are counted.
 const SETTLING: Duration = Duration::from_millis(5);
 
+/// What else runs on the load's thread.
+type Job = Box<dyn FnOnce(Handle) -> Pin<Box<dyn Future<Output = ()>>> + Send>;
+
 /// A load of one block a request that goes on until it is stopped.
 pub(crate) struct Steady {
     done: Arc<AtomicU64>,
     stop: Arc<AtomicBool>,
+    jobs: Sender<Job>,
     thread: CoreThread<Result<()>>,
 }
 
@@ -42,10 +47,21 @@ impl Steady {
         let cpu = Some(cpus::client());
         let config = CoreConfig { cpu, name: "steady".to_owned(), ..CoreConfig::default() };
         let (volume, counter, stopping) = (volume.clone(), done.clone(), stop.clone());
+        let (jobs, more) = mailbox();
         let thread = reactor::spawn_thread(config, move |handle| {
+            handle.spawn(run_jobs(handle.clone(), more));
             drive(handle, volume, credentials, shape, (counter, stopping))
         })?;
-        Ok(Self { done, stop, thread })
+        Ok(Self { done, stop, jobs, thread })
+    }
+
+    /// Runs `job` on the load's thread, which polls: nobody has to wake it.
+    pub(crate) fn run_beside<F>(&self, job: impl FnOnce(Handle) -> F + Send + 'static) -> Result<()>
+    where
+        F: Future<Output = ()> + 'static,
+    {
+        let sent = self.jobs.send(Box::new(move |handle| Box::pin(job(handle))));
+        sent.map_err(|_| anyhow!("the load has ended"))
     }
 
     /// Requests a second in the next `length`.
@@ -69,6 +85,12 @@ impl Steady {
 pub(crate) fn by_run(values: &[f64], each: usize) -> Vec<f64> {
     let medians = values.chunks(each.max(1)).filter_map(Spread::of);
     medians.map(|spread| spread.median).collect()
+}
+
+async fn run_jobs(handle: Handle, mut jobs: Receiver<Job>) {
+    while let Some(job) = jobs.recv().await {
+        handle.spawn(job(handle.clone()));
+    }
 }
 
 async fn drive(

@@ -1,9 +1,10 @@
 //! Hosts that come, prove who they are, and go.
 
 use std::cell::Cell;
+use std::pin::Pin;
 use std::rc::Rc;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, mpsc};
 use std::time::Instant;
 
 use anyhow::{Result, anyhow, ensure};
@@ -11,51 +12,67 @@ use client::{Client, Credentials, Options, Reconnect};
 use io_traits::{Clock, Spawn};
 use local_sync::Semaphore;
 use nvme_wire::Nqn;
-use reactor::{CoreThread, Handle};
+use reactor::{CoreConfig, Handle};
 use units::Duration;
 
-use super::thread_use::{ThreadUse, beside_load};
+use crate::cpus;
 use crate::process::VolumeAddress;
+use crate::steady::Steady;
 
 /// Hosts that connect at the same time, at most.
 const AT_ONCE: u64 = 16;
 /// Connections of each host: the admin queue and one I/O queue. Each is authenticated.
 const CONNECTIONS_EACH: u64 = 2;
 
-/// Connections that were made.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Made {
-    pub(super) per_second: f64,
-    /// What the hosts themselves took of the client's CPU.
-    pub(super) hosts: ThreadUse,
-}
-
 /// Hosts that connect until they are stopped.
 pub(super) struct Connecting {
     stop: Arc<AtomicBool>,
-    thread: CoreThread<Result<Made>>,
+    /// Connections a second that were made.
+    made: mpsc::Receiver<Result<f64>>,
 }
 
 impl Connecting {
-    /// From now on hosts open `volume`: as many as can be, or `per_second` connections.
-    pub(super) fn start(volume: &VolumeAddress, per_second: Option<f64>) -> Result<Self> {
-        let stop = Arc::new(AtomicBool::new(false));
-        let (volume, stopping) = (volume.clone(), stop.clone());
-        let secret =
-            volume.token.parse().map_err(|error| anyhow!("the volume's token: {error}"))?;
-        let credentials = Credentials { secret, controller_secret: None };
-        let thread = reactor::spawn_thread(beside_load("connecting"), move |handle| {
-            drive(handle, volume, credentials, per_second, stopping)
-        })?;
-        Ok(Self { stop, thread })
+    /// From now on hosts open `volume`, as many as can be, on a thread of their own.
+    pub(super) fn alone(volume: &VolumeAddress) -> Result<Self> {
+        let (connecting, hosts) = prepare(volume, None)?;
+        let cpu = Some(cpus::client());
+        let config = CoreConfig { cpu, name: "connecting".to_owned(), ..CoreConfig::default() };
+        reactor::spawn_thread(config, hosts)?;
+        Ok(connecting)
     }
 
-    /// Ends it.
-    pub(super) fn stop(self) -> Result<Made> {
+    /// From now on hosts open `volume`, `per_second` connections, on the thread of `load`.
+    pub(super) fn beside(load: &Steady, volume: &VolumeAddress, per_second: f64) -> Result<Self> {
+        let (connecting, hosts) = prepare(volume, Some(per_second))?;
+        load.run_beside(hosts)?;
+        Ok(connecting)
+    }
+
+    /// Ends it. Connections a second that were made.
+    pub(super) fn stop(self) -> Result<f64> {
         self.stop.store(true, Ordering::Relaxed);
-        self.thread.join().map_err(|_| anyhow!("the thread that connects panicked"))?
+        self.made.recv().map_err(|_| anyhow!("the thread that connects panicked"))?
     }
 }
+
+/// The hosts as a task of a core.
+fn prepare(
+    volume: &VolumeAddress,
+    per_second: Option<f64>,
+) -> Result<(Connecting, impl FnOnce(Handle) -> Hosts + Send + use<>)> {
+    let (stop, (tell, made)) = (Arc::new(AtomicBool::new(false)), mpsc::channel());
+    let (volume, stopping) = (volume.clone(), stop.clone());
+    let credentials = volume.credentials()?;
+    let hosts = move |handle| -> Hosts {
+        Box::pin(async move {
+            // Nobody listens if the benchmark has failed elsewhere.
+            let _ = tell.send(drive(handle, volume, credentials, per_second, stopping).await);
+        })
+    };
+    Ok((Connecting { stop, made }, hosts))
+}
+
+type Hosts = Pin<Box<dyn Future<Output = ()>>>;
 
 async fn drive(
     handle: Handle,
@@ -63,12 +80,12 @@ async fn drive(
     credentials: Credentials,
     per_second: Option<f64>,
     stop: Arc<AtomicBool>,
-) -> Result<Made> {
+) -> Result<f64> {
     let nqn: Nqn = volume.nqn.parse()?;
     let address = volume.address;
     let room = Semaphore::new(AT_ONCE);
     let (made, failed) = (Rc::new(Cell::new(0)), Rc::new(Cell::new(None)));
-    let (begin, meter) = (Instant::now(), ThreadUse::meter()?);
+    let begin = Instant::now();
     let pause = per_second.map(|rate| CONNECTIONS_EACH as f64 / rate);
     let mut number: u32 = 0;
     while !stop.load(Ordering::Relaxed) {
@@ -105,6 +122,5 @@ async fn drive(
         return Err(anyhow!("a host was not let in: {error}"));
     }
     ensure!(made.get() > 0, "nobody connected");
-    let per_second = made.get() as f64 / begin.elapsed().as_secs_f64();
-    Ok(Made { per_second, hosts: meter.read()? })
+    Ok(made.get() as f64 / begin.elapsed().as_secs_f64())
 }

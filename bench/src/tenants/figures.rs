@@ -33,9 +33,9 @@ pub(super) fn judge(results: &Results) -> Vec<Verdict> {
             Bound::AtLeast(CONNECTS_PER_SECOND * 0.95),
         ),
         verdict(
-            "of the load beside the control, beside these".to_owned(),
+            "of the load alone, beside these".to_owned(),
             "mem",
-            Spread::of(&by_run(&connects.left_by_server(), results.rounds_each)),
+            Spread::of(&by_run(&connects.load.ratios(), results.rounds_each)),
             Unit::Share,
             Bound::AtLeast(BESIDE_CONNECTS_MIN),
         ),
@@ -74,22 +74,6 @@ fn of_slices(results: &Results, row: &mut dyn FnMut(&str, String)) {
     row(
         "connections/s with authentication, nothing else to do",
         by_round(&connects.alone_per_second, rate),
-    );
-    row(
-        "load at depth 32 beside 500 of them a second, of the load alone",
-        by_round(&connects.beside_hosts(), percent),
-    );
-    row(
-        "of the load generator's CPU, taken by those who connect",
-        by_round(&connects.cpu_of_hosts, percent),
-    );
-    row(
-        "load beside the control instead, of the load alone",
-        by_round(&connects.beside_control(), percent),
-    );
-    row(
-        "of the load generator's CPU, taken by the control",
-        by_round(&connects.cpu_of_control, percent),
     );
     row(
         "load with metrics read ten times a second, of the load alone",

@@ -1,17 +1,15 @@
 //! `bench tenants`: what it costs to serve many who do not know each other.
 //!
 //! - Connections a second, each authenticated: by themselves, and at a fixed rate beside load.
-//! - The load's rate beside that, beside a control that takes as much of the load generator's CPU, and beside
-//!   somebody who reads the metrics: one load, in which slices with and without them follow each other.
+//! - The load's rate beside that, and beside somebody who reads the metrics: one load, in which slices with and
+//!   without them follow each other.
 //! - A host of thousands of volumes and connections: lists, metrics, start, memory.
 
 mod connects;
-mod control;
 mod crowd;
 mod figures;
 mod scraping;
 mod slices;
-mod thread_use;
 
 use std::fs;
 use std::path::{Path, PathBuf};

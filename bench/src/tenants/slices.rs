@@ -7,8 +7,7 @@ use anyhow::Result;
 use serde::Serialize;
 
 use super::Extent;
-use super::connects::{Connecting, Made};
-use super::control::Control;
+use super::connects::Connecting;
 use super::scraping::Scraping;
 use crate::case::Shape;
 use crate::cpus;
@@ -34,85 +33,38 @@ pub(super) struct Beside {
 
 impl Beside {
     pub(super) fn ratios(&self) -> Vec<f64> {
-        ratios(&self.with, &self.without)
+        self.with.iter().zip(&self.without).map(|(with, without)| with / without).collect()
     }
 }
 
-/// Hosts that connect beside load.
+/// Hosts that connect, in connections a second, and the load beside them.
 #[derive(Debug, Default, Serialize)]
 pub(super) struct Connects {
-    /// Connections a second: nothing else to do, and beside load.
+    /// Nothing else to do.
     pub(super) alone_per_second: Vec<f64>,
     pub(super) beside_per_second: Vec<f64>,
-    /// The load's requests a second without anybody, beside those who connect, and beside the control.
-    load_alone: Vec<f64>,
-    load_beside_hosts: Vec<f64>,
-    load_beside_control: Vec<f64>,
-    /// Shares of the load generator's CPU that they took, and how often they woke there.
-    pub(super) cpu_of_hosts: Vec<f64>,
-    pub(super) cpu_of_control: Vec<f64>,
-    wakes_of_hosts_per_second: Vec<f64>,
-    wakes_of_control_per_second: Vec<f64>,
+    pub(super) load: Beside,
 }
 
 impl Connects {
-    /// The load beside hosts, of the load alone.
-    pub(super) fn beside_hosts(&self) -> Vec<f64> {
-        ratios(&self.load_beside_hosts, &self.load_alone)
-    }
-
-    /// The load beside the control, of the load alone.
-    pub(super) fn beside_control(&self) -> Vec<f64> {
-        ratios(&self.load_beside_control, &self.load_alone)
-    }
-
-    /// The load beside hosts, of the load beside the control: what the server leaves of it.
-    pub(super) fn left_by_server(&self) -> Vec<f64> {
-        ratios(&self.load_beside_hosts, &self.load_beside_control)
-    }
-
-    fn slice_alone(&mut self, load: &Steady) {
-        self.load_alone.push(load.rate(SLICE));
-    }
-
-    fn slice_beside_hosts(&mut self, load: &Steady, door: &VolumeAddress) -> Result<Made> {
-        let connecting = Connecting::start(door, Some(CONNECTS_PER_SECOND))?;
-        self.load_beside_hosts.push(load.rate(SLICE));
-        let made = connecting.stop()?;
-        self.beside_per_second.push(made.per_second);
-        self.cpu_of_hosts.push(made.hosts.cpu_share);
-        self.wakes_of_hosts_per_second.push(made.hosts.wakes_per_second);
-        Ok(made)
-    }
-
-    fn slice_beside_control(&mut self, load: &Steady, as_much: Made) -> Result<()> {
-        let control = Control::start(as_much.hosts)?;
-        self.load_beside_control.push(load.rate(SLICE));
-        let control = control.stop()?;
-        self.cpu_of_control.push(control.cpu_share);
-        self.wakes_of_control_per_second.push(control.wakes_per_second);
-        Ok(())
-    }
-
-    /// A run: slices of the three kinds, there and back.
+    /// A run: slices with hosts and without, there and back.
     fn run(&mut self, load: &Steady, door: &VolumeAddress, rounds: usize) -> Result<()> {
-        let connecting = Connecting::start(door, Some(CONNECTS_PER_SECOND))?;
-        std::thread::sleep(SLICE);
-        // The control does what was last measured.
-        let mut made = connecting.stop()?;
-        for round in 0..rounds {
-            if round % 2 == 0 {
-                self.slice_alone(load);
-                made = self.slice_beside_hosts(load, door)?;
-                self.slice_beside_control(load, made)?;
-            } else {
-                self.slice_beside_control(load, made)?;
-                made = self.slice_beside_hosts(load, door)?;
-                self.slice_alone(load);
+        for half in 0..2 * rounds {
+            if !has_company(half) {
+                self.load.without.push(load.rate(SLICE));
+                continue;
             }
+            let connecting = Connecting::beside(load, door, CONNECTS_PER_SECOND)?;
+            self.load.with.push(load.rate(SLICE));
+            self.beside_per_second.push(connecting.stop()?);
         }
         Ok(())
     }
+}
+
+/// Whether a slice has something beside it: without, with, with, without, and so on.
+fn has_company(slice: usize) -> bool {
+    matches!(slice % 4, 1 | 2)
 }
 
 /// Somebody who reads the metrics beside load.
@@ -134,8 +86,7 @@ impl Metrics {
         ];
         for (beside, length, readings, pairs) in kinds {
             for half in 0..2 * pairs {
-                // Without, with, with, without, and so on.
-                if half % 4 == 0 || half % 4 == 3 {
+                if !has_company(half) {
                     beside.without.push(load.rate(length));
                 } else {
                     let scraping = Scraping::start(server.api, length, readings);
@@ -165,9 +116,9 @@ pub(super) fn measure(farflash: &Path, out: &Path, extent: &Extent) -> Result<Sl
     let mut slices = Slices::default();
     for run in 0..extent.runs {
         for _ in 0..extent.rounds {
-            let connecting = Connecting::start(&door, None)?;
+            let connecting = Connecting::alone(&door)?;
             std::thread::sleep(SLICE);
-            slices.connects.alone_per_second.push(connecting.stop()?.per_second);
+            slices.connects.alone_per_second.push(connecting.stop()?);
         }
         let load = Steady::start(&volume, Some(volume.credentials()?), Shape::READ_32)?;
         slices.connects.run(&load, &door, extent.rounds)?;
@@ -182,15 +133,10 @@ pub(super) fn measure(farflash: &Path, out: &Path, extent: &Extent) -> Result<Sl
 fn say_how_far(run: usize, extent: &Extent, slices: &Slices) {
     let last = |ratios: &[f64], each| by_run(ratios, each).last().copied().unwrap_or(f64::NAN);
     eprintln!(
-        "run {} of {}: beside connects {:.3}, beside their control {:.3}, beside metrics {:.3}",
+        "run {} of {}: beside connects {:.3}, beside metrics {:.3}",
         run + 1,
         extent.runs,
-        last(&slices.connects.beside_hosts(), extent.rounds),
-        last(&slices.connects.beside_control(), extent.rounds),
+        last(&slices.connects.load.ratios(), extent.rounds),
         last(&slices.metrics.each_second.ratios(), extent.long_pairs),
     );
-}
-
-fn ratios(of: &[f64], to: &[f64]) -> Vec<f64> {
-    of.iter().zip(to).map(|(of, to)| of / to).collect()
 }
