@@ -154,8 +154,7 @@ impl<W: World> Inner<W> {
             css if css & 0x40 != 0 => Cc::CSS_ALL,
             _ => Cc::CSS_ADMIN_ONLY,
         };
-        self.first(admin::property_set(offset::CC, Cc::enabled(css).0)).await?;
-        self.wait_ready(cap).await?;
+        self.enable(cap, css).await?;
         let identify = self.admin.run_first(self.world.now(), admin::identify(Cns::CONTROLLER, 0));
         let buffer = identify.await?.buffer;
         let identify = Box::new(admin::structure::<IdentifyController>(buffer.as_ref()).clone());
@@ -193,13 +192,18 @@ impl<W: World> Inner<W> {
         }
     }
 
-    async fn wait_ready(&self, cap: Cap) -> Result<(), ConnectError> {
+    /// Enables the controller and waits until it is ready.
+    async fn enable(&self, cap: Cap, css: u8) -> Result<(), ConnectError> {
         let timeout_ms = u32::from(cap.timeout_500ms()).max(1) * 500;
         let deadline = self.world.now() + Duration::from_millis(timeout_ms.into());
         let mut pause = Duration::from_millis(1);
+        let status = || self.first(admin::property_get(offset::CSTS, PropertySize::Four));
+        // Most are ready at once, and whoever executes the second one first is asked again.
+        let set = self.first(admin::property_set(offset::CC, Cc::enabled(css).0));
+        let (set, mut answer) = link::both(set, status()).await;
+        set?;
         loop {
-            let get = admin::property_get(offset::CSTS, PropertySize::Four);
-            let csts = Csts(self.first(get).await?.dw0());
+            let csts = Csts(answer?.dw0());
             if csts.cfs() {
                 return Err(ConnectError::Fatal { csts: csts.0 });
             }
@@ -211,6 +215,7 @@ impl<W: World> Inner<W> {
             }
             self.world.sleep_until(self.world.now() + pause).await;
             pause = (pause * 2).min(READY_POLL_MAX);
+            answer = status().await;
         }
     }
 
@@ -221,7 +226,10 @@ impl<W: World> Inner<W> {
             0 => self.options.queues(),
             in_use => in_use,
         };
-        let granted = self.first(admin::number_of_queues(wanted)).await?.dw0();
+        let granted = self.first(admin::number_of_queues(wanted));
+        let (granted, events) = link::both(granted, self.ask_for_events(&introduction)).await;
+        events?;
+        let granted = granted?.dw0();
         let granted = NumberOfQueues::decode(granted)
             .map_or(0, |queues| queues.submission.min(queues.completion));
         let count = u16::try_from(granted).unwrap_or(u16::MAX).min(wanted);
@@ -235,14 +243,18 @@ impl<W: World> Inner<W> {
             let ids = (qid, depth, introduction.cntlid);
             association.connect_queue(self, queue, ids).await?;
         }
-        let oaes = introduction.identify.oaes.get();
-        if oaes & ASYNC_CONFIG_NAMESPACE_ATTRIBUTE != 0 {
-            let events = ASYNC_CONFIG_NAMESPACE_ATTRIBUTE;
-            self.first(admin::set_features(Fid::ASYNC_EVENT_CONFIG, events)).await?;
-        }
         self.active_queues.set(count);
         self.limits.set(Some(limits));
         self.open(association, limits.in_capsule_max);
+        Ok(())
+    }
+
+    /// Asks to be told when a namespace changes.
+    async fn ask_for_events(&self, introduction: &Introduction) -> Result<(), Error> {
+        let events = ASYNC_CONFIG_NAMESPACE_ATTRIBUTE;
+        if introduction.identify.oaes.get() & events != 0 {
+            self.first(admin::set_features(Fid::ASYNC_EVENT_CONFIG, events)).await?;
+        }
         Ok(())
     }
 

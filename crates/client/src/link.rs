@@ -83,6 +83,35 @@ pub(crate) async fn within<T>(
     .await
 }
 
+/// The outcomes of both, which run at the same time.
+pub(crate) async fn both<A, B>(
+    first: impl Future<Output = A>,
+    second: impl Future<Output = B>,
+) -> (A, B) {
+    let (mut first, mut second) = (pin!(first), pin!(second));
+    let (mut first_done, mut second_done) = (None, None);
+    poll_fn(|context| {
+        if first_done.is_none()
+            && let Poll::Ready(value) = first.as_mut().poll(context)
+        {
+            first_done = Some(value);
+        }
+        if second_done.is_none()
+            && let Poll::Ready(value) = second.as_mut().poll(context)
+        {
+            second_done = Some(value);
+        }
+        match (first_done.take(), second_done.take()) {
+            (Some(first), Some(second)) => Poll::Ready((first, second)),
+            (first, second) => {
+                (first_done, second_done) = (first, second);
+                Poll::Pending
+            }
+        }
+    })
+    .await
+}
+
 #[cfg(test)]
 mod tests {
     use io_traits::Spawn;

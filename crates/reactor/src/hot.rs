@@ -14,8 +14,9 @@ use crate::net::Socket;
 const HOT_MAX: usize = 4;
 /// Times that a socket is asked in vain before it goes back to the ring.
 const MISSES_MAX: u32 = 256;
-/// For how many such times counts one in a turn that had other work to do.
-const MISS_WEIGHT_BUSY: u32 = 8;
+/// For how many such times counts one in a turn that had other work to do: asking takes time then. After eight of
+/// them it has cost what the ring does.
+const MISS_WEIGHT_BUSY: u32 = 32;
 
 #[derive(Default)]
 pub(crate) struct HotSockets {
