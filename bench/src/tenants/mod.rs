@@ -36,8 +36,8 @@ struct Extent {
 }
 
 const FULL: Extent =
-    Extent { runs: 4, rounds: 25, long_pairs: 12, volumes: 10_000, connections: 1000 };
-const QUICK: Extent = Extent { runs: 1, rounds: 5, long_pairs: 2, volumes: 200, connections: 100 };
+    Extent { runs: 4, rounds: 50, long_pairs: 12, volumes: 10_000, connections: 1000 };
+const QUICK: Extent = Extent { runs: 1, rounds: 10, long_pairs: 2, volumes: 200, connections: 100 };
 /// The generated part of the page lies between these lines.
 const BEGIN: &str = "<!-- tenants: begin; written by `make bench` -->";
 const END: &str = "<!-- tenants: end -->";

@@ -16,11 +16,11 @@ use crate::process::{Doors, Server, VolumeAddress};
 use crate::steady::{Steady, by_run};
 
 /// Length of a slice, but where metrics are read once in each.
-pub(super) const SLICE: Duration = Duration::from_millis(200);
+pub(super) const SLICE: Duration = Duration::from_millis(100);
 /// Length of a slice in which metrics are read once: as often as anybody does who looks on.
 pub(super) const LONG_SLICE: Duration = Duration::from_secs(1);
 /// Readings in a [`SLICE`], of somebody who reads ten times a second.
-const READINGS: u32 = 2;
+const READINGS: u32 = 1;
 /// Connections a second that are wanted, each authenticated.
 pub(super) const CONNECTS_PER_SECOND: f64 = 500.0;
 
