@@ -8,11 +8,14 @@
 
 mod prefetch;
 mod shift;
+mod streaming;
 
 #[cfg(target_arch = "x86_64")]
 mod lanes;
 
 pub use prefetch::prefetch;
+pub use streaming::copy_to_memory;
+
 use shift::{ShiftTable, shift, shift_table};
 
 /// Bytes whose checksum [`append_block`] can append: one block.

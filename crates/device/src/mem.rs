@@ -104,7 +104,7 @@ impl MemDevice {
             }
             // SAFETY: nobody looks there, and nobody comes to while this has the lock (P1).
             let target = unsafe { memory.get_mut(target) };
-            checksum::copy(&bytes[source], target);
+            checksum::copy_to_memory(&bytes[source], target);
         }
         Ok(())
     }
