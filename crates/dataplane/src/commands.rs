@@ -230,10 +230,16 @@ impl<W: World, D: Device> Connection<W, D> {
         };
         let kind = Kind::Io(queue.clone(), command, payload);
         let waiting = Command { connection: self.clone(), slot, kind };
-        if let IoCommand::Read { range } = command
-            && waiting.reads_one_block()
-        {
-            self.core.commands().read_came(BlockRead { queue: queue.clone(), lba: range.start });
+        match command {
+            IoCommand::Read { range } if waiting.reads_one_block() => {
+                let read = BlockRead { queue: queue.clone(), lba: range.start };
+                self.core.commands().read_came(read);
+            }
+            // What it replaces is noted where its mapping was.
+            IoCommand::Write { range, .. } if range.blocks == 1 => {
+                queue.export.with_volume(|volume| volume.will_look_up(range.start));
+            }
+            _ => {}
         }
         self.core.commands().push(queue.export.lane.turns(), waiting, units(&command));
     }
