@@ -66,6 +66,8 @@ pub(crate) struct Facts {
     pub(crate) kernel: String,
     pub(crate) cpu: String,
     pub(crate) cpus: usize,
+    /// What TCP connections go by, on both ends.
+    pub(crate) congestion_control: String,
     /// Programs that wanted to run in the minute before, ours not among them.
     pub(crate) load_average: f64,
     pub(crate) startup_ms: f64,
@@ -272,6 +274,9 @@ pub(crate) fn machine() -> Facts {
         kernel: fs::read_to_string("/proc/sys/kernel/osrelease").map(first).unwrap_or_default(),
         cpu: model.map_or("unknown", |(_, name)| name).to_owned(),
         cpus: reactor::allowed_cpus().len(),
+        congestion_control: fs::read_to_string("/proc/sys/net/ipv4/tcp_congestion_control")
+            .map(first)
+            .unwrap_or_default(),
         load_average: fs::read_to_string("/proc/loadavg")
             .ok()
             .and_then(|text| text.split_whitespace().next()?.parse().ok())

@@ -190,8 +190,8 @@ pub(crate) fn busy_text(facts: &Facts) -> String {
 
 /// What it was measured with and on.
 pub(crate) fn machine_text(facts: &Facts) -> String {
-    let Facts { commit, kernel, cpu, cpus, .. } = facts;
-    format!("Commit {commit}, Linux {kernel}, {cpu} ({cpus} CPUs).\n")
+    let Facts { commit, kernel, cpu, cpus, congestion_control, .. } = facts;
+    format!("Commit {commit}, Linux {kernel}, {cpu} ({cpus} CPUs), {congestion_control}.\n")
 }
 
 fn facts_text(facts: &Facts) -> String {

@@ -240,6 +240,9 @@ async fn serve(
     if lost { Err(core_ended()) } else { Ok(()) }
 }
 
+/// What TCP connections of this host go by unless they ask for something else.
+const CONGESTION_CONTROL: &str = "/proc/sys/net/ipv4/tcp_congestion_control";
+
 /// Says what this server's owner may not want: what is lost, and what others could do.
 fn warn_of_risks(config: &ServeConfig, guard: &Guard, api: SocketAddr) {
     for (shared, device) in config.devices.iter().zip(config.device_names()) {
@@ -258,6 +261,12 @@ fn warn_of_risks(config: &ServeConfig, guard: &Guard, api: SocketAddr) {
     if guard.tls.is_none() && !guard.users.is_open() && !api.ip().is_loopback() {
         tracing::warn!(
             "tokens of API users cross the network as they are: encrypt it with --api-tls"
+        );
+    }
+    if std::fs::read_to_string(CONGESTION_CONTROL).is_ok_and(|name| name.trim() == "bbr") {
+        tracing::warn!(
+            "this host's congestion control is bbr, which sets a timer for each piece that it sends: \
+             large reads are slower than with `sysctl net.ipv4.tcp_congestion_control=cubic`"
         );
     }
 }
