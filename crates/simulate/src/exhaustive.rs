@@ -3,19 +3,25 @@
 //! A disk with one volume and one write in it is made once. Each program runs on a copy of it, again
 //! and again, with the power cut one event later each time; of every state that the disk passes
 //! through, several survivors are opened, compared with the model, and checked.
+//!
+//! Which programs there are is in `exhaustive/program.rs`.
 
+mod program;
+
+use std::cell::{Cell, RefCell};
 use std::future::Future;
 use std::pin::pin;
 use std::rc::Rc;
 use std::task::Poll;
 
-use io_traits::{Clock, Spawn};
+use io_traits::{Buffer, Clock, Spawn};
 use local_sync::Semaphore;
 use sim::{SimDevice, SimWorld, Simulation, Survival, Trace};
 use units::{BLOCK_SIZE, Duration, Lba, LbaRange, MetadataSize};
 use uuid::Uuid;
-use volume::{FormatOptions, Shard};
+use volume::{FormatOptions, Shard, Volume};
 
+pub use self::program::{Program, Step, programs};
 use crate::content::{self, Shown};
 use crate::history::Fate;
 use crate::model::VolumeModel;
@@ -23,7 +29,7 @@ use crate::rig::{self, Rig};
 use crate::run::Run;
 use crate::scenario::DEVICE_BLOCKS;
 use crate::seam::{Seam, SeamDevice};
-use crate::target::Target;
+use crate::target::{Compared, Failure, Target};
 
 const EXTENT_BLOCKS: u32 = 1024;
 const VOLUME_BLOCKS: u64 = 1300;
@@ -34,71 +40,8 @@ const SURVIVALS: [Survival; 4] =
     [Survival::Nothing, Survival::Everything, Survival::InFlight, Survival::Sectors];
 /// How often it is looked whether the power is on.
 const WATCH: Duration = Duration::from_micros(50);
-
-/// One operation.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub enum Step {
-    /// Writes blocks 0 to 2.
-    Write,
-    /// Writes blocks 1 to 3.
-    Overlap,
-    /// Deallocates blocks 0 to 2.
-    Unmap,
-    /// Deallocates everything.
-    UnmapAll,
-    /// Shrinks the volume to 2 blocks, or grows it again.
-    Resize,
-    /// Takes a checkpoint.
-    Checkpoint,
-}
-
-impl Step {
-    const ALL: [Self; 6] =
-        [Self::Write, Self::Overlap, Self::Unmap, Self::UnmapAll, Self::Resize, Self::Checkpoint];
-    const FEW: [Self; 4] = [Self::Write, Self::Overlap, Self::Unmap, Self::Checkpoint];
-}
-
-/// A few operations, one after the other or all at once.
-#[derive(Clone, Debug, Eq, PartialEq)]
-pub struct Program {
-    /// The operations.
-    pub steps: Vec<Step>,
-    /// Whether they run at once.
-    pub at_once: bool,
-    /// Bytes of memory for the maps, if there is a limit.
-    pub map_memory: Option<u64>,
-}
-
-/// All programs of up to three operations, in both ways, and all of four of the common ones, in order;
-/// those of two also where a map has no memory to speak of.
-#[must_use]
-pub fn programs() -> Vec<Program> {
-    let mut all = Vec::new();
-    let mut longer: Vec<Vec<Step>> = vec![Vec::new()];
-    for _ in 0..3 {
-        longer = extend(&longer, &Step::ALL);
-        for steps in &longer {
-            let program =
-                |at_once, map_memory| Program { steps: steps.clone(), at_once, map_memory };
-            all.push(program(false, None));
-            if steps.len() > 1 {
-                all.push(program(true, None));
-            }
-            if steps.len() == 2 {
-                all.extend([false, true].map(|at_once| program(at_once, Some(1))));
-            }
-        }
-    }
-    let few = (0..4).fold(vec![Vec::new()], |longer, _| extend(&longer, &Step::FEW));
-    let in_order = |steps| Program { steps, at_once: false, map_memory: None };
-    all.extend(few.into_iter().map(in_order));
-    all
-}
-
-fn extend(shorter: &[Vec<Step>], steps: &[Step]) -> Vec<Vec<Step>> {
-    let with = |before: &Vec<Step>, step: Step| before.iter().copied().chain([step]).collect();
-    shorter.iter().flat_map(|before| steps.iter().map(move |step| with(before, *step))).collect()
-}
+/// An event that no program reaches.
+const NEVER: u64 = 1 << 32;
 
 /// The disk on which every program starts.
 pub struct Base {
@@ -142,14 +85,16 @@ impl Base {
         Self { disk, metadata }
     }
 
-    /// Crashes the program everywhere; returns how many survivors were looked at.
+    /// Crashes the program everywhere, or in its last operation if it runs in order; returns how many survivors
+    /// were looked at.
     ///
     /// # Errors
     /// What is wrong, and where the power was cut.
     pub fn crash_everywhere(&self, program: &Program) -> Result<u64, String> {
         let (mut looked, mut before) = (0, None);
-        for event in 0.. {
-            let (run, model, disk) = self.run_until(program, event);
+        // What comes before is another program's, and goes the same way in that.
+        for event in self.run_until(program, NEVER).last_began.. {
+            let Cut { run, disk, .. } = self.run_until(program, event);
             let state = (disk.version(), run.now());
             let over = !disk.has_crashed();
             // What is seen, and what was answered, is as it was an event earlier.
@@ -158,8 +103,9 @@ impl Base {
             }
             let survivals = if disk.has_unflushed() { &SURVIVALS[..] } else { &SURVIVALS[..1] };
             run.close();
+            run.check_orders();
             for survival in survivals {
-                look(&run, &model, &disk, *survival);
+                look(&run, &disk, *survival);
                 looked += 1;
                 if let Some(finding) = run.failure() {
                     let how = format!("{program:?} cut at event {event}, {survival:?}");
@@ -174,25 +120,39 @@ impl Base {
     }
 
     /// Runs the program on a copy of the disk until the event with this number.
-    fn run_until(&self, program: &Program, event: u64) -> (Run, Rc<VolumeModel>, SimDevice) {
+    fn run_until(&self, program: &Program, event: u64) -> Cut {
         let simulation = Simulation::with_trace(2, Trace::default());
         let world = simulation.world();
         let disk = self.disk.after_crash_with(&world, Survival::Everything);
         let device = SeamDevice::new(&world, disk.clone(), Seam::Honest);
         let (run, model) = known(self.metadata);
-        let (r, m, program, d) = (run.clone(), model.clone(), program.clone(), disk.clone());
+        let (r, program, d) = (run.clone(), program.clone(), disk.clone());
+        let last_began = Rc::new(Cell::new(0));
+        let last = last_began.clone();
         let ended = simulation.run(async move {
             let shards = rig::open(&device, 1, program.map_memory).await.expect("a sound disk");
             let rig = Rig::start(&world, shards, false, false);
-            d.crash_at_event(d.events() + event);
-            let running = run_program(world.clone(), r, m, rig, program);
-            until_crash(&world, &d, running).await;
+            let target = rig.target(&model).await.expect("it is there");
+            let volumes = RefCell::new(vec![(model, target)]);
+            let actor = Rc::new(Actor { run: r, rig, volumes });
+            let began = d.events();
+            d.crash_at_event(began + event);
+            let note = || last.set(d.events() - began);
+            until_crash(&world, &d, run_program(&world, &actor, &program, note)).await;
         });
         if let Err(stalled) = ended {
             run.fail(format!("nothing goes on: {stalled:?}"));
         }
-        (run, model, disk)
+        Cut { run, disk, last_began: last_began.get() }
     }
+}
+
+/// A program that ran until the power was cut.
+struct Cut {
+    run: Run,
+    disk: SimDevice,
+    /// Events before its last operation; none if all ran at once.
+    last_began: u64,
 }
 
 /// What is known of the disk at the start: one volume, one write.
@@ -220,64 +180,127 @@ async fn until_crash(world: &SimWorld, disk: &SimDevice, future: impl Future<Out
     }
 }
 
-async fn run_program(
-    world: SimWorld,
-    run: Run,
-    model: Rc<VolumeModel>,
-    rig: Rig,
-    program: Program,
-) {
-    let Some(target) = rig.target(&model).await else { return };
+async fn run_program(world: &SimWorld, actor: &Rc<Actor>, program: &Program, note_last: impl Fn()) {
     let all = Semaphore::new(program.steps.len() as u64);
-    for step in program.steps.iter().copied() {
-        let permit = all.try_acquire(1).expect("one for each");
-        let (run, model, rig, target) = (run.clone(), model.clone(), rig.clone(), target.clone());
-        let step = async move {
-            take(step, &run, &model, &rig, &target).await;
-            drop(permit);
-        };
-        if program.at_once { world.spawn(step) } else { step.await }
+    for (place, step) in program.steps.iter().copied().enumerate() {
+        if program.at_once {
+            let (actor, permit) = (actor.clone(), all.try_acquire(1).expect("one for each"));
+            world.spawn(async move {
+                actor.take(step).await;
+                drop(permit);
+            });
+        } else {
+            if place + 1 == program.steps.len() {
+                note_last();
+            }
+            actor.take(step).await;
+        }
     }
     drop(all.acquire(program.steps.len() as u64).await);
 }
 
-async fn take(step: Step, run: &Run, model: &VolumeModel, rig: &Rig, target: &Target) {
-    let size = model.likely_size();
-    let range = |start: u64, blocks: u64| LbaRange::new(Lba(start), blocks);
-    let (range, zero) = match step {
-        Step::Write => (range(0, 3), false),
-        Step::Overlap => (range(1, 3), false),
-        Step::Unmap => (range(0, 3), true),
-        Step::UnmapAll => (range(0, size), true),
-        Step::Resize => {
-            let blocks = if size == VOLUME_BLOCKS { 2 } else { VOLUME_BLOCKS };
-            let tag = run.begin_resize(model, blocks);
-            let outcome = rig.resize(model, blocks).await;
-            return run.end_resize(model, tag, outcome);
+/// Who takes the steps of a program.
+struct Actor {
+    run: Run,
+    rig: Rig,
+    /// All volumes, as they were created.
+    volumes: RefCell<Vec<(Rc<VolumeModel>, Target)>>,
+}
+
+impl Actor {
+    async fn take(&self, step: Step) {
+        let (model, target) = self.volumes.borrow().last().expect("one at least").clone();
+        let size = model.likely_size();
+        let range = |start: u64, blocks: u64| LbaRange::new(Lba(start), blocks);
+        match step {
+            Step::Write => self.write(&model, &target, range(0, 3)).await,
+            Step::Overlap => self.write(&model, &target, range(1, 3)).await,
+            Step::Unmap => self.clear(&model, &target, range(0, 3)).await,
+            Step::UnmapAll => self.clear(&model, &target, range(0, size)).await,
+            Step::Swap => self.swap(&model, &target, None).await,
+            Step::SwapWrongly => self.swap(&model, &target, Some(Shown::Tag(u64::MAX))).await,
+            Step::Resize => {
+                let blocks = if size == VOLUME_BLOCKS { 2 } else { VOLUME_BLOCKS };
+                let tag = self.run.begin_resize(&model, blocks);
+                let outcome = self.rig.resize(&model, blocks).await;
+                self.run.end_resize(&model, tag, outcome);
+            }
+            Step::Create => self.create().await,
+            Step::Delete if model.is_usable() => {
+                self.run.begin_delete(&model);
+                let outcome = self.rig.delete(&model).await;
+                self.run.end_delete(&model, outcome);
+            }
+            // Again: there is nothing that could come of it.
+            Step::Delete => {
+                let outcome = self.rig.delete(&model).await;
+                if outcome != Err(Failure::Deleted) {
+                    self.run.fail(format!("a second deletion: {outcome:?}"));
+                }
+            }
+            Step::Checkpoint => {
+                let outcome = self.rig.checkpoint().await;
+                self.run.check_checkpoint(outcome.map_err(Into::into));
+            }
         }
-        Step::Checkpoint => {
-            return run.check_checkpoint(rig.checkpoint().await.map_err(Into::into));
+    }
+
+    async fn write(&self, model: &VolumeModel, target: &Target, range: LbaRange) {
+        let tag = self.run.begin(model, range, false);
+        let data = content::data(model.id, range.start.0, range.blocks, tag);
+        self.run.end(model, tag, target.write(range.start, data).await);
+    }
+
+    async fn clear(&self, model: &VolumeModel, target: &Target, range: LbaRange) {
+        let tag = self.run.begin(model, range, true);
+        self.run.end(model, tag, target.clear(range, true).await);
+    }
+
+    /// Writes blocks 0 to 2 if they hold what anyone knows of them, or `wrong` in the last of them.
+    async fn swap(&self, model: &VolumeModel, target: &Target, wrong: Option<Shown>) {
+        let range = LbaRange::new(Lba(0), 3);
+        let mut guess: Vec<Shown> =
+            (0..range.blocks).map(|lba| model.history.borrow().guess(lba)).collect();
+        guess[2] = wrong.unwrap_or(guess[2]);
+        let bytes =
+            (0..).zip(&guess).flat_map(|(lba, shown)| content::bytes(model.id, lba, *shown));
+        let expected = Buffer::from_bytes(&bytes.collect::<Vec<u8>>()).into_slice();
+        let invoked = self.run.now();
+        let tag = self.run.begin(model, range, false);
+        model.history.borrow_mut().expect(tag, guess.clone());
+        let data = content::data(model.id, 0, range.blocks, tag);
+        match target.compare_and_write(range.start, expected, data).await {
+            Ok(Compared::Equal) => self.run.end(model, tag, Ok(())),
+            Ok(compared) => {
+                self.run.cancel(model, tag);
+                let window = (invoked, self.run.now());
+                self.run.check_compared(model, 0, &guess, compared, window);
+            }
+            Err(failure) => self.run.end(model, tag, Err(failure)),
         }
-    };
-    let tag = run.begin(model, range, zero);
-    let outcome = if zero {
-        target.clear(range, true).await
-    } else {
-        target.write(range.start, content::data(model.id, range.start.0, range.blocks, tag)).await
-    };
-    run.end(model, tag, outcome);
+    }
+
+    async fn create(&self) {
+        let model = self.run.new_volume(0, VOLUME_BLOCKS);
+        let outcome = self.rig.create(&model, VOLUME_BLOCKS).await;
+        self.run.end_create(&model, outcome);
+        match self.rig.target(&model).await {
+            Some(target) => self.volumes.borrow_mut().push((model, target)),
+            None => self.run.fail("a new volume is not there".into()),
+        }
+    }
 }
 
 /// Opens a survivor, and looks at everything.
-fn look(run: &Run, model: &Rc<VolumeModel>, disk: &SimDevice, survival: Survival) {
+fn look(run: &Run, disk: &SimDevice, survival: Survival) {
     let simulation = Simulation::with_trace(3, Trace::default());
     let world = simulation.world();
     let survivor = disk.after_crash_with(&world, survival);
     let device = SeamDevice::new(&world, survivor, Seam::Honest);
-    let (r, model) = (run.clone(), model.clone());
+    let r = run.clone();
     let looked = simulation.run(async move {
         match rig::open(&device, 1, None).await {
-            Ok(mut shards) => look_at(&r, &model, &world, shards.remove(0)).await,
+            Ok(mut shards) => look_at(&r, &world, shards.remove(0)).await,
             Err(error) => r.fail(format!("the disk cannot be opened: {error}")),
         }
     });
@@ -286,23 +309,16 @@ fn look(run: &Run, model: &Rc<VolumeModel>, disk: &SimDevice, survival: Survival
     }
 }
 
-async fn look_at(run: &Run, model: &VolumeModel, world: &SimWorld, shard: Shard<SeamDevice>) {
-    let Some(volume) = shard.volume(model.uuid()) else {
-        return run.fail("the volume is gone".into());
-    };
-    let now = run.now();
-    if !model.sizes(now, now).contains(&volume.blocks()) {
-        return run.fail(format!("the volume has {} blocks", volume.blocks()));
-    }
-    let blocks = volume.blocks().min(BLOCKS + 1);
-    match Target::Engine(volume).read(LbaRange::new(Lba(0), blocks)).await {
-        Ok(bytes) => {
-            let blocks = (0..).zip(bytes.chunks(BLOCK_SIZE));
-            let shown: Vec<Shown> =
-                blocks.map(|(lba, block)| content::shown(model.id, lba, block)).collect();
-            run.check_shown(model, 0, &shown, (now, run.now()));
+async fn look_at(run: &Run, world: &SimWorld, shard: Shard<SeamDevice>) {
+    for model in run.volumes() {
+        let volume = shard.volume(model.uuid());
+        if model.must_exist().is_some_and(|must| must != volume.is_some()) {
+            let word = if volume.is_some() { "is there again" } else { "is gone" };
+            return run.fail(format!("volume {} {word}", model.id));
         }
-        Err(error) => run.fail(format!("the volume cannot be read: {error:?}")),
+        if let Some(volume) = volume {
+            look_at_volume(run, &model, volume).await;
+        }
     }
     let (committing, checkpointing) = (shard.clone(), shard.clone());
     world.spawn(async move { committing.run_committer().await });
@@ -314,5 +330,22 @@ async fn look_at(run: &Run, model: &VolumeModel, world: &SimWorld, shard: Shard<
     let report = shard.check(true).await;
     if let Some(finding) = report.findings.first() {
         run.fail(format!("the check finds {finding:?}"));
+    }
+}
+
+async fn look_at_volume(run: &Run, model: &VolumeModel, volume: Volume<SeamDevice>) {
+    let now = run.now();
+    if !model.sizes(now, now).contains(&volume.blocks()) {
+        return run.fail(format!("volume {} has {} blocks", model.id, volume.blocks()));
+    }
+    let blocks = volume.blocks().min(BLOCKS + 1);
+    match Target::Engine(volume).read(LbaRange::new(Lba(0), blocks)).await {
+        Ok(bytes) => {
+            let blocks = (0..).zip(bytes.chunks(BLOCK_SIZE));
+            let shown: Vec<Shown> =
+                blocks.map(|(lba, block)| content::shown(model.id, lba, block)).collect();
+            run.check_shown(model, 0, &shown, (now, run.now()));
+        }
+        Err(error) => run.fail(format!("volume {} cannot be read: {error:?}", model.id)),
     }
 }

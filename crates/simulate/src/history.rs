@@ -134,6 +134,13 @@ impl History {
         self.expected.get(&change.tag)?.get(place).copied()
     }
 
+    /// Blocks that a comparison that writes was answered to have found as expected; some more than once.
+    pub(crate) fn swapped(&self) -> impl Iterator<Item = u64> {
+        let swaps = self.expected.keys().filter_map(|tag| self.get(*tag));
+        let done = swaps.filter(|change| change.fate == Fate::Done);
+        done.flat_map(|change| change.range.start.0..change.range.end().0)
+    }
+
     /// What a block holds, to anyone's knowledge.
     #[must_use]
     pub(crate) fn guess(&self, lba: u64) -> Shown {

@@ -152,7 +152,7 @@ fn step(value: u64, kind: Kind) -> Option<u64> {
     }
 }
 
-/// Checks every block of a volume that anyone has read; returns how many were too much.
+/// Checks every block of a volume that anyone has read, or compared and written; returns how many were too much.
 ///
 /// # Errors
 /// What cannot be explained.
@@ -161,6 +161,9 @@ pub(crate) fn check_all(history: &History) -> Result<u64, String> {
     for seen in history.observations() {
         let entry = (seen.shown, seen.differs, seen.invoked, seen.ended);
         by_block.entry(seen.lba).or_default().push(entry);
+    }
+    for lba in history.swapped() {
+        by_block.entry(lba).or_default();
     }
     let mut too_much = 0;
     for (lba, seen) in &by_block {

@@ -58,8 +58,11 @@ engines! {
     engine_replay_two_records: ReplayTwoRecords under Crash;
     engine_replay_skips_unmaps: ReplaySkipsUnmaps under Crash;
     engine_replay_skips_deletes: ReplaySkipsDeletes under Churn;
+    engine_replay_skips_creates: ReplaySkipsCreates under Churn;
+    engine_keep_gone: KeepGone under Churn;
     engine_replay_trusts_data: ReplayTrustsData under Crash;
     engine_compare_unlocked: CompareUnlocked under Crash;
+    engine_miscompare_writes: MiscompareWrites under Crash;
     engine_short_apply: ShortApply under Crash;
     engine_shrink_keeps_blocks: ShrinkKeepsBlocks under Churn;
     engine_read_dead: ReadDead under Churn;

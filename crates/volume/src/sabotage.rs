@@ -40,10 +40,16 @@ pub enum Sabotage {
     ReplaySkipsUnmaps,
     /// Replay leaves deletions out.
     ReplaySkipsDeletes,
+    /// Replay leaves creations out.
+    ReplaySkipsCreates,
+    /// A checkpoint leaves a volume in the table of which nothing else is left.
+    KeepGone,
     /// P2: replay takes all data to be there.
     ReplayTrustsData,
     /// A compare-and-write compares before it locks.
     CompareUnlocked,
+    /// A compare-and-write that finds something else says so, and writes.
+    MiscompareWrites,
     /// The last block of a write of several does not get into the map.
     ShortApply,
     /// What a shrunken volume loses is there again when it grows.

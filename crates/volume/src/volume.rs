@@ -342,7 +342,12 @@ impl<D: Device> Volume<D> {
         let guard = lock(&self.state.locks, range).await;
         self.check(range)?;
         let found = self.counted(self.inner().read_range(&self.state, range).await)?;
-        compare_bytes(&found, &expected, self.state.metadata)?;
+        let compared = compare_bytes(&found, &expected, self.state.metadata);
+        if compared.is_err() && broken(Sabotage::MiscompareWrites) {
+            self.counted(self.write_locked(guard, range, blocks, crcs).await)?;
+            return compared;
+        }
+        compared?;
         // The write may take long, and what is pinned would be so for as long.
         drop(found);
         Ok(self.counted(self.write_locked(guard, range, blocks, crcs).await)?)

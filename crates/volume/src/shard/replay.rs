@@ -213,6 +213,7 @@ impl<D: Device> Inner<D> {
                 self.replay_unmap(&state, range).await
             }
             Entry::Reserve { extent } => self.replay_reserve(extent),
+            Entry::Create { .. } if broken(Sabotage::ReplaySkipsCreates) => Ok(()),
             Entry::Create { volume, uuid, blocks, slo, name, access } => {
                 if self.volumes.borrow().contains_key(&volume) {
                     let area = self.journal.borrow().area();

@@ -1,0 +1,107 @@
+//! The short programs: which operations there are, and which rows of them are tried.
+
+/// One operation. What goes to a volume goes to the one that was created last, also when it is deleted.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Step {
+    /// Writes blocks 0 to 2.
+    Write,
+    /// Writes blocks 1 to 3.
+    Overlap,
+    /// Deallocates blocks 0 to 2.
+    Unmap,
+    /// Deallocates everything.
+    UnmapAll,
+    /// Writes blocks 0 to 2 if they hold what they should.
+    Swap,
+    /// The same, but for what they do not hold.
+    SwapWrongly,
+    /// Shrinks the volume to 2 blocks, or grows it again.
+    Resize,
+    /// Creates another volume.
+    Create,
+    /// Deletes the volume.
+    Delete,
+    /// Takes a checkpoint.
+    Checkpoint,
+}
+
+impl Step {
+    const ALL: [Self; 10] = [
+        Self::Write,
+        Self::Overlap,
+        Self::Unmap,
+        Self::UnmapAll,
+        Self::Swap,
+        Self::SwapWrongly,
+        Self::Resize,
+        Self::Create,
+        Self::Delete,
+        Self::Checkpoint,
+    ];
+    /// All that changes the same blocks.
+    const BLOCKS: [Self; 5] =
+        [Self::Write, Self::Overlap, Self::Unmap, Self::Swap, Self::Checkpoint];
+    /// One of each kind.
+    const KINDS: [Self; 7] = [
+        Self::Write,
+        Self::Swap,
+        Self::SwapWrongly,
+        Self::Resize,
+        Self::Create,
+        Self::Delete,
+        Self::Checkpoint,
+    ];
+}
+
+/// A few operations, one after the other or all at once.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Program {
+    /// The operations.
+    pub steps: Vec<Step>,
+    /// Whether they run at once.
+    pub at_once: bool,
+    /// Bytes of memory for the maps, if there is a limit.
+    pub map_memory: Option<u64>,
+}
+
+/// All programs of up to three operations, in both ways; all of four that change the same blocks, and of
+/// four of one operation of each kind, in order; those of two also where a map has no memory to speak of.
+///
+/// With every program in order there is each that it begins with: only in its last operation is the power
+/// cut.
+#[must_use]
+pub fn programs() -> Vec<Program> {
+    let mut all = Vec::new();
+    let mut longer: Vec<Vec<Step>> = vec![Vec::new()];
+    for _ in 0..3 {
+        longer = extend(&longer, &Step::ALL);
+        for steps in &longer {
+            let program =
+                |at_once, map_memory| Program { steps: steps.clone(), at_once, map_memory };
+            all.push(program(false, None));
+            if steps.len() > 1 {
+                all.push(program(true, None));
+            }
+            if steps.len() == 2 {
+                all.extend([false, true].map(|at_once| program(at_once, Some(1))));
+            }
+            if steps.len() == 1 {
+                all.push(program(false, Some(1)));
+            }
+        }
+    }
+    let blocks = (0..4).fold(vec![Vec::new()], |longer, _| extend(&longer, &Step::BLOCKS));
+    let mut four = (0..4).fold(vec![Vec::new()], |longer, _| extend(&longer, &Step::KINDS));
+    four.extend(blocks.into_iter().filter(|steps| !is_made_of(steps, &Step::KINDS)));
+    all.extend(four.into_iter().map(|steps| Program { steps, at_once: false, map_memory: None }));
+    all
+}
+
+fn extend(shorter: &[Vec<Step>], steps: &[Step]) -> Vec<Vec<Step>> {
+    let with = |before: &Vec<Step>, step: Step| before.iter().copied().chain([step]).collect();
+    shorter.iter().flat_map(|before| steps.iter().map(move |step| with(before, *step))).collect()
+}
+
+fn is_made_of(steps: &[Step], alphabet: &[Step]) -> bool {
+    steps.iter().all(|step| alphabet.contains(step))
+}
