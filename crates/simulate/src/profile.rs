@@ -30,11 +30,14 @@ pub enum Workload {
     Links,
     /// Failing and damaged blocks under the whole data plane.
     PlaneFaults,
+    /// Blocks that are freed while somebody needs them, and reused at once: hardly any room, one checkpoint after the
+    /// other, and readers that look for long.
+    Reuse,
 }
 
 impl Workload {
     /// All of them, by name.
-    pub const ALL: [(&'static str, Self); 12] = [
+    pub const ALL: [(&'static str, Self); 13] = [
         ("crash", Self::Crash),
         ("full", Self::Full),
         ("churn", Self::Churn),
@@ -47,6 +50,7 @@ impl Workload {
         ("plane", Self::Plane),
         ("links", Self::Links),
         ("plane-faults", Self::PlaneFaults),
+        ("reuse", Self::Reuse),
     ];
 
     /// The one with this name.
@@ -84,6 +88,7 @@ impl Workload {
             Self::Long,
             Self::Repair,
             Self::Paged,
+            Self::Reuse,
         ];
         deck[(seed % deck.len() as u64) as usize]
     }
@@ -156,6 +161,8 @@ pub(crate) struct Profile {
     pub cuts: bool,
     /// Whether the disk goes away and comes back.
     pub goes: bool,
+    /// Whether readers keep what they read for long before they are done with it.
+    pub lingers: bool,
     /// Bytes of memory for the maps of each shard, if there is a limit.
     pub map_memory: Option<u64>,
     /// What the blocks of every other volume have beside their data.
@@ -199,6 +206,7 @@ impl Profile {
             faults: DeviceFaults::default(),
             cuts: false,
             goes: false,
+            lingers: false,
             map_memory: rng.one_in(3).then(|| few_nodes(rng)),
             metadata: some_metadata(rng),
         };
@@ -221,6 +229,7 @@ impl Profile {
                 faults: DeviceFaults { slow_one_in: 20, ..DeviceFaults::default() },
                 ..calm
             },
+            Workload::Reuse => calm.reusing(rng),
             Workload::Churn => Self {
                 shards: 2,
                 busy_shards: 2,
@@ -245,6 +254,26 @@ impl Profile {
                 let faults = if rng.one_in(2) { errors(rng) } else { corruption(rng) };
                 Self { faults, ..calm }
             }
+        }
+    }
+
+    /// The same with little room, checkpoints all the time that take long, and readers that linger.
+    fn reusing(self, rng: &mut Rng) -> Self {
+        Self {
+            // Only a disk without a cache lends its blocks.
+            volatile: rng.one_in(2),
+            shards: CROWD,
+            volumes: 1,
+            volume_blocks: 1300,
+            hot_blocks: 1300,
+            tight: true,
+            workers: 5,
+            requests: 40,
+            boots: rng.between(4, 6),
+            mix: Mix { write: 60, clear: 4, clear_wide: 0, read: 20, checkpoint: 30, ..MIX },
+            faults: DeviceFaults { slow_one_in: 10, ..DeviceFaults::default() },
+            lingers: true,
+            ..self
         }
     }
 

@@ -4,7 +4,7 @@ use std::rc::Rc;
 
 use io_traits::{Buffer, BufferSlice};
 use sim::Rng;
-use units::{Lba, LbaRange};
+use units::{Duration, Lba, LbaRange};
 
 use crate::content::{self, Shown};
 use crate::model::VolumeModel;
@@ -15,6 +15,8 @@ use crate::target::{Compared, Failure, Target};
 
 /// Most volumes at a time.
 const VOLUMES_MAX: usize = 5;
+/// Readers that linger do so for up to so many microseconds, as a power of two: as long as some checkpoints take.
+const LINGER_SCALE: u64 = 13;
 
 /// Who makes requests, one at a time.
 pub(crate) struct Worker {
@@ -156,7 +158,13 @@ impl Worker {
         let range = self.range(model, target.transfer_blocks_max());
         let invoked = self.run.now();
         self.run.count(|counts| counts.requests += 1);
-        let outcome = target.read(range).await;
+        let outcome = match self.profile.lingers {
+            true => {
+                let long = Duration::from_micros(1 << self.rng.between(4, LINGER_SCALE));
+                target.read_for(range, self.rig.pause(long)).await
+            }
+            false => target.read(range).await,
+        };
         self.run.check_read(model, range, invoked, &outcome);
         outcome.map(drop)
     }

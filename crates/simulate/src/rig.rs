@@ -105,6 +105,11 @@ impl Rig {
         self.core.as_ref()
     }
 
+    /// Waits.
+    pub(crate) async fn pause(&self, duration: Duration) {
+        self.world.sleep_until(self.world.now() + duration).await;
+    }
+
     /// The shards. A data plane brings one that failed back, as another.
     #[must_use]
     pub(crate) fn shards(&self) -> Vec<Shard<SeamDevice>> {

@@ -74,7 +74,7 @@ impl Scenario {
                 faults.flush_error_one_in,
                 faults.no_space_one_in,
             ] != [0; 4];
-        let no_space = self.profile.workload == Workload::Full || faults.no_space_one_in > 0;
+        let no_space = self.profile.tight || faults.no_space_one_in > 0;
         let cuts = self.profile.cuts;
         self.run.set_leniency(Leniency { device_errors, no_space, cuts, metadata: false });
         self.run.set_metadata(self.profile.metadata);

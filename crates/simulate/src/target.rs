@@ -1,5 +1,7 @@
 //! A volume as the workload sees it: through the engine, or through the whole data plane.
 
+use std::future::Future;
+
 use client::Swap;
 use io_traits::BufferSlice;
 use nvme_wire::Status;
@@ -127,6 +129,21 @@ impl Target {
                 Ok(content::with_metadata(data, &found.metadata, self.metadata_size()))
             }
         }
+    }
+
+    /// Reads blocks, and looks at them where they lie until `done`.
+    ///
+    /// # Errors
+    /// Why not.
+    pub(crate) async fn read_for(
+        &self,
+        range: LbaRange,
+        done: impl Future<Output = ()>,
+    ) -> Result<Vec<u8>, Failure> {
+        let Self::Engine(volume) = self else { return self.read(range).await };
+        let found = volume.read(range).await?;
+        done.await;
+        Ok(content::with_metadata(found.to_vec(), &found.metadata, volume.metadata_size()))
     }
 
     /// Writes blocks.

@@ -28,6 +28,8 @@ pub enum Sabotage {
     SkipReadChecksum,
     /// A freed block is handed out while it is being read.
     ReuseWhileRead,
+    /// A block that is looked at where it lies is reused as if nobody did.
+    PinWithoutRead,
     /// K2: nodes of the last checkpoint are free before the next is durable.
     ReuseNodes,
     /// K3: the root is written with what it leads to.
