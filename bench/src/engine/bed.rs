@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow, ensure};
 use io_traits::{Buffer, Clock, Device, Spawn};
-use load::{Access, Distribution, Limit, OnError, Setup, Target, Workload};
+use load::{Access, Distribution, Limit, OnError, Outcome, Setup, Target, Workload};
 use reactor::Handle;
 use serde::Serialize;
 use units::{BLOCK_SIZE, Lba, LbaRange, Pba};
@@ -121,6 +121,19 @@ pub(crate) struct Sample {
 
 /// Puts `load` on `target`.
 pub(super) async fn run<T: Target>(handle: &Handle, target: &T, load: Load) -> Result<Sample> {
+    let outcome = drive(handle, target, load).await?;
+    let tally = if load.write { &outcome.write } else { &outcome.read };
+    let latency = tally.latency.as_ref().context("not one request was done")?;
+    Ok(Sample {
+        requests_per_second: outcome.iops,
+        mean_us: latency.mean_ns / 1e3,
+        p99_us: latency.p99_ns as f64 / 1e3,
+        device_reads_per_request: None,
+    })
+}
+
+/// The same with all that the generator says.
+pub(super) async fn drive<T: Target>(handle: &Handle, target: &T, load: Load) -> Result<Outcome> {
     let workload = Workload {
         read_percent: if load.write { 0 } else { 100 },
         access: match load.sequential {
@@ -146,14 +159,7 @@ pub(super) async fn run<T: Target>(handle: &Handle, target: &T, load: Load) -> R
     };
     let outcome = load::run(setup, workload).await?;
     ensure!(outcome.errors == 0, "a request failed: {}", outcome.first_error.unwrap_or_default());
-    let tally = if load.write { &outcome.write } else { &outcome.read };
-    let latency = tally.latency.as_ref().context("not one request was done")?;
-    Ok(Sample {
-        requests_per_second: outcome.iops,
-        mean_us: latency.mean_ns / 1e3,
-        p99_us: latency.p99_ns as f64 / 1e3,
-        device_reads_per_request: None,
-    })
+    Ok(outcome)
 }
 
 /// Writes every block of `device`.

@@ -2,14 +2,21 @@
 
 use report::Spread;
 
+use super::checkpoints::Tail;
 use super::qcow2;
 use super::recovery::Recoveries;
 use super::samples::{AGED, Key, READ_BACK, SEQUENTIAL_WRITE, Samples, Subject, WRITES};
 use super::written::STEADY;
 use crate::verdict::{Bound, Unit, Verdict};
 
+/// What p99.9 may come to while checkpoints are taken, in multiples of what it is without.
+const PAUSE_MAX: f64 = 1.25;
+
 /// What verification costs a read: the share of the rate that it takes.
 pub(super) type Verification = Vec<(&'static str, Vec<f64>)>;
+
+/// One of what is known of a window, by name, and how far it may go.
+type Percentile = (&'static str, fn(&Tail) -> f64, Option<Bound>);
 
 /// What each goal came to.
 pub(super) fn judge(
@@ -98,6 +105,18 @@ fn beside_raw(samples: &Samples, place: &'static str, verdicts: &mut Vec<Verdict
     ] {
         let share = samples.share(key(load, subject), key(against, Subject::Raw));
         add(format!("{load}, of the raw rate"), share, Unit::Share, bound);
+    }
+    let tails = samples.tails.iter().find(|tails| tails.place == place);
+    let percentiles: [Percentile; 3] = [
+        ("p50", |tail| tail.p50_us, None),
+        ("p99", |tail| tail.p99_us, None),
+        ("p99.9", |tail| tail.p99_9_us, Some(Bound::AtMost(PAUSE_MAX))),
+    ];
+    for (percentile, of, bound) in percentiles {
+        let times = tails.and_then(|tails| tails.times(of));
+        let what =
+            format!("{percentile} while checkpoints are taken, in multiples of that without");
+        add(what, times, Unit::Times, bound);
     }
     let steady = samples.written(place, STEADY);
     let bound = Some(Bound::AtMost(1.10));

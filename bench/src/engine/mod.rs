@@ -2,6 +2,7 @@
 //!
 //! - `suite.rs`: random and sequential load on a raw device and on the engine over one like it, in this
 //!   process and on one CPU, by the same load generator.
+//! - `checkpoints.rs`: how long writes take while checkpoints are taken.
 //! - `written.rs`: bytes that reach the device for each byte written.
 //! - `recovery.rs`: coming back after a kill.
 //! - `qcow2.rs`: the server beside qemu-nbd.
@@ -9,6 +10,7 @@
 //!   them out.
 
 mod bed;
+mod checkpoints;
 mod counted;
 mod goals;
 mod hollow;

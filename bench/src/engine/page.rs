@@ -7,6 +7,7 @@ use anyhow::Result;
 use report::{Align, Spread, Table, rate};
 
 use super::Results;
+use super::checkpoints::Tail;
 use super::samples::{Row, Written};
 use crate::page::{busy_text, machine_text, publish};
 use crate::verdict;
@@ -17,9 +18,14 @@ const END: &str = "<!-- engine: end -->";
 
 /// Prints the results and writes them to `out`, and to `page` if there is one.
 pub(super) fn write(results: &Results, out: &Path, page: Option<&Path>) -> Result<()> {
-    let tables =
-        [rates(results), written(results), recoveries(results), verdict::table(&results.verdicts)];
-    let [rates, written, recoveries, goals] = &tables;
+    let tables = [
+        rates(results),
+        tails(results),
+        written(results),
+        recoveries(results),
+        verdict::table(&results.verdicts),
+    ];
+    let [rates, tails, written, recoveries, goals] = &tables;
     for table in &tables {
         println!("{}", table.to_text());
     }
@@ -29,9 +35,10 @@ pub(super) fn write(results: &Results, out: &Path, page: Option<&Path>) -> Resul
     let Some(page) = page else { return Ok(()) };
     let (rounds, seconds) = results.length;
     let generated = format!(
-        "{rounds} rounds, {seconds} s each measurement; median (lowest–highest).\n\n{}\n{}\n{}\n\
+        "{rounds} rounds, {seconds} s each measurement; median (lowest–highest).\n\n{}\n{}\n{}\n{}\n\
          ### Goals of the engine\n\n{}\n{facts}",
         rates.to_markdown(),
+        tails.to_markdown(),
         written.to_markdown(),
         recoveries.to_markdown(),
         goals.to_markdown(),
@@ -81,6 +88,40 @@ fn microseconds(spread: Spread) -> String {
 
 fn two_digits(spread: &Spread) -> String {
     format!("{:.2}", spread.median)
+}
+
+fn tails(results: &Results) -> Table {
+    let mut table = Table::new(&[
+        ("random overwrites 4 KiB, depth 32", Align::Left),
+        ("on", Align::Left),
+        ("checkpoints/window", Align::Right),
+        ("50 %", Align::Right),
+        ("99 %", Align::Right),
+        ("99.9 %", Align::Right),
+    ]);
+    for tails in &results.samples.tails {
+        let kinds =
+            [("without checkpoints", &tails.without), ("while they are taken", &tails.with)];
+        for (kind, windows) in kinds {
+            let spread =
+                |of: fn(&Tail) -> f64| Spread::of(&windows.iter().map(of).collect::<Vec<f64>>());
+            let time = |of: fn(&Tail) -> f64| {
+                spread(of).map_or("–".to_owned(), |spread| {
+                    spread.show(|us| report::duration_ns(us * 1e3))
+                })
+            };
+            table.row([
+                kind.to_owned(),
+                tails.place.to_owned(),
+                spread(|tail| tail.checkpoints as f64)
+                    .map_or("–".to_owned(), |spread| spread.show(|count| format!("{count:.0}"))),
+                time(|tail| tail.p50_us),
+                time(|tail| tail.p99_us),
+                time(|tail| tail.p99_9_us),
+            ]);
+        }
+    }
+    table
 }
 
 fn written(results: &Results) -> Table {

@@ -4,6 +4,7 @@ use report::Spread;
 use serde::Serialize;
 
 use super::bed::Sample;
+use super::checkpoints::{Tail, Tails};
 
 /// Random writes of 4 KiB: their depth and name.
 pub(super) const WRITES: [(u32, &str); 2] =
@@ -65,6 +66,7 @@ pub(crate) struct WrittenRow {
 pub(crate) struct Samples {
     pub(crate) rows: Vec<Row>,
     pub(crate) written: Vec<WrittenRow>,
+    pub(crate) tails: Vec<Tails>,
 }
 
 impl Subject {
@@ -100,10 +102,21 @@ impl Samples {
         }
     }
 
+    pub(super) fn add_tails(&mut self, place: &'static str, without: Tail, with: Tail) {
+        match self.tails.iter_mut().find(|tails| tails.place == place) {
+            Some(tails) => {
+                tails.without.push(without);
+                tails.with.push(with);
+            }
+            None => self.tails.push(Tails { place, without: vec![without], with: vec![with] }),
+        }
+    }
+
     /// Takes in what was measured elsewhere.
     pub(super) fn join(&mut self, other: Self) {
         self.rows.extend(other.rows);
         self.written.extend(other.written);
+        self.tails.extend(other.tails);
     }
 
     pub(super) fn get(&self, key: Key) -> Option<&Row> {

@@ -8,6 +8,7 @@ use load::Limit;
 use reactor::Handle;
 
 use super::bed::{Background, Engine, Load, Sample, run};
+use super::checkpoints;
 use super::samples::{AGED, Key, READ_BACK, SEQUENTIAL_WRITE, Samples, Subject, WRITES};
 use super::target::{Durable, EngineTarget};
 use super::written;
@@ -70,6 +71,7 @@ pub(super) async fn measure<D: Device>(
         eprintln!("{place} round {} of {}", round + 1, length.rounds);
         suite.random_writes(round).await?;
         suite.sequential().await?;
+        checkpoints::measure(&mut suite, round).await?;
     }
     written::measure(&mut suite).await?;
     Ok(suite.samples)
