@@ -200,6 +200,10 @@ pub struct Device {
     pub free_bytes: u64,
     /// Whether it works.
     pub health: DeviceHealth,
+    /// What keeps it from being used, and what to do about it: its drive is away, or another one is in its place. It
+    /// is used again by itself when it is back.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub trouble: Option<String>,
     /// Whether it has a volatile write cache, as found or as the server was told: writes are then acknowledged
     /// after a flush. The hosts' writes are durable either way.
     pub volatile_write_cache: bool,

@@ -20,7 +20,7 @@ use crate::association::Association;
 use crate::commands::Commands;
 use crate::computing::Computing;
 use crate::connection::Connection;
-use crate::devices::{Attached, Gates};
+use crate::devices::{Attached, Gates, Way};
 use crate::discovery::Discovery;
 use crate::export::Export;
 use crate::first_of::first_of;
@@ -78,6 +78,10 @@ pub(crate) struct State<W: World, D: Device> {
     pub(crate) reopening: RefCell<BTreeSet<usize>>,
     /// Devices that are another's now.
     pub(crate) abandoned: RefCell<BTreeSet<usize>>,
+    /// The ways to devices that were opened anew, by the devices' numbers (H5).
+    pub(crate) ways: RefCell<BTreeMap<usize, Way<D>>>,
+    /// There is another.
+    pub(crate) renewed: Notify,
     /// Told the number of each shard that came back.
     pub(crate) on_return: RefCell<Option<OnReturn>>,
     pub(crate) exports: RefCell<BTreeMap<Uuid, Rc<Export<W, D>>>>,
@@ -126,6 +130,8 @@ impl<W: World, D: Device> Core<W, D> {
             shards: RefCell::default(),
             reopening: RefCell::default(),
             abandoned: RefCell::default(),
+            ways: RefCell::default(),
+            renewed: Notify::new(),
             on_return: RefCell::default(),
             exports: RefCell::default(),
             allowances: Allowances::default(),

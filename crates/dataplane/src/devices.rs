@@ -25,7 +25,15 @@ pub(crate) struct Attached<D: Device> {
     pub(crate) device: usize,
 }
 
-/// The ways to the devices, by their numbers (N1).
+/// The way to a device that was opened anew, in place of what its shards had.
+#[derive(Clone)]
+pub(crate) struct Way<D> {
+    pub(crate) device: D,
+    /// How often it was opened anew.
+    pub(crate) number: u64,
+}
+
+/// The gates of the devices, by their numbers (N1).
 pub(crate) struct Gates<W>(RefCell<Vec<Gate<W>>>);
 
 impl<W> Default for Gates<W> {

@@ -7,8 +7,11 @@
 //! - H3: the shards of an abandoned device are not looked after, nor shut down: whatever they wrote
 //!   would be another's to write.
 //! - H4: damage is named in the log, once for each place, whoever has met it and however often.
+//! - H5: when a device was opened anew, no shard goes on by the old way to it, also none that works: what it
+//!   takes for written may be gone with the old drive's cache. Each is read back by the new way.
 
 use std::collections::BTreeMap;
+use std::pin::pin;
 use std::rc::Rc;
 
 use io_traits::{Device, World};
@@ -17,8 +20,9 @@ use uuid::Uuid;
 use volume::{Shard, VolumeError};
 
 use crate::core::Core;
-use crate::devices::Attached;
+use crate::devices::{Attached, Way};
 use crate::export::Export;
+use crate::first_of::first_of;
 
 /// Pause before a failed shard is read back, and the longest one between two attempts.
 const FIRST_PAUSE: Duration = Duration::from_millis(500);
@@ -58,6 +62,17 @@ impl<W: World, D: Device> Core<W, D> {
             stays
         });
         gone.iter().for_each(|export| self.retire(export));
+    }
+
+    /// Uses a device by another way from now on, since the old one is dead (H5). Who calls sees to it that no
+    /// request goes the old way any more, and that the new one leads to the same device.
+    pub fn renew(&self, device: usize, way: D) {
+        let mut ways = self.state.ways.borrow_mut();
+        let number = ways.get(&device).map_or(0, |way| way.number) + 1;
+        ways.insert(device, Way { device: way, number });
+        drop(ways);
+        self.shards_on(device).iter().for_each(Shard::give_up);
+        self.state.renewed.notify_all();
     }
 
     /// Has `told` called with the number of each shard that comes back after a failure, when its volumes
@@ -146,16 +161,29 @@ impl<W: World, D: Device> Core<W, D> {
         let index = failed.index();
         tracing::error!(shard = index, "cannot be written; trying to bring it back");
         let mut pause = FIRST_PAUSE;
+        let mut renewed = self.state.renewed.notified();
         loop {
-            self.world().sleep_until(self.world().now() + pause).await;
+            let sleep = self.world().sleep_until(self.world().now() + pause);
+            first_of(pin!(sleep), pin!(renewed)).await;
+            // Also while it is tried by the old way.
+            renewed = self.state.renewed.notified();
             if self.is_draining() || self.is_abandoned(number) {
                 return;
             }
-            match failed.reopen().await {
+            let way = self.way_of(number);
+            let reopened = match &way {
+                Some(way) => failed.reopen_on(way.device.clone()).await,
+                None => failed.reopen().await,
+            };
+            match reopened {
                 // Nobody would end its loops.
                 Ok(_) if self.is_draining() || self.is_abandoned(number) => return,
                 Ok(shard) => {
-                    self.replace_shard(number, shard);
+                    self.replace_shard(number, shard.clone());
+                    if self.way_of(number).map(|way| way.number) != way.map(|way| way.number) {
+                        // H5: it was opened anew meanwhile.
+                        return shard.give_up();
+                    }
                     tracing::warn!(shard = index, "is back, with all that was acknowledged");
                     let told = self.state.on_return.borrow().clone();
                     return told.into_iter().for_each(|told| told(number));
@@ -166,6 +194,11 @@ impl<W: World, D: Device> Core<W, D> {
                 }
             }
         }
+    }
+
+    fn way_of(&self, number: usize) -> Option<Way<D>> {
+        let device = self.state.shards.borrow()[number].device;
+        self.state.ways.borrow().get(&device).cloned()
     }
 
     fn replace_shard(&self, number: usize, shard: Shard<D>) {

@@ -5,6 +5,7 @@
 //! - W2: while such a request is not done, every new one fails at once. What is carried out late can
 //!   thus overwrite nothing that came after it.
 //! - W3: when all of them are done, the device is used again.
+//!   The same holds for another way to the device, after the first one is dead ([`Watched::renewed`]).
 //! - W4: a bounded number of requests is at the device at a time, so that one which hangs does not
 //!   take all that the kernel has for requests that wait. Those beyond wait here.
 
@@ -37,6 +38,8 @@ struct Watch<W> {
     late: Cell<usize>,
     /// For each request that may be at the device (W4).
     room: Semaphore,
+    /// Told of each request that failed or was given up.
+    failed: Box<dyn Fn()>,
 }
 
 /// A device whose requests end within a time. Cheap to clone; all clones are the same.
@@ -67,9 +70,15 @@ impl<D: Device, W: World> Watched<D, W> {
     /// Watches `device`, whose requests take at most `timeout`, or an eighth more.
     #[must_use]
     pub fn new(device: D, world: &W, timeout: Duration) -> Self {
+        Self::telling(device, world, timeout, || {})
+    }
+
+    /// As [`Watched::new`], and calls `failed` when the device fails a request or does not answer in time.
+    #[must_use]
+    pub fn telling(device: D, world: &W, timeout: Duration, failed: impl Fn() + 'static) -> Self {
         let (pending, late) = (RefCell::default(), Cell::new(0));
-        let room = Semaphore::new(AT_DEVICE_MAX);
-        let watch = Rc::new(Watch { world: world.clone(), timeout, pending, late, room });
+        let (room, failed) = (Semaphore::new(AT_DEVICE_MAX), Box::new(failed));
+        let watch = Rc::new(Watch { world: world.clone(), timeout, pending, late, room, failed });
         let (weak, looking) = (Rc::downgrade(&watch), world.clone());
         let pause = timeout / LOOKS;
         world.spawn(async move {
@@ -78,6 +87,13 @@ impl<D: Device, W: World> Watched<D, W> {
             }
         });
         Self { device, watch }
+    }
+
+    /// The same device by another way, watched as one with this: what is late there holds up what is new here
+    /// (W2).
+    #[must_use]
+    pub fn renewed(&self, device: D) -> Self {
+        Self { device, watch: self.watch.clone() }
     }
 
     /// Whether requests fail at once, because earlier ones are not done.
@@ -125,10 +141,14 @@ impl<D: Device, W: World> Watched<D, W> {
                 Poll::Pending
             })
             .await;
+            let watch = entry.watch.clone();
             if let Some(outcome) = outcome {
+                if let Err(DeviceError::Gone | DeviceError::Io { .. }) = outcome {
+                    (watch.failed)();
+                }
                 return outcome;
             }
-            let watch = entry.watch.clone();
+            (watch.failed)();
             watch.late.set(watch.late.get() + 1);
             watch.world.clone().spawn(async move {
                 // W3.

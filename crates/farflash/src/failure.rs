@@ -28,6 +28,11 @@ impl Failure {
         Self { cause: Cause::Runtime, what: what.into(), remedy: remedy.into() }
     }
 
+    /// What is wrong and what to do, for a log or a document.
+    pub(crate) fn in_one_line(&self) -> String {
+        format!("{} ({})", self.what, self.remedy)
+    }
+
     pub(crate) fn exit_code(&self) -> ExitCode {
         match self.cause {
             Cause::Usage => ExitCode::from(2),

@@ -5,9 +5,10 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use device::MemDevice;
+use io_traits::{Buffer, Device};
 use reactor::{CoreConfig, FileDevice, FlushPolicy, Handle, OpenError, OpenOptions, OwnedDevice};
 use rustix::fs::{FlockOperation, flock};
-use units::{BLOCK_SIZE, ByteLen, Lba, LbaRange};
+use units::{BLOCK_SIZE, ByteLen, Lba, LbaRange, Pba};
 use uuid::Uuid;
 use volume::{FormatOptions, FsckOptions, FsckReport, Probe, Repaired, Superblock};
 
@@ -26,13 +27,64 @@ pub(crate) fn open_read_only(spec: &FileSpec, voice: Voice) -> Result<OwnedDevic
     open_with(spec, true, voice)
 }
 
-fn open_with(spec: &FileSpec, read_only: bool, voice: Voice) -> Result<OwnedDevice, Failure> {
+/// Opens and locks, by its path, the device that has this superblock and that was open before. Any other one is
+/// an error, and nothing is written.
+pub(crate) fn open_again(spec: &FileSpec, superblock: &Superblock) -> Result<OwnedDevice, Failure> {
+    let device =
+        OwnedDevice::open(&spec.path, options(spec, false)).map_err(|error| away(&error))?;
+    let found = on_device(&device, |device| async move { volume::read_superblock(&device).await })?;
+    let path = spec.path.display();
+    let (before, remedy) = (superblock.uuid, "put back the one that was served from there");
+    match found {
+        Ok(found) if found == *superblock => Ok(device),
+        Ok(found) => {
+            let other = found.uuid;
+            let what = format!("at {path} is another device: its id is {other}, not {before}");
+            Err(Failure::runtime(what, remedy))
+        }
+        Err(volume::OpenError::Superblock(error)) => {
+            let what = format!("at {path} is something else than the device {before}: {error}");
+            Err(Failure::runtime(what, remedy))
+        }
+        Err(error) => {
+            let what = format!("{path} does not work: {error}");
+            Err(Failure::runtime(what, "look at the kernel's log (dmesg)"))
+        }
+    }
+}
+
+/// Why a device that was open cannot be opened again.
+fn away(error: &OpenError) -> Failure {
+    match error {
+        OpenError::Missing { path } => {
+            let what = format!("{} is not there", path.display());
+            Failure::runtime(what, "plug the drive in again; its path has to be the same")
+        }
+        error => refused(error),
+    }
+}
+
+/// Whether what is open of a device can still be read.
+pub(crate) fn is_readable(device: &OwnedDevice) -> Result<bool, Failure> {
+    let read =
+        on_device(
+            device,
+            |device| async move { device.read(Pba(0), Buffer::new(1)).await.map(drop) },
+        )?;
+    Ok(read.is_ok())
+}
+
+fn options(spec: &FileSpec, read_only: bool) -> OpenOptions {
     let flush = match spec.flush {
         FlushMode::Auto => FlushPolicy::Auto,
         FlushMode::Always => FlushPolicy::Always,
         FlushMode::Never => FlushPolicy::Never,
     };
-    let options = OpenOptions { flush, read_only };
+    OpenOptions { flush, read_only }
+}
+
+fn open_with(spec: &FileSpec, read_only: bool, voice: Voice) -> Result<OwnedDevice, Failure> {
+    let options = options(spec, read_only);
     let device = open_patiently(&spec.path, options, voice).map_err(|error| refused(&error))?;
     let bytes = device.geometry().blocks * BLOCK_SIZE as u64;
     if let Some(size) = spec.size

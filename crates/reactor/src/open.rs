@@ -185,6 +185,14 @@ impl OwnedDevice {
         FileDevice::new(handle.core.ring.clone(), file)
     }
 
+    /// Whether `path` leads to what is open here. It does not if the file was replaced, or a drive plugged in again.
+    #[must_use]
+    pub fn is_at(&self, path: &Path) -> bool {
+        let identity = |found: Stat| (found.st_dev, found.st_ino, found.st_rdev);
+        let (opened, named) = (fstat(&self.fd).map(identity), stat(path).map(identity));
+        opened.is_ok() && opened == named
+    }
+
     /// Size and properties.
     #[must_use]
     pub fn geometry(&self) -> DeviceGeometry {

@@ -192,7 +192,16 @@ impl VolumeService for MemoryService {
             };
             let health = DeviceHealth::Good;
             let (capacity_bytes, free_bytes, volatile_write_cache) = (1, 1, true);
-            Ok(Device { name, capacity_bytes, free_bytes, health, volatile_write_cache, sharing })
+            let trouble = None;
+            Ok(Device {
+                name,
+                capacity_bytes,
+                free_bytes,
+                health,
+                trouble,
+                volatile_write_cache,
+                sharing,
+            })
         })
     }
 

@@ -180,6 +180,53 @@ fn volumes_serve_again_when_their_device_returns() {
     }
 }
 
+/// What is open of a device fails for ever, with requests under way or without, and the device is opened anew: in the
+/// midst of an attempt to read it back by the old way, and twice. No shard goes on by an old way (H5), hosts stay
+/// connected, and all that was acknowledged is there.
+#[test]
+fn volumes_serve_again_by_a_new_way_when_the_old_one_is_dead() {
+    for seed in 0..24 {
+        simulate(seed, move |world| async move {
+            let (core, mut device) = serve(&world).await;
+            let volume = connect(&world, VOLUME).await;
+            let model = Model::default();
+            for worker in 0..4 {
+                let writing = write_on(world.clone(), volume.clone(), model.clone(), worker);
+                world.spawn(writing);
+            }
+            for round in 0..6 {
+                sleep(&world, Duration::from_millis(700)).await;
+                let dead_for = world.draw(|rng| rng.below(2500)) * (round % 2);
+                let renewals = 1 + world.draw(|rng| rng.below(2));
+                device.fails.set(Fails::Everything);
+                sleep(&world, Duration::from_millis(dead_for)).await;
+                for _ in 0..renewals {
+                    device.fails.set(Fails::Everything);
+                    let (fails, failed) = (Rc::new(Cell::new(Fails::Nothing)), Rc::default());
+                    device = FailingDevice { device: device.device.clone(), fails, failed };
+                    core.renew(0, device.clone());
+                    assert!(core.stats().devices[0].failed, "by the old way nothing is written");
+                    let pause = world.draw(|rng| rng.below(600));
+                    sleep(&world, Duration::from_millis(pause)).await;
+                }
+                sleep(&world, Duration::from_secs(2)).await;
+                assert!(!core.stats().devices[0].failed, "round {round}");
+                volume.write(Lba(900), data(5, 1)).await.expect("it takes changes again");
+            }
+            sleep(&world, Duration::from_secs(20)).await;
+            let written = model.take();
+            for (lba, stamps) in written {
+                let found = volume.read(Lba(lba), 1).await.expect("readable");
+                let fits = |stamp: &u64| data(*stamp, 1).as_bytes() == found.as_bytes();
+                assert!(stamps.iter().any(fits), "block {lba}: none of {stamps:?}");
+            }
+            let report = core.shards()[0].check(true).await;
+            assert!(report.findings.is_empty(), "{report:#?}");
+            core.shutdown().await.expect("the device works");
+        });
+    }
+}
+
 /// Volumes can be made and deleted again, too, and hosts can still connect.
 #[test]
 fn a_shard_that_is_back_can_do_everything() {

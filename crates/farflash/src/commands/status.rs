@@ -44,6 +44,9 @@ impl Status {
 fn complaint(device: &Device) -> Option<String> {
     let name = &device.name;
     match device.health {
+        _ if device.trouble.is_some() => {
+            device.trouble.as_ref().map(|why| format!("{name}: {why}"))
+        }
         DeviceHealth::Failed => Some(format!("{name} has failed: nothing is written there")),
         DeviceHealth::Degraded => {
             Some(format!("{name} is degraded: blocks were found damaged, or requests failed"))

@@ -16,6 +16,16 @@ pub(super) enum AnyDevice {
     Model(ModelDevice<MemDevice, Handle>),
 }
 
+impl AnyDevice {
+    /// A file or drive by another way; `None` for what has only one.
+    pub(super) fn renewed(&self, file: FileDevice) -> Option<Self> {
+        match self {
+            Self::File(device) => Some(Self::File(device.renewed(file))),
+            Self::Memory(_) | Self::Model(_) => None,
+        }
+    }
+}
+
 /// A request to one of them that has begun.
 enum Begun<F, M, S> {
     File(F),

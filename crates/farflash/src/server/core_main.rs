@@ -164,7 +164,8 @@ type RecoveredPart = (usize, Recovered<ServedDevice>);
 impl Stage {
     /// Recovers the core's shards, starts them together with those of the other cores, and serves.
     async fn open(self, boot: Boot) {
-        let recovered = match self.recover(&boot.parts).await {
+        let ways: Vec<_> = boot.parts.iter().map(|part| self.attach(part)).collect();
+        let recovered = match self.recover(&boot.parts, &ways).await {
             Ok(recovered) => recovered,
             Err(error) => {
                 let _ = boot.recovered.send(Err(error));
@@ -191,26 +192,31 @@ impl Stage {
             device_of.push(device);
         }
         let _ = boot.serving.send(Ok(()));
-        let own_shards = (0..boot.parts.len())
+        // What the core uses of them it has: an old way that nobody uses is to be closed.
+        let devices = boot.parts.len();
+        drop(boot.parts);
+        let own_shards = (0..devices)
             .map(|device| device_of.iter().position(|of| *of == device).expect("each has one"));
         let own_shards = own_shards.collect();
         let Returns { core: index, told } = self.returned;
         core.on_return(move |shard| {
             let _ = told.send(Returned { core: index, device: device_of[shard] });
         });
-        let scrubbers =
-            (0..boot.parts.len()).map(|device| Scrubber::new(&self.handle, &core, device));
+        let scrubbers = (0..devices).map(|device| Scrubber::new(&self.handle, &core, device));
         let scrubbers = scrubbers.collect();
         let listeners = self.listeners;
-        let desk = Desk { handle: self.handle, core, listeners, scrubbers, own_shards };
+        let desk = Desk { handle: self.handle, core, listeners, scrubbers, own_shards, ways };
         desk.answer_messages(self.mailbox).await;
     }
 
     /// Reads the shards back, device by device. Writes nothing.
-    async fn recover(&self, parts: &[Part]) -> Result<Vec<RecoveredPart>, PartError> {
+    async fn recover(
+        &self,
+        parts: &[Part],
+        ways: &[ServedDevice],
+    ) -> Result<Vec<RecoveredPart>, PartError> {
         let mut recovered = Vec::new();
-        for (number, part) in parts.iter().enumerate() {
-            let device = self.attach(part);
+        for (number, (part, device)) in parts.iter().zip(ways).enumerate() {
             let shards = parts.len() * part.shards.len();
             let options = ShardOptions {
                 volatile_cache: part.volatile_cache,
@@ -238,7 +244,10 @@ impl Stage {
         let device = match &part.source {
             Source::File(device) => {
                 let device = device.attach(&self.handle);
-                AnyDevice::File(Watched::new(device, &self.handle, self.device_timeout))
+                let fence = part.fence.clone();
+                let failed = move || fence.note_failure();
+                let timeout = self.device_timeout;
+                AnyDevice::File(Watched::telling(device, &self.handle, timeout, failed))
             }
             Source::Memory(device) => AnyDevice::Memory(device.attach()),
             Source::Model(device, model) => {
@@ -260,12 +269,14 @@ struct Desk {
     scrubbers: Vec<Rc<Scrubber<ServedDevice>>>,
     /// The shards that take new volumes, by device.
     own_shards: Vec<usize>,
+    /// The ways to the devices.
+    ways: Vec<ServedDevice>,
 }
 
 impl Desk {
     /// Answers until it is said to shut down, or nobody is left to ask.
     async fn answer_messages(self, mut mailbox: Receiver<CoreMessage>) {
-        let Self { handle, core, mut listeners, scrubbers, own_shards } = self;
+        let Self { handle, core, mut listeners, scrubbers, own_shards, mut ways } = self;
         while let Some(message) = mailbox.recv().await {
             match message {
                 CoreMessage::Admit => {
@@ -287,6 +298,14 @@ impl Desk {
                         None => {}
                     }
                     let _ = answer.send(scrubber.report());
+                }
+                CoreMessage::Renew { device, way } => {
+                    let file = way.opened.attach(&handle);
+                    if let Some(file) = ways[device].behind().renewed(file) {
+                        // What was opened before is closed when its failed shards are gone.
+                        ways[device] = ways[device].renewed(file, way.number);
+                        core.renew(device, ways[device].clone());
+                    }
                 }
                 CoreMessage::CreateVolume { device, spec, terms, answer } => {
                     let (core, shard) = (core.clone(), own_shards[device]);
@@ -349,6 +368,7 @@ async fn act<D: Device>(core: &Core<Handle, D>, message: CoreMessage) {
         }
         CoreMessage::Admit
         | CoreMessage::CreateVolume { .. }
+        | CoreMessage::Renew { .. }
         | CoreMessage::Scrub { .. }
         | CoreMessage::Shutdown { .. } => unreachable!("handled where messages come in"),
     }

@@ -13,6 +13,7 @@ use super::device_set::{self, OpenDevice, Source};
 use super::fence::Fence;
 use super::membership::Membership;
 use super::message::{CoreMessage, Returned};
+use super::replug::Drive;
 use super::state::CoreLink;
 use super::{Discovery, ServeConfig, core_ended, core_main, preflight};
 use crate::failure::Failure;
@@ -78,6 +79,8 @@ pub(super) struct CoreThreads {
     discovery: Option<SocketAddr>,
     /// What came back on its own.
     returns: Option<mpsc::UnboundedReceiver<Returned>>,
+    /// The files and drives, by number, for who looks after them.
+    drives: Vec<Option<Drive>>,
     /// Closes when a core ends.
     ends: mpsc::Receiver<()>,
 }
@@ -89,7 +92,8 @@ impl CoreThreads {
         let (returned, returns) = mpsc::unbounded_channel();
         let (threads, links, boots) = (Vec::new(), Vec::new(), Vec::new());
         let discovery = None;
-        let mut cores = Self { threads, links, boots, discovery, returns: Some(returns), ends };
+        let (returns, drives) = (Some(returns), Vec::new());
+        let mut cores = Self { threads, links, boots, discovery, returns, drives, ends };
         for (&cpu, &portal) in config.cores.iter().zip(portals) {
             let (sender, receiver) = mailbox();
             let (boot, booted) = oneshot::channel();
@@ -146,7 +150,15 @@ impl CoreThreads {
             let shards = device.active.len();
             tracing::info!(device = device.name, shards, "recovering");
         }
-        self.boot(&devices)
+        self.boot(&devices)?;
+        let devices = devices.into_iter().zip(&config.devices);
+        self.drives = devices.map(|(device, shared)| Drive::of(device, &shared.device)).collect();
+        Ok(())
+    }
+
+    /// The files and drives, by number; once.
+    pub(super) fn drives(&mut self) -> Vec<Option<Drive>> {
+        std::mem::take(&mut self.drives)
     }
 
     fn boot(&mut self, devices: &[OpenDevice]) -> Result<(), Failure> {

@@ -99,7 +99,8 @@ impl State {
     fn device_document(&self, number: usize, cores: &[CoreStats]) -> Device {
         let space = Space::of(number, cores);
         let media_errors = parts_of(number, cores).any(|part| part.media_errors > 0);
-        let health = match space.failed {
+        let trouble = self.trouble(number);
+        let health = match space.failed || trouble.is_some() {
             true => DeviceHealth::Failed,
             false if media_errors => DeviceHealth::Degraded,
             false => DeviceHealth::Good,
@@ -110,6 +111,7 @@ impl State {
             capacity_bytes: space.total_blocks * block,
             free_bytes: space.free_blocks * block,
             health,
+            trouble,
             volatile_write_cache: parts_of(number, cores).any(|part| part.flushes),
             sharing: self.devices[number].shared(|shared| shared.document()),
         }

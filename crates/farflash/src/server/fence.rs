@@ -1,24 +1,56 @@
-//! A gate before a device that can be shut for good.
+//! A gate before a device that can be shut: for good, or for who has an old way to it.
+//!
+//! - F1: behind a shut gate no request begins, on any core.
+//! - F2: a way to the device passes until there is a newer one. So what was opened before a drive was plugged
+//!   in again is used by nobody, as soon as it was opened anew.
 
 use std::future::Future;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use io_traits::{Buffer, BufferSlice, Device, DeviceError, DeviceGeometry};
 use units::{Pba, PbaRange};
 
+/// The number of no way.
+const SHUT: u32 = u32::MAX;
+
+#[derive(Debug, Default)]
+struct Gate {
+    /// The number of the way that passes (F2), or [`SHUT`].
+    passes: AtomicU32,
+    /// Whether requests failed since somebody last looked.
+    ails: AtomicBool,
+}
+
 /// Shuts a device for all cores. Cheap to clone; all clones are the same.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Fence(Arc<AtomicBool>);
+pub(super) struct Fence(Arc<Gate>);
 
 impl Fence {
-    /// From now on no request begins.
+    /// From now on no request begins (F1).
     pub(super) fn shut(&self) {
-        self.0.store(true, Ordering::SeqCst);
+        self.0.passes.store(SHUT, Ordering::SeqCst);
     }
 
     pub(super) fn is_shut(&self) -> bool {
-        self.0.load(Ordering::Relaxed)
+        self.0.passes.load(Ordering::Relaxed) == SHUT
+    }
+
+    /// From now on requests pass by a new way only, whose number this is; `None` if it was shut (F2).
+    pub(super) fn renew(&self) -> Option<u32> {
+        let next = |way: u32| way.checked_add(1).filter(|way| *way != SHUT);
+        let before = self.0.passes.fetch_update(Ordering::SeqCst, Ordering::SeqCst, next);
+        before.ok().and_then(next)
+    }
+
+    /// The device failed a request.
+    pub(super) fn note_failure(&self) {
+        self.0.ails.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether the device failed requests since this was last asked.
+    pub(super) fn take_ails(&self) -> bool {
+        self.0.ails.swap(false, Ordering::Relaxed)
     }
 }
 
@@ -27,16 +59,29 @@ impl Fence {
 pub(super) struct Fenced<D> {
     device: D,
     fence: Fence,
+    /// The number of this way to it.
+    way: u32,
 }
 
 impl<D: Device> Fenced<D> {
+    /// The first way to the device.
     pub(super) fn new(device: D, fence: Fence) -> Self {
-        Self { device, fence }
+        Self { device, fence, way: 0 }
+    }
+
+    /// Another way to the same device, by the number that [`Fence::renew`] has given.
+    pub(super) fn renewed(&self, device: D, way: u32) -> Self {
+        Self { device, fence: self.fence.clone(), way }
+    }
+
+    /// What is behind the fence, whether or not requests may begin.
+    pub(super) fn behind(&self) -> &D {
+        &self.device
     }
 
     /// The device, if requests may begin.
     fn open(&self) -> Option<&D> {
-        (!self.fence.is_shut()).then_some(&self.device)
+        (self.fence.0.passes.load(Ordering::Relaxed) == self.way).then_some(&self.device)
     }
 }
 
@@ -86,5 +131,38 @@ impl<D: Device> Device for Fenced<D> {
 
     fn discard(&self, range: PbaRange) -> impl Future<Output = Result<(), DeviceError>> + 'static {
         done(self.open().map(|device| device.discard(range)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use device::MemDevice;
+
+    use super::*;
+
+    /// F1 and F2, for every clone of each way.
+    #[test]
+    fn the_newest_way_passes_until_the_gate_is_shut() {
+        let memory = MemDevice::new(16).unwrap();
+        let fence = Fence::default();
+        let first = Fenced::new(memory.attach(), fence.clone());
+        let also_first = first.clone();
+        assert!(first.open().is_some());
+        let second = first.renewed(memory.attach(), fence.renew().unwrap());
+        assert!(first.open().is_none() && also_first.open().is_none());
+        assert!(second.open().is_some() && !fence.is_shut());
+        let third = first.renewed(memory.attach(), fence.renew().unwrap());
+        assert!(second.open().is_none() && third.open().is_some());
+        fence.shut();
+        assert!(third.open().is_none() && fence.is_shut());
+        assert_eq!(fence.renew(), None, "what is another's stays so");
+    }
+
+    #[test]
+    fn a_failure_is_told_once() {
+        let fence = Fence::default();
+        assert!(!fence.take_ails());
+        fence.clone().note_failure();
+        assert!(fence.take_ails() && !fence.take_ails());
     }
 }

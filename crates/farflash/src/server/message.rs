@@ -3,6 +3,7 @@
 use access::Access;
 use dataplane::{Allotment, CoreStats, DiscoveryRecord, VolumeFlow, VolumeStatus};
 use nvme_wire::log::FailureDomain;
+use reactor::OwnedDevice;
 use tokio::sync::oneshot;
 use units::Slo;
 use uuid::Uuid;
@@ -26,6 +27,14 @@ pub(crate) struct Returned {
     pub(crate) core: usize,
     /// Number of the device.
     pub(crate) device: usize,
+}
+
+/// A device that was opened anew.
+#[derive(Clone, Debug)]
+pub(crate) struct NewWay {
+    pub(crate) opened: OwnedDevice,
+    /// By which its fence knows it.
+    pub(crate) number: u32,
 }
 
 /// What a data core is asked to do. It answers each message once, or drops the way back and ends.
@@ -63,6 +72,8 @@ pub(crate) enum CoreMessage {
     DeleteVolume { id: Uuid, answer: Answer<Result<(), VolumeError>> },
     /// Serve a device no more: it is another's.
     Abandon { device: usize },
+    /// Use a device by another way, since the old one is dead.
+    Renew { device: usize, way: NewWay },
     /// Tell hosts that ask where a device is.
     Place { device: usize, domain: Box<FailureDomain> },
     /// Let hosts find a volume of any core, here or elsewhere.

@@ -26,6 +26,7 @@ mod notify;
 mod placement;
 mod preflight;
 mod quota;
+mod replug;
 mod returns;
 mod scrub_plan;
 mod scrubber;
@@ -194,6 +195,7 @@ async fn serve(
     if let Some(returns) = cores.returns() {
         tokio::spawn(returns::follow(volumes.clone(), returns));
     }
+    replug::start(volumes.state(), cores.drives());
     if let Some(every) = config.scrub_every {
         for device in 0..config.devices.len() {
             tokio::spawn(scrub_plan::keep(volumes.clone(), device, every));

@@ -37,6 +37,8 @@ pub(super) struct ServedDevice {
     pub(super) name: String,
     pub(super) shared: Mutex<SharedDevice>,
     pub(super) scrubs: Mutex<Option<ScrubPlan>>,
+    /// What keeps it from being used, and what to do about it, if its drive is away.
+    pub(super) trouble: Mutex<Option<String>>,
     /// V1: held during a change to what lies on it.
     pub(super) changing: tokio::sync::Mutex<()>,
     /// Whether the directory may say something else of its volumes than it holds.
@@ -124,6 +126,7 @@ impl ServedDevice {
             name: shared.name().to_owned(),
             shared: Mutex::new(shared),
             scrubs: Mutex::default(),
+            trouble: Mutex::default(),
             changing: tokio::sync::Mutex::default(),
             doubtful: AtomicBool::new(false),
         }

@@ -147,6 +147,18 @@ fn a_second_server_is_kept_out_until_the_first_is_gone() {
 }
 
 #[test]
+fn what_is_open_is_told_from_what_took_its_place() {
+    let file = TempFile::sparse();
+    let owned = file.open();
+    assert!(owned.is_at(&file.0));
+    let other = TempFile::sparse();
+    assert!(!owned.is_at(&other.0));
+    fs::rename(&other.0, &file.0).expect("replaces it");
+    assert!(!owned.is_at(&file.0) && !owned.is_at(&other.0), "also where nothing is");
+    assert!(file.open().is_at(&file.0));
+}
+
+#[test]
 fn what_cannot_be_a_device_is_refused_with_the_reason() {
     let open = |path: &Path| OwnedDevice::open(path, OpenOptions::default()).expect_err("refused");
     let missing = PathBuf::from("/nonexistent/device");

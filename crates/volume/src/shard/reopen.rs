@@ -18,6 +18,12 @@ impl<D: Device> Shard<D> {
         self.inner.journal.borrow().lost
     }
 
+    /// The device is out of reach for good by the way that this shard has to it: it is as after a request that
+    /// failed, also if none was made. [`Shard::reopen_on`] brings it back by another way.
+    pub fn give_up(&self) {
+        self.inner.lose_journal();
+    }
+
     /// Reads a failed shard back and takes it into use again, as after a restart of the process. The
     /// caller then runs the loops of the shard returned, whose volumes take the places of those of this
     /// one. The latter take no changes meanwhile, can be read until then, and are not to be used later.
@@ -28,18 +34,27 @@ impl<D: Device> Shard<D> {
     /// # Errors
     /// The device cannot be read or written, or is not the one that went away.
     pub async fn reopen(&self) -> Result<Self, OpenError> {
+        self.reopen_on(self.inner.device.clone()).await
+    }
+
+    /// As [`Shard::reopen`], by another way to the same device: what this shard has stays dead when a drive
+    /// was unplugged, also if it is plugged in again.
+    ///
+    /// # Errors
+    /// As [`Shard::reopen`].
+    pub async fn reopen_on(&self, device: D) -> Result<Self, OpenError> {
         let inner = &self.inner;
         // R1.
         let _ = self.shutdown().await;
         inner.ticked.notify_all();
         std::future::poll_fn(|context| inner.poll_leftovers(context)).await;
         // R2.
-        let superblock = read_superblock(&inner.device).await?;
+        let superblock = read_superblock(&device).await?;
         if superblock != inner.superblock {
             return Err(OpenError::OtherDevice);
         }
         inner.extents.dispute(inner.index);
-        let (device, extents) = (inner.device.clone(), inner.extents.clone());
+        let extents = inner.extents.clone();
         let mut fresh = Inner::new(device, superblock, inner.index, extents, inner.options);
         fresh.findings = inner.findings.clone();
         let recovered = Self::read_back(fresh).await?;

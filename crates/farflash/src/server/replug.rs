@@ -1,0 +1,161 @@
+//! A drive that was unplugged and is back: opened anew by its path, without a restart.
+//!
+//! What a server has open of a drive stays dead when the drive goes, also if the same one is plugged in again: to
+//! the kernel that is a new one.
+//!
+//! - P1: what still answers is not opened anew. Its shards are read back by the way that they have.
+//! - P2: at the path is the device that was served, by its superblock, and it is locked as at the start. Another
+//!   one is left alone; log, status and API say so, and it is looked again.
+//! - P3: the old way is shut for all cores before the first shard is read back by the new one.
+
+use std::sync::{Arc, PoisonError};
+use std::time::Duration;
+
+use reactor::OwnedDevice;
+use volume::Superblock;
+
+use super::device_set::{OpenDevice, Source};
+use super::fence::Fence;
+use super::message::{CoreMessage, NewWay};
+use super::state::State;
+use crate::device_spec::{DeviceSpec, FileSpec};
+use crate::failure::Failure;
+use crate::storage;
+
+/// How often failures are looked for, and a drive that is away.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
+
+/// A file or drive that is served.
+pub(super) struct Drive {
+    spec: FileSpec,
+    opened: OwnedDevice,
+    superblock: Superblock,
+    fence: Fence,
+}
+
+/// What was found of a drive that failed requests.
+enum Found {
+    /// It answers by the way that is open (P1).
+    Well,
+    /// It does not, and the path leads to it anew.
+    Anew(OwnedDevice),
+    /// It does not, and nor does the path.
+    Away(Failure),
+}
+
+impl Drive {
+    /// `None` for what cannot be unplugged.
+    pub(super) fn of(device: OpenDevice, spec: &DeviceSpec) -> Option<Self> {
+        let OpenDevice { source, superblock, fence, .. } = device;
+        match (source, spec) {
+            (Source::File(opened), DeviceSpec::File(spec)) => {
+                Some(Self { spec: spec.clone(), opened, superblock, fence })
+            }
+            _ => None,
+        }
+    }
+
+    fn look(&self) -> Found {
+        match storage::is_readable(&self.opened) {
+            Ok(true) => return Found::Well,
+            Ok(false) => {}
+            Err(failure) => return Found::Away(failure),
+        }
+        match storage::open_again(&self.spec, &self.superblock) {
+            Ok(opened) => Found::Anew(opened),
+            // What could not be had is ours.
+            Err(_) if self.opened.is_at(&self.spec.path) => {
+                let what = format!("{} fails what is asked of it", self.spec.path.display());
+                Found::Away(Failure::runtime(what, "look at the kernel's log (dmesg)"))
+            }
+            Err(failure) => Found::Away(failure),
+        }
+    }
+}
+
+/// Looks after drives, by their numbers, for as long as the server runs.
+pub(super) fn start(state: &Arc<State>, drives: Vec<Option<Drive>>) {
+    for (device, drive) in drives.into_iter().enumerate() {
+        if let Some(drive) = drive {
+            tokio::spawn(look_after(state.clone(), device, drive));
+        }
+    }
+}
+
+async fn look_after(state: Arc<State>, device: usize, mut drive: Drive) {
+    let mut is_away = false;
+    loop {
+        tokio::time::sleep(LOOK_EVERY).await;
+        if drive.fence.is_shut() {
+            return;
+        }
+        if !drive.fence.take_ails() && !is_away {
+            continue;
+        }
+        let Some((same, found)) = look_aside(drive).await else { return };
+        drive = same;
+        is_away = match found {
+            Found::Well => {
+                state.set_trouble(device, None);
+                false
+            }
+            Found::Away(failure) => {
+                state.set_trouble(device, Some(&failure));
+                true
+            }
+            Found::Anew(opened) => {
+                let Some(number) = drive.fence.renew() else { return };
+                let way = NewWay { opened: opened.clone(), number };
+                drive.opened = opened;
+                for core in &state.cores {
+                    let way = way.clone();
+                    // A core that has ended uses nothing.
+                    let _ = core.mailbox.send(CoreMessage::Renew { device, way });
+                }
+                let name = &state.devices[device].name;
+                tracing::warn!(device = name, "opened anew: what was open of it is dead");
+                state.set_trouble(device, None);
+                false
+            }
+        };
+    }
+}
+
+/// Looks on a thread of its own, since a device that hangs holds up who asks it: also the end of the process,
+/// where the runtime waits for its threads.
+async fn look_aside(drive: Drive) -> Option<(Drive, Found)> {
+    let (sender, found) = tokio::sync::oneshot::channel();
+    let looking = std::thread::Builder::new().name("replug".to_owned()).spawn(move || {
+        let found = drive.look();
+        // Nobody waits for it when the server ends.
+        let _ = sender.send((drive, found));
+    });
+    match looking {
+        Ok(_) => found.await.ok(),
+        Err(error) => {
+            tracing::error!(%error, "no thread: a drive that comes back takes a restart");
+            None
+        }
+    }
+}
+
+impl State {
+    /// Says what keeps a device from being used, or that nothing does any more.
+    fn set_trouble(&self, device: usize, failure: Option<&Failure>) {
+        let served = &self.devices[device];
+        let trouble = failure.map(Failure::in_one_line);
+        let mut known = served.trouble.lock().unwrap_or_else(PoisonError::into_inner);
+        if *known == trouble {
+            return;
+        }
+        if let Some(trouble) = &trouble {
+            tracing::error!(device = served.name, "is away: {trouble}; looking again");
+        }
+        *known = trouble;
+    }
+
+    /// What keeps a device from being used, if anything.
+    pub(super) fn trouble(&self, device: usize) -> Option<String> {
+        self.devices[device].trouble.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}
