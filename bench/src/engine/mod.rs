@@ -34,7 +34,7 @@ use units::BLOCK_SIZE;
 
 use self::recovery::Recoveries;
 use self::samples::Samples;
-use self::suite::{ENGINE_BYTES, Length, MIB, RAW_BYTES};
+use self::suite::{ENGINE_BYTES, ENGINE_MEMORY_BYTES, Length, MIB, RAW_BYTES};
 use crate::compare::{Facts, PUBLISHED_ROUNDS_MIN, fresh_file, machine};
 use crate::cpus;
 use crate::process::run;
@@ -138,7 +138,7 @@ fn on_file(out: &Path, length: Length) -> Result<Samples> {
 
 fn on_memory(length: Length) -> Result<Samples> {
     bed::on_core(cpus::server(), move |handle| async move {
-        let devices = (memory(RAW_BYTES)?, memory(ENGINE_BYTES)?);
+        let devices = (memory(RAW_BYTES)?, memory(ENGINE_MEMORY_BYTES)?);
         // The kernel's search for pages is no cost of either side.
         bed::fill(&devices.0).await?;
         bed::fill(&devices.1).await?;

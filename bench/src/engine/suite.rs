@@ -24,6 +24,8 @@ const LARGE: u64 = 128 << 10;
 /// The devices: that of the engine holds the volumes above.
 pub(super) const RAW_BYTES: u64 = OVERWRITTEN_BYTES;
 pub(super) const ENGINE_BYTES: u64 = 3 << 30;
+/// On memory a second brings several GiB into thin space.
+pub(super) const ENGINE_MEMORY_BYTES: u64 = 8 << 30;
 
 /// How long all of it is measured.
 #[derive(Clone, Copy, Debug)]
