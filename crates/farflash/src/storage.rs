@@ -67,10 +67,7 @@ fn away(error: &OpenError) -> Failure {
 /// Whether what is open of a device can still be read.
 pub(crate) fn is_readable(device: &OwnedDevice) -> Result<bool, Failure> {
     let read =
-        on_device(
-            device,
-            |device| async move { device.read(Pba(0), Buffer::new(1)).await.map(drop) },
-        )?;
+        on_device(device, |device| async move { device.read(Pba(0), Buffer::new(1)).await })?;
     Ok(read.is_ok())
 }
 

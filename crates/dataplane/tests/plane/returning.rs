@@ -141,6 +141,34 @@ async fn write_on(world: SimWorld, volume: Volume<SimWorld>, model: Model, worke
     }
 }
 
+/// Opens the volume, and lets four write to it ([`write_on`]).
+async fn write_by_four(world: &SimWorld) -> (Volume<SimWorld>, Model) {
+    let volume = connect(world, VOLUME).await;
+    let model = Model::default();
+    for worker in 0..4 {
+        world.spawn(write_on(world.clone(), volume.clone(), model.clone(), worker));
+    }
+    (volume, model)
+}
+
+/// Waits until [`write_on`] has ended, and reads what it wrote. Then the engine is checked, and ends.
+async fn all_is_there(
+    world: &SimWorld,
+    core: &Core<SimWorld, FailingDevice>,
+    volume: &Volume<SimWorld>,
+    model: &Model,
+) {
+    sleep(world, Duration::from_secs(20)).await;
+    for (lba, stamps) in model.take() {
+        let found = volume.read(Lba(lba), 1).await.expect("readable");
+        let fits = |stamp: &u64| data(*stamp, 1).as_bytes() == found.as_bytes();
+        assert!(stamps.iter().any(fits), "block {lba}: none of {stamps:?}");
+    }
+    let report = core.shards()[0].check(true).await;
+    assert!(report.findings.is_empty(), "{report:#?}");
+    core.shutdown().await.expect("the device works");
+}
+
 /// A device fails all changes, or everything, again and again, under hosts that stay connected. Each
 /// time it returns the volume takes changes again, and all that was acknowledged is there.
 #[test]
@@ -148,12 +176,7 @@ fn volumes_serve_again_when_their_device_returns() {
     for seed in 0..12 {
         simulate(seed, move |world| async move {
             let (core, device) = serve(&world).await;
-            let volume = connect(&world, VOLUME).await;
-            let model = Model::default();
-            for worker in 0..4 {
-                let writing = write_on(world.clone(), volume.clone(), model.clone(), worker);
-                world.spawn(writing);
-            }
+            let (volume, model) = write_by_four(&world).await;
             for fails in [Fails::Changes, Fails::Everything, Fails::Changes] {
                 sleep(&world, Duration::from_millis(700)).await;
                 device.fails.set(fails);
@@ -165,17 +188,7 @@ fn volumes_serve_again_when_their_device_returns() {
                 assert!(!core.stats().devices[0].failed, "{fails:?}");
                 volume.write(Lba(900), data(5, 1)).await.expect("it takes changes again");
             }
-            sleep(&world, Duration::from_secs(20)).await;
-            let written = model.take();
-            for (lba, stamps) in written {
-                let found = volume.read(Lba(lba), 1).await.expect("readable");
-                let fits = |stamp: &u64| data(*stamp, 1).as_bytes() == found.as_bytes();
-                assert!(stamps.iter().any(fits), "block {lba}: none of {stamps:?}");
-            }
-            let shard = &core.shards()[0];
-            let report = shard.check(true).await;
-            assert!(report.findings.is_empty(), "{report:#?}");
-            core.shutdown().await.expect("the device works");
+            all_is_there(&world, &core, &volume, &model).await;
         });
     }
 }
@@ -188,12 +201,7 @@ fn volumes_serve_again_by_a_new_way_when_the_old_one_is_dead() {
     for seed in 0..24 {
         simulate(seed, move |world| async move {
             let (core, mut device) = serve(&world).await;
-            let volume = connect(&world, VOLUME).await;
-            let model = Model::default();
-            for worker in 0..4 {
-                let writing = write_on(world.clone(), volume.clone(), model.clone(), worker);
-                world.spawn(writing);
-            }
+            let (volume, model) = write_by_four(&world).await;
             for round in 0..6 {
                 sleep(&world, Duration::from_millis(700)).await;
                 let dead_for = world.draw(|rng| rng.below(2500)) * (round % 2);
@@ -213,16 +221,7 @@ fn volumes_serve_again_by_a_new_way_when_the_old_one_is_dead() {
                 assert!(!core.stats().devices[0].failed, "round {round}");
                 volume.write(Lba(900), data(5, 1)).await.expect("it takes changes again");
             }
-            sleep(&world, Duration::from_secs(20)).await;
-            let written = model.take();
-            for (lba, stamps) in written {
-                let found = volume.read(Lba(lba), 1).await.expect("readable");
-                let fits = |stamp: &u64| data(*stamp, 1).as_bytes() == found.as_bytes();
-                assert!(stamps.iter().any(fits), "block {lba}: none of {stamps:?}");
-            }
-            let report = core.shards()[0].check(true).await;
-            assert!(report.findings.is_empty(), "{report:#?}");
-            core.shutdown().await.expect("the device works");
+            all_is_there(&world, &core, &volume, &model).await;
         });
     }
 }

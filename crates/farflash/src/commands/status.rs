@@ -43,10 +43,10 @@ impl Status {
 /// What is wrong with a device, if anything.
 fn complaint(device: &Device) -> Option<String> {
     let name = &device.name;
+    if let Some(why) = &device.trouble {
+        return Some(format!("{name}: {why}"));
+    }
     match device.health {
-        _ if device.trouble.is_some() => {
-            device.trouble.as_ref().map(|why| format!("{name}: {why}"))
-        }
         DeviceHealth::Failed => Some(format!("{name} has failed: nothing is written there")),
         DeviceHealth::Degraded => {
             Some(format!("{name} is degraded: blocks were found damaged, or requests failed"))
