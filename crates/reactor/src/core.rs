@@ -172,9 +172,18 @@ impl Core {
         self.fire_timers();
         let polled = self.executor.run_ready(POLLS_PER_TURN);
         let delivered = self.handle.core.ring.poll();
+        self.let_kernel_threads_run();
         let busy = polled + delivered > 0 || self.executor.has_ready();
         let received = self.handle.core.hot.ask(busy);
         busy || received > 0
+    }
+
+    /// Flushes, and what a file system cannot do at once, are done by threads of the kernel on this very CPU. They do not
+    /// get hold of it while a core polls, but after its slice of some milliseconds.
+    fn let_kernel_threads_run(&self) {
+        if self.handle.core.ring.waits_for_kernel_threads() {
+            rustix::thread::sched_yield();
+        }
     }
 
     fn fire_timers(&self) {
@@ -218,6 +227,7 @@ impl Core {
                 }
                 std::hint::spin_loop();
             }
+            self.let_kernel_threads_run();
             let now = monotonic_now();
             if deadline.is_some_and(|deadline| deadline <= now) {
                 return true;

@@ -104,6 +104,12 @@ impl Ring {
         state.table.has_pending() || state.has_events()
     }
 
+    /// Whether threads of the kernel may be busy with something that was asked for. They run on this thread's CPU.
+    #[must_use]
+    pub fn waits_for_kernel_threads(&self) -> bool {
+        self.shared.state.borrow().table.with_kernel_threads() > 0
+    }
+
     /// Hands over what was asked for since the last turn and delivers what is done, without
     /// waiting. Returns the number of completions.
     pub fn poll(&self) -> usize {

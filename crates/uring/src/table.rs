@@ -56,6 +56,8 @@ pub(crate) struct Table {
     #[expect(clippy::vec_box, reason = "they move between here and the requests")]
     spare_sends: Vec<Box<SendState>>,
     in_flight: usize,
+    /// Of those the ones that a thread of the kernel may be busy with.
+    with_kernel_threads: usize,
 }
 
 impl Key {
@@ -79,6 +81,7 @@ impl Table {
             woken: Vec::new(),
             spare_sends: Vec::new(),
             in_flight: 0,
+            with_kernel_threads: 0,
         }
     }
 
@@ -87,7 +90,13 @@ impl Table {
         self.in_flight
     }
 
+    /// Operations that a thread of the kernel may be busy with.
+    pub(crate) fn with_kernel_threads(&self) -> usize {
+        self.with_kernel_threads
+    }
+
     pub(crate) fn submit(&mut self, fd: Fd, request: Request) -> Key {
+        self.with_kernel_threads += usize::from(request.may_need_kernel_thread());
         let operation =
             Operation { fd, request, phase: Phase::InFlight, abandoned: false, waker: None };
         let index = self.free.pop().unwrap_or_else(|| {
@@ -145,6 +154,9 @@ impl Table {
         let (result, flags) = (entry.result(), entry.flags());
         // SAFETY: the key names the operation that this completion belongs to (U2).
         let step = unsafe { operation.request.on_completion(result, flags, &self.pool) };
+        if matches!(step, Step::Finished(_)) && operation.request.may_need_kernel_thread() {
+            self.with_kernel_threads -= 1;
+        }
         match step {
             Step::Again if operation.abandoned && operation.request.is_cancelled_by_drop() => {
                 self.in_flight -= 1;

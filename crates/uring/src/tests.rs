@@ -10,6 +10,7 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use io_traits::{Buffer, BufferSlice, SendBatch};
+use rustix::fs::{MemfdFlags, memfd_create};
 use rustix::io::Errno;
 
 use crate::setup::{Mode, Options};
@@ -164,6 +165,44 @@ fn cancelled_receives_give_their_place_and_their_chunk_back() {
         ring.wait(Some(Duration::from_millis(20)), || false);
     }
     assert!(in_flight() <= 1, "the wake event's read at most");
+}
+
+/// Until it has ended, whether or not someone still waits for it.
+fn needs_kernel_threads_until_its_end<F>(ring: &Ring, start: impl Fn() -> F)
+where
+    F: Future<Output = Result<(), Errno>>,
+{
+    for is_dropped in [false, true] {
+        assert!(!ring.waits_for_kernel_threads(), "nothing is in flight");
+        let operation = start();
+        assert!(ring.waits_for_kernel_threads(), "it is in flight");
+        if is_dropped {
+            drop(operation);
+            (0..STEPS_MAX).find(|_| {
+                ring.wait(Some(Duration::from_millis(20)), || false);
+                !ring.waits_for_kernel_threads()
+            });
+        } else {
+            block_on(ring, operation).expect("it works");
+        }
+    }
+    assert!(!ring.waits_for_kernel_threads(), "it has ended");
+}
+
+#[test]
+fn files_may_need_threads_of_the_kernel_and_sockets_do_not() {
+    let ring = Ring::new().expect("a ring");
+    let (a, b) = socket_pair();
+    let received = ring.recv(&b, false);
+    ring.poll();
+    let file = memfd_create("file", MemfdFlags::empty()).expect("a file in memory");
+    let file = Fd::new(file);
+    let block = Buffer::new(1).into_slice();
+    needs_kernel_threads_until_its_end(&ring, || ring.write(&file, 0, block.clone()));
+    needs_kernel_threads_until_its_end(&ring, || ring.sync_data(&file));
+    needs_kernel_threads_until_its_end(&ring, || ring.punch_hole(&file, 0, 4096));
+    block_on(&ring, ring.send(&a, bytes(b"end"))).expect("sends");
+    block_on(&ring, received).expect("receives");
 }
 
 #[test]
