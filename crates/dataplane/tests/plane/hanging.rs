@@ -9,7 +9,7 @@ use io_traits::{Buffer, BufferSlice, Clock, Device, DeviceError, DeviceGeometry,
 use local_sync::Notify;
 use schedule::{CostModel, PolicyKind, Quota, SchedulerConfig};
 use sim::{SimDevice, SimWorld};
-use units::{Duration, Lba, Pba, PbaRange, Slo};
+use units::{BLOCK_SIZE, Duration, Lba, Pba, PbaRange, Slo};
 use uuid::Uuid;
 use volume::{ExtentAllocator, Shard, ShardOptions, VolumeSpec};
 
@@ -216,5 +216,52 @@ fn a_crowd_before_a_hung_device_slows_no_other() {
             assert!(took < Duration::from_millis(50), "{took:?}");
         }
         hanging.set_hanging(false);
+    });
+}
+
+/// A host fills 64 queues of 128 entries, and all that it asks for is with the server at a time. One entry of each queue
+/// stays free: a queue that is full would look like one that is empty (NVMe base specification, 3.3.1.4).
+#[test]
+fn all_queues_of_a_controller_can_be_full_at_a_time() {
+    const QUEUES: u16 = 64;
+    const ENTRIES: u16 = 128;
+    const BLOCKS: u64 = 1000;
+    let requests = u64::from(QUEUES) * u64::from(ENTRIES - 1);
+    simulate(13, move |world| async move {
+        let core = Core::new(&world, CoreOptions::new(portal()));
+        let hanging = attach(&world, &core, 1).await;
+        let listener = world.listen(portal()).expect("a free address");
+        let serving = core.clone();
+        world.spawn(async move { serving.serve(listener).await });
+        let options =
+            Options { queues: QUEUES, depth: ENTRIES, reconnect: Reconnect::Never, ..host() };
+        let nqn = nqn_of(Uuid::from_u128(1));
+        let client = Client::connect(world.clone(), portal(), &nqn, options).await.expect("served");
+        assert_eq!(client.queues(), QUEUES);
+        let volume = client.volume().await.expect("a namespace");
+        for lba in 0..BLOCKS {
+            volume.write(Lba(lba), data(lba, 1)).await.expect("written");
+        }
+        hanging.set_hanging(true);
+        let answered = Rc::new(Cell::new(0));
+        // Twice as many: the other half waits its turn in the host.
+        for request in 0..2 * requests {
+            let (volume, answered) = (volume.clone(), answered.clone());
+            world.spawn(async move {
+                let lba = request % BLOCKS;
+                let read = volume.read(Lba(lba), 1).await.expect("read");
+                assert_eq!(read.as_bytes(), data(lba, 1).as_bytes());
+                answered.set(answered.get() + 1);
+            });
+        }
+        sleep(&world, TIMEOUT / 4).await;
+        let stats = core.stats();
+        let flow = stats.devices[0].flow;
+        assert_eq!((flow.queued + flow.in_flight, answered.get()), (requests, 0));
+        assert!(stats.memory_used_bytes >= requests * BLOCK_SIZE as u64, "{stats:?}");
+        hanging.set_hanging(false);
+        sleep(&world, TIMEOUT).await;
+        assert_eq!(answered.get(), 2 * requests);
+        assert_eq!(core.stats().memory_used_bytes, 0);
     });
 }
