@@ -1,6 +1,6 @@
 //! A device that counts what is asked of it.
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::future::Future;
 use std::rc::Rc;
 
@@ -24,15 +24,37 @@ pub(crate) struct Counts {
 pub(crate) struct Counted<D> {
     device: D,
     counts: Rc<Cell<Counts>>,
+    /// What was read, while that is recorded.
+    reads: Rc<RefCell<Option<Vec<PbaRange>>>>,
 }
 
 impl<D: Device> Counted<D> {
     pub(crate) fn new(device: D) -> Self {
-        Self { device, counts: Rc::default() }
+        Self { device, counts: Rc::default(), reads: Rc::default() }
     }
 
     pub(crate) fn counts(&self) -> Counts {
         self.counts.get()
+    }
+
+    /// Records from now on what is read.
+    pub(crate) fn record_reads(&self) {
+        *self.reads.borrow_mut() = Some(Vec::new());
+    }
+
+    /// Ends that: what was read, in order.
+    pub(crate) fn recorded_reads(&self) -> Vec<PbaRange> {
+        self.reads.take().unwrap_or_default()
+    }
+
+    fn count_read(&self, range: PbaRange) {
+        self.count(|counts| {
+            counts.reads += 1;
+            counts.bytes_read += range.blocks * BLOCK_SIZE as u64;
+        });
+        if let Some(reads) = &mut *self.reads.borrow_mut() {
+            reads.push(range);
+        }
     }
 
     fn count(&self, change: impl FnOnce(&mut Counts)) {
@@ -63,15 +85,16 @@ impl<D: Device> Device for Counted<D> {
         self.device.will_read(range);
     }
 
+    fn pin(&self, range: PbaRange) -> Option<BufferSlice> {
+        self.device.pin(range).inspect(|_| self.count_read(range))
+    }
+
     fn read(
         &self,
         pba: Pba,
         buffer: Buffer,
     ) -> impl Future<Output = Result<Buffer, DeviceError>> + 'static {
-        self.count(|counts| {
-            counts.reads += 1;
-            counts.bytes_read += (buffer.len_blocks() * BLOCK_SIZE) as u64;
-        });
+        self.count_read(PbaRange::new(pba, buffer.len_blocks() as u64));
         self.device.read(pba, buffer)
     }
 

@@ -15,6 +15,7 @@ mod counted;
 mod goals;
 mod hollow;
 mod page;
+mod places;
 mod qcow2;
 mod recovery;
 mod samples;

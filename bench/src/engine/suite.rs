@@ -2,13 +2,16 @@
 
 use std::time::Duration;
 
-use anyhow::Result;
+use anyhow::{Result, ensure};
 use io_traits::Device;
-use load::Limit;
+use load::{Limit, Target};
 use reactor::Handle;
+use units::BLOCK_SIZE;
 
 use super::bed::{Background, Engine, Load, Sample, run};
 use super::checkpoints;
+use super::counted::Counted;
+use super::places::Places;
 use super::samples::{AGED, Key, READ_BACK, SEQUENTIAL_WRITE, Samples, Subject, WRITES};
 use super::target::{Durable, EngineTarget};
 use super::written;
@@ -20,6 +23,8 @@ pub(super) const OVERWRITTEN_BYTES: u64 = 1 << 30;
 const THIN_BYTES: u64 = 4 << 30;
 /// Written and read one behind the other.
 const SEQUENTIAL_BYTES: u64 = 256 * MIB;
+/// Readings of that for a sample.
+const SEQUENTIAL_PASSES: u64 = 4;
 const LARGE: u64 = 128 << 10;
 /// The devices: that of the engine holds the volumes above.
 pub(super) const RAW_BYTES: u64 = OVERWRITTEN_BYTES;
@@ -40,7 +45,7 @@ pub(super) struct Suite<D: Device> {
     place: &'static str,
     raw: Durable<D>,
     engine: Engine<D>,
-    aged: EngineTarget<super::counted::Counted<D>>,
+    aged: EngineTarget<Counted<D>>,
     length: Length,
     samples: Samples,
 }
@@ -88,7 +93,7 @@ impl<D: Device> Suite<D> {
         &self.engine
     }
 
-    pub(super) fn aged(&self) -> &EngineTarget<super::counted::Counted<D>> {
+    pub(super) fn aged(&self) -> &EngineTarget<Counted<D>> {
         &self.aged
     }
 
@@ -132,14 +137,15 @@ impl<D: Device> Suite<D> {
     }
 
     async fn sequential(&mut self) -> Result<()> {
-        let (write, read) =
-            (sequential(true, SEQUENTIAL_BYTES), sequential(false, SEQUENTIAL_BYTES));
+        let write = sequential(true, SEQUENTIAL_BYTES);
+        let limit = Limit::Bytes(SEQUENTIAL_PASSES * SEQUENTIAL_BYTES);
+        let read = Load { limit, ..sequential(false, SEQUENTIAL_BYTES) };
         let sample = run(&self.handle, &self.raw, write).await?;
         self.add(SEQUENTIAL_WRITE, Subject::Raw, sample);
         let thin = self.engine.volume(SEQUENTIAL_BYTES).await?;
         let sample = run(&self.handle, &thin, write).await?;
         self.add(SEQUENTIAL_WRITE, Subject::Thin, sample);
-        let sample = run(&self.handle, &self.raw, read).await?;
+        let sample = run(&self.handle, &self.places_of(&thin).await?, read).await?;
         self.add(READ_BACK, Subject::Raw, sample);
         let sample = self.counted_read(&thin, read).await?;
         self.add(READ_BACK, Subject::Thin, sample);
@@ -149,15 +155,25 @@ impl<D: Device> Suite<D> {
         Ok(())
     }
 
-    async fn counted_read(
-        &self,
-        target: &EngineTarget<super::counted::Counted<D>>,
-        load: Load,
-    ) -> Result<Sample> {
+    /// The places on the device of a volume that was written in order: others of the same disk may be twice as fast.
+    async fn places_of(&self, target: &EngineTarget<Counted<D>>) -> Result<Places<Counted<D>>> {
+        let device = &self.engine.device;
+        device.record_reads();
+        run(&self.handle, target, sequential(false, SEQUENTIAL_BYTES)).await?;
+        let places =
+            Places::new(device.clone(), &device.recorded_reads(), LARGE / BLOCK_SIZE as u64);
+        ensure!(
+            places.blocks() * BLOCK_SIZE as u64 == SEQUENTIAL_BYTES,
+            "something was read twice"
+        );
+        Ok(places)
+    }
+
+    async fn counted_read(&self, target: &EngineTarget<Counted<D>>, load: Load) -> Result<Sample> {
         let before = self.engine.device.counts();
         let sample = run(&self.handle, target, load).await?;
         let reads = self.engine.device.counts().since(before).reads;
-        let requests = load.range_bytes / load.block_bytes;
+        let requests = SEQUENTIAL_PASSES * load.range_bytes / load.block_bytes;
         Ok(Sample { device_reads_per_request: Some(reads as f64 / requests as f64), ..sample })
     }
 }
