@@ -1,6 +1,8 @@
 //! `bench-verification`: random reads with checksums compared, and without, by one engine in one process.
 //!
-//! It is built with an engine that can be told to leave the comparison out, which no other program is.
+//! It is built with an engine that can be told to leave the comparison out, which no other program is. What is read is
+//! copied, as it is into the socket of whoever asked: a device in memory is only looked at, and a block that nobody
+//! touches never comes from memory.
 
 #[allow(dead_code, reason = "shared with `bench engine`, which uses all of it")]
 #[path = "engine/bed.rs"]
@@ -14,20 +16,24 @@ mod cpus;
 #[path = "engine/target.rs"]
 mod target;
 
+use std::cell::RefCell;
 use std::path::PathBuf;
+use std::rc::Rc;
 use std::time::Duration;
 
 use anyhow::Result;
 use clap::Parser;
 use device::MemDevice;
-use io_traits::Device;
-use load::Limit;
+use io_traits::{BufferSlice, Device};
+use load::{Limit, Target};
 use reactor::{Handle, OpenOptions, OwnedDevice};
 use serde::Serialize;
-use units::BLOCK_SIZE;
-use volume::Sabotage;
+use units::{BLOCK_SIZE, LbaRange};
+use volume::{ReadData, Sabotage, VolumeError};
 
 use self::bed::{Background, Engine, Load};
+use self::counted::Counted;
+use self::target::EngineTarget;
 
 const VOLUME_BYTES: u64 = 1 << 30;
 const DEVICE_BYTES: u64 = 2 << 30;
@@ -58,6 +64,53 @@ struct Output {
     mem: Rates,
 }
 
+/// A volume of which all that is read is copied to the same place.
+#[derive(Clone)]
+struct Copied<D: Device> {
+    volume: EngineTarget<Counted<D>>,
+    copy: Rc<RefCell<Vec<u8>>>,
+}
+
+impl<D: Device> Target for Copied<D> {
+    type Data = ReadData;
+    type Error = VolumeError;
+
+    fn blocks(&self) -> u64 {
+        self.volume.blocks()
+    }
+
+    fn read(
+        &self,
+        range: LbaRange,
+    ) -> impl Future<Output = Result<ReadData, VolumeError>> + 'static {
+        let (read, copy) = (self.volume.read(range), self.copy.clone());
+        async move {
+            let data = read.await?;
+            let copy = &mut *copy.borrow_mut();
+            copy.clear();
+            data.pieces.iter().for_each(|piece| copy.extend_from_slice(piece.as_bytes()));
+            std::hint::black_box(copy);
+            Ok(data)
+        }
+    }
+
+    fn write(
+        &self,
+        range: LbaRange,
+        data: BufferSlice,
+    ) -> impl Future<Output = Result<(), VolumeError>> + 'static {
+        self.volume.write(range, data)
+    }
+
+    fn flush(&self) -> impl Future<Output = Result<(), VolumeError>> + 'static {
+        self.volume.flush()
+    }
+
+    fn block(data: &ReadData, index: usize) -> &[u8] {
+        EngineTarget::<Counted<D>>::block(data, index)
+    }
+}
+
 fn main() -> Result<()> {
     let Args { rounds, seconds, file } = Args::parse();
     reactor::create_sparse(&file, DEVICE_BYTES)?;
@@ -82,7 +135,7 @@ async fn measure<D: Device>(
     seconds: f64,
 ) -> Result<Rates> {
     let engine = Engine::format(&handle, device, Background::All).await?;
-    let volume = engine.volume(VOLUME_BYTES).await?;
+    let volume = Copied { volume: engine.volume(VOLUME_BYTES).await?, copy: Rc::default() };
     let random_read = Load {
         write: false,
         sequential: false,
