@@ -58,10 +58,10 @@ impl Request {
         matches!(self, Self::Recv { .. } | Self::Accept | Self::Connect(_) | Self::Wake(_))
     }
 
-    /// Whether a thread of the kernel may do it: one that has this thread's CPU and has to get hold of it. Of reads and
-    /// writes those for which a file system would have to wait, the rest always.
+    /// Whether a thread of the kernel may do it: one that has this thread's CPU and has to get hold of it. Flushes and
+    /// holes always; writes for which a file system has to find room. Reads hardly ever have to wait.
     pub(crate) fn may_need_kernel_thread(&self) -> bool {
-        matches!(self, Self::Read { .. } | Self::Write { .. } | Self::Sync | Self::Punch { .. })
+        matches!(self, Self::Write { .. } | Self::Sync | Self::Punch { .. })
     }
 
     /// The submission for what is left to do. It points into `self`, which stays where it is until

@@ -190,7 +190,7 @@ where
 }
 
 #[test]
-fn files_may_need_threads_of_the_kernel_and_sockets_do_not() {
+fn changes_of_files_may_need_threads_of_the_kernel_and_sockets_do_not() {
     let ring = Ring::new().expect("a ring");
     let (a, b) = socket_pair();
     let received = ring.recv(&b, false);
