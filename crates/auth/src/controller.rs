@@ -281,6 +281,12 @@ impl Controller {
         Some(bytes)
     }
 
+    /// Whether it has failed, be it that the host has not heard of it yet.
+    #[must_use]
+    pub fn is_failing(&self) -> bool {
+        matches!(self.state, State::Failing(_) | State::Over(Outcome::Failed(_)))
+    }
+
     /// How far the exchange is.
     #[must_use]
     pub fn outcome(&self) -> Outcome {

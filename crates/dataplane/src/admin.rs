@@ -163,6 +163,7 @@ impl<W: World, D: Device> Connection<W, D> {
     }
 
     pub(crate) fn execute_connect(self: &Rc<Self>, slot: SlotId) {
+        let came = self.core.world().now();
         let payload = self.take_payload(slot);
         let data = payload.as_ref().map_or(&[][..], |payload| payload.as_bytes());
         let limits = &self.core.options().limits;
@@ -172,11 +173,20 @@ impl<W: World, D: Device> Connection<W, D> {
             Ok((negotiated, role)) => {
                 *self.role.borrow_mut() = role;
                 self.log_connected();
-                self.reply(|transport, out| transport.accept(slot, &negotiated, out));
+                let accept = move |connection: &Rc<Self>| {
+                    connection.reply(|transport, out| transport.accept(slot, &negotiated, out));
+                };
+                // It may be a stranger's, who is to authenticate for what is not there, too (T4).
+                match self.unproven() {
+                    Some(_) => self.answer_evenly(came, accept),
+                    None => accept(self),
+                }
             }
             Err(refusal) => {
                 self.log_refused(refusal.status);
-                self.complete(slot, refusal.status, refusal.result);
+                self.answer_evenly(came, move |connection| {
+                    connection.complete(slot, refusal.status, refusal.result);
+                });
             }
         }
     }

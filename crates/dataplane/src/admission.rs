@@ -1,7 +1,8 @@
 //! Who gets to what.
 //!
 //! - T4: a host that may not open a volume meets the same answers, in the same order, as one that asks
-//!   for a volume which does not exist: where hosts have to authenticate, an exchange that fails.
+//!   for a volume which does not exist: where hosts have to authenticate, an exchange that fails. So does the time
+//!   that they take (E1 of `even.rs`).
 //! - T5: a host that no longer qualifies is cut as soon as that is decided.
 
 use std::rc::Rc;

@@ -44,7 +44,7 @@ pub(crate) struct QueueAuthentication<W: World, D: Device> {
     /// Since when the host has had the chance; later by what was computed for it (T1).
     since: Cell<Instant>,
     passed: Cell<bool>,
-    /// T3: something is being computed, or waits to be.
+    /// T3: something is being computed, or waits to be, or to be answered (E1).
     is_busy: Cell<bool>,
     /// Since when nothing else of its source came first.
     served_since: Cell<Option<Instant>>,
@@ -117,9 +117,9 @@ pub(crate) fn is_authentication(sqe: &Sqe) -> bool {
 }
 
 impl<W: World, D: Device> Core<W, D> {
-    /// An exchange with a host that wants to use `subject`. It takes the same time whether there are
+    /// An exchange with a host that wants to use `subject`. It has the same steps whether there are
     /// two tokens, one, or none (T4): secrets that nobody knows take the places of those that are not
-    /// there.
+    /// there. What is left of a difference in time, E1 of `even.rs` covers.
     fn exchange(&self, subject: &Subject<W, D>, parties: Parties) -> Option<Controller> {
         let policy = self.options().authentication.clone()?;
         let access = subject.export().and_then(|export| export.access());
@@ -203,11 +203,12 @@ impl<W: World, D: Device> Connection<W, D> {
         payload: Option<&Payload>,
         queue: &Rc<QueueAuthentication<W, D>>,
     ) {
+        let came = self.core.world().now();
         queue.renew(&self.core);
         let message = payload.map_or(&[][..], Payload::as_bytes);
         let mut random = |bytes: &mut [u8]| self.core.world().fill_random(bytes);
         let job = queue.exchange.borrow_mut().receive(message, &mut random);
-        let Some(job) = job else { return self.taken(slot, queue) };
+        let Some(job) = job else { return self.taken(slot, queue, came) };
         queue.is_busy.set(true);
         let (connection, queue) = (self.clone(), queue.clone());
         self.core.world().spawn(async move {
@@ -223,16 +224,27 @@ impl<W: World, D: Device> Connection<W, D> {
             let turn = first_of(pin!(turn), closed.as_mut()).await;
             let Some(_turn) = turn else { return };
             let computed: Computed = core.world().offload(move || job.run()).await;
-            queue.job_done(core.world().now());
+            let now = core.world().now();
+            queue.job_done(now);
             queue.exchange.borrow_mut().computed(computed);
-            connection.taken(slot, &queue);
+            connection.taken(slot, &queue, now);
         });
     }
 
-    /// The message in `slot` took effect.
-    fn taken(&self, slot: SlotId, queue: &QueueAuthentication<W, D>) {
-        self.complete(slot, Status::SUCCESS, 0);
-        self.look_at_outcome(queue);
+    /// The message in `slot` took effect; what told whether the host is right began at `since`. Whoever is wrong hears
+    /// of it evenly (E1), and cannot ask before.
+    fn taken(self: &Rc<Self>, slot: SlotId, queue: &Rc<QueueAuthentication<W, D>>, since: Instant) {
+        if !queue.exchange.borrow().is_failing() {
+            self.complete(slot, Status::SUCCESS, 0);
+            return self.look_at_outcome(queue);
+        }
+        queue.is_busy.set(true);
+        let queue = queue.clone();
+        self.answer_evenly(since, move |connection| {
+            queue.is_busy.set(false);
+            connection.complete(slot, Status::SUCCESS, 0);
+            connection.look_at_outcome(&queue);
+        });
     }
 
     fn give_message(

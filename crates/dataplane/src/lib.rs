@@ -30,6 +30,7 @@ mod connection;
 mod core;
 mod devices;
 mod discovery;
+mod even;
 mod export;
 mod extended;
 mod first_of;

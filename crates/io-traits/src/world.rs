@@ -16,6 +16,10 @@ pub trait Clock {
 
     /// Waits until `deadline`; at once if it has passed.
     fn sleep_until(&self, deadline: Instant) -> impl Future<Output = ()> + 'static;
+
+    /// Keeps the core busy until `deadline`, which is some microseconds away at most, so that what follows happens
+    /// then, wherever in its loop the core was. Does nothing where time stands still while a task runs.
+    fn spin_until(&self, _deadline: Instant) {}
 }
 
 /// More tasks on this core.

@@ -71,6 +71,12 @@ impl Clock for Handle {
     fn sleep_until(&self, deadline: Instant) -> impl Future<Output = ()> + 'static {
         Sleep { core: self.core.clone(), deadline, timer: None }
     }
+
+    fn spin_until(&self, deadline: Instant) {
+        while monotonic_now() < deadline {
+            std::hint::spin_loop();
+        }
+    }
 }
 
 impl Spawn for Handle {

@@ -4,6 +4,7 @@ use access::{Access, Restrictions, Token};
 use auth::{Hash, Policy, Secret};
 use client::{Client, ConnectError, Options, Reconnect, discover};
 use dataplane::{CoreOptions, DiscoveryRecord, nqn_of};
+use io_traits::Clock;
 use nvme_wire::auth::{Authentication, Body, Message};
 use nvme_wire::{AdminOpcode, Cqe, Nqn, SglDescriptor, Sqe, Status};
 use sim::SimWorld;
@@ -144,6 +145,71 @@ fn every_answer_to_a_stranger_is_that_to_one_who_asks_for_what_is_not_there() {
         assert_eq!(there, missing, "who knows no token");
         assert_eq!(forbidden, missing, "who knows none, and has the wrong name");
     });
+}
+
+/// Least time of a command of a stranger until its answer: what the server waits (E1 of `even.rs`), and the way of both.
+const HELD_BACK: Duration = Duration::from_micros(100 + 2 * 5);
+
+/// How long the Connect of a stranger takes to be answered, and then its wrong Reply, if it is asked for one.
+async fn waits(world: &SimWorld, uuid: Uuid) -> Vec<Duration> {
+    let mut admin = RawHost::greet(world).await.expect("greeted");
+    let (sqe, bytes) = connect_command(0, 0xFFFF, &nqn_of(uuid));
+    let begin = world.now();
+    let answer = admin.command(sqe, &bytes).await.expect("an answer");
+    let mut waits = vec![world.now().since(begin)];
+    if !answer.status().is_success() {
+        return waits;
+    }
+    let send = |body| {
+        let message = Message { transaction: 3, body }.to_bytes();
+        (Sqe::from(Authentication::send(message.len() as u32)), message)
+    };
+    let (sqe, message) = send(Body::Negotiate { secure_channel: 0, hashes: &[1], groups: &[0] });
+    admin.command(sqe, &message).await.expect("an answer");
+    let receive = Sqe::from(Authentication::receive(64, SglDescriptor::transport(64)));
+    admin.send(&capsule(0x50, receive, &[])).await.expect("sent");
+    admin.receive(24 + 64 + 24).await.expect("a challenge");
+    let response = &[0; 32];
+    let (sqe, message) = send(Body::Reply { sequence: 0, response, challenge: None, public: &[] });
+    let begin = world.now();
+    admin.send(&capsule(0x51, sqe, &message)).await.expect("sent");
+    // It cannot have the failure before its Reply is answered.
+    admin.send(&capsule(0x52, receive, &[])).await.expect("sent");
+    let mut next = async || {
+        let completion = admin.receive(24).await.expect("a completion");
+        let cqe = Cqe::read_from_bytes(&completion[8..]).expect("16 bytes");
+        (cqe.cid.get(), cqe.status())
+    };
+    assert_eq!(next().await, (0x52, Status::COMMAND_SEQUENCE_ERROR.with_dnr()));
+    assert_eq!(next().await, (0x51, Status::SUCCESS));
+    waits.push(world.now().since(begin));
+    waits
+}
+
+/// Method: on the simulated network, where computing takes no time, what is not held back is there within 100 µs.
+#[test]
+fn what_a_stranger_is_told_of_volumes_is_held_back() {
+    for authenticates in [false, true] {
+        simulate(12, move |world| async move {
+            let core = server(&world, authenticates, named()).await;
+            let mut all = waits(&world, VOLUME).await;
+            all.extend(waits(&world, MISSING).await);
+            assert_eq!(all.len(), if authenticates { 4 } else { 2 });
+            assert!(all.iter().all(|wait| *wait >= HELD_BACK), "{all:?}");
+            restrict(&core, Restrictions::default()).await;
+            if authenticates {
+                let there = waits(&world, VOLUME).await;
+                assert!(there.iter().all(|wait| *wait >= HELD_BACK), "{there:?}");
+            } else {
+                let mut admin = RawHost::greet(&world).await.expect("greeted");
+                let (sqe, bytes) = connect_command(0, 0xFFFF, &nqn_of(VOLUME));
+                let begin = world.now();
+                admin.command(sqe, &bytes).await.expect("an answer");
+                let took = world.now().since(begin);
+                assert!(took < HELD_BACK, "whoever is welcome does not wait: {took:?}");
+            }
+        });
+    }
 }
 
 #[test]
