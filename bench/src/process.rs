@@ -129,6 +129,19 @@ impl Drop for Program {
 pub(crate) enum Doors {
     Open,
     Guarded,
+    /// By tokens made for SHA-512, which is what the exchange uses, too.
+    GuardedBySha512,
+}
+
+impl Doors {
+    /// What is said to the server.
+    fn arguments(self) -> &'static [&'static str] {
+        match self {
+            Self::Open => &["--auth", "off"],
+            Self::Guarded => &["--auth", "on"],
+            Self::GuardedBySha512 => &["--auth", "on", "--auth-hashes", "sha512"],
+        }
+    }
 }
 
 /// A `farflash serve`.
@@ -222,11 +235,7 @@ fn launch(
     log: &Path,
 ) -> Result<Program> {
     let mut command = Command::new(farflash);
-    let auth = match doors {
-        Doors::Open => "off",
-        Doors::Guarded => "on",
-    };
-    command.args(["serve", "--device", device, "--auth", auth]);
+    command.args(["serve", "--device", device]).args(doors.arguments());
     command.args(["--cores", &cpu.to_string(), "--listen", &portal.to_string()]);
     command.args(["--api", &api.to_string()]);
     let mut program = Program::start(command, log)?;

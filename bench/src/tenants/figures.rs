@@ -1,9 +1,11 @@
 //! The results of many tenants as a table and as goals.
 
-use report::{Align, Spread, Table, percent, rate};
+use report::{Align, Spread, Table, duration_ns, percent, rate};
 
 use super::Results;
 use super::slices::CONNECTS_PER_SECOND;
+use super::telling_apart::TellingApart;
+use super::two_samples::Estimate;
 use crate::steady::by_run;
 use crate::verdict::{Bound, Unit, Verdict};
 
@@ -23,7 +25,7 @@ pub(super) fn judge(results: &Results) -> Vec<Verdict> {
         bound: Some(bound),
     };
     let (connects, metrics) = (&results.slices.connects, &results.slices.metrics);
-    vec![
+    let mut verdicts = vec![
         verdict(
             "connections with authentication, beside load at depth 32".to_owned(),
             "mem",
@@ -53,7 +55,19 @@ pub(super) fn judge(results: &Results) -> Vec<Verdict> {
             Unit::Milliseconds,
             Bound::AtMost(LIST_MAX_MS),
         ),
-    ]
+    ];
+    let told_apart = &results.telling_apart;
+    for pair in told_apart.pairs.iter().filter(|pair| !pair.is_control) {
+        let worst = pair.worst().map(|worst| worst.chance());
+        verdicts.push(verdict(
+            format!("chance to tell by any answer's time: {}, --auth {}", pair.what, pair.auth),
+            "mem",
+            worst.and_then(|Estimate { value, low, high }| Spread::of(&[low, value, high])),
+            Unit::Share,
+            Bound::AtMost(told_apart.chance_max()),
+        ));
+    }
+    verdicts
 }
 
 /// What was measured, row by row.
@@ -66,6 +80,38 @@ pub(super) fn table(results: &Results) -> Table {
         table.row([what, value]);
     });
     table
+}
+
+/// What a stranger can tell apart, answer by answer.
+pub(super) fn told_apart(measured: &TellingApart) -> Table {
+    let mut table = Table::new(&[
+        ("asked for", Align::Left),
+        ("--auth", Align::Left),
+        ("answer", Align::Left),
+        ("first", Align::Right),
+        ("second", Align::Right),
+        ("difference", Align::Right),
+        ("chance to tell", Align::Right),
+    ]);
+    for pair in &measured.pairs {
+        for (answer, compared) in &pair.answers {
+            table.row([
+                pair.what.to_owned(),
+                pair.auth.to_owned(),
+                (*answer).to_owned(),
+                duration_ns(compared.medians[0]),
+                duration_ns(compared.medians[1]),
+                estimate(&compared.difference, |ns| format!("{ns:.0} ns")),
+                estimate(&compared.chance(), percent),
+            ]);
+        }
+    }
+    table
+}
+
+fn estimate(estimate: &Estimate, show: fn(f64) -> String) -> String {
+    let Estimate { value, low, high } = *estimate;
+    format!("{} ({}–{})", show(value), show(low), show(high))
 }
 
 fn of_slices(results: &Results, row: &mut dyn FnMut(&str, String)) {

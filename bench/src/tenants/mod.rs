@@ -4,12 +4,16 @@
 //! - The load's rate beside that, and beside somebody who reads the metrics: one load, in which slices with and
 //!   without them follow each other.
 //! - A host of thousands of volumes and connections: lists, metrics, start, memory.
+//! - A stranger who times the answers to what it may not open, and to what does not exist.
 
 mod connects;
 mod crowd;
 mod figures;
 mod scraping;
 mod slices;
+mod stranger;
+mod telling_apart;
+mod two_samples;
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -19,6 +23,7 @@ use serde::Serialize;
 
 use self::crowd::Crowd;
 use self::slices::{LONG_SLICE, SLICE, Slices};
+use self::telling_apart::TellingApart;
 use crate::compare::{Facts, machine};
 use crate::page::{busy_text, machine_text, publish};
 use crate::verdict::{self, Verdict};
@@ -33,11 +38,20 @@ struct Extent {
     long_pairs: usize,
     volumes: u32,
     connections: u32,
+    /// How often a stranger asks for each of what it asks for.
+    attempts: usize,
 }
 
-const FULL: Extent =
-    Extent { runs: 4, rounds: 50, long_pairs: 12, volumes: 10_000, connections: 1000 };
-const QUICK: Extent = Extent { runs: 1, rounds: 10, long_pairs: 2, volumes: 200, connections: 100 };
+const FULL: Extent = Extent {
+    runs: 4,
+    rounds: 50,
+    long_pairs: 12,
+    volumes: 10_000,
+    connections: 1000,
+    attempts: 8000,
+};
+const QUICK: Extent =
+    Extent { runs: 1, rounds: 10, long_pairs: 2, volumes: 200, connections: 100, attempts: 1000 };
 /// The generated part of the page lies between these lines.
 const BEGIN: &str = "<!-- tenants: begin; written by `make bench` -->";
 const END: &str = "<!-- tenants: end -->";
@@ -68,6 +82,7 @@ struct Results {
     long_slice_ms: u128,
     slices: Slices,
     crowd: Crowd,
+    telling_apart: TellingApart,
     verdicts: Vec<Verdict>,
 }
 
@@ -85,6 +100,7 @@ pub(crate) fn tenants(args: &TenantsArgs) -> Result<()> {
         long_slice_ms: LONG_SLICE.as_millis(),
         crowd: crowd::measure(&farflash, &args.out, extent.volumes, extent.connections)?,
         slices: slices::measure(&farflash, &args.out, &extent)?,
+        telling_apart: telling_apart::measure(&farflash, &args.out, extent.attempts)?,
         verdicts: Vec::new(),
     };
     results.verdicts = figures::judge(&results);
@@ -94,19 +110,23 @@ pub(crate) fn tenants(args: &TenantsArgs) -> Result<()> {
 /// Prints the results and writes them to `out`, and to `page` if there is one.
 fn write(results: &Results, out: &Path, page: Option<&Path>) -> Result<()> {
     let (figures, goals) = (figures::table(results), verdict::table(&results.verdicts));
+    let told_apart = figures::told_apart(&results.telling_apart);
     let facts = busy_text(&results.facts) + &machine_text(&results.facts);
-    println!("{}\n{}\n{facts}", figures.to_text(), goals.to_text());
+    println!("{}\n{}\n{}\n{facts}", figures.to_text(), told_apart.to_text(), goals.to_text());
     fs::write(out.join("tenants.json"), serde_json::to_string_pretty(results)? + "\n")?;
     let Some(page) = page else { return Ok(()) };
     let generated = format!(
         "{} runs of the load, in each {} slices of {} ms of each kind, and {} pairs of {} ms for metrics read once \
-         a second; medians of runs (lowest–highest).\n\n{}\n### Goals of many tenants\n\n{}\n{facts}",
+         a second; medians of runs (lowest–highest).\n\n{}\n### What a stranger's clock tells\n\n{} attempts for each; medians, and \
+         intervals that hold with 95 %.\n\n{}\n### Goals of many tenants\n\n{}\n{facts}",
         results.runs,
         results.rounds_each,
         results.slice_ms,
         results.long_pairs_each,
         results.long_slice_ms,
         figures.to_markdown(),
+        results.telling_apart.attempts,
+        told_apart.to_markdown(),
         goals.to_markdown()
     );
     publish(page, (BEGIN, END), &generated)
