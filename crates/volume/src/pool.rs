@@ -10,6 +10,7 @@
 //!   so that blocks of requests cut short by a crash are free again without anyone looking for them.
 
 mod alloc;
+mod recent;
 mod spares;
 mod stale;
 mod upkeep;
@@ -25,6 +26,7 @@ use crate::bits::Bits;
 
 use alloc::Cursor;
 pub(crate) use alloc::LARGE_BLOCKS;
+use recent::Recent;
 pub(crate) use spares::{Returned, Spares};
 use stale::Stale;
 pub(crate) use stale::{RUN_BLOCKS_MIN, Search};
@@ -115,6 +117,8 @@ pub(crate) struct Pool {
     /// Where small requests and the engine's own go on, and where large ones do.
     cursor: Cursor,
     large_cursor: Cursor,
+    /// What goes before these.
+    recent: Recent,
     /// Extents that were empty at some time since a large request last began with one.
     empty: Vec<u32>,
     /// Extents in which there may be something to discard, and where the search in one goes on.
@@ -135,6 +139,7 @@ impl Pool {
             owned: Vec::new(),
             cursor: Cursor::at(0),
             large_cursor: Cursor::at(0),
+            recent: Recent::default(),
             empty: Vec::new(),
             unsearched: VecDeque::new(),
             searched: None,
@@ -247,15 +252,18 @@ impl Pool {
 
     /// The block may be handed out again.
     pub(crate) fn release(&mut self, pba: Pba) {
-        self.give_back(pba, true);
+        if self.give_back(pba, true) {
+            self.recent.push(pba);
+        }
     }
 
-    /// As [`Pool::release`]; `is_stale`: the device may have something there.
-    fn give_back(&mut self, pba: Pba, is_stale: bool) {
-        let Some((index, bit)) = self.superblock.locate(pba) else { return };
-        let Some(extent) = self.extents[index as usize].as_deref_mut() else { return };
+    /// Makes a block free, and says whether it was not; `is_stale`: the device may have something there.
+    fn give_back(&mut self, pba: Pba, is_stale: bool) -> bool {
+        let Some((index, bit)) = self.superblock.locate(pba) else { return false };
+        let Some(extent) = self.extents[index as usize].as_deref_mut() else { return false };
         assert!(!extent.committed.get(bit), "S1: a block in use is not released");
-        if extent.busy.clear(bit) {
+        let was_busy = extent.busy.clear(bit);
+        if was_busy {
             extent.free += 1;
             self.free += 1;
             if is_stale {
@@ -264,6 +272,7 @@ impl Pool {
             }
             self.list_if_empty(index);
         }
+        was_busy
     }
 
     /// The bitmaps as of now, with `blocks` blocks set aside. Extents that can be spared leave the pool at
@@ -277,7 +286,8 @@ impl Pool {
             }
         }
         let blocks = u32::try_from(blocks.min(self.free)).unwrap_or(u32::MAX);
-        let set_aside = self.alloc(blocks).into_iter().filter(|run| run.blocks > 0).collect();
+        let set_aside =
+            self.alloc_set_aside(blocks).into_iter().filter(|run| run.blocks > 0).collect();
         SpaceSnapshot { extents, set_aside, returned }
     }
 

@@ -5,6 +5,7 @@
 //!   and is read with few device requests.
 //! - H2: each search is bounded, and the next large one goes on where the last one stopped.
 //! - H3: whoever finds no run takes the blocks in pieces: while blocks are free, they can be had.
+//! - H4, small requests take what was freed lately before they go on: in `recent.rs`.
 
 use layout::BITMAP_SLOTS;
 use smallvec::SmallVec;
@@ -67,7 +68,9 @@ impl Pool {
     /// [`Pool::free`].
     pub(crate) fn alloc(&mut self, count: u32) -> Runs {
         assert!(self.free >= u64::from(count), "the caller has looked");
-        if let Some(run) = self.alloc_run(count) {
+        let recent =
+            if count > 0 && count < LARGE_BLOCKS { self.alloc_recent(count) } else { None };
+        if let Some(run) = recent.or_else(|| self.alloc_run(count)) {
             return SmallVec::from_slice(&[run]);
         }
         let mut runs = Runs::new();
@@ -99,7 +102,7 @@ impl Pool {
             match extent.find_run(bit, count, &mut attempts) {
                 Ok(bit) => {
                     self.large_cursor.bit = bit + count;
-                    return Some(self.take(place, bit, count));
+                    return Some(self.take(self.owned[place], bit, count));
                 }
                 Err(end) if end < extent.blocks => {
                     self.large_cursor.bit = end;
@@ -120,7 +123,7 @@ impl Pool {
             if let Ok(bit) = extent.find_run(BITMAP_SLOTS, count, &mut { RUN_ATTEMPTS }) {
                 let place = self.owned.iter().position(|owned| *owned == index).expect("owned");
                 self.large_cursor = Cursor { place, bit: bit + count };
-                return Some(self.take(place, bit, count));
+                return Some(self.take(index, bit, count));
             }
         }
         None
@@ -135,7 +138,7 @@ impl Pool {
             let extent = self.extent(self.owned[place]);
             if let Ok(bit) = extent.find_run(from, count, &mut { RUN_ATTEMPTS }) {
                 self.cursor = Cursor { place, bit: bit + count };
-                return Some(self.take(place, bit, count));
+                return Some(self.take(self.owned[place], bit, count));
             }
         }
         None
@@ -151,7 +154,7 @@ impl Pool {
                 if bit < extent.blocks {
                     let end = extent.busy.next(true, bit, extent.blocks.min(bit + count));
                     self.cursor = Cursor { place, bit: end };
-                    return self.take(place, bit, end - bit);
+                    return self.take(self.owned[place], bit, end - bit);
                 }
             }
         }
@@ -164,9 +167,9 @@ impl Pool {
         (place, if step == 0 { self.cursor.bit } else { BITMAP_SLOTS })
     }
 
-    fn take(&mut self, place: usize, bit: u32, count: u32) -> PbaRange {
-        let index = self.owned[place] as usize;
-        let extent = self.extents[index].as_deref_mut().expect("owned");
+    /// Takes blocks of an extent, wherever the cursors are.
+    pub(super) fn take(&mut self, index: u32, bit: u32, count: u32) -> PbaRange {
+        let extent = self.extents[index as usize].as_deref_mut().expect("owned");
         for bit in bit..bit + count {
             assert!(extent.busy.set(bit), "only free blocks are handed out");
             extent.stale.clear(bit);

@@ -162,7 +162,7 @@ impl Pool {
             match extent.find_stale(from, most, &mut attempts) {
                 Ok((start, end)) => {
                     self.searched = Some((index, end));
-                    return Search::Found(self.take_apart(index, start, end - start));
+                    return Search::Found(self.take(index, start, end - start));
                 }
                 Err(end) if end < extent.blocks => {
                     self.searched = Some((index, end));
@@ -182,21 +182,11 @@ impl Pool {
         Some((index, BITMAP_SLOTS))
     }
 
-    /// Takes blocks for a moment: the place from which blocks are handed out stays.
-    fn take_apart(&mut self, index: u32, bit: u32, count: u32) -> PbaRange {
-        let extent = self.extents[index as usize].as_deref_mut().expect("owned");
-        for bit in bit..bit + count {
-            assert!(extent.busy.set(bit), "only free blocks are discarded");
-            extent.stale.clear(bit);
-        }
-        extent.free -= count;
-        self.free -= u64::from(count);
-        PbaRange::new(extent.start.plus(u64::from(bit)), u64::from(count))
-    }
-
     /// Blocks that were found are free again; `is_stale`: they could not be discarded.
     pub(crate) fn release_taken(&mut self, range: PbaRange, is_stale: bool) {
-        (0..range.blocks).for_each(|block| self.give_back(range.start.plus(block), is_stale));
+        for block in 0..range.blocks {
+            self.give_back(range.start.plus(block), is_stale);
+        }
         if let Some((index, _)) = self.superblock.locate(range.start) {
             // What is left of it may go together now.
             self.note_stale(index);

@@ -32,6 +32,7 @@ impl Pool {
         }
         (self.free, self.committed) = (free, committed);
         self.empty.clear();
+        self.recent.clear();
         self.unsearched.clear();
         for pba in used {
             self.commit(PbaRange::new(pba, 1));

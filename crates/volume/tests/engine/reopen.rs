@@ -216,6 +216,12 @@ fn what_the_successor_writes_is_no_damage() {
         for lba in (0..900).step_by(6) {
             sim.run_ok(volume.write(Lba(lba), data(tag, 6), None)).expect("room");
         }
+        // Overwrites stay where they are: what grows takes the rest.
+        let new = 1000 + u64::from(tag) * 64;
+        sim.run_ok(volume.write(Lba(new), data(tag, 32), None)).expect("room");
+        for lba in new + 32..new + 64 {
+            sim.run_ok(volume.write(Lba(lba), data(tag, 1), None)).expect("room");
+        }
     }
     assert!(!places.iter().any(is_old), "all written over");
     assert!(outcomes.borrow().is_empty(), "they wait for the device");

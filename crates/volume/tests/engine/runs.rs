@@ -1,4 +1,5 @@
 //! In how many pieces lies what was written in order? Each is a device request of whoever reads it in order.
+//! And does what is overwritten stay where it is? A block never written costs a sparse file room first.
 
 use crate::common::{Sim, TestDevice, check, crash, data, fresh, range, run_many};
 use units::Lba;
@@ -82,4 +83,25 @@ fn large_writes_in_order_lie_together_on_a_device_that_aged() {
     check(&mut sim, volume.shard());
     let volume = crash(&mut sim);
     check(&mut sim, volume.shard());
+}
+
+/// H4. Checkpoints take their share of the device, too, and no more with time.
+#[test]
+fn overwrites_of_single_blocks_stay_on_blocks_that_the_device_has() {
+    let blocks = 2000;
+    // What large requests filled is left to them, and taken for that only once.
+    for (written_by, filled) in [(1, blocks), (40, 2 * blocks)] {
+        let (mut sim, volume) = fresh(&TestDevice::new(1 << 17, false), Some(4096), blocks);
+        let superblock = *volume.shard().superblock();
+        write_in_order(&mut sim, &volume, blocks, written_by);
+        age(&mut sim, &volume, blocks, 3 * blocks);
+        let before = sim.device.places_written(&superblock);
+        assert!(before < filled + 600, "{before} blocks for {filled}");
+        for _ in 0..4 {
+            age(&mut sim, &volume, blocks, 2 * blocks);
+        }
+        let more = sim.device.places_written(&superblock) - before;
+        assert!(more < 100, "{} overwrites went to {more} more blocks", 8 * blocks);
+        check(&mut sim, volume.shard());
+    }
 }

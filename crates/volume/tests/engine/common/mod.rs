@@ -93,8 +93,9 @@ struct Disk {
     faults: Faults,
     /// Writes and flushes that completed.
     completed: u64,
-    /// Blocks written.
+    /// Blocks written, each as often as it was; and which.
     written: u64,
+    places: BTreeSet<u64>,
     /// Blocks discarded, each as often as it was; and which, and not written since.
     discarded: u64,
     blank: BTreeSet<u64>,
@@ -121,6 +122,7 @@ impl TestDevice {
             faults: Faults::default(),
             completed: 0,
             written: 0,
+            places: BTreeSet::new(),
             discarded: 0,
             blank: BTreeSet::new(),
             reads: 0,
@@ -221,6 +223,14 @@ impl TestDevice {
         self.disk.borrow().written
     }
 
+    /// How many blocks outside the journal something was written to, once or often.
+    pub fn places_written(&self, superblock: &Superblock) -> u64 {
+        let journal = superblock.extent(0).start.0 + 2;
+        let journal = journal..journal + u64::from(superblock.journal_blocks);
+        let disk = self.disk.borrow();
+        disk.places.iter().filter(|pba| !journal.contains(pba)).count() as u64
+    }
+
     pub fn faults(&self, change: impl FnOnce(&mut Faults)) {
         change(&mut self.disk.borrow_mut().faults);
     }
@@ -301,6 +311,7 @@ impl Disk {
                 self.written += blocks.len() as u64;
                 for (pba, block) in (pba.0..).zip(blocks) {
                     self.blank.remove(&pba);
+                    self.places.insert(pba);
                     self.current.insert(pba, block.clone());
                     if self.volatile {
                         self.cache.push_back((self.next_cached, pba, block));
