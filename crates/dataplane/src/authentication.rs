@@ -247,7 +247,25 @@ impl<W: World, D: Device> Connection<W, D> {
         });
     }
 
+    /// Answers an Authentication Receive; evenly (E1) if what it fetches is that the host is wrong.
     fn give_message(
+        self: &Rc<Self>,
+        slot: SlotId,
+        room: usize,
+        queue: &Rc<QueueAuthentication<W, D>>,
+    ) {
+        if !queue.exchange.borrow().is_failing() {
+            return self.give_message_now(slot, room, queue);
+        }
+        queue.is_busy.set(true);
+        let queue = queue.clone();
+        self.answer_evenly(self.core.world().now(), move |connection| {
+            queue.is_busy.set(false);
+            connection.give_message_now(slot, room, &queue);
+        });
+    }
+
+    fn give_message_now(
         self: &Rc<Self>,
         slot: SlotId,
         room: usize,

@@ -150,7 +150,8 @@ fn every_answer_to_a_stranger_is_that_to_one_who_asks_for_what_is_not_there() {
 /// Least time of a command of a stranger until its answer: what the server waits (E1 of `even.rs`), and the way of both.
 const HELD_BACK: Duration = Duration::from_micros(100 + 2 * 5);
 
-/// How long the Connect of a stranger takes to be answered, and then its wrong Reply, if it is asked for one.
+/// How long the Connect of a stranger takes to be answered, and then its wrong Reply and the failure, if it is asked for
+/// one.
 async fn waits(world: &SimWorld, uuid: Uuid) -> Vec<Duration> {
     let mut admin = RawHost::greet(world).await.expect("greeted");
     let (sqe, bytes) = connect_command(0, 0xFFFF, &nqn_of(uuid));
@@ -183,6 +184,10 @@ async fn waits(world: &SimWorld, uuid: Uuid) -> Vec<Duration> {
     assert_eq!(next().await, (0x52, Status::COMMAND_SEQUENCE_ERROR.with_dnr()));
     assert_eq!(next().await, (0x51, Status::SUCCESS));
     waits.push(world.now().since(begin));
+    let begin = world.now();
+    admin.send(&capsule(0x53, receive, &[])).await.expect("sent");
+    admin.receive(24 + 64 + 24).await.expect("a failure");
+    waits.push(world.now().since(begin));
     waits
 }
 
@@ -194,7 +199,7 @@ fn what_a_stranger_is_told_of_volumes_is_held_back() {
             let core = server(&world, authenticates, named()).await;
             let mut all = waits(&world, VOLUME).await;
             all.extend(waits(&world, MISSING).await);
-            assert_eq!(all.len(), if authenticates { 4 } else { 2 });
+            assert_eq!(all.len(), if authenticates { 6 } else { 2 });
             assert!(all.iter().all(|wait| *wait >= HELD_BACK), "{all:?}");
             restrict(&core, Restrictions::default()).await;
             if authenticates {
