@@ -307,7 +307,9 @@ fn the_data_path_does_not_need_the_directory() {
     let api = client(&a);
     let refused_while_away = |name: &str| {
         until("changes are refused", || {
-            matches!(api.create(&creation(name)), Err(ApiError::Refused(problem))
+            let created = api.create(&creation(name));
+            assert!(created.is_err(), "{name} was created without the directory");
+            matches!(created, Err(ApiError::Refused(problem))
                 if problem.code == ProblemCode::DirectoryUnavailable && problem.status == 503)
         });
         assert_eq!(code(api.delete("v")), ProblemCode::DirectoryUnavailable);

@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use base64ct::{Base64, Encoding};
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, waitid};
 use tempfile::TempDir;
 
 /// Longest wait for etcd to be ready. Reached only when something is wrong.
@@ -121,8 +121,12 @@ impl EtcdProcesses {
 
     /// Lets a member hang, or go on.
     pub(crate) fn signal(&self, member: usize, signal: Signal) {
-        let child = self.members[member].child.as_ref().expect("it runs");
-        kill_process(Pid::from_child(child), signal).expect("ours");
+        let pid = Pid::from_child(self.members[member].child.as_ref().expect("it runs"));
+        kill_process(pid, signal).expect("ours");
+        // Its threads stop one by one; until then they answer.
+        if signal == Signal::STOP {
+            waitid(WaitId::Pid(pid), WaitIdOptions::STOPPED).expect("ours");
+        }
     }
 }
 
