@@ -170,6 +170,9 @@ pub struct Server {
     /// Whether hosts have to know a volume's token to open it.
     #[serde(default)]
     pub authentication: bool,
+    /// Lines of its log that were left out, because nobody read those before.
+    #[serde(default)]
+    pub log_lines_left_out: u64,
     /// Its data cores.
     pub cores: Vec<Core>,
     /// Its devices.

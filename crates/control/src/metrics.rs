@@ -76,6 +76,9 @@ pub(crate) fn text(server: &Server, stats: &Stats) -> String {
     text.sample("farflash_build_info", &version, 1);
     text.family("farflash_uptime_seconds", "gauge", "Seconds since the server started.");
     text.sample("farflash_uptime_seconds", &Labels::default(), server.uptime_seconds);
+    let help = "Lines of the log that were left out, because nobody read those before.";
+    text.family("farflash_log_lines_left_out_total", "counter", help);
+    text.sample("farflash_log_lines_left_out_total", &Labels::default(), server.log_lines_left_out);
     cores(&mut text, &server.cores);
     core_stats(&mut text, &stats.cores);
     devices(&mut text, &server.devices, stats);
@@ -240,6 +243,7 @@ mod tests {
             version: "1".to_owned(),
             uptime_seconds: 2,
             authentication: true,
+            log_lines_left_out: 0,
             cores: Vec::new(),
             devices: Vec::new(),
         };

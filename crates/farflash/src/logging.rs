@@ -1,19 +1,80 @@
 //! The log: to stderr, for people or as one JSON object a line. `FARFLASH_LOG` filters it.
+//!
+//! A thread of its own writes it: whoever says something never waits for whoever reads. Lines that find too many waiting
+//! are left out, and counted.
 
-use std::io::IsTerminal;
+use std::io::{self, IsTerminal, Stderr, Write};
+use std::sync::{Mutex, OnceLock, PoisonError};
+use std::time::Duration;
 
+use tracing_appender::non_blocking::{ErrorCounter, NonBlockingBuilder, WorkerGuard};
 use tracing_subscriber::EnvFilter;
 
-/// Starts logging. Call it once.
+/// Lines that wait to be written, at most: some megabytes.
+const WAITING_LINES_MAX: usize = 8192;
+
+/// How long lines are gathered. A core that says something wakes the writer no more often, and writes nothing itself.
+const GATHERED_FOR: Duration = Duration::from_millis(5);
+/// Bytes that are written at once.
+const GATHERED_BYTES_MAX: usize = 64 << 10;
+
+/// Lines that were left out.
+static LEFT_OUT: OnceLock<ErrorCounter> = OnceLock::new();
+/// As long as it is there, lines are written.
+static WRITER: Mutex<Option<WorkerGuard>> = Mutex::new(None);
+
+/// Starts logging. Call it once, and [`finish`] at the end.
 pub(crate) fn start(json: bool) {
     let filter = EnvFilter::builder()
         .with_default_directive(tracing::Level::INFO.into())
         .with_env_var("FARFLASH_LOG")
         .from_env_lossy();
-    let log = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
+    let (writer, guard) = NonBlockingBuilder::default()
+        .buffered_lines_limit(WAITING_LINES_MAX)
+        .lossy(true)
+        .thread_name("log")
+        .finish(Gathering { out: io::stderr(), gathered: Vec::new() });
+    LEFT_OUT.get_or_init(|| writer.error_counter());
+    *WRITER.lock().unwrap_or_else(PoisonError::into_inner) = Some(guard);
+    let log = tracing_subscriber::fmt().with_env_filter(filter).with_writer(writer);
     if json {
         log.json().init();
     } else {
         log.with_ansi(std::io::stderr().is_terminal()).with_target(false).init();
+    }
+}
+
+/// Waits until everything is written, but not for long if nobody reads. What is said later is lost.
+pub(crate) fn finish() {
+    drop(WRITER.lock().unwrap_or_else(PoisonError::into_inner).take());
+}
+
+/// Lines that were left out so far, because nobody read those before.
+pub(crate) fn lines_left_out() -> u64 {
+    LEFT_OUT.get().map_or(0, |left_out| left_out.dropped_lines() as u64)
+}
+
+/// Writes lines that come within a while together.
+struct Gathering {
+    out: Stderr,
+    gathered: Vec<u8>,
+}
+
+impl Write for Gathering {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        if self.gathered.is_empty() {
+            reactor::leave_cores();
+            std::thread::sleep(GATHERED_FOR);
+        } else if self.gathered.len() + bytes.len() > GATHERED_BYTES_MAX {
+            self.flush()?;
+        }
+        self.gathered.extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        let written = self.out.write_all(&self.gathered);
+        self.gathered.clear();
+        written
     }
 }

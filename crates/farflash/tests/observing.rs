@@ -163,6 +163,31 @@ fn a_connection_is_followed_through_the_log() {
     assert_eq!(life(&last)[3]["reason"], "authentication failed");
 }
 
+/// A log that nobody reads costs its lines, and nothing else.
+#[test]
+fn nobody_waits_for_who_reads_the_log() {
+    let server = Server::start_logging("info,dataplane=debug", "mem:256MiB", &["--auth", "off"]);
+    let volume = server.volume_json(&["create", "unheard", "--size", "64MiB"]);
+    let text = |field: &str| volume[field].as_str().unwrap().to_owned();
+    let target = format!("tcp://{}/{}", text("address"), text("nqn"));
+    let left_out = || value(&metrics(&server), "farflash_log_lines_left_out_total");
+    assert_eq!(left_out(), 0.0);
+    let unheard = server.unheard();
+    support::until("lines are left out", || {
+        for _ in 0..1000 {
+            drop(TcpStream::connect(server.portals[0]).unwrap());
+        }
+        left_out() > 0.0
+    });
+    let load = ["bench", "--target", &target, "--overwrite", "--rw", "randwrite", "--bs", "4KiB"];
+    let outcome = run(&[&load[..], &["--qd", "8", "--bytes", "1MiB"]].concat());
+    assert_eq!(outcome.code, Some(0), "{outcome:?}");
+    drop(unheard);
+    server.log_until(|line| line["message"] == "connection ended");
+    server.signal("TERM");
+    assert_eq!(server.wait(), Some(0));
+}
+
 /// Whoever connects again and again, and never shows who it is, gets a few lines; the rest is counted.
 #[test]
 fn a_stranger_does_not_fill_the_log() {

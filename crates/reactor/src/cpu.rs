@@ -38,9 +38,9 @@ pub(crate) fn pin_to(cpu: usize) -> bool {
     true
 }
 
-/// Takes the calling thread off the CPU that it has from the core that started it: to those that no
-/// core is bound to, or to all if there are no others.
-pub(crate) fn leave_cores() {
+/// Takes the calling thread off the CPUs that cores are bound to, one of which may have started it; if there are no
+/// others, it may use all.
+pub fn leave_cores() {
     let cpus = CPUS.lock().unwrap_or_else(PoisonError::into_inner);
     let Some(Cpus { allowed, of_cores }) = &*cpus else { return };
     let mut others = *allowed;

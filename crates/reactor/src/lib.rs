@@ -25,7 +25,7 @@ mod storage;
 mod timers;
 
 pub use self::core::{CoreConfig, CoreThread, StartError, run_on_current_thread, spawn_thread};
-pub use cpu::allowed_cpus;
+pub use cpu::{allowed_cpus, leave_cores};
 pub use handle::{Handle, Sleep};
 pub use idle::IdlePolicy;
 pub use mailbox::{MAILBOX_MAX, Receiver, Sender, Undelivered, mailbox};

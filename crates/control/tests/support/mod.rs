@@ -243,7 +243,14 @@ impl VolumeService for MemoryService {
         Box::pin(async {
             let version = "1.2.3".to_owned();
             let (cores, devices) = (Vec::new(), Vec::new());
-            Ok(Server { version, uptime_seconds: 7, authentication: true, cores, devices })
+            Ok(Server {
+                version,
+                uptime_seconds: 7,
+                authentication: true,
+                log_lines_left_out: 0,
+                cores,
+                devices,
+            })
         })
     }
 

@@ -254,7 +254,10 @@ impl Serve {
             None => ConfigFile::default(),
         };
         crate::logging::start(self.logs_json(&file));
-        host.run(&self.settle(file)?)
+        let ended = self.settle(file).and_then(|config| host.run(&config));
+        // Before whatever is said of a failure.
+        crate::logging::finish();
+        ended
     }
 
     fn logs_json(&self, file: &ConfigFile) -> bool {

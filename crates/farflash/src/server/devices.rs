@@ -51,6 +51,7 @@ impl State {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             uptime_seconds: self.started.elapsed().as_secs(),
             authentication: self.authenticates,
+            log_lines_left_out: crate::logging::lines_left_out(),
             cores,
             devices: (0..self.devices.len())
                 .map(|device| self.device_document(device, &all))

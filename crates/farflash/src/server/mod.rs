@@ -134,7 +134,7 @@ impl Host {
                 name = signals.next() => {
                     // Nobody was told that anything is there: to end here is to have lost nothing.
                     tracing::info!(signal = name, "ended before it was ready");
-                    std::process::exit(0);
+                    end_at_once(0);
                 }
             };
             serve(config, started, signals).await
@@ -236,10 +236,15 @@ async fn serve(
         },
         name = signals.next() => {
             tracing::warn!(signal = name, "ended at once; the next start recovers from the journal");
-            std::process::exit(1);
+            end_at_once(1);
         }
     }
     if lost { Err(core_ended()) } else { Ok(()) }
+}
+
+fn end_at_once(code: i32) -> ! {
+    crate::logging::finish();
+    std::process::exit(code)
 }
 
 /// What TCP connections of this host go by unless they ask for something else.

@@ -8,7 +8,7 @@ use std::io::{BufRead, BufReader};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
-use std::sync::mpsc;
+use std::sync::{Arc, Mutex, MutexGuard, mpsc};
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, waitid};
@@ -133,6 +133,8 @@ pub struct Server {
     pub portals: Vec<SocketAddr>,
     /// What it logs after it was ready, as it comes.
     log: mpsc::Receiver<Value>,
+    /// Held while a line is read.
+    reading: Arc<Mutex<()>>,
 }
 
 impl Server {
@@ -192,12 +194,15 @@ impl Server {
             seen.push(line);
         }
         let (sender, log) = mpsc::channel();
+        let reading = Arc::new(Mutex::new(()));
+        let may_read = reading.clone();
         std::thread::spawn(move || {
             for line in lines.map_while(Result::ok) {
+                let _reading = may_read.lock();
                 let _ = sender.send(serde_json::from_str(&line).unwrap_or_default());
             }
         });
-        Self { child, api: api.unwrap(), portals, log }
+        Self { child, api: api.unwrap(), portals, log, reading }
     }
 
     /// Runs `farflash volume …` against this server.
@@ -261,6 +266,11 @@ impl Server {
                 return lines;
             }
         }
+    }
+
+    /// Nobody reads what it logs until this is dropped.
+    pub fn unheard(&self) -> MutexGuard<'_, ()> {
+        self.reading.lock().unwrap()
     }
 
     /// Waits for its end; the exit code, if it was no signal that ended it.
