@@ -173,18 +173,19 @@ impl<W: World> Inner<W> {
         let (mut host, first) = Host::new(parties, secret, controller_secret, transaction);
         let mut message = Some(first);
         loop {
-            if let Some(bytes) = message.take().or_else(|| host.message()) {
-                let send = admin::authentication_send(&bytes);
-                queue.run_first(self.world.now(), send).await?;
-                continue;
+            let Some(bytes) = message.take().or_else(|| host.message()) else {
+                return authenticated(&host);
+            };
+            let send = queue.run_first(self.world.now(), admin::authentication_send(&bytes));
+            if host.outcome() != Outcome::UnderWay {
+                send.await?;
+                return authenticated(&host);
             }
-            match host.outcome() {
-                Outcome::Authenticated => return Ok(()),
-                Outcome::Failed(reason) => return Err(ConnectError::Authentication(reason)),
-                Outcome::UnderWay => {}
-            }
-            let receive = admin::authentication_receive();
-            let buffer = queue.run_first(self.world.now(), receive).await?.buffer;
+            // Controllers execute these in order: to ask for the answer at once saves a trip.
+            let receive = queue.run_first(self.world.now(), admin::authentication_receive());
+            let (sent, received) = link::both(send, receive).await;
+            sent?;
+            let buffer = received?.buffer;
             let bytes = buffer.as_ref().map_or(&[][..], Buffer::as_bytes);
             if let Some(job) = host.receive(bytes, &mut random) {
                 host.computed(&self.world.offload(move || job.run()).await);
@@ -282,6 +283,15 @@ impl<W: World> Inner<W> {
             Ok(completion) => Ok(completion.cqe),
             Err(error) => Err((error, queue.last_refusal())),
         }
+    }
+}
+
+/// What an exchange that is over has come to.
+fn authenticated(host: &Host) -> Result<(), ConnectError> {
+    match host.outcome() {
+        Outcome::Authenticated => Ok(()),
+        Outcome::Failed(reason) => Err(ConnectError::Authentication(reason)),
+        Outcome::UnderWay => unreachable!("a host that waits has sent something"),
     }
 }
 

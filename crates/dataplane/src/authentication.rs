@@ -9,6 +9,8 @@
 //!   connections that ended without success its address is put off for a while, whatever queue it asks for.
 //! - T3: arithmetic is done off the core, one piece at a time for each queue, and in a fair order of
 //!   queues (`computing.rs`): the others wait, as connections that count.
+//! - T6: a host may ask for an answer right behind its message: one Authentication Receive waits until the message has
+//!   taken effect.
 
 use std::cell::{Cell, RefCell};
 use std::net::IpAddr;
@@ -46,6 +48,8 @@ pub(crate) struct QueueAuthentication<W: World, D: Device> {
     passed: Cell<bool>,
     /// T3: something is being computed, or waits to be, or to be answered (E1).
     is_busy: Cell<bool>,
+    /// The Receive that waits for that, and its room (T6).
+    waiting: Cell<Option<(SlotId, usize)>>,
     /// Since when nothing else of its source came first.
     served_since: Cell<Option<Instant>>,
     /// Jobs so far.
@@ -71,6 +75,7 @@ impl<W: World, D: Device> QueueAuthentication<W, D> {
             since: Cell::new(core.world().now()),
             passed: Cell::new(false),
             is_busy: Cell::new(false),
+            waiting: Cell::new(None),
             served_since: Cell::new(None),
             jobs: Cell::new(0),
         }))
@@ -180,15 +185,19 @@ impl<W: World, D: Device> Connection<W, D> {
         if command.wrong_field().is_some() || command.flags != Sqe::PSDT_SGL {
             return self.complete(slot, Status::INVALID_FIELD.with_dnr(), 0);
         }
-        if queue.is_busy.get() {
-            return self.complete(slot, Status::COMMAND_SEQUENCE_ERROR.with_dnr(), 0);
-        }
         let is_send = fabrics::fctype(&sqe) == FabricsType::AUTHENTICATION_SEND;
         let length = command.length.get() as usize;
         let carried = payload.as_ref().map_or(0, |payload| payload.len_bytes);
         let room = sqe.dptr.length.get() as usize;
         if length > MESSAGE_LEN_MAX || length != if is_send { carried } else { room } {
             return self.complete(slot, Status::INVALID_FIELD.with_dnr(), 0);
+        }
+        if queue.is_busy.get() {
+            // T6.
+            if is_send || queue.waiting.get().is_some() {
+                return self.complete(slot, Status::COMMAND_SEQUENCE_ERROR.with_dnr(), 0);
+            }
+            return queue.waiting.set(Some((slot, length)));
         }
         if is_send {
             self.take_message(slot, payload.as_ref(), queue);
@@ -235,16 +244,27 @@ impl<W: World, D: Device> Connection<W, D> {
     /// of it evenly (E1), and cannot ask before.
     fn taken(self: &Rc<Self>, slot: SlotId, queue: &Rc<QueueAuthentication<W, D>>, since: Instant) {
         if !queue.exchange.borrow().is_failing() {
-            self.complete(slot, Status::SUCCESS, 0);
-            return self.look_at_outcome(queue);
+            return self.confirm(slot, queue);
         }
         queue.is_busy.set(true);
         let queue = queue.clone();
         self.answer_evenly(since, move |connection| {
             queue.is_busy.set(false);
-            connection.complete(slot, Status::SUCCESS, 0);
-            connection.look_at_outcome(&queue);
+            connection.confirm(slot, &queue);
         });
+    }
+
+    /// Says that the message in `slot` took effect, and answers whoever waits for that (T6).
+    fn confirm(self: &Rc<Self>, slot: SlotId, queue: &Rc<QueueAuthentication<W, D>>) {
+        self.complete(slot, Status::SUCCESS, 0);
+        self.look_at_outcome(queue);
+        self.give_to_waiting(queue);
+    }
+
+    fn give_to_waiting(self: &Rc<Self>, queue: &Rc<QueueAuthentication<W, D>>) {
+        if let Some((slot, room)) = queue.waiting.take() {
+            self.give_message(slot, room, queue);
+        }
     }
 
     /// Answers an Authentication Receive; evenly (E1) if what it fetches is that the host is wrong.
@@ -262,6 +282,7 @@ impl<W: World, D: Device> Connection<W, D> {
         self.answer_evenly(self.core.world().now(), move |connection| {
             queue.is_busy.set(false);
             connection.give_message_now(slot, room, &queue);
+            connection.give_to_waiting(&queue);
         });
     }
 

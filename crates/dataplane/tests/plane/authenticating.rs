@@ -9,14 +9,14 @@ use client::{Client, ConnectError, Options, Reconnect};
 use dataplane::{CoreOptions, nqn_of};
 use io_traits::{Clock, Network, Spawn, Stream};
 use nvme_wire::auth::{Authentication, Body, Explanation, Message};
-use nvme_wire::{AdminOpcode, IoOpcode, Sqe, Status};
+use nvme_wire::{AdminOpcode, Cqe, IoOpcode, SglDescriptor, Sqe, Status};
 use sim::SimWorld;
 use units::{Duration, Lba};
 use volume::{Terms, VolumeError, VolumeSpec};
-use zerocopy::IntoBytes;
+use zerocopy::{FromBytes, IntoBytes};
 
 use crate::support::raw_host::{
-    RawHost, connect_command, disable_command, enable_command, greeting, read_command,
+    RawHost, capsule, connect_command, disable_command, enable_command, greeting, read_command,
 };
 use crate::support::{
     SimCore, VOLUME, connect, data, formatted, host, portal, serve_with, simulate, sleep,
@@ -153,6 +153,37 @@ fn negotiation() -> (Sqe, Vec<u8>) {
     (Authentication::send(bytes.len() as u32).into(), bytes)
 }
 
+/// A host that asks for the answer right behind its message gets it when it is there. One may wait.
+#[test]
+fn an_answer_may_be_asked_for_before_it_is_there() {
+    const ROOM: u32 = 512;
+    simulate(17, |world| async move {
+        let policy = Policy { hashes: vec![Hash::Sha256], groups: vec![Group::Ffdhe2048] };
+        let _core = server_with(&world, opened_by(&[1]), options(policy)).await;
+        let (mut host, _) =
+            RawHost::queue(&world, (0, 0xFFFF), &nqn_of(VOLUME)).await.expect("an answer");
+        let receive = Authentication::receive(ROOM, SglDescriptor::transport(ROOM));
+        let (send, bytes) = negotiation();
+        let mut all = capsule(11, send, &bytes);
+        for cid in [12, 13] {
+            all.extend(capsule(cid, receive.into(), &[]));
+        }
+        host.send(&all).await.expect("taken in");
+        let mut completed = Vec::new();
+        for _ in 0..2 {
+            let bytes = host.receive(24).await.expect("a completion");
+            let cqe = Cqe::read_from_bytes(&bytes[8..]).expect("16 bytes");
+            completed.push((cqe.cid.get(), cqe.status()));
+        }
+        let busy = Status::COMMAND_SEQUENCE_ERROR.with_dnr();
+        assert_eq!(completed, [(13, busy), (11, Status::SUCCESS)]);
+        let data = host.receive(24 + ROOM as usize).await.expect("data");
+        assert_eq!(u16::from_le_bytes([data[8], data[9]]), 12, "of the one that waited");
+        let message = Message::decode(&data[24..]).expect("a message");
+        assert!(matches!(message.body, Body::Challenge { .. }), "{:?}", message.body);
+    });
+}
+
 #[test]
 fn malformed_commands_of_an_exchange_are_refused_and_a_false_answer_ends_the_connection() {
     simulate(3, |world| async move {
@@ -187,11 +218,8 @@ fn malformed_commands_of_an_exchange_are_refused_and_a_false_answer_ends_the_con
         let send = Authentication::send(reply.len() as u32);
         let answer = admin.command(send.into(), &reply).await.expect("an answer");
         assert_eq!(answer.status(), Status::SUCCESS, "what is wrong is said on the next receive");
-        let receive = Authentication::receive(64, nvme_wire::SglDescriptor::transport(64));
-        admin
-            .send(&crate::support::raw_host::capsule(99, receive.into(), &[]))
-            .await
-            .expect("sent");
+        let receive = Authentication::receive(64, SglDescriptor::transport(64));
+        admin.send(&capsule(99, receive.into(), &[])).await.expect("sent");
         let last_words = admin.wait_for_close().await;
         let body = Body::Failure1(Explanation::IncorrectMessage as u8);
         let failure = Message { transaction: 3, body }.to_bytes();
