@@ -155,9 +155,13 @@ impl<W: World, D: Device> Connection<W, D> {
         });
         let connection = self.clone();
         self.core.world().spawn(async move {
-            connection.receive().await;
+            let host_has_closed = connection.receive().await;
             connection.close();
-            connection.linger().await;
+            if host_has_closed {
+                connection.sent().await;
+            } else {
+                connection.linger().await;
+            }
             connection.cut();
             connection.task_ended();
         });
@@ -248,7 +252,8 @@ impl<W: World, D: Device> Connection<W, D> {
             || in_need.is_some_and(|since| age.min(now.since(since)) > STALL_TIMEOUT_IN_NEED)
     }
 
-    async fn receive(self: &Rc<Self>) {
+    /// Receives until the connection is over; whether its host has closed its side.
+    async fn receive(self: &Rc<Self>) -> bool {
         let mut closed = pin!(self.closed.notified());
         while self.is_open() {
             if self.must_pause() {
@@ -257,19 +262,19 @@ impl<W: World, D: Device> Connection<W, D> {
             }
             let chunk = match first_of(pin!(self.stream.recv()), closed.as_mut()).await {
                 Some(Ok(chunk)) => chunk,
+                Some(Err(StreamError::Closed)) => return true,
                 Some(Err(error)) => {
-                    if !matches!(error, StreamError::Closed) {
-                        self.note_end(error);
-                    }
-                    return;
+                    self.note_end(error);
+                    return false;
                 }
-                None => return,
+                None => return false,
             };
             if let Some(reason) = self.take_in(&chunk) {
                 self.note_end(format_args!("{reason:?}"));
-                return;
+                return false;
             }
         }
+        false
     }
 
     /// R1. Data that is on its way must be able to arrive, or its memory is never free again.

@@ -55,6 +55,9 @@ pub(crate) struct Socket {
     sending: RefCell<Option<uring::Send>>,
     /// More bytes were waiting when the last receive was done.
     more: Cell<bool>,
+    /// The peer will say no more, and neither shall we.
+    peer_finished: Cell<bool>,
+    finished: Cell<bool>,
     shut: Cell<bool>,
 }
 
@@ -78,6 +81,8 @@ impl TcpStream {
             receive: RefCell::new(Receive::None),
             sending: RefCell::default(),
             more: Cell::new(false),
+            peer_finished: Cell::new(false),
+            finished: Cell::new(false),
             shut: Cell::new(false),
         };
         Ok(Self { socket: Rc::new(socket) })
@@ -196,7 +201,10 @@ impl Socket {
         Poll::Ready(match received {
             Ok(Some(chunk)) => Ok(chunk),
             Ok(None) if self.shut.get() => Err(StreamError::Reset),
-            Ok(None) => Err(StreamError::Closed),
+            Ok(None) => {
+                self.peer_finished.set(true);
+                Err(StreamError::Closed)
+            }
             Err(errno) => Err(stream_error(errno)),
         })
     }
@@ -214,7 +222,9 @@ impl Socket {
     }
 
     fn shutdown(&self) {
-        if !self.shut.replace(true) {
+        let is_over =
+            self.finished.get() && self.peer_finished.get() && self.sending.borrow().is_none();
+        if !self.shut.replace(true) && !is_over {
             // It fails only on a connection that has ended already.
             let _ = shutdown(&self.fd, Shutdown::Both);
         }
@@ -262,8 +272,10 @@ impl Stream for TcpStream {
     }
 
     fn shutdown_write(&self) {
-        // It fails only on a connection that has ended already.
-        let _ = shutdown(&self.socket.fd, Shutdown::Write);
+        if !self.socket.finished.replace(true) {
+            // It fails only on a connection that has ended already.
+            let _ = shutdown(&self.socket.fd, Shutdown::Write);
+        }
     }
 
     fn shutdown(&self) {
