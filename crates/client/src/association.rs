@@ -181,10 +181,16 @@ impl<W: World> Inner<W> {
                 send.await?;
                 return authenticated(&host);
             }
+            let receive = || queue.run_first(self.world.now(), admin::authentication_receive());
             // Controllers execute these in order: to ask for the answer at once saves a trip.
-            let receive = queue.run_first(self.world.now(), admin::authentication_receive());
-            let (sent, received) = link::both(send, receive).await;
-            sent?;
+            let received = if queue.free_slots() > 0 {
+                let (sent, received) = link::both(send, receive()).await;
+                sent?;
+                received
+            } else {
+                send.await?;
+                receive().await
+            };
             let buffer = received?.buffer;
             let bytes = buffer.as_ref().map_or(&[][..], Buffer::as_bytes);
             if let Some(job) = host.receive(bytes, &mut random) {

@@ -176,6 +176,12 @@ impl Queue {
         .await
     }
 
+    /// Commands that [`Queue::run_first`] would send now.
+    pub(crate) fn free_slots(&self) -> usize {
+        let state = self.state.borrow();
+        state.link.as_ref().map_or(0, |link| link.connection.free_slots())
+    }
+
     /// Lets requests go out on link `epoch`.
     pub(crate) fn open(&self, epoch: u64, now: Instant, in_capsule_max: u32) {
         let mut state = self.state.borrow_mut();

@@ -83,6 +83,7 @@ fn who_knows_the_token_gets_in_on_every_queue() {
                 let policy = Policy { hashes: vec![hash], groups: vec![group] };
                 let _core = server_with(&world, opened_by(&[1]), options(policy)).await;
                 works(&world, Options { queues: 3, ..with_secret(1) }).await;
+                works(&world, Options { depth: 1, ..with_secret(1) }).await;
                 let mutual =
                     client::Credentials { secret: secret(1), controller_secret: Some(secret(101)) };
                 works(&world, Options { credentials: Some(mutual), ..host() }).await;
