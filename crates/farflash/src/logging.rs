@@ -23,8 +23,17 @@ static LEFT_OUT: OnceLock<ErrorCounter> = OnceLock::new();
 /// As long as it is there, lines are written.
 static WRITER: Mutex<Option<WorkerGuard>> = Mutex::new(None);
 
-/// Starts logging. Call it once, and [`finish`] at the end.
-pub(crate) fn start(json: bool) {
+/// The log as long as it is written. What was said before it is dropped, is written.
+pub(crate) struct Log(());
+
+impl Drop for Log {
+    fn drop(&mut self) {
+        finish();
+    }
+}
+
+/// Starts logging. Call it once.
+pub(crate) fn start(json: bool) -> Log {
     let filter = EnvFilter::builder()
         .with_default_directive(tracing::Level::INFO.into())
         .with_env_var("FARFLASH_LOG")
@@ -42,9 +51,11 @@ pub(crate) fn start(json: bool) {
     } else {
         log.with_ansi(std::io::stderr().is_terminal()).with_target(false).init();
     }
+    Log(())
 }
 
-/// Waits until everything is written, but not for long if nobody reads. What is said later is lost.
+/// Waits until everything is written, but not for long if nobody reads. What is said later is lost. For those who end
+/// the process without dropping the [`Log`].
 pub(crate) fn finish() {
     drop(WRITER.lock().unwrap_or_else(PoisonError::into_inner).take());
 }

@@ -253,11 +253,9 @@ impl Serve {
             Some(path) => read_config(path)?,
             None => ConfigFile::default(),
         };
-        crate::logging::start(self.logs_json(&file));
-        let ended = self.settle(file).and_then(|config| host.run(&config));
-        // Before whatever is said of a failure.
-        crate::logging::finish();
-        ended
+        // Dropped before anything is said of a failure.
+        let _log = crate::logging::start(self.logs_json(&file));
+        host.run(&self.settle(file)?)
     }
 
     fn logs_json(&self, file: &ConfigFile) -> bool {
