@@ -4,6 +4,10 @@
 //! those that came back last go in first, so that a busy core receives into the same hot memory.
 //!
 //! - C1: a chunk is in exactly one place: free, provided to the kernel, or in a [`Chunk`].
+//! - C2: never are all provided at a time: what is provided cannot be had back, and receives that are made without the
+//!   kernel's choice ([`ChunkPool::try_recv`]) need some.
+//! - C3: more are provided when receives find none, and fewer again when that has not happened for long: the kernel goes
+//!   through all of them in turn.
 
 use std::cell::{Cell, RefCell};
 use std::ops::Deref;
@@ -24,6 +28,10 @@ pub const CHUNK_LEN: usize = 64 << 10;
 pub const CHUNKS: u16 = 64;
 /// Chunks provided to the kernel while that is enough.
 const PROVIDED_MIN: u16 = 8;
+/// Chunks provided to the kernel at a time, at most (C2).
+const PROVIDED_MAX: u16 = CHUNKS - 8;
+/// Receives in a row that found a chunk, after which fewer are provided (C3).
+const CALM: u16 = 1024;
 /// The number under which the kernel knows the ring of provided buffers.
 pub(crate) const BUFFER_GROUP: u16 = 0;
 
@@ -34,8 +42,10 @@ pub(crate) struct ChunkPool {
     entries: Mapping,
     tail: Cell<u16>,
     provided: Cell<u16>,
-    /// How many to provide; grows when receives find none.
+    /// How many to provide (C3).
     target: Cell<u16>,
+    /// Receives that found a chunk since the target was changed, or one found none.
+    calm: Cell<u16>,
     free: RefCell<Vec<u16>>,
 }
 
@@ -49,6 +59,7 @@ impl ChunkPool {
             tail: Cell::new(0),
             provided: Cell::new(0),
             target: Cell::new(PROVIDED_MIN),
+            calm: Cell::new(0),
             free: RefCell::new((0..CHUNKS).rev().collect()),
         };
         let address = pool.entries.base() as u64;
@@ -71,7 +82,8 @@ impl ChunkPool {
 
     /// A receive found no chunk.
     pub(crate) fn on_starved(&self) {
-        self.target.set((self.target.get() * 2).min(CHUNKS));
+        self.target.set((self.target.get() * 2).min(PROVIDED_MAX));
+        self.calm.set(0);
     }
 
     /// Provides free chunks up to the target.
@@ -136,7 +148,17 @@ impl ChunkPool {
     pub(crate) unsafe fn claim(self: &Rc<Self>, id: u16, len: usize) -> Chunk {
         assert!(len <= CHUNK_LEN && id < CHUNKS);
         self.provided.set(self.provided.get() - 1);
+        self.on_found();
         Chunk { pool: self.clone(), id, len: len as u32 }
+    }
+
+    /// A receive found a chunk (C3).
+    fn on_found(&self) {
+        let calm = self.calm.get() + 1;
+        self.calm.set(calm % CALM);
+        if calm == CALM {
+            self.target.set((self.target.get() / 2).max(PROVIDED_MIN));
+        }
     }
 }
 

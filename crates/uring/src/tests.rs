@@ -167,6 +167,36 @@ fn cancelled_receives_give_their_place_and_their_chunk_back() {
     assert!(in_flight() <= 1, "the wake event's read at most");
 }
 
+/// Method: nearly as many receives at once as there are chunks, then one at a time.
+#[test]
+fn after_a_crowd_of_receives_chunks_are_left_and_few_are_in_turn() {
+    let ring = Ring::new().expect("a ring");
+    let pairs: Vec<_> = (0..CHUNKS - 4).map(|_| socket_pair()).collect();
+    let provided = || ring.with_table(|table| table.pool.provided());
+    let few = provided();
+    for _ in 0..3 {
+        let receives: Vec<_> = pairs.iter().map(|(_, b)| ring.recv(b, true)).collect();
+        for (a, _) in &pairs {
+            block_on(&ring, ring.send(a, bytes(b"x"))).expect("sends");
+        }
+        for receive in receives {
+            block_on(&ring, receive).expect("receives").0.expect("a byte");
+        }
+    }
+    ring.poll();
+    assert!(provided() > few, "there was a crowd");
+    let (a, b) = &pairs[0];
+    block_on(&ring, ring.send(a, bytes(b"direct"))).expect("sends");
+    assert_eq!(&ring.try_recv(b).expect("a chunk is left").expect("bytes")[..], b"direct");
+    for _ in 0..10_000 {
+        let received = ring.recv(b, false);
+        block_on(&ring, ring.send(a, bytes(b"y"))).expect("sends");
+        block_on(&ring, received).expect("receives").0.expect("a byte");
+    }
+    ring.poll();
+    assert_eq!(provided(), few);
+}
+
 /// Until it has ended, whether or not someone still waits for it.
 fn needs_kernel_threads_until_its_end<F>(ring: &Ring, start: impl Fn() -> F)
 where
