@@ -41,7 +41,9 @@ impl Driver {
         command.args(["--connections", &shape.connections.to_string()]);
         command.args(["--range", &shape.range_bytes.to_string()]);
         command.args(["--seconds", &self.seconds.to_string()]);
-        command.args(["--cpu", &cpus::client().to_string()]);
+        // A local device takes the server's place: where its interrupts go makes a difference between the CPUs.
+        let cpu = if target.starts_with("tcp:") { cpus::client() } else { cpus::server() };
+        command.args(["--cpu", &cpu.to_string()]);
         command
     }
 
