@@ -272,7 +272,7 @@ impl Stream for TcpStream {
     }
 
     fn shutdown_write(&self) {
-        if !self.socket.finished.replace(true) {
+        if !self.socket.finished.replace(true) && !self.socket.shut.get() {
             // It fails only on a connection that has ended already.
             let _ = shutdown(&self.socket.fd, Shutdown::Write);
         }
