@@ -52,6 +52,8 @@ pub enum ProblemCode {
     DeviceNotFound,
     /// The device failed.
     DeviceFailed,
+    /// A device of the server is away, and what was asked needs it.
+    DeviceAway,
     /// No host has this name or label.
     UnknownHost,
     /// The host that has the volume is gone or does not answer.
@@ -123,6 +125,7 @@ fn status_of(code: ProblemCode) -> StatusCode {
         ProblemCode::OutOfSpace => StatusCode::INSUFFICIENT_STORAGE,
         ProblemCode::DeviceFailed | ProblemCode::Internal => StatusCode::INTERNAL_SERVER_ERROR,
         ProblemCode::Unavailable
+        | ProblemCode::DeviceAway
         | ProblemCode::HostUnreachable
         | ProblemCode::DirectoryUnavailable
         | ProblemCode::DeviceLost => StatusCode::SERVICE_UNAVAILABLE,
@@ -223,6 +226,12 @@ impl From<ServiceError> for Problem {
             | ServiceError::HostUnreachable { .. }
             | ServiceError::DirectoryUnavailable { .. }
             | ServiceError::DeviceLost { .. }) => of_other_hosts(&error),
+            ServiceError::DeviceAway { .. } => (
+                ProblemCode::DeviceAway,
+                "bring the device back: it is served without a restart; or, if it is gone for good, start the \
+                 server without it"
+                    .to_owned(),
+            ),
             ServiceError::Device { .. } => (
                 ProblemCode::DeviceFailed,
                 "look at the health of the devices (GET /v1/server) and at the server's log"

@@ -124,6 +124,12 @@ pub enum ServiceError {
         /// The name of that host.
         holder: String,
     },
+    /// A device of the server is away, and what was asked needs it.
+    #[error("{detail}")]
+    DeviceAway {
+        /// Which, and why.
+        detail: String,
+    },
     /// The device did not do as it was asked.
     #[error("the device failed: {detail}")]
     Device {

@@ -254,7 +254,9 @@ fn api_kind(error: &ApiError) -> ErrorKind {
             ProblemCode::VolumeNotFound => ErrorKind::NotFound,
             ProblemCode::Unauthenticated | ProblemCode::Forbidden => ErrorKind::PermissionDenied,
             ProblemCode::OutOfSpace | ProblemCode::QuotaExceeded => ErrorKind::NoSpace,
-            ProblemCode::Unavailable | ProblemCode::Timeout => ErrorKind::Unreachable,
+            ProblemCode::Unavailable | ProblemCode::DeviceAway | ProblemCode::Timeout => {
+                ErrorKind::Unreachable
+            }
             _ => match problem.status {
                 400..=422 => ErrorKind::InvalidArgument,
                 _ => ErrorKind::Failed,

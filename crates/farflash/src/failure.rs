@@ -4,7 +4,7 @@ use std::fmt;
 use std::process::ExitCode;
 
 /// One line on what is wrong, and one on what to do about it.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Failure {
     cause: Cause,
     what: String,
@@ -15,6 +15,7 @@ pub(crate) struct Failure {
 enum Cause {
     Usage,
     Runtime,
+    Absence,
 }
 
 impl Failure {
@@ -28,6 +29,21 @@ impl Failure {
         Self { cause: Cause::Runtime, what: what.into(), remedy: remedy.into() }
     }
 
+    /// A device cannot be had for now, which is nobody's mistake: it is not there, or does not work. Exit code 1.
+    pub(crate) fn absence(what: impl Into<String>, remedy: impl Into<String>) -> Self {
+        Self { cause: Cause::Absence, what: what.into(), remedy: remedy.into() }
+    }
+
+    /// Whether it is one that may go by itself: see [`Self::absence`].
+    pub(crate) fn is_absence(&self) -> bool {
+        matches!(self.cause, Cause::Absence)
+    }
+
+    /// The same with other advice.
+    pub(crate) fn advising(self, remedy: impl Into<String>) -> Self {
+        Self { remedy: remedy.into(), ..self }
+    }
+
     /// What is wrong and what to do, for a log or a document.
     pub(crate) fn in_one_line(&self) -> String {
         format!("{} ({})", self.what, self.remedy)
@@ -36,7 +52,7 @@ impl Failure {
     pub(crate) fn exit_code(&self) -> ExitCode {
         match self.cause {
             Cause::Usage => ExitCode::from(2),
-            Cause::Runtime => ExitCode::FAILURE,
+            Cause::Runtime | Cause::Absence => ExitCode::FAILURE,
         }
     }
 }

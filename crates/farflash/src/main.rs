@@ -11,6 +11,7 @@ mod failure;
 mod interval;
 mod logging;
 mod model;
+mod not_opened;
 mod output;
 mod server;
 mod sharing_spec;

@@ -15,6 +15,7 @@ use volume::{FormatOptions, FsckOptions, FsckReport, Probe, Repaired, Superblock
 use crate::blank;
 use crate::device_spec::{FileSpec, FlushMode};
 use crate::failure::Failure;
+use crate::not_opened::{away, is_failing, refused};
 use crate::output::{self, Voice};
 
 /// Opens the file or block device of `spec` and locks it.
@@ -30,8 +31,7 @@ pub(crate) fn open_read_only(spec: &FileSpec, voice: Voice) -> Result<OwnedDevic
 /// Opens and locks, by its path, the device that has this superblock and that was open before. Any other one is
 /// an error, and nothing is written.
 pub(crate) fn open_again(spec: &FileSpec, superblock: &Superblock) -> Result<OwnedDevice, Failure> {
-    let device =
-        OwnedDevice::open(&spec.path, options(spec, false)).map_err(|error| away(&error))?;
+    let device = open_now(spec).map_err(|error| away(&error))?;
     let found = on_device(&device, |device| async move { volume::read_superblock(&device).await })?;
     let path = spec.path.display();
     let (before, remedy) = (superblock.uuid, "put back the one that was served from there");
@@ -53,22 +53,29 @@ pub(crate) fn open_again(spec: &FileSpec, superblock: &Superblock) -> Result<Own
     }
 }
 
-/// Why a device that was open cannot be opened again.
-fn away(error: &OpenError) -> Failure {
-    match error {
-        OpenError::Missing { path } => {
-            let what = format!("{} is not there", path.display());
-            Failure::runtime(what, "plug the drive in again; its path has to be the same")
-        }
-        error => refused(error),
-    }
-}
-
 /// Whether what is open of a device can still be read.
 pub(crate) fn is_readable(device: &OwnedDevice) -> Result<bool, Failure> {
     let read =
         on_device(device, |device| async move { device.read(Pba(0), Buffer::new(1)).await })?;
     Ok(read.is_ok())
+}
+
+/// What to do about a device that fails what is asked of it.
+pub(crate) const NO_ANSWER: &str = "look at the kernel's log (dmesg)";
+
+/// Opens and locks it without waiting for whoever has it.
+fn open_now(spec: &FileSpec) -> Result<OwnedDevice, OpenError> {
+    OwnedDevice::open(&spec.path, options(spec, false))
+}
+
+/// The same, for a device that was not there, or did not work, so far.
+pub(crate) fn open_late(spec: &FileSpec) -> Result<OwnedDevice, Failure> {
+    open_now(spec).map_err(|error| refused(&error)).and_then(|device| sized(spec, device))
+}
+
+/// What to say of a device that does not answer in time.
+pub(crate) fn hangs(spec: &FileSpec) -> Failure {
+    Failure::absence(format!("{} does not answer", spec.path.display()), NO_ANSWER)
 }
 
 fn options(spec: &FileSpec, read_only: bool) -> OpenOptions {
@@ -83,6 +90,11 @@ fn options(spec: &FileSpec, read_only: bool) -> OpenOptions {
 fn open_with(spec: &FileSpec, read_only: bool, voice: Voice) -> Result<OwnedDevice, Failure> {
     let options = options(spec, read_only);
     let device = open_patiently(&spec.path, options, voice).map_err(|error| refused(&error))?;
+    sized(spec, device)
+}
+
+/// The device, if it has the size that was given.
+fn sized(spec: &FileSpec, device: OwnedDevice) -> Result<OwnedDevice, Failure> {
     let bytes = device.geometry().blocks * BLOCK_SIZE as u64;
     if let Some(size) = spec.size
         && size.0 != bytes
@@ -217,51 +229,6 @@ pub(crate) fn check_size(spec: &FileSpec, size: ByteLen, cores: usize) -> Result
 /// What a core takes of a new device: an extent for its journal, and one for the rest.
 const EXTENTS_PER_CORE: usize = 2;
 
-fn refused(error: &OpenError) -> Failure {
-    if let OpenError::Missing { path } = error
-        && let Some(directory) = path.parent()
-        && !directory.as_os_str().is_empty()
-        && !directory.exists()
-    {
-        let directory = directory.display();
-        return Failure::runtime(
-            format!("there is no directory {directory}"),
-            format!("make it (`mkdir -p {directory}`), or name another --device"),
-        );
-    }
-    let remedy = match error {
-        OpenError::Missing { path } => {
-            let path = path.display();
-            format!("create it with `farflash format --device file:{path},size=8GiB`")
-        }
-        OpenError::Exists { .. } => "leave size= out to use what is there".to_owned(),
-        OpenError::Permission { .. } => {
-            "run as its owner, change its mode, or name another --device".to_owned()
-        }
-        OpenError::InUse { .. } => {
-            "stop the other server, or unmount it, or name another --device".to_owned()
-        }
-        OpenError::ReadOnly { .. } => "make it writable, or name another --device".to_owned(),
-        OpenError::WrongKind { .. } => {
-            "name a regular file or a block device with --device file:PATH".to_owned()
-        }
-        OpenError::TooSmall { path, .. } => {
-            let path = path.display();
-            format!("remove it, then `farflash format --device file:{path},size=8GiB`")
-        }
-        OpenError::SectorSize { .. } => {
-            "format the drive with sectors of 512 or 4096 bytes, or name another --device"
-                .to_owned()
-        }
-        OpenError::BadSize { .. } => "give size= a multiple of 4096, such as 8GiB".to_owned(),
-        OpenError::System { .. } => "name another --device, or mend the cause".to_owned(),
-    };
-    // The error itself ends with advice of its own, in the words of the library.
-    let what = error.to_string();
-    let what = what.split("; ").next().unwrap_or_default();
-    Failure::runtime(what, remedy)
-}
-
 /// A formatted device of `len` bytes in memory.
 pub(crate) fn memory(len: ByteLen) -> Result<(MemDevice, Superblock), Failure> {
     let blocks = len.0 / BLOCK_SIZE as u64;
@@ -336,7 +303,7 @@ pub(crate) fn contents(
 ) -> Result<Contents, Failure> {
     let unreadable = |error: &dyn std::fmt::Display| {
         let what = format!("{} cannot be read: {error}", path.display());
-        Failure::runtime(what, "look at the kernel's log (dmesg), or name another --device")
+        Failure::absence(what, "look at the kernel's log (dmesg), or name another --device")
     };
     let probed = on_device(device, |device| async move { volume::probe(&device).await })?;
     Ok(match probed.map_err(|error| unreadable(&error))? {
@@ -436,10 +403,16 @@ pub(crate) fn inspect(
         Ok((superblock, active))
     })?;
     inspected.map_err(|error: volume::OpenError| {
-        let remedy = match error {
-            volume::OpenError::Truncated { .. } => "give the device its former size back",
-            _ => "restore the device from a copy; this start has written nothing to it",
-        };
-        Failure::runtime(format!("{} cannot be opened: {error}", path.display()), remedy)
+        let what = format!("{} cannot be opened: {error}", path.display());
+        match error {
+            _ if is_failing(&error) => Failure::absence(what, NO_ANSWER),
+            volume::OpenError::Truncated { .. } => {
+                Failure::runtime(what, "give the device its former size back")
+            }
+            _ => Failure::runtime(
+                what,
+                "restore the device from a copy; this start has written nothing to it",
+            ),
+        }
     })
 }

@@ -811,3 +811,42 @@ fn whoever_waits_for_news_keeps_nobody_waiting() {
     wire.release();
     until("the news is there", || at(&a, &acme).create(&creation("here")).is_ok());
 }
+
+/// A device that is missing when its host starts keeps its names; what comes late is claimed as at the start.
+#[test]
+fn a_device_that_comes_late_is_claimed_as_at_the_start() {
+    let (etcd, files) = (EtcdProcesses::start(1), Files::new());
+    let directory = url(etcd.address(0), "test-absent");
+    let (one, two) = (format(&files, "one"), format(&files, "two"));
+    let with_two = ["--device", two.as_str()];
+    let a = host_with(&directory, "a", &one, &with_two);
+    a.volume_json(&["create", "v", "--size", "64MiB", "--device", &two]);
+    a.signal("TERM");
+    assert_eq!(a.wait(), Some(0));
+    let (at, gone) = (files.path("two"), files.path("gone"));
+    std::fs::rename(&at, &gone).unwrap();
+    let a = host_with(&directory, "a", &one, &with_two);
+    assert_eq!(code(client(&a).create(&creation("v"))), ProblemCode::NameTaken);
+    client(&a).create(&creation("w")).unwrap();
+    assert_eq!(listed(&a), [row("v", "a", "unreachable"), row("w", "a", "online")]);
+
+    // Another host has it meanwhile, and a copy of it comes here.
+    let b = host(&directory, "b", &files.device("gone"));
+    until("it is b's", || listed(&a)[0] == row("v", "b", "online"));
+    std::fs::copy(&gone, files.path("copy")).unwrap();
+    std::fs::rename(files.path("copy"), &at).unwrap();
+    let trouble = || {
+        let shown = client(&a).server().unwrap().devices.swap_remove(1);
+        shown.trouble.unwrap_or_default()
+    };
+    until("it is refused", || trouble().contains("served by host b, which is alive"));
+    std::fs::remove_file(&at).unwrap();
+    b.signal("TERM");
+    assert_eq!(b.wait(), Some(0));
+    std::fs::rename(&gone, &at).unwrap();
+    a.wait_for_log("is there");
+    until("it is served", || listed(&a)[0] == row("v", "a", "online"));
+    until("all is well", || trouble().is_empty());
+    let hosts = client(&a).hosts().unwrap().hosts;
+    assert_eq!(hosts[0].devices.len(), 2, "{hosts:?}");
+}

@@ -2,8 +2,11 @@
 
 #![allow(missing_docs, unreachable_pub, dead_code)]
 
+#[path = "support/file_system.rs"]
+mod file_system;
 mod support;
 
+use file_system::FileSystem;
 use io_traits::Spawn;
 use serde_json::Value;
 use support::host::{connect, filled, on_core};
@@ -243,49 +246,6 @@ fn a_configuration_file_names_several_devices() {
     assert_eq!(list["devices"][1]["name"], "mem:64MiB");
 }
 
-/// A small ext4 of its own, which can be made to hang: on a loop device, which takes root.
-struct FileSystem(std::path::PathBuf);
-
-impl FileSystem {
-    fn new(files: &Files) -> Option<Self> {
-        let (image, mount) = (files.path("image"), files.path("mount"));
-        std::fs::File::create(&image).unwrap().set_len(400 << 20).unwrap();
-        std::fs::create_dir(&mount).unwrap();
-        let done = |command: &str, words: &[&std::ffi::OsStr]| {
-            let outcome = std::process::Command::new(command).args(words).output();
-            outcome.is_ok_and(|outcome| outcome.status.success())
-        };
-        let made = done("mkfs.ext4", &["-q".as_ref(), image.as_os_str()])
-            && done(
-                "mount",
-                &["-o".as_ref(), "loop".as_ref(), image.as_os_str(), mount.as_os_str()],
-            );
-        made.then_some(Self(mount))
-    }
-
-    /// What is written waits, for as long as the answer lives.
-    fn hang(&self) -> Hanging<'_> {
-        let status = std::process::Command::new("fsfreeze").arg("--freeze").arg(&self.0).status();
-        assert!(status.unwrap().success());
-        Hanging(self)
-    }
-}
-
-/// Something that hangs. A process that waits for it cannot even be killed.
-struct Hanging<'a>(&'a FileSystem);
-
-impl Drop for Hanging<'_> {
-    fn drop(&mut self) {
-        let _ = std::process::Command::new("fsfreeze").arg("--unfreeze").arg(&self.0.0).status();
-    }
-}
-
-impl Drop for FileSystem {
-    fn drop(&mut self) {
-        let _ = std::process::Command::new("umount").arg("--lazy").arg(&self.0).output();
-    }
-}
-
 /// Sends a device that hangs more than the kernel would hold by itself for a few CPUs, and says when.
 fn fail_to_write(volume: &Value, begun: std::sync::mpsc::Sender<()>) {
     let nqn = nvme_wire::Nqn::new(volume["nqn"].as_str().unwrap()).unwrap();
@@ -312,7 +272,7 @@ fn fail_to_write(volume: &Value, begun: std::sync::mpsc::Sender<()>) {
 #[test]
 fn a_device_that_hangs_leaves_the_other_alone_and_its_changes_may_come_true() {
     let files = Files::new();
-    let Some(file_system) = FileSystem::new(&files) else {
+    let Some(file_system) = FileSystem::new(&files.path("")) else {
         eprintln!("no file system can be mounted here");
         return;
     };

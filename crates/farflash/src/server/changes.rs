@@ -31,8 +31,11 @@ impl State {
         if !self.ready.load(Ordering::Relaxed) {
             return Err(ServiceError::Unavailable);
         }
+        if self.is_absent(device) {
+            return Err(self.away(device));
+        }
         if self.is_abandoned(device) {
-            let claim = self.view().claims.get(&self.membership.devices[device].id).cloned();
+            let claim = self.view().claims.get(&self.device_id(device)).cloned();
             let holder = claim.map_or_else(|| "unknown".to_owned(), |c| c.host_name.clone());
             return Err(ServiceError::DeviceLost { holder });
         }
@@ -47,6 +50,7 @@ impl State {
         let CreateVolume { name, size_bytes, core, device, slo, restrictions, .. } = request;
         let CreateVolume { metadata_bytes, owner, .. } = request;
         let owner = quota::owner_for(caller, owner)?;
+        self.names_are_known()?;
         let slo = slo_of(slo.unwrap_or_default());
         let id = Uuid::new_v4();
         let (access, tokens) = access::create(restrictions, owner.clone(), self.token_hash)?;
@@ -97,7 +101,7 @@ impl State {
             owner: access.owner.clone(),
             size_bytes: spec.blocks * BLOCK_SIZE as u64,
             host: self.membership.id,
-            device: self.membership.devices[device].id,
+            device: self.device_id(device),
             core: self.cores[core].cpu,
             portal: self.cores[core].portal,
             state: VolumeState::Creating,

@@ -35,7 +35,7 @@ impl State {
             owner: access.and_then(|access| access.owner.clone()),
             size_bytes: volume.blocks * BLOCK_SIZE as u64,
             host: self.membership.id,
-            device: self.membership.devices[volume.device].id,
+            device: self.device_id(volume.device),
             core: link.cpu,
             portal: link.portal,
             state: directory::VolumeState::Ready,
@@ -46,7 +46,7 @@ impl State {
 
     /// Refuses a change to what lies on a device if the directory is away, or the device another's.
     pub(super) async fn may_change(&self, device: usize) -> Result<(), ServiceError> {
-        let id = self.membership.devices[device].id;
+        let id = self.device_id(device);
         self.membership.directory.check(id).await.map_err(refusal)
     }
 
@@ -72,8 +72,16 @@ impl State {
         refusal(error)
     }
 
-    /// Makes the directory's records those of what lies on a device.
+    /// What a device of this host is in the directory.
+    pub(super) fn device_id(&self, device: usize) -> Uuid {
+        self.membership.devices[device].id().unwrap_or_default()
+    }
+
+    /// Makes the directory's records those of what lies on a device. Those of one that is absent stay.
     pub(super) async fn reconcile(&self, device: usize) -> Result<(), ServiceError> {
+        if self.is_absent(device) {
+            return Ok(());
+        }
         if !self.is_accounted() {
             // G4 of `grants.rs`. It is tried again (W3 of `follow.rs`).
             self.devices[device].doubtful.store(true, Ordering::Relaxed);
@@ -87,7 +95,7 @@ impl State {
             let here = volumes.iter().filter(|volume| volume.device == device);
             records.extend(here.map(|volume| self.record(core, volume)));
         }
-        let id = self.membership.devices[device].id;
+        let id = self.device_id(device);
         self.devices[device].doubtful.store(false, Ordering::Relaxed);
         let conflicts = self.membership.directory.reconcile(id, records).await;
         for conflict in conflicts.map_err(|error| self.told(device, error))? {
@@ -158,7 +166,7 @@ impl State {
     /// Whether this host serves a device, for another one that is to take it over. It asks nobody: the directory
     /// may be away, which is when this is asked.
     pub(super) fn serving(&self, device: Uuid) -> Serving {
-        let own = self.membership.devices.iter().position(|own| own.id == device);
+        let own = self.membership.devices.iter().position(|own| own.id() == Some(device));
         let served = own.filter(|number| !self.membership.devices[*number].fence.is_shut());
         if let Some(number) = served
             && self.view().cut_off.is_some()

@@ -1,5 +1,6 @@
 //! A data core from inside: its portal, its parts of the devices, and the messages it answers.
 
+use std::cell::RefCell;
 use std::net::{IpAddr, SocketAddr};
 use std::rc::Rc;
 use std::time::Duration;
@@ -11,14 +12,13 @@ use io_traits::{Clock, Device, Listener, Network, NetworkError, Spawn};
 use reactor::{Handle, Receiver, TcpListener};
 use tokio::sync::{mpsc, oneshot};
 use units::ByteLen;
-use volume::{Recovered, Shard, ShardOptions};
+use volume::{OpenError, Recovered, Shard, ShardOptions, VolumeError};
 
 use super::Discovery;
 use super::any_device::AnyDevice;
-use super::core_thread::{Boot, Found, Part, PartError};
 use super::device_set::Source;
 use super::fence::Fenced;
-use super::message::{CoreMessage, Returned, VOLUMES_AT_ONCE};
+use super::message::{CoreMessage, NewWay, Part, Returned, TakeUp, VOLUMES_AT_ONCE};
 use super::scrubber::Scrubber;
 use crate::storage::{RELEASE_POLL, RELEASE_TIMEOUT};
 
@@ -34,7 +34,8 @@ pub(super) struct Seat {
     pub(super) advertise: Option<IpAddr>,
     /// Told where it listens, or why a port could not be had.
     pub(super) bound: oneshot::Sender<Result<Bound, NetworkError>>,
-    pub(super) booted: oneshot::Receiver<Boot>,
+    /// How many devices the server has.
+    pub(super) devices: usize,
     pub(super) mailbox: Receiver<CoreMessage>,
     pub(super) connections_max: usize,
     pub(super) memory_bytes: u64,
@@ -72,9 +73,9 @@ impl Drop for Ending {
     }
 }
 
-/// Opens the portal, waits for the parts of the devices, and serves until told to shut down.
+/// Opens the portal, and serves what it is given until told to shut down.
 pub(super) async fn run(handle: Handle, seat: Seat) {
-    let Seat { listen, discovery, advertise, bound, booted, mailbox, ending, .. } = seat;
+    let Seat { listen, discovery, advertise, bound, mailbox, ending, devices, .. } = seat;
     let listeners = match listen_all(&handle, listen, discovery).await {
         Ok(listeners) => listeners,
         Err(error) => {
@@ -86,8 +87,6 @@ pub(super) async fn run(handle: Handle, seat: Seat) {
     let portal = SocketAddr::new(advertise.unwrap_or(local.ip()), local.port());
     let discovery = listeners.get(1).map(Listener::local);
     let _ = bound.send(Ok(Bound { portal, discovery }));
-    // None come if another core or a device is at fault: the server then does not start.
-    let Ok(boot) = booted.await else { return };
     let options = CoreOptions {
         core: seat.cpu,
         connections_max: seat.connections_max,
@@ -95,10 +94,17 @@ pub(super) async fn run(handle: Handle, seat: Seat) {
         authentication: seat.authentication,
         ..CoreOptions::new(portal)
     };
+    let core = Core::new(&handle, options);
+    let device_of: Rc<RefCell<Vec<usize>>> = Rc::default();
+    let (of, Returns { core: index, told }) = (device_of.clone(), seat.returned);
+    core.on_return(move |shard| {
+        let _ = told.send(Returned { core: index, device: of.borrow()[shard] });
+    });
+    let scrubbers = (0..devices).map(|device| Scrubber::new(&handle, &core, device)).collect();
+    let served = RefCell::new((0..devices).map(|_| None).collect());
     let (device_timeout, map_memory) = (seat.device_timeout, seat.map_memory);
-    let returned = seat.returned;
-    let stage = Stage { handle, listeners, mailbox, options, device_timeout, map_memory, returned };
-    stage.open(boot).await;
+    let desk = Desk { handle, core, device_timeout, map_memory, device_of, scrubbers, served };
+    Rc::new(desk).answer_messages(listeners, mailbox).await;
     drop(ending);
 }
 
@@ -147,94 +153,155 @@ async fn listen_patiently(
 /// What a core sees of a device.
 type ServedDevice = Fenced<AnyDevice>;
 
-/// A core that has everything but its devices.
-struct Stage {
-    handle: Handle,
-    listeners: Vec<TcpListener>,
-    mailbox: Receiver<CoreMessage>,
-    options: CoreOptions,
-    device_timeout: Duration,
-    map_memory: ByteLen,
-    returned: Returns,
+/// A device of which this core has taken its part.
+struct Served {
+    /// The way to it.
+    way: ServedDevice,
+    /// The shard that takes new volumes.
+    own_shard: usize,
 }
 
-/// A shard that was read back, with the number of its device.
-type RecoveredPart = (usize, Recovered<ServedDevice>);
+/// Where the control side's messages are answered.
+struct Desk {
+    handle: Handle,
+    core: Core<Handle, ServedDevice>,
+    device_timeout: Duration,
+    map_memory: ByteLen,
+    /// By shard.
+    device_of: Rc<RefCell<Vec<usize>>>,
+    /// By device.
+    scrubbers: Vec<Rc<Scrubber<ServedDevice>>>,
+    /// By device; nothing of one that is absent.
+    served: RefCell<Vec<Option<Served>>>,
+}
 
-impl Stage {
-    /// Recovers the core's shards, starts them together with those of the other cores, and serves.
-    async fn open(self, boot: Boot) {
-        let ways: Vec<_> = boot.parts.iter().map(|part| self.attach(part)).collect();
-        let recovered = match self.recover(&boot.parts, &ways).await {
-            Ok(recovered) => recovered,
-            Err(error) => {
-                let _ = boot.recovered.send(Err(error));
-                return;
-            }
-        };
-        let volumes = recovered.iter().flat_map(|(device, shard)| {
-            shard.volumes().into_iter().map(|id| Found { id, device: *device })
-        });
-        let _ = boot.recovered.send(Ok(volumes.collect()));
-        if boot.go.await.is_err() {
-            return;
-        }
-        let core = Core::new(&self.handle, self.options);
-        let mut device_of = Vec::new();
-        for (device, shard) in recovered {
-            match shard.start().await {
-                Ok(shard) => core.attach_on(device, shard),
-                Err(error) => {
-                    let _ = boot.serving.send(Err(PartError { device, error }));
+impl Desk {
+    /// Answers until it is said to shut down, or nobody is left to ask. At the listeners hosts wait until they are
+    /// let in.
+    async fn answer_messages(
+        self: Rc<Self>,
+        mut listeners: Vec<TcpListener>,
+        mut mailbox: Receiver<CoreMessage>,
+    ) {
+        while let Some(message) = mailbox.recv().await {
+            let core = self.core.clone();
+            match message {
+                CoreMessage::TakeUp(asked) => {
+                    let desk = self.clone();
+                    self.handle.spawn(async move { desk.take_up(*asked).await });
+                }
+                CoreMessage::Admit => {
+                    for listener in listeners.drain(..) {
+                        let serving = core.clone();
+                        self.handle.spawn(async move { serving.serve(listener).await });
+                    }
+                }
+                CoreMessage::Shutdown { answer } => {
+                    self.scrubbers.iter().for_each(|scrubber| scrubber.stop());
+                    let _ = answer.send(core.shutdown().await);
                     return;
                 }
-            };
-            device_of.push(device);
+                CoreMessage::Scrub { device, change, answer } => {
+                    let scrubber = &self.scrubbers[device];
+                    match change {
+                        Some(Some(bytes_per_second)) => scrubber.start(bytes_per_second),
+                        Some(None) => scrubber.stop(),
+                        None => {}
+                    }
+                    let _ = answer.send(scrubber.report());
+                }
+                CoreMessage::Renew { device, way } => self.renew(device, &way),
+                CoreMessage::CreateVolume { device, spec, terms, answer } => {
+                    let own = self.served.borrow()[device].as_ref().map(|it| it.own_shard);
+                    self.handle.spawn_now(async move {
+                        let _ = answer.send(match own {
+                            Some(shard) => core.create_volume(shard, spec, terms).await,
+                            None => Err(VolumeError::ShutDown),
+                        });
+                    });
+                }
+                message => {
+                    // A task each, so that one which waits for a device holds up no other.
+                    self.handle.spawn_now(async move { act(&core, message).await });
+                }
+            }
         }
-        let _ = boot.serving.send(Ok(()));
-        // What the core uses of them it has: an old way that nobody uses is to be closed.
-        let devices = boot.parts.len();
-        drop(boot.parts);
-        let own_shards = (0..devices)
-            .map(|device| device_of.iter().position(|of| *of == device).expect("each has one"));
-        let own_shards = own_shards.collect();
-        let Returns { core: index, told } = self.returned;
-        core.on_return(move |shard| {
-            let _ = told.send(Returned { core: index, device: device_of[shard] });
-        });
-        let scrubbers = (0..devices).map(|device| Scrubber::new(&self.handle, &core, device));
-        let scrubbers = scrubbers.collect();
-        let listeners = self.listeners;
-        let desk = Desk { handle: self.handle, core, listeners, scrubbers, own_shards, ways };
-        desk.answer_messages(self.mailbox).await;
     }
 
-    /// Reads the shards back, device by device. Writes nothing.
+    fn renew(&self, device: usize, new: &NewWay) {
+        let file = new.opened.attach(&self.handle);
+        let mut served = self.served.borrow_mut();
+        if let Some(Served { way, .. }) = &mut served[device]
+            && let Some(file) = way.behind().renewed(file)
+        {
+            // What was opened before is closed when its failed shards are gone.
+            *way = way.renewed(file, new.number);
+            self.core.renew(device, way.clone());
+        }
+    }
+
+    /// Takes this core's part of a device, in step with the other cores. What it has of it goes if they or the
+    /// control side stop on the way.
+    async fn take_up(&self, asked: TakeUp) {
+        let TakeUp { device, part, recovered, start, started, serve, serving } = asked;
+        let way = self.attach(&part);
+        let shards = match self.recover(device, &part, &way).await {
+            Ok(shards) => shards,
+            Err(error) => return drop(recovered.send(Err(error))),
+        };
+        // What the core uses of it it has: an old way that nobody uses is to be closed.
+        drop(part);
+        let volumes = shards.iter().flat_map(|shard| shard.volumes()).collect();
+        let _ = recovered.send(Ok(volumes));
+        if start.await.is_err() {
+            return;
+        }
+        let mut running = Vec::new();
+        for shard in shards {
+            match shard.start().await {
+                Ok(shard) => running.push(shard),
+                Err(error) => return drop(started.send(Err(error))),
+            }
+        }
+        let _ = started.send(Ok(()));
+        if serve.await.is_err() {
+            return;
+        }
+        let mut own_shard = None;
+        for shard in running {
+            let number = self.core.attach_on(device, shard);
+            self.device_of.borrow_mut().push(device);
+            own_shard = own_shard.or(Some(number));
+        }
+        let own_shard = own_shard.expect("each core has one");
+        self.served.borrow_mut()[device] = Some(Served { way, own_shard });
+        let _ = serving.send(());
+    }
+
+    /// Reads the shards of a device back. Writes nothing.
     async fn recover(
         &self,
-        parts: &[Part],
-        ways: &[ServedDevice],
-    ) -> Result<Vec<RecoveredPart>, PartError> {
+        number: usize,
+        part: &Part,
+        device: &ServedDevice,
+    ) -> Result<Vec<Recovered<ServedDevice>>, OpenError> {
         let mut recovered = Vec::new();
-        for (number, (part, device)) in parts.iter().zip(ways).enumerate() {
-            let shards = parts.len() * part.shards.len();
-            let options = ShardOptions {
-                volatile_cache: part.volatile_cache,
-                map_memory: Some(self.map_memory.0 / shards.max(1) as u64),
-                ..ShardOptions::default()
-            };
-            for &index in &part.shards {
-                let (device, extents) = (device.clone(), part.extents.clone());
-                let shard = Shard::recover(device, part.superblock, index, extents, options).await;
-                let shard = shard.map_err(|error| PartError { device: number, error })?;
-                for loss in shard.losses().iter() {
-                    tracing::error!(device = number, shard = index, "{loss}: it is not served");
-                }
-                for mended in shard.mended().iter() {
-                    tracing::warn!(device = number, shard = index, ?mended, "damage made good");
-                }
-                recovered.push((number, shard));
+        let shards = self.scrubbers.len() * part.shards.len();
+        let options = ShardOptions {
+            volatile_cache: part.volatile_cache,
+            map_memory: Some(self.map_memory.0 / shards.max(1) as u64),
+            ..ShardOptions::default()
+        };
+        for &index in &part.shards {
+            let (device, extents) = (device.clone(), part.extents.clone());
+            let shard = Shard::recover(device, part.superblock, index, extents, options).await?;
+            for loss in shard.losses().iter() {
+                tracing::error!(device = number, shard = index, "{loss}: it is not served");
             }
+            for mended in shard.mended().iter() {
+                tracing::warn!(device = number, shard = index, ?mended, "damage made good");
+            }
+            recovered.push(shard);
         }
         Ok(recovered)
     }
@@ -256,70 +323,6 @@ impl Stage {
             }
         };
         Fenced::new(device, part.fence.clone())
-    }
-}
-
-/// Where the control side's messages are answered.
-struct Desk {
-    handle: Handle,
-    core: Core<Handle, ServedDevice>,
-    /// Where hosts wait until they are let in.
-    listeners: Vec<TcpListener>,
-    /// By device.
-    scrubbers: Vec<Rc<Scrubber<ServedDevice>>>,
-    /// The shards that take new volumes, by device.
-    own_shards: Vec<usize>,
-    /// The ways to the devices.
-    ways: Vec<ServedDevice>,
-}
-
-impl Desk {
-    /// Answers until it is said to shut down, or nobody is left to ask.
-    async fn answer_messages(self, mut mailbox: Receiver<CoreMessage>) {
-        let Self { handle, core, mut listeners, scrubbers, own_shards, mut ways } = self;
-        while let Some(message) = mailbox.recv().await {
-            match message {
-                CoreMessage::Admit => {
-                    for listener in listeners.drain(..) {
-                        let serving = core.clone();
-                        handle.spawn(async move { serving.serve(listener).await });
-                    }
-                }
-                CoreMessage::Shutdown { answer } => {
-                    scrubbers.iter().for_each(|scrubber| scrubber.stop());
-                    let _ = answer.send(core.shutdown().await);
-                    return;
-                }
-                CoreMessage::Scrub { device, change, answer } => {
-                    let scrubber = &scrubbers[device];
-                    match change {
-                        Some(Some(bytes_per_second)) => scrubber.start(bytes_per_second),
-                        Some(None) => scrubber.stop(),
-                        None => {}
-                    }
-                    let _ = answer.send(scrubber.report());
-                }
-                CoreMessage::Renew { device, way } => {
-                    let file = way.opened.attach(&handle);
-                    if let Some(file) = ways[device].behind().renewed(file) {
-                        // What was opened before is closed when its failed shards are gone.
-                        ways[device] = ways[device].renewed(file, way.number);
-                        core.renew(device, ways[device].clone());
-                    }
-                }
-                CoreMessage::CreateVolume { device, spec, terms, answer } => {
-                    let (core, shard) = (core.clone(), own_shards[device]);
-                    handle.spawn_now(async move {
-                        let _ = answer.send(core.create_volume(shard, spec, terms).await);
-                    });
-                }
-                message => {
-                    // A task each, so that one which waits for a device holds up no other.
-                    let core = core.clone();
-                    handle.spawn_now(async move { act(&core, message).await });
-                }
-            }
-        }
     }
 }
 
@@ -366,7 +369,8 @@ async fn act<D: Device>(core: &Core<Handle, D>, message: CoreMessage) {
         CoreMessage::Stats { answer } => {
             let _ = answer.send(core.stats());
         }
-        CoreMessage::Admit
+        CoreMessage::TakeUp(_)
+        | CoreMessage::Admit
         | CoreMessage::CreateVolume { .. }
         | CoreMessage::Renew { .. }
         | CoreMessage::Scrub { .. }

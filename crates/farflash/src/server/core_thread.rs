@@ -7,80 +7,29 @@ use io_traits::NetworkError;
 use reactor::{CoreConfig, CoreThread, mailbox};
 use tokio::sync::{mpsc, oneshot};
 use uuid::Uuid;
-use volume::{ExtentAllocator, OpenError, Superblock};
 
-use super::device_set::{self, OpenDevice, Source};
-use super::fence::Fence;
+use super::device_set::{self, OpenDevice};
 use super::membership::Membership;
 use super::message::{CoreMessage, Returned};
 use super::replug::Drive;
 use super::state::CoreLink;
-use super::{Discovery, ServeConfig, core_ended, core_main, preflight};
+use super::taking::Taking;
+use super::{Discovery, ServeConfig, absent, core_ended, core_main, preflight};
 use crate::failure::Failure;
 use crate::storage;
-
-/// A core's part of a device.
-pub(super) struct Part {
-    pub(super) source: Source,
-    pub(super) superblock: Superblock,
-    pub(super) extents: ExtentAllocator,
-    /// Shards of this core: the first takes new volumes.
-    pub(super) shards: Vec<u16>,
-    pub(super) volatile_cache: Option<bool>,
-    pub(super) fence: Fence,
-}
-
-/// What a core needs to take its parts of the devices.
-pub(super) struct Boot {
-    /// By the numbers of the devices.
-    pub(super) parts: Vec<Part>,
-    /// Told the volumes when all shards of this core are recovered, or why they are not.
-    pub(super) recovered: oneshot::Sender<Result<Vec<Found>, PartError>>,
-    /// Comes when all shards of all cores are recovered.
-    pub(super) go: oneshot::Receiver<()>,
-    /// Told when this core serves, or why not.
-    pub(super) serving: oneshot::Sender<Result<(), PartError>>,
-}
-
-/// A volume that was found on a device.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(super) struct Found {
-    pub(super) id: Uuid,
-    /// Number of the device.
-    pub(super) device: usize,
-}
-
-/// Why a core did not get its part of a device.
-#[derive(Debug)]
-pub(super) struct PartError {
-    /// Number of the device.
-    pub(super) device: usize,
-    pub(super) error: OpenError,
-}
-
-/// Why the cores did not take their parts.
-enum BootError {
-    CoreEnded,
-    Part(PartError),
-}
-
-impl From<PartError> for BootError {
-    fn from(error: PartError) -> Self {
-        Self::Part(error)
-    }
-}
 
 /// The data cores.
 pub(super) struct CoreThreads {
     threads: Vec<CoreThread<()>>,
     links: Vec<CoreLink>,
-    boots: Vec<oneshot::Sender<Boot>>,
     /// Where discovery is answered apart from the portals.
     discovery: Option<SocketAddr>,
     /// What came back on its own.
     returns: Option<mpsc::UnboundedReceiver<Returned>>,
     /// The files and drives, by number, for who looks after them.
     drives: Vec<Option<Drive>>,
+    /// The devices that are absent, by number, and why.
+    absent: BTreeMap<usize, Failure>,
     /// Closes when a core ends.
     ends: mpsc::Receiver<()>,
 }
@@ -90,13 +39,11 @@ impl CoreThreads {
     pub(super) fn start(config: &ServeConfig, portals: &[SocketAddr]) -> Result<Self, Failure> {
         let (end, ends) = mpsc::channel(1);
         let (returned, returns) = mpsc::unbounded_channel();
-        let (threads, links, boots) = (Vec::new(), Vec::new(), Vec::new());
-        let discovery = None;
-        let (returns, drives) = (Some(returns), Vec::new());
-        let mut cores = Self { threads, links, boots, discovery, returns, drives, ends };
+        let (threads, links, discovery) = (Vec::new(), Vec::new(), None);
+        let (returns, drives, absent) = (Some(returns), Vec::new(), BTreeMap::new());
+        let mut cores = Self { threads, links, discovery, returns, drives, absent, ends };
         for (&cpu, &portal) in config.cores.iter().zip(portals) {
             let (sender, receiver) = mailbox();
-            let (boot, booted) = oneshot::channel();
             let (bound, listening) = oneshot::channel();
             // The first core answers discovery apart from its portal, if that is wanted.
             let first = cores.links.is_empty();
@@ -107,7 +54,7 @@ impl CoreThreads {
                 discovery,
                 advertise: config.advertise,
                 bound,
-                booted,
+                devices: config.devices.len(),
                 mailbox: receiver,
                 connections_max: config.connections_max as usize,
                 memory_bytes: config.core_memory.0,
@@ -122,7 +69,6 @@ impl CoreThreads {
             let thread = reactor::spawn_thread(core, move |handle| core_main::run(handle, seat))
                 .map_err(|error| storage::no_core(&error))?;
             cores.threads.push(thread);
-            cores.boots.push(boot);
             let bound = listening.blocking_recv().map_err(|_| core_ended())?;
             let bound = bound.map_err(|error| match discovery {
                 Discovery::At(address) if address_of(&error) == address => {
@@ -137,22 +83,36 @@ impl CoreThreads {
     }
 
     /// Opens the devices, checks that they are ours (or makes them so, where that was asked for), claims
-    /// them, and gives each core its parts.
+    /// them, and has the cores take them up. One that is absent, or turns out to be, is left out as long as
+    /// another is there.
     pub(super) fn open(
         &mut self,
         config: &ServeConfig,
         membership: &mut Membership,
     ) -> Result<(), Failure> {
-        let devices = device_set::open(config)?;
+        let mut devices = BTreeMap::new();
+        for (number, device) in device_set::open(config)?.into_iter().enumerate() {
+            match device {
+                Ok(device) => drop(devices.insert(number, device)),
+                Err(failure) => drop(self.absent.insert(number, failure)),
+            }
+        }
+        let runtime = tokio::runtime::Handle::current();
         // Before anything of theirs is written, and before a volume is served.
-        membership.claim(config, &devices)?;
-        for device in &devices {
+        runtime.block_on(membership.claim(config, &devices))?;
+        for device in devices.values() {
             let shards = device.active.len();
             tracing::info!(device = device.name, shards, "recovering");
         }
-        self.boot(&devices)?;
-        let devices = devices.into_iter().zip(&config.devices);
-        self.drives = devices.map(|(device, shared)| Drive::of(device, &shared.device)).collect();
+        runtime.block_on(self.take_up(&mut devices, membership))?;
+        runtime.block_on(membership.describe_devices(config, &devices))?;
+        let drives = config.devices.iter().enumerate().map(|(number, shared)| {
+            let fence = membership.devices[number].fence.clone();
+            Drive::of(devices.remove(&number)?, &shared.device, fence)
+        });
+        self.drives = drives.collect();
+        let absent = std::mem::take(&mut self.absent).into_iter();
+        self.absent = absent.map(|(number, failure)| (number, absent::for_now(failure))).collect();
         Ok(())
     }
 
@@ -161,49 +121,59 @@ impl CoreThreads {
         std::mem::take(&mut self.drives)
     }
 
-    fn boot(&mut self, devices: &[OpenDevice]) -> Result<(), Failure> {
-        let not_booted = |error: BootError| match error {
-            BootError::CoreEnded => core_ended(),
-            BootError::Part(PartError { device, error }) => {
-                not_opened(&devices[device].name, &error)
+    /// The devices that are absent, and why; once.
+    pub(super) fn absent(&mut self) -> BTreeMap<usize, Failure> {
+        std::mem::take(&mut self.absent)
+    }
+
+    /// Has the cores take up the devices together: nothing is written before all are read back, and none is served
+    /// before all can be. Those that cannot be had leave `devices`.
+    async fn take_up(
+        &mut self,
+        devices: &mut BTreeMap<usize, OpenDevice>,
+        membership: &Membership,
+    ) -> Result<(), Failure> {
+        let mut takings = BTreeMap::new();
+        for (&number, device) in &*devices {
+            let fence = &membership.devices[number].fence;
+            takings.insert(number, Taking::begin(&self.links, number, device, fence)?);
+        }
+        let mut found = Vec::new();
+        for (number, taking) in &mut takings {
+            match taking.volumes(&devices[number].name).await {
+                Ok(volumes) => found.extend(volumes.into_iter().map(|id| (id, *number))),
+                Err(failure) => self.leave_out(*number, failure)?,
             }
-        };
-        let count = self.links.len();
-        let allocators: Vec<ExtentAllocator> =
-            devices.iter().map(|device| ExtentAllocator::new(&device.superblock)).collect();
-        let (mut recovered, mut gos, mut serving) = (Vec::new(), Vec::new(), Vec::new());
-        for (index, boot) in self.boots.drain(..).enumerate() {
-            let parts = devices.iter().zip(&allocators).map(|(device, extents)| Part {
-                source: device.source.clone(),
-                superblock: device.superblock,
-                extents: extents.clone(),
-                shards: shards_of(index, count, &device.active),
-                volatile_cache: device.volatile_cache,
-                fence: device.fence.clone(),
-            });
-            let (recovered_sender, recovered_receiver) = oneshot::channel();
-            let (go_sender, go) = oneshot::channel();
-            let (serving_sender, serving_receiver) = oneshot::channel();
-            recovered.push(recovered_receiver);
-            gos.push(go_sender);
-            serving.push(serving_receiver);
-            let parts = parts.collect();
-            let boot =
-                boot.send(Boot { parts, recovered: recovered_sender, go, serving: serving_sender });
-            boot.map_err(|_| core_ended())?;
         }
-        let found = all(recovered).map_err(not_booted)?;
-        if let Some((id, one, other)) = in_two_places(found.into_iter().flatten()) {
-            let (one, other) = (&devices[one].name, &devices[other].name);
-            return Err(Failure::runtime(
-                format!("the volume {id} is on {one} and on {other}: one is a copy of the other"),
-                "give --device for one of them only",
-            ));
+        takings.retain(|number, _| !self.absent.contains_key(number));
+        if let Some((id, one, other)) = in_two_places(found) {
+            return Err(one_is_a_copy(id, &devices[&one].name, &devices[&other].name));
         }
-        for go in gos {
-            go.send(()).map_err(|()| core_ended())?;
+        for (number, taking) in &mut takings {
+            if let Err(failure) = taking.start(&devices[number].name).await {
+                self.leave_out(*number, failure)?;
+            }
         }
-        all(serving).map(drop).map_err(not_booted)
+        takings.retain(|number, _| !self.absent.contains_key(number));
+        devices.retain(|number, _| takings.contains_key(number));
+        if devices.is_empty()
+            && let Some(failure) = self.absent.values().next()
+        {
+            return Err(failure.clone());
+        }
+        for taking in takings.into_values() {
+            taking.serve().await?;
+        }
+        Ok(())
+    }
+
+    /// Does without a device if it is absent.
+    fn leave_out(&mut self, number: usize, failure: Failure) -> Result<(), Failure> {
+        if !failure.is_absence() {
+            return Err(failure);
+        }
+        self.absent.insert(number, failure);
+        Ok(())
     }
 
     /// What comes back on its own from now on; once.
@@ -253,19 +223,10 @@ impl CoreThreads {
     }
 }
 
-/// The shards of a device that belong to core `index` of `count`: its own, and of those that were ever
-/// used (`active`) what has no core of its own.
-fn shards_of(index: usize, count: usize, active: &[u16]) -> Vec<u16> {
-    let own = u16::try_from(index).expect("no more cores than shards");
-    let others = active.iter().copied();
-    let others = others.filter(|shard| *shard != own && usize::from(*shard) % count == index);
-    std::iter::once(own).chain(others).collect()
-}
-
 /// A volume that is on two devices, and these.
-fn in_two_places(found: impl Iterator<Item = Found>) -> Option<(Uuid, usize, usize)> {
+fn in_two_places(found: Vec<(Uuid, usize)>) -> Option<(Uuid, usize, usize)> {
     let mut places = BTreeMap::new();
-    for Found { id, device } in found {
+    for (id, device) in found {
         match places.insert(id, device) {
             Some(other) if other != device => {
                 return Some((id, other.min(device), other.max(device)));
@@ -276,12 +237,12 @@ fn in_two_places(found: impl Iterator<Item = Found>) -> Option<(Uuid, usize, usi
     None
 }
 
-/// Waits for every core to report.
-fn all<T>(reports: Vec<oneshot::Receiver<Result<T, PartError>>>) -> Result<Vec<T>, BootError> {
-    let report = |report: oneshot::Receiver<Result<T, PartError>>| {
-        Ok(report.blocking_recv().map_err(|_| BootError::CoreEnded)??)
-    };
-    reports.into_iter().map(report).collect()
+/// What to say of a volume that is on two devices.
+pub(super) fn one_is_a_copy(id: Uuid, one: &str, other: &str) -> Failure {
+    Failure::runtime(
+        format!("the volume {id} is on {one} and on {other}: one is a copy of the other"),
+        "give --device for one of them only",
+    )
 }
 
 fn address_of(error: &NetworkError) -> SocketAddr {
@@ -294,37 +255,16 @@ fn address_of(error: &NetworkError) -> SocketAddr {
     }
 }
 
-fn not_opened(device: &str, error: &OpenError) -> Failure {
-    match error {
-        OpenError::NoExtent => Failure::runtime(
-            format!("{device} is too small for this many cores: {error}"),
-            "name fewer cores with --cores, or a larger device",
-        ),
-        _ => Failure::runtime(
-            format!("{device} cannot be opened: {error}"),
-            "restore the device from a copy, or start anew with `farflash format … --force`",
-        ),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
     fn a_volume_is_on_one_device() {
-        let found = |id: u128, device| Found { id: Uuid::from_u128(id), device };
+        let found = |id: u128, device| (Uuid::from_u128(id), device);
         let sound = [found(1, 0), found(2, 1), found(3, 0)];
-        assert_eq!(in_two_places(sound.into_iter()), None);
-        let copied = sound.into_iter().chain([found(3, 2)]);
+        assert_eq!(in_two_places(sound.to_vec()), None);
+        let copied = sound.into_iter().chain([found(3, 2)]).collect();
         assert_eq!(in_two_places(copied), Some((Uuid::from_u128(3), 0, 2)));
-    }
-
-    #[test]
-    fn every_shard_has_one_core() {
-        assert_eq!(shards_of(0, 2, &[0, 1, 2, 3, 4]), [0, 2, 4]);
-        assert_eq!(shards_of(1, 2, &[0, 1, 2, 3, 4]), [1, 3]);
-        assert_eq!(shards_of(1, 2, &[]), [1], "a new one");
-        assert_eq!(shards_of(0, 1, &[3]), [0, 3]);
     }
 }

@@ -5,22 +5,25 @@
 //! - O2: files made in vain are removed.
 //! - O3: a device is given once, by whatever name, and so is what is on it: a copy of a device is
 //!   refused beside it.
+//! - O4: a device that is absent (not there, or it does not work) keeps the others from nothing, unless no other
+//!   is there, or one is to be formatted: with what is set up for the first time nothing is missing.
 
 use std::collections::BTreeMap;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
+use std::sync::mpsc;
+use std::time::Duration;
 
 use device::{MemDevice, SharedModel};
 use reactor::OwnedDevice;
 use units::{BLOCK_SIZE, ByteLen};
 use volume::Superblock;
 
-use super::fence::Fence;
 use super::{ServeConfig, preflight};
 use crate::device_spec::{DeviceSpec, FileSpec};
 use crate::failure::Failure;
 use crate::output::Voice;
-use crate::storage::{self, Contents, Look, Made};
+use crate::storage::{self, Contents, Look, Made, RELEASE_TIMEOUT};
 
 /// Where a core's device comes from.
 #[derive(Clone)]
@@ -39,7 +42,6 @@ pub(super) struct OpenDevice {
     /// Shards that were ever used.
     pub(super) active: Vec<u16>,
     pub(super) volatile_cache: Option<bool>,
-    pub(super) fence: Fence,
 }
 
 /// What a device is, before anything is changed.
@@ -48,6 +50,8 @@ enum Looked {
     Blank(OwnedDevice),
     /// A file that is to be made.
     ToMake(Made),
+    /// It cannot be had for now (O4).
+    Absent(Failure),
 }
 
 /// What makes two names the same device.
@@ -85,27 +89,36 @@ fn identity(path: &Path) -> Option<Identity> {
         Ok(file) => Some(Identity::File { file_system: file.dev(), inode: file.ino() }),
         Err(_) => {
             let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
-            let parent = parent.unwrap_or(Path::new(".")).canonicalize().ok()?;
+            let parent = parent.unwrap_or(Path::new("."));
+            // Where not even a directory is, the same words are the same place.
+            let parent = parent.canonicalize().or_else(|_| std::path::absolute(parent)).ok()?;
             Some(Identity::NotThere(parent.join(path.file_name()?)))
         }
     }
 }
 
-/// Opens all devices, checks that they are ours, and makes those so for which that was asked.
-pub(super) fn open(config: &ServeConfig) -> Result<Vec<OpenDevice>, Failure> {
+/// Opens all devices, checks that they are ours, and makes those so for which that was asked. In the place of one
+/// that is absent is what there is to say of it (O4).
+pub(super) fn open(config: &ServeConfig) -> Result<Vec<Result<OpenDevice, Failure>>, Failure> {
     check_memory(config)?;
     // Dropped last: a file that is open counts as another's.
     let mut made = MadeFiles::default();
     let mut all = Vec::new();
     for shared in &config.devices {
-        all.push(look(&shared.device, config)?);
+        all.push(match look(&shared.device, config) {
+            Err(failure) if failure.is_absence() => Looked::Absent(failure),
+            looked => looked?,
+        });
     }
     check_copies(config, &all)?;
+    check_absent(&mut all)?;
     for (looked, shared) in all.iter_mut().zip(&config.devices) {
         if let (Looked::ToMake(how), DeviceSpec::File(spec)) = (&looked, &shared.device) {
             storage::make(spec, *how)?;
             made.0.push((*how, &spec.path));
-            *looked = Looked::Blank(open_file(spec)?);
+            let device = storage::open(spec, Voice::Log)?;
+            warn_of(spec, &device);
+            *looked = Looked::Blank(device);
         }
     }
     for (looked, shared) in all.iter_mut().zip(&config.devices) {
@@ -118,17 +131,54 @@ pub(super) fn open(config: &ServeConfig) -> Result<Vec<OpenDevice>, Failure> {
         }
     }
     let opened = all.into_iter().zip(config.device_names()).zip(&config.devices);
-    let opened = opened.map(|((looked, name), shared)| {
-        let Looked::Ours(source, superblock, active) = looked else {
-            unreachable!("what is missing was made, and what is blank was formatted");
-        };
-        let volatile_cache = match &shared.device {
-            DeviceSpec::File(spec) => spec.flush.volatile_cache(),
-            DeviceSpec::Mem { .. } | DeviceSpec::Model(_) => None,
-        };
-        OpenDevice { name, source, superblock, active, volatile_cache, fence: Fence::default() }
+    let opened = opened.map(|((looked, name), shared)| match looked {
+        Looked::Ours(source, superblock, active) => {
+            let volatile_cache = volatile_cache(&shared.device);
+            Ok(OpenDevice { name, source, superblock, active, volatile_cache })
+        }
+        Looked::Absent(failure) => Err(failure),
+        Looked::Blank(_) | Looked::ToMake(_) => {
+            unreachable!("what is missing was made, and what is blank was formatted")
+        }
     });
     Ok(opened.collect())
+}
+
+/// Opens a device that was absent so far, and checks that it is ours. Nothing is written to it, and a blank one
+/// is not formatted.
+pub(super) fn open_late(config: &ServeConfig, number: usize) -> Result<OpenDevice, Failure> {
+    let device = &config.devices[number].device;
+    let DeviceSpec::File(spec) = device else { unreachable!("memory is never absent") };
+    let opened = storage::open_late(spec)?;
+    let looked = look_at(spec, opened, config.cores.len(), Look::Samples)?;
+    let Looked::Ours(source, superblock, active) = looked else {
+        unreachable!("what is there is ours, or refused");
+    };
+    let name = config.device_names().swap_remove(number);
+    let volatile_cache = volatile_cache(device);
+    Ok(OpenDevice { name, source, superblock, active, volatile_cache })
+}
+
+fn volatile_cache(device: &DeviceSpec) -> Option<bool> {
+    match device {
+        DeviceSpec::File(spec) => spec.flush.volatile_cache(),
+        DeviceSpec::Mem { .. } | DeviceSpec::Model(_) => None,
+    }
+}
+
+/// Refuses to start without a device if no other is there, or one is to be formatted (O4).
+fn check_absent(all: &mut [Looked]) -> Result<(), Failure> {
+    let is_there = |looked: &Looked| matches!(looked, Looked::Ours(..));
+    let is_new = |looked: &Looked| matches!(looked, Looked::Blank(_) | Looked::ToMake(_));
+    if all.iter().any(is_there) && !all.iter().any(is_new) {
+        return Ok(());
+    }
+    for looked in all {
+        if let Looked::Absent(failure) = looked {
+            return Err(failure.clone());
+        }
+    }
+    Ok(())
 }
 
 /// Files that were made, and go again when this is dropped (O2).
@@ -172,19 +222,51 @@ fn look_at_file(spec: &FileSpec, config: &ServeConfig) -> Result<Looked, Failure
             }
         }
     }
-    let device = open_file(spec)?;
+    if !format_if_blank {
+        let (of, limit) = (spec.clone(), config.device_timeout * 2 + RELEASE_TIMEOUT);
+        let look = move || look_at(&of, storage::open(&of, Voice::Log)?, cores, Look::Samples);
+        return in_time(limit, look).unwrap_or_else(|| Err(storage::hangs(spec)));
+    }
+    // What may be going to be formatted is read to its end, which takes what it takes.
+    let looked = look_at(spec, storage::open(spec, Voice::Log)?, cores, Look::Everywhere)?;
+    if let Looked::Blank(device) = &looked {
+        let size = ByteLen(device.geometry().blocks * BLOCK_SIZE as u64);
+        storage::check_size(spec, size, cores)?;
+    }
+    Ok(looked)
+}
+
+/// What comes of a look, on a thread of its own: a device that hangs holds up who asks it, and is not to hold up the
+/// start. `None` if it takes longer than that.
+fn in_time<T: Send + 'static>(
+    limit: Duration,
+    look: impl FnOnce() -> T + Send + 'static,
+) -> Option<T> {
+    let (sender, looked) = mpsc::channel();
+    std::thread::spawn(move || {
+        // Nobody waits for it any more if it took too long.
+        let _ = sender.send(look());
+    });
+    looked.recv_timeout(limit).ok()
+}
+
+/// What a file or drive that is open holds; a blank one is refused unless all of it was looked at.
+fn look_at(
+    spec: &FileSpec,
+    device: OwnedDevice,
+    cores: usize,
+    look: Look,
+) -> Result<Looked, Failure> {
     let path = spec.path.display();
-    // A device that is not going to be formatted need not be read to its end.
-    let look = if format_if_blank { Look::Everywhere } else { Look::Samples };
     match storage::contents(&spec.path, &device, look, Voice::Log)? {
         Contents::Ours => {
             let (superblock, active) = storage::inspect(&spec.path, &device)?;
             check_cores(&DeviceSpec::File(spec.clone()), &superblock, cores)?;
+            warn_of(spec, &device);
             Ok(Looked::Ours(Source::File(device), superblock, active))
         }
-        Contents::Blank if format_if_blank => {
-            let size = ByteLen(device.geometry().blocks * BLOCK_SIZE as u64);
-            storage::check_size(spec, size, cores)?;
+        Contents::Blank if look == Look::Everywhere => {
+            warn_of(spec, &device);
             Ok(Looked::Blank(device))
         }
         Contents::Blank => Err(Failure::runtime(
@@ -201,12 +283,11 @@ fn look_at_file(spec: &FileSpec, config: &ServeConfig) -> Result<Looked, Failure
     }
 }
 
-fn open_file(spec: &FileSpec) -> Result<OwnedDevice, Failure> {
-    let device = storage::open(spec, Voice::Log)?;
+/// Says what an operator should know of a device that is about to be served.
+fn warn_of(spec: &FileSpec, device: &OwnedDevice) {
     for warning in device.warnings() {
         tracing::warn!(device = %spec.path.display(), "{warning}");
     }
-    Ok(device)
 }
 
 fn check_cores(device: &DeviceSpec, superblock: &Superblock, cores: usize) -> Result<(), Failure> {

@@ -68,6 +68,7 @@ impl State {
         let cores = self.cores.len() as u64;
         let change = match request {
             ScrubRequest::Show => None,
+            ScrubRequest::Start(_) if self.is_absent(device) => return Err(self.away(device)),
             ScrubRequest::Start(start) => {
                 let rate = start.bytes_per_second.unwrap_or(SCRUB_BYTES_PER_SECOND);
                 tracing::info!(device = served.name, bytes_per_second = rate, "scrub begun");

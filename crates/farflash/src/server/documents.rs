@@ -14,7 +14,7 @@ use super::state::State;
 impl State {
     /// Where the volume is, if `caller` may know.
     pub(super) fn place(&self, caller: &Caller, key: &VolumeKey) -> Result<Place, ServiceError> {
-        self.directory(|directory| directory.find(caller, key)).ok_or_else(|| not_found(key))
+        self.directory(|directory| directory.find(caller, key)).ok_or_else(|| self.not_here(key))
     }
 
     pub(super) async fn list(&self, caller: &Caller) -> Result<Vec<Volume>, ServiceError> {

@@ -155,7 +155,11 @@ async fn health(state: Arc<State>) {
         let Ok(server) = state.server().await else { continue };
         let before = state.membership.describe(|_| {});
         let host = state.membership.describe(|host| {
-            for (record, device) in host.devices.iter_mut().zip(&server.devices) {
+            for record in &mut host.devices {
+                let mut devices = server.devices.iter();
+                let Some(device) = devices.find(|device| device.name == record.name) else {
+                    continue;
+                };
                 let health = match device.health {
                     DeviceHealth::Good => "good",
                     DeviceHealth::Degraded => "degraded",
@@ -177,7 +181,11 @@ impl State {
     pub(super) fn place_devices(&self) {
         let host = self.membership.describe(|_| {});
         for core in &self.cores {
-            for (device, record) in host.devices.iter().enumerate() {
+            for record in &host.devices {
+                let mut own = self.membership.devices.iter();
+                let Some(device) = own.position(|own| own.id() == Some(record.id)) else {
+                    continue;
+                };
                 let domain = Box::new(FailureDomain {
                     host_id: host.id.into_bytes(),
                     host: host.name.clone(),
@@ -210,16 +218,22 @@ impl State {
 
     /// W1.
     fn abandon(&self, id: Uuid, holder: &str) {
-        let Some(device) = self.membership.devices.iter().position(|own| own.id == id) else {
+        let Some(device) = self.membership.devices.iter().position(|own| own.id() == Some(id))
+        else {
             return;
         };
         self.membership.devices[device].fence.shut();
-        for core in &self.cores {
-            let _ = core.mailbox.send(CoreMessage::Abandon { device });
-        }
         let name = &self.devices[device].name;
         tracing::error!(device = name, %id, holder,
             "the device is served by another host, by an operator's word: its volumes are cut off here");
+        self.cut_off(device);
+    }
+
+    /// Has nothing of a device that is another's.
+    pub(super) fn cut_off(&self, device: usize) {
+        for core in &self.cores {
+            let _ = core.mailbox.send(CoreMessage::Abandon { device });
+        }
         for core in 0..self.cores.len() {
             let places = self.directory(|directory| directory.places_on(core, device));
             places.into_iter().for_each(|place| self.forget(place.id, device));

@@ -91,6 +91,22 @@ impl State {
         Ok(())
     }
 
+    /// A device has come, and with it what its volumes hold: a fact, which counts at once (G1), and which others
+    /// are to know before records of its volumes become this host's (G4).
+    pub(super) async fn account_for_more(&self) -> Result<(), ServiceError> {
+        if self.holdings.is_empty() || self.is_alone() {
+            return Ok(());
+        }
+        self.granting.is_accounted.store(false, Ordering::Relaxed);
+        let tenants = self.granting.tenants.lock().await;
+        let divided = self.divide().await?;
+        for (holding, divided) in self.holdings.iter().zip(&divided) {
+            holding.set_bound(holding.bound().max(divided.given));
+        }
+        drop(tenants);
+        self.regrant(false).await.map(drop)
+    }
+
     /// Looks at the grants of all tenants, and asks for more or gives back. Whether anything has changed.
     async fn regrant(&self, looks_for_gone: bool) -> Result<bool, ServiceError> {
         let mut tenants = self.granting.tenants.lock().await;

@@ -44,10 +44,18 @@ pub(crate) struct ClusterConfig {
 }
 
 /// A device of this host.
-#[derive(Clone)]
+#[derive(Clone, Default)]
 pub(super) struct OwnDevice {
-    pub(super) id: Uuid,
+    /// `None` before it is claimed.
+    id: Arc<Mutex<Option<Uuid>>>,
     pub(super) fence: Fence,
+}
+
+impl OwnDevice {
+    /// What it is, if it was ever there.
+    pub(super) fn id(&self) -> Option<Uuid> {
+        *self.id.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 /// This host in the service.
@@ -119,47 +127,52 @@ impl Membership {
             directory,
             address: cluster.directory.as_ref().map(ToString::to_string),
             id: host.id,
-            devices: Vec::new(),
+            devices: config.devices.iter().map(|_| OwnDevice::default()).collect(),
             described: Arc::new(Mutex::new(host)),
             seek: cluster.take_over.then(|| seek::from(here)),
             _identity: identity.map(Arc::new),
         })
     }
 
-    /// Makes the devices this host's, or none of them.
-    pub(super) fn claim(
-        &mut self,
+    /// Makes the devices, by number, this host's, or none of them.
+    pub(super) async fn claim(
+        &self,
         config: &ServeConfig,
-        devices: &[OpenDevice],
+        devices: &BTreeMap<usize, OpenDevice>,
     ) -> Result<(), Failure> {
-        let mut records = Vec::new();
-        for (device, shared) in devices.iter().zip(&config.devices) {
-            let id = device.superblock.uuid;
-            let (model, serial) = match &shared.device {
+        for (&number, device) in devices {
+            let claim = Claim {
+                device: device.superblock.uuid,
+                name: device.name.clone(),
+                volatile: !matches!(config.devices[number].device, DeviceSpec::File(_)),
+            };
+            let claimed = self.patiently(|| match &self.seek {
+                None => self.directory.claim(claim.clone()),
+                Some(seek) => self.directory.take_over(claim.clone(), seek.clone()),
+            });
+            claimed.await.map_err(|error| failure(&error))?;
+            let mut id = self.devices[number].id.lock().unwrap_or_else(PoisonError::into_inner);
+            *id = Some(claim.device);
+        }
+        Ok(())
+    }
+
+    /// Says which devices this host serves, beside those that it has named before.
+    pub(super) async fn describe_devices(
+        &self,
+        config: &ServeConfig,
+        devices: &BTreeMap<usize, OpenDevice>,
+    ) -> Result<(), Failure> {
+        let records = devices.iter().map(|(&number, device)| {
+            let (model, serial) = match &config.devices[number].device {
                 DeviceSpec::File(spec) => drive_names(&spec.path),
                 DeviceSpec::Mem { .. } | DeviceSpec::Model(_) => (None, None),
             };
-            let health = Some("good".to_owned());
-            records.push(DeviceRecord { id, name: device.name.clone(), model, serial, health });
-            self.devices.push(OwnDevice { id, fence: device.fence.clone() });
-        }
-        let claimed = Handle::current().block_on(async {
-            for (device, shared) in devices.iter().zip(&config.devices) {
-                let claim = Claim {
-                    device: device.superblock.uuid,
-                    name: device.name.clone(),
-                    volatile: !matches!(shared.device, DeviceSpec::File(_)),
-                };
-                self.patiently(|| match &self.seek {
-                    None => self.directory.claim(claim.clone()),
-                    Some(seek) => self.directory.take_over(claim.clone(), seek.clone()),
-                })
-                .await?;
-            }
-            let host = self.describe(|host| host.devices = records);
-            self.directory.describe(host).await
+            let (id, name) = (device.superblock.uuid, device.name.clone());
+            DeviceRecord { id, name, model, serial, health: Some("good".to_owned()) }
         });
-        claimed.map_err(|error| failure(&error))
+        let host = self.describe(|host| host.devices.extend(records));
+        self.directory.describe(host).await.map_err(|error| failure(&error))
     }
 
     /// Asks until the directory is there.
@@ -194,7 +207,9 @@ impl Membership {
     /// What is known of a device.
     pub(super) fn drive(&self, device: usize) -> Drive {
         let host = self.described.lock().unwrap_or_else(PoisonError::into_inner);
-        host.devices.get(device).map(drive_document).unwrap_or_default()
+        let id = self.devices[device].id();
+        let record = host.devices.iter().find(|record| Some(record.id) == id);
+        record.map(drive_document).unwrap_or_default()
     }
 
     /// Gives the devices back: they are served no more.

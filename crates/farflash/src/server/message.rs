@@ -1,5 +1,7 @@
 //! What the control side says to a data core, and what it hears back.
 
+use std::fmt;
+
 use access::Access;
 use dataplane::{Allotment, CoreStats, DiscoveryRecord, VolumeFlow, VolumeStatus};
 use nvme_wire::log::FailureDomain;
@@ -7,8 +9,10 @@ use reactor::OwnedDevice;
 use tokio::sync::oneshot;
 use units::Slo;
 use uuid::Uuid;
-use volume::{Terms, VolumeError, VolumeSpec};
+use volume::{ExtentAllocator, OpenError, Superblock, Terms, VolumeError, VolumeSpec};
 
+use super::device_set::Source;
+use super::fence::Fence;
 use super::scrubber::ScrubReport;
 use super::sharing::CoreShare;
 
@@ -37,9 +41,44 @@ pub(crate) struct NewWay {
     pub(crate) number: u32,
 }
 
+/// A core's part of a device.
+pub(crate) struct Part {
+    pub(crate) source: Source,
+    pub(crate) superblock: Superblock,
+    pub(crate) extents: ExtentAllocator,
+    /// Shards of this core: the first takes new volumes.
+    pub(crate) shards: Vec<u16>,
+    pub(crate) volatile_cache: Option<bool>,
+    pub(crate) fence: Fence,
+}
+
+/// A device that a core is to take its part of, step by step, each when all cores have done the one before
+/// (`taking.rs`). Where a way back closes instead, the core lets go of what it has.
+pub(crate) struct TakeUp {
+    /// Number of the device.
+    pub(crate) device: usize,
+    pub(crate) part: Part,
+    /// Told the volumes when all shards of this core are read back; nothing is written yet.
+    pub(crate) recovered: Answer<Result<Vec<Uuid>, OpenError>>,
+    /// Comes when the shards may be written.
+    pub(crate) start: oneshot::Receiver<()>,
+    pub(crate) started: Answer<Result<(), OpenError>>,
+    /// Comes when hosts may find the volumes.
+    pub(crate) serve: oneshot::Receiver<()>,
+    pub(crate) serving: Answer<()>,
+}
+
+impl fmt::Debug for TakeUp {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("TakeUp").field("device", &self.device).finish_non_exhaustive()
+    }
+}
+
 /// What a data core is asked to do. It answers each message once, or drops the way back and ends.
 #[derive(Debug)]
 pub(crate) enum CoreMessage {
+    /// Take a part of a device and serve it.
+    TakeUp(Box<TakeUp>),
     /// Make a volume on a device.
     CreateVolume {
         device: usize,

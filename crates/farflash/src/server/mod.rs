@@ -2,8 +2,10 @@
 //!
 //! The order of the start makes each refusal come before anything is touched: cores and settings
 //! are checked, all ports taken, all devices opened and looked at, and only then formatted (if that
-//! was asked for) and recovered. Shards are started when all are recovered.
+//! was asked for) and recovered. Shards are started when all are recovered. A device that is absent is no refusal, but
+//! left out until it is there (`absent.rs`).
 
+mod absent;
 mod access;
 mod allowance;
 mod any_device;
@@ -35,6 +37,7 @@ mod service;
 mod sharing;
 mod state;
 mod stats;
+mod taking;
 
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
@@ -180,7 +183,8 @@ async fn serve(
     let api = tokio::net::TcpListener::from_std(api).map_err(|error| no_runtime(&error))?;
     let api_address = api.local_addr().map_err(|error| no_runtime(&error))?;
     let (links, holdings) = (cores.links().to_vec(), guard::holdings(&guard.users));
-    let volumes = Volumes::load(config, links, membership.clone(), holdings).await;
+    let absent = cores.absent();
+    let volumes = Volumes::load(config, links, membership.clone(), holdings, &absent).await;
     let volumes = volumes.map_err(|_| core_ended())?;
     for link in cores.links() {
         tracing::info!(core = link.cpu, portal = %link.portal, "portal open");
@@ -196,11 +200,8 @@ async fn serve(
         tokio::spawn(returns::follow(volumes.clone(), returns));
     }
     replug::start(volumes.state(), cores.drives());
-    if let Some(every) = config.scrub_every {
-        for device in 0..config.devices.len() {
-            tokio::spawn(scrub_plan::keep(volumes.clone(), device, every));
-        }
-    }
+    absent::start(volumes.state(), config, absent.into_keys());
+    scrub_plan::start(&volumes, config);
     let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
     let service = Arc::new(volumes.clone());
     let api = tokio::spawn(control::serve(api, service, guard, Limits::default(), async {

@@ -21,6 +21,7 @@ impl State {
             return Ok(vec![self.device_named(name)?]);
         }
         let mut devices: Vec<usize> = (0..self.devices.len()).collect();
+        devices.retain(|device| !self.is_absent(*device));
         if devices.iter().any(|device| !self.is_abandoned(*device)) {
             devices.retain(|device| !self.is_abandoned(*device));
         }

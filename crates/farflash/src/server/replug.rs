@@ -23,7 +23,7 @@ use crate::failure::Failure;
 use crate::storage;
 
 /// How often failures are looked for, and a drive that is away.
-const LOOK_EVERY: Duration = Duration::from_secs(1);
+pub(super) const LOOK_EVERY: Duration = Duration::from_secs(1);
 
 /// A file or drive that is served.
 pub(super) struct Drive {
@@ -45,8 +45,8 @@ enum Found {
 
 impl Drive {
     /// `None` for what cannot be unplugged.
-    pub(super) fn of(device: OpenDevice, spec: &DeviceSpec) -> Option<Self> {
-        let OpenDevice { source, superblock, fence, .. } = device;
+    pub(super) fn of(device: OpenDevice, spec: &DeviceSpec, fence: Fence) -> Option<Self> {
+        let OpenDevice { source, superblock, .. } = device;
         match (source, spec) {
             (Source::File(opened), DeviceSpec::File(spec)) => {
                 Some(Self { spec: spec.clone(), opened, superblock, fence })
@@ -82,7 +82,8 @@ pub(super) fn start(state: &Arc<State>, drives: Vec<Option<Drive>>) {
     }
 }
 
-async fn look_after(state: Arc<State>, device: usize, mut drive: Drive) {
+/// Looks after a drive for as long as the server runs, or the drive is this host's.
+pub(super) async fn look_after(state: Arc<State>, device: usize, mut drive: Drive) {
     let mut is_away = false;
     loop {
         tokio::time::sleep(LOOK_EVERY).await;
@@ -121,14 +122,23 @@ async fn look_after(state: Arc<State>, device: usize, mut drive: Drive) {
     }
 }
 
+async fn look_aside(drive: Drive) -> Option<(Drive, Found)> {
+    aside(move || {
+        let found = drive.look();
+        (drive, found)
+    })
+    .await
+}
+
 /// Looks on a thread of its own, since a device that hangs holds up who asks it: also the end of the process,
 /// where the runtime waits for its threads.
-async fn look_aside(drive: Drive) -> Option<(Drive, Found)> {
+pub(super) async fn aside<T: Send + 'static>(
+    look: impl FnOnce() -> T + Send + 'static,
+) -> Option<T> {
     let (sender, found) = tokio::sync::oneshot::channel();
     let looking = std::thread::Builder::new().name("replug".to_owned()).spawn(move || {
-        let found = drive.look();
         // Nobody waits for it when the server ends.
-        let _ = sender.send((drive, found));
+        let _ = sender.send(look());
     });
     match looking {
         Ok(_) => found.await.ok(),
@@ -141,7 +151,7 @@ async fn look_aside(drive: Drive) -> Option<(Drive, Found)> {
 
 impl State {
     /// Says what keeps a device from being used, or that nothing does any more.
-    fn set_trouble(&self, device: usize, failure: Option<&Failure>) {
+    pub(super) fn set_trouble(&self, device: usize, failure: Option<&Failure>) {
         let served = &self.devices[device];
         let trouble = failure.map(Failure::in_one_line);
         let mut known = served.trouble.lock().unwrap_or_else(PoisonError::into_inner);

@@ -6,6 +6,7 @@
 use control::ServiceError;
 use schedule::Promise;
 use tokio::sync::mpsc::UnboundedReceiver;
+use uuid::Uuid;
 
 use super::directory::Known;
 use super::message::Returned;
@@ -29,6 +30,14 @@ impl State {
     async fn ask_again(&self, returned: Returned) -> Result<(), ServiceError> {
         let Returned { core, device } = returned;
         let alone = self.alone_on(device).await?;
+        self.take_over(core, device).await?;
+        self.share_out(device);
+        drop(alone);
+        self.reconcile(device).await
+    }
+
+    /// The same, while no other change to the device is under way; others are not told.
+    pub(super) async fn take_over(&self, core: usize, device: usize) -> Result<(), ServiceError> {
         let mut volumes = self.cores[core].volumes().await?;
         volumes.retain(|volume| volume.device == device);
         let known = self.directory(|directory| directory.places_on(core, device));
@@ -43,14 +52,19 @@ impl State {
             let place = known.place;
             let promise = Promise { core, slo: volume.slo };
             self.devices[device].shared(|shared| shared.admit_known(place.id, promise));
-            self.directory(|directory| directory.insert(known));
+            if let Some(other) = self.directory(|directory| directory.insert(known)) {
+                say_of_one_name(&volume.name, place.id, other);
+            }
             match volume.access {
                 Some(access) => self.announce(place, &access.restrictions),
                 None => self.withdraw(place.id),
             }
         }
-        self.share_out(device);
-        drop(alone);
-        self.reconcile(device).await
+        Ok(())
     }
+}
+
+/// Says that two volumes have one name: D2 of `directory.rs` tells which of them it leads to.
+pub(super) fn say_of_one_name(name: &str, one: Uuid, other: Uuid) {
+    tracing::error!(name, %one, another = %other, "two volumes have one name: name them by their ids");
 }

@@ -4,6 +4,7 @@ use std::time::{Duration, Instant};
 
 use control::{ScrubRequest, ScrubState, StartScrub};
 
+use super::ServeConfig;
 use super::service::Volumes;
 
 /// How long after the start the first one begins, if not sooner. No server remembers when the last one
@@ -17,8 +18,17 @@ pub(super) struct ScrubPlan {
     pub(super) next: Instant,
 }
 
+/// Begins scrubs of all devices every so often, if that is wanted.
+pub(super) fn start(volumes: &Volumes, config: &ServeConfig) {
+    if let Some(every) = config.scrub_every {
+        for device in 0..config.devices.len() {
+            tokio::spawn(keep(volumes.clone(), device, every));
+        }
+    }
+}
+
 /// Begins a scrub of a device every so often, for as long as the server runs. One that still runs goes on instead.
-pub(super) async fn keep(volumes: Volumes, device: usize, every: Duration) {
+async fn keep(volumes: Volumes, device: usize, every: Duration) {
     let mut pause = every.min(FIRST_AFTER);
     loop {
         volumes.plan_scrub(device, ScrubPlan { every, next: Instant::now() + pause });
@@ -31,6 +41,9 @@ pub(super) async fn keep(volumes: Volumes, device: usize, every: Duration) {
                 device,
                 "the last scrub still runs; give it more bytes a second, or more time"
             );
+            continue;
+        }
+        if volumes.state().is_absent(device) {
             continue;
         }
         if volumes.state().scrub(device, ScrubRequest::Start(StartScrub::default())).await.is_err()

@@ -8,7 +8,7 @@
 //! Where a new volume goes is decided in `placement.rs`; changes are in `changes.rs`, what is shown of
 //! volumes in `documents.rs`, of devices in `devices.rs` and `stats.rs`.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
@@ -27,9 +27,11 @@ use super::allowance::Holding;
 use super::directory::{Directory, Known};
 use super::granting::Granting;
 use super::membership::Membership;
+use super::returns::say_of_one_name;
 use super::scrub_plan::ScrubPlan;
 use super::sharing::{SharedDevice, slo_of};
 use super::state::{CoreLink, ServedDevice, State};
+use crate::failure::Failure;
 
 /// The volumes of this server.
 #[derive(Clone)]
@@ -44,6 +46,7 @@ impl Volumes {
         cores: Vec<CoreLink>,
         membership: Membership,
         holdings: Vec<Holding>,
+        absent: &BTreeMap<usize, Failure>,
     ) -> Result<Self, ServiceError> {
         let specs = config.devices.iter().zip(config.device_names());
         let devices: Vec<ServedDevice> = specs
@@ -61,8 +64,7 @@ impl Volumes {
                 let promise = Promise { core, slo: volume.slo };
                 devices[place.device].shared(|shared| shared.admit_known(place.id, promise));
                 if let Some(other) = directory.insert(known) {
-                    tracing::error!(name = volume.name, one = %other, another = %place.id,
-                        "two volumes have one name: name them by their ids");
+                    say_of_one_name(&volume.name, place.id, other);
                 }
             }
         }
@@ -82,6 +84,7 @@ impl Volumes {
             membership,
             asked_for: Mutex::default(),
         };
+        absent.iter().for_each(|(device, failure)| state.is_without(*device, failure));
         restrictions.into_iter().for_each(|(place, all)| state.announce(place, &all));
         (0..state.devices.len()).for_each(|device| state.share_out(device));
         state.bound_tenants().await?;

@@ -39,6 +39,8 @@ pub(super) struct ServedDevice {
     pub(super) scrubs: Mutex<Option<ScrubPlan>>,
     /// What keeps it from being used, and what to do about it, if its drive is away.
     pub(super) trouble: Mutex<Option<String>>,
+    /// Whether it was absent when the server started, and still is.
+    pub(super) absent: AtomicBool,
     /// V1: held during a change to what lies on it.
     pub(super) changing: tokio::sync::Mutex<()>,
     /// Whether the directory may say something else of its volumes than it holds.
@@ -127,6 +129,7 @@ impl ServedDevice {
             shared: Mutex::new(shared),
             scrubs: Mutex::default(),
             trouble: Mutex::default(),
+            absent: AtomicBool::new(false),
             changing: tokio::sync::Mutex::default(),
             doubtful: AtomicBool::new(false),
         }

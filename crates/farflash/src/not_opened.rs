@@ -1,0 +1,109 @@
+//! Why a device is not opened: what to say, and whether it is a mistake or an absence.
+
+use std::os::unix::fs::FileTypeExt;
+
+use io_traits::DeviceError;
+use reactor::OpenError;
+use rustix::io::Errno;
+
+use crate::failure::Failure;
+
+/// Why a device that was open cannot be opened again.
+pub(crate) fn away(error: &OpenError) -> Failure {
+    match error {
+        OpenError::Missing { path } => {
+            let what = format!("{} is not there", path.display());
+            Failure::runtime(what, "plug the drive in again; its path has to be the same")
+        }
+        error => refused(error),
+    }
+}
+
+/// Whether a device cannot be had for now, which is no mistake of whoever named it.
+fn is_absence(error: &OpenError) -> bool {
+    match error {
+        OpenError::Missing { .. } => true,
+        OpenError::System { errno, .. } => matches!(
+            *errno,
+            Errno::IO
+                | Errno::NODEV
+                | Errno::NXIO
+                | Errno::NOMEDIUM
+                | Errno::REMOTEIO
+                | Errno::TIMEDOUT
+                | Errno::SHUTDOWN
+                | Errno::STALE
+                | Errno::NOTCONN
+        ),
+        // A drive that has given up may still have a name, and no capacity.
+        OpenError::TooSmall { path, bytes: 0 } => {
+            std::fs::metadata(path).is_ok_and(|it| it.file_type().is_block_device())
+        }
+        OpenError::Exists { .. }
+        | OpenError::Permission { .. }
+        | OpenError::InUse { .. }
+        | OpenError::ReadOnly { .. }
+        | OpenError::WrongKind { .. }
+        | OpenError::TooSmall { .. }
+        | OpenError::SectorSize { .. }
+        | OpenError::BadSize { .. } => false,
+    }
+}
+
+/// Whether a device that is open does not work for now.
+pub(crate) fn is_failing(error: &volume::OpenError) -> bool {
+    match error {
+        volume::OpenError::Device(error) => match error {
+            DeviceError::Io { .. } | DeviceError::NoSpace { .. } | DeviceError::Gone => true,
+            DeviceError::OutOfRange { .. } | DeviceError::Pinned { .. } => false,
+        },
+        _ => false,
+    }
+}
+
+/// What to say of a device that was not opened.
+pub(crate) fn refused(error: &OpenError) -> Failure {
+    let new = if is_absence(error) { Failure::absence } else { Failure::runtime };
+    if let OpenError::Missing { path } = error
+        && let Some(directory) = path.parent()
+        && !directory.as_os_str().is_empty()
+        && !directory.exists()
+    {
+        let directory = directory.display();
+        return new(
+            format!("there is no directory {directory}"),
+            format!("make it (`mkdir -p {directory}`), or name another --device"),
+        );
+    }
+    let remedy = match error {
+        OpenError::Missing { path } => {
+            let path = path.display();
+            format!("create it with `farflash format --device file:{path},size=8GiB`")
+        }
+        OpenError::Exists { .. } => "leave size= out to use what is there".to_owned(),
+        OpenError::Permission { .. } => {
+            "run as its owner, change its mode, or name another --device".to_owned()
+        }
+        OpenError::InUse { .. } => {
+            "stop the other server, or unmount it, or name another --device".to_owned()
+        }
+        OpenError::ReadOnly { .. } => "make it writable, or name another --device".to_owned(),
+        OpenError::WrongKind { .. } => {
+            "name a regular file or a block device with --device file:PATH".to_owned()
+        }
+        OpenError::TooSmall { path, .. } => {
+            let path = path.display();
+            format!("remove it, then `farflash format --device file:{path},size=8GiB`")
+        }
+        OpenError::SectorSize { .. } => {
+            "format the drive with sectors of 512 or 4096 bytes, or name another --device"
+                .to_owned()
+        }
+        OpenError::BadSize { .. } => "give size= a multiple of 4096, such as 8GiB".to_owned(),
+        OpenError::System { .. } => "name another --device, or mend the cause".to_owned(),
+    };
+    // The error itself ends with advice of its own, in the words of the library.
+    let what = error.to_string();
+    let what = what.split("; ").next().unwrap_or_default();
+    new(what.to_owned(), remedy)
+}
