@@ -850,3 +850,48 @@ fn a_device_that_comes_late_is_claimed_as_at_the_start() {
     let hosts = client(&a).hosts().unwrap().hosts;
     assert_eq!(hosts[0].devices.len(), 2, "{hosts:?}");
 }
+
+/// What lies on a device that comes late counts in its tenant's quota from then on.
+#[test]
+fn a_quota_of_space_counts_a_device_that_comes_late() {
+    const QUOTA: u64 = 32 << 20;
+    let (etcd, files) = (EtcdProcesses::start(1), Files::new());
+    let directory = url(etcd.address(0), "test-absent-space");
+    let made = succeed(&["api-token", "acme", "--tenant", "--json"]);
+    let made: Value = serde_json::from_str(&made).unwrap();
+    let users = files.path("users.toml");
+    let hash = &made["token_sha256"];
+    let entry = "[[tenant]]\nname = \"acme\"\nallocated = \"32MiB\"\n";
+    std::fs::write(&users, format!("{entry}token_sha256 = {hash}\n")).unwrap();
+    let (one, two) = (format(&files, "one"), format(&files, "two"));
+    let more = ["--api-users", users.to_str().unwrap(), "--device", two.as_str()];
+    let acme = |server: &Server| client(server).with_token(text(&made, "token"));
+    let a = host_with(&directory, "a", &one, &more);
+    let create = |name: &str, device: &str| {
+        let size = VolumeSize::try_from(128 << 20).unwrap();
+        let mut creation = CreateVolume::new(name.parse().unwrap(), size);
+        creation.device = Some(device.to_owned());
+        Filled::open(&acme(&a).create(&creation).unwrap().volume)
+    };
+    let (mut near, mut far) = (create("near", &one), create("far", &two));
+    until("near has some", || near.grow() && near.held >= 4 << 20);
+    until("far has more", || far.grow() && far.held >= 16 << 20);
+    let (near_held, far_held) = (near.held, far.held);
+    drop((near, far));
+    a.signal("TERM");
+    assert_eq!(a.wait(), Some(0));
+    std::fs::rename(files.path("two"), files.path("gone")).unwrap();
+    let a = host_with(&directory, "a", &one, &more);
+    std::fs::rename(files.path("gone"), files.path("two")).unwrap();
+    a.wait_for_log("is there");
+    let open = |name: &str, held| {
+        let opened = Filled::open(&acme(&a).show(name).unwrap());
+        Filled { held, ..opened }
+    };
+    let (mut near, mut far) = (open("near", near_held), open("far", far_held));
+    until("all of it is used", || {
+        let grown = near.grow() | far.grow();
+        assert!(near.held + far.held <= QUOTA, "{} and {}", near.held, far.held);
+        !grown && near.held + far.held >= QUOTA / 10 * 9
+    });
+}

@@ -15,6 +15,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use control::{ServiceError, VolumeKey};
+use uuid::Uuid;
 
 use super::core_thread::one_is_a_copy;
 use super::device_set::{self, OpenDevice};
@@ -133,16 +134,11 @@ impl State {
         opened: OpenDevice,
     ) -> Result<Drive, Failure> {
         let (id, name) = (opened.superblock.uuid, opened.name.clone());
-        let others = self.membership.devices.iter().enumerate();
-        if let Some((other, _)) = { others }.find(|(n, own)| *n != device && own.id() == Some(id)) {
-            let other = &self.devices[other].name;
-            return Err(Failure::runtime(
-                format!("{other} and {name} are one device and its copy: both have the id {id}"),
-                "give --device for one of them only",
-            ));
-        }
+        self.check_copy(device, id)?;
         let devices = BTreeMap::from([(device, opened)]);
         self.membership.claim(config, &devices).await?;
+        // Two may have come at once: of them one was the first to have the claim.
+        self.check_copy(device, id).inspect_err(|_| self.membership.devices[device].forget())?;
         let opened = &devices[&device];
         let fence = self.membership.devices[device].fence.clone();
         let mut taking = Taking::begin(&self.cores, device, opened, &fence)?;
@@ -158,6 +154,23 @@ impl State {
         let opened = { devices }.remove(&device).expect("put in above");
         let spec = &config.devices[device].device;
         Ok(Drive::of(opened, spec, fence).expect("only files and drives are absent"))
+    }
+
+    /// Refuses a device whose original or copy is served, or about to be.
+    fn check_copy(&self, device: usize, id: Uuid) -> Result<(), Failure> {
+        let mut others = self.membership.devices.iter().enumerate();
+        match others.find(|(number, own)| *number != device && own.id() == Some(id)) {
+            None => Ok(()),
+            Some((other, _)) => {
+                let (other, name) = (&self.devices[other].name, &self.devices[device].name);
+                Err(Failure::runtime(
+                    format!(
+                        "{other} and {name} are one device and its copy: both have the id {id}"
+                    ),
+                    "give --device for one of them only",
+                ))
+            }
+        }
     }
 
     /// Tells everybody of a device that cores serve from now on.

@@ -56,6 +56,11 @@ impl OwnDevice {
     pub(super) fn id(&self) -> Option<Uuid> {
         *self.id.lock().unwrap_or_else(PoisonError::into_inner)
     }
+
+    /// It is not going to be served as what it was claimed as.
+    pub(super) fn forget(&self) {
+        *self.id.lock().unwrap_or_else(PoisonError::into_inner) = None;
+    }
 }
 
 /// This host in the service.
