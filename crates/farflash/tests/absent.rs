@@ -15,7 +15,7 @@ use client::{Client, Options};
 use file_system::FileSystem;
 use serde_json::Value;
 use support::host::{connect, filled, on_core};
-use support::{Files, Server, refused, run, succeed, until};
+use support::{Files, PATIENCE, Server, refused, run, succeed, until};
 use units::Lba;
 
 const SERVE: [&str; 7] =
@@ -313,6 +313,7 @@ fn a_device_that_hangs_at_the_start_is_served_when_it_answers() {
     server.signal("TERM");
     assert_eq!(server.wait(), Some(0));
     let hanging = file_system.hang();
+    let _limit = file_system.hang_at_most(PATIENCE);
     let server = start(&[&a, &b], &["--device-timeout", "2"]);
     let shown = device(&server, 1);
     let trouble = shown["trouble"].as_str().unwrap();

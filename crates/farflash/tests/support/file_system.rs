@@ -2,6 +2,8 @@
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::mpsc;
+use std::time::Duration;
 
 /// A small ext4 of its own, which can be made to hang: on a loop device, which takes root.
 pub struct FileSystem(PathBuf);
@@ -30,7 +32,22 @@ impl FileSystem {
         assert!(status.unwrap().success());
         Hanging(self)
     }
+
+    /// It does not hang for longer than that, so that what waits for it in vain ends, and can be seen to have waited; as
+    /// long as the answer lives.
+    pub fn hang_at_most(&self, limit: Duration) -> Limit {
+        let (mount, (ends, end)) = (self.0.clone(), mpsc::channel());
+        std::thread::spawn(move || {
+            if end.recv_timeout(limit) == Err(mpsc::RecvTimeoutError::Timeout) {
+                let _ = Command::new("fsfreeze").arg("--unfreeze").arg(mount).status();
+            }
+        });
+        Limit(ends)
+    }
 }
+
+/// The end of a limit to what hangs.
+pub struct Limit(mpsc::Sender<()>);
 
 /// Something that hangs. A process that waits for it cannot even be killed.
 pub struct Hanging<'a>(&'a FileSystem);
