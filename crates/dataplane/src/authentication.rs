@@ -267,42 +267,43 @@ impl<W: World, D: Device> Connection<W, D> {
         }
     }
 
-    /// Answers an Authentication Receive; evenly (E1) if what it fetches is that the host is wrong.
+    /// Answers an Authentication Receive; evenly (E1) if what it fetches is that the host is wrong. All else that has to
+    /// be done for that is done before, or behind the answer: it takes a time of its own.
     fn give_message(
         self: &Rc<Self>,
         slot: SlotId,
         room: usize,
         queue: &Rc<QueueAuthentication<W, D>>,
     ) {
-        if !queue.exchange.borrow().is_failing() {
-            return self.give_message_now(slot, room, queue);
+        let came = self.core.world().now();
+        let is_failing = queue.exchange.borrow().is_failing();
+        if is_failing {
+            queue.is_busy.set(true);
         }
-        queue.is_busy.set(true);
-        let queue = queue.clone();
-        self.answer_evenly(self.core.world().now(), move |connection| {
-            queue.is_busy.set(false);
-            connection.give_message_now(slot, room, &queue);
-            connection.give_to_waiting(&queue);
-        });
-    }
-
-    fn give_message_now(
-        self: &Rc<Self>,
-        slot: SlotId,
-        room: usize,
-        queue: &Rc<QueueAuthentication<W, D>>,
-    ) {
         let (connection, queue) = (self.clone(), queue.clone());
         let give = async move {
             let Some(share) = connection.window.take(footprint(room)).await else { return };
             let message = queue.exchange.borrow_mut().message(room);
-            match message {
+            let answer = move |connection: &Rc<Self>| match message {
                 Some(bytes) => {
                     connection.return_data(slot, &bytes, room - bytes.len(), Some(share));
                 }
                 None => connection.complete(slot, Status::INVALID_FIELD.with_dnr(), 0),
+            };
+            if !is_failing {
+                answer(&connection);
+                return connection.look_at_outcome(&queue);
             }
-            connection.look_at_outcome(&queue);
+            connection.answer_evenly(came, move |connection| {
+                answer(connection);
+                let (connection, world) = (connection.clone(), connection.core.world().clone());
+                // Behind the sender, which was woken before.
+                world.spawn(async move {
+                    queue.is_busy.set(false);
+                    connection.look_at_outcome(&queue);
+                    connection.give_to_waiting(&queue);
+                });
+            });
         };
         self.core.world().spawn_now(give);
     }
