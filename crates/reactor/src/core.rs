@@ -18,7 +18,7 @@ use crate::idle::{IdlePolicy, Patience};
 
 /// Tasks polled in a row before the kernel is asked again, so that tasks which wake each other
 /// without end cannot keep the network waiting.
-const POLLS_PER_TURN: usize = 1024;
+pub(crate) const POLLS_PER_TURN: usize = 1024;
 /// How long the kernel may put off a timer of a core to save wake-ups; its default is 50 µs.
 const TIMER_SLACK_NS: u64 = 1_000;
 /// Looks for work between two looks at the clock while polling.

@@ -4,6 +4,9 @@
 //! CPU and an extra trip into the kernel: some 2 µs for a lone request. A core that is polling for
 //! work anyway can as well ask a few sockets themselves. That lasts while bytes keep coming; a socket
 //! that stays silent goes back to the ring, and all do before the core sleeps.
+//!
+//! A socket has to earn it: asking strangers in vain, who come, say six sentences and go, takes more than the ring does
+//! from those who have work to do here.
 
 use std::cell::{Cell, RefCell};
 use std::rc::{Rc, Weak};
@@ -14,6 +17,8 @@ use crate::net::Socket;
 const HOT_MAX: usize = 4;
 /// Times that a socket is asked in vain before it goes back to the ring.
 const MISSES_MAX: u32 = 256;
+/// Receives by the ring after which a socket is asked, as it seems to have come for more than a word.
+pub(crate) const RECEIVES_MIN: u32 = 32;
 /// For how many such times counts one in a turn that had other work to do: asking takes time then. After eight of
 /// them it has cost what the ring does.
 const MISS_WEIGHT_BUSY: u32 = 32;
@@ -37,10 +42,17 @@ impl HotSockets {
         self.enabled.set(enabled);
     }
 
-    /// Takes `socket` in if there is room; its receive is then asked for here.
+    /// How many sockets are asked.
+    #[cfg(test)]
+    pub(crate) fn len(&self) -> usize {
+        self.sockets.borrow().len()
+    }
+
+    /// Takes `socket` in if it has earned it and there is room; its receive is then asked for here.
     pub(crate) fn admit(&self, socket: &Rc<Socket>) -> bool {
         let mut sockets = self.sockets.borrow_mut();
-        let admitted = self.enabled.get() && sockets.len() < HOT_MAX;
+        let earned = socket.receives() >= RECEIVES_MIN;
+        let admitted = self.enabled.get() && earned && sockets.len() < HOT_MAX;
         if admitted {
             sockets.push(Rc::downgrade(socket));
         }
@@ -63,6 +75,9 @@ impl HotSockets {
             Asked::Nothing => {
                 let silent = socket.count_misses(weight) > MISSES_MAX;
                 if silent {
+                    if busy {
+                        socket.forget_receives();
+                    }
                     socket.receive_by_ring();
                 }
                 !silent

@@ -53,6 +53,8 @@ pub(crate) struct Socket {
     local: SocketAddr,
     receive: RefCell<Receive>,
     sending: RefCell<Option<uring::Send>>,
+    /// Receives that brought bytes, since asking it was last in vain for long.
+    receives: Cell<u32>,
     /// More bytes were waiting when the last receive was done.
     more: Cell<bool>,
     /// The peer will say no more, and neither shall we.
@@ -80,6 +82,7 @@ impl TcpStream {
             fd,
             receive: RefCell::new(Receive::None),
             sending: RefCell::default(),
+            receives: Cell::new(0),
             more: Cell::new(false),
             peer_finished: Cell::new(false),
             finished: Cell::new(false),
@@ -114,6 +117,10 @@ impl TcpStream {
         let interval = sockopt::tcp_keepintvl(fd).ok()?;
         let probes = sockopt::tcp_keepcnt(fd).ok()?;
         sockopt::socket_keepalive(fd).ok()?.then_some((idle, interval, probes))
+    }
+
+    pub(crate) fn receives(&self) -> u32 {
+        self.socket.receives()
     }
 
     pub(crate) fn sends_at_once(&self) -> bool {
@@ -163,6 +170,15 @@ impl Socket {
         }
     }
 
+    /// Receives that brought bytes, since [`Socket::forget_receives`].
+    pub(crate) fn receives(&self) -> u32 {
+        self.receives.get()
+    }
+
+    pub(crate) fn forget_receives(&self) {
+        self.receives.set(0);
+    }
+
     /// A hot receive goes on by the ring.
     pub(crate) fn receive_by_ring(&self) {
         let mut receive = self.receive.borrow_mut();
@@ -199,7 +215,10 @@ impl Socket {
         };
         *receive = Receive::None;
         Poll::Ready(match received {
-            Ok(Some(chunk)) => Ok(chunk),
+            Ok(Some(chunk)) => {
+                self.receives.set(self.receives.get().saturating_add(1));
+                Ok(chunk)
+            }
             Ok(None) if self.shut.get() => Err(StreamError::Reset),
             Ok(None) => {
                 self.peer_finished.set(true);

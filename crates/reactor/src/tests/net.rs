@@ -1,16 +1,33 @@
 //! Streams over loopback.
 
 use std::cell::Cell;
+use std::future::poll_fn;
 use std::rc::Rc;
+use std::task::Poll;
 use std::time::Duration;
 
 use io_traits::{Buffer, Listener, Network, NetworkError, SendBatch, Spawn, Stream, StreamError};
 use units::BLOCK_SIZE;
 
-use super::{loopback, loopback_v6, pause, poll_once_and_drop, run_every_way};
-use crate::{Handle, TcpStream};
+use super::{loopback, loopback_v6, pause, poll_once_and_drop, run_every_way, run_with};
+use crate::core::POLLS_PER_TURN;
+use crate::hot::RECEIVES_MIN;
+use crate::{Handle, IdlePolicy, TcpStream};
 
+/// Two ends that are asked directly where the core polls.
 async fn pair(handle: &Handle) -> (TcpStream, TcpStream) {
+    let (client, server) = strangers(handle).await;
+    for _ in 0..RECEIVES_MIN {
+        for (from, to) in [(&client, &server), (&server, &client)] {
+            send_bytes(from, b"a word").await.expect("sent");
+            recv_exact(to, 6).await;
+        }
+    }
+    (client, server)
+}
+
+/// Two ends that have said nothing yet.
+async fn strangers(handle: &Handle) -> (TcpStream, TcpStream) {
     let listener = handle.listen(loopback()).expect("a free port");
     let client = handle.connect(listener.local()).await.expect("it listens");
     let server = listener.accept().await.expect("it connected");
@@ -55,6 +72,37 @@ fn both_ends_send_at_once_and_the_kernel_asks_after_silent_peers() {
             assert!(end.sends_at_once());
         }
     });
+}
+
+#[test]
+fn a_socket_is_asked_directly_once_it_has_earned_it_and_until_it_is_silent_beside_work() {
+    run_with(IdlePolicy::Spin, |handle| async move {
+        let (_stranger, waits) = strangers(&handle).await;
+        let _receive = waits.recv();
+        assert_eq!(handle.core.hot.len(), 0);
+        let (_client, server) = pair(&handle).await;
+        let _receive = server.recv();
+        assert_eq!(handle.core.hot.len(), 1);
+        // A turn has a bound of polls. Asking in vain beside work counts for more than beside none.
+        for _ in 0..16 * POLLS_PER_TURN {
+            yield_now().await;
+        }
+        assert_eq!(handle.core.hot.len(), 0);
+        assert_eq!(server.receives(), 0);
+    });
+}
+
+/// Gives the core a poll to make.
+async fn yield_now() {
+    let mut yielded = false;
+    poll_fn(|context| {
+        if std::mem::replace(&mut yielded, true) {
+            return Poll::Ready(());
+        }
+        context.waker().wake_by_ref();
+        Poll::Pending
+    })
+    .await;
 }
 
 #[test]
