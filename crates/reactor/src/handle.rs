@@ -15,6 +15,7 @@ use uring::{Ring, RingCounters};
 
 use crate::hot::HotSockets;
 use crate::net::{TcpListener, TcpStream};
+use crate::random::RandomBytes;
 use crate::timers::{TimerId, Timers};
 
 pub(crate) struct CoreState {
@@ -24,6 +25,7 @@ pub(crate) struct CoreState {
     /// The time at the beginning of the turn.
     pub(crate) now: Cell<Instant>,
     pub(crate) hot: HotSockets,
+    pub(crate) random: RandomBytes,
 }
 
 /// A core, as its own code sees it. Cheap to clone; does not leave its thread.
@@ -36,7 +38,8 @@ impl Handle {
     pub(crate) fn new(ring: Ring, spawner: Spawner) -> Self {
         let now = Cell::new(monotonic_now());
         let (timers, hot) = (RefCell::default(), HotSockets::default());
-        Self { core: Rc::new(CoreState { ring, spawner, timers, now, hot }) }
+        let random = RandomBytes::default();
+        Self { core: Rc::new(CoreState { ring, spawner, timers, now, hot, random }) }
     }
 
     /// Now, not as of the beginning of the turn. Costs some 25 ns.

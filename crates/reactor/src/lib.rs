@@ -21,6 +21,7 @@ mod mailbox;
 mod net;
 mod offload;
 mod open;
+mod random;
 mod storage;
 mod timers;
 

@@ -1,4 +1,4 @@
-//! Work that would hold up a core, done on a thread of its own; and random bytes.
+//! Work that would hold up a core, done on a thread of its own.
 //!
 //! One thread serves all cores. It is started when it is first needed, and lives as long as the
 //! process: most servers never need it. It keeps to CPUs that no core is bound to; where cores have
@@ -11,8 +11,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::task::{Context, Poll, Waker};
 use std::thread;
 
-use io_traits::{Entropy, Offload};
-use rustix::rand::{GetRandomFlags, getrandom};
+use io_traits::Offload;
 
 use crate::Handle;
 use crate::cpu::leave_cores;
@@ -79,16 +78,6 @@ fn worker() -> &'static Sender<Work> {
     })
 }
 
-impl Entropy for Handle {
-    fn fill_random(&self, bytes: &mut [u8]) {
-        let mut filled = 0;
-        while filled < bytes.len() {
-            // It can be interrupted while the kernel has no entropy yet, just after boot.
-            filled += getrandom(&mut bytes[filled..], GetRandomFlags::empty()).unwrap_or(0);
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -124,16 +113,5 @@ mod tests {
         let config = CoreConfig { cpu: Some(cpu), ..CoreConfig::default() };
         let core = spawn_thread(config, main).expect("this host has io_uring");
         core.join().expect("the assertions hold");
-    }
-
-    #[test]
-    fn random_bytes_differ() {
-        let main = |handle: Handle| async move {
-            let (mut a, mut b) = ([0; 48], [0; 48]);
-            handle.fill_random(&mut a);
-            handle.fill_random(&mut b);
-            assert_ne!(a, b);
-        };
-        run_on_current_thread(&CoreConfig::default(), main).expect("this host has io_uring");
     }
 }
