@@ -97,8 +97,8 @@ pub(crate) struct Connection<W: World, D: Device> {
     key: Cell<usize>,
     pub(crate) life: Life,
     stream: W::Stream,
-    /// By which it came.
-    pub(crate) interface: Option<String>,
+    /// By which it came; looked up when somebody asks.
+    interface: OnceCell<Option<String>>,
     transport: RefCell<Transport>,
     pub(crate) incoming: IncomingTable,
     outbox: Outbox<W>,
@@ -124,7 +124,7 @@ impl<W: World, D: Device> Connection<W, D> {
             transport: RefCell::new(Transport::new(world.now(), &core.options().limits)),
             incoming: IncomingTable::default(),
             outbox: Outbox::new(world.clone(), stream.clone(), resume.clone()),
-            interface: stream.interface(),
+            interface: OnceCell::new(),
             stream,
             window: core.window(),
             role: RefCell::new(Role::New),
@@ -136,6 +136,11 @@ impl<W: World, D: Device> Connection<W, D> {
             tasks_left: Cell::new(2),
             core: core.clone(),
         })
+    }
+
+    /// The interface by which it came, if the system tells.
+    pub(crate) fn interface(&self) -> Option<&str> {
+        self.interface.get_or_init(|| self.stream.interface()).as_deref()
     }
 
     /// Starts the two tasks. `key` is the connection's place in the core's list.

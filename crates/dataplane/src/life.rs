@@ -98,8 +98,8 @@ impl<W: World, D: Device> Connection<W, D> {
     }
 
     pub(crate) fn log_accepted(&self) {
-        let (connection, peer, interface) = (self.life.id, self.peer(), self.interface.as_deref());
-        tracing::debug!(%connection, %peer, interface, "connection accepted");
+        let (connection, peer) = (self.life.id, self.peer());
+        tracing::debug!(%connection, %peer, interface = self.interface(), "connection accepted");
     }
 
     pub(crate) fn log_connected(&self) {

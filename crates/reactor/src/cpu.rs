@@ -1,11 +1,21 @@
 //! Which CPUs there are to be had, and which of them cores are bound to.
 
+use std::cell::Cell;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
 /// What threads that are no cores may use.
 static CPUS: Mutex<Option<Cpus>> = Mutex::new(None);
+
+/// Counts the cores that were bound.
+static BOUND: AtomicU64 = AtomicU64::new(0);
+
+thread_local! {
+    /// Of how many cores this thread has left the CPUs.
+    static LEFT: Cell<u64> = const { Cell::new(0) };
+}
 
 struct Cpus {
     /// Those of the process before a thread of it was bound.
@@ -34,13 +44,18 @@ pub(crate) fn pin_to(cpu: usize) -> bool {
     }
     if let Ok(allowed) = allowed {
         cpus.get_or_insert(Cpus { allowed, of_cores: CpuSet::new() }).of_cores.set(cpu);
+        BOUND.fetch_add(1, Ordering::Relaxed);
     }
     true
 }
 
 /// Takes the calling thread off the CPUs that cores are bound to, one of which may have started it; if there are no
-/// others, it may use all.
+/// others, it may use all. Costs nothing where no core was bound since this thread did so last.
 pub fn leave_cores() {
+    let bound = BOUND.load(Ordering::Relaxed);
+    if LEFT.replace(bound) == bound {
+        return;
+    }
     let cpus = CPUS.lock().unwrap_or_else(PoisonError::into_inner);
     let Some(Cpus { allowed, of_cores }) = &*cpus else { return };
     let mut others = *allowed;
