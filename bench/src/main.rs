@@ -21,9 +21,14 @@ mod verdict;
 
 use anyhow::Result;
 use clap::{Parser, Subcommand};
+use mimalloc::MiMalloc;
 use units::ByteLen;
 
 use crate::null::{Direction, NullSpec};
+
+/// The engine that runs in this process shall run as it does in farflash.
+#[global_allocator]
+static ALLOCATOR: MiMalloc = MiMalloc;
 
 #[derive(Parser)]
 #[command(about = "Benchmarks farflash beside the machine's limit and beside its peers")]

@@ -26,6 +26,7 @@ use clap::Parser;
 use device::MemDevice;
 use io_traits::{BufferSlice, Device};
 use load::{Limit, Target};
+use mimalloc::MiMalloc;
 use reactor::{Handle, OpenOptions, OwnedDevice};
 use serde::Serialize;
 use units::{BLOCK_SIZE, LbaRange};
@@ -34,6 +35,10 @@ use volume::{ReadData, Sabotage, VolumeError};
 use self::bed::{Background, Engine, Load};
 use self::counted::Counted;
 use self::target::EngineTarget;
+
+/// The engine shall run as it does in farflash.
+#[global_allocator]
+static ALLOCATOR: MiMalloc = MiMalloc;
 
 const VOLUME_BYTES: u64 = 1 << 30;
 const DEVICE_BYTES: u64 = 2 << 30;
