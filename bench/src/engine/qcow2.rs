@@ -57,7 +57,8 @@ pub(super) fn names() -> impl Iterator<Item = &'static str> {
 
 pub(super) const PLACE: &str = "file, TCP";
 const VOLUME_SIZE: &str = "1GiB";
-const DEVICE_SIZE: &str = "6GiB";
+/// Room for the full volume, and for a whole one of each sequential load of five rounds.
+const DEVICE_SIZE: &str = "8GiB";
 
 /// What the comparison is made with.
 pub(super) struct Bed<'a> {
