@@ -16,7 +16,19 @@ const STOCK_BYTES: usize = 1024;
 /// Bytes that were drawn and not yet handed out. Each is handed out once, and forgotten with that.
 #[derive(Default)]
 pub(crate) struct RandomBytes {
-    left: RefCell<Vec<u8>>,
+    stock: RefCell<Stock>,
+}
+
+struct Stock {
+    bytes: [u8; STOCK_BYTES],
+    /// How many of `bytes`, from the start, are still to be handed out. The others are zeroes.
+    left: usize,
+}
+
+impl Default for Stock {
+    fn default() -> Self {
+        Self { bytes: [0; STOCK_BYTES], left: 0 }
+    }
 }
 
 impl RandomBytes {
@@ -24,16 +36,16 @@ impl RandomBytes {
         if bytes.len() > STOCK_BYTES {
             return draw(bytes);
         }
-        let mut left = self.left.borrow_mut();
-        if left.len() < bytes.len() {
-            left.resize(STOCK_BYTES, 0);
-            draw(&mut left);
+        let Stock { bytes: stock, left } = &mut *self.stock.borrow_mut();
+        if *left < bytes.len() {
+            draw(stock);
+            *left = STOCK_BYTES;
         }
-        let rest = left.len() - bytes.len();
-        let given = &mut left[rest..];
+        let rest = *left - bytes.len();
+        let given = &mut stock[rest..*left];
         bytes.copy_from_slice(given);
         given.fill(0);
-        left.truncate(rest);
+        *left = rest;
     }
 }
 
@@ -56,6 +68,7 @@ mod tests {
     use std::collections::HashSet;
 
     use super::*;
+    use crate::{CoreConfig, run_on_current_thread};
 
     #[test]
     fn no_byte_is_handed_out_twice_nor_kept() {
@@ -65,12 +78,23 @@ mod tests {
             let mut bytes = vec![0; len];
             random.fill(&mut bytes);
             assert!(bytes.chunks_exact(16).all(|bytes| seen.insert(bytes.to_vec())));
-            let mut left = random.left.borrow_mut();
-            let len = left.len();
-            let capacity = left.capacity();
-            left.resize(capacity, 0);
-            assert!(left[len..].iter().all(|byte| *byte == 0));
-            left.truncate(len);
+            let stock = random.stock.borrow();
+            assert!(stock.bytes[stock.left..].iter().all(|byte| *byte == 0));
         }
+    }
+
+    #[test]
+    fn cores_and_questions_get_bytes_of_their_own() {
+        let ask = || {
+            let main = |handle: Handle| async move {
+                let (mut a, mut b) = ([0; 48], [0; 48]);
+                handle.fill_random(&mut a);
+                handle.fill_random(&mut b);
+                [a, b]
+            };
+            run_on_current_thread(&CoreConfig::default(), main).expect("this host has io_uring")
+        };
+        let answers: HashSet<_> = [ask(), ask()].into_iter().flatten().collect();
+        assert_eq!(answers.len(), 4);
     }
 }
