@@ -5,10 +5,9 @@
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
-use std::task::Poll;
 
 use io_traits::{Buffer, BufferSlice, Clock, Spawn};
-use local_sync::oneshot;
+use local_sync::{oneshot, yield_now};
 use units::{BLOCK_SIZE, Duration, Instant, LbaRange};
 
 use crate::address::Addresses;
@@ -374,19 +373,6 @@ where
             intervals: state.meter.take_intervals(),
         }
     }
-}
-
-/// Lets all tasks that are ready run.
-async fn yield_now() {
-    let mut yielded = false;
-    std::future::poll_fn(|context| {
-        if std::mem::replace(&mut yielded, true) {
-            return Poll::Ready(());
-        }
-        context.waker().wake_by_ref();
-        Poll::Pending
-    })
-    .await;
 }
 
 #[cfg(test)]

@@ -3,16 +3,19 @@
 //! - [`oneshot`]: one value, from one task to another.
 //! - [`Notify`]: many tasks wait for the next time something happens.
 //! - [`Semaphore`]: a counted budget, served in the order of asking.
+//! - [`yield_now`]: a task steps back behind those that are ready.
 //!
 //! Absent from this crate: any runtime. Wakers come from whoever polls.
 
 mod notify;
 mod oneshot;
 mod semaphore;
+mod yielding;
 
 pub use notify::{Notified, Notify};
 pub use oneshot::{Receiver, Sender, oneshot};
 pub use semaphore::{Acquire, Permit, Semaphore};
+pub use yielding::yield_now;
 
 #[cfg(test)]
 mod testing;

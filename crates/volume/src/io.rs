@@ -101,16 +101,3 @@ pub(crate) async fn join_all<F: Future>(futures: impl Iterator<Item = F>) -> Vec
     .await;
     outputs.into_iter().map(|output| output.expect("all are done")).collect()
 }
-
-/// Lets other tasks of the core run.
-pub(crate) async fn yield_now() {
-    let mut yielded = false;
-    std::future::poll_fn(|context| {
-        if std::mem::replace(&mut yielded, true) {
-            return Poll::Ready(());
-        }
-        context.waker().wake_by_ref();
-        Poll::Pending
-    })
-    .await;
-}

@@ -1,12 +1,11 @@
 //! Streams over loopback.
 
 use std::cell::Cell;
-use std::future::poll_fn;
 use std::rc::Rc;
-use std::task::Poll;
 use std::time::Duration;
 
 use io_traits::{Buffer, Listener, Network, NetworkError, SendBatch, Spawn, Stream, StreamError};
+use local_sync::yield_now;
 use units::BLOCK_SIZE;
 
 use super::{loopback, loopback_v6, pause, poll_once_and_drop, run_every_way, run_with};
@@ -90,19 +89,6 @@ fn a_socket_is_asked_directly_once_it_has_earned_it_and_until_it_is_silent_besid
         assert_eq!(handle.core.hot.len(), 0);
         assert_eq!(server.receives(), 0);
     });
-}
-
-/// Gives the core a poll to make.
-async fn yield_now() {
-    let mut yielded = false;
-    poll_fn(|context| {
-        if std::mem::replace(&mut yielded, true) {
-            return Poll::Ready(());
-        }
-        context.waker().wake_by_ref();
-        Poll::Pending
-    })
-    .await;
 }
 
 #[test]

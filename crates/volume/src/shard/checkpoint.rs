@@ -15,13 +15,14 @@ use std::rc::Rc;
 
 use io_traits::{Buffer, BufferSlice, Device, DeviceError};
 use layout::{BITMAP_SLOTS, EXTENT_TREE, Mapping, ReplayPoint, Root, VOLUME_TREE};
+use local_sync::yield_now;
 use units::Pba;
 
 use super::Inner;
 use super::nodes::BlockWriter;
 use super::reclaim::Reclaimed;
 use crate::VolumeError;
-use crate::io::{join_all, yield_now};
+use crate::io::join_all;
 use crate::map::{Map, MapSnapshot, Tally};
 use crate::pool::{ExtentSnapshot, SpaceSnapshot};
 use crate::sabotage::{Sabotage, broken};

@@ -10,9 +10,9 @@
 //!   is forgotten at a restart but what was given back undiscarded.
 
 use io_traits::{Device, DeviceError};
+use local_sync::yield_now;
 
 use super::Inner;
-use crate::io::yield_now;
 use crate::pool::{RUN_BLOCKS_MIN, Search};
 
 /// Blocks discarded for each tick: a few hundred MiB a second, if there are four.

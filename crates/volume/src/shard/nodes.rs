@@ -4,11 +4,11 @@ use std::rc::Rc;
 
 use io_traits::{Buffer, Device, DeviceError};
 use layout::{DecodeError, LEVEL_MAX, Mapping};
+use local_sync::yield_now;
 use units::{BLOCK_SIZE, Pba, PbaRange};
 
 use super::Inner;
 use super::checkpoint::CheckpointError;
-use crate::io::yield_now;
 use crate::map::{Body, MapSnapshot, Missing, Node, Tally, Tree};
 use crate::pool::SpaceSnapshot;
 use crate::sabotage::{Sabotage, broken};

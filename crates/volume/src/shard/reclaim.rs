@@ -17,12 +17,11 @@ use std::task::Poll;
 
 use io_traits::Device;
 use layout::KEY_LIMIT;
-use local_sync::Permit;
+use local_sync::{Permit, yield_now};
 use units::{Lba, LbaRange, Pba, PbaRange};
 
 use super::{Inner, Kind, Need};
 use crate::VolumeError;
-use crate::io::yield_now;
 use crate::map::Missing;
 use crate::state::VolumeState;
 

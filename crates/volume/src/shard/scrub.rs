@@ -13,6 +13,7 @@
 
 use io_traits::{Buffer, Device, DeviceError};
 use layout::{Mapping, NodeView, Root, Superblock};
+use local_sync::yield_now;
 use smallvec::SmallVec;
 use units::{BLOCK_SIZE, Lba, Pba, PbaRange};
 use uuid::Uuid;
@@ -20,7 +21,7 @@ use uuid::Uuid;
 use super::{Inner, Shard};
 use crate::VolumeError;
 use crate::format::ROOTS_WRITTEN;
-use crate::io::{join_all, yield_now};
+use crate::io::join_all;
 use crate::map::{LeafBody, Node};
 use crate::state::VolumeState;
 
