@@ -1,7 +1,6 @@
 //! Which CPUs there are to be had, and which of them cores are bound to.
 
 use std::cell::Cell;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
@@ -9,12 +8,9 @@ use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 /// What threads that are no cores may use.
 static CPUS: Mutex<Option<Cpus>> = Mutex::new(None);
 
-/// Counts the cores that were bound.
-static BOUND: AtomicU64 = AtomicU64::new(0);
-
 thread_local! {
-    /// Of how many cores this thread has left the CPUs.
-    static LEFT: Cell<u64> = const { Cell::new(0) };
+    /// The CPUs that this thread was given when it left those of the cores.
+    static GIVEN: Cell<Option<CpuSet>> = const { Cell::new(None) };
 }
 
 struct Cpus {
@@ -44,23 +40,28 @@ pub(crate) fn pin_to(cpu: usize) -> bool {
     }
     if let Ok(allowed) = allowed {
         cpus.get_or_insert(Cpus { allowed, of_cores: CpuSet::new() }).of_cores.set(cpu);
-        BOUND.fetch_add(1, Ordering::Relaxed);
     }
     true
 }
 
-/// Takes the calling thread off the CPUs that cores are bound to, one of which may have started it; if there are no
-/// others, it may use all. Costs nothing where no core was bound since this thread did so last.
+/// Takes the calling thread, which is no core, off the CPUs that cores are bound to, one of which may have started it;
+/// if there are no others, it may use all. The system is told only where that changes what it was told last.
 pub fn leave_cores() {
-    let bound = BOUND.load(Ordering::Relaxed);
-    if LEFT.replace(bound) == bound {
+    let Some(others) = others() else { return };
+    if GIVEN.get() == Some(others) {
         return;
     }
+    // Where it is refused, CPUs were taken from the process meanwhile: the thread stays where it is.
+    if sched_setaffinity(None, &others).is_ok() {
+        GIVEN.set(Some(others));
+    }
+}
+
+/// CPUs for threads that are no cores; `None` while no core was bound to any.
+fn others() -> Option<CpuSet> {
     let cpus = CPUS.lock().unwrap_or_else(PoisonError::into_inner);
-    let Some(Cpus { allowed, of_cores }) = &*cpus else { return };
+    let Cpus { allowed, of_cores } = cpus.as_ref()?;
     let mut others = *allowed;
     (0..CpuSet::MAX_CPU).filter(|cpu| of_cores.is_set(*cpu)).for_each(|cpu| others.unset(cpu));
-    let set = if others.count() == 0 { allowed } else { &others };
-    // Where it is refused, CPUs were taken from the process meanwhile: the thread stays where it is.
-    let _ = sched_setaffinity(None, set);
+    Some(if others.count() == 0 { *allowed } else { others })
 }
