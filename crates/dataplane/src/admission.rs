@@ -141,7 +141,7 @@ impl<W: World, D: Device> Connection<W, D> {
             return true;
         }
         let address = self.peer().ip();
-        // To look it up takes six system calls.
+        // To look it up takes five system calls.
         let interface = if restrictions.interfaces.is_empty() { None } else { self.interface() };
         restrictions.admit(&Visitor { host, address, interface })
     }
