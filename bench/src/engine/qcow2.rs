@@ -57,8 +57,6 @@ pub(super) fn names() -> impl Iterator<Item = &'static str> {
 
 pub(super) const PLACE: &str = "file, TCP";
 const VOLUME_SIZE: &str = "1GiB";
-/// Room for the full volume, and for a whole one of each sequential load of five rounds.
-const DEVICE_SIZE: &str = "8GiB";
 
 /// What the comparison is made with.
 pub(super) struct Bed<'a> {
@@ -78,7 +76,7 @@ pub(super) fn measure(bed: &Bed<'_>) -> Result<Option<Samples>> {
         return Ok(None);
     }
     let served = bed.out.join("thin-served.img");
-    let device = format!("file:{},size={DEVICE_SIZE}", served.display());
+    let device = format!("file:{},size={}GiB", served.display(), device_gib(bed.rounds));
     crate::compare::fresh_file(&served)?;
     run(Command::new(bed.farflash).args(["format", "--device", &device]))?;
     let device = format!("file:{}", served.display());
@@ -119,6 +117,13 @@ pub(super) fn measure(bed: &Bed<'_>) -> Result<Option<Samples>> {
     std::fs::remove_file(served)?;
     std::fs::remove_file(full_image)?;
     Ok(Some(samples))
+}
+
+/// What the served device must hold, in volumes: a full one, each thin one as if it were written to its end, and as
+/// much as one more for what overwrites supersede and for the engine's own. The file is sparse.
+fn device_gib(rounds: usize) -> usize {
+    let thin = LOADS.iter().filter(|load| load.space == Space::Thin).count();
+    2 + rounds * thin
 }
 
 fn farflash_fill(bed: &Bed<'_>, target: &str) -> Result<()> {
