@@ -1,5 +1,7 @@
 //! One bitmap: as many bits as an extent has blocks at most.
 
+use std::ops::Range;
+
 use layout::EXTENT_BLOCKS_MAX;
 use units::BLOCK_SIZE;
 
@@ -37,6 +39,29 @@ impl Bits {
         let was_set = *word & mask != 0;
         *word &= !mask;
         was_set
+    }
+
+    /// Whether any bit in `range` is set.
+    #[inline]
+    pub(crate) fn any(&self, range: Range<u32>) -> bool {
+        words(range).any(|(word, mask)| self.0[word] & mask != 0)
+    }
+
+    /// Clears the bits in `range`. `cleared` is told those that were set: the number of a word, and which of it.
+    #[inline]
+    pub(crate) fn clear_range(&mut self, range: Range<u32>, mut cleared: impl FnMut(usize, u64)) {
+        for (word, mask) in words(range) {
+            cleared(word, self.0[word] & mask);
+            self.0[word] &= !mask;
+        }
+    }
+
+    /// Sets bits of a word, and says how many of them were clear.
+    #[inline]
+    pub(crate) fn set_in_word(&mut self, word: usize, mask: u64) -> u32 {
+        let were_clear = mask & !self.0[word];
+        self.0[word] |= mask;
+        were_clear.count_ones()
     }
 
     pub(crate) fn count(&self) -> u32 {
@@ -83,6 +108,18 @@ impl Bits {
     }
 }
 
+/// The words that the bits in `range` lie in, and which of each.
+#[inline]
+fn words(range: Range<u32>) -> impl Iterator<Item = (usize, u64)> {
+    let (first, behind) = (range.start / 64, range.end.div_ceil(64));
+    let places = if range.is_empty() { 0..0 } else { first..behind };
+    places.map(move |word| {
+        let from = u64::MAX << range.start.saturating_sub(word * 64);
+        let to = u64::MAX >> (64 * (word + 1)).saturating_sub(range.end);
+        (word as usize, from & to)
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -106,5 +143,25 @@ mod tests {
         assert_eq!((block[0], block[7], block[8], block[25]), (1, 0x80, 1, 1));
         assert_eq!(Bits::decode(&block), bits);
         assert!(bits.clear(200) && !bits.clear(200));
+    }
+
+    /// Method: ranges around the ends of words, against one bit after the other.
+    #[test]
+    fn a_range_is_as_good_as_its_bits() {
+        let ends = [0, 1, 5, 63, 64, 65, 127, 128, 129, 300, 32_767, 32_768];
+        let all = ends.iter().flat_map(|start| ends.map(|end| *start..end));
+        for range in all.filter(|range| range.start <= range.end) {
+            let mut bits = Bits::zeroes();
+            (0..32_768).step_by(3).for_each(|bit| assert!(bits.set(bit)));
+            let (mut one_by_one, mut words) = (bits.clone(), Bits::zeroes());
+            let cleared = range.clone().filter(|bit| one_by_one.clear(*bit)).collect::<Vec<_>>();
+            assert_eq!(bits.any(range.clone()), !cleared.is_empty(), "{range:?}");
+            let mut count = 0;
+            bits.clear_range(range.clone(), |word, mask| count += words.set_in_word(word, mask));
+            assert_eq!(bits, one_by_one, "{range:?}");
+            assert_eq!(count as usize, cleared.len(), "{range:?}");
+            assert!(cleared.iter().all(|bit| words.get(*bit)), "{range:?}");
+            assert!(!bits.any(range.clone()), "{range:?}");
+        }
     }
 }

@@ -5,13 +5,13 @@
 
 use std::collections::VecDeque;
 
-use units::Pba;
+use units::PbaRange;
 
 use crate::sabotage::{Sabotage, broken};
 #[derive(Debug, Default)]
 struct Epoch {
     readers: u32,
-    freed: Vec<Pba>,
+    freed: Vec<PbaRange>,
 }
 
 /// The epochs that still have readers, and the current one.
@@ -22,7 +22,7 @@ pub(crate) struct Epochs {
     epochs: VecDeque<Epoch>,
     pending: u64,
     /// Emptied lists, for their memory.
-    spare: Vec<Vec<Pba>>,
+    spare: Vec<Vec<PbaRange>>,
 }
 
 impl Epochs {
@@ -43,8 +43,8 @@ impl Epochs {
         self.first + self.epochs.len() as u64 - 1
     }
 
-    /// A read ends. Calls `release` for each block that nobody can be reading any more.
-    pub(crate) fn end_read(&mut self, epoch: u64, release: impl FnMut(Pba)) {
+    /// A read ends. Calls `release` for all that nobody can be reading any more.
+    pub(crate) fn end_read(&mut self, epoch: u64, release: impl FnMut(PbaRange)) {
         let index = usize::try_from(epoch - self.first).expect("epochs with readers are kept");
         self.epochs[index].readers -= 1;
         if index == 0 && self.epochs[0].readers == 0 {
@@ -52,28 +52,33 @@ impl Epochs {
         }
     }
 
-    /// A block is freed: no later read finds it. Calls `release` at once if nobody reads at all.
-    pub(crate) fn free(&mut self, pba: Pba, mut release: impl FnMut(Pba)) {
+    /// Blocks are freed: no later read finds them. Calls `release` at once if nobody reads at all.
+    pub(crate) fn free(&mut self, run: PbaRange, mut release: impl FnMut(PbaRange)) {
         let unread = self.epochs.len() == 1 && self.epochs[0].readers == 0;
         if unread || broken(Sabotage::ReuseWhileRead) {
-            return release(pba);
+            return release(run);
         }
-        self.pending += 1;
+        self.pending += run.blocks;
         let current = self.epochs.back_mut().expect("there is always a current epoch");
-        current.freed.push(pba);
+        match current.freed.last_mut() {
+            Some(last) if last.end() == run.start => last.blocks += run.blocks,
+            _ => current.freed.push(run),
+        }
         if current.readers > 0 {
             let freed = self.spare.pop().unwrap_or_default();
             self.epochs.push_back(Epoch { readers: 0, freed });
-            // The block belongs to the epoch whose readers may have found it; blocks freed from now
+            // The run belongs to the epoch whose readers may have found it; blocks freed from now
             // on, to the new one.
         }
     }
 
-    fn drain(&mut self, mut release: impl FnMut(Pba)) {
+    fn drain(&mut self, mut release: impl FnMut(PbaRange)) {
         while self.epochs[0].readers == 0 {
             let mut freed = std::mem::take(&mut self.epochs[0].freed);
-            self.pending -= freed.len() as u64;
-            freed.drain(..).for_each(&mut release);
+            for run in freed.drain(..) {
+                self.pending -= run.blocks;
+                release(run);
+            }
             self.spare.push(freed);
             if self.epochs.len() == 1 {
                 self.epochs[0].freed = self.spare.pop().unwrap_or_default();
@@ -87,22 +92,28 @@ impl Epochs {
 
 #[cfg(test)]
 mod tests {
+    use units::Pba;
+
     use super::*;
+
+    fn block(pba: u64) -> PbaRange {
+        PbaRange::new(Pba(pba), 1)
+    }
 
     #[test]
     fn a_block_waits_for_the_reads_that_began_before_it_was_freed_and_for_no_others() {
         let mut epochs = Epochs::new();
         let mut released = Vec::new();
-        epochs.free(Pba(1), |pba| released.push(pba));
-        assert_eq!(released, [Pba(1)]);
+        epochs.free(block(1), |run| released.push(run));
+        assert_eq!(released, [block(1)]);
         let first = epochs.begin_read();
-        epochs.free(Pba(2), |_| panic!("a read is under way"));
+        epochs.free(block(2), |_| panic!("a read is under way"));
         let second = epochs.begin_read();
-        epochs.free(Pba(3), |_| panic!("two reads are under way"));
+        epochs.free(block(3), |_| panic!("two reads are under way"));
         let third = epochs.begin_read();
         epochs.end_read(second, |_| panic!("the first read is under way"));
-        epochs.end_read(first, |pba| released.push(pba));
-        assert_eq!(released, [Pba(1), Pba(2), Pba(3)]);
+        epochs.end_read(first, |run| released.push(run));
+        assert_eq!(released, [block(1), block(2), block(3)]);
         assert_eq!(epochs.pending(), 0);
         epochs.end_read(third, |_| panic!("nothing was freed since"));
         assert_eq!(epochs.epochs.len(), 1);
@@ -113,9 +124,12 @@ mod tests {
         let mut epochs = Epochs::new();
         let mut released = Vec::new();
         let old = epochs.begin_read();
-        epochs.free(Pba(1), |_| panic!("a read is under way"));
-        epochs.free(Pba(2), |_| panic!("the old read may have found it"));
-        epochs.end_read(old, |pba| released.push(pba));
-        assert_eq!(released, [Pba(1), Pba(2)]);
+        epochs.free(block(1), |_| panic!("a read is under way"));
+        for pba in [2, 3, 7] {
+            epochs.free(block(pba), |_| panic!("the old read may have found it"));
+        }
+        assert_eq!(epochs.pending(), 4);
+        epochs.end_read(old, |run| released.push(run));
+        assert_eq!(released, [block(1), PbaRange::new(Pba(2), 2), block(7)], "what lies together");
     }
 }

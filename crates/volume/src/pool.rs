@@ -250,29 +250,36 @@ impl Pool {
         }
     }
 
-    /// The block may be handed out again.
-    pub(crate) fn release(&mut self, pba: Pba) {
-        if self.give_back(pba, true) {
-            self.recent.push(pba);
+    /// The blocks, all of one extent, may be handed out again.
+    pub(crate) fn release(&mut self, run: PbaRange) {
+        if self.give_back(run, true) == run.blocks {
+            self.recent.push(run);
         }
     }
 
-    /// Makes a block free, and says whether it was not; `is_stale`: the device may have something there.
-    fn give_back(&mut self, pba: Pba, is_stale: bool) -> bool {
-        let Some((index, bit)) = self.superblock.locate(pba) else { return false };
-        let Some(extent) = self.extents[index as usize].as_deref_mut() else { return false };
-        assert!(!extent.committed.get(bit), "S1: a block in use is not released");
-        let was_busy = extent.busy.clear(bit);
-        if was_busy {
-            extent.free += 1;
-            self.free += 1;
+    /// Makes blocks of one extent free, and says how many were not; `is_stale`: the device may have something there.
+    fn give_back(&mut self, run: PbaRange, is_stale: bool) -> u64 {
+        let Some((index, first)) = self.superblock.locate(run.start) else { return 0 };
+        let Some(extent) = self.extents[index as usize].as_deref_mut() else { return 0 };
+        let bits = first..first + u32::try_from(run.blocks).expect("within an extent");
+        assert!(!extent.committed.any(bits.clone()), "S1: a block in use is not released");
+        let Extent { busy, stale, .. } = extent;
+        let mut freed = 0;
+        busy.clear_range(bits, |word, were_busy| {
+            freed += were_busy.count_ones();
             if is_stale {
-                extent.stale.set(bit);
+                stale.set_in_word(word, were_busy);
+            }
+        });
+        if freed > 0 {
+            extent.free += freed;
+            self.free += u64::from(freed);
+            if is_stale {
                 self.note_stale(index);
             }
             self.list_if_empty(index);
         }
-        was_busy
+        u64::from(freed)
     }
 
     /// The bitmaps as of now, with `blocks` blocks set aside. Extents that can be spared leave the pool at
@@ -321,9 +328,7 @@ impl Pool {
 
     /// Gives back what the checkpoint did not use.
     pub(crate) fn release_set_aside(&mut self, snapshot: &mut SpaceSnapshot) {
-        for run in snapshot.set_aside.drain(..) {
-            (0..run.blocks).for_each(|block| self.release(run.start.plus(block)));
-        }
+        snapshot.set_aside.drain(..).for_each(|run| self.release(run));
     }
 
     fn commit_metadata(&mut self, snapshot: &mut SpaceSnapshot, run: PbaRange) {

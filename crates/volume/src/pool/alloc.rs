@@ -225,7 +225,7 @@ mod tests {
         let free = u32::try_from(pool.free()).expect("few");
         let all = pool.alloc(free);
         let blocks = all.iter().flat_map(|run| run.start.0..run.end().0);
-        blocks.filter(|pba| pba % 2 == 0).for_each(|pba| pool.release(Pba(pba)));
+        blocks.filter(|pba| pba % 2 == 0).for_each(|pba| pool.release(PbaRange::new(Pba(pba), 1)));
         pool.empty.clear();
         pool
     }
@@ -251,7 +251,7 @@ mod tests {
         let last = pool.superblock.extent(7);
         for pba in last.start.0 + 600..last.start.0 + 640 {
             if pool.contains(PbaRange::new(Pba(pba), 1)) {
-                pool.release(Pba(pba));
+                pool.release(PbaRange::new(Pba(pba), 1));
             }
         }
         let searches = (0..100).position(|_| pool.alloc_large(32).is_some());
@@ -265,7 +265,7 @@ mod tests {
     fn a_request_without_a_run_is_met_in_pieces_as_large_as_there_are() {
         let mut pool = scattered(4);
         for pba in (pool.superblock.extent(1).start.0 + 100..).step_by(20).take(20) {
-            (pba..pba + 8).for_each(|pba| pool.release(Pba(pba)));
+            (pba..pba + 8).for_each(|pba| pool.release(PbaRange::new(Pba(pba), 1)));
         }
         assert_eq!(pool.alloc(32).len(), 4);
         let free = u32::try_from(pool.free()).expect("few");

@@ -9,7 +9,7 @@
 
 use std::collections::VecDeque;
 
-use units::{Pba, PbaRange};
+use units::PbaRange;
 
 use super::{LARGE_BLOCKS, Pool, Runs};
 
@@ -30,11 +30,11 @@ pub(super) struct Recent {
 }
 
 impl Recent {
-    /// The block is free again. What is freed in order makes one run.
-    pub(super) fn push(&mut self, pba: Pba) {
+    /// The blocks are free again. What is freed in order makes one run.
+    pub(super) fn push(&mut self, freed: PbaRange) {
         if let Some(last) = self.short.back_mut() {
-            if last.end() == pba {
-                last.blocks += 1;
+            if last.end() == freed.start {
+                last.blocks += freed.blocks;
                 return;
             }
             if last.blocks >= u64::from(LARGE_BLOCKS) {
@@ -42,7 +42,7 @@ impl Recent {
                 self.push_run(run);
             }
         }
-        push_bounded(&mut self.short, PbaRange::new(pba, 1), SHORT_MAX);
+        push_bounded(&mut self.short, freed, SHORT_MAX);
     }
 
     fn push_run(&mut self, run: PbaRange) {
@@ -132,6 +132,7 @@ impl Pool {
 #[cfg(test)]
 mod tests {
     use layout::{BITMAP_SLOTS, Superblock};
+    use units::Pba;
     use uuid::Uuid;
 
     use super::*;
@@ -157,7 +158,7 @@ mod tests {
     }
 
     fn release(pool: &mut Pool, extent: u32, bits: impl Iterator<Item = u32>) {
-        bits.for_each(|bit| pool.release(block(pool, extent, bit)));
+        bits.for_each(|bit| pool.release(PbaRange::new(block(pool, extent, bit), 1)));
     }
 
     #[test]
@@ -209,7 +210,7 @@ mod tests {
         for n in 0..2000 {
             let taken = pool.alloc(1)[0].start;
             assert_ne!(pool.superblock.locate(taken).expect("ours").0, 1);
-            pool.release(taken);
+            pool.release(PbaRange::new(taken, 1));
             if n == 1000 {
                 release(&mut pool, 1, 1000..1024);
             }
@@ -238,7 +239,7 @@ mod tests {
         assert_eq!(pool.recent.short.len(), SHORT_MAX);
         let mut recent = Recent::default();
         for run in 0..1000 {
-            (0..10).for_each(|n| recent.push(Pba(run * 20 + n)));
+            (0..10).for_each(|n| recent.push(PbaRange::new(Pba(run * 20 + n), 1)));
         }
         assert_eq!((recent.short.len(), recent.long.len()), (1, LONG_MAX));
     }

@@ -35,9 +35,13 @@ impl Stale {
         Self { bits: Bits::zeroes(), count: 0, is_unknown: false, is_queued: false }
     }
 
-    #[inline]
-    pub(super) fn set(&mut self, bit: u32) {
+    fn set(&mut self, bit: u32) {
         self.count += u32::from(self.bits.set(bit));
+    }
+
+    #[inline]
+    pub(super) fn set_in_word(&mut self, word: usize, mask: u64) {
+        self.count += self.bits.set_in_word(word, mask);
     }
 
     #[inline]
@@ -184,9 +188,7 @@ impl Pool {
 
     /// Blocks that were found are free again; `is_stale`: they could not be discarded.
     pub(crate) fn release_taken(&mut self, range: PbaRange, is_stale: bool) {
-        for block in 0..range.blocks {
-            self.give_back(range.start.plus(block), is_stale);
-        }
+        self.give_back(range, is_stale);
         if let Some((index, _)) = self.superblock.locate(range.start) {
             // What is left of it may go together now.
             self.note_stale(index);
@@ -215,7 +217,7 @@ mod tests {
 
     fn release(pool: &mut Pool, extent: u32, bits: impl Iterator<Item = u32>) {
         let start = pool.superblock.extent(extent).start;
-        bits.for_each(|bit| pool.release(start.plus(u64::from(bit))));
+        bits.for_each(|bit| pool.release(PbaRange::new(start.plus(u64::from(bit)), 1)));
     }
 
     /// Steps until nothing is left, and what they found.

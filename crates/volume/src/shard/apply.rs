@@ -102,7 +102,7 @@ impl<D: Device> Inner<D> {
                     && !broken(Sabotage::LeakOverwritten)
                 {
                     pool.uncommit(old.pba);
-                    epochs.free(old.pba, |pba| pool.release(pba));
+                    epochs.free(PbaRange::new(old.pba, 1), |run| pool.release(run));
                 }
                 key += 1;
             }
@@ -162,9 +162,7 @@ impl<D: Device> Inner<D> {
             (std::mem::take(runs), op.data_error)
         };
         let mut pool = self.pool.borrow_mut();
-        for run in &runs {
-            (0..run.blocks).for_each(|block| pool.release(run.start.plus(block)));
-        }
+        runs.into_iter().for_each(|run| pool.release(run));
         drop(pool);
         let error = error.expect("the data failed");
         self.finish(id, Err(VolumeError::Device(error)));

@@ -16,7 +16,7 @@ use std::rc::Rc;
 use io_traits::{Buffer, BufferSlice, Device, DeviceError};
 use layout::{BITMAP_SLOTS, EXTENT_TREE, Mapping, ReplayPoint, Root, VOLUME_TREE};
 use local_sync::yield_now;
-use units::Pba;
+use units::{Pba, PbaRange};
 
 use super::Inner;
 use super::nodes::BlockWriter;
@@ -274,11 +274,14 @@ impl<D: Device> Inner<D> {
         self.generation.set(tables.generation);
         self.tables.replace(tables);
         let replay = (snapshot.journal_head, snapshot.replay.sequence);
-        self.finish_checkpoint(&writer, replay, &snapshot.reclaimed);
         for state in snapshot.founded {
             self.founding.borrow_mut().retain(|other| !Rc::ptr_eq(other, &state));
             self.volumes.borrow_mut().insert(state.number, state);
         }
+        self.finish_checkpoint(&writer, replay);
+        let superseded = writer.superseded.into_iter().map(|pba| PbaRange::new(pba, 1));
+        self.release_in_steps(superseded, &self.superseded).await;
+        self.release_in_steps(snapshot.reclaimed.runs.into_iter(), &self.releasing).await;
         Ok(())
     }
 
@@ -374,6 +377,7 @@ impl<D: Device> Inner<D> {
                 writes.push(self.write_again(place.pba, block.into_slice()));
             }
             join_all(writes.into_iter()).await.into_iter().collect::<Result<(), _>>()?;
+            yield_now().await;
         }
         Ok(())
     }
@@ -414,28 +418,15 @@ impl<D: Device> Inner<D> {
         if self.volatile { self.device.flush().await } else { Ok(()) }
     }
 
-    /// The new root is durable: what only the old one needed is free (K2, K4).
-    fn finish_checkpoint(
-        &self,
-        writer: &BlockWriter<'_, D>,
-        (journal_head, sequence): (u64, u64),
-        reclaimed: &Reclaimed,
-    ) {
+    /// The new root is durable: extents that only the old one needed go (K4), and the journal before it.
+    fn finish_checkpoint(&self, writer: &BlockWriter<'_, D>, (journal_head, sequence): (u64, u64)) {
         let mut pool = self.pool.borrow_mut();
         for (index, place) in &writer.bitmaps {
             pool.set_on_disk(*index, *place, &writer.space.extents[index].bits);
         }
-        let mut epochs = self.epochs.borrow_mut();
-        let reclaimed = reclaimed.runs.iter();
-        let reclaimed = reclaimed.flat_map(|run| (0..run.blocks).map(|b| run.start.plus(b)));
-        for pba in writer.superseded.iter().copied().chain(reclaimed) {
-            epochs.free(pba, |pba| pool.release(pba));
-        }
         for returned in &writer.space.returned {
             self.extents.release(*returned);
         }
-        self.superseded.set(0);
-        self.releasing.set(0);
         self.returning_extents.set(0);
         self.extents_exhausted.set(false);
         self.tally.snapshot.set(0);

@@ -83,6 +83,8 @@ impl<D: Device> Inner<D> {
             self.notify_space();
             discarded?;
             left = left.saturating_sub(run.blocks);
+            // A device that answers at once must not keep the core from its requests.
+            yield_now().await;
         }
         Ok(())
     }

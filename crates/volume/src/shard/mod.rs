@@ -23,6 +23,7 @@ mod reading;
 mod reclaim;
 mod records;
 mod recovery;
+mod releasing;
 mod reopen;
 mod replay;
 mod scrub;
@@ -390,7 +391,7 @@ impl<D: Device> Inner<D> {
     fn free_block(&self, pba: Pba) {
         let mut pool = self.pool.borrow_mut();
         pool.uncommit(pba);
-        self.epochs.borrow_mut().free(pba, |pba| pool.release(pba));
+        self.epochs.borrow_mut().free(PbaRange::new(pba, 1), |run| pool.release(run));
     }
 }
 

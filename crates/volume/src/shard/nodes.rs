@@ -123,6 +123,8 @@ impl<'a, D: Device> BlockWriter<'a, D> {
             self.supersede(old);
         }
         self.nodes.push(node);
+        // Some microseconds each: requests come first.
+        yield_now().await;
         Ok(())
     }
 
@@ -154,9 +156,10 @@ impl<'a, D: Device> BlockWriter<'a, D> {
     pub(super) async fn write_out(&mut self) -> Result<(), CheckpointError> {
         for block in 0..self.run.blocks {
             let pba = self.run.start.plus(block);
-            let mut pool = self.inner.pool.borrow_mut();
-            pool.uncommit_metadata(&mut self.space, pba);
-            pool.release(pba);
+            self.inner.pool.borrow_mut().uncommit_metadata(&mut self.space, pba);
+        }
+        if self.run.blocks > 0 {
+            self.inner.pool.borrow_mut().release(self.run);
         }
         self.run.blocks = 0;
         let filled = usize::try_from(std::mem::take(&mut self.filled)).expect("bounded above");
@@ -174,7 +177,7 @@ impl<'a, D: Device> BlockWriter<'a, D> {
     pub(super) fn supersede(&mut self, pba: Pba) {
         self.inner.pool.borrow_mut().uncommit_metadata(&mut self.space, pba);
         if broken(Sabotage::ReuseNodes) {
-            return self.inner.pool.borrow_mut().release(pba);
+            return self.inner.pool.borrow_mut().release(PbaRange::new(pba, 1));
         }
         self.superseded.push(pba);
         self.inner.superseded.set(self.superseded.len() as u64);

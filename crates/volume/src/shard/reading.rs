@@ -41,7 +41,7 @@ pub(crate) struct ReadGuard<D: Device, R: Deref<Target = Inner<D>>> {
 impl<D: Device, R: Deref<Target = Inner<D>>> Drop for ReadGuard<D, R> {
     fn drop(&mut self) {
         let mut pool = self.inner.pool.borrow_mut();
-        self.inner.epochs.borrow_mut().end_read(self.epoch, |pba| pool.release(pba));
+        self.inner.epochs.borrow_mut().end_read(self.epoch, |run| pool.release(run));
         drop(pool);
         self.inner.notify_space();
     }

@@ -11,6 +11,7 @@ mod images;
 mod losses;
 mod metadata;
 mod paging;
+mod pauses;
 mod ranges;
 mod reopen;
 mod reopened;
