@@ -138,10 +138,8 @@ impl Superblock {
     /// a block of data is not counted.
     #[must_use]
     pub fn extent_count(&self) -> u32 {
-        let data = self.data_end().0 - self.data_start().0;
-        let extent = u64::from(self.extent_blocks);
-        let rest = data % extent;
-        let count = data / extent + u64::from(rest > u64::from(crate::BITMAP_SLOTS));
+        let (whole, rest) = self.split(self.data_end().0 - self.data_start().0);
+        let count = whole + u64::from(rest > u64::from(crate::BITMAP_SLOTS));
         u32::try_from(count).expect("2^40 blocks hold at most 2^30 extents")
     }
 
@@ -155,11 +153,19 @@ impl Superblock {
 
     /// The extent that `pba` lies in, and which of its blocks it is.
     #[must_use]
+    #[inline]
     pub fn locate(&self, pba: Pba) -> Option<(u32, u32)> {
         let offset = pba.0.checked_sub(self.data_start().0)?;
-        let index = u32::try_from(offset / u64::from(self.extent_blocks)).ok()?;
-        let block = u32::try_from(offset % u64::from(self.extent_blocks)).ok()?;
+        let (index, block) = self.split(offset);
+        let (index, block) = (u32::try_from(index).ok()?, u32::try_from(block).ok()?);
         (index < self.extent_count() && pba < self.data_end()).then_some((index, block))
+    }
+
+    /// Blocks as whole extents and the rest. Each request does this several times, hence without a division.
+    fn split(&self, blocks: u64) -> (u64, u64) {
+        let extent = u64::from(self.extent_blocks);
+        debug_assert!(extent.is_power_of_two(), "checked by whoever made this");
+        (blocks >> extent.trailing_zeros(), blocks & (extent - 1))
     }
 
     /// Fills one block.
