@@ -53,7 +53,8 @@ pub enum DeviceError {
 
 /// A block device as one core sees it. Cheap to clone; all clones are the same device.
 ///
-/// - Requests run concurrently and complete in any order. Overlapping ones are the caller's fault.
+/// - Requests run concurrently and complete in any order. Writes and discards that overlap are the caller's fault.
+/// - A read may overlap them. What it returns of the blocks that they share is unspecified, that of others is not.
 /// - A completed write is seen by every later read. It survives a crash once a flush that began
 ///   after its completion has completed, or at once if the geometry says so.
 /// - Dropping a future does not cancel its request; the buffer stays alive until it is done.

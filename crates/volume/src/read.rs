@@ -1,5 +1,7 @@
 //! What a read returns.
 
+mod spans;
+
 use std::rc::Rc;
 
 use io_traits::{Buffer, BufferSlice, Device, DeviceError};
@@ -8,7 +10,6 @@ use smallvec::SmallVec;
 use units::{BLOCK_SIZE, Lba, LbaRange, PbaRange};
 
 use crate::VolumeError;
-use crate::io::join_all;
 use crate::map::Missing;
 use crate::sabotage::{Sabotage, broken};
 use crate::shard::Inner;
@@ -145,16 +146,12 @@ impl<D: Device> Inner<D> {
         };
         drop(visit);
         let Found { pieces, crcs, metadata } = found;
-        let runs = pieces.iter().filter_map(|piece| match piece {
-            Piece::Zeroes(_) => None,
-            Piece::Run(run) => Some(self.read_run(*run)),
-        });
-        let mut read: SmallVec<[_; 1]> = SmallVec::new();
-        if let [Piece::Run(run)] = pieces.as_slice() {
-            read.push(self.read_run(*run).await);
+        let read: SmallVec<[_; 1]> = if let [Piece::Run(run)] = pieces.as_slice() {
+            SmallVec::from_buf([self.read_run(*run).await])
         } else {
-            read.extend(join_all(runs).await);
-        }
+            // Apart, lest every read be as large as this one.
+            Box::pin(self.read_runs(runs_of(&pieces))).await.into()
+        };
         let mut read = read.into_iter();
         let mut data = ReadData { metadata: metadata.into_boxed_slice(), ..ReadData::default() };
         for piece in &pieces {
@@ -213,6 +210,14 @@ impl<D: Device> Inner<D> {
         self.note_damage(state, &error);
         Err(error)
     }
+}
+
+fn runs_of(pieces: &Pieces) -> Vec<PbaRange> {
+    let run = |piece: &Piece| match piece {
+        Piece::Zeroes(_) => None,
+        Piece::Run(run) => Some(*run),
+    };
+    pieces.iter().filter_map(run).collect()
 }
 
 /// Where the blocks of `range` lie, their checksums and metadata: at this instant, in one step.
