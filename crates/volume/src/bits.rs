@@ -47,6 +47,12 @@ impl Bits {
         words(range).any(|(word, mask)| self.0[word] & mask != 0)
     }
 
+    /// Bits in `range` that are clear.
+    #[inline]
+    pub(crate) fn count_clear(&self, range: Range<u32>) -> u32 {
+        words(range).map(|(word, mask)| (mask & !self.0[word]).count_ones()).sum()
+    }
+
     /// Clears the bits in `range`. `cleared` is told those that were set: the number of a word, and which of it.
     #[inline]
     pub(crate) fn clear_range(&mut self, range: Range<u32>, mut cleared: impl FnMut(usize, u64)) {

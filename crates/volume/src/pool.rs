@@ -10,7 +10,9 @@
 //!   so that blocks of requests cut short by a crash are free again without anyone looking for them.
 
 mod alloc;
+mod near;
 mod recent;
+mod room;
 mod spares;
 mod stale;
 mod upkeep;
@@ -26,7 +28,9 @@ use crate::bits::Bits;
 
 use alloc::Cursor;
 pub(crate) use alloc::LARGE_BLOCKS;
+pub(crate) use near::Neighbours;
 use recent::Recent;
+use room::Free;
 pub(crate) use spares::{Returned, Spares};
 use stale::Stale;
 pub(crate) use stale::{RUN_BLOCKS_MIN, Search};
@@ -89,6 +93,11 @@ impl Extent {
     fn is_empty(&self) -> bool {
         self.free == self.blocks - BITMAP_SLOTS
     }
+
+    /// Whether most of it is free, so that it had better be left to become empty.
+    fn is_emptying(&self) -> bool {
+        self.free > self.blocks / 2
+    }
 }
 
 /// Bitmaps as they were at a snapshot, while the checkpoint's own blocks are added.
@@ -126,7 +135,7 @@ pub(crate) struct Pool {
     searched: Option<(u32, u32)>,
     /// Whether the device is told what is free.
     discards: bool,
-    free: u64,
+    free: Free,
     committed: u64,
 }
 
@@ -144,14 +153,9 @@ impl Pool {
             unsearched: VecDeque::new(),
             searched: None,
             discards: true,
-            free: 0,
+            free: Free::default(),
             committed: 0,
         }
-    }
-
-    /// Blocks that can be handed out.
-    pub(crate) fn free(&self) -> u64 {
-        self.free
     }
 
     /// Blocks that the durable state names.
@@ -175,7 +179,7 @@ impl Pool {
     /// Takes in an extent: a fresh one, or as a checkpoint left it.
     pub(crate) fn add(&mut self, index: u32, loaded: Option<(Bits, Mapping)>) {
         let extent = Extent::new(self.superblock.extent(index), loaded);
-        self.free += u64::from(extent.free);
+        self.free.add(&extent);
         self.committed += u64::from(extent.committed.count());
         let place = &mut self.extents[index as usize];
         assert!(place.is_none(), "an extent is added once");
@@ -223,7 +227,8 @@ impl Pool {
     /// Marks these blocks as in use by the durable state, whatever handed them out. Returns how many
     /// were not.
     pub(crate) fn commit(&mut self, range: PbaRange) -> u64 {
-        let Some((extent, first)) = self.locate(range.start) else { return 0 };
+        let Some((index, first)) = self.superblock.locate(range.start) else { return 0 };
+        let Some(extent) = self.extents[index as usize].as_deref_mut() else { return 0 };
         let committed = Rc::make_mut(&mut extent.committed);
         let (mut newly_committed, mut newly_busy) = (0, 0);
         for bit in first..first + u32::try_from(range.blocks).expect("within an extent") {
@@ -234,8 +239,7 @@ impl Pool {
             }
         }
         extent.changed = true;
-        extent.free -= newly_busy;
-        self.free -= u64::from(newly_busy);
+        self.free.set(extent, extent.free - newly_busy);
         self.committed += newly_committed;
         newly_committed
     }
@@ -252,8 +256,10 @@ impl Pool {
 
     /// The blocks, all of one extent, may be handed out again.
     pub(crate) fn release(&mut self, run: PbaRange) {
-        if self.give_back(run, true) == run.blocks {
-            self.recent.push(run);
+        if self.give_back(run, true) == run.blocks
+            && let Some(before) = self.free_before(run)
+        {
+            self.recent.push(run, before);
         }
     }
 
@@ -261,7 +267,8 @@ impl Pool {
     fn give_back(&mut self, run: PbaRange, is_stale: bool) -> u64 {
         let Some((index, first)) = self.superblock.locate(run.start) else { return 0 };
         let Some(extent) = self.extents[index as usize].as_deref_mut() else { return 0 };
-        let bits = first..first + u32::try_from(run.blocks).expect("within an extent");
+        // Only a forged map names blocks of two extents behind each other.
+        let bits = first..extent.blocks.min(first + u32::try_from(run.blocks).expect("few"));
         assert!(!extent.committed.any(bits.clone()), "S1: a block in use is not released");
         let Extent { busy, stale, .. } = extent;
         let mut freed = 0;
@@ -272,8 +279,7 @@ impl Pool {
             }
         });
         if freed > 0 {
-            extent.free += freed;
-            self.free += u64::from(freed);
+            self.free.set(extent, extent.free + freed);
             if is_stale {
                 self.note_stale(index);
             }
@@ -292,7 +298,7 @@ impl Pool {
                 extent.changed = false;
             }
         }
-        let blocks = u32::try_from(blocks.min(self.free)).unwrap_or(u32::MAX);
+        let blocks = u32::try_from(blocks.min(self.free())).unwrap_or(u32::MAX);
         let set_aside =
             self.alloc_set_aside(blocks).into_iter().filter(|run| run.blocks > 0).collect();
         SpaceSnapshot { extents, set_aside, returned }

@@ -259,8 +259,7 @@ impl<D: Device> Volume<D> {
             Some(credit) => credit,
             None => inner.admit(Need { kind: self.kind(range), ..need }).await?,
         };
-        let count = u32::try_from(range.blocks).expect("bounded by one write");
-        let runs = inner.alloc(count);
+        let runs = inner.alloc(&self.state, range);
         let Blocks { data, metadata } = blocks;
         let change = Change::Write { lba: range.start, runs, crcs, metadata };
         let mut op = Op::new(change, Some(self.state.clone()));

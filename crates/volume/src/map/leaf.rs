@@ -1,9 +1,10 @@
 //! Leaves in memory: as compact as on the device, and searched where they lie.
 
 use layout::{Mapping, PackedMapping, key_width, leaf_capacity};
-use units::MetadataSize;
+use units::{LbaRange, MetadataSize};
 
 use super::keys::Keys;
+use crate::pool::Neighbours;
 use crate::sabotage::{Sabotage, broken};
 
 /// The width of keys of leaves that hold most entries.
@@ -185,6 +186,25 @@ impl Leaf {
         }
     }
 
+    /// Where the blocks lie that come right before `range`, begin it, and come right behind it.
+    pub(crate) fn neighbours(&self, range: LbaRange) -> Neighbours {
+        let found = self.search(range.start.0);
+        let (index, entries) = match found {
+            Ok(index) => (index, range.blocks as usize),
+            Err(index) => (index, 0),
+        };
+        let place = |index: Option<usize>, key: Option<u64>| {
+            let index = index.filter(|index| *index < self.len())?;
+            (Some(self.key(index)) == key).then(|| self.mapping(index).pba)
+        };
+        Neighbours {
+            before: place(index.checked_sub(1), range.start.0.checked_sub(1)),
+            own: found.ok().map(|index| self.mapping(index).pba),
+            // Where only a part of the range is mapped, this misses it.
+            behind: place(index.checked_add(entries), Some(range.end().0)),
+        }
+    }
+
     /// Where `key` is, or where it would go.
     #[inline]
     pub(crate) fn search(&self, key: u64) -> Result<usize, usize> {
@@ -358,6 +378,26 @@ mod tests {
         assert!(check(&leaf).abs_diff(check(&upper)) <= 1);
         leaf = Leaf::merged(&leaf, &upper).expect("room");
         assert!(leaf.len_bytes() <= LEAF_BYTES_MAX);
+    }
+
+    #[test]
+    fn neighbours_are_those_next_to_a_range() {
+        let mut leaf = Leaf::single(10, mapping(110), &[]);
+        for key in [11, 12, 13, 20] {
+            leaf.insert(key, mapping(100 + key), &[]);
+        }
+        let of = |start, blocks| {
+            let Neighbours { before, own, behind } =
+                leaf.neighbours(LbaRange::new(units::Lba(start), blocks));
+            [before, own, behind].map(|found| found.map_or(0, |pba| pba.0))
+        };
+        assert_eq!(of(11, 1), [110, 111, 112]);
+        assert_eq!(of(11, 2), [110, 111, 113]);
+        assert_eq!(of(10, 1), [0, 110, 111]);
+        assert_eq!(of(13, 1), [112, 113, 0]);
+        assert_eq!(of(14, 6), [113, 0, 120]);
+        assert_eq!(of(0, 1), [0, 0, 0]);
+        assert_eq!(of(21, 4), [120, 0, 0]);
     }
 
     #[test]

@@ -27,6 +27,8 @@ pub(crate) use node::{Body, Child, Home, NODE_BYTES_MAX, Node, Tally};
 use remove::{give_up_below, remove_below};
 pub(crate) use site::LeafBody;
 
+use crate::pool::Neighbours;
+
 /// Which tree, and what its leaves hold.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) struct Tree {
@@ -154,8 +156,15 @@ impl Map {
     /// Says that `key` will be asked for soon.
     pub(crate) fn will_get(&self, key: u64) {
         if let Some(root) = &self.root {
-            will_look_up(root, key);
+            with_leaf(root, key, |leaf| leaf.will_get(key));
         }
+    }
+
+    /// Where the blocks around `range` lie, as far as one leaf in memory says.
+    pub(crate) fn neighbours(&self, range: LbaRange) -> Neighbours {
+        let leaf = |leaf: &Leaf| leaf.neighbours(range);
+        let found = self.root.as_ref().and_then(|root| with_leaf(root, range.start.0, leaf));
+        found.unwrap_or_default()
     }
 
     /// Calls `visit` for each entry with a key in `start..end`, in order.
@@ -410,13 +419,11 @@ fn look_up(child: &Child, key: u64, level: Option<u8>) -> Result<Option<Mapping>
     }
 }
 
-fn will_look_up(child: &Child, key: u64) {
-    match child.node().map(|node| &node.body) {
-        Some(Body::Leaf(leaf)) => leaf.will_get(key),
-        Some(Body::Inner(inner)) => {
-            will_look_up(&inner.children.borrow()[inner.find(key)], key);
-        }
-        None => {}
+/// What `look` says of the leaf for `key`, if that is in memory.
+fn with_leaf<T>(child: &Child, key: u64, look: impl FnOnce(&Leaf) -> T) -> Option<T> {
+    match &child.node()?.body {
+        Body::Leaf(leaf) => Some(look(leaf)),
+        Body::Inner(inner) => with_leaf(&inner.children.borrow()[inner.find(key)], key, look),
     }
 }
 

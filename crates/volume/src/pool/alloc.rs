@@ -5,7 +5,8 @@
 //!   and is read with few device requests.
 //! - H2: each search is bounded, and the next large one goes on where the last one stopped.
 //! - H3: whoever finds no run takes the blocks in pieces: while blocks are free, they can be had.
-//! - H4, small requests take what was freed lately before they go on: in `recent.rs`.
+//! - H4, small requests take what was freed lately before they go on: in `recent.rs`. H5, what is overwritten stays
+//!   near its neighbours: in `near.rs`.
 
 use layout::BITMAP_SLOTS;
 use smallvec::SmallVec;
@@ -67,7 +68,7 @@ impl Pool {
     /// Hands out `count` blocks, in one run if there is one nearby. The caller has looked at
     /// [`Pool::free`].
     pub(crate) fn alloc(&mut self, count: u32) -> Runs {
-        assert!(self.free >= u64::from(count), "the caller has looked");
+        assert!(self.free() >= u64::from(count), "the caller has looked");
         let recent =
             if count > 0 && count < LARGE_BLOCKS { self.alloc_recent(count) } else { None };
         if let Some(run) = recent.or_else(|| self.alloc_run(count)) {
@@ -130,8 +131,11 @@ impl Pool {
     }
 
     fn alloc_run(&mut self, count: u32) -> Option<PbaRange> {
+        let Cursor { mut place, bit: mut from } = self.cursor;
         for step in 0..EXTENT_ATTEMPTS.min(self.owned.len()) {
-            let (place, from) = self.step(step);
+            if step > 0 {
+                (place, from) = (self.next_place(place), BITMAP_SLOTS);
+            }
             if place == self.large_cursor.place && self.owned.len() > 1 {
                 continue;
             }
@@ -174,8 +178,7 @@ impl Pool {
             assert!(extent.busy.set(bit), "only free blocks are handed out");
             extent.stale.clear(bit);
         }
-        extent.free -= count;
-        self.free -= u64::from(count);
+        self.free.set(extent, extent.free - count);
         PbaRange::new(extent.start.plus(u64::from(bit)), u64::from(count))
     }
 

@@ -2,14 +2,14 @@
 //!
 //! - H4: blocks freed lately go before those that the cursors come to: what is overwritten again and again
 //!   stays on blocks that the device has already, and is not all over it. But a block goes only if it
-//!   is free still, not where large requests go on (H1), and not of an extent of which most is free: that
-//!   one is left to become empty, unless small requests are filling it anyway.
+//!   is free still, not ahead of where large requests go on (H1), and not of an extent of which most is free:
+//!   that one is left to become empty, unless small requests are filling it anyway.
 //!
 //! What is remembered is a hint: the bitmaps say what is free, and what is forgotten the cursors find.
 
 use std::collections::VecDeque;
 
-use units::PbaRange;
+use units::{Pba, PbaRange};
 
 use super::{LARGE_BLOCKS, Pool, Runs};
 
@@ -30,11 +30,12 @@ pub(super) struct Recent {
 }
 
 impl Recent {
-    /// The blocks are free again. What is freed in order makes one run.
-    pub(super) fn push(&mut self, freed: PbaRange) {
+    /// The blocks are free again, and the `before` right before them are. What is freed in order makes one run.
+    pub(super) fn push(&mut self, freed: PbaRange, before: u64) {
+        let start = Pba(freed.start.0 - before);
         if let Some(last) = self.short.back_mut() {
-            if last.end() == freed.start {
-                last.blocks += freed.blocks;
+            if last.start <= start && start <= last.end() {
+                last.blocks = last.blocks.max(freed.end().0 - last.start.0);
                 return;
             }
             if last.blocks >= u64::from(LARGE_BLOCKS) {
@@ -42,7 +43,8 @@ impl Recent {
                 self.push_run(run);
             }
         }
-        push_bounded(&mut self.short, freed, SHORT_MAX);
+        let run = PbaRange::new(start, freed.blocks + before);
+        push_bounded(&mut self.short, run, SHORT_MAX);
     }
 
     fn push_run(&mut self, run: PbaRange) {
@@ -108,17 +110,23 @@ impl Pool {
     fn still_free(&self, run: PbaRange) -> Option<PbaRange> {
         let (index, first) = self.superblock.locate(run.start)?;
         let extent = self.extents[index as usize].as_deref()?;
-        let place = |place: usize| self.owned.get(place) == Some(&index);
-        let is_for_large = place(self.large_cursor.place) && self.owned.len() > 1;
-        let is_emptying = extent.free > extent.blocks / 2 && !place(self.cursor.place);
-        if is_for_large || is_emptying {
+        let end = first + u32::try_from(run.blocks).expect("within an extent");
+        if !self.is_for_small(index, end) {
             return None;
         }
-        let end = first + u32::try_from(run.blocks).expect("within an extent");
         let start = extent.busy.next(false, first, end);
         let blocks = extent.busy.next(true, start, end) - start;
         let free = PbaRange::new(extent.start.plus(u64::from(start)), u64::from(blocks));
         (blocks > 0).then_some(free)
+    }
+
+    /// Whether small requests may take blocks of the extent up to `end` that were freed (H4).
+    pub(super) fn is_for_small(&self, index: u32, end: u32) -> bool {
+        let is_at = |place: usize| self.owned.get(place) == Some(&index);
+        if is_at(self.large_cursor.place) && self.owned.len() > 1 {
+            return end <= self.large_cursor.bit;
+        }
+        !self.extent(index).is_emptying() || is_at(self.cursor.place)
     }
 
     /// Takes `taken` out of a run remembered; what is behind it stays remembered.
@@ -164,7 +172,8 @@ mod tests {
     #[test]
     fn a_small_request_takes_what_was_freed_last() {
         let mut pool = pool(4);
-        release(&mut pool, 0, [500, 7, 300].into_iter());
+        // Each group keeps the first.
+        release(&mut pool, 0, [510, 500, 30, 7, 310, 300].into_iter());
         release(&mut pool, 1, 20..23);
         let at = |pool: &mut Pool| pool.alloc(1)[0].start;
         assert_eq!(pool.alloc(2)[0], PbaRange::new(block(&pool, 1, 20), 2));
@@ -239,7 +248,7 @@ mod tests {
         assert_eq!(pool.recent.short.len(), SHORT_MAX);
         let mut recent = Recent::default();
         for run in 0..1000 {
-            (0..10).for_each(|n| recent.push(PbaRange::new(Pba(run * 20 + n), 1)));
+            (0..10).for_each(|n| recent.push(PbaRange::new(Pba(run * 20 + n), 1), 0));
         }
         assert_eq!((recent.short.len(), recent.long.len()), (1, LONG_MAX));
     }

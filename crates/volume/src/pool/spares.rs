@@ -28,7 +28,7 @@ pub(crate) struct Returned {
 impl Pool {
     /// Extents that a snapshot could take out, if it kept none to spare.
     pub(crate) fn spares(&self, floor: u64) -> u32 {
-        let (mut free, mut count) = (self.free, 0);
+        let (mut free, mut count) = (self.free(), 0);
         for index in &self.owned {
             let extent = self.extent(*index);
             if extent.is_spare() && free >= floor + u64::from(extent.free) {
@@ -55,7 +55,7 @@ impl Pool {
         let clean_kept = keep.saturating_sub(stale.len() - stale_going);
         let going = clean.into_iter().skip(clean_kept).chain(stale.into_iter().take(stale_going));
         let mut chosen: Vec<_> = going.collect();
-        let mut free = self.free;
+        let mut free = self.free();
         chosen.retain(|spare| {
             let blocks = u64::from(self.extent(spare.extent).free);
             let goes = free >= floor + blocks;
@@ -72,7 +72,7 @@ impl Pool {
         let returned = self.choose_spares(spares);
         for spare in &returned {
             let extent = self.extents[spare.extent as usize].take().expect("owned");
-            self.free -= u64::from(extent.free);
+            self.free.remove(&extent);
             self.committed -= u64::from(extent.committed.count());
         }
         if !returned.is_empty() {

@@ -3,6 +3,7 @@
 use layout::Mapping;
 use units::{Pba, PbaRange};
 
+use super::room::Free;
 use super::{Extent, Pool};
 
 impl Pool {
@@ -20,14 +21,14 @@ impl Pool {
 
     /// Makes the bitmaps anew: `used` is all that is in use.
     pub(crate) fn rebuild(&mut self, used: impl Iterator<Item = Pba>) {
-        let (mut free, mut committed) = (0, 0);
+        let (mut free, mut committed) = (Free::default(), 0);
         for extent in self.extents.iter_mut().flatten() {
             let on_disk = extent.on_disk;
             let range = PbaRange::new(extent.start, u64::from(extent.blocks));
             **extent = Extent::new(range, None);
             extent.on_disk = on_disk;
             extent.owned_durably = true;
-            free += u64::from(extent.free);
+            free.add(extent);
             committed += u64::from(extent.committed.count());
         }
         (self.free, self.committed) = (free, committed);

@@ -4,7 +4,8 @@ use std::rc::Rc;
 
 use io_traits::Device;
 use layout::{Entry, KEY_LIMIT, Mapping};
-use units::{Lba, LbaRange, PbaRange};
+use smallvec::SmallVec;
+use units::{Lba, LbaRange, Pba, PbaRange};
 
 use super::{Inner, detached};
 use crate::VolumeError;
@@ -83,12 +84,11 @@ impl<D: Device> Inner<D> {
         (crcs, metadata): (&Crcs, &[u8]),
     ) {
         let mut map = state.map.borrow_mut();
-        let mut pool = self.pool.borrow_mut();
-        let mut epochs = self.epochs.borrow_mut();
+        let mut overwritten: SmallVec<[Pba; 8]> = SmallVec::new();
         let (mut key, mut crcs) = (lba.0, crcs.iter());
         let (mut metadata, each) = (metadata, state.metadata.bytes());
         for run in runs {
-            pool.commit(*run);
+            self.pool.borrow_mut().commit(*run);
             for block in 0..run.blocks {
                 let crc = *crcs.next().expect("a checksum for each block");
                 let pba = run.start.plus(block);
@@ -101,12 +101,12 @@ impl<D: Device> Inner<D> {
                 if let Some(old) = map.insert_with_metadata(key, mapping, of_block)
                     && !broken(Sabotage::LeakOverwritten)
                 {
-                    pool.uncommit(old.pba);
-                    epochs.free(PbaRange::new(old.pba, 1), |run| pool.release(run));
+                    overwritten.push(old.pba);
                 }
                 key += 1;
             }
         }
+        self.free_blocks(overwritten.into_iter());
     }
 
     fn apply_unmap(&self, id: OpId, state: &Rc<VolumeState>, range: LbaRange) {
@@ -124,7 +124,7 @@ impl<D: Device> Inner<D> {
             let next = state.map.borrow_mut().remove_some(at, end, &mut removed);
             at = next.expect("D4: the range was loaded before it was queued, and stays so");
         }
-        removed.iter().for_each(|(_, old)| self.free_block(old.pba));
+        self.free_blocks(removed.iter().map(|(_, old)| old.pba));
     }
 
     /// The range reads as zeroes from now on; its blocks come back in the background.

@@ -378,20 +378,16 @@ impl<D: Device> Inner<D> {
     }
 
     /// Hands out blocks for data. The caller was admitted.
-    pub(crate) fn alloc(&self, count: u32) -> Runs {
-        if count >= LARGE_BLOCKS
-            && let Some(run) = self.alloc_large(count)
-        {
-            return Runs::from_slice(&[run]);
+    pub(crate) fn alloc(&self, state: &VolumeState, range: LbaRange) -> Runs {
+        let count = u32::try_from(range.blocks).expect("bounded by one write");
+        let run = match count >= LARGE_BLOCKS {
+            true => self.alloc_large(count),
+            false => self.pool.borrow_mut().alloc_near(state.map.borrow().neighbours(range), count),
+        };
+        match run {
+            Some(run) => Runs::from_slice(&[run]),
+            None => self.pool.borrow_mut().alloc(count),
         }
-        self.pool.borrow_mut().alloc(count)
-    }
-
-    /// A block is no longer named by any map: it is reused as soon as nobody reads it.
-    fn free_block(&self, pba: Pba) {
-        let mut pool = self.pool.borrow_mut();
-        pool.uncommit(pba);
-        self.epochs.borrow_mut().free(PbaRange::new(pba, 1), |run| pool.release(run));
     }
 }
 
@@ -425,14 +421,16 @@ impl<D: Device> Inner<D> {
     }
 
     /// What is counted, as kept and as found.
-    pub(crate) fn counts(&self) -> [(&'static str, u64, u64); 6] {
+    pub(crate) fn counts(&self) -> [(&'static str, u64, u64); 7] {
         let pool = self.pool.borrow();
         let (committed, free) = pool.recount();
+        let (scattered, found_scattered) = pool.recount_scattered();
         let pending = self.epochs.borrow().pending() + self.reclaimed.borrow().blocks;
         let dirty: usize = self.states().iter().map(|s| s.map.borrow().dirty_nodes()).sum();
         [
             ("blocks in use", pool.committed(), committed),
             ("free blocks", pool.free(), free),
+            ("free blocks in extents that are all but full", scattered, found_scattered),
             ("blocks neither free nor in use", pool.total() - free - committed, pending),
             ("dirty nodes", self.tally.total(), dirty as u64),
             ("credit of operations under way", self.credit.get(), 0),

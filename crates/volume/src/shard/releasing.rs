@@ -1,11 +1,11 @@
-//! What only the last root needed comes back when the next one is durable (K2), step by step: a deleted volume or a
-//! large map leave more than a request should wait for.
+//! Blocks that come back: what no map names any more at once, what only the last root needed when the next one is
+//! durable (K2). The latter step by step: a deleted volume or a large map leave more than a request should wait for.
 
 use std::cell::Cell;
 
 use io_traits::Device;
 use local_sync::yield_now;
-use units::PbaRange;
+use units::{Pba, PbaRange};
 
 use super::Inner;
 
@@ -15,6 +15,28 @@ const WORDS_PER_STEP: u64 = 512;
 const WORD_BLOCKS: u64 = u64::BITS as u64;
 
 impl<D: Device> Inner<D> {
+    /// Blocks are no longer named by any map: they are reused as soon as nobody reads them. Those that lie together
+    /// come back together, so that one request's blocks are seen to be a hole for another such request.
+    pub(super) fn free_blocks(&self, blocks: impl Iterator<Item = Pba>) {
+        let mut pool = self.pool.borrow_mut();
+        let mut epochs = self.epochs.borrow_mut();
+        let mut run: Option<PbaRange> = None;
+        for pba in blocks {
+            pool.uncommit(pba);
+            match &mut run {
+                Some(run) if run.end() == pba => run.blocks += 1,
+                _ => {
+                    if let Some(ended) = run.replace(PbaRange::new(pba, 1)) {
+                        epochs.free(ended, |run| pool.release(run));
+                    }
+                }
+            }
+        }
+        if let Some(last) = run {
+            epochs.free(last, |run| pool.release(run));
+        }
+    }
+
     /// Gives back `runs`, which no root leads to. `left` counts their blocks down.
     pub(super) async fn release_in_steps(
         &self,

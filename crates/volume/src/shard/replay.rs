@@ -323,7 +323,7 @@ impl<D: Device> Inner<D> {
             let old = state.map.borrow_mut().insert_with_metadata(key, mapping, of_block);
             if old.is_none_or(|old| old.pba != pba) {
                 self.pool.borrow_mut().commit(PbaRange::new(pba, 1));
-                old.into_iter().for_each(|old| self.free_block(old.pba));
+                self.free_blocks(old.into_iter().map(|old| old.pba));
             }
         }
         Ok(())
@@ -393,7 +393,7 @@ impl<D: Device> Inner<D> {
                     }
                 }
             }
-            removed.drain(..).for_each(|(_, old)| self.free_block(old.pba));
+            self.free_blocks(removed.drain(..).map(|(_, old)| old.pba));
         }
         Ok(())
     }

@@ -125,12 +125,26 @@ impl<D: Device> Inner<D> {
         if self.tally.live.get() > DIRTY_NODES_MAX {
             self.suggest_checkpoint();
         }
-        while self.pool.borrow().free() < wanted + quarter {
+        while self.is_short_of(wanted + quarter) {
             if !self.reserve_extent() {
                 break;
             }
         }
         self.pool.borrow().free() >= wanted
+    }
+
+    /// Whether fewer blocks are reserved ahead of need (A3) than `ahead`. As long as the device has plenty, those that
+    /// lie scattered are left to overwrites, and do not count.
+    fn is_short_of(&self, ahead: u64) -> bool {
+        let (free, roomy) = {
+            let pool = self.pool.borrow();
+            (pool.free(), pool.free_in_roomy_extents())
+        };
+        free < ahead || roomy < ahead && self.is_plenty()
+    }
+
+    fn is_plenty(&self) -> bool {
+        self.extents.unowned() > self.superblock.extent_count() / PLENTY_PART
     }
 
     /// Sets blocks aside for an operation. Where there are none now, it waits its turn for what is
@@ -271,8 +285,7 @@ impl<D: Device> Inner<D> {
         if found.is_some() {
             return found;
         }
-        let is_plenty = self.extents.unowned() > self.superblock.extent_count() / PLENTY_PART;
-        if !(is_plenty && self.reserve_extent()) {
+        if !(self.is_plenty() && self.reserve_extent()) {
             return None;
         }
         self.pool.borrow_mut().alloc_empty(count)
