@@ -1,5 +1,6 @@
 //! The engine beside the device that it lies on, in one process and on one CPU.
 
+use std::ops::Range;
 use std::time::Duration;
 
 use anyhow::{Result, ensure};
@@ -25,6 +26,8 @@ const THIN_BYTES: u64 = 4 << 30;
 const SEQUENTIAL_BYTES: u64 = 256 * MIB;
 /// Readings of that for a sample.
 const SEQUENTIAL_PASSES: u64 = 4;
+/// Samples in a round: each takes a tenth of a second.
+const SEQUENTIAL_PAIRS: usize = 3;
 const LARGE: u64 = 128 << 10;
 /// The devices: that of the engine holds the volumes above.
 pub(super) const RAW_BYTES: u64 = OVERWRITTEN_BYTES;
@@ -59,28 +62,34 @@ fn sequential(write: bool, range_bytes: u64) -> Load {
     Load { write, sequential: true, block_bytes: LARGE, depth: 8, range_bytes, limit, seed: 1 }
 }
 
-/// Measures everything on two devices of a kind, which are called `place`.
+/// Measures some rounds of all on two devices of a kind, which are called `place`; what does not vary from round to
+/// round with the last of them.
 pub(super) async fn measure<D: Device>(
     handle: Handle,
     place: &'static str,
     (raw, device): (D, D),
-    length: Length,
+    (length, rounds): (Length, Range<usize>),
+    samples: Samples,
 ) -> Result<Samples> {
+    let is_end = rounds.end == length.rounds;
     let engine = Engine::format(&handle, device, Background::All).await?;
     let raw = Durable::new(raw);
     let aged = engine.volume(OVERWRITTEN_BYTES).await?;
     run(&handle, &aged, sequential(true, OVERWRITTEN_BYTES)).await?;
     run(&handle, &raw, sequential(true, OVERWRITTEN_BYTES)).await?;
-    let samples = Samples::default();
     let mut suite = Suite { handle, place, raw, engine, aged, length, samples };
     suite.age().await?;
-    for round in 0..length.rounds {
+    for round in rounds {
         eprintln!("{place} round {} of {}", round + 1, length.rounds);
         suite.random_writes(round).await?;
-        suite.sequential().await?;
+        for _ in 0..SEQUENTIAL_PAIRS {
+            suite.sequential().await?;
+        }
         checkpoints::measure(&mut suite, round).await?;
     }
-    written::measure(&mut suite).await?;
+    if is_end {
+        written::measure(&mut suite).await?;
+    }
     Ok(suite.samples)
 }
 
