@@ -11,7 +11,7 @@ use rustix::fs::{
     ioctl_blksszget, major, minor, open, seek, stat,
 };
 use units::BLOCK_SIZE;
-use uring::{Errno, Fd};
+use uring::{Errno, Fd, ReadWindow};
 
 use crate::handle::Handle;
 use crate::storage::{File, FileDevice};
@@ -181,7 +181,8 @@ impl OwnedDevice {
     /// The device for the core behind `handle`.
     #[must_use]
     pub fn attach(&self, handle: &Handle) -> FileDevice {
-        let file = File { fd: Fd::shared(self.fd.clone()), geometry: self.geometry };
+        let (fd, geometry) = (Fd::shared(self.fd.clone()), self.geometry);
+        let file = File { fd, geometry, window: ReadWindow::default() };
         FileDevice::new(handle.core.ring.clone(), file)
     }
 

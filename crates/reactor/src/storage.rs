@@ -5,12 +5,12 @@ use std::rc::Rc;
 
 use io_traits::{Buffer, BufferSlice, Device, DeviceError, DeviceGeometry};
 use units::{BLOCK_SIZE, Pba, PbaRange};
-use uring::{Errno, Fd, Ring};
+use uring::{Errno, Fd, ReadWindow, Ring};
 
 /// A file or block device. Made by [`crate::OwnedDevice::attach`]; cheap to clone.
 ///
-/// Requests go to the kernel when they are made, with the core's next turn, and are not cancelled
-/// by dropping their futures.
+/// Requests go to the kernel when they are made, with the core's next turn, and are not cancelled by dropping their
+/// futures. From a drive that serves all that it has before it says so, some reads are held ([`ReadWindow`]).
 #[derive(Clone)]
 pub struct FileDevice {
     ring: Ring,
@@ -20,6 +20,7 @@ pub struct FileDevice {
 pub(crate) struct File {
     pub(crate) fd: Fd,
     pub(crate) geometry: DeviceGeometry,
+    pub(crate) window: ReadWindow,
 }
 
 impl FileDevice {
@@ -59,7 +60,7 @@ impl Device for FileDevice {
         let read = match self.offset(range) {
             Err(error) => Err(Err(error)),
             Ok(_) if range.blocks == 0 => Err(Ok(buffer)),
-            Ok(offset) => Ok(self.ring.read(&self.file.fd, offset, buffer)),
+            Ok(offset) => Ok(self.ring.read(&self.file.fd, &self.file.window, offset, buffer)),
         };
         async move {
             match read {

@@ -28,6 +28,7 @@ mod send;
 mod setup;
 mod table;
 mod wake;
+mod window;
 
 pub use chunk::{CHUNK_LEN, CHUNKS, Chunk};
 pub use fd::Fd;
@@ -37,6 +38,7 @@ pub use ring::{DRAIN_MAX, Ring, RingCounters};
 pub use rustix::io::Errno;
 pub use setup::{SetupError, self_test};
 pub use wake::RemoteWake;
+pub use window::ReadWindow;
 
 #[cfg(test)]
 mod tests;

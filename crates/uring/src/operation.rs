@@ -15,6 +15,7 @@ use crate::request::{Outcome, Request, SockAddr};
 use crate::ring::Ring;
 use crate::send::send_at_once;
 use crate::table::Key;
+use crate::window::ReadWindow;
 
 /// An operation that someone waits for.
 struct Operation {
@@ -167,9 +168,11 @@ impl Ring {
         Connect(self.operation(fd, Request::Connect(SockAddr::new(address))))
     }
 
-    /// Fills `buffer` from byte `offset` on. Ends with `EIO` if the file ends before.
-    pub fn read(&self, fd: &Fd, offset: u64, buffer: Buffer) -> Read {
-        Read(self.operation(fd, Request::Read { buffer, offset, done: 0 }))
+    /// Fills `buffer` from byte `offset` on, once `window` lets it go to the drive. Ends with `EIO` if the file ends
+    /// before.
+    pub fn read(&self, fd: &Fd, window: &ReadWindow, offset: u64, buffer: Buffer) -> Read {
+        let window = window.clone();
+        Read(self.operation(fd, Request::Read { buffer, offset, done: 0, window }))
     }
 
     /// Writes all of `data` to byte `offset` and on.

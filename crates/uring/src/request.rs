@@ -12,6 +12,7 @@ use rustix::io::Errno;
 use crate::chunk::{BUFFER_GROUP, CHUNK_LEN, Chunk, ChunkPool};
 use crate::fd::Fd;
 use crate::send::SendState;
+use crate::window::ReadWindow;
 
 /// Look for bytes only after the socket says that there are some. Kernel constant, 5.19.
 const POLL_FIRST: u16 = 1;
@@ -22,7 +23,7 @@ pub(crate) enum Request {
     Send(Box<SendState>),
     Accept,
     Connect(Box<SockAddr>),
-    Read { buffer: Buffer, offset: u64, done: usize },
+    Read { buffer: Buffer, offset: u64, done: usize, window: ReadWindow },
     Write { data: BufferSlice, offset: u64, done: usize },
     Sync,
     Punch { offset: u64, len: u64 },
@@ -64,6 +65,14 @@ impl Request {
         matches!(self, Self::Write { .. } | Self::Sync | Self::Punch { .. })
     }
 
+    /// What says when a read goes to its drive.
+    pub(crate) fn window(&self) -> Option<&ReadWindow> {
+        match self {
+            Self::Read { window, .. } => Some(window),
+            _ => None,
+        }
+    }
+
     /// The submission for what is left to do. It points into `self`, which stays where it is until
     /// the completion.
     pub(crate) fn entry(&mut self, fd: &Fd) -> squeue::Entry {
@@ -82,7 +91,7 @@ impl Request {
                 let (address, len) = address.as_raw();
                 opcode::Connect::new(fd, address, len).build()
             }
-            Self::Read { buffer, offset, done } => {
+            Self::Read { buffer, offset, done, .. } => {
                 let rest = &mut buffer.as_mut_bytes()[*done..];
                 opcode::Read::new(fd, rest.as_mut_ptr(), rest.len() as u32)
                     .offset(*offset + *done as u64)

@@ -218,7 +218,7 @@ impl State {
                 _ => {}
             }
             delivered += self.reap();
-            if all {
+            if all && !std::mem::take(&mut self.table.has_more) {
                 return delivered;
             }
         }
@@ -265,6 +265,7 @@ impl State {
 
     fn reap(&mut self) -> usize {
         let mut count = 0;
+        self.table.reaped_at = None;
         for entry in self.ring.completion() {
             // SAFETY: an entry of this ring's queue, which hands out each once.
             unsafe { self.table.complete(&entry) };

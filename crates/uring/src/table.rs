@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
+use std::time::Instant;
 
 use io_uring::{cqueue, opcode, squeue};
 use rustix::io::Errno;
@@ -11,6 +12,7 @@ use crate::chunk::ChunkPool;
 use crate::fd::Fd;
 use crate::request::{Outcome, Request, Step};
 use crate::send::SendState;
+use crate::window::ReadWindow;
 
 /// Belongs to no operation; the completion says nothing of interest.
 const NOBODY: u64 = u64::MAX;
@@ -56,7 +58,11 @@ pub(crate) struct Table {
     #[expect(clippy::vec_box, reason = "they move between here and the requests")]
     spare_sends: Vec<Box<SendState>>,
     in_flight: usize,
-    /// Of those the ones that a thread of the kernel may be busy with.
+    /// When completions were fetched last, if somebody asked.
+    pub(crate) reaped_at: Option<Instant>,
+    /// Reads that were held are pending, and their drive has nothing else to do.
+    pub(crate) has_more: bool,
+    /// Of those in flight the ones that a thread of the kernel may be busy with.
     with_kernel_threads: usize,
 }
 
@@ -81,6 +87,8 @@ impl Table {
             woken: Vec::new(),
             spare_sends: Vec::new(),
             in_flight: 0,
+            reaped_at: None,
+            has_more: false,
             with_kernel_threads: 0,
         }
     }
@@ -97,6 +105,7 @@ impl Table {
 
     pub(crate) fn submit(&mut self, fd: Fd, request: Request) -> Key {
         self.with_kernel_threads += usize::from(request.may_need_kernel_thread());
+        let window = request.window().cloned();
         let operation =
             Operation { fd, request, phase: Phase::InFlight, abandoned: false, waker: None };
         let index = self.free.pop().unwrap_or_else(|| {
@@ -107,7 +116,9 @@ impl Table {
         slot.operation = Some(operation);
         let key = Key { index, generation: slot.generation };
         self.in_flight += 1;
-        self.push(key);
+        if window.is_none_or(|window| window.admit(key)) {
+            self.push(key);
+        }
         key
     }
 
@@ -154,8 +165,10 @@ impl Table {
         let (result, flags) = (entry.result(), entry.flags());
         // SAFETY: the key names the operation that this completion belongs to (U2).
         let step = unsafe { operation.request.on_completion(result, flags, &self.pool) };
-        if matches!(step, Step::Finished(_)) && operation.request.may_need_kernel_thread() {
-            self.with_kernel_threads -= 1;
+        let mut window = None;
+        if let Step::Finished(_) = step {
+            self.with_kernel_threads -= usize::from(operation.request.may_need_kernel_thread());
+            window = operation.request.window().cloned();
         }
         match step {
             Step::Again if operation.abandoned && operation.request.is_cancelled_by_drop() => {
@@ -184,6 +197,18 @@ impl Table {
                 self.woken.extend(operation.waker.take());
                 self.in_flight -= 1;
             }
+        }
+        if let Some(window) = window {
+            self.go_on(&window);
+        }
+    }
+
+    /// One of the window's reads is done: queues the ones that were held for it.
+    fn go_on(&mut self, window: &ReadWindow) {
+        window.complete(*self.reaped_at.get_or_insert_with(Instant::now));
+        while let Some(key) = window.next() {
+            self.push(key);
+            self.has_more = true;
         }
     }
 

@@ -1,6 +1,5 @@
 //! Rings in the modes and sizes that cores do not usually have.
 
-use std::fs;
 use std::future::Future;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
@@ -14,7 +13,7 @@ use rustix::fs::{MemfdFlags, memfd_create};
 use rustix::io::Errno;
 
 use crate::setup::{Mode, Options};
-use crate::{CHUNKS, Fd, Ring, SetupError, self_test};
+use crate::{CHUNKS, Fd, ReadWindow, Ring, SetupError, self_test};
 
 /// Longer than anything here takes, so that a hang is a failure.
 const STEPS_MAX: usize = 1_000;
@@ -112,18 +111,52 @@ fn what_waits_for_the_peer_is_not_pinned_and_arrives_whole() {
     assert!(received[..6] == *b"header" && received[6..] == contents);
 }
 
+/// A file of 64 blocks, each filled with its number.
+fn numbered_blocks() -> Fd {
+    let file = memfd_create("blocks", MemfdFlags::CLOEXEC).expect("memory");
+    let contents: Vec<u8> = (0..64u8).flat_map(|n| [n; 4096]).collect();
+    assert_eq!(rustix::io::pwrite(&file, &contents, 0).expect("writes"), contents.len());
+    Fd::new(file)
+}
+
+/// Method: a window that holds nearly all of the reads, whether or not somebody waits for them, and a ring that goes
+/// away while it does.
+#[test]
+fn what_a_window_holds_is_read_in_the_end() {
+    let ring = Ring::new().expect("a ring");
+    let (file, window) = (numbered_blocks(), ReadWindow::of_two());
+    let read = |block: u64| ring.read(&file, &window, block * 4096, Buffer::new(1));
+    let mut reads = Vec::new();
+    for n in 0..200 {
+        let wanted = read(n % 64);
+        if n % 3 == 0 {
+            drop(wanted);
+        } else {
+            reads.push((n, wanted));
+        }
+    }
+    for (n, read) in reads {
+        let buffer = block_on(&ring, read).expect("reads");
+        assert_eq!(buffer.as_bytes()[4095], (n % 64) as u8);
+    }
+    // What is behind the end of the file fails, and lets the next one go all the same.
+    let (behind, next) = (read(64), read(7));
+    assert_eq!(block_on(&ring, behind).map(drop), Err(Errno::IO));
+    assert_eq!(block_on(&ring, next).expect("reads").as_bytes()[0], 7);
+    drop((0..50).map(read).collect::<Vec<_>>());
+    let in_flight = ring.with_table(|table| table.in_flight());
+    assert!(in_flight >= 48, "{in_flight} are held or under way");
+}
+
 /// Method: queues of four places, and far more requests at once.
 #[test]
 fn queues_that_are_full_lose_nothing() {
     let options = Options { sq_entries: 4, cq_entries: 4, ..Options::default() };
     let ring = Ring::with_options(&options).expect("a ring");
-    let path = std::env::temp_dir().join(format!("farflash-uring-test-{}", std::process::id()));
-    let contents: Vec<u8> = (0..64u8).flat_map(|n| [n; 4096]).collect();
-    fs::write(&path, contents).expect("writes");
-    let file = Fd::new(OwnedFd::from(fs::File::open(&path).expect("opens")));
-    fs::remove_file(&path).expect("removes");
-    let reads: Vec<_> =
-        (0..500u64).map(|n| (n, ring.read(&file, n % 64 * 4096, Buffer::new(1)))).collect();
+    let (file, window) = (numbered_blocks(), ReadWindow::default());
+    let reads: Vec<_> = (0..500u64)
+        .map(|n| (n, ring.read(&file, &window, n % 64 * 4096, Buffer::new(1))))
+        .collect();
     let pairs: Vec<_> = (0..60).map(|_| socket_pair()).collect();
     let receives: Vec<_> = pairs.iter().map(|(_, b)| ring.recv(b, true)).collect();
     for (a, _) in &pairs {
