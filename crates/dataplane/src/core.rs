@@ -76,6 +76,8 @@ pub(crate) struct State<W: World, D: Device> {
     pub(crate) shards: RefCell<Vec<Attached<D>>>,
     /// Numbers of failed shards that are being brought back.
     pub(crate) reopening: RefCell<BTreeSet<usize>>,
+    /// Shards whose checkpoint the device refuses.
+    pub(crate) held_up: RefCell<BTreeSet<usize>>,
     /// Devices that are another's now.
     pub(crate) abandoned: RefCell<BTreeSet<usize>>,
     /// The ways to devices that were opened anew, by the devices' numbers (H5).
@@ -129,6 +131,7 @@ impl<W: World, D: Device> Core<W, D> {
             commands: Commands::default(),
             shards: RefCell::default(),
             reopening: RefCell::default(),
+            held_up: RefCell::default(),
             abandoned: RefCell::default(),
             ways: RefCell::default(),
             renewed: Notify::new(),

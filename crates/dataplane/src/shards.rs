@@ -131,6 +131,7 @@ impl<W: World, D: Device> Core<W, D> {
             }
             shard.settle();
             self.tell_findings(&shard);
+            self.tell_of_checkpoint(number, &shard);
             if shard.is_failed() && self.state.reopening.borrow_mut().insert(number) {
                 let core = self.clone();
                 self.world().spawn(async move {
@@ -148,6 +149,19 @@ impl<W: World, D: Device> Core<W, D> {
             let block = found.lba.map(|lba| lba.0);
             let (shard, what) = (shard.index(), found.structure);
             tracing::error!(shard, ?what, at = %found.pba, volume, block, "damaged block");
+        }
+    }
+
+    /// Says when a device begins to refuse a checkpoint, and when it takes one again.
+    fn tell_of_checkpoint(&self, number: usize, shard: &Shard<D>) {
+        let (mut held_up, index) = (self.state.held_up.borrow_mut(), shard.index());
+        match shard.checkpoint_error() {
+            Some(error) if held_up.insert(number) => tracing::error!(shard = index, %error,
+                "cannot take a checkpoint; changes go on until the journal is full, then they fail"),
+            None if held_up.remove(&number) => {
+                tracing::warn!(shard = index, "takes checkpoints again")
+            }
+            _ => {}
         }
     }
 

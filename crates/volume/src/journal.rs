@@ -3,9 +3,9 @@
 //! Positions count blocks since the shard's first record and never wrap; the block of the ring is
 //! the remainder. `head` is where replay would begin, `tail` where the next record goes.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 
-use layout::ReplayPoint;
+use layout::{RECORD_BLOCKS_MAX, ReplayPoint};
 use units::{Pba, PbaRange};
 
 use crate::ops::OpId;
@@ -113,6 +113,19 @@ impl Journal {
     /// What the next record says of data on the media.
     pub(crate) fn settled(&self) -> u64 {
         self.holds.iter().map(|hold| hold - 1).fold(self.applied, u64::min)
+    }
+
+    /// Goes on behind `refused` blocks that the next record could lie on. Nothing in the ring is needed any more: the
+    /// checkpoint that comes says where it goes on.
+    pub(crate) fn pass_over(&mut self, refused: &BTreeSet<Pba>) {
+        assert!(self.used() == 0 && self.in_flight.is_empty(), "an empty journal");
+        for _ in 0..refused.len() {
+            let at = self.area.start.plus(self.tail % self.area.blocks);
+            let end = at.plus(u64::from(RECORD_BLOCKS_MAX)).min(self.area.end());
+            let Some(last) = refused.range(at..end).next_back() else { break };
+            self.tail += last.0 - at.0 + 1;
+        }
+        self.head = self.tail;
     }
 
     /// Where a record of `blocks` blocks would go; `None` until a checkpoint makes room.

@@ -17,7 +17,7 @@ mod spares;
 mod stale;
 mod upkeep;
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::rc::Rc;
 
 use layout::{BITMAP_SLOTS, Mapping, Superblock};
@@ -137,6 +137,10 @@ pub(crate) struct Pool {
     discards: bool,
     free: Free,
     committed: u64,
+    /// Blocks that are not handed out, whatever they are.
+    banned: BTreeSet<Pba>,
+    /// Those of them that nobody has: they would be free.
+    withheld: u64,
 }
 
 impl Pool {
@@ -155,6 +159,8 @@ impl Pool {
             discards: true,
             free: Free::default(),
             committed: 0,
+            banned: BTreeSet::new(),
+            withheld: 0,
         }
     }
 
@@ -254,13 +260,40 @@ impl Pool {
         }
     }
 
-    /// The blocks, all of one extent, may be handed out again.
+    /// The blocks, all of one extent, may be handed out again, but for those that are banned.
     pub(crate) fn release(&mut self, run: PbaRange) {
+        if self.banned.range(run.start..run.end()).next().is_none() {
+            return self.release_all(run);
+        }
+        let blocks = (run.start.0..run.end().0).map(Pba);
+        let usable: Vec<Pba> = blocks.filter(|pba| !self.banned.contains(pba)).collect();
+        self.withheld += run.blocks - usable.len() as u64;
+        usable.into_iter().for_each(|pba| self.release_all(PbaRange::new(pba, 1)));
+    }
+
+    fn release_all(&mut self, run: PbaRange) {
         if self.give_back(run, true) == run.blocks
             && let Some(before) = self.free_before(run)
         {
             self.recent.push(run, before);
         }
+    }
+
+    /// A block that the device refuses is not handed out any more, nor given back. Nothing of this is durable.
+    pub(crate) fn ban(&mut self, pba: Pba) {
+        self.banned.insert(pba);
+        let Some((index, bit)) = self.superblock.locate(pba) else { return };
+        let Some(extent) = self.extents[index as usize].as_deref_mut() else { return };
+        if bit >= BITMAP_SLOTS && extent.busy.set(bit) {
+            extent.stale.clear(bit);
+            self.free.set(extent, extent.free - 1);
+            self.withheld += 1;
+        }
+    }
+
+    /// Blocks that nobody has and nobody gets.
+    pub(crate) fn withheld(&self) -> u64 {
+        self.withheld
     }
 
     /// Makes blocks of one extent free, and says how many were not; `is_stale`: the device may have something there.

@@ -21,6 +21,8 @@ use units::{Pba, PbaRange};
 use super::Inner;
 use super::nodes::BlockWriter;
 use super::reclaim::Reclaimed;
+use super::refused::TRIES_MAX;
+use super::waiting::Waits;
 use crate::VolumeError;
 use crate::io::join_all;
 use crate::map::{Map, MapSnapshot, Tally};
@@ -107,6 +109,7 @@ impl<D: Device> Inner<D> {
 
     pub(super) async fn checkpoint_and_wait(&self) -> Result<(), VolumeError> {
         let request = self.ask_checkpoint();
+        let _waits = Waits::new(&self.waiting.for_checkpoint);
         loop {
             let changed = self.checkpointed.notified();
             if self.done.get() >= request {
@@ -181,7 +184,10 @@ impl<D: Device> Inner<D> {
         let request = snapshot.request;
         let outcome = self.write_checkpoint(snapshot, space).await;
         match outcome {
-            Ok(()) => self.done.set(request),
+            Ok(()) => {
+                self.checkpoint_is_written();
+                self.done.set(request);
+            }
             Err(_) => self.lose_journal(),
         }
         self.publish_spare();
@@ -393,7 +399,7 @@ impl<D: Device> Inner<D> {
     }
 
     /// Writes blocks of a checkpoint, which come to nothing else until its root is durable: a failure
-    /// is tried again, soon at first, then with each tick, for as long as the shard runs.
+    /// is tried again, soon at first, then with each tick, for as long as the shard runs and nobody waits (F1).
     pub(super) async fn write_again(&self, pba: Pba, data: BufferSlice) -> Result<(), DeviceError> {
         let mut failures = 0;
         loop {
@@ -406,11 +412,15 @@ impl<D: Device> Inner<D> {
             failures += 1;
             if failures <= TRIES_AT_ONCE {
                 yield_now().await;
-            } else if self.stopping.get() || !self.running.get() {
-                return Err(error);
-            } else {
-                ticked.await;
+                continue;
             }
+            let ends = self.stopping.get() || !self.running.get() || self.journal.borrow().lost;
+            if ends || (failures > TRIES_MAX && self.is_checkpoint_awaited()) {
+                self.findings.refused.note(error);
+                return Err(error);
+            }
+            self.checkpoint_is_held_up(error);
+            ticked.await;
         }
     }
 

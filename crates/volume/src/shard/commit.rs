@@ -106,6 +106,9 @@ impl<D: Device> Inner<D> {
 
     /// The data of an operation is on the media, or cannot be brought there.
     fn data_done(&self, id: OpId, error: Option<DeviceError>) {
+        if let Some(error) = error {
+            self.data_was_refused(error);
+        }
         let record = {
             let mut ops = self.ops.borrow_mut();
             let op = &mut ops[id];
@@ -183,7 +186,10 @@ impl<D: Device> Inner<D> {
             lane.sequence = None;
             progress = true;
             match written {
-                Err(_) if !broken(Sabotage::IgnoreRecordError) => self.lose_journal(),
+                Err(error) if !broken(Sabotage::IgnoreRecordError) => {
+                    self.findings.refused.note(error);
+                    self.lose_journal();
+                }
                 _ => {
                     if let Some(record) = self.journal.borrow_mut().in_flight_mut(sequence) {
                         record.written = true;

@@ -63,7 +63,7 @@ impl<D: Device> Inner<D> {
             let claimed = self.least_floor() + self.tally.live.get();
             let room = self.pool.borrow().free().saturating_sub(claimed) / 2;
             let most = u32::try_from(room).unwrap_or(u32::MAX).min(RUN_BLOCKS_MAX);
-            if most < RUN_BLOCKS_MIN || self.waiting_for_space.get() > 0 {
+            if most < RUN_BLOCKS_MIN || self.waiting.for_space.get() > 0 {
                 break;
             }
             let found = self.pool.borrow_mut().search_stale(most);

@@ -5,7 +5,7 @@
 //! - D2: it is handed out once to whoever keeps the log, however many hosts read it again and again.
 //! - D3: a shard remembers so many places. Further ones are neither counted nor told: who has met those has
 //!   long been told enough.
-//! - D4: what was found outlives a failure of the shard and its return.
+//! - D4: what was found, or refused, outlives a failure of the shard and its return.
 
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
@@ -14,6 +14,7 @@ use io_traits::Device;
 use units::{Lba, Pba};
 use uuid::Uuid;
 
+use super::refused::Refused;
 use super::{Damaged, Inner, Shard, Structure};
 use crate::VolumeError;
 use crate::state::VolumeState;
@@ -40,6 +41,7 @@ pub(super) struct Findings {
     untold: RefCell<Vec<Damaged>>,
     /// Requests that the device failed.
     device_errors: Cell<u64>,
+    pub(super) refused: Refused,
 }
 
 impl Findings {
@@ -67,6 +69,11 @@ impl Findings {
         self.count(Place { pba, volume: None, lba: None });
     }
 
+    /// Counts a request that the device failed.
+    pub(super) fn count_device_error(&self) {
+        self.device_errors.set(self.device_errors.get() + 1);
+    }
+
     fn of(&self, volume: Option<Uuid>) -> u64 {
         self.counts.borrow().get(&volume).copied().unwrap_or_default()
     }
@@ -89,8 +96,7 @@ impl<D: Device> Inner<D> {
     pub(crate) fn note_outcome(&self, state: &VolumeState, error: Option<&VolumeError>) {
         if let Some(VolumeError::Device(_)) = error {
             state.count(|stats| stats.device_errors += 1);
-            let errors = &self.findings.device_errors;
-            errors.set(errors.get() + 1);
+            self.findings.count_device_error();
         }
     }
 

@@ -3,6 +3,7 @@
 //! - `commit.rs`: how a change becomes durable. `apply.rs`: how it takes effect.
 //! - `space.rs`: who may take blocks, and when to wait for some.
 //! - `checkpoint.rs`: how the state moves from the journal into maps and tables on the device.
+//! - `refused.rs`: what to do while the device takes no checkpoint, and where else to write.
 //! - `discard.rs`: how the device learns which blocks are free.
 //! - `reclaim.rs`: how large deallocations give their space back.
 //! - `paging.rs`: how much of the maps is in memory.
@@ -23,11 +24,13 @@ mod reading;
 mod reclaim;
 mod records;
 mod recovery;
+mod refused;
 mod releasing;
 mod reopen;
 mod replay;
 mod scrub;
 mod space;
+mod waiting;
 mod walk;
 
 use std::cell::{Cell, RefCell};
@@ -64,6 +67,7 @@ use reclaim::Reclaimed;
 pub use recovery::Recovered;
 pub use scrub::{Damaged, ScrubCursor, ScrubStep, Structure};
 pub(crate) use space::{Kind, Need};
+use waiting::Waiting;
 
 /// What one core owns of a device: extents, a journal, volumes. A cheap handle; clones are the same.
 pub struct Shard<D: Device> {
@@ -122,8 +126,7 @@ pub(crate) struct Inner<D: Device> {
     releasing: Cell<u64>,
     /// Extents that it gives back.
     returning_extents: Cell<u32>,
-    /// Requests that wait for space, one at a time.
-    waiting_for_space: Cell<u32>,
+    waiting: Waiting,
     turnstile: Semaphore,
     /// Blocks or credit came back.
     space_freed: Notify,
@@ -425,7 +428,8 @@ impl<D: Device> Inner<D> {
         let pool = self.pool.borrow();
         let (committed, free) = pool.recount();
         let (scattered, found_scattered) = pool.recount_scattered();
-        let pending = self.epochs.borrow().pending() + self.reclaimed.borrow().blocks;
+        let reclaimed = self.reclaimed.borrow().blocks;
+        let pending = self.epochs.borrow().pending() + reclaimed + pool.withheld();
         let dirty: usize = self.states().iter().map(|s| s.map.borrow().dirty_nodes()).sum();
         [
             ("blocks in use", pool.committed(), committed),

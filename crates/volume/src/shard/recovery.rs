@@ -18,6 +18,7 @@ use super::checkpoint::{CheckpointError, Tables};
 use super::nodes::{LoadError, read_node};
 use super::paging::Paging;
 use super::replay::replay;
+use super::waiting::Waiting;
 use super::{Inner, Loss, Mended, Shard};
 use crate::bits::Bits;
 use crate::epochs::Epochs;
@@ -232,7 +233,7 @@ impl<D: Device> Inner<D> {
             superseded: Cell::new(0),
             releasing: Cell::new(0),
             returning_extents: Cell::new(0),
-            waiting_for_space: Cell::new(0),
+            waiting: Waiting::default(),
             turnstile: Semaphore::new(1),
             space_freed: Notify::new(),
             unfinished: Cell::new(0),

@@ -61,6 +61,8 @@ impl<D: Device> Shard<D> {
         if recovered.is_new() || recovered.shard().inner.generation.get() < inner.generation.get() {
             return Err(OpenError::OtherDevice);
         }
+        // F2.
+        recovered.shard().inner.avoid_what_was_refused();
         let shard = recovered.start().await?;
         // R3.
         inner.extents.settle_dispute(inner.index);

@@ -12,11 +12,10 @@
 //! - A5: a shard that finds no extent says so, and others give back what they have empty beyond their
 //!   own reserve. It waits for that only while others have any.
 
-use std::cell::Cell;
-
 use io_traits::Device;
 use units::PbaRange;
 
+use super::waiting::Waits;
 use super::{Inner, Shard, detached};
 use crate::ops::Change;
 use crate::pool::{Returned, Spares};
@@ -61,22 +60,6 @@ pub(crate) enum Kind {
     Reclaiming,
 }
 
-/// Counts whoever waits for space.
-struct Waiting<'a>(&'a Cell<u32>);
-
-impl<'a> Waiting<'a> {
-    fn new(count: &'a Cell<u32>) -> Self {
-        count.set(count.get() + 1);
-        Self(count)
-    }
-}
-
-impl Drop for Waiting<'_> {
-    fn drop(&mut self) {
-        self.0.set(self.0.get() - 1);
-    }
-}
-
 impl<D: Device> Inner<D> {
     /// Blocks that free ones must exceed for A1. Those of the running checkpoint are set aside.
     fn claims(&self) -> u64 {
@@ -110,7 +93,7 @@ impl<D: Device> Inner<D> {
     /// Sets blocks aside for an operation, or says that there are none now or that others wait.
     #[inline]
     pub(crate) fn try_admit(&self, need: Need) -> Option<u64> {
-        if self.waiting_for_space.get() > 0 || !self.has_room(need) {
+        if self.waiting.for_space.get() > 0 || !self.has_room(need) {
             return None;
         }
         self.credit.set(self.credit.get() + need.metadata);
@@ -155,7 +138,7 @@ impl<D: Device> Inner<D> {
         if let Some(credit) = self.try_admit(need) {
             return Ok(credit);
         }
-        let _waiting = Waiting::new(&self.waiting_for_space);
+        let _waits = Waits::new(&self.waiting.for_space);
         let _turn = match need.kind {
             Kind::Reclaiming => None,
             _ => Some(self.turnstile.acquire(1).await),
@@ -244,7 +227,7 @@ impl<D: Device> Inner<D> {
     /// Something gave blocks or credit back.
     pub(super) fn notify_space(&self) {
         self.paging.notify();
-        if self.waiting_for_space.get() > 0 {
+        if self.waiting.for_space.get() > 0 {
             self.space_freed.notify_all();
         }
     }

@@ -13,6 +13,7 @@ mod metadata;
 mod paging;
 mod pauses;
 mod ranges;
+mod refused;
 mod reopen;
 mod reopened;
 mod runs;

@@ -11,8 +11,9 @@ fn root_blocks(device: &TestDevice, superblock: &Superblock) -> Vec<[u8; 4096]> 
     places.map(|place| device.block(place)).collect()
 }
 
-fn bitmap_slots(superblock: &Superblock) -> impl Iterator<Item = u64> {
-    let starts = (0..superblock.extent_count()).map(|n| superblock.extent(n).start.0);
+pub(crate) fn bitmap_slots(superblock: &Superblock) -> impl Iterator<Item = u64> + use<> {
+    let superblock = *superblock;
+    let starts = (0..superblock.extent_count()).map(move |n| superblock.extent(n).start.0);
     starts.flat_map(|start| [start, start + 1])
 }
 

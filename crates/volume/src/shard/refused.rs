@@ -1,0 +1,106 @@
+//! A device that does not take what the shard has to write for itself.
+//!
+//! - F1: a checkpoint that cannot be written is tried again, and changes go on, for as long as the journal has
+//!   room and nobody waits for the checkpoint. Where somebody does, the journal is lost after [`TRIES_MAX`]
+//!   tries (C4): who waits is told, and the shard comes back when it can be written.
+//! - F2: where a device refused what others could have held, others are taken: of data when it has refused the same block
+//!   twice, of a map's node and of the journal's next record when the shard comes back. A bitmap and a root have
+//!   their places and no others.
+//! - F3: at most [`BLOCKS_MAX`] such blocks are remembered, until the process ends.
+
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeSet;
+
+use io_traits::{Device, DeviceError};
+use layout::RECORD_BLOCKS_MAX;
+use units::{Pba, PbaRange};
+
+use super::{Inner, Shard};
+
+/// Tries of a block of a checkpoint before who waits is told (F1). But for the first few, one with each tick.
+pub(super) const TRIES_MAX: u32 = 32;
+/// Blocks remembered (F3).
+const BLOCKS_MAX: usize = 4096;
+
+/// What a device refused.
+#[derive(Debug, Default)]
+pub(super) struct Refused {
+    blocks: RefCell<BTreeSet<Pba>>,
+    /// Data was refused there once.
+    suspects: RefCell<BTreeSet<Pba>>,
+    /// Why the checkpoint under way does not get on.
+    checkpoint: Cell<Option<DeviceError>>,
+}
+
+impl Refused {
+    /// Remembers the blocks of a write that failed. Of a device without space, all are alike.
+    pub(super) fn note(&self, error: DeviceError) {
+        let DeviceError::Io { range, .. } = error else { return };
+        remember(&mut self.blocks.borrow_mut(), range);
+    }
+
+    /// The same of a write of data. Returns the blocks that are not to be handed out again.
+    fn note_data(&self, error: DeviceError) -> Vec<Pba> {
+        let DeviceError::Io { range, .. } = error else { return Vec::new() };
+        let mut suspects = self.suspects.borrow_mut();
+        let again: Vec<Pba> = suspects.range(range.start..range.end()).copied().collect();
+        remember(&mut suspects, range);
+        again
+            .iter()
+            .for_each(|pba| remember(&mut self.blocks.borrow_mut(), PbaRange::new(*pba, 1)));
+        again
+    }
+}
+
+/// F3.
+fn remember(blocks: &mut BTreeSet<Pba>, range: PbaRange) {
+    for block in 0..range.blocks.min(BLOCKS_MAX as u64) {
+        if blocks.len() == BLOCKS_MAX {
+            blocks.clear();
+        }
+        blocks.insert(range.start.plus(block));
+    }
+}
+
+impl<D: Device> Inner<D> {
+    /// The device refused data.
+    pub(super) fn data_was_refused(&self, error: DeviceError) {
+        let again = self.findings.refused.note_data(error);
+        again.into_iter().for_each(|pba| self.pool.borrow_mut().ban(pba));
+    }
+
+    /// The shard was read back (F2).
+    pub(super) fn avoid_what_was_refused(&self) {
+        let blocks = self.findings.refused.blocks.borrow();
+        self.journal.borrow_mut().pass_over(&blocks);
+        blocks.iter().for_each(|pba| self.pool.borrow_mut().ban(*pba));
+    }
+
+    /// A block of the checkpoint under way was refused, and is tried again later.
+    pub(super) fn checkpoint_is_held_up(&self, error: DeviceError) {
+        if self.findings.refused.checkpoint.replace(Some(error)).is_none() {
+            self.findings.count_device_error();
+        }
+    }
+
+    pub(super) fn checkpoint_is_written(&self) {
+        self.findings.refused.checkpoint.set(None);
+    }
+
+    /// Whether somebody can only go on behind the checkpoint under way (F1).
+    pub(super) fn is_checkpoint_awaited(&self) -> bool {
+        let journal = self.journal.borrow();
+        let is_full = journal.place(u64::from(RECORD_BLOCKS_MAX)).is_none();
+        (is_full && !journal.queue.is_empty())
+            || self.waiting.for_checkpoint.get() + self.waiting.for_space.get() > 0
+    }
+}
+
+impl<D: Device> Shard<D> {
+    /// Why the checkpoint under way does not get on: the device refuses it. Changes go on until the journal is
+    /// full.
+    #[must_use]
+    pub fn checkpoint_error(&self) -> Option<DeviceError> {
+        self.inner.findings.refused.checkpoint.get()
+    }
+}

@@ -1,0 +1,188 @@
+//! Devices that do not take what the engine writes for itself, for long or for ever.
+
+use std::cell::RefCell;
+use std::rc::Rc;
+
+use io_traits::DeviceError;
+use units::{BLOCK_SIZE, Lba, MetadataSize, Pba, PbaRange};
+use uuid::Uuid;
+use volume::{Shard, Terms, Volume, VolumeError, VolumeSpec};
+
+use crate::common::{Sim, TestDevice, check, data, fresh, tags};
+
+const DEVICE_BLOCKS: u64 = 64 << 8;
+const VOLUME: Uuid = Uuid::from_u128(1);
+/// Ticks after which a caller must have been told.
+const TICKS: u32 = 40;
+
+fn tick(sim: &mut Sim, shard: &Shard<TestDevice>, ticks: u32) {
+    for _ in 0..ticks {
+        shard.settle();
+        sim.settle();
+    }
+}
+
+/// Writes block after block until one is not answered within [`TICKS`]; how many were acknowledged, and what came of the
+/// first other one.
+fn write_until_told(sim: &mut Sim, volume: &Volume<TestDevice>) -> (u64, VolumeError) {
+    for n in 0.. {
+        let told = Rc::new(RefCell::new(None));
+        let (slot, writing) = (told.clone(), volume.clone());
+        sim.spawn(async move {
+            slot.replace(Some(writing.write(Lba(n), data(n as u8 | 1, 1), None).await));
+        });
+        sim.settle();
+        if told.borrow().is_none() {
+            tick(sim, volume.shard(), TICKS);
+        }
+        let outcome = told.borrow_mut().take().expect("told within some ticks");
+        if let Err(error) = outcome {
+            return (n, error);
+        }
+    }
+    unreachable!("numbers end later")
+}
+
+fn reopen(sim: &mut Sim, failed: &Shard<TestDevice>) -> Volume<TestDevice> {
+    let shard = sim.run_ok(failed.reopen()).expect("it can be written");
+    let (a, b) = (shard.clone(), shard.clone());
+    sim.spawn(async move { a.run_committer().await });
+    sim.spawn(async move { b.run_checkpointer().await });
+    shard.volume(VOLUME).expect("it was acknowledged")
+}
+
+/// The ring of a device this small: behind the bitmap slots of its first extent.
+fn journal_of(shard: &Shard<TestDevice>) -> PbaRange {
+    PbaRange::new(shard.superblock().extent(0).start.plus(2), 1022)
+}
+
+fn every_block_but_the_journal(shard: &Shard<TestDevice>) -> impl Iterator<Item = u64> + use<> {
+    let journal = journal_of(shard);
+    (1..DEVICE_BLOCKS).filter(move |pba| !(journal.start.0..journal.end().0).contains(pba))
+}
+
+/// F1. Method: no checkpoint can be written any more, and somebody goes on writing.
+#[test]
+fn who_waits_for_a_checkpoint_that_is_refused_is_told_and_nothing_is_lost() {
+    let (mut sim, volume) = fresh(&TestDevice::new(DEVICE_BLOCKS, true), None, 20_000);
+    let shard = volume.shard().clone();
+    let bitmaps = crate::space::bitmap_slots(shard.superblock());
+    sim.device.faults(|faults| faults.write_errors.extend(bitmaps.map(|pba| (pba, u32::MAX))));
+    let (acknowledged, error) = write_until_told(&mut sim, &volume);
+    assert_eq!(error, VolumeError::JournalLost);
+    assert!(acknowledged > 500, "{acknowledged}: changes go on while the journal has room");
+    assert!(matches!(shard.checkpoint_error(), Some(DeviceError::Io { .. })));
+    assert!(shard.media_errors() > 0 && shard.is_failed());
+    let expected: Vec<u8> = (0..acknowledged).map(|n| n as u8 | 1).collect();
+    assert_eq!(sim.run_ok(tags(&volume, 0, acknowledged)), expected, "reads go on");
+    assert!(sim.run_ok(shard.reopen()).is_err(), "it is still refused");
+    sim.device.faults(|faults| faults.write_errors.clear());
+    let volume = reopen(&mut sim, &shard);
+    assert_eq!(sim.run_ok(tags(&volume, 0, acknowledged)), expected);
+    assert_eq!(volume.shard().checkpoint_error(), None);
+    sim.run_ok(volume.write(Lba(0), data(9, 1), None)).expect("it takes changes again");
+    check(&mut sim, volume.shard());
+}
+
+/// F1: a creation that has to be in a checkpoint before it is answered.
+#[test]
+fn a_creation_that_waits_for_a_refused_checkpoint_is_told() {
+    let (mut sim, volume) = fresh(&TestDevice::new(DEVICE_BLOCKS, true), None, 100);
+    let shard = volume.shard().clone();
+    let bitmaps = crate::space::bitmap_slots(shard.superblock());
+    sim.device.faults(|faults| faults.write_errors.extend(bitmaps.map(|pba| (pba, u32::MAX))));
+    let told = Rc::new(RefCell::new(None));
+    let (slot, creating) = (told.clone(), shard.clone());
+    sim.spawn(async move {
+        let spec = VolumeSpec { uuid: Uuid::from_u128(2), name: "second".to_owned(), blocks: 100 };
+        let metadata = MetadataSize::Bytes8;
+        let terms = Terms { metadata, ..Terms::default() };
+        slot.replace(Some(creating.create_volume_under(spec, terms).await.err()));
+    });
+    tick(&mut sim, &shard, TICKS);
+    assert_eq!(told.take(), Some(Some(VolumeError::JournalLost)));
+}
+
+/// F2. Method: all is refused but the journal, so that a node is; then only that one, for ever.
+#[test]
+fn a_node_goes_elsewhere_when_its_block_is_refused_for_ever() {
+    let (mut sim, volume) = fresh(&TestDevice::new(DEVICE_BLOCKS, true), None, 20_000);
+    let shard = volume.shard().clone();
+    for lba in 0..100 {
+        sim.run_ok(volume.write(Lba(lba * 3), data(7, 1), None)).expect("room");
+    }
+    let all = every_block_but_the_journal(&shard);
+    sim.device.faults(|faults| faults.write_errors.extend(all.map(|pba| (pba, u32::MAX))));
+    let (slot, checkpointing) = (Rc::new(RefCell::new(None)), shard.clone());
+    let told = slot.clone();
+    sim.spawn(async move {
+        slot.replace(Some(checkpointing.checkpoint().await));
+    });
+    tick(&mut sim, &shard, TICKS);
+    assert_eq!(told.take(), Some(Err(VolumeError::JournalLost)));
+    let Some(DeviceError::Io { range: refused, .. }) = shard.checkpoint_error() else {
+        panic!("it was refused")
+    };
+    sim.device.faults(|faults| {
+        let is_refused = |pba: &u64| (refused.start.0..refused.end().0).contains(pba);
+        faults.write_errors.retain(|pba, _| is_refused(pba));
+        assert!(!faults.write_errors.is_empty());
+    });
+    let volume = reopen(&mut sim, &shard);
+    assert_eq!(sim.run_ok(tags(&volume, 297, 1)), [7]);
+    sim.run_ok(volume.write(Lba(5), data(8, 1), None)).expect("it takes changes again");
+    sim.run_ok(volume.shard().checkpoint()).expect("elsewhere");
+    check(&mut sim, volume.shard());
+}
+
+/// F2. Method: one block is refused for ever, and it is the one that is free last: it would be the first to be tried again.
+#[test]
+fn data_goes_elsewhere_when_a_block_was_refused_twice() {
+    let (mut sim, volume) = fresh(&TestDevice::new(DEVICE_BLOCKS, true), None, 20_000);
+    sim.run_ok(volume.write(Lba(0), data(7, 1), None)).expect("room");
+    let place = sim.device.find(&[7; BLOCK_SIZE]).pop().expect("written");
+    sim.run_ok(volume.write(Lba(0), data(8, 1), None)).expect("elsewhere");
+    sim.run_ok(volume.shard().checkpoint()).expect("its block is free");
+    sim.device.faults(|faults| faults.write_errors.extend([(place.0, u32::MAX)]));
+    let outcomes = (0..2000).map(|n| sim.run_ok(volume.write(Lba(n), data(9, 1), None)));
+    let failed = outcomes.filter(Result::is_err).count();
+    assert_eq!(failed, 2, "of as many writes as the device has room for");
+    check(&mut sim, volume.shard());
+}
+
+/// F2.
+#[test]
+fn the_journal_goes_on_behind_a_block_that_is_refused_for_ever() {
+    let (mut sim, volume) = fresh(&TestDevice::new(DEVICE_BLOCKS, true), None, 20_000);
+    let shard = volume.shard().clone();
+    sim.run_ok(volume.write(Lba(0), data(7, 1), None)).expect("room");
+    let next = first_that_fails(&mut sim, &volume, journal_of(&shard));
+    let volume = reopen(&mut sim, &shard);
+    sim.run_ok(volume.write(Lba(2), data(9, 1), None)).expect("the journal goes on elsewhere");
+    assert_eq!(sim.run_ok(tags(&volume, 0, 1)), [7]);
+    check(&mut sim, volume.shard());
+    // And after a power cut.
+    let survivor = sim.device.after_crash(&mut crate::common::Random(5));
+    survivor.faults(|faults| faults.write_errors.extend([(next.0, u32::MAX)]));
+    let mut sim = Sim::new(survivor, 6);
+    let shard = crate::common::open(&mut sim);
+    let volume = shard.volume(VOLUME).expect("durable");
+    assert_eq!(sim.run_ok(tags(&volume, 2, 1)), [9]);
+    check(&mut sim, &shard);
+}
+
+/// The block at which the journal fails the next write: it is refused from now on.
+fn first_that_fails(sim: &mut Sim, volume: &Volume<TestDevice>, journal: PbaRange) -> Pba {
+    let blocks = journal.start.0..journal.end().0;
+    sim.device.faults(|faults| faults.write_errors.extend(blocks.clone().map(|pba| (pba, 1))));
+    let lost = sim.run_ok(volume.write(Lba(1), data(8, 1), None));
+    assert_eq!(lost, Err(VolumeError::JournalLost));
+    let mut refused = Pba(0);
+    sim.device.faults(|faults| {
+        let left = &faults.write_errors;
+        refused = Pba(blocks.clone().find(|pba| left.get(pba) == Some(&0)).expect("one failed"));
+        faults.write_errors.clear();
+        faults.write_errors.insert(refused.0, u32::MAX);
+    });
+    refused
+}
