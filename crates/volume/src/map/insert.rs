@@ -48,6 +48,22 @@ impl Map {
     }
 }
 
+impl Map {
+    /// Makes the nodes dirty that lead to `key`, as far as they are in memory: the next snapshot has them written anew.
+    pub(crate) fn rewrite(&mut self, key: u64) {
+        let mut next = self.root.as_mut().and_then(Child::node_mut);
+        while let Some(node) = next {
+            next = match &mut Node::make_mut(node, &self.tally).body {
+                Body::Leaf(_) => None,
+                Body::Inner(inner) => {
+                    let index = inner.find(key);
+                    inner.children.get_mut()[index].node_mut()
+                }
+            };
+        }
+    }
+}
+
 /// A block, and its metadata.
 type Entry<'a> = (Mapping, &'a [u8]);
 

@@ -10,12 +10,14 @@
 //! - `walk.rs`: all that a map names.
 //! - `recovery.rs`: how all is read back. `reopen.rs`: the same in a process that goes on.
 //! - `mend.rs`, `losses.rs`: what happens to damage that is met there. `findings.rs`: what is known of all damage.
+//!   `scrub.rs`: how it is looked for, `heal.rs`: what is written anew then.
 
 mod apply;
 mod checkpoint;
 mod commit;
 mod discard;
 mod findings;
+mod heal;
 mod losses;
 mod mend;
 mod nodes;

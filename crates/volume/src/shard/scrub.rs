@@ -39,11 +39,11 @@ pub enum Structure {
     Superblock,
     /// A copy of a root. The other copy counts.
     Root,
-    /// A node of the extent or volume table, a descriptor. What is in memory counts, until a restart.
+    /// A node of the extent or volume table, a descriptor. All are in memory, and are written anew.
     Table,
-    /// A bitmap. Made anew by the next start.
+    /// A bitmap. In memory, and written anew.
     Bitmap,
-    /// A node of a volume's map. Where it is in memory, that counts, until a restart.
+    /// A node of a volume's map. Where it is in memory, it is written anew.
     Node,
     /// A tenant's block.
     Data,
@@ -104,7 +104,8 @@ impl<D: Device> Shard<D> {
         ScrubCursor { stage: Stage::Copies, done: 0, total: self.blocks_in_use() }
     }
 
-    /// Reads some more, up to a few hundred blocks.
+    /// Reads some more, up to a few hundred blocks. What is damaged there, and whole in memory, is written anew by a
+    /// checkpoint that begins soon.
     ///
     /// # Errors
     /// The device is gone, or the shard is shut down.
@@ -143,6 +144,7 @@ impl<D: Device> Shard<D> {
         }
         inner.check_not_succeeded()?;
         step.damaged.iter().for_each(|damaged| inner.findings.note(damaged));
+        inner.heal(&step.damaged).await;
         cursor.done += step.blocks;
         Ok(step)
     }
@@ -204,7 +206,7 @@ impl<D: Device> Inner<D> {
     }
 
     /// Waits until no checkpoint is under way.
-    async fn no_checkpoint(&self) {
+    pub(super) async fn no_checkpoint(&self) {
         loop {
             let changed = self.checkpointed.notified();
             if self.started.get() <= self.done.get() || self.journal.borrow().lost {

@@ -7,6 +7,7 @@ mod discard;
 mod faults;
 mod findings;
 mod fsck;
+mod heal;
 mod images;
 mod losses;
 mod metadata;

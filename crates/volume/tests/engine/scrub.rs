@@ -12,7 +12,7 @@ use volume::{Damaged, Shard, Structure, Volume, VolumeError};
 
 const DEVICE_BLOCKS: u64 = 64 << 8;
 
-async fn scrub(shard: &Shard<TestDevice>) -> (Vec<Damaged>, u64, u64) {
+pub(crate) async fn scrub(shard: &Shard<TestDevice>) -> (Vec<Damaged>, u64, u64) {
     let (mut cursor, mut damaged) = (shard.scrub(), Vec::new());
     while !cursor.is_over() {
         damaged.extend(shard.scrub_step(&mut cursor).await.expect("running").damaged);

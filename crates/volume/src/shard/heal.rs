@@ -1,0 +1,87 @@
+//! What a scrub finds damaged and memory has whole is written anew, before memory is lost.
+//!
+//! - G1: nothing is written in place. What is damaged counts as changed, and the next checkpoint puts it elsewhere (K2).
+//! - G2: this decides nothing: what memory has is what every answer has come from since the start. What only the device
+//!   had stays as it is, an error for its reader.
+
+use std::rc::Rc;
+
+use io_traits::Device;
+use layout::Mapping;
+use units::{Lba, LbaRange, Pba};
+
+use super::scrub::{Damaged, Structure};
+use super::{Inner, Kind, Need};
+use crate::state::VolumeState;
+
+impl<D: Device> Inner<D> {
+    /// Has what was found damaged written anew, if it is in memory. Nobody holds back what is to be freed meanwhile.
+    pub(super) async fn heal(&self, damaged: &[Damaged]) {
+        let mut wanted = false;
+        for Damaged { pba, structure, volume, lba } in damaged {
+            wanted |= match structure {
+                Structure::Superblock | Structure::Data => false,
+                // The next checkpoint but one writes it anyway.
+                Structure::Root => true,
+                Structure::Table => self.heal_table(*pba).await,
+                Structure::Bitmap => self.heal_bitmap(*pba),
+                Structure::Node => {
+                    let uuid = volume.as_ref().map(|(uuid, _)| *uuid);
+                    let state = self.states().into_iter().find(|state| Some(state.uuid) == uuid);
+                    match (state, lba) {
+                        (Some(state), Some(lba)) => self.heal_node(&state, *lba, *pba).await,
+                        _ => false,
+                    }
+                }
+            };
+        }
+        if wanted {
+            self.ask_checkpoint();
+        }
+    }
+
+    /// A descriptor is written anew by itself, a node with all that it leads to: descriptors or bitmaps.
+    async fn heal_table(&self, pba: Pba) -> bool {
+        self.no_checkpoint().await;
+        let names = |node: &Mapping| node.pba == pba;
+        let is_of_volumes = self.tables.borrow().volumes.pointers().iter().any(names);
+        let is_of_extents = self.tables.borrow().extents.pointers().iter().any(names);
+        let volumes = self.volumes.borrow();
+        let led_to =
+            |state: &&Rc<VolumeState>| is_of_volumes || state.descriptor.get() == Some(pba);
+        volumes.values().filter(led_to).for_each(|state| state.changed.set(true));
+        if is_of_extents {
+            let mut pool = self.pool.borrow_mut();
+            let owned = pool.owned().to_vec();
+            owned.into_iter().for_each(|index| pool.set_changed(index));
+        }
+        true
+    }
+
+    fn heal_bitmap(&self, pba: Pba) -> bool {
+        let located = self.superblock.locate(pba);
+        located.into_iter().for_each(|(index, _)| self.pool.borrow_mut().set_changed(index));
+        located.is_some()
+    }
+
+    /// Makes the nodes dirty that lead to `lba`, if that at `pba` is among them and in memory.
+    async fn heal_node(&self, state: &VolumeState, lba: Lba, pba: Pba) -> bool {
+        let first = LbaRange::new(lba, 1);
+        let Ok(_claim) = self.claim(state, &[first, first], Kind::Reclaiming).await else {
+            return false;
+        };
+        let metadata = 2 * state.map.borrow().height() + 2;
+        let need = Need { data: 0, metadata, kind: Kind::Reclaiming };
+        // Without room, or a journal, the next scrub may have more luck.
+        let Ok(credit) = self.admit(need).await else { return false };
+        self.no_checkpoint().await;
+        let site = state.map.borrow().leaf_at(lba.0);
+        let is_in_memory = site.is_ok_and(|site| site.pointers.iter().any(|node| node.pba == pba));
+        if is_in_memory {
+            state.map.borrow_mut().rewrite(lba.0);
+        }
+        self.credit.set(self.credit.get() - credit);
+        self.notify_space();
+        is_in_memory
+    }
+}

@@ -1,0 +1,95 @@
+//! What a scrub finds damaged and memory has whole is there after a power cut.
+
+use std::collections::BTreeSet;
+
+use layout::{Descriptor, NodeView};
+use units::{Lba, Pba};
+use uuid::Uuid;
+use volume::{Shard, Structure, VolumeSpec};
+
+use crate::common::{Random, Sim, TestDevice, check, data, fresh, open, tags};
+use crate::scrub::scrub;
+
+const DEVICE_BLOCKS: u64 = 64 << 8;
+
+/// Two volumes in a checkpoint, the second of which nobody uses any more.
+fn filled() -> (Sim, Shard<TestDevice>) {
+    let (mut sim, first) = fresh(&TestDevice::new(DEVICE_BLOCKS, true), None, 1 << 30);
+    let shard = first.shard().clone();
+    sim.run_ok(async {
+        let spec = VolumeSpec { uuid: Uuid::from_u128(2), name: "idle".to_owned(), blocks: 5000 };
+        let idle = shard.create_volume(spec).await.expect("room");
+        for n in 0..20 {
+            first.write(Lba(n * 100), data(1, 100), None).await.expect("room");
+            idle.write(Lba(n * 100), data(2, 100), None).await.expect("room");
+        }
+        shard.checkpoint().await.expect("writable");
+    });
+    (sim, shard)
+}
+
+/// The blocks that `is_wanted` names by what is in them.
+fn find(sim: &Sim, is_wanted: impl Fn(&[u8]) -> bool) -> Vec<Pba> {
+    let blocks = (1..DEVICE_BLOCKS).map(Pba);
+    blocks.filter(|pba| is_wanted(&sim.device.block(*pba))).collect()
+}
+
+fn is_node_of(block: &[u8], trees: &[u32]) -> bool {
+    NodeView::decode(block).is_ok_and(|view| trees.contains(&view.tree))
+}
+
+/// All copies of what `places` finds are damaged, a scrub runs, and the power is cut.
+fn damage_scrub_and_cut(structure: Structure, places: impl Fn(&Sim) -> Vec<Pba>) {
+    let (mut sim, shard) = filled();
+    let places = places(&sim);
+    assert!(!places.is_empty());
+    places.iter().for_each(|pba| sim.device.flip(*pba, 100));
+    let (damaged, ..) = sim.run_ok(scrub(&shard));
+    let found: BTreeSet<_> = damaged.iter().map(|damaged| damaged.structure).collect();
+    assert_eq!(found, BTreeSet::from([structure]));
+    sim.settle();
+    assert_eq!(sim.run_ok(scrub(&shard)).0, [], "it was written anew");
+    check(&mut sim, &shard);
+    let mut sim = Sim::new(sim.device.after_crash(&mut Random(3)), 5);
+    let shard = open(&mut sim);
+    for (uuid, tag) in [(1, 1), (2, 2)] {
+        let volume = shard.volume(Uuid::from_u128(uuid)).expect("nothing was lost");
+        assert!(sim.run_ok(tags(&volume, 0, 2000)).iter().all(|found| *found == tag));
+    }
+    check(&mut sim, &shard);
+}
+
+#[test]
+fn a_descriptor() {
+    damage_scrub_and_cut(Structure::Table, |sim| {
+        let is_idle = |block: &[u8]| Descriptor::decode(block).is_ok_and(|it| it.name == "idle");
+        find(sim, is_idle)
+    });
+}
+
+#[test]
+fn a_node_of_the_volume_table() {
+    damage_scrub_and_cut(Structure::Table, |sim| {
+        find(sim, |block| is_node_of(block, &[layout::VOLUME_TREE]))
+    });
+}
+
+#[test]
+fn a_node_of_the_extent_table() {
+    damage_scrub_and_cut(Structure::Table, |sim| {
+        find(sim, |block| is_node_of(block, &[layout::EXTENT_TREE]))
+    });
+}
+
+#[test]
+fn nodes_of_maps() {
+    damage_scrub_and_cut(Structure::Node, |sim| find(sim, |block| is_node_of(block, &[1, 2])));
+}
+
+#[test]
+fn bitmaps() {
+    damage_scrub_and_cut(Structure::Bitmap, |sim| {
+        let superblock = layout::Superblock::decode(&sim.device.block(Pba(0)));
+        crate::space::bitmap_slots(&superblock.expect("whole")).map(Pba).collect()
+    });
+}
