@@ -64,7 +64,7 @@ pub struct VolumeStatus {
 }
 
 /// What is to be done when a shard has come back.
-pub(crate) type OnReturn = Rc<dyn Fn(usize)>;
+pub(crate) type OnReturn = Rc<dyn Fn(usize, BTreeSet<Uuid>)>;
 
 pub(crate) struct State<W: World, D: Device> {
     world: W,

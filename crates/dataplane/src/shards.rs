@@ -10,7 +10,7 @@
 //! - H5: when a device was opened anew, no shard goes on by the old way to it, also none that works: what it
 //!   takes for written may be gone with the old drive's cache. Each is read back by the new way.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::pin::pin;
 use std::rc::Rc;
 
@@ -77,8 +77,8 @@ impl<W: World, D: Device> Core<W, D> {
 
     /// Has `told` called with the number of each shard that comes back after a failure, when its volumes
     /// are in place. What was answered with an error may have taken effect in them, and volumes may be
-    /// gone.
-    pub fn on_return(&self, told: impl Fn(usize) + 'static) {
+    /// gone; those that it was read back without are named.
+    pub fn on_return(&self, told: impl Fn(usize, BTreeSet<Uuid>) + 'static) {
         *self.state.on_return.borrow_mut() = Some(Rc::new(told));
     }
 
@@ -198,15 +198,33 @@ impl<W: World, D: Device> Core<W, D> {
                         // H5: it was opened anew meanwhile.
                         return shard.give_up();
                     }
-                    tracing::warn!(shard = index, "is back, with all that was acknowledged");
+                    self.tell_of_return(&shard);
                     let told = self.state.on_return.borrow().clone();
-                    return told.into_iter().for_each(|told| told(number));
+                    return told.into_iter().for_each(|told| told(number, shard.lost_volumes()));
                 }
                 Err(error) => {
                     pause = (pause * 2).min(LONGEST_PAUSE);
                     tracing::warn!(shard = index, %error, ?pause, "is not back yet");
                 }
             }
+        }
+    }
+
+    fn tell_of_return(&self, shard: &Shard<D>) {
+        self.tell_findings(shard);
+        let index = shard.index();
+        for mended in shard.mended().iter() {
+            tracing::warn!(shard = index, ?mended, "damage made good");
+        }
+        let lost = shard.lost_volumes();
+        if lost.is_empty() {
+            tracing::warn!(shard = index, "is back, with all that was acknowledged");
+        } else {
+            tracing::error!(
+                shard = index,
+                ?lost,
+                "is back, but for volumes whose descriptors are damaged: they are not served any more"
+            );
         }
     }
 

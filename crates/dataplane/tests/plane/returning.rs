@@ -234,7 +234,10 @@ fn a_shard_that_is_back_can_do_everything() {
         let other = Uuid::from_u128(9);
         let returned: Rc<RefCell<Vec<(usize, usize)>>> = Rc::default();
         let (told, state) = (returned.clone(), core.clone());
-        core.on_return(move |shard| told.borrow_mut().push((shard, state.volumes().len())));
+        core.on_return(move |shard, lost| {
+            assert!(lost.is_empty());
+            told.borrow_mut().push((shard, state.volumes().len()));
+        });
         device.fails.set(Fails::Changes);
         let spec = |uuid| VolumeSpec { uuid, name: "w".into(), blocks: 100 };
         core.create_volume(0, spec(other), Slo::default()).await.expect_err("it fails");

@@ -9,7 +9,7 @@
 //! - A3: should a name be another's all the same when the device comes, both volumes are served, each by its id;
 //!   the log says so, and D2 of `directory.rs` which of them the name leads to.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -182,7 +182,7 @@ impl State {
     ) -> Result<(), ServiceError> {
         let changing = self.devices[device].changing.lock().await;
         for core in 0..self.cores.len() {
-            self.take_over(core, device).await?;
+            self.take_over(core, device, &BTreeSet::new()).await?;
         }
         self.share_out(device);
         self.account_for_more().await?;

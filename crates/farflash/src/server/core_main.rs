@@ -97,8 +97,8 @@ pub(super) async fn run(handle: Handle, seat: Seat) {
     let core = Core::new(&handle, options);
     let device_of: Rc<RefCell<Vec<usize>>> = Rc::default();
     let (of, Returns { core: index, told }) = (device_of.clone(), seat.returned);
-    core.on_return(move |shard| {
-        let _ = told.send(Returned { core: index, device: of.borrow()[shard] });
+    core.on_return(move |shard, lost| {
+        let _ = told.send(Returned { core: index, device: of.borrow()[shard], lost });
     });
     let scrubbers = (0..devices).map(|device| Scrubber::new(&handle, &core, device)).collect();
     let served = RefCell::new((0..devices).map(|_| None).collect());

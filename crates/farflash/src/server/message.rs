@@ -1,5 +1,6 @@
 //! What the control side says to a data core, and what it hears back.
 
+use std::collections::BTreeSet;
 use std::fmt;
 
 use access::Access;
@@ -25,12 +26,14 @@ pub(crate) type Answer<T> = oneshot::Sender<T>;
 
 /// A core's shard of a device failed, and has come back. What was answered with an error may have taken
 /// effect: what its volumes are is to be asked again.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+#[derive(Clone, Debug, Eq, PartialEq)]
 pub(crate) struct Returned {
     /// Index of the core.
     pub(crate) core: usize,
     /// Number of the device.
     pub(crate) device: usize,
+    /// Volumes of the shard that were lost meanwhile.
+    pub(crate) lost: BTreeSet<Uuid>,
 }
 
 /// A device that was opened anew.

@@ -3,6 +3,8 @@
 //! A change that was answered with an error may be in force when its shard has been read back: a size,
 //! a promise, restrictions, a deletion. So its volumes are asked for anew.
 
+use std::collections::BTreeSet;
+
 use control::ServiceError;
 use schedule::Promise;
 use tokio::sync::mpsc::UnboundedReceiver;
@@ -28,22 +30,31 @@ pub(super) async fn follow(volumes: Volumes, mut returns: UnboundedReceiver<Retu
 impl State {
     /// Takes over what a core says of its volumes on a device.
     async fn ask_again(&self, returned: Returned) -> Result<(), ServiceError> {
-        let Returned { core, device } = returned;
+        let Returned { core, device, lost } = returned;
         let alone = self.alone_on(device).await?;
-        self.take_over(core, device).await?;
+        self.take_over(core, device, &lost).await?;
         self.share_out(device);
         drop(alone);
         self.reconcile(device).await
     }
 
     /// The same, while no other change to the device is under way; others are not told.
-    pub(super) async fn take_over(&self, core: usize, device: usize) -> Result<(), ServiceError> {
+    pub(super) async fn take_over(
+        &self,
+        core: usize,
+        device: usize,
+        lost: &BTreeSet<Uuid>,
+    ) -> Result<(), ServiceError> {
         let mut volumes = self.cores[core].volumes().await?;
         volumes.retain(|volume| volume.device == device);
         let known = self.directory(|directory| directory.places_on(core, device));
         for place in known {
             if !volumes.iter().any(|volume| volume.uuid == place.id) {
-                tracing::info!(id = %place.id, "the volume's deletion came true");
+                match lost.contains(&place.id) {
+                    true => tracing::error!(id = %place.id,
+                        "the volume is lost: its descriptor is damaged; its name may be used again"),
+                    false => tracing::info!(id = %place.id, "the volume's deletion came true"),
+                }
                 self.forget(place.id, device);
             }
         }

@@ -6,6 +6,7 @@
 //! - D3: a shard remembers so many places. Further ones are neither counted nor told: who has met those has
 //!   long been told enough.
 //! - D4: what was found, or refused, outlives a failure of the shard and its return.
+//! - D5: a volume that a return costs is told by its name, and is not taken for one that was deleted.
 
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
@@ -42,6 +43,8 @@ pub(super) struct Findings {
     /// Requests that the device failed.
     device_errors: Cell<u64>,
     pub(super) refused: Refused,
+    /// Volumes that could not be read back (D5).
+    lost: RefCell<BTreeSet<Uuid>>,
 }
 
 impl Findings {
@@ -67,6 +70,18 @@ impl Findings {
     /// Notes a block that no volume has, of which whoever opens the shard tells by itself.
     pub(super) fn note_told(&self, pba: Pba) {
         self.count(Place { pba, volume: None, lba: None });
+    }
+
+    /// Notes a volume that was there and whose descriptor is damaged at `pba`; that counts already.
+    pub(super) fn note_lost(&self, state: &VolumeState, pba: Pba) {
+        self.lost.borrow_mut().insert(state.uuid);
+        let volume = Some((state.uuid, state.name.clone()));
+        self.untold.borrow_mut().push(Damaged {
+            pba,
+            structure: Structure::Table,
+            volume,
+            lba: None,
+        });
     }
 
     /// Counts a request that the device failed.
@@ -117,6 +132,12 @@ impl<D: Device> Shard<D> {
     pub fn media_errors(&self) -> u64 {
         let findings = &self.inner.findings;
         findings.places.borrow().len() as u64 + findings.device_errors.get()
+    }
+
+    /// Volumes that were there before a return of the shard and cannot be read any more (D5).
+    #[must_use]
+    pub fn lost_volumes(&self) -> BTreeSet<Uuid> {
+        self.inner.findings.lost.borrow().clone()
     }
 
     /// Damaged blocks of which nobody was told so far (D2).

@@ -70,7 +70,7 @@ impl<D: Device> Recovered<D> {
     /// Damage that was found and cost nothing.
     #[must_use]
     pub fn mended(&self) -> std::cell::Ref<'_, [Mended]> {
-        std::cell::Ref::map(self.shard.inner.mended.borrow(), Vec::as_slice)
+        self.shard.mended()
     }
 
     /// What is damaged and was done without.
@@ -93,6 +93,12 @@ impl<D: Device> Recovered<D> {
 }
 
 impl<D: Device> Shard<D> {
+    /// Damage that was found when it was read back, and cost nothing.
+    #[must_use]
+    pub fn mended(&self) -> std::cell::Ref<'_, [Mended]> {
+        std::cell::Ref::map(self.inner.mended.borrow(), Vec::as_slice)
+    }
+
     /// Reads shard `index` back and claims its extents. Writes nothing.
     ///
     /// A volume whose descriptor is damaged is not there then (Q1); [`Recovered::losses`] says so.

@@ -5,10 +5,11 @@
 //! - R3: extents that the failed shard had are nobody else's before the next root is durable.
 //! - R4: what another writes where the failed shard had a block is no damage: whoever still reads it is
 //!   told that the shard is gone, be it a read, a comparison, a check or a scrub, and nothing is counted.
+//! - R5: a volume that does not come back, since its descriptor is damaged, is named: this shard still knows it.
 
 use io_traits::Device;
 
-use super::{Inner, Shard};
+use super::{Inner, Loss, Shard};
 use crate::{OpenError, VolumeError, read_superblock};
 
 impl<D: Device> Shard<D> {
@@ -61,6 +62,9 @@ impl<D: Device> Shard<D> {
         if recovered.is_new() || recovered.shard().inner.generation.get() < inner.generation.get() {
             return Err(OpenError::OtherDevice);
         }
+        for loss in recovered.losses().iter() {
+            inner.tell_of_loss(*loss);
+        }
         // F2.
         recovered.shard().inner.avoid_what_was_refused();
         let shard = recovered.start().await?;
@@ -71,6 +75,15 @@ impl<D: Device> Shard<D> {
 }
 
 impl<D: Device> Inner<D> {
+    /// What was read back lacks something: says what this shard knows of it.
+    fn tell_of_loss(&self, loss: Loss) {
+        let Loss::Volume { number, pba } = loss else { return };
+        let volumes = self.volumes.borrow();
+        if let Some(state) = volumes.get(&number).filter(|state| !state.deleted.get()) {
+            self.findings.note_lost(state, pba);
+        }
+    }
+
     /// What it means that a block or a node is not what leads to it says (R4).
     pub(crate) fn excused(&self, error: VolumeError) -> VolumeError {
         let damage = matches!(error, VolumeError::Corrupt { .. } | VolumeError::CorruptMap { .. });

@@ -1,14 +1,18 @@
 //! Shards that failed and come back without a restart.
 
 use std::cell::RefCell;
+use std::collections::BTreeSet;
 use std::future::Future;
 use std::pin::Pin;
 use std::rc::Rc;
 
 use crate::common::{Random, Sim, TestDevice, check, data, fresh, range, tags};
+use layout::Descriptor;
 use units::{BLOCK_SIZE, Lba, Pba};
 use uuid::Uuid;
-use volume::{CompareError, FormatOptions, OpenError, Shard, Volume, VolumeError, format};
+use volume::{
+    CompareError, FormatOptions, OpenError, Shard, Volume, VolumeError, VolumeSpec, format,
+};
 
 const DEVICE_BLOCKS: u64 = 64 << 8;
 const VOLUME: Uuid = Uuid::from_u128(1);
@@ -73,6 +77,38 @@ fn a_failed_shard_comes_back_with_all_that_was_acknowledged() {
     expect_all(&mut sim, &volume);
     assert_eq!(sim.run_ok(tags(&volume, 6000, 20)), [4; 20]);
     check(&mut sim, &shard);
+}
+
+/// R5. Method: the descriptor of a volume that nobody uses rots, then the shard fails, which has the volume in memory.
+#[test]
+fn a_volume_that_does_not_come_back_is_named_and_costs_no_other() {
+    let (mut sim, first) = fresh(&TestDevice::new(DEVICE_BLOCKS, true), None, 20_000);
+    let (old, idle) = (first.shard().clone(), Uuid::from_u128(2));
+    sim.run_ok(async {
+        let spec = VolumeSpec { uuid: idle, name: "idle".to_owned(), blocks: 100 };
+        old.create_volume(spec).await.expect("room");
+        let spec = VolumeSpec { uuid: Uuid::from_u128(3), name: "gone".to_owned(), blocks: 100 };
+        old.create_volume(spec).await.expect("room");
+        first.write(Lba(0), data(1, 900), None).await.expect("room");
+        old.checkpoint().await.expect("writable");
+        old.delete_volume(Uuid::from_u128(3)).await.expect("it is there");
+    });
+    let is_idle = |pba: &u64| {
+        Descriptor::decode(&sim.device.block(Pba(*pba))).is_ok_and(|found| found.name == "idle")
+    };
+    let place = (1..DEVICE_BLOCKS).find(is_idle).expect("in the checkpoint");
+    sim.device.flip(Pba(place), 100);
+    sim.device.faults(|faults| faults.flush_errors = 1);
+    let refused = sim.run_ok(first.write(Lba(5000), data(3, 10), None));
+    assert_eq!(refused, Err(VolumeError::JournalLost));
+    let shard = sim.run_ok(old.reopen()).expect("the device answers again");
+    assert_eq!(shard.lost_volumes(), BTreeSet::from([idle]));
+    let told: Vec<_> =
+        shard.take_findings().into_iter().map(|found| (found.pba, found.volume)).collect();
+    assert_eq!(told, [(Pba(place), Some((idle, "idle".to_owned())))]);
+    let volume = run(&mut sim, &shard);
+    assert_eq!(sim.run_ok(tags(&volume, 0, 900)), [1; 900]);
+    sim.run_ok(volume.write(Lba(6000), data(4, 20), None)).expect("it takes changes again");
 }
 
 /// While the device fails, each attempt is an error and leaves everything as it was.
