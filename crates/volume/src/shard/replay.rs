@@ -7,8 +7,10 @@
 //!   back until the earlier one had taken effect. Its blocks may have been reused since.
 //! - P4: a block that a write names is in no map, or the write changes nothing. Which deallocations
 //!   are left dead, to be finished later, is this program's choice and no matter of the format.
+//! - P5: a record takes effect as soon as a later one calls it settled, so that only those are held that P2 is about.
+//!   If the journal turns out to be damaged behind it, nothing of all that is used.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::rc::Rc;
 
 use io_traits::{Buffer, Device, DeviceError};
@@ -36,17 +38,12 @@ pub(super) async fn replay<D: Device>(inner: &Inner<D>, root: &Root) -> Result<(
     if area.blocks == 0 || area.start < first || area.end() > last {
         return Err(inner.damaged("root", root.journal.start, DecodeError::Field("journal")));
     }
-    let records = read_records(&mut reader).await?;
-    inner.replayed.set(!records.is_empty());
+    let unsettled = replay_settled(&mut reader).await?;
     let is_cut = inner.losses.borrow().iter().any(|loss| matches!(loss, Loss::Journal { .. }));
     // Q3.
-    let skipped = if is_cut { Vec::new() } else { unfinished_writes(inner, &records).await? };
-    for (number, record) in records.into_iter().enumerate() {
-        for (place, entry) in record.entries.into_iter().enumerate() {
-            if !skipped.contains(&(number, place)) {
-                inner.replay_entry(entry).await?;
-            }
-        }
+    let skipped = if is_cut { Vec::new() } else { unfinished_writes(inner, &unsettled).await? };
+    for (number, record) in unsettled.into_iter().enumerate() {
+        inner.replay_record(record, |place| skipped.contains(&(number, place))).await?;
     }
     let mut incarnation = root.incarnation;
     if is_cut && !broken(Sabotage::CutStaysBehind) {
@@ -62,8 +59,9 @@ pub(super) async fn replay<D: Device>(inner: &Inner<D>, root: &Root) -> Result<(
     Ok(())
 }
 
-/// The records from the replay point on. With consent they end where one is damaged (Q2).
-async fn read_records<D: Device>(reader: &mut Reader<'_, D>) -> Result<Vec<Record>, OpenError> {
+/// Replays what a later record calls settled (P5), from the replay point on. Returns the rest. With consent the journal
+/// ends where a record is damaged (Q2).
+async fn replay_settled<D: Device>(reader: &mut Reader<'_, D>) -> Result<Vec<Record>, OpenError> {
     let (inner, area) = (reader.inner, reader.root.journal);
     let cut = |error: OpenError, at: &ReplayPoint| match error {
         OpenError::Journal { sequence, .. } if inner.consents.get() => {
@@ -73,31 +71,36 @@ async fn read_records<D: Device>(reader: &mut Reader<'_, D>) -> Result<Vec<Recor
         }
         error => Err(error),
     };
-    let mut records = Vec::new();
-    let mut blocks = 0;
+    let mut unsettled: VecDeque<Record> = VecDeque::new();
+    let (mut blocks, mut settled) = (0, 0);
     loop {
-        match reader.next().await {
+        let record = match reader.next().await {
             Ok(None) => break,
-            Ok(Some(record)) => {
-                blocks += u64::from(record.blocks);
-                if blocks > area.blocks {
-                    break;
-                }
-                records.push(record);
-            }
+            Ok(Some(record)) => record,
             Err(error) => {
                 cut(error, &reader.at)?;
-                return Ok(records);
+                return Ok(unsettled.into());
             }
+        };
+        blocks += u64::from(record.blocks);
+        if blocks > area.blocks {
+            break;
         }
-        if broken(Sabotage::ReplayTwoRecords) && records.len() == 2 {
+        inner.replayed.set(true);
+        settled = settled.max(record.head.settled);
+        unsettled.push_back(record);
+        while unsettled.front().is_some_and(|record| record.head.sequence <= settled) {
+            let record = unsettled.pop_front().expect("just seen");
+            inner.replay_record(record, |_| false).await?;
+        }
+        if broken(Sabotage::ReplayTwoRecords) && blocks >= 2 {
             break;
         }
     }
     if let Err(error) = reader.look_behind().await {
         cut(error, &reader.at)?;
     }
-    Ok(records)
+    Ok(unsettled.into())
 }
 
 /// Ranges by volume: those that later entries touch.
@@ -127,13 +130,11 @@ impl Touched {
 /// The writes, by record and entry, whose data did not reach the media (P2, P3).
 async fn unfinished_writes<D: Device>(
     inner: &Inner<D>,
-    records: &[Record],
+    unsettled: &[Record],
 ) -> Result<Vec<(usize, usize)>, OpenError> {
-    let settled = records.iter().map(|record| record.head.settled).max().unwrap_or(0);
     let mut touched = Touched::default();
     let mut skipped = Vec::new();
-    let unsettled = records.iter().enumerate().rev();
-    for (number, record) in unsettled.take_while(|(_, record)| record.head.sequence > settled) {
+    for (number, record) in unsettled.iter().enumerate().rev() {
         for (place, entry) in record.entries.iter().enumerate().rev() {
             match entry {
                 Entry::Write { volume, lba, trusted, runs, crcs, .. } => {
@@ -201,6 +202,20 @@ async fn data_matches<D: Device>(
 }
 
 impl<D: Device> Inner<D> {
+    /// Replays the entries of a record but for those at the places that `is_skipped`.
+    async fn replay_record(
+        &self,
+        record: Record,
+        is_skipped: impl Fn(usize) -> bool,
+    ) -> Result<(), OpenError> {
+        for (place, entry) in record.entries.into_iter().enumerate() {
+            if !is_skipped(place) {
+                self.replay_entry(entry).await?;
+            }
+        }
+        Ok(())
+    }
+
     async fn replay_entry(&self, entry: Entry<'static>) -> Result<(), OpenError> {
         match entry {
             Entry::Write { volume, lba, runs, crcs, metadata, .. } => {
