@@ -1,16 +1,18 @@
 //! Does everything fit together? Each block in use has one owner, and each owned block is in use.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::fmt;
+use std::mem::{Discriminant, discriminant};
 
 use io_traits::{Device, DeviceError};
 use units::{Lba, LbaRange, Pba};
 
 use crate::VolumeError;
-use crate::shard::{Inner, Shard};
+use crate::census::{Census, DOUBTS_MAX, Doubts};
+use crate::shard::{Inner, ScrubStep, Shard, Structure};
 
-/// Blocks read at once.
-const READ_BLOCKS: u64 = 256;
+/// Owners of one block that are named.
+const OWNERS_MAX: usize = 8;
 /// What a volume's descriptor counts.
 pub(crate) const MAPPED_BLOCKS: &str = "mapped blocks of a volume";
 
@@ -100,6 +102,11 @@ pub enum Finding {
     },
     /// A block does not match its checksum, or cannot be read.
     Unreadable(VolumeError),
+    /// So many more, of kinds of which there are many.
+    LeftOut {
+        /// How many.
+        findings: u64,
+    },
 }
 
 /// What a check found.
@@ -128,7 +135,10 @@ impl Finding {
             Self::Unreadable(VolumeError::Device(DeviceError::Io { range, .. })) => {
                 Some(range.start)
             }
-            Self::Unreadable(_) | Self::Count { .. } | Self::Unaccounted { .. } => None,
+            Self::Unreadable(_)
+            | Self::Count { .. }
+            | Self::Unaccounted { .. }
+            | Self::LeftOut { .. } => None,
         }
     }
 
@@ -160,21 +170,38 @@ impl fmt::Display for Finding {
             }
             Self::Count { what, kept, found } => write!(f, "{what}: {kept} kept, {found} found"),
             Self::Unreadable(error) => error.fmt(f),
+            Self::LeftOut { findings } => write!(f, "{findings} more like these"),
         }
     }
 }
 
-/// Findings, and the volume of each.
+/// Findings, and the volume of each: [`DOUBTS_MAX`] of each kind, lest a large device with much damage take all memory.
 #[derive(Default)]
 struct Found {
     report: CheckReport,
     volumes: Vec<Option<u32>>,
+    of_kind: HashMap<Discriminant<Finding>, usize>,
+    left_out: u64,
 }
 
 impl Found {
     fn push(&mut self, volume: Option<u32>, finding: Finding) {
+        let count = self.of_kind.entry(discriminant(&finding)).or_default();
+        *count += 1;
+        if *count > DOUBTS_MAX {
+            self.left_out += 1;
+            return;
+        }
         self.report.findings.push(finding);
         self.volumes.push(volume);
+    }
+
+    fn finish(mut self) -> (CheckReport, Vec<Option<u32>>) {
+        if self.left_out > 0 {
+            self.report.findings.push(Finding::LeftOut { findings: self.left_out });
+            self.volumes.push(None);
+        }
+        (self.report, self.volumes)
     }
 }
 
@@ -193,16 +220,14 @@ impl<D: Device> Shard<D> {
     ) -> (CheckReport, Vec<Option<u32>>) {
         let inner = &self.inner;
         let mut found = Found::default();
-        let mut owners: BTreeMap<Pba, Owner> = BTreeMap::new();
-        let (mut mapped, mut shared, mut counts) = (0, Vec::new(), BTreeMap::new());
+        let mut census = Census::new(inner.superblock);
+        let (mut mapped, mut counts) = (0, BTreeMap::new());
         let unread = inner.for_each_owner(|pba, owner| {
             if let Owner::Data { volume, .. } = owner {
                 mapped += 1;
                 *counts.entry(volume).or_insert(0) += 1;
             }
-            if let Some(first) = owners.insert(pba, owner) {
-                shared.push((owner.volume(), Finding::Shared { pba, first, second: owner }));
-            }
+            census.add(pba);
         });
         let unread = unread.await;
         let unreadable = !unread.is_empty() || inner.hides_blocks();
@@ -219,25 +244,18 @@ impl<D: Device> Shard<D> {
                 .await;
             }
         }
-        shared.into_iter().for_each(|(volume, finding)| found.push(volume, finding));
         found.report.data = mapped;
-        found.report.metadata = owners.len() as u64 - mapped.min(owners.len() as u64);
+        found.report.metadata = census.count().saturating_sub(mapped);
         let mut unaccounted = 0;
-        inner.for_each_committed(|pba| match owners.remove(&pba) {
-            Some(_) => {}
-            None if unreadable => unaccounted += 1,
-            None => found.push(None, Finding::Leaked { pba }),
+        inner.for_each_committed(|pba| match census.has(pba) {
+            true => {}
+            false if unreadable => unaccounted += 1,
+            false => found.push(None, Finding::Leaked { pba }),
         });
         if unaccounted > 0 {
             found.push(None, Finding::Unaccounted { blocks: unaccounted });
         }
-        for (pba, owner) in owners {
-            let finding = match inner.owns_block(pba) {
-                true => Finding::NotInUse { pba, owner },
-                false => Finding::Outside { pba, owner },
-            };
-            found.push(owner.volume(), finding);
-        }
+        inner.check_owners(census, &mut found).await;
         for (what, kept, counted) in inner.counts() {
             if kept != counted {
                 found.push(None, Finding::Count { what, kept, found: counted });
@@ -246,9 +264,10 @@ impl<D: Device> Shard<D> {
         if !unreadable {
             inner.check_entries(&counts, &mut found);
         }
-        (found.report, found.volumes)
+        found.finish()
     }
 
+    /// Reads the blocks of a volume, leaf by leaf: no more of the map stays in memory.
     async fn check_data(
         &self,
         volume: &crate::Volume<D>,
@@ -256,41 +275,70 @@ impl<D: Device> Shard<D> {
         progress: &mut dyn FnMut(u64),
     ) {
         let state = volume.state();
-        let (mut at, end) = (0, volume.blocks());
-        let mut _pin = None;
-        while at < end {
-            let next = state.map.borrow().first_key(at, end);
-            let first = match next {
-                Ok(Some(first)) => first,
-                Ok(None) => return,
-                Err(missing) => {
-                    let until = missing.key.saturating_add(1);
-                    _pin = self.inner.is_paged().then(|| state.pin(at, until));
-                    let Err(_) = self.inner.load(state, missing).await else { continue };
-                    // What cannot be loaded was reported.
-                    match state.map.borrow().bounds(missing) {
-                        Some((_, high)) if high > at => at = high,
-                        _ => return,
-                    }
-                    continue;
+        let mut next = Some(0);
+        while let Some(at) = next {
+            let mut step = ScrubStep::default();
+            next = match self.inner.scrub_leaf(state, at, &mut step).await {
+                Ok(next) => next,
+                Err(error) => {
+                    found.push(Some(state.number), Finding::Unreadable(error));
+                    None
                 }
             };
-            let blocks = READ_BLOCKS.min(end - first);
-            if volume.verify(LbaRange::new(Lba(first), blocks)).await.is_err() {
-                for lba in first..first + blocks {
-                    match volume.verify(LbaRange::new(Lba(lba), 1)).await {
-                        Ok(()) | Err(VolumeError::CorruptMap { .. }) => {}
-                        Err(error) => found.push(Some(state.number), Finding::Unreadable(error)),
-                    }
+            // Nodes that cannot be read were reported.
+            let data = step.damaged.iter().filter(|one| one.structure == Structure::Data);
+            for lba in data.filter_map(|one| one.lba) {
+                match volume.verify(LbaRange::new(lba, 1)).await {
+                    Ok(()) | Err(VolumeError::CorruptMap { .. }) => {}
+                    Err(error) => found.push(Some(state.number), Finding::Unreadable(error)),
                 }
             }
-            progress(blocks);
-            at = first + blocks;
+            progress(step.blocks);
         }
     }
 }
 
 impl<D: Device> Inner<D> {
+    /// Whether each block that is named has one owner, lies in the shard, and is in use.
+    async fn check_owners(&self, mut census: Census, found: &mut Found) {
+        let (mut outside, mut free) = (std::mem::take(&mut census.nowhere), Doubts::default());
+        for pba in census.blocks() {
+            if !self.owns_block(pba) {
+                outside.add(pba);
+            } else if !self.is_in_use(pba) {
+                free.add(pba);
+            }
+        }
+        let twice = census.twice;
+        let is_doubtful =
+            |pba: &Pba| [&twice, &outside, &free].iter().any(|doubts| doubts.blocks.contains(pba));
+        if twice.blocks.is_empty() && outside.blocks.is_empty() && free.blocks.is_empty() {
+            return;
+        }
+        let mut owners: BTreeMap<Pba, Vec<Owner>> = BTreeMap::new();
+        let again = self.for_each_owner(|pba, owner| {
+            if is_doubtful(&pba) {
+                let owners = owners.entry(pba).or_default();
+                owners.extend(Some(owner).filter(|_| owners.len() < OWNERS_MAX));
+            }
+        });
+        again.await;
+        found.left_out += twice.left_out + outside.left_out + free.left_out;
+        for (pba, owners) in owners {
+            let (first, others) = owners.split_first().expect("who was met names it");
+            for second in others {
+                let finding = Finding::Shared { pba, first: *first, second: *second };
+                found.push(second.volume(), finding);
+            }
+            let owner = *first;
+            if outside.blocks.contains(&pba) {
+                found.push(owner.volume(), Finding::Outside { pba, owner });
+            } else if free.blocks.contains(&pba) {
+                found.push(owner.volume(), Finding::NotInUse { pba, owner });
+            }
+        }
+    }
+
     /// Whether each volume has as many entries as it says.
     fn check_entries(&self, counts: &BTreeMap<u32, u64>, found: &mut Found) {
         for state in self.states() {

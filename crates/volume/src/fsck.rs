@@ -127,7 +127,9 @@ impl Problem {
     /// Whether more than a tenant's block is concerned, and nothing can be done about it.
     #[must_use]
     pub fn is_beyond_repair(&self) -> bool {
-        self.repair().is_none() && !matches!(self, Self::Check(Finding::Unreadable(_)))
+        let is_other =
+            |finding: &Finding| matches!(finding, Finding::Unreadable(_) | Finding::LeftOut { .. });
+        self.repair().is_none() && !matches!(self, Self::Check(finding) if is_other(finding))
     }
 }
 

@@ -21,6 +21,7 @@
 mod allowance;
 mod bits;
 mod blocks;
+mod census;
 mod check;
 mod epochs;
 mod error;

@@ -9,6 +9,7 @@ use uuid::Uuid;
 
 use super::{Inner, Shard};
 use crate::bits::Bits;
+use crate::census::Census;
 use crate::check::{Owner, Unread};
 use crate::sabotage::{Sabotage, broken};
 use crate::{OpenError, VolumeError};
@@ -151,6 +152,11 @@ impl<D: Device> Inner<D> {
         let found = self.superblock.locate(pba);
         found.is_some_and(|(extent, _)| self.pool.borrow().owns(extent))
     }
+
+    /// Whether the durable state says that it is in use.
+    pub(crate) fn is_in_use(&self, pba: Pba) -> bool {
+        self.pool.borrow_mut().is_committed(pba)
+    }
 }
 
 /// The same.
@@ -191,19 +197,23 @@ impl<D: Device> Shard<D> {
     /// Makes all bitmaps anew from what is named. `keeps`: what nobody names stays in use; so it does
     /// where a map cannot be read (F3). Returns whether anything changed.
     pub(crate) async fn rebuild_space(&self, keeps: bool) -> bool {
-        let mut used = Vec::new();
+        let mut used = Census::new(self.inner.superblock);
         let frees = |pba: Pba, owner| {
             let is_data = matches!(owner, Owner::Data { .. });
             broken(Sabotage::RepairFreesNamed) && is_data && pba.0.is_multiple_of(16)
         };
-        let note = |pba, owner| used.extend(Some(pba).filter(|_| !frees(pba, owner)));
+        let note = |pba, owner| {
+            if !frees(pba, owner) {
+                used.add(pba);
+            }
+        };
         let unread = self.inner.for_each_owner(note).await;
         let mut pool = self.inner.pool.borrow_mut();
         if keeps || !unread.is_empty() {
-            let added = used.into_iter().map(|pba| pool.commit(PbaRange::new(pba, 1)));
+            let added = used.blocks().map(|pba| pool.commit(PbaRange::new(pba, 1)));
             return added.sum::<u64>() > 0;
         }
-        pool.rebuild(used.into_iter());
+        pool.rebuild(used.blocks());
         true
     }
 

@@ -263,7 +263,7 @@ impl<D: Device> Inner<D> {
     }
 
     /// Reads the leaf of the keys from `at` on, and the blocks that it names. Returns where to go on.
-    async fn scrub_leaf(
+    pub(crate) async fn scrub_leaf(
         &self,
         state: &VolumeState,
         at: u64,

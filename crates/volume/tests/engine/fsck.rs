@@ -12,7 +12,7 @@ use volume::{
 
 const DEVICE_BLOCKS: u64 = 64 << 8;
 
-fn check(sim: &mut Sim) -> FsckReport {
+pub(crate) fn check(sim: &mut Sim) -> FsckReport {
     let device = sim.device.clone();
     let (mut last, options) = ((0, 0), FsckOptions { read_data: true });
     let report = sim.run_ok(fsck(&device, options, |done, total| {
@@ -23,7 +23,7 @@ fn check(sim: &mut Sim) -> FsckReport {
     report.expect("ours")
 }
 
-fn mend(sim: &mut Sim, consent: bool) -> Repaired {
+pub(crate) fn mend(sim: &mut Sim, consent: bool) -> Repaired {
     let device = sim.device.clone();
     sim.run_ok(repair(&device, consent)).expect("writable")
 }

@@ -28,12 +28,6 @@ fn filled() -> (Sim, Shard<TestDevice>) {
     (sim, shard)
 }
 
-/// The blocks that `is_wanted` names by what is in them.
-fn find(sim: &Sim, is_wanted: impl Fn(&[u8]) -> bool) -> Vec<Pba> {
-    let blocks = (1..DEVICE_BLOCKS).map(Pba);
-    blocks.filter(|pba| is_wanted(&sim.device.block(*pba))).collect()
-}
-
 fn is_node_of(block: &[u8], trees: &[u32]) -> bool {
     NodeView::decode(block).is_ok_and(|view| trees.contains(&view.tree))
 }
@@ -63,27 +57,29 @@ fn damage_scrub_and_cut(structure: Structure, places: impl Fn(&Sim) -> Vec<Pba>)
 fn a_descriptor() {
     damage_scrub_and_cut(Structure::Table, |sim| {
         let is_idle = |block: &[u8]| Descriptor::decode(block).is_ok_and(|it| it.name == "idle");
-        find(sim, is_idle)
+        sim.device.find_by(is_idle)
     });
 }
 
 #[test]
 fn a_node_of_the_volume_table() {
     damage_scrub_and_cut(Structure::Table, |sim| {
-        find(sim, |block| is_node_of(block, &[layout::VOLUME_TREE]))
+        sim.device.find_by(|block| is_node_of(block, &[layout::VOLUME_TREE]))
     });
 }
 
 #[test]
 fn a_node_of_the_extent_table() {
     damage_scrub_and_cut(Structure::Table, |sim| {
-        find(sim, |block| is_node_of(block, &[layout::EXTENT_TREE]))
+        sim.device.find_by(|block| is_node_of(block, &[layout::EXTENT_TREE]))
     });
 }
 
 #[test]
 fn nodes_of_maps() {
-    damage_scrub_and_cut(Structure::Node, |sim| find(sim, |block| is_node_of(block, &[1, 2])));
+    damage_scrub_and_cut(Structure::Node, |sim| {
+        sim.device.find_by(|block| is_node_of(block, &[1, 2]))
+    });
 }
 
 #[test]

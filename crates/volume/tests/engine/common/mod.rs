@@ -237,10 +237,16 @@ impl TestDevice {
 
     /// Flips one bit on the media.
     pub fn flip(&self, pba: Pba, byte: usize) {
-        let mut disk = self.disk.borrow_mut();
+        let disk = self.disk.borrow();
         let mut block = disk.current.get(&pba.0).map_or([0; BLOCK_SIZE], |block| **block);
         block[byte] ^= 4;
-        let block = Rc::new(block);
+        drop(disk);
+        self.put(pba, block);
+    }
+
+    /// Puts a block on the media.
+    pub fn put(&self, pba: Pba, block: [u8; BLOCK_SIZE]) {
+        let (mut disk, block) = (self.disk.borrow_mut(), Rc::new(block));
         disk.current.insert(pba.0, block.clone());
         disk.durable.insert(pba.0, block);
     }
@@ -256,6 +262,12 @@ impl TestDevice {
     pub fn find(&self, bytes: &[u8]) -> Vec<Pba> {
         let disk = self.disk.borrow();
         disk.current.iter().filter(|(_, b)| b[..] == *bytes).map(|(pba, _)| Pba(*pba)).collect()
+    }
+
+    /// The blocks of which `is_wanted` says so.
+    pub fn find_by(&self, is_wanted: impl Fn(&[u8]) -> bool) -> Vec<Pba> {
+        let disk = self.disk.borrow();
+        disk.current.iter().filter(|(_, b)| is_wanted(&b[..])).map(|(pba, _)| Pba(*pba)).collect()
     }
 
     pub fn block(&self, pba: Pba) -> [u8; BLOCK_SIZE] {
