@@ -8,6 +8,8 @@
 //!   read again before it counts.
 //! - U4: a node gets its place a little before it is written there: one that differs is looked up and
 //!   read again while no checkpoint is under way.
+//! - U5: records of the journal are not read, but made superfluous: a scrub begins with a checkpoint, which all that they
+//!   say is in. One that rots before the next checkpoint would keep the shard from being opened after a crash.
 //!
 //! The engine has no clock: the caller paces the steps.
 
@@ -117,6 +119,10 @@ impl<D: Device> Shard<D> {
         let mut step = ScrubStep::default();
         match &mut cursor.stage {
             Stage::Copies => {
+                // U5.
+                if inner.journal.borrow().used() > 0 {
+                    inner.ask_checkpoint();
+                }
                 inner.scrub_copies(&mut step).await?;
                 cursor.stage = Stage::Tables { left: inner.table_pointers().await };
             }

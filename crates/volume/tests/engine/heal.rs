@@ -7,7 +7,7 @@ use units::{Lba, Pba};
 use uuid::Uuid;
 use volume::{Shard, Structure, VolumeSpec};
 
-use crate::common::{Random, Sim, TestDevice, check, data, fresh, open, tags};
+use crate::common::{Random, Sim, TestDevice, check, data, fresh, open, tags, try_open};
 use crate::scrub::scrub;
 
 const DEVICE_BLOCKS: u64 = 64 << 8;
@@ -51,6 +51,30 @@ fn damage_scrub_and_cut(structure: Structure, places: impl Fn(&Sim) -> Vec<Pba>)
         assert!(sim.run_ok(tags(&volume, 0, 2000)).iter().all(|found| *found == tag));
     }
     check(&mut sim, &shard);
+}
+
+/// Method: a record rots that others follow. A shard that crashes then is not opened, or, behind a scrub, as if nothing was.
+#[test]
+fn a_record_of_the_journal() {
+    for scrubs in [false, true] {
+        let (mut sim, shard) = filled();
+        let volume = shard.volume(Uuid::from_u128(1)).expect("there");
+        for n in 0..10 {
+            sim.run_ok(volume.write(Lba(n), data(9, 1), None)).expect("room");
+        }
+        let records = sim.device.find_by(|block| block.starts_with(b"FJR1"));
+        sim.device.flip(records[records.len() - 5], 100);
+        if scrubs {
+            assert_eq!(sim.run_ok(scrub(&shard)).0, []);
+        }
+        let mut sim = Sim::new(sim.device.after_crash(&mut Random(3)), 5);
+        let opened = sim.run_ok(try_open(sim.device.clone()));
+        assert_eq!(opened.is_ok(), scrubs);
+        if let Ok(shard) = opened {
+            let volume = shard.volume(Uuid::from_u128(1)).expect("nothing was lost");
+            assert_eq!(sim.run_ok(tags(&volume, 0, 12)), [[9; 10].as_slice(), &[1; 2]].concat());
+        }
+    }
 }
 
 #[test]
