@@ -26,7 +26,7 @@ use crate::connection::{Connection, IoQueue, Role};
 use crate::core::Core;
 use crate::incoming::Payload;
 use crate::swap::Fused;
-use crate::turns::{LaneId, STRANGERS, Turns};
+use crate::turns::{LaneId, Turns};
 
 /// Units after which sockets are looked at.
 const BATCH_UNITS: u32 = 64;
@@ -255,12 +255,13 @@ impl<W: World, D: Device> Connection<W, D> {
     /// The lane of what is not a volume's data.
     fn lane(&self) -> LaneId {
         let has_proved = self.authentication.get().is_none_or(|queue| queue.has_passed());
+        let stranger = || LaneId::of_stranger(self.peer().ip());
         match &*self.role.borrow() {
             Role::Io(queue) if has_proved => queue.export.lane.turns(),
             Role::Admin(association) if has_proved => {
-                association.subject.export().map_or(STRANGERS, |export| export.lane.turns())
+                association.subject.export().map_or_else(stranger, |export| export.lane.turns())
             }
-            Role::New | Role::Io(_) | Role::Admin(_) => STRANGERS,
+            Role::New | Role::Io(_) | Role::Admin(_) => stranger(),
         }
     }
 

@@ -245,6 +245,16 @@ impl<W: World, D: Device> Connection<W, D> {
         }
     }
 
+    /// Whether its host may use a volume: nothing is left to be shown.
+    pub(crate) fn is_let_in(&self) -> bool {
+        let is_let_in = match &*self.role.borrow() {
+            Role::New => false,
+            Role::Io(_) => true,
+            Role::Admin(association) => association.subject.export().is_some(),
+        };
+        is_let_in && self.unproven().is_none()
+    }
+
     /// The authentication that the host has not passed yet.
     pub(crate) fn unproven(&self) -> Option<&Rc<QueueAuthentication<W, D>>> {
         self.authentication.get().filter(|queue| !queue.has_passed())

@@ -326,9 +326,8 @@ impl<W: World, D: Device> Core<W, D> {
     }
 
     fn add_connection(&self, stream: W::Stream) {
-        let mut connections = self.state.connections.borrow_mut();
-        if connections.len() >= self.state.options.connections_max {
-            use io_traits::Stream;
+        use io_traits::Stream;
+        if !self.has_room_for(stream.peer().ip()) {
             self.state.refused.set(self.state.refused.get() + 1);
             stream.shutdown();
             return;
@@ -337,8 +336,7 @@ impl<W: World, D: Device> Core<W, D> {
         self.state.connected.set(number);
         let id = ConnectionId { core: self.state.options.core, number };
         let connection = Connection::new(self, stream, id);
-        let key = connections.insert(connection.clone());
-        drop(connections);
+        let key = self.state.connections.borrow_mut().insert(connection.clone());
         connection.start(key);
     }
 
@@ -372,7 +370,12 @@ impl<W: World, D: Device> Core<W, D> {
         self.state.associations.borrow_mut().remove(key);
     }
 
-    fn all_connections(&self) -> Vec<Rc<Connection<W, D>>> {
+    /// Connections, those that are on their way out included.
+    pub(crate) fn connections(&self) -> usize {
+        self.state.connections.borrow().len()
+    }
+
+    pub(crate) fn all_connections(&self) -> Vec<Rc<Connection<W, D>>> {
         self.state.connections.borrow().iter().map(|(_, connection)| connection.clone()).collect()
     }
 

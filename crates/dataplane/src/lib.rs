@@ -28,6 +28,7 @@ mod commands;
 mod computing;
 mod connection;
 mod core;
+mod crowd;
 mod devices;
 mod discovery;
 mod even;

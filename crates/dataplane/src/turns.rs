@@ -1,6 +1,7 @@
 //! Whose command the core works on next.
 //!
-//! Commands wait by lane, a lane for each volume and one for all who have not said which they want.
+//! Commands wait by lane: one for each volume, and [`STRANGER_LANES`] for those who have not said, or not proved, which they
+//! want, by their source.
 //! Lanes with commands take turns (deficit round robin), so that what a volume gets of the processor
 //! does not depend on how many commands its neighbours have sent, over how many connections, or how
 //! cheap they are.
@@ -9,21 +10,43 @@
 //! - T2: in a turn a lane may spend [`QUANTUM_UNITS`]; what it lacks for its next command it keeps for
 //!   its next turn. A lane that falls empty keeps nothing.
 //! - T3: a lane whose first command comes waits for one turn of each other lane, and no longer.
+//! - T4: strangers of one source get a quarter of what a volume gets, and keep nobody waiting but those who share
+//!   their lane.
 
 use std::collections::VecDeque;
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::net::IpAddr;
 
 use slab::Slab;
+
+use crate::throttle::source;
 
 /// What a lane may spend in a turn. A command without data costs one unit, about a microsecond: long
 /// enough that replies to one host leave together, short enough that nobody notices the wait.
 pub(crate) const QUANTUM_UNITS: u32 = 16;
 
-/// The lane of all who have not said, or not proved, for which volume they come.
-pub(crate) const STRANGERS: LaneId = LaneId(0);
+/// What strangers of one lane may spend in a turn (T4).
+const STRANGERS_QUANTUM_UNITS: u32 = 4;
+/// Lanes of strangers: the first ones.
+const STRANGER_LANES: u64 = 16;
 
 /// A lane, by number. Numbers are reused.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) struct LaneId(usize);
+
+impl LaneId {
+    /// The lane of whoever comes from `address` and has not said, or not proved, for which volume.
+    pub(crate) fn of_stranger(address: IpAddr) -> Self {
+        let mut hasher = DefaultHasher::new();
+        source(address).hash(&mut hasher);
+        Self((hasher.finish() % STRANGER_LANES) as usize)
+    }
+
+    fn quantum_units(self) -> u32 {
+        let is_of_strangers = (self.0 as u64) < STRANGER_LANES;
+        if is_of_strangers { STRANGERS_QUANTUM_UNITS } else { QUANTUM_UNITS }
+    }
+}
 
 struct Line<T> {
     waiting: VecDeque<(T, u32)>,
@@ -39,10 +62,12 @@ pub(crate) struct Turns<T> {
 }
 
 impl<T> Default for Turns<T> {
-    /// With one lane, [`STRANGERS`].
+    /// With the strangers' lanes, which stay.
     fn default() -> Self {
         let mut turns = Self { lanes: Slab::new(), order: VecDeque::new() };
-        assert_eq!(turns.add_lane(), STRANGERS);
+        for _ in 0..STRANGER_LANES {
+            turns.add_lane();
+        }
         turns
     }
 }
@@ -63,13 +88,12 @@ impl<T> Turns<T> {
         self.order.is_empty()
     }
 
-    /// Takes in a command that costs `units`, at least one. The lane of a volume that is gone is the
-    /// strangers'.
+    /// Takes in a command that costs `units`, at least one. Of a volume that is gone they wait among strangers'.
     pub(crate) fn push(&mut self, lane: LaneId, command: T, units: u32) {
-        let lane = if self.lanes.contains(lane.0) { lane } else { STRANGERS };
+        let lane = if self.lanes.contains(lane.0) { lane } else { LaneId(0) };
         let line = &mut self.lanes[lane.0];
         if line.waiting.is_empty() {
-            line.credit = QUANTUM_UNITS;
+            line.credit = lane.quantum_units();
             self.order.push_back(lane);
         }
         line.waiting.push_back((command, units.max(1)));
@@ -83,7 +107,7 @@ impl<T> Turns<T> {
             let (_, units) = line.waiting.front()?;
             if line.credit < *units {
                 // T2.
-                line.credit += QUANTUM_UNITS;
+                line.credit += lane.quantum_units();
                 self.order.rotate_left(1);
                 continue;
             }
@@ -136,6 +160,28 @@ mod tests {
         turns.push(late, "late", 1);
         let before = std::iter::from_fn(|| turns.pop()).take_while(|(who, _)| *who != "late");
         assert!(before.count() <= 3 * QUANTUM_UNITS as usize);
+    }
+
+    /// T4.
+    #[test]
+    fn strangers_of_one_source_keep_no_other_waiting() {
+        let address = |n| IpAddr::V4(std::net::Ipv4Addr::from_bits(n));
+        let (crowd, other) = (LaneId::of_stranger(address(1)), LaneId::of_stranger(address(2)));
+        assert_ne!(crowd, other);
+        let mut turns = Turns::default();
+        let volume = turns.add_lane();
+        (0..10_000).for_each(|_| turns.push(crowd, "crowd", 5));
+        (0..10_000).for_each(|_| turns.push(volume, "volume", 1));
+        turns.push(other, "other", 5);
+        let popped = std::iter::from_fn(|| turns.pop()).take(5_000);
+        let popped: Vec<(&str, u32)> = popped.collect();
+        let waited: u32 =
+            popped.iter().take_while(|(who, _)| *who != "other").map(|(_, units)| units).sum();
+        assert!(waited <= 2 * (QUANTUM_UNITS + 2 * STRANGERS_QUANTUM_UNITS), "{waited}");
+        let of =
+            |wanted| popped.iter().filter(|(who, _)| *who == wanted).map(|(_, u)| u).sum::<u32>();
+        let part = f64::from(of("crowd")) / f64::from(of("crowd") + of("volume"));
+        assert!((0.18..0.22).contains(&part), "{part}");
     }
 
     /// T1.

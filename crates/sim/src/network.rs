@@ -4,7 +4,7 @@
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, VecDeque};
 use std::future::{Future, poll_fn};
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::rc::{Rc, Weak};
 use std::task::{Poll, Waker};
 
@@ -26,6 +26,8 @@ const EPHEMERAL_PORT_FIRST: u16 = 32768;
 pub(crate) struct SimNetwork {
     listeners: RefCell<BTreeMap<SocketAddr, Rc<Backlog>>>,
     next_port: Cell<u16>,
+    /// Where connections come from; the host that they are made to, unless it was said.
+    pub(crate) comes_from: Cell<Option<IpAddr>>,
     /// Connected streams, one end each.
     streams: RefCell<Vec<(Weak<Pipe>, Weak<Pipe>)>>,
 }
@@ -141,7 +143,8 @@ impl SimStream {
         let backlog = backlog.ok_or(NetworkError::Refused { address: peer })?;
         let port = EPHEMERAL_PORT_FIRST + network.next_port.get();
         network.next_port.set((network.next_port.get() + 1) % (u16::MAX - EPHEMERAL_PORT_FIRST));
-        let local = SocketAddr::new(peer.ip(), port);
+        let host = network.comes_from.get().unwrap_or(peer.ip());
+        let local = SocketAddr::new(host, port);
         let (there, here) = (Rc::<Pipe>::default(), Rc::<Pipe>::default());
         let mut streams = network.streams.borrow_mut();
         streams.retain(|(one, other)| one.strong_count() + other.strong_count() > 0);

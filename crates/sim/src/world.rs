@@ -3,7 +3,7 @@
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::future::Future;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -147,6 +147,11 @@ impl SimWorld {
     /// Notes an event in the simulation's trace.
     pub fn note(&self, event: std::fmt::Arguments<'_>) {
         self.core.trace.note(self.core.now.get(), event);
+    }
+
+    /// Connections that are made from now on come from `host`.
+    pub fn come_from(&self, host: IpAddr) {
+        self.network().comes_from.set(Some(host));
     }
 
     pub(crate) fn network(&self) -> &SimNetwork {

@@ -198,6 +198,33 @@ fn a_flood_of_connections_is_bounded() {
     });
 }
 
+/// W1 of `crowd.rs`. Method: one source holds all places, with connections that say nothing, and with such as have gone as far as
+/// discovery; hosts of another come, and those who were let in before work on.
+#[test]
+fn a_flood_from_one_source_keeps_nobody_else_out() {
+    simulate(15, |world| async move {
+        let (core, good) = server_and_good_host(&world).await;
+        let (mut silent, mut talking) = (Vec::new(), Vec::new());
+        world.come_from("10.0.0.1".parse().expect("an address"));
+        for n in 0..1300 {
+            silent.push(world.connect(portal()).await.expect("accepted"));
+            if n % 100 == 0 && n < 1000 {
+                let mut host = RawHost::greet(&world).await.expect("greeted");
+                let (sqe, data) = raw_host::connect_command(0, 0xFFFF, &nvme_wire::Nqn::DISCOVERY);
+                host.command(sqe, &data).await.expect("anybody may ask");
+                talking.push(host);
+            }
+        }
+        world.come_from("10.0.0.2".parse().expect("an address"));
+        for _ in 0..20 {
+            let other = connect(world.clone(), host()).await;
+            other.read(Lba(0), 1).await.expect("served at once");
+        }
+        assert!(core.stats().connections <= 1200 + 64);
+        assert_unharmed(&good).await;
+    });
+}
+
 #[test]
 fn commands_before_connect_and_unknown_subsystems_get_their_status() {
     simulate(6, |world| async move {

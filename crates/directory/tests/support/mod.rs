@@ -29,12 +29,14 @@ struct Member {
 
 /// An address that nobody has just now.
 pub(crate) fn free_address() -> SocketAddr {
-    free_address_of(Ipv4Addr::LOCALHOST)
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port");
+    listener.local_addr().expect("bound")
 }
 
-fn free_address_of(host: Ipv4Addr) -> SocketAddr {
-    let listener = TcpListener::bind((host, 0)).expect("a port");
-    listener.local_addr().expect("bound")
+/// Two of them, for sure.
+fn two_free_addresses_of(host: Ipv4Addr) -> (SocketAddr, SocketAddr) {
+    let [one, other] = [(); 2].map(|()| TcpListener::bind((host, 0)).expect("a port"));
+    (one.local_addr().expect("bound"), other.local_addr().expect("bound"))
 }
 
 /// A host on loopback that nobody else uses: what other tests connect and listen to takes no port of it, not
@@ -51,8 +53,7 @@ impl EtcdProcesses {
     pub(crate) fn start(count: usize) -> Self {
         let directory = tempfile::tempdir().expect("a directory");
         let addresses = (0..count).map(|_| own_host());
-        let addresses: Vec<_> =
-            addresses.map(|host| (free_address_of(host), free_address_of(host))).collect();
+        let addresses: Vec<_> = addresses.map(two_free_addresses_of).collect();
         let cluster: Vec<String> = addresses
             .iter()
             .enumerate()
