@@ -102,12 +102,12 @@ impl<D: Device> Inner<D> {
         lba: Lba,
     ) -> Result<ReadData, VolumeError> {
         let mut visit = None;
-        let (mapping, _reading) = loop {
+        let mapping = loop {
             // What is dead is not looked up: its part of the map may even be damaged.
             let dead = state.is_dead(lba) && !broken(Sabotage::ReadDead);
             let found = if dead { Ok(None) } else { state.map.borrow().get(lba.0) };
             match found {
-                Ok(Some(mapping)) => break (mapping, self.begin_read()),
+                Ok(Some(mapping)) => break mapping,
                 Ok(None) => {
                     let mut data = ReadData::default();
                     data.push_zeroes(1);
@@ -120,8 +120,15 @@ impl<D: Device> Inner<D> {
                 }
             }
         };
-        drop(visit);
-        let block = self.read_run(PbaRange::new(mapping.pba, 1)).await?;
+        let run = PbaRange::new(mapping.pba, 1);
+        let block = match self.pin(run) {
+            Some(pinned) => pinned,
+            None => {
+                let _reading = self.begin_read();
+                drop(visit.take());
+                self.device.read(run.start, Buffer::new(1)).await?.into_slice()
+            }
+        };
         let mut data = ReadData::default();
         data.crcs.push(self.check_block(state, lba, mapping, block.as_bytes())?);
         data.pieces.push(block);
