@@ -70,6 +70,11 @@ impl Bits {
         were_clear.count_ones()
     }
 
+    /// Whether every bit that is set here is set there.
+    pub(crate) fn is_within(&self, other: &Self) -> bool {
+        self.0.iter().zip(other.0.iter()).all(|(ours, theirs)| ours & !theirs == 0)
+    }
+
     pub(crate) fn count(&self) -> u32 {
         self.0.iter().map(|word| word.count_ones()).sum()
     }

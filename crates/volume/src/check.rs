@@ -45,7 +45,7 @@ pub enum Owner {
 }
 
 impl Owner {
-    fn volume(self) -> Option<u32> {
+    pub(crate) fn volume(self) -> Option<u32> {
         match self {
             Self::Data { volume, .. } | Self::Node { volume } | Self::Descriptor { volume } => {
                 Some(volume)

@@ -28,6 +28,7 @@ mod error;
 mod extents;
 mod format;
 mod fsck;
+mod inventory;
 mod io;
 mod journal;
 mod locks;

@@ -17,14 +17,16 @@ mod spares;
 mod stale;
 mod upkeep;
 
+use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use std::rc::Rc;
+use std::rc::{Rc, Weak};
 
 use layout::{BITMAP_SLOTS, Mapping, Superblock};
 use smallvec::SmallVec;
 use units::{Pba, PbaRange};
 
 use crate::bits::Bits;
+use crate::inventory::Inventory;
 
 use alloc::Cursor;
 pub(crate) use alloc::LARGE_BLOCKS;
@@ -141,6 +143,8 @@ pub(crate) struct Pool {
     banned: BTreeSet<Pba>,
     /// Those of them that nobody has: they would be free.
     withheld: u64,
+    /// Is told what is no longer in use, as long as somebody has it.
+    inventory: Option<Weak<RefCell<Inventory>>>,
 }
 
 impl Pool {
@@ -161,6 +165,7 @@ impl Pool {
             committed: 0,
             banned: BTreeSet::new(),
             withheld: 0,
+            inventory: None,
         }
     }
 
@@ -257,6 +262,9 @@ impl Pool {
         {
             extent.changed = true;
             self.committed -= 1;
+            if self.inventory.is_some() {
+                self.tell_inventory(pba);
+            }
         }
     }
 

@@ -96,7 +96,7 @@ impl<D: Device> Scrubber<D> {
                 if self.run.get() != run {
                     return Ok(());
                 }
-                let bytes = step.blocks * BLOCK_SIZE as u64;
+                let bytes = step.cost * BLOCK_SIZE as u64;
                 let nanos = u128::from(bytes) * 1_000_000_000 / u128::from(bytes_per_second);
                 let pause = Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX));
                 due = due.max(self.handle.now()) + pause;

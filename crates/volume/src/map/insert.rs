@@ -32,6 +32,7 @@ impl Map {
             let leaf = Node::new_dirty(leaf, &self.tally);
             self.root = Some(Child::InMemory(leaf));
             self.entries = 1;
+            self.note_insert(key);
             return None;
         };
         let node = root.node_mut().expect("the path is loaded");
@@ -43,7 +44,10 @@ impl Map {
             let node = Node::new_dirty(Body::Inner(inner), &self.tally);
             self.root = Some(Child::InMemory(node));
         }
-        self.entries += u64::from(outcome.replaced.is_none());
+        if outcome.replaced.is_none() {
+            self.entries += 1;
+            self.note_insert(key);
+        }
         outcome.replaced
     }
 }

@@ -4,6 +4,7 @@
 //! on its path in memory, and then is one synchronous step; [`Missing`] says what to load first.
 //! Node sharing is explained in `node.rs`, what a node looks like on the device in `layout`.
 
+mod count;
 mod evict;
 mod insert;
 mod keys;
@@ -20,6 +21,7 @@ use io_traits::Buffer;
 use layout::Mapping;
 use units::{LbaRange, MetadataSize, Pba};
 
+use count::Count;
 pub(crate) use evict::Sweep;
 pub(crate) use leaf::Leaf;
 use node::retire;
@@ -65,6 +67,8 @@ pub(crate) struct Map {
     retired: Vec<Rc<Home>>,
     tally: Rc<Tally>,
     entries: u64,
+    /// Of somebody who counts them.
+    count: Option<Count>,
     /// Whether nodes may be missing: only if some are on the device alone, or were.
     may_miss: bool,
 }
@@ -81,7 +85,15 @@ pub(crate) struct MapSnapshot {
 impl Map {
     pub(crate) fn new(tree: impl Into<Tree>, tally: Rc<Tally>) -> Self {
         let tree = tree.into();
-        Self { tree, root: None, retired: Vec::new(), tally, entries: 0, may_miss: false }
+        Self {
+            tree,
+            root: None,
+            retired: Vec::new(),
+            tally,
+            entries: 0,
+            count: None,
+            may_miss: false,
+        }
     }
 
     /// A tree on the device, nothing of it loaded.
@@ -92,7 +104,7 @@ impl Map {
         tally: Rc<Tally>,
     ) -> Self {
         let (tree, root) = (tree.into(), Some(Child::on_disk(root)));
-        Self { tree, root, retired: Vec::new(), tally, entries, may_miss: true }
+        Self { tree, root, retired: Vec::new(), tally, entries, count: None, may_miss: true }
     }
 
     pub(crate) fn tree(&self) -> Tree {
@@ -110,6 +122,7 @@ impl Map {
     /// Tells a tree whose number of entries was not known how many it has. All of it is loaded.
     pub(crate) fn set_entries(&mut self, entries: u64) {
         self.entries = entries;
+        self.count = None;
     }
 
     pub(crate) fn is_empty(&self) -> bool {
@@ -244,6 +257,9 @@ impl Map {
         remove_below(node, first, end, out, &self.tally, &mut self.retired);
         // The number came from the device, and nodes may have been given up.
         self.entries = self.entries.saturating_sub((out.len() - before) as u64);
+        if let Some(count) = &mut self.count {
+            out[before..].iter().for_each(|(key, _)| count.remove(*key));
+        }
         self.shrink_root();
         Ok(out.last().map_or(end, |(key, _)| key + 1).min(end))
     }
@@ -296,6 +312,7 @@ impl Map {
     /// Takes out a node that cannot be read, and with it all that it leads to: whose blocks these
     /// are, nobody can say any more.
     pub(crate) fn give_up(&mut self, missing: Missing) {
+        self.count = None;
         let Some(root) = &mut self.root else { return };
         if root.missing() == Some(missing.pointer) {
             let root = self.root.take().expect("looked at");

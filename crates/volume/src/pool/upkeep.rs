@@ -1,10 +1,14 @@
-//! What is done to bitmaps besides handing blocks out: making them anew.
+//! What is done to bitmaps besides handing blocks out: making them anew, and checking them.
+
+use std::cell::RefCell;
+use std::rc::{Rc, Weak};
 
 use layout::Mapping;
 use units::{Pba, PbaRange};
 
 use super::room::Free;
 use super::{Extent, Pool};
+use crate::inventory::Inventory;
 
 impl Pool {
     /// Where the bitmaps of the last checkpoint lie.
@@ -38,5 +42,45 @@ impl Pool {
         for pba in used {
             self.commit(PbaRange::new(pba, 1));
         }
+    }
+
+    /// Begins an inventory of what is in use. It is told what no longer is, until it is dropped or another one begins.
+    pub(crate) fn begin_inventory(&mut self) -> Rc<RefCell<Inventory>> {
+        let in_use = self.owned.iter().map(|&index| (index, self.extent(index).committed.clone()));
+        let inventory = Inventory::new(self.superblock, in_use.collect());
+        let inventory = Rc::new(RefCell::new(inventory));
+        self.inventory = Some(Rc::downgrade(&inventory));
+        inventory
+    }
+
+    /// Whether this is the inventory that is told.
+    pub(crate) fn has_inventory(&self, inventory: &Rc<RefCell<Inventory>>) -> bool {
+        self.inventory
+            .as_ref()
+            .is_some_and(|told| std::ptr::eq(told.as_ptr(), Rc::as_ptr(inventory)))
+    }
+
+    #[cold]
+    pub(super) fn tell_inventory(&mut self, pba: Pba) {
+        match self.inventory.as_ref().and_then(Weak::upgrade) {
+            Some(inventory) => inventory.borrow_mut().free(pba),
+            None => self.inventory = None,
+        }
+    }
+
+    /// A block that is named is in use from now on, unless somebody just got it.
+    pub(crate) fn keep(&mut self, pba: Pba) {
+        if self.locate(pba).is_some_and(|(extent, bit)| !extent.busy.get(bit)) {
+            self.commit(PbaRange::new(pba, 1));
+        }
+    }
+
+    /// Free blocks of an extent, as kept and as found. None is found where a block is in use that could be handed out
+    /// (S1).
+    pub(crate) fn recount_extent(&self, index: u32) -> Option<(u32, u32)> {
+        let extent = self.extents[index as usize].as_deref()?;
+        let is_sound = extent.committed.is_within(&extent.busy);
+        let found = extent.blocks - extent.busy.count_below(extent.blocks);
+        Some((extent.free, if is_sound { found } else { 0 }))
     }
 }

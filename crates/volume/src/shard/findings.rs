@@ -28,7 +28,7 @@ const PLACES_MAX: usize = 10_000;
 struct Place {
     pba: Pba,
     volume: Option<Uuid>,
-    /// Of data: a node is met from any of its blocks.
+    /// Not of a node: that is met from any of its blocks.
     lba: Option<Lba>,
 }
 
@@ -60,7 +60,7 @@ impl Findings {
 
     /// Notes a damaged block.
     pub(super) fn note(&self, found: &Damaged) {
-        let lba = found.lba.filter(|_| found.structure == Structure::Data);
+        let lba = found.lba.filter(|_| found.structure != Structure::Node);
         let volume = found.volume.as_ref().map(|(uuid, _)| *uuid);
         if self.count(Place { pba: found.pba, volume, lba }) {
             self.untold.borrow_mut().push(found.clone());

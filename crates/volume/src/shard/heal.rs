@@ -20,9 +20,14 @@ impl<D: Device> Inner<D> {
         let mut wanted = false;
         for Damaged { pba, structure, volume, lba } in damaged {
             wanted |= match structure {
-                Structure::Superblock | Structure::Data => false,
-                // The next checkpoint but one writes it anyway.
-                Structure::Root => true,
+                Structure::Superblock
+                | Structure::Data
+                | Structure::Shared
+                | Structure::Outside
+                | Structure::Leaked
+                | Structure::Count => false,
+                // The next checkpoint but one writes the root anyway; a block that was free is in use now.
+                Structure::Root | Structure::Free => true,
                 Structure::Table => self.heal_table(*pba).await,
                 Structure::Bitmap => self.heal_bitmap(*pba),
                 Structure::Node => {

@@ -10,8 +10,9 @@
 //! - `walk.rs`: all that a map names.
 //! - `recovery.rs`: how all is read back. `reopen.rs`: the same in a process that goes on.
 //! - `mend.rs`, `losses.rs`: what happens to damage that is met there. `findings.rs`: what is known of all damage.
-//!   `scrub.rs`: how it is looked for, `heal.rs`: what is written anew then.
+//!   `scrub.rs`: how it is looked for, `accounts.rs`: whether it fits together, `heal.rs`: what is written anew then.
 
+mod accounts;
 mod apply;
 mod checkpoint;
 mod commit;

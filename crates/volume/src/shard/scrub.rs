@@ -10,6 +10,7 @@
 //!   read again while no checkpoint is under way.
 //! - U5: records of the journal are not read, but made superfluous: a scrub begins with a checkpoint, which all that they
 //!   say is in. One that rots before the next checkpoint would keep the shard from being opened after a crash.
+//! - U6: when all was read, it is found out whether it fits together (`accounts.rs`).
 //!
 //! The engine has no clock: the caller paces the steps.
 
@@ -20,6 +21,7 @@ use smallvec::SmallVec;
 use units::{BLOCK_SIZE, Lba, Pba, PbaRange};
 use uuid::Uuid;
 
+use super::accounts::Accounts;
 use super::{Inner, Shard};
 use crate::VolumeError;
 use crate::format::ROOTS_WRITTEN;
@@ -34,7 +36,7 @@ const RUN_BLOCKS: u64 = 128;
 /// Requests at once.
 const RUNS_AT_ONCE: usize = 8;
 
-/// What a damaged block is.
+/// What a damaged block is, or what is wrong with one that is whole.
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
 pub enum Structure {
     /// A superblock. The other copy counts.
@@ -49,9 +51,20 @@ pub enum Structure {
     Node,
     /// A tenant's block.
     Data,
+    /// A whole block that two name. Each of them is told.
+    Shared,
+    /// A whole block that is named and was free. It is in use from now on.
+    Free,
+    /// A block that is named and that no volume can have.
+    Outside,
+    /// A block that is in use, and that nobody names.
+    Leaked,
+    /// A count that is wrong: the free blocks of the extent that begins here, or the mapped blocks of a volume whose
+    /// descriptor this is.
+    Count,
 }
 
-/// A damaged block.
+/// A damaged block, or one that does not fit.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Damaged {
     /// Where it lies.
@@ -79,7 +92,7 @@ enum Stage {
     Copies,
     Tables { left: Vec<(Mapping, Structure)> },
     Volume { number: u32, at: u64 },
-    Over,
+    Accounts(Accounts),
 }
 
 /// What one step did.
@@ -87,15 +100,17 @@ enum Stage {
 pub struct ScrubStep {
     /// Blocks read.
     pub blocks: u64,
-    /// Damaged ones among them.
+    /// What it has cost, for whoever paces the steps: blocks read, and as many as the processor's work is worth.
+    pub cost: u64,
+    /// Damaged blocks, and what does not fit.
     pub damaged: Vec<Damaged>,
 }
 
 impl ScrubCursor {
-    /// Whether all was read.
+    /// Whether all was read, and fits.
     #[must_use]
     pub fn is_over(&self) -> bool {
-        matches!(self.stage, Stage::Over)
+        matches!(&self.stage, Stage::Accounts(accounts) if accounts.is_over())
     }
 }
 
@@ -146,8 +161,9 @@ impl<D: Device> Shard<D> {
                     None => inner.volume_from(number.saturating_add(1)),
                 };
             }
-            Stage::Over => {}
+            Stage::Accounts(accounts) => inner.account_step(accounts, &mut step).await?,
         }
+        step.cost += step.blocks;
         inner.check_not_succeeded()?;
         step.damaged.iter().for_each(|damaged| inner.findings.note(damaged));
         inner.heal(&step.damaged).await;
@@ -160,7 +176,7 @@ impl<D: Device> Inner<D> {
     fn volume_from(&self, number: u32) -> Stage {
         match self.volumes.borrow().range(number..).next() {
             Some((&number, _)) => Stage::Volume { number, at: 0 },
-            None => Stage::Over,
+            None => Stage::Accounts(self.begin_accounts()),
         }
     }
 
@@ -367,7 +383,7 @@ impl<D: Device> Inner<D> {
     }
 
     /// The entries of a leaf that is not in memory (U2); `None` if it is damaged.
-    async fn leaf_on_disk(
+    pub(super) async fn leaf_on_disk(
         &self,
         state: &VolumeState,
         pointer: Mapping,

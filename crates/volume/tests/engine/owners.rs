@@ -1,13 +1,15 @@
-//! Blocks that two have, that are free or lie elsewhere and yet are named, or that nobody has: each is found, and named.
+//! Blocks that two have, that are free or lie elsewhere and yet are named, or that nobody has, and wrong counts: each is
+//! found, and named, by `fsck` and by a scrub while the shard is in use.
 
 use layout::Descriptor;
 use units::{BLOCK_SIZE, Lba, Pba};
 use uuid::Uuid;
-use volume::{Fault, Finding, Owner, Problem, VolumeSpec};
+use volume::{Fault, Finding, Owner, Problem, Structure, VolumeSpec};
 
 use crate::common::{Random, Sim, TestDevice, data, fresh, open, tags};
 use crate::forge::{forge, place_of, redirect};
 use crate::fsck::{check, mend};
+use crate::scrub::scrub;
 
 const DEVICE_BLOCKS: u64 = 64 << 8;
 
@@ -32,6 +34,35 @@ fn found(sim: &mut Sim) -> Vec<Finding> {
         problem => panic!("{problem}"),
     });
     findings.collect()
+}
+
+type Told = (Pba, Structure, Option<(u128, Option<u64>)>);
+
+/// What a scrub of the shard tells, with the maps on the device and with all of them in memory; and that a second scrub
+/// tells the same but for `mended`.
+fn scrubbed(sim: &Sim, mended: Option<Structure>) -> Vec<Told> {
+    let told = [false, true].map(|loads| {
+        let mut sim = Sim::new(sim.device.after_crash(&mut Random(4)), 6);
+        let shard = open(&mut sim);
+        for uuid in [1, 2].into_iter().filter(|_| loads) {
+            let volume = shard.volume(Uuid::from_u128(uuid)).expect("its descriptor is whole");
+            sim.run_ok(tags(&volume, 0, 500));
+        }
+        let mut told = || -> Vec<Told> {
+            let damaged = sim.run_ok(scrub(&shard)).0.into_iter();
+            let told = damaged.map(|it| {
+                let volume = it.volume.map(|(uuid, _)| (uuid.as_u128(), it.lba.map(|lba| lba.0)));
+                (it.pba, it.structure, volume)
+            });
+            told.collect()
+        };
+        let (first, second) = (told(), told());
+        let left = first.iter().filter(|(_, structure, _)| Some(*structure) != mended);
+        assert!(left.eq(&second), "{first:?} {second:?}");
+        first
+    });
+    assert_eq!(told[0], told[1]);
+    told.into_iter().next().expect("two")
 }
 
 fn volume_of(sim: &mut Sim, is_meant: impl Fn(&Finding) -> bool) -> Option<(Uuid, String)> {
@@ -65,6 +96,13 @@ fn a_block_that_two_name() {
     let shared = Finding::Shared { pba: others, first: OWNER, second };
     assert_eq!(found(&mut sim), [Finding::Leaked { pba: was }, shared.clone()]);
     let named = volume_of(&mut sim, |finding| *finding == shared);
+    let told = [
+        (was, Structure::Leaked, None),
+        (others, Structure::Shared, Some((1, Some(LBA)))),
+        (others, Structure::Shared, Some((2, Some(20)))),
+    ];
+    assert!(told.iter().all(|told| scrubbed(&sim, None).contains(told)));
+    assert_eq!(scrubbed(&sim, None).len(), 3);
     assert_eq!(named, Some((Uuid::from_u128(2), "second".to_owned())));
     mend(&mut sim, false);
     assert_eq!(found(&mut sim), [shared], "nobody can tell whose it is");
@@ -81,6 +119,8 @@ fn a_block_that_is_free() {
     let not_in_use = Finding::NotInUse { pba: free, owner: OWNER };
     assert_eq!(found(&mut sim), [Finding::Leaked { pba: was }, not_in_use.clone()]);
     assert!(volume_of(&mut sim, |finding| *finding == not_in_use).is_some());
+    let told = [(free, Structure::Free, Some((1, Some(LBA)))), (was, Structure::Leaked, None)];
+    assert_eq!(scrubbed(&sim, Some(Structure::Free)), told);
     mend(&mut sim, false);
     assert_eq!(found(&mut sim), []);
     expect_second(&mut sim);
@@ -98,6 +138,8 @@ fn a_block_of_no_extent_of_the_shard() {
     redirect(&sim.device, 1, LBA, (beyond, crc_of(0)));
     let outside = Finding::Outside { pba: beyond, owner: OWNER };
     assert_eq!(found(&mut sim), [Finding::Leaked { pba: was }, outside.clone()]);
+    let told = [(beyond, Structure::Outside, Some((1, Some(LBA)))), (was, Structure::Leaked, None)];
+    assert_eq!(scrubbed(&sim, None), told);
     mend(&mut sim, false);
     assert_eq!(found(&mut sim), [outside]);
     expect_second(&mut sim);
@@ -116,6 +158,7 @@ fn a_block_that_nobody_names() {
         forge(&sim.device, pba, |bits| bits[bit as usize / 8] |= 1 << (bit % 8));
     }
     assert_eq!(found(&mut sim), [Finding::Leaked { pba: Pba(free) }]);
+    assert_eq!(scrubbed(&sim, None), [(Pba(free), Structure::Leaked, None)]);
     assert_eq!(mend(&mut sim, false).shards, 1);
     assert_eq!(found(&mut sim), []);
     expect_second(&mut sim);
@@ -136,6 +179,8 @@ fn a_count_that_is_wrong() {
     };
     assert_eq!((kept, there, faults.len()), (501, 500, 1));
     assert_eq!(faults[0].volume.as_ref().map(|(uuid, _)| *uuid), Some(Uuid::from_u128(1)));
+    let told = scrubbed(&sim, None);
+    assert_eq!((told.len(), told[0].1, told[0].2), (1, Structure::Count, Some((1, None))));
     mend(&mut sim, false);
     assert_eq!(found(&mut sim), []);
     expect_second(&mut sim);
