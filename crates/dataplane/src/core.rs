@@ -87,6 +87,8 @@ pub(crate) struct State<W: World, D: Device> {
     /// Told the number of each shard that came back.
     pub(crate) on_return: RefCell<Option<OnReturn>>,
     pub(crate) exports: RefCell<BTreeMap<Uuid, Rc<Export<W, D>>>>,
+    /// Volumes whose creation ended in an error, and that may be there all the same.
+    pub(crate) unanswered: RefCell<BTreeSet<Uuid>>,
     /// What tenants' volumes may hold.
     pub(crate) allowances: Allowances,
     connections: RefCell<Slab<Rc<Connection<W, D>>>>,
@@ -137,6 +139,7 @@ impl<W: World, D: Device> Core<W, D> {
             renewed: Notify::new(),
             on_return: RefCell::default(),
             exports: RefCell::default(),
+            unanswered: RefCell::default(),
             allowances: Allowances::default(),
             throttle: RefCell::default(),
             quiet: RefCell::default(),
@@ -190,9 +193,20 @@ impl<W: World, D: Device> Core<W, D> {
         spec: VolumeSpec,
         terms: impl Into<Terms>,
     ) -> Result<VolumeStatus, VolumeError> {
-        let target = self.shard(shard);
-        let volume = target.create_volume_under(spec, terms.into()).await?;
-        Ok(self.add_export(volume, shard))
+        let (target, uuid) = (self.shard(shard), spec.uuid);
+        match target.create_volume_under(spec, terms.into()).await {
+            Ok(volume) => {
+                self.state.unanswered.borrow_mut().remove(&uuid);
+                Ok(self.add_export(volume, shard))
+            }
+            Err(error) => {
+                // A record or a checkpoint of which nobody knows whether it was written.
+                if matches!(error, VolumeError::JournalLost | VolumeError::ShutDown) {
+                    self.state.unanswered.borrow_mut().insert(uuid);
+                }
+                Err(error)
+            }
+        }
     }
 
     /// Changes what a volume is promised. [`Core::schedule`] makes it good.

@@ -4,6 +4,8 @@
 //!   answers. Hosts stay connected.
 //! - H2: it is read back again and again, at growing distances, until that succeeds. Then its volumes
 //!   take the places of the failed ones, in one step.
+//!   One that the core did not know could not be read before, and is served; but for one whose creation ended in an
+//!   error: whoever wanted it may do so again, and it is deleted.
 //! - H3: the shards of an abandoned device are not looked after, nor shut down: whatever they wrote
 //!   would be another's to write.
 //! - H4: damage is named in the log, once for each place, whoever has met it and however often.
@@ -241,6 +243,7 @@ impl<W: World, D: Device> Core<W, D> {
             .map(|(uuid, export)| (*uuid, export.clone()))
             .collect();
         drop(exports);
+        let mut unknown = Vec::new();
         for volume in shard.volumes() {
             match left.remove(&volume.uuid()) {
                 Some(export) => {
@@ -254,11 +257,7 @@ impl<W: World, D: Device> Core<W, D> {
                         }
                     }
                 }
-                // Its creation was never answered, and whoever wanted it may do so again.
-                None => {
-                    let (shard, uuid) = (shard.clone(), volume.uuid());
-                    self.world().spawn(async move { drop(shard.delete_volume(uuid).await) });
-                }
+                None => unknown.push(volume),
             }
         }
         for (uuid, export) in left {
@@ -266,6 +265,16 @@ impl<W: World, D: Device> Core<W, D> {
             self.retire(&export);
         }
         self.run_loops(&shard);
-        self.state.shards.borrow_mut()[number].shard = shard;
+        self.state.shards.borrow_mut()[number].shard = shard.clone();
+        for volume in unknown {
+            let uuid = volume.uuid();
+            if self.state.unanswered.borrow_mut().remove(&uuid) {
+                let shard = shard.clone();
+                self.world().spawn(async move { drop(shard.delete_volume(uuid).await) });
+            } else {
+                tracing::warn!(%uuid, "a volume could be read again that could not be before");
+                self.add_export(volume, number);
+            }
+        }
     }
 }

@@ -257,6 +257,30 @@ fn a_shard_that_is_back_can_do_everything() {
     });
 }
 
+/// H2. A descriptor that could not be read when its core began leaves a volume that the core does not know.
+#[test]
+fn a_volume_that_can_be_read_again_is_served_again() {
+    simulate(4, |world| async move {
+        let (core, device) = serve(&world).await;
+        let (unread, refused) = (Uuid::from_u128(8), Uuid::from_u128(9));
+        let spec = |uuid| VolumeSpec { uuid, name: "w".into(), blocks: 100 };
+        let volume = core.shards()[0].create_volume(spec(unread)).await.expect("room");
+        volume.write(Lba(1), data(7, 1), None).await.expect("room");
+        for _ in 0..2 {
+            device.fails.set(Fails::Changes);
+            core.create_volume(0, spec(refused), Slo::default()).await.expect_err("it fails");
+            device.fails.set(Fails::Nothing);
+            sleep(&world, Duration::from_secs(3)).await;
+            let served: Vec<Uuid> = core.volumes().iter().map(|volume| volume.uuid).collect();
+            assert_eq!(served, [unread, VOLUME]);
+            let volume = connect(&world, unread).await;
+            let found = volume.read(Lba(1), 1).await.expect("readable");
+            assert_eq!(found.as_bytes(), data(7, 1).as_bytes());
+        }
+        core.shutdown().await.expect("the device works");
+    });
+}
+
 /// A checkpoint whose write fails for longer than a few tries waits for the core's clock, and succeeds
 /// when the device does.
 #[test]
