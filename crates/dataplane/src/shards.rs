@@ -159,7 +159,7 @@ impl<W: World, D: Device> Core<W, D> {
         let (mut held_up, index) = (self.state.held_up.borrow_mut(), shard.index());
         match shard.checkpoint_error() {
             Some(error) if held_up.insert(number) => tracing::error!(shard = index, %error,
-                "cannot take a checkpoint; changes go on until the journal is full, then they fail"),
+                "cannot take a checkpoint; changes go on while journal and memory have room, then they fail"),
             None if held_up.remove(&number) => {
                 tracing::warn!(shard = index, "takes checkpoints again")
             }

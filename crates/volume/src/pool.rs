@@ -37,6 +37,9 @@ pub(crate) use spares::{Returned, Spares};
 use stale::Stale;
 pub(crate) use stale::{RUN_BLOCKS_MIN, Search};
 
+/// Blocks that are not handed out whatever they are: 16 MiB. A device that refuses more is not helped by going elsewhere.
+const BANNED_MAX: usize = 4096;
+
 /// Blocks handed out together, in order.
 pub(crate) type Runs = SmallVec<[PbaRange; 1]>;
 
@@ -197,6 +200,9 @@ impl Pool {
         *place = Some(Box::new(extent));
         self.owned.push(index);
         self.list_if_empty(index);
+        let range = self.superblock.extent(index);
+        let banned: Vec<Pba> = self.banned.range(range.start..range.end()).copied().collect();
+        banned.into_iter().for_each(|pba| self.withhold(pba));
     }
 
     /// Notes that the record that claims the extent took effect, or that there never was one.
@@ -287,9 +293,16 @@ impl Pool {
         }
     }
 
-    /// A block that the device refuses is not handed out any more, nor given back. Nothing of this is durable.
+    /// A block that the device refuses is not handed out any more, nor given back: [`BANNED_MAX`] of them. Nothing of this
+    /// is durable.
     pub(crate) fn ban(&mut self, pba: Pba) {
-        self.banned.insert(pba);
+        if self.banned.len() < BANNED_MAX && self.banned.insert(pba) {
+            self.withhold(pba);
+        }
+    }
+
+    /// Takes a banned block, if nobody has it.
+    fn withhold(&mut self, pba: Pba) {
         let Some((index, bit)) = self.superblock.locate(pba) else { return };
         let Some(extent) = self.extents[index as usize].as_deref_mut() else { return };
         if bit >= BITMAP_SLOTS && extent.busy.set(bit) {
@@ -458,6 +471,27 @@ mod tests {
             taken += run.blocks;
         }
         assert_eq!(taken, 3000, "then it is told that there are no more");
+    }
+
+    /// Also of an extent that comes later, and so many.
+    #[test]
+    fn banned_blocks_are_never_handed_out() {
+        let mut pool = pool(1);
+        let blocks = |index| pool.superblock.extent(index).start;
+        let (first, second) = (blocks(0).plus(20), blocks(1).plus(30));
+        pool.ban(first);
+        pool.ban(second);
+        pool.add(1, None);
+        pool.set_owned_durably(1);
+        let free = pool.free();
+        assert_eq!((free, pool.withheld()), (2 * 1022 - 2, 2));
+        let runs = pool.alloc(u32::try_from(free).expect("few"));
+        let has = |pba: Pba| runs.iter().any(|run| run.start <= pba && pba < run.end());
+        assert!(!has(first) && !has(second));
+        runs.iter().for_each(|run| pool.release(*run));
+        assert_eq!(pool.free(), free);
+        (0..2 * BANNED_MAX as u64).for_each(|block| pool.ban(Pba((1 << 19) + block)));
+        assert_eq!(pool.banned.len(), BANNED_MAX);
     }
 
     /// An extent whose claim is in a record on its way is not given back: replay would claim it.

@@ -10,6 +10,7 @@
 
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
+use std::rc::Rc;
 
 use io_traits::Device;
 use units::{Lba, Pba};
@@ -43,7 +44,7 @@ pub(super) struct Findings {
     /// Requests that the device failed.
     device_errors: Cell<u64>,
     pub(super) refused: Refused,
-    /// Volumes that could not be read back (D5).
+    /// Volumes that the last return could not read back (D5).
     lost: RefCell<BTreeSet<Uuid>>,
 }
 
@@ -72,16 +73,14 @@ impl Findings {
         self.count(Place { pba, volume: None, lba: None });
     }
 
-    /// Notes a volume that was there and whose descriptor is damaged at `pba`; that counts already.
-    pub(super) fn note_lost(&self, state: &VolumeState, pba: Pba) {
-        self.lost.borrow_mut().insert(state.uuid);
-        let volume = Some((state.uuid, state.name.clone()));
-        self.untold.borrow_mut().push(Damaged {
-            pba,
-            structure: Structure::Table,
-            volume,
-            lba: None,
-        });
+    /// Notes the volumes that a return costs (D5), each with where its descriptor is damaged, which counts already.
+    pub(super) fn note_lost<'a>(&self, lost: impl Iterator<Item = (&'a Rc<VolumeState>, Pba)>) {
+        self.lost.borrow_mut().clear();
+        for (state, pba) in lost {
+            self.lost.borrow_mut().insert(state.uuid);
+            let (structure, volume) = (Structure::Table, Some((state.uuid, state.name.clone())));
+            self.untold.borrow_mut().push(Damaged { pba, structure, volume, lba: None });
+        }
     }
 
     /// Counts a request that the device failed.
@@ -134,7 +133,7 @@ impl<D: Device> Shard<D> {
         findings.places.borrow().len() as u64 + findings.device_errors.get()
     }
 
-    /// Volumes that were there before a return of the shard and cannot be read any more (D5).
+    /// Volumes that were there before the shard returned, and that it could not read back (D5).
     #[must_use]
     pub fn lost_volumes(&self) -> BTreeSet<Uuid> {
         self.inner.findings.lost.borrow().clone()

@@ -52,25 +52,30 @@ impl<D: Device> Inner<D> {
         damaged: &[(u32, Pba)],
         journal: PbaRange,
     ) -> Result<(), OpenError> {
-        let in_damaged = |pba: Pba| {
-            let found = self.superblock.locate(pba);
-            found.is_some_and(|(extent, _)| damaged.iter().any(|(d, _)| *d == extent))
+        // A bit for each block: a device has many.
+        let zeroes = damaged.iter().map(|(extent, _)| (*extent, Bits::zeroes()));
+        let mut used: BTreeMap<u32, Bits> = zeroes.collect();
+        let mut note = |pba: Pba| {
+            let located = self.superblock.locate(pba);
+            if let Some((bits, bit)) = located.and_then(|(e, bit)| Some((used.get_mut(&e)?, bit))) {
+                bits.set(bit);
+            }
         };
-        let mut used: Vec<Pba> = Vec::new();
-        let unread =
-            self.for_each_owner(|pba, _| used.extend(Some(pba).filter(|p| in_damaged(*p))));
-        let unread = unread.await;
-        if broken(Sabotage::MendFromOldBitmap) {
-            used = self.used_before(damaged).await;
-        }
+        let unread = self.for_each_owner(|pba, _| note(pba)).await;
         let refusal = self.damaged("bitmap", damaged[0].1, DecodeError::Checksum);
         self.check_all_named(&unread, refusal)?;
         // The journal itself is not known yet.
-        let area = (0..journal.blocks).map(|block| journal.start.plus(block));
-        used.extend(area.filter(|pba| in_damaged(*pba)));
+        (0..journal.blocks).for_each(|block| note(journal.start.plus(block)));
+        if broken(Sabotage::MendFromOldBitmap) {
+            used = self.used_before(damaged).await;
+        }
         let mut pool = self.pool.borrow_mut();
-        for pba in used {
-            pool.commit(PbaRange::new(pba, 1));
+        for (extent, bits) in used {
+            let PbaRange { start, blocks } = self.superblock.extent(extent);
+            let in_use = (0..blocks).filter(|bit| bits.get(u32::try_from(*bit).expect("few")));
+            for bit in in_use {
+                pool.commit(PbaRange::new(start.plus(bit), 1));
+            }
         }
         for &(extent, pba) in damaged {
             pool.set_changed(extent);
@@ -86,15 +91,13 @@ impl<D: Device> Inner<D> {
     }
 
     /// What the slots say that the checkpoint before used: for a mutant.
-    async fn used_before(&self, damaged: &[(u32, Pba)]) -> Vec<Pba> {
-        let mut used = Vec::new();
+    async fn used_before(&self, damaged: &[(u32, Pba)]) -> BTreeMap<u32, Bits> {
+        let mut used = BTreeMap::new();
         for &(extent, pba) in damaged {
-            let PbaRange { start, blocks } = self.superblock.extent(extent);
+            let start = self.superblock.extent(extent).start;
             let other = if pba == start { start.plus(1) } else { start };
             if let Ok(block) = self.device.read(other, Buffer::new(1)).await {
-                let bits = Bits::decode(block.as_bytes());
-                let set = (0..blocks).filter(|bit| bits.get(u32::try_from(*bit).expect("few")));
-                used.extend(set.map(|bit| start.plus(bit)));
+                used.insert(extent, Bits::decode(block.as_bytes()));
             }
         }
         used

@@ -89,6 +89,11 @@ impl Paging {
         }
     }
 
+    /// Whether changes wait for memory that none of those under way will give back, but only a checkpoint.
+    pub(super) fn is_stuck(&self) -> bool {
+        self.waiting.get() > 0 && self.claimed.get() == 0
+    }
+
     /// Changes may have to wait for less.
     pub(super) fn notify(&self) {
         if self.waiting.get() > 0 {

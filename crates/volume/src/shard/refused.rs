@@ -1,7 +1,7 @@
 //! A device that does not take what the shard has to write for itself.
 //!
-//! - F1: a checkpoint that cannot be written is tried again, and changes go on, for as long as the journal has
-//!   room and nobody waits for the checkpoint. Where somebody does, the journal is lost after [`TRIES_MAX`]
+//! - F1: a checkpoint that cannot be written is tried again, and changes go on, for as long as the journal and the memory
+//!   of the maps have room and nobody waits for the checkpoint. Where somebody does, the journal is lost after [`TRIES_MAX`]
 //!   tries (C4): who waits is told, and the shard comes back when it can be written.
 //! - F2: where a device refused what others could have held, others are taken: of data when it has refused the same block
 //!   twice, of a map's node and of the journal's next record when the shard comes back. A bitmap and a root have
@@ -92,13 +92,14 @@ impl<D: Device> Inner<D> {
         let journal = self.journal.borrow();
         let is_full = journal.place(u64::from(RECORD_BLOCKS_MAX)).is_none();
         (is_full && !journal.queue.is_empty())
+            || self.paging.is_stuck()
             || self.waiting.for_checkpoint.get() + self.waiting.for_space.get() > 0
     }
 }
 
 impl<D: Device> Shard<D> {
-    /// Why the checkpoint under way does not get on: the device refuses it. Changes go on until the journal is
-    /// full.
+    /// Why the checkpoint under way does not get on: the device refuses it. Changes go on until the journal, the memory of
+    /// the maps or the device is full.
     #[must_use]
     pub fn checkpoint_error(&self) -> Option<DeviceError> {
         self.inner.findings.refused.checkpoint.get()

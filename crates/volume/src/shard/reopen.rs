@@ -62,12 +62,11 @@ impl<D: Device> Shard<D> {
         if recovered.is_new() || recovered.shard().inner.generation.get() < inner.generation.get() {
             return Err(OpenError::OtherDevice);
         }
-        for loss in recovered.losses().iter() {
-            inner.tell_of_loss(*loss);
-        }
+        let losses = recovered.losses().to_vec();
         // F2.
         recovered.shard().inner.avoid_what_was_refused();
         let shard = recovered.start().await?;
+        inner.tell_of_losses(&losses);
         // R3.
         inner.extents.settle_dispute(inner.index);
         Ok(shard)
@@ -76,12 +75,13 @@ impl<D: Device> Shard<D> {
 
 impl<D: Device> Inner<D> {
     /// What was read back lacks something: says what this shard knows of it.
-    fn tell_of_loss(&self, loss: Loss) {
-        let Loss::Volume { number, pba } = loss else { return };
+    fn tell_of_losses(&self, losses: &[Loss]) {
         let volumes = self.volumes.borrow();
-        if let Some(state) = volumes.get(&number).filter(|state| !state.deleted.get()) {
-            self.findings.note_lost(state, pba);
-        }
+        let known = losses.iter().filter_map(|loss| match loss {
+            Loss::Volume { number, pba } => Some((volumes.get(number)?, *pba)),
+            _ => None,
+        });
+        self.findings.note_lost(known.filter(|(state, _)| !state.deleted.get()));
     }
 
     /// What it means that a block or a node is not what leads to it says (R4).

@@ -11,15 +11,15 @@ use uuid::Uuid;
 use volume::{Shard, ShardOptions, Volume, VolumeError, WRITE_BLOCKS_MAX};
 
 /// Entries of a full leaf of blocks that follow each other.
-const LEAF_ENTRIES: u64 = 369;
+pub(crate) const LEAF_ENTRIES: u64 = 369;
 /// Memory of such a leaf, at least.
 const LEAF_BYTES: u64 = LEAF_ENTRIES * 9;
 /// The most memory that a node takes, and a little more.
-const NODE_BYTES: u64 = 6400;
+pub(crate) const NODE_BYTES: u64 = 6400;
 const VOLUME_BLOCKS: u64 = 1 << 40;
 
 /// A volume whose map has so many full leaves, and next to nothing else on the device.
-fn filled(leaves: u64) -> (Sim, Volume<TestDevice>) {
+pub(crate) fn filled(leaves: u64) -> (Sim, Volume<TestDevice>) {
     let blocks = leaves * LEAF_ENTRIES;
     let device = TestDevice::new(blocks + 50_000, true);
     let (mut sim, volume) = fresh(&device, None, VOLUME_BLOCKS);
@@ -34,7 +34,7 @@ fn filled(leaves: u64) -> (Sim, Volume<TestDevice>) {
 }
 
 /// Opens the shard again, with nothing of its maps in memory, and a limit.
-fn reopen(sim: &mut Sim, shard: &Shard<TestDevice>, limit: u64) -> Volume<TestDevice> {
+pub(crate) fn reopen(sim: &mut Sim, shard: &Shard<TestDevice>, limit: u64) -> Volume<TestDevice> {
     sim.run_ok(shard.shutdown()).expect("writable");
     let seed = sim.random.next();
     *sim = Sim::new(sim.device.after_crash(&mut Random(3)), seed);

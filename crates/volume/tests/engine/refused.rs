@@ -22,14 +22,14 @@ fn tick(sim: &mut Sim, shard: &Shard<TestDevice>, ticks: u32) {
     }
 }
 
-/// Writes block after block until one is not answered within [`TICKS`]; how many were acknowledged, and what came of the
+/// Writes a block in every `stride` until one is not answered within [`TICKS`]; how many were acknowledged, and what came of the
 /// first other one.
-fn write_until_told(sim: &mut Sim, volume: &Volume<TestDevice>) -> (u64, VolumeError) {
+fn write_until_told(sim: &mut Sim, volume: &Volume<TestDevice>, stride: u64) -> (u64, VolumeError) {
     for n in 0.. {
         let told = Rc::new(RefCell::new(None));
         let (slot, writing) = (told.clone(), volume.clone());
         sim.spawn(async move {
-            slot.replace(Some(writing.write(Lba(n), data(n as u8 | 1, 1), None).await));
+            slot.replace(Some(writing.write(Lba(n * stride), data(n as u8 | 1, 1), None).await));
         });
         sim.settle();
         if told.borrow().is_none() {
@@ -68,7 +68,7 @@ fn who_waits_for_a_checkpoint_that_is_refused_is_told_and_nothing_is_lost() {
     let shard = volume.shard().clone();
     let bitmaps = crate::space::bitmap_slots(shard.superblock());
     sim.device.faults(|faults| faults.write_errors.extend(bitmaps.map(|pba| (pba, u32::MAX))));
-    let (acknowledged, error) = write_until_told(&mut sim, &volume);
+    let (acknowledged, error) = write_until_told(&mut sim, &volume, 1);
     assert_eq!(error, VolumeError::JournalLost);
     assert!(acknowledged > 500, "{acknowledged}: changes go on while the journal has room");
     assert!(matches!(shard.checkpoint_error(), Some(DeviceError::Io { .. })));
@@ -81,6 +81,25 @@ fn who_waits_for_a_checkpoint_that_is_refused_is_told_and_nothing_is_lost() {
     assert_eq!(sim.run_ok(tags(&volume, 0, acknowledged)), expected);
     assert_eq!(volume.shard().checkpoint_error(), None);
     sim.run_ok(volume.write(Lba(0), data(9, 1), None)).expect("it takes changes again");
+    check(&mut sim, volume.shard());
+}
+
+/// F1: what waits is memory for the map, long before the journal is full. Method: each write changes another leaf.
+#[test]
+fn who_waits_for_memory_that_a_refused_checkpoint_holds_is_told() {
+    let (mut sim, volume) = crate::paging::filled(200);
+    let volume = crate::paging::reopen(&mut sim, volume.shard(), 50 * crate::paging::NODE_BYTES);
+    let bitmaps = crate::space::bitmap_slots(volume.shard().superblock());
+    sim.device.faults(|faults| faults.write_errors.extend(bitmaps.map(|pba| (pba, u32::MAX))));
+    let stride = crate::paging::LEAF_ENTRIES;
+    let (acknowledged, error) = write_until_told(&mut sim, &volume, stride);
+    assert_eq!(error, VolumeError::JournalLost);
+    assert!((5..100).contains(&acknowledged), "{acknowledged}: the journal had room");
+    sim.device.faults(|faults| faults.write_errors.clear());
+    let volume = reopen(&mut sim, volume.shard());
+    for n in 0..acknowledged {
+        assert_eq!(sim.run_ok(tags(&volume, n * stride, 1)), [n as u8 | 1]);
+    }
     check(&mut sim, volume.shard());
 }
 

@@ -101,6 +101,13 @@ fn a_volume_that_does_not_come_back_is_named_and_costs_no_other() {
     sim.device.faults(|faults| faults.flush_errors = 1);
     let refused = sim.run_ok(first.write(Lba(5000), data(3, 10), None));
     assert_eq!(refused, Err(VolumeError::JournalLost));
+    for _ in 0..3 {
+        sim.device.faults(|faults| faults.flush_errors = u32::MAX);
+        assert!(sim.run_ok(old.reopen()).is_err());
+        assert_eq!(old.lost_volumes(), BTreeSet::new(), "nobody knows yet what the return costs");
+    }
+    assert_eq!(old.take_findings(), []);
+    sim.device.faults(|faults| faults.flush_errors = 0);
     let shard = sim.run_ok(old.reopen()).expect("the device answers again");
     assert_eq!(shard.lost_volumes(), BTreeSet::from([idle]));
     let told: Vec<_> =
