@@ -113,10 +113,11 @@ fn share(inner: &mut Inner, index: usize, key: u64, tally: &Rc<Tally>) -> usize 
         let Some([a, b]) = children.get_mut(lower..lower + 2) else { continue };
         let (Some(a), Some(b)) = (a.node_mut(), b.node_mut()) else { continue };
         let (Body::Leaf(lower_leaf), Body::Leaf(upper_leaf)) = (&a.body, &b.body) else { continue };
-        if let Some((low, high)) = Leaf::share(lower_leaf, upper_leaf) {
-            let bound = high.key(0);
-            Node::make_mut(a, tally).body = Body::Leaf(low);
-            Node::make_mut(b, tally).body = Body::Leaf(high);
+        if let Some(parts) = Leaf::spread(&[lower_leaf, upper_leaf], 2) {
+            let bound = parts[1].key(0);
+            for (node, part) in [a, b].into_iter().zip(parts) {
+                Node::make_mut(node, tally).body = Body::Leaf(part);
+            }
             inner.keys[lower + 1] = bound;
             return if key < bound { lower } else { lower + 1 };
         }

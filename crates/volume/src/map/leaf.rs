@@ -289,30 +289,28 @@ impl Leaf {
         Some(Self::from_entries(lower.entries().chain(upper.entries()), size, &metadata))
     }
 
-    /// The entries of `lower` and `upper`, its neighbour, in equal parts, if that leaves room in both:
-    /// a sixteenth, so that it is not soon done again.
-    pub(super) fn share(lower: &Self, upper: &Self) -> Option<(Self, Self)> {
-        let (size, len) = (lower.metadata_size(), lower.len() + upper.len());
-        let most = 2 * leaf_capacity(WIDTH_LEAST, size) * 15 / 16;
-        if lower.is_empty() || upper.is_empty() || len > most {
+    /// The entries of `leaves`, which follow each other, in `parts` equal parts, if that leaves room in each: a sixteenth,
+    /// so that it is not soon done again.
+    pub(super) fn spread(leaves: &[&Self], parts: usize) -> Option<Vec<Self>> {
+        let (size, len) = (leaves[0].metadata_size(), leaves.iter().map(|leaf| leaf.len()).sum());
+        let most = parts * leaf_capacity(WIDTH_LEAST, size) * 15 / 16;
+        if leaves.iter().any(|leaf| leaf.is_empty()) || !(parts..=most).contains(&len) {
             return None;
         }
-        let entries: Vec<_> = lower.entries().chain(upper.entries()).collect();
-        let metadata = [lower.all_metadata(), upper.all_metadata()].concat();
-        let (low, high) = entries.split_at(len / 2);
-        let leaves_room = |part: &[(u64, PackedMapping)], more: u64| {
-            let width = key_width(part[part.len() - 1].0.max(more) - part[0].0);
-            part.len() * 16 <= leaf_capacity(width, size) * 15
-        };
-        // Up to where the upper one begins, keys go into the lower one.
-        if !(leaves_room(low, high[0].0) && leaves_room(high, 0)) {
-            return None;
-        }
-        let (low_metadata, high_metadata) = metadata.split_at(len / 2 * size.bytes());
-        Some((
-            Self::from_entries(low.iter().copied(), size, low_metadata),
-            Self::from_entries(high.iter().copied(), size, high_metadata),
-        ))
+        let entries: Vec<_> = leaves.iter().flat_map(|leaf| leaf.entries()).collect();
+        let metadata: Vec<&[u8]> = leaves.iter().map(|leaf| leaf.all_metadata()).collect();
+        let metadata = metadata.concat();
+        let bounds = (0..parts).map(|part| (part * len / parts, (part + 1) * len / parts));
+        let spread = bounds.map(|(from, to)| {
+            let part = &entries[from..to];
+            // Up to where the next one begins, keys go into this one.
+            let end = entries.get(to).map_or(part[part.len() - 1].0, |next| next.0);
+            let capacity = leaf_capacity(key_width(end - part[0].0), size);
+            let metadata = &metadata[from * size.bytes()..to * size.bytes()];
+            let leaf = || Self::from_entries(part.iter().copied(), size, metadata);
+            (part.len() * 16 <= capacity * 15).then(leaf)
+        });
+        spread.collect()
     }
 }
 
@@ -374,8 +372,9 @@ mod tests {
         leaf.remove_range(7, 8, &mut Vec::new());
         let upper = leaf.split(60);
         leaf.remove_range(5, 30, &mut Vec::new());
-        let (mut leaf, upper) = Leaf::share(&leaf, &upper).expect("room");
-        assert!(check(&leaf).abs_diff(check(&upper)) <= 1);
+        let parts = Leaf::spread(&[&leaf, &upper], 3).expect("room");
+        assert!(parts.iter().all(|part| check(part).abs_diff(check(&parts[0])) <= 1));
+        assert_eq!(parts.iter().map(Leaf::len).sum::<usize>(), leaf.len() + upper.len());
         leaf = Leaf::merged(&leaf, &upper).expect("room");
         assert!(leaf.len_bytes() <= LEAF_BYTES_MAX);
     }

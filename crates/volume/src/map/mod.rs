@@ -6,6 +6,7 @@
 
 mod count;
 mod evict;
+mod fold;
 mod insert;
 mod keys;
 mod leaf;

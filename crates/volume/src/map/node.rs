@@ -328,6 +328,11 @@ impl Node {
         }
     }
 
+    /// Whether a change of it makes nothing dirty that is not.
+    pub(crate) fn is_free_to_change(this: &Rc<Self>) -> bool {
+        this.placed.get().is_none() && Rc::strong_count(this) == 1
+    }
+
     /// The node to be changed: itself, or its copy if someone else holds it (D2).
     pub(crate) fn make_mut<'a>(this: &'a mut Rc<Self>, tally: &Rc<Tally>) -> &'a mut Self {
         if Rc::get_mut(this).is_none() {

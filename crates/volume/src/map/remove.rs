@@ -5,6 +5,7 @@ use std::rc::Rc;
 use layout::{INNER_CAPACITY, Mapping};
 
 use super::Missing;
+use super::fold::fold;
 use super::leaf::Leaf;
 use super::node::{Body, Home, Inner, Node, Tally, retire};
 
@@ -50,6 +51,8 @@ pub(super) fn remove_below(
                 retire(inner.remove(index + 1), tally, retired);
             } else if index > 0 && merge(inner, index - 1, tally) {
                 retire(inner.remove(index), tally, retired);
+            } else if inner.level == 1 {
+                fold(inner, index, tally, retired);
             }
         }
     }

@@ -76,6 +76,27 @@ fn random_fill_takes_at_most_four_parts_in_a_thousand() {
     assert_eq!(dirty, map.tally.live.get());
 }
 
+/// And while entries go at random.
+#[test]
+fn random_removals_leave_at_most_four_parts_in_a_thousand() {
+    let mut map = Map::new(1, Rc::default());
+    let mut random = Random(4);
+    for key in 0..200_000 {
+        map.insert(key, mapping(1));
+    }
+    while map.entries() > 20_000 {
+        let before = map.entries();
+        for _ in 0..5_000 {
+            let key = random.next(200_000);
+            map.remove_some(key, key + 1, &mut Vec::new()).expect("in memory");
+        }
+        let (_, nodes, dirty) = check(map.root().expect("filled"), 0, u64::MAX, None);
+        let entries = map.entries();
+        assert!(nodes * 1000 <= entries * 4, "{nodes} nodes for {entries} blocks of {before}");
+        assert_eq!(dirty, map.tally.live.get());
+    }
+}
+
 /// Random inserts and removals over dense, spread and huge key spaces, with snapshots that must not
 /// see later changes.
 #[test]
