@@ -2,6 +2,9 @@
 //!
 //! Positions count blocks since the shard's first record and never wrap; the block of the ring is
 //! the remainder. `head` is where replay would begin, `tail` where the next record goes.
+//!
+//! A block that the device refuses is passed over by a checkpoint that finds the journal without a record on its way: it says
+//! where the journal goes on, and until it is durable nothing is written there.
 
 use std::collections::{BTreeSet, VecDeque};
 
@@ -60,6 +63,10 @@ pub(crate) struct Journal {
     pub(crate) say_settled: bool,
     /// Nothing can be written any more.
     pub(crate) lost: bool,
+    /// Blocks of the ring that the device refuses, by their distance from its start.
+    refused: BTreeSet<u64>,
+    /// The tail is where no root leads to yet.
+    has_gap: bool,
     spare: Vec<Vec<OpId>>,
 }
 
@@ -84,6 +91,8 @@ impl Journal {
             last_filled: applied,
             say_settled: false,
             lost: false,
+            refused: BTreeSet::new(),
+            has_gap: false,
             spare: Vec::new(),
         }
     }
@@ -115,17 +124,43 @@ impl Journal {
         self.holds.iter().map(|hold| hold - 1).fold(self.applied, u64::min)
     }
 
-    /// Goes on behind `refused` blocks that the next record could lie on. Nothing in the ring is needed any more: the
-    /// checkpoint that comes says where it goes on.
-    pub(crate) fn pass_over(&mut self, refused: &BTreeSet<Pba>) {
+    /// Keeps off `refused` blocks from now on, and off those that the next record could lie on at once: nothing in the ring is
+    /// needed any more, and the checkpoint that comes says where it goes on. If a quarter is refused, nothing helps.
+    pub(crate) fn keep_off(&mut self, refused: &BTreeSet<Pba>) {
         assert!(self.used() == 0 && self.in_flight.is_empty(), "an empty journal");
-        for _ in 0..refused.len() {
-            let at = self.area.start.plus(self.tail % self.area.blocks);
-            let end = at.plus(u64::from(RECORD_BLOCKS_MAX)).min(self.area.end());
-            let Some(last) = refused.range(at..end).next_back() else { break };
-            self.tail += last.0 - at.0 + 1;
+        let area = self.area;
+        let in_ring = refused.range(area.start..area.end()).map(|pba| pba.0 - area.start.0);
+        self.refused = in_ring.collect();
+        if self.refused.len() as u64 > area.blocks / 4 {
+            self.refused.clear();
         }
+        self.pass_over();
         self.head = self.tail;
+    }
+
+    /// Moves the tail behind refused blocks that the next record could lie on, if no record is on its way. The checkpoint
+    /// whose snapshot this begins says so.
+    pub(crate) fn pass_over(&mut self) {
+        if self.refused.is_empty() || !self.in_flight.is_empty() {
+            return;
+        }
+        let (blocks, longest) = (self.area.blocks, u64::from(RECORD_BLOCKS_MAX));
+        let before = self.tail;
+        // Once around, no further: at each refused block, and at the end of the ring.
+        for _ in 0..self.refused.len() + 2 {
+            let at = self.tail % blocks;
+            let wraps = at + longest > blocks;
+            self.tail += match self.refused.range(at..at + longest).next_back() {
+                Some(last) => last + 1 - at,
+                None if wraps && self.refuses(0, longest) => blocks - at,
+                None => break,
+            };
+        }
+        self.has_gap = self.tail != before;
+    }
+
+    fn refuses(&self, at: u64, blocks: u64) -> bool {
+        !self.refused.is_empty() && self.refused.range(at..at + blocks).next().is_some()
     }
 
     /// Where a record of `blocks` blocks would go; `None` until a checkpoint makes room.
@@ -133,9 +168,13 @@ impl Journal {
         let at = self.tail % self.area.blocks;
         let skip = if at + blocks > self.area.blocks { self.area.blocks - at } else { 0 };
         let start = self.tail + skip;
+        let at = start % self.area.blocks;
+        if self.has_gap || self.refuses(at, blocks) {
+            return None;
+        }
         (start + blocks - self.head <= self.area.blocks).then(|| Place {
             start,
-            pba: self.area.start.plus(start % self.area.blocks),
+            pba: self.area.start.plus(at),
             sequence: self.next_sequence,
             previous_crc: self.previous_crc,
         })
@@ -225,6 +264,7 @@ impl Journal {
     /// A checkpoint is durable: its replay begins at `head`, with record `sequence`.
     pub(crate) fn truncate(&mut self, head: u64, sequence: u64) {
         self.head = head;
+        self.has_gap = false;
         self.advertised = self.advertised.max(sequence - 1);
     }
 
@@ -271,6 +311,44 @@ mod tests {
         journal.truncate(head, replay.sequence);
         assert_eq!(push(&mut journal, 4), Some(Pba(106)));
         assert_eq!(push(&mut journal, 1), None);
+    }
+
+    /// Laps of a ring of which blocks are refused, at its ends and within: no record lies on one, and each gap is one that a
+    /// checkpoint tells of.
+    #[test]
+    fn records_keep_off_refused_blocks() {
+        let area = PbaRange::new(Pba(100), 4096);
+        for refused in [vec![0], vec![4095], vec![63, 64, 2000], vec![0, 1, 70, 4030, 4095]] {
+            let refused: BTreeSet<Pba> = refused.into_iter().map(|at| Pba(100 + at)).collect();
+            let replay = ReplayPoint { sequence: 1, position: 0, previous_crc: 0 };
+            let mut journal = Journal::new(area, 1, replay);
+            journal.keep_off(&refused);
+            let (mut blocks, mut checkpoints, mut expected) = (0, 0, None);
+            for size in (1..=u64::from(RECORD_BLOCKS_MAX)).cycle().take(3000) {
+                while journal.place(size).is_none() {
+                    for record in &mut journal.in_flight {
+                        record.written = true;
+                    }
+                    while journal.pop_settled(false).is_some() {}
+                    journal.pass_over();
+                    let (replay, head) = journal.replay_point();
+                    if journal.has_gap {
+                        assert_eq!(journal.place(1).map(|place| place.pba), None);
+                    }
+                    journal.truncate(head, replay.sequence);
+                    expected = Some(u64::from(replay.position));
+                    checkpoints += 1;
+                }
+                let pba = push(&mut journal, size).expect("there is a place");
+                let end = pba.plus(size);
+                assert!(refused.range(pba..end).next().is_none() && end <= area.end());
+                let at = pba.0 - 100;
+                assert!(expected.is_none_or(|expected| [0, expected].contains(&at)), "J3");
+                expected = Some(at + size);
+                blocks += size;
+            }
+            assert!(blocks > 20 * 4096 && checkpoints < 200, "{blocks} {checkpoints}");
+        }
     }
 
     #[test]

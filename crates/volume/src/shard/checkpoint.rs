@@ -202,6 +202,7 @@ impl<D: Device> Inner<D> {
     fn snapshot(&self) -> (Snapshot, SpaceSnapshot) {
         let request = self.asked.get().max(self.done.get() + 1);
         self.started.set(request);
+        self.journal.borrow_mut().pass_over();
         let (replay, journal_head) = self.journal.borrow().replay_point();
         let mut volumes = Vec::new();
         let gone = std::mem::take(&mut *self.gone.borrow_mut());

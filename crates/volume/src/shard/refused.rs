@@ -4,7 +4,7 @@
 //!   of the maps have room and nobody waits for the checkpoint. Where somebody does, the journal is lost after [`TRIES_MAX`]
 //!   tries (C4): who waits is told, and the shard comes back when it can be written.
 //! - F2: where a device refused what others could have held, others are taken: of data when it has refused the same block
-//!   twice, of a map's node and of the journal's next record when the shard comes back. A bitmap and a root have
+//!   twice, of a map's node and of the journal's records when the shard comes back. A bitmap and a root have
 //!   their places and no others.
 //! - F3: at most [`BLOCKS_MAX`] such blocks are remembered, until the process ends.
 
@@ -72,7 +72,7 @@ impl<D: Device> Inner<D> {
     /// The shard was read back (F2).
     pub(super) fn avoid_what_was_refused(&self) {
         let blocks = self.findings.refused.blocks.borrow();
-        self.journal.borrow_mut().pass_over(&blocks);
+        self.journal.borrow_mut().keep_off(&blocks);
         blocks.iter().for_each(|pba| self.pool.borrow_mut().ban(*pba));
     }
 

@@ -178,6 +178,11 @@ fn the_journal_goes_on_behind_a_block_that_is_refused_for_ever() {
     let next = first_that_fails(&mut sim, &volume, journal_of(&shard));
     let volume = reopen(&mut sim, &shard);
     sim.run_ok(volume.write(Lba(2), data(9, 1), None)).expect("the journal goes on elsewhere");
+    // Some laps of the ring, with records of one block.
+    for n in 0..4000 {
+        let written = sim.run_ok(volume.write(Lba(3 + n % 50), data(9, 1), None));
+        written.expect("it keeps off that block");
+    }
     assert_eq!(sim.run_ok(tags(&volume, 0, 1)), [7]);
     check(&mut sim, volume.shard());
     // And after a power cut.
