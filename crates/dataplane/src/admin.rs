@@ -172,6 +172,7 @@ impl<W: World, D: Device> Connection<W, D> {
         match outcome {
             Ok((negotiated, role)) => {
                 *self.role.borrow_mut() = role;
+                self.let_in_if_proven();
                 self.log_connected();
                 let accept = move |connection: &Rc<Self>| {
                     connection.reply(|transport, out| transport.accept(slot, &negotiated, out));

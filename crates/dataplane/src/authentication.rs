@@ -323,6 +323,7 @@ impl<W: World, D: Device> Connection<W, D> {
             Outcome::UnderWay => {}
             Outcome::Authenticated if self.may_be_used() => {
                 queue.passed.set(true);
+                self.let_in_if_proven();
                 self.log_authenticated();
             }
             Outcome::Authenticated => {

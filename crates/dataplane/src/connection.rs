@@ -24,6 +24,7 @@ use units::{Duration, Instant};
 use crate::association::Association;
 use crate::authentication::QueueAuthentication;
 use crate::core::Core;
+use crate::crowd::Crowd;
 use crate::export::Export;
 use crate::first_of::first_of;
 use crate::incoming::{IncomingTable, Payload};
@@ -93,8 +94,6 @@ impl ReadingClock {
 
 pub(crate) struct Connection<W: World, D: Device> {
     pub(crate) core: Core<W, D>,
-    /// Place in the core's list.
-    key: Cell<usize>,
     pub(crate) life: Life,
     stream: W::Stream,
     /// By which it came; looked up when somebody asks.
@@ -119,7 +118,6 @@ impl<W: World, D: Device> Connection<W, D> {
         let world = core.world();
         let resume = Notify::new();
         Rc::new(Self {
-            key: Cell::new(usize::MAX),
             life: Life::new(id),
             transport: RefCell::new(Transport::new(world.now(), &core.options().limits)),
             incoming: IncomingTable::default(),
@@ -143,9 +141,8 @@ impl<W: World, D: Device> Connection<W, D> {
         self.interface.get_or_init(|| self.stream.interface()).as_deref()
     }
 
-    /// Starts the two tasks. `key` is the connection's place in the core's list.
-    pub(crate) fn start(self: &Rc<Self>, key: usize) {
-        self.key.set(key);
+    /// Starts the two tasks.
+    pub(crate) fn start(self: &Rc<Self>) {
         self.log_accepted();
         let connection = self.clone();
         self.core.world().spawn(async move {
@@ -178,6 +175,7 @@ impl<W: World, D: Device> Connection<W, D> {
             return;
         }
         self.phase.set(Phase::Closing);
+        self.with_crowd(Crowd::lingers);
         // R4.
         self.incoming.clear();
         self.window.close();
@@ -190,6 +188,7 @@ impl<W: World, D: Device> Connection<W, D> {
     pub(crate) fn cut(&self) {
         self.close();
         if self.phase.replace(Phase::Cut) < Phase::Cut {
+            self.with_crowd(Crowd::is_cut);
             self.stream.shutdown();
         }
     }
@@ -245,14 +244,21 @@ impl<W: World, D: Device> Connection<W, D> {
         }
     }
 
-    /// Whether its host may use a volume: nothing is left to be shown.
-    pub(crate) fn is_let_in(&self) -> bool {
-        let is_let_in = match &*self.role.borrow() {
+    /// Says to the crowd how far the connection is.
+    fn with_crowd(&self, advance: impl FnOnce(&mut Crowd, u64)) {
+        self.core.places().with_crowd(|crowd| advance(crowd, self.life.id.number));
+    }
+
+    /// If nothing is left to be shown, its host may use its volume from now on.
+    pub(crate) fn let_in_if_proven(&self) {
+        let has_volume = match &*self.role.borrow() {
             Role::New => false,
             Role::Io(_) => true,
             Role::Admin(association) => association.subject.export().is_some(),
         };
-        is_let_in && self.unproven().is_none()
+        if has_volume && self.unproven().is_none() {
+            self.with_crowd(Crowd::let_in);
+        }
     }
 
     /// The authentication that the host has not passed yet.
@@ -431,7 +437,7 @@ impl<W: World, D: Device> Connection<W, D> {
             return;
         }
         self.log_ended();
-        self.core.forget_connection(self.key.get());
+        self.core.forget_connection(self);
         if self.unproven().is_some() {
             self.core.note_failure(self.peer().ip());
         }

@@ -19,14 +19,13 @@ use crate::allotment::Allowances;
 use crate::association::Association;
 use crate::commands::Commands;
 use crate::computing::Computing;
-use crate::connection::Connection;
 use crate::devices::{Attached, Gates, Way};
 use crate::discovery::Discovery;
 use crate::export::Export;
 use crate::first_of::first_of;
-use crate::life::ConnectionId;
 use crate::memory::{Memory, Window};
 use crate::options::CoreOptions;
+use crate::places::Places;
 use crate::quiet::Quiet;
 use crate::throttle::Throttle;
 
@@ -91,7 +90,7 @@ pub(crate) struct State<W: World, D: Device> {
     pub(crate) unanswered: RefCell<BTreeSet<Uuid>>,
     /// What tenants' volumes may hold.
     pub(crate) allowances: Allowances,
-    connections: RefCell<Slab<Rc<Connection<W, D>>>>,
+    places: Places<W, D>,
     /// The key is the controller identifier.
     associations: RefCell<Slab<Rc<Association<W, D>>>>,
     discovery: Discovery,
@@ -99,12 +98,8 @@ pub(crate) struct State<W: World, D: Device> {
     pub(crate) domains: RefCell<BTreeMap<usize, Rc<FailureDomain>>>,
     throttle: RefCell<Throttle>,
     quiet: RefCell<Quiet>,
-    /// Connections so far.
-    connected: Cell<u64>,
     /// Exchanges that are computed for.
     computing: Computing,
-    /// Connections closed as they came, since the log last said so.
-    refused: Cell<u64>,
     draining: Cell<bool>,
     stop: Notify,
 }
@@ -143,13 +138,11 @@ impl<W: World, D: Device> Core<W, D> {
             allowances: Allowances::default(),
             throttle: RefCell::default(),
             quiet: RefCell::default(),
-            connected: Cell::new(0),
             computing: Computing::default(),
-            connections: RefCell::default(),
+            places: Places::default(),
             associations: RefCell::default(),
             discovery: Discovery::default(),
             domains: RefCell::default(),
-            refused: Cell::new(0),
             draining: Cell::new(false),
             stop: Notify::new(),
         };
@@ -173,7 +166,7 @@ impl<W: World, D: Device> Core<W, D> {
             };
             match accepted {
                 None => return,
-                Some(Ok(stream)) => self.add_connection(stream),
+                Some(Ok(stream)) => self.add_connection(stream).await,
                 Some(Err(error)) => {
                     tracing::warn!(%error, "accept failed; trying again");
                     let retry = self.state.world.now() + ACCEPT_RETRY;
@@ -293,7 +286,7 @@ impl<W: World, D: Device> Core<W, D> {
             connection.close();
         });
         let deadline = world.now() + GOODBYE_TIMEOUT;
-        while world.now() < deadline && !self.state.connections.borrow().is_empty() {
+        while world.now() < deadline && self.state.places.count() > 0 {
             world.sleep_until(world.now() + DRAIN_POLL).await;
         }
         self.all_connections().iter().for_each(|connection| connection.cut());
@@ -305,7 +298,7 @@ impl<W: World, D: Device> Core<W, D> {
         loop {
             world.sleep_until(world.now() + TICK).await;
             let now = world.now();
-            let refused = self.state.refused.take();
+            let refused = self.state.places.take_refused();
             if refused > 0 {
                 let max = self.state.options.connections_max;
                 tracing::warn!(refused, max, "too many connections; closed");
@@ -339,25 +332,6 @@ impl<W: World, D: Device> Core<W, D> {
         status
     }
 
-    fn add_connection(&self, stream: W::Stream) {
-        use io_traits::Stream;
-        if !self.has_room_for(stream.peer().ip()) {
-            self.state.refused.set(self.state.refused.get() + 1);
-            stream.shutdown();
-            return;
-        }
-        let number = self.state.connected.get() + 1;
-        self.state.connected.set(number);
-        let id = ConnectionId { core: self.state.options.core, number };
-        let connection = Connection::new(self, stream, id);
-        let key = self.state.connections.borrow_mut().insert(connection.clone());
-        connection.start(key);
-    }
-
-    pub(crate) fn forget_connection(&self, key: usize) {
-        self.state.connections.borrow_mut().remove(key);
-    }
-
     /// Makes an association under a free controller identifier.
     pub(crate) fn add_association(
         &self,
@@ -382,15 +356,6 @@ impl<W: World, D: Device> Core<W, D> {
         association.cut("the admin queue is gone");
         let key = usize::from(association.cntlid()) - 1;
         self.state.associations.borrow_mut().remove(key);
-    }
-
-    /// Connections, those that are on their way out included.
-    pub(crate) fn connections(&self) -> usize {
-        self.state.connections.borrow().len()
-    }
-
-    pub(crate) fn all_connections(&self) -> Vec<Rc<Connection<W, D>>> {
-        self.state.connections.borrow().iter().map(|(_, connection)| connection.clone()).collect()
     }
 
     pub(crate) fn all_associations(&self) -> Vec<Rc<Association<W, D>>> {
@@ -445,8 +410,8 @@ impl<W: World, D: Device> Core<W, D> {
         self.state.started
     }
 
-    pub(crate) fn connection_count(&self) -> usize {
-        self.state.connections.borrow().len()
+    pub(crate) fn places(&self) -> &Places<W, D> {
+        &self.state.places
     }
 
     pub(crate) fn memory_used_bytes(&self) -> u64 {

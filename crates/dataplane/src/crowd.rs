@@ -1,99 +1,181 @@
 //! Who makes room when there are as many connections as there may be.
 //!
-//! - W1: a host that has been let into a volume stays. Of all others, discovery included, the source that has most
-//!   makes room, with its oldest; for one of a source that has fewer.
-//! - W2: so who floods a core from one source is in his own way, and in nobody else's.
-//! - W3: connections that are on their way out count for [`LEAVING_MAX`] at most.
+//! - W1: a host that has been let into a volume stays. All others are strangers, those at discovery included. Of
+//!   these the source that has most makes room, with its oldest, for one of a source that has fewer.
+//! - W2: so who floods a core from one source is in his own way, and in nobody else's. Whoever has as many as others,
+//!   or as any, makes room himself: his oldest goes, once it had its [`CHANCE`].
+//! - W3: connections that were ended and are not gone yet have [`LEAVING_MAX`] places of their own. If these are
+//!   taken, too, the source that has most of them ends its oldest at once.
+//! - W4: each step takes time logarithmic in the number of connections: they may come as fast as they like.
+//!
+//! Which connections there are is told from outside: this does no I/O, and reads no clock.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
-use std::rc::Rc;
 
-use io_traits::{Device, World};
-
-use crate::connection::Connection;
-use crate::core::Core;
-use crate::throttle::source;
+use units::{Duration, Instant};
 
 /// Connections that were ended and are not gone yet, beyond those that there may be.
-const LEAVING_MAX: usize = 64;
+pub const LEAVING_MAX: usize = 64;
 
-/// Which of `strangers`, oldest first, makes room for one from `newcomer`.
-fn who_makes_room(strangers: &[IpAddr], newcomer: IpAddr) -> Option<usize> {
-    let mut counts: BTreeMap<IpAddr, usize> = BTreeMap::new();
-    for address in strangers {
-        *counts.entry(source(*address)).or_default() += 1;
-    }
-    let (crowd, most) = counts.iter().max_by_key(|(_, count)| **count)?;
-    let own = counts.get(&source(newcomer)).copied().unwrap_or(0);
-    // Taking turns would help nobody.
-    let is_fairer = own + 1 < *most || (own == 0 && *most > 1);
-    let oldest = || strangers.iter().position(|address| source(*address) == *crowd);
-    if is_fairer { oldest() } else { None }
+/// How long a stranger stays if only its equals want its place: long enough for a host to authenticate.
+const CHANCE: Duration = Duration::from_millis(500);
+
+/// How far a connection is.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum Stage {
+    /// Anybody's.
+    Stranger,
+    /// Of a host that may use a volume.
+    LetIn,
+    /// Ended: its host has a while to hear of it.
+    Lingering,
+    /// Ended, and as good as gone.
+    Cut,
 }
 
-impl<W: World, D: Device> Core<W, D> {
-    /// Whether there is room for a connection from `newcomer`, perhaps since another was ended for it.
-    pub(crate) fn has_room_for(&self, newcomer: IpAddr) -> bool {
-        let max = self.options().connections_max;
-        if self.connections() < max {
-            return true;
+struct Member {
+    source: IpAddr,
+    since: Instant,
+    stage: Stage,
+}
+
+/// The oldest connection of a source, and how many it has.
+#[derive(Default)]
+struct Sources {
+    /// Of each source the numbers of its connections.
+    numbers: BTreeMap<IpAddr, BTreeSet<u64>>,
+    /// Sources by how many they have.
+    ranks: BTreeSet<(usize, IpAddr)>,
+}
+
+impl Sources {
+    fn add(&mut self, source: IpAddr, number: u64) {
+        self.change(source, |numbers| numbers.insert(number));
+    }
+
+    fn remove(&mut self, source: IpAddr, number: u64) {
+        self.change(source, |numbers| numbers.remove(&number));
+    }
+
+    fn change(&mut self, source: IpAddr, change: impl FnOnce(&mut BTreeSet<u64>) -> bool) {
+        let numbers = self.numbers.entry(source).or_default();
+        self.ranks.remove(&(numbers.len(), source));
+        change(numbers);
+        if numbers.is_empty() {
+            self.numbers.remove(&source);
+        } else {
+            self.ranks.insert((numbers.len(), source));
         }
-        let mut open = self.all_connections();
-        open.retain(|connection| connection.is_open());
-        if open.len() < max || self.connections() >= max + LEAVING_MAX {
-            return self.connections() < max + LEAVING_MAX;
+    }
+
+    fn count(&self, source: IpAddr) -> usize {
+        self.numbers.get(&source).map_or(0, BTreeSet::len)
+    }
+
+    /// The source that has most, and how many.
+    fn crowd(&self) -> Option<(IpAddr, usize)> {
+        self.ranks.last().map(|(count, source)| (*source, *count))
+    }
+
+    fn oldest_of(&self, source: IpAddr) -> Option<u64> {
+        self.numbers.get(&source)?.first().copied()
+    }
+}
+
+/// The connections of a core, by number. Numbers rise with time.
+#[derive(Default)]
+pub(crate) struct Crowd {
+    members: BTreeMap<u64, Member>,
+    /// Those that are not ended.
+    open: usize,
+    strangers: Sources,
+    /// The same, by age.
+    by_age: BTreeSet<u64>,
+    lingering: Sources,
+}
+
+impl Crowd {
+    /// Connections, those that are on their way out included.
+    pub(crate) fn len(&self) -> usize {
+        self.members.len()
+    }
+
+    /// Connections that were not ended.
+    pub(crate) fn open(&self) -> usize {
+        self.open
+    }
+
+    /// A connection comes.
+    pub(crate) fn add(&mut self, number: u64, source: IpAddr, now: Instant) {
+        self.members.insert(number, Member { source, since: now, stage: Stage::Stranger });
+        self.open += 1;
+        self.strangers.add(source, number);
+        self.by_age.insert(number);
+    }
+
+    /// Its host has shown that it may use a volume.
+    pub(crate) fn let_in(&mut self, number: u64) {
+        self.advance(number, Stage::Stranger, Stage::LetIn);
+    }
+
+    /// It was ended; what is left to be said to its host will be.
+    pub(crate) fn lingers(&mut self, number: u64) {
+        self.advance(number, Stage::Stranger, Stage::Lingering);
+        self.advance(number, Stage::LetIn, Stage::Lingering);
+    }
+
+    /// It was ended at once.
+    pub(crate) fn is_cut(&mut self, number: u64) {
+        self.lingers(number);
+        self.advance(number, Stage::Lingering, Stage::Cut);
+    }
+
+    /// It is gone.
+    pub(crate) fn remove(&mut self, number: u64) {
+        self.is_cut(number);
+        self.members.remove(&number);
+    }
+
+    fn advance(&mut self, number: u64, from: Stage, to: Stage) {
+        let Some(member) = self.members.get_mut(&number) else { return };
+        if member.stage != from {
+            return;
         }
-        open.retain(|connection| !connection.is_let_in());
-        open.sort_by_key(|connection| connection.life.id.number);
-        let addresses: Vec<IpAddr> = open.iter().map(|stranger| stranger.peer().ip()).collect();
-        let found = who_makes_room(&addresses, newcomer).map(|index| open.swap_remove(index));
-        found.is_some_and(|stranger: Rc<Connection<W, D>>| {
-            stranger.note_end("others wanted to connect, and its source has most connections");
-            stranger.cut();
-            true
-        })
+        member.stage = to;
+        let source = member.source;
+        match from {
+            Stage::Stranger => {
+                self.strangers.remove(source, number);
+                self.by_age.remove(&number);
+            }
+            Stage::Lingering => self.lingering.remove(source, number),
+            Stage::LetIn | Stage::Cut => {}
+        }
+        if to == Stage::Lingering {
+            self.lingering.add(source, number);
+            self.open -= 1;
+        }
+    }
+
+    /// W1 and W2: who makes room for one of the source `newcomer`.
+    pub(crate) fn who_makes_room(&self, newcomer: IpAddr, now: Instant) -> Option<u64> {
+        let (crowd, most) = self.strangers.crowd()?;
+        let own = self.strangers.count(newcomer);
+        if own + 1 < most {
+            return self.strangers.oldest_of(crowd);
+        }
+        // With none of its own, each source has one.
+        let equal = self.strangers.oldest_of(newcomer).or_else(|| self.by_age.first().copied());
+        equal.filter(|number| now.since(self.members[number].since) >= CHANCE)
+    }
+
+    /// W3: who is to go at once of those on their way out; `None` if all do so.
+    pub(crate) fn who_lingers_longest(&self) -> Option<u64> {
+        let (crowd, _) = self.lingering.crowd()?;
+        self.lingering.oldest_of(crowd)
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use std::net::Ipv4Addr;
-
-    use super::*;
-
-    fn v4(number: u32) -> IpAddr {
-        IpAddr::V4(Ipv4Addr::from_bits(number))
-    }
-
-    #[test]
-    fn the_oldest_of_the_source_that_has_most_makes_room() {
-        let strangers = [v4(2), v4(1), v4(1), v4(3), v4(1)];
-        assert_eq!(who_makes_room(&strangers, v4(9)), Some(1));
-        assert_eq!(who_makes_room(&strangers, v4(2)), Some(1));
-        assert_eq!(who_makes_room(&strangers, v4(1)), None, "it has most itself");
-        assert_eq!(who_makes_room(&[], v4(1)), None, "all have been let in");
-    }
-
-    #[test]
-    fn equals_do_not_displace_each_other() {
-        let strangers = [v4(1), v4(1), v4(2), v4(2)];
-        assert_eq!(who_makes_room(&strangers, v4(1)), None);
-        assert_eq!(
-            who_makes_room(&[v4(1), v4(1), v4(2)], v4(2)),
-            None,
-            "it would be the other way round"
-        );
-        assert_eq!(who_makes_room(&[v4(1), v4(2)], v4(3)), None);
-        assert!(who_makes_room(&strangers, v4(3)).is_some());
-    }
-
-    /// All of an IPv6 network are one source (B1 of `throttle.rs`).
-    #[test]
-    fn addresses_of_one_network_are_one_crowd() {
-        let host = |n: u128| IpAddr::V6(std::net::Ipv6Addr::from_bits((7 << 64) | n));
-        let strangers: Vec<IpAddr> = (0..100).map(host).collect();
-        assert_eq!(who_makes_room(&strangers, host(1000)), None);
-        assert_eq!(who_makes_room(&strangers, v4(1)), Some(0));
-    }
-}
+mod tests;

@@ -179,7 +179,7 @@ impl<W: World, D: Device> Core<W, D> {
         }
         CoreStats {
             volumes: self.state.exports.borrow().len(),
-            connections: self.connection_count(),
+            connections: self.places().count(),
             memory_used_bytes: self.memory_used_bytes(),
             authentication_failures: self.throttle().borrow().total(),
             devices,

@@ -45,6 +45,7 @@ mod life;
 mod memory;
 mod options;
 mod outbox;
+mod places;
 mod quiet;
 mod shards;
 mod status;
@@ -55,6 +56,7 @@ mod watched;
 
 pub use crate::core::{Core, VolumeStatus};
 pub use allotment::Allotment;
+pub use crowd::LEAVING_MAX as CONNECTIONS_LEAVING_MAX;
 pub use devices::{CoreStats, DeviceStats, VolumeFlow};
 pub use discovery::DiscoveryRecord;
 pub use export::nqn_of;

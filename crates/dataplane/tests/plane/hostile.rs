@@ -1,7 +1,7 @@
 //! Hosts that break the rules, while another keeps them and must not notice (D2, D3).
 
-use client::Volume;
-use dataplane::nqn_of;
+use client::{Client, Options, Reconnect, Volume};
+use dataplane::{CONNECTIONS_LEAVING_MAX, nqn_of};
 use io_traits::{Clock, Network, Spawn, Stream};
 use nvme_wire::{FabricsType, Status};
 use sim::{Rng, SimWorld};
@@ -221,6 +221,61 @@ fn a_flood_from_one_source_keeps_nobody_else_out() {
             other.read(Lba(0), 1).await.expect("served at once");
         }
         assert!(core.stats().connections <= 1200 + 64);
+        assert_unharmed(&good).await;
+    });
+}
+
+/// W3 of `crowd.rs`. Method: one source holds all places, breaks the rules on more connections than may linger, and takes the
+/// places that become free; then hosts of another come, and find room at once.
+#[test]
+fn a_flood_that_lingers_keeps_nobody_else_out() {
+    simulate(16, |world| async move {
+        let (core, good) = server_and_good_host(&world).await;
+        world.come_from("10.0.0.1".parse().expect("an address"));
+        let mut flood = Vec::new();
+        for _ in 0..1200 {
+            flood.push(RawHost::over(world.connect(portal()).await.expect("accepted")));
+        }
+        for stranger in &mut flood[1000..1128] {
+            let _ = stranger.send(&[0xFF; 64]).await;
+        }
+        sleep(&world, Duration::from_millis(1)).await;
+        for _ in 0..100 {
+            flood.push(RawHost::over(world.connect(portal()).await.expect("accepted")));
+        }
+        assert!(core.stats().connections > 1200, "some linger");
+        world.come_from("10.0.0.2".parse().expect("an address"));
+        let at_once = Options { reconnect: Reconnect::Never, ..host() };
+        for _ in 0..20 {
+            let other = connect(world.clone(), at_once.clone()).await;
+            other.read(Lba(0), 1).await.expect("served at once");
+            assert!(core.stats().connections <= 1200 + CONNECTIONS_LEAVING_MAX);
+        }
+        assert_unharmed(&good).await;
+    });
+}
+
+/// W2 of `crowd.rs`: behind the address of a flood others come in, too, in the places of those that had their chance.
+#[test]
+fn a_flood_does_not_keep_out_its_own_source_for_ever() {
+    simulate(17, |world| async move {
+        let (_core, good) = server_and_good_host(&world).await;
+        let mut flood = Vec::new();
+        for n in 0..1200 {
+            flood.push(RawHost::over(world.connect(portal()).await.expect("accepted")));
+            if n % 4 == 0 {
+                let (sqe, data) = raw_host::connect_command(0, 0xFFFF, &nvme_wire::Nqn::DISCOVERY);
+                let last = flood.last_mut().expect("pushed");
+                let _ = last.send(&[greeting(), capsule(1, sqe, &data)].concat()).await;
+            }
+        }
+        let at_once = Options { reconnect: Reconnect::Never, ..host() };
+        let nqn = nqn_of(VOLUME);
+        let early = Client::connect(world.clone(), portal(), &nqn, at_once.clone()).await;
+        assert!(early.is_err(), "all of the flood are as new");
+        sleep(&world, Duration::from_secs(1)).await;
+        let other = connect(world.clone(), at_once).await;
+        other.read(Lba(0), 1).await.expect("served at once");
         assert_unharmed(&good).await;
     });
 }

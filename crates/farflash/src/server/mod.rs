@@ -160,7 +160,7 @@ fn start(config: &ServeConfig) -> Result<Started, Failure> {
     preflight::check_cores(&config.cores)?;
     device_set::check_distinct(config)?;
     let portals = preflight::portals(config)?;
-    preflight::raise_file_limit(u64::from(config.connections_max) * portals.len() as u64);
+    preflight::raise_file_limit(config.connections_max, portals.len());
     let api = preflight::bind_api(config.api)?;
     let mut cores = CoreThreads::start(config, &portals)?;
     let api_address = api.local_addr().map_err(|error| no_runtime(&error))?;

@@ -112,9 +112,10 @@ pub(super) fn not_bound(what: &str, flag: &str, error: &NetworkError) -> Failure
 /// Descriptors beside those of host connections: files, rings, the API's connections.
 const DESCRIPTORS_BESIDE: u64 = 512;
 
-/// Raises this process's limit on open files to what its connections can need.
-pub(super) fn raise_file_limit(connections: u64) {
-    let wanted = connections + DESCRIPTORS_BESIDE;
+/// Raises this process's limit on open files to what its connections can need, also those on their way out.
+pub(super) fn raise_file_limit(connections_max: u32, portals: usize) {
+    let of_portal = u64::from(connections_max) + dataplane::CONNECTIONS_LEAVING_MAX as u64;
+    let wanted = of_portal * portals as u64 + DESCRIPTORS_BESIDE;
     let limit = getrlimit(Resource::Nofile);
     if limit.current.is_none_or(|current| current >= wanted) {
         return;
