@@ -26,7 +26,8 @@ use crate::connection::{Connection, IoQueue, Role};
 use crate::core::Core;
 use crate::incoming::Payload;
 use crate::swap::Fused;
-use crate::turns::{LaneId, Turns};
+use crate::throttle::source;
+use crate::turns::{Lane, LaneId, Turns};
 
 /// Units after which sockets are looked at.
 const BATCH_UNITS: u32 = 64;
@@ -89,13 +90,12 @@ impl<W: World, D: Device> Commands<W, D> {
 
     /// The volume is gone. What waited there has lost its connection, or is about to.
     pub(crate) fn remove_lane(&self, lane: LaneId) {
-        let left = self.turns.borrow_mut().remove_lane(lane);
-        left.for_each(drop);
+        self.turns.borrow_mut().remove_lane(lane);
         // Some of them may have waited here.
         self.ahead.borrow_mut().clear();
     }
 
-    fn push(&self, lane: LaneId, command: Command<W, D>, units: u32) {
+    fn push(&self, lane: Lane, command: Command<W, D>, units: u32) {
         self.turns.borrow_mut().push(lane, command, units);
         self.idle.take().into_iter().for_each(Waker::wake);
     }
@@ -241,27 +241,30 @@ impl<W: World, D: Device> Connection<W, D> {
             }
             _ => {}
         }
-        self.core.commands().push(queue.export.lane.turns(), waiting, units(&command));
+        let lane = Lane::Volume(queue.export.lane.turns());
+        self.core.commands().push(lane, waiting, units(&command));
     }
 
     /// Takes in a fused operation of `blocks` blocks, which is executed in its turn.
     pub(crate) fn queue_fused(self: &Rc<Self>, fused: Fused<W, D>, blocks: u64) {
-        let lane = fused.queue.export.lane.turns();
+        let lane = Lane::Volume(fused.queue.export.lane.turns());
         let units = 2 * units_of_data(blocks);
         let (slot, kind) = (fused.halves[0], Kind::Fused(Box::new(fused)));
         self.core.commands().push(lane, Command { connection: self.clone(), slot, kind }, units);
     }
 
-    /// The lane of what is not a volume's data.
-    fn lane(&self) -> LaneId {
+    /// Where what is not a volume's data waits.
+    fn lane(&self) -> Lane {
         let has_proved = self.authentication.get().is_none_or(|queue| queue.has_passed());
-        let stranger = || LaneId::of_stranger(self.peer().ip());
-        match &*self.role.borrow() {
-            Role::Io(queue) if has_proved => queue.export.lane.turns(),
-            Role::Admin(association) if has_proved => {
-                association.subject.export().map_or_else(stranger, |export| export.lane.turns())
-            }
-            Role::New | Role::Io(_) | Role::Admin(_) => stranger(),
+        let role = self.role.borrow();
+        let export = match &*role {
+            Role::Io(queue) => Some(&queue.export),
+            Role::Admin(association) => association.subject.export(),
+            Role::New => None,
+        };
+        match export.filter(|_| has_proved) {
+            Some(export) => Lane::Volume(export.lane.turns()),
+            None => Lane::Stranger(source(self.peer().ip())),
         }
     }
 
