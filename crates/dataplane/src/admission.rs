@@ -82,7 +82,11 @@ impl<W: World, D: Device> Core<W, D> {
         let reason = if found.is_some() { "is restricted" } else { "does not exist" };
         let qualified = found.filter(|export| connection.qualifies(export, &request.host_nqn));
         if let Some(export) = qualified {
-            return Ok(Subject::Volume(export));
+            // W4 of `crowd.rs`. Who has to authenticate hears of it behind that.
+            return match self.authenticates() || self.has_place_for(&export) {
+                true => Ok(Subject::Volume(export)),
+                false => Err(ConnectRefusal::BUSY),
+            };
         }
         if self.authenticates() {
             // The log hears of it when the exchange has failed: a line costs time that can be measured.

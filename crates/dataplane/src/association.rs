@@ -24,6 +24,9 @@ use crate::life::HOST_RESET;
 /// Why a connection ends that asked to be a queue which is another's (Q2).
 pub(crate) const NOT_THE_QUEUE: &str = "another connection is the queue that it asked for";
 
+/// Why a connection ends whose host was let in, but not to this many (W4 of `crowd.rs`).
+pub(crate) const NO_PLACE: &str = "its volume has as many connections as it may have";
+
 /// A connection that asked to be an I/O queue.
 struct Queue<W: World, D: Device> {
     qid: u16,
@@ -86,6 +89,11 @@ impl<W: World, D: Device> Association<W, D> {
         let qid = request.qid;
         let mut controller = self.controller.borrow_mut();
         let negotiated = controller.accept_io(request)?;
+        // Only behind that: now it is known that the controller's host was let in.
+        let has_place = |export| connection.core.has_place_for(export);
+        if !self.subject.export().is_some_and(|export| has_place(export)) {
+            return Err(ConnectRefusal::BUSY);
+        }
         let is_created = at_once && controller.create_io(qid);
         let connection = Rc::downgrade(connection);
         self.io.borrow_mut().push(Queue { qid, connection, is_created });

@@ -26,7 +26,7 @@ use nvme_wire::{FabricsType, Sqe, Status, fabrics};
 use units::{Duration, Instant};
 
 use crate::admission::Subject;
-use crate::association::NOT_THE_QUEUE;
+use crate::association::{NO_PLACE, NOT_THE_QUEUE};
 use crate::connection::{Connection, Role};
 use crate::core::Core;
 use crate::first_of::first_of;
@@ -308,11 +308,15 @@ impl<W: World, D: Device> Connection<W, D> {
         self.core.world().spawn_now(give);
     }
 
-    /// Whether the connection is now what it asked to be.
-    fn may_be_used(&self) -> bool {
+    /// Whether the connection is now what it asked to be; else why not.
+    fn may_be_used(&self) -> Result<(), &'static str> {
+        let is_new = self.unproven().is_some();
+        if is_new && !self.export().is_some_and(|export| self.core.has_place_for(&export)) {
+            return Err(NO_PLACE);
+        }
         match &*self.role.borrow() {
-            Role::Io(queue) => queue.association.create_queue(self),
-            Role::New | Role::Admin(_) => true,
+            Role::Io(queue) if !queue.association.create_queue(self) => Err(NOT_THE_QUEUE),
+            Role::Io(_) | Role::New | Role::Admin(_) => Ok(()),
         }
     }
 
@@ -321,15 +325,17 @@ impl<W: World, D: Device> Connection<W, D> {
         let outcome = queue.exchange.borrow().outcome();
         match outcome {
             Outcome::UnderWay => {}
-            Outcome::Authenticated if self.may_be_used() => {
-                queue.passed.set(true);
-                self.let_in_if_proven();
-                self.log_authenticated();
-            }
-            Outcome::Authenticated => {
-                self.note_end(NOT_THE_QUEUE);
-                self.close();
-            }
+            Outcome::Authenticated => match self.may_be_used() {
+                Ok(()) => {
+                    queue.passed.set(true);
+                    self.let_in_if_proven();
+                    self.log_authenticated();
+                }
+                Err(reason) => {
+                    self.note_end(reason);
+                    self.close();
+                }
+            },
             Outcome::Failed(reason) => {
                 if self.may_be_said() {
                     let (connection, peer) = (self.life.id, self.peer());

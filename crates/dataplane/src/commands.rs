@@ -256,13 +256,7 @@ impl<W: World, D: Device> Connection<W, D> {
     /// Where what is not a volume's data waits.
     fn lane(&self) -> Lane {
         let has_proved = self.authentication.get().is_none_or(|queue| queue.has_passed());
-        let role = self.role.borrow();
-        let export = match &*role {
-            Role::Io(queue) => Some(&queue.export),
-            Role::Admin(association) => association.subject.export(),
-            Role::New => None,
-        };
-        match export.filter(|_| has_proved) {
+        match self.export().filter(|_| has_proved) {
             Some(export) => Lane::Volume(export.lane.turns()),
             None => Lane::Stranger(source(self.peer().ip())),
         }

@@ -249,15 +249,19 @@ impl<W: World, D: Device> Connection<W, D> {
         self.core.places().with_crowd(|crowd| advance(crowd, self.life.id.number));
     }
 
+    /// The volume that it is a queue to, or asked to be.
+    pub(crate) fn export(&self) -> Option<Rc<Export<W, D>>> {
+        match &*self.role.borrow() {
+            Role::New => None,
+            Role::Io(queue) => Some(queue.export.clone()),
+            Role::Admin(association) => association.subject.export().cloned(),
+        }
+    }
+
     /// If nothing is left to be shown, its host may use its volume from now on.
     pub(crate) fn let_in_if_proven(&self) {
-        let has_volume = match &*self.role.borrow() {
-            Role::New => false,
-            Role::Io(_) => true,
-            Role::Admin(association) => association.subject.export().is_some(),
-        };
-        if has_volume && self.unproven().is_none() {
-            self.with_crowd(Crowd::let_in);
+        if let Some(export) = self.export().filter(|_| self.unproven().is_none()) {
+            self.with_crowd(|crowd, number| crowd.let_in(number, export.uuid()));
         }
     }
 

@@ -6,7 +6,9 @@
 //!   or as any, makes room himself: his oldest goes, once it had its [`CHANCE`].
 //! - W3: connections that were ended and are not gone yet have [`LEAVING_MAX`] places of their own. If these are
 //!   taken, too, the source that has most of them ends its oldest at once.
-//! - W4: each step takes time logarithmic in the number of connections: they may come as fast as they like.
+//! - W4: no volume takes all places: one that has [`OF_CONTROLLER`] gets no more than are left, so that there are always some
+//!   for a volume that has fewer. Who asks for more is refused; nobody is ended for it.
+//! - W5: each step takes time logarithmic in the number of connections: they may come as fast as they like.
 //!
 //! Which connections there are is told from outside: this does no I/O, and reads no clock.
 
@@ -14,6 +16,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
 use units::{Duration, Instant};
+use uuid::Uuid;
 
 /// Connections that were ended and are not gone yet, beyond those that there may be.
 pub const LEAVING_MAX: usize = 64;
@@ -21,13 +24,16 @@ pub const LEAVING_MAX: usize = 64;
 /// How long a stranger stays if only its equals want its place: long enough for a host to authenticate.
 const CHANCE: Duration = Duration::from_millis(500);
 
+/// What a controller takes that has 64 I/O queues (W4).
+const OF_CONTROLLER: usize = 65;
+
 /// How far a connection is.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum Stage {
     /// Anybody's.
     Stranger,
-    /// Of a host that may use a volume.
-    LetIn,
+    /// Of a host that may use this volume.
+    LetIn(Uuid),
     /// Ended: its host has a while to hear of it.
     Lingering,
     /// Ended, and as good as gone.
@@ -92,6 +98,10 @@ pub(crate) struct Crowd {
     strangers: Sources,
     /// The same, by age.
     by_age: BTreeSet<u64>,
+    /// How many were let in to each volume.
+    of_volumes: BTreeMap<Uuid, usize>,
+    /// How many these are together.
+    let_in: usize,
     lingering: Sources,
 }
 
@@ -114,21 +124,21 @@ impl Crowd {
         self.by_age.insert(number);
     }
 
-    /// Its host has shown that it may use a volume.
-    pub(crate) fn let_in(&mut self, number: u64) {
-        self.advance(number, Stage::Stranger, Stage::LetIn);
+    /// Its host has shown that it may use `volume`.
+    pub(crate) fn let_in(&mut self, number: u64, volume: Uuid) {
+        self.advance(number, |from| (from == Stage::Stranger).then_some(Stage::LetIn(volume)));
     }
 
     /// It was ended; what is left to be said to its host will be.
     pub(crate) fn lingers(&mut self, number: u64) {
-        self.advance(number, Stage::Stranger, Stage::Lingering);
-        self.advance(number, Stage::LetIn, Stage::Lingering);
+        let is_open = |stage| matches!(stage, Stage::Stranger | Stage::LetIn(_));
+        self.advance(number, |from| is_open(from).then_some(Stage::Lingering));
     }
 
     /// It was ended at once.
     pub(crate) fn is_cut(&mut self, number: u64) {
         self.lingers(number);
-        self.advance(number, Stage::Lingering, Stage::Cut);
+        self.advance(number, |from| (from == Stage::Lingering).then_some(Stage::Cut));
     }
 
     /// It is gone.
@@ -137,25 +147,43 @@ impl Crowd {
         self.members.remove(&number);
     }
 
-    fn advance(&mut self, number: u64, from: Stage, to: Stage) {
+    fn advance(&mut self, number: u64, next: impl FnOnce(Stage) -> Option<Stage>) {
         let Some(member) = self.members.get_mut(&number) else { return };
-        if member.stage != from {
-            return;
-        }
+        let (from, source) = (member.stage, member.source);
+        let Some(to) = next(from) else { return };
         member.stage = to;
-        let source = member.source;
         match from {
             Stage::Stranger => {
                 self.strangers.remove(source, number);
                 self.by_age.remove(&number);
             }
+            Stage::LetIn(volume) => {
+                let count = self.of_volumes.remove(&volume).unwrap_or(0);
+                if count > 1 {
+                    self.of_volumes.insert(volume, count - 1);
+                }
+                self.let_in -= 1;
+            }
             Stage::Lingering => self.lingering.remove(source, number),
-            Stage::LetIn | Stage::Cut => {}
+            Stage::Cut => {}
         }
-        if to == Stage::Lingering {
-            self.lingering.add(source, number);
-            self.open -= 1;
+        match to {
+            Stage::LetIn(volume) => {
+                *self.of_volumes.entry(volume).or_default() += 1;
+                self.let_in += 1;
+            }
+            Stage::Lingering => {
+                self.lingering.add(source, number);
+                self.open -= 1;
+            }
+            Stage::Stranger | Stage::Cut => {}
         }
+    }
+
+    /// W4: whether `volume` may have another of `max` places.
+    pub(crate) fn has_place_for(&self, volume: Uuid, max: usize) -> bool {
+        let own = self.of_volumes.get(&volume).copied().unwrap_or(0);
+        own < OF_CONTROLLER || own < max.saturating_sub(self.let_in)
     }
 
     /// W1 and W2: who makes room for one of the source `newcomer`.

@@ -60,6 +60,10 @@ impl<W: World, D: Device> Export<W, D> {
         self.volume.borrow().clone()
     }
 
+    pub(crate) fn uuid(&self) -> Uuid {
+        self.volume.borrow().uuid()
+    }
+
     /// Says something to the volume as it is now.
     pub(crate) fn with_volume<T>(&self, say: impl FnOnce(&Volume<D>) -> T) -> T {
         say(&self.volume.borrow())

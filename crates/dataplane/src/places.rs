@@ -11,6 +11,7 @@ use local_sync::Notify;
 use crate::connection::Connection;
 use crate::core::Core;
 use crate::crowd::{Crowd, LEAVING_MAX};
+use crate::export::Export;
 use crate::life::ConnectionId;
 use crate::throttle::source;
 
@@ -83,6 +84,12 @@ impl<W: World, D: Device> Core<W, D> {
         places.taken.borrow_mut().insert(number, connection.clone());
         places.with_crowd(|crowd| crowd.add(number, source, self.world().now()));
         connection.start();
+    }
+
+    /// W4: whether a host may have another connection to the volume of `export`.
+    pub(crate) fn has_place_for(&self, export: &Export<W, D>) -> bool {
+        let (uuid, max) = (export.uuid(), self.options().connections_max);
+        self.places().with_crowd(|crowd| crowd.has_place_for(uuid, max))
     }
 
     pub(crate) fn forget_connection(&self, connection: &Connection<W, D>) {

@@ -8,6 +8,10 @@ const NOW: Instant = Instant(1_000_000_000_000);
 /// When all had their chance.
 const LATER: Instant = Instant(2_000_000_000_000);
 
+fn volume(number: u64) -> Uuid {
+    Uuid::from_u128(number.into())
+}
+
 fn v4(number: u64) -> IpAddr {
     IpAddr::V4(Ipv4Addr::from_bits(u32::try_from(number).expect("small")))
 }
@@ -26,9 +30,9 @@ fn the_oldest_of_the_source_that_has_most_makes_room() {
     let mut crowd = strangers(&[2, 1, 1, 3, 1]);
     assert_eq!(crowd.who_makes_room(v4(9), NOW), Some(1));
     assert_eq!(crowd.who_makes_room(v4(2), NOW), Some(1));
-    crowd.let_in(1);
+    crowd.let_in(1, volume(1));
     assert_eq!(crowd.who_makes_room(v4(9), NOW), Some(2), "whoever was let in stays");
-    (0..5).for_each(|number| crowd.let_in(number));
+    (0..5).for_each(|number| crowd.let_in(number, volume(1)));
     assert_eq!(crowd.who_makes_room(v4(9), LATER), None, "all were let in");
 }
 
@@ -63,6 +67,27 @@ fn of_those_on_their_way_out_the_source_that_has_most_goes_first() {
     assert_eq!((crowd.len(), crowd.open(), crowd.who_lingers_longest()), (3, 1, None));
 }
 
+/// W4. Method: volumes, one after the other, take all places that they get.
+#[test]
+fn no_volume_takes_all_places_and_each_gets_those_of_a_controller() {
+    for (max, expected) in
+        [(1024, &[512, 256, 128, 65, 63][..]), (200, &[100, 65, 35]), (50, &[50])]
+    {
+        let (mut crowd, mut next) = (Crowd::default(), 0);
+        for (number, expected) in (0..).zip(expected) {
+            let mut taken = 0;
+            while crowd.open() < max && crowd.has_place_for(volume(number), max) {
+                crowd.add(next, v4(1), NOW);
+                crowd.let_in(next, volume(number));
+                (next, taken) = (next + 1, taken + 1);
+            }
+            assert_eq!(taken, *expected, "volume {number} of {max}");
+        }
+        crowd.lingers(0);
+        assert!(crowd.has_place_for(volume(9), max), "whoever goes leaves a place");
+    }
+}
+
 /// The same, by looking at all of them.
 #[derive(Default)]
 struct Model {
@@ -73,11 +98,22 @@ impl Model {
     fn set(&mut self, number: u64, to: Stage) {
         let is_it = |member: &&mut (u64, IpAddr, Instant, Stage)| member.0 == number;
         if let Some(member) = self.all.iter_mut().find(is_it)
-            && (member.3, to) != (Stage::Lingering, Stage::LetIn)
             && member.3 != Stage::Cut
         {
             member.3 = to;
         }
+    }
+
+    fn let_in(&mut self, number: u64, volume: Uuid) {
+        if self.at(Stage::Stranger).any(|member| member.0 == number) {
+            self.set(number, Stage::LetIn(volume));
+        }
+    }
+
+    fn has_place_for(&self, volume: Uuid, max: usize) -> bool {
+        let of_all = self.all.iter().filter(|member| matches!(member.3, Stage::LetIn(_))).count();
+        let own = self.at(Stage::LetIn(volume)).count();
+        own < OF_CONTROLLER || own + of_all < max
     }
 
     fn at(&self, stage: Stage) -> impl Iterator<Item = &(u64, IpAddr, Instant, Stage)> {
@@ -125,8 +161,9 @@ fn answers_are_those_of_a_plain_model() {
                     model.all.push((next, source, now, Stage::Stranger));
                 }
                 4 => {
-                    crowd.let_in(number);
-                    model.set(number, Stage::LetIn);
+                    let volume = volume(rng.below(3));
+                    crowd.let_in(number, volume);
+                    model.let_in(number, volume);
                 }
                 5 => {
                     crowd.lingers(number);
@@ -143,6 +180,8 @@ fn answers_are_those_of_a_plain_model() {
             }
             let ended = model.at(Stage::Lingering).count() + model.at(Stage::Cut).count();
             assert_eq!((crowd.len(), crowd.open()), (model.all.len(), model.all.len() - ended));
+            let (volume, max) = (volume(rng.below(4)), rng.below(300) as usize);
+            assert_eq!(crowd.has_place_for(volume, max), model.has_place_for(volume, max));
             let newcomer = v4(rng.below(sources + 1));
             let expected = model.who_makes_room(newcomer, now);
             assert_eq!(crowd.who_makes_room(newcomer, now), expected, "seed {seed}, step {next}");
@@ -152,6 +191,7 @@ fn answers_are_those_of_a_plain_model() {
         let left: Vec<u64> = model.all.iter().map(|member| member.0).collect();
         left.into_iter().for_each(|number| crowd.remove(number));
         assert!(crowd.members.is_empty() && crowd.strangers.numbers.is_empty());
+        assert!(crowd.of_volumes.is_empty() && crowd.let_in == 0);
         assert!(crowd.strangers.ranks.is_empty() && crowd.lingering.ranks.is_empty());
         assert!(crowd.by_age.is_empty() && crowd.lingering.numbers.is_empty());
     }

@@ -5,7 +5,9 @@ use dataplane::{CONNECTIONS_LEAVING_MAX, nqn_of};
 use io_traits::{Clock, Network, Spawn, Stream};
 use nvme_wire::{FabricsType, Status};
 use sim::{Rng, SimWorld};
-use units::{Duration, Instant, Lba};
+use units::{Duration, Instant, Lba, Slo};
+use uuid::Uuid;
+use volume::VolumeSpec;
 
 use crate::support::raw_host::{self, RawHost, capsule, greeting, read_command, write_command};
 use crate::support::{SimCore, VOLUME, connect, data, host, portal, serve_new, simulate, sleep};
@@ -276,6 +278,41 @@ fn a_flood_does_not_keep_out_its_own_source_for_ever() {
         sleep(&world, Duration::from_secs(1)).await;
         let other = connect(world.clone(), at_once).await;
         other.read(Lba(0), 1).await.expect("served at once");
+        assert_unharmed(&good).await;
+    });
+}
+
+/// W4 of `crowd.rs`. Method: a host makes controllers of one volume, which it never has to keep alive, as long as it is let;
+/// then hosts of another come, with as many queues as they like.
+#[test]
+fn hosts_of_one_volume_leave_places_for_those_of_others() {
+    simulate(18, |world| async move {
+        let (core, good) = server_and_good_host(&world).await;
+        let other = Uuid::from_u128(2);
+        let spec = VolumeSpec { uuid: other, name: "other".into(), blocks: BLOCKS };
+        core.create_volume(0, spec, Slo::default()).await.expect("room");
+        let mut greedy = Vec::new();
+        let refused = loop {
+            let asked = RawHost::queue(&world, (0, 0xFFFF), &nqn_of(VOLUME)).await;
+            let (host, answer) = asked.expect("an answer");
+            if answer.status() != Status::SUCCESS {
+                break answer.status();
+            }
+            greedy.push(host);
+            assert!(greedy.len() < 1200, "it gets all places");
+        };
+        assert_eq!(refused.code(), Status::CONNECT_CONTROLLER_BUSY);
+        let mut others = Vec::new();
+        for n in 0..4 {
+            let own = Options::for_host([20 + n; 16]);
+            let options = Options { queues: 64, reconnect: Reconnect::Never, ..own };
+            let client = Client::connect(world.clone(), portal(), &nqn_of(other), options).await;
+            let volume = client.expect("a place").volume().await.expect("a namespace");
+            volume.write(Lba(n.into()), data(n.into(), 1)).await.expect("served");
+            others.push(volume);
+        }
+        let connections = 2 + greedy.len() + 1 + 4 * 65;
+        assert_eq!(core.stats().connections, connections, "all, and the one that was refused");
         assert_unharmed(&good).await;
     });
 }
