@@ -28,8 +28,9 @@ pub fn run(bytes: &[u8]) {
     // Arithmetic is slow; most inputs do without.
     let computes = input.u8() >= 0xF0;
     let (known, other) = (Secret::new(Hash::Sha256, &[1; 64]), Secret::new(Hash::Sha512, &[2; 64]));
-    let keys = vec![Key { host: known, controller: Some(other.clone()) }];
-    let mut controller = Controller::new(parties(), keys, policy());
+    let key = Key { host: known, controller: Some(other.clone()) };
+    let mut keys = || vec![key.clone()];
+    let mut controller = Controller::new(parties(), policy());
     let (mut host, _) = Host::new(parties(), other.clone(), Some(other), 0x0101);
     for _ in 0..MESSAGES_MAX {
         let (to_host, len) = (input.u8() & 1 == 1, usize::from(input.u16() & 0xFFF));
@@ -43,10 +44,10 @@ pub fn run(bytes: &[u8]) {
             }
             let _ = host.message();
         } else {
-            if let Some(job) = controller.receive(message, &mut random)
+            if let Some(job) = controller.receive(message, &mut keys, &mut random)
                 && computes
             {
-                controller.computed(job.run());
+                controller.computed(job.run(), &mut keys);
             }
             let _ = controller.message(message.len() * 2);
         }

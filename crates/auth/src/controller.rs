@@ -71,30 +71,36 @@ enum State {
     Over(Outcome),
 }
 
-/// A controller that wants a host to authenticate.
+/// Says what opens it at this moment: there are two keys while one takes the place of the other.
+pub type Keys<'a> = dyn FnMut() -> Vec<Key> + 'a;
+
+/// A controller that wants a host to authenticate. What the host is to know is asked when its Reply is looked at, not
+/// before: a key that was replaced meanwhile opens nothing.
 pub struct Controller {
     parties: Parties,
-    /// The host is to know one of them.
-    keys: Vec<Key>,
     policy: Policy,
     transaction: u16,
     state: State,
 }
 
 impl Controller {
-    /// Waits for a host that knows one of `keys`, of which there are two while one takes the place of
-    /// the other.
+    /// Waits for a host.
     #[must_use]
-    pub fn new(parties: Parties, keys: Vec<Key>, policy: Policy) -> Self {
-        Self { parties, keys, policy, transaction: 0, state: State::Idle }
+    pub fn new(parties: Parties, policy: Policy) -> Self {
+        Self { parties, policy, transaction: 0, state: State::Idle }
     }
 
     /// Takes the message of an Authentication Send. The command is to be completed once the job that
     /// is returned, if one is, was run and its result handed to [`Controller::computed`].
     ///
     /// `random` fills its argument with random bytes.
-    pub fn receive(&mut self, bytes: &[u8], random: &mut dyn FnMut(&mut [u8])) -> Option<Job> {
-        match self.take(bytes, random) {
+    pub fn receive(
+        &mut self,
+        bytes: &[u8],
+        keys: &mut Keys<'_>,
+        random: &mut dyn FnMut(&mut [u8]),
+    ) -> Option<Job> {
+        match self.take(bytes, keys, random) {
             Ok(job) => job,
             Err(explanation) => {
                 self.state = State::Failing(explanation);
@@ -106,6 +112,7 @@ impl Controller {
     fn take(
         &mut self,
         bytes: &[u8],
+        keys: &mut Keys<'_>,
         random: &mut dyn FnMut(&mut [u8]),
     ) -> Result<Option<Job>, Explanation> {
         let message = Message::decode(bytes)?;
@@ -122,7 +129,7 @@ impl Controller {
             (Body::Reply { sequence, response, challenge, public }, State::Asked(agreed)) => {
                 let challenge = challenge.map(<[u8]>::to_vec);
                 let replied = Replied { response: response.to_vec(), sequence, challenge };
-                self.check_reply(agreed, replied, public)
+                self.check_reply(agreed, replied, public, keys)
             }
             (Body::Success2, State::Proven) => {
                 self.state = State::Over(Outcome::Authenticated);
@@ -173,6 +180,7 @@ impl Controller {
         agreed: Agreed,
         replied: Replied,
         public: &[u8],
+        keys: &mut Keys<'_>,
     ) -> Result<Option<Job>, Explanation> {
         let len = agreed.hash.len_bytes();
         if replied.response.len() != len || public.len() != agreed.group.len_bytes() {
@@ -183,7 +191,7 @@ impl Controller {
             return Err(Explanation::Failed);
         }
         if agreed.group == Group::Null {
-            return self.verify(&agreed, &replied, None).map(|()| None);
+            return self.verify(&agreed, &replied, None, keys).map(|()| None);
         }
         let (group, private) = (agreed.group, agreed.private.clone());
         self.state = State::Checking(agreed, replied);
@@ -191,7 +199,7 @@ impl Controller {
     }
 
     /// Takes the result of a job.
-    pub fn computed(&mut self, computed: Computed) {
+    pub fn computed(&mut self, computed: Computed, keys: &mut Keys<'_>) {
         let result = match core::mem::replace(&mut self.state, State::Idle) {
             State::Choosing(agreed) => {
                 self.state = State::Asking(Agreed { public: computed.public, ..agreed });
@@ -199,7 +207,7 @@ impl Controller {
             }
             State::Checking(agreed, replied) => {
                 let shared = computed.shared.unwrap_or(Err(Explanation::Failed));
-                shared.and_then(|shared| self.verify(&agreed, &replied, Some(&shared)))
+                shared.and_then(|shared| self.verify(&agreed, &replied, Some(&shared), keys))
             }
             // The host began anew meanwhile; the result is of no use.
             other => {
@@ -217,6 +225,7 @@ impl Controller {
         agreed: &Agreed,
         replied: &Replied,
         shared: Option<&[u8]>,
+        keys: &mut Keys<'_>,
     ) -> Result<(), Explanation> {
         let question = Question {
             hash: agreed.hash,
@@ -226,7 +235,8 @@ impl Controller {
             transaction: self.transaction,
         };
         // All are looked at, so that the time tells nothing about which one it was (D1).
-        let known = self.keys.iter().fold(None, |known, key| {
+        let keys = keys();
+        let known = keys.iter().fold(None, |known, key| {
             let expected = question.answer(Role::Host, &key.host, &self.parties);
             if expected.equals(&replied.response) { Some(key) } else { known }
         });
@@ -279,6 +289,13 @@ impl Controller {
             _ => State::Over(Outcome::Failed(Explanation::IncorrectMessage)),
         };
         Some(bytes)
+    }
+
+    /// Whether the host has shown that it knows a key, be it that it has not heard of that yet.
+    #[must_use]
+    pub fn is_convinced(&self) -> bool {
+        use State::{Over, Proven, Proving};
+        matches!(self.state, Proving(..) | Proven | Over(Outcome::Authenticated))
     }
 
     /// Whether it has failed, be it that the host has not heard of it yet.

@@ -27,7 +27,7 @@ mod job;
 mod response;
 mod secret;
 
-pub use controller::{Controller, Key, Policy};
+pub use controller::{Controller, Key, Keys, Policy};
 pub use group::Group;
 pub use hash::{Digest, Hash};
 pub use host::Host;

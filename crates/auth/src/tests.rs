@@ -50,6 +50,8 @@ type Source = Box<dyn FnMut(&mut [u8])>;
 struct Pair {
     host: Host,
     controller: Controller,
+    /// What opens the controller.
+    keys: Vec<Key>,
     host_random: Source,
     controller_random: Source,
     /// What the host sent.
@@ -63,13 +65,13 @@ impl Pair {
 
     fn with_policy((secret, asks): Known, (host_secret, own): Known, policy: Policy) -> Self {
         let (host, first) = Host::new(parties(), secret, asks, 7);
-        let controller =
-            Controller::new(parties(), vec![Key { host: host_secret, controller: own }], policy);
+        let controller = Controller::new(parties(), policy);
         let mut other = counter();
         other(&mut [0; 100]);
         let mut pair = Self {
             host,
             controller,
+            keys: vec![Key { host: host_secret, controller: own }],
             host_random: Box::new(other),
             controller_random: Box::new(counter()),
             sent: Vec::new(),
@@ -79,8 +81,9 @@ impl Pair {
     }
 
     fn send(&mut self, bytes: Vec<u8>) {
-        if let Some(job) = self.controller.receive(&bytes, &mut self.controller_random) {
-            self.controller.computed(job.run());
+        let mut keys = || self.keys.clone();
+        if let Some(job) = self.controller.receive(&bytes, &mut keys, &mut self.controller_random) {
+            self.controller.computed(job.run(), &mut keys);
         }
         self.sent.push(bytes);
     }
@@ -152,10 +155,23 @@ fn who_does_not_know_the_secret_does_not() {
 fn while_a_secret_is_replaced_both_are_good() {
     for known in [1, 2, 3] {
         let mut pair = Pair::new((secret(known), None), (secret(1), None));
-        let keys = vec![key(secret(1)), key(secret(2))];
-        pair.controller = Controller::new(parties(), keys, Policy::default());
-        pair.send(pair.sent[0].clone());
+        pair.keys = vec![key(secret(1)), key(secret(2))];
         assert_eq!(pair.run(), if known == 3 { REFUSED } else { GOOD });
+    }
+}
+
+/// Method: the key is another when the Reply comes, or when what it needs was computed.
+#[test]
+fn what_opens_it_is_asked_when_the_reply_is_looked_at() {
+    for group in [Group::Null, Group::Ffdhe2048] {
+        for (knows, expected) in [(1, REFUSED), (2, GOOD)] {
+            let policy = Policy { hashes: Hash::ALL.into(), groups: vec![group] };
+            let mut pair = Pair::with_policy((secret(knows), None), (secret(1), None), policy);
+            pair.keys = vec![key(secret(2))];
+            assert!(!pair.controller.is_convinced());
+            assert_eq!(pair.run(), expected);
+            assert_eq!(pair.controller.is_convinced(), expected == GOOD);
+        }
     }
 }
 
@@ -206,11 +222,11 @@ fn a_challenge_sent_back_is_not_answered() {
 
 #[test]
 fn whatever_is_out_of_turn_or_broken_ends_the_exchange_with_its_reason() {
-    let fresh = || Controller::new(parties(), vec![key(secret(1))], Policy::default());
+    let fresh = || Controller::new(parties(), Policy::default());
     let ask = |messages: &[&[u8]]| {
         let mut controller = fresh();
         for message in messages {
-            let _ = controller.receive(message, &mut counter());
+            let _ = controller.receive(message, &mut || vec![key(secret(1))], &mut counter());
         }
         let _ = controller.message(ROOM);
         controller.outcome()
@@ -229,11 +245,11 @@ fn whatever_is_out_of_turn_or_broken_ends_the_exchange_with_its_reason() {
     assert_eq!(ask(&[&offer(0, &[1], &[77])]), failed(Explanation::GroupNotUsable));
     assert_eq!(ask(&[&offer(0, &[], &[])]), failed(Explanation::HashNotUsable));
     let mut controller = fresh();
-    let _ = controller.receive(&offer(0, &[1], &[0]), &mut counter());
+    let _ = controller.receive(&offer(0, &[1], &[0]), &mut Vec::new, &mut counter());
     assert_eq!(controller.message(20), None, "a challenge has 48 bytes");
     assert!(controller.message(48).is_some());
     let other = Body::Reply { sequence: 0, response: &[0; 32], challenge: None, public: &[] };
-    let _ = controller.receive(&encode(8, other), &mut counter());
+    let _ = controller.receive(&encode(8, other), &mut Vec::new, &mut counter());
     let _ = controller.message(ROOM);
     assert_eq!(controller.outcome(), failed(Explanation::IncorrectPayload));
 }

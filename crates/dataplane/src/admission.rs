@@ -3,7 +3,8 @@
 //! - T4: a host that may not open a volume meets the same answers, in the same order, as one that asks
 //!   for a volume which does not exist: where hosts have to authenticate, an exchange that fails. So does the time
 //!   that they take (E1 of `even.rs`).
-//! - T5: a host that no longer qualifies is cut as soon as that is decided.
+//! - T5: a host that no longer qualifies is cut as soon as that is decided. Of a stranger, who has not shown that it knows a
+//!   token, nothing is cut: its exchange fails (T7 of `authentication.rs`), as for a volume which does not exist (T4).
 
 use std::rc::Rc;
 
@@ -121,9 +122,9 @@ impl<W: World, D: Device> Core<W, D> {
             } else if !association.qualifies(&export) {
                 association.cut(NOT_ADMITTED);
             }
-            // Whoever only asks to be its queue says nothing of its host.
+            // Whoever is not its queue yet says nothing of its host.
             for candidate in association.candidates() {
-                if !candidate.qualifies(&export, &association.host) {
+                if !candidate.is_strangers() && !candidate.qualifies(&export, &association.host) {
                     candidate.note_end(NOT_ADMITTED);
                     candidate.cut();
                 }
@@ -137,6 +138,12 @@ impl<W: World, D: Device> Connection<W, D> {
     /// Whether the host called `host` may open `export` from where it is.
     pub(crate) fn qualifies(&self, export: &Export<W, D>, host: &Nqn) -> bool {
         export.access().is_some_and(|access| self.is_admitted_by(&access.restrictions, host))
+    }
+
+    /// Whether the host called `host` may open `export`, which may be gone since the host asked for it.
+    pub(crate) fn may_open(&self, export: &Rc<Export<W, D>>, host: &Nqn) -> bool {
+        let serves = self.core.export(export.uuid()).is_some_and(|now| Rc::ptr_eq(&now, export));
+        serves && self.qualifies(export, host)
     }
 
     /// Whether `restrictions` admit the host called `host` from where it is.

@@ -208,6 +208,11 @@ impl<W: World, D: Device> Association<W, D> {
         fitting.filter_map(|queue| queue.connection.upgrade()).collect()
     }
 
+    /// Whether its host has not shown yet that it may use what it asked for.
+    pub(crate) fn is_strangers(&self) -> bool {
+        self.admin.upgrade().is_some_and(|admin| admin.is_strangers())
+    }
+
     /// Whether `restrictions` admit its host as it came.
     pub(crate) fn is_admitted_by(&self, restrictions: &Restrictions) -> bool {
         self.admin.upgrade().is_some_and(|admin| admin.is_admitted_by(restrictions, &self.host))

@@ -11,13 +11,16 @@
 //!   queues (`computing.rs`): the others wait, as connections that count.
 //! - T6: a host may ask for an answer right behind its message: one Authentication Receive waits until the message has
 //!   taken effect.
+//! - T7: what opens a volume is looked at together with the host's Reply: neither a token that was replaced since its
+//!   Connect opens it, nor one whose host may no longer, nor one of a volume that is gone. Until then the connection of a
+//!   stranger goes on as one to a volume that does not exist.
 
 use std::cell::{Cell, RefCell};
 use std::net::IpAddr;
 use std::pin::pin;
 use std::rc::Rc;
 
-use access::{TOKENS_MAX, Token};
+use access::{Access, TOKENS_MAX, Token};
 use auth::{Computed, Controller, Hash, KEY_LEN_MAX, Key, Outcome, Parties, Secret};
 use io_traits::{Device, World};
 use nvme_target::{ConnectRequest, SlotId};
@@ -29,6 +32,7 @@ use crate::admission::Subject;
 use crate::association::{NO_PLACE, NOT_THE_QUEUE};
 use crate::connection::{Connection, Role};
 use crate::core::Core;
+use crate::export::Export;
 use crate::first_of::first_of;
 use crate::incoming::Payload;
 use crate::memory::footprint;
@@ -67,11 +71,11 @@ impl<W: World, D: Device> QueueAuthentication<W, D> {
             return None;
         }
         let parties = Parties { host: request.host_nqn, subsystem: request.subsystem };
-        let exchange = RefCell::new(core.exchange(subject, parties)?);
+        let policy = core.options().authentication.clone()?;
         Some(Rc::new(Self {
             subject: subject.clone(),
             parties,
-            exchange,
+            exchange: RefCell::new(Controller::new(parties, policy)),
             since: Cell::new(core.world().now()),
             passed: Cell::new(false),
             is_busy: Cell::new(false),
@@ -105,13 +109,9 @@ impl<W: World, D: Device> QueueAuthentication<W, D> {
         }
     }
 
-    /// Begins anew after an exchange has ended, with the tokens of today.
-    fn renew(&self, core: &Core<W, D>) {
-        if self.exchange.borrow().outcome() != Outcome::UnderWay
-            && let Some(exchange) = core.exchange(&self.subject, self.parties)
-        {
-            *self.exchange.borrow_mut() = exchange;
-        }
+    /// Whether the host has shown that it knows a token, be it that the exchange goes on.
+    pub(crate) fn is_convinced(&self) -> bool {
+        self.exchange.borrow().is_convinced()
     }
 }
 
@@ -122,12 +122,10 @@ pub(crate) fn is_authentication(sqe: &Sqe) -> bool {
 }
 
 impl<W: World, D: Device> Core<W, D> {
-    /// An exchange with a host that wants to use `subject`. It has the same steps whether there are
-    /// two tokens, one, or none (T4): secrets that nobody knows take the places of those that are not
-    /// there. What is left of a difference in time, E1 of `even.rs` covers.
-    fn exchange(&self, subject: &Subject<W, D>, parties: Parties) -> Option<Controller> {
-        let policy = self.options().authentication.clone()?;
-        let access = subject.export().and_then(|export| export.access());
+    /// What opens a volume to whom `access` lets in: as many keys whether there are two tokens, one, or none (T4).
+    /// Secrets that nobody knows take the places of those that are not there. What is left of a difference in time, E1
+    /// of `even.rs` covers.
+    fn keys(&self, access: Option<&Access>) -> Vec<Key> {
         let key = |token: &Token| Key {
             host: token.secret.clone(),
             controller: token.controller.clone(),
@@ -142,7 +140,7 @@ impl<W: World, D: Device> Core<W, D> {
             keys.push(Key { host: Secret::new(Hash::Sha256, &random), controller: None });
         }
         keys.truncate(TOKENS_MAX);
-        Some(Controller::new(parties, keys, policy))
+        keys
     }
 
     /// T2: a connection of `address` has ended that had not authenticated.
@@ -165,6 +163,13 @@ impl<W: World, D: Device> Connection<W, D> {
             }
             _ => Ok(()),
         }
+    }
+
+    /// T7: what opens `queue` now.
+    fn keys_of(&self, queue: &QueueAuthentication<W, D>) -> Vec<Key> {
+        let opens = |export: &&Rc<Export<W, D>>| self.may_open(export, &queue.parties.host);
+        let access = queue.subject.export().filter(opens).and_then(|export| export.access());
+        self.core.keys(access.as_deref())
     }
 
     /// The exchange that the command in `slot` belongs to, if there is one.
@@ -213,10 +218,10 @@ impl<W: World, D: Device> Connection<W, D> {
         queue: &Rc<QueueAuthentication<W, D>>,
     ) {
         let came = self.core.world().now();
-        queue.renew(&self.core);
         let message = payload.map_or(&[][..], Payload::as_bytes);
         let mut random = |bytes: &mut [u8]| self.core.world().fill_random(bytes);
-        let job = queue.exchange.borrow_mut().receive(message, &mut random);
+        let mut keys = || self.keys_of(queue);
+        let job = queue.exchange.borrow_mut().receive(message, &mut keys, &mut random);
         let Some(job) = job else { return self.taken(slot, queue, came) };
         queue.is_busy.set(true);
         let (connection, queue) = (self.clone(), queue.clone());
@@ -235,7 +240,7 @@ impl<W: World, D: Device> Connection<W, D> {
             let computed: Computed = core.world().offload(move || job.run()).await;
             let now = core.world().now();
             queue.job_done(now);
-            queue.exchange.borrow_mut().computed(computed);
+            queue.exchange.borrow_mut().computed(computed, &mut || connection.keys_of(&queue));
             connection.taken(slot, &queue, now);
         });
     }
@@ -342,7 +347,10 @@ impl<W: World, D: Device> Connection<W, D> {
                     let Parties { host, subsystem } = queue.parties;
                     let volume = match queue.subject {
                         Subject::Nothing(why) => why,
-                        Subject::Volume(_) | Subject::Discovery => "is open to this host",
+                        Subject::Volume(ref export) if self.may_open(export, &host) => {
+                            "is open to this host"
+                        }
+                        Subject::Volume(_) | Subject::Discovery => "is no longer open to this host",
                     };
                     tracing::warn!(%connection, %peer, %host, %subsystem, volume, %reason, "authentication failed");
                 }

@@ -270,6 +270,11 @@ impl<W: World, D: Device> Connection<W, D> {
         self.authentication.get().filter(|queue| !queue.has_passed())
     }
 
+    /// Whether its host has to show what it knows, and has not.
+    pub(crate) fn is_strangers(&self) -> bool {
+        self.unproven().is_some_and(|queue| !queue.is_convinced())
+    }
+
     /// Whether the host has let us wait for too long: the less memory there is, the sooner.
     fn is_overdue(&self, age: Duration, now: Instant) -> bool {
         let in_need = self.core.short_of_memory_since().filter(|_| self.window.is_used());

@@ -374,9 +374,11 @@ impl<W: World, D: Device> Core<W, D> {
         &self.state.throttle
     }
 
+    /// Whose hosts are to hear of what becomes of a volume: those of strangers are not (T4 of `admission.rs`).
     pub(crate) fn associations_of(&self, export: &Rc<Export<W, D>>) -> Vec<Rc<Association<W, D>>> {
         let is_of = |association: &Rc<Association<W, D>>| {
-            association.subject.export().is_some_and(|other| Rc::ptr_eq(other, export))
+            let subject = association.subject.export();
+            subject.is_some_and(|other| Rc::ptr_eq(other, export)) && !association.is_strangers()
         };
         self.all_associations().into_iter().filter(is_of).collect()
     }

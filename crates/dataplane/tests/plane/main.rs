@@ -3,6 +3,7 @@
 mod administering;
 mod authenticating;
 mod crowding;
+mod exchanging;
 mod hanging;
 mod hostile;
 mod metadata;

@@ -123,28 +123,56 @@ impl RawHost {
         subsystem: &Nqn,
         secret: Secret,
     ) -> Result<Outcome, StreamError> {
+        let exchange = self.begin_exchange(subsystem, secret).await?;
+        self.finish_exchange(exchange).await
+    }
+
+    /// Negotiates, and fetches the challenge: the exchange, whose Reply is ready.
+    pub(crate) async fn begin_exchange(
+        &mut self,
+        subsystem: &Nqn,
+        secret: Secret,
+    ) -> Result<Host, StreamError> {
         let parties = Parties { host: host_nqn(), subsystem: *subsystem };
-        let (mut host, first) = Host::new(parties, secret, None, 3);
-        let mut message = Some(first);
+        let (mut exchange, first) = Host::new(parties, secret, None, 3);
+        self.say(&first).await?;
+        self.hear(&mut exchange).await?;
+        Ok(exchange)
+    }
+
+    /// Goes through the rest of an exchange: what came of it.
+    pub(crate) async fn finish_exchange(
+        &mut self,
+        mut exchange: Host,
+    ) -> Result<Outcome, StreamError> {
         loop {
-            if let Some(bytes) = message.take().or_else(|| host.message()) {
-                let len = u32::try_from(bytes.len()).expect("short");
-                self.command(Authentication::send(len).into(), &bytes).await?;
-                continue;
+            if let Some(bytes) = exchange.message() {
+                self.say(&bytes).await?;
+            } else if exchange.outcome() == Outcome::UnderWay {
+                self.hear(&mut exchange).await?;
+            } else {
+                return Ok(exchange.outcome());
             }
-            if host.outcome() != Outcome::UnderWay {
-                return Ok(host.outcome());
-            }
-            let room = SglDescriptor::transport(MESSAGE_ROOM);
-            let receive = Authentication::receive(MESSAGE_ROOM, room);
-            self.next_cid += 1;
-            self.send(&capsule(self.next_cid, receive.into(), &[])).await?;
-            let data = self.receive(24 + MESSAGE_ROOM as usize).await?;
-            if let Some(job) = host.receive(&data[24..], &mut |bytes| bytes.fill(7)) {
-                host.computed(&job.run());
-            }
-            self.receive(24).await?;
         }
+    }
+
+    /// Sends a message of an exchange.
+    pub(crate) async fn say(&mut self, message: &[u8]) -> Result<(), StreamError> {
+        let len = u32::try_from(message.len()).expect("short");
+        self.command(Authentication::send(len).into(), message).await.map(drop)
+    }
+
+    /// Fetches one.
+    async fn hear(&mut self, exchange: &mut Host) -> Result<(), StreamError> {
+        let room = SglDescriptor::transport(MESSAGE_ROOM);
+        let receive = Authentication::receive(MESSAGE_ROOM, room);
+        self.next_cid += 1;
+        self.send(&capsule(self.next_cid, receive.into(), &[])).await?;
+        let data = self.receive(24 + MESSAGE_ROOM as usize).await?;
+        if let Some(job) = exchange.receive(&data[24..], &mut |bytes| bytes.fill(7)) {
+            exchange.computed(&job.run());
+        }
+        self.receive(24).await.map(drop)
     }
 
     /// Sends bytes as they are.
