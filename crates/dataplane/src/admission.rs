@@ -76,7 +76,7 @@ impl<W: World, D: Device> Core<W, D> {
             return Ok(Subject::Discovery);
         }
         let peer = connection.peer();
-        if self.authenticates() && self.puts_off(peer.ip()) {
+        if self.authenticates() && self.puts_off(peer.ip(), request.subsystem) {
             return Err(ConnectRefusal::BUSY);
         }
         let found = self.export_by_nqn(&request.subsystem);

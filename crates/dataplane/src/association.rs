@@ -2,7 +2,7 @@
 //!
 //! - Q1: an I/O queue belongs to the connection on which its host has authenticated first; where nobody has to,
 //!   to the one that asked first. Until then any number may ask for it: who has only overheard what a host is
-//!   called keeps it from nothing, unless it comes from the host's own address: that one is put off if there is too much of this.
+//!   called keeps it from nothing, unless it fails from the host's own address: that one is put off if there is too much of this.
 //! - Q2: when it is decided whose a queue is, the other connections that asked for it are cut. Who asks later
 //!   is refused, as for any queue that is there.
 

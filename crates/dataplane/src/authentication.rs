@@ -5,8 +5,9 @@
 //!   [`HOST_TIME_MAX`]. What the server computes for the exchange, and for other sources before, is not
 //!   the host's time; what its own source has asked for before is. Meanwhile there is no keep alive timer:
 //!   hosts begin to keep alive what they have opened.
-//! - T2: whoever fails is told so in the protocol's own words, then the connection ends. After a few
-//!   connections that ended without success its address is put off for a while, whatever queue it asks for.
+//! - T2: whoever fails is told so in the protocol's own words, then the connection ends. After a few failures, which
+//!   count as soon as the Reply was wrong, its source is put off for a while, whatever queue of the subsystem it asks for
+//!   (`throttle.rs`).
 //! - T3: arithmetic is done off the core, one piece at a time for each queue, and in a fair order of
 //!   queues (`computing.rs`): the others wait, as connections that count.
 //! - T6: a host may ask for an answer right behind its message: one Authentication Receive waits until the message has
@@ -25,7 +26,7 @@ use auth::{Computed, Controller, Hash, KEY_LEN_MAX, Key, Outcome, Parties, Secre
 use io_traits::{Device, World};
 use nvme_target::{ConnectRequest, SlotId};
 use nvme_wire::auth::{Authentication, MESSAGE_LEN_MAX};
-use nvme_wire::{FabricsType, Sqe, Status, fabrics};
+use nvme_wire::{FabricsType, Nqn, Sqe, Status, fabrics};
 use units::{Duration, Instant};
 
 use crate::admission::Subject;
@@ -143,14 +144,9 @@ impl<W: World, D: Device> Core<W, D> {
         keys
     }
 
-    /// T2: a connection of `address` has ended that had not authenticated.
-    pub(crate) fn note_failure(&self, address: IpAddr) {
-        self.throttle().borrow_mut().note(address, self.world().now());
-    }
-
-    /// T2: whether whoever connects from `address` has to wait.
-    pub(crate) fn puts_off(&self, address: IpAddr) -> bool {
-        self.throttle().borrow().puts_off(address, self.world().now())
+    /// T2: whether whoever connects from `address` to `subsystem` has to wait.
+    pub(crate) fn puts_off(&self, address: IpAddr, subsystem: Nqn) -> bool {
+        self.throttle().borrow().puts_off(address, subsystem, self.world().now())
     }
 }
 
@@ -251,12 +247,21 @@ impl<W: World, D: Device> Connection<W, D> {
         if !queue.exchange.borrow().is_failing() {
             return self.confirm(slot, queue);
         }
+        self.note_failure(queue);
         queue.is_busy.set(true);
         let queue = queue.clone();
         self.answer_evenly(since, move |connection| {
             queue.is_busy.set(false);
             connection.confirm(slot, &queue);
         });
+    }
+
+    /// T2. A host that leaves since it does not believe us has not guessed.
+    fn note_failure(&self, queue: &QueueAuthentication<W, D>) {
+        if queue.exchange.borrow().outcome() == Outcome::UnderWay {
+            let (address, now) = (self.peer().ip(), self.core.world().now());
+            self.core.throttle().borrow_mut().note(address, queue.parties.subsystem, now);
+        }
     }
 
     /// Says that the message in `slot` took effect, and answers whoever waits for that (T6).

@@ -447,9 +447,6 @@ impl<W: World, D: Device> Connection<W, D> {
         }
         self.log_ended();
         self.core.forget_connection(self);
-        if self.unproven().is_some() {
-            self.core.note_failure(self.peer().ip());
-        }
         match self.role.replace(Role::New) {
             Role::New => {}
             Role::Admin(association) => self.core.end_association(&association),

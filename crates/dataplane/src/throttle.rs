@@ -1,43 +1,80 @@
 //! Who guesses is put off.
 //!
 //! - B1: of IPv6 the network of 64 bits counts: one host has all of its addresses.
+//! - B2: failures count for the source and the subsystem that it asked for. So who guesses at one volume keeps those who
+//!   share its address or network from no other, up to a larger number of failures of the source as a whole.
+//! - B3: so much is remembered; of more, what failed longest ago is forgotten.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv6Addr};
 
+use nvme_wire::Nqn;
 use units::{Duration, Instant};
 
-/// Failures that an address may have in a [`PERIOD`].
+/// Failures that a source may have at a subsystem in a [`PERIOD`].
 const FAILURES_MAX: u32 = 8;
+/// Failures that it may have altogether.
+const FAILURES_OF_SOURCE_MAX: u32 = 256;
 const PERIOD: Duration = Duration::from_secs(10);
-/// Addresses that are remembered; of more, those that failed longest ago are forgotten.
-const ADDRESSES_MAX: usize = 1024;
+/// Sources that are remembered, and pairs of these and subsystems (B3).
+const REMEMBERED_MAX: usize = 1024;
 
-/// Failed authentications by address.
-#[derive(Default)]
-pub(crate) struct Throttle {
-    /// Failures, and when the first of them was.
-    failures: BTreeMap<IpAddr, (u32, Instant)>,
-    /// All failures so far.
-    total: u64,
+/// Failures, and when the first of them was, of each of many.
+struct Failures<K> {
+    max: u32,
+    counts: BTreeMap<K, (u32, Instant)>,
 }
 
-impl Throttle {
-    /// Notes a failure.
-    pub(crate) fn note(&mut self, address: IpAddr, now: Instant) {
-        self.total += 1;
-        let address = source(address);
-        if self.failures.len() >= ADDRESSES_MAX && !self.failures.contains_key(&address) {
-            let oldest = self.failures.iter().min_by_key(|(_, (_, since))| *since);
-            if let Some(oldest) = oldest.map(|(address, _)| *address) {
-                self.failures.remove(&oldest);
+impl<K: Copy + Ord> Failures<K> {
+    fn new(max: u32) -> Self {
+        Self { max, counts: BTreeMap::new() }
+    }
+
+    fn note(&mut self, key: K, now: Instant) {
+        if self.counts.len() >= REMEMBERED_MAX && !self.counts.contains_key(&key) {
+            let oldest = self.counts.iter().min_by_key(|(_, (_, since))| *since);
+            if let Some(oldest) = oldest.map(|(key, _)| *key) {
+                self.counts.remove(&oldest);
             }
         }
-        let (count, since) = self.failures.entry(address).or_insert((0, now));
+        let (count, since) = self.counts.entry(key).or_insert((0, now));
         if now.since(*since) > PERIOD {
             (*count, *since) = (0, now);
         }
         *count = count.saturating_add(1);
+    }
+
+    fn are_too_many(&self, key: K, now: Instant) -> bool {
+        let count = self.counts.get(&key);
+        count.is_some_and(|(count, since)| *count >= self.max && now.since(*since) <= PERIOD)
+    }
+}
+
+/// Failed authentications (B2).
+pub(crate) struct Throttle {
+    at_subsystems: Failures<(IpAddr, Nqn)>,
+    of_sources: Failures<IpAddr>,
+    /// All failures so far.
+    total: u64,
+}
+
+impl Default for Throttle {
+    fn default() -> Self {
+        Self {
+            at_subsystems: Failures::new(FAILURES_MAX),
+            of_sources: Failures::new(FAILURES_OF_SOURCE_MAX),
+            total: 0,
+        }
+    }
+}
+
+impl Throttle {
+    /// Notes a failure of `address` at `subsystem`.
+    pub(crate) fn note(&mut self, address: IpAddr, subsystem: Nqn, now: Instant) {
+        self.total += 1;
+        let source = source(address);
+        self.at_subsystems.note((source, subsystem), now);
+        self.of_sources.note(source, now);
     }
 
     /// Failures so far, of all addresses.
@@ -45,11 +82,11 @@ impl Throttle {
         self.total
     }
 
-    /// Whether the address has to wait.
-    pub(crate) fn puts_off(&self, address: IpAddr, now: Instant) -> bool {
-        self.failures
-            .get(&source(address))
-            .is_some_and(|(count, since)| *count >= FAILURES_MAX && now.since(*since) <= PERIOD)
+    /// Whether whoever comes from `address` to `subsystem` has to wait.
+    pub(crate) fn puts_off(&self, address: IpAddr, subsystem: Nqn, now: Instant) -> bool {
+        let source = source(address);
+        self.at_subsystems.are_too_many((source, subsystem), now)
+            || self.of_sources.are_too_many(source, now)
     }
 }
 
@@ -67,46 +104,63 @@ mod tests {
 
     use super::*;
 
+    const NOW: Instant = Instant(100_000_000_000);
+
     fn address(number: u32) -> IpAddr {
         IpAddr::V4(Ipv4Addr::from_bits(number))
+    }
+
+    fn subsystem(number: u8) -> Nqn {
+        Nqn::from_uuid(&[number; 16])
     }
 
     #[test]
     fn another_address_of_one_network_is_no_other_host() {
         let mut throttle = Throttle::default();
-        let now = Instant(0) + Duration::from_secs(100);
         let address = |text: &str| text.parse::<IpAddr>().expect("an address");
         for host in 0..FAILURES_MAX {
-            throttle.note(address(&format!("2001:db8::{host:x}")), now);
+            throttle.note(address(&format!("2001:db8::{host:x}")), subsystem(1), NOW);
         }
-        assert!(throttle.puts_off(address("2001:db8::ffff"), now));
-        assert!(!throttle.puts_off(address("2001:db8:0:1::1"), now));
+        assert!(throttle.puts_off(address("2001:db8::ffff"), subsystem(1), NOW));
+        assert!(!throttle.puts_off(address("2001:db8:0:1::1"), subsystem(1), NOW));
         assert_eq!(throttle.total(), u64::from(FAILURES_MAX));
     }
 
     #[test]
     fn who_fails_often_waits_and_nobody_else_does() {
         let mut throttle = Throttle::default();
-        let now = Instant(0) + Duration::from_secs(100);
         for _ in 0..FAILURES_MAX {
-            assert!(!throttle.puts_off(address(1), now));
-            throttle.note(address(1), now);
+            assert!(!throttle.puts_off(address(1), subsystem(1), NOW));
+            throttle.note(address(1), subsystem(1), NOW);
         }
-        assert!(throttle.puts_off(address(1), now));
-        assert!(!throttle.puts_off(address(2), now));
-        let later = now + PERIOD + Duration::from_nanos(1);
-        assert!(!throttle.puts_off(address(1), later));
-        throttle.note(address(1), later);
-        assert!(!throttle.puts_off(address(1), later), "counted anew");
+        assert!(throttle.puts_off(address(1), subsystem(1), NOW));
+        assert!(!throttle.puts_off(address(2), subsystem(1), NOW));
+        assert!(!throttle.puts_off(address(1), subsystem(2), NOW), "it did not guess at that");
+        let later = NOW + PERIOD + Duration::from_nanos(1);
+        assert!(!throttle.puts_off(address(1), subsystem(1), later));
+        throttle.note(address(1), subsystem(1), later);
+        assert!(!throttle.puts_off(address(1), subsystem(1), later), "counted anew");
+    }
+
+    #[test]
+    fn who_guesses_at_many_subsystems_waits_in_the_end() {
+        let mut throttle = Throttle::default();
+        for n in 0..FAILURES_OF_SOURCE_MAX {
+            assert!(!throttle.puts_off(address(1), subsystem(200), NOW), "after {n}");
+            throttle.note(address(1), subsystem((n % 100) as u8), NOW);
+        }
+        assert!(throttle.puts_off(address(1), subsystem(200), NOW));
+        assert!(!throttle.puts_off(address(2), subsystem(200), NOW));
     }
 
     #[test]
     fn memory_is_bounded() {
         let mut throttle = Throttle::default();
         for number in 0..5000 {
-            throttle.note(address(number), Instant(u64::from(number)));
+            throttle.note(address(number), subsystem(1), Instant(u64::from(number)));
         }
-        assert_eq!(throttle.failures.len(), ADDRESSES_MAX);
-        assert!(throttle.failures.contains_key(&address(4999)));
+        assert_eq!(throttle.of_sources.counts.len(), REMEMBERED_MAX);
+        assert_eq!(throttle.at_subsystems.counts.len(), REMEMBERED_MAX);
+        assert!(throttle.of_sources.counts.contains_key(&address(4999)));
     }
 }

@@ -4,8 +4,8 @@ use access::{Access, Restrictions, UnixSeconds};
 use auth::{Group, Hash, Host, Outcome, Policy};
 use client::{Client, Credentials, Options, Reconnect};
 use dataplane::{CoreOptions, nqn_of};
-use io_traits::{Clock, Spawn};
-use nvme_wire::auth::Explanation;
+use io_traits::{Clock, Spawn, Stream};
+use nvme_wire::auth::{Body, Explanation, Message};
 use nvme_wire::{AdminOpcode, Sqe, Status};
 use sim::SimWorld;
 use units::{Duration, Lba};
@@ -195,5 +195,72 @@ fn who_knows_one_token_leaves_places_for_hosts_of_other_volumes() {
         let volume = client.expect("a place").volume().await.expect("a namespace");
         volume.write(Lba(1), data(1, 1)).await.expect("served");
         assert_eq!(core.stats().connections, 165);
+    });
+}
+
+/// A server with a second volume, which another token opens.
+async fn with_two_volumes(world: &SimWorld) -> (SimCore, Uuid) {
+    let core = server_with(world, opened_by(&[1]), options(policy(Group::Null))).await;
+    let other = Uuid::from_u128(2);
+    let spec = VolumeSpec { uuid: other, name: "other".into(), blocks: 64 };
+    let access = opened_by(&[2]).encode().expect("short");
+    core.create_volume(0, spec, Terms { access, ..Terms::default() }).await.expect("room");
+    (core, other)
+}
+
+/// What is said to the Connect of an admin queue.
+async fn answer(world: &SimWorld, uuid: Uuid) -> Status {
+    let asked = RawHost::queue(world, (0, 0xFFFF), &nqn_of(uuid)).await;
+    asked.expect("an answer").1.status().code()
+}
+
+/// B2 of `throttle.rs`. Method: a host guesses, whoever shares its address connects. A guess counts at once, though the
+/// host neither fetches what came of it nor leaves.
+#[test]
+fn who_guesses_at_one_volume_keeps_its_neighbours_from_no_other() {
+    simulate(6, |world| async move {
+        let (core, other) = with_two_volumes(&world).await;
+        let mut guesses = Vec::new();
+        for uuid in [VOLUME, MISSING] {
+            for _ in 0..8 {
+                let Visitor { mut host, mut exchange } = Visitor::new(&world, uuid, 9).await;
+                host.say(&exchange.message().expect("a Reply")).await.expect("an answer");
+                guesses.push(host);
+            }
+            assert_eq!(answer(&world, uuid).await, Status::CONNECT_CONTROLLER_BUSY);
+        }
+        let neighbour = Visitor::new(&world, other, 2).await;
+        assert_eq!(neighbour.finish().await, Outcome::Authenticated);
+        assert_eq!(core.stats().authentication_failures, 16);
+    });
+}
+
+/// Method: hosts leave, and are cut by the server, in the midst of an exchange, and one leaves since it does not believe
+/// the server.
+#[test]
+fn who_has_not_guessed_has_not_failed() {
+    simulate(7, |world| async move {
+        let (core, _) = with_two_volumes(&world).await;
+        for n in 0..40 {
+            let visitor = Visitor::new(&world, VOLUME, 9).await;
+            if n % 2 == 0 {
+                visitor.host.stream.shutdown();
+            } else {
+                world.clone().spawn(async move {
+                    let mut host = visitor.host;
+                    host.wait_for_close().await;
+                });
+            }
+        }
+        sleep(&world, Duration::from_secs(32)).await;
+        assert_eq!(core.stats().connections, 0);
+        for _ in 0..10 {
+            let body = Body::Failure2(Explanation::Failed as u8);
+            let Visitor { mut host, .. } = Visitor::new(&world, VOLUME, 9).await;
+            let left = Message { transaction: 3, body }.to_bytes();
+            host.say(&left).await.expect("an answer");
+        }
+        assert_eq!(core.stats().authentication_failures, 0);
+        assert_eq!(answer(&world, VOLUME).await, Status::SUCCESS);
     });
 }
