@@ -10,8 +10,8 @@
 //!
 //! # Who serves a device
 //! Under a cluster's prefix in etcd lie `hosts/ID` (under the host's lease), and without a lease
-//! `devices/ID` (a claim), `volumes/ID`, `names/NAME`, and `tenants/NAME`, which puts a tenant's changes in a row, and `grants/NAME`,
-//! how its quota is divided among hosts.
+//! `devices/ID` (a claim), `claimed/ID` (its last claim, also when that was given back), `volumes/ID`, `names/NAME`, and
+//! `tenants/NAME`, which puts a tenant's changes in a row, and `grants/NAME`, how its quota is divided among hosts.
 //!
 //! - F1: a host serves a device only from the moment that its claim was made until it gives the claim
 //!   back or learns that it lost it. It gives the claim back when it has stopped to serve the device.
@@ -24,6 +24,10 @@
 //! - F4: a host that finds its claim to be another's stops to serve the device at once, and says so. It
 //!   looks whenever it comes (back) to etcd before it asks for anything else, and at each event on the
 //!   claim while it is there.
+//! - F5: whoever claims a device notes it under `claimed/ID` in the same transaction, and the note stays when the claim is
+//!   given back. A host that finds no claim of a device that it had has lost it as to another: somebody took it over and
+//!   has given it back. Only where the note is gone, too, etcd has forgotten the device, and the host claims it again.
+//!   What ends with its host nobody takes over: that one deletes its note.
 //!
 //! **No two hosts serve a device, unless an operator said what is not so of a host that cannot be reached.**
 //! Claims of a device are ordered by their revisions. Let B hold the one after A's. By F2 A gave it back, and by
@@ -205,12 +209,12 @@ pub enum Event {
         /// What is known.
         reason: String,
     },
-    /// The device is another's: stop to serve it (F4).
+    /// The device is another's, or was: stop to serve it (F4, F5).
     ClaimLost {
         /// The device.
         device: Uuid,
-        /// The name of its host.
-        holder: String,
+        /// The name of its host; `None` if that has given it back.
+        holder: Option<String>,
     },
 }
 

@@ -448,7 +448,7 @@ async fn a_device_is_served_by_one_host() {
 
     // The former holder learns of it before all else.
     wire.mend();
-    let told = Event::ClaimLost { device: DEVICE, holder: "b".to_owned() };
+    let told = Event::ClaimLost { device: DEVICE, holder: Some("b".to_owned()) };
     assert_eq!(next(&at_a).await, told);
     assert_eq!(next(&at_a).await, Event::Connected);
     let fenced = DirectoryError::Fenced { holder: "b".to_owned() };
@@ -465,6 +465,53 @@ async fn a_device_is_served_by_one_host() {
     assert!(matches!(at_a.claim(claim(DEVICE)).await, Err(DirectoryError::HolderLives { .. })));
     at_b.leave().await.expect("there");
     at_a.claim(claim(DEVICE)).await.expect("given back");
+}
+
+/// F1 and F5, attacked: who has taken over has ended in good order before the former holder comes back, and what
+/// it made stays. That the directory knows of no claim then is no reason to go on.
+#[tokio::test]
+async fn a_claim_that_was_taken_and_given_back_is_lost() {
+    let etcd = EtcdProcesses::start(1);
+    let wire = Wire::new(etcd.address(0));
+    let (a, b) = (host("a"), host("b"));
+    let at_a = joined(&[wire.address()], &a).await;
+    at_a.claim(claim(DEVICE)).await.expect("free");
+    at_a.claim(claim(OTHER_DEVICE)).await.expect("free");
+    let (third, forgotten) = (Uuid::from_u128(0xd3), Uuid::from_u128(0xd4));
+    at_a.claim(claim(third)).await.expect("free");
+    at_a.claim(claim(forgotten)).await.expect("free");
+    at_a.reserve(volume(&a, DEVICE, "old")).await.expect("a free name");
+    wire.cut();
+    assert!(matches!(next(&at_a).await, Event::CutOff { .. }));
+    delete(etcd.address(0), &format!("/farflash/test/hosts/{}", a.id));
+    let at_b = join(&etcd, &b).await;
+    take_over(&at_b, None).await.expect("the holder is gone");
+    let made = volume(&b, DEVICE, "new");
+    at_b.reconcile(DEVICE, vec![made.clone()]).await.expect("ours");
+    at_b.leave().await.expect("there");
+    drop(at_b);
+    // The same by a host of a release that notes nothing; and an etcd that knows nothing of a device at all.
+    let key = |kind: &str, device: Uuid| format!("/farflash/test/{kind}/{device}");
+    put(etcd.address(0), &key("devices", third), &old_claim(&b));
+    delete(etcd.address(0), &key("devices", third));
+    delete(etcd.address(0), &key("devices", forgotten));
+    delete(etcd.address(0), &key("claimed", forgotten));
+
+    wire.mend();
+    let told = |device| Event::ClaimLost { device, holder: None };
+    assert_eq!(next(&at_a).await, told(DEVICE));
+    assert_eq!(next(&at_a).await, told(third));
+    assert_eq!(next(&at_a).await, Event::Connected);
+    at_a.check(forgotten).await.expect("it is claimed again");
+    let fenced = at_a.reconcile(DEVICE, vec![volume(&a, DEVICE, "old")]).await;
+    assert!(matches!(fenced, Err(DirectoryError::Fenced { .. })), "{fenced:?}");
+    at_a.check(OTHER_DEVICE).await.expect("nobody took that");
+    let view = at_a.view();
+    assert_eq!(view.named("new").map(|volume| &**volume), Some(&made));
+    assert!(view.named("old").is_none() && !view.claims.contains_key(&DEVICE));
+    // It is free for all.
+    let at_c = join(&etcd, &host("c")).await;
+    at_c.claim(claim(DEVICE)).await.expect("given back");
 }
 
 /// F2: a claim tells where its holder is looked for, and one of a release that did not say it is read. What changes while

@@ -511,6 +511,40 @@ fn a_host_that_was_taken_from_cuts_itself_off() {
     });
 }
 
+/// The same, attacked: the new holder has ended in good order before the former one comes back.
+#[test]
+fn a_host_that_was_taken_from_does_not_go_on_when_nobody_serves() {
+    let (etcd, files) = (EtcdProcesses::start(1), Files::new());
+    let (directory, wire) = (url(etcd.address(0), "test-back"), Wire::new(etcd.address(0)));
+    let a = host(&url(wire.address(), "test-back"), "a", &format(&files, "a"));
+    let volume = a.volume_json(&["create", "v", "--size", "64MiB"]);
+    let copied = copy(&files, "a", "b");
+    wire.cut();
+    a.wait_for_log("the directory is away");
+    lease_ends(&directory, "b", &copied);
+    forget_addresses(&etcd, "test-back");
+    let b = host_with(&directory, "b", &copied, &["--take-over"]);
+    let made = b.volume_json(&["create", "made", "--size", "64MiB"]);
+    assert_eq!(b.volume(&["delete", "v"]).code, Some(0));
+    b.signal("TERM");
+    assert_eq!(b.wait(), Some(0));
+
+    let (portal, nqn) = (portal(&volume), nqn(&volume));
+    on_core(|handle| async move {
+        let open = connect(&handle, portal, &nqn).await;
+        open.write(Lba(0), filled(1)).await.expect("it does not know yet");
+        wire.mend();
+        a.wait_for_log("the device was taken over by another host");
+        until("it is asked what there is", || listed(&a) == [row("made", "b", "unreachable")]);
+        open.read(Lba(0), 1).await.expect_err("cut off");
+        assert_eq!(code(client(&a).create(&creation("w"))), ProblemCode::DeviceLost);
+        a.signal("TERM");
+        assert_eq!(a.wait(), Some(0), "it ends in good order, and writes nothing");
+        let b = host(&directory, "b", &copied);
+        assert_eq!(b.volume_json(&["show", "made"])["id"], made["id"]);
+    });
+}
+
 #[test]
 fn a_device_that_is_missing_is_not_forgotten() {
     let (etcd, files) = (EtcdProcesses::start(1), Files::new());

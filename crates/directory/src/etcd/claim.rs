@@ -1,6 +1,6 @@
 //! Making a device this host's (F1, F2).
 
-use super::gateway::{Compare, Op, document};
+use super::gateway::Compare;
 use super::{CLAIM_ROUNDS, Connection, Held, Shared, decode};
 use crate::records::ClaimRecord;
 use crate::{Claim, DirectoryError, Seek};
@@ -27,8 +27,8 @@ impl Shared {
             if let Some(before) = before.filter(|before| before.host != record.host) {
                 compare.push(self.pass_on(&connection, &claim, before, seek.as_ref()).await?);
             }
-            let put = Op::Put { key: key.clone(), value: document(&record), lease: None };
-            let made = connection.gateway.txn(&compare, &[put], &[]).await;
+            let then = self.put_claim(claim.device, &record);
+            let made = connection.gateway.txn(&compare, &then, &[]).await;
             let made = made.map_err(|error| self.failed(error))?;
             if made.succeeded {
                 let held = Held { epoch: made.revision(), record };

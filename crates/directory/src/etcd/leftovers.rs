@@ -51,7 +51,10 @@ impl Shared {
         let key = self.keys.device(device);
         let ours = [Compare::ModRevision(key.clone(), held.epoch)];
         let connection = self.connection()?;
-        let given = connection.gateway.txn(&ours, &[Op::Delete(key)], &[]).await;
+        let mut then = vec![Op::Delete(key)];
+        // What ended with this host no other had or will have: nobody asks for the note (F5).
+        then.extend(held.record.volatile.then(|| Op::Delete(self.keys.claimed(device))));
+        let given = connection.gateway.txn(&ours, &then, &[]).await;
         given.map_err(|error| self.failed(error)).map(drop)
     }
 }

@@ -100,6 +100,11 @@ impl Keys {
         format!("{}devices/{id}", self.prefix)
     }
 
+    /// Where the last claim of a device stays noted (F5).
+    fn claimed(&self, id: Uuid) -> String {
+        format!("{}claimed/{id}", self.prefix)
+    }
+
     fn volume(&self, id: Uuid) -> String {
         format!("{}volumes/{id}", self.prefix)
     }
@@ -265,6 +270,12 @@ impl Shared {
         let read = connection.gateway.txn(&[], &[Op::Get(key.to_owned())], &[]).await;
         let read = read.map_err(|error| self.failed(error))?;
         Ok(read.read().next().flatten().cloned())
+    }
+
+    /// What makes a claim (F5).
+    fn put_claim(&self, device: Uuid, record: &ClaimRecord) -> [Op; 2] {
+        let keys = [self.keys.device(device), self.keys.claimed(device)];
+        keys.map(|key| Op::Put { key, value: document(record), lease: None })
     }
 
     fn put_volume(&self, volume: &VolumeRecord) -> Op {

@@ -153,36 +153,36 @@ async fn register(shared: &Shared, gateway: &Gateway, lease: i64) -> Result<(), 
     Err(DirectoryError::Unreachable { reason: "the host's record changes all the time".to_owned() })
 }
 
-/// Looks whether a claim still holds (F4). One that nobody has is made again.
+/// Looks whether a claim still holds (F4, F5).
 async fn verify(shared: &Shared, gateway: &Gateway, device: Uuid) -> Result<(), DirectoryError> {
     let Some(held) = shared.state(|state| state.claims.get(&device).cloned()) else {
         return Ok(());
     };
-    let key = shared.keys.device(device);
-    let put = Op::Put { key: key.clone(), value: document(&held.record), lease: None };
-    let absent = [Compare::ModRevision(key.clone(), 0)];
-    let answer = gateway.txn(&absent, &[put], &[Op::Get(key)]).await?;
+    let (key, noted) = (shared.keys.device(device), shared.keys.claimed(device));
+    let unknown = [Compare::ModRevision(key.clone(), 0), Compare::ModRevision(noted, 0)];
+    let then = shared.put_claim(device, &held.record);
+    let answer = gateway.txn(&unknown, &then, &[Op::Get(key)]).await?;
     if answer.succeeded {
-        tracing::warn!(%device, "the claim of a device was gone from the directory; it is made again");
+        tracing::warn!(%device, "the directory had forgotten a device; its claim is made again");
         let epoch = answer.revision();
         shared.state(|state| state.claims.insert(device, Held { epoch, ..held }));
         return Ok(());
     }
-    let Some(found) = answer.read().next().flatten() else {
+    let Some(found) = answer.read().next() else {
         return Err(DirectoryError::Unreachable { reason: "a claim was not read".to_owned() });
     };
-    if found.mod_revision == held.epoch {
-        return Ok(());
-    }
-    let claim: ClaimRecord = decode(&found.key, &found.value)?;
-    if claim.session == held.record.session {
-        // Made by us, though the answer was lost.
+    let claim = found.map(|found| decode::<ClaimRecord>(&found.key, &found.value)).transpose()?;
+    if let (Some(found), Some(claim)) = (found, &claim)
+        && claim.session == held.record.session
+    {
+        // Another epoch: made by us, though the answer was lost.
         let epoch = found.mod_revision;
         shared.state(|state| state.claims.insert(device, Held { epoch, ..held }));
         return Ok(());
     }
     shared.state(|state| state.claims.remove(&device));
-    let _ = shared.events.send(Event::ClaimLost { device, holder: claim.host_name });
+    let holder = claim.map(|claim| claim.host_name);
+    let _ = shared.events.send(Event::ClaimLost { device, holder });
     Ok(())
 }
 

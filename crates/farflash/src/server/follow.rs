@@ -66,7 +66,7 @@ async fn events(state: Arc<State>) {
             Event::CutOff { reason } => tracing::warn!(
                 "the directory is away: {reason}; volumes are served, changes are refused"
             ),
-            Event::ClaimLost { device, holder } => state.abandon(device, &holder),
+            Event::ClaimLost { device, holder } => state.abandon(device, holder.as_deref()),
         }
     }
 }
@@ -217,15 +217,20 @@ impl State {
     }
 
     /// W1.
-    fn abandon(&self, id: Uuid, holder: &str) {
+    fn abandon(&self, id: Uuid, holder: Option<&str>) {
         let Some(device) = self.membership.devices.iter().position(|own| own.id() == Some(id))
         else {
             return;
         };
         self.membership.devices[device].fence.shut();
         let name = &self.devices[device].name;
-        tracing::error!(device = name, %id, holder,
-            "the device is served by another host, by an operator's word: its volumes are cut off here");
+        match holder {
+            Some(holder) => tracing::error!(device = name, %id, holder,
+                "the device is served by another host, by an operator's word: its volumes are cut off here"),
+            None => tracing::error!(device = name, %id,
+                "the device was taken over by another host, by an operator's word, and given back by it: its \
+                 volumes are cut off here until this host is started again"),
+        }
         self.cut_off(device);
     }
 
