@@ -10,7 +10,7 @@ use uuid::Uuid;
 
 use crate::records::{ClaimRecord, HostRecord, VolumeRecord};
 use crate::view::View;
-use crate::{Admit, Claim, Conflict, Directory, DirectoryError, Event, Regrant, Reply, Seek};
+use crate::{Admit, Claim, Conflict, Directory, DirectoryError, Event, Regrant, Reply};
 
 /// A host that is a service by itself.
 pub struct Alone {
@@ -97,7 +97,7 @@ impl Directory for Alone {
         })
     }
 
-    fn take_over(&self, claim: Claim, _seek: Seek) -> Reply<'_, ()> {
+    fn take_over(&self, claim: Claim) -> Reply<'_, ()> {
         // There is nobody else who could have it.
         self.claim(claim)
     }

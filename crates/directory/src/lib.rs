@@ -18,12 +18,14 @@
 //! - F2: a claim passes from one host to another in two ways only: its holder gives it back, or an
 //!   operator has another host take it over. The latter is refused if the holder is seen at an address that
 //!   its claim names ([`Seek`]); it is one transaction, made next, which compares the claim that was read and
-//!   that the holder's lease has ended. No lapse of time passes a claim on.
+//!   that the holder's lease has ended. No lapse of time passes a claim on. A host goes on with a claim of its own that a former
+//!   process made: under the same kernel that one is dead (I2 of `identity.rs`); else it is looked for as any holder is,
+//!   since two machines may have one id.
 //! - F3: each transaction that changes volumes or names compares that the claim of their device is the
 //!   one that this process made (its modification revision, the claim's *epoch*).
 //! - F4: a host that finds its claim to be another's stops to serve the device at once, and says so. It
-//!   looks whenever it comes (back) to etcd before it asks for anything else, and at each event on the
-//!   claim while it is there.
+//!   looks whenever it comes (back) to etcd before it asks for anything else, even if another process is this host by now,
+//!   and at each event on the claim while it is there.
 //! - F5: whoever claims a device notes it under `claimed/ID` in the same transaction, and the note stays when the claim is
 //!   given back. A host that finds no claim of a device that it had has lost it as to another: somebody took it over and
 //!   has given it back. Only where the note is gone, too, etcd has forgotten the device, and the host claims it again.
@@ -128,7 +130,8 @@ pub enum DirectoryError {
         /// The name of that host.
         holder: String,
     },
-    /// The device is another host's, whose lease has ended, but which is seen to be there.
+    /// The device is another host's, whose lease has ended, but which is seen to be there; or another machine's that is this
+    /// host, too.
     #[error(
         "the device {device} is host {holder}'s, which the directory has lost but which {sighting}"
     )]
@@ -140,6 +143,9 @@ pub enum DirectoryError {
         /// Where and how it was seen.
         sighting: Sighting,
     },
+    /// This machine has no id by which it could be told from others.
+    #[error("there is no machine id in /etc/machine-id, and hosts are known by it")]
+    NoMachineId,
     /// A host of this id or name lives.
     #[error("{what}")]
     HostLives {
@@ -230,8 +236,8 @@ pub trait Directory: Send + Sync + 'static {
     fn describe(&self, host: HostRecord) -> Reply<'_, ()>;
     /// Makes a device this host's (F1, F2).
     fn claim(&self, claim: Claim) -> Reply<'_, ()>;
-    /// The same, also with one of a host that is gone: an operator asserts that it is dead (F2). Refused if `seek` sees it.
-    fn take_over(&self, claim: Claim, seek: Seek) -> Reply<'_, ()>;
+    /// The same, also with one of a host that is gone: an operator asserts that it is dead (F2). Refused if it is seen.
+    fn take_over(&self, claim: Claim) -> Reply<'_, ()>;
     /// Fails unless the directory is there and the device is this host's: to be asked before a change
     /// to a volume.
     fn check(&self, device: Uuid) -> Reply<'_, ()>;

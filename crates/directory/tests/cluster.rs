@@ -67,7 +67,11 @@ async fn join(etcd: &EtcdProcesses, host: &HostRecord) -> Etcd {
 }
 
 async fn joined(members: &[SocketAddr], host: &HostRecord) -> Etcd {
-    let directory = Etcd::join(options(members), host.clone()).await.expect("free");
+    joined_seeing(members, host, nobody()).await
+}
+
+async fn joined_seeing(members: &[SocketAddr], host: &HostRecord, seek: Seek) -> Etcd {
+    let directory = Etcd::join(options(members), host.clone(), seek).await.expect("free");
     assert_eq!(directory.event().await, Event::Connected);
     directory
 }
@@ -76,19 +80,46 @@ fn claim(device: Uuid) -> Claim {
     Claim { device, name: "file:/a".to_owned(), volatile: false }
 }
 
-/// One who looks for a holder, sees `what`, and counts how often that was asked for.
-fn seek(what: Option<Sighting>) -> (Seek, Arc<AtomicUsize>) {
-    let asked = Arc::new(AtomicUsize::new(0));
-    let count = asked.clone();
-    let seek: Seek = Arc::new(move |_, _, _| {
-        count.fetch_add(1, Ordering::SeqCst);
-        Box::pin(async move { what })
-    });
-    (seek, asked)
+/// One who looks for holders and sees none.
+fn nobody() -> Seek {
+    Eyes::default().seek()
 }
 
-async fn take_over(directory: &Etcd, what: Option<Sighting>) -> Result<(), DirectoryError> {
-    directory.take_over(claim(DEVICE), seek(what).0).await
+/// What one who looks for holders sees, and how often that was asked for.
+#[derive(Clone, Default)]
+struct Eyes(Arc<(Mutex<Option<Sighting>>, AtomicUsize)>);
+
+impl Eyes {
+    fn see(&self, what: Option<Sighting>) {
+        *self.0.0.lock().expect("whole") = what;
+    }
+
+    fn asked(&self) -> usize {
+        self.0.1.load(Ordering::SeqCst)
+    }
+
+    fn seek(&self) -> Seek {
+        let eyes = self.0.clone();
+        Arc::new(move |_, _, _| {
+            eyes.1.fetch_add(1, Ordering::SeqCst);
+            let seen = *eyes.0.lock().expect("whole");
+            Box::pin(async move { seen })
+        })
+    }
+}
+
+fn sighting() -> Sighting {
+    Sighting { address: PORTAL.parse().expect("an address"), answers: true }
+}
+
+/// Waits until a device is lost to another process.
+async fn lost(directory: &Etcd, device: Uuid) {
+    loop {
+        match next(directory).await {
+            Event::ClaimLost { device: lost, .. } => break assert_eq!(lost, device),
+            other => assert_ne!(other, Event::Connected, "{other:?}"),
+        }
+    }
 }
 
 /// Waits until the view is as it has to become.
@@ -324,7 +355,7 @@ async fn who_catches_up_has_seen_what_a_tenant_was_given_elsewhere() {
     let (a, b) = (host("a"), host("b"));
     // Long enough that no session ends because the machine is busy.
     let patient = EtcdOptions { lease: PATIENCE, ..options(&[wire.address()]) };
-    let at_a = Etcd::join(patient, a).await.expect("free");
+    let at_a = Etcd::join(patient, a, nobody()).await.expect("free");
     let at_b = join(&etcd, &b).await;
     at_b.claim(claim(OTHER_DEVICE)).await.expect("free");
     for round in 0..3 {
@@ -412,13 +443,13 @@ async fn a_device_is_served_by_one_host() {
     at_a.claim(claim(DEVICE)).await.expect("free");
     let kept = volume(&a, DEVICE, "kept");
     at_a.reserve(kept.clone()).await.expect("a free name");
-    let at_b = join(&etcd, &b).await;
+    let eyes = Eyes::default();
+    let at_b = joined_seeing(&[etcd.address(0)], &b, eyes.seek()).await;
     let lives =
         DirectoryError::HolderLives { device: "file:/a".to_owned(), holder: "a".to_owned() };
     assert_eq!(at_b.claim(claim(DEVICE)).await, Err(lives.clone()));
-    let (looks, looked) = seek(None);
-    let taken = at_b.take_over(claim(DEVICE), looks).await;
-    assert_eq!((taken, looked.load(Ordering::SeqCst)), (Err(lives), 0), "not while its host lives");
+    let taken = at_b.take_over(claim(DEVICE)).await;
+    assert_eq!((taken, eyes.asked()), (Err(lives), 0), "not while its host lives");
     assert!(matches!(at_b.check(DEVICE).await, Err(DirectoryError::Fenced { .. })));
 
     // Cut off, it counts as gone after a while, and is taken from only by an operator's word.
@@ -437,12 +468,13 @@ async fn a_device_is_served_by_one_host() {
     assert!(at_a.view().volumes.contains_key(&kept.id), "the last state stays");
     assert!(matches!(at_a.check(DEVICE).await, Err(DirectoryError::Unreachable { .. })));
     // Nor by that while the holder is seen.
-    let sighting = Sighting { address: PORTAL.parse().expect("an address"), answers: true };
     let (device, holder) = ("file:/a".to_owned(), "a".to_owned());
-    let seen = DirectoryError::HolderSeen { device, holder, sighting };
-    assert_eq!(take_over(&at_b, Some(sighting)).await, Err(seen));
+    let seen = DirectoryError::HolderSeen { device, holder, sighting: sighting() };
+    eyes.see(Some(sighting()));
+    assert_eq!(at_b.take_over(claim(DEVICE)).await, Err(seen));
     assert_eq!(at_b.view().claims[&DEVICE].host, a.id, "nothing was changed");
-    take_over(&at_b, None).await.expect("the holder is gone");
+    eyes.see(None);
+    at_b.take_over(claim(DEVICE)).await.expect("the holder is gone");
     let moved = VolumeRecord { host: b.id, ..kept.clone() };
     at_b.reconcile(DEVICE, vec![moved.clone()]).await.expect("ours");
 
@@ -485,7 +517,7 @@ async fn a_claim_that_was_taken_and_given_back_is_lost() {
     assert!(matches!(next(&at_a).await, Event::CutOff { .. }));
     delete(etcd.address(0), &format!("/farflash/test/hosts/{}", a.id));
     let at_b = join(&etcd, &b).await;
-    take_over(&at_b, None).await.expect("the holder is gone");
+    at_b.take_over(claim(DEVICE)).await.expect("the holder is gone");
     let made = volume(&b, DEVICE, "new");
     at_b.reconcile(DEVICE, vec![made.clone()]).await.expect("ours");
     at_b.leave().await.expect("there");
@@ -526,7 +558,6 @@ async fn a_holder_is_looked_for_where_its_claim_says() {
     let a = HostRecord { cores: cores.to_vec(), api_certificate: certificate.clone(), ..host("a") };
     let at_a = join(&etcd, &a).await;
     at_a.claim(claim(DEVICE)).await.expect("free");
-    let at_b = join(&etcd, &host("b")).await;
     drop(at_a);
     delete(etcd.address(0), &format!("/farflash/test/hosts/{}", a.id));
 
@@ -543,7 +574,8 @@ async fn a_holder_is_looked_for_where_its_claim_says() {
         }
         Box::pin(async { None })
     });
-    at_b.take_over(claim(DEVICE), looks).await.expect("nobody is seen");
+    let at_b = joined_seeing(&[etcd.address(0)], &host("b"), looks).await;
+    at_b.take_over(claim(DEVICE)).await.expect("nobody is seen");
     let found = found.lock().expect("whole");
     let [now, before] = &found[..] else { panic!("looked {} times", found.len()) };
     assert_eq!((now.api, now.boot.as_str()), (Some(a.api), "this"));
@@ -572,19 +604,52 @@ async fn a_host_that_was_killed_gets_its_own_device_again() {
     let again = join(&etcd, &second).await;
     again.claim(claim(DEVICE)).await.expect("the same host");
     // A process that should be gone is stopped by the claim of the next.
-    loop {
-        match next(&first).await {
-            Event::ClaimLost { device, .. } => break assert_eq!(device, DEVICE),
-            other => assert_ne!(other, Event::Connected, "{other:?}"),
-        }
-    }
+    lost(&first, DEVICE).await;
     assert!(matches!(first.check(DEVICE).await, Err(DirectoryError::Fenced { .. })));
     again.check(DEVICE).await.expect("ours");
     let elsewhere = HostRecord { boot: "other".to_owned(), session: Uuid::new_v4(), ..a.clone() };
-    let refused = Etcd::join(options(&[etcd.address(0)]), elsewhere).await.err();
+    let refused = Etcd::join(options(&[etcd.address(0)]), elsewhere, nobody()).await.err();
     assert!(matches!(refused, Some(DirectoryError::HostLives { .. })), "{refused:?}");
-    let namesake = Etcd::join(options(&[etcd.address(0)]), host("a")).await.err();
+    let namesake = Etcd::join(options(&[etcd.address(0)]), host("a"), nobody()).await.err();
     assert!(matches!(namesake, Some(DirectoryError::HostLives { .. })), "{namesake:?}");
+}
+
+/// F2, attacked: another machine has the same id and name. To etcd it is the host after a reboot.
+#[tokio::test]
+async fn a_host_that_runs_elsewhere_is_looked_for_and_learns_that_it_was_taken_from() {
+    let etcd = EtcdProcesses::start(1);
+    let wire = Wire::new(etcd.address(0));
+    let a = host("a");
+    let at_a = joined(&[wire.address()], &a).await;
+    at_a.claim(claim(DEVICE)).await.expect("free");
+    let memory = Claim { volatile: true, ..claim(OTHER_DEVICE) };
+    at_a.claim(memory).await.expect("free");
+    at_a.reserve(volume(&a, OTHER_DEVICE, "in-memory")).await.expect("a free name");
+    wire.cut();
+    assert!(matches!(next(&at_a).await, Event::CutOff { .. }));
+    delete(etcd.address(0), &format!("/farflash/test/hosts/{}", a.id));
+
+    let twin = HostRecord { boot: "other".to_owned(), session: Uuid::new_v4(), ..a.clone() };
+    let eyes = Eyes::default();
+    eyes.see(Some(sighting()));
+    let at_twin = joined_seeing(&[etcd.address(0)], &twin, eyes.seek()).await;
+    assert!(at_twin.view().named("in-memory").is_some(), "it may be served");
+    let (device, holder) = ("file:/a".to_owned(), "a".to_owned());
+    let seen = DirectoryError::HolderSeen { device, holder, sighting: sighting() };
+    assert_eq!(at_twin.claim(claim(DEVICE)).await, Err(seen.clone()));
+    assert_eq!(at_twin.take_over(claim(DEVICE)).await, Err(seen), "nor by anybody's word");
+    eyes.see(None);
+    at_twin.claim(claim(DEVICE)).await.expect("it may have been started anew");
+
+    // Its name is taken while the other lives; all the same it learns what it has lost.
+    wire.mend();
+    lost(&at_a, DEVICE).await;
+    assert!(matches!(at_a.check(DEVICE).await, Err(DirectoryError::Unreachable { .. })));
+    at_twin.check(DEVICE).await.expect("ours");
+    // Under one kernel the former process is dead.
+    let asked = eyes.asked();
+    at_twin.claim(claim(DEVICE)).await.expect("ours");
+    assert_eq!(eyes.asked(), asked);
 }
 
 #[tokio::test]

@@ -6,10 +6,13 @@ use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use base64ct::{Base64, Encoding};
-use directory::{Claim, Directory, DirectoryError, Etcd, EtcdCredentials, EtcdOptions, HostRecord};
+use directory::{
+    Claim, Directory, DirectoryError, Etcd, EtcdCredentials, EtcdOptions, HostRecord, Seek,
+};
 use rcgen::{
     BasicConstraints, CertificateParams, DistinguishedName, ExtendedKeyUsagePurpose, IsCa, Issuer,
     KeyPair,
@@ -189,9 +192,15 @@ fn claim(device: u128) -> Claim {
     Claim { device: Uuid::from_u128(device), name, volatile: false }
 }
 
+/// One who looks for holders and sees none.
+fn nobody() -> Seek {
+    Arc::new(|_, _, _| Box::pin(async { None }))
+}
+
 /// Whether it is refused for as long as it was patient: it waits for an etcd that does not let it in.
 async fn is_not_let_in(options: EtcdOptions) {
-    let joined = tokio::time::timeout(Duration::from_secs(3), Etcd::join(options, host())).await;
+    let joined =
+        tokio::time::timeout(Duration::from_secs(3), Etcd::join(options, host(), nobody())).await;
     assert!(!matches!(joined, Ok(Ok(_))), "it is let in");
 }
 
@@ -199,7 +208,7 @@ async fn is_not_let_in(options: EtcdOptions) {
 async fn only_those_whom_etcd_knows_share_a_directory() {
     let secured = Secured::start();
     let good = secured.credentials();
-    let joining = Etcd::join(secured.options(good.clone()), host());
+    let joining = Etcd::join(secured.options(good.clone()), host(), nobody());
     let etcd = tokio::time::timeout(PATIENCE, joining).await.expect("etcd is there");
     let etcd = etcd.expect("it is let in");
     etcd.claim(claim(1)).await.expect("free");
@@ -208,7 +217,7 @@ async fn only_those_whom_etcd_knows_share_a_directory() {
     let seen = tokio::time::timeout(PATIENCE, seen).await.expect("the claim is seen");
     seen.map(drop).expect("the watch is let in, too");
     // Another host with all three is let in: that those below are not is for what they lack.
-    let other = Etcd::join(secured.options(good.clone()), host());
+    let other = Etcd::join(secured.options(good.clone()), host(), nobody());
     let other = tokio::time::timeout(PATIENCE, other).await.expect("etcd is there");
     other.expect("it is let in").leave().await.expect("it leaves");
     // Without one of the three, or with a wrong one.
@@ -227,7 +236,7 @@ async fn only_those_whom_etcd_knows_share_a_directory() {
     }
     let plain = format!("etcd://{}/secured", secured.address).parse().expect("an address");
     let options = EtcdOptions { address: plain, ..secured.options(good.clone()) };
-    let refused = tokio::time::timeout(PATIENCE, Etcd::join(options, host())).await;
+    let refused = tokio::time::timeout(PATIENCE, Etcd::join(options, host(), nobody())).await;
     let refused = refused.expect("it is told").err();
     assert!(matches!(refused, Some(DirectoryError::Foreign { .. })), "{refused:?}");
     // Longer than a token lasts, all goes on.

@@ -3,15 +3,11 @@
 use super::gateway::Compare;
 use super::{CLAIM_ROUNDS, Connection, Held, Shared, decode};
 use crate::records::ClaimRecord;
-use crate::{Claim, DirectoryError, Seek};
+use crate::{Claim, DirectoryError};
 
 impl Shared {
-    /// Makes a device this host's; with `seek` also one of a host that is gone, unless that is seen.
-    pub(super) async fn claim(
-        &self,
-        claim: Claim,
-        seek: Option<Seek>,
-    ) -> Result<(), DirectoryError> {
+    /// Makes a device this host's; if `by_word` also one of a host that is gone, unless that is seen.
+    pub(super) async fn claim(&self, claim: Claim, by_word: bool) -> Result<(), DirectoryError> {
         let connection = self.connection()?;
         let record =
             self.state(|state| ClaimRecord::of(&state.host, claim.name.clone(), claim.volatile));
@@ -24,8 +20,13 @@ impl Shared {
                 found.as_ref().map_or(0, |kv| kv.mod_revision),
             )];
             let before = found.map(|kv| decode::<ClaimRecord>(&kv.key, &kv.value)).transpose()?;
-            if let Some(before) = before.filter(|before| before.host != record.host) {
-                compare.push(self.pass_on(&connection, &claim, before, seek.as_ref()).await?);
+            match before {
+                Some(before) if before.host != record.host => {
+                    compare.push(self.pass_on(&connection, &claim, before, by_word).await?);
+                }
+                // F2: of another kernel it is not known to be dead.
+                Some(before) if before.boot != record.boot => self.seek(&claim, before).await?,
+                _ => {}
             }
             let then = self.put_claim(claim.device, &record);
             let made = connection.gateway.txn(&compare, &then, &[]).await;
@@ -48,7 +49,7 @@ impl Shared {
         connection: &Connection,
         claim: &Claim,
         before: ClaimRecord,
-        seek: Option<&Seek>,
+        by_word: bool,
     ) -> Result<Compare, DirectoryError> {
         let (device, holder) = (claim.name.clone(), before.host_name.clone());
         let host = self.keys.host(before.host);
@@ -56,11 +57,22 @@ impl Shared {
         if self.get(connection, &host).await?.is_some() {
             return Err(DirectoryError::HolderLives { device, holder });
         }
-        let Some(seek) = seek else { return Err(DirectoryError::HolderLost { device, holder }) };
+        if !by_word {
+            return Err(DirectoryError::HolderLost { device, holder });
+        }
+        self.seek(claim, before).await?;
+        Ok(Compare::ModRevision(host, 0))
+    }
+
+    /// Looks for the holder of a claim.
+    async fn seek(&self, claim: &Claim, before: ClaimRecord) -> Result<(), DirectoryError> {
         let view = self.state(|state| state.view.clone());
-        match seek(claim.device, &before, &view).await {
-            Some(sighting) => Err(DirectoryError::HolderSeen { device, holder, sighting }),
-            None => Ok(Compare::ModRevision(host, 0)),
+        match (self.seek)(claim.device, &before, &view).await {
+            None => Ok(()),
+            Some(sighting) => {
+                let (device, holder) = (claim.name.clone(), before.host_name);
+                Err(DirectoryError::HolderSeen { device, holder, sighting })
+            }
         }
     }
 }

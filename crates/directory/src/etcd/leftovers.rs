@@ -1,8 +1,8 @@
 //! What is left in the directory of devices that ended with their host's process.
 //!
 //! - L1: records of a volatile device go when its process leaves, or, if that was killed, when the same host
-//!   is back (by `identity.rs` its former process is then dead). No lapse of time removes them: a host that
-//!   is cut off may still serve the device.
+//!   is back and its former process dead (F2). No lapse of time removes them: a host that is cut off may still serve the
+//!   device.
 //! - L2: they are removed under a claim like any other (F2, F3): the host takes the claim that it had, finds
 //!   that the device holds nothing, and gives the claim back.
 
@@ -27,7 +27,7 @@ impl Shared {
         for (device, name) in leftovers {
             let claim = Claim { device, name: name.clone(), volatile: true };
             let cleared = async {
-                self.claim(claim, None).await?;
+                self.claim(claim, false).await?;
                 self.give_back(device).await
             };
             match cleared.await {

@@ -53,6 +53,7 @@ pub struct Etcd {
 
 struct Shared {
     options: EtcdOptions,
+    seek: Seek,
     access: access::Access,
     keys: Keys,
     state: Mutex<State>,
@@ -132,12 +133,16 @@ impl From<GatewayError> for DirectoryError {
 }
 
 impl Etcd {
-    /// Takes part as `host`. Waits for etcd as long as it takes; a host that must not take part is
-    /// refused.
+    /// Takes part as `host`, which looks for the holders of claims by `seek`. Waits for etcd as long as it takes; a host
+    /// that must not take part is refused.
     ///
     /// # Errors
     /// A host of this id or name lives; or what is in etcd cannot be read.
-    pub async fn join(options: EtcdOptions, host: HostRecord) -> Result<Self, DirectoryError> {
+    pub async fn join(
+        options: EtcdOptions,
+        host: HostRecord,
+        seek: Seek,
+    ) -> Result<Self, DirectoryError> {
         let (events, receiver) = mpsc::unbounded_channel();
         let keys = Keys { prefix: format!("/farflash/{}/", options.address.cluster) };
         let state = State {
@@ -151,6 +156,7 @@ impl Etcd {
         let access = access.map_err(|error| DirectoryError::Foreign { what: error.to_string() })?;
         let shared = Arc::new(Shared {
             options,
+            seek,
             access,
             keys,
             state: Mutex::new(state),
@@ -352,11 +358,11 @@ impl Directory for Etcd {
     }
 
     fn claim(&self, claim: Claim) -> Reply<'_, ()> {
-        Box::pin(self.shared.claim(claim, None))
+        Box::pin(self.shared.claim(claim, false))
     }
 
-    fn take_over(&self, claim: Claim, seek: Seek) -> Reply<'_, ()> {
-        Box::pin(self.shared.claim(claim, Some(seek)))
+    fn take_over(&self, claim: Claim) -> Reply<'_, ()> {
+        Box::pin(self.shared.claim(claim, true))
     }
 
     fn check(&self, device: Uuid) -> Reply<'_, ()> {

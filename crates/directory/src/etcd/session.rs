@@ -91,12 +91,12 @@ async fn begin(shared: &Shared, member: usize) -> Result<Session, DirectoryError
         shared.access.clone(),
     );
     let lease = gateway.grant_lease(shared.options.lease).await?;
-    register(shared, &gateway, lease).await?;
-    // F4: nothing else is asked for before.
+    // F4: nothing else is asked for before. Another may be this host by now, and have what was claimed here.
     let held: Vec<Uuid> = shared.state(|state| state.claims.keys().copied().collect());
     for device in held {
         verify(shared, &gateway, device).await?;
     }
+    register(shared, &gateway, lease).await?;
     let (keys, revision) = gateway.range(&shared.keys.prefix).await?;
     let watch = gateway.watch(&shared.keys.prefix, revision + 1).await?;
     let mut view = View::default();

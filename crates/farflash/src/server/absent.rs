@@ -136,7 +136,7 @@ impl State {
         let (id, name) = (opened.superblock.uuid, opened.name.clone());
         self.check_copy(device, id)?;
         let devices = BTreeMap::from([(device, opened)]);
-        self.membership.claim(config, &devices).await?;
+        self.membership.claim(config, &devices, config.cluster.take_over).await?;
         // Two may have come at once: of them one was the first to have the claim.
         self.check_copy(device, id).inspect_err(|_| self.membership.devices[device].forget())?;
         let opened = &devices[&device];

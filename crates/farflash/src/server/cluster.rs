@@ -322,6 +322,7 @@ pub(super) fn refusal(error: DirectoryError) -> ServiceError {
         | DirectoryError::HolderLost { .. }
         | DirectoryError::HolderSeen { .. }
         | DirectoryError::HostLives { .. }
+        | DirectoryError::NoMachineId
         | DirectoryError::Foreign { .. }) => {
             ServiceError::DirectoryUnavailable { reason: error.to_string() }
         }

@@ -99,7 +99,7 @@ impl CoreThreads {
         }
         let runtime = tokio::runtime::Handle::current();
         // Before anything of theirs is written, and before a volume is served.
-        runtime.block_on(membership.claim(config, &devices))?;
+        runtime.block_on(membership.claim(config, &devices, config.cluster.take_over))?;
         for device in devices.values() {
             let shards = device.active.len();
             tracing::info!(device = device.name, shards, "recovering");

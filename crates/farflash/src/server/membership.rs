@@ -10,7 +10,7 @@ use std::time::Duration;
 use control::Drive;
 use directory::{
     Alone, Claim, CoreRecord, DeviceRecord, Directory, DirectoryError, Etcd, EtcdAddress,
-    EtcdCredentials, EtcdOptions, HostRecord, Identity, Seek,
+    EtcdCredentials, EtcdOptions, HostRecord, Identity,
 };
 use tokio::runtime::Handle;
 use uuid::Uuid;
@@ -73,8 +73,6 @@ pub(super) struct Membership {
     /// By number.
     pub(super) devices: Vec<OwnDevice>,
     described: Arc<Mutex<HostRecord>>,
-    /// By which hosts that had the devices are looked for, if these may be taken over.
-    seek: Option<Seek>,
     _identity: Option<Arc<Identity>>,
 }
 
@@ -111,7 +109,9 @@ impl Membership {
         };
         let portals =
             links.iter().map(|link| SocketAddr::new(config.listen.ip(), link.portal.port()));
-        let here = Here { listening: portals.chain([api]).collect(), boot: host.boot.clone() };
+        let advertised = host.cores.iter().map(|core| core.portal).chain([host.api]);
+        let own = portals.chain([api]).chain(advertised).collect();
+        let here = Here { own, boot: host.boot.clone() };
         let directory: Arc<dyn Directory> = match &cluster.directory {
             None => Arc::new(Alone::new(host.clone())),
             Some(address) => {
@@ -122,7 +122,8 @@ impl Membership {
                 let credentials = cluster.credentials.clone();
                 let options =
                     EtcdOptions { address: address.clone(), credentials, lease: cluster.lease };
-                let joined = Handle::current().block_on(Etcd::join(options, host.clone()));
+                let joining = Etcd::join(options, host.clone(), seek::from(here));
+                let joined = Handle::current().block_on(joining);
                 let joined = joined.map_err(|error| failure(&error))?;
                 tracing::info!(directory = %address, host = host.name, id = %host.id, "joined");
                 Arc::new(joined)
@@ -134,16 +135,17 @@ impl Membership {
             id: host.id,
             devices: config.devices.iter().map(|_| OwnDevice::default()).collect(),
             described: Arc::new(Mutex::new(host)),
-            seek: cluster.take_over.then(|| seek::from(here)),
             _identity: identity.map(Arc::new),
         })
     }
 
-    /// Makes the devices, by number, this host's, or none of them.
+    /// Makes the devices, by number, this host's, or none of them; if `by_word` also those of hosts that are gone, which an
+    /// operator says to be dead.
     pub(super) async fn claim(
         &self,
         config: &ServeConfig,
         devices: &BTreeMap<usize, OpenDevice>,
+        by_word: bool,
     ) -> Result<(), Failure> {
         for (&number, device) in devices {
             let claim = Claim {
@@ -151,9 +153,9 @@ impl Membership {
                 name: device.name.clone(),
                 volatile: !matches!(config.devices[number].device, DeviceSpec::File(_)),
             };
-            let claimed = self.patiently(|| match &self.seek {
-                None => self.directory.claim(claim.clone()),
-                Some(seek) => self.directory.take_over(claim.clone(), seek.clone()),
+            let claimed = self.patiently(|| match by_word {
+                false => self.directory.claim(claim.clone()),
+                true => self.directory.take_over(claim.clone()),
             });
             claimed.await.map_err(|error| failure(&error))?;
             let mut id = self.devices[number].id.lock().unwrap_or_else(PoisonError::into_inner);
@@ -294,6 +296,11 @@ fn failure(error: &DirectoryError) -> Failure {
         DirectoryError::HostLives { .. } => {
             Failure::runtime(what, "give each server a --host-name of its own")
         }
+        DirectoryError::NoMachineId => Failure::runtime(
+            what,
+            "make one with systemd-machine-id-setup, another on each machine; give a container the /etc/machine-id of the \
+             machine that it runs on, read-only",
+        ),
         DirectoryError::Foreign { .. } => Failure::runtime(
             what,
             "look whether --directory names etcd 3.4 or later, and a cluster of this release",

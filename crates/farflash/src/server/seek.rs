@@ -30,11 +30,11 @@ const PATIENCE: Duration = Duration::from_secs(3);
 /// Portals that are asked: more than a host has cores. A claim that names more is not ours.
 const PORTALS_MAX: usize = 256;
 
-/// Where this host listens, and on which kernel.
+/// Where this host is reached, and on which kernel it is.
 #[derive(Clone, Debug)]
 pub(super) struct Here {
-    /// As they were bound: some on all addresses.
-    pub(super) listening: Vec<SocketAddr>,
+    /// Where it listens, as it was bound: some on all addresses; and what others are told.
+    pub(super) own: Vec<SocketAddr>,
     pub(super) boot: String,
 }
 
@@ -76,9 +76,9 @@ impl Here {
         Places { api, portals: portals.take(PORTALS_MAX).collect() }
     }
 
-    /// Whether this host itself listens there.
+    /// Whether this host itself is reached there.
     fn is_own(&self, address: SocketAddr) -> bool {
-        self.listening.iter().any(|own| {
+        self.own.iter().any(|own| {
             let everywhere = own.ip().is_unspecified() && own.port() == address.port();
             *own == address || (everywhere && is_of_this_machine(address.ip()))
         })

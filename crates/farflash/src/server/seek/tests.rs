@@ -133,8 +133,8 @@ fn addresses_of_others_are_not_asked() {
     for host in [host(0xa, "192.0.2.1:1", "192.0.2.1:2"), host(0xc, "192.0.2.3:1", "192.0.2.3:2")] {
         view.hosts.insert(host.id, Arc::new(host));
     }
-    let listening = ["0.0.0.0:4420", "192.0.2.2:7"].map(address).to_vec();
-    let here = Here { listening, boot: "this".to_owned() };
+    let own = ["0.0.0.0:4420", "192.0.2.2:7"].map(address).to_vec();
+    let here = Here { own, boot: "this".to_owned() };
     let asked = |claim: &ClaimRecord| {
         let Places { api, portals } = here.places(claim, &view);
         (api.map(|host| host.api), portals)
