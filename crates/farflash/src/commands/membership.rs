@@ -53,10 +53,10 @@ pub(super) struct ClusterArgs {
     /// Seconds after which a host that is not heard of counts as gone [default: 10]
     #[arg(long, value_name = "SECONDS")]
     host_lease: Option<u32>,
-    /// Take the devices from hosts that are gone and did not give them back. By this you assert that no
-    /// process there runs any more and serves the device or a copy of it. Refused if one is seen at the
-    /// addresses that it had; one that cannot be reached from here nobody can see
-    #[arg(long, requires = "directory")]
+    /// Take the devices that are there now from hosts that are gone and did not give them back. By this you
+    /// assert that no process there runs any more and serves the device or a copy of it. Refused if one is
+    /// seen at the addresses that it had; one that cannot be reached from here nobody can see
+    #[arg(long)]
     take_over: bool,
 }
 
@@ -91,6 +91,10 @@ impl ClusterArgs {
                 let what = format!("the directory cannot be asked: {error}");
                 Failure::usage(what, "look at --directory (etcds:// encrypts) and --directory-*")
             })?,
+            None if self.take_over => {
+                let what = "without a directory there is no host to take a device from";
+                return Err(Failure::usage(what, "leave --take-over out, or give --directory"));
+            }
             None if credentials == EtcdCredentials::default() => {}
             None => {
                 let what = "it is said how etcd lets this host in, but not where etcd is";

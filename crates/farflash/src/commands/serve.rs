@@ -436,6 +436,20 @@ mod tests {
     }
 
     #[test]
+    fn a_device_is_taken_over_where_there_is_a_directory_wherever_that_is_said() {
+        let take_over = |flags: &str, file: &str| {
+            let file: ConfigFile = toml::from_str(file).expect("valid");
+            let config = serve(&format!("--device mem:2GiB {flags}")).settle(file);
+            config.map(|config| config.cluster.take_over).ok()
+        };
+        let file = "directory = \"etcd://192.0.2.1:2379/prod\"";
+        assert_eq!(take_over("", file), Some(false));
+        assert_eq!(take_over("--take-over", file), Some(true));
+        assert_eq!(take_over("--take-over --directory etcd://192.0.2.1:2379/prod", ""), Some(true));
+        assert_eq!(take_over("--take-over", ""), None);
+    }
+
+    #[test]
     fn a_file_with_an_unknown_key_or_a_bad_value_is_refused() {
         for (text, part) in [
             ("device = \"mem:1GiB\"", "unknown field"),
