@@ -885,6 +885,35 @@ fn a_device_that_comes_late_is_claimed_as_at_the_start() {
     assert_eq!(hosts[0].devices.len(), 2, "{hosts:?}");
 }
 
+/// A device that comes late is taken from nobody by what was said at the start, when it was not there.
+#[test]
+fn an_operators_word_is_about_what_is_there_at_the_start() {
+    let (etcd, files) = (EtcdProcesses::start(1), Files::new());
+    let directory = url(etcd.address(0), "test-word");
+    let (one, two) = (format(&files, "one"), format(&files, "two"));
+    let b = host(&directory, "b", &two);
+    b.volume_json(&["create", "v", "--size", "64MiB"]);
+    b.signal("KILL");
+    b.wait();
+    lease_ends(&directory, "a", &two);
+    let (at, gone) = (files.path("two"), files.path("gone"));
+    std::fs::rename(&at, &gone).unwrap();
+    // Where the directory is stands in a file.
+    let config = files.path("config.toml");
+    std::fs::write(&config, format!("directory = \"{directory}\"\nhost_name = \"a\"\n")).unwrap();
+    let more = ["--device", two.as_str(), "--take-over", "--config", config.to_str().unwrap()];
+    let start = || Server::start_with(&one, &more);
+    let a = start();
+    std::fs::rename(&gone, &at).unwrap();
+    until("it is not taken", || {
+        let shown = client(&a).server().unwrap().devices.swap_remove(1);
+        shown.trouble.is_some_and(|why| why.contains("is gone but did not give it back"))
+    });
+    a.signal("TERM");
+    assert_eq!(a.wait(), Some(0));
+    assert_eq!(listed(&start()), [row("v", "a", "online")]);
+}
+
 /// What lies on a device that comes late counts in its tenant's quota from then on.
 #[test]
 fn a_quota_of_space_counts_a_device_that_comes_late() {

@@ -136,7 +136,8 @@ impl State {
         let (id, name) = (opened.superblock.uuid, opened.name.clone());
         self.check_copy(device, id)?;
         let devices = BTreeMap::from([(device, opened)]);
-        self.membership.claim(config, &devices, config.cluster.take_over).await?;
+        // An operator's word is about what is there at the start, when it is given.
+        self.membership.claim(config, &devices, false).await?;
         // Two may have come at once: of them one was the first to have the claim.
         self.check_copy(device, id).inspect_err(|_| self.membership.devices[device].forget())?;
         let opened = &devices[&device];

@@ -37,7 +37,8 @@ pub(crate) struct ClusterConfig {
     pub(crate) credentials: EtcdCredentials,
     pub(crate) host_name: String,
     pub(crate) labels: BTreeMap<String, String>,
-    /// An operator asserts that the hosts which had the devices are dead. They are looked for all the same.
+    /// An operator asserts that the hosts which had the devices are dead. They are looked for all the same. It holds for the
+    /// devices that are there at the start: of what comes later nobody has said anything.
     pub(crate) take_over: bool,
     /// After how long without a word from it the host counts as gone.
     pub(crate) lease: Duration,
