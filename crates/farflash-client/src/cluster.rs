@@ -138,7 +138,7 @@ impl Cluster {
                 return opened;
             }
         }
-        let place = self.directory.locate(volume, None)?;
+        let place = self.directory.locate(volume, None)?.place;
         Volume::open_at(locator(), place, options)
     }
 

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use control::{ApiClient, ApiError, ProblemCode};
+use control::{ApiClient, ApiError, ProblemCode, VolumeState};
 use nvme_wire::Nqn;
 
 use crate::Error;
@@ -22,6 +22,14 @@ const PLACES_MAX: usize = 4096;
 pub(crate) struct Place {
     pub(crate) address: SocketAddr,
     pub(crate) nqn: Nqn,
+}
+
+/// What the cluster says of a volume.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) struct Found {
+    pub(crate) place: Place,
+    /// Whether it is served there now.
+    pub(crate) is_served: bool,
 }
 
 /// The way to a cluster's API.
@@ -58,7 +66,7 @@ impl Directory {
     }
 
     /// Asks where `volume`, a name or id, is. Waits, for each API at most for `limit` if that is given.
-    pub(crate) fn locate(&self, volume: &str, limit: Option<Duration>) -> Result<Place, Error> {
+    pub(crate) fn locate(&self, volume: &str, limit: Option<Duration>) -> Result<Found, Error> {
         let record = self.ask(volume, |api| match limit {
             Some(limit) => api.show_within(volume, limit),
             None => api.show(volume),
@@ -78,7 +86,7 @@ impl Directory {
             places.clear();
         }
         places.insert(volume.to_owned(), place);
-        Ok(place)
+        Ok(Found { place, is_served: record.state == VolumeState::Online })
     }
 
     pub(crate) fn forget(&self, volume: &str) {

@@ -16,6 +16,7 @@
 //! - S5: a connection that does not hold for [`STEADY`] does not end a recovery: neither does its time
 //!   start anew, nor do its delays.
 
+mod refusals;
 mod seeking;
 
 use std::cell::{Cell, RefCell};
@@ -31,10 +32,8 @@ use uuid::Uuid;
 
 use crate::directory::{Directory, Place};
 use crate::{Error, Properties};
+use refusals::Refusals;
 use seeking::Question;
-
-/// How long a refusal has to last to be believed: a server that starts up refuses, too.
-const REFUSED_FOR: Duration = Duration::from_secs(5);
 
 /// How long a connection has to hold before the trouble counts as over.
 const STEADY: Duration = Duration::from_secs(1);
@@ -244,27 +243,26 @@ impl Session {
         let goes_on = begun.since(self.connected.get()) < STEADY;
         let last = self.recovery.take().filter(|_| goes_on);
         let (since, mut attempts) = last.unwrap_or((begun, 0));
-        let mut refused_since = None;
+        let mut refusals = Refusals::default();
         let outcome = loop {
             if attempts > 0 {
-                self.world.sleep_until(self.world.now() + backoff.delay(attempts - 1)).await;
+                let pause = refusals.pause().unwrap_or_else(|| backoff.delay(attempts - 1));
+                self.world.sleep_until(self.world.now() + pause).await;
                 if matches!(&*self.state.borrow(), State::Closed) {
                     return;
                 }
             }
             attempts += 1;
-            let error = match self.connect_again().await {
+            let error = match self.connect_again(refusals.last(self.world.now())).await {
                 Ok(link) => {
                     self.connected.set(self.world.now());
                     self.recovery.set(Some((since, attempts)));
                     break State::Open(link);
                 }
-                Err(error) => error,
+                Err(attempt) => refusals.take_in(attempt, self.world.now()),
             };
             let now = self.world.now();
-            refused_since = is_refusal(&error).then(|| refused_since.unwrap_or(now));
-            let refused = refused_since.is_some_and(|since| now.since(since) >= REFUSED_FOR);
-            if matches!(error, Error::NotFound { .. }) || refused {
+            if matches!(error, Error::NotFound { .. }) || refusals.are_believed(now) {
                 break State::Lost(error);
             }
             let after = now.since(since);
@@ -291,18 +289,6 @@ impl Drop for Running {
             self.0.idle.notify_all();
         }
     }
-}
-
-fn is_refusal(error: &Error) -> bool {
-    matches!(
-        error,
-        Error::Connect {
-            error: ConnectError::Authentication(_)
-                | ConnectError::AuthenticationRequired
-                | ConnectError::Unproven,
-            ..
-        }
-    )
 }
 
 async fn connect(

@@ -10,10 +10,13 @@ use std::fs;
 use std::io::{BufRead, BufReader};
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
+use std::time::Duration;
 
 use client::{Client, Options};
+use farflash_client::{Cluster, NewVolume, OpenOptions, Reply, Request};
 use file_system::FileSystem;
 use serde_json::Value;
+use support::gate::Gate;
 use support::host::{connect, filled, on_core};
 use support::{Files, PATIENCE, Server, refused, run, succeed, until};
 use units::Lba;
@@ -376,4 +379,43 @@ impl Drop for Detached {
     fn drop(&mut self) {
         let _ = Command::new("losetup").args(["--detach", &self.0]).status();
     }
+}
+
+/// With authentication a volume of an absent device is refused as a wrong token is. Who has it open goes on looking, and
+/// so seldom that this host is not put off: its other volumes are opened as ever.
+#[test]
+fn an_open_volume_is_sought_while_its_device_is_absent() {
+    let files = Files::new();
+    let (a, b) = (format(&files, "a"), format(&files, "b"));
+    let more = ["--device", b.as_str(), "--auth", "on"];
+    let server = Server::start_with(&a, &more);
+    let (portal, api) = (server.portals[0].to_string(), server.api.trim_start_matches("http://"));
+    let (api, gate) = (api.to_owned(), Gate::start(api));
+    let cluster = Cluster::new([&gate.url], None).unwrap();
+    let open = |name: &str, device: &str| {
+        let new = NewVolume { device: Some(device.to_owned()), ..NewVolume::new(name, 16 << 20) };
+        let token = Some(cluster.create(&new).unwrap().tokens.token);
+        let options = OpenOptions { token, ..OpenOptions::default() };
+        (cluster.open(name, &options).unwrap(), options)
+    };
+    let (near, options) = open("near", &a);
+    let (far, _) = open("far", &b);
+    far.write_at(&[7; 4096], 0).unwrap();
+    server.signal("KILL");
+    server.wait();
+    let mut waiting = Some(far.start(Request::Read { offset: 0, len: 4096 }));
+    fs::rename(files.path("b"), files.path("gone")).unwrap();
+    let _server = Server::start_on(&a, &portal, &api, &more);
+    let asked = gate.passed();
+    until("it is asked for longer than a wrong token is tried", || {
+        let waited = waiting.take().unwrap().wait_timeout(Duration::ZERO);
+        waiting = Some(waited.expect_err("it is not given up"));
+        gate.passed() > asked + 12
+    });
+    cluster.open("near", &options).unwrap().close().unwrap();
+    near.write_at(&[7; 4096], 0).unwrap();
+    fs::rename(files.path("gone"), files.path("b")).unwrap();
+    let read = waiting.unwrap().wait_timeout(PATIENCE).ok().expect("an outcome in time");
+    let Ok(Reply::Data(data)) = read else { panic!("{read:?}") };
+    assert_eq!(data.to_vec(), [7; 4096]);
 }

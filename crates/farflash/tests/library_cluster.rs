@@ -8,6 +8,7 @@ mod etcd;
 mod support;
 
 use std::net::SocketAddr;
+use std::time::Duration;
 
 use etcd::EtcdProcesses;
 use farflash_client::{
@@ -157,6 +158,39 @@ fn an_open_volume_is_found_wherever_it_goes() {
         assert_eq!(volume.properties().unwrap().uuid(), Some(created.id));
         assert!(volume.properties().unwrap().reconnects >= 2);
     }
+}
+
+/// Its host comes back without the device, and refuses whoever wants its volumes as it refuses a wrong token.
+#[test]
+fn an_open_volume_is_sought_while_its_device_is_absent() {
+    let service = Service::new("library-absent");
+    let a = service.host("a", &service.device("a"), &[]);
+    let (one, two) = (service.device("one"), service.device("two"));
+    let with_two = ["--device", two.as_str(), "--auth", "on"];
+    let b = service.host("b", &one, &with_two);
+    let gate = Gate::start(address(&a));
+    let cluster = Cluster::new([&gate.url], None).unwrap();
+    let on_two = NewVolume { device: Some(two.clone()), ..new("v", "b") };
+    let token = Some(cluster.create(&on_two).unwrap().tokens.token);
+    until("it is known here", || cluster.show("v").is_ok());
+    let volume = cluster.open("v", &OpenOptions { token, ..OpenOptions::default() }).unwrap();
+    done(write(&volume, 1));
+
+    kill(b);
+    let mut waiting = Some(write(&volume, 2));
+    let (at, gone) = (service.files.path("two"), service.files.path("gone"));
+    std::fs::rename(&at, &gone).unwrap();
+    let b = service.host("b", &one, &with_two);
+    let asked = gate.passed();
+    until("it is asked for longer than a wrong token is tried", || {
+        let waited = waiting.take().unwrap().wait_timeout(Duration::ZERO);
+        waiting = Some(waited.expect_err("it is not given up"));
+        gate.passed() > asked + 12
+    });
+    std::fs::rename(&gone, &at).unwrap();
+    done(waiting.unwrap());
+    is_at(&volume, &b, "b");
+    (1..=2).for_each(|stamp| holds(&volume, stamp));
 }
 
 /// What was open once is opened again without an API; a place that is not right any more is found out, and the new

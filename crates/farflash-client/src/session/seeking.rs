@@ -4,6 +4,8 @@
 //!   not hold up a new one.
 //! - K2: a volume has one question under way at a time, on a thread of its own, and each API has
 //!   [`ANSWER_TIMEOUT`] to answer it.
+//! - K3: where a volume was refused the cluster is asked first, and while it says that the volume is not served nothing is
+//!   tried (R2 of `refusals.rs`).
 
 use std::future::{Future, poll_fn};
 use std::pin::pin;
@@ -11,6 +13,7 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration as StdDuration;
 
+use control::{ApiError, ProblemCode};
 use io_traits::{Clock, Spawn};
 use local_sync::oneshot;
 use reactor::{Receiver, mailbox};
@@ -18,7 +21,7 @@ use units::Duration;
 
 use super::{Link, Locator, Session, connect};
 use crate::Error;
-use crate::directory::{Directory, Place};
+use crate::directory::{Directory, Found, Place};
 
 /// How long an API may take. One that takes longer is passed over for the next.
 const ANSWER_TIMEOUT: StdDuration = StdDuration::from_secs(5);
@@ -27,7 +30,7 @@ const ANSWER_TIMEOUT: StdDuration = StdDuration::from_secs(5);
 const PATIENCE: Duration = Duration::from_secs(2);
 
 /// A question to the cluster: where the volume is.
-pub(super) struct Question(Receiver<Result<Place, Error>>);
+pub(super) struct Question(Receiver<Result<Found, Error>>);
 
 impl Question {
     fn ask(directory: Arc<Directory>, volume: String) -> Result<Self, Error> {
@@ -40,46 +43,76 @@ impl Question {
         asked.map(|_| Self(answered)).map_err(|_| Error::Stopped)
     }
 
-    async fn answer(&mut self) -> Result<Place, Error> {
+    async fn answer(&mut self) -> Result<Found, Error> {
         self.0.recv().await.unwrap_or(Err(Error::Stopped))
     }
 }
 
+/// How an attempt ended that led to no connection.
+pub(super) enum NoLink {
+    /// The cluster says that the volume is not served. Nothing was tried; it was refused before, like this.
+    Away(Error),
+    Failed {
+        error: Error,
+        /// Whether the volume should have been there, by all that is known.
+        is_served: bool,
+    },
+}
+
 impl Session {
-    /// One attempt.
-    pub(super) async fn connect_again(&self) -> Result<Link, Error> {
+    /// One attempt. If the last one was refused, the cluster is asked first (K3).
+    pub(super) async fn connect_again(&self, refused: Option<Error>) -> Result<Link, NoLink> {
         let old = self.place.get();
         let Locator::Cluster(directory, id) = &self.locator else {
-            return self.adopt(old, self.try_at(old).await);
+            // Nobody says anything else.
+            return self.adopt(Found { place: old, is_served: true }, self.try_at(old).await);
         };
+        let somewhere = Found { place: old, is_served: false };
         let under_way = self.question.take();
         let asked = under_way.map_or_else(|| Question::ask(directory.clone(), id.clone()), Ok);
         let Ok(mut question) = asked else {
-            return self.adopt(old, self.try_at(old).await);
+            return self.adopt(somewhere, self.try_at(old).await);
         };
+        if let Some(refusal) = refused {
+            return match self.answer_to(question).await {
+                Some(answer) if is_away(&answer) => Err(NoLink::Away(refusal)),
+                Some(Err(error)) if is_not_found(&error) => self.adopt(somewhere, Err(error)),
+                Some(Ok(found)) => self.adopt(found, self.try_at(found.place).await),
+                // Nobody knows.
+                Some(Err(_)) | None => self.adopt(somewhere, self.try_at(old).await),
+            };
+        }
         // K1
         let mut at_old = pin!(self.try_at(old));
         let answer = match either(&mut at_old, question.answer()).await {
-            Either::First(Err(error)) => {
-                let patience = self.world.sleep_until(self.world.now() + PATIENCE);
-                match either(question.answer(), patience).await {
-                    Either::First(Ok(place)) if place == old => return Err(error),
-                    Either::First(Err(answer)) if !is_not_found(&answer) => return Err(error),
-                    Either::First(answer) => answer,
-                    Either::Second(()) => {
-                        self.question.replace(Some(question));
-                        return Err(error);
-                    }
+            Either::First(Err(error)) => match self.answer_to(question).await {
+                Some(Ok(found)) if found.place == old => return self.adopt(found, Err(error)),
+                Some(Err(answer)) if !is_not_found(&answer) => {
+                    return self.adopt(somewhere, Err(error));
                 }
-            }
-            Either::First(link) => return self.adopt(old, link),
+                Some(answer) => answer,
+                None => return self.adopt(somewhere, Err(error)),
+            },
+            Either::First(link) => return self.adopt(somewhere, link),
             Either::Second(answer) => answer,
         };
         match answer {
-            Ok(place) if place != old => self.adopt(place, self.try_at(place).await),
-            Err(error) if is_not_found(&error) => Err(error),
+            Ok(found) if found.place != old => self.adopt(found, self.try_at(found.place).await),
+            Err(error) if is_not_found(&error) => self.adopt(somewhere, Err(error)),
             // It is where it was, or nobody knows.
-            _ => self.adopt(old, at_old.await),
+            answer => self.adopt(answer.unwrap_or(somewhere), at_old.await),
+        }
+    }
+
+    /// The answer to a question, if it comes soon.
+    async fn answer_to(&self, mut question: Question) -> Option<Result<Found, Error>> {
+        let patience = self.world.sleep_until(self.world.now() + PATIENCE);
+        match either(question.answer(), patience).await {
+            Either::First(answer) => Some(answer),
+            Either::Second(()) => {
+                self.question.replace(Some(question));
+                None
+            }
         }
     }
 
@@ -95,9 +128,10 @@ impl Session {
         async move { receiver.await.unwrap_or(Err(Error::Stopped)) }
     }
 
-    /// Takes over the connection made at `place`.
-    fn adopt(&self, place: Place, link: Result<Link, Error>) -> Result<Link, Error> {
-        let link = link?;
+    /// Takes over the connection made where the volume was `found`.
+    fn adopt(&self, found: Found, link: Result<Link, Error>) -> Result<Link, NoLink> {
+        let Found { place, is_served } = found;
+        let link = link.map_err(|error| NoLink::Failed { error, is_served })?;
         self.epochs.set(link.epoch);
         self.place.set(place);
         Ok(link)
@@ -106,6 +140,16 @@ impl Session {
 
 fn is_not_found(error: &Error) -> bool {
     matches!(error, Error::NotFound { .. })
+}
+
+/// Whether the cluster knows the volume and says that it is not served.
+fn is_away(answer: &Result<Found, Error>) -> bool {
+    match answer {
+        Ok(found) => !found.is_served,
+        Err(Error::Api(error)) => matches!(&**error,
+            ApiError::Refused(problem) if problem.code == ProblemCode::DeviceAway),
+        Err(_) => false,
+    }
 }
 
 enum Either<A, B> {

@@ -10,6 +10,7 @@ pub struct Gate {
     pub url: String,
     hangs: Arc<AtomicBool>,
     held: Arc<AtomicU32>,
+    passed: Arc<AtomicU32>,
 }
 
 impl Gate {
@@ -17,8 +18,10 @@ impl Gate {
     pub fn start(address: &str) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let url = format!("http://{}", listener.local_addr().unwrap());
-        let gate = Self { url, hangs: Arc::default(), held: Arc::default() };
+        let (held, passed) = (Arc::default(), Arc::default());
+        let gate = Self { url, hangs: Arc::default(), held, passed };
         let (hangs, held, address) = (gate.hangs.clone(), gate.held.clone(), address.to_owned());
+        let passed = gate.passed.clone();
         thread::spawn(move || {
             let mut kept = Vec::new();
             for client in listener.incoming().map_while(Result::ok) {
@@ -26,6 +29,7 @@ impl Gate {
                     kept.push(client);
                     held.fetch_add(1, Ordering::AcqRel);
                 } else if let Ok(api) = TcpStream::connect(&address) {
+                    passed.fetch_add(1, Ordering::AcqRel);
                     pass(client.try_clone().unwrap(), api.try_clone().unwrap());
                     pass(api, client);
                 }
@@ -37,6 +41,11 @@ impl Gate {
     /// From now on connections are taken, and nothing comes of them.
     pub fn hang(&self) {
         self.hangs.store(true, Ordering::Release);
+    }
+
+    /// Connections that reached the API.
+    pub fn passed(&self) -> u32 {
+        self.passed.load(Ordering::Acquire)
     }
 
     /// Connections of which nothing came so far.
