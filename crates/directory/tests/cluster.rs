@@ -5,7 +5,7 @@ mod support;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use directory::{
     Admit, Alone, Claim, ClaimRecord, Conflict, CoreRecord, Directory, DirectoryError, Etcd,
@@ -13,7 +13,7 @@ use directory::{
     Regrant, RestrictionsRecord, Seek, Sighting, VolumeRecord, VolumeState,
 };
 use rustix::process::Signal;
-use support::{EtcdProcesses, Wire, delete, get, put};
+use support::{EtcdProcesses, Wire, delete, get, is_there, put, put_for};
 use uuid::Uuid;
 
 /// After this a host that is gone counts as such.
@@ -650,6 +650,30 @@ async fn a_host_that_runs_elsewhere_is_looked_for_and_learns_that_it_was_taken_f
     let asked = eyes.asked();
     at_twin.claim(claim(DEVICE)).await.expect("ours");
     assert_eq!(eyes.asked(), asked);
+}
+
+/// E4: a host whose control side does something else for longer than its lease is not lost.
+///
+/// Method: this thread, which is the host's, waits for a lease to end that began when the host's was kept last and is
+/// twice as long.
+#[tokio::test]
+async fn a_busy_host_is_not_lost() {
+    const SECONDS: u64 = 2;
+    let etcd = EtcdProcesses::start(1);
+    let address = etcd.address(0);
+    let a = host("a");
+    let lease = Duration::from_secs(SECONDS);
+    let short = EtcdOptions { lease, ..options(&[address]) };
+    let at_a = Etcd::join(short, a.clone(), nobody()).await.expect("free");
+    at_a.claim(claim(DEVICE)).await.expect("free");
+    put_for(address, "/elsewhere", 2 * SECONDS);
+    let deadline = Instant::now() + PATIENCE;
+    while is_there(address, "/elsewhere") {
+        assert!(Instant::now() < deadline, "its lease ends");
+        std::thread::park_timeout(Duration::from_millis(50));
+    }
+    assert!(is_there(address, &format!("/farflash/test/hosts/{}", a.id)));
+    at_a.check(DEVICE).await.expect("ours");
 }
 
 #[tokio::test]

@@ -144,6 +144,7 @@ const THREADS: Place = Place::AllBut(&[
     "client",
     "farflash-client",
     "control",
+    "directory",
     "load",
     "simulate",
     "farflash",

@@ -3,6 +3,7 @@
 //! - E1: *connected* means that one member of etcd keeps the host's lease, has the host's record, found
 //!   its claims to hold, and feeds the view. All end together, and begin anew with the next member.
 //! - E2: while not connected, changes are refused at once, and the view stays as it was.
+//! - E4: the session has a thread of its own (`keeper.rs`): whatever else the host is busy with, its lease is kept.
 //! - E3: a change whose answer says that it was made can be seen in the view of this host.
 
 mod access;
@@ -11,6 +12,7 @@ mod admission;
 mod claim;
 mod gateway;
 mod grants;
+mod keeper;
 mod leftovers;
 mod reconcile;
 mod session;
@@ -29,6 +31,7 @@ use crate::{Admit, Claim, Conflict, Directory, DirectoryError, Event, Regrant, R
 pub use access::{EtcdAccessError, EtcdCredentials};
 pub use address::{EtcdAddress, EtcdAddressError};
 use gateway::{Compare, Gateway, GatewayError, KeyValue, Op, document};
+use keeper::Keeper;
 
 /// Longest wait for the view to show a change that was made.
 const VIEW_TIMEOUT: Duration = Duration::from_secs(1);
@@ -48,7 +51,7 @@ pub struct EtcdOptions {
 pub struct Etcd {
     shared: Arc<Shared>,
     events: tokio::sync::Mutex<mpsc::UnboundedReceiver<Event>>,
-    task: tokio::task::JoinHandle<()>,
+    _keeper: Keeper,
 }
 
 struct Shared {
@@ -164,16 +167,9 @@ impl Etcd {
             events,
             trouble: Notify::new(),
         });
-        let first = session::join(&shared).await?;
-        let task = tokio::spawn(session::keep(shared.clone(), first));
+        let keeper = Keeper::start(shared.clone()).await?;
         shared.clear_leftovers().await;
-        Ok(Self { shared, events: tokio::sync::Mutex::new(receiver), task })
-    }
-}
-
-impl Drop for Etcd {
-    fn drop(&mut self) {
-        self.task.abort();
+        Ok(Self { shared, events: tokio::sync::Mutex::new(receiver), _keeper: keeper })
     }
 }
 

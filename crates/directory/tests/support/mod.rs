@@ -149,20 +149,34 @@ fn healthy(address: SocketAddr) -> io::Result<bool> {
 /// Stores a value under a key, past every rule.
 pub(crate) fn put(etcd: SocketAddr, key: &str, value: &str) {
     let [key, value] = [key, value].map(|text| Base64::encode_string(text.as_bytes()));
-    ask(etcd, "put", &format!("{{\"key\":\"{key}\",\"value\":\"{value}\"}}"));
+    ask(etcd, "kv/put", &format!("{{\"key\":\"{key}\",\"value\":\"{value}\"}}"));
+}
+
+/// Stores a key that is gone `seconds` later, by the clock of etcd.
+pub(crate) fn put_for(etcd: SocketAddr, key: &str, seconds: u64) {
+    let lease = ask(etcd, "lease/grant", &format!("{{\"TTL\":\"{seconds}\"}}"));
+    let id = lease.split("\"ID\":\"").nth(1).and_then(|rest| rest.split('"').next());
+    let (id, key) = (id.expect("an id"), Base64::encode_string(key.as_bytes()));
+    ask(etcd, "kv/put", &format!("{{\"key\":\"{key}\",\"lease\":\"{id}\"}}"));
+}
+
+/// Whether a key is there.
+pub(crate) fn is_there(etcd: SocketAddr, key: &str) -> bool {
+    let key = Base64::encode_string(key.as_bytes());
+    ask(etcd, "kv/range", &format!("{{\"key\":\"{key}\"}}")).contains("\"kvs\"")
 }
 
 /// Deletes a key, as the end of its lease does.
 pub(crate) fn delete(etcd: SocketAddr, key: &str) {
     let key = Base64::encode_string(key.as_bytes());
-    let answer = ask(etcd, "deleterange", &format!("{{\"key\":\"{key}\"}}"));
+    let answer = ask(etcd, "kv/deleterange", &format!("{{\"key\":\"{key}\"}}"));
     assert!(answer.contains("\"deleted\":\"1\""), "{answer}");
 }
 
 /// The value of a key.
 pub(crate) fn get(etcd: SocketAddr, key: &str) -> String {
     let key = Base64::encode_string(key.as_bytes());
-    field(&ask(etcd, "range", &format!("{{\"key\":\"{key}\"}}")), "value")
+    field(&ask(etcd, "kv/range", &format!("{{\"key\":\"{key}\"}}")), "value")
 }
 
 /// The first key that begins with `prefix`, in the order of keys.
@@ -170,7 +184,7 @@ pub(crate) fn first_key(etcd: SocketAddr, prefix: &str) -> String {
     let end = Base64::encode_string(format!("{prefix}\u{7f}").as_bytes());
     let prefix = Base64::encode_string(prefix.as_bytes());
     let body = format!("{{\"key\":\"{prefix}\",\"range_end\":\"{end}\",\"limit\":\"1\"}}");
-    field(&ask(etcd, "range", &body), "key")
+    field(&ask(etcd, "kv/range", &body), "key")
 }
 
 /// The first bytes of this name in an answer.
@@ -182,7 +196,7 @@ fn field(answer: &str, name: &str) -> String {
 
 fn ask(etcd: SocketAddr, what: &str, body: &str) -> String {
     let mut stream = TcpStream::connect(etcd).expect("it runs");
-    let head = format!("POST /v3/kv/{what} HTTP/1.0\r\nContent-Length: {}", body.len());
+    let head = format!("POST /v3/{what} HTTP/1.0\r\nContent-Length: {}", body.len());
     write!(stream, "{head}\r\n\r\n{body}").expect("sent");
     let mut answer = String::new();
     stream.read_to_string(&mut answer).expect("an answer");

@@ -1,0 +1,72 @@
+//! The thread that keeps a host's session (E4).
+//!
+//! Leases are short, and what else the control side does may take long at a stretch: a list of ten thousand volumes is
+//! encoded at once, for as many as ask for it. On one thread with that a lease would end for no other reason.
+
+use std::io;
+use std::sync::Arc;
+use std::thread::JoinHandle;
+
+use tokio::runtime::Builder;
+use tokio::sync::oneshot;
+
+use super::{Shared, session};
+use crate::DirectoryError;
+
+/// The thread. It ends when this is dropped.
+pub(super) struct Keeper {
+    stop: Option<oneshot::Sender<()>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Keeper {
+    /// Begins the first session; see [`session::join`].
+    pub(super) async fn start(shared: Arc<Shared>) -> Result<Self, DirectoryError> {
+        let (stop, stopped) = oneshot::channel::<()>();
+        let (answer, joined) = oneshot::channel();
+        let runtime = Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .map_err(|error| no_thread(&error))?;
+        let keep = async move {
+            match session::join(&shared).await {
+                Ok(first) => {
+                    // Who waited for it may have gone, which is seen below.
+                    let _ = answer.send(Ok(()));
+                    session::keep(shared, first).await;
+                }
+                Err(error) => drop(answer.send(Err(error))),
+            }
+        };
+        let run = move || {
+            runtime.block_on(async {
+                tokio::select! {
+                    biased;
+                    _ = stopped => {}
+                    () = keep => {}
+                }
+            });
+            // A name that is being looked up is nothing to wait for.
+            runtime.shutdown_background();
+        };
+        let thread = std::thread::Builder::new().name("directory".to_owned()).spawn(run);
+        let keeper =
+            Self { stop: Some(stop), thread: Some(thread.map_err(|error| no_thread(&error))?) };
+        joined.await.map_err(|_| no_thread(&io::ErrorKind::Interrupted.into()))??;
+        Ok(keeper)
+    }
+}
+
+impl Drop for Keeper {
+    fn drop(&mut self) {
+        drop(self.stop.take());
+        // Nothing is said in this host's name any more when this returns.
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+fn no_thread(error: &io::Error) -> DirectoryError {
+    DirectoryError::Unreachable { reason: format!("its session has no thread: {error}") }
+}
