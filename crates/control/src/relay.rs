@@ -5,6 +5,8 @@
 //! - R2: a request that was passed on is answered where it arrives, and never passed on again.
 //! - R3: a host that does not answer costs a list no more than [`LIST_TIMEOUT`], and none of its volumes:
 //!   they are listed as unreachable.
+//! - R4: what came encrypted goes on encrypted, or not at all. A host with TLS asks none without: that is to its callers
+//!   as one that does not answer.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -13,7 +15,7 @@ use std::time::Duration;
 use axum::body::{Body, Bytes};
 use axum::extract::{FromRequest, FromRequestParts, Request};
 use axum::http::request::Parts;
-use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header};
+use axum::http::{Extensions, HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use directory::{HttpAnswer, HttpError, HttpRequest};
@@ -35,27 +37,43 @@ const LIST_TIMEOUT: Duration = Duration::from_secs(3);
 /// Longest answer that is passed back: a list of some hundred thousand volumes.
 const ANSWER_BYTES_MAX: usize = 256 << 20;
 
-/// Who sent a request, and whether another host passed it on.
+/// Whether connections to this API are encrypted.
+#[derive(Clone, Copy)]
+pub(crate) struct Encrypts(pub(crate) bool);
+
+/// Who sent a request and how it came, and whether another host passed it on.
 #[derive(Clone, Debug)]
 pub(crate) struct Origin {
     authorization: Option<HeaderValue>,
+    was_encrypted: bool,
     was_passed_on: bool,
 }
 
 impl Origin {
-    fn of(headers: &HeaderMap) -> Self {
+    fn of(headers: &HeaderMap, extensions: &Extensions) -> Self {
         Self {
             authorization: headers.get(header::AUTHORIZATION).cloned(),
+            was_encrypted: extensions.get::<Encrypts>().is_some_and(|encrypts| encrypts.0),
             was_passed_on: headers.contains_key(PASSED_ON),
         }
     }
+}
+
+/// Why another host gave no answer.
+#[derive(Debug, thiserror::Error)]
+enum Silence {
+    /// R4.
+    #[error("its API is not encrypted, as this one is: it is told nothing")]
+    Plain,
+    #[error(transparent)]
+    Http(#[from] HttpError),
 }
 
 impl<S: Send + Sync> FromRequestParts<S> for Origin {
     type Rejection = std::convert::Infallible;
 
     async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Self::Rejection> {
-        Ok(Self::of(&parts.headers))
+        Ok(Self::of(&parts.headers, &parts.extensions))
     }
 }
 
@@ -65,7 +83,7 @@ pub(crate) async fn pass_on(
     request: Request,
     next: Next,
 ) -> Response {
-    let origin = Origin::of(request.headers());
+    let origin = Origin::of(request.headers(), request.extensions());
     let key = request
         .uri()
         .path()
@@ -124,6 +142,9 @@ pub(crate) async fn list_all(
         asked.spawn(async move {
             let path = "/v1/volumes".to_owned();
             let answer = ask(&host, Method::GET, path, origin, Bytes::new(), LIST_TIMEOUT).await;
+            if let Err(error @ Silence::Plain) = &answer {
+                tracing::warn!(host = host.name, %error, "its volumes are listed as unreachable");
+            }
             let answer = answer.ok().filter(|answer| answer.status == StatusCode::OK)?;
             let list: VolumeList = serde_json::from_slice(&answer.body).ok()?;
             Some((host.id, list.volumes))
@@ -152,7 +173,10 @@ async fn ask(
     origin: Origin,
     body: Bytes,
     timeout: Duration,
-) -> Result<HttpAnswer, HttpError> {
+) -> Result<HttpAnswer, Silence> {
+    if origin.was_encrypted && host.api_certificate.is_none() {
+        return Err(Silence::Plain);
+    }
     let mut headers = HeaderMap::new();
     headers.insert(PASSED_ON, HeaderValue::from_static("1"));
     if let Some(authorization) = origin.authorization {
@@ -163,13 +187,14 @@ async fn ask(
     }
     let authority = host.api.to_string();
     let request = HttpRequest { authority, method, path, headers, body };
-    match &host.api_certificate {
+    let answer = match &host.api_certificate {
         None => request.send(timeout, ANSWER_BYTES_MAX).await,
         Some(certificate) => {
             let encrypt = async |stream| tls::connect_to(certificate, stream).await;
             request.send_by(timeout, ANSWER_BYTES_MAX, encrypt).await
         }
-    }
+    };
+    answer.map_err(Silence::Http)
 }
 
 fn passed_back(answer: HttpAnswer) -> Response {
@@ -184,10 +209,16 @@ fn passed_back(answer: HttpAnswer) -> Response {
 }
 
 /// A change that was sent may have been made.
-fn no_answer(host: &OtherHost, error: &HttpError, reads: bool) -> Response {
+fn no_answer(host: &OtherHost, error: &Silence, reads: bool) -> Response {
     tracing::warn!(host = host.name, %error, "a request could not be passed on");
     match error {
-        HttpError::NoAnswer { .. } if !reads => Problem::new(
+        Silence::Plain => Problem::new(
+            ProblemCode::HostUnreachable,
+            format!("nothing is passed on to the host {}: {error}", host.name),
+            "give that host --api-tls, too, or ask it itself",
+        )
+        .into_response(),
+        Silence::Http(HttpError::NoAnswer { .. }) if !reads => Problem::new(
             ProblemCode::Timeout,
             format!("the host {} took the request and did not answer it", host.name),
             "it may still take effect: look before you ask again",

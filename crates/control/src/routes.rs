@@ -9,14 +9,14 @@ use axum::http::{HeaderValue, StatusCode, header};
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, patch, post};
-use axum::{Json, Router};
+use axum::{Extension, Json, Router};
 
 use crate::caller::{Caller, Observer, Operator};
 use crate::gate::{self, Guard};
 use crate::limits::Limits;
 use crate::metrics;
 use crate::problem::{Problem, ProblemCode};
-use crate::relay::{self, Origin};
+use crate::relay::{self, Encrypts, Origin};
 use crate::request::{DeviceId, DeviceName, JsonBody};
 use crate::scrub::SCRUB_RATE_MIN;
 use crate::{
@@ -29,7 +29,7 @@ type Service = State<Arc<dyn VolumeService>>;
 
 pub(crate) fn router(service: Arc<dyn VolumeService>, guard: Guard, limits: Limits) -> Router {
     let guard = Arc::new(guard);
-    let relaying = service.clone();
+    let (relaying, encrypts) = (service.clone(), Encrypts(guard.tls.is_some()));
     Router::new()
         .route("/v1/volumes", get(list_volumes).post(create_volume))
         .route("/v1/volumes/{volume}", get(show_volume).patch(change_volume).delete(delete_volume))
@@ -57,6 +57,7 @@ pub(crate) fn router(service: Arc<dyn VolumeService>, guard: Guard, limits: Limi
             bounded(limits.request_timeout, request, next)
         }))
         .layer(DefaultBodyLimit::max(limits.body_bytes_max))
+        .layer(Extension(encrypts))
         .with_state(service)
 }
 

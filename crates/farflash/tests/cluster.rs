@@ -220,6 +220,26 @@ fn tenants_are_who_they_are_at_every_host() {
         assert_eq!(code(at(server, 1).hosts()), ProblemCode::Forbidden);
         assert_eq!(at(server, 0).hosts().unwrap().hosts.len(), 2);
     }
+
+    // A host that does not encrypt is told nothing by those that do: neither tokens, nor by its answers tokens of volumes.
+    let users = ["--api-users", path.to_str().unwrap()];
+    let c = host_with(&directory, "c", &format(&files, "c"), &users);
+    let at_c = |who: usize| ApiClient::new(&c.api).unwrap().with_token(&tokens[who]);
+    at_c(1).create(&creation("acme-2")).unwrap();
+    let state = |name: &str| at(&a, 0).show(name).map(|volume| volume.state).ok();
+    until("it is seen", || state("acme-2") == Some(VolumeState::Unreachable));
+    let listed = at(&a, 1).list().unwrap().volumes;
+    let states: Vec<_> = listed.iter().map(|volume| (volume.name.as_str(), volume.state)).collect();
+    let [online, unreachable] = [VolumeState::Online, VolumeState::Unreachable];
+    assert_eq!(states, [("acme-1", online), ("acme-2", unreachable)]);
+    let there = CreateVolume { on: Some("c".to_owned()), ..creation("acme-3") };
+    for refused in [at(&a, 1).create(&there).map(drop), at(&a, 1).delete("acme-2")] {
+        let Err(ApiError::Refused(problem)) = refused else { panic!("{refused:?}") };
+        assert_eq!(problem.code, ProblemCode::HostUnreachable);
+        assert!(problem.detail.contains("is not encrypted"), "{problem:?}");
+    }
+    assert_eq!(at_c(1).show("acme-1").unwrap().state, VolumeState::Online);
+    at_c(1).delete("acme-2").unwrap();
     at(&b, 1).delete("acme-1").unwrap();
 }
 
