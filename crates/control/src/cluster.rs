@@ -84,7 +84,7 @@ pub struct Serving {
 }
 
 /// How hosts agree.
-#[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize, ToSchema)]
+#[derive(Clone, Debug, Default, Deserialize, Eq, PartialEq, Serialize, ToSchema)]
 pub struct DirectoryStatus {
     /// Where the directory is; nowhere, if the host is a service by itself.
     pub address: Option<String>,

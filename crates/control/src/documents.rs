@@ -7,7 +7,9 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 use uuid::Uuid;
 
-use crate::{MetadataBytes, Restrictions, Sharing, Slo, VolumeName, VolumeSize, VolumeState};
+use crate::{
+    DirectoryStatus, MetadataBytes, Restrictions, Sharing, Slo, VolumeName, VolumeSize, VolumeState,
+};
 
 /// Asks for a new volume.
 #[derive(Clone, Debug, Deserialize, Serialize, ToSchema)]
@@ -173,6 +175,9 @@ pub struct Server {
     /// Lines of its log that were left out, because nobody read those before.
     #[serde(default)]
     pub log_lines_left_out: u64,
+    /// How it agrees with other hosts.
+    #[serde(default)]
+    pub directory: DirectoryStatus,
     /// Its data cores.
     pub cores: Vec<Core>,
     /// Its devices.

@@ -79,6 +79,12 @@ pub(crate) fn text(server: &Server, stats: &Stats) -> String {
     let help = "Lines of the log that were left out, because nobody read those before.";
     text.family("farflash_log_lines_left_out_total", "counter", help);
     text.sample("farflash_log_lines_left_out_total", &Labels::default(), server.log_lines_left_out);
+    if server.directory.address.is_some() {
+        let help = "1 while the directory of the service can be asked; without it nothing changes.";
+        text.family("farflash_directory_connected", "gauge", help);
+        let connected = u8::from(server.directory.cut_off.is_none());
+        text.sample("farflash_directory_connected", &Labels::default(), connected);
+    }
     cores(&mut text, &server.cores);
     core_stats(&mut text, &stats.cores);
     devices(&mut text, &server.devices, stats);
@@ -244,6 +250,7 @@ mod tests {
             uptime_seconds: 2,
             authentication: true,
             log_lines_left_out: 0,
+            directory: crate::DirectoryStatus::default(),
             cores: Vec::new(),
             devices: Vec::new(),
         };

@@ -9,7 +9,7 @@ mod listener;
 mod support;
 
 use std::io::{Read, Write};
-use std::net::{Shutdown, SocketAddr, TcpListener};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -309,6 +309,14 @@ fn load(portal: SocketAddr, nqn: Nqn, stop: Arc<AtomicBool>, done: Arc<AtomicU64
     });
 }
 
+fn metrics(server: &Server) -> String {
+    let mut stream = TcpStream::connect(server.api.trim_start_matches("http://")).unwrap();
+    stream.write_all(b"GET /metrics HTTP/1.0\r\n\r\n").unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    answer
+}
+
 #[test]
 fn the_data_path_does_not_need_the_directory() {
     let (mut etcd, files) = (EtcdProcesses::start(1), Files::new());
@@ -337,12 +345,20 @@ fn the_data_path_does_not_need_the_directory() {
         assert_eq!(listed(&b), [row("v", "a", "online")], "the last state stays");
         assert!(discovered(&b).contains(text(&volume, "nqn")));
         assert!(api.hosts().unwrap().directory.cut_off.is_some());
+        let status = run(&["status", "--api", &a.api]);
+        assert!(
+            status.code == Some(1) && status.stderr.contains("the directory is away"),
+            "{status:?}"
+        );
+        assert!(metrics(&a).contains("\nfarflash_directory_connected 0\n"));
         goes_on();
     };
     let taken_again = |name: &str| {
         until("changes are taken again", || api.create(&creation(name)).is_ok());
         api.delete(name).unwrap();
         until("the other has seen it", || listed(&b) == [row("v", "a", "online")]);
+        succeed(&["status", "--api", &a.api]);
+        assert!(metrics(&a).contains("\nfarflash_directory_connected 1\n"));
     };
     goes_on();
     etcd.signal(0, Signal::STOP);

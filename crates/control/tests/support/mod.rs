@@ -248,6 +248,7 @@ impl VolumeService for MemoryService {
                 uptime_seconds: 7,
                 authentication: true,
                 log_lines_left_out: 0,
+                directory: DirectoryStatus::default(),
                 cores,
                 devices,
             })

@@ -31,7 +31,10 @@ impl Status {
     pub(crate) fn run(self) -> Result<(), Failure> {
         let server = self.output.client()?.server()?;
         self.output.print(&server, |out| show(out, &server))?;
-        let wrong: Vec<String> = server.devices.iter().filter_map(complaint).collect();
+        let away = server.directory.cut_off.iter();
+        let away =
+            away.map(|why| format!("the directory is away, and nothing can be changed: {why}"));
+        let wrong: Vec<String> = away.chain(server.devices.iter().filter_map(complaint)).collect();
         if wrong.is_empty() {
             return Ok(());
         }

@@ -251,11 +251,15 @@ impl State {
         ids.extend(view.claims.values().map(|claim| claim.host));
         let mut hosts: Vec<Host> = ids.into_iter().map(|id| self.host(&view, id)).collect();
         hosts.sort_by(|a, b| (&a.name, a.id).cmp(&(&b.name, b.id)));
-        let directory = DirectoryStatus {
+        HostList { hosts, directory: self.directory_status() }
+    }
+
+    /// How this host agrees with others.
+    pub(super) fn directory_status(&self) -> DirectoryStatus {
+        DirectoryStatus {
             address: self.membership.address.clone(),
-            cut_off: view.cut_off.as_deref().map(str::to_owned),
-        };
-        HostList { hosts, directory }
+            cut_off: self.view().cut_off.as_deref().map(str::to_owned),
+        }
     }
 
     fn host(&self, view: &View, id: Uuid) -> Host {

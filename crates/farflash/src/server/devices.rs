@@ -52,6 +52,7 @@ impl State {
             uptime_seconds: self.started.elapsed().as_secs(),
             authentication: self.authenticates,
             log_lines_left_out: crate::logging::lines_left_out(),
+            directory: self.directory_status(),
             cores,
             devices: (0..self.devices.len())
                 .map(|device| self.device_document(device, &all))
