@@ -11,6 +11,7 @@ use axum::response::{IntoResponse, Response};
 
 use crate::audit::{self, Audit, Line};
 use crate::caller::{self, Caller, Users};
+use crate::crowd::Activity;
 use crate::problem::Problem;
 use crate::request::unreadable;
 use crate::tls::ApiTls;
@@ -60,6 +61,9 @@ pub(crate) async fn pass(guard: Arc<Guard>, mut request: Request, next: Next) ->
             return problem.into_response();
         }
     };
+    // Where everybody may ask nobody is known.
+    let activity = request.extensions().get::<Activity>().filter(|_| !guard.users.is_open());
+    let _under_way = activity.map(Activity::begin);
     request.extensions_mut().insert(caller.clone());
     let reads = [Method::GET, Method::HEAD, Method::OPTIONS].contains(request.method());
     match &guard.audit {

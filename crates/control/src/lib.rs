@@ -16,6 +16,7 @@ mod audit;
 mod caller;
 mod client;
 mod cluster;
+mod crowd;
 mod documents;
 mod gate;
 mod limits;

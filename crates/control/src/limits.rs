@@ -5,7 +5,7 @@ use std::time::Duration;
 /// Bounds of the API. The defaults suit a server that is managed by people and their scripts.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
-    /// Connections served at a time. Further ones wait in the kernel's accept queue.
+    /// Connections served at a time. Who makes room for others, and how many of these wait: `crowd.rs`.
     pub connections_max: usize,
     /// Bytes of a request's body. The largest valid one is far below.
     pub body_bytes_max: usize,
@@ -14,7 +14,7 @@ pub struct Limits {
     /// From the first byte of a request's body to its answer.
     pub request_timeout: Duration,
     /// From a connection's start, or the end of its last answer, to the end of the next head. It
-    /// bounds how long a connection can be held open without a request.
+    /// bounds how long a connection can be held open without a request. Less while others wait (`crowd.rs`).
     pub head_timeout: Duration,
     /// How long a client may leave an answer waiting without taking a fair part of it. Less while
     /// all connections are in use.

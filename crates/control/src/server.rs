@@ -1,7 +1,7 @@
 //! The HTTP server: connections, their bounds, and an orderly end.
 
 use std::future::Future;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -13,9 +13,11 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{Semaphore, watch};
-use tokio::task::JoinSet;
+use tokio::sync::watch;
+use tokio::task::{AbortHandle, JoinSet};
+use tokio::time::Instant;
 
+use crate::crowd::{Activity, Place, Step, WAITING_MAX, next_step, source, who_makes_room};
 use crate::gate::{Guard, Peer};
 use crate::limits::Limits;
 use crate::paced::Paced;
@@ -24,6 +26,9 @@ use crate::{VolumeService, routes};
 
 /// Pause after an `accept` that failed for want of descriptors or memory.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
+
+/// How often it is looked whether somebody who waits can be served.
+const LOOK_EVERY: Duration = Duration::from_millis(100);
 
 /// Answers those whom `guard` lets pass on `listener` until `stop` completes; then finishes the requests in flight,
 /// waiting for them no longer than the limits say.
@@ -36,45 +41,131 @@ pub async fn serve(
 ) {
     let tls = guard.tls.clone();
     let router = routes::router(service, guard, limits);
-    let places = Arc::new(Semaphore::new(limits.connections_max));
-    let crowded = Arc::new(AtomicBool::new(false));
-    let (stopping, watcher) = watch::channel(false);
-    let mut connections = JoinSet::new();
+    let mut clients = Clients::new(router, tls, limits);
     let mut stop = pin!(stop);
     loop {
-        let next = async {
-            crowded.store(places.available_permits() == 0, Ordering::Relaxed);
-            let place =
-                places.clone().acquire_owned().await.expect("the semaphore is never closed");
-            crowded.store(false, Ordering::Relaxed);
-            (place, accept(&listener).await)
-        };
         tokio::select! {
             () = &mut stop => break,
-            (place, (stream, peer)) = next => {
-                // Answers are small and whole; waiting for more to send gains nothing.
-                let _ = stream.set_nodelay(true);
-                let router = router.clone().layer(Extension(Peer(peer)));
-                let stream = Paced::new(stream, limits.write_timeout, crowded.clone());
-                let (tls, watcher) = (tls.clone(), watcher.clone());
-                connections.spawn(async move {
-                    match tls {
-                        None => serve_connection(stream, router, limits, watcher).await,
-                        Some(tls) => serve_encrypted(&tls, stream, router, limits, watcher).await,
-                    }
-                    drop(place);
-                });
+            (stream, peer) = accept(&listener) => clients.arrive(stream, peer),
+            Some(ended) = clients.connections.join_next_with_id(), if !clients.connections.is_empty() => {
+                clients.forget(ended.map_or_else(|error| error.id(), |(id, ())| id));
             }
-            // Forgets connections that have ended.
-            Some(_) = connections.join_next(), if !connections.is_empty() => {}
+            () = tokio::time::sleep(LOOK_EVERY), if !clients.waiting.is_empty() => {}
         }
+        clients.settle();
     }
     drop(listener);
-    stopping.send_replace(true);
-    let drained = async { while connections.join_next().await.is_some() {} };
-    if tokio::time::timeout(limits.drain_timeout, drained).await.is_err() {
-        tracing::warn!(connections = connections.len(), "API requests were cut off");
-        connections.shutdown().await;
+    clients.drain().await;
+}
+
+/// Who is connected: those who are served, and those who wait for that.
+struct Clients {
+    router: Router,
+    tls: Option<ApiTls>,
+    limits: Limits,
+    /// Tells connections to end behind the request that they have begun.
+    stopping: watch::Sender<bool>,
+    /// Whether all places are taken.
+    crowded: Arc<AtomicBool>,
+    connections: JoinSet<()>,
+    served: Vec<Served>,
+    /// Oldest first.
+    waiting: Vec<(TcpStream, SocketAddr)>,
+}
+
+/// A connection that is served.
+struct Served {
+    source: IpAddr,
+    activity: Activity,
+    task: AbortHandle,
+}
+
+impl Clients {
+    fn new(router: Router, tls: Option<ApiTls>, limits: Limits) -> Self {
+        Self {
+            router,
+            tls,
+            limits,
+            stopping: watch::Sender::new(false),
+            crowded: Arc::default(),
+            connections: JoinSet::new(),
+            served: Vec::new(),
+            waiting: Vec::new(),
+        }
+    }
+
+    /// Somebody has connected: he waits, perhaps for no time, or is sent away (C4).
+    fn arrive(&mut self, stream: TcpStream, peer: SocketAddr) {
+        if self.waiting.len() >= WAITING_MAX {
+            let now = Instant::now();
+            let place = |(_, peer): &(TcpStream, SocketAddr)| Place {
+                source: source(peer.ip()),
+                idle_since: Some(now),
+            };
+            let places: Vec<Place> = self.waiting.iter().map(place).collect();
+            let Some(index) = who_makes_room(&places, source(peer.ip())) else { return };
+            self.waiting.remove(index);
+        }
+        self.waiting.push((stream, peer));
+    }
+
+    /// Serves whoever can be served, and ends what makes room for it.
+    fn settle(&mut self) {
+        loop {
+            let place = |served: &Served| Place {
+                source: served.source,
+                idle_since: served.activity.idle_since(),
+            };
+            let places: Vec<Place> = self.served.iter().map(place).collect();
+            let waiting: Vec<IpAddr> =
+                self.waiting.iter().map(|(_, peer)| source(peer.ip())).collect();
+            let max = self.limits.connections_max;
+            match next_step(&places, &waiting, max, Instant::now()) {
+                Some(Step::Serve(index)) => {
+                    let (stream, peer) = self.waiting.remove(index);
+                    self.begin(stream, peer);
+                }
+                Some(Step::End(index)) => {
+                    let ended = self.served.swap_remove(index);
+                    ended.task.abort();
+                    tracing::debug!(source = %ended.source, "an idle API connection makes room");
+                }
+                None => break,
+            }
+        }
+        self.crowded.store(self.served.len() >= self.limits.connections_max, Ordering::Relaxed);
+    }
+
+    fn begin(&mut self, stream: TcpStream, peer: SocketAddr) {
+        // Answers are small and whole; waiting for more to send gains nothing.
+        let _ = stream.set_nodelay(true);
+        let (activity, limits) = (Activity::new(), self.limits);
+        let router =
+            self.router.clone().layer(Extension(Peer(peer))).layer(Extension(activity.clone()));
+        let stream = Paced::new(stream, limits.write_timeout, self.crowded.clone());
+        let (tls, stopping) = (self.tls.clone(), self.stopping.subscribe());
+        let task = self.connections.spawn(async move {
+            match tls {
+                None => serve_connection(stream, router, limits, stopping).await,
+                Some(tls) => serve_encrypted(&tls, stream, router, limits, stopping).await,
+            }
+        });
+        self.served.push(Served { source: source(peer.ip()), activity, task });
+    }
+
+    /// A connection has ended.
+    fn forget(&mut self, id: tokio::task::Id) {
+        self.served.retain(|served| served.task.id() != id);
+    }
+
+    async fn drain(mut self) {
+        drop(self.waiting);
+        self.stopping.send_replace(true);
+        let drained = async { while self.connections.join_next().await.is_some() {} };
+        if tokio::time::timeout(self.limits.drain_timeout, drained).await.is_err() {
+            tracing::warn!(connections = self.connections.len(), "API requests were cut off");
+            self.connections.shutdown().await;
+        }
     }
 }
 
