@@ -2,21 +2,32 @@
 //!
 //! - L1: a change has two lines: one before it is made, without which it is not, and one with what came
 //!   of it. Both are on the device before the answer is sent. Reading needs none. Whoever is known leaves them,
-//!   also who may not ask for the change at all.
+//!   also who may not ask for the change at all; but not a request whose body is too long or does not come, and not
+//!   who is put off because too many of his were refused (R1 of `refusals.rs`).
 //! - L2: lines hold what was sent, never what was answered: no token of a volume gets there.
+//! - L3: a line has a bound, whatever was sent: of a longer request its length and hash stand there, of a longer path
+//!   its beginning.
 
 use std::fs::{File, OpenOptions};
 use std::io::Write;
 use std::net::SocketAddr;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use serde::Serialize;
-use serde_json::Value;
+use serde_json::{Value, json};
+use sha2::{Digest, Sha256};
 
+use crate::caller::hex;
 use crate::problem::{Problem, ProblemCode};
+use crate::refusals::Refusals;
+
+/// A request's body up to this length is recorded as it is. A volume's restrictions have no more.
+const REQUEST_BYTES_MAX: usize = 2048;
+/// So is a path.
+const PATH_BYTES_MAX: usize = 512;
 
 /// One line.
 #[derive(Debug, Serialize)]
@@ -30,7 +41,12 @@ pub(crate) struct Line<'a> {
     pub(crate) peer: Option<SocketAddr>,
     pub(crate) method: &'a str,
     pub(crate) path: &'a str,
-    pub(crate) request: &'a Value,
+    /// What was sent; in the first line only.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) request: Option<&'a Value>,
+    /// Changes of this caller that were refused without a line since his last one, if there were any.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) left_out: Option<u64>,
     /// The HTTP status that was answered; nothing before that.
     pub(crate) status: Option<u16>,
 }
@@ -38,8 +54,10 @@ pub(crate) struct Line<'a> {
 /// The file. Clones write to the same.
 #[derive(Clone)]
 pub struct Audit {
+    path: PathBuf,
     file: Arc<Mutex<File>>,
     next_id: Arc<AtomicU64>,
+    pub(crate) refusals: Arc<Refusals>,
 }
 
 impl Audit {
@@ -48,9 +66,23 @@ impl Audit {
     /// # Errors
     /// It cannot be opened.
     pub fn open(path: &Path) -> std::io::Result<Self> {
-        use std::os::unix::fs::OpenOptionsExt;
-        let file = OpenOptions::new().append(true).create(true).mode(0o600).open(path)?;
-        Ok(Self { file: Arc::new(Mutex::new(file)), next_id: Arc::new(now_unix_us().into()) })
+        Ok(Self {
+            path: path.to_owned(),
+            file: Arc::new(Mutex::new(append_to(path)?)),
+            next_id: Arc::new(now_unix_us().into()),
+            refusals: Arc::default(),
+        })
+    }
+
+    /// Appends to the file that is at the path now, or to a new one: the one before was moved away. The second line of a
+    /// change may then be in another file than its first.
+    ///
+    /// # Errors
+    /// It cannot be opened; the one before is kept.
+    pub fn reopen(&self) -> std::io::Result<()> {
+        let file = append_to(&self.path)?;
+        *self.file.lock().unwrap_or_else(PoisonError::into_inner) = file;
+        Ok(())
     }
 
     /// A number that no other change has, nor had under an earlier server.
@@ -87,12 +119,26 @@ impl Audit {
     }
 }
 
-/// The body of a request as a line has it.
+fn append_to(path: &Path) -> std::io::Result<File> {
+    use std::os::unix::fs::OpenOptionsExt;
+    OpenOptions::new().append(true).create(true).mode(0o600).open(path)
+}
+
+/// The body of a request as a line has it (L3).
 pub(crate) fn shown(body: &[u8]) -> Value {
-    match serde_json::from_slice(body) {
-        Ok(value) => value,
-        _ if body.is_empty() => Value::Null,
-        _ => Value::String(format!("{} bytes", body.len())),
+    let value = serde_json::from_slice(body).ok().filter(|_| body.len() <= REQUEST_BYTES_MAX);
+    match value {
+        Some(value) => value,
+        None if body.is_empty() => Value::Null,
+        None => json!({ "bytes": body.len(), "sha256": hex(&Sha256::digest(body)) }),
+    }
+}
+
+/// A path as a line has it (L3).
+pub(crate) fn shown_path(path: &str) -> String {
+    match path.len() {
+        ..=PATH_BYTES_MAX => path.to_owned(),
+        len => format!("{}… ({len} bytes)", &path[..path.floor_char_boundary(PATH_BYTES_MAX)]),
     }
 }
 

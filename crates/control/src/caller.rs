@@ -5,7 +5,7 @@
 //! - U2: to a tenant, a volume of somebody else is one that does not exist.
 
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use axum::extract::FromRequestParts;
 use axum::http::Method;
@@ -34,7 +34,7 @@ pub struct Quota {
     pub volumes: Option<u64>,
     /// Their sizes, as hosts see them, all together.
     pub provisioned_bytes: Option<u64>,
-    /// What they hold of devices, all together, on each host.
+    /// What they hold of devices, all together, on all hosts.
     pub allocated_bytes: Option<u64>,
     /// Weights of their shares, all together.
     pub share: Option<u32>,
@@ -117,8 +117,10 @@ struct User {
     caller: Caller,
 }
 
-/// Who may ask anything. Without a list everybody may ask everything.
-pub struct Users(Option<Vec<User>>);
+/// Who may ask anything. Without a list everybody may ask everything. Clones are the same list, also when another
+/// takes its place.
+#[derive(Clone)]
+pub struct Users(Arc<RwLock<Option<Vec<User>>>>);
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -157,7 +159,22 @@ impl Users {
     /// Everybody, for everything.
     #[must_use]
     pub fn open() -> Self {
-        Self(None)
+        Self(Arc::default())
+    }
+
+    /// From now on those of `others` may ask, and nobody else.
+    pub fn replace(&self, others: &Self) {
+        let others = others.list_mut().take();
+        *self.list_mut() = others;
+    }
+
+    // A panic elsewhere leaves the list whole: it is replaced at once.
+    fn list(&self) -> RwLockReadGuard<'_, Option<Vec<User>>> {
+        self.0.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn list_mut(&self) -> RwLockWriteGuard<'_, Option<Vec<User>>> {
+        self.0.write().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Those of a TOML text: `[[operator]]` and `[[reader]]` with `name` and `token_sha256`, `[[tenant]]`
@@ -195,7 +212,7 @@ impl Users {
             let caller = Caller::Tenant(Arc::new(Tenant { name: entry.name.clone(), quota }));
             add(&mut users, &entry.name, &entry.token_sha256, caller)?;
         }
-        Ok(Self(Some(users)))
+        Ok(Self(Arc::new(RwLock::new(Some(users)))))
     }
 
     /// All tenants.
@@ -205,18 +222,19 @@ impl Users {
             Caller::Tenant(tenant) => Some(tenant.clone()),
             Caller::Operator(_) | Caller::Reader(_) => None,
         };
-        self.0.iter().flatten().filter_map(tenant).collect()
+        self.list().iter().flatten().filter_map(tenant).collect()
     }
 
     /// Whether everybody may ask everything.
     #[must_use]
     pub fn is_open(&self) -> bool {
-        self.0.is_none()
+        self.list().is_none()
     }
 
     /// Who sent this value of the header `Authorization`.
     pub(crate) fn identify(&self, authorization: Option<&str>) -> Result<Caller, Problem> {
-        let Some(users) = &self.0 else { return Ok(Caller::Operator("anybody".into())) };
+        let list = self.list();
+        let Some(users) = &*list else { return Ok(Caller::Operator("anybody".into())) };
         let token = authorization.and_then(|value| value.strip_prefix("Bearer "));
         let token = token.ok_or_else(|| unauthenticated("this API answers to those it knows"))?;
         let hash = hash(token.trim());
@@ -274,7 +292,7 @@ fn unhex(text: &str) -> Option<[u8; 32]> {
     Some(bytes)
 }
 
-fn hex(bytes: &[u8]) -> String {
+pub(crate) fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 

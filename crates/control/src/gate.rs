@@ -8,11 +8,12 @@ use axum::extract::{FromRequest, Request};
 use axum::http::{HeaderValue, Method, StatusCode, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
+use tokio::time::Instant;
 
 use crate::audit::{self, Audit, Line};
 use crate::caller::{self, Caller, Users};
 use crate::crowd::Activity;
-use crate::problem::Problem;
+use crate::problem::{Problem, ProblemCode};
 use crate::request::unreadable;
 use crate::tls::ApiTls;
 
@@ -25,7 +26,9 @@ fn is_open(path: &str) -> bool {
     OPEN_PATHS.contains(&path) || path.starts_with(SERVING_PATH)
 }
 
-/// Who may ask, where changes are recorded, and what keeps others from listening.
+/// Who may ask, where changes are recorded, and what keeps others from listening. Each can be replaced while it is in
+/// use, by a clone.
+#[derive(Clone)]
 pub struct Guard {
     /// Who may ask.
     pub users: Users,
@@ -89,13 +92,17 @@ async fn record(audit: &Audit, caller: &Caller, request: Request, next: Next) ->
         Ok(body) => body,
         Err(error) => return unreadable(&error).into_response(),
     };
+    let Some(left_out) = audit.refusals.admit(caller.name(), Instant::now()) else {
+        return put_off().into_response();
+    };
     let change = Change {
         id: audit.new_id(),
         caller: caller.clone(),
         peer: parts.extensions.get::<Peer>().map(|peer| peer.0),
         method: parts.method.clone(),
-        path: parts.uri.path().to_owned(),
+        path: audit::shown_path(parts.uri.path()),
         request: audit::shown(&body),
+        left_out,
     };
     // What has begun is recorded, even if the one who asked has gone: the task runs to its end.
     let audit = audit.clone();
@@ -105,12 +112,22 @@ async fn record(audit: &Audit, caller: &Caller, request: Request, next: Next) ->
             return problem.into_response();
         }
         let response = next.run(Request::from_parts(parts, Body::from(body))).await;
+        if !response.status().is_success() {
+            audit.refusals.note(change.caller.name(), Instant::now());
+        }
         match change.record(audit, Some(response.status().as_u16())).await.0 {
             Ok(()) => response,
             Err(problem) => problem.into_response(),
         }
     });
     recorded.await.unwrap_or_else(|_| StatusCode::INTERNAL_SERVER_ERROR.into_response())
+}
+
+/// What somebody is told of whose changes too many were refused.
+fn put_off() -> Problem {
+    let detail = "too many of your changes were refused; this one was not looked at";
+    let hint = "ask again in a second, for what was not refused before";
+    Problem::new(ProblemCode::TooManyRequests, detail, hint)
 }
 
 /// A change that is asked for.
@@ -121,6 +138,7 @@ struct Change {
     method: Method,
     path: String,
     request: serde_json::Value,
+    left_out: u64,
 }
 
 impl Change {
@@ -140,7 +158,8 @@ impl Change {
                 peer: self.peer,
                 method: self.method.as_str(),
                 path: &self.path,
-                request: &self.request,
+                request: status.is_none().then_some(&self.request),
+                left_out: Some(self.left_out).filter(|count| status.is_none() && *count > 0),
                 status,
             });
             (written, self)

@@ -27,6 +27,7 @@ mod openapi;
 mod paced;
 mod presence;
 mod problem;
+mod refusals;
 mod relay;
 mod request;
 mod routes;

@@ -32,6 +32,8 @@ pub enum ProblemCode {
     Unauthenticated,
     /// Only an operator may do this.
     Forbidden,
+    /// The caller asks for too much at a time, or too much of what is refused.
+    TooManyRequests,
     /// The tenant has as much as it may have.
     QuotaExceeded,
     /// No volume has this name or id.
@@ -111,6 +113,7 @@ fn status_of(code: ProblemCode) -> StatusCode {
         }
         ProblemCode::Unauthenticated => StatusCode::UNAUTHORIZED,
         ProblemCode::Forbidden => StatusCode::FORBIDDEN,
+        ProblemCode::TooManyRequests => StatusCode::TOO_MANY_REQUESTS,
         ProblemCode::UnsupportedMediaType => StatusCode::UNSUPPORTED_MEDIA_TYPE,
         ProblemCode::BodyTooLarge => StatusCode::PAYLOAD_TOO_LARGE,
         ProblemCode::UnknownPath | ProblemCode::VolumeNotFound | ProblemCode::DeviceNotFound => {
@@ -142,6 +145,9 @@ impl IntoResponse for Problem {
         let mut response = (status, [(header::CONTENT_TYPE, kind)], body).into_response();
         if status == StatusCode::UNAUTHORIZED {
             response.headers_mut().insert(header::WWW_AUTHENTICATE, challenge());
+        }
+        if status == StatusCode::TOO_MANY_REQUESTS {
+            response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from_static("1"));
         }
         response
     }

@@ -1,0 +1,139 @@
+//! The audit log: what its lines hold, how many there may be, and where they go.
+
+#![allow(missing_docs, unreachable_pub, dead_code)]
+
+mod support;
+
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use control::{ApiClient, ApiError, ApiToken, Audit, Guard, Limits, ProblemCode, Users};
+use serde_json::Value;
+use support::{Answer, Api};
+
+/// An API that records, and its log.
+struct Recorded {
+    api: Api,
+    audit: Audit,
+    files: tempfile::TempDir,
+    tokens: [ApiToken; 2],
+}
+
+impl Recorded {
+    fn start() -> Self {
+        let files = tempfile::tempdir().unwrap();
+        let tokens = [ApiToken::new(&[1; 32]), ApiToken::new(&[2; 32])];
+        let list = format!(
+            "[[operator]]\nname = \"ops\"\ntoken_sha256 = \"{}\"\n\
+             [[tenant]]\nname = \"acme\"\ntoken_sha256 = \"{}\"\n",
+            tokens[0].token_sha256, tokens[1].token_sha256
+        );
+        let audit = Audit::open(&files.path().join("audit.jsonl")).unwrap();
+        let guard = Guard {
+            users: Users::from_toml(&list).unwrap(),
+            audit: Some(audit.clone()),
+            ..Guard::default()
+        };
+        let api = Api::guarded(guard, Limits::default(), Duration::ZERO);
+        Self { api, audit, files, tokens }
+    }
+
+    fn path(&self) -> PathBuf {
+        self.files.path().join("audit.jsonl")
+    }
+
+    fn client(&self, user: usize) -> ApiClient {
+        ApiClient::new(&self.api.url()).unwrap().with_token(&self.tokens[user].token)
+    }
+
+    /// An operator's request, as it is.
+    fn ask(&self, method: &str, path: &str, body: &str) -> Answer {
+        let (token, len) = (&self.tokens[0].token, body.len());
+        let head = format!(
+            "{method} {path} HTTP/1.1\r\nhost: api\r\nconnection: close\r\n\
+             authorization: Bearer {token}\r\ncontent-type: application/json\r\n\
+             content-length: {len}\r\n\r\n{body}"
+        );
+        self.api.raw(head.as_bytes())
+    }
+}
+
+fn lines(path: &Path) -> Vec<Value> {
+    let text = std::fs::read_to_string(path).unwrap();
+    text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+}
+
+fn refusal(error: &ApiError) -> ProblemCode {
+    match error {
+        ApiError::Refused(problem) => problem.code,
+        other => panic!("{other}"),
+    }
+}
+
+/// L3. Method: a body and a path far longer than anything that makes sense, of characters that take most as JSON.
+#[test]
+fn a_line_is_short_whatever_was_sent() {
+    let recorded = Recorded::start();
+    let body = format!(r#"{{"name": "{}"}}"#, "\\u0000".repeat(9000));
+    assert_eq!(recorded.ask("POST", "/v1/volumes", &body).status, 422);
+    let path = format!("/v1/volumes/{}", "%00".repeat(4000));
+    assert_eq!(recorded.ask("DELETE", &path, "").status, 404);
+    let text = std::fs::read_to_string(recorded.path()).unwrap();
+    assert!(text.lines().all(|line| line.len() < 4096), "{}", text.len());
+    let lines = lines(&recorded.path());
+    assert_eq!(lines.len(), 4);
+    assert_eq!(lines[0]["request"]["bytes"], body.len());
+    let hash = lines[0]["request"]["sha256"].as_str().unwrap();
+    assert_eq!(hash.len(), 64, "{hash}");
+    assert_eq!(lines[1].get("request"), None);
+    let shown = lines[2]["path"].as_str().unwrap();
+    assert!(shown.starts_with("/v1/volumes/%00%00"), "{shown}");
+    assert!(shown.ends_with(&format!("({} bytes)", path.len())), "{shown}");
+}
+
+/// R1 and R2. Method: a tenant deletes what is not there until it is put off, and on until it no longer is.
+#[test]
+fn what_is_refused_too_often_is_counted_instead_of_recorded() {
+    let recorded = Recorded::start();
+    let acme = recorded.client(1);
+    let ask = || refusal(&acme.delete("nothing").unwrap_err());
+    let began = Instant::now();
+    let (mut refused, mut left_out) = (0, 0);
+    loop {
+        assert!(
+            began.elapsed() < Duration::from_secs(60),
+            "{refused} refused, {left_out} left out"
+        );
+        match ask() {
+            ProblemCode::TooManyRequests => left_out += 1,
+            // The second of these counts those before it.
+            _ if left_out > 0 => break,
+            _ => refused += 1,
+        }
+    }
+    assert!(refused >= 32, "{refused}");
+    let lines = lines(&recorded.path());
+    assert_eq!(lines.len(), 2 * (refused + 1));
+    let (before, last) = lines.split_at(2 * refused);
+    assert!(before.iter().all(|line| line.get("left_out").is_none()));
+    assert_eq!(last[0]["left_out"], left_out);
+    assert!(last[1].get("left_out").is_none());
+    // Nobody else is put off.
+    assert_eq!(refusal(&recorded.client(0).delete("x").unwrap_err()), ProblemCode::VolumeNotFound);
+}
+
+#[test]
+fn a_log_that_was_moved_away_is_begun_anew() {
+    let recorded = Recorded::start();
+    let ops = recorded.client(0);
+    ops.delete("one").unwrap_err();
+    let old = recorded.files.path().join("audit.jsonl.1");
+    std::fs::rename(recorded.path(), &old).unwrap();
+    recorded.audit.reopen().unwrap();
+    ops.delete("two").unwrap_err();
+    let paths = |path: &Path| -> Vec<Value> {
+        lines(path).iter().map(|line| line["path"].clone()).collect()
+    };
+    assert_eq!(paths(&old), ["/v1/volumes/one", "/v1/volumes/one"]);
+    assert_eq!(paths(&recorded.path()), ["/v1/volumes/two", "/v1/volumes/two"]);
+}
