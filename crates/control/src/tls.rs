@@ -7,7 +7,7 @@ use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError, RwLock};
 
 use base64ct::{Base64, Encoding};
 use rcgen::{CertificateParams, DistinguishedName, DnType, KeyPair};
@@ -58,9 +58,13 @@ pub enum TlsError {
     },
 }
 
-/// The server's side of TLS.
+/// The server's side of TLS. Clones are the same, also when another certificate takes its place.
 #[derive(Clone)]
-pub struct ApiTls {
+pub struct ApiTls(Arc<RwLock<Shown>>);
+
+/// What is shown to clients.
+#[derive(Clone)]
+struct Shown {
     acceptor: TlsAcceptor,
     certificate: CertificateDer<'static>,
 }
@@ -80,10 +84,15 @@ impl ApiTls {
             (true, false) => return Err(TlsError::Half { there: certificate, missing: key }),
             (false, true) => return Err(TlsError::Half { there: key, missing: certificate }),
         }
-        Self::open(&certificate, &key)
+        Self::open(directory)
     }
 
-    fn open(certificate: &Path, key: &Path) -> Result<Self, TlsError> {
+    /// With the certificate and key that are in `directory`.
+    ///
+    /// # Errors
+    /// See [`TlsError`].
+    pub fn open(directory: &Path) -> Result<Self, TlsError> {
+        let (certificate, key) = (&directory.join(CERTIFICATE_FILE), &directory.join(KEY_FILE));
         let chain = certificates(certificate, &read(certificate)?)?;
         let private = PrivateKeyDer::from_pem_slice(&read(key)?)
             .map_err(|error| content(key, format!("no private key in PEM ({error})")))?;
@@ -96,17 +105,29 @@ impl ApiTls {
             .with_single_cert(chain, private)
             .map_err(|error| content(key, format!("no key of {CERTIFICATE_FILE} ({error})")))?;
         config.alpn_protocols = vec![b"http/1.1".to_vec()];
-        Ok(Self { acceptor: TlsAcceptor::from(Arc::new(config)), certificate })
+        let shown = Shown { acceptor: TlsAcceptor::from(Arc::new(config)), certificate };
+        Ok(Self(Arc::new(RwLock::new(shown))))
+    }
+
+    /// From now on clients that connect are shown the certificate of `other`.
+    pub fn replace(&self, other: &Self) {
+        let other = other.shown();
+        *self.0.write().unwrap_or_else(PoisonError::into_inner) = other;
+    }
+
+    fn shown(&self) -> Shown {
+        // A panic elsewhere leaves it whole: it is replaced at once.
+        self.0.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// The certificate that is shown to clients: DER in Base64.
     #[must_use]
     pub fn certificate(&self) -> String {
-        Base64::encode_string(&self.certificate)
+        Base64::encode_string(&self.shown().certificate)
     }
 
-    pub(crate) fn acceptor(&self) -> &TlsAcceptor {
-        &self.acceptor
+    pub(crate) fn acceptor(&self) -> TlsAcceptor {
+        self.shown().acceptor
     }
 }
 

@@ -89,6 +89,7 @@ Configuration file (--config), every key optional; flags win over it:
     log_json = false
 
 SIGTERM or SIGINT finishes what is in flight and ends; a second one ends at once.
+SIGHUP reads the list of API users and the API's certificate again, and opens the audit log anew.
 FARFLASH_LOG=debug logs more.";
 
 #[derive(Debug, Args)]

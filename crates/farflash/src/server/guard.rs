@@ -1,6 +1,8 @@
 //! Who may ask the API, where changes are recorded, and what encrypts it.
 
-use control::{ApiTls, Audit, Guard, TlsError, Users};
+use std::sync::Arc;
+
+use control::{ApiTls, Audit, Guard, Tenant, TlsError, Users};
 use units::BLOCK_SIZE;
 
 use super::ServeConfig;
@@ -8,20 +10,7 @@ use super::allowance::Holding;
 use crate::failure::Failure;
 
 pub(super) fn open(config: &ServeConfig) -> Result<Guard, Failure> {
-    let users = match &config.api_users {
-        None => Users::open(),
-        Some(path) => {
-            let shown = path.display();
-            let text = std::fs::read_to_string(path).map_err(|error| {
-                let what = format!("the list of API users {shown} cannot be read: {error}");
-                Failure::runtime(what, "name a readable file with --api-users")
-            })?;
-            Users::from_toml(&text).map_err(|error| {
-                let what = format!("the list of API users {shown} is wrong: {error}");
-                Failure::usage(what, "`farflash api-token --help` shows how an entry looks")
-            })?
-        }
-    };
+    let users = users(config)?;
     let audit = config.audit_log.as_deref().map(|path| {
         Audit::open(path).map_err(|error| {
             let what = format!("the audit log {} cannot be opened: {error}", path.display());
@@ -31,28 +20,46 @@ pub(super) fn open(config: &ServeConfig) -> Result<Guard, Failure> {
     Ok(Guard { users, audit: audit.transpose()?, tls: tls(config)? })
 }
 
+/// The list of users as its file has it now.
+pub(super) fn users(config: &ServeConfig) -> Result<Users, Failure> {
+    let Some(path) = &config.api_users else { return Ok(Users::open()) };
+    let shown = path.display();
+    let text = std::fs::read_to_string(path).map_err(|error| {
+        let what = format!("the list of API users {shown} cannot be read: {error}");
+        Failure::runtime(what, "name a readable file with --api-users")
+    })?;
+    Users::from_toml(&text).map_err(|error| {
+        let what = format!("the list of API users {shown} is wrong: {error}");
+        Failure::usage(what, "`farflash api-token --help` shows how an entry looks")
+    })
+}
+
 /// What the tenants' volumes may hold, of those for whom that is bounded.
 pub(super) fn holdings(users: &Users) -> Vec<Holding> {
-    let tenants = users.tenants().into_iter();
-    tenants
-        .filter_map(|tenant| {
-            let quota_blocks = tenant.quota.allocated_bytes? / BLOCK_SIZE as u64;
-            Some(Holding::new(tenant.name.clone(), quota_blocks))
-        })
-        .collect()
+    let holding =
+        |tenant: &Arc<Tenant>| Some(Holding::new(tenant.name.clone(), quota_blocks(tenant)?));
+    users.tenants().iter().filter_map(holding).collect()
+}
+
+/// The same of one.
+pub(super) fn quota_blocks(tenant: &Tenant) -> Option<u64> {
+    Some(tenant.quota.allocated_bytes? / BLOCK_SIZE as u64)
 }
 
 fn tls(config: &ServeConfig) -> Result<Option<ApiTls>, Failure> {
     let Some(directory) = &config.api_tls else { return Ok(None) };
-    let tls = ApiTls::open_or_make(directory, &names(config)).map_err(|error| {
-        let what = format!("the API cannot be encrypted: {error}");
-        let remedy = match error {
-            TlsError::Half { .. } => "put both files there, or remove the one to have both made",
-            _ => "name a directory of this server's own with --api-tls",
-        };
-        Failure::runtime(what, remedy)
-    })?;
+    let tls = ApiTls::open_or_make(directory, &names(config)).map_err(|error| no_tls(&error))?;
     Ok(Some(tls))
+}
+
+/// Why the API has no certificate.
+pub(super) fn no_tls(error: &TlsError) -> Failure {
+    let what = format!("the API cannot be encrypted: {error}");
+    let remedy = match error {
+        TlsError::Half { .. } => "put both files there, or remove the one to have both made",
+        _ => "name a directory of this server's own with --api-tls",
+    };
+    Failure::runtime(what, remedy)
 }
 
 /// What the API is called, for a certificate that is made here.

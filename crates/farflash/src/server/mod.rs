@@ -28,6 +28,7 @@ mod notify;
 mod placement;
 mod preflight;
 mod quota;
+mod reload;
 mod replug;
 mod returns;
 mod scrub_plan;
@@ -106,10 +107,12 @@ pub(crate) struct ServeConfig {
     pub(crate) scrub_every: Option<std::time::Duration>,
 }
 
-/// The thread that looks after the data cores: its runtime, and the signals that end the server.
+/// The thread that looks after the data cores: its runtime, the signals that end the server, and the one by which it
+/// reads again what it can.
 pub(crate) struct Host {
     runtime: Runtime,
     signals: Signals,
+    hangup: Signal,
 }
 
 impl Host {
@@ -119,13 +122,16 @@ impl Host {
             .enable_all()
             .build()
             .map_err(|error| no_runtime(&error))?;
-        let signals = runtime.block_on(async { Signals::new() })?;
-        Ok(Self { runtime, signals })
+        let (signals, hangup) = runtime.block_on(async {
+            let hangup = signal(SignalKind::hangup()).map_err(|error| no_runtime(&error))?;
+            Ok::<_, Failure>((Signals::new()?, hangup))
+        })?;
+        Ok(Self { runtime, signals, hangup })
     }
 
     /// Serves until a signal ends it.
     pub(crate) fn run(self, config: &ServeConfig) -> Result<(), Failure> {
-        let Self { runtime, mut signals } = self;
+        let Self { runtime, mut signals, hangup } = self;
         runtime.block_on(async {
             let starting = config.clone();
             let started = tokio::task::spawn_blocking(move || start(&starting));
@@ -140,7 +146,7 @@ impl Host {
                     end_at_once(0);
                 }
             };
-            serve(config, started, signals).await
+            serve(config, started, (signals, hangup)).await
         })
     }
 }
@@ -177,7 +183,7 @@ fn start(config: &ServeConfig) -> Result<Started, Failure> {
 async fn serve(
     config: &ServeConfig,
     started: Started,
-    mut signals: Signals,
+    (mut signals, hangup): (Signals, Signal),
 ) -> Result<(), Failure> {
     let Started { api, guard, mut cores, membership } = started;
     let api = tokio::net::TcpListener::from_std(api).map_err(|error| no_runtime(&error))?;
@@ -202,6 +208,7 @@ async fn serve(
     replug::start(volumes.state(), cores.drives());
     absent::start(volumes.state(), config, absent.into_keys());
     scrub_plan::start(&volumes, config);
+    reload::start(volumes.state(), config, guard.clone(), hangup);
     let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
     let service = Arc::new(volumes.clone());
     let api = tokio::spawn(control::serve(api, service, guard, Limits::default(), async {

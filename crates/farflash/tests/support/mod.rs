@@ -224,11 +224,12 @@ impl Server {
         line.trim().strip_suffix(" kB").unwrap().parse::<u64>().unwrap() << 10
     }
 
-    /// Sends a signal: `TERM`, `INT`, `KILL`.
+    /// Sends a signal: `TERM`, `INT`, `HUP`, `KILL`.
     pub fn signal(&self, name: &str) {
         let signal = match name {
             "TERM" => Signal::TERM,
             "INT" => Signal::INT,
+            "HUP" => Signal::HUP,
             _ => Signal::KILL,
         };
         kill_process(Pid::from_child(&self.child), signal).unwrap();

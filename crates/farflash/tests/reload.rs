@@ -1,0 +1,165 @@
+//! What a real server reads again at SIGHUP, while a host goes on.
+
+#![allow(missing_docs, unreachable_pub, dead_code)]
+
+mod support;
+
+use std::path::{Path, PathBuf};
+use std::process::{Child, Stdio};
+
+use control::{ApiClient, ApiError, ApiTls, ApiToken, CERTIFICATE_FILE, KEY_FILE, ProblemCode};
+use support::{Files, Server, farflash, until};
+
+/// A host that reads, and goes when this is dropped.
+struct Load(Child);
+
+impl Load {
+    fn start(target: &str) -> Self {
+        let arguments = ["bench", "--target", target, "--rate", "200", "--seconds", "3600"];
+        let mut command = farflash(&arguments);
+        Self(command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap())
+    }
+}
+
+impl Drop for Load {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// A server with a list of users, a certificate and an audit log.
+struct Reloaded {
+    files: Files,
+    server: Server,
+}
+
+impl Reloaded {
+    fn start(users: &str) -> Self {
+        let files = Files::new();
+        std::fs::write(files.path("users.toml"), users).unwrap();
+        let path = |name: &str| files.path(name).to_str().unwrap().to_owned();
+        let (users, tls, audit) = (path("users.toml"), path("tls"), path("audit.jsonl"));
+        let flags = ["--api-users", &users, "--api-tls", &tls, "--audit-log", &audit];
+        let server = Server::start_with("mem:256MiB", &flags);
+        Self { files, server }
+    }
+
+    /// Has it read again; how many things stayed as they were.
+    fn reload(&self) -> u64 {
+        self.server.signal("HUP");
+        let read = |line: &serde_json::Value| line["message"] == "SIGHUP: read again";
+        let lines = self.server.log_until(read);
+        lines.last().unwrap()["kept"].as_u64().unwrap()
+    }
+
+    fn users(&self, list: &str) -> u64 {
+        std::fs::write(self.files.path("users.toml"), list).unwrap();
+        self.reload()
+    }
+
+    fn certificate(&self) -> PathBuf {
+        self.files.path("tls").join(CERTIFICATE_FILE)
+    }
+
+    fn client(&self, token: &ApiToken) -> ApiClient {
+        self.client_trusting(token, &self.certificate())
+    }
+
+    fn client_trusting(&self, token: &ApiToken, certificate: &Path) -> ApiClient {
+        let client = ApiClient::trusting(&self.server.api, Some(certificate)).unwrap();
+        client.with_token(&token.token)
+    }
+}
+
+fn operator(name: &str, token: &ApiToken) -> String {
+    format!("[[operator]]\nname = \"{name}\"\ntoken_sha256 = \"{}\"\n", token.token_sha256)
+}
+
+fn tenant(token: &ApiToken, quota: &str) -> String {
+    format!("[[tenant]]\nname = \"acme\"\ntoken_sha256 = \"{}\"\n{quota}\n", token.token_sha256)
+}
+
+fn is_known(client: &ApiClient) -> bool {
+    match client.list() {
+        Ok(_) => true,
+        Err(ApiError::Refused(problem)) => {
+            assert_eq!(problem.code, ProblemCode::Unauthenticated);
+            false
+        }
+        Err(error) => panic!("{error}"),
+    }
+}
+
+/// G1 and G2. Method: a host reads all the time, over one connection, while tokens come and go, files are wrong, the
+/// certificate is another and the log is moved away.
+#[test]
+fn users_certificate_and_log_change_while_a_host_goes_on() {
+    let (old, new) = (ApiToken::new(&[1; 32]), ApiToken::new(&[2; 32]));
+    let reloaded = Reloaded::start(&operator("ops", &old));
+    let size = control::VolumeSize::try_from(64 << 20).unwrap();
+    let request = control::CreateVolume::new("v".parse().unwrap(), size);
+    let volume = reloaded.client(&old).create(&request).unwrap().volume;
+    let mut load = Load::start(&format!("tcp://{}/{}", volume.address, volume.nqn));
+    let requests = |client: &ApiClient| client.stats().unwrap().volumes[0].flow.requests;
+    until("the host reads", || requests(&reloaded.client(&old)) > 0);
+
+    // One token goes and another one comes.
+    assert_eq!(reloaded.users(&operator("ops", &new)), 0);
+    assert!(!is_known(&reloaded.client(&old)) && is_known(&reloaded.client(&new)));
+    // What is no list, or nothing at all, changes nothing.
+    assert_eq!(reloaded.users("[[operator]]\nname = 7\n"), 1);
+    assert!(!is_known(&reloaded.client(&old)) && is_known(&reloaded.client(&new)));
+    std::fs::remove_file(reloaded.files.path("users.toml")).unwrap();
+    assert_eq!(reloaded.reload(), 1);
+    assert!(is_known(&reloaded.client(&new)));
+
+    // Half of a new certificate first, and then all of it.
+    let other = reloaded.files.path("other");
+    ApiTls::open_or_make(&other, &["127.0.0.1".to_owned()]).unwrap();
+    let before = reloaded.files.path("before.pem");
+    std::fs::copy(reloaded.certificate(), &before).unwrap();
+    let take = |name: &str| {
+        std::fs::copy(other.join(name), reloaded.files.path("tls").join(name)).unwrap()
+    };
+    take(KEY_FILE);
+    assert_eq!(reloaded.users(&operator("ops", &new)), 1);
+    assert!(is_known(&reloaded.client_trusting(&new, &before)));
+    take(CERTIFICATE_FILE);
+    assert_eq!(reloaded.reload(), 0);
+    assert!(is_known(&reloaded.client(&new)));
+    let stale = reloaded.client_trusting(&new, &before).list().unwrap_err();
+    assert!(matches!(stale, ApiError::Unreachable { sent: false, .. }), "{stale}");
+
+    // The log is moved away, as logrotate does.
+    let log = reloaded.files.path("audit.jsonl");
+    let moved = reloaded.files.path("audit.jsonl.1");
+    std::fs::rename(&log, &moved).unwrap();
+    assert_eq!(reloaded.reload(), 0);
+    reloaded.client(&new).delete("nothing").unwrap_err();
+    assert_eq!(std::fs::read_to_string(&log).unwrap().lines().count(), 2);
+    assert_eq!(std::fs::read_to_string(&moved).unwrap().lines().count(), 2);
+
+    let client = reloaded.client(&new);
+    let so_far = requests(&client);
+    until("the host reads on", || requests(&client) > so_far);
+    assert!(load.0.try_wait().unwrap().is_none(), "its connection is the same");
+}
+
+/// G2. What is in force of a tenant's quota is what was read last, but for what cores divide from the start.
+#[test]
+fn quotas_change_but_for_what_is_divided_from_the_start() {
+    let token = ApiToken::new(&[1; 32]);
+    let reloaded = Reloaded::start(&tenant(&token, "volumes = 0\nallocated = \"1GiB\""));
+    let create = |name: &str| {
+        let size = control::VolumeSize::try_from(64 << 20).unwrap();
+        let request = control::CreateVolume::new(name.parse().unwrap(), size);
+        reloaded.client(&token).create(&request).is_ok()
+    };
+    assert!(!create("a"));
+    assert_eq!(reloaded.users(&tenant(&token, "volumes = 1\nallocated = \"2GiB\"")), 1);
+    assert_eq!(reloaded.users(&tenant(&token, "volumes = 1")), 1);
+    assert!(!create("a"), "the list is refused as a whole");
+    assert_eq!(reloaded.users(&tenant(&token, "volumes = 1\nallocated = \"1GiB\"")), 0);
+    assert!(create("a") && !create("b"));
+}
