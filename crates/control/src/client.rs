@@ -11,8 +11,8 @@ use ureq::{Agent, Body, RequestBuilder};
 
 use crate::{
     ChangeAuth, ChangeDevice, ChangeRestrictions, ChangeVolume, CreateVolume, CreatedVolume,
-    Device, DeviceList, HostList, Problem, ProblemCode, Scrub, Server, StartScrub, Stats, TlsError,
-    Tokens, Volume, VolumeList, tls,
+    Device, DeviceList, HostList, Problem, ProblemCode, QuotaList, Scrub, Server, StartScrub,
+    Stats, TlsError, Tokens, Volume, VolumeList, tls,
 };
 
 /// Longest answer that is read: a list of some hundred thousand volumes.
@@ -233,6 +233,11 @@ impl ApiClient {
     /// All hosts, by name.
     pub fn hosts(&self) -> Result<HostList, ApiError> {
         self.document(self.known(self.agent.get(self.path("/v1/hosts"))).call())
+    }
+
+    /// Quotas: a tenant's own, or for operators those of all.
+    pub fn quotas(&self) -> Result<QuotaList, ApiError> {
+        self.document(self.known(self.agent.get(self.path("/v1/quota"))).call())
     }
 
     /// All devices.

@@ -2,6 +2,7 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use axum::body::{Body, Bytes};
 use axum::extract::{FromRequest, Request};
@@ -49,8 +50,26 @@ impl Default for Guard {
 #[derive(Clone, Copy)]
 pub(crate) struct Peer(pub(crate) SocketAddr);
 
+/// What the API counts of itself.
+#[derive(Default)]
+pub(crate) struct Counts {
+    unauthenticated: AtomicU64,
+}
+
+impl Counts {
+    /// Requests of those whom it does not know.
+    pub(crate) fn unauthenticated(&self) -> u64 {
+        self.unauthenticated.load(Ordering::Relaxed)
+    }
+}
+
 /// Finds out who sends a request, and records it if it is a change.
-pub(crate) async fn pass(guard: Arc<Guard>, mut request: Request, next: Next) -> Response {
+pub(crate) async fn pass(
+    guard: Arc<Guard>,
+    counts: Arc<Counts>,
+    mut request: Request,
+    next: Next,
+) -> Response {
     if is_open(request.uri().path()) {
         return next.run(request).await;
     }
@@ -59,6 +78,7 @@ pub(crate) async fn pass(guard: Arc<Guard>, mut request: Request, next: Next) ->
     let caller = match identified {
         Ok(caller) => caller,
         Err(problem) => {
+            counts.unauthenticated.fetch_add(1, Ordering::Relaxed);
             let peer = request.extensions().get::<Peer>().map(|peer| peer.0);
             tracing::info!(?peer, path = request.uri().path(), "API request without a known token");
             return problem.into_response();

@@ -1,6 +1,6 @@
 //! The REST API of a Flash server, and a small client for it.
 //!
-//! - [`serve`] answers HTTP on a listening socket: `/v1/volumes`, `/v1/hosts`, `/v1/devices`, `/v1/serving`, `/v1/stats`,
+//! - [`serve`] answers HTTP on a listening socket: `/v1/volumes`, `/v1/hosts`, `/v1/devices`, `/v1/quota`, `/v1/serving`, `/v1/stats`,
 //!   `/v1/server`, `/v1/openapi.json`, `/metrics`, `/healthz`, `/readyz`. It changes nothing itself: what it is asked goes to a [`VolumeService`].
 //! - Documents ([`Volume`], [`Server`], …) are what clients see, and stay compatible within `/v1`.
 //! - Every refusal is a [`Problem`]: a stable code, what is wrong, what to do.
@@ -27,6 +27,7 @@ mod openapi;
 mod paced;
 mod presence;
 mod problem;
+mod quota;
 mod refusals;
 mod relay;
 mod request;
@@ -58,6 +59,7 @@ pub use name::{NameError, VolumeName, VolumeSize, VolumeSizeError};
 pub use openapi::openapi;
 pub use presence::{Presence, ask_serving};
 pub use problem::{Problem, ProblemCode};
+pub use quota::{QuotaList, TenantQuota, Use};
 pub use scrub::{DamagedPlace, Scrub, ScrubRequest, ScrubState, StartScrub};
 pub use server::serve;
 pub use service::{Reply, ServiceError, VolumeKey, VolumeService};

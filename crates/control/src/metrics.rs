@@ -2,7 +2,9 @@
 
 use std::fmt::{Display, Write};
 
-use crate::{Core, CoreStats, Device, DeviceHealth, Latency, Server, Stats, VolumeStats};
+use crate::{
+    Core, CoreStats, Device, DeviceHealth, Latency, Server, Stats, TenantQuota, VolumeStats,
+};
 
 const NANOS_PER_SECOND: f64 = 1e9;
 const BLOCK_BYTES: u64 = 4096;
@@ -68,8 +70,13 @@ impl Text {
     }
 }
 
-/// All metrics of a server.
-pub(crate) fn text(server: &Server, stats: &Stats) -> String {
+/// All metrics of a server, whose API `unauthenticated` requests had no known token.
+pub(crate) fn text(
+    server: &Server,
+    stats: &Stats,
+    tenants: &[TenantQuota],
+    unauthenticated: u64,
+) -> String {
     let mut text = Text::default();
     text.family("farflash_build_info", "gauge", "The release that runs.");
     let version = Labels::new(&[("version", &server.version)]);
@@ -85,12 +92,37 @@ pub(crate) fn text(server: &Server, stats: &Stats) -> String {
         let connected = u8::from(server.directory.cut_off.is_none());
         text.sample("farflash_directory_connected", &Labels::default(), connected);
     }
+    let name = "farflash_api_authentication_failures_total";
+    text.family(name, "counter", "Requests to the API without a known token.");
+    text.sample(name, &Labels::default(), unauthenticated);
     cores(&mut text, &server.cores);
     core_stats(&mut text, &stats.cores);
     devices(&mut text, &server.devices, stats);
     volumes(&mut text, &stats.volumes);
     latencies(&mut text, stats);
+    quotas(&mut text, tenants);
     text.0
+}
+
+/// What tenants have on this host, and may have on all: of what is not bounded there is no limit.
+fn quotas(text: &mut Text, tenants: &[TenantQuota]) {
+    let labels: Vec<Labels> =
+        tenants.iter().map(|tenant| Labels::new(&[("tenant", &tenant.tenant)])).collect();
+    let parts: Vec<_> = tenants.iter().map(TenantQuota::parts).collect();
+    for number in 0..parts.first().map_or(0, |parts| parts.len()) {
+        let name = format!("farflash_tenant_{}", parts[0][number].0);
+        text.family(&name, "gauge", "What the tenant's volumes on this host have of its quota.");
+        for (labels, parts) in labels.iter().zip(&parts) {
+            text.sample(&name, labels, parts[number].1.used);
+        }
+        let limit = format!("{name}_limit");
+        text.family(&limit, "gauge", "What the tenant's volumes on all hosts may have.");
+        for (labels, parts) in labels.iter().zip(&parts) {
+            if let Some(bound) = parts[number].1.limit {
+                text.sample(&limit, labels, bound);
+            }
+        }
+    }
 }
 
 fn cores(text: &mut Text, cores: &[Core]) {
@@ -138,6 +170,12 @@ fn devices(text: &mut Text, devices: &[Device], stats: &Stats) {
         DeviceHealth::Degraded => 1,
         DeviceHealth::Failed => 2,
     });
+    let help = (
+        "farflash_device_away",
+        "gauge",
+        "1 if the device cannot be used: it is away, or another one is in its place.",
+    );
+    text.each(help, &all, |device| u8::from(device.trouble.is_some()));
     let (mut all, mut windows, mut maps) = (Vec::new(), Vec::new(), Vec::new());
     for device in &stats.devices {
         let labels = Labels::new(&[("device", &device.name)]);
@@ -192,6 +230,12 @@ fn volumes(text: &mut Text, volumes: &[VolumeStats]) {
     let help =
         ("farflash_volume_served_seconds_total", "counter", "Time requests took behind that.");
     text.each(help, &all, |volume| volume.flow.served_ns as f64 / NANOS_PER_SECOND);
+    let help = (
+        "farflash_volume_media_errors_total",
+        "counter",
+        "Blocks found damaged, of the volume and of what all of its device rest on, and its requests that the device failed.",
+    );
+    text.each(help, &all, |volume| volume.media_errors);
     let help = ("farflash_volume_queued_requests", "gauge", "Requests that wait for their turn.");
     text.each(help, &all, |volume| volume.flow.queued);
     let help = ("farflash_volume_in_flight_requests", "gauge", "Requests at engine and device.");
@@ -271,11 +315,23 @@ mod tests {
             },
             read_latency: Latency { counts: vec![1, 2, 4], sum_ns: 2_500_000_000 },
             write_latency: Latency { counts: vec![0; 3], sum_ns: 0 },
+            media_errors: 9,
+        };
+        let bounded = |used, limit| crate::Use { used, limit };
+        let tenant = |name: &str| TenantQuota {
+            tenant: name.to_owned(),
+            volumes: bounded(1, Some(2)),
+            provisioned_bytes: bounded(3, None),
+            allocated_bytes: bounded(4, Some(5)),
+            share: bounded(6, None),
+            reads_per_second: bounded(0, Some(0)),
+            writes_per_second: bounded(0, Some(7)),
         };
         let volumes = vec![volume(1), volume(2)];
         let (devices, cores) = (Vec::new(), Vec::new());
         let latency_bounds_us = vec![50, 1_000_000];
-        let text = text(&server, &Stats { time_ns: 1, devices, latency_bounds_us, cores, volumes });
+        let stats = Stats { time_ns: 1, devices, latency_bounds_us, cores, volumes };
+        let text = text(&server, &stats, &[tenant("acme"), tenant("b")], 8);
         let (mut family, mut seen) = (String::new(), std::collections::BTreeSet::new());
         for line in text.lines() {
             if let Some(rest) = line.strip_prefix("# TYPE ") {
@@ -300,5 +356,15 @@ mod tests {
         }
         assert!(text.contains(&format!("farflash_volume_latency_seconds_sum{labels}}} 2.5\n")));
         assert!(!text.contains("direction=\"write\""), "no request, no series");
+        for sample in [
+            "farflash_api_authentication_failures_total 8\n",
+            "farflash_tenant_allocated_bytes{tenant=\"b\"} 4\n",
+            "farflash_tenant_allocated_bytes_limit{tenant=\"b\"} 5\n",
+            "farflash_tenant_provisioned_bytes{tenant=\"acme\"} 3\n",
+        ] {
+            assert!(text.contains(sample), "{sample}{text}");
+        }
+        assert!(!text.contains("farflash_tenant_provisioned_bytes_limit{"), "it has none");
+        assert!(text.contains("farflash_volume_media_errors_total{volume=\"v1\""));
     }
 }

@@ -4,6 +4,7 @@ use utoipa::openapi::schema::{AdditionalProperties, Schema};
 use utoipa::openapi::{OneOf, RefOr};
 use utoipa::{Modify, OpenApi};
 
+use crate::quota::__path_show_quota;
 use crate::routes::paths::{
     __path_change_auth, __path_change_device, __path_change_volume, __path_create_volume,
     __path_delete_volume, __path_healthz, __path_list_devices, __path_list_hosts,
@@ -34,6 +35,7 @@ use crate::routes::paths::{
         show_scrub,
         start_scrub,
         stop_scrub,
+        show_quota,
         show_serving,
         show_stats,
         show_server,

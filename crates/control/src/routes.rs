@@ -12,23 +12,25 @@ use axum::routing::{get, patch, post};
 use axum::{Extension, Json, Router};
 
 use crate::caller::{Caller, Observer, Operator};
-use crate::gate::{self, Guard};
+use crate::gate::{self, Counts, Guard};
 use crate::limits::Limits;
 use crate::metrics;
 use crate::problem::{Problem, ProblemCode};
+use crate::quota;
 use crate::relay::{self, Encrypts, Origin};
 use crate::request::{DeviceId, DeviceName, JsonBody};
 use crate::scrub::SCRUB_RATE_MIN;
 use crate::{
     ChangeAuth, ChangeDevice, ChangeRestrictions, ChangeVolume, CreateVolume, CreatedVolume,
     Device, DeviceList, HostList, Location, Scrub, ScrubRequest, Server, Serving, StartScrub,
-    Stats, Tokens, Volume, VolumeKey, VolumeList, VolumeService, openapi,
+    Stats, Tokens, Users, Volume, VolumeKey, VolumeList, VolumeService, openapi,
 };
 
 type Service = State<Arc<dyn VolumeService>>;
 
 pub(crate) fn router(service: Arc<dyn VolumeService>, guard: Guard, limits: Limits) -> Router {
-    let guard = Arc::new(guard);
+    let (users, counts) = (guard.users.clone(), Arc::new(Counts::default()));
+    let (guard, counting) = (Arc::new(guard), counts.clone());
     let (relaying, encrypts) = (service.clone(), Encrypts(guard.tls.is_some()));
     Router::new()
         .route("/v1/volumes", get(list_volumes).post(create_volume))
@@ -39,6 +41,7 @@ pub(crate) fn router(service: Arc<dyn VolumeService>, guard: Guard, limits: Limi
         .route("/v1/devices", get(list_devices))
         .route("/v1/devices/{device}", patch(change_device))
         .route("/v1/devices/{device}/scrub", get(show_scrub).post(start_scrub).delete(stop_scrub))
+        .route("/v1/quota", get(quota::show_quota))
         .route("/v1/serving/{device}", get(show_serving))
         .route("/v1/stats", get(show_stats))
         .route("/v1/server", get(show_server))
@@ -52,7 +55,11 @@ pub(crate) fn router(service: Arc<dyn VolumeService>, guard: Guard, limits: Limi
             relay::pass_on(relaying.clone(), request, next)
         }))
         .layer(middleware::from_fn(gate::admit))
-        .layer(middleware::from_fn(move |request, next| gate::pass(guard.clone(), request, next)))
+        .layer(middleware::from_fn(move |request, next| {
+            gate::pass(guard.clone(), counting.clone(), request, next)
+        }))
+        .layer(Extension(users))
+        .layer(Extension(counts))
         .layer(middleware::from_fn(move |request, next| {
             bounded(limits.request_timeout, request, next)
         }))
@@ -392,10 +399,23 @@ async fn show_server(_: Operator, State(service): Service) -> Result<Json<Server
         (status = "5XX", body = Problem, content_type = "application/problem+json", description = "Failed"),
     )
 )]
-async fn show_metrics(_: Observer, State(service): Service) -> Result<Response, Problem> {
+async fn show_metrics(
+    _: Observer,
+    State(service): Service,
+    Extension(users): Extension<Users>,
+    Extension(counts): Extension<Arc<Counts>>,
+) -> Result<Response, Problem> {
     let (server, stats) = (service.server().await?, service.stats().await?);
+    let tenants = users.tenants();
+    let volumes = match tenants.is_empty() {
+        true => Vec::new(),
+        // This host's: others are asked for theirs.
+        false => service.list(Caller::Operator("metrics".into())).await?,
+    };
+    let quotas = quota::of(&tenants, &volumes);
+    let text = metrics::text(&server, &stats, &quotas, counts.unauthenticated());
     let kind = HeaderValue::from_static(metrics::CONTENT_TYPE);
-    Ok(([(header::CONTENT_TYPE, kind)], metrics::text(&server, &stats)).into_response())
+    Ok(([(header::CONTENT_TYPE, kind)], text).into_response())
 }
 
 /// This description.

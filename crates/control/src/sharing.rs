@@ -238,4 +238,8 @@ pub struct VolumeStats {
     /// How long writes took.
     #[serde(default)]
     pub write_latency: Latency,
+    /// Blocks found damaged, of the volume and of what all volumes of its device rest on, each once, and requests of the
+    /// volume that the device failed.
+    #[serde(default)]
+    pub media_errors: u64,
 }

@@ -214,6 +214,64 @@ fn a_host_is_told_from_whatever_else_has_its_address() {
     assert_eq!(ask(free, HOST, None, DEVICE, LONG), Presence::Absent);
 }
 
+/// A tenant sees its own quota and use, an operator everybody's, a reader neither; the metrics have them, too.
+#[test]
+fn quotas_are_shown_with_what_is_used_of_them() {
+    let tokens = [1, 2, 3].map(|byte| ApiToken::new(&[byte; 32]));
+    let [ops, acme, other] = &tokens;
+    let list = format!(
+        "[[operator]]\nname = \"ops\"\ntoken_sha256 = \"{}\"\n\
+         [[tenant]]\nname = \"other\"\ntoken_sha256 = \"{}\"\n\
+         [[tenant]]\nname = \"acme\"\ntoken_sha256 = \"{}\"\nvolumes = 3\nshare = 500\n",
+        ops.token_sha256, other.token_sha256, acme.token_sha256
+    );
+    let guard = Guard { users: Users::from_toml(&list).unwrap(), ..Guard::default() };
+    let api = Api::guarded(guard, Limits::default(), Duration::ZERO);
+    let client = |token: &ApiToken| ApiClient::new(&api.url()).unwrap().with_token(&token.token);
+    for (name, owner, slo) in [
+        ("a", Some("acme"), Slo::Share(100)),
+        ("b", Some("acme"), Slo::Rate { reads_per_second: 7, writes_per_second: 9 }),
+        ("c", None, Slo::Share(100)),
+    ] {
+        let owner = owner.map(str::to_owned);
+        let request = CreateVolume { owner, slo: Some(slo), ..create(name, GIB) };
+        client(ops).create(&request).unwrap();
+    }
+    let own = client(acme).quotas().unwrap().quotas;
+    assert_eq!(own.len(), 1);
+    let part = |used, limit| control::Use { used, limit };
+    assert_eq!((own[0].tenant.as_str(), own[0].volumes), ("acme", part(2, Some(3))));
+    assert_eq!(own[0].provisioned_bytes, part(2 * GIB, None));
+    assert_eq!(own[0].share, part(100, Some(500)));
+    assert_eq!(own[0].reads_per_second, part(7, Some(0)));
+    assert_eq!(own[0].writes_per_second, part(9, Some(0)));
+    let all = client(ops).quotas().unwrap().quotas;
+    assert_eq!(
+        all.iter().map(|quota| quota.tenant.as_str()).collect::<Vec<_>>(),
+        ["acme", "other"]
+    );
+    assert_eq!(all[0], own[0]);
+    assert_eq!(all[1].volumes, part(0, None));
+    // A stranger is refused, and counted.
+    assert_eq!(
+        code(&client(&ApiToken::new(&[9; 32])).quotas().unwrap_err()),
+        ProblemCode::Unauthenticated
+    );
+    let head = format!(
+        "GET /metrics HTTP/1.1\r\nhost: a\r\nauthorization: Bearer {}\r\nconnection: close\r\n\r\n",
+        ops.token
+    );
+    let metrics = api.raw(head.as_bytes()).body;
+    for sample in [
+        "farflash_tenant_volumes{tenant=\"acme\"} 2\n",
+        "farflash_tenant_volumes_limit{tenant=\"acme\"} 3\n",
+        "farflash_api_authentication_failures_total 1\n",
+    ] {
+        assert!(metrics.contains(sample), "{sample}{metrics}");
+    }
+    assert!(!metrics.contains("farflash_tenant_volumes_limit{tenant=\"other\""), "{metrics}");
+}
+
 /// A reader gets figures, and nothing else: every other path and method is refused.
 #[test]
 fn readers_get_figures_and_nothing_else() {
@@ -234,7 +292,15 @@ fn readers_get_figures_and_nothing_else() {
     let tokens = format!("{volume}/tokens");
     for path in ["/v1/volumes", &volume, &tokens, "/v1/hosts", "/v1/devices", "/v1/devices/x/scrub"]
         .into_iter()
-        .chain(["/v1/server", "/metrics/", "//metrics", "/v1/stats/..", "/v1/%73tats", "/"])
+        .chain([
+            "/v1/quota",
+            "/v1/server",
+            "/metrics/",
+            "//metrics",
+            "/v1/stats/..",
+            "/v1/%73tats",
+            "/",
+        ])
     {
         for method in ["GET", "POST", "PATCH", "DELETE", "PUT"] {
             assert_eq!(status(method, path), 403, "{method} {path}");

@@ -74,6 +74,8 @@ pub struct VolumeFlow {
     pub stats: FlowStats,
     /// How long its reads and writes took.
     pub latency: [LatencyCounts; 2],
+    /// As in its SMART log.
+    pub media_errors: u64,
 }
 
 /// How a core is.
@@ -153,6 +155,7 @@ impl<W: World, D: Device> Core<W, D> {
             quota: export.lane.quota(),
             stats: export.lane.stats(),
             latency: export.lane.latency(),
+            media_errors: export.volume().media_errors(),
         };
         self.state.exports.borrow().range(first..).take(max).map(flow).collect()
     }

@@ -64,6 +64,9 @@ fn a_flipped_bit_is_an_error_for_its_block_only() {
         assert_eq!(mended.as_bytes(), filled(MARK).as_bytes());
     });
     assert_eq!(health(&server), "degraded");
+    // The volume's own figures say whom it has hit.
+    let stats = control::ApiClient::new(&server.api).unwrap().stats().unwrap();
+    assert_eq!(stats.volumes[0].media_errors, 1);
 }
 
 /// Method: damage a block of data, both superblocks in turn and a root, and ask fsck each time.

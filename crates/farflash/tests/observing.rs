@@ -68,6 +68,9 @@ fn metrics_count_what_was_done() {
     assert!(!metrics.contains("farflash_volume_latency_seconds_count{volume=\"other\""));
     assert!(value(&metrics, "farflash_core_authentication_failures_total") >= 1.0);
     assert_eq!(value(&metrics, "farflash_device_media_errors_total"), 0.0);
+    assert_eq!(value(&metrics, "farflash_volume_media_errors_total{volume=\"seen\""), 0.0);
+    assert_eq!(value(&metrics, "farflash_device_away"), 0.0);
+    assert_eq!(value(&metrics, "farflash_api_authentication_failures_total"), 0.0);
     let journal = value(&metrics, "farflash_device_journal_used_ratio");
     assert!(journal > 0.0 && journal < 1.0, "{journal}");
 }

@@ -215,6 +215,22 @@ fn tenants_manage_their_own_volumes_within_their_quota() {
     let third = ["create", "c", "--size", "1MiB", "--share", "1"];
     is_refused(&ask(&server, &acme, &third), "2 volumes");
     assert_eq!(ask(&server, &acme, &["delete", "b"]).code, Some(0));
+    // It sees how much of it it has, and the operator what all have.
+    let quotas = |token: &str| -> serde_json::Value {
+        let mut command = farflash(&["quota", "--api", &server.api, "--json"]);
+        let outcome: Outcome = command.env("FARFLASH_API_TOKEN", token).output().unwrap().into();
+        assert_eq!(outcome.code, Some(0), "{outcome:?}");
+        serde_json::from_str(&outcome.stdout).unwrap()
+    };
+    let own = quotas(&acme)["quotas"].clone();
+    assert_eq!(own.as_array().unwrap().len(), 1, "{own}");
+    assert_eq!(own[0]["volumes"], serde_json::json!({ "used": 1, "limit": 2 }), "{own}");
+    assert_eq!(own[0]["provisioned_bytes"]["used"], 64 << 20, "{own}");
+    let all = quotas(&ops)["quotas"].clone();
+    assert_eq!((&all[0], text(&all[1], "tenant")), (&own[0], "other"), "{all}");
+    let mut shown = farflash(&["quota", "--api", &server.api]);
+    let shown: Outcome = shown.env("FARFLASH_API_TOKEN", &acme).output().unwrap().into();
+    assert!(shown.stdout.contains("1 of 2") && shown.stdout.contains("100 MiB"), "{shown:?}");
     // The operator sees all.
     let listed = ask(&server, &ops, &["list"]);
     assert!(listed.stdout.contains(id), "{listed:?}");

@@ -11,6 +11,7 @@ mod fsck;
 mod host;
 mod manual;
 mod membership;
+mod quota;
 mod reproduce;
 mod restrictions;
 mod scrub;
@@ -83,6 +84,9 @@ enum Command {
     /// List the hosts of a service
     #[command(subcommand)]
     Host(host::HostCommand),
+    /// Show what tenants may have, and have
+    #[command(after_help = quota::EXAMPLES)]
+    Quota(quota::Quota),
     /// Make a token for an operator or tenant of the API
     #[command(after_help = api::EXAMPLES)]
     ApiToken(api::MakeToken),
@@ -113,6 +117,7 @@ impl CommandLine {
             Command::Top(command) => command.run(),
             Command::Device(command) => command.run(),
             Command::Host(command) => command.run(),
+            Command::Quota(command) => command.run(),
             Command::ApiToken(command) => command.run(),
             Command::Volume(command) => command.run(),
             Command::Completions(command) => command.run(Self::command()),

@@ -287,6 +287,7 @@ mod tests {
             flow,
             read_latency: control::Latency::default(),
             write_latency: control::Latency::default(),
+            media_errors: 0,
         }
     }
 

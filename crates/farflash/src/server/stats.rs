@@ -102,6 +102,7 @@ fn volume_stats(
         flow: flow_document(stats),
         read_latency: latency_document(&latency[0]),
         write_latency: latency_document(&latency[1]),
+        media_errors: flow.media_errors,
     }
 }
 

@@ -1,0 +1,64 @@
+//! `farflash quota`: what tenants may have, and what of it they have.
+
+use clap::Args;
+use control::{TenantQuota, Use};
+use report::{Align, Table};
+use units::ByteLen;
+
+use super::volume::Output;
+use crate::failure::Failure;
+
+pub(super) const EXAMPLES: &str = "\
+A tenant sees its own, an operator all tenants of the list of users. What is used stands before what may be: on all hosts
+of the service together.
+
+Examples:
+  farflash quota
+  farflash quota --json | jq '.quotas[] | select(.volumes.used == .volumes.limit) | .tenant'";
+
+#[derive(Debug, Args)]
+pub(crate) struct Quota {
+    #[command(flatten)]
+    output: Output,
+}
+
+impl Quota {
+    pub(crate) fn run(self) -> Result<(), Failure> {
+        let list = self.output.client()?.quotas()?;
+        self.output.print(&list, |out| write!(out, "{}", table(&list.quotas).to_text()))
+    }
+}
+
+fn table(quotas: &[TenantQuota]) -> Table {
+    let mut table = Table::new(&[
+        ("TENANT", Align::Left),
+        ("VOLUMES", Align::Right),
+        ("PROVISIONED", Align::Right),
+        ("ALLOCATED", Align::Right),
+        ("SHARE", Align::Right),
+        ("READS/S", Align::Right),
+        ("WRITES/S", Align::Right),
+    ]);
+    let count = |part: Use| text(part, |number| number.to_string());
+    let bytes = |part: Use| text(part, |number| ByteLen(number).to_string());
+    for quota in quotas {
+        table.row([
+            quota.tenant.clone(),
+            count(quota.volumes),
+            bytes(quota.provisioned_bytes),
+            bytes(quota.allocated_bytes),
+            count(quota.share),
+            count(quota.reads_per_second),
+            count(quota.writes_per_second),
+        ]);
+    }
+    table
+}
+
+/// What is used, and of how much if that is bounded.
+fn text(part: Use, shown: impl Fn(u64) -> String) -> String {
+    match part.limit {
+        Some(limit) => format!("{} of {}", shown(part.used), shown(limit)),
+        None => shown(part.used),
+    }
+}
