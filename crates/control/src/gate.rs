@@ -23,7 +23,8 @@ const OPEN_PATHS: [&str; 3] = ["/healthz", "/readyz", "/v1/openapi.json"];
 /// The same, with a device's id behind it: another host asks, which has no token, and has that id.
 const SERVING_PATH: &str = "/v1/serving/";
 
-fn is_open(path: &str) -> bool {
+/// Whether a path answers everybody.
+pub(crate) fn is_open(path: &str) -> bool {
     OPEN_PATHS.contains(&path) || path.starts_with(SERVING_PATH)
 }
 

@@ -1,9 +1,11 @@
 //! The description of the API, made from the handlers themselves.
 
+use serde_json::{Value, json};
 use utoipa::openapi::schema::{AdditionalProperties, Schema};
 use utoipa::openapi::{OneOf, RefOr};
 use utoipa::{Modify, OpenApi};
 
+use crate::gate::is_open;
 use crate::quota::__path_show_quota;
 use crate::routes::paths::{
     __path_change_auth, __path_change_device, __path_change_volume, __path_create_volume,
@@ -69,22 +71,39 @@ impl Modify for Exclusive {
 
 /// The OpenAPI document, as served at `/v1/openapi.json`.
 #[must_use]
-pub fn openapi() -> serde_json::Value {
+pub fn openapi() -> Value {
     let mut document = serde_json::to_value(Api::openapi()).expect("numbers and strings");
     rename_formats(&mut document);
+    add_security(&mut document);
     document
 }
 
+/// Says how clients name themselves. That they need not is true of servers without a list of users.
+fn add_security(document: &mut Value) {
+    document["components"]["securitySchemes"]["token"] = json!({
+        "type": "http",
+        "scheme": "bearer",
+        "description": "A token of the server's list of users. Without such a list the server answers everybody.",
+    });
+    document["security"] = json!([{ "token": [] }, {}]);
+    let paths = document["paths"].as_object_mut().into_iter().flatten();
+    for (_, operations) in paths.filter(|(path, _)| is_open(path)) {
+        for operation in operations.as_object_mut().into_iter().flat_map(|all| all.values_mut()) {
+            operation["security"] = json!([]);
+        }
+    }
+}
+
 /// Gives integers without a sign the names that the registry of formats has for them.
-fn rename_formats(value: &mut serde_json::Value) {
+fn rename_formats(value: &mut Value) {
     match value {
-        serde_json::Value::Object(fields) => {
-            if let Some(serde_json::Value::String(format)) = fields.get_mut("format") {
+        Value::Object(fields) => {
+            if let Some(Value::String(format)) = fields.get_mut("format") {
                 *format = format.replace("u-int", "uint");
             }
             fields.values_mut().for_each(rename_formats);
         }
-        serde_json::Value::Array(items) => items.iter_mut().for_each(rename_formats),
+        Value::Array(items) => items.iter_mut().for_each(rename_formats),
         _ => {}
     }
 }

@@ -242,6 +242,7 @@ async fn list_hosts(_: Operator, State(service): Service) -> Result<Json<HostLis
     get, path = "/v1/devices", tag = "devices", operation_id = "listDevices",
     responses(
         (status = 200, body = DeviceList, description = "The devices"),
+        (status = "4XX", body = Problem, content_type = "application/problem+json", description = "Refused"),
         (status = "5XX", body = Problem, content_type = "application/problem+json", description = "Failed"),
     )
 )]
@@ -351,6 +352,7 @@ async fn show_serving(State(service): Service, DeviceId(device): DeviceId) -> Js
     get, path = "/v1/stats", tag = "server", operation_id = "showStats",
     responses(
         (status = 200, body = Stats, description = "Counters since the start, and queues as of now"),
+        (status = "4XX", body = Problem, content_type = "application/problem+json", description = "Refused"),
         (status = "5XX", body = Problem, content_type = "application/problem+json", description = "Failed"),
     )
 )]

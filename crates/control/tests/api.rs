@@ -552,6 +552,17 @@ fn health_and_description_are_served() {
     ] {
         assert!(document["paths"][path].is_object(), "{path}");
     }
+    // How clients name themselves, and that any path but those for everybody may refuse them.
+    assert_eq!(document["components"]["securitySchemes"]["token"]["scheme"], "bearer");
+    assert_eq!(document["security"], serde_json::json!([{ "token": [] }, {}]));
+    for (path, operations) in document["paths"].as_object().unwrap() {
+        let open = ["/healthz", "/readyz", "/v1/openapi.json", "/v1/serving/{device}"];
+        for (method, operation) in operations.as_object().unwrap() {
+            let is_open = operation["security"] == serde_json::json!([]);
+            assert_eq!(is_open, open.contains(&path.as_str()), "{method} {path}");
+            assert!(is_open || operation["responses"]["4XX"].is_object(), "{method} {path}");
+        }
+    }
     let schemas = &document["components"]["schemas"];
     for name in ["CreateVolume", "ChangeVolume", "Volume", "VolumeList", "Server", "Problem"] {
         assert!(schemas[name].is_object(), "{name}");
