@@ -76,9 +76,17 @@ fn tokens_go_to_files_that_only_their_owner_reads() {
     let outcome = server.volume(&["create", "v", "--size", "64MiB", "--token-file", path]);
     assert_eq!(outcome.code, Some(0), "{outcome:?}");
     let token = std::fs::read_to_string(path).unwrap();
-    assert!(!outcome.stdout.contains(token.trim()), "{outcome:?}");
-    let mode = std::fs::metadata(path).unwrap().permissions().mode();
-    assert_eq!(mode & 0o777, 0o600);
+    let controller = format!("{path}.controller");
+    // The server's own secret is none to show either.
+    let secrets = [path, &controller].map(|file| std::fs::read_to_string(file).unwrap());
+    assert_ne!(secrets[0], secrets[1]);
+    for (secret, file) in secrets.iter().zip([path, &controller]) {
+        assert!(!outcome.stdout.contains(secret.trim()), "{outcome:?}");
+        assert!(outcome.stdout.contains(&format!("in {file}\n")), "{outcome:?}");
+        let mode = std::fs::metadata(file).unwrap().permissions().mode();
+        assert_eq!(mode & 0o777, 0o600);
+    }
+    assert_eq!(secrets[0], token);
     let volume = server.volume_json(&["show", "v"]);
     let target = target(&volume);
     let bench = |file: &str| {
@@ -86,6 +94,9 @@ fn tokens_go_to_files_that_only_their_owner_reads() {
         run(&[&arguments[..], &BENCH].concat())
     };
     assert_eq!(bench(path).code, Some(0));
+    let proves = ["--token-file", path, "--controller-token-file", &controller];
+    let mutual = ["bench", "--target", &target, "--overwrite"];
+    assert_eq!(run(&[&mutual[..], &proves, &BENCH].concat()).code, Some(0));
     // What is there is not written over, and nothing is made that would be lost.
     let again = ["volume", "create", "w", "--size", "64MiB", "--token-file", path];
     let api = ["--api", server.api.as_str()];
@@ -97,8 +108,14 @@ fn tokens_go_to_files_that_only_their_owner_reads() {
     assert_eq!(bench(path).code, Some(0), "the token is the same");
     let other = files.path("other");
     let shown = server.volume_json(&["change-auth", "v", "--token-file", other.to_str().unwrap()]);
-    assert!(shown.get("token").is_none() && shown.get("controller_token").is_some(), "{shown}");
+    assert!(shown.get("token").is_none() && shown.get("controller_token").is_none(), "{shown}");
     assert_eq!(bench(other.to_str().unwrap()).code, Some(0));
+    // Each can be shown alone.
+    let lone = files.path("lone");
+    let flags = ["change-auth", "v", "--controller-token-file", lone.to_str().unwrap()];
+    let shown = server.volume_json(&flags);
+    assert!(shown.get("token").is_some() && shown.get("controller_token").is_none(), "{shown}");
+    assert!(std::fs::read_to_string(&lone).unwrap().starts_with("DHHC-1:"));
     std::fs::write(path, "DHHC-1:01:notbase64!:").unwrap();
     let outcome = bench(path);
     assert_eq!(outcome.code, Some(2), "{outcome:?}");

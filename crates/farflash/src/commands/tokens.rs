@@ -81,35 +81,109 @@ fn read(file: Option<&Path>, flag: &str, variable: &str) -> Result<Option<Secret
     Ok(Some(secret))
 }
 
+/// Where new tokens go.
+#[derive(Debug, Args)]
+pub(super) struct NewTokenArgs {
+    /// Write the token to this new file, which only its owner can read, instead of showing it; and the controller token
+    /// to FILE.controller
+    #[arg(long, value_name = "FILE")]
+    token_file: Option<PathBuf>,
+    /// Write the controller token to this new file, which only its owner can read, instead of showing it
+    #[arg(long, value_name = "FILE")]
+    controller_token_file: Option<PathBuf>,
+}
+
+impl NewTokenArgs {
+    /// Makes the files, before anything is changed that would need them.
+    pub(super) fn make(self) -> Result<NewTokens, Failure> {
+        let Self { token_file, controller_token_file } = self;
+        // Who wants no token shown wants neither shown.
+        let beside = token_file.as_ref().map(|path| {
+            let mut beside = path.clone().into_os_string();
+            beside.push(".controller");
+            PathBuf::from(beside)
+        });
+        let controller = controller_token_file.or(beside);
+        Ok(NewTokens {
+            token: token_file.map(|path| TokenFile::make(path, "--token-file")).transpose()?,
+            controller: controller
+                .map(|path| TokenFile::make(path, "--controller-token-file"))
+                .transpose()?,
+        })
+    }
+}
+
+/// The files for new tokens; of one that has none it is shown.
+pub(super) struct NewTokens {
+    token: Option<TokenFile>,
+    controller: Option<TokenFile>,
+}
+
+impl NewTokens {
+    /// Keeps what is to be in files.
+    pub(super) fn keep(&mut self, tokens: &Tokens) -> Result<(), Failure> {
+        let parts =
+            [(&mut self.token, &tokens.token), (&mut self.controller, &tokens.controller_token)];
+        for (file, token) in parts {
+            if let Some(file) = file {
+                file.keep(token)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Says tokens; of those that are in files, where they are.
+    pub(super) fn print(&self, out: &mut dyn Write, tokens: &Tokens) -> std::io::Result<()> {
+        let shown = |file: &Option<TokenFile>, token: &str| match file {
+            Some(file) => format!("in {}", file.path.display()),
+            None => token.to_owned(),
+        };
+        writeln!(out, "what opens it, shown this once:")?;
+        writeln!(out, "  token             {}", shown(&self.token, &tokens.token))?;
+        let controller = shown(&self.controller, &tokens.controller_token);
+        writeln!(out, "  controller token  {controller}")
+    }
+
+    /// `document` without the tokens that are in files.
+    pub(super) fn shown(&self, document: &impl Serialize) -> Value {
+        let mut shown = serde_json::to_value(document).unwrap_or_default();
+        if let Some(fields) = shown.as_object_mut() {
+            fields.retain(|name, _| match name.as_str() {
+                "token" => self.token.is_none(),
+                "controller_token" => self.controller.is_none(),
+                _ => true,
+            });
+        }
+        shown
+    }
+}
+
 /// A new file for a token, which nobody else can read. It goes again unless a token was kept in it.
-pub(super) struct TokenFile {
+struct TokenFile {
     path: PathBuf,
     file: File,
     is_kept: bool,
 }
 
 impl TokenFile {
-    /// Makes the file, before anything is changed that would need it.
-    pub(super) fn make(path: Option<PathBuf>) -> Result<Option<Self>, Failure> {
-        let Some(path) = path else { return Ok(None) };
+    fn make(path: PathBuf, flag: &str) -> Result<Self, Failure> {
         let made = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path);
         match made {
-            Ok(file) => Ok(Some(Self { path, file, is_kept: false })),
+            Ok(file) => Ok(Self { path, file, is_kept: false }),
             Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {
                 let what = format!("{} exists, and could be of use to somebody", path.display());
-                let remedy = "name another file with --token-file, or remove this one";
+                let remedy = format!("name another file with {flag}, or remove this one");
                 Err(Failure::usage(what, remedy))
             }
             Err(error) => {
                 let what = format!("{} cannot be made: {error}", path.display());
-                Err(Failure::runtime(what, "name a file that can be made with --token-file"))
+                Err(Failure::runtime(what, format!("name a file that can be made with {flag}")))
             }
         }
     }
 
-    /// Keeps the token of `tokens`.
-    pub(super) fn keep(&mut self, tokens: &Tokens) -> Result<(), Failure> {
-        let written = writeln!(self.file, "{}", tokens.token).and_then(|()| self.file.sync_all());
+    fn keep(&mut self, token: &str) -> Result<(), Failure> {
+        let written = writeln!(self.file, "{token}").and_then(|()| self.file.sync_all());
         self.is_kept = written.is_ok();
         written.map_err(|error| {
             let what = format!("the token cannot be written to {}: {error}", self.path.display());
@@ -125,27 +199,4 @@ impl Drop for TokenFile {
             let _ = std::fs::remove_file(&self.path);
         }
     }
-}
-
-/// Says tokens; of one that is in `file`, where it is.
-pub(super) fn print(
-    out: &mut dyn Write,
-    tokens: &Tokens,
-    file: Option<&TokenFile>,
-) -> std::io::Result<()> {
-    writeln!(out, "what opens it, shown this once:")?;
-    match file {
-        Some(file) => writeln!(out, "  token             in {}", file.path.display())?,
-        None => writeln!(out, "  token             {}", tokens.token)?,
-    }
-    writeln!(out, "  controller token  {}", tokens.controller_token)
-}
-
-/// `document` without the token, if that is in `file`.
-pub(super) fn shown(document: &impl Serialize, file: Option<&TokenFile>) -> Value {
-    let mut shown = serde_json::to_value(document).unwrap_or_default();
-    if let (Some(_), Some(fields)) = (file, shown.as_object_mut()) {
-        fields.remove("token");
-    }
-    shown
 }

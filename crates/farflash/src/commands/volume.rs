@@ -1,7 +1,6 @@
 //! `farflash volume …`: volumes of a running server, through its API.
 
 use std::io::Write;
-use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
 use control::{
@@ -13,7 +12,7 @@ use units::ByteLen;
 
 use super::api::ApiArgs;
 use super::restrictions::{self, ChangeArgs, RestrictionArgs};
-use super::tokens::{self, TokenFile};
+use super::tokens::NewTokenArgs;
 use crate::failure::Failure;
 use crate::output;
 
@@ -30,7 +29,7 @@ Examples:
     farflash volume create db-3 --size 1TiB --share 200
     farflash volume create db-4 --size 1TiB --reads-per-second 20000 --writes-per-second 5000
 
-  For one host of one network only, its token to a file:
+  For one host of one network only, its tokens to files:
     farflash volume create db-5 --size 1TiB --network 192.0.2.0/24 --token-file db-5.token \\
         --host nqn.2014-08.org.nvmexpress:uuid:550e8400-e29b-41d4-a716-446655440000";
 
@@ -114,9 +113,8 @@ pub(crate) enum VolumeCommand {
         /// Seconds for which the token before opens the volume, too
         #[arg(long, value_name = "SECONDS", conflicts_with = "cut")]
         grace: Option<u32>,
-        /// Write the token to this new file, which only its owner can read, instead of showing it
-        #[arg(long, value_name = "FILE")]
-        token_file: Option<PathBuf>,
+        #[command(flatten)]
+        tokens: NewTokenArgs,
         #[command(flatten)]
         output: Output,
     },
@@ -168,9 +166,8 @@ pub(crate) struct Create {
     /// The tenant whose it is to be; for operators
     #[arg(long, value_name = "TENANT")]
     owner: Option<String>,
-    /// Write the token to this new file, which only its owner can read, instead of showing it
-    #[arg(long, value_name = "FILE")]
-    token_file: Option<PathBuf>,
+    #[command(flatten)]
+    tokens: NewTokenArgs,
     #[command(flatten)]
     output: Output,
 }
@@ -251,14 +248,14 @@ impl VolumeCommand {
                 let line = format!("{} is promised {}", volume.name, slo_text(volume.slo));
                 output.print(&volume, |out| writeln!(out, "{line}"))
             }
-            Self::ChangeAuth { volume, cut, grace, token_file, output } => {
-                let mut file = TokenFile::make(token_file)?;
+            Self::ChangeAuth { volume, cut, grace, tokens, output } => {
+                let mut tokens = tokens.make()?;
                 let request = ChangeAuth { cut, grace_seconds: grace };
                 let made = output.client()?.change_auth(&volume, &request)?;
-                file.as_mut().map_or(Ok(()), |file| file.keep(&made))?;
-                output.print(&tokens::shown(&made, file.as_ref()), |out| {
+                tokens.keep(&made)?;
+                output.print(&tokens.shown(&made), |out| {
                     writeln!(out, "{volume} has new tokens")?;
-                    tokens::print(out, &made, file.as_ref())
+                    tokens.print(out, &made)
                 })
             }
             Self::Restrict { volume, change, output } => {
@@ -278,8 +275,8 @@ impl VolumeCommand {
 impl Create {
     fn run(self) -> Result<(), Failure> {
         let Self { name, size, core, device, on, slo, restrictions, .. } = self;
-        let Self { metadata: metadata_bytes, owner, token_file, output, .. } = self;
-        let mut file = TokenFile::make(token_file)?;
+        let Self { metadata: metadata_bytes, owner, tokens, output, .. } = self;
+        let mut tokens = tokens.make()?;
         let restrictions = restrictions.restrictions();
         let (size_bytes, slo) = (size, slo.slo());
         let request = CreateVolume {
@@ -294,10 +291,10 @@ impl Create {
             owner,
         };
         let made = output.client()?.create(&request)?;
-        file.as_mut().map_or(Ok(()), |file| file.keep(&made.tokens))?;
-        output.print(&tokens::shown(&made, file.as_ref()), |out| {
+        tokens.keep(&made.tokens)?;
+        output.print(&tokens.shown(&made), |out| {
             created(out, &made.volume)?;
-            tokens::print(out, &made.tokens, file.as_ref())
+            tokens.print(out, &made.tokens)
         })
     }
 }
