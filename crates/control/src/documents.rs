@@ -115,7 +115,8 @@ pub struct Volume {
     /// The tenant whose it is, if it is one's.
     #[serde(default)]
     pub owner: Option<String>,
-    /// The command with which a Linux host connects it.
+    /// The command with which a Linux host connects it. Where it has to authenticate, a comment at the end says where the
+    /// command reads the volume's token; there is none among its arguments, which every user of a machine can read.
     pub connect: String,
     /// Whether it can be opened.
     #[serde(default)]
@@ -234,8 +235,8 @@ pub enum DeviceHealth {
     Good,
     /// It works, but blocks were found damaged or requests failed since the server started.
     Degraded,
-    /// A change to a volume could not be made durable: nothing is written until the server is started
-    /// again.
+    /// A change to a volume could not be made durable, or the device is away: nothing is written until it works again,
+    /// which the server sees by itself.
     Failed,
 }
 
@@ -246,9 +247,12 @@ pub fn nqn(id: Uuid) -> String {
 }
 
 /// The command with which a Linux host connects the subsystem `nqn` at `address`. Where it has to
-/// authenticate, the volume's token is expected in `$FARFLASH_TOKEN`.
+/// authenticate, nvme-cli takes the volume's token from its configuration.
 #[must_use]
 pub fn connect_line(nqn: &str, address: SocketAddr, authenticates: bool) -> String {
-    let secret = if authenticates { " --dhchap-secret \"$FARFLASH_TOKEN\"" } else { "" };
+    let secret = match authenticates {
+        true => "  # its token: \"dhchap_key\" of this port in /etc/nvme/config.json",
+        false => "",
+    };
     format!("nvme connect -t tcp -a {} -s {} -n {nqn}{secret}", address.ip(), address.port())
 }

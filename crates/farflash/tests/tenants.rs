@@ -52,7 +52,10 @@ fn a_volume_is_opened_with_its_token_and_no_other() {
     does_not_open("", &one, "wants to see a token");
     let shown = server.volume_json(&["show", "one"]);
     assert!(shown.get("token").is_none(), "shown once: {shown}");
-    assert!(text(&shown, "connect").ends_with("--dhchap-secret \"$FARFLASH_TOKEN\""), "{shown}");
+    let connect = text(&shown, "connect");
+    let (command, comment) = connect.split_once("  # ").unwrap();
+    assert!(command.ends_with(text(&shown, "nqn")), "no secret among the arguments: {connect}");
+    assert!(comment.contains("/etc/nvme/config.json"), "{connect}");
     // The server has to prove itself, too.
     let mutual = |token: &str, controller: &str| -> Outcome {
         let target = target(&one);
