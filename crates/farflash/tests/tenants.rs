@@ -146,9 +146,39 @@ fn tokens_are_changed_and_survive_a_kill() {
     does_not_open(text(&second, "token"), &volume, "no volume");
     opens(text(&third, "token"), &volume);
     drop(server);
-    // Without authentication the same volume is open to all, and the log warns of that.
-    let server = Server::start_with(&device, &[]);
+    // Without authentication the same volume is open to all.
+    let server = Server::start_with(&device, &["--auth", "off"]);
     opens("", &server.volume_json(&["show", "v"]));
+}
+
+/// What a server that has just started warned of.
+fn warnings(server: &Server) -> Vec<&str> {
+    let warns = server.starting.iter().filter(|line| line["level"] == "WARN");
+    warns.map(|line| line["fields"]["message"].as_str().unwrap()).collect()
+}
+
+/// Volumes are open to all by `--auth off` and by nothing else, and the API to all who reach it where it is reached from
+/// elsewhere; the log warns of either.
+#[test]
+fn a_server_is_open_by_its_owner_s_word_and_says_so() {
+    let open = "authentication is off: any host";
+    let api = "the API is open to everybody";
+    let warns = |server: &Server| {
+        let warnings = warnings(server);
+        [open, api].map(|what| warnings.iter().any(|line| line.starts_with(what)))
+    };
+    let serve = ["serve", "--device", "mem:256MiB", "--listen", "127.0.0.1:0", "--log-json"];
+    let start = |more: &[&str]| Server::from_arguments(&[&serve[..], more].concat());
+    // Nothing said.
+    let server = start(&["--api", "127.0.0.1:0"]);
+    assert_eq!(warns(&server), [false, false]);
+    let volume = server.volume_json(&["create", "v", "--size", "64MiB"]);
+    does_not_open("", &volume, "wants to see a token");
+    opens(text(&volume, "token"), &volume);
+    let server = start(&["--api", "127.0.0.1:0", "--auth", "off"]);
+    assert_eq!(warns(&server), [true, false]);
+    opens("", &server.volume_json(&["create", "v", "--size", "64MiB"]));
+    assert_eq!(warns(&start(&["--api", "0.0.0.0:0"])), [false, true]);
 }
 
 #[test]

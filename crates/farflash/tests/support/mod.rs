@@ -131,6 +131,8 @@ pub struct Server {
     child: Child,
     pub api: String,
     pub portals: Vec<SocketAddr>,
+    /// What it logged until it was ready.
+    pub starting: Vec<Value>,
     /// What it logs after it was ready, as it comes.
     log: mpsc::Receiver<Value>,
     /// Held while a line is read.
@@ -185,13 +187,13 @@ impl Server {
         let mut seen = Vec::new();
         while api.is_none() {
             let Some(Ok(line)) = lines.next() else { panic!("not ready: {seen:?}") };
-            let fields = serde_json::from_str::<Value>(&line).unwrap_or_default();
-            let fields = &fields["fields"];
+            let whole = serde_json::from_str(&line).unwrap_or_else(|_| Value::String(line));
+            let fields = &whole["fields"];
             if let Some(portal) = fields["portal"].as_str() {
                 portals.push(portal.parse().unwrap());
             }
             api = fields["api"].as_str().map(str::to_owned);
-            seen.push(line);
+            seen.push(whole);
         }
         let (sender, log) = mpsc::channel();
         let reading = Arc::new(Mutex::new(()));
@@ -202,7 +204,7 @@ impl Server {
                 let _ = sender.send(serde_json::from_str(&line).unwrap_or_default());
             }
         });
-        Self { child, api: api.unwrap(), portals, log, reading }
+        Self { child, api: api.unwrap(), portals, starting: seen, log, reading }
     }
 
     /// Runs `farflash volume …` against this server.
