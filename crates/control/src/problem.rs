@@ -179,6 +179,20 @@ fn of_other_hosts(error: &ServiceError) -> (ProblemCode, String) {
     }
 }
 
+/// What to say of an error that only tenants meet.
+fn of_tenants(error: &ServiceError) -> (ProblemCode, String) {
+    match error {
+        ServiceError::TooManyChanges { .. } => {
+            (ProblemCode::TooManyRequests, "ask again when one of them was answered".to_owned())
+        }
+        _ => (
+            ProblemCode::QuotaExceeded,
+            "delete or shrink volumes, or ask an operator for more; `farflash quota` (GET /v1/quota) shows it"
+                .to_owned(),
+        ),
+    }
+}
+
 impl From<ServiceError> for Problem {
     fn from(error: ServiceError) -> Self {
         let detail = error.to_string();
@@ -204,10 +218,9 @@ impl From<ServiceError> for Problem {
                 ProblemCode::TooManyVolumes,
                 "delete volumes that are no longer needed, or use another server".to_owned(),
             ),
-            ServiceError::Quota { .. } => (
-                ProblemCode::QuotaExceeded,
-                "delete or shrink volumes, or ask an operator for more".to_owned(),
-            ),
+            error @ (ServiceError::Quota { .. } | ServiceError::TooManyChanges { .. }) => {
+                of_tenants(&error)
+            }
             ServiceError::Promise { .. } => (
                 ProblemCode::PromiseTooLarge,
                 "ask for less, or lower what other volumes are promised (`farflash volume list` \

@@ -72,6 +72,12 @@ pub enum ServiceError {
         /// What is too much, and what the quota is.
         detail: String,
     },
+    /// A tenant has as many changes under way as it may have at a time.
+    #[error("{max} of your changes are under way, and no more may be at a time")]
+    TooManyChanges {
+        /// How many may be.
+        max: u32,
+    },
     /// The device cannot do what would be promised.
     #[error("{detail}")]
     Promise {

@@ -22,6 +22,7 @@ mod follow;
 mod granting;
 mod grants;
 mod guard;
+mod in_flight;
 mod membership;
 mod message;
 mod notify;

@@ -26,6 +26,7 @@ use super::ServeConfig;
 use super::allowance::Holding;
 use super::directory::{Directory, Known};
 use super::granting::Granting;
+use super::in_flight::{InFlight, Turn};
 use super::membership::Membership;
 use super::returns::say_of_one_name;
 use super::scrub_plan::ScrubPlan;
@@ -79,6 +80,7 @@ impl Volumes {
             holdings,
             dividing: tokio::sync::Mutex::default(),
             granting: Granting::default(),
+            in_flight: InFlight::default(),
             host_name: config.cluster.host_name.clone(),
             labels: config.cluster.labels.clone(),
             membership,
@@ -119,9 +121,15 @@ impl Volumes {
         self.state.directory(|directory| directory.len())
     }
 
-    /// Runs a change to its end (V2).
+    /// Whether `caller` may begin a change now.
+    fn turn(&self, caller: &Caller) -> Result<Option<Turn>, ServiceError> {
+        self.state.in_flight.begin(caller)
+    }
+
+    /// Runs a change to its end (V2), if it has a turn.
     async fn change<T, F>(
         &self,
+        turn: Result<Option<Turn>, ServiceError>,
         change: impl FnOnce(Arc<State>) -> F + Send + 'static,
     ) -> Result<T, ServiceError>
     where
@@ -131,13 +139,21 @@ impl Volumes {
         if !self.is_ready() {
             return Err(ServiceError::Unavailable);
         }
-        tokio::spawn(change(self.state.clone())).await.unwrap_or(Err(ServiceError::Unavailable))
+        let (turn, changing) = (turn?, change(self.state.clone()));
+        let done = tokio::spawn(async move {
+            let _turn = turn;
+            changing.await
+        });
+        done.await.unwrap_or(Err(ServiceError::Unavailable))
     }
 }
 
 impl VolumeService for Volumes {
     fn create(&self, caller: Caller, request: CreateVolume) -> Reply<'_, CreatedVolume> {
-        Box::pin(self.change(move |state| async move { state.create(&caller, request).await }))
+        let turn = self.turn(&caller);
+        Box::pin(
+            self.change(turn, move |state| async move { state.create(&caller, request).await }),
+        )
     }
 
     fn list(&self, caller: Caller) -> Reply<'_, Vec<Volume>> {
@@ -149,19 +165,24 @@ impl VolumeService for Volumes {
     }
 
     fn resize(&self, caller: Caller, key: VolumeKey, size: VolumeSize) -> Reply<'_, Volume> {
-        Box::pin(self.change(move |state| async move { state.resize(&caller, key, size).await }))
+        let turn = self.turn(&caller);
+        Box::pin(
+            self.change(turn, move |state| async move { state.resize(&caller, key, size).await }),
+        )
     }
 
     fn set_slo(&self, caller: Caller, key: VolumeKey, slo: control::Slo) -> Reply<'_, Volume> {
-        Box::pin(
-            self.change(move |state| async move { state.set_slo(&caller, key, slo_of(slo)).await }),
-        )
+        let turn = self.turn(&caller);
+        Box::pin(self.change(turn, move |state| async move {
+            state.set_slo(&caller, key, slo_of(slo)).await
+        }))
     }
 
     fn change_auth(&self, caller: Caller, key: VolumeKey, change: ChangeAuth) -> Reply<'_, Tokens> {
-        Box::pin(
-            self.change(move |state| async move { state.change_auth(&caller, key, change).await }),
-        )
+        let turn = self.turn(&caller);
+        Box::pin(self.change(turn, move |state| async move {
+            state.change_auth(&caller, key, change).await
+        }))
     }
 
     fn restrict(
@@ -170,13 +191,20 @@ impl VolumeService for Volumes {
         key: VolumeKey,
         change: ChangeRestrictions,
     ) -> Reply<'_, Volume> {
+        let turn = self.turn(&caller);
         Box::pin(
-            self.change(move |state| async move { state.restrict(&caller, key, change).await }),
+            self.change(
+                turn,
+                move |state| async move { state.restrict(&caller, key, change).await },
+            ),
         )
     }
 
     fn change_device(&self, name: String, change: ChangeDevice) -> Reply<'_, Device> {
-        Box::pin(self.change(move |state| async move { state.change_device(&name, &change).await }))
+        // An operator's.
+        let change =
+            move |state: Arc<State>| async move { state.change_device(&name, &change).await };
+        Box::pin(self.change(Ok(None), change))
     }
 
     fn stats(&self) -> Reply<'_, control::Stats> {
@@ -188,7 +216,8 @@ impl VolumeService for Volumes {
     }
 
     fn delete(&self, caller: Caller, key: VolumeKey) -> Reply<'_, ()> {
-        Box::pin(self.change(move |state| async move { state.delete(&caller, key).await }))
+        let turn = self.turn(&caller);
+        Box::pin(self.change(turn, move |state| async move { state.delete(&caller, key).await }))
     }
 
     fn locate(&self, caller: &Caller, key: &VolumeKey) -> Location {

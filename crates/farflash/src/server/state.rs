@@ -17,6 +17,7 @@ use uuid::Uuid;
 use super::allowance::Holding;
 use super::directory::{Directory, Place};
 use super::granting::Granting;
+use super::in_flight::InFlight;
 use super::membership::Membership;
 use super::message::{Answer, CoreMessage, VOLUMES_AT_ONCE};
 use super::scrub_plan::ScrubPlan;
@@ -64,6 +65,8 @@ pub(super) struct State {
     pub(super) dividing: tokio::sync::Mutex<()>,
     /// This host's parts of their quotas.
     pub(super) granting: Granting,
+    /// What tenants are changing now.
+    pub(super) in_flight: InFlight,
     pub(super) host_name: String,
     pub(super) labels: BTreeMap<String, String>,
     /// This host in the service.
