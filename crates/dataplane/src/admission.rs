@@ -5,6 +5,9 @@
 //!   that they take (E1 of `even.rs`).
 //! - T5: a host that no longer qualifies is cut as soon as that is decided. Of a stranger, who has not shown that it knows a
 //!   token, nothing is cut: its exchange fails (T7 of `authentication.rs`), as for a volume which does not exist (T4).
+//! - T8: while a volume that is not here may yet come, whoever is refused is told to come again: hosts never come again
+//!   that heard Do Not Retry, or that their token is wrong. All are told so, for the sake of T4, and none of them counts as one
+//!   that guesses (T2 of `authentication.rs`).
 
 use std::rc::Rc;
 
@@ -80,7 +83,11 @@ impl<W: World, D: Device> Core<W, D> {
             return Err(ConnectRefusal::BUSY);
         }
         let found = self.export_by_nqn(&request.subsystem);
-        let reason = if found.is_some() { "is restricted" } else { "does not exist" };
+        let reason = match found {
+            Some(_) => "is restricted",
+            None if self.awaits_volumes() => "may be on a device that is absent",
+            None => "does not exist",
+        };
         let qualified = found.filter(|export| connection.qualifies(export, &request.host_nqn));
         if let Some(export) = qualified {
             // W4 of `crowd.rs`. Who has to authenticate hears of it behind that.
@@ -98,7 +105,20 @@ impl<W: World, D: Device> Core<W, D> {
             let connection = connection.life.id;
             tracing::info!(%connection, %peer, %host, %subsystem, reason, "host refused");
         }
-        Err(ConnectRefusal::UNKNOWN_SUBSYSTEM)
+        // T8.
+        Err(match self.awaits_volumes() {
+            true => ConnectRefusal::BUSY,
+            false => ConnectRefusal::UNKNOWN_SUBSYSTEM,
+        })
+    }
+
+    /// Says whether volumes may come that are not here, such as those of a device that is absent (T8).
+    pub fn await_volumes(&self, may_come: bool) {
+        self.state.awaits_volumes.set(may_come);
+    }
+
+    pub(crate) fn awaits_volumes(&self) -> bool {
+        self.state.awaits_volumes.get()
     }
 
     /// Says who may open a volume from now on, durably. Hosts that no longer qualify are cut (T5);

@@ -17,6 +17,7 @@
 //!   stranger goes on as one to a volume that does not exist.
 
 use std::cell::{Cell, RefCell};
+use std::fmt::Display;
 use std::net::IpAddr;
 use std::pin::pin;
 use std::rc::Rc;
@@ -59,6 +60,8 @@ pub(crate) struct QueueAuthentication<W: World, D: Device> {
     served_since: Cell<Option<Instant>>,
     /// Jobs so far.
     jobs: Cell<u8>,
+    /// The host was told to come again (T8 of `admission.rs`).
+    put_off: Cell<bool>,
 }
 
 impl<W: World, D: Device> QueueAuthentication<W, D> {
@@ -83,6 +86,7 @@ impl<W: World, D: Device> QueueAuthentication<W, D> {
             waiting: Cell::new(None),
             served_since: Cell::new(None),
             jobs: Cell::new(0),
+            put_off: Cell::new(false),
         }))
     }
 
@@ -258,7 +262,8 @@ impl<W: World, D: Device> Connection<W, D> {
 
     /// T2. A host that leaves since it does not believe us has not guessed.
     fn note_failure(&self, queue: &QueueAuthentication<W, D>) {
-        if queue.exchange.borrow().outcome() == Outcome::UnderWay {
+        // T8 of `admission.rs`: nor does anybody guess whose volume may be away.
+        if queue.exchange.borrow().outcome() == Outcome::UnderWay && !self.core.awaits_volumes() {
             let (address, now) = (self.peer().ip(), self.core.world().now());
             self.core.throttle().borrow_mut().note(address, queue.parties.subsystem, now);
         }
@@ -287,6 +292,17 @@ impl<W: World, D: Device> Connection<W, D> {
     ) {
         let came = self.core.world().now();
         let is_failing = queue.exchange.borrow().is_failing();
+        if is_failing && self.core.awaits_volumes() && !queue.has_passed() {
+            // T8 of `admission.rs`. It may ask again until its time is up (T1): hosts do, and would wait long for an answer that
+            // does not come because the connection has ended.
+            let queue = queue.clone();
+            return self.answer_evenly(came, move |connection| {
+                connection.complete(slot, Status::NAMESPACE_NOT_READY, 0);
+                if !queue.put_off.replace(true) {
+                    connection.log_failed(&queue, "told to come again: a device is absent");
+                }
+            });
+        }
         if is_failing {
             queue.is_busy.set(true);
         }
@@ -347,22 +363,26 @@ impl<W: World, D: Device> Connection<W, D> {
                 }
             },
             Outcome::Failed(reason) => {
-                if self.may_be_said() {
-                    let (connection, peer) = (self.life.id, self.peer());
-                    let Parties { host, subsystem } = queue.parties;
-                    let volume = match queue.subject {
-                        Subject::Nothing(why) => why,
-                        Subject::Volume(ref export) if self.may_open(export, &host) => {
-                            "is open to this host"
-                        }
-                        Subject::Volume(_) | Subject::Discovery => "is no longer open to this host",
-                    };
-                    tracing::warn!(%connection, %peer, %host, %subsystem, volume, %reason, "authentication failed");
-                }
+                self.log_failed(queue, reason);
                 self.note_end("authentication failed");
                 queue.passed.set(false);
                 self.close();
             }
+        }
+    }
+
+    fn log_failed(&self, queue: &QueueAuthentication<W, D>, reason: impl Display) {
+        if self.may_be_said() {
+            let (connection, peer) = (self.life.id, self.peer());
+            let Parties { host, subsystem } = queue.parties;
+            let volume = match queue.subject {
+                Subject::Nothing(why) => why,
+                Subject::Volume(ref export) if self.may_open(export, &host) => {
+                    "is open to this host"
+                }
+                Subject::Volume(_) | Subject::Discovery => "is no longer open to this host",
+            };
+            tracing::warn!(%connection, %peer, %host, %subsystem, volume, %reason, "authentication failed");
         }
     }
 }

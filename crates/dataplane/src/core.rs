@@ -91,6 +91,8 @@ pub(crate) struct State<W: World, D: Device> {
     /// What tenants' volumes may hold.
     pub(crate) allowances: Allowances,
     places: Places<W, D>,
+    /// Volumes may come that are not here (T8 of `admission.rs`).
+    pub(crate) awaits_volumes: Cell<bool>,
     /// The key is the controller identifier.
     associations: RefCell<Slab<Rc<Association<W, D>>>>,
     discovery: Discovery,
@@ -136,6 +138,7 @@ impl<W: World, D: Device> Core<W, D> {
             exports: RefCell::default(),
             unanswered: RefCell::default(),
             allowances: Allowances::default(),
+            awaits_volumes: Cell::new(false),
             throttle: RefCell::default(),
             quiet: RefCell::default(),
             computing: Computing::default(),

@@ -12,7 +12,7 @@ use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-use client::{Client, Options};
+use client::{Client, ConnectError, Options};
 use farflash_client::{Cluster, NewVolume, OpenOptions, Reply, Request};
 use file_system::FileSystem;
 use serde_json::Value;
@@ -85,6 +85,20 @@ fn is_found(server: &Server, volume: &Value) -> bool {
     })
 }
 
+/// Whether a host that asks for a volume which is not here is to come again.
+fn is_to_come_again(server: &Server, volume: &Value) -> bool {
+    let (nqn, _) = nqn_and_address(volume);
+    let portal = server.portals[0];
+    on_core(|handle| async move {
+        let options = Options::for_host([7; 16]);
+        let refused = Client::connect(handle.clone(), portal, &nqn, options).await.map(drop);
+        match refused.unwrap_err() {
+            ConnectError::Refused { status, .. } => !status.dnr(),
+            error => panic!("{error}"),
+        }
+    })
+}
+
 fn device(server: &Server, number: usize) -> Value {
     let shown = control::ApiClient::new(&server.api).unwrap().server().unwrap();
     serde_json::to_value(&shown.devices[number]).unwrap()
@@ -147,6 +161,11 @@ fn a_device_that_is_missing_at_the_start_is_served_when_it_comes() {
     let scrub = run(&["scrub", "--device", &b, "--api", &server.api]);
     assert!(scrub.code == Some(1) && scrub.stderr.contains("is away: "), "{scrub:?}");
     assert!(!is_found(&server, &far[0]) && is_found(&server, &near));
+    let stranger = serde_json::json!({
+        "nqn": "nqn.2014-08.org.nvmexpress:uuid:6c7a9f2e-0b1d-4f60-8f3e-2b8a51c0d9aa",
+        "address": near["address"],
+    });
+    assert!(is_to_come_again(&server, &far[0]) && is_to_come_again(&server, &stranger));
     server.volume_json(&["resize", "near", "--size", "2GiB"]);
 
     fs::rename(files.path("gone"), files.path("b")).unwrap();
@@ -159,6 +178,7 @@ fn a_device_that_is_missing_at_the_start_is_served_when_it_comes() {
         write(&shown, value + 10);
     }
     assert_eq!(read(&near), 2);
+    assert!(!is_to_come_again(&server, &stranger), "nothing more can come");
     is_refused(&["create", "far-0", "--size", "1GiB", "--device", &a], "exists already");
     create(&server, "new", &b);
     succeed(&["scrub", "--device", &b, "--api", &server.api]);

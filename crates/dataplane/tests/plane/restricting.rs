@@ -2,7 +2,7 @@
 
 use access::{Access, Restrictions, Token};
 use auth::{Hash, Policy, Secret};
-use client::{Client, ConnectError, Options, Reconnect, discover};
+use client::{Client, ConnectError, Error, Options, Reconnect, discover};
 use dataplane::{CoreOptions, DiscoveryRecord, nqn_of};
 use io_traits::Clock;
 use nvme_wire::auth::{Authentication, Body, Message};
@@ -91,6 +91,49 @@ fn a_forbidden_volume_fails_as_a_missing_one_does() {
     }
 }
 
+/// T7: hosts that heard Do Not Retry, or that their token is wrong, never come again. Method: who is refused has a volume that is
+/// not here, or none, or one that is another's; first none can come, then one may.
+#[test]
+fn whoever_is_refused_while_a_volume_may_come_is_told_to_come_again() {
+    for authenticates in [false, true] {
+        simulate(3, move |world| async move {
+            let core = server(&world, authenticates, elsewhere()).await;
+            for may_come in [false, true, false] {
+                core.await_volumes(may_come);
+                for uuid in [MISSING, VOLUME] {
+                    let refused = outcome(&world, uuid, options(authenticates)).await;
+                    let retry = match refused.expect("refused") {
+                        ConnectError::Refused { status, .. }
+                        | ConnectError::Command(Error::Target { status, .. }) => !status.dnr(),
+                        ConnectError::Authentication(_) => false,
+                        error => panic!("{error:?}"),
+                    };
+                    assert_eq!(retry, may_come, "{uuid} {authenticates}");
+                }
+            }
+        });
+    }
+}
+
+/// T7: hosts come again and again for volumes that are not here, and none of that keeps them from those that are.
+#[test]
+fn who_is_told_to_come_again_is_not_put_off_for_it() {
+    simulate(4, |world| async move {
+        let core = server(&world, true, Restrictions::default()).await;
+        core.await_volumes(true);
+        for _ in 0..20 {
+            assert!(outcome(&world, MISSING, options(true)).await.is_some());
+        }
+        assert_eq!(outcome(&world, VOLUME, options(true)).await, None);
+        core.await_volumes(false);
+        for _ in 0..8 {
+            assert!(outcome(&world, MISSING, options(true)).await.is_some());
+        }
+        let refused = outcome(&world, VOLUME, options(true)).await;
+        assert!(refused.is_some(), "whoever fails is put off as ever");
+    });
+}
+
 /// All that a stranger can see of its attempt to open `uuid`, but for what is random.
 async fn traces(world: &SimWorld, uuid: Uuid) -> Vec<(Status, u32)> {
     let mut traces = Vec::new();
@@ -138,12 +181,16 @@ async fn traces(world: &SimWorld, uuid: Uuid) -> Vec<(Status, u32)> {
 fn every_answer_to_a_stranger_is_that_to_one_who_asks_for_what_is_not_there() {
     simulate(8, |world| async move {
         let core = server(&world, true, Restrictions::default()).await;
-        let there = traces(&world, VOLUME).await;
-        restrict(&core, named()).await;
-        let forbidden = traces(&world, VOLUME).await;
-        let missing = traces(&world, MISSING).await;
-        assert_eq!(there, missing, "who knows no token");
-        assert_eq!(forbidden, missing, "who knows none, and has the wrong name");
+        for may_come in [false, true] {
+            core.await_volumes(may_come);
+            restrict(&core, Restrictions::default()).await;
+            let there = traces(&world, VOLUME).await;
+            restrict(&core, named()).await;
+            let forbidden = traces(&world, VOLUME).await;
+            let missing = traces(&world, MISSING).await;
+            assert_eq!(there, missing, "who knows no token; {may_come}");
+            assert_eq!(forbidden, missing, "who knows none, and has the wrong name; {may_come}");
+        }
     });
 }
 

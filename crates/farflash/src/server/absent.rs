@@ -8,6 +8,7 @@
 //!   and one that is not found here is not said not to be.
 //! - A3: should a name be another's all the same when the device comes, both volumes are served, each by its id;
 //!   the log says so, and D2 of `directory.rs` which of them the name leads to.
+//! - A4: while a device is absent, cores have hosts come again whom they refuse (T7 of `dataplane`): their volume may be on it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -20,6 +21,7 @@ use uuid::Uuid;
 use super::core_thread::one_is_a_copy;
 use super::device_set::{self, OpenDevice};
 use super::documents::not_found;
+use super::message::CoreMessage;
 use super::replug::{self, Drive, LOOK_EVERY, aside};
 use super::state::State;
 use super::taking::Taking;
@@ -85,6 +87,16 @@ impl State {
     pub(super) fn is_without(&self, device: usize, failure: &Failure) {
         self.devices[device].absent.store(true, Ordering::Relaxed);
         self.set_trouble(device, Some(failure));
+    }
+
+    /// Tells the cores whether volumes may come with a device that is absent (A4).
+    pub(super) fn tell_of_absence(&self) {
+        let mut devices = 0..self.devices.len();
+        let may_come = devices.any(|device| self.is_absent(device) && !self.is_abandoned(device));
+        for core in &self.cores {
+            // One that has ended lets nobody in.
+            let _ = core.mailbox.send(CoreMessage::AwaitVolumes { may_come });
+        }
     }
 
     /// What to say to whoever asks for something on a device that is absent.
@@ -188,6 +200,7 @@ impl State {
         self.share_out(device);
         self.account_for_more().await?;
         self.devices[device].absent.store(false, Ordering::Relaxed);
+        self.tell_of_absence();
         self.set_trouble(device, None);
         drop(changing);
         // If the directory is away it is told by whoever connects.

@@ -359,6 +359,7 @@ async fn act<D: Device>(core: &Core<Handle, D>, message: CoreMessage) {
             let _ = answer.send(core.delete_volume(id).await);
         }
         CoreMessage::Abandon { device } => core.abandon(device),
+        CoreMessage::AwaitVolumes { may_come } => core.await_volumes(may_come),
         CoreMessage::Place { device, domain } => core.place_device(device, *domain),
         CoreMessage::Announce { record } => core.announce(record),
         CoreMessage::Withdraw { id } => core.withdraw(id),

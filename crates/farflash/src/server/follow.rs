@@ -239,6 +239,7 @@ impl State {
         for core in &self.cores {
             let _ = core.mailbox.send(CoreMessage::Abandon { device });
         }
+        self.tell_of_absence();
         for core in 0..self.cores.len() {
             let places = self.directory(|directory| directory.places_on(core, device));
             places.into_iter().for_each(|place| self.forget(place.id, device));

@@ -129,6 +129,8 @@ pub(crate) enum CoreMessage {
     BoundTenants { owners: Vec<String> },
     /// Say how many blocks the volumes of some tenants may hold, and hear what those of all do.
     Allot { limits: Vec<(usize, u64)>, answer: Answer<Vec<Allotment>> },
+    /// Know whether volumes may come that are not here: a device is absent.
+    AwaitVolumes { may_come: bool },
     /// Let hosts in.
     Admit,
     /// Say how the core is.

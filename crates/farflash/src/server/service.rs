@@ -90,6 +90,7 @@ impl Volumes {
         restrictions.into_iter().for_each(|(place, all)| state.announce(place, &all));
         (0..state.devices.len()).for_each(|device| state.share_out(device));
         state.bound_tenants().await?;
+        state.tell_of_absence();
         // Hosts find what each volume and each tenant may take in force.
         state.cores.iter().try_for_each(CoreLink::admit)?;
         state.place_devices();
