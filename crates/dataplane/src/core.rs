@@ -250,19 +250,18 @@ impl<W: World, D: Device> Core<W, D> {
         Ok(status_of(&export))
     }
 
-    /// Deletes a volume and cuts its connections.
+    /// Deletes a volume and cuts its connections. Until it is gone hosts find it: whoever asked for it meanwhile would be told
+    /// that there is none, and never come again, also if it stays.
     ///
     /// # Errors
     /// There is no such volume, or as [`volume::Shard::delete_volume`].
     pub async fn delete_volume(&self, uuid: Uuid) -> Result<(), VolumeError> {
-        let export = self.state.exports.borrow_mut().remove(&uuid).ok_or(VolumeError::Deleted)?;
-        let shard = self.shard(export.shard);
-        if let Err(error) = shard.delete_volume(uuid).await {
-            // Unless the shard came back meanwhile, and the volume with it.
-            self.state.exports.borrow_mut().entry(uuid).or_insert(export);
-            return Err(error);
+        let export = self.export(uuid).ok_or(VolumeError::Deleted)?;
+        self.shard(export.shard).delete_volume(uuid).await?;
+        // Unless the shard came back meanwhile, without the volume.
+        if self.state.exports.borrow_mut().remove(&uuid).is_some() {
+            self.retire(&export);
         }
-        self.retire(&export);
         Ok(())
     }
 

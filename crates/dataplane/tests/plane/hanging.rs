@@ -163,6 +163,31 @@ fn a_hung_device_fails_its_requests_in_time_and_harms_no_other() {
     }
 }
 
+/// A volume is found until it is deleted: a host that is told that there is none never comes again, though the deletion may fail.
+#[test]
+fn a_volume_is_found_until_its_deletion_has_succeeded() {
+    simulate(8, |world| async move {
+        let core = Core::new(&world, CoreOptions::new(portal()));
+        let hanging = attach(&world, &core, 1).await;
+        let listener = world.listen(portal()).expect("a free address");
+        let serving = core.clone();
+        world.spawn(async move { serving.serve(listener).await });
+        let deleted = Rc::new(Cell::new(None));
+        let (deleting, outcome) = (core.clone(), deleted.clone());
+        hanging.set_hanging(true);
+        world.spawn(async move {
+            outcome.set(Some(deleting.delete_volume(Uuid::from_u128(1)).await.is_ok()));
+        });
+        sleep(&world, TIMEOUT / 2).await;
+        connect(&world, 1).await;
+        assert_eq!((deleted.get(), core.volumes().len()), (None, 1));
+        hanging.set_hanging(false);
+        sleep(&world, Duration::from_secs(2)).await;
+        assert_eq!((deleted.get(), core.volumes().len()), (Some(true), 0));
+        assert_eq!(core.stats().connections, 0, "its connections were closed");
+    });
+}
+
 /// Many hosts ask a device that hangs for all that they may ask for, and wait in its window. A host of
 /// the other device notices nothing of that.
 #[test]
