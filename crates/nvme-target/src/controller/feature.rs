@@ -10,7 +10,7 @@ use nvme_wire::{Sqe, Status};
 use units::Instant;
 
 use super::identify::KAS_100MS;
-use super::{AdminReply, Controller, ControllerKind};
+use super::{AdminReply, Controller, ControllerKind, KATO_DEFAULT_MS};
 use crate::io::NSID;
 
 /// Features of an I/O controller. Volatile Write Cache only where there is one.
@@ -146,7 +146,7 @@ impl Controller {
             Select::Current => self.current_value(&get, sqe.dptr.length.get()),
             // What cannot be saved has its default value as its saved one.
             Select::Default | Select::Saved => {
-                let mut defaults = Features::new(0, self.features.has_write_cache);
+                let mut defaults = Features::new(KATO_DEFAULT_MS, self.features.has_write_cache);
                 core::mem::swap(&mut self.features, &mut defaults);
                 let config = self.events.config();
                 self.events.set_config(0);
@@ -238,6 +238,10 @@ impl Controller {
             Fid::WRITE_ATOMICITY => features.write_atomicity = value,
             Fid::ASYNC_EVENT_CONFIG => return self.set_async_event_config(value),
             Fid::KEEP_ALIVE_TIMER => {
+                // The transport requires the timer: once a host has one, it cannot do without.
+                if value == 0 {
+                    return Err(Status::KEEP_ALIVE_TIMEOUT_INVALID.with_dnr());
+                }
                 features.kato_ms = round_kato(value);
                 self.kept_alive = now;
             }

@@ -33,9 +33,9 @@ pub use log_page::{DiscoveryLog, Health};
 
 /// Entries that the error log keeps.
 const ERROR_LOG_ENTRIES: usize = 64;
-/// Keep Alive Timeout of a discovery controller whose host asks for none. Such hosts come, look and
-/// go; without it, one that vanished would stay.
-const DISCOVERY_KATO_MS: u32 = 120_000;
+/// Default of the Keep Alive Timer where the transport requires it, as TCP does. It is also that of a discovery
+/// controller whose host asks for none: such hosts come, look and go; without it, one that vanished would stay.
+const KATO_DEFAULT_MS: u32 = 120_000;
 /// Bits of the flags that are reserved, or mean fused operations, which there are none of.
 const FLAGS_WITHOUT_PSDT: u8 = 0x3F;
 
@@ -174,7 +174,7 @@ impl Controller {
     #[must_use]
     pub fn new(now: Instant, parameters: ControllerParameters, request: &ConnectRequest) -> Self {
         let kato_ms = match (parameters.kind, request.kato_ms) {
-            (ControllerKind::Discovery, 0) => DISCOVERY_KATO_MS,
+            (ControllerKind::Discovery, 0) => KATO_DEFAULT_MS,
             (_, asked) => asked,
         };
         Self {

@@ -703,8 +703,13 @@ fn a_host_that_falls_silent_loses_its_controller() {
     let mut harness = Harness::io();
     assert_eq!(harness.set(Fid::KEEP_ALIVE_TIMER, 120_050), Ok(0));
     assert_eq!(harness.get(Fid::KEEP_ALIVE_TIMER, Select::Current), Ok(120_100), "rounded up");
-    assert_eq!(harness.set(Fid::KEEP_ALIVE_TIMER, 0), Ok(0));
-    assert_eq!(harness.controller.next_timeout(), None);
+    let invalid = Err(Status::KEEP_ALIVE_TIMEOUT_INVALID);
+    assert_eq!(harness.set(Fid::KEEP_ALIVE_TIMER, 0), invalid, "TCP requires it");
+    let timeout = NOW + Duration::from_millis(120_100);
+    assert_eq!(harness.controller.next_timeout(), Some(timeout), "as it was");
+    for select in [Select::Default, Select::Saved] {
+        assert_eq!(harness.get(Fid::KEEP_ALIVE_TIMER, select), Ok(120_000));
+    }
 }
 
 #[test]
