@@ -192,6 +192,16 @@ impl<W: World, D: Device> Association<W, D> {
         }
     }
 
+    /// Closes all connections but one, which has last words.
+    pub(crate) fn cut_others(&self, one: &Connection<W, D>, reason: &str) {
+        for connection in self.connections().into_iter().chain(self.candidates()) {
+            if !std::ptr::eq(&*connection, one) {
+                connection.note_end(reason);
+                connection.cut();
+            }
+        }
+    }
+
     /// The connections that are its queues.
     pub(crate) fn connections(&self) -> Vec<Rc<Connection<W, D>>> {
         self.admin.upgrade().into_iter().chain(self.io_where(|queue| queue.is_created)).collect()

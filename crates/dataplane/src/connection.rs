@@ -301,6 +301,10 @@ impl<W: World, D: Device> Connection<W, D> {
             };
             if let Some(reason) = self.take_in(&chunk) {
                 self.note_end(format_args!("{reason:?}"));
+                if let (CloseReason::QueueOverrun, Role::Io(queue)) = (reason, &*self.role.borrow())
+                {
+                    queue.association.cut_others(self, "one of its queues was overrun");
+                }
                 return false;
             }
         }

@@ -163,12 +163,13 @@ fn a_host_that_owes_data_is_cut_off() {
     });
 }
 
-/// One command more than the queue has entries ends the connection, with a TermReq.
+/// One command more than the queue has entries ends the connection, with a TermReq, and the whole association with it.
 #[test]
 fn a_queue_takes_no_more_commands_than_it_has_entries() {
     simulate(4, |world| async move {
-        let (_core, good) = server_and_good_host(&world).await;
-        let (mut io, _admin) = RawHost::io_queue(&world, &nqn_of(VOLUME)).await.expect("connected");
+        let (core, good) = server_and_good_host(&world).await;
+        let before = core.stats().connections;
+        let (mut io, mut admin) = RawHost::io_queue(&world, &nqn_of(VOLUME)).await.expect("there");
         for cid in 0..40 {
             if io.send(&capsule(cid, write_command(0, 1), &[])).await.is_err() {
                 break;
@@ -178,6 +179,9 @@ fn a_queue_takes_no_more_commands_than_it_has_entries() {
         let r2t_len = 24;
         let last = bytes.chunks(r2t_len).find(|pdu| pdu[0] == C2H_TERM_REQ);
         assert!(last.is_some(), "the reason was given");
+        assert_eq!(admin.wait_for_close().await, [], "the admin queue has ended, too");
+        sleep(&world, Duration::from_secs(2)).await;
+        assert_eq!(core.stats().connections, before);
         assert_unharmed(&good).await;
     });
 }

@@ -149,8 +149,8 @@ pub enum Step<'a> {
 pub enum CloseReason {
     /// The host broke the transport's rules; a TermReq tells it so.
     Protocol(PduError),
-    /// The host submitted more commands than the queue has entries. The specification wants the
-    /// whole association ended.
+    /// The host submitted more commands than the queue has entries. The driver ends the whole association, as the
+    /// specification wants (Base, clause 3.3.2.6).
     QueueOverrun,
     /// The host sent a TermReq.
     HostTerminated(FatalErrorStatus),
