@@ -116,6 +116,12 @@ fn value_refused(fid: Fid) -> u32 {
     }
 }
 
+/// Whether a host may say this of itself: its bytes 0 to 3 are 0 or 1 each, and of formats of the Copy command, which
+/// there is none of, it enables none (bytes 4 and 5).
+fn may_be_behavior(behavior: &[u8; HOST_BEHAVIOR_LEN as usize]) -> bool {
+    behavior[..4].iter().all(|byte| *byte <= 1) && behavior[4..6] == [0; 2]
+}
+
 /// Rounds up to the granularity that Identify states (KAS).
 fn round_kato(kato_ms: u32) -> u32 {
     kato_ms.checked_next_multiple_of(u32::from(KAS_100MS) * 100).unwrap_or(kato_ms)
@@ -246,7 +252,8 @@ impl Controller {
                 self.kept_alive = now;
             }
             Fid::HOST_BEHAVIOR => match data.try_into() {
-                Ok(behavior) => features.host_behavior = behavior,
+                Ok(behavior) if may_be_behavior(&behavior) => features.host_behavior = behavior,
+                Ok(_) => return Err(Status::INVALID_FIELD.with_dnr()),
                 Err(_) => return Err(Status::DATA_SGL_LENGTH_INVALID.with_dnr()),
             },
             // Host Identifier: Connect has set it.

@@ -581,10 +581,17 @@ fn queues_are_allocated_up_to_the_limit_and_before_the_first() {
 #[test]
 fn features_with_data_move_it_both_ways() {
     let mut harness = Harness::io();
-    let behavior = [7; 512];
+    let mut behavior = [7; 512];
+    behavior[..6].copy_from_slice(&[1, 1, 1, 1, 0, 0]);
     let set = SetFeatures { fid: Fid::HOST_BEHAVIOR, save: false, value: 0, nsid: 0 }.encode();
     assert_eq!(harness.run_with(&set, &behavior), AdminReply::success(0));
     assert_eq!(harness.value(&set), Err(Status::DATA_SGL_LENGTH_INVALID));
+    for place in 0..6 {
+        let mut reserved = behavior;
+        reserved[place] = 2;
+        let invalid = AdminReply::Complete { status: Status::INVALID_FIELD.with_dnr(), result: 0 };
+        assert_eq!(harness.run_with(&set, &reserved), invalid, "byte {place}");
+    }
     let mut get =
         GetFeatures { fid: Fid::HOST_BEHAVIOR, select: Select::Current, parameter: 0, nsid: 0 }
             .encode();
