@@ -117,13 +117,17 @@ impl ConnectRequest {
         if (qid == 0 && cntlid != CNTLID_DYNAMIC) || (qid != 0 && cntlid > CNTLID_MAX) {
             return Err(in_data(ConnectData::OFFSET_CNTLID));
         }
+        let host_id = HostId(connect_data.hostid);
+        if host_id.is_zero() {
+            return Err(in_data(ConnectData::OFFSET_HOSTID));
+        }
         Ok(Self {
             qid,
             entries,
             sq_flow_control: connect.cattr & CATTR_DISABLE_SQ_FLOW == 0,
             kato_ms: if qid == 0 { connect.kato.get() } else { 0 },
             cntlid,
-            host_id: HostId(connect_data.hostid),
+            host_id,
             host_nqn: connect_data.host_nqn().map_err(|_| in_data(ConnectData::OFFSET_HOSTNQN))?,
             subsystem: connect_data.subsystem().map_err(|_| in_data(ConnectData::OFFSET_SUBNQN))?,
         })

@@ -175,7 +175,7 @@ impl fmt::Debug for Nqn {
 pub struct HostId(pub [u8; 16]);
 
 impl HostId {
-    /// Whether it is all zeroes, which a Connect must not use.
+    /// Whether it is all zeroes, with which a Connect is refused: it is nobody's.
     #[must_use]
     pub fn is_zero(&self) -> bool {
         self.0 == [0; 16]

@@ -65,7 +65,7 @@ fn many_hosts_increment_a_counter_and_every_increment_counts() {
             let _server = serve_new(world.clone(), BLOCKS).await;
             let running = Semaphore::new(HOSTS * TASKS);
             for number in 0..HOSTS {
-                let options = Options { queues: 2, ..Options::for_host([number as u8; 16]) };
+                let options = Options { queues: 2, ..Options::for_host([number as u8 + 1; 16]) };
                 let volume = connect(world.clone(), options).await;
                 for _ in 0..TASKS {
                     let (volume, permit) = (volume.clone(), running.try_acquire(1));

@@ -79,6 +79,8 @@ fn each_wrong_parameter_is_named() {
         let connect = Connect::new(1, 32, 0);
         assert_eq!(refused(connect, &connect_data(cntlid)), (invalid, 0x1_0010));
     }
+    let anonymous = ConnectData { hostid: [0; 16], ..any };
+    assert_eq!(refused(Connect::new(0, 32, 0), &anonymous), (invalid, 0x1_0000));
     let nameless = ConnectData { hostnqn: [0; 256], ..any };
     assert_eq!(refused(Connect::new(0, 32, 0), &nameless), (invalid, 0x1_0200));
     let endless = ConnectData { subnqn: [b'a'; 256], ..any };
