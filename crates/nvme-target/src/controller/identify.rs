@@ -108,7 +108,6 @@ impl Controller {
         identify.ver = VERSION.0.into();
         identify.ctratt = (CTRATT_HOST_ID_EXTENDED | CTRATT_LIMITS_EXCLUDE_METADATA).into();
         identify.aerl = u8::try_from(AERS_MAX - 1).expect("small");
-        identify.elpe = u8::try_from(ERROR_LOG_ENTRIES - 1).expect("small");
         identify.kas = KAS_100MS.into();
         identify.maxcmd = parameters.limits.queue_entries_max.into();
         identify.sgls = (SGLS_BYTE_ALIGNED | SGLS_TRANSPORT).into();
@@ -131,6 +130,9 @@ impl Controller {
         identify.oaes = OAES_NAMESPACE_ATTRIBUTE.into();
         identify.acl = ACL;
         identify.frmw = FRMW_ONE_READ_ONLY_SLOT;
+        identify.elpe = u8::try_from(ERROR_LOG_ENTRIES - 1).expect("small");
+        // Bit 5 would also promise the scopes of commands and the log page of NVMe-MI (13h). Log pages 00h and 12h
+        // may be there without it.
         identify.lpa = LPA_SMART_PER_NAMESPACE | LPA_COMMAND_EFFECTS | LPA_EXTENDED_DATA;
         identify.sqes = SQES;
         identify.cqes = CQES;

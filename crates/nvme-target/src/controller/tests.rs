@@ -354,6 +354,7 @@ fn identify_controller_says_what_is_true() {
     assert_eq!(identify.sgls.get() & 3, 1, "and on SGLs");
     assert_eq!(identify.sgls.get() >> 20, 0b10, "transport descriptors, no in-capsule offsets");
     assert_eq!(identify.oncs.get(), 0x9D);
+    assert_eq!((identify.lpa, identify.elpe), (0b111, 63));
     assert_eq!((identify.fuses.get(), identify.vwc), (1, 6));
     assert_eq!(identify.subsystem(), Ok(Nqn::from_uuid(&UUID)));
 
@@ -366,6 +367,7 @@ fn identify_controller_says_what_is_true() {
     let bytes = discovery.identify(Cns::CONTROLLER, 0);
     let identify = IdentifyController::read_from_bytes(&bytes).expect("4096 bytes");
     assert_eq!((identify.cntrltype, identify.oaes.get()), (2, 1 << 31));
+    assert_eq!(identify.elpe, 0, "it has no error log");
     assert_eq!(discovery.identify_status(Cns::NAMESPACE, 1), Status::INVALID_FIELD);
 }
 
