@@ -227,7 +227,7 @@ impl Controller {
         if !self.may_be_queue(request.qid) {
             return Err(ConnectRefusal::invalid(ConnectInvalid::command(Connect::OFFSET_QID)));
         }
-        if self.io_queues[usize::from(request.qid) - 1] || !self.csts.rdy() {
+        if self.io_queues[usize::from(request.qid) - 1] || !self.takes_io_queues() {
             let status = Status::COMMAND_SEQUENCE_ERROR.with_dnr();
             return Err(ConnectRefusal { status, result: 0 });
         }
@@ -236,13 +236,18 @@ impl Controller {
 
     /// Makes I/O queue `qid`. `false`: it is there already, or may not be there.
     pub fn create_io(&mut self, qid: u16) -> bool {
-        let may_be = self.may_be_queue(qid) && self.csts.rdy();
+        let may_be = self.may_be_queue(qid) && self.takes_io_queues();
         may_be && !core::mem::replace(&mut self.io_queues[usize::from(qid) - 1], true)
     }
 
     fn may_be_queue(&self, qid: u16) -> bool {
         let most = self.features.io_queues_granted().min(self.parameters.limits.io_queues_max);
         self.parameters.kind == ControllerKind::Io && (1..=most).contains(&qid)
+    }
+
+    /// Whether it is enabled and was not shut down since: a shutdown is over only with a reset.
+    fn takes_io_queues(&self) -> bool {
+        self.csts.rdy() && self.csts.shst() == Csts::SHST_NORMAL
     }
 
     /// Says that the connection of I/O queue `qid` has ended.

@@ -220,11 +220,16 @@ fn shutdown_and_reset_end_the_io_queues() {
     assert_eq!(harness.csts().shst(), Csts::SHST_COMPLETE);
     assert_eq!(harness.controller.poll_event(), Some(ControllerEvent::CloseIoQueues));
     assert_eq!(harness.controller.poll_event(), None);
+    let queue = request(ControllerKind::Io, 1, 0);
+    let refusal = harness.controller.connect_io(&queue).expect_err("it is shut down");
+    assert_eq!(refusal.status, Status::COMMAND_SEQUENCE_ERROR.with_dnr());
+    assert!(!harness.controller.create_io(1), "nor does who asked before have it");
     assert_eq!(harness.set_cc(Cc(enabled.0 & !1)), Ok(0));
     assert_eq!(harness.csts(), Csts(0));
     assert_eq!(harness.controller.poll_event(), Some(ControllerEvent::CloseIoQueues));
     harness.enable();
     assert_eq!(harness.csts(), Csts::new(true, false, Csts::SHST_NORMAL));
+    assert!(harness.controller.connect_io(&queue).is_ok());
 }
 
 /// Connections take their time to end, and hosts do not wait for it.
