@@ -49,11 +49,12 @@ struct Figures<'a, W: World, D: Device> {
 }
 
 impl<W: World, D: Device> Backend for Figures<'_, W, D> {
-    fn namespace(&self) -> Option<Namespace> {
-        let volume = self.export?.volume();
+    fn namespace(&self) -> Namespace {
+        let Some(export) = self.export else { return Namespace::default() };
+        let volume = export.volume();
         let (blocks, used_blocks) = (volume.blocks(), volume.mapped_blocks());
         let metadata = volume.metadata_size();
-        Some(Namespace { blocks, used_blocks, metadata, read_only: false })
+        Namespace { blocks, used_blocks, metadata, read_only: false }
     }
 
     fn health(&self) -> Health {

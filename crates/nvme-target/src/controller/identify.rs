@@ -57,10 +57,10 @@ impl Controller {
         let is_nvm = identify.csi == CSI_NVM;
         let bytes = match identify.cns {
             Cns::NAMESPACE => self.identify_namespace(identify.nsid, backend)?,
-            Cns::ACTIVE_NAMESPACES => active_namespaces(identify.nsid, backend)?,
-            Cns::CSI_ACTIVE_NAMESPACES if is_nvm => active_namespaces(identify.nsid, backend)?,
+            Cns::ACTIVE_NAMESPACES => active_namespaces(identify.nsid)?,
+            Cns::CSI_ACTIVE_NAMESPACES if is_nvm => active_namespaces(identify.nsid)?,
             Cns::NAMESPACE_DESCRIPTORS => {
-                require_namespace(identify.nsid, backend)?;
+                require_nsid(identify.nsid)?;
                 let uuid = self.parameters.uuid;
                 encode_descriptors(&[
                     NamespaceDescriptor::Nguid(uuid),
@@ -69,7 +69,7 @@ impl Controller {
                 ])
             }
             Cns::CSI_NAMESPACE if is_nvm => {
-                require_namespace(identify.nsid, backend)?;
+                require_nsid(identify.nsid)?;
                 NvmCommandSetNamespace::new_zeroed().as_bytes().to_vec()
             }
             Cns::CSI_CONTROLLER if is_nvm => {
@@ -166,10 +166,7 @@ impl Controller {
     fn identify_namespace(&self, nsid: u32, backend: &dyn Backend) -> Result<Vec<u8>, Status> {
         require_nsid(nsid)?;
         let mut identify = IdentifyNamespace::new_zeroed();
-        let Some(namespace) = backend.namespace() else {
-            // An inactive namespace: all zeroes.
-            return Ok(identify.as_bytes().to_vec());
-        };
+        let namespace = backend.namespace();
         let atomic = self.atomic_write_blocks_0s_based();
         identify.nsze = namespace.blocks.into();
         identify.ncap = namespace.blocks.into();
@@ -197,34 +194,22 @@ impl Controller {
 }
 
 /// The namespace list that starts behind `nsid`.
-fn active_namespaces(nsid: u32, backend: &dyn Backend) -> Result<Vec<u8>, Status> {
+fn active_namespaces(nsid: u32) -> Result<Vec<u8>, Status> {
     if nsid >= NSID_ALL - 1 {
         return Err(Status::INVALID_NAMESPACE_OR_FORMAT.with_dnr());
     }
-    let is_listed = nsid < NSID && backend.namespace().is_some();
-    Ok(NamespaceIdList::new(is_listed.then_some(NSID)).as_bytes().to_vec())
+    Ok(NamespaceIdList::new((nsid < NSID).then_some(NSID)).as_bytes().to_vec())
 }
 
 fn independent_namespace(nsid: u32, backend: &dyn Backend) -> Result<Vec<u8>, Status> {
     require_nsid(nsid)?;
     let mut identify = CommandSetIndependentNamespace::new_zeroed();
-    if let Some(namespace) = backend.namespace() {
-        identify.nmic = NMIC_SHARED;
-        identify.nsattr = u8::from(namespace.read_only);
-        identify.nstat = NSTAT_READY;
-    }
+    identify.nmic = NMIC_SHARED;
+    identify.nsattr = u8::from(backend.namespace().read_only);
+    identify.nstat = NSTAT_READY;
     Ok(identify.as_bytes().to_vec())
 }
 
 fn require_nsid(nsid: u32) -> Result<(), Status> {
     if nsid == NSID { Ok(()) } else { Err(Status::INVALID_NAMESPACE_OR_FORMAT.with_dnr()) }
-}
-
-/// For data structures that an inactive namespace does not have.
-fn require_namespace(nsid: u32, backend: &dyn Backend) -> Result<(), Status> {
-    require_nsid(nsid)?;
-    if backend.namespace().is_none() {
-        return Err(Status::INVALID_NAMESPACE_OR_FORMAT.with_dnr());
-    }
-    Ok(())
 }

@@ -89,9 +89,10 @@ pub struct Namespace {
 
 /// Figures that change, which the driver knows and some admin commands ask for.
 pub trait Backend {
-    /// The namespace, or `None` if it is gone (or never was: discovery).
-    fn namespace(&self) -> Option<Namespace> {
-        None
+    /// The namespace. A discovery controller, which has none, does not ask; and one whose volume is deleted has no
+    /// connections any more.
+    fn namespace(&self) -> Namespace {
+        Namespace::default()
     }
 
     /// Health and use of what lies below.

@@ -61,8 +61,8 @@ impl Volume {
 }
 
 impl Backend for Volume {
-    fn namespace(&self) -> Option<Namespace> {
-        Some(Namespace { blocks: self.blocks, used_blocks: 3, ..Namespace::default() })
+    fn namespace(&self) -> Namespace {
+        Namespace { blocks: self.blocks, used_blocks: 3, ..Namespace::default() }
     }
 
     fn health(&self) -> Health {
