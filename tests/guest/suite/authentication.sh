@@ -20,6 +20,8 @@ authentication_tests() {
     check "a restricted volume is not there for other hosts" restricted_is_hidden
     check "a host that authenticates once more goes on, or ends" host_authenticates_again
     check "new tokens cut off who has the old" new_tokens_cut_off
+    check "a host waits for a device that comes later than the server, and authenticates" \
+        waits_for_device "authentication failed" --dhchap-secret
     volume_delete locked
     volume_delete other
     local hash group

@@ -28,6 +28,6 @@ volume_create() { ask create "$1" "$2" | jq -re .nqn; }
 volume_resize() { ask resize "$1" "$2" >/dev/null; }
 volume_delete() { ask delete "$1" >/dev/null; }
 volume_allocated_bytes() { ask show "$1" | jq -re .allocated_bytes; }
-server_kill_and_restart() { ask restart "$1"; }
+server_restart() { ask restart "$1" "$2"; }
 backend_has() { true; }
 backend_start() { true; }

@@ -44,16 +44,16 @@ volume_delete() {
     rm "$FILES/$1"
 }
 volume_allocated_bytes() { echo $(($(stat -c %b "$FILES/$1") * 512)); }
-# Taking a subsystem off its port cuts every connection to it.
-server_kill_and_restart() {
+# Taking a subsystem off its port cuts every connection to it. That is all there is to an end, whatever the signal.
+server_restart() {
     local path nqns=()
     for path in $CONFIG/ports/1/subsystems/*; do
         nqns+=("${path##*/}")
         rm "$path"
     done
-    sleep "$1"
+    sleep "$2"
     for path in "${nqns[@]}"; do ln -s "$CONFIG/subsystems/$path" $CONFIG/ports/1/subsystems/; done
 }
 # It has no Compare, over tmpfs its Write Zeroes fails (the kernel then writes zeroes itself), and it is
 # run without authentication.
-backend_has() { [[ " compare write-zeroes authentication failure-domain discovery " != *" $1 "* ]]; }
+backend_has() { [[ " compare write-zeroes authentication failure-domain discovery absence " != *" $1 "* ]]; }

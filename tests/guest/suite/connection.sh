@@ -54,3 +54,26 @@ attach() {
     within 20 drive_is_there "$1"
     drive_of "$1"
 }
+
+# waits_for_device WORDS [SECRET-OPTION]: the server restarts without the volume's device, which comes seconds later. The
+# host is refused meanwhile, says WORDS to that, and comes again: it sees a pause, not an error. With SECRET-OPTION it
+# authenticates with the volume's token.
+waits_for_device() {
+    local words=$1 drive log made nqn secret=() mark="absence $EPOCHREALTIME"
+    shift
+    made=$(ask create-far far 64MiB)
+    nqn=$(jq -re .nqn <<<"$made")
+    [ $# -eq 0 ] || secret=("$1" "$(jq -re .token <<<"$made")")
+    mark_log "$mark"
+    drive=$(attach "$nqn" "${secret[@]}")
+    dd if=/dev/urandom of=/tmp/random bs=1M count=4 status=none
+    dd if=/tmp/random of="$drive" bs=1M oflag=direct status=none
+    ask absent 4
+    timeout 60 dd if="$drive" bs=1M count=4 iflag=direct status=none | cmp - /tmp/random
+    expect state "$(controller_state "$(controller_of "$nqn")")" live
+    disconnect "$nqn"
+    log=$(log_since "$mark")
+    grep -q "$words" <<<"$log" || { echo "the host was not refused: $log"; return 1; }
+    no_io_errors_since "$mark"
+    volume_delete far
+}

@@ -1,14 +1,20 @@
 # shellcheck shell=bash
-# The server is killed without warning under load and comes back: the host sees a pause, not an error.
+# The server is killed without warning under load, or ends in good order, and comes back: the host sees a pause, not
+# an error. Nor does it if the volume's device comes later than the server.
 
 restart_tests() {
     NQN=$(volume_create restart 256MiB)
-    check "kill -9 and restart under load: no I/O error, every byte verified" survives_restart
-    check "the drive is live again and verifies after a second cycle" survives_restart --data-digest
+    check "kill -9 and restart under load: no I/O error, every byte verified" survives_restart KILL
+    check "SIGTERM and restart under load: the same, in a second cycle" survives_restart TERM --data-digest
     volume_delete restart
+    check_if absence "a host waits for a device that comes later than the server" \
+        waits_for_device "busy or not available"
 }
 
+# survives_restart SIGNAL [OPTION...]
 survives_restart() {
+    local signal=$1
+    shift
     # A mark of its own for each run: the one before has left its reconnects in the log as well.
     local drive fio status=0 log mark="restart $EPOCHREALTIME"
     mark_log "$mark"
@@ -21,7 +27,7 @@ survives_restart() {
         --output-format=json --output=/tmp/fio.json &
     fio=$!
     sleep 3
-    server_kill_and_restart 1
+    server_restart "$signal" 1
     wait $fio || status=$?
     expect "fio's exit status" $status 0
     jq -e '.jobs[0].error == 0 and .jobs[0].write.io_bytes > 0 and .jobs[0].read.io_bytes > 0' /tmp/fio.json

@@ -7,6 +7,7 @@ verify_tests() {
     check "fio verify, header digest" fio_verify --hdr-digest
     check "fio verify, data digest" fio_verify --data-digest
     check "fio verify, header and data digest" fio_verify --hdr-digest --data-digest
+    check "fio verify, no SQ flow control, data digest" fio_verify --disable-sqflow --data-digest
     check "fio verify, large and unequal sizes, both digests" fio_verify_sizes --hdr-digest --data-digest
     check_if write-zeroes "write-zeroes clears its blocks and no others" write_zeroes_clears
     check_if compare "compare tells equal data from unequal" compare_compares
