@@ -121,6 +121,9 @@ pub struct Volume {
     /// Whether it can be opened.
     #[serde(default)]
     pub state: VolumeState,
+    /// What keeps hosts from opening it, if something does.
+    #[serde(default)]
+    pub trouble: Option<String>,
     /// The name of the host that serves it.
     #[serde(default)]
     pub host: String,

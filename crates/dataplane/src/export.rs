@@ -127,7 +127,7 @@ impl<W: World, D: Device> Export<W, D> {
 fn access_of<D: Device>(volume: &Volume<D>) -> Option<Rc<Access>> {
     let access = Access::decode(&volume.access()).inspect_err(|error| {
         let (volume, name) = (volume.uuid(), volume.name());
-        tracing::error!(%volume, name, %error, "nobody may open it: give it new tokens");
+        tracing::error!(%volume, name, %error, "nobody may open it: it cannot be read who may; a newer version may have written that");
     });
     access.ok().map(Rc::new)
 }

@@ -89,6 +89,7 @@ impl VolumeService for MemoryService {
                 owner: request.owner,
                 connect: connect_line(&nqn(id), address, false),
                 state: VolumeState::Online,
+                trouble: None,
                 host: "here".to_owned(),
                 labels: BTreeMap::new(),
             };

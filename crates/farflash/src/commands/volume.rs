@@ -363,7 +363,10 @@ fn details(out: &mut dyn Write, volume: &Volume) -> std::io::Result<()> {
     let health = drive.health.as_deref().unwrap_or("unknown");
     writeln!(out, "drive      {known}{health}")?;
     writeln!(out, "promised   {}", slo_text(volume.slo))?;
-    writeln!(out, "open to    {}", restrictions::text(&volume.restrictions))?;
+    match &volume.trouble {
+        Some(trouble) => writeln!(out, "open to    nobody: {trouble}")?,
+        None => writeln!(out, "open to    {}", restrictions::text(&volume.restrictions))?,
+    }
     writeln!(out, "owner      {}", volume.owner.as_deref().unwrap_or("-"))?;
     writeln!(out, "connect    {}", volume.connect)
 }

@@ -8,6 +8,10 @@ use control::{ChangeRestrictions, ServiceError, Tokens};
 use nvme_wire::Nqn;
 use rustix::rand::{GetRandomFlags, getrandom};
 
+/// What keeps everybody out of a volume whose record of access is not understood.
+pub(super) const UNREADABLE: &str =
+    "it cannot be read who may open the volume; a newer version may have written it";
+
 /// For which hash function tokens are made: they have as many random bits as its digest, and what
 /// proves them follows from them and the host's name by it.
 pub(super) fn token_hash(policy: Option<&Policy>) -> Hash {
@@ -110,6 +114,14 @@ pub(super) fn document(restrictions: &Restrictions) -> control::Restrictions {
     }
 }
 
+/// The restrictions of a volume; or what keeps everybody out, where they cannot be read.
+pub(super) fn shown(access: Option<&Access>) -> (control::Restrictions, Option<String>) {
+    match access {
+        Some(access) => (document(&access.restrictions), None),
+        None => (control::Restrictions::default(), Some(UNREADABLE.to_owned())),
+    }
+}
+
 fn draw_secret(hash: Hash) -> Result<Secret, ServiceError> {
     let mut random = [0; KEY_LEN_MAX];
     // Up to 256 bytes come whole, or not at all.
@@ -145,6 +157,15 @@ mod tests {
         let (access, _) = rotated(access, None, Hash::Sha256).expect("random numbers");
         assert_eq!(access.tokens_at(now()).count(), 1);
         assert!(rotated(access, Some(control::GRACE_SECONDS_MAX + 1), Hash::Sha256).is_err());
+    }
+
+    /// It must not look like a volume that is open to everybody.
+    #[test]
+    fn what_cannot_be_read_is_shown_as_such() {
+        let (restrictions, trouble) = shown(None);
+        assert_eq!(restrictions, control::Restrictions::default());
+        assert!(trouble.is_some_and(|trouble| trouble.contains("cannot be read")));
+        assert_eq!(shown(Some(&Access::default())).1, None);
     }
 
     #[test]

@@ -134,11 +134,7 @@ impl State {
         let (id, core) = (place.id, &self.cores[place.core]);
         let state = core.ask(|answer| CoreMessage::ShowVolume { id, answer }).await?;
         let access = state.ok_or_else(|| not_found(key))?.access;
-        access.ok_or_else(|| ServiceError::Device {
-            detail:
-                "it cannot be read who may open the volume; a newer version may have written it"
-                    .to_owned(),
-        })
+        access.ok_or_else(|| ServiceError::Device { detail: access::UNREADABLE.to_owned() })
     }
 
     pub(super) async fn change_auth(

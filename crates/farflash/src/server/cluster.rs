@@ -240,6 +240,7 @@ impl State {
             connect: connect_line(&nqn, portal.address, self.authenticates),
             nqn,
             state: VolumeState::Unreachable,
+            trouble: None,
             host: host.map_or_else(|| record.host.to_string(), str::to_owned),
             labels: labels.cloned().unwrap_or_default(),
         }

@@ -45,7 +45,8 @@ impl State {
     pub(super) fn document(&self, core: usize, volume: &VolumeStatus) -> Volume {
         let portal = self.cores[core].portal();
         let nqn = nqn(volume.uuid);
-        let access = volume.access.clone().unwrap_or_default();
+        let access = volume.access.as_ref();
+        let (restrictions, trouble) = access::shown(access);
         Volume {
             id: volume.uuid,
             name: volume.name.clone(),
@@ -57,11 +58,12 @@ impl State {
             device: self.devices[volume.device].name.clone(),
             drive: self.membership.drive(volume.device),
             slo: slo_document(volume.slo),
-            restrictions: access::document(&access.restrictions),
-            owner: access.owner,
+            restrictions,
+            owner: access.and_then(|access| access.owner.clone()),
             connect: connect_line(&nqn, portal.address, self.authenticates),
             nqn,
             state: VolumeState::Online,
+            trouble,
             host: self.host_name.clone(),
             labels: self.labels.clone(),
         }
