@@ -5,9 +5,11 @@
 //! an input that once failed becomes a file below `corpus/`.
 
 pub mod access;
+pub mod api_requests;
 pub mod auth;
 pub mod commands;
 pub mod damaged_image;
+pub mod etcd_answers;
 mod image;
 pub mod initiator_stream;
 mod input;
@@ -34,7 +36,9 @@ pub struct Target {
 /// All of them.
 pub const TARGETS: &[Target] = &[
     Target { name: "access", run: access::run, seeds: access::seeds },
+    Target { name: "api_requests", run: api_requests::run, seeds: api_requests::seeds },
     Target { name: "auth", run: auth::run, seeds: auth::seeds },
+    Target { name: "etcd_answers", run: etcd_answers::run, seeds: etcd_answers::seeds },
     Target { name: "pdu", run: pdu::run, seeds: pdu::seeds },
     Target { name: "commands", run: commands::run, seeds: commands::seeds },
     Target { name: "target_commands", run: target_commands::run, seeds: target_commands::seeds },

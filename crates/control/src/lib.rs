@@ -18,6 +18,8 @@ mod client;
 mod cluster;
 mod crowd;
 mod documents;
+#[cfg(feature = "fuzzing")]
+pub mod fuzzing;
 mod gate;
 mod limits;
 mod metadata;

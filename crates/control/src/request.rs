@@ -47,7 +47,7 @@ pub(crate) fn unreadable(error: &BytesRejection) -> Problem {
 }
 
 /// Syntax first, and then meaning: what is no JSON is told from what is the wrong JSON.
-fn decode<T: DeserializeOwned>(body: &[u8]) -> Result<T, Problem> {
+pub(crate) fn decode<T: DeserializeOwned>(body: &[u8]) -> Result<T, Problem> {
     serde_json::from_slice::<IgnoredAny>(body).map_err(|error| {
         let detail = format!("the body is no JSON: {error}");
         Problem::new(ProblemCode::InvalidJson, detail, "mend the JSON at this line and column")

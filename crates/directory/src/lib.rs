@@ -67,6 +67,8 @@ use tokio::sync::watch;
 use uuid::Uuid;
 
 pub use alone::Alone;
+#[cfg(feature = "fuzzing")]
+pub use etcd::take_answer;
 pub use etcd::{
     Etcd, EtcdAccessError, EtcdAddress, EtcdAddressError, EtcdCredentials, EtcdOptions,
 };

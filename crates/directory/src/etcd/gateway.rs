@@ -2,6 +2,8 @@
 //!
 //! Keys and values are Base64 and 64-bit integers are strings, as protobuf's JSON form has them.
 
+#[cfg(feature = "fuzzing")]
+mod fuzzing;
 mod watch;
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -14,6 +16,8 @@ use serde_json::{Value, json};
 
 use super::access::Access;
 use crate::http::{HttpAnswer, HttpError, HttpRequest};
+#[cfg(feature = "fuzzing")]
+pub use fuzzing::take_answer;
 pub(super) use watch::{Watch, WatchEvent};
 
 /// Longest answer that is taken, and longest event.

@@ -30,6 +30,8 @@ use crate::view::View;
 use crate::{Admit, Claim, Conflict, Directory, DirectoryError, Event, Regrant, Reply, Seek};
 pub use access::{EtcdAccessError, EtcdCredentials};
 pub use address::{EtcdAddress, EtcdAddressError};
+#[cfg(feature = "fuzzing")]
+pub use gateway::take_answer;
 use gateway::{Compare, Gateway, GatewayError, KeyValue, Op, document};
 use keeper::Keeper;
 

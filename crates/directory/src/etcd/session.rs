@@ -266,7 +266,7 @@ async fn take_in(
 }
 
 /// Takes a key into the view: with its value, or without one that is gone.
-fn apply(view: &mut View, prefix: &str, key: &str, value: Option<&[u8]>) {
+pub(super) fn apply(view: &mut View, prefix: &str, key: &str, value: Option<&[u8]>) {
     let Some((kind, name)) = key.strip_prefix(prefix).and_then(|rest| rest.split_once('/')) else {
         return;
     };
