@@ -12,6 +12,8 @@
 //! - Q5: a request goes out on at most [`SENDS_MAX`] links. One that the target never answers, or
 //!   that ends every link, would else stop all others again and again, for ever. It is not known which
 //!   one it was; so what was lost [`SUSPECT_AFTER`] times goes out one at a time, and fails alone.
+//! - Q6: requests keep their places while there is no link, and may have all of theirs. The commands that
+//!   make the next one usable, at most [`FIRST_MAX`] at a time, have places of their own.
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -35,8 +37,8 @@ use crate::{Counters, Disconnect, Error};
 pub const SENDS_MAX: u8 = 6;
 /// Connections lost under a request after which it waits for others like it.
 pub const SUSPECT_AFTER: u8 = SENDS_MAX / 2;
-/// Places kept for the commands that make a connection usable; requests never take them.
-const RESERVED: u16 = 1;
+/// Commands under way at once that make a connection usable (Q6): one, and one that asks for its result.
+const FIRST_MAX: u16 = 2;
 
 /// A connection in use.
 pub(crate) struct Link {
@@ -85,8 +87,8 @@ impl Queue {
         let state = QueueState {
             link: None,
             epoch: 0,
-            requests: Requests::new(depth + RESERVED),
-            queued: VecDeque::with_capacity(usize::from(depth + RESERVED)),
+            requests: Requests::new(depth + FIRST_MAX),
+            queued: VecDeque::with_capacity(usize::from(depth + FIRST_MAX)),
             suspect: 0,
             outgoing: SendBatch::new(),
             sender: None,
@@ -132,7 +134,7 @@ impl Queue {
         Ok(Wait { queue: self, index: Some(index) })
     }
 
-    /// Runs a command that makes the link usable, ahead of all requests. It ends with the link.
+    /// Runs a command that makes the link usable, ahead of all requests (Q6). It ends with the link.
     pub(crate) fn run_first(&self, now: Instant, command: Command) -> Wait<'_> {
         let mut state = self.state.borrow_mut();
         let index = state.requests.occupy(command, None);

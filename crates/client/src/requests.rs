@@ -161,9 +161,9 @@ impl Requests {
         &mut self.places[usize::from(index)]
     }
 
-    /// Takes a place. The permits are as many as the places, so that there is one.
+    /// Takes a place. There is one for each permit, and some for those who need none (Q6).
     pub(crate) fn occupy(&mut self, command: Command, permit: Option<Permit>) -> u16 {
-        let index = self.free.pop().expect("a permit stands for a place");
+        let index = self.free.pop().expect("there is a place for whoever may ask for one");
         let sequence = self.next_sequence;
         self.next_sequence += 1;
         let place = &mut self.places[usize::from(index)];

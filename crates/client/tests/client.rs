@@ -1,66 +1,18 @@
 //! The client in the simulated world, against a small target.
 
+#[allow(dead_code)]
 mod common;
 
 use std::cell::RefCell;
-use std::future::Future;
 use std::rc::Rc;
 
 use client::{
-    Backoff, Client, ConnectError, Disconnect, Error, Options, Reconnect, SENDS_MAX, Volume,
-    discover,
+    Backoff, Client, ConnectError, Disconnect, Error, Options, Reconnect, SENDS_MAX, discover,
 };
-use common::{Target, address};
-use io_traits::{Buffer, BufferSlice, Clock, Spawn};
-use local_sync::Semaphore;
+use common::{address, all, filled, open, options, with_target};
+use io_traits::{Buffer, Clock, Spawn};
 use nvme_wire::{IoOpcode, Nqn, Status};
-use sim::{SimWorld, Simulation};
 use units::{BLOCK_SIZE, Duration, Lba, LbaRange};
-
-fn options() -> Options {
-    Options { depth: 8, ..Options::for_host([7; 16]) }
-}
-
-fn filled(blocks: usize, byte: u8) -> BufferSlice {
-    let mut buffer = Buffer::new(blocks);
-    buffer.as_mut_bytes().fill(byte);
-    buffer.into_slice()
-}
-
-/// Runs `test` with a target in a world of `seed`.
-fn with_target<F: Future<Output = ()> + 'static>(
-    seed: u64,
-    test: impl FnOnce(SimWorld, Rc<Target>) -> F,
-) {
-    let simulation = Simulation::new(seed);
-    let world = simulation.world();
-    let target = Target::start(&world);
-    simulation
-        .run(test(world, target))
-        .unwrap_or_else(|stalled| panic!("seed {seed}: {stalled:?}"));
-}
-
-async fn open(world: &SimWorld, target: &Target, options: Options) -> Volume<SimWorld> {
-    let client = Client::connect(world.clone(), address(), &target.nqn, options).await;
-    client.expect("connects").volume().await.expect("a volume")
-}
-
-/// Runs `count` tasks side by side to their end.
-async fn all<F: Future<Output = ()> + 'static>(
-    world: &SimWorld,
-    tasks: impl IntoIterator<Item = F>,
-) {
-    const MANY: u64 = 1 << 20;
-    let running = Semaphore::new(MANY);
-    for task in tasks {
-        let permit = running.try_acquire(1).expect("fewer than many");
-        world.spawn(async move {
-            task.await;
-            drop(permit);
-        });
-    }
-    running.acquire(MANY).await;
-}
 
 #[test]
 fn every_command_does_what_it_says_with_and_without_digests() {
