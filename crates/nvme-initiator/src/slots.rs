@@ -6,6 +6,10 @@ use units::Instant;
 
 use crate::connection::Transfer;
 
+/// No command has this identifier: in the error log it says that an error belongs to none (Base, clause
+/// 3.3.3.1 and figure "Error Information Log Entry").
+const CID_NONE: u16 = 0xFFFF;
+
 /// An outstanding command.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Command {
@@ -86,7 +90,11 @@ impl Slots {
         let slot = &mut self.slots[usize::from(index)];
         assert!(slot.command.take().is_some(), "slot {index} is freed once");
         // A depth of 2^16 leaves no room for a generation; DEPTH_MAX is far below.
-        slot.cid = slot.cid.wrapping_add(self.index_mask.wrapping_add(1));
+        let step = self.index_mask.wrapping_add(1);
+        slot.cid = slot.cid.wrapping_add(step);
+        if slot.cid == CID_NONE {
+            slot.cid = slot.cid.wrapping_add(step);
+        }
         self.free.push(index);
     }
 
@@ -131,5 +139,20 @@ mod tests {
             slots.free(index);
         }
         assert_eq!(slots.occupy(command).expect("free").1, first);
+    }
+    /// Method: all slots go through more than all generations.
+    #[test]
+    fn no_command_has_the_identifier_that_stands_for_none() {
+        for depth in [1, 2, 127, 128, 1024] {
+            let mut slots = Slots::new(depth);
+            let command = Command::new(Transfer::None, 0, Instant(0));
+            for _ in 0..(1 << 16) / u32::from(depth) + 2 {
+                for _ in 0..depth {
+                    let (_, cid) = slots.occupy(command).expect("free");
+                    assert_ne!(cid, 0xFFFF, "depth {depth}");
+                }
+                (0..depth).for_each(|index| slots.free(index));
+            }
+        }
     }
 }
