@@ -29,15 +29,16 @@ const READY_POLL_MAX: Duration = Duration::from_millis(100);
 /// How long the last words of a broken connection may take.
 const LAST_WORDS: Duration = Duration::from_millis(100);
 
-/// Connections that make one controller.
+/// Connections that make one controller. Dropped, be it half made, it ends them all.
 pub(crate) struct Association<W: World> {
+    world: W,
     /// Queue, link number and stream; the admin queue first.
     links: Vec<(Rc<Queue>, u64, W::Stream)>,
 }
 
 impl<W: World> Association<W> {
-    fn new() -> Self {
-        Self { links: Vec::new() }
+    fn new(world: W) -> Self {
+        Self { world, links: Vec::new() }
     }
 
     /// Why it is no longer whole.
@@ -51,13 +52,17 @@ impl<W: World> Association<W> {
     }
 
     /// Ends all its connections.
-    pub(crate) fn tear_down(self, world: &W, reason: Disconnect) {
-        for (queue, epoch, stream) in self.links {
+    pub(crate) fn tear_down(mut self, reason: Disconnect) {
+        self.end(reason);
+    }
+
+    fn end(&mut self, reason: Disconnect) {
+        for (queue, epoch, stream) in self.links.drain(..) {
             queue.fail(epoch, reason);
             if matches!(reason, Disconnect::Protocol(_)) {
-                let deadline = world.now() + LAST_WORDS;
-                let clock = world.clone();
-                world.spawn(async move {
+                let deadline = self.world.now() + LAST_WORDS;
+                let clock = self.world.clone();
+                self.world.spawn(async move {
                     clock.sleep_until(deadline).await;
                     stream.shutdown();
                 });
@@ -100,6 +105,13 @@ impl<W: World> Association<W> {
     }
 }
 
+impl<W: World> Drop for Association<W> {
+    /// The tasks of a link hold its stream, and would for ever.
+    fn drop(&mut self) {
+        self.end(Disconnect::Closed);
+    }
+}
+
 /// What the controller said about itself while its admin queue was connected.
 pub(crate) struct Introduction {
     pub(crate) cap: Cap,
@@ -108,37 +120,26 @@ pub(crate) struct Introduction {
 }
 
 impl<W: World> Inner<W> {
-    /// Connects everything, within the connect timeout. What was half made is torn down.
+    /// Connects everything, within the connect timeout.
     pub(crate) async fn bring_up(&self) -> Result<Association<W>, ConnectError> {
-        let mut association = Association::new();
+        let mut association = Association::new(self.world.clone());
         let timeout = self.options.connect_timeout;
         let made = link::within(&self.world, timeout, self.connect_all(&mut association)).await;
-        match made.unwrap_or(Err(ConnectError::Timeout { address: self.address })) {
-            Ok(()) => Ok(association),
-            Err(error) => {
-                association.tear_down(&self.world, Disconnect::Closed);
-                Err(error)
-            }
-        }
+        made.unwrap_or(Err(ConnectError::Timeout { address: self.address }))?;
+        Ok(association)
     }
 
     /// Connects the admin queue alone, as for a discovery controller.
     pub(crate) async fn bring_up_admin(
         &self,
     ) -> Result<(Association<W>, Introduction), ConnectError> {
-        let mut association = Association::new();
+        let mut association = Association::new(self.world.clone());
         let timeout = self.options.connect_timeout;
         let made = link::within(&self.world, timeout, self.connect_admin(&mut association)).await;
-        match made.unwrap_or(Err(ConnectError::Timeout { address: self.address })) {
-            Ok(introduction) => {
-                self.open(&association, ADMIN_IN_CAPSULE);
-                Ok((association, introduction))
-            }
-            Err(error) => {
-                association.tear_down(&self.world, Disconnect::Closed);
-                Err(error)
-            }
-        }
+        let timed_out = ConnectError::Timeout { address: self.address };
+        let introduction = made.unwrap_or(Err(timed_out))?;
+        self.open(&association, ADMIN_IN_CAPSULE);
+        Ok((association, introduction))
     }
 
     async fn connect_admin(

@@ -11,7 +11,7 @@ use units::Duration;
 use zerocopy::FromBytes;
 
 use crate::client::Inner;
-use crate::{ConnectError, Disconnect, Error, Options};
+use crate::{ConnectError, Error, Options};
 
 /// Most entries that are read: a bound against a target that makes them up.
 const ENTRIES_MAX: u64 = 16_384;
@@ -41,8 +41,7 @@ pub async fn discover<W: World>(
     let inner = Rc::new(Inner::new(world, address, &Nqn::DISCOVERY, options, 0));
     let (association, _) = inner.bring_up_admin().await?;
     let log = read_log(&inner).await;
-    association.tear_down(&inner.world, Disconnect::Closed);
-    inner.end(Error::Closed);
+    drop(association);
     Ok(log?)
 }
 

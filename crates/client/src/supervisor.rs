@@ -16,7 +16,7 @@ pub(crate) async fn run<W: World>(inner: Rc<Inner<W>>, mut association: Associat
         start_services(&inner, &association);
         let since = inner.world.now();
         let reason = until_lost(&inner, &association).await;
-        association.tear_down(&inner.world, reason);
+        association.tear_down(reason);
         let lived = inner.world.now().since(since);
         let outcome = match inner.options.reconnect {
             _ if inner.closed.get() => Err(Error::Closed),

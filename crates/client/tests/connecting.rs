@@ -3,14 +3,17 @@
 #[allow(dead_code)]
 mod common;
 
+use std::future::{Future, poll_fn};
+use std::pin::pin;
 use std::rc::Rc;
+use std::task::Poll;
 
 use auth::{Hash, Secret};
-use client::{Credentials, Options};
-use common::{Target, all, filled, open, options, with_target};
+use client::{Client, Credentials, Options, discover};
+use common::{Target, address, all, filled, open, options, with_target};
 use io_traits::{Clock, Spawn};
 use sim::SimWorld;
-use units::{Duration, Lba};
+use units::{Duration, Instant, Lba};
 
 /// Lets new connections in again in a while.
 fn come_back(world: &SimWorld, target: &Rc<Target>) {
@@ -59,5 +62,39 @@ fn a_full_admin_queue_is_connected_again() {
         });
         all(&world, asked).await;
         assert_eq!(volume.client().counters().reconnects, 1);
+    });
+}
+
+/// Polls `future` until `deadline`, then drops it.
+async fn give_up_at(world: &SimWorld, deadline: Instant, future: impl Future) {
+    let (mut future, mut sleep) = (pin!(future), pin!(world.sleep_until(deadline)));
+    poll_fn(|context| match future.as_mut().poll(context) {
+        Poll::Ready(_) => Poll::Ready(()),
+        Poll::Pending => sleep.as_mut().poll(context),
+    })
+    .await;
+}
+
+/// Method: drop it at each of many moments, from before the first packet to behind the last.
+#[test]
+fn a_connect_that_is_given_up_leaves_no_connection() {
+    with_target(22, |world, target| async move {
+        let options = Options { queues: 2, ..options() };
+        let mut seen = [false; 4];
+        for step in 0..400u32 {
+            let deadline = world.now() + Duration::from_micros(10).saturating_mul(step);
+            if step % 2 == 0 {
+                let nqn = target.nqn;
+                let connect = Client::connect(world.clone(), address(), &nqn, options.clone());
+                give_up_at(&world, deadline, connect).await;
+            } else {
+                let discover = discover(world.clone(), address(), options.clone());
+                give_up_at(&world, deadline, discover).await;
+            }
+            seen[target.open.get() as usize] = true;
+            world.sleep_until(world.now() + Duration::from_millis(1)).await;
+            assert_eq!(target.open.get(), 0, "dropped after {step} steps");
+        }
+        assert_eq!(seen, [true; 4], "connections open in the moment of the drop");
     });
 }
