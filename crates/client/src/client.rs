@@ -231,16 +231,23 @@ impl<W: World> Client<W> {
     pub async fn close(self) {
         let inner = self.inner();
         if !inner.closed.get() {
-            let cc = Cc::enabled(Cc::CSS_NVM).with_shn(Cc::SHN_NORMAL);
-            let shutdown = inner.admin.run(&inner.world, admin::property_set(offset::CC, cc.0));
-            // A target that does not answer is left all the same.
-            let _ = link::within(&inner.world, SHUTDOWN, shutdown).await;
+            inner.say_good_bye().await;
             inner.close();
         }
     }
 }
 
 impl<W: World> Inner<W> {
+    /// Nobody hears it while connections are being made again.
+    async fn say_good_bye(&self) {
+        if self.admin.is_open() {
+            let cc = Cc::enabled(Cc::CSS_NVM).with_shn(Cc::SHN_NORMAL);
+            let shutdown = self.admin.run(&self.world, admin::property_set(offset::CC, cc.0));
+            // A target that does not answer is left all the same.
+            let _ = link::within(&self.world, SHUTDOWN, shutdown).await;
+        }
+    }
+
     pub(crate) async fn log_page(
         &self,
         lid: Lid,

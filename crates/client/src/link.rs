@@ -72,13 +72,20 @@ pub(crate) async fn within<T>(
     limit: Duration,
     future: impl Future<Output = T>,
 ) -> Option<T> {
-    let mut future = pin!(future);
-    let mut sleep = pin!(clock.sleep_until(clock.now() + limit));
+    unless(clock.sleep_until(clock.now() + limit), future).await
+}
+
+/// The outcome of `future`, or `None` if `stop` comes first.
+pub(crate) async fn unless<T>(
+    stop: impl Future<Output = ()>,
+    future: impl Future<Output = T>,
+) -> Option<T> {
+    let (mut stop, mut future) = (pin!(stop), pin!(future));
     poll_fn(|context| {
         if let Poll::Ready(value) = future.as_mut().poll(context) {
             return Poll::Ready(Some(value));
         }
-        sleep.as_mut().poll(context).map(|()| None)
+        stop.as_mut().poll(context).map(|()| None)
     })
     .await
 }

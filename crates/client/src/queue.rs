@@ -123,6 +123,11 @@ impl Queue {
         self.permits.available() > 0
     }
 
+    /// Whether requests go out, rather than wait for a link.
+    pub(crate) fn is_open(&self) -> bool {
+        self.state.borrow().is_open()
+    }
+
     fn begin(&self, now: Instant, command: Command, permit: Permit) -> Result<Wait<'_>, Error> {
         let mut state = self.state.borrow_mut();
         if let Some(error) = state.ended {
@@ -313,9 +318,13 @@ impl QueueState {
         }
     }
 
+    fn is_open(&self) -> bool {
+        self.link.as_ref().is_some_and(|link| link.open)
+    }
+
     /// Sends waiting requests as far as there are slots.
     pub(crate) fn pump(&mut self, now: Instant) {
-        if !self.link.as_ref().is_some_and(|link| link.open) {
+        if !self.is_open() {
             return;
         }
         let mut at = 0;

@@ -7,7 +7,7 @@ use units::Duration;
 
 use crate::association::Association;
 use crate::client::Inner;
-use crate::{Backoff, Disconnect, Error, Reconnect, admin, events};
+use crate::{Backoff, Disconnect, Error, Reconnect, admin, events, link};
 
 /// Serves a client until it is closed or a reconnect fails for good.
 pub(crate) async fn run<W: World>(inner: Rc<Inner<W>>, mut association: Association<W>) {
@@ -26,7 +26,8 @@ pub(crate) async fn run<W: World>(inner: Rc<Inner<W>>, mut association: Associat
                 if lived >= backoff.delay_max {
                     attempt = 0;
                 }
-                reconnect(&inner, &backoff, &mut attempt).await
+                let again = reconnect(&inner, &backoff, &mut attempt);
+                link::unless(until_closed(&inner), again).await.unwrap_or(Err(Error::Closed))
             }
         };
         association = match outcome {
@@ -53,6 +54,16 @@ async fn until_lost<W: World>(inner: &Inner<W>, association: &Association<W>) ->
     }
 }
 
+async fn until_closed<W: World>(inner: &Inner<W>) {
+    loop {
+        let changed = inner.changed.notified();
+        if inner.closed.get() {
+            return;
+        }
+        changed.await;
+    }
+}
+
 /// Connects again. `attempt` counts the attempts since a connection last held.
 async fn reconnect<W: World>(
     inner: &Inner<W>,
@@ -63,9 +74,6 @@ async fn reconnect<W: World>(
     loop {
         inner.world.sleep_until(inner.world.now() + backoff.delay(*attempt)).await;
         *attempt += 1;
-        if inner.closed.get() {
-            return Err(Error::Closed);
-        }
         match inner.bring_up().await {
             Ok(association) => {
                 inner.last_connect_error.set(None);

@@ -3,13 +3,14 @@
 #[allow(dead_code)]
 mod common;
 
+use std::cell::RefCell;
 use std::future::{Future, poll_fn};
 use std::pin::pin;
 use std::rc::Rc;
 use std::task::Poll;
 
 use auth::{Hash, Secret};
-use client::{Client, Credentials, Options, discover};
+use client::{Client, Credentials, Error, Options, discover};
 use common::{Target, address, all, filled, open, options, with_target};
 use io_traits::{Clock, Spawn};
 use sim::SimWorld;
@@ -97,4 +98,30 @@ fn a_connect_that_is_given_up_leaves_no_connection() {
         }
         assert_eq!(seen, [true; 4], "connections open in the moment of the drop");
     });
+}
+
+/// Method: close while the target refuses every connection, and while it takes them and says nothing.
+#[test]
+fn a_client_that_is_connecting_again_closes_at_once() {
+    for silent in [false, true] {
+        with_target(23, move |world, target| async move {
+            let volume = open(&world, &target, options()).await;
+            target.silent.set(silent);
+            target.down.set(!silent);
+            target.cut();
+            let (pending, outcome) = (volume.clone(), Rc::new(RefCell::new(None)));
+            let told = outcome.clone();
+            world.spawn(async move {
+                *told.borrow_mut() = Some(pending.flush().await);
+            });
+            world.sleep_until(world.now() + Duration::from_secs(5)).await;
+            assert_eq!(*outcome.borrow(), None, "it waits");
+            let since = world.now();
+            volume.client().close().await;
+            world.sleep_until(since + Duration::from_millis(1)).await;
+            assert_eq!(*outcome.borrow(), Some(Err(Error::Closed)), "silent: {silent}");
+            assert_eq!(target.open.get(), 0);
+            assert!(world.now() - since <= Duration::from_millis(1));
+        });
+    }
 }
