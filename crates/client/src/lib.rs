@@ -24,9 +24,15 @@
 //!
 //! # Lost connections
 //! A lost connection is made again ([`Options::reconnect`]), and what was outstanding is sent
-//! again, in the order in which it was submitted. That is safe, because every request here has
-//! the same effect whether it is carried out once or twice: it reads, or it sets the contents of
-//! its blocks. Sent on [`SENDS_MAX`] connections without an answer, it fails; from [`SUSPECT_AFTER`]
+//! again, in the order in which it was submitted. Every request here has the same effect whether it
+//! is carried out once or twice: it reads, or it sets the contents of its blocks. So this is safe as
+//! long as the target leaves what it has not carried out when a connection ends. It leaves it when it
+//! hears of that. If the network keeps the end of a connection from it, it hears of it by the keep
+//! alive timeout ([`Options::keep_alive`]) at the latest; until then a write that waits there can be
+//! carried out behind its repetition, and undo what was written to its blocks since. Linux's
+//! initiator does not wait for that time either.
+//!
+//! Sent on [`SENDS_MAX`] connections without an answer, a request fails; from [`SUSPECT_AFTER`]
 //! on, such requests are sent one at a time on each queue. Order between requests
 //! that overlap and are outstanding at the same time is not defined, with or without a reconnect:
 //! who cares waits for the first to end.
