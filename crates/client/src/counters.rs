@@ -19,7 +19,7 @@ pub struct Counters {
     pub sends: u64,
     /// Chunks taken from the network.
     pub receives: u64,
-    /// Connections made again, queues counted one by one.
+    /// Times that the connections were made again, all queues together.
     pub reconnects: u64,
 }
 

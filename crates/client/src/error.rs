@@ -100,7 +100,7 @@ pub enum Disconnect {
     /// A command was not answered in time.
     #[error("a command was not answered in time")]
     CommandTimeout,
-    /// Attempts to connect again failed until the time for it was over;
+    /// Attempts to connect again failed, or were refused, until the time for it was over;
     /// [`crate::Client::last_connect_error`] knows why.
     #[error("could not connect again")]
     GaveUp,
@@ -162,6 +162,26 @@ pub enum ConnectError {
     /// A command of the sequence failed.
     #[error(transparent)]
     Command(#[from] Error),
+}
+
+impl ConnectError {
+    /// Whether the target has answered that it will refuse the next attempt, too: it says so (Do Not
+    /// Retry), or the two did not agree on who they are.
+    #[must_use]
+    pub fn is_refusal(&self) -> bool {
+        match self {
+            Self::Refused { status, .. } | Self::Command(Error::Target { status, .. }) => {
+                status.dnr()
+            }
+            Self::AuthenticationRequired | Self::Unproven | Self::Authentication(_) => true,
+            Self::Network(_)
+            | Self::Timeout { .. }
+            | Self::Fatal { .. }
+            | Self::NotReady { .. }
+            | Self::TooFewQueues { .. }
+            | Self::Command(_) => false,
+        }
+    }
 }
 
 impl From<CapabilityError> for ConnectError {

@@ -66,13 +66,16 @@ pub struct Backoff {
     pub delay_max: Duration,
     /// When to give up, from the loss of the connection.
     pub give_up_after: Duration,
+    /// When to give up on a target that refuses and says that it is of no use to try again, from the first
+    /// of such answers in a row. One that starts up may not know its volumes yet.
+    pub refused_for: Duration,
     /// Seed of the random cuts: equal seeds give equal delays.
     pub seed: u64,
 }
 
 impl Options {
     /// One queue of depth 128, both digests, 15 s keep alive, 30 s for a command, reconnecting
-    /// for ten minutes.
+    /// for ten minutes, or for one to a target that refuses.
     #[must_use]
     pub fn new(host_nqn: Nqn, host_id: HostId) -> Self {
         Self {
@@ -111,6 +114,8 @@ impl Default for Backoff {
             delay_min: Duration::from_millis(20),
             delay_max: Duration::from_secs(2),
             give_up_after: Duration::from_secs(600),
+            // Our servers look at a failed drive each 30 s, and do not know its volumes meanwhile.
+            refused_for: Duration::from_secs(60),
             seed: 1,
         }
     }

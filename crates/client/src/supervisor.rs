@@ -7,7 +7,7 @@ use units::Duration;
 
 use crate::association::Association;
 use crate::client::Inner;
-use crate::{Backoff, Disconnect, Error, Reconnect, admin, events, link};
+use crate::{Backoff, ConnectError, Disconnect, Error, Reconnect, admin, events, link};
 
 /// Serves a client until it is closed or a reconnect fails for good.
 pub(crate) async fn run<W: World>(inner: Rc<Inner<W>>, mut association: Association<W>) {
@@ -71,18 +71,29 @@ async fn reconnect<W: World>(
     attempt: &mut u32,
 ) -> Result<Association<W>, Error> {
     let give_up = inner.world.now() + backoff.give_up_after;
+    let mut refused_since = None;
     loop {
         inner.world.sleep_until(inner.world.now() + backoff.delay(*attempt)).await;
         *attempt += 1;
-        match inner.bring_up().await {
+        let error = match inner.bring_up().await {
             Ok(association) => {
                 inner.last_connect_error.set(None);
                 return Ok(association);
             }
-            // A refusal may end too: a target that starts up may not know its volumes yet.
-            Err(error) => inner.last_connect_error.set(Some(error)),
-        }
-        if inner.world.now() >= give_up {
+            Err(error) => error,
+        };
+        inner.last_connect_error.set(Some(error));
+        let now = inner.world.now();
+        // A refusal may end, too: a target that starts up may not know its volumes yet.
+        refused_since = match error {
+            _ if error.is_refusal() => refused_since.or(Some(now)),
+            // It is there, and says nothing about us.
+            ConnectError::Refused { .. } => refused_since,
+            _ => None,
+        };
+        let refused_for =
+            refused_since.filter(|_| error.is_refusal()).map(|since| now.since(since));
+        if now >= give_up || refused_for >= Some(backoff.refused_for) {
             return Err(Error::Disconnected(Disconnect::GaveUp));
         }
     }

@@ -10,9 +10,10 @@ use std::rc::Rc;
 use std::task::Poll;
 
 use auth::{Hash, Secret};
-use client::{Client, Credentials, Error, Options, discover};
+use client::{Backoff, Client, ConnectError, Credentials, Error, Options, discover};
 use common::{Target, address, all, filled, open, options, with_target};
 use io_traits::{Clock, Spawn};
+use nvme_wire::Status;
 use sim::SimWorld;
 use units::{Duration, Instant, Lba};
 
@@ -124,4 +125,40 @@ fn a_client_that_is_connecting_again_closes_at_once() {
             assert!(world.now() - since <= Duration::from_millis(1));
         });
     }
+}
+
+/// Method: refuse every attempt, once for good and once for now; and for good, but not for long enough.
+#[test]
+fn a_target_that_refuses_for_good_is_left_sooner_than_others() {
+    const REFUSED: Status = Status::CONNECT_INVALID_PARAMETERS;
+    let backoff = Backoff::default();
+    for (status, patience) in
+        [(REFUSED.with_dnr(), backoff.refused_for), (REFUSED, backoff.give_up_after)]
+    {
+        with_target(24, move |world, target| async move {
+            let volume = open(&world, &target, options()).await;
+            target.fail_admin.set(Some((u32::MAX, status)));
+            target.cut();
+            let since = world.now();
+            assert!(volume.flush().await.is_err(), "{status}");
+            let waited = world.now() - since;
+            let late = patience + backoff.delay_max.saturating_mul(2);
+            assert!(waited >= patience && waited <= late, "{status}: {waited:?}");
+            let why = volume.client().last_connect_error().expect("it was refused");
+            assert!(matches!(why, ConnectError::Refused { .. }), "{why}");
+        });
+    }
+    with_target(25, |world, target| async move {
+        let volume = open(&world, &target, options()).await;
+        for _ in 0..3 {
+            target.fail_admin.set(Some((u32::MAX, REFUSED.with_dnr())));
+            target.cut();
+            let (clock, letting_in) = (world.clone(), target.clone());
+            world.spawn(async move {
+                clock.sleep_until(clock.now() + Duration::from_secs(20)).await;
+                letting_in.fail_admin.set(None);
+            });
+            volume.flush().await.expect("in the end");
+        }
+    });
 }

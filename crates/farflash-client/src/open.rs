@@ -167,6 +167,7 @@ impl OpenOptions {
             delay_min: units::Duration::from_millis(10),
             delay_max: SAME_PLACE / 2,
             give_up_after: SAME_PLACE,
+            refused_for: SAME_PLACE,
             seed: u64::from_le_bytes([id[0], id[1], id[2], id[3], id[4], id[5], id[7], id[9]]),
         };
         Ok(Options {
