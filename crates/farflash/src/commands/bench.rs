@@ -8,6 +8,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
+use client::ConnectError;
 use load::{
     Access, Arrivals, Distribution, Journal, Limit, OnError, Outcome, Rate, Setup, Target,
     Verified, VerifyError, Workload, WorkloadError,
@@ -142,6 +143,9 @@ struct Finished {
     /// Requests that were kept outstanding on each connection.
     depth: u32,
     enters: u64,
+    /// Times that the connections to a volume were lost and made again, and why that failed in the end.
+    reconnects: Option<u64>,
+    not_connected: Option<ConnectError>,
 }
 
 impl Bench {
@@ -288,7 +292,7 @@ impl Bench {
             }
             None => None,
         };
-        Ok(Finished { outcome, at_end, depth, enters })
+        Ok(Finished { outcome, at_end, depth, enters, reconnects: None, not_connected: None })
     }
 
     fn journal(&self, range: LbaRange) -> Result<Option<Rc<RefCell<Journal>>>, Failure> {
@@ -316,7 +320,13 @@ impl Finished {
         }
         if let Some(error) = &self.outcome.first_error {
             let what = format!("{} requests failed; the first: {error}", self.outcome.errors);
-            return Err(Failure::runtime(what, "look at the target's log"));
+            return Err(match &self.not_connected {
+                Some(error) => Failure::runtime(
+                    format!("{what}; the last attempt to connect: {error}"),
+                    "see whether `farflash volume list` still shows the volume",
+                ),
+                None => Failure::runtime(what, "look at the target's log"),
+            });
         }
         Ok(())
     }

@@ -21,6 +21,8 @@ struct Json<'a> {
     system_calls_per_request: f64,
     blocks_checked_at_end: Option<u64>,
     wrong_at_end: Option<u64>,
+    /// Times that the connections to a volume were lost and made again.
+    reconnects: Option<u64>,
     #[serde(flatten)]
     outcome: &'a Outcome,
 }
@@ -58,6 +60,7 @@ pub(super) fn result(bench: &Bench, finished: &Finished) -> Result<(), Failure> 
         system_calls_per_request: per_request(finished),
         blocks_checked_at_end: finished.at_end.map(|at_end| at_end.blocks),
         wrong_at_end: finished.at_end.map(|at_end| at_end.wrong),
+        reconnects: finished.reconnects,
         outcome: &finished.outcome,
     };
     let line = json_line(&json)
@@ -113,6 +116,11 @@ fn text(bench: &Bench, finished: &Finished) -> String {
         text += &format!(
             "\nchecked {} blocks during the run, {} wrong; {} blocks at the end, {} wrong\n",
             outcome.blocks_checked, outcome.mismatches, at_end.blocks, at_end.wrong
+        );
+    }
+    if let Some(reconnects) = finished.reconnects.filter(|reconnects| *reconnects > 0) {
+        text += &format!(
+            "\nthe connections were lost and made again {reconnects} times; latencies include that\n"
         );
     }
     text

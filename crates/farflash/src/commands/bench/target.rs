@@ -5,20 +5,25 @@ use std::net::SocketAddr;
 use std::path::Path;
 use std::str::FromStr;
 
-use client::{Client, ConnectError, Options};
+use client::{Backoff, Client, ConnectError, Options, Reconnect};
 use device::{MemDevice, ModelDevice};
-use io_traits::Device;
+use io_traits::{Clock, Device, Spawn};
 use load::{DeviceTarget, Target, VolumeTarget};
 use nvme_wire::Nqn;
 use nvme_wire::fabrics::ConnectInvalid;
 use reactor::{FileDevice, Handle, OpenOptions, OwnedDevice};
-use units::{BLOCK_SIZE, ByteLen};
+use units::{BLOCK_SIZE, ByteLen, Duration};
 
 use super::{Bench, Finished, failed_read};
 use crate::blank;
 use crate::device_spec::DeviceSpec;
 use crate::failure::Failure;
 use crate::output;
+
+/// How often it is looked for trouble with the connections.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
+/// A volume that was deleted, or is no longer open to us, is given up after this.
+const REFUSED_FOR: Duration = Duration::from_secs(5);
 
 /// `tcp://IP:PORT/NQN`, `file:PATH` or `mem:SIZE`.
 #[derive(Clone, Debug)]
@@ -88,9 +93,14 @@ pub(super) async fn drive(bench: &Bench, handle: Handle) -> Result<Finished, Fai
     match &bench.target {
         TargetArg::Volume { address, nqn } => {
             let (client, target) = connect(bench, &handle, *address, nqn).await?;
+            if !bench.quiet {
+                handle.spawn(tell_troubles(handle.clone(), client.clone()));
+            }
             let finished = drive_volume(bench, &handle, &client, target).await;
+            let reconnects = Some(client.counters().reconnects);
+            let not_connected = client.last_connect_error();
             client.close().await;
-            finished
+            finished.map(|finished| Finished { reconnects, not_connected, ..finished })
         }
         TargetArg::Device(DeviceSpec::File(spec)) => {
             let options =
@@ -116,6 +126,19 @@ pub(super) async fn drive(bench: &Bench, handle: Handle) -> Result<Finished, Fai
             let device = ModelDevice::new(memory, handle.clone(), model);
             bench.drive(&handle, vec![DeviceTarget::new(device); connections], bench.qd).await
         }
+    }
+}
+
+/// Says why nothing goes on while connections are being made again. Ends with the core.
+async fn tell_troubles(handle: Handle, client: Client<Handle>) {
+    let mut told = None;
+    loop {
+        handle.sleep_until(handle.now() + LOOK_EVERY).await;
+        let trouble = client.last_connect_error();
+        if let Some(error) = trouble.filter(|_| trouble != told) {
+            output::note(&format!("the connection is lost; connecting again: {error}"));
+        }
+        told = trouble;
     }
 }
 
@@ -210,6 +233,7 @@ async fn connect(
         depth: u16::try_from(bench.qd).expect("at most 1024"),
         header_digest: bench.hdgst,
         data_digest: bench.ddgst,
+        reconnect: Reconnect::Backoff(Backoff { refused_for: REFUSED_FOR, ..Backoff::default() }),
         credentials: bench.tokens.credentials()?,
         ..Options::for_host(uuid::Uuid::new_v4().into_bytes())
     };
