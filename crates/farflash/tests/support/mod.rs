@@ -226,6 +226,16 @@ impl Server {
         line.trim().strip_suffix(" kB").unwrap().parse::<u64>().unwrap() << 10
     }
 
+    /// Processor time used so far, in user and kernel together.
+    pub fn cpu_time(&self) -> Duration {
+        /// USER_HZ is 100 on all of Linux's common platforms.
+        const TICK: Duration = Duration::from_millis(10);
+        let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.child.id())).unwrap();
+        // The name in parentheses may hold anything; fields are counted behind it.
+        let fields = stat.rsplit_once(')').unwrap().1.split_whitespace();
+        TICK * fields.skip(11).take(2).map(|ticks| ticks.parse::<u32>().unwrap()).sum::<u32>()
+    }
+
     /// Sends a signal: `TERM`, `INT`, `HUP`, `KILL`.
     pub fn signal(&self, name: &str) {
         let signal = match name {
