@@ -335,10 +335,9 @@ impl Connection {
                 }
                 self.qid.set(connect.qid.get());
                 let mut result = ConnectResult::new(3);
-                if let Some(host) = self.target.secret.borrow().clone() {
+                if self.target.secret.borrow().is_some() {
                     let parties = Parties { host: names.host_nqn().expect("valid"), subsystem };
-                    let key = Key { host, controller: None };
-                    let controller = Controller::new(parties, vec![key], Policy::default());
+                    let controller = Controller::new(parties, Policy::default());
                     *self.controller.borrow_mut() = Some(controller);
                     result = result.with_authentication();
                 }
@@ -366,8 +365,12 @@ impl Connection {
         let controller = controller.as_mut().expect("asked for");
         if fabrics::fctype(sqe) == FabricsType::AUTHENTICATION_SEND {
             let mut random = |bytes: &mut [u8]| self.target.world.fill_random(bytes);
-            if let Some(job) = controller.receive(data, &mut random) {
-                controller.computed(job.run());
+            let mut keys = || -> Vec<Key> {
+                let secret = self.target.secret.borrow().clone();
+                secret.into_iter().map(|host| Key { host, controller: None }).collect()
+            };
+            if let Some(job) = controller.receive(data, &mut keys, &mut random) {
+                controller.computed(job.run(), &mut keys);
             }
             self.respond(sqe, Status::SUCCESS, 0);
         } else {
