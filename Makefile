@@ -52,7 +52,7 @@ bench: build ## compare with the machine's limit, with peers and with the raw de
 	$(RELEASE)/bench engine --farflash $(RELEASE)/farflash --report docs/benchmarks.md
 
 .PHONY: test
-test: test-crates python-test fuzz-smoke api-test package-test guest ## everything that proves the code, in about ten minutes after the build
+test: test-crates python-test fuzz-smoke demo-smoke api-test package-test guest ## everything that proves the code, in about ten minutes after the build
 
 .PHONY: test-crates
 test-crates: deps ## the tests of all crates
@@ -85,6 +85,19 @@ fuzz-smoke: deps ## every fuzz target over its corpus and a bounded slice of mut
 	@if [ -f fuzz/Cargo.toml ]; then
 		cargo test --locked --manifest-path fuzz/Cargo.toml --target-dir $(TARGET)
 	fi
+
+.PHONY: demo-smoke
+demo-smoke: deps ## the demo in small: some seconds of load, one kill, everything verified
+	@$(BUILD_FARFLASH)
+	cargo build $(TESTED) --bin bench
+	out=$(TARGET)/demo-smoke
+	rm -rf $$out
+	timeout --verbose --kill-after=10 300 $(TARGET)/debug/bench demo --farflash $(TARGET)/debug/farflash --out $$out \
+		--range 16MiB --local-seconds 1 --seconds 7 --kill-after 2
+	# A line for the local file and one for each volume, and a picture that is whole.
+	[ "$$(wc -l <$$out/demo.jsonl)" = 3 ]
+	tail -n 1 $$out/demo.svg | grep -q '</svg>$$'
+	rm -r $$out
 
 .PHONY: deb
 deb: build ## make a Debian package of the release build

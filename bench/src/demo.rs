@@ -26,14 +26,9 @@ use crate::process::{Server, VolumeAddress, run};
 const NAMES: [&str; 2] = ["alpha", "beta"];
 const DEVICE_SIZE: &str = "4GiB";
 const VOLUME_SIZE: &str = "10TiB";
-/// What is written and read of each volume, and of the local file.
-const RANGE: LbaRange = LbaRange::new(Lba(0), 256 << 8);
 const READ_PERCENT: u8 = 70;
 /// Requests outstanding on each volume; on the local file as many as on both.
 const DEPTH: u32 = 16;
-const LOCAL_SECONDS: u64 = 6;
-const REMOTE_SECONDS: u64 = 24;
-const KILL_AFTER: Duration = Duration::from_secs(10);
 const DOWN_FOR: Duration = Duration::from_secs(2);
 /// The demo fails if the server is not back by then.
 const GIVE_UP_AFTER: Duration = Duration::from_secs(20);
@@ -49,6 +44,32 @@ pub(crate) struct DemoArgs {
     /// Directory for the device, the logs and the results
     #[arg(long, default_value = "demo-out")]
     out: PathBuf,
+    #[command(flatten)]
+    scale: Scale,
+}
+
+/// How much of it: less takes less time, and shows less.
+#[derive(Clone, Copy, Debug, clap::Args)]
+struct Scale {
+    /// What is written and read of each volume, and of the local file
+    #[arg(long, value_name = "SIZE", default_value = "256MiB")]
+    range: ByteLen,
+    /// Length of the load on the local file
+    #[arg(long, value_name = "S", default_value_t = 6)]
+    local_seconds: u64,
+    /// Length of the load on the volumes
+    #[arg(long, value_name = "S", default_value_t = 24)]
+    seconds: u64,
+    /// How long that has gone on when the server is killed
+    #[arg(long, value_name = "S", default_value_t = 10)]
+    kill_after: u64,
+}
+
+impl Scale {
+    fn range(self) -> Result<LbaRange> {
+        let blocks = self.range.whole_blocks().filter(|blocks| *blocks > 0);
+        Ok(LbaRange::new(Lba(0), blocks.context("--range is no multiple of 4 KiB")?))
+    }
 }
 
 /// What the load on the volumes brought.
@@ -69,7 +90,8 @@ struct Check {
 
 /// Runs the demo.
 pub(crate) fn demo(args: &DemoArgs) -> Result<()> {
-    let begin = Instant::now();
+    let (begin, scale) = (Instant::now(), args.scale);
+    let range = scale.range()?;
     fs::create_dir_all(&args.out)?;
     let out = args.out.canonicalize()?;
     let farflash = args.farflash.canonicalize().context("there is no such farflash program")?;
@@ -100,10 +122,10 @@ pub(crate) fn demo(args: &DemoArgs) -> Result<()> {
     }
 
     let load = format!("{READ_PERCENT} % random reads, {}", ByteLen(4096));
-    step(&format!("local file: {load}, depth {}, {LOCAL_SECONDS} s", 2 * DEPTH));
-    let local = local(&local_image)?;
-    step(&format!("both volumes: {load}, depth {DEPTH} each, {REMOTE_SECONDS} s, digests on"));
-    let (server, remote) = remote(server, &volumes)?;
+    step(&format!("local file: {load}, depth {}, {} s", 2 * DEPTH, scale.local_seconds));
+    let local = local(&local_image, range, scale.local_seconds)?;
+    step(&format!("both volumes: {load}, depth {DEPTH} each, {} s, digests on", scale.seconds));
+    let (server, remote) = remote(server, &volumes, scale)?;
     step("stop the server");
     server.program.terminate()?;
 
@@ -121,7 +143,7 @@ pub(crate) fn demo(args: &DemoArgs) -> Result<()> {
     );
     println!("plot: {}", out.join("demo.svg").display());
     println!("done in {:.0} s", begin.elapsed().as_secs_f64());
-    judge(&local, &remote)
+    judge(&local, &remote, range)
 }
 
 fn step(what: &str) {
@@ -130,7 +152,7 @@ fn step(what: &str) {
 
 /// The demo has shown something only if there was load, a kill that every volume noticed, and a check
 /// of all that was acknowledged.
-fn judge(local: &Outcome, remote: &Remote) -> Result<()> {
+fn judge(local: &Outcome, remote: &Remote, range: LbaRange) -> Result<()> {
     judge_load("the local file", local)?;
     ensure!(remote.back_at > remote.killed_at, "the server was not killed and started again");
     ensure!(
@@ -142,7 +164,7 @@ fn judge(local: &Outcome, remote: &Remote) -> Result<()> {
         let Verified { blocks, wrong } = check.verified;
         ensure!(wrong == 0, "{name}: {wrong} blocks are wrong");
         ensure!(
-            check.acknowledged >= RANGE.blocks && blocks >= check.acknowledged,
+            check.acknowledged >= range.blocks && blocks >= check.acknowledged,
             "{name}: of {} acknowledged blocks {blocks} were read back",
             check.acknowledged
         );
@@ -167,15 +189,16 @@ async fn fill<T: Target>(
     journal: &Rc<RefCell<Journal>>,
 ) -> Result<()> {
     let (mut bytes, mut say) = (0, say_progress(format!("  {name}: filling")));
-    let total = RANGE.blocks * BLOCK_SIZE as u64;
+    let range = journal.borrow().range();
+    let total = range.blocks * BLOCK_SIZE as u64;
     let observer: Observer = Box::new(move |interval| {
         bytes += interval.bytes;
         say(bytes, total);
     });
-    let filled = load::run(setup(handle, target, journal, Some(observer)), filling()).await?;
+    let filled = load::run(setup(handle, target, journal, Some(observer)), filling(range)).await?;
     ensure!(filled.errors == 0, "{name}: {} writes failed while it was filled", filled.errors);
     let written = journal.borrow().blocks_written();
-    ensure!(written == RANGE.blocks, "{name}: {written} of {} blocks were filled", RANGE.blocks);
+    ensure!(written == range.blocks, "{name}: {written} of {} blocks were filled", range.blocks);
     Ok(())
 }
 
@@ -189,18 +212,18 @@ fn say_progress(what: String) -> load::Watcher {
     })
 }
 
-fn filling() -> Workload {
+fn filling(range: LbaRange) -> Workload {
     Workload {
         read_percent: 0,
         access: Access::Sequential,
         blocks_per_request: 32,
         depth: 8,
-        limit: Limit::Bytes(RANGE.blocks * 4096),
-        ..mixed(DEPTH, REMOTE_SECONDS)
+        limit: Limit::Bytes(range.blocks * 4096),
+        ..mixed(range, DEPTH, 0)
     }
 }
 
-fn mixed(depth: u32, seconds: u64) -> Workload {
+fn mixed(range: LbaRange, depth: u32, seconds: u64) -> Workload {
     Workload {
         read_percent: READ_PERCENT,
         access: Access::Random(Distribution::Uniform),
@@ -208,7 +231,7 @@ fn mixed(depth: u32, seconds: u64) -> Workload {
         depth,
         limit: Limit::Time(Duration::from_secs(seconds)),
         rate: None,
-        range: RANGE,
+        range,
         seed: 1,
         interval: INTERVAL,
         on_error: OnError::Stop,
@@ -231,8 +254,8 @@ fn setup<T: Target>(
     }
 }
 
-fn journal(seed: u64) -> Result<Rc<RefCell<Journal>>> {
-    Ok(Rc::new(RefCell::new(Journal::new(RANGE, seed)?)))
+fn journal(range: LbaRange, seed: u64) -> Result<Rc<RefCell<Journal>>> {
+    Ok(Rc::new(RefCell::new(Journal::new(range, seed)?)))
 }
 
 /// Runs `main` on a thread of its own, so that this one, and programs that it starts, stay free to
@@ -251,26 +274,26 @@ where
     result
 }
 
-fn local(image: &Path) -> Result<Outcome> {
-    reactor::create_sparse(image, RANGE.blocks * 4096)?;
+fn local(image: &Path, range: LbaRange, seconds: u64) -> Result<Outcome> {
+    reactor::create_sparse(image, range.blocks * 4096)?;
     let device = OwnedDevice::open(image, OpenOptions::default())?;
     on_core(move |handle| async move {
         let target = DeviceTarget::new(device.attach(&handle));
-        let journal = journal(1)?;
+        let journal = journal(range, 1)?;
         fill(&handle, "local file", &target, &journal).await?;
         let observer = progress(vec!["local"], 0);
         let setup = setup(&handle, &target, &journal, Some(observer));
-        anyhow::Ok(load::run(setup, mixed(2 * DEPTH, LOCAL_SECONDS)).await?)
+        anyhow::Ok(load::run(setup, mixed(range, 2 * DEPTH, seconds)).await?)
     })
 }
 
 /// Puts load on the volumes while another thread kills and restarts the server.
-fn remote(mut server: Server, volumes: &[VolumeAddress]) -> Result<(Server, Remote)> {
+fn remote(mut server: Server, volumes: &[VolumeAddress], scale: Scale) -> Result<(Server, Remote)> {
     let (begin, begun) = mpsc::channel();
     let chaos = std::thread::spawn(move || -> Result<(Server, f64, f64)> {
         begun.recv().context("the load did not begin")?;
         let start = Instant::now();
-        std::thread::sleep(KILL_AFTER);
+        std::thread::sleep(Duration::from_secs(scale.kill_after));
         server.program.kill()?;
         let killed_at = start.elapsed().as_secs_f64();
         println!("  >>> server killed (SIGKILL)");
@@ -281,7 +304,7 @@ fn remote(mut server: Server, volumes: &[VolumeAddress]) -> Result<(Server, Remo
         Ok((server, killed_at, back_at))
     });
     let volumes = volumes.to_vec();
-    let driven = on_core(move |handle| drive(handle, volumes, begin));
+    let driven = on_core(move |handle| drive(handle, volumes, scale, begin));
     let chaos = chaos.join();
     let Ok(chaos) = chaos else { bail!("the thread that restarts the server panicked") };
     // Why the server did not come back says more than that the load failed.
@@ -294,9 +317,10 @@ fn remote(mut server: Server, volumes: &[VolumeAddress]) -> Result<(Server, Remo
 async fn drive(
     handle: Handle,
     volumes: Vec<VolumeAddress>,
+    scale: Scale,
     begin: mpsc::Sender<()>,
 ) -> Result<Remote> {
-    let mut sides = Vec::new();
+    let (mut sides, range) = (Vec::new(), scale.range()?);
     for (index, volume) in (1u8..).zip(&volumes) {
         let backoff = Backoff { give_up_after: GIVE_UP_AFTER, ..Backoff::default() };
         let options = Options {
@@ -307,7 +331,7 @@ async fn drive(
         let nqn = volume.nqn.parse()?;
         let client = Client::connect(handle.clone(), volume.address, &nqn, options).await?;
         let target = VolumeTarget::new(client.volume().await?)?;
-        let journal = journal(100 + u64::from(index))?;
+        let journal = journal(range, 100 + u64::from(index))?;
         let name = NAMES[usize::from(index) - 1];
         fill(&handle, name, &target, &journal).await?;
         println!("  {name} is filled");
@@ -319,7 +343,8 @@ async fn drive(
         let (_, target, journal) = &sides[side];
         let lines = lines.clone();
         let observer: Observer = Box::new(move |interval| lines.borrow_mut().show(side, interval));
-        load::run(setup(&handle, target, journal, Some(observer)), mixed(DEPTH, REMOTE_SECONDS))
+        let workload = mixed(range, DEPTH, scale.seconds);
+        load::run(setup(&handle, target, journal, Some(observer)), workload)
     };
     let (first, second) = join(run(0), run(1)).await;
     let outcomes = vec![first?, second?];
