@@ -88,7 +88,7 @@ fn a_connect_that_is_given_up_leaves_no_connection() {
             if step % 2 == 0 {
                 let nqn = target.nqn;
                 let connect = Client::connect(world.clone(), address(), &nqn, options.clone());
-                give_up_at(&world, deadline, connect).await;
+                give_up_at(&world, deadline, Box::pin(connect)).await;
             } else {
                 let discover = discover(world.clone(), address(), options.clone());
                 give_up_at(&world, deadline, discover).await;

@@ -138,8 +138,14 @@ pub(crate) fn shown(body: &[u8]) -> Value {
 pub(crate) fn shown_path(path: &str) -> String {
     match path.len() {
         ..=PATH_BYTES_MAX => path.to_owned(),
-        len => format!("{}… ({len} bytes)", &path[..path.floor_char_boundary(PATH_BYTES_MAX)]),
+        len => format!("{}… ({len} bytes)", beginning(path)),
     }
+}
+
+/// The first characters, of as many bytes at most.
+fn beginning(path: &str) -> &str {
+    let end = (0..=PATH_BYTES_MAX).rev().find(|end| path.is_char_boundary(*end));
+    &path[..end.unwrap_or_default()]
 }
 
 pub(crate) fn now_unix_ms() -> u64 {

@@ -195,7 +195,7 @@ impl<W: World, D: Device> Core<W, D> {
                 // Nobody would end its loops.
                 Ok(_) if self.is_draining() || self.is_abandoned(number) => return,
                 Ok(shard) => {
-                    self.replace_shard(number, shard.clone());
+                    self.replace_shard(number, &shard);
                     if self.way_of(number).map(|way| way.number) != way.map(|way| way.number) {
                         // H5: it was opened anew meanwhile.
                         return shard.give_up();
@@ -235,7 +235,7 @@ impl<W: World, D: Device> Core<W, D> {
         self.state.ways.borrow().get(&device).cloned()
     }
 
-    fn replace_shard(&self, number: usize, shard: Shard<D>) {
+    fn replace_shard(&self, number: usize, shard: &Shard<D>) {
         let exports = self.state.exports.borrow();
         let mut left: BTreeMap<Uuid, Rc<Export<W, D>>> = exports
             .iter()
@@ -264,7 +264,7 @@ impl<W: World, D: Device> Core<W, D> {
             self.state.exports.borrow_mut().remove(&uuid);
             self.retire(&export);
         }
-        self.run_loops(&shard);
+        self.run_loops(shard);
         self.state.shards.borrow_mut()[number].shard = shard.clone();
         for volume in unknown {
             let uuid = volume.uuid();

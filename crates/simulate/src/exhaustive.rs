@@ -138,7 +138,8 @@ impl Base {
             let began = d.events();
             d.crash_at_event(began + event);
             let note = || last.set(d.events() - began);
-            until_crash(&world, &d, run_program(&world, &actor, &program, note)).await;
+            let running = Box::pin(run_program(&world, &actor, &program, note));
+            until_crash(&world, &d, running).await;
         });
         if let Err(stalled) = ended {
             run.fail(format!("nothing goes on: {stalled:?}"));

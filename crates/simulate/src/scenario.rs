@@ -189,11 +189,14 @@ impl Boot {
         let plane = profile.workload.is_plane();
         let rig = Rig::start(&self.world, shards, plane, profile.cuts);
         if self.is_first {
-            let made = self.watch("the creation of volumes", self.make_volumes(&rig)).await;
+            let made =
+                self.watch("the creation of volumes", Box::pin(self.make_volumes(&rig))).await;
             if let Watched::Ended(end) = made {
                 return Watched::Ended(end);
             }
-        } else if let Watched::Ended(end) = self.watch("the look at all", self.verify(&rig)).await {
+        } else if let Watched::Ended(end) =
+            self.watch("the look at all", Box::pin(self.verify(&rig))).await
+        {
             return Watched::Ended(end);
         }
         if self.is_last {

@@ -187,7 +187,7 @@ impl Server {
         let mut seen = Vec::new();
         while api.is_none() {
             let Some(Ok(line)) = lines.next() else { panic!("not ready: {seen:?}") };
-            let whole = serde_json::from_str(&line).unwrap_or_else(|_| Value::String(line));
+            let whole = serde_json::from_str(&line).unwrap_or(Value::String(line));
             let fields = &whole["fields"];
             if let Some(portal) = fields["portal"].as_str() {
                 portals.push(portal.parse().unwrap());

@@ -115,7 +115,7 @@ impl<D: Device> Shard<D> {
         if index >= superblock.shard_slots {
             return Err(OpenError::NoSuchShard(index));
         }
-        Self::read_back(Inner::new(device, superblock, index, extents, options)).await
+        Self::read_back(Rc::new(Inner::new(device, superblock, index, extents, options))).await
     }
 
     /// As [`Shard::recover`], without whatever is damaged: if it is started, that is lost (Q2).
@@ -127,7 +127,7 @@ impl<D: Device> Shard<D> {
     ) -> Result<Recovered<D>, OpenError> {
         let inner = Inner::new(device, superblock, index, extents, ShardOptions::default());
         inner.consents.set(true);
-        Self::read_back(inner).await
+        Self::read_back(Rc::new(inner)).await
     }
 
     /// How often it was taken into use, this time and returns after a failure included.
@@ -142,7 +142,7 @@ impl<D: Device> Shard<D> {
         self.inner.replayed.get()
     }
 
-    pub(super) async fn read_back(inner: Inner<D>) -> Result<Recovered<D>, OpenError> {
+    pub(super) async fn read_back(inner: Rc<Inner<D>>) -> Result<Recovered<D>, OpenError> {
         let root = read_root(&inner.device, &inner.superblock, inner.index).await?;
         if let Some(root) = &root {
             inner.load_checkpoint(root).await?;
@@ -150,7 +150,7 @@ impl<D: Device> Shard<D> {
             inner.pool.borrow_mut().suspect_all();
             inner.spoil_what_was_passed_over();
         }
-        Ok(Recovered { shard: Self { inner: Rc::new(inner) }, is_new: root.is_none() })
+        Ok(Recovered { shard: Self { inner }, is_new: root.is_none() })
     }
 }
 

@@ -7,6 +7,8 @@
 //!   told that the shard is gone, be it a read, a comparison, a check or a scrub, and nothing is counted.
 //! - R5: a volume that does not come back, since its descriptor is damaged, is named: this shard still knows it.
 
+use std::rc::Rc;
+
 use io_traits::Device;
 
 use super::{Inner, Loss, Shard};
@@ -58,7 +60,7 @@ impl<D: Device> Shard<D> {
         let extents = inner.extents.clone();
         let mut fresh = Inner::new(device, superblock, inner.index, extents, inner.options);
         fresh.findings = inner.findings.clone();
-        let recovered = Self::read_back(fresh).await?;
+        let recovered = Self::read_back(Rc::new(fresh)).await?;
         if recovered.is_new() || recovered.shard().inner.generation.get() < inner.generation.get() {
             return Err(OpenError::OtherDevice);
         }

@@ -161,7 +161,8 @@ impl<D: Device> Shard<D> {
                     None => inner.volume_from(number.saturating_add(1)),
                 };
             }
-            Stage::Accounts(accounts) => inner.account_step(accounts, &mut step).await?,
+            // In a box, or everyone's scrub would be larger by it.
+            Stage::Accounts(accounts) => Box::pin(inner.account_step(accounts, &mut step)).await?,
         }
         step.cost += step.blocks;
         inner.check_not_succeeded()?;
