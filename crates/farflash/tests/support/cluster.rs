@@ -1,0 +1,99 @@
+//! Several servers that are one service by a directory: how they are started, and what they say of themselves.
+
+use std::net::SocketAddr;
+
+use control::{ApiClient, ApiError, CreateVolume, ProblemCode, VolumeSize};
+use nvme_wire::Nqn;
+use serde_json::Value;
+
+use super::{Files, Outcome, Server, run, succeed};
+
+pub const LEASE: &str = "3";
+
+/// Where a cluster's directory is.
+pub fn url(etcd: SocketAddr, cluster: &str) -> String {
+    format!("etcd://{etcd}/{cluster}")
+}
+
+pub fn format(files: &Files, name: &str) -> String {
+    let device = files.device(name);
+    succeed(&["format", "--device", &format!("{device},size=256MiB")]);
+    device
+}
+
+/// What makes a server the host `name`.
+pub fn membership(directory: &str, name: &str) -> Vec<String> {
+    ["--directory", directory, "--host-name", name, "--host-lease", LEASE, "--label"]
+        .map(str::to_owned)
+        .into_iter()
+        .chain([format!("rack=of-{name}")])
+        .collect()
+}
+
+pub fn host_with(directory: &str, name: &str, device: &str, more: &[&str]) -> Server {
+    let membership = membership(directory, name);
+    let membership: Vec<&str> = membership.iter().map(String::as_str).collect();
+    Server::start_with(device, &[&membership[..], more].concat())
+}
+
+pub fn host(directory: &str, name: &str, device: &str) -> Server {
+    host_with(directory, name, device, &[])
+}
+
+/// A server that must not start.
+pub fn refused(directory: &str, name: &str, device: &str, more: &[&str]) -> Outcome {
+    let membership = membership(directory, name);
+    let membership: Vec<&str> = membership.iter().map(String::as_str).collect();
+    let serve = ["serve", "--device", device, "--listen", "127.0.0.1:0", "--api", "127.0.0.1:0"];
+    let outcome = run(&[&serve[..], &["--auth", "off"], &membership[..], more].concat());
+    assert_eq!(outcome.code, Some(1), "{outcome:?}");
+    outcome
+}
+
+pub fn text<'a>(value: &'a Value, field: &str) -> &'a str {
+    value[field].as_str().unwrap()
+}
+
+/// Names, hosts and states of all volumes, as a server lists them.
+pub fn listed(server: &Server) -> Vec<(String, String, String)> {
+    let list = server.volume_json(&["list"]);
+    let volumes = list["volumes"].as_array().unwrap().clone();
+    let row = |volume: &Value| {
+        let field = |name: &str| text(volume, name).to_owned();
+        (field("name"), field("host"), field("state"))
+    };
+    volumes.iter().map(row).collect()
+}
+
+pub fn row(name: &str, host: &str, state: &str) -> (String, String, String) {
+    (name.to_owned(), host.to_owned(), state.to_owned())
+}
+
+/// What a server's discovery offers to anybody.
+pub fn discovered(server: &Server) -> String {
+    succeed(&["discover", &server.portals[0].to_string()])
+}
+
+pub fn client(server: &Server) -> ApiClient {
+    ApiClient::new(&server.api).unwrap()
+}
+
+pub fn creation(name: &str) -> CreateVolume {
+    CreateVolume::new(name.parse().unwrap(), VolumeSize::try_from(64 << 20).unwrap())
+}
+
+pub fn code<T>(refused: Result<T, ApiError>) -> ProblemCode {
+    match refused {
+        Err(ApiError::Refused(problem)) => problem.code,
+        Err(other) => panic!("{other}"),
+        Ok(_) => panic!("not refused"),
+    }
+}
+
+pub fn nqn(volume: &Value) -> Nqn {
+    text(volume, "nqn").parse().unwrap()
+}
+
+pub fn portal(volume: &Value) -> SocketAddr {
+    text(volume, "address").parse().unwrap()
+}

@@ -1,0 +1,262 @@
+//! Who may have a device that another host served, and what becomes of the one that had it.
+
+#![allow(missing_docs, unreachable_pub, dead_code)]
+
+#[path = "../../directory/tests/support/mod.rs"]
+mod etcd;
+mod support;
+
+use std::io::{Read, Write};
+use std::net::{Shutdown, SocketAddr, TcpListener};
+
+use control::{ApiClient, ProblemCode, VolumeState};
+use etcd::{EtcdProcesses, Wire};
+use serde_json::Value;
+use support::cluster::{
+    client, code, creation, discovered, format, host, host_with, listed, nqn, portal, refused, row,
+    url,
+};
+use support::host::{connect, filled, on_core};
+use support::{Files, Server, until};
+use units::Lba;
+
+/// A host with a copy of another's device, byte by byte.
+fn copy(files: &Files, from: &str, to: &str) -> String {
+    std::fs::copy(files.path(from), files.path(to)).unwrap();
+    files.device(to)
+}
+
+#[test]
+fn a_copy_of_a_device_is_served_by_an_operators_word_only() {
+    let (etcd, files) = (EtcdProcesses::start(1), Files::new());
+    let directory = url(etcd.address(0), "test-5");
+    let device = format(&files, "a");
+    let a = host(&directory, "a", &device);
+    a.volume_json(&["create", "v", "--size", "64MiB"]);
+    let copied = copy(&files, "a", "b");
+    let alive = refused(&directory, "b", &copied, &[]);
+    assert!(alive.stderr.contains("served by host a, which is alive"), "{alive:?}");
+    let alive = refused(&directory, "b", &copied, &["--take-over"]);
+    assert!(alive.stderr.contains("served by host a, which is alive"), "{alive:?}");
+    let same = refused(&directory, "a", &copied, &[]);
+    assert!(same.stderr.contains("another server on this machine is the host `a`"), "{same:?}");
+    a.signal("KILL");
+    a.wait();
+    let copied = copy(&files, "a", "b");
+    until("the lease ends", || {
+        let outcome = refused(&directory, "b", &copied, &[]);
+        outcome.stderr.contains("is gone but did not give it back")
+            && outcome.stderr.contains("--take-over: by it you assert")
+    });
+    let b = host_with(&directory, "b", &copied, &["--take-over"]);
+    assert_eq!(listed(&b), [row("v", "b", "online")]);
+    let late = refused(&directory, "a", &device, &[]);
+    assert!(late.stderr.contains("served by host b, which is alive"), "{late:?}");
+    // Given back in good order, it can be had without such words.
+    b.signal("TERM");
+    assert_eq!(b.wait(), Some(0));
+    let a = host(&directory, "a", &device);
+    assert_eq!(listed(&a), [row("v", "a", "online")]);
+}
+
+/// Waits until the host that had `device` counts as gone.
+fn lease_ends(directory: &str, heir: &str, device: &str) {
+    until("the lease ends", || {
+        refused(directory, heir, device, &[]).stderr.contains("is gone but did not give it back")
+    });
+}
+
+/// Makes the only claim of a cluster one of a release that did not say where holders are found: its holder is not to
+/// be seen by anybody.
+fn forget_addresses(etcd: &EtcdProcesses, cluster: &str) {
+    let prefix = format!("/farflash/{cluster}/devices/");
+    let key = etcd::first_key(etcd.address(0), &prefix);
+    let mut claim: Value = serde_json::from_str(&etcd::get(etcd.address(0), &key)).unwrap();
+    for field in ["api", "api_certificate", "portals", "boot"] {
+        claim.as_object_mut().unwrap().remove(field).unwrap();
+    }
+    etcd::put(etcd.address(0), &key, &claim.to_string());
+}
+
+/// The same as above, attacked: the word is not true, and the holder can be reached.
+#[test]
+fn a_host_that_is_alive_is_not_taken_from() {
+    let (etcd, files) = (EtcdProcesses::start(1), Files::new());
+    let (directory, wire) = (url(etcd.address(0), "test-alive"), Wire::new(etcd.address(0)));
+    let near = url(wire.address(), "test-alive");
+    let tls = files.path("tls");
+    let more = ["--api-tls", tls.to_str().unwrap()];
+    let a = host_with(&near, "a", &format(&files, "a"), &more);
+    let certificate = tls.join(control::CERTIFICATE_FILE);
+    let at_a = ApiClient::trusting(&a.api, Some(&certificate)).unwrap();
+    let volume = at_a.create(&creation("v")).unwrap().volume;
+    let copied = copy(&files, "a", "b");
+    wire.cut();
+    a.wait_for_log("the directory is away");
+    lease_ends(&directory, "b", &copied);
+    // It is seen at its API or at its portal, whichever answers first, and is left as it is.
+    let addresses = [a.api.trim_start_matches("https://").to_owned(), a.portals[0].to_string()];
+    until("it answers in the time that it has", || {
+        let seen = refused(&directory, "b", &copied, &["--take-over"]).stderr;
+        let answers = |at: &String| seen.contains(&format!("but which answers at {at}"));
+        addresses.iter().any(answers) && seen.contains("stop a there")
+    });
+    a.wait_for_log("another host asks for a device of this one");
+    let (portal, nqn) = (volume.address, volume.nqn.parse().unwrap());
+    let a = on_core(move |handle| async move {
+        let open = connect(&handle, portal, &nqn).await;
+        open.write(Lba(0), filled(1)).await.expect("it serves");
+        a
+    });
+    // A process that is stopped takes connections and says nothing; it may go on at any time.
+    a.pause();
+    let seen = refused(&directory, "b", &copied, &["--take-over"]);
+    let hangs =
+        |at: &String| seen.stderr.contains(&format!("{at} takes connections and says nothing"));
+    assert!(addresses.iter().any(hangs), "{seen:?}");
+    a.signal("KILL");
+    a.wait();
+    drop(bind(portal));
+    let b = host_with(&directory, "b", &copied, &["--take-over"]);
+    assert_eq!(listed(&b), [row("v", "b", "online")]);
+}
+
+/// Takes the address of a server that was killed. The kernel closes what its rings held a moment later.
+fn bind(address: SocketAddr) -> TcpListener {
+    let mut bound = None;
+    until("the address is free", || {
+        bound = TcpListener::bind(address).ok();
+        bound.is_some()
+    });
+    bound.unwrap()
+}
+
+/// Another program that has the addresses of a host that is gone is told from it.
+#[test]
+fn who_has_the_addresses_of_a_dead_host_is_not_taken_for_it() {
+    let (etcd, files) = (EtcdProcesses::start(1), Files::new());
+    let directory = url(etcd.address(0), "test-heirs");
+    let device = format(&files, "a");
+    let a = host(&directory, "a", &device);
+    let api: SocketAddr = a.api.trim_start_matches("http://").parse().unwrap();
+    let portal = a.portals[0];
+    a.signal("KILL");
+    a.wait();
+    let [at_api, at_portal] = [api, portal].map(bind);
+    lease_ends(&directory, "b", &device);
+    let silent = refused(&directory, "b", &device, &["--take-over"]);
+    assert!(silent.stderr.contains("takes connections and says nothing"), "{silent:?}");
+    for listener in [at_api, at_portal] {
+        std::thread::spawn(move || {
+            for mut stream in listener.incoming().map_while(Result::ok) {
+                let _ = stream.write_all(b"220 ready\r\n");
+                let _ = stream.shutdown(Shutdown::Write);
+                let _ = stream.read_to_end(&mut Vec::new());
+            }
+        });
+    }
+    // On a busy machine they may need longer for an answer than they have.
+    let take_over = || host_with(&directory, "b", &device, &["--take-over"]);
+    until("they answer in time", || std::panic::catch_unwind(take_over).is_ok());
+}
+
+#[test]
+fn a_host_that_was_taken_from_cuts_itself_off() {
+    let (etcd, files) = (EtcdProcesses::start(1), Files::new());
+    let (directory, wire) = (url(etcd.address(0), "test-6"), Wire::new(etcd.address(0)));
+    let a = host_with(&url(wire.address(), "test-6"), "a", &format(&files, "a"), &[]);
+    let volume = a.volume_json(&["create", "v", "--size", "64MiB"]);
+    let copied = copy(&files, "a", "b");
+    wire.cut();
+    a.wait_for_log("the directory is away");
+    lease_ends(&directory, "b", &copied);
+    forget_addresses(&etcd, "test-6");
+    let b = host_with(&directory, "b", &copied, &["--take-over"]);
+    assert_eq!(listed(&b), [row("v", "b", "online")]);
+    let (portal, nqn) = (portal(&volume), nqn(&volume));
+    on_core(|handle| async move {
+        let open = connect(&handle, portal, &nqn).await;
+        open.write(Lba(0), filled(1)).await.expect("it does not know yet");
+        assert_eq!(code(client(&a).delete("v")), ProblemCode::DirectoryUnavailable);
+        wire.mend();
+        a.wait_for_log("the device is served by another host");
+        until("it is asked where it is", || listed(&a) == [row("v", "b", "online")]);
+        open.read(Lba(0), 1).await.expect_err("cut off");
+        assert_eq!(code(client(&a).create(&creation("w"))), ProblemCode::DeviceLost);
+        let moved = client(&a).show("v").unwrap();
+        assert_eq!((moved.state, moved.address), (VolumeState::Online, b.portals[0]));
+        assert_eq!(listed(&b), [row("v", "b", "online")], "nothing of the directory was changed");
+        let moved_to = b.portals[0].to_string();
+        until("discovery tells of it", || discovered(&a).contains(&moved_to));
+        a.signal("TERM");
+        assert_eq!(a.wait(), Some(0), "it ends in good order, and writes nothing");
+        b.volume_json(&["show", "v"]);
+    });
+}
+
+/// The same, attacked: the new holder has ended in good order before the former one comes back.
+#[test]
+fn a_host_that_was_taken_from_does_not_go_on_when_nobody_serves() {
+    let (etcd, files) = (EtcdProcesses::start(1), Files::new());
+    let (directory, wire) = (url(etcd.address(0), "test-back"), Wire::new(etcd.address(0)));
+    let a = host(&url(wire.address(), "test-back"), "a", &format(&files, "a"));
+    let volume = a.volume_json(&["create", "v", "--size", "64MiB"]);
+    let copied = copy(&files, "a", "b");
+    wire.cut();
+    a.wait_for_log("the directory is away");
+    lease_ends(&directory, "b", &copied);
+    forget_addresses(&etcd, "test-back");
+    let b = host_with(&directory, "b", &copied, &["--take-over"]);
+    let made = b.volume_json(&["create", "made", "--size", "64MiB"]);
+    assert_eq!(b.volume(&["delete", "v"]).code, Some(0));
+    b.signal("TERM");
+    assert_eq!(b.wait(), Some(0));
+
+    let (portal, nqn) = (portal(&volume), nqn(&volume));
+    on_core(|handle| async move {
+        let open = connect(&handle, portal, &nqn).await;
+        open.write(Lba(0), filled(1)).await.expect("it does not know yet");
+        wire.mend();
+        a.wait_for_log("the device was taken over by another host");
+        // The other host has gone with its record, and is known by its id only.
+        until("it is asked what there is", || {
+            let listed = listed(&a);
+            listed.len() == 1 && (&*listed[0].0, &*listed[0].2) == ("made", "unreachable")
+        });
+        open.read(Lba(0), 1).await.expect_err("cut off");
+        assert_eq!(code(client(&a).create(&creation("w"))), ProblemCode::DeviceLost);
+        a.signal("TERM");
+        assert_eq!(a.wait(), Some(0), "it ends in good order, and writes nothing");
+        let b = host(&directory, "b", &copied);
+        assert_eq!(b.volume_json(&["show", "made"])["id"], made["id"]);
+    });
+}
+
+/// A device that comes late is taken from nobody by what was said at the start, when it was not there.
+#[test]
+fn an_operators_word_is_about_what_is_there_at_the_start() {
+    let (etcd, files) = (EtcdProcesses::start(1), Files::new());
+    let directory = url(etcd.address(0), "test-word");
+    let (one, two) = (format(&files, "one"), format(&files, "two"));
+    let b = host(&directory, "b", &two);
+    b.volume_json(&["create", "v", "--size", "64MiB"]);
+    b.signal("KILL");
+    b.wait();
+    lease_ends(&directory, "a", &two);
+    let (at, gone) = (files.path("two"), files.path("gone"));
+    std::fs::rename(&at, &gone).unwrap();
+    // Where the directory is stands in a file.
+    let config = files.path("config.toml");
+    std::fs::write(&config, format!("directory = \"{directory}\"\nhost_name = \"a\"\n")).unwrap();
+    let more = ["--device", two.as_str(), "--take-over", "--config", config.to_str().unwrap()];
+    let start = || Server::start_with(&one, &more);
+    let a = start();
+    std::fs::rename(&gone, &at).unwrap();
+    until("it is not taken", || {
+        let shown = client(&a).server().unwrap().devices.swap_remove(1);
+        shown.trouble.is_some_and(|why| why.contains("is gone but did not give it back"))
+    });
+    a.signal("TERM");
+    assert_eq!(a.wait(), Some(0));
+    assert_eq!(listed(&start()), [row("v", "a", "online")]);
+}
