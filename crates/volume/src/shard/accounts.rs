@@ -42,20 +42,20 @@ pub(super) struct Accounts {
 
 #[derive(Clone, Copy, Debug)]
 enum Stage {
-    Maps { number: u32, at: u64 },
+    Maps(Place),
     Tables,
     Extents { from: u32 },
-    Doubts { number: u32, at: u64 },
+    Doubts(Place),
     Verdict,
     Over,
 }
 
-/// Where to go on: in the volume if anything of it is left, else in the one behind.
-fn follow(state: &VolumeState, next: Option<u64>, stage: impl FnOnce(u32, u64) -> Stage) -> Stage {
-    match next {
-        Some(at) => stage(state.number, at),
-        None => stage(state.number.saturating_add(1), 0),
-    }
+/// A place in the maps of all volumes: the leaf of the keys from `at` on of the volume with this number, or the first
+/// one of the next volume if there is none with it.
+#[derive(Clone, Copy, Debug, Default)]
+struct Place {
+    number: u32,
+    at: u64,
 }
 
 /// What came of a leaf.
@@ -76,7 +76,7 @@ impl<D: Device> Inner<D> {
     pub(super) fn begin_accounts(&self) -> Accounts {
         let inventory = self.pool.borrow_mut().begin_inventory();
         let is_complete = !self.hides_blocks();
-        Accounts { inventory, stage: Stage::Maps { number: 0, at: 0 }, is_complete }
+        Accounts { inventory, stage: Stage::Maps(Place::default()), is_complete }
     }
 
     pub(super) async fn account_step(
@@ -88,14 +88,11 @@ impl<D: Device> Inner<D> {
             accounts.stage = Stage::Over;
         }
         accounts.stage = match accounts.stage {
-            Stage::Maps { number, at } => match self.state_from(number) {
-                Some(state) => {
-                    let at = if state.number == number { at } else { 0 };
-                    let next = self.account_leaf(&state, at, accounts, step).await?;
-                    follow(&state, next, |number, at| Stage::Maps { number, at })
-                }
-                None => Stage::Tables,
-            },
+            Stage::Maps(place) => {
+                let visit =
+                    async |state: &_, at| self.account_leaf(state, at, accounts, step).await;
+                self.visit_leaf(place, visit).await?.map_or(Stage::Tables, Stage::Maps)
+            }
             Stage::Tables => {
                 self.no_checkpoint().await;
                 let mut inventory = accounts.inventory.borrow_mut();
@@ -105,19 +102,13 @@ impl<D: Device> Inner<D> {
             }
             Stage::Extents { from } => match self.account_extents(from, accounts, step) {
                 Some(from) => Stage::Extents { from },
-                None if accounts.inventory.borrow().has_doubts() => {
-                    Stage::Doubts { number: 0, at: 0 }
-                }
+                None if accounts.inventory.borrow().has_doubts() => Stage::Doubts(Place::default()),
                 None => Stage::Over,
             },
-            Stage::Doubts { number, at } => match self.state_from(number) {
-                Some(state) => {
-                    let at = if state.number == number { at } else { 0 };
-                    let next = self.ask_leaf(&state, at, accounts, step).await?;
-                    follow(&state, next, |number, at| Stage::Doubts { number, at })
-                }
-                None => Stage::Verdict,
-            },
+            Stage::Doubts(place) => {
+                let visit = async |state: &_, at| self.ask_leaf(state, at, accounts, step).await;
+                self.visit_leaf(place, visit).await?.map_or(Stage::Verdict, Stage::Doubts)
+            }
             Stage::Verdict => {
                 self.no_checkpoint().await;
                 let mut inventory = accounts.inventory.borrow_mut();
@@ -136,8 +127,20 @@ impl<D: Device> Inner<D> {
         Ok(())
     }
 
-    fn state_from(&self, number: u32) -> Option<Rc<VolumeState>> {
-        self.volumes.borrow().range(number..).next().map(|(_, state)| state.clone())
+    /// Visits the leaf at a place: `visit` returns where in the volume to go on, if anything of it is left. Returns where
+    /// to go on among all; nowhere if no volume is left.
+    async fn visit_leaf(
+        &self,
+        Place { number, at }: Place,
+        visit: impl AsyncFnOnce(&VolumeState, u64) -> Result<Option<u64>, VolumeError>,
+    ) -> Result<Option<Place>, VolumeError> {
+        let state = self.volumes.borrow().range(number..).next().map(|(_, state)| state.clone());
+        let Some(state) = state else { return Ok(None) };
+        let at = if state.number == number { at } else { 0 };
+        Ok(Some(match visit(&state, at).await? {
+            Some(at) => Place { number: state.number, at },
+            None => Place { number: state.number.saturating_add(1), at: 0 },
+        }))
     }
 
     /// Takes down the leaf of the keys from `at` on. Returns where to go on.
