@@ -6,6 +6,7 @@ use utoipa::openapi::{OneOf, RefOr};
 use utoipa::{Modify, OpenApi};
 
 use crate::gate::is_open;
+use crate::problem::Problem;
 use crate::quota::__path_show_quota;
 use crate::routes::paths::{
     __path_change_auth, __path_change_device, __path_change_volume, __path_create_volume,
@@ -18,6 +19,7 @@ use crate::routes::paths::{
 #[derive(OpenApi)]
 #[openapi(
     modifiers(&Exclusive),
+    components(schemas(Problem)),
     info(
         title = "farflash",
         description = "Volumes of a Flash server, for NVMe/TCP hosts.",

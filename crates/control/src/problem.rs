@@ -1,12 +1,18 @@
 //! Refusals as clients see them: `application/problem+json` with a code that never changes.
 
+use std::collections::BTreeMap;
+
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use serde::{Deserialize, Serialize};
-use utoipa::ToSchema;
+use utoipa::openapi::{self, ContentBuilder, Ref, RefOr, ResponseBuilder};
+use utoipa::{IntoResponses, ToSchema};
 
 use crate::ServiceError;
 use crate::gate::challenge;
+
+/// The media type of a refusal.
+const CONTENT_TYPE: &str = "application/problem+json";
 
 /// What went wrong, for programs. A code keeps its meaning for good.
 #[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize, ToSchema)]
@@ -141,7 +147,7 @@ impl IntoResponse for Problem {
         let status = status_of(self.code);
         // A document of numbers and strings always encodes.
         let body = serde_json::to_vec(&self).unwrap_or_default();
-        let kind = HeaderValue::from_static("application/problem+json");
+        let kind = HeaderValue::from_static(CONTENT_TYPE);
         let mut response = (status, [(header::CONTENT_TYPE, kind)], body).into_response();
         if status == StatusCode::UNAUTHORIZED {
             response.headers_mut().insert(header::WWW_AUTHENTICATE, challenge());
@@ -150,6 +156,20 @@ impl IntoResponse for Problem {
             response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from_static("1"));
         }
         response
+    }
+}
+
+/// Whatever may be refused may also fail.
+impl IntoResponses for Problem {
+    fn responses() -> BTreeMap<String, RefOr<openapi::Response>> {
+        [("4XX", "Refused"), ("5XX", "Failed")]
+            .map(|(statuses, description)| {
+                let schema = Ref::from_schema_name(Self::name());
+                let content = ContentBuilder::new().schema(Some(schema)).build();
+                let response = ResponseBuilder::new().description(description);
+                (statuses.to_owned(), response.content(CONTENT_TYPE, content).build().into())
+            })
+            .into()
     }
 }
 

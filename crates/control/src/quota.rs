@@ -53,8 +53,7 @@ pub struct QuotaList {
     get, path = "/v1/quota", tag = "tenants", operation_id = "showQuota",
     responses(
         (status = 200, body = QuotaList, description = "The quotas"),
-        (status = "4XX", body = Problem, content_type = "application/problem+json", description = "Refused"),
-        (status = "5XX", body = Problem, content_type = "application/problem+json", description = "Failed"),
+        Problem,
     )
 )]
 pub(crate) async fn show_quota(

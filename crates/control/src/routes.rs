@@ -96,8 +96,7 @@ async fn bounded(timeout: Duration, request: Request, next: Next) -> Response {
     responses(
         (status = 201, body = CreatedVolume, description = "It exists, durably",
             headers(("Location" = String, description = "Its path"))),
-        (status = "4XX", body = Problem, content_type = "application/problem+json", description = "Refused"),
-        (status = "5XX", body = Problem, content_type = "application/problem+json", description = "Failed"),
+        Problem,
     )
 )]
 async fn create_volume(
@@ -124,8 +123,7 @@ async fn create_volume(
     get, path = "/v1/volumes", tag = "volumes", operation_id = "listVolumes",
     responses(
         (status = 200, body = VolumeList, description = "The volumes"),
-        (status = "4XX", body = Problem, content_type = "application/problem+json", description = "Refused"),
-        (status = "5XX", body = Problem, content_type = "application/problem+json", description = "Failed"),
+        Problem,
     )
 )]
 async fn list_volumes(
@@ -142,8 +140,7 @@ async fn list_volumes(
     params(("volume" = String, Path, description = "Its name or id")),
     responses(
         (status = 200, body = Volume, description = "The volume"),
-        (status = "4XX", body = Problem, content_type = "application/problem+json", description = "Refused"),
-        (status = "5XX", body = Problem, content_type = "application/problem+json", description = "Failed"),
+        Problem,
     )
 )]
 async fn show_volume(
@@ -162,8 +159,7 @@ async fn show_volume(
     request_body = ChangeVolume,
     responses(
         (status = 200, body = Volume, description = "It is changed, durably"),
-        (status = "4XX", body = Problem, content_type = "application/problem+json", description = "Refused"),
-        (status = "5XX", body = Problem, content_type = "application/problem+json", description = "Failed"),
+        Problem,
     )
 )]
 async fn change_volume(
@@ -190,8 +186,7 @@ async fn change_volume(
     request_body = ChangeAuth,
     responses(
         (status = 201, body = Tokens, description = "They open the volume, durably"),
-        (status = "4XX", body = Problem, content_type = "application/problem+json", description = "Refused"),
-        (status = "5XX", body = Problem, content_type = "application/problem+json", description = "Failed"),
+        Problem,
     )
 )]
 async fn change_auth(
@@ -211,8 +206,7 @@ async fn change_auth(
     request_body = ChangeRestrictions,
     responses(
         (status = 200, body = Volume, description = "It is restricted so, durably"),
-        (status = "4XX", body = Problem, content_type = "application/problem+json", description = "Refused"),
-        (status = "5XX", body = Problem, content_type = "application/problem+json", description = "Failed"),
+        Problem,
     )
 )]
 async fn restrict_volume(
@@ -229,8 +223,7 @@ async fn restrict_volume(
     get, path = "/v1/hosts", tag = "hosts", operation_id = "listHosts",
     responses(
         (status = 200, body = HostList, description = "The hosts"),
-        (status = "4XX", body = Problem, content_type = "application/problem+json", description = "Refused"),
-        (status = "5XX", body = Problem, content_type = "application/problem+json", description = "Failed"),
+        Problem,
     )
 )]
 async fn list_hosts(_: Operator, State(service): Service) -> Result<Json<HostList>, Problem> {
@@ -242,8 +235,7 @@ async fn list_hosts(_: Operator, State(service): Service) -> Result<Json<HostLis
     get, path = "/v1/devices", tag = "devices", operation_id = "listDevices",
     responses(
         (status = 200, body = DeviceList, description = "The devices"),
-        (status = "4XX", body = Problem, content_type = "application/problem+json", description = "Refused"),
-        (status = "5XX", body = Problem, content_type = "application/problem+json", description = "Failed"),
+        Problem,
     )
 )]
 async fn list_devices(_: Operator, State(service): Service) -> Result<Json<DeviceList>, Problem> {
@@ -257,8 +249,7 @@ async fn list_devices(_: Operator, State(service): Service) -> Result<Json<Devic
     request_body = ChangeDevice,
     responses(
         (status = 200, body = Device, description = "It is shared so from now on"),
-        (status = "4XX", body = Problem, content_type = "application/problem+json", description = "Refused"),
-        (status = "5XX", body = Problem, content_type = "application/problem+json", description = "Failed"),
+        Problem,
     )
 )]
 async fn change_device(
@@ -276,8 +267,7 @@ async fn change_device(
     params(("device" = String, Path, description = "Its name, as GET /v1/devices has it")),
     responses(
         (status = 200, body = Scrub, description = "How far it is"),
-        (status = "4XX", body = Problem, content_type = "application/problem+json", description = "Refused"),
-        (status = "5XX", body = Problem, content_type = "application/problem+json", description = "Failed"),
+        Problem,
     )
 )]
 async fn show_scrub(
@@ -296,8 +286,7 @@ async fn show_scrub(
     request_body = StartScrub,
     responses(
         (status = 202, body = Scrub, description = "It runs"),
-        (status = "4XX", body = Problem, content_type = "application/problem+json", description = "Refused"),
-        (status = "5XX", body = Problem, content_type = "application/problem+json", description = "Failed"),
+        Problem,
     )
 )]
 async fn start_scrub(
@@ -321,8 +310,7 @@ async fn start_scrub(
     params(("device" = String, Path, description = "Its name, as GET /v1/devices has it")),
     responses(
         (status = 200, body = Scrub, description = "It does not run"),
-        (status = "4XX", body = Problem, content_type = "application/problem+json", description = "Refused"),
-        (status = "5XX", body = Problem, content_type = "application/problem+json", description = "Failed"),
+        Problem,
     )
 )]
 async fn stop_scrub(
@@ -352,8 +340,7 @@ async fn show_serving(State(service): Service, DeviceId(device): DeviceId) -> Js
     get, path = "/v1/stats", tag = "server", operation_id = "showStats",
     responses(
         (status = 200, body = Stats, description = "Counters since the start, and queues as of now"),
-        (status = "4XX", body = Problem, content_type = "application/problem+json", description = "Refused"),
-        (status = "5XX", body = Problem, content_type = "application/problem+json", description = "Failed"),
+        Problem,
     )
 )]
 async fn show_stats(_: Observer, State(service): Service) -> Result<Json<Stats>, Problem> {
@@ -366,8 +353,7 @@ async fn show_stats(_: Observer, State(service): Service) -> Result<Json<Stats>,
     params(("volume" = String, Path, description = "Its name or id")),
     responses(
         (status = 204, description = "It is gone, durably"),
-        (status = "4XX", body = Problem, content_type = "application/problem+json", description = "Refused"),
-        (status = "5XX", body = Problem, content_type = "application/problem+json", description = "Failed"),
+        Problem,
     )
 )]
 async fn delete_volume(
@@ -384,8 +370,7 @@ async fn delete_volume(
     get, path = "/v1/server", tag = "server", operation_id = "showServer",
     responses(
         (status = 200, body = Server, description = "Its state"),
-        (status = "4XX", body = Problem, content_type = "application/problem+json", description = "Refused"),
-        (status = "5XX", body = Problem, content_type = "application/problem+json", description = "Failed"),
+        Problem,
     )
 )]
 async fn show_server(_: Operator, State(service): Service) -> Result<Json<Server>, Problem> {
@@ -397,8 +382,7 @@ async fn show_server(_: Operator, State(service): Service) -> Result<Json<Server
     get, path = "/metrics", tag = "server", operation_id = "showMetrics",
     responses(
         (status = 200, body = String, content_type = "text/plain", description = "Metrics"),
-        (status = "4XX", body = Problem, content_type = "application/problem+json", description = "Refused"),
-        (status = "5XX", body = Problem, content_type = "application/problem+json", description = "Failed"),
+        Problem,
     )
 )]
 async fn show_metrics(
