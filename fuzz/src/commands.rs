@@ -10,7 +10,7 @@ use nvme_wire::identify::{
 use nvme_wire::io::{Abort, BlockCommand, DatasetManagement, dsm_ranges};
 use nvme_wire::log::{ChangedNamespaces, GetLogPage};
 use nvme_wire::nqn::Nqn;
-use nvme_wire::{Cqe, IoOpcode, Sqe};
+use nvme_wire::{CrossControllerReset, Cqe, IoOpcode, Sqe};
 use zerocopy::{FromBytes, IntoBytes};
 
 /// The input is a submission queue entry and what follows it; also a completion, a name and a page.
@@ -52,6 +52,8 @@ fn command(sqe: &Sqe, data: &[u8]) {
     assert_eq!(BlockCommand::decode(&block.encode(IoOpcode::READ, 1, 0)), block);
     let abort = Abort::decode(sqe);
     assert_eq!(Abort::decode(&abort.encode()), abort);
+    let reset = CrossControllerReset::decode(sqe);
+    assert_eq!(CrossControllerReset::decode(&reset.encode()), reset);
     let dsm = DatasetManagement::decode(sqe);
     if let Some(ranges) = dsm_ranges(data, dsm.nr) {
         assert_eq!(ranges.len(), dsm.nr as usize);

@@ -11,9 +11,9 @@ use nvme_target::{
     AdminReply, Backend, ConnectRefusal, ConnectRequest, Controller, ControllerKind,
     ControllerParameters, DiscoveryLog, Health, Negotiated, SlotId,
 };
-use nvme_wire::Sqe;
 use nvme_wire::log::FailureDomain;
 use nvme_wire::opcode::DataDirection;
+use nvme_wire::{ControllerInstance, Sqe};
 use units::BLOCK_SIZE;
 
 use crate::admission::Subject;
@@ -102,12 +102,12 @@ impl<W: World, D: Device> Connection<W, D> {
     }
 
     fn run_admin(
-        &self,
+        self: &Rc<Self>,
         slot: SlotId,
         sqe: &Sqe,
         payload: Option<&Payload>,
         share: Option<Share>,
-        association: &Association<W, D>,
+        association: &Rc<Association<W, D>>,
     ) {
         let data = payload.map_or(&[][..], Payload::as_bytes);
         let now = self.core.world().now();
@@ -127,6 +127,7 @@ impl<W: World, D: Device> Connection<W, D> {
             AdminReply::Complete { status, result } => self.complete(slot, status, result),
             AdminReply::Data { bytes, zeroes } => self.return_data(slot, &bytes, zeroes, share),
             AdminReply::Pending => {}
+            AdminReply::Reset(instance) => self.reset_other(slot, association, instance),
         }
     }
 
@@ -263,15 +264,21 @@ impl<W: World, D: Device> Core<W, D> {
             if cntlid > CNTLID_MAX {
                 return Err(ConnectRefusal::BUSY);
             }
-            let parameters = self.parameters(cntlid, &subject, request);
+            let parameters = self.parameters(self.new_instance(cntlid), &subject, request);
             let controller = Controller::new(self.world().now(), parameters, request);
             Ok(Association::new(controller, subject, admin))
         })
     }
 
+    fn new_instance(&self, cntlid: u16) -> ControllerInstance {
+        let mut cirn = [0; 8];
+        self.world().fill_random(&mut cirn);
+        ControllerInstance { cntlid, ciu: self.next_uniquifier(), cirn: u64::from_le_bytes(cirn) }
+    }
+
     fn parameters(
         &self,
-        cntlid: u16,
+        instance: ControllerInstance,
         subject: &Subject<W, D>,
         request: &ConnectRequest,
     ) -> ControllerParameters {
@@ -286,7 +293,7 @@ impl<W: World, D: Device> Core<W, D> {
         let serial: String = uuid[..8].iter().map(|byte| format!("{byte:02x}")).collect();
         ControllerParameters {
             kind,
-            cntlid,
+            instance,
             subsystem: request.subsystem,
             serial,
             model: options.model.clone(),

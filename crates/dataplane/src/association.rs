@@ -14,7 +14,7 @@ use io_traits::{Device, World};
 use nvme_target::{
     ConnectRefusal, ConnectRequest, Controller, ControllerEvent, DiscoveryLog, Negotiated,
 };
-use nvme_wire::{Nqn, Sqe, Status};
+use nvme_wire::{ControllerInstance, Nqn, Sqe, Status};
 use units::{Instant, Lba};
 
 use crate::admission::Subject;
@@ -55,6 +55,8 @@ pub(crate) struct Association<W: World, D: Device> {
     admin: Weak<Connection<W, D>>,
     /// Those that are queues, and those that would be.
     io: RefCell<Vec<Queue<W, D>>>,
+    /// Those that were, and may have commands under way.
+    ended: RefCell<Vec<Weak<Connection<W, D>>>>,
 }
 
 impl<W: World, D: Device> Association<W, D> {
@@ -71,11 +73,21 @@ impl<W: World, D: Device> Association<W, D> {
             generation: Cell::new(0),
             admin: Rc::downgrade(admin),
             io: RefCell::default(),
+            ended: RefCell::default(),
         })
     }
 
-    pub(crate) fn cntlid(&self) -> u16 {
-        self.controller.borrow().parameters().cntlid
+    pub(crate) fn instance(&self) -> ControllerInstance {
+        self.controller.borrow().parameters().instance
+    }
+
+    /// Whether none of its connections is left, be it for the sake of a command that is under way: each
+    /// holds its connection.
+    pub(crate) fn is_at_rest(&self) -> bool {
+        let is_gone = |connection: &Weak<Connection<W, D>>| connection.strong_count() == 0;
+        is_gone(&self.admin)
+            && self.io.borrow().iter().all(|queue| is_gone(&queue.connection))
+            && self.ended.borrow().iter().all(is_gone)
     }
 
     /// Takes in a connection that asks to be an I/O queue. It is one at once, or when its host has
@@ -87,6 +99,10 @@ impl<W: World, D: Device> Association<W, D> {
         at_once: bool,
     ) -> Result<Negotiated, ConnectRefusal> {
         let qid = request.qid;
+        // X1 of `cross_reset.rs`: it may be over, and not known to all yet.
+        if !self.admin.upgrade().is_some_and(|admin| admin.is_open()) {
+            return Err(ConnectRefusal::UNKNOWN_CONTROLLER);
+        }
         let mut controller = self.controller.borrow_mut();
         let negotiated = controller.accept_io(request)?;
         // Only behind that: now it is known that the controller's host was let in.
@@ -131,7 +147,15 @@ impl<W: World, D: Device> Association<W, D> {
             if queue.is_created {
                 self.controller.borrow_mut().disconnect_io(queue.qid);
             }
+            drop(queues);
+            self.note_ended([queue]);
         }
+    }
+
+    fn note_ended(&self, queues: impl IntoIterator<Item = Queue<W, D>>) {
+        let mut ended = self.ended.borrow_mut();
+        ended.retain(|connection| connection.strong_count() > 0);
+        ended.extend(queues.into_iter().map(|queue| queue.connection));
     }
 
     /// Does what the controller asks for. Called after whatever may have changed it.
@@ -147,7 +171,8 @@ impl<W: World, D: Device> Association<W, D> {
                 }
                 Some(ControllerEvent::CloseIoQueues) => {
                     self.cut_io(HOST_RESET);
-                    self.io.borrow_mut().clear();
+                    let reset = self.io.take();
+                    self.note_ended(reset);
                 }
             }
         }

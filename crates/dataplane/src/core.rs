@@ -19,6 +19,7 @@ use crate::allotment::Allowances;
 use crate::association::Association;
 use crate::commands::Commands;
 use crate::computing::Computing;
+use crate::cross_reset::Leaving;
 use crate::devices::{Attached, Gates, Way};
 use crate::discovery::Discovery;
 use crate::export::Export;
@@ -95,6 +96,9 @@ pub(crate) struct State<W: World, D: Device> {
     pub(crate) awaits_volumes: Cell<bool>,
     /// The key is the controller identifier.
     associations: RefCell<Slab<Rc<Association<W, D>>>>,
+    leaving: Leaving<W, D>,
+    /// Of the last association.
+    uniquifier: Cell<u8>,
     discovery: Discovery,
     /// Where its devices are, by their numbers.
     pub(crate) domains: RefCell<BTreeMap<usize, Rc<FailureDomain>>>,
@@ -144,6 +148,8 @@ impl<W: World, D: Device> Core<W, D> {
             computing: Computing::default(),
             places: Places::default(),
             associations: RefCell::default(),
+            leaving: Leaving::default(),
+            uniquifier: Cell::new(0),
             discovery: Discovery::default(),
             domains: RefCell::default(),
             draining: Cell::new(false),
@@ -356,8 +362,21 @@ impl<W: World, D: Device> Core<W, D> {
     /// The admin queue is gone, and the controller with it.
     pub(crate) fn end_association(&self, association: &Rc<Association<W, D>>) {
         association.cut("the admin queue is gone");
-        let key = usize::from(association.cntlid()) - 1;
+        let key = usize::from(association.instance().cntlid) - 1;
         self.state.associations.borrow_mut().remove(key);
+        self.state.leaving.add(association);
+    }
+
+    /// Controllers without an admin queue.
+    pub(crate) fn leaving(&self) -> &Leaving<W, D> {
+        &self.state.leaving
+    }
+
+    /// Tells two controllers apart that have the same number one after the other; never 0.
+    pub(crate) fn next_uniquifier(&self) -> u8 {
+        let next = self.state.uniquifier.get().checked_add(1).unwrap_or(1);
+        self.state.uniquifier.set(next);
+        next
     }
 
     pub(crate) fn all_associations(&self) -> Vec<Rc<Association<W, D>>> {

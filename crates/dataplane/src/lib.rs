@@ -28,6 +28,7 @@ mod commands;
 mod computing;
 mod connection;
 mod core;
+mod cross_reset;
 mod crowd;
 mod devices;
 mod discovery;

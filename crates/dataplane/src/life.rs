@@ -92,7 +92,7 @@ impl<W: World, D: Device> Connection<W, D> {
             host: association.host,
             subsystem: parameters.subsystem,
             qid,
-            cntlid: parameters.cntlid,
+            cntlid: parameters.instance.cntlid,
             is_known: has_passed && matches!(association.subject, Subject::Volume(_)),
         })
     }

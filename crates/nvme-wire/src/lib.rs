@@ -1,5 +1,5 @@
 //! The bytes of NVMe as far as farflash speaks it: NVM Express Base Specification 2.1 (called
-//! "Base" below), NVM Command Set Specification 1.1 ("NVM") and NVMe/TCP Transport Specification
+//! "Base" below; what came with 2.3 says so), NVM Command Set Specification 1.1 ("NVM") and NVMe/TCP Transport Specification
 //! 1.1 ("TCP").
 //!
 //! - W1: decoding never panics, whatever the bytes. What a field may hold is checked where it is
@@ -16,6 +16,7 @@ extern crate alloc;
 pub mod async_event;
 pub mod auth;
 pub mod cqe;
+pub mod cross_controller_reset;
 pub mod discovery;
 pub mod fabrics;
 pub mod feature;
@@ -31,6 +32,7 @@ pub mod sqe;
 pub mod status;
 
 pub use cqe::Cqe;
+pub use cross_controller_reset::{ControllerInstance, CrossControllerReset};
 pub use nqn::{HostId, Nqn};
 pub use opcode::{AdminOpcode, FabricsType, IoOpcode};
 pub use sgl::SglDescriptor;

@@ -50,6 +50,7 @@ opcodes! {
         NVME_MI_RECEIVE = 0x1E, "NVMe-MI Receive";
         CAPACITY_MANAGEMENT = 0x20, "Capacity Management";
         LOCKDOWN = 0x24, "Lockdown";
+        CROSS_CONTROLLER_RESET = 0x38, "Cross-Controller Reset";
         DOORBELL_BUFFER_CONFIG = 0x7C, "Doorbell Buffer Config";
         FABRICS = 0x7F, "Fabrics Command";
         FORMAT_NVM = 0x80, "Format NVM";

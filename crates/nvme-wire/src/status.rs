@@ -234,6 +234,9 @@ statuses! {
     IO_COMMAND_SET_COMBINATION_REJECTED = 1, 0x2B, "I/O Command Set Combination Rejected";
     INVALID_IO_COMMAND_SET = 1, 0x2C, "Invalid I/O Command Set";
     IDENTIFIER_UNAVAILABLE = 1, 0x2D, "Identifier Unavailable";
+    CROSS_CONTROLLER_RESET_IN_PROGRESS = 1, 0x3F, "Cross-Controller Reset in Progress";
+    CROSS_CONTROLLER_RESET_LOG_FULL = 1, 0x40, "Cross-Controller Reset Log Page Full";
+    CROSS_CONTROLLER_RESET_LIMIT = 1, 0x41, "Cross-Controller Reset Limit Exceeded";
 
     CONFLICTING_ATTRIBUTES = 1, 0x80, "Conflicting Attributes";
     INVALID_PROTECTION_INFORMATION = 1, 0x81, "Invalid Protection Information";

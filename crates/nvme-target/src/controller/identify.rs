@@ -22,7 +22,10 @@ use units::BLOCK_SIZE;
 use zerocopy::{FromZeros, IntoBytes};
 
 use super::property::VERSION;
-use super::{AERS_MAX, AdminReply, Backend, Controller, ControllerKind, ERROR_LOG_ENTRIES};
+use super::{
+    AERS_MAX, AdminReply, Backend, CROSS_CONTROLLER_RESETS_MAX, Controller, ControllerKind,
+    ERROR_LOG_ENTRIES,
+};
 use crate::io::NSID;
 
 /// Concurrent Aborts, 0's based. Each is answered at once, so any number works.
@@ -81,7 +84,8 @@ impl Controller {
             }
             Cns::INDEPENDENT_NAMESPACE => independent_namespace(identify.nsid, backend)?,
             Cns::COMMAND_SETS => {
-                if identify.cntid != CNTID_SELF && identify.cntid != self.parameters.cntlid {
+                if identify.cntid != CNTID_SELF && identify.cntid != self.parameters.instance.cntlid
+                {
                     return Err(Status::INVALID_FIELD.with_dnr());
                 }
                 command_set_vectors()
@@ -104,7 +108,7 @@ impl Controller {
         set_ascii(&mut identify.mn, &parameters.model);
         set_ascii(&mut identify.fr, &parameters.firmware);
         identify.mdts = self.mdts();
-        identify.cntlid = parameters.cntlid.into();
+        identify.cntlid = parameters.instance.cntlid.into();
         identify.ver = VERSION.0.into();
         identify.ctratt = (CTRATT_HOST_ID_EXTENDED | CTRATT_LIMITS_EXCLUDE_METADATA).into();
         identify.aerl = u8::try_from(AERS_MAX - 1).expect("small");
@@ -127,6 +131,9 @@ impl Controller {
         let parameters = &self.parameters;
         identify.cntrltype = CNTRLTYPE_IO;
         identify.cmic = CMIC_MULTIPLE_CONTROLLERS;
+        identify.ciu = parameters.instance.ciu;
+        identify.cirn = parameters.instance.cirn.into();
+        identify.ccrl = CROSS_CONTROLLER_RESETS_MAX;
         identify.oaes = OAES_NAMESPACE_ATTRIBUTE.into();
         identify.acl = ACL;
         identify.frmw = FRMW_ONE_READ_ONLY_SLOT;

@@ -21,11 +21,13 @@ use crate::io::NSID;
 const LSUPP: u32 = 1;
 /// Length of Supported Log Pages and of Feature Identifiers Supported: four bytes an identifier.
 const SUPPORT_TABLE_LEN: usize = 1024;
+/// Length of the Cross-Controller Reset log page: a header, and 511 entries of 8 bytes.
+const CROSS_CONTROLLER_RESET_LOG_LEN: usize = 4096;
 /// Length of a discovery log's header, and of each entry.
 const DISCOVERY_RECORD_LEN: usize = 1024;
 
 /// Log pages of an I/O controller, besides where its volume is, if that is known.
-const IO_LOG_PAGES: [Lid; 7] = [
+const IO_LOG_PAGES: [Lid; 8] = [
     Lid::SUPPORTED,
     Lid::ERROR,
     Lid::HEALTH,
@@ -33,6 +35,7 @@ const IO_LOG_PAGES: [Lid; 7] = [
     Lid::CHANGED_NAMESPACES,
     Lid::COMMAND_EFFECTS,
     Lid::FEATURE_EFFECTS,
+    Lid::CROSS_CONTROLLER_RESET,
 ];
 /// Log pages of a discovery controller.
 const DISCOVERY_LOG_PAGES: [Lid; 2] = [Lid::SUPPORTED, Lid::DISCOVERY];
@@ -180,6 +183,8 @@ impl Controller {
             Lid::FIRMWARE_SLOT => self.firmware_slots().as_bytes().to_vec(),
             Lid::COMMAND_EFFECTS => command_effects().as_bytes().to_vec(),
             Lid::FEATURE_EFFECTS => self.feature_effects(),
+            // A reset is over when its command is completed, so there is none to tell of.
+            Lid::CROSS_CONTROLLER_RESET => vec![0; CROSS_CONTROLLER_RESET_LOG_LEN],
             Lid::FAILURE_DOMAIN => {
                 let domain = backend.failure_domain().expect("only then it is supported");
                 FailureDomainLog::new(domain).as_bytes().to_vec()
@@ -272,6 +277,7 @@ fn page_len(lid: Lid) -> u64 {
         Lid::FIRMWARE_SLOT => size_of::<FirmwareSlots>(),
         Lid::CHANGED_NAMESPACES => size_of::<ChangedNamespaces>(),
         Lid::COMMAND_EFFECTS => size_of::<CommandEffects>(),
+        Lid::CROSS_CONTROLLER_RESET => CROSS_CONTROLLER_RESET_LOG_LEN,
         Lid::FAILURE_DOMAIN => size_of::<FailureDomainLog>(),
         _ => SUPPORT_TABLE_LEN,
     };
@@ -288,6 +294,7 @@ fn command_effects() -> CommandEffects {
         AdminOpcode::GET_FEATURES,
         AdminOpcode::ASYNC_EVENT_REQUEST,
         AdminOpcode::KEEP_ALIVE,
+        AdminOpcode::CROSS_CONTROLLER_RESET,
     ] {
         effects.admin[usize::from(opcode.0)] = EFFECT_CSUPP.into();
     }

@@ -5,7 +5,9 @@
 //! - K2: before CC.EN is set only Fabrics commands are answered.
 //! - K3: at most [`AERS_MAX`] Asynchronous Event Requests wait. An event is reported once, and again
 //!   only after the host has read the log page that tells about it.
-//! - K4: what Identify, features and log pages say is what the target does.
+//! - K4: a host may end what another controller of its own has under way, and no other host's (Cross-Controller
+//!   Reset). Which life of a controller it means is part of the command, so a late one harms no successor.
+//! - K5: what Identify, features and log pages say is what the target does.
 
 mod async_event;
 mod feature;
@@ -21,7 +23,10 @@ use alloc::vec::Vec;
 use nvme_wire::io::Abort;
 use nvme_wire::log::{ErrorLogEntry, FailureDomain};
 use nvme_wire::property::{Cc, Csts};
-use nvme_wire::{AdminOpcode, FabricsType, HostId, Nqn, Sqe, Status, fabrics};
+use nvme_wire::{
+    AdminOpcode, ControllerInstance, CrossControllerReset, FabricsType, HostId, Nqn, Sqe, Status,
+    fabrics,
+};
 use units::{Duration, Instant, MetadataSize};
 use zerocopy::FromZeros;
 
@@ -33,6 +38,8 @@ pub use log_page::{DiscoveryLog, Health};
 
 /// Entries that the error log keeps.
 const ERROR_LOG_ENTRIES: usize = 64;
+/// Cross-Controller Resets that may be under way through one controller.
+const CROSS_CONTROLLER_RESETS_MAX: u8 = 4;
 /// Default of the Keep Alive Timer where the transport requires it, as TCP does. It is also that of a discovery
 /// controller whose host asks for none: such hosts come, look and go; without it, one that vanished would stay.
 const KATO_DEFAULT_MS: u32 = 120_000;
@@ -53,8 +60,9 @@ pub enum ControllerKind {
 pub struct ControllerParameters {
     /// What it gives access to.
     pub kind: ControllerKind,
-    /// Its number, at most [`crate::connect::CNTLID_MAX`], unique within the subsystem.
-    pub cntlid: u16,
+    /// Its number, at most [`crate::connect::CNTLID_MAX`], unique within the subsystem, and which of
+    /// the controllers that have had this number it is.
+    pub instance: ControllerInstance,
     /// Its subsystem.
     pub subsystem: Nqn,
     /// Serial number, at most 20 ASCII characters.
@@ -130,6 +138,10 @@ pub enum AdminReply {
     },
     /// It waits for an event; [`Controller::poll_event`] will name its slot.
     Pending,
+    /// End this controller, if it is there and [`Controller::may_reset`] it. When nothing of it is under way any more, or it
+    /// is not there, complete the command with success and [`CrossControllerReset::DONE`], and tell it to
+    /// [`Controller::reset_ended`].
+    Reset(ControllerInstance),
 }
 
 impl AdminReply {
@@ -162,6 +174,8 @@ pub struct Controller {
     features: Features,
     events: AsyncEvents,
     close_io_queues: bool,
+    /// Cross-Controller Resets under way.
+    resets: u8,
     /// Which I/O queues are connected; index 0 is queue 1.
     io_queues: Vec<bool>,
     error_log: VecDeque<ErrorLogEntry>,
@@ -186,6 +200,7 @@ impl Controller {
             features: Features::new(kato_ms, parameters.volatile_write_cache),
             events: AsyncEvents::default(),
             close_io_queues: false,
+            resets: 0,
             io_queues: vec![false; usize::from(parameters.limits.io_queues_max)],
             error_log: VecDeque::new(),
             errors: 0,
@@ -197,7 +212,7 @@ impl Controller {
     /// The answer to the Connect that created the controller.
     #[must_use]
     pub fn accept_admin(&self, request: &ConnectRequest) -> Negotiated {
-        request.negotiated(self.parameters.cntlid)
+        request.negotiated(self.parameters.instance.cntlid)
     }
 
     /// Adds an I/O queue. The driver has found this controller by the request's subsystem and
@@ -216,7 +231,7 @@ impl Controller {
         if request.subsystem != self.parameters.subsystem {
             return Err(in_data(ConnectData::OFFSET_SUBNQN));
         }
-        if request.cntlid != self.parameters.cntlid {
+        if request.cntlid != self.parameters.instance.cntlid {
             return Err(in_data(ConnectData::OFFSET_CNTLID));
         }
         if request.host_nqn != self.host_nqn {
@@ -232,7 +247,7 @@ impl Controller {
             let status = Status::COMMAND_SEQUENCE_ERROR.with_dnr();
             return Err(ConnectRefusal { status, result: 0 });
         }
-        Ok(request.negotiated(self.parameters.cntlid))
+        Ok(request.negotiated(self.parameters.instance.cntlid))
     }
 
     /// Makes I/O queue `qid`. `false`: it is there already, or may not be there.
@@ -272,6 +287,18 @@ impl Controller {
         request.subsystem == self.parameters.subsystem
             && request.host_nqn == self.host_nqn
             && request.host_id == self.host_id
+    }
+
+    /// Whether a Cross-Controller Reset through this controller may end `other` (K4).
+    #[must_use]
+    pub fn may_reset(&self, other: &Self) -> bool {
+        self.parameters.subsystem == other.parameters.subsystem
+            && (self.host_nqn, self.host_id) == (other.host_nqn, other.host_id)
+    }
+
+    /// A command that was answered by [`AdminReply::Reset`] is completed.
+    pub fn reset_ended(&mut self) {
+        self.resets = self.resets.checked_sub(1).expect("it had begun");
     }
 
     /// The host that the controller belongs to.
@@ -354,8 +381,23 @@ impl Controller {
                 let result = if was_aborted { 0 } else { Abort::NOT_ABORTED };
                 Ok(AdminReply::success(u64::from(result)))
             }
+            AdminOpcode::CROSS_CONTROLLER_RESET if self.parameters.kind == ControllerKind::Io => {
+                self.cross_controller_reset(sqe)
+            }
             _ => Err(Status::INVALID_OPCODE.with_dnr()),
         }
+    }
+
+    fn cross_controller_reset(&mut self, sqe: &Sqe) -> Result<AdminReply, Status> {
+        let CrossControllerReset(impacted) = CrossControllerReset::decode(sqe);
+        if impacted == self.parameters.instance {
+            return Err(Status::INVALID_FIELD.with_dnr());
+        }
+        if self.resets >= CROSS_CONTROLLER_RESETS_MAX {
+            return Err(Status::CROSS_CONTROLLER_RESET_LIMIT);
+        }
+        self.resets += 1;
+        Ok(AdminReply::Reset(impacted))
     }
 
     fn on_fabrics(&mut self, sqe: &Sqe) -> Result<AdminReply, Status> {

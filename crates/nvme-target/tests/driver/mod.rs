@@ -15,7 +15,10 @@ use nvme_wire::discovery::{DiscoveryLogEntry, SUBTYPE_NVM};
 use nvme_wire::fabrics::{self, CNTLID_DYNAMIC, Connect, ConnectData, Property, PropertySize};
 use nvme_wire::pdu::{CapsuleCmd, CapsuleResp, CommonHeader, Digests, IcReq, PduType};
 use nvme_wire::property::{Cc, offset};
-use nvme_wire::{Cqe, FabricsType, HostId, Nqn, SglDescriptor, Sqe, Status};
+use nvme_wire::{
+    ControllerInstance, Cqe, CrossControllerReset, FabricsType, HostId, Nqn, SglDescriptor, Sqe,
+    Status,
+};
 use units::{BLOCK_SIZE, Instant, LbaRange, MetadataSize};
 use zerocopy::{FromBytes, IntoBytes};
 
@@ -243,6 +246,12 @@ impl Driver {
                         self.reply(slot, &bytes);
                     }
                     AdminReply::Pending => {}
+                    AdminReply::Reset(_) => {
+                        // There is no other controller here.
+                        controller.reset_ended();
+                        let done = u64::from(CrossControllerReset::DONE);
+                        self.connection.complete(slot, Status::SUCCESS, done, &mut self.out);
+                    }
                 }
             }
             Some(_) => match self.execute_io(&sqe, &data) {
@@ -381,7 +390,7 @@ pub(crate) fn split(mut bytes: &[u8], digests: Digests) -> Vec<Reply> {
 pub(crate) fn parameters(kind: ControllerKind) -> ControllerParameters {
     ControllerParameters {
         kind,
-        cntlid: CNTLID,
+        instance: ControllerInstance { cntlid: CNTLID, ciu: 1, cirn: 1 },
         subsystem: subsystem(kind),
         serial: "0123456789".into(),
         model: "farflash".into(),

@@ -7,7 +7,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use crate::nqn::NqnError;
 use crate::property::Version;
-use crate::{Nqn, Status};
+use crate::{ControllerInstance, Nqn, Status};
 
 /// CMIC: the subsystem has more than one port.
 pub const CMIC_MULTIPLE_PORTS: u8 = 1 << 0;
@@ -128,8 +128,14 @@ pub struct IdentifyController {
     pub fguid: [u8; 16],
     /// 128..134: Command Retry Delay Times 1 to 3, in 100 ms.
     pub crdt: [U16; 3],
-    /// 134..256: reserved.
-    pub reserved134: [u8; 122],
+    /// 134: reserved.
+    pub reserved134: u8,
+    /// 135: Controller Instance Uniquifier (Base 2.3).
+    pub ciu: u8,
+    /// 136..144: Controller Instance Random Number (Base 2.3).
+    pub cirn: U64,
+    /// 144..256: reserved.
+    pub reserved144: [u8; 112],
     /// 256..258: Optional Admin Command Support.
     pub oacs: U16,
     /// 258: Abort Command Limit, 0's based.
@@ -228,8 +234,13 @@ pub struct IdentifyController {
     pub msdbd: u8,
     /// 1804..1806: Optional Fabrics Commands Supported; bit 0 is Disconnect.
     pub ofcs: U16,
-    /// 1806..2048: reserved.
-    pub reserved1806: [u8; 242],
+    /// 1806: Discovery Controller Type.
+    pub dctype: u8,
+    /// 1807: Cross-Controller Reset Limit: how many may be under way, 0 if the command is not
+    /// supported (Base 2.3).
+    pub ccrl: u8,
+    /// 1808..2048: reserved.
+    pub reserved1808: [u8; 240],
     /// 2048..3072: Power State Descriptors 0 to 31; the first two bytes of each are the maximum
     /// power in 0.01 W.
     pub psd: [[u8; 32]; 32],
@@ -240,6 +251,8 @@ pub struct IdentifyController {
 const _: () = {
     assert!(size_of::<IdentifyController>() == super::IDENTIFY_LEN);
     assert!(offset_of!(IdentifyController, cntrltype) == 111);
+    assert!(offset_of!(IdentifyController, ciu) == 135);
+    assert!(offset_of!(IdentifyController, cirn) == 136);
     assert!(offset_of!(IdentifyController, oacs) == 256);
     assert!(offset_of!(IdentifyController, tnvmcap) == 280);
     assert!(offset_of!(IdentifyController, kas) == 320);
@@ -249,6 +262,7 @@ const _: () = {
     assert!(offset_of!(IdentifyController, sgls) == 536);
     assert!(offset_of!(IdentifyController, subnqn) == 768);
     assert!(offset_of!(IdentifyController, ioccsz) == 1792);
+    assert!(offset_of!(IdentifyController, ccrl) == 1807);
     assert!(offset_of!(IdentifyController, psd) == 2048);
 };
 
@@ -257,6 +271,14 @@ impl IdentifyController {
     #[must_use]
     pub fn vendor_commands(&self) -> u64 {
         if self.vs[0].get() == VENDOR_MAGIC { self.vs[1].get() } else { 0 }
+    }
+
+    /// Which controller, in which of its lives; `None` if it does not say, or cannot be reset through
+    /// another.
+    #[must_use]
+    pub fn instance(&self) -> Option<ControllerInstance> {
+        let (cntlid, ciu, cirn) = (self.cntlid.get(), self.ciu, self.cirn.get());
+        (self.ccrl > 0).then_some(ControllerInstance { cntlid, ciu, cirn })
     }
 
     /// Version of the specification that the controller follows.
@@ -312,11 +334,19 @@ mod tests {
         controller.ioccsz = 260.into();
         controller.subnqn = Nqn::DISCOVERY.to_field();
         controller.crdt[1] = 7.into();
+        controller.ciu = 9;
+        controller.cirn = 0x1122_3344_5566_7788.into();
+        controller.dctype = 1;
         let bytes = controller.as_bytes();
         assert_eq!((bytes[77], &bytes[80..84]), (8, &[0, 1, 2, 0][..]));
         assert_eq!(bytes[520..522], [0x81, 0]);
         assert_eq!(bytes[1792..1796], [0x04, 0x01, 0, 0]);
         assert_eq!(bytes[130..132], [7, 0]);
+        assert_eq!((bytes[135], bytes[136], bytes[143], bytes[1806]), (9, 0x88, 0x11, 1));
+        assert_eq!(controller.instance(), None);
+        controller.ccrl = 4;
+        let instance = ControllerInstance { cntlid: 0, ciu: 9, cirn: 0x1122_3344_5566_7788 };
+        assert_eq!((controller.as_bytes()[1807], controller.instance()), (4, Some(instance)));
         assert_eq!(controller.transfer_bytes_max(4096), Some(1 << 20));
         controller.mdts = 60;
         assert_eq!(controller.transfer_bytes_max(4096), Some(u64::MAX));

@@ -56,6 +56,8 @@ impl Lid {
     pub const PERSISTENT_EVENT: Self = Self(0x0D);
     /// Feature Identifiers Supported and Effects.
     pub const FEATURE_EFFECTS: Self = Self(0x12);
+    /// Cross-Controller Reset (Base 2.3).
+    pub const CROSS_CONTROLLER_RESET: Self = Self(0x1E);
     /// Discovery.
     pub const DISCOVERY: Self = Self(0x70);
     /// Failure Domain, vendor specific.

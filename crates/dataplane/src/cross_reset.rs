@@ -1,0 +1,87 @@
+//! Cross-Controller Reset: a host that has lost a controller ends it for certain, through another.
+//!
+//! A host that loses a connection sends what was outstanding again, on the next. What the lost one
+//! left behind must not come after that: a write that had waited there would undo whatever was written to its
+//! blocks since. The target drops it when it hears of the end, and the network may keep that from it.
+//!
+//! - X1: when the command is completed, nothing that was sent to the impacted controller is under way, and
+//!   nothing of it will be carried out.
+//! - X2: that holds for a controller, too, whose connections have ended already.
+//! - X3: a host ends its own controllers of the same subsystem; those of others do not exist for it.
+
+use std::cell::RefCell;
+use std::rc::Rc;
+
+use io_traits::{Device, World};
+use nvme_target::SlotId;
+use nvme_wire::{ControllerInstance, CrossControllerReset, Status};
+use units::Duration;
+
+use crate::association::Association;
+use crate::connection::Connection;
+use crate::core::Core;
+
+/// How often it is looked whether the last command of a controller has ended.
+const LOOK: Duration = Duration::from_millis(1);
+
+/// Controllers that are over, and have commands under way.
+pub(crate) struct Leaving<W: World, D: Device>(RefCell<Vec<Rc<Association<W, D>>>>);
+
+impl<W: World, D: Device> Default for Leaving<W, D> {
+    fn default() -> Self {
+        Self(RefCell::default())
+    }
+}
+
+impl<W: World, D: Device> Leaving<W, D> {
+    /// `association` has no admin queue any more.
+    pub(crate) fn add(&self, association: &Rc<Association<W, D>>) {
+        let mut leaving = self.0.borrow_mut();
+        leaving.retain(|other| !other.is_at_rest());
+        if !association.is_at_rest() {
+            leaving.push(association.clone());
+        }
+    }
+
+    fn find(&self, instance: ControllerInstance) -> Option<Rc<Association<W, D>>> {
+        self.0.borrow().iter().find(|one| one.instance() == instance).cloned()
+    }
+}
+
+impl<W: World, D: Device> Core<W, D> {
+    /// The controller in this of its lives, also if it is over and has commands under way.
+    fn association_of(&self, instance: ControllerInstance) -> Option<Rc<Association<W, D>>> {
+        let present = self.association(instance.cntlid);
+        let present = present.filter(|association| association.instance() == instance);
+        present.or_else(|| self.leaving().find(instance))
+    }
+}
+
+impl<W: World, D: Device> Connection<W, D> {
+    /// Carries out the Cross-Controller Reset in `slot`, which came to `association`.
+    pub(crate) fn reset_other(
+        self: &Rc<Self>,
+        slot: SlotId,
+        association: &Rc<Association<W, D>>,
+        instance: ControllerInstance,
+    ) {
+        let own = association.clone();
+        let impacted = self
+            .core
+            .association_of(instance)
+            .filter(|other| own.controller.borrow().may_reset(&other.controller.borrow()));
+        if let Some(impacted) = &impacted {
+            impacted.cut("its host ends it through another controller");
+        }
+        let connection = self.clone();
+        self.core.world().spawn_now(async move {
+            let world = connection.core.world();
+            while connection.is_open() && impacted.as_ref().is_some_and(|one| !one.is_at_rest()) {
+                world.sleep_until(world.now() + LOOK).await;
+            }
+            own.controller.borrow_mut().reset_ended();
+            let done = u64::from(CrossControllerReset::DONE);
+            connection.complete(slot, Status::SUCCESS, done);
+        });
+    }
+}
