@@ -6,7 +6,9 @@ use nvme_wire::fabrics::{Connect, ConnectData, Property, PropertySize};
 use nvme_wire::feature::{Fid, NumberOfQueues, SetFeatures};
 use nvme_wire::identify::{Cns, Identify};
 use nvme_wire::log::GetLogPage;
-use nvme_wire::{AdminOpcode, FabricsType, SglDescriptor, Sqe};
+use nvme_wire::{
+    AdminOpcode, ControllerInstance, CrossControllerReset, FabricsType, SglDescriptor, Sqe,
+};
 use units::Duration;
 use zerocopy::IntoBytes;
 
@@ -65,6 +67,11 @@ pub(crate) fn number_of_queues(count: u16) -> Command {
 
 pub(crate) fn keep_alive() -> Command {
     command(AdminOpcode::KEEP_ALIVE.name(), Sqe::new(AdminOpcode::KEEP_ALIVE.0, 0), Body::None)
+}
+
+pub(crate) fn cross_controller_reset(impacted: ControllerInstance) -> Command {
+    let sqe = CrossControllerReset(impacted).encode();
+    command(AdminOpcode::CROSS_CONTROLLER_RESET.name(), sqe, Body::None)
 }
 
 /// Waits until the controller has something to tell, however long.

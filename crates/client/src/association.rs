@@ -12,7 +12,7 @@ use nvme_wire::feature::{ASYNC_CONFIG_NAMESPACE_ATTRIBUTE, Fid, NumberOfQueues};
 use nvme_wire::identify::{Cns, IdentifyController};
 use nvme_wire::pdu::Digests;
 use nvme_wire::property::{Cap, Cc, Csts, offset};
-use nvme_wire::{Cqe, Status};
+use nvme_wire::{Cqe, CrossControllerReset, Status};
 use units::Duration;
 
 use crate::client::Inner;
@@ -26,6 +26,8 @@ pub(crate) const ADMIN_DEPTH: u16 = 31;
 const ADMIN_IN_CAPSULE: u32 = 8192;
 /// Longest wait between two looks at CSTS.RDY.
 const READY_POLL_MAX: Duration = Duration::from_millis(100);
+/// Wait between two looks whether a controller has ended.
+const RESET_POLL: Duration = Duration::from_millis(10);
 /// How long the last words of a broken connection may take.
 const LAST_WORDS: Duration = Duration::from_millis(100);
 
@@ -229,6 +231,10 @@ impl<W: World> Inner<W> {
 
     async fn connect_all(&self, association: &mut Association<W>) -> Result<(), ConnectError> {
         let introduction = self.connect_admin(association).await?;
+        let controller = introduction.identify.instance();
+        if controller.is_some() {
+            self.end_last_controller(introduction.cntlid).await?;
+        }
         let limits = ControllerLimits::new(introduction.cap, &introduction.identify)?;
         let wanted = match self.active_queues.get() {
             0 => self.options.queues(),
@@ -253,7 +259,33 @@ impl<W: World> Inner<W> {
         }
         self.active_queues.set(count);
         self.limits.set(Some(limits));
+        self.controller.set(controller);
         self.open(association, limits.in_capsule_max);
+        Ok(())
+    }
+
+    /// Ends the controller that requests were last sent to, through `cntlid`: nothing of them is carried out from
+    /// now on.
+    async fn end_last_controller(&self, cntlid: u16) -> Result<(), Error> {
+        while let Some(last) = self.controller.get() {
+            let is_over = match self.first(admin::cross_controller_reset(last)).await {
+                Ok(cqe) => cqe.dw0() & CrossControllerReset::DONE != 0,
+                Err(error @ Error::Target { status, .. }) => match status.code() {
+                    // Its number is another's already: that of the one that is asked.
+                    Status::INVALID_FIELD if last.cntlid == cntlid => true,
+                    Status::CROSS_CONTROLLER_RESET_IN_PROGRESS
+                    | Status::CROSS_CONTROLLER_RESET_LOG_FULL
+                    | Status::CROSS_CONTROLLER_RESET_LIMIT => false,
+                    _ => return Err(error),
+                },
+                Err(error) => return Err(error),
+            };
+            if is_over {
+                self.controller.set(None);
+            } else {
+                self.world.sleep_until(self.world.now() + RESET_POLL).await;
+            }
+        }
         Ok(())
     }
 

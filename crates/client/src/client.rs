@@ -8,11 +8,11 @@ use std::rc::Rc;
 use io_traits::World;
 use local_sync::Notify;
 use nvme_initiator::{ControllerLimits, NamespaceShape};
-use nvme_wire::Nqn;
 use nvme_wire::identify::{Cns, IdentifyController, NamespaceIdList};
 use nvme_wire::log::{GetLogPage, Lid, SmartHealth};
 use nvme_wire::property::{Cc, offset};
 use nvme_wire::sqe::NSID_ALL;
+use nvme_wire::{ControllerInstance, Nqn};
 use units::Duration;
 
 use crate::association::ADMIN_DEPTH;
@@ -36,6 +36,8 @@ pub(crate) struct Inner<W: World> {
     /// 0 until the first association is made.
     pub(crate) active_queues: Cell<u16>,
     next_queue: Cell<usize>,
+    /// The controller that requests were last sent to, if it can be ended through another.
+    pub(crate) controller: Cell<Option<ControllerInstance>>,
     pub(crate) limits: Cell<Option<ControllerLimits>>,
     /// Shapes of the namespaces in use.
     pub(crate) namespaces: RefCell<BTreeMap<u32, Rc<Cell<NamespaceShape>>>>,
@@ -68,6 +70,7 @@ impl<W: World> Inner<W> {
             nqn: *nqn,
             admin: queue(ADMIN_DEPTH - 1),
             io: (0..io_queues).map(|_| queue(options.depth())).collect(),
+            controller: Cell::new(options.predecessor),
             options,
             active_queues: Cell::new(0),
             next_queue: Cell::new(0),
@@ -164,6 +167,13 @@ impl<W: World> Client<W> {
     #[must_use]
     pub fn last_connect_error(&self) -> Option<ConnectError> {
         self.inner().last_connect_error.get()
+    }
+
+    /// The controller that requests were last sent to, for [`Options::predecessor`](field@Options::predecessor) of a client
+    /// that repeats them; `None` if the target cannot end a controller through another.
+    #[must_use]
+    pub fn controller(&self) -> Option<ControllerInstance> {
+        self.inner().controller.get()
     }
 
     /// I/O queues in use.

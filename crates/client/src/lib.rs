@@ -25,12 +25,12 @@
 //! # Lost connections
 //! A lost connection is made again ([`Options::reconnect`]), and what was outstanding is sent
 //! again, in the order in which it was submitted. Every request here has the same effect whether it
-//! is carried out once or twice: it reads, or it sets the contents of its blocks. So this is safe as
-//! long as the target leaves what it has not carried out when a connection ends. It leaves it when it
-//! hears of that. If the network keeps the end of a connection from it, it hears of it by the keep
-//! alive timeout ([`Options::keep_alive`]) at the latest; until then a write that waits there can be
-//! carried out behind its repetition, and undo what was written to its blocks since. Linux's
-//! initiator does not wait for that time either.
+//! is carried out once or twice: it reads, or it sets the contents of its blocks. What the lost
+//! connections left behind must not come behind that, or it would undo what was written since: so the
+//! controller that was lost is ended through the new one (Cross-Controller Reset) before anything is
+//! sent again. A target without that command, which farflash is not, leaves what it has not carried
+//! out when it hears that a connection has ended; if the network keeps that from it, by the keep alive
+//! timeout ([`Options::keep_alive`]).
 //!
 //! Sent on [`SENDS_MAX`] connections without an answer, a request fails; from [`SUSPECT_AFTER`]
 //! on, such requests are sent one at a time on each queue. Order between requests
@@ -65,6 +65,7 @@ pub use counters::Counters;
 pub use discovery::{Discovered, discover};
 pub use error::{ConnectError, Disconnect, Error};
 pub use extended::{Blocks, BlocksRead};
+pub use nvme_wire::ControllerInstance;
 pub use options::{Backoff, Credentials, Options, QUEUES_MAX, Reconnect};
 pub use queue::{SENDS_MAX, SUSPECT_AFTER};
 pub use volume::{Swap, Volume};

@@ -2,7 +2,7 @@
 
 use auth::Secret;
 use nvme_initiator::DEPTH_MAX;
-use nvme_wire::{HostId, Nqn};
+use nvme_wire::{ControllerInstance, HostId, Nqn};
 use units::Duration;
 
 /// Most I/O queues of a client.
@@ -32,6 +32,9 @@ pub struct Options {
     pub keep_alive: Duration,
     /// What to do about a lost connection.
     pub reconnect: Reconnect,
+    /// A controller of this host and subsystem to which requests were sent that this client will send
+    /// again, by [`crate::Client::controller`]: it is ended before the first of them.
+    pub predecessor: Option<ControllerInstance>,
     /// What opens the volume, if it is not open to everybody.
     pub credentials: Option<Credentials>,
 }
@@ -89,6 +92,7 @@ impl Options {
             connect_timeout: Duration::from_secs(10),
             keep_alive: Duration::from_secs(15),
             reconnect: Reconnect::Backoff(Backoff::default()),
+            predecessor: None,
             credentials: None,
         }
     }

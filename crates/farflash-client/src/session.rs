@@ -23,7 +23,10 @@ use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::sync::Arc;
 
-use client::{Backoff, Client, ConnectError, Disconnect, Options, SENDS_MAX, SUSPECT_AFTER};
+use client::{
+    Backoff, Client, ConnectError, ControllerInstance, Disconnect, Options, SENDS_MAX,
+    SUSPECT_AFTER,
+};
 use io_traits::{Clock, Spawn};
 use local_sync::{Notify, Semaphore};
 use reactor::Handle;
@@ -75,6 +78,8 @@ pub(crate) struct Session {
     connected: Cell<Instant>,
     /// When the recovery that led to it began, and the attempts that it took.
     recovery: Cell<Option<(Instant, u32)>>,
+    /// The controller that requests were sent to which are sent again.
+    predecessor: Cell<Option<ControllerInstance>>,
     /// What the cluster was asked and has not answered yet.
     question: RefCell<Option<Question>>,
     /// Whose turn it is among the requests that go on one at a time (S4).
@@ -106,6 +111,7 @@ impl Session {
         Ok(Rc::new(Self {
             connected: Cell::new(world.now()),
             recovery: Cell::new(None),
+            predecessor: Cell::new(None),
             question: RefCell::new(None),
             suspects: Semaphore::new(1),
             world,
@@ -228,7 +234,9 @@ impl Session {
     }
 
     fn begin_recovery(self: &Rc<Self>) {
-        self.state.replace(State::Recovering);
+        if let State::Open(link) = self.state.replace(State::Recovering) {
+            self.predecessor.set(link.client.controller());
+        }
         self.world.spawn(self.clone().recover());
     }
 

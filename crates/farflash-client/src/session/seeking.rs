@@ -13,6 +13,7 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration as StdDuration;
 
+use client::Options;
 use control::{ApiError, ProblemCode};
 use io_traits::{Clock, Spawn};
 use local_sync::oneshot;
@@ -120,7 +121,8 @@ impl Session {
     /// same is closed in order.
     fn try_at(&self, place: Place) -> impl Future<Output = Result<Link, Error>> + use<> {
         let (sender, receiver) = oneshot();
-        let (world, options) = (self.world.clone(), self.options.clone());
+        let world = self.world.clone();
+        let options = Options { predecessor: self.predecessor.get(), ..self.options.clone() };
         let epoch = self.epochs.get() + 1;
         self.world.spawn(async move {
             sender.send(connect(&world, &place, &options, epoch).await);
