@@ -9,7 +9,9 @@
 //!   room for more nor data on its way that was asked for: what comes in is bounded by what goes out.
 //! - R2: the clock by which the host owes something stands still meanwhile.
 //! - R3: what the host owes and what it has to read are judged apart: none makes up for the other.
-//! - R4: a closed connection holds no memory but that of requests under way.
+//! - R4: what a host had sent before it ended the connection, and was not read for this long, is not carried
+//!   out: it may have sent it again elsewhere.
+//! - R5: a closed connection holds no memory but that of requests under way.
 
 use std::cell::{Cell, OnceCell, RefCell};
 use std::pin::pin;
@@ -176,7 +178,7 @@ impl<W: World, D: Device> Connection<W, D> {
         }
         self.phase.set(Phase::Closing);
         self.with_crowd(Crowd::lingers);
-        // R4.
+        // R5.
         self.incoming.clear();
         self.window.close();
         self.outbox.close();
@@ -288,6 +290,10 @@ impl<W: World, D: Device> Connection<W, D> {
         while self.is_open() {
             if self.must_pause() {
                 self.pause().await;
+                // R4.
+                if self.stream.peer_has_ended() {
+                    return true;
+                }
                 continue;
             }
             let chunk = match first_of(pin!(self.stream.recv()), closed.as_mut()).await {

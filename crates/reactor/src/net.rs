@@ -13,6 +13,7 @@ use std::task::{Context, Poll, Waker, ready};
 use std::time::Duration;
 
 use io_traits::{Clock, Listener, NetworkError, SendBatch, Stream, StreamError};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::{
     AddressFamily, Shutdown, SocketAddrAny, SocketFlags, SocketType, bind, getpeername,
     getsockname, listen, netdevice::index_to_name_inlined, shutdown, socket_with, sockopt,
@@ -301,6 +302,10 @@ impl Stream for TcpStream {
         self.socket.shutdown();
     }
 
+    fn peer_has_ended(&self) -> bool {
+        self.socket.peer_finished.get() || has_ended(&self.socket.fd)
+    }
+
     fn peer(&self) -> SocketAddr {
         self.socket.peer
     }
@@ -314,6 +319,14 @@ impl Stream for TcpStream {
         let name = index_to_name_inlined(fd, uring::receiving_interface(fd)?).ok()?;
         Some(name.as_str().to_owned())
     }
+}
+
+/// Whether the end of a connection, or its reset, has come in, be it behind bytes that nobody has received.
+fn has_ended(fd: &Fd) -> bool {
+    let mut asked = [PollFd::new(fd, PollFlags::RDHUP)];
+    let at_once = Timespec::default();
+    // A question that fails is not an answer.
+    poll(&mut asked, Some(&at_once)).is_ok_and(|answers| answers > 0)
 }
 
 /// A listening TCP socket.

@@ -28,7 +28,7 @@ pub(crate) struct SimNetwork {
     next_port: Cell<u16>,
     /// Where connections come from; the host that they are made to, unless it was said.
     pub(crate) comes_from: Cell<Option<IpAddr>>,
-    /// Connected streams, one end each.
+    /// Connected streams: the way to the accepting end, and the way back.
     streams: RefCell<Vec<(Weak<Pipe>, Weak<Pipe>)>>,
 }
 
@@ -40,6 +40,28 @@ impl SimNetwork {
                 pipe.closed.set(true);
                 pipe.discard();
                 pipe.wake_all();
+            }
+        }
+    }
+
+    /// Holds up what is sent to accepting ends.
+    pub(crate) fn hold_up(&self) {
+        let there = |(there, _): &(Weak<Pipe>, Weak<Pipe>)| there.upgrade();
+        self.streams.borrow().iter().filter_map(there).for_each(|pipe| pipe.held_up.set(true));
+    }
+
+    /// Severs every connection: the ends that made them find them reset. The others hear of it `told_after`
+    /// only; what was under way to them arrives, late.
+    pub(crate) fn sever(&self, world: &SimWorld, told_after: Duration) {
+        let told_at = world.now() + told_after;
+        for (there, back) in self.streams.take() {
+            if let Some(back) = back.upgrade() {
+                back.severed.set(true);
+                back.discard();
+                back.wake_all();
+            }
+            if let Some(there) = there.upgrade() {
+                there.sever(world, told_at);
             }
         }
     }
@@ -67,6 +89,10 @@ struct Pipe {
     closed: Cell<bool>,
     /// The sending end will say no more.
     finished: Cell<bool>,
+    /// What is sent from now on is held up until it is severed.
+    held_up: Cell<bool>,
+    /// What is sent from now on is lost, and neither end hears of the other's.
+    severed: Cell<bool>,
     receiver: RefCell<Option<Waker>>,
     sender: RefCell<Option<Waker>>,
 }
@@ -75,6 +101,33 @@ impl Pipe {
     fn discard(&self) {
         self.arriving.borrow_mut().clear();
         self.in_flight.set(0);
+    }
+
+    /// What is under way arrives at times up to `told_at`, when the receiving end is told of the end.
+    fn sever(self: &Rc<Self>, world: &SimWorld, told_at: Instant) {
+        self.severed.set(true);
+        let mut earliest = world.now();
+        for (at, _) in self.arriving.borrow_mut().iter_mut() {
+            *at = Instant(world.draw(|rng| rng.between(earliest.0, told_at.0)));
+            earliest = *at;
+            self.clone().wake_receiver_at(world, *at);
+        }
+        let (pipe, clock) = (self.clone(), world.clone());
+        world.spawn(async move {
+            clock.sleep_until(told_at).await;
+            pipe.closed.set(true);
+            pipe.wake_all();
+        });
+    }
+
+    fn wake_receiver_at(self: Rc<Self>, world: &SimWorld, at: Instant) {
+        let clock = world.clone();
+        world.spawn(async move {
+            clock.sleep_until(at).await;
+            if let Some(waker) = self.receiver.borrow_mut().take() {
+                waker.wake();
+            }
+        });
     }
 
     fn wake_all(&self) {
@@ -96,6 +149,8 @@ pub struct SimStream {
     peer: SocketAddr,
     /// This end was shut down; what has arrived is no longer of interest.
     shut: Rc<Cell<bool>>,
+    /// This end made the connection.
+    connecting: bool,
 }
 
 impl SimListener {
@@ -157,12 +212,19 @@ impl SimStream {
             local: peer,
             peer: local,
             shut: Rc::default(),
+            connecting: false,
         };
         backlog.waiting.borrow_mut().push_back(accepted);
         if let Some(waker) = backlog.acceptor.borrow_mut().take() {
             waker.wake();
         }
-        Ok(Self { world, inbound: here, outbound: there, local, peer, shut: Rc::default() })
+        let shut = Rc::default();
+        Ok(Self { world, inbound: here, outbound: there, local, peer, shut, connecting: true })
+    }
+
+    /// Whether it was severed, and this end knows.
+    fn is_severed(&self) -> bool {
+        self.connecting && self.inbound.severed.get()
     }
 
     /// Bytes that may arrive now, cut by chance; `None` if none have arrived.
@@ -197,15 +259,12 @@ impl SimStream {
         let mut arriving = self.outbound.arriving.borrow_mut();
         let earliest = arriving.back().map_or(Instant(0), |(at, _)| *at);
         let at = earliest.max(self.world.now() + Duration::from_nanos(latency));
+        if self.outbound.held_up.get() {
+            return arriving.push_back((Instant(u64::MAX), bytes));
+        }
         arriving.push_back((at, bytes));
         drop(arriving);
-        let (world, pipe) = (self.world.clone(), self.outbound.clone());
-        self.world.spawn(async move {
-            world.sleep_until(at).await;
-            if let Some(waker) = pipe.receiver.borrow_mut().take() {
-                waker.wake();
-            }
-        });
+        self.outbound.clone().wake_receiver_at(&self.world, at);
     }
 }
 
@@ -214,8 +273,15 @@ impl Stream for SimStream {
 
     fn recv(&self) -> impl Future<Output = Result<Vec<u8>, StreamError>> + 'static {
         let stream = self.clone();
+        // As on a ring, others may have their turn before what has come is handed over. It matters at the end, when there
+        // will be nothing more to wait for.
+        let mut comes_later = self.peer_has_ended() && self.world.draw(|rng| rng.one_in(3));
         poll_fn(move |context| {
-            if stream.shut.get() {
+            if std::mem::take(&mut comes_later) {
+                context.waker().wake_by_ref();
+                return Poll::Pending;
+            }
+            if stream.shut.get() || stream.is_severed() {
                 return Poll::Ready(Err(StreamError::Reset));
             }
             if let Some(chunk) = stream.take_arrived() {
@@ -237,7 +303,8 @@ impl Stream for SimStream {
         let stream = self.clone();
         async move {
             poll_fn(|context| {
-                if stream.outbound.closed.get() || stream.inbound.closed.get() {
+                let is_over = stream.outbound.closed.get() || stream.inbound.closed.get();
+                if is_over || stream.is_severed() {
                     return Poll::Ready(Err(StreamError::Reset));
                 }
                 if stream.outbound.in_flight.get() < IN_FLIGHT_BYTES_MAX {
@@ -248,19 +315,32 @@ impl Stream for SimStream {
                 Poll::Pending
             })
             .await?;
-            stream.put_under_way(batch.slices().flatten().copied().collect());
+            if !stream.outbound.severed.get() {
+                stream.put_under_way(batch.slices().flatten().copied().collect());
+            }
             batch.clear();
             Ok(batch)
         }
     }
 
+    fn peer_has_ended(&self) -> bool {
+        self.inbound.closed.get() || self.inbound.finished.get()
+    }
+
     fn shutdown_write(&self) {
+        if self.is_severed() {
+            return;
+        }
         self.outbound.finished.set(true);
         self.outbound.wake_all();
     }
 
     /// As TCP does it: an end with unread bytes is a reset, and what is still on its way is lost.
     fn shutdown(&self) {
+        if self.is_severed() {
+            self.shut.set(true);
+            return;
+        }
         if !self.inbound.arriving.borrow().is_empty() {
             self.outbound.discard();
         }

@@ -144,6 +144,16 @@ impl SimWorld {
         self.core.network.cut();
     }
 
+    /// Severs every connection: what the ends that made them send is held up for a while, then those find them reset.
+    /// The others hear of it `told_after` later only, and what was held up arrives until then.
+    pub async fn sever_connections(&self, held_up_for: Duration, told_after: Duration) {
+        self.note(format_args!("network: held up"));
+        self.core.network.hold_up();
+        self.sleep_until(self.now() + held_up_for).await;
+        self.note(format_args!("network: severed"));
+        self.core.network.sever(self, told_after);
+    }
+
     /// Notes an event in the simulation's trace.
     pub fn note(&self, event: std::fmt::Arguments<'_>) {
         self.core.trace.note(self.core.now.get(), event);

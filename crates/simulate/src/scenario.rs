@@ -417,7 +417,13 @@ impl Boot {
                     disk.set_gone(false);
                 }
                 if trouble.get() && profile.cuts && rng.one_in(2) {
-                    world.cut_connections();
+                    if rng.one_in(2) {
+                        world.cut_connections();
+                    } else {
+                        let (held_up_for, told_after) = (rng.between(6, 12), rng.between(12, 16));
+                        let micros = |power: u64| Duration::from_micros(1 << power);
+                        world.sever_connections(micros(held_up_for), micros(told_after)).await;
+                    }
                 }
             }
         });

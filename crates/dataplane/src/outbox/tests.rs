@@ -62,6 +62,10 @@ impl Stream for Gate {
 
     fn shutdown(&self) {}
 
+    fn peer_has_ended(&self) -> bool {
+        false
+    }
+
     fn peer(&self) -> SocketAddr {
         self.local()
     }

@@ -4,6 +4,7 @@ mod administering;
 mod authenticating;
 mod crowding;
 mod exchanging;
+mod fencing;
 mod hanging;
 mod hostile;
 mod metadata;

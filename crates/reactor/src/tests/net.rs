@@ -4,7 +4,9 @@ use std::cell::Cell;
 use std::rc::Rc;
 use std::time::Duration;
 
-use io_traits::{Buffer, Listener, Network, NetworkError, SendBatch, Spawn, Stream, StreamError};
+use io_traits::{
+    Buffer, Clock, Listener, Network, NetworkError, SendBatch, Spawn, Stream, StreamError,
+};
 use local_sync::yield_now;
 use units::BLOCK_SIZE;
 
@@ -102,6 +104,38 @@ fn the_sending_side_ends_alone() {
         send_bytes(&client, b"heard").await.expect("the other way is open");
         assert_eq!(recv_exact(&server, 5).await, b"heard");
     });
+}
+
+#[test]
+fn the_end_is_known_before_what_came_ahead_of_it_is_received() {
+    run_every_way(|handle| async move {
+        for is_reset in [false, true] {
+            let (client, server) = pair(&handle).await;
+            send_bytes(&client, b"unread").await.expect("sent");
+            assert!(!client.peer_has_ended() && !server.peer_has_ended());
+            if is_reset {
+                send_bytes(&server, b"unread, too").await.expect("sent");
+                sleep(&handle, 20).await;
+                client.shutdown();
+                drop(client);
+            } else {
+                client.shutdown_write();
+                assert!(!client.peer_has_ended());
+            }
+            let deadline = handle.now() + units::Duration::from_secs(5);
+            while !server.peer_has_ended() {
+                assert!(handle.now() < deadline, "reset: {is_reset}");
+                sleep(&handle, 1).await;
+            }
+            if !is_reset {
+                assert_eq!(recv_exact(&server, 6).await, b"unread");
+            }
+        }
+    });
+}
+
+async fn sleep(handle: &Handle, milliseconds: u64) {
+    handle.sleep_until(handle.now() + units::Duration::from_millis(milliseconds)).await;
 }
 
 #[test]
