@@ -10,7 +10,7 @@ use nvme_wire::identify::{
 use nvme_wire::io::{Abort, BlockCommand, DatasetManagement, dsm_ranges};
 use nvme_wire::log::{ChangedNamespaces, GetLogPage};
 use nvme_wire::nqn::Nqn;
-use nvme_wire::{CrossControllerReset, Cqe, IoOpcode, Sqe};
+use nvme_wire::{Cqe, CrossControllerReset, IoOpcode, Sqe};
 use zerocopy::{FromBytes, IntoBytes};
 
 /// The input is a submission queue entry and what follows it; also a completion, a name and a page.
