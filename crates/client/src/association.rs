@@ -233,7 +233,7 @@ impl<W: World> Inner<W> {
         let introduction = self.connect_admin(association).await?;
         let controller = introduction.identify.instance();
         if controller.is_some() {
-            self.end_last_controller(introduction.cntlid).await?;
+            self.end_last_controller().await?;
         }
         let limits = ControllerLimits::new(introduction.cap, &introduction.identify)?;
         let wanted = match self.active_queues.get() {
@@ -264,15 +264,17 @@ impl<W: World> Inner<W> {
         Ok(())
     }
 
-    /// Ends the controller that requests were last sent to, through `cntlid`: nothing of them is carried out from
-    /// now on.
-    async fn end_last_controller(&self, cntlid: u16) -> Result<(), Error> {
+    /// Ends the controller that requests were last sent to: nothing of them is carried out from now on.
+    async fn end_last_controller(&self) -> Result<(), Error> {
         while let Some(last) = self.controller.get() {
             let is_over = match self.first(admin::cross_controller_reset(last)).await {
                 Ok(cqe) => cqe.dw0() & CrossControllerReset::DONE != 0,
                 Err(error @ Error::Target { status, .. }) => match status.code() {
-                    // Its number is another's already: that of the one that is asked.
-                    Status::INVALID_FIELD if last.cntlid == cntlid => true,
+                    // It cannot be ended like this: as with a target that does not know the command. Or its number is
+                    // another's already, that of the one that is asked.
+                    Status::INVALID_OPCODE
+                    | Status::INVALID_FIELD
+                    | Status::INVALID_CONTROLLER_ID => true,
                     Status::CROSS_CONTROLLER_RESET_IN_PROGRESS
                     | Status::CROSS_CONTROLLER_RESET_LOG_FULL
                     | Status::CROSS_CONTROLLER_RESET_LIMIT => false,

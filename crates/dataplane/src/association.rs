@@ -82,11 +82,11 @@ impl<W: World, D: Device> Association<W, D> {
     }
 
     /// Whether none of its connections is left, be it for the sake of a command that is under way: each
-    /// holds its connection.
+    /// holds its connection. What only asked to be a queue carries out nothing, and may be anybody's (Q1).
     pub(crate) fn is_at_rest(&self) -> bool {
         let is_gone = |connection: &Weak<Connection<W, D>>| connection.strong_count() == 0;
         is_gone(&self.admin)
-            && self.io.borrow().iter().all(|queue| is_gone(&queue.connection))
+            && self.io.borrow().iter().all(|queue| !queue.is_created || is_gone(&queue.connection))
             && self.ended.borrow().iter().all(is_gone)
     }
 
@@ -101,7 +101,7 @@ impl<W: World, D: Device> Association<W, D> {
         let qid = request.qid;
         // X1 of `cross_reset.rs`: it may be over, and not known to all yet.
         if !self.admin.upgrade().is_some_and(|admin| admin.is_open()) {
-            return Err(ConnectRefusal::UNKNOWN_CONTROLLER);
+            return Err(ConnectRefusal::BUSY);
         }
         let mut controller = self.controller.borrow_mut();
         let negotiated = controller.accept_io(request)?;
@@ -155,7 +155,8 @@ impl<W: World, D: Device> Association<W, D> {
     fn note_ended(&self, queues: impl IntoIterator<Item = Queue<W, D>>) {
         let mut ended = self.ended.borrow_mut();
         ended.retain(|connection| connection.strong_count() > 0);
-        ended.extend(queues.into_iter().map(|queue| queue.connection));
+        let created = queues.into_iter().filter(|queue| queue.is_created);
+        ended.extend(created.map(|queue| queue.connection));
     }
 
     /// Does what the controller asks for. Called after whatever may have changed it.

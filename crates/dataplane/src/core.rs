@@ -315,6 +315,7 @@ impl<W: World, D: Device> Core<W, D> {
             self.state.memory.on_tick(now);
             self.all_connections().iter().for_each(|connection| connection.on_tick(now));
             self.all_associations().iter().for_each(|association| association.on_tick(now));
+            self.state.leaving.on_tick();
             self.look_after_shards();
             self.tell_warnings();
         }
@@ -372,7 +373,8 @@ impl<W: World, D: Device> Core<W, D> {
         &self.state.leaving
     }
 
-    /// Tells two controllers apart that have the same number one after the other; never 0.
+    /// Tells two controllers apart that have the same number one after the other, unless by chance: their random numbers
+    /// do in any case. Never 0.
     pub(crate) fn next_uniquifier(&self) -> u8 {
         let next = self.state.uniquifier.get().checked_add(1).unwrap_or(1);
         self.state.uniquifier.set(next);

@@ -36,11 +36,14 @@ impl<W: World, D: Device> Default for Leaving<W, D> {
 impl<W: World, D: Device> Leaving<W, D> {
     /// `association` has no admin queue any more.
     pub(crate) fn add(&self, association: &Rc<Association<W, D>>) {
-        let mut leaving = self.0.borrow_mut();
-        leaving.retain(|other| !other.is_at_rest());
-        if !association.is_at_rest() {
-            leaving.push(association.clone());
+        if association.subject.export().is_some() {
+            self.0.borrow_mut().push(association.clone());
         }
+    }
+
+    /// Forgets those that have nothing under way any more.
+    pub(crate) fn on_tick(&self) {
+        self.0.borrow_mut().retain(|association| !association.is_at_rest());
     }
 
     fn find(&self, instance: ControllerInstance) -> Option<Rc<Association<W, D>>> {
