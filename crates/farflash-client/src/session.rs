@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!  request ──► link() ──► Open ──────────► the client's volume ──► outcome
-//!                │          │ lost                                  │ disconnected
+//!                │          │ ended                                 │ it gave up
 //!                ▼          ▼                                       │
 //!              Lost ──► Recovering: locate, connect, wait ◄─────────┘
 //! ```
@@ -160,23 +160,25 @@ impl Session {
                 Ok(value) => return Ok(value),
                 Err(error) => error,
             };
-            let (sends, last) = match error {
+            // S6
+            let (has_ended, sends, last) = match error {
                 // What waited when the client gave up was never sent.
-                client::Error::Disconnected(Disconnect::GaveUp) => (0, Disconnect::GaveUp),
+                client::Error::Disconnected(Disconnect::GaveUp) => (true, 0, Disconnect::GaveUp),
                 client::Error::Disconnected(reason) if !repeatable => {
-                    self.lost(link.epoch);
                     return Err(Error::OutcomeUnknown(reason));
                 }
-                client::Error::Disconnected(reason) => (1, reason),
-                client::Error::Unanswered { sends, last } => (sends, last),
-                client::Error::Closed => (0, Disconnect::Closed),
+                client::Error::Disconnected(reason) => (false, 1, reason),
+                client::Error::Unanswered { sends, last } => (true, sends, last),
+                client::Error::Closed => (true, 0, Disconnect::Closed),
                 error => return Err(Error::Request(error)),
             };
             sent += sends;
             if sent >= SENDS_MAX {
                 return Err(Error::Request(client::Error::Unanswered { sends: sent, last }));
             }
-            self.lost(link.epoch);
+            if has_ended {
+                self.lost(link.epoch);
+            }
             let now = self.world.now();
             let after = now.since(since.unwrap_or(now));
             if since.is_some() && after >= self.recovery_timeout {
@@ -225,7 +227,7 @@ impl Session {
         }
     }
 
-    /// Connection `epoch` is gone.
+    /// The client of `epoch` has ended.
     fn lost(self: &Rc<Self>, epoch: u64) {
         let is_current = matches!(&*self.state.borrow(), State::Open(link) if link.epoch == epoch);
         if is_current {

@@ -5,9 +5,10 @@
 mod support;
 
 use std::thread;
+use std::time::{Duration, Instant};
 
 use farflash_client::{
-    Cluster, Data, Error, ErrorKind, NewVolume, OpenOptions, Properties, Request, Volume,
+    Cluster, Data, Error, ErrorKind, NewVolume, OpenOptions, Properties, Reply, Request, Volume,
 };
 use support::proxy::Proxy;
 use support::{Server, until};
@@ -16,6 +17,8 @@ const BLOCK: u64 = 4096;
 const MIB: u64 = 1 << 20;
 /// Round trips in which a call that does not wait for its other parts would have come back.
 const ROUND_TRIPS: u32 = 100;
+/// How long it may take a server to carry out what comes on a connection of which it had heard nothing.
+const LATE: Duration = Duration::from_secs(1);
 
 /// A volume of a real server, behind a proxy.
 fn behind_proxy(server: &Server) -> (Volume, Proxy) {
@@ -61,12 +64,12 @@ fn a_failed_request_ends_when_all_its_parts_have() {
     proxy.hold_at(transfer_bytes_max / BLOCK);
     let data = Data::from(&vec![1; 3 * part][..]);
     let pending = volume.start(Request::Write { offset: 0, data });
-    until("a part failed, and another is held", || proxy.has_failed() && proxy.holds());
+    until("a part failed, and another is held", || proxy.has_failed() && proxy.holds() == 1);
     round_trips(&volume);
-    let Err(pending) = pending.wait_timeout(std::time::Duration::ZERO) else {
+    let Err(pending) = pending.wait_timeout(Duration::ZERO) else {
         panic!("it has ended, with a part under way");
     };
-    proxy.release();
+    assert_eq!(proxy.release(), 1);
     failed(pending.wait());
     stays(&volume, 0, 3 * part);
 }
@@ -89,11 +92,43 @@ fn a_failed_call_returns_when_all_its_requests_have_ended() {
         own.write_at(&vec![2; len], 0).unwrap();
         written
     });
-    until("a request failed, and another is held", || proxy.has_failed() && proxy.holds());
+    until("a request failed, and another is held", || proxy.has_failed() && proxy.holds() == 1);
     round_trips(&volume);
-    proxy.release();
+    assert_eq!(proxy.release(), 1);
     failed(writing.join().unwrap());
     let mut back = vec![0; len];
     volume.read_at(&mut back, 0).unwrap();
     assert!(back.iter().all(|byte| *byte == 2), "what was written next is written over");
+}
+
+/// A write is outstanding with a swap on a connection that the network severs, and again on the one that is made
+/// then, which cannot be made anew for a while. Whatever was sent on either of them comes too late.
+#[test]
+fn what_two_severed_connections_left_behind_undoes_nothing() {
+    let server = Server::start("mem:256MiB");
+    let (volume, proxy) = behind_proxy(&server);
+    let block = |stamp: u8| Data::from(&[stamp; BLOCK as usize][..]);
+    proxy.hold_at(1);
+    let swap = Request::CompareAndSwap { offset: BLOCK, expected: block(0), data: block(9) };
+    let swap = volume.start(swap);
+    until("the swap is on its way", || proxy.holds() == 1);
+    proxy.sever_at(0, 2);
+    let write = volume.start(Request::Write { offset: 0, data: block(1) });
+    let error = swap.wait().expect_err("its connection is gone");
+    assert_eq!(error.kind(), ErrorKind::OutcomeUnknown, "{error:?}");
+    let swapped = volume.start(Request::Read { offset: BLOCK, len: BLOCK as usize });
+    assert!(matches!(write.wait(), Ok(Reply::Done)));
+    assert!(matches!(swapped.wait(), Ok(Reply::Data(_))));
+    assert_eq!(proxy.holds(), 3);
+    volume.write_at(&[2; BLOCK as usize], 0).unwrap();
+    proxy.release();
+    let released = Instant::now();
+    while released.elapsed() < LATE {
+        let mut back = [1; 2 * BLOCK as usize];
+        volume.read_at(&mut back, 0).unwrap();
+        let (written, unchanged) = back.split_at(BLOCK as usize);
+        assert!(written.iter().all(|byte| *byte == 2), "an older write undoes it");
+        assert!(unchanged.iter().all(|byte| *byte == 0), "swapped behind a read");
+        thread::sleep(Duration::from_millis(10));
+    }
 }

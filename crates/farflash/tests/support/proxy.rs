@@ -1,20 +1,25 @@
 //! Stands between a host and a portal. It ends the connection on which a certain read comes, has a certain write
-//! fail, and keeps another one from the server for a while. Answers can be made to fail where there are no digests.
+//! fail, and keeps others from the server for a while, with or without their connection. Answers can be made to
+//! fail where there are no digests.
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread;
+use std::time::{Duration, Instant};
 
 /// Connections refused behind each that was ended: as many as a host tries at one place at the most.
 const REFUSALS: u32 = 8;
+/// How long nobody can connect behind the last connection that was severed: longer than a host tries at one place.
+const SEVERED: Duration = Duration::from_millis(800);
 const NOTHING: u64 = u64::MAX;
 /// Types of PDUs, and opcodes.
 const CAPSULE: u8 = 4;
 const RESPONSE: u8 = 5;
 const WRITE: u8 = 1;
 const READ: u8 = 2;
+const COMPARE_AND_WRITE: u8 = 0x81;
 /// The status field of a completion: Write Fault, do not retry.
 const WRITE_FAULT: u16 = 0x8000 | 0x280 << 1;
 
@@ -29,12 +34,19 @@ struct Shared {
     fatal: AtomicU64,
     ended: AtomicU32,
     refusals: AtomicU32,
+    /// Until when all connections are refused.
+    refused_until: Mutex<Option<Instant>>,
     /// Blocks of the writes that fail, and that are held.
     failing: AtomicU64,
     holding: AtomicU64,
     has_failed: AtomicBool,
-    /// A command that is held, and where it goes to.
-    held: Mutex<Option<(Vec<u8>, TcpStream)>>,
+    /// The block of the writes with which their connection is severed, and how many of them are left.
+    severing: AtomicU64,
+    severings: AtomicU32,
+    /// Connections that have ended for the host, and not for the server.
+    severed: Mutex<Vec<TcpStream>>,
+    /// Commands that are held, and where they go to.
+    held: Mutex<Vec<(Vec<u8>, TcpStream)>>,
 }
 
 /// One connection.
@@ -55,17 +67,19 @@ impl Proxy {
             fatal: AtomicU64::new(NOTHING),
             ended: AtomicU32::new(0),
             refusals: AtomicU32::new(0),
+            refused_until: Mutex::default(),
             failing: AtomicU64::new(NOTHING),
             holding: AtomicU64::new(NOTHING),
             has_failed: AtomicBool::new(false),
+            severing: AtomicU64::new(NOTHING),
+            severings: AtomicU32::new(0),
+            severed: Mutex::default(),
             held: Mutex::default(),
         });
         let own = shared.clone();
         thread::spawn(move || {
             for host in listener.incoming().map_while(Result::ok) {
-                let take = |left: u32| left.checked_sub(1);
-                let refused = own.refusals.fetch_update(Ordering::AcqRel, Ordering::Acquire, take);
-                if refused.is_err() {
+                if !own.refuses() {
                     own.clone().serve(host);
                 }
             }
@@ -94,24 +108,39 @@ impl Proxy {
         self.shared.has_failed.load(Ordering::Acquire)
     }
 
-    /// The next write that begins with block `lba` gets no further until it is released.
+    /// The next write or swap that begins with block `lba` gets no further until it is released.
     pub fn hold_at(&self, lba: u64) {
         self.shared.holding.store(lba, Ordering::Release);
     }
 
-    /// Whether it holds a write.
-    pub fn holds(&self) -> bool {
-        self.shared.held.lock().unwrap().is_some()
+    /// The next `times` writes that begin with block `lba` are held, and the host loses their connections. The
+    /// server hears nothing of that, nor, from now on, of any connection's end. After the last of them nobody
+    /// can connect for a while.
+    pub fn sever_at(&self, lba: u64, times: u32) {
+        self.shared.severings.store(times, Ordering::Release);
+        self.shared.severing.store(lba, Ordering::Release);
     }
 
-    /// Passes on what it holds.
-    pub fn release(&self) {
-        let (pdu, mut target) = self.shared.held.lock().unwrap().take().expect("it holds one");
-        target.write_all(&pdu).unwrap();
+    /// How many commands it holds.
+    pub fn holds(&self) -> usize {
+        self.shared.held.lock().unwrap().len()
+    }
+
+    /// Passes on what it holds; how much of it was taken.
+    pub fn release(&self) -> usize {
+        let held = std::mem::take(&mut *self.shared.held.lock().unwrap());
+        held.into_iter().filter_map(|(pdu, mut target)| target.write_all(&pdu).ok()).count()
     }
 }
 
 impl Shared {
+    fn refuses(&self) -> bool {
+        let take = |left: u32| left.checked_sub(1);
+        let counted = self.refusals.fetch_update(Ordering::AcqRel, Ordering::Acquire, take);
+        let until = *self.refused_until.lock().unwrap();
+        counted.is_ok() || until.is_some_and(|until| Instant::now() < until)
+    }
+
     fn serve(self: Arc<Self>, mut host: TcpStream) {
         let Ok(mut target) = TcpStream::connect(self.portal) else { return };
         let (mut from_target, mut to_host) =
@@ -135,11 +164,18 @@ impl Shared {
                     self.ended.fetch_add(1, Ordering::AcqRel);
                     break;
                 }
+                if self.severs(&pdu, &target) {
+                    break;
+                }
                 if !self.takes(&pdu, &target) && target.write_all(&pdu).is_err() {
                     break;
                 }
             }
-            let _ = target.shutdown(Shutdown::Both);
+            if self.severing.load(Ordering::Acquire) == NOTHING {
+                let _ = target.shutdown(Shutdown::Both);
+            } else {
+                self.severed.lock().unwrap().push(target);
+            }
             let _ = host.shutdown(Shutdown::Both);
         });
     }
@@ -170,13 +206,36 @@ impl Shared {
         let [CAPSULE, ..] = pdu else { return false };
         let sqe = &pdu[8..72];
         let holding = self.holding.load(Ordering::Acquire);
-        let is_taken = sqe[0] == WRITE && holding != NOTHING && lba(sqe) == holding;
+        let changes = matches!(sqe[0], WRITE | COMPARE_AND_WRITE);
+        let is_taken = changes && holding != NOTHING && lba(sqe) == holding;
         if is_taken {
             self.holding.store(NOTHING, Ordering::Release);
-            let target = target.try_clone().unwrap();
-            *self.held.lock().unwrap() = Some((pdu.to_vec(), target));
+            self.hold(pdu, target);
         }
         is_taken
+    }
+
+    /// Whether this is a command to be held with its connection; it is taken then.
+    fn severs(&self, pdu: &[u8], target: &TcpStream) -> bool {
+        let [CAPSULE, ..] = pdu else { return false };
+        let sqe = &pdu[8..72];
+        let severing = self.severing.load(Ordering::Acquire);
+        if sqe[0] != WRITE || severing == NOTHING || lba(sqe) != severing {
+            return false;
+        }
+        let take = |left: u32| left.checked_sub(1);
+        let left = self.severings.fetch_update(Ordering::AcqRel, Ordering::Acquire, take);
+        if left == Ok(1) {
+            *self.refused_until.lock().unwrap() = Some(Instant::now() + SEVERED);
+        }
+        if left.is_ok() {
+            self.hold(pdu, target);
+        }
+        left.is_ok()
+    }
+
+    fn hold(&self, pdu: &[u8], target: &TcpStream) {
+        self.held.lock().unwrap().push((pdu.to_vec(), target.try_clone().unwrap()));
     }
 
     /// Makes a failure of the answer, if it is the one that is to be.
