@@ -81,8 +81,8 @@ impl<D: Device> Device for Counted<D> {
         DeviceGeometry { discards: false, ..self.device.geometry() }
     }
 
-    fn will_read(&self, range: PbaRange) {
-        self.device.will_read(range);
+    fn will_read(&self, range: PbaRange, fetch: impl FnMut(&[u8])) {
+        self.device.will_read(range, fetch);
     }
 
     fn pin(&self, range: PbaRange) -> Option<BufferSlice> {

@@ -10,6 +10,7 @@
 
 use core::arch::x86_64::{_mm_crc32_u8, _mm_crc32_u64};
 
+use crate::prefetch::{CACHE_LINE, Lines};
 use crate::shift::{ShiftTable, shift, shift_table};
 
 /// Bytes in each of three lanes: three nearly fill a block of 4 KiB.
@@ -45,6 +46,17 @@ pub(crate) fn update(mut register: u32, bytes: &[u8]) -> u32 {
         register = next(register, *word);
     }
     rest.iter().fold(register, |register, byte| _mm_crc32_u8(register, *byte))
+}
+
+/// The register after `bytes`, while `next` is fetched. The processor has SSE 4.2.
+#[target_feature(enable = "sse4.2")]
+pub(crate) fn update_ahead(mut register: u32, bytes: &[u8], next: &[u8]) -> u32 {
+    let (long, rest) = bytes.as_chunks::<{ 3 * LONG }>();
+    let mut lines = Lines::of(next);
+    for run in long {
+        register = three_ahead(register, run, &mut lines);
+    }
+    update(register, rest)
 }
 
 /// The register after `source`, which is copied to `target`, of the same length. The processor has
@@ -86,6 +98,27 @@ fn three<const LANE: usize>(
         c = next(c, *third);
     }
     shift(twice, a) ^ shift(once, b) ^ c
+}
+
+/// As [`three`], with a line fetched for each that is summed.
+#[inline]
+#[target_feature(enable = "sse4.2")]
+fn three_ahead(register: u32, run: &[u8; 3 * LONG], lines: &mut Lines) -> u32 {
+    let (first, rest) = run.split_at(LONG);
+    let (second, third) = rest.split_at(LONG);
+    let (mut a, mut b, mut c) = (register, 0, 0);
+    let parts =
+        first.chunks(CACHE_LINE).zip(second.chunks(CACHE_LINE)).zip(third.chunks(CACHE_LINE));
+    for ((first, second), third) in parts {
+        lines.fetch(3);
+        let words = first.as_chunks().0.iter().zip(second.as_chunks().0).zip(third.as_chunks().0);
+        for ((first, second), third) in words {
+            a = next(a, *first);
+            b = next(b, *second);
+            c = next(c, *third);
+        }
+    }
+    shift(&LONG_TWICE, a) ^ shift(&LONG_ONCE, b) ^ c
 }
 
 #[inline]

@@ -1,102 +1,223 @@
 //! What reads will need, on its way into the processor's caches before their turn comes.
 //!
-//! A read of one block waits for memory twice where neither its part of the map nor the block is in a cache: longer
-//! than all else that it does takes. Commands come many at a time, so one can wait while others are worked on:
+//! A read of one block waits for memory several times: for the leaf of the map, its entry there, the block; each
+//! time also for the walk through page tables that leads there, which in a virtual machine is longer still. That takes
+//! longer than all else that it does. Commands come many at a time, so they can wait together, and for the rest while
+//! others are worked on:
 //!
-//! - A1: when a read comes, it is asked for what leads to its block.
-//! - A2: after so many more reads as memory takes that long ([`MAPPINGS`]), that is there, and the block itself is
-//!   asked for; but no more than [`BLOCKS`] before the read's turn, since the processor drops what is too much.
-//! - A3: nothing is remembered beyond the last command that waits: a read that never ran holds nobody up.
+//! - A1: up to [`GROUP`] reads are prepared at a time, in rounds: each asks for what the next one looks at, for all of
+//!   them, so that the processor waits for all at once. The last asks for the first line of each block.
+//! - A2: the rest of the blocks is asked for in parts, in the order in which they are read, each part while something else
+//!   is done: the processor drops what is too much at a time. See [`Lines`].
+//! - A3: the next group is prepared when none of the last is left to run: what is fetched too early is gone again.
+//! - A4: nothing is remembered beyond the last command that waits: a read that never ran holds nobody up.
 //!
 //! All of this is a guess of the order in which commands will run. Where it is wrong, they run no worse than without.
 
 use std::collections::VecDeque;
 
-/// Reads that come while memory answers.
-const MAPPINGS: usize = 4;
-/// Blocks that are asked for at a time.
-const BLOCKS: usize = 8;
+use checksum::Lines;
+
+/// Reads that are prepared at a time.
+const GROUP: usize = 8;
 /// Reads that are remembered: more than are worth it come only from many connections at once.
 const READS_MAX: usize = 256;
+
+/// A read that will run. What it says are hints to the processor.
+pub(crate) trait Foreseen {
+    /// Asks for what [`Foreseen::will_look_up`] looks at.
+    fn will_search(&self);
+
+    /// Asks for what [`Foreseen::lines`] looks at.
+    fn will_look_up(&self);
+
+    /// Where the block lies, if that is in memory.
+    fn lines(&self) -> Lines;
+}
 
 /// Reads that have come and not run, the oldest first.
 #[derive(Debug)]
 pub(crate) struct Ahead<T> {
-    /// Those whose blocks have not been asked for.
+    /// Those that are not prepared.
     reads: VecDeque<T>,
-    /// How many blocks were asked for whose reads have not run.
-    asked: usize,
+    /// What is left to be asked for of each of those that are.
+    prepared: VecDeque<Lines>,
 }
 
 impl<T> Default for Ahead<T> {
     fn default() -> Self {
-        Self { reads: VecDeque::new(), asked: 0 }
+        Self { reads: VecDeque::new(), prepared: VecDeque::new() }
     }
 }
 
-impl<T> Ahead<T> {
-    /// A read has come. Returns one whose block is to be asked for now.
-    pub(crate) fn came(&mut self, read: T) -> Option<T> {
+impl<T: Foreseen> Ahead<T> {
+    /// A read has come.
+    pub(crate) fn came(&mut self, read: T) {
         if self.reads.len() < READS_MAX {
             self.reads.push_back(read);
         }
-        if self.reads.len() > MAPPINGS { self.next() } else { None }
+        if self.reads.len() >= GROUP {
+            self.prepare();
+        }
     }
 
     /// A read is about to run.
     pub(crate) fn runs(&mut self) {
-        self.asked = self.asked.saturating_sub(1);
+        self.prepare();
+        self.prepared.pop_front();
     }
 
-    /// The next whose block is to be asked for, when reads run.
-    pub(crate) fn next(&mut self) -> Option<T> {
-        let read = if self.asked < BLOCKS { self.reads.pop_front() } else { None };
-        self.asked += usize::from(read.is_some());
-        read
+    /// Asks for the next part of a block (A2).
+    pub(crate) fn ask(&mut self) {
+        if let Some(lines) = self.prepared.iter_mut().find(|lines| !lines.are_all_asked()) {
+            lines.fetch_some();
+        }
     }
 
-    /// A3: no command waits any more.
+    /// A4: no command waits any more.
     pub(crate) fn clear(&mut self) {
         self.reads.clear();
-        self.asked = 0;
+        self.prepared.clear();
+    }
+
+    /// Prepares the next group, if none of the last is left (A1, A3).
+    fn prepare(&mut self) {
+        if !self.prepared.is_empty() {
+            return;
+        }
+        let count = self.reads.len().min(GROUP);
+        if count == 1 {
+            // There is nothing to do meanwhile.
+            self.reads.clear();
+            return self.prepared.push_back(Lines::NONE);
+        }
+        self.reads.iter().take(count).for_each(T::will_search);
+        self.reads.iter().take(count).for_each(T::will_look_up);
+        self.prepared.extend(self.reads.drain(..count).map(|read| {
+            let mut lines = read.lines();
+            lines.fetch_first();
+            lines
+        }));
+        self.ask();
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::cell::RefCell;
+    use std::rc::Rc;
+
     use super::*;
 
-    #[test]
-    fn blocks_are_asked_for_in_order_behind_their_mappings_and_few_at_a_time() {
-        let mut ahead = Ahead::default();
-        let early: Vec<usize> = (0..32).filter_map(|read| ahead.came(read)).collect();
-        assert_eq!(early, (0..BLOCKS).collect::<Vec<_>>());
-        let mut asked = early.len();
-        for run in 0..32 {
-            ahead.runs();
-            while let Some(read) = ahead.next() {
-                assert_eq!(read, asked);
-                asked += 1;
-            }
-            assert_eq!(asked, (run + 1 + BLOCKS).min(32), "after read {run}");
+    /// Writes down what is asked of it.
+    struct Read {
+        number: usize,
+        asked: Rc<RefCell<Vec<(usize, char)>>>,
+        block: Rc<[u8; 4096]>,
+    }
+
+    impl Foreseen for Read {
+        fn will_search(&self) {
+            self.asked.borrow_mut().push((self.number, 's'));
+        }
+
+        fn will_look_up(&self) {
+            self.asked.borrow_mut().push((self.number, 'l'));
+        }
+
+        fn lines(&self) -> Lines {
+            self.asked.borrow_mut().push((self.number, 'b'));
+            Lines::of(&*self.block)
         }
     }
 
+    #[derive(Default)]
+    struct Test {
+        ahead: Ahead<Read>,
+        asked: Rc<RefCell<Vec<(usize, char)>>>,
+    }
+
+    impl Test {
+        fn come(&mut self, numbers: std::ops::Range<usize>) {
+            let block = Rc::new([0; 4096]);
+            for number in numbers {
+                let (asked, block) = (self.asked.clone(), block.clone());
+                self.ahead.came(Read { number, asked, block });
+            }
+        }
+
+        /// What was asked since this was called last.
+        fn asked(&self) -> Vec<(usize, char)> {
+            self.asked.take()
+        }
+
+        /// Prepared blocks of which a part is still to be asked for.
+        fn unasked(&self) -> usize {
+            self.ahead.prepared.iter().filter(|lines| !lines.are_all_asked()).count()
+        }
+    }
+
+    fn rounds(numbers: std::ops::Range<usize>) -> Vec<(usize, char)> {
+        let round = |what| numbers.clone().map(move |number| (number, what));
+        "slb".chars().flat_map(round).collect()
+    }
+
     #[test]
-    fn a_few_reads_are_asked_for_when_the_first_runs() {
-        let mut ahead = Ahead::default();
-        assert!((0..MAPPINGS).all(|read| ahead.came(read).is_none()));
-        ahead.runs();
-        assert!((0..MAPPINGS).all(|read| ahead.next() == Some(read)));
-        assert_eq!(ahead.next(), None);
+    fn reads_are_prepared_in_rounds_a_group_at_a_time() {
+        let mut test = Test::default();
+        test.come(0..GROUP - 1);
+        assert_eq!(test.asked(), []);
+        test.come(GROUP - 1..3 * GROUP);
+        assert_eq!(test.asked(), rounds(0..GROUP));
+        (0..GROUP).for_each(|_| test.ahead.runs());
+        assert_eq!(test.asked(), []);
+        test.ahead.runs();
+        assert_eq!(test.asked(), rounds(GROUP..2 * GROUP));
+    }
+
+    #[test]
+    fn the_first_that_runs_has_those_prepared_that_came() {
+        let mut test = Test::default();
+        test.come(0..3);
+        test.ahead.runs();
+        assert_eq!(test.asked(), rounds(0..3));
+        assert_eq!(test.ahead.prepared.len(), 2);
+    }
+
+    #[test]
+    fn blocks_are_asked_for_in_parts_the_next_one_first() {
+        let mut test = Test::default();
+        test.come(0..GROUP);
+        assert_eq!(test.unasked(), GROUP);
+        while !test.ahead.prepared[0].are_all_asked() {
+            test.ahead.ask();
+        }
+        assert_eq!(test.unasked(), GROUP - 1);
+        test.ahead.runs();
+        test.ahead.runs();
+        assert_eq!(test.unasked(), GROUP - 2, "what runs is not asked for any more");
+        (0..GROUP * 8).for_each(|_| test.ahead.ask());
+        assert_eq!(test.unasked(), 0);
     }
 
     #[test]
     fn what_never_runs_is_forgotten_and_bounded() {
-        let mut ahead = Ahead::default();
-        assert_eq!((0..READS_MAX * 2).filter_map(|read| ahead.came(read)).count(), BLOCKS);
-        assert!(ahead.reads.len() <= READS_MAX);
-        ahead.clear();
-        assert_eq!((0..9).filter_map(|read| ahead.came(read)).collect::<Vec<_>>(), [0, 1, 2, 3, 4]);
+        let mut test = Test::default();
+        test.come(0..READS_MAX * 2);
+        assert_eq!(test.ahead.reads.len(), READS_MAX);
+        assert_eq!(test.asked(), rounds(0..GROUP));
+        test.ahead.clear();
+        test.come(0..2);
+        test.ahead.runs();
+        assert_eq!(test.asked(), rounds(0..2));
+    }
+
+    #[test]
+    fn a_read_by_itself_is_not_prepared() {
+        let mut test = Test::default();
+        test.come(0..1);
+        test.ahead.runs();
+        assert_eq!(test.asked(), []);
+        assert!(test.ahead.prepared.is_empty());
     }
 }

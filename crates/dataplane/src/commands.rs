@@ -17,11 +17,12 @@ use std::future::poll_fn;
 use std::rc::Rc;
 use std::task::{Poll, Waker};
 
+use checksum::Lines;
 use io_traits::{Device, World};
 use nvme_target::{IoCommand, SlotId};
 use units::{BLOCK_SIZE, Duration, Lba};
 
-use crate::ahead::Ahead;
+use crate::ahead::{Ahead, Foreseen};
 use crate::connection::{Connection, IoQueue, Role};
 use crate::core::Core;
 use crate::incoming::Payload;
@@ -59,13 +60,20 @@ struct BlockRead<W: World, D: Device> {
     lba: Lba,
 }
 
-impl<W: World, D: Device> BlockRead<W, D> {
-    fn ask_for_mapping(&self) {
+impl<W: World, D: Device> Foreseen for BlockRead<W, D> {
+    fn will_search(&self) {
+        self.queue.export.with_volume(|volume| volume.will_search(self.lba));
+    }
+
+    fn will_look_up(&self) {
         self.queue.export.with_volume(|volume| volume.will_look_up(self.lba));
     }
 
-    fn ask_for_block(&self) {
-        self.queue.export.with_volume(|volume| volume.will_read(self.lba));
+    fn lines(&self) -> Lines {
+        let mut lines = Lines::NONE;
+        let fetch = |bytes: &[u8]| lines = Lines::of(bytes);
+        self.queue.export.with_volume(|volume| volume.will_read(self.lba, fetch));
+        lines
     }
 }
 
@@ -102,18 +110,12 @@ impl<W: World, D: Device> Commands<W, D> {
 
     /// A read of one block will run when its turn comes.
     fn read_came(&self, read: BlockRead<W, D>) {
-        read.ask_for_mapping();
-        let due = self.ahead.borrow_mut().came(read);
-        due.iter().for_each(BlockRead::ask_for_block);
+        self.ahead.borrow_mut().came(read);
     }
 
-    /// A read of one block is about to run.
-    fn read_runs(&self) {
-        let mut ahead = self.ahead.borrow_mut();
-        ahead.runs();
-        while let Some(read) = ahead.next() {
-            read.ask_for_block();
-        }
+    /// Has a part of a block that will be read fetched. To be called now and then while reads run.
+    pub(crate) fn ask_ahead(&self) {
+        self.ahead.borrow_mut().ask();
     }
 
     /// Waits until a command waits.
@@ -141,7 +143,8 @@ impl<W: World, D: Device> Core<W, D> {
                 let Some((command, units)) = next else { break };
                 spent += units;
                 if command.reads_one_block() {
-                    commands.read_runs();
+                    commands.ahead.borrow_mut().runs();
+                    commands.ask_ahead();
                 }
                 command.run();
             }

@@ -84,7 +84,10 @@ async fn read<W: World, D: Device>(
     let lane = &queue.export.lane;
     let entered = lane.enter(Direction::Read, range.blocks, &connection.closed).await;
     let Some(_ticket) = entered else { return };
-    match queue.export.volume().read(range).await {
+    connection.core.commands().ask_ahead();
+    let outcome = queue.export.volume().read(range).await;
+    connection.core.commands().ask_ahead();
+    match outcome {
         Ok(data) => connection.complete_read(slot, data, share),
         Err(error) => connection.fail(slot, &queue, &error),
     }

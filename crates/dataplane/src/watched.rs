@@ -186,8 +186,8 @@ impl<D: Device, W: World> Device for Watched<D, W> {
         self.device.geometry()
     }
 
-    fn will_read(&self, range: PbaRange) {
-        self.device.will_read(range);
+    fn will_read(&self, range: PbaRange, fetch: impl FnMut(&[u8])) {
+        self.device.will_read(range, fetch);
     }
 
     fn pin(&self, range: PbaRange) -> Option<BufferSlice> {

@@ -128,13 +128,13 @@ impl Device for MemDevice {
         DeviceGeometry { blocks: self.shared.blocks, volatile_cache: false, discards: true }
     }
 
-    fn will_read(&self, range: PbaRange) {
+    fn will_read(&self, range: PbaRange, mut fetch: impl FnMut(&[u8])) {
         let Ok(parts) = self.parts(range) else { return };
         for (stripe, source, _) in parts {
             // Whoever writes there now brings it into a cache anyway.
             if let Ok(memory) = stripe.memory.try_read() {
                 stripe.will_pin(&source);
-                checksum::prefetch(memory.get(source));
+                fetch(memory.get(source));
             }
         }
     }

@@ -62,10 +62,10 @@ pub trait Device: Clone + 'static {
     /// Size and properties; constant.
     fn geometry(&self) -> DeviceGeometry;
 
-    /// Says that `range` will be read soon. A hint for devices to which the processor itself fetches
-    /// the data; has no effect on what is read.
-    fn will_read(&self, range: PbaRange) {
-        let _ = range;
+    /// Says that `range` will be read soon. If it lies in memory, `fetch` is shown where, to have it brought
+    /// into the processor's caches. A hint: it has no effect on what is read.
+    fn will_read(&self, range: PbaRange, fetch: impl FnMut(&[u8])) {
+        let _ = (range, fetch);
     }
 
     /// The blocks in `range` where they lie, pinned, if the device lies in memory. Nobody can write to them until

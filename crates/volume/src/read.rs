@@ -130,7 +130,7 @@ impl<D: Device> Inner<D> {
             }
         };
         let mut data = ReadData::default();
-        data.crcs.push(self.check_block(state, lba, mapping, block.as_bytes())?);
+        data.crcs.push(self.check_block(state, lba, mapping, block.as_bytes(), &[])?);
         data.pieces.push(block);
         Ok(data)
     }
@@ -166,11 +166,14 @@ impl<D: Device> Inner<D> {
                 Piece::Zeroes(count) => data.push_zeroes(*count),
                 Piece::Run(run) => {
                     let blocks = read.next().expect("one for each run")?;
-                    for (index, block) in blocks.as_bytes().chunks_exact(BLOCK_SIZE).enumerate() {
+                    let bytes = blocks.as_bytes();
+                    for (index, block) in bytes.chunks_exact(BLOCK_SIZE).enumerate() {
+                        let next =
+                            bytes.chunks_exact(BLOCK_SIZE).nth(index + 1).unwrap_or_default();
                         let at = data.crcs.len();
                         let mapping = Mapping { pba: run.start.plus(index as u64), crc: crcs[at] };
                         let lba = range.start.plus(at as u64);
-                        data.crcs.push(self.check_block(state, lba, mapping, block)?);
+                        data.crcs.push(self.check_block(state, lba, mapping, block, next)?);
                     }
                     data.pieces.push(blocks);
                 }
@@ -197,19 +200,20 @@ impl<D: Device> Inner<D> {
         }
     }
 
-    /// Compares a block with its checksum, and returns that.
+    /// Compares a block with its checksum, and returns that. Meanwhile `next` is fetched.
     fn check_block(
         &self,
         state: &VolumeState,
         lba: Lba,
         mapping: Mapping,
         block: &[u8],
+        next: &[u8],
     ) -> Result<u32, VolumeError> {
         let Mapping { pba, crc: stored } = mapping;
         if broken(Sabotage::SkipReadChecksum) {
             return Ok(stored);
         }
-        let computed = checksum::crc32c(block);
+        let computed = checksum::crc32c_ahead(block, next);
         if computed == stored {
             return Ok(computed);
         }

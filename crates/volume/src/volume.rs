@@ -144,15 +144,21 @@ impl<D: Device> Volume<D> {
         Ok(range)
     }
 
+    /// Says that [`Volume::will_look_up`] will soon be told of the block at `lba`: a hint to the processor. So many
+    /// blocks can be told of first, and the processor waits for the memory of all of them at once.
+    pub fn will_search(&self, lba: Lba) {
+        self.state.map.borrow().will_search(lba.0);
+    }
+
     /// Says that it will soon be asked where the block at `lba` lies: a hint to the processor.
     pub fn will_look_up(&self, lba: Lba) {
         self.state.map.borrow().will_get(lba.0);
     }
 
-    /// Says that the block at `lba` will be read soon: a hint to the device.
-    pub fn will_read(&self, lba: Lba) {
+    /// Says that the block at `lba` will be read soon: see [`Device::will_read`].
+    pub fn will_read(&self, lba: Lba, fetch: impl FnMut(&[u8])) {
         if let Ok(Some(mapping)) = self.state.map.borrow().get(lba.0) {
-            self.inner().device.will_read(PbaRange::new(mapping.pba, 1));
+            self.inner().device.will_read(PbaRange::new(mapping.pba, 1), fetch);
         }
     }
 

@@ -57,11 +57,11 @@ impl Device for AnyDevice {
         }
     }
 
-    fn will_read(&self, range: PbaRange) {
+    fn will_read(&self, range: PbaRange, fetch: impl FnMut(&[u8])) {
         match self {
-            Self::File(device) => device.will_read(range),
-            Self::Memory(device) => device.will_read(range),
-            Self::Model(device) => device.will_read(range),
+            Self::File(device) => device.will_read(range, fetch),
+            Self::Memory(device) => device.will_read(range, fetch),
+            Self::Model(device) => device.will_read(range, fetch),
         }
     }
 

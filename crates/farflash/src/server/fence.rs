@@ -99,9 +99,9 @@ impl<D: Device> Device for Fenced<D> {
         self.device.geometry()
     }
 
-    fn will_read(&self, range: PbaRange) {
+    fn will_read(&self, range: PbaRange, fetch: impl FnMut(&[u8])) {
         if let Some(device) = self.open() {
-            device.will_read(range);
+            device.will_read(range, fetch);
         }
     }
 
