@@ -7,6 +7,7 @@
 mod count;
 mod evict;
 mod fold;
+mod hints;
 mod insert;
 mod keys;
 mod leaf;
@@ -164,20 +165,6 @@ impl Map {
         match &self.root {
             Some(root) => look_up(root, key, None),
             None => Ok(None),
-        }
-    }
-
-    /// Says that the leaf for `key` will be asked for soon, by [`Map::will_get`] for instance.
-    pub(crate) fn will_search(&self, key: u64) {
-        if let Some(root) = &self.root {
-            will_search(root, key);
-        }
-    }
-
-    /// Says that `key` will be asked for soon.
-    pub(crate) fn will_get(&self, key: u64) {
-        if let Some(root) = &self.root {
-            with_leaf(root, key, |leaf| leaf.will_get(key));
         }
     }
 
@@ -441,19 +428,6 @@ fn look_up(child: &Child, key: u64, level: Option<u8>) -> Result<Option<Mapping>
         Body::Inner(inner) => {
             look_up(&inner.children.borrow()[inner.find(key)], key, Some(inner.level - 1))
         }
-    }
-}
-
-/// Has the leaf for `key` fetched, without a look at it. A leaf without a parent is looked at often enough.
-fn will_search(child: &Child, key: u64) {
-    let Some(node) = child.node() else { return };
-    let Body::Inner(inner) = &node.body else { return };
-    let children = inner.children.borrow();
-    let below = &children[inner.find(key)];
-    if inner.level > 1 {
-        will_search(below, key);
-    } else if let Some(leaf) = below.node() {
-        checksum::prefetch(&**leaf);
     }
 }
 
