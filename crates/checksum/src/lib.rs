@@ -50,6 +50,13 @@ pub fn crc32c_ahead(bytes: &[u8], next: &[u8]) -> u32 {
     crc32c(bytes)
 }
 
+/// CRC-32C of each whole block in `bytes`, which need not be in a cache.
+pub fn crc32c_of_blocks(bytes: &[u8]) -> impl Iterator<Item = u32> {
+    let blocks = bytes.chunks_exact(BLOCK_SIZE);
+    let next = blocks.clone().skip(1).chain([&[][..]]);
+    blocks.zip(next).map(|(block, next)| crc32c_ahead(block, next))
+}
+
 /// Copies `source` to `target`, and returns its CRC-32C: cheaper than one after the other.
 ///
 /// Panics if they differ in length.
@@ -202,6 +209,14 @@ mod tests {
             pieces.update(&bytes[cut..]);
             assert_eq!(pieces.value(), crc32c(&bytes), "cut at {cut}");
         }
+    }
+
+    #[test]
+    fn each_block_has_its_sum() {
+        let bytes: Vec<u8> = (0..4 * BLOCK_SIZE as u32 + 7).map(|i| ((i * i) >> 5) as u8).collect();
+        let expected: Vec<u32> = bytes.chunks_exact(BLOCK_SIZE).map(crc32c).collect();
+        assert_eq!(crc32c_of_blocks(&bytes).collect::<Vec<_>>(), expected);
+        assert_eq!(crc32c_of_blocks(&[]).count(), 0);
     }
 
     #[test]

@@ -419,7 +419,7 @@ impl<D: Device> Volume<D> {
 }
 
 fn checksums(data: &BufferSlice) -> Crcs {
-    data.as_bytes().chunks_exact(BLOCK_SIZE).map(checksum::crc32c).collect()
+    checksum::crc32c_of_blocks(data.as_bytes()).collect()
 }
 
 /// The data where a device can take it from: copied if it does not begin at a block boundary.

@@ -1,0 +1,79 @@
+//! Asynchronous events.
+
+use super::*;
+
+#[test]
+fn a_resize_is_told_once_until_the_log_is_read() {
+    let mut harness = Harness::io();
+    assert_eq!(harness.set(Fid::ASYNC_EVENT_CONFIG, 1 << 8), Ok(0));
+    for slot in 0..4 {
+        assert_eq!(harness.wait_for_event(slot), AdminReply::Pending);
+    }
+    let limit = Status::ASYNC_EVENT_LIMIT_EXCEEDED.with_dnr();
+    let fifth = harness.wait_for_event(4);
+    assert_eq!(fifth, AdminReply::Complete { status: limit, result: 0 });
+
+    let result = u64::from(AsyncEvent::NAMESPACE_ATTRIBUTE_CHANGED.encode());
+    harness.controller.on_namespace_changed();
+    assert_eq!(harness.event(), Some((SlotId(0), Status::SUCCESS, result)));
+    harness.controller.on_namespace_changed();
+    assert_eq!(harness.event(), None, "masked until the host has read the log");
+    let mut retained = GetLogPage::new(Lid::CHANGED_NAMESPACES, NSID_ALL, 0, 4096);
+    retained.rae = true;
+    let listed = |bytes: &[u8]| -> Vec<u32> {
+        ChangedNamespaces::read_from_bytes(bytes).expect("4096 bytes").iter().collect()
+    };
+    assert_eq!(listed(&harness.data(&retained.encode())), [1]);
+    assert_eq!(listed(&harness.log(Lid::CHANGED_NAMESPACES, 0, 4096)), [1]);
+    assert_eq!(listed(&harness.log(Lid::CHANGED_NAMESPACES, 0, 4096)), []);
+    harness.controller.on_namespace_changed();
+    assert_eq!(harness.event(), Some((SlotId(1), Status::SUCCESS, result)));
+}
+
+#[test]
+fn an_event_waits_for_a_request_and_for_leave_to_be_sent() {
+    let mut harness = Harness::io();
+    harness.controller.on_namespace_changed();
+    harness.wait_for_event(9);
+    assert_eq!(harness.event(), None, "not enabled");
+    assert_eq!(harness.set(Fid::ASYNC_EVENT_CONFIG, 1 << 8), Ok(0));
+    assert!(harness.event().is_some(), "it happened before, but was never told");
+}
+
+/// A warning is told when it is set, if the host wants to hear of it, and the next only after the host has read
+/// the log.
+#[test]
+fn a_critical_warning_is_told_once_until_the_log_is_read() {
+    let mut harness = Harness::io();
+    (0..4).for_each(|slot| drop(harness.wait_for_event(slot)));
+    let told =
+        |slot, event: AsyncEvent| Some((SlotId(slot), Status::SUCCESS, u64::from(event.encode())));
+    assert!(!harness.controller.wants_warnings());
+    harness.controller.on_warnings(CRITICAL_SPARE);
+    assert_eq!(harness.event(), None, "not enabled");
+    let enabled = CRITICAL_SPARE | CRITICAL_READ_ONLY;
+    assert_eq!(harness.set(Fid::ASYNC_EVENT_CONFIG, enabled.into()), Ok(0));
+    assert!(harness.controller.wants_warnings());
+    assert_eq!(harness.event(), told(0, AsyncEvent::SPARE_BELOW_THRESHOLD), "it is set");
+
+    let lost = CRITICAL_RELIABILITY | CRITICAL_READ_ONLY;
+    harness.controller.on_warnings(CRITICAL_SPARE | lost);
+    assert_eq!(harness.event(), None, "masked until the host has read the log");
+    let mut retained = GetLogPage::new(Lid::HEALTH, NSID_ALL, 0, 512);
+    retained.rae = true;
+    harness.data(&retained.encode());
+    assert_eq!(harness.event(), None, "the event is retained");
+    harness.log(Lid::HEALTH, 0, 512);
+    assert_eq!(harness.event(), told(1, AsyncEvent::RELIABILITY));
+    harness.log(Lid::HEALTH, 0, 512);
+    harness.controller.on_warnings(CRITICAL_SPARE | lost);
+    assert_eq!(harness.event(), None, "both were told, and still are");
+
+    harness.controller.on_warnings(lost);
+    harness.controller.on_warnings(CRITICAL_SPARE | lost);
+    assert_eq!(harness.event(), told(2, AsyncEvent::SPARE_BELOW_THRESHOLD), "it is set anew");
+    harness.log(Lid::HEALTH, 0, 512);
+    harness.controller.on_warnings(0);
+    harness.controller.on_warnings(CRITICAL_RELIABILITY);
+    assert_eq!(harness.event(), None, "this one the host did not want");
+}

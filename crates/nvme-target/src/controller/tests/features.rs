@@ -1,0 +1,123 @@
+//! Get and Set Features.
+
+use super::*;
+
+#[test]
+fn features_have_current_default_and_saved_values() {
+    let mut harness = Harness::io();
+    for (fid, value) in [
+        (Fid::ARBITRATION, 0x0102_0305),
+        (Fid::TEMPERATURE_THRESHOLD, 350),
+        (Fid::ERROR_RECOVERY, 10),
+        (Fid::WRITE_ATOMICITY, 1),
+        (Fid::ASYNC_EVENT_CONFIG, 0x11F),
+        (Fid::KEEP_ALIVE_TIMER, 15_000),
+    ] {
+        let default = harness.get(fid, Select::Default);
+        assert_eq!(harness.set(fid, value), Ok(0), "{fid:?}");
+        assert_eq!(harness.get(fid, Select::Current), Ok(u64::from(value)), "{fid:?}");
+        assert_eq!(harness.get(fid, Select::Default), default);
+        assert_eq!(harness.get(fid, Select::Saved), default);
+        let capabilities = if fid == Fid::ERROR_RECOVERY { 6 } else { 4 };
+        assert_eq!(harness.get(fid, Select::SupportedCapabilities), Ok(capabilities));
+        let save = SetFeatures { fid, save: true, value, nsid: 0 }.encode();
+        assert_eq!(harness.value(&save), Err(Status::FEATURE_NOT_SAVEABLE));
+        assert_eq!(harness.get(fid, Select::Reserved), Err(Status::INVALID_FIELD));
+    }
+}
+
+#[test]
+fn features_refuse_what_they_cannot_be() {
+    let mut harness = Harness::io();
+    let invalid = Err(Status::INVALID_FIELD);
+    assert_eq!(harness.set(Fid::POWER_MANAGEMENT, 0), Ok(0));
+    for (fid, value) in [
+        (Fid::POWER_MANAGEMENT, 1),
+        (Fid::POWER_MANAGEMENT, 1 << 8),
+        (Fid::ARBITRATION, 1 << 3),
+        (Fid::TEMPERATURE_THRESHOLD, 1 << 16 | 350),
+        (Fid::TEMPERATURE_THRESHOLD, 1 << 31 | 350),
+        (Fid::ERROR_RECOVERY, 1 << 16),
+        (Fid::ERROR_RECOVERY, 1 << 17),
+        (Fid::WRITE_ATOMICITY, 2),
+        (Fid::NUMBER_OF_QUEUES, 0xFFFF),
+        (Fid::ASYNC_EVENT_CONFIG, 1 << 11),
+        (Fid::VOLATILE_WRITE_CACHE, 1),
+        (Fid::INTERRUPT_COALESCING, 0),
+        (Fid::LBA_RANGE_TYPE, 0),
+        (Fid(0xC0), 0),
+    ] {
+        assert_eq!(harness.set(fid, value), invalid, "{fid:?}");
+    }
+    assert_eq!(harness.get(Fid::VOLATILE_WRITE_CACHE, Select::Current), invalid, "there is none");
+    for bit in 8..31 {
+        let mut set =
+            SetFeatures { fid: Fid::ERROR_RECOVERY, save: false, value: 0, nsid: 0 }.encode();
+        set.cdw10 = (set.cdw10.get() | 1 << bit).into();
+        assert_eq!(harness.value(&set), invalid, "Set Features, bit {bit} of dword 10");
+    }
+    for bit in 11..32 {
+        let select = Select::Current;
+        let get = GetFeatures { fid: Fid::ERROR_RECOVERY, select, parameter: 0, nsid: 0 };
+        let mut get = get.encode();
+        get.cdw10 = (get.cdw10.get() | 1 << bit).into();
+        assert_eq!(harness.value(&get), invalid, "Get Features, bit {bit} of dword 10");
+    }
+    let set = |fid, nsid| SetFeatures { fid, save: false, value: 0, nsid }.encode();
+    let not_specific = Err(Status::FEATURE_NOT_NAMESPACE_SPECIFIC);
+    assert_eq!(harness.value(&set(Fid::ARBITRATION, 1)), not_specific);
+    assert_eq!(harness.value(&set(Fid::ERROR_RECOVERY, 1)), Ok(0));
+    let unknown = Err(Status::INVALID_NAMESPACE_OR_FORMAT);
+    assert_eq!(harness.value(&set(Fid::ERROR_RECOVERY, 2)), unknown);
+    let sequence = Err(Status::COMMAND_SEQUENCE_ERROR);
+    assert_eq!(harness.set(Fid::HOST_IDENTIFIER, 1), sequence, "Connect has set it");
+}
+
+#[test]
+fn the_write_cache_can_be_switched_off() {
+    let mut harness = Harness::disabled(ControllerKind::Io, true);
+    harness.enable();
+    assert!(harness.controller.write_cache_enabled());
+    assert_eq!(harness.set(Fid::VOLATILE_WRITE_CACHE, 0), Ok(0));
+    assert!(!harness.controller.write_cache_enabled());
+}
+
+#[test]
+fn queues_are_allocated_up_to_the_limit_and_before_the_first() {
+    let mut harness = Harness::io();
+    let queues = |count| NumberOfQueues { submission: count, completion: count }.encode();
+    assert_eq!(harness.set(Fid::NUMBER_OF_QUEUES, queues(4)), Ok(u64::from(queues(4))));
+    assert_eq!(harness.set(Fid::NUMBER_OF_QUEUES, queues(1000)), Ok(u64::from(queues(128))));
+    harness.controller.connect_io(&request(ControllerKind::Io, 1, 0)).expect("free");
+    let late = harness.set(Fid::NUMBER_OF_QUEUES, queues(4));
+    assert_eq!(late, Err(Status::COMMAND_SEQUENCE_ERROR));
+}
+
+#[test]
+fn features_with_data_move_it_both_ways() {
+    let mut harness = Harness::io();
+    let mut behavior = [7; 512];
+    behavior[..6].copy_from_slice(&[1, 1, 1, 1, 0, 0]);
+    let set = SetFeatures { fid: Fid::HOST_BEHAVIOR, save: false, value: 0, nsid: 0 }.encode();
+    assert_eq!(harness.run_with(&set, &behavior), AdminReply::success(0));
+    assert_eq!(harness.value(&set), Err(Status::DATA_SGL_LENGTH_INVALID));
+    for place in 0..6 {
+        let mut reserved = behavior;
+        reserved[place] = 2;
+        let invalid = AdminReply::Complete { status: Status::INVALID_FIELD.with_dnr(), result: 0 };
+        assert_eq!(harness.run_with(&set, &reserved), invalid, "byte {place}");
+    }
+    let mut get =
+        GetFeatures { fid: Fid::HOST_BEHAVIOR, select: Select::Current, parameter: 0, nsid: 0 }
+            .encode();
+    assert_eq!(harness.value(&get), Err(Status::DATA_SGL_LENGTH_INVALID));
+    get.dptr = SglDescriptor::transport(512);
+    assert_eq!(harness.data(&get), behavior);
+    let mut identifier =
+        GetFeatures { fid: Fid::HOST_IDENTIFIER, select: Select::Current, parameter: 1, nsid: 0 }
+            .encode();
+    identifier.dptr = SglDescriptor::transport(16);
+    assert_eq!(harness.data(&identifier), [3; 16]);
+    identifier.cdw11 = 0.into();
+    assert_eq!(harness.value(&identifier), Err(Status::INVALID_FIELD), "64-bit form");
+}
