@@ -36,8 +36,11 @@ pub fn crc32c(bytes: &[u8]) -> u32 {
     crc_fast::crc32_iscsi(bytes)
 }
 
-/// CRC-32C of `bytes`, while `next`, of which it will be asked next, is brought into the processor's second-level
-/// cache: memory is nearly as slow as the sum, and so both take little longer than one.
+/// CRC-32C of `bytes`, while `next`, of which it will be asked next and which is no longer, is brought into the
+/// processor's second-level cache: memory is nearly as slow as the sum, and so both take little longer than one.
+///
+/// Nothing is fetched where the sum is not taken by the processor's own instruction (`lanes.rs`), nor for less than
+/// nearly a block.
 #[inline]
 #[must_use]
 pub fn crc32c_ahead(bytes: &[u8], next: &[u8]) -> u32 {

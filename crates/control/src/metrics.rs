@@ -145,6 +145,18 @@ fn core_stats(text: &mut Text, cores: &[CoreStats]) {
         "Authentications of hosts that failed.",
     );
     text.each(help, &all, |core| core.authentication_failures);
+    let help = (
+        "farflash_core_connections_refused_total",
+        "counter",
+        "Connections of hosts closed as they came, for want of places.",
+    );
+    text.each(help, &all, |core| core.connections_refused);
+    let help = (
+        "farflash_core_connects_put_off_total",
+        "counter",
+        "Connects of hosts put off, after authentications that failed.",
+    );
+    text.each(help, &all, |core| core.connects_put_off);
 }
 
 fn devices(text: &mut Text, devices: &[Device], stats: &Stats) {

@@ -110,8 +110,14 @@ pub struct CoreStats {
     pub core: u32,
     /// Memory that the data of requests takes.
     pub request_memory_bytes: u64,
+    /// Connections of hosts that were closed as they came, for want of places.
+    #[serde(default)]
+    pub connections_refused: u64,
     /// Authentications of hosts that failed.
     pub authentication_failures: u64,
+    /// Connects of hosts that were put off, after such failures.
+    #[serde(default)]
+    pub connects_put_off: u64,
 }
 
 /// How long requests took, the wait for their turn at the device in it.

@@ -10,9 +10,11 @@
 //! - A2: the rest of the blocks is asked for in parts, in the order in which they are read, each part while something else
 //!   is done: the processor drops what is too much at a time. See [`Lines`].
 //! - A3: the next group is prepared when none of the last is left to run: what is fetched too early is gone again.
-//! - A4: nothing is remembered beyond the last command that waits: a read that never ran holds nobody up.
+//! - A4: reads are numbered, so that of what is not remembered, or never runs, no other read is taken for it. When no
+//!   command waits any more, all is forgotten.
 //!
-//! All of this is a guess of the order in which commands will run. Where it is wrong, they run no worse than without.
+//! All of this is a guess: that reads run in the order in which they came, and that leaves are dense, so that nothing is
+//! searched there. Where it is wrong, something is fetched in vain.
 
 use std::collections::VecDeque;
 
@@ -35,18 +37,21 @@ pub(crate) trait Foreseen {
     fn lines(&self) -> Lines;
 }
 
-/// Reads that have come and not run, the oldest first.
+/// Reads that have come and not run, the oldest first, with their numbers (A4).
 #[derive(Debug)]
 pub(crate) struct Ahead<T> {
     /// Those that are not prepared.
-    reads: VecDeque<T>,
+    reads: VecDeque<(u64, T)>,
     /// What is left to be asked for of each of those that are.
-    prepared: VecDeque<Lines>,
+    prepared: VecDeque<(u64, Lines)>,
+    /// The number of the next read that comes, and of the next that runs.
+    coming: u64,
+    running: u64,
 }
 
 impl<T> Default for Ahead<T> {
     fn default() -> Self {
-        Self { reads: VecDeque::new(), prepared: VecDeque::new() }
+        Self { reads: VecDeque::new(), prepared: VecDeque::new(), coming: 0, running: 0 }
     }
 }
 
@@ -54,8 +59,9 @@ impl<T: Foreseen> Ahead<T> {
     /// A read has come.
     pub(crate) fn came(&mut self, read: T) {
         if self.reads.len() < READS_MAX {
-            self.reads.push_back(read);
+            self.reads.push_back((self.coming, read));
         }
+        self.coming += 1;
         if self.reads.len() >= GROUP {
             self.prepare();
         }
@@ -64,39 +70,58 @@ impl<T: Foreseen> Ahead<T> {
     /// A read is about to run.
     pub(crate) fn runs(&mut self) {
         self.prepare();
-        self.prepared.pop_front();
+        self.running += 1;
+        self.forget_past();
+    }
+
+    /// So many of those that came will not run.
+    pub(crate) fn never_run(&mut self, count: usize) {
+        self.running += count as u64;
+        self.forget_past();
     }
 
     /// Asks for the next part of a block (A2).
     pub(crate) fn ask(&mut self) {
-        if let Some(lines) = self.prepared.iter_mut().find(|lines| !lines.are_all_asked()) {
+        let mut lines = self.prepared.iter_mut().map(|(_, lines)| lines);
+        if let Some(lines) = lines.find(|lines| !lines.are_all_asked()) {
             lines.fetch_some();
         }
     }
 
-    /// A4: no command waits any more.
+    /// No command waits any more.
     pub(crate) fn clear(&mut self) {
-        self.reads.clear();
-        self.prepared.clear();
+        self.running = self.coming;
+        self.forget_past();
     }
 
-    /// Prepares the next group, if none of the last is left (A1, A3).
+    fn forget_past(&mut self) {
+        let running = self.running;
+        while self.prepared.front().is_some_and(|(number, _)| *number < running) {
+            self.prepared.pop_front();
+        }
+        while self.reads.front().is_some_and(|(number, _)| *number < running) {
+            self.reads.pop_front();
+        }
+    }
+
+    /// Prepares the next group, if none of the last is left and its turn is near (A1, A3).
     fn prepare(&mut self) {
-        if !self.prepared.is_empty() {
+        let end = self.running + GROUP as u64;
+        let count = self.reads.iter().take_while(|(number, _)| *number < end).count();
+        if count == 0 || !self.prepared.is_empty() {
             return;
         }
-        let count = self.reads.len().min(GROUP);
         if count == 1 {
             // There is nothing to do meanwhile.
-            self.reads.clear();
-            return self.prepared.push_back(Lines::NONE);
+            let alone = self.reads.pop_front();
+            return self.prepared.extend(alone.map(|(number, _)| (number, Lines::NONE)));
         }
-        self.reads.iter().take(count).for_each(T::will_search);
-        self.reads.iter().take(count).for_each(T::will_look_up);
-        self.prepared.extend(self.reads.drain(..count).map(|read| {
+        self.reads.iter().take(count).for_each(|(_, read)| read.will_search());
+        self.reads.iter().take(count).for_each(|(_, read)| read.will_look_up());
+        self.prepared.extend(self.reads.drain(..count).map(|(number, read)| {
             let mut lines = read.lines();
             lines.fetch_first();
-            lines
+            (number, lines)
         }));
         self.ask();
     }
@@ -113,8 +138,12 @@ mod tests {
     struct Read {
         number: usize,
         asked: Rc<RefCell<Vec<(usize, char)>>>,
-        block: Rc<[u8; 4096]>,
+        block: Rc<Block>,
     }
+
+    /// As devices have them.
+    #[repr(align(4096))]
+    struct Block([u8; 4096]);
 
     impl Foreseen for Read {
         fn will_search(&self) {
@@ -127,7 +156,7 @@ mod tests {
 
         fn lines(&self) -> Lines {
             self.asked.borrow_mut().push((self.number, 'b'));
-            Lines::of(&*self.block)
+            Lines::of(&self.block.0)
         }
     }
 
@@ -139,7 +168,7 @@ mod tests {
 
     impl Test {
         fn come(&mut self, numbers: std::ops::Range<usize>) {
-            let block = Rc::new([0; 4096]);
+            let block = Rc::new(Block([0; 4096]));
             for number in numbers {
                 let (asked, block) = (self.asked.clone(), block.clone());
                 self.ahead.came(Read { number, asked, block });
@@ -153,7 +182,7 @@ mod tests {
 
         /// Prepared blocks of which a part is still to be asked for.
         fn unasked(&self) -> usize {
-            self.ahead.prepared.iter().filter(|lines| !lines.are_all_asked()).count()
+            self.ahead.prepared.iter().filter(|(_, lines)| !lines.are_all_asked()).count()
         }
     }
 
@@ -189,7 +218,7 @@ mod tests {
         let mut test = Test::default();
         test.come(0..GROUP);
         assert_eq!(test.unasked(), GROUP);
-        while !test.ahead.prepared[0].are_all_asked() {
+        while !test.ahead.prepared[0].1.are_all_asked() {
             test.ahead.ask();
         }
         assert_eq!(test.unasked(), GROUP - 1);
@@ -200,13 +229,44 @@ mod tests {
         assert_eq!(test.unasked(), 0);
     }
 
+    /// As commands run: one is asked for before it runs, and twice in it.
     #[test]
-    fn what_never_runs_is_forgotten_and_bounded() {
+    fn a_block_is_asked_for_while_the_one_before_it_is_read() {
+        let mut test = Test::default();
+        test.come(0..GROUP);
+        for run in 1..GROUP {
+            test.ahead.runs();
+            (0..3).for_each(|_| test.ahead.ask());
+            assert_eq!(test.unasked(), GROUP - 1 - run, "after read {run}");
+        }
+    }
+
+    #[test]
+    fn what_is_not_remembered_is_not_mixed_up_with_others() {
         let mut test = Test::default();
         test.come(0..READS_MAX * 2);
         assert_eq!(test.ahead.reads.len(), READS_MAX);
-        assert_eq!(test.asked(), rounds(0..GROUP));
+        let numbers = |test: &Test| -> Vec<usize> {
+            test.asked().into_iter().filter(|(_, what)| *what == 'b').map(|(n, _)| n).collect()
+        };
+        (0..READS_MAX * 2).for_each(|_| test.ahead.runs());
+        // Some came when the first were prepared already.
+        let remembered = READS_MAX + GROUP;
+        assert_eq!(numbers(&test), (0..remembered).collect::<Vec<_>>());
+        test.come(0..2);
+        test.ahead.runs();
+        assert_eq!(numbers(&test), [0, 1]);
+    }
+
+    #[test]
+    fn what_never_runs_is_forgotten() {
+        let mut test = Test::default();
+        test.come(0..4);
+        test.ahead.never_run(2);
+        test.ahead.runs();
+        assert_eq!(test.asked(), rounds(2..4));
         test.ahead.clear();
+        assert_eq!((test.ahead.reads.len(), test.ahead.prepared.len()), (0, 0));
         test.come(0..2);
         test.ahead.runs();
         assert_eq!(test.asked(), rounds(0..2));

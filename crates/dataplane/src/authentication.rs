@@ -150,7 +150,7 @@ impl<W: World, D: Device> Core<W, D> {
 
     /// T2: whether whoever connects from `address` to `subsystem` has to wait.
     pub(crate) fn puts_off(&self, address: IpAddr, subsystem: Nqn) -> bool {
-        self.throttle().borrow().puts_off(address, subsystem, self.world().now())
+        self.throttle().borrow_mut().puts_off(address, subsystem, self.world().now())
     }
 }
 

@@ -98,9 +98,9 @@ impl<W: World, D: Device> Commands<W, D> {
 
     /// The volume is gone. What waited there has lost its connection, or is about to.
     pub(crate) fn remove_lane(&self, lane: LaneId) {
-        self.turns.borrow_mut().remove_lane(lane);
-        // Some of them may have waited here.
-        self.ahead.borrow_mut().clear();
+        let gone = self.turns.borrow_mut().remove_lane(lane);
+        let reads = gone.filter(Command::reads_one_block).count();
+        self.ahead.borrow_mut().never_run(reads);
     }
 
     fn push(&self, lane: Lane, command: Command<W, D>, units: u32) {

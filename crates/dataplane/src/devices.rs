@@ -87,8 +87,12 @@ pub struct CoreStats {
     pub connections: usize,
     /// Memory that the data of requests takes.
     pub memory_used_bytes: u64,
+    /// Connections that were closed as they came, for want of places.
+    pub connections_refused: u64,
     /// Authentications that failed.
     pub authentication_failures: u64,
+    /// Connects that were put off, after such failures.
+    pub connects_put_off: u64,
     /// How its devices are, by number.
     pub devices: Vec<DeviceStats>,
 }
@@ -184,7 +188,9 @@ impl<W: World, D: Device> Core<W, D> {
             volumes: self.state.exports.borrow().len(),
             connections: self.places().count(),
             memory_used_bytes: self.memory_used_bytes(),
+            connections_refused: self.places().refused(),
             authentication_failures: self.throttle().borrow().total(),
+            connects_put_off: self.throttle().borrow().put_off(),
             devices,
         }
     }

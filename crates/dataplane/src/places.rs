@@ -23,8 +23,9 @@ pub(crate) struct Places<W: World, D: Device> {
     left: Notify,
     /// Connections so far.
     connected: Cell<u64>,
-    /// Connections closed as they came, since the log last said so.
+    /// Connections closed as they came, and how many of them the log knows of.
     refused: Cell<u64>,
+    refused_told: Cell<u64>,
 }
 
 impl<W: World, D: Device> Default for Places<W, D> {
@@ -35,6 +36,7 @@ impl<W: World, D: Device> Default for Places<W, D> {
             left: Notify::new(),
             connected: Cell::new(0),
             refused: Cell::new(0),
+            refused_told: Cell::new(0),
         }
     }
 }
@@ -50,9 +52,14 @@ impl<W: World, D: Device> Places<W, D> {
         self.taken.borrow().len()
     }
 
-    /// Connections that were closed as they came, since this was last asked.
+    /// Connections that were closed as they came.
+    pub(crate) fn refused(&self) -> u64 {
+        self.refused.get()
+    }
+
+    /// Those of them of which this has not told yet.
     pub(crate) fn take_refused(&self) -> u64 {
-        self.refused.take()
+        self.refused.get() - self.refused_told.replace(self.refused.get())
     }
 
     fn cut(&self, number: u64, reason: &str) {

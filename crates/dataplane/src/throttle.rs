@@ -56,6 +56,8 @@ pub(crate) struct Throttle {
     of_sources: Failures<IpAddr>,
     /// All failures so far.
     total: u64,
+    /// How often somebody was put off so far.
+    put_off: u64,
 }
 
 impl Default for Throttle {
@@ -64,6 +66,7 @@ impl Default for Throttle {
             at_subsystems: Failures::new(FAILURES_MAX),
             of_sources: Failures::new(FAILURES_OF_SOURCE_MAX),
             total: 0,
+            put_off: 0,
         }
     }
 }
@@ -82,11 +85,18 @@ impl Throttle {
         self.total
     }
 
+    /// How often somebody was put off so far.
+    pub(crate) fn put_off(&self) -> u64 {
+        self.put_off
+    }
+
     /// Whether whoever comes from `address` to `subsystem` has to wait.
-    pub(crate) fn puts_off(&self, address: IpAddr, subsystem: Nqn, now: Instant) -> bool {
+    pub(crate) fn puts_off(&mut self, address: IpAddr, subsystem: Nqn, now: Instant) -> bool {
         let source = source(address);
-        self.at_subsystems.are_too_many((source, subsystem), now)
-            || self.of_sources.are_too_many(source, now)
+        let puts_off = self.at_subsystems.are_too_many((source, subsystem), now)
+            || self.of_sources.are_too_many(source, now);
+        self.put_off += u64::from(puts_off);
+        puts_off
     }
 }
 
@@ -124,6 +134,7 @@ mod tests {
         assert!(throttle.puts_off(address("2001:db8::ffff"), subsystem(1), NOW));
         assert!(!throttle.puts_off(address("2001:db8:0:1::1"), subsystem(1), NOW));
         assert_eq!(throttle.total(), u64::from(FAILURES_MAX));
+        assert_eq!(throttle.put_off(), 1);
     }
 
     #[test]

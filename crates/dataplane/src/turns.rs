@@ -230,9 +230,12 @@ impl<T> Turns<T> {
         LaneId(self.round.add(Waiting::Volume(Line::new())))
     }
 
-    /// Removes a lane; what waited there is dropped.
-    pub(crate) fn remove_lane(&mut self, lane: LaneId) {
-        self.round.remove(lane.0);
+    /// Removes a lane, and returns what waited there.
+    pub(crate) fn remove_lane(&mut self, lane: LaneId) -> impl Iterator<Item = T> + use<T> {
+        let Waiting::Volume(line) = self.round.remove(lane.0) else {
+            unreachable!("strangers have the first lane, volumes the others")
+        };
+        line.into_iter().map(|(command, _)| command)
     }
 
     /// Whether no command waits.

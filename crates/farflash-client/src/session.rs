@@ -15,6 +15,10 @@
 //!   one at a time, so that the one on which the server dies does not take the others with it.
 //! - S5: a connection that does not hold for [`STEADY`] does not end a recovery: neither does its time
 //!   start anew, nor do its delays.
+//! - S6: there is one client at a time: the next one is opened when the last has ended, and with it all that was
+//!   under way there, and ends its controller before anything is sent. One that has lost its connection, and makes it
+//!   again ([`client::Reconnect::Backoff`], which all have), has not ended: it ends its lost controllers itself. So nothing is
+//!   sent again before the controller that it was last sent to has ended.
 
 mod refusals;
 mod seeking;
@@ -168,16 +172,17 @@ impl Session {
                     return Err(Error::OutcomeUnknown(reason));
                 }
                 client::Error::Disconnected(reason) => (false, 1, reason),
-                client::Error::Unanswered { sends, last } => (true, sends, last),
+                // As often as it may be: by a client that goes on.
+                client::Error::Unanswered { sends, last } => (sends < SENDS_MAX, sends, last),
                 client::Error::Closed => (true, 0, Disconnect::Closed),
                 error => return Err(Error::Request(error)),
             };
+            if has_ended {
+                self.lost(link.epoch);
+            }
             sent += sends;
             if sent >= SENDS_MAX {
                 return Err(Error::Request(client::Error::Unanswered { sends: sent, last }));
-            }
-            if has_ended {
-                self.lost(link.epoch);
             }
             let now = self.world.now();
             let after = now.since(since.unwrap_or(now));

@@ -118,7 +118,8 @@ fn what_two_severed_connections_left_behind_undoes_nothing() {
     assert_eq!(error.kind(), ErrorKind::OutcomeUnknown, "{error:?}");
     let swapped = volume.start(Request::Read { offset: BLOCK, len: BLOCK as usize });
     assert!(matches!(write.wait(), Ok(Reply::Done)));
-    assert!(matches!(swapped.wait(), Ok(Reply::Data(_))));
+    let Ok(Reply::Data(read)) = swapped.wait() else { panic!("it is read") };
+    assert_eq!(read.to_vec(), [0; BLOCK as usize]);
     assert_eq!(proxy.holds(), 3);
     volume.write_at(&[2; BLOCK as usize], 0).unwrap();
     proxy.release();

@@ -200,7 +200,7 @@ impl<D: Device> Inner<D> {
         }
     }
 
-    /// Compares a block with its checksum, and returns that. Meanwhile `next` is fetched.
+    /// Compares a block with its checksum, and returns that. Meanwhile `next` is fetched, if that pays.
     fn check_block(
         &self,
         state: &VolumeState,

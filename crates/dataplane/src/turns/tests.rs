@@ -86,7 +86,8 @@ fn commands_keep_their_order_and_those_of_a_lane_that_goes_are_dropped() {
         let lane = [Lane::Volume(stays), Lane::Volume(goes), stranger(n % 2)][n as usize % 3];
         turns.push(lane, n, n % 40);
     }
-    turns.remove_lane(goes);
+    let gone: Vec<u32> = turns.remove_lane(goes).collect();
+    assert!(gone.into_iter().eq((0..300).filter(|n| n % 3 == 1)));
     turns.push(Lane::Volume(goes), 1, 1);
     let left: Vec<u32> = std::iter::from_fn(|| turns.pop()).map(|(n, _)| n).collect();
     assert_eq!((left.len(), turns.is_empty()), (200, true));

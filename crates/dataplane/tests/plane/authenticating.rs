@@ -490,7 +490,7 @@ fn who_asks_for_much_arithmetic_waits_behind_himself() {
 #[test]
 fn who_guesses_at_an_io_queue_is_put_off_for_a_while() {
     simulate(9, |world| async move {
-        let (_core, _admin, cntlid) = enabled(&world).await;
+        let (core, _admin, cntlid) = enabled(&world).await;
         let volume = nqn_of(VOLUME);
         let mut failures = 0;
         loop {
@@ -507,6 +507,7 @@ fn who_guesses_at_an_io_queue_is_put_off_for_a_while() {
             assert!(failures < 20, "it may guess for ever");
         }
         assert!(failures >= 4, "{failures}");
+        assert_eq!(core.stats().connects_put_off, 1);
         sleep(&world, Duration::from_secs(11)).await;
         let asked = RawHost::queue(&world, (1, cntlid), &volume).await;
         let (mut own, _) = asked.expect("an answer");

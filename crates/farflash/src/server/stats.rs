@@ -28,7 +28,9 @@ impl State {
             cores.push(CoreStats {
                 core: link.cpu,
                 request_memory_bytes: core.memory_used_bytes,
+                connections_refused: core.connections_refused,
                 authentication_failures: core.authentication_failures,
+                connects_put_off: core.connects_put_off,
             });
             let flows = link.flows().await?;
             volumes.extend(

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 /// Connections refused behind each that was ended: as many as a host tries at one place at the most.
 const REFUSALS: u32 = 8;
 /// How long nobody can connect behind the last connection that was severed: longer than a host tries at one place.
-const SEVERED: Duration = Duration::from_millis(800);
+const SEVERED: Duration = Duration::from_millis(1500);
 const NOTHING: u64 = u64::MAX;
 /// Types of PDUs, and opcodes.
 const CAPSULE: u8 = 4;
