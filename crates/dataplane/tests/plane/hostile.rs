@@ -1,7 +1,7 @@
 //! Hosts that break the rules, while another keeps them and must not notice (D2, D3).
 
 use client::{Client, Options, Reconnect, Volume};
-use dataplane::{CONNECTIONS_LEAVING_MAX, nqn_of};
+use dataplane::{CONNECTIONS_LEAVING_MAX, CoreOptions, nqn_of};
 use io_traits::{Clock, Network, Spawn, Stream};
 use nvme_wire::{FabricsType, Status};
 use sim::{Rng, SimWorld};
@@ -10,7 +10,10 @@ use uuid::Uuid;
 use volume::VolumeSpec;
 
 use crate::support::raw_host::{self, RawHost, capsule, greeting, read_command, write_command};
-use crate::support::{SimCore, VOLUME, connect, data, host, portal, serve_new, simulate, sleep};
+use crate::support::{
+    SimCore, VOLUME, connect, create, data, formatted, host, portal, serve_new, serve_with,
+    simulate, sleep,
+};
 
 const BLOCKS: u64 = 4096;
 const C2H_TERM_REQ: u8 = 3;
@@ -318,6 +321,26 @@ fn hosts_of_one_volume_leave_places_for_those_of_others() {
         let connections = 2 + greedy.len() + 1 + 4 * 65;
         assert_eq!(core.stats().connections, connections, "all, and the one that was refused");
         assert_unharmed(&good).await;
+    });
+}
+
+/// All places have those that were let in.
+#[test]
+fn who_finds_no_place_is_closed_and_counted() {
+    simulate(19, |world| async move {
+        let options = CoreOptions { connections_max: 2, ..CoreOptions::new(portal()) };
+        let core = serve_with(world.clone(), formatted(world.clone()).await, options).await;
+        create(&core, BLOCKS).await;
+        let good = connect(world.clone(), host()).await;
+        assert_eq!(core.stats().connections_refused, 0);
+        for refused in 1..=2 {
+            let options = Options { reconnect: Reconnect::Never, ..Options::for_host([9; 16]) };
+            let client = Client::connect(world.clone(), portal(), &nqn_of(VOLUME), options).await;
+            assert!(client.is_err());
+            let stats = core.stats();
+            assert_eq!((stats.connections, stats.connections_refused), (2, refused));
+        }
+        good.write(Lba(0), data(1, 1)).await.expect("unharmed");
     });
 }
 
