@@ -30,33 +30,23 @@ pub(crate) fn is_best() -> bool {
         && !(is_x86_feature_detected!("avx512vl") && is_x86_feature_detected!("vpclmulqdq"))
 }
 
-/// The register after `bytes`. The processor has SSE 4.2.
+/// The register after `bytes`, while `lines` are fetched: at most as many as are summed in lanes. The processor has
+/// SSE 4.2.
 #[target_feature(enable = "sse4.2")]
-pub(crate) fn update(mut register: u32, bytes: &[u8]) -> u32 {
+pub(crate) fn update(mut register: u32, bytes: &[u8], mut lines: Lines) -> u32 {
     let (long, rest) = bytes.as_chunks::<{ 3 * LONG }>();
     for run in long {
-        register = three::<LONG>(register, run, &LONG_ONCE, &LONG_TWICE);
+        register = three::<LONG>(register, run, (&LONG_ONCE, &LONG_TWICE), &mut lines);
     }
     let (short, rest) = rest.as_chunks::<{ 3 * SHORT }>();
     for run in short {
-        register = three::<SHORT>(register, run, &SHORT_ONCE, &SHORT_TWICE);
+        register = three::<SHORT>(register, run, (&SHORT_ONCE, &SHORT_TWICE), &mut lines);
     }
     let (words, rest) = rest.as_chunks::<8>();
     for word in words {
         register = next(register, *word);
     }
     rest.iter().fold(register, |register, byte| _mm_crc32_u8(register, *byte))
-}
-
-/// The register after `bytes`, while `next` is fetched. The processor has SSE 4.2.
-#[target_feature(enable = "sse4.2")]
-pub(crate) fn update_ahead(mut register: u32, bytes: &[u8], next: &[u8]) -> u32 {
-    let (long, rest) = bytes.as_chunks::<{ 3 * LONG }>();
-    let mut lines = Lines::of(next);
-    for run in long {
-        register = three_ahead(register, run, &mut lines);
-    }
-    update(register, rest)
 }
 
 /// The register after `source`, which is copied to `target`, of the same length. The processor has
@@ -70,7 +60,7 @@ pub(crate) fn update_and_copy(mut register: u32, source: &[u8], target: &mut [u8
     }
     // What is left is less than a block: copying it by itself does no harm.
     target.copy_from_slice(source);
-    update(register, source)
+    update(register, source, Lines::NONE)
 }
 
 #[inline]
@@ -80,32 +70,17 @@ fn next(register: u32, word: [u8; 8]) -> u32 {
     _mm_crc32_u64(u64::from(register), u64::from_le_bytes(word)) as u32
 }
 
+/// Sums three lanes side by side; a line is fetched for each that is summed.
 #[inline]
 #[target_feature(enable = "sse4.2")]
 fn three<const LANE: usize>(
     register: u32,
     run: &[u8],
-    once: &ShiftTable,
-    twice: &ShiftTable,
+    (once, twice): (&ShiftTable, &ShiftTable),
+    lines: &mut Lines,
 ) -> u32 {
     let (first, rest) = run.split_at(LANE);
     let (second, third) = rest.split_at(LANE);
-    let (mut a, mut b, mut c) = (register, 0, 0);
-    let words = first.as_chunks().0.iter().zip(second.as_chunks().0).zip(third.as_chunks().0);
-    for ((first, second), third) in words {
-        a = next(a, *first);
-        b = next(b, *second);
-        c = next(c, *third);
-    }
-    shift(twice, a) ^ shift(once, b) ^ c
-}
-
-/// As [`three`], with a line fetched for each that is summed.
-#[inline]
-#[target_feature(enable = "sse4.2")]
-fn three_ahead(register: u32, run: &[u8; 3 * LONG], lines: &mut Lines) -> u32 {
-    let (first, rest) = run.split_at(LONG);
-    let (second, third) = rest.split_at(LONG);
     let (mut a, mut b, mut c) = (register, 0, 0);
     let parts =
         first.chunks(CACHE_LINE).zip(second.chunks(CACHE_LINE)).zip(third.chunks(CACHE_LINE));
@@ -118,7 +93,7 @@ fn three_ahead(register: u32, run: &[u8; 3 * LONG], lines: &mut Lines) -> u32 {
             c = next(c, *third);
         }
     }
-    shift(&LONG_TWICE, a) ^ shift(&LONG_ONCE, b) ^ c
+    shift(twice, a) ^ shift(once, b) ^ c
 }
 
 #[inline]

@@ -31,7 +31,7 @@ pub fn crc32c(bytes: &[u8]) -> u32 {
     #[cfg(target_arch = "x86_64")]
     if lanes::is_best() {
         // SAFETY: `is_best` found SSE 4.2.
-        return !unsafe { lanes::update(!0, bytes) };
+        return !unsafe { lanes::update(!0, bytes, Lines::NONE) };
     }
     crc_fast::crc32_iscsi(bytes)
 }
@@ -47,17 +47,22 @@ pub fn crc32c_ahead(bytes: &[u8], next: &[u8]) -> u32 {
     #[cfg(target_arch = "x86_64")]
     if lanes::is_best() {
         // SAFETY: `is_best` found SSE 4.2.
-        return !unsafe { lanes::update_ahead(!0, bytes, next) };
+        return !unsafe { lanes::update(!0, bytes, Lines::of(next)) };
     }
     let _ = next;
     crc32c(bytes)
 }
 
-/// CRC-32C of each whole block in `bytes`, which need not be in a cache.
-pub fn crc32c_of_blocks(bytes: &[u8]) -> impl Iterator<Item = u32> {
+/// Each whole block in `bytes` with the one behind it, which is empty for the last: what [`crc32c_ahead`] takes.
+pub fn blocks_with_next(bytes: &[u8]) -> impl Iterator<Item = (&[u8], &[u8])> {
     let blocks = bytes.chunks_exact(BLOCK_SIZE);
     let next = blocks.clone().skip(1).chain([&[][..]]);
-    blocks.zip(next).map(|(block, next)| crc32c_ahead(block, next))
+    blocks.zip(next)
+}
+
+/// CRC-32C of each whole block in `bytes`, which need not be in a cache.
+pub fn crc32c_of_blocks(bytes: &[u8]) -> impl Iterator<Item = u32> {
+    blocks_with_next(bytes).map(|(block, next)| crc32c_ahead(block, next))
 }
 
 /// Copies `source` to `target`, and returns its CRC-32C: cheaper than one after the other.
@@ -105,7 +110,7 @@ impl Crc32c {
         #[cfg(target_arch = "x86_64")]
         if lanes::is_best() {
             // SAFETY: `is_best` found SSE 4.2.
-            self.register = unsafe { lanes::update(self.register, bytes) };
+            self.register = unsafe { lanes::update(self.register, bytes, Lines::NONE) };
             return;
         }
         self.update_portably(bytes);

@@ -108,11 +108,6 @@ impl<W: World, D: Device> Commands<W, D> {
         self.idle.take().into_iter().for_each(Waker::wake);
     }
 
-    /// A read of one block will run when its turn comes.
-    fn read_came(&self, read: BlockRead<W, D>) {
-        self.ahead.borrow_mut().came(read);
-    }
-
     /// Has a part of a block that will be read fetched. To be called now and then while reads run.
     pub(crate) fn ask_ahead(&self) {
         self.ahead.borrow_mut().ask();
@@ -236,7 +231,7 @@ impl<W: World, D: Device> Connection<W, D> {
         match command {
             IoCommand::Read { range } if waiting.reads_one_block() => {
                 let read = BlockRead { queue: queue.clone(), lba: range.start };
-                self.core.commands().read_came(read);
+                self.core.commands().ahead.borrow_mut().came(read);
             }
             // What it replaces is noted where its mapping was.
             IoCommand::Write { range, .. } if range.blocks == 1 => {

@@ -166,10 +166,8 @@ impl<D: Device> Inner<D> {
                 Piece::Zeroes(count) => data.push_zeroes(*count),
                 Piece::Run(run) => {
                     let blocks = read.next().expect("one for each run")?;
-                    let bytes = blocks.as_bytes();
-                    for (index, block) in bytes.chunks_exact(BLOCK_SIZE).enumerate() {
-                        let next =
-                            bytes.chunks_exact(BLOCK_SIZE).nth(index + 1).unwrap_or_default();
+                    let each = checksum::blocks_with_next(blocks.as_bytes());
+                    for (index, (block, next)) in each.enumerate() {
                         let at = data.crcs.len();
                         let mapping = Mapping { pba: run.start.plus(index as u64), crc: crcs[at] };
                         let lba = range.start.plus(at as u64);

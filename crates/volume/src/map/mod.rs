@@ -433,9 +433,22 @@ fn look_up(child: &Child, key: u64, level: Option<u8>) -> Result<Option<Mapping>
 
 /// What `look` says of the leaf for `key`, if that is in memory.
 fn with_leaf<T>(child: &Child, key: u64, look: impl FnOnce(&Leaf) -> T) -> Option<T> {
-    match &child.node()?.body {
-        Body::Leaf(leaf) => Some(look(leaf)),
-        Body::Inner(inner) => with_leaf(&inner.children.borrow()[inner.find(key)], key, look),
+    with_leaf_node(child, key, |node| match &node.body {
+        Body::Leaf(leaf) => look(leaf),
+        Body::Inner(_) => unreachable!("it is at the end of the way down"),
+    })
+}
+
+/// What `look` says of the node of the leaf for `key`, if that is in memory. Unless it is the root, it was not looked at
+/// before.
+fn with_leaf_node<T>(child: &Child, key: u64, look: impl FnOnce(&Node) -> T) -> Option<T> {
+    let node = child.node()?;
+    let Body::Inner(inner) = &node.body else { return Some(look(node)) };
+    let below = &inner.children.borrow()[inner.find(key)];
+    if inner.level > 1 {
+        with_leaf_node(below, key, look)
+    } else {
+        below.node().map(|leaf| look(leaf))
     }
 }
 
