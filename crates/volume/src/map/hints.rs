@@ -1,6 +1,7 @@
 //! What the processor may fetch before it is asked for.
 
-use super::{Map, with_leaf, with_leaf_node};
+use super::Map;
+use super::descent::{with_leaf, with_leaf_node};
 
 impl Map {
     /// Says that the leaf for `key` will be looked at soon, by [`Map::will_get`] for instance.

@@ -5,6 +5,7 @@
 //! Node sharing is explained in `node.rs`, what a node looks like on the device in `layout`.
 
 mod count;
+mod descent;
 mod evict;
 mod fold;
 mod hints;
@@ -24,6 +25,7 @@ use layout::Mapping;
 use units::{LbaRange, MetadataSize, Pba};
 
 use count::Count;
+use descent::{look_up, with_leaf};
 pub(crate) use evict::Sweep;
 pub(crate) use leaf::Leaf;
 use node::retire;
@@ -411,44 +413,6 @@ impl Map {
     #[cfg(test)]
     pub(crate) fn root(&self) -> Option<&Child> {
         self.root.as_ref()
-    }
-}
-
-fn look_up(child: &Child, key: u64, level: Option<u8>) -> Result<Option<Mapping>, Missing> {
-    let node = match child {
-        Child::InMemory(node) => node,
-        Child::OnDisk(pointer) => return Err(Missing { pointer: (*pointer).into(), key, level }),
-        Child::Absent => return Ok(None),
-    };
-    match &node.body {
-        Body::Leaf(leaf) => {
-            node.touch();
-            Ok(leaf.search(key).ok().map(|index| leaf.mapping(index)))
-        }
-        Body::Inner(inner) => {
-            look_up(&inner.children.borrow()[inner.find(key)], key, Some(inner.level - 1))
-        }
-    }
-}
-
-/// What `look` says of the leaf for `key`, if that is in memory.
-fn with_leaf<T>(child: &Child, key: u64, look: impl FnOnce(&Leaf) -> T) -> Option<T> {
-    with_leaf_node(child, key, |node| match &node.body {
-        Body::Leaf(leaf) => look(leaf),
-        Body::Inner(_) => unreachable!("it is at the end of the way down"),
-    })
-}
-
-/// What `look` says of the node of the leaf for `key`, if that is in memory. Unless it is the root, it was not looked at
-/// before.
-fn with_leaf_node<T>(child: &Child, key: u64, look: impl FnOnce(&Node) -> T) -> Option<T> {
-    let node = child.node()?;
-    let Body::Inner(inner) = &node.body else { return Some(look(node)) };
-    let below = &inner.children.borrow()[inner.find(key)];
-    if inner.level > 1 {
-        with_leaf_node(below, key, look)
-    } else {
-        below.node().map(|leaf| look(leaf))
     }
 }
 
