@@ -5,8 +5,8 @@
 //! have made of the earlier sums. Copying on the way costs next to nothing, as the loop waits for
 //! the sums alone.
 //!
-//! On processors without AVX-512 this is nearly twice as fast as carry-less multiplication; on those
-//! with it, it is slower.
+//! On processors without AVX-512 this is nearly twice as fast as carry-less multiplication; for those
+//! with it there is `folds.rs`, for all but short stretches.
 
 use core::arch::x86_64::{_mm_crc32_u8, _mm_crc32_u64};
 
@@ -23,11 +23,10 @@ static LONG_TWICE: ShiftTable = shift_table(2 * LONG);
 static SHORT_ONCE: ShiftTable = shift_table(SHORT);
 static SHORT_TWICE: ShiftTable = shift_table(2 * SHORT);
 
-/// Whether this way is possible, and the fastest one.
+/// Whether the processor can.
 #[inline]
-pub(crate) fn is_best() -> bool {
+pub(crate) fn are_possible() -> bool {
     is_x86_feature_detected!("sse4.2")
-        && !(is_x86_feature_detected!("avx512vl") && is_x86_feature_detected!("vpclmulqdq"))
 }
 
 /// The register after `bytes`, while `lines` are fetched: at most as many as are summed in lanes. The processor has

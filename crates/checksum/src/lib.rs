@@ -11,6 +11,8 @@ mod shift;
 mod streaming;
 
 #[cfg(target_arch = "x86_64")]
+mod folds;
+#[cfg(target_arch = "x86_64")]
 mod lanes;
 
 pub use prefetch::{Lines, prefetch};
@@ -28,29 +30,61 @@ const COPY_PIECE: usize = 1024;
 #[inline]
 #[must_use]
 pub fn crc32c(bytes: &[u8]) -> u32 {
-    #[cfg(target_arch = "x86_64")]
-    if lanes::is_best() {
-        // SAFETY: `is_best` found SSE 4.2.
-        return !unsafe { lanes::update(!0, bytes, Lines::NONE) };
-    }
-    crc_fast::crc32_iscsi(bytes)
+    !update(!0, bytes)
 }
 
 /// CRC-32C of `bytes`, while `next`, of which it will be asked next and which is no longer, is brought into the
 /// processor's second-level cache: memory is nearly as slow as the sum, and so both take little longer than one.
 ///
-/// Nothing is fetched where the sum is not taken by the processor's own instruction (`lanes.rs`), nor for less than
-/// nearly a block.
+/// Nothing is fetched where the sum is not taken in lanes (`lanes.rs`), nor for less than nearly a block: who reads
+/// from the first byte to the last has what follows fetched by the processor.
 #[inline]
 #[must_use]
 pub fn crc32c_ahead(bytes: &[u8], next: &[u8]) -> u32 {
     #[cfg(target_arch = "x86_64")]
-    if lanes::is_best() {
-        // SAFETY: `is_best` found SSE 4.2.
+    if !folds::are_possible() && lanes::are_possible() {
+        // SAFETY: they are possible.
         return !unsafe { lanes::update(!0, bytes, Lines::of(next)) };
     }
     let _ = next;
     crc32c(bytes)
+}
+
+/// The register after `bytes`, by the fastest way that there is.
+#[inline]
+fn update(register: u32, bytes: &[u8]) -> u32 {
+    #[cfg(target_arch = "x86_64")]
+    if folds::are_possible() {
+        // SAFETY: they are possible.
+        return unsafe { folds::update(register, bytes) };
+    } else if lanes::are_possible() {
+        // SAFETY: they are possible.
+        return unsafe { lanes::update(register, bytes, Lines::NONE) };
+    }
+    update_portably(register, bytes)
+}
+
+/// The register after `source`, which is copied to `target`, of the same length.
+#[inline]
+fn update_and_copy(register: u32, source: &[u8], target: &mut [u8]) -> u32 {
+    assert_eq!(source.len(), target.len(), "a copy has the length of its source");
+    #[cfg(target_arch = "x86_64")]
+    if folds::are_possible() {
+        // SAFETY: they are possible.
+        return unsafe { folds::update_and_copy(register, source, target) };
+    } else if lanes::are_possible() {
+        // SAFETY: they are possible.
+        return unsafe { lanes::update_and_copy(register, source, target) };
+    }
+    copy(source, target);
+    update_portably(register, target)
+}
+
+fn update_portably(register: u32, bytes: &[u8]) -> u32 {
+    let algorithm = crc_fast::CrcAlgorithm::Crc32Iscsi;
+    let mut digest = crc_fast::Digest::new_with_init_state(algorithm, u64::from(register));
+    digest.update(bytes);
+    !u32::try_from(digest.finalize()).expect("a 32-bit checksum")
 }
 
 /// Each whole block in `bytes` with the one behind it, which is empty for the last: what [`crc32c_ahead`] takes.
@@ -107,34 +141,12 @@ impl Crc32c {
 
     /// Takes in the next piece.
     pub fn update(&mut self, bytes: &[u8]) {
-        #[cfg(target_arch = "x86_64")]
-        if lanes::is_best() {
-            // SAFETY: `is_best` found SSE 4.2.
-            self.register = unsafe { lanes::update(self.register, bytes, Lines::NONE) };
-            return;
-        }
-        self.update_portably(bytes);
+        self.register = update(self.register, bytes);
     }
 
     /// Takes in the next piece and copies it to `target`. Panics if they differ in length.
     pub fn update_and_copy(&mut self, source: &[u8], target: &mut [u8]) {
-        assert_eq!(source.len(), target.len(), "a copy has the length of its source");
-        #[cfg(target_arch = "x86_64")]
-        if lanes::is_best() {
-            // SAFETY: `is_best` found SSE 4.2.
-            self.register = unsafe { lanes::update_and_copy(self.register, source, target) };
-            return;
-        }
-        copy(source, target);
-        self.update_portably(target);
-    }
-
-    fn update_portably(&mut self, bytes: &[u8]) {
-        let algorithm = crc_fast::CrcAlgorithm::Crc32Iscsi;
-        let start = u64::from(self.register);
-        let mut digest = crc_fast::Digest::new_with_init_state(algorithm, start);
-        digest.update(bytes);
-        self.register = !u32::try_from(digest.finalize()).expect("a 32-bit checksum");
+        self.register = update_and_copy(self.register, source, target);
     }
 
     /// Takes in a block whose own checksum is known.
@@ -189,14 +201,42 @@ mod tests {
             let mut target = vec![0xA5; len];
             assert_eq!(crc32c_copy(part, &mut target), expected, "{len} bytes at {start}");
             assert!(target == part, "{len} bytes at {start}");
-            let mut portable = Crc32c::new();
-            portable.update_portably(&part[..len / 3]);
-            portable.update_portably(&part[len / 3..]);
-            assert_eq!(portable.value(), expected, "{len} bytes at {start}");
+            let (first, second) = part.split_at(len / 3);
+            for way in ways() {
+                let sum = !way(way(!0, first), second);
+                assert_eq!(sum, expected, "{len} bytes at {start}");
+            }
             target.fill(0);
             copy(part, &mut target);
             assert!(target == part, "{len} bytes at {start}");
         }
+    }
+
+    type Way = fn(u32, &[u8]) -> u32;
+
+    /// All that are possible here, also those that are not the fastest.
+    fn ways() -> Vec<Way> {
+        let mut ways: Vec<Way> = vec![update_portably];
+        #[cfg(target_arch = "x86_64")]
+        {
+            // SAFETY: only where they are possible.
+            let in_lanes: Way =
+                |register, bytes| unsafe { lanes::update(register, bytes, Lines::NONE) };
+            let in_lanes_and_copied: Way = |register, bytes| {
+                let mut target = vec![0; bytes.len()];
+                // SAFETY: only where they are possible.
+                let register = unsafe { lanes::update_and_copy(register, bytes, &mut target) };
+                assert!(target == bytes, "{} bytes", bytes.len());
+                register
+            };
+            // SAFETY: only where they are possible.
+            let folded: Way = |register, bytes| unsafe { folds::update(register, bytes) };
+            ways.extend(
+                [in_lanes, in_lanes_and_copied].into_iter().filter(|_| lanes::are_possible()),
+            );
+            ways.extend([folded].into_iter().filter(|_| folds::are_possible()));
+        }
+        ways
     }
 
     fn bit_by_bit(bytes: &[u8]) -> u32 {

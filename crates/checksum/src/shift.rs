@@ -12,6 +12,22 @@ pub(crate) fn shift(table: &ShiftTable, register: u32) -> u32 {
     table[0][b0 as usize] ^ table[1][b1 as usize] ^ table[2][b2 as usize] ^ table[3][b3 as usize]
 }
 
+/// What is left of x^exponent, reflected as in a register.
+pub(crate) const fn power(exponent: usize) -> u32 {
+    // x^0, and from there one zero bit after the other.
+    let mut register = 1 << 31;
+    let mut bit = 0;
+    while bit < exponent {
+        let carry = register & 1;
+        register >>= 1;
+        if carry != 0 {
+            register ^= POLYNOMIAL_REFLECTED;
+        }
+        bit += 1;
+    }
+    register
+}
+
 /// The table for `bytes` zero bytes: multiplication by x^(8·bytes), which is linear.
 pub(crate) const fn shift_table(bytes: usize) -> ShiftTable {
     // Square and multiply on 32 x 32 matrices over GF(2), from "one zero bit".
