@@ -17,15 +17,14 @@ use std::future::poll_fn;
 use std::rc::Rc;
 use std::task::{Poll, Waker};
 
-use checksum::Lines;
 use io_traits::{Device, World};
 use nvme_target::{IoCommand, SlotId};
-use units::{BLOCK_SIZE, Duration, Lba};
+use units::{BLOCK_SIZE, Duration};
 
-use crate::ahead::{Ahead, Foreseen};
 use crate::connection::{Connection, IoQueue, Role};
 use crate::core::Core;
 use crate::incoming::Payload;
+use crate::reads::{Read, Reads};
 use crate::swap::Fused;
 use crate::throttle::source;
 use crate::turns::{Lane, LaneId, Turns};
@@ -54,40 +53,16 @@ enum Kind<W: World, D: Device> {
     Other,
 }
 
-/// A read of one block that waits.
-struct BlockRead<W: World, D: Device> {
-    queue: Rc<IoQueue<W, D>>,
-    lba: Lba,
-}
-
-impl<W: World, D: Device> Foreseen for BlockRead<W, D> {
-    fn will_search(&self) {
-        self.queue.export.with_volume(|volume| volume.will_search(self.lba));
-    }
-
-    fn will_look_up(&self) {
-        self.queue.export.with_volume(|volume| volume.will_look_up(self.lba));
-    }
-
-    fn lines(&self) -> Lines {
-        let mut lines = Lines::NONE;
-        let fetch = |bytes: &[u8]| lines = Lines::of(bytes);
-        self.queue.export.with_volume(|volume| volume.will_read(self.lba, fetch));
-        lines
-    }
-}
-
 /// The commands of a core that wait.
 pub(crate) struct Commands<W: World, D: Device> {
     turns: RefCell<Turns<Command<W, D>>>,
-    ahead: RefCell<Ahead<BlockRead<W, D>>>,
     /// Wakes [`Core::run_commands`] when there are some again.
     idle: RefCell<Option<Waker>>,
 }
 
 impl<W: World, D: Device> Default for Commands<W, D> {
     fn default() -> Self {
-        Self { turns: RefCell::default(), ahead: RefCell::default(), idle: RefCell::new(None) }
+        Self { turns: RefCell::default(), idle: RefCell::new(None) }
     }
 }
 
@@ -99,18 +74,12 @@ impl<W: World, D: Device> Commands<W, D> {
     /// The volume is gone. What waited there has lost its connection, or is about to.
     pub(crate) fn remove_lane(&self, lane: LaneId) {
         let gone = self.turns.borrow_mut().remove_lane(lane);
-        let reads = gone.filter(Command::reads_one_block).count();
-        self.ahead.borrow_mut().never_run(reads);
+        drop(gone);
     }
 
     fn push(&self, lane: Lane, command: Command<W, D>, units: u32) {
         self.turns.borrow_mut().push(lane, command, units);
         self.idle.take().into_iter().for_each(Waker::wake);
-    }
-
-    /// Has a part of a block that will be read fetched. To be called now and then while reads run.
-    pub(crate) fn ask_ahead(&self) {
-        self.ahead.borrow_mut().ask();
     }
 
     /// Waits until a command waits.
@@ -130,6 +99,7 @@ impl<W: World, D: Device> Core<W, D> {
     /// Executes commands, each when its turn comes, for as long as the core lives.
     pub(crate) async fn run_commands(&self) {
         let (world, commands) = (self.world(), self.commands());
+        let mut reads = Reads::default();
         loop {
             commands.some().await;
             let mut spent = 0;
@@ -137,15 +107,16 @@ impl<W: World, D: Device> Core<W, D> {
                 let next = commands.turns.borrow_mut().pop();
                 let Some((command, units)) = next else { break };
                 spent += units;
-                if command.reads_one_block() {
-                    commands.ahead.borrow_mut().runs();
-                    commands.ask_ahead();
+                match command.into_read() {
+                    Ok(read) => reads.push(read),
+                    Err(command) => {
+                        reads.run();
+                        command.run();
+                    }
                 }
-                command.run();
             }
-            if commands.turns.borrow().is_empty() {
-                commands.ahead.borrow_mut().clear();
-            } else {
+            reads.run();
+            if !commands.turns.borrow().is_empty() {
                 // C2: a timer fires when the sockets have been looked at.
                 world.sleep_until(world.now() + MOMENT).await;
             }
@@ -154,9 +125,16 @@ impl<W: World, D: Device> Core<W, D> {
 }
 
 impl<W: World, D: Device> Command<W, D> {
-    /// Longer runs are not worth a hint: the processor finds their rest by itself.
-    fn reads_one_block(&self) -> bool {
-        matches!(self.kind, Kind::Io(_, IoCommand::Read { range }, _) if range.blocks == 1)
+    /// The read of one block that it is, if it is one.
+    fn into_read(self) -> Result<Read<W, D>, Self> {
+        match self {
+            Self { connection, slot, kind: Kind::Io(queue, IoCommand::Read { range }, _) }
+                if range.blocks == 1 =>
+            {
+                Ok(Read { connection, queue, slot, lba: range.start })
+            }
+            other => Err(other),
+        }
     }
 
     fn run(self) {
@@ -228,16 +206,11 @@ impl<W: World, D: Device> Connection<W, D> {
         };
         let kind = Kind::Io(queue.clone(), command, payload);
         let waiting = Command { connection: self.clone(), slot, kind };
-        match command {
-            IoCommand::Read { range } if waiting.reads_one_block() => {
-                let read = BlockRead { queue: queue.clone(), lba: range.start };
-                self.core.commands().ahead.borrow_mut().came(read);
-            }
-            // What it replaces is noted where its mapping was.
-            IoCommand::Write { range, .. } if range.blocks == 1 => {
-                queue.export.with_volume(|volume| volume.will_look_up(range.start));
-            }
-            _ => {}
+        // What it replaces is noted where its mapping was.
+        if let IoCommand::Write { range, .. } = command
+            && range.blocks == 1
+        {
+            queue.export.with_volume(|volume| volume.will_look_up(range.start));
         }
         let lane = Lane::Volume(queue.export.lane.turns());
         self.core.commands().push(lane, waiting, units(&command));

@@ -360,19 +360,40 @@ impl<W: World> Lane<W> {
         blocks: u64,
         gone: &Notify,
     ) -> Option<Ticket<'_, W>> {
-        let blocks = u32::try_from(blocks).unwrap_or(u32::MAX);
-        let request = Request { direction, blocks };
+        if let Some(ticket) = self.enter_at_once(direction, blocks) {
+            return Some(ticket);
+        }
+        let request = request(direction, blocks);
         let arrived = self.gate.inner.world.now();
-        let (account, since) = match self.gate.inner.has_ceiling.get() {
-            false => (None, arrived),
-            true => (self.wait(request, gone).await?, self.gate.inner.world.now()),
-        };
-        self.state.stats.borrow_mut().note_start(&request);
-        self.state.busy.borrow_mut().begin(arrived);
-        Some(Ticket { lane: self, request, account, arrived, since })
+        let account = self.wait(request, gone).await?;
+        Some(self.ticket(request, account, arrived))
     }
 
-    /// Stands in line, unless nobody is before it and it may go at once.
+    /// Lets the request use the device, if nobody is before it and it need not wait.
+    pub(crate) fn enter_at_once(&self, direction: Direction, blocks: u64) -> Option<Ticket<'_, W>> {
+        let (inner, request) = (&self.gate.inner, request(direction, blocks));
+        let now = inner.world.now();
+        if !inner.has_ceiling.get() {
+            return Some(self.ticket(request, None, now));
+        }
+        let state = &mut *inner.state.borrow_mut();
+        let account = match (&mut state.scheduler, self.state.flow.get()) {
+            (Some(scheduler), Some(flow)) => scheduler
+                .issue_at_once(flow, request, now)
+                .then_some(Some((state.generation, flow)))?,
+            _ => None,
+        };
+        Some(self.ticket(request, account, now))
+    }
+
+    /// For a request whose turn has come.
+    fn ticket(&self, request: Request, account: Account, arrived: Instant) -> Ticket<'_, W> {
+        self.state.stats.borrow_mut().note_start(&request);
+        self.state.busy.borrow_mut().begin(arrived);
+        Ticket { lane: self, request, account, arrived, since: self.gate.inner.world.now() }
+    }
+
+    /// Stands in line.
     async fn wait(&self, request: Request, gone: &Notify) -> Option<Account> {
         let now = self.gate.inner.world.now();
         let place = {
@@ -381,9 +402,6 @@ impl<W: World> Lane<W> {
             else {
                 return Some(None);
             };
-            if scheduler.issue_at_once(flow, request, now) {
-                return Some(Some((state.generation, flow)));
-            }
             let waiter = Waiter { waker: None, state: WaiterState::Queued };
             let place = state.waiters.insert(waiter);
             scheduler.enqueue(flow, request, place, now);
@@ -404,6 +422,10 @@ impl<W: World> Lane<W> {
         stats.waited += self.gate.inner.world.now().since(now);
         admitted
     }
+}
+
+fn request(direction: Direction, blocks: u64) -> Request {
+    Request { direction, blocks: u32::try_from(blocks).unwrap_or(u32::MAX) }
 }
 
 /// A place in line; given up when dropped.

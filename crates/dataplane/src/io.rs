@@ -26,16 +26,26 @@ impl<W: World, D: Device> Connection<W, D> {
         command: IoCommand,
         payload: Option<Payload>,
     ) {
-        let connection = self.clone();
         match command {
-            IoCommand::Read { range } => {
-                self.core.world().spawn_now(read(connection, queue, slot, range));
+            IoCommand::Read { range } => self.read_as_task(slot, queue, range),
+            _ => {
+                let task = run(self.clone(), queue, slot, command, payload);
+                self.core.world().spawn_now(task);
             }
-            _ => self.core.world().spawn_now(run(connection, queue, slot, command, payload)),
         }
     }
 
-    fn complete_read(&self, slot: SlotId, data: ReadData, share: Share) {
+    /// Reads for the command in `slot` in a task.
+    pub(crate) fn read_as_task(
+        self: &Rc<Self>,
+        slot: SlotId,
+        queue: Rc<IoQueue<W, D>>,
+        range: LbaRange,
+    ) {
+        self.core.world().spawn_now(read(self.clone(), queue, slot, range));
+    }
+
+    pub(crate) fn complete_read(&self, slot: SlotId, data: ReadData, share: Share) {
         if !data.metadata.is_empty() {
             return self.complete_extended_read(slot, &data, share);
         }
@@ -84,10 +94,7 @@ async fn read<W: World, D: Device>(
     let lane = &queue.export.lane;
     let entered = lane.enter(Direction::Read, range.blocks, &connection.closed).await;
     let Some(_ticket) = entered else { return };
-    connection.core.commands().ask_ahead();
-    let outcome = queue.export.volume().read(range).await;
-    connection.core.commands().ask_ahead();
-    match outcome {
+    match queue.export.volume().read(range).await {
         Ok(data) => connection.complete_read(slot, data, share),
         Err(error) => connection.fail(slot, &queue, &error),
     }

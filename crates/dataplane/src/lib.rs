@@ -8,7 +8,7 @@
 //! ```
 //! A [`Core`] owns all of these for one CPU; nothing in it is shared with another. A request is a
 //! task: it translates, reads or writes, and replies. What a task waits for (memory, the device, the
-//! journal) lets others run.
+//! journal) lets others run. A read that waits for nothing needs none (`reads.rs`).
 //!
 //! - D1: a request is answered once, or its connection is closed.
 //! - D2: the data of requests is bounded: see `memory.rs`.
@@ -20,7 +20,6 @@
 
 mod admin;
 mod admission;
-mod ahead;
 mod allotment;
 mod association;
 mod authentication;
@@ -48,6 +47,7 @@ mod options;
 mod outbox;
 mod places;
 mod quiet;
+mod reads;
 mod shards;
 mod status;
 mod swap;

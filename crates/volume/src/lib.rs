@@ -19,6 +19,7 @@
 //! Absent from this crate: any runtime, spawning, clocks, randomness, protocols.
 
 mod allowance;
+mod at_once;
 mod bits;
 mod blocks;
 mod census;
@@ -44,6 +45,7 @@ mod unmap;
 mod volume;
 
 pub use allowance::Allowance;
+pub use at_once::{Found, Lent};
 pub use blocks::Blocks;
 pub use check::{CheckReport, Finding, Owner};
 pub use error::{CompareError, FormatError, OpenError, VolumeError};

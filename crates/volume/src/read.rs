@@ -103,10 +103,7 @@ impl<D: Device> Inner<D> {
     ) -> Result<ReadData, VolumeError> {
         let mut visit = None;
         let mapping = loop {
-            // What is dead is not looked up: its part of the map may even be damaged.
-            let dead = state.is_dead(lba) && !broken(Sabotage::ReadDead);
-            let found = if dead { Ok(None) } else { state.map.borrow().get(lba.0) };
-            match found {
+            match state.mapping_of(lba) {
                 Ok(Some(mapping)) => break mapping,
                 Ok(None) => {
                     let mut data = ReadData::default();
@@ -129,6 +126,17 @@ impl<D: Device> Inner<D> {
                 self.device.read(run.start, Buffer::new(1)).await?.into_slice()
             }
         };
+        self.checked(state, lba, mapping, block)
+    }
+
+    /// What a read of the block at `lba` returns that was found to be `block`.
+    pub(crate) fn checked(
+        &self,
+        state: &VolumeState,
+        lba: Lba,
+        mapping: Mapping,
+        block: BufferSlice,
+    ) -> Result<ReadData, VolumeError> {
         let mut data = ReadData::default();
         data.crcs.push(self.check_block(state, lba, mapping, block.as_bytes(), &[])?);
         data.pieces.push(block);

@@ -10,7 +10,8 @@ use uuid::Uuid;
 
 use crate::allowance::Allowance;
 use crate::locks::RangeLocks;
-use crate::map::{Map, Tally, Tree};
+use crate::map::{Map, Missing, Tally, Tree};
+use crate::sabotage::{Sabotage, broken};
 use crate::{VolumeSpec, VolumeStats};
 
 /// Entries of a leaf that is filled at its worst: bounds the nodes that a range takes.
@@ -168,6 +169,13 @@ impl VolumeState {
     /// Whether the block was deallocated, whatever the map says.
     pub(crate) fn is_dead(&self, lba: Lba) -> bool {
         self.dead.borrow().iter().any(|dead| dead.range.contains(lba))
+    }
+
+    /// Where the block at `lba` lies, if it was written.
+    pub(crate) fn mapping_of(&self, lba: Lba) -> Result<Option<Mapping>, Missing> {
+        // What is dead is not looked up: its part of the map may even be damaged.
+        let dead = self.is_dead(lba) && !broken(Sabotage::ReadDead);
+        if dead { Ok(None) } else { self.map.borrow().get(lba.0) }
     }
 
     /// Whether every block of `range` is dead.

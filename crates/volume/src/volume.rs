@@ -4,7 +4,7 @@ use std::rc::Rc;
 
 use io_traits::{Buffer, BufferSlice, Device};
 use layout::{ACCESS_BYTES_MAX, VOLUME_BLOCKS_MAX};
-use units::{BLOCK_SIZE, Lba, LbaRange, MetadataSize, PbaRange, Slo};
+use units::{BLOCK_SIZE, Lba, LbaRange, MetadataSize, Slo};
 use uuid::Uuid;
 
 use crate::blocks::{Blocks, compare_bytes};
@@ -144,24 +144,6 @@ impl<D: Device> Volume<D> {
         Ok(range)
     }
 
-    /// Says that [`Volume::will_look_up`] will soon be told of the block at `lba`: a hint to the processor. So many
-    /// blocks can be told of first, and the processor waits for the memory of all of them at once.
-    pub fn will_search(&self, lba: Lba) {
-        self.state.map.borrow().will_search(lba.0);
-    }
-
-    /// Says that it will soon be asked where the block at `lba` lies: a hint to the processor.
-    pub fn will_look_up(&self, lba: Lba) {
-        self.state.map.borrow().will_get(lba.0);
-    }
-
-    /// Says that the block at `lba` will be read soon: see [`Device::will_read`].
-    pub fn will_read(&self, lba: Lba, fetch: impl FnMut(&[u8])) {
-        if let Ok(Some(mapping)) = self.state.map.borrow().get(lba.0) {
-            self.inner().device.will_read(PbaRange::new(mapping.pba, 1), fetch);
-        }
-    }
-
     /// Reads blocks, each checked against its checksum, with their metadata. Unwritten ones are zeroes.
     ///
     /// Data of a device in memory is [pinned](BufferSlice::is_pinned): its blocks cannot be reused, nor any that were
@@ -177,14 +159,22 @@ impl<D: Device> Volume<D> {
             // By itself: the future of a short read, which is copied on its way to its task, stays small.
             Box::pin(self.inner().read_range(&self.state, range)).await
         };
-        self.inner().note_outcome(&self.state, data.as_ref().err());
+        self.counted_read(data, range.blocks)
+    }
+
+    /// Counts a read of so many blocks, and returns what it brought.
+    pub(crate) fn counted_read(
+        &self,
+        data: Result<ReadData, VolumeError>,
+        blocks: u64,
+    ) -> Result<ReadData, VolumeError> {
         if data.is_ok() {
             self.state.count(|stats| {
                 stats.reads += 1;
-                stats.blocks_read += range.blocks;
+                stats.blocks_read += blocks;
             });
         }
-        data
+        self.counted(data)
     }
 
     /// Counts what the device failed, and returns the outcome.

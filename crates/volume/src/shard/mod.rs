@@ -66,6 +66,7 @@ pub use losses::Loss;
 pub use mend::Mended;
 pub(crate) use paging::Claim;
 use paging::Paging;
+pub(crate) use reading::ReadGuard;
 use reclaim::Reclaimed;
 pub use recovery::Recovered;
 pub use scrub::{Damaged, ScrubCursor, ScrubStep, Structure};

@@ -15,20 +15,31 @@ impl<D: Device> Inner<D> {
         ReadGuard { epoch: self.epochs.borrow_mut().begin_read(), inner: self }
     }
 
+    /// As [`Inner::begin_read`], for a read that outlives the call.
+    pub(crate) fn begin_long_read(self: &Rc<Self>) -> ReadGuard<D, Rc<Self>> {
+        ReadGuard { epoch: self.epochs.borrow_mut().begin_read(), inner: self.clone() }
+    }
+
     /// The blocks in `range`, which the map has just led to, where they lie: if the device lends them. A read of its
     /// own keeps them from being reused until the last slice is dropped.
     pub(crate) fn pin(self: &Rc<Self>, range: PbaRange) -> Option<BufferSlice> {
+        self.begin_long_read().pin(range).ok()
+    }
+}
+
+impl<D: Device> ReadGuard<D, Rc<Inner<D>>> {
+    /// The blocks in `range`, to which the map led when the read began, where they lie: if the device lends them. The
+    /// read goes on until the last slice is dropped.
+    pub(crate) fn pin(self, range: PbaRange) -> Result<BufferSlice, Self> {
         // After its end, a successor may own the blocks, and does not know who reads here.
-        if self.ended.get() {
-            return None;
+        if self.inner.ended.get() {
+            return Err(self);
         }
-        let blocks = self.device.pin(range)?;
+        let Some(blocks) = self.inner.device.pin(range) else { return Err(self) };
         if broken(Sabotage::PinWithoutRead) {
-            return Some(blocks);
+            return Ok(blocks);
         }
-        let epoch = self.epochs.borrow_mut().begin_read();
-        let reading = ReadGuard { epoch, inner: self.clone() };
-        Some(BufferSlice::pinned(Rc::new(Pinned { blocks, _reading: reading })))
+        Ok(BufferSlice::pinned(Rc::new(Pinned { blocks, _reading: self })))
     }
 }
 

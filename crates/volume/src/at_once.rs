@@ -1,0 +1,76 @@
+//! Reads of blocks that need not be waited for, in steps.
+//!
+//! A read of one block waits for memory several times: for the leaf of the map, its entry there, the block; each
+//! time also for the walk through page tables that leads there, which in a virtual machine is longer still. Who has several
+//! such reads takes each step for all of them, so that the processor waits for all at once:
+//! [`Volume::will_search`], [`Volume::will_look_up`], [`Volume::find`], [`Found::lent`], [`Volume::read_lent`].
+
+use std::rc::Rc;
+
+use io_traits::{BufferSlice, Device};
+use layout::Mapping;
+use units::{Lba, LbaRange, PbaRange};
+
+use crate::shard::{Inner, ReadGuard};
+use crate::{ReadData, Volume, VolumeError};
+
+/// A block that the map has led to. It is not reused until this is dropped.
+pub struct Found<D: Device> {
+    lba: Lba,
+    mapping: Mapping,
+    reading: ReadGuard<D, Rc<Inner<D>>>,
+}
+
+/// A block that the map has led to, where it lies. It is not reused until this, and the data read from it, is dropped.
+pub struct Lent {
+    lba: Lba,
+    mapping: Mapping,
+    block: BufferSlice,
+}
+
+impl<D: Device> Found<D> {
+    /// `None`: the device does not lend it, and it has to be read by [`Volume::read`].
+    #[must_use]
+    pub fn lent(self) -> Option<Lent> {
+        let Self { lba, mapping, reading } = self;
+        let block = reading.pin(PbaRange::new(mapping.pba, 1)).ok()?;
+        Some(Lent { lba, mapping, block })
+    }
+}
+
+impl<D: Device> Volume<D> {
+    /// Says that [`Volume::will_look_up`] will soon be told of the block at `lba`: a hint to the processor. So many
+    /// blocks can be told of first, and the processor waits for the memory of all of them at once.
+    pub fn will_search(&self, lba: Lba) {
+        self.state().map.borrow().will_search(lba.0);
+    }
+
+    /// Says that it will soon be asked where the block at `lba` lies: a hint to the processor.
+    pub fn will_look_up(&self, lba: Lba) {
+        self.state().map.borrow().will_get(lba.0);
+    }
+
+    /// Begins to read the block at `lba`. If it lies in memory, `fetch` is shown where,
+    /// to have it brought into the processor's caches.
+    ///
+    /// `None`: it has to be read by [`Volume::read`], because something has to be waited for, or is special about it.
+    pub fn find(&self, lba: Lba, fetch: impl FnMut(&[u8])) -> Option<Found<D>> {
+        let state = self.state();
+        if !state.metadata.is_none() || self.check(LbaRange::new(lba, 1)).is_err() {
+            return None;
+        }
+        let mapping = state.mapping_of(lba).ok()??;
+        let inner = self.inner();
+        inner.device.will_read(PbaRange::new(mapping.pba, 1), fetch);
+        Some(Found { lba, mapping, reading: inner.begin_long_read() })
+    }
+
+    /// Reads a block of this volume that was found, as [`Volume::read`] does.
+    ///
+    /// # Errors
+    /// Corrupt.
+    pub fn read_lent(&self, lent: Lent) -> Result<ReadData, VolumeError> {
+        let Lent { lba, mapping, block } = lent;
+        self.counted_read(self.inner().checked(self.state(), lba, mapping, block), 1)
+    }
+}
