@@ -81,7 +81,7 @@ impl<D: Device> Device for Counted<D> {
         DeviceGeometry { discards: false, ..self.device.geometry() }
     }
 
-    fn will_read(&self, range: PbaRange, fetch: impl FnMut(&[u8])) {
+    fn will_read(&self, range: PbaRange, fetch: impl FnMut(*const [u8])) {
         self.device.will_read(range, fetch);
     }
 

@@ -37,10 +37,10 @@ pub struct Lines {
 }
 
 impl Lines {
-    /// Those in which `bytes` lie.
+    /// Those in which `bytes` lie, which are not looked at.
     #[must_use]
-    pub fn of(bytes: &[u8]) -> Self {
-        Self::of_bytes(bytes.as_ptr(), bytes.len())
+    pub fn of(bytes: *const [u8]) -> Self {
+        Self::of_bytes(bytes.cast(), bytes.len())
     }
 
     fn of_bytes(start: *const u8, len: usize) -> Self {

@@ -186,7 +186,7 @@ impl<D: Device, W: World> Device for Watched<D, W> {
         self.device.geometry()
     }
 
-    fn will_read(&self, range: PbaRange, fetch: impl FnMut(&[u8])) {
+    fn will_read(&self, range: PbaRange, fetch: impl FnMut(*const [u8])) {
         self.device.will_read(range, fetch);
     }
 

@@ -7,7 +7,7 @@
 use std::future::{Future, ready};
 use std::ops::Range;
 use std::rc::Rc;
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 
 use io_traits::{Buffer, BufferSlice, Device, DeviceError, DeviceGeometry};
 use units::{BLOCK_SIZE, Pba, PbaRange};
@@ -86,9 +86,7 @@ impl MemDevice {
     fn read_now(&self, pba: Pba, mut buffer: Buffer) -> Result<Buffer, DeviceError> {
         let range = PbaRange::new(pba, buffer.len_blocks() as u64);
         for (stripe, source, target) in self.parts(range)? {
-            // A panic while a lock was held leaves bytes, and any bytes are a device's contents.
-            let memory = stripe.memory.read().unwrap_or_else(PoisonError::into_inner);
-            checksum::copy(memory.get(source), &mut buffer.as_mut_bytes()[target]);
+            checksum::copy(stripe.read().bytes(&source), &mut buffer.as_mut_bytes()[target]);
         }
         Ok(buffer)
     }
@@ -98,12 +96,8 @@ impl MemDevice {
         assert!(bytes.len().is_multiple_of(BLOCK_SIZE), "a write is a whole number of blocks");
         let range = PbaRange::new(pba, (bytes.len() / BLOCK_SIZE) as u64);
         for (stripe, target, source) in self.parts(range)? {
-            let mut memory = stripe.memory.write().unwrap_or_else(PoisonError::into_inner);
-            if !stripe.is_free(&target) {
-                return Err(DeviceError::Pinned { range });
-            }
-            // SAFETY: nobody looks there, and nobody comes to while this has the lock (P1).
-            let target = unsafe { memory.get_mut(target) };
+            let mut writing = stripe.write();
+            let target = writing.bytes(&target).ok_or(DeviceError::Pinned { range })?;
             checksum::copy_to_memory(&bytes[source], target);
         }
         Ok(())
@@ -111,12 +105,9 @@ impl MemDevice {
 
     fn discard_now(&self, range: PbaRange) -> Result<(), DeviceError> {
         for (stripe, target, _) in self.parts(range)? {
-            let mut memory = stripe.memory.write().unwrap_or_else(PoisonError::into_inner);
-            if !stripe.is_free(&target) {
+            if !stripe.write().discard(&target) {
                 return Err(DeviceError::Pinned { range });
             }
-            // SAFETY: as for a write.
-            unsafe { memory.discard(target) };
         }
         Ok(())
     }
@@ -128,15 +119,9 @@ impl Device for MemDevice {
         DeviceGeometry { blocks: self.shared.blocks, volatile_cache: false, discards: true }
     }
 
-    fn will_read(&self, range: PbaRange, mut fetch: impl FnMut(&[u8])) {
+    fn will_read(&self, range: PbaRange, mut fetch: impl FnMut(*const [u8])) {
         let Ok(parts) = self.parts(range) else { return };
-        for (stripe, source, _) in parts {
-            // Whoever writes there now brings it into a cache anyway.
-            if let Ok(memory) = stripe.memory.try_read() {
-                stripe.will_pin(&source);
-                fetch(memory.get(source));
-            }
-        }
+        parts.for_each(|(stripe, source, _)| fetch(stripe.will_pin(&source)));
     }
 
     /// What lies in two stripes is not lent.
@@ -280,6 +265,35 @@ mod tests {
         now(device.discard(PbaRange::new(Pba(4), 4))).expect("let go");
         assert!(device.pin(PbaRange::new(Pba(STRIPE_BLOCKS - 1), 2)).is_none(), "two stripes");
         assert!(device.pin(PbaRange::new(Pba(2 * STRIPE_BLOCKS), 1)).is_none(), "beyond the end");
+    }
+
+    /// P1 of `pins.rs`: of a reader and a writer who come at once, one gives way.
+    ///
+    /// Method: one thread writes a block over and over, each time another byte, another pins it and looks twice.
+    #[test]
+    fn nobody_writes_where_somebody_looks() {
+        const ROUNDS: usize = 20_000;
+        let device = MemDevice::new(1).expect("memory");
+        let block = PbaRange::new(Pba(0), 1);
+        let refused = Err(DeviceError::Pinned { range: block });
+        std::thread::scope(|scope| {
+            let written = device.attach();
+            scope.spawn(move || {
+                let blocks: Vec<_> = (0..=u8::MAX).map(|byte| filled(1, byte)).collect();
+                for data in blocks.iter().cycle().take(ROUNDS) {
+                    while now(written.write(Pba(0), data.clone())) == refused {
+                        std::thread::yield_now();
+                    }
+                }
+            });
+            for _ in 0..ROUNDS {
+                let Some(pinned) = device.pin(block) else { continue };
+                let byte = pinned.as_bytes()[0];
+                assert!(pinned.as_bytes().iter().all(|other| *other == byte), "half a write");
+                std::thread::yield_now();
+                assert!(pinned.as_bytes().iter().all(|other| *other == byte), "written meanwhile");
+            }
+        });
     }
 
     #[test]

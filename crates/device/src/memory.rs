@@ -18,7 +18,7 @@ pub(crate) struct Memory {
 
 // SAFETY: it is the only way to its bytes, as a `Box<[u8]>` is to its own.
 unsafe impl Send for Memory {}
-// SAFETY: a shared reference only reads.
+// SAFETY: what is done through a shared reference is either to tell an address, or as safe as its caller promises.
 unsafe impl Sync for Memory {}
 
 impl Memory {
@@ -53,19 +53,23 @@ impl Memory {
     }
 
     /// The bytes in `range`.
-    pub(crate) fn get(&self, range: Range<usize>) -> &[u8] {
-        let start = self.at(&range);
-        // SAFETY: mapped and zero-filled by the kernel, ours, and lent out under `self`'s borrow.
+    ///
+    /// # Safety
+    /// Nobody changes them meanwhile.
+    pub(crate) unsafe fn get(&self, range: &Range<usize>) -> &[u8] {
+        let start = self.at(range);
+        // SAFETY: mapped and zero-filled by the kernel, ours, and nobody changes it, as the caller promises.
         unsafe { slice::from_raw_parts(start, range.len()) }
     }
 
     /// The bytes in `range`, to be changed, and no others: somebody may be looking at those.
     ///
     /// # Safety
-    /// Nobody looks at bytes in `range` by [`Memory::at`].
-    pub(crate) unsafe fn get_mut(&mut self, range: Range<usize>) -> &mut [u8] {
-        let start = self.at(&range);
-        // SAFETY: as for `get`; the borrow is exclusive, and as the caller promises it is not only so among borrows.
+    /// Nobody else looks at bytes in `range` meanwhile.
+    #[expect(clippy::mut_from_ref, reason = "who may change which bytes is decided in pins.rs")]
+    pub(crate) unsafe fn get_mut(&self, range: &Range<usize>) -> &mut [u8] {
+        let start = self.at(range);
+        // SAFETY: as for `get`; and nobody else looks at it, as the caller promises.
         unsafe { slice::from_raw_parts_mut(start, range.len()) }
     }
 
@@ -80,11 +84,11 @@ impl Memory {
     ///
     /// # Safety
     /// As for [`Memory::get_mut`].
-    pub(crate) unsafe fn discard(&mut self, range: Range<usize>) {
+    pub(crate) unsafe fn discard(&self, range: &Range<usize>) {
         // SAFETY: as the caller promises.
         let part = unsafe { self.get_mut(range) };
         let (start, len) = (part.as_mut_ptr().cast::<c_void>(), part.len());
-        // SAFETY: the part is ours, and borrowed mutably; for private anonymous memory the advice
+        // SAFETY: the part is ours, and nobody else's; for private anonymous memory the advice
         // means that it reads as zeroes from now on.
         let discarded = unsafe { madvise(start, len, Advice::LinuxDontNeed) };
         if discarded.is_err() {

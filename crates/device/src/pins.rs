@@ -1,13 +1,15 @@
 //! Memory of a device that readers look at where it lies.
 //!
-//! - P1: a block is pinned under the lock of its stripe for reading, and changed under that for writing, by one who
-//!   has found there that it is not pinned. So nobody changes what somebody looks at.
+//! - P1: who pins a block counts himself, and then looks whether the stripe is being written; who writes says that the
+//!   stripe is being written, and then looks at the counts. At least one of two who meet sees the other: a reader gives
+//!   way and reads a copy, a writer fails. So nobody changes what somebody looks at.
 //! - P2: who lets go of a block has looked at it for the last time before: a writer that finds it free sees that.
+//! - P3: who copies from the stripe, or writes there, does so under its lock.
 
 use std::ops::Range;
 use std::slice;
-use std::sync::atomic::{AtomicU16, Ordering};
-use std::sync::{Arc, OnceLock, RwLock};
+use std::sync::atomic::{AtomicBool, AtomicU16, Ordering, fence};
+use std::sync::{Arc, OnceLock, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use units::BLOCK_SIZE;
 
@@ -22,7 +24,9 @@ const PINS_MAX: u16 = 256;
 /// A part of a device. On cache lines of its own, so that cores do not share one over their locks.
 #[repr(align(128))]
 pub(crate) struct Stripe {
-    pub(crate) memory: RwLock<Memory>,
+    memory: Memory,
+    lock: RwLock<()>,
+    is_written: AtomicBool,
     /// How many readers look at each block: from when the first does in this stripe.
     pins: OnceLock<Box<[AtomicU16]>>,
 }
@@ -30,20 +34,38 @@ pub(crate) struct Stripe {
 impl Stripe {
     /// A stripe of such memory, [`STRIPE_LEN`] long.
     pub(crate) fn new(memory: Memory) -> Self {
-        Self { memory: RwLock::new(memory), pins: OnceLock::new() }
+        let (lock, is_written) = (RwLock::new(()), AtomicBool::new(false));
+        Self { memory, lock, is_written, pins: OnceLock::new() }
     }
 
-    /// Whether nobody looks at the bytes in `range`. To be asked under the lock for writing (P1).
-    pub(crate) fn is_free(&self, range: &Range<usize>) -> bool {
-        let Some(pins) = self.pins.get() else { return true };
-        pins[blocks(range)].iter().all(|pins| pins.load(Ordering::Acquire) == 0)
+    /// To copy from it.
+    pub(crate) fn read(&self) -> Reading<'_> {
+        // A panic while a lock was held leaves bytes, and any bytes are a device's contents.
+        let lock = self.lock.read().unwrap_or_else(PoisonError::into_inner);
+        Reading { stripe: self, _lock: lock }
     }
 
-    /// Says that the bytes in `range` will be pinned soon.
-    pub(crate) fn will_pin(&self, range: &Range<usize>) {
+    /// To change it.
+    pub(crate) fn write(&self) -> Writing<'_> {
+        let lock = self.lock.write().unwrap_or_else(PoisonError::into_inner);
+        self.is_written.store(true, Ordering::Relaxed);
+        // P1: before the counts are looked at.
+        fence(Ordering::SeqCst);
+        Writing { stripe: self, _lock: lock }
+    }
+
+    /// Says that the bytes in `range` will be pinned soon, and where they lie.
+    pub(crate) fn will_pin(&self, range: &Range<usize>) -> *const [u8] {
         if let Some(pins) = self.pins.get() {
             checksum::prefetch(&pins[blocks(range)]);
         }
+        std::ptr::slice_from_raw_parts(self.memory.at(range), range.len())
+    }
+
+    /// Whether nobody looks at the bytes in `range`.
+    fn is_free(&self, range: &Range<usize>) -> bool {
+        let Some(pins) = self.pins.get() else { return true };
+        pins[blocks(range)].iter().all(|pins| pins.load(Ordering::Acquire) == 0)
     }
 
     fn pins(&self) -> &[AtomicU16] {
@@ -51,10 +73,63 @@ impl Stripe {
         self.pins.get_or_init(none)
     }
 
+    /// Counts a reader of the bytes in `range`; whether he may look.
+    fn pin(&self, range: &Range<usize>) -> bool {
+        let mut are_few = true;
+        for pins in &self.pins()[blocks(range)] {
+            are_few &= pins.fetch_add(1, Ordering::SeqCst) < PINS_MAX;
+        }
+        are_few && !self.is_written.load(Ordering::SeqCst)
+    }
+
     fn unpin(&self, range: &Range<usize>) {
         for pins in &self.pins()[blocks(range)] {
             pins.fetch_sub(1, Ordering::Release);
         }
+    }
+}
+
+/// A stripe that nobody changes.
+pub(crate) struct Reading<'a> {
+    stripe: &'a Stripe,
+    _lock: RwLockReadGuard<'a, ()>,
+}
+
+impl Reading<'_> {
+    pub(crate) fn bytes(&self, range: &Range<usize>) -> &[u8] {
+        // SAFETY: whoever changes it has the lock alone (P3).
+        unsafe { self.stripe.memory.get(range) }
+    }
+}
+
+/// A stripe that one changes.
+pub(crate) struct Writing<'a> {
+    stripe: &'a Stripe,
+    _lock: RwLockWriteGuard<'a, ()>,
+}
+
+impl Writing<'_> {
+    /// The bytes in `range`, unless somebody looks at them.
+    pub(crate) fn bytes(&mut self, range: &Range<usize>) -> Option<&mut [u8]> {
+        // SAFETY: nobody looks there, nobody comes to while this lives (P1), and nobody else has the lock (P3).
+        self.stripe.is_free(range).then(|| unsafe { self.stripe.memory.get_mut(range) })
+    }
+
+    /// Makes `range`, whole pages, zeroes, and gives the memory back. `false`: somebody looks there.
+    pub(crate) fn discard(&mut self, range: &Range<usize>) -> bool {
+        let is_free = self.stripe.is_free(range);
+        if is_free {
+            // SAFETY: as for its bytes.
+            unsafe { self.stripe.memory.discard(range) };
+        }
+        is_free
+    }
+}
+
+impl Drop for Writing<'_> {
+    fn drop(&mut self) {
+        // Whoever sees this sees what was written.
+        self.stripe.is_written.store(false, Ordering::Release);
     }
 }
 
@@ -70,19 +145,13 @@ pub(crate) struct Pinned {
 }
 
 impl Pinned {
-    /// Pins the bytes in `range`, unless they are being written, or there are too many readers.
+    /// Pins the bytes in `range`, unless the stripe is being written, or there are too many readers.
     pub(crate) fn new(stripe: &Arc<Stripe>, range: Range<usize>) -> Option<Self> {
-        let memory = stripe.memory.try_read().ok()?;
-        let start = memory.at(&range).cast_const();
-        let pins = &stripe.pins()[blocks(&range)];
-        if pins.iter().any(|pins| pins.load(Ordering::Relaxed) >= PINS_MAX) {
-            return None;
-        }
-        for pins in pins {
-            pins.fetch_add(1, Ordering::Relaxed);
-        }
-        drop(memory);
-        Some(Self { stripe: stripe.clone(), range, start })
+        let start = stripe.memory.at(&range).cast_const();
+        let may_look = stripe.pin(&range);
+        // Dropped if not, which takes him out of the count.
+        let pinned = Self { stripe: stripe.clone(), range, start };
+        may_look.then_some(pinned)
     }
 }
 

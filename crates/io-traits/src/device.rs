@@ -63,8 +63,8 @@ pub trait Device: Clone + 'static {
     fn geometry(&self) -> DeviceGeometry;
 
     /// Says that `range` will be read soon. If it lies in memory, `fetch` is shown where, to have it brought
-    /// into the processor's caches. A hint: it has no effect on what is read.
-    fn will_read(&self, range: PbaRange, fetch: impl FnMut(&[u8])) {
+    /// into the processor's caches: not to be looked at. A hint: it has no effect on what is read.
+    fn will_read(&self, range: PbaRange, fetch: impl FnMut(*const [u8])) {
         let _ = (range, fetch);
     }
 

@@ -54,7 +54,7 @@ impl<D: Device> Volume<D> {
     /// to have it brought into the processor's caches.
     ///
     /// `None`: it has to be read by [`Volume::read`], because something has to be waited for, or is special about it.
-    pub fn find(&self, lba: Lba, fetch: impl FnMut(&[u8])) -> Option<Found<D>> {
+    pub fn find(&self, lba: Lba, fetch: impl FnMut(*const [u8])) -> Option<Found<D>> {
         let state = self.state();
         if !state.metadata.is_none() || self.check(LbaRange::new(lba, 1)).is_err() {
             return None;

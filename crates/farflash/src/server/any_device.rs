@@ -57,7 +57,7 @@ impl Device for AnyDevice {
         }
     }
 
-    fn will_read(&self, range: PbaRange, fetch: impl FnMut(&[u8])) {
+    fn will_read(&self, range: PbaRange, fetch: impl FnMut(*const [u8])) {
         match self {
             Self::File(device) => device.will_read(range, fetch),
             Self::Memory(device) => device.will_read(range, fetch),

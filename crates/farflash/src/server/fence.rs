@@ -99,7 +99,7 @@ impl<D: Device> Device for Fenced<D> {
         self.device.geometry()
     }
 
-    fn will_read(&self, range: PbaRange, fetch: impl FnMut(&[u8])) {
+    fn will_read(&self, range: PbaRange, fetch: impl FnMut(*const [u8])) {
         if let Some(device) = self.open() {
             device.will_read(range, fetch);
         }
