@@ -25,6 +25,9 @@ use crate::memory::footprint;
 /// Reads that take their steps together: what one host may have done before others have their turn.
 pub(crate) const GROUP: usize = 16;
 
+/// Parts that are asked for before the first block is read: it, and some of the next.
+const PARTS_AHEAD: usize = 5;
+
 /// A read of one block.
 pub(crate) struct Read<W: World, D: Device> {
     pub(crate) connection: Rc<Connection<W, D>>,
@@ -33,68 +36,80 @@ pub(crate) struct Read<W: World, D: Device> {
     pub(crate) lba: Lba,
 }
 
-/// How far a read has come.
-struct Step<W: World, D: Device> {
-    read: Read<W, D>,
-    found: Option<Found<D>>,
-    /// What is left of its block to be asked for.
-    lines: Lines,
-}
-
 /// Reads that take their steps together.
 pub(crate) struct Reads<W: World, D: Device> {
-    steps: Vec<Step<W, D>>,
+    reads: Vec<(Read<W, D>, Option<Found<D>>)>,
+    ahead: Ahead,
+}
+
+/// Blocks that will be read, in this order, and what is left of each to be asked for (A2).
+#[derive(Default)]
+struct Ahead {
+    blocks: Vec<Lines>,
+    /// The first of which something is left.
+    next: usize,
+}
+
+impl Ahead {
+    /// Asks for the first line of each block: by itself, as an atomic operation in between would wait until the
+    /// address of each is translated.
+    fn start(&mut self) {
+        self.blocks.iter_mut().for_each(Lines::fetch_first);
+        (0..PARTS_AHEAD).for_each(|_| self.ask());
+    }
+
+    /// Asks for the next part.
+    fn ask(&mut self) {
+        while let Some(lines) = self.blocks.get_mut(self.next) {
+            if !lines.are_all_asked() {
+                return lines.fetch_some();
+            }
+            self.next += 1;
+        }
+    }
+
+    fn clear(&mut self) {
+        self.blocks.clear();
+        self.next = 0;
+    }
 }
 
 impl<W: World, D: Device> Default for Reads<W, D> {
     fn default() -> Self {
-        Self { steps: Vec::with_capacity(GROUP) }
+        Self { reads: Vec::with_capacity(GROUP), ahead: Ahead::default() }
     }
 }
 
 impl<W: World, D: Device> Reads<W, D> {
     /// Takes in a read. It is done with the others of its group, at the latest by [`Reads::run`].
     pub(crate) fn push(&mut self, read: Read<W, D>) {
-        self.steps.push(Step { read, found: None, lines: Lines::NONE });
-        if self.steps.len() == GROUP {
+        self.reads.push((read, None));
+        if self.reads.len() == GROUP {
             self.run();
         }
     }
 
     /// Does all reads that were taken in.
     pub(crate) fn run(&mut self) {
-        if self.steps.len() > 1 {
-            self.steps.iter().for_each(|step| step.read.with_volume(volume::Volume::will_search));
-            self.steps.iter().for_each(|step| step.read.with_volume(volume::Volume::will_look_up));
+        let Self { reads, ahead } = self;
+        let is_worth_it = reads.len() > 1;
+        if is_worth_it {
+            reads.iter().for_each(|(read, _)| read.with_volume(volume::Volume::will_search));
+            reads.iter().for_each(|(read, _)| read.with_volume(volume::Volume::will_look_up));
         }
-        let is_alone = self.steps.len() == 1;
-        for Step { read, found, lines } in &mut self.steps {
-            let fetch = |bytes: &[u8]| *lines = Lines::of(bytes);
+        for (read, found) in &mut *reads {
+            let fetch = |block: *const [u8]| ahead.blocks.push(Lines::of(block));
             *found = read.with_volume(|volume, lba| volume.find(lba, fetch));
-            if !is_alone {
-                lines.fetch_first();
-            }
         }
-        let mut ahead = 1;
-        let mut steps = std::mem::take(&mut self.steps);
-        for at in 0..steps.len() {
-            let found = steps[at].found.take();
-            let mut ask = || {
-                ahead = ahead.max(at + 1);
-                while steps.get(ahead).is_some_and(|step| step.lines.are_all_asked()) {
-                    ahead += 1;
-                }
-                if let Some(step) = steps.get_mut(ahead) {
-                    step.lines.fetch_some();
-                }
-            };
-            ask();
-            ask();
-            ask();
-            steps[at].read.run(found);
+        if is_worth_it {
+            ahead.start();
+        } else {
+            ahead.clear();
         }
-        steps.clear();
-        self.steps = steps;
+        for (read, found) in reads.drain(..) {
+            read.run(found, ahead);
+        }
+        ahead.clear();
     }
 }
 
@@ -103,27 +118,73 @@ impl<W: World, D: Device> Read<W, D> {
         self.queue.export.with_volume(|volume| look(volume, self.lba))
     }
 
-    /// A3.
-    fn run(&self, found: Option<Found<D>>) {
+    /// A3. Meanwhile asks for what comes behind it (A2).
+    fn run(&self, found: Option<Found<D>>, ahead: &mut Ahead) {
         if !self.connection.is_open() {
             return;
         }
-        let done = found.and_then(|found| self.run_at_once(found));
+        ahead.ask();
+        let done = found.and_then(|found| self.run_at_once(found, ahead));
         if done.is_none() {
             let range = LbaRange::new(self.lba, 1);
             self.connection.read_as_task(self.slot, self.queue.clone(), range);
         }
     }
 
-    fn run_at_once(&self, found: Found<D>) -> Option<()> {
+    fn run_at_once(&self, found: Found<D>, ahead: &mut Ahead) -> Option<()> {
         let Self { connection, queue, slot, .. } = self;
         let lent = found.lent()?;
         let share = connection.window.try_take(footprint(BLOCK_SIZE))?;
         let _ticket = queue.export.lane.enter_at_once(Direction::Read, 1)?;
-        match queue.export.with_volume(|volume| volume.read_lent(lent)) {
+        ahead.ask();
+        let data = queue.export.with_volume(|volume| volume.read_lent(lent));
+        ahead.ask();
+        match data {
             Ok(data) => connection.complete_read(*slot, data, share),
             Err(error) => connection.fail(*slot, queue, &error),
         }
+        ahead.ask();
         Some(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ahead(blocks: usize) -> Ahead {
+        let block = Box::new([0; BLOCK_SIZE]);
+        Ahead { blocks: vec![Lines::of(&block[..]); blocks], next: 0 }
+    }
+
+    /// Blocks of which a part is still to be asked for.
+    fn unasked(ahead: &Ahead) -> usize {
+        ahead.blocks.iter().filter(|lines| !lines.are_all_asked()).count()
+    }
+
+    #[test]
+    fn blocks_are_asked_for_in_parts_the_next_one_first() {
+        let mut ahead = ahead(3);
+        (0..3).for_each(|_| ahead.ask());
+        assert_eq!(unasked(&ahead), 3);
+        while !ahead.blocks[0].are_all_asked() {
+            ahead.ask();
+        }
+        assert_eq!(unasked(&ahead), 2);
+        (0..100).for_each(|_| ahead.ask());
+        assert_eq!(unasked(&ahead), 0);
+        ahead.clear();
+        ahead.ask();
+    }
+
+    /// As reads run: four parts are asked for in each.
+    #[test]
+    fn a_block_is_asked_for_before_its_read_begins() {
+        let mut ahead = ahead(GROUP);
+        ahead.start();
+        for read in 0..GROUP {
+            assert!(unasked(&ahead) < GROUP - read, "read {read}");
+            (0..4).for_each(|_| ahead.ask());
+        }
     }
 }
