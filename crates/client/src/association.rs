@@ -6,7 +6,8 @@ use auth::{Host, Outcome, Parties};
 use io_traits::{Buffer, Stream, World};
 use nvme_initiator::{Config, ControllerLimits};
 use nvme_wire::fabrics::{
-    CNTLID_DYNAMIC, Connect, ConnectData, ConnectInvalid, ConnectResult, PropertySize,
+    CATTR_DISABLE_SQ_FLOW, CNTLID_DYNAMIC, Connect, ConnectData, ConnectInvalid, ConnectResult,
+    PropertySize,
 };
 use nvme_wire::feature::{ASYNC_CONFIG_NAMESPACE_ATTRIBUTE, Fid, NumberOfQueues};
 use nvme_wire::identify::{Cns, IdentifyController};
@@ -93,7 +94,12 @@ impl<W: World> Association<W> {
         self.links.push((queue.clone(), epoch, stream));
         queue.ready(epoch).await.map_err(Error::Disconnected)?;
         let kato_ms = if qid == 0 { inner.keep_alive_ms() } else { 0 };
-        let connect = Connect::new(qid, depth + 1, kato_ms);
+        let mut connect = Connect::new(qid, depth + 1, kato_ms);
+        if qid > 0 {
+            // No more than `depth` commands are ever under way, so nobody need say how far the queue was read, and data
+            // needs no completion behind it. A controller that insists on saying it may.
+            connect.cattr |= CATTR_DISABLE_SQ_FLOW;
+        }
         let data = ConnectData::new(options.host_id, &options.host_nqn, &inner.nqn, cntlid);
         let result = inner.first_with_result(queue, admin::connect(connect, &data)).await;
         let result = ConnectResult(result.map_err(refused)?.dw0());
