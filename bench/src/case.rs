@@ -8,6 +8,8 @@ use serde::{Deserialize, Serialize};
 pub(crate) enum Subject {
     /// The machine's limit.
     Null,
+    /// The same for blocks that come from all over a GiB.
+    NullScattered,
     /// farflash on memory.
     FarflashMem,
     /// farflash on a file.
@@ -89,6 +91,7 @@ impl Subject {
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Null => "null server",
+            Self::NullScattered => "null, of 1 GiB",
             Self::FarflashMem => "farflash mem:",
             Self::FarflashFile => "farflash file:",
             Self::LocalFile => "local file",
@@ -109,16 +112,17 @@ pub(crate) fn all() -> Vec<Case> {
     let mut add = |shape: Shape, subjects: &[Subject]| {
         cases.extend(subjects.iter().map(|subject| Case { subject: *subject, shape }));
     };
+    use Subject::NullScattered;
     use Subject::{FarflashFile, FarflashMem, LocalFile, NbdkitFile, NbdkitMem, Null, QemuNbdFile};
     add(Shape::READ_1, &[Null, FarflashMem, NbdkitMem, LocalFile, FarflashFile]);
-    add(Shape::READ_32, &[Null, FarflashMem, NbdkitMem]);
+    add(Shape::READ_32, &[Null, NullScattered, FarflashMem, NbdkitMem]);
     add(Shape::READ_32, &[LocalFile, FarflashFile, NbdkitFile, QemuNbdFile]);
-    add(Shape::READ_128, &[Null, FarflashMem]);
+    add(Shape::READ_128, &[Null, NullScattered, FarflashMem]);
     add(Shape::READ_128_HOT, &[FarflashMem]);
     add(Shape::WRITE_1, &[Null, FarflashMem]);
     add(Shape::WRITE_32, &[Null, FarflashMem, NbdkitMem]);
     add(Shape::WRITE_32, &[LocalFile, FarflashFile]);
-    add(Shape::LARGE_READ, &[Null, FarflashMem]);
+    add(Shape::LARGE_READ, &[Null, NullScattered, FarflashMem]);
     add(Shape::READ_4X32, &[FarflashMem]);
     add(Shape::READ_64X8, &[FarflashMem]);
     cases

@@ -201,7 +201,8 @@ fn local(path: &Path) -> String {
 
 fn measure(bed: &mut Bed, case: &Case, count_calls: bool) -> Result<Sample> {
     match case.subject {
-        Subject::Null => null_sample(&case.shape, bed.driver.seconds),
+        Subject::Null => null_sample(&case.shape, false, bed.driver.seconds),
+        Subject::NullScattered => null_sample(&case.shape, true, bed.driver.seconds),
         Subject::FarflashMem => farflash_sample(bed, &bed.mem, &case.shape, count_calls),
         Subject::FarflashFile => farflash_sample(bed, &bed.file, &case.shape, count_calls),
         Subject::LocalFile => bed.driver.sample(&local(&bed.local_file), &case.shape),
@@ -212,10 +213,11 @@ fn measure(bed: &mut Bed, case: &Case, count_calls: bool) -> Result<Sample> {
     }
 }
 
-fn null_sample(shape: &Shape, seconds: f64) -> Result<Sample> {
+fn null_sample(shape: &Shape, is_scattered: bool, seconds: f64) -> Result<Sample> {
     let result = null::run(&NullSpec {
         direction: if shape.write { Direction::Write } else { Direction::Read },
         block_bytes: usize::try_from(shape.block_bytes)?,
+        is_scattered,
         depth: u64::from(shape.depth),
         connections: shape.connections as usize,
         server_cpu: cpus::server(),

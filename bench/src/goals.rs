@@ -42,7 +42,8 @@ const fn share(what: &'static str, measured: Case, against: Case, bound: f64) ->
     Goal { what, figure: Figure::RateShare, measured, against, bound: Some(bound) }
 }
 
-const GOALS: [Goal; 13] = {
+const GOALS: [Goal; 16] = {
+    use Subject::NullScattered;
     use Subject::{FarflashFile, FarflashMem, LocalFile, NbdkitFile, NbdkitMem, Null, QemuNbdFile};
     let mem_32 = case(FarflashMem, Shape::READ_32);
     let file_32 = case(FarflashFile, Shape::READ_32);
@@ -53,6 +54,13 @@ const GOALS: [Goal; 13] = {
             case(Null, Shape::READ_32),
             0.45,
         ),
+        Goal {
+            what: "the same, of a null server's that sends from 1 GiB",
+            figure: Figure::RateShare,
+            measured: mem_32,
+            against: case(NullScattered, Shape::READ_32),
+            bound: None,
+        },
         share(
             "write, depth 32, of the null server's rate",
             case(FarflashMem, Shape::WRITE_32),
@@ -80,7 +88,14 @@ const GOALS: [Goal; 13] = {
             0.38,
         ),
         Goal {
-            what: "the same from a set of 16 MiB",
+            what: "the same, of a null server's that sends from 1 GiB",
+            figure: Figure::RateShare,
+            measured: case(FarflashMem, Shape::READ_128),
+            against: case(NullScattered, Shape::READ_128),
+            bound: None,
+        },
+        Goal {
+            what: "read, depth 128, from a set of 16 MiB, of the null server's rate",
             figure: Figure::RateShare,
             measured: case(FarflashMem, Shape::READ_128_HOT),
             against: case(Null, Shape::READ_128),
@@ -92,6 +107,13 @@ const GOALS: [Goal; 13] = {
             case(Null, Shape::LARGE_READ),
             0.80,
         ),
+        Goal {
+            what: "the same, of a null server's that sends from 1 GiB",
+            figure: Figure::RateShare,
+            measured: case(FarflashMem, Shape::LARGE_READ),
+            against: case(NullScattered, Shape::LARGE_READ),
+            bound: None,
+        },
         share(
             "4 connections of depth 32, of one",
             case(FarflashMem, Shape::READ_4X32),

@@ -61,6 +61,9 @@ struct NullArgs {
     /// Bytes of data in a request
     #[arg(long, default_value = "4KiB")]
     bs: ByteLen,
+    /// Send blocks from all over a GiB, instead of a few that stay in the processor's caches
+    #[arg(long)]
+    scattered: bool,
     /// Requests outstanding on a connection
     #[arg(long, default_value_t = 32)]
     qd: u64,
@@ -84,6 +87,7 @@ fn main() -> Result<()> {
             let spec = NullSpec {
                 direction: args.rw,
                 block_bytes: usize::try_from(args.bs.0)?,
+                is_scattered: args.scattered,
                 depth: args.qd,
                 connections: args.connections,
                 server_cpu: args.server_cpu,

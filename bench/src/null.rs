@@ -9,11 +9,13 @@
 //!   request as done when the last byte of its reply was copied to it.
 //! - N3: both sides poll plain nonblocking sockets and never sleep. The data sent comes from a few
 //!   hot pages, the data received goes to others: memory costs next to nothing.
+//! - N4: or else the server sends blocks from all over some memory, as storage does: what that costs whoever sends from
+//!   there, though he looks for nothing and checks nothing.
 
 use std::io::{ErrorKind, IoSlice, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
@@ -28,7 +30,9 @@ const RESPONSE_BYTES: usize = 24;
 /// Periods of the pattern kept in memory are at most this long together: half of a typical L2.
 const PATTERN_BYTES: usize = 128 << 10;
 /// I/O vectors in one send; more wait for the next turn.
-const VECTORS_MAX: usize = 64;
+const VECTORS_MAX: usize = 128;
+/// The memory that blocks come from (N4).
+const SCATTERED_BYTES: usize = 1 << 30;
 /// Bounds of the bytes taken by one receive. Within them it is half of what is in flight, so that
 /// one side sends while the other receives; measured best at depths 32 and 128.
 const RECEIVE_BYTES: std::ops::RangeInclusive<usize> = 64 << 10..=256 << 10;
@@ -50,6 +54,8 @@ pub(crate) enum Direction {
 pub(crate) struct NullSpec {
     pub(crate) direction: Direction,
     pub(crate) block_bytes: usize,
+    /// Whether the server's data comes from all over a GiB (N4).
+    pub(crate) is_scattered: bool,
     pub(crate) depth: u64,
     pub(crate) connections: usize,
     pub(crate) server_cpu: usize,
@@ -88,15 +94,56 @@ impl NullSpec {
     }
 }
 
+/// What a side sends, over and over.
+enum Outgoing {
+    /// Whole periods of it.
+    Pattern(Vec<u8>),
+    /// A header, and a block from all over some memory (N4).
+    Scattered { header: [u8; RESPONSE_BYTES], blocks: &'static [u8] },
+}
+
+impl Outgoing {
+    fn pattern(period: usize) -> Self {
+        let periods = (PATTERN_BYTES / period).max(2);
+        Self::Pattern(vec![0xA5; periods * period])
+    }
+
+    /// The bytes from offset `phase` of period `number`, as far as they lie together.
+    fn from(&self, number: u64, phase: usize, period: usize) -> &[u8] {
+        match self {
+            Self::Pattern(pattern) => &pattern[phase..],
+            Self::Scattered { header, .. } if phase < header.len() => &header[phase..],
+            Self::Scattered { header, blocks } => {
+                let block_bytes = period - header.len();
+                let count = blocks.len() / block_bytes;
+                let start =
+                    usize::try_from(scramble(number)).expect("64 bits") % count * block_bytes;
+                &blocks[start + phase - header.len()..start + block_bytes]
+            }
+        }
+    }
+}
+
+/// A number that looks random (the finalizer of SplitMix64).
+fn scramble(number: u64) -> u64 {
+    let mixed = (number ^ (number >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+    let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+    mixed ^ (mixed >> 31)
+}
+
+/// Memory that blocks come from, made once.
+fn scattered() -> &'static [u8] {
+    static MEMORY: OnceLock<Vec<u8>> = OnceLock::new();
+    MEMORY.get_or_init(|| vec![0xA5; SCATTERED_BYTES])
+}
+
 /// One side of a connection: an endless periodic stream out, a byte count in.
 struct Side {
     stream: TcpStream,
-    /// Whole periods of the bytes sent.
-    pattern: Vec<u8>,
+    outgoing: Outgoing,
     period_out: usize,
     period_in: usize,
-    /// Offset in the pattern of the next byte to send; below `period_out`.
-    phase: usize,
+    sent_bytes: u64,
     owed_bytes: usize,
     /// Bytes received of a period that is not whole yet.
     partial_bytes: usize,
@@ -111,20 +158,20 @@ enum Received {
 }
 
 impl Side {
-    fn new(stream: TcpStream, period_out: usize, period_in: usize) -> Result<Self> {
+    fn new(stream: TcpStream, outgoing: Outgoing, periods: [usize; 2]) -> Result<Self> {
         stream.set_nodelay(true)?;
         stream.set_nonblocking(true)?;
-        let periods = (PATTERN_BYTES / period_out).max(2);
-        let pattern = vec![0xA5; periods * period_out];
+        let [period_out, period_in] = periods;
+        let (sent_bytes, owed_bytes, partial_bytes, calls) = (0, 0, 0, 0);
         Ok(Self {
             stream,
-            pattern,
+            outgoing,
             period_out,
             period_in,
-            phase: 0,
-            owed_bytes: 0,
-            partial_bytes: 0,
-            calls: 0,
+            sent_bytes,
+            owed_bytes,
+            partial_bytes,
+            calls,
         })
     }
 
@@ -152,17 +199,20 @@ impl Side {
             return Ok(());
         }
         let mut vectors = [IoSlice::new(&[]); VECTORS_MAX];
-        let (mut count, mut left, mut start) = (0, self.owed_bytes, self.phase);
+        let (mut count, mut left, mut at) = (0, self.owed_bytes, self.sent_bytes);
         while left > 0 && count < VECTORS_MAX {
-            let len = left.min(self.pattern.len() - start);
-            vectors[count] = IoSlice::new(&self.pattern[start..start + len]);
-            (count, left, start) = (count + 1, left - len, 0);
+            let period = self.period_out as u64;
+            let phase = usize::try_from(at % period).expect("within a period");
+            let bytes = self.outgoing.from(at / period, phase, self.period_out);
+            let len = left.min(bytes.len());
+            vectors[count] = IoSlice::new(&bytes[..len]);
+            (count, left, at) = (count + 1, left - len, at + len as u64);
         }
         self.calls += 1;
         match self.stream.write_vectored(&vectors[..count]) {
             Ok(sent) => {
                 self.owed_bytes -= sent;
-                self.phase = (self.phase + sent) % self.period_out;
+                self.sent_bytes += sent as u64;
                 Ok(())
             }
             // The next receive sees the end as well.
@@ -195,7 +245,11 @@ fn serve(spec: &NullSpec, listener: &TcpListener, stop: &AtomicBool) -> Result<(
     let mut sides = Vec::with_capacity(spec.connections);
     for _ in 0..spec.connections {
         let (stream, _) = listener.accept().context("accept")?;
-        sides.push(Side::new(stream, spec.reply_bytes(), spec.request_bytes())?);
+        let outgoing = match spec.is_scattered && spec.direction == Direction::Read {
+            true => Outgoing::Scattered { header: [0xA5; RESPONSE_BYTES], blocks: scattered() },
+            false => Outgoing::pattern(spec.reply_bytes()),
+        };
+        sides.push(Side::new(stream, outgoing, [spec.reply_bytes(), spec.request_bytes()])?);
     }
     let mut buffer = vec![0; spec.receive_bytes()];
     let begin = thread_cpu_seconds();
@@ -217,7 +271,8 @@ fn drive(spec: &NullSpec, address: SocketAddr) -> Result<(u64, Duration)> {
     let mut sides = Vec::with_capacity(spec.connections);
     for _ in 0..spec.connections {
         let stream = TcpStream::connect(address).context("connect")?;
-        sides.push(Side::new(stream, spec.request_bytes(), spec.reply_bytes())?);
+        let outgoing = Outgoing::pattern(spec.request_bytes());
+        sides.push(Side::new(stream, outgoing, [spec.request_bytes(), spec.reply_bytes()])?);
     }
     let mut buffer = vec![0; spec.receive_bytes()];
     for side in &mut sides {
@@ -248,6 +303,10 @@ fn drive(spec: &NullSpec, address: SocketAddr) -> Result<(u64, Duration)> {
 
 /// Runs a server thread and a client thread against each other.
 pub(crate) fn run(spec: &NullSpec) -> Result<NullResult> {
+    if spec.is_scattered {
+        // Before any clock runs.
+        scattered();
+    }
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).context("listen on loopback")?;
     let address = listener.local_addr()?;
     let stop = Arc::new(AtomicBool::new(false));
@@ -282,10 +341,12 @@ mod tests {
     /// N1 and N2: every request is answered once, whichever way the data flows.
     #[test]
     fn requests_and_replies_balance_in_both_directions() {
-        for direction in [Direction::Read, Direction::Write] {
+        let cases = [(Direction::Read, false), (Direction::Write, false), (Direction::Read, true)];
+        for (direction, is_scattered) in cases {
             let spec = NullSpec {
                 direction,
                 block_bytes: 4096,
+                is_scattered,
                 depth: 4,
                 connections: 2,
                 server_cpu: cpus::server(),
@@ -294,6 +355,22 @@ mod tests {
             };
             let result = run(&spec).expect("loopback");
             assert!(result.requests > 0, "{direction:?}");
+        }
+    }
+
+    /// N4: each reply is a header and a whole block, wherever the last send ended.
+    #[test]
+    fn scattered_blocks_go_on_where_they_were_cut() {
+        let blocks: &'static [u8] = Vec::leak((0..64u8).collect());
+        let outgoing = Outgoing::Scattered { header: [0xA5; RESPONSE_BYTES], blocks };
+        let period = RESPONSE_BYTES + 8;
+        for number in 0..100 {
+            let whole: Vec<u8> =
+                (0..period).map(|phase| outgoing.from(number, phase, period)[0]).collect();
+            assert_eq!(whole[..RESPONSE_BYTES], [0xA5; RESPONSE_BYTES]);
+            let first = whole[RESPONSE_BYTES];
+            assert!(first.is_multiple_of(8), "a block begins where blocks do");
+            assert_eq!(whole[RESPONSE_BYTES..], [0, 1, 2, 3, 4, 5, 6, 7].map(|byte| first + byte));
         }
     }
 }
