@@ -38,8 +38,14 @@ pub(crate) struct Read<W: World, D: Device> {
 
 /// Reads that take their steps together.
 pub(crate) struct Reads<W: World, D: Device> {
-    reads: Vec<(Read<W, D>, Option<Found<D>>)>,
+    steps: Vec<Step<W, D>>,
     ahead: Ahead,
+}
+
+/// A read, and how far it has come.
+struct Step<W: World, D: Device> {
+    read: Read<W, D>,
+    found: Option<Found<D>>,
 }
 
 /// Blocks that will be read, in this order, and what is left of each to be asked for (A2).
@@ -76,28 +82,28 @@ impl Ahead {
 
 impl<W: World, D: Device> Default for Reads<W, D> {
     fn default() -> Self {
-        Self { reads: Vec::with_capacity(GROUP), ahead: Ahead::default() }
+        Self { steps: Vec::with_capacity(GROUP), ahead: Ahead::default() }
     }
 }
 
 impl<W: World, D: Device> Reads<W, D> {
     /// Takes in a read. It is done with the others of its group, at the latest by [`Reads::run`].
     pub(crate) fn push(&mut self, read: Read<W, D>) {
-        self.reads.push((read, None));
-        if self.reads.len() == GROUP {
+        self.steps.push(Step { read, found: None });
+        if self.steps.len() == GROUP {
             self.run();
         }
     }
 
     /// Does all reads that were taken in.
     pub(crate) fn run(&mut self) {
-        let Self { reads, ahead } = self;
-        let is_worth_it = reads.len() > 1;
+        let Self { steps, ahead } = self;
+        let is_worth_it = steps.len() > 1;
         if is_worth_it {
-            reads.iter().for_each(|(read, _)| read.with_volume(volume::Volume::will_search));
-            reads.iter().for_each(|(read, _)| read.with_volume(volume::Volume::will_look_up));
+            steps.iter().for_each(|step| step.read.with_volume(volume::Volume::will_search));
+            steps.iter().for_each(|step| step.read.with_volume(volume::Volume::will_look_up));
         }
-        for (read, found) in &mut *reads {
+        for Step { read, found } in &mut *steps {
             let fetch = |block: *const [u8]| ahead.blocks.push(Lines::of(block));
             *found = read.with_volume(|volume, lba| volume.find(lba, fetch));
         }
@@ -106,7 +112,7 @@ impl<W: World, D: Device> Reads<W, D> {
         } else {
             ahead.clear();
         }
-        for (read, found) in reads.drain(..) {
+        for Step { read, found } in steps.drain(..) {
             read.run(found, ahead);
         }
         ahead.clear();
