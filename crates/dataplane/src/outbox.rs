@@ -5,9 +5,9 @@
 //! - O2: bytes leave in the order in which they were put in.
 //! - O3: data holds its share of the core's memory until it was sent, so a peer that does not read
 //!   is out of memory to be served with, and nobody else is: see [`crate::memory`].
-//! - O4: once [`START_BYTES`] wait and nothing is under way, the send begins before [`Outbox::put`]
+//! - O4: once [`BATCH_BYTES_MAX`] wait and nothing is under way, the send begins before [`Outbox::put`]
 //!   returns: the buffers are recycled while they are still in the cache.
-//! - O5: a send carries about [`BATCH_BYTES_MAX`], so that a deep queue of large replies to a slow
+//! - O5: a send carries about so much and no more, so that a deep queue of large replies to a slow
 //!   peer is seen to move.
 //! - O6: pinned data (`io_traits::BufferSlice`) does not wait for the peer: while a send is under way, copies are put
 //!   in, and what was put in before is copied when a send has to wait.
@@ -26,9 +26,9 @@ use units::{BLOCK_SIZE, Instant};
 
 use crate::memory::Share;
 
-/// Bytes that are worth a send of their own: few enough that the buffers behind them and those that
-/// are filled meanwhile stay in a core's second-level cache.
-const START_BYTES: usize = 64 << 10;
+/// Bytes that are sent together: few enough that the buffers behind them stay in a core's second-level cache, and many
+/// enough that what a send costs by itself does not matter. With half of it reads of 128 KiB are a seventh slower, and
+/// those of 4 KiB at depth 128 a twelfth; with twice as much they are faster by no more than the noise.
 const BATCH_BYTES_MAX: usize = 256 << 10;
 
 /// What one send carries.
@@ -182,7 +182,7 @@ impl<C: Clock> Outbox<C> {
         if matches!(state.phase.get(), Phase::Failed(_) | Phase::Ended) {
             self.empty();
         } else if state.under_way.borrow().is_none() {
-            if after >= START_BYTES {
+            if after >= BATCH_BYTES_MAX {
                 self.start_now();
             } else if before == 0 {
                 self.wake();

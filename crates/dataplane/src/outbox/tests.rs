@@ -164,12 +164,12 @@ fn much_is_sent_at_once_and_little_when_the_task_runs() {
     gate.outcome.set(Some(Ok(())));
     let mut run = pin!(outbox.run());
     assert!(poll(run.as_mut()).is_pending());
-    for _ in 0..15 {
+    for _ in 0..63 {
         put_data(&outbox, &window, 4 * KIB);
     }
     assert!(gate.sent.borrow().is_empty());
     put_data(&outbox, &window, 4 * KIB);
-    assert_eq!(*gate.sent.borrow(), [16 * (24 + 4 * KIB)]);
+    assert_eq!(*gate.sent.borrow(), [64 * (24 + 4 * KIB)]);
     assert_eq!(memory.used_bytes(), 0, "sent, and free before `put` returned");
     put_data(&outbox, &window, 4 * KIB);
     assert_eq!(gate.sent.borrow().len(), 1);
