@@ -2,9 +2,10 @@
 
 /// Bytes that the processor fetches at a time.
 pub(crate) const CACHE_LINE: usize = 64;
-/// Lines of which a processor keeps track at a time (24 in the first level), but for those that it fetches by itself. It
-/// drops some of what is asked for beyond that, or stands still. A block less its first line is three times as many.
-const LINES_AT_ONCE: usize = 21;
+/// Lines of which a processor keeps track at a time (16 or 24 in the first level), but for those that it fetches by
+/// itself. It drops some of what is asked for beyond that, or stands still. A block less its first line is four times as
+/// many.
+const LINES_AT_ONCE: usize = 16;
 
 /// Asks the processor to bring the line at `address` into its second-level cache. Reads nothing.
 ///
@@ -101,7 +102,7 @@ mod tests {
             }
             parts
         };
-        assert_eq!(parts(0..4096 - CACHE_LINE), 3);
+        assert_eq!(parts(0..4096 - CACHE_LINE), 4);
         assert_eq!(parts(1..4096 - CACHE_LINE + 1), 4);
         assert_eq!(parts(0..4096), 4);
         assert_eq!(parts(63..65), 1);
