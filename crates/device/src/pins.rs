@@ -69,8 +69,12 @@ impl Stripe {
     }
 
     fn pins(&self) -> &[AtomicU16] {
-        let none = || (0..STRIPE_LEN / BLOCK_SIZE).map(|_| AtomicU16::new(0)).collect();
-        self.pins.get_or_init(none)
+        if let Some(pins) = self.pins.get() {
+            return pins;
+        }
+        // Under the lock, so that a writer either is not there yet or sees them: P1 is about their contents only.
+        let _reading = self.read();
+        self.pins.get_or_init(|| (0..STRIPE_LEN / BLOCK_SIZE).map(|_| AtomicU16::new(0)).collect())
     }
 
     /// Counts a reader of the bytes in `range`; whether he may look.
