@@ -27,7 +27,7 @@ impl<W: World, D: Device> Connection<W, D> {
         payload: Option<Payload>,
     ) {
         match command {
-            IoCommand::Read { range } => self.read_as_task(slot, queue, range),
+            IoCommand::Read { range } => self.read_as_task(slot, queue, range, None),
             _ => {
                 let task = run(self.clone(), queue, slot, command, payload);
                 self.core.world().spawn_now(task);
@@ -35,14 +35,15 @@ impl<W: World, D: Device> Connection<W, D> {
         }
     }
 
-    /// Reads for the command in `slot` in a task.
+    /// Reads for the command in `slot` in a task, which has `share` of the memory already, or finds its own.
     pub(crate) fn read_as_task(
         self: &Rc<Self>,
         slot: SlotId,
         queue: Rc<IoQueue<W, D>>,
         range: LbaRange,
+        share: Option<Share>,
     ) {
-        self.core.world().spawn_now(read(self.clone(), queue, slot, range));
+        self.core.world().spawn_now(read(self.clone(), queue, slot, range, share));
     }
 
     pub(crate) fn complete_read(&self, slot: SlotId, data: ReadData, share: Share) {
@@ -87,10 +88,17 @@ async fn read<W: World, D: Device>(
     queue: Rc<IoQueue<W, D>>,
     slot: SlotId,
     range: LbaRange,
+    share: Option<Share>,
 ) {
-    let metadata = queue.export.view().metadata;
-    let bytes = footprint(transfer_bytes(range, metadata));
-    let Some(share) = memory_for(&connection, bytes).await else { return };
+    let share = match share {
+        Some(share) => share,
+        None => {
+            let metadata = queue.export.view().metadata;
+            let bytes = footprint(transfer_bytes(range, metadata));
+            let Some(share) = memory_for(&connection, bytes).await else { return };
+            share
+        }
+    };
     let lane = &queue.export.lane;
     let entered = lane.enter(Direction::Read, range.blocks, &connection.closed).await;
     let Some(_ticket) = entered else { return };

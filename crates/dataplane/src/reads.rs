@@ -17,10 +17,10 @@ use io_traits::{Device, World};
 use nvme_target::SlotId;
 use schedule::Direction;
 use units::{BLOCK_SIZE, Lba, LbaRange};
-use volume::Found;
+use volume::{Found, Lent};
 
 use crate::connection::{Connection, IoQueue};
-use crate::memory::footprint;
+use crate::memory::{Share, footprint};
 
 /// Reads that take their steps together: what one host may have done before others have their turn.
 pub(crate) const GROUP: usize = 16;
@@ -130,18 +130,24 @@ impl<W: World, D: Device> Read<W, D> {
             return;
         }
         ahead.ask();
-        let done = found.and_then(|found| self.run_at_once(found, ahead));
-        if done.is_none() {
-            let range = LbaRange::new(self.lba, 1);
-            self.connection.read_as_task(self.slot, self.queue.clone(), range);
-        }
+        let share = match found.and_then(Found::lent) {
+            Some(lent) => match self.run_at_once(lent, ahead) {
+                Ok(()) => return,
+                Err(share) => share,
+            },
+            None => None,
+        };
+        let range = LbaRange::new(self.lba, 1);
+        self.connection.read_as_task(self.slot, self.queue.clone(), range, share);
     }
 
-    fn run_at_once(&self, found: Found<D>, ahead: &mut Ahead) -> Option<()> {
+    /// Fails if it has to wait, with its share of the memory if it has one: who else wants memory is not woken in vain.
+    fn run_at_once(&self, lent: Lent, ahead: &mut Ahead) -> Result<(), Option<Share>> {
         let Self { connection, queue, slot, .. } = self;
-        let lent = found.lent()?;
-        let share = connection.window.try_take(footprint(BLOCK_SIZE))?;
-        let _ticket = queue.export.lane.enter_at_once(Direction::Read, 1)?;
+        let share = connection.window.try_take(footprint(BLOCK_SIZE)).ok_or(None)?;
+        let Some(_ticket) = queue.export.lane.enter_at_once(Direction::Read, 1) else {
+            return Err(Some(share));
+        };
         ahead.ask();
         let data = queue.export.with_volume(|volume| volume.read_lent(lent));
         ahead.ask();
@@ -150,7 +156,7 @@ impl<W: World, D: Device> Read<W, D> {
             Err(error) => connection.fail(*slot, queue, &error),
         }
         ahead.ask();
-        Some(())
+        Ok(())
     }
 }
 
