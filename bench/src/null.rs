@@ -99,7 +99,8 @@ enum Outgoing {
     /// Whole periods of it.
     Pattern(Vec<u8>),
     /// A header, and a block from all over some memory (N4).
-    Scattered { header: [u8; RESPONSE_BYTES], blocks: &'static [u8] },
+    /// Which of them is a matter of `seed`, lest what one connection sends be in the caches for the next.
+    Scattered { header: [u8; RESPONSE_BYTES], blocks: &'static [u8], seed: u64 },
 }
 
 impl Outgoing {
@@ -113,11 +114,12 @@ impl Outgoing {
         match self {
             Self::Pattern(pattern) => &pattern[phase..],
             Self::Scattered { header, .. } if phase < header.len() => &header[phase..],
-            Self::Scattered { header, blocks } => {
+            Self::Scattered { header, blocks, seed } => {
                 let block_bytes = period - header.len();
                 let count = blocks.len() / block_bytes;
-                let start =
-                    usize::try_from(scramble(number)).expect("64 bits") % count * block_bytes;
+                let start = usize::try_from(scramble(number ^ (seed << 40))).expect("64 bits")
+                    % count
+                    * block_bytes;
                 &blocks[start + phase - header.len()..start + block_bytes]
             }
         }
@@ -243,10 +245,12 @@ fn thread_cpu_seconds() -> f64 {
 fn serve(spec: &NullSpec, listener: &TcpListener, stop: &AtomicBool) -> Result<(u64, f64)> {
     pin(spec.server_cpu)?;
     let mut sides = Vec::with_capacity(spec.connections);
-    for _ in 0..spec.connections {
+    for seed in 0..spec.connections as u64 {
         let (stream, _) = listener.accept().context("accept")?;
         let outgoing = match spec.is_scattered && spec.direction == Direction::Read {
-            true => Outgoing::Scattered { header: [0xA5; RESPONSE_BYTES], blocks: scattered() },
+            true => {
+                Outgoing::Scattered { header: [0xA5; RESPONSE_BYTES], blocks: scattered(), seed }
+            }
             false => Outgoing::pattern(spec.reply_bytes()),
         };
         sides.push(Side::new(stream, outgoing, [spec.reply_bytes(), spec.request_bytes()])?);
@@ -362,7 +366,7 @@ mod tests {
     #[test]
     fn scattered_blocks_go_on_where_they_were_cut() {
         let blocks: &'static [u8] = Vec::leak((0..64u8).collect());
-        let outgoing = Outgoing::Scattered { header: [0xA5; RESPONSE_BYTES], blocks };
+        let outgoing = Outgoing::Scattered { header: [0xA5; RESPONSE_BYTES], blocks, seed: 3 };
         let period = RESPONSE_BYTES + 8;
         for number in 0..100 {
             let whole: Vec<u8> =
