@@ -73,6 +73,7 @@ impl<W: World, D: Device> Commands<W, D> {
 
     /// The volume is gone. What waited there has lost its connection, or is about to.
     pub(crate) fn remove_lane(&self, lane: LaneId) {
+        // Dropped behind the borrow: it may be the last to hold a connection.
         let gone = self.turns.borrow_mut().remove_lane(lane);
         drop(gone);
     }

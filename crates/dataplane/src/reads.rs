@@ -23,7 +23,7 @@ use crate::connection::{Connection, IoQueue};
 use crate::memory::{Share, footprint};
 
 /// Reads that take their steps together: what one host may have done before others have their turn.
-pub(crate) const GROUP: usize = 16;
+const GROUP: usize = 16;
 
 /// Parts that are asked for before the first block is read: it, and some of the next.
 const PARTS_AHEAD: usize = 5;
