@@ -64,7 +64,7 @@ test-crates: deps ## the tests of all crates
 libraries-test: python-test ## the tests of the libraries alone: Rust, C and Python against a real server
 	@.ci/install-missing etcd-server
 	cargo test --locked -p farflash-client -p farflash-c
-	cargo build $(TESTED) --example volume
+	cargo build $(TESTED) --example volume --example counter
 	cargo test $(TESTED) --test libraries --test unfinished --test library_cluster
 
 .PHONY: python-test

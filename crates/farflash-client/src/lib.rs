@@ -26,6 +26,8 @@
 //! - A volume made with [`NewVolume::metadata_size`] keeps so many bytes of the application's beside each block.
 //!   [`Volume::read_ex`] and its like read, write and compare them with the block's data, as one.
 //!
+//! `examples/counter.rs` is a program that opens a volume by its name and uses it from several threads.
+//!
 //! # Threads
 //! All requests of a process are carried out by one background thread, which sleeps when there is
 //! nothing to do. It starts with the first volume and ends with the last. After `fork` the child has no

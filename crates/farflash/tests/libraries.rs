@@ -189,28 +189,57 @@ fn a_volume_goes_where_it_was_told() {
     assert_eq!(cluster.set_slo("c", Slo::Share(7)).unwrap().slo, Slo::Share(7));
 }
 
-/// The example of the asynchronous library, which cargo builds with the tests of all crates.
+/// What an example prints, which cargo builds with the tests of all crates; it ends well.
+fn said_by_example(
+    (package, name): (&str, &str),
+    arguments: &[&str],
+    environment: &[(&str, &str)],
+) -> String {
+    let program = std::path::Path::new(env!("CARGO_BIN_EXE_farflash"))
+        .with_file_name(format!("examples/{name}"));
+    let mut command = std::process::Command::new(&program);
+    let output = command.args(arguments).envs(environment.iter().copied()).output();
+    let outcome = support::Outcome::from(output.unwrap_or_else(|error| {
+        let hint = format!("build it with `cargo build -p {package} --example {name}`");
+        panic!("{}: {error}; {hint}", program.display())
+    }));
+    assert_eq!(outcome.code, Some(0), "{arguments:?}: {outcome:?}");
+    outcome.stdout
+}
+
 #[test]
 fn the_asynchronous_example_does_what_it_says() {
-    let program =
-        std::path::Path::new(env!("CARGO_BIN_EXE_farflash")).with_file_name("examples/volume");
     let server = Server::start("mem:256MiB");
     let volume = cluster(&server).create(&NewVolume::new("v", MIB)).unwrap().volume;
     let (address, nqn) = (volume.address.to_string(), volume.nqn.to_string());
-    let said = |arguments: &[&str]| {
-        let output = std::process::Command::new(&program).args(arguments).output();
-        let outcome = support::Outcome::from(output.unwrap_or_else(|error| {
-            let hint = "build it with `cargo build -p client --example volume`";
-            panic!("{}: {error}; {hint}", program.display())
-        }));
-        assert_eq!(outcome.code, Some(0), "{arguments:?}: {outcome:?}");
-        outcome.stdout
-    };
+    let said = |arguments: &[&str]| said_by_example(("client", "volume"), arguments, &[]);
     let offered = said(&[&address]);
     assert!(offered.contains(&format!("{address}  {nqn}\n")), "{offered}");
     let tour = said(&[&address, &nqn]);
     assert!(tour.starts_with("256 blocks of 4096 bytes; "), "{tour}");
     assert!(tour.contains(" commands in ") && tour.ends_with(" chunks\n"), "{tour}");
+}
+
+/// By name and token, both from the environment. What it leaves on the volume is what it said.
+#[test]
+fn the_example_for_ordinary_threads_does_what_it_says() {
+    let server = Server::start_with("mem:256MiB", &["--auth", "on"]);
+    let cluster = cluster(&server);
+    let created = cluster.create(&NewVolume::new("v", MIB)).unwrap();
+    let (api, token) = (api(&server), created.tokens.token.as_str());
+    let environment = [("FARFLASH_API", api.as_str()), ("FARFLASH_TOKEN", token)];
+    let said = said_by_example(("farflash-client", "counter"), &["v"], &environment);
+    let lines = [
+        format!("v: 1048576 bytes at {}", created.volume.address),
+        "reads what was written: true".to_owned(),
+        "4 threads counted to 64".to_owned(),
+    ];
+    assert_eq!(said, lines.join("\n") + "\n");
+    let mut blocks = vec![0xff; 2 * BLOCK];
+    cluster.open("v", &with_token(token)).unwrap().read_at(&mut blocks, 0).unwrap();
+    let mut left = vec![0; 2 * BLOCK];
+    (left[0], left[BLOCK]) = (b'v', 64);
+    assert!(blocks == left);
 }
 
 #[test]
