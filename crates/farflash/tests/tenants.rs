@@ -4,10 +4,18 @@
 
 mod support;
 
+use std::net::SocketAddr;
+use std::os::fd::AsFd;
 use std::os::unix::fs::PermissionsExt;
 use std::process::Command;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread::JoinHandle;
 
-use support::{Files, Outcome, Server, farflash, refused, run};
+use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
+use support::host::{connect, filled, on_core};
+use support::{Files, Outcome, Server, farflash, refused, run, until};
+use units::Lba;
 
 const BENCH: [&str; 8] = ["--rw", "randwrite", "--bs", "4KiB", "--qd", "8", "--bytes", "1MiB"];
 
@@ -372,7 +380,9 @@ struct Networks {
 
 impl Networks {
     fn new() -> Self {
-        let id = std::process::id();
+        /// Several tests may have theirs at the same time.
+        static MADE: AtomicU64 = AtomicU64::new(0);
+        let id = format!("{}-{}", std::process::id(), MADE.fetch_add(1, Ordering::Relaxed));
         let networks = Self { server: format!("ff-server-{id}"), host: format!("ff-host-{id}") };
         let Self { server, host } = &networks;
         for line in [
@@ -398,6 +408,14 @@ impl Networks {
             ip(&line);
         }
         networks
+    }
+
+    /// What `farflash volume … --json` prints beside the server.
+    fn volume_json(&self, server: &Server, arguments: &[&str]) -> serde_json::Value {
+        let arguments = [&["volume"], arguments, &["--json", "--api", &server.api]].concat();
+        let output = within(&self.server, &farflash(&arguments)).output().unwrap();
+        assert!(output.status.success(), "{output:?}");
+        serde_json::from_slice(&output.stdout).unwrap()
     }
 }
 
@@ -432,12 +450,7 @@ fn a_volume_of_one_vxlan_is_not_there_for_others() {
         "mem:256MiB",
         &["--auth", "off", "--advertise", "10.78.0.1"],
     );
-    let in_server = |arguments: &[&str]| -> serde_json::Value {
-        let arguments = [&["volume"], arguments, &["--json", "--api", &server.api]].concat();
-        let output = within(&networks.server, &farflash(&arguments)).output().unwrap();
-        assert!(output.status.success(), "{output:?}");
-        serde_json::from_slice(&output.stdout).unwrap()
-    };
+    let in_server = |arguments: &[&str]| networks.volume_json(&server, arguments);
     let volume = in_server(&["create", "v", "--size", "64MiB", "--interface", "vxlan42"]);
     let nqn = text(&volume, "nqn");
     let port = server.portals[0].port();
@@ -468,6 +481,72 @@ fn a_volume_of_one_vxlan_is_not_there_for_others() {
     in_server(&["restrict", "v", "--network", "10.99.0.0/16"]);
     let outcome = from_host("10.77.0.1");
     assert!(outcome.stderr.contains("has no volume"), "from elsewhere: {outcome:?}");
+}
+
+/// A host in a namespace that writes over one connection for as long as it has it.
+struct Writer {
+    written: Arc<AtomicU64>,
+    thread: JoinHandle<()>,
+}
+
+impl Writer {
+    fn connected(namespace: &str, portal: SocketAddr, nqn: &str) -> Self {
+        let path = format!("/run/netns/{namespace}");
+        let nqn = nqn.parse().unwrap();
+        let written = Arc::new(AtomicU64::new(0));
+        let count = written.clone();
+        let thread = std::thread::spawn(move || {
+            let namespace = std::fs::File::open(path).unwrap();
+            // Of this thread alone.
+            move_into_link_name_space(namespace.as_fd(), Some(LinkNameSpaceType::Network)).unwrap();
+            on_core(|handle| async move {
+                let volume = connect(&handle, portal, &nqn).await;
+                while volume.write(Lba(0), filled(1)).await.is_ok() {
+                    count.fetch_add(1, Ordering::Relaxed);
+                }
+            });
+        });
+        let writer = Self { written, thread };
+        writer.goes_on("it has connected");
+        writer
+    }
+
+    #[track_caller]
+    fn goes_on(&self, why: &str) {
+        let before = self.written.load(Ordering::Relaxed);
+        until(why, || self.written.load(Ordering::Relaxed) > before + 10 || self.is_cut());
+        assert!(!self.is_cut(), "{why}");
+    }
+
+    fn is_cut(&self) -> bool {
+        self.thread.is_finished()
+    }
+}
+
+/// A volume that two interfaces lead to, of which one is taken away, and then the other.
+#[test]
+fn who_is_connected_by_an_interface_that_no_longer_counts_is_cut() {
+    assert!(rustix::process::geteuid().is_root(), "network namespaces need root");
+    let networks = Networks::new();
+    let options = ["--auth", "off", "--advertise", "10.78.0.1"];
+    let server = Server::start_within(&networks.server, "mem:256MiB", &options);
+    let in_server = |arguments: &[&str]| networks.volume_json(&server, arguments);
+    let both = ["--interface", "vxlan42", "--interface", "wire"];
+    let volume = in_server(&[&["create", "v", "--size", "64MiB"], &both[..]].concat());
+    let writer = |address: [u8; 4]| {
+        let portal = SocketAddr::from((address, server.portals[0].port()));
+        Writer::connected(&networks.host, portal, text(&volume, "nqn"))
+    };
+    let (by_vxlan, by_wire) = (writer([10, 78, 0, 1]), writer([10, 77, 0, 1]));
+    in_server(&["restrict", "v", "--interface", "wire"]);
+    until("who came by the VXLAN is cut", || by_vxlan.is_cut());
+    by_wire.goes_on("who came by the wire may stay");
+    in_server(&["restrict", "v", "--interface", "vxlan42"]);
+    until("who came by the wire is cut", || by_wire.is_cut());
+    let again = writer([10, 78, 0, 1]);
+    again.goes_on("who comes by the VXLAN may again");
+    in_server(&["delete", "v"]);
+    until("nothing is left to write to", || again.is_cut());
 }
 
 #[test]
