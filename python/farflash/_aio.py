@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 __all__ = ["AsyncVolume"]
 
 
-class _Filling(asyncio.Future[int]):
-    """A read into a buffer, which is the caller's own again as soon as this is cancelled."""
+class _Reading(asyncio.Future[Any]):
+    """A read into memory that is let go as soon as this is cancelled: a buffer is the caller's own again then."""
 
     def __init__(self, hub: _Hub, key: int, loop: asyncio.AbstractEventLoop) -> None:
         super().__init__(loop=loop)
@@ -61,8 +61,8 @@ class _Hub:
     ) -> asyncio.Future[Any]:
         key = next(self._keys)
         future: asyncio.Future[Any]
-        if method == "readinto":
-            future = _Filling(self, key, loop)
+        if method in ("read", "readinto"):
+            future = _Reading(self, key, loop)
         else:
             future = loop.create_future()
         self._futures[key] = future
@@ -83,7 +83,10 @@ class AsyncVolume:
 
     Requests begin when they are called, not when they are awaited; any number of them can be under way.
     A request whose await is cancelled is carried out all the same. A buffer to be read into must not be used
-    until the read has ended or was cancelled; data to be written is copied at once.
+    until the read has ended or was cancelled. What write is given is sent from where it is: it must not be changed until
+    the write has ended, and if that was cancelled, not at all any more, since nobody is told of its end. Bytes never
+    change. Who wants to change a buffer again and cannot wait for ever keeps the future, and waits for it with
+    asyncio.wait, which does not cancel. What other methods are given is copied at once.
     """
 
     def __init__(self, volume: Volume) -> None:

@@ -5,13 +5,13 @@ use std::io::{PipeReader, PipeWriter, Read, Write};
 use std::os::fd::AsRawFd;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use farflash_client::{Error, Reply, Request};
+use farflash_client::{Data, Error, Reply, Request};
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyBytes, PyList};
 
-use crate::buffers::writable;
+use crate::buffers::{readable, writable};
 use crate::errors::exception;
-use crate::lending::Filling;
+use crate::lending::{Filling, Loan, Reading};
 use crate::volume::{Blocks, Volume, swap_tuple, to_bytes, whole, whole_blocks};
 
 type Outcome = (u64, Result<Reply, Error>);
@@ -26,12 +26,48 @@ struct Done {
     pipe: (PipeReader, PipeWriter),
 }
 
+/// Python's memory that a request is about.
+enum Memory {
+    /// A buffer to be read into.
+    Filled(Filling),
+    /// The bytes that are to be returned.
+    Read(Reading),
+    /// A buffer that is written from, and kept for that alone.
+    Lent { _loan: Loan },
+    /// What was to be read is not wanted any more.
+    Forgotten,
+}
+
+/// The outcome of a request on its way, told when the last that has this drops it: the request itself, which has an
+/// outcome then, and what was lent to it.
+struct Telling {
+    done: Arc<Mutex<Done>>,
+    outcome: Mutex<Option<Outcome>>,
+}
+
+impl Drop for Telling {
+    fn drop(&mut self) {
+        if let Some(outcome) = lock(&self.outcome).take() {
+            tell(&self.done, outcome);
+        }
+    }
+}
+
+fn tell(done: &Mutex<Done>, outcome: Outcome) {
+    let mut done = lock(done);
+    done.outcomes.push(outcome);
+    // One byte at most, so that this never waits.
+    if !done.is_told && done.pipe.1.write(&[1]).is_ok() {
+        done.is_told = true;
+    }
+}
+
 /// Outcomes of requests that do not wait. Internal; see farflash.AsyncVolume.
 #[pyclass(frozen, module = "farflash")]
 pub(crate) struct Completions {
     done: Arc<Mutex<Done>>,
-    /// Where data that is read goes; `None` if it is not wanted any more.
-    targets: Mutex<BTreeMap<u64, Option<Filling>>>,
+    /// By the keys of their requests.
+    memory: Mutex<BTreeMap<u64, Memory>>,
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -41,29 +77,39 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 impl Completions {
     fn submit(&self, volume: &Volume, key: u64, request: Request) {
         let done = self.done.clone();
+        volume.0.submit(request, move |outcome| tell(&done, (key, outcome)));
+    }
+
+    /// The same for what is written from `buffer`, which is no longer needed when the outcome is told.
+    fn submit_lent(
+        &self,
+        volume: &Volume,
+        key: u64,
+        loan: Loan,
+        make: impl FnOnce(Data) -> Request,
+    ) {
+        let telling = Telling { done: self.done.clone(), outcome: Mutex::default() };
+        let telling = Arc::new(telling);
+        let request = make(loan.lend_all(telling.clone()));
+        lock(&self.memory).insert(key, Memory::Lent { _loan: loan });
         volume.0.submit(request, move |outcome| {
-            let mut done = lock(&done);
-            done.outcomes.push((key, outcome));
-            // One byte at most, so that this never waits.
-            if !done.is_told && done.pipe.1.write(&[1]).is_ok() {
-                done.is_told = true;
-            }
+            *lock(&telling.outcome) = Some((key, outcome));
         });
     }
 
     fn value<'py>(&self, py: Python<'py>, key: u64, reply: Reply) -> PyResult<Bound<'py, PyAny>> {
-        let target = match lock(&self.targets).remove(&key) {
-            Some(None) => return Ok(py.None().into_bound(py)),
-            target => target.flatten(),
-        };
-        Ok(match (reply, target) {
+        let memory = lock(&self.memory).remove(&key);
+        Ok(match (reply, memory) {
+            (Reply::Done, Some(Memory::Filled(filled))) => {
+                filled.len().into_pyobject(py)?.into_any()
+            }
+            (Reply::Done, Some(Memory::Read(reading))) => reading.finish(py).into_any(),
+            (Reply::Done, _) => py.None().into_bound(py),
             (Reply::Data(data), _) => to_bytes(py, &data)?.into_any(),
-            (Reply::Done, Some(filled)) => filled.len().into_pyobject(py)?.into_any(),
             (Reply::Blocks(blocks), _) => {
                 let data = to_bytes(py, &blocks.data)?;
                 (data, PyBytes::new(py, &blocks.metadata)).into_pyobject(py)?.into_any()
             }
-            (Reply::Done, _) => py.None().into_bound(py),
             (Reply::Equal(equal), _) => PyBool::new(py, equal).to_owned().into_any(),
             (Reply::Swap(swap), _) => swap_tuple(py, swap)?.into_any(),
         })
@@ -75,7 +121,7 @@ impl Completions {
     #[new]
     fn new() -> PyResult<Self> {
         let done = Done { outcomes: Vec::new(), is_told: false, pipe: std::io::pipe()? };
-        Ok(Self { done: Arc::new(Mutex::new(done)), targets: Mutex::default() })
+        Ok(Self { done: Arc::new(Mutex::new(done)), memory: Mutex::default() })
     }
 
     /// Readable when there are outcomes.
@@ -100,7 +146,8 @@ impl Completions {
             let told = match outcome.and_then(|reply| self.value(py, key, reply)) {
                 Ok(value) => (key, true, value),
                 Err(failure) => {
-                    lock(&self.targets).remove(&key);
+                    let memory = lock(&self.memory).remove(&key);
+                    drop(memory);
                     (key, false, failure.into_value(py).into_bound(py).into_any())
                 }
             };
@@ -109,14 +156,30 @@ impl Completions {
         Ok(list)
     }
 
-    /// Lets go of the buffer that `readinto` was given: nothing is copied to it any more.
+    /// Lets go of what is read into: nothing is copied there any more. What is written stays where it is.
     fn forget(&self, key: u64) {
-        let buffer = lock(&self.targets).get_mut(&key).and_then(Option::take);
-        drop(buffer);
+        let forgotten = match lock(&self.memory).get_mut(&key) {
+            Some(memory @ (Memory::Filled(_) | Memory::Read(_))) => {
+                std::mem::replace(memory, Memory::Forgotten)
+            }
+            _ => return,
+        };
+        drop(forgotten);
     }
 
-    fn read(&self, volume: &Volume, key: u64, offset: u64, length: usize) {
-        self.submit(volume, key, Request::Read { offset, len: length });
+    fn read(
+        &self,
+        py: Python<'_>,
+        volume: &Volume,
+        key: u64,
+        offset: u64,
+        length: usize,
+    ) -> PyResult<()> {
+        let reading = Reading::new(py, length)?;
+        let landing = reading.landing();
+        lock(&self.memory).insert(key, Memory::Read(reading));
+        self.submit(volume, key, Request::ReadTo { offset, landing });
+        Ok(())
     }
 
     fn readinto(
@@ -128,7 +191,7 @@ impl Completions {
     ) -> PyResult<()> {
         let filling = Filling::new(writable(buffer)?);
         let landing = filling.landing();
-        lock(&self.targets).insert(key, Some(filling));
+        lock(&self.memory).insert(key, Memory::Filled(filling));
         self.submit(volume, key, Request::ReadTo { offset, landing });
         Ok(())
     }
@@ -140,7 +203,8 @@ impl Completions {
         offset: u64,
         data: &Bound<'_, PyAny>,
     ) -> PyResult<()> {
-        self.submit(volume, key, Request::Write { offset, data: whole(data)? });
+        let loan = Loan::new(data.py(), readable(data)?);
+        self.submit_lent(volume, key, loan, |data| Request::Write { offset, data });
         Ok(())
     }
 
@@ -179,6 +243,7 @@ impl Completions {
         self.submit(volume, key, Request::CompareAndSwap { offset, expected, data });
         Ok(())
     }
+
     fn read_ex(&self, volume: &Volume, key: u64, offset: u64, length: usize) {
         self.submit(volume, key, Request::ReadEx { offset, len: length });
     }

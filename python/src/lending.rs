@@ -1,7 +1,8 @@
 //! Memory that Python lends to the library's thread: buffers to be written from and to be read into.
 //!
 //! - L1: a [`Loan`] keeps its Python buffer until the library has dropped all that was lent of it. If whoever has
-//!   the loan cannot wait for that, the buffer is kept until a later loan finds that it is over.
+//!   the loan cannot wait for that, the buffer is kept until a later loan finds that it is over. Who only wants to hear
+//!   of it hands over what is dropped behind the last of it.
 //! - L2: after a [`Room`] is closed, nothing is put there any more. Whoever has the memory closes the room before
 //!   the memory goes.
 
@@ -14,6 +15,7 @@ use std::time::Duration;
 use farflash_client::{Data, Landing};
 use pyo3::buffer::PyBuffer;
 use pyo3::prelude::*;
+use pyo3::types::PyBytes;
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
@@ -42,6 +44,8 @@ struct Uses {
 struct Lent {
     memory: Memory,
     uses: Arc<Uses>,
+    /// Dropped when this no longer counts as a use.
+    _behind: Option<Arc<dyn Send + Sync>>,
 }
 
 impl AsRef<[u8]> for Lent {
@@ -85,13 +89,24 @@ impl Loan {
 
     /// `len` bytes from `at`.
     pub(crate) fn lend(&self, at: usize, len: usize) -> Data {
+        self.lend_until(at, len, None)
+    }
+
+    /// All of it. `behind` is dropped when the library is done with that.
+    pub(crate) fn lend_all(&self, behind: Arc<dyn Send + Sync>) -> Data {
+        let len = self.buffer.as_ref().map_or(0, |buffer| buffer.len_bytes());
+        self.lend_until(0, len, Some(behind))
+    }
+
+    fn lend_until(&self, at: usize, len: usize, behind: Option<Arc<dyn Send + Sync>>) -> Data {
         let memory = self.buffer.as_ref().and_then(PyBuffer::as_slice_ptr);
         let memory = memory.expect("a contiguous buffer");
         assert!(at.checked_add(len).is_some_and(|end| end <= memory.len()), "within the buffer");
         *lock(&self.uses.count) += 1;
         // SAFETY: within the buffer, as was just seen.
         let start = unsafe { memory.cast::<u8>().add(at) };
-        Data::lent(Lent { memory: Memory { start, len }, uses: self.uses.clone() })
+        let memory = Memory { start, len };
+        Data::lent(Lent { memory, uses: self.uses.clone(), _behind: behind })
     }
 
     /// Waits until the library is done with all of it, which it is soon behind the outcome; whether it is.
@@ -230,5 +245,39 @@ impl Filling {
     /// Length in bytes.
     pub(crate) fn len(&self) -> usize {
         self.buffer.len_bytes()
+    }
+}
+
+/// Bytes of Python's that a request reads which nobody waits for: nobody sees them before they are read.
+pub(crate) struct Reading {
+    // Closed before the bytes go, or are given away.
+    room: OpenRoom,
+    bytes: Py<PyBytes>,
+}
+
+impl Reading {
+    /// Bytes to be read.
+    pub(crate) fn new(py: Python<'_>, len: usize) -> PyResult<Self> {
+        let mut start = NonNull::dangling();
+        let bytes = PyBytes::new_with(py, len, |to| {
+            start = NonNull::from(to).cast();
+            Ok(())
+        })?;
+        // SAFETY: these are new bytes, zeroes, which are kept where they are, and go behind the room. Python takes bytes for
+        // constant from when it has them, which is when the room is closed.
+        let room = unsafe { OpenRoom::new(start, len) };
+        Ok(Self { room, bytes: bytes.unbind() })
+    }
+
+    /// What the request takes with it.
+    pub(crate) fn landing(&self) -> Arc<Room> {
+        self.room.landing()
+    }
+
+    /// The bytes, which nobody changes any more.
+    pub(crate) fn finish(self, py: Python<'_>) -> Bound<'_, PyBytes> {
+        let Self { room, bytes } = self;
+        drop(room);
+        bytes.into_bound(py)
     }
 }

@@ -4,8 +4,9 @@
 //!   fetches them. So a program that ends with requests under way just ends.
 //! - P2: while a call waits, other Python threads run, and signals are looked for. What a signal interrupts is
 //!   not carried out later, unless a second one comes.
-//! - P3: a call that waits, and `readinto` of asyncio, lend Python's memory to the library's thread, and have it
-//!   back before they end (`lending.rs`). All else copies, while the interpreter is held.
+//! - P3: `read`, `readinto` and `write` lend Python's memory to the library's thread. A call that waits has it back
+//!   before it ends, and a future of asyncio before it is done; one that is cancelled has what was to be read into back at
+//!   once, and what is written from when that is over (`lending.rs`). All else copies, while the interpreter is held.
 
 #![deny(unsafe_code)]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import os
 import signal
@@ -175,6 +176,22 @@ class WithoutCopies(Proxied):
 
         self.during(change)
         self.volume.write(0, data)
+        self.assertEqual(self.events, ["worked"])
+        self.assertEqual(self.volume.read(4 * BLOCK, 2 * BLOCK), b"1" * BLOCK + b"2" * BLOCK)
+        data.append(0)  # A BufferError if anybody else has a view of it.
+
+    def test_a_write_of_asyncio(self) -> None:
+        data = bytearray(b"1" * MIB)
+        self.proxy.hold_at = 0
+
+        def change() -> None:
+            data[5 * BLOCK : 6 * BLOCK] = b"2" * BLOCK
+
+        async def write() -> None:
+            await farflash.AsyncVolume(self.volume).write(0, data)
+
+        self.during(change)
+        asyncio.run(write())
         self.assertEqual(self.events, ["worked"])
         self.assertEqual(self.volume.read(4 * BLOCK, 2 * BLOCK), b"1" * BLOCK + b"2" * BLOCK)
         data.append(0)  # A BufferError if anybody else has a view of it.
