@@ -10,6 +10,7 @@ pub mod auth;
 pub mod commands;
 pub mod damaged_image;
 pub mod etcd_answers;
+pub mod exchange_commands;
 mod image;
 pub mod initiator_stream;
 mod input;
@@ -39,6 +40,11 @@ pub const TARGETS: &[Target] = &[
     Target { name: "api_requests", run: api_requests::run, seeds: api_requests::seeds },
     Target { name: "auth", run: auth::run, seeds: auth::seeds },
     Target { name: "etcd_answers", run: etcd_answers::run, seeds: etcd_answers::seeds },
+    Target {
+        name: "exchange_commands",
+        run: exchange_commands::run,
+        seeds: exchange_commands::seeds,
+    },
     Target { name: "pdu", run: pdu::run, seeds: pdu::seeds },
     Target { name: "commands", run: commands::run, seeds: commands::seeds },
     Target { name: "target_commands", run: target_commands::run, seeds: target_commands::seeds },

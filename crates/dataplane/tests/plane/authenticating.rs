@@ -57,7 +57,7 @@ pub(crate) async fn server_with(world: &SimWorld, access: Access, options: CoreO
     core
 }
 
-fn with_secret(number: u8) -> Options {
+pub(crate) fn with_secret(number: u8) -> Options {
     let credentials = client::Credentials { secret: secret(number), controller_secret: None };
     Options { credentials: Some(credentials), reconnect: Reconnect::Never, ..host() }
 }

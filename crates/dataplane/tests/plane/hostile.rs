@@ -1,15 +1,23 @@
 //! Hosts that break the rules, while another keeps them and must not notice (D2, D3).
 
+use std::cell::Cell;
+use std::rc::Rc;
+
+use auth::{Group, Hash, Host, Policy, Secret};
 use client::{Client, Options, Reconnect, Volume};
 use dataplane::{CONNECTIONS_LEAVING_MAX, CoreOptions, nqn_of};
 use io_traits::{Clock, Network, Spawn, Stream};
+use nvme_wire::auth::{Body, Message};
 use nvme_wire::{FabricsType, Status};
 use sim::{Rng, SimWorld};
 use units::{Duration, Instant, Lba, Slo};
 use uuid::Uuid;
 use volume::VolumeSpec;
 
-use crate::support::raw_host::{self, RawHost, capsule, greeting, read_command, write_command};
+use crate::authenticating::{opened_by, options, secret, server_with, token, with_secret};
+use crate::support::raw_host::{
+    self, C2H_DATA, CAPSULE_RESP, RawHost, capsule, greeting, read_command, write_command,
+};
 use crate::support::{
     SimCore, VOLUME, connect, create, data, formatted, host, portal, serve_new, serve_with,
     simulate, sleep,
@@ -98,6 +106,104 @@ fn damage(pdus: &mut Vec<Vec<u8>>, rng: &mut Rng) {
             _ => drop(pdus.remove(at)),
         }
     }
+}
+
+/// A stranger who goes through an exchange, as who has `secret`, and damages much of what it says; it is silent when it is told
+/// no more. Whether it was let in.
+async fn damaged_exchange(mut stranger: RawHost, secret: Secret, mut rng: Rng) -> bool {
+    let subsystem = nqn_of(VOLUME);
+    let controller_secret = rng.one_in(2).then(|| token(1).controller.expect("both have one"));
+    let parties = raw_host::parties(&subsystem);
+    let (mut exchange, first) = Host::new(parties, secret, controller_secret, 3);
+    let (connect, connect_data) = raw_host::connect_command(0, 0xFFFF, &subsystem);
+    let mut pdus = vec![greeting(), capsule(1, connect, &connect_data)];
+    let (mut heard, mut has_begun, mut was_let_in) = (Vec::new(), false, false);
+    loop {
+        if rng.one_in(2) {
+            damage(&mut pdus, &mut rng);
+        }
+        let bytes = pdus.concat();
+        pdus.clear();
+        if !bytes.is_empty() && stranger.send(&bytes).await.is_err() {
+            return was_let_in;
+        }
+        while pdus.is_empty() {
+            let Some((kind, data)) = next_pdu(&stranger, &mut heard).await else {
+                return was_let_in;
+            };
+            if kind == CAPSULE_RESP && !has_begun {
+                has_begun = true;
+                pdus.extend([raw_host::say_capsule(2, &first), raw_host::hear_capsule(3)]);
+            }
+            if kind != C2H_DATA {
+                continue;
+            }
+            if let Some(job) = exchange.receive(&data, &mut |bytes| bytes.fill(7)) {
+                exchange.computed(&job.run());
+            }
+            if let Some(message) = exchange.message() {
+                pdus.extend([raw_host::say_capsule(4, &message), raw_host::hear_capsule(5)]);
+            }
+            let body = Message::decode(&data).map(|message| message.body);
+            if matches!(body, Ok(Body::Success1 { .. })) {
+                was_let_in = true;
+                pdus.extend(session(&subsystem).split_off(2));
+            }
+        }
+    }
+}
+
+/// What the server sends next; `None` if that is the end.
+async fn next_pdu(stranger: &RawHost, heard: &mut Vec<u8>) -> Option<(u8, Vec<u8>)> {
+    loop {
+        match raw_host::take_pdu(heard) {
+            Some(pdu) => return Some(pdu),
+            None => heard.extend(stranger.stream.recv().await.ok()?),
+        }
+    }
+}
+
+/// The same where hosts have to authenticate. Method: strangers go through an exchange, with the volume's token or with
+/// another, and damage about half of what they say. Who has another is never let in; of those who have it, some are.
+#[test]
+fn damaged_exchanges_harm_nobody_and_let_nobody_in() {
+    let let_in = Rc::new(Cell::new(0));
+    for seed in 0..60 {
+        let let_in = let_in.clone();
+        simulate(seed, |world| async move {
+            // Arithmetic is slow. Without it nothing is ever busy.
+            let group = if seed % 10 == 0 { Group::Ffdhe2048 } else { Group::Null };
+            let policy = Policy { hashes: vec![Hash::Sha256], groups: vec![group] };
+            let core = server_with(&world, opened_by(&[1]), options(policy)).await;
+            let good = connect(world.clone(), with_secret(1)).await;
+            good.write(Lba(0), data(1, 256)).await.expect("written");
+            let before = core.stats().connections;
+            for number in 0..12_u8 {
+                // From addresses of their own, so that none is put off for another's failures.
+                world.come_from([10, 0, 1, number].into());
+                let stranger = RawHost::over(world.connect(portal()).await.expect("accepted"));
+                let (stream, knows) = (stranger.stream.clone(), number % 2 == 0);
+                let token = if knows { secret(1) } else { secret(2) };
+                let (let_in, rng) = (let_in.clone(), world.draw(Rng::fork));
+                world.spawn(async move {
+                    if damaged_exchange(stranger, token, rng).await {
+                        assert!(knows, "seed {seed}: it was let in without the token");
+                        let_in.set(let_in.get() + 1);
+                    }
+                });
+                let w = world.clone();
+                world.spawn(async move {
+                    sleep(&w, Duration::from_secs(1)).await;
+                    stream.shutdown();
+                });
+            }
+            assert_unharmed(&good).await;
+            sleep(&world, Duration::from_secs(60)).await;
+            assert_unharmed(&good).await;
+            assert_eq!(core.stats().connections, before, "seed {seed}: a stranger stayed");
+        });
+    }
+    assert!(let_in.get() > 60, "{} exchanges of 360 went well", let_in.get());
 }
 
 /// A greeting that comes a byte at a time is cut off by the clock, not by its length.

@@ -14,7 +14,8 @@ use super::portal;
 
 /// CC of a host that enables a controller: EN, 64-byte and 16-byte queue entries.
 const CC_ENABLE: u64 = 1 | 6 << 16 | 4 << 20;
-const CAPSULE_RESP: u8 = 5;
+pub(crate) const CAPSULE_RESP: u8 = 5;
+pub(crate) const C2H_DATA: u8 = 7;
 /// Room for a message of an exchange.
 const MESSAGE_ROOM: u32 = 1024;
 
@@ -35,6 +36,37 @@ pub(crate) fn capsule(cid: u16, mut sqe: Sqe, data: &[u8]) -> Vec<u8> {
     let mut bytes = CapsuleCmd::new(sqe, data.len(), Digests::default(), 4).as_bytes().to_vec();
     bytes.extend_from_slice(data);
     bytes
+}
+
+/// The bytes of a command that sends a message of an exchange.
+pub(crate) fn say_capsule(cid: u16, message: &[u8]) -> Vec<u8> {
+    let len = u32::try_from(message.len()).expect("short");
+    capsule(cid, Authentication::send(len).into(), message)
+}
+
+/// The bytes of one that fetches a message.
+pub(crate) fn hear_capsule(cid: u16) -> Vec<u8> {
+    let room = SglDescriptor::transport(MESSAGE_ROOM);
+    capsule(cid, Authentication::receive(MESSAGE_ROOM, room).into(), &[])
+}
+
+/// Takes the next PDU out of what a server said without digests: its type, and the data that was in it. `None` if it is not
+/// all there yet.
+pub(crate) fn take_pdu(heard: &mut Vec<u8>) -> Option<(u8, Vec<u8>)> {
+    let length = heard.get(4..8)?;
+    let length = u32::from_le_bytes(length.try_into().expect("four bytes")) as usize;
+    assert!(length >= 8, "a PDU is as long as its header");
+    if heard.len() < length {
+        return None;
+    }
+    let pdu: Vec<u8> = heard.drain(..length).collect();
+    let data = if pdu[0] == C2H_DATA { usize::from(pdu[3]) } else { length };
+    Some((pdu[0], pdu[data..].to_vec()))
+}
+
+/// Who talks to `subsystem` in an exchange.
+pub(crate) fn parties(subsystem: &Nqn) -> Parties {
+    Parties { host: host_nqn(), subsystem: *subsystem }
 }
 
 /// What every such host is called.
@@ -133,8 +165,7 @@ impl RawHost {
         subsystem: &Nqn,
         secret: Secret,
     ) -> Result<Host, StreamError> {
-        let parties = Parties { host: host_nqn(), subsystem: *subsystem };
-        let (mut exchange, first) = Host::new(parties, secret, None, 3);
+        let (mut exchange, first) = Host::new(parties(subsystem), secret, None, 3);
         self.say(&first).await?;
         self.hear(&mut exchange).await?;
         Ok(exchange)
@@ -164,10 +195,8 @@ impl RawHost {
 
     /// Fetches one.
     async fn hear(&mut self, exchange: &mut Host) -> Result<(), StreamError> {
-        let room = SglDescriptor::transport(MESSAGE_ROOM);
-        let receive = Authentication::receive(MESSAGE_ROOM, room);
         self.next_cid += 1;
-        self.send(&capsule(self.next_cid, receive.into(), &[])).await?;
+        self.send(&hear_capsule(self.next_cid)).await?;
         let data = self.receive(24 + MESSAGE_ROOM as usize).await?;
         if let Some(job) = exchange.receive(&data[24..], &mut |bytes| bytes.fill(7)) {
             exchange.computed(&job.run());
