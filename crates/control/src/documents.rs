@@ -250,11 +250,13 @@ pub fn nqn(id: Uuid) -> String {
 }
 
 /// The command with which a Linux host connects the subsystem `nqn` at `address`. Where it has to
-/// authenticate, nvme-cli takes the volume's token from its configuration.
+/// authenticate, nvme-cli takes the volume's token from the file that the command names.
 #[must_use]
 pub fn connect_line(nqn: &str, address: SocketAddr, authenticates: bool) -> String {
     let secret = match authenticates {
-        true => "  # its token: \"dhchap_key\" of this port in /etc/nvme/config.json",
+        true => {
+            " --config /etc/nvme/config.json  # its token: \"dhchap_key\" of this port in there"
+        }
         false => "",
     };
     format!("nvme connect -t tcp -a {} -s {} -n {nqn}{secret}", address.ip(), address.port())

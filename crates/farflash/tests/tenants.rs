@@ -62,8 +62,9 @@ fn a_volume_is_opened_with_its_token_and_no_other() {
     assert!(shown.get("token").is_none(), "shown once: {shown}");
     let connect = text(&shown, "connect");
     let (command, comment) = connect.split_once("  # ").unwrap();
-    assert!(command.ends_with(text(&shown, "nqn")), "no secret among the arguments: {connect}");
-    assert!(comment.contains("/etc/nvme/config.json"), "{connect}");
+    let ends = format!(" -n {} --config /etc/nvme/config.json", text(&shown, "nqn"));
+    assert!(command.ends_with(&ends), "no secret among the arguments: {connect}");
+    assert!(comment.contains("\"dhchap_key\""), "{connect}");
     // The server has to prove itself, too.
     let mutual = |token: &str, controller: &str| -> Outcome {
         let target = target(&one);

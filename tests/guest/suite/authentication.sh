@@ -13,9 +13,12 @@ authentication_tests() {
     LOCKED=$(jq -re .nqn <<<"$made")
     TOKEN=$(jq -re .token <<<"$made")
     CONTROLLER_TOKEN=$(jq -re .controller_token <<<"$made")
-    OTHER_TOKEN=$(ask create other 64MiB | jq -re .token)
+    made=$(ask create other 64MiB)
+    OTHER=$(jq -re .nqn <<<"$made")
+    OTHER_TOKEN=$(jq -re .token <<<"$made")
     check "a volume is opened with its token" token_opens
     check "a host has the server prove itself" server_proves_itself
+    check "connect-all and connect find tokens in a file" tokens_are_in_a_file
     check "no token, a false one, or a false server: refused" others_are_refused
     check "a restricted volume is not there for other hosts" restricted_is_hidden
     check "a host that authenticates once more goes on, or ends" host_authenticates_again
@@ -48,6 +51,41 @@ server_proves_itself() {
     local drive
     drive=$(attach "$LOCKED" --dhchap-secret "$TOKEN" --dhchap-ctrl-secret "$CONTROLLER_TOKEN")
     writes_and_reads "$drive"
+    disconnect "$LOCKED"
+}
+
+# As docs/operations.md shows it. Of `other` there is no token in the file, which is so left alone.
+write_config() {
+    cat >"$1" <<JSON
+[ { "hostnqn": "$(cat /etc/nvme/hostnqn)", "hostid": "$(cat /etc/nvme/hostid)",
+    "subsystems": [ { "nqn": "$LOCKED", "ports": [
+        { "transport": "tcp", "traddr": "$ADDRESS", "trsvcid": "$PORT",
+          "dhchap_key": "$TOKEN", "dhchap_ctrl_key": "$CONTROLLER_TOKEN" } ] } ] } ]
+JSON
+}
+
+is_opened_by_file() {
+    local sysfs
+    within 20 drive_is_there "$LOCKED"
+    sysfs=/sys/class/nvme/$(controller_of "$LOCKED")
+    expect "the secret" "$(cat "$sysfs/dhchap_secret")" "$TOKEN"
+    expect "the controller's" "$(cat "$sysfs/dhchap_ctrl_secret")" "$CONTROLLER_TOKEN"
+}
+
+tokens_are_in_a_file() {
+    # What is in it would be taken for what later tests say.
+    trap 'rm -f /etc/nvme/config.json' EXIT
+    write_config /etc/nvme/config.json
+    nvme connect-all -t tcp -a "$ADDRESS" -s "$PORT"
+    is_opened_by_file
+    writes_and_reads "$(drive_of "$LOCKED")"
+    if controller_of "$OTHER"; then
+        echo "a volume was opened whose token is nowhere"
+        return 1
+    fi
+    disconnect "$LOCKED"
+    nvme connect -t tcp -a "$ADDRESS" -s "$PORT" -n "$LOCKED" --config /etc/nvme/config.json
+    is_opened_by_file
     disconnect "$LOCKED"
 }
 
