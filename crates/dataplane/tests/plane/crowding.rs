@@ -4,15 +4,18 @@
 use std::cell::Cell;
 use std::rc::Rc;
 
-use client::{Client, Options, Volume};
+use auth::{Group, Hash, Policy};
+use client::{Client, Credentials, Options, Volume};
 use dataplane::{Core, CoreOptions, nqn_of};
-use io_traits::{Clock, Spawn};
+use io_traits::{Clock, Spawn, Stream};
+use nvme_wire::Status;
 use nvme_wire::identify::{Cns, Identify};
 use sim::{SimDevice, SimWorld};
-use units::{Duration, Lba, Slo};
+use units::{Duration, Lba};
 use uuid::Uuid;
-use volume::VolumeSpec;
+use volume::{Terms, VolumeSpec};
 
+use crate::authenticating::{opened_by, options, secret};
 use crate::support::busy_core::BusyCore;
 use crate::support::raw_host::{RawHost, capsule, read_command};
 use crate::support::{announce, formatted, portal, serve_with, simulate, sleep};
@@ -41,13 +44,19 @@ fn uuid_of(volume: usize) -> Uuid {
 impl Server {
     /// A core with two volumes of which no block was ever written.
     async fn new(world: &SimWorld) -> Self {
+        Self::with(world, CoreOptions::new(portal())).await
+    }
+
+    async fn with(world: &SimWorld, options: CoreOptions) -> Self {
         let device = formatted(world.clone()).await;
         let processor = BusyCore::new(world);
-        let core = serve_with(processor.clone(), device, CoreOptions::new(portal())).await;
+        let core = serve_with(processor.clone(), device, options).await;
         for volume in [QUIET, LOUD] {
             let name = format!("volume-{volume}");
             let spec = VolumeSpec { uuid: uuid_of(volume), name, blocks: BLOCKS };
-            core.create_volume(0, spec, Slo::default()).await.expect("room");
+            let access = opened_by(&[volume as u8]).encode().expect("short");
+            let terms = Terms { access, ..Terms::default() };
+            core.create_volume(0, spec, terms).await.expect("room");
         }
         announce(&core);
         Self { world: world.clone(), processor, _core: core }
@@ -58,6 +67,10 @@ impl Server {
             header_digest: false,
             data_digest: false,
             depth: 120,
+            credentials: Some(Credentials {
+                secret: secret(volume as u8),
+                controller_secret: None,
+            }),
             ..Options::for_host([host; 16])
         };
         let nqn = nqn_of(uuid_of(volume));
@@ -175,6 +188,36 @@ fn a_flood_of_admin_commands_slows_no_neighbour() {
         sleep(&world, Duration::from_millis(10)).await;
         server.assert_calm(&quiet, &alone).await;
         assert!(done.get() > 1_000, "the flood is served, too: {}", done.get());
+    });
+}
+
+/// Two hundred hosts who have a token of their own begin to open another's volume, fetch the challenge and leave, again and again.
+#[test]
+fn a_flood_of_exchanges_slows_no_neighbour() {
+    simulate(5, |world| async move {
+        let policy = Policy { hashes: vec![Hash::Sha256], groups: vec![Group::Null] };
+        let server = Server::with(&world, options(policy)).await;
+        let quiet = server.open(QUIET, 1).await;
+        let alone = server.quiet_reads(&quiet).await;
+        let done = Rc::new(Cell::new(0));
+        for _ in 0..200 {
+            let (w, done) = (world.clone(), done.clone());
+            world.spawn(async move {
+                let nqn = nqn_of(uuid_of(QUIET));
+                loop {
+                    let asked = RawHost::queue(&w, (0, 0xFFFF), &nqn).await;
+                    let (mut stranger, answer) = asked.expect("an answer");
+                    assert_eq!(answer.status(), Status::SUCCESS);
+                    stranger.begin_exchange(&nqn, secret(LOUD as u8)).await.expect("a challenge");
+                    stranger.stream.shutdown();
+                    done.set(done.get() + 1);
+                }
+            });
+        }
+        sleep(&world, Duration::from_millis(10)).await;
+        server.assert_calm(&quiet, &alone).await;
+        println!("{} exchanges", done.get());
+        assert!(done.get() > 200, "the flood is served, too: {}", done.get());
     });
 }
 
