@@ -7,7 +7,8 @@
 //!   hosts begin to keep alive what they have opened.
 //! - T2: whoever fails is told so in the protocol's own words, then the connection ends. After a few failures, which
 //!   count as soon as the Reply was wrong, its source is put off for a while, whatever queue of the subsystem it asks for
-//!   (`throttle.rs`).
+//!   (`throttle.rs`). That is asked again when a Reply is to be judged: nothing opens a volume to a source that is put off,
+//!   so that exchanges begun before are no more guesses. It meets what any wrong Reply does, at the same time.
 //! - T3: arithmetic is done off the core, one piece at a time for each queue, and in a fair order of
 //!   queues (`computing.rs`): the others wait, as connections that count.
 //! - T6: a host may ask for an answer right behind its message: one Authentication Receive waits until the message has
@@ -62,6 +63,8 @@ pub(crate) struct QueueAuthentication<W: World, D: Device> {
     jobs: Cell<u8>,
     /// The host was told to come again (T8 of `admission.rs`).
     put_off: Cell<bool>,
+    /// Its source was put off when its Reply was judged (T2).
+    was_late: Cell<bool>,
 }
 
 impl<W: World, D: Device> QueueAuthentication<W, D> {
@@ -87,6 +90,7 @@ impl<W: World, D: Device> QueueAuthentication<W, D> {
             served_since: Cell::new(None),
             jobs: Cell::new(0),
             put_off: Cell::new(false),
+            was_late: Cell::new(false),
         }))
     }
 
@@ -165,11 +169,15 @@ impl<W: World, D: Device> Connection<W, D> {
         }
     }
 
-    /// T7: what opens `queue` now.
+    /// T7 and T2: what opens `queue` now.
     fn keys_of(&self, queue: &QueueAuthentication<W, D>) -> Vec<Key> {
         let opens = |export: &&Rc<Export<W, D>>| self.may_open(export, &queue.parties.host);
         let access = queue.subject.export().filter(opens).and_then(|export| export.access());
-        self.core.keys(access.as_deref())
+        let (address, now) = (self.peer().ip(), self.core.world().now());
+        let is_late =
+            self.core.throttle().borrow().is_closed(address, queue.parties.subsystem, now);
+        queue.was_late.set(is_late);
+        self.core.keys(access.as_deref().filter(|_| !is_late))
     }
 
     /// The exchange that the command in `slot` belongs to, if there is one.
@@ -376,6 +384,7 @@ impl<W: World, D: Device> Connection<W, D> {
             let (connection, peer) = (self.life.id, self.peer());
             let Parties { host, subsystem } = queue.parties;
             let volume = match queue.subject {
+                _ if queue.was_late.get() => "is closed to this address, which failed too often",
                 Subject::Nothing(why) => why,
                 Subject::Volume(ref export) if self.may_open(export, &host) => {
                     "is open to this host"

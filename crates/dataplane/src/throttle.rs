@@ -90,13 +90,18 @@ impl Throttle {
         self.put_off
     }
 
-    /// Whether whoever comes from `address` to `subsystem` has to wait.
+    /// Whether whoever comes from `address` to `subsystem` has to wait; counts it.
     pub(crate) fn puts_off(&mut self, address: IpAddr, subsystem: Nqn, now: Instant) -> bool {
-        let source = source(address);
-        let puts_off = self.at_subsystems.are_too_many((source, subsystem), now)
-            || self.of_sources.are_too_many(source, now);
+        let puts_off = self.is_closed(address, subsystem, now);
         self.put_off += u64::from(puts_off);
         puts_off
+    }
+
+    /// Whether nothing opens `subsystem` from `address` now.
+    pub(crate) fn is_closed(&self, address: IpAddr, subsystem: Nqn, now: Instant) -> bool {
+        let source = source(address);
+        self.at_subsystems.are_too_many((source, subsystem), now)
+            || self.of_sources.are_too_many(source, now)
     }
 }
 

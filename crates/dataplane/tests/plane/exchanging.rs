@@ -200,7 +200,11 @@ fn who_knows_one_token_leaves_places_for_hosts_of_other_volumes() {
 
 /// A server with a second volume, which another token opens.
 async fn with_two_volumes(world: &SimWorld) -> (SimCore, Uuid) {
-    let core = server_with(world, opened_by(&[1]), options(policy(Group::Null))).await;
+    with_two_volumes_for(world, Group::Null).await
+}
+
+async fn with_two_volumes_for(world: &SimWorld, group: Group) -> (SimCore, Uuid) {
+    let core = server_with(world, opened_by(&[1]), options(policy(group))).await;
     let other = Uuid::from_u128(2);
     let spec = VolumeSpec { uuid: other, name: "other".into(), blocks: 64 };
     let access = opened_by(&[2]).encode().expect("short");
@@ -234,6 +238,44 @@ fn who_guesses_at_one_volume_keeps_its_neighbours_from_no_other() {
         let stats = core.stats();
         assert_eq!((stats.authentication_failures, stats.connects_put_off), (16, 2));
     });
+}
+
+/// T2 of `authentication.rs`. Method: a source begins many exchanges before it replies in any of them. Behind eight wrong
+/// Replies, one that is right meets what another wrong one does; at another volume, or when the time is over, it does not.
+#[test]
+fn who_begins_many_exchanges_at_once_has_no_more_guesses() {
+    for group in [Group::Null, Group::Ffdhe2048] {
+        simulate(10, move |world| async move {
+            let (core, other) = with_two_volumes_for(&world, group).await;
+            let mut wrong = Vec::new();
+            for _ in 0..24 {
+                wrong.push(Visitor::new(&world, VOLUME, 9).await);
+            }
+            let right = Visitor::new(&world, VOLUME, 1).await;
+            let late = Visitor::new(&world, VOLUME, 1).await;
+            let neighbour = Visitor::new(&world, other, 2).await;
+            let judged = async |visitor: Visitor| {
+                let Visitor { mut host, exchange } = visitor;
+                let begin = world.now();
+                assert_eq!(host.finish_exchange(exchange).await, Ok(FAILED), "{group:?}");
+                let took = world.now().since(begin);
+                host.wait_for_close().await;
+                took
+            };
+            let mut times = Vec::new();
+            for guess in wrong {
+                times.push(judged(guess).await);
+            }
+            let took = judged(right).await;
+            assert!(times.iter().any(|time| *time <= took), "{group:?}: {took:?}, {times:?}");
+            assert!(times.iter().any(|time| *time >= took), "{group:?}: {took:?}, {times:?}");
+            assert_eq!(neighbour.finish().await, Outcome::Authenticated);
+            let stats = core.stats();
+            assert_eq!((stats.authentication_failures, stats.connects_put_off), (25, 0));
+            sleep(&world, Duration::from_secs(11)).await;
+            assert_eq!(late.finish().await, Outcome::Authenticated);
+        });
+    }
 }
 
 /// Method: hosts leave, and are cut by the server, in the midst of an exchange, and one leaves since it does not believe
