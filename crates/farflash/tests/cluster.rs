@@ -63,6 +63,12 @@ fn any_host_answers_for_all() {
     until("the restriction holds elsewhere", || !offers(&b, &on_a) && !offers(&a, &on_a));
     assert_eq!(b.volume(&["restrict", "on-a", "--any-host"]).code, Some(0));
     until("and goes elsewhere", || offers(&b, &on_a));
+    // Both hosts have an interface of this name, and they need not be one network.
+    assert_eq!(b.volume(&["restrict", "on-a", "--interface", "lo"]).code, Some(0));
+    until("its interfaces are its host's", || !offers(&b, &on_a));
+    assert!(offers(&a, &on_a));
+    assert_eq!(b.volume(&["restrict", "on-a", "--any-interface"]).code, Some(0));
+    until("any interface will do again", || offers(&b, &on_a));
     let by_id = b.volume_json(&["show", text(&on_a, "id")]);
     assert_eq!(by_id["size_bytes"], 128 << 20);
     assert_eq!(b.volume(&["change-auth", "on-a"]).code, Some(0));

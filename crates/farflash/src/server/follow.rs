@@ -3,7 +3,8 @@
 //! - W1: a device that is another's is served no more from the moment that this is known: no request to
 //!   it begins, and its volumes' connections are cut.
 //! - W2: discovery here offers the volumes of other hosts that live, and changes when those do. While the
-//!   directory is away it stays as it was.
+//!   directory is away it stays as it was. A volume that is restricted to interfaces is offered by its own host only: an
+//!   interface of the same name is another network here.
 //! - W3: records of which it is not known whether the directory has them are compared with the device until
 //!   it is, so that what a change left behind when its answer was lost (a name, a part of a quota) comes back.
 
@@ -16,7 +17,7 @@ use std::time::Duration;
 use access::Restrictions;
 use control::{ChangeRestrictions, DeviceHealth};
 use dataplane::DiscoveryRecord;
-use directory::{Event, Reach, RestrictionsRecord, VolumeState};
+use directory::{Event, Reach, RestrictionsRecord, VolumeRecord, VolumeState};
 use nvme_wire::log::FailureDomain;
 use uuid::Uuid;
 
@@ -104,10 +105,7 @@ fn offers_elsewhere(state: &State) -> Option<BTreeMap<Uuid, Offer>> {
             && volume.state == VolumeState::Ready
             && view.reach(volume) == Reach::Online
     });
-    let offers = elsewhere.filter_map(|volume| {
-        let restrictions = volume.restrictions.clone()?;
-        Some((volume.id, Offer { portal: volume.portal, restrictions }))
-    });
+    let offers = elsewhere.filter_map(|volume| Some((volume.id, Offer::of(volume)?)));
     view.cut_off.is_none().then(|| offers.collect())
 }
 
@@ -119,6 +117,13 @@ struct Offer {
 }
 
 impl Offer {
+    /// What may be offered of another host's volume, if anything (W2).
+    fn of(volume: &VolumeRecord) -> Option<Self> {
+        let restrictions = volume.restrictions.clone()?;
+        let is_offered = restrictions.interfaces.is_empty();
+        is_offered.then_some(Self { portal: volume.portal, restrictions })
+    }
+
     fn announce(&self, state: &State, id: Uuid) {
         let change = ChangeRestrictions {
             hosts: Some(self.restrictions.hosts.clone()),
@@ -249,5 +254,41 @@ impl State {
     /// Whether the device is another host's now.
     pub(super) fn is_abandoned(&self, device: usize) -> bool {
         self.membership.devices[device].fence.is_shut()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn volume(restrictions: Option<RestrictionsRecord>) -> VolumeRecord {
+        VolumeRecord {
+            id: Uuid::from_u128(1),
+            name: "v".to_owned(),
+            owner: None,
+            size_bytes: 1 << 20,
+            host: Uuid::from_u128(2),
+            device: Uuid::from_u128(3),
+            core: 0,
+            portal: ([192, 0, 2, 1], 4420).into(),
+            state: VolumeState::Ready,
+            promise: serde_json::Value::Null,
+            restrictions,
+        }
+    }
+
+    /// W2. An interface here that is called like one of the volume's host may be anybody's network.
+    #[test]
+    fn a_volume_restricted_to_interfaces_of_its_host_is_not_offered_by_another() {
+        let hosts = vec!["nqn.2014-08.org.example:one".to_owned()];
+        let by_name = RestrictionsRecord { hosts, ..RestrictionsRecord::default() };
+        for offered in [RestrictionsRecord::default(), by_name.clone()] {
+            let offer = Offer::of(&volume(Some(offered.clone()))).expect("offered");
+            assert_eq!(offer.restrictions, offered);
+        }
+        let interfaces = vec!["vxlan42".to_owned()];
+        let by_interface = RestrictionsRecord { interfaces, ..by_name };
+        assert_eq!(Offer::of(&volume(Some(by_interface))), None);
+        assert_eq!(Offer::of(&volume(None)), None, "it cannot be read who may find it");
     }
 }
