@@ -78,8 +78,8 @@ Configuration file (--config), every key optional; flags win over it:
     auth_hashes = [\"sha256\", \"sha384\", \"sha512\"]
     auth_groups = [\"null\", \"ffdhe3072\"]
     api_users = \"/etc/farflash/users.toml\"
-    api_tls = \"/etc/farflash/tls\"
-    audit_log = \"/var/log/farflash-audit.jsonl\"
+    api_tls = \"/var/lib/farflash/tls\"
+    audit_log = \"/var/log/farflash/audit.jsonl\"
     format_if_blank = false
     connections_max = 2048
     core_memory = \"256MiB\"
