@@ -15,6 +15,7 @@ use nvme_wire::Nqn;
 use reactor::{CoreConfig, Handle};
 use units::Duration;
 
+use super::own_time::{OwnTime, Timed};
 use crate::cpus;
 use crate::process::VolumeAddress;
 use crate::steady::Steady;
@@ -22,13 +23,28 @@ use crate::steady::Steady;
 /// Hosts that connect at the same time, at most.
 const AT_ONCE: u64 = 16;
 /// Connections of each host: the admin queue and one I/O queue. Each is authenticated.
-const CONNECTIONS_EACH: u64 = 2;
+pub(super) const CONNECTIONS_EACH: u64 = 2;
+
+/// A thread is not kept busy for nothing for longer than this, whether it is told to stop or not. A slice is far shorter.
+const IDLING_MAX: Duration = Duration::from_secs(10);
+
+/// What came of hosts that connected.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Made {
+    pub(super) connections_per_second: f64,
+    /// What a host took of its thread, from its first message to its last.
+    pub(super) own_time: OwnTime,
+}
 
 /// Hosts that connect until they are stopped.
 pub(super) struct Connecting {
     stop: Arc<AtomicBool>,
-    /// Connections a second that were made.
-    made: mpsc::Receiver<Result<f64>>,
+    made: mpsc::Receiver<Result<Made>>,
+}
+
+/// Nobody connects, but the thread of a load loses as much time as if hosts did, until this is stopped.
+pub(super) struct Idling {
+    stop: Arc<AtomicBool>,
 }
 
 impl Connecting {
@@ -48,10 +64,25 @@ impl Connecting {
         Ok(connecting)
     }
 
-    /// Ends it. Connections a second that were made.
-    pub(super) fn stop(self) -> Result<f64> {
+    /// Ends it.
+    pub(super) fn stop(self) -> Result<Made> {
         self.stop.store(true, Ordering::Relaxed);
         self.made.recv().map_err(|_| anyhow!("the thread that connects panicked"))?
+    }
+}
+
+impl Idling {
+    /// From now on the thread of `load` is kept busy as if there were `per_second` connections, each host of which takes
+    /// `own_time`.
+    pub(super) fn beside(load: &Steady, per_second: f64, own_time: OwnTime) -> Result<Self> {
+        let stop = Arc::new(AtomicBool::new(false));
+        let stopping = stop.clone();
+        load.run_beside(move |handle| idle(handle, per_second, own_time, stopping))?;
+        Ok(Self { stop })
+    }
+
+    pub(super) fn stop(self) {
+        self.stop.store(true, Ordering::Relaxed);
     }
 }
 
@@ -80,20 +111,17 @@ async fn drive(
     credentials: Credentials,
     per_second: Option<f64>,
     stop: Arc<AtomicBool>,
-) -> Result<f64> {
+) -> Result<Made> {
     let nqn: Nqn = volume.nqn.parse()?;
     let address = volume.address;
     let room = Semaphore::new(AT_ONCE);
-    let (made, failed) = (Rc::new(Cell::new(0)), Rc::new(Cell::new(None)));
+    let (hosts, failed) = (Rc::new(Cell::new(0_u32)), Rc::new(Cell::new(None)));
+    let world = Timed::new(handle.clone());
     let begin = Instant::now();
-    let pause = per_second.map(|rate| CONNECTIONS_EACH as f64 / rate);
     let mut number: u32 = 0;
     while !stop.load(Ordering::Relaxed) {
-        if let Some(pause) = pause {
-            let due = pause * f64::from(number) - begin.elapsed().as_secs_f64();
-            if due > 0.0 {
-                handle.sleep_until(handle.now() + Duration::from_nanos((due * 1e9) as u64)).await;
-            }
+        if let Some(per_second) = per_second {
+            until_due(&handle, begin, per_second, number).await;
         }
         let permit = room.acquire(1).await;
         number += 1;
@@ -105,12 +133,12 @@ async fn drive(
             credentials: Some(credentials.clone()),
             ..Options::for_host(id)
         };
-        let (made, failed, world) = (made.clone(), failed.clone(), handle.clone());
-        handle.spawn(async move {
-            match Client::connect(world, address, &nqn, options).await {
+        let (hosts, failed, its_world) = (hosts.clone(), failed.clone(), world.clone());
+        world.spawn(async move {
+            match Client::connect(its_world, address, &nqn, options).await {
                 Ok(client) => {
                     client.close().await;
-                    made.set(made.get() + CONNECTIONS_EACH);
+                    hosts.set(hosts.get() + 1);
                 }
                 Err(error) => failed.set(Some(error.to_string())),
             }
@@ -121,6 +149,39 @@ async fn drive(
     if let Some(error) = failed.take() {
         return Err(anyhow!("a host was not let in: {error}"));
     }
-    ensure!(made.get() > 0, "nobody connected");
-    Ok(made.get() as f64 / begin.elapsed().as_secs_f64())
+    ensure!(hosts.get() > 0, "nobody connected");
+    let connections = f64::from(hosts.get()) * CONNECTIONS_EACH as f64;
+    let OwnTime { polls, spent } = world.own_time();
+    Ok(Made {
+        connections_per_second: connections / begin.elapsed().as_secs_f64(),
+        own_time: OwnTime { polls: polls / hosts.get(), spent: spent / hosts.get() },
+    })
+}
+
+/// Waits until it is time for the next host, if `number` have come since `begin`.
+async fn until_due(handle: &Handle, begin: Instant, per_second: f64, number: u32) {
+    let pause = CONNECTIONS_EACH as f64 / per_second;
+    let due = pause * f64::from(number) - begin.elapsed().as_secs_f64();
+    if due > 0.0 {
+        handle.sleep_until(handle.now() + Duration::from_nanos((due * 1e9) as u64)).await;
+    }
+}
+
+/// Takes the time of hosts, in as many pieces, between which the thread does what else there is to do.
+async fn idle(handle: Handle, per_second: f64, own_time: OwnTime, stop: Arc<AtomicBool>) {
+    let begin = Instant::now();
+    let piece = own_time.spent / own_time.polls.max(1);
+    let mut number = 0;
+    while !stop.load(Ordering::Relaxed) && begin.elapsed() < IDLING_MAX {
+        until_due(&handle, begin, per_second, number).await;
+        number += 1;
+        for _ in 0..own_time.polls {
+            let begun = Instant::now();
+            while begun.elapsed() < piece {
+                std::hint::spin_loop();
+            }
+            // A timer fires when the sockets have been looked at.
+            handle.sleep_until(handle.now() + Duration::from_nanos(1)).await;
+        }
+    }
 }

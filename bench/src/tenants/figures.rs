@@ -37,7 +37,7 @@ pub(super) fn judge(results: &Results) -> Vec<Verdict> {
         verdict(
             "of the load alone, beside these".to_owned(),
             "mem",
-            Spread::of(&by_run(&connects.load.ratios(), results.rounds_each)),
+            Spread::of(&by_run(&connects.of_load(), results.rounds_each)),
             Unit::Share,
             Bound::AtLeast(BESIDE_CONNECTS_MIN),
         ),
@@ -121,6 +121,11 @@ fn of_slices(results: &Results, row: &mut dyn FnMut(&str, String)) {
         "connections/s with authentication, nothing else to do",
         by_round(&connects.alone_per_second, rate),
     );
+    row("what one takes of the load generator's thread", by_round(&connects.own_us, us));
+    row(
+        "load with as much of its generator's time gone, of the load alone",
+        by_round(&connects.of_load_without_their_time(), percent),
+    );
     row(
         "load with metrics read ten times a second, of the load alone",
         by_round(&metrics.tenfold.ratios(), percent),
@@ -153,6 +158,10 @@ fn shown(values: &[f64], show: fn(f64) -> String) -> String {
 
 fn ms(ms: f64) -> String {
     format!("{ms:.1} ms")
+}
+
+fn us(us: f64) -> String {
+    format!("{us:.0} µs")
 }
 
 fn mib(bytes: u64) -> String {

@@ -7,7 +7,8 @@ use anyhow::Result;
 use serde::Serialize;
 
 use super::Extent;
-use super::connects::Connecting;
+use super::connects::{CONNECTIONS_EACH, Connecting, Idling};
+use super::own_time::OwnTime;
 use super::scraping::Scraping;
 use crate::case::Shape;
 use crate::cpus;
@@ -33,7 +34,7 @@ pub(super) struct Beside {
 
 impl Beside {
     pub(super) fn ratios(&self) -> Vec<f64> {
-        self.with.iter().zip(&self.without).map(|(with, without)| with / without).collect()
+        ratios(&self.with, &self.without)
     }
 }
 
@@ -43,23 +44,53 @@ pub(super) struct Connects {
     /// Nothing else to do.
     pub(super) alone_per_second: Vec<f64>,
     pub(super) beside_per_second: Vec<f64>,
-    pub(super) load: Beside,
+    /// Microseconds that each connection takes of the load generator's thread.
+    pub(super) own_us: Vec<f64>,
+    /// The load alone, beside the hosts, and beside nobody, but with as much of the generator's time gone: in requests
+    /// a second, by round.
+    alone: Vec<f64>,
+    with: Vec<f64>,
+    without_their_time: Vec<f64>,
 }
 
 impl Connects {
-    /// A run: slices with hosts and without, there and back.
+    /// What is left of the load beside the hosts, by round.
+    pub(super) fn of_load(&self) -> Vec<f64> {
+        ratios(&self.with, &self.alone)
+    }
+
+    /// What the hosts' own time alone leaves of it.
+    pub(super) fn of_load_without_their_time(&self) -> Vec<f64> {
+        ratios(&self.without_their_time, &self.alone)
+    }
+
+    /// A run: slices of all kinds, there and back.
     fn run(&mut self, load: &Steady, door: &VolumeAddress, rounds: usize) -> Result<()> {
-        for half in 0..2 * rounds {
-            if !has_company(half) {
-                self.load.without.push(load.rate(SLICE));
-                continue;
+        let mut own_time = OwnTime::default();
+        for slice in 0..3 * rounds {
+            match slice % 6 {
+                0 | 5 => self.alone.push(load.rate(SLICE)),
+                1 | 4 => {
+                    let connecting = Connecting::beside(load, door, CONNECTS_PER_SECOND)?;
+                    self.with.push(load.rate(SLICE));
+                    let made = connecting.stop()?;
+                    own_time = made.own_time;
+                    self.own_us.push(own_time.spent.as_secs_f64() * 1e6 / CONNECTIONS_EACH as f64);
+                    self.beside_per_second.push(made.connections_per_second);
+                }
+                _ => {
+                    let idling = Idling::beside(load, CONNECTS_PER_SECOND, own_time)?;
+                    self.without_their_time.push(load.rate(SLICE));
+                    idling.stop();
+                }
             }
-            let connecting = Connecting::beside(load, door, CONNECTS_PER_SECOND)?;
-            self.load.with.push(load.rate(SLICE));
-            self.beside_per_second.push(connecting.stop()?);
         }
         Ok(())
     }
+}
+
+fn ratios(of: &[f64], to: &[f64]) -> Vec<f64> {
+    of.iter().zip(to).map(|(of, to)| of / to).collect()
 }
 
 /// Whether a slice has something beside it: without, with, with, without, and so on.
@@ -118,7 +149,7 @@ pub(super) fn measure(farflash: &Path, out: &Path, extent: &Extent) -> Result<Sl
         for _ in 0..extent.rounds {
             let connecting = Connecting::alone(&door)?;
             std::thread::sleep(SLICE);
-            slices.connects.alone_per_second.push(connecting.stop()?);
+            slices.connects.alone_per_second.push(connecting.stop()?.connections_per_second);
         }
         let load = Steady::start(&volume, Some(volume.credentials()?), Shape::READ_32)?;
         slices.connects.run(&load, &door, extent.rounds)?;
@@ -133,10 +164,11 @@ pub(super) fn measure(farflash: &Path, out: &Path, extent: &Extent) -> Result<Sl
 fn say_how_far(run: usize, extent: &Extent, slices: &Slices) {
     let last = |ratios: &[f64], each| by_run(ratios, each).last().copied().unwrap_or(f64::NAN);
     eprintln!(
-        "run {} of {}: beside connects {:.3}, beside metrics {:.3}",
+        "run {} of {}: beside connects {:.3}, without their time {:.3}, beside metrics {:.3}",
         run + 1,
         extent.runs,
-        last(&slices.connects.load.ratios(), extent.rounds),
+        last(&slices.connects.of_load(), extent.rounds),
+        last(&slices.connects.of_load_without_their_time(), extent.rounds),
         last(&slices.metrics.each_second.ratios(), extent.long_pairs),
     );
 }
