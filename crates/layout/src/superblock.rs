@@ -1,6 +1,7 @@
-//! The superblock: what a device is, how large it was when formatted, where its parts lie.
+//! The superblock: what a device is, how large it was when formatted, where its parts lie, and to which cluster it
+//! belongs.
 //!
-//! It never changes after `format`. One copy is in the first block, one in the last.
+//! Nothing but the last changes after `format`. One copy is in the first block, one in the last.
 
 use core::mem::{offset_of, size_of};
 
@@ -48,10 +49,15 @@ struct SuperblockHeader {
     journal_blocks: U32,
     /// 48..50: shards there is room for.
     shard_slots: U16,
+    /// 50..64: zero. Whatever will stand here some day is refused by programs that do not know it.
+    reserved: [u8; 14],
+    /// 64..80: identity of the cluster; zeroes if the device belongs to none.
+    cluster: [u8; 16],
 }
 
 const _: () = {
-    assert!(size_of::<SuperblockHeader>() == 50);
+    assert!(size_of::<SuperblockHeader>() == 80);
+    assert!(offset_of!(SuperblockHeader, cluster) == 64);
     assert!(offset_of!(SuperblockHeader, crc32c) == 8);
     assert!(offset_of!(SuperblockHeader, blocks) == 32);
 };
@@ -74,6 +80,8 @@ pub struct Superblock {
     pub journal_blocks: u32,
     /// Shards there is room for.
     pub shard_slots: u16,
+    /// The cluster that it belongs to, if any: hosts of no other may serve it, nor one that is of none.
+    pub cluster: Option<Uuid>,
 }
 
 impl Superblock {
@@ -102,7 +110,17 @@ impl Superblock {
         let journal_blocks = wanted
             .clamp(crate::JOURNAL_BLOCKS_MIN, JOURNAL_BLOCKS_MAX)
             .min(extent_blocks - crate::BITMAP_SLOTS);
-        Some(Self { uuid, blocks, extent_blocks, journal_blocks, shard_slots: SHARD_SLOTS })
+        let shard_slots = SHARD_SLOTS;
+        Some(Self { uuid, blocks, extent_blocks, journal_blocks, shard_slots, cluster: None })
+    }
+
+    /// Which of two superblocks of one device counts: the one that names a cluster, if the other names none. Between
+    /// two writes of its copies a device thus belongs to the cluster that it joins, or leaves. `other` says nothing
+    /// if it is of another device.
+    #[must_use]
+    pub fn or_in_cluster(self, other: Self) -> Self {
+        let is_same = Self { cluster: None, ..other } == self;
+        if is_same { other } else { self }
     }
 
     /// Where the two copies of the superblock of a device of `blocks` blocks lie.
@@ -179,6 +197,8 @@ impl Superblock {
             extent_blocks: self.extent_blocks.into(),
             journal_blocks: self.journal_blocks.into(),
             shard_slots: self.shard_slots.into(),
+            reserved: [0; 14],
+            cluster: self.cluster.unwrap_or_default().into_bytes(),
         };
         block.fill(0);
         block[..size_of::<SuperblockHeader>()].copy_from_slice(header.as_bytes());
@@ -207,7 +227,11 @@ impl Superblock {
             extent_blocks: header.extent_blocks.get(),
             journal_blocks: header.journal_blocks.get(),
             shard_slots: header.shard_slots.get(),
+            cluster: Some(Uuid::from_bytes(header.cluster)).filter(|id| !id.is_nil()),
         };
+        if header.reserved != [0; 14] {
+            return Err(DecodeError::Field("superblock reserved"));
+        }
         let sound = (DEVICE_BLOCKS_MIN..=DEVICE_BLOCKS_MAX).contains(&found.blocks)
             && found.extent_blocks.is_power_of_two()
             && (EXTENT_BLOCKS_MIN..=EXTENT_BLOCKS_MAX).contains(&found.extent_blocks)
@@ -236,6 +260,43 @@ mod tests {
         block[12] = 2;
         seal(&mut block, 8);
         assert_eq!(Superblock::decode(&block), Err(DecodeError::Version(2)));
+    }
+
+    /// The bytes of a cluster are where the format has them, and zeroes are none; what is reserved is refused.
+    #[test]
+    fn a_superblock_says_to_which_cluster_its_device_belongs() {
+        let alone = Superblock::for_device(Uuid::from_u128(7), 1 << 21).expect("8 GiB");
+        let member = Superblock { cluster: Some(Uuid::from_bytes([0xC7; 16])), ..alone };
+        let mut blocks = [vec![0; BLOCK_SIZE], vec![0; BLOCK_SIZE]];
+        alone.encode(&mut blocks[0]);
+        member.encode(&mut blocks[1]);
+        assert!(blocks[0][48..].iter().all(|byte| [0, 64].contains(byte)), "but for the slots");
+        assert_eq!(blocks[1][64..80], [0xC7; 16]);
+        assert_eq!([&blocks[0][12..64], &blocks[0][80..]], [&blocks[1][12..64], &blocks[1][80..]]);
+        assert_eq!(Superblock::decode(&blocks[0]), Ok(alone));
+        assert_eq!(Superblock::decode(&blocks[1]), Ok(member));
+        for byte in 50..64 {
+            let mut unknown = blocks[1].clone();
+            unknown[byte] = 1;
+            seal(&mut unknown, 8);
+            assert_eq!(
+                Superblock::decode(&unknown),
+                Err(DecodeError::Field("superblock reserved"))
+            );
+        }
+    }
+
+    /// Of two copies the one that names a cluster counts, whichever it is; one of another device never does.
+    #[test]
+    fn a_device_between_two_states_belongs_to_the_cluster() {
+        let alone = Superblock::for_device(Uuid::from_u128(7), 1 << 21).expect("8 GiB");
+        let member = |id| Superblock { cluster: Some(Uuid::from_u128(id)), ..alone };
+        assert_eq!(alone.or_in_cluster(alone), alone);
+        assert_eq!(alone.or_in_cluster(member(1)), member(1));
+        assert_eq!(member(1).or_in_cluster(alone), member(1));
+        assert_eq!(member(1).or_in_cluster(member(2)), member(1), "never two");
+        let stranger = Superblock { uuid: Uuid::from_u128(8), ..member(1) };
+        assert_eq!(alone.or_in_cluster(stranger), alone);
     }
 
     /// Extents, roots and superblocks never overlap, and every block of an extent is found again.

@@ -143,6 +143,7 @@ impl Layout {
             extent_blocks: number(block, 40),
             journal_blocks: number(block, 44),
             shard_slots: u16::from_le_bytes([block[48], block[49]]),
+            cluster: None,
         })
     }
 
