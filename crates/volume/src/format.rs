@@ -69,6 +69,9 @@ pub async fn probe<D: Device>(device: &D) -> Result<Probe, DeviceError> {
     let head_bytes = &head.as_bytes()[..BLOCK_SIZE];
     let ours = head_bytes.starts_with(&SUPERBLOCK_MAGIC);
     let tail_counts = ours || head_bytes.iter().all(|byte| *byte == 0);
+    if let [Ok(head), Ok(tail)] = decoded {
+        return Ok(Probe::Farflash(head.or_in_cluster(tail)));
+    }
     for copy in decoded.iter().take(if tail_counts { 2 } else { 1 }) {
         match copy {
             Ok(superblock) => return Ok(Probe::Farflash(*superblock)),
@@ -152,7 +155,8 @@ async fn write_format<D: Device>(
     Ok(superblock)
 }
 
-/// Reads the superblock of a formatted device, from whichever copy is whole.
+/// Reads the superblock of a formatted device, from whichever copy is whole. If both are, and one names a cluster, that
+/// one counts (C2 of `cluster.rs`).
 ///
 /// # Errors
 /// There is none, the device has shrunk, or it cannot be read.
@@ -169,12 +173,24 @@ pub async fn read_superblock<D: Device>(device: &D) -> Result<Superblock, OpenEr
             Ok(superblock) if superblock.blocks > found => {
                 return Err(OpenError::Truncated { formatted: superblock.blocks, found });
             }
+            Ok(superblock) if copy == 0 => return Ok(or_as_twin(device, superblock).await),
             Ok(superblock) => return Ok(superblock),
             Err(error) if copy == 0 => first_error = error,
             Err(_) => {}
         }
     }
     Err(OpenError::Superblock(first_error))
+}
+
+/// What counts of the first superblock and the last, of which the first is whole.
+async fn or_as_twin<D: Device>(device: &D, head: Superblock) -> Superblock {
+    let [_, place] = Superblock::places(head.blocks);
+    let twin = device.read(place, Buffer::new(1)).await;
+    match twin.map(|block| Superblock::decode(block.as_bytes())) {
+        Ok(Ok(twin)) => head.or_in_cluster(twin),
+        // Damaged, it says nothing: of a device that was served for a cluster the first one names it, too (C1).
+        Ok(Err(_)) | Err(_) => head,
+    }
 }
 
 /// The shards that were ever started: all of them must be recovered before one is started.

@@ -178,6 +178,8 @@ pub struct FsckReport {
     pub data: u64,
     /// All other blocks in use.
     pub metadata: u64,
+    /// The cluster that the device belongs to, if any: its hosts may serve it.
+    pub cluster: Option<Uuid>,
     /// All that is not as it should be.
     pub faults: Vec<Fault>,
 }
@@ -207,7 +209,7 @@ pub async fn fsck<D: Device>(
     mut progress: impl FnMut(u64, u64),
 ) -> Result<FsckReport, OpenError> {
     let superblock = read_superblock(device).await?;
-    let mut report = FsckReport::default();
+    let mut report = FsckReport { cluster: superblock.cluster, ..FsckReport::default() };
     let copies = read_copies(device, &superblock).await;
     for copy in &copies {
         let fault =

@@ -24,6 +24,7 @@ mod bits;
 mod blocks;
 mod census;
 mod check;
+mod cluster;
 mod epochs;
 mod error;
 mod extents;
@@ -48,6 +49,7 @@ pub use allowance::Allowance;
 pub use at_once::{Found, Lent};
 pub use blocks::Blocks;
 pub use check::{CheckReport, Finding, Owner};
+pub use cluster::{join_cluster, leave_cluster};
 pub use error::{CompareError, FormatError, OpenError, VolumeError};
 pub use extents::ExtentAllocator;
 pub use format::{

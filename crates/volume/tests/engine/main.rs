@@ -1,6 +1,7 @@
 //! The engine, held to what it promises: one program, so that the engine is compiled once.
 
 mod basic;
+mod cluster;
 mod common;
 mod crash;
 mod discard;
