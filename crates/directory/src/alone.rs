@@ -12,7 +12,8 @@ use crate::records::{ClaimRecord, HostRecord, VolumeRecord};
 use crate::view::View;
 use crate::{Admit, Claim, Conflict, Directory, DirectoryError, Event, Regrant, Reply};
 
-/// A host that is a service by itself.
+/// A host that is a service by itself. Its claims keep out nobody elsewhere: what it may have is what belongs to no
+/// cluster (F6).
 pub struct Alone {
     state: Mutex<(HostRecord, Arc<View>)>,
     generation: watch::Sender<u64>,
@@ -68,6 +69,10 @@ fn judge(view: &View, admit: Option<&Admit>) -> Result<(), DirectoryError> {
 }
 
 impl Directory for Alone {
+    fn cluster(&self) -> Option<Uuid> {
+        None
+    }
+
     fn view(&self) -> Arc<View> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner).1.clone()
     }

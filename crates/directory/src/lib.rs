@@ -9,7 +9,7 @@
 //! path: a look-up reads the [`View`] in memory, which stays as it was while the directory is away.
 //!
 //! # Who serves a device
-//! Under a cluster's prefix in etcd lie `hosts/ID` (under the host's lease), and without a lease
+//! Under a cluster's prefix in etcd lie `hosts/ID` (under the host's lease), and without a lease `cluster` (its identity),
 //! `devices/ID` (a claim), `claimed/ID` (its last claim, also when that was given back), `volumes/ID`, `names/NAME`, and
 //! `tenants/NAME`, which puts a tenant's changes in a row, and `grants/NAME`, how its quota is divided among hosts.
 //!
@@ -30,8 +30,11 @@
 //!   given back. A host that finds no claim of a device that it had has lost it as to another: somebody took it over and
 //!   has given it back. Only where the note is gone, too, etcd has forgotten the device, and the host claims it again.
 //!   What ends with its host nobody takes over: that one deletes its note.
+//! - F6: a cluster has an identity, made once. A device names the cluster that it belongs to, and a host serves it only if
+//!   that is its own; a host without a directory, only one that names none. Whoever claims a device that names none writes
+//!   the identity to it, durably, before it serves anything of it. Another cluster's it becomes by an operator's word only.
 //!
-//! **No two hosts serve a device, unless an operator said what is not so of a host that cannot be reached.**
+//! **No two hosts of a cluster serve a device, unless an operator said what is not so of a host that cannot be reached.**
 //! Claims of a device are ordered by their revisions. Let B hold the one after A's. By F2 A gave it back, and by
 //! F1 serves no more; or an operator had B take it over, who thereby asserts that A is dead. If A is not dead but cut
 //! off from etcd, its lease having ended, it goes on serving until it sees etcd again (F4): that is the price of
@@ -40,6 +43,13 @@
 //! word alone are an A that neither etcd nor B reaches, one that listens no more but has not ended yet, one whose claim is of
 //! a release that named no addresses, and one that comes back to B's network in the moment between B's look and its transaction.
 //! Even then A changes nothing in the directory: its epoch is not that of the claim (F3).
+//!
+//! **No two hosts serve a device that belongs to a cluster, unless an operator said what is not so**: of a host, as above, or of
+//! the cluster, that none of its hosts serves the device any more. Who is of another cluster, or of none, is refused by F6.
+//! That rests on what the device says of itself, and so leaves out devices that belong to no cluster: what a host without a
+//! directory serves, only the kernel of each machine keeps for one process, and a host of a cluster that claims it makes it
+//! its own; and of two clusters that claim one for the first time in the same moment, one is told from the other unless it
+//! waits between its look and its write until the other has read back what it wrote.
 //!
 //! **A volume and its record agree after a crash at any point.** A volume is made in three steps: its name
 //! and record (state `creating`) in one transaction, the volume on its device, the record's state. It is
@@ -154,7 +164,7 @@ pub enum DirectoryError {
         /// Which, and why it is in the way.
         what: String,
     },
-    /// What is stored under the cluster's prefix is not ours, or of a newer release.
+    /// What is stored under the cluster's prefix is not ours, or of a newer release, or of another cluster than before.
     #[error("{what}")]
     Foreign {
         /// The key, and what is wrong with it.
@@ -228,6 +238,8 @@ pub enum Event {
 
 /// How hosts agree on who serves what. See the crate's own text for what is promised.
 pub trait Directory: Send + Sync + 'static {
+    /// The identity of the cluster that this host is one of (F6); `None` if it is a service by itself. It does not change.
+    fn cluster(&self) -> Option<Uuid>;
     /// What was last seen.
     fn view(&self) -> Arc<View>;
     /// Changes whenever the view has.

@@ -724,3 +724,52 @@ async fn a_member_may_die_and_a_quorum_come_back() {
     assert_eq!(next(&directory).await, Event::Connected);
     directory.reserve(volume(&a, DEVICE, "second")).await.expect("two are a quorum");
 }
+
+/// F6: a cluster has one identity, whoever asks first and whoever asks later; another prefix is another cluster, and a
+/// host without a directory is of none.
+#[tokio::test]
+async fn a_cluster_has_one_identity() {
+    let etcd = EtcdProcesses::start(1);
+    let hosts = ["a", "b", "c"].map(host);
+    let [a, b, c] = &hosts;
+    let (at_a, at_b) = tokio::join!(join(&etcd, a), join(&etcd, b));
+    let ours = at_a.cluster().expect("known since it joined");
+    assert_eq!(at_b.cluster(), Some(ours));
+    drop((at_a, at_b));
+    assert_eq!(join(&etcd, c).await.cluster(), Some(ours), "it outlives its hosts");
+
+    let mut elsewhere = options(&[etcd.address(0)]);
+    elsewhere.address.cluster = "elsewhere".to_owned();
+    let elsewhere = Etcd::join(elsewhere, host("a"), nobody()).await.expect("free");
+    assert!(elsewhere.cluster().is_some_and(|theirs| theirs != ours && !theirs.is_nil()));
+    assert_eq!(Alone::new(host("a")).cluster(), None);
+}
+
+/// F6: an etcd that has forgotten which cluster it is for is told by a host that knows; one that is for another by now is
+/// asked for nothing, also by a host that was there before.
+#[tokio::test]
+async fn a_host_stays_of_the_cluster_that_it_joined() {
+    const KEY: &str = "/farflash/test/cluster";
+    let etcd = EtcdProcesses::start(1);
+    let (address, a) = (etcd.address(0), host("a"));
+    let at_a = join(&etcd, &a).await;
+    let ours = get(address, KEY);
+    let own_key = format!("/farflash/test/hosts/{}", a.id);
+    delete(address, KEY);
+    delete(address, &own_key);
+    assert!(matches!(next(&at_a).await, Event::CutOff { .. }));
+    assert_eq!(next(&at_a).await, Event::Connected);
+    assert_eq!(get(address, KEY), ours);
+
+    put(address, KEY, &format!("\"{}\"", Uuid::from_u128(0xE)));
+    delete(address, &own_key);
+    assert!(matches!(next(&at_a).await, Event::CutOff { .. }));
+    until(&at_a, "it is seen", |at_a| {
+        at_a.view().cut_off.as_ref().is_some_and(|why| why.contains("is of the cluster"))
+    })
+    .await;
+    assert!(!is_there(address, &own_key), "it takes no part there");
+    assert!(matches!(at_a.claim(claim(DEVICE)).await, Err(DirectoryError::Unreachable { .. })));
+    put(address, KEY, &ours);
+    assert_eq!(next(&at_a).await, Event::Connected);
+}

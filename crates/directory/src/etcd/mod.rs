@@ -75,6 +75,8 @@ struct State {
     seen: i64,
     /// Claims that this process made: what they say, and their epochs.
     claims: BTreeMap<Uuid, Held>,
+    /// The cluster's identity, once it is known (F6).
+    cluster: Option<Uuid>,
     /// E1.
     connection: Option<Connection>,
 }
@@ -98,6 +100,11 @@ struct Keys {
 }
 
 impl Keys {
+    /// Where the cluster's identity is (F6). No release before it takes the key for one of the others.
+    fn cluster(&self) -> String {
+        format!("{}cluster", self.prefix)
+    }
+
     fn host(&self, id: Uuid) -> String {
         format!("{}hosts/{id}", self.prefix)
     }
@@ -155,6 +162,7 @@ impl Etcd {
             view: Arc::default(),
             seen: 0,
             claims: BTreeMap::new(),
+            cluster: None,
             connection: None,
         };
         let access = options.credentials.open(&options.address);
@@ -336,6 +344,10 @@ fn decode<T: for<'de> serde::Deserialize<'de>>(
 }
 
 impl Directory for Etcd {
+    fn cluster(&self) -> Option<Uuid> {
+        self.shared.state(|state| state.cluster)
+    }
+
     fn view(&self) -> Arc<View> {
         self.shared.state(|state| state.view.clone())
     }

@@ -59,10 +59,7 @@ pub(super) async fn keep(shared: Arc<Shared>, mut session: Session) {
             match begin(&shared, member).await {
                 Ok(session) => break session,
                 Err(error) => {
-                    let reason: Arc<str> = error.to_string().into();
-                    shared.state(|state| {
-                        Arc::make_mut(&mut state.view).cut_off = Some(reason);
-                    });
+                    still_cut_off(&shared, &error);
                     member += 1;
                     tokio::time::sleep(RETRY_PAUSE).await;
                 }
@@ -82,6 +79,20 @@ fn cut_off(shared: &Shared, error: &DirectoryError) {
     let _ = shared.events.send(Event::CutOff { reason });
 }
 
+/// Notes why no session begins.
+fn still_cut_off(shared: &Shared, error: &DirectoryError) {
+    let reason: Arc<str> = error.to_string().into();
+    let before =
+        shared.state(|state| Arc::make_mut(&mut state.view).cut_off.replace(reason.clone()));
+    if before.as_ref() == Some(&reason) {
+        return;
+    }
+    if matches!(error, DirectoryError::Foreign { .. }) {
+        tracing::error!("{reason}: no lapse of time mends this");
+    }
+    shared.generation.send_modify(|generation| *generation += 1);
+}
+
 /// Begins a session with a member of etcd.
 async fn begin(shared: &Shared, member: usize) -> Result<Session, DirectoryError> {
     let members = &shared.options.address.members;
@@ -96,6 +107,7 @@ async fn begin(shared: &Shared, member: usize) -> Result<Session, DirectoryError
     for device in held {
         verify(shared, &gateway, device).await?;
     }
+    identify(shared, &gateway).await?;
     register(shared, &gateway, lease).await?;
     let (keys, revision) = gateway.range(&shared.keys.prefix).await?;
     let watch = gateway.watch(&shared.keys.prefix, revision + 1).await?;
@@ -118,6 +130,33 @@ async fn begin(shared: &Shared, member: usize) -> Result<Session, DirectoryError
 /// through another.
 fn request_timeout(lease: Duration) -> Duration {
     (lease / 3).clamp(Duration::from_millis(500), Duration::from_secs(5))
+}
+
+/// Learns which cluster this is (F6). Whoever comes first says it, and who knows it from before says it to an etcd that
+/// has forgotten it.
+async fn identify(shared: &Shared, gateway: &Gateway) -> Result<(), DirectoryError> {
+    let key = shared.keys.cluster();
+    let known = shared.state(|state| state.cluster);
+    let own = known.unwrap_or_else(Uuid::new_v4);
+    let unknown = [Compare::ModRevision(key.clone(), 0)];
+    let put = Op::Put { key: key.clone(), value: document(&own), lease: None };
+    let answer = gateway.txn(&unknown, &[put], &[Op::Get(key.clone())]).await?;
+    let found = answer.read().next().flatten();
+    let found = match found.map(|kv| decode::<Uuid>(&kv.key, &kv.value)).transpose()? {
+        Some(found) => found,
+        None if answer.succeeded => own,
+        None => {
+            let reason = "the cluster's identity was not read".to_owned();
+            return Err(DirectoryError::Unreachable { reason });
+        }
+    };
+    if let Some(known) = known.filter(|known| *known != found) {
+        let what =
+            format!("the key {key} in etcd: this host is of the cluster {known}, not {found}");
+        return Err(DirectoryError::Foreign { what });
+    }
+    shared.state(|state| state.cluster = Some(found));
+    Ok(())
 }
 
 /// Puts the host's record under the lease, unless another process is that host.
