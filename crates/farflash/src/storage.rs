@@ -37,6 +37,13 @@ pub(crate) fn open_again(spec: &FileSpec, superblock: &Superblock) -> Result<Own
     let (before, remedy) = (superblock.uuid, "put back the one that was served from there");
     match found {
         Ok(found) if found == *superblock => Ok(device),
+        Ok(found) if found.uuid == before => {
+            let what = format!("{path} was given to another cluster, or out of its own");
+            Err(Failure::runtime(
+                what,
+                "stop this server, and see which host serves the device now",
+            ))
+        }
         Ok(found) => {
             let other = found.uuid;
             let what = format!("at {path} is another device: its id is {other}, not {before}");
@@ -256,7 +263,7 @@ fn on_core<T: 'static, F: Future<Output = T> + 'static>(
 }
 
 /// Runs `work` on a file device, on this thread.
-fn on_device<T: 'static, F: Future<Output = T> + 'static>(
+pub(crate) fn on_device<T: 'static, F: Future<Output = T> + 'static>(
     device: &OwnedDevice,
     work: impl FnOnce(FileDevice) -> F,
 ) -> Result<T, Failure> {
@@ -280,7 +287,7 @@ pub(crate) enum Contents {
     /// Nothing, as far as was looked.
     Blank,
     /// A format that this program serves.
-    Ours,
+    Ours(Superblock),
     /// Something that must not be lost, in the words of a message.
     Other(String),
 }
@@ -307,7 +314,7 @@ pub(crate) fn contents(
     };
     let probed = on_device(device, |device| async move { volume::probe(&device).await })?;
     Ok(match probed.map_err(|error| unreadable(&error))? {
-        Probe::Farflash(_) => Contents::Ours,
+        Probe::Farflash(superblock) => Contents::Ours(superblock),
         Probe::Blank if look == Look::Samples => Contents::Blank,
         Probe::Blank => {
             let passed =

@@ -167,7 +167,7 @@ impl Calibrate {
         let occupant = match storage::contents(&spec.path, device, Look::Everywhere, Voice::Notes)?
         {
             Contents::Blank => return Ok(()),
-            Contents::Ours => "a farflash format".to_owned(),
+            Contents::Ours(_) => "a farflash format".to_owned(),
             Contents::Other(occupant) => occupant,
         };
         Err(Failure::runtime(

@@ -72,7 +72,12 @@ impl Format {
         let look = if self.sample { Look::Samples } else { Look::Everywhere };
         let occupant = match storage::contents(path, device, look, Voice::Notes)? {
             Contents::Blank => return Ok(()),
-            Contents::Ours => "a farflash format".to_owned(),
+            Contents::Ours(superblock) => match superblock.cluster {
+                None => "a farflash format".to_owned(),
+                Some(cluster) => format!(
+                    "a farflash format, and belongs to the cluster {cluster}, whose hosts may be serving it"
+                ),
+            },
             Contents::Other(occupant) => occupant,
         };
         let path = path.display();

@@ -54,6 +54,12 @@ impl Fsck {
         let plan: Vec<Repair> = self.plan(&before);
         let mut after = None;
         if self.repair && !plan.is_empty() {
+            if let Some(cluster) = before.cluster {
+                let path = spec.path.display();
+                output::note(&format!(
+                    "{path} belongs to the cluster {cluster}: no host of it may serve it now"
+                ));
+            }
             for line in plan_lines(&before, &plan) {
                 output::note(&line);
             }
@@ -137,6 +143,9 @@ fn print_report(
         bytes(before.data),
         bytes(before.metadata)
     )?;
+    if let Some(cluster) = before.cluster {
+        writeln!(out, "belongs to the cluster {cluster}")?;
+    }
     before.faults.iter().try_for_each(|fault| writeln!(out, "{}", line_of(fault)))?;
     if let Some((repaired, report)) = after {
         writeln!(
@@ -185,6 +194,7 @@ fn document(
         "seconds": seconds,
         "shards": before.shards,
         "volumes": before.volumes,
+        "cluster": before.cluster,
         "data_bytes": before.data * BLOCK_SIZE as u64,
         "metadata_bytes": before.metadata * BLOCK_SIZE as u64,
         "faults": faults(before),

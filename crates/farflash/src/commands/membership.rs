@@ -24,7 +24,8 @@ const HOST_LEASE_SECONDS: std::ops::RangeInclusive<u32> = 2..=600;
 
 #[derive(Debug, Default, Args)]
 pub(super) struct ClusterArgs {
-    /// Where the hosts of one service agree: `etcd://HOST:PORT[,HOST:PORT]/CLUSTER`, or `etcds://…` over TLS
+    /// Where the hosts of one service agree: `etcd://HOST:PORT[,HOST:PORT]/CLUSTER`, or `etcds://…` over TLS. Devices
+    /// belong to that cluster from then on, until `farflash leave-cluster`
     /// [default: this host is a service by itself]
     #[arg(long, value_name = "URL")]
     directory: Option<EtcdAddress>,

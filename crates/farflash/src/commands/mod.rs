@@ -9,6 +9,7 @@ mod discover;
 mod format;
 mod fsck;
 mod host;
+mod leave_cluster;
 mod manual;
 mod membership;
 mod quota;
@@ -81,6 +82,9 @@ enum Command {
     /// Show and change how a running server's device is shared
     #[command(subcommand)]
     Device(device::DeviceCommand),
+    /// Have a device belong to no cluster, if its cluster is gone for good
+    #[command(after_help = leave_cluster::EXAMPLES)]
+    LeaveCluster(leave_cluster::LeaveCluster),
     /// List the hosts of a service
     #[command(subcommand)]
     Host(host::HostCommand),
@@ -116,6 +120,7 @@ impl CommandLine {
             Command::Status(command) => command.run(),
             Command::Top(command) => command.run(),
             Command::Device(command) => command.run(),
+            Command::LeaveCluster(command) => command.run(),
             Command::Host(command) => command.run(),
             Command::Quota(command) => command.run(),
             Command::ApiToken(command) => command.run(),

@@ -1,8 +1,8 @@
 //! Devices that are absent when the server starts: not there, or they do not work. The others are served, and
 //! these as soon as they are there, without a restart.
 //!
-//! - A1: a device that comes late is checked as at the start: it is ours, no copy, locked, claimed, and read back by
-//!   all cores before it is written. What is wrong with it is its trouble, and it is looked again. Nothing blank is
+//! - A1: a device that comes late is checked as at the start: it is ours, of no other cluster, no copy, locked, claimed,
+//!   and read back by all cores before it is written. What is wrong with it is its trouble, and it is looked again. Nothing blank is
 //!   formatted.
 //! - A2: where no directory knows the names of its volumes, no name is free while it is absent: no volume is made,
 //!   and one that is not found here is not said not to be.
@@ -42,6 +42,13 @@ pub(super) fn for_now(failure: Failure) -> Failure {
     }
 }
 
+fn no_thread() -> Failure {
+    Failure::runtime(
+        "there is no thread to write to it",
+        "raise the limit on processes (ulimit -u)",
+    )
+}
+
 /// Looks for absent devices, by their numbers, until they are there.
 pub(super) fn start(state: &Arc<State>, config: &ServeConfig, absent: impl Iterator<Item = usize>) {
     let config = Arc::new(config.clone());
@@ -57,8 +64,8 @@ async fn look_for(state: Arc<State>, config: Arc<ServeConfig>, device: usize) {
         if state.is_abandoned(device) || !state.ready.load(Ordering::Relaxed) {
             return;
         }
-        let looking = config.clone();
-        let looked = aside(move || device_set::open_late(&looking, device)).await;
+        let (looking, cluster) = (config.clone(), state.membership.directory.cluster());
+        let looked = aside(move || device_set::open_late(&looking, device, cluster)).await;
         let taken = match looked {
             None => return,
             Some(Err(failure)) => {
@@ -147,12 +154,16 @@ impl State {
     ) -> Result<Drive, Failure> {
         let (id, name) = (opened.superblock.uuid, opened.name.clone());
         self.check_copy(device, id)?;
-        let devices = BTreeMap::from([(device, opened)]);
+        let mut devices = BTreeMap::from([(device, opened)]);
         // An operator's word is about what is there at the start, when it is given.
         self.membership.claim(config, &devices, false).await?;
         // Two may have come at once: of them one was the first to have the claim.
         self.check_copy(device, id).inspect_err(|_| self.membership.devices[device].forget())?;
-        let opened = &devices[&device];
+        let opened = devices.get_mut(&device).expect("put in above");
+        let cluster = self.membership.directory.cluster();
+        if let Some(joining) = opened.joining(&config.devices[device].device, cluster) {
+            opened.superblock = aside(joining).await.ok_or_else(no_thread)??;
+        }
         let fence = self.membership.devices[device].fence.clone();
         let mut taking = Taking::begin(&self.cores, device, opened, &fence)?;
         let volumes = taking.volumes(&name).await?;

@@ -91,7 +91,8 @@ impl CoreThreads {
         membership: &mut Membership,
     ) -> Result<(), Failure> {
         let mut devices = BTreeMap::new();
-        for (number, device) in device_set::open(config)?.into_iter().enumerate() {
+        let cluster = membership.directory.cluster();
+        for (number, device) in device_set::open(config, cluster)?.into_iter().enumerate() {
             match device {
                 Ok(device) => drop(devices.insert(number, device)),
                 Err(failure) => drop(self.absent.insert(number, failure)),
@@ -100,6 +101,7 @@ impl CoreThreads {
         let runtime = tokio::runtime::Handle::current();
         // Before anything of theirs is written, and before a volume is served.
         runtime.block_on(membership.claim(config, &devices, config.cluster.take_over))?;
+        self.join(config, &mut devices, cluster)?;
         for device in devices.values() {
             let shards = device.active.len();
             tracing::info!(device = device.name, shards, "recovering");
@@ -164,6 +166,23 @@ impl CoreThreads {
         for taking in takings.into_values() {
             taking.serve().await?;
         }
+        Ok(())
+    }
+
+    /// Has the devices say that they belong to `cluster`, before anything of them is served. Those that cannot leave
+    /// `devices`.
+    fn join(
+        &mut self,
+        config: &ServeConfig,
+        devices: &mut BTreeMap<usize, OpenDevice>,
+        cluster: Option<Uuid>,
+    ) -> Result<(), Failure> {
+        for (number, device) in &mut *devices {
+            if let Err(failure) = device.join(config, *number, cluster) {
+                self.leave_out(*number, failure)?;
+            }
+        }
+        devices.retain(|number, _| !self.absent.contains_key(number));
         Ok(())
     }
 

@@ -7,6 +7,7 @@
 //!   refused beside it.
 //! - O4: a device that is absent (not there, or it does not work) keeps the others from nothing, unless no other
 //!   is there, or one is to be formatted: with what is set up for the first time nothing is missing.
+//! - O5: a device that belongs to a cluster is served by hosts of that cluster only (F6 of `directory`).
 
 use std::collections::BTreeMap;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
@@ -17,9 +18,11 @@ use std::time::Duration;
 use device::{MemDevice, SharedModel};
 use reactor::OwnedDevice;
 use units::{BLOCK_SIZE, ByteLen};
+use uuid::Uuid;
 use volume::Superblock;
 
 use super::{ServeConfig, preflight};
+use crate::belonging;
 use crate::device_spec::{DeviceSpec, FileSpec};
 use crate::failure::Failure;
 use crate::output::Voice;
@@ -42,6 +45,39 @@ pub(super) struct OpenDevice {
     /// Shards that were ever used.
     pub(super) active: Vec<u16>,
     pub(super) volatile_cache: Option<bool>,
+}
+
+impl OpenDevice {
+    /// What has the device say that it belongs to `cluster`, for a thread that may have to wait; `None` if there is nothing
+    /// to say. What comes of it is the superblock from then on.
+    pub(super) fn joining(
+        &self,
+        device: &DeviceSpec,
+        cluster: Option<Uuid>,
+    ) -> Option<impl FnOnce() -> Result<Superblock, Failure> + Send + use<>> {
+        match (&self.source, device, cluster) {
+            (Source::File(opened), DeviceSpec::File(spec), Some(cluster)) => {
+                let (opened, path) = (opened.clone(), spec.path.clone());
+                Some(move || belonging::join(&path, &opened, cluster))
+            }
+            _ => None,
+        }
+    }
+
+    /// The same at the start.
+    pub(super) fn join(
+        &mut self,
+        config: &ServeConfig,
+        number: usize,
+        cluster: Option<Uuid>,
+    ) -> Result<(), Failure> {
+        let device = &config.devices[number].device;
+        if let (Some(joining), DeviceSpec::File(spec)) = (self.joining(device, cluster), device) {
+            let joined = in_time(config.device_timeout * 2, joining);
+            self.superblock = joined.unwrap_or_else(|| Err(storage::hangs(spec)))?;
+        }
+        Ok(())
+    }
 }
 
 /// What a device is, before anything is changed.
@@ -97,9 +133,12 @@ fn identity(path: &Path) -> Option<Identity> {
     }
 }
 
-/// Opens all devices, checks that they are ours, and makes those so for which that was asked. In the place of one
+/// Opens all devices, checks that they are ours and that a host of `cluster` may serve them, and makes those so for which that was asked. In the place of one
 /// that is absent is what there is to say of it (O4).
-pub(super) fn open(config: &ServeConfig) -> Result<Vec<Result<OpenDevice, Failure>>, Failure> {
+pub(super) fn open(
+    config: &ServeConfig,
+    cluster: Option<Uuid>,
+) -> Result<Vec<Result<OpenDevice, Failure>>, Failure> {
     check_memory(config)?;
     // Dropped last: a file that is open counts as another's.
     let mut made = MadeFiles::default();
@@ -111,6 +150,7 @@ pub(super) fn open(config: &ServeConfig) -> Result<Vec<Result<OpenDevice, Failur
         });
     }
     check_copies(config, &all)?;
+    check_clusters(config, &all, cluster)?;
     check_absent(&mut all)?;
     for (looked, shared) in all.iter_mut().zip(&config.devices) {
         if let (Looked::ToMake(how), DeviceSpec::File(spec)) = (&looked, &shared.device) {
@@ -144,9 +184,13 @@ pub(super) fn open(config: &ServeConfig) -> Result<Vec<Result<OpenDevice, Failur
     Ok(opened.collect())
 }
 
-/// Opens a device that was absent so far, and checks that it is ours. Nothing is written to it, and a blank one
+/// Opens a device that was absent so far, and checks that it is ours, and its cluster. Nothing is written to it, and a blank one
 /// is not formatted.
-pub(super) fn open_late(config: &ServeConfig, number: usize) -> Result<OpenDevice, Failure> {
+pub(super) fn open_late(
+    config: &ServeConfig,
+    number: usize,
+    cluster: Option<Uuid>,
+) -> Result<OpenDevice, Failure> {
     let device = &config.devices[number].device;
     let DeviceSpec::File(spec) = device else { unreachable!("memory is never absent") };
     let opened = storage::open_late(spec)?;
@@ -154,6 +198,7 @@ pub(super) fn open_late(config: &ServeConfig, number: usize) -> Result<OpenDevic
     let Looked::Ours(source, superblock, active) = looked else {
         unreachable!("what is there is ours, or refused");
     };
+    belonging::check(&spec.path, &superblock, cluster)?;
     let name = config.device_names().swap_remove(number);
     let volatile_cache = volatile_cache(device);
     Ok(OpenDevice { name, source, superblock, active, volatile_cache })
@@ -259,7 +304,7 @@ fn look_at(
 ) -> Result<Looked, Failure> {
     let path = spec.path.display();
     match storage::contents(&spec.path, &device, look, Voice::Log)? {
-        Contents::Ours => {
+        Contents::Ours(_) => {
             let (superblock, active) = storage::inspect(&spec.path, &device)?;
             check_cores(&DeviceSpec::File(spec.clone()), &superblock, cores)?;
             warn_of(spec, &device);
@@ -310,6 +355,20 @@ fn check_copies(config: &ServeConfig, all: &[Looked]) -> Result<(), Failure> {
                 format!("{other} and {device} are one device and its copy: both have the id {id}"),
                 "give --device for one of them only",
             ));
+        }
+    }
+    Ok(())
+}
+
+/// Refuses a device that belongs to a cluster of which this host is not (O5).
+fn check_clusters(
+    config: &ServeConfig,
+    all: &[Looked],
+    cluster: Option<Uuid>,
+) -> Result<(), Failure> {
+    for (looked, shared) in all.iter().zip(&config.devices) {
+        if let (Looked::Ours(_, superblock, _), DeviceSpec::File(spec)) = (looked, &shared.device) {
+            belonging::check(&spec.path, superblock, cluster)?;
         }
     }
     Ok(())

@@ -126,7 +126,8 @@ impl Membership {
                 let joining = Etcd::join(options, host.clone(), seek::from(here));
                 let joined = Handle::current().block_on(joining);
                 let joined = joined.map_err(|error| failure(&error))?;
-                tracing::info!(directory = %address, host = host.name, id = %host.id, "joined");
+                let cluster = joined.cluster().map(tracing::field::display);
+                tracing::info!(directory = %address, cluster, host = host.name, id = %host.id, "joined");
                 Arc::new(joined)
             }
         };

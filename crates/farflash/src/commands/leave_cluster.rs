@@ -1,0 +1,60 @@
+//! `farflash leave-cluster`: a device whose cluster is gone for good.
+
+use clap::Args;
+
+use crate::belonging;
+use crate::device_spec::DeviceSpec;
+use crate::failure::Failure;
+use crate::output::{self, Voice};
+use crate::storage;
+
+pub(super) const EXAMPLES: &str = "\
+A device that was served with --directory belongs to that cluster, and is refused elsewhere: its hosts may be
+serving it, and two that do destroy all that lies on it. Nothing here can see whether one does. What lies on the
+device stays; whoever serves it next has it, and the cluster is not told.
+
+Examples:
+  Serve a device by itself, whose cluster is gone for good:
+    farflash leave-cluster --device file:/dev/nvme0n1
+    farflash serve --device file:/dev/nvme0n1
+
+  Give a device to another cluster, when the host that served it was stopped:
+    farflash leave-cluster --device file:/dev/nvme0n1
+    farflash serve --device file:/dev/nvme0n1 --directory etcd://192.0.2.9:2379/other";
+
+#[derive(Debug, Args)]
+pub(crate) struct LeaveCluster {
+    /// What is to belong to no cluster: file:PATH. By this you assert that no host of its cluster serves it, or a
+    /// copy of it
+    #[arg(long, value_name = "DEVICE")]
+    device: DeviceSpec,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+impl LeaveCluster {
+    pub(crate) fn run(self) -> Result<(), Failure> {
+        let DeviceSpec::File(spec) = &self.device else {
+            let what = format!("{} belongs to no cluster: it ends with its server", self.device);
+            return Err(Failure::usage(what, "name a file or block device: --device file:PATH"));
+        };
+        let device = storage::open(spec, Voice::Notes)?;
+        let left = belonging::leave(&spec.path, &device)?;
+        let path = spec.path.display();
+        output::print("it is done all the same", |out| {
+            if self.json {
+                let document =
+                    serde_json::json!({ "device": format!("file:{path}"), "left": left });
+                return writeln!(out, "{}", serde_json::to_string_pretty(&document)?);
+            }
+            match left {
+                Some(cluster) => writeln!(
+                    out,
+                    "{path} belongs to the cluster {cluster} no more: see that none of its hosts is started with it"
+                ),
+                None => writeln!(out, "{path} belongs to no cluster"),
+            }
+        })
+    }
+}
