@@ -5,11 +5,12 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
-use report::json_line;
+use report::{Spread, json_line};
 use serde::Serialize;
 
 use crate::case::{self, Case, GIB, Sample, Shape, Subject};
 use crate::cpus;
+use crate::distance;
 use crate::driver::Driver;
 use crate::goals::{self, Verdict};
 use crate::idle::{self, Idle};
@@ -67,6 +68,8 @@ pub(crate) struct Facts {
     pub(crate) kernel: String,
     pub(crate) cpu: String,
     pub(crate) cpus: usize,
+    /// How far apart the server's CPU and the client's were, in a comparison of more than one.
+    pub(crate) cpu_round_trip_ns: Option<Spread>,
     /// What TCP connections go by, on both ends.
     pub(crate) congestion_control: String,
     /// Programs that wanted to run in the minute before, ours not among them.
@@ -89,6 +92,8 @@ struct Bed {
 struct Line<'a> {
     round: usize,
     case: &'a Case,
+    /// How far apart the two CPUs were just before.
+    cpu_round_trip_ns: Option<f64>,
     sample: Sample,
 }
 
@@ -111,17 +116,20 @@ pub(crate) fn compare(args: &CompareArgs) -> Result<()> {
     });
     ensure!(!cases.is_empty(), "no case is left to be measured");
     let (mut samples, mut failures) = (Vec::new(), 0_usize);
-    let mut lines = String::new();
+    let (mut lines, mut distances) = (String::new(), Vec::new());
     for round in 0..rounds {
         eprintln!("round {} of {rounds}", round + 1);
         let mut row = Vec::new();
         for case in &cases {
+            let cpu_round_trip_ns = distance::round_trip_ns()?;
+            distances.extend(cpu_round_trip_ns);
             let sample = measure(&mut bed, case, round + 1 == rounds);
             match &sample {
                 Ok(sample) => {
                     let (subject, shape) = (case.subject.name(), case.shape.name());
                     eprintln!("  {subject:16} {shape:42} {:>9} IOPS", report::rate(sample.iops));
-                    lines += &json_line(&Line { round, case, sample: *sample })?;
+                    let sample = *sample;
+                    lines += &json_line(&Line { round, case, cpu_round_trip_ns, sample })?;
                 }
                 Err(error) => {
                     failures += 1;
@@ -133,6 +141,7 @@ pub(crate) fn compare(args: &CompareArgs) -> Result<()> {
         }
         samples.push(row);
     }
+    facts.cpu_round_trip_ns = Spread::of(&distances);
     let verdicts = goals::judge(rounds, |round, case| {
         let index = cases.iter().position(|other| other == case)?;
         samples[round][index]

@@ -6,6 +6,7 @@ mod compare;
 mod cpus;
 mod demo;
 mod demo_plot;
+mod distance;
 mod driver;
 mod engine;
 mod goals;

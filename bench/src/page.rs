@@ -195,10 +195,13 @@ pub(crate) fn machine_text(facts: &Facts) -> String {
 }
 
 fn facts_text(facts: &Facts) -> String {
+    let apart = facts.cpu_round_trip_ns.map_or_else(String::new, |spread| {
+        format!(" From one to the other and back a byte takes {}.", spread.show(duration_ns))
+    });
     busy_text(facts)
         + machine_text(facts).trim_end()
         + &format!(
-            " Loopback TCP, server on one CPU and client on another.\n\
+            " Loopback TCP, server on one CPU and client on another.{apart}\n\
              One read among others (depth 1) takes {:.0} µs.\n",
             facts.idle.waking.busy_us,
         )
