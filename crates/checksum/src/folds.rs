@@ -46,14 +46,15 @@ pub(crate) fn are_possible() -> bool {
         && is_x86_feature_detected!("sse4.2")
 }
 
-/// The register after `bytes`. Only where they [`are_possible`].
+/// The register after `bytes`, while `lines` are fetched: at most as many as are folded. Only where they
+/// [`are_possible`].
 #[target_feature(enable = "avx512f,vpclmulqdq,sse4.2")]
-pub(crate) fn update(register: u32, bytes: &[u8]) -> u32 {
+pub(crate) fn update(register: u32, bytes: &[u8], mut lines: Lines) -> u32 {
     if bytes.len() < LEN_MIN {
-        return lanes::update(register, bytes, Lines::NONE);
+        return lanes::update(register, bytes, lines);
     }
     let (steps, rest) = steps_of(bytes);
-    let register = fold(register, steps, |_, _, _| {});
+    let register = fold(register, steps, |_, _, _| lines.fetch(1));
     lanes::update(register, rest, Lines::NONE)
 }
 

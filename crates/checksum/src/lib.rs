@@ -36,13 +36,18 @@ pub fn crc32c(bytes: &[u8]) -> u32 {
 /// CRC-32C of `bytes`, while `next`, of which it will be asked next and which is no longer, is brought into the
 /// processor's second-level cache: memory is nearly as slow as the sum, and so both take little longer than one.
 ///
-/// Nothing is fetched where the sum is not taken in lanes (`lanes.rs`), nor for less than nearly a block: who reads
-/// from the first byte to the last has what follows fetched by the processor.
+/// Where the sum is not taken in lanes (`lanes.rs`), nothing is fetched that lies right behind: who reads from the first
+/// byte to the last has what follows fetched by the processor. Nor is anything for less than nearly a block.
 #[inline]
 #[must_use]
 pub fn crc32c_ahead(bytes: &[u8], next: &[u8]) -> u32 {
     #[cfg(target_arch = "x86_64")]
-    if !folds::are_possible() && lanes::are_possible() {
+    if folds::are_possible() {
+        let is_foreseen = next.as_ptr() == bytes.as_ptr_range().end;
+        let lines = if is_foreseen { Lines::NONE } else { Lines::of(next) };
+        // SAFETY: they are possible.
+        return !unsafe { folds::update(!0, bytes, lines) };
+    } else if lanes::are_possible() {
         // SAFETY: they are possible.
         return !unsafe { lanes::update(!0, bytes, Lines::of(next)) };
     }
@@ -56,7 +61,7 @@ fn update(register: u32, bytes: &[u8]) -> u32 {
     #[cfg(target_arch = "x86_64")]
     if folds::are_possible() {
         // SAFETY: they are possible.
-        return unsafe { folds::update(register, bytes) };
+        return unsafe { folds::update(register, bytes, Lines::NONE) };
     } else if lanes::are_possible() {
         // SAFETY: they are possible.
         return unsafe { lanes::update(register, bytes, Lines::NONE) };
@@ -87,16 +92,19 @@ fn update_portably(register: u32, bytes: &[u8]) -> u32 {
     !u32::try_from(digest.finalize()).expect("a 32-bit checksum")
 }
 
-/// Each whole block in `bytes` with the one behind it, which is empty for the last: what [`crc32c_ahead`] takes.
-pub fn blocks_with_next(bytes: &[u8]) -> impl Iterator<Item = (&[u8], &[u8])> {
+/// Each whole block in `bytes` with the one after it, which is `next` for the last: what [`crc32c_ahead`] takes.
+pub fn blocks_with_next<'a>(
+    bytes: &'a [u8],
+    next: &'a [u8],
+) -> impl Iterator<Item = (&'a [u8], &'a [u8])> {
     let blocks = bytes.chunks_exact(BLOCK_SIZE);
-    let next = blocks.clone().skip(1).chain([&[][..]]);
-    blocks.zip(next)
+    let after = blocks.clone().skip(1).chain([next]);
+    blocks.zip(after)
 }
 
 /// CRC-32C of each whole block in `bytes`, which need not be in a cache.
 pub fn crc32c_of_blocks(bytes: &[u8]) -> impl Iterator<Item = u32> {
-    blocks_with_next(bytes).map(|(block, next)| crc32c_ahead(block, next))
+    blocks_with_next(bytes, &[]).map(|(block, next)| crc32c_ahead(block, next))
 }
 
 /// Copies `source` to `target`, and returns its CRC-32C: cheaper than one after the other.
@@ -230,7 +238,8 @@ mod tests {
                 register
             };
             // SAFETY: only where they are possible.
-            let folded: Way = |register, bytes| unsafe { folds::update(register, bytes) };
+            let folded: Way =
+                |register, bytes| unsafe { folds::update(register, bytes, Lines::NONE) };
             ways.extend(
                 [in_lanes, in_lanes_and_copied].into_iter().filter(|_| lanes::are_possible()),
             );

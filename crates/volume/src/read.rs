@@ -4,6 +4,7 @@ mod spans;
 
 use std::rc::Rc;
 
+use checksum::Lines;
 use io_traits::{Buffer, BufferSlice, Device, DeviceError};
 use layout::Mapping;
 use smallvec::SmallVec;
@@ -160,25 +161,42 @@ impl<D: Device> Inner<D> {
             }
         };
         drop(visit);
-        let Found { pieces, crcs, metadata } = found;
-        let read: SmallVec<[_; 1]> = if let [Piece::Run(run)] = pieces.as_slice() {
+        let read: SmallVec<[_; 1]> = if let [Piece::Run(run)] = found.pieces.as_slice() {
             SmallVec::from_buf([self.read_run(*run).await])
         } else {
             // Apart, lest every read be as large as this one.
-            Box::pin(self.read_runs(runs_of(&pieces))).await.into()
+            Box::pin(self.read_runs(runs_of(&found.pieces))).await.into()
         };
-        let mut read = read.into_iter();
+        self.check_all(state, range.start, found, read)
+    }
+
+    /// What a read of the blocks from `start` on returns, which were `found`, and of which each run was `read`.
+    fn check_all(
+        &self,
+        state: &VolumeState,
+        start: Lba,
+        found: Found,
+        read: SmallVec<[Result<BufferSlice, DeviceError>; 1]>,
+    ) -> Result<ReadData, VolumeError> {
+        let Found { pieces, crcs, metadata } = found;
+        if read.len() > 1 {
+            let first_blocks = read.iter().flatten().map(first_block);
+            first_blocks.for_each(|block| Lines::of(block).fetch_first());
+        }
+        let mut read = read.into_iter().peekable();
         let mut data = ReadData { metadata: metadata.into_boxed_slice(), ..ReadData::default() };
         for piece in &pieces {
             match piece {
                 Piece::Zeroes(count) => data.push_zeroes(*count),
                 Piece::Run(run) => {
                     let blocks = read.next().expect("one for each run")?;
-                    let each = checksum::blocks_with_next(blocks.as_bytes());
+                    let behind = read.peek().and_then(|next| next.as_ref().ok());
+                    let behind = behind.map_or(&[][..], first_block);
+                    let each = checksum::blocks_with_next(blocks.as_bytes(), behind);
                     for (index, (block, next)) in each.enumerate() {
                         let at = data.crcs.len();
                         let mapping = Mapping { pba: run.start.plus(index as u64), crc: crcs[at] };
-                        let lba = range.start.plus(at as u64);
+                        let lba = start.plus(at as u64);
                         data.crcs.push(self.check_block(state, lba, mapping, block, next)?);
                     }
                     data.pieces.push(blocks);
@@ -227,6 +245,10 @@ impl<D: Device> Inner<D> {
         self.note_damage(state, &error);
         Err(error)
     }
+}
+
+fn first_block(run: &BufferSlice) -> &[u8] {
+    &run.as_bytes()[..BLOCK_SIZE]
 }
 
 fn runs_of(pieces: &Pieces) -> Vec<PbaRange> {
