@@ -13,7 +13,7 @@ use nvme_wire::feature::{ASYNC_CONFIG_NAMESPACE_ATTRIBUTE, Fid, NumberOfQueues};
 use nvme_wire::identify::{Cns, IdentifyController};
 use nvme_wire::pdu::Digests;
 use nvme_wire::property::{Cap, Cc, Csts, offset};
-use nvme_wire::{Cqe, CrossControllerReset, Status};
+use nvme_wire::{Cqe, Status};
 use units::Duration;
 
 use crate::client::Inner;
@@ -27,8 +27,6 @@ pub(crate) const ADMIN_DEPTH: u16 = 31;
 const ADMIN_IN_CAPSULE: u32 = 8192;
 /// Longest wait between two looks at CSTS.RDY.
 const READY_POLL_MAX: Duration = Duration::from_millis(100);
-/// Wait between two looks whether a controller has ended.
-const RESET_POLL: Duration = Duration::from_millis(10);
 /// How long the last words of a broken connection may take.
 const LAST_WORDS: Duration = Duration::from_millis(100);
 
@@ -128,12 +126,16 @@ pub(crate) struct Introduction {
 }
 
 impl<W: World> Inner<W> {
-    /// Connects everything, within the connect timeout.
+    /// Connects everything, within the connect timeout but for the end of the last controller (E3 of `reset.rs`).
     pub(crate) async fn bring_up(&self) -> Result<Association<W>, ConnectError> {
         let mut association = Association::new(self.world.clone());
-        let timeout = self.options.connect_timeout;
-        let made = link::within(&self.world, timeout, self.connect_all(&mut association)).await;
-        made.unwrap_or(Err(ConnectError::Timeout { address: self.address }))?;
+        let (begun, timeout) = (self.world.now(), self.options.connect_timeout);
+        let introduction = self.in_time(timeout, self.connect_admin(&mut association)).await?;
+        let left = timeout.saturating_sub(self.world.now().since(begun));
+        if introduction.identify.instance().is_some() {
+            self.end_last_controller().await?;
+        }
+        self.in_time(left, self.connect_io(&mut association, introduction)).await?;
         Ok(association)
     }
 
@@ -143,11 +145,20 @@ impl<W: World> Inner<W> {
     ) -> Result<(Association<W>, Introduction), ConnectError> {
         let mut association = Association::new(self.world.clone());
         let timeout = self.options.connect_timeout;
-        let made = link::within(&self.world, timeout, self.connect_admin(&mut association)).await;
-        let timed_out = ConnectError::Timeout { address: self.address };
-        let introduction = made.unwrap_or(Err(timed_out))?;
+        let introduction = self.in_time(timeout, self.connect_admin(&mut association)).await?;
         self.open(&association, ADMIN_IN_CAPSULE);
         Ok((association, introduction))
+    }
+
+    /// A step of connecting, which may take so long. It is large: whoever connects need not carry it around.
+    fn in_time<'a, T: 'a>(
+        &'a self,
+        limit: Duration,
+        step: impl Future<Output = Result<T, ConnectError>> + 'a,
+    ) -> impl Future<Output = Result<T, ConnectError>> + 'a {
+        let step = Box::pin(step);
+        let timed_out = Err(ConnectError::Timeout { address: self.address });
+        async move { link::within(&self.world, limit, step).await.unwrap_or(timed_out) }
     }
 
     async fn connect_admin(
@@ -235,12 +246,12 @@ impl<W: World> Inner<W> {
         }
     }
 
-    async fn connect_all(&self, association: &mut Association<W>) -> Result<(), ConnectError> {
-        let introduction = self.connect_admin(association).await?;
-        let controller = introduction.identify.instance();
-        if controller.is_some() {
-            self.end_last_controller().await?;
-        }
+    /// Connects the I/O queues beside the admin queue.
+    async fn connect_io(
+        &self,
+        association: &mut Association<W>,
+        introduction: Introduction,
+    ) -> Result<(), ConnectError> {
         let limits = ControllerLimits::new(introduction.cap, &introduction.identify)?;
         let wanted = match self.active_queues.get() {
             0 => self.options.queues(),
@@ -265,35 +276,8 @@ impl<W: World> Inner<W> {
         }
         self.active_queues.set(count);
         self.limits.set(Some(limits));
-        self.controller.set(controller);
+        self.controller.set(introduction.identify.instance());
         self.open(association, limits.in_capsule_max);
-        Ok(())
-    }
-
-    /// Ends the controller that requests were last sent to: nothing of them is carried out from now on.
-    async fn end_last_controller(&self) -> Result<(), Error> {
-        while let Some(last) = self.controller.get() {
-            let is_over = match self.first(admin::cross_controller_reset(last)).await {
-                Ok(cqe) => cqe.dw0() & CrossControllerReset::DONE != 0,
-                Err(error @ Error::Target { status, .. }) => match status.code() {
-                    // It cannot be ended like this: as with a target that does not know the command. Or its number is
-                    // another's already, that of the one that is asked.
-                    Status::INVALID_OPCODE
-                    | Status::INVALID_FIELD
-                    | Status::INVALID_CONTROLLER_ID => true,
-                    Status::CROSS_CONTROLLER_RESET_IN_PROGRESS
-                    | Status::CROSS_CONTROLLER_RESET_LOG_FULL
-                    | Status::CROSS_CONTROLLER_RESET_LIMIT => false,
-                    _ => return Err(error),
-                },
-                Err(error) => return Err(error),
-            };
-            if is_over {
-                self.controller.set(None);
-            } else {
-                self.world.sleep_until(self.world.now() + RESET_POLL).await;
-            }
-        }
         Ok(())
     }
 
@@ -315,7 +299,7 @@ impl<W: World> Inner<W> {
     }
 
     /// Runs a command of the sequence on the admin queue.
-    async fn first(&self, command: Command) -> Result<Cqe, Error> {
+    pub(crate) async fn first(&self, command: Command) -> Result<Cqe, Error> {
         Ok(self.admin.run_first(self.world.now(), command).await?.cqe)
     }
 

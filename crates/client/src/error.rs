@@ -151,6 +151,10 @@ pub enum ConnectError {
         /// The time that it states.
         timeout_ms: u32,
     },
+    /// Within the command timeout the target has not ended the controller that was lost, as it was told to. Nothing
+    /// can be sent again before.
+    #[error("the target has not yet ended the connections that were lost")]
+    NotEnded,
     /// After a reconnect, fewer I/O queues were granted than are in use.
     #[error("the controller grants {granted} of {needed} I/O queues")]
     TooFewQueues {
@@ -178,6 +182,7 @@ impl ConnectError {
             | Self::Timeout { .. }
             | Self::Fatal { .. }
             | Self::NotReady { .. }
+            | Self::NotEnded
             | Self::TooFewQueues { .. }
             | Self::Command(_) => false,
         }

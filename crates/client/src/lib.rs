@@ -57,6 +57,7 @@ mod options;
 mod queue;
 mod receive;
 mod requests;
+mod reset;
 mod supervisor;
 mod volume;
 

@@ -25,7 +25,8 @@ pub struct Options {
     pub data_digest: bool,
     /// How long a command may take before the connection counts as dead and is made anew.
     pub command_timeout: Duration,
-    /// How long it may take to connect, everything together.
+    /// How long it may take to connect, everything together, but for the end of the controller that was lost: that
+    /// may take as long as a command.
     pub connect_timeout: Duration,
     /// The target drops a host that it has not heard of for this long; zero for never. The client
     /// says something twice as often.

@@ -6,7 +6,7 @@ use std::rc::Rc;
 
 use auth::{Controller, Key, Outcome, Parties, Policy};
 use checksum::crc32c;
-use io_traits::{Entropy, SendBatch, Spawn, Stream};
+use io_traits::{Clock, Entropy, SendBatch, Spawn, Stream};
 use local_sync::Notify;
 use nvme_wire::async_event::AsyncEvent;
 use nvme_wire::auth::MESSAGE_LEN_MAX;
@@ -17,23 +17,25 @@ use nvme_wire::identify::{
     Cns, Identify, IdentifyController, IdentifyNamespace, NSFEAT_ATOMICS, NamespaceIdList,
 };
 use nvme_wire::io::{BlockCommand, DatasetManagement, dsm_ranges};
-use nvme_wire::log::{GetLogPage, Lid};
+use nvme_wire::log::{CrossControllerResetEntry, CrossControllerResetLog, GetLogPage, Lid};
 use nvme_wire::pdu::{
     C2hData, CapsuleResp, CommonHeader, Digests, H2cData, IcReq, IcResp, PduFlags, PduType, R2t,
 };
 use nvme_wire::property::{Cap, Csts, offset};
-use nvme_wire::{AdminOpcode, Cqe, FabricsType, IoOpcode, Nqn, Sqe, Status};
+use nvme_wire::{AdminOpcode, Cqe, CrossControllerReset, FabricsType, IoOpcode, Nqn, Sqe, Status};
 use sim::SimStream;
 use units::{BLOCK_SIZE, Duration};
 use zerocopy::{FromBytes, FromZeros, IntoBytes};
 
-use super::{Target, address};
+use super::{Reset, Target, address};
 
 /// In-capsule data of the I/O queues; larger writes are asked for by R2T.
 const IN_CAPSULE: u32 = 8192;
 /// Bytes that one R2T asks for.
 const R2T_LEN: u32 = 12_288;
 const MAXH2CDATA: u32 = 8192;
+/// Of every controller; one life follows the other.
+const CNTLID: u16 = 3;
 /// Log2 of MDTS in pages.
 const MDTS: u8 = 5;
 
@@ -334,7 +336,7 @@ impl Connection {
                     return self.respond(sqe, status, invalid.to_dw0().into());
                 }
                 self.qid.set(connect.qid.get());
-                let mut result = ConnectResult::new(3);
+                let mut result = ConnectResult::new(CNTLID);
                 if self.target.secret.borrow().is_some() {
                     let parties = Parties { host: names.host_nqn().expect("valid"), subsystem };
                     let controller = Controller::new(parties, Policy::default());
@@ -407,6 +409,12 @@ impl Connection {
             AdminOpcode::GET_LOG_PAGE => {
                 let page = GetLogPage::decode(sqe);
                 let mut log = vec![0; 4096];
+                if page.lid == Lid::CROSS_CONTROLLER_RESET {
+                    let Some(bytes) = self.reset_log() else {
+                        return self.respond(sqe, Status::INVALID_LOG_PAGE.with_dnr(), 0);
+                    };
+                    log = bytes;
+                }
                 if page.lid == Lid::CHANGED_NAMESPACES {
                     target.changed.set(false);
                 } else if page.lid == Lid::DISCOVERY {
@@ -420,8 +428,38 @@ impl Connection {
                 let end = start + usize::try_from(page.len_bytes).expect("short");
                 self.respond_data(sqe, &log[start..end]);
             }
+            AdminOpcode::CROSS_CONTROLLER_RESET => self.reset_other(sqe).await,
             _ => self.respond(sqe, Status::INVALID_OPCODE.with_dnr(), 0),
         }
+    }
+
+    async fn reset_other(&self, sqe: &Sqe) {
+        let (target, now) = (&self.target, self.target.world.now());
+        target.resets.set(target.resets.get() + 1);
+        match target.reset.get() {
+            None => self.respond(sqe, Status::INVALID_OPCODE.with_dnr(), 0),
+            Some(Reset::Held(duration)) => {
+                target.world.sleep_until(now + duration).await;
+                self.respond(sqe, Status::SUCCESS, CrossControllerReset::DONE.into());
+            }
+            Some(Reset::Logged(duration, _)) => {
+                target.reset_over.set(now + duration);
+                self.respond(sqe, Status::SUCCESS, 0);
+            }
+            Some(Reset::Unlogged) => self.respond(sqe, Status::SUCCESS, 0),
+        }
+    }
+
+    fn reset_log(&self) -> Option<Vec<u8>> {
+        let target = &self.target;
+        target.reset_logs.set(target.reset_logs.get() + 1);
+        let Some(Reset::Logged(_, status)) = target.reset.get() else { return None };
+        let is_over = target.world.now() >= target.reset_over.get();
+        let mut log = CrossControllerResetLog::new_zeroed();
+        log.ne = 1.into();
+        (log.entries[0].icid, log.entries[0].ciu) = (CNTLID.into(), 1);
+        log.entries[0].ccrs = if is_over { status } else { CrossControllerResetEntry::IN_PROGRESS };
+        Some(log.as_bytes().to_vec())
     }
 
     fn identify(&self, identify: Identify) -> Vec<u8> {
@@ -432,6 +470,9 @@ impl Connection {
                 controller.oaes = (1 << 8).into();
                 controller.ioccsz = ((64 + IN_CAPSULE) / 16).into();
                 controller.kas = 1.into();
+                controller.cntlid = CNTLID.into();
+                controller.ciu = 1;
+                controller.ccrl = u8::from(self.target.reset.get().is_some());
                 controller.as_bytes().to_vec()
             }
             Cns::ACTIVE_NAMESPACES => NamespaceIdList::new([1]).as_bytes().to_vec(),

@@ -16,11 +16,23 @@ use local_sync::{Notify, Semaphore};
 use nvme_wire::io::BlockCommand;
 use nvme_wire::{IoOpcode, Nqn, Status};
 use sim::{SimStream, SimWorld, Simulation};
-use units::BLOCK_SIZE;
+use units::{BLOCK_SIZE, Duration, Instant};
 
 use self::connection::Connection;
 
 pub(crate) const UUID: [u8; 16] = *b"a-volume-of-mine";
+
+/// How the target carries out a Cross-Controller Reset.
+#[derive(Clone, Copy)]
+pub(crate) enum Reset {
+    /// It completes the command when the reset is over, so long after it came.
+    Held(Duration),
+    /// It completes the command at once, and so long after it came its log page says that the reset has ended with
+    /// this status (CCRS).
+    Logged(Duration, u8),
+    /// It completes the command at once, and has no log page.
+    Unlogged,
+}
 
 pub(crate) fn address() -> SocketAddr {
     "10.0.0.1:4420".parse().expect("an address")
@@ -63,6 +75,13 @@ pub(crate) struct Target {
     pub(crate) secret: RefCell<Option<Secret>>,
     pub(crate) success_flag: Cell<bool>,
     pub(crate) keep_alives: Cell<u32>,
+    /// `None`: it does not know the command.
+    pub(crate) reset: Cell<Option<Reset>>,
+    /// Resets asked for, and times that their log page was read.
+    pub(crate) resets: Cell<u32>,
+    pub(crate) reset_logs: Cell<u32>,
+    /// When the log page says that the last one is over.
+    reset_over: Cell<Instant>,
     events: Notify,
     changed: Cell<bool>,
 }
@@ -91,6 +110,10 @@ impl Target {
             secret: RefCell::default(),
             success_flag: Cell::new(true),
             keep_alives: Cell::new(0),
+            reset: Cell::new(None),
+            resets: Cell::new(0),
+            reset_logs: Cell::new(0),
+            reset_over: Cell::new(Instant(0)),
             events: Notify::new(),
             changed: Cell::new(false),
         });

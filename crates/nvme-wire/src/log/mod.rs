@@ -1,6 +1,7 @@
 //! Log pages (Base, clause 5.1.12; NVM, clause 4.1.4).
 
 mod ana;
+mod cross_controller_reset;
 mod effects;
 mod error;
 mod failure_domain;
@@ -11,6 +12,7 @@ pub use ana::{
     ANA_STATE_CHANGE, ANA_STATE_INACCESSIBLE, ANA_STATE_NON_OPTIMIZED, ANA_STATE_OPTIMIZED,
     ANA_STATE_PERSISTENT_LOSS, AnaGroupDescriptor, AnaLogHeader,
 };
+pub use cross_controller_reset::{CrossControllerResetEntry, CrossControllerResetLog, ResetStatus};
 pub use effects::{
     CommandEffects, EFFECT_CSUPP, EFFECT_LBCC, EFFECT_NCC, EFFECT_NIC, EFFECT_SCOPE_CONTROLLER,
     EFFECT_SCOPE_NAMESPACE,
