@@ -9,7 +9,7 @@
 //! - Q3: a dropped caller frees nothing that the target may still use: its place and its memory
 //!   are kept until the reply has come or the connection is gone.
 //! - Q4: a link has a number; a task of an earlier link changes nothing.
-//! - Q5: a request goes out on at most [`SENDS_MAX`] links. One that the target never answers, or
+//! - Q5: a request goes out on at most [`SENDS_MAX`] links, those of earlier clients included. One that the target never answers, or
 //!   that ends every link, would else stop all others again and again, for ever. It is not known which
 //!   one it was; so what was lost [`SUSPECT_AFTER`] times goes out one at a time, and fails alone.
 //! - Q6: requests keep their places while there is no link, and may have all of theirs. The commands that
@@ -401,12 +401,12 @@ impl QueueState {
                 self.requests.free(index);
                 continue;
             }
-            request.losses += 1;
+            request.losses = request.losses.saturating_add(1);
             request.lost = Some(reason);
             if !request.command.replay {
                 self.requests.finish(index, Err(Error::Disconnected(reason)));
-            } else if request.losses == SENDS_MAX {
-                let error = Error::Unanswered { sends: SENDS_MAX, last: reason };
+            } else if request.losses >= SENDS_MAX {
+                let error = Error::Unanswered { sends: request.losses, last: reason };
                 self.requests.finish(index, Err(error));
             } else {
                 request.state = RequestState::Queued;

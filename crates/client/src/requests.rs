@@ -25,6 +25,8 @@ pub(crate) struct Command {
     pub(crate) body: Body,
     /// Whether it is sent again after a reconnect.
     pub(crate) replay: bool,
+    /// Connections of earlier clients on which it was sent and that were lost.
+    pub(crate) sends: u8,
     /// Instead of the connection's.
     pub(crate) timeout: Option<Duration>,
 }
@@ -101,7 +103,8 @@ pub(crate) struct Request {
     /// Order of submission, for the order of repetition.
     pub(crate) sequence: u64,
     pub(crate) attempts: u8,
-    /// Connections on which it was sent and that were lost, and why the last one was.
+    /// Connections on which it was sent and that were lost, those of earlier clients among them, and why
+    /// the last one of this client was.
     pub(crate) losses: u8,
     pub(crate) lost: Option<Disconnect>,
     /// Data of this attempt did not match its digest.
@@ -144,6 +147,7 @@ impl Requests {
                 name: "",
                 body: Body::None,
                 replay: false,
+                sends: 0,
                 timeout: None,
             },
             waker: None,
@@ -170,7 +174,7 @@ impl Requests {
         place.state = RequestState::Queued;
         place.sequence = sequence;
         place.attempts = 0;
-        place.losses = 0;
+        place.losses = command.sends;
         place.lost = None;
         place.damaged = false;
         place.abandoned = false;

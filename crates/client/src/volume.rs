@@ -25,6 +25,8 @@ use crate::{Client, Error};
 pub struct Volume<W: World> {
     handle: Rc<Handle<W>>,
     shape: Rc<Cell<NamespaceShape>>,
+    /// Connections of earlier clients on which its requests were sent.
+    sends: u8,
 }
 
 /// How [`Volume::compare_and_swap`] ended.
@@ -41,13 +43,20 @@ pub enum Swap {
 
 impl<W: World> Clone for Volume<W> {
     fn clone(&self) -> Self {
-        Self { handle: self.handle.clone(), shape: self.shape.clone() }
+        Self { handle: self.handle.clone(), shape: self.shape.clone(), sends: self.sends }
     }
 }
 
 impl<W: World> Volume<W> {
     pub(crate) fn new(handle: Rc<Handle<W>>, shape: Rc<Cell<NamespaceShape>>) -> Self {
-        Self { handle, shape }
+        Self { handle, shape, sends: 0 }
+    }
+
+    /// The same volume, for a request that earlier clients have sent on `sends` connections, each of which was lost
+    /// before the answer came: they count for [`crate::SENDS_MAX`] and [`crate::SUSPECT_AFTER`].
+    #[must_use]
+    pub fn after_sends(&self, sends: u8) -> Self {
+        Self { sends, ..self.clone() }
     }
 
     /// Blocks of the volume. Changes when it is resized; see [`Volume::resized`].
@@ -232,7 +241,8 @@ impl<W: World> Volume<W> {
         }
         let sqe = self.block_command(opcode, BlockCommand::new(lba.0, blocks));
         let name = opcode.name();
-        let command = Command { sqe, name, body: both, replay: false, timeout: None };
+        let (body, sends) = (both, self.sends);
+        let command = Command { sqe, name, body, replay: false, sends, timeout: None };
         let inner = &self.handle.0;
         match inner.pick_queue().run(&inner.world, command).await {
             Ok(_) => Ok(Swap::Done),
@@ -314,7 +324,8 @@ impl<W: World> Volume<W> {
         body: Body,
     ) -> Result<Completion, Error> {
         let inner = &self.handle.0;
-        let command = Command { sqe, name: opcode.name(), body, replay: true, timeout: None };
+        let (name, sends) = (opcode.name(), self.sends);
+        let command = Command { sqe, name, body, replay: true, sends, timeout: None };
         inner.pick_queue().run(&inner.world, command).await
     }
 

@@ -10,9 +10,9 @@
 //! - S2: an open volume stays the same volume: once its id is known, the cluster is asked by that.
 //! - S3: the cluster is asked only when the place that is known does not answer, and a cluster that does
 //!   not answer does not keep a volume from being found at its old place (`seeking.rs`).
-//! - S4: a request ends: it is sent on at most [`SENDS_MAX`] connections, and is not tried again once the
-//!   recovery timeout is over since it first met with a lost one. What was sent on [`SUSPECT_AFTER`] goes on
-//!   one at a time, so that the one on which the server dies does not take the others with it.
+//! - S4: a request ends: it is sent on at most [`SENDS_MAX`] connections, of all clients together, and is not tried
+//!   again once the recovery timeout is over since it first met with a lost one. What was sent on [`SUSPECT_AFTER`]
+//!   goes on one at a time, so that the one on which the server dies does not take the others with it.
 //! - S5: a connection that does not hold for [`STEADY`] does not end a recovery: neither does its time
 //!   start anew, nor do its delays.
 //! - S6: there is one client at a time: the next one is opened when the last has ended, and with it all that was
@@ -31,7 +31,7 @@ use client::{
     Backoff, Client, ConnectError, ControllerInstance, Disconnect, Options, SENDS_MAX,
     SUSPECT_AFTER,
 };
-use io_traits::{Clock, Spawn};
+use io_traits::World;
 use local_sync::{Notify, Semaphore};
 use reactor::Handle;
 use units::{Duration, Instant};
@@ -54,28 +54,34 @@ pub(crate) enum Locator {
     Cluster(Arc<Directory>, String),
 }
 
-#[derive(Clone)]
-struct Link {
-    client: Client<Handle>,
-    volume: client::Volume<Handle>,
+struct Link<W: World> {
+    client: Client<W>,
+    volume: client::Volume<W>,
     epoch: u64,
 }
 
-enum State {
-    Open(Link),
+impl<W: World> Clone for Link<W> {
+    fn clone(&self) -> Self {
+        Self { client: self.client.clone(), volume: self.volume.clone(), epoch: self.epoch }
+    }
+}
+
+enum State<W: World> {
+    Open(Link<W>),
     Recovering,
     /// Recovery failed, for this reason.
     Lost(Error),
     Closed,
 }
 
-pub(crate) struct Session {
-    world: Handle,
+/// In the world of the background thread; tests have others.
+pub(crate) struct Session<W: World = Handle> {
+    world: W,
     locator: Locator,
     place: Cell<Place>,
     options: Options,
     recovery_timeout: Duration,
-    state: RefCell<State>,
+    state: RefCell<State<W>>,
     changed: Notify,
     epochs: Cell<u64>,
     /// When the connection was made.
@@ -95,10 +101,10 @@ pub(crate) struct Session {
     properties: Cell<Properties>,
 }
 
-impl Session {
+impl<W: World> Session<W> {
     /// Opens the volume at `place`.
     pub(crate) async fn open(
-        world: Handle,
+        world: W,
         locator: Locator,
         place: Place,
         (options, recovery_timeout): (Options, Duration),
@@ -132,7 +138,7 @@ impl Session {
         }))
     }
 
-    pub(crate) fn world(&self) -> &Handle {
+    pub(crate) fn world(&self) -> &W {
         &self.world
     }
 
@@ -150,7 +156,7 @@ impl Session {
     pub(crate) async fn run<T>(
         self: &Rc<Self>,
         repeatable: bool,
-        request: impl AsyncFn(&client::Volume<Handle>) -> Result<T, client::Error>,
+        request: impl AsyncFn(&client::Volume<W>) -> Result<T, client::Error>,
     ) -> Result<T, Error> {
         let (mut since, mut sent) = (None, 0);
         let mut alone = None;
@@ -160,27 +166,27 @@ impl Session {
                 alone = Some(self.suspects.acquire(1).await);
             }
             let link = self.link().await?;
-            let error = match request(&link.volume).await {
+            let error = match request(&link.volume.after_sends(sent)).await {
                 Ok(value) => return Ok(value),
                 Err(error) => error,
             };
             // S6
             let (has_ended, sends, last) = match error {
-                // What waited when the client gave up was never sent.
-                client::Error::Disconnected(Disconnect::GaveUp) => (true, 0, Disconnect::GaveUp),
+                // What waited when the client gave up was not sent by it.
+                client::Error::Disconnected(Disconnect::GaveUp) => (true, sent, Disconnect::GaveUp),
                 client::Error::Disconnected(reason) if !repeatable => {
                     return Err(Error::OutcomeUnknown(reason));
                 }
-                client::Error::Disconnected(reason) => (false, 1, reason),
+                client::Error::Disconnected(reason) => (false, sent + 1, reason),
                 // As often as it may be: by a client that goes on.
                 client::Error::Unanswered { sends, last } => (sends < SENDS_MAX, sends, last),
-                client::Error::Closed => (true, 0, Disconnect::Closed),
+                client::Error::Closed => (true, sent, Disconnect::Closed),
                 error => return Err(Error::Request(error)),
             };
             if has_ended {
                 self.lost(link.epoch);
             }
-            sent += sends;
+            sent = sends;
             if sent >= SENDS_MAX {
                 return Err(Error::Request(client::Error::Unanswered { sends: sent, last }));
             }
@@ -194,7 +200,7 @@ impl Session {
     }
 
     /// Counts a request as under way until what this returns is dropped.
-    pub(crate) fn begin(self: &Rc<Self>) -> Running {
+    pub(crate) fn begin(self: &Rc<Self>) -> Running<W> {
         self.running.set(self.running.get() + 1);
         Running(self.clone())
     }
@@ -213,7 +219,7 @@ impl Session {
     }
 
     /// The connection; waits while there is none.
-    async fn link(self: &Rc<Self>) -> Result<Link, Error> {
+    async fn link(self: &Rc<Self>) -> Result<Link<W>, Error> {
         let mut has_waited = false;
         loop {
             let changed = self.changed.notified();
@@ -294,9 +300,9 @@ impl Session {
 }
 
 /// A request that is under way.
-pub(crate) struct Running(Rc<Session>);
+pub(crate) struct Running<W: World>(Rc<Session<W>>);
 
-impl Drop for Running {
+impl<W: World> Drop for Running<W> {
     fn drop(&mut self) {
         let left = self.0.running.get() - 1;
         self.0.running.set(left);
@@ -306,12 +312,12 @@ impl Drop for Running {
     }
 }
 
-async fn connect(
-    world: &Handle,
+async fn connect<W: World>(
+    world: &W,
     place: &Place,
     options: &Options,
     epoch: u64,
-) -> Result<Link, Error> {
+) -> Result<Link<W>, Error> {
     let address = place.address;
     let connected = Client::connect(world.clone(), address, &place.nqn, options.clone()).await;
     let client = connected.map_err(|error| Error::Connect { address, error })?;
@@ -321,7 +327,7 @@ async fn connect(
     Ok(Link { client, volume, epoch })
 }
 
-fn properties(link: &Link, place: &Place) -> Properties {
+fn properties<W: World>(link: &Link<W>, place: &Place) -> Properties {
     let volume = &link.volume;
     let block_size = volume.block_size();
     let bytes = |blocks: u32| u64::from(blocks) * u64::from(block_size);
@@ -336,3 +342,6 @@ fn properties(link: &Link, place: &Place) -> Properties {
         reconnects: link.epoch,
     }
 }
+
+#[cfg(test)]
+mod tests;

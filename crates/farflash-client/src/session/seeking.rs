@@ -15,7 +15,7 @@ use std::time::Duration as StdDuration;
 
 use client::Options;
 use control::{ApiError, ProblemCode};
-use io_traits::{Clock, Spawn};
+use io_traits::World;
 use local_sync::oneshot;
 use reactor::{Receiver, mailbox};
 use units::Duration;
@@ -60,9 +60,9 @@ pub(super) enum NoLink {
     },
 }
 
-impl Session {
+impl<W: World> Session<W> {
     /// One attempt. If the last one was refused, the cluster is asked first (K3).
-    pub(super) async fn connect_again(&self, refused: Option<Error>) -> Result<Link, NoLink> {
+    pub(super) async fn connect_again(&self, refused: Option<Error>) -> Result<Link<W>, NoLink> {
         let old = self.place.get();
         let Locator::Cluster(directory, id) = &self.locator else {
             // Nobody says anything else.
@@ -119,7 +119,7 @@ impl Session {
 
     /// Tries to connect at `place`, as a task of its own: dropped, a connection that comes about all the
     /// same is closed in order.
-    fn try_at(&self, place: Place) -> impl Future<Output = Result<Link, Error>> + use<> {
+    fn try_at(&self, place: Place) -> impl Future<Output = Result<Link<W>, Error>> + use<W> {
         let (sender, receiver) = oneshot();
         let world = self.world.clone();
         let options = Options { predecessor: self.predecessor.get(), ..self.options.clone() };
@@ -131,7 +131,7 @@ impl Session {
     }
 
     /// Takes over the connection made where the volume was `found`.
-    fn adopt(&self, found: Found, link: Result<Link, Error>) -> Result<Link, NoLink> {
+    fn adopt(&self, found: Found, link: Result<Link<W>, Error>) -> Result<Link<W>, NoLink> {
         let Found { place, is_served } = found;
         let link = link.map_err(|error| NoLink::Failed { error, is_served })?;
         self.epochs.set(link.epoch);

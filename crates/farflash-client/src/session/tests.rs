@@ -1,0 +1,66 @@
+//! Sessions in a simulated world, against the small target that tests the client.
+
+#[allow(dead_code)]
+#[path = "../../../client/tests/common/mod.rs"]
+mod common;
+
+use client::Reconnect;
+use common::{Target, address, filled, options, with_target};
+use io_traits::{Clock, Spawn};
+use nvme_wire::IoOpcode;
+use sim::SimWorld;
+use units::Lba;
+
+use super::*;
+
+const RECOVERY: Duration = Duration::from_secs(30);
+
+/// A session whose clients give up as soon as those of applications do.
+async fn open(world: &SimWorld, target: &Target) -> Rc<Session<SimWorld>> {
+    let patience = Duration::from_millis(500);
+    let backoff = Backoff {
+        delay_min: Duration::from_millis(10),
+        delay_max: patience / 2,
+        give_up_after: patience,
+        refused_for: patience,
+        seed: 1,
+    };
+    let reconnect = Reconnect::Backoff(backoff);
+    let connect_timeout = Duration::from_secs(5);
+    let options = (Options { reconnect, connect_timeout, ..options() }, RECOVERY);
+    let place = Place { address: address(), nqn: target.nqn };
+    Session::open(world.clone(), Locator::Fixed, place, options).await.expect("it is there")
+}
+
+async fn sleep(world: &SimWorld, duration: Duration) {
+    world.sleep_until(world.now() + duration).await;
+}
+
+/// S4. Method: a write ends every connection that it comes on, and once it has for the fifth time nobody is
+/// there for so long that the client gives up.
+#[test]
+fn no_request_is_sent_more_often_because_clients_follow_each_other() {
+    with_target(1, |world, target| async move {
+        let session = open(&world, &target).await;
+        target.fatal.set(Some(5));
+        let (clock, watched) = (world.clone(), target.clone());
+        world.spawn(async move {
+            while watched.count(IoOpcode::WRITE) < usize::from(SENDS_MAX) - 1 {
+                sleep(&clock, Duration::from_millis(1)).await;
+            }
+            watched.down.set(true);
+            sleep(&clock, Duration::from_secs(2)).await;
+            watched.down.set(false);
+        });
+        let data = filled(1, 1);
+        let write = async |volume: &client::Volume<_>| volume.write(Lba(5), data.clone()).await;
+        let error = session.run(true, write).await.expect_err("nobody answers it");
+        let Error::Request(client::Error::Unanswered { sends, .. }) = error else {
+            panic!("{error}")
+        };
+        assert_eq!((sends, target.count(IoOpcode::WRITE)), (SENDS_MAX, usize::from(SENDS_MAX)));
+        assert_eq!(session.epochs.get(), 1, "the second client goes on");
+        session.run(true, async |volume| volume.flush().await).await.expect("the others, too");
+        session.close().await;
+    });
+}
