@@ -13,7 +13,7 @@ use nvme_wire::log::{GetLogPage, Lid, SmartHealth};
 use nvme_wire::property::{Cc, offset};
 use nvme_wire::sqe::NSID_ALL;
 use nvme_wire::{ControllerInstance, Nqn};
-use units::Duration;
+use units::{Duration, Instant};
 
 use crate::association::ADMIN_DEPTH;
 use crate::queue::Queue;
@@ -47,6 +47,8 @@ pub(crate) struct Inner<W: World> {
     pub(crate) changed: Notify,
     pub(crate) closed: Cell<bool>,
     pub(crate) reconnects: Cell<u64>,
+    /// When a connection last ended that had held.
+    pub(crate) last_steady: Cell<Option<Instant>>,
     /// Why the last attempt to connect again failed.
     pub(crate) last_connect_error: Cell<Option<ConnectError>>,
 }
@@ -80,6 +82,7 @@ impl<W: World> Inner<W> {
             changed,
             closed: Cell::new(false),
             reconnects: Cell::new(0),
+            last_steady: Cell::new(None),
             last_connect_error: Cell::new(None),
         }
     }
@@ -167,6 +170,13 @@ impl<W: World> Client<W> {
     #[must_use]
     pub fn last_connect_error(&self) -> Option<ConnectError> {
         self.inner().last_connect_error.get()
+    }
+
+    /// When the last connection ended that had held for [`STEADY`](const@crate::STEADY): since then they have been lost as
+    /// soon as they were made. `None` if none has held and ended.
+    #[must_use]
+    pub fn last_steady(&self) -> Option<Instant> {
+        self.inner().last_steady.get()
     }
 
     /// The controller that requests were last sent to, for [`Options::predecessor`](field@Options::predecessor) of a client

@@ -69,4 +69,5 @@ pub use extended::{Blocks, BlocksRead};
 pub use nvme_wire::ControllerInstance;
 pub use options::{Backoff, Credentials, Options, QUEUES_MAX, Reconnect};
 pub use queue::{SENDS_MAX, SUSPECT_AFTER};
+pub use supervisor::STEADY;
 pub use volume::{Swap, Volume};

@@ -9,6 +9,9 @@ use crate::association::Association;
 use crate::client::Inner;
 use crate::{Backoff, ConnectError, Disconnect, Error, Reconnect, admin, events, link};
 
+/// How long a connection has to hold before the trouble that came before it counts as over.
+pub const STEADY: Duration = Duration::from_secs(1);
+
 /// Serves a client until it is closed or a reconnect fails for good.
 pub(crate) async fn run<W: World>(inner: Rc<Inner<W>>, mut association: Association<W>) {
     let mut attempt = 0;
@@ -17,7 +20,11 @@ pub(crate) async fn run<W: World>(inner: Rc<Inner<W>>, mut association: Associat
         let since = inner.world.now();
         let reason = until_lost(&inner, &association).await;
         association.tear_down(reason);
-        let lived = inner.world.now().since(since);
+        let now = inner.world.now();
+        let lived = now.since(since);
+        if lived >= STEADY {
+            inner.last_steady.set(Some(now));
+        }
         let outcome = match inner.options.reconnect {
             _ if inner.closed.get() => Err(Error::Closed),
             Reconnect::Never => Err(Error::Disconnected(reason)),

@@ -13,8 +13,8 @@
 //! - S4: a request ends: it is sent on at most [`SENDS_MAX`] connections, of all clients together, and is not tried
 //!   again once the recovery timeout is over since it first met with a lost one. What was sent on [`SUSPECT_AFTER`]
 //!   goes on one at a time, so that the one on which the server dies does not take the others with it.
-//! - S5: a connection that does not hold for [`STEADY`] does not end a recovery: neither does its time
-//!   start anew, nor do its delays.
+//! - S5: a connection that does not hold for [`client::STEADY`] does not end a recovery: neither does its time
+//!   start anew, nor do its delays. It makes no difference whether a client made it again or a session.
 //! - S6: there is one client at a time: the next one is opened when the last has ended, and with it all that was
 //!   under way there, and ends its controller before anything is sent. One that has lost its connection, and makes it
 //!   again ([`client::Reconnect::Backoff`], which all have), has not ended: it ends its lost controllers itself. So nothing is
@@ -41,9 +41,6 @@ use crate::directory::{Directory, Place};
 use crate::{Error, Properties};
 use refusals::Refusals;
 use seeking::Question;
-
-/// How long a connection has to hold before the trouble counts as over.
-const STEADY: Duration = Duration::from_secs(1);
 
 /// How a volume is found.
 #[derive(Clone)]
@@ -84,10 +81,9 @@ pub(crate) struct Session<W: World = Handle> {
     state: RefCell<State<W>>,
     changed: Notify,
     epochs: Cell<u64>,
-    /// When the connection was made.
-    connected: Cell<Instant>,
-    /// When the recovery that led to it began, and the attempts that it took.
-    recovery: Cell<Option<(Instant, u32)>>,
+    /// When the trouble began that is not known to be over (S5), and the attempts that it took so far. `None`: with the
+    /// next recovery.
+    trouble: Cell<Option<(Instant, u32)>>,
     /// The controller that requests were sent to which are sent again.
     predecessor: Cell<Option<ControllerInstance>>,
     /// What the cluster was asked and has not answered yet.
@@ -119,8 +115,7 @@ impl<W: World> Session<W> {
         };
         let properties = Cell::new(properties(&link, &place));
         Ok(Rc::new(Self {
-            connected: Cell::new(world.now()),
-            recovery: Cell::new(None),
+            trouble: Cell::new(Some((world.now(), 0))),
             predecessor: Cell::new(None),
             question: RefCell::new(None),
             suspects: Semaphore::new(1),
@@ -249,6 +244,10 @@ impl<W: World> Session<W> {
     fn begin_recovery(self: &Rc<Self>) {
         if let State::Open(link) = self.state.replace(State::Recovering) {
             self.predecessor.set(link.client.controller());
+            // S5
+            if let Some(end) = link.client.last_steady() {
+                self.trouble.set(Some((end, 0)));
+            }
         }
         self.world.spawn(self.clone().recover());
     }
@@ -260,10 +259,7 @@ impl<W: World> Session<W> {
             ..Backoff::default()
         };
         // S5
-        let begun = self.world.now();
-        let goes_on = begun.since(self.connected.get()) < STEADY;
-        let last = self.recovery.take().filter(|_| goes_on);
-        let (since, mut attempts) = last.unwrap_or((begun, 0));
+        let (since, mut attempts) = self.trouble.take().unwrap_or((self.world.now(), 0));
         let mut refusals = Refusals::default();
         let outcome = loop {
             if attempts > 0 {
@@ -276,8 +272,7 @@ impl<W: World> Session<W> {
             attempts += 1;
             let error = match self.connect_again(refusals.last(self.world.now())).await {
                 Ok(link) => {
-                    self.connected.set(self.world.now());
-                    self.recovery.set(Some((since, attempts)));
+                    self.trouble.set(Some((since, attempts)));
                     break State::Open(link);
                 }
                 Err(attempt) => refusals.take_in(attempt, self.world.now()),

@@ -64,3 +64,47 @@ fn no_request_is_sent_more_often_because_clients_follow_each_other() {
         session.close().await;
     });
 }
+
+/// Cuts the connection again and again for so long.
+async fn flap(world: &SimWorld, target: &Target, duration: Duration) {
+    let end = world.now() + duration;
+    while world.now() < end {
+        sleep(world, Duration::from_millis(300)).await;
+        target.cut();
+    }
+}
+
+/// How long a request waits for a target that is gone.
+async fn patience(world: &SimWorld, target: &Target, session: &Rc<Session<SimWorld>>) -> Duration {
+    target.down.set(true);
+    target.cut();
+    let since = world.now();
+    let error = session.run(true, async |volume| volume.flush().await).await;
+    let error = error.expect_err("nobody is there");
+    assert!(matches!(error, Error::Lost { .. }), "{error}");
+    world.now().since(since)
+}
+
+/// S5. Method: the client itself makes the connection again each time, for longer than a recovery may take,
+/// before the target goes for good.
+#[test]
+fn a_connection_that_never_holds_does_not_make_the_time_start_anew() {
+    with_target(2, |world, target| async move {
+        let session = open(&world, &target).await;
+        sleep(&world, Duration::from_secs(10)).await;
+        flap(&world, &target, RECOVERY).await;
+        assert_eq!(session.epochs.get(), 0, "it is the first client");
+        let waited = patience(&world, &target, &session).await;
+        assert!(waited < Duration::from_secs(3), "{waited:?}");
+        // The next request tries anew.
+        let waited = patience(&world, &target, &session).await;
+        assert!(waited >= RECOVERY, "{waited:?}");
+    });
+    with_target(3, |world, target| async move {
+        let session = open(&world, &target).await;
+        flap(&world, &target, RECOVERY).await;
+        sleep(&world, client::STEADY + Duration::from_secs(1)).await;
+        let waited = patience(&world, &target, &session).await;
+        assert!(waited >= RECOVERY, "it held for a while: {waited:?}");
+    });
+}
