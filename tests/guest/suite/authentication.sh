@@ -7,6 +7,10 @@ authentication_tests() {
         check_if authentication "a volume is opened with its token" false
         return
     fi
+    if ! kernel_authenticates; then
+        kernel_cannot_authenticate
+        return
+    fi
     ask auth on >/dev/null
     local made
     made=$(ask create locked 64MiB)
@@ -32,6 +36,28 @@ authentication_tests() {
         check "kernel and server agree on $hash and $group" both_agree "$hash" "$group"
     done <<<"$EXCHANGES"
     ask auth off >/dev/null
+}
+
+# Debian's kernel of bookworm, 6.1, cannot. It takes the options for it all the same.
+kernel_authenticates() { grep -q ' nvme_auth_negotiate' /proc/kallsyms; }
+
+kernel_cannot_authenticate() {
+    skip "all but refusals: this kernel is built without NVMe authentication (CONFIG_NVME_AUTH)"
+    ask auth on >/dev/null
+    local made
+    made=$(ask create locked 64MiB)
+    LOCKED=$(jq -re .nqn <<<"$made")
+    TOKEN=$(jq -re .token <<<"$made")
+    check "a kernel that cannot authenticate is refused, and says why" says_that_it_cannot
+    volume_delete locked
+    ask auth off >/dev/null
+}
+
+says_that_it_cannot() {
+    mark_log cannot
+    refuses
+    refuses --dhchap-secret "$TOKEN"
+    said_since cannot "authentication setup failed" || { log_since cannot; return 1; }
 }
 
 writes_and_reads() {

@@ -37,9 +37,14 @@ check_if() {
     if backend_has "$feature"; then
         check "$@"
     else
-        SKIPPED=$((SKIPPED + 1))
-        echo "skipped $1: this target has no working $feature"
+        skip "$1: this target has no working $feature"
     fi
+}
+
+# skip WHAT: counts as skipped what cannot be tested, and says why.
+skip() {
+    SKIPPED=$((SKIPPED + 1))
+    echo "skipped $1"
 }
 
 # section FILE FUNCTION: runs one file's tests, unless ONLY names other files.
