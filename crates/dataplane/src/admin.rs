@@ -127,7 +127,7 @@ impl<W: World, D: Device> Connection<W, D> {
             AdminReply::Complete { status, result } => self.complete(slot, status, result),
             AdminReply::Data { bytes, zeroes } => self.return_data(slot, &bytes, zeroes, share),
             AdminReply::Pending => {}
-            AdminReply::Reset(instance) => self.reset_other(slot, association, instance),
+            AdminReply::Reset { instance, id } => self.reset_other(association, instance, id),
         }
     }
 

@@ -8,12 +8,13 @@
 //!   nothing of it will be carried out.
 //! - X2: that holds for a controller, too, whose connections have ended already.
 //! - X3: a host ends its own controllers of the same subsystem; those of others do not exist for it.
+//! - X4: a controller level reset of the controller that was asked aborts the command; who waited for it waits no more.
 
 use std::cell::RefCell;
 use std::rc::Rc;
 
 use io_traits::{Device, World};
-use nvme_target::SlotId;
+use nvme_target::ResetId;
 use nvme_wire::{ControllerInstance, CrossControllerReset, Status};
 use units::Duration;
 
@@ -61,12 +62,12 @@ impl<W: World, D: Device> Core<W, D> {
 }
 
 impl<W: World, D: Device> Connection<W, D> {
-    /// Carries out the Cross-Controller Reset in `slot`, which came to `association`.
+    /// Carries out the Cross-Controller Reset `id`, which came to `association`.
     pub(crate) fn reset_other(
         self: &Rc<Self>,
-        slot: SlotId,
         association: &Rc<Association<W, D>>,
         instance: ControllerInstance,
+        id: ResetId,
     ) {
         let own = association.clone();
         let impacted = self
@@ -79,12 +80,15 @@ impl<W: World, D: Device> Connection<W, D> {
         let connection = self.clone();
         self.core.world().spawn_now(async move {
             let world = connection.core.world();
-            while connection.is_open() && impacted.as_ref().is_some_and(|one| !one.is_at_rest()) {
+            let is_awaited = || connection.is_open() && own.controller.borrow().awaits_reset(id);
+            while is_awaited() && impacted.as_ref().is_some_and(|one| !one.is_at_rest()) {
                 world.sleep_until(world.now() + LOOK).await;
             }
-            own.controller.borrow_mut().reset_ended();
-            let done = u64::from(CrossControllerReset::DONE);
-            connection.complete(slot, Status::SUCCESS, done);
+            let slot = own.controller.borrow_mut().reset_ended(id);
+            if let Some(slot) = slot {
+                let done = u64::from(CrossControllerReset::DONE);
+                connection.complete(slot, Status::SUCCESS, done);
+            }
         });
     }
 }

@@ -34,7 +34,7 @@ pub use connect::{ConnectRefusal, ConnectRequest, Negotiated};
 pub use connection::{CloseReason, Connection, Limits, SlotId, Step};
 pub use controller::{
     AdminReply, AsyncCompletion, Backend, Controller, ControllerEvent, ControllerKind,
-    ControllerParameters, DiscoveryLog, Health, Namespace,
+    ControllerParameters, DiscoveryLog, Health, Namespace, ResetId,
 };
 pub use io::{IoCommand, NamespaceView, deallocate_ranges, decode_fused, decode_io};
 pub use outbox::Outbox;

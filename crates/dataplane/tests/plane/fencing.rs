@@ -4,11 +4,12 @@ use client::Options;
 use dataplane::{CoreOptions, nqn_of};
 use io_traits::{Spawn, Stream};
 use nvme_wire::io::BlockCommand;
-use nvme_wire::{ControllerInstance, CrossControllerReset, IoOpcode, SglDescriptor, Status};
+use nvme_wire::{ControllerInstance, Cqe, CrossControllerReset, IoOpcode, SglDescriptor, Status};
 use sim::SimWorld;
 use units::{BLOCK_SIZE, Duration, Lba};
+use zerocopy::FromBytes;
 
-use crate::support::raw_host::{RawHost, capsule, read_command};
+use crate::support::raw_host::{RawHost, capsule, disable_command, enable_command, read_command};
 use crate::support::{
     VOLUME, connect, data, host, portal, serve_new, serve_slowly, simulate, sleep,
 };
@@ -129,6 +130,35 @@ fn nothing_is_under_way_when_a_controller_has_ended() {
             assert!(later.as_bytes() == data(5, 1).as_bytes(), "it was under way");
         });
     }
+}
+
+/// X4. A write holds the reset up; the controller that was asked is reset itself, and used anew, meanwhile.
+#[test]
+fn a_reset_whose_controller_was_reset_answers_no_later_command() {
+    simulate(3, |world| async move {
+        let _core = serve_slowly(&world, BLOCKS, CoreOptions::new(portal())).await;
+        let subsystem = nqn_of(VOLUME);
+        let (_io, mut survivor) = RawHost::io_queue(&world, &subsystem).await.expect("connected");
+        let (mut io, mut admin) = RawHost::io_queue(&world, &subsystem).await.expect("connected");
+        let impacted = identify(&mut admin).await;
+        io.send(&write_in_capsule(7, 0, 5)).await.expect("taken in");
+        sleep(&world, Duration::from_micros(500)).await;
+        let end = CrossControllerReset(impacted).encode();
+        survivor.send(&capsule(200, end, &[])).await.expect("taken in");
+        sleep(&world, Duration::from_millis(1)).await;
+        survivor.send(&capsule(201, disable_command(), &[])).await.expect("taken in");
+        let mut answer = async || {
+            let bytes = survivor.receive(24).await.expect("answered");
+            let cqe = Cqe::read_from_bytes(&bytes[8..]).expect("16 bytes");
+            (cqe.cid.get(), cqe.status())
+        };
+        assert_eq!(answer().await, (200, Status::ABORT_REQUESTED));
+        assert_eq!(answer().await, (201, Status::SUCCESS));
+        survivor.command(enable_command(), &[]).await.expect("enabled");
+        sleep(&world, Duration::from_secs(1)).await;
+        let answer = reset(&mut survivor, impacted).await;
+        assert_eq!(answer, DONE, "the next answer is that of the next command");
+    });
 }
 
 async fn identify(admin: &mut RawHost) -> ControllerInstance {

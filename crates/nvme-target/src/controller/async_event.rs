@@ -125,9 +125,10 @@ impl AsyncEvents {
         true
     }
 
-    /// The controller is disabled: nobody waits any more, and events start afresh.
-    pub(super) fn reset(&mut self) {
-        self.aborted.extend(self.waiting.drain(..).map(|(slot, _)| slot));
+    /// The controller is disabled: nobody waits any more, `others` that waited for something else neither, and events
+    /// start afresh.
+    pub(super) fn reset(&mut self, others: impl Iterator<Item = SlotId>) {
+        self.aborted.extend(self.waiting.drain(..).map(|(slot, _)| slot).chain(others));
         self.config = 0;
         self.warnings = Warnings::default();
         self.namespace.clear();

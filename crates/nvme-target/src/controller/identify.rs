@@ -22,10 +22,7 @@ use units::BLOCK_SIZE;
 use zerocopy::{FromZeros, IntoBytes};
 
 use super::property::VERSION;
-use super::{
-    AERS_MAX, AdminReply, Backend, CROSS_CONTROLLER_RESETS_MAX, Controller, ControllerKind,
-    ERROR_LOG_ENTRIES,
-};
+use super::{AERS_MAX, AdminReply, Backend, Controller, ControllerKind, ERROR_LOG_ENTRIES};
 use crate::io::NSID;
 
 /// Concurrent Aborts, 0's based. Each is answered at once, so any number works.
@@ -133,7 +130,7 @@ impl Controller {
         identify.cmic = CMIC_MULTIPLE_CONTROLLERS;
         identify.ciu = parameters.instance.ciu;
         identify.cirn = parameters.instance.cirn.into();
-        identify.ccrl = CROSS_CONTROLLER_RESETS_MAX;
+        identify.ccrl = super::cross_controller_reset::CROSS_CONTROLLER_RESETS_MAX;
         identify.oaes = OAES_NAMESPACE_ATTRIBUTE.into();
         identify.acl = ACL;
         identify.frmw = FRMW_ONE_READ_ONLY_SLOT;

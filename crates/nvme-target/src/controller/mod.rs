@@ -10,6 +10,7 @@
 //! - K5: what Identify, features and log pages say is what the target does.
 
 mod async_event;
+mod cross_controller_reset;
 mod feature;
 mod identify;
 mod log_page;
@@ -23,23 +24,20 @@ use alloc::vec::Vec;
 use nvme_wire::io::Abort;
 use nvme_wire::log::{ErrorLogEntry, FailureDomain};
 use nvme_wire::property::{Cc, Csts};
-use nvme_wire::{
-    AdminOpcode, ControllerInstance, CrossControllerReset, FabricsType, HostId, Nqn, Sqe, Status,
-    fabrics,
-};
+use nvme_wire::{AdminOpcode, ControllerInstance, FabricsType, HostId, Nqn, Sqe, Status, fabrics};
 use units::{Duration, Instant, MetadataSize};
 use zerocopy::FromZeros;
 
 use crate::{ConnectRefusal, ConnectRequest, Limits, Negotiated, SlotId};
 use async_event::AsyncEvents;
 pub use async_event::{AERS_MAX, AsyncCompletion};
+pub use cross_controller_reset::ResetId;
+use cross_controller_reset::Resets;
 use feature::Features;
 pub use log_page::{DiscoveryLog, Health};
 
 /// Entries that the error log keeps.
 const ERROR_LOG_ENTRIES: usize = 64;
-/// Cross-Controller Resets that may be under way through one controller.
-const CROSS_CONTROLLER_RESETS_MAX: u8 = 4;
 /// Default of the Keep Alive Timer where the transport requires it, as TCP does. It is also that of a discovery
 /// controller whose host asks for none: such hosts come, look and go; without it, one that vanished would stay.
 const KATO_DEFAULT_MS: u32 = 120_000;
@@ -138,10 +136,15 @@ pub enum AdminReply {
     },
     /// It waits for an event; [`Controller::poll_event`] will name its slot.
     Pending,
-    /// End this controller, if it is there and [`Controller::may_reset`] it. When nothing of it is under way any more, or it
-    /// is not there, complete the command with success and [`CrossControllerReset::DONE`], and tell it to
-    /// [`Controller::reset_ended`].
-    Reset(ControllerInstance),
+    /// End a controller, if it is there and [`Controller::may_reset`] it. When nothing of it is under way any more, or it
+    /// is not there, ask [`Controller::reset_ended`] which command to complete with success and
+    /// [`nvme_wire::CrossControllerReset::DONE`].
+    Reset {
+        /// The controller.
+        instance: ControllerInstance,
+        /// What the reset is called.
+        id: ResetId,
+    },
 }
 
 impl AdminReply {
@@ -157,7 +160,7 @@ impl AdminReply {
 /// What the driver has to do for a controller, beyond answering commands.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum ControllerEvent {
-    /// Complete an Asynchronous Event Request.
+    /// Complete an Asynchronous Event Request, or another command that waits and is aborted.
     Async(AsyncCompletion),
     /// Close the connections of all I/O queues: the host disabled the controller.
     CloseIoQueues,
@@ -174,8 +177,7 @@ pub struct Controller {
     features: Features,
     events: AsyncEvents,
     close_io_queues: bool,
-    /// Cross-Controller Resets under way.
-    resets: u8,
+    resets: Resets,
     /// Which I/O queues are connected; index 0 is queue 1.
     io_queues: Vec<bool>,
     error_log: VecDeque<ErrorLogEntry>,
@@ -200,7 +202,7 @@ impl Controller {
             features: Features::new(kato_ms, parameters.volatile_write_cache),
             events: AsyncEvents::default(),
             close_io_queues: false,
-            resets: 0,
+            resets: Resets::default(),
             io_queues: vec![false; usize::from(parameters.limits.io_queues_max)],
             error_log: VecDeque::new(),
             errors: 0,
@@ -289,18 +291,6 @@ impl Controller {
             && request.host_id == self.host_id
     }
 
-    /// Whether a Cross-Controller Reset through this controller may end `other` (K4).
-    #[must_use]
-    pub fn may_reset(&self, other: &Self) -> bool {
-        self.parameters.subsystem == other.parameters.subsystem
-            && (self.host_nqn, self.host_id) == (other.host_nqn, other.host_id)
-    }
-
-    /// A command that was answered by [`AdminReply::Reset`] is completed.
-    pub fn reset_ended(&mut self) {
-        self.resets = self.resets.checked_sub(1).expect("it had begun");
-    }
-
     /// The host that the controller belongs to.
     #[must_use]
     pub fn host_nqn(&self) -> &Nqn {
@@ -382,22 +372,10 @@ impl Controller {
                 Ok(AdminReply::success(u64::from(result)))
             }
             AdminOpcode::CROSS_CONTROLLER_RESET if self.parameters.kind == ControllerKind::Io => {
-                self.cross_controller_reset(sqe)
+                self.cross_controller_reset(slot, sqe)
             }
             _ => Err(Status::INVALID_OPCODE.with_dnr()),
         }
-    }
-
-    fn cross_controller_reset(&mut self, sqe: &Sqe) -> Result<AdminReply, Status> {
-        let CrossControllerReset(impacted) = CrossControllerReset::decode(sqe);
-        if impacted == self.parameters.instance {
-            return Err(Status::INVALID_FIELD.with_dnr());
-        }
-        if self.resets >= CROSS_CONTROLLER_RESETS_MAX {
-            return Err(Status::CROSS_CONTROLLER_RESET_LIMIT);
-        }
-        self.resets += 1;
-        Ok(AdminReply::Reset(impacted))
     }
 
     fn on_fabrics(&mut self, sqe: &Sqe) -> Result<AdminReply, Status> {
@@ -451,7 +429,7 @@ impl Controller {
     }
 
     /// What the driver has to do, if anything. Ask after each command, before it is completed (an
-    /// aborted command is completed before the Abort), and after each change and timeout.
+    /// aborted command is completed before what aborts it), and after each change and timeout.
     pub fn poll_event(&mut self) -> Option<ControllerEvent> {
         if core::mem::take(&mut self.close_io_queues) {
             return Some(ControllerEvent::CloseIoQueues);

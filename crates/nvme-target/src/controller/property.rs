@@ -79,7 +79,7 @@ impl Controller {
     /// A controller level reset: what the host configured is gone, and so are the I/O queues.
     fn reset(&mut self) {
         self.drop_io_queues();
-        self.events.reset();
+        self.events.reset(self.resets.abort());
         self.features.reset();
     }
 

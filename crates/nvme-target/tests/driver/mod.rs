@@ -246,9 +246,9 @@ impl Driver {
                         self.reply(slot, &bytes);
                     }
                     AdminReply::Pending => {}
-                    AdminReply::Reset(_) => {
+                    AdminReply::Reset { id, .. } => {
                         // There is no other controller here.
-                        controller.reset_ended();
+                        let slot = controller.reset_ended(id).expect("it waits");
                         let done = u64::from(CrossControllerReset::DONE);
                         self.connection.complete(slot, Status::SUCCESS, done, &mut self.out);
                     }

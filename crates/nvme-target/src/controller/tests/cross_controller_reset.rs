@@ -1,5 +1,7 @@
 //! Cross-Controller Reset.
 
+use nvme_wire::CrossControllerReset;
+
 use super::*;
 
 fn identity(harness: &mut Harness) -> IdentifyController {
@@ -19,16 +21,19 @@ fn another_controller_is_reset_a_few_at_a_time() {
     let other_life = ControllerInstance { cirn: 1, ..INSTANCE };
     for impacted in [other_life, ControllerInstance { cntlid: 8, ..INSTANCE }] {
         let sqe = CrossControllerReset(impacted).encode();
-        assert_eq!(harness.run_with(&sqe, &[]), AdminReply::Reset(impacted));
+        let reply = harness.run_with(&sqe, &[]);
+        assert!(matches!(reply, AdminReply::Reset { instance, .. } if instance == impacted));
     }
     let limit = usize::from(identity(&mut harness).ccrl);
-    for _ in 2..limit {
-        assert!(matches!(harness.run_with(&reset(8), &[]), AdminReply::Reset(_)));
-    }
+    let begin = |harness: &mut Harness| match harness.run_with(&reset(8), &[]) {
+        AdminReply::Reset { id, .. } => id,
+        reply => panic!("{reply:?}"),
+    };
+    let ids: Vec<_> = (2..limit).map(|_| begin(&mut harness)).collect();
     let status = Status::CROSS_CONTROLLER_RESET_LIMIT;
     assert_eq!(harness.run_with(&reset(8), &[]), AdminReply::Complete { status, result: 0 });
-    harness.controller.reset_ended();
-    assert!(matches!(harness.run_with(&reset(8), &[]), AdminReply::Reset(_)));
+    assert_eq!(harness.controller.reset_ended(ids[0]), Some(SlotId(0)));
+    begin(&mut harness);
 
     let mut discovery = Harness::enabled(ControllerKind::Discovery);
     let status = Status::INVALID_OPCODE.with_dnr();
@@ -51,4 +56,36 @@ fn a_controller_may_reset_those_of_its_own_host_and_subsystem() {
     assert!(!one.may_reset(&of([4; 16], host, ControllerKind::Io)));
     assert!(!one.may_reset(&of([3; 16], "nqn.2014-08.org.example:x", ControllerKind::Io)));
     assert!(!one.may_reset(&of([3; 16], host, ControllerKind::Discovery)));
+}
+
+/// Method: some are under way when the controller is disabled, and end when the slots are those of other commands.
+#[test]
+fn a_controller_level_reset_ends_the_commands_that_wait_for_a_reset() {
+    let mut harness = Harness::enabled(ControllerKind::Io);
+    let sqe = CrossControllerReset(ControllerInstance { cntlid: 8, ..INSTANCE }).encode();
+    let reset_in = |harness: &mut Harness, slot| match harness.controller.on_admin(
+        NOW,
+        SlotId(slot),
+        &sqe,
+        &[],
+        &harness.facts,
+    ) {
+        AdminReply::Reset { id, .. } => id,
+        reply => panic!("{reply:?}"),
+    };
+    let before = [5, 6].map(|slot| reset_in(&mut harness, slot));
+    assert_eq!(harness.set_cc(Cc(0)), Ok(0));
+    assert_eq!(harness.controller.poll_event(), Some(ControllerEvent::CloseIoQueues));
+    for slot in [5, 6] {
+        assert_eq!(harness.event(), Some((SlotId(slot), Status::ABORT_REQUESTED, 0)));
+    }
+    assert_eq!(harness.event(), None);
+    harness.enable();
+    let after = reset_in(&mut harness, 5);
+    for id in before {
+        assert!(!harness.controller.awaits_reset(id));
+        assert_eq!(harness.controller.reset_ended(id), None, "nobody waits for it");
+    }
+    assert!(harness.controller.awaits_reset(after));
+    assert_eq!(harness.controller.reset_ended(after), Some(SlotId(5)));
 }
