@@ -202,10 +202,7 @@ impl<W: World> Client<W> {
     pub async fn namespace(&self, nsid: u32) -> Result<Volume<W>, Error> {
         let inner = self.inner();
         let shape = inner.identify_namespace(nsid).await?;
-        let mut namespaces = inner.namespaces.borrow_mut();
-        let cell = namespaces.entry(nsid).or_insert_with(|| Rc::new(Cell::new(shape)));
-        cell.set(shape);
-        Ok(Volume::new(self.handle.clone(), cell.clone()))
+        Ok(Volume::new(self.handle.clone(), inner.take_in(shape)?))
     }
 
     /// Identifiers of the subsystem's first 1024 active namespaces.

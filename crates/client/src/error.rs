@@ -77,6 +77,12 @@ pub enum Error {
         /// The namespace; 0 if it has none at all.
         nsid: u32,
     },
+    /// The target says that the blocks of a namespace are others than when it was opened.
+    #[error("the blocks of namespace {nsid} have another format than when it was opened")]
+    FormatChanged {
+        /// The namespace.
+        nsid: u32,
+    },
     /// The target has no such command.
     #[error("{command}: the target does not support it")]
     Unsupported {

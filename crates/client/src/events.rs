@@ -1,5 +1,6 @@
 //! Follows what a controller announces: above all that a volume was resized.
 
+use std::cell::Cell;
 use std::rc::Rc;
 
 use io_traits::World;
@@ -38,13 +39,27 @@ impl<W: World> Inner<W> {
     async fn refresh_namespaces(&self) {
         let in_use: Vec<u32> = self.namespaces.borrow().keys().copied().collect();
         for nsid in in_use {
-            if let Ok(shape) = self.identify_namespace(nsid).await
-                && let Some(cell) = self.namespaces.borrow().get(&nsid)
-                && cell.replace(shape) != shape
-            {
-                self.resized.notify_all();
+            if let Ok(shape) = self.identify_namespace(nsid).await {
+                // Volumes of another format stay as they are: the target refuses what does not fit.
+                let _ = self.take_in(shape);
             }
         }
+    }
+
+    /// Takes over how large a namespace is now. Its format is for life: requests under way count on it.
+    pub(crate) fn take_in(&self, shape: NamespaceShape) -> Result<Rc<Cell<NamespaceShape>>, Error> {
+        let mut namespaces = self.namespaces.borrow_mut();
+        // Those whose volumes are gone: a target can name a new one each time.
+        namespaces.retain(|_, cell| Rc::strong_count(cell) > 1);
+        let cell = namespaces.entry(shape.nsid).or_insert_with(|| Rc::new(Cell::new(shape)));
+        let format = |shape: NamespaceShape| (shape.block_bytes, shape.metadata_bytes);
+        if format(cell.get()) != format(shape) {
+            return Err(Error::FormatChanged { nsid: shape.nsid });
+        }
+        if cell.replace(shape) != shape {
+            self.resized.notify_all();
+        }
+        Ok(cell.clone())
     }
 
     pub(crate) async fn identify_namespace(&self, nsid: u32) -> Result<NamespaceShape, Error> {

@@ -293,6 +293,38 @@ fn a_resize_is_noticed() {
     });
 }
 
+/// Whoever waits for a new size hears of it, also if another one asked for it.
+#[test]
+fn a_resize_that_somebody_asked_for_is_noticed() {
+    with_target(14, |world, target| async move {
+        let volume = open(&world, &target, options()).await;
+        let (client, resizing, clock) = (volume.client(), target.clone(), world.clone());
+        world.spawn(async move {
+            clock.sleep_until(clock.now() + Duration::from_secs(1)).await;
+            resizing.size.set(1000);
+            client.volume().await.expect("it is there");
+        });
+        assert_eq!(volume.resized().await, 1000);
+    });
+}
+
+/// What requests under way count in does not change below them.
+#[test]
+fn a_volume_keeps_its_format_whatever_the_target_says() {
+    with_target(15, |world, target| async move {
+        let volume = open(&world, &target, options()).await;
+        volume.write(Lba(1), filled(1, 5)).await.expect("written");
+        target.lbads.set(9);
+        target.resize(1000);
+        world.sleep_until(world.now() + Duration::from_secs(1)).await;
+        assert_eq!((volume.block_size(), volume.capacity()), (4096, 1 << 20));
+        let back = volume.read(Lba(1), 1).await.expect("read");
+        assert_eq!(back.as_bytes(), [5; BLOCK_SIZE]);
+        let again = volume.client().volume().await.err();
+        assert_eq!(again, Some(Error::FormatChanged { nsid: 1 }));
+    });
+}
+
 #[test]
 fn a_dropped_request_gives_its_place_back_once_the_reply_came() {
     with_target(9, |world, target| async move {

@@ -293,6 +293,7 @@ fn request_kind(error: &client::Error) -> ErrorKind {
         client::Error::Disconnected(_) | client::Error::Unanswered { .. } => ErrorKind::Unreachable,
         client::Error::Capability(_) | client::Error::Unsupported { .. } => ErrorKind::Unsupported,
         client::Error::NoNamespace { .. } => ErrorKind::NotFound,
+        client::Error::FormatChanged { .. } => ErrorKind::Failed,
         client::Error::Closed => ErrorKind::Closed,
     }
 }

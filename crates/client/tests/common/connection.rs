@@ -482,7 +482,7 @@ impl Connection {
                 namespace.ncap = self.target.size.get().into();
                 namespace.nsfeat = NSFEAT_ATOMICS;
                 namespace.nawupf = 31.into();
-                namespace.lbaf[0].lbads = 12;
+                namespace.lbaf[0].lbads = self.target.lbads.get();
                 namespace.as_bytes().to_vec()
             }
         }

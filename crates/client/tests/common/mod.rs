@@ -44,6 +44,8 @@ pub(crate) struct Target {
     pub(crate) nqn: Nqn,
     pub(crate) blocks: RefCell<BTreeMap<u64, Vec<u8>>>,
     pub(crate) size: Cell<u64>,
+    /// Log2 of the block size that it says it has.
+    pub(crate) lbads: Cell<u8>,
     /// I/O commands taken in: opcode and first block.
     pub(crate) log: RefCell<Vec<(u8, u64)>>,
     /// Connections accepted.
@@ -93,6 +95,7 @@ impl Target {
             nqn: Nqn::from_uuid(&UUID),
             blocks: RefCell::default(),
             size: Cell::new(1 << 20),
+            lbads: Cell::new(12),
             log: RefCell::default(),
             accepted: Cell::new(0),
             open: Cell::new(0),
