@@ -19,6 +19,7 @@
 //!   under way there, and ends its controller before anything is sent. One that has lost its connection, and makes it
 //!   again ([`client::Reconnect::Backoff`], which all have), has not ended: it ends its lost controllers itself. So nothing is
 //!   sent again before the controller that it was last sent to has ended.
+//! - S7: a session that is closed, or that nobody has any more and whose requests are done, has no connection, and makes none.
 
 mod refusals;
 mod seeking;
@@ -40,7 +41,7 @@ use uuid::Uuid;
 use crate::directory::{Directory, Place};
 use crate::{Error, Properties};
 use refusals::Refusals;
-use seeking::Question;
+use seeking::{Either, Question, either};
 
 /// How a volume is found.
 #[derive(Clone)]
@@ -213,6 +214,14 @@ impl<W: World> Session<W> {
         }
     }
 
+    /// Nobody has the session any more: closes it when its requests are done.
+    pub(crate) async fn finish(self: Rc<Self>) {
+        while self.running.get() > 0 {
+            self.idle.notified().await;
+        }
+        self.close().await;
+    }
+
     /// The connection; waits while there is none.
     async fn link(self: &Rc<Self>) -> Result<Link<W>, Error> {
         let mut has_waited = false;
@@ -252,7 +261,25 @@ impl<W: World> Session<W> {
         self.world.spawn(self.clone().recover());
     }
 
+    /// Seeks the volume until it is found or given up, or nobody waits for it any more (S7).
     async fn recover(self: Rc<Self>) {
+        if let Either::Second(outcome) = either(self.until_closed(), self.recovery()).await {
+            self.state.replace(outcome);
+            self.changed.notify_all();
+        }
+    }
+
+    async fn until_closed(&self) {
+        loop {
+            let changed = self.changed.notified();
+            if matches!(&*self.state.borrow(), State::Closed) {
+                return;
+            }
+            changed.await;
+        }
+    }
+
+    async fn recovery(&self) -> State<W> {
         let backoff = Backoff {
             delay_min: Duration::from_millis(20),
             delay_max: Duration::from_secs(1),
@@ -261,36 +288,28 @@ impl<W: World> Session<W> {
         // S5
         let (since, mut attempts) = self.trouble.take().unwrap_or((self.world.now(), 0));
         let mut refusals = Refusals::default();
-        let outcome = loop {
+        loop {
             if attempts > 0 {
                 let pause = refusals.pause().unwrap_or_else(|| backoff.delay(attempts - 1));
                 self.world.sleep_until(self.world.now() + pause).await;
-                if matches!(&*self.state.borrow(), State::Closed) {
-                    return;
-                }
             }
             attempts += 1;
             let error = match self.connect_again(refusals.last(self.world.now())).await {
                 Ok(link) => {
                     self.trouble.set(Some((since, attempts)));
-                    break State::Open(link);
+                    return State::Open(link);
                 }
                 Err(attempt) => refusals.take_in(attempt, self.world.now()),
             };
             let now = self.world.now();
             if matches!(error, Error::NotFound { .. }) || refusals.are_believed(now) {
-                break State::Lost(error);
+                return State::Lost(error);
             }
             let after = now.since(since);
             if after >= self.recovery_timeout {
-                break State::Lost(Error::Lost { after, last: Arc::new(error) });
+                return State::Lost(Error::Lost { after, last: Arc::new(error) });
             }
-        };
-        if matches!(&*self.state.borrow(), State::Closed) {
-            return;
         }
-        self.state.replace(outcome);
-        self.changed.notify_all();
     }
 }
 

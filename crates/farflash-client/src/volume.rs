@@ -71,7 +71,9 @@ impl Drop for Shared {
         let number = self.session;
         // A thread that has ended has no session.
         let _ = self.runtime.run(move |core| {
-            core.sessions.borrow_mut().remove(&number);
+            if let Some(session) = core.sessions.borrow_mut().remove(&number) {
+                core.world.spawn(session.finish());
+            }
         });
     }
 }

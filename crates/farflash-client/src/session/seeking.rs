@@ -8,7 +8,7 @@
 //!   tried (R2 of `refusals.rs`).
 
 use std::future::{Future, poll_fn};
-use std::pin::pin;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration as StdDuration;
@@ -16,7 +16,6 @@ use std::time::Duration as StdDuration;
 use client::Options;
 use control::{ApiError, ProblemCode};
 use io_traits::World;
-use local_sync::oneshot;
 use reactor::{Receiver, mailbox};
 use units::Duration;
 
@@ -60,6 +59,9 @@ pub(super) enum NoLink {
     },
 }
 
+/// An attempt to connect.
+type Attempt<W> = Pin<Box<dyn Future<Output = Result<Link<W>, Error>>>>;
+
 impl<W: World> Session<W> {
     /// One attempt. If the last one was refused, the cluster is asked first (K3).
     pub(super) async fn connect_again(&self, refused: Option<Error>) -> Result<Link<W>, NoLink> {
@@ -84,7 +86,7 @@ impl<W: World> Session<W> {
             };
         }
         // K1
-        let mut at_old = pin!(self.try_at(old));
+        let mut at_old = self.try_at(old);
         let answer = match either(&mut at_old, question.answer()).await {
             Either::First(Err(error)) => match self.answer_to(question).await {
                 Some(Ok(found)) if found.place == old => return self.adopt(found, Err(error)),
@@ -98,7 +100,10 @@ impl<W: World> Session<W> {
             Either::Second(answer) => answer,
         };
         match answer {
-            Ok(found) if found.place != old => self.adopt(found, self.try_at(found.place).await),
+            Ok(found) if found.place != old => {
+                drop(at_old);
+                self.adopt(found, self.try_at(found.place).await)
+            }
             Err(error) if is_not_found(&error) => self.adopt(somewhere, Err(error)),
             // It is where it was, or nobody knows.
             answer => self.adopt(answer.unwrap_or(somewhere), at_old.await),
@@ -117,17 +122,12 @@ impl<W: World> Session<W> {
         }
     }
 
-    /// Tries to connect at `place`, as a task of its own: dropped, a connection that comes about all the
-    /// same is closed in order.
-    fn try_at(&self, place: Place) -> impl Future<Output = Result<Link<W>, Error>> + use<W> {
-        let (sender, receiver) = oneshot();
+    /// Tries to connect at `place`. Dropped, it leaves no connection behind.
+    pub(super) fn try_at(&self, place: Place) -> Attempt<W> {
         let world = self.world.clone();
         let options = Options { predecessor: self.predecessor.get(), ..self.options.clone() };
         let epoch = self.epochs.get() + 1;
-        self.world.spawn(async move {
-            sender.send(connect(&world, &place, &options, epoch).await);
-        });
-        async move { receiver.await.unwrap_or(Err(Error::Stopped)) }
+        Box::pin(async move { connect(&world, &place, &options, epoch).await })
     }
 
     /// Takes over the connection made where the volume was `found`.
@@ -154,13 +154,13 @@ fn is_away(answer: &Result<Found, Error>) -> bool {
     }
 }
 
-enum Either<A, B> {
+pub(super) enum Either<A, B> {
     First(A),
     Second(B),
 }
 
 /// The outcome of whichever is done first.
-async fn either<A, B>(
+pub(super) async fn either<A, B>(
     first: impl Future<Output = A>,
     second: impl Future<Output = B>,
 ) -> Either<A, B> {

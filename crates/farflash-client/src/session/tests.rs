@@ -4,6 +4,8 @@
 #[path = "../../../client/tests/common/mod.rs"]
 mod common;
 
+use std::cell::RefCell;
+
 use client::Reconnect;
 use common::{Target, address, filled, options, with_target};
 use io_traits::{Clock, Spawn};
@@ -107,4 +109,56 @@ fn a_connection_that_never_holds_does_not_make_the_time_start_anew() {
         let waited = patience(&world, &target, &session).await;
         assert!(waited >= RECOVERY, "it held for a while: {waited:?}");
     });
+}
+
+/// Method: nobody answers, so that the attempt hangs; then nobody waits for it.
+#[test]
+fn an_attempt_that_is_given_up_leaves_no_connection() {
+    with_target(4, |world, target| async move {
+        let session = open(&world, &target).await;
+        target.silent.set(true);
+        let attempt = session.try_at(session.place.get());
+        let pause = world.sleep_until(world.now() + Duration::from_millis(100));
+        assert!(matches!(either(attempt, pause).await, Either::Second(())));
+        sleep(&world, Duration::from_millis(1)).await;
+        assert_eq!((target.accepted.get(), target.open.get()), (3, 2));
+    });
+}
+
+/// S7. Method: nobody answers, so that attempts hang; then the session is closed while a request waits, or nobody
+/// has it any more and nothing waits.
+#[test]
+fn a_session_that_is_over_makes_no_connection() {
+    for is_closed in [false, true] {
+        with_target(5, move |world, target| async move {
+            let session = open(&world, &target).await;
+            target.silent.set(true);
+            target.cut();
+            sleep(&world, Duration::from_secs(10)).await;
+            let outcome = Rc::new(RefCell::new(None));
+            if is_closed {
+                let (waiting, told) = (session.clone(), outcome.clone());
+                world.spawn(async move {
+                    let flushed = waiting.run(true, async |volume| volume.flush().await).await;
+                    *told.borrow_mut() = Some(flushed);
+                });
+            } else {
+                session.lost(0);
+            }
+            sleep(&world, Duration::from_secs(3)).await;
+            assert_eq!(target.open.get(), 1, "an attempt is under way");
+            if is_closed {
+                session.close().await;
+            } else {
+                session.finish().await;
+            }
+            sleep(&world, Duration::from_millis(1)).await;
+            assert_eq!(target.open.get(), 0, "closed: {is_closed}");
+            let accepted = target.accepted.get();
+            sleep(&world, RECOVERY).await;
+            assert_eq!(target.accepted.get(), accepted, "closed: {is_closed}");
+            let closed = matches!(outcome.take(), Some(Err(Error::Closed)));
+            assert_eq!(closed, is_closed);
+        });
+    }
 }
