@@ -36,11 +36,13 @@ pub(crate) struct Allowances {
 
 impl<W: World, D: Device> Core<W, D> {
     /// Bounds what the volumes of these tenants hold from now on: those of each together by an allotment
-    /// of its own, which has no limit yet. They are numbered in this order. To be said once.
+    /// of its own, which has no limit yet. They are numbered in this order, behind those who are bounded already. To be
+    /// said of each once.
     pub fn bound_tenants(&self, owners: Vec<String>) {
         let all = &self.state.allowances;
+        let bounded = all.parts.borrow().len();
         all.parts.borrow_mut().extend(owners.iter().map(|_| Part::default()));
-        all.numbers.borrow_mut().extend(owners.into_iter().zip(0..));
+        all.numbers.borrow_mut().extend(owners.into_iter().zip(bounded..));
         self.state.exports.borrow().values().for_each(|export| self.bound_by_allowance(export));
     }
 

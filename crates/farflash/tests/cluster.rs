@@ -504,6 +504,62 @@ fn a_quota_of_space_holds_for_all_hosts_together() {
     });
 }
 
+/// A quota of space that comes, becomes more and goes while hosts run is divided among them as one that was there at the
+/// start. Method: SIGHUP at each host for each list, and writes at both behind that.
+#[test]
+fn a_quota_of_space_changes_on_all_hosts() {
+    const MIB: u64 = 1 << 20;
+    let (etcd, files) = (EtcdProcesses::start(1), Files::new());
+    let directory = url(etcd.address(0), "test-changed-space");
+    let made = succeed(&["api-token", "acme", "--tenant", "--json"]);
+    let made: Value = serde_json::from_str(&made).unwrap();
+    let (users, hash) = (files.path("users.toml"), &made["token_sha256"]);
+    let list = |quota: &str| {
+        let entry = format!("[[tenant]]\nname = \"acme\"\ntoken_sha256 = {hash}\n{quota}\n");
+        std::fs::write(&users, entry).unwrap();
+    };
+    list("");
+    let more = ["--api-users", users.to_str().unwrap()];
+    let hosts = ["a", "b"].map(|name| host_with(&directory, name, &format(&files, name), &more));
+    let mut filled = [0, 1].map(|number| {
+        let size = VolumeSize::try_from(128 << 20).unwrap();
+        let name = format!("v{number}");
+        let creation = CreateVolume::new(name.parse().unwrap(), size);
+        let acme = client(&hosts[number]).with_token(text(&made, "token"));
+        Filled::open(&acme.create(&creation).unwrap().volume)
+    });
+    let reload = |quota: &str| {
+        list(quota);
+        for host in &hosts {
+            host.signal("HUP");
+            let read = |line: &Value| line["message"] == "SIGHUP: read again";
+            assert_eq!(host.log_until(read).last().unwrap()["kept"], 0);
+        }
+    };
+    while filled[0].held < 4 * MIB {
+        assert!(filled.iter_mut().all(Filled::grow), "nothing bounds it");
+    }
+    for quota in [16 * MIB, 32 * MIB] {
+        reload(&format!("allocated = \"{quota}B\""));
+        until("all of it is used", || {
+            let grown = filled.iter_mut().map(Filled::grow).filter(|grown| *grown).count();
+            let held: u64 = filled.iter().map(|one| one.held).sum();
+            assert!(held <= quota, "{held}");
+            grown == 0 && held >= quota / 10 * 9
+        });
+    }
+    reload("allocated = \"16MiB\"");
+    until("both are refused", || !filled.iter_mut().any(Filled::grow));
+    reload("");
+    let far = 24 * MIB;
+    until("nothing bounds it", || {
+        filled.iter_mut().for_each(|one| {
+            one.grow();
+        });
+        filled.iter().all(|one| one.held >= far)
+    });
+}
+
 /// Who waits at the discovery service of one host hears of volumes that come and go on another, as far as
 /// it may see them, and of no others.
 ///

@@ -146,9 +146,9 @@ fn users_certificate_and_log_change_while_a_host_goes_on() {
     assert!(load.0.try_wait().unwrap().is_none(), "its connection is the same");
 }
 
-/// G2. What is in force of a tenant's quota is what was read last, but for what cores divide from the start.
+/// What is in force of a tenant's quota is what was read last.
 #[test]
-fn quotas_change_but_for_what_is_divided_from_the_start() {
+fn quotas_are_what_the_list_says_last() {
     let token = ApiToken::new(&[1; 32]);
     let reloaded = Reloaded::start(&tenant(&token, "volumes = 0\nallocated = \"1GiB\""));
     let create = |name: &str| {
@@ -156,10 +156,35 @@ fn quotas_change_but_for_what_is_divided_from_the_start() {
         let request = control::CreateVolume::new(name.parse().unwrap(), size);
         reloaded.client(&token).create(&request).is_ok()
     };
+    let limit = || {
+        let quotas = reloaded.client(&token).quotas().unwrap().quotas;
+        quotas[0].allocated_bytes.limit
+    };
     assert!(!create("a"));
-    assert_eq!(reloaded.users(&tenant(&token, "volumes = 1\nallocated = \"2GiB\"")), 1);
-    assert_eq!(reloaded.users(&tenant(&token, "volumes = 1")), 1);
-    assert!(!create("a"), "the list is refused as a whole");
-    assert_eq!(reloaded.users(&tenant(&token, "volumes = 1\nallocated = \"1GiB\"")), 0);
+    assert_eq!(limit(), Some(1 << 30));
+    assert_eq!(reloaded.users(&tenant(&token, "volumes = 1\nallocated = \"2GiB\"")), 0);
+    assert_eq!(limit(), Some(2 << 30));
     assert!(create("a") && !create("b"));
+    assert_eq!(reloaded.users(&tenant(&token, "volumes = 2")), 0);
+    assert_eq!(limit(), None);
+    assert!(create("b"));
+}
+
+/// G3. Method: a user goes each time, while a quota changes of a tenant that was there, then comes with one that was not.
+#[test]
+fn a_token_is_revoked_whatever_else_the_list_changes() {
+    let tokens = [1, 2, 3].map(|byte| ApiToken::new(&[byte; 32]));
+    let [acme, ops, next] = &tokens;
+    let bounded = |token: &ApiToken, quota: &str| {
+        tenant(token, &format!("volumes = 3\nallocated = \"{quota}\""))
+    };
+    let reloaded = Reloaded::start(&(bounded(acme, "1GiB") + &operator("ops", ops)));
+    assert!(is_known(&reloaded.client(ops)));
+    let kept = reloaded.users(&(bounded(acme, "2GiB") + &operator("next", next)));
+    assert!(!is_known(&reloaded.client(ops)) && is_known(&reloaded.client(next)));
+    assert_eq!(kept, 0);
+    let kept = reloaded.users(&bounded(ops, "1MiB").replace("acme", "new"));
+    assert!(!is_known(&reloaded.client(acme)) && !is_known(&reloaded.client(next)));
+    assert!(is_known(&reloaded.client(ops)));
+    assert_eq!(kept, 0);
 }

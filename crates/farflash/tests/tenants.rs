@@ -372,6 +372,78 @@ fn a_tenant_holds_no_more_than_its_quota() {
     support::until("what was given back can be used", || b.write_at(&data, held[1] * MIB).is_ok());
 }
 
+/// What a tenant's volumes may hold changes with its list, also of a tenant that had no bound before, and while they hold
+/// more. Method: one block after the other is written on each core, before and after SIGHUP.
+#[test]
+fn what_a_tenant_may_hold_changes_at_a_reload() {
+    const MIB: u64 = 1 << 20;
+    let files = Files::new();
+    let users = files.path("users.toml");
+    let made = support::succeed(&["api-token", "acme", "--tenant", "--json"]);
+    let made: serde_json::Value = serde_json::from_str(&made).unwrap();
+    let (acme, hash) = (text(&made, "token"), text(&made, "token_sha256"));
+    let other = "0".repeat(64);
+    let list = |quota: &str| {
+        let entry = format!("[[tenant]]\nname = \"acme\"\ntoken_sha256 = \"{hash}\"\n{quota}");
+        let other =
+            format!("[[tenant]]\nname = \"b\"\ntoken_sha256 = \"{other}\"\nallocated = \"0\"\n");
+        std::fs::write(&users, entry + &other).unwrap();
+    };
+    list("");
+    let cores = support::cores(2).unwrap_or_else(|| support::cores(1).unwrap());
+    let more = ["--api-users", users.to_str().unwrap(), "--cores", &cores];
+    let server = Server::start_with("mem:512MiB", &more);
+    let reload = |quota: &str| {
+        list(quota);
+        server.signal("HUP");
+        let read = |line: &serde_json::Value| line["message"] == "SIGHUP: read again";
+        assert_eq!(server.log_until(read).last().unwrap()["kept"], 0);
+    };
+    let volumes: Vec<_> = cores
+        .split(',')
+        .map(|core| {
+            let name = format!("v{core}");
+            let made = ask(&server, acme, &["create", &name, "--size", "128MiB", "--core", core]);
+            let made: serde_json::Value = serde_json::from_str(&made.stdout).unwrap();
+            farflash_client::open(&target(&made), &farflash_client::OpenOptions::default()).unwrap()
+        })
+        .collect();
+    let data = vec![7; 64 << 10];
+    let mut held = vec![0_u64; volumes.len()];
+    // Whether all were refused.
+    let grow = |held: &mut [u64]| {
+        let mut refused = 0;
+        for (volume, held) in volumes.iter().zip(held) {
+            match volume.write_at(&data, *held) {
+                Ok(()) => *held += data.len() as u64,
+                Err(error) => {
+                    assert!(error.to_string().contains("Capacity Exceeded"), "{error}");
+                    refused += 1;
+                }
+            }
+        }
+        refused == volumes.len()
+    };
+    while held.iter().sum::<u64>() < 4 * MIB {
+        assert!(!grow(&mut held), "nothing bounds it");
+    }
+    for quota in [8 * MIB, 16 * MIB] {
+        reload(&format!("allocated = \"{quota}B\"\n"));
+        support::until("the quota is used", || {
+            grow(&mut held);
+            let sum = held.iter().sum::<u64>();
+            assert!(sum <= quota, "{held:?}");
+            sum >= quota / 10 * 9
+        });
+    }
+    reload("allocated = \"8MiB\"\n");
+    assert!(grow(&mut held), "it holds more than it may");
+    reload("");
+    while held.iter().sum::<u64>() < 32 * MIB {
+        assert!(!grow(&mut held), "nothing bounds it");
+    }
+}
+
 /// Two network namespaces, a host's and a server's, joined by a pair of interfaces and a VXLAN over
 /// it. Gone when dropped.
 struct Networks {

@@ -3,15 +3,18 @@
 //! - H1: what cores may let a tenant hold is never more, all together, than this host's bound: limits are lowered,
 //!   and found to be, before others are raised. So writes do not exceed the bound: no
 //!   host is let in before the first division. What is being deleted counts no more. The bound is the tenant's
-//!   quota, or of a host among others its part of that (`granting.rs`).
+//!   quota, or of a host among others its part of that (`granting.rs`). A tenant that is bounded while the server runs
+//!   exceeds it by what its writes under way add just then.
 //! - H2: what is left is divided equally, and anew every [`ROUND`]; every [`ROUND_IN_NEED`] while somebody
 //!   who has little left holds more each time. A core that has used up its part before refuses writes that
 //!   others could still take.
 //! - H3: a round is one question to each core, and two orders where something has changed. Cores share
 //!   nothing, and a server without such quotas asks nothing.
+//! - H4: a tenant has one number for as long as the server runs, here and in all cores, and none goes: cores know it
+//!   before it is divided.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use control::ServiceError;
@@ -28,20 +31,37 @@ const ROUND_IN_NEED: Duration = Duration::from_millis(100);
 /// As much as fast drives write in a [`ROUND`], several times over.
 const LITTLE_BLOCKS: u64 = (64 << 30) / BLOCK_SIZE as u64;
 
+/// The quota, in blocks, of a tenant that is bounded no more: no device has so many.
+const UNBOUNDED: u64 = u64::MAX / BLOCK_SIZE as u64;
+
+/// What a tenant may hold, in blocks; `None`: as much as there is.
+pub(super) struct BlockQuota {
+    pub(super) owner: String,
+    pub(super) blocks: Option<u64>,
+}
+
 /// What a tenant's volumes may hold together.
 #[derive(Debug)]
 pub(super) struct Holding {
     pub(super) owner: String,
     /// On all hosts.
-    pub(super) quota_blocks: u64,
+    quota: AtomicU64,
     /// On this host: read and written by whoever divides.
     bound: AtomicU64,
 }
 
 impl Holding {
     /// A tenant's, of which this host has no part yet.
-    pub(super) fn new(owner: String, quota_blocks: u64) -> Self {
-        Self { owner, quota_blocks, bound: AtomicU64::new(0) }
+    fn new(owner: String, quota_blocks: u64) -> Self {
+        Self { owner, quota: AtomicU64::new(quota_blocks), bound: AtomicU64::new(0) }
+    }
+
+    pub(super) fn quota_blocks(&self) -> u64 {
+        self.quota.load(Ordering::Relaxed)
+    }
+
+    fn set_quota(&self, blocks: Option<u64>) {
+        self.quota.store(blocks.unwrap_or(UNBOUNDED), Ordering::Relaxed);
     }
 
     pub(super) fn bound(&self) -> u64 {
@@ -50,6 +70,39 @@ impl Holding {
 
     pub(super) fn set_bound(&self, blocks: u64) {
         self.bound.store(blocks, Ordering::Relaxed);
+    }
+}
+
+/// The tenants whose volumes are bounded, by number (H4).
+#[derive(Debug, Default)]
+pub(super) struct Holdings(Mutex<Vec<Arc<Holding>>>);
+
+impl Holdings {
+    pub(super) fn is_empty(&self) -> bool {
+        self.list().is_empty()
+    }
+
+    pub(super) fn all(&self) -> Vec<Arc<Holding>> {
+        self.list().clone()
+    }
+
+    // A panic elsewhere leaves the list whole: it only gets longer.
+    fn list(&self) -> MutexGuard<'_, Vec<Arc<Holding>>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Notes the quotas of those who are known, and gives the others that have one.
+    fn update(&self, quotas: Vec<BlockQuota>) -> Vec<Arc<Holding>> {
+        let list = self.list();
+        let mut new = Vec::new();
+        for BlockQuota { owner, blocks } in quotas {
+            match (list.iter().find(|known| known.owner == owner), blocks) {
+                (Some(known), _) => known.set_quota(blocks),
+                (None, Some(blocks)) => new.push(Arc::new(Holding::new(owner, blocks))),
+                (None, None) => {}
+            }
+        }
+        new
     }
 }
 
@@ -66,13 +119,16 @@ pub(super) struct Divided {
 
 /// Divides for as long as the server runs. The cores know the tenants.
 pub(super) async fn keep(state: Arc<State>) {
-    let mut before: Vec<u64> = state.holdings.iter().map(Holding::bound).collect();
-    while !state.holdings.is_empty() {
+    let mut before = Vec::new();
+    loop {
         // A core that does not answer has ended, and the server ends.
         let Ok(divided) = state.divide().await else { return };
+        let holdings = state.holdings.all();
+        // Those who are new.
+        before.extend(holdings.iter().skip(before.len()).map(|holding| holding.bound()));
         let left: Vec<u64> = divided.iter().map(|tenant| tenant.left).collect();
         let mut pause = ROUND;
-        for ((holding, left), before) in state.holdings.iter().zip(&left).zip(&before) {
+        for ((holding, left), before) in holdings.iter().zip(&left).zip(&before) {
             if *left < LITTLE_BLOCKS && left < before {
                 pause = ROUND_IN_NEED;
             }
@@ -83,8 +139,8 @@ pub(super) async fn keep(state: Arc<State>) {
     }
 }
 
-fn say_if_full(Holding { owner, quota_blocks, .. }: &Holding, before: u64, left: u64) {
-    let (tenant, quota_bytes) = (owner, quota_blocks * BLOCK_SIZE as u64);
+fn say_if_full(holding: &Holding, before: u64, left: u64) {
+    let (tenant, quota_bytes) = (&holding.owner, holding.quota_blocks() * BLOCK_SIZE as u64);
     match (before, left) {
         (1.., 0) => {
             tracing::warn!(tenant, quota_bytes, "holds all that it may: writes of more fail");
@@ -95,24 +151,39 @@ fn say_if_full(Holding { owner, quota_blocks, .. }: &Holding, before: u64, left:
 }
 
 impl State {
-    /// Tells the cores whose volumes are bounded, and divides for the first time.
-    pub(super) async fn bound_tenants(&self) -> Result<(), ServiceError> {
+    /// Bounds tenants by these quotas from now on, and divides by them. Of a tenant that is not among them the quota stays.
+    pub(super) async fn bound_tenants(&self, quotas: Vec<BlockQuota>) -> Result<(), ServiceError> {
+        let new = self.holdings.update(quotas);
+        if !new.is_empty() {
+            self.bound_more(new).await?;
+        }
         if self.holdings.is_empty() {
             return Ok(());
         }
+        self.first_grants().await
+    }
+
+    /// Tells the cores of tenants whose volumes are bounded, too (H4).
+    async fn bound_more(&self, new: Vec<Arc<Holding>>) -> Result<(), ServiceError> {
+        let _no_grants = self.unaccounted().await;
+        let _alone = self.dividing.lock().await;
         for core in &self.cores {
-            let owners = self.holdings.iter().map(|holding| holding.owner.clone()).collect();
+            let owners = new.iter().map(|holding| holding.owner.clone()).collect();
             let told = core.mailbox.send(CoreMessage::BoundTenants { owners });
             told.map_err(|_| ServiceError::Unavailable)?;
         }
-        self.first_grants().await
+        self.holdings.list().extend(new);
+        Ok(())
     }
 
     /// Divides among the cores what each tenant may still add here (H1, H2).
     pub(super) async fn divide(&self) -> Result<Vec<Divided>, ServiceError> {
         // One at a time: what another finds lowered must not be raised meanwhile.
         let _alone = self.dividing.lock().await;
-        let bounds: Vec<u64> = self.holdings.iter().map(Holding::bound).collect();
+        let bounds: Vec<u64> = self.holdings.all().iter().map(|holding| holding.bound()).collect();
+        if bounds.is_empty() {
+            return Ok(Vec::new());
+        }
         // By core, then by tenant.
         let mut parts = Vec::new();
         for core in &self.cores {

@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use control::ServiceError;
 use directory::{DirectoryError, GrantsRecord, Regrant, View};
+use tokio::sync::MutexGuard;
 use tokio::time::Instant;
 use uuid::Uuid;
 
@@ -37,7 +38,7 @@ pub(super) struct Granting {
 
 /// What a tenant held when last looked at, and since when it has not grown.
 #[derive(Clone, Copy)]
-struct Growth {
+pub(super) struct Growth {
     used: u64,
     since: Instant,
 }
@@ -51,7 +52,7 @@ struct Recorded {
 
 /// Keeps the grants for as long as the server runs.
 pub(super) async fn keep(state: Arc<State>) {
-    if state.holdings.is_empty() || state.is_alone() {
+    if state.is_alone() {
         return;
     }
     for round in 1_u32.. {
@@ -74,7 +75,8 @@ impl State {
     /// Has this host know for the first time what it may hold, as far as the directory is there.
     pub(super) async fn first_grants(&self) -> Result<(), ServiceError> {
         if self.is_alone() {
-            self.holdings.iter().for_each(|holding| holding.set_bound(holding.quota_blocks));
+            let holdings = self.holdings.all();
+            holdings.iter().for_each(|holding| holding.set_bound(holding.quota_blocks()));
             self.granting.is_accounted.store(true, Ordering::Relaxed);
             return self.divide().await.map(drop);
         }
@@ -97,26 +99,32 @@ impl State {
         if self.holdings.is_empty() || self.is_alone() {
             return Ok(());
         }
-        self.granting.is_accounted.store(false, Ordering::Relaxed);
-        let tenants = self.granting.tenants.lock().await;
+        let tenants = self.unaccounted().await;
         let divided = self.divide().await?;
-        for (holding, divided) in self.holdings.iter().zip(&divided) {
+        for (holding, divided) in self.holdings.all().iter().zip(&divided) {
             holding.set_bound(holding.bound().max(divided.given));
         }
         drop(tenants);
         self.regrant(false).await.map(drop)
     }
 
+    /// What this host holds becomes something else, or is bounded by more: others are to know it before records become
+    /// this host's (G4). While the guard is held no grant changes.
+    pub(super) async fn unaccounted(&self) -> MutexGuard<'_, Vec<Growth>> {
+        let tenants = self.granting.tenants.lock().await;
+        self.granting.is_accounted.store(false, Ordering::Relaxed);
+        tenants
+    }
+
     /// Looks at the grants of all tenants, and asks for more or gives back. Whether anything has changed.
     async fn regrant(&self, looks_for_gone: bool) -> Result<bool, ServiceError> {
         let mut tenants = self.granting.tenants.lock().await;
         let divided = self.divide().await?;
-        let now = Instant::now();
-        if tenants.is_empty() {
-            // What it holds came with the devices.
-            let held = self.holdings.iter().zip(&divided);
-            held.for_each(|(holding, divided)| holding.set_bound(divided.given));
-            tenants.extend(divided.iter().map(|of| Growth { used: of.used, since: now }));
+        let (now, holdings) = (Instant::now(), self.holdings.all());
+        for (holding, divided) in holdings.iter().zip(&divided).skip(tenants.len()) {
+            // What it holds came with the devices, or was there before it was bounded.
+            holding.set_bound(divided.given);
+            tenants.push(Growth { used: divided.used, since: now });
         }
         let (mut changed, mut all) = (false, true);
         for (number, (growth, divided)) in tenants.iter_mut().zip(&divided).enumerate() {
@@ -158,7 +166,7 @@ impl State {
         is_idle: bool,
         looks_for_gone: bool,
     ) -> Result<Result<Option<bool>, DirectoryError>, ServiceError> {
-        let holding = &self.holdings[number];
+        let holding = &self.holdings.all()[number];
         let recorded = match self.recorded(holding, looks_for_gone) {
             Ok(recorded) => recorded,
             Err(error) => return Ok(Err(error)),
@@ -166,7 +174,7 @@ impl State {
         let Recorded { grants: before, other_is_short, gone } = recorded;
         let (host, bound) = (self.membership.id, holding.bound());
         let session = self.membership.describe(|_| {}).session;
-        let (quota, used) = (holding.quota_blocks, divided.used);
+        let (quota, used) = (holding.quota_blocks(), divided.used);
         let own = Own { host, session, quota, bound, used, is_idle, other_is_short };
         let mut grant = own.wish(&grants::without(&before, &gone));
         if grant.blocks < bound {

@@ -6,7 +6,7 @@ use control::{ApiTls, Audit, Guard, Tenant, TlsError, Users};
 use units::BLOCK_SIZE;
 
 use super::ServeConfig;
-use super::allowance::Holding;
+use super::allowance::BlockQuota;
 use crate::failure::Failure;
 
 pub(super) fn open(config: &ServeConfig) -> Result<Guard, Failure> {
@@ -34,16 +34,13 @@ pub(super) fn users(config: &ServeConfig) -> Result<Users, Failure> {
     })
 }
 
-/// What the tenants' volumes may hold, of those for whom that is bounded.
-pub(super) fn holdings(users: &Users) -> Vec<Holding> {
-    let holding =
-        |tenant: &Arc<Tenant>| Some(Holding::new(tenant.name.clone(), quota_blocks(tenant)?));
-    users.tenants().iter().filter_map(holding).collect()
-}
-
-/// The same of one.
-pub(super) fn quota_blocks(tenant: &Tenant) -> Option<u64> {
-    Some(tenant.quota.allocated_bytes? / BLOCK_SIZE as u64)
+/// What the tenants' volumes may hold.
+pub(super) fn quotas(users: &Users) -> Vec<BlockQuota> {
+    let quota = |tenant: &Arc<Tenant>| BlockQuota {
+        owner: tenant.name.clone(),
+        blocks: tenant.quota.allocated_bytes.map(|bytes| bytes / BLOCK_SIZE as u64),
+    };
+    users.tenants().iter().map(quota).collect()
 }
 
 fn tls(config: &ServeConfig) -> Result<Option<ApiTls>, Failure> {

@@ -125,7 +125,7 @@ pub(crate) enum CoreMessage {
     /// Begin a scrub of a device at so many bytes a second (`Some(Some)`), end it (`Some(None)`), or say
     /// how far it is.
     Scrub { device: usize, change: Option<Option<u64>>, answer: Answer<ScrubReport> },
-    /// Bound what the volumes of these tenants hold, who are numbered in this order.
+    /// Bound what the volumes of these tenants hold, too, who are numbered in this order behind those before.
     BoundTenants { owners: Vec<String> },
     /// Say how many blocks the volumes of some tenants may hold, and hear what those of all do.
     Allot { limits: Vec<(usize, u64)>, answer: Answer<Vec<Allotment>> },

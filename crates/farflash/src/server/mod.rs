@@ -189,9 +189,9 @@ async fn serve(
     let Started { api, guard, mut cores, membership } = started;
     let api = tokio::net::TcpListener::from_std(api).map_err(|error| no_runtime(&error))?;
     let api_address = api.local_addr().map_err(|error| no_runtime(&error))?;
-    let (links, holdings) = (cores.links().to_vec(), guard::holdings(&guard.users));
+    let (links, quotas) = (cores.links().to_vec(), guard::quotas(&guard.users));
     let absent = cores.absent();
-    let volumes = Volumes::load(config, links, membership.clone(), holdings, &absent).await;
+    let volumes = Volumes::load(config, links, membership.clone(), quotas, &absent).await;
     let volumes = volumes.map_err(|_| core_ended())?;
     for link in cores.links() {
         tracing::info!(core = link.cpu, portal = %link.portal, "portal open");

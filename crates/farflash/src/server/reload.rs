@@ -2,12 +2,13 @@
 //! file is opened again, since the one before may have been moved away.
 //!
 //! - G1: each of these by itself: what cannot be read or makes no sense stays as it was, and the log says why.
-//! - G2: hosts notice nothing. What tenants may hold of devices is divided among the cores from the start, so a list that
-//!   says otherwise is refused as a whole.
+//! - G2: hosts notice nothing, but for quotas.
+//! - G3: who is off the list may ask nothing more from the moment that it was read: nothing else that it says comes before
+//!   that, or keeps it from being so.
 
 use std::sync::Arc;
 
-use control::{ApiTls, Guard, Users};
+use control::{ApiTls, Guard};
 use tokio::signal::unix::Signal;
 use tokio::task::spawn_blocking;
 
@@ -39,22 +40,14 @@ async fn users(state: &State, config: &Arc<ServeConfig>, guard: &Guard) -> Resul
     let config = config.clone();
     let read = spawn_blocking(move || guard::users(&config)).await;
     let users = read.map_err(|_| interrupted())??;
-    same_holdings(state, &users)?;
+    let quotas = guard::quotas(&users);
+    // G3.
     guard.users.replace(&users);
-    Ok(())
-}
-
-/// G2. Of a tenant that is no longer on the list the volumes stay, and bounded.
-fn same_holdings(state: &State, users: &Users) -> Result<(), Failure> {
-    for tenant in users.tenants() {
-        let known = state.holdings.iter().find(|holding| holding.owner == tenant.name);
-        if known.map(|holding| holding.quota_blocks) != guard::quota_blocks(&tenant) {
-            let what =
-                format!("`allocated` of the tenant {} is another than at the start", tenant.name);
-            return Err(Failure::usage(what, "start the server again for that"));
-        }
-    }
-    Ok(())
+    // Of a tenant that is no longer on the list the volumes stay, and bounded.
+    state.bound_tenants(quotas).await.map_err(|error| {
+        let what = format!("`allocated` of tenants may be what it was before: {error}");
+        Failure::runtime(what, "see what the log says above")
+    })
 }
 
 async fn certificate(

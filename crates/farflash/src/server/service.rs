@@ -23,7 +23,7 @@ use schedule::Promise;
 use uuid::Uuid;
 
 use super::ServeConfig;
-use super::allowance::Holding;
+use super::allowance::{BlockQuota, Holdings};
 use super::directory::{Directory, Known};
 use super::granting::Granting;
 use super::in_flight::{InFlight, Turn};
@@ -46,7 +46,7 @@ impl Volumes {
         config: &ServeConfig,
         cores: Vec<CoreLink>,
         membership: Membership,
-        holdings: Vec<Holding>,
+        quotas: Vec<BlockQuota>,
         absent: &BTreeMap<usize, Failure>,
     ) -> Result<Self, ServiceError> {
         let specs = config.devices.iter().zip(config.device_names());
@@ -77,7 +77,7 @@ impl Volumes {
             started: Instant::now(),
             ready: AtomicBool::new(true),
             directory: Mutex::new(directory),
-            holdings,
+            holdings: Holdings::default(),
             dividing: tokio::sync::Mutex::default(),
             granting: Granting::default(),
             in_flight: InFlight::default(),
@@ -89,7 +89,7 @@ impl Volumes {
         absent.iter().for_each(|(device, failure)| state.is_without(*device, failure));
         restrictions.into_iter().for_each(|(place, all)| state.announce(place, &all));
         (0..state.devices.len()).for_each(|device| state.share_out(device));
-        state.bound_tenants().await?;
+        state.bound_tenants(quotas).await?;
         state.tell_of_absence();
         // Hosts find what each volume and each tenant may take in force.
         state.cores.iter().try_for_each(CoreLink::admit)?;

@@ -14,7 +14,7 @@ use reactor::Sender;
 use tokio::sync::oneshot;
 use uuid::Uuid;
 
-use super::allowance::Holding;
+use super::allowance::Holdings;
 use super::directory::{Directory, Place};
 use super::granting::Granting;
 use super::in_flight::InFlight;
@@ -60,7 +60,7 @@ pub(super) struct State {
     pub(super) ready: AtomicBool,
     pub(super) directory: Mutex<Directory>,
     /// What tenants may hold.
-    pub(super) holdings: Vec<Holding>,
+    pub(super) holdings: Holdings,
     /// Held while what they may still add is divided among the cores.
     pub(super) dividing: tokio::sync::Mutex<()>,
     /// This host's parts of their quotas.
