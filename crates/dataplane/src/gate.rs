@@ -393,15 +393,13 @@ impl<W: World> Lane<W> {
         Ticket { lane: self, request, account, arrived, since: self.gate.inner.world.now() }
     }
 
-    /// Stands in line.
+    /// Stands in line, which is only where there is a ceiling: whoever was not let in at once.
     async fn wait(&self, request: Request, gone: &Notify) -> Option<Account> {
         let now = self.gate.inner.world.now();
         let place = {
             let state = &mut *self.gate.inner.state.borrow_mut();
-            let (Some(scheduler), Some(flow)) = (&mut state.scheduler, self.state.flow.get())
-            else {
-                return Some(None);
-            };
+            let scheduler = state.scheduler.as_mut().expect("without one nobody waits (G1)");
+            let flow = self.state.flow.get().expect("whose volume is gone does not wait");
             let waiter = Waiter { waker: None, state: WaiterState::Queued };
             let place = state.waiters.insert(waiter);
             scheduler.enqueue(flow, request, place, now);
