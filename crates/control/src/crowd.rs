@@ -11,7 +11,7 @@
 //! What is here only decides; `server.rs` does it.
 
 use std::collections::BTreeMap;
-use std::net::{IpAddr, Ipv6Addr};
+use std::net::IpAddr;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -21,14 +21,6 @@ use tokio::time::Instant;
 pub(crate) const WAITING_MAX: usize = 64;
 /// How long a connection may be idle while others wait: time for a head that has been sent to come.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(1);
-
-/// All that counts as one: of IPv6 the network of 64 bits, since one host has all of its addresses.
-pub(crate) fn source(address: IpAddr) -> IpAddr {
-    match address.to_canonical() {
-        IpAddr::V6(address) => IpAddr::V6(Ipv6Addr::from_bits(address.to_bits() >> 64 << 64)),
-        v4 => v4,
-    }
-}
 
 /// A connection, as it is judged.
 #[derive(Clone, Copy, Debug)]
@@ -185,14 +177,5 @@ mod tests {
         let soon = start + IDLE_TIMEOUT - Duration::from_millis(1);
         assert_eq!(next_step(&places, &[v4(1)], 2, soon), None);
         assert_eq!(next_step(&places, &[v4(1)], 2, start + IDLE_TIMEOUT), Some(Step::End(0)));
-    }
-
-    #[test]
-    fn addresses_of_one_network_are_one_source() {
-        let host = |n: u128| IpAddr::V6(Ipv6Addr::from_bits((7 << 64) | n));
-        assert_eq!(source(host(1)), source(host(1000)));
-        assert_ne!(source(host(1)), source(IpAddr::V6(Ipv6Addr::from_bits(8 << 64))));
-        let mapped: IpAddr = "::ffff:192.0.2.1".parse().expect("an address");
-        assert_eq!(source(mapped), source("192.0.2.1".parse().expect("an address")));
     }
 }

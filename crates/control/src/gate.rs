@@ -16,6 +16,7 @@ use crate::caller::{self, Caller, Users};
 use crate::crowd::Activity;
 use crate::problem::{Problem, ProblemCode};
 use crate::request::unreadable;
+use crate::stranger_lines::StrangerLines;
 use crate::tls::ApiTls;
 
 /// Paths that answer everybody: they tell nothing about volumes.
@@ -51,10 +52,11 @@ impl Default for Guard {
 #[derive(Clone, Copy)]
 pub(crate) struct Peer(pub(crate) SocketAddr);
 
-/// What the API counts of itself.
+/// What the API counts of itself, and has said.
 #[derive(Default)]
 pub(crate) struct Counts {
     unauthenticated: AtomicU64,
+    strangers: Arc<StrangerLines>,
 }
 
 impl Counts {
@@ -80,8 +82,9 @@ pub(crate) async fn pass(
         Ok(caller) => caller,
         Err(problem) => {
             counts.unauthenticated.fetch_add(1, Ordering::Relaxed);
-            let peer = request.extensions().get::<Peer>().map(|peer| peer.0);
-            tracing::info!(?peer, path = request.uri().path(), "API request without a known token");
+            if let Some(Peer(peer)) = request.extensions().get::<Peer>() {
+                counts.strangers.note(*peer, request.uri().path());
+            }
             return problem.into_response();
         }
     };

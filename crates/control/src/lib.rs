@@ -38,6 +38,7 @@ mod scrub;
 mod server;
 mod service;
 mod sharing;
+mod stranger_lines;
 mod tls;
 
 pub use access::{

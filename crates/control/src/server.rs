@@ -11,13 +11,14 @@ use axum::{Extension, Router};
 use hyper::server::conn::http1;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
+use strangers::source;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 use tokio::task::{AbortHandle, JoinSet};
 use tokio::time::Instant;
 
-use crate::crowd::{Activity, Place, Step, WAITING_MAX, next_step, source, who_makes_room};
+use crate::crowd::{Activity, Place, Step, WAITING_MAX, next_step, who_makes_room};
 use crate::gate::{Guard, Peer};
 use crate::limits::Limits;
 use crate::paced::Paced;

@@ -19,6 +19,7 @@ use std::task::{Poll, Waker};
 
 use io_traits::{Device, World};
 use nvme_target::{IoCommand, SlotId};
+use strangers::source;
 use units::{BLOCK_SIZE, Duration};
 
 use crate::connection::{Connection, IoQueue, Role};
@@ -26,7 +27,6 @@ use crate::core::Core;
 use crate::incoming::Payload;
 use crate::reads::{Read, Reads};
 use crate::swap::Fused;
-use crate::throttle::source;
 use crate::turns::{Lane, LaneId, Turns};
 
 /// Units after which sockets are looked at.

@@ -9,8 +9,7 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 
 use local_sync::{Permit, Semaphore};
-
-use crate::throttle::source;
+use strangers::source;
 
 /// Exchanges that are computed for at a time (N1): enough to keep another thread busy.
 const COMPUTING_MAX: u64 = 4;

@@ -11,6 +11,7 @@ use nvme_target::ConnectRefusal;
 use nvme_wire::Nqn;
 use nvme_wire::log::FailureDomain;
 use slab::Slab;
+use strangers::Quiet;
 use units::{Duration, Instant, MetadataSize, Slo};
 use uuid::Uuid;
 use volume::{Terms, VolumeError, VolumeSpec};
@@ -27,7 +28,6 @@ use crate::first_of::first_of;
 use crate::memory::{Memory, Window};
 use crate::options::CoreOptions;
 use crate::places::Places;
-use crate::quiet::Quiet;
 use crate::throttle::Throttle;
 
 /// How often deadlines are looked at. Coarse on purpose: they are seconds, and an idle core sleeps.

@@ -46,7 +46,6 @@ mod memory;
 mod options;
 mod outbox;
 mod places;
-mod quiet;
 mod reads;
 mod shards;
 mod status;

@@ -4,7 +4,7 @@
 //!   server runs: the core, and the connection's number there.
 //! - G2: a connection that came as far as Connect, or ended otherwise than by its host's will, has one line
 //!   that says how it ended. Those of I/O queues are for `debug` if all went well: a host has many.
-//! - G3: of hosts that have not shown who they are not every line is written (`quiet.rs`).
+//! - G3: of hosts that have not shown who they are not every line is written (`strangers::Quiet`).
 
 use std::cell::RefCell;
 use std::fmt;

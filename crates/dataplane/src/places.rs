@@ -7,13 +7,13 @@ use std::rc::Rc;
 
 use io_traits::{Device, Stream, World};
 use local_sync::Notify;
+use strangers::source;
 
 use crate::connection::Connection;
 use crate::core::Core;
 use crate::crowd::{Crowd, LEAVING_MAX};
 use crate::export::Export;
 use crate::life::ConnectionId;
-use crate::throttle::source;
 
 /// The connections of a core.
 pub(crate) struct Places<W: World, D: Device> {

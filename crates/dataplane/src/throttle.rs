@@ -1,14 +1,15 @@
 //! Who guesses is put off.
 //!
-//! - B1: of IPv6 the network of 64 bits counts: one host has all of its addresses.
+//! - B1: it is sources that count, whichever of its addresses one has (`strangers::source`).
 //! - B2: failures count for the source and the subsystem that it asked for. So who guesses at one volume keeps those who
 //!   share its address or network from no other, up to a larger number of failures of the source as a whole.
 //! - B3: so much is remembered; of more, what failed longest ago is forgotten.
 
 use std::collections::BTreeMap;
-use std::net::{IpAddr, Ipv6Addr};
+use std::net::IpAddr;
 
 use nvme_wire::Nqn;
+use strangers::source;
 use units::{Duration, Instant};
 
 /// Failures that a source may have at a subsystem in a [`PERIOD`].
@@ -102,14 +103,6 @@ impl Throttle {
         let source = source(address);
         self.at_subsystems.are_too_many((source, subsystem), now)
             || self.of_sources.are_too_many(source, now)
-    }
-}
-
-/// Whose address it is (B1).
-pub(crate) fn source(address: IpAddr) -> IpAddr {
-    match address.to_canonical() {
-        IpAddr::V6(address) => IpAddr::V6(Ipv6Addr::from_bits(address.to_bits() >> 64 << 64)),
-        v4 => v4,
     }
 }
 

@@ -244,3 +244,42 @@ fn a_stranger_does_not_fill_the_log() {
     assert_eq!(written + left_out, TIMES);
     assert!(left_out > 0 && written < TIMES / 2, "{written} lines, {left_out} left out");
 }
+
+/// The same of whoever asks the API without a token, however long the paths are.
+#[test]
+fn a_stranger_does_not_fill_the_log_by_asking_the_api() {
+    const TIMES: u64 = 300;
+    const LINE_BYTES_MAX: usize = 1024;
+    let (token, files) = (control::ApiToken::new(&[1; 32]), Files::new());
+    let users = files.path("users.toml");
+    let hash = &token.token_sha256;
+    std::fs::write(&users, format!("[[operator]]\nname = \"ops\"\ntoken_sha256 = \"{hash}\"\n"))
+        .unwrap();
+    let server = Server::start_with("mem:256MiB", &["--api-users", users.to_str().unwrap()]);
+    let address = server.api.strip_prefix("http://").unwrap();
+    let path = "x".repeat(10_000);
+    for _ in 0..TIMES {
+        let mut stream = TcpStream::connect(address).unwrap();
+        stream.set_read_timeout(Some(support::PATIENCE)).unwrap();
+        let head = format!("GET /{path} HTTP/1.1\r\nhost: server\r\nconnection: close\r\n\r\n");
+        stream.write_all(head.as_bytes()).unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).unwrap();
+        assert!(answer.starts_with("HTTP/1.1 401 "), "{answer}");
+    }
+    let (mut written, mut left_out) = (0, 0);
+    while written + left_out < TIMES {
+        let refused = |line: &Value| line["message"] == "API request without a known token";
+        let counts = |line: &Value| line["lines"].is_u64() || refused(line);
+        for line in server.log_until(counts) {
+            written += u64::from(refused(&line));
+            assert!(line.to_string().len() < LINE_BYTES_MAX, "{line}");
+            if let Some(lines) = line["lines"].as_u64() {
+                assert_eq!(line["source"], "127.0.0.1", "{line}");
+                left_out += lines;
+            }
+        }
+    }
+    assert_eq!(written + left_out, TIMES);
+    assert!(left_out > 0 && written < TIMES / 2, "{written} lines, {left_out} left out");
+}

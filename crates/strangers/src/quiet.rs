@@ -5,12 +5,13 @@
 //! - Q2: [`SOURCES_MAX`] sources are told apart in a period. All others are one, so that the log is bounded
 //!   however many addresses somebody has.
 
-use std::collections::BTreeMap;
-use std::net::IpAddr;
+use alloc::collections::BTreeMap;
+use alloc::vec::Vec;
+use core::net::IpAddr;
 
 use units::{Duration, Instant};
 
-use crate::throttle::source;
+use crate::source;
 
 /// Enough for a host that is set up wrongly to be noticed, and understood.
 const LINES_MAX: u32 = 16;
@@ -26,21 +27,23 @@ struct Lines {
 
 /// Lines that were left out.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(crate) struct LeftOut {
+pub struct LeftOut {
     /// Whom they were about; `None`: sources that were too many to be told apart.
-    pub(crate) source: Option<IpAddr>,
-    pub(crate) lines: u64,
+    pub source: Option<IpAddr>,
+    /// How many.
+    pub lines: u64,
 }
 
-/// Lines about strangers, by source (B1 of `throttle.rs`).
+/// Lines about strangers, by source.
 #[derive(Default)]
-pub(crate) struct Quiet {
+pub struct Quiet {
     sources: BTreeMap<Option<IpAddr>, Lines>,
 }
 
 impl Quiet {
     /// Whether a line about `address` may be written now; counts it.
-    pub(crate) fn allows(&mut self, address: IpAddr, now: Instant) -> bool {
+    #[must_use]
+    pub fn allows(&mut self, address: IpAddr, now: Instant) -> bool {
         let mut key = Some(source(address));
         if self.sources.len() >= SOURCES_MAX && !self.sources.contains_key(&key) {
             key = None;
@@ -55,8 +58,9 @@ impl Quiet {
         false
     }
 
-    /// What is to be said of periods that are over.
-    pub(crate) fn over(&mut self, now: Instant) -> Vec<LeftOut> {
+    /// What is to be said of periods that are over. To be asked now and then: a source has no new period before.
+    #[must_use]
+    pub fn over(&mut self, now: Instant) -> Vec<LeftOut> {
         let mut left_out = Vec::new();
         self.sources.retain(|source, lines| {
             let goes_on = now.since(lines.since) < PERIOD;
@@ -67,11 +71,17 @@ impl Quiet {
         });
         left_out
     }
+
+    /// Whether no period goes on.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.sources.is_empty()
+    }
 }
 
 #[cfg(test)]
 mod tests {
-    use std::net::{Ipv4Addr, Ipv6Addr};
+    use core::net::{Ipv4Addr, Ipv6Addr};
 
     use super::*;
 
@@ -93,6 +103,7 @@ mod tests {
         assert_eq!(quiet.over(later), [LeftOut { source: Some(v4(1)), lines }]);
         assert!(quiet.allows(v4(1), later), "a new period");
         assert_eq!(quiet.over(later + PERIOD), [], "nothing was left out");
+        assert!(quiet.is_empty());
     }
 
     #[test]

@@ -17,7 +17,7 @@ pub(super) const LAYERS: &[Layer] = &[
     },
     Layer {
         name: "decisions",
-        crates: &["auth", "access", "nvme-target", "nvme-initiator", "schedule"],
+        crates: &["auth", "access", "nvme-target", "nvme-initiator", "schedule", "strangers"],
         // What goes over the wire does not depend on what lies on a device.
         must_not_use: &["layout"],
     },
@@ -103,7 +103,7 @@ pub(super) const EXTERNALS: &[External] = &[
 
 /// Crates that must say `#![no_std]`: no clock, thread, socket or randomly ordered map can creep in.
 pub(super) const NO_STD: &[&str] =
-    &["units", "nvme-wire", "layout", "nvme-target", "nvme-initiator", "schedule"];
+    &["units", "nvme-wire", "layout", "nvme-target", "nvme-initiator", "schedule", "strangers"];
 
 /// Where a rule on words looks.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]

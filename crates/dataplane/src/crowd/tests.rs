@@ -200,7 +200,7 @@ fn answers_are_those_of_a_plain_model() {
 /// All of an IPv6 network are one source (B1 of `throttle.rs`).
 #[test]
 fn addresses_of_one_network_are_one_crowd() {
-    use crate::throttle::source;
+    use strangers::source;
     let host = |n: u128| source(IpAddr::V6(Ipv6Addr::from_bits((7 << 64) | n)));
     let mut crowd = Crowd::default();
     for number in 0..100 {
