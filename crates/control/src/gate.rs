@@ -56,6 +56,7 @@ pub(crate) struct Peer(pub(crate) SocketAddr);
 #[derive(Default)]
 pub(crate) struct Counts {
     unauthenticated: AtomicU64,
+    put_off: AtomicU64,
     strangers: Arc<StrangerLines>,
 }
 
@@ -63,6 +64,19 @@ impl Counts {
     /// Requests of those whom it does not know.
     pub(crate) fn unauthenticated(&self) -> u64 {
         self.unauthenticated.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn note_unauthenticated(&self) {
+        self.unauthenticated.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Requests that were answered 429.
+    pub(crate) fn put_off(&self) -> u64 {
+        self.put_off.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn note_put_off(&self) {
+        self.put_off.fetch_add(1, Ordering::Relaxed);
     }
 }
 
@@ -81,7 +95,7 @@ pub(crate) async fn pass(
     let caller = match identified {
         Ok(caller) => caller,
         Err(problem) => {
-            counts.unauthenticated.fetch_add(1, Ordering::Relaxed);
+            counts.note_unauthenticated();
             if let Some(Peer(peer)) = request.extensions().get::<Peer>() {
                 counts.strangers.note(*peer, request.uri().path());
             }
@@ -93,10 +107,14 @@ pub(crate) async fn pass(
     let _under_way = activity.map(Activity::begin);
     request.extensions_mut().insert(caller.clone());
     let reads = [Method::GET, Method::HEAD, Method::OPTIONS].contains(request.method());
-    match &guard.audit {
+    let response = match &guard.audit {
         Some(audit) if !reads => record(audit, &caller, request, next).await,
         _ => next.run(request).await,
+    };
+    if response.status() == StatusCode::TOO_MANY_REQUESTS {
+        counts.note_put_off();
     }
+    response
 }
 
 /// Refuses what its caller may not ask for. It comes behind [`pass`], which records that somebody tried.

@@ -67,7 +67,7 @@ pub use scrub::{DamagedPlace, Scrub, ScrubRequest, ScrubState, StartScrub};
 pub use server::serve;
 pub use service::{Reply, ServiceError, VolumeKey, VolumeService};
 pub use sharing::{
-    Ceiling, ChangeDevice, CoreStats, DeviceStats, FlowStats, Latency, MapStats, Sharing, Slo,
-    Stats, VolumeStats, Window, WindowStats,
+    Ceiling, ChangeDevice, CoreStats, DeviceStats, FlowStats, Latency, MapStats, ScrubStats,
+    Sharing, Slo, Stats, VolumeStats, Window, WindowStats,
 };
 pub use tls::{ApiTls, CERTIFICATE_FILE, KEY_FILE, TlsError};

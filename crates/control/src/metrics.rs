@@ -2,8 +2,10 @@
 
 use std::fmt::{Display, Write};
 
+use crate::gate::Counts;
 use crate::{
-    Core, CoreStats, Device, DeviceHealth, Latency, Server, Stats, TenantQuota, VolumeStats,
+    Core, CoreStats, Device, DeviceHealth, DeviceStats, Latency, ScrubStats, Server, Stats,
+    TenantQuota, VolumeStats,
 };
 
 const NANOS_PER_SECOND: f64 = 1e9;
@@ -70,12 +72,12 @@ impl Text {
     }
 }
 
-/// All metrics of a server, whose API `unauthenticated` requests had no known token.
+/// All metrics of a server, whose API counted this.
 pub(crate) fn text(
     server: &Server,
     stats: &Stats,
     tenants: &[TenantQuota],
-    unauthenticated: u64,
+    counts: &Counts,
 ) -> String {
     let mut text = Text::default();
     text.family("farflash_build_info", "gauge", "The release that runs.");
@@ -94,7 +96,11 @@ pub(crate) fn text(
     }
     let name = "farflash_api_authentication_failures_total";
     text.family(name, "counter", "Requests to the API without a known token.");
-    text.sample(name, &Labels::default(), unauthenticated);
+    text.sample(name, &Labels::default(), counts.unauthenticated());
+    let help =
+        "Requests answered 429: too many changes of their caller were refused, or under way.";
+    text.family("farflash_api_put_off_total", "counter", help);
+    text.sample("farflash_api_put_off_total", &Labels::default(), counts.put_off());
     cores(&mut text, &server.cores);
     core_stats(&mut text, &stats.cores);
     devices(&mut text, &server.devices, stats);
@@ -139,6 +145,10 @@ fn core_stats(text: &mut Text, cores: &[CoreStats]) {
         cores.iter().map(|core| (Labels::new(&[("core", &core.core)]), core)).collect();
     let help = ("farflash_core_request_memory_bytes", "gauge", "Memory of requests' data.");
     text.each(help, &all, |core| core.request_memory_bytes);
+    let help = ("farflash_core_connections_max", "gauge", "Connections that there may be.");
+    text.each(help, &all, |core| core.connections_max);
+    let help = ("farflash_core_connections_let_in", "gauge", "Connections let into a volume.");
+    text.each(help, &all, |core| core.connections_let_in);
     let help = (
         "farflash_core_authentication_failures_total",
         "counter",
@@ -204,6 +214,7 @@ fn devices(text: &mut Text, devices: &[Device], stats: &Stats) {
         "Blocks found damaged, of whatever kind and each once, and requests that the device failed.",
     );
     text.each(help, &all, |device| device.media_errors);
+    scrubs(text, &all);
     let help = ("farflash_device_journal_used_ratio", "gauge", "How full the journal is.");
     text.each(help, &windows, |window| window.journal_used);
     let directed: Vec<_> = windows
@@ -221,6 +232,28 @@ fn devices(text: &mut Text, devices: &[Device], stats: &Stats) {
     text.each(help, &maps, |map| map.resident_bytes);
     let help = ("farflash_map_loads_total", "counter", "Nodes of maps read from the device.");
     text.each(help, &maps, |map| map.loads);
+}
+
+/// Each core reads its part of a device.
+fn scrubs(text: &mut Text, devices: &[(Labels, &DeviceStats)]) {
+    let help =
+        ("farflash_device_scrub_parts_running", "gauge", "Cores that scrub their parts of it.");
+    text.each(help, devices, |device| device.scrubs.running);
+    let name = "farflash_device_scrub_parts_total";
+    text.family(name, "counter", "Scrubs of a core's part of the device that have ended.");
+    for (labels, device) in devices {
+        let ScrubStats { done, stopped, failed, .. } = device.scrubs;
+        for (outcome, count) in [("done", done), ("stopped", stopped), ("failed", failed)] {
+            text.sample(name, &labels.clone().and("outcome", outcome), count);
+        }
+    }
+    let name = "farflash_device_scrub_damaged_total";
+    text.family(name, "counter", "What scrubs found damaged; each scrub counts it again.");
+    for (labels, device) in devices {
+        for (what, count) in &device.scrubs.damaged {
+            text.sample(name, &labels.clone().and("what", what), count);
+        }
+    }
 }
 
 fn labels_of(volume: &VolumeStats) -> Labels {
@@ -252,6 +285,8 @@ fn volumes(text: &mut Text, volumes: &[VolumeStats]) {
     text.each(help, &all, |volume| volume.flow.queued);
     let help = ("farflash_volume_in_flight_requests", "gauge", "Requests at engine and device.");
     text.each(help, &all, |volume| volume.flow.in_flight);
+    let help = ("farflash_volume_connections", "gauge", "Connections of the volume's hosts.");
+    text.each(help, &all, |volume| volume.connections);
 }
 
 /// Histograms of volumes that had requests: of one that had none it says nothing, since ranges without
@@ -325,6 +360,7 @@ mod tests {
                 served_ns: 1_500_000_000,
                 ..crate::FlowStats::default()
             },
+            connections: 1,
             read_latency: Latency { counts: vec![1, 2, 4], sum_ns: 2_500_000_000 },
             write_latency: Latency { counts: vec![0; 3], sum_ns: 0 },
             media_errors: 9,
@@ -343,7 +379,10 @@ mod tests {
         let (devices, cores) = (Vec::new(), Vec::new());
         let latency_bounds_us = vec![50, 1_000_000];
         let stats = Stats { time_ns: 1, devices, latency_bounds_us, cores, volumes };
-        let text = text(&server, &stats, &[tenant("acme"), tenant("b")], 8);
+        let counts = Counts::default();
+        (0..8).for_each(|_| counts.note_unauthenticated());
+        (0..3).for_each(|_| counts.note_put_off());
+        let text = text(&server, &stats, &[tenant("acme"), tenant("b")], &counts);
         let (mut family, mut seen) = (String::new(), std::collections::BTreeSet::new());
         for line in text.lines() {
             if let Some(rest) = line.strip_prefix("# TYPE ") {
@@ -370,6 +409,7 @@ mod tests {
         assert!(!text.contains("direction=\"write\""), "no request, no series");
         for sample in [
             "farflash_api_authentication_failures_total 8\n",
+            "farflash_api_put_off_total 3\n",
             "farflash_tenant_allocated_bytes{tenant=\"b\"} 4\n",
             "farflash_tenant_allocated_bytes_limit{tenant=\"b\"} 5\n",
             "farflash_tenant_provisioned_bytes{tenant=\"acme\"} 3\n",

@@ -399,7 +399,7 @@ async fn show_metrics(
         false => service.list(Caller::Operator("metrics".into())).await?,
     };
     let quotas = quota::of(&tenants, &volumes);
-    let text = metrics::text(&server, &stats, &quotas, counts.unauthenticated());
+    let text = metrics::text(&server, &stats, &quotas, &counts);
     let kind = HeaderValue::from_static(metrics::CONTENT_TYPE);
     Ok(([(header::CONTENT_TYPE, kind)], text).into_response())
 }

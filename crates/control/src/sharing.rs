@@ -1,5 +1,7 @@
 //! The documents about shared devices: promises, ceilings, and who gets how much.
 
+use std::collections::BTreeMap;
+
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 use uuid::Uuid;
@@ -113,6 +115,12 @@ pub struct CoreStats {
     /// Connections of hosts that were closed as they came, for want of places.
     #[serde(default)]
     pub connections_refused: u64,
+    /// Connections of hosts that there may be.
+    #[serde(default)]
+    pub connections_max: u64,
+    /// Connections of hosts that were let into a volume. The others are those of strangers, and on their way out.
+    #[serde(default)]
+    pub connections_let_in: u64,
     /// Authentications of hosts that failed.
     pub authentication_failures: u64,
     /// Connects of hosts that were put off, after such failures.
@@ -146,6 +154,24 @@ pub struct DeviceStats {
     /// Blocks found damaged, of whatever kind and each once, and requests that the device failed.
     #[serde(default)]
     pub media_errors: u64,
+    /// Its scrubs.
+    #[serde(default)]
+    pub scrubs: ScrubStats,
+}
+
+/// Scrubs of a device. Each core reads its part of it.
+#[derive(Clone, Debug, Default, Deserialize, Eq, PartialEq, Serialize, ToSchema)]
+pub struct ScrubStats {
+    /// Parts that are read now.
+    pub running: u64,
+    /// Parts that were read to their end.
+    pub done: u64,
+    /// Parts that were stopped, or begun anew.
+    pub stopped: u64,
+    /// Parts at which the device stopped answering.
+    pub failed: u64,
+    /// What was found damaged, by what it is, such as `data`, `node` or `bitmap`; each scrub counts it again.
+    pub damaged: BTreeMap<String, u64>,
 }
 
 /// What the maps of a core's volumes take: where each block lies, and its checksum.
@@ -238,6 +264,9 @@ pub struct VolumeStats {
     /// What its requests do, and have done.
     #[serde(flatten)]
     pub flow: FlowStats,
+    /// Connections of its hosts.
+    #[serde(default)]
+    pub connections: u64,
     /// How long reads took.
     #[serde(default)]
     pub read_latency: Latency,

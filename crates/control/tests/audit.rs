@@ -118,6 +118,9 @@ fn what_is_refused_too_often_is_counted_instead_of_recorded() {
     assert!(before.iter().all(|line| line.get("left_out").is_none()));
     assert_eq!(last[0]["left_out"], left_out);
     assert!(last[1].get("left_out").is_none());
+    let metrics = recorded.ask("GET", "/metrics", "").body;
+    let sample = format!("farflash_api_put_off_total {left_out}\n");
+    assert!(metrics.contains(&sample), "{sample}{metrics}");
     // Nobody else is put off.
     assert_eq!(refusal(&recorded.client(0).delete("x").unwrap_err()), ProblemCode::VolumeNotFound);
 }

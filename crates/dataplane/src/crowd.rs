@@ -111,6 +111,16 @@ impl Crowd {
         self.members.len()
     }
 
+    /// Connections that were let in.
+    pub(crate) fn let_in_count(&self) -> usize {
+        self.let_in
+    }
+
+    /// Those that were let in to `volume`.
+    pub(crate) fn count_of(&self, volume: Uuid) -> usize {
+        self.of_volumes.get(&volume).copied().unwrap_or(0)
+    }
+
     /// Connections that were not ended.
     pub(crate) fn open(&self) -> usize {
         self.open
@@ -182,7 +192,7 @@ impl Crowd {
 
     /// W4: whether `volume` may have another of `max` places.
     pub(crate) fn has_place_for(&self, volume: Uuid, max: usize) -> bool {
-        let own = self.of_volumes.get(&volume).copied().unwrap_or(0);
+        let own = self.count_of(volume);
         own < OF_CONTROLLER || own < max.saturating_sub(self.let_in)
     }
 

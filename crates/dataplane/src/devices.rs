@@ -76,6 +76,8 @@ pub struct VolumeFlow {
     pub latency: [LatencyCounts; 2],
     /// As in its SMART log.
     pub media_errors: u64,
+    /// Connections of hosts that were let in.
+    pub connections: usize,
 }
 
 /// How a core is.
@@ -85,6 +87,10 @@ pub struct CoreStats {
     pub volumes: usize,
     /// Connections that are open.
     pub connections: usize,
+    /// Connections that there may be.
+    pub connections_max: usize,
+    /// Connections that were let in to a volume.
+    pub connections_let_in: usize,
     /// Memory that the data of requests takes.
     pub memory_used_bytes: u64,
     /// Connections that were closed as they came, for want of places.
@@ -160,6 +166,7 @@ impl<W: World, D: Device> Core<W, D> {
             stats: export.lane.stats(),
             latency: export.lane.latency(),
             media_errors: export.volume().media_errors(),
+            connections: self.places().with_crowd(|crowd| crowd.count_of(*uuid)),
         };
         self.state.exports.borrow().range(first..).take(max).map(flow).collect()
     }
@@ -188,6 +195,8 @@ impl<W: World, D: Device> Core<W, D> {
             volumes: self.state.exports.borrow().len(),
             connections: self.places().count(),
             memory_used_bytes: self.memory_used_bytes(),
+            connections_max: self.options().connections_max,
+            connections_let_in: self.places().with_crowd(|crowd| crowd.let_in_count()),
             connections_refused: self.places().refused(),
             authentication_failures: self.throttle().borrow().total(),
             connects_put_off: self.throttle().borrow().put_off(),

@@ -138,7 +138,17 @@ fn a_scrub_finds_damage_while_the_server_runs() {
     assert_eq!(health(&server), "degraded");
     let outcome = scrub(&["--rate", "4KiB", "--detach"]);
     assert!(outcome.stdout.starts_with("running: "), "{outcome:?}");
+    let scrubs = || {
+        let client = control::ApiClient::new(&server.api).unwrap();
+        let mut scrubs = client.stats().unwrap().devices.remove(0).scrubs;
+        scrubs.damaged.retain(|_, count| *count > 0);
+        scrubs
+    };
+    let mut counted = control::ScrubStats { running: 1, done: 2, ..Default::default() };
+    counted.damaged.insert("data".to_owned(), 1);
+    assert_eq!(scrubs(), counted);
     assert!(scrub(&["--stop"]).stdout.starts_with("stopped: "));
+    assert_eq!(scrubs(), control::ScrubStats { running: 0, stopped: 1, ..counted });
     let outcome = scrub(&["--device", "file:/other", "--status"]);
     assert_eq!(outcome.code, Some(1), "{outcome:?}");
 }

@@ -84,6 +84,10 @@ fn metrics_count_what_was_done() {
     assert_eq!(value(&metrics, "farflash_volume_media_errors_total{volume=\"seen\""), 0.0);
     assert_eq!(value(&metrics, "farflash_device_away"), 0.0);
     assert_eq!(value(&metrics, "farflash_api_authentication_failures_total"), 0.0);
+    assert_eq!(value(&metrics, "farflash_api_put_off_total"), 0.0);
+    let max = value(&metrics, "farflash_core_connections_max");
+    assert!(max >= value(&metrics, "farflash_core_connections_let_in") && max > 0.0);
+    assert_eq!(value(&metrics, "farflash_volume_connections{volume=\"other\""), 0.0);
     let journal = value(&metrics, "farflash_device_journal_used_ratio");
     assert!(journal > 0.0 && journal < 1.0, "{journal}");
 }

@@ -285,6 +285,7 @@ mod tests {
             promised_reads_per_second: Some(1000.0),
             promised_writes_per_second: Some(500.0),
             flow,
+            connections: 0,
             read_latency: control::Latency::default(),
             write_latency: control::Latency::default(),
             media_errors: 0,

@@ -210,6 +210,10 @@ impl Desk {
                     }
                     let _ = answer.send(scrubber.report());
                 }
+                CoreMessage::ScrubCounts { answer } => {
+                    let counts = self.scrubbers.iter().map(|scrubber| scrubber.counts());
+                    let _ = answer.send(counts.collect());
+                }
                 CoreMessage::Renew { device, way } => self.renew(device, &way),
                 CoreMessage::CreateVolume { device, spec, terms, answer } => {
                     let own = self.served.borrow()[device].as_ref().map(|it| it.own_shard);
@@ -375,6 +379,7 @@ async fn act<D: Device>(core: &Core<Handle, D>, message: CoreMessage) {
         | CoreMessage::CreateVolume { .. }
         | CoreMessage::Renew { .. }
         | CoreMessage::Scrub { .. }
+        | CoreMessage::ScrubCounts { .. }
         | CoreMessage::Shutdown { .. } => unreachable!("handled where messages come in"),
     }
 }

@@ -9,7 +9,7 @@ use control::{
 };
 use dataplane::{CoreStats, DeviceStats};
 use units::BLOCK_SIZE;
-use volume::Damaged;
+use volume::{Damaged, Structure};
 
 use super::message::CoreMessage;
 use super::state::State;
@@ -150,9 +150,14 @@ impl Space {
     }
 }
 
+/// What the API calls it.
+pub(super) fn structure_name(structure: Structure) -> String {
+    format!("{structure:?}").to_lowercase()
+}
+
 fn place_document(place: &Damaged) -> DamagedPlace {
     DamagedPlace {
-        what: format!("{:?}", place.structure).to_lowercase(),
+        what: structure_name(place.structure),
         at_byte: place.pba.0 * BLOCK_SIZE as u64,
         volume: place.volume.as_ref().map(|(id, _)| *id),
         volume_name: place.volume.as_ref().map(|(_, name)| name.clone()),

@@ -14,7 +14,7 @@ use volume::{ExtentAllocator, OpenError, Superblock, Terms, VolumeError, VolumeS
 
 use super::device_set::Source;
 use super::fence::Fence;
-use super::scrubber::ScrubReport;
+use super::scrubber::{ScrubCounts, ScrubReport};
 use super::sharing::CoreShare;
 
 /// Volumes that a core describes in one step. Between two it serves requests: to describe ten thousand takes
@@ -125,6 +125,8 @@ pub(crate) enum CoreMessage {
     /// Begin a scrub of a device at so many bytes a second (`Some(Some)`), end it (`Some(None)`), or say
     /// how far it is.
     Scrub { device: usize, change: Option<Option<u64>>, answer: Answer<ScrubReport> },
+    /// Say what came of its scrubs, by device.
+    ScrubCounts { answer: Answer<Vec<ScrubCounts>> },
     /// Bound what the volumes of these tenants hold, too, who are numbered in this order behind those before.
     BoundTenants { owners: Vec<String> },
     /// Say how many blocks the volumes of some tenants may hold, and hear what those of all do.

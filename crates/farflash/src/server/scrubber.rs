@@ -2,6 +2,7 @@
 //! (`dataplane::shards`).
 
 use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -10,7 +11,7 @@ use dataplane::Core;
 use io_traits::{Clock, Device, Spawn};
 use reactor::Handle;
 use units::BLOCK_SIZE;
-use volume::{Damaged, ScrubStep, VolumeError};
+use volume::{Damaged, ScrubStep, Structure, VolumeError};
 
 /// Damaged places that are remembered one by one.
 const PLACES_MAX: usize = 1000;
@@ -25,6 +26,40 @@ pub(crate) struct ScrubReport {
     pub(crate) places: Vec<Damaged>,
 }
 
+/// What came of all scrubs of a core's shards of a device.
+#[derive(Clone, Debug)]
+pub(crate) struct ScrubCounts {
+    pub(crate) is_running: bool,
+    pub(crate) done: u64,
+    pub(crate) stopped: u64,
+    pub(crate) failed: u64,
+    /// Damaged places, by what they are.
+    pub(crate) damaged: BTreeMap<Structure, u64>,
+}
+
+impl Default for ScrubCounts {
+    /// Of each kind none: it is seen that it is looked for.
+    fn default() -> Self {
+        let damaged = STRUCTURES.into_iter().map(|structure| (structure, 0)).collect();
+        Self { is_running: false, done: 0, stopped: 0, failed: 0, damaged }
+    }
+}
+
+/// What a scrub can find damaged.
+const STRUCTURES: [Structure; 11] = [
+    Structure::Superblock,
+    Structure::Root,
+    Structure::Table,
+    Structure::Bitmap,
+    Structure::Node,
+    Structure::Data,
+    Structure::Shared,
+    Structure::Free,
+    Structure::Outside,
+    Structure::Leaked,
+    Structure::Count,
+];
+
 /// Scrubs shards when told to.
 pub(super) struct Scrubber<D: Device> {
     handle: Handle,
@@ -33,6 +68,7 @@ pub(super) struct Scrubber<D: Device> {
     /// Number of the device.
     device: usize,
     report: RefCell<ScrubReport>,
+    counts: RefCell<ScrubCounts>,
     /// Number of the scrub that runs; a task of another number ends.
     run: Cell<u64>,
 }
@@ -44,6 +80,7 @@ impl<D: Device> Scrubber<D> {
             core: core.clone(),
             device,
             report: RefCell::default(),
+            counts: RefCell::default(),
             run: Cell::new(0),
         })
     }
@@ -52,10 +89,15 @@ impl<D: Device> Scrubber<D> {
         self.report.borrow().clone()
     }
 
+    pub(super) fn counts(&self) -> ScrubCounts {
+        let is_running = self.report.borrow().state == ScrubState::Running;
+        ScrubCounts { is_running, ..self.counts.borrow().clone() }
+    }
+
     /// Begins anew, reading at most `bytes_per_second`.
     pub(super) fn start(self: &Rc<Self>, bytes_per_second: u64) {
-        let run = self.run.get() + 1;
-        self.run.set(run);
+        self.stop();
+        let run = self.run.get();
         let total_blocks =
             self.core.shards_on(self.device).iter().map(|shard| shard.scrub().total).sum();
         let state = ScrubState::Running;
@@ -72,6 +114,12 @@ impl<D: Device> Scrubber<D> {
                 Err(VolumeError::ShutDown) => ScrubState::Stopped,
                 Err(_) => ScrubState::Failed,
             };
+            let counts = &mut *scrubber.counts.borrow_mut();
+            match outcome {
+                Ok(()) => counts.done += 1,
+                Err(VolumeError::ShutDown) => counts.stopped += 1,
+                Err(_) => counts.failed += 1,
+            }
             if outcome.is_ok() {
                 report.checked_blocks = report.total_blocks;
             }
@@ -84,6 +132,7 @@ impl<D: Device> Scrubber<D> {
         let mut report = self.report.borrow_mut();
         if report.state == ScrubState::Running {
             report.state = ScrubState::Stopped;
+            self.counts.borrow_mut().stopped += 1;
         }
     }
 
@@ -112,6 +161,7 @@ impl<D: Device> Scrubber<D> {
         report.checked_blocks = (report.checked_blocks + step.blocks).min(report.total_blocks);
         for place in step.damaged {
             report.damaged += 1;
+            *self.counts.borrow_mut().damaged.entry(place.structure).or_default() += 1;
             if report.places.len() < PLACES_MAX {
                 report.places.push(place);
             }

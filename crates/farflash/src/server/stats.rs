@@ -1,13 +1,15 @@
 //! What volumes and devices do, collected from the cores.
 
 use control::{
-    CoreStats, DeviceStats, FlowStats, Latency, MapStats, ServiceError, Stats, VolumeStats, Window,
-    WindowStats,
+    CoreStats, DeviceStats, FlowStats, Latency, MapStats, ScrubStats, ServiceError, Stats,
+    VolumeStats, Window, WindowStats,
 };
 use dataplane::{LATENCY_BOUNDS_US, LatencyCounts, VolumeFlow, VolumeStatus};
 use volume::MapMemory;
 
+use super::devices::structure_name;
 use super::message::CoreMessage;
+use super::scrubber::ScrubCounts;
 use super::sharing::slo_document;
 use super::state::{CoreLink, ServedDevice, State};
 
@@ -25,8 +27,12 @@ impl State {
                 device.media_errors += part.media_errors;
                 device.maps.push(map_stats(link, &part.maps));
             }
+            let counts = link.ask(|answer| CoreMessage::ScrubCounts { answer }).await?;
+            devices.iter_mut().zip(counts).for_each(|(device, of)| add_scrubs(device, of));
             cores.push(CoreStats {
                 core: link.cpu,
+                connections_max: core.connections_max as u64,
+                connections_let_in: core.connections_let_in as u64,
                 request_memory_bytes: core.memory_used_bytes,
                 connections_refused: core.connections_refused,
                 authentication_failures: core.authentication_failures,
@@ -54,6 +60,19 @@ fn device_stats(device: &ServedDevice) -> DeviceStats {
         flow: FlowStats::default(),
         maps: Vec::new(),
         media_errors: 0,
+        scrubs: ScrubStats::default(),
+    }
+}
+
+/// Adds those of one core.
+fn add_scrubs(device: &mut DeviceStats, counts: ScrubCounts) {
+    let all = &mut device.scrubs;
+    all.running += u64::from(counts.is_running);
+    all.done += counts.done;
+    all.stopped += counts.stopped;
+    all.failed += counts.failed;
+    for (structure, count) in counts.damaged {
+        *all.damaged.entry(structure_name(structure)).or_default() += count;
     }
 }
 
@@ -104,6 +123,7 @@ fn volume_stats(
         flow: flow_document(stats),
         read_latency: latency_document(&latency[0]),
         write_latency: latency_document(&latency[1]),
+        connections: flow.connections as u64,
         media_errors: flow.media_errors,
     }
 }
