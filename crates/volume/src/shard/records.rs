@@ -37,7 +37,9 @@ impl<'a, D: Device> Reader<'a, D> {
     pub(super) async fn next(&mut self) -> Result<Option<Record>, OpenError> {
         let position = u64::from(self.at.position);
         let mut found = None;
-        for start in [position, 0] {
+        // Only what does not fit before the end lies at the start: else nobody asks for that, which may be unreadable.
+        let may_wrap = position + u64::from(RECORD_BLOCKS_MAX) > self.root.journal.blocks;
+        for start in std::iter::once(position).chain(may_wrap.then_some(0)) {
             if start >= self.root.journal.blocks {
                 continue;
             }

@@ -440,3 +440,21 @@ fn a_root_that_cannot_be_read_at_first_is_read_again() {
     let volume = open(&mut sim).volume(volume.uuid()).expect("durable");
     assert_eq!(sim.run_ok(tags(&volume, 0, 2)), [4, 9]);
 }
+
+/// Only a record that did not fit before the end of the ring lies at its start.
+#[test]
+fn the_start_of_the_journal_may_be_unreadable_while_the_journal_is_elsewhere() {
+    let (mut sim, _shard, volume) = fresh(true, 100);
+    let superblock = *volume.shard().superblock();
+    for tag in 1..5 {
+        sim.run_ok(volume.write(Lba(0), data(tag, 1), None)).expect("room");
+    }
+    sim.run_ok(volume.shard().checkpoint()).expect("writable");
+    sim.run_ok(volume.write(Lba(1), data(9, 1), None)).expect("room");
+    let survivor = sim.device.after_crash(&mut Random(3));
+    sim = Sim::new(survivor, 2);
+    let first = superblock.extent(0).start.0 + 2;
+    sim.device.faults(|faults| faults.read_errors.extend([(first, u32::MAX)]));
+    let volume = open(&mut sim).volume(volume.uuid()).expect("durable");
+    assert_eq!(sim.run_ok(tags(&volume, 0, 2)), [4, 9]);
+}
