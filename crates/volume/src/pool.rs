@@ -145,7 +145,7 @@ pub(crate) struct Pool {
     /// Blocks that are not handed out, whatever they are.
     banned: BTreeSet<Pba>,
     /// Those of them that nobody has: they would be free.
-    withheld: u64,
+    withheld: BTreeSet<Pba>,
     /// Is told what is no longer in use, as long as somebody has it.
     inventory: Option<Weak<RefCell<Inventory>>>,
 }
@@ -167,7 +167,7 @@ impl Pool {
             free: Free::default(),
             committed: 0,
             banned: BTreeSet::new(),
-            withheld: 0,
+            withheld: BTreeSet::new(),
             inventory: None,
         }
     }
@@ -280,8 +280,8 @@ impl Pool {
             return self.release_all(run);
         }
         let blocks = (run.start.0..run.end().0).map(Pba);
-        let usable: Vec<Pba> = blocks.filter(|pba| !self.banned.contains(pba)).collect();
-        self.withheld += run.blocks - usable.len() as u64;
+        let (banned, usable): (Vec<_>, Vec<_>) = blocks.partition(|pba| self.banned.contains(pba));
+        self.withheld.extend(banned);
         usable.into_iter().for_each(|pba| self.release_all(PbaRange::new(pba, 1)));
     }
 
@@ -308,13 +308,20 @@ impl Pool {
         if bit >= BITMAP_SLOTS && extent.busy.set(bit) {
             extent.stale.clear(bit);
             self.free.set(extent, extent.free - 1);
-            self.withheld += 1;
+            self.withheld.insert(pba);
         }
+    }
+
+    /// Nothing is banned any more, and what nobody has is free.
+    pub(crate) fn pardon(&mut self) {
+        self.banned.clear();
+        let withheld = std::mem::take(&mut self.withheld);
+        withheld.into_iter().for_each(|pba| self.release_all(PbaRange::new(pba, 1)));
     }
 
     /// Blocks that nobody has and nobody gets.
     pub(crate) fn withheld(&self) -> u64 {
-        self.withheld
+        self.withheld.len() as u64
     }
 
     /// Makes blocks of one extent free, and says how many were not; `is_stale`: the device may have something there.
@@ -490,6 +497,11 @@ mod tests {
         assert!(!has(first) && !has(second));
         runs.iter().for_each(|run| pool.release(*run));
         assert_eq!(pool.free(), free);
+        pool.pardon();
+        assert_eq!((pool.free(), pool.withheld()), (free + 2, 0));
+        pool.ban(first);
+        pool.ban(second);
+        assert_eq!((pool.free(), pool.withheld()), (free, 2));
         (0..2 * BANNED_MAX as u64).for_each(|block| pool.ban(Pba((1 << 19) + block)));
         assert_eq!(pool.banned.len(), BANNED_MAX);
     }

@@ -42,6 +42,8 @@ impl Pool {
         for pba in used {
             self.commit(PbaRange::new(pba, 1));
         }
+        self.withheld.clear();
+        std::mem::take(&mut self.banned).into_iter().for_each(|pba| self.ban(pba));
     }
 
     /// Begins an inventory of what is in use. It is told what no longer is, until it is dropped or another one begins.

@@ -7,6 +7,8 @@
 //!   twice, of a map's node and of the journal's records when the shard comes back. A bitmap and a root have
 //!   their places and no others.
 //! - F3: at most [`BLOCKS_MAX`] such blocks are remembered, until the process ends.
+//! - F4: what was refused counts as free before a checkpoint, or what gives back as much as it takes, finds no room (A1, A2):
+//!   it may be taken now, and without it nothing is.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeSet;
@@ -74,6 +76,18 @@ impl<D: Device> Inner<D> {
         let blocks = self.findings.refused.blocks.borrow();
         self.journal.borrow_mut().keep_off(&blocks);
         blocks.iter().for_each(|pba| self.pool.borrow_mut().ban(*pba));
+    }
+
+    /// Hands out again what was refused, if nobody has it (F4). Data that is refused there once more shows it at once; of the rest
+    /// what is refused from now on counts.
+    pub(super) fn pardon(&self) -> bool {
+        if self.pool.borrow().withheld() == 0 {
+            return false;
+        }
+        self.findings.refused.blocks.borrow_mut().clear();
+        self.pool.borrow_mut().pardon();
+        self.notify_space();
+        true
     }
 
     /// A block of the checkpoint under way was refused, and is tried again later.

@@ -169,7 +169,7 @@ impl<D: Device> Inner<D> {
                 checkpoints += 1;
             } else if reclaiming {
                 freed.await;
-            } else if !self.wait_for_extent(&mut waits).await {
+            } else if (grows || !self.pardon()) && !self.wait_for_extent(&mut waits).await {
                 return Err(VolumeError::PoolFull);
             }
         }

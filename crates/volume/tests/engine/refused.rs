@@ -210,3 +210,61 @@ fn first_that_fails(sim: &mut Sim, volume: &Volume<TestDevice>, journal: PbaRang
     });
     refused
 }
+
+/// A1 and F4. Method: a full device refuses every write for some time, in which it is tried again and again to bring the shard back.
+#[test]
+fn what_a_full_device_refused_for_a_while_is_not_missed_when_it_takes_writes_again() {
+    let (mut sim, volume) = fresh(&TestDevice::new(DEVICE_BLOCKS, true), None, DEVICE_BLOCKS);
+    let filled = crate::common::fill(&mut sim, &volume);
+    for n in 0..200 {
+        let lba = n * 7919 % filled;
+        sim.run_ok(volume.write(Lba(lba), data(2, 1), None)).expect("an overwrite");
+    }
+    let shard = volume.shard().clone();
+    sim.device.faults(|faults| {
+        faults.write_errors.extend((1..DEVICE_BLOCKS).map(|pba| (pba, u32::MAX)));
+    });
+    let lost = sim.run_ok(async {
+        let _ = volume.write(Lba(0), data(3, 1), None).await;
+        shard.is_failed()
+    });
+    assert!(lost, "its record was refused");
+    for _ in 0..100 {
+        assert!(sim.run_ok(shard.reopen()).is_err(), "it is still refused");
+    }
+    sim.device.faults(|faults| faults.write_errors.clear());
+    let volume = reopen(&mut sim, &shard);
+    sim.run_ok(volume.write(Lba(1), data(4, 1), None)).expect("an overwrite");
+    let freed = sim.run_ok(volume.unmap(crate::common::range(0, filled / 2)));
+    freed.expect("it takes nothing");
+    check(&mut sim, volume.shard());
+}
+
+/// A2 and F4. Method: on a full device blocks are refused twice, so that nobody gets them, until a write waits for room; then
+/// the device is sound.
+#[test]
+fn a_full_device_that_refused_data_still_takes_what_gives_back_as_much() {
+    let (mut sim, volume) = fresh(&TestDevice::new(DEVICE_BLOCKS, true), None, DEVICE_BLOCKS);
+    let filled = crate::common::fill(&mut sim, &volume);
+    let shard = volume.shard().clone();
+    let all = (journal_of(&shard).end().0..DEVICE_BLOCKS).map(|pba| (pba, u32::MAX));
+    sim.device.faults(|faults| faults.write_errors.extend(all));
+    let told = Rc::new(RefCell::new(None));
+    let refused = (0..filled).take_while(|_| {
+        let (slot, writing) = (told.clone(), volume.clone());
+        told.replace(None);
+        sim.spawn(async move {
+            slot.replace(Some(writing.write(Lba(0), data(2, 8), None).await));
+        });
+        sim.settle();
+        matches!(*told.borrow(), Some(Err(VolumeError::Device(_))))
+    });
+    assert!(refused.count() > 20);
+    assert_eq!(*told.borrow(), None, "it waits");
+    sim.device.faults(|faults| faults.write_errors.clear());
+    tick(&mut sim, &shard, TICKS);
+    assert_eq!(told.take(), Some(Ok(())));
+    sim.run_ok(volume.unmap(crate::common::range(8, 8))).expect("it gives back");
+    assert_eq!(sim.run_ok(tags(&volume, 0, 1)), [2]);
+    check(&mut sim, &shard);
+}
