@@ -34,6 +34,8 @@ use crate::{ExtentAllocator, OpenError, ShardOptions, VolumeError};
 const READS_AT_ONCE: usize = 32;
 /// Attempts to read a root: without the newest one the journal would look damaged.
 const ROOT_READ_TRIES: u32 = 3;
+/// Attempts to begin on a device that refuses blocks, each of which keeps off what was refused before (F2).
+const START_TRIES: u32 = 16;
 /// Attempts to read a descriptor before its volume counts as lost.
 const DESCRIPTOR_READ_TRIES: u32 = 3;
 
@@ -50,6 +52,29 @@ impl<D: Device> Recovered<D> {
     /// # Errors
     /// No extent is free for a new shard, or the device cannot be written.
     pub async fn start(self) -> Result<Shard<D>, OpenError> {
+        let mut recovered = self;
+        let mut tries = 0;
+        loop {
+            tries += 1;
+            match recovered.begin().await {
+                Err(OpenError::Device(error))
+                    if tries < START_TRIES && recovered.shard.inner.could_go_elsewhere(error) =>
+                {
+                    recovered = recovered.keep_off().await?;
+                }
+                Err(error) => return Err(error),
+                Ok(()) => break,
+            }
+        }
+        if tries > 1 {
+            // What attempts that came to nothing had taken is nobody's.
+            let inner = &recovered.shard.inner;
+            inner.extents.settle_dispute(inner.index);
+        }
+        Ok(recovered.shard)
+    }
+
+    async fn begin(&self) -> Result<(), OpenError> {
         let inner = &self.shard.inner;
         if self.is_new {
             inner.lay_out_journal()?;
@@ -60,7 +85,21 @@ impl<D: Device> Recovered<D> {
             CheckpointError::Lost => OpenError::Device(DeviceError::Gone),
         })?;
         inner.resume_reclaims();
-        Ok(self.shard)
+        Ok(())
+    }
+
+    /// The same, read back once more: no root leads to what was written, and this one will keep off what was refused (F2).
+    async fn keep_off(self) -> Result<Self, OpenError> {
+        let failed = &self.shard.inner;
+        failed.extents.dispute(failed.index);
+        let (device, extents) = (failed.device.clone(), failed.extents.clone());
+        let mut fresh =
+            Inner::new(device, failed.superblock, failed.index, extents, failed.options);
+        fresh.findings = failed.findings.clone();
+        fresh.consents.set(failed.consents.get());
+        let recovered = Shard::read_back(Rc::new(fresh)).await?;
+        recovered.shard.inner.avoid_what_was_refused();
+        Ok(recovered)
     }
 
     pub(crate) fn shard(&self) -> &Shard<D> {

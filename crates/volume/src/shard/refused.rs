@@ -4,7 +4,7 @@
 //!   of the maps have room and nobody waits for the checkpoint. Where somebody does, the journal is lost after [`TRIES_MAX`]
 //!   tries (C4): who waits is told, and the shard comes back when it can be written.
 //! - F2: where a device refused what others could have held, others are taken: of data when it has refused the same block
-//!   twice, of a map's node and of the journal's records when the shard comes back. A bitmap and a root have
+//!   twice, of a map's node and of the journal's records when the shard comes back, or begins. A bitmap and a root have
 //!   their places and no others.
 //! - F3: at most [`BLOCKS_MAX`] such blocks are remembered, until the process ends.
 //! - F4: what was refused counts as free before a checkpoint, or what gives back as much as it takes, finds no room (A1, A2):
@@ -14,7 +14,7 @@ use std::cell::{Cell, RefCell};
 use std::collections::BTreeSet;
 
 use io_traits::{Device, DeviceError};
-use layout::RECORD_BLOCKS_MAX;
+use layout::{BITMAP_SLOTS, RECORD_BLOCKS_MAX};
 use units::{Pba, PbaRange};
 
 use super::{Inner, Shard};
@@ -76,6 +76,12 @@ impl<D: Device> Inner<D> {
         let blocks = self.findings.refused.blocks.borrow();
         self.journal.borrow_mut().keep_off(&blocks);
         blocks.iter().for_each(|pba| self.pool.borrow_mut().ban(*pba));
+    }
+
+    /// Whether what the device refused may lie elsewhere when the shard is read back (F2).
+    pub(super) fn could_go_elsewhere(&self, error: DeviceError) -> bool {
+        let DeviceError::Io { range, .. } = error else { return false };
+        self.superblock.locate(range.start).is_some_and(|(_, bit)| bit >= BITMAP_SLOTS)
     }
 
     /// Hands out again what was refused, if nobody has it (F4). Data that is refused there once more shows it at once; of the rest

@@ -211,6 +211,30 @@ fn first_that_fails(sim: &mut Sim, volume: &Volume<TestDevice>, journal: PbaRang
     refused
 }
 
+/// F2. Method: a start whose checkpoint is refused tells where its nodes would lie; from then on these blocks take nothing.
+#[test]
+fn a_start_goes_elsewhere_when_a_block_that_it_wants_is_refused_for_ever() {
+    let (mut sim, volume) = fresh(&TestDevice::new(DEVICE_BLOCKS, true), None, 20_000);
+    for lba in 0..100 {
+        sim.run_ok(volume.write(Lba(lba * 3), data(7, 1), None)).expect("room");
+    }
+    let all: Vec<u64> = every_block_but_the_journal(volume.shard()).collect();
+    let device = sim.device.after_crash(&mut crate::common::Random(5));
+    device.faults(|faults| faults.write_errors.extend(all.iter().map(|pba| (*pba, u32::MAX))));
+    sim = Sim::new(device.clone(), 6);
+    let error = sim.run_ok(crate::common::try_open(device.clone())).err().expect("it writes");
+    let volume::OpenError::Device(DeviceError::Io { range, .. }) = error else { panic!("{error}") };
+    device.faults(|faults| {
+        faults.write_errors.retain(|pba, _| (range.start.0..range.end().0).contains(pba));
+        assert!(!faults.write_errors.is_empty());
+    });
+    let shard = crate::common::open(&mut sim);
+    let volume = shard.volume(VOLUME).expect("durable");
+    assert_eq!(sim.run_ok(tags(&volume, 297, 1)), [7]);
+    sim.run_ok(volume.write(Lba(5), data(8, 1), None)).expect("it takes changes");
+    check(&mut sim, &shard);
+}
+
 /// A1 and F4. Method: a full device refuses every write for some time, in which it is tried again and again to bring the shard back.
 #[test]
 fn what_a_full_device_refused_for_a_while_is_not_missed_when_it_takes_writes_again() {
