@@ -16,7 +16,7 @@ mod rng;
 mod trace;
 mod world;
 
-pub use device::{Damage, DamageKind, DeviceFaults, SimDevice, Survival};
+pub use device::{Damage, DamageKind, Defect, DeviceFaults, SimDevice, Survival};
 pub use network::{SimListener, SimStream};
 pub use rng::Rng;
 pub use trace::Trace;

@@ -165,3 +165,78 @@ fn bits_rot_and_blocks_become_unreadable_where_told() {
         })
         .expect("ends");
 }
+
+/// Method: of four blocks each fails in another way, before and behind a power cut; then they are mended.
+#[test]
+fn broken_blocks_fail_for_good_and_keep_what_they_took() {
+    use units::PbaRange;
+    let simulation = Simulation::new(3);
+    let device = SimDevice::new(&simulation.world(), 8);
+    let d = device.clone();
+    let defects = [(1, Defect::Reads), (2, Defect::Writes), (3, Defect::Both)];
+    simulation
+        .run(async move {
+            for block in 0..4 {
+                d.write(Pba(block), filled(1)).await.expect("a sound disk");
+            }
+            for (block, defect) in defects {
+                d.break_blocks(PbaRange::new(Pba(block), 1), defect);
+            }
+            for _ in 0..3 {
+                let mut written = Vec::new();
+                for block in 0..4 {
+                    written.push(d.write(Pba(block), filled(2)).await.is_ok());
+                }
+                assert_eq!(written, [true, true, false, false]);
+            }
+            assert!(d.write(Pba(0), data(4)).await.is_err(), "one block fails the whole request");
+            d.flush().await.expect("it flushes what it has");
+        })
+        .expect("ends");
+    let next_boot = Simulation::new(4);
+    let disk = device.after_crash_with(&next_boot.world(), Survival::Nothing);
+    next_boot
+        .run(async move {
+            let mut seen = Vec::new();
+            for block in 1..4 {
+                seen.push(
+                    disk.read(Pba(block), Buffer::new(1)).await.ok().map(|b| b.as_bytes()[0]),
+                );
+            }
+            assert_eq!(seen, [None, Some(1), None]);
+            disk.mend_blocks();
+            assert_ne!(disk.peek(Pba(1))[0], 1);
+            assert_eq!((disk.peek(Pba(2))[0], disk.peek(Pba(3))[0]), (1, 1));
+            disk.write(Pba(3), filled(3)).await.expect("mended");
+        })
+        .expect("ends");
+}
+
+/// Blocks of nines.
+fn data(blocks: usize) -> io_traits::BufferSlice {
+    let mut buffer = Buffer::new(blocks);
+    buffer.as_mut_bytes().fill(9);
+    buffer.into_slice()
+}
+
+#[test]
+fn a_discard_that_fails_is_done_up_to_some_block() {
+    use units::PbaRange;
+    let mut done = std::collections::BTreeSet::new();
+    for seed in 0..40 {
+        let simulation = Simulation::new(seed);
+        let device = SimDevice::new(&simulation.world(), 8).with_volatile_cache(false);
+        device.set_faults(DeviceFaults { discard_error_one_in: 1, ..DeviceFaults::default() });
+        let d = device.clone();
+        simulation
+            .run(async move {
+                d.write(Pba(2), data(4)).await.expect("a sound disk");
+                d.discard(PbaRange::new(Pba(2), 4)).await.expect_err("it fails");
+            })
+            .expect("ends");
+        let spoilt: Vec<bool> = (2..6).map(|block| device.peek(Pba(block))[0] != 9).collect();
+        assert!(spoilt.is_sorted_by(|a, b| a >= b), "{spoilt:?}");
+        done.insert(spoilt.iter().filter(|spoilt| **spoilt).count());
+    }
+    assert_eq!(done.len(), 5, "nothing, all, and each part");
+}

@@ -1,15 +1,18 @@
 //! The medium and the volatile cache over it, without time.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::rc::Rc;
 
 use units::BLOCK_SIZE;
 
+use super::defects::Defects;
 use super::faults::Survival;
 use crate::Rng;
 
 pub(super) const SECTOR_BYTES: usize = 512;
 
-type BlockBytes = Box<[u8; BLOCK_SIZE]>;
+/// Shared with the disks of other boots until it changes.
+type BlockBytes = Rc<[u8; BLOCK_SIZE]>;
 type Medium = BTreeMap<u64, BlockBytes>;
 
 pub(super) struct Disk {
@@ -23,6 +26,8 @@ pub(super) struct Disk {
     pub(super) version: u64,
     /// Blocks whose next reads fail.
     pub(super) unreadable: BTreeSet<u64>,
+    /// Blocks that fail for good.
+    pub(super) defects: Defects,
 }
 
 struct Unflushed {
@@ -42,6 +47,7 @@ impl Disk {
             next_write: 0,
             version: 0,
             unreadable: BTreeSet::new(),
+            defects: Defects::default(),
         }
     }
 
@@ -70,7 +76,7 @@ impl Disk {
     pub(super) fn tear_write(&mut self, number: u64, rng: &mut Rng) {
         let write = self.unflushed.remove(&number).expect("still under way");
         for sector in 0..write.sectors() {
-            if rng.one_in(2) {
+            if rng.one_in(2) && self.defects.can_write(write.block_of(sector)) {
                 write.store(&mut self.durable, sector);
             }
         }
@@ -154,16 +160,18 @@ impl Disk {
 
     /// Flips a bit on the medium; returns what the block held.
     pub(super) fn flip_bit(&mut self, block: u64, bit: usize) -> Vec<u8> {
-        let bytes = self.durable.entry(block).or_insert_with(|| Box::new([0; BLOCK_SIZE]));
+        let bytes = self.durable.entry(block).or_insert_with(|| Rc::new([0; BLOCK_SIZE]));
+        let bytes = Rc::make_mut(bytes);
         let before = bytes.to_vec();
         bytes[bit / 8 % BLOCK_SIZE] ^= 1 << (bit % 8);
         before
     }
 
     /// Fills the beginning of each block with what nobody wrote.
-    pub(super) fn spoil(&mut self, range: std::ops::Range<u64>) {
+    pub(super) fn spoil(&mut self, blocks: impl Iterator<Item = u64>) {
         let garbage = [0xD5; SECTOR_BYTES];
-        range.for_each(|block| store_sector(&mut self.durable, block, 0, &garbage));
+        let blocks = blocks.filter(|block| self.defects.can_write(*block));
+        blocks.for_each(|block| store_sector(&mut self.durable, block, 0, &garbage));
     }
 
     pub(super) fn written_blocks(&self) -> impl ExactSizeIterator<Item = u64> {
@@ -181,7 +189,7 @@ impl Disk {
             let survivors = match survival {
                 Survival::Sectors => {
                     for sector in 0..sectors {
-                        if rng.one_in(2) {
+                        if rng.one_in(2) && self.defects.can_write(write.block_of(sector)) {
                             write.store(&mut durable, sector);
                         }
                     }
@@ -198,16 +206,22 @@ impl Disk {
             };
             // A doomed write is gone with the power, but not with the process.
             if !write.doomed || survival == Survival::Completed {
-                survivors.for_each(|sector| write.store(&mut durable, sector));
+                let taken = survivors.filter(|at| self.defects.can_write(write.block_of(*at)));
+                taken.for_each(|sector| write.store(&mut durable, sector));
             }
         }
-        Self { durable, unreadable: self.unreadable.clone(), ..Self::new(self.blocks) }
+        let (unreadable, defects) = (self.unreadable.clone(), self.defects.clone());
+        Self { durable, unreadable, defects, ..Self::new(self.blocks) }
     }
 }
 
 impl Unflushed {
     fn sectors(&self) -> usize {
         self.bytes.len() / SECTOR_BYTES
+    }
+
+    fn block_of(&self, sector: usize) -> u64 {
+        self.start + (sector * SECTOR_BYTES / BLOCK_SIZE) as u64
     }
 
     fn store(&self, medium: &mut Medium, sector: usize) {
@@ -219,6 +233,6 @@ impl Unflushed {
 fn store_sector(medium: &mut Medium, start: u64, sector: usize, bytes: &[u8]) {
     let at = sector * SECTOR_BYTES;
     let block = start + (at / BLOCK_SIZE) as u64;
-    let target = medium.entry(block).or_insert_with(|| Box::new([0; BLOCK_SIZE]));
-    target[at % BLOCK_SIZE..][..bytes.len()].copy_from_slice(bytes);
+    let target = medium.entry(block).or_insert_with(|| Rc::new([0; BLOCK_SIZE]));
+    Rc::make_mut(target)[at % BLOCK_SIZE..][..bytes.len()].copy_from_slice(bytes);
 }

@@ -14,6 +14,8 @@ pub struct DeviceFaults {
     pub flush_error_one_in: u64,
     /// A write fails for want of space and has no effect.
     pub no_space_one_in: u64,
+    /// A discard fails. All of it, some or nothing was done.
+    pub discard_error_one_in: u64,
     /// A write succeeds and has no effect.
     pub lost_write_one_in: u64,
     /// A write succeeds, but elsewhere.

@@ -9,8 +9,9 @@
 //! - A crash ends the disk: what was waiting never completes. [`SimDevice::after_crash`] is the disk
 //!   that the next boot finds.
 //!
-//! `disk.rs`: medium and cache, without time. `faults.rs`: what may go wrong.
+//! `disk.rs`: medium and cache, without time. `faults.rs`: what may go wrong. `defects.rs`: what is wrong for good.
 
+mod defects;
 mod disk;
 mod faults;
 mod pins;
@@ -23,6 +24,7 @@ use io_traits::{Buffer, BufferSlice, Clock, Device, DeviceError, DeviceGeometry}
 use units::{BLOCK_SIZE, Duration, Pba, PbaRange};
 
 use crate::{Rng, SimWorld};
+pub use defects::Defect;
 use disk::Disk;
 pub use faults::{Damage, DamageKind, DeviceFaults, Survival};
 use pins::Pins;
@@ -199,6 +201,27 @@ impl SimDevice {
         self.state.disk.borrow_mut().unreadable.insert(pba.0);
     }
 
+    /// From now on these blocks fail whatever is asked of them, also behind a power cut.
+    pub fn break_blocks(&self, range: PbaRange, defect: Defect) {
+        self.world.note(format_args!("disk: {defect:?} fail at {range}"));
+        let mut disk = self.state.disk.borrow_mut();
+        // What is there already was taken.
+        disk.settle();
+        disk.defects.add(range, defect);
+    }
+
+    /// All that was broken works again, as on a new device with everything copied that was taken.
+    pub fn mend_blocks(&self) {
+        self.world.note(format_args!("disk: mended"));
+        self.state.disk.borrow_mut().defects.clear();
+    }
+
+    /// What a block of the medium holds, whoever may read it.
+    #[must_use]
+    pub fn peek(&self, pba: Pba) -> Vec<u8> {
+        self.state.disk.borrow().block(pba.0)
+    }
+
     /// The blocks that hold anything but zeroes, in order.
     #[must_use]
     pub fn written_blocks(&self) -> Vec<Pba> {
@@ -310,7 +333,8 @@ impl SimDevice {
         let faults = self.state.faults.get();
         let range = PbaRange::new(pba, (data.len_bytes() / BLOCK_SIZE) as u64);
         let mut disk = self.state.disk.borrow_mut();
-        if self.chance(faults.write_error_one_in) {
+        let is_refused = !disk.defects.can_write_all(range);
+        if is_refused || self.chance(faults.write_error_one_in) {
             self.world.note(format_args!("disk: write error at {}", pba.0));
             disk.tear_write(number, &mut self.state.rng.borrow_mut());
             return Err(DeviceError::Io { range, errno: EIO });
@@ -345,6 +369,24 @@ impl SimDevice {
         Ok(())
     }
 
+    /// Carries out a discard that took its time.
+    fn finish_discard(&self, range: PbaRange) -> Result<(), DeviceError> {
+        let mut disk = self.state.disk.borrow_mut();
+        let is_refused = !disk.defects.can_write_all(range);
+        let fails = is_refused || self.chance(self.state.faults.get().discard_error_one_in);
+        let done = match fails {
+            true => self.state.rng.borrow_mut().below(range.blocks + 1),
+            false => range.blocks,
+        };
+        // What a discard leaves behind is unspecified; garbage finds more bugs than zeroes.
+        disk.spoil(range.start.0..range.start.0 + done);
+        if fails {
+            self.world.note(format_args!("disk: discard error behind {done}"));
+            return Err(DeviceError::Io { range, errno: EIO });
+        }
+        Ok(())
+    }
+
     /// Carries out a read that took its time.
     fn finish_read(&self, pba: Pba, buffer: &mut Buffer) -> Result<(), DeviceError> {
         let faults = self.state.faults.get();
@@ -357,7 +399,7 @@ impl SimDevice {
         let start = if astray { self.elsewhere(range) } else { pba.0 };
         let disk = self.state.disk.borrow();
         for (n, out) in (0..).zip(buffer.as_mut_bytes().chunks_mut(BLOCK_SIZE)) {
-            if disk.unreadable.contains(&(start + n)) {
+            if disk.unreadable.contains(&(start + n)) || !disk.defects.can_read(start + n) {
                 let range = PbaRange::new(Pba(start + n), 1);
                 return Err(DeviceError::Io { range, errno: EIO });
             }
@@ -457,9 +499,7 @@ impl Device for SimDevice {
             device.check_range(range)?;
             device.state.pins.assert_free(range);
             device.work(WRITE_MIN, WRITE_MAX).await?;
-            // What a discard leaves behind is unspecified; garbage finds more bugs than zeroes.
-            device.state.disk.borrow_mut().spoil(range.start.0..range.end().0);
-            Ok(())
+            device.finish_discard(range)
         }
     }
 }
