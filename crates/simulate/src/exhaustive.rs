@@ -25,7 +25,7 @@ pub use self::program::{Program, Step, programs};
 use crate::content::{self, Shown};
 use crate::history::Fate;
 use crate::model::VolumeModel;
-use crate::rig::{self, Rig};
+use crate::rig::{self, Rig, Service};
 use crate::run::Run;
 use crate::scenario::DEVICE_BLOCKS;
 use crate::seam::{Seam, SeamDevice};
@@ -71,7 +71,7 @@ impl Base {
             let formatted = volume::format_with_extents(&device, &options, EXTENT_BLOCKS).await;
             formatted.expect("a sound disk");
             let shards = rig::open(&device, 1, None).await.expect("a sound disk");
-            let rig = Rig::start(&world, shards, false, false);
+            let rig = Rig::start(&world, shards, Service::default());
             let (run, model) = known(metadata);
             rig.create(&model, VOLUME_BLOCKS).await.expect("room");
             let target = rig.target(&model).await.expect("created");
@@ -131,7 +131,7 @@ impl Base {
         let last = last_began.clone();
         let ended = simulation.run(async move {
             let shards = rig::open(&device, 1, program.map_memory).await.expect("a sound disk");
-            let rig = Rig::start(&world, shards, false, false);
+            let rig = Rig::start(&world, shards, Service::default());
             let target = rig.target(&model).await.expect("it is there");
             let volumes = RefCell::new(vec![(model, target)]);
             let actor = Rc::new(Actor { run: r, rig, volumes });

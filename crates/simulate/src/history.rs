@@ -189,6 +189,18 @@ impl History {
         self.places.get(&tag).map(|place| &mut self.changes[*place as usize])
     }
 
+    /// Whether a change that was not answered may be what some block of the range holds now.
+    pub(crate) fn is_open(&self, range: LbaRange, now: Moment) -> bool {
+        let is_replaced = |change: &Change, lba| {
+            self.of_block(lba)
+                .any(|later| later.is_certain_before(now) && change.is_over_before(later.invoked))
+        };
+        (range.start.0..range.start.0 + range.blocks).any(|lba| {
+            let mut open = self.of_block(lba).filter(|change| change.fate == Fate::Open);
+            open.any(|change| !is_replaced(change, lba))
+        })
+    }
+
     /// Everything may be undone by the next crash.
     pub(crate) fn harm_all(&mut self) {
         self.changes.iter_mut().for_each(|change| change.harmed = true);

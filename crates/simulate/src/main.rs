@@ -134,6 +134,7 @@ fn report(args: &Args, summary: &Summary, began: Instant) {
             "boots": counts.boots,
             "crashes": counts.crashes,
             "damaged": counts.damaged,
+            "broken": counts.broken,
             "unchecked": counts.unchecked,
             "failures": failures,
         });

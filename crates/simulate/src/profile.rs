@@ -33,11 +33,13 @@ pub enum Workload {
     /// Blocks that are freed while somebody needs them, and reused at once: hardly any room, one checkpoint after the
     /// other, and readers that look for long.
     Reuse,
+    /// Blocks that fail for good.
+    Broken,
 }
 
 impl Workload {
     /// All of them, by name.
-    pub const ALL: [(&'static str, Self); 13] = [
+    pub const ALL: [(&'static str, Self); 14] = [
         ("crash", Self::Crash),
         ("full", Self::Full),
         ("churn", Self::Churn),
@@ -51,6 +53,7 @@ impl Workload {
         ("links", Self::Links),
         ("plane-faults", Self::PlaneFaults),
         ("reuse", Self::Reuse),
+        ("broken", Self::Broken),
     ];
 
     /// The one with this name.
@@ -89,6 +92,7 @@ impl Workload {
             Self::Repair,
             Self::Paged,
             Self::Reuse,
+            Self::Broken,
         ];
         deck[(seed % deck.len() as u64) as usize]
     }
@@ -161,6 +165,8 @@ pub(crate) struct Profile {
     pub cuts: bool,
     /// Whether the disk goes away and comes back.
     pub goes: bool,
+    /// Whether blocks of the disk fail for good; failed shards are then brought back.
+    pub breaks: bool,
     /// Whether readers keep what they read for long before they are done with it.
     pub lingers: bool,
     /// Bytes of memory for the maps of each shard, if there is a limit.
@@ -206,6 +212,7 @@ impl Profile {
             faults: DeviceFaults::default(),
             cuts: false,
             goes: false,
+            breaks: false,
             lingers: false,
             map_memory: rng.one_in(3).then(|| few_nodes(rng)),
             metadata: some_metadata(rng),
@@ -248,12 +255,14 @@ impl Profile {
             Workload::Paged => calm.paged(rng),
             Workload::Errors => Self { faults: errors(rng), ..calm },
             Workload::Gone => Self { goes: true, ..calm },
+            Workload::Broken => calm.breaking(rng),
             Workload::Corrupt => Self { faults: corruption(rng), ..calm },
             Workload::Links => Self { cuts: true, ..calm },
-            Workload::PlaneFaults => {
-                let faults = if rng.one_in(2) { errors(rng) } else { corruption(rng) };
-                Self { faults, ..calm }
-            }
+            Workload::PlaneFaults => match rng.below(3) {
+                0 => Self { breaks: true, ..calm },
+                1 => Self { faults: errors(rng), ..calm },
+                _ => Self { faults: corruption(rng), ..calm },
+            },
         }
     }
 
@@ -273,6 +282,17 @@ impl Profile {
             mix: Mix { write: 60, clear: 4, clear_wide: 0, read: 20, checkpoint: 30, ..MIX },
             faults: DeviceFaults { slow_one_in: 10, ..DeviceFaults::default() },
             lingers: true,
+            ..self
+        }
+    }
+
+    /// The same on a disk of which blocks fail for good.
+    fn breaking(self, rng: &mut Rng) -> Self {
+        Self {
+            breaks: true,
+            boots: rng.between(2, 5),
+            requests: rng.between(20, 60),
+            mix: Mix { checkpoint: 8, ..MIX },
             ..self
         }
     }
@@ -318,6 +338,7 @@ fn errors(rng: &mut Rng) -> DeviceFaults {
         write_error_one_in: some(rng, 8, 60),
         flush_error_one_in: if rng.one_in(4) { rng.between(10, 60) } else { 0 },
         no_space_one_in: some(rng, 10, 60),
+        discard_error_one_in: some(rng, 2, 5),
         slow_one_in: some(rng, 20, 100),
         stuck_one_in: some(rng, 50, 150),
         ..DeviceFaults::default()

@@ -17,6 +17,8 @@ use crate::target::{Compared, Failure, Target};
 const VOLUMES_MAX: usize = 5;
 /// Readers that linger do so for up to so many microseconds, as a power of two: as long as some checkpoints take.
 const LINGER_SCALE: u64 = 13;
+/// How long who was told that the shard failed waits for it to come back.
+const RETURN: Duration = Duration::from_millis(400);
 
 /// Who makes requests, one at a time.
 pub(crate) struct Worker {
@@ -38,6 +40,11 @@ impl Worker {
                 return;
             }
             let outcome = self.step().await;
+            let returns = self.profile.breaks;
+            if returns && matches!(outcome, Err(Failure::JournalLost | Failure::Lost)) {
+                self.rig.pause(RETURN).await;
+                continue;
+            }
             let over = matches!(outcome, Err(Failure::JournalLost))
                 || (outcome == Err(Failure::Lost) && !self.profile.cuts);
             if over {

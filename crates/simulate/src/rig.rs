@@ -26,11 +26,22 @@ const TICK: Duration = Duration::from_millis(250);
 #[derive(Clone)]
 pub(crate) struct Rig {
     world: SimWorld,
-    shards: Rc<Vec<Shard<SeamDevice>>>,
+    shards: Rc<RefCell<Vec<Shard<SeamDevice>>>>,
     core: Option<Core<SimWorld, SeamDevice>>,
     /// One host for each volume.
     hosts: Rc<RefCell<BTreeMap<Uuid, client::Volume<SimWorld>>>>,
     reconnects: bool,
+}
+
+/// What a server is started for.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Service {
+    /// Whether there is a data plane.
+    pub plane: bool,
+    /// Whether hosts connect again.
+    pub reconnects: bool,
+    /// Whether shards that fail are brought back. A data plane does that in any case.
+    pub returns: bool,
 }
 
 fn portal() -> SocketAddr {
@@ -68,10 +79,9 @@ impl Rig {
     pub(crate) fn start(
         world: &SimWorld,
         shards: Vec<Shard<SeamDevice>>,
-        plane: bool,
-        reconnects: bool,
+        service: Service,
     ) -> Self {
-        let core = plane.then(|| {
+        let core = service.plane.then(|| {
             let core = Core::new(world, CoreOptions::new(portal()));
             for shard in &shards {
                 core.attach(shard.clone());
@@ -81,22 +91,39 @@ impl Rig {
             world.spawn(async move { serving.serve(listener).await });
             core
         });
-        if core.is_none() {
-            for shard in &shards {
-                let (committing, checkpointing) = (shard.clone(), shard.clone());
-                world.spawn(async move { committing.run_committer().await });
-                world.spawn(async move { checkpointing.run_checkpointer().await });
-                let (ticking, w) = (shard.clone(), world.clone());
-                world.spawn(async move {
-                    loop {
-                        w.sleep_until(w.now() + TICK).await;
-                        ticking.settle();
-                    }
-                });
+        let (shards, hosts) = (Rc::new(RefCell::new(shards)), Rc::default());
+        let reconnects = service.reconnects;
+        let rig = Self { world: world.clone(), shards, core, hosts, reconnects };
+        if rig.core.is_none() {
+            for (number, shard) in rig.shards().iter().enumerate() {
+                rig.run_loops(shard);
+                let looking = rig.clone();
+                world.spawn(async move { looking.look_after(number, service.returns).await });
             }
         }
-        let (shards, hosts) = (Rc::new(shards), Rc::default());
-        Self { world: world.clone(), shards, core, hosts, reconnects }
+        rig
+    }
+
+    fn run_loops(&self, shard: &Shard<SeamDevice>) {
+        let (committing, checkpointing) = (shard.clone(), shard.clone());
+        self.world.spawn(async move { committing.run_committer().await });
+        self.world.spawn(async move { checkpointing.run_checkpointer().await });
+    }
+
+    /// Does for a bare shard what is to be done now and then.
+    async fn look_after(self, number: usize, returns: bool) {
+        loop {
+            self.pause(TICK).await;
+            let shard = self.shards()[number].clone();
+            shard.settle();
+            if returns
+                && shard.is_failed()
+                && let Ok(fresh) = shard.reopen().await
+            {
+                self.run_loops(&fresh);
+                self.shards.borrow_mut()[number] = fresh;
+            }
+        }
     }
 
     /// The data plane, if there is one.
@@ -113,7 +140,7 @@ impl Rig {
     /// The shards. A data plane brings one that failed back, as another.
     #[must_use]
     pub(crate) fn shards(&self) -> Vec<Shard<SeamDevice>> {
-        self.core.as_ref().map_or_else(|| self.shards.to_vec(), Core::shards)
+        self.core.as_ref().map_or_else(|| self.shards.borrow().clone(), Core::shards)
     }
 
     /// Where requests for a volume go; `None` if it is not there.

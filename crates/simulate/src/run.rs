@@ -23,6 +23,8 @@ pub(crate) struct Leniency {
     pub no_space: bool,
     /// Connections are cut.
     pub cuts: bool,
+    /// A shard that failed is read back, and whoever still asks the failed one is told to go.
+    pub returns: bool,
     /// Something else than a tenant's block was damaged.
     pub metadata: bool,
 }
@@ -42,6 +44,8 @@ pub struct Counts {
     pub crashes: u64,
     /// Blocks damaged.
     pub damaged: u64,
+    /// Blocks that came to fail for good.
+    pub broken: u64,
     /// Blocks whose history had too many orders to be checked.
     pub unchecked: u64,
 }
@@ -63,6 +67,8 @@ struct Shared {
     metadata: Cell<MetadataSize>,
     /// What the disk damaged: volume, block, write.
     harmed: RefCell<BTreeSet<(u64, u64, Tag)>>,
+    /// Some boot could not read everything: what it could not compare it took to be there.
+    unread: Cell<bool>,
     counts: Cell<Counts>,
     failure: RefCell<Option<String>>,
     disk: RefCell<Option<SimDevice>>,
@@ -115,6 +121,16 @@ impl Run {
     /// Changes what is excused.
     pub(crate) fn set_leniency(&self, leniency: Leniency) {
         self.shared.leniency.set(leniency);
+    }
+
+    /// A boot begins on a disk of which something cannot be read.
+    pub(crate) fn set_unread(&self) {
+        self.shared.unread.set(true);
+    }
+
+    /// Whether some boot took to be there what it could not read.
+    pub(crate) fn was_unread(&self) -> bool {
+        self.shared.unread.get()
     }
 
     /// Changes what blocks of new volumes have beside their data.
@@ -375,11 +391,15 @@ impl Run {
                 volume.sizes(from, to).iter().any(|blocks| end > *blocks)
             }
             Failure::NoSpace => lenient.no_space,
-            Failure::Corrupt => lenient.metadata || self.is_harmed(volume, range, from),
+            Failure::Corrupt => {
+                let doubtful =
+                    self.shared.unread.get() && volume.history.borrow().is_open(range, from);
+                lenient.metadata || doubtful || self.is_harmed(volume, range, from)
+            }
             Failure::Device => lenient.device_errors,
             Failure::JournalLost => lenient.device_errors || lenient.metadata,
             Failure::Deleted => volume.deleted.get().is_some_and(|fate| fate != Fate::Refused),
-            Failure::Lost => lenient.cuts || volume.deleted.get().is_some(),
+            Failure::Lost => lenient.cuts || lenient.returns || volume.deleted.get().is_some(),
             Failure::Unexpected => false,
         };
         self.count(|counts| counts.failed += 1);

@@ -1,5 +1,6 @@
 //! A run from its seed: starts, requests, faults, power cuts, and checks of everything after each.
 
+mod breaking;
 mod upkeep;
 
 use std::cell::Cell;
@@ -19,10 +20,11 @@ use crate::content::{self, Shown};
 use crate::model::VolumeModel;
 use crate::profile::{Profile, Workload};
 use crate::requests::{Worker, create};
-use crate::rig::{self, Rig};
+use crate::rig::{self, Rig, Service};
 use crate::run::{Leniency, Run};
 use crate::seam::{Seam, SeamDevice};
 use crate::target::Target;
+use breaking::Broken;
 
 /// The smallest disk that can be formatted: 64 MiB.
 pub(crate) const DEVICE_BLOCKS: u64 = 16_384;
@@ -75,9 +77,11 @@ impl Scenario {
                 faults.no_space_one_in,
             ] != [0; 4];
         let no_space = self.profile.tight || faults.no_space_one_in > 0;
-        let cuts = self.profile.cuts;
-        self.run.set_leniency(Leniency { device_errors, no_space, cuts, metadata: false });
+        let (cuts, returns) = (self.profile.cuts, self.profile.breaks);
+        let leniency = Leniency { device_errors, no_space, cuts, returns, metadata: false };
+        self.run.set_leniency(leniency);
         self.run.set_metadata(self.profile.metadata);
+        let broken = Broken::default();
         let mut disk: Option<SimDevice> = None;
         for boot in 0..=self.profile.boots {
             let simulation = Simulation::with_trace(self.rng.next_u64(), self.run.trace().clone());
@@ -101,6 +105,7 @@ impl Scenario {
                 is_first: boot == 0,
                 is_last: boot == self.profile.boots,
                 trouble: Rc::default(),
+                broken: broken.clone(),
             };
             let end = simulation.run(task.run());
             self.run.close();
@@ -128,6 +133,8 @@ struct Boot {
     is_last: bool,
     /// Whether disk and network are to make trouble.
     trouble: Rc<Cell<bool>>,
+    /// What fails for good.
+    broken: Broken,
 }
 
 /// What became of something that the power may cut short.
@@ -187,7 +194,8 @@ impl Boot {
         };
         let profile = &self.profile;
         let plane = profile.workload.is_plane();
-        let rig = Rig::start(&self.world, shards, plane, profile.cuts);
+        let service = Service { plane, reconnects: profile.cuts, returns: profile.breaks };
+        let rig = Rig::start(&self.world, shards, service);
         if self.is_first {
             let made =
                 self.watch("the creation of volumes", Box::pin(self.make_volumes(&rig))).await;
@@ -235,6 +243,11 @@ impl Boot {
         {
             return Watched::Ended(end);
         }
+        // In the end all is on a disk that works.
+        if self.is_last {
+            self.mend();
+        }
+        self.note_unread();
         let flaky = self.run.leniency().device_errors && self.rng.one_in(3);
         for attempt in 0..OPEN_TRIES {
             let faults =
@@ -251,6 +264,7 @@ impl Boot {
                 }
                 // Nothing was written: the next attempt finds the disk as it was.
                 Watched::Done(Err(_)) if flaky && attempt == 0 => {}
+                Watched::Done(Err(_)) if self.broken.may_keep_shut() => self.mend(),
                 Watched::Done(Err(error)) => {
                     self.run.take_damage();
                     if self.run.leniency().metadata {
@@ -380,6 +394,10 @@ impl Boot {
             let after = self.rng.below(spread);
             self.disk().crash_at_event(self.disk().events() + after);
         }
+        if profile.breaks && self.rng.one_in(2) {
+            let (broken, disk) = (self.broken.clone(), self.disk().clone());
+            broken.break_some(&self.run, &disk, &mut self.rng);
+        }
         let workers = Rc::new(Semaphore::new(profile.workers));
         for _ in 0..profile.workers {
             let (run, rig, rng) = (self.run.clone(), rig.clone(), self.rng.fork());
@@ -406,11 +424,15 @@ impl Boot {
     fn make_trouble(&mut self) {
         let (world, disk, profile) = (self.world.clone(), self.disk().clone(), self.profile);
         let (mut rng, trouble) = (self.rng.fork(), self.trouble.clone());
+        let (run, broken) = (self.run.clone(), self.broken.clone());
         self.world.spawn(async move {
             loop {
                 let pause = Duration::from_micros(1 << rng.between(8, 18));
                 world.sleep_until(world.now() + pause).await;
                 disk.release_stuck();
+                if trouble.get() && profile.breaks && rng.one_in(3) {
+                    broken.break_some(&run, &disk, &mut rng);
+                }
                 if trouble.get() && profile.goes && rng.one_in(3) {
                     disk.set_gone(true);
                     world.sleep_until(world.now() + TROUBLE).await;
@@ -432,6 +454,11 @@ impl Boot {
     /// With nothing under way, everything fits together; and all of it ends in order.
     async fn quiesce(&mut self, rig: &Rig) -> Watched<()> {
         self.disk().crash_at_event(u64::MAX);
+        if let Watched::Ended(end) =
+            self.watch("who goes on", Box::pin(self.prove_going_on(rig))).await
+        {
+            return Watched::Ended(end);
+        }
         let resting = async {
             let taken = rig.checkpoint().await;
             self.world.sleep_until(self.world.now() + QUIET).await;
@@ -457,8 +484,11 @@ impl Boot {
         self.run.take_damage();
         let mut findings = reports.into_iter().flat_map(|report| report.findings);
         let harmed = self.run.is_any_harmed();
-        let excused = |finding: &Finding| {
-            harmed && matches!(finding, Finding::Unreadable(VolumeError::Corrupt { .. }))
+        let unread = !self.broken.is_sound();
+        let excused = |finding: &Finding| match finding {
+            Finding::Unreadable(VolumeError::Corrupt { .. }) => harmed || self.run.was_unread(),
+            Finding::Unreadable(VolumeError::Device(_)) | Finding::Unaccounted { .. } => unread,
+            _ => false,
         };
         if !self.run.leniency().metadata
             && let Some(finding) = findings.find(|finding| !excused(finding))

@@ -80,6 +80,7 @@ impl Summary {
         sum.boots += more.boots;
         sum.crashes += more.crashes;
         sum.damaged += more.damaged;
+        sum.broken += more.broken;
         sum.unchecked += more.unchecked;
         self.seeds += 1;
         if outcome.failure.is_some() {

@@ -74,6 +74,10 @@ engines! {
     engine_shift_metadata: ShiftMetadata under Crash;
     engine_replay_drops_metadata: ReplayDropsMetadata under Crash;
     engine_lose_waiter: LoseWaiter under Paged;
+    engine_ban_nothing: BanNothing under Broken;
+    engine_journal_insists: JournalInsists under Broken;
+    engine_start_once: StartOnce under Broken;
+    engine_lose_undiscarded: LoseUndiscarded under Errors;
     repair_frees_named: RepairFreesNamed under Repair;
     repair_forgets_volume: RepairForgetsVolume under Repair;
     repair_one_copy: RepairOneCopy under Repair;

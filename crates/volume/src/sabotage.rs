@@ -86,6 +86,14 @@ pub enum Sabotage {
     MendFromOldBitmap,
     /// Q3: behind a cut the journal goes on as if nothing had been there.
     CutStaysBehind,
+    /// F2: data goes again and again to a block that was refused.
+    BanNothing,
+    /// F2: the journal goes on where it was refused.
+    JournalInsists,
+    /// F2: a start whose checkpoint is refused is not made once more.
+    StartOnce,
+    /// T3: what could not be discarded stays with nobody.
+    LoseUndiscarded,
     /// M4: whoever waits for a node that someone else reads is not told that it is there.
     LoseWaiter,
 }

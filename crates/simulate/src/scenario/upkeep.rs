@@ -11,7 +11,8 @@ impl Boot {
         let options = FsckOptions { read_data: !self.profile.tight };
         let report = volume::fsck(&self.device, options, |_, _| {}).await;
         self.run.take_damage();
-        if self.run.leniency().metadata || self.run.is_any_harmed() {
+        let is_unread = self.broken.may_keep_shut();
+        if self.run.leniency().metadata || self.run.is_any_harmed() || is_unread {
             return;
         }
         match report {

@@ -14,6 +14,7 @@ use local_sync::yield_now;
 
 use super::Inner;
 use crate::pool::{RUN_BLOCKS_MIN, Search};
+use crate::sabotage::{Sabotage, broken};
 
 /// Blocks discarded for each tick: a few hundred MiB a second, if there are four.
 const BLOCKS_PER_TICK: u64 = 16_384;
@@ -79,6 +80,9 @@ impl<D: Device> Inner<D> {
             self.discarding.set(true);
             let discarded = self.device.discard(run).await;
             self.discarding.set(false);
+            if discarded.is_err() && broken(Sabotage::LoseUndiscarded) {
+                return discarded;
+            }
             self.pool.borrow_mut().release_taken(run, discarded.is_err());
             self.notify_space();
             discarded?;

@@ -18,6 +18,7 @@ use layout::{BITMAP_SLOTS, RECORD_BLOCKS_MAX};
 use units::{Pba, PbaRange};
 
 use super::{Inner, Shard};
+use crate::sabotage::{Sabotage, broken};
 
 /// Tries of a block of a checkpoint before who waits is told (F1). But for the first few, one with each tick.
 pub(super) const TRIES_MAX: u32 = 32;
@@ -68,19 +69,27 @@ impl<D: Device> Inner<D> {
     /// The device refused data.
     pub(super) fn data_was_refused(&self, error: DeviceError) {
         let again = self.findings.refused.note_data(error);
+        if broken(Sabotage::BanNothing) {
+            return;
+        }
         again.into_iter().for_each(|pba| self.pool.borrow_mut().ban(pba));
     }
 
     /// The shard was read back (F2).
     pub(super) fn avoid_what_was_refused(&self) {
         let blocks = self.findings.refused.blocks.borrow();
-        self.journal.borrow_mut().keep_off(&blocks);
+        if !broken(Sabotage::JournalInsists) {
+            self.journal.borrow_mut().keep_off(&blocks);
+        }
         blocks.iter().for_each(|pba| self.pool.borrow_mut().ban(*pba));
     }
 
     /// Whether what the device refused may lie elsewhere when the shard is read back (F2).
     pub(super) fn could_go_elsewhere(&self, error: DeviceError) -> bool {
         let DeviceError::Io { range, .. } = error else { return false };
+        if broken(Sabotage::StartOnce) {
+            return false;
+        }
         self.superblock.locate(range.start).is_some_and(|(_, bit)| bit >= BITMAP_SLOTS)
     }
 

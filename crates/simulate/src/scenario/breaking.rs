@@ -1,0 +1,218 @@
+//! Blocks of the disk that fail for good, and what must hold nevertheless.
+//!
+//! - B1: what is acknowledged is there when the disk is mended, whatever failed meanwhile. Until then what can be read is what
+//!   may be there.
+//! - B2: where blocks take no writes, volumes go on at others, whoever asks fails a bounded number of times, and the disk can be
+//!   opened. Bitmaps, roots and superblocks have their places and no others: those are not meant.
+
+use std::cell::RefCell;
+use std::rc::Rc;
+
+use sim::{Defect, Rng, SimDevice};
+use units::{Duration, Lba, LbaRange, Pba, PbaRange};
+use uuid::Uuid;
+use volume::Superblock;
+
+use super::{Boot, DEVICE_BLOCKS, EXTENT_BLOCKS};
+use crate::content;
+use crate::model::VolumeModel;
+use crate::rig::Rig;
+use crate::run::{Leniency, Run};
+use crate::target::Failure;
+
+/// Ranges of a run that fail: the journal of so small a disk keeps off no more.
+const RANGES_MAX: usize = 3;
+/// Blocks of each.
+const RANGE_BLOCKS_MAX: u64 = 12;
+/// Attempts within which a write succeeds (B2): each block may fail twice, in several requests at once, before others are
+/// taken, and the journal and each node may be lost once.
+const GO_ON_TRIES: u64 = 100;
+/// Blocks of each volume that are written so.
+const GO_ON_BLOCKS: u64 = 24;
+/// How long a shard that failed takes to come back, at least.
+const RETURN: Duration = Duration::from_millis(500);
+
+/// What fails for good. Cheap to clone; clones are the same.
+#[derive(Clone, Default)]
+pub(super) struct Broken(Rc<RefCell<Vec<(PbaRange, Defect, Place)>>>);
+
+/// What is broken.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum Place {
+    /// Blocks of any kind, or of none yet.
+    Anywhere,
+    /// A block of a tenant.
+    Data,
+    /// A node of a map or a table, or a descriptor.
+    Metadata,
+    /// The last record of the journal, and where the next ones go.
+    Journal,
+    /// A bitmap.
+    Bitmap,
+}
+
+const PLACES: [Place; 10] = [
+    Place::Anywhere,
+    Place::Anywhere,
+    Place::Data,
+    Place::Data,
+    Place::Data,
+    Place::Metadata,
+    Place::Metadata,
+    Place::Journal,
+    Place::Journal,
+    Place::Bitmap,
+];
+
+impl Place {
+    fn is_at(self, block: &[u8]) -> bool {
+        match self {
+            Self::Anywhere => true,
+            Self::Data => content::owner(block).is_some(),
+            Self::Metadata => block.starts_with(b"FMN1") || block.starts_with(b"FVD1"),
+            Self::Journal => block.starts_with(b"FJR1"),
+            Self::Bitmap => false,
+        }
+    }
+}
+
+impl Broken {
+    /// Whether nothing is.
+    pub(super) fn is_sound(&self) -> bool {
+        self.0.borrow().is_empty()
+    }
+
+    /// Whether all that is broken can still be read, and has others in its place (B2).
+    fn goes_on(&self) -> bool {
+        let broken = self.0.borrow();
+        broken.iter().all(|(_, defect, place)| *defect == Defect::Writes && *place != Place::Bitmap)
+    }
+
+    /// Whether that may keep the disk from being opened.
+    pub(super) fn may_keep_shut(&self) -> bool {
+        !self.goes_on()
+    }
+
+    /// Breaks some blocks.
+    pub(super) fn break_some(&self, run: &Run, disk: &SimDevice, rng: &mut Rng) {
+        if self.0.borrow().len() == RANGES_MAX {
+            return;
+        }
+        let defects = [Defect::Reads, Defect::Writes, Defect::Writes, Defect::Both];
+        let mut defect = defects[rng.below(4) as usize];
+        let mut place = PLACES[rng.below(PLACES.len() as u64) as usize];
+        // Most runs that go on do so to their end.
+        if !self.is_sound() && self.goes_on() && !rng.one_in(4) {
+            defect = Defect::Writes;
+            place = if place == Place::Bitmap { Place::Data } else { place };
+        }
+        let Some(range) = find(place, disk, rng) else { return };
+        disk.break_blocks(range, defect);
+        self.0.borrow_mut().push((range, defect, place));
+        run.count(|counts| counts.broken += range.blocks);
+        run.set_leniency(Leniency { device_errors: true, ..run.leniency() });
+    }
+}
+
+/// Blocks at such a place.
+fn find(place: Place, disk: &SimDevice, rng: &mut Rng) -> Option<PbaRange> {
+    let superblock = Superblock::with_extents(Uuid::nil(), DEVICE_BLOCKS, EXTENT_BLOCKS)?;
+    let (start, end) = (superblock.data_start().0, superblock.data_end().0);
+    let is_bitmap = |pba: u64| superblock.locate(Pba(pba)).is_none_or(|(_, bit)| bit < 2);
+    if place == Place::Bitmap {
+        let used: Vec<u64> = disk.written_blocks().into_iter().map(|pba| pba.0).collect();
+        let is_slot = |pba: &u64| superblock.locate(Pba(*pba)).is_some_and(|(_, bit)| bit < 2);
+        let used: Vec<u64> = used.into_iter().filter(is_slot).collect();
+        return pick(&used, rng).map(|pba| PbaRange::new(Pba(pba), 1));
+    }
+    let first = match place {
+        Place::Anywhere => rng.between(start, start + (end - start) / 4),
+        _ => {
+            let meant = |pba: &Pba| pba.0 >= start && place.is_at(&disk.peek(*pba));
+            let all: Vec<u64> =
+                disk.written_blocks().into_iter().filter(meant).map(|pba| pba.0).collect();
+            match place == Place::Journal {
+                // Where the next records go.
+                true => all.last()? + rng.below(RANGE_BLOCKS_MAX),
+                false => pick(&all, rng)?,
+            }
+        }
+    };
+    let first = first.saturating_sub(rng.below(RANGE_BLOCKS_MAX / 2)).max(start);
+    let most = if rng.one_in(2) { 1 } else { RANGE_BLOCKS_MAX };
+    let blocks = rng.between(1, most);
+    // B2: those of others than were meant, too.
+    let mut kept = (first..first + blocks).skip_while(|pba| is_bitmap(*pba));
+    let first = kept.next()?;
+    let blocks = 1 + kept.take_while(|pba| !is_bitmap(*pba)).count() as u64;
+    Some(PbaRange::new(Pba(first), blocks.min(end - first)))
+}
+
+fn pick(all: &[u64], rng: &mut Rng) -> Option<u64> {
+    (!all.is_empty()).then(|| all[rng.below(all.len() as u64) as usize])
+}
+
+impl Boot {
+    /// The disk works again, as if all that it took had been copied to another one.
+    pub(super) fn mend(&self) {
+        if !self.broken.is_sound() {
+            self.broken.0.borrow_mut().clear();
+            self.disk().mend_blocks();
+            self.run.set_leniency(Leniency { device_errors: false, ..self.run.leniency() });
+        }
+    }
+
+    /// Whether what is about to be opened cannot be read as a whole.
+    pub(super) fn note_unread(&self) {
+        let broken = self.broken.0.borrow();
+        if broken.iter().any(|(_, defect, _)| *defect != Defect::Writes) {
+            self.run.set_unread();
+        }
+    }
+
+    /// B2.
+    pub(super) async fn prove_going_on(&self, rig: &Rig) {
+        if self.broken.is_sound() || !self.broken.goes_on() {
+            return;
+        }
+        let volumes = self.run.volumes().into_iter().filter(|model| model.is_usable());
+        // Twice: what a write leaves is for another one.
+        let places = volumes.flat_map(|model| {
+            (0..2 * GO_ON_BLOCKS).map(move |turn| (model.clone(), turn % GO_ON_BLOCKS))
+        });
+        for (model, lba) in places {
+            if let Err(failure) = self.write_again(rig, &model, lba).await {
+                let id = model.id;
+                self.run.fail(format!(
+                    "volume {id} does not go on beside {:?}: {failure:?}",
+                    self.broken.0
+                ));
+            }
+        }
+    }
+
+    /// Writes a block until it is taken, a bounded number of times; fails with the last failure.
+    async fn write_again(&self, rig: &Rig, model: &VolumeModel, lba: u64) -> Result<(), Failure> {
+        let range = LbaRange::new(Lba(lba), 1);
+        let mut last = Ok(());
+        for _ in 0..GO_ON_TRIES {
+            if self.run.has_failed() || model.likely_size() <= lba {
+                return Ok(());
+            }
+            if let Some(target) = rig.target(model).await {
+                let tag = self.run.begin(model, range, false);
+                let data = content::data(model.id, lba, 1, tag);
+                last = target.write(range.start, data).await;
+                self.run.end(model, tag, last);
+                // No reason of the kind that is looked for.
+                if matches!(last, Ok(()) | Err(Failure::OutOfRange | Failure::NoSpace)) {
+                    return Ok(());
+                }
+            }
+            if last != Err(Failure::Device) {
+                rig.pause(RETURN).await;
+            }
+        }
+        last
+    }
+}
