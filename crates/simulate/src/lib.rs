@@ -10,7 +10,7 @@
 //!
 //! - `content.rs`: blocks that say which write they are from. `history.rs`: what was asked and answered.
 //! - `image.rs`, `linear.rs`: could that have been? `model.rs`, `run.rs`: what is known, what is excused.
-//! - `profile.rs`, `requests.rs`, `scenario.rs`, `outcome.rs`: what happens. `rig.rs`, `target.rs`: to whom.
+//! - `profile.rs`, `requests.rs`, `scenario.rs`, `outcome.rs`: what happens. `rig.rs`, `target.rs`, `fused.rs`: to whom.
 //! - `exhaustive.rs`: short programs, crashed everywhere. `soak.rs`: many seeds at once.
 //! - `sharing.rs`, `watched.rs`: ceilings that change under load, and policies held to their promises.
 //! - `mending.rs`: damage at rest, and repairs. `scenario/breaking.rs`: blocks that fail for good.
@@ -20,6 +20,7 @@
 
 mod content;
 mod exhaustive;
+mod fused;
 mod history;
 mod image;
 mod linear;

@@ -215,7 +215,11 @@ impl Worker {
         let tag = self.run.begin(model, range, false);
         model.history.borrow_mut().expect(tag, guess.clone());
         let data = content::data(model.id, range.start.0, range.blocks, tag);
-        match target.compare_and_write(range.start, expected, data).await {
+        let outcome = match self.rng.one_in(2) {
+            true => target.fused(range.start, expected, data).await,
+            false => target.compare_and_write(range.start, expected, data).await,
+        };
+        match outcome {
             Ok(Compared::Equal) => {
                 self.run.end(model, tag, Ok(()));
                 Ok(())

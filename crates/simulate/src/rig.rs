@@ -15,6 +15,7 @@ use volume::{
     CheckReport, ExtentAllocator, OpenError, Shard, ShardOptions, Terms, VolumeError, VolumeSpec,
 };
 
+use crate::fused::FusedHost;
 use crate::model::VolumeModel;
 use crate::seam::SeamDevice;
 use crate::target::{Failure, Target};
@@ -28,8 +29,8 @@ pub(crate) struct Rig {
     world: SimWorld,
     shards: Rc<RefCell<Vec<Shard<SeamDevice>>>>,
     core: Option<Core<SimWorld, SeamDevice>>,
-    /// One host for each volume.
-    hosts: Rc<RefCell<BTreeMap<Uuid, client::Volume<SimWorld>>>>,
+    /// Hosts of each volume.
+    hosts: Rc<RefCell<BTreeMap<Uuid, Target>>>,
     reconnects: bool,
 }
 
@@ -151,7 +152,7 @@ impl Rig {
             return Some(Target::Engine(volume));
         }
         if let Some(host) = self.hosts.borrow().get(&uuid) {
-            return Some(Target::Plane(host.clone()));
+            return Some(host.clone());
         }
         let reconnect = match self.reconnects {
             true => Reconnect::Backoff(Backoff { seed: model.id, ..Backoff::default() }),
@@ -160,8 +161,10 @@ impl Rig {
         let options = Options { reconnect, queues: 2, ..Options::for_host([7; 16]) };
         let client = Client::connect(self.world.clone(), portal(), &nqn_of(uuid), options).await;
         let host = client.ok()?.volume().await.ok()?;
-        self.hosts.borrow_mut().insert(uuid, host.clone());
-        Some(Target::Plane(host))
+        let fused = FusedHost::new(&self.world, portal(), nqn_of(uuid));
+        let target = Target::Plane(host, Rc::new(fused));
+        self.hosts.borrow_mut().insert(uuid, target.clone());
+        Some(target)
     }
 
     /// Blocks of the volume, if it is there.

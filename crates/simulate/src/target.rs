@@ -1,6 +1,7 @@
 //! A volume as the workload sees it: through the engine, or through the whole data plane.
 
 use std::future::Future;
+use std::rc::Rc;
 
 use client::Swap;
 use io_traits::BufferSlice;
@@ -10,6 +11,7 @@ use units::{BLOCK_SIZE, Lba, LbaRange, MetadataSize};
 use volume::{Blocks, CompareError, VolumeError};
 
 use crate::content;
+use crate::fused::{FusedHost, Gone};
 use crate::history::Fate;
 use crate::seam::SeamDevice;
 
@@ -18,8 +20,8 @@ use crate::seam::SeamDevice;
 pub(crate) enum Target {
     /// To the engine.
     Engine(volume::Volume<SeamDevice>),
-    /// Through initiator, network and server to the engine.
-    Plane(client::Volume<SimWorld>),
+    /// Through initiator, network and server to the engine; fused commands by a host of their own.
+    Plane(client::Volume<SimWorld>, Rc<FusedHost>),
 }
 
 /// Why a request failed, as far as the checks tell cases apart.
@@ -86,6 +88,18 @@ impl From<client::Error> for Failure {
                 _ => Self::Unexpected,
             };
         };
+        Self::from(status)
+    }
+}
+
+impl From<Gone> for Failure {
+    fn from(_: Gone) -> Self {
+        Self::Lost
+    }
+}
+
+impl From<Status> for Failure {
+    fn from(status: Status) -> Self {
         match status.code() {
             Status::LBA_OUT_OF_RANGE => Self::OutOfRange,
             Status::CAPACITY_EXCEEDED => Self::NoSpace,
@@ -122,7 +136,7 @@ impl Target {
                 let size = volume.metadata_size();
                 Ok(content::with_metadata(found.to_vec(), &found.metadata, size))
             }
-            Self::Plane(volume) => {
+            Self::Plane(volume, _) => {
                 let blocks = u32::try_from(range.blocks).expect("a small volume");
                 let found = volume.read_ex(range.start, blocks).await?;
                 let data = found.data.as_bytes().to_vec();
@@ -153,10 +167,10 @@ impl Target {
     pub(crate) async fn write(&self, lba: Lba, data: BufferSlice) -> Result<(), Failure> {
         match self {
             Self::Engine(volume) => Ok(volume.write(lba, self.blocks(data), None).await?),
-            Self::Plane(volume) if self.metadata_size().is_none() => {
+            Self::Plane(volume, _) if self.metadata_size().is_none() => {
                 Ok(volume.write(lba, data).await?)
             }
-            Self::Plane(volume) => {
+            Self::Plane(volume, _) => {
                 let blocks = self.blocks(data);
                 Ok(volume.write_ex(lba, on_wire(&blocks)).await?)
             }
@@ -170,8 +184,8 @@ impl Target {
     pub(crate) async fn clear(&self, range: LbaRange, deallocate: bool) -> Result<(), Failure> {
         match self {
             Self::Engine(volume) => Ok(volume.unmap(range).await?),
-            Self::Plane(volume) if deallocate => Ok(volume.deallocate(&[range]).await?),
-            Self::Plane(volume) => Ok(volume.write_zeroes(range).await?),
+            Self::Plane(volume, _) if deallocate => Ok(volume.deallocate(&[range]).await?),
+            Self::Plane(volume, _) => Ok(volume.write_zeroes(range).await?),
         }
     }
 
@@ -182,7 +196,7 @@ impl Target {
     pub(crate) async fn compare(&self, lba: Lba, data: BufferSlice) -> Result<Compared, Failure> {
         match self {
             Self::Engine(volume) => self.compared(volume.compare(lba, self.blocks(data)).await),
-            Self::Plane(volume) => {
+            Self::Plane(volume, _) => {
                 let blocks = self.blocks(data);
                 Ok(match volume.compare_ex(lba, on_wire(&blocks)).await? {
                     true => Compared::Equal,
@@ -207,7 +221,7 @@ impl Target {
                 let (expected, blocks) = (self.blocks(expected), self.blocks(data));
                 self.compared(volume.compare_and_write(lba, expected, blocks).await)
             }
-            Self::Plane(volume) => {
+            Self::Plane(volume, _) => {
                 let (expected, blocks) = (self.blocks(expected), self.blocks(data));
                 let (expected, blocks) = (on_wire(&expected), on_wire(&blocks));
                 Ok(match volume.compare_and_swap_ex(lba, expected, blocks).await? {
@@ -218,10 +232,35 @@ impl Target {
         }
     }
 
+    /// As [`Target::compare_and_write`], by fused commands where there is a data plane.
+    ///
+    /// # Errors
+    /// Why not.
+    pub(crate) async fn fused(
+        &self,
+        lba: Lba,
+        expected: BufferSlice,
+        data: BufferSlice,
+    ) -> Result<Compared, Failure> {
+        let Self::Plane(_, host) = self else {
+            return self.compare_and_write(lba, expected, data).await;
+        };
+        let blocks = u32::try_from(data.len_bytes() / BLOCK_SIZE).expect("a small request");
+        let (expected, data) = (extended(&self.blocks(expected)), extended(&self.blocks(data)));
+        let aborted = Status::ABORTED_FAILED_FUSED;
+        let ended = host.compare_and_write((lba.0, blocks), &expected, &data).await?;
+        match ended.map(Status::code) {
+            [Status::SUCCESS, Status::SUCCESS] => Ok(Compared::Equal),
+            [Status::COMPARE_FAILURE, second] if second == aborted => Ok(Compared::Differs(None)),
+            [_, second] if second == aborted => Err(ended[0].into()),
+            _ => Err(Failure::Unexpected),
+        }
+    }
+
     fn metadata_size(&self) -> MetadataSize {
         match self {
             Self::Engine(volume) => volume.metadata_size(),
-            Self::Plane(volume) => MetadataSize::from_bytes(u64::from(volume.metadata_size()))
+            Self::Plane(volume, _) => MetadataSize::from_bytes(u64::from(volume.metadata_size()))
                 .expect("a size that there is"),
         }
     }
@@ -252,9 +291,19 @@ impl Target {
     pub(crate) fn transfer_blocks_max(&self) -> u64 {
         match self {
             Self::Engine(_) => volume::WRITE_BLOCKS_MAX,
-            Self::Plane(volume) => u64::from(volume.max_transfer_blocks()),
+            Self::Plane(volume, _) => u64::from(volume.max_transfer_blocks()),
         }
     }
+}
+
+/// Each block with its metadata behind it.
+fn extended(blocks: &Blocks) -> Vec<u8> {
+    let data = blocks.data.as_bytes().chunks_exact(BLOCK_SIZE);
+    let each = blocks.metadata.len() / data.len().max(1);
+    let with_metadata = data
+        .enumerate()
+        .map(|(at, block)| [block, &blocks.metadata[at * each..(at + 1) * each]].concat());
+    with_metadata.flatten().collect()
 }
 
 fn on_wire(blocks: &Blocks) -> client::Blocks<'_> {

@@ -63,6 +63,8 @@ engines! {
     engine_replay_trusts_data: ReplayTrustsData under Crash;
     engine_compare_unlocked: CompareUnlocked under Crash;
     engine_miscompare_writes: MiscompareWrites under Crash;
+    plane_compare_unlocked: CompareUnlocked under Plane;
+    plane_miscompare_writes: MiscompareWrites under Plane;
     engine_short_apply: ShortApply under Crash;
     engine_shrink_keeps_blocks: ShrinkKeepsBlocks under Churn;
     engine_read_dead: ReadDead under Churn;
