@@ -10,8 +10,10 @@ pub(crate) enum Subject {
     Null,
     /// The same for blocks that come from all over a GiB.
     NullScattered,
-    /// farflash on memory.
+    /// farflash on memory: a volume that the cases before have overwritten in blocks of 4 KiB.
     FarflashMem,
+    /// The same server: a volume that was written from its first block to its last, once.
+    FarflashMemInOrder,
     /// farflash on a file.
     FarflashFile,
     /// A file without a network.
@@ -93,6 +95,7 @@ impl Subject {
             Self::Null => "null server",
             Self::NullScattered => "null, of 1 GiB",
             Self::FarflashMem => "farflash mem:",
+            Self::FarflashMemInOrder => "mem:, in order",
             Self::FarflashFile => "farflash file:",
             Self::LocalFile => "local file",
             Self::NbdkitMem => "nbdkit memory",
@@ -112,8 +115,8 @@ pub(crate) fn all() -> Vec<Case> {
     let mut add = |shape: Shape, subjects: &[Subject]| {
         cases.extend(subjects.iter().map(|subject| Case { subject: *subject, shape }));
     };
-    use Subject::NullScattered;
     use Subject::{FarflashFile, FarflashMem, LocalFile, NbdkitFile, NbdkitMem, Null, QemuNbdFile};
+    use Subject::{FarflashMemInOrder, NullScattered};
     add(Shape::READ_1, &[Null, FarflashMem, NbdkitMem, LocalFile, FarflashFile]);
     add(Shape::READ_32, &[Null, NullScattered, FarflashMem, NbdkitMem]);
     add(Shape::READ_32, &[LocalFile, FarflashFile, NbdkitFile, QemuNbdFile]);
@@ -122,7 +125,7 @@ pub(crate) fn all() -> Vec<Case> {
     add(Shape::WRITE_1, &[Null, FarflashMem]);
     add(Shape::WRITE_32, &[Null, FarflashMem, NbdkitMem]);
     add(Shape::WRITE_32, &[LocalFile, FarflashFile]);
-    add(Shape::LARGE_READ, &[Null, NullScattered, FarflashMem]);
+    add(Shape::LARGE_READ, &[Null, NullScattered, FarflashMem, FarflashMemInOrder]);
     add(Shape::READ_4X32, &[FarflashMem]);
     add(Shape::READ_64X8, &[FarflashMem]);
     cases

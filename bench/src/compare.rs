@@ -25,8 +25,10 @@ const FULL: (usize, f64) = (20, 0.5);
 const QUICK: (usize, f64) = (2, 0.5);
 /// Fewer say too little about how much the results vary to be published.
 pub(crate) const PUBLISHED_ROUNDS_MIN: usize = 5;
-/// A farflash device holds a volume of a GiB, and room for the writes of a copy-on-write engine.
-const DEVICE_SIZE: &str = "2GiB";
+/// A farflash device holds volumes of a GiB, two in memory and one in a file, and room for the writes of a copy-on-write
+/// engine.
+const MEM_SIZE: &str = "3GiB";
+const FILE_SIZE: &str = "2GiB";
 const VOLUME_SIZE: &str = "1GiB";
 
 #[derive(Debug, clap::Args)]
@@ -83,6 +85,8 @@ pub(crate) struct Facts {
 struct Bed {
     driver: Driver,
     mem: (Server, VolumeAddress),
+    /// Another volume of the same server, written once.
+    in_order: VolumeAddress,
     file: (Server, VolumeAddress),
     local_file: PathBuf,
     peers: Vec<Peer>,
@@ -163,17 +167,18 @@ fn prepare(args: &CompareArgs, seconds: f64, facts: &mut Facts) -> Result<Bed> {
     let farflash = args.farflash.canonicalize().context("there is no such farflash program")?;
     let log = |name: &str| out.join(name).with_extension("log");
     eprintln!("preparing");
-    let mem = Server::start(&farflash, &format!("mem:{DEVICE_SIZE}"), cpus::server(), &log("mem"))?;
+    let mem = Server::start(&farflash, &format!("mem:{MEM_SIZE}"), cpus::server(), &log("mem"))?;
     facts.startup_ms = mem.startup.as_secs_f64() * 1e3;
     facts.resident_idle_bytes = mem.program.resident_bytes()?;
     let mem_volume = mem.create_volume("bench", VOLUME_SIZE)?;
+    let in_order = mem.create_volume("in-order", VOLUME_SIZE)?;
     let served = out.join("served.img");
     fresh_file(&served)?;
     let device = format!("file:{}", served.display());
     run(Command::new(&farflash).args([
         "format",
         "--device",
-        &format!("{device},size={DEVICE_SIZE}"),
+        &format!("{device},size={FILE_SIZE}"),
     ]))?;
     let file = Server::start(&farflash, &device, cpus::server(), &log("file"))?;
     let file_volume = file.create_volume("bench", VOLUME_SIZE)?;
@@ -181,7 +186,8 @@ fn prepare(args: &CompareArgs, seconds: f64, facts: &mut Facts) -> Result<Bed> {
     fresh_file(&local_file)?;
     fs::File::create(&local_file)?.set_len(GIB)?;
     let driver = Driver { farflash, seconds, token: None };
-    for target in [mem_volume.target(), file_volume.target(), local(&local_file)] {
+    let volumes = [&mem_volume, &in_order, &file_volume].map(VolumeAddress::target);
+    for target in volumes.into_iter().chain([local(&local_file)]) {
         driver.fill(&target, VOLUME_SIZE)?;
     }
     facts.idle = idle::measure(&mem.program, &mem_volume).context("measure the idle server")?;
@@ -193,7 +199,7 @@ fn prepare(args: &CompareArgs, seconds: f64, facts: &mut Facts) -> Result<Bed> {
         eprintln!("fio is not installed: peers are left out");
     }
     let (mem, file) = ((mem, mem_volume), (file, file_volume));
-    Ok(Bed { driver, mem, file, local_file, peers })
+    Ok(Bed { driver, mem, in_order, file, local_file, peers })
 }
 
 /// Removes what is there, if anything.
@@ -212,8 +218,15 @@ fn measure(bed: &mut Bed, case: &Case, count_calls: bool) -> Result<Sample> {
     match case.subject {
         Subject::Null => null_sample(&case.shape, false, bed.driver.seconds),
         Subject::NullScattered => null_sample(&case.shape, true, bed.driver.seconds),
-        Subject::FarflashMem => farflash_sample(bed, &bed.mem, &case.shape, count_calls),
-        Subject::FarflashFile => farflash_sample(bed, &bed.file, &case.shape, count_calls),
+        Subject::FarflashMem => {
+            farflash_sample(bed, (&bed.mem.0, &bed.mem.1), &case.shape, count_calls)
+        }
+        Subject::FarflashMemInOrder => {
+            farflash_sample(bed, (&bed.mem.0, &bed.in_order), &case.shape, count_calls)
+        }
+        Subject::FarflashFile => {
+            farflash_sample(bed, (&bed.file.0, &bed.file.1), &case.shape, count_calls)
+        }
         Subject::LocalFile => bed.driver.sample(&local(&bed.local_file), &case.shape),
         Subject::NbdkitMem | Subject::NbdkitFile | Subject::QemuNbdFile => {
             let peer = bed.peers.iter().find(|peer| peer.subject == case.subject);
@@ -244,7 +257,7 @@ fn null_sample(shape: &Shape, is_scattered: bool, seconds: f64) -> Result<Sample
 
 fn farflash_sample(
     bed: &Bed,
-    (server, volume): &(Server, VolumeAddress),
+    (server, volume): (&Server, &VolumeAddress),
     shape: &Shape,
     count_calls: bool,
 ) -> Result<Sample> {

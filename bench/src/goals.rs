@@ -42,9 +42,9 @@ const fn share(what: &'static str, measured: Case, against: Case, bound: f64) ->
     Goal { what, figure: Figure::RateShare, measured, against, bound: Some(bound) }
 }
 
-const GOALS: [Goal; 16] = {
-    use Subject::NullScattered;
+const GOALS: [Goal; 17] = {
     use Subject::{FarflashFile, FarflashMem, LocalFile, NbdkitFile, NbdkitMem, Null, QemuNbdFile};
+    use Subject::{FarflashMemInOrder, NullScattered};
     let mem_32 = case(FarflashMem, Shape::READ_32);
     let file_32 = case(FarflashFile, Shape::READ_32);
     [
@@ -112,6 +112,13 @@ const GOALS: [Goal; 16] = {
             figure: Figure::RateShare,
             measured: case(FarflashMem, Shape::LARGE_READ),
             against: case(NullScattered, Shape::LARGE_READ),
+            bound: None,
+        },
+        Goal {
+            what: "the same, of a volume written in order, of the null server's bandwidth",
+            figure: Figure::RateShare,
+            measured: case(FarflashMemInOrder, Shape::LARGE_READ),
+            against: case(Null, Shape::LARGE_READ),
             bound: None,
         },
         share(
