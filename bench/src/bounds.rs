@@ -2,8 +2,8 @@
 
 use report::Spread;
 
-use crate::compare::Facts;
 use crate::idle;
+use crate::machine::Facts;
 use crate::verdict::{Bound, Unit, Verdict};
 
 /// What each bound came to.

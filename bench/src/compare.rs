@@ -13,7 +13,8 @@ use crate::cpus;
 use crate::distance;
 use crate::driver::Driver;
 use crate::goals::{self, Verdict};
-use crate::idle::{self, Idle};
+use crate::idle;
+use crate::machine::{Facts, machine};
 use crate::null::{self, Direction, NullSpec};
 use crate::page;
 use crate::peers::{self, Peer};
@@ -61,25 +62,6 @@ pub(crate) struct Results {
     pub(crate) verdicts: Vec<Verdict>,
     pub(crate) facts: Facts,
     pub(crate) seconds: f64,
-}
-
-/// What else is to be known.
-#[derive(Clone, Debug, Default, Serialize)]
-pub(crate) struct Facts {
-    pub(crate) commit: String,
-    pub(crate) kernel: String,
-    pub(crate) cpu: String,
-    pub(crate) cpus: usize,
-    /// How far apart the server's CPU and the client's were, in a comparison of more than one.
-    pub(crate) cpu_round_trip_ns: Option<Spread>,
-    /// What TCP connections go by, on both ends.
-    pub(crate) congestion_control: String,
-    /// Programs that wanted to run in the minute before, ours not among them.
-    pub(crate) load_average: f64,
-    pub(crate) startup_ms: f64,
-    pub(crate) idle: Idle,
-    pub(crate) resident_idle_bytes: u64,
-    pub(crate) resident_written_bytes: u64,
 }
 
 struct Bed {
@@ -286,26 +268,4 @@ fn system_calls(bed: &Bed, server: &Server, volume: &VolumeAddress, shape: &Shap
     let line = counted.lines().find(|line| line.contains("raw_syscalls"));
     let count = line.and_then(|line| line.split(',').next()).context("perf counted nothing")?;
     Ok(count.parse::<f64>()? / requests)
-}
-
-/// What the results were taken on.
-pub(crate) fn machine() -> Facts {
-    let first = |text: String| text.lines().next().unwrap_or_default().trim().to_owned();
-    let git = run(Command::new("git").args(["describe", "--always", "--dirty", "--abbrev=12"]));
-    let cpuinfo = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
-    let model = cpuinfo.lines().find_map(|line| line.strip_prefix("model name")?.split_once(": "));
-    Facts {
-        commit: git.map_or_else(|_| "unknown".to_owned(), first),
-        kernel: fs::read_to_string("/proc/sys/kernel/osrelease").map(first).unwrap_or_default(),
-        cpu: model.map_or("unknown", |(_, name)| name).to_owned(),
-        cpus: reactor::allowed_cpus().len(),
-        congestion_control: fs::read_to_string("/proc/sys/net/ipv4/tcp_congestion_control")
-            .map(first)
-            .unwrap_or_default(),
-        load_average: fs::read_to_string("/proc/loadavg")
-            .ok()
-            .and_then(|text| text.split_whitespace().next()?.parse().ok())
-            .unwrap_or(f64::NAN),
-        ..Facts::default()
-    }
 }

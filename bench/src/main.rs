@@ -11,6 +11,7 @@ mod driver;
 mod engine;
 mod goals;
 mod idle;
+mod machine;
 mod null;
 mod page;
 mod peers;

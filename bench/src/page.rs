@@ -11,15 +11,16 @@ use serde::Serialize;
 
 use crate::bounds;
 use crate::case::{Case, Sample, Shape, Subject};
-use crate::compare::{Facts, Results};
+use crate::compare::Results;
 use crate::goals::Verdict;
+use crate::machine::Facts;
 use crate::verdict;
 
 /// The generated part of the page lies between these lines.
 const BEGIN: &str = "<!-- results: begin; written by `make bench` -->";
 const END: &str = "<!-- results: end -->";
-/// Load average above which other work disturbs the measurements.
-const BUSY: f64 = 0.7;
+/// CPUs that others keep busy, above which that disturbs the measurements.
+const BUSY: f64 = 0.2;
 
 #[derive(Serialize)]
 struct Summary<'a> {
@@ -178,13 +179,10 @@ fn goal_table(verdicts: &[Verdict]) -> Table {
 
 /// Says so if other work disturbed the measurements.
 pub(crate) fn busy_text(facts: &Facts) -> String {
-    if facts.load_average <= BUSY {
-        return String::new();
-    }
+    let Some(busy) = facts.busy_cpus.filter(|busy| *busy > BUSY) else { return String::new() };
     format!(
-        "**The machine was busy with other work (load average {:.1}): only ratios mean anything, and \
-         even they are distorted.**\n\n",
-        facts.load_average
+        "**The machine was busy with other work ({busy:.1} CPUs): only ratios mean anything, and even they are \
+         distorted.**\n\n"
     )
 }
 

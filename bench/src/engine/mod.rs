@@ -36,8 +36,9 @@ use units::BLOCK_SIZE;
 use self::recovery::Recoveries;
 use self::samples::Samples;
 use self::suite::{ENGINE_BYTES, ENGINE_MEMORY_BYTES, Length, MIB, RAW_BYTES};
-use crate::compare::{Facts, PUBLISHED_ROUNDS_MIN, fresh_file, machine};
+use crate::compare::{PUBLISHED_ROUNDS_MIN, fresh_file};
 use crate::cpus;
+use crate::machine::{Facts, machine};
 use crate::process::run;
 use crate::verdict::Verdict;
 

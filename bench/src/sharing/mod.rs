@@ -18,9 +18,9 @@ use serde::Serialize;
 
 use self::cost::Cost;
 use crate::case::Shape;
-use crate::compare::{Facts, machine};
 use crate::cpus;
 use crate::driver::Driver;
+use crate::machine::{Facts, machine};
 use crate::page::{busy_text, machine_text, publish};
 use crate::process::Server;
 use crate::steady::{Steady, by_run};

@@ -26,7 +26,7 @@ use serde::Serialize;
 use self::crowd::Crowd;
 use self::slices::{LONG_SLICE, SLICE, Slices};
 use self::telling_apart::TellingApart;
-use crate::compare::{Facts, machine};
+use crate::machine::{Facts, machine};
 use crate::page::{busy_text, machine_text, publish};
 use crate::verdict::{self, Verdict};
 
