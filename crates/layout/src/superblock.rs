@@ -179,6 +179,12 @@ impl Superblock {
         (index < self.extent_count() && pba < self.data_end()).then_some((index, block))
     }
 
+    /// Whether one of an extent's two bitmaps has its place there.
+    #[must_use]
+    pub fn is_bitmap(&self, pba: Pba) -> bool {
+        self.locate(pba).is_some_and(|(_, block)| block < crate::BITMAP_SLOTS)
+    }
+
     /// Blocks as whole extents and the rest. Each request does this several times, hence without a division.
     fn split(&self, blocks: u64) -> (u64, u64) {
         let extent = u64::from(self.extent_blocks);

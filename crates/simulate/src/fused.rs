@@ -7,20 +7,16 @@ use std::net::SocketAddr;
 use io_traits::{Network, SendBatch, Stream};
 use nvme_wire::fabrics::{CONNECT_DATA_LEN, Connect, ConnectData, Property, PropertySize};
 use nvme_wire::io::BlockCommand;
-use nvme_wire::pdu::{CapsuleCmd, CapsuleResp, Digests, H2cData, IcReq, R2t};
-use nvme_wire::{Cqe, HostId, IoOpcode, Nqn, SglDescriptor, Sqe, Status, property};
+use nvme_wire::pdu::{CapsuleCmd, CapsuleResp, Digests, H2cData, IcReq, IcResp, PduType, R2t};
+use nvme_wire::property::{Cc, offset};
+use nvme_wire::{Cqe, HostId, IoOpcode, Nqn, SglDescriptor, Sqe, Status};
 use sim::{SimStream, SimWorld};
 use zerocopy::{FromBytes, IntoBytes};
 
-/// CC of a host that enables a controller: EN, 64-byte and 16-byte queue entries.
-const CC_ENABLE: u64 = 1 | 6 << 16 | 4 << 20;
 /// What goes with a command. More is asked for by the server.
 const IN_CAPSULE_BYTES_MAX: usize = 16 << 10;
 /// Bytes of a PDU that has them asked for.
 const H2C_BYTES_MAX: usize = 8 << 10;
-const IC_BYTES: usize = 128;
-const CAPSULE_RESP: u8 = 5;
-const R2T: u8 = 9;
 /// Identifiers of the halves; only they are under way.
 const HALVES: [u16; 2] = [100, 101];
 
@@ -92,7 +88,8 @@ impl FusedHost {
     async fn connect(&self) -> Result<Queue, Gone> {
         let mut admin = self.greet().await?;
         let accepted = admin.connect(0, 0xFFFF, &self.subsystem).await?;
-        let enable = Property::set(property::offset::CC, PropertySize::Four, CC_ENABLE);
+        let cc = Cc::enabled(Cc::CSS_NVM).0.into();
+        let enable = Property::set(offset::CC, PropertySize::Four, cc);
         admin.command(as_sqe(enable.as_bytes()), &[]).await?;
         let mut io = self.greet().await?;
         let cntlid = u16::try_from(accepted.result.get() & 0xFFFF).expect("16 bits");
@@ -104,7 +101,7 @@ impl FusedHost {
         let stream = self.world.connect(self.portal).await.map_err(|_| Gone)?;
         let mut wire = Wire { stream, received: Vec::new() };
         wire.say(IcReq::new(Digests::default(), 1).as_bytes()).await?;
-        wire.hear(IC_BYTES).await?;
+        wire.hear(size_of::<IcResp>()).await?;
         Ok(wire)
     }
 }
@@ -166,13 +163,13 @@ impl Wire {
                 return Ok([first, second]);
             }
             let pdu = self.hear_pdu().await?;
-            match pdu[0] {
-                R2T => {
+            match PduType::from_u8(pdu[0]) {
+                Some(PduType::R2t) => {
                     let asked = R2t::read_from_bytes(&pdu).map_err(|_| Gone)?;
                     let half = usize::from(asked.cccid.get() - HALVES[0]);
                     self.give(&asked, payloads[half]).await?;
                 }
-                CAPSULE_RESP => {
+                Some(PduType::CapsuleResp) => {
                     let cqe = CapsuleResp::read_from_bytes(&pdu).map_err(|_| Gone)?.cqe;
                     ended[usize::from(cqe.cid.get() - HALVES[0])] = Some(cqe.status());
                 }

@@ -264,7 +264,7 @@ impl Boot {
                 }
                 // Nothing was written: the next attempt finds the disk as it was.
                 Watched::Done(Err(_)) if flaky && attempt == 0 => {}
-                Watched::Done(Err(_)) if self.broken.may_keep_shut() => self.mend(),
+                Watched::Done(Err(_)) if !self.broken.goes_on() => self.mend(),
                 Watched::Done(Err(error)) => {
                     self.run.take_damage();
                     if self.run.leniency().metadata {

@@ -163,11 +163,6 @@ impl Layout {
         }
         slots.into_values().collect()
     }
-
-    /// Whether a bitmap may lie there.
-    fn is_slot(&self, pba: u64) -> bool {
-        self.0.locate(Pba(pba)).is_some_and(|(_, bit)| bit < 2)
-    }
 }
 
 /// Which blocks this damages, and what that may cost.
@@ -196,7 +191,7 @@ fn harm_by(
             harm.older.extend(all);
             layout.roots(blocks).pop().unwrap_or_default()
         }
-        Kind::Bitmaps => places(blocks, |pba, _| layout.is_slot(pba)),
+        Kind::Bitmaps => places(blocks, |pba, _| layout.0.is_bitmap(Pba(pba))),
         Kind::Extents => places(blocks, |_, block| is_node(block, EXTENT_TREE)),
         Kind::Volumes => {
             harm.gone.extend(all);

@@ -82,15 +82,10 @@ impl Broken {
         self.0.borrow().is_empty()
     }
 
-    /// Whether all that is broken can still be read, and has others in its place (B2).
-    fn goes_on(&self) -> bool {
+    /// Whether all that is broken can still be read, and has others in its place (B2). Else it may keep the disk shut.
+    pub(super) fn goes_on(&self) -> bool {
         let broken = self.0.borrow();
         broken.iter().all(|(_, defect, place)| *defect == Defect::Writes && *place != Place::Bitmap)
-    }
-
-    /// Whether that may keep the disk from being opened.
-    pub(super) fn may_keep_shut(&self) -> bool {
-        !self.goes_on()
     }
 
     /// Breaks some blocks.
@@ -118,19 +113,18 @@ impl Broken {
 fn find(place: Place, disk: &SimDevice, rng: &mut Rng) -> Option<PbaRange> {
     let superblock = Superblock::with_extents(Uuid::nil(), DEVICE_BLOCKS, EXTENT_BLOCKS)?;
     let (start, end) = (superblock.data_start().0, superblock.data_end().0);
-    let is_bitmap = |pba: u64| superblock.locate(Pba(pba)).is_none_or(|(_, bit)| bit < 2);
+    let written_where = |is_meant: &dyn Fn(Pba) -> bool| -> Vec<u64> {
+        let written = disk.written_blocks().into_iter();
+        written.filter(|pba| is_meant(*pba)).map(|pba| pba.0).collect()
+    };
     if place == Place::Bitmap {
-        let used: Vec<u64> = disk.written_blocks().into_iter().map(|pba| pba.0).collect();
-        let is_slot = |pba: &u64| superblock.locate(Pba(*pba)).is_some_and(|(_, bit)| bit < 2);
-        let used: Vec<u64> = used.into_iter().filter(is_slot).collect();
+        let used = written_where(&|pba| superblock.is_bitmap(pba));
         return pick(&used, rng).map(|pba| PbaRange::new(Pba(pba), 1));
     }
     let first = match place {
         Place::Anywhere => rng.between(start, start + (end - start) / 4),
         _ => {
-            let meant = |pba: &Pba| pba.0 >= start && place.is_at(&disk.peek(*pba));
-            let all: Vec<u64> =
-                disk.written_blocks().into_iter().filter(meant).map(|pba| pba.0).collect();
+            let all = written_where(&|pba| pba.0 >= start && place.is_at(&disk.peek(pba)));
             match place == Place::Journal {
                 // Where the next records go.
                 true => all.last()? + rng.below(RANGE_BLOCKS_MAX),
@@ -142,9 +136,11 @@ fn find(place: Place, disk: &SimDevice, rng: &mut Rng) -> Option<PbaRange> {
     let most = if rng.one_in(2) { 1 } else { RANGE_BLOCKS_MAX };
     let blocks = rng.between(1, most);
     // B2: those of others than were meant, too.
-    let mut kept = (first..first + blocks).skip_while(|pba| is_bitmap(*pba));
+    let has_others =
+        |pba: &u64| superblock.locate(Pba(*pba)).is_some() && !superblock.is_bitmap(Pba(*pba));
+    let mut kept = (first..first + blocks).skip_while(|pba| !has_others(pba));
     let first = kept.next()?;
-    let blocks = 1 + kept.take_while(|pba| !is_bitmap(*pba)).count() as u64;
+    let blocks = 1 + kept.take_while(has_others).count() as u64;
     Some(PbaRange::new(Pba(first), blocks.min(end - first)))
 }
 

@@ -11,8 +11,8 @@ impl Boot {
         let options = FsckOptions { read_data: !self.profile.tight };
         let report = volume::fsck(&self.device, options, |_, _| {}).await;
         self.run.take_damage();
-        let is_unread = self.broken.may_keep_shut();
-        if self.run.leniency().metadata || self.run.is_any_harmed() || is_unread {
+        let is_harmed = self.run.leniency().metadata || self.run.is_any_harmed();
+        if is_harmed || !self.broken.goes_on() {
             return;
         }
         match report {
