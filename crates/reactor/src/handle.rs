@@ -14,7 +14,8 @@ use units::Instant;
 use uring::{Ring, RingCounters};
 
 use crate::hot::HotSockets;
-use crate::net::{TcpListener, TcpStream};
+use crate::listener::TcpListener;
+use crate::net::TcpStream;
 use crate::random::RandomBytes;
 use crate::timers::{TimerId, Timers};
 

@@ -1,7 +1,7 @@
 //! Sockets that are asked directly whether bytes have come.
 //!
-//! A receive through the ring costs, beside the copy, a wait-queue entry, a wake-up from the sender's
-//! CPU and an extra trip into the kernel: some 2 µs for a lone request. A core that is polling for
+//! To be told by the ring costs a wake-up from the sender's CPU and a trip into the kernel beside the receive: some 2 µs for a
+//! lone request. A core that is polling for
 //! work anyway can as well ask a few sockets themselves. That lasts while bytes keep coming; a socket
 //! that stays silent goes back to the ring, and all do before the core sleeps.
 //!

@@ -17,6 +17,7 @@ mod cpu;
 mod handle;
 mod hot;
 mod idle;
+mod listener;
 mod mailbox;
 mod net;
 mod offload;
@@ -29,8 +30,9 @@ pub use self::core::{CoreConfig, CoreThread, StartError, run_on_current_thread, 
 pub use cpu::{allowed_cpus, leave_cores};
 pub use handle::{Handle, Sleep};
 pub use idle::IdlePolicy;
+pub use listener::TcpListener;
 pub use mailbox::{MAILBOX_MAX, Receiver, Sender, Undelivered, mailbox};
-pub use net::{TcpListener, TcpStream};
+pub use net::TcpStream;
 pub use open::{DeviceWarning, FlushPolicy, OpenError, OpenOptions, OwnedDevice, create_sparse};
 pub use storage::FileDevice;
 pub use uring::{RingCounters, SetupError, self_test};

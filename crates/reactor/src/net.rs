@@ -1,8 +1,9 @@
 //! TCP over the ring.
 //!
-//! - N1: a receive that is in flight belongs to the stream, not to the future that waits for it. A
-//!   dropped future loses no bytes: the next one picks the receive up. The same holds for sends,
-//!   which therefore never interleave, and for accepted connections.
+//! - N1: what was received, or sent in part, belongs to the stream, not to the future that waits for it. A dropped
+//!   future loses no bytes, and sends never interleave.
+//! - N2: a socket is asked for bytes when the ring has told that some have come, or, while it is busy, again and again
+//!   (`hot.rs`).
 
 use std::cell::{Cell, RefCell};
 use std::future::{Future, poll_fn};
@@ -12,52 +13,45 @@ use std::rc::Rc;
 use std::task::{Context, Poll, Waker, ready};
 use std::time::Duration;
 
-use io_traits::{Clock, Listener, NetworkError, SendBatch, Stream, StreamError};
+use io_traits::{NetworkError, SendBatch, Stream, StreamError};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::{
-    AddressFamily, Shutdown, SocketAddrAny, SocketFlags, SocketType, bind, getpeername,
-    getsockname, listen, netdevice::index_to_name_inlined, shutdown, socket_with, sockopt,
+    AddressFamily, Shutdown, SocketAddrAny, SocketFlags, SocketType, getpeername, getsockname,
+    netdevice::index_to_name_inlined, shutdown, socket_with, sockopt,
 };
-use uring::{Accept, Chunk, Errno, Fd, Recv};
+use uring::{Arrival, CHUNK_LEN, Chunk, Errno, Fd, Received, Watch};
 
 use crate::handle::{CoreState, Handle};
 use crate::hot::Asked;
 
-/// Connections that wait to be accepted; the kernel refuses more.
-const BACKLOG: i32 = 1024;
-/// How long a listener waits when the process has no descriptor left for a connection.
-const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 /// Silence after which the kernel asks whether the peer is still there, the pause between
 /// questions, and how many unanswered ones end the connection.
 const KEEP_ALIVE_IDLE: Duration = Duration::from_secs(30);
 const KEEP_ALIVE_INTERVAL: Duration = Duration::from_secs(10);
 const KEEP_ALIVE_PROBES: u32 = 3;
 
-/// Where a stream's receive is (N1).
+/// How a socket gets to know that bytes have come (N2).
 enum Receive {
-    /// Nobody asks.
+    /// Nobody has asked for any.
     None,
-    /// Among the sockets that are asked directly, in vain so far this often.
-    Hot {
-        misses: u32,
-        waker: Option<Waker>,
-    },
-    /// Done, to be fetched.
-    Done(Result<Option<Chunk>, Errno>),
-    Ring(Recv),
+    /// It is asked again and again, in vain so far this often.
+    Hot { misses: u32, waker: Option<Waker> },
+    /// That has brought something, to be fetched (N1).
+    Done(Result<Received, Errno>),
+    /// The ring tells. Some `may_be_left` of what it has told of.
+    Watched { watch: Watch, may_be_left: bool },
+    /// All has come that ever will.
+    Ended,
 }
 
 pub(crate) struct Socket {
     core: Rc<CoreState>,
     fd: Fd,
     peer: SocketAddr,
-    local: SocketAddr,
     receive: RefCell<Receive>,
     sending: RefCell<Option<uring::Send>>,
     /// Receives that brought bytes, since asking it was last in vain for long.
     receives: Cell<u32>,
-    /// More bytes were waiting when the last receive was done.
-    more: Cell<bool>,
     /// The peer will say no more, and neither shall we.
     peer_finished: Cell<bool>,
     finished: Cell<bool>,
@@ -71,25 +65,20 @@ pub struct TcpStream {
 }
 
 impl TcpStream {
-    /// The stream of `fd`, whose options are set already.
-    fn new(core: &Rc<CoreState>, fd: Fd) -> Result<Self, Errno> {
-        let local = socket_addr(&getsockname(&fd)?);
-        // A connection that was reset before it was looked at has no peer any more.
-        let peer = getpeername(&fd)?.ok_or(Errno::NOTCONN)?;
+    /// The stream of `fd`, whose options are set already, to `peer`.
+    pub(crate) fn new(core: &Rc<CoreState>, fd: Fd, peer: &SocketAddrAny) -> Self {
         let socket = Socket {
             core: core.clone(),
-            peer: socket_addr(&peer),
-            local,
+            peer: socket_addr(peer),
             fd,
             receive: RefCell::new(Receive::None),
             sending: RefCell::default(),
             receives: Cell::new(0),
-            more: Cell::new(false),
             peer_finished: Cell::new(false),
             finished: Cell::new(false),
             shut: Cell::new(false),
         };
-        Ok(Self { socket: Rc::new(socket) })
+        Self { socket: Rc::new(socket) }
     }
 
     pub(crate) fn connect(
@@ -99,10 +88,12 @@ impl TcpStream {
         let core = handle.core.clone();
         async move {
             let connected = async {
-                let fd = new_socket(address)?;
+                let fd = new_socket(address, SocketFlags::empty())?;
                 set_options(&fd)?;
                 core.ring.connect(&fd, address).await?;
-                Self::new(&core, fd)
+                // A connection that was reset before it was looked at has no peer any more.
+                let peer = getpeername(&fd)?.ok_or(Errno::NOTCONN)?;
+                Ok(Self::new(&core, fd, &peer))
             };
             connected.await.map_err(|errno| network_error(address, errno))
         }
@@ -130,17 +121,24 @@ impl TcpStream {
 }
 
 impl Socket {
-    /// Asks for bytes, unless that was done already (N1). Called when the future is made, so that a
-    /// receive leaves with the send that is made after it, in one system call.
+    /// Sees to it that bytes are noticed. Called when the future is made, so that what the ring is asked for leaves
+    /// together with what comes behind.
     fn start_receive(self: &Rc<Self>) {
-        let mut receive = self.receive.borrow_mut();
-        if !self.shut.get() && matches!(*receive, Receive::None) {
-            *receive = if self.core.hot.admit(self) {
-                Receive::Hot { misses: 0, waker: None }
-            } else {
-                Receive::Ring(self.core.ring.recv(&self.fd, !self.more.get()))
-            };
+        if self.shut.get() {
+            return;
         }
+        let mut receive = self.receive.borrow_mut();
+        let is_new = matches!(*receive, Receive::None);
+        let may_change = is_new || matches!(*receive, Receive::Watched { may_be_left: false, .. });
+        if may_change && self.core.hot.admit(self) {
+            *receive = Receive::Hot { misses: 0, waker: None };
+        } else if is_new {
+            *receive = self.watched();
+        }
+    }
+
+    fn watched(&self) -> Receive {
+        Receive::Watched { watch: self.core.ring.watch(&self.fd), may_be_left: false }
     }
 
     /// Looks whether bytes have come for a hot receive.
@@ -148,7 +146,7 @@ impl Socket {
         let mut receive = self.receive.borrow_mut();
         let Receive::Hot { waker, .. } = &mut *receive else { return Asked::Done };
         let received = match self.core.ring.try_recv(&self.fd) {
-            Err(Errno::AGAIN | Errno::INTR) => return Asked::Nothing,
+            Ok(Received::Nothing | Received::NoChunk) => return Asked::Nothing,
             received => received,
         };
         let waker = waker.take();
@@ -180,18 +178,18 @@ impl Socket {
         self.receives.set(0);
     }
 
-    /// A hot receive goes on by the ring.
+    /// From now on the ring tells of bytes for a hot receive.
     pub(crate) fn receive_by_ring(&self) {
         let mut receive = self.receive.borrow_mut();
         let Receive::Hot { waker, .. } = &mut *receive else { return };
         let waker = waker.take();
-        let mut recv = self.core.ring.recv(&self.fd, true);
+        let mut watch = self.core.ring.watch(&self.fd);
         if let Some(waker) = waker {
-            // Just handed over, so it cannot be done; this makes the waker known.
-            let polled = Pin::new(&mut recv).poll(&mut Context::from_waker(&waker));
-            assert!(polled.is_pending());
+            // Just handed over, so nothing was told yet; this makes the waker known.
+            let told = watch.poll(&mut Context::from_waker(&waker));
+            assert!(told.is_pending());
         }
-        *receive = Receive::Ring(recv);
+        *receive = Receive::Watched { watch, may_be_left: false };
     }
 
     fn poll_recv(self: &Rc<Self>, context: &mut Context<'_>) -> Poll<Result<Chunk, StreamError>> {
@@ -199,34 +197,59 @@ impl Socket {
             return Poll::Ready(Err(StreamError::Reset));
         }
         self.start_receive();
-        let mut receive = self.receive.borrow_mut();
-        let received = match &mut *receive {
-            Receive::Hot { waker, .. } => {
-                *waker = Some(context.waker().clone());
-                return Poll::Pending;
-            }
-            Receive::Ring(recv) => ready!(Pin::new(recv).poll(context)).map(|(chunk, more)| {
-                self.more.set(more);
-                chunk
-            }),
-            done => match std::mem::replace(done, Receive::None) {
-                Receive::Done(received) => received,
-                _ => unreachable!("a receive was started"),
-            },
-        };
-        *receive = Receive::None;
-        Poll::Ready(match received {
-            Ok(Some(chunk)) => {
+        Poll::Ready(match ready!(self.poll_received(context)) {
+            Ok(Received::Bytes(chunk)) => {
                 self.receives.set(self.receives.get().saturating_add(1));
                 Ok(chunk)
             }
-            Ok(None) if self.shut.get() => Err(StreamError::Reset),
-            Ok(None) => {
+            Ok(_) => {
                 self.peer_finished.set(true);
                 Err(StreamError::Closed)
             }
             Err(errno) => Err(stream_error(errno)),
         })
+    }
+
+    /// Waits for bytes or the end.
+    fn poll_received(&self, context: &mut Context<'_>) -> Poll<Result<Received, Errno>> {
+        let mut receive = self.receive.borrow_mut();
+        loop {
+            match &mut *receive {
+                Receive::None => *receive = self.watched(),
+                Receive::Hot { waker, .. } => {
+                    *waker = Some(context.waker().clone());
+                    return Poll::Pending;
+                }
+                Receive::Done(_) => {
+                    let done = std::mem::replace(&mut *receive, Receive::None);
+                    let Receive::Done(received) = done else { unreachable!("just looked at") };
+                    return Poll::Ready(received);
+                }
+                Receive::Watched { watch, may_be_left: may_be_left @ false } => {
+                    match ready!(watch.poll(context)) {
+                        Ok(Arrival::Some) => *may_be_left = true,
+                        Ok(Arrival::Last) => *receive = Receive::Ended,
+                        Err(errno) => {
+                            *receive = Receive::None;
+                            return Poll::Ready(Err(errno));
+                        }
+                    }
+                }
+                Receive::Watched { .. } | Receive::Ended => {
+                    match self.core.ring.try_recv(&self.fd) {
+                        Ok(Received::NoChunk) => ready!(self.core.ring.poll_chunk(context)),
+                        Ok(Received::Nothing) => receive.is_drained(),
+                        received => {
+                            if matches!(&received, Ok(Received::Bytes(chunk)) if chunk.len() < CHUNK_LEN)
+                            {
+                                receive.is_drained();
+                            }
+                            return Poll::Ready(received);
+                        }
+                    }
+                }
+            }
+        }
     }
 
     fn poll_sent(&self, context: &mut Context<'_>) -> Poll<Result<SendBatch, Errno>> {
@@ -242,11 +265,20 @@ impl Socket {
     }
 
     fn shutdown(&self) {
-        let is_over =
-            self.finished.get() && self.peer_finished.get() && self.sending.borrow().is_none();
+        // Then closing the socket, which comes next, is as good.
+        let is_over = self.peer_finished.get() && self.sending.borrow().is_none();
         if !self.shut.replace(true) && !is_over {
             // It fails only on a connection that has ended already.
             let _ = shutdown(&self.fd, Shutdown::Both);
+        }
+    }
+}
+
+impl Receive {
+    /// What the ring has told of was received.
+    fn is_drained(&mut self) {
+        if let Self::Watched { may_be_left, .. } = self {
+            *may_be_left = false;
         }
     }
 }
@@ -311,7 +343,8 @@ impl Stream for TcpStream {
     }
 
     fn local(&self) -> SocketAddr {
-        self.socket.local
+        // It fails only for what is no socket.
+        socket_addr(&getsockname(&self.socket.fd).expect("a socket has a name"))
     }
 
     fn interface(&self) -> Option<String> {
@@ -329,70 +362,9 @@ fn has_ended(fd: &Fd) -> bool {
     poll(&mut asked, Some(&at_once)).is_ok_and(|answers| answers > 0)
 }
 
-/// A listening TCP socket.
-pub struct TcpListener {
-    handle: Handle,
-    fd: Fd,
-    local: SocketAddr,
-    /// N1.
-    accepting: RefCell<Option<Accept>>,
-}
-
-impl TcpListener {
-    pub(crate) fn bind(handle: &Handle, address: SocketAddr) -> Result<Self, NetworkError> {
-        let bound = || {
-            let fd = new_socket(address)?;
-            sockopt::set_socket_reuseaddr(&fd, true)?;
-            // Linux: what is accepted has the options of the listener.
-            set_options(&fd)?;
-            bind(&fd, &address)?;
-            listen(&fd, BACKLOG)?;
-            let local = socket_addr(&getsockname(&fd)?);
-            Ok((fd, local))
-        };
-        let (fd, local) = bound().map_err(|errno| network_error(address, errno))?;
-        Ok(Self { handle: handle.clone(), fd, local, accepting: RefCell::default() })
-    }
-
-    fn poll_accept(&self, context: &mut Context<'_>) -> Poll<Result<TcpStream, Errno>> {
-        let core = &self.handle.core;
-        let mut accepting = self.accepting.borrow_mut();
-        let accept = accepting.get_or_insert_with(|| core.ring.accept(&self.fd));
-        let accepted = ready!(Pin::new(accept).poll(context));
-        *accepting = None;
-        Poll::Ready(accepted.and_then(|socket| TcpStream::new(core, Fd::new(socket))))
-    }
-}
-
-impl Listener for TcpListener {
-    type Stream = TcpStream;
-
-    /// A connection that broke before it was accepted is passed over. When the process has no
-    /// descriptors or memory left, connections wait until it has.
-    async fn accept(&self) -> Result<TcpStream, NetworkError> {
-        loop {
-            match poll_fn(|context| self.poll_accept(context)).await {
-                Ok(stream) => return Ok(stream),
-                Err(Errno::MFILE | Errno::NFILE | Errno::NOBUFS | Errno::NOMEM) => {
-                    let pause = self.handle.now() + ACCEPT_PAUSE;
-                    self.handle.sleep_until(pause).await;
-                }
-                Err(errno @ (Errno::BADF | Errno::INVAL | Errno::NOTSOCK | Errno::CANCELED)) => {
-                    return Err(network_error(self.local, errno));
-                }
-                Err(_) => {}
-            }
-        }
-    }
-
-    fn local(&self) -> SocketAddr {
-        self.local
-    }
-}
-
 /// Sends what there is at once, and lets the kernel find out within a minute that a peer has vanished without a
 /// word.
-fn set_options(fd: &Fd) -> Result<(), Errno> {
+pub(crate) fn set_options(fd: &Fd) -> Result<(), Errno> {
     sockopt::set_tcp_nodelay(fd, true)?;
     sockopt::set_tcp_keepidle(fd, KEEP_ALIVE_IDLE)?;
     sockopt::set_tcp_keepintvl(fd, KEEP_ALIVE_INTERVAL)?;
@@ -400,16 +372,15 @@ fn set_options(fd: &Fd) -> Result<(), Errno> {
     sockopt::set_socket_keepalive(fd, true)
 }
 
-fn new_socket(address: SocketAddr) -> Result<Fd, Errno> {
+/// For waiting by the ring sockets are blocking in name only: a nonblocking one would make it return `EAGAIN` instead.
+pub(crate) fn new_socket(address: SocketAddr, flags: SocketFlags) -> Result<Fd, Errno> {
     let family = if address.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
-    // Blocking in name only: the ring waits, never the thread. A nonblocking socket would make the
-    // ring return EAGAIN instead of waiting.
-    let socket = socket_with(family, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
+    let socket = socket_with(family, SocketType::STREAM, SocketFlags::CLOEXEC | flags, None)?;
     Ok(Fd::new(socket))
 }
 
 /// IPv4 is shown as IPv4 even if it came in through an IPv6 socket.
-fn socket_addr(address: &SocketAddrAny) -> SocketAddr {
+pub(crate) fn socket_addr(address: &SocketAddrAny) -> SocketAddr {
     let address = SocketAddr::try_from(address.clone()).expect("a TCP socket has an IP address");
     SocketAddr::new(address.ip().to_canonical(), address.port())
 }
@@ -421,7 +392,7 @@ fn stream_error(errno: Errno) -> StreamError {
     }
 }
 
-fn network_error(address: SocketAddr, errno: Errno) -> NetworkError {
+pub(crate) fn network_error(address: SocketAddr, errno: Errno) -> NetworkError {
     let number = errno.raw_os_error();
     match errno {
         Errno::ADDRINUSE => NetworkError::AddressInUse { address },

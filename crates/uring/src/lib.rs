@@ -8,9 +8,9 @@
 //!   such memory: it holds heap blocks, and the kernel knows the blocks.
 //! - U2: an operation is named to the kernel by index and generation of its place in the table, so
 //!   that a late completion finds nothing rather than a stranger.
-//! - U3: a receive takes a chunk of memory from the core's shared pool only when there are bytes.
-//!   Without a free chunk it waits for one; that is never an error.
-//! - U4: dropping the future of a receive, an accept or a connect cancels it. Everything else runs
+//! - U3: whoever receives waits for word that something has come ([`Watch`]), and takes a chunk of memory from the core's
+//!   shared pool then. Without a free chunk it waits for one; that is never an error.
+//! - U4: dropping a watch or the future of a connect cancels it. Everything else runs
 //!   to its end unobserved, short sends, reads and writes included.
 //! - U5: dropping the last handle of a ring cancels sends and waits for all that is in flight; what
 //!   the kernel will not let go of within [`DRAIN_MAX`] is leaked, never freed.
@@ -20,7 +20,6 @@
 mod chunk;
 mod fd;
 mod interface;
-mod memory;
 mod operation;
 mod request;
 mod ring;
@@ -28,16 +27,18 @@ mod send;
 mod setup;
 mod table;
 mod wake;
+mod watch;
 mod window;
 
-pub use chunk::{CHUNK_LEN, CHUNKS, Chunk};
+pub use chunk::{CHUNK_LEN, CHUNKS, Chunk, Received};
 pub use fd::Fd;
 pub use interface::receiving_interface;
-pub use operation::{Accept, Connect, Done, Read, Recv, Send, Write};
+pub use operation::{Connect, Done, Read, Send, Write};
 pub use ring::{DRAIN_MAX, Ring, RingCounters};
 pub use rustix::io::Errno;
 pub use setup::{SetupError, self_test};
 pub use wake::RemoteWake;
+pub use watch::{Arrival, Watch};
 pub use window::ReadWindow;
 
 #[cfg(test)]

@@ -2,16 +2,15 @@
 
 use std::future::Future;
 use std::net::SocketAddr;
-use std::os::fd::OwnedFd;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
 use io_traits::{Buffer, BufferSlice, SendBatch};
 use rustix::io::Errno;
 
-use crate::chunk::Chunk;
+use crate::chunk::Received;
 use crate::fd::Fd;
-use crate::request::{Outcome, Request, SockAddr};
+use crate::request::{Request, SockAddr};
 use crate::ring::Ring;
 use crate::send::send_at_once;
 use crate::table::Key;
@@ -25,7 +24,7 @@ struct Operation {
 }
 
 impl Operation {
-    fn poll(&mut self, context: &mut Context<'_>) -> Poll<(Result<Outcome, Errno>, Request)> {
+    fn poll(&mut self, context: &mut Context<'_>) -> Poll<(Result<(), Errno>, Request)> {
         let key = self.key.expect("an operation is not polled after its end");
         let finished = ready!(self.ring.poll_operation(key, context));
         self.key = None;
@@ -60,41 +59,29 @@ macro_rules! operations {
 }
 
 operations! {
-    /// A receive: bytes, or `None` at the end of the stream; and whether more are waiting already.
-    Recv -> Result<(Option<Chunk>, bool), Errno> = |_: &Ring, outcome, _| match outcome {
-        Ok(Outcome::Chunk(chunk, more)) => Ok((chunk, more)),
-        Ok(_) => unreachable!("a receive yields a chunk"),
-        Err(errno) => Err(errno),
-    };
     /// A send of what the socket did not take at once.
     #[expect(unreachable_pub, reason = "the others are public")]
-    SendRest -> Result<SendBatch, Errno> = |ring: &Ring, outcome: Result<Outcome, Errno>, request| {
+    SendRest -> Result<SendBatch, Errno> = |ring: &Ring, outcome: Result<(), Errno>, request| {
         let Request::Send(mut state) = request else { unreachable!("a send carries its state") };
         let batch = state.take_batch();
         ring.with_table(|table| table.keep_send_state(state));
         outcome.map(|_| batch)
     };
-    /// A connection that was waited for.
-    Accept -> Result<OwnedFd, Errno> = |_: &Ring, outcome, _| match outcome {
-        Ok(Outcome::Socket(socket)) => Ok(socket),
-        Ok(_) => unreachable!("an accept yields a socket"),
-        Err(errno) => Err(errno),
-    };
     /// A connection that is being made.
-    Connect -> Result<(), Errno> = |_: &Ring, outcome: Result<Outcome, Errno>, _| {
-        outcome.map(drop)
+    Connect -> Result<(), Errno> = |_: &Ring, outcome: Result<(), Errno>, _| {
+        outcome
     };
     /// A read that fills its buffer.
-    Read -> Result<Buffer, Errno> = |_: &Ring, outcome: Result<Outcome, Errno>, request| {
+    Read -> Result<Buffer, Errno> = |_: &Ring, outcome: Result<(), Errno>, request| {
         match request {
             Request::Read { buffer, .. } => outcome.map(|_| buffer),
             _ => unreachable!("a read carries its buffer"),
         }
     };
     /// A write of all its data.
-    Write -> Result<(), Errno> = |_: &Ring, outcome: Result<Outcome, Errno>, _| outcome.map(drop);
+    Write -> Result<(), Errno> = |_: &Ring, outcome: Result<(), Errno>, _| outcome;
     /// A request without data: a sync, a hole to be punched.
-    Done -> Result<(), Errno> = |_: &Ring, outcome: Result<Outcome, Errno>, _| outcome.map(drop);
+    Done -> Result<(), Errno> = |_: &Ring, outcome: Result<(), Errno>, _| outcome;
 }
 
 /// A send of a whole batch, which comes back empty.
@@ -130,16 +117,14 @@ impl Ring {
         Operation { ring: self.clone(), key: Some(self.submit(fd, request)) }
     }
 
-    /// Receives once into a chunk of the shared pool. `poll_first` says that most likely nothing
-    /// is there yet.
-    pub fn recv(&self, fd: &Fd, poll_first: bool) -> Recv {
-        Recv(self.operation(fd, Request::Recv { poll_first }))
+    /// Receives what is there, past the ring, in a system call of its own.
+    pub fn try_recv(&self, fd: &Fd) -> Result<Received, Errno> {
+        self.shared.pool.try_recv(fd)
     }
 
-    /// Receives what is there, past the ring, in a system call of its own. `EAGAIN` says that there
-    /// is nothing, or no chunk to put it into.
-    pub fn try_recv(&self, fd: &Fd) -> Result<Option<Chunk>, Errno> {
-        self.shared.pool.try_recv(fd)
+    /// Waits until there is a chunk to receive into.
+    pub fn poll_chunk(&self, context: &mut Context<'_>) -> Poll<()> {
+        self.shared.pool.poll_free(context)
     }
 
     /// Sends all of `batch`: what the socket takes at once in a system call of its own, the rest in as many as it
@@ -156,11 +141,6 @@ impl Ring {
         let mut state = self.with_table(|table| table.send_state());
         state.begin(batch, sent);
         Send(Sending::Rest(SendRest(self.operation(fd, Request::Send(state)))))
-    }
-
-    /// Waits for a connection to a listening socket.
-    pub fn accept(&self, fd: &Fd) -> Accept {
-        Accept(self.operation(fd, Request::Accept))
     }
 
     /// Connects a socket.

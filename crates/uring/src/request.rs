@@ -1,32 +1,41 @@
 //! What the kernel can be asked for, and what its answers mean.
 
 use std::net::SocketAddr;
-use std::os::fd::{FromRawFd, OwnedFd};
 use std::ptr;
-use std::rc::Rc;
 
 use io_traits::{Buffer, BufferSlice};
 use io_uring::{cqueue, opcode, squeue, types};
 use rustix::io::Errno;
 
-use crate::chunk::{BUFFER_GROUP, CHUNK_LEN, Chunk, ChunkPool};
 use crate::fd::Fd;
 use crate::send::SendState;
+use crate::watch::WATCHED;
 use crate::window::ReadWindow;
-
-/// Look for bytes only after the socket says that there are some. Kernel constant, 5.19.
-const POLL_FIRST: u16 = 1;
 
 /// A request, with all memory that the kernel touches for it (U1).
 pub(crate) enum Request {
-    Recv { poll_first: bool },
+    /// With what has come since somebody asked, as `poll` says it; see `watch.rs`.
+    Watch {
+        events: u32,
+    },
     Send(Box<SendState>),
-    Accept,
     Connect(Box<SockAddr>),
-    Read { buffer: Buffer, offset: u64, done: usize, window: ReadWindow },
-    Write { data: BufferSlice, offset: u64, done: usize },
+    Read {
+        buffer: Buffer,
+        offset: u64,
+        done: usize,
+        window: ReadWindow,
+    },
+    Write {
+        data: BufferSlice,
+        offset: u64,
+        done: usize,
+    },
     Sync,
-    Punch { offset: u64, len: u64 },
+    Punch {
+        offset: u64,
+        len: u64,
+    },
     Wake(Box<[u8; 8]>),
 }
 
@@ -36,27 +45,21 @@ pub(crate) enum SockAddr {
     V6(libc::sockaddr_in6),
 }
 
-/// What came of a request.
-pub(crate) enum Outcome {
-    Done,
-    /// Bytes, or `None` at the end of the stream; with it, whether more are waiting.
-    Chunk(Option<Chunk>, bool),
-    Socket(OwnedFd),
-}
-
 /// What a completion means for its request.
 pub(crate) enum Step {
     /// Ask again, for the rest or because of an interruption.
     Again,
-    /// Ask again when there is a chunk (U3).
-    Starved,
-    Finished(Result<Outcome, Errno>),
+    /// Something has come. It goes on by itself unless it `is_over`.
+    Event {
+        is_over: bool,
+    },
+    Finished(Result<(), Errno>),
 }
 
 impl Request {
     /// Whether it ends when nobody waits for it any more (U4).
     pub(crate) fn is_cancelled_by_drop(&self) -> bool {
-        matches!(self, Self::Recv { .. } | Self::Accept | Self::Connect(_) | Self::Wake(_))
+        matches!(self, Self::Watch { .. } | Self::Connect(_) | Self::Wake(_))
     }
 
     /// Whether a thread of the kernel may do it: one that has this thread's CPU and has to get hold of it. Flushes and
@@ -78,15 +81,8 @@ impl Request {
     pub(crate) fn entry(&mut self, fd: &Fd) -> squeue::Entry {
         let fd = types::Fd(fd.raw());
         match self {
-            Self::Recv { poll_first } => opcode::Recv::new(fd, ptr::null_mut(), CHUNK_LEN as u32)
-                .buf_group(BUFFER_GROUP)
-                .ioprio(if *poll_first { POLL_FIRST } else { 0 })
-                .build()
-                .flags(squeue::Flags::BUFFER_SELECT),
+            Self::Watch { .. } => opcode::PollAdd::new(fd, WATCHED).multi(true).build(),
             Self::Send(state) => state.entry(fd),
-            Self::Accept => opcode::Accept::new(fd, ptr::null_mut(), ptr::null_mut())
-                .flags(libc::SOCK_CLOEXEC)
-                .build(),
             Self::Connect(address) => {
                 let (address, len) = address.as_raw();
                 opcode::Connect::new(fd, address, len).build()
@@ -112,28 +108,16 @@ impl Request {
         }
     }
 
-    /// # Safety
-    /// `result` and `flags` are those of a completion of this request, seen once.
-    pub(crate) unsafe fn on_completion(
-        &mut self,
-        result: i32,
-        flags: u32,
-        pool: &Rc<ChunkPool>,
-    ) -> Step {
-        let outcome = match usize::try_from(result) {
-            Ok(count) => Ok(count),
-            Err(_) => Err(Errno::from_raw_os_error(-result)),
-        };
-        if let Self::Recv { .. } = self {
-            let chunk = cqueue::buffer_select(flags)
-                // SAFETY: the kernel names the chunk that it used up for this completion.
-                .map(|id| unsafe { pool.claim(id, outcome.unwrap_or(0)) });
-            return on_received(outcome, chunk, cqueue::sock_nonempty(flags));
-        }
-        let count = match outcome {
+    /// Takes in a completion of this request.
+    pub(crate) fn on_completion(&mut self, result: i32, flags: u32) -> Step {
+        let count = match usize::try_from(result) {
             Ok(count) => count,
-            Err(Errno::INTR | Errno::AGAIN) => return Step::Again,
-            Err(errno) => return Step::Finished(Err(errno)),
+            Err(_) => {
+                return match Errno::from_raw_os_error(-result) {
+                    Errno::INTR | Errno::AGAIN => Step::Again,
+                    errno => Step::Finished(Err(errno)),
+                };
+            }
         };
         let finished = match self {
             Self::Send(state) => state.advance(count),
@@ -152,24 +136,13 @@ impl Request {
                 }
                 *done >= data.len_bytes()
             }
-            Self::Accept => {
-                // SAFETY: the kernel has just made this descriptor and told nobody else of it.
-                let socket = unsafe { OwnedFd::from_raw_fd(result) };
-                return Step::Finished(Ok(Outcome::Socket(socket)));
+            Self::Watch { events } => {
+                *events |= count as u32;
+                return Step::Event { is_over: !cqueue::more(flags) };
             }
             _ => true,
         };
-        if finished { Step::Finished(Ok(Outcome::Done)) } else { Step::Again }
-    }
-}
-
-fn on_received(outcome: Result<usize, Errno>, chunk: Option<Chunk>, more: bool) -> Step {
-    match outcome {
-        Ok(0) => Step::Finished(Ok(Outcome::Chunk(None, false))),
-        Ok(_) => Step::Finished(Ok(Outcome::Chunk(chunk, more))),
-        Err(Errno::NOBUFS) => Step::Starved,
-        Err(Errno::INTR | Errno::AGAIN) => Step::Again,
-        Err(errno) => Step::Finished(Err(errno)),
+        if finished { Step::Finished(Ok(())) } else { Step::Again }
     }
 }
 

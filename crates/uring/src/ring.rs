@@ -13,7 +13,7 @@ use rustix::io::Errno;
 
 use crate::chunk::ChunkPool;
 use crate::fd::Fd;
-use crate::request::{Outcome, Request};
+use crate::request::Request;
 use crate::setup::{self, Options, SetupError, errno_of};
 use crate::table::{Key, Table};
 use crate::wake::RemoteWake;
@@ -69,13 +69,11 @@ impl Ring {
 
     pub(crate) fn with_options(options: &Options) -> Result<Self, SetupError> {
         let ring = setup::build(options)?;
-        let pool = ChunkPool::register(&ring)
-            .map_err(|errno| SetupError::new(errno, "io_uring's provided buffers (5.19)"))?;
         let wake = RemoteWake::new().map_err(|errno| SetupError::new(errno, "eventfd"))?;
         let no_iowait = if ring.params().is_feature_no_iowait() { ENTER_NO_IOWAIT } else { 0 };
         let shared = Shared {
-            pool: pool.clone(),
-            state: ManuallyDrop::new(RefCell::new(State { ring, table: Table::new(pool) })),
+            pool: Rc::default(),
+            state: ManuallyDrop::new(RefCell::new(State { ring, table: Table::default() })),
             wake_fd: Fd::shared(wake.event()),
             wake,
             wake_read: Cell::new(None),
@@ -161,7 +159,7 @@ impl Ring {
         &self,
         key: Key,
         context: &mut Context<'_>,
-    ) -> Poll<(Result<Outcome, Errno>, Request)> {
+    ) -> Poll<(Result<(), Errno>, Request)> {
         self.shared.state.borrow_mut().table.poll(key, context)
     }
 }
@@ -202,7 +200,6 @@ impl State {
     ) -> usize {
         let mut delivered = 0;
         loop {
-            self.table.feed();
             let to_submit = self.fill_submission_queue();
             let all = self.table.pending.is_empty();
             match wait {
@@ -267,8 +264,7 @@ impl State {
         let mut count = 0;
         self.table.reaped_at = None;
         for entry in self.ring.completion() {
-            // SAFETY: an entry of this ring's queue, which hands out each once.
-            unsafe { self.table.complete(&entry) };
+            self.table.complete(&entry);
             count += 1;
         }
         count
@@ -297,8 +293,7 @@ impl Drop for Shared {
             state.table.abandon(key);
         }
         if state.drain() {
-            // SAFETY: dropped here and nowhere else, and not used afterwards. Nothing is in flight,
-            // and the ring, a field before the table, closes before the pool can go.
+            // SAFETY: dropped here and nowhere else, and not used afterwards. Nothing is in flight.
             unsafe { ManuallyDrop::drop(&mut self.state) };
         }
     }

@@ -146,10 +146,9 @@ fn check(ring: &IoUring) -> Result<(), SetupError> {
         (opcode::Write::CODE, "io_uring's write"),
         (opcode::Fsync::CODE, "io_uring's fsync"),
         (opcode::Fallocate::CODE, "io_uring's fallocate"),
-        (opcode::Recv::CODE, "io_uring's recv"),
         (opcode::Send::CODE, "io_uring's send"),
         (opcode::SendMsg::CODE, "io_uring's sendmsg"),
-        (opcode::Accept::CODE, "io_uring's accept"),
+        (opcode::PollAdd::CODE, "io_uring's poll"),
         (opcode::Connect::CODE, "io_uring's connect"),
         (opcode::AsyncCancel::CODE, "io_uring's cancel"),
     ];

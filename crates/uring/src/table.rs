@@ -1,16 +1,14 @@
 //! The operations that are with the kernel, or done and not yet fetched.
 
 use std::collections::VecDeque;
-use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
 use std::time::Instant;
 
 use io_uring::{cqueue, opcode, squeue};
 use rustix::io::Errno;
 
-use crate::chunk::ChunkPool;
 use crate::fd::Fd;
-use crate::request::{Outcome, Request, Step};
+use crate::request::{Request, Step};
 use crate::send::SendState;
 use crate::window::ReadWindow;
 
@@ -28,9 +26,7 @@ pub(crate) struct Key {
 
 enum Phase {
     InFlight,
-    /// A receive that waits for a chunk; the kernel does not know it now (U3).
-    Starving,
-    Done(Result<Outcome, Errno>),
+    Done(Result<(), Errno>),
 }
 
 struct Operation {
@@ -46,13 +42,12 @@ struct Slot {
     operation: Option<Operation>,
 }
 
+#[derive(Default)]
 pub(crate) struct Table {
-    pub(crate) pool: Rc<ChunkPool>,
     slots: Vec<Slot>,
     free: Vec<u32>,
     /// Submissions that are not in the kernel's queue yet. They point into `slots`.
     pub(crate) pending: VecDeque<squeue::Entry>,
-    starving: VecDeque<Key>,
     /// Whom to wake once nothing is borrowed.
     pub(crate) woken: Vec<Waker>,
     #[expect(clippy::vec_box, reason = "they move between here and the requests")]
@@ -66,6 +61,15 @@ pub(crate) struct Table {
     with_kernel_threads: usize,
 }
 
+impl Operation {
+    fn wait(&mut self, context: &mut Context<'_>) {
+        match &mut self.waker {
+            Some(waker) => waker.clone_from(context.waker()),
+            none => *none = Some(context.waker().clone()),
+        }
+    }
+}
+
 impl Key {
     fn pack(self) -> u64 {
         u64::from(self.generation) << 32 | u64::from(self.index)
@@ -77,22 +81,6 @@ impl Key {
 }
 
 impl Table {
-    pub(crate) fn new(pool: Rc<ChunkPool>) -> Self {
-        Self {
-            pool,
-            slots: Vec::new(),
-            free: Vec::new(),
-            pending: VecDeque::new(),
-            starving: VecDeque::new(),
-            woken: Vec::new(),
-            spare_sends: Vec::new(),
-            in_flight: 0,
-            reaped_at: None,
-            has_more: false,
-            with_kernel_threads: 0,
-        }
-    }
-
     /// Operations that the kernel may still touch memory of.
     pub(crate) fn in_flight(&self) -> usize {
         self.in_flight
@@ -141,56 +129,40 @@ impl Table {
 
     /// Whether a turn has something to tell the kernel.
     pub(crate) fn has_pending(&self) -> bool {
-        !self.pending.is_empty() || (!self.starving.is_empty() && self.pool.has_chunks())
+        !self.pending.is_empty()
     }
 
-    /// Provides chunks, and asks again for receives that wait for one.
-    pub(crate) fn feed(&mut self) {
-        self.pool.top_up();
-        for _ in 0..self.pool.provided().min(self.starving.len() as u16) {
-            let Some(key) = self.starving.pop_front() else { break };
-            if let Some(operation) = find(&mut self.slots, key) {
-                operation.phase = Phase::InFlight;
-                self.in_flight += 1;
-                self.push(key);
-            }
-        }
-    }
-
-    /// # Safety
-    /// `entry` came from the kernel and is seen once.
-    pub(crate) unsafe fn complete(&mut self, entry: &cqueue::Entry) {
+    /// Takes in a completion of this ring.
+    pub(crate) fn complete(&mut self, entry: &cqueue::Entry) {
         let key = Key::unpack(entry.user_data());
         let Some(operation) = find(&mut self.slots, key) else { return };
-        let (result, flags) = (entry.result(), entry.flags());
-        // SAFETY: the key names the operation that this completion belongs to (U2).
-        let step = unsafe { operation.request.on_completion(result, flags, &self.pool) };
+        let step = operation.request.on_completion(entry.result(), entry.flags());
         let mut window = None;
         if let Step::Finished(_) = step {
             self.with_kernel_threads -= usize::from(operation.request.may_need_kernel_thread());
             window = operation.request.window().cloned();
         }
         match step {
-            Step::Again if operation.abandoned && operation.request.is_cancelled_by_drop() => {
+            Step::Again | Step::Event { is_over: true }
+                if operation.abandoned && operation.request.is_cancelled_by_drop() =>
+            {
                 self.in_flight -= 1;
                 drop(self.take(key));
             }
             Step::Again => self.push(key),
-            Step::Starved | Step::Finished(_) if operation.abandoned => {
+            Step::Event { is_over } => {
+                self.woken.extend(operation.waker.take());
+                if is_over {
+                    self.push(key);
+                }
+            }
+            Step::Finished(_) if operation.abandoned => {
                 self.in_flight -= 1;
-                // The outcome goes first: a chunk or socket that nobody wants any more.
-                drop(step);
                 let request = self.take(key).request;
                 if let Request::Send(mut state) = request {
                     drop(state.take_batch());
                     self.keep_send_state(state);
                 }
-            }
-            Step::Starved => {
-                operation.phase = Phase::Starving;
-                self.in_flight -= 1;
-                self.starving.push_back(key);
-                self.pool.on_starved();
             }
             Step::Finished(outcome) => {
                 operation.phase = Phase::Done(outcome);
@@ -217,19 +189,39 @@ impl Table {
         &mut self,
         key: Key,
         context: &mut Context<'_>,
-    ) -> Poll<(Result<Outcome, Errno>, Request)> {
+    ) -> Poll<(Result<(), Errno>, Request)> {
         let operation = find(&mut self.slots, key).expect("polled after its end");
-        if !matches!(operation.phase, Phase::Done(_)) {
-            match &mut operation.waker {
-                Some(waker) => waker.clone_from(context.waker()),
-                none => *none = Some(context.waker().clone()),
-            }
+        if matches!(operation.phase, Phase::InFlight) {
+            operation.wait(context);
             return Poll::Pending;
         }
         let operation = self.take(key);
         match operation.phase {
             Phase::Done(outcome) => Poll::Ready((outcome, operation.request)),
-            Phase::InFlight | Phase::Starving => unreachable!("looked at above"),
+            Phase::InFlight => unreachable!("looked at above"),
+        }
+    }
+
+    /// What a watch was told since it was asked last; once it has failed, the key is void.
+    pub(crate) fn poll_events(
+        &mut self,
+        key: Key,
+        context: &mut Context<'_>,
+    ) -> Poll<Result<u32, Errno>> {
+        let operation = find(&mut self.slots, key).expect("asked after its end");
+        let Request::Watch { events } = &mut operation.request else {
+            unreachable!("only a watch is told of events")
+        };
+        match (std::mem::take(events), &operation.phase) {
+            (0, Phase::InFlight) => {
+                operation.wait(context);
+                Poll::Pending
+            }
+            (0, Phase::Done(_)) => match self.take(key).phase {
+                Phase::Done(Err(errno)) => Poll::Ready(Err(errno)),
+                _ => unreachable!("a watch ends only by failing"),
+            },
+            (events, _) => Poll::Ready(Ok(events)),
         }
     }
 
@@ -237,7 +229,7 @@ impl Table {
     pub(crate) fn abandon(&mut self, key: Key) {
         let Some(operation) = find(&mut self.slots, key) else { return };
         match operation.phase {
-            Phase::Done(_) | Phase::Starving => drop(self.take(key)),
+            Phase::Done(_) => drop(self.take(key)),
             Phase::InFlight => {
                 operation.abandoned = true;
                 operation.waker = None;

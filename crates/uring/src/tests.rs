@@ -1,11 +1,13 @@
 //! Rings in the modes and sizes that cores do not usually have.
 
-use std::future::Future;
+use std::future::{Future, poll_fn};
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::pin::pin;
 use std::rc::Rc;
-use std::task::{Context, Poll, Waker};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
 
 use io_traits::{Buffer, BufferSlice, SendBatch};
@@ -13,7 +15,7 @@ use rustix::fs::{MemfdFlags, memfd_create};
 use rustix::io::Errno;
 
 use crate::setup::{Mode, Options};
-use crate::{CHUNKS, Fd, ReadWindow, Ring, SetupError, self_test};
+use crate::{Arrival, CHUNKS, Chunk, Fd, ReadWindow, Received, Ring, SetupError, Watch, self_test};
 
 /// Longer than anything here takes, so that a hang is a failure.
 const STEPS_MAX: usize = 1_000;
@@ -41,6 +43,34 @@ fn bytes(bytes: &[u8]) -> SendBatch {
     batch
 }
 
+/// What comes next, if it is bytes.
+fn receive(ring: &Ring, fd: &Fd) -> Option<Chunk> {
+    loop {
+        match ring.try_recv(fd).expect("receives") {
+            Received::Bytes(chunk) => return Some(chunk),
+            Received::End => return None,
+            Received::Nothing => {
+                let mut watch = ring.watch(fd);
+                next(ring, &mut watch);
+            }
+            Received::NoChunk => panic!("a chunk is left"),
+        }
+    }
+}
+
+fn next(ring: &Ring, watch: &mut Watch) -> Arrival {
+    block_on(ring, poll_fn(|context| watch.poll(context))).expect("a socket can be watched")
+}
+
+/// What has been told so far.
+fn told(ring: &Ring, watch: &mut Watch) -> Option<Arrival> {
+    ring.poll();
+    match watch.poll(&mut Context::from_waker(Waker::noop())) {
+        Poll::Ready(arrival) => Some(arrival.expect("a socket can be watched")),
+        Poll::Pending => None,
+    }
+}
+
 fn cooperative() -> Ring {
     Ring::with_options(&Options { modes: &[Mode::Cooperative], ..Options::default() })
         .expect("this kernel has the older mode too")
@@ -52,23 +82,49 @@ fn this_host_has_all_that_is_needed() {
 }
 
 #[test]
-fn both_modes_carry_bytes() {
+fn both_modes_carry_bytes_and_tell_of_each_arrival_once() {
     for ring in [cooperative(), Ring::new().expect("a ring")] {
         let (a, b) = socket_pair();
-        for poll_first in [true, false] {
-            let received = ring.recv(&b, poll_first);
+        let mut watch = ring.watch(&b);
+        assert_eq!(told(&ring, &mut watch), None);
+        assert!(matches!(ring.try_recv(&b), Ok(Received::Nothing)));
+        for _ in 0..3 {
             let sent = block_on(&ring, ring.send(&a, bytes(b"hello"))).expect("sends");
             assert!(sent.is_empty());
-            let (chunk, _) = block_on(&ring, received).expect("receives");
-            assert_eq!(&chunk.expect("bytes")[..], b"hello");
+            assert_eq!(next(&ring, &mut watch), Arrival::Some);
+            assert_eq!(told(&ring, &mut watch), None, "unless something comes");
+            assert_eq!(&receive(&ring, &b).expect("bytes")[..], b"hello");
+            assert_eq!(told(&ring, &mut watch), None);
         }
-        assert_eq!(ring.try_recv(&b).err(), Some(Errno::AGAIN));
-        block_on(&ring, ring.send(&a, bytes(b"again"))).expect("sends");
-        assert_eq!(&ring.try_recv(&b).expect("receives").expect("bytes")[..], b"again");
+        block_on(&ring, ring.send(&a, bytes(b"last"))).expect("sends");
         drop(a);
-        assert!(ring.try_recv(&b).expect("the end").is_none());
-        assert!(block_on(&ring, ring.recv(&b, true)).expect("the end").0.is_none());
+        assert_eq!(next(&ring, &mut watch), Arrival::Last, "together with bytes before it");
+        assert_eq!(&receive(&ring, &b).expect("bytes")[..], b"last");
+        assert!(receive(&ring, &b).is_none());
     }
+}
+
+#[test]
+fn what_came_before_a_watch_began_is_told() {
+    let ring = Ring::new().expect("a ring");
+    for is_over in [false, true] {
+        let (a, b) = socket_pair();
+        block_on(&ring, ring.send(&a, bytes(b"early"))).expect("sends");
+        let _open = (!is_over).then_some(a);
+        let expected = if is_over { Arrival::Last } else { Arrival::Some };
+        assert_eq!(next(&ring, &mut ring.watch(&b)), expected);
+    }
+}
+
+#[test]
+fn what_cannot_be_watched_fails() {
+    let ring = Ring::new().expect("a ring");
+    let file = Fd::new(
+        rustix::fs::open("/proc/self", rustix::fs::OFlags::PATH, rustix::fs::Mode::empty())
+            .expect("opens"),
+    );
+    let mut watch = ring.watch(&file);
+    assert_eq!(block_on(&ring, poll_fn(|context| watch.poll(context))), Err(Errno::BADF));
 }
 
 #[test]
@@ -104,8 +160,7 @@ fn what_waits_for_the_peer_is_not_pinned_and_arrives_whole() {
     assert_eq!(Rc::strong_count(&device), 1, "the rest was copied");
     let mut received = Vec::new();
     while received.len() < LEN + 6 {
-        let (chunk, _) = block_on(&ring, ring.recv(&b, false)).expect("receives");
-        received.extend_from_slice(&chunk.expect("bytes"));
+        received.extend_from_slice(&receive(&ring, &b).expect("bytes"));
     }
     assert!(block_on(&ring, send).expect("sends").is_empty());
     assert!(received[..6] == *b"header" && received[6..] == contents);
@@ -158,7 +213,7 @@ fn queues_that_are_full_lose_nothing() {
         .map(|n| (n, ring.read(&file, &window, n % 64 * 4096, Buffer::new(1))))
         .collect();
     let pairs: Vec<_> = (0..60).map(|_| socket_pair()).collect();
-    let receives: Vec<_> = pairs.iter().map(|(_, b)| ring.recv(b, true)).collect();
+    let mut watches: Vec<_> = pairs.iter().map(|(_, b)| ring.watch(b)).collect();
     for (a, _) in &pairs {
         drop(ring.send(a, bytes(b"x")));
     }
@@ -166,29 +221,28 @@ fn queues_that_are_full_lose_nothing() {
         let buffer = block_on(&ring, read).expect("reads");
         assert_eq!(buffer.as_bytes()[4095], (n % 64) as u8);
     }
-    for receive in receives {
-        let (chunk, _) = block_on(&ring, receive).expect("receives");
-        assert_eq!(&chunk.expect("bytes")[..], b"x");
+    for ((_, b), watch) in pairs.iter().zip(&mut watches) {
+        assert_eq!(next(&ring, watch), Arrival::Some);
+        assert_eq!(&receive(&ring, b).expect("bytes")[..], b"x");
     }
 }
 
 #[test]
-fn cancelled_receives_give_their_place_and_their_chunk_back() {
+fn watches_that_are_dropped_give_their_place_back_and_cost_no_bytes() {
     let ring = Ring::new().expect("a ring");
     let (a, b) = socket_pair();
-    for n in 0..4 * CHUNKS {
-        drop(ring.recv(&b, n % 2 == 0));
+    for n in 0..1000_u16 {
+        let watch = ring.watch(&b);
         if n % 5 == 0 {
             ring.poll();
         }
-        // Bytes that meet a receive which is being cancelled may go down with it.
         block_on(&ring, ring.send(&a, bytes(&n.to_le_bytes()))).expect("sends");
-        ring.poll();
+        drop(watch);
+        if n % 3 == 0 {
+            ring.poll();
+        }
+        assert_eq!(receive(&ring, &b).expect("bytes")[..], n.to_le_bytes());
     }
-    let received = ring.recv(&b, false);
-    block_on(&ring, ring.send(&a, bytes(b"end"))).expect("sends");
-    let (chunk, _) = block_on(&ring, received).expect("a chunk is left");
-    assert!(chunk.expect("bytes").ends_with(b"end") || ring.try_recv(&b).is_ok());
     let in_flight = || ring.with_table(|table| table.in_flight());
     // What was cancelled last ends in a turn of its own.
     for _ in 0..STEPS_MAX {
@@ -200,34 +254,34 @@ fn cancelled_receives_give_their_place_and_their_chunk_back() {
     assert!(in_flight() <= 1, "the wake event's read at most");
 }
 
-/// Method: nearly as many receives at once as there are chunks, then one at a time.
 #[test]
-fn after_a_crowd_of_receives_chunks_are_left_and_few_are_in_turn() {
+fn whoever_finds_no_chunk_is_told_when_one_is_free() {
     let ring = Ring::new().expect("a ring");
-    let pairs: Vec<_> = (0..CHUNKS - 4).map(|_| socket_pair()).collect();
-    let provided = || ring.with_table(|table| table.pool.provided());
-    let few = provided();
-    for _ in 0..3 {
-        let receives: Vec<_> = pairs.iter().map(|(_, b)| ring.recv(b, true)).collect();
-        for (a, _) in &pairs {
-            block_on(&ring, ring.send(a, bytes(b"x"))).expect("sends");
-        }
-        for receive in receives {
-            block_on(&ring, receive).expect("receives").0.expect("a byte");
-        }
+    let (a, b) = socket_pair();
+    let mut kept: Vec<_> = (0..CHUNKS)
+        .map(|_| {
+            block_on(&ring, ring.send(&a, bytes(b"x"))).expect("sends");
+            receive(&ring, &b).expect("bytes")
+        })
+        .collect();
+    block_on(&ring, ring.send(&a, bytes(b"y"))).expect("sends");
+    assert!(matches!(ring.try_recv(&b), Ok(Received::NoChunk)));
+    let told = Arc::new(Told::default());
+    let waker = Waker::from(told.clone());
+    assert!(ring.poll_chunk(&mut Context::from_waker(&waker)).is_pending());
+    assert!(!told.0.load(Ordering::Relaxed));
+    kept.pop();
+    assert!(told.0.load(Ordering::Relaxed));
+    assert_eq!(&receive(&ring, &b).expect("bytes")[..], b"y");
+}
+
+#[derive(Default)]
+struct Told(AtomicBool);
+
+impl Wake for Told {
+    fn wake(self: Arc<Self>) {
+        self.0.store(true, Ordering::Relaxed);
     }
-    ring.poll();
-    assert!(provided() > few, "there was a crowd");
-    let (a, b) = &pairs[0];
-    block_on(&ring, ring.send(a, bytes(b"direct"))).expect("sends");
-    assert_eq!(&ring.try_recv(b).expect("a chunk is left").expect("bytes")[..], b"direct");
-    for _ in 0..10_000 {
-        let received = ring.recv(b, false);
-        block_on(&ring, ring.send(a, bytes(b"y"))).expect("sends");
-        block_on(&ring, received).expect("receives").0.expect("a byte");
-    }
-    ring.poll();
-    assert_eq!(provided(), few);
 }
 
 /// Until it has ended, whether or not someone still waits for it.
@@ -256,7 +310,7 @@ where
 fn changes_of_files_may_need_threads_of_the_kernel_and_sockets_do_not() {
     let ring = Ring::new().expect("a ring");
     let (a, b) = socket_pair();
-    let received = ring.recv(&b, false);
+    let mut watch = ring.watch(&b);
     ring.poll();
     let file = memfd_create("file", MemfdFlags::empty()).expect("a file in memory");
     let file = Fd::new(file);
@@ -265,7 +319,7 @@ fn changes_of_files_may_need_threads_of_the_kernel_and_sockets_do_not() {
     needs_kernel_threads_until_its_end(&ring, || ring.sync_data(&file));
     needs_kernel_threads_until_its_end(&ring, || ring.punch_hole(&file, 0, 4096));
     block_on(&ring, ring.send(&a, bytes(b"end"))).expect("sends");
-    block_on(&ring, received).expect("receives");
+    next(&ring, &mut watch);
 }
 
 #[test]

@@ -1,0 +1,69 @@
+//! Telling when something has come to a socket.
+//!
+//! A watch is handed to the kernel once and tells again and again. To receive is then a system call of its own: one that
+//! is handed over for each message costs a place in the kernel's tables, a wait-queue entry and two trips.
+//!
+//! - W1: what was there when the watch began, and whatever comes behind that, is told. Several arrivals may be told as one.
+//! - W2: so whoever was told receives until nothing is left, be it that what is received is less than there was room for: then
+//!   nothing was left. The end is told together with bytes before it, and as what it is.
+
+use std::task::{Context, Poll, ready};
+
+use rustix::io::Errno;
+
+use crate::fd::Fd;
+use crate::request::Request;
+use crate::ring::Ring;
+use crate::table::Key;
+
+/// What has come to a socket.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Arrival {
+    /// Something to be received, or a connection to be accepted.
+    Some,
+    /// Nothing more will come. Bytes may be left, then the end or an error is received without waiting.
+    Last,
+}
+
+/// Tells what comes to a socket, as long as it is not dropped.
+pub struct Watch {
+    ring: Ring,
+    /// `None` once the watch has failed.
+    key: Option<Key>,
+}
+
+impl Ring {
+    /// Watches a socket.
+    pub fn watch(&self, fd: &Fd) -> Watch {
+        Watch { ring: self.clone(), key: Some(self.submit(fd, Request::Watch { events: 0 })) }
+    }
+}
+
+impl Watch {
+    /// Waits for the next arrival. Not to be asked again once it has failed.
+    pub fn poll(&mut self, context: &mut Context<'_>) -> Poll<Result<Arrival, Errno>> {
+        let key = self.key.expect("a watch that failed is not asked again");
+        let events = ready!(self.ring.with_table(|table| table.poll_events(key, context)));
+        Poll::Ready(match events {
+            Ok(events) if events & LAST != 0 => Ok(Arrival::Last),
+            Ok(_) => Ok(Arrival::Some),
+            Err(errno) => {
+                self.key = None;
+                Err(errno)
+            }
+        })
+    }
+}
+
+impl Drop for Watch {
+    fn drop(&mut self) {
+        if let Some(key) = self.key {
+            self.ring.with_table(|table| table.abandon(key));
+        }
+    }
+}
+
+/// What is watched for; the kernel tells of the other two anyway.
+pub(crate) const WATCHED: u32 = (libc::POLLIN | libc::POLLRDHUP) as u32;
+/// What means that nothing more will come.
+const LAST: u32 = (libc::POLLRDHUP | libc::POLLHUP | libc::POLLERR) as u32;
