@@ -125,17 +125,26 @@ pub(crate) struct Introduction {
     pub(crate) identify: Box<IdentifyController>,
 }
 
+/// What the controller granted when it was asked, together with its introduction.
+struct Granted {
+    /// Of I/O queues.
+    queues: Result<Cqe, Error>,
+    /// To tell of changes of namespaces. One that never does refuses.
+    events: Result<Cqe, Error>,
+}
+
 impl<W: World> Inner<W> {
     /// Connects everything, within the connect timeout but for the end of the last controller (E3 of `reset.rs`).
     pub(crate) async fn bring_up(&self) -> Result<Association<W>, ConnectError> {
         let mut association = Association::new(self.world.clone());
         let (begun, timeout) = (self.world.now(), self.options.connect_timeout);
-        let introduction = self.in_time(timeout, self.connect_admin(&mut association)).await?;
+        let connected = self.in_time(timeout, self.connect_controller(&mut association));
+        let (introduction, granted) = connected.await?;
         let left = timeout.saturating_sub(self.world.now().since(begun));
         if introduction.identify.instance().is_some() {
             self.end_last_controller().await?;
         }
-        self.in_time(left, self.connect_io(&mut association, introduction)).await?;
+        self.in_time(left, self.connect_io(&mut association, introduction, granted)).await?;
         Ok(association)
     }
 
@@ -145,7 +154,12 @@ impl<W: World> Inner<W> {
     ) -> Result<(Association<W>, Introduction), ConnectError> {
         let mut association = Association::new(self.world.clone());
         let timeout = self.options.connect_timeout;
-        let introduction = self.in_time(timeout, self.connect_admin(&mut association)).await?;
+        let connected = async |association: &mut _| {
+            let (cap, cntlid) = self.connect_admin(association).await?;
+            let identify = self.identify_controller().await?;
+            Ok(Introduction { cap, cntlid, identify })
+        };
+        let introduction = self.in_time(timeout, connected(&mut association)).await?;
         self.open(&association, ADMIN_IN_CAPSULE);
         Ok((association, introduction))
     }
@@ -161,10 +175,11 @@ impl<W: World> Inner<W> {
         async move { link::within(&self.world, limit, step).await.unwrap_or(timed_out) }
     }
 
+    /// Connects the admin queue; what the controller can do, and its identifier.
     async fn connect_admin(
         &self,
         association: &mut Association<W>,
-    ) -> Result<Introduction, ConnectError> {
+    ) -> Result<(Cap, u16), ConnectError> {
         let ids = (0, ADMIN_DEPTH, CNTLID_DYNAMIC);
         let cntlid = association.connect_queue(self, &self.admin, ids).await?;
         let get = admin::property_get(offset::CAP, PropertySize::Eight);
@@ -175,10 +190,35 @@ impl<W: World> Inner<W> {
             _ => Cc::CSS_ADMIN_ONLY,
         };
         self.enable(cap, css).await?;
+        Ok((cap, cntlid))
+    }
+
+    async fn identify_controller(&self) -> Result<Box<IdentifyController>, Error> {
         let identify = self.admin.run_first(self.world.now(), admin::identify(Cns::CONTROLLER, 0));
         let buffer = identify.await?.buffer;
-        let identify = Box::new(admin::structure::<IdentifyController>(buffer.as_ref()).clone());
-        Ok(Introduction { cap, cntlid, identify })
+        Ok(Box::new(admin::structure::<IdentifyController>(buffer.as_ref()).clone()))
+    }
+
+    /// Connects the admin queue of a controller that is to have I/O queues, and asks in one go who it is, for queues, and for
+    /// events.
+    async fn connect_controller(
+        &self,
+        association: &mut Association<W>,
+    ) -> Result<(Introduction, Granted), ConnectError> {
+        let (cap, cntlid) = self.connect_admin(association).await?;
+        let wanted = admin::number_of_queues(self.wanted_queues());
+        let events = admin::set_features(Fid::ASYNC_EVENT_CONFIG, ASYNC_CONFIG_NAMESPACE_ATTRIBUTE);
+        let grants = link::both(self.first(wanted), self.first(events));
+        let (identify, (queues, events)) = link::both(self.identify_controller(), grants).await;
+        Ok((Introduction { cap, cntlid, identify: identify? }, Granted { queues, events }))
+    }
+
+    /// I/O queues to ask for: as many as requests are waiting on, if there are such.
+    fn wanted_queues(&self) -> u16 {
+        match self.active_queues.get() {
+            0 => self.options.queues(),
+            in_use => in_use,
+        }
     }
 
     /// Proves on `queue` who we are, and lets the controller prove who it is if that was asked for.
@@ -251,19 +291,15 @@ impl<W: World> Inner<W> {
         &self,
         association: &mut Association<W>,
         introduction: Introduction,
+        granted: Granted,
     ) -> Result<(), ConnectError> {
         let limits = ControllerLimits::new(introduction.cap, &introduction.identify)?;
-        let wanted = match self.active_queues.get() {
-            0 => self.options.queues(),
-            in_use => in_use,
-        };
-        let granted = self.first(admin::number_of_queues(wanted));
-        let (granted, events) = link::both(granted, self.ask_for_events(&introduction)).await;
-        events?;
-        let granted = granted?.dw0();
-        let granted = NumberOfQueues::decode(granted)
+        if introduction.identify.oaes.get() & ASYNC_CONFIG_NAMESPACE_ATTRIBUTE != 0 {
+            granted.events?;
+        }
+        let granted = NumberOfQueues::decode(granted.queues?.dw0())
             .map_or(0, |queues| queues.submission.min(queues.completion));
-        let count = u16::try_from(granted).unwrap_or(u16::MAX).min(wanted);
+        let count = u16::try_from(granted).unwrap_or(u16::MAX).min(self.wanted_queues());
         if count == 0 || self.active_queues.get() > count {
             let needed = u32::from(self.active_queues.get().max(1));
             return Err(ConnectError::TooFewQueues { granted, needed });
@@ -278,15 +314,6 @@ impl<W: World> Inner<W> {
         self.limits.set(Some(limits));
         self.controller.set(introduction.identify.instance());
         self.open(association, limits.in_capsule_max);
-        Ok(())
-    }
-
-    /// Asks to be told when a namespace changes.
-    async fn ask_for_events(&self, introduction: &Introduction) -> Result<(), Error> {
-        let events = ASYNC_CONFIG_NAMESPACE_ATTRIBUTE;
-        if introduction.identify.oaes.get() & events != 0 {
-            self.first(admin::set_features(Fid::ASYNC_EVENT_CONFIG, events)).await?;
-        }
         Ok(())
     }
 

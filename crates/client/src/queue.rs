@@ -37,8 +37,9 @@ use crate::{Counters, Disconnect, Error};
 pub const SENDS_MAX: u8 = 6;
 /// Connections lost under a request after which it waits for others like it.
 pub const SUSPECT_AFTER: u8 = SENDS_MAX / 2;
-/// Commands under way at once that make a connection usable (Q6): one, and one that asks for its result.
-const FIRST_MAX: u16 = 2;
+/// Commands under way at once that make a connection usable (Q6): who the controller is, how many queues it has, and whether it
+/// tells of events.
+const FIRST_MAX: u16 = 3;
 
 /// A connection in use.
 pub(crate) struct Link {
