@@ -9,8 +9,8 @@ use nvme_wire::pdu::{Digests, PduType};
 use nvme_wire::{IoOpcode, Sqe};
 use proptest::prelude::*;
 
-/// The slot of a queue's only command in flight: slot 0 was that of the Connect.
-const FIRST_TTAG: u16 = 1;
+/// The slot of a queue's only command in flight: that of the Connect, which is free again.
+const FIRST_TTAG: u16 = 0;
 
 /// What a host sends: for writes without in-capsule data the answer to the R2T too, which is known
 /// beforehand, for the target always uses the same slot.

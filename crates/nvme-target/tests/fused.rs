@@ -76,9 +76,9 @@ fn the_operation_waits_for_the_data_of_both_halves() {
         driver.feed(&capsule(compare(3, 8), COMPARE, &[], NONE));
         driver.feed(&capsule(write(3, 8), WRITE, &[], NONE));
         assert_eq!(driver.replies().len(), 2, "two R2Ts");
-        // Slot 0 was that of the Connect.
-        let of_compare = h2c_for(COMPARE, 1, &blocks(0, 8), 5000, NONE);
-        let of_write = h2c_for(WRITE, 2, &blocks(9, 8), 5000, NONE);
+        // Slots are given out in order, from that of the Connect on, which is free again.
+        let of_compare = h2c_for(COMPARE, 0, &blocks(0, 8), 5000, NONE);
+        let of_write = h2c_for(WRITE, 1, &blocks(9, 8), 5000, NONE);
         let order = if second_first { [of_write, of_compare] } else { [of_compare, of_write] };
         driver.feed(&order[0]);
         assert_eq!((stored(&driver), driver.connection.in_flight()), (0, 2));
@@ -104,7 +104,7 @@ fn a_half_without_its_other_half_is_aborted() {
     driver.feed(&capsule(compare(3, 2), 2, &blocks(0, 2), NONE));
     driver.feed(&capsule(write(3, 2), WRITE, &blocks(5, 2), NONE));
     assert_eq!(completions(&mut driver), [(2, Status::SUCCESS), (WRITE, Status::SUCCESS)]);
-    driver.feed(&h2c_for(COMPARE, 1, &blocks(0, 8), 1 << 15, NONE));
+    driver.feed(&h2c_for(COMPARE, 0, &blocks(0, 8), 1 << 15, NONE));
     assert_eq!(completions(&mut driver), [(COMPARE, missing)]);
     assert_eq!((stored(&driver), driver.connection.in_flight()), (5, 0));
 }

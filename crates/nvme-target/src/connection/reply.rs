@@ -98,7 +98,7 @@ impl Connection {
         };
         let cid = self.slots.get(slot).sqe.cid.get();
         self.release(slot);
-        self.slots.grow(queue.entries);
+        self.slots.allow(queue.entries);
         let mut cqe = Cqe::with_result(cid, Status::SUCCESS, u64::from(queue.result.0));
         let flow_disabled = !queue.sq_flow_control;
         cqe.sqhd = if flow_disabled { fabrics::SQHD_FLOW_DISABLED } else { self.sq_head }.into();

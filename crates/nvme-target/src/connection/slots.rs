@@ -56,8 +56,10 @@ pub(super) struct Slot {
     pub(super) half: Option<Half>,
 }
 
-/// All slots of a connection. Allocates at creation and at [`Slots::grow`] only.
+/// All slots of a connection. They are made as they are needed, so that a queue which is hardly used takes little.
 pub(super) struct Slots {
+    /// How many there may be.
+    max: u16,
     slots: Vec<Slot>,
     /// Command identifier of each slot; meaningless where the slot is free.
     cids: Vec<u16>,
@@ -78,20 +80,27 @@ pub(super) enum NoSlot {
 /// except for this one value.
 const CID_OF_FREE_SLOT: u16 = 0xFFFF;
 
+/// Slots that are made at first; then as many again each time.
+const FIRST_SLOTS: usize = 4;
+
 impl Slots {
-    pub(super) fn new(count: u16) -> Self {
-        let mut slots = Self { slots: Vec::new(), cids: Vec::new(), free: Vec::new() };
-        slots.grow(count);
-        slots
+    pub(super) fn new(max: u16) -> Self {
+        Self { max, slots: Vec::new(), cids: Vec::new(), free: Vec::new() }
     }
 
-    /// Makes it `count` slots; those in use stay where they are. Never shrinks.
-    pub(super) fn grow(&mut self, count: u16) {
+    /// From now on there may be `max`, if that is more than before. Those in use stay where they are.
+    pub(super) fn allow(&mut self, max: u16) {
+        self.max = self.max.max(max);
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.slots.len()
+    }
+
+    /// Makes some more if there may be more.
+    fn grow(&mut self) {
         let first_new = self.slots.len();
-        let added = usize::from(count).saturating_sub(first_new);
-        self.slots.reserve_exact(added);
-        self.cids.reserve_exact(added);
-        self.free.reserve_exact(usize::from(count));
+        let len = (first_new * 2).max(FIRST_SLOTS).min(usize::from(self.max));
         let empty = Slot {
             sqe: Sqe::new_zeroed(),
             state: SlotState::Free,
@@ -103,15 +112,11 @@ impl Slots {
             asked: Instant(0),
             half: None,
         };
-        self.slots.resize(first_new + added, empty);
-        self.cids.resize(first_new + added, CID_OF_FREE_SLOT);
-        for index in (first_new..first_new + added).rev() {
-            self.free.push(SlotId(u16::try_from(index).expect("count is 16 bits wide")));
-        }
-    }
-
-    pub(super) fn len(&self) -> usize {
-        self.slots.len()
+        self.slots.reserve_exact(len - first_new);
+        self.slots.resize(len, empty);
+        self.cids.resize(len, CID_OF_FREE_SLOT);
+        let new = (first_new..len).rev();
+        self.free.extend(new.map(|index| SlotId(u16::try_from(index).expect("below `max`"))));
     }
 
     pub(super) fn in_flight(&self) -> usize {
@@ -128,6 +133,9 @@ impl Slots {
         let cid = sqe.cid.get();
         if self.is_in_use(cid) {
             return Err(NoSlot::CidInUse);
+        }
+        if self.free.is_empty() {
+            self.grow();
         }
         let id = self.free.pop().ok_or(NoSlot::Overrun)?;
         self.cids[id.index()] = cid;
@@ -212,11 +220,21 @@ mod tests {
         let mut slots = Slots::new(1);
         slots.take(&sqe(1), SlotState::Executing, 0).expect("room");
         assert_eq!(slots.take(&sqe(2), SlotState::Executing, 0), Err(NoSlot::Overrun));
-        slots.grow(4);
-        for cid in 2..5 {
+        slots.allow(40);
+        for cid in 2..41 {
             slots.take(&sqe(cid), SlotState::Executing, 0).expect("room");
         }
-        assert_eq!(slots.take(&sqe(5), SlotState::Executing, 0), Err(NoSlot::Overrun));
-        assert_eq!((slots.len(), slots.in_flight()), (4, 4));
+        assert_eq!(slots.take(&sqe(41), SlotState::Executing, 0), Err(NoSlot::Overrun));
+        assert_eq!((slots.len(), slots.in_flight()), (40, 40));
+    }
+
+    #[test]
+    fn no_more_are_made_than_are_in_use_at_a_time() {
+        let mut slots = Slots::new(128);
+        for cid in 0..1000 {
+            let id = slots.take(&sqe(cid), SlotState::Executing, 0).expect("room");
+            slots.free(id);
+        }
+        assert_eq!(slots.len(), FIRST_SLOTS);
     }
 }
