@@ -102,10 +102,11 @@ impl<W: World, D: Device> Connection<W, D> {
         tracing::debug!(%connection, %peer, interface = self.interface(), "connection accepted");
     }
 
+    /// Of a host that has yet to show who it is [`Connection::log_authenticated`] tells.
     pub(crate) fn log_connected(&self) {
         let Some(Holder { host, subsystem, qid, cntlid, is_known }) = self.holder() else { return };
         let (connection, peer) = (self.life.id, self.peer());
-        if qid > 0 {
+        if qid > 0 || self.unproven().is_some() {
             tracing::debug!(%connection, %peer, %host, %subsystem, qid, cntlid, "connected");
         } else if is_known || self.may_be_said() {
             tracing::info!(%connection, %peer, %host, %subsystem, qid, cntlid, "connected");
@@ -118,12 +119,12 @@ impl<W: World, D: Device> Connection<W, D> {
     }
 
     pub(crate) fn log_authenticated(&self) {
-        let Some(Holder { host, subsystem, qid, .. }) = self.holder() else { return };
+        let Some(Holder { host, subsystem, qid, cntlid, .. }) = self.holder() else { return };
         let (connection, peer) = (self.life.id, self.peer());
         if qid > 0 {
-            tracing::debug!(%connection, %peer, %host, %subsystem, qid, "authenticated");
+            tracing::debug!(%connection, %peer, %host, %subsystem, qid, cntlid, "authenticated");
         } else {
-            tracing::info!(%connection, %peer, %host, %subsystem, qid, "authenticated");
+            tracing::info!(%connection, %peer, %host, %subsystem, qid, cntlid, "authenticated");
         }
     }
 
