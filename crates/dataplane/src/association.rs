@@ -25,7 +25,8 @@ use crate::life::HOST_RESET;
 pub(crate) const NOT_THE_QUEUE: &str = "another connection is the queue that it asked for";
 
 /// Why a connection ends whose host was let in, but not to this many (W4 of `crowd.rs`).
-pub(crate) const NO_PLACE: &str = "its volume has as many connections as it may have";
+pub(crate) const NO_PLACE: &str =
+    "its volume, or the tenant whose it is, has as many connections as it may have";
 
 /// A connection that asked to be an I/O queue.
 struct Queue<W: World, D: Device> {
