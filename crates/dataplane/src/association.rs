@@ -49,8 +49,8 @@ pub(crate) struct Association<W: World, D: Device> {
     pub(crate) host: Nqn,
     /// What is served.
     pub(crate) subject: Subject<W, D>,
-    /// What its host sees of the discovery log.
-    pub(crate) log: RefCell<Option<Rc<DiscoveryLog>>>,
+    /// What its host sees of the discovery log, while that is kept (V2 of `discovery.rs`).
+    pub(crate) log: RefCell<Weak<DiscoveryLog>>,
     /// How often that has changed.
     pub(crate) generation: Cell<u64>,
     admin: Weak<Connection<W, D>>,
