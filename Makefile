@@ -74,9 +74,12 @@ python-test: deps ## install the Python package in an environment of its own, an
 	environment=$(TARGET)/python-environment
 	[ -x $$environment/bin/maturin ] || python3 -m venv --clear $$environment
 	export PIP_DISABLE_PIP_VERSION_CHECK=1
-	$$environment/bin/python -m pip install --quiet 'maturin==1.16.0'
+	$$environment/bin/python -m pip install --quiet 'maturin==1.16.0' 'mypy==2.4.1'
 	MATURIN_PEP517_ARGS="--profile dev --locked" PATH=$$(realpath $$environment)/bin:$$PATH \
 		$$environment/bin/python -m pip install --quiet --no-build-isolation --no-deps --force-reinstall ./python
+	# What it says of its types, by itself and against the native module.
+	$$environment/bin/python -m mypy --strict --cache-dir $(TARGET)/mypy-cache python/farflash python/examples
+	(cd $$environment && bin/python -m mypy.stubtest farflash)
 	FARFLASH_PROGRAM=$$(realpath $(TARGET)/debug/farflash) timeout --verbose --kill-after=10 600 \
 		$$environment/bin/python -X faulthandler -m unittest discover -s python/tests
 

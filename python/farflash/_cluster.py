@@ -162,7 +162,7 @@ class Cluster:
         written a second that it can count on. hosts (NQNs), networks (CIDR) and interfaces restrict who may
         open it, besides knowing its token. owner is the tenant whose it is to be; operators say so.
         """
-        lists = [list(given) for given in (hosts, networks, interfaces)]
+        lists = (list(hosts), list(networks), list(interfaces))
         new = _New(name, size, metadata, on, device, core, *_slo(share, rates), *lists, owner)
         record = json.loads(self._native.create(new))
         return CreatedVolume(**_fields(record), tokens=_tokens(record))

@@ -1,14 +1,18 @@
 """The native module. Use it through the package."""
 
+import builtins
 from types import TracebackType
-from typing import Any
+from typing import Any, Self, final
 
 from _typeshed import ReadableBuffer, WriteableBuffer
 
 from ._swap import Swap
 
+__all__ = ["__version__", "Volume", "Cluster", "Completions", "open_place"]
+
 __version__: str
 
+@final
 class Volume:
     """An open volume. Usable on any thread; a context manager that closes it.
 
@@ -133,18 +137,27 @@ class Volume:
 
 def open_place(target: str, options: Any) -> Volume: ...
 
+@final
 class Cluster:
-    def __init__(self, urls: list[str], token: str | None) -> None: ...
+    def __new__(cls, urls: builtins.list[str], token: str | None) -> Self: ...
     def open(self, volume: str, options: Any) -> Volume: ...
     def create(self, new: Any) -> str: ...
+    # To what stands in this class, `list` is this.
     def list(self) -> str: ...
     def show(self, volume: str) -> str: ...
     def resize(self, volume: str, size: int) -> str: ...
     def set_slo(self, volume: str, share: int | None, rates: tuple[int, int] | None) -> str: ...
     def change_auth(self, volume: str, cut: bool, grace_seconds: int | None) -> str: ...
-    def restrict(self, volume: str, *lists: list[str] | None) -> str: ...
+    def restrict(
+        self,
+        volume: str,
+        hosts: builtins.list[str] | None,
+        networks: builtins.list[str] | None,
+        interfaces: builtins.list[str] | None,
+    ) -> str: ...
     def delete(self, volume: str) -> None: ...
 
+@final
 class Completions:
     def __init__(self) -> None: ...
     def fileno(self) -> int: ...

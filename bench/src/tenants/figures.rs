@@ -49,6 +49,13 @@ pub(super) fn judge(results: &Results) -> Vec<Verdict> {
             Bound::AtLeast(BESIDE_METRICS_MIN),
         ),
         verdict(
+            "the same of random writes, depth 32".to_owned(),
+            "mem",
+            Spread::of(&by_run(&metrics.each_second_of_writes.ratios(), results.long_pairs_each)),
+            Unit::Share,
+            Bound::AtLeast(BESIDE_METRICS_MIN),
+        ),
+        verdict(
             format!("list of {} volumes by the API", results.crowd.volumes),
             "file",
             Spread::of(&results.crowd.list_ms),

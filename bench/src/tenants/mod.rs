@@ -2,7 +2,7 @@
 //!
 //! - Connections a second, each authenticated: by themselves, and at a fixed rate beside load.
 //! - The load's rate beside that, and beside somebody who reads the metrics: one load, in which slices with and
-//!   without them follow each other. The hosts run on the load generator's thread, so there are slices, too, in which that
+//!   without them follow each other. It reads; beside metrics there is one that writes, too. The hosts run on the load generator's thread, so there are slices, too, in which that
 //!   thread loses as much time, and nobody connects.
 //! - A host of thousands of volumes and connections: lists, metrics, start, memory.
 //! - A stranger who times the answers to what it may not open, and to what does not exist.

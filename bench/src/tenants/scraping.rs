@@ -14,30 +14,23 @@ pub(super) struct Reading {
     pub(super) bytes: usize,
 }
 
-/// Readings at equal distances, so that slices of one length have equally many.
+/// A reading in the middle of a slice.
 pub(super) struct Scraping {
-    thread: JoinHandle<Result<Vec<f64>>>,
+    thread: JoinHandle<Result<Reading>>,
 }
 
 impl Scraping {
-    /// Reads `times` within `length` from now on.
-    pub(super) fn start(api: SocketAddr, length: Duration, times: u32) -> Self {
+    /// Reads when half of `length` is over.
+    pub(super) fn start(api: SocketAddr, length: Duration) -> Self {
         let thread = std::thread::spawn(move || {
-            let begin = Instant::now();
-            let mut took_ms = Vec::new();
-            for number in 0..times {
-                // In the middle of its part of the slice.
-                let due = length * (2 * number + 1) / (2 * times);
-                std::thread::sleep(due.saturating_sub(begin.elapsed()));
-                took_ms.push(read(api)?.took_ms);
-            }
-            Ok(took_ms)
+            std::thread::sleep(length / 2);
+            read(api)
         });
         Self { thread }
     }
 
-    /// Waits for the last; how many milliseconds each took.
-    pub(super) fn finish(self) -> Result<Vec<f64>> {
+    /// Waits for it.
+    pub(super) fn finish(self) -> Result<Reading> {
         self.thread.join().map_err(|_| anyhow!("the thread that reads metrics panicked"))?
     }
 }

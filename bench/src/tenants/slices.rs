@@ -20,8 +20,6 @@ use crate::steady::{Steady, by_run};
 pub(super) const SLICE: Duration = Duration::from_millis(100);
 /// Length of a slice in which metrics are read once: as often as anybody does who looks on.
 pub(super) const LONG_SLICE: Duration = Duration::from_secs(1);
-/// Readings in a [`SLICE`], of somebody who reads ten times a second.
-const READINGS: u32 = 1;
 /// Connections a second that are wanted, each authenticated.
 pub(super) const CONNECTS_PER_SECOND: f64 = 500.0;
 
@@ -101,31 +99,51 @@ fn has_company(slice: usize) -> bool {
 /// Somebody who reads the metrics beside load.
 #[derive(Debug, Default, Serialize)]
 pub(super) struct Metrics {
-    /// The load beside somebody who reads them once a second, and ten times.
+    /// Reads beside somebody who reads the metrics once a second, and ten times.
     pub(super) each_second: Beside,
     pub(super) tenfold: Beside,
+    /// Writes beside somebody who reads them once a second.
+    pub(super) each_second_of_writes: Beside,
     /// Milliseconds that a reading took.
     pub(super) reading_ms: Vec<f64>,
 }
 
-impl Metrics {
-    fn run(&mut self, load: &Steady, server: &Server, extent: &Extent) -> Result<()> {
-        let reading_ms = &mut self.reading_ms;
-        let kinds = [
-            (&mut self.each_second, LONG_SLICE, 1, extent.long_pairs),
-            (&mut self.tenfold, SLICE, READINGS, extent.rounds),
-        ];
-        for (beside, length, readings, pairs) in kinds {
-            for half in 0..2 * pairs {
-                if !has_company(half) {
-                    beside.without.push(load.rate(length));
-                } else {
-                    let scraping = Scraping::start(server.api, length, readings);
-                    beside.with.push(load.rate(length));
-                    reading_ms.extend(scraping.finish()?);
-                }
+/// Slices of one length, in so many pairs, with one reading of the metrics in one of each pair.
+#[derive(Clone, Copy)]
+struct Pace {
+    length: Duration,
+    pairs: usize,
+}
+
+impl Beside {
+    /// A run beside somebody who reads the metrics; milliseconds that each reading took.
+    fn readings(&mut self, load: &Steady, server: &Server, pace: Pace) -> Result<Vec<f64>> {
+        let mut reading_ms = Vec::new();
+        for half in 0..2 * pace.pairs {
+            if !has_company(half) {
+                self.without.push(load.rate(pace.length));
+            } else {
+                let scraping = Scraping::start(server.api, pace.length);
+                self.with.push(load.rate(pace.length));
+                reading_ms.push(scraping.finish()?.took_ms);
             }
         }
+        Ok(reading_ms)
+    }
+}
+
+impl Metrics {
+    fn run(&mut self, reads: &Steady, server: &Server, extent: &Extent) -> Result<()> {
+        let long = Pace { length: LONG_SLICE, pairs: extent.long_pairs };
+        let short = Pace { length: SLICE, pairs: extent.rounds };
+        self.reading_ms.extend(self.each_second.readings(reads, server, long)?);
+        self.reading_ms.extend(self.tenfold.readings(reads, server, short)?);
+        Ok(())
+    }
+
+    fn run_of_writes(&mut self, writes: &Steady, server: &Server, extent: &Extent) -> Result<()> {
+        let long = Pace { length: LONG_SLICE, pairs: extent.long_pairs };
+        self.reading_ms.extend(self.each_second_of_writes.readings(writes, server, long)?);
         Ok(())
     }
 }
@@ -157,18 +175,30 @@ pub(super) fn measure(farflash: &Path, out: &Path, extent: &Extent) -> Result<Sl
         load.stop()?;
         say_how_far(run, extent, &slices);
     }
+    // Behind all reads, which thus find the volume as it was filled.
+    for run in 0..extent.runs {
+        let load = Steady::start(&volume, Some(volume.credentials()?), Shape::WRITE_32)?;
+        slices.metrics.run_of_writes(&load, &server, extent)?;
+        load.stop()?;
+        let beside = last_run(&slices.metrics.each_second_of_writes.ratios(), extent.long_pairs);
+        eprintln!("run {} of {} of writes: beside metrics {beside:.3}", run + 1, extent.runs);
+    }
     server.program.terminate()?;
     Ok(slices)
 }
 
+/// The median of the last run, of runs of `each` values.
+fn last_run(ratios: &[f64], each: usize) -> f64 {
+    by_run(ratios, each).last().copied().unwrap_or(f64::NAN)
+}
+
 fn say_how_far(run: usize, extent: &Extent, slices: &Slices) {
-    let last = |ratios: &[f64], each| by_run(ratios, each).last().copied().unwrap_or(f64::NAN);
     eprintln!(
         "run {} of {}: beside connects {:.3}, without their time {:.3}, beside metrics {:.3}",
         run + 1,
         extent.runs,
-        last(&slices.connects.of_load(), extent.rounds),
-        last(&slices.connects.of_load_without_their_time(), extent.rounds),
-        last(&slices.metrics.each_second.ratios(), extent.long_pairs),
+        last_run(&slices.connects.of_load(), extent.rounds),
+        last_run(&slices.connects.of_load_without_their_time(), extent.rounds),
+        last_run(&slices.metrics.each_second.ratios(), extent.long_pairs),
     );
 }

@@ -25,7 +25,8 @@ use crate::life::HOST_RESET;
 pub(crate) const NOT_THE_QUEUE: &str = "another connection is the queue that it asked for";
 
 /// Why a connection ends whose host was let in, but not to this many (W4 of `crowd.rs`).
-pub(crate) const NO_PLACE: &str = "its volume has as many connections as it may have";
+pub(crate) const NO_PLACE: &str =
+    "its volume, or the tenant whose it is, has as many connections as it may have";
 
 /// A connection that asked to be an I/O queue.
 struct Queue<W: World, D: Device> {
@@ -48,8 +49,8 @@ pub(crate) struct Association<W: World, D: Device> {
     pub(crate) host: Nqn,
     /// What is served.
     pub(crate) subject: Subject<W, D>,
-    /// What its host sees of the discovery log.
-    pub(crate) log: RefCell<Option<Rc<DiscoveryLog>>>,
+    /// What its host sees of the discovery log, while that is kept (V2 of `discovery.rs`).
+    pub(crate) log: RefCell<Weak<DiscoveryLog>>,
     /// How often that has changed.
     pub(crate) generation: Cell<u64>,
     admin: Weak<Connection<W, D>>,

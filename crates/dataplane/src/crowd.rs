@@ -6,26 +6,28 @@
 //!   or as any, makes room himself: his oldest goes, once it had its [`CHANCE`].
 //! - W3: connections that were ended and are not gone yet have [`LEAVING_MAX`] places of their own. If these are
 //!   taken, too, the source that has most of them ends its oldest at once.
-//! - W4: no volume takes all places: one that has [`OF_CONTROLLER`] gets no more than are left, so that there are always some
-//!   for a volume that has fewer. Who asks for more is refused; nobody is ended for it.
+//! - W4: no tenant takes all places, nor does a volume that is no tenant's (`crowd/guests.rs`). Who asks for more is
+//!   refused; nobody is ended for it.
 //! - W5: each step takes time logarithmic in the number of connections: they may come as fast as they like.
 //!
 //! Which connections there are is told from outside: this does no I/O, and reads no clock.
 
+mod guests;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
+use std::rc::Rc;
 
 use units::{Duration, Instant};
 use uuid::Uuid;
+
+use guests::Guests;
 
 /// Connections that were ended and are not gone yet, beyond those that there may be.
 pub const LEAVING_MAX: usize = 64;
 
 /// How long a stranger stays if only its equals want its place: long enough for a host to authenticate.
 const CHANCE: Duration = Duration::from_millis(500);
-
-/// What a controller takes that has 64 I/O queues (W4).
-const OF_CONTROLLER: usize = 65;
 
 /// How far a connection is.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -98,10 +100,8 @@ pub(crate) struct Crowd {
     strangers: Sources,
     /// The same, by age.
     by_age: BTreeSet<u64>,
-    /// How many were let in to each volume.
-    of_volumes: BTreeMap<Uuid, usize>,
-    /// How many these are together.
-    let_in: usize,
+    /// Those that were let in.
+    guests: Guests,
     lingering: Sources,
 }
 
@@ -113,12 +113,12 @@ impl Crowd {
 
     /// Connections that were let in.
     pub(crate) fn let_in_count(&self) -> usize {
-        self.let_in
+        self.guests.count()
     }
 
     /// Those that were let in to `volume`.
     pub(crate) fn count_of(&self, volume: Uuid) -> usize {
-        self.of_volumes.get(&volume).copied().unwrap_or(0)
+        self.guests.count_of(volume)
     }
 
     /// Connections that were not ended.
@@ -167,21 +167,12 @@ impl Crowd {
                 self.strangers.remove(source, number);
                 self.by_age.remove(&number);
             }
-            Stage::LetIn(volume) => {
-                let count = self.of_volumes.remove(&volume).unwrap_or(0);
-                if count > 1 {
-                    self.of_volumes.insert(volume, count - 1);
-                }
-                self.let_in -= 1;
-            }
+            Stage::LetIn(volume) => self.guests.remove(volume),
             Stage::Lingering => self.lingering.remove(source, number),
             Stage::Cut => {}
         }
         match to {
-            Stage::LetIn(volume) => {
-                *self.of_volumes.entry(volume).or_default() += 1;
-                self.let_in += 1;
-            }
+            Stage::LetIn(volume) => self.guests.add(volume),
             Stage::Lingering => {
                 self.lingering.add(source, number);
                 self.open -= 1;
@@ -190,10 +181,15 @@ impl Crowd {
         }
     }
 
-    /// W4: whether `volume` may have another of `max` places.
-    pub(crate) fn has_place_for(&self, volume: Uuid, max: usize) -> bool {
-        let own = self.count_of(volume);
-        own < OF_CONTROLLER || own < max.saturating_sub(self.let_in)
+    /// W4: whether `volume` may have another of `max` places. Asks `tenant_of` whose volumes are, of each once.
+    pub(crate) fn has_place_for(
+        &mut self,
+        volume: Uuid,
+        max: usize,
+        tenant_of: impl Fn(Uuid) -> Option<Rc<str>>,
+    ) -> bool {
+        self.guests.learn(&tenant_of);
+        self.guests.may_add(volume, tenant_of(volume).as_deref(), max)
     }
 
     /// W1 and W2: who makes room for one of the source `newcomer`.

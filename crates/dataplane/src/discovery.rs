@@ -3,6 +3,10 @@
 //! - V1: a host reads one state of the log. Its generation changes when what this host sees does, and
 //!   then it is told, if it waits for that. It counts nothing else: what a host cannot see it cannot
 //!   notice.
+//! - V2: logs of all hosts together have a bound, however many hosts there are and whatever each may see (`logs.rs`). One that was
+//!   dropped is made anew when its host reads on: it is the same, or V1 has told the host.
+
+mod logs;
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -21,6 +25,8 @@ use uuid::Uuid;
 use crate::admission::Subject;
 use crate::association::Association;
 use crate::core::Core;
+
+use logs::Logs;
 
 /// Where a volume can be reached, and by whom: what the discovery service knows of it.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -42,6 +48,7 @@ struct Known {
 #[derive(Default)]
 pub(crate) struct Discovery {
     volumes: RefCell<BTreeMap<Uuid, Known>>,
+    logs: RefCell<Logs>,
 }
 
 impl Known {
@@ -83,7 +90,7 @@ impl<W: World, D: Device> Core<W, D> {
     fn tell_hosts(&self, concerns: impl Fn(&Association<W, D>) -> bool) {
         for association in self.all_associations() {
             if matches!(association.subject, Subject::Discovery) && concerns(&association) {
-                *association.log.borrow_mut() = None;
+                association.log.take();
                 association.generation.set(association.generation.get() + 1);
                 association.on_discovery_changed();
             }
@@ -92,8 +99,15 @@ impl<W: World, D: Device> Core<W, D> {
 
     /// What the host of `association` may discover.
     pub(crate) fn discovery_log(&self, association: &Association<W, D>) -> Rc<DiscoveryLog> {
-        let mut log = association.log.borrow_mut();
-        log.get_or_insert_with(|| Rc::new(self.log_for(association))).clone()
+        let mut logs = self.discovery().logs.borrow_mut();
+        let known = association.log.borrow().upgrade();
+        if let Some(log) = known {
+            logs.note_use(&log);
+            return log;
+        }
+        let log = logs.keep(self.log_for(association));
+        association.log.replace(Rc::downgrade(&log));
+        log
     }
 
     fn log_for(&self, association: &Association<W, D>) -> DiscoveryLog {

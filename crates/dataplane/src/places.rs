@@ -96,7 +96,9 @@ impl<W: World, D: Device> Core<W, D> {
     /// W4: whether a host may have another connection to the volume of `export`.
     pub(crate) fn has_place_for(&self, export: &Export<W, D>) -> bool {
         let (uuid, max) = (export.uuid(), self.options().connections_max);
-        self.places().with_crowd(|crowd| crowd.has_place_for(uuid, max))
+        // One that is gone is nobody's: its connections are on their way out, too.
+        let tenant_of = |volume| self.export(volume)?.with_owner(|owner| owner.map(Rc::from));
+        self.places().with_crowd(|crowd| crowd.has_place_for(uuid, max, tenant_of))
     }
 
     pub(crate) fn forget_connection(&self, connection: &Connection<W, D>) {

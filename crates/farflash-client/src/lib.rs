@@ -48,6 +48,10 @@
 //! memory that is handed over, without a copy, and [`Request::ReadTo`] reads into such memory with one. Blocks with
 //! metadata are copied once more, because each block's metadata lies behind its data on the wire.
 //!
+//! What is only borrowed, as by [`Volume::write_at`] and [`Volume::read_at`], cannot do without: a request is another
+//! thread's, and may be in the kernel's hands for a moment after its outcome is known, longer than any borrow that the compiler
+//! can see the end of. To lend it all the same takes `unsafe`, and a wait behind each request until nobody has it any more.
+//!
 //! Absent from this crate: the protocol (that is `client`), caching of data, `unsafe`.
 
 #![forbid(unsafe_code)]

@@ -180,7 +180,8 @@ impl Volume {
         });
     }
 
-    /// Fills `to` with what is at `offset`.
+    /// Fills `to` with what is at `offset`, by one copy more than [`Request::ReadTo`] takes (see the crate's
+    /// documentation).
     pub fn read_at(&self, to: &mut [u8], offset: u64) -> Result<(), Error> {
         let len = to.len();
         self.read_with(offset, len, |at, bytes| {
@@ -210,7 +211,8 @@ impl Volume {
 
     /// Writes `data` to `offset`. It is durable when this returns, unless the target has a volatile
     /// cache. Atomic up to [`Properties::atomic_write_bytes`]; what is longer than
-    /// [`Properties::transfer_bytes_max`] is several writes.
+    /// [`Properties::transfer_bytes_max`] is several writes. Sends a copy of `data`, which [`Data::lent`] does not
+    /// need (see the crate's documentation).
     pub fn write_at(&self, data: &[u8], offset: u64) -> Result<(), Error> {
         self.shared.format.check_has_none()?;
         let write = |piece: Piece| {

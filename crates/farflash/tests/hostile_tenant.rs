@@ -55,7 +55,7 @@ struct Service {
 }
 
 impl Service {
-    fn start() -> Self {
+    fn start(connections_max: usize) -> Self {
         let files = Files::new();
         let mut list = String::new();
         let mut user = |name: &str, more: &[&str]| -> String {
@@ -70,7 +70,8 @@ impl Service {
         let users = files.path("users.toml");
         std::fs::write(&users, list).unwrap();
         let users = users.to_str().unwrap();
-        let more = ["--auth", "on", "--api-users", users, "--connections-max", "4096"];
+        let max = connections_max.to_string();
+        let more = ["--auth", "on", "--api-users", users, "--connections-max", &max];
         let server = Server::start_with("mem:512MiB", &more);
         Self { server, operator, good, evil, _files: files }
     }
@@ -351,7 +352,7 @@ fn begin_exchanges(portal: SocketAddr, theirs: &Value) -> Vec<Stranger> {
 
 #[test]
 fn a_tenant_gets_nothing_of_anothers_and_harms_nobody() {
-    let service = Rc::new(Service::start());
+    let service = Rc::new(Service::start(4096));
     let portal = service.server.portals[0];
     let theirs = service.create(&service.good, "precious");
     let (stop, done) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
@@ -391,4 +392,49 @@ fn a_tenant_gets_nothing_of_anothers_and_harms_nobody() {
     until("nothing of them is left", || connections() < 16.0);
     stop.store(true, Ordering::Relaxed);
     worker.join().expect("the good tenant met no error");
+}
+
+/// V1 of the data plane's `crowd/guests.rs`. Method: the evil tenant makes volumes, and controllers of each by its own
+/// token, as long as it is let.
+#[test]
+fn a_tenant_with_many_volumes_leaves_places_to_others() {
+    const PLACES: usize = 256;
+    const CONTROLLER: usize = 65;
+    let service = Service::start(PLACES);
+    let portal = service.server.portals[0];
+    let theirs = service.create(&service.good, "precious");
+    let own: Vec<Value> =
+        (0..8).map(|n| service.create(&service.evil, &format!("evil-{n}"))).collect();
+    on_core(|handle| async move {
+        let open = async |volume: &Value, queues: u16| {
+            let options = Options { queues, ..with(token(volume)) };
+            Client::connect(handle.clone(), portal, &nqn(volume), options).await
+        };
+        let (mut held, mut refused) = (Vec::new(), 0);
+        for volume in &own {
+            let before = held.len();
+            let refusal = loop {
+                match open(volume, 1).await {
+                    Ok(client) => held.push(client),
+                    Err(refusal) => break refusal,
+                }
+                assert!(2 * held.len() < PLACES, "the evil tenant has all places");
+            };
+            assert!(
+                matches!(refusal, ConnectError::Command(_)),
+                "it is closed behind: {refusal:?}"
+            );
+            refused += usize::from(held.len() == before);
+        }
+        // A controller with one queue has two connections.
+        assert!(2 * held.len() >= PLACES / 2 - 2, "it has its share: {}", held.len());
+        assert!(2 * held.len() <= PLACES / 2, "it has no more: {}", held.len());
+        assert!(refused > 0, "its last volumes find nothing left");
+        let good = open(&theirs, CONTROLLER as u16 - 1).await.expect("a whole controller's places");
+        let volume = good.volume().await.expect("a namespace");
+        volume.write(Lba(0), filled(0x600D)).await.expect("served");
+        // The evil tenant keeps what it has, and has it in working order.
+        let kept = held[0].volume().await.expect("a namespace");
+        kept.write(Lba(0), filled(0xE71)).await.expect("served");
+    });
 }

@@ -210,6 +210,39 @@ fn bad_restrictions_are_refused_with_their_place() {
     assert_eq!(wider["restrictions"]["networks"].as_array().map(Vec::len), Some(0));
 }
 
+/// Networks of both kinds. Method: a server listens on all addresses of both kinds by one socket, to which IPv4 addresses
+/// come in the form of IPv6 ones; hosts come by either.
+#[test]
+fn networks_of_either_kind_let_in_their_own() {
+    let more = ["--advertise", "127.0.0.1"];
+    let server = Server::start_on("mem:256MiB", "[::]:0", "127.0.0.1:0", &more);
+    let volume = server.volume_json(&["create", "v", "--size", "64MiB"]);
+    let (nqn, port) = (text(&volume, "nqn"), server.portals[0].port());
+    for (networks, by_ipv6, by_ipv4) in [
+        (&["--any-network"][..], true, true),
+        (&["--network", "::1"], true, false),
+        (&["--network", "::/64"], true, false),
+        (&["--network", "2001:db8::/32"], false, false),
+        (&["--network", "127.0.0.0/8"], false, true),
+        (&["--network", "0.0.0.0/0"], false, true),
+        (&["--network", "2001:db8::/32", "--network", "127.0.0.1"], false, true),
+        (&["--network", "10.0.0.0/8", "--network", "::/0"], true, false),
+    ] {
+        server.volume_json(&[&["restrict", "v"], networks].concat());
+        for (ip, is_let_in) in [("[::1]", by_ipv6), ("127.0.0.1", by_ipv4)] {
+            let portal = format!("{ip}:{port}");
+            let target = format!("tcp://{portal}/{nqn}");
+            let outcome =
+                run(&[&["bench", "--target", &target, "--overwrite"], &BENCH[..]].concat());
+            let code = if is_let_in { 0 } else { 1 };
+            assert_eq!(outcome.code, Some(code), "{networks:?} {ip}: {outcome:?}");
+            assert!(is_let_in || outcome.stderr.contains("has no volume"), "{outcome:?}");
+            let found = support::succeed(&["discover", &portal]);
+            assert_eq!(found.contains(nqn), is_let_in, "{networks:?} {ip}: {found}");
+        }
+    }
+}
+
 /// Runs `farflash volume …` as whoever has `token`.
 fn ask(server: &Server, token: &str, arguments: &[&str]) -> Outcome {
     let arguments = [&["volume"], arguments, &["--api", &server.api, "--json"]].concat();

@@ -67,26 +67,72 @@ fn of_those_on_their_way_out_the_source_that_has_most_goes_first() {
     assert_eq!((crowd.len(), crowd.open(), crowd.who_lingers_longest()), (3, 1, None));
 }
 
-/// W4. Method: volumes, one after the other, take all places that they get.
+/// As many connections to `volume` as it gets.
+fn take_all(crowd: &mut Crowd, volume: Uuid, max: usize, tenant_of: &TenantOf) -> usize {
+    let (first, mut taken) = (crowd.len() as u64, 0);
+    while crowd.open() < max && crowd.has_place_for(volume, max, tenant_of) {
+        crowd.add(first + taken, v4(1), NOW);
+        crowd.let_in(first + taken, volume);
+        taken += 1;
+    }
+    taken as usize
+}
+
+/// V3. Method: volumes, one after the other, take all places that they get.
 #[test]
 fn no_volume_takes_all_places_and_each_gets_those_of_a_controller() {
     for (max, expected) in
         [(1024, &[512, 256, 128, 65, 63][..]), (200, &[100, 65, 35]), (50, &[50])]
     {
-        let (mut crowd, mut next) = (Crowd::default(), 0);
+        let mut crowd = Crowd::default();
         for (number, expected) in (0..).zip(expected) {
-            let mut taken = 0;
-            while crowd.open() < max && crowd.has_place_for(volume(number), max) {
-                crowd.add(next, v4(1), NOW);
-                crowd.let_in(next, volume(number));
-                (next, taken) = (next + 1, taken + 1);
-            }
+            let taken = take_all(&mut crowd, volume(number), max, &|_| None);
             assert_eq!(taken, *expected, "volume {number} of {max}");
         }
         crowd.lingers(0);
-        assert!(crowd.has_place_for(volume(9), max), "whoever goes leaves a place");
+        assert!(crowd.has_place_for(volume(9), max, |_| None), "whoever goes leaves a place");
     }
 }
+
+/// V1 and V2. Method: one tenant's volumes, one after the other, take all places that they get, then others' do. Each row is
+/// how many places there are, what the volumes of the first get, what one of a second gets, and what one of nobody.
+#[test]
+fn no_tenant_takes_all_places_however_many_volumes_it_has() {
+    let tenant_of = |volume: Uuid| match volume.as_u128() {
+        0..100 => Some("greedy".into()),
+        100..200 => Some("other".into()),
+        _ => None,
+    };
+    for (max, greedy, other, nobodys) in [
+        (2048, &[683, 228, 76, 37, 0, 0][..], 342, 341),
+        (1024, &[342, 114, 56, 0], 171, 171),
+        (256, &[86, 42, 0], 65, 63),
+        (100, &[65, 0], 35, 0),
+    ] {
+        let mut crowd = Crowd::default();
+        let mut take = |number| take_all(&mut crowd, volume(number), max, &tenant_of);
+        let taken: Vec<usize> = (0..greedy.len() as u64).map(&mut take).collect();
+        assert_eq!(taken, greedy, "of {max}");
+        assert_eq!((take(100), take(200)), (other, nobodys), "of {max}");
+    }
+}
+
+/// Method: a tenant has its share; all of one of its volumes leave, and the others get their places.
+#[test]
+fn whoever_leaves_leaves_a_place_to_its_tenant() {
+    let (max, tenant_of) = (400, |_: Uuid| Some("one".into()));
+    let mut crowd = Crowd::default();
+    let take = |crowd: &mut Crowd, number| take_all(crowd, volume(number), max, &tenant_of);
+    let taken: usize = (0..4).map(|number| take(&mut crowd, number)).sum();
+    assert_eq!(taken, 200);
+    let of_first = crowd.count_of(volume(0));
+    (0..of_first as u64).for_each(|number| crowd.is_cut(number));
+    assert_eq!(crowd.count_of(volume(0)), 0);
+    let more: usize = (1..5).map(|number| take(&mut crowd, number)).sum();
+    assert_eq!(more, of_first);
+}
+
+type TenantOf = dyn Fn(Uuid) -> Option<Rc<str>>;
 
 /// The same, by looking at all of them.
 #[derive(Default)]
@@ -108,12 +154,6 @@ impl Model {
         if self.at(Stage::Stranger).any(|member| member.0 == number) {
             self.set(number, Stage::LetIn(volume));
         }
-    }
-
-    fn has_place_for(&self, volume: Uuid, max: usize) -> bool {
-        let of_all = self.all.iter().filter(|member| matches!(member.3, Stage::LetIn(_))).count();
-        let own = self.at(Stage::LetIn(volume)).count();
-        own < OF_CONTROLLER || own + of_all < max
     }
 
     fn at(&self, stage: Stage) -> impl Iterator<Item = &(u64, IpAddr, Instant, Stage)> {
@@ -180,8 +220,9 @@ fn answers_are_those_of_a_plain_model() {
             }
             let ended = model.at(Stage::Lingering).count() + model.at(Stage::Cut).count();
             assert_eq!((crowd.len(), crowd.open()), (model.all.len(), model.all.len() - ended));
-            let (volume, max) = (volume(rng.below(4)), rng.below(300) as usize);
-            assert_eq!(crowd.has_place_for(volume, max), model.has_place_for(volume, max));
+            let volume = volume(rng.below(4));
+            let let_in = model.at(Stage::LetIn(volume)).count();
+            assert_eq!(crowd.count_of(volume), let_in, "seed {seed}, step {next}");
             let newcomer = v4(rng.below(sources + 1));
             let expected = model.who_makes_room(newcomer, now);
             assert_eq!(crowd.who_makes_room(newcomer, now), expected, "seed {seed}, step {next}");
@@ -191,7 +232,7 @@ fn answers_are_those_of_a_plain_model() {
         let left: Vec<u64> = model.all.iter().map(|member| member.0).collect();
         left.into_iter().for_each(|number| crowd.remove(number));
         assert!(crowd.members.is_empty() && crowd.strangers.numbers.is_empty());
-        assert!(crowd.of_volumes.is_empty() && crowd.let_in == 0);
+        assert!(crowd.guests.is_empty());
         assert!(crowd.strangers.ranks.is_empty() && crowd.lingering.ranks.is_empty());
         assert!(crowd.by_age.is_empty() && crowd.lingering.numbers.is_empty());
     }

@@ -168,6 +168,45 @@ fn who_has_replied_for_an_io_queue_is_cut_with_its_controller() {
     });
 }
 
+/// Method: a host whose queues are open authenticates once more on each of them. Meanwhile, and behind that, commands are
+/// carried out. When the volume has another token, the queue ends on which the host uses the old one; with the admin queue all do.
+#[test]
+fn a_host_that_authenticates_once_more_goes_on_or_ends() {
+    simulate(7, |world| async move {
+        let (core, mut admin, cntlid) = enabled(&world).await;
+        let volume = nqn_of(VOLUME);
+        let mut queues = Vec::new();
+        for qid in 1..=2 {
+            let (mut io, _) = RawHost::queue(&world, (qid, cntlid), &volume).await.expect("asked");
+            assert_eq!(io.authenticate(&volume, secret(1)).await, Ok(Outcome::Authenticated));
+            queues.push(io);
+        }
+        let alive = Sqe::new(AdminOpcode::KEEP_ALIVE.0, 0);
+        let exchange = admin.begin_exchange(&volume, secret(1)).await.expect("a challenge");
+        let answer = admin.command(alive, &[]).await.expect("it is open all the while");
+        assert_eq!(answer.status(), Status::SUCCESS);
+        assert_eq!(admin.finish_exchange(exchange).await, Ok(Outcome::Authenticated));
+        for io in &mut queues {
+            let exchange = io.begin_exchange(&volume, secret(1)).await.expect("a challenge");
+            assert_eq!(flush(io).await, Status::SUCCESS);
+            assert_eq!(io.finish_exchange(exchange).await, Ok(Outcome::Authenticated));
+            assert_eq!(flush(io).await, Status::SUCCESS);
+        }
+        assert_eq!(core.stats().connections_let_in, 3, "each counts once");
+
+        core.set_access(VOLUME, opened_by(&[2]), false).await.expect("a volume");
+        assert_eq!(queues[0].authenticate(&volume, secret(1)).await, Ok(FAILED));
+        queues[0].wait_for_close().await;
+        assert_eq!(flush(&mut queues[1]).await, Status::SUCCESS, "it stays open by the old token");
+        assert_eq!(admin.authenticate(&volume, secret(2)).await, Ok(Outcome::Authenticated));
+        assert_eq!(admin.authenticate(&volume, secret(1)).await, Ok(FAILED));
+        admin.wait_for_close().await;
+        queues[1].wait_for_close().await;
+        sleep(&world, Duration::from_secs(2)).await;
+        assert_eq!(core.stats().connections, 0);
+    });
+}
+
 /// W4 of `crowd.rs`, where hosts have to authenticate. Method: who knows a volume's token makes controllers as long as it is let.
 #[test]
 fn who_knows_one_token_leaves_places_for_hosts_of_other_volumes() {

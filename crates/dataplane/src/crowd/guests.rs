@@ -1,0 +1,107 @@
+//! How many connections were let in, by volume and by tenant, and who may have more (W4 of `crowd.rs`).
+//!
+//! - V1: a tenant that has [`OF_CONTROLLER`] gets no more than are left, whatever volumes it has: half of all if it is alone, and
+//!   there are always some for one that has fewer.
+//! - V2: a tenant's volume that has as many leaves, besides, as many as the tenant has: a third of all if it is alone. So its
+//!   hosts leave some to those of the tenant's other volumes.
+//! - V3: a volume that is no tenant's counts by itself, as a tenant does. Such volumes are the operator's, who
+//!   says how many there are: where nobody has a tenant, each has what a tenant has, and together they have all.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::rc::Rc;
+
+use uuid::Uuid;
+
+/// What a controller takes that has 64 I/O queues.
+pub(super) const OF_CONTROLLER: usize = 65;
+
+/// Those that were let in to a volume.
+#[derive(Default)]
+struct OfVolume {
+    count: usize,
+    /// Whose it is; `None` also if that is not known yet.
+    tenant: Option<Rc<str>>,
+}
+
+/// The connections of a core that were let in.
+#[derive(Default)]
+pub(super) struct Guests {
+    of_volumes: BTreeMap<Uuid, OfVolume>,
+    of_tenants: BTreeMap<Rc<str>, usize>,
+    /// Volumes of which it is not known yet whose they are.
+    unknown: BTreeSet<Uuid>,
+    count: usize,
+}
+
+impl Guests {
+    /// All of them.
+    pub(super) fn count(&self) -> usize {
+        self.count
+    }
+
+    /// Those of `volume`.
+    pub(super) fn count_of(&self, volume: Uuid) -> usize {
+        self.of_volumes.get(&volume).map_or(0, |of_volume| of_volume.count)
+    }
+
+    /// One is let in to `volume`.
+    pub(super) fn add(&mut self, volume: Uuid) {
+        let of_volume = self.of_volumes.entry(volume).or_default();
+        if of_volume.count == 0 {
+            self.unknown.insert(volume);
+        }
+        of_volume.count += 1;
+        if let Some(tenant) = &of_volume.tenant {
+            *self.of_tenants.entry(tenant.clone()).or_default() += 1;
+        }
+        self.count += 1;
+    }
+
+    /// One of `volume` has ended.
+    pub(super) fn remove(&mut self, volume: Uuid) {
+        let Some(of_volume) = self.of_volumes.get_mut(&volume) else { return };
+        of_volume.count -= 1;
+        self.count -= 1;
+        if let Some(tenant) = &of_volume.tenant
+            && let Some(count) = self.of_tenants.get_mut(tenant)
+        {
+            *count -= 1;
+            if *count == 0 {
+                self.of_tenants.remove(tenant);
+            }
+        }
+        if of_volume.count == 0 {
+            self.of_volumes.remove(&volume);
+            self.unknown.remove(&volume);
+        }
+    }
+
+    /// Asks whose volumes are of which it is not known. A volume keeps its tenant for life.
+    pub(super) fn learn(&mut self, tenant_of: impl Fn(Uuid) -> Option<Rc<str>>) {
+        while let Some(volume) = self.unknown.pop_first() {
+            let (of_volume, tenant) = (self.of_volumes.get_mut(&volume), tenant_of(volume));
+            if let (Some(of_volume), Some(tenant)) = (of_volume, tenant) {
+                *self.of_tenants.entry(tenant.clone()).or_default() += of_volume.count;
+                of_volume.tenant = Some(tenant);
+            }
+        }
+    }
+
+    /// Whether `volume`, of `tenant` or of nobody, may have another of `max` places.
+    pub(super) fn may_add(&self, volume: Uuid, tenant: Option<&str>, max: usize) -> bool {
+        let (own, left) = (self.count_of(volume), max.saturating_sub(self.count));
+        let may_have = |count: usize, left: usize| count < OF_CONTROLLER || count < left;
+        let Some(tenant) = tenant else { return may_have(own, left) };
+        let of_tenant = self.of_tenants.get(tenant).copied().unwrap_or(0);
+        may_have(of_tenant, left) && may_have(own, left.saturating_sub(of_tenant))
+    }
+
+    #[cfg(test)]
+    pub(super) fn is_empty(&self) -> bool {
+        let knows_none = self.of_volumes.is_empty() && self.of_tenants.is_empty();
+        self.count == 0 && knows_none && self.unknown.is_empty()
+    }
+}
+
+#[cfg(test)]
+mod tests;
