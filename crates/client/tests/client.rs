@@ -382,3 +382,28 @@ fn discovery_lists_what_the_target_offers() {
         assert_eq!(found[0].address, address());
     });
 }
+
+/// Method: a log of 16384 records, or of one that says it changed whenever it is looked at, each piece of it
+/// just in time for a command. Neither is refused: a log that is read in time may be long, and change.
+#[test]
+fn a_discovery_ends_in_time_however_slow_long_and_restless_the_log_is() {
+    let cases = [(12, u64::MAX, 0), (13, 1, 1), (14, u64::MAX, 1)];
+    for (seed, records, step) in cases {
+        with_target(seed, move |world, target| async move {
+            let options = options();
+            target.records.set(records);
+            target.generation.set((1, step));
+            let found = discover(world.clone(), address(), options.clone()).await.expect("a log");
+            assert_eq!(found.len() as u64, records.min(5));
+
+            target.log_pause.set(options.command_timeout - Duration::from_secs(1));
+            let (since, limit) = (world.now(), options.discovery_timeout);
+            let found = discover(world.clone(), address(), options).await;
+            let late = ConnectError::DiscoveryTimeout { address: address(), limit };
+            assert_eq!(found, Err(late));
+            assert_eq!(world.now() - since, limit);
+            world.sleep_until(world.now() + Duration::from_secs(1)).await;
+            assert_eq!(target.open.get(), 0, "its connection is ended");
+        });
+    }
+}

@@ -418,19 +418,31 @@ impl Connection {
                 if page.lid == Lid::CHANGED_NAMESPACES {
                     target.changed.set(false);
                 } else if page.lid == Lid::DISCOVERY {
-                    log = DiscoveryLogHeader::new(9, 5).as_bytes().to_vec();
-                    for _ in 0..5 {
-                        let entry = DiscoveryLogEntry::tcp(SUBTYPE_NVM, &target.nqn, address());
-                        log.extend_from_slice(entry.as_bytes());
-                    }
+                    log = self.discovery_log();
                 }
                 let start = usize::try_from(page.offset).expect("short");
-                let end = start + usize::try_from(page.len_bytes).expect("short");
-                self.respond_data(sqe, &log[start..end]);
+                let len = usize::try_from(page.len_bytes).expect("short");
+                let mut piece: Vec<u8> = log.into_iter().skip(start).take(len).collect();
+                piece.resize(len, 0);
+                target.world.sleep_until(target.world.now() + target.log_pause.get()).await;
+                self.respond_data(sqe, &piece);
             }
             AdminOpcode::CROSS_CONTROLLER_RESET => self.reset_other(sqe).await,
             _ => self.respond(sqe, Status::INVALID_OPCODE.with_dnr(), 0),
         }
+    }
+
+    fn discovery_log(&self) -> Vec<u8> {
+        let target = &self.target;
+        let (generation, step) = target.generation.get();
+        target.generation.set((generation + step, step));
+        let header = DiscoveryLogHeader::new(generation, target.records.get());
+        let mut log = header.as_bytes().to_vec();
+        for _ in 0..target.records.get().min(5) {
+            let entry = DiscoveryLogEntry::tcp(SUBTYPE_NVM, &target.nqn, address());
+            log.extend_from_slice(entry.as_bytes());
+        }
+        log
     }
 
     async fn reset_other(&self, sqe: &Sqe) {
