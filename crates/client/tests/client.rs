@@ -373,6 +373,34 @@ fn an_idle_client_keeps_itself_alive_and_a_dropped_one_leaves() {
     });
 }
 
+/// Method: three times as many commands as the admin queue holds, each answered long after the target would have
+/// ended a controller that says nothing.
+#[test]
+fn a_client_keeps_itself_alive_behind_a_full_admin_queue() {
+    const SLOW: Duration = Duration::from_secs(25);
+    with_target(15, |world, target| async move {
+        let options = options();
+        let interval = options.keep_alive / 2;
+        let client = open(&world, &target, options).await.client();
+        target.log_pause.set(SLOW);
+        let since = world.now();
+        let asked = (0..80).map(|_| {
+            let client = client.clone();
+            async move { assert!(client.smart_health().await.is_ok()) }
+        });
+        let (clock, silent) = (world.clone(), target.clone());
+        world.spawn(async move {
+            for beats in 1..=9 {
+                clock.sleep_until(since + interval * beats + Duration::from_secs(1)).await;
+                assert_eq!(silent.keep_alives.get(), beats, "after {:?}", clock.now() - since);
+            }
+        });
+        all(&world, asked).await;
+        assert!(world.now() - since >= SLOW * 3, "the queue was full all the time");
+        assert_eq!(client.counters().reconnects, 0);
+    });
+}
+
 #[test]
 fn discovery_lists_what_the_target_offers() {
     with_target(11, |world, target| async move {
