@@ -410,7 +410,7 @@ impl Connection {
                 let page = GetLogPage::decode(sqe);
                 let mut log = vec![0; 4096];
                 if page.lid == Lid::CROSS_CONTROLLER_RESET {
-                    let Some(bytes) = self.reset_log() else {
+                    let Some(bytes) = self.reset_log(page.lsp) else {
                         return self.respond(sqe, Status::INVALID_LOG_PAGE.with_dnr(), 0);
                     };
                     log = bytes;
@@ -459,13 +459,25 @@ impl Connection {
                 self.respond(sqe, Status::SUCCESS, 0);
             }
             Some(Reset::Unlogged) => self.respond(sqe, Status::SUCCESS, 0),
+            Some(Reset::LogFull) => {
+                self.respond(sqe, Status::CROSS_CONTROLLER_RESET_LOG_FULL, 0);
+            }
         }
     }
 
-    fn reset_log(&self) -> Option<Vec<u8>> {
+    fn reset_log(&self, lsp: u8) -> Option<Vec<u8>> {
         let target = &self.target;
         target.reset_logs.set(target.reset_logs.get() + 1);
-        let Some(Reset::Logged(_, status)) = target.reset.get() else { return None };
+        let status = match target.reset.get()? {
+            Reset::Logged(_, status) => status,
+            Reset::LogFull => {
+                if lsp == CrossControllerResetLog::LSP_REMOVE_COMPLETED {
+                    target.reset.set(Some(Reset::Held(Duration::ZERO)));
+                }
+                return Some(CrossControllerResetLog::new_zeroed().as_bytes().to_vec());
+            }
+            Reset::Held(_) | Reset::Unlogged => return None,
+        };
         let is_over = target.world.now() >= target.reset_over.get();
         let mut log = CrossControllerResetLog::new_zeroed();
         log.ne = 1.into();

@@ -32,6 +32,8 @@ pub(crate) enum Reset {
     Logged(Duration, u8),
     /// It completes the command at once, and has no log page.
     Unlogged,
+    /// It refuses the command until its log page is read and what is over is to be removed from it.
+    LogFull,
 }
 
 pub(crate) fn address() -> SocketAddr {
