@@ -1,16 +1,22 @@
 //! Commands, completions and pages: whatever the bytes, what was decoded encodes to the same.
 
+use nvme_initiator::{ControllerLimits, NamespaceShape};
 use nvme_wire::async_event::AsyncEvent;
 use nvme_wire::discovery::DiscoveryLogEntry;
 use nvme_wire::fabrics::{Connect, ConnectData, ConnectInvalid, Property, fctype};
 use nvme_wire::feature::{GetFeatures, NumberOfQueues, Select, SetFeatures};
 use nvme_wire::identify::{
-    Identify, IdentifyController, IdentifyNamespace, descriptors, encode_descriptors,
+    Identify, IdentifyController, IdentifyNamespace, NamespaceIdList, descriptors,
+    encode_descriptors,
 };
 use nvme_wire::io::{Abort, BlockCommand, DatasetManagement, dsm_ranges};
-use nvme_wire::log::{ChangedNamespaces, GetLogPage};
+use nvme_wire::log::{
+    ChangedNamespaces, CrossControllerResetLog, DeviceHealth, FailureDomain, FailureDomainLog,
+    GetLogPage,
+};
 use nvme_wire::nqn::Nqn;
-use nvme_wire::{Cqe, CrossControllerReset, IoOpcode, Sqe};
+use nvme_wire::property::Cap;
+use nvme_wire::{ControllerInstance, Cqe, CrossControllerReset, IoOpcode, Sqe};
 use zerocopy::{FromBytes, IntoBytes};
 
 /// The input is a submission queue entry and what follows it; also a completion, a name and a page.
@@ -70,6 +76,23 @@ fn pages(page: &[u8; 4096]) {
     let _ = (controller.transfer_bytes_max(4096), controller.in_capsule_bytes_max());
     let namespace = IdentifyNamespace::ref_from_bytes(page).expect("4096 bytes");
     let _ = (namespace.block_bytes(), namespace.atomic_write_blocks(0));
+    let _ = (controller.subsystem(), controller.instance());
+    let cap = Cap(controller.cirn.get());
+    if let Ok(limits) = ControllerLimits::new(cap, controller)
+        && let Ok(shape) = NamespaceShape::new(1, namespace, &limits)
+    {
+        assert!(limits.queue_entries_max > 0 && shape.block_bytes.is_power_of_two());
+    }
+    let _ = NamespaceIdList::ref_from_bytes(page).expect("4096 bytes").iter().count();
+    let [cntlid0, cntlid1, ciu, ..] = *page;
+    let cntlid = u16::from_le_bytes([cntlid0, cntlid1]);
+    let resets = CrossControllerResetLog::ref_from_bytes(page).expect("4096 bytes");
+    let _ = resets.status_of(ControllerInstance { cntlid, ciu, cirn: 0 });
+    let domain = FailureDomainLog::ref_from_bytes(page).expect("4096 bytes");
+    if let Some(domain) = domain.decode() {
+        // Bytes that are no text were replaced: it may be longer than there is room for.
+        let _ = FailureDomainLog::new(&domain).decode().expect("just encoded");
+    }
     let named: Vec<_> = descriptors(page).take(8).collect();
     assert!(descriptors(&encode_descriptors(&named)).eq(named));
     let _ = ChangedNamespaces::ref_from_bytes(page).expect("4096 bytes").iter().count();
@@ -79,10 +102,23 @@ fn pages(page: &[u8; 4096]) {
     let _ = (connect.subsystem(), connect.host_nqn());
 }
 
-/// A command with data, and a page of zeroes.
+/// A command with data, a page of zeroes, and one that tells where a volume is.
 pub fn seeds() -> Vec<Vec<u8>> {
     let connect = Sqe::from(Connect::new(1, 32, 5000));
     let read = BlockCommand::new(7, 8).encode(IoOpcode::READ, 1, 32768);
     let with_data = |sqe: Sqe| [sqe.as_bytes(), &[0; 1024]].concat();
-    vec![vec![0; 4096], with_data(connect), with_data(read), Nqn::DISCOVERY.as_str().into()]
+    let domain = FailureDomain {
+        host_id: [1; 16],
+        host: "host".into(),
+        labels: [("rack".into(), "r1".into())].into(),
+        core: 1,
+        device_id: [2; 16],
+        device: "device".into(),
+        model: "model".into(),
+        serial: "serial".into(),
+        health: DeviceHealth::Good,
+    };
+    let domain = FailureDomainLog::new(&domain).as_bytes().to_vec();
+    let name = Nqn::DISCOVERY.as_str().into();
+    vec![vec![0; 4096], with_data(connect), with_data(read), name, domain]
 }

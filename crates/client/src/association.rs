@@ -23,6 +23,8 @@ use crate::{ConnectError, Credentials, Disconnect, Error, admin, link};
 
 /// Entries of an admin queue: what the Base specification asks of every controller.
 pub(crate) const ADMIN_DEPTH: u16 = 31;
+/// Requests under way at once on an admin queue. What is left is for the Keep Alive.
+pub(crate) const ADMIN_REQUESTS: u16 = ADMIN_DEPTH - 1;
 /// In-capsule data that an admin queue takes (TCP, clause 3.3.1).
 const ADMIN_IN_CAPSULE: u32 = 8192;
 /// Longest wait between two looks at CSTS.RDY.

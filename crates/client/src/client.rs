@@ -15,7 +15,7 @@ use nvme_wire::sqe::NSID_ALL;
 use nvme_wire::{ControllerInstance, Nqn};
 use units::{Duration, Instant};
 
-use crate::association::ADMIN_DEPTH;
+use crate::association::ADMIN_REQUESTS;
 use crate::queue::Queue;
 use crate::{ConnectError, Counters, Error, Options, Volume, admin, link, supervisor};
 
@@ -70,7 +70,7 @@ impl<W: World> Inner<W> {
             world,
             address,
             nqn: *nqn,
-            admin: queue(ADMIN_DEPTH - 1),
+            admin: queue(ADMIN_REQUESTS),
             io: (0..io_queues).map(|_| queue(options.depth())).collect(),
             controller: Cell::new(options.predecessor),
             options,

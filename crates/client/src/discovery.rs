@@ -11,7 +11,7 @@ use units::Duration;
 use zerocopy::FromBytes;
 
 use crate::client::Inner;
-use crate::{ConnectError, Error, Options};
+use crate::{ConnectError, Error, Options, link};
 
 /// Most entries that are read: a bound against a target that makes them up.
 const ENTRIES_MAX: u64 = 16_384;
@@ -31,16 +31,24 @@ pub struct Discovered {
     pub is_nvm: bool,
 }
 
-/// Asks the discovery service at `address` for what it offers over TCP.
+/// Asks the discovery service at `address` for what it offers over TCP, within
+/// [`Options::discovery_timeout`](field@Options::discovery_timeout).
 pub async fn discover<W: World>(
     world: W,
     address: SocketAddr,
     options: Options,
 ) -> Result<Vec<Discovered>, ConnectError> {
+    let limit = options.discovery_timeout;
     let options = Options { keep_alive: Duration::ZERO, ..options };
     let inner = Rc::new(Inner::new(world, address, &Nqn::DISCOVERY, options, 0));
+    // One that answers each command just in time could keep whoever asks for days.
+    let log = link::within(&inner.world, limit, Box::pin(connect_and_read(&inner))).await;
+    log.unwrap_or(Err(ConnectError::DiscoveryTimeout { address, limit }))
+}
+
+async fn connect_and_read<W: World>(inner: &Inner<W>) -> Result<Vec<Discovered>, ConnectError> {
     let (association, _) = inner.bring_up_admin().await?;
-    let log = read_log(&inner).await;
+    let log = read_log(inner).await;
     drop(association);
     Ok(log?)
 }

@@ -6,6 +6,7 @@ use io_traits::{NetworkError, StreamError};
 use nvme_initiator::{CapabilityError, ConnectionError};
 use nvme_wire::Status;
 use nvme_wire::fabrics::ConnectInvalid;
+use units::Duration;
 
 /// Why a request failed.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
@@ -127,6 +128,15 @@ pub enum ConnectError {
         /// The address tried.
         address: SocketAddr,
     },
+    /// The discovery service answers, but its log was not read to the end within
+    /// [`Options::discovery_timeout`](field@crate::Options::discovery_timeout).
+    #[error("{address}: the discovery log was not read within the discovery timeout of {limit:?}")]
+    DiscoveryTimeout {
+        /// The address asked.
+        address: SocketAddr,
+        /// The discovery timeout.
+        limit: Duration,
+    },
     /// The target refused the Connect command.
     #[error("the target refuses to connect: {status}{}", invalid_text(*invalid))]
     Refused {
@@ -186,6 +196,7 @@ impl ConnectError {
             Self::AuthenticationRequired | Self::Unproven | Self::Authentication(_) => true,
             Self::Network(_)
             | Self::Timeout { .. }
+            | Self::DiscoveryTimeout { .. }
             | Self::Fatal { .. }
             | Self::NotReady { .. }
             | Self::NotEnded

@@ -28,6 +28,9 @@ pub struct Options {
     /// How long it may take to connect, everything together, but for the end of the controller that was lost: that
     /// may take as long as a command.
     pub connect_timeout: Duration,
+    /// How long [`crate::discover`] may take, everything together, however long the log is, and however often it
+    /// changes meanwhile.
+    pub discovery_timeout: Duration,
     /// The target drops a host that it has not heard of for this long; zero for never. The client
     /// says something twice as often.
     pub keep_alive: Duration,
@@ -78,8 +81,8 @@ pub struct Backoff {
 }
 
 impl Options {
-    /// One queue of depth 128, both digests, 15 s keep alive, 30 s for a command, reconnecting
-    /// for ten minutes, or for one to a target that refuses.
+    /// One queue of depth 128, both digests, 15 s keep alive, 30 s for a command and for a discovery,
+    /// reconnecting for ten minutes, or for one to a target that refuses.
     #[must_use]
     pub fn new(host_nqn: Nqn, host_id: HostId) -> Self {
         Self {
@@ -91,6 +94,7 @@ impl Options {
             data_digest: true,
             command_timeout: Duration::from_secs(30),
             connect_timeout: Duration::from_secs(10),
+            discovery_timeout: Duration::from_secs(30),
             keep_alive: Duration::from_secs(15),
             reconnect: Reconnect::Backoff(Backoff::default()),
             predecessor: None,

@@ -13,7 +13,7 @@
 //!   that ends every link, would else stop all others again and again, for ever. It is not known which
 //!   one it was; so what was lost [`SUSPECT_AFTER`] times goes out one at a time, and fails alone.
 //! - Q6: requests keep their places while there is no link, and may have all of theirs. The commands that
-//!   make the next one usable, at most [`FIRST_MAX`] at a time, have places of their own.
+//!   make the next one usable, and the one that keeps it alive, at most [`FIRST_MAX`] at a time, have places of their own.
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -37,9 +37,9 @@ use crate::{Counters, Disconnect, Error};
 pub const SENDS_MAX: u8 = 6;
 /// Connections lost under a request after which it waits for others like it.
 pub const SUSPECT_AFTER: u8 = SENDS_MAX / 2;
-/// Commands under way at once that make a connection usable (Q6): who the controller is, how many queues it has, and whether it
-/// tells of events.
-const FIRST_MAX: u16 = 3;
+/// Commands under way at once that no request may hold up (Q6): those that ask who the controller is, how many queues it has
+/// and whether it tells of events, and a Keep Alive, be it that of the connection before.
+const FIRST_MAX: u16 = 4;
 
 /// A connection in use.
 pub(crate) struct Link {
@@ -140,7 +140,7 @@ impl Queue {
         Ok(Wait { queue: self, index: Some(index) })
     }
 
-    /// Runs a command that makes the link usable, ahead of all requests (Q6). It ends with the link.
+    /// Runs a command that makes the link usable or keeps it alive, ahead of all requests (Q6). It ends with the link.
     pub(crate) fn run_first(&self, now: Instant, command: Command) -> Wait<'_> {
         let mut state = self.state.borrow_mut();
         let index = state.requests.occupy(command, None);

@@ -177,8 +177,8 @@ impl QueueState {
         let again = request.damaged && status.is_success() || is_transient(status);
         if again && request.attempts < ATTEMPTS_MAX && !request.abandoned {
             self.counters.repeated += 1;
-            // What makes the link usable does not wait in line: the line moves when the link is open.
-            if !link.open && self.submit(now, index) {
+            // What no request may hold up does not wait in line (Q6).
+            if request.is_first() && self.submit(now, index) {
                 return;
             }
             let request = self.requests.get(index);

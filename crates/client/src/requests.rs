@@ -123,6 +123,11 @@ impl Request {
     pub(crate) fn is_suspect(&self) -> bool {
         self.losses >= SUSPECT_AFTER
     }
+
+    /// Whether it goes ahead of all requests.
+    pub(crate) fn is_first(&self) -> bool {
+        self.permit.is_none()
+    }
 }
 
 /// The places.

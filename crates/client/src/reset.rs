@@ -64,7 +64,7 @@ impl<W: World> Inner<W> {
         loop {
             // E2
             let progress =
-                if has_begun { self.reset_progress(last).await } else { self.reset(last).await };
+                if has_begun { self.reset_progress(last, 0).await } else { self.reset(last).await };
             match progress? {
                 Progress::Over => return Ok(()),
                 Progress::UnderWay => has_begun = true,
@@ -93,19 +93,20 @@ impl<W: World> Inner<W> {
             Status::CROSS_CONTROLLER_RESET_IN_PROGRESS | Status::CROSS_CONTROLLER_RESET_LIMIT => {
                 Ok(Progress::NotBegun)
             }
-            // What was read of it makes room.
+            // Those that are over make room.
             Status::CROSS_CONTROLLER_RESET_LOG_FULL => {
-                self.reset_progress(last).await?;
+                self.reset_progress(last, CrossControllerResetLog::LSP_REMOVE_COMPLETED).await?;
                 Ok(Progress::NotBegun)
             }
             _ => Err(Error::Target { command: "Cross-Controller Reset", status, result: 0 }),
         }
     }
 
-    /// What the log page says of a reset that has begun.
-    async fn reset_progress(&self, last: ControllerInstance) -> Result<Progress, Error> {
+    /// What the log page, read with this Log Specific Parameter, says of a reset that has begun.
+    async fn reset_progress(&self, last: ControllerInstance, lsp: u8) -> Result<Progress, Error> {
         let len = size_of::<CrossControllerResetLog>() as u64;
         let page = GetLogPage::new(Lid::CROSS_CONTROLLER_RESET, NSID_ALL, 0, len);
+        let page = GetLogPage { lsp, ..page };
         let read = self.admin.run_first(self.world.now(), admin::get_log_page(&page)).await;
         let status = match read {
             Ok(completion) => {

@@ -373,6 +373,34 @@ fn an_idle_client_keeps_itself_alive_and_a_dropped_one_leaves() {
     });
 }
 
+/// Method: three times as many commands as the admin queue holds, each answered long after the target would have
+/// ended a controller that says nothing.
+#[test]
+fn a_client_keeps_itself_alive_behind_a_full_admin_queue() {
+    const SLOW: Duration = Duration::from_secs(25);
+    with_target(15, |world, target| async move {
+        let options = options();
+        let interval = options.keep_alive / 2;
+        let client = open(&world, &target, options).await.client();
+        target.log_pause.set(SLOW);
+        let since = world.now();
+        let asked = (0..80).map(|_| {
+            let client = client.clone();
+            async move { assert!(client.smart_health().await.is_ok()) }
+        });
+        let (clock, silent) = (world.clone(), target.clone());
+        world.spawn(async move {
+            for beats in 1..=9 {
+                clock.sleep_until(since + interval * beats + Duration::from_secs(1)).await;
+                assert_eq!(silent.keep_alives.get(), beats, "after {:?}", clock.now() - since);
+            }
+        });
+        all(&world, asked).await;
+        assert!(world.now() - since >= SLOW * 3, "the queue was full all the time");
+        assert_eq!(client.counters().reconnects, 0);
+    });
+}
+
 #[test]
 fn discovery_lists_what_the_target_offers() {
     with_target(11, |world, target| async move {
@@ -381,4 +409,29 @@ fn discovery_lists_what_the_target_offers() {
         assert!(found.iter().all(|entry| entry.nqn == target.nqn && entry.is_nvm));
         assert_eq!(found[0].address, address());
     });
+}
+
+/// Method: a log of 16384 records, or of one that says it changed whenever it is looked at, each piece of it
+/// just in time for a command. Neither is refused: a log that is read in time may be long, and change.
+#[test]
+fn a_discovery_ends_in_time_however_slow_long_and_restless_the_log_is() {
+    let cases = [(12, u64::MAX, 0), (13, 1, 1), (14, u64::MAX, 1)];
+    for (seed, records, step) in cases {
+        with_target(seed, move |world, target| async move {
+            let options = options();
+            target.records.set(records);
+            target.generation.set((1, step));
+            let found = discover(world.clone(), address(), options.clone()).await.expect("a log");
+            assert_eq!(found.len() as u64, records.min(5));
+
+            target.log_pause.set(options.command_timeout - Duration::from_secs(1));
+            let (since, limit) = (world.now(), options.discovery_timeout);
+            let found = discover(world.clone(), address(), options).await;
+            let late = ConnectError::DiscoveryTimeout { address: address(), limit };
+            assert_eq!(found, Err(late));
+            assert_eq!(world.now() - since, limit);
+            world.sleep_until(world.now() + Duration::from_secs(1)).await;
+            assert_eq!(target.open.get(), 0, "its connection is ended");
+        });
+    }
 }

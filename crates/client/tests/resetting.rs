@@ -63,6 +63,17 @@ fn a_reset_that_goes_on_is_asked_for_once() {
     });
 }
 
+/// E2.
+#[test]
+fn a_full_log_of_resets_is_emptied_of_those_that_are_over() {
+    with_target(36, |world, target| async move {
+        let waited = write_after_cut(&world, &target, Reset::LogFull).await;
+        assert!(waited < Duration::from_secs(1), "{waited:?}");
+        assert_eq!((target.resets.get(), target.reset_logs.get()), (2, 1));
+        assert_eq!(target.accepted.get(), 4, "one attempt");
+    });
+}
+
 /// E3. Nothing is sent again meanwhile.
 #[test]
 fn a_reset_that_never_ends_is_asked_for_once_in_each_attempt() {

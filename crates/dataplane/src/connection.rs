@@ -291,18 +291,14 @@ impl<W: World, D: Device> Connection<W, D> {
             if self.must_pause() {
                 self.pause().await;
                 // R4.
-                if self.stream.peer_has_ended() {
-                    return true;
+                match self.stream.end_by_peer() {
+                    Some(end) => return self.ended_by_host(end),
+                    None => continue,
                 }
-                continue;
             }
             let chunk = match first_of(pin!(self.stream.recv()), closed.as_mut()).await {
                 Some(Ok(chunk)) => chunk,
-                Some(Err(StreamError::Closed)) => return true,
-                Some(Err(error)) => {
-                    self.note_end(error);
-                    return false;
-                }
+                Some(Err(end)) => return self.ended_by_host(end),
                 None => return false,
             };
             if let Some(reason) = self.take_in(&chunk) {
@@ -315,6 +311,15 @@ impl<W: World, D: Device> Connection<W, D> {
             }
         }
         false
+    }
+
+    /// Whether the end of the stream is that of the host's side.
+    fn ended_by_host(&self, end: StreamError) -> bool {
+        let is_closed = end == StreamError::Closed;
+        if !is_closed {
+            self.note_end(end);
+        }
+        is_closed
     }
 
     /// R1. Data that is on its way must be able to arrive, or its memory is never free again.

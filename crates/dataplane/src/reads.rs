@@ -101,7 +101,12 @@ impl<W: World, D: Device> Reads<W, D> {
         let is_worth_it = steps.len() > 1;
         if is_worth_it {
             steps.iter().for_each(|step| step.read.with_volume(volume::Volume::will_search));
-            steps.iter().for_each(|step| step.read.with_volume(volume::Volume::will_look_up));
+            let told = steps.iter().map(|step| step.read.with_volume(volume::Volume::will_look_up));
+            // All are told, not only those before the first of which that is true.
+            if told.fold(false, |any, is_searched| any | is_searched) {
+                let told_again = volume::Volume::will_look_up_searched;
+                steps.iter().for_each(|step| step.read.with_volume(told_again));
+            }
         }
         for Step { read, found } in &mut *steps {
             let fetch = |block: *const [u8]| ahead.blocks.push(Lines::of(block));

@@ -88,9 +88,9 @@ pub trait Stream: Clone + 'static {
     /// costs the peer what it has not read yet; see [`Stream::shutdown_write`] for an end without. A waiting receive or send returns an error.
     fn shutdown(&self);
 
-    /// Whether the peer has ended the stream: it will send nothing more, though some of what it sent
-    /// may wait to be received.
-    fn peer_has_ended(&self) -> bool;
+    /// How the peer has ended the stream, if it has: it will send nothing more, though some of what it sent may wait
+    /// to be received. `Closed` if it closed its side, `Reset` if it, or the network, tore the connection down.
+    fn end_by_peer(&self) -> Option<StreamError>;
 
     /// The address of the other end.
     fn peer(&self) -> SocketAddr;

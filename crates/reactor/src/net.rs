@@ -334,8 +334,9 @@ impl Stream for TcpStream {
         self.socket.shutdown();
     }
 
-    fn peer_has_ended(&self) -> bool {
-        self.socket.peer_finished.get() || has_ended(&self.socket.fd)
+    fn end_by_peer(&self) -> Option<StreamError> {
+        let is_known = self.socket.peer_finished.get().then_some(StreamError::Closed);
+        is_known.or_else(|| end_of(&self.socket.fd))
     }
 
     fn peer(&self) -> SocketAddr {
@@ -354,12 +355,14 @@ impl Stream for TcpStream {
     }
 }
 
-/// Whether the end of a connection, or its reset, has come in, be it behind bytes that nobody has received.
-fn has_ended(fd: &Fd) -> bool {
+/// The end of a connection, or its reset, that has come in, be it behind bytes that nobody has received.
+fn end_of(fd: &Fd) -> Option<StreamError> {
     let mut asked = [PollFd::new(fd, PollFlags::RDHUP)];
     let at_once = Timespec::default();
     // A question that fails is not an answer.
-    poll(&mut asked, Some(&at_once)).is_ok_and(|answers| answers > 0)
+    poll(&mut asked, Some(&at_once)).ok().filter(|answers| *answers > 0)?;
+    let is_reset = asked[0].revents().contains(PollFlags::ERR);
+    Some(if is_reset { StreamError::Reset } else { StreamError::Closed })
 }
 
 /// Sends what there is at once, and lets the kernel find out within a minute that a peer has vanished without a

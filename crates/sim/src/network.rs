@@ -87,6 +87,8 @@ struct Pipe {
     arriving: RefCell<VecDeque<(Instant, Vec<u8>)>>,
     in_flight: Cell<usize>,
     closed: Cell<bool>,
+    /// What was under way is lost: the receiving end finds the stream reset.
+    reset: Cell<bool>,
     /// The sending end will say no more.
     finished: Cell<bool>,
     /// What is sent from now on is held up until it is severed.
@@ -99,6 +101,7 @@ struct Pipe {
 
 impl Pipe {
     fn discard(&self) {
+        self.reset.set(true);
         self.arriving.borrow_mut().clear();
         self.in_flight.set(0);
     }
@@ -275,7 +278,7 @@ impl Stream for SimStream {
         let stream = self.clone();
         // As on a ring, others may have their turn before what has come is handed over. It matters at the end, when there
         // will be nothing more to wait for.
-        let mut comes_later = self.peer_has_ended() && self.world.draw(|rng| rng.one_in(3));
+        let mut comes_later = self.end_by_peer().is_some() && self.world.draw(|rng| rng.one_in(3));
         poll_fn(move |context| {
             if std::mem::take(&mut comes_later) {
                 context.waker().wake_by_ref();
@@ -287,9 +290,10 @@ impl Stream for SimStream {
             if let Some(chunk) = stream.take_arrived() {
                 return Poll::Ready(Ok(chunk));
             }
-            let is_over = stream.inbound.closed.get() || stream.inbound.finished.get();
-            if is_over && stream.inbound.arriving.borrow().is_empty() {
-                return Poll::Ready(Err(StreamError::Closed));
+            if let Some(end) = stream.end_by_peer()
+                && stream.inbound.arriving.borrow().is_empty()
+            {
+                return Poll::Ready(Err(end));
             }
             *stream.inbound.receiver.borrow_mut() = Some(context.waker().clone());
             Poll::Pending
@@ -323,8 +327,10 @@ impl Stream for SimStream {
         }
     }
 
-    fn peer_has_ended(&self) -> bool {
-        self.inbound.closed.get() || self.inbound.finished.get()
+    fn end_by_peer(&self) -> Option<StreamError> {
+        let is_over = self.inbound.closed.get() || self.inbound.finished.get();
+        let end = if self.inbound.reset.get() { StreamError::Reset } else { StreamError::Closed };
+        is_over.then_some(end)
     }
 
     fn shutdown_write(&self) {

@@ -86,6 +86,35 @@ fn equal_seeds_give_equal_runs_and_others_differ() {
     assert_ne!(trace_of_an_echo(7), trace_of_an_echo(8));
 }
 
+/// Method: the peer ends with and without bytes that it has not received.
+#[test]
+fn an_end_with_unread_bytes_is_a_reset() {
+    for unread in [false, true] {
+        let simulation = Simulation::new(9);
+        let world = simulation.world();
+        let listener = world.listen(address()).expect("a free address");
+        world.spawn(async move {
+            let peer = listener.accept().await.expect("a peer");
+            if !unread {
+                peer.recv().await.expect("what was sent");
+            }
+            peer.shutdown();
+        });
+        let w = world.clone();
+        let test = async move {
+            let stream = w.connect(address()).await.expect("someone listens");
+            assert_eq!(stream.end_by_peer(), None);
+            let mut batch = SendBatch::new();
+            batch.push_bytes(&[1]);
+            stream.send(batch).await.expect("the peer is there");
+            let end = stream.recv().await.expect_err("nothing was sent");
+            assert_eq!(end, if unread { StreamError::Reset } else { StreamError::Closed });
+            assert_eq!(stream.end_by_peer(), Some(end));
+        };
+        simulation.run(test).unwrap_or_else(|stalled| panic!("{stalled:?}"));
+    }
+}
+
 #[test]
 fn addresses_in_use_and_addresses_without_listener_are_refused() {
     let simulation = Simulation::new(1);

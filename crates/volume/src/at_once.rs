@@ -1,9 +1,10 @@
 //! Reads of blocks that need not be waited for, in steps.
 //!
-//! A read of one block waits for memory several times: for the leaf of the map, its entry there, the block; each
-//! time also for the walk through page tables that leads there, which in a virtual machine is longer still. Who has several
+//! A read of one block waits for memory several times: for the leaf of the map, the keys there if they have gaps, its
+//! entry, the block; each time also for the walk through page tables that leads there, which in a virtual machine is longer still. Who has several
 //! such reads takes each step for all of them, so that the processor waits for all at once:
-//! [`Volume::will_search`], [`Volume::will_look_up`], [`Volume::find`], [`Found::lent`], [`Volume::read_lent`].
+//! [`Volume::will_search`], [`Volume::will_look_up`], [`Volume::will_look_up_searched`], [`Volume::find`],
+//! [`Found::lent`], [`Volume::read_lent`].
 
 use std::rc::Rc;
 
@@ -46,8 +47,16 @@ impl<D: Device> Volume<D> {
     }
 
     /// Says that it will soon be asked where the block at `lba` lies: a hint to the processor.
-    pub fn will_look_up(&self, lba: Lba) {
-        self.state().map.borrow().will_get(lba.0);
+    ///
+    /// `true`: there are gaps around it, so that keys have to be searched, which are on their way only now. Then
+    /// [`Volume::will_look_up_searched`] goes on, after all blocks were told of.
+    pub fn will_look_up(&self, lba: Lba) -> bool {
+        self.state().map.borrow().will_get(lba.0)
+    }
+
+    /// Says the same once more, when what has to be searched may have come.
+    pub fn will_look_up_searched(&self, lba: Lba) {
+        self.state().map.borrow().will_get_searched(lba.0);
     }
 
     /// Begins to read the block at `lba`. If it lies in memory, `fetch` is shown where,

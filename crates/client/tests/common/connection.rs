@@ -410,7 +410,7 @@ impl Connection {
                 let page = GetLogPage::decode(sqe);
                 let mut log = vec![0; 4096];
                 if page.lid == Lid::CROSS_CONTROLLER_RESET {
-                    let Some(bytes) = self.reset_log() else {
+                    let Some(bytes) = self.reset_log(page.lsp) else {
                         return self.respond(sqe, Status::INVALID_LOG_PAGE.with_dnr(), 0);
                     };
                     log = bytes;
@@ -418,19 +418,31 @@ impl Connection {
                 if page.lid == Lid::CHANGED_NAMESPACES {
                     target.changed.set(false);
                 } else if page.lid == Lid::DISCOVERY {
-                    log = DiscoveryLogHeader::new(9, 5).as_bytes().to_vec();
-                    for _ in 0..5 {
-                        let entry = DiscoveryLogEntry::tcp(SUBTYPE_NVM, &target.nqn, address());
-                        log.extend_from_slice(entry.as_bytes());
-                    }
+                    log = self.discovery_log();
                 }
                 let start = usize::try_from(page.offset).expect("short");
-                let end = start + usize::try_from(page.len_bytes).expect("short");
-                self.respond_data(sqe, &log[start..end]);
+                let len = usize::try_from(page.len_bytes).expect("short");
+                let mut piece: Vec<u8> = log.into_iter().skip(start).take(len).collect();
+                piece.resize(len, 0);
+                target.world.sleep_until(target.world.now() + target.log_pause.get()).await;
+                self.respond_data(sqe, &piece);
             }
             AdminOpcode::CROSS_CONTROLLER_RESET => self.reset_other(sqe).await,
             _ => self.respond(sqe, Status::INVALID_OPCODE.with_dnr(), 0),
         }
+    }
+
+    fn discovery_log(&self) -> Vec<u8> {
+        let target = &self.target;
+        let (generation, step) = target.generation.get();
+        target.generation.set((generation + step, step));
+        let header = DiscoveryLogHeader::new(generation, target.records.get());
+        let mut log = header.as_bytes().to_vec();
+        for _ in 0..target.records.get().min(5) {
+            let entry = DiscoveryLogEntry::tcp(SUBTYPE_NVM, &target.nqn, address());
+            log.extend_from_slice(entry.as_bytes());
+        }
+        log
     }
 
     async fn reset_other(&self, sqe: &Sqe) {
@@ -447,13 +459,25 @@ impl Connection {
                 self.respond(sqe, Status::SUCCESS, 0);
             }
             Some(Reset::Unlogged) => self.respond(sqe, Status::SUCCESS, 0),
+            Some(Reset::LogFull) => {
+                self.respond(sqe, Status::CROSS_CONTROLLER_RESET_LOG_FULL, 0);
+            }
         }
     }
 
-    fn reset_log(&self) -> Option<Vec<u8>> {
+    fn reset_log(&self, lsp: u8) -> Option<Vec<u8>> {
         let target = &self.target;
         target.reset_logs.set(target.reset_logs.get() + 1);
-        let Some(Reset::Logged(_, status)) = target.reset.get() else { return None };
+        let status = match target.reset.get()? {
+            Reset::Logged(_, status) => status,
+            Reset::LogFull => {
+                if lsp == CrossControllerResetLog::LSP_REMOVE_COMPLETED {
+                    target.reset.set(Some(Reset::Held(Duration::ZERO)));
+                }
+                return Some(CrossControllerResetLog::new_zeroed().as_bytes().to_vec());
+            }
+            Reset::Held(_) | Reset::Unlogged => return None,
+        };
         let is_over = target.world.now() >= target.reset_over.get();
         let mut log = CrossControllerResetLog::new_zeroed();
         log.ne = 1.into();

@@ -32,6 +32,8 @@ pub(crate) enum Reset {
     Logged(Duration, u8),
     /// It completes the command at once, and has no log page.
     Unlogged,
+    /// It refuses the command until its log page is read and what is over is to be removed from it.
+    LogFull,
 }
 
 pub(crate) fn address() -> SocketAddr {
@@ -76,6 +78,12 @@ pub(crate) struct Target {
     /// Ask every queue to prove that it knows this.
     pub(crate) secret: RefCell<Option<Secret>>,
     pub(crate) success_flag: Cell<bool>,
+    /// How long it takes to answer with a piece of a log page.
+    pub(crate) log_pause: Cell<Duration>,
+    /// Records that the discovery log says it has. Those behind the first five are zeroes.
+    pub(crate) records: Cell<u64>,
+    /// Generation of the discovery log, and by how much it grows with each piece that is read.
+    pub(crate) generation: Cell<(u64, u64)>,
     pub(crate) keep_alives: Cell<u32>,
     /// `None`: it does not know the command.
     pub(crate) reset: Cell<Option<Reset>>,
@@ -112,6 +120,9 @@ impl Target {
             down: Cell::new(false),
             secret: RefCell::default(),
             success_flag: Cell::new(true),
+            log_pause: Cell::new(Duration::ZERO),
+            records: Cell::new(5),
+            generation: Cell::new((9, 0)),
             keep_alives: Cell::new(0),
             reset: Cell::new(None),
             resets: Cell::new(0),

@@ -62,8 +62,8 @@ impl Stream for Gate {
 
     fn shutdown(&self) {}
 
-    fn peer_has_ended(&self) -> bool {
-        false
+    fn end_by_peer(&self) -> Option<StreamError> {
+        None
     }
 
     fn peer(&self) -> SocketAddr {

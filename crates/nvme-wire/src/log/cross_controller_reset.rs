@@ -1,4 +1,5 @@
-//! What becomes of Cross-Controller Resets that were not over when their command was completed (Base 2.3).
+//! What becomes of Cross-Controller Resets that were not over when their command was completed (Base 2.3, clause
+//! 5.2.12.3.1).
 
 use core::mem::offset_of;
 
@@ -74,6 +75,10 @@ impl CrossControllerResetEntry {
 }
 
 impl CrossControllerResetLog {
+    /// Log Specific Parameter, Remove Completed (RMC): entries of resets that are over go once they were read. Without it
+    /// they stay, and a page that is full refuses further resets.
+    pub const LSP_REMOVE_COMPLETED: u8 = 1 << 0;
+
     /// What the page says of the reset of `impacted`. Of several, one that has succeeded counts before one that is
     /// under way, and that before one that has failed.
     #[must_use]

@@ -112,7 +112,7 @@ fn the_end_is_known_before_what_came_ahead_of_it_is_received() {
         for is_reset in [false, true] {
             let (client, server) = pair(&handle).await;
             send_bytes(&client, b"unread").await.expect("sent");
-            assert!(!client.peer_has_ended() && !server.peer_has_ended());
+            assert_eq!((client.end_by_peer(), server.end_by_peer()), (None, None));
             if is_reset {
                 send_bytes(&server, b"unread, too").await.expect("sent");
                 sleep(&handle, 20).await;
@@ -120,13 +120,17 @@ fn the_end_is_known_before_what_came_ahead_of_it_is_received() {
                 drop(client);
             } else {
                 client.shutdown_write();
-                assert!(!client.peer_has_ended());
+                assert_eq!(client.end_by_peer(), None);
             }
             let deadline = handle.now() + units::Duration::from_secs(5);
-            while !server.peer_has_ended() {
+            let end = loop {
+                if let Some(end) = server.end_by_peer() {
+                    break end;
+                }
                 assert!(handle.now() < deadline, "reset: {is_reset}");
                 sleep(&handle, 1).await;
-            }
+            };
+            assert_eq!(end, if is_reset { StreamError::Reset } else { StreamError::Closed });
             if !is_reset {
                 assert_eq!(recv_exact(&server, 6).await, b"unread");
             }

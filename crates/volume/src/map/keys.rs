@@ -95,6 +95,17 @@ impl Keys {
         }
     }
 
+    /// Says that they will be searched soon. `false` if there is nothing to search.
+    pub(super) fn will_search(&self) -> bool {
+        match self {
+            Self::Dense { .. } => return false,
+            Self::Narrow(keys) => checksum::prefetch(&keys.offsets[..]),
+            Self::Wide(keys) => checksum::prefetch(&keys.offsets[..]),
+            Self::Far(keys) => checksum::prefetch(&keys[..]),
+        }
+        true
+    }
+
     /// Where `key` is among these, which are `len`, or where it would go.
     #[inline]
     pub(super) fn search(&self, key: u64, len: usize) -> Result<usize, usize> {

@@ -179,8 +179,18 @@ impl Leaf {
         self.mappings.iter().copied()
     }
 
-    /// Says that `key` will be asked for soon.
-    pub(crate) fn will_get(&self, key: u64) {
+    /// Says that `key` will be asked for soon. `true` if the keys have to be searched for it: they are asked for, and
+    /// [`Leaf::will_get_searched`] can go on once they are there.
+    pub(crate) fn will_get(&self, key: u64) -> bool {
+        let is_sparse = self.keys.will_search();
+        if !is_sparse {
+            self.will_get_searched(key);
+        }
+        is_sparse
+    }
+
+    /// Says that `key` will be asked for soon, and searches it.
+    pub(crate) fn will_get_searched(&self, key: u64) {
         if let Ok(index) = self.search(key) {
             checksum::prefetch(&self.mappings[index]);
         }

@@ -334,3 +334,22 @@ fn clean_nodes_go_and_come_back() {
         assert_eq!(map.get(key), Ok(Some(expected)));
     }
 }
+
+/// Method: maps with and without gaps of all widths of keys, asked for keys that they have and for others.
+#[test]
+fn only_keys_with_gaps_are_searched_and_hints_change_nothing() {
+    for (stride, is_searched) in [(1, false), (3, true), (1 << 20, true), (1 << 40, true)] {
+        let mut map = Map::new(1, Rc::default());
+        assert!(!map.will_get(0), "there is no leaf");
+        let keys: Vec<u64> = (0..1000).map(|index| 7 + index * stride).collect();
+        keys.iter().for_each(|key| assert_eq!(map.insert(*key, mapping(*key)), None));
+        let before: Vec<_> = keys.iter().map(|key| map.get(*key).expect("in memory")).collect();
+        for key in keys.iter().copied().chain([0, 6, 8, u64::MAX]) {
+            map.will_search(key);
+            assert_eq!(map.will_get(key), is_searched, "{key} by {stride}");
+            map.will_get_searched(key);
+        }
+        let after: Vec<_> = keys.iter().map(|key| map.get(*key).expect("in memory")).collect();
+        assert_eq!(before, after);
+    }
+}
