@@ -33,7 +33,7 @@ pub enum Workload {
     /// Blocks that are freed while somebody needs them, and reused at once: hardly any room, one checkpoint after the
     /// other, and readers that look for long.
     Reuse,
-    /// Blocks that fail for good.
+    /// Blocks that fail for good, and full disks that take nothing for a while.
     Broken,
 }
 
@@ -131,6 +131,17 @@ pub(crate) struct Mix {
     pub share: u64,
 }
 
+/// Which blocks fail, however often they are tried.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum Breaks {
+    /// None.
+    Nothing,
+    /// A few, for good.
+    Some,
+    /// All that may be written on a disk that is full, for a while.
+    AllForAWhile,
+}
+
 /// What a run is made of.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Profile {
@@ -165,8 +176,8 @@ pub(crate) struct Profile {
     pub cuts: bool,
     /// Whether the disk goes away and comes back.
     pub goes: bool,
-    /// Whether blocks of the disk fail for good; failed shards are then brought back.
-    pub breaks: bool,
+    /// Which blocks of the disk fail however often they are tried; failed shards are then brought back.
+    pub breaks: Breaks,
     /// Whether readers keep what they read for long before they are done with it.
     pub lingers: bool,
     /// Bytes of memory for the maps of each shard, if there is a limit.
@@ -212,7 +223,7 @@ impl Profile {
             faults: DeviceFaults::default(),
             cuts: false,
             goes: false,
-            breaks: false,
+            breaks: Breaks::Nothing,
             lingers: false,
             map_memory: rng.one_in(3).then(|| few_nodes(rng)),
             metadata: some_metadata(rng),
@@ -259,7 +270,7 @@ impl Profile {
             Workload::Corrupt => Self { faults: corruption(rng), ..calm },
             Workload::Links => Self { cuts: true, ..calm },
             Workload::PlaneFaults => match rng.below(3) {
-                0 => Self { breaks: true, ..calm },
+                0 => Self { breaks: Breaks::Some, ..calm },
                 1 => Self { faults: errors(rng), ..calm },
                 _ => Self { faults: corruption(rng), ..calm },
             },
@@ -288,11 +299,29 @@ impl Profile {
 
     /// The same on a disk of which blocks fail for good.
     fn breaking(self, rng: &mut Rng) -> Self {
+        if rng.one_in(4) {
+            return self.refusing(rng);
+        }
         Self {
-            breaks: true,
+            breaks: Breaks::Some,
             boots: rng.between(2, 5),
             requests: rng.between(20, 60),
             mix: Mix { checkpoint: 8, ..MIX },
+            ..self
+        }
+    }
+
+    /// The same on a disk that is full, and takes nothing for a while.
+    fn refusing(self, rng: &mut Rng) -> Self {
+        Self {
+            breaks: Breaks::AllForAWhile,
+            shards: CROWD,
+            volumes: 1,
+            volume_blocks: 300,
+            hot_blocks: 300,
+            tight: true,
+            boots: rng.between(2, 3),
+            requests: rng.between(4, 20),
             ..self
         }
     }

@@ -1,6 +1,7 @@
 //! A run from its seed: starts, requests, faults, power cuts, and checks of everything after each.
 
 mod breaking;
+mod refusing;
 mod upkeep;
 
 use std::cell::Cell;
@@ -18,7 +19,7 @@ use volume::{Finding, FormatOptions, VolumeError, VolumeSpec};
 
 use crate::content::{self, Shown};
 use crate::model::VolumeModel;
-use crate::profile::{Profile, Workload};
+use crate::profile::{Breaks, Profile, Workload};
 use crate::requests::{Worker, create};
 use crate::rig::{self, Rig, Service};
 use crate::run::{Leniency, Run};
@@ -77,7 +78,7 @@ impl Scenario {
                 faults.no_space_one_in,
             ] != [0; 4];
         let no_space = self.profile.tight || faults.no_space_one_in > 0;
-        let (cuts, returns) = (self.profile.cuts, self.profile.breaks);
+        let (cuts, returns) = (self.profile.cuts, self.profile.breaks != Breaks::Nothing);
         let leniency = Leniency { device_errors, no_space, cuts, returns, metadata: false };
         self.run.set_leniency(leniency);
         self.run.set_metadata(self.profile.metadata);
@@ -194,7 +195,8 @@ impl Boot {
         };
         let profile = &self.profile;
         let plane = profile.workload.is_plane();
-        let service = Service { plane, reconnects: profile.cuts, returns: profile.breaks };
+        let returns = profile.breaks != Breaks::Nothing;
+        let service = Service { plane, reconnects: profile.cuts, returns };
         let rig = Rig::start(&self.world, shards, service);
         if self.is_first {
             let made =
@@ -214,6 +216,13 @@ impl Boot {
             return Watched::Ended(end);
         }
         self.disk().set_faults(DeviceFaults::default());
+        if self.profile.breaks == Breaks::AllForAWhile {
+            let rng = self.rng.fork();
+            let refused = Box::pin(self.be_refused(&rig, rng));
+            if let Watched::Ended(end) = self.watch("a disk that refuses", refused).await {
+                return Watched::Ended(end);
+            }
+        }
         if self.rng.one_in(2) {
             return self.quiesce(&rig).await;
         }
@@ -247,6 +256,7 @@ impl Boot {
         if self.is_last {
             self.mend();
         }
+        self.stop_refusing();
         self.note_unread();
         let flaky = self.run.leniency().device_errors && self.rng.one_in(3);
         for attempt in 0..OPEN_TRIES {
@@ -394,7 +404,7 @@ impl Boot {
             let after = self.rng.below(spread);
             self.disk().crash_at_event(self.disk().events() + after);
         }
-        if profile.breaks && self.rng.one_in(2) {
+        if profile.breaks == Breaks::Some && self.rng.one_in(2) {
             let (broken, disk) = (self.broken.clone(), self.disk().clone());
             broken.break_some(&self.run, &disk, &mut self.rng);
         }
@@ -430,7 +440,7 @@ impl Boot {
                 let pause = Duration::from_micros(1 << rng.between(8, 18));
                 world.sleep_until(world.now() + pause).await;
                 disk.release_stuck();
-                if trouble.get() && profile.breaks && rng.one_in(3) {
+                if trouble.get() && profile.breaks == Breaks::Some && rng.one_in(3) {
                     broken.break_some(&run, &disk, &mut rng);
                 }
                 if trouble.get() && profile.goes && rng.one_in(3) {

@@ -79,6 +79,8 @@ engines! {
     engine_ban_nothing: BanNothing under Broken;
     engine_journal_insists: JournalInsists under Broken;
     engine_start_once: StartOnce under Broken;
+    engine_checkpoint_gets_no_pardon: CheckpointGetsNoPardon under Broken;
+    engine_overwrite_gets_no_pardon: OverwriteGetsNoPardon under Broken;
     engine_lose_undiscarded: LoseUndiscarded under Errors;
     repair_frees_named: RepairFreesNamed under Repair;
     repair_forgets_volume: RepairForgetsVolume under Repair;

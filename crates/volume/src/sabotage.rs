@@ -92,6 +92,10 @@ pub enum Sabotage {
     JournalInsists,
     /// F2: a start whose checkpoint is refused is not made once more.
     StartOnce,
+    /// F4: a checkpoint is not given what was refused.
+    CheckpointGetsNoPardon,
+    /// F4: what gives back as much as it takes is not given what was refused.
+    OverwriteGetsNoPardon,
     /// T3: what could not be discarded stays with nobody.
     LoseUndiscarded,
     /// M4: whoever waits for a node that someone else reads is not told that it is there.

@@ -30,7 +30,7 @@ const GO_ON_TRIES: u64 = 100;
 /// Blocks of each volume that are written so.
 const GO_ON_BLOCKS: u64 = 24;
 /// How long a shard that failed takes to come back, at least.
-const RETURN: Duration = Duration::from_millis(500);
+pub(super) const RETURN: Duration = Duration::from_millis(500);
 
 /// What fails for good. Cheap to clone; clones are the same.
 #[derive(Clone, Default)]

@@ -225,7 +225,8 @@ impl<D: Device> Inner<D> {
         self.tally.snapshot.set(nodes);
         self.tally.writing.set(nodes);
         let blocks = nodes + self.table_claims();
-        while self.pool.borrow().free() < blocks && (self.reserve_extent() || self.pardon()) {}
+        let pardons = || !broken(Sabotage::CheckpointGetsNoPardon) && self.pardon();
+        while self.pool.borrow().free() < blocks && (self.reserve_extent() || pardons()) {}
         let spares = self.spares(blocks);
         self.generous.set(false);
         let space = self.pool.borrow_mut().snapshot(blocks, spares);
