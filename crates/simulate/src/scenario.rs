@@ -2,6 +2,7 @@
 
 mod breaking;
 mod refusing;
+mod rest;
 mod upkeep;
 
 use std::cell::Cell;
@@ -15,7 +16,7 @@ use local_sync::Semaphore;
 use sim::{DeviceFaults, Rng, SimDevice, SimWorld, Simulation, Survival};
 use units::{BLOCK_SIZE, Duration, Lba, LbaRange};
 use uuid::Uuid;
-use volume::{Finding, FormatOptions, VolumeError, VolumeSpec};
+use volume::{FormatOptions, VolumeError, VolumeSpec};
 
 use crate::content::{self, Shown};
 use crate::model::VolumeModel;
@@ -39,8 +40,6 @@ const WATCH_IDLY: Duration = Duration::from_millis(5);
 const HANG: Duration = Duration::from_secs(200);
 /// How long stuck requests are stuck, and disks are gone.
 const TROUBLE: Duration = Duration::from_millis(400);
-/// How long the background has for what is left to do.
-const QUIET: Duration = Duration::from_millis(600);
 /// Blocks of a write that fills the disk.
 const BALLAST_STEP: u64 = 64;
 /// Starts that a disk which fails requests may need.
@@ -459,61 +458,5 @@ impl Boot {
                 }
             }
         });
-    }
-
-    /// With nothing under way, everything fits together; and all of it ends in order.
-    async fn quiesce(&mut self, rig: &Rig) -> Watched<()> {
-        self.disk().crash_at_event(u64::MAX);
-        if let Watched::Ended(end) =
-            self.watch("who goes on", Box::pin(self.prove_going_on(rig))).await
-        {
-            return Watched::Ended(end);
-        }
-        let resting = async {
-            let taken = rig.checkpoint().await;
-            self.world.sleep_until(self.world.now() + QUIET).await;
-            taken
-        };
-        match self.watch("a checkpoint", resting).await {
-            Watched::Ended(end) => return Watched::Ended(end),
-            Watched::Done(Err(error)) => {
-                self.run.check_checkpoint(Err(error.into()));
-                return Watched::Done(());
-            }
-            Watched::Done(Ok(())) => {}
-        }
-        if let Some(left) = rig.left_in_line() {
-            self.run.fail(left);
-            return Watched::Ended(End::Failed);
-        }
-        let read_data = !self.profile.tight;
-        let reports = match self.watch("a check", rig.check(read_data)).await {
-            Watched::Done(reports) => reports,
-            Watched::Ended(end) => return Watched::Ended(end),
-        };
-        self.run.take_damage();
-        let mut findings = reports.into_iter().flat_map(|report| report.findings);
-        let harmed = self.run.is_any_harmed();
-        let unread = !self.broken.is_sound();
-        let excused = |finding: &Finding| match finding {
-            Finding::Unreadable(VolumeError::Corrupt { .. }) => harmed || self.run.was_unread(),
-            Finding::Unreadable(VolumeError::Device(_)) | Finding::Unaccounted { .. } => unread,
-            _ => false,
-        };
-        if !self.run.leniency().metadata
-            && let Some(finding) = findings.find(|finding| !excused(finding))
-        {
-            self.run.fail(format!("the check finds {finding:?}"));
-            return Watched::Ended(End::Failed);
-        }
-        if self.rng.one_in(2) {
-            match self.watch("the end", rig.shutdown()).await {
-                Watched::Done(ended) => {
-                    self.run.check_checkpoint(ended.map_err(|error| error.into()));
-                }
-                Watched::Ended(end) => return Watched::Ended(end),
-            }
-        }
-        Watched::Done(())
     }
 }
