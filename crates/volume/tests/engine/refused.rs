@@ -122,6 +122,40 @@ fn a_creation_that_waits_for_a_refused_checkpoint_is_told() {
     assert_eq!(told.take(), Some(Some(VolumeError::JournalLost)));
 }
 
+/// F5. Method: nobody but a scrub waits for a checkpoint that is refused, for a while and for longer.
+#[test]
+fn a_scrub_that_waits_for_a_refused_checkpoint_is_told_and_changes_go_on() {
+    for (refused_for, is_told) in [(TICKS / 4, false), (2 * TICKS, true)] {
+        let (mut sim, volume) = fresh(&TestDevice::new(DEVICE_BLOCKS, true), None, 20_000);
+        let shard = volume.shard().clone();
+        let bitmaps = crate::space::bitmap_slots(shard.superblock());
+        sim.device.faults(|faults| faults.write_errors.extend(bitmaps.map(|pba| (pba, u32::MAX))));
+        sim.run_ok(volume.write(Lba(0), data(7, 1), None)).expect("it has its record");
+        let (told, scrubbing) = (Rc::new(RefCell::new(None)), shard.clone());
+        let slot = told.clone();
+        sim.spawn(async move {
+            let mut cursor = scrubbing.scrub();
+            let mut outcome = Ok(());
+            while outcome.is_ok() && !cursor.is_over() {
+                outcome = scrubbing.scrub_step(&mut cursor).await.map(drop);
+            }
+            slot.replace(Some(outcome));
+        });
+        tick(&mut sim, &shard, refused_for);
+        let outcome = told.take();
+        match is_told {
+            true => assert!(matches!(outcome, Some(Err(VolumeError::Device(_)))), "{outcome:?}"),
+            false => assert_eq!(outcome, None, "it may pass"),
+        }
+        sim.run_ok(volume.write(Lba(1), data(8, 1), None)).expect("the journal has room");
+        sim.device.faults(|faults| faults.write_errors.clear());
+        tick(&mut sim, &shard, 2);
+        assert_eq!(told.take(), (!is_told).then_some(Ok(())));
+        assert_eq!((shard.checkpoint_error(), shard.is_failed()), (None, false));
+        check(&mut sim, &shard);
+    }
+}
+
 /// F2. Method: all is refused but the journal, so that a node is; then only that one, for ever.
 #[test]
 fn a_node_goes_elsewhere_when_its_block_is_refused_for_ever() {
