@@ -82,6 +82,13 @@ impl Broken {
         self.0.borrow().is_empty()
     }
 
+    /// Whether some of these blocks cannot be read.
+    pub(super) fn hides(&self, blocks: PbaRange) -> bool {
+        let overlaps = |range: &PbaRange| range.start < blocks.end() && blocks.start < range.end();
+        let broken = self.0.borrow();
+        broken.iter().any(|(range, defect, _)| *defect != Defect::Writes && overlaps(range))
+    }
+
     /// Whether all that is broken can still be read, and has others in its place (B2). Else it may keep the disk shut.
     pub(super) fn goes_on(&self) -> bool {
         let broken = self.0.borrow();
@@ -161,9 +168,8 @@ impl Boot {
     /// Whether what is about to be opened cannot be read as a whole.
     pub(super) fn note_unread(&self) {
         let broken = self.broken.0.borrow();
-        if broken.iter().any(|(_, defect, _)| *defect != Defect::Writes) {
-            self.run.set_unread();
-        }
+        let unread = broken.iter().filter(|(_, defect, _)| *defect != Defect::Writes);
+        unread.for_each(|(range, ..)| self.run.note_unread(*range));
     }
 
     /// B2.

@@ -1,8 +1,8 @@
 //! The end of a boot in order: what must hold when nothing is under way.
 
-use io_traits::Clock;
+use io_traits::{Clock, DeviceError};
 use units::Duration;
-use volume::{Finding, VolumeError};
+use volume::{CheckReport, Finding, VolumeError};
 
 use super::{Boot, End, Watched};
 use crate::rig::Rig;
@@ -42,16 +42,9 @@ impl Boot {
             Watched::Ended(end) => return Watched::Ended(end),
         };
         self.run.take_damage();
-        let mut findings = reports.into_iter().flat_map(|report| report.findings);
-        let harmed = self.run.is_any_harmed();
-        let unread = !self.broken.is_sound();
-        let excused = |finding: &Finding| match finding {
-            Finding::Unreadable(VolumeError::Corrupt { .. }) => harmed || self.run.was_unread(),
-            Finding::Unreadable(VolumeError::Device(_)) | Finding::Unaccounted { .. } => unread,
-            _ => false,
-        };
+        let mut findings = reports.into_iter().flat_map(|report| self.unexcused(report));
         if !self.run.leniency().metadata
-            && let Some(finding) = findings.find(|finding| !excused(finding))
+            && let Some(finding) = findings.next()
         {
             self.run.fail(format!("the check finds {finding:?}"));
             return Watched::Ended(End::Failed);
@@ -65,5 +58,25 @@ impl Boot {
             }
         }
         Watched::Done(())
+    }
+
+    /// What a check found that the disk is not to blame for: each finding has its place, but for blocks that only
+    /// nodes at such places name.
+    fn unexcused(&self, report: CheckReport) -> Vec<Finding> {
+        let is_refused = |finding: &Finding| match finding {
+            Finding::Unreadable(VolumeError::Device(DeviceError::Io { range, .. })) => {
+                self.broken.hides(*range)
+            }
+            _ => false,
+        };
+        let unread = report.findings.iter().any(is_refused);
+        let excused = |finding: &Finding| match finding {
+            Finding::Unreadable(VolumeError::Corrupt { pba, lba, .. }) => {
+                self.run.is_lost_at(*pba, *lba)
+            }
+            Finding::Unaccounted { .. } => unread,
+            finding => is_refused(finding),
+        };
+        report.findings.into_iter().filter(|finding| !excused(finding)).collect()
     }
 }
