@@ -3,6 +3,8 @@
 use sim::{DeviceFaults, Rng};
 use units::MetadataSize;
 
+use crate::tall;
+
 /// What a run is about.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Workload {
@@ -35,11 +37,13 @@ pub enum Workload {
     Reuse,
     /// Blocks that fail for good, and full disks that take nothing for a while.
     Broken,
+    /// Power cuts, and checkpoints all the time, under requests all over a volume whose map has three levels.
+    Tall,
 }
 
 impl Workload {
     /// All of them, by name.
-    pub const ALL: [(&'static str, Self); 14] = [
+    pub const ALL: [(&'static str, Self); 15] = [
         ("crash", Self::Crash),
         ("full", Self::Full),
         ("churn", Self::Churn),
@@ -54,6 +58,7 @@ impl Workload {
         ("plane-faults", Self::PlaneFaults),
         ("reuse", Self::Reuse),
         ("broken", Self::Broken),
+        ("tall", Self::Tall),
     ];
 
     /// The one with this name.
@@ -93,6 +98,7 @@ impl Workload {
             Self::Paged,
             Self::Reuse,
             Self::Broken,
+            Self::Tall,
         ];
         deck[(seed % deck.len() as u64) as usize]
     }
@@ -207,6 +213,7 @@ impl Profile {
     /// The profile of a workload's run.
     #[must_use]
     pub(crate) fn draw(workload: Workload, rng: &mut Rng) -> Self {
+        let share = if workload.is_plane() { 5 } else { 0 };
         let calm = Self {
             workload,
             volatile: !rng.one_in(3),
@@ -219,7 +226,7 @@ impl Profile {
             workers: rng.between(1, 5),
             requests: rng.between(8, 40),
             boots: rng.between(2, 4),
-            mix: MIX,
+            mix: Mix { share, ..MIX },
             faults: DeviceFaults::default(),
             cuts: false,
             goes: false,
@@ -227,10 +234,6 @@ impl Profile {
             lingers: false,
             map_memory: rng.one_in(3).then(|| few_nodes(rng)),
             metadata: some_metadata(rng),
-        };
-        let calm = match workload.is_plane() {
-            true => Self { mix: Mix { share: 5, ..MIX }, ..calm },
-            false => calm,
         };
         match workload {
             Workload::Crash | Workload::Plane | Workload::Repair => calm,
@@ -248,6 +251,7 @@ impl Profile {
                 ..calm
             },
             Workload::Reuse => calm.reusing(rng),
+            Workload::Tall => calm.tall(rng),
             Workload::Churn => Self {
                 shards: 2,
                 busy_shards: 2,
@@ -293,6 +297,20 @@ impl Profile {
             mix: Mix { write: 60, clear: 4, clear_wide: 0, read: 20, checkpoint: 30, ..MIX },
             faults: DeviceFaults { slow_one_in: 10, ..DeviceFaults::default() },
             lingers: true,
+            ..self
+        }
+    }
+
+    /// The same all over a volume whose map has three levels, with one checkpoint after the other.
+    fn tall(self, rng: &mut Rng) -> Self {
+        Self {
+            volumes: 1,
+            volume_blocks: tall::BLOCKS,
+            hot_blocks: tall::BLOCKS,
+            metadata: tall::METADATA,
+            workers: rng.between(2, 5),
+            boots: 2,
+            mix: Mix { clear_wide: 0, resize: 0, scrub: 0, checkpoint: 20, ..MIX },
             ..self
         }
     }

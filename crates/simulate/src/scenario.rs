@@ -25,13 +25,14 @@ use crate::requests::{Worker, create};
 use crate::rig::{self, Rig, Service};
 use crate::run::{Leniency, Run};
 use crate::seam::{Seam, SeamDevice};
+use crate::tall;
 use crate::target::Target;
 use breaking::Broken;
 
 /// The smallest disk that can be formatted: 64 MiB.
 pub(crate) const DEVICE_BLOCKS: u64 = 16_384;
 /// The smallest extents.
-const EXTENT_BLOCKS: u32 = 1024;
+pub(crate) const EXTENT_BLOCKS: u32 = 1024;
 /// How often it is looked whether the power is still on.
 const WATCH: Duration = Duration::from_micros(200);
 /// The same when little happens.
@@ -88,7 +89,12 @@ impl Scenario {
             let world = simulation.world();
             let survival = Survival::ALL[self.rng.below(Survival::ALL.len() as u64) as usize];
             world.note(format_args!("boot {boot} {survival:?}"));
+            let is_tall = self.profile.workload == Workload::Tall;
             let next = match &disk {
+                None if is_tall => {
+                    tall::known(&self.run);
+                    tall::disk(&world).with_volatile_cache(self.profile.volatile)
+                }
                 Some(before) => before.after_crash_with(&world, survival),
                 None => {
                     SimDevice::new(&world, DEVICE_BLOCKS).with_volatile_cache(self.profile.volatile)
@@ -102,7 +108,7 @@ impl Scenario {
                 device: SeamDevice::new(&world, next.clone(), self.seam),
                 world: world.clone(),
                 rng: self.rng.fork(),
-                is_first: boot == 0,
+                is_first: boot == 0 && !is_tall,
                 is_last: boot == self.profile.boots,
                 trouble: Rc::default(),
                 broken: broken.clone(),

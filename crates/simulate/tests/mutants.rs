@@ -4,7 +4,7 @@
 //! one finds something. `--nocapture` shows which one, and what it finds.
 
 use sim::Trace;
-use simulate::{Seam, Workload, run};
+use simulate::{Base, Seam, Workload, run};
 use volume::Sabotage;
 
 /// Seeds within which a mutant must be caught. Most are by one of the first.
@@ -28,6 +28,14 @@ macro_rules! engines {
             must_be_caught(stringify!($sabotage), Seam::Honest, Workload::$workload);
         }
     )*};
+}
+
+/// Method: as the others, on a disk that a sound engine made.
+#[test]
+fn engine_reuse_inner_nodes() {
+    drop(Base::tall());
+    volume::sabotage(Some(Sabotage::ReuseInnerNodes));
+    must_be_caught("ReuseInnerNodes", Seam::Honest, Workload::Tall);
 }
 
 macro_rules! disks {

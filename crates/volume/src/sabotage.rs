@@ -32,6 +32,10 @@ pub enum Sabotage {
     PinWithoutRead,
     /// K2: nodes of the last checkpoint are free before the next is durable.
     ReuseNodes,
+    /// K2: the same of inner nodes below a root alone.
+    ReuseInnerNodes,
+    /// D1: a pointer to an inner node has another checksum than the node.
+    KeepInnerChecksum,
     /// K3: the root is written with what it leads to.
     RootBeforeFlush,
     /// K1: the replay point is that of the end of the checkpoint.
