@@ -4,8 +4,8 @@
 //!   of the maps have room and nobody waits for the checkpoint. Where somebody does, the journal is lost after [`TRIES_MAX`]
 //!   tries (C4): who waits is told, and the shard comes back when it can be written.
 //! - F2: where a device refused what others could have held, others are taken: of data when it has refused the same block
-//!   twice, of a map's node and of the journal's records when the shard comes back, or begins. A bitmap and a root have
-//!   their places and no others.
+//!   twice, of a map's node and of the journal's records when the shard comes back, or begins. A bitmap has
+//!   its places and no others, a root one more (K5).
 //! - F3: at most [`BLOCKS_MAX`] such blocks are remembered, until the process ends.
 //! - F4: what was refused counts as free before a checkpoint, or what gives back as much as it takes, finds no room (A1, A2):
 //!   it may be taken now, and without it nothing is.

@@ -8,7 +8,7 @@ use units::{BLOCK_SIZE, Lba, MetadataSize, Pba, PbaRange};
 use uuid::Uuid;
 use volume::{Shard, Terms, Volume, VolumeError, VolumeSpec};
 
-use crate::common::{Sim, TestDevice, check, data, fresh, tags};
+use crate::common::{Sim, TestDevice, check, crash, data, fresh, tags};
 
 const DEVICE_BLOCKS: u64 = 64 << 8;
 const VOLUME: Uuid = Uuid::from_u128(1);
@@ -325,4 +325,53 @@ fn a_full_device_that_refused_data_still_takes_what_gives_back_as_much() {
     sim.run_ok(volume.unmap(crate::common::range(8, 8))).expect("it gives back");
     assert_eq!(sim.run_ok(tags(&volume, 0, 1)), [2]);
     check(&mut sim, &shard);
+}
+
+/// K5. Method: of each root one place is refused for ever, the first or the second, while checkpoints are taken, the power is cut
+/// and the shard begins anew.
+#[test]
+fn a_root_of_which_one_place_is_refused_for_ever_costs_nothing() {
+    for copies in [[0, 0], [0, 1], [1, 0], [1, 1]] {
+        let (mut sim, mut volume) = fresh(&TestDevice::new(DEVICE_BLOCKS, true), None, 100);
+        let superblock = *volume.shard().superblock();
+        let places =
+            [0, 1].map(|parity| superblock.root_places(0, parity)[copies[parity as usize]]);
+        let refused = places.map(|place| (place.0, u32::MAX));
+        for n in 1..6 {
+            sim.device.faults(|faults| faults.write_errors.extend(refused));
+            sim.run_ok(volume.write(Lba(n), data(n as u8, 1), None)).expect("room");
+            sim.run_ok(volume.shard().checkpoint()).expect("the other copy will do");
+            assert!(volume.shard().media_errors() > 0, "{copies:?}: it is told");
+            volume = crash(&mut sim);
+        }
+        assert_eq!(sim.run_ok(tags(&volume, 1, 5)), [1, 2, 3, 4, 5]);
+        check(&mut sim, volume.shard());
+    }
+}
+
+/// K5. Method: both places of the next root are refused, then one of them is not.
+#[test]
+fn a_root_of_which_no_place_takes_it_is_not_durable() {
+    let (mut sim, volume) = fresh(&TestDevice::new(DEVICE_BLOCKS, true), None, 100);
+    let shard = volume.shard().clone();
+    let places = [0, 1].map(|parity| shard.superblock().root_places(0, parity)).concat();
+    let refused = places.iter().map(|place| (place.0, u32::MAX));
+    sim.device.faults(|faults| faults.write_errors.extend(refused));
+    sim.run_ok(volume.write(Lba(1), data(1, 1), None)).expect("it has its record");
+    let (told, checkpointing) = (Rc::new(RefCell::new(None)), shard.clone());
+    let slot = told.clone();
+    sim.spawn(async move {
+        slot.replace(Some(checkpointing.checkpoint().await));
+    });
+    tick(&mut sim, &shard, TICKS / 4);
+    assert_eq!(*told.borrow(), None, "it is tried again");
+    assert!(shard.checkpoint_error().is_some());
+    sim.device.faults(|faults| {
+        faults.write_errors.retain(|pba, _| Pba(*pba) != places[1] && Pba(*pba) != places[3])
+    });
+    tick(&mut sim, &shard, 2);
+    assert_eq!(told.take(), Some(Ok(())));
+    let volume = crash(&mut sim);
+    assert_eq!(sim.run_ok(tags(&volume, 1, 1)), [1]);
+    check(&mut sim, volume.shard());
 }
