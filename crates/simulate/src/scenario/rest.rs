@@ -28,7 +28,7 @@ impl Boot {
             Watched::Ended(end) => return Watched::Ended(end),
             Watched::Done(Err(error)) => {
                 self.run.check_checkpoint(Err(error.into()));
-                return Watched::Done(());
+                return self.watch("a read", Box::pin(self.prove_reading(rig))).await;
             }
             Watched::Done(Ok(())) => {}
         }
