@@ -21,23 +21,25 @@ use units::{BLOCK_SIZE, Duration, Lba, LbaRange, MetadataSize};
 use uuid::Uuid;
 use volume::{FormatOptions, Shard, Volume};
 
-pub use self::program::{Program, Step, programs};
+pub use self::program::{Program, Step, programs, tall_programs};
 use crate::content::{self, Shown};
 use crate::history::Fate;
 use crate::model::VolumeModel;
 use crate::rig::{self, Rig, Service};
 use crate::run::Run;
-use crate::scenario::DEVICE_BLOCKS;
+use crate::scenario::{DEVICE_BLOCKS, EXTENT_BLOCKS};
 use crate::seam::{Seam, SeamDevice};
+use crate::tall;
 use crate::target::{Compared, Failure, Target};
 
-const EXTENT_BLOCKS: u32 = 1024;
 const VOLUME_BLOCKS: u64 = 1300;
 /// Blocks that programs write to.
 const BLOCKS: u64 = 4;
 /// What is tried of each state in which something is not flushed.
 const SURVIVALS: [Survival; 4] =
     [Survival::Nothing, Survival::Everything, Survival::InFlight, Survival::Sectors];
+/// Of the leaves of a tall map that no program writes to, every so manieth is looked at.
+const FAR_STEP: usize = 30;
 /// How often it is looked whether the power is on.
 const WATCH: Duration = Duration::from_micros(50);
 /// An event that no program reaches.
@@ -46,7 +48,16 @@ const NEVER: u64 = 1 << 32;
 /// The disk on which every program starts.
 pub struct Base {
     disk: SimDevice,
-    metadata: MetadataSize,
+    start: Start,
+}
+
+/// What the volume on it is like.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum Start {
+    /// Small, with so much metadata of each block.
+    Small(MetadataSize),
+    /// With a map of three levels.
+    Tall,
 }
 
 impl Default for Base {
@@ -66,23 +77,36 @@ impl Base {
         let world = simulation.world();
         let disk = SimDevice::new(&world, DEVICE_BLOCKS);
         let device = SeamDevice::new(&world, disk.clone(), Seam::Honest);
+        let start = Start::Small(metadata);
         let made = simulation.run(async move {
             let options = FormatOptions { uuid: Uuid::from_u128(7) };
             let formatted = volume::format_with_extents(&device, &options, EXTENT_BLOCKS).await;
             formatted.expect("a sound disk");
-            let shards = rig::open(&device, 1, None).await.expect("a sound disk");
-            let rig = Rig::start(&world, shards, Service::default());
-            let (run, model) = known(metadata);
+            let rig = begin(&world, &device).await;
+            let (_, model) = known(start);
             rig.create(&model, VOLUME_BLOCKS).await.expect("room");
-            let target = rig.target(&model).await.expect("created");
-            let first = *model.history.borrow().get(1).expect("the first write");
-            let data = content::data(model.id, 0, first.range.blocks, first.tag);
-            target.write(Lba(0), data).await.expect("room");
-            rig.checkpoint().await.expect("a sound disk");
-            drop(run);
+            write_first(&rig, &model).await;
         });
         made.expect("nothing waits forever");
-        Self { disk, metadata }
+        Self { disk, start }
+    }
+
+    /// One with a volume whose map has three levels. A thread makes its disk once.
+    ///
+    /// # Panics
+    /// The engine fails on a sound disk.
+    #[must_use]
+    pub fn tall() -> Self {
+        let simulation = Simulation::new(1);
+        let world = simulation.world();
+        let disk = tall::disk(&world);
+        let device = SeamDevice::new(&world, disk.clone(), Seam::Honest);
+        let made = simulation.run(async move {
+            let rig = begin(&world, &device).await;
+            write_first(&rig, &known(Start::Tall).1).await;
+        });
+        made.expect("nothing waits forever");
+        Self { disk, start: Start::Tall }
     }
 
     /// Crashes the program everywhere, or in its last operation if it runs in order; returns how many survivors
@@ -125,7 +149,7 @@ impl Base {
         let world = simulation.world();
         let disk = self.disk.after_crash_with(&world, Survival::Everything);
         let device = SeamDevice::new(&world, disk.clone(), Seam::Honest);
-        let (run, model) = known(self.metadata);
+        let (run, model) = known(self.start);
         let (r, program, d) = (run.clone(), program.clone(), disk.clone());
         let last_began = Rc::new(Cell::new(0));
         let last = last_began.clone();
@@ -156,12 +180,35 @@ struct Cut {
     last_began: u64,
 }
 
-/// What is known of the disk at the start: one volume, one write.
-fn known(metadata: MetadataSize) -> (Run, Rc<VolumeModel>) {
+async fn begin(world: &SimWorld, device: &SeamDevice) -> Rig {
+    let shards = rig::open(device, 1, None).await.expect("a sound disk");
+    Rig::start(world, shards, Service::default())
+}
+
+/// Writes what every program begins with, the last that is known.
+async fn write_first(rig: &Rig, model: &VolumeModel) {
+    let target = rig.target(model).await.expect("created");
+    let tag = match model.history.borrow().guess(0) {
+        Shown::Tag(tag) => tag,
+        shown => unreachable!("written, and not {shown:?}"),
+    };
+    let data = content::data(model.id, 0, BLOCKS, tag);
+    target.write(Lba(0), data).await.expect("room");
+    rig.checkpoint().await.expect("a sound disk");
+}
+
+/// What is known of the disk at the start: one volume, and what is written in it.
+fn known(start: Start) -> (Run, Rc<VolumeModel>) {
     let run = Run::default();
-    run.set_metadata(metadata);
-    let model = run.new_volume(0, VOLUME_BLOCKS);
-    model.created.set(Fate::Done);
+    let model = match start {
+        Start::Tall => tall::known(&run),
+        Start::Small(metadata) => {
+            run.set_metadata(metadata);
+            let model = run.new_volume(0, VOLUME_BLOCKS);
+            model.created.set(Fate::Done);
+            model
+        }
+    };
     let tag = run.begin(&model, LbaRange::new(Lba(0), BLOCKS), false);
     run.end(&model, tag, Ok(()));
     (run, model)
@@ -340,12 +387,23 @@ async fn look_at_volume(run: &Run, model: &VolumeModel, volume: Volume<SeamDevic
         return run.fail(format!("volume {} has {} blocks", model.id, volume.blocks()));
     }
     let blocks = volume.blocks().min(BLOCKS + 1);
-    match Target::Engine(volume).read(LbaRange::new(Lba(0), blocks)).await {
+    let is_tall = volume.blocks() == tall::BLOCKS;
+    let target = Target::Engine(volume);
+    look_at_range(run, model, &target, LbaRange::new(Lba(0), blocks)).await;
+    let far = tall::places().step_by(FAR_STEP).filter(|_| is_tall);
+    for lba in far.chain(tall::places().last().filter(|_| is_tall)) {
+        look_at_range(run, model, &target, LbaRange::new(Lba(lba), 2)).await;
+    }
+}
+
+async fn look_at_range(run: &Run, model: &VolumeModel, target: &Target, range: LbaRange) {
+    let now = run.now();
+    match target.read(range).await {
         Ok(bytes) => {
-            let blocks = (0..).zip(bytes.chunks(BLOCK_SIZE));
+            let blocks = (range.start.0..).zip(bytes.chunks(BLOCK_SIZE));
             let shown: Vec<Shown> =
                 blocks.map(|(lba, block)| content::shown(model.id, lba, block)).collect();
-            run.check_shown(model, 0, &shown, (now, run.now()));
+            run.check_shown(model, range.start.0, &shown, (now, run.now()));
         }
         Err(error) => run.fail(format!("volume {} cannot be read: {error:?}", model.id)),
     }

@@ -13,7 +13,9 @@
 //! - `profile.rs`, `requests.rs`, `scenario.rs`, `outcome.rs`: what happens. `rig.rs`, `target.rs`, `fused.rs`: to whom.
 //! - `exhaustive.rs`: short programs, crashed everywhere. `soak.rs`: many seeds at once.
 //! - `sharing.rs`, `watched.rs`: ceilings that change under load, and policies held to their promises.
-//! - `mending.rs`: damage at rest, and repairs. `scenario/breaking.rs`: blocks that fail for good.
+//! - `mending.rs`: damage at rest, and repairs. `scenario/breaking.rs`: blocks that fail for good. `scenario/refusing.rs`: all of
+//!   them, for a while.
+//! - `tall.rs`: a map of three levels to begin with.
 //! - `seam.rs`: disks that break their promises, to see that it is seen.
 //!
 //! Absent from this crate: real time on the way of a run, threads but one for each seed at a time.
@@ -35,10 +37,11 @@ mod scenario;
 mod seam;
 mod sharing;
 mod soak;
+mod tall;
 mod target;
 mod watched;
 
-pub use exhaustive::{Base, Program, Step, programs};
+pub use exhaustive::{Base, Program, Step, programs, tall_programs};
 pub use outcome::{Outcome, run};
 pub use profile::Workload;
 pub use run::Counts;

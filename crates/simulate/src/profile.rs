@@ -3,6 +3,8 @@
 use sim::{DeviceFaults, Rng};
 use units::MetadataSize;
 
+use crate::tall;
+
 /// What a run is about.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Workload {
@@ -33,13 +35,15 @@ pub enum Workload {
     /// Blocks that are freed while somebody needs them, and reused at once: hardly any room, one checkpoint after the
     /// other, and readers that look for long.
     Reuse,
-    /// Blocks that fail for good.
+    /// Blocks that fail for good, and full disks that take nothing for a while.
     Broken,
+    /// Power cuts, and checkpoints all the time, under requests all over a volume whose map has three levels.
+    Tall,
 }
 
 impl Workload {
     /// All of them, by name.
-    pub const ALL: [(&'static str, Self); 14] = [
+    pub const ALL: [(&'static str, Self); 15] = [
         ("crash", Self::Crash),
         ("full", Self::Full),
         ("churn", Self::Churn),
@@ -54,6 +58,7 @@ impl Workload {
         ("plane-faults", Self::PlaneFaults),
         ("reuse", Self::Reuse),
         ("broken", Self::Broken),
+        ("tall", Self::Tall),
     ];
 
     /// The one with this name.
@@ -93,6 +98,7 @@ impl Workload {
             Self::Paged,
             Self::Reuse,
             Self::Broken,
+            Self::Tall,
         ];
         deck[(seed % deck.len() as u64) as usize]
     }
@@ -131,6 +137,17 @@ pub(crate) struct Mix {
     pub share: u64,
 }
 
+/// Which blocks fail, however often they are tried.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum Breaks {
+    /// None.
+    Nothing,
+    /// A few, for good.
+    Some,
+    /// All that may be written on a disk that is full, for a while.
+    AllForAWhile,
+}
+
 /// What a run is made of.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Profile {
@@ -165,8 +182,8 @@ pub(crate) struct Profile {
     pub cuts: bool,
     /// Whether the disk goes away and comes back.
     pub goes: bool,
-    /// Whether blocks of the disk fail for good; failed shards are then brought back.
-    pub breaks: bool,
+    /// Which blocks of the disk fail however often they are tried; failed shards are then brought back.
+    pub breaks: Breaks,
     /// Whether readers keep what they read for long before they are done with it.
     pub lingers: bool,
     /// Bytes of memory for the maps of each shard, if there is a limit.
@@ -196,6 +213,7 @@ impl Profile {
     /// The profile of a workload's run.
     #[must_use]
     pub(crate) fn draw(workload: Workload, rng: &mut Rng) -> Self {
+        let share = if workload.is_plane() { 5 } else { 0 };
         let calm = Self {
             workload,
             volatile: !rng.one_in(3),
@@ -208,18 +226,14 @@ impl Profile {
             workers: rng.between(1, 5),
             requests: rng.between(8, 40),
             boots: rng.between(2, 4),
-            mix: MIX,
+            mix: Mix { share, ..MIX },
             faults: DeviceFaults::default(),
             cuts: false,
             goes: false,
-            breaks: false,
+            breaks: Breaks::Nothing,
             lingers: false,
             map_memory: rng.one_in(3).then(|| few_nodes(rng)),
             metadata: some_metadata(rng),
-        };
-        let calm = match workload.is_plane() {
-            true => Self { mix: Mix { share: 5, ..MIX }, ..calm },
-            false => calm,
         };
         match workload {
             Workload::Crash | Workload::Plane | Workload::Repair => calm,
@@ -237,6 +251,7 @@ impl Profile {
                 ..calm
             },
             Workload::Reuse => calm.reusing(rng),
+            Workload::Tall => calm.tall(rng),
             Workload::Churn => Self {
                 shards: 2,
                 busy_shards: 2,
@@ -259,7 +274,7 @@ impl Profile {
             Workload::Corrupt => Self { faults: corruption(rng), ..calm },
             Workload::Links => Self { cuts: true, ..calm },
             Workload::PlaneFaults => match rng.below(3) {
-                0 => Self { breaks: true, ..calm },
+                0 => Self { breaks: Breaks::Some, ..calm },
                 1 => Self { faults: errors(rng), ..calm },
                 _ => Self { faults: corruption(rng), ..calm },
             },
@@ -286,13 +301,45 @@ impl Profile {
         }
     }
 
+    /// The same all over a volume whose map has three levels, with one checkpoint after the other.
+    fn tall(self, rng: &mut Rng) -> Self {
+        Self {
+            volumes: 1,
+            volume_blocks: tall::BLOCKS,
+            hot_blocks: tall::BLOCKS,
+            metadata: tall::METADATA,
+            workers: rng.between(2, 5),
+            boots: 2,
+            mix: Mix { clear_wide: 0, resize: 0, scrub: 0, checkpoint: 20, ..MIX },
+            ..self
+        }
+    }
+
     /// The same on a disk of which blocks fail for good.
     fn breaking(self, rng: &mut Rng) -> Self {
+        if rng.one_in(4) {
+            return self.refusing(rng);
+        }
         Self {
-            breaks: true,
+            breaks: Breaks::Some,
             boots: rng.between(2, 5),
             requests: rng.between(20, 60),
             mix: Mix { checkpoint: 8, ..MIX },
+            ..self
+        }
+    }
+
+    /// The same on a disk that is full, and takes nothing for a while.
+    fn refusing(self, rng: &mut Rng) -> Self {
+        Self {
+            breaks: Breaks::AllForAWhile,
+            shards: CROWD,
+            volumes: 1,
+            volume_blocks: 300,
+            hot_blocks: 300,
+            tight: true,
+            boots: rng.between(2, 3),
+            requests: rng.between(4, 20),
             ..self
         }
     }

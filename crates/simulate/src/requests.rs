@@ -8,7 +8,7 @@ use units::{Duration, Lba, LbaRange};
 
 use crate::content::{self, Shown};
 use crate::model::VolumeModel;
-use crate::profile::Profile;
+use crate::profile::{Breaks, Profile};
 use crate::rig::Rig;
 use crate::run::Run;
 use crate::target::{Compared, Failure, Target};
@@ -40,7 +40,7 @@ impl Worker {
                 return;
             }
             let outcome = self.step().await;
-            let returns = self.profile.breaks;
+            let returns = self.profile.breaks != Breaks::Nothing;
             if returns && matches!(outcome, Err(Failure::JournalLost | Failure::Lost)) {
                 self.rig.pause(RETURN).await;
                 continue;

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::rc::Rc;
 
 use sim::{Damage, DamageKind, SimDevice, Trace};
-use units::{BLOCK_SIZE, Instant, Lba, LbaRange, MetadataSize};
+use units::{BLOCK_SIZE, Instant, Lba, LbaRange, MetadataSize, Pba, PbaRange};
 use volume::{Damaged, Structure};
 
 use crate::content::{self, Shown, Tag};
@@ -67,8 +67,10 @@ struct Shared {
     metadata: Cell<MetadataSize>,
     /// What the disk damaged: volume, block, write.
     harmed: RefCell<BTreeSet<(u64, u64, Tag)>>,
-    /// Some boot could not read everything: what it could not compare it took to be there.
-    unread: Cell<bool>,
+    /// Where, and which block of a volume that was.
+    spoiled: RefCell<BTreeSet<(Pba, Lba)>>,
+    /// What some boot could not read: what it could not compare it took to be there.
+    unread: RefCell<BTreeSet<Pba>>,
     counts: Cell<Counts>,
     failure: RefCell<Option<String>>,
     disk: RefCell<Option<SimDevice>>,
@@ -123,14 +125,18 @@ impl Run {
         self.shared.leniency.set(leniency);
     }
 
-    /// A boot begins on a disk of which something cannot be read.
-    pub(crate) fn set_unread(&self) {
-        self.shared.unread.set(true);
+    /// A boot begins on a disk of which these blocks cannot be read.
+    pub(crate) fn note_unread(&self, range: PbaRange) {
+        let blocks = (range.start.0..range.end().0).map(Pba);
+        self.shared.unread.borrow_mut().extend(blocks);
     }
 
-    /// Whether some boot took to be there what it could not read.
-    pub(crate) fn was_unread(&self) -> bool {
-        self.shared.unread.get()
+    /// Whether block `lba` of some volume may be damaged at `pba`: the disk damaged it there, or some boot took to be there
+    /// what it could not read.
+    pub(crate) fn is_lost_at(&self, pba: Pba, lba: Lba) -> bool {
+        self.take_damage();
+        let unread = self.shared.unread.borrow().contains(&pba);
+        unread || self.shared.spoiled.borrow().contains(&(pba, lba))
     }
 
     /// Changes what blocks of new volumes have beside their data.
@@ -282,9 +288,12 @@ impl Run {
 
     /// Whether a scrub may call these blocks damaged.
     pub(crate) fn check_scrub(&self, damaged: &[Damaged]) {
-        let harmed = self.is_any_harmed();
+        self.take_damage();
         let lenient = self.leniency();
-        let excused = |block: &&Damaged| harmed && block.structure == Structure::Data;
+        let excused = |block: &&Damaged| {
+            let lba = block.lba.filter(|_| block.structure == Structure::Data);
+            lba.is_some_and(|lba| self.is_lost_at(block.pba, lba))
+        };
         if !(lenient.metadata || lenient.device_errors)
             && let Some(block) = damaged.iter().find(|block| !excused(block))
         {
@@ -393,8 +402,8 @@ impl Run {
             }
             Failure::NoSpace => lenient.no_space,
             Failure::Corrupt => {
-                let doubtful =
-                    self.shared.unread.get() && volume.history.borrow().is_open(range, from);
+                let doubtful = !self.shared.unread.borrow().is_empty()
+                    && volume.history.borrow().is_open(range, from);
                 lenient.metadata || doubtful || self.is_harmed(volume, range, from)
             }
             Failure::Device => lenient.device_errors,
@@ -440,10 +449,11 @@ impl Run {
     /// Takes in what the disk damaged: whose blocks these are, and what a crash may now undo.
     pub(crate) fn take_damage(&self) {
         let damage = self.shared.disk.borrow().as_ref().map(SimDevice::take_damage);
-        for Damage { kind, intended, .. } in damage.iter().flatten() {
+        for Damage { kind, pba, intended } in damage.iter().flatten() {
             self.count(|counts| counts.damaged += 1);
             if let Some((id, lba, tag)) = content::owner(intended) {
                 self.shared.harmed.borrow_mut().insert((id, lba, tag));
+                self.shared.spoiled.borrow_mut().insert((*pba, Lba(lba)));
                 let volume = self.shared.volumes.borrow().iter().find(|v| v.id == id).cloned();
                 if let Some(volume) = volume
                     && let Some(write) = volume.history.borrow_mut().get_mut(tag)

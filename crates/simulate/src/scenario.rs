@@ -1,6 +1,8 @@
 //! A run from its seed: starts, requests, faults, power cuts, and checks of everything after each.
 
 mod breaking;
+mod refusing;
+mod rest;
 mod upkeep;
 
 use std::cell::Cell;
@@ -14,22 +16,23 @@ use local_sync::Semaphore;
 use sim::{DeviceFaults, Rng, SimDevice, SimWorld, Simulation, Survival};
 use units::{BLOCK_SIZE, Duration, Lba, LbaRange};
 use uuid::Uuid;
-use volume::{Finding, FormatOptions, VolumeError, VolumeSpec};
+use volume::{FormatOptions, VolumeError, VolumeSpec};
 
 use crate::content::{self, Shown};
 use crate::model::VolumeModel;
-use crate::profile::{Profile, Workload};
+use crate::profile::{Breaks, Profile, Workload};
 use crate::requests::{Worker, create};
 use crate::rig::{self, Rig, Service};
 use crate::run::{Leniency, Run};
 use crate::seam::{Seam, SeamDevice};
+use crate::tall;
 use crate::target::Target;
 use breaking::Broken;
 
 /// The smallest disk that can be formatted: 64 MiB.
 pub(crate) const DEVICE_BLOCKS: u64 = 16_384;
 /// The smallest extents.
-const EXTENT_BLOCKS: u32 = 1024;
+pub(crate) const EXTENT_BLOCKS: u32 = 1024;
 /// How often it is looked whether the power is still on.
 const WATCH: Duration = Duration::from_micros(200);
 /// The same when little happens.
@@ -38,8 +41,6 @@ const WATCH_IDLY: Duration = Duration::from_millis(5);
 const HANG: Duration = Duration::from_secs(200);
 /// How long stuck requests are stuck, and disks are gone.
 const TROUBLE: Duration = Duration::from_millis(400);
-/// How long the background has for what is left to do.
-const QUIET: Duration = Duration::from_millis(600);
 /// Blocks of a write that fills the disk.
 const BALLAST_STEP: u64 = 64;
 /// Starts that a disk which fails requests may need.
@@ -77,7 +78,7 @@ impl Scenario {
                 faults.no_space_one_in,
             ] != [0; 4];
         let no_space = self.profile.tight || faults.no_space_one_in > 0;
-        let (cuts, returns) = (self.profile.cuts, self.profile.breaks);
+        let (cuts, returns) = (self.profile.cuts, self.profile.breaks != Breaks::Nothing);
         let leniency = Leniency { device_errors, no_space, cuts, returns, metadata: false };
         self.run.set_leniency(leniency);
         self.run.set_metadata(self.profile.metadata);
@@ -88,7 +89,12 @@ impl Scenario {
             let world = simulation.world();
             let survival = Survival::ALL[self.rng.below(Survival::ALL.len() as u64) as usize];
             world.note(format_args!("boot {boot} {survival:?}"));
+            let is_tall = self.profile.workload == Workload::Tall;
             let next = match &disk {
+                None if is_tall => {
+                    tall::known(&self.run);
+                    tall::disk(&world).with_volatile_cache(self.profile.volatile)
+                }
                 Some(before) => before.after_crash_with(&world, survival),
                 None => {
                     SimDevice::new(&world, DEVICE_BLOCKS).with_volatile_cache(self.profile.volatile)
@@ -102,7 +108,7 @@ impl Scenario {
                 device: SeamDevice::new(&world, next.clone(), self.seam),
                 world: world.clone(),
                 rng: self.rng.fork(),
-                is_first: boot == 0,
+                is_first: boot == 0 && !is_tall,
                 is_last: boot == self.profile.boots,
                 trouble: Rc::default(),
                 broken: broken.clone(),
@@ -194,7 +200,8 @@ impl Boot {
         };
         let profile = &self.profile;
         let plane = profile.workload.is_plane();
-        let service = Service { plane, reconnects: profile.cuts, returns: profile.breaks };
+        let returns = profile.breaks != Breaks::Nothing;
+        let service = Service { plane, reconnects: profile.cuts, returns };
         let rig = Rig::start(&self.world, shards, service);
         if self.is_first {
             let made =
@@ -214,6 +221,13 @@ impl Boot {
             return Watched::Ended(end);
         }
         self.disk().set_faults(DeviceFaults::default());
+        if self.profile.breaks == Breaks::AllForAWhile {
+            let rng = self.rng.fork();
+            let refused = Box::pin(self.be_refused(&rig, rng));
+            if let Watched::Ended(end) = self.watch("a disk that refuses", refused).await {
+                return Watched::Ended(end);
+            }
+        }
         if self.rng.one_in(2) {
             return self.quiesce(&rig).await;
         }
@@ -247,6 +261,7 @@ impl Boot {
         if self.is_last {
             self.mend();
         }
+        self.stop_refusing();
         self.note_unread();
         let flaky = self.run.leniency().device_errors && self.rng.one_in(3);
         for attempt in 0..OPEN_TRIES {
@@ -394,7 +409,7 @@ impl Boot {
             let after = self.rng.below(spread);
             self.disk().crash_at_event(self.disk().events() + after);
         }
-        if profile.breaks && self.rng.one_in(2) {
+        if profile.breaks == Breaks::Some && self.rng.one_in(2) {
             let (broken, disk) = (self.broken.clone(), self.disk().clone());
             broken.break_some(&self.run, &disk, &mut self.rng);
         }
@@ -430,7 +445,7 @@ impl Boot {
                 let pause = Duration::from_micros(1 << rng.between(8, 18));
                 world.sleep_until(world.now() + pause).await;
                 disk.release_stuck();
-                if trouble.get() && profile.breaks && rng.one_in(3) {
+                if trouble.get() && profile.breaks == Breaks::Some && rng.one_in(3) {
                     broken.break_some(&run, &disk, &mut rng);
                 }
                 if trouble.get() && profile.goes && rng.one_in(3) {
@@ -449,61 +464,5 @@ impl Boot {
                 }
             }
         });
-    }
-
-    /// With nothing under way, everything fits together; and all of it ends in order.
-    async fn quiesce(&mut self, rig: &Rig) -> Watched<()> {
-        self.disk().crash_at_event(u64::MAX);
-        if let Watched::Ended(end) =
-            self.watch("who goes on", Box::pin(self.prove_going_on(rig))).await
-        {
-            return Watched::Ended(end);
-        }
-        let resting = async {
-            let taken = rig.checkpoint().await;
-            self.world.sleep_until(self.world.now() + QUIET).await;
-            taken
-        };
-        match self.watch("a checkpoint", resting).await {
-            Watched::Ended(end) => return Watched::Ended(end),
-            Watched::Done(Err(error)) => {
-                self.run.check_checkpoint(Err(error.into()));
-                return Watched::Done(());
-            }
-            Watched::Done(Ok(())) => {}
-        }
-        if let Some(left) = rig.left_in_line() {
-            self.run.fail(left);
-            return Watched::Ended(End::Failed);
-        }
-        let read_data = !self.profile.tight;
-        let reports = match self.watch("a check", rig.check(read_data)).await {
-            Watched::Done(reports) => reports,
-            Watched::Ended(end) => return Watched::Ended(end),
-        };
-        self.run.take_damage();
-        let mut findings = reports.into_iter().flat_map(|report| report.findings);
-        let harmed = self.run.is_any_harmed();
-        let unread = !self.broken.is_sound();
-        let excused = |finding: &Finding| match finding {
-            Finding::Unreadable(VolumeError::Corrupt { .. }) => harmed || self.run.was_unread(),
-            Finding::Unreadable(VolumeError::Device(_)) | Finding::Unaccounted { .. } => unread,
-            _ => false,
-        };
-        if !self.run.leniency().metadata
-            && let Some(finding) = findings.find(|finding| !excused(finding))
-        {
-            self.run.fail(format!("the check finds {finding:?}"));
-            return Watched::Ended(End::Failed);
-        }
-        if self.rng.one_in(2) {
-            match self.watch("the end", rig.shutdown()).await {
-                Watched::Done(ended) => {
-                    self.run.check_checkpoint(ended.map_err(|error| error.into()));
-                }
-                Watched::Ended(end) => return Watched::Ended(end),
-            }
-        }
-        Watched::Done(())
     }
 }

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
-use simulate::{Base, Program, Step, programs};
+use simulate::{Base, Program, Step, programs, tall_programs};
 use units::MetadataSize;
 use volume::Sabotage;
 
@@ -43,6 +43,38 @@ fn with_every_program_in_order_there_is_what_it_begins_with() {
         let shorter = Program { steps, ..program.clone() };
         assert!(programs.contains(&shorter), "{program:?}");
     }
+}
+
+/// The same where a map has three levels.
+#[test]
+fn no_short_program_loses_anything_of_a_map_of_three_levels() {
+    let base = Base::tall();
+    let survivors = tall_programs().into_iter().map(|program| {
+        base.crash_everywhere(&program).unwrap_or_else(|finding| panic!("{finding}"))
+    });
+    let looked: u64 = survivors.sum();
+    println!("{looked} survivors");
+    assert!(looked > 500, "each is cut in several places");
+}
+
+/// Broken engines that only show where there are inner nodes below a root.
+///
+/// Method: the programs for three levels, until one finds something; and all of up to two operations elsewhere.
+fn shows_in_three_levels_only(mutant: Sabotage) {
+    let base = Base::tall();
+    volume::sabotage(Some(mutant));
+    let finding = tall_programs().iter().find_map(|program| base.crash_everywhere(program).err());
+    let programs = programs();
+    let is_short = |program: &&Program| program.steps.len() <= 2;
+    let other = first_finding(programs.iter().filter(is_short));
+    volume::sabotage(None);
+    println!("{mutant:?}: {}", finding.unwrap_or_else(|| panic!("nobody notices {mutant:?}")));
+    assert_eq!(other, None, "{mutant:?} shows elsewhere");
+}
+
+#[test]
+fn an_inner_node_behind_an_old_checksum_is_found_in_three_levels() {
+    shows_in_three_levels_only(Sabotage::KeepInnerChecksum);
 }
 
 /// What the first of the programs finds that finds anything.

@@ -4,7 +4,7 @@
 //! one finds something. `--nocapture` shows which one, and what it finds.
 
 use sim::Trace;
-use simulate::{Seam, Workload, run};
+use simulate::{Base, Seam, Workload, run};
 use volume::Sabotage;
 
 /// Seeds within which a mutant must be caught. Most are by one of the first.
@@ -28,6 +28,14 @@ macro_rules! engines {
             must_be_caught(stringify!($sabotage), Seam::Honest, Workload::$workload);
         }
     )*};
+}
+
+/// Method: as the others, on a disk that a sound engine made.
+#[test]
+fn engine_reuse_inner_nodes() {
+    drop(Base::tall());
+    volume::sabotage(Some(Sabotage::ReuseInnerNodes));
+    must_be_caught("ReuseInnerNodes", Seam::Honest, Workload::Tall);
 }
 
 macro_rules! disks {
@@ -79,6 +87,8 @@ engines! {
     engine_ban_nothing: BanNothing under Broken;
     engine_journal_insists: JournalInsists under Broken;
     engine_start_once: StartOnce under Broken;
+    engine_checkpoint_gets_no_pardon: CheckpointGetsNoPardon under Broken;
+    engine_overwrite_gets_no_pardon: OverwriteGetsNoPardon under Broken;
     engine_lose_undiscarded: LoseUndiscarded under Errors;
     repair_frees_named: RepairFreesNamed under Repair;
     repair_forgets_volume: RepairForgetsVolume under Repair;

@@ -32,6 +32,10 @@ pub enum Sabotage {
     PinWithoutRead,
     /// K2: nodes of the last checkpoint are free before the next is durable.
     ReuseNodes,
+    /// K2: the same of inner nodes below a root alone.
+    ReuseInnerNodes,
+    /// D1: a pointer to an inner node has another checksum than the node.
+    KeepInnerChecksum,
     /// K3: the root is written with what it leads to.
     RootBeforeFlush,
     /// K1: the replay point is that of the end of the checkpoint.
@@ -92,6 +96,10 @@ pub enum Sabotage {
     JournalInsists,
     /// F2: a start whose checkpoint is refused is not made once more.
     StartOnce,
+    /// F4: a checkpoint is not given what was refused.
+    CheckpointGetsNoPardon,
+    /// F4: what gives back as much as it takes is not given what was refused.
+    OverwriteGetsNoPardon,
     /// T3: what could not be discarded stays with nobody.
     LoseUndiscarded,
     /// M4: whoever waits for a node that someone else reads is not told that it is there.

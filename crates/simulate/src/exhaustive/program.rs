@@ -97,6 +97,22 @@ pub fn programs() -> Vec<Program> {
     all
 }
 
+/// Programs for a map of three levels: what changes the same blocks, and that with a checkpoint behind it, where all of the map
+/// may be in memory and where next to nothing may.
+#[must_use]
+pub fn tall_programs() -> Vec<Program> {
+    let mut all = Vec::new();
+    for map_memory in [None, Some(1)] {
+        for first in Step::BLOCKS {
+            all.push(Program { steps: vec![first], at_once: false, map_memory });
+            let steps = vec![first, Step::Checkpoint];
+            all.push(Program { steps: steps.clone(), at_once: false, map_memory });
+            all.push(Program { steps, at_once: true, map_memory });
+        }
+    }
+    all
+}
+
 fn extend(shorter: &[Vec<Step>], steps: &[Step]) -> Vec<Vec<Step>> {
     let with = |before: &Vec<Step>, step: Step| before.iter().copied().chain([step]).collect();
     shorter.iter().flat_map(|before| steps.iter().map(move |step| with(before, *step))).collect()

@@ -3,7 +3,9 @@
 //! - B1: what is acknowledged is there when the disk is mended, whatever failed meanwhile. Until then what can be read is what
 //!   may be there.
 //! - B2: where blocks take no writes, volumes go on at others, whoever asks fails a bounded number of times, and the disk can be
-//!   opened. Bitmaps, roots and superblocks have their places and no others: those are not meant.
+//!   opened. Bitmaps have their places and no others: those are not meant. Nor are superblocks; of roots one copy is.
+//! - B4: where a bitmap takes no writes, and nothing else is broken, all that was acknowledged can still be read, also when no
+//!   checkpoint can be written any more and the shard has failed.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -30,7 +32,7 @@ const GO_ON_TRIES: u64 = 100;
 /// Blocks of each volume that are written so.
 const GO_ON_BLOCKS: u64 = 24;
 /// How long a shard that failed takes to come back, at least.
-const RETURN: Duration = Duration::from_millis(500);
+pub(super) const RETURN: Duration = Duration::from_millis(500);
 
 /// What fails for good. Cheap to clone; clones are the same.
 #[derive(Clone, Default)]
@@ -49,9 +51,11 @@ enum Place {
     Journal,
     /// A bitmap.
     Bitmap,
+    /// One copy of a root.
+    Root,
 }
 
-const PLACES: [Place; 10] = [
+const PLACES: [Place; 11] = [
     Place::Anywhere,
     Place::Anywhere,
     Place::Data,
@@ -62,6 +66,7 @@ const PLACES: [Place; 10] = [
     Place::Journal,
     Place::Journal,
     Place::Bitmap,
+    Place::Root,
 ];
 
 impl Place {
@@ -71,7 +76,7 @@ impl Place {
             Self::Data => content::owner(block).is_some(),
             Self::Metadata => block.starts_with(b"FMN1") || block.starts_with(b"FVD1"),
             Self::Journal => block.starts_with(b"FJR1"),
-            Self::Bitmap => false,
+            Self::Bitmap | Self::Root => false,
         }
     }
 }
@@ -82,10 +87,29 @@ impl Broken {
         self.0.borrow().is_empty()
     }
 
+    /// Whether some of these blocks cannot be read.
+    pub(super) fn hides(&self, blocks: PbaRange) -> bool {
+        let overlaps = |range: &PbaRange| range.start < blocks.end() && blocks.start < range.end();
+        let broken = self.0.borrow();
+        broken.iter().any(|(range, defect, _)| *defect != Defect::Writes && overlaps(range))
+    }
+
     /// Whether all that is broken can still be read, and has others in its place (B2). Else it may keep the disk shut.
     pub(super) fn goes_on(&self) -> bool {
         let broken = self.0.borrow();
         broken.iter().all(|(_, defect, place)| *defect == Defect::Writes && *place != Place::Bitmap)
+    }
+
+    /// Whether checkpoints may have ended for good, and nothing is amiss but that (B4).
+    fn is_stuck(&self) -> bool {
+        let broken = self.0.borrow();
+        broken.iter().all(|(_, defect, _)| *defect == Defect::Writes)
+            && broken.iter().any(|(.., place)| *place == Place::Bitmap)
+    }
+
+    /// Whether a copy of a root may be torn, which a look at the disk finds.
+    pub(super) fn tears_roots(&self) -> bool {
+        self.0.borrow().iter().any(|(.., place)| *place == Place::Root)
     }
 
     /// Breaks some blocks.
@@ -100,6 +124,10 @@ impl Broken {
         if !self.is_sound() && self.goes_on() && !rng.one_in(4) {
             defect = Defect::Writes;
             place = if place == Place::Bitmap { Place::Data } else { place };
+        }
+        // One that cannot be read beside one that was not written would be both copies.
+        if place == Place::Root {
+            defect = Defect::Writes;
         }
         let Some(range) = find(place, disk, rng) else { return };
         disk.break_blocks(range, defect);
@@ -120,6 +148,11 @@ fn find(place: Place, disk: &SimDevice, rng: &mut Rng) -> Option<PbaRange> {
     if place == Place::Bitmap {
         let used = written_where(&|pba| superblock.is_bitmap(pba));
         return pick(&used, rng).map(|pba| PbaRange::new(Pba(pba), 1));
+    }
+    if place == Place::Root {
+        // Never both copies of one root.
+        let [first, _] = superblock.root_places(0, rng.below(2));
+        return Some(PbaRange::new(first, 1));
     }
     let first = match place {
         Place::Anywhere => rng.between(start, start + (end - start) / 4),
@@ -161,9 +194,8 @@ impl Boot {
     /// Whether what is about to be opened cannot be read as a whole.
     pub(super) fn note_unread(&self) {
         let broken = self.broken.0.borrow();
-        if broken.iter().any(|(_, defect, _)| *defect != Defect::Writes) {
-            self.run.set_unread();
-        }
+        let unread = broken.iter().filter(|(_, defect, _)| *defect != Defect::Writes);
+        unread.for_each(|(range, ..)| self.run.note_unread(*range));
     }
 
     /// B2.
@@ -183,6 +215,26 @@ impl Boot {
                     "volume {id} does not go on beside {:?}: {failure:?}",
                     self.broken.0
                 ));
+            }
+        }
+    }
+
+    /// B4.
+    pub(super) async fn prove_reading(&self, rig: &Rig) {
+        if !self.broken.is_stuck() || self.profile.workload.is_plane() {
+            return;
+        }
+        for model in self.run.volumes().into_iter().filter(|model| model.is_usable()) {
+            let Some(target) = rig.target(&model).await else { continue };
+            for lba in 0..GO_ON_BLOCKS.min(model.likely_size()) {
+                let (range, invoked) = (LbaRange::new(Lba(lba), 1), self.run.now());
+                let outcome = target.read(range).await;
+                self.run.check_read(&model, range, invoked, &outcome);
+                if !matches!(outcome, Ok(_) | Err(Failure::OutOfRange)) {
+                    let (id, failure) = (model.id, outcome.err());
+                    self.run
+                        .fail(format!("volume {id} cannot be read beside a bitmap: {failure:?}"));
+                }
             }
         }
     }

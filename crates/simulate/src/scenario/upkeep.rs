@@ -12,7 +12,7 @@ impl Boot {
         let report = volume::fsck(&self.device, options, |_, _| {}).await;
         self.run.take_damage();
         let is_harmed = self.run.leniency().metadata || self.run.is_any_harmed();
-        if is_harmed || !self.broken.goes_on() {
+        if is_harmed || !self.broken.goes_on() || self.broken.tears_roots() {
             return;
         }
         match report {

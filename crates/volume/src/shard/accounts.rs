@@ -17,6 +17,7 @@ use local_sync::yield_now;
 use units::{Lba, Pba, PbaRange};
 
 use super::Inner;
+use super::refused::SCRUB_TICKS_MAX;
 use super::scrub::{Damaged, ScrubStep, Structure};
 use crate::VolumeError;
 use crate::check::Owner;
@@ -94,7 +95,7 @@ impl<D: Device> Inner<D> {
                 self.visit_leaf(place, visit).await?.map_or(Stage::Tables, Stage::Maps)
             }
             Stage::Tables => {
-                self.no_checkpoint().await;
+                self.no_checkpoint(SCRUB_TICKS_MAX).await?;
                 let mut inventory = accounts.inventory.borrow_mut();
                 self.for_each_other_owner(|pba, _| inventory.see(pba));
                 self.for_each_retired(|pba| inventory.excuse(pba));
@@ -110,7 +111,7 @@ impl<D: Device> Inner<D> {
                 self.visit_leaf(place, visit).await?.map_or(Stage::Verdict, Stage::Doubts)
             }
             Stage::Verdict => {
-                self.no_checkpoint().await;
+                self.no_checkpoint(SCRUB_TICKS_MAX).await?;
                 let mut inventory = accounts.inventory.borrow_mut();
                 self.for_each_other_owner(|pba, owner| inventory.note_owner(pba, owner));
                 let doubts = inventory.take_doubts();

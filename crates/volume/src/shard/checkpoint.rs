@@ -7,6 +7,7 @@
 //!   Blocks that only it needs are released when the next root is durable.
 //! - K3: the root is written when all that it leads to is durable.
 //! - K4: an extent given back goes to the device's allocator when the root without it is durable.
+//! - K5: one copy of a root is enough to read it back: where the device refuses the other, that is left as it was.
 
 use std::collections::BTreeSet;
 use std::future::Future;
@@ -225,7 +226,8 @@ impl<D: Device> Inner<D> {
         self.tally.snapshot.set(nodes);
         self.tally.writing.set(nodes);
         let blocks = nodes + self.table_claims();
-        while self.pool.borrow().free() < blocks && (self.reserve_extent() || self.pardon()) {}
+        let pardons = || !broken(Sabotage::CheckpointGetsNoPardon) && self.pardon();
+        while self.pool.borrow().free() < blocks && (self.reserve_extent() || pardons()) {}
         let spares = self.spares(blocks);
         self.generous.set(false);
         let space = self.pool.borrow_mut().snapshot(blocks, spares);
@@ -394,18 +396,46 @@ impl<D: Device> Inner<D> {
         root.encode(block.as_mut_bytes());
         let block = block.into_slice();
         let places = self.superblock.root_places(self.index, root.generation);
-        let writes = places.into_iter().map(|place| self.write_again(place, block.clone()));
-        join_all(writes).await.into_iter().collect::<Result<(), _>>()?;
+        self.insist(|| self.write_copies(places, block.clone())).await?;
         Ok(self.flush_if_volatile().await?)
     }
 
-    /// Writes blocks of a checkpoint, which come to nothing else until its root is durable: a failure
-    /// is tried again, soon at first, then with each tick, for as long as the shard runs and nobody waits (F1).
+    /// Writes copies of a root, of which one will do (K5).
+    async fn write_copies(&self, places: [Pba; 2], block: BufferSlice) -> Result<(), DeviceError> {
+        let write = async |place| {
+            let mut outcome = self.device.write(place, block.clone()).await;
+            for _ in 0..TRIES_AT_ONCE {
+                if outcome.is_err() {
+                    outcome = self.device.write(place, block.clone()).await;
+                }
+            }
+            outcome
+        };
+        match join_all(places.into_iter().map(write)).await[..] {
+            [Err(error), Err(_)] => Err(error),
+            [Ok(()), Ok(())] => Ok(()),
+            _ => {
+                self.findings.count_device_error();
+                Ok(())
+            }
+        }
+    }
+
+    /// Writes a block of a checkpoint, again and again.
     pub(super) async fn write_again(&self, pba: Pba, data: BufferSlice) -> Result<(), DeviceError> {
+        self.insist(|| self.device.write(pba, data.clone())).await
+    }
+
+    /// Writes what comes to nothing else until the root of a checkpoint is durable: a failure
+    /// is tried again, soon at first, then with each tick, for as long as the shard runs and nobody waits (F1).
+    async fn insist<F>(&self, write: impl Fn() -> F) -> Result<(), DeviceError>
+    where
+        F: Future<Output = Result<(), DeviceError>>,
+    {
         let mut failures = 0;
         loop {
             let ticked = self.ticked.notified();
-            let error = match self.device.write(pba, data.clone()).await {
+            let error = match write().await {
                 Ok(()) => return Ok(()),
                 Err(error @ (DeviceError::Io { .. } | DeviceError::NoSpace { .. })) => error,
                 Err(error) => return Err(error),

@@ -47,7 +47,9 @@ impl<D: Device> Inner<D> {
 
     /// A descriptor is written anew by itself, a node with all that it leads to: descriptors or bitmaps.
     async fn heal_table(&self, pba: Pba) -> bool {
-        self.no_checkpoint().await;
+        if self.no_checkpoint(0).await.is_err() {
+            return false;
+        }
         let names = |node: &Mapping| node.pba == pba;
         let is_of_volumes = self.tables.borrow().volumes.pointers().iter().any(names);
         let is_of_extents = self.tables.borrow().extents.pointers().iter().any(names);
@@ -79,9 +81,11 @@ impl<D: Device> Inner<D> {
         let need = Need { data: 0, metadata, kind: Kind::Reclaiming };
         // Without room, or a journal, the next scrub may have more luck.
         let Ok(credit) = self.admit(need).await else { return false };
-        self.no_checkpoint().await;
+        // Hosts wait for the claim: not for a checkpoint that is refused.
+        let is_over = self.no_checkpoint(0).await.is_ok();
         let site = state.map.borrow().leaf_at(lba.0);
-        let is_in_memory = site.is_ok_and(|site| site.pointers.iter().any(|node| node.pba == pba));
+        let is_in_memory =
+            is_over && site.is_ok_and(|site| site.pointers.iter().any(|node| node.pba == pba));
         if is_in_memory {
             state.map.borrow_mut().rewrite(lba.0);
         }

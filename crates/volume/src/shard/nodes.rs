@@ -109,18 +109,30 @@ impl<'a, D: Device> BlockWriter<'a, D> {
                 continue;
             }
             let (node, _) = stack.pop().expect("just looked at");
-            self.write_node(node, snapshot.tree).await?;
+            self.write_node(node, snapshot.tree, stack.is_empty()).await?;
         }
         Ok(root.pointer())
     }
 
-    async fn write_node(&mut self, node: Rc<Node>, tree: u32) -> Result<(), CheckpointError> {
+    async fn write_node(
+        &mut self,
+        node: Rc<Node>,
+        tree: u32,
+        is_root: bool,
+    ) -> Result<(), CheckpointError> {
         let dirty = &self.inner.tally.snapshot;
-        let pointer = self.write_block(dirty.get(), |block| node.encode(block, tree)).await?;
+        let mut pointer = self.write_block(dirty.get(), |block| node.encode(block, tree)).await?;
+        let is_between = !is_root && node.level() > 0;
+        if broken(Sabotage::KeepInnerChecksum) && is_between {
+            pointer.crc ^= 1;
+        }
         dirty.set(dirty.get().saturating_sub(1));
         node.placed.set(Some(pointer));
         if let Some(old) = node.home.0.replace(Some(pointer.pba)) {
-            self.supersede(old);
+            match broken(Sabotage::ReuseInnerNodes) && is_between {
+                true => self.reuse_early(old),
+                false => self.supersede(old),
+            }
         }
         self.nodes.push(node);
         // Some microseconds each: requests come first.
@@ -175,12 +187,19 @@ impl<'a, D: Device> BlockWriter<'a, D> {
 
     /// Notes that this checkpoint no longer needs a block of the one before.
     pub(super) fn supersede(&mut self, pba: Pba) {
-        self.inner.pool.borrow_mut().uncommit_metadata(&mut self.space, pba);
         if broken(Sabotage::ReuseNodes) {
-            return self.inner.pool.borrow_mut().release(PbaRange::new(pba, 1));
+            return self.reuse_early(pba);
         }
+        self.inner.pool.borrow_mut().uncommit_metadata(&mut self.space, pba);
         self.superseded.push(pba);
         self.inner.superseded.set(self.superseded.len() as u64);
+    }
+
+    /// Has it free before the next root is durable: what K2 forbids.
+    fn reuse_early(&mut self, pba: Pba) {
+        let mut pool = self.inner.pool.borrow_mut();
+        pool.uncommit_metadata(&mut self.space, pba);
+        pool.release(PbaRange::new(pba, 1));
     }
 }
 

@@ -4,14 +4,18 @@
 //!   of the maps have room and nobody waits for the checkpoint. Where somebody does, the journal is lost after [`TRIES_MAX`]
 //!   tries (C4): who waits is told, and the shard comes back when it can be written.
 //! - F2: where a device refused what others could have held, others are taken: of data when it has refused the same block
-//!   twice, of a map's node and of the journal's records when the shard comes back, or begins. A bitmap and a root have
-//!   their places and no others.
+//!   twice, of a map's node and of the journal's records when the shard comes back, or begins. A bitmap has
+//!   its places and no others, a root one more (K5).
 //! - F3: at most [`BLOCKS_MAX`] such blocks are remembered, until the process ends.
 //! - F4: what was refused counts as free before a checkpoint, or what gives back as much as it takes, finds no room (A1, A2):
 //!   it may be taken now, and without it nothing is.
+//! - F5: a scrub, which only needs that no checkpoint is under way, is told after as many ticks, and nothing else comes of it.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeSet;
+use std::future::Future;
+use std::pin::pin;
+use std::task::Poll;
 
 use io_traits::{Device, DeviceError};
 use layout::{BITMAP_SLOTS, RECORD_BLOCKS_MAX};
@@ -22,6 +26,8 @@ use crate::sabotage::{Sabotage, broken};
 
 /// Tries of a block of a checkpoint before who waits is told (F1). But for the first few, one with each tick.
 pub(super) const TRIES_MAX: u32 = 32;
+/// Ticks for which a scrub waits for a checkpoint that is refused (F5).
+pub(super) const SCRUB_TICKS_MAX: u32 = TRIES_MAX;
 /// Blocks remembered (F3).
 const BLOCKS_MAX: usize = 4096;
 
@@ -109,6 +115,29 @@ impl<D: Device> Inner<D> {
     pub(super) fn checkpoint_is_held_up(&self, error: DeviceError) {
         if self.findings.refused.checkpoint.replace(Some(error)).is_none() {
             self.findings.count_device_error();
+        }
+    }
+
+    /// Waits until no checkpoint is under way, and for one that is refused so many ticks at most (F5).
+    pub(super) async fn no_checkpoint(&self, ticks_max: u32) -> Result<(), DeviceError> {
+        let mut ticks = 0;
+        loop {
+            let mut changed = pin!(self.checkpointed.notified());
+            let mut ticked = pin!(self.ticked.notified());
+            if self.started.get() <= self.done.get() || self.journal.borrow().lost {
+                return Ok(());
+            }
+            if let Some(error) = self.findings.refused.checkpoint.get() {
+                if ticks == ticks_max {
+                    return Err(error);
+                }
+                ticks += 1;
+            }
+            std::future::poll_fn(|context| match changed.as_mut().poll(context) {
+                Poll::Ready(()) => Poll::Ready(()),
+                Poll::Pending => ticked.as_mut().poll(context),
+            })
+            .await;
         }
     }
 

@@ -2,7 +2,7 @@
 //!
 //! - P1: replay ends at the first record that is not the valid continuation (`records.rs`, J2).
 //! - P2: writes of records that no later record calls settled are compared with their checksums, and
-//!   skipped if they differ: then they were never acknowledged (J3).
+//!   skipped if they differ: then they were never acknowledged (J3). What of them cannot be read is taken to be there.
 //! - P3: a write that a later entry overlaps needs no comparing: the range lock kept the later one
 //!   back until the earlier one had taken effect. Its blocks may have been reused since.
 //! - P4: a block that a write names is in no map, or the write changes nothing. Which deallocations
@@ -168,37 +168,57 @@ async fn unfinished_writes<D: Device>(
 async fn data_matches<D: Device>(
     inner: &Inner<D>,
     runs: &[PbaRange],
-    crcs: &[u32],
+    mut crcs: &[u32],
 ) -> Result<bool, OpenError> {
     if broken(Sabotage::ReplayTrustsData) {
         return Ok(true);
     }
-    let mut crcs = crcs.iter();
     for run in runs {
         if run.checked_end().is_none_or(|end| end.0 > inner.superblock.blocks) {
             return Ok(false);
         }
         let blocks = usize::try_from(run.blocks).expect("bounded by one write");
+        let Some((of_run, others)) = crcs.split_at_checked(blocks) else { return Ok(false) };
+        crcs = others;
         let mut data = inner.device.read(run.start, Buffer::new(blocks)).await;
         for _ in 1..READ_TRIES {
             if data.is_err() {
                 data = inner.device.read(run.start, Buffer::new(blocks)).await;
             }
         }
-        let data = match data {
-            Ok(data) => data,
-            // Perhaps it was acknowledged: then whoever reads it must learn that it is lost, and not
-            // get what was there before.
-            Err(DeviceError::Io { .. }) => return Ok(true),
+        let matches = match data {
+            Ok(data) => are(&data, of_run),
+            Err(DeviceError::Io { .. }) => readable_match(inner, run.start, of_run).await?,
             Err(error) => return Err(error.into()),
         };
-        for block in data.as_bytes().chunks_exact(BLOCK_SIZE) {
-            if crcs.next() != Some(&checksum::crc32c(block)) {
-                return Ok(false);
-            }
+        if !matches {
+            return Ok(false);
         }
     }
     Ok(true)
+}
+
+/// Whether all blocks from `start` on that can be read are those. The others may be: perhaps the write was acknowledged, and
+/// then whoever reads it must learn that it is lost, and not get what was there before.
+async fn readable_match<D: Device>(
+    inner: &Inner<D>,
+    start: Pba,
+    crcs: &[u32],
+) -> Result<bool, OpenError> {
+    for (pba, crc) in (start.0..).map(Pba).zip(crcs) {
+        match inner.device.read(pba, Buffer::new(1)).await {
+            Ok(block) if !are(&block, &[*crc]) => return Ok(false),
+            Ok(_) | Err(DeviceError::Io { .. }) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Ok(true)
+}
+
+/// Whether each block has its checksum.
+fn are(data: &Buffer, crcs: &[u32]) -> bool {
+    let found = data.as_bytes().chunks_exact(BLOCK_SIZE).map(checksum::crc32c);
+    found.eq(crcs.iter().copied())
 }
 
 impl<D: Device> Inner<D> {

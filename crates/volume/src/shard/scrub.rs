@@ -22,6 +22,7 @@ use units::{BLOCK_SIZE, Lba, Pba, PbaRange};
 use uuid::Uuid;
 
 use super::accounts::Accounts;
+use super::refused::SCRUB_TICKS_MAX;
 use super::{Inner, Shard};
 use crate::VolumeError;
 use crate::format::ROOTS_WRITTEN;
@@ -125,7 +126,7 @@ impl<D: Device> Shard<D> {
     /// checkpoint that begins soon.
     ///
     /// # Errors
-    /// The device is gone, or the shard is shut down.
+    /// The device is gone or does not take a checkpoint (F5), or the shard is shut down.
     pub async fn scrub_step(&self, cursor: &mut ScrubCursor) -> Result<ScrubStep, VolumeError> {
         let inner = &self.inner;
         if inner.stopping.get() {
@@ -139,7 +140,7 @@ impl<D: Device> Shard<D> {
                     inner.ask_checkpoint();
                 }
                 inner.scrub_copies(&mut step).await?;
-                cursor.stage = Stage::Tables { left: inner.table_pointers().await };
+                cursor.stage = Stage::Tables { left: inner.table_pointers().await? };
             }
             Stage::Tables { left } => {
                 let batch = left.split_off(left.len().saturating_sub(TABLE_STEP));
@@ -207,7 +208,7 @@ impl<D: Device> Inner<D> {
                 continue;
             }
             // U3.
-            self.no_checkpoint().await;
+            self.no_checkpoint(SCRUB_TICKS_MAX).await?;
             if !sound(self.scrub_block(pba).await?) {
                 step.damaged.push(Damaged { pba, structure, volume: None, lba: None });
             }
@@ -228,21 +229,10 @@ impl<D: Device> Inner<D> {
         }
     }
 
-    /// Waits until no checkpoint is under way.
-    pub(super) async fn no_checkpoint(&self) {
-        loop {
-            let changed = self.checkpointed.notified();
-            if self.started.get() <= self.done.get() || self.journal.borrow().lost {
-                return;
-            }
-            changed.await;
-        }
-    }
-
     /// Pointers to all that is neither data nor a node of a volume's map.
-    async fn table_pointers(&self) -> Vec<(Mapping, Structure)> {
-        self.no_checkpoint().await;
-        self.current_tables()
+    async fn table_pointers(&self) -> Result<Vec<(Mapping, Structure)>, VolumeError> {
+        self.no_checkpoint(SCRUB_TICKS_MAX).await?;
+        Ok(self.current_tables())
     }
 
     fn current_tables(&self) -> Vec<(Mapping, Structure)> {
@@ -269,7 +259,7 @@ impl<D: Device> Inner<D> {
                 continue;
             }
             // U3: it may have been superseded and its place reused.
-            self.no_checkpoint().await;
+            self.no_checkpoint(SCRUB_TICKS_MAX).await?;
             let _reading = self.begin_read();
             let current = self.current_tables().contains(&(pointer, structure));
             if current && !self.matches(pointer).await? {
@@ -300,7 +290,7 @@ impl<D: Device> Inner<D> {
         let mut again = false;
         loop {
             if again {
-                self.no_checkpoint().await;
+                self.no_checkpoint(SCRUB_TICKS_MAX).await?;
             }
             // U1: the guard comes before the look-up.
             let _reading = self.begin_read();

@@ -19,6 +19,7 @@ use super::waiting::Waits;
 use super::{Inner, Shard, detached};
 use crate::ops::Change;
 use crate::pool::{Returned, Spares};
+use crate::sabotage::{Sabotage, broken};
 use crate::{Capacity, VolumeError};
 
 /// Blocks kept back from whatever adds blocks (A2): the largest write and what a good number of
@@ -169,7 +170,9 @@ impl<D: Device> Inner<D> {
                 checkpoints += 1;
             } else if reclaiming {
                 freed.await;
-            } else if (grows || !self.pardon()) && !self.wait_for_extent(&mut waits).await {
+            } else if (grows || broken(Sabotage::OverwriteGetsNoPardon) || !self.pardon())
+                && !self.wait_for_extent(&mut waits).await
+            {
                 return Err(VolumeError::PoolFull);
             }
         }

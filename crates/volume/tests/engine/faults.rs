@@ -323,6 +323,28 @@ fn a_write_whose_data_cannot_be_read_at_recovery_is_not_rolled_back() {
     }
 }
 
+/// P2: but not if another of its blocks can be read, and is not what was written. Method: of three blocks one is torn, and one
+/// unreadable.
+#[test]
+fn a_write_that_was_cut_short_is_rolled_back_also_if_some_of_it_cannot_be_read() {
+    for (torn, unreadable) in [(0, 1), (0, 2), (1, 0), (1, 2), (2, 0), (2, 1)] {
+        let (mut sim, _shard, volume) = fresh(true, 100);
+        sim.run_ok(async {
+            volume.write(Lba(0), data(1, 3), None).await.expect("room");
+            volume.write(Lba(0), data(2, 3), None).await.expect("room");
+        });
+        let places = sim.device.find(&[2; BLOCK_SIZE]);
+        let device = sim.device.after_crash(&mut Random(3));
+        device.flip(places[torn], 700);
+        device.faults(|faults| faults.read_errors.extend([(places[unreadable].0, u32::MAX)]));
+        sim = Sim::new(device, 2);
+        let shard = open(&mut sim);
+        let volume = shard.volume(Uuid::from_u128(1)).expect("there");
+        assert_eq!(sim.run_ok(tags(&volume, 0, 3)), [1; 3], "{torn} {unreadable}");
+        check(&mut sim, &shard);
+    }
+}
+
 /// With nothing under way, the journal says once that all data is on the media: bit rot found later
 /// is then not taken for a write that the crash cut short.
 #[test]

@@ -8,7 +8,7 @@ use units::{BLOCK_SIZE, Lba, MetadataSize, Pba, PbaRange};
 use uuid::Uuid;
 use volume::{Shard, Terms, Volume, VolumeError, VolumeSpec};
 
-use crate::common::{Sim, TestDevice, check, data, fresh, tags};
+use crate::common::{Sim, TestDevice, check, crash, data, fresh, tags};
 
 const DEVICE_BLOCKS: u64 = 64 << 8;
 const VOLUME: Uuid = Uuid::from_u128(1);
@@ -120,6 +120,40 @@ fn a_creation_that_waits_for_a_refused_checkpoint_is_told() {
     });
     tick(&mut sim, &shard, TICKS);
     assert_eq!(told.take(), Some(Some(VolumeError::JournalLost)));
+}
+
+/// F5. Method: nobody but a scrub waits for a checkpoint that is refused, for a while and for longer.
+#[test]
+fn a_scrub_that_waits_for_a_refused_checkpoint_is_told_and_changes_go_on() {
+    for (refused_for, is_told) in [(TICKS / 4, false), (2 * TICKS, true)] {
+        let (mut sim, volume) = fresh(&TestDevice::new(DEVICE_BLOCKS, true), None, 20_000);
+        let shard = volume.shard().clone();
+        let bitmaps = crate::space::bitmap_slots(shard.superblock());
+        sim.device.faults(|faults| faults.write_errors.extend(bitmaps.map(|pba| (pba, u32::MAX))));
+        sim.run_ok(volume.write(Lba(0), data(7, 1), None)).expect("it has its record");
+        let (told, scrubbing) = (Rc::new(RefCell::new(None)), shard.clone());
+        let slot = told.clone();
+        sim.spawn(async move {
+            let mut cursor = scrubbing.scrub();
+            let mut outcome = Ok(());
+            while outcome.is_ok() && !cursor.is_over() {
+                outcome = scrubbing.scrub_step(&mut cursor).await.map(drop);
+            }
+            slot.replace(Some(outcome));
+        });
+        tick(&mut sim, &shard, refused_for);
+        let outcome = told.take();
+        match is_told {
+            true => assert!(matches!(outcome, Some(Err(VolumeError::Device(_)))), "{outcome:?}"),
+            false => assert_eq!(outcome, None, "it may pass"),
+        }
+        sim.run_ok(volume.write(Lba(1), data(8, 1), None)).expect("the journal has room");
+        sim.device.faults(|faults| faults.write_errors.clear());
+        tick(&mut sim, &shard, 2);
+        assert_eq!(told.take(), (!is_told).then_some(Ok(())));
+        assert_eq!((shard.checkpoint_error(), shard.is_failed()), (None, false));
+        check(&mut sim, &shard);
+    }
 }
 
 /// F2. Method: all is refused but the journal, so that a node is; then only that one, for ever.
@@ -291,4 +325,53 @@ fn a_full_device_that_refused_data_still_takes_what_gives_back_as_much() {
     sim.run_ok(volume.unmap(crate::common::range(8, 8))).expect("it gives back");
     assert_eq!(sim.run_ok(tags(&volume, 0, 1)), [2]);
     check(&mut sim, &shard);
+}
+
+/// K5. Method: of each root one place is refused for ever, the first or the second, while checkpoints are taken, the power is cut
+/// and the shard begins anew.
+#[test]
+fn a_root_of_which_one_place_is_refused_for_ever_costs_nothing() {
+    for copies in [[0, 0], [0, 1], [1, 0], [1, 1]] {
+        let (mut sim, mut volume) = fresh(&TestDevice::new(DEVICE_BLOCKS, true), None, 100);
+        let superblock = *volume.shard().superblock();
+        let places =
+            [0, 1].map(|parity| superblock.root_places(0, parity)[copies[parity as usize]]);
+        let refused = places.map(|place| (place.0, u32::MAX));
+        for n in 1..6 {
+            sim.device.faults(|faults| faults.write_errors.extend(refused));
+            sim.run_ok(volume.write(Lba(n), data(n as u8, 1), None)).expect("room");
+            sim.run_ok(volume.shard().checkpoint()).expect("the other copy will do");
+            assert!(volume.shard().media_errors() > 0, "{copies:?}: it is told");
+            volume = crash(&mut sim);
+        }
+        assert_eq!(sim.run_ok(tags(&volume, 1, 5)), [1, 2, 3, 4, 5]);
+        check(&mut sim, volume.shard());
+    }
+}
+
+/// K5. Method: both places of the next root are refused, then one of them is not.
+#[test]
+fn a_root_of_which_no_place_takes_it_is_not_durable() {
+    let (mut sim, volume) = fresh(&TestDevice::new(DEVICE_BLOCKS, true), None, 100);
+    let shard = volume.shard().clone();
+    let places = [0, 1].map(|parity| shard.superblock().root_places(0, parity)).concat();
+    let refused = places.iter().map(|place| (place.0, u32::MAX));
+    sim.device.faults(|faults| faults.write_errors.extend(refused));
+    sim.run_ok(volume.write(Lba(1), data(1, 1), None)).expect("it has its record");
+    let (told, checkpointing) = (Rc::new(RefCell::new(None)), shard.clone());
+    let slot = told.clone();
+    sim.spawn(async move {
+        slot.replace(Some(checkpointing.checkpoint().await));
+    });
+    tick(&mut sim, &shard, TICKS / 4);
+    assert_eq!(*told.borrow(), None, "it is tried again");
+    assert!(shard.checkpoint_error().is_some());
+    sim.device.faults(|faults| {
+        faults.write_errors.retain(|pba, _| Pba(*pba) != places[1] && Pba(*pba) != places[3])
+    });
+    tick(&mut sim, &shard, 2);
+    assert_eq!(told.take(), Some(Ok(())));
+    let volume = crash(&mut sim);
+    assert_eq!(sim.run_ok(tags(&volume, 1, 1)), [1]);
+    check(&mut sim, volume.shard());
 }

@@ -1,0 +1,82 @@
+//! The end of a boot in order: what must hold when nothing is under way.
+
+use io_traits::{Clock, DeviceError};
+use units::Duration;
+use volume::{CheckReport, Finding, VolumeError};
+
+use super::{Boot, End, Watched};
+use crate::rig::Rig;
+
+/// How long the background has for what is left to do.
+const QUIET: Duration = Duration::from_millis(600);
+
+impl Boot {
+    /// With nothing under way, everything fits together; and all of it ends in order.
+    pub(super) async fn quiesce(&mut self, rig: &Rig) -> Watched<()> {
+        self.disk().crash_at_event(u64::MAX);
+        if let Watched::Ended(end) =
+            self.watch("who goes on", Box::pin(self.prove_going_on(rig))).await
+        {
+            return Watched::Ended(end);
+        }
+        let resting = async {
+            let taken = rig.checkpoint().await;
+            self.world.sleep_until(self.world.now() + QUIET).await;
+            taken
+        };
+        match self.watch("a checkpoint", resting).await {
+            Watched::Ended(end) => return Watched::Ended(end),
+            Watched::Done(Err(error)) => {
+                self.run.check_checkpoint(Err(error.into()));
+                return self.watch("a read", Box::pin(self.prove_reading(rig))).await;
+            }
+            Watched::Done(Ok(())) => {}
+        }
+        if let Some(left) = rig.left_in_line() {
+            self.run.fail(left);
+            return Watched::Ended(End::Failed);
+        }
+        let read_data = !self.profile.tight;
+        let reports = match self.watch("a check", rig.check(read_data)).await {
+            Watched::Done(reports) => reports,
+            Watched::Ended(end) => return Watched::Ended(end),
+        };
+        self.run.take_damage();
+        let mut findings = reports.into_iter().flat_map(|report| self.unexcused(report));
+        if !self.run.leniency().metadata
+            && let Some(finding) = findings.next()
+        {
+            self.run.fail(format!("the check finds {finding:?}"));
+            return Watched::Ended(End::Failed);
+        }
+        if self.rng.one_in(2) {
+            match self.watch("the end", rig.shutdown()).await {
+                Watched::Done(ended) => {
+                    self.run.check_checkpoint(ended.map_err(|error| error.into()));
+                }
+                Watched::Ended(end) => return Watched::Ended(end),
+            }
+        }
+        Watched::Done(())
+    }
+
+    /// What a check found that the disk is not to blame for: each finding has its place, but for blocks that only
+    /// nodes at such places name.
+    fn unexcused(&self, report: CheckReport) -> Vec<Finding> {
+        let is_refused = |finding: &Finding| match finding {
+            Finding::Unreadable(VolumeError::Device(DeviceError::Io { range, .. })) => {
+                self.broken.hides(*range)
+            }
+            _ => false,
+        };
+        let unread = report.findings.iter().any(is_refused);
+        let excused = |finding: &Finding| match finding {
+            Finding::Unreadable(VolumeError::Corrupt { pba, lba, .. }) => {
+                self.run.is_lost_at(*pba, *lba)
+            }
+            Finding::Unaccounted { .. } => unread,
+            finding => is_refused(finding),
+        };
+        report.findings.into_iter().filter(|finding| !excused(finding)).collect()
+    }
+}
