@@ -98,6 +98,8 @@ impl HotSockets {
         // Taken out, so that nothing is borrowed while sockets are used.
         let mut sockets = self.sockets.take();
         sockets.retain(|socket| socket.upgrade().is_some_and(|socket| keep(&socket)));
-        self.sockets.borrow_mut().append(&mut sockets);
+        // Its memory serves again.
+        let admitted = self.sockets.replace(sockets);
+        self.sockets.borrow_mut().extend(admitted);
     }
 }

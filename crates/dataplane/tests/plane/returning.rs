@@ -20,7 +20,7 @@ enum Fails {
     Nothing,
     /// Writes and flushes.
     Changes,
-    /// As [`Fails::Changes`], but for the first blocks behind each extent's start: the journal works.
+    /// Writes of roots, both copies: the journal works.
     Checkpoints,
     Everything,
 }
@@ -39,8 +39,12 @@ impl FailingDevice {
         let fails = match self.fails.get() {
             Fails::Nothing => false,
             Fails::Changes => is_change,
-            // The roots are what only checkpoints write.
-            Fails::Checkpoints => is_change && range.blocks == 1 && range.start.0 < 256,
+            // They lie in front of all extents and behind them.
+            Fails::Checkpoints => {
+                let end = self.device.geometry().blocks;
+                let is_outside = range.start.0 < 256 || range.start.0 + 256 >= end;
+                is_change && range.blocks == 1 && is_outside
+            }
             Fails::Everything => true,
         };
         if fails {
