@@ -108,8 +108,6 @@ pub(crate) struct Connection<W: World, D: Device> {
     /// What the host has to go through, once it is known to what it connects.
     pub(crate) authentication: OnceCell<Rc<QueueAuthentication<W, D>>>,
     phase: Cell<Phase>,
-    /// Its host has said that it will send nothing more.
-    host_has_closed: Cell<bool>,
     pub(crate) closed: Notify,
     /// A reason not to read may be gone.
     pub(crate) resume: Notify,
@@ -132,7 +130,6 @@ impl<W: World, D: Device> Connection<W, D> {
             role: RefCell::new(Role::New),
             authentication: OnceCell::new(),
             phase: Cell::new(Phase::Open),
-            host_has_closed: Cell::new(false),
             closed: Notify::new(),
             resume,
             reading: ReadingClock::default(),
@@ -152,9 +149,7 @@ impl<W: World, D: Device> Connection<W, D> {
         let connection = self.clone();
         self.core.world().spawn(async move {
             match connection.outbox.run().await {
-                // Else it is closed now.
-                Ok(()) if !connection.host_has_closed.get() => connection.stream.shutdown_write(),
-                Ok(()) => {}
+                Ok(()) => connection.stream.shutdown_write(),
                 Err(error) => {
                     connection.note_end(error);
                     connection.cut();
@@ -164,9 +159,9 @@ impl<W: World, D: Device> Connection<W, D> {
         });
         let connection = self.clone();
         self.core.world().spawn(async move {
-            connection.host_has_closed.set(connection.receive().await);
+            let host_has_closed = connection.receive().await;
             connection.close();
-            if connection.host_has_closed.get() {
+            if host_has_closed {
                 connection.sent().await;
             } else {
                 connection.linger().await;

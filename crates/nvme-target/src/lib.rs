@@ -18,7 +18,8 @@
 //!                            └──► Step::Execute  driver: decode_io or Controller::on_admin, then
 //!  bytes ◄── Outbox ◄──────────── Connection::complete, complete_with_data
 //! ```
-//! Absent from this crate: I/O, clocks, tasks. The data path allocates at connect only.
+//! Absent from this crate: I/O, clocks, tasks. The data path allocates only when a queue has more commands
+//! under way than ever before.
 #![no_std]
 
 extern crate alloc;

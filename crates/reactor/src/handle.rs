@@ -5,7 +5,7 @@ use std::future::Future;
 use std::net::SocketAddr;
 use std::pin::Pin;
 use std::rc::Rc;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, Waker};
 
 use executor::Spawner;
 use io_traits::{Clock, Network, NetworkError, Spawn};
@@ -26,6 +26,8 @@ pub(crate) struct CoreState {
     /// The time at the beginning of the turn.
     pub(crate) now: Cell<Instant>,
     pub(crate) hot: HotSockets,
+    /// Who waits for the next turn.
+    pub(crate) later: RefCell<Vec<Waker>>,
     pub(crate) random: RandomBytes,
 }
 
@@ -39,8 +41,8 @@ impl Handle {
     pub(crate) fn new(ring: Ring, spawner: Spawner) -> Self {
         let now = Cell::new(monotonic_now());
         let (timers, hot) = (RefCell::default(), HotSockets::default());
-        let random = RandomBytes::default();
-        Self { core: Rc::new(CoreState { ring, spawner, timers, now, hot, random }) }
+        let (later, random) = (RefCell::default(), RandomBytes::default());
+        Self { core: Rc::new(CoreState { ring, spawner, timers, now, hot, later, random }) }
     }
 
     /// Now, not as of the beginning of the turn. Costs some 25 ns.
@@ -53,6 +55,13 @@ impl Handle {
     #[must_use]
     pub fn ring_counters(&self) -> RingCounters {
         self.core.ring.counters()
+    }
+}
+
+impl CoreState {
+    /// Wakes whoever asks in the next turn, when the kernel has been asked for what else there is.
+    pub(crate) fn wake_next_turn(&self, context: &Context<'_>) {
+        self.later.borrow_mut().push(context.waker().clone());
     }
 }
 

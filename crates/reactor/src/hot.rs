@@ -17,7 +17,7 @@ use crate::net::Socket;
 const HOT_MAX: usize = 4;
 /// Times that a socket is asked in vain before it goes back to the ring.
 const MISSES_MAX: u32 = 256;
-/// Receives by the ring after which a socket is asked, as it seems to have come for more than a word.
+/// Receives of which the ring has told, after which a socket is asked, as it seems to have come for more than a word.
 pub(crate) const RECEIVES_MIN: u32 = 32;
 /// For how many such times counts one in a turn that had other work to do: asking takes time then. After eight of
 /// them it has cost what the ring does.
@@ -78,7 +78,7 @@ impl HotSockets {
                     if busy {
                         socket.forget_receives();
                     }
-                    socket.receive_by_ring();
+                    socket.wait_by_ring();
                 }
                 !silent
             }
@@ -89,7 +89,7 @@ impl HotSockets {
     /// Hands all over to the ring, so that the core can sleep.
     pub(crate) fn cool_down(&self) {
         self.retain(|socket| {
-            socket.receive_by_ring();
+            socket.wait_by_ring();
             false
         });
     }

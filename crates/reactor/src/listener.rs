@@ -1,4 +1,6 @@
 //! Connections that come in.
+//!
+//! - L1: one is accepted in a turn of the core: however fast they come, others have theirs.
 
 use std::cell::RefCell;
 use std::future::poll_fn;
@@ -31,6 +33,14 @@ struct Incoming {
     watch: Watch,
     /// The kernel has told of some, and not all of them may have been accepted.
     may_be_left: bool,
+    /// L1.
+    waits_for_turn: bool,
+}
+
+impl Incoming {
+    fn new(handle: &Handle, fd: &Fd) -> Self {
+        Self { watch: handle.core.ring.watch(fd), may_be_left: false, waits_for_turn: false }
+    }
 }
 
 impl TcpListener {
@@ -46,21 +56,29 @@ impl TcpListener {
             Ok((fd, local))
         };
         let (fd, local) = bound().map_err(|errno| network_error(address, errno))?;
-        let incoming = Incoming { watch: handle.core.ring.watch(&fd), may_be_left: false };
-        Ok(Self { handle: handle.clone(), fd, local, incoming: RefCell::new(incoming) })
+        let incoming = RefCell::new(Incoming::new(handle, &fd));
+        Ok(Self { handle: handle.clone(), fd, local, incoming })
     }
 
     fn poll_accept(&self, context: &mut Context<'_>) -> Poll<Result<TcpStream, Errno>> {
         let mut incoming = self.incoming.borrow_mut();
+        if std::mem::take(&mut incoming.waits_for_turn) {
+            self.handle.core.wake_next_turn(context);
+            return Poll::Pending;
+        }
         loop {
             if !incoming.may_be_left {
-                ready!(incoming.watch.poll(context))?;
+                if let Err(errno) = ready!(incoming.watch.poll(context)) {
+                    *incoming = Incoming::new(&self.handle, &self.fd);
+                    return Poll::Ready(Err(errno));
+                }
                 incoming.may_be_left = true;
             }
             match acceptfrom_with(&self.fd, SocketFlags::CLOEXEC) {
                 Err(Errno::AGAIN) => incoming.may_be_left = false,
                 Err(errno) => return Poll::Ready(Err(errno)),
                 Ok((socket, peer)) => {
+                    incoming.waits_for_turn = true;
                     // A connection that was reset before it was accepted has no peer any more.
                     let peer = peer.ok_or(Errno::NOTCONN)?;
                     return Poll::Ready(Ok(TcpStream::new(

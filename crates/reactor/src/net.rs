@@ -4,6 +4,7 @@
 //!   future loses no bytes, and sends never interleave.
 //! - N2: a socket is asked for bytes when the ring has told that some have come, or, while it is busy, again and again
 //!   (`hot.rs`).
+//! - N3: a socket that has more than fits into a chunk waits for the core's next turn before it is asked again: others wait, too.
 
 use std::cell::{Cell, RefCell};
 use std::future::{Future, poll_fn};
@@ -52,6 +53,8 @@ pub(crate) struct Socket {
     sending: RefCell<Option<uring::Send>>,
     /// Receives that brought bytes, since asking it was last in vain for long.
     receives: Cell<u32>,
+    /// N3.
+    waits_for_turn: Cell<bool>,
     /// The peer will say no more, and neither shall we.
     peer_finished: Cell<bool>,
     finished: Cell<bool>,
@@ -74,6 +77,7 @@ impl TcpStream {
             receive: RefCell::new(Receive::None),
             sending: RefCell::default(),
             receives: Cell::new(0),
+            waits_for_turn: Cell::new(false),
             peer_finished: Cell::new(false),
             finished: Cell::new(false),
             shut: Cell::new(false),
@@ -179,7 +183,7 @@ impl Socket {
     }
 
     /// From now on the ring tells of bytes for a hot receive.
-    pub(crate) fn receive_by_ring(&self) {
+    pub(crate) fn wait_by_ring(&self) {
         let mut receive = self.receive.borrow_mut();
         let Receive::Hot { waker, .. } = &mut *receive else { return };
         let waker = waker.take();
@@ -212,6 +216,10 @@ impl Socket {
 
     /// Waits for bytes or the end.
     fn poll_received(&self, context: &mut Context<'_>) -> Poll<Result<Received, Errno>> {
+        if self.waits_for_turn.take() {
+            self.core.wake_next_turn(context);
+            return Poll::Pending;
+        }
         let mut receive = self.receive.borrow_mut();
         loop {
             match &mut *receive {
@@ -238,16 +246,27 @@ impl Socket {
                 Receive::Watched { .. } | Receive::Ended => {
                     match self.core.ring.try_recv(&self.fd) {
                         Ok(Received::NoChunk) => ready!(self.core.ring.poll_chunk(context)),
+                        Ok(Received::Nothing) if matches!(*receive, Receive::Ended) => {
+                            return Poll::Ready(Ok(Received::End));
+                        }
                         Ok(Received::Nothing) => receive.is_drained(),
                         received => {
-                            if matches!(&received, Ok(Received::Bytes(chunk)) if chunk.len() < CHUNK_LEN)
-                            {
-                                receive.is_drained();
-                            }
+                            self.note_rest(&mut receive, &received);
                             return Poll::Ready(received);
                         }
                     }
                 }
+            }
+        }
+    }
+
+    /// Notes whether behind what was `received` there is more. Less than there was room for says no: but for urgent data,
+    /// which nobody who speaks NVMe sends, and behind which he has to send more to be heard.
+    fn note_rest(&self, receive: &mut Receive, received: &Result<Received, Errno>) {
+        if let Ok(Received::Bytes(chunk)) = received {
+            self.waits_for_turn.set(chunk.len() == CHUNK_LEN);
+            if chunk.len() < CHUNK_LEN {
+                receive.is_drained();
             }
         }
     }
@@ -265,8 +284,8 @@ impl Socket {
     }
 
     fn shutdown(&self) {
-        // Then closing the socket, which comes next, is as good.
-        let is_over = self.peer_finished.get() && self.sending.borrow().is_none();
+        let is_over =
+            self.finished.get() && self.peer_finished.get() && self.sending.borrow().is_none();
         if !self.shut.replace(true) && !is_over {
             // It fails only on a connection that has ended already.
             let _ = shutdown(&self.fd, Shutdown::Both);

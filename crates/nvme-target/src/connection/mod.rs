@@ -4,8 +4,8 @@
 //! driver handles each step and polls again until [`Step::NeedMore`].
 //!
 //! - C1: nothing but an ICReq is taken before the ICReq, nothing but a Connect before the Connect.
-//! - C2: a command holds exactly one slot from its capsule to its completion. There are as many
-//!   slots as the queue has entries, allocated at Connect; a host that submits more is cut off.
+//! - C2: a command holds exactly one slot from its capsule to its completion. There are at most as many
+//!   slots as the queue has entries, made when they are needed first; a host that submits more is cut off.
 //! - C3: data is asked for only where the driver granted memory. At most one R2T per command is
 //!   outstanding, so every host's MAXR2T is kept, and a command's data arrives in order.
 //! - C4: a fault in a PDU's header ends the connection with a C2HTermReq; a wrong data digest or a

@@ -7,7 +7,8 @@
 //!   Blocks that only it needs are released when the next root is durable.
 //! - K3: the root is written when all that it leads to is durable.
 //! - K4: an extent given back goes to the device's allocator when the root without it is durable.
-//! - K5: one copy of a root is enough to read it back: where the device refuses the other, that is left as it was.
+//! - K5: one copy of a root is enough to read it back: where the device refuses the other, that is left as it was. The first root
+//!   of each slot needs both: a slot with a copy of zeroes and no root that can be read was never written (`recovery.rs`).
 
 use std::collections::BTreeSet;
 use std::future::Future;
@@ -33,6 +34,8 @@ use crate::state::VolumeState;
 
 /// Writes tried again without a pause.
 const TRIES_AT_ONCE: u32 = 3;
+/// The generations of the first root of each slot.
+const FIRST_ROOTS: u64 = 2;
 /// Bitmaps written at once.
 const BITMAPS_AT_ONCE: usize = 16;
 
@@ -396,12 +399,18 @@ impl<D: Device> Inner<D> {
         root.encode(block.as_mut_bytes());
         let block = block.into_slice();
         let places = self.superblock.root_places(self.index, root.generation);
-        self.insist(|| self.write_copies(places, block.clone())).await?;
+        let needed = if root.generation <= FIRST_ROOTS { places.len() } else { 1 };
+        self.insist(|| self.write_copies(places, block.clone(), needed)).await?;
         Ok(self.flush_if_volatile().await?)
     }
 
-    /// Writes copies of a root, of which one will do (K5).
-    async fn write_copies(&self, places: [Pba; 2], block: BufferSlice) -> Result<(), DeviceError> {
+    /// Writes copies of a root, of which so many are `needed` (K5).
+    async fn write_copies(
+        &self,
+        places: [Pba; 2],
+        block: BufferSlice,
+        needed: usize,
+    ) -> Result<(), DeviceError> {
         let write = async |place| {
             let mut outcome = self.device.write(place, block.clone()).await;
             for _ in 0..TRIES_AT_ONCE {
@@ -411,13 +420,15 @@ impl<D: Device> Inner<D> {
             }
             outcome
         };
-        match join_all(places.into_iter().map(write)).await[..] {
-            [Err(error), Err(_)] => Err(error),
-            [Ok(()), Ok(())] => Ok(()),
-            _ => {
+        let outcomes = join_all(places.into_iter().map(write)).await;
+        let written = outcomes.iter().filter(|outcome| outcome.is_ok()).count();
+        match outcomes.into_iter().find_map(Result::err) {
+            Some(error) if written < needed => Err(error),
+            Some(_) => {
                 self.findings.count_device_error();
                 Ok(())
             }
+            None => Ok(()),
         }
     }
 

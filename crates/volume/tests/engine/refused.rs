@@ -327,6 +327,36 @@ fn a_full_device_that_refused_data_still_takes_what_gives_back_as_much() {
     check(&mut sim, &shard);
 }
 
+/// Both slots have held a root.
+fn write_both_roots(sim: &mut Sim, shard: &Shard<TestDevice>) {
+    for _ in 0..2 {
+        sim.run_ok(shard.checkpoint()).expect("a sound device");
+    }
+}
+
+/// K5. Method: one place of a slot that was never written is refused, then not any more.
+#[test]
+fn the_first_root_of_a_slot_needs_both_its_places() {
+    let (mut sim, volume) = fresh(&TestDevice::new(DEVICE_BLOCKS, true), None, 100);
+    let (shard, device) = (volume.shard().clone(), sim.device.clone());
+    let is_blank = |place: &Pba| device.block(*place) == [0; BLOCK_SIZE];
+    let places = [0, 1].map(|parity| shard.superblock().root_places(0, parity)).concat();
+    let blank = places.into_iter().find(is_blank).expect("one slot is new");
+    sim.device.faults(|faults| faults.write_errors.extend([(blank.0, u32::MAX)]));
+    let (told, checkpointing) = (Rc::new(RefCell::new(None)), shard.clone());
+    let slot = told.clone();
+    sim.spawn(async move {
+        slot.replace(Some(checkpointing.checkpoint().await));
+    });
+    tick(&mut sim, &shard, TICKS / 4);
+    assert_eq!(*told.borrow(), None, "it is tried again");
+    sim.device.faults(|faults| faults.write_errors.clear());
+    tick(&mut sim, &shard, 2);
+    assert_eq!(told.take(), Some(Ok(())));
+    assert!(!is_blank(&blank));
+    check(&mut sim, &shard);
+}
+
 /// K5. Method: of each root one place is refused for ever, the first or the second, while checkpoints are taken, the power is cut
 /// and the shard begins anew.
 #[test]
@@ -337,6 +367,7 @@ fn a_root_of_which_one_place_is_refused_for_ever_costs_nothing() {
         let places =
             [0, 1].map(|parity| superblock.root_places(0, parity)[copies[parity as usize]]);
         let refused = places.map(|place| (place.0, u32::MAX));
+        write_both_roots(&mut sim, volume.shard());
         for n in 1..6 {
             sim.device.faults(|faults| faults.write_errors.extend(refused));
             sim.run_ok(volume.write(Lba(n), data(n as u8, 1), None)).expect("room");
@@ -356,6 +387,7 @@ fn a_root_of_which_no_place_takes_it_is_not_durable() {
     let shard = volume.shard().clone();
     let places = [0, 1].map(|parity| shard.superblock().root_places(0, parity)).concat();
     let refused = places.iter().map(|place| (place.0, u32::MAX));
+    write_both_roots(&mut sim, &shard);
     sim.device.faults(|faults| faults.write_errors.extend(refused));
     sim.run_ok(volume.write(Lba(1), data(1, 1), None)).expect("it has its record");
     let (told, checkpointing) = (Rc::new(RefCell::new(None)), shard.clone());
