@@ -220,11 +220,7 @@ impl<D: Device> Inner<D> {
         match structure {
             Structure::Superblock => Superblock::decode(block) == Ok(self.superblock),
             _ => match Root::decode(block) {
-                // One that is older than its twin was refused since (K5 of `checkpoint.rs`).
-                Ok(root) => {
-                    let is_ours = root.device == self.superblock.uuid && root.shard == self.index;
-                    is_ours && root.generation + 1 >= self.generation.get()
-                }
+                Ok(root) => root.device == self.superblock.uuid && root.shard == self.index,
                 Err(_) => {
                     let written = self.generation.get() >= ROOTS_WRITTEN;
                     !written && block.iter().all(|byte| *byte == 0)
