@@ -263,7 +263,9 @@ impl<W: World, D: Device> Connection<W, D> {
     /// If nothing is left to be shown, its host may use its volume from now on.
     pub(crate) fn let_in_if_proven(&self) {
         if let Some(export) = self.export().filter(|_| self.unproven().is_none()) {
-            self.with_crowd(|crowd, number| crowd.let_in(number, export.uuid()));
+            export.with_owner(|owner| {
+                self.with_crowd(|crowd, number| crowd.let_in(number, export.uuid(), owner));
+            });
         }
     }
 

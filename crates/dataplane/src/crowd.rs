@@ -16,7 +16,6 @@ mod guests;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
-use std::rc::Rc;
 
 use units::{Duration, Instant};
 use uuid::Uuid;
@@ -134,9 +133,12 @@ impl Crowd {
         self.by_age.insert(number);
     }
 
-    /// Its host has shown that it may use `volume`.
-    pub(crate) fn let_in(&mut self, number: u64, volume: Uuid) {
-        self.advance(number, |from| (from == Stage::Stranger).then_some(Stage::LetIn(volume)));
+    /// Its host has shown that it may use `volume`, which is that of `tenant`, or nobody's.
+    pub(crate) fn let_in(&mut self, number: u64, volume: Uuid, tenant: Option<&str>) {
+        let next = |from| (from == Stage::Stranger).then_some(Stage::LetIn(volume));
+        if self.advance(number, next) {
+            self.guests.add(volume, tenant);
+        }
     }
 
     /// It was ended; what is left to be said to its host will be.
@@ -157,10 +159,11 @@ impl Crowd {
         self.members.remove(&number);
     }
 
-    fn advance(&mut self, number: u64, next: impl FnOnce(Stage) -> Option<Stage>) {
-        let Some(member) = self.members.get_mut(&number) else { return };
+    /// Whether there is a `next` stage for it.
+    fn advance(&mut self, number: u64, next: impl FnOnce(Stage) -> Option<Stage>) -> bool {
+        let Some(member) = self.members.get_mut(&number) else { return false };
         let (from, source) = (member.stage, member.source);
-        let Some(to) = next(from) else { return };
+        let Some(to) = next(from) else { return false };
         member.stage = to;
         match from {
             Stage::Stranger => {
@@ -171,25 +174,16 @@ impl Crowd {
             Stage::Lingering => self.lingering.remove(source, number),
             Stage::Cut => {}
         }
-        match to {
-            Stage::LetIn(volume) => self.guests.add(volume),
-            Stage::Lingering => {
-                self.lingering.add(source, number);
-                self.open -= 1;
-            }
-            Stage::Stranger | Stage::Cut => {}
+        if to == Stage::Lingering {
+            self.lingering.add(source, number);
+            self.open -= 1;
         }
+        true
     }
 
-    /// W4: whether `volume` may have another of `max` places. Asks `tenant_of` whose volumes are, of each once.
-    pub(crate) fn has_place_for(
-        &mut self,
-        volume: Uuid,
-        max: usize,
-        tenant_of: impl Fn(Uuid) -> Option<Rc<str>>,
-    ) -> bool {
-        self.guests.learn(&tenant_of);
-        self.guests.may_add(volume, tenant_of(volume).as_deref(), max)
+    /// W4: whether `volume`, of `tenant` or of nobody, may have another of `max` places.
+    pub(crate) fn has_place_for(&self, volume: Uuid, tenant: Option<&str>, max: usize) -> bool {
+        self.guests.may_add(volume, tenant, max)
     }
 
     /// W1 and W2: who makes room for one of the source `newcomer`.

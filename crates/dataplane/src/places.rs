@@ -96,9 +96,10 @@ impl<W: World, D: Device> Core<W, D> {
     /// W4: whether a host may have another connection to the volume of `export`.
     pub(crate) fn has_place_for(&self, export: &Export<W, D>) -> bool {
         let (uuid, max) = (export.uuid(), self.options().connections_max);
-        // One that is gone is nobody's: its connections are on their way out, too.
-        let tenant_of = |volume| self.export(volume)?.with_owner(|owner| owner.map(Rc::from));
-        self.places().with_crowd(|crowd| crowd.has_place_for(uuid, max, tenant_of))
+        let has_place = |owner: Option<&str>| {
+            self.places().with_crowd(|crowd| crowd.has_place_for(uuid, owner, max))
+        };
+        export.with_owner(has_place)
     }
 
     pub(crate) fn forget_connection(&self, connection: &Connection<W, D>) {

@@ -7,7 +7,7 @@
 //! - V3: a volume that is no tenant's counts by itself, as a tenant does. Such volumes are the operator's, who
 //!   says how many there are: where nobody has a tenant, each has what a tenant has, and together they have all.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::rc::Rc;
 
 use uuid::Uuid;
@@ -16,10 +16,9 @@ use uuid::Uuid;
 pub(super) const OF_CONTROLLER: usize = 65;
 
 /// Those that were let in to a volume.
-#[derive(Default)]
 struct OfVolume {
     count: usize,
-    /// Whose it is; `None` also if that is not known yet.
+    /// Whose it is, for life.
     tenant: Option<Rc<str>>,
 }
 
@@ -28,8 +27,6 @@ struct OfVolume {
 pub(super) struct Guests {
     of_volumes: BTreeMap<Uuid, OfVolume>,
     of_tenants: BTreeMap<Rc<str>, usize>,
-    /// Volumes of which it is not known yet whose they are.
-    unknown: BTreeSet<Uuid>,
     count: usize,
 }
 
@@ -44,12 +41,10 @@ impl Guests {
         self.of_volumes.get(&volume).map_or(0, |of_volume| of_volume.count)
     }
 
-    /// One is let in to `volume`.
-    pub(super) fn add(&mut self, volume: Uuid) {
-        let of_volume = self.of_volumes.entry(volume).or_default();
-        if of_volume.count == 0 {
-            self.unknown.insert(volume);
-        }
+    /// One is let in to `volume`, of `tenant` or of nobody.
+    pub(super) fn add(&mut self, volume: Uuid, tenant: Option<&str>) {
+        let new = || OfVolume { count: 0, tenant: tenant.map(Rc::from) };
+        let of_volume = self.of_volumes.entry(volume).or_insert_with(new);
         of_volume.count += 1;
         if let Some(tenant) = &of_volume.tenant {
             *self.of_tenants.entry(tenant.clone()).or_default() += 1;
@@ -72,18 +67,6 @@ impl Guests {
         }
         if of_volume.count == 0 {
             self.of_volumes.remove(&volume);
-            self.unknown.remove(&volume);
-        }
-    }
-
-    /// Asks whose volumes are of which it is not known. A volume keeps its tenant for life.
-    pub(super) fn learn(&mut self, tenant_of: impl Fn(Uuid) -> Option<Rc<str>>) {
-        while let Some(volume) = self.unknown.pop_first() {
-            let (of_volume, tenant) = (self.of_volumes.get_mut(&volume), tenant_of(volume));
-            if let (Some(of_volume), Some(tenant)) = (of_volume, tenant) {
-                *self.of_tenants.entry(tenant.clone()).or_default() += of_volume.count;
-                of_volume.tenant = Some(tenant);
-            }
         }
     }
 
@@ -98,8 +81,7 @@ impl Guests {
 
     #[cfg(test)]
     pub(super) fn is_empty(&self) -> bool {
-        let knows_none = self.of_volumes.is_empty() && self.of_tenants.is_empty();
-        self.count == 0 && knows_none && self.unknown.is_empty()
+        self.count == 0 && self.of_volumes.is_empty() && self.of_tenants.is_empty()
     }
 }
 
