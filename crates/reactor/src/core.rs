@@ -5,7 +5,6 @@ use std::future::Future;
 use std::num::NonZeroU64;
 use std::rc::Rc;
 use std::sync::{Arc, mpsc};
-use std::task::Waker;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -171,14 +170,12 @@ impl Core {
     /// anything.
     fn turn(&self) -> bool {
         self.fire_timers();
-        let later = self.handle.core.later.take();
-        later.into_iter().for_each(Waker::wake);
         let polled = self.executor.run_ready(POLLS_PER_TURN);
         let delivered = self.handle.core.ring.poll();
         self.let_kernel_threads_run();
         let busy = polled + delivered > 0 || self.executor.has_ready();
         let received = self.handle.core.hot.ask(busy);
-        busy || received > 0 || !self.handle.core.later.borrow().is_empty()
+        busy || received > 0
     }
 
     /// Flushes, and what a file system cannot do at once, are done by threads of the kernel on this very CPU. They do not
