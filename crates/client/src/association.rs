@@ -151,19 +151,12 @@ impl<W: World> Inner<W> {
     }
 
     /// Connects the admin queue alone, as for a discovery controller.
-    pub(crate) async fn bring_up_admin(
-        &self,
-    ) -> Result<(Association<W>, Introduction), ConnectError> {
+    pub(crate) async fn bring_up_admin(&self) -> Result<Association<W>, ConnectError> {
         let mut association = Association::new(self.world.clone());
         let timeout = self.options.connect_timeout;
-        let connected = async |association: &mut _| {
-            let (cap, cntlid) = self.connect_admin(association).await?;
-            let identify = self.identify_controller().await?;
-            Ok(Introduction { cap, cntlid, identify })
-        };
-        let introduction = self.in_time(timeout, connected(&mut association)).await?;
+        self.in_time(timeout, self.connect_admin(&mut association)).await?;
         self.open(&association, ADMIN_IN_CAPSULE);
-        Ok((association, introduction))
+        Ok(association)
     }
 
     /// A step of connecting, which may take so long. It is large: whoever connects need not carry it around.

@@ -47,7 +47,7 @@ pub async fn discover<W: World>(
 }
 
 async fn connect_and_read<W: World>(inner: &Inner<W>) -> Result<Vec<Discovered>, ConnectError> {
-    let (association, _) = inner.bring_up_admin().await?;
+    let association = inner.bring_up_admin().await?;
     let log = read_log(inner).await;
     drop(association);
     Ok(log?)
