@@ -26,11 +26,8 @@ fn tick(sim: &mut Sim, shard: &Shard<TestDevice>, ticks: u32) {
 /// first other one.
 fn write_until_told(sim: &mut Sim, volume: &Volume<TestDevice>, stride: u64) -> (u64, VolumeError) {
     for n in 0.. {
-        let told = Rc::new(RefCell::new(None));
-        let (slot, writing) = (told.clone(), volume.clone());
-        sim.spawn(async move {
-            slot.replace(Some(writing.write(Lba(n * stride), data(n as u8 | 1, 1), None).await));
-        });
+        let (writing, block) = (volume.clone(), data(n as u8 | 1, 1));
+        let told = sim.begin(async move { writing.write(Lba(n * stride), block, None).await });
         sim.settle();
         if told.borrow().is_none() {
             tick(sim, volume.shard(), TICKS);
@@ -110,13 +107,12 @@ fn a_creation_that_waits_for_a_refused_checkpoint_is_told() {
     let shard = volume.shard().clone();
     let bitmaps = crate::space::bitmap_slots(shard.superblock());
     sim.device.faults(|faults| faults.write_errors.extend(bitmaps.map(|pba| (pba, u32::MAX))));
-    let told = Rc::new(RefCell::new(None));
-    let (slot, creating) = (told.clone(), shard.clone());
-    sim.spawn(async move {
+    let creating = shard.clone();
+    let told = sim.begin(async move {
         let spec = VolumeSpec { uuid: Uuid::from_u128(2), name: "second".to_owned(), blocks: 100 };
         let metadata = MetadataSize::Bytes8;
         let terms = Terms { metadata, ..Terms::default() };
-        slot.replace(Some(creating.create_volume_under(spec, terms).await.err()));
+        creating.create_volume_under(spec, terms).await.err()
     });
     tick(&mut sim, &shard, TICKS);
     assert_eq!(told.take(), Some(Some(VolumeError::JournalLost)));
@@ -131,15 +127,14 @@ fn a_scrub_that_waits_for_a_refused_checkpoint_is_told_and_changes_go_on() {
         let bitmaps = crate::space::bitmap_slots(shard.superblock());
         sim.device.faults(|faults| faults.write_errors.extend(bitmaps.map(|pba| (pba, u32::MAX))));
         sim.run_ok(volume.write(Lba(0), data(7, 1), None)).expect("it has its record");
-        let (told, scrubbing) = (Rc::new(RefCell::new(None)), shard.clone());
-        let slot = told.clone();
-        sim.spawn(async move {
+        let scrubbing = shard.clone();
+        let told = sim.begin(async move {
             let mut cursor = scrubbing.scrub();
             let mut outcome = Ok(());
             while outcome.is_ok() && !cursor.is_over() {
                 outcome = scrubbing.scrub_step(&mut cursor).await.map(drop);
             }
-            slot.replace(Some(outcome));
+            outcome
         });
         tick(&mut sim, &shard, refused_for);
         let outcome = told.take();
@@ -166,11 +161,8 @@ fn a_node_goes_elsewhere_when_its_block_is_refused_for_ever() {
     }
     let all = every_block_but_the_journal(&shard);
     sim.device.faults(|faults| faults.write_errors.extend(all.map(|pba| (pba, u32::MAX))));
-    let (slot, checkpointing) = (Rc::new(RefCell::new(None)), shard.clone());
-    let told = slot.clone();
-    sim.spawn(async move {
-        slot.replace(Some(checkpointing.checkpoint().await));
-    });
+    let checkpointing = shard.clone();
+    let told = sim.begin(async move { checkpointing.checkpoint().await });
     tick(&mut sim, &shard, TICKS);
     assert_eq!(told.take(), Some(Err(VolumeError::JournalLost)));
     let Some(DeviceError::Io { range: refused, .. }) = shard.checkpoint_error() else {
@@ -343,11 +335,8 @@ fn the_first_root_of_a_slot_needs_both_its_places() {
     let places = [0, 1].map(|parity| shard.superblock().root_places(0, parity)).concat();
     let blank = places.into_iter().find(is_blank).expect("one slot is new");
     sim.device.faults(|faults| faults.write_errors.extend([(blank.0, u32::MAX)]));
-    let (told, checkpointing) = (Rc::new(RefCell::new(None)), shard.clone());
-    let slot = told.clone();
-    sim.spawn(async move {
-        slot.replace(Some(checkpointing.checkpoint().await));
-    });
+    let checkpointing = shard.clone();
+    let told = sim.begin(async move { checkpointing.checkpoint().await });
     tick(&mut sim, &shard, TICKS / 4);
     assert_eq!(*told.borrow(), None, "it is tried again");
     sim.device.faults(|faults| faults.write_errors.clear());
@@ -390,11 +379,8 @@ fn a_root_of_which_no_place_takes_it_is_not_durable() {
     write_both_roots(&mut sim, &shard);
     sim.device.faults(|faults| faults.write_errors.extend(refused));
     sim.run_ok(volume.write(Lba(1), data(1, 1), None)).expect("it has its record");
-    let (told, checkpointing) = (Rc::new(RefCell::new(None)), shard.clone());
-    let slot = told.clone();
-    sim.spawn(async move {
-        slot.replace(Some(checkpointing.checkpoint().await));
-    });
+    let checkpointing = shard.clone();
+    let told = sim.begin(async move { checkpointing.checkpoint().await });
     tick(&mut sim, &shard, TICKS / 4);
     assert_eq!(*told.borrow(), None, "it is tried again");
     assert!(shard.checkpoint_error().is_some());

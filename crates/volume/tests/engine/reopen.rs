@@ -152,11 +152,8 @@ fn who_waits_to_deallocate_is_told_that_the_journal_is_lost() {
     for n in 1..=64 {
         sim.run_ok(volume.unmap(range(n * LARGE, LARGE))).expect("possible");
     }
-    let told = Rc::new(RefCell::new(None));
-    let (slot, waiting) = (told.clone(), volume.clone());
-    sim.spawn(async move {
-        slot.replace(Some(waiting.unmap(range(65 * LARGE, LARGE)).await));
-    });
+    let waiting = volume.clone();
+    let told = sim.begin(async move { waiting.unmap(range(65 * LARGE, LARGE)).await });
     sim.settle();
     assert!(told.borrow().is_none(), "there is no place");
     sim.device.faults(|faults| faults.flush_errors = 1);

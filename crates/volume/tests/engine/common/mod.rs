@@ -508,6 +508,19 @@ impl Sim {
         self.ready.0.lock().expect("one thread").push_back(self.tasks.len() - 1);
     }
 
+    /// Begins `task`; what comes of it is told there.
+    pub fn begin<T: 'static>(
+        &mut self,
+        task: impl Future<Output = T> + 'static,
+    ) -> Rc<RefCell<Option<T>>> {
+        let told = Rc::new(RefCell::new(None));
+        let slot = told.clone();
+        self.spawn(async move {
+            slot.replace(Some(task.await));
+        });
+        told
+    }
+
     /// Runs until `future` is done or the power goes off.
     pub fn run<F: Future>(&mut self, future: F) -> Result<F::Output, Crashed> {
         let mut future = pin!(future);
