@@ -2,7 +2,6 @@
 //! order, of any length, before the last was answered or behind.
 
 use std::cell::{Cell, RefCell};
-use std::net::SocketAddr;
 use std::rc::Rc;
 
 use ::auth::{Group, Hash, Host, Policy, Secret};
@@ -17,13 +16,9 @@ use uuid::Uuid;
 use volume::{ExtentAllocator, FormatOptions, Shard, ShardOptions, Terms, VolumeSpec};
 use zerocopy::{FromBytes, IntoBytes};
 
-use self::raw_host::{C2H_DATA, CAPSULE_RESP, RawHost, capsule, connect_command, take_pdu};
 use crate::input::Input;
-
-// The host that keeps no rules: it belongs to that crate's tests.
-#[allow(dead_code, reason = "not all of it is needed here")]
-#[path = "../../crates/dataplane/tests/plane/support/raw_host.rs"]
-mod raw_host;
+use crate::portal;
+use crate::raw_host::{self, C2H_DATA, CAPSULE_RESP, RawHost, capsule, connect_command, take_pdu};
 
 /// Commands of one input: fewer than the queue's 32 entries, so that each is taken in.
 const COMMANDS_MAX: u16 = 24;
@@ -58,10 +53,6 @@ struct Exchange {
     host: Host,
     /// What it has to say.
     message: Option<Vec<u8>>,
-}
-
-fn portal() -> SocketAddr {
-    "10.0.0.1:4420".parse().expect("an address")
 }
 
 fn secret(number: u8) -> Secret {

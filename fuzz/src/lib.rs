@@ -9,6 +9,8 @@ pub mod api_requests;
 pub mod auth;
 pub mod commands;
 pub mod damaged_image;
+pub mod discovering;
+pub mod discovery_log;
 pub mod etcd_answers;
 pub mod exchange_commands;
 mod image;
@@ -23,6 +25,16 @@ pub mod target_stream;
 // The smallest complete driver of a target: it belongs to that crate's tests.
 #[path = "../../crates/nvme-target/tests/driver/mod.rs"]
 mod target_driver;
+
+// The host that keeps no rules: it belongs to that crate's tests.
+#[allow(dead_code, reason = "not all of it is needed here")]
+#[path = "../../crates/dataplane/tests/plane/support/raw_host.rs"]
+mod raw_host;
+
+/// Where the servers of targets listen.
+fn portal() -> std::net::SocketAddr {
+    "10.0.0.1:4420".parse().expect("an address")
+}
 
 /// One fuzz target.
 pub struct Target {
@@ -45,6 +57,8 @@ pub const TARGETS: &[Target] = &[
         run: exchange_commands::run,
         seeds: exchange_commands::seeds,
     },
+    Target { name: "discovering", run: discovering::run, seeds: discovering::seeds },
+    Target { name: "discovery_log", run: discovery_log::run, seeds: discovery_log::seeds },
     Target { name: "pdu", run: pdu::run, seeds: pdu::seeds },
     Target { name: "commands", run: commands::run, seeds: commands::seeds },
     Target { name: "target_commands", run: target_commands::run, seeds: target_commands::seeds },

@@ -16,6 +16,8 @@ const MUTATIONS_OF_IMAGES: u64 = 4_000;
 const MUTATIONS_OF_REPAIRS: u64 = 400;
 /// Of those that start a server for each.
 const MUTATIONS_OF_SERVERS: u64 = 1_000;
+/// Of those that start one which has no device.
+const MUTATIONS_OF_DISCOVERY: u64 = 10_000;
 const INPUT_LEN_MAX: usize = 16 << 10;
 
 /// `SplitMix64`: small, and good enough to pick mutations.
@@ -92,6 +94,7 @@ fn smoke(name: &str) {
         "damaged_image" => MUTATIONS_OF_IMAGES,
         "repaired_image" => MUTATIONS_OF_REPAIRS,
         "exchange_commands" => MUTATIONS_OF_SERVERS,
+        "discovering" | "discovery_log" => MUTATIONS_OF_DISCOVERY,
         _ => MUTATIONS,
     };
     for _ in 0..mutations * scale.unwrap_or(1) {
@@ -115,7 +118,7 @@ macro_rules! smoke_tests {
     )*};
 }
 
-smoke_tests!(access api_requests auth etcd_answers exchange_commands pdu commands target_stream target_commands initiator_stream layout_decode damaged_image repaired_image);
+smoke_tests!(access api_requests auth etcd_answers exchange_commands discovering discovery_log pdu commands target_stream target_commands initiator_stream layout_decode damaged_image repaired_image);
 
 /// A target that is left out above would never run.
 #[test]

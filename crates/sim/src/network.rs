@@ -306,6 +306,10 @@ impl Stream for SimStream {
     ) -> impl Future<Output = Result<SendBatch, StreamError>> + 'static {
         let stream = self.clone();
         async move {
+            // Nothing would arrive, and no chunk is empty.
+            if batch.is_empty() {
+                return Ok(batch);
+            }
             poll_fn(|context| {
                 let is_over = stream.outbound.closed.get() || stream.inbound.closed.get();
                 if is_over || stream.is_severed() {
