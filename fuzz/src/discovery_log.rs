@@ -56,7 +56,7 @@ fn record(volume: u8) -> DiscoveryRecord {
         3 => restrictions.networks = vec!["192.0.2.0/24".parse().expect("a network")],
         _ => {}
     }
-    DiscoveryRecord { uuid: uuid(volume), address: portal(), restrictions }
+    DiscoveryRecord { uuid: uuid(volume), addresses: vec![portal()], restrictions }
 }
 
 /// Runs the steps of `bytes`.

@@ -7,6 +7,7 @@
 //!   is refused, as for any queue that is there.
 
 use std::cell::{Cell, RefCell};
+use std::net::IpAddr;
 use std::rc::{Rc, Weak};
 
 use access::Restrictions;
@@ -253,6 +254,11 @@ impl<W: World, D: Device> Association<W, D> {
     /// Whether `restrictions` admit its host as it came.
     pub(crate) fn is_admitted_by(&self, restrictions: &Restrictions) -> bool {
         self.admin.upgrade().is_some_and(|admin| admin.is_admitted_by(restrictions, &self.host))
+    }
+
+    /// The address at which its host came, while that is there.
+    pub(crate) fn local(&self) -> Option<IpAddr> {
+        self.admin.upgrade().map(|admin| admin.local())
     }
 
     fn cut_io(&self, reason: &str) {

@@ -452,6 +452,11 @@ impl<W: World, D: Device> Connection<W, D> {
         self.stream.peer()
     }
 
+    /// The address at which the host came.
+    pub(crate) fn local(&self) -> std::net::IpAddr {
+        self.stream.local().ip()
+    }
+
     /// A copy of the command in `slot`.
     pub(crate) fn command(&self, slot: SlotId) -> nvme_wire::Sqe {
         *self.transport.borrow().command(slot)

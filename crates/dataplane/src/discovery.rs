@@ -3,6 +3,7 @@
 //! - V1: a host reads one state of the log. Its generation changes when what this host sees does, and
 //!   then it is told, if it waits for that. It counts nothing else: what a host cannot see it cannot
 //!   notice.
+//!   Of the addresses of a portal it is told the nearest (`nearest.rs`).
 //! - V2: logs of all hosts together have a bound, however many hosts there are and whatever each may see (`logs.rs`). One that was
 //!   dropped is made anew when its host reads on: it is the same, or V1 has told the host.
 
@@ -10,7 +11,7 @@ mod logs;
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::rc::Rc;
 
 use access::Restrictions;
@@ -25,6 +26,7 @@ use uuid::Uuid;
 use crate::admission::Subject;
 use crate::association::Association;
 use crate::core::Core;
+use crate::nearest::nearest;
 
 use logs::Logs;
 
@@ -33,14 +35,15 @@ use logs::Logs;
 pub struct DiscoveryRecord {
     /// The volume.
     pub uuid: Uuid,
-    /// The portal that serves it.
-    pub address: SocketAddr,
+    /// Where hosts reach the portal that serves it: the first where no other is nearer to them.
+    pub addresses: Vec<SocketAddr>,
     /// Who may open it.
     pub restrictions: Restrictions,
 }
 
 struct Known {
-    entry: Rc<DiscoveryLogEntry>,
+    /// By where the host is told to go.
+    entries: Vec<(SocketAddr, Rc<DiscoveryLogEntry>)>,
     restrictions: Restrictions,
 }
 
@@ -54,8 +57,15 @@ pub(crate) struct Discovery {
 impl Known {
     fn new(record: DiscoveryRecord) -> Self {
         let nqn = Nqn::from_uuid(record.uuid.as_bytes());
-        let entry = DiscoveryLogEntry::tcp(SUBTYPE_NVM, &nqn, record.address);
-        Self { entry: Rc::new(entry), restrictions: record.restrictions }
+        let entry =
+            |address| (address, Rc::new(DiscoveryLogEntry::tcp(SUBTYPE_NVM, &nqn, address)));
+        let entries = record.addresses.into_iter().map(entry).collect();
+        Self { entries, restrictions: record.restrictions }
+    }
+
+    /// What a host is told that asks at `asked`.
+    fn entry(&self, asked: IpAddr) -> Option<&Rc<DiscoveryLogEntry>> {
+        nearest(asked, &self.entries).map(|(_, entry)| entry)
     }
 }
 
@@ -66,12 +76,16 @@ impl<W: World, D: Device> Core<W, D> {
         let known = Known::new(record);
         let before = self.discovery().volumes.borrow_mut().insert(uuid, known);
         let volumes = self.discovery().volumes.borrow();
-        let is_same = |before: &Known, now: &Known| before.entry == now.entry;
         self.tell_hosts(|association| {
             let sees = |known: &Known| association.is_admitted_by(&known.restrictions);
             let now = &volumes[&uuid];
+            // It takes a system call to learn where a host came.
+            let is_same = |before: &Known| {
+                before.entries == now.entries
+                    || association.local().is_none_or(|at| before.entry(at) == now.entry(at))
+            };
             match &before {
-                Some(before) => sees(before) != sees(now) || (sees(now) && !is_same(before, now)),
+                Some(before) => sees(before) != sees(now) || (sees(now) && !is_same(before)),
                 None => sees(now),
             }
         });
@@ -111,15 +125,20 @@ impl<W: World, D: Device> Core<W, D> {
     }
 
     fn log_for(&self, association: &Association<W, D>) -> DiscoveryLog {
-        let portal = self.options().portal;
-        let mut own = DiscoveryLogEntry::tcp(SUBTYPE_CURRENT_DISCOVERY, &Nqn::DISCOVERY, portal);
-        own.eflags = EFLAGS_EXPLICIT_PERSISTENT.into();
+        let asked = association.local().unwrap_or(self.options().portal.ip());
+        let portals: Vec<_> = self.options().portals().map(|portal| (portal, ())).collect();
+        let own = nearest(asked, &portals).map(|(portal, ())| {
+            let mut own =
+                DiscoveryLogEntry::tcp(SUBTYPE_CURRENT_DISCOVERY, &Nqn::DISCOVERY, *portal);
+            own.eflags = EFLAGS_EXPLICIT_PERSISTENT.into();
+            Rc::new(own)
+        });
         let volumes = self.discovery().volumes.borrow();
         let seen = volumes
             .values()
             .filter(|known| association.is_admitted_by(&known.restrictions))
-            .map(|known| known.entry.clone());
-        let entries = std::iter::once(Rc::new(own)).chain(seen).collect();
+            .filter_map(|known| known.entry(asked).cloned());
+        let entries = own.into_iter().chain(seen).collect();
         DiscoveryLog { genctr: association.generation.get(), entries }
     }
 }

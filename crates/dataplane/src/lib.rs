@@ -43,6 +43,7 @@ mod io;
 mod latency;
 mod life;
 mod memory;
+mod nearest;
 mod options;
 mod outbox;
 mod places;

@@ -1,6 +1,6 @@
 //! How a core serves.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 
 use auth::Policy;
 use nvme_target::Limits;
@@ -12,6 +12,8 @@ pub struct CoreOptions {
     pub core: u32,
     /// Where hosts reach this core: what the discovery log says.
     pub portal: SocketAddr,
+    /// Further addresses at which they do, on the same port.
+    pub portal_also: Vec<IpAddr>,
     /// What connections may do.
     pub limits: Limits,
     /// Connections at a time; more are closed as they come.
@@ -29,12 +31,20 @@ pub struct CoreOptions {
 }
 
 impl CoreOptions {
+    /// Where hosts reach the core.
+    pub(crate) fn portals(&self) -> impl Iterator<Item = SocketAddr> {
+        let port = self.portal.port();
+        let also = self.portal_also.iter().map(move |&address| SocketAddr::new(address, port));
+        std::iter::once(self.portal).chain(also)
+    }
+
     /// The defaults, for hosts that reach the core at `portal`.
     #[must_use]
     pub fn new(portal: SocketAddr) -> Self {
         Self {
             core: 0,
             portal,
+            portal_also: Vec::new(),
             limits: Limits::default(),
             connections_max: 1200,
             memory_bytes: 256 << 20,

@@ -1,7 +1,7 @@
 //! What the directory holds. Never a secret: everybody who reaches etcd may read it.
 
 use std::collections::BTreeMap;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
@@ -30,12 +30,24 @@ pub struct HostRecord {
     /// What it shares with others and may fail with them, such as `rack` = `r1`.
     #[serde(default)]
     pub labels: BTreeMap<String, String>,
+    /// Further addresses at which clients reach its portals, beside that of each.
+    #[serde(default)]
+    pub portals_also: Vec<IpAddr>,
     /// Its data cores.
     #[serde(default)]
     pub cores: Vec<CoreRecord>,
     /// Its devices.
     #[serde(default)]
     pub devices: Vec<DeviceRecord>,
+}
+
+impl HostRecord {
+    /// Where clients reach `portal`, which is one of its cores'.
+    #[must_use]
+    pub fn addresses_of(&self, portal: SocketAddr) -> Vec<SocketAddr> {
+        let also = self.portals_also.iter().map(|&address| SocketAddr::new(address, portal.port()));
+        std::iter::once(portal).chain(also).collect()
+    }
 }
 
 /// A data core of a host.

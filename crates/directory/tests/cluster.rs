@@ -33,6 +33,7 @@ fn host(name: &str) -> HostRecord {
         version: "0".to_owned(),
         api: PORTAL.parse().expect("an address"),
         api_certificate: None,
+        portals_also: Vec::new(),
         discovery: None,
         labels: [("rack".to_owned(), format!("rack-of-{name}"))].into(),
         cores: Vec::new(),

@@ -180,6 +180,7 @@ fn host() -> HostRecord {
         version: "0".to_owned(),
         api: "192.0.2.1:1".parse().expect("an address"),
         api_certificate: None,
+        portals_also: Vec::new(),
         discovery: None,
         labels: [].into(),
         cores: Vec::new(),

@@ -554,7 +554,7 @@ fn a_volume_of_one_vxlan_is_not_there_for_others() {
     let server = Server::start_within(
         &networks.server,
         "mem:256MiB",
-        &["--auth", "off", "--advertise", "10.78.0.1"],
+        &["--auth", "off", "--advertise", "10.78.0.1,10.77.0.1"],
     );
     let in_server = |arguments: &[&str]| networks.volume_json(&server, arguments);
     let volume = in_server(&["create", "v", "--size", "64MiB", "--interface", "vxlan42"]);
@@ -573,7 +573,8 @@ fn a_volume_of_one_vxlan_is_not_there_for_others() {
     };
     let outcome = from_host("10.78.0.1");
     assert_eq!(outcome.code, Some(0), "by the VXLAN: {outcome:?}");
-    assert!(seen_from("10.78.0.1").contains(nqn));
+    let told = seen_from("10.78.0.1");
+    assert!(told.contains(nqn) && told.contains(&format!("10.78.0.1:{port}")), "{told}");
     let outcome = from_host("10.77.0.1");
     assert!(outcome.stderr.contains("has no volume"), "by the wire: {outcome:?}");
     assert!(!seen_from("10.77.0.1").contains(nqn));
@@ -584,6 +585,9 @@ fn a_volume_of_one_vxlan_is_not_there_for_others() {
     in_server(&["restrict", "v", "--any-interface", "--network", "10.77.0.0/24"]);
     let outcome = from_host("10.77.0.1");
     assert_eq!(outcome.code, Some(0), "{outcome:?}");
+    let told = seen_from("10.77.0.1");
+    assert!(told.contains(&format!("10.77.0.1:{port}")), "the address in its own network: {told}");
+    assert!(!told.contains("10.78.0.1"), "{told}");
     in_server(&["restrict", "v", "--network", "10.99.0.0/16"]);
     let outcome = from_host("10.77.0.1");
     assert!(outcome.stderr.contains("has no volume"), "from elsewhere: {outcome:?}");

@@ -313,7 +313,8 @@ fn a_host_is_told_of_what_concerns_it() {
         assert!(answer.status().is_success(), "{}", answer.status());
         let request = Sqe::new(AdminOpcode::ASYNC_EVENT_REQUEST.0, 0);
         admin.send(&capsule(0x70, request, &[])).await.expect("sent");
-        let unseen = DiscoveryRecord { uuid: MISSING, address: portal(), restrictions: named() };
+        let unseen =
+            DiscoveryRecord { uuid: MISSING, addresses: vec![portal()], restrictions: named() };
         core.announce(unseen.clone());
         core.withdraw(MISSING);
         sleep(&world, Duration::from_millis(50)).await;

@@ -13,6 +13,7 @@ use units::ByteLen;
 
 use super::auth_args::{Auth, AuthArgs, WrittenAuth};
 use super::membership::{ClusterArgs, Written, parse_discovery, usual_discovery};
+use crate::advertised::Advertised;
 use crate::core_list::CoreList;
 use crate::failure::Failure;
 use crate::interval::Interval;
@@ -110,9 +111,10 @@ pub(crate) struct Serve {
     /// [default: 127.0.0.1:4420]
     #[arg(long, value_name = "IP:PORT")]
     listen: Option<SocketAddr>,
-    /// The address that hosts are told, where it differs from the one listened on
-    #[arg(long, value_name = "IP")]
-    advertise: Option<IpAddr>,
+    /// The addresses that hosts are told, where they differ from the one listened on; discovery tells each
+    /// host the nearest, everything else the first
+    #[arg(long, value_name = "IP[,IP...]")]
+    advertise: Option<Advertised>,
     /// Where the REST API is served [default: 127.0.0.1:7420]
     #[arg(long, value_name = "IP:PORT")]
     api: Option<SocketAddr>,
@@ -170,7 +172,7 @@ struct ConfigFile {
     #[serde(default, deserialize_with = "core_list")]
     cores: Option<CoreList>,
     listen: Option<SocketAddr>,
-    advertise: Option<IpAddr>,
+    advertise: Option<Advertised>,
     api: Option<SocketAddr>,
     #[serde(default, deserialize_with = "discovery")]
     discovery: Option<Discovery>,

@@ -1,7 +1,7 @@
 //! A data core from inside: its portal, its parts of the devices, and the messages it answers.
 
 use std::cell::RefCell;
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -20,6 +20,7 @@ use super::device_set::Source;
 use super::fence::Fenced;
 use super::message::{CoreMessage, NewWay, Part, Returned, TakeUp, VOLUMES_AT_ONCE};
 use super::scrubber::Scrubber;
+use crate::advertised::Advertised;
 use crate::storage::{RELEASE_POLL, RELEASE_TIMEOUT};
 
 /// What a core is given when its thread starts.
@@ -31,7 +32,7 @@ pub(super) struct Seat {
     /// Where else it answers discovery.
     pub(super) discovery: Discovery,
     /// What hosts are told instead of the address listened on.
-    pub(super) advertise: Option<IpAddr>,
+    pub(super) advertise: Option<Advertised>,
     /// Told where it listens, or why a port could not be had.
     pub(super) bound: oneshot::Sender<Result<Bound, NetworkError>>,
     /// How many devices the server has.
@@ -84,11 +85,14 @@ pub(super) async fn run(handle: Handle, seat: Seat) {
         }
     };
     let local = listeners[0].local();
-    let portal = SocketAddr::new(advertise.unwrap_or(local.ip()), local.port());
+    let (told, portal_also) =
+        advertise.map_or((local.ip(), Vec::new()), |told| (told.first, told.more));
+    let portal = SocketAddr::new(told, local.port());
     let discovery = listeners.get(1).map(Listener::local);
     let _ = bound.send(Ok(Bound { portal, discovery }));
     let options = CoreOptions {
         core: seat.cpu,
+        portal_also,
         connections_max: seat.connections_max,
         memory_bytes: seat.memory_bytes,
         authentication: seat.authentication,

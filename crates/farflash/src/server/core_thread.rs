@@ -52,7 +52,7 @@ impl CoreThreads {
                 cpu,
                 listen: portal,
                 discovery,
-                advertise: config.advertise,
+                advertise: config.advertise.clone(),
                 bound,
                 devices: config.devices.len(),
                 mailbox: receiver,

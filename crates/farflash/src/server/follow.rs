@@ -17,7 +17,7 @@ use std::time::Duration;
 use access::Restrictions;
 use control::{ChangeRestrictions, DeviceHealth};
 use dataplane::DiscoveryRecord;
-use directory::{Event, Reach, RestrictionsRecord, VolumeRecord, VolumeState};
+use directory::{Event, HostRecord, Reach, RestrictionsRecord, VolumeRecord, VolumeState};
 use nvme_wire::log::FailureDomain;
 use uuid::Uuid;
 
@@ -105,23 +105,27 @@ fn offers_elsewhere(state: &State) -> Option<BTreeMap<Uuid, Offer>> {
             && volume.state == VolumeState::Ready
             && view.reach(volume) == Reach::Online
     });
-    let offers = elsewhere.filter_map(|volume| Some((volume.id, Offer::of(volume)?)));
+    let offers = elsewhere.filter_map(|volume| {
+        let host = view.hosts.get(&volume.host)?;
+        Some((volume.id, Offer::of(volume, host)?))
+    });
     view.cut_off.is_none().then(|| offers.collect())
 }
 
 /// A volume of another host, as discovery here offers it.
 #[derive(Clone, Debug, Eq, PartialEq)]
 struct Offer {
-    portal: SocketAddr,
+    addresses: Vec<SocketAddr>,
     restrictions: RestrictionsRecord,
 }
 
 impl Offer {
     /// What may be offered of another host's volume, if anything (W2).
-    fn of(volume: &VolumeRecord) -> Option<Self> {
+    fn of(volume: &VolumeRecord, host: &HostRecord) -> Option<Self> {
         let restrictions = volume.restrictions.clone()?;
         let is_offered = restrictions.interfaces.is_empty();
-        is_offered.then_some(Self { portal: volume.portal, restrictions })
+        let addresses = host.addresses_of(volume.portal);
+        is_offered.then_some(Self { addresses, restrictions })
     }
 
     fn announce(&self, state: &State, id: Uuid) {
@@ -131,7 +135,7 @@ impl Offer {
             interfaces: Some(self.restrictions.interfaces.clone()),
         };
         match terms::restricted(access::Access::default(), change) {
-            Ok(access) => state.offer(id, self.portal, &access.restrictions),
+            Ok(access) => state.offer(id, &self.addresses, &access.restrictions),
             Err(error) => {
                 tracing::warn!(%id, "of a volume elsewhere it cannot be read who may open it: {error}");
                 state.withdraw(id);
@@ -213,9 +217,10 @@ impl State {
     }
 
     /// Tells every core where a volume of any host is.
-    pub(super) fn offer(&self, uuid: Uuid, address: SocketAddr, restrictions: &Restrictions) {
+    pub(super) fn offer(&self, uuid: Uuid, addresses: &[SocketAddr], restrictions: &Restrictions) {
         for core in &self.cores {
-            let record = DiscoveryRecord { uuid, address, restrictions: restrictions.clone() };
+            let (addresses, restrictions) = (addresses.to_vec(), restrictions.clone());
+            let record = DiscoveryRecord { uuid, addresses, restrictions };
             // A core that has ended answers no host either.
             let _ = core.mailbox.send(CoreMessage::Announce { record });
         }
@@ -277,18 +282,37 @@ mod tests {
         }
     }
 
+    fn host() -> HostRecord {
+        HostRecord {
+            id: Uuid::from_u128(2),
+            name: "a".to_owned(),
+            session: Uuid::from_u128(4),
+            boot: String::new(),
+            version: "0".to_owned(),
+            api: ([192, 0, 2, 1], 7420).into(),
+            api_certificate: None,
+            discovery: None,
+            labels: BTreeMap::new(),
+            portals_also: vec![[10, 0, 0, 1].into()],
+            cores: Vec::new(),
+            devices: Vec::new(),
+        }
+    }
+
     /// W2. An interface here that is called like one of the volume's host may be anybody's network.
     #[test]
     fn a_volume_restricted_to_interfaces_of_its_host_is_not_offered_by_another() {
         let hosts = vec!["nqn.2014-08.org.example:one".to_owned()];
         let by_name = RestrictionsRecord { hosts, ..RestrictionsRecord::default() };
         for offered in [RestrictionsRecord::default(), by_name.clone()] {
-            let offer = Offer::of(&volume(Some(offered.clone()))).expect("offered");
+            let offer = Offer::of(&volume(Some(offered.clone())), &host()).expect("offered");
             assert_eq!(offer.restrictions, offered);
+            let addresses = [[192, 0, 2, 1], [10, 0, 0, 1]].map(|ip| SocketAddr::from((ip, 4420)));
+            assert_eq!(offer.addresses, addresses, "in each network of its host");
         }
         let interfaces = vec!["vxlan42".to_owned()];
         let by_interface = RestrictionsRecord { interfaces, ..by_name };
-        assert_eq!(Offer::of(&volume(Some(by_interface))), None);
-        assert_eq!(Offer::of(&volume(None)), None, "it cannot be read who may find it");
+        assert_eq!(Offer::of(&volume(Some(by_interface)), &host()), None);
+        assert_eq!(Offer::of(&volume(None), &host()), None, "it cannot be read who may find it");
     }
 }

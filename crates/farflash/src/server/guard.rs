@@ -7,6 +7,7 @@ use units::BLOCK_SIZE;
 
 use super::ServeConfig;
 use super::allowance::BlockQuota;
+use crate::advertised::Advertised;
 use crate::failure::Failure;
 
 pub(super) fn open(config: &ServeConfig) -> Result<Guard, Failure> {
@@ -69,8 +70,8 @@ fn names(config: &ServeConfig) -> Vec<String> {
     if !host.is_empty() && host != "localhost" && is_name(&host) {
         names.push(host);
     }
-    let addresses = [Some(config.api.ip()), config.advertise];
-    let known = addresses.into_iter().flatten().filter(|address| !address.is_unspecified());
+    let told = config.advertise.iter().flat_map(Advertised::iter);
+    let known = told.chain([config.api.ip()]).filter(|address| !address.is_unspecified());
     names.extend(known.map(|address| address.to_string()));
     names.extend(["127.0.0.1".to_owned(), "::1".to_owned()]);
     names.sort();

@@ -87,7 +87,8 @@ impl Membership {
         links: &[CoreLink],
     ) -> Result<Self, Failure> {
         let cluster = &config.cluster;
-        let outside = config.advertise.unwrap_or(config.listen.ip());
+        let told = config.advertise.as_ref();
+        let outside = told.map_or(config.listen.ip(), |told| told.first);
         let reached = |address: SocketAddr| match address.ip().is_unspecified() {
             true => SocketAddr::new(outside, address.port()),
             false => address,
@@ -105,12 +106,14 @@ impl Membership {
             api_certificate,
             discovery: discovery.map(reached),
             labels: cluster.labels.clone(),
+            portals_also: told.map(|told| told.more.clone()).unwrap_or_default(),
             cores: links.iter().map(CoreLink::record).collect(),
             devices: Vec::new(),
         };
         let portals =
             links.iter().map(|link| SocketAddr::new(config.listen.ip(), link.portal.port()));
-        let advertised = host.cores.iter().map(|core| core.portal).chain([host.api]);
+        let advertised = host.cores.iter().flat_map(|core| host.addresses_of(core.portal));
+        let advertised = advertised.chain([host.api]);
         let own = portals.chain([api]).chain(advertised).collect();
         let here = Here { own, boot: host.boot.clone() };
         let directory: Arc<dyn Directory> = match &cluster.directory {
@@ -211,6 +214,12 @@ impl Membership {
         let mut host = self.described.lock().unwrap_or_else(PoisonError::into_inner);
         change(&mut host);
         host.clone()
+    }
+
+    /// Where clients reach `portal`, which is one of this host's cores'.
+    pub(super) fn addresses_of(&self, portal: SocketAddr) -> Vec<SocketAddr> {
+        let host = self.described.lock().unwrap_or_else(PoisonError::into_inner);
+        host.addresses_of(portal)
     }
 
     /// What is known of a device.

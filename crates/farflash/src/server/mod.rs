@@ -41,7 +41,7 @@ mod state;
 mod stats;
 mod taking;
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -52,6 +52,7 @@ use tokio::runtime::Runtime;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use units::ByteLen;
 
+use crate::advertised::Advertised;
 use crate::device_spec::DeviceSpec;
 use crate::failure::Failure;
 use crate::sharing_spec::{SharedSpec, device_names};
@@ -82,7 +83,7 @@ pub(crate) struct ServeConfig {
     /// CPUs, in the order of their portals.
     pub(crate) cores: Vec<u32>,
     pub(crate) listen: SocketAddr,
-    pub(crate) advertise: Option<IpAddr>,
+    pub(crate) advertise: Option<Advertised>,
     pub(crate) api: SocketAddr,
     pub(crate) discovery: Discovery,
     /// How the server takes part in a service of several hosts.

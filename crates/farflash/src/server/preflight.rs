@@ -1,6 +1,6 @@
 //! What is checked and taken before anything is touched: cores, ports, memory.
 
-use std::net::{SocketAddr, TcpListener};
+use std::net::{IpAddr, SocketAddr, TcpListener};
 
 use io_traits::NetworkError;
 use rustix::net::sockopt::set_socket_send_buffer_size;
@@ -51,10 +51,11 @@ pub(super) fn portals(config: &ServeConfig) -> Result<Vec<SocketAddr>, Failure> 
         let what = format!("{discovery} is given to more than one listener");
         return Err(Failure::usage(what, "give --discovery another port"));
     }
-    let advertised = config.advertise.unwrap_or(base.ip());
-    if advertised.is_unspecified() {
+    let told = config.advertise.as_ref().map(|told| told.iter().collect());
+    let told: Vec<IpAddr> = told.unwrap_or_else(|| vec![base.ip()]);
+    if let Some(anywhere) = told.iter().find(|address| address.is_unspecified()) {
         return Err(Failure::usage(
-            format!("hosts cannot be told to connect to {advertised}"),
+            format!("hosts cannot be told to connect to {anywhere}"),
             "give the address that they reach with --advertise IP",
         ));
     }

@@ -169,7 +169,8 @@ impl State {
 
     /// Lets hosts find a volume at the discovery service of every core.
     pub(super) fn announce(&self, place: Place, restrictions: &Restrictions) {
-        self.offer(place.id, self.cores[place.core].portal, restrictions);
+        let addresses = self.membership.addresses_of(self.cores[place.core].portal);
+        self.offer(place.id, &addresses, restrictions);
     }
 
     pub(super) fn withdraw(&self, id: Uuid) {

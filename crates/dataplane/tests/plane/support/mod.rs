@@ -72,7 +72,7 @@ pub(crate) fn announce<W: World, D: Device>(core: &Core<W, D>) {
     for status in core.volumes() {
         core.announce(DiscoveryRecord {
             uuid: status.uuid,
-            address: portal(),
+            addresses: vec![portal()],
             restrictions: status.access.unwrap_or_default().restrictions,
         });
     }

@@ -126,6 +126,7 @@ fn addresses_of_others_are_not_asked() {
         api_certificate: None,
         discovery: None,
         labels: BTreeMap::new(),
+        portals_also: Vec::new(),
         cores: vec![CoreRecord { core: 0, portal: address(portal) }],
         devices: Vec::new(),
     };
