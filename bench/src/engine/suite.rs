@@ -62,6 +62,15 @@ fn sequential(write: bool, range_bytes: u64) -> Load {
     Load { write, sequential: true, block_bytes: LARGE, depth: 8, range_bytes, limit, seed: 1 }
 }
 
+/// Who is measured first, second and so on: in every other round the other way round. A virtual drive may allow more for a
+/// while than for long, and whoever comes behind the others has less of that.
+fn in_turn<const N: usize>(mut subjects: [Subject; N], round: usize) -> [Subject; N] {
+    if round % 2 == 1 {
+        subjects.reverse();
+    }
+    subjects
+}
+
 /// Measures some rounds of all on two devices of a kind, which are called `place`; what does not vary from round to
 /// round with the last of them.
 pub(super) async fn measure<D: Device>(
@@ -82,8 +91,8 @@ pub(super) async fn measure<D: Device>(
     for round in rounds {
         eprintln!("{place} round {} of {}", round + 1, length.rounds);
         suite.random_writes(round).await?;
-        for _ in 0..SEQUENTIAL_PAIRS {
-            suite.sequential().await?;
+        for pair in 0..SEQUENTIAL_PAIRS {
+            suite.sequential(round * SEQUENTIAL_PAIRS + pair).await?;
         }
         checkpoints::measure(&mut suite, round).await?;
     }
@@ -132,32 +141,47 @@ impl<D: Device> Suite<D> {
         for (depth, name) in WRITES {
             let seed = round as u64 + 1;
             let over = random_write(depth, OVERWRITTEN_BYTES, limit, seed);
-            let sample = run(&self.handle, &self.raw, over).await?;
-            self.add(name, Subject::Raw, sample);
-            let sample = run(&self.handle, &self.aged, over).await?;
-            self.add(name, Subject::Overwrite, sample);
-            let thin = self.engine.volume(THIN_BYTES).await?;
-            let first = random_write(depth, THIN_BYTES, limit, seed);
-            let sample = run(&self.handle, &thin, first).await?;
-            self.add(name, Subject::Thin, sample);
-            self.engine.delete(thin).await?;
+            for subject in in_turn([Subject::Raw, Subject::Overwrite, Subject::Thin], round) {
+                let sample = match subject {
+                    Subject::Raw => run(&self.handle, &self.raw, over).await?,
+                    Subject::Overwrite => run(&self.handle, &self.aged, over).await?,
+                    _ => self.first_writes(depth, limit, seed).await?,
+                };
+                self.add(name, subject, sample);
+            }
         }
         Ok(())
     }
 
-    async fn sequential(&mut self) -> Result<()> {
+    /// Writes into space that nothing was written to.
+    async fn first_writes(&self, depth: u32, limit: Limit, seed: u64) -> Result<Sample> {
+        let thin = self.engine.volume(THIN_BYTES).await?;
+        let sample = run(&self.handle, &thin, random_write(depth, THIN_BYTES, limit, seed)).await?;
+        self.engine.delete(thin).await?;
+        Ok(sample)
+    }
+
+    async fn sequential(&mut self, pair: usize) -> Result<()> {
         let write = sequential(true, SEQUENTIAL_BYTES);
         let limit = Limit::Bytes(SEQUENTIAL_PASSES * SEQUENTIAL_BYTES);
         let read = Load { limit, ..sequential(false, SEQUENTIAL_BYTES) };
-        let sample = run(&self.handle, &self.raw, write).await?;
-        self.add(SEQUENTIAL_WRITE, Subject::Raw, sample);
+        let both = in_turn([Subject::Raw, Subject::Thin], pair);
         let thin = self.engine.volume(SEQUENTIAL_BYTES).await?;
-        let sample = run(&self.handle, &thin, write).await?;
-        self.add(SEQUENTIAL_WRITE, Subject::Thin, sample);
-        let sample = run(&self.handle, &self.places_of(&thin).await?, read).await?;
-        self.add(READ_BACK, Subject::Raw, sample);
-        let sample = self.counted_read(&thin, read).await?;
-        self.add(READ_BACK, Subject::Thin, sample);
+        for subject in both {
+            let sample = match subject {
+                Subject::Raw => run(&self.handle, &self.raw, write).await?,
+                _ => run(&self.handle, &thin, write).await?,
+            };
+            self.add(SEQUENTIAL_WRITE, subject, sample);
+        }
+        let places = self.places_of(&thin).await?;
+        for subject in both {
+            let sample = match subject {
+                Subject::Raw => run(&self.handle, &places, read).await?,
+                _ => self.counted_read(&thin, read).await?,
+            };
+            self.add(READ_BACK, subject, sample);
+        }
         self.engine.delete(thin).await?;
         let sample = self.counted_read(&self.aged.clone(), read).await?;
         self.add(AGED, Subject::Overwrite, sample);
