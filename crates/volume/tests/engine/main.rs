@@ -17,6 +17,7 @@ mod owners;
 mod paging;
 mod pauses;
 mod ranges;
+mod reads;
 mod refused;
 mod reopen;
 mod reopened;
