@@ -23,6 +23,11 @@ SOAK_MINUTES ?=
 # The simulator is built by itself: it turns on what breaks the engine on purpose, for all that is built with
 # it. All else is built with the same features everywhere, so that what one target built serves the next.
 TESTED := --workspace --exclude simulate --locked
+# Seconds for each of the simulator's test programs, builds not counted: its seeds are a slice of what `make soak` goes
+# through, cut to what every run can afford. One that takes longer is ended, and is named.
+SIMULATOR_SECONDS := 600
+SIMULATOR_LIMIT = CARGO_TARGET_$(shell rustc -vV | sed -n 's/^host: //p' | tr 'a-z-' 'A-Z_')_RUNNER="timeout \
+	--verbose --kill-after=10 $(SIMULATOR_SECONDS)"
 BUILD_FARFLASH := cargo build $(TESTED) --bin farflash --test serve
 
 .PHONY: help
@@ -58,7 +63,7 @@ test: test-crates python-test fuzz-smoke demo-smoke api-test package-test guest 
 test-crates: deps ## the tests of all crates
 	@.ci/install-missing iproute2 etcd-server
 	cargo test $(TESTED)
-	cargo test --package simulate --locked
+	$(SIMULATOR_LIMIT) cargo test --package simulate --locked
 
 .PHONY: libraries-test
 libraries-test: python-test ## the tests of the libraries alone: Rust, C and Python against a real server

@@ -42,6 +42,11 @@ const STEPS: u64 = 20;
 const STEP_BLOCKS: u64 = 3;
 const STRIDE: u64 = 29;
 const UNMAPPED: Range<u64> = 90..2090;
+/// Blocks of one byte that both volumes have, and where they end in the first one: with these, each map is more than a
+/// leaf holds.
+pub(crate) const FAR: Range<u64> = 2500..2620;
+const FAR_END: u64 = 2900;
+const FAR_BYTE: u8 = 0xDA;
 /// What is written last, and where.
 const LAST: (u64, u8) = (95, 0xEE);
 
@@ -167,7 +172,8 @@ async fn pause() {
     .await;
 }
 
-/// A device with two volumes, the second with metadata of blocks, data, dead ranges, a checkpoint and a journal behind it.
+/// A device with two volumes, the second with metadata of blocks; data, maps of several leaves, dead ranges, a checkpoint
+/// and a journal behind it.
 pub(crate) fn image() -> &'static Image {
     static IMAGE: OnceLock<Image> = OnceLock::new();
     IMAGE.get_or_init(|| {
@@ -175,7 +181,8 @@ pub(crate) fn image() -> &'static Image {
         let options = FormatOptions { uuid: Uuid::from_u128(9) };
         let format = format_with_extents(&device, &options, EXTENT_BLOCKS);
         run_with(&[], format).expect("ends").expect("a sound device");
-        let shards = run_with(&[], open(&device)).expect("ends").expect("a sound device");
+        let opened = run_with(&[], open(&device, None));
+        let shards = opened.expect("ends").expect("a sound device");
         let made = run_with(&shards, async {
             for (number, name) in [(1, "one"), (2, "two")] {
                 let (uuid, name) = (Uuid::from_u128(number), name.into());
@@ -188,6 +195,9 @@ pub(crate) fn image() -> &'static Image {
                     let data = blocks(&data, metadata);
                     volume.write(Lba(step * STRIDE), data, None).await.expect("room");
                 }
+                let end = if number == 1 { FAR_END } else { FAR.end };
+                let far = vec![FAR_BYTE; (end - FAR.start) as usize * BLOCK_SIZE];
+                volume.write(Lba(FAR.start), blocks(&far, metadata), None).await.expect("room");
                 let unmapped = UNMAPPED.end - UNMAPPED.start;
                 let unmapped = LbaRange::new(Lba(UNMAPPED.start), unmapped);
                 volume.unmap(unmapped).await.expect("no faults");
@@ -213,6 +223,7 @@ pub(crate) fn history(lba: u64) -> Vec<u8> {
     let mut held = vec![0];
     held.extend((step < STEPS && block < STEP_BLOCKS).then_some(step as u8 + 1));
     held.extend(UNMAPPED.contains(&lba).then_some(0));
+    held.extend(FAR.contains(&lba).then_some(FAR_BYTE));
     held.extend((lba == LAST.0).then_some(LAST.1));
     held
 }
@@ -232,7 +243,11 @@ pub(crate) fn blocks(bytes: &[u8], metadata: MetadataSize) -> Blocks {
     Blocks { data: Buffer::from_bytes(bytes).into_slice(), metadata: metadata.into() }
 }
 
-pub(crate) async fn open(device: &ImageDevice) -> Result<Vec<Shard<ImageDevice>>, OpenError> {
+/// Opens the shards; `map_memory` as in [`ShardOptions`].
+pub(crate) async fn open(
+    device: &ImageDevice,
+    map_memory: Option<u64>,
+) -> Result<Vec<Shard<ImageDevice>>, OpenError> {
     let superblock = read_superblock(device).await?;
     let mut active = active_shards(device, &superblock).await?;
     if active.is_empty() {
@@ -242,7 +257,8 @@ pub(crate) async fn open(device: &ImageDevice) -> Result<Vec<Shard<ImageDevice>>
     let extents = ExtentAllocator::new(&superblock);
     let mut recovered = Vec::new();
     for index in active {
-        let (extents, options) = (extents.clone(), ShardOptions::default());
+        let options = ShardOptions { map_memory, ..ShardOptions::default() };
+        let extents = extents.clone();
         recovered.push(Shard::recover(device.clone(), superblock, index, extents, options).await?);
     }
     let mut shards = Vec::new();
@@ -350,12 +366,15 @@ fn mutate(damaged: &mut Damaged, input: &mut Input<'_>) {
     damaged.places.push(place);
 }
 
-/// Nothing damaged; each kind of damage to each block.
+/// Nothing damaged; each kind of damage to each block that differs from the one before.
 pub(crate) fn seeds() -> Vec<Vec<u8>> {
     let mutation =
         |place: u16, mode: u8| [&place.to_le_bytes()[..], &[3, mode, 40, 0, 1, 2, 3, 4]].concat();
     let mut seeds = vec![Vec::new()];
-    let written = (0..).zip(image().values()).filter(|(_, block)| block.iter().any(|b| *b != 0));
+    let (mut before, zeroes) = (None, vec![0; BLOCK_SIZE]);
+    let written = (0..)
+        .zip(image().values())
+        .filter(|(_, block)| before.replace(*block) != Some(*block) && **block != zeroes);
     seeds.extend(written.map(|(place, _)| mutation(place, (place % 8) as u8)));
     seeds
 }

@@ -7,6 +7,8 @@
 //! - where checksums tell what is damaged, each block of a volume is what it was, or an error, or as old
 //!   as what was announced makes it. A volume of which nothing was announced is as it was.
 
+use std::ops::Range;
+
 use units::{BLOCK_SIZE, Lba, LbaRange};
 use uuid::Uuid;
 use volume::{
@@ -15,8 +17,8 @@ use volume::{
 };
 
 use crate::image::{
-    self, Damaged, ImageDevice, READ_BLOCKS, SHARDS_MAX, blocks, damaged, history, may_look_torn,
-    open, run_with,
+    self, Damaged, FAR, ImageDevice, READ_BLOCKS, SHARDS_MAX, blocks, damaged, history,
+    may_look_torn, open, run_with,
 };
 use crate::input::Input;
 
@@ -74,7 +76,7 @@ fn mend(device: &ImageDevice, damaged: &Damaged, consent: bool) {
         return;
     }
     let copy = ImageDevice::new(device.image());
-    let shards = run_with(&[], open(&copy)).expect("recovery ends");
+    let shards = run_with(&[], open(&copy, None)).expect("recovery ends");
     let shards = shards.expect("a repaired device can be opened");
     if !damaged.is_covered_up {
         run_with(&shards, look(&shards, &before, damaged)).expect("requests end");
@@ -117,12 +119,20 @@ async fn look(shards: &[Shard<ImageDevice>], before: &[Fault], damaged: &Damaged
 }
 
 async fn look_at(volume: &Volume<ImageDevice>, is_sound: bool) {
-    let whole = volume.read(LbaRange::new(Lba(0), READ_BLOCKS)).await.map(|read| read.to_vec());
-    for lba in 0..READ_BLOCKS {
+    look_in(volume, 0..READ_BLOCKS, is_sound).await;
+    look_in(volume, FAR, is_sound).await;
+}
+
+async fn look_in(volume: &Volume<ImageDevice>, lbas: Range<u64>, is_sound: bool) {
+    let range = LbaRange::new(Lba(lbas.start), lbas.end - lbas.start);
+    let whole = volume.read(range).await.map(|read| read.to_vec());
+    for lba in lbas.clone() {
         let held = history(lba);
         let last = held.last().copied();
         let block = match &whole {
-            Ok(bytes) => Ok(bytes[lba as usize * BLOCK_SIZE..][..BLOCK_SIZE].to_vec()),
+            Ok(bytes) => {
+                Ok(bytes[(lba - lbas.start) as usize * BLOCK_SIZE..][..BLOCK_SIZE].to_vec())
+            }
             Err(_) => volume.read(LbaRange::new(Lba(lba), 1)).await.map(|read| read.to_vec()),
         };
         match block {

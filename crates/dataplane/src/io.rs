@@ -4,10 +4,10 @@ use std::rc::Rc;
 
 use io_traits::{Device, World};
 use nvme_target::io::deallocate_ranges;
-use nvme_target::{IoCommand, SlotId, digest_of_blocks};
+use nvme_target::{Connection as Transport, IoCommand, Outbox, SlotId, digest_of_blocks};
 use nvme_wire::Status;
 use schedule::Direction;
-use units::{Lba, LbaRange, MetadataSize};
+use units::{BLOCK_SIZE, Lba, LbaRange, MetadataSize};
 use volume::{CompareError, ReadData, Volume, VolumeError};
 
 use crate::connection::{Connection, IoQueue};
@@ -50,14 +50,12 @@ impl<W: World, D: Device> Connection<W, D> {
         if !data.metadata.is_empty() {
             return self.complete_extended_read(slot, &data, share);
         }
-        let len_bytes = u32::try_from(data.len_bytes()).expect("bounded by MDTS");
         self.reply(|transport, out| {
             let ReadData { pieces, crcs, .. } = data;
-            let append = |out: &mut crate::outbox::Filling<'_>| {
+            answer(transport, slot, &crcs, out, |out| {
                 pieces.into_iter().for_each(|piece| out.data(piece));
                 out.hold(share);
-            };
-            transport.complete_with_data(slot, len_bytes, || digest_of_blocks(&crcs), out, append);
+            });
         });
     }
 
@@ -81,6 +79,19 @@ impl<W: World, D: Device> Connection<W, D> {
         queue.association.record_error(queue.qid, &sqe, status, lba);
         self.complete(slot, status, 0);
     }
+}
+
+/// Answers a read with whole blocks, which `append` puts behind their header, under the checksums that are stored with them:
+/// for a data digest the data is not gone through again.
+fn answer<O: Outbox>(
+    transport: &mut Transport,
+    slot: SlotId,
+    crcs: &[u32],
+    out: &mut O,
+    append: impl FnOnce(&mut O),
+) {
+    let len_bytes = u32::try_from(crcs.len() * BLOCK_SIZE).expect("bounded by MDTS");
+    transport.complete_with_data(slot, len_bytes, || digest_of_blocks(crcs), out, append);
 }
 
 async fn read<W: World, D: Device>(
@@ -268,5 +279,61 @@ async fn compare<W: World, D: Device>(
             connection.complete(slot, Status::COMPARE_FAILURE.with_dnr(), 0);
         }
         Err(CompareError::Volume(error)) => connection.fail(slot, queue, &error),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use checksum::{append_block, crc32c};
+    use nvme_target::{Limits, Step};
+    use nvme_wire::SglDescriptor;
+    use nvme_wire::Sqe;
+    use nvme_wire::fabrics::{CONNECT_DATA_LEN, Connect};
+    use nvme_wire::pdu::{CapsuleCmd, Digests, IcReq};
+    use units::Instant;
+    use zerocopy::{FromBytes, IntoBytes};
+
+    use super::*;
+
+    const DIGESTS: Digests = Digests { header: false, data: true };
+    const HEADER_BYTES: usize = 24;
+
+    /// A connection with data digests, and a command that it owes an answer.
+    fn connection() -> (Transport, SlotId) {
+        let mut sqe = Sqe::read_from_bytes(Connect::new(1, 32, 0).as_bytes()).expect("64 bytes");
+        sqe.dptr = SglDescriptor::in_capsule(CONNECT_DATA_LEN);
+        let data = [0; CONNECT_DATA_LEN as usize];
+        let mut said = IcReq::new(DIGESTS, 1).as_bytes().to_vec();
+        said.extend_from_slice(CapsuleCmd::new(sqe, data.len(), DIGESTS, 4).as_bytes());
+        said.extend_from_slice(&data);
+        said.extend_from_slice(&crc32c(&data).to_le_bytes());
+        let mut transport = Transport::new(Instant(0), &Limits::default());
+        let (mut input, mut out) = (said.as_slice(), Vec::new());
+        loop {
+            match transport.poll(Instant(0), &mut input, &mut out) {
+                Step::Execute { slot } => return (transport, slot),
+                Step::NeedMore | Step::Closed(_) => panic!("a whole command was said"),
+                _ => {}
+            }
+        }
+    }
+
+    /// What stands behind the data of blocks of zeroes with these checksums.
+    fn digest_on_the_wire(crcs: &[u32]) -> u32 {
+        let (mut transport, slot) = connection();
+        let (mut out, data) = (Vec::new(), vec![0; crcs.len() * BLOCK_SIZE]);
+        answer(&mut transport, slot, crcs, &mut out, |out| out.bytes(&data));
+        let at = HEADER_BYTES + data.len();
+        u32::from_le_bytes(out[at..at + 4].try_into().expect("four bytes"))
+    }
+
+    /// The digest is what was stored with the block. One computed from the data would differ here.
+    #[test]
+    fn a_data_digest_is_made_of_stored_checksums() {
+        assert_eq!(digest_on_the_wire(&[0xDEAD_BEEF]), 0xDEAD_BEEF);
+        let two = digest_on_the_wire(&[0xDEAD_BEEF, 0xFEED_F00D]);
+        assert_eq!(two, append_block(0xDEAD_BEEF, 0xFEED_F00D));
+        let right = crc32c(&[0; BLOCK_SIZE]);
+        assert_eq!(digest_on_the_wire(&[right; 3]), crc32c(&[0; 3 * BLOCK_SIZE]));
     }
 }

@@ -8,7 +8,7 @@ use std::os::unix::fs::FileExt;
 
 use nvme_wire::Nqn;
 use support::host::{connect, filled, on_core};
-use support::{Files, Server, refused, run, succeed};
+use support::{Files, Outcome, Server, refused, run, succeed};
 use units::{BLOCK_SIZE, Lba};
 
 const BLOCKS: u64 = 16;
@@ -91,7 +91,8 @@ fn fsck_names_what_is_damaged_and_mends_copies() {
         assert_eq!(report["faults"].as_array().unwrap().len(), 1, "{report}");
         let outcome = run(&["fsck", "--device", &device, "--repair"]);
         assert_eq!(outcome.code, Some(0), "{outcome:?}");
-        assert!(outcome.stderr.contains("repairing: will write"), "{outcome:?}");
+        let said = |what| outcome.stderr.contains("repairing: ") && outcome.stderr.contains(what);
+        assert!(said(": will write the "), "{outcome:?}");
         assert!(std::fs::read(&path).unwrap() == image, "as it was, at {at}");
     }
 
@@ -105,6 +106,65 @@ fn fsck_names_what_is_damaged_and_mends_copies() {
     assert_eq!(fault["volume_byte"], DAMAGED * BLOCK_SIZE as u64);
     assert!(succeed(&["fsck", "--device", &device, "--no-data"]).contains("nothing is wrong"));
     assert!(std::fs::read(&path).unwrap() == damaged, "there is nothing to mend it from");
+}
+
+/// What a repair is going to do about each fault is said before, with the volume's name; what it may not do, too.
+///
+/// Method: of two volumes flip a bit in the map of one, in a block of data of the other and in a superblock; repair without
+/// consent, which mends the superblock only, then with consent, and compare what is told on the way with what the reports
+/// say of faults and what is left of them.
+#[test]
+fn a_repair_names_each_fault_and_what_it_will_do_about_it() {
+    let files = Files::new();
+    let (device, path) = (files.device("a"), files.path("a"));
+    let (server, _) = with_marked_volume(&device, "db-1");
+    let made = server.volume_json(&["create", "db-2", "--size", "64MiB"]);
+    let nqn: Nqn = made["nqn"].as_str().unwrap().parse().unwrap();
+    let portal = server.portals[0];
+    on_core(move |handle| async move {
+        let volume = connect(&handle, portal, &nqn).await;
+        volume.write(Lba(3), filled(MARK + BLOCKS)).await.unwrap();
+    });
+    server.signal("TERM");
+    assert_eq!(server.wait(), Some(0));
+
+    let image = std::fs::read(&path).unwrap();
+    let (_, nodes) = structures(&image).into_iter().find(|(what, _)| *what == "node").unwrap();
+    nodes.iter().for_each(|at| flip(&path, at + 100));
+    flip_a_bit_of(&path, MARK + BLOCKS);
+    flip(&path, 20);
+    let told = |outcome: &Outcome| -> Vec<String> {
+        let lines = outcome.stderr.lines();
+        let plan = lines.filter(|l| l.starts_with("repairing: ") || l.starts_with("leaving: "));
+        plan.map(str::to_owned).collect()
+    };
+    let count = |outcome: &Outcome, what: &str| {
+        let report: serde_json::Value = serde_json::from_str(&outcome.stdout).unwrap();
+        report[what].as_array().unwrap().len()
+    };
+
+    let outcome = run(&["fsck", "--device", &device, "--json", "--repair"]);
+    assert_eq!((outcome.code, count(&outcome, "faults")), (Some(1), 4), "{outcome:?}");
+    let plan = told(&outcome);
+    assert_eq!((plan.len(), count(&outcome, "left")), (4, 3), "{outcome:?}");
+    let has = |plan: &[String], words: [&str; 3]| {
+        plan.iter().any(|line| words.iter().all(|word| line.contains(word)))
+    };
+    assert!(
+        has(&plan, ["repairing: superblock", "PBA 0x0", "will write the superblock"]),
+        "{plan:?}"
+    );
+    let would = "--accept-data-loss would take the unreadable node out";
+    assert!(has(&plan, ["leaving: shard 0", "volume db-1 (", would]), "{plan:?}");
+    assert!(has(&plan, ["leaving: shard 0", "volume db-2 (", "it has no repair"]), "{plan:?}");
+
+    let outcome = run(&["fsck", "--device", &device, "--json", "--repair", "--accept-data-loss"]);
+    assert_eq!((outcome.code, count(&outcome, "left")), (Some(1), 1), "{outcome:?}");
+    let plan = told(&outcome);
+    assert_eq!((plan.len(), count(&outcome, "faults")), (3, 3), "{outcome:?}");
+    let will = "will take the unreadable node out of the map";
+    assert!(has(&plan, ["repairing: shard 0", "volume db-1 (", will]), "{plan:?}");
+    assert!(has(&plan, ["leaving: shard 0", "volume db-2 (", "it has no repair"]), "{plan:?}");
 }
 
 fn flip(path: &std::path::Path, at: usize) {

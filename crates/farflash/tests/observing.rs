@@ -44,6 +44,40 @@ fn value(metrics: &str, series: &str) -> f64 {
     line.rsplit_once(' ').unwrap().1.parse().unwrap()
 }
 
+/// Whether writes to a device are flushed is what the operator said, and shows wherever devices do.
+///
+/// Method: serve two files, of which one is said to need no flushes, and ask the API, the command and the metrics.
+#[test]
+fn a_device_that_is_said_to_need_no_flush_is_shown_so() {
+    let files = Files::new();
+    let [told, found] = ["told", "found"].map(|name| files.device(name));
+    for device in [&told, &found] {
+        succeed(&["format", "--device", &format!("{device},size=256MiB")]);
+    }
+    let never = format!("{told},flush=never");
+    let server = Server::start_with(&never, &["--device", &found]);
+    let shown = control::ApiClient::new(&server.api).unwrap().server().unwrap().devices;
+    let of = |name: &str| shown.iter().find(|device| device.name == name).unwrap();
+    assert!(!of(&told).volatile_write_cache && of(&found).volatile_write_cache, "{shown:?}");
+
+    let list = succeed(&["device", "list", "--api", &server.api]);
+    let head = list.lines().next().unwrap();
+    let at = head.find("WRITE CACHE").unwrap();
+    let cell = |name: &str| {
+        let is_meant = |line: &&str| line.split_whitespace().next() == Some(name);
+        let line = list.lines().find(is_meant).unwrap();
+        line[at..].split_whitespace().next().unwrap().to_owned()
+    };
+    assert_eq!([cell(&told), cell(&found)], ["none", "flushed"], "{list}");
+
+    let metrics = metrics(&server);
+    let of = |name: &str| {
+        let series = format!("farflash_device_volatile_write_cache{{device=\"{name}\"");
+        value(&metrics, &series)
+    };
+    assert_eq!([of(&told), of(&found)], [0.0, 1.0]);
+}
+
 /// Drives a volume, and is refused another time.
 fn driven() -> Server {
     let server = Server::start_with("mem:256MiB", &["--auth", "on"]);

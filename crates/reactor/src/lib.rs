@@ -24,6 +24,7 @@ mod offload;
 mod open;
 mod random;
 mod storage;
+mod sysfs;
 mod timers;
 
 pub use self::core::{CoreConfig, CoreThread, StartError, run_on_current_thread, spawn_thread};

@@ -1,6 +1,5 @@
 //! Opening files and block devices, for one server at a time.
 
-use std::fs;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -15,6 +14,7 @@ use uring::{Errno, Fd, ReadWindow};
 
 use crate::handle::Handle;
 use crate::storage::{File, FileDevice};
+use crate::sysfs::BlockDevice;
 
 /// Whether writes need a flush behind them to survive a power cut.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
@@ -166,14 +166,18 @@ impl OwnedDevice {
         warnings.extend((!direct).then_some(DeviceWarning::Buffered));
         let rest = bytes % block_size;
         warnings.extend((rest > 0).then_some(DeviceWarning::PartialBlock { bytes: rest }));
+        let kernels = is_block_device
+            .then(|| BlockDevice::new((major(opened.st_rdev), minor(opened.st_rdev))));
+        // A file needs flushes for its own metadata, whatever the drive below.
+        let has_volatile_cache = kernels.is_none_or(|device| device.has_volatile_cache());
         let geometry = DeviceGeometry {
             blocks: bytes / block_size,
             volatile_cache: match options.flush {
                 FlushPolicy::Always => true,
                 FlushPolicy::Never => false,
-                FlushPolicy::Auto => !direct || has_volatile_cache(&opened, is_block_device),
+                FlushPolicy::Auto => !direct || has_volatile_cache,
             },
-            discards: !options.read_only && (!is_block_device || discards(&opened)),
+            discards: !options.read_only && kernels.is_none_or(|device| device.discards()),
         };
         Ok(Self { fd: Arc::new(fd), geometry, warnings })
     }
@@ -258,29 +262,6 @@ fn check_sectors(path: &Path, fd: &OwnedFd) -> Result<(), OpenError> {
     Ok(())
 }
 
-/// A file needs flushes for its own metadata, whatever the drive below.
-fn has_volatile_cache(stat: &Stat, is_block_device: bool) -> bool {
-    !is_block_device || is_write_back(queue_attribute(stat, "write_cache").as_deref())
-}
-
-/// What the kernel says of a drive's cache. One that says nothing may have one.
-fn is_write_back(write_cache: Option<&str>) -> bool {
-    write_cache != Some("write through")
-}
-
-fn discards(stat: &Stat) -> bool {
-    queue_attribute(stat, "discard_max_bytes").is_some_and(|bytes| bytes != "0")
-}
-
-/// An attribute of a block device's queue. A partition has its drive's, one directory up.
-fn queue_attribute(stat: &Stat, name: &str) -> Option<String> {
-    let device = format!("/sys/dev/block/{}:{}", major(stat.st_rdev), minor(stat.st_rdev));
-    [format!("{device}/queue/{name}"), format!("{device}/../queue/{name}")]
-        .iter()
-        .find_map(|path| fs::read_to_string(path).ok())
-        .map(|value| value.trim().to_owned())
-}
-
 fn open_error(path: &Path, errno: Errno) -> OpenError {
     let path = path.to_owned();
     match errno {
@@ -290,18 +271,5 @@ fn open_error(path: &Path, errno: Errno) -> OpenError {
         Errno::BUSY | Errno::AGAIN | Errno::TXTBSY => OpenError::InUse { path },
         Errno::ROFS => OpenError::ReadOnly { path },
         errno => OpenError::System { path, errno },
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn only_a_drive_without_a_volatile_cache_is_not_flushed() {
-        assert!(!is_write_back(Some("write through")));
-        for volatile in [Some("write back"), Some("something new"), None] {
-            assert!(is_write_back(volatile), "{volatile:?}");
-        }
     }
 }

@@ -35,6 +35,8 @@ struct Owners {
     disputed: BTreeSet<u32>,
     /// Extents that nobody owns, and that were given back before all that was in them was discarded.
     stale: BTreeSet<u32>,
+    /// How often anyone asked or said something.
+    calls: u64,
 }
 
 impl ExtentAllocator {
@@ -50,6 +52,13 @@ impl ExtentAllocator {
     #[must_use]
     pub fn unowned(&self) -> u32 {
         self.lock().free
+    }
+
+    /// How often shards asked it for anything, or told it something: each time a core may have to wait for another. Not for
+    /// each request: what space a shard has, it hands out by itself.
+    #[must_use]
+    pub fn calls(&self) -> u64 {
+        self.locked().calls
     }
 
     /// Records what recovery found: `shard` owns `extent`.
@@ -153,6 +162,12 @@ impl ExtentAllocator {
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, Owners> {
+        let mut owners = self.locked();
+        owners.calls += 1;
+        owners
+    }
+
+    fn locked(&self) -> std::sync::MutexGuard<'_, Owners> {
         // A panic elsewhere leaves the table whole: each change is a single step.
         self.owners.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
     }

@@ -8,13 +8,13 @@ use dataplane::nqn_of;
 use io_traits::{Buffer, BufferSlice, Spawn};
 use local_sync::Semaphore;
 use nvme_wire::io::BlockCommand;
-use nvme_wire::pdu::CapsuleResp;
+use nvme_wire::pdu::{CapsuleResp, Digests, H2cData, R2t};
 use nvme_wire::{Cqe, IoOpcode, SglDescriptor, Sqe, Status};
 use sim::{Rng, SimDevice, SimWorld, Simulation};
 use units::{BLOCK_SIZE, Duration, Lba};
-use zerocopy::FromBytes;
+use zerocopy::{FromBytes, IntoBytes};
 
-use crate::support::raw_host::{RawHost, capsule};
+use crate::support::raw_host::{CAPSULE_RESP, RawHost, capsule};
 use crate::support::{VOLUME, connect, data, host, serve, serve_new, simulate};
 
 const BLOCKS: u64 = 4096;
@@ -22,6 +22,8 @@ const COUNTER: Lba = Lba(7);
 const HOSTS: u64 = 3;
 const TASKS: u64 = 2;
 const INCREMENTS: u64 = 4;
+/// Bytes that a server takes in one H2CData, at least.
+const H2C_BYTES: u32 = 32_768;
 
 /// A counter that fills `blocks` blocks, each with the same value.
 fn counter(value: u64, blocks: u32) -> BufferSlice {
@@ -145,6 +147,73 @@ fn fused_compare_and_write_is_one_operation() {
         assert_eq!(ended, [Status::LBA_OUT_OF_RANGE, Status::ABORTED_FAILED_FUSED]);
         let read = volume.read(Lba(3), 2).await.expect("readable");
         assert!(read.as_bytes() == new.as_bytes());
+    });
+}
+
+/// Sends both halves at once, then the data of each as the server asks for it, and returns how they ended.
+async fn fused_on_request(
+    host: &mut RawHost,
+    slba: u64,
+    expected: &[u8],
+    new: &[u8],
+) -> [Status; 2] {
+    let len = new.len() as u32;
+    let command = BlockCommand::new(slba, len / BLOCK_SIZE as u32);
+    let halves = [(IoOpcode::COMPARE, Sqe::FUSE_FIRST), (IoOpcode::WRITE, Sqe::FUSE_SECOND)];
+    for (cid, (opcode, fuse)) in (100..).zip(halves) {
+        let mut half = command.encode(opcode, 1, len);
+        half.flags |= fuse;
+        host.send(&capsule(cid, half, &[])).await.expect("sent");
+    }
+    let (mut ended, mut answers) = ([Status::SUCCESS; 2], 0);
+    while answers < 2 {
+        let pdu = host.receive(24).await.expect("an R2T or an answer");
+        if pdu[0] == CAPSULE_RESP {
+            let cqe = CapsuleResp::read_from_bytes(&pdu).expect("a completion").cqe;
+            ended[usize::from(cqe.cid.get() - 100)] = cqe.status().code();
+            answers += 1;
+            continue;
+        }
+        let r2t = R2t::read_from_bytes(&pdu).expect("an R2T");
+        let data = if r2t.cccid.get() == 100 { expected } else { new };
+        let (from, to) = (r2t.r2to.get(), r2t.r2to.get() + r2t.r2tl.get());
+        for at in (from..to).step_by(H2C_BYTES as usize) {
+            let end = to.min(at + H2C_BYTES);
+            let ids = (r2t.cccid.get(), r2t.ttag.get());
+            let header = H2cData::new(ids, (at, end - at), end == to, Digests::default(), 4);
+            let mut bytes = header.as_bytes().to_vec();
+            bytes.extend_from_slice(&data[at as usize..end as usize]);
+            host.send(&bytes).await.expect("sent");
+        }
+    }
+    ended
+}
+
+/// The same for as much as is atomic: all of it is compared and written, or nothing.
+///
+/// Method: swap 256 blocks, refuse a swap whose last byte differs, and read all of it each time, with what lies on either side.
+#[test]
+fn fused_compare_and_write_of_the_atomic_size_is_one_operation() {
+    simulate(3, |world| async move {
+        let _server = serve_new(world.clone(), BLOCKS).await;
+        let volume = connect(world.clone(), host()).await;
+        let (old, new) = (data(1, 256), data(2, 256));
+        volume.write(Lba(3), old.clone()).await.expect("written");
+        let (mut io, _admin) = RawHost::io_queue(&world, &nqn_of(VOLUME)).await.expect("connects");
+        let mut other = old.as_bytes().to_vec();
+        *other.last_mut().expect("not empty") ^= 1;
+        let refused = fused_on_request(&mut io, 3, &other, new.as_bytes()).await;
+        assert_eq!(refused, [Status::COMPARE_FAILURE, Status::ABORTED_FAILED_FUSED]);
+        let read = volume.read(Lba(3), 256).await.expect("readable");
+        assert!(read.as_bytes() == old.as_bytes(), "nothing changed");
+        let ended = fused_on_request(&mut io, 3, old.as_bytes(), new.as_bytes()).await;
+        assert_eq!(ended, [Status::SUCCESS; 2]);
+        let read = volume.read(Lba(3), 256).await.expect("readable");
+        assert!(read.as_bytes() == new.as_bytes(), "all of it changed");
+        for beside in [Lba(2), Lba(259)] {
+            let read = volume.read(beside, 1).await.expect("readable");
+            assert!(read.as_bytes().iter().all(|byte| *byte == 0), "{beside}");
+        }
     });
 }
 

@@ -1,10 +1,12 @@
 //! `farflash fsck`: checks a device that no server uses, and repairs it if told to.
 
 use std::io::Write;
+use std::time::Instant;
 
 use clap::Args;
+use reactor::OwnedDevice;
 use units::{BLOCK_SIZE, ByteLen};
-use volume::{Fault, FsckReport, Repair, Repaired};
+use volume::{Fault, Finding, FsckReport, Problem, Repair, Repaired};
 
 use crate::device_spec::{DeviceSpec, FileSpec};
 use crate::failure::Failure;
@@ -19,7 +21,7 @@ Examples:
   Check only what leads to the data, which is much quicker:
     farflash fsck --device file:/srv/flash.img --no-data
 
-  Mend what can be mended without loss; it is said before it is done:
+  Mend what can be mended without loss; what is done about each fault is said before:
     farflash fsck --device file:/srv/flash.img --repair
 
 Exit codes: 0 nothing is wrong (any more), 1 something is, 2 asked for something that makes no sense.";
@@ -50,24 +52,27 @@ impl Fsck {
                 format!("{} has nothing to check: memory is gone with its server", self.device);
             return Err(Failure::usage(what, "name a file or block device: --device file:PATH"));
         };
-        let (before, elapsed) = self.check(spec)?;
-        let plan: Vec<Repair> = self.plan(&before);
+        // One hold of the device from the first look to the last: what is said is what is done.
+        let device = match self.repair {
+            true => storage::open(spec, Voice::Notes)?,
+            false => storage::open_read_only(spec, Voice::Notes)?,
+        };
+        let begin = Instant::now();
+        let before = self.check(spec, &device)?;
+        let elapsed = begin.elapsed().as_secs_f64();
         let mut after = None;
-        if self.repair && !plan.is_empty() {
+        if self.repair && before.faults.iter().any(|fault| self.repair_of(fault).is_some()) {
             if let Some(cluster) = before.cluster {
                 let path = spec.path.display();
                 output::note(&format!(
                     "{path} belongs to the cluster {cluster}: no host of it may serve it now"
                 ));
             }
-            for line in plan_lines(&before, &plan) {
-                output::note(&line);
-            }
-            let device = storage::open(spec, Voice::Notes)?;
+            before.faults.iter().for_each(|fault| output::note(&self.plan_of(fault)));
             let repaired = storage::repair(&spec.path, &device, self.accept_data_loss)?;
-            drop(device);
-            after = Some((repaired, self.check(spec)?.0));
+            after = Some((repaired, self.check(spec, &device)?));
         }
+        drop(device);
         let left = after.as_ref().map_or(&before, |(_, report)| report);
         let (left_over, path) = (left.faults.len(), spec.path.display());
         output::print("look again with `farflash fsck`", |out| {
@@ -84,24 +89,29 @@ impl Fsck {
         Err(Failure::runtime(format!("{path} has {left_over} faults"), mendable))
     }
 
-    fn check(&self, spec: &FileSpec) -> Result<(FsckReport, f64), Failure> {
-        let device = storage::open_read_only(spec, Voice::Notes)?;
-        let begin = std::time::Instant::now();
-        let report = storage::check(&spec.path, &device, !self.no_data)?;
-        Ok((report, begin.elapsed().as_secs_f64()))
+    fn check(&self, spec: &FileSpec, device: &OwnedDevice) -> Result<FsckReport, Failure> {
+        storage::check(&spec.path, device, !self.no_data)
     }
 
-    /// What will be done, each once.
-    fn plan(&self, report: &FsckReport) -> Vec<Repair> {
-        let wanted = report.faults.iter().filter_map(|fault| fault.problem.repair());
-        let allowed = wanted.filter(|repair| self.accept_data_loss || !repair.loses_data());
-        let mut plan: Vec<Repair> = Vec::new();
-        for repair in allowed {
-            if !plan.contains(&repair) {
-                plan.push(repair);
-            }
+    /// What will be done about a fault, if anything.
+    fn repair_of(&self, fault: &Fault) -> Option<Repair> {
+        let repair = fault.problem.repair();
+        repair.filter(|repair| self.accept_data_loss || !repair.loses_data())
+    }
+
+    /// A fault, and what will become of it.
+    fn plan_of(&self, fault: &Fault) -> String {
+        let line = line_of(fault);
+        if matches!(fault.problem, Problem::Check(Finding::LeftOut { .. })) {
+            return format!("not listed: {line}, each treated as they are");
         }
-        plan
+        match (self.repair_of(fault), fault.problem.repair()) {
+            (Some(repair), _) => format!("repairing: {line}: will {repair}"),
+            (None, Some(repair)) => {
+                format!("leaving: {line}: --accept-data-loss would {repair}")
+            }
+            (None, None) => format!("leaving: {line}: it has no repair of its own"),
+        }
     }
 
     fn unused_consent(&self, report: &FsckReport) -> &'static str {
@@ -116,16 +126,6 @@ impl Fsck {
             "write damaged blocks anew from a copy; all else on the device is sound"
         }
     }
-}
-
-fn plan_lines(report: &FsckReport, plan: &[Repair]) -> Vec<String> {
-    let line = |repair: &Repair| {
-        let faults = report.faults.iter().filter(|f| f.problem.repair() == Some(*repair));
-        let places: Vec<String> =
-            faults.filter_map(|fault| fault.pba).take(8).map(|pba| pba.to_string()).collect();
-        format!("repairing: will {repair} ({})", places.join(", "))
-    };
-    plan.iter().map(line).collect()
 }
 
 fn print_report(
@@ -214,7 +214,7 @@ fn document(
 
 fn fault_document(fault: &Fault) -> serde_json::Value {
     let lba = match &fault.problem {
-        volume::Problem::Check(finding) => finding.lba(),
+        Problem::Check(finding) => finding.lba(),
         _ => None,
     };
     serde_json::json!({

@@ -32,6 +32,7 @@ mod quota;
 mod reload;
 mod replug;
 mod returns;
+mod scrub_pace;
 mod scrub_plan;
 mod scrubber;
 mod seek;

@@ -4,14 +4,14 @@
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::rc::Rc;
-use std::time::Duration;
 
 use control::ScrubState;
 use dataplane::Core;
 use io_traits::{Clock, Device, Spawn};
 use reactor::Handle;
-use units::BLOCK_SIZE;
 use volume::{Damaged, ScrubStep, Structure, VolumeError};
+
+use super::scrub_pace::{Pace, scrub_at};
 
 /// Damaged places that are remembered one by one.
 const PLACES_MAX: usize = 1000;
@@ -104,7 +104,7 @@ impl<D: Device> Scrubber<D> {
         self.report.replace(ScrubReport { state, total_blocks, ..ScrubReport::default() });
         let scrubber = self.clone();
         self.handle.spawn(async move {
-            let outcome = scrubber.read_all(run, bytes_per_second.max(BLOCK_SIZE as u64)).await;
+            let outcome = scrubber.read_all(run, bytes_per_second).await;
             if scrubber.run.get() != run {
                 return;
             }
@@ -137,20 +137,18 @@ impl<D: Device> Scrubber<D> {
     }
 
     async fn read_all(&self, run: u64, bytes_per_second: u64) -> Result<(), VolumeError> {
-        let mut due = self.handle.now();
+        let mut pace = Pace::new(self.handle.now(), bytes_per_second);
         for shard in self.core.shards_on(self.device) {
-            let mut cursor = shard.scrub();
-            while !cursor.is_over() {
-                let step = shard.scrub_step(&mut cursor).await?;
-                if self.run.get() != run {
-                    return Ok(());
+            let goes_on = |step| {
+                let is_wanted = self.run.get() == run;
+                if is_wanted {
+                    self.note(step);
                 }
-                let bytes = step.cost * BLOCK_SIZE as u64;
-                let nanos = u128::from(bytes) * 1_000_000_000 / u128::from(bytes_per_second);
-                let pause = Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX));
-                due = due.max(self.handle.now()) + pause;
-                self.note(step);
-                self.handle.sleep_until(due).await;
+                is_wanted
+            };
+            scrub_at(&self.handle, &shard, &mut pace, goes_on).await?;
+            if self.run.get() != run {
+                break;
             }
         }
         Ok(())

@@ -3,20 +3,24 @@
 //!
 //! An image holds the blocks that are not zeroes: its size in blocks (8 bytes), then for each such block
 //! where it lies (8), the number of runs (2), and the runs: how often (2) which eight bytes follow. What
-//! is written to make it is in [`fill`], what must be read from it in [`expect`]. A new version gets a new
-//! image, by
+//! is written to make it is in [`fill`] and [`fill_with_metadata`], what must be read from it in [`expect`], and what
+//! of the format must be in it in [`images_have_all_that_the_format_describes`]. A new version gets new images, by
 //!
 //! ```text
-//! FARFLASH_WRITE_IMAGE=tests/images/format-N.img cargo test -p volume --test engine images
+//! FARFLASH_WRITE_IMAGES=tests/images/format-N cargo test -p volume --test engine images
 //! ```
 //!
 //! and keeps those before it: they are never written again.
 
 use crate::common::{Random, Sim, TestDevice, check, data, fresh, open, range, tags};
+use crate::structures::{FoundNode, Structures};
 use io_traits::{Buffer, Device};
-use units::{BLOCK_SIZE, Lba, MetadataSize, Pba, Slo};
+use layout::{Entry, KEY_LIMIT, NodeView, VOLUME_TREE};
+use units::{BLOCK_SIZE, Lba, LbaRange, MetadataSize, Pba, Slo};
 use uuid::Uuid;
-use volume::{Blocks, FsckOptions, Shard, Terms, Volume, VolumeError, VolumeSpec, fsck};
+use volume::{
+    Blocks, FsckOptions, Shard, Terms, Volume, VolumeError, VolumeSpec, fsck, join_cluster,
+};
 
 const DEVICE_BLOCKS: u64 = 64 << 8;
 /// Format version and images, for each version that this program opens.
@@ -36,6 +40,22 @@ const SPARSE: Uuid = Uuid::from_u128(4);
 const SPARSE_BLOCKS: u64 = 1 << 51;
 /// Blocks have metadata; written before a checkpoint and behind it.
 const METADATA: Uuid = Uuid::from_u128(5);
+/// Blocks at the end of the ring behind the last checkpoint, and of older records that stay at either end of the rest.
+const ROOM_AT_THE_END: u64 = 2;
+const RECORDS_KEPT: u64 = 4;
+/// Blocks of each run of the first volume: more than one leaf holds.
+const PLAIN_RUN: u64 = 50;
+/// Few blocks, far from each other, some of which are deallocated and not taken out of the map yet.
+const WIDE: Uuid = Uuid::from_u128(6);
+const WIDE_TAGS: [(u64, u8); 3] = [(5, 0x61), (3000, 0x62), (100_000, 0x63)];
+const WIDE_DEAD: LbaRange = LbaRange::new(Lba(2000), 3000);
+/// Deleted, and its space not taken back yet.
+const BURIED: Uuid = Uuid::from_u128(7);
+/// Created with a promise and access, and written, by the journal only: as much as needs another extent.
+const BULK: Uuid = Uuid::from_u128(8);
+const BULK_BLOCKS: u64 = 1000;
+/// The cluster of the second image.
+const CLUSTER: Uuid = Uuid::from_u128(77);
 
 fn spec(uuid: Uuid, blocks: u64) -> VolumeSpec {
     VolumeSpec { uuid, name: format!("volume {}", uuid.as_u128()), blocks }
@@ -45,35 +65,109 @@ fn spec(uuid: Uuid, blocks: u64) -> VolumeSpec {
 fn fill() -> TestDevice {
     let device = TestDevice::new(DEVICE_BLOCKS, true);
     let (mut sim, plain) = fresh(&device, None, 10_000);
-    sim.run_ok(async {
-        let shard = plain.shard();
-        // 30 blocks in each of several leaves.
-        for n in 0..8 {
-            plain.write(Lba(n * 1000), data(n as u8 + 1, 30), None).await.expect("room");
-        }
-        plain.set_slo(Slo::Share { weight: 7 }).await.expect("durable");
-        plain.set_access(b"who may open it").await.expect("durable");
-        let deleted = shard.create_volume(spec(DELETED, 500)).await.expect("room");
-        deleted.write(Lba(3), data(0xEE, 20), None).await.expect("room");
-        let sparse = shard.create_volume(spec(SPARSE, SPARSE_BLOCKS)).await.expect("room");
-        sparse.write(Lba(SPARSE_BLOCKS - 1), data(0x77, 1), None).await.expect("room");
-        shard.checkpoint().await.expect("writable");
-        plain.write(Lba(1010), data(0x55, 5), None).await.expect("room");
-        plain.unmap(range(2005, 10)).await.expect("possible");
-        plain.resize(7010).await.expect("possible");
-        plain.resize(20_000).await.expect("possible");
-        let journalled = shard.create_volume(spec(JOURNALLED, 100)).await.expect("room");
-        journalled.write(Lba(40), data(0x22, 12), None).await.expect("room");
-        journalled.set_access(b"and it").await.expect("durable");
-        shard.delete_volume(DELETED).await.expect("possible");
-    });
+    sim.run_ok(create_and_write(&plain));
+    sim.run_ok(plain.shard().shutdown()).expect("writable");
+    // Opened anew it has no map in memory. Of what is deallocated and cannot be read yet, nothing is taken back.
+    let mut sim = Sim::new(device.after_crash(&mut Random(1)), 6);
+    let (shard, device) = (open(&mut sim), sim.device.clone());
+    let [wide, buried] = [WIDE, BURIED].map(|uuid| shard.volume(uuid).expect("was created"));
+    let nodes = nodes_of(&device, &[WIDE, BURIED]);
+    device.faults(|faults| faults.held_reads.extend(nodes));
+    sim.run_ok(wide.unmap(WIDE_DEAD)).expect("possible");
+    sim.run_ok(shard.delete_volume(buried.uuid())).expect("possible");
+    sim.run_ok(go_to_the_end_of_the_ring(&shard, &device));
+    sim.run_ok(change_behind_the_checkpoint(&shard, &device));
     sim.settle();
     device.after_crash(&mut Random(1))
 }
 
-/// The same, and a volume with metadata of blocks.
+/// Where the nodes of some volumes' maps lie.
+fn nodes_of(device: &TestDevice, volumes: &[Uuid]) -> Vec<u64> {
+    let descriptors = Structures::of(device).descriptors;
+    let wanted = descriptors.iter().filter(|volume| volumes.contains(&volume.uuid));
+    let trees: Vec<u32> = wanted.map(|volume| volume.number).collect();
+    let is_wanted = |node: NodeView<'_>| trees.contains(&node.tree);
+    let found = device.find_by(|block| NodeView::decode(block).is_ok_and(is_wanted));
+    found.into_iter().map(|pba| pba.0).collect()
+}
+
+/// What the checkpoint has.
+async fn create_and_write(plain: &Volume<TestDevice>) {
+    let shard = plain.shard();
+    for n in 0..8 {
+        plain.write(Lba(n * 1000), data(n as u8 + 1, PLAIN_RUN), None).await.expect("room");
+    }
+    plain.set_slo(Slo::Share { weight: 7 }).await.expect("durable");
+    plain.set_access(b"who may open it").await.expect("durable");
+    let deleted = shard.create_volume(spec(DELETED, 500)).await.expect("room");
+    deleted.write(Lba(3), data(0xEE, 20), None).await.expect("room");
+    let sparse = shard.create_volume(spec(SPARSE, SPARSE_BLOCKS)).await.expect("room");
+    for lba in [0, SPARSE_BLOCKS - 1] {
+        sparse.write(Lba(lba), data(0x77, 1), None).await.expect("room");
+    }
+    let wide = shard.create_volume(spec(WIDE, 1 << 20)).await.expect("room");
+    for (lba, tag) in WIDE_TAGS {
+        wide.write(Lba(lba), data(tag, 1), None).await.expect("room");
+    }
+    let buried = shard.create_volume(spec(BURIED, 500)).await.expect("room");
+    buried.write(Lba(7), data(0xBB, 20), None).await.expect("room");
+}
+/// Fills the journal with records of a block each until a checkpoint leaves two blocks before the end of its ring. What is
+/// left there of these records is of no use: most of it becomes zeroes, which keeps the image small.
+async fn go_to_the_end_of_the_ring(shard: &Shard<TestDevice>, device: &TestDevice) {
+    let volume = shard.volume(SPARSE).expect("was created");
+    let root = loop {
+        let root = Structures::of(device).root;
+        let left = root.journal.blocks - u64::from(root.replay.position);
+        if left == ROOM_AT_THE_END {
+            break root;
+        }
+        for _ in ROOM_AT_THE_END..left {
+            volume.set_slo(Slo::default()).await.expect("durable");
+        }
+        shard.checkpoint().await.expect("writable");
+    };
+    let superseded = RECORDS_KEPT..u64::from(root.replay.position) - RECORDS_KEPT;
+    superseded.for_each(|at| device.wipe(root.journal.start.plus(at)));
+}
+
+/// What only the journal has.
+async fn change_behind_the_checkpoint(shard: &Shard<TestDevice>, device: &TestDevice) {
+    let plain = shard.volume(PLAIN).expect("was created");
+    let slo = Slo::Rate { reads_per_second: 9000, writes_per_second: 800 };
+    let terms = Terms { slo, access: b"whoever".into(), ..Terms::default() };
+    let bulk = shard.create_volume_under(spec(BULK, BULK_BLOCKS), terms).await.expect("room");
+    // Two blocks of checksums, of which one would fit before the end of the ring.
+    bulk.write(Lba(0), data(0, BULK_BLOCKS), None).await.expect("room");
+    plain.write(Lba(1010), data(0x55, 5), None).await.expect("room");
+    fail_to_write(&plain, device).await;
+    plain.unmap(range(2005, 10)).await.expect("possible");
+    plain.resize(7010).await.expect("possible");
+    plain.resize(20_000).await.expect("possible");
+    let journalled = shard.create_volume(spec(JOURNALLED, 100)).await.expect("room");
+    journalled.write(Lba(40), data(0x22, 12), None).await.expect("room");
+    journalled.set_access(b"and it").await.expect("durable");
+    journalled.set_slo(Slo::Share { weight: 3 }).await.expect("durable");
+    shard.delete_volume(DELETED).await.expect("possible");
+}
+
+/// A write whose data the device does not take, while its record is written: what was there is written down again.
+async fn fail_to_write(volume: &Volume<TestDevice>, device: &TestDevice) {
+    let superblock = Structures::of(device).superblock;
+    // The journal fills the first extent.
+    let data_blocks = superblock.extent(1).start.0..superblock.data_end().0;
+    device.faults(|faults| faults.write_errors.extend(data_blocks.map(|pba| (pba, 1))));
+    let failed = volume.write(Lba(1013), data(0x99, 4), None).await;
+    assert!(matches!(failed, Err(VolumeError::Device(_))), "{failed:?}");
+    device.faults(|faults| faults.write_errors.clear());
+}
+
+/// The same, taken back into use by a host of a cluster, and a volume with metadata of blocks.
 fn fill_with_metadata() -> TestDevice {
     let mut sim = Sim::new(fill(), 5);
+    let device = sim.device.clone();
+    let joined = sim.run_ok(join_cluster(&device, CLUSTER)).expect("writable");
+    assert_eq!(joined.cluster, Some(CLUSTER));
     let shard = open(&mut sim);
     sim.run_ok(async {
         let terms = Terms { metadata: MetadataSize::Bytes16, ..Terms::default() };
@@ -119,15 +213,17 @@ fn plain_tag(lba: u64) -> u8 {
     match lba {
         1010..1015 => 0x55,
         2005..2015 | 7010.. => 0,
-        _ if lba % 1000 < 30 => (lba / 1000) as u8 + 1,
+        _ if lba % 1000 < PLAIN_RUN => (lba / 1000) as u8 + 1,
         _ => 0,
     }
 }
 
 /// Reads all that [`fill`] wrote.
 fn expect(sim: &mut Sim, shard: &Shard<TestDevice>) {
+    // What was deallocated is taken back.
+    sim.settle();
     let plain = shard.volume(PLAIN).expect("was created");
-    assert_eq!((plain.blocks(), plain.name(), plain.mapped_blocks()), (20_000, "v", 210));
+    assert_eq!((plain.blocks(), plain.name(), plain.mapped_blocks()), (20_000, "v", 350));
     assert_eq!(plain.slo(), Slo::Share { weight: 7 });
     assert_eq!(*plain.access(), *b"who may open it");
     let found = sim.run_ok(tags(&plain, 0, 9000));
@@ -143,19 +239,31 @@ fn expect(sim: &mut Sim, shard: &Shard<TestDevice>) {
     assert!(found.iter().enumerate().all(|(lba, tag)| *tag == 0x22 * u8::from(is_written(lba))));
     assert_eq!(journalled.name(), "volume 2");
     assert_eq!(*journalled.access(), *b"and it");
-    assert!(shard.volume(DELETED).is_none());
+    assert_eq!(journalled.slo(), Slo::Share { weight: 3 });
+    assert!(shard.volume(DELETED).is_none() && shard.volume(BURIED).is_none());
+    let bulk = shard.volume(BULK).expect("was created");
+    let slo = Slo::Rate { reads_per_second: 9000, writes_per_second: 800 };
+    assert_eq!((bulk.mapped_blocks(), bulk.slo()), (BULK_BLOCKS, slo));
+    assert_eq!(*bulk.access(), *b"whoever");
+    let wide = shard.volume(WIDE).expect("was created");
+    for (lba, tag) in WIDE_TAGS {
+        let dead = (WIDE_DEAD.start..WIDE_DEAD.end()).contains(&Lba(lba));
+        assert_eq!(sim.run_ok(tags(&wide, lba, 2)), [if dead { 0 } else { tag }, 0], "{lba}");
+    }
     let sparse = shard.volume(SPARSE).expect("was created");
+    assert_eq!(sim.run_ok(tags(&sparse, 0, 2)), [0x77, 0]);
     assert_eq!(sim.run_ok(tags(&sparse, SPARSE_BLOCKS - 2, 2)), [0, 0x77]);
     let beyond = sim.run_ok(sparse.read(range(SPARSE_BLOCKS, 1)));
     assert!(matches!(beyond, Err(VolumeError::OutOfRange { .. })));
 }
 
-/// Blocks that are not zeroes.
+/// Blocks that are not zeroes, nor discarded.
 fn encode(device: &TestDevice) -> Vec<u8> {
     let mut image = DEVICE_BLOCKS.to_le_bytes().to_vec();
     for pba in 0..DEVICE_BLOCKS {
         let block = device.block(Pba(pba));
-        if block.iter().all(|byte| *byte == 0) {
+        // What was discarded may read as anything.
+        if device.is_blank(Pba(pba)) || block.iter().all(|byte| *byte == 0) {
             continue;
         }
         let mut runs: Vec<(u16, &[u8])> = Vec::new();
@@ -232,11 +340,84 @@ fn images_of_all_format_versions_open_with_what_was_written() {
 /// What the test expects of images is what this build writes. Also the way to make a new one.
 #[test]
 fn what_this_build_writes_is_what_images_hold() {
-    put_to_the_test(&decode(&encode(&fill())));
-    let image = encode(&fill_with_metadata());
-    put_to_the_test(&decode(&image));
-    if let Some(path) = std::env::var_os("FARFLASH_WRITE_IMAGE") {
-        assert!(!std::path::Path::new(&path).exists(), "images are never written again");
-        std::fs::write(path, image).expect("a writable place");
+    for (fill, name) in
+        [(fill as fn() -> TestDevice, ".img"), (fill_with_metadata, "-metadata.img")]
+    {
+        let image = encode(&fill());
+        put_to_the_test(&decode(&image));
+        if let Ok(prefix) = std::env::var("FARFLASH_WRITE_IMAGES") {
+            let path = format!("{prefix}{name}");
+            assert!(!std::path::Path::new(&path).exists(), "images are never written again");
+            std::fs::write(path, image).expect("a writable place");
+        }
     }
+}
+
+/// The first image has all that a device without metadata can have, the second one the rest.
+///
+/// Method: their structures are decoded one by one, as the format describes them.
+#[test]
+fn images_have_all_that_the_format_describes() {
+    for device in [decode(IMAGES[0].1), fill()] {
+        has_trees_and_volumes_of_all_kinds(&Structures::of(&device));
+        has_a_journal_of_all_kinds(&Structures::of(&device));
+    }
+    for device in [decode(IMAGES[1].1), fill_with_metadata()] {
+        let found = Structures::of(&device);
+        assert_eq!(found.superblock.cluster, Some(CLUSTER));
+        assert!(found.descriptors.iter().any(|volume| !volume.metadata.is_none()));
+        assert!(found.nodes.iter().any(|node| node.has_metadata));
+        let has_metadata = |entry: &Entry<'_>| matches!(entry, Entry::Write { metadata, .. } if !metadata.is_empty());
+        assert!(entries(&found).any(has_metadata));
+    }
+}
+
+fn has_trees_and_volumes_of_all_kinds(found: &Structures) {
+    let of_maps = |node: &&FoundNode| node.tree < VOLUME_TREE;
+    let nodes: Vec<_> = found.nodes.iter().filter(of_maps).collect();
+    assert!(nodes.iter().any(|node| node.level > 0), "{nodes:?}");
+    for width in [2, 4, 7] {
+        assert!(nodes.iter().any(|n| n.level == 0 && n.width == width), "{width} of {nodes:?}");
+    }
+    let volumes = &found.descriptors;
+    let whole = LbaRange::new(Lba(0), KEY_LIMIT - 1);
+    assert!(volumes.iter().any(|v| v.deleted && v.map.is_some() && v.dead == [whole]));
+    assert!(volumes.iter().any(|v| !v.deleted && v.map.is_some() && !v.dead.is_empty()));
+    assert!(volumes.iter().any(|v| v.slo != Slo::default() && !v.access.is_empty()));
+    assert!(volumes.iter().any(|v| v.blocks == SPARSE_BLOCKS));
+}
+
+fn entries(found: &Structures) -> impl Iterator<Item = &Entry<'static>> {
+    found.records.iter().flat_map(|(_, record)| &record.entries)
+}
+
+fn has_a_journal_of_all_kinds(found: &Structures) {
+    let all: Vec<_> = entries(found).collect();
+    let is_there = |what: &str, is_meant: fn(&Entry<'static>) -> bool| {
+        assert!(all.iter().any(|entry| is_meant(entry)), "{what}: {all:?}");
+    };
+    is_there("write", |entry| matches!(entry, Entry::Write { trusted: false, .. }));
+    is_there("trusted write", |entry| matches!(entry, Entry::Write { trusted: true, .. }));
+    is_there("unmap", |entry| matches!(entry, Entry::Unmap { .. }));
+    is_there("reserve", |entry| matches!(entry, Entry::Reserve { .. }));
+    is_there("create by default", |entry| match entry {
+        Entry::Create { slo, access, .. } => *slo == Slo::default() && access.is_empty(),
+        _ => false,
+    });
+    is_there("create with a promise and access", |entry| match entry {
+        Entry::Create { slo, access, .. } => *slo != Slo::default() && !access.is_empty(),
+        _ => false,
+    });
+    is_there("resize", |entry| matches!(entry, Entry::Resize { .. }));
+    is_there("delete", |entry| matches!(entry, Entry::Delete { .. }));
+    is_there("set SLO", |entry| matches!(entry, Entry::SetSlo { .. }));
+    is_there("set access", |entry| matches!(entry, Entry::SetAccess { .. }));
+    // The ring's end was too near for a record, so that it lies at the start.
+    let ring = found.root.journal.blocks;
+    let wraps = found.records.windows(2).any(|pair| {
+        let end = pair[0].0 + u64::from(pair[0].1.blocks);
+        end < ring && pair[1].0 == 0
+    });
+    let places: Vec<_> = found.records.iter().map(|(at, record)| (*at, record.blocks)).collect();
+    assert!(wraps, "{places:?} of {ring} blocks");
 }

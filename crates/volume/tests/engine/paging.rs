@@ -47,12 +47,11 @@ pub(crate) fn reopen(sim: &mut Sim, shard: &Shard<TestDevice>, limit: u64) -> Vo
 
 /// All kinds of requests on a map of which one part in a hundred may be in memory, by several at once.
 ///
-/// Method: a volume of a thousand leaves; writes, deallocations and reads all over it, each block
-/// compared with what was last written there. The limit is exceeded by no more than the paths of one
-/// change and one read.
+/// Method: a volume of ten thousand leaves; writes, deallocations and reads all over it, each block
+/// compared with what was last written there. The limit is never exceeded.
 #[test]
 fn a_hundredth_of_the_map_in_memory_is_enough() {
-    let leaves = 1000;
+    let leaves = 10_000;
     let (mut sim, volume) = filled(leaves);
     let limit = leaves * LEAF_BYTES / 100;
     let volume = reopen(&mut sim, volume.shard(), limit);
@@ -88,7 +87,7 @@ fn a_hundredth_of_the_map_in_memory_is_enough() {
     println!("{memory:?}");
     assert!(memory.loads > 1000 && memory.evictions > 1000, "{memory:?}");
     assert!(memory.device_bytes > 100 * limit, "{memory:?}");
-    assert!(memory.resident_bytes_max <= limit + 8 * NODE_BYTES, "{memory:?}");
+    assert!(memory.resident_bytes_max <= limit, "{memory:?}");
     sim.run_ok(volume.shard().checkpoint()).expect("writable");
     sim.settle();
     let report = sim.run_ok(volume.shard().check(false));

@@ -18,8 +18,13 @@ const DEVICE_BLOCKS: u64 = 1 << 14;
 pub(crate) type Shards = Vec<Shard<TestDevice>>;
 
 pub(crate) fn open_both(sim: &mut Sim) -> Shards {
+    open_both_and_extents(sim).0
+}
+
+/// The same, and what both get their extents from.
+fn open_both_and_extents(sim: &mut Sim) -> (Shards, ExtentAllocator) {
     let device = sim.device.clone();
-    let shards: Shards = sim.run_ok(async {
+    let (shards, extents): (Shards, _) = sim.run_ok(async {
         let superblock = read_superblock(&device).await.expect("formatted");
         let extents = ExtentAllocator::new(&superblock);
         let mut recovered = Vec::new();
@@ -33,14 +38,14 @@ pub(crate) fn open_both(sim: &mut Sim) -> Shards {
         for shard in recovered {
             shards.push(shard.start().await.expect("room"));
         }
-        shards
+        (shards, extents)
     });
     for shard in &shards {
         let (a, b) = (shard.clone(), shard.clone());
         sim.spawn(async move { a.run_committer().await });
         sim.spawn(async move { b.run_checkpointer().await });
     }
-    shards
+    (shards, extents)
 }
 
 pub(crate) fn two_shards() -> (Sim, Shards) {
@@ -224,4 +229,40 @@ fn freed_space_is_discarded_and_nothing_else() {
         assert!(discarded > 100, "seed {seed}: {discarded}");
         crate::common::check(&mut sim, volume.shard());
     }
+}
+
+/// A shard that has space asks nobody: neither what the cores share, nor the other shard, which reads and writes nothing.
+///
+/// Method: writes of new blocks and of old ones, of many at once, deallocations and reads by one of two shards, counting
+/// what was asked of the allocator of extents, which is all that both know of, and where blocks were written.
+#[test]
+fn a_write_that_has_space_asks_no_other_core() {
+    let device = TestDevice::new(DEVICE_BLOCKS, true);
+    let mut sim = Sim::new(device.clone(), 3);
+    let options = FormatOptions { uuid: Uuid::from_u128(42) };
+    sim.run_ok(format(&device, &options)).expect("large enough");
+    let (shards, extents) = open_both_and_extents(&mut sim);
+    let spec = VolumeSpec { uuid: Uuid::from_u128(7), name: "v".into(), blocks: 10_000 };
+    let volume = sim.run_ok(shards[0].create_volume(spec)).expect("room");
+    sim.run_ok(volume.write(Lba(0), data(1, 100), None)).expect("room");
+    tick(&mut sim, &shards);
+    let (before, other) = (extents.calls(), shards[1].capacity());
+    let asked = extents.calls() - before;
+    assert!(asked > 0, "what a shard says of the device's space it asks for");
+    let before = extents.calls();
+    let writer = volume.clone();
+    crate::common::run_many(&mut sim, 200, 8, move |number| {
+        let volume = writer.clone();
+        async move {
+            match number % 8 {
+                0..3 => volume.write(Lba(number * 7 % 100), data(2, 1), None).await.expect("room"),
+                3..5 => volume.write(Lba(200 + number), data(3, 1), None).await.expect("room"),
+                5 => volume.write(Lba(number % 50), data(4, 8), None).await.expect("room"),
+                6 => volume.unmap(range(number % 100, 2)).await.expect("possible"),
+                _ => volume.verify(range(0, 100)).await.expect("sound"),
+            }
+        }
+    });
+    assert_eq!(extents.calls(), before);
+    assert_eq!(shards[1].capacity(), other);
 }

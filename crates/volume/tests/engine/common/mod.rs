@@ -100,6 +100,8 @@ struct Disk {
     discarded: u64,
     blank: BTreeSet<u64>,
     reads: u64,
+    /// Blocks that they read.
+    blocks_read: u64,
 }
 
 /// A device in memory. Requests wait until the executor completes them.
@@ -126,6 +128,7 @@ impl TestDevice {
             discarded: 0,
             blank: BTreeSet::new(),
             reads: 0,
+            blocks_read: 0,
         };
         Self { disk: Rc::new(RefCell::new(disk)) }
     }
@@ -208,6 +211,11 @@ impl TestDevice {
     /// Read requests completed so far.
     pub fn reads(&self) -> u64 {
         self.disk.borrow().reads
+    }
+
+    /// Blocks that they read, each as often as it was.
+    pub fn blocks_read(&self) -> u64 {
+        self.disk.borrow().blocks_read
     }
 
     pub fn blocks_discarded(&self) -> u64 {
@@ -303,6 +311,7 @@ impl Disk {
         match request {
             Request::Read(pba, count) => {
                 self.reads += 1;
+                self.blocks_read += count as u64;
                 let zero: Block = ZERO.with(Rc::clone);
                 let block = |pba| self.current.get(&pba).unwrap_or(&zero).clone();
                 let mut blocks: Vec<Block> = (pba.0..pba.0 + count as u64).map(block).collect();
