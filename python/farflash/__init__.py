@@ -24,8 +24,9 @@ volume.write_ex(offset, data, metadata) and its like write, read, compare and sw
 Requests wait for a server that went away, and are repeated when it is back, wherever it is then. While a call
 waits, other threads run, and Ctrl-C interrupts it: a read at once, a write when what is under way has ended, so that
 nothing of it is carried out later (a second Ctrl-C does not wait for that). write() sends from the caller's memory,
-read() and readinto() receive into it, with one copy behind the kernel's; AsyncVolume copies what is written when the
-request begins, and blocks with metadata are copied more often. A process that was forked opens its volumes anew.
+read() and readinto() receive into it, with one copy behind the kernel's; so do those of AsyncVolume: what is written
+must not be changed until the write has ended. What is compared or swapped is copied when the request begins, and
+blocks with metadata are copied more often. A process that was forked opens its volumes anew.
 """
 
 from ._aio import AsyncVolume
