@@ -69,7 +69,7 @@ libraries-test: python-test ## the tests of the libraries alone: Rust, C and Pyt
 
 .PHONY: python-test
 python-test: deps ## install the Python package in an environment of its own, and test it
-	@.ci/install-missing python3 python3-venv
+	@.ci/install-missing python3 python3-venv etcd-server
 	$(BUILD_FARFLASH)
 	environment=$(TARGET)/python-environment
 	[ -x $$environment/bin/maturin ] || python3 -m venv --clear $$environment

@@ -33,6 +33,7 @@ from ._aio import AsyncVolume
 from ._cluster import (
     Cluster,
     CreatedVolume,
+    Drive,
     Tokens,
     VolumeRecord,
     change_auth,
@@ -74,6 +75,7 @@ __all__ = [
     "Cluster",
     "CreatedVolume",
     "Damaged",
+    "Drive",
     "Error",
     "Failed",
     "InvalidArgument",

@@ -12,11 +12,12 @@ import pydoc
 import random
 import signal
 import threading
+import time
 import unittest
 from pathlib import Path
 
 import farflash
-from server import MIB, Server, directory, image, run
+from server import MIB, Etcd, Server, directory, image, run
 
 BLOCK = 4096
 PACKAGE = Path(farflash.__file__).parent
@@ -383,6 +384,56 @@ class Placing(unittest.TestCase):
             create("t", MIB, share=1, rates=(1, 1))
         with self.assertRaisesRegex(ValueError, "either share or rates"):
             self.cluster.set_slo("r")
+
+
+class Records(unittest.TestCase):
+    """What a cluster says of its volumes."""
+
+    def test_a_volume_whose_host_is_gone_is_told_from_one_that_is_served(self) -> None:
+        with directory() as files, Etcd() as etcd:
+            a = Server(image(files, "a"), *etcd.membership("a"))
+            self.addCleanup(a.kill)
+            b = Server(image(files, "b"), *etcd.membership("b"))
+            self.addCleanup(b.kill)
+            cluster = farflash.Cluster(b.api)
+            created = {name: cluster.create_volume(name, MIB, on=name) for name in "ab"}
+            for name, record in created.items():
+                self.assertEqual((record.host, record.state, record.trouble), (name, "online", None))
+                self.assertEqual(record.drive, farflash.Drive(record.drive.id, None, None, "good"))
+            self.assertNotEqual(created["a"].drive.id, created["b"].drive.id)
+            a.process.kill()
+            deadline = time.monotonic() + 60
+            records = {"a": created["a"]}
+            # Its host is gone for good when its lease is over.
+            while records["a"].drive.health and time.monotonic() < deadline:
+                records = {record.name: record for record in cluster.list_volumes()}
+            states = {name: record.state for name, record in records.items()}
+            self.assertEqual(states, {"a": "unreachable", "b": "online"})
+            drives = {name: record.drive for name, record in records.items()}
+            gone = farflash.Drive(created["a"].drive.id, None, None, None)
+            self.assertEqual(drives, {"a": gone, "b": created["b"].drive})
+
+    def test_what_keeps_hosts_from_a_volume_is_told(self) -> None:
+        said = {
+            "name": "v",
+            "id": "1",
+            "nqn": "nqn",
+            "size_bytes": MIB,
+            "metadata_bytes": 0,
+            "allocated_bytes": 0,
+            "address": "192.0.2.1:4420",
+            "portal": {"core": 0},
+            "device": "mem:1MiB",
+            "drive": {"id": "2", "model": "M", "serial": "S", "health": "degraded"},
+            "host": "a",
+            "labels": {},
+            "slo": {"share": 100},
+            "state": "online",
+            "trouble": "its restrictions cannot be read",
+        }
+        record = farflash.VolumeRecord._of(said)
+        self.assertEqual((record.state, record.trouble), ("online", said["trouble"]))
+        self.assertEqual(record.drive, farflash.Drive("2", "M", "S", "degraded"))
 
 
 class Authentication(unittest.TestCase):
