@@ -60,6 +60,7 @@ from ._errors import (
     OutcomeUnknown,
     OutOfRange,
     PermissionDenied,
+    TooLarge,
     Unreachable,
     Unsupported,
 )
@@ -87,6 +88,7 @@ __all__ = [
     "PermissionDenied",
     "Swap",
     "Tokens",
+    "TooLarge",
     "Unreachable",
     "Unsupported",
     "Volume",

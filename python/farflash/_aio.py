@@ -83,7 +83,7 @@ class AsyncVolume:
 
     Requests begin when they are called, not when they are awaited; any number of them can be under way.
     A request whose await is cancelled is carried out all the same. A buffer to be read into must not be used
-    until the read has ended or was cancelled. What write is given is sent from where it is: it must not be changed until
+    until the read has ended or was cancelled. What write and write_tx are given is sent from where it is: it must not be changed until
     the write has ended, and if that was cancelled, not at all any more, since nobody is told of its end. Bytes never
     change. Who wants to change a buffer again and cannot wait for ever keeps the future, and waits for it with
     asyncio.wait, which does not cancel. What other methods are given is copied at once.
@@ -121,6 +121,10 @@ class AsyncVolume:
     def write(self, offset: int, data: ReadableBuffer) -> asyncio.Future[None]:
         """Writes a bytes-like object to offset. It is durable when this has ended."""
         return self._start("write", offset, data)
+
+    def write_tx(self, offset: int, data: ReadableBuffer) -> asyncio.Future[None]:
+        """The same, all or nothing: TooLarge if data is longer than the volume's atomic_write_size."""
+        return self._start("write_tx", offset, data)
 
     def write_zeroes(self, offset: int, length: int) -> asyncio.Future[None]:
         """Makes a range read as zeroes, metadata included."""

@@ -30,6 +30,10 @@ class OutOfRange(InvalidArgument):
     """The request reaches beyond the end of the volume."""
 
 
+class TooLarge(InvalidArgument):
+    """What is to be all or nothing is longer than the volume's atomic_write_size. Nothing of it was done."""
+
+
 class NotFound(Error, FileNotFoundError):
     """There is no such volume, or not for this user."""
 

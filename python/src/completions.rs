@@ -208,6 +208,18 @@ impl Completions {
         Ok(())
     }
 
+    fn write_tx(
+        &self,
+        volume: &Volume,
+        key: u64,
+        offset: u64,
+        data: &Bound<'_, PyAny>,
+    ) -> PyResult<()> {
+        let loan = Loan::new(data.py(), readable(data)?);
+        self.submit_lent(volume, key, loan, |data| Request::WriteTx { offset, data });
+        Ok(())
+    }
+
     fn write_zeroes(&self, volume: &Volume, key: u64, offset: u64, length: u64) {
         self.submit(volume, key, Request::WriteZeroes { offset, len: length });
     }

@@ -8,6 +8,7 @@ pub(crate) fn exception(py: Python<'_>, error: &Error) -> PyErr {
     let class = match error {
         Error::Misaligned { .. } => "Misaligned",
         Error::OutOfRange { .. } => "OutOfRange",
+        Error::TooLarge { .. } => "TooLarge",
         _ => match error.kind() {
             ErrorKind::InvalidArgument => "InvalidArgument",
             ErrorKind::NotFound => "NotFound",

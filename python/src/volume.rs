@@ -165,17 +165,22 @@ impl Volume {
         make: impl FnMut(u64, (usize, usize)) -> Request,
     ) -> PyResult<usize> {
         let written = self.in_strides(py, (offset, len), make, |_, _| ());
-        // What failed may have left something behind, if a second signal came: it is kept then.
-        while !loan.wait(py, LOOK) && written.is_ok() {
-            py.check_signals()?;
-        }
-        written.map(|()| len)
+        returned(py, loan, written).map(|()| len)
     }
 
     /// Bytes of metadata that `len` bytes of data have.
     fn metadata_len(&self, len: usize) -> usize {
         len / self.0.block_size() as usize * self.0.metadata_size() as usize
     }
+}
+
+/// Waits until what was lent is the caller's again, behind the outcome of what was `written` from it. What failed
+/// may have left something behind, if a second signal came: it is kept then.
+fn returned(py: Python<'_>, loan: &Loan, written: PyResult<()>) -> PyResult<()> {
+    while !loan.wait(py, LOOK) && written.is_ok() {
+        py.check_signals()?;
+    }
+    written
 }
 
 /// Place and length of the parts of a long request.
@@ -220,6 +225,15 @@ impl Volume {
         let loan = Loan::new(py, buffer);
         let write = |offset, (at, len)| Request::Write { offset, data: loan.lend(at, len) };
         self.write_lent(py, (offset, len), &loan, write)
+    }
+
+    /// Writes a bytes-like object to offset, all or nothing; TooLarge above atomic_write_size.
+    fn write_tx(&self, py: Python<'_>, offset: u64, data: &Bound<'_, PyAny>) -> PyResult<usize> {
+        let buffer = readable(data)?;
+        let len = buffer.len_bytes();
+        let loan = Loan::new(py, buffer);
+        let written = self.done(py, Request::WriteTx { offset, data: loan.lend(0, len) });
+        returned(py, &loan, written).map(|()| len)
     }
 
     /// Makes a range read as zeroes.

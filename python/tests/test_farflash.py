@@ -109,6 +109,29 @@ class Basics(unittest.TestCase):
             volume.read(0, BLOCK)
         self.assertTrue(issubclass(farflash.NotFound, farflash.Error) and issubclass(farflash.Error, OSError))
 
+    def test_a_transactional_write_is_whole_or_refused(self) -> None:
+        volume, data = self.volume(16 * MIB), random.Random(4).randbytes(MIB)
+        limit = volume.atomic_write_size
+        data = data * (limit // MIB)
+        self.assertEqual(volume.write_tx(BLOCK, bytearray(data)), limit)
+        for longer in (limit + BLOCK, 4 * MIB + BLOCK):
+            with self.assertRaisesRegex(farflash.TooLarge, f"{longer} bytes at once .* limit of {limit}"):
+                volume.write_tx(BLOCK, bytes(longer))
+        with self.assertRaises(farflash.Misaligned):
+            volume.write_tx(0, b"x")
+
+        async def work() -> None:
+            own = farflash.AsyncVolume(volume)
+            buffer = bytearray(b"a" * (limit + BLOCK))
+            with self.assertRaises(farflash.InvalidArgument):
+                await own.write_tx(BLOCK, buffer)
+            buffer.append(0)  # A BufferError if anybody else has a view of it.
+            await own.write_tx(0, memoryview(buffer)[:BLOCK])
+
+        asyncio.run(work())
+        expected = b"a" * BLOCK + data + bytes(BLOCK)
+        self.assertEqual(volume.read(0, len(expected)), expected)
+
     def test_compare_and_swap(self) -> None:
         volume = self.volume()
         self.assertTrue(volume.compare_and_swap(0, bytes(BLOCK), b"a" * BLOCK))

@@ -206,8 +206,15 @@ int farflash_failure_domain(const farflash_volume *volume, farflash_volume_failu
 
 int farflash_read(const farflash_volume *volume, void *buffer, size_t len, uint64_t offset);
 
-/* Durable when it returns. Atomic up to `atomic_write_bytes`. */
+/* Durable when it returns. Atomic up to `atomic_write_bytes`; more can be several writes. */
 int farflash_write(const farflash_volume *volume, const void *buffer, size_t len, uint64_t offset);
+
+/*
+ * The same, all or nothing: after a power failure it is wholly there or wholly absent. More than
+ * `atomic_write_bytes` is refused (FARFLASH_INVALID_ARGUMENT, farflash_error() names the limit), and nothing of it
+ * written.
+ */
+int farflash_write_tx(const farflash_volume *volume, const void *buffer, size_t len, uint64_t offset);
 
 /* Makes a range read as zeroes, metadata included. */
 int farflash_write_zeroes(const farflash_volume *volume, uint64_t len, uint64_t offset);
@@ -267,6 +274,7 @@ int farflash_compare_and_swap_ex(const farflash_volume *volume, const farflash_b
 #define FARFLASH_OP_WRITE_EX 8
 #define FARFLASH_OP_COMPARE_EX 9
 #define FARFLASH_OP_COMPARE_AND_SWAP_EX 10
+#define FARFLASH_OP_WRITE_TX 11
 
 typedef struct farflash_request {
     int op;               /* FARFLASH_OP_... */

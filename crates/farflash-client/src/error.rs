@@ -32,12 +32,14 @@ pub enum Error {
         /// The length given.
         len: u64,
     },
-    /// What is to be atomic is larger than the target can do at once.
-    #[error("{len} bytes at once are more than the limit of {limit}")]
+    /// What is to be all or nothing is larger than the volume's atomic write size; nothing of it was done.
+    #[error(
+        "{len} bytes at once are more than the limit of {limit}, the volume's atomic write size"
+    )]
     TooLarge {
         /// The length given.
         len: u64,
-        /// The longest possible.
+        /// The longest possible, [`crate::Properties::atomic_write_bytes`].
         limit: u64,
     },
     /// What is expected and what is to replace it are equally long.
@@ -287,6 +289,7 @@ fn request_kind(error: &client::Error) -> ErrorKind {
             _ => ErrorKind::Failed,
         },
         client::Error::TooLarge { .. }
+        | client::Error::NotAtomic { .. }
         | client::Error::NotWholeBlocks { .. }
         | client::Error::Metadata { .. } => ErrorKind::InvalidArgument,
         client::Error::Damaged { .. } => ErrorKind::Damaged,

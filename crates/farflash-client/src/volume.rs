@@ -222,6 +222,13 @@ impl Volume {
         self.in_strides(offset, data.len(), write, |_, _| ControlFlow::Continue(()))
     }
 
+    /// Writes `data` to `offset`, all or nothing: after a power failure it is wholly there or wholly absent. What
+    /// is longer than [`Properties::atomic_write_bytes`] is refused ([`Error::TooLarge`]), and nothing of it
+    /// written. Else as [`Volume::write_at`].
+    pub fn write_tx(&self, data: &[u8], offset: u64) -> Result<(), Error> {
+        self.start(Request::WriteTx { offset, data: data.into() }).wait().map(drop)
+    }
+
     /// Writes `len` bytes to `offset`, which `fill` puts into the pieces that it is handed, with their
     /// place from the start.
     pub fn write_with(

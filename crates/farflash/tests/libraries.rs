@@ -242,6 +242,41 @@ fn the_example_for_ordinary_threads_does_what_it_says() {
     assert!(blocks == left);
 }
 
+/// Up to the atomic write size, which the refusal names; of a longer one nothing is written, not even of one that a
+/// plain write does in several requests.
+#[test]
+fn a_transactional_write_is_whole_or_refused() {
+    let server = Server::start("mem:256MiB");
+    let cluster = cluster(&server);
+    let volume = opened(&cluster, "v", 64 * MIB);
+    let limit = volume.opened().atomic_write_bytes;
+    let data: Vec<u8> = (0..limit).map(|at| ((at * 31) >> 7) as u8).collect();
+    volume.write_tx(&data, 4096).unwrap();
+    assert!(volume.compare(&data, 4096).unwrap());
+    let invalid = ErrorKind::InvalidArgument;
+    for len in [limit + 4096, 4 * MIB + 4096, 16 * MIB] {
+        let long = vec![7; usize::try_from(len).unwrap()];
+        let refused = volume.write_tx(&long, 4096).expect_err("a refusal");
+        let Error::TooLarge { len: given, limit: named } = refused else { panic!("{refused}") };
+        assert_eq!((given, named), (len, limit));
+        let asked = Request::WriteTx { offset: 4096, data: Data::lent(long) };
+        let says = format!("{len} bytes at once are more than the limit of {limit}, the volume's");
+        fails(volume.start(asked).wait(), invalid, &says);
+    }
+    let mut behind = vec![7; data.len() + BLOCK];
+    volume.read_at(&mut behind, 4096).unwrap();
+    assert!(behind[..data.len()] == data && behind[data.len()..] == [0; BLOCK]);
+    let lent = Request::WriteTx { offset: 0, data: Data::lent(vec![8; BLOCK]) };
+    assert!(matches!(volume.start(lent).wait().unwrap(), Reply::Done));
+    assert!(volume.compare(&[8; BLOCK], 0).unwrap());
+
+    volume.write_tx(&[], 0).unwrap();
+    fails(volume.write_tx(&[0; 5], 0), invalid, "5 bytes at offset 0 are not whole blocks");
+    fails(volume.write_tx(&[0; BLOCK], 64 * MIB), invalid, "not all within the volume");
+    let with = opened_with_metadata(&cluster, "with", MIB, 8);
+    fails(with.write_tx(&[0; BLOCK], 0), invalid, "8 bytes of metadata each");
+}
+
 #[test]
 fn each_mistake_has_its_error() {
     let server = Server::start("mem:256MiB");
