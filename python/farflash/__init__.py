@@ -63,6 +63,7 @@ from ._errors import (
     TooLarge,
     Unreachable,
     Unsupported,
+    Untrusted,
 )
 from ._farflash import Volume, __version__
 from ._file import VolumeFile, open_file
@@ -91,6 +92,7 @@ __all__ = [
     "TooLarge",
     "Unreachable",
     "Unsupported",
+    "Untrusted",
     "Volume",
     "VolumeFile",
     "VolumeRecord",

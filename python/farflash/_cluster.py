@@ -137,7 +137,8 @@ class Cluster:
 
     api is an address such as "http://192.0.2.1:7420", or several: any of them is asked that answers. By default
     they are those in FARFLASH_API, separated by commas. The token by which the API knows the user is
-    api_token, or in the file api_token_file, or in FARFLASH_API_TOKEN.
+    api_token, or in the file api_token_file, or in FARFLASH_API_TOKEN. api_ca is a file with the only certificates to
+    trust in https:// addresses, in PEM; by default the one in FARFLASH_API_CA, or else what this machine trusts.
     """
 
     def __init__(
@@ -146,13 +147,14 @@ class Cluster:
         *,
         api_token: str | None = None,
         api_token_file: str | os.PathLike[str] | None = None,
+        api_ca: str | os.PathLike[str] | None = None,
     ) -> None:
         if api is None:
             api = os.environ.get("FARFLASH_API", "")
         if isinstance(api, str):
             api = [url.strip() for url in api.split(",") if url.strip()]
         token = _secret(api_token, api_token_file, "FARFLASH_API_TOKEN")
-        self._native = _farflash.Cluster(list(api), token)
+        self._native = _farflash.Cluster(list(api), token, api_ca)
 
     def create_volume(
         self,

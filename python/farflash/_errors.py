@@ -58,6 +58,12 @@ class Unreachable(Error, ConnectionError):
     _errno = errno.EHOSTUNREACH
 
 
+class Untrusted(Error, ConnectionError):
+    """Who answers cannot show by its certificate that it is the server. See api_ca of Cluster."""
+
+    _errno = errno.EPROTO
+
+
 class NoSpace(Error):
     """The device, or the user's quota, is full."""
 

@@ -1,6 +1,7 @@
 """The native module. Use it through the package."""
 
 import builtins
+from os import PathLike
 from types import TracebackType
 from typing import Any, Self, final
 
@@ -146,7 +147,9 @@ def open_place(target: str, options: Any) -> Volume: ...
 
 @final
 class Cluster:
-    def __new__(cls, urls: builtins.list[str], token: str | None) -> Self: ...
+    def __new__(
+        cls, urls: builtins.list[str], token: str | None, ca: str | PathLike[str] | None
+    ) -> Self: ...
     def open(self, volume: str, options: Any) -> Volume: ...
     def create(self, new: Any) -> str: ...
     # To what stands in this class, `list` is this.

@@ -15,6 +15,7 @@ pub(crate) fn exception(py: Python<'_>, error: &Error) -> PyErr {
             ErrorKind::AlreadyExists => "AlreadyExists",
             ErrorKind::PermissionDenied => "PermissionDenied",
             ErrorKind::Unreachable => "Unreachable",
+            ErrorKind::Untrusted => "Untrusted",
             ErrorKind::NoSpace => "NoSpace",
             ErrorKind::Damaged => "Damaged",
             ErrorKind::Unsupported => "Unsupported",

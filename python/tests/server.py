@@ -17,7 +17,7 @@ from pathlib import Path
 PROGRAM = os.environ["FARFLASH_PROGRAM"]
 MIB = 1 << 20
 
-for _variable in ("API", "API_TOKEN", "TOKEN", "CONTROLLER_TOKEN"):
+for _variable in ("API", "API_CA", "API_TOKEN", "TOKEN", "CONTROLLER_TOKEN"):
     os.environ.pop(f"FARFLASH_{_variable}", None)
 
 
@@ -45,7 +45,7 @@ class Server:
             except (ValueError, KeyError):
                 continue
             if api:
-                self.address = api.removeprefix("http://")
+                self.scheme, _, self.address = api.rpartition("://")
                 break
         else:
             self.kill()
@@ -55,7 +55,7 @@ class Server:
 
     @property
     def api(self) -> str:
-        return f"http://{self.address}"
+        return f"{self.scheme or 'http'}://{self.address}"
 
     def kill(self) -> None:
         self.process.kill()

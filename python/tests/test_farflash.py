@@ -459,6 +459,28 @@ class Records(unittest.TestCase):
         self.assertEqual(record.drive, farflash.Drive("2", "M", "S", "degraded"))
 
 
+class Encrypted(unittest.TestCase):
+    def test_a_server_is_believed_by_its_certificate(self) -> None:
+        """By the one that it has made, and not by that of another server."""
+        with directory() as files:
+            own, other = Path(files) / "own", Path(files) / "other"
+            with Server("mem:256MiB", "--api-tls", str(own)) as server, Server("mem:64MiB", "--api-tls", str(other)):
+                self.assertTrue(server.api.startswith("https://"))
+                for trusted in ({}, {"api_ca": other / "certificate.pem"}):
+                    foreign = farflash.Cluster(server.api, **trusted)
+                    for call in (foreign.list_volumes, lambda: foreign.create_volume("v", MIB)):
+                        with self.assertRaisesRegex(farflash.Untrusted, "certificate"):
+                            call()
+                for file in (own / "nowhere.pem", own / "key.pem"):
+                    with self.assertRaisesRegex(farflash.InvalidArgument, str(file)):
+                        farflash.Cluster(server.api, api_ca=file)
+                cluster = farflash.Cluster(server.api, api_ca=str(own / "certificate.pem"))
+                cluster.create_volume("v", MIB)
+                with cluster.open_volume("v") as volume:
+                    volume.write(0, b"a" * BLOCK)
+                    self.assertEqual(volume.read(0, BLOCK), b"a" * BLOCK)
+
+
 class Authentication(unittest.TestCase):
     def test_a_volume_from_its_making_to_its_end(self) -> None:
         with Server(auth=True) as server, directory() as files:

@@ -183,6 +183,8 @@ pub enum ErrorKind {
     PermissionDenied,
     /// A server cannot be reached; later it may be.
     Unreachable,
+    /// Who answers cannot show that it is the server: see [`crate::ClusterOptions::api_ca`].
+    Untrusted,
     /// The device, or the user's quota, is full.
     NoSpace,
     /// Data is damaged, here or on the way.
@@ -250,6 +252,7 @@ fn api_kind(error: &ApiError) -> ErrorKind {
     match error {
         ApiError::BadUrl { .. } | ApiError::Trust(_) => ErrorKind::InvalidArgument,
         ApiError::Unreachable { .. } | ApiError::NotAnApi { .. } => ErrorKind::Unreachable,
+        ApiError::Untrusted { .. } => ErrorKind::Untrusted,
         ApiError::OtherVolume { .. } => ErrorKind::Failed,
         ApiError::Refused(problem) => match problem.code {
             ProblemCode::NameTaken => ErrorKind::AlreadyExists,

@@ -74,7 +74,7 @@ mod volume;
 
 pub use blocks::{BlockData, BlocksMut, ReadBlocks};
 pub use client::{Blocks, SENDS_MAX, Swap};
-pub use cluster::{Cluster, NewVolume, open};
+pub use cluster::{Cluster, ClusterOptions, NewVolume, open};
 pub use control::{
     ApiError, ChangeAuth, ChangeRestrictions, CreatedVolume, Problem, ProblemCode, Restrictions,
     Slo, Tokens, Volume as VolumeRecord,

@@ -12,9 +12,9 @@ use std::thread;
 use std::time::Duration;
 
 use farflash_client::{
-    BlockData, Blocks, BlocksMut, ChangeAuth, ChangeRestrictions, Cluster, Data, DeviceHealth,
-    Error, ErrorKind, Landing, NewVolume, OpenOptions, Reply, Request, SENDS_MAX, Slo, Swap,
-    Volume, VolumeFile,
+    BlockData, Blocks, BlocksMut, ChangeAuth, ChangeRestrictions, Cluster, ClusterOptions, Data,
+    DeviceHealth, Error, ErrorKind, Landing, NewVolume, OpenOptions, Reply, Request, SENDS_MAX,
+    Slo, Swap, Volume, VolumeFile,
 };
 use support::gate::Gate;
 use support::proxy::Proxy;
@@ -240,6 +240,39 @@ fn the_example_for_ordinary_threads_does_what_it_says() {
     let mut left = vec![0; 2 * BLOCK];
     (left[0], left[BLOCK]) = (b'v', 64);
     assert!(blocks == left);
+}
+
+/// By the certificate that it has made. One that is not believed is told nothing, and the next one asked.
+#[test]
+fn a_server_is_believed_by_its_certificate() {
+    let files = Files::new();
+    let start = |name: &str| {
+        let tls = files.path(name);
+        Server::start_with("mem:256MiB", &["--api-tls", tls.to_str().unwrap()])
+    };
+    let (server, other) = (start("own"), start("other"));
+    assert!(server.api.starts_with("https://") && other.api.starts_with("https://"));
+    let trusting = |servers: &[&Server], ca: &str| {
+        let urls = servers.iter().map(|server| server.api.clone()).collect();
+        let api_ca = Some(files.path(ca));
+        Cluster::with(&ClusterOptions { urls, api_ca, ..ClusterOptions::default() })
+    };
+    let foreign = trusting(&[&server], "other/certificate.pem").unwrap();
+    let says = "not trusted by its certificate: invalid peer certificate";
+    fails(foreign.create(&NewVolume::new("v", MIB)), ErrorKind::Untrusted, says);
+    fails(foreign.open("v", &OpenOptions::default()), ErrorKind::Untrusted, says);
+    fails(Cluster::new([&server.api], None).unwrap().list(), ErrorKind::Untrusted, says);
+    let invalid = ErrorKind::InvalidArgument;
+    fails(trusting(&[&server], "nowhere.pem"), invalid, "nowhere.pem");
+    fails(trusting(&[&server], "own/key.pem"), invalid, "no certificate in PEM");
+
+    let cluster = trusting(&[&other, &server], "own/certificate.pem").unwrap();
+    assert!(cluster.list().unwrap().is_empty());
+    let volume = opened(&cluster, "v", MIB);
+    volume.write_at(&[7; BLOCK], 0).unwrap();
+    assert!(volume.compare(&[7; BLOCK], 0).unwrap());
+    cluster.delete("v").unwrap();
+    assert!(trusting(&[&other], "other/certificate.pem").unwrap().list().unwrap().is_empty());
 }
 
 /// Up to the atomic write size, which the refusal names; of a longer one nothing is written, not even of one that a
