@@ -64,8 +64,8 @@ test-crates: deps ## the tests of all crates
 libraries-test: python-test ## the tests of the libraries alone: Rust, C and Python against a real server
 	@.ci/install-missing etcd-server
 	cargo test --locked -p farflash-client -p farflash-c
-	cargo build $(TESTED) --example volume --example counter
-	cargo test $(TESTED) --test libraries --test unfinished --test library_cluster
+	cargo build $(TESTED) --example volume --example counter --example awaited
+	cargo test $(TESTED) --test libraries --test awaiting --test unfinished --test library_cluster
 
 .PHONY: python-test
 python-test: deps ## install the Python package in an environment of its own, and test it

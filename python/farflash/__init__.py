@@ -15,8 +15,8 @@
         file.seek(1000)
         file.write(b"any bytes anywhere")
 
-Cluster and the functions of the same names make, find, open and delete volumes; Volume is an open volume,
-AsyncVolume one for asyncio, VolumeFile one as a file of bytes. Errors are subclasses of farflash.Error.
+Cluster and the functions of the same names make, find, open and delete volumes; Volume is an open volume, VolumeFile
+one as a file of bytes. AsyncCluster and AsyncVolume are those for asyncio. Errors are subclasses of farflash.Error.
 
 A volume made with metadata=16 (or 8, or 64) keeps so many bytes of the program's beside each block:
 volume.write_ex(offset, data, metadata) and its like write, read, compare and swap both as one.
@@ -29,7 +29,7 @@ must not be changed until the write has ended. What is compared or swapped is co
 blocks with metadata are copied more often. A process that was forked opens its volumes anew.
 """
 
-from ._aio import AsyncVolume
+from ._aio import AsyncCluster, AsyncVolume
 from ._cluster import (
     Cluster,
     CreatedVolume,
@@ -71,6 +71,7 @@ from ._swap import Swap
 
 __all__ = [
     "AlreadyExists",
+    "AsyncCluster",
     "AsyncVolume",
     "Busy",
     "Closed",

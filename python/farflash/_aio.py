@@ -8,14 +8,14 @@ import weakref
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-from ._cluster import Cluster
+from ._cluster import Cluster, CreatedVolume, Tokens, VolumeRecord
 from ._farflash import Completions, Volume
 from ._swap import Swap
 
 if TYPE_CHECKING:
     from _typeshed import ReadableBuffer, WriteableBuffer
 
-__all__ = ["AsyncVolume"]
+__all__ = ["AsyncCluster", "AsyncVolume"]
 
 
 class _Reading(asyncio.Future[Any]):
@@ -76,6 +76,53 @@ class _Hub:
 
 _hubs: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, weakref.ref[_Hub]]
 _hubs = weakref.WeakKeyDictionary()
+
+
+class AsyncCluster:
+    """A cluster whose functions are awaited: each is that of Cluster, of the same name and with the same options.
+
+    By default it is the cluster in the environment (FARFLASH_API). A call whose await is cancelled is carried out all
+    the same.
+    """
+
+    def __init__(self, cluster: Cluster | None = None) -> None:
+        self.cluster = cluster or Cluster()
+
+    async def create_volume(self, name: str, size: int, **options: Any) -> CreatedVolume:
+        """Makes a volume of size bytes."""
+        return await asyncio.to_thread(self.cluster.create_volume, name, size, **options)
+
+    async def list_volumes(self) -> list[VolumeRecord]:
+        """All volumes that this user may see, by name."""
+        return await asyncio.to_thread(self.cluster.list_volumes)
+
+    async def show_volume(self, volume: str) -> VolumeRecord:
+        """What is known of a volume, given by name or id."""
+        return await asyncio.to_thread(self.cluster.show_volume, volume)
+
+    async def open_volume(self, volume: str, **options: Any) -> AsyncVolume:
+        """Opens a volume, given by name, id, or place."""
+        return await AsyncVolume.open(volume, cluster=self.cluster, **options)
+
+    async def resize_volume(self, volume: str, size: int) -> VolumeRecord:
+        """Changes a volume's size."""
+        return await asyncio.to_thread(self.cluster.resize_volume, volume, size)
+
+    async def set_slo(self, volume: str, **options: Any) -> VolumeRecord:
+        """Changes what a volume is promised of its device."""
+        return await asyncio.to_thread(self.cluster.set_slo, volume, **options)
+
+    async def change_auth(self, volume: str, **options: Any) -> Tokens:
+        """Makes new tokens for a volume."""
+        return await asyncio.to_thread(self.cluster.change_auth, volume, **options)
+
+    async def restrict_volume(self, volume: str, **options: Any) -> VolumeRecord:
+        """Changes who may open a volume."""
+        return await asyncio.to_thread(self.cluster.restrict_volume, volume, **options)
+
+    async def delete_volume(self, volume: str) -> None:
+        """Deletes a volume with all that is on it."""
+        await asyncio.to_thread(self.cluster.delete_volume, volume)
 
 
 class AsyncVolume:
@@ -172,6 +219,10 @@ class AsyncVolume:
     ) -> Swap:
         """Replaces the blocks at offset if they are as expected; both are pairs of data and metadata."""
         return Swap(*await self._start("compare_and_swap_ex", offset, expected, blocks))
+
+    def failure_domain(self) -> asyncio.Future[dict[str, object] | None]:
+        """Where the volume is, and with what it may fail, as Volume.failure_domain."""
+        return self._start("failure_domain")
 
     async def close(self) -> None:
         """Closes the volume. Requests under way fail with Closed."""

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use farflash_client::{
-    BlockData, Data, Error, Pending, Properties, ReadData, Reply, Request, Swap,
+    BlockData, Data, Error, FailureDomain, Pending, Properties, ReadData, Reply, Request, Swap,
 };
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyTuple};
@@ -396,16 +396,7 @@ impl Volume {
     /// Where it is, and with what it may fail: host, labels, core, and the device with its model, serial
     /// number and health. None if the target does not say so.
     fn failure_domain<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyDict>>> {
-        let Some(domain) = wait(py, self.0.start_failure_domain())? else { return Ok(None) };
-        let said = PyDict::new(py);
-        said.set_item("host", domain.host)?;
-        said.set_item("labels", domain.labels)?;
-        said.set_item("core", domain.core)?;
-        said.set_item("device", domain.device)?;
-        said.set_item("model", Some(domain.model).filter(|text| !text.is_empty()))?;
-        said.set_item("serial", Some(domain.serial).filter(|text| !text.is_empty()))?;
-        said.set_item("health", format!("{:?}", domain.health).to_lowercase())?;
-        Ok(Some(said))
+        domain_dict(py, wait(py, self.0.start_failure_domain())?)
     }
 
     /// Times that its connection was made again.
@@ -426,6 +417,23 @@ impl Volume {
     fn __repr__(&self) -> String {
         format!("<farflash.Volume {}>", self.0.opened().nqn)
     }
+}
+
+/// With what a volume may fail, if the target says so.
+pub(crate) fn domain_dict(
+    py: Python<'_>,
+    domain: Option<FailureDomain>,
+) -> PyResult<Option<Bound<'_, PyDict>>> {
+    let Some(domain) = domain else { return Ok(None) };
+    let said = PyDict::new(py);
+    said.set_item("host", domain.host)?;
+    said.set_item("labels", domain.labels)?;
+    said.set_item("core", domain.core)?;
+    said.set_item("device", domain.device)?;
+    said.set_item("model", Some(domain.model).filter(|text| !text.is_empty()))?;
+    said.set_item("serial", Some(domain.serial).filter(|text| !text.is_empty()))?;
+    said.set_item("health", format!("{:?}", domain.health).to_lowercase())?;
+    Ok(Some(said))
 }
 
 /// All of a bytes-like object.

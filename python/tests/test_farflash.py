@@ -351,7 +351,7 @@ class Basics(unittest.TestCase):
 
     def test_documentation_and_types_are_there(self) -> None:
         text = pydoc.plain(pydoc.render_doc(farflash))
-        for name in ("create_volume", "compare_and_swap", "AsyncVolume", "open_file"):
+        for name in ("create_volume", "compare_and_swap", "AsyncCluster", "AsyncVolume", "open_file"):
             self.assertIn(name, text)
         for name in farflash.__all__:
             self.assertTrue(name == "__version__" or getattr(farflash, name).__doc__, name)
@@ -511,6 +511,42 @@ class Authentication(unittest.TestCase):
             cluster.delete_volume("db")
             with self.assertRaises(farflash.NotFound):
                 cluster.show_volume("db")
+
+    def test_a_volume_is_awaited_from_its_making_to_its_end(self) -> None:
+        async def work(api: str) -> None:
+            cluster = farflash.AsyncCluster(farflash.Cluster(api))
+            created = await cluster.create_volume("db", MIB, share=50)
+            names = [record.name for record in await cluster.list_volumes()]
+            self.assertEqual((names, (await cluster.show_volume("db")).id), (["db"], created.id))
+            with self.assertRaises(farflash.PermissionDenied):
+                await cluster.open_volume("db")
+            async with await cluster.open_volume("db", token=created.tokens.token) as volume:
+                await volume.write(0, b"a" * BLOCK)
+                domain = await volume.failure_domain()
+                assert domain is not None
+                self.assertEqual(domain, await asyncio.to_thread(volume.volume.failure_domain))
+                self.assertEqual((domain["host"], domain["core"]), (created.host, created.core))
+            with self.assertRaises(farflash.Closed):
+                await volume.failure_domain()
+            self.assertEqual((await cluster.resize_volume(created.id, 2 * MIB)).size, 2 * MIB)
+            self.assertEqual((await cluster.set_slo("db", share=7)).slo, {"share": 7})
+            tokens = await cluster.change_auth("db", cut=True)
+            record = await cluster.restrict_volume("db", networks=["127.0.0.0/8"])
+            self.assertEqual(record.restrictions["networks"], ["127.0.0.0/8"])
+            async with await cluster.open_volume(created.id, token=tokens.token) as volume:
+                self.assertEqual(await volume.read(0, BLOCK), b"a" * BLOCK)
+            await cluster.delete_volume("db")
+            with self.assertRaises(farflash.NotFound):
+                await cluster.show_volume("db")
+
+        with Server(auth=True) as server:
+            asyncio.run(work(server.api))
+
+    def test_the_names_of_the_cluster_for_asyncio_are_those_of_the_other(self) -> None:
+        def names(kind: type) -> set[str]:
+            return {name for name in vars(kind) if not name.startswith("_")}
+
+        self.assertEqual(names(farflash.AsyncCluster), names(farflash.Cluster))
 
     def test_the_examples_do_what_they_say(self) -> None:
         with Server(auth=True) as server:

@@ -11,8 +11,8 @@ use control::{
 
 use crate::directory::{Directory, Place};
 use crate::open::variable;
-use crate::session::Locator;
-use crate::{Error, OpenOptions, Target, Volume};
+use crate::volume::Sought;
+use crate::{Error, OpenOptions, Pending, Target, Volume};
 
 /// What a new volume is to be like.
 #[derive(Clone, Debug)]
@@ -173,17 +173,11 @@ impl Cluster {
 
     /// Opens a volume, given by name or id.
     pub fn open(&self, volume: &str, options: &OpenOptions) -> Result<Volume, Error> {
-        options.client_options()?;
-        let locator = || Locator::Cluster(self.directory.clone(), volume.to_owned());
-        if let Some(place) = self.directory.remembered(volume) {
-            let opened = Volume::open_at(locator(), place, options);
-            // It may be elsewhere by now, or another volume have its name.
-            if opened.is_ok() {
-                return opened;
-            }
-        }
-        let place = self.directory.locate(volume, None)?.place;
-        Volume::open_at(locator(), place, options)
+        Volume::open(self.sought(volume), options)
+    }
+
+    pub(crate) fn sought(&self, volume: &str) -> Sought {
+        Sought::Named(self.directory.clone(), volume.to_owned())
     }
 
     /// Changes a volume's size. What lies beyond a smaller one is lost at once.
@@ -223,11 +217,20 @@ impl Cluster {
 /// Opens what `target` names: a volume's name or id, which the cluster in the environment is asked for,
 /// or `tcp://IP:PORT/NQN`.
 pub fn open(target: &str, options: &OpenOptions) -> Result<Volume, Error> {
-    match target.parse::<Target>()? {
-        Target::Name(name) => Cluster::from_env()?.open(&name, options),
-        Target::Place { address, nqn } => {
-            let place = Place { address, nqn: *nqn };
-            Volume::open_at(Locator::Fixed, place, options)
-        }
+    Volume::open(sought(target)?, options)
+}
+
+/// Like [`open`], without waiting.
+pub fn start_open(target: &str, options: &OpenOptions) -> Pending<Volume> {
+    match sought(target) {
+        Ok(sought) => Volume::start_open(sought, options),
+        Err(error) => Pending::failed(error),
     }
+}
+
+fn sought(target: &str) -> Result<Sought, Error> {
+    Ok(match target.parse()? {
+        Target::Name(name) => Cluster::from_env()?.sought(&name),
+        Target::Place { address, nqn } => Sought::At(Box::new(Place { address, nqn: *nqn })),
+    })
 }

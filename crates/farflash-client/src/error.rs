@@ -165,6 +165,9 @@ pub enum Error {
     /// The background thread cannot be started.
     #[error("the background thread cannot be started: {0}")]
     Start(#[from] reactor::StartError),
+    /// The system has no thread on which an API could be asked.
+    #[error("no thread can be started to ask the API: {0}")]
+    NoThread(Arc<std::io::Error>),
     /// The background thread has ended; the process is probably ending, too.
     #[error("the background thread has ended")]
     Stopped,
@@ -223,7 +226,9 @@ impl Error {
             | Self::NoApi { .. }
             | Self::WithinCallback => ErrorKind::InvalidArgument,
             Self::NotFound { .. } => ErrorKind::NotFound,
-            Self::TooManyOutstanding { .. } | Self::Contended { .. } => ErrorKind::Busy,
+            Self::TooManyOutstanding { .. } | Self::Contended { .. } | Self::NoThread(_) => {
+                ErrorKind::Busy
+            }
             Self::Api(error) => api_kind(error),
             Self::Connect { error, .. } => connect_kind(error),
             Self::Lost { last, .. } => match last.kind() {

@@ -310,6 +310,26 @@ fn a_transactional_write_is_whole_or_refused() {
     fails(with.write_tx(&[0; BLOCK], 0), invalid, "8 bytes of metadata each");
 }
 
+/// The same for the one that awaits.
+#[test]
+fn the_example_that_awaits_does_what_it_says() {
+    let server = Server::start_with("mem:256MiB", &["--auth", "on"]);
+    let cluster = cluster(&server);
+    let created = cluster.create(&NewVolume::new("v", MIB)).unwrap();
+    let (api, token) = (api(&server), created.tokens.token.as_str());
+    let environment = [("FARFLASH_API", api.as_str()), ("FARFLASH_TOKEN", token)];
+    let said = said_by_example(("farflash-client", "awaited"), &["v"], &environment);
+    let lines = [
+        format!("v: 1048576 bytes at {}", created.volume.address),
+        "64 of 64 blocks read what was written".to_owned(),
+    ];
+    assert_eq!(said, lines.join("\n") + "\n");
+    let mut block = [0; BLOCK];
+    let volume = cluster.open("v", &with_token(token)).unwrap();
+    volume.read_at(&mut block, 63 * BLOCK as u64).unwrap();
+    assert_eq!(block, [63; BLOCK]);
+}
+
 #[test]
 fn each_mistake_has_its_error() {
     let server = Server::start("mem:256MiB");
