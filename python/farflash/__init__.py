@@ -25,8 +25,8 @@ Requests wait for a server that went away, and are repeated when it is back, whe
 waits, other threads run, and Ctrl-C interrupts it: a read at once, a write when what is under way has ended, so that
 nothing of it is carried out later (a second Ctrl-C does not wait for that). write() sends from the caller's memory,
 read() and readinto() receive into it, with one copy behind the kernel's; so do those of AsyncVolume: what is written
-must not be changed until the write has ended. What is compared or swapped is copied when the request begins, and
-blocks with metadata are copied more often. A process that was forked opens its volumes anew.
+must not be changed until the write has ended. What AsyncVolume compares or swaps is copied when the request begins, and
+blocks with metadata are copied once more. A process that was forked opens its volumes anew.
 """
 
 from ._aio import AsyncCluster, AsyncVolume

@@ -5,7 +5,7 @@ use std::io::{PipeReader, PipeWriter, Read, Write};
 use std::os::fd::AsRawFd;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use farflash_client::{Data, Error, FailureDomain, Reply, Request};
+use farflash_client::{BlockData, Data, Error, FailureDomain, Reply, Request};
 use pyo3::IntoPyObjectExt;
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyBytes, PyList};
@@ -13,7 +13,9 @@ use pyo3::types::{PyBool, PyBytes, PyList};
 use crate::buffers::{readable, writable};
 use crate::errors::exception;
 use crate::lending::{Filling, Loan, Reading};
-use crate::volume::{Blocks, Volume, domain_dict, swap_tuple, to_bytes, whole, whole_blocks};
+use crate::volume::{
+    Blocks, Volume, copied_metadata, domain_dict, swap_tuple, to_bytes, whole, whole_blocks,
+};
 
 /// What a request is answered by.
 enum Answer {
@@ -283,11 +285,15 @@ impl Completions {
         volume: &Volume,
         key: u64,
         offset: u64,
-        data: Bound<'_, PyAny>,
-        metadata: Bound<'_, PyAny>,
+        data: &Bound<'_, PyAny>,
+        metadata: &Bound<'_, PyAny>,
     ) -> PyResult<()> {
-        let blocks = whole_blocks((data, metadata))?;
-        self.submit(volume, key, Request::WriteEx { offset, blocks });
+        let metadata = copied_metadata(metadata)?;
+        let loan = Loan::new(data.py(), readable(data)?);
+        self.submit_lent(volume, key, loan, |data| {
+            let blocks = BlockData { data, metadata };
+            Request::WriteEx { offset, blocks }
+        });
         Ok(())
     }
 
