@@ -69,19 +69,21 @@ test-crates: deps ## the tests of all crates
 libraries-test: python-test ## the tests of the libraries alone: Rust, C and Python against a real server
 	@.ci/install-missing etcd-server
 	cargo test --locked -p farflash-client -p farflash-c
-	cargo build $(TESTED) --example volume --example counter
-	cargo test $(TESTED) --test libraries --test unfinished --test library_cluster
+	cargo build $(TESTED) --example volume --example counter --example awaited
+	cargo test $(TESTED) --test libraries --test awaiting --test unfinished --test library_cluster
 
 .PHONY: python-test
 python-test: deps ## install the Python package in an environment of its own, and test it
-	@.ci/install-missing python3 python3-venv
+	@.ci/install-missing python3 python3-venv etcd-server
 	$(BUILD_FARFLASH)
 	environment=$(TARGET)/python-environment
-	[ -x $$environment/bin/maturin ] || python3 -m venv --clear $$environment
+	[ -x $$environment/bin/mypy ] || python3 -m venv --clear $$environment
 	export PIP_DISABLE_PIP_VERSION_CHECK=1
-	$$environment/bin/python -m pip install --quiet 'maturin==1.16.0' 'mypy==2.4.1'
-	MATURIN_PEP517_ARGS="--profile dev --locked" PATH=$$(realpath $$environment)/bin:$$PATH \
-		$$environment/bin/python -m pip install --quiet --no-build-isolation --no-deps --force-reinstall ./python
+	$$environment/bin/python -m pip install --quiet 'mypy==2.4.1'
+	# As users install it: pip fetches what the package says that it is built with. Only the profile is that of the
+	# tests, since a release build takes minutes.
+	MATURIN_PEP517_ARGS="--profile dev --locked" \
+		$$environment/bin/python -m pip install --quiet --no-deps --force-reinstall ./python
 	# What it says of its types, by itself and against the native module.
 	$$environment/bin/python -m mypy --strict --cache-dir $(TARGET)/mypy-cache python/farflash python/examples
 	(cd $$environment && bin/python -m mypy.stubtest farflash)

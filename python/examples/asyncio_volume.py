@@ -12,16 +12,15 @@ BLOCKS = 1000
 
 
 async def main() -> None:
-    cluster = farflash.Cluster()
-    created = await asyncio.to_thread(cluster.create_volume, "asyncio-example", 16 << 20)
-    token = created.tokens.token
-    async with await farflash.AsyncVolume.open("asyncio-example", cluster=cluster, token=token) as volume:
+    cluster = farflash.AsyncCluster()
+    created = await cluster.create_volume("asyncio-example", 16 << 20)
+    async with await cluster.open_volume("asyncio-example", token=created.tokens.token) as volume:
         await asyncio.gather(
             *(volume.write(n * BLOCK, n.to_bytes(8) * (BLOCK // 8)) for n in range(BLOCKS))
         )
         blocks = await asyncio.gather(*(volume.read(n * BLOCK, BLOCK) for n in range(BLOCKS)))
         assert all(block[:8] == n.to_bytes(8) for n, block in enumerate(blocks))
-    await asyncio.to_thread(cluster.delete_volume, "asyncio-example")
+    await cluster.delete_volume("asyncio-example")
     print("done")
 
 

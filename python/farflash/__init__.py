@@ -15,8 +15,8 @@
         file.seek(1000)
         file.write(b"any bytes anywhere")
 
-Cluster and the functions of the same names make, find, open and delete volumes; Volume is an open volume,
-AsyncVolume one for asyncio, VolumeFile one as a file of bytes. Errors are subclasses of farflash.Error.
+Cluster and the functions of the same names make, find, open and delete volumes; Volume is an open volume, VolumeFile
+one as a file of bytes. AsyncCluster and AsyncVolume are those for asyncio. Errors are subclasses of farflash.Error.
 
 A volume made with metadata=16 (or 8, or 64) keeps so many bytes of the program's beside each block:
 volume.write_ex(offset, data, metadata) and its like write, read, compare and swap both as one.
@@ -24,14 +24,16 @@ volume.write_ex(offset, data, metadata) and its like write, read, compare and sw
 Requests wait for a server that went away, and are repeated when it is back, wherever it is then. While a call
 waits, other threads run, and Ctrl-C interrupts it: a read at once, a write when what is under way has ended, so that
 nothing of it is carried out later (a second Ctrl-C does not wait for that). write() sends from the caller's memory,
-read() and readinto() receive into it, with one copy behind the kernel's; AsyncVolume copies what is written when the
-request begins, and blocks with metadata are copied more often. A process that was forked opens its volumes anew.
+read() and readinto() receive into it, with one copy behind the kernel's; so do those of AsyncVolume: what is written
+must not be changed until the write has ended. What AsyncVolume compares or swaps is copied when the request begins, and
+blocks with metadata are copied once more. A process that was forked opens its volumes anew.
 """
 
-from ._aio import AsyncVolume
+from ._aio import AsyncCluster, AsyncVolume
 from ._cluster import (
     Cluster,
     CreatedVolume,
+    Drive,
     Tokens,
     VolumeRecord,
     change_auth,
@@ -58,8 +60,10 @@ from ._errors import (
     OutcomeUnknown,
     OutOfRange,
     PermissionDenied,
+    TooLarge,
     Unreachable,
     Unsupported,
+    Untrusted,
 )
 from ._farflash import Volume, __version__
 from ._file import VolumeFile, open_file
@@ -67,12 +71,14 @@ from ._swap import Swap
 
 __all__ = [
     "AlreadyExists",
+    "AsyncCluster",
     "AsyncVolume",
     "Busy",
     "Closed",
     "Cluster",
     "CreatedVolume",
     "Damaged",
+    "Drive",
     "Error",
     "Failed",
     "InvalidArgument",
@@ -84,8 +90,10 @@ __all__ = [
     "PermissionDenied",
     "Swap",
     "Tokens",
+    "TooLarge",
     "Unreachable",
     "Unsupported",
+    "Untrusted",
     "Volume",
     "VolumeFile",
     "VolumeRecord",

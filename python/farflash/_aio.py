@@ -8,14 +8,14 @@ import weakref
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-from ._cluster import Cluster
+from ._cluster import Cluster, CreatedVolume, Tokens, VolumeRecord
 from ._farflash import Completions, Volume
 from ._swap import Swap
 
 if TYPE_CHECKING:
     from _typeshed import ReadableBuffer, WriteableBuffer
 
-__all__ = ["AsyncVolume"]
+__all__ = ["AsyncCluster", "AsyncVolume"]
 
 
 class _Reading(asyncio.Future[Any]):
@@ -78,15 +78,62 @@ _hubs: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, weakref.ref[_Hub]]
 _hubs = weakref.WeakKeyDictionary()
 
 
+class AsyncCluster:
+    """A cluster whose functions are awaited: each is that of Cluster, of the same name and with the same options.
+
+    By default it is the cluster in the environment (FARFLASH_API). A call whose await is cancelled is carried out all
+    the same.
+    """
+
+    def __init__(self, cluster: Cluster | None = None) -> None:
+        self.cluster = cluster or Cluster()
+
+    async def create_volume(self, name: str, size: int, **options: Any) -> CreatedVolume:
+        """Makes a volume of size bytes."""
+        return await asyncio.to_thread(self.cluster.create_volume, name, size, **options)
+
+    async def list_volumes(self) -> list[VolumeRecord]:
+        """All volumes that this user may see, by name."""
+        return await asyncio.to_thread(self.cluster.list_volumes)
+
+    async def show_volume(self, volume: str) -> VolumeRecord:
+        """What is known of a volume, given by name or id."""
+        return await asyncio.to_thread(self.cluster.show_volume, volume)
+
+    async def open_volume(self, volume: str, **options: Any) -> AsyncVolume:
+        """Opens a volume, given by name, id, or place."""
+        return await AsyncVolume.open(volume, cluster=self.cluster, **options)
+
+    async def resize_volume(self, volume: str, size: int) -> VolumeRecord:
+        """Changes a volume's size."""
+        return await asyncio.to_thread(self.cluster.resize_volume, volume, size)
+
+    async def set_slo(self, volume: str, **options: Any) -> VolumeRecord:
+        """Changes what a volume is promised of its device."""
+        return await asyncio.to_thread(self.cluster.set_slo, volume, **options)
+
+    async def change_auth(self, volume: str, **options: Any) -> Tokens:
+        """Makes new tokens for a volume."""
+        return await asyncio.to_thread(self.cluster.change_auth, volume, **options)
+
+    async def restrict_volume(self, volume: str, **options: Any) -> VolumeRecord:
+        """Changes who may open a volume."""
+        return await asyncio.to_thread(self.cluster.restrict_volume, volume, **options)
+
+    async def delete_volume(self, volume: str) -> None:
+        """Deletes a volume with all that is on it."""
+        await asyncio.to_thread(self.cluster.delete_volume, volume)
+
+
 class AsyncVolume:
     """A volume whose requests are awaited. An asynchronous context manager that closes it.
 
     Requests begin when they are called, not when they are awaited; any number of them can be under way.
     A request whose await is cancelled is carried out all the same. A buffer to be read into must not be used
-    until the read has ended or was cancelled. What write is given is sent from where it is: it must not be changed until
+    until the read has ended or was cancelled. What write, write_tx and write_ex are given is sent from where it is: it must not be changed until
     the write has ended, and if that was cancelled, not at all any more, since nobody is told of its end. Bytes never
     change. Who wants to change a buffer again and cannot wait for ever keeps the future, and waits for it with
-    asyncio.wait, which does not cancel. What other methods are given is copied at once.
+    asyncio.wait, which does not cancel. What is compared and swapped is copied at once, and so is metadata.
     """
 
     def __init__(self, volume: Volume) -> None:
@@ -121,6 +168,10 @@ class AsyncVolume:
     def write(self, offset: int, data: ReadableBuffer) -> asyncio.Future[None]:
         """Writes a bytes-like object to offset. It is durable when this has ended."""
         return self._start("write", offset, data)
+
+    def write_tx(self, offset: int, data: ReadableBuffer) -> asyncio.Future[None]:
+        """The same, all or nothing: TooLarge if data is longer than the volume's atomic_write_size."""
+        return self._start("write_tx", offset, data)
 
     def write_zeroes(self, offset: int, length: int) -> asyncio.Future[None]:
         """Makes a range read as zeroes, metadata included."""
@@ -168,6 +219,10 @@ class AsyncVolume:
     ) -> Swap:
         """Replaces the blocks at offset if they are as expected; both are pairs of data and metadata."""
         return Swap(*await self._start("compare_and_swap_ex", offset, expected, blocks))
+
+    def failure_domain(self) -> asyncio.Future[dict[str, object] | None]:
+        """Where the volume is, and with what it may fail, as Volume.failure_domain."""
+        return self._start("failure_domain")
 
     async def close(self) -> None:
         """Closes the volume. Requests under way fail with Closed."""

@@ -6,7 +6,7 @@ import json
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 from . import _farflash
 from ._farflash import Volume
@@ -14,6 +14,7 @@ from ._farflash import Volume
 __all__ = [
     "Cluster",
     "CreatedVolume",
+    "Drive",
     "Tokens",
     "VolumeRecord",
     "change_auth",
@@ -41,12 +42,29 @@ class Tokens:
 
 
 @dataclass(frozen=True)
+class Drive:
+    """What is known of the device that holds a volume."""
+
+    #: Its id, which it carries.
+    id: str
+    #: What its maker calls it, and its serial number, if it is a drive that says so.
+    model: str | None
+    serial: str | None
+    #: Whether it works, as of the last ten seconds; None while its host is gone.
+    health: Literal["good", "degraded", "failed"] | None
+
+
+@dataclass(frozen=True)
 class VolumeRecord:
-    """What the cluster knows of a volume."""
+    """What the cluster knows of a volume. What is told of one that is unreachable is what was last known."""
 
     name: str
     id: str
     nqn: str
+    #: Whether its host serves it. Its host is gone, or does not serve its device, if it is "unreachable".
+    state: Literal["online", "unreachable"]
+    #: What keeps hosts from opening it, in words, if something does.
+    trouble: str | None
     size: int
     #: Bytes of metadata that each block has beside its data.
     metadata_size: int
@@ -55,6 +73,7 @@ class VolumeRecord:
     #: Where it is served, as ip:port.
     address: str
     device: str
+    drive: Drive
     #: The host that serves it, what that host shares with others, such as the rack, and its core.
     host: str
     labels: dict[str, str]
@@ -82,11 +101,14 @@ def _fields(record: dict[str, Any]) -> dict[str, Any]:
         "name": record["name"],
         "id": record["id"],
         "nqn": record["nqn"],
+        "state": record["state"],
+        "trouble": record["trouble"],
         "size": record["size_bytes"],
         "metadata_size": record["metadata_bytes"],
         "allocated": record["allocated_bytes"],
         "address": record["address"],
         "device": record["device"],
+        "drive": Drive(**{name: record["drive"][name] for name in ("id", "model", "serial", "health")}),
         "host": record["host"],
         "labels": record["labels"],
         "core": record["portal"]["core"],
@@ -115,7 +137,8 @@ class Cluster:
 
     api is an address such as "http://192.0.2.1:7420", or several: any of them is asked that answers. By default
     they are those in FARFLASH_API, separated by commas. The token by which the API knows the user is
-    api_token, or in the file api_token_file, or in FARFLASH_API_TOKEN.
+    api_token, or in the file api_token_file, or in FARFLASH_API_TOKEN. api_ca is a file with the only certificates to
+    trust in https:// addresses, in PEM; by default the one in FARFLASH_API_CA, or else what this machine trusts.
     """
 
     def __init__(
@@ -124,13 +147,14 @@ class Cluster:
         *,
         api_token: str | None = None,
         api_token_file: str | os.PathLike[str] | None = None,
+        api_ca: str | os.PathLike[str] | None = None,
     ) -> None:
         if api is None:
             api = os.environ.get("FARFLASH_API", "")
         if isinstance(api, str):
             api = [url.strip() for url in api.split(",") if url.strip()]
         token = _secret(api_token, api_token_file, "FARFLASH_API_TOKEN")
-        self._native = _farflash.Cluster(list(api), token)
+        self._native = _farflash.Cluster(list(api), token, api_ca)
 
     def create_volume(
         self,

@@ -30,6 +30,10 @@ class OutOfRange(InvalidArgument):
     """The request reaches beyond the end of the volume."""
 
 
+class TooLarge(InvalidArgument):
+    """What is to be all or nothing is longer than the volume's atomic_write_size. Nothing of it was done."""
+
+
 class NotFound(Error, FileNotFoundError):
     """There is no such volume, or not for this user."""
 
@@ -52,6 +56,12 @@ class Unreachable(Error, ConnectionError):
     """A server cannot be reached; later it may be."""
 
     _errno = errno.EHOSTUNREACH
+
+
+class Untrusted(Error, ConnectionError):
+    """Who answers cannot show by its certificate that it is the server. See api_ca of Cluster."""
+
+    _errno = errno.EPROTO
 
 
 class NoSpace(Error):

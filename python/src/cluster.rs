@@ -1,9 +1,11 @@
 //! Provisioning. Records go to Python as JSON, which `farflash/_cluster.py` makes classes of.
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use farflash_client::{
-    ChangeAuth, ChangeRestrictions, Error, NewVolume, OpenOptions, Restrictions, Slo,
+    ChangeAuth, ChangeRestrictions, ClusterOptions, Error, NewVolume, OpenOptions, Restrictions,
+    Slo,
 };
 use pyo3::prelude::*;
 use serde::Serialize;
@@ -106,8 +108,14 @@ pub(crate) fn open_place(py: Python<'_>, target: &str, options: Options) -> PyRe
 #[pymethods]
 impl Cluster {
     #[new]
-    fn new(py: Python<'_>, urls: Vec<String>, token: Option<&str>) -> PyResult<Self> {
-        detached(py, || farflash_client::Cluster::new(urls, token)).map(Self)
+    fn new(
+        py: Python<'_>,
+        urls: Vec<String>,
+        token: Option<String>,
+        ca: Option<PathBuf>,
+    ) -> PyResult<Self> {
+        let options = ClusterOptions { urls, api_token: token, api_ca: ca };
+        detached(py, || farflash_client::Cluster::with(&options)).map(Self)
     }
 
     fn open(&self, py: Python<'_>, volume: &str, options: Options) -> PyResult<Volume> {

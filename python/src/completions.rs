@@ -5,16 +5,25 @@ use std::io::{PipeReader, PipeWriter, Read, Write};
 use std::os::fd::AsRawFd;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use farflash_client::{Data, Error, Reply, Request};
+use farflash_client::{BlockData, Data, Error, FailureDomain, Reply, Request};
+use pyo3::IntoPyObjectExt;
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyBytes, PyList};
 
 use crate::buffers::{readable, writable};
 use crate::errors::exception;
 use crate::lending::{Filling, Loan, Reading};
-use crate::volume::{Blocks, Volume, swap_tuple, to_bytes, whole, whole_blocks};
+use crate::volume::{
+    Blocks, Volume, copied_metadata, domain_dict, swap_tuple, to_bytes, whole, whole_blocks,
+};
 
-type Outcome = (u64, Result<Reply, Error>);
+/// What a request is answered by.
+enum Answer {
+    Reply(Reply),
+    FailureDomain(Option<FailureDomain>),
+}
+
+type Outcome = (u64, Result<Answer, Error>);
 
 /// Shared with the library's thread: nothing of Python's is in it (P1).
 struct Done {
@@ -77,7 +86,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 impl Completions {
     fn submit(&self, volume: &Volume, key: u64, request: Request) {
         let done = self.done.clone();
-        volume.0.submit(request, move |outcome| tell(&done, (key, outcome)));
+        volume.0.submit(request, move |outcome| tell(&done, (key, outcome.map(Answer::Reply))));
     }
 
     /// The same for what is written from `buffer`, which is no longer needed when the outcome is told.
@@ -93,12 +102,16 @@ impl Completions {
         let request = make(loan.lend_all(telling.clone()));
         lock(&self.memory).insert(key, Memory::Lent { _loan: loan });
         volume.0.submit(request, move |outcome| {
-            *lock(&telling.outcome) = Some((key, outcome));
+            *lock(&telling.outcome) = Some((key, outcome.map(Answer::Reply)));
         });
     }
 
-    fn value<'py>(&self, py: Python<'py>, key: u64, reply: Reply) -> PyResult<Bound<'py, PyAny>> {
+    fn value<'py>(&self, py: Python<'py>, key: u64, answer: Answer) -> PyResult<Bound<'py, PyAny>> {
         let memory = lock(&self.memory).remove(&key);
+        let reply = match answer {
+            Answer::Reply(reply) => reply,
+            Answer::FailureDomain(domain) => return domain_dict(py, domain)?.into_bound_py_any(py),
+        };
         Ok(match (reply, memory) {
             (Reply::Done, Some(Memory::Filled(filled))) => {
                 filled.len().into_pyobject(py)?.into_any()
@@ -143,7 +156,7 @@ impl Completions {
         for (key, outcome) in outcomes {
             let outcome = outcome.map_err(|error| exception(py, &error));
             // What fails here fails its own request only: the others are waited for, too.
-            let told = match outcome.and_then(|reply| self.value(py, key, reply)) {
+            let told = match outcome.and_then(|answer| self.value(py, key, answer)) {
                 Ok(value) => (key, true, value),
                 Err(failure) => {
                     let memory = lock(&self.memory).remove(&key);
@@ -208,6 +221,18 @@ impl Completions {
         Ok(())
     }
 
+    fn write_tx(
+        &self,
+        volume: &Volume,
+        key: u64,
+        offset: u64,
+        data: &Bound<'_, PyAny>,
+    ) -> PyResult<()> {
+        let loan = Loan::new(data.py(), readable(data)?);
+        self.submit_lent(volume, key, loan, |data| Request::WriteTx { offset, data });
+        Ok(())
+    }
+
     fn write_zeroes(&self, volume: &Volume, key: u64, offset: u64, length: u64) {
         self.submit(volume, key, Request::WriteZeroes { offset, len: length });
     }
@@ -218,6 +243,13 @@ impl Completions {
 
     fn flush(&self, volume: &Volume, key: u64) {
         self.submit(volume, key, Request::Flush);
+    }
+
+    fn failure_domain(&self, volume: &Volume, key: u64) {
+        let done = self.done.clone();
+        volume.0.submit_failure_domain(move |outcome| {
+            tell(&done, (key, outcome.map(Answer::FailureDomain)));
+        });
     }
 
     fn compare(
@@ -253,11 +285,15 @@ impl Completions {
         volume: &Volume,
         key: u64,
         offset: u64,
-        data: Bound<'_, PyAny>,
-        metadata: Bound<'_, PyAny>,
+        data: &Bound<'_, PyAny>,
+        metadata: &Bound<'_, PyAny>,
     ) -> PyResult<()> {
-        let blocks = whole_blocks((data, metadata))?;
-        self.submit(volume, key, Request::WriteEx { offset, blocks });
+        let metadata = copied_metadata(metadata)?;
+        let loan = Loan::new(data.py(), readable(data)?);
+        self.submit_lent(volume, key, loan, |data| {
+            let blocks = BlockData { data, metadata };
+            Request::WriteEx { offset, blocks }
+        });
         Ok(())
     }
 

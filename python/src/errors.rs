@@ -8,12 +8,14 @@ pub(crate) fn exception(py: Python<'_>, error: &Error) -> PyErr {
     let class = match error {
         Error::Misaligned { .. } => "Misaligned",
         Error::OutOfRange { .. } => "OutOfRange",
+        Error::TooLarge { .. } => "TooLarge",
         _ => match error.kind() {
             ErrorKind::InvalidArgument => "InvalidArgument",
             ErrorKind::NotFound => "NotFound",
             ErrorKind::AlreadyExists => "AlreadyExists",
             ErrorKind::PermissionDenied => "PermissionDenied",
             ErrorKind::Unreachable => "Unreachable",
+            ErrorKind::Untrusted => "Untrusted",
             ErrorKind::NoSpace => "NoSpace",
             ErrorKind::Damaged => "Damaged",
             ErrorKind::Unsupported => "Unsupported",

@@ -92,10 +92,18 @@ impl Loan {
         self.lend_until(at, len, None)
     }
 
+    /// All of it.
+    pub(crate) fn lend_whole(&self) -> Data {
+        self.lend_until(0, self.len(), None)
+    }
+
     /// All of it. `behind` is dropped when the library is done with that.
     pub(crate) fn lend_all(&self, behind: Arc<dyn Send + Sync>) -> Data {
-        let len = self.buffer.as_ref().map_or(0, |buffer| buffer.len_bytes());
-        self.lend_until(0, len, Some(behind))
+        self.lend_until(0, self.len(), Some(behind))
+    }
+
+    fn len(&self) -> usize {
+        self.buffer.as_ref().map_or(0, |buffer| buffer.len_bytes())
     }
 
     fn lend_until(&self, at: usize, len: usize, behind: Option<Arc<dyn Send + Sync>>) -> Data {

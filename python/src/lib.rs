@@ -4,9 +4,11 @@
 //!   fetches them. So a program that ends with requests under way just ends.
 //! - P2: while a call waits, other Python threads run, and signals are looked for. What a signal interrupts is
 //!   not carried out later, unless a second one comes.
-//! - P3: `read`, `readinto` and `write` lend Python's memory to the library's thread. A call that waits has it back
-//!   before it ends, and a future of asyncio before it is done; one that is cancelled has what was to be read into back at
-//!   once, and what is written from when that is over (`lending.rs`). All else copies, while the interpreter is held.
+//! - P3: reads into memory and all that is written, and by calls that wait what is compared and swapped, lend Python's
+//!   memory to the library's thread. A call that waits has it back before it ends, and a future of asyncio before it is
+//!   done; one that is cancelled has what was to be read into back at once, and what is sent from when that is over
+//!   (`lending.rs`). All else copies, while the interpreter is held: metadata, what is read with metadata, and what is
+//!   compared and swapped by asyncio.
 
 #![deny(unsafe_code)]
 

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use farflash_client::{
-    BlockData, Data, Error, Pending, Properties, ReadData, Reply, Request, Swap,
+    BlockData, Data, Error, FailureDomain, Pending, Properties, ReadData, Reply, Request, Swap,
 };
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyTuple};
@@ -165,17 +165,24 @@ impl Volume {
         make: impl FnMut(u64, (usize, usize)) -> Request,
     ) -> PyResult<usize> {
         let written = self.in_strides(py, (offset, len), make, |_, _| ());
-        // What failed may have left something behind, if a second signal came: it is kept then.
-        while !loan.wait(py, LOOK) && written.is_ok() {
-            py.check_signals()?;
-        }
-        written.map(|()| len)
+        returned(py, &[loan], written).map(|()| len)
     }
 
     /// Bytes of metadata that `len` bytes of data have.
     fn metadata_len(&self, len: usize) -> usize {
         len / self.0.block_size() as usize * self.0.metadata_size() as usize
     }
+}
+
+/// Waits until what was lent is the caller's again, behind the outcome of the request. What failed may have left
+/// something behind, if a signal did not wait for it: it is kept then.
+fn returned<T>(py: Python<'_>, loans: &[&Loan], outcome: PyResult<T>) -> PyResult<T> {
+    for loan in loans {
+        while !loan.wait(py, LOOK) && outcome.is_ok() {
+            py.check_signals()?;
+        }
+    }
+    outcome
 }
 
 /// Place and length of the parts of a long request.
@@ -222,6 +229,15 @@ impl Volume {
         self.write_lent(py, (offset, len), &loan, write)
     }
 
+    /// Writes a bytes-like object to offset, all or nothing; TooLarge above atomic_write_size.
+    fn write_tx(&self, py: Python<'_>, offset: u64, data: &Bound<'_, PyAny>) -> PyResult<usize> {
+        let buffer = readable(data)?;
+        let len = buffer.len_bytes();
+        let loan = Loan::new(py, buffer);
+        let written = self.done(py, Request::WriteTx { offset, data: loan.lend_whole() });
+        returned(py, &[&loan], written).map(|()| len)
+    }
+
     /// Makes a range read as zeroes.
     fn write_zeroes(&self, py: Python<'_>, offset: u64, length: u64) -> PyResult<()> {
         self.done(py, Request::WriteZeroes { offset, len: length })
@@ -239,8 +255,9 @@ impl Volume {
 
     /// Whether data is what is at offset.
     fn compare(&self, py: Python<'_>, offset: u64, data: &Bound<'_, PyAny>) -> PyResult<bool> {
-        let reply = self.run(py, Request::Compare { offset, data: whole(data)? })?;
-        Ok(matches!(reply, Reply::Equal(true)))
+        let loan = Loan::new(py, readable(data)?);
+        let compared = self.run(py, Request::Compare { offset, data: loan.lend_whole() });
+        Ok(matches!(returned(py, &[&loan], compared)?, Reply::Equal(true)))
     }
 
     /// Replaces what is at offset by data if it is expected, at most atomic_write_size bytes.
@@ -253,8 +270,10 @@ impl Volume {
         expected: &Bound<'py, PyAny>,
         data: &Bound<'py, PyAny>,
     ) -> PyResult<Bound<'py, PyAny>> {
-        let (expected, data) = (whole(expected)?, whole(data)?);
-        self.swap(py, Request::CompareAndSwap { offset, expected, data })
+        let (old, new) = (Loan::new(py, readable(expected)?), Loan::new(py, readable(data)?));
+        let (expected, data) = (old.lend_whole(), new.lend_whole());
+        let swapped = self.swap(py, Request::CompareAndSwap { offset, expected, data });
+        returned(py, &[&old, &new], swapped)
     }
 
     /// Reads the blocks of length bytes of data at offset: their data and their metadata.
@@ -309,9 +328,9 @@ impl Volume {
         data: Bound<'_, PyAny>,
         metadata: Bound<'_, PyAny>,
     ) -> PyResult<bool> {
-        let blocks = whole_blocks((data, metadata))?;
-        let reply = self.run(py, Request::CompareEx { offset, blocks })?;
-        Ok(matches!(reply, Reply::Equal(true)))
+        let (loan, blocks) = lent_blocks((data, metadata))?;
+        let compared = self.run(py, Request::CompareEx { offset, blocks });
+        Ok(matches!(returned(py, &[&loan], compared)?, Reply::Equal(true)))
     }
 
     /// Replaces the blocks at offset if they are as expected; both are data and metadata.
@@ -322,8 +341,9 @@ impl Volume {
         expected: Blocks<'py>,
         blocks: Blocks<'py>,
     ) -> PyResult<Bound<'py, PyAny>> {
-        let (expected, blocks) = (whole_blocks(expected)?, whole_blocks(blocks)?);
-        self.swap(py, Request::CompareAndSwapEx { offset, expected, blocks })
+        let ((old, expected), (new, blocks)) = (lent_blocks(expected)?, lent_blocks(blocks)?);
+        let swapped = self.swap(py, Request::CompareAndSwapEx { offset, expected, blocks });
+        returned(py, &[&old, &new], swapped)
     }
 
     /// Closes the volume. Requests under way fail with Closed.
@@ -382,16 +402,7 @@ impl Volume {
     /// Where it is, and with what it may fail: host, labels, core, and the device with its model, serial
     /// number and health. None if the target does not say so.
     fn failure_domain<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyDict>>> {
-        let Some(domain) = wait(py, self.0.start_failure_domain())? else { return Ok(None) };
-        let said = PyDict::new(py);
-        said.set_item("host", domain.host)?;
-        said.set_item("labels", domain.labels)?;
-        said.set_item("core", domain.core)?;
-        said.set_item("device", domain.device)?;
-        said.set_item("model", Some(domain.model).filter(|text| !text.is_empty()))?;
-        said.set_item("serial", Some(domain.serial).filter(|text| !text.is_empty()))?;
-        said.set_item("health", format!("{:?}", domain.health).to_lowercase())?;
-        Ok(Some(said))
+        domain_dict(py, wait(py, self.0.start_failure_domain())?)
     }
 
     /// Times that its connection was made again.
@@ -414,6 +425,23 @@ impl Volume {
     }
 }
 
+/// With what a volume may fail, if the target says so.
+pub(crate) fn domain_dict(
+    py: Python<'_>,
+    domain: Option<FailureDomain>,
+) -> PyResult<Option<Bound<'_, PyDict>>> {
+    let Some(domain) = domain else { return Ok(None) };
+    let said = PyDict::new(py);
+    said.set_item("host", domain.host)?;
+    said.set_item("labels", domain.labels)?;
+    said.set_item("core", domain.core)?;
+    said.set_item("device", domain.device)?;
+    said.set_item("model", Some(domain.model).filter(|text| !text.is_empty()))?;
+    said.set_item("serial", Some(domain.serial).filter(|text| !text.is_empty()))?;
+    said.set_item("health", format!("{:?}", domain.health).to_lowercase())?;
+    Ok(Some(said))
+}
+
 /// All of a bytes-like object.
 pub(crate) fn whole(object: &Bound<'_, PyAny>) -> PyResult<Data> {
     let buffer = readable(object)?;
@@ -425,9 +453,21 @@ pub(crate) type Blocks<'py> = (Bound<'py, PyAny>, Bound<'py, PyAny>);
 
 /// All of both.
 pub(crate) fn whole_blocks((data, metadata): Blocks<'_>) -> PyResult<BlockData> {
-    let buffer = readable(&metadata)?;
-    let metadata = copy_in_metadata(metadata.py(), &buffer, 0, buffer.len_bytes());
-    Ok(BlockData { data: whole(&data)?, metadata })
+    Ok(BlockData { data: whole(&data)?, metadata: copied_metadata(&metadata)? })
+}
+
+/// Both, the data as it is lent.
+fn lent_blocks((data, metadata): Blocks<'_>) -> PyResult<(Loan, BlockData)> {
+    let metadata = copied_metadata(&metadata)?;
+    let loan = Loan::new(data.py(), readable(&data)?);
+    let data = loan.lend_whole();
+    Ok((loan, BlockData { data, metadata }))
+}
+
+/// A copy of the metadata of blocks.
+pub(crate) fn copied_metadata(metadata: &Bound<'_, PyAny>) -> PyResult<Vec<u8>> {
+    let buffer = readable(metadata)?;
+    Ok(copy_in_metadata(metadata.py(), &buffer, 0, buffer.len_bytes()))
 }
 
 /// What was read, as bytes.

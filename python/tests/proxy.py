@@ -1,4 +1,4 @@
-"""Stands between the library and a server: has a write fail, and keeps a read or write from the server for a while.
+"""Stands between the library and a server: has a write fail, and keeps a request from the server for a while.
 
 For volumes that are opened with digests=False.
 """
@@ -9,7 +9,7 @@ import socket
 import struct
 import threading
 
-CAPSULE, RESPONSE, WRITE, READ = 4, 5, 1, 2
+CAPSULE, RESPONSE, WRITE, READ, COMPARE, SWAP = 4, 5, 1, 2, 5, 0x81
 #: The status field of a completion: Write Fault, do not retry.
 WRITE_FAULT = 0x8000 | 0x280 << 1
 
@@ -22,7 +22,7 @@ class Proxy:
         self._portal = (host, int(port))
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.address = "127.0.0.1:%d" % self._listener.getsockname()[1]
-        #: Blocks with which the write begins that fails, and the read or write that is held.
+        #: Blocks with which the write begins that fails, and the read, write, compare or swap that is held.
         self.fail_at: int | None = None
         self.hold_at: int | None = None
         #: Set when the library was told of the failure, and when a request is held.
@@ -54,7 +54,7 @@ class Proxy:
 
     def _up(self, near: socket.socket, far: socket.socket, failing: set[bytes]) -> None:
         for pdu in _pdus(near):
-            if pdu[0] == CAPSULE and pdu[8] in (WRITE, READ):
+            if pdu[0] == CAPSULE and pdu[8] in (WRITE, READ, COMPARE, SWAP):
                 (lba,) = struct.unpack_from("<Q", pdu, 8 + 40)
                 if lba == self.fail_at and pdu[8] == WRITE:
                     self.fail_at = None

@@ -5,17 +5,19 @@ from __future__ import annotations
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
 import threading
+import time
 from pathlib import Path
 
 #: The program `farflash`.
 PROGRAM = os.environ["FARFLASH_PROGRAM"]
 MIB = 1 << 20
 
-for _variable in ("API", "API_TOKEN", "TOKEN", "CONTROLLER_TOKEN"):
+for _variable in ("API", "API_CA", "API_TOKEN", "TOKEN", "CONTROLLER_TOKEN"):
     os.environ.pop(f"FARFLASH_{_variable}", None)
 
 
@@ -43,7 +45,7 @@ class Server:
             except (ValueError, KeyError):
                 continue
             if api:
-                self.address = api.removeprefix("http://")
+                self.scheme, _, self.address = api.rpartition("://")
                 break
         else:
             self.kill()
@@ -53,7 +55,7 @@ class Server:
 
     @property
     def api(self) -> str:
-        return f"http://{self.address}"
+        return f"{self.scheme or 'http'}://{self.address}"
 
     def kill(self) -> None:
         self.process.kill()
@@ -78,9 +80,55 @@ class Server:
         self.kill()
 
 
-def image(directory: str) -> str:
+class Etcd:
+    """A directory for servers that are one cluster. Killed at the end of a with statement."""
+
+    def __init__(self) -> None:
+        self.files = tempfile.TemporaryDirectory()
+        with socket.create_server(("127.0.0.1", 0)) as client, socket.create_server(("127.0.0.1", 0)) as peer:
+            self.address, peers = ("127.0.0.1:%d" % free.getsockname()[1] for free in (client, peer))
+        urls = {"client": f"http://{self.address}", "peer": f"http://{peers}"}
+        arguments = [f"--data-dir={self.files.name}", f"--initial-cluster=default={urls['peer']}"]
+        arguments += [f"--listen-{kind}-urls={url}" for kind, url in urls.items()]
+        arguments += [f"--advertise-client-urls={urls['client']}"]
+        arguments += [f"--initial-advertise-peer-urls={urls['peer']}", "--unsafe-no-fsync"]
+        silent = subprocess.DEVNULL
+        # The Debian package is etcd-server.
+        self.process = subprocess.Popen(["etcd", *arguments], stdout=silent, stderr=silent)
+        self._wait()
+
+    def _wait(self) -> None:
+        host, port = self.address.split(":")
+        deadline = time.monotonic() + 60
+        while time.monotonic() < deadline and self.process.poll() is None:
+            try:
+                socket.create_connection((host, int(port))).close()
+                return
+            except OSError:
+                time.sleep(0.05)
+        self.kill()
+        raise AssertionError("etcd is not ready")
+
+    def membership(self, name: str) -> list[str]:
+        """What makes a server the host of this name."""
+        directory = ["--directory", f"etcd://{self.address}/test"]
+        return [*directory, "--host-name", name, "--host-lease", "3"]
+
+    def kill(self) -> None:
+        self.process.kill()
+        self.process.wait()
+        self.files.cleanup()
+
+    def __enter__(self) -> Etcd:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.kill()
+
+
+def image(directory: str, name: str = "image") -> str:
     """A formatted device in a file."""
-    device = f"file:{Path(directory) / 'image'}"
+    device = f"file:{Path(directory) / name}"
     subprocess.run(
         [PROGRAM, "format", "--device", f"{device},size=256MiB"], check=True, capture_output=True
     )

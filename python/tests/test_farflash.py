@@ -12,11 +12,12 @@ import pydoc
 import random
 import signal
 import threading
+import time
 import unittest
 from pathlib import Path
 
 import farflash
-from server import MIB, Server, directory, image, run
+from server import MIB, Etcd, Server, directory, image, run
 
 BLOCK = 4096
 PACKAGE = Path(farflash.__file__).parent
@@ -107,6 +108,29 @@ class Basics(unittest.TestCase):
         with self.assertRaises(farflash.Closed):
             volume.read(0, BLOCK)
         self.assertTrue(issubclass(farflash.NotFound, farflash.Error) and issubclass(farflash.Error, OSError))
+
+    def test_a_transactional_write_is_whole_or_refused(self) -> None:
+        volume, data = self.volume(16 * MIB), random.Random(4).randbytes(MIB)
+        limit = volume.atomic_write_size
+        data = data * (limit // MIB)
+        self.assertEqual(volume.write_tx(BLOCK, bytearray(data)), limit)
+        for longer in (limit + BLOCK, 4 * MIB + BLOCK):
+            with self.assertRaisesRegex(farflash.TooLarge, f"{longer} bytes at once .* limit of {limit}"):
+                volume.write_tx(BLOCK, bytes(longer))
+        with self.assertRaises(farflash.Misaligned):
+            volume.write_tx(0, b"x")
+
+        async def work() -> None:
+            own = farflash.AsyncVolume(volume)
+            buffer = bytearray(b"a" * (limit + BLOCK))
+            with self.assertRaises(farflash.InvalidArgument):
+                await own.write_tx(BLOCK, buffer)
+            buffer.append(0)  # A BufferError if anybody else has a view of it.
+            await own.write_tx(0, memoryview(buffer)[:BLOCK])
+
+        asyncio.run(work())
+        expected = b"a" * BLOCK + data + bytes(BLOCK)
+        self.assertEqual(volume.read(0, len(expected)), expected)
 
     def test_compare_and_swap(self) -> None:
         volume = self.volume()
@@ -327,7 +351,7 @@ class Basics(unittest.TestCase):
 
     def test_documentation_and_types_are_there(self) -> None:
         text = pydoc.plain(pydoc.render_doc(farflash))
-        for name in ("create_volume", "compare_and_swap", "AsyncVolume", "open_file"):
+        for name in ("create_volume", "compare_and_swap", "AsyncCluster", "AsyncVolume", "open_file"):
             self.assertIn(name, text)
         for name in farflash.__all__:
             self.assertTrue(name == "__version__" or getattr(farflash, name).__doc__, name)
@@ -385,6 +409,78 @@ class Placing(unittest.TestCase):
             self.cluster.set_slo("r")
 
 
+class Records(unittest.TestCase):
+    """What a cluster says of its volumes."""
+
+    def test_a_volume_whose_host_is_gone_is_told_from_one_that_is_served(self) -> None:
+        with directory() as files, Etcd() as etcd:
+            a = Server(image(files, "a"), *etcd.membership("a"))
+            self.addCleanup(a.kill)
+            b = Server(image(files, "b"), *etcd.membership("b"))
+            self.addCleanup(b.kill)
+            cluster = farflash.Cluster(b.api)
+            created = {name: cluster.create_volume(name, MIB, on=name) for name in "ab"}
+            for name, record in created.items():
+                self.assertEqual((record.host, record.state, record.trouble), (name, "online", None))
+                self.assertEqual(record.drive, farflash.Drive(record.drive.id, None, None, "good"))
+            self.assertNotEqual(created["a"].drive.id, created["b"].drive.id)
+            a.process.kill()
+            deadline = time.monotonic() + 60
+            records = {"a": created["a"]}
+            # Its host is gone for good when its lease is over.
+            while records["a"].drive.health and time.monotonic() < deadline:
+                records = {record.name: record for record in cluster.list_volumes()}
+            states = {name: record.state for name, record in records.items()}
+            self.assertEqual(states, {"a": "unreachable", "b": "online"})
+            drives = {name: record.drive for name, record in records.items()}
+            gone = farflash.Drive(created["a"].drive.id, None, None, None)
+            self.assertEqual(drives, {"a": gone, "b": created["b"].drive})
+
+    def test_what_keeps_hosts_from_a_volume_is_told(self) -> None:
+        said = {
+            "name": "v",
+            "id": "1",
+            "nqn": "nqn",
+            "size_bytes": MIB,
+            "metadata_bytes": 0,
+            "allocated_bytes": 0,
+            "address": "192.0.2.1:4420",
+            "portal": {"core": 0},
+            "device": "mem:1MiB",
+            "drive": {"id": "2", "model": "M", "serial": "S", "health": "degraded"},
+            "host": "a",
+            "labels": {},
+            "slo": {"share": 100},
+            "state": "online",
+            "trouble": "its restrictions cannot be read",
+        }
+        record = farflash.VolumeRecord._of(said)
+        self.assertEqual((record.state, record.trouble), ("online", said["trouble"]))
+        self.assertEqual(record.drive, farflash.Drive("2", "M", "S", "degraded"))
+
+
+class Encrypted(unittest.TestCase):
+    def test_a_server_is_believed_by_its_certificate(self) -> None:
+        """By the one that it has made, and not by that of another server."""
+        with directory() as files:
+            own, other = Path(files) / "own", Path(files) / "other"
+            with Server("mem:256MiB", "--api-tls", str(own)) as server, Server("mem:64MiB", "--api-tls", str(other)):
+                self.assertTrue(server.api.startswith("https://"))
+                for trusted in ({}, {"api_ca": other / "certificate.pem"}):
+                    foreign = farflash.Cluster(server.api, **trusted)
+                    for call in (foreign.list_volumes, lambda: foreign.create_volume("v", MIB)):
+                        with self.assertRaisesRegex(farflash.Untrusted, "certificate"):
+                            call()
+                for file in (own / "nowhere.pem", own / "key.pem"):
+                    with self.assertRaisesRegex(farflash.InvalidArgument, str(file)):
+                        farflash.Cluster(server.api, api_ca=file)
+                cluster = farflash.Cluster(server.api, api_ca=str(own / "certificate.pem"))
+                cluster.create_volume("v", MIB)
+                with cluster.open_volume("v") as volume:
+                    volume.write(0, b"a" * BLOCK)
+                    self.assertEqual(volume.read(0, BLOCK), b"a" * BLOCK)
+
+
 class Authentication(unittest.TestCase):
     def test_a_volume_from_its_making_to_its_end(self) -> None:
         with Server(auth=True) as server, directory() as files:
@@ -415,6 +511,42 @@ class Authentication(unittest.TestCase):
             cluster.delete_volume("db")
             with self.assertRaises(farflash.NotFound):
                 cluster.show_volume("db")
+
+    def test_a_volume_is_awaited_from_its_making_to_its_end(self) -> None:
+        async def work(api: str) -> None:
+            cluster = farflash.AsyncCluster(farflash.Cluster(api))
+            created = await cluster.create_volume("db", MIB, share=50)
+            names = [record.name for record in await cluster.list_volumes()]
+            self.assertEqual((names, (await cluster.show_volume("db")).id), (["db"], created.id))
+            with self.assertRaises(farflash.PermissionDenied):
+                await cluster.open_volume("db")
+            async with await cluster.open_volume("db", token=created.tokens.token) as volume:
+                await volume.write(0, b"a" * BLOCK)
+                domain = await volume.failure_domain()
+                assert domain is not None
+                self.assertEqual(domain, await asyncio.to_thread(volume.volume.failure_domain))
+                self.assertEqual((domain["host"], domain["core"]), (created.host, created.core))
+            with self.assertRaises(farflash.Closed):
+                await volume.failure_domain()
+            self.assertEqual((await cluster.resize_volume(created.id, 2 * MIB)).size, 2 * MIB)
+            self.assertEqual((await cluster.set_slo("db", share=7)).slo, {"share": 7})
+            tokens = await cluster.change_auth("db", cut=True)
+            record = await cluster.restrict_volume("db", networks=["127.0.0.0/8"])
+            self.assertEqual(record.restrictions["networks"], ["127.0.0.0/8"])
+            async with await cluster.open_volume(created.id, token=tokens.token) as volume:
+                self.assertEqual(await volume.read(0, BLOCK), b"a" * BLOCK)
+            await cluster.delete_volume("db")
+            with self.assertRaises(farflash.NotFound):
+                await cluster.show_volume("db")
+
+        with Server(auth=True) as server:
+            asyncio.run(work(server.api))
+
+    def test_the_names_of_the_cluster_for_asyncio_are_those_of_the_other(self) -> None:
+        def names(kind: type) -> set[str]:
+            return {name for name in vars(kind) if not name.startswith("_")}
+
+        self.assertEqual(names(farflash.AsyncCluster), names(farflash.Cluster))
 
     def test_the_examples_do_what_they_say(self) -> None:
         with Server(auth=True) as server:

@@ -180,6 +180,37 @@ class WithoutCopies(Proxied):
         self.assertEqual(self.volume.read(4 * BLOCK, 2 * BLOCK), b"1" * BLOCK + b"2" * BLOCK)
         data.append(0)  # A BufferError if anybody else has a view of it.
 
+    def test_what_is_compared_and_swapped(self) -> None:
+        """Its memory is lent while the call waits, and the caller's when it has returned."""
+        data, other = bytearray(b"1" * BLOCK), bytearray(b"2" * BLOCK)
+        lent = []
+
+        def see() -> None:
+            for buffer in (data, other):
+                try:
+                    buffer.append(0)
+                    buffer.pop()
+                except BufferError:
+                    lent.append(buffer)
+
+        self.volume.write(0, data)
+        calls = [
+            (lambda: self.volume.compare(0, data), [data]),
+            (lambda: self.volume.compare_and_swap(0, data, other), [data, other]),
+            (lambda: not self.volume.compare_and_swap(0, data, other), [data, other]),
+        ]
+        for call, buffers in calls:
+            lent.clear()
+            self.proxy.hold_at = 0
+            self.proxy.held.clear()
+            self.during(see)
+            self.assertTrue(call())
+            self.assertEqual(lent, buffers)
+            lent.clear()
+            see()
+            self.assertEqual(lent, [])
+        self.assertEqual(self.volume.read(0, BLOCK), other)
+
     def test_a_write_of_asyncio(self) -> None:
         data = bytearray(b"1" * MIB)
         self.proxy.hold_at = 0

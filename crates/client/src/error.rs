@@ -29,6 +29,17 @@ pub enum Error {
         /// Blocks that one command can carry.
         limit: u64,
     },
+    /// More than is written all or nothing; nothing of it was sent. Write less at once, or by
+    /// [`crate::Volume::write`], which promises less.
+    #[error(
+        "{blocks} blocks are not written all or nothing: the atomic write size is {limit} blocks"
+    )]
+    NotAtomic {
+        /// Blocks asked for.
+        blocks: u64,
+        /// Blocks of the largest atomic write, [`crate::Volume::atomic_write_blocks`].
+        limit: u64,
+    },
     /// Nothing was asked for, or the data is no whole number of blocks.
     #[error("{len_bytes} bytes are not one or more whole blocks of {block_bytes} bytes")]
     NotWholeBlocks {

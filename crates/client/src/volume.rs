@@ -77,10 +77,11 @@ impl<W: World> Volume<W> {
         self.shape.get().metadata_bytes
     }
 
-    /// Blocks of the largest write that is wholly there or wholly absent after a power failure.
+    /// Blocks of the largest write that is wholly there or wholly absent after a power failure. No more than one
+    /// command carries, whatever the target could do.
     #[must_use]
     pub fn atomic_write_blocks(&self) -> u32 {
-        self.shape.get().atomic_write_blocks
+        self.shape.get().atomic_write_blocks.min(self.max_transfer_blocks())
     }
 
     /// Blocks of the largest read, write or compare.
@@ -166,6 +167,17 @@ impl<W: World> Volume<W> {
     /// has a volatile write cache; see [`Volume::flush`]. It is atomic up to
     /// [`Volume::atomic_write_blocks`].
     pub async fn write(&self, lba: Lba, data: BufferSlice) -> Result<(), Error> {
+        self.write_command(lba, data, false).await
+    }
+
+    /// Like [`Volume::write`], all or nothing: after a power failure `data` is wholly there or wholly absent. More
+    /// than [`Volume::atomic_write_blocks`] is refused ([`Error::NotAtomic`]), and nothing of it written.
+    pub async fn write_tx(&self, lba: Lba, data: BufferSlice) -> Result<(), Error> {
+        let blocks = (data.len_bytes() as u64).div_ceil(u64::from(self.block_size()));
+        let limit = u64::from(self.atomic_write_blocks());
+        if blocks > limit {
+            return Err(Error::NotAtomic { blocks, limit });
+        }
         self.write_command(lba, data, false).await
     }
 

@@ -92,6 +92,31 @@ fn what_the_target_says_and_what_no_command_can_carry_are_told_apart() {
     });
 }
 
+/// Of a write that is larger not even a part is sent; a plain one is taken, as far as one command carries it. What
+/// the target could do beyond that is of no use.
+#[test]
+fn a_transactional_write_is_whole_or_refused() {
+    with_target(17, |world, target| async move {
+        for (nawupf, limit) in [(7, 8), (31, 32), (999, 32)] {
+            target.nawupf.set(nawupf);
+            let volume = open(&world, &target, options()).await;
+            assert_eq!(volume.atomic_write_blocks(), limit);
+            let (limit, fits) = (u64::from(limit), filled(limit as usize, nawupf as u8));
+            volume.write_tx(Lba(100), fits.clone()).await.expect("written");
+            let before = target.count(IoOpcode::WRITE);
+            for blocks in [limit + 1, 32 + 1] {
+                let refused = volume.write_tx(Lba(100), filled(blocks as usize, 9)).await;
+                assert_eq!(refused, Err(Error::NotAtomic { blocks, limit }));
+            }
+            assert_eq!(target.count(IoOpcode::WRITE), before);
+            assert_eq!(volume.compare(Lba(100), fits).await, Ok(true));
+            let odd = volume.write_tx(Lba(100), filled(1, 1).slice(0..100)).await;
+            assert_eq!(odd, Err(Error::NotWholeBlocks { len_bytes: 100, block_bytes: 4096 }));
+            volume.write(Lba(200), filled(32, 1)).await.expect("written");
+        }
+    });
+}
+
 #[test]
 fn a_refused_connect_says_why() {
     with_target(4, |world, target| async move {

@@ -43,6 +43,14 @@ pub enum ApiError {
         /// Whether the request may have got there, and have had its effect.
         sent: bool,
     },
+    /// Who answers there cannot show that it is the server. It was asked nothing.
+    #[error("the API at {url} is not trusted by its certificate: {reason}")]
+    Untrusted {
+        /// The API's address.
+        url: String,
+        /// What is wrong with the certificate, or with those that vouch for it.
+        reason: String,
+    },
     /// The answer is about another volume than the question.
     #[error("the API at {url} answers about the volume `{volume}`, which was not asked for")]
     OtherVolume {
@@ -75,7 +83,7 @@ impl ApiError {
             Self::NotAnApi { status, .. } => matches!(status, 200..300 | 500..),
             Self::Refused(problem) => problem.code == ProblemCode::Timeout,
             Self::OtherVolume { .. } => true,
-            Self::BadUrl { .. } | Self::Trust(_) => false,
+            Self::BadUrl { .. } | Self::Trust(_) | Self::Untrusted { .. } => false,
         }
     }
 
@@ -90,6 +98,11 @@ impl ApiError {
             }
             Self::Trust(_) => {
                 "name a file of certificates in PEM with --api-ca (or FARFLASH_API_CA)".to_owned()
+            }
+            Self::Untrusted { .. } => {
+                "name the server's certificate (or that of who vouches for it) with --api-ca (or \
+                 FARFLASH_API_CA), and the server as the certificate does"
+                    .to_owned()
             }
             Self::Unreachable { url, .. } if url.starts_with("https:") => {
                 "see that a server answers there with `--api-tls`, and name its certificate (or \
@@ -317,7 +330,10 @@ impl ApiClient {
             reason: reason(error),
             sent,
         };
-        let mut response = result.map_err(|error| unreachable(&error, may_be_sent(&error)))?;
+        let mut response = result.map_err(|error| match is_untrusted(&error) {
+            true => ApiError::Untrusted { url: self.url.clone(), reason: reason(&error) },
+            false => unreachable(&error, may_be_sent(&error)),
+        })?;
         let status = response.status();
         let body = response
             .body_mut()
@@ -341,6 +357,13 @@ fn encode(document: &impl Serialize) -> Vec<u8> {
     serde_json::to_vec(document).expect("documents of numbers and strings always encode")
 }
 
+/// Whether the server's certificate was not believed. It comes before the request.
+fn is_untrusted(error: &ureq::Error) -> bool {
+    let ureq::Error::Io(error) = error else { return false };
+    let untrusted = error.get_ref().and_then(|error| error.downcast_ref::<rustls::Error>());
+    matches!(untrusted, Some(rustls::Error::InvalidCertificate(_)))
+}
+
 /// Whether a request that failed like this may have been sent. What is not known to come before the
 /// request counts as coming after it.
 fn may_be_sent(error: &ureq::Error) -> bool {
@@ -349,19 +372,14 @@ fn may_be_sent(error: &ureq::Error) -> bool {
         ureq::Error::Timeout(phase) => {
             !matches!(phase, ureq::Timeout::Resolve | ureq::Timeout::Connect)
         }
-        ureq::Error::Io(error) => {
-            // The certificate comes before the request. An open connection that has lost its way says so
-            // later than a request may take.
-            let untrusted = error.get_ref().and_then(|error| error.downcast_ref::<rustls::Error>());
-            !matches!(untrusted, Some(rustls::Error::InvalidCertificate(_)))
-                && !matches!(
-                    error.kind(),
-                    ErrorKind::ConnectionRefused
-                        | ErrorKind::HostUnreachable
-                        | ErrorKind::NetworkUnreachable
-                        | ErrorKind::AddrNotAvailable
-                )
-        }
+        // An open connection that has lost its way says so later than a request may take.
+        ureq::Error::Io(error) => !matches!(
+            error.kind(),
+            ErrorKind::ConnectionRefused
+                | ErrorKind::HostUnreachable
+                | ErrorKind::NetworkUnreachable
+                | ErrorKind::AddrNotAvailable
+        ),
         _ => true,
     }
 }

@@ -57,15 +57,20 @@ fn a_server_that_cannot_be_believed_is_told_nothing() {
     for trusted in [None, Some(foreign.as_path())] {
         let client = ApiClient::trusting(&url(&api), trusted).unwrap().with_token("secret");
         let error = client.list().unwrap_err();
-        assert!(matches!(error, ApiError::Unreachable { sent: false, .. }), "{error}");
-        assert!(error.to_string().contains("certificate"), "{error}");
+        assert!(matches!(error, ApiError::Untrusted { .. }), "{error}");
+        assert!(!error.may_have_been_done());
+        assert!(error.to_string().contains("not trusted by its certificate"), "{error}");
         assert!(error.hint().contains("--api-ca"), "{}", error.hint());
     }
     // A name that is not in the certificate.
-    let certificate = one.path().join(CERTIFICATE_FILE);
-    let elsewhere = url(&api).replace("127.0.0.1", "127.0.0.2");
-    let client = ApiClient::trusting(&elsewhere, Some(&certificate)).unwrap();
-    assert!(client.list().is_err());
+    let elsewhere = tempfile::tempdir().unwrap();
+    ApiTls::open_or_make(elsewhere.path(), &["192.0.2.1".to_owned()]).unwrap();
+    let certificate = elsewhere.path().join(CERTIFICATE_FILE);
+    let misnamed = encrypted(elsewhere.path(), Limits::default());
+    let error = ApiClient::trusting(&url(&misnamed), Some(&certificate)).unwrap().list();
+    let error = error.unwrap_err();
+    assert!(matches!(error, ApiError::Untrusted { .. }), "{error}");
+    assert!(error.to_string().contains("192.0.2.1"), "{error}");
     // Nobody is served without TLS.
     let plain = ApiClient::new(&api.url()).unwrap().list().unwrap_err();
     assert!(matches!(plain, ApiError::Unreachable { .. }), "{plain}");

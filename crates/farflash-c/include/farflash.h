@@ -53,6 +53,7 @@ extern "C" {
 #define FARFLASH_BUSY (-11)             /* too much is under way; later it works */
 #define FARFLASH_FAILED (-12)           /* failed for another reason */
 #define FARFLASH_MISCOMPARE (-13)       /* what is there is not what was expected */
+#define FARFLASH_UNTRUSTED (-14)        /* who answers cannot show by its certificate that it is the server */
 
 /* What was wrong in this thread's last call that failed. Never NULL. */
 const char *farflash_error(void);
@@ -77,6 +78,18 @@ typedef struct farflash_tokens {
  * (NULL: the one in FARFLASH_API_TOKEN if `urls` is NULL, else none). Nothing is sent yet.
  */
 int farflash_cluster_new(const char *urls, const char *api_token, farflash_cluster **cluster);
+
+/* How a cluster's API is reached. Zero in a field means its default. */
+typedef struct farflash_cluster_options {
+    size_t struct_size;    /* sizeof(farflash_cluster_options) */
+    const char *urls;      /* as farflash_cluster_new() takes them */
+    const char *api_token;
+    const char *api_ca; /* a file with the only certificates to trust in https:// addresses, in PEM
+                           (default: the one in FARFLASH_API_CA, or else what this machine trusts) */
+} farflash_cluster_options;
+
+/* Servers that are reached like this. Nothing is sent yet. */
+int farflash_cluster_new_with(const farflash_cluster_options *options, farflash_cluster **cluster);
 void farflash_cluster_free(farflash_cluster *cluster);
 
 /* Makes a volume. `tokens` can be NULL where no authentication is asked for. */
@@ -206,8 +219,15 @@ int farflash_failure_domain(const farflash_volume *volume, farflash_volume_failu
 
 int farflash_read(const farflash_volume *volume, void *buffer, size_t len, uint64_t offset);
 
-/* Durable when it returns. Atomic up to `atomic_write_bytes`. */
+/* Durable when it returns. Atomic up to `atomic_write_bytes`; more can be several writes. */
 int farflash_write(const farflash_volume *volume, const void *buffer, size_t len, uint64_t offset);
+
+/*
+ * The same, all or nothing: after a power failure it is wholly there or wholly absent. More than
+ * `atomic_write_bytes` is refused (FARFLASH_INVALID_ARGUMENT, farflash_error() names the limit), and nothing of it
+ * written.
+ */
+int farflash_write_tx(const farflash_volume *volume, const void *buffer, size_t len, uint64_t offset);
 
 /* Makes a range read as zeroes, metadata included. */
 int farflash_write_zeroes(const farflash_volume *volume, uint64_t len, uint64_t offset);
@@ -267,6 +287,7 @@ int farflash_compare_and_swap_ex(const farflash_volume *volume, const farflash_b
 #define FARFLASH_OP_WRITE_EX 8
 #define FARFLASH_OP_COMPARE_EX 9
 #define FARFLASH_OP_COMPARE_AND_SWAP_EX 10
+#define FARFLASH_OP_WRITE_TX 11
 
 typedef struct farflash_request {
     int op;               /* FARFLASH_OP_... */

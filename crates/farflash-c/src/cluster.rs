@@ -4,8 +4,8 @@ use std::ffi::{c_char, c_int};
 
 use farflash_client::{ChangeAuth, ChangeRestrictions, Cluster, NewVolume};
 
-use crate::edge::{Failure, edge, optional_list, optional_text, put, reference, text};
-use crate::structs::{CNewVolume, CTokens, slo};
+use crate::edge::{Failure, edge, optional_list, put, reference, text};
+use crate::structs::{CClusterOptions, CNewVolume, CTokens, slo};
 
 /// See `farflash.h`.
 ///
@@ -17,24 +17,44 @@ pub unsafe extern "C" fn farflash_cluster_new(
     api_token: *const c_char,
     cluster: *mut *mut Cluster,
 ) -> c_int {
+    // SAFETY: the caller's promise.
+    edge(|| unsafe { cluster_new(&CClusterOptions::of(urls, api_token), cluster) })
+}
+
+/// See `farflash.h`.
+///
+/// # Safety
+/// Pointers are null or as `farflash.h` says.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn farflash_cluster_new_with(
+    options: *const CClusterOptions,
+    cluster: *mut *mut Cluster,
+) -> c_int {
     edge(|| {
         // SAFETY: the caller's promise.
-        let (urls, token) =
-            unsafe { (optional_text(urls, "urls")?, optional_text(api_token, "api_token")?) };
-        let made = match urls {
-            None if token.is_none() => Cluster::from_env()?,
-            None => return Err(Failure::argument("api_token is given, but urls is NULL")),
-            Some(urls) => {
-                let urls = urls.split(',').map(str::trim).filter(|url| !url.is_empty());
-                Cluster::new(urls, token)?
-            }
-        };
-        if cluster.is_null() {
-            return Err(Failure::argument("cluster is NULL"));
-        }
+        let options = unsafe { reference(options, "options") }?;
+        options.check()?;
         // SAFETY: the caller's promise.
-        unsafe { put(cluster, "cluster", Box::into_raw(Box::new(made))) }
+        unsafe { cluster_new(options, cluster) }
     })
+}
+
+/// Makes a cluster, and puts it to `cluster`.
+///
+/// # Safety
+/// The strings of `options` are null, or end in a zero and stay as they are meanwhile; `cluster` is null, or points
+/// to memory that is the caller's to write.
+unsafe fn cluster_new(
+    options: &CClusterOptions,
+    cluster: *mut *mut Cluster,
+) -> Result<(), Failure> {
+    // SAFETY: the caller's promise.
+    let made = Cluster::with(&unsafe { options.options() }?)?;
+    if cluster.is_null() {
+        return Err(Failure::argument("cluster is NULL"));
+    }
+    // SAFETY: the caller's promise.
+    unsafe { put(cluster, "cluster", Box::into_raw(Box::new(made))) }
 }
 
 /// See `farflash.h`.

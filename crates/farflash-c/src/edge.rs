@@ -53,6 +53,7 @@ fn code_of(kind: ErrorKind) -> c_int {
         ErrorKind::Closed => -10,
         ErrorKind::Busy => -11,
         ErrorKind::Failed => FAILED,
+        ErrorKind::Untrusted => -14,
     }
 }
 

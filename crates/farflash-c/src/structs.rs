@@ -2,10 +2,12 @@
 
 use std::ffi::{c_char, c_int, c_void};
 use std::mem::offset_of;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use farflash_client::{
-    DeviceHealth, FailureDomain, NewVolume, OpenOptions, Properties, Restrictions, Slo, Tokens,
+    ClusterOptions, DeviceHealth, FailureDomain, NewVolume, OpenOptions, Properties, Restrictions,
+    Slo, Tokens,
 };
 use uuid::Uuid;
 
@@ -17,6 +19,15 @@ pub struct CTokens {
     id: [c_char; 40],
     token: [c_char; 160],
     controller_token: [c_char; 160],
+}
+
+/// `farflash_cluster_options`
+#[repr(C)]
+pub struct CClusterOptions {
+    struct_size: usize,
+    urls: *const c_char,
+    api_token: *const c_char,
+    api_ca: *const c_char,
 }
 
 /// `farflash_new_volume`
@@ -149,6 +160,41 @@ impl CProperties {
             address: array(&properties.address.to_string()),
             metadata_size: properties.metadata_size,
         }
+    }
+}
+
+impl CClusterOptions {
+    /// Whether it is the one that is known here.
+    pub(crate) fn check(&self) -> Result<(), Failure> {
+        check_size::<Self>(self.struct_size)
+    }
+
+    /// What `farflash_cluster_new` takes.
+    pub(crate) fn of(urls: *const c_char, api_token: *const c_char) -> Self {
+        Self { struct_size: size_of::<Self>(), urls, api_token, api_ca: std::ptr::null() }
+    }
+
+    /// As the library takes them.
+    ///
+    /// # Safety
+    /// The strings are null, or end in a zero and stay as they are meanwhile.
+    pub(crate) unsafe fn options(&self) -> Result<ClusterOptions, Failure> {
+        // SAFETY: the caller's promise, for all three.
+        let (urls, api_token, api_ca) = unsafe {
+            (
+                optional_list(self.urls, "urls")?,
+                optional_text(self.api_token, "api_token")?,
+                optional_text(self.api_ca, "api_ca")?,
+            )
+        };
+        let options = match urls {
+            None if api_token.is_none() => ClusterOptions::from_env(),
+            None => return Err(Failure::argument("api_token is given, but urls is NULL")),
+            Some(urls) => {
+                ClusterOptions { urls, api_token: api_token.map(str::to_owned), api_ca: None }
+            }
+        };
+        Ok(ClusterOptions { api_ca: api_ca.map(PathBuf::from), ..options })
     }
 }
 

@@ -125,6 +125,7 @@ unsafe fn translate(asked: &CRequest) -> Result<Request, Failure> {
             expected: data(expected, "expected")?,
             data: data(buffer, "buffer")?,
         },
+        11 => Request::WriteTx { offset, data: data(buffer, "buffer")? },
         _ => return Err(no_request(op)),
     })
 }

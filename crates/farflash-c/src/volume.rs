@@ -145,6 +145,25 @@ pub unsafe extern "C" fn farflash_write(
 /// # Safety
 /// Pointers are null or as `farflash.h` says.
 #[unsafe(no_mangle)]
+pub unsafe extern "C" fn farflash_write_tx(
+    volume: *const Volume,
+    buffer: *const c_void,
+    len: usize,
+    offset: u64,
+) -> c_int {
+    edge(|| {
+        // SAFETY: the caller's promise.
+        let (volume, data) =
+            unsafe { (reference(volume, "volume")?, bytes(buffer.cast(), len, "buffer")?) };
+        Ok(volume.write_tx(data, offset)?)
+    })
+}
+
+/// See `farflash.h`.
+///
+/// # Safety
+/// Pointers are null or as `farflash.h` says.
+#[unsafe(no_mangle)]
 pub unsafe extern "C" fn farflash_write_zeroes(
     volume: *const Volume,
     len: u64,

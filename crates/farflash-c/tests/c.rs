@@ -96,7 +96,7 @@ impl Drop for Server {
 
 fn program_with(program: &Path, urls: &str) -> Command {
     let mut command = Command::new(program);
-    for variable in ["API_TOKEN", "TOKEN", "CONTROLLER_TOKEN"] {
+    for variable in ["API_CA", "API_TOKEN", "TOKEN", "CONTROLLER_TOKEN"] {
         command.env_remove(format!("FARFLASH_{variable}"));
     }
     command.env("FARFLASH_API", urls);
@@ -165,6 +165,26 @@ fn a_volume_is_placed_promised_and_owned_as_it_is_said() {
     assert_eq!((&shown["slo"]["share"], &shown["metadata_bytes"]), (&30.into(), &8.into()));
     let networks = serde_json::json!(["192.0.2.0/24", "127.0.0.0/8"]);
     assert_eq!(shown["restrictions"]["networks"], networks);
+}
+
+/// `tests/encrypted.c` says what it demands. Both servers have made their certificates.
+#[test]
+fn a_server_is_believed_by_its_certificate() {
+    let directory = tempfile::tempdir().unwrap();
+    let program = compile("tests/encrypted.c", directory.path());
+    let start = |name: &str| {
+        let tls = directory.path().join(name);
+        let words = ["--auth", "off", "--api-tls", tls.to_str().unwrap()];
+        let server = Server::with_words("mem:128MiB", "127.0.0.1:0", &words);
+        (server, tls.join("certificate.pem"))
+    };
+    let ((server, certificate), (_other, foreign)) = (start("own"), start("other"));
+    assert!(server.api.starts_with("https://"), "{}", server.api);
+    let mut command = program_with(&program, &server.api);
+    let output = command.arg(certificate).arg(foreign).output().unwrap();
+    let (said, error) =
+        (String::from_utf8(output.stdout).unwrap(), String::from_utf8(output.stderr).unwrap());
+    assert!(output.status.success() && said == "done\n", "{said}{error}");
 }
 
 /// `tests/misuse.c` says what it demands; here the server is killed under its load and comes back at

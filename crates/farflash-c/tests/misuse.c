@@ -41,6 +41,68 @@ static void *load(void *context)
     return NULL;
 }
 
+static void told_once(void *context, int code, uint64_t miscompare, const char *error)
+{
+    (void)miscompare;
+    pthread_mutex_lock(&lock);
+    *(int *)context = code == FARFLASH_INVALID_ARGUMENT && strstr(error, "atomic write size") != NULL ? 2 : 1;
+    pthread_mutex_unlock(&lock);
+}
+
+static int outcome_of(const farflash_volume *volume, const farflash_request *request)
+{
+    int told = 0, now = 0;
+
+    DEMAND(farflash_submit(volume, request, told_once, &told) == FARFLASH_OK);
+    while (now == 0) {
+        DEMAND(farflash_flush(volume) == FARFLASH_OK);
+        pthread_mutex_lock(&lock);
+        now = told;
+        pthread_mutex_unlock(&lock);
+    }
+    return now;
+}
+
+/* A write is all or nothing up to the size that the volume says; of a longer one nothing is written. */
+static void transactional(const farflash_cluster *cluster)
+{
+    farflash_volume_properties properties;
+    farflash_open_options options = { sizeof options };
+    farflash_request request = { FARFLASH_OP_WRITE_TX, 0, 0, NULL, NULL };
+    farflash_volume *volume = NULL;
+    farflash_tokens tokens;
+    char *data, *back, limit[32];
+    size_t len;
+
+    DEMAND(farflash_create(cluster, "tx", 16 << 20, &tokens) == FARFLASH_OK);
+    options.token = tokens.token;
+    DEMAND(farflash_open(cluster, "tx", &options, &volume) == FARFLASH_OK);
+    DEMAND(farflash_properties(volume, &properties) == FARFLASH_OK);
+    len = properties.atomic_write_bytes;
+    snprintf(limit, sizeof limit, "limit of %zu,", len);
+    data = malloc(8 << 20);
+    back = malloc(8 << 20);
+    DEMAND(data != NULL && back != NULL && len < 8 << 20);
+    memset(data, 1, 8 << 20);
+    DEMAND(farflash_write_tx(volume, data, len, BLOCK) == FARFLASH_OK);
+    request.buffer = memset(data, 2, 8 << 20);
+    FAILS(farflash_write_tx(volume, data, len + BLOCK, BLOCK), FARFLASH_INVALID_ARGUMENT, limit);
+    FAILS(farflash_write_tx(volume, data, 8 << 20, BLOCK), FARFLASH_INVALID_ARGUMENT, limit);
+    FAILS(farflash_write_tx(NULL, data, BLOCK, BLOCK), FARFLASH_INVALID_ARGUMENT, "volume is NULL");
+    request.len = len + BLOCK;
+    request.offset = BLOCK;
+    DEMAND(outcome_of(volume, &request) == 2);
+    memset(data, 0, 8 << 20);
+    memset(data + BLOCK, 1, len);
+    DEMAND(farflash_read(volume, back, 8 << 20, 0) == FARFLASH_OK && memcmp(back, data, 8 << 20) == 0);
+    request.len = len;
+    DEMAND(outcome_of(volume, &request) == 1);
+    DEMAND(farflash_compare(volume, data, len, BLOCK) == FARFLASH_OK);
+    DEMAND(farflash_close(volume) == FARFLASH_OK && farflash_delete(cluster, "tx") == FARFLASH_OK);
+    free(data);
+    free(back);
+}
+
 static void never(void *context, int code, uint64_t miscompare, const char *error)
 {
     (void)context, (void)code, (void)miscompare, (void)error;
@@ -107,6 +169,7 @@ int main(void)
     FAILS(farflash_read(volume, block, 5, 0), invalid, "not whole blocks");
     FAILS(farflash_write(volume, block, BLOCK, 1 << 20), invalid, "not all within the volume");
     FAILS(farflash_deallocate(volume, BLOCK, (uint64_t)-BLOCK), invalid, "not all within");
+    transactional(cluster);
     FAILS(farflash_compare_and_swap(volume, NULL, block, BLOCK, 0, NULL), invalid, "expected is NULL");
     FAILS(farflash_submit(volume, &request, NULL, NULL), invalid, "done is NULL");
     request.op = 99;

@@ -1,6 +1,7 @@
 //! Servers that belong together: volumes made, found, opened and deleted.
 
 use std::fmt;
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use control::{
@@ -10,8 +11,8 @@ use control::{
 
 use crate::directory::{Directory, Place};
 use crate::open::variable;
-use crate::session::Locator;
-use crate::{Error, OpenOptions, Target, Volume};
+use crate::volume::Sought;
+use crate::{Error, OpenOptions, Pending, Target, Volume};
 
 /// What a new volume is to be like.
 #[derive(Clone, Debug)]
@@ -57,6 +58,44 @@ impl NewVolume {
     }
 }
 
+/// How a cluster's API is reached.
+#[derive(Clone, Default)]
+pub struct ClusterOptions {
+    /// Its addresses, such as `http://192.0.2.1:7420` or `https://flash-1:7420`. Any of them is asked that answers.
+    pub urls: Vec<String>,
+    /// The token by which the API knows the user.
+    pub api_token: Option<String>,
+    /// A file with the only certificates that are trusted in `https` addresses, in PEM: the server's own
+    /// (`certificate.pem` in the directory of `farflash serve --api-tls`), or that of who vouches for it. By default
+    /// the file that `FARFLASH_API_CA` names, or else what this machine trusts.
+    pub api_ca: Option<PathBuf>,
+}
+
+impl fmt::Debug for ClusterOptions {
+    /// Without the token.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ClusterOptions")
+            .field("urls", &self.urls)
+            .field("has_api_token", &self.api_token.is_some())
+            .field("api_ca", &self.api_ca)
+            .finish()
+    }
+}
+
+impl ClusterOptions {
+    /// The addresses that `FARFLASH_API` names, separated by commas, with the token in `FARFLASH_API_TOKEN`.
+    #[must_use]
+    pub fn from_env() -> Self {
+        let urls = variable("FARFLASH_API").unwrap_or_default();
+        let urls = urls.split(',').map(str::trim).filter(|url| !url.is_empty());
+        Self {
+            urls: urls.map(str::to_owned).collect(),
+            api_token: variable("FARFLASH_API_TOKEN"),
+            api_ca: None,
+        }
+    }
+}
+
 /// One or more servers, reached through their API. Cheap to clone, usable on any thread.
 #[derive(Clone)]
 pub struct Cluster {
@@ -76,16 +115,21 @@ impl Cluster {
         urls: impl IntoIterator<Item = impl Into<String>>,
         token: Option<&str>,
     ) -> Result<Self, Error> {
-        let urls: Vec<String> = urls.into_iter().map(Into::into).collect();
-        Ok(Self { directory: Arc::new(Directory::new(&urls, token)?) })
+        Self::with(&ClusterOptions {
+            urls: urls.into_iter().map(Into::into).collect(),
+            api_token: token.map(str::to_owned),
+            api_ca: None,
+        })
     }
 
-    /// The servers that `FARFLASH_API` names, separated by commas, with the token in
-    /// `FARFLASH_API_TOKEN`.
+    /// The servers that are reached like this. Nothing is sent yet.
+    pub fn with(options: &ClusterOptions) -> Result<Self, Error> {
+        Ok(Self { directory: Arc::new(Directory::new(options)?) })
+    }
+
+    /// The servers that the environment names: see [`ClusterOptions::from_env`].
     pub fn from_env() -> Result<Self, Error> {
-        let urls = variable("FARFLASH_API").unwrap_or_default();
-        let urls = urls.split(',').map(str::trim).filter(|url| !url.is_empty());
-        Self::new(urls, variable("FARFLASH_API_TOKEN").as_deref())
+        Self::with(&ClusterOptions::from_env())
     }
 
     /// Makes a volume. The tokens in the answer are told this once.
@@ -129,17 +173,11 @@ impl Cluster {
 
     /// Opens a volume, given by name or id.
     pub fn open(&self, volume: &str, options: &OpenOptions) -> Result<Volume, Error> {
-        options.client_options()?;
-        let locator = || Locator::Cluster(self.directory.clone(), volume.to_owned());
-        if let Some(place) = self.directory.remembered(volume) {
-            let opened = Volume::open_at(locator(), place, options);
-            // It may be elsewhere by now, or another volume have its name.
-            if opened.is_ok() {
-                return opened;
-            }
-        }
-        let place = self.directory.locate(volume, None)?.place;
-        Volume::open_at(locator(), place, options)
+        Volume::open(self.sought(volume), options)
+    }
+
+    pub(crate) fn sought(&self, volume: &str) -> Sought {
+        Sought::Named(self.directory.clone(), volume.to_owned())
     }
 
     /// Changes a volume's size. What lies beyond a smaller one is lost at once.
@@ -179,11 +217,20 @@ impl Cluster {
 /// Opens what `target` names: a volume's name or id, which the cluster in the environment is asked for,
 /// or `tcp://IP:PORT/NQN`.
 pub fn open(target: &str, options: &OpenOptions) -> Result<Volume, Error> {
-    match target.parse::<Target>()? {
-        Target::Name(name) => Cluster::from_env()?.open(&name, options),
-        Target::Place { address, nqn } => {
-            let place = Place { address, nqn: *nqn };
-            Volume::open_at(Locator::Fixed, place, options)
-        }
+    Volume::open(sought(target)?, options)
+}
+
+/// Like [`open`], without waiting.
+pub fn start_open(target: &str, options: &OpenOptions) -> Pending<Volume> {
+    match sought(target) {
+        Ok(sought) => Volume::start_open(sought, options),
+        Err(error) => Pending::failed(error),
     }
+}
+
+fn sought(target: &str) -> Result<Sought, Error> {
+    Ok(match target.parse()? {
+        Target::Name(name) => Cluster::from_env()?.sought(&name),
+        Target::Place { address, nqn } => Sought::At(Box::new(Place { address, nqn: *nqn })),
+    })
 }

@@ -10,9 +10,9 @@ use std::time::Duration;
 use control::{ApiClient, ApiError, ProblemCode, VolumeState};
 use nvme_wire::Nqn;
 
-use crate::Error;
 use crate::open::variable;
 use crate::runtime::check_may_wait;
+use crate::{ClusterOptions, Error};
 
 /// Places remembered at most. Beyond that the memory starts anew.
 const PLACES_MAX: usize = 4096;
@@ -41,10 +41,11 @@ pub(crate) struct Directory {
 }
 
 impl Directory {
-    /// The API at each of `urls`; all of them belong to one cluster. With `https`, those certificates are
-    /// trusted that `FARFLASH_API_CA` names, or else this machine trusts.
-    pub(crate) fn new(urls: &[String], token: Option<&str>) -> Result<Self, Error> {
-        let authorities = variable("FARFLASH_API_CA").map(PathBuf::from);
+    /// The API at each of the addresses; all of them belong to one cluster.
+    pub(crate) fn new(options: &ClusterOptions) -> Result<Self, Error> {
+        let ClusterOptions { urls, api_token: token, api_ca } = options;
+        let of_environment = || variable("FARFLASH_API_CA").map(PathBuf::from);
+        let authorities = api_ca.clone().or_else(of_environment);
         let api = |url: &String| {
             let api = ApiClient::trusting(url, authorities.as_deref());
             let api = api.map_err(|error| Error::of_api(error, ""))?;
@@ -148,9 +149,10 @@ impl Directory {
 /// Whether another server may know more.
 fn is_no_answer(error: &ApiError) -> bool {
     match error {
-        ApiError::Unreachable { .. } | ApiError::NotAnApi { .. } | ApiError::OtherVolume { .. } => {
-            true
-        }
+        ApiError::Unreachable { .. }
+        | ApiError::Untrusted { .. }
+        | ApiError::NotAnApi { .. }
+        | ApiError::OtherVolume { .. } => true,
         ApiError::Refused(problem) => problem.code == ProblemCode::Unavailable,
         ApiError::BadUrl { .. } | ApiError::Trust(_) => false,
     }

@@ -32,12 +32,14 @@ pub enum Error {
         /// The length given.
         len: u64,
     },
-    /// What is to be atomic is larger than the target can do at once.
-    #[error("{len} bytes at once are more than the limit of {limit}")]
+    /// What is to be all or nothing is larger than the volume's atomic write size; nothing of it was done.
+    #[error(
+        "{len} bytes at once are more than the limit of {limit}, the volume's atomic write size"
+    )]
     TooLarge {
         /// The length given.
         len: u64,
-        /// The longest possible.
+        /// The longest possible, [`crate::Properties::atomic_write_bytes`].
         limit: u64,
     },
     /// What is expected and what is to replace it are equally long.
@@ -163,6 +165,9 @@ pub enum Error {
     /// The background thread cannot be started.
     #[error("the background thread cannot be started: {0}")]
     Start(#[from] reactor::StartError),
+    /// The system has no thread on which an API could be asked.
+    #[error("no thread can be started to ask the API: {0}")]
+    NoThread(Arc<std::io::Error>),
     /// The background thread has ended; the process is probably ending, too.
     #[error("the background thread has ended")]
     Stopped,
@@ -181,6 +186,8 @@ pub enum ErrorKind {
     PermissionDenied,
     /// A server cannot be reached; later it may be.
     Unreachable,
+    /// Who answers cannot show that it is the server: see [`crate::ClusterOptions::api_ca`].
+    Untrusted,
     /// The device, or the user's quota, is full.
     NoSpace,
     /// Data is damaged, here or on the way.
@@ -219,7 +226,9 @@ impl Error {
             | Self::NoApi { .. }
             | Self::WithinCallback => ErrorKind::InvalidArgument,
             Self::NotFound { .. } => ErrorKind::NotFound,
-            Self::TooManyOutstanding { .. } | Self::Contended { .. } => ErrorKind::Busy,
+            Self::TooManyOutstanding { .. } | Self::Contended { .. } | Self::NoThread(_) => {
+                ErrorKind::Busy
+            }
             Self::Api(error) => api_kind(error),
             Self::Connect { error, .. } => connect_kind(error),
             Self::Lost { last, .. } => match last.kind() {
@@ -248,6 +257,7 @@ fn api_kind(error: &ApiError) -> ErrorKind {
     match error {
         ApiError::BadUrl { .. } | ApiError::Trust(_) => ErrorKind::InvalidArgument,
         ApiError::Unreachable { .. } | ApiError::NotAnApi { .. } => ErrorKind::Unreachable,
+        ApiError::Untrusted { .. } => ErrorKind::Untrusted,
         ApiError::OtherVolume { .. } => ErrorKind::Failed,
         ApiError::Refused(problem) => match problem.code {
             ProblemCode::NameTaken => ErrorKind::AlreadyExists,
@@ -287,6 +297,7 @@ fn request_kind(error: &client::Error) -> ErrorKind {
             _ => ErrorKind::Failed,
         },
         client::Error::TooLarge { .. }
+        | client::Error::NotAtomic { .. }
         | client::Error::NotWholeBlocks { .. }
         | client::Error::Metadata { .. } => ErrorKind::InvalidArgument,
         client::Error::Damaged { .. } => ErrorKind::Damaged,

@@ -37,6 +37,7 @@ pub(crate) async fn execute(
         Request::Read { offset, len } => execution.read(offset, len).await.map(Reply::Data),
         Request::ReadTo { offset, landing } => execution.read_to(offset, landing).await,
         Request::Write { offset, data } => execution.write(offset, data).await,
+        Request::WriteTx { offset, data } => execution.write_tx(offset, data).await,
         Request::Compare { offset, data } => {
             execution.compare(offset, data).await.map(Reply::Equal)
         }
@@ -111,6 +112,14 @@ impl Execution<'_> {
             session.run(true, write).await
         });
         written.await.map(|_| Reply::Done)
+    }
+
+    async fn write_tx(&self, offset: u64, data: Data) -> Result<Reply, Error> {
+        self.check_atomic(data.len())?;
+        let (lba, data) = (Lba(offset / self.block), data.into_slice());
+        let write = async |volume: &client::Volume<_>| volume.write_tx(lba, data.clone()).await;
+        self.session.run(true, write).await?;
+        Ok(Reply::Done)
     }
 
     async fn compare(&self, offset: u64, data: Data) -> Result<bool, Error> {

@@ -1,4 +1,4 @@
-//! Volumes for programs with ordinary threads.
+//! Volumes for programs with ordinary threads, and for asynchronous ones with any executor.
 //!
 //! ```no_run
 //! use farflash_client::{Cluster, NewVolume, OpenOptions};
@@ -28,9 +28,30 @@
 //!
 //! `examples/counter.rs` is a program that opens a volume by its name and uses it from several threads.
 //!
+//! # Asynchronous programs
+//! What begins with `start` does not wait and returns a [`Pending`], which can be awaited under any executor:
+//! [`Cluster::start_create`] and its like, [`Cluster::start_open`], [`Volume::start`]. They begin when they are called.
+//! `examples/awaited.rs` opens a volume by its name, writes and reads.
+//! ```no_run
+//! # use farflash_client::{Cluster, Data, Error, NewVolume, OpenOptions, Request};
+//! # async fn example(cluster: Cluster) -> Result<(), Error> {
+//! let created = cluster.start_create(&NewVolume::new("db-1", 1 << 30)).await?;
+//! let options = OpenOptions { token: Some(created.tokens.token), ..OpenOptions::default() };
+//! let volume = cluster.start_open("db-1", &options).await?;
+//! let writes = [0, 4096].map(|offset| {
+//!     volume.start(Request::Write { offset, data: Data::lent(vec![7; 4096]) })
+//! });
+//! for write in writes {
+//!     write.await?;
+//! }
+//! volume.start_close().await?;
+//! cluster.start_delete("db-1").await
+//! # }
+//! ```
+//!
 //! # Threads
 //! All requests of a process are carried out by one background thread, which sleeps when there is
-//! nothing to do. It starts with the first volume and ends with the last. After `fork` the child has no
+//! nothing to do. A question to an API that the caller does not wait for has a thread of its own meanwhile. It starts with the first volume and ends with the last. After `fork` the child has no
 //! such thread: it opens its volumes anew, and requests on the parent's fail with [`Error::Forked`].
 //!
 //! # When a server goes away
@@ -56,6 +77,8 @@
 
 #![forbid(unsafe_code)]
 
+mod asking;
+mod awaiting;
 mod blocks;
 mod cluster;
 mod data;
@@ -74,7 +97,7 @@ mod volume;
 
 pub use blocks::{BlockData, BlocksMut, ReadBlocks};
 pub use client::{Blocks, SENDS_MAX, Swap};
-pub use cluster::{Cluster, NewVolume, open};
+pub use cluster::{Cluster, ClusterOptions, NewVolume, open, start_open};
 pub use control::{
     ApiError, ChangeAuth, ChangeRestrictions, CreatedVolume, Problem, ProblemCode, Restrictions,
     Slo, Tokens, Volume as VolumeRecord,

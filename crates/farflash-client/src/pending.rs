@@ -54,6 +54,13 @@ impl<T: Send + 'static> Pending<T> {
         (Self { shared }, fill)
     }
 
+    /// One that has failed before it began.
+    pub(crate) fn failed(error: Error) -> Self {
+        let (pending, fill) = Self::new();
+        fill(Err(error));
+        pending
+    }
+
     /// Waits for the outcome.
     pub fn wait(self) -> Outcome<T> {
         let mut slot = self.shared.lock();

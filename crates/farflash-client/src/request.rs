@@ -38,6 +38,14 @@ pub enum Request {
         /// What.
         data: Data,
     },
+    /// Writes all or nothing; answered by [`Reply::Done`]. More than
+    /// [`crate::Properties::atomic_write_bytes`] is refused ([`Error::TooLarge`]), and nothing of it written.
+    WriteTx {
+        /// To where.
+        offset: u64,
+        /// What.
+        data: Data,
+    },
     /// Makes a range read as zeroes, metadata included; answered by [`Reply::Done`].
     WriteZeroes {
         /// From where.
@@ -132,6 +140,7 @@ impl Request {
                 Some((*offset, *len))
             }
             Self::Write { offset, data }
+            | Self::WriteTx { offset, data }
             | Self::Compare { offset, data }
             | Self::CompareAndSwap { offset, data, .. } => Some((*offset, data.len() as u64)),
             Self::WriteEx { offset, blocks }
@@ -161,6 +170,7 @@ impl Request {
             Self::Read { .. }
             | Self::ReadTo { .. }
             | Self::Write { .. }
+            | Self::WriteTx { .. }
             | Self::Compare { .. }
             | Self::CompareAndSwap { .. } => format.check_has_none(),
             Self::WriteEx { blocks, .. } | Self::CompareEx { blocks, .. } => check(blocks),

@@ -7,9 +7,11 @@ use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
+use local_sync::Semaphore;
 use reactor::{CoreConfig, Handle, IdlePolicy, Receiver, Sender, mailbox};
 
 use crate::Error;
+use crate::asking::ASKING_MAX;
 use crate::session::Session;
 
 /// Requests that may be outstanding in a process, all volumes together.
@@ -21,10 +23,13 @@ const SPIN_MAX: Duration = Duration::from_micros(50);
 /// Something to be done on the thread. It must not wait there.
 pub(crate) type Job = Box<dyn FnOnce(&Core) + Send>;
 
-/// What is on the thread.
+/// What is on the thread. Clones are the same.
+#[derive(Clone)]
 pub(crate) struct Core {
     pub(crate) world: Handle,
     pub(crate) sessions: Rc<RefCell<BTreeMap<u64, Rc<Session>>>>,
+    /// Whose turn it is to ask an API.
+    pub(crate) asking: Semaphore,
 }
 
 struct Inner {
@@ -145,7 +150,7 @@ impl Drop for Claim {
 
 async fn serve(world: Handle, mut jobs: Receiver<Job>) {
     IS_RUNTIME.set(true);
-    let core = Core { world, sessions: Rc::default() };
+    let core = Core { world, sessions: Rc::default(), asking: Semaphore::new(ASKING_MAX) };
     while let Some(job) = jobs.recv().await {
         job(&core);
     }

@@ -8,18 +8,20 @@ use std::ops::ControlFlow;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use client::Swap;
+use client::{Options, Swap};
 use io_traits::Spawn;
 use nvme_wire::Nqn;
 use nvme_wire::log::FailureDomain;
+use units::Duration;
 use uuid::Uuid;
 
+use crate::asking::begin;
 use crate::blocks::Format;
-use crate::directory::Place;
+use crate::directory::{Directory, Place};
 use crate::execution::execute;
 use crate::pending::Completion;
 use crate::pieces::{Piece, pieces};
-use crate::runtime::{Runtime, check_may_wait};
+use crate::runtime::{Core, Runtime, check_may_wait};
 use crate::session::{Locator, Session};
 use crate::{Data, Error, OpenOptions, Pending, ReadData, Reply, Request};
 
@@ -56,6 +58,41 @@ impl Properties {
     pub fn uuid(&self) -> Option<Uuid> {
         self.nqn.uuid().map(Uuid::from_bytes)
     }
+}
+
+/// Where a volume to be opened is.
+pub(crate) enum Sought {
+    /// There, and nowhere else.
+    At(Box<Place>),
+    /// Where the cluster says that the volume of this name or id is.
+    Named(Arc<Directory>, String),
+}
+
+async fn open_session(
+    core: &Core,
+    sought: Sought,
+    options: (Options, Duration),
+    is_waited_for: bool,
+) -> Result<Rc<Session>, Error> {
+    let open = |locator, place, options| Session::open(core.world.clone(), locator, place, options);
+    let (directory, name) = match sought {
+        Sought::At(place) => return open(Locator::Fixed, *place, options).await,
+        Sought::Named(directory, name) => (directory, name),
+    };
+    let locator = Locator::Cluster(directory.clone(), name.clone());
+    if let Some(place) = directory.remembered(&name) {
+        let opened = open(locator.clone(), place, options.clone()).await;
+        // It may be elsewhere by now, or another volume have its name.
+        if opened.is_ok() {
+            return opened;
+        }
+    }
+    let locate = move || directory.locate(&name, None);
+    let found = match is_waited_for {
+        true => core.aside_at_once(locate).await?,
+        false => core.aside(locate).await?,
+    };
+    open(locator, found.place, options).await
 }
 
 /// The session on the background thread; ends with the last handle, when its requests are done.
@@ -99,34 +136,30 @@ impl fmt::Debug for Volume {
 }
 
 impl Volume {
-    /// Opens the volume that is at `place`; waits.
-    pub(crate) fn open_at(
-        locator: Locator,
-        place: Place,
-        options: &OpenOptions,
-    ) -> Result<Self, Error> {
+    /// Opens a volume; waits.
+    pub(crate) fn open(sought: Sought, options: &OpenOptions) -> Result<Self, Error> {
         check_may_wait()?;
-        let runtime = Runtime::shared()?;
-        let (client_options, recovery) = (options.client_options()?, options.recovery_timeout);
-        let number = runtime.next_session();
-        let (pending, fill) = Pending::new();
-        let done = Completion::new(fill).with_claim(runtime.claim()?);
-        runtime.run(move |core| {
-            let world = core.world.clone();
-            let sessions = core.sessions.clone();
-            core.world.spawn(async move {
-                let options = (client_options, recovery);
-                let opened = Session::open(world, locator, place, options).await;
-                done.complete(opened.map(|session| {
-                    let properties = session.properties();
-                    sessions.borrow_mut().insert(number, session);
-                    properties
-                }));
-            });
-        })?;
-        let opened = pending.wait()?;
-        let format = Format { block_size: opened.block_size, metadata_size: opened.metadata_size };
-        Ok(Self { shared: Arc::new(Shared { runtime, session: number, format, opened }) })
+        Self::begin_open(sought, options, true).wait()
+    }
+
+    /// Begins to open a volume.
+    pub(crate) fn start_open(sought: Sought, options: &OpenOptions) -> Pending<Self> {
+        Self::begin_open(sought, options, false)
+    }
+
+    fn begin_open(sought: Sought, options: &OpenOptions, is_waited_for: bool) -> Pending<Self> {
+        let options = match options.client_options() {
+            Ok(client_options) => (client_options, options.recovery_timeout),
+            Err(error) => return Pending::failed(error),
+        };
+        begin(move |runtime, core| async move {
+            let session = open_session(&core, sought, options, is_waited_for).await?;
+            let (number, opened) = (runtime.next_session(), session.properties());
+            core.sessions.borrow_mut().insert(number, session);
+            let Properties { block_size, metadata_size, .. } = opened;
+            let format = Format { block_size, metadata_size };
+            Ok(Self { shared: Arc::new(Shared { runtime, session: number, format, opened }) })
+        })
     }
 
     /// Starts `request` and returns at once.
@@ -220,6 +253,13 @@ impl Volume {
             Request::Write { offset: piece.offset, data }
         };
         self.in_strides(offset, data.len(), write, |_, _| ControlFlow::Continue(()))
+    }
+
+    /// Writes `data` to `offset`, all or nothing: after a power failure it is wholly there or wholly absent. What
+    /// is longer than [`Properties::atomic_write_bytes`] is refused ([`Error::TooLarge`]), and nothing of it
+    /// written. Else as [`Volume::write_at`].
+    pub fn write_tx(&self, data: &[u8], offset: u64) -> Result<(), Error> {
+        self.start(Request::WriteTx { offset, data: data.into() }).wait().map(drop)
     }
 
     /// Writes `len` bytes to `offset`, which `fill` puts into the pieces that it is handed, with their
@@ -325,7 +365,16 @@ impl Volume {
     /// Like [`Volume::failure_domain`], without waiting.
     pub fn start_failure_domain(&self) -> Pending<Option<FailureDomain>> {
         let (pending, fill) = Pending::new();
-        let completion = Completion::new(fill);
+        self.submit_failure_domain(fill);
+        pending
+    }
+
+    /// The same; `done` is called with the outcome, as by [`Volume::submit`].
+    pub fn submit_failure_domain(
+        &self,
+        done: impl FnOnce(Result<Option<FailureDomain>, Error>) + Send + 'static,
+    ) {
+        let completion = Completion::new(done);
         let runtime = &self.shared.runtime;
         match runtime.check_process().and_then(|()| runtime.claim()) {
             Ok(claim) => self.with_session(completion.with_claim(claim), |session| async move {
@@ -333,7 +382,6 @@ impl Volume {
             }),
             Err(error) => completion.complete(Err(error)),
         }
-        pending
     }
 
     /// Its size now.

@@ -12,9 +12,9 @@ use std::thread;
 use std::time::Duration;
 
 use farflash_client::{
-    BlockData, Blocks, BlocksMut, ChangeAuth, ChangeRestrictions, Cluster, Data, DeviceHealth,
-    Error, ErrorKind, Landing, NewVolume, OpenOptions, Reply, Request, SENDS_MAX, Slo, Swap,
-    Volume, VolumeFile,
+    BlockData, Blocks, BlocksMut, ChangeAuth, ChangeRestrictions, Cluster, ClusterOptions, Data,
+    DeviceHealth, Error, ErrorKind, Landing, NewVolume, OpenOptions, Reply, Request, SENDS_MAX,
+    Slo, Swap, Volume, VolumeFile,
 };
 use support::gate::Gate;
 use support::proxy::Proxy;
@@ -240,6 +240,94 @@ fn the_example_for_ordinary_threads_does_what_it_says() {
     let mut left = vec![0; 2 * BLOCK];
     (left[0], left[BLOCK]) = (b'v', 64);
     assert!(blocks == left);
+}
+
+/// By the certificate that it has made. One that is not believed is told nothing, and the next one asked.
+#[test]
+fn a_server_is_believed_by_its_certificate() {
+    let files = Files::new();
+    let start = |name: &str| {
+        let tls = files.path(name);
+        Server::start_with("mem:256MiB", &["--api-tls", tls.to_str().unwrap()])
+    };
+    let (server, other) = (start("own"), start("other"));
+    assert!(server.api.starts_with("https://") && other.api.starts_with("https://"));
+    let trusting = |servers: &[&Server], ca: &str| {
+        let urls = servers.iter().map(|server| server.api.clone()).collect();
+        let api_ca = Some(files.path(ca));
+        Cluster::with(&ClusterOptions { urls, api_ca, ..ClusterOptions::default() })
+    };
+    let foreign = trusting(&[&server], "other/certificate.pem").unwrap();
+    let says = "not trusted by its certificate: invalid peer certificate";
+    fails(foreign.create(&NewVolume::new("v", MIB)), ErrorKind::Untrusted, says);
+    fails(foreign.open("v", &OpenOptions::default()), ErrorKind::Untrusted, says);
+    fails(Cluster::new([&server.api], None).unwrap().list(), ErrorKind::Untrusted, says);
+    let invalid = ErrorKind::InvalidArgument;
+    fails(trusting(&[&server], "nowhere.pem"), invalid, "nowhere.pem");
+    fails(trusting(&[&server], "own/key.pem"), invalid, "no certificate in PEM");
+
+    let cluster = trusting(&[&other, &server], "own/certificate.pem").unwrap();
+    assert!(cluster.list().unwrap().is_empty());
+    let volume = opened(&cluster, "v", MIB);
+    volume.write_at(&[7; BLOCK], 0).unwrap();
+    assert!(volume.compare(&[7; BLOCK], 0).unwrap());
+    cluster.delete("v").unwrap();
+    assert!(trusting(&[&other], "other/certificate.pem").unwrap().list().unwrap().is_empty());
+}
+
+/// Up to the atomic write size, which the refusal names; of a longer one nothing is written, not even of one that a
+/// plain write does in several requests.
+#[test]
+fn a_transactional_write_is_whole_or_refused() {
+    let server = Server::start("mem:256MiB");
+    let cluster = cluster(&server);
+    let volume = opened(&cluster, "v", 64 * MIB);
+    let limit = volume.opened().atomic_write_bytes;
+    let data: Vec<u8> = (0..limit).map(|at| ((at * 31) >> 7) as u8).collect();
+    volume.write_tx(&data, 4096).unwrap();
+    assert!(volume.compare(&data, 4096).unwrap());
+    let invalid = ErrorKind::InvalidArgument;
+    for len in [limit + 4096, 4 * MIB + 4096, 16 * MIB] {
+        let long = vec![7; usize::try_from(len).unwrap()];
+        let refused = volume.write_tx(&long, 4096).expect_err("a refusal");
+        let Error::TooLarge { len: given, limit: named } = refused else { panic!("{refused}") };
+        assert_eq!((given, named), (len, limit));
+        let asked = Request::WriteTx { offset: 4096, data: Data::lent(long) };
+        let says = format!("{len} bytes at once are more than the limit of {limit}, the volume's");
+        fails(volume.start(asked).wait(), invalid, &says);
+    }
+    let mut behind = vec![7; data.len() + BLOCK];
+    volume.read_at(&mut behind, 4096).unwrap();
+    assert!(behind[..data.len()] == data && behind[data.len()..] == [0; BLOCK]);
+    let lent = Request::WriteTx { offset: 0, data: Data::lent(vec![8; BLOCK]) };
+    assert!(matches!(volume.start(lent).wait().unwrap(), Reply::Done));
+    assert!(volume.compare(&[8; BLOCK], 0).unwrap());
+
+    volume.write_tx(&[], 0).unwrap();
+    fails(volume.write_tx(&[0; 5], 0), invalid, "5 bytes at offset 0 are not whole blocks");
+    fails(volume.write_tx(&[0; BLOCK], 64 * MIB), invalid, "not all within the volume");
+    let with = opened_with_metadata(&cluster, "with", MIB, 8);
+    fails(with.write_tx(&[0; BLOCK], 0), invalid, "8 bytes of metadata each");
+}
+
+/// The same for the one that awaits.
+#[test]
+fn the_example_that_awaits_does_what_it_says() {
+    let server = Server::start_with("mem:256MiB", &["--auth", "on"]);
+    let cluster = cluster(&server);
+    let created = cluster.create(&NewVolume::new("v", MIB)).unwrap();
+    let (api, token) = (api(&server), created.tokens.token.as_str());
+    let environment = [("FARFLASH_API", api.as_str()), ("FARFLASH_TOKEN", token)];
+    let said = said_by_example(("farflash-client", "awaited"), &["v"], &environment);
+    let lines = [
+        format!("v: 1048576 bytes at {}", created.volume.address),
+        "64 of 64 blocks read what was written".to_owned(),
+    ];
+    assert_eq!(said, lines.join("\n") + "\n");
+    let mut block = [0; BLOCK];
+    let volume = cluster.open("v", &with_token(token)).unwrap();
+    volume.read_at(&mut block, 63 * BLOCK as u64).unwrap();
+    assert_eq!(block, [63; BLOCK]);
 }
 
 #[test]

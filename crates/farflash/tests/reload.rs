@@ -129,7 +129,7 @@ fn users_certificate_and_log_change_while_a_host_goes_on() {
     assert_eq!(reloaded.reload(), 0);
     assert!(is_known(&reloaded.client(&new)));
     let stale = reloaded.client_trusting(&new, &before).list().unwrap_err();
-    assert!(matches!(stale, ApiError::Unreachable { sent: false, .. }), "{stale}");
+    assert!(matches!(stale, ApiError::Untrusted { .. }), "{stale}");
 
     // The log is moved away, as logrotate does.
     let log = reloaded.files.path("audit.jsonl");

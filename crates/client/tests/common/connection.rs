@@ -505,7 +505,7 @@ impl Connection {
                 namespace.nsze = self.target.size.get().into();
                 namespace.ncap = self.target.size.get().into();
                 namespace.nsfeat = NSFEAT_ATOMICS;
-                namespace.nawupf = 31.into();
+                namespace.nawupf = self.target.nawupf.get().into();
                 namespace.lbaf[0].lbads = self.target.lbads.get();
                 namespace.as_bytes().to_vec()
             }

@@ -48,6 +48,8 @@ pub(crate) struct Target {
     pub(crate) size: Cell<u64>,
     /// Log2 of the block size that it says it has.
     pub(crate) lbads: Cell<u8>,
+    /// Blocks of the largest atomic write, less one.
+    pub(crate) nawupf: Cell<u16>,
     /// I/O commands taken in: opcode and first block.
     pub(crate) log: RefCell<Vec<(u8, u64)>>,
     /// Connections accepted.
@@ -104,6 +106,7 @@ impl Target {
             blocks: RefCell::default(),
             size: Cell::new(1 << 20),
             lbads: Cell::new(12),
+            nawupf: Cell::new(31),
             log: RefCell::default(),
             accepted: Cell::new(0),
             open: Cell::new(0),
