@@ -3,7 +3,10 @@
 pub mod cluster;
 pub mod gate;
 pub mod host;
+pub mod loop_device;
 pub mod proxy;
+#[path = "../../../reactor/src/tests/skipped.rs"]
+pub mod skipped;
 
 use std::io::{BufRead, BufReader};
 use std::net::SocketAddr;
