@@ -176,6 +176,16 @@ impl Server {
         Self::spawn(&mut inside)
     }
 
+    /// Starts one by a command that becomes it: its words come before the server's.
+    pub fn start_by(command: &str, words: &[&str], device: &str, more: &[&str]) -> Self {
+        let arguments =
+            ["serve", "--device", device, "--listen", "127.0.0.1:0", "--api", "127.0.0.1:0"];
+        let arguments = [&arguments[..], &["--auth", "off", "--log-json"], more].concat();
+        let mut by = Command::new(command);
+        by.args(words).arg(farflash(&[]).get_program()).args(&arguments);
+        Self::spawn(&mut by)
+    }
+
     /// Starts one whose log has what `filter` lets through.
     pub fn start_logging(filter: &str, device: &str, more: &[&str]) -> Self {
         let arguments =
