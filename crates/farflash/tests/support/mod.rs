@@ -1,5 +1,6 @@
 //! The real binary: run to its end, or as a server that is killed when dropped.
 
+pub mod audit;
 pub mod cluster;
 pub mod gate;
 pub mod host;
