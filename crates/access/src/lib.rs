@@ -63,10 +63,15 @@ impl Access {
         self.tokens.iter().filter(move |token| token.is_valid_at(now))
     }
 
+    /// Forgets what opens nothing any more (A3): it need not lie on a device longer than until this is next written.
+    pub fn forget_expired(&mut self, now: UnixSeconds) {
+        self.tokens.retain(|token| token.is_valid_at(now));
+    }
+
     /// Takes `token` from now on, for ever. The one before stays of use until `grace`, if there
     /// is one; older ones are forgotten.
     pub fn rotate(&mut self, token: Token, now: UnixSeconds, grace: Option<UnixSeconds>) {
-        self.tokens.retain(|token| token.is_valid_at(now));
+        self.forget_expired(now);
         self.tokens.truncate(usize::from(grace.is_some()));
         if let Some(old) = self.tokens.first_mut() {
             old.until = old.until.into_iter().chain(grace).min();

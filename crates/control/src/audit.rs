@@ -7,6 +7,7 @@
 //! - L2: lines hold what was sent, never what was answered: no token of a volume gets there.
 //! - L3: a line has a bound, whatever was sent: of a longer request its length and hash stand there, of a longer path
 //!   its beginning.
+//! - L4: what is done past the API, by signal or command line, has two such lines, too: see `deed.rs`.
 
 use std::fs::{File, OpenOptions};
 use std::io::Write;
@@ -49,6 +50,9 @@ pub(crate) struct Line<'a> {
     pub(crate) left_out: Option<u64>,
     /// The HTTP status that was answered; nothing before that.
     pub(crate) status: Option<u16>,
+    /// What came of a deed; in its second line only.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) outcome: Option<&'a str>,
 }
 
 /// The file. Clones write to the same.
@@ -92,10 +96,7 @@ impl Audit {
 
     /// Writes a line, durably. Waits for the device.
     pub(crate) fn write(&self, line: &Line<'_>) -> Result<(), Problem> {
-        let mut bytes = serde_json::to_vec(line).unwrap_or_default();
-        bytes.push(b'\n');
-        self.append(&bytes).map_err(|error| {
-            tracing::error!(%error, ?line, "the audit log cannot be written");
+        self.record(line).map_err(|_| {
             let detail = match line.status {
                 None => "the change cannot be recorded in the audit log, so it is not made",
                 Some(_) => "the change was answered, but that cannot be recorded in the audit log",
@@ -103,6 +104,15 @@ impl Audit {
             let hint = "give the audit log space, or another place with --audit-log; look at what \
                         there is before you ask again";
             Problem::new(ProblemCode::Unavailable, detail, hint)
+        })
+    }
+
+    /// Writes a line, durably; the log says if it cannot.
+    pub(crate) fn record(&self, line: &Line<'_>) -> std::io::Result<()> {
+        let mut bytes = serde_json::to_vec(line).unwrap_or_default();
+        bytes.push(b'\n');
+        self.append(&bytes).inspect_err(|error| {
+            tracing::error!(%error, ?line, "the audit log cannot be written");
         })
     }
 
@@ -143,7 +153,7 @@ pub(crate) fn shown_path(path: &str) -> String {
 }
 
 /// The first characters, of as many bytes at most.
-fn beginning(path: &str) -> &str {
+pub(crate) fn beginning(path: &str) -> &str {
     let end = (0..=PATH_BYTES_MAX).rev().find(|end| path.is_char_boundary(*end));
     &path[..end.unwrap_or_default()]
 }

@@ -5,12 +5,13 @@
 //! - U2: to a tenant, a volume of somebody else is one that does not exist.
 
 use std::fmt;
+use std::mem::discriminant;
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use axum::extract::FromRequestParts;
 use axum::http::Method;
 use axum::http::request::Parts;
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 use subtle::ConstantTimeEq;
 use units::ByteLen;
@@ -122,6 +123,29 @@ struct User {
 #[derive(Clone)]
 pub struct Users(Arc<RwLock<Option<Vec<User>>>>);
 
+/// What is another in a list of users than it was, by the names of these.
+#[derive(Clone, Debug, Default, Eq, PartialEq, Serialize)]
+pub struct UserChanges {
+    /// Users that were not there.
+    pub added: Vec<String>,
+    /// Users that are there no more.
+    pub removed: Vec<String>,
+    /// Those with another token.
+    pub new_token: Vec<String>,
+    /// Those that are something else, such as an operator instead of a tenant.
+    pub new_role: Vec<String>,
+    /// Tenants that may have more, or less.
+    pub new_quota: Vec<String>,
+}
+
+impl UserChanges {
+    /// Whether nothing is another.
+    #[must_use]
+    pub fn is_none(&self) -> bool {
+        *self == Self::default()
+    }
+}
+
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct UsersFile {
@@ -213,6 +237,37 @@ impl Users {
             add(&mut users, &entry.name, &entry.token_sha256, caller)?;
         }
         Ok(Self(Arc::new(RwLock::new(Some(users)))))
+    }
+
+    /// What is another in `others`.
+    #[must_use]
+    pub fn changes_to(&self, others: &Self) -> UserChanges {
+        let (old, new) = (self.list(), others.list());
+        let by_name = |list: &Option<Vec<User>>, name: &str| {
+            list.iter().flatten().position(|user| user.caller.name() == name)
+        };
+        let mut changes = UserChanges::default();
+        for user in new.iter().flatten() {
+            let name = || user.caller.name().to_owned();
+            let Some(before) =
+                by_name(&old, user.caller.name()).and_then(|at| old.as_ref()?.get(at))
+            else {
+                changes.added.push(name());
+                continue;
+            };
+            if before.token_sha256 != user.token_sha256 {
+                changes.new_token.push(name());
+            }
+            if discriminant(&before.caller) != discriminant(&user.caller) {
+                changes.new_role.push(name());
+            } else if before.caller != user.caller {
+                changes.new_quota.push(name());
+            }
+        }
+        let gone = old.iter().flatten().map(|user| user.caller.name());
+        let gone = gone.filter(|name| by_name(&new, name).is_none());
+        changes.removed = gone.map(str::to_owned).collect();
+        changes
     }
 
     /// All tenants.

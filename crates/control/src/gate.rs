@@ -203,6 +203,7 @@ impl Change {
                 request: status.is_none().then_some(&self.request),
                 left_out: Some(self.left_out).filter(|count| status.is_none() && *count > 0),
                 status,
+                outcome: None,
             });
             (written, self)
         };

@@ -17,6 +17,7 @@ mod caller;
 mod client;
 mod cluster;
 mod crowd;
+mod deed;
 mod documents;
 #[cfg(feature = "fuzzing")]
 pub mod fuzzing;
@@ -45,12 +46,13 @@ pub use access::{
     ChangeAuth, ChangeRestrictions, CreatedVolume, GRACE_SECONDS_MAX, Restrictions, Tokens,
 };
 pub use audit::Audit;
-pub use caller::{ApiToken, Caller, Quota, Tenant, Users, UsersError};
+pub use caller::{ApiToken, Caller, Quota, Tenant, UserChanges, Users, UsersError};
 pub use client::{ApiClient, ApiError};
 pub use cluster::{
     DirectoryStatus, Host, HostDevice, HostList, HostState, Location, OtherHost, Serving,
     VolumeState,
 };
+pub use deed::{Begun, Deed};
 pub use documents::{
     ChangeVolume, Core, CreateVolume, Device, DeviceHealth, DeviceList, Drive, Portal, Server,
     Volume, VolumeList, connect_line, nqn,

@@ -1,11 +1,12 @@
 //! The figures of `/v1/stats` and `/v1/server` in the text form of Prometheus (exposition format 0.0.4).
 
+use std::collections::BTreeMap;
 use std::fmt::{Display, Write};
 
 use crate::gate::Counts;
 use crate::{
     Core, CoreStats, Device, DeviceHealth, DeviceStats, Latency, ScrubStats, Server, Stats,
-    TenantQuota, VolumeStats,
+    TenantQuota, VolumeStats, WindowStats,
 };
 
 const NANOS_PER_SECOND: f64 = 1e9;
@@ -105,7 +106,7 @@ pub(crate) fn text(
     core_stats(&mut text, &stats.cores);
     devices(&mut text, &server.devices, stats);
     volumes(&mut text, &stats.volumes);
-    latencies(&mut text, stats);
+    volume_latencies(&mut text, stats);
     quotas(&mut text, tenants);
     text.0
 }
@@ -167,6 +168,11 @@ fn core_stats(text: &mut Text, cores: &[CoreStats]) {
         "Connects of hosts put off, after authentications that failed.",
     );
     text.each(help, &all, |core| core.connects_put_off);
+    let help = (
+        "farflash_core_errors_total",
+        "Commands answered with an error, but for those of I/O queues, by NVMe status.",
+    );
+    errors(text, help, all.iter().map(|(labels, core)| (labels, &core.errors)));
 }
 
 fn devices(text: &mut Text, devices: &[Device], stats: &Stats) {
@@ -219,10 +225,7 @@ fn devices(text: &mut Text, devices: &[Device], stats: &Stats) {
     text.each(help, &windows, |window| window.journal_used);
     let directed: Vec<_> = windows
         .iter()
-        .flat_map(|(labels, window)| {
-            [("read", &window.reads), ("write", &window.writes)]
-                .map(|(name, part)| (labels.clone().and("direction", name), part))
-        })
+        .flat_map(|(labels, window)| by_direction(labels, &window.reads, &window.writes))
         .collect();
     let help = ("farflash_device_in_use_blocks", "gauge", "Blocks under way at the device.");
     text.each(help, &directed, |window| window.in_use_blocks);
@@ -232,6 +235,37 @@ fn devices(text: &mut Text, devices: &[Device], stats: &Stats) {
     text.each(help, &maps, |map| map.resident_bytes);
     let help = ("farflash_map_loads_total", "counter", "Nodes of maps read from the device.");
     text.each(help, &maps, |map| map.loads);
+    let help =
+        ("farflash_map_evictions_total", "counter", "Nodes of maps that gave way to others.");
+    text.each(help, &maps, |map| map.evictions);
+    flows(text, &windows, &stats.latency_bounds_us);
+}
+
+/// What was done on devices, by each core for its part: the sum by `core` is what a core did.
+fn flows(text: &mut Text, windows: &[(Labels, &WindowStats)], bounds_us: &[u64]) {
+    let help = ("farflash_device_requests_total", "counter", "Requests done.");
+    text.each(help, windows, |window| window.flow.requests);
+    let help = ("farflash_device_read_bytes_total", "counter", "Bytes read.");
+    text.each(help, windows, |window| window.flow.read_blocks.saturating_mul(BLOCK_BYTES));
+    let help = ("farflash_device_written_bytes_total", "counter", "Bytes written.");
+    text.each(help, windows, |window| window.flow.written_blocks.saturating_mul(BLOCK_BYTES));
+    let help =
+        ("farflash_device_waited_seconds_total", "counter", "Time requests waited their turn.");
+    text.each(help, windows, |window| window.flow.waited_ns as f64 / NANOS_PER_SECOND);
+    let help =
+        ("farflash_device_served_seconds_total", "counter", "Time requests took behind that.");
+    text.each(help, windows, |window| window.flow.served_ns as f64 / NANOS_PER_SECOND);
+    let help = ("farflash_device_in_flight_requests", "gauge", "Requests at engine and device.");
+    text.each(help, windows, |window| window.flow.in_flight);
+    let ways = windows.iter().flat_map(|(labels, window)| {
+        by_direction(labels, &window.read_latency, &window.write_latency)
+    });
+    latencies(text, "farflash_device_latency_seconds", bounds_us, ways);
+    let help = (
+        "farflash_device_errors_total",
+        "Commands of I/O queues answered with an error, by NVMe status.",
+    );
+    errors(text, help, windows.iter().map(|(labels, window)| (labels, &window.errors)));
 }
 
 /// Each core reads its part of a device.
@@ -281,6 +315,12 @@ fn volumes(text: &mut Text, volumes: &[VolumeStats]) {
         "Blocks found damaged, of the volume and of what all of its device rest on, and its requests that the device failed.",
     );
     text.each(help, &all, |volume| volume.media_errors);
+    let help = (
+        "farflash_volume_errors_total",
+        "counter",
+        "Commands of I/O queues answered with an error.",
+    );
+    text.each(help, &all, |volume| volume.errors.values().sum::<u64>());
     let help = ("farflash_volume_queued_requests", "gauge", "Requests that wait for their turn.");
     text.each(help, &all, |volume| volume.flow.queued);
     let help = ("farflash_volume_in_flight_requests", "gauge", "Requests at engine and device.");
@@ -291,29 +331,54 @@ fn volumes(text: &mut Text, volumes: &[VolumeStats]) {
 
 /// Histograms of volumes that had requests: of one that had none it says nothing, since ranges without
 /// requests take as much space as others.
-fn latencies(text: &mut Text, stats: &Stats) {
-    let name = "farflash_volume_latency_seconds";
+fn volume_latencies(text: &mut Text, stats: &Stats) {
+    let all = stats.volumes.iter().flat_map(|volume| {
+        let used = |latency: &Latency| latency.counts.iter().any(|count| *count > 0);
+        let ways = by_direction(&labels_of(volume), &volume.read_latency, &volume.write_latency);
+        ways.into_iter().filter(move |(_, latency)| used(latency))
+    });
+    latencies(text, "farflash_volume_latency_seconds", &stats.latency_bounds_us, all);
+}
+
+fn by_direction<'a, T>(labels: &Labels, read: &'a T, write: &'a T) -> [(Labels, &'a T); 2] {
+    [("read", read), ("write", write)]
+        .map(|(name, part)| (labels.clone().and("direction", name), part))
+}
+
+/// A family of histograms.
+fn latencies<'a>(
+    text: &mut Text,
+    name: &str,
+    bounds_us: &[u64],
+    all: impl Iterator<Item = (Labels, &'a Latency)>,
+) {
     text.family(name, "histogram", "Time of requests, the wait for their turn in it.");
     let (bucket, sum, count) = ([name, "_bucket"], [name, "_sum"], [name, "_count"]);
     let [bucket, sum, count] = [bucket, sum, count].map(|parts| parts.concat());
     let seconds = |bound_us: &u64| format!("{}", *bound_us as f64 / 1e6);
-    let bounds: Vec<String> = stats.latency_bounds_us.iter().map(seconds).collect();
-    for volume in &stats.volumes {
-        let ways = [("read", &volume.read_latency), ("write", &volume.write_latency)];
-        for (direction, Latency { counts, sum_ns }) in ways {
-            let total: u64 = counts.iter().sum();
-            if total == 0 {
-                continue;
-            }
-            let labels = labels_of(volume).and("direction", direction);
-            let mut below = 0;
-            for (bound, requests) in bounds.iter().zip(counts) {
-                below += requests;
-                text.sample(&bucket, &labels.clone().and("le", bound), below);
-            }
-            text.sample(&bucket, &labels.clone().and("le", "+Inf"), total);
-            text.sample(&sum, &labels, *sum_ns as f64 / NANOS_PER_SECOND);
-            text.sample(&count, &labels, total);
+    let bounds: Vec<String> = bounds_us.iter().map(seconds).collect();
+    for (labels, Latency { counts, sum_ns }) in all {
+        let (mut below, total) = (0, counts.iter().sum::<u64>());
+        for (bound, requests) in bounds.iter().zip(counts) {
+            below += requests;
+            text.sample(&bucket, &labels.clone().and("le", bound), below);
+        }
+        text.sample(&bucket, &labels.clone().and("le", "+Inf"), total);
+        text.sample(&sum, &labels, *sum_ns as f64 / NANOS_PER_SECOND);
+        text.sample(&count, &labels, total);
+    }
+}
+
+/// A family of counts by what was answered. There are as many names as the specification has.
+fn errors<'a>(
+    text: &mut Text,
+    (name, help): (&str, &str),
+    all: impl Iterator<Item = (&'a Labels, &'a BTreeMap<String, u64>)>,
+) {
+    text.family(name, "counter", help);
+    for (labels, errors) in all {
+        for (status, count) in errors {
+            text.sample(name, &labels.clone().and("status", status), count);
         }
     }
 }
@@ -364,6 +429,7 @@ mod tests {
             read_latency: Latency { counts: vec![1, 2, 4], sum_ns: 2_500_000_000 },
             write_latency: Latency { counts: vec![0; 3], sum_ns: 0 },
             media_errors: 9,
+            errors: [("Capacity Exceeded".to_owned(), 2), ("Write Fault".to_owned(), 3)].into(),
         };
         let bounded = |used, limit| crate::Use { used, limit };
         let tenant = |name: &str| TenantQuota {
@@ -407,6 +473,8 @@ mod tests {
         }
         assert!(text.contains(&format!("farflash_volume_latency_seconds_sum{labels}}} 2.5\n")));
         assert!(!text.contains("direction=\"write\""), "no request, no series");
+        let labels = labels.replace(",direction=\"read\"", "}");
+        assert!(text.contains(&format!("farflash_volume_errors_total{labels} 5\n")));
         for sample in [
             "farflash_api_authentication_failures_total 8\n",
             "farflash_api_put_off_total 3\n",

@@ -126,6 +126,9 @@ pub struct CoreStats {
     /// Connects of hosts that were put off, after such failures.
     #[serde(default)]
     pub connects_put_off: u64,
+    /// Commands that were answered with an error, but for those of I/O queues, by the name of its NVMe status.
+    #[serde(default)]
+    pub errors: BTreeMap<String, u64>,
 }
 
 /// How long requests took, the wait for their turn at the device in it.
@@ -205,6 +208,18 @@ pub struct WindowStats {
     /// How full the core's journal is, from 0 to 1.
     #[serde(default)]
     pub journal_used: f64,
+    /// What the core's volumes on the device do and did, also those that are gone.
+    #[serde(default)]
+    pub flow: FlowStats,
+    /// How long their reads took.
+    #[serde(default)]
+    pub read_latency: Latency,
+    /// How long their writes took.
+    #[serde(default)]
+    pub write_latency: Latency,
+    /// Their commands that were answered with an error, by the name of its NVMe status.
+    #[serde(default)]
+    pub errors: BTreeMap<String, u64>,
 }
 
 /// What may be, and is, under way at a device.
@@ -277,4 +292,7 @@ pub struct VolumeStats {
     /// volume that the device failed.
     #[serde(default)]
     pub media_errors: u64,
+    /// Commands of its I/O queues that were answered with an error, by the name of its NVMe status.
+    #[serde(default)]
+    pub errors: BTreeMap<String, u64>,
 }

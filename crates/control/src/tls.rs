@@ -17,10 +17,13 @@ use rustls::crypto::{CryptoProvider, verify_tls12_signature, verify_tls13_signat
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
 use rustls::{ClientConfig, DigitallySignedStruct, ServerConfig, SignatureScheme};
+use sha2::{Digest, Sha256};
 use tokio::net::TcpStream;
 use tokio_rustls::client::TlsStream;
 use tokio_rustls::{TlsAcceptor, TlsConnector};
 use ureq::tls::{Certificate, RootCerts, TlsConfig};
+
+use crate::caller::hex;
 
 /// The certificate, and those that vouch for it, in PEM.
 pub const CERTIFICATE_FILE: &str = "certificate.pem";
@@ -124,6 +127,12 @@ impl ApiTls {
     #[must_use]
     pub fn certificate(&self) -> String {
         Base64::encode_string(&self.shown().certificate)
+    }
+
+    /// The SHA-256 of it, by which operators know it.
+    #[must_use]
+    pub fn fingerprint(&self) -> String {
+        hex(&Sha256::digest(&self.shown().certificate))
     }
 
     pub(crate) fn acceptor(&self) -> TlsAcceptor {

@@ -399,7 +399,11 @@ impl<W: World, D: Device> Connection<W, D> {
                         [first, second].iter().for_each(|slot| self.complete(*slot, status, 0))
                     }
                 },
-                Step::Discard { slot } => drop(self.take_payload(slot)),
+                Step::Discard { slot, status } => {
+                    self.count_error(status);
+                    drop(self.take_payload(slot));
+                }
+                Step::Refused { status } => self.count_error(status),
                 Step::Closed(reason) => return Some(reason),
             }
         }
@@ -433,7 +437,19 @@ impl<W: World, D: Device> Connection<W, D> {
 
     /// Completes the command in `slot`.
     pub(crate) fn complete(&self, slot: SlotId, status: Status, result: u64) {
+        if !status.is_success() && self.is_open() {
+            self.count_error(status);
+        }
         self.reply(|transport, out| transport.complete(slot, status, result, out));
+    }
+
+    /// The host is answered with an error.
+    #[cold]
+    fn count_error(&self, status: Status) {
+        match &*self.role.borrow() {
+            Role::Io(queue) => queue.export.lane.note_error(status),
+            Role::New | Role::Admin(_) => self.core.state.errors.borrow_mut().note(status),
+        }
     }
 
     /// Puts a reply into the outbox, if anybody is there to read it.

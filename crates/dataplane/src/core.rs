@@ -23,11 +23,13 @@ use crate::computing::Computing;
 use crate::cross_reset::Leaving;
 use crate::devices::{Attached, Gates, Way};
 use crate::discovery::Discovery;
+use crate::errors::ErrorCounts;
 use crate::export::Export;
 use crate::first_of::first_of;
 use crate::memory::{Memory, Window};
 use crate::options::CoreOptions;
 use crate::places::Places;
+use crate::status::ADMIN_STATUSES;
 use crate::throttle::Throttle;
 
 /// How often deadlines are looked at. Coarse on purpose: they are seconds, and an idle core sleeps.
@@ -102,6 +104,8 @@ pub(crate) struct State<W: World, D: Device> {
     discovery: Discovery,
     /// Where its devices are, by their numbers.
     pub(crate) domains: RefCell<BTreeMap<usize, Rc<FailureDomain>>>,
+    /// Errors that were answered to other commands than I/O.
+    pub(crate) errors: RefCell<ErrorCounts>,
     throttle: RefCell<Throttle>,
     quiet: RefCell<Quiet>,
     /// Exchanges that are computed for.
@@ -143,6 +147,7 @@ impl<W: World, D: Device> Core<W, D> {
             unanswered: RefCell::default(),
             allowances: Allowances::default(),
             awaits_volumes: Cell::new(false),
+            errors: RefCell::new(ErrorCounts::expecting(&ADMIN_STATUSES)),
             throttle: RefCell::default(),
             quiet: RefCell::default(),
             computing: Computing::default(),

@@ -13,10 +13,10 @@ use uuid::Uuid;
 use volume::{Capacity, MapMemory, Shard};
 
 use crate::core::Core;
+use crate::done::Done;
+use crate::errors::ErrorCounts;
 use crate::export::Export;
-use crate::flow_stats::FlowStats;
 use crate::gate::{Gate, WindowStats};
-use crate::latency::LatencyCounts;
 
 /// A shard in service.
 pub(crate) struct Attached<D: Device> {
@@ -64,16 +64,14 @@ impl<W: World> Gates<W> {
 }
 
 /// What a volume's requests do and get.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct VolumeFlow {
     /// Identity.
     pub uuid: Uuid,
     /// What it may count on, in blocks a second, if the device has a ceiling.
     pub quota: Quota,
     /// Its queue and what it has done.
-    pub stats: FlowStats,
-    /// How long its reads and writes took.
-    pub latency: [LatencyCounts; 2],
+    pub done: Done,
     /// As in its SMART log.
     pub media_errors: u64,
     /// Connections of hosts that were let in.
@@ -99,6 +97,8 @@ pub struct CoreStats {
     pub authentication_failures: u64,
     /// Connects that were put off, after such failures.
     pub connects_put_off: u64,
+    /// Errors that were answered to commands which are no volume's I/O: on admin queues, and of who connects.
+    pub errors: ErrorCounts,
     /// How its devices are, by number.
     pub devices: Vec<DeviceStats>,
 }
@@ -122,7 +122,7 @@ pub struct DeviceStats {
     /// The windows before the device.
     pub window: WindowStats,
     /// What all its volumes do and did, also those that are gone.
-    pub flow: FlowStats,
+    pub done: Done,
 }
 
 impl<W: World, D: Device> Core<W, D> {
@@ -163,8 +163,7 @@ impl<W: World, D: Device> Core<W, D> {
         let flow = |(uuid, export): (&Uuid, &Rc<Export<W, D>>)| VolumeFlow {
             uuid: *uuid,
             quota: export.lane.quota(),
-            stats: export.lane.stats(),
-            latency: export.lane.latency(),
+            done: export.lane.done(),
             media_errors: export.volume().media_errors(),
             connections: self.places().with_crowd(|crowd| crowd.count_of(*uuid)),
         };
@@ -176,8 +175,8 @@ impl<W: World, D: Device> Core<W, D> {
     pub fn stats(&self) -> CoreStats {
         let mut devices: Vec<DeviceStats> = Vec::new();
         for gate in self.state.gates.all() {
-            let (window, flow) = (gate.stats(), gate.flow_stats());
-            devices.push(DeviceStats { window, flow, ..DeviceStats::default() });
+            let (window, done) = (gate.stats(), gate.done());
+            devices.push(DeviceStats { window, done, ..DeviceStats::default() });
         }
         for Attached { shard, device } in &*self.state.shards.borrow() {
             if devices.len() <= *device {
@@ -200,6 +199,7 @@ impl<W: World, D: Device> Core<W, D> {
             connections_refused: self.places().refused(),
             authentication_failures: self.throttle().borrow().total(),
             connects_put_off: self.throttle().borrow().put_off(),
+            errors: self.state.errors.borrow().clone(),
             devices,
         }
     }

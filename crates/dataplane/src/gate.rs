@@ -21,13 +21,16 @@ use std::task::{Poll, Waker};
 
 use io_traits::World;
 use local_sync::Notify;
+use nvme_wire::Status;
 use schedule::{CLASSES, Direction, Dispatch, FlowId, Quota, Request, Scheduler, SchedulerConfig};
 use slab::Slab;
 use units::Instant;
 
+use crate::done::Done;
+use crate::errors::ErrorCounts;
 use crate::first_of::first_of;
-use crate::flow_stats::{BusyTime, FlowStats};
-use crate::latency::LatencyCounts;
+use crate::flow_stats::BusyTime;
+use crate::status::ENGINE_STATUSES;
 use crate::turns::LaneId;
 
 /// The least that a volume gets, in blocks a second, so that none waits for ever.
@@ -58,7 +61,7 @@ struct State {
     waiters: Slab<Waiter>,
     lanes: Vec<Weak<LaneState>>,
     /// What volumes did that are gone.
-    gone: Rc<RefCell<FlowStats>>,
+    gone: Rc<RefCell<Done>>,
     /// When the timer fires.
     wake_at: Option<Instant>,
 }
@@ -87,12 +90,10 @@ struct LaneState {
     /// Its volume is gone: what is under way ends, and nothing is scheduled any more.
     is_closed: Cell<bool>,
     quota: Cell<Quota>,
-    stats: RefCell<FlowStats>,
+    done: RefCell<Done>,
     busy: RefCell<BusyTime>,
     /// Where the sum of those lanes is kept that are gone.
-    gone: Rc<RefCell<FlowStats>>,
-    /// How long reads and writes took.
-    latency: RefCell<[LatencyCounts; 2]>,
+    gone: Rc<RefCell<Done>>,
 }
 
 /// A volume's queue before the gate.
@@ -131,7 +132,10 @@ impl<W: World> Gate<W> {
             generation: 0,
             waiters: Slab::new(),
             lanes: Vec::new(),
-            gone: Rc::default(),
+            gone: Rc::new(RefCell::new(Done {
+                errors: ErrorCounts::expecting(&ENGINE_STATUSES),
+                ..Done::default()
+            })),
             wake_at: None,
         };
         let inner = Inner {
@@ -187,11 +191,11 @@ impl<W: World> Gate<W> {
     }
 
     /// What all volumes together do and did, also those that are gone.
-    pub(crate) fn flow_stats(&self) -> FlowStats {
+    pub(crate) fn done(&self) -> Done {
         let state = self.inner.state.borrow();
-        let mut sum = *state.gone.borrow();
+        let mut sum = state.gone.borrow().clone();
         let lanes = state.lanes.iter().filter_map(Weak::upgrade);
-        lanes.for_each(|lane| sum.add(&lane.stats.borrow()));
+        lanes.for_each(|lane| sum.add(&lane.done.borrow()));
         sum
     }
 
@@ -280,20 +284,19 @@ impl Waiter {
 
 impl Drop for LaneState {
     fn drop(&mut self) {
-        self.gone.borrow_mut().add(&self.stats.borrow());
+        self.gone.borrow_mut().add(self.done.get_mut());
     }
 }
 
 impl LaneState {
-    fn new(gone: Rc<RefCell<FlowStats>>) -> Self {
+    fn new(gone: Rc<RefCell<Done>>) -> Self {
         Self {
             flow: Cell::new(None),
             is_closed: Cell::new(false),
             quota: Cell::new(Quota::default()),
-            stats: RefCell::default(),
+            done: RefCell::default(),
             busy: RefCell::default(),
             gone,
-            latency: RefCell::default(),
         }
     }
 
@@ -339,18 +342,18 @@ impl<W: World> Lane<W> {
         self.turns
     }
 
-    pub(crate) fn stats(&self) -> FlowStats {
-        *self.state.stats.borrow()
+    /// A command of the volume was answered with an error.
+    pub(crate) fn note_error(&self, status: Status) {
+        self.state.done.borrow_mut().errors.note(status);
+    }
+
+    pub(crate) fn done(&self) -> Done {
+        self.state.done.borrow().clone()
     }
 
     /// For how long there was something to do.
     pub(crate) fn busy(&self) -> std::time::Duration {
         self.state.busy.borrow().at(self.gate.inner.world.now())
-    }
-
-    /// How long reads and writes took.
-    pub(crate) fn latency(&self) -> [LatencyCounts; 2] {
-        *self.state.latency.borrow()
     }
 
     /// Waits until the request may use the device. `None`: `gone` came first.
@@ -388,7 +391,7 @@ impl<W: World> Lane<W> {
 
     /// For a request whose turn has come.
     fn ticket(&self, request: Request, account: Account, arrived: Instant) -> Ticket<'_, W> {
-        self.state.stats.borrow_mut().note_start(&request);
+        self.state.done.borrow_mut().flow.note_start(&request);
         self.state.busy.borrow_mut().begin(arrived);
         Ticket { lane: self, request, account, arrived, since: self.gate.inner.world.now() }
     }
@@ -410,14 +413,12 @@ impl<W: World> Lane<W> {
         if let Some(account) = place.take_account() {
             return Some(account);
         }
-        self.state.stats.borrow_mut().queued += 1;
+        self.state.done.borrow_mut().flow.queued += 1;
         // By itself: requests that need not wait stay small.
         let admitted =
             Box::pin(async { first_of(pin!(place.admitted()), pin!(gone.notified())).await });
         let admitted = admitted.await;
-        let mut stats = self.state.stats.borrow_mut();
-        stats.queued -= 1;
-        stats.waited += self.gate.inner.world.now().since(now);
+        self.state.done.borrow_mut().note_waited(self.gate.inner.world.now().since(now));
         admitted
     }
 }
@@ -482,10 +483,9 @@ impl<W: World> Drop for Ticket<'_, W> {
         let lane = &self.lane.state;
         {
             let now = self.lane.gate.inner.world.now();
-            lane.stats.borrow_mut().note_end(&self.request, now.since(self.since));
+            let times = [self.arrived, self.since];
+            lane.done.borrow_mut().note_end(&self.request, times, now);
             lane.busy.borrow_mut().end(now);
-            let direction = self.request.direction as usize;
-            lane.latency.borrow_mut()[direction].note(now.since(self.arrived));
         }
         self.lane.gate.complete(self.account, self.request);
     }

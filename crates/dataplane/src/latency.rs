@@ -26,6 +26,12 @@ impl LatencyCounts {
         self.counts[range] += 1;
         self.sum += took;
     }
+
+    /// Takes in what another counted.
+    pub(crate) fn add(&mut self, other: &Self) {
+        self.counts.iter_mut().zip(other.counts).for_each(|(all, count)| *all += count);
+        self.sum += other.sum;
+    }
 }
 
 #[cfg(test)]

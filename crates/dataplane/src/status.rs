@@ -44,6 +44,28 @@ fn device_status(error: DeviceError, opcode: u8) -> Status {
     }
 }
 
+/// All that [`nvme_status`] gives, and what a comparison ends with.
+pub(crate) const ENGINE_STATUSES: [Status; 9] = [
+    Status::LBA_OUT_OF_RANGE,
+    Status::INVALID_FIELD,
+    Status::CAPACITY_EXCEEDED,
+    Status::UNRECOVERED_READ_ERROR,
+    Status::WRITE_FAULT,
+    Status::INVALID_NAMESPACE_OR_FORMAT,
+    Status::NAMESPACE_NOT_READY,
+    Status::INTERNAL_ERROR,
+    Status::COMPARE_FAILURE,
+];
+
+/// What other commands than I/O end with, as a rule.
+pub(crate) const ADMIN_STATUSES: [Status; 5] = [
+    Status::INVALID_OPCODE,
+    Status::INVALID_FIELD,
+    Status::INVALID_LOG_PAGE,
+    Status::CONNECT_INVALID_PARAMETERS,
+    Status::AUTHENTICATION_REQUIRED,
+];
+
 /// Whether a command is there to change blocks. Compare and Write reads first, and is failed as a read.
 fn changes(opcode: u8) -> bool {
     let opcode = IoOpcode(opcode);

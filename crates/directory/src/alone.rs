@@ -96,8 +96,8 @@ impl Directory for Alone {
 
     fn claim(&self, claim: Claim) -> Reply<'_, ()> {
         self.change(|host, view| {
-            let record = ClaimRecord::of(host, claim.name, claim.volatile);
-            view.claims.insert(claim.device, Arc::new(record));
+            let device = claim.device;
+            view.claims.insert(device, Arc::new(ClaimRecord::of(host, claim)));
             Ok(())
         })
     }

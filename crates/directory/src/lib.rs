@@ -181,6 +181,10 @@ pub struct Claim {
     pub name: String,
     /// Whether what is on it ends with the host.
     pub volatile: bool,
+    /// What the maker calls it, if it is a drive that says so.
+    pub model: Option<String>,
+    /// Its serial number, if it is a drive that says so.
+    pub serial: Option<String>,
 }
 
 /// Another division of an owner's quota.

@@ -6,6 +6,8 @@ use std::net::{IpAddr, SocketAddr};
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
+use crate::Claim;
+
 /// A host that serves, as long as its lease lives.
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
 pub struct HostRecord {
@@ -94,6 +96,12 @@ pub struct ClaimRecord {
     /// Whether what is on the device ends with the host.
     #[serde(default)]
     pub volatile: bool,
+    /// What the maker calls the device, if it is a drive that says so: known also when the host is gone.
+    #[serde(default)]
+    pub model: Option<String>,
+    /// Its serial number, likewise.
+    #[serde(default)]
+    pub serial: Option<String>,
     /// The kernel that the process runs on; empty in claims of releases that did not say it, as are the
     /// addresses below.
     #[serde(default)]
@@ -111,7 +119,8 @@ pub struct ClaimRecord {
 
 impl ClaimRecord {
     /// The claim of `host` to a device.
-    pub(crate) fn of(host: &HostRecord, device_name: String, volatile: bool) -> Self {
+    pub(crate) fn of(host: &HostRecord, claim: Claim) -> Self {
+        let Claim { device: _, name: device_name, volatile, model, serial } = claim;
         Self {
             host: host.id,
             host_name: host.name.clone(),
@@ -119,6 +128,8 @@ impl ClaimRecord {
             labels: host.labels.clone(),
             device_name,
             volatile,
+            model,
+            serial,
             boot: host.boot.clone(),
             api: Some(host.api),
             api_certificate: host.api_certificate.clone(),
@@ -222,6 +233,7 @@ mod tests {
         let claim: ClaimRecord = serde_json::from_str(old).expect("a claim");
         assert_eq!((claim.host_name.as_str(), claim.api), ("a", None));
         assert!(claim.portals.is_empty() && claim.boot.is_empty());
+        assert_eq!((claim.model, claim.serial), (None, None));
         let newer =
             old.replace("\"volatile\"", "\"portals\":[\"[::1]:4420\"],\"more\":1,\"volatile\"");
         let claim: ClaimRecord = serde_json::from_str(&newer).expect("a claim");

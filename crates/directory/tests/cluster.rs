@@ -78,7 +78,7 @@ async fn joined_seeing(members: &[SocketAddr], host: &HostRecord, seek: Seek) ->
 }
 
 fn claim(device: Uuid) -> Claim {
-    Claim { device, name: "file:/a".to_owned(), volatile: false }
+    Claim { device, name: "file:/a".to_owned(), volatile: false, model: None, serial: None }
 }
 
 /// One who looks for holders and sees none.

@@ -190,7 +190,8 @@ fn host() -> HostRecord {
 
 fn claim(device: u128) -> Claim {
     let name = "file:/a".to_owned();
-    Claim { device: Uuid::from_u128(device), name, volatile: false }
+    let device = Uuid::from_u128(device);
+    Claim { device, name, volatile: false, model: None, serial: None }
 }
 
 /// One who looks for holders and sees none.

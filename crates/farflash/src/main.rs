@@ -15,6 +15,7 @@ mod logging;
 mod model;
 mod not_opened;
 mod output;
+mod recorded;
 mod server;
 mod sharing_spec;
 mod storage;

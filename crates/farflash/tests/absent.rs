@@ -18,6 +18,8 @@ use file_system::FileSystem;
 use serde_json::Value;
 use support::gate::Gate;
 use support::host::{connect, filled, on_core};
+use support::loop_device::LoopDevice;
+use support::skipped::skipped;
 use support::{Files, PATIENCE, Server, refused, run, succeed, until};
 use units::Lba;
 
@@ -256,15 +258,11 @@ fn two_volumes_of_one_name_are_both_served_when_the_second_comes_late() {
 #[test]
 fn a_device_that_cannot_be_read_is_served_when_it_can() {
     let files = Files::new();
-    let (a, image) = (format(&files, "a"), files.path("image"));
-    fs::File::create(&image).unwrap().set_len(128 << 20).unwrap();
-    let made = Command::new("losetup").args(["--find", "--show"]).arg(&image).output();
-    let Some(made) = made.ok().filter(|made| made.status.success()) else {
-        eprintln!("no loop device can be made here");
-        return;
+    let a = format(&files, "a");
+    let Some(device) = LoopDevice::new(&files, "image", 128 << 20) else {
+        return skipped("no loop device can be made here");
     };
-    let drive = String::from_utf8(made.stdout).unwrap().trim().to_owned();
-    let _gone = Detached(drive.clone());
+    let (drive, image) = (device.path().to_owned(), device.image.clone());
     let b = format!("file:{drive}");
     succeed(&["format", "--device", &b]);
     let server = start(&[&a, &b], &[]);
@@ -326,8 +324,7 @@ fn a_device_that_hangs_when_it_is_opened_is_served_when_it_answers() {
 fn a_device_that_hangs_at_the_start_is_served_when_it_answers() {
     let files = Files::new();
     let Some(file_system) = FileSystem::new(&files.path("")) else {
-        eprintln!("no file system can be mounted here");
-        return;
+        return skipped("no file system can be mounted here");
     };
     let (a, b) = (format(&files, "a"), format(&files, "mount/b"));
     let server = start(&[&a, &b], &[]);
@@ -389,15 +386,6 @@ impl Drop for Killed {
     fn drop(&mut self) {
         let _ = self.0.kill();
         let _ = self.0.wait();
-    }
-}
-
-/// A loop device that goes with this.
-struct Detached(String);
-
-impl Drop for Detached {
-    fn drop(&mut self) {
-        let _ = Command::new("losetup").args(["--detach", &self.0]).status();
     }
 }
 

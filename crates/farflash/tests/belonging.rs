@@ -91,7 +91,19 @@ fn a_device_is_refused_outside_its_cluster_until_it_has_left() {
     refused(&["leave-cluster", "--device", &device], 1, "is in use", "stop the other server");
     stop(b);
 
-    let left = succeed(&["leave-cluster", "--device", &device, "--json"]);
+    let audit = files.path("audit.jsonl");
+    let recorded = ["--audit-log", audit.to_str().unwrap()];
+    let nowhere = ["leave-cluster", "--device", &device, "--audit-log", "/dev/full"];
+    refused(&nowhere, 1, "cannot be recorded", "--audit-log");
+    assert_eq!(clusters(&path), [Some(ours); 2], "without a record it is not done");
+    let leaving = [&["leave-cluster", "--device", &device, "--json"], &recorded[..]].concat();
+    let left = succeed(&leaving);
+    let deeds = support::audit::deeds(&audit);
+    assert_eq!((deeds.len(), &deeds[0]["method"]), (2, &"LEAVE-CLUSTER".into()), "{deeds:?}");
+    assert_eq!(
+        (&deeds[0]["path"], &deeds[1]["outcome"]),
+        (&device.as_str().into(), &"done".into())
+    );
     let left: Value = serde_json::from_str(&left).unwrap();
     assert_eq!(left["left"].as_str(), Some(ours.to_string().as_str()));
     assert_eq!(clusters(&path), [None; 2]);

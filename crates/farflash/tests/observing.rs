@@ -115,6 +115,22 @@ fn metrics_count_what_was_done() {
     assert!(!metrics.contains("farflash_volume_latency_seconds_count{volume=\"other\""));
     assert!(value(&metrics, "farflash_core_authentication_failures_total") >= 1.0);
     assert_eq!(value(&metrics, "farflash_device_media_errors_total"), 0.0);
+    // What the device's volumes did, its core did.
+    let of_device = |name: &str| value(&metrics, &format!("farflash_device_{name}"));
+    let of_volume =
+        |name: &str| value(&metrics, &format!("farflash_volume_{name}{{volume=\"seen\""));
+    for name in ["requests_total", "read_bytes_total", "written_bytes_total"] {
+        assert!(of_device(name) > 0.0, "{name}");
+        assert_eq!(of_device(name), of_volume(name), "{name}");
+    }
+    assert_eq!(
+        of_device("latency_seconds_count{device=\"mem:256MiB\",core=\"0\",direction=\"write\"}"),
+        1024.0
+    );
+    assert_eq!(value(&metrics, "farflash_map_evictions_total"), 0.0);
+    let unwell = "farflash_device_errors_total{device=\"mem:256MiB\",core=\"0\",status=";
+    assert_eq!(value(&metrics, &format!("{unwell}\"Capacity Exceeded\"}}")), 0.0);
+    assert_eq!(of_volume("errors_total"), 0.0);
     assert_eq!(value(&metrics, "farflash_volume_media_errors_total{volume=\"seen\""), 0.0);
     assert_eq!(value(&metrics, "farflash_device_away"), 0.0);
     assert_eq!(value(&metrics, "farflash_api_authentication_failures_total"), 0.0);
@@ -124,6 +140,35 @@ fn metrics_count_what_was_done() {
     assert_eq!(value(&metrics, "farflash_volume_connections{volume=\"other\""), 0.0);
     let journal = value(&metrics, "farflash_device_journal_used_ratio");
     assert!(journal > 0.0 && journal < 1.0, "{journal}");
+}
+
+/// What a host is told by a status is counted by its name: of the device also when the volume is gone.
+#[test]
+fn metrics_count_errors_by_what_hosts_were_told() {
+    let server = Server::start("mem:64MiB");
+    let volume = server.volume_json(&["create", "thin", "--size", "256MiB"]);
+    let text = |field: &str| volume[field].as_str().unwrap().to_owned();
+    let target = format!("tcp://{}/{}", text("address"), text("nqn"));
+    let mut load = farflash(&["bench", "--target", &target, "--overwrite", "--rw", "write"]);
+    load.args(["--bs", "64KiB", "--qd", "1", "--bytes", "256MiB"]);
+    assert!(!load.output().unwrap().status.success(), "more than the device has");
+    let series = "farflash_device_errors_total{device=\"mem:64MiB\",core=\"0\",status=";
+    let full = |metrics: &str| value(metrics, &format!("{series}\"Capacity Exceeded\"}}"));
+    let before = metrics(&server);
+    assert!(full(&before) >= 1.0, "{before}");
+    assert_eq!(value(&before, "farflash_volume_errors_total{volume=\"thin\""), full(&before));
+    assert_eq!(value(&before, "farflash_device_media_errors_total"), 0.0, "nothing is broken");
+    server.volume_json(&["delete", "thin"]);
+    let after = metrics(&server);
+    assert!(!after.contains("farflash_volume_errors_total{volume=\"thin\""));
+    assert_eq!(full(&after), full(&before));
+    let requests = |metrics: &str| value(metrics, "farflash_device_requests_total");
+    assert_eq!(requests(&after), requests(&before));
+    // Nobody is let into what is not there.
+    let mut load = farflash(&["bench", "--target", &target, "--rw", "read", "--bytes", "64KiB"]);
+    assert!(!load.output().unwrap().status.success());
+    let refused = "farflash_core_errors_total{core=\"0\",status=\"Attempted Write to Read Only Range, or Connect Invalid Parameters\"}";
+    assert!(value(&metrics(&server), refused) >= 1.0);
 }
 
 /// What only a server has that is one of several, with tenants.
@@ -158,7 +203,7 @@ fn the_dashboard_asks_for_metrics_that_there_are() {
     let names = dashboard.match_indices("farflash_");
     let names = names.map(|(at, _)| dashboard[at..].split(|c| !is_part(c)).next().unwrap());
     let names: BTreeSet<&str> = names.collect();
-    assert!(names.len() > 35, "{names:?}");
+    assert!(names.len() > 44, "{names:?}");
     for name in names {
         assert!(
             metrics.contains(&format!("\n{name}{{")) || metrics.contains(&format!("\n{name} ")),

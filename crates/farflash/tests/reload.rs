@@ -8,6 +8,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Stdio};
 
 use control::{ApiClient, ApiError, ApiTls, ApiToken, CERTIFICATE_FILE, KEY_FILE, ProblemCode};
+use serde_json::{Value, json};
+use support::audit::deeds;
 use support::{Files, Server, farflash, until};
 
 /// A host that reads, and goes when this is dropped.
@@ -56,6 +58,11 @@ impl Reloaded {
     fn users(&self, list: &str) -> u64 {
         std::fs::write(self.files.path("users.toml"), list).unwrap();
         self.reload()
+    }
+
+    /// What the audit log has of those who use no API: who did what to what.
+    fn deeds(&self) -> Vec<Value> {
+        deeds(&self.files.path("audit.jsonl"))
     }
 
     fn certificate(&self) -> PathBuf {
@@ -137,13 +144,104 @@ fn users_certificate_and_log_change_while_a_host_goes_on() {
     std::fs::rename(&log, &moved).unwrap();
     assert_eq!(reloaded.reload(), 0);
     reloaded.client(&new).delete("nothing").unwrap_err();
-    assert_eq!(std::fs::read_to_string(&log).unwrap().lines().count(), 2);
-    assert_eq!(std::fs::read_to_string(&moved).unwrap().lines().count(), 2);
+    let asked = |path: &Path| {
+        let text = std::fs::read_to_string(path).unwrap();
+        text.lines().filter(|line| line.contains("\"role\":\"operator\"")).count()
+    };
+    assert_eq!((asked(&log), asked(&moved)), (2, 2));
 
     let client = reloaded.client(&new);
     let so_far = requests(&client);
     until("the host reads on", || requests(&client) > so_far);
     assert!(load.0.try_wait().unwrap().is_none(), "its connection is the same");
+}
+
+/// Method: users come, go and get other tokens and quotas; a list that is none; another certificate; and signals that change
+/// nothing, as logrotate's.
+#[test]
+fn what_a_signal_changes_is_in_the_audit_log() {
+    let (old, new, acme) =
+        (ApiToken::new(&[1; 32]), ApiToken::new(&[2; 32]), ApiToken::new(&[3; 32]));
+    let reloaded = Reloaded::start(&operator("ops", &old));
+    assert_eq!(reloaded.reload(), 0);
+    assert!(reloaded.deeds().is_empty(), "nothing was changed");
+    let mut known = 0;
+    // The two lines of the last deed.
+    let mut last = |path: &str| -> [Value; 2] {
+        let deeds = reloaded.deeds();
+        let new: [Value; 2] = deeds[known..].to_vec().try_into().unwrap();
+        known += 2;
+        for line in &new {
+            assert_eq!((&line["caller"], &line["method"]), (&"SIGHUP".into(), &"RELOAD".into()));
+            assert!(line["path"] == path && line["time_unix_ms"].is_u64(), "{line}");
+            assert!(line["status"].is_null() && line["id"] == new[0]["id"], "{line}");
+        }
+        assert!(new[0].get("outcome").is_none() && new[1].get("request").is_none());
+        new
+    };
+    let both = operator("ops", &new) + &tenant(&acme, "volumes = 1");
+    assert_eq!(reloaded.users(&both), 0);
+    let [change, end] = last("api_users");
+    assert_eq!((&change["request"]["added"], &end["outcome"]), (&json!(["acme"]), &json!("done")));
+    assert_eq!(change["request"]["new_token"], json!(["ops"]));
+    assert!(!change.to_string().contains(&new.token_sha256), "no tokens");
+    assert_eq!(reloaded.users(&both.replace("volumes = 1", "volumes = 2")), 0);
+    assert_eq!(last("api_users")[0]["request"]["new_quota"], json!(["acme"]));
+    assert_eq!(reloaded.users(&operator("ops", &new)), 0);
+    assert_eq!(last("api_users")[0]["request"]["removed"], json!(["acme"]));
+    assert_eq!(reloaded.users("[[operator]]\nname = 7\n"), 1);
+    let [_, end] = last("api_users");
+    assert!(end["outcome"].as_str().unwrap().contains("the list of API users"), "{end}");
+    std::fs::write(reloaded.files.path("users.toml"), operator("ops", &new)).unwrap();
+    let other = reloaded.files.path("other");
+    ApiTls::open_or_make(&other, &["127.0.0.1".to_owned()]).unwrap();
+    for name in [CERTIFICATE_FILE, KEY_FILE] {
+        std::fs::copy(other.join(name), reloaded.files.path("tls").join(name)).unwrap();
+    }
+    assert_eq!(reloaded.reload(), 0);
+    let [change, end] = last("api_tls");
+    assert_eq!(change["request"]["certificate_sha256"].as_str().unwrap().len(), 64);
+    assert_eq!(end["outcome"], "done");
+    assert_eq!(reloaded.reload(), 0);
+    assert_eq!(reloaded.deeds().len(), known, "nothing was changed");
+}
+
+/// A revoked token is refused from then on, also where that cannot be recorded. Method: the log is a device that is always
+/// full.
+#[test]
+fn a_token_is_revoked_also_without_a_record() {
+    let (old, new) = (ApiToken::new(&[1; 32]), ApiToken::new(&[2; 32]));
+    let files = Files::new();
+    let users = files.path("users.toml");
+    std::fs::write(&users, operator("ops", &old)).unwrap();
+    let flags = ["--api-users", users.to_str().unwrap(), "--audit-log", "/dev/full"];
+    let server = Server::start_with("mem:256MiB", &flags);
+    let client = |token: &ApiToken| ApiClient::new(&server.api).unwrap().with_token(&token.token);
+    assert!(is_known(&client(&old)));
+    std::fs::write(&users, operator("ops", &new)).unwrap();
+    server.signal("HUP");
+    let lines = server.log_until(|line| line["message"] == "SIGHUP: read again");
+    assert!(lines.iter().any(|line| line["message"] == "the audit log cannot be written"));
+    assert!(!is_known(&client(&old)) && is_known(&client(&new)));
+}
+
+/// Who has named its users wants to know who did what.
+#[test]
+fn users_without_an_audit_log_are_a_risk_that_is_said() {
+    let files = Files::new();
+    let (users, audit) = (files.path("users.toml"), files.path("audit.jsonl"));
+    std::fs::write(&users, operator("ops", &ApiToken::new(&[1; 32]))).unwrap();
+    let warned = |flags: &[&str]| {
+        let server = Server::start_with("mem:256MiB", flags);
+        let names = |line: &&Value| {
+            line["fields"]["message"].as_str().is_some_and(|text| text.contains("--audit-log"))
+        };
+        server.starting.iter().filter(names).count()
+    };
+    let named = ["--api-users", users.to_str().unwrap()];
+    assert_eq!(warned(&named), 1);
+    assert_eq!(warned(&[&named[..], &["--audit-log", audit.to_str().unwrap()]].concat()), 0);
+    assert_eq!(warned(&[]), 0);
 }
 
 /// What is in force of a tenant's quota is what was read last.

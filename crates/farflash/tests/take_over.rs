@@ -36,7 +36,9 @@ fn a_copy_of_a_device_is_served_by_an_operators_word_only() {
     let copied = copy(&files, "a", "b");
     let alive = refused(&directory, "b", &copied, &[]);
     assert!(alive.stderr.contains("served by host a, which is alive"), "{alive:?}");
-    let alive = refused(&directory, "b", &copied, &["--take-over"]);
+    let audit = files.path("audit.jsonl");
+    let by_word = ["--take-over", "--audit-log", audit.to_str().unwrap()];
+    let alive = refused(&directory, "b", &copied, &by_word);
     assert!(alive.stderr.contains("served by host a, which is alive"), "{alive:?}");
     let same = refused(&directory, "a", &copied, &[]);
     assert!(same.stderr.contains("another server on this machine is the host `a`"), "{same:?}");
@@ -48,8 +50,17 @@ fn a_copy_of_a_device_is_served_by_an_operators_word_only() {
         outcome.stderr.contains("is gone but did not give it back")
             && outcome.stderr.contains("--take-over: by it you assert")
     });
-    let b = host_with(&directory, "b", &copied, &["--take-over"]);
+    let b = host_with(&directory, "b", &copied, &by_word);
     assert_eq!(listed(&b), [row("v", "b", "online")]);
+    let deeds = support::audit::deeds(&audit);
+    for line in &deeds {
+        assert_eq!((&line["caller"], &line["method"]), (&"serve".into(), &"TAKE-OVER".into()));
+        assert!(line["path"].as_str().unwrap().ends_with("/test-5"), "{line}");
+    }
+    assert_eq!(deeds.len(), 4, "each said before and after: {deeds:?}");
+    assert_eq!(deeds[2]["request"]["devices"][0].as_str(), Some(copied.as_str()));
+    assert!(deeds[1]["outcome"].as_str().unwrap().contains("which is alive"), "{deeds:?}");
+    assert_eq!(deeds[3]["outcome"], "done");
     let late = refused(&directory, "a", &device, &[]);
     assert!(late.stderr.contains("served by host b, which is alive"), "{late:?}");
     // Given back in good order, it can be had without such words.

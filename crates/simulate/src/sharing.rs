@@ -56,8 +56,9 @@ impl Rig {
             }
         }
         let left = core.flows_from(Uuid::nil(), usize::MAX).into_iter().find(|flow| {
-            (flow.stats.queued, flow.stats.in_flight, flow.stats.in_flight_blocks) != (0, 0, [0; 2])
+            let flow = &flow.done.flow;
+            (flow.queued, flow.in_flight, flow.in_flight_blocks) != (0, 0, [0; 2])
         });
-        left.map(|flow| format!("at rest a volume has {:?}", flow.stats))
+        left.map(|flow| format!("at rest a volume has {:?}", flow.done.flow))
     }
 }

@@ -281,7 +281,7 @@ fn all_queues_of_a_controller_can_be_full_at_a_time() {
         }
         sleep(&world, TIMEOUT / 4).await;
         let stats = core.stats();
-        let flow = stats.devices[0].flow;
+        let flow = &stats.devices[0].done.flow;
         assert_eq!((flow.queued + flow.in_flight, answered.get()), (requests, 0));
         assert!(stats.memory_used_bytes >= requests * BLOCK_SIZE as u64, "{stats:?}");
         hanging.set_hanging(false);

@@ -185,7 +185,7 @@ fn changes_under_load_lose_nothing() {
         let window = sharing.core.stats().devices[0].window;
         assert_eq!((window.in_use_blocks, window.queued), ([0; 2], [0; 2]));
         for flow in sharing.core.flows_from(Uuid::nil(), usize::MAX) {
-            let stats = flow.stats;
+            let stats = flow.done.flow;
             assert_eq!((stats.queued, stats.in_flight, stats.in_flight_blocks), (0, 0, [0; 2]));
         }
     });
@@ -207,7 +207,8 @@ fn whoever_goes_leaves_the_line() {
             }
         }
         sharing.pass(SECOND / 2).await;
-        let queued = |n: usize| sharing.core.flows_from(Uuid::nil(), usize::MAX)[n].stats.queued;
+        let queued =
+            |n: usize| sharing.core.flows_from(Uuid::nil(), usize::MAX)[n].done.flow.queued;
         assert!(queued(0) > 50 && queued(1) > 50, "{} {}", queued(0), queued(1));
         leaves.client().close().await;
         sharing.core.delete_volume(uuid_of(1)).await.expect("deleted");

@@ -15,7 +15,7 @@ use units::{BLOCK_SIZE, Duration, Lba};
 use zerocopy::{FromBytes, IntoBytes};
 
 use crate::support::raw_host::{CAPSULE_RESP, RawHost, capsule};
-use crate::support::{VOLUME, connect, data, host, serve, serve_new, simulate};
+use crate::support::{VOLUME, connect, data, host, serve, serve_new, simulate, sleep};
 
 const BLOCKS: u64 = 4096;
 const COUNTER: Lba = Lba(7);
@@ -224,12 +224,55 @@ fn both_forms_are_accounted() {
         let (core, _) = serve_new(world.clone(), BLOCKS).await;
         let volume = connect(world.clone(), host()).await;
         let (mut io, _admin) = RawHost::io_queue(&world, &nqn_of(VOLUME)).await.expect("connects");
-        let written = || core.flows_from(VOLUME, 1)[0].stats.blocks[1];
+        let written = || core.flows_from(VOLUME, 1)[0].done.flow.blocks[1];
         let (before, zeroes) = (written(), Buffer::zeroed(2).into_slice());
         let swapped = volume.compare_and_swap(Lba(0), &zeroes, &data(1, 2)).await;
         assert_eq!((swapped, written() - before), (Ok(Swap::Done), 2));
         let ended = fused(&mut io, 0, data(1, 2).as_bytes(), data(2, 2).as_bytes()).await;
         assert_eq!((ended, written() - before), ([Status::SUCCESS; 2], 4));
+    });
+}
+
+/// Method: errors of the engine, of what was not whole, and of what never was a command's; the volume goes at last.
+#[test]
+fn errors_are_counted_by_what_hosts_are_told() {
+    simulate(3, |world| async move {
+        let (core, _) = serve_new(world.clone(), BLOCKS).await;
+        let (mut io, admin) = RawHost::io_queue(&world, &nqn_of(VOLUME)).await.expect("connects");
+        let [one, two] = [data(1, 2), data(2, 2)];
+        let differs = fused(&mut io, 0, one.as_bytes(), two.as_bytes()).await;
+        assert_eq!(differs, [Status::COMPARE_FAILURE, Status::ABORTED_FAILED_FUSED]);
+        // A second half without a first one, and a first one without a second.
+        let second = half(IoOpcode::WRITE, Sqe::FUSE_SECOND, 0, 2);
+        io.send(&capsule(100, second, two.as_bytes())).await.expect("sent");
+        let first = half(IoOpcode::COMPARE, Sqe::FUSE_FIRST, 0, 2);
+        io.send(&capsule(101, first, one.as_bytes())).await.expect("sent");
+        let alone = half(IoOpcode::WRITE, 0, BLOCKS, 2);
+        io.send(&capsule(102, alone, two.as_bytes())).await.expect("sent");
+        for _ in 0..3 {
+            io.receive(24).await.expect("an answer");
+        }
+        let told = |errors: &dataplane::ErrorCounts| {
+            errors.iter().filter(|(_, count)| *count > 0).collect::<Vec<_>>()
+        };
+        let expected = [
+            (Status::ABORTED_FAILED_FUSED.name(), 1),
+            (Status::ABORTED_MISSING_FUSED.name(), 2),
+            (Status::COMPARE_FAILURE.name(), 1),
+            (Status::LBA_OUT_OF_RANGE.name(), 1),
+        ];
+        assert_eq!(told(&core.flows_from(VOLUME, 1)[0].done.errors), expected);
+        assert!(told(&core.stats().errors).is_empty());
+        drop((io, admin));
+        core.delete_volume(VOLUME).await.expect("deleted");
+        sleep(&world, Duration::from_secs(5)).await;
+        let device = &core.stats().devices[0].done;
+        assert_eq!(told(&device.errors), expected, "also of what is gone");
+        assert_eq!(device.latency[1].counts.iter().sum::<u64>(), device.flow.requests);
+        let asked = RawHost::queue(&world, (0, 0xFFFF), &nqn_of(VOLUME)).await;
+        assert!(!asked.expect("an answer").1.status().is_success(), "it is gone");
+        let refused = Status::CONNECT_INVALID_PARAMETERS.name();
+        assert_eq!(told(&core.stats().errors), [(refused, 1)]);
     });
 }
 

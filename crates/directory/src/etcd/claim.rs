@@ -9,8 +9,7 @@ impl Shared {
     /// Makes a device this host's; if `by_word` also one of a host that is gone, unless that is seen.
     pub(super) async fn claim(&self, claim: Claim, by_word: bool) -> Result<(), DirectoryError> {
         let connection = self.connection()?;
-        let record =
-            self.state(|state| ClaimRecord::of(&state.host, claim.name.clone(), claim.volatile));
+        let record = self.state(|state| ClaimRecord::of(&state.host, claim.clone()));
         let key = self.keys.device(claim.device);
         // Each round fails only if what it read has changed meanwhile.
         for _ in 0..CLAIM_ROUNDS {

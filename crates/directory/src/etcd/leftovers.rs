@@ -25,7 +25,8 @@ impl Shared {
             left.map(|(device, claim)| (*device, claim.device_name.clone())).collect::<Vec<_>>()
         });
         for (device, name) in leftovers {
-            let claim = Claim { device, name: name.clone(), volatile: true };
+            let claim =
+                Claim { device, name: name.clone(), volatile: true, model: None, serial: None };
             let cleared = async {
                 self.claim(claim, false).await?;
                 self.give_back(device).await

@@ -1,11 +1,15 @@
 //! `farflash leave-cluster`: a device whose cluster is gone for good.
 
+use std::path::PathBuf;
+
 use clap::Args;
+use control::Deed;
 
 use crate::belonging;
 use crate::device_spec::DeviceSpec;
 use crate::failure::Failure;
 use crate::output::{self, Voice};
+use crate::recorded;
 use crate::storage;
 
 pub(super) const EXAMPLES: &str = "\
@@ -28,6 +32,9 @@ pub(crate) struct LeaveCluster {
     /// copy of it
     #[arg(long, value_name = "DEVICE")]
     device: DeviceSpec,
+    /// Append to this file what is done, as a server does: without a line it is not done
+    #[arg(long, value_name = "FILE")]
+    audit_log: Option<PathBuf>,
     /// Print JSON
     #[arg(long)]
     json: bool,
@@ -40,8 +47,16 @@ impl LeaveCluster {
             return Err(Failure::usage(what, "name a file or block device: --device file:PATH"));
         };
         let device = storage::open(spec, Voice::Notes)?;
-        let left = belonging::leave(&spec.path, &device)?;
         let path = spec.path.display();
+        let audit = self.audit_log.as_deref().map(recorded::open).transpose()?;
+        let deed = Deed {
+            by: "leave-cluster",
+            what: "LEAVE-CLUSTER",
+            to: format!("file:{path}"),
+            change: serde_json::Value::Null,
+        };
+        let left =
+            recorded::recorded(audit.as_ref(), deed, || belonging::leave(&spec.path, &device))?;
         output::print("it is done all the same", |out| {
             if self.json {
                 let document =

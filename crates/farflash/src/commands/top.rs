@@ -289,6 +289,7 @@ mod tests {
             read_latency: control::Latency::default(),
             write_latency: control::Latency::default(),
             media_errors: 0,
+            errors: std::collections::BTreeMap::new(),
         }
     }
 

@@ -60,12 +60,13 @@ pub(super) fn rotated(
     Ok((access, tokens))
 }
 
-/// The same access under other restrictions.
+/// The same access under other restrictions, without tokens that open nothing any more.
 pub(super) fn restricted(
     mut access: Access,
     change: ChangeRestrictions,
 ) -> Result<Access, ServiceError> {
     let ChangeRestrictions { hosts, networks, interfaces } = change;
+    access.forget_expired(now());
     let restrictions = &mut access.restrictions;
     if let Some(hosts) = hosts {
         let parse = |text: &str| Nqn::new(text).map_err(|error| error.to_string());
@@ -157,6 +158,19 @@ mod tests {
         let (access, _) = rotated(access, None, Hash::Sha256).expect("random numbers");
         assert_eq!(access.tokens_at(now()).count(), 1);
         assert!(rotated(access, Some(control::GRACE_SECONDS_MAX + 1), Hash::Sha256).is_err());
+    }
+
+    /// What is of no use any more does not lie on a device longer than it has to.
+    #[test]
+    fn an_expired_token_is_not_written_again() {
+        let (access, _) = create(None, None, Hash::Sha256).expect("random numbers");
+        let (mut access, _) = rotated(access, Some(60), Hash::Sha256).expect("random numbers");
+        let restrict = |access: &Access| {
+            restricted(access.clone(), ChangeRestrictions::default()).expect("nothing is wrong")
+        };
+        assert_eq!(restrict(&access).tokens.len(), 2);
+        access.tokens[1].until = Some(UnixSeconds(now().0 - 1));
+        assert_eq!(restrict(&access).tokens, access.tokens[..1]);
     }
 
     /// It must not look like a volume that is open to everybody.

@@ -11,7 +11,8 @@ use control::{
 };
 use dataplane::VolumeStatus;
 use directory::{
-    Conflict, DirectoryError, HostRecord, Reach, RestrictionsRecord, View, VolumeRecord,
+    ClaimRecord, Conflict, DirectoryError, HostRecord, Reach, RestrictionsRecord, View,
+    VolumeRecord,
 };
 use units::BLOCK_SIZE;
 use uuid::Uuid;
@@ -215,10 +216,11 @@ impl State {
         let portal = Portal { address: record.portal, core: record.core };
         let nqn = nqn(record.id);
         let (host, labels) = view.whereabouts(record.host).unzip();
-        let device = view.claims.get(&record.device);
-        let device = device.map_or_else(|| record.device.to_string(), |c| c.device_name.clone());
+        let claim = view.claims.get(&record.device);
+        let device = claim.map_or_else(|| record.device.to_string(), |c| c.device_name.clone());
         let live = view.hosts.get(&record.host).into_iter().flat_map(|host| &host.devices);
         let drive = { live }.find(|drive| drive.id == record.device).map(drive_document);
+        let drive = drive.or_else(|| Some(claimed_drive(record.device, claim?)));
         let restrictions = record.restrictions.clone().unwrap_or_default();
         Volume {
             id: record.id,
@@ -278,8 +280,9 @@ impl State {
             .collect();
         for (device, claim) in view.claims.iter().filter(|(_, claim)| claim.host == id) {
             if !devices.iter().any(|known| known.id == *device) {
-                let (name, model, serial) = (claim.device_name.clone(), None, None);
-                devices.push(HostDevice { id: *device, name, model, serial, health: None });
+                let Drive { model, serial, health, .. } = claimed_drive(*device, claim);
+                let name = claim.device_name.clone();
+                devices.push(HostDevice { id: *device, name, model, serial, health });
             }
         }
         let cores = live.into_iter().flat_map(|host| &host.cores);
@@ -297,6 +300,11 @@ impl State {
             volumes: view.volumes.values().filter(|volume| volume.host == id).count() as u64,
         }
     }
+}
+
+/// What is known of a device whose host does not say that it serves it: nobody knows how it is.
+fn claimed_drive(id: Uuid, claim: &ClaimRecord) -> Drive {
+    Drive { id, model: claim.model.clone(), serial: claim.serial.clone(), health: None }
 }
 
 fn other(host: &HostRecord) -> OtherHost {

@@ -2,22 +2,18 @@
 
 use std::sync::Arc;
 
-use control::{ApiTls, Audit, Guard, Tenant, TlsError, Users};
+use control::{ApiTls, Guard, Tenant, TlsError, Users};
 use units::BLOCK_SIZE;
 
 use super::ServeConfig;
 use super::allowance::BlockQuota;
 use crate::advertised::Advertised;
 use crate::failure::Failure;
+use crate::recorded;
 
 pub(super) fn open(config: &ServeConfig) -> Result<Guard, Failure> {
     let users = users(config)?;
-    let audit = config.audit_log.as_deref().map(|path| {
-        Audit::open(path).map_err(|error| {
-            let what = format!("the audit log {} cannot be opened: {error}", path.display());
-            Failure::runtime(what, "name a file that can be appended to with --audit-log")
-        })
-    });
+    let audit = config.audit_log.as_deref().map(recorded::open);
     Ok(Guard { users, audit: audit.transpose()?, tls: tls(config)? })
 }
 

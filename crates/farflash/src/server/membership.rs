@@ -153,10 +153,14 @@ impl Membership {
         by_word: bool,
     ) -> Result<(), Failure> {
         for (&number, device) in devices {
+            let spec = &config.devices[number].device;
+            let (model, serial) = names_of(spec);
             let claim = Claim {
                 device: device.superblock.uuid,
                 name: device.name.clone(),
-                volatile: !matches!(config.devices[number].device, DeviceSpec::File(_)),
+                volatile: !matches!(spec, DeviceSpec::File(_)),
+                model,
+                serial,
             };
             let claimed = self.patiently(|| match by_word {
                 false => self.directory.claim(claim.clone()),
@@ -176,10 +180,7 @@ impl Membership {
         devices: &BTreeMap<usize, OpenDevice>,
     ) -> Result<(), Failure> {
         let records = devices.iter().map(|(&number, device)| {
-            let (model, serial) = match &config.devices[number].device {
-                DeviceSpec::File(spec) => drive_names(&spec.path),
-                DeviceSpec::Mem { .. } | DeviceSpec::Model(_) => (None, None),
-            };
+            let (model, serial) = names_of(&config.devices[number].device);
             let (id, name) = (device.superblock.uuid, device.name.clone());
             DeviceRecord { id, name, model, serial, health: Some("good".to_owned()) }
         });
@@ -250,6 +251,14 @@ impl CoreLink {
 pub(super) fn drive_document(record: &DeviceRecord) -> Drive {
     let DeviceRecord { id, model, serial, health, .. } = record.clone();
     Drive { id, model, serial, health }
+}
+
+/// Model and serial number of a device, if it is a drive that says so.
+fn names_of(device: &DeviceSpec) -> (Option<String>, Option<String>) {
+    match device {
+        DeviceSpec::File(spec) => drive_names(&spec.path),
+        DeviceSpec::Mem { .. } | DeviceSpec::Model(_) => (None, None),
+    }
 }
 
 /// What the kernel says of the drive at `path`: its model and its serial number.

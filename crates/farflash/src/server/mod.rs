@@ -48,7 +48,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use auth::Policy;
-use control::{Guard, Limits};
+use control::{Deed, Guard, Limits};
+use serde_json::json;
 use tokio::runtime::Runtime;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use units::ByteLen;
@@ -56,6 +57,7 @@ use units::ByteLen;
 use crate::advertised::Advertised;
 use crate::device_spec::DeviceSpec;
 use crate::failure::Failure;
+use crate::recorded::recorded;
 use crate::sharing_spec::{SharedSpec, device_names};
 use core_thread::CoreThreads;
 pub(crate) use membership::ClusterConfig;
@@ -176,7 +178,17 @@ fn start(config: &ServeConfig) -> Result<Started, Failure> {
     let certificate = guard.tls.as_ref().map(control::ApiTls::certificate);
     let (discovery, links) = (cores.discovery(), cores.links());
     let mut membership = Membership::join(config, api_address, certificate, discovery, links)?;
-    cores.open(config, &mut membership).inspect_err(|_| {
+    let by_word = config.cluster.take_over.then(|| Deed {
+        by: "serve",
+        what: "TAKE-OVER",
+        to: config.cluster.directory.as_ref().map(ToString::to_string).unwrap_or_default(),
+        change: json!({ "host": config.cluster.host_name, "devices": config.device_names() }),
+    });
+    let opened = match by_word {
+        Some(deed) => recorded(guard.audit.as_ref(), deed, || cores.open(config, &mut membership)),
+        None => cores.open(config, &mut membership),
+    };
+    opened.inspect_err(|_| {
         // What was claimed is not served.
         tokio::runtime::Handle::current().block_on(membership.leave());
     })?;
@@ -275,6 +287,9 @@ fn warn_of_risks(config: &ServeConfig, guard: &Guard, api: SocketAddr) {
         tracing::warn!(
             "the API is open to everybody who reaches it: name its users with --api-users"
         );
+    }
+    if guard.audit.is_none() && !guard.users.is_open() {
+        tracing::warn!("what API users change is recorded nowhere: name a file with --audit-log");
     }
     if guard.tls.is_none() && !guard.users.is_open() && !api.ip().is_loopback() {
         tracing::warn!(

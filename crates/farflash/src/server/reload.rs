@@ -5,10 +5,13 @@
 //! - G2: hosts notice nothing, but for quotas.
 //! - G3: who is off the list may ask nothing more from the moment that it was read: nothing else that it says comes before
 //!   that, or keeps it from being so.
+//! - G4: what is another then is in the audit log, with what came of it; so is what cannot be read. Where there is no room for a
+//!   line the log says so, and the change is made all the same: a token that was revoked must not live by that.
 
 use std::sync::Arc;
 
-use control::{ApiTls, Guard};
+use control::{ApiTls, Deed, Guard};
+use serde_json::{Value, json};
 use tokio::signal::unix::Signal;
 use tokio::task::spawn_blocking;
 
@@ -37,17 +40,28 @@ pub(super) fn start(state: &Arc<State>, config: &ServeConfig, guard: Guard, mut 
 }
 
 async fn users(state: &State, config: &Arc<ServeConfig>, guard: &Guard) -> Result<(), Failure> {
-    let config = config.clone();
-    let read = spawn_blocking(move || guard::users(&config)).await;
-    let users = read.map_err(|_| interrupted())??;
+    const WHAT: &str = "api_users";
+    let reading = config.clone();
+    let read = spawn_blocking(move || guard::users(&reading)).await;
+    let users = match read.map_err(|_| interrupted())? {
+        Ok(users) => users,
+        Err(failure) => return recorded(guard, WHAT, Value::Null, async { Err(failure) }).await,
+    };
     let quotas = guard::quotas(&users);
-    // G3.
-    guard.users.replace(&users);
-    // Of a tenant that is no longer on the list the volumes stay, and bounded.
-    state.bound_tenants(quotas).await.map_err(|error| {
-        let what = format!("`allocated` of tenants may be what it was before: {error}");
-        Failure::runtime(what, "see what the log says above")
-    })
+    let changes = guard.users.changes_to(&users);
+    let replace = async {
+        // G3.
+        guard.users.replace(&users);
+        // Of a tenant that is no longer on the list the volumes stay, and bounded.
+        state.bound_tenants(quotas).await.map_err(|error| {
+            let what = format!("`allocated` of tenants may be what it was before: {error}");
+            Failure::runtime(what, "see what the log says above")
+        })
+    };
+    match changes.is_none() {
+        true => replace.await,
+        false => recorded(guard, WHAT, json!(changes), replace).await,
+    }
 }
 
 async fn certificate(
@@ -55,19 +69,51 @@ async fn certificate(
     config: &Arc<ServeConfig>,
     guard: &Guard,
 ) -> Result<(), Failure> {
+    const WHAT: &str = "api_tls";
     let (Some(shown), Some(directory)) = (&guard.tls, config.api_tls.clone()) else {
         return Ok(());
     };
     let read = spawn_blocking(move || ApiTls::open(&directory)).await;
-    let new = read.map_err(|_| interrupted())?.map_err(|error| guard::no_tls(&error))?;
-    if new.certificate() != shown.certificate() {
+    let new = match read.map_err(|_| interrupted())? {
+        Ok(new) => new,
+        Err(error) => {
+            let failed = async { Err(guard::no_tls(&error)) };
+            return recorded(guard, WHAT, Value::Null, failed).await;
+        }
+    };
+    if new.certificate() == shown.certificate() {
+        shown.replace(&new);
+        return Ok(());
+    }
+    let change = json!({ "certificate_sha256": new.fingerprint() });
+    recorded(guard, WHAT, change, async {
         let certificate = Some(new.certificate());
         let host = state.membership.describe(|host| host.api_certificate = certificate);
         // Other hosts believe what the directory says. If it is away it is told by whoever connects.
         let _ = state.membership.directory.describe(host).await;
+        shown.replace(&new);
+        Ok(())
+    })
+    .await
+}
+
+/// Makes a change of the setting `what` that somebody on this machine asked for by the signal, and records it.
+async fn recorded(
+    guard: &Guard,
+    what: &str,
+    change: Value,
+    act: impl Future<Output = Result<(), Failure>>,
+) -> Result<(), Failure> {
+    let deed = Deed { by: "SIGHUP", what: "RELOAD", to: what.to_owned(), change };
+    let audit = guard.audit.clone();
+    let begun = spawn_blocking(move || audit.map(|audit| audit.begin(deed))).await;
+    let outcome = act.await;
+    // G4.
+    if let Ok(Some(Ok(begun))) = begun {
+        let failed = outcome.as_ref().err().map(Failure::in_one_line);
+        let _ = spawn_blocking(move || begun.end(failed.as_deref())).await;
     }
-    shown.replace(&new);
-    Ok(())
+    outcome
 }
 
 async fn audit(guard: &Guard) -> Result<(), Failure> {

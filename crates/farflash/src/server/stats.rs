@@ -1,10 +1,12 @@
 //! What volumes and devices do, collected from the cores.
 
+use std::collections::BTreeMap;
+
 use control::{
     CoreStats, DeviceStats, FlowStats, Latency, MapStats, ScrubStats, ServiceError, Stats,
     VolumeStats, Window, WindowStats,
 };
-use dataplane::{LATENCY_BOUNDS_US, LatencyCounts, VolumeFlow, VolumeStatus};
+use dataplane::{ErrorCounts, LATENCY_BOUNDS_US, LatencyCounts, VolumeFlow, VolumeStatus};
 use volume::MapMemory;
 
 use super::devices::structure_name;
@@ -21,7 +23,7 @@ impl State {
         for link in &self.cores {
             let core = link.ask(|answer| CoreMessage::Stats { answer }).await?;
             for ((device, sum), part) in devices.iter_mut().zip(&mut sums).zip(&core.devices) {
-                sum.add(&part.flow);
+                sum.add(&part.done.flow);
                 device.flow = flow_document(sum);
                 device.windows.push(window_stats(link, part));
                 device.media_errors += part.media_errors;
@@ -37,6 +39,7 @@ impl State {
                 connections_refused: core.connections_refused,
                 authentication_failures: core.authentication_failures,
                 connects_put_off: core.connects_put_off,
+                errors: errors_document(&core.errors),
             });
             let flows = link.flows().await?;
             volumes.extend(
@@ -88,6 +91,10 @@ fn window_stats(link: &CoreLink, part: &dataplane::DeviceStats) -> WindowStats {
         reads: of_class(0),
         writes: of_class(1),
         journal_used: part.journal_used.iter().copied().fold(0.0, f64::max),
+        flow: flow_document(&part.done.flow),
+        read_latency: latency_document(&part.done.latency[0]),
+        write_latency: latency_document(&part.done.latency[1]),
+        errors: errors_document(&part.done.errors),
     }
 }
 
@@ -109,7 +116,7 @@ fn volume_stats(
     state: &VolumeStatus,
     flow: &VolumeFlow,
 ) -> VolumeStats {
-    let VolumeFlow { quota, stats, latency, .. } = flow;
+    let VolumeFlow { quota, done, .. } = flow;
     let has_ceiling = device.sharing.ceiling.is_some();
     let promised = |class: usize| has_ceiling.then_some(quota.per_second[class]);
     VolumeStats {
@@ -120,9 +127,10 @@ fn volume_stats(
         slo: slo_document(state.slo),
         promised_reads_per_second: promised(0),
         promised_writes_per_second: promised(1),
-        flow: flow_document(stats),
-        read_latency: latency_document(&latency[0]),
-        write_latency: latency_document(&latency[1]),
+        flow: flow_document(&done.flow),
+        read_latency: latency_document(&done.latency[0]),
+        write_latency: latency_document(&done.latency[1]),
+        errors: errors_document(&done.errors),
         connections: flow.connections as u64,
         media_errors: flow.media_errors,
     }
@@ -144,6 +152,10 @@ fn flow_document(stats: &dataplane::FlowStats) -> FlowStats {
 
 fn latency_document(latency: &LatencyCounts) -> Latency {
     Latency { counts: latency.counts.to_vec(), sum_ns: nanos(latency.sum) }
+}
+
+fn errors_document(errors: &ErrorCounts) -> BTreeMap<String, u64> {
+    errors.iter().map(|(status, count)| (status.to_owned(), count)).collect()
 }
 
 fn nanos(time: std::time::Duration) -> u64 {

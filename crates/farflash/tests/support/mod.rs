@@ -1,9 +1,13 @@
 //! The real binary: run to its end, or as a server that is killed when dropped.
 
+pub mod audit;
 pub mod cluster;
 pub mod gate;
 pub mod host;
+pub mod loop_device;
 pub mod proxy;
+#[path = "../../../reactor/src/tests/skipped.rs"]
+pub mod skipped;
 
 use std::io::{BufRead, BufReader};
 use std::net::SocketAddr;
@@ -171,6 +175,16 @@ impl Server {
         let mut inside = Command::new("ip");
         inside.args(["netns", "exec", namespace]).arg(command.get_program()).args(&arguments);
         Self::spawn(&mut inside)
+    }
+
+    /// Starts one by a command that becomes it: its words come before the server's.
+    pub fn start_by(command: &str, words: &[&str], device: &str, more: &[&str]) -> Self {
+        let arguments =
+            ["serve", "--device", device, "--listen", "127.0.0.1:0", "--api", "127.0.0.1:0"];
+        let arguments = [&arguments[..], &["--auth", "off", "--log-json"], more].concat();
+        let mut by = Command::new(command);
+        by.args(words).arg(farflash(&[]).get_program()).args(&arguments);
+        Self::spawn(&mut by)
     }
 
     /// Starts one whose log has what `filter` lets through.

@@ -149,7 +149,7 @@ impl Connection {
     pub(super) fn poll_aborted<'a, O: Outbox>(&mut self, out: &mut O) -> Option<Step<'a>> {
         let (slot, status) = self.fusing.aborted.pop()?;
         self.complete(slot, status, 0, out);
-        Some(Step::Discard { slot })
+        Some(Step::Discard { slot, status })
     }
 
     /// All data of the command in `slot` has come: what follows from that.
@@ -159,7 +159,7 @@ impl Connection {
         let Some(half) = &mut entry.half else { return Some(Step::Execute { slot }) };
         if let Some(status) = half.abort {
             self.complete(slot, status, 0, out);
-            return Some(Step::Discard { slot });
+            return Some(Step::Discard { slot, status });
         }
         half.is_whole = true;
         let (partner, is_first) = (half.partner?, half.is_first);

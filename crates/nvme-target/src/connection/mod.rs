@@ -23,8 +23,8 @@ mod reply;
 mod slots;
 mod transfer;
 
-use nvme_wire::Sqe;
 use nvme_wire::pdu::{Digests, FatalErrorStatus, PduError};
+use nvme_wire::{Sqe, Status};
 use units::{BLOCK_SIZE, Duration, Instant, MetadataSize};
 
 use fused::Fusing;
@@ -139,6 +139,13 @@ pub enum Step<'a> {
     Discard {
         /// The command.
         slot: SlotId,
+        /// What was answered.
+        status: Status,
+    },
+    /// A command was answered with an error at once, and never handed out.
+    Refused {
+        /// What was answered.
+        status: Status,
     },
     /// The connection is over: send what is in the outbox, then close the socket.
     Closed(CloseReason),

@@ -221,7 +221,7 @@ impl Connection {
             Err(status) => {
                 self.refuse(&sqe, status, out);
                 self.begin_body(None, 0, layout);
-                return Ok(None);
+                return Ok(Some(Step::Refused { status }));
             }
         };
         let (slot, transfer) = match self.admit(&sqe, data_len) {
@@ -230,7 +230,7 @@ impl Connection {
                 self.unpaired(pairing);
                 self.refuse(&sqe, status, out);
                 self.begin_body(None, 0, layout);
-                return Ok(None);
+                return Ok(Some(Step::Refused { status }));
             }
             Err(Refusal::Overrun) => {
                 let error = PduError::Sequence { pdu: PduType::CapsuleCmd };
@@ -414,8 +414,9 @@ impl Connection {
         }
         if slot.digest_failed {
             slot.state = SlotState::Executing;
-            self.complete(id, Status::TRANSIENT_TRANSPORT_ERROR, 0, out);
-            return Some(Step::Discard { slot: id });
+            let status = Status::TRANSIENT_TRANSPORT_ERROR;
+            self.complete(id, status, 0, out);
+            return Some(Step::Discard { slot: id, status });
         }
         self.arrived(id, out)
     }

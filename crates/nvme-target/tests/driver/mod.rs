@@ -185,7 +185,8 @@ impl Driver {
                     self.connection.digest_failed(slot);
                 }
             }
-            Step::Discard { slot } => self.payload(slot).buffer.clear(),
+            Step::Discard { slot, .. } => self.payload(slot).buffer.clear(),
+            Step::Refused { .. } => {}
             Step::Execute { slot } => {
                 self.executed += 1;
                 self.execute(slot);

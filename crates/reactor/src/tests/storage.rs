@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use io_traits::{Buffer, Device, DeviceError};
 use units::{BLOCK_SIZE, Pba, PbaRange};
 
+use super::skipped::skipped;
 use super::{poll_once_and_drop, run};
 use crate::{
     CoreConfig, DeviceWarning, FlushPolicy, OpenError, OpenOptions, OwnedDevice, create_sparse,
@@ -249,7 +250,7 @@ impl Drop for LoopDevice {
 #[test]
 fn a_block_device_is_read_written_discarded_and_locked() {
     let Some(device) = LoopDevice::new(8 << 20) else {
-        return println!("not run: this process may not make a loop device");
+        return skipped("this process may not make a loop device");
     };
     let path = device.path.clone();
     let owned = OwnedDevice::open(&path, OpenOptions::default()).expect("opens");

@@ -111,6 +111,8 @@ fn addresses_of_others_are_not_asked() {
         labels: BTreeMap::new(),
         device_name: "file:/a".to_owned(),
         volatile: false,
+        model: None,
+        serial: None,
         boot: boot.to_owned(),
         api: Some(address(api)),
         api_certificate: Some("x".to_owned()),
