@@ -4,6 +4,8 @@
 
 #[path = "support/file_system.rs"]
 mod file_system;
+#[path = "support/loop_device.rs"]
+mod loop_device;
 mod support;
 
 use std::fs;
@@ -15,6 +17,7 @@ use std::time::Duration;
 use client::{Client, ConnectError, Options};
 use farflash_client::{Cluster, NewVolume, OpenOptions, Reply, Request};
 use file_system::FileSystem;
+use loop_device::LoopDevice;
 use serde_json::Value;
 use support::gate::Gate;
 use support::host::{connect, filled, on_core};
@@ -258,14 +261,8 @@ fn a_device_that_cannot_be_read_is_served_when_it_can() {
     let files = Files::new();
     let (a, image) = (format(&files, "a"), files.path("image"));
     fs::File::create(&image).unwrap().set_len(128 << 20).unwrap();
-    let made = Command::new("losetup").args(["--find", "--show"]).arg(&image).output();
-    let Some(made) = made.ok().filter(|made| made.status.success()) else {
-        eprintln!("no loop device can be made here");
-        return;
-    };
-    let drive = String::from_utf8(made.stdout).unwrap().trim().to_owned();
-    let _gone = Detached(drive.clone());
-    let b = format!("file:{drive}");
+    let Some(drive) = LoopDevice::on(&image) else { return };
+    let b = support::device(&drive.0);
     succeed(&["format", "--device", &b]);
     let server = start(&[&a, &b], &[]);
     create(&server, "near", &a);
@@ -275,9 +272,8 @@ fn a_device_that_cannot_be_read_is_served_when_it_can() {
     assert_eq!(server.wait(), Some(0));
     let whole = files.path("whole");
     fs::copy(&image, &whole).unwrap();
-    fs::OpenOptions::new().write(true).open(&image).unwrap().set_len(1 << 20).unwrap();
-    // Nothing of it is remembered.
-    succeed_in("blockdev", &["--flushbufs", &drive]);
+    fs::OpenOptions::new().write(true).open(&image).unwrap().set_len(0).unwrap();
+    drive.forget_what_was_read();
 
     let server = start(&[&a, &b], &[]);
     says(&server, "cannot be read");
@@ -389,15 +385,6 @@ impl Drop for Killed {
     fn drop(&mut self) {
         let _ = self.0.kill();
         let _ = self.0.wait();
-    }
-}
-
-/// A loop device that goes with this.
-struct Detached(String);
-
-impl Drop for Detached {
-    fn drop(&mut self) {
-        let _ = Command::new("losetup").args(["--detach", &self.0]).status();
     }
 }
 

@@ -38,6 +38,10 @@ pub(crate) struct Fsck {
     /// With --repair, give up what cannot be read and what goes with it, as was said before
     #[arg(long, requires = "repair")]
     accept_data_loss: bool,
+    /// Take it for the farflash device that it was, though its start looks like something else's: with --repair,
+    /// that start is lost
+    #[arg(long)]
+    force: bool,
     /// Print JSON
     #[arg(long)]
     json: bool,
@@ -86,6 +90,9 @@ impl Fsck {
 
     fn check(&self, spec: &FileSpec) -> Result<(FsckReport, f64), Failure> {
         let device = storage::open_read_only(spec, Voice::Notes)?;
+        if !self.force {
+            storage::refuse_overwritten(&spec.path, &device)?;
+        }
         let begin = std::time::Instant::now();
         let report = storage::check(&spec.path, &device, !self.no_data)?;
         Ok((report, begin.elapsed().as_secs_f64()))

@@ -40,6 +40,7 @@ impl LeaveCluster {
             return Err(Failure::usage(what, "name a file or block device: --device file:PATH"));
         };
         let device = storage::open(spec, Voice::Notes)?;
+        storage::refuse_overwritten(&spec.path, &device)?;
         let left = belonging::leave(&spec.path, &device)?;
         let path = spec.path.display();
         output::print("it is done all the same", |out| {

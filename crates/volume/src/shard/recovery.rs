@@ -189,6 +189,7 @@ impl<D: Device> Shard<D> {
             inner.pool.borrow_mut().suspect_all();
             inner.spoil_what_was_passed_over();
         }
+        inner.note_superblocks().await?;
         Ok(Recovered { shard: Self { inner }, is_new: root.is_none() })
     }
 }

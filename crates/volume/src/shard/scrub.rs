@@ -40,7 +40,7 @@ const RUNS_AT_ONCE: usize = 8;
 /// What a damaged block is, or what is wrong with one that is whole.
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
 pub enum Structure {
-    /// A superblock. The other copy counts.
+    /// A superblock. The other copy counts, and it is written anew from that.
     Superblock,
     /// A copy of a root. The other copy counts.
     Root,

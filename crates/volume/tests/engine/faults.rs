@@ -439,7 +439,7 @@ fn a_foreign_head_beats_a_tail_of_ours() {
         found.push(sim.run_ok(volume::probe(&device)).expect("readable"));
     }
     use volume::Probe;
-    assert!(matches!(found[0], Probe::Foreign("XFS file system")), "{found:?}");
+    assert!(matches!(found[0], Probe::Overwritten { by: "XFS file system", .. }), "{found:?}");
     assert!(matches!(found[1..], [Probe::Farflash(_), Probe::Farflash(_)]), "{found:?}");
 }
 

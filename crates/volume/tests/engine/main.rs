@@ -24,4 +24,5 @@ mod runs;
 mod scrub;
 mod sharing;
 mod space;
+mod superblocks;
 mod terms;
