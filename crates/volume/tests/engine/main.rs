@@ -13,6 +13,7 @@ mod heal;
 mod images;
 mod losses;
 mod metadata;
+mod misplaced;
 mod owners;
 mod paging;
 mod pauses;
