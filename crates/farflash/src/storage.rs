@@ -8,7 +8,7 @@ use device::MemDevice;
 use io_traits::{Buffer, Device};
 use reactor::{CoreConfig, FileDevice, FlushPolicy, Handle, OpenError, OpenOptions, OwnedDevice};
 use rustix::fs::{FlockOperation, flock};
-use units::{BLOCK_SIZE, ByteLen, Lba, LbaRange, Pba};
+use units::{BLOCK_SIZE, ByteLen, Lba, LbaRange};
 use uuid::Uuid;
 use volume::{FormatOptions, FsckOptions, FsckReport, Probe, Repaired, Superblock};
 
@@ -60,11 +60,16 @@ pub(crate) fn open_again(spec: &FileSpec, superblock: &Superblock) -> Result<Own
     }
 }
 
-/// Whether what is open of a device can still be read.
+/// Whether what is open of a device can still be read: one superblock is enough.
 pub(crate) fn is_readable(device: &OwnedDevice) -> Result<bool, Failure> {
-    let read =
-        on_device(device, |device| async move { device.read(Pba(0), Buffer::new(1)).await })?;
-    Ok(read.is_ok())
+    on_device(device, |device| async move {
+        for place in Superblock::places(device.geometry().blocks.max(1)) {
+            if device.read(place, Buffer::new(1)).await.is_ok() {
+                return true;
+            }
+        }
+        false
+    })
 }
 
 /// What to do about a device that fails what is asked of it.
@@ -288,8 +293,36 @@ pub(crate) enum Contents {
     Blank,
     /// A format that this program serves.
     Ours(Superblock),
+    /// A format of ours that is not served as it is: what it is, and what to do.
+    NotServed { what: String, remedy: String },
     /// Something that must not be lost, in the words of a message.
     Other(String),
+}
+
+impl Contents {
+    /// A format whose start someone else has taken.
+    fn overwritten(path: &Path, by: &str, superblock: &Superblock) -> Self {
+        let (id, path) = (superblock.uuid, path.display());
+        Self::NotServed {
+            what: format!("something else ({by}), and before that held the farflash device {id}"),
+            remedy: format!(
+                "name another --device; or, if what is at its start now may go and the farflash device is wanted, \
+                 `farflash fsck --device file:{path} --force` tells what is left of it, and --repair as well makes it one again"
+            ),
+        }
+    }
+}
+
+/// Refuses a device whose start someone else has taken: who knows better says so with --force.
+pub(crate) fn refuse_overwritten(path: &Path, device: &OwnedDevice) -> Result<(), Failure> {
+    let probed = on_device(device, |device| async move { volume::probe(&device).await })?;
+    let Ok(Probe::Overwritten { by, superblock }) = probed else { return Ok(()) };
+    match Contents::overwritten(path, by, &superblock) {
+        Contents::NotServed { what, remedy } => {
+            Err(Failure::runtime(format!("{} holds {what}", path.display()), remedy))
+        }
+        Contents::Blank | Contents::Ours(_) | Contents::Other(_) => Ok(()),
+    }
 }
 
 /// How closely a device is looked at before it counts as blank.
@@ -333,10 +366,17 @@ pub(crate) fn contents(
                 Contents::Other(format!("something else (unknown data at byte {at})"))
             })
         }
-        Probe::OtherVersion(version) => Contents::Other(format!(
-            "a farflash format of version {version}, which this program does not know"
-        )),
-        Probe::Damaged(error) => Contents::Other(format!("a damaged farflash format ({error})")),
+        Probe::OtherVersion(version) => Contents::NotServed {
+            what: format!(
+                "a farflash format of version {version}, which this program does not know"
+            ),
+            remedy: "serve it with the program that made it, or a later one".to_owned(),
+        },
+        Probe::Damaged(error) => Contents::NotServed {
+            what: format!("a damaged farflash format ({error})"),
+            remedy: "restore it from a copy, or name another --device".to_owned(),
+        },
+        Probe::Overwritten { by, superblock } => Contents::overwritten(path, by, &superblock),
         Probe::Foreign(what) => Contents::Other(format!("something else ({what})")),
     })
 }

@@ -5,9 +5,12 @@
 mod support;
 
 use std::os::unix::fs::FileExt;
+use std::path::Path;
 
 use nvme_wire::Nqn;
 use support::host::{connect, filled, on_core};
+use support::loop_device::LoopDevice;
+use support::skipped::skipped;
 use support::{Files, Outcome, Server, refused, run, succeed};
 use units::{BLOCK_SIZE, Lba};
 
@@ -167,11 +170,111 @@ fn a_repair_names_each_fault_and_what_it_will_do_about_it() {
     assert!(has(&plan, ["leaving: shard 0", "volume db-2 (", "it has no repair"]), "{plan:?}");
 }
 
-fn flip(path: &std::path::Path, at: usize) {
+fn flip(path: &Path, at: usize) {
     let file = std::fs::OpenOptions::new().read(true).write(true).open(path).unwrap();
     let mut byte = [0];
     file.read_exact_at(&mut byte, at as u64).unwrap();
     file.write_all_at(&[byte[0] ^ 0x10], at as u64).unwrap();
+}
+
+/// One whole superblock is enough to serve a device; that the other one is damaged is told, and a scrub mends it.
+///
+/// Method: flip a bit of the first byte of the first superblock, or fill either with garbage. Then serve, scrub, and serve again.
+#[test]
+fn a_damaged_superblock_costs_nothing_and_is_written_anew() {
+    let garbage = [0xA5; BLOCK_SIZE];
+    let tail = (256 << 20) - BLOCK_SIZE as u64;
+    let first_byte = [b'f' ^ 0x10];
+    for (at, bytes) in [(0, &first_byte[..]), (0, &garbage), (tail, &garbage)] {
+        let files = Files::new();
+        let (device, path) = (files.device("a"), files.path("a"));
+        let (server, nqn) = with_marked_volume(&device, "a");
+        server.signal("TERM");
+        assert_eq!(server.wait(), Some(0));
+        let file = std::fs::OpenOptions::new().write(true).open(&path).unwrap();
+        file.write_all_at(bytes, at).unwrap();
+        serves_and_mends(&format!("{} bytes at {at}", bytes.len()), &device, nqn);
+    }
+}
+
+/// Method: take the last block away below a loop device.
+#[test]
+fn a_superblock_that_cannot_be_read_costs_nothing_and_is_written_anew() {
+    let files = Files::new();
+    let (device, path) = (files.device("a"), files.path("a"));
+    let (server, nqn) = with_marked_volume(&device, "a");
+    server.signal("TERM");
+    assert_eq!(server.wait(), Some(0));
+    let Some(drive) = LoopDevice::on(&path) else {
+        return skipped("no loop device can be made here");
+    };
+    let file = std::fs::OpenOptions::new().write(true).open(&path).unwrap();
+    file.set_len((256 << 20) - BLOCK_SIZE as u64).unwrap();
+    drive.forget_what_was_read();
+    let last = std::fs::File::open(drive.path()).unwrap();
+    assert!(last.read_exact_at(&mut [0; 512], (256 << 20) - 512).is_err());
+    serves_and_mends("the last one", &format!("file:{}", drive.path()), nqn);
+}
+
+/// A device of which one superblock is damaged is served with all that is on it, says so, and is whole after a scrub.
+fn serves_and_mends(what: &str, device: &str, nqn: Nqn) {
+    let server = Server::start(device);
+    let lines = server.log_until(|line| line["message"] == "damaged block");
+    assert_eq!(lines.last().unwrap()["what"], "Superblock", "{what}");
+    assert_eq!(health(&server), "degraded", "{what}");
+    assert_eq!(media_errors(&server, &nqn), 1, "{what}");
+    let read_all = |server: &Server| {
+        let portal = server.portals[0];
+        on_core(move |handle| async move {
+            let volume = connect(&handle, portal, &nqn).await;
+            for block in 0..BLOCKS {
+                let read = volume.read(Lba(block), 1).await.unwrap();
+                assert_eq!(read.as_bytes(), filled(MARK + block).as_bytes());
+            }
+        });
+    };
+    read_all(&server);
+    assert_eq!(run(&["scrub", "--api", &server.api]).code, Some(1), "{what}: it was damaged");
+    assert_eq!(run(&["scrub", "--api", &server.api]).code, Some(0), "{what}: and is no more");
+    server.signal("TERM");
+    assert_eq!(server.wait(), Some(0));
+    assert!(succeed(&["fsck", "--device", device]).contains("nothing is wrong"), "{what}");
+    let server = Server::start(device);
+    assert_eq!(health(&server), "good", "{what}");
+    read_all(&server);
+}
+
+/// Somebody has made a file system of a device that was ours: that is neither served nor written to, and what is told to do
+/// about it loses nothing of either. Who knows that the file system may go has the device back.
+#[test]
+fn a_device_whose_start_is_someone_elses_is_left_alone_unless_told() {
+    let files = Files::new();
+    let (device, path) = (files.device("a"), files.path("a"));
+    let (server, _) = with_marked_volume(&device, "a");
+    server.signal("TERM");
+    assert_eq!(server.wait(), Some(0));
+    let whole = std::fs::read(&path).unwrap();
+    let file = std::fs::OpenOptions::new().write(true).open(&path).unwrap();
+    let mut start = [0; BLOCK_SIZE];
+    start[..4].copy_from_slice(b"XFSB");
+    file.write_all_at(&start, 0).unwrap();
+
+    let before = std::fs::read(&path).unwrap();
+    let serve = ["serve", "--auth", "off", "--listen", "127.0.0.1:0", "--api", "127.0.0.1:0"];
+    let holds = "holds something else (XFS file system), and before that held the farflash device";
+    let remedy = format!("`farflash fsck --device {device} --force`");
+    for more in [&[][..], &["--format-if-blank"]] {
+        refused(&[&serve, &["--device", &device][..], more].concat(), 1, holds, &remedy);
+    }
+    refused(&["fsck", "--device", &device, "--repair"], 1, holds, &remedy);
+    refused(&["leave-cluster", "--device", &device], 1, holds, &remedy);
+    let looked = run(&["fsck", "--device", &device, "--force"]);
+    assert!(looked.code == Some(1) && looked.stdout.contains("superblock"), "{looked:?}");
+    assert!(std::fs::read(&path).unwrap() == before, "it is as it was");
+
+    succeed(&["fsck", "--device", &device, "--force", "--repair"]);
+    assert!(std::fs::read(&path).unwrap() == whole, "all of it is there again");
+    assert_eq!(health(&Server::start(&device)), "good");
 }
 
 /// Method: write, damage a block under a running server, and have it scrubbed.
@@ -349,7 +452,7 @@ fn health(server: &Server) -> String {
 }
 
 /// Flips one bit in each block of the file that is full of `value`; there is at least one.
-fn flip_a_bit_of(path: &std::path::Path, value: u64) {
+fn flip_a_bit_of(path: &Path, value: u64) {
     let image = std::fs::read(path).unwrap();
     let found = marked(&image, value);
     let file = std::fs::OpenOptions::new().write(true).open(path).unwrap();

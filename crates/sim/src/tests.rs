@@ -269,3 +269,31 @@ fn a_discard_that_fails_is_done_up_to_some_block() {
     }
     assert_eq!(done.len(), 5, "nothing, all, and each part");
 }
+
+/// Method: have each read go astray that may, on a disk of which each block is full of its number.
+#[test]
+fn a_read_that_went_astray_is_sound_when_it_is_made_again() {
+    let simulation = Simulation::new(5);
+    let device = SimDevice::new(&simulation.world(), 200);
+    let d = device.clone();
+    let wrong = simulation.run(async move {
+        for block in 0..200 {
+            d.write(Pba(block), filled(block as u8)).await.expect("a sound disk");
+        }
+        d.set_faults(DeviceFaults { misdirected_read_one_in: 1, ..DeviceFaults::default() });
+        let mut wrong = 0;
+        for block in 0..200 {
+            for attempt in 0..10 {
+                let read = d.read(Pba(block), Buffer::new(1)).await.expect("readable");
+                let is_right = read.as_bytes() == [block as u8; BLOCK_SIZE];
+                assert!(is_right || attempt == 0, "block {block} attempt {attempt}");
+                wrong += u32::from(!is_right);
+            }
+        }
+        wrong
+    });
+    assert!(wrong.expect("ends") > 150);
+    let told = device.take_damage();
+    assert!(told.iter().all(|damage| damage.kind == DamageKind::MisdirectedRead));
+    assert_eq!(told.len(), 200);
+}

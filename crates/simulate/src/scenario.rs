@@ -264,16 +264,18 @@ impl Boot {
         self.stop_refusing();
         self.note_unread();
         let flaky = self.run.leniency().device_errors && self.rng.one_in(3);
+        let misdirected_read_one_in = self.profile.faults.misdirected_read_one_in;
+        let astray = DeviceFaults { misdirected_read_one_in, ..DeviceFaults::default() };
         for attempt in 0..OPEN_TRIES {
-            let faults =
-                if flaky && attempt == 0 { self.profile.faults } else { DeviceFaults::default() };
+            let faults = if flaky && attempt == 0 { self.profile.faults } else { astray };
             self.disk().set_faults(faults);
             let device = self.device.clone();
             let opening =
                 async { rig::open(&device, self.profile.shards, self.profile.map_memory).await };
-            match self.watch("recovery", opening).await {
+            let opened = self.watch("recovery", opening).await;
+            self.disk().set_faults(DeviceFaults::default());
+            match opened {
                 Watched::Done(Ok(shards)) => {
-                    self.disk().set_faults(DeviceFaults::default());
                     self.disk().crash_at_event(u64::MAX);
                     return Watched::Done(shards);
                 }

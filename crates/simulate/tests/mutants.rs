@@ -58,6 +58,8 @@ engines! {
     engine_skip_entries: SkipEntries under Crash;
     engine_settle_too_much: SettleTooMuch under Crash;
     engine_skip_read_checksum: SkipReadChecksum under Corrupt;
+    engine_recover_by_one_read: RecoverByOneRead under Corrupt;
+    engine_serve_by_one_read: ServeByOneRead under Corrupt;
     engine_reuse_while_read: ReuseWhileRead under Full;
     engine_reuse_nodes: ReuseNodes under Reuse;
     engine_pin_without_read: PinWithoutRead under Reuse;

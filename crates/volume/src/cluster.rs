@@ -15,11 +15,10 @@
 
 use io_traits::{Buffer, Device, DeviceError};
 use layout::Superblock;
-use units::Pba;
 use uuid::Uuid;
 
 use crate::OpenError;
-use crate::format::read_superblock;
+use crate::superblocks::{read_superblock, write};
 
 /// Makes a device one of `cluster`, unless it belongs to another (C4). What is then on the device is returned, and is to be
 /// looked at: only if it names `cluster` does the device belong to it.
@@ -63,21 +62,10 @@ async fn rewrite<D: Device>(device: &D, wanted: Superblock) -> Result<(), Device
     }
     for place in damaged {
         // What can be neither read nor written contradicts nothing (C1).
-        let _ = write(device, wanted, place).await;
+        let _ = write(device, &wanted, place).await;
     }
     for place in stale {
-        write(device, wanted, place).await?;
+        write(device, &wanted, place).await?;
     }
     Ok(())
-}
-
-async fn write<D: Device>(
-    device: &D,
-    superblock: Superblock,
-    place: Pba,
-) -> Result<(), DeviceError> {
-    let mut block = Buffer::new(1);
-    superblock.encode(block.as_mut_bytes());
-    device.write(place, block.into_slice()).await?;
-    device.flush().await
 }

@@ -5,6 +5,7 @@ use layout::{DecodeError, Root, SUPERBLOCK_MAGIC, Superblock};
 use units::{BLOCK_SIZE, Pba};
 use uuid::Uuid;
 
+use crate::superblocks::{Copies, Copy};
 use crate::{FormatError, OpenError};
 
 /// How a device is formatted.
@@ -27,80 +28,188 @@ pub enum Probe {
     OtherVersion(u32),
     /// Ours, but neither superblock is whole.
     Damaged(DecodeError),
+    /// Ours, and something else begins where it begins: someone has made the device theirs, or a write went astray. Nothing
+    /// is to be written before it is known which.
+    Overwritten {
+        /// What the start looks like.
+        by: &'static str,
+        /// What the last superblock says, which is whole.
+        superblock: Superblock,
+    },
     /// Someone else's.
     Foreign(&'static str),
 }
 
 /// Signatures by which others' devices are told: name, byte offset, bytes.
-const SIGNATURES: [(&str, usize, &[u8]); 10] = [
+const SIGNATURES: [(&str, usize, &[u8]); 20] = [
     ("XFS file system", 0, b"XFSB"),
     ("LUKS volume", 0, b"LUKS\xBA\xBE"),
     ("qcow2 image", 0, b"QFI\xFB"),
+    ("SquashFS file system", 0, b"hsqs"),
+    ("Ceph BlueStore device", 0, b"bluestore block device\n"),
+    ("SPDK blobstore", 0, b"SPDKBLOB"),
+    ("Linux RAID member", 0, b"\xFC\x4E\x2B\xA9"),
     ("GPT partition table", 512, b"EFI PART"),
     ("LVM physical volume", 512, b"LABELONE"),
+    ("F2FS file system", 1024, b"\x10\x20\xF5\xF2"),
     ("ext2, ext3 or ext4 file system", 1080, b"\x53\xEF"),
     ("swap space", 4086, b"SWAPSPACE2"),
     ("Linux RAID member", 4096, b"\xFC\x4E\x2B\xA9"),
+    ("GPT partition table", 4096, b"EFI PART"),
+    ("bcache device or bcachefs file system", 4120, b"\xC6\x85\x73\xF6\x4E\x1A\x45\xCA"),
+    ("ISO 9660 file system", 0x8001, b"CD001"),
+    ("JFS file system", 0x8000, b"JFS1"),
+    ("ReiserFS file system", 0x1_0034, b"ReIsEr"),
     ("btrfs file system", 0x1_0040, b"_BHRfS_M"),
+    // The last, since others' devices may have one for those who know nothing else.
     ("MBR partition table", 510, b"\x55\xAA"),
 ];
 /// From this generation on zeroes in the place of a root are damage: else the power would have gone while
 /// each of the roots that belong there was written, and each time without this copy.
 pub(crate) const ROOTS_WRITTEN: u64 = 16;
 /// Blocks read at the start, enough for every signature.
-const HEAD_BLOCKS: usize = 32;
+const HEAD_BLOCKS: u64 = 32;
+/// Where a superblock has the device's identity.
+const UUID_AT: std::ops::Range<usize> = 16..32;
+/// What is known by no signature.
+const UNKNOWN: &str = "unknown data";
 /// Single blocks looked at in the rest of the device.
 const SAMPLES: u64 = 256;
 
+/// What others' device begins with `head`, of which the first blocks suffice.
+pub(crate) fn foreign_signature(head: &[u8]) -> Option<&'static str> {
+    let found = |(_, at, bytes): &&(&str, usize, &[u8])| {
+        head.get(*at..).is_some_and(|head| head.starts_with(bytes))
+    };
+    SIGNATURES.iter().find(found).map(|(name, ..)| *name)
+}
+
 /// Finds out what lies on `device`, without changing it.
 ///
+/// A device is ours if its first superblock is whole. Else its last one may say so, unless the start looks like someone
+/// else's.
+///
 /// # Errors
-/// The device cannot be read.
+/// The device cannot be read, as far as it takes to tell.
 pub async fn probe<D: Device>(device: &D) -> Result<Probe, DeviceError> {
-    let blocks = device.geometry().blocks;
-    let head_blocks = HEAD_BLOCKS.min(usize::try_from(blocks).unwrap_or(HEAD_BLOCKS));
-    if head_blocks == 0 {
+    if device.geometry().blocks == 0 {
         return Ok(Probe::Blank);
     }
-    let head = device.read(Pba(0), Buffer::new(head_blocks)).await?;
-    let tail = device.read(Pba(blocks - 1), Buffer::new(1)).await?;
-    let decoded = [&head.as_bytes()[..BLOCK_SIZE], tail.as_bytes()].map(Superblock::decode);
-    // The tail alone proves nothing while the head is someone else's: it may be left over.
-    let head_bytes = &head.as_bytes()[..BLOCK_SIZE];
-    let ours = head_bytes.starts_with(&SUPERBLOCK_MAGIC);
-    let tail_counts = ours || head_bytes.iter().all(|byte| *byte == 0);
-    if let [Ok(head), Ok(tail)] = decoded {
-        return Ok(Probe::Farflash(head.or_in_cluster(tail)));
+    let copies = Copies::read(device).await?;
+    match copies.head {
+        // If the device has shrunk, whoever opens it is told.
+        Copy::Whole(head) => return Ok(Probe::Farflash(copies.counting().unwrap_or(head))),
+        Copy::Damaged(DecodeError::Version(version)) => return Ok(Probe::OtherVersion(version)),
+        Copy::Damaged(error) if copies.head.is_sealed() => return Ok(Probe::Damaged(error)),
+        Copy::Damaged(_) | Copy::Unreadable(_) => {}
     }
-    for copy in decoded.iter().take(if tail_counts { 2 } else { 1 }) {
-        match copy {
-            Ok(superblock) => return Ok(Probe::Farflash(*superblock)),
-            Err(DecodeError::Version(version)) => return Ok(Probe::OtherVersion(*version)),
-            Err(_) => {}
-        }
+    let head = Head::read(device).await?;
+    let signature = foreign_signature(&head.bytes);
+    if let Some(superblock) = copies.fitting_tail() {
+        return Ok(match signature {
+            Some(by) => Probe::Overwritten { by, superblock },
+            None if is_left_as_it_was(device, &head, &superblock).await? => {
+                Probe::Farflash(superblock)
+            }
+            None => Probe::Overwritten { by: UNKNOWN, superblock },
+        });
     }
-    let counted = decoded.into_iter().take(if tail_counts { 2 } else { 1 });
-    if let Some(Err(error)) = counted.into_iter().find(|copy| *copy != Err(DecodeError::Magic)) {
-        return Ok(Probe::Damaged(error));
-    }
-    let found = |(_, at, bytes): &&(&str, usize, &[u8])| head.as_bytes()[*at..].starts_with(bytes);
-    if head_blocks == HEAD_BLOCKS
-        && let Some((name, ..)) = SIGNATURES.iter().find(found)
-    {
+    if let Some(name) = signature {
         return Ok(Probe::Foreign(name));
     }
-    let zero = |bytes: &[u8]| bytes.iter().all(|byte| *byte == 0);
-    if !zero(head.as_bytes()) || !zero(tail.as_bytes()) {
-        return Ok(Probe::Foreign("unknown data"));
+    match copies.tail {
+        Copy::Damaged(DecodeError::Version(version)) => return Ok(Probe::OtherVersion(version)),
+        Copy::Unreadable(error) => return Err(error),
+        Copy::Whole(_) | Copy::Damaged(_) => {}
     }
-    for sample in 0..SAMPLES.min(blocks) {
-        let pba = u128::from(blocks) * u128::from(sample) / u128::from(SAMPLES.min(blocks));
-        let pba = Pba(u64::try_from(pba).expect("less than blocks"));
-        if !zero(device.read(pba, Buffer::new(1)).await?.as_bytes()) {
-            return Ok(Probe::Foreign("unknown data"));
+    if let Some(error) = head.error {
+        return Err(error);
+    }
+    for copy in [copies.head, copies.tail] {
+        if let Copy::Damaged(error) = copy
+            && error != DecodeError::Magic
+        {
+            return Ok(Probe::Damaged(error));
         }
     }
-    Ok(Probe::Blank)
+    let is_blank = is_zero(&head.bytes) && is_blank_in_samples(device).await?;
+    Ok(if is_blank { Probe::Blank } else { Probe::Foreign(UNKNOWN) })
+}
+
+/// The start of a device.
+struct Head {
+    /// Zeroes in the place of what cannot be read.
+    bytes: Vec<u8>,
+    /// Why something cannot.
+    error: Option<DeviceError>,
+}
+
+impl Head {
+    async fn read<D: Device>(device: &D) -> Result<Self, DeviceError> {
+        let count = device.geometry().blocks.min(HEAD_BLOCKS);
+        let mut head = Self { bytes: Vec::new(), error: None };
+        // One by one: what is beside a block that cannot be read may tell enough.
+        for pba in (0..count).map(Pba) {
+            match device.read(pba, Buffer::new(1)).await {
+                Ok(block) => head.bytes.extend_from_slice(block.as_bytes()),
+                Err(error @ DeviceError::Io { .. }) => {
+                    head.bytes.resize(head.bytes.len() + BLOCK_SIZE, 0);
+                    head.error = Some(error);
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(head)
+    }
+}
+
+/// Whether nobody else has made the start theirs of a device whose last superblock is whole: what is there of the first says
+/// the same, or what lies behind it, the roots of shards, is this device's, for the greater part.
+async fn is_left_as_it_was<D: Device>(
+    device: &D,
+    head: &Head,
+    superblock: &Superblock,
+) -> Result<bool, DeviceError> {
+    let block = &head.bytes[..BLOCK_SIZE];
+    if block.starts_with(&SUPERBLOCK_MAGIC)
+        || block[UUID_AT].starts_with(superblock.uuid.as_bytes())
+    {
+        return Ok(true);
+    }
+    let (mut ours, mut others) = (0, 0);
+    for shard in 0..superblock.shard_slots {
+        for place in [0, 1].map(|parity| superblock.root_places(shard, parity)[0]) {
+            let root = match device.read(place, Buffer::new(1)).await {
+                Ok(root) => root,
+                Err(DeviceError::Io { .. }) => continue,
+                Err(error) => return Err(error),
+            };
+            match Root::decode(root.as_bytes()) {
+                Ok(root) if root.device == superblock.uuid => ours += 1,
+                _ if is_zero(root.as_bytes()) => {}
+                _ => others += 1,
+            }
+        }
+    }
+    Ok(others == 0 || ours > others)
+}
+
+/// Whether all is zeroes where it is looked behind the start.
+async fn is_blank_in_samples<D: Device>(device: &D) -> Result<bool, DeviceError> {
+    let blocks = device.geometry().blocks;
+    let samples = SAMPLES.min(blocks);
+    let place = |sample: u64| u128::from(blocks) * u128::from(sample) / u128::from(samples);
+    let places = (0..samples).map(|sample| u64::try_from(place(sample)).expect("less than blocks"));
+    for pba in places.chain([blocks - 1]).map(Pba) {
+        if !is_zero(device.read(pba, Buffer::new(1)).await?.as_bytes()) {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
+fn is_zero(bytes: &[u8]) -> bool {
+    bytes.iter().all(|byte| *byte == 0)
 }
 
 /// Makes `device` ours: all that was on it is lost.
@@ -153,44 +262,6 @@ async fn write_format<D: Device>(
     }
     device.flush().await?;
     Ok(superblock)
-}
-
-/// Reads the superblock of a formatted device, from whichever copy is whole. If both are, and one names a cluster, that
-/// one counts (C2 of `cluster.rs`).
-///
-/// # Errors
-/// There is none, the device has shrunk, or it cannot be read.
-pub async fn read_superblock<D: Device>(device: &D) -> Result<Superblock, OpenError> {
-    let found = device.geometry().blocks;
-    let mut first_error = DecodeError::Short;
-    for (copy, place) in Superblock::places(found.max(1)).into_iter().enumerate() {
-        let decoded = match device.read(place, Buffer::new(1)).await {
-            Ok(block) => Superblock::decode(block.as_bytes()),
-            Err(error) if copy == 1 => return Err(error.into()),
-            Err(_) => continue,
-        };
-        match decoded {
-            Ok(superblock) if superblock.blocks > found => {
-                return Err(OpenError::Truncated { formatted: superblock.blocks, found });
-            }
-            Ok(superblock) if copy == 0 => return Ok(or_as_twin(device, superblock).await),
-            Ok(superblock) => return Ok(superblock),
-            Err(error) if copy == 0 => first_error = error,
-            Err(_) => {}
-        }
-    }
-    Err(OpenError::Superblock(first_error))
-}
-
-/// What counts of the first superblock and the last, of which the first is whole.
-async fn or_as_twin<D: Device>(device: &D, head: Superblock) -> Superblock {
-    let [_, place] = Superblock::places(head.blocks);
-    let twin = device.read(place, Buffer::new(1)).await;
-    match twin.map(|block| Superblock::decode(block.as_bytes())) {
-        Ok(Ok(twin)) => head.or_in_cluster(twin),
-        // Damaged, it says nothing: of a device that was served for a cluster the first one names it, too (C1).
-        Ok(Err(_)) | Err(_) => head,
-    }
 }
 
 /// The shards that were ever started: all of them must be recovered before one is started.

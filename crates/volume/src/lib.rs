@@ -42,6 +42,7 @@ mod read;
 mod sabotage;
 mod shard;
 mod state;
+mod superblocks;
 mod unmap;
 mod volume;
 
@@ -52,9 +53,7 @@ pub use check::{CheckReport, Finding, Owner};
 pub use cluster::{join_cluster, leave_cluster};
 pub use error::{CompareError, FormatError, OpenError, VolumeError};
 pub use extents::ExtentAllocator;
-pub use format::{
-    FormatOptions, Probe, active_shards, format, format_with_extents, probe, read_superblock,
-};
+pub use format::{FormatOptions, Probe, active_shards, format, format_with_extents, probe};
 pub use fsck::{Fault, FsckOptions, FsckReport, Problem, Repair, Repaired, fsck, repair};
 pub use layout::{ACCESS_BYTES_MAX, Superblock, overhead};
 pub use options::{
@@ -64,4 +63,5 @@ pub use read::ReadData;
 #[cfg(feature = "sabotage")]
 pub use sabotage::{Sabotage, sabotage};
 pub use shard::{Damaged, Loss, Mended, Recovered, ScrubCursor, ScrubStep, Shard, Structure};
+pub use superblocks::read_superblock;
 pub use volume::Volume;

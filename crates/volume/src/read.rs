@@ -1,5 +1,9 @@
 //! What a read returns.
+//!
+//! A block that is not what it should be is read once more, by itself, before that is an error and counts: the read may have
+//! gone astray, and the block be sound. Only where it lies in memory, and nothing was read, the first look decides.
 
+mod again;
 mod spans;
 
 use std::rc::Rc;
@@ -15,6 +19,7 @@ use crate::map::Missing;
 use crate::sabotage::{Sabotage, broken};
 use crate::shard::Inner;
 use crate::state::VolumeState;
+use again::{Place, Wrong};
 
 /// Blocks of zeroes that a thread keeps for reads of unwritten space.
 const ZEROES_BLOCKS: usize = 32;
@@ -119,15 +124,19 @@ impl<D: Device> Inner<D> {
             }
         };
         let run = PbaRange::new(mapping.pba, 1);
-        let block = match self.pin(run) {
-            Some(pinned) => pinned,
-            None => {
-                let _reading = self.begin_read();
-                drop(visit.take());
-                self.device.read(run.start, Buffer::new(1)).await?.into_slice()
-            }
-        };
-        self.checked(state, lba, mapping, block)
+        if let Some(pinned) = self.pin(run) {
+            return self.checked(state, lba, mapping, pinned);
+        }
+        let _reading = self.begin_read();
+        drop(visit.take());
+        let mut block = self.device.read(run.start, Buffer::new(1)).await?.into_slice();
+        if let Err(wrong) = check_block(lba, mapping, block.as_bytes(), &[]) {
+            block = Box::pin(self.read_again(state, wrong)).await?;
+        }
+        let mut data = ReadData::default();
+        data.crcs.push(mapping.crc);
+        data.pieces.push(block);
+        Ok(data)
     }
 
     /// What a read of the block at `lba` returns that was found to be `block`.
@@ -139,7 +148,8 @@ impl<D: Device> Inner<D> {
         block: BufferSlice,
     ) -> Result<ReadData, VolumeError> {
         let mut data = ReadData::default();
-        data.crcs.push(self.check_block(state, lba, mapping, block.as_bytes(), &[])?);
+        let crc = check_block(lba, mapping, block.as_bytes(), &[]);
+        data.crcs.push(crc.map_err(|wrong| self.found_damaged(state, &wrong))?);
         data.pieces.push(block);
         Ok(data)
     }
@@ -167,41 +177,9 @@ impl<D: Device> Inner<D> {
             // Apart, lest every read be as large as this one.
             Box::pin(self.read_runs(runs_of(&found.pieces))).await.into()
         };
-        self.check_all(state, range.start, found, read)
-    }
-
-    /// What a read of the blocks from `start` on returns, which were `found`, and of which each run was `read`.
-    fn check_all(
-        &self,
-        state: &VolumeState,
-        start: Lba,
-        found: Found,
-        read: SmallVec<[Result<BufferSlice, DeviceError>; 1]>,
-    ) -> Result<ReadData, VolumeError> {
-        let Found { pieces, crcs, metadata } = found;
-        if read.len() > 1 {
-            let first_blocks = read.iter().flatten().map(first_block);
-            first_blocks.for_each(|block| Lines::of(block).fetch_first());
-        }
-        let mut read = read.into_iter().peekable();
-        let mut data = ReadData { metadata: metadata.into_boxed_slice(), ..ReadData::default() };
-        for piece in &pieces {
-            match piece {
-                Piece::Zeroes(count) => data.push_zeroes(*count),
-                Piece::Run(run) => {
-                    let blocks = read.next().expect("one for each run")?;
-                    let behind = read.peek().and_then(|next| next.as_ref().ok());
-                    let behind = behind.map_or(&[][..], first_block);
-                    let each = checksum::blocks_with_next(blocks.as_bytes(), behind);
-                    for (index, (block, next)) in each.enumerate() {
-                        let at = data.crcs.len();
-                        let mapping = Mapping { pba: run.start.plus(index as u64), crc: crcs[at] };
-                        let lba = start.plus(at as u64);
-                        data.crcs.push(self.check_block(state, lba, mapping, block, next)?);
-                    }
-                    data.pieces.push(blocks);
-                }
-            }
+        let (mut data, wrong) = check_all(range.start, found, read)?;
+        if !wrong.is_empty() {
+            Box::pin(self.replace(state, &mut data, wrong)).await?;
         }
         Ok(data)
     }
@@ -224,27 +202,61 @@ impl<D: Device> Inner<D> {
         }
     }
 
-    /// Compares a block with its checksum, and returns that. Meanwhile `next` is fetched, if that pays.
-    fn check_block(
-        &self,
-        state: &VolumeState,
-        lba: Lba,
-        mapping: Mapping,
-        block: &[u8],
-        next: &[u8],
-    ) -> Result<u32, VolumeError> {
-        let Mapping { pba, crc: stored } = mapping;
-        if broken(Sabotage::SkipReadChecksum) {
-            return Ok(stored);
-        }
-        let computed = checksum::crc32c_ahead(block, next);
-        if computed == stored {
-            return Ok(computed);
-        }
+    /// Notes that a block is damaged. The error that it is to whoever reads it.
+    fn found_damaged(&self, state: &VolumeState, wrong: &Wrong) -> VolumeError {
+        let Wrong { lba, mapping: Mapping { pba, crc: stored }, computed } = *wrong;
         let error = self.excused(VolumeError::Corrupt { lba, pba, stored, computed });
         self.note_damage(state, &error);
-        Err(error)
+        error
     }
+}
+
+/// What a read of the blocks from `start` on returns, which were `found`, and of which each run was `read`; and which of
+/// them are not what they should be.
+fn check_all(
+    start: Lba,
+    found: Found,
+    read: SmallVec<[Result<BufferSlice, DeviceError>; 1]>,
+) -> Result<(ReadData, Vec<(Wrong, Place)>), VolumeError> {
+    let Found { pieces, crcs, metadata } = found;
+    if read.len() > 1 {
+        let first_blocks = read.iter().flatten().map(first_block);
+        first_blocks.for_each(|block| Lines::of(block).fetch_first());
+    }
+    let mut read = read.into_iter().peekable();
+    let mut data = ReadData { metadata: metadata.into_boxed_slice(), ..ReadData::default() };
+    let mut wrong = Vec::new();
+    for piece in &pieces {
+        match piece {
+            Piece::Zeroes(count) => data.push_zeroes(*count),
+            Piece::Run(run) => {
+                let blocks = read.next().expect("one for each run")?;
+                let behind = read.peek().and_then(|next| next.as_ref().ok());
+                let behind = behind.map_or(&[][..], first_block);
+                let each = checksum::blocks_with_next(blocks.as_bytes(), behind);
+                for (index, (block, next)) in each.enumerate() {
+                    let at = data.crcs.len();
+                    let mapping = Mapping { pba: run.start.plus(index as u64), crc: crcs[at] };
+                    let lba = start.plus(at as u64);
+                    if let Err(found) = check_block(lba, mapping, block, next) {
+                        wrong.push((found, Place { piece: data.pieces.len(), index }));
+                    }
+                    data.crcs.push(mapping.crc);
+                }
+                data.pieces.push(blocks);
+            }
+        }
+    }
+    Ok((data, wrong))
+}
+
+/// Compares a block with its checksum, and returns that. Meanwhile `next` is fetched, if that pays.
+fn check_block(lba: Lba, mapping: Mapping, block: &[u8], next: &[u8]) -> Result<u32, Wrong> {
+    if broken(Sabotage::SkipReadChecksum) {
+        return Ok(mapping.crc);
+    }
+    let computed = checksum::crc32c_ahead(block, next);
+    if computed == mapping.crc { Ok(computed) } else { Err(Wrong { lba, mapping, computed }) }
 }
 
 fn first_block(run: &BufferSlice) -> &[u8] {

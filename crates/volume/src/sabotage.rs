@@ -102,6 +102,10 @@ pub enum Sabotage {
     OverwriteGetsNoPardon,
     /// T3: what could not be discarded stays with nobody.
     LoseUndiscarded,
+    /// A start takes what a read gives for what lies there.
+    RecoverByOneRead,
+    /// Requests and scrubs take what a read gives for what lies there.
+    ServeByOneRead,
     /// M4: whoever waits for a node that someone else reads is not told that it is there.
     LoseWaiter,
 }
@@ -128,4 +132,10 @@ pub(crate) fn broken(which: Sabotage) -> bool {
 #[inline(always)]
 pub(crate) const fn broken(_: Sabotage) -> bool {
     false
+}
+
+/// How often something is read before it counts as damaged: `count` times, or once where that is broken.
+#[inline]
+pub(crate) fn tries(count: u32, if_not: Sabotage) -> u32 {
+    if broken(if_not) { 1 } else { count }
 }

@@ -168,6 +168,7 @@ impl Calibrate {
         {
             Contents::Blank => return Ok(()),
             Contents::Ours(_) => "a farflash format".to_owned(),
+            Contents::NotServed { what, .. } => what,
             Contents::Other(occupant) => occupant,
         };
         Err(Failure::runtime(

@@ -78,6 +78,7 @@ impl Format {
                     "a farflash format, and belongs to the cluster {cluster}, whose hosts may be serving it"
                 ),
             },
+            Contents::NotServed { what, .. } => what,
             Contents::Other(occupant) => occupant,
         };
         let path = path.display();

@@ -40,6 +40,10 @@ pub(crate) struct Fsck {
     /// With --repair, give up what cannot be read and what goes with it, as was said before
     #[arg(long, requires = "repair")]
     accept_data_loss: bool,
+    /// Take it for the farflash device that it was, though its start looks like something else's: with --repair,
+    /// that start is lost
+    #[arg(long)]
+    force: bool,
     /// Print JSON
     #[arg(long)]
     json: bool,
@@ -57,6 +61,9 @@ impl Fsck {
             true => storage::open(spec, Voice::Notes)?,
             false => storage::open_read_only(spec, Voice::Notes)?,
         };
+        if !self.force {
+            storage::refuse_overwritten(&spec.path, &device)?;
+        }
         let begin = Instant::now();
         let before = self.check(spec, &device)?;
         let elapsed = begin.elapsed().as_secs_f64();

@@ -318,6 +318,9 @@ fn look_at(
             format!("{path} is not formatted"),
             format!("run `farflash format --device file:{path}`, or add --format-if-blank"),
         )),
+        Contents::NotServed { what, remedy } => {
+            Err(Failure::runtime(format!("{path} holds {what}"), remedy))
+        }
         Contents::Other(occupant) => Err(Failure::runtime(
             format!("{path} holds {occupant}"),
             format!(

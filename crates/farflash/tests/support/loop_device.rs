@@ -1,6 +1,6 @@
-//! A block device over a file, which takes root.
+//! A file as a block device, which takes root.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use super::Files;
@@ -14,17 +14,30 @@ pub struct LoopDevice {
 
 impl LoopDevice {
     /// Over the new file `name`; `None` where none can be made.
+    #[allow(dead_code, reason = "not all tests make their file so")]
     pub fn new(files: &Files, name: &str, bytes: u64) -> Option<Self> {
         let image = files.path(name);
         std::fs::File::create(&image).unwrap().set_len(bytes).unwrap();
-        let made = Command::new("losetup").args(["--find", "--show"]).arg(&image).output();
+        Self::on(&image)
+    }
+
+    /// Over a file that is there; `None` where none can be made.
+    pub fn on(image: &Path) -> Option<Self> {
+        let made = Command::new("losetup").args(["--find", "--show"]).arg(image).output();
         let made = made.ok().filter(|made| made.status.success())?;
         let path = String::from_utf8(made.stdout).unwrap().trim().to_owned();
-        Some(Self { path, image })
+        Some(Self { path, image: image.to_owned() })
     }
 
     pub fn path(&self) -> &str {
         &self.path
+    }
+
+    /// What is read from now on is read from the file.
+    #[allow(dead_code, reason = "not all tests need it")]
+    pub fn forget_what_was_read(&self) {
+        let flushed = Command::new("blockdev").arg("--flushbufs").arg(&self.path).status();
+        assert!(flushed.unwrap().success());
     }
 }
 

@@ -20,7 +20,7 @@ pub struct DeviceFaults {
     pub lost_write_one_in: u64,
     /// A write succeeds, but elsewhere.
     pub misdirected_write_one_in: u64,
-    /// A read succeeds, but gives what lies elsewhere.
+    /// A read succeeds, but gives what lies elsewhere. That passes: the next reads there are sound.
     pub misdirected_read_one_in: u64,
     /// With a request, one bit of some written block flips.
     pub rot_one_in: u64,

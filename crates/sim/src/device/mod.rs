@@ -9,12 +9,14 @@
 //! - A crash ends the disk: what was waiting never completes. [`SimDevice::after_crash`] is the disk
 //!   that the next boot finds.
 //!
-//! `disk.rs`: medium and cache, without time. `faults.rs`: what may go wrong. `defects.rs`: what is wrong for good.
+//! `disk.rs`: medium and cache, without time. `reads.rs`: what a read gives. `faults.rs`: what may go wrong.
+//! `defects.rs`: what is wrong for good.
 
 mod defects;
 mod disk;
 mod faults;
 mod pins;
+mod reads;
 
 use std::cell::{Cell, RefCell};
 use std::future::{Future, pending};
@@ -28,6 +30,7 @@ pub use defects::Defect;
 use disk::Disk;
 pub use faults::{Damage, DamageKind, DeviceFaults, Survival};
 use pins::Pins;
+use reads::Astray;
 
 const READ_MIN: Duration = Duration::from_micros(10);
 const READ_MAX: Duration = Duration::from_micros(120);
@@ -60,6 +63,7 @@ struct State {
     /// How often stuck requests were released.
     releases: Cell<u64>,
     damage: RefCell<Vec<Damage>>,
+    astray: Astray,
     pins: Pins,
 }
 
@@ -91,6 +95,7 @@ impl SimDevice {
             gone: Cell::new(false),
             releases: Cell::new(0),
             damage: RefCell::default(),
+            astray: Astray::default(),
             pins: Pins::default(),
         };
         Self { world: world.clone(), state: Rc::new(state) }
@@ -386,31 +391,6 @@ impl SimDevice {
         }
         Ok(())
     }
-
-    /// Carries out a read that took its time.
-    fn finish_read(&self, pba: Pba, buffer: &mut Buffer) -> Result<(), DeviceError> {
-        let faults = self.state.faults.get();
-        let range = PbaRange::new(pba, buffer.len_blocks() as u64);
-        if self.chance(faults.read_error_one_in) {
-            self.world.note(format_args!("disk: read error at {}", pba.0));
-            return Err(DeviceError::Io { range, errno: EIO });
-        }
-        let astray = self.chance(faults.misdirected_read_one_in);
-        let start = if astray { self.elsewhere(range) } else { pba.0 };
-        let disk = self.state.disk.borrow();
-        for (n, out) in (0..).zip(buffer.as_mut_bytes().chunks_mut(BLOCK_SIZE)) {
-            if disk.unreadable.contains(&(start + n)) || !disk.defects.can_read(start + n) {
-                let range = PbaRange::new(Pba(start + n), 1);
-                return Err(DeviceError::Io { range, errno: EIO });
-            }
-            disk.read_block(start + n, out);
-            if astray {
-                let at = pba.0 + n;
-                self.damaged(DamageKind::MisdirectedRead, Pba(at), disk.block(at));
-            }
-        }
-        Ok(())
-    }
 }
 
 impl Device for SimDevice {
@@ -426,7 +406,8 @@ impl Device for SimDevice {
             return None;
         }
         let mut buffer = Buffer::new(usize::try_from(range.blocks).ok()?);
-        self.finish_read(range.start, &mut buffer).ok()?;
+        // Nothing is sent for that could go astray.
+        self.give(range, false, &mut buffer).ok()?;
         let pinned = state.pins.pin(range, buffer.as_bytes().to_vec());
         Some(BufferSlice::pinned(Rc::new(pinned)))
     }

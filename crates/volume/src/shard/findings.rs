@@ -12,7 +12,7 @@ use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
-use io_traits::Device;
+use io_traits::{Device, DeviceError};
 use units::{Lba, Pba};
 use uuid::Uuid;
 
@@ -20,6 +20,7 @@ use super::refused::Refused;
 use super::{Damaged, Inner, Shard, Structure};
 use crate::VolumeError;
 use crate::state::VolumeState;
+use crate::superblocks::Copies;
 
 /// Places remembered (D3): a few hundred KiB.
 const PLACES_MAX: usize = 10_000;
@@ -103,6 +104,15 @@ impl<D: Device> Inner<D> {
         };
         let volume = Some((state.uuid, state.name.clone()));
         self.findings.note(&Damaged { pba, structure, volume, lba: Some(lba) });
+    }
+
+    /// Notes the superblock that is damaged, if one is: until it is written anew the device rests on the other one alone.
+    pub(super) async fn note_superblocks(&self) -> Result<(), DeviceError> {
+        if let Some(pba) = Copies::read(&self.device).await?.damaged() {
+            let structure = Structure::Superblock;
+            self.findings.note(&Damaged { pba, structure, volume: None, lba: None });
+        }
+        Ok(())
     }
 
     /// Notes how a request of a volume ended.

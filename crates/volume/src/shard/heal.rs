@@ -1,6 +1,7 @@
 //! What a scrub finds damaged and memory has whole is written anew, before memory is lost.
 //!
-//! - G1: nothing is written in place. What is damaged counts as changed, and the next checkpoint puts it elsewhere (K2).
+//! - G1: nothing is written in place. What is damaged counts as changed, and the next checkpoint puts it elsewhere (K2). But a
+//!   superblock has no other place: it is written anew there, as its twin is on the device (B4).
 //! - G2: this decides nothing: what memory has is what every answer has come from since the start. What only the device
 //!   had stays as it is, an error for its reader.
 
@@ -13,6 +14,7 @@ use units::{Lba, LbaRange, Pba};
 use super::scrub::{Damaged, Structure};
 use super::{Inner, Kind, Need};
 use crate::state::VolumeState;
+use crate::superblocks;
 
 impl<D: Device> Inner<D> {
     /// Has what was found damaged written anew, if it is in memory. Nobody holds back what is to be freed meanwhile.
@@ -20,8 +22,11 @@ impl<D: Device> Inner<D> {
         let mut wanted = false;
         for Damaged { pba, structure, volume, lba } in damaged {
             wanted |= match structure {
-                Structure::Superblock
-                | Structure::Data
+                Structure::Superblock => {
+                    self.heal_superblock().await;
+                    false
+                }
+                Structure::Data
                 | Structure::Shared
                 | Structure::Outside
                 | Structure::Leaked
@@ -42,6 +47,13 @@ impl<D: Device> Inner<D> {
         }
         if wanted {
             self.ask_checkpoint();
+        }
+    }
+
+    /// Where the place takes no writes the other copy holds it alone, and the next scrub tries again.
+    async fn heal_superblock(&self) {
+        if superblocks::mend(&self.device, &self.superblock).await.is_err() {
+            self.findings.count_device_error();
         }
     }
 

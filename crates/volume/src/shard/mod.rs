@@ -31,6 +31,7 @@ mod refused;
 mod releasing;
 mod reopen;
 mod replay;
+mod roots;
 mod scrub;
 mod space;
 mod waiting;

@@ -11,10 +11,13 @@ use super::Inner;
 use super::checkpoint::CheckpointError;
 use crate::map::{Body, MapSnapshot, Missing, Node, Tally, Tree};
 use crate::pool::SpaceSnapshot;
-use crate::sabotage::{Sabotage, broken};
+use crate::sabotage::{Sabotage, broken, tries};
 
 /// Nodes written with one device request.
 const BATCH_BLOCKS: u64 = 32;
+
+/// Attempts to read a node before it counts as damaged: what came may be another block, and the node be sound.
+pub(super) const NODE_READ_TRIES: u32 = 3;
 
 /// Why a node could not be loaded.
 #[derive(Clone, Debug)]
@@ -23,15 +26,22 @@ pub(crate) enum LoadError {
     Decode(DecodeError),
 }
 
-/// Reads one node and checks that it is the one meant.
+/// Reads one node. What is not the one meant is read again before that counts.
 pub(crate) async fn read_node<D: Device>(
     device: &D,
     tree: Tree,
     missing: Missing,
     tally: &Rc<Tally>,
 ) -> Result<Node, LoadError> {
-    let block = read_block(device, missing).await?;
-    decode_node(&block, tree, missing, tally)
+    let mut node = Err(LoadError::Decode(DecodeError::Short));
+    for _ in 0..tries(NODE_READ_TRIES, Sabotage::RecoverByOneRead) {
+        let block = read_block(device, missing).await?;
+        node = decode_node(&block, tree, missing, tally);
+        if node.is_ok() {
+            break;
+        }
+    }
+    node
 }
 
 /// Reads where a node lies.

@@ -8,8 +8,8 @@
 //!   gets on, whatever the limit is.
 //! - M3: a change claims its nodes before it brings any in, a read its part, and neither claims twice:
 //!   nobody who waits holds what others wait for. The reclaimer waits for checkpoints only.
-//! - M4: a node is read once for all who miss it. One that is damaged is an error to these and nobody
-//!   else.
+//! - M4: a node is read once for all who miss it, and once more if what came is not that. One that is damaged is an error to
+//!   these and nobody else.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -23,12 +23,15 @@ use units::{BLOCK_SIZE, Lba, LbaRange};
 use super::nodes::{LoadError, decode_node, read_block};
 use super::{Inner, Kind, Shard};
 use crate::map::{Missing, NODE_BYTES_MAX, Sweep, Tree};
-use crate::sabotage::{Sabotage, broken};
+use crate::sabotage::{Sabotage, broken, tries};
 use crate::state::{Pin, VolumeState};
 use crate::{MapMemory, VolumeError};
 
 /// Nodes on the way to a leaf, and one more leaf, since a range begins somewhere.
 const PATH_NODES: u64 = 5;
+
+/// Attempts to read a node that someone waits for, before it counts as damaged.
+const NODE_LOAD_TRIES: u32 = 2;
 
 /// What a shard knows of the memory of its maps.
 pub(super) struct Paging {
@@ -303,9 +306,16 @@ impl<D: Device> Inner<D> {
         let _arrival = Arrival { paging: &self.paging, incoming: incoming.clone() };
         self.paging.loads.set(self.paging.loads.get() + 1);
         let _reading = self.begin_read();
-        let block = read_block(&self.device, missing).await;
-        self.make_room(NODE_BYTES_MAX);
-        let loaded = block.and_then(|block| decode_node(&block, tree, missing, &self.tally));
+        let mut left = tries(NODE_LOAD_TRIES, Sabotage::ServeByOneRead);
+        let loaded = loop {
+            let block = read_block(&self.device, missing).await;
+            self.make_room(NODE_BYTES_MAX);
+            left -= 1;
+            match block.and_then(|block| decode_node(&block, tree, missing, &self.tally)) {
+                Err(LoadError::Decode(_)) if left > 0 => {}
+                loaded => break loaded,
+            }
+        };
         let mut map = state.map.borrow_mut();
         let error = match loaded {
             Ok(node) if map.fits(missing, &node) => {

@@ -1,7 +1,7 @@
 //! The journal's records as they lie on the device, in the order of their sequence.
 //!
 //! A record counts if it is the valid continuation of the one before (P1). What the reader finds behind
-//! the last one may prove that one is missing.
+//! the last one may prove that one is missing. Neither is decided by one read, which may have gone astray.
 
 use std::cmp::Ordering;
 
@@ -11,7 +11,10 @@ use units::{BLOCK_SIZE, PbaRange};
 
 use super::Inner;
 use crate::OpenError;
+use crate::sabotage::{Sabotage, tries};
 
+/// Attempts to read a record before the journal ends there.
+const RECORD_READ_TRIES: u32 = 3;
 /// What Linux calls an I/O error.
 const EIO: i32 = 5;
 
@@ -23,6 +26,8 @@ pub(super) struct Reader<'a, D: Device> {
     window: Option<(u64, Buffer)>,
     /// Blocks of the window that cannot be read, and are zeroes in it.
     unreadable: Vec<u64>,
+    /// Blocks to read at once.
+    ahead: u64,
     /// What the next record must be.
     pub(super) at: ReplayPoint,
 }
@@ -30,11 +35,30 @@ pub(super) struct Reader<'a, D: Device> {
 impl<'a, D: Device> Reader<'a, D> {
     /// Begins at the root's replay point.
     pub(super) fn new(inner: &'a Inner<D>, root: &'a Root) -> Self {
-        Self { inner, root, window: None, unreadable: Vec::new(), at: root.replay }
+        let ahead = RECORD_BLOCKS_MAX.into();
+        Self { inner, root, window: None, unreadable: Vec::new(), ahead, at: root.replay }
     }
 
     /// The next record, if there is one (P1).
+    ///
+    /// What does not continue the journal is read again, and no more than the record: where the journal has its end that is
+    /// two blocks in vain, or four if the record could lie at the start as well.
     pub(super) async fn next(&mut self) -> Result<Option<Record>, OpenError> {
+        let mut found = self.continuation().await;
+        for _ in 1..tries(RECORD_READ_TRIES, Sabotage::RecoverByOneRead) {
+            if !matches!(found, Ok(None) | Err(OpenError::Device(DeviceError::Io { .. }))) {
+                break;
+            }
+            self.window = None;
+            self.ahead = 1;
+            found = self.continuation().await;
+            self.ahead = RECORD_BLOCKS_MAX.into();
+        }
+        found
+    }
+
+    /// The same, of what was read.
+    async fn continuation(&mut self) -> Result<Option<Record>, OpenError> {
         let position = u64::from(self.at.position);
         let mut found = None;
         // Only what does not fit before the end lies at the start: else nobody asks for that, which may be unreadable.
@@ -103,7 +127,7 @@ impl<'a, D: Device> Reader<'a, D> {
             start >= *from && start + count <= *from + buffer.len_blocks() as u64
         };
         if !self.window.as_ref().is_some_and(inside) {
-            let blocks = u64::from(RECORD_BLOCKS_MAX).min(area.blocks - start);
+            let blocks = self.ahead.max(count).min(area.blocks - start);
             let buffer = Buffer::new(usize::try_from(blocks).expect("at most a record"));
             self.unreadable.clear();
             let buffer = match self.inner.device.read(area.start.plus(start), buffer).await {
@@ -136,6 +160,7 @@ impl<'a, D: Device> Reader<'a, D> {
     /// A later record that calls the missing one settled proves that it was there: what follows
     /// cannot be replayed without it.
     pub(super) async fn look_behind(&mut self) -> Result<(), OpenError> {
+        self.window = None;
         let blocks = self.root.journal.blocks;
         for step in 0..blocks {
             let start = (u64::from(self.at.position) + step) % blocks;

@@ -18,6 +18,7 @@ use super::checkpoint::{CheckpointError, Tables};
 use super::nodes::{LoadError, read_node};
 use super::paging::Paging;
 use super::replay::replay;
+use super::roots::read_root;
 use super::waiting::Waiting;
 use super::{Inner, Loss, Mended, Shard};
 use crate::bits::Bits;
@@ -26,18 +27,16 @@ use crate::io::join_all;
 use crate::journal::Journal;
 use crate::map::{Map, Tally};
 use crate::pool::Pool;
-use crate::sabotage::{Sabotage, broken};
+use crate::sabotage::{Sabotage, broken, tries};
 use crate::state::VolumeState;
 use crate::{ExtentAllocator, OpenError, ShardOptions, VolumeError};
 
 /// Bitmaps and descriptors read at once.
 const READS_AT_ONCE: usize = 32;
-/// Attempts to read a root: without the newest one the journal would look damaged.
-const ROOT_READ_TRIES: u32 = 3;
 /// Attempts to begin on a device that refuses blocks, each of which keeps off what was refused before (F2).
 const START_TRIES: u32 = 16;
-/// Attempts to read a descriptor before its volume counts as lost.
-const DESCRIPTOR_READ_TRIES: u32 = 3;
+/// Attempts to read a bitmap before it is made anew, and a descriptor before its volume counts as lost.
+const BLOCK_READ_TRIES: u32 = 3;
 
 /// A shard that was read back and may not yet be used: others must be recovered first.
 pub struct Recovered<D: Device> {
@@ -189,42 +188,8 @@ impl<D: Device> Shard<D> {
             inner.pool.borrow_mut().suspect_all();
             inner.spoil_what_was_passed_over();
         }
+        inner.note_superblocks().await?;
         Ok(Recovered { shard: Self { inner }, is_new: root.is_none() })
-    }
-}
-
-/// The newest valid root; `None` if the shard was never used.
-async fn read_root<D: Device>(
-    device: &D,
-    superblock: &Superblock,
-    shard: u16,
-) -> Result<Option<Root>, OpenError> {
-    let mut newest: Option<Root> = None;
-    // A slot whose second copy was never written never held a durable root, whatever the first is.
-    let mut blank = [false; 2];
-    for (copy, place) in
-        [0, 1].into_iter().flat_map(|parity| superblock.root_places(shard, parity)).enumerate()
-    {
-        let mut block = device.read(place, Buffer::new(1)).await;
-        for _ in 1..ROOT_READ_TRIES {
-            if matches!(block, Err(DeviceError::Io { .. })) {
-                block = device.read(place, Buffer::new(1)).await;
-            }
-        }
-        let Ok(block) = block else { continue };
-        if block.as_bytes().iter().all(|byte| *byte == 0) {
-            blank[copy / 2] = true;
-            continue;
-        }
-        let ours = |root: &Root| root.device == superblock.uuid && root.shard == shard;
-        let Some(root) = Root::decode(block.as_bytes()).ok().filter(ours) else { continue };
-        if newest.is_none_or(|newest| newest.generation < root.generation) {
-            newest = Some(root);
-        }
-    }
-    match newest {
-        None if blank != [true; 2] => Err(OpenError::Root(shard)),
-        newest => Ok(newest),
     }
 }
 
@@ -370,9 +335,12 @@ impl<D: Device> Inner<D> {
                     return Err(self.damaged("extent table", at.pba, error));
                 }
                 self.extents.claim(extent, self.index)?;
-                let is_meant = |block: &Buffer| checksum::crc32c(block.as_bytes()) == at.crc;
+                let block = match block {
+                    Ok(block) => self.read_on(*at, block).await,
+                    Err(error) => Err(error),
+                };
                 let bits = match block {
-                    Ok(block) => Some(block).filter(is_meant).map(|b| Bits::decode(b.as_bytes())),
+                    Ok(block) => block.map(|block| Bits::decode(block.as_bytes())),
                     Err(DeviceError::Io { .. }) => None,
                     Err(error) => return Err(error.into()),
                 };
@@ -424,10 +392,10 @@ impl<D: Device> Inner<D> {
     }
 
     /// The block meant, if it can be read at last; `block` is what the first attempt gave.
-    async fn read_on(&self, at: Mapping, block: Buffer) -> Result<Option<Buffer>, OpenError> {
+    async fn read_on(&self, at: Mapping, block: Buffer) -> Result<Option<Buffer>, DeviceError> {
         let is_meant = |block: &Buffer| checksum::crc32c(block.as_bytes()) == at.crc;
         let mut block = block;
-        for _ in 1..DESCRIPTOR_READ_TRIES {
+        for _ in 1..tries(BLOCK_READ_TRIES, Sabotage::RecoverByOneRead) {
             if is_meant(&block) {
                 break;
             }

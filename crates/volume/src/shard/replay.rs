@@ -2,7 +2,8 @@
 //!
 //! - P1: replay ends at the first record that is not the valid continuation (`records.rs`, J2).
 //! - P2: writes of records that no later record calls settled are compared with their checksums, and
-//!   skipped if they differ: then they were never acknowledged (J3). What of them cannot be read is taken to be there.
+//!   skipped if they differ, each time that they are read: then they were never acknowledged (J3). What of them cannot be read
+//!   is taken to be there.
 //! - P3: a write that a later entry overlaps needs no comparing: the range lock kept the later one
 //!   back until the earlier one had taken effect. Its blocks may have been reused since.
 //! - P4: a block that a write names is in no map, or the write changes nothing. Which deallocations
@@ -21,13 +22,13 @@ use units::{BLOCK_SIZE, Lba, LbaRange, MetadataSize, Pba, PbaRange};
 use super::records::Reader;
 use super::{Inner, Loss};
 use crate::journal::Journal;
-use crate::sabotage::{Sabotage, broken};
+use crate::sabotage::{Sabotage, broken, tries};
 use crate::state::VolumeState;
 use crate::{OpenError, VolumeSpec};
 
 /// Deallocations of more blocks leave a dead range. Those that undo a failed write are no larger.
 const AT_ONCE_MAX: u64 = WRITE_BLOCKS_MAX;
-/// Attempts to read data before it counts as unreadable.
+/// Attempts to read data before it counts as unreadable, or as another's.
 const READ_TRIES: u32 = 3;
 
 /// Makes the shard what its journal says.
@@ -180,16 +181,9 @@ async fn data_matches<D: Device>(
         let blocks = usize::try_from(run.blocks).expect("bounded by one write");
         let Some((of_run, others)) = crcs.split_at_checked(blocks) else { return Ok(false) };
         crcs = others;
-        let mut data = inner.device.read(run.start, Buffer::new(blocks)).await;
-        for _ in 1..READ_TRIES {
-            if data.is_err() {
-                data = inner.device.read(run.start, Buffer::new(blocks)).await;
-            }
-        }
-        let matches = match data {
-            Ok(data) => are(&data, of_run),
+        let matches = match are_there(inner, run.start, of_run).await {
             Err(DeviceError::Io { .. }) => readable_match(inner, run.start, of_run).await?,
-            Err(error) => return Err(error.into()),
+            matches => matches?,
         };
         if !matches {
             return Ok(false);
@@ -206,13 +200,31 @@ async fn readable_match<D: Device>(
     crcs: &[u32],
 ) -> Result<bool, OpenError> {
     for (pba, crc) in (start.0..).map(Pba).zip(crcs) {
-        match inner.device.read(pba, Buffer::new(1)).await {
-            Ok(block) if !are(&block, &[*crc]) => return Ok(false),
-            Ok(_) | Err(DeviceError::Io { .. }) => {}
+        match are_there(inner, pba, &[*crc]).await {
+            Ok(false) => return Ok(false),
+            Ok(true) | Err(DeviceError::Io { .. }) => {}
             Err(error) => return Err(error.into()),
         }
     }
     Ok(true)
+}
+
+/// Whether the blocks from `start` on have these checksums. What differs is read again before it counts: skipping a write that
+/// was acknowledged could not be made good.
+async fn are_there<D: Device>(
+    inner: &Inner<D>,
+    start: Pba,
+    crcs: &[u32],
+) -> Result<bool, DeviceError> {
+    let mut found = Ok(false);
+    for _ in 0..tries(READ_TRIES, Sabotage::RecoverByOneRead) {
+        let data = inner.device.read(start, Buffer::new(crcs.len())).await;
+        found = data.map(|data| are(&data, crcs));
+        if found == Ok(true) {
+            break;
+        }
+    }
+    found
 }
 
 /// Whether each block has its checksum.

@@ -28,6 +28,7 @@ use crate::VolumeError;
 use crate::format::ROOTS_WRITTEN;
 use crate::io::join_all;
 use crate::map::{LeafBody, Node};
+use crate::sabotage::{Sabotage, tries};
 use crate::state::VolumeState;
 
 /// Blocks of tables read in one step.
@@ -36,11 +37,13 @@ const TABLE_STEP: usize = 64;
 const RUN_BLOCKS: u64 = 128;
 /// Requests at once.
 const RUNS_AT_ONCE: usize = 8;
+/// Attempts to read a block before it counts as damaged.
+const BLOCK_READ_TRIES: u32 = 2;
 
 /// What a damaged block is, or what is wrong with one that is whole.
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
 pub enum Structure {
-    /// A superblock. The other copy counts.
+    /// A superblock. The other copy counts, and it is written anew from that.
     Superblock,
     /// A copy of a root. The other copy counts.
     Root,
@@ -270,9 +273,15 @@ impl<D: Device> Inner<D> {
         Ok(())
     }
 
+    /// Whether the block meant lies there. What does not match is read again: a read may have gone astray.
     async fn matches(&self, pointer: Mapping) -> Result<bool, VolumeError> {
-        let block = self.scrub_block(pointer.pba).await?;
-        Ok(block.is_some_and(|block| checksum::crc32c(block.as_bytes()) == pointer.crc))
+        for _ in 0..tries(BLOCK_READ_TRIES, Sabotage::ServeByOneRead) {
+            let block = self.scrub_block(pointer.pba).await?;
+            if block.is_some_and(|block| checksum::crc32c(block.as_bytes()) == pointer.crc) {
+                return Ok(true);
+            }
+        }
+        Ok(false)
     }
 
     /// Reads the leaf of the keys from `at` on, and the blocks that it names. Returns where to go on.
@@ -379,12 +388,14 @@ impl<D: Device> Inner<D> {
         state: &VolumeState,
         pointer: Mapping,
     ) -> Result<Option<Vec<(u64, Mapping)>>, VolumeError> {
-        let Some(block) = self.scrub_block(pointer.pba).await? else { return Ok(None) };
-        if Node::decode(block.as_bytes(), state.tree(), pointer, &self.tally).is_err() {
-            return Ok(None);
+        for _ in 0..tries(BLOCK_READ_TRIES, Sabotage::ServeByOneRead) {
+            let Some(block) = self.scrub_block(pointer.pba).await? else { return Ok(None) };
+            if Node::decode(block.as_bytes(), state.tree(), pointer, &self.tally).is_ok() {
+                let view = NodeView::decode(block.as_bytes()).expect("just decoded");
+                return Ok((view.level == 0).then(|| view.entries().collect()));
+            }
         }
-        let view = NodeView::decode(block.as_bytes()).expect("just decoded");
-        Ok((view.level == 0).then(|| view.entries().collect()))
+        Ok(None)
     }
 
     /// Reads and checks blocks. Returns those that are damaged.

@@ -4,7 +4,7 @@ use io_traits::Device;
 use units::Pba;
 
 use super::Inner;
-use super::nodes::{LoadError, decode_node, read_block};
+use super::nodes::{LoadError, read_node};
 use super::paging::load_error;
 use crate::VolumeError;
 use crate::map::{Body, LeafBody, Missing};
@@ -64,8 +64,7 @@ impl<D: Device> Inner<D> {
         state: &VolumeState,
         missing: Missing,
     ) -> Result<Vec<(u64, layout::Mapping)>, VolumeError> {
-        let block = read_block(&self.device, missing).await;
-        let node = block.and_then(|b| decode_node(&b, state.tree(), missing, &self.tally));
+        let node = read_node(&self.device, state.tree(), missing, &self.tally).await;
         let fits = |node: &_| state.map.borrow().fits(missing, node);
         match node {
             Ok(node) if fits(&node) => match &node.body {

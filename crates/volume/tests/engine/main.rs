@@ -1,5 +1,6 @@
 //! The engine, held to what it promises: one program, so that the engine is compiled once.
 
+mod astray;
 mod basic;
 mod cluster;
 mod common;
@@ -13,6 +14,7 @@ mod heal;
 mod images;
 mod losses;
 mod metadata;
+mod misplaced;
 mod owners;
 mod paging;
 mod pauses;
@@ -26,4 +28,5 @@ mod scrub;
 mod sharing;
 mod space;
 mod structures;
+mod superblocks;
 mod terms;

@@ -68,6 +68,10 @@ pub struct Faults {
     pub read_errors: BTreeMap<u64, u32>,
     /// Reads of these blocks give wrong bytes, as often as said.
     pub garbled_reads: BTreeMap<u64, u32>,
+    /// Writes to these blocks succeed and have no effect, as often as said.
+    pub lost_writes: BTreeMap<u64, u32>,
+    /// The next write that begins at each of these blocks goes to another one.
+    pub astray_writes: BTreeMap<u64, u64>,
     /// So many succeed before.
     pub reads_spared: BTreeMap<u64, u32>,
     pub flush_errors: u32,
@@ -330,6 +334,11 @@ impl Disk {
                 self.completed += 1;
                 self.fail(pba, blocks.len(), |faults| &mut faults.write_errors)?;
                 self.written += blocks.len() as u64;
+                if let Some(left) = some_left(&mut self.faults.lost_writes, pba) {
+                    *left -= 1;
+                    return Ok(Vec::new());
+                }
+                let pba = self.faults.astray_writes.remove(&pba.0).map_or(pba, Pba);
                 for (pba, block) in (pba.0..).zip(blocks) {
                     self.blank.remove(&pba);
                     self.places.insert(pba);

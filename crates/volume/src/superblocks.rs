@@ -1,0 +1,171 @@
+//! The two superblocks of a device, and which of them counts.
+//!
+//! - B1: a place is read again before it counts as damaged or unreadable: a read that failed or went astray says nothing.
+//! - B2: the first one counts wherever it is sealed, with what the last one says of a cluster (C2). What it says and this
+//!   program does not understand counts, too: then the last one was left behind by whoever wrote the first.
+//! - B3: the last one counts alone only where it lies in the last block of the device that it describes. Else it was left
+//!   behind by a format of another size.
+//! - B4: a copy is written anew only where nothing sealed lies and nothing that others would know as theirs, and only as its
+//!   twin is on the device. So nothing that a copy says of a cluster is ever taken back.
+
+use io_traits::{Buffer, Device, DeviceError};
+use layout::{DecodeError, Superblock};
+use units::Pba;
+
+use crate::OpenError;
+use crate::format::foreign_signature;
+
+/// Attempts to read a place (B1).
+const READ_TRIES: u32 = 3;
+
+/// What lies in the place of a superblock.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Copy {
+    Whole(Superblock),
+    /// Nothing of ours, or nothing that this program understands.
+    Damaged(DecodeError),
+    Unreadable(DeviceError),
+}
+
+impl Copy {
+    pub(crate) fn whole(&self) -> Option<Superblock> {
+        match self {
+            Self::Whole(superblock) => Some(*superblock),
+            Self::Damaged(_) | Self::Unreadable(_) => None,
+        }
+    }
+
+    /// Whether it is as someone wrote it, understood or not.
+    pub(crate) fn is_sealed(&self) -> bool {
+        match self {
+            Self::Whole(_) | Self::Damaged(DecodeError::Version(_) | DecodeError::Field(_)) => true,
+            Self::Damaged(_) | Self::Unreadable(_) => false,
+        }
+    }
+}
+
+/// Both superblocks of a device.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Copies {
+    pub(crate) head: Copy,
+    pub(crate) tail: Copy,
+    pub(crate) places: [Pba; 2],
+    /// Blocks that the device has.
+    blocks: u64,
+}
+
+impl Copies {
+    /// Reads both. The last one lies where the first one says, or else in the last block.
+    ///
+    /// # Errors
+    /// The device fails in another way than that it cannot read a block.
+    pub(crate) async fn read<D: Device>(device: &D) -> Result<Self, DeviceError> {
+        let blocks = device.geometry().blocks;
+        let head = read_copy(device, Pba(0)).await?;
+        let formatted =
+            head.whole().map(|head| head.blocks).filter(|formatted| *formatted <= blocks);
+        let places = Superblock::places(formatted.unwrap_or(blocks).max(1));
+        let tail = read_copy(device, places[1]).await?;
+        Ok(Self { head, tail, places, blocks })
+    }
+
+    /// The last one, if it may count without the first (B3).
+    pub(crate) fn fitting_tail(&self) -> Option<Superblock> {
+        self.tail.whole().filter(|tail| tail.blocks == self.blocks)
+    }
+
+    /// What counts (B2, B3).
+    ///
+    /// # Errors
+    /// Neither does, or the device has shrunk.
+    pub(crate) fn counting(&self) -> Result<Superblock, OpenError> {
+        match (self.head, self.tail) {
+            (Copy::Whole(head), _) if head.blocks > self.blocks => {
+                Err(OpenError::Truncated { formatted: head.blocks, found: self.blocks })
+            }
+            (Copy::Whole(head), tail) => Ok(match tail {
+                Copy::Whole(tail) => head.or_in_cluster(tail),
+                // Damaged, it says nothing: of a device that was served for a cluster the first one names it, too (C1).
+                Copy::Damaged(_) | Copy::Unreadable(_) => head,
+            }),
+            (Copy::Damaged(error), _) if self.head.is_sealed() => Err(OpenError::Superblock(error)),
+            (head, tail) => self.fitting_tail().ok_or(match (head, tail) {
+                (Copy::Unreadable(error), _) | (_, Copy::Unreadable(error)) => error.into(),
+                (Copy::Damaged(error), _) => OpenError::Superblock(error),
+                (Copy::Whole(_), _) => unreachable!("seen above"),
+            }),
+        }
+    }
+
+    /// Where no whole superblock lies, though the other one is whole.
+    pub(crate) fn damaged(&self) -> Option<Pba> {
+        match (self.head.whole(), self.tail.whole()) {
+            (Some(_), None) => Some(self.places[1]),
+            (None, Some(_)) if self.fitting_tail().is_some() => Some(self.places[0]),
+            _ => None,
+        }
+    }
+}
+
+async fn read_copy<D: Device>(device: &D, place: Pba) -> Result<Copy, DeviceError> {
+    let mut copy = Copy::Damaged(DecodeError::Short);
+    for _ in 0..READ_TRIES {
+        copy = match device.read(place, Buffer::new(1)).await {
+            Ok(block) => match Superblock::decode(block.as_bytes()) {
+                Ok(superblock) => return Ok(Copy::Whole(superblock)),
+                Err(error) => Copy::Damaged(error),
+            },
+            Err(error @ DeviceError::Io { .. }) => Copy::Unreadable(error),
+            Err(error) => return Err(error),
+        };
+    }
+    Ok(copy)
+}
+
+/// Reads the superblock of a formatted device, from whichever copy is whole. If both are, and one names a cluster, that
+/// one counts (C2 of `cluster.rs`). Whether the start has become someone else's is for [`crate::probe`] to tell.
+///
+/// # Errors
+/// There is none, the device has shrunk, or it cannot be read.
+pub async fn read_superblock<D: Device>(device: &D) -> Result<Superblock, OpenError> {
+    Copies::read(device).await?.counting()
+}
+
+/// Writes the copy anew that is not whole, if there is one, from its twin (B4), which is `known` but for the cluster.
+/// Returns whether it was written.
+///
+/// # Errors
+/// The device fails.
+pub(crate) async fn mend<D: Device>(device: &D, known: &Superblock) -> Result<bool, DeviceError> {
+    let copies = Copies::read(device).await?;
+    let Some(place) = copies.damaged() else { return Ok(false) };
+    let (damaged, twin) = if place == copies.places[0] {
+        (copies.head, copies.tail)
+    } else {
+        (copies.tail, copies.head)
+    };
+    let is_known = |twin: &Superblock| Superblock { cluster: known.cluster, ..*twin } == *known;
+    let Some(twin) = twin.whole().filter(is_known) else { return Ok(false) };
+    if damaged.is_sealed() {
+        return Ok(false);
+    }
+    if let Ok(block) = device.read(place, Buffer::new(1)).await
+        && foreign_signature(block.as_bytes()).is_some()
+    {
+        return Ok(false);
+    }
+    write(device, &twin, place).await?;
+    Ok(true)
+}
+
+/// Writes one copy, durably.
+pub(crate) async fn write<D: Device>(
+    device: &D,
+    superblock: &Superblock,
+    place: Pba,
+) -> Result<(), DeviceError> {
+    let mut block = Buffer::new(1);
+    superblock.encode(block.as_mut_bytes());
+    device.write(place, block.into_slice()).await?;
+    device.flush().await
+}
