@@ -51,8 +51,9 @@
 //!
 //! # Threads
 //! All requests of a process are carried out by one background thread, which sleeps when there is
-//! nothing to do. A question to an API that the caller does not wait for has a thread of its own meanwhile. It starts with the first volume and ends with the last. After `fork` the child has no
-//! such thread: it opens its volumes anew, and requests on the parent's fail with [`Error::Forked`].
+//! nothing to do, starts with the first volume and ends with the last. A question to an API that the caller does
+//! not wait for has a thread of its own meanwhile. After `fork` the child has no such thread: it opens its volumes
+//! anew, and requests on the parent's fail with [`Error::Forked`].
 //!
 //! # When a server goes away
 //! Requests wait while the connection is made again, and are then repeated: each has the same effect

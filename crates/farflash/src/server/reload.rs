@@ -49,9 +49,9 @@ async fn users(state: &State, config: &Arc<ServeConfig>, guard: &Guard) -> Resul
     };
     let quotas = guard::quotas(&users);
     let changes = guard.users.changes_to(&users);
-    let replace = async {
-        // G3.
-        guard.users.replace(&users);
+    // G3: before the audit log, whose disk may hang.
+    guard.users.replace(&users);
+    let bound = async {
         // Of a tenant that is no longer on the list the volumes stay, and bounded.
         state.bound_tenants(quotas).await.map_err(|error| {
             let what = format!("`allocated` of tenants may be what it was before: {error}");
@@ -59,8 +59,8 @@ async fn users(state: &State, config: &Arc<ServeConfig>, guard: &Guard) -> Resul
         })
     };
     match changes.is_none() {
-        true => replace.await,
-        false => recorded(guard, WHAT, json!(changes), replace).await,
+        true => bound.await,
+        false => recorded(guard, WHAT, json!(changes), bound).await,
     }
 }
 
