@@ -32,6 +32,8 @@ pub(crate) fn open_read_only(spec: &FileSpec, voice: Voice) -> Result<OwnedDevic
 /// an error, and nothing is written.
 pub(crate) fn open_again(spec: &FileSpec, superblock: &Superblock) -> Result<OwnedDevice, Failure> {
     let device = open_now(spec).map_err(|error| away(&error))?;
+    // It may have been elsewhere meanwhile.
+    refuse_overwritten(&spec.path, &device)?;
     let found = on_device(&device, |device| async move { volume::read_superblock(&device).await })?;
     let path = spec.path.display();
     let (before, remedy) = (superblock.uuid, "put back the one that was served from there");

@@ -8,6 +8,7 @@
 
 mod support;
 
+use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::mpsc;
@@ -31,7 +32,10 @@ struct Slot(PathBuf);
 
 impl Slot {
     fn new(files: &Files) -> Self {
-        let mount = files.path("slot");
+        Self::at(files.path("slot"))
+    }
+
+    fn at(mount: PathBuf) -> Self {
         std::fs::create_dir(&mount).unwrap();
         Self(mount)
     }
@@ -163,6 +167,25 @@ fn replug(writes: bool) {
     says("is another device");
     assert!(far.read().is_err() && far.write(5).is_err());
     assert!(std::fs::read(files.path("slot/b")).unwrap() == before);
+    slot.pull();
+
+    // The one that was there, which somebody has begun to use for something else meanwhile.
+    let taken = files.path("taken");
+    assert!(done("cp", &[&"--sparse=always", &first, &taken]));
+    let elsewhere = Slot::at(files.path("elsewhere"));
+    assert!(elsewhere.plug_in(&taken));
+    let start = [&b"XFSB"[..], &[0; 4092]].concat();
+    std::fs::File::options()
+        .write(true)
+        .open(elsewhere.0.join("b"))
+        .unwrap()
+        .write_all(&start)
+        .unwrap();
+    elsewhere.pull();
+    assert!(slot.plug_in(&taken));
+    says("something else (XFS");
+    assert!(far.read().is_err() && far.write(5).is_err());
+    assert!(std::fs::read(files.path("slot/b")).unwrap().starts_with(&start));
     slot.pull();
 
     let again = files.path("again");

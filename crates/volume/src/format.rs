@@ -191,7 +191,8 @@ async fn is_left_as_it_was<D: Device>(
             }
         }
     }
-    Ok(others == 0 || ours > others)
+    // With no roots either way only a first block that is empty, or cannot be read, is nobody's.
+    Ok(ours > others || (others == 0 && is_zero(block)))
 }
 
 /// Whether all is zeroes where it is looked behind the start.

@@ -382,8 +382,10 @@ async fn read_roots<D: Device>(device: &D, superblock: &Superblock, shard: u16) 
         let places = superblock.root_places(shard, parity);
         let roots = pair(device, Some(shard), places, |block| {
             let root = Root::decode(block)?;
-            let ours = root.device == superblock.uuid && root.shard == shard;
-            if ours { Ok(root.generation) } else { Err(DecodeError::Field("shard of the root")) }
+            let ours = root.device == superblock.uuid
+                && root.shard == shard
+                && root.generation % 2 == parity;
+            if ours { Ok(root.generation) } else { Err(DecodeError::Field("place of the root")) }
         });
         copies.extend(roots.await);
     }

@@ -9,6 +9,7 @@
 //!   line the log says so, and the change is made all the same: a token that was revoked must not live by that.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use control::{ApiTls, Deed, Guard};
 use serde_json::{Value, json};
@@ -18,6 +19,9 @@ use tokio::task::spawn_blocking;
 use super::state::State;
 use super::{ServeConfig, guard};
 use crate::failure::Failure;
+
+/// How long the audit log may take for a line.
+const AUDIT_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Reads it again at each `hangup`, for as long as the server runs. Clones of `guard` are in use.
 pub(super) fn start(state: &Arc<State>, config: &ServeConfig, guard: Guard, mut hangup: Signal) {
@@ -106,20 +110,30 @@ async fn recorded(
 ) -> Result<(), Failure> {
     let deed = Deed { by: "SIGHUP", what: "RELOAD", to: what.to_owned(), change };
     let audit = guard.audit.clone();
-    let begun = spawn_blocking(move || audit.map(|audit| audit.begin(deed))).await;
+    let begun = patiently(move || audit.map(|audit| audit.begin(deed))).await;
     let outcome = act.await;
     // G4.
-    if let Ok(Some(Ok(begun))) = begun {
+    if let Some(Some(Ok(begun))) = begun {
         let failed = outcome.as_ref().err().map(Failure::in_one_line);
-        let _ = spawn_blocking(move || begun.end(failed.as_deref())).await;
+        patiently(move || begun.end(failed.as_deref())).await;
     }
     outcome
 }
 
+/// What the audit log answers; `None` if that takes too long, or it has panicked. The next signal must not wait for a disk
+/// that hangs (G3).
+async fn patiently<T: Send + 'static>(ask: impl FnOnce() -> T + Send + 'static) -> Option<T> {
+    let Ok(answer) = tokio::time::timeout(AUDIT_TIMEOUT, spawn_blocking(ask)).await else {
+        tracing::error!("the audit log does not answer: see whether its disk hangs");
+        return None;
+    };
+    answer.ok()
+}
+
 async fn audit(guard: &Guard) -> Result<(), Failure> {
     let Some(audit) = guard.audit.clone() else { return Ok(()) };
-    let reopened = spawn_blocking(move || audit.reopen()).await;
-    reopened.map_err(|_| interrupted())?.map_err(|error| {
+    let reopened = patiently(move || audit.reopen()).await;
+    reopened.ok_or_else(interrupted)?.map_err(|error| {
         let what = format!("the audit log cannot be opened again: {error}");
         Failure::runtime(what, "see that the server may make a file there")
     })

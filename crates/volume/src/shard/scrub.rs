@@ -205,7 +205,7 @@ impl<D: Device> Inner<D> {
         for (pba, structure) in places {
             step.blocks += 1;
             let sound = |block: Option<Buffer>| {
-                block.is_some_and(|block| self.is_sound_copy(structure, block.as_bytes()))
+                block.is_some_and(|block| self.is_sound_copy(structure, pba, block.as_bytes()))
             };
             if sound(self.scrub_block(pba).await?) {
                 continue;
@@ -219,11 +219,15 @@ impl<D: Device> Inner<D> {
         Ok(())
     }
 
-    fn is_sound_copy(&self, structure: Structure, block: &[u8]) -> bool {
+    fn is_sound_copy(&self, structure: Structure, pba: Pba, block: &[u8]) -> bool {
         match structure {
             Structure::Superblock => Superblock::decode(block) == Ok(self.superblock),
             _ => match Root::decode(block) {
-                Ok(root) => root.device == self.superblock.uuid && root.shard == self.index,
+                Ok(root) => {
+                    let places = self.superblock.root_places(self.index, root.generation % 2);
+                    let is_own = root.device == self.superblock.uuid && root.shard == self.index;
+                    is_own && places.contains(&pba)
+                }
                 Err(_) => {
                     let written = self.generation.get() >= ROOTS_WRITTEN;
                     !written && block.iter().all(|byte| *byte == 0)

@@ -212,3 +212,23 @@ fn the_cluster_that_one_copy_names_is_never_taken_back() {
         assert!(sim.device.block(other) == encoded(&member), "{place}");
     }
 }
+
+/// Who begins to use a device that was formatted and never served writes where no root is to tell whose it is.
+#[test]
+fn a_start_that_somebody_wrote_to_is_not_ours_without_roots_that_say_so() {
+    let (mut sim, superblock) = used();
+    let device = sim.device.clone();
+    for parity in [0, 1] {
+        let roots =
+            (0..superblock.shard_slots).flat_map(|slot| superblock.root_places(slot, parity));
+        roots.for_each(|place| device.put(place, [0; BLOCK_SIZE]));
+    }
+    device.put(Pba(0), [7; BLOCK_SIZE]);
+    let taken = probed(&mut sim);
+    assert!(
+        matches!(taken, Probe::Overwritten { superblock: it, .. } if it == superblock),
+        "{taken:?}"
+    );
+    device.put(Pba(0), [0; BLOCK_SIZE]);
+    assert_eq!(probed(&mut sim), Probe::Farflash(superblock), "nobody has");
+}
