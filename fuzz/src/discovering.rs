@@ -4,7 +4,6 @@
 //! service says, and no connection stays open.
 
 use std::cell::{Cell, RefCell};
-use std::rc::Rc;
 
 use client::{Options, discover};
 use io_traits::{Clock, Listener, Network, SendBatch, Spawn, Stream};
@@ -14,12 +13,13 @@ use nvme_wire::log::GetLogPage;
 use nvme_wire::pdu::{C2hData, CapsuleResp, CommonHeader, Digests, IcResp, PduFlags, PduType};
 use nvme_wire::property::{Cap, Csts, offset};
 use nvme_wire::{AdminOpcode, Cqe, FabricsType, Nqn, Sqe, Status};
-use sim::{SimStream, SimWorld, Simulation};
+use sim::{SimStream, SimWorld};
 use units::Duration;
 use zerocopy::{FromBytes, IntoBytes};
 
 use crate::input::Input;
 use crate::portal;
+use crate::session;
 
 /// Time that the host gives.
 const LIMIT: Duration = Duration::from_secs(5);
@@ -62,9 +62,7 @@ struct Service {
 
 /// The input is how many records the log says it has, then how each command is answered.
 pub fn run(bytes: &[u8]) {
-    let simulation = Rc::new(Simulation::new(1));
-    let scenario = scenario(simulation.world(), bytes.to_vec());
-    simulation.run(scenario).expect("it comes to an end");
+    session::play(|world| scenario(world, bytes.to_vec()));
 }
 
 async fn scenario(world: SimWorld, bytes: Vec<u8>) {

@@ -12,7 +12,7 @@ use dataplane::{Core, CoreOptions, DiscoveryRecord, nqn_of};
 use io_traits::{Clock, Network, Spawn, Stream};
 use nvme_wire::log::{GetLogPage, Lid};
 use nvme_wire::{AdminOpcode, Nqn, Sqe, Status};
-use sim::{SimDevice, SimStream, SimWorld, Simulation};
+use sim::{SimDevice, SimStream, SimWorld};
 use units::Duration;
 use uuid::Uuid;
 use zerocopy::{FromBytes, IntoBytes};
@@ -20,9 +20,8 @@ use zerocopy::{FromBytes, IntoBytes};
 use crate::input::Input;
 use crate::portal;
 use crate::raw_host::{CAPSULE_RESP, RawHost, capsule, connect_command, enable_command, take_pdu};
+use crate::session::{self, COMMANDS_MAX};
 
-/// Commands of one input: fewer than the queue's 32 entries, so that each is taken in.
-const COMMANDS_MAX: u16 = 24;
 /// Volumes that come and go, by what the host may open: odd ones it may not.
 const VOLUMES: u8 = 8;
 /// Longer than a connection that is ending may take.
@@ -61,9 +60,7 @@ fn record(volume: u8) -> DiscoveryRecord {
 
 /// Runs the steps of `bytes`.
 pub fn run(bytes: &[u8]) {
-    let simulation = Rc::new(Simulation::new(1));
-    let scenario = scenario(simulation.world(), bytes.to_vec());
-    simulation.run(scenario).expect("it comes to an end");
+    session::play(|world| scenario(world, bytes.to_vec()));
 }
 
 async fn scenario(world: SimWorld, bytes: Vec<u8>) {
@@ -88,11 +85,7 @@ async fn scenario(world: SimWorld, bytes: Vec<u8>) {
             break;
         }
     }
-    world.sleep_until(world.now() + Duration::from_secs(1)).await;
-    assert!(heard.get() <= sent.get(), "more answers than commands");
-    stream.shutdown();
-    world.sleep_until(world.now() + ALL_IS_OVER).await;
-    assert_eq!(core.stats().connections, 0, "a host stayed");
+    session::leave(&world, &core, &stream, (sent.get(), || heard.get()), ALL_IS_OVER).await;
 }
 
 /// Takes the next step; the command that the host sends, if it does.

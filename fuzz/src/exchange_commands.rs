@@ -10,7 +10,7 @@ use dataplane::{Core, CoreOptions, nqn_of};
 use io_traits::{Clock, Network, Spawn, Stream};
 use nvme_wire::auth::{Authentication, Body, Message};
 use nvme_wire::{SglDescriptor, Sqe, Status};
-use sim::{SimDevice, SimWorld, Simulation};
+use sim::{SimDevice, SimWorld};
 use units::Duration;
 use uuid::Uuid;
 use volume::{ExtentAllocator, FormatOptions, Shard, ShardOptions, Terms, VolumeSpec};
@@ -19,9 +19,8 @@ use zerocopy::{FromBytes, IntoBytes};
 use crate::input::Input;
 use crate::portal;
 use crate::raw_host::{self, C2H_DATA, CAPSULE_RESP, RawHost, capsule, connect_command, take_pdu};
+use crate::session::{self, COMMANDS_MAX};
 
-/// Commands of one input: fewer than the queue's 32 entries, so that each is taken in.
-const COMMANDS_MAX: u16 = 24;
 /// 64 MiB: room for a volume.
 const DEVICE_BLOCKS: u64 = 16_384;
 const VOLUME: Uuid = Uuid::from_bytes(*b"a volume of fuzz");
@@ -83,9 +82,7 @@ async fn server(world: &SimWorld, group: Group) -> Core<SimWorld, SimDevice> {
 
 /// Nothing panics, no command is answered twice, who does not know the token is not let in, and nothing of it all is left.
 pub fn run(bytes: &[u8]) {
-    let simulation = Rc::new(Simulation::new(1));
-    let scenario = scenario(simulation.world(), bytes.to_vec());
-    simulation.run(scenario).expect("it comes to an end");
+    session::play(|world| scenario(world, bytes.to_vec()));
 }
 
 async fn scenario(world: SimWorld, bytes: Vec<u8>) {
@@ -115,11 +112,7 @@ async fn scenario(world: SimWorld, bytes: Vec<u8>) {
             break;
         }
     }
-    world.sleep_until(world.now() + Duration::from_secs(1)).await;
-    assert!(heard.get() <= sent.get(), "more answers than commands");
-    stream.shutdown();
-    world.sleep_until(world.now() + ALL_IS_OVER).await;
-    assert_eq!(core.stats().connections, 0, "a stranger stayed");
+    session::leave(&world, &core, &stream, (sent.get(), || heard.get()), ALL_IS_OVER).await;
 }
 
 /// The next command that the input has the host send.

@@ -19,6 +19,7 @@ mod input;
 pub mod layout_decode;
 pub mod pdu;
 pub mod repaired_image;
+mod session;
 pub mod target_commands;
 pub mod target_stream;
 

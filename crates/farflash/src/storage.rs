@@ -301,30 +301,23 @@ pub(crate) enum Contents {
     Other(String),
 }
 
-impl Contents {
-    /// A format whose start someone else has taken.
-    fn overwritten(path: &Path, by: &str, superblock: &Superblock) -> Self {
-        let (id, path) = (superblock.uuid, path.display());
-        Self::NotServed {
-            what: format!("something else ({by}), and before that held the farflash device {id}"),
-            remedy: format!(
-                "name another --device; or, if what is at its start now may go and the farflash device is wanted, \
-                 `farflash fsck --device file:{path} --force` tells what is left of it, and --repair as well makes it one again"
-            ),
-        }
-    }
+/// Of a format whose start someone else has taken: what the device holds, and what to do.
+fn overwritten(path: &Path, by: &str, superblock: &Superblock) -> (String, String) {
+    let (id, path) = (superblock.uuid, path.display());
+    let what = format!("something else ({by}), and before that held the farflash device {id}");
+    let remedy = format!(
+        "name another --device; or, if what is at its start now may go and the farflash device is wanted, \
+         `farflash fsck --device file:{path} --force` tells what is left of it, and --repair as well makes it one again"
+    );
+    (what, remedy)
 }
 
 /// Refuses a device whose start someone else has taken: who knows better says so with --force.
 pub(crate) fn refuse_overwritten(path: &Path, device: &OwnedDevice) -> Result<(), Failure> {
     let probed = on_device(device, |device| async move { volume::probe(&device).await })?;
     let Ok(Probe::Overwritten { by, superblock }) = probed else { return Ok(()) };
-    match Contents::overwritten(path, by, &superblock) {
-        Contents::NotServed { what, remedy } => {
-            Err(Failure::runtime(format!("{} holds {what}", path.display()), remedy))
-        }
-        Contents::Blank | Contents::Ours(_) | Contents::Other(_) => Ok(()),
-    }
+    let (what, remedy) = overwritten(path, by, &superblock);
+    Err(Failure::runtime(format!("{} holds {what}", path.display()), remedy))
 }
 
 /// How closely a device is looked at before it counts as blank.
@@ -378,7 +371,10 @@ pub(crate) fn contents(
             what: format!("a damaged farflash format ({error})"),
             remedy: "restore it from a copy, or name another --device".to_owned(),
         },
-        Probe::Overwritten { by, superblock } => Contents::overwritten(path, by, &superblock),
+        Probe::Overwritten { by, superblock } => {
+            let (what, remedy) = overwritten(path, by, &superblock);
+            Contents::NotServed { what, remedy }
+        }
         Probe::Foreign(what) => Contents::Other(format!("something else ({what})")),
     })
 }

@@ -12,9 +12,9 @@ use std::thread;
 use std::time::Duration;
 
 use farflash_client::{
-    BlockData, Blocks, BlocksMut, ChangeAuth, ChangeRestrictions, Cluster, ClusterOptions, Data,
-    DeviceHealth, Error, ErrorKind, Landing, NewVolume, OpenOptions, Reply, Request, SENDS_MAX,
-    Slo, Swap, Volume, VolumeFile,
+    BlockData, Blocks, BlocksMut, ChangeAuth, ChangeRestrictions, Cluster, ClusterOptions,
+    CreatedVolume, Data, DeviceHealth, Error, ErrorKind, Landing, NewVolume, OpenOptions, Reply,
+    Request, SENDS_MAX, Slo, Swap, Volume, VolumeFile,
 };
 use support::gate::Gate;
 use support::proxy::Proxy;
@@ -220,15 +220,22 @@ fn the_asynchronous_example_does_what_it_says() {
     assert!(tour.contains(" commands in ") && tour.ends_with(" chunks\n"), "{tour}");
 }
 
-/// By name and token, both from the environment. What it leaves on the volume is what it said.
-#[test]
-fn the_example_for_ordinary_threads_does_what_it_says() {
+/// What an example of the library for ordinary threads says of a new volume, named `v`: by name and token, both from the
+/// environment.
+fn said_of_a_volume(example: &str) -> (Server, Cluster, CreatedVolume, String) {
     let server = Server::start_with("mem:256MiB", &["--auth", "on"]);
     let cluster = cluster(&server);
     let created = cluster.create(&NewVolume::new("v", MIB)).unwrap();
     let (api, token) = (api(&server), created.tokens.token.as_str());
     let environment = [("FARFLASH_API", api.as_str()), ("FARFLASH_TOKEN", token)];
-    let said = said_by_example(("farflash-client", "counter"), &["v"], &environment);
+    let said = said_by_example(("farflash-client", example), &["v"], &environment);
+    (server, cluster, created, said)
+}
+
+/// What it leaves on the volume is what it said.
+#[test]
+fn the_example_for_ordinary_threads_does_what_it_says() {
+    let (_server, cluster, created, said) = said_of_a_volume("counter");
     let lines = [
         format!("v: 1048576 bytes at {}", created.volume.address),
         "reads what was written: true".to_owned(),
@@ -236,7 +243,7 @@ fn the_example_for_ordinary_threads_does_what_it_says() {
     ];
     assert_eq!(said, lines.join("\n") + "\n");
     let mut blocks = vec![0xff; 2 * BLOCK];
-    cluster.open("v", &with_token(token)).unwrap().read_at(&mut blocks, 0).unwrap();
+    cluster.open("v", &with_token(&created.tokens.token)).unwrap().read_at(&mut blocks, 0).unwrap();
     let mut left = vec![0; 2 * BLOCK];
     (left[0], left[BLOCK]) = (b'v', 64);
     assert!(blocks == left);
@@ -313,19 +320,14 @@ fn a_transactional_write_is_whole_or_refused() {
 /// The same for the one that awaits.
 #[test]
 fn the_example_that_awaits_does_what_it_says() {
-    let server = Server::start_with("mem:256MiB", &["--auth", "on"]);
-    let cluster = cluster(&server);
-    let created = cluster.create(&NewVolume::new("v", MIB)).unwrap();
-    let (api, token) = (api(&server), created.tokens.token.as_str());
-    let environment = [("FARFLASH_API", api.as_str()), ("FARFLASH_TOKEN", token)];
-    let said = said_by_example(("farflash-client", "awaited"), &["v"], &environment);
+    let (_server, cluster, created, said) = said_of_a_volume("awaited");
     let lines = [
         format!("v: 1048576 bytes at {}", created.volume.address),
         "64 of 64 blocks read what was written".to_owned(),
     ];
     assert_eq!(said, lines.join("\n") + "\n");
     let mut block = [0; BLOCK];
-    let volume = cluster.open("v", &with_token(token)).unwrap();
+    let volume = cluster.open("v", &with_token(&created.tokens.token)).unwrap();
     volume.read_at(&mut block, 63 * BLOCK as u64).unwrap();
     assert_eq!(block, [63; BLOCK]);
 }
