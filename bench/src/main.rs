@@ -21,16 +21,16 @@ mod steady;
 mod tenants;
 mod verdict;
 
+use allocator::Allocator;
 use anyhow::Result;
 use clap::{Parser, Subcommand};
-use mimalloc::MiMalloc;
 use units::ByteLen;
 
 use crate::null::{Direction, NullSpec};
 
 /// The engine that runs in this process shall run as it does in farflash.
 #[global_allocator]
-static ALLOCATOR: MiMalloc = MiMalloc;
+static ALLOCATOR: Allocator = Allocator;
 
 #[derive(Parser)]
 #[command(about = "Benchmarks farflash beside the machine's limit and beside its peers")]
@@ -84,6 +84,7 @@ struct NullArgs {
 }
 
 fn main() -> Result<()> {
+    allocator::keep_huge_pages_whole();
     match Cli::parse().command {
         Command::Null(args) => {
             let spec = NullSpec {

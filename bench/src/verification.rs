@@ -21,12 +21,12 @@ use std::path::PathBuf;
 use std::rc::Rc;
 use std::time::Duration;
 
+use allocator::Allocator;
 use anyhow::Result;
 use clap::Parser;
 use device::MemDevice;
 use io_traits::{BufferSlice, Device};
 use load::{Limit, Target};
-use mimalloc::MiMalloc;
 use reactor::{Handle, OpenOptions, OwnedDevice};
 use serde::Serialize;
 use units::{BLOCK_SIZE, LbaRange};
@@ -38,7 +38,7 @@ use self::target::EngineTarget;
 
 /// The engine shall run as it does in farflash.
 #[global_allocator]
-static ALLOCATOR: MiMalloc = MiMalloc;
+static ALLOCATOR: Allocator = Allocator;
 
 const VOLUME_BYTES: u64 = 1 << 30;
 const DEVICE_BYTES: u64 = 2 << 30;
@@ -117,6 +117,7 @@ impl<D: Device> Target for Copied<D> {
 }
 
 fn main() -> Result<()> {
+    allocator::keep_huge_pages_whole();
     let Args { rounds, seconds, file } = Args::parse();
     reactor::create_sparse(&file, DEVICE_BYTES)?;
     let owned = OwnedDevice::open(&file, OpenOptions::default())?;

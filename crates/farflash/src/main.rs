@@ -22,15 +22,14 @@ mod storage;
 
 use std::process::ExitCode;
 
+use allocator::Allocator;
 use clap::Parser;
-use mimalloc::MiMalloc;
 
-/// Each request is a task of some kilobytes, and comes and goes within its core: what an allocator with a heap of its own
-/// for each thread is good at. `docs/benchmarks.md` says what that brings.
 #[global_allocator]
-static ALLOCATOR: MiMalloc = MiMalloc;
+static ALLOCATOR: Allocator = Allocator;
 
 fn main() -> ExitCode {
+    allocator::keep_huge_pages_whole();
     match commands::CommandLine::parse().run() {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {

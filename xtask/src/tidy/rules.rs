@@ -35,7 +35,7 @@ pub(super) const LAYERS: &[Layer] = &[
     },
     Layer {
         name: "machine",
-        crates: &["uring", "reactor"],
+        crates: &["allocator", "uring", "reactor"],
         must_not_use: &[
             "nvme-wire",
             "nvme-target",
@@ -88,6 +88,11 @@ pub(super) const EXTERNALS: &[External] = &[
         why: "the API is the control crate's",
     },
     External { name: "io-uring", only_in: &["uring"], why: "rings have one owner" },
+    External {
+        name: "mimalloc",
+        only_in: &["allocator"],
+        why: "programs share an allocator and its options",
+    },
     External { name: "libc", only_in: &["uring", "bench"], why: "use rustix" },
     External {
         name: "clap",
@@ -151,8 +156,16 @@ const THREADS: Place = Place::AllBut(&[
     "bench",
     "xtask",
 ]);
-const NO_UNSAFE: Place =
-    Place::AllBut(&["checksum", "uring", "reactor", "device", "executor", "farflash-c", "python"]);
+const NO_UNSAFE: Place = Place::AllBut(&[
+    "allocator",
+    "checksum",
+    "uring",
+    "reactor",
+    "device",
+    "executor",
+    "farflash-c",
+    "python",
+]);
 
 pub(super) const CALLS: &[Call] = &[
     Call {
