@@ -92,6 +92,7 @@ impl Worker {
             0 => self.write(&model, &target).await,
             1 => self.clear(&model, &target, false).await,
             2 => self.clear(&model, &target, true).await,
+            3 if self.rng.one_in(6) => self.read_in_order(&model, &target).await,
             3 => self.read(&model, &target).await,
             4 => self.compare(&model, &target).await,
             _ => self.swap(&model, &target).await,
@@ -163,6 +164,33 @@ impl Worker {
 
     async fn read(&mut self, model: &VolumeModel, target: &Target) -> Result<(), Failure> {
         let range = self.range(model, target.transfer_blocks_max());
+        self.read_range(model, target, range).await
+    }
+
+    /// Reads on from somewhere, with others in between, until the end of the volume or until it is enough.
+    async fn read_in_order(&mut self, model: &VolumeModel, target: &Target) -> Result<(), Failure> {
+        let size = model.likely_size();
+        let start = self.rng.below(size.min(self.profile.hot_blocks).max(1));
+        let mut range = LbaRange::new(Lba(start), self.rng.between(2, 6));
+        for _ in 0..self.rng.between(5, 20) {
+            if range.end().0 > size || self.run.has_failed() {
+                break;
+            }
+            self.read_range(model, target, range).await?;
+            range.start = range.end();
+            if self.rng.one_in(3) {
+                self.rig.pause(Duration::from_micros(1 << self.rng.between(4, 10))).await;
+            }
+        }
+        Ok(())
+    }
+
+    async fn read_range(
+        &mut self,
+        model: &VolumeModel,
+        target: &Target,
+        range: LbaRange,
+    ) -> Result<(), Failure> {
         let invoked = self.run.now();
         self.run.count(|counts| counts.requests += 1);
         let outcome = match self.profile.lingers {

@@ -86,6 +86,8 @@ engines! {
     engine_shift_metadata: ShiftMetadata under Crash;
     engine_replay_drops_metadata: ReplayDropsMetadata under Crash;
     engine_lose_waiter: LoseWaiter under Paged;
+    engine_keep_read_ahead: KeepReadAhead under Crash;
+    plane_keep_read_ahead: KeepReadAhead under Plane;
     engine_ban_nothing: BanNothing under Broken;
     engine_journal_insists: JournalInsists under Broken;
     engine_start_once: StartOnce under Broken;

@@ -4,6 +4,7 @@
 //! gone astray, and the block be sound. Only where it lies in memory, and nothing was read, the first look decides.
 
 mod again;
+mod ahead;
 mod spans;
 
 use std::rc::Rc;
@@ -20,6 +21,7 @@ use crate::sabotage::{Sabotage, broken};
 use crate::shard::Inner;
 use crate::state::VolumeState;
 use again::{Place, Wrong};
+pub(crate) use ahead::{Ahead, Room};
 
 /// Blocks of zeroes that a thread keeps for reads of unwritten space.
 const ZEROES_BLOCKS: usize = 32;
@@ -71,9 +73,19 @@ impl ReadData {
 }
 
 /// Blocks of a read that lie together.
+#[derive(Eq, PartialEq)]
 enum Piece {
     Zeroes(usize),
     Run(PbaRange),
+}
+
+/// Where a read may have its blocks from.
+#[derive(Clone, Copy)]
+pub(crate) enum Source {
+    /// The device, as it is now.
+    Device,
+    /// Also from what was read ahead of it.
+    Ahead,
 }
 
 type Pieces = SmallVec<[Piece; 4]>;
@@ -88,6 +100,11 @@ struct Found {
 }
 
 impl Found {
+    /// Whether the same blocks lie in the same places, by both. What they are has a part in that: a place may be used again.
+    fn is_where(&self, other: &Self) -> bool {
+        self.pieces == other.pieces && self.crcs == other.crcs
+    }
+
     fn push_zeroes(&mut self, count: u64, each: usize) {
         let count = usize::try_from(count).expect("bounded by memory");
         self.crcs.extend(std::iter::repeat_n(0, count));
@@ -159,6 +176,7 @@ impl<D: Device> Inner<D> {
         self: &Rc<Self>,
         state: &VolumeState,
         range: LbaRange,
+        source: Source,
     ) -> Result<ReadData, VolumeError> {
         let mut visit = None;
         let (found, _reading) = loop {
@@ -171,7 +189,17 @@ impl<D: Device> Inner<D> {
             }
         };
         drop(visit);
-        let read: SmallVec<[_; 1]> = if let [Piece::Run(run)] = found.pieces.as_slice() {
+        let ahead = match source {
+            Source::Device => None,
+            Source::Ahead => self.take_ahead(state, range, &found),
+        };
+        let ahead = match ahead {
+            Some(ahead) => ahead.await,
+            None => None,
+        };
+        let read: SmallVec<[_; 1]> = if let Some(read) = ahead {
+            read.into()
+        } else if let [Piece::Run(run)] = found.pieces.as_slice() {
             SmallVec::from_buf([self.read_run(*run).await])
         } else {
             // Apart, lest every read be as large as this one.

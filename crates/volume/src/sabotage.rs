@@ -106,6 +106,8 @@ pub enum Sabotage {
     RecoverByOneRead,
     /// Requests and scrubs take what a read gives for what lies there.
     ServeByOneRead,
+    /// H1: what was read ahead is returned, whatever was written since.
+    KeepReadAhead,
     /// M4: whoever waits for a node that someone else reads is not told that it is there.
     LoseWaiter,
 }

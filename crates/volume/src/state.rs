@@ -11,6 +11,7 @@ use uuid::Uuid;
 use crate::allowance::Allowance;
 use crate::locks::RangeLocks;
 use crate::map::{Map, Missing, Tally, Tree};
+use crate::read::Ahead;
 use crate::sabotage::{Sabotage, broken};
 use crate::{VolumeSpec, VolumeStats};
 
@@ -67,6 +68,7 @@ pub(crate) struct VolumeState {
     pub(crate) access: RefCell<Rc<[u8]>>,
     pub(crate) map: RefCell<Map>,
     pub(crate) locks: Rc<RefCell<RangeLocks>>,
+    pub(crate) ahead: RefCell<Ahead>,
     pub(crate) pins: Rc<Pins>,
     /// Deallocated ranges that the map still names: they read as zeroes. They are disjoint.
     pub(crate) dead: RefCell<Vec<Dead>>,
@@ -100,6 +102,7 @@ impl VolumeState {
             access: RefCell::new(Rc::default()),
             map: RefCell::new(Map::new(Tree { number, metadata }, tally)),
             locks: Rc::default(),
+            ahead: RefCell::default(),
             pins: Rc::default(),
             dead: RefCell::default(),
             dead_permits: Semaphore::new(DEAD_RANGES_MAX as u64),
@@ -210,6 +213,7 @@ impl VolumeState {
 
     /// The range is deallocated, with `permit` for one dead range more.
     pub(crate) fn bury(&self, range: LbaRange, permit: Option<Permit>) {
+        self.ahead.borrow_mut().forget(range);
         let mut dead = self.dead.borrow_mut();
         let within = |outer: LbaRange, inner: LbaRange| {
             outer.start <= inner.start && inner.end() <= outer.end()

@@ -10,6 +10,7 @@ use uuid::Uuid;
 use crate::blocks::{Blocks, compare_bytes};
 use crate::locks::{RangeGuard, lock};
 use crate::ops::{Change, Crcs, Op};
+use crate::read::Source;
 use crate::sabotage::{Sabotage, broken};
 use crate::shard::{Inner, Kind, Need, Shard};
 use crate::state::VolumeState;
@@ -157,7 +158,7 @@ impl<D: Device> Volume<D> {
             self.inner().read_block(&self.state, range.start).await
         } else {
             // By itself: the future of a short read, which is copied on its way to its task, stays small.
-            Box::pin(self.inner().read_range(&self.state, range)).await
+            Box::pin(self.inner().read_range(&self.state, range, Source::Ahead)).await
         };
         self.counted_read(data, range.blocks)
     }
@@ -192,7 +193,10 @@ impl<D: Device> Volume<D> {
         let (mut at, end) = (range.start, range.end());
         while at < end {
             let blocks = (end.0 - at.0).min(WRITE_BLOCKS_MAX);
-            let read = self.inner().read_range(&self.state, LbaRange::new(at, blocks)).await;
+            let read = self
+                .inner()
+                .read_range(&self.state, LbaRange::new(at, blocks), Source::Device)
+                .await;
             self.counted(read)?;
             at = at.plus(blocks);
         }
@@ -304,7 +308,8 @@ impl<D: Device> Volume<D> {
 
     async fn compare_blocks(&self, lba: Lba, expected: &Blocks) -> Result<(), CompareError> {
         let range = self.range_of(lba, expected)?;
-        let found = self.counted(self.inner().read_range(&self.state, range).await)?;
+        let found =
+            self.counted(self.inner().read_range(&self.state, range, Source::Device).await)?;
         compare_bytes(&found, expected, self.state.metadata)
     }
 
@@ -336,7 +341,8 @@ impl<D: Device> Volume<D> {
         }
         let guard = lock(&self.state.locks, range).await;
         self.check(range)?;
-        let found = self.counted(self.inner().read_range(&self.state, range).await)?;
+        let found =
+            self.counted(self.inner().read_range(&self.state, range, Source::Device).await)?;
         let compared = compare_bytes(&found, &expected, self.state.metadata);
         if compared.is_err() && broken(Sabotage::MiscompareWrites) {
             self.counted(self.write_locked(guard, range, blocks, crcs).await)?;

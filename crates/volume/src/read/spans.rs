@@ -23,7 +23,8 @@ use crate::shard::Inner;
 /// 3 GB a second reads nine blocks meanwhile.
 const GAP_BLOCKS_MAX: u64 = 8;
 
-type Fetched = Result<BufferSlice, DeviceError>;
+/// A run, as the device gave it.
+pub(super) type Fetched = Result<BufferSlice, DeviceError>;
 
 /// Runs fetched by one device request.
 #[derive(Debug)]
@@ -78,38 +79,48 @@ impl<D: Device> Inner<D> {
             let others = join_all(runs[1..].iter().map(|run| self.read_run(*run))).await;
             return std::iter::once(Ok(first)).chain(others).collect();
         }
-        let spans = spans(&runs);
-        let fetched = join_all(spans.iter().map(|span| self.read_span(span, &runs))).await;
-        let mut in_order: Vec<_> = runs.iter().map(|_| Err(DeviceError::Gone)).collect();
-        for (span, fetched) in spans.iter().zip(fetched) {
-            for (number, run) in span.runs.iter().zip(fetched) {
-                in_order[*number] = run;
-            }
-        }
-        in_order
+        fetch_runs(self.device.clone(), runs).await
     }
+}
 
-    /// Fetches a span: what became of each of its runs.
-    async fn read_span(&self, span: &Span, runs: &[PbaRange]) -> Vec<Fetched> {
-        let own = span.runs.iter().map(|number| runs[*number]);
-        match self.fetch(span.range).await {
-            Ok(all) => own
-                .map(|run| {
-                    let first = run.start.0 - span.range.start.0;
-                    Ok(all.blocks(in_memory(first), in_memory(run.blocks)))
-                })
-                .collect(),
-            Err(error) if error == DeviceError::Gone || span.runs.len() == 1 => {
-                own.map(|_| Err(error)).collect()
-            }
-            Err(_) => join_all(own.map(|run| self.fetch(run))).await,
+/// By how many requests [`fetch_runs`] reads them.
+pub(super) fn requests_for(runs: &[PbaRange]) -> usize {
+    spans(runs).len()
+}
+
+/// Reads runs in few requests.
+pub(super) async fn fetch_runs<D: Device>(device: D, runs: Vec<PbaRange>) -> Vec<Fetched> {
+    let spans = spans(&runs);
+    let fetched = join_all(spans.iter().map(|span| fetch_span(&device, span, &runs))).await;
+    let mut in_order: Vec<_> = runs.iter().map(|_| Err(DeviceError::Gone)).collect();
+    for (span, fetched) in spans.iter().zip(fetched) {
+        for (number, run) in span.runs.iter().zip(fetched) {
+            in_order[*number] = run;
         }
     }
+    in_order
+}
 
-    async fn fetch(&self, range: PbaRange) -> Fetched {
-        let buffer = Buffer::new(in_memory(range.blocks));
-        Ok(self.device.read(range.start, buffer).await?.into_slice())
+/// Fetches a span: what became of each of its runs.
+async fn fetch_span<D: Device>(device: &D, span: &Span, runs: &[PbaRange]) -> Vec<Fetched> {
+    let own = span.runs.iter().map(|number| runs[*number]);
+    match fetch(device, span.range).await {
+        Ok(all) => own
+            .map(|run| {
+                let first = run.start.0 - span.range.start.0;
+                Ok(all.blocks(in_memory(first), in_memory(run.blocks)))
+            })
+            .collect(),
+        Err(error) if error == DeviceError::Gone || span.runs.len() == 1 => {
+            own.map(|_| Err(error)).collect()
+        }
+        Err(_) => join_all(own.map(|run| fetch(device, run))).await,
     }
+}
+
+async fn fetch<D: Device>(device: &D, range: PbaRange) -> Fetched {
+    let buffer = Buffer::new(in_memory(range.blocks));
+    Ok(device.read(range.start, buffer).await?.into_slice())
 }
 
 fn in_memory(blocks: u64) -> usize {

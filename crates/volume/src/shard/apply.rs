@@ -83,6 +83,7 @@ impl<D: Device> Inner<D> {
         runs: &Runs,
         (crcs, metadata): (&Crcs, &[u8]),
     ) {
+        state.ahead.borrow_mut().forget(LbaRange::new(lba, crcs.len() as u64));
         let mut map = state.map.borrow_mut();
         let mut overwritten: SmallVec<[Pba; 8]> = SmallVec::new();
         let (mut key, mut crcs) = (lba.0, crcs.iter());
@@ -118,6 +119,7 @@ impl<D: Device> Inner<D> {
     }
 
     fn unmap_now(&self, state: &VolumeState, range: LbaRange) {
+        state.ahead.borrow_mut().forget(range);
         let (mut at, end) = (range.start.0, range.end().0);
         let mut removed = Vec::new();
         while at < end {

@@ -56,6 +56,7 @@ use crate::locks::lock;
 use crate::map::Tally;
 use crate::ops::{Change, Op};
 use crate::pool::{LARGE_BLOCKS, Pool, Runs};
+use crate::read::Room;
 use crate::state::VolumeState;
 use crate::{ExtentAllocator, ShardOptions, Terms, Volume, VolumeError, VolumeSpec};
 
@@ -86,6 +87,8 @@ pub(crate) struct Inner<D: Device> {
     options: ShardOptions,
     /// Whether a completed write needs a flush to be durable.
     volatile: bool,
+    /// For what is read ahead; none where that is of no use.
+    ahead: Option<Rc<Room>>,
     extents: ExtentAllocator,
     pool: RefCell<Pool>,
     epochs: RefCell<Epochs>,
@@ -292,6 +295,9 @@ impl<D: Device> Shard<D> {
         let inner = &self.inner;
         inner.share_extents();
         inner.ticked.notify_all();
+        if inner.ahead.as_ref().is_some_and(|room| room.is_in_use()) {
+            inner.volumes.borrow().values().for_each(|state| state.ahead.borrow_mut().age());
+        }
         let wanted = {
             let journal = inner.journal.borrow();
             journal.is_idle() && !journal.lost && journal.is_settled_unknown()

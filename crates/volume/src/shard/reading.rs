@@ -7,6 +7,7 @@ use io_traits::{BufferSlice, Device};
 use units::PbaRange;
 
 use super::Inner;
+use crate::read::Room;
 use crate::sabotage::{Sabotage, broken};
 
 impl<D: Device> Inner<D> {
@@ -18,6 +19,11 @@ impl<D: Device> Inner<D> {
     /// As [`Inner::begin_read`], for a read that outlives the call.
     pub(crate) fn begin_long_read(self: &Rc<Self>) -> ReadGuard<D, Rc<Self>> {
         ReadGuard { epoch: self.epochs.borrow_mut().begin_read(), inner: self.clone() }
+    }
+
+    /// Room to read ahead, if that is of use. After its end, a successor may write what was read here.
+    pub(crate) fn room_ahead(&self) -> Option<&Rc<Room>> {
+        self.ahead.as_ref().filter(|_| !self.ended.get())
     }
 
     /// The blocks in `range`, which the map has just led to, where they lie: if the device lends them. A read of its

@@ -27,6 +27,7 @@ use crate::io::join_all;
 use crate::journal::Journal;
 use crate::map::{Map, Tally};
 use crate::pool::Pool;
+use crate::read::Room;
 use crate::sabotage::{Sabotage, broken, tries};
 use crate::state::VolumeState;
 use crate::{ExtentAllocator, OpenError, ShardOptions, VolumeError};
@@ -202,17 +203,17 @@ impl<D: Device> Inner<D> {
         extents: ExtentAllocator,
         options: ShardOptions,
     ) -> Self {
-        let volatile = options.volatile_cache.unwrap_or(device.geometry().volatile_cache);
         let replay = ReplayPoint { sequence: 1, position: 0, previous_crc: 0 };
         let journal = Journal::new(PbaRange::new(Pba(0), 1), 0, replay);
         let mut pool = Pool::new(superblock);
         pool.set_discards(device.geometry().discards);
         Self {
+            ahead: Room::of(&device),
+            volatile: options.volatile_cache.unwrap_or(device.geometry().volatile_cache),
             device,
             superblock,
             index,
             options,
-            volatile,
             extents,
             pool: RefCell::new(pool),
             epochs: RefCell::new(Epochs::new()),

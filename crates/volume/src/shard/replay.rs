@@ -210,21 +210,30 @@ async fn readable_match<D: Device>(
 }
 
 /// Whether the blocks from `start` on have these checksums. What differs is read again before it counts: skipping a write that
-/// was acknowledged could not be made good.
+/// was acknowledged could not be made good. Reads that fail say nothing either way, and are made good by others: a write that was
+/// not acknowledged would else take the place of what was.
 async fn are_there<D: Device>(
     inner: &Inner<D>,
     start: Pba,
     crcs: &[u32],
 ) -> Result<bool, DeviceError> {
-    let mut found = Ok(false);
-    for _ in 0..tries(READ_TRIES, Sabotage::RecoverByOneRead) {
-        let data = inner.device.read(start, Buffer::new(crcs.len())).await;
-        found = data.map(|data| are(&data, crcs));
-        if found == Ok(true) {
-            break;
+    let tries = tries(READ_TRIES, Sabotage::RecoverByOneRead);
+    let (mut different, mut failed) = (0, 0);
+    loop {
+        match inner.device.read(start, Buffer::new(crcs.len())).await {
+            Ok(data) if are(&data, crcs) => return Ok(true),
+            Ok(_) => different += 1,
+            Err(error) => {
+                failed += 1;
+                if failed == tries {
+                    return Err(error);
+                }
+            }
+        }
+        if different == tries {
+            return Ok(false);
         }
     }
-    found
 }
 
 /// Whether each block has its checksum.

@@ -1,5 +1,6 @@
 //! The engine, held to what it promises: one program, so that the engine is compiled once.
 
+mod ahead;
 mod astray;
 mod basic;
 mod cluster;

@@ -1,0 +1,194 @@
+//! Reading ahead of whoever reads a volume in order.
+//!
+//! A drive is idle while what it gave is checked and sent, if hosts have then all that they asked for: they take turns. So what
+//! will be asked for next is asked of the drive before.
+//!
+//! - H1: what was read ahead is returned only if no change of the map touched its blocks since, and the map says of them what
+//!   it said then: a read that begins now would find the same blocks.
+//! - H2: what goes wrong with it is nobody's error: whoever asks for the blocks reads them himself.
+//! - H3: it takes no more than [`PIECES_MAX`] and [`BLOCKS_MAX`] of a shard, and is dropped when nobody comes for it for a while.
+//!   What is read in vain is a quarter at most of what a reader has read in order since (`streams.rs`).
+//!
+//! Only drives are read ahead of: a device in memory is looked at where it lies.
+
+mod streams;
+
+use std::cell::Cell;
+use std::future::Future;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::task::{Context, Poll, Waker};
+
+use io_traits::Device;
+use units::{LbaRange, Pba, PbaRange};
+
+use super::spans::{Fetched, fetch_runs, requests_for};
+use super::{Found, look_up, runs_of};
+use crate::sabotage::{Sabotage, broken};
+use crate::shard::Inner;
+use crate::state::VolumeState;
+use streams::Streams;
+
+/// Requests to read ahead that a shard has at a time, done or not: few of all that a drive is given.
+const PIECES_MAX: u32 = 32;
+/// Blocks of these: 8 MiB.
+const BLOCKS_MAX: u64 = 2048;
+/// A request that takes the drive more reads than this is not read ahead.
+const READS_MAX: usize = 4;
+
+/// What a shard may still read ahead.
+pub(crate) struct Room {
+    pieces: Cell<u32>,
+    blocks: Cell<u64>,
+}
+
+impl Room {
+    /// `None`: the device lies in memory.
+    pub(crate) fn of<D: Device>(device: &D) -> Option<Rc<Self>> {
+        let is_lent = device.pin(PbaRange::new(Pba(0), 1)).is_some();
+        let room = Self { pieces: Cell::new(PIECES_MAX), blocks: Cell::new(BLOCKS_MAX) };
+        (!is_lent).then(|| Rc::new(room))
+    }
+
+    /// Whether anything was read ahead that nobody came for yet.
+    pub(crate) fn is_in_use(&self) -> bool {
+        self.pieces.get() < PIECES_MAX
+    }
+
+    fn take(self: &Rc<Self>, blocks: u64) -> Option<Share> {
+        let pieces = self.pieces.get().checked_sub(1)?;
+        self.blocks.set(self.blocks.get().checked_sub(blocks)?);
+        self.pieces.set(pieces);
+        Some(Share { room: self.clone(), blocks })
+    }
+}
+
+/// Gives its room back when dropped.
+struct Share {
+    room: Rc<Room>,
+    blocks: u64,
+}
+
+impl Drop for Share {
+    fn drop(&mut self) {
+        self.room.pieces.set(self.room.pieces.get() + 1);
+        self.room.blocks.set(self.room.blocks.get() + self.blocks);
+    }
+}
+
+/// The runs of a request, as the device gave them or will.
+enum Runs {
+    Done(Vec<Fetched>),
+    /// On their way, whether this is polled or not.
+    Coming(Pin<Box<dyn Future<Output = Vec<Fetched>>>>),
+}
+
+/// What was read ahead for one request.
+struct Piece {
+    range: LbaRange,
+    /// What the map said of it.
+    found: Found,
+    runs: Runs,
+    /// Times that [`Ahead::age`] has passed it by.
+    age: u8,
+    _share: Share,
+}
+
+/// What was read ahead of the readers of a volume.
+#[derive(Default)]
+pub(crate) struct Ahead {
+    streams: Streams,
+    pieces: Vec<Piece>,
+}
+
+impl Ahead {
+    /// The map changed in `range` (H1).
+    pub(crate) fn forget(&mut self, range: LbaRange) {
+        if !broken(Sabotage::KeepReadAhead) {
+            self.drop_if(|piece| piece.range.overlaps(range));
+        }
+    }
+
+    /// Some time has passed: drops what nobody came for since the time before.
+    pub(crate) fn age(&mut self) {
+        self.pieces.iter_mut().for_each(|piece| piece.age += 1);
+        self.drop_if(|piece| piece.age > 1);
+    }
+
+    /// What was read in vain: readers begin anew, so that it stays a part of what they read (H3).
+    fn drop_if(&mut self, is_in_vain: impl Fn(&Piece) -> bool) {
+        let before = self.pieces.len();
+        self.pieces.retain(|piece| !is_in_vain(piece));
+        if self.pieces.len() < before {
+            self.streams = Streams::default();
+        }
+    }
+
+    /// What was read ahead for a request of which the map says `found`.
+    fn take(&mut self, range: LbaRange, found: &Found) -> Option<Runs> {
+        let Some(place) = self.pieces.iter().position(|piece| piece.range == range) else {
+            // Another length than was foreseen.
+            self.drop_if(|piece| piece.range.overlaps(range));
+            return None;
+        };
+        let Piece { found: then, runs, .. } = self.pieces.swap_remove(place);
+        let is_same = match broken(Sabotage::KeepReadAhead) {
+            true => runs_of(&then.pieces).len() == runs_of(&found.pieces).len(),
+            false => then.is_where(found),
+        };
+        is_same.then_some(runs)
+    }
+}
+
+impl<D: Device> Inner<D> {
+    /// The runs of a request of which the map has just said `found`, if they were read ahead. Has what comes behind it read
+    /// ahead in any case.
+    pub(super) fn take_ahead(
+        &self,
+        state: &VolumeState,
+        range: LbaRange,
+        found: &Found,
+    ) -> Option<impl Future<Output = Option<Vec<Fetched>>> + use<D>> {
+        let room = self.room_ahead()?;
+        let taken = state.ahead.borrow_mut().take(range, found);
+        self.read_ahead(state, range, room);
+        let taken = taken?;
+        Some(async move {
+            let runs = match taken {
+                Runs::Done(runs) => runs,
+                Runs::Coming(coming) => coming.await,
+            };
+            // H2.
+            runs.iter().all(Result::is_ok).then_some(runs)
+        })
+    }
+
+    fn read_ahead(&self, state: &VolumeState, request: LbaRange, room: &Rc<Room>) {
+        let mut ahead = state.ahead.borrow_mut();
+        let mut wanted = ahead.streams.note(request, state.blocks.get());
+        while wanted.blocks > 0 {
+            let range = LbaRange::new(wanted.start, request.blocks);
+            wanted = LbaRange::new(range.end(), wanted.blocks - request.blocks);
+            let Some(piece) = self.start_piece(state, range, room) else { break };
+            ahead.pieces.push(piece);
+        }
+    }
+
+    /// `None`: there is no room, the map is not in memory there, or the blocks lie all over the drive.
+    fn start_piece(&self, state: &VolumeState, range: LbaRange, room: &Rc<Room>) -> Option<Piece> {
+        let share = room.take(range.blocks)?;
+        let found = look_up(state, range).ok()?;
+        let runs = runs_of(&found.pieces);
+        if requests_for(&runs) > READS_MAX {
+            return None;
+        }
+        let mut coming: Pin<Box<dyn Future<Output = _>>> =
+            Box::pin(fetch_runs(self.device.clone(), runs));
+        // Whoever comes for it polls it anew. Until then nobody need know how far it is.
+        let runs = match coming.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
+            Poll::Ready(runs) => Runs::Done(runs),
+            Poll::Pending => Runs::Coming(coming),
+        };
+        Some(Piece { range, found, runs, age: 0, _share: share })
+    }
+}
