@@ -104,6 +104,8 @@ pub enum Sabotage {
     LoseUndiscarded,
     /// A start takes what a read gives for what lies there.
     RecoverByOneRead,
+    /// O1: where one read gives zeroes no root was ever written.
+    BlankByOneRead,
     /// Requests and scrubs take what a read gives for what lies there.
     ServeByOneRead,
     /// M4: whoever waits for a node that someone else reads is not told that it is there.

@@ -8,7 +8,7 @@
 //! - `reclaim.rs`: how large deallocations give their space back.
 //! - `paging.rs`: how much of the maps is in memory.
 //! - `walk.rs`: all that a map names.
-//! - `recovery.rs`: how all is read back. `reopen.rs`: the same in a process that goes on.
+//! - `recovery.rs`: how all is read back, from what `roots.rs` finds. `reopen.rs`: the same in a process that goes on.
 //! - `mend.rs`, `losses.rs`: what happens to damage that is met there. `findings.rs`: what is known of all damage.
 //!   `scrub.rs`: how it is looked for, `accounts.rs`: whether it fits together, `heal.rs`: what is written anew then.
 
@@ -70,6 +70,8 @@ use paging::Paging;
 pub(crate) use reading::ReadGuard;
 use reclaim::Reclaimed;
 pub use recovery::Recovered;
+pub use roots::active_shards;
+pub(crate) use roots::decode_meant;
 pub use scrub::{Damaged, ScrubCursor, ScrubStep, Structure};
 pub(crate) use space::{Kind, Need};
 use waiting::Waiting;

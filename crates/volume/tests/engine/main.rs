@@ -23,6 +23,7 @@ mod reads;
 mod refused;
 mod reopen;
 mod reopened;
+mod roots;
 mod runs;
 mod scrub;
 mod sharing;

@@ -68,6 +68,8 @@ pub struct Faults {
     pub read_errors: BTreeMap<u64, u32>,
     /// Reads of these blocks give wrong bytes, as often as said.
     pub garbled_reads: BTreeMap<u64, u32>,
+    /// The next reads that begin at each of these blocks give what lies at others, one after the other.
+    pub astray_reads: BTreeMap<u64, VecDeque<u64>>,
     /// Writes to these blocks succeed and have no effect, as often as said.
     pub lost_writes: BTreeMap<u64, u32>,
     /// The next write that begins at each of these blocks goes to another one.
@@ -318,7 +320,9 @@ impl Disk {
                 self.blocks_read += count as u64;
                 let zero: Block = ZERO.with(Rc::clone);
                 let block = |pba| self.current.get(&pba).unwrap_or(&zero).clone();
-                let mut blocks: Vec<Block> = (pba.0..pba.0 + count as u64).map(block).collect();
+                let astray = self.faults.astray_reads.get_mut(&pba.0).and_then(VecDeque::pop_front);
+                let start = astray.unwrap_or(pba.0);
+                let mut blocks: Vec<Block> = (start..start + count as u64).map(block).collect();
                 if let Some(left) = some_left(&mut self.faults.reads_spared, pba) {
                     *left -= 1;
                     return Ok(blocks);
