@@ -394,7 +394,8 @@ impl<D: Device> Inner<D> {
         Ok(())
     }
 
-    async fn write_root(&self, root: &Root) -> Result<(), CheckpointError> {
+    /// Writes a root, durably.
+    pub(super) async fn write_root(&self, root: &Root) -> Result<(), CheckpointError> {
         let mut block = Buffer::new(1);
         root.encode(block.as_mut_bytes());
         let block = block.into_slice();

@@ -9,6 +9,7 @@
 //! - `paging.rs`: how much of the maps is in memory.
 //! - `walk.rs`: all that a map names.
 //! - `recovery.rs`: how all is read back, from what `roots.rs` finds. `reopen.rs`: the same in a process that goes on.
+//!   `confirm.rs`: what is made durable of that first.
 //! - `mend.rs`, `losses.rs`: what happens to damage that is met there. `findings.rs`: what is known of all damage.
 //!   `scrub.rs`: how it is looked for, `accounts.rs`: whether it fits together, `heal.rs`: what is written anew then.
 
@@ -16,6 +17,7 @@ mod accounts;
 mod apply;
 mod checkpoint;
 mod commit;
+mod confirm;
 mod discard;
 mod findings;
 mod heal;
@@ -62,6 +64,7 @@ use crate::{ExtentAllocator, ShardOptions, Terms, Volume, VolumeError, VolumeSpe
 pub(crate) use apply::UNMAP_AT_ONCE_MAX;
 use checkpoint::Tables;
 use commit::Orphan;
+use confirm::Unproven;
 use findings::Findings;
 pub use losses::Loss;
 pub use mend::Mended;
@@ -153,6 +156,8 @@ pub(crate) struct Inner<D: Device> {
     mended: RefCell<Vec<Mended>>,
     /// Whether recovery found records to replay.
     replayed: Cell<bool>,
+    /// What recovery rests on, until a start has made it durable.
+    unproven: RefCell<Option<Unproven>>,
     /// Whether recovery may go on without what is damaged (Q2).
     consents: Cell<bool>,
     /// What it did go on without.

@@ -78,7 +78,11 @@ impl<D: Device> Recovered<D> {
         if self.is_new {
             inner.lay_out_journal()?;
         }
-        inner.take_checkpoint().await.map_err(|error| match error {
+        let begun = match inner.confirm().await {
+            Ok(()) => inner.take_checkpoint().await,
+            Err(error) => Err(error),
+        };
+        begun.map_err(|error| match error {
             CheckpointError::Device(error) => OpenError::Device(error),
             CheckpointError::NoSpace => OpenError::NoExtent,
             CheckpointError::Lost => OpenError::Device(DeviceError::Gone),
@@ -254,6 +258,7 @@ impl<D: Device> Inner<D> {
             findings: Rc::default(),
             mended: RefCell::default(),
             replayed: Cell::new(false),
+            unproven: RefCell::default(),
             consents: Cell::new(false),
             losses: RefCell::default(),
             passed_over: RefCell::new(BTreeSet::new()),

@@ -8,6 +8,7 @@ mod crash;
 mod discard;
 mod faults;
 mod findings;
+mod flushes;
 mod forge;
 mod fsck;
 mod heal;
