@@ -14,6 +14,8 @@ pub enum Sabotage {
     SkipFlush,
     /// A flush that failed counts as done.
     IgnoreFlushError,
+    /// C5: a flush that another shard asked for, and that failed, is its own affair.
+    FlushAlone,
     /// C4: a record whose write failed counts as written.
     IgnoreRecordError,
     /// C3: data whose write failed counts as written.
@@ -106,9 +108,6 @@ pub enum Sabotage {
     RecoverByOneRead,
     /// O1: where one read gives zeroes no root was ever written.
     BlankByOneRead,
-    /// W1: a start writes over what only an older root, or the state before the last records, needs, though it is not known
-    /// whether what replaces that is durable.
-    BuildOnUnproven,
     /// Requests and scrubs take what a read gives for what lies there.
     ServeByOneRead,
     /// M4: whoever waits for a node that someone else reads is not told that it is there.

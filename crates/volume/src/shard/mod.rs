@@ -1,6 +1,6 @@
 //! What one core owns of a device: extents, a journal, volumes.
 //!
-//! - `commit.rs`: how a change becomes durable. `apply.rs`: how it takes effect.
+//! - `commit.rs`: how a change becomes durable, `flush.rs`: what a flush says of it. `apply.rs`: how it takes effect.
 //! - `space.rs`: who may take blocks, and when to wait for some.
 //! - `checkpoint.rs`: how the state moves from the journal into maps and tables on the device.
 //! - `refused.rs`: what to do while the device takes no checkpoint, and where else to write.
@@ -20,6 +20,7 @@ mod commit;
 mod confirm;
 mod discard;
 mod findings;
+mod flush;
 mod heal;
 mod losses;
 mod mend;
@@ -92,6 +93,8 @@ pub(crate) struct Inner<D: Device> {
     /// Whether a completed write needs a flush to be durable.
     volatile: bool,
     extents: ExtentAllocator,
+    /// Flushes of the device that had failed when it was read back (C5).
+    flush_failures: u64,
     pool: RefCell<Pool>,
     epochs: RefCell<Epochs>,
     journal: RefCell<Journal>,

@@ -207,8 +207,6 @@ impl<D: Device> Inner<D> {
         options: ShardOptions,
     ) -> Self {
         let volatile = options.volatile_cache.unwrap_or(device.geometry().volatile_cache);
-        let replay = ReplayPoint { sequence: 1, position: 0, previous_crc: 0 };
-        let journal = Journal::new(PbaRange::new(Pba(0), 1), 0, replay);
         let mut pool = Pool::new(superblock);
         pool.set_discards(device.geometry().discards);
         Self {
@@ -217,10 +215,11 @@ impl<D: Device> Inner<D> {
             index,
             options,
             volatile,
+            flush_failures: extents.flush_failures(),
             extents,
             pool: RefCell::new(pool),
             epochs: RefCell::new(Epochs::new()),
-            journal: RefCell::new(journal),
+            journal: RefCell::new(Journal::nowhere()),
             ops: RefCell::new(Slab::new()),
             volumes: RefCell::new(BTreeMap::new()),
             creating: RefCell::default(),

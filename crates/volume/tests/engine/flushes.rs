@@ -4,9 +4,10 @@ use std::collections::BTreeSet;
 
 use units::{BLOCK_SIZE, Lba, Pba};
 use uuid::Uuid;
-use volume::{Shard, Volume, VolumeError};
+use volume::{ExtentAllocator, Shard, ShardOptions, Volume, VolumeError};
 
-use crate::common::{Random, Sim, TestDevice, check, data, fresh, open, tags, try_open};
+use crate::common::{Random, Sim, TestDevice, check, data, fresh, open, range, tags, try_open};
+use crate::sharing::{create, open_both, tick, two_shards_on};
 
 const DEVICE_BLOCKS: u64 = 64 << 8;
 
@@ -185,4 +186,92 @@ fn nothing_is_written_over_before_the_root_behind_a_failed_flush_is_durable() {
         assert_eq!((found[0], found[50], found[100]), (4, 5, 3), "{how:?}");
         check(&mut sim, &shard);
     }
+}
+
+/// Extents of a shard that are empty, and that its next checkpoint gives back.
+fn with_spare_extents() -> (Sim, Volume<TestDevice>) {
+    let (mut sim, volume) = fresh_volume();
+    let shard = volume.shard().clone();
+    sim.run_ok(async {
+        for lba in (0..6000).step_by(250) {
+            volume.write(Lba(lba), data(1, 250), None).await.expect("room");
+        }
+        shard.checkpoint().await.expect("writable");
+        volume.unmap(range(0, 6000)).await.expect("possible");
+    });
+    // What was freed is discarded.
+    for _ in 0..20 {
+        tick(&mut sim, &vec![shard.clone()]);
+    }
+    (sim, volume)
+}
+
+/// K4: an extent is given back only when a root without it is durable, also where a flush that another asked for fails while
+/// that root is on its way.
+///
+/// Method: fail one flush or another while a checkpoint that gives extents back is taken beside writes, and cut the power.
+#[test]
+fn no_extent_is_given_back_by_a_root_that_a_failed_flush_left_behind() {
+    let mut given_back = 0;
+    for (seed, spared) in (0..20).flat_map(|seed| (0..8).map(move |spared| (seed, spared))) {
+        let (mut sim, volume) = with_spare_extents();
+        let shard = volume.shard().clone();
+        let before = shard.capacity().device_unreserved;
+        sim.random = Random(seed);
+        sim.device.faults(|faults| (faults.flushes_spared, faults.flush_errors) = (spared, 1));
+        let checkpointing = shard.clone();
+        sim.spawn(async move { drop(checkpointing.checkpoint().await) });
+        for lba in 0..30 {
+            let volume = volume.clone();
+            sim.spawn(async move { drop(volume.write(Lba(lba), data(2, 1), None).await) });
+        }
+        sim.settle();
+        let unowned = shard.capacity().device_unreserved;
+        given_back += u32::from(unowned > before);
+        let device = sim.device.after_crash(&mut Random(seed));
+        let mut sim = Sim::new(device.clone(), 1);
+        let superblock = *shard.superblock();
+        let extents = ExtentAllocator::new(&superblock);
+        let options = ShardOptions::default();
+        let recovered = Shard::recover(device, superblock, 0, extents.clone(), options);
+        drop(sim.run_ok(recovered).expect("sound"));
+        let free = u64::from(extents.unowned()) * u64::from(superblock.extent_blocks);
+        assert!(free >= unowned, "seed {seed}, {spared} flushes spared: {free} of {unowned}");
+    }
+    assert!((10..150).contains(&given_back), "by {given_back}");
+}
+
+/// C5: a flush that one shard asked for, and that failed, should have covered what another one had written, too.
+///
+/// Method: fail one flush while both shards write, and cut the power.
+#[test]
+fn no_shard_acknowledges_what_the_failed_flush_of_another_should_have_covered() {
+    let (mut acknowledged, mut refused) = (0, 0);
+    for (seed, spared) in (0..20).flat_map(|seed| (0..4).map(move |spared| (seed, spared))) {
+        let (mut sim, shards) = two_shards_on(&TestDevice::new(DEVICE_BLOCKS, true));
+        let volumes: Vec<_> =
+            (0..2).map(|index| create(&mut sim, &shards, index, index as u128 + 1)).collect();
+        sim.random = Random(seed);
+        sim.device.faults(|faults| (faults.flushes_spared, faults.flush_errors) = (spared, 1));
+        let mut told = Vec::new();
+        for (index, lba) in (0..2).flat_map(|index| (0..20).map(move |lba| (index, lba))) {
+            let volume = volumes[index].clone();
+            let write = async move { volume.write(Lba(lba), data(7, 1), None).await };
+            told.push((index, lba, sim.begin(write)));
+        }
+        sim.settle();
+        sim = Sim::new(sim.device.after_crash(&mut Random(seed)), 6);
+        let shards = open_both(&mut sim);
+        for (index, lba, told) in told {
+            if told.take().expect("nothing hangs").is_err() {
+                refused += 1;
+                continue;
+            }
+            acknowledged += 1;
+            let volume = shards[index].volume(volumes[index].uuid()).expect("durable");
+            let found = sim.run_ok(tags(&volume, lba, 1));
+            assert_eq!(found, [7], "seed {seed}, {spared} spared: shard {index}, block {lba}");
+        }
+    }
+    assert!(acknowledged > 100 && refused > 100, "{acknowledged}, {refused}");
 }

@@ -58,7 +58,7 @@ fn a_change_of_terms_beside_a_deletion_costs_nothing() {
         let deleted = sim.begin(async move { deleting.delete_volume(uuid).await });
         sim.settle();
         let changing = volume.clone();
-        let changed = sim.begin(async move {
+        let _changed = sim.begin(async move {
             match access {
                 true => changing.set_access(&[1]).await,
                 false => changing.set_slo(Slo::Share { weight: 7 }).await,
@@ -68,7 +68,6 @@ fn a_change_of_terms_beside_a_deletion_costs_nothing() {
         sim.device.faults(|faults| faults.held.retain(|pba| *pba != journal + used));
         sim.settle();
         assert_eq!(deleted.take(), Some(Ok(())));
-        drop(changed.take());
 
         sim = Sim::new(sim.device.after_crash(&mut Random(seed)), 6);
         let shard = open(&mut sim);
