@@ -108,6 +108,8 @@ pub enum Sabotage {
     RecoverByOneRead,
     /// O1: where one read gives zeroes no root was ever written.
     BlankByOneRead,
+    /// B4 of the simulator: nothing can be read once the journal is lost.
+    ReadsEndWithJournal,
     /// Requests and scrubs take what a read gives for what lies there.
     ServeByOneRead,
     /// M4: whoever waits for a node that someone else reads is not told that it is there.

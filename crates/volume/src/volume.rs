@@ -156,6 +156,9 @@ impl<D: Device> Volume<D> {
     /// Out of range, corrupt, or the device failed.
     pub async fn read(&self, range: LbaRange) -> Result<ReadData, VolumeError> {
         self.check(range)?;
+        if broken(Sabotage::ReadsEndWithJournal) {
+            self.inner().check_open()?;
+        }
         let data = if range.blocks == 1 && self.state.metadata.is_none() {
             self.inner().read_block(&self.state, range.start).await
         } else {
