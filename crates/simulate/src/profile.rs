@@ -268,7 +268,7 @@ impl Profile {
                 ..calm
             },
             Workload::Paged => calm.paged(rng),
-            Workload::Errors => Self { faults: errors(rng), ..calm },
+            Workload::Errors => calm.failing(rng),
             Workload::Gone => Self { goes: true, ..calm },
             Workload::Broken => calm.breaking(rng),
             Workload::Corrupt => Self { faults: corruption(rng), ..calm },
@@ -279,6 +279,13 @@ impl Profile {
                 _ => Self { faults: corruption(rng), ..calm },
             },
         }
+    }
+
+    /// The same on a disk that fails requests. What it fails one shard may concern another.
+    fn failing(self, rng: &mut Rng) -> Self {
+        let shards = if rng.one_in(2) { 2 } else { 1 };
+        let volumes = self.volumes.max(shards.into());
+        Self { shards, busy_shards: shards, volumes, faults: errors(rng), ..self }
     }
 
     /// The same with little room, checkpoints all the time that take long, and readers that linger.

@@ -1,15 +1,17 @@
 //! One run: what is known, and whether each answer agrees with it.
 
+mod damage;
+
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeSet;
 use std::rc::Rc;
 
-use sim::{Damage, DamageKind, SimDevice, Trace};
+use sim::{SimDevice, Trace};
 use units::{BLOCK_SIZE, Instant, Lba, LbaRange, MetadataSize, Pba, PbaRange};
 use volume::{Damaged, Structure};
 
 use crate::content::{self, Shown, Tag};
-use crate::history::{Change, Fate, Moment, Observation};
+use crate::history::{Fate, Moment, Observation};
 use crate::model::{VolumeModel, text};
 use crate::target::{Compared, Failure};
 use crate::{image, linear};
@@ -401,11 +403,8 @@ impl Run {
                 volume.sizes(from, to).iter().any(|blocks| end > *blocks)
             }
             Failure::NoSpace => lenient.no_space,
-            Failure::Corrupt => {
-                let doubtful = !self.shared.unread.borrow().is_empty()
-                    && volume.history.borrow().is_open(range, from);
-                lenient.metadata || doubtful || self.is_harmed(volume, range, from)
-            }
+            Failure::Corrupt(place) => lenient.metadata || self.is_lost(volume, range, from, place),
+            Failure::CorruptMap => lenient.metadata,
             Failure::Device => lenient.device_errors,
             Failure::JournalLost => lenient.device_errors || lenient.metadata,
             Failure::Deleted => volume.deleted.get().is_some_and(|fate| fate != Fate::Refused),
@@ -419,55 +418,9 @@ impl Run {
         }
     }
 
-    /// Whether the disk damaged any tenant's block.
-    #[must_use]
-    pub(crate) fn is_any_harmed(&self) -> bool {
-        self.take_damage();
-        !self.shared.harmed.borrow().is_empty()
-    }
-
-    /// Whether any block of the range may hold what the disk damaged.
-    fn is_harmed(&self, volume: &VolumeModel, range: LbaRange, now: Moment) -> bool {
-        let history = volume.history.borrow();
-        let harmed = self.shared.harmed.borrow();
-        let (from, to) = (range.start.0, range.start.0 + range.blocks);
-        let mut inside = harmed.range((volume.id, from, 0)..(volume.id, to, 0));
-        inside.any(|(_, lba, tag)| {
-            let Some(write) = history.get(*tag) else { return false };
-            let replaced = |later: &Change| {
-                later.is_certain_before(now) && write.is_over_before(later.invoked)
-            };
-            !history.of_block(*lba).any(replaced)
-        })
-    }
-
     /// The disk of this boot.
     pub(crate) fn set_disk(&self, disk: &SimDevice) {
         self.shared.disk.replace(Some(disk.clone()));
-    }
-
-    /// Takes in what the disk damaged: whose blocks these are, and what a crash may now undo.
-    pub(crate) fn take_damage(&self) {
-        let damage = self.shared.disk.borrow().as_ref().map(SimDevice::take_damage);
-        for Damage { kind, pba, intended } in damage.iter().flatten() {
-            self.count(|counts| counts.damaged += 1);
-            // It passes, and excuses nothing.
-            if *kind == DamageKind::MisdirectedRead {
-                continue;
-            }
-            if let Some((id, lba, tag)) = content::owner(intended) {
-                self.shared.harmed.borrow_mut().insert((id, lba, tag));
-                self.shared.spoiled.borrow_mut().insert((*pba, Lba(lba)));
-                let volume = self.shared.volumes.borrow().iter().find(|v| v.id == id).cloned();
-                if let Some(volume) = volume
-                    && let Some(write) = volume.history.borrow_mut().get_mut(tag)
-                {
-                    write.harmed = true;
-                }
-            } else if intended.iter().any(|byte| *byte != 0) || *kind != DamageKind::Overwritten {
-                self.set_leniency(Leniency { metadata: true, ..self.leniency() });
-            }
-        }
     }
 
     /// The server is gone: what was open took effect by now, or never does.

@@ -4,6 +4,7 @@ mod breaking;
 mod refusing;
 mod rest;
 mod upkeep;
+mod used;
 
 use std::cell::Cell;
 use std::future::Future;
@@ -124,6 +125,7 @@ impl Scenario {
             if self.run.has_failed() {
                 return;
             }
+            self.prove_use(&next);
             disk = Some(next);
         }
     }
@@ -248,14 +250,20 @@ impl Boot {
                 Watched::Ended(end) => return Watched::Ended(end),
             }
         } else if self.rng.one_in(3) && !self.is_last {
-            let after = self.rng.below(80);
+            // While it is read back, or when it begins to write.
+            let spread = 1 << self.rng.between(4, 9);
+            let after = self.rng.below(spread);
             self.disk().crash_at_event(self.disk().events() + after);
         }
-        if !self.is_first
-            && self.rng.one_in(3)
-            && let Watched::Ended(end) = self.watch("fsck", self.fsck()).await
-        {
-            return Watched::Ended(end);
+        let misdirected_read_one_in = self.profile.faults.misdirected_read_one_in;
+        let astray = DeviceFaults { misdirected_read_one_in, ..DeviceFaults::default() };
+        if !self.is_first && self.rng.one_in(3) {
+            self.disk().set_faults(astray);
+            let looked = self.watch("fsck", self.fsck()).await;
+            self.disk().set_faults(DeviceFaults::default());
+            if let Watched::Ended(end) = looked {
+                return Watched::Ended(end);
+            }
         }
         // In the end all is on a disk that works.
         if self.is_last {
@@ -264,8 +272,6 @@ impl Boot {
         self.stop_refusing();
         self.note_unread();
         let flaky = self.run.leniency().device_errors && self.rng.one_in(3);
-        let misdirected_read_one_in = self.profile.faults.misdirected_read_one_in;
-        let astray = DeviceFaults { misdirected_read_one_in, ..DeviceFaults::default() };
         for attempt in 0..OPEN_TRIES {
             let faults = if flaky && attempt == 0 { self.profile.faults } else { astray };
             self.disk().set_faults(faults);
@@ -300,8 +306,9 @@ impl Boot {
     }
 
     async fn make_volumes(&self, rig: &Rig) {
-        for _ in 0..self.profile.volumes {
-            let model = self.run.new_volume(0, self.profile.volume_blocks);
+        for number in 0..self.profile.volumes {
+            let shard = number as usize % usize::from(self.profile.busy_shards);
+            let model = self.run.new_volume(shard, self.profile.volume_blocks);
             let _ = create(&self.run, rig, &model, self.profile.volume_blocks).await;
             if self.profile.tight || self.profile.workload == Workload::Paged {
                 self.write_all(rig, &model).await;

@@ -7,7 +7,7 @@ use client::Swap;
 use io_traits::BufferSlice;
 use nvme_wire::Status;
 use sim::SimWorld;
-use units::{BLOCK_SIZE, Lba, LbaRange, MetadataSize};
+use units::{BLOCK_SIZE, Lba, LbaRange, MetadataSize, Pba};
 use volume::{Blocks, CompareError, VolumeError};
 
 use crate::content;
@@ -31,8 +31,10 @@ pub(crate) enum Failure {
     OutOfRange,
     /// There is no room.
     NoSpace,
-    /// A block, or the map, is damaged.
-    Corrupt,
+    /// A block is damaged: which, and where it lies, as far as that is told. Where it is not, it may be the map.
+    Corrupt(Option<(Lba, Pba)>),
+    /// The map is damaged.
+    CorruptMap,
     /// The device failed.
     Device,
     /// The journal cannot be written.
@@ -61,7 +63,8 @@ impl From<&VolumeError> for Failure {
         match error {
             VolumeError::OutOfRange { .. } => Self::OutOfRange,
             VolumeError::PoolFull | VolumeError::AllowanceSpent => Self::NoSpace,
-            VolumeError::Corrupt { .. } | VolumeError::CorruptMap { .. } => Self::Corrupt,
+            VolumeError::Corrupt { lba, pba, .. } => Self::Corrupt(Some((*lba, *pba))),
+            VolumeError::CorruptMap { .. } => Self::CorruptMap,
             VolumeError::Device(_) => Self::Device,
             VolumeError::JournalLost => Self::JournalLost,
             VolumeError::Deleted => Self::Deleted,
@@ -105,7 +108,7 @@ impl From<Status> for Failure {
             Status::CAPACITY_EXCEEDED => Self::NoSpace,
             // What may succeed at once is not lost for good.
             Status::UNRECOVERED_READ_ERROR | Status::WRITE_FAULT if !status.dnr() => Self::Device,
-            Status::UNRECOVERED_READ_ERROR => Self::Corrupt,
+            Status::UNRECOVERED_READ_ERROR => Self::Corrupt(None),
             Status::INTERNAL_ERROR => Self::Device,
             Status::WRITE_FAULT => Self::JournalLost,
             Status::INVALID_NAMESPACE_OR_FORMAT => Self::Deleted,

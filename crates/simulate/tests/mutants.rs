@@ -52,6 +52,7 @@ engines! {
     engine_ack_before_data: AckBeforeData under Crash;
     engine_skip_flush: SkipFlush under Crash;
     engine_ignore_flush_error: IgnoreFlushError under Errors;
+    engine_flush_alone: FlushAlone under Errors;
     engine_ignore_record_error: IgnoreRecordError under Errors;
     engine_ignore_data_error: IgnoreDataError under Errors;
     engine_skip_restore: SkipRestore under Errors;
@@ -59,6 +60,7 @@ engines! {
     engine_settle_too_much: SettleTooMuch under Crash;
     engine_skip_read_checksum: SkipReadChecksum under Corrupt;
     engine_recover_by_one_read: RecoverByOneRead under Corrupt;
+    engine_blank_by_one_read: BlankByOneRead under Corrupt;
     engine_serve_by_one_read: ServeByOneRead under Corrupt;
     engine_reuse_while_read: ReuseWhileRead under Full;
     engine_reuse_nodes: ReuseNodes under Reuse;
@@ -88,6 +90,7 @@ engines! {
     engine_lose_waiter: LoseWaiter under Paged;
     engine_keep_read_ahead: KeepReadAhead under Crash;
     plane_keep_read_ahead: KeepReadAhead under Plane;
+    engine_reads_end_with_journal: ReadsEndWithJournal under Broken;
     engine_ban_nothing: BanNothing under Broken;
     engine_journal_insists: JournalInsists under Broken;
     engine_start_once: StartOnce under Broken;

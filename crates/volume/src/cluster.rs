@@ -13,12 +13,12 @@
 //! A device has no compare-and-swap. Two clusters that join one that belongs to none in the same moment are told apart by
 //! what is read back in the end: but not if one of them waits, between its look and its write, until the other is done.
 
-use io_traits::{Buffer, Device, DeviceError};
+use io_traits::{Device, DeviceError};
 use layout::Superblock;
 use uuid::Uuid;
 
 use crate::OpenError;
-use crate::superblocks::{read_superblock, write};
+use crate::superblocks::{read_copy, read_superblock, write};
 
 /// Makes a device one of `cluster`, unless it belongs to another (C4). What is then on the device is returned, and is to be
 /// looked at: only if it names `cluster` does the device belong to it.
@@ -49,11 +49,10 @@ pub async fn leave_cluster<D: Device>(device: &D) -> Result<Option<Uuid>, OpenEr
 async fn rewrite<D: Device>(device: &D, wanted: Superblock) -> Result<(), DeviceError> {
     let (mut damaged, mut stale) = (Vec::new(), Vec::new());
     for place in Superblock::places(wanted.blocks) {
-        let copy = device.read(place, Buffer::new(1)).await;
-        match copy.map(|block| Superblock::decode(block.as_bytes())) {
-            Ok(Ok(copy)) if copy == wanted => {}
-            Ok(Ok(_)) => stale.push(place),
-            Ok(Err(_)) | Err(_) => damaged.push(place),
+        match read_copy(device, place).await?.whole() {
+            Some(copy) if copy == wanted => {}
+            Some(_) => stale.push(place),
+            None => damaged.push(place),
         }
     }
     if stale.is_empty() {

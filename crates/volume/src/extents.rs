@@ -1,6 +1,7 @@
-//! Who owns which extent of a device.
+//! Who owns which extent of a device, and what else its shards have to know of each other.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
 use layout::Superblock;
@@ -19,6 +20,8 @@ const FREE_MIN: u32 = 2;
 #[derive(Clone, Debug)]
 pub struct ExtentAllocator {
     owners: Arc<Mutex<Owners>>,
+    /// Flushes of the device that failed, whoever asked for them.
+    flush_failures: Arc<AtomicU64>,
 }
 
 #[derive(Debug, Default)]
@@ -45,7 +48,7 @@ impl ExtentAllocator {
     pub fn new(superblock: &Superblock) -> Self {
         let free = superblock.extent_count();
         let owners = Owners { by_extent: vec![None; free as usize], free, ..Owners::default() };
-        Self { owners: Arc::new(Mutex::new(owners)) }
+        Self { owners: Arc::new(Mutex::new(owners)), flush_failures: Arc::default() }
     }
 
     /// Extents that nobody owns.
@@ -59,6 +62,16 @@ impl ExtentAllocator {
     #[must_use]
     pub fn calls(&self) -> u64 {
         self.locked().calls
+    }
+
+    /// Flushes of the device that failed so far: each concerns all shards (C5).
+    pub(crate) fn flush_failures(&self) -> u64 {
+        self.flush_failures.load(Ordering::Acquire)
+    }
+
+    /// A flush failed.
+    pub(crate) fn note_flush_failure(&self) {
+        self.flush_failures.fetch_add(1, Ordering::AcqRel);
     }
 
     /// Records what recovery found: `shard` owns `extent`.

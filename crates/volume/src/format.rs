@@ -5,8 +5,8 @@ use layout::{DecodeError, Root, SUPERBLOCK_MAGIC, Superblock};
 use units::{BLOCK_SIZE, Pba};
 use uuid::Uuid;
 
+use crate::FormatError;
 use crate::superblocks::{Copies, Copy};
-use crate::{FormatError, OpenError};
 
 /// How a device is formatted.
 #[derive(Clone, Copy, Debug)]
@@ -209,7 +209,7 @@ async fn is_blank_in_samples<D: Device>(device: &D) -> Result<bool, DeviceError>
     Ok(true)
 }
 
-fn is_zero(bytes: &[u8]) -> bool {
+pub(crate) fn is_zero(bytes: &[u8]) -> bool {
     bytes.iter().all(|byte| *byte == 0)
 }
 
@@ -263,29 +263,4 @@ async fn write_format<D: Device>(
     }
     device.flush().await?;
     Ok(superblock)
-}
-
-/// The shards that were ever started: all of them must be recovered before one is started.
-///
-/// # Errors
-/// The device cannot be read.
-pub async fn active_shards<D: Device>(
-    device: &D,
-    superblock: &Superblock,
-) -> Result<Vec<u16>, OpenError> {
-    let mut active = Vec::new();
-    for shard in 0..superblock.shard_slots {
-        // As when the shard is recovered: a slot with a copy of zeroes and no root is blank.
-        let (mut blank, mut valid) = ([false; 2], false);
-        let places = [0, 1].into_iter().flat_map(|parity| superblock.root_places(shard, parity));
-        for (copy, place) in places.enumerate() {
-            let Ok(block) = device.read(place, Buffer::new(1)).await else { continue };
-            blank[copy / 2] |= block.as_bytes().iter().all(|byte| *byte == 0);
-            valid |= Root::decode(block.as_bytes()).is_ok();
-        }
-        if valid || blank != [true; 2] {
-            active.push(shard);
-        }
-    }
-    Ok(active)
 }

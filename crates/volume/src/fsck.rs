@@ -11,17 +11,18 @@
 
 use std::fmt;
 
-use io_traits::{Buffer, BufferSlice, Device};
-use layout::{DecodeError, Root, Superblock};
+use io_traits::{BufferSlice, Device, DeviceError};
+use layout::{DecodeError, Superblock};
 use units::Pba;
 use uuid::Uuid;
 
 use crate::check::MAPPED_BLOCKS;
+use crate::copies::{Copy, read_copy};
 use crate::format::ROOTS_WRITTEN;
 use crate::sabotage::{Sabotage, broken};
-use crate::shard::{Loss, Mended};
+use crate::shard::{Loss, Mended, decode_meant};
 use crate::{CheckReport, ExtentAllocator, Finding, OpenError, Recovered, Shard, ShardOptions};
-use crate::{VolumeError, read_superblock};
+use crate::{VolumeError, active_shards, read_superblock};
 
 /// How closely a device is checked.
 #[derive(Clone, Copy, Debug)]
@@ -202,7 +203,7 @@ pub struct Repaired {
 /// Checks a device that nobody uses (F1). `progress` is told blocks done and blocks to do.
 ///
 /// # Errors
-/// It is not ours, or no superblock is whole.
+/// It is not ours, no superblock is whole, or the device fails in another way than that it cannot read a block.
 pub async fn fsck<D: Device>(
     device: &D,
     options: FsckOptions,
@@ -210,7 +211,7 @@ pub async fn fsck<D: Device>(
 ) -> Result<FsckReport, OpenError> {
     let superblock = read_superblock(device).await?;
     let mut report = FsckReport { cluster: superblock.cluster, ..FsckReport::default() };
-    let copies = read_copies(device, &superblock).await;
+    let copies = read_copies(device, &superblock).await?;
     for copy in &copies {
         let fault =
             Fault { pba: Some(copy.pba), shard: copy.shard, volume: None, problem: copy.problem() };
@@ -218,7 +219,7 @@ pub async fn fsck<D: Device>(
             report.faults.push(fault);
         }
     }
-    let recovered = recover_all(device, superblock, true, &mut report).await;
+    let recovered = recover_all(device, superblock, true, &mut report).await?;
     report.volumes = recovered.iter().map(|r| r.shard().volumes().len()).sum();
     let total: u64 = recovered.iter().map(|r| r.shard().blocks_in_use()).sum();
     let mut before = 0;
@@ -270,8 +271,8 @@ fn faults_of<D: Device>(recovered: &Recovered<D>) -> Vec<Fault> {
 pub async fn repair<D: Device>(device: &D, consent: bool) -> Result<Repaired, OpenError> {
     let superblock = read_superblock(device).await?;
     let mut repaired = Repaired::default();
-    let copies = read_copies(device, &superblock).await;
-    for (copy, source) in copies.iter().filter_map(|copy| Some((copy, copy.twin.clone()?))) {
+    let copies = read_copies(device, &superblock).await?;
+    for (copy, source) in copies.iter().filter_map(|copy| Some((copy, copy.source.clone()?))) {
         if copy.is_damaged {
             if repaired.copies == 0 || !broken(Sabotage::RepairOneCopy) {
                 device.write(copy.pba, source).await?;
@@ -283,7 +284,7 @@ pub async fn repair<D: Device>(device: &D, consent: bool) -> Result<Repaired, Op
         device.flush().await?;
     }
     let mut report = FsckReport::default();
-    let recovered = recover_all(device, superblock, consent, &mut report).await;
+    let recovered = recover_all(device, superblock, consent, &mut report).await?;
     // A shard that is not opened owns extents of which nobody knows.
     for fault in report.faults {
         if let Problem::Unopened(error) = fault.problem {
@@ -337,7 +338,7 @@ async fn repair_shard<D: Device>(
 }
 
 /// One of two copies of the same.
-struct Copy {
+struct Twin {
     pba: Pba,
     /// `None` for the superblock.
     shard: Option<u16>,
@@ -348,52 +349,55 @@ struct Copy {
     generation: Option<u64>,
     error: DecodeError,
     /// What it should be, if the other copy is whole.
-    twin: Option<BufferSlice>,
+    source: Option<BufferSlice>,
 }
 
-impl Copy {
+impl Twin {
     fn problem(&self) -> Problem {
         match self.shard {
             None => Problem::Superblock(self.error),
-            Some(_) => Problem::Root { twin: self.twin.is_some() },
+            Some(_) => Problem::Root { twin: self.source.is_some() },
         }
     }
 }
 
 /// All superblocks, and the roots of all shards that were ever used.
-async fn read_copies<D: Device>(device: &D, superblock: &Superblock) -> Vec<Copy> {
+async fn read_copies<D: Device>(
+    device: &D,
+    superblock: &Superblock,
+) -> Result<Vec<Twin>, DeviceError> {
     let places = Superblock::places(superblock.blocks);
-    let mut copies = pair(device, None, places, |block| {
+    let superblocks = pair(device, None, places, |block| {
         Superblock::decode(block).and_then(|found| {
             if found == *superblock { Ok(0) } else { Err(DecodeError::Field("superblock")) }
         })
-    })
-    .await;
+    });
+    let mut copies = Vec::from(superblocks.await?);
     for shard in 0..superblock.shard_slots {
-        copies.extend(read_roots(device, superblock, shard).await);
+        copies.extend(read_roots(device, superblock, shard).await?);
     }
-    copies
+    Ok(copies)
 }
 
 /// All copies of a shard's roots. Zeroes are no damage where perhaps none was ever written.
-async fn read_roots<D: Device>(device: &D, superblock: &Superblock, shard: u16) -> Vec<Copy> {
+async fn read_roots<D: Device>(
+    device: &D,
+    superblock: &Superblock,
+    shard: u16,
+) -> Result<Vec<Twin>, DeviceError> {
     let mut copies = Vec::new();
     for parity in [0, 1] {
         let places = superblock.root_places(shard, parity);
         let roots = pair(device, Some(shard), places, |block| {
-            let root = Root::decode(block)?;
-            let ours = root.device == superblock.uuid
-                && root.shard == shard
-                && root.generation % 2 == parity;
-            if ours { Ok(root.generation) } else { Err(DecodeError::Field("place of the root")) }
+            decode_meant(block, superblock, shard, parity).map(|root| root.generation)
         });
-        copies.extend(roots.await);
+        copies.extend(roots.await?);
     }
     let newest = copies.iter().filter_map(|copy| copy.generation).max();
     for copy in &mut copies {
         copy.is_damaged &= !copy.is_blank || newest >= Some(ROOTS_WRITTEN);
     }
-    copies
+    Ok(copies)
 }
 
 /// Reads both copies; `decode` tells the generation.
@@ -402,31 +406,28 @@ async fn pair<D: Device>(
     shard: Option<u16>,
     places: [Pba; 2],
     decode: impl Fn(&[u8]) -> Result<u64, DecodeError>,
-) -> Vec<Copy> {
-    let mut blocks: Vec<(Option<BufferSlice>, Result<u64, DecodeError>)> = Vec::new();
-    for pba in places {
-        blocks.push(match device.read(pba, Buffer::new(1)).await {
-            Ok(block) => {
-                let decoded = decode(block.as_bytes());
-                (Some(block.into_slice()), decoded)
-            }
-            Err(_) => (None, Err(DecodeError::Short)),
-        });
-    }
-    let is_blank = |block: &BufferSlice| block.as_bytes().iter().all(|byte| *byte == 0);
-    let copy = |index: usize| {
-        let ((block, decoded), (other, other_decoded)) = (&blocks[index], &blocks[1 - index]);
-        Copy {
-            pba: places[index],
-            shard,
-            is_damaged: decoded.is_err(),
-            is_blank: block.as_ref().is_some_and(is_blank),
-            generation: decoded.ok(),
-            error: decoded.err().unwrap_or(DecodeError::Checksum),
-            twin: other.clone().filter(|_| other_decoded.is_ok()),
-        }
+) -> Result<[Twin; 2], DeviceError> {
+    let first = read_copy(device, places[0], &decode).await?;
+    let second = read_copy(device, places[1], &decode).await?;
+    let twin = |pba: Pba, copy: &Copy<u64>, other: &Copy<u64>| Twin {
+        pba,
+        shard,
+        is_damaged: !matches!(copy, Copy::Whole { .. }),
+        is_blank: matches!(copy, Copy::Blank),
+        generation: match copy {
+            Copy::Whole { value, .. } => Some(*value),
+            Copy::Blank | Copy::Damaged(_) => None,
+        },
+        error: match copy {
+            Copy::Damaged(error) => *error,
+            Copy::Whole { .. } | Copy::Blank => DecodeError::Magic,
+        },
+        source: match other {
+            Copy::Whole { block, .. } => Some(block.clone()),
+            Copy::Blank | Copy::Damaged(_) => None,
+        },
     };
-    vec![copy(0), copy(1)]
+    Ok([twin(places[0], &first, &second), twin(places[1], &second, &first)])
 }
 
 /// Opens every shard that was ever used, with consent without what is damaged; what cannot be opened is
@@ -436,9 +437,9 @@ async fn recover_all<D: Device>(
     superblock: Superblock,
     consent: bool,
     report: &mut FsckReport,
-) -> Vec<Recovered<D>> {
+) -> Result<Vec<Recovered<D>>, OpenError> {
     let extents = ExtentAllocator::new(&superblock);
-    let active = crate::active_shards(device, &superblock).await.unwrap_or_default();
+    let active = active_shards(device, &superblock).await?;
     report.shards = active.len();
     let mut all = Vec::new();
     for index in active {
@@ -462,5 +463,5 @@ async fn recover_all<D: Device>(
             }
         }
     }
-    all
+    Ok(all)
 }

@@ -97,6 +97,12 @@ impl Journal {
         }
     }
 
+    /// That of a shard of which nothing is known yet.
+    pub(crate) fn nowhere() -> Self {
+        let replay = ReplayPoint { sequence: 1, position: 0, previous_crc: 0 };
+        Self::new(PbaRange::new(Pba(0), 1), 0, replay)
+    }
+
     pub(crate) fn area(&self) -> PbaRange {
         self.area
     }

@@ -25,6 +25,7 @@ mod blocks;
 mod census;
 mod check;
 mod cluster;
+mod copies;
 mod epochs;
 mod error;
 mod extents;
@@ -53,7 +54,7 @@ pub use check::{CheckReport, Finding, Owner};
 pub use cluster::{join_cluster, leave_cluster};
 pub use error::{CompareError, FormatError, OpenError, VolumeError};
 pub use extents::ExtentAllocator;
-pub use format::{FormatOptions, Probe, active_shards, format, format_with_extents, probe};
+pub use format::{FormatOptions, Probe, format, format_with_extents, probe};
 pub use fsck::{Fault, FsckOptions, FsckReport, Problem, Repair, Repaired, fsck, repair};
 pub use layout::{ACCESS_BYTES_MAX, Superblock, overhead};
 pub use options::{
@@ -62,6 +63,8 @@ pub use options::{
 pub use read::ReadData;
 #[cfg(feature = "sabotage")]
 pub use sabotage::{Sabotage, sabotage};
-pub use shard::{Damaged, Loss, Mended, Recovered, ScrubCursor, ScrubStep, Shard, Structure};
+pub use shard::{
+    Damaged, Loss, Mended, Recovered, ScrubCursor, ScrubStep, Shard, Structure, active_shards,
+};
 pub use superblocks::read_superblock;
 pub use volume::Volume;

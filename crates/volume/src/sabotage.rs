@@ -14,6 +14,8 @@ pub enum Sabotage {
     SkipFlush,
     /// A flush that failed counts as done.
     IgnoreFlushError,
+    /// C5: a flush that another shard asked for, and that failed, is its own affair.
+    FlushAlone,
     /// C4: a record whose write failed counts as written.
     IgnoreRecordError,
     /// C3: data whose write failed counts as written.
@@ -104,6 +106,10 @@ pub enum Sabotage {
     LoseUndiscarded,
     /// A start takes what a read gives for what lies there.
     RecoverByOneRead,
+    /// O1: where one read gives zeroes no root was ever written.
+    BlankByOneRead,
+    /// B4 of the simulator: nothing can be read once the journal is lost.
+    ReadsEndWithJournal,
     /// Requests and scrubs take what a read gives for what lies there.
     ServeByOneRead,
     /// H1: what was read ahead is returned, whatever was written since.

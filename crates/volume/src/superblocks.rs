@@ -107,7 +107,11 @@ impl Copies {
     }
 }
 
-async fn read_copy<D: Device>(device: &D, place: Pba) -> Result<Copy, DeviceError> {
+/// What lies at `place` (B1).
+///
+/// # Errors
+/// The device fails in another way than that it cannot read the block.
+pub(crate) async fn read_copy<D: Device>(device: &D, place: Pba) -> Result<Copy, DeviceError> {
     let mut copy = Copy::Damaged(DecodeError::Short);
     for _ in 0..READ_TRIES {
         copy = match device.read(place, Buffer::new(1)).await {

@@ -16,6 +16,9 @@ use crate::shard::{Inner, Kind, Need, Shard};
 use crate::state::VolumeState;
 use crate::{CompareError, ReadData, VolumeError, VolumeStats, WRITE_BLOCKS_MAX};
 
+/// What changes of terms lock: behind all blocks, so that no request waits for them.
+const TERMS: LbaRange = LbaRange::new(Lba(u64::MAX - 1), 1);
+
 /// A thin volume. A cheap handle; clones are the same volume.
 ///
 /// - Requests run concurrently. One that succeeded is seen by every later one.
@@ -154,6 +157,9 @@ impl<D: Device> Volume<D> {
     /// Out of range, corrupt, or the device failed.
     pub async fn read(&self, range: LbaRange) -> Result<ReadData, VolumeError> {
         self.check(range)?;
+        if broken(Sabotage::ReadsEndWithJournal) {
+            self.inner().check_open()?;
+        }
         let data = if range.blocks == 1 && self.state.metadata.is_none() {
             self.inner().read_block(&self.state, range.start).await
         } else {
@@ -360,11 +366,10 @@ impl<D: Device> Volume<D> {
     /// The volume is deleted, or the journal is lost.
     pub async fn set_slo(&self, slo: Slo) -> Result<(), VolumeError> {
         let inner = self.inner();
-        inner.check_open()?;
-        if self.state.deleted.get() {
-            return Err(VolumeError::Deleted);
-        }
-        inner.submit(Op::new(Change::SetSlo { slo }, Some(self.state.clone()))).await
+        let guard = self.lock_terms().await?;
+        let mut op = Op::new(Change::SetSlo { slo }, Some(self.state.clone()));
+        op.guard = Some(guard);
+        inner.submit(op).await
     }
 
     /// Changes who may open the volume: at most [`layout::ACCESS_BYTES_MAX`] bytes, which the engine
@@ -374,15 +379,23 @@ impl<D: Device> Volume<D> {
     /// Too many bytes, the volume is deleted, or the journal is lost.
     pub async fn set_access(&self, access: &[u8]) -> Result<(), VolumeError> {
         let inner = self.inner();
-        inner.check_open()?;
         if access.len() > ACCESS_BYTES_MAX {
             return Err(VolumeError::Spec);
         }
-        if self.state.deleted.get() {
-            return Err(VolumeError::Deleted);
-        }
+        let guard = self.lock_terms().await?;
         let change = Change::SetAccess { access: access.into() };
-        inner.submit(Op::new(change, Some(self.state.clone()))).await
+        let mut op = Op::new(change, Some(self.state.clone()));
+        op.guard = Some(guard);
+        inner.submit(op).await
+    }
+
+    /// Keeps the volume from being deleted or resized meanwhile: no record may name it behind that of its deletion, which a
+    /// checkpoint without the volume may be ahead of.
+    async fn lock_terms(&self) -> Result<RangeGuard, VolumeError> {
+        self.inner().check_open()?;
+        let guard = lock(&self.state.locks, TERMS).await;
+        self.inner().check_open()?;
+        if self.state.deleted.get() { Err(VolumeError::Deleted) } else { Ok(guard) }
     }
 
     /// Grows or shrinks the volume. What lies beyond the new end is gone for good.

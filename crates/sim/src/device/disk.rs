@@ -30,6 +30,7 @@ pub(super) struct Disk {
     pub(super) defects: Defects,
 }
 
+#[derive(Clone)]
 struct Unflushed {
     start: u64,
     bytes: Vec<u8>,
@@ -181,8 +182,16 @@ impl Disk {
     /// The disk as the next boot finds it.
     pub(super) fn after_crash(&self, survival: Survival, rng: &mut Rng) -> Self {
         let mut durable = self.durable.clone();
+        let (unreadable, defects) = (self.unreadable.clone(), self.defects.clone());
         let count = self.unflushed.len() as u64;
         let cut = rng.below(count + 1);
+        if survival == Survival::Completed {
+            let completed = self.unflushed.iter().filter(|(_, write)| write.completed);
+            let unflushed = completed.map(|(number, write)| (*number, write.clone())).collect();
+            let next_write = self.next_write;
+            let fresh = Self::new(self.blocks);
+            return Self { durable, unflushed, next_write, unreadable, defects, ..fresh };
+        }
         for (place, write) in (0..).zip(self.unflushed.values()) {
             let sectors = write.sectors();
             let whole = |survives: bool| if survives { 0..sectors } else { 0..0 };
@@ -198,19 +207,17 @@ impl Disk {
                 Survival::Writes => whole(rng.one_in(2)),
                 Survival::Nothing => whole(false),
                 Survival::Everything => whole(true),
-                Survival::Completed => whole(write.completed),
+                Survival::Completed => unreachable!("the cache goes on"),
                 Survival::InFlight => whole(!write.completed),
                 Survival::Prefix if place == cut => 0..rng.below(sectors as u64 + 1) as usize,
                 Survival::Prefix => whole(place < cut),
                 Survival::Suffix => whole(place >= cut),
             };
-            // A doomed write is gone with the power, but not with the process.
-            if !write.doomed || survival == Survival::Completed {
+            if !write.doomed {
                 let taken = survivors.filter(|at| self.defects.can_write(write.block_of(*at)));
                 taken.for_each(|sector| write.store(&mut durable, sector));
             }
         }
-        let (unreadable, defects) = (self.unreadable.clone(), self.defects.clone());
         Self { durable, unreadable, defects, ..Self::new(self.blocks) }
     }
 }

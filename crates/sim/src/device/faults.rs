@@ -41,7 +41,7 @@ pub enum Survival {
     Nothing,
     /// All survives, even what had not completed.
     Everything,
-    /// What had completed survives, and nothing else: the end of a process, not of the power.
+    /// What had completed is there, and nothing else: the end of a process, not of the power. No flush covers it still.
     Completed,
     /// What had not completed survives, and what had completed does not.
     InFlight,

@@ -61,7 +61,7 @@ struct Place {
 
 /// What came of a leaf.
 enum Leaf {
-    /// So many entries, and where to go on.
+    /// So many entries from where it was asked for, and where to go on.
     Seen { entries: u64, end: u64 },
     /// It cannot be read. Where to go on, if that is known.
     Unreadable { end: Option<u64> },
@@ -277,7 +277,9 @@ impl<D: Device> Inner<D> {
             for (lba, mapping) in &entries {
                 visit(mapping.pba, Owner::Data { volume, lba: *lba });
             }
-            return Ok(Leaf::Seen { entries: entries.len() as u64, end });
+            // Leaves share what they hold: of keys before `at` it may have some that were met in another one.
+            let entries = entries.iter().filter(|(lba, _)| *lba >= at).count() as u64;
+            return Ok(Leaf::Seen { entries, end });
         }
     }
 

@@ -46,7 +46,7 @@ pub(super) enum CheckpointError {
     Device(DeviceError),
     /// Fewer blocks were set aside than it takes (A1).
     NoSpace,
-    /// The journal was lost meanwhile: what the media hold is unknown (C4).
+    /// The journal was lost meanwhile, or a flush of another shard failed: what the media hold is unknown (C4, C5).
     Lost,
 }
 
@@ -394,7 +394,8 @@ impl<D: Device> Inner<D> {
         Ok(())
     }
 
-    async fn write_root(&self, root: &Root) -> Result<(), CheckpointError> {
+    /// Writes a root, durably.
+    pub(super) async fn write_root(&self, root: &Root) -> Result<(), CheckpointError> {
         let mut block = Buffer::new(1);
         root.encode(block.as_mut_bytes());
         let block = block.into_slice();
@@ -464,10 +465,6 @@ impl<D: Device> Inner<D> {
             self.checkpoint_is_held_up(error);
             ticked.await;
         }
-    }
-
-    async fn flush_if_volatile(&self) -> Result<(), DeviceError> {
-        if self.volatile { self.device.flush().await } else { Ok(()) }
     }
 
     /// The new root is durable: extents that only the old one needed go (K4), and the journal before it.

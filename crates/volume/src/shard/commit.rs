@@ -11,6 +11,8 @@
 //!   entry restores what was there; until that is durable its blocks and its range stay taken.
 //! - C4: nothing is acknowledged once a record or a flush has failed: what the media hold is unknown
 //!   until they are read back.
+//! - C5: a flush that fails concerns all shards of the device, whichever asked for it: it should have covered what they had
+//!   written, too, and a later one that succeeds says nothing of that.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -207,12 +209,9 @@ impl<D: Device> Inner<D> {
             let Poll::Ready(flushed) = flusher.slot.poll(context) else { return false };
             flusher.sequence = None;
             progress = true;
-            match flushed {
-                Ok(()) => self.journal.borrow_mut().flushed = through,
-                Err(_) if broken(Sabotage::IgnoreFlushError) => {
-                    self.journal.borrow_mut().flushed = through;
-                }
-                Err(_) => self.lose_journal(),
+            match self.flush_outcome(flushed) {
+                Err(_) if !broken(Sabotage::IgnoreFlushError) => self.lose_journal(),
+                _ => self.journal.borrow_mut().flushed = through,
             }
         }
         let through = {

@@ -1,6 +1,6 @@
 //! What one core owns of a device: extents, a journal, volumes.
 //!
-//! - `commit.rs`: how a change becomes durable. `apply.rs`: how it takes effect.
+//! - `commit.rs`: how a change becomes durable, `flush.rs`: what a flush says of it. `apply.rs`: how it takes effect.
 //! - `space.rs`: who may take blocks, and when to wait for some.
 //! - `checkpoint.rs`: how the state moves from the journal into maps and tables on the device.
 //! - `refused.rs`: what to do while the device takes no checkpoint, and where else to write.
@@ -8,7 +8,8 @@
 //! - `reclaim.rs`: how large deallocations give their space back.
 //! - `paging.rs`: how much of the maps is in memory.
 //! - `walk.rs`: all that a map names.
-//! - `recovery.rs`: how all is read back. `reopen.rs`: the same in a process that goes on.
+//! - `recovery.rs`: how all is read back, from what `roots.rs` finds. `reopen.rs`: the same in a process that goes on.
+//!   `confirm.rs`: what is made durable of that first.
 //! - `mend.rs`, `losses.rs`: what happens to damage that is met there. `findings.rs`: what is known of all damage.
 //!   `scrub.rs`: how it is looked for, `accounts.rs`: whether it fits together, `heal.rs`: what is written anew then.
 
@@ -16,8 +17,10 @@ mod accounts;
 mod apply;
 mod checkpoint;
 mod commit;
+mod confirm;
 mod discard;
 mod findings;
+mod flush;
 mod heal;
 mod losses;
 mod mend;
@@ -63,6 +66,7 @@ use crate::{ExtentAllocator, ShardOptions, Terms, Volume, VolumeError, VolumeSpe
 pub(crate) use apply::UNMAP_AT_ONCE_MAX;
 use checkpoint::Tables;
 use commit::Orphan;
+use confirm::Unproven;
 use findings::Findings;
 pub use losses::Loss;
 pub use mend::Mended;
@@ -71,6 +75,8 @@ use paging::Paging;
 pub(crate) use reading::ReadGuard;
 use reclaim::Reclaimed;
 pub use recovery::Recovered;
+pub use roots::active_shards;
+pub(crate) use roots::decode_meant;
 pub use scrub::{Damaged, ScrubCursor, ScrubStep, Structure};
 pub(crate) use space::{Kind, Need};
 use waiting::Waiting;
@@ -90,6 +96,8 @@ pub(crate) struct Inner<D: Device> {
     /// For what is read ahead; none where that is of no use.
     ahead: Option<Rc<Room>>,
     extents: ExtentAllocator,
+    /// Flushes of the device that had failed when it was read back (C5).
+    flush_failures: u64,
     pool: RefCell<Pool>,
     epochs: RefCell<Epochs>,
     journal: RefCell<Journal>,
@@ -154,6 +162,8 @@ pub(crate) struct Inner<D: Device> {
     mended: RefCell<Vec<Mended>>,
     /// Whether recovery found records to replay.
     replayed: Cell<bool>,
+    /// What recovery rests on, until a start has made it durable.
+    unproven: RefCell<Option<Unproven>>,
     /// Whether recovery may go on without what is damaged (Q2).
     consents: Cell<bool>,
     /// What it did go on without.

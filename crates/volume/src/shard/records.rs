@@ -7,7 +7,7 @@ use std::cmp::Ordering;
 
 use io_traits::{Buffer, Device, DeviceError};
 use layout::{COUNT_MAX, DecodeError, RECORD_BLOCKS_MAX, Record, ReplayPoint, Root};
-use units::{BLOCK_SIZE, PbaRange};
+use units::{BLOCK_SIZE, Pba, PbaRange};
 
 use super::Inner;
 use crate::OpenError;
@@ -17,6 +17,12 @@ use crate::sabotage::{Sabotage, tries};
 const RECORD_READ_TRIES: u32 = 3;
 /// What Linux calls an I/O error.
 const EIO: i32 = 5;
+
+/// A record, and where it lies.
+pub(super) struct Placed {
+    pub(super) pba: Pba,
+    pub(super) record: Record,
+}
 
 /// Reads the journal record by record.
 pub(super) struct Reader<'a, D: Device> {
@@ -43,7 +49,7 @@ impl<'a, D: Device> Reader<'a, D> {
     ///
     /// What does not continue the journal is read again, and no more than the record: where the journal has its end that is
     /// two blocks in vain, or four if the record could lie at the start as well.
-    pub(super) async fn next(&mut self) -> Result<Option<Record>, OpenError> {
+    pub(super) async fn next(&mut self) -> Result<Option<Placed>, OpenError> {
         let mut found = self.continuation().await;
         for _ in 1..tries(RECORD_READ_TRIES, Sabotage::RecoverByOneRead) {
             if !matches!(found, Ok(None) | Err(OpenError::Device(DeviceError::Io { .. }))) {
@@ -58,7 +64,7 @@ impl<'a, D: Device> Reader<'a, D> {
     }
 
     /// The same, of what was read.
-    async fn continuation(&mut self) -> Result<Option<Record>, OpenError> {
+    async fn continuation(&mut self) -> Result<Option<Placed>, OpenError> {
         let position = u64::from(self.at.position);
         let mut found = None;
         // Only what does not fit before the end lies at the start: else nobody asks for that, which may be unreadable.
@@ -88,7 +94,7 @@ impl<'a, D: Device> Reader<'a, D> {
             position: u32::try_from(end % self.root.journal.blocks).expect("less than 2^32"),
             previous_crc: record.crc,
         };
-        Ok(Some(record))
+        Ok(Some(Placed { pba: self.root.journal.start.plus(start), record }))
     }
 
     fn missing(&self) -> OpenError {

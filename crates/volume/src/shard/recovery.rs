@@ -79,7 +79,11 @@ impl<D: Device> Recovered<D> {
         if self.is_new {
             inner.lay_out_journal()?;
         }
-        inner.take_checkpoint().await.map_err(|error| match error {
+        let begun = match inner.confirm().await {
+            Ok(()) => inner.take_checkpoint().await,
+            Err(error) => Err(error),
+        };
+        begun.map_err(|error| match error {
             CheckpointError::Device(error) => OpenError::Device(error),
             CheckpointError::NoSpace => OpenError::NoExtent,
             CheckpointError::Lost => OpenError::Device(DeviceError::Gone),
@@ -203,8 +207,6 @@ impl<D: Device> Inner<D> {
         extents: ExtentAllocator,
         options: ShardOptions,
     ) -> Self {
-        let replay = ReplayPoint { sequence: 1, position: 0, previous_crc: 0 };
-        let journal = Journal::new(PbaRange::new(Pba(0), 1), 0, replay);
         let mut pool = Pool::new(superblock);
         pool.set_discards(device.geometry().discards);
         Self {
@@ -214,10 +216,11 @@ impl<D: Device> Inner<D> {
             superblock,
             index,
             options,
+            flush_failures: extents.flush_failures(),
             extents,
             pool: RefCell::new(pool),
             epochs: RefCell::new(Epochs::new()),
-            journal: RefCell::new(journal),
+            journal: RefCell::new(Journal::nowhere()),
             ops: RefCell::new(Slab::new()),
             volumes: RefCell::new(BTreeMap::new()),
             creating: RefCell::default(),
@@ -255,6 +258,7 @@ impl<D: Device> Inner<D> {
             findings: Rc::default(),
             mended: RefCell::default(),
             replayed: Cell::new(false),
+            unproven: RefCell::default(),
             consents: Cell::new(false),
             losses: RefCell::default(),
             passed_over: RefCell::new(BTreeSet::new()),

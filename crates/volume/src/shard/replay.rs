@@ -19,7 +19,8 @@ use layout::{DecodeError, Entry, KEY_LIMIT, Mapping, Record, ReplayPoint, Root, 
 use local_sync::Permit;
 use units::{BLOCK_SIZE, Lba, LbaRange, MetadataSize, Pba, PbaRange};
 
-use super::records::Reader;
+use super::confirm::Unproven;
+use super::records::{Placed, Reader};
 use super::{Inner, Loss};
 use crate::journal::Journal;
 use crate::sabotage::{Sabotage, broken, tries};
@@ -43,7 +44,9 @@ pub(super) async fn replay<D: Device>(inner: &Inner<D>, root: &Root) -> Result<(
     let is_cut = inner.losses.borrow().iter().any(|loss| matches!(loss, Loss::Journal { .. }));
     // Q3.
     let skipped = if is_cut { Vec::new() } else { unfinished_writes(inner, &unsettled).await? };
-    for (number, record) in unsettled.into_iter().enumerate() {
+    // Behind a cut nothing is to be what it was.
+    inner.unproven.replace((!is_cut).then(|| Unproven::of(root, &unsettled)));
+    for (number, Placed { record, .. }) in unsettled.into_iter().enumerate() {
         inner.replay_record(record, |place| skipped.contains(&(number, place))).await?;
     }
     let mut incarnation = root.incarnation;
@@ -62,7 +65,7 @@ pub(super) async fn replay<D: Device>(inner: &Inner<D>, root: &Root) -> Result<(
 
 /// Replays what a later record calls settled (P5), from the replay point on. Returns the rest. With consent the journal
 /// ends where a record is damaged (Q2).
-async fn replay_settled<D: Device>(reader: &mut Reader<'_, D>) -> Result<Vec<Record>, OpenError> {
+async fn replay_settled<D: Device>(reader: &mut Reader<'_, D>) -> Result<Vec<Placed>, OpenError> {
     let (inner, area) = (reader.inner, reader.root.journal);
     let cut = |error: OpenError, at: &ReplayPoint| match error {
         OpenError::Journal { sequence, .. } if inner.consents.get() => {
@@ -72,26 +75,26 @@ async fn replay_settled<D: Device>(reader: &mut Reader<'_, D>) -> Result<Vec<Rec
         }
         error => Err(error),
     };
-    let mut unsettled: VecDeque<Record> = VecDeque::new();
+    let mut unsettled: VecDeque<Placed> = VecDeque::new();
     let (mut blocks, mut settled) = (0, 0);
     loop {
-        let record = match reader.next().await {
+        let placed = match reader.next().await {
             Ok(None) => break,
-            Ok(Some(record)) => record,
+            Ok(Some(placed)) => placed,
             Err(error) => {
                 cut(error, &reader.at)?;
                 return Ok(unsettled.into());
             }
         };
-        blocks += u64::from(record.blocks);
+        blocks += u64::from(placed.record.blocks);
         if blocks > area.blocks {
             break;
         }
         inner.replayed.set(true);
-        settled = settled.max(record.head.settled);
-        unsettled.push_back(record);
-        while unsettled.front().is_some_and(|record| record.head.sequence <= settled) {
-            let record = unsettled.pop_front().expect("just seen");
+        settled = settled.max(placed.record.head.settled);
+        unsettled.push_back(placed);
+        while unsettled.front().is_some_and(|first| first.record.head.sequence <= settled) {
+            let Placed { record, .. } = unsettled.pop_front().expect("just seen");
             inner.replay_record(record, |_| false).await?;
         }
         if broken(Sabotage::ReplayTwoRecords) && blocks >= 2 {
@@ -131,11 +134,11 @@ impl Touched {
 /// The writes, by record and entry, whose data did not reach the media (P2, P3).
 async fn unfinished_writes<D: Device>(
     inner: &Inner<D>,
-    unsettled: &[Record],
+    unsettled: &[Placed],
 ) -> Result<Vec<(usize, usize)>, OpenError> {
     let mut touched = Touched::default();
     let mut skipped = Vec::new();
-    for (number, record) in unsettled.iter().enumerate().rev() {
+    for (number, Placed { record, .. }) in unsettled.iter().enumerate().rev() {
         for (place, entry) in record.entries.iter().enumerate().rev() {
             match entry {
                 Entry::Write { volume, lba, trusted, runs, crcs, .. } => {

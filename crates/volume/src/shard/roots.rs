@@ -1,20 +1,32 @@
-//! The root from which a shard is read back.
+//! The root from which a shard is read back, and whether there ever was one.
 
-use io_traits::{Buffer, Device, DeviceError};
-use layout::{Root, Superblock};
-use units::Pba;
+use io_traits::Device;
+use layout::{DecodeError, Root, Superblock};
 
 use crate::OpenError;
-use crate::sabotage::{Sabotage, tries};
+use crate::copies::{Copy, read_copy};
+use crate::io::join_all;
 
-/// Attempts to read a copy: without the newest root the journal would look damaged.
-const ROOT_READ_TRIES: u32 = 3;
-
-/// What lies in the place of a copy.
-enum Copy {
-    Blank,
-    Root(Root),
-    Damaged,
+/// The shards that were ever started: all of them must be recovered before one is started.
+///
+/// One whose roots are damaged is among them: only who recovers it is told.
+///
+/// # Errors
+/// The device fails in another way than that it cannot read a block.
+pub async fn active_shards<D: Device>(
+    device: &D,
+    superblock: &Superblock,
+) -> Result<Vec<u16>, OpenError> {
+    let roots = (0..superblock.shard_slots).map(|shard| read_root(device, superblock, shard));
+    let mut active = Vec::new();
+    for (shard, root) in (0..).zip(join_all(roots).await) {
+        match root {
+            Ok(Some(_)) | Err(OpenError::Root(_)) => active.push(shard),
+            Ok(None) => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(active)
 }
 
 /// The newest valid root; `None` if the shard was never used.
@@ -27,17 +39,16 @@ pub(super) async fn read_root<D: Device>(
     // A slot whose second copy was never written never held a durable root, whatever the first is.
     let mut blank = [false; 2];
     for parity in [0, 1] {
-        // A read that went astray may give the other slot's.
-        let is_meant = |root: &Root| {
-            root.device == superblock.uuid && root.shard == shard && root.generation % 2 == parity
-        };
         for place in superblock.root_places(shard, parity) {
-            match read_copy(device, place, is_meant).await {
+            let decode = |block: &[u8]| decode_meant(block, superblock, shard, parity);
+            match read_copy(device, place, decode).await? {
                 Copy::Blank => blank[usize::from(parity == 1)] = true,
-                Copy::Root(root) if newest.is_none_or(|it| it.generation < root.generation) => {
-                    newest = Some(root);
+                Copy::Whole { value, .. }
+                    if newest.is_none_or(|it| it.generation < value.generation) =>
+                {
+                    newest = Some(value);
                 }
-                Copy::Root(_) | Copy::Damaged => {}
+                Copy::Whole { .. } | Copy::Damaged(_) => {}
             }
         }
     }
@@ -47,19 +58,15 @@ pub(super) async fn read_root<D: Device>(
     }
 }
 
-/// A copy, if it can be read at last; else what the last attempt gave.
-async fn read_copy<D: Device>(device: &D, place: Pba, is_meant: impl Fn(&Root) -> bool) -> Copy {
-    let mut copy = Copy::Damaged;
-    for _ in 0..tries(ROOT_READ_TRIES, Sabotage::RecoverByOneRead) {
-        copy = match device.read(place, Buffer::new(1)).await {
-            Ok(block) => match Root::decode(block.as_bytes()) {
-                Ok(root) if is_meant(&root) => return Copy::Root(root),
-                Err(_) if block.as_bytes().iter().all(|byte| *byte == 0) => Copy::Blank,
-                Ok(_) | Err(_) => Copy::Damaged,
-            },
-            Err(DeviceError::Io { .. }) => Copy::Damaged,
-            Err(_) => return Copy::Damaged,
-        };
-    }
-    copy
+/// A root of the slot for generations of this parity. A read that went astray may give another's.
+pub(crate) fn decode_meant(
+    block: &[u8],
+    superblock: &Superblock,
+    shard: u16,
+    parity: u64,
+) -> Result<Root, DecodeError> {
+    let root = Root::decode(block)?;
+    let is_meant =
+        root.device == superblock.uuid && root.shard == shard && root.generation % 2 == parity;
+    if is_meant { Ok(root) } else { Err(DecodeError::Field("place of the root")) }
 }

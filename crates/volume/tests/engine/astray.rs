@@ -5,9 +5,10 @@ use std::collections::BTreeMap;
 use layout::NodeView;
 use units::{BLOCK_SIZE, Lba, LbaRange, Pba};
 use uuid::Uuid;
-use volume::{Shard, VolumeError};
+use volume::{Repaired, Shard, Superblock, VolumeError};
 
 use crate::common::{Random, Sim, TestDevice, check, data, fresh, open, tags};
+use crate::fsck;
 use crate::scrub::scrub;
 
 const DEVICE_BLOCKS: u64 = 64 << 8;
@@ -115,6 +116,27 @@ fn a_start_takes_nothing_for_damaged_that_one_read_gave_wrong() {
     let (mut sim, _) = cut_off(100);
     garble(&sim, all(), 1);
     is_whole(&mut sim, 100);
+}
+
+/// What is looked at while nobody uses the device is not damaged either, and nothing is written anew.
+///
+/// Method: garble the first read at each place; and the first one or two of superblocks and roots alone.
+#[test]
+fn a_check_of_the_whole_device_names_nothing_for_reads_that_went_astray() {
+    let (sim, shard) = cut_off(100);
+    let superblock = *shard.superblock();
+    let roots = (0..superblock.shard_slots).flat_map(|shard| {
+        [0, 1].into_iter().flat_map(move |parity| superblock.root_places(shard, parity))
+    });
+    let copies: Vec<Pba> = roots.chain(Superblock::places(DEVICE_BLOCKS)).collect();
+    for (places, times) in [(all().collect(), 1), (copies.clone(), 1), (copies, 2)] {
+        let mut sim = Sim::new(sim.device.after_crash(&mut Random(1)), 1);
+        garble(&sim, places.iter().copied(), times);
+        assert_eq!(fsck::check(&mut sim).faults, [], "{times}");
+        garble(&sim, places, times);
+        assert_eq!(fsck::mend(&mut sim, true), Repaired::default(), "{times}");
+        is_whole(&mut sim, 100);
+    }
 }
 
 /// A shard of which nothing is in memory, and a volume of it with blocks here and there.

@@ -49,10 +49,14 @@ fn open_both_and_extents(sim: &mut Sim) -> (Shards, ExtentAllocator) {
 }
 
 pub(crate) fn two_shards() -> (Sim, Shards) {
-    let device = TestDevice::new(DEVICE_BLOCKS, false);
+    two_shards_on(&TestDevice::new(DEVICE_BLOCKS, false))
+}
+
+/// Two shards of a device that is formatted for them.
+pub(crate) fn two_shards_on(device: &TestDevice) -> (Sim, Shards) {
     let mut sim = Sim::new(device.clone(), 3);
     let options = FormatOptions { uuid: Uuid::from_u128(42) };
-    sim.run_ok(format(&device, &options)).expect("large enough");
+    sim.run_ok(format(device, &options)).expect("large enough");
     let shards = open_both(&mut sim);
     (sim, shards)
 }

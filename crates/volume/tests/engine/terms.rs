@@ -1,6 +1,8 @@
 //! What a volume is promised, and who may open it, is as durable as the volume.
 
-use crate::common::{Sim, TestDevice, check, fresh, open};
+use std::collections::BTreeSet;
+
+use crate::common::{Random, Sim, TestDevice, check, fresh, open};
 use units::Slo;
 use uuid::Uuid;
 use volume::{ACCESS_BYTES_MAX, Terms, VolumeError, VolumeSpec};
@@ -33,6 +35,43 @@ fn terms_survive_a_power_cut_and_a_checkpoint() {
         assert_eq!((volume(1).slo(), volume(2).slo()), (rate, share));
         assert_eq!(*volume(1).access(), [2; ACCESS_BYTES_MAX]);
         assert_eq!(*volume(2).access(), [1; 999]);
+        check(&mut sim, &shard);
+    }
+}
+
+/// A change of terms that is on its way when the volume is deleted, and reaches the device behind the checkpoint that is
+/// without the volume, does not keep the shard from being opened.
+///
+/// Method: hold both records, let go that of the deletion, and cut the power when all that follows from it is done.
+#[test]
+fn a_change_of_terms_beside_a_deletion_costs_nothing() {
+    for (seed, access) in (0..8).flat_map(|seed| [(seed, false), (seed, true)]) {
+        let (mut sim, volume) = fresh(&TestDevice::new(1 << 16, false), None, 1 << 10);
+        let shard = volume.shard().clone();
+        let superblock = *shard.superblock();
+        let (journal, blocks) = (superblock.extent(0).start.0 + 2, superblock.journal_blocks);
+        let used = (shard.journal_used() * f64::from(blocks)).round() as u64;
+        let ring: BTreeSet<u64> = (journal..journal + u64::from(blocks)).collect();
+        sim.device.faults(|faults| faults.held = ring);
+
+        let (uuid, deleting) = (volume.uuid(), shard.clone());
+        let deleted = sim.begin(async move { deleting.delete_volume(uuid).await });
+        sim.settle();
+        let changing = volume.clone();
+        let _changed = sim.begin(async move {
+            match access {
+                true => changing.set_access(&[1]).await,
+                false => changing.set_slo(Slo::Share { weight: 7 }).await,
+            }
+        });
+        sim.settle();
+        sim.device.faults(|faults| faults.held.retain(|pba| *pba != journal + used));
+        sim.settle();
+        assert_eq!(deleted.take(), Some(Ok(())));
+
+        sim = Sim::new(sim.device.after_crash(&mut Random(seed)), 6);
+        let shard = open(&mut sim);
+        assert!(shard.volume(uuid).is_none());
         check(&mut sim, &shard);
     }
 }

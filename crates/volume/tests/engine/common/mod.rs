@@ -68,13 +68,18 @@ pub struct Faults {
     pub read_errors: BTreeMap<u64, u32>,
     /// Reads of these blocks give wrong bytes, as often as said.
     pub garbled_reads: BTreeMap<u64, u32>,
+    /// The next reads that begin at each of these blocks give what lies at others, one after the other.
+    pub astray_reads: BTreeMap<u64, VecDeque<u64>>,
     /// Writes to these blocks succeed and have no effect, as often as said.
     pub lost_writes: BTreeMap<u64, u32>,
     /// The next write that begins at each of these blocks goes to another one.
     pub astray_writes: BTreeMap<u64, u64>,
     /// So many succeed before.
     pub reads_spared: BTreeMap<u64, u32>,
+    /// Flushes fail: what they should have covered is seen by reads, and gone after a crash, whatever later ones say.
     pub flush_errors: u32,
+    /// So many succeed before.
+    pub flushes_spared: u32,
     pub discard_errors: u32,
     /// Writes to these blocks do not complete.
     pub held: BTreeSet<u64>,
@@ -318,7 +323,9 @@ impl Disk {
                 self.blocks_read += count as u64;
                 let zero: Block = ZERO.with(Rc::clone);
                 let block = |pba| self.current.get(&pba).unwrap_or(&zero).clone();
-                let mut blocks: Vec<Block> = (pba.0..pba.0 + count as u64).map(block).collect();
+                let astray = self.faults.astray_reads.get_mut(&pba.0).and_then(VecDeque::pop_front);
+                let start = astray.unwrap_or(pba.0);
+                let mut blocks: Vec<Block> = (start..start + count as u64).map(block).collect();
                 if let Some(left) = some_left(&mut self.faults.reads_spared, pba) {
                     *left -= 1;
                     return Ok(blocks);
@@ -354,8 +361,11 @@ impl Disk {
             }
             Request::Flush => {
                 self.completed += 1;
-                if self.faults.flush_errors > 0 {
+                if self.faults.flushes_spared > 0 {
+                    self.faults.flushes_spared -= 1;
+                } else if self.faults.flush_errors > 0 {
                     self.faults.flush_errors -= 1;
+                    self.cache.retain(|(number, ..)| *number >= cached);
                     return Err(DeviceError::Gone);
                 }
                 while self.cache.front().is_some_and(|(number, ..)| *number < cached) {

@@ -1,0 +1,277 @@
+//! A flush fails, and what it should have covered is seen by reads until the power goes.
+
+use std::collections::BTreeSet;
+
+use units::{BLOCK_SIZE, Lba, Pba};
+use uuid::Uuid;
+use volume::{ExtentAllocator, Shard, ShardOptions, Volume, VolumeError};
+
+use crate::common::{Random, Sim, TestDevice, check, data, fresh, open, range, tags, try_open};
+use crate::sharing::{create, open_both, tick, two_shards_on};
+
+const DEVICE_BLOCKS: u64 = 64 << 8;
+
+/// How a shard comes back.
+#[derive(Clone, Copy, Debug)]
+enum Return {
+    Reopened,
+    Restarted,
+}
+
+fn fresh_volume() -> (Sim, Volume<TestDevice>) {
+    let device = TestDevice::new(DEVICE_BLOCKS, true);
+    fresh(&device, Some(1024), 20_000)
+}
+
+fn come_back(sim: &mut Sim, shard: &Shard<TestDevice>, how: Return) -> Shard<TestDevice> {
+    match how {
+        Return::Reopened => {
+            let back = sim.run_ok(shard.reopen()).expect("the device answers again");
+            let (a, b) = (back.clone(), back.clone());
+            sim.spawn(async move { a.run_committer().await });
+            sim.spawn(async move { b.run_checkpointer().await });
+            back
+        }
+        Return::Restarted => {
+            *sim = Sim::new(sim.device.clone(), 5);
+            open(sim)
+        }
+    }
+}
+
+fn volume_of(shard: &Shard<TestDevice>) -> Volume<TestDevice> {
+    shard.volume(Uuid::from_u128(1)).expect("durable")
+}
+
+/// A write that nobody was told is durable, and that is there when the shard has come back, stays there: what was there
+/// before is gone.
+///
+/// Method: fail the flush behind a write over acknowledged data, come back, read, and cut the power.
+#[test]
+fn what_is_there_behind_a_failed_flush_stays_there() {
+    for how in [Return::Reopened, Return::Restarted] {
+        let (mut sim, volume) = fresh_volume();
+        sim.run_ok(volume.write(Lba(0), data(1, 4), None)).expect("room");
+        sim.device.faults(|faults| faults.flush_errors = 1);
+        let refused = sim.run_ok(volume.write(Lba(1), data(2, 2), None));
+        assert_eq!(refused, Err(VolumeError::JournalLost));
+        let shard = come_back(&mut sim, volume.shard(), how);
+        let found = sim.run_ok(tags(&volume_of(&shard), 0, 4));
+        assert!([[1, 1, 1, 1], [1, 2, 2, 1]].iter().any(|allowed| found == allowed), "{found:?}");
+        sim = Sim::new(sim.device.after_crash(&mut Random(1)), 6);
+        let shard = open(&mut sim);
+        assert_eq!(sim.run_ok(tags(&volume_of(&shard), 0, 4)), found, "{how:?}");
+        check(&mut sim, &shard);
+    }
+}
+
+/// Opens the shard again, or reads it back in the same process, until the power goes after so many writes and flushes.
+/// Returns the disk behind the power cut, and whether the shard was there before.
+fn cut_return(
+    mut sim: Sim,
+    shard: &Shard<TestDevice>,
+    how: Return,
+    (cut, seed): (u64, u64),
+) -> (Sim, bool) {
+    if let Return::Restarted = how {
+        sim = Sim::new(sim.device.clone(), 5);
+    }
+    sim.crash_at = Some(sim.device.completed() + cut);
+    let device = sim.device.clone();
+    let finished = match how {
+        Return::Reopened => sim.run(shard.reopen()).is_ok(),
+        Return::Restarted => sim.run(try_open(device)).is_ok(),
+    };
+    (Sim::new(sim.device.after_crash(&mut Random(seed)), 6), finished)
+}
+
+/// Each way of coming back, each with some survivors.
+fn returns() -> impl Iterator<Item = (Return, u64)> {
+    [Return::Reopened, Return::Restarted].into_iter().flat_map(|how| (0..4).map(move |n| (how, n)))
+}
+
+/// W1: what records free that no flush covers is not written over before they are durable: without them it is what was
+/// acknowledged.
+///
+/// Method: fail the flush behind writes over acknowledged data, come back, and cut the power at each write of that.
+#[test]
+fn what_was_acknowledged_is_there_however_the_return_behind_a_failed_flush_ends() {
+    for (how, seed) in returns() {
+        for cut in 0.. {
+            let (mut sim, volume) = fresh_volume();
+            sim.run_ok(async {
+                for lba in 0..40 {
+                    volume.write(Lba(lba), data(1, 1), None).await.expect("room");
+                }
+                volume.shard().checkpoint().await.expect("writable");
+            });
+            sim.device.faults(|faults| faults.flush_errors = 1);
+            for lba in 10..30 {
+                let volume = volume.clone();
+                sim.spawn(async move {
+                    volume.write(Lba(lba), data(2, 1), None).await.expect_err("not durable");
+                });
+            }
+            sim.settle();
+            assert!(volume.shard().is_failed());
+            let (mut sim, finished) = cut_return(sim, volume.shard(), how, (cut, seed));
+            let shard = open(&mut sim);
+            let found = sim.run_ok(tags(&volume_of(&shard), 0, 40));
+            for (lba, tag) in (0..).zip(found) {
+                let is_new = (10..30).contains(&lba) && tag == 2;
+                assert!(is_new || tag == 1, "{how:?}, cut at {cut}, seed {seed}: {lba} is {tag}");
+            }
+            check(&mut sim, &shard);
+            if finished {
+                break;
+            }
+        }
+    }
+}
+
+/// All that is on the device.
+fn contents(device: &TestDevice) -> Vec<(Pba, [u8; BLOCK_SIZE])> {
+    device.find_by(|_| true).into_iter().map(|pba| (pba, device.block(pba))).collect()
+}
+
+/// W1: a root that no flush covers is durable before what the root before leads to is written over. W2: what is written until
+/// then changes nothing.
+///
+/// Method: fail the flush behind a root, while changes go on, and hold the roots' places while the shard comes back.
+#[test]
+fn nothing_is_written_over_before_the_root_behind_a_failed_flush_is_durable() {
+    for how in [Return::Reopened, Return::Restarted] {
+        let (mut sim, volume) = fresh_volume();
+        let shard = volume.shard().clone();
+        for tag in 1..4 {
+            for lba in 0..40 {
+                sim.run_ok(volume.write(Lba(lba * 50), data(tag, 1), None)).expect("room");
+            }
+            sim.run_ok(shard.checkpoint()).expect("writable");
+        }
+        sim.run_ok(volume.write(Lba(0), data(4, 1), None)).expect("room");
+        let superblock = *shard.superblock();
+        let roots = [0, 1].into_iter().flat_map(|slot| superblock.root_places(0, slot));
+        let roots: BTreeSet<u64> = roots.map(|place| place.0).collect();
+        sim.device.faults(|faults| faults.held = roots.clone());
+        let checkpointing = shard.clone();
+        let outcome = sim.begin(async move { checkpointing.checkpoint().await });
+        sim.settle();
+        sim.run_ok(volume.write(Lba(50), data(5, 1), None)).expect("room");
+        sim.device.faults(|faults| {
+            faults.held.clear();
+            faults.flush_errors = 1;
+        });
+        sim.settle();
+        assert_eq!(outcome.take(), Some(Err(VolumeError::JournalLost)));
+
+        let before = contents(&sim.device);
+        sim.device.faults(|faults| faults.held = roots);
+        let (device, failed) = (sim.device.clone(), shard.clone());
+        let back = sim.begin(async move {
+            match how {
+                Return::Reopened => failed.reopen().await,
+                Return::Restarted => try_open(device).await,
+            }
+        });
+        sim.settle();
+        assert!(back.borrow().is_none() && contents(&sim.device) == before, "{how:?}");
+        sim.device.faults(|faults| faults.held.clear());
+        sim.settle();
+        drop(back.take().expect("it ends").expect("sound"));
+
+        sim = Sim::new(sim.device.after_crash(&mut Random(1)), 6);
+        let shard = open(&mut sim);
+        let found = sim.run_ok(tags(&volume_of(&shard), 0, 101));
+        assert_eq!((found[0], found[50], found[100]), (4, 5, 3), "{how:?}");
+        check(&mut sim, &shard);
+    }
+}
+
+/// Extents of a shard that are empty, and that its next checkpoint gives back.
+fn with_spare_extents() -> (Sim, Volume<TestDevice>) {
+    let (mut sim, volume) = fresh_volume();
+    let shard = volume.shard().clone();
+    sim.run_ok(async {
+        for lba in (0..6000).step_by(250) {
+            volume.write(Lba(lba), data(1, 250), None).await.expect("room");
+        }
+        shard.checkpoint().await.expect("writable");
+        volume.unmap(range(0, 6000)).await.expect("possible");
+    });
+    // What was freed is discarded.
+    for _ in 0..20 {
+        tick(&mut sim, &vec![shard.clone()]);
+    }
+    (sim, volume)
+}
+
+/// K4: an extent is given back only when a root without it is durable, also where a flush that another asked for fails while
+/// that root is on its way.
+///
+/// Method: fail one flush or another while a checkpoint that gives extents back is taken beside writes, and cut the power.
+#[test]
+fn no_extent_is_given_back_by_a_root_that_a_failed_flush_left_behind() {
+    let mut given_back = 0;
+    for (seed, spared) in (0..20).flat_map(|seed| (0..8).map(move |spared| (seed, spared))) {
+        let (mut sim, volume) = with_spare_extents();
+        let shard = volume.shard().clone();
+        let before = shard.capacity().device_unreserved;
+        sim.random = Random(seed);
+        sim.device.faults(|faults| (faults.flushes_spared, faults.flush_errors) = (spared, 1));
+        let checkpointing = shard.clone();
+        sim.spawn(async move { drop(checkpointing.checkpoint().await) });
+        for lba in 0..30 {
+            let volume = volume.clone();
+            sim.spawn(async move { drop(volume.write(Lba(lba), data(2, 1), None).await) });
+        }
+        sim.settle();
+        let unowned = shard.capacity().device_unreserved;
+        given_back += u32::from(unowned > before);
+        let device = sim.device.after_crash(&mut Random(seed));
+        let mut sim = Sim::new(device.clone(), 1);
+        let superblock = *shard.superblock();
+        let extents = ExtentAllocator::new(&superblock);
+        let options = ShardOptions::default();
+        let recovered = Shard::recover(device, superblock, 0, extents.clone(), options);
+        drop(sim.run_ok(recovered).expect("sound"));
+        let free = u64::from(extents.unowned()) * u64::from(superblock.extent_blocks);
+        assert!(free >= unowned, "seed {seed}, {spared} flushes spared: {free} of {unowned}");
+    }
+    assert!((10..150).contains(&given_back), "by {given_back}");
+}
+
+/// C5: a flush that one shard asked for, and that failed, should have covered what another one had written, too.
+///
+/// Method: fail one flush while both shards write, and cut the power.
+#[test]
+fn no_shard_acknowledges_what_the_failed_flush_of_another_should_have_covered() {
+    let (mut acknowledged, mut refused) = (0, 0);
+    for (seed, spared) in (0..20).flat_map(|seed| (0..4).map(move |spared| (seed, spared))) {
+        let (mut sim, shards) = two_shards_on(&TestDevice::new(DEVICE_BLOCKS, true));
+        let volumes: Vec<_> =
+            (0..2).map(|index| create(&mut sim, &shards, index, index as u128 + 1)).collect();
+        sim.random = Random(seed);
+        sim.device.faults(|faults| (faults.flushes_spared, faults.flush_errors) = (spared, 1));
+        let mut told = Vec::new();
+        for (index, lba) in (0..2).flat_map(|index| (0..20).map(move |lba| (index, lba))) {
+            let volume = volumes[index].clone();
+            let write = async move { volume.write(Lba(lba), data(7, 1), None).await };
+            told.push((index, lba, sim.begin(write)));
+        }
+        sim.settle();
+        sim = Sim::new(sim.device.after_crash(&mut Random(seed)), 6);
+        let shards = open_both(&mut sim);
+        for (index, lba, told) in told {
+            if told.take().expect("nothing hangs").is_err() {
+                refused += 1;
+                continue;
+            }
+            acknowledged += 1;
+            let volume = shards[index].volume(volumes[index].uuid()).expect("durable");
+            let found = sim.run_ok(tags(&volume, lba, 1));
+            assert_eq!(found, [7], "seed {seed}, {spared} spared: shard {index}, block {lba}");
+        }
+    }
+    assert!(acknowledged > 100 && refused > 100, "{acknowledged}, {refused}");
+}

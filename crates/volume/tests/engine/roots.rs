@@ -1,0 +1,135 @@
+//! Which shards were ever used, and what their roots say, whatever one read gives.
+
+use std::collections::VecDeque;
+
+use units::{BLOCK_SIZE, Lba, Pba};
+use uuid::Uuid;
+use volume::{FsckOptions, Repaired, Superblock, active_shards, fsck, repair};
+
+use crate::common::{Random, Sim, TestDevice, data, fresh, open, tags};
+
+const DEVICE_BLOCKS: u64 = 64 << 8;
+/// Nothing was ever written there.
+const EMPTY: u64 = DEVICE_BLOCKS - 200;
+
+/// A device of whose only shard one root was ever written, and a volume with one block.
+fn begun() -> (Sim, Superblock) {
+    let (mut sim, volume) = fresh(&TestDevice::new(DEVICE_BLOCKS, true), None, 1 << 20);
+    sim.run_ok(volume.write(Lba(0), data(7, 1), None)).expect("room");
+    let superblock = *volume.shard().superblock();
+    (Sim::new(sim.device.after_crash(&mut Random(1)), 1), superblock)
+}
+
+fn active(sim: &mut Sim, superblock: &Superblock) -> Vec<u16> {
+    let device = sim.device.clone();
+    sim.run_ok(active_shards(&device, superblock)).expect("readable")
+}
+
+fn astray(sim: &Sim, place: Pba, to: &[u64]) {
+    let to: VecDeque<u64> = to.iter().copied().collect();
+    sim.device.faults(|faults| faults.astray_reads = [(place.0, to)].into());
+}
+
+/// O1: one copy of a shard's only root is damaged, and reads of the other one go astray or fail. Else its extents would be
+/// taken for nobody's.
+///
+/// Method: damage either copy in each way, have one or two reads of the other one give zeroes, a root of another slot, or an
+/// error, and open.
+#[test]
+fn a_shard_counts_as_used_whatever_single_reads_of_its_only_whole_root_give() {
+    let garbage = [0xA5; BLOCK_SIZE];
+    for damage in [Some(garbage), Some([0; BLOCK_SIZE]), None] {
+        for (damaged, whole) in [(0, 1), (1, 0)] {
+            for wrong in [&[EMPTY][..], &[EMPTY, EMPTY], &[0], &[0, EMPTY], &[EMPTY, 0]] {
+                let context = format!("{:?} {damaged} {wrong:?}", damage.map(|block| block[0]));
+                let (mut sim, superblock) = begun();
+                let places = superblock.root_places(0, 1);
+                match damage {
+                    Some(block) => sim.device.put(places[damaged], block),
+                    None => sim.device.faults(|faults| {
+                        faults.read_errors.insert(places[damaged].0, u32::MAX);
+                    }),
+                }
+                astray(&sim, places[whole], wrong);
+                assert_eq!(active(&mut sim, &superblock), [0], "{context}");
+                astray(&sim, places[whole], wrong);
+                let shard = open(&mut sim);
+                let volume = shard.volume(Uuid::from_u128(1)).expect("there");
+                assert_eq!(sim.run_ok(tags(&volume, 0, 1)), [7], "{context}");
+            }
+        }
+    }
+}
+
+/// O1: a place that reads as zeroes once, and cannot be read otherwise, may hold a root.
+#[test]
+fn a_root_that_cannot_be_read_is_not_taken_for_one_that_never_was() {
+    let (mut sim, superblock) = begun();
+    let places = superblock.root_places(0, 1);
+    sim.device.flip(places[0], 70);
+    sim.device.flip(places[1], 70);
+    for zeroes_at in 0..5 {
+        let reads = (0..5).map(|read| if read == zeroes_at { EMPTY } else { places[1].0 });
+        astray(&sim, places[1], &reads.collect::<Vec<_>>());
+        assert_eq!(active(&mut sim, &superblock), [0], "read {zeroes_at}");
+    }
+}
+
+/// O1: a shard that was never used is none, whatever single reads of its places give.
+#[test]
+fn a_shard_that_was_never_used_is_not_counted_for_reads_that_went_astray() {
+    let (_, superblock) = begun();
+    let root_of_first = superblock.root_places(0, 1)[0].0;
+    for (from, reads) in [(root_of_first, 1), (root_of_first, 2), (0, 1), (0, 2)] {
+        let (mut sim, superblock) = begun();
+        let places = [0, 1].into_iter().flat_map(|parity| superblock.root_places(1, parity));
+        let wrong = places.map(|place| (place.0, vec![from; reads].into()));
+        sim.device.faults(|faults| faults.astray_reads = wrong.collect());
+        assert_eq!(active(&mut sim, &superblock), [0], "{reads} of {from}");
+    }
+}
+
+/// The newest root is whole in one copy alone, since the other place takes no writes, and the first reads of it are wrong: a
+/// repair that took it for damaged would put the older root in its place.
+#[test]
+fn a_repair_puts_no_older_root_where_a_read_of_the_newest_went_astray() {
+    for wrong in [&[EMPTY][..], &[EMPTY, EMPTY], &[0, EMPTY]] {
+        let (mut sim, superblock) = begun();
+        let shard = open(&mut sim);
+        let volume = shard.volume(Uuid::from_u128(1)).expect("there");
+        sim.run_ok(async {
+            for tag in 8..12 {
+                volume.write(Lba(0), data(tag, 1), None).await.expect("room");
+                shard.checkpoint().await.expect("writable");
+            }
+        });
+        let generation = |sim: &Sim, place| {
+            layout::Root::decode(&sim.device.block(place)).expect("whole").generation
+        };
+        let newest =
+            (0..2).max_by_key(|slot| generation(&sim, superblock.root_places(0, *slot)[0]));
+        let places = superblock.root_places(0, newest.expect("two"));
+        sim.device.faults(|faults| {
+            faults.write_errors.insert(places[1].0, u32::MAX);
+        });
+        sim.run_ok(async {
+            for tag in 12..14 {
+                volume.write(Lba(0), data(tag, 1), None).await.expect("room");
+                shard.checkpoint().await.expect("writable");
+            }
+            volume.write(Lba(1), data(99, 1), None).await.expect("room");
+        });
+        let ahead = generation(&sim, places[0]) - generation(&sim, places[1]);
+        assert_eq!(ahead, 2, "one copy alone");
+        let mut sim = Sim::new(sim.device.after_crash(&mut Random(1)), 1);
+
+        let device = sim.device.clone();
+        astray(&sim, places[0], wrong);
+        let report = sim.run_ok(fsck(&device, FsckOptions { read_data: true }, |_, _| ()));
+        assert_eq!(report.expect("ours").faults, []);
+        astray(&sim, places[0], wrong);
+        assert_eq!(sim.run_ok(repair(&device, true)), Ok(Repaired::default()));
+        let volume = open(&mut sim).volume(Uuid::from_u128(1)).expect("there");
+        assert_eq!(sim.run_ok(tags(&volume, 0, 2)), [13, 99]);
+    }
+}
