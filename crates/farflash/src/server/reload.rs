@@ -46,7 +46,7 @@ pub(super) fn start(state: &Arc<State>, config: &ServeConfig, guard: Guard, mut 
     });
 }
 
-/// G6. It ends on this thread, too.
+/// G6. The end of the server is on this thread, too, so that nothing comes between the two lines.
 fn tell(state: &State, how: notify::State) {
     if state.ready.load(Ordering::Relaxed) {
         notify::notify(how);
