@@ -21,7 +21,7 @@ use serde::Serialize;
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
-use crate::caller::hex;
+use crate::hex::hex;
 use crate::problem::{Problem, ProblemCode};
 use crate::refusals::Refusals;
 

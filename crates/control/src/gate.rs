@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use axum::body::{Body, Bytes};
 use axum::extract::{FromRequest, Request};
-use axum::http::{HeaderValue, Method, StatusCode, header};
+use axum::http::{Method, StatusCode, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use tokio::time::Instant;
@@ -209,9 +209,4 @@ impl Change {
         };
         tokio::task::spawn_blocking(write).await.expect("writing a line does not panic")
     }
-}
-
-/// What a client that is not known is asked for.
-pub(crate) fn challenge() -> HeaderValue {
-    HeaderValue::from_static("Bearer")
 }

@@ -22,6 +22,7 @@ mod documents;
 #[cfg(feature = "fuzzing")]
 pub mod fuzzing;
 mod gate;
+mod hex;
 mod limits;
 mod metadata;
 mod metrics;

@@ -9,7 +9,6 @@ use utoipa::openapi::{self, ContentBuilder, Ref, RefOr, ResponseBuilder};
 use utoipa::{IntoResponses, ToSchema};
 
 use crate::ServiceError;
-use crate::gate::challenge;
 
 /// The media type of a refusal.
 const CONTENT_TYPE: &str = "application/problem+json";
@@ -150,7 +149,9 @@ impl IntoResponse for Problem {
         let kind = HeaderValue::from_static(CONTENT_TYPE);
         let mut response = (status, [(header::CONTENT_TYPE, kind)], body).into_response();
         if status == StatusCode::UNAUTHORIZED {
-            response.headers_mut().insert(header::WWW_AUTHENTICATE, challenge());
+            response
+                .headers_mut()
+                .insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
         }
         if status == StatusCode::TOO_MANY_REQUESTS {
             response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from_static("1"));

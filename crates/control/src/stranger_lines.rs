@@ -75,8 +75,5 @@ impl StrangerLines {
 }
 
 fn say(LeftOut { source, lines }: LeftOut) {
-    match source {
-        Some(source) => tracing::warn!(%source, lines, "lines about strangers at the API left out"),
-        None => tracing::warn!(lines, "lines about strangers of many sources at the API left out"),
-    }
+    tracing::warn!(%source, lines, "lines about strangers at the API left out");
 }

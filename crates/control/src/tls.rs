@@ -23,7 +23,7 @@ use tokio_rustls::client::TlsStream;
 use tokio_rustls::{TlsAcceptor, TlsConnector};
 use ureq::tls::{Certificate, RootCerts, TlsConfig};
 
-use crate::caller::hex;
+use crate::hex::hex;
 
 /// The certificate, and those that vouch for it, in PEM.
 pub const CERTIFICATE_FILE: &str = "certificate.pem";

@@ -13,7 +13,7 @@ use control::{
     ChangeVolume, CreateVolume, CreatedVolume, Guard, Limits, OtherHost, Presence, ProblemCode,
     Restrictions, Serving, Slo, Users, VolumeSize, ask_serving,
 };
-use support::{Api, DEVICE, HOST};
+use support::{Api, DEVICE, HOST, code, user};
 use uuid::Uuid;
 
 const GIB: u64 = 1 << 30;
@@ -21,13 +21,6 @@ const GIB: u64 = 1 << 30;
 fn create(name: &str, size_bytes: u64) -> CreateVolume {
     let size_bytes = VolumeSize::try_from(size_bytes).unwrap();
     CreateVolume::new(name.parse().unwrap(), size_bytes)
-}
-
-fn code(error: &ApiError) -> ProblemCode {
-    match error {
-        ApiError::Refused(problem) => problem.code,
-        other => panic!("{other}"),
-    }
 }
 
 #[test]
@@ -103,11 +96,7 @@ fn tokens_and_restrictions_are_changed() {
 fn guarded() -> (Api, tempfile::TempDir, [ApiToken; 2]) {
     let files = tempfile::tempdir().unwrap();
     let tokens = [ApiToken::new(&[1; 32]), ApiToken::new(&[2; 32])];
-    let list = format!(
-        "[[operator]]\nname = \"ops\"\ntoken_sha256 = \"{}\"\n\
-         [[tenant]]\nname = \"acme\"\ntoken_sha256 = \"{}\"\n",
-        tokens[0].token_sha256, tokens[1].token_sha256
-    );
+    let list = user("operator", "ops", &tokens[0]) + &user("tenant", "acme", &tokens[1]);
     let users = Users::from_toml(&list).unwrap();
     let audit = Some(Audit::open(&files.path().join("audit.jsonl")).unwrap());
     let api =
@@ -219,12 +208,12 @@ fn a_host_is_told_from_whatever_else_has_its_address() {
 fn quotas_are_shown_with_what_is_used_of_them() {
     let tokens = [1, 2, 3].map(|byte| ApiToken::new(&[byte; 32]));
     let [ops, acme, other] = &tokens;
-    let list = format!(
-        "[[operator]]\nname = \"ops\"\ntoken_sha256 = \"{}\"\n\
-         [[tenant]]\nname = \"other\"\ntoken_sha256 = \"{}\"\n\
-         [[tenant]]\nname = \"acme\"\ntoken_sha256 = \"{}\"\nvolumes = 3\nshare = 500\n",
-        ops.token_sha256, other.token_sha256, acme.token_sha256
-    );
+    let list = [
+        user("operator", "ops", ops),
+        user("tenant", "other", other),
+        user("tenant", "acme", acme) + "volumes = 3\nshare = 500\n",
+    ]
+    .concat();
     let guard = Guard { users: Users::from_toml(&list).unwrap(), ..Guard::default() };
     let api = Api::guarded(guard, Limits::default(), Duration::ZERO);
     let client = |token: &ApiToken| ApiClient::new(&api.url()).unwrap().with_token(&token.token);
@@ -276,8 +265,8 @@ fn quotas_are_shown_with_what_is_used_of_them() {
 #[test]
 fn readers_get_figures_and_nothing_else() {
     let token = ApiToken::new(&[3; 32]);
-    let entry = format!("[[reader]]\nname = \"p\"\ntoken_sha256 = \"{}\"\n", token.token_sha256);
-    let guard = Guard { users: Users::from_toml(&entry).unwrap(), ..Guard::default() };
+    let list = user("reader", "p", &token);
+    let guard = Guard { users: Users::from_toml(&list).unwrap(), ..Guard::default() };
     let api = Api::guarded(guard, Limits::default(), Duration::ZERO);
     let reader = ApiClient::new(&api.url()).unwrap().with_token(&token.token);
     reader.stats().unwrap();
@@ -375,11 +364,7 @@ fn a_body_that_is_too_long_is_refused_and_makes_no_line() {
 fn changes_that_are_forbidden_are_recorded() {
     let files = tempfile::tempdir().unwrap();
     let tokens = [ApiToken::new(&[1; 32]), ApiToken::new(&[2; 32])];
-    let list = format!(
-        "[[reader]]\nname = \"p\"\ntoken_sha256 = \"{}\"\n\
-         [[tenant]]\nname = \"acme\"\ntoken_sha256 = \"{}\"\n",
-        tokens[0].token_sha256, tokens[1].token_sha256
-    );
+    let list = user("reader", "p", &tokens[0]) + &user("tenant", "acme", &tokens[1]);
     let path = files.path().join("audit.jsonl");
     let (users, audit) = (Users::from_toml(&list).unwrap(), Some(Audit::open(&path).unwrap()));
     let guard = Guard { users, audit, ..Guard::default() };

@@ -7,9 +7,9 @@ mod support;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use control::{ApiClient, ApiError, ApiToken, Audit, Guard, Limits, ProblemCode, Users};
+use control::{ApiClient, ApiToken, Audit, Guard, Limits, ProblemCode, Users};
 use serde_json::Value;
-use support::{Answer, Api};
+use support::{Answer, Api, code, user};
 
 /// An API that records, and its log.
 struct Recorded {
@@ -23,11 +23,7 @@ impl Recorded {
     fn start() -> Self {
         let files = tempfile::tempdir().unwrap();
         let tokens = [ApiToken::new(&[1; 32]), ApiToken::new(&[2; 32])];
-        let list = format!(
-            "[[operator]]\nname = \"ops\"\ntoken_sha256 = \"{}\"\n\
-             [[tenant]]\nname = \"acme\"\ntoken_sha256 = \"{}\"\n",
-            tokens[0].token_sha256, tokens[1].token_sha256
-        );
+        let list = user("operator", "ops", &tokens[0]) + &user("tenant", "acme", &tokens[1]);
         let audit = Audit::open(&files.path().join("audit.jsonl")).unwrap();
         let guard = Guard {
             users: Users::from_toml(&list).unwrap(),
@@ -63,13 +59,6 @@ fn lines(path: &Path) -> Vec<Value> {
     text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
 }
 
-fn refusal(error: &ApiError) -> ProblemCode {
-    match error {
-        ApiError::Refused(problem) => problem.code,
-        other => panic!("{other}"),
-    }
-}
-
 /// L3. Method: a body and a path far longer than anything that makes sense, of characters that take most as JSON.
 #[test]
 fn a_line_is_short_whatever_was_sent() {
@@ -96,7 +85,7 @@ fn a_line_is_short_whatever_was_sent() {
 fn what_is_refused_too_often_is_counted_instead_of_recorded() {
     let recorded = Recorded::start();
     let acme = recorded.client(1);
-    let ask = || refusal(&acme.delete("nothing").unwrap_err());
+    let ask = || code(&acme.delete("nothing").unwrap_err());
     let began = Instant::now();
     let (mut refused, mut left_out) = (0, 0);
     loop {
@@ -122,7 +111,7 @@ fn what_is_refused_too_often_is_counted_instead_of_recorded() {
     let sample = format!("farflash_api_put_off_total {left_out}\n");
     assert!(metrics.contains(&sample), "{sample}{metrics}");
     // Nobody else is put off.
-    assert_eq!(refusal(&recorded.client(0).delete("x").unwrap_err()), ProblemCode::VolumeNotFound);
+    assert_eq!(code(&recorded.client(0).delete("x").unwrap_err()), ProblemCode::VolumeNotFound);
 }
 
 #[test]

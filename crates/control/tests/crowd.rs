@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use control::{ApiToken, Guard, Limits, Users};
-use support::Api;
+use support::{Api, user};
 use tokio::net::TcpSocket;
 
 const PLACES: usize = 8;
@@ -92,7 +92,7 @@ fn whoever_fills_all_places_keeps_no_other_host_out() {
 #[test]
 fn a_request_of_somebody_known_is_not_cut_off() {
     let token = ApiToken::new(&[1; 32]);
-    let list = format!("[[operator]]\nname = \"ops\"\ntoken_sha256 = \"{}\"\n", token.token_sha256);
+    let list = user("operator", "ops", &token);
     let guard = Guard { users: Users::from_toml(&list).unwrap(), ..Guard::default() };
     let limits = Limits { connections_max: 1, ..limits() };
     let api = Api::guarded(guard, limits, Duration::ZERO);

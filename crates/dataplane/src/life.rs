@@ -11,6 +11,7 @@ use std::fmt;
 
 use io_traits::{Device, World};
 use nvme_wire::{Nqn, Status};
+use strangers::LeftOut;
 
 use crate::admission::Subject;
 use crate::connection::{Connection, Role};
@@ -57,12 +58,8 @@ struct Holder {
 impl<W: World, D: Device> Core<W, D> {
     /// Says what was left out (G3).
     pub(crate) fn say_what_was_left_out(&self) {
-        for left_out in self.quiet().borrow_mut().over(self.world().now()) {
-            let lines = left_out.lines;
-            match left_out.source {
-                Some(source) => tracing::warn!(%source, lines, "lines about strangers left out"),
-                None => tracing::warn!(lines, "lines about strangers of many sources left out"),
-            }
+        for LeftOut { source, lines } in self.quiet().borrow_mut().over(self.world().now()) {
+            tracing::warn!(%source, lines, "lines about strangers left out");
         }
     }
 }

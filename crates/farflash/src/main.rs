@@ -7,6 +7,7 @@ mod advertised;
 mod belonging;
 mod blank;
 mod commands;
+mod contents;
 mod core_list;
 mod device_spec;
 mod failure;

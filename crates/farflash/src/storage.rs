@@ -1,4 +1,5 @@
-//! Devices as subcommands use them: opened, looked at, formatted. Errors come out ready to print.
+//! Devices as subcommands use them: opened, made, formatted, checked. Errors come out ready to print. What lies on them
+//! `contents.rs` tells.
 
 use std::io::ErrorKind;
 use std::path::Path;
@@ -8,14 +9,13 @@ use device::MemDevice;
 use io_traits::{Buffer, Device};
 use reactor::{CoreConfig, FileDevice, FlushPolicy, Handle, OpenError, OpenOptions, OwnedDevice};
 use rustix::fs::{FlockOperation, flock};
-use units::{BLOCK_SIZE, ByteLen, Lba, LbaRange};
+use units::{BLOCK_SIZE, ByteLen};
 use uuid::Uuid;
-use volume::{FormatOptions, FsckOptions, FsckReport, Probe, Repaired, Superblock};
+use volume::{FormatOptions, FsckOptions, FsckReport, Repaired, Superblock};
 
-use crate::blank;
 use crate::device_spec::{FileSpec, FlushMode};
 use crate::failure::Failure;
-use crate::not_opened::{away, is_failing, refused};
+use crate::not_opened::refused;
 use crate::output::{self, Voice};
 
 /// Opens the file or block device of `spec` and locks it.
@@ -26,40 +26,6 @@ pub(crate) fn open(spec: &FileSpec, voice: Voice) -> Result<OwnedDevice, Failure
 /// As [`open`], and nothing can be written.
 pub(crate) fn open_read_only(spec: &FileSpec, voice: Voice) -> Result<OwnedDevice, Failure> {
     open_with(spec, true, voice)
-}
-
-/// Opens and locks, by its path, the device that has this superblock and that was open before. Any other one is
-/// an error, and nothing is written.
-pub(crate) fn open_again(spec: &FileSpec, superblock: &Superblock) -> Result<OwnedDevice, Failure> {
-    let device = open_now(spec).map_err(|error| away(&error))?;
-    // It may have been elsewhere meanwhile.
-    refuse_overwritten(&spec.path, &device)?;
-    let found = on_device(&device, |device| async move { volume::read_superblock(&device).await })?;
-    let path = spec.path.display();
-    let (before, remedy) = (superblock.uuid, "put back the one that was served from there");
-    match found {
-        Ok(found) if found == *superblock => Ok(device),
-        Ok(found) if found.uuid == before => {
-            let what = format!("{path} was given to another cluster, or out of its own");
-            Err(Failure::runtime(
-                what,
-                "stop this server, and see which host serves the device now",
-            ))
-        }
-        Ok(found) => {
-            let other = found.uuid;
-            let what = format!("at {path} is another device: its id is {other}, not {before}");
-            Err(Failure::runtime(what, remedy))
-        }
-        Err(volume::OpenError::Superblock(error)) => {
-            let what = format!("at {path} is something else than the device {before}: {error}");
-            Err(Failure::runtime(what, remedy))
-        }
-        Err(error) => {
-            let what = format!("{path} does not work: {error}");
-            Err(Failure::runtime(what, "look at the kernel's log (dmesg)"))
-        }
-    }
 }
 
 /// Whether what is open of a device can still be read: one superblock is enough.
@@ -78,7 +44,7 @@ pub(crate) fn is_readable(device: &OwnedDevice) -> Result<bool, Failure> {
 pub(crate) const NO_ANSWER: &str = "look at the kernel's log (dmesg)";
 
 /// Opens and locks it without waiting for whoever has it.
-fn open_now(spec: &FileSpec) -> Result<OwnedDevice, OpenError> {
+pub(crate) fn open_now(spec: &FileSpec) -> Result<OwnedDevice, OpenError> {
     OwnedDevice::open(&spec.path, options(spec, false))
 }
 
@@ -289,101 +255,10 @@ pub(crate) fn no_core(error: &reactor::StartError) -> Failure {
     Failure::runtime(error.to_string(), remedy)
 }
 
-/// What lies on a device.
-pub(crate) enum Contents {
-    /// Nothing, as far as was looked.
-    Blank,
-    /// A format that this program serves.
-    Ours(Superblock),
-    /// A format of ours that is not served as it is: what it is, and what to do.
-    NotServed { what: String, remedy: String },
-    /// Something that must not be lost, in the words of a message.
-    Other(String),
-}
-
-/// Of a format whose start someone else has taken: what the device holds, and what to do.
-fn overwritten(path: &Path, by: &str, superblock: &Superblock) -> (String, String) {
-    let (id, path) = (superblock.uuid, path.display());
-    let what = format!("something else ({by}), and before that held the farflash device {id}");
-    let remedy = format!(
-        "name another --device; or, if what is at its start now may go and the farflash device is wanted, \
-         `farflash fsck --device file:{path} --force` tells what is left of it, and --repair as well makes it one again"
-    );
-    (what, remedy)
-}
-
-/// Refuses a device whose start someone else has taken: who knows better says so with --force.
-pub(crate) fn refuse_overwritten(path: &Path, device: &OwnedDevice) -> Result<(), Failure> {
-    let probed = on_device(device, |device| async move { volume::probe(&device).await })?;
-    let Ok(Probe::Overwritten { by, superblock }) = probed else { return Ok(()) };
-    let (what, remedy) = overwritten(path, by, &superblock);
-    Err(Failure::runtime(format!("{} holds {what}", path.display()), remedy))
-}
-
-/// How closely a device is looked at before it counts as blank.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(crate) enum Look {
-    /// All of it is read, but for what a sparse file says was never written.
-    Everywhere,
-    /// Its beginning, its end, and places between.
-    Samples,
-}
-
-/// Finds out what lies on a device, without changing it.
-pub(crate) fn contents(
-    path: &Path,
-    device: &OwnedDevice,
-    look: Look,
-    voice: Voice,
-) -> Result<Contents, Failure> {
-    let unreadable = |error: &dyn std::fmt::Display| {
-        let what = format!("{} cannot be read: {error}", path.display());
-        Failure::absence(what, "look at the kernel's log (dmesg), or name another --device")
-    };
-    let probed = on_device(device, |device| async move { volume::probe(&device).await })?;
-    Ok(match probed.map_err(|error| unreadable(&error))? {
-        Probe::Farflash(superblock) => Contents::Ours(superblock),
-        Probe::Blank if look == Look::Samples => Contents::Blank,
-        Probe::Blank => {
-            let passed =
-                voice.progress(&format!("reading {} to see that it is blank", path.display()));
-            let file_len = blank::file_len(path).map_err(|error| unreadable(&error))?;
-            let first = if let Some(len) = file_len {
-                blank::first_in_file(path, 0..len, passed).map_err(|error| unreadable(&error))?
-            } else {
-                let all = LbaRange::new(Lba(0), device.geometry().blocks);
-                let first = on_device(device, move |device| async move {
-                    blank::first_on_device(&device, all, passed).await
-                })?;
-                first.map_err(|error| unreadable(&error))?
-            };
-            first.map_or(Contents::Blank, |at| {
-                Contents::Other(format!("something else (unknown data at byte {at})"))
-            })
-        }
-        Probe::OtherVersion(version) => Contents::NotServed {
-            what: format!(
-                "a farflash format of version {version}, which this program does not know"
-            ),
-            remedy: "serve it with the program that made it, or a later one".to_owned(),
-        },
-        Probe::Damaged(error) => Contents::NotServed {
-            what: format!("a damaged farflash format ({error})"),
-            remedy: "restore it from a copy, or name another --device".to_owned(),
-        },
-        Probe::Overwritten { by, superblock } => {
-            let (what, remedy) = overwritten(path, by, &superblock);
-            Contents::NotServed { what, remedy }
-        }
-        Probe::Foreign(what) => Contents::Other(format!("something else ({what})")),
-    })
-}
-
 /// Formats a device. All that was on it is lost.
-pub(crate) fn format(path: &Path, device: &OwnedDevice) -> Result<(), Failure> {
+pub(crate) fn format(path: &Path, device: &OwnedDevice) -> Result<Superblock, Failure> {
     let options = FormatOptions { uuid: Uuid::new_v4() };
     on_device(device, |device| async move { volume::format(&device, &options).await })?
-        .map(drop)
         .map_err(|error| not_formatted(path, &error))
 }
 
@@ -435,29 +310,4 @@ fn not_checked(path: &Path, error: &volume::OpenError) -> Failure {
         _ => "restore the device from a copy",
     };
     Failure::runtime(format!("{}: {error}", path.display()), remedy)
-}
-
-/// The superblock of a formatted device, and the shards that were ever used.
-pub(crate) fn inspect(
-    path: &Path,
-    device: &OwnedDevice,
-) -> Result<(Superblock, Vec<u16>), Failure> {
-    let inspected = on_device(device, |device| async move {
-        let superblock = volume::read_superblock(&device).await?;
-        let active = volume::active_shards(&device, &superblock).await?;
-        Ok((superblock, active))
-    })?;
-    inspected.map_err(|error: volume::OpenError| {
-        let what = format!("{} cannot be opened: {error}", path.display());
-        match error {
-            _ if is_failing(&error) => Failure::absence(what, NO_ANSWER),
-            volume::OpenError::Truncated { .. } => {
-                Failure::runtime(what, "give the device its former size back")
-            }
-            _ => Failure::runtime(
-                what,
-                "restore the device from a copy; this start has written nothing to it",
-            ),
-        }
-    })
 }

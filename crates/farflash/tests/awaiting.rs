@@ -1,4 +1,5 @@
-//! The Rust library for asynchronous programs, against a real server: awaited under two executors that know nothing of it.
+//! The Rust library for asynchronous programs, against a real server: awaited under two executors that know nothing of it. A third
+//! one, which is nobody's runtime, is in the example that `libraries.rs` runs.
 
 #![allow(missing_docs, unreachable_pub, dead_code)]
 
@@ -6,10 +7,7 @@ mod support;
 
 use std::future::Future;
 use std::net::TcpListener;
-use std::pin::pin;
-use std::sync::{Arc, mpsc};
-use std::task::{Context, Poll, Wake};
-use std::thread::{self, Thread};
+use std::sync::mpsc;
 use std::time::Duration;
 
 use farflash_client::{
@@ -21,22 +19,9 @@ use support::{Server, until};
 const BLOCK: usize = 4096;
 const MIB: u64 = 1 << 20;
 
-/// Runs a future on this thread, which sleeps until it is woken.
+/// Runs a future on this thread.
 fn block_on<F: Future>(future: F) -> F::Output {
-    struct Sleeper(Thread);
-    impl Wake for Sleeper {
-        fn wake(self: Arc<Self>) {
-            self.0.unpark();
-        }
-    }
-    let waker = Arc::new(Sleeper(thread::current())).into();
-    let (mut future, mut context) = (pin!(future), Context::from_waker(&waker));
-    loop {
-        match future.as_mut().poll(&mut context) {
-            Poll::Ready(output) => return output,
-            Poll::Pending => thread::park(),
-        }
-    }
+    tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(future)
 }
 
 fn cluster(server: &Server) -> Cluster {

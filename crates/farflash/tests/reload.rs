@@ -206,6 +206,16 @@ fn what_a_signal_changes_is_in_the_audit_log() {
     assert_eq!(reloaded.deeds().len(), known, "nothing was changed");
 }
 
+/// G5. Method: the log is moved away, and the signal that has it begun anew also finds another user.
+#[test]
+fn what_a_signal_changes_is_in_the_file_that_it_has_begun() {
+    let reloaded = Reloaded::start(&operator("ops", &ApiToken::new(&[1; 32])));
+    let moved = reloaded.files.path("audit.jsonl.1");
+    std::fs::rename(reloaded.files.path("audit.jsonl"), &moved).unwrap();
+    assert_eq!(reloaded.users(&operator("ops", &ApiToken::new(&[2; 32]))), 0);
+    assert_eq!((reloaded.deeds().len(), deeds(&moved).len()), (2, 0));
+}
+
 /// A revoked token is refused from then on, also where that cannot be recorded. Method: the log is a device that is always
 /// full.
 #[test]

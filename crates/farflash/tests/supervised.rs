@@ -10,6 +10,7 @@ use std::os::unix::net::UnixDatagram;
 use std::process::{Child, Stdio};
 
 use rustix::process::{Pid, Signal, kill_process};
+use rustix::time::{ClockId, clock_gettime};
 use support::{Files, PATIENCE, farflash};
 
 /// A process that ends with this.
@@ -28,7 +29,13 @@ fn heard(manager: &UnixDatagram) -> String {
     String::from_utf8(bytes[..len].to_vec()).unwrap()
 }
 
-/// The manager hears nothing before hosts and API are answered, then that it is ready, and in the end that it stops.
+fn monotonic_micros() -> i64 {
+    let now = clock_gettime(ClockId::Monotonic);
+    now.tv_sec * 1_000_000 + now.tv_nsec / 1000
+}
+
+/// The manager hears nothing before hosts and API are answered, then that it is ready, that it reads again what it can and is
+/// done with that, and in the end that it stops.
 ///
 /// Method: somebody else has the portal's port until the server was seen to wait for it.
 #[test]
@@ -66,6 +73,14 @@ fn a_server_is_ready_when_it_serves() {
     let mut answer = String::new();
     asked.read_to_string(&mut answer).unwrap();
     assert!(answer.starts_with("HTTP/1.0 200"), "{answer}");
+
+    let before = monotonic_micros();
+    kill_process(Pid::from_child(&server.0), Signal::HUP).unwrap();
+    let reloading = heard(&manager);
+    let since = reloading.strip_prefix("RELOADING=1\nMONOTONIC_USEC=").expect("it is told");
+    assert!((before..=monotonic_micros()).contains(&since.parse().unwrap()), "{since}");
+    assert_eq!(heard(&manager), "READY=1");
+    log.find(|line| says(line, "SIGHUP: read again")).expect("it has read");
 
     kill_process(Pid::from_child(&server.0), Signal::TERM).unwrap();
     assert_eq!(heard(&manager), "STOPPING=1");

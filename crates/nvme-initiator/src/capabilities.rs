@@ -21,8 +21,6 @@ pub struct ControllerLimits {
     pub in_capsule_max: u32,
     /// Whether completed writes may be lost with the power until a Flush.
     pub volatile_write_cache: bool,
-    /// Optional NVM commands, the bits of ONCS.
-    pub oncs: u16,
     /// Vendor specific commands of a farflash controller, the `VENDOR_*` bits.
     pub vendor_commands: u64,
     /// Granularity of the keep alive timer; 0 if there is none.
@@ -88,17 +86,10 @@ impl ControllerLimits {
             limits_exclude_metadata: identify.ctratt.get() & CTRATT_LIMITS_EXCLUDE_METADATA != 0,
             in_capsule_max,
             volatile_write_cache: identify.vwc & VWC_PRESENT != 0,
-            oncs: identify.oncs.get(),
             vendor_commands: identify.vendor_commands(),
             keep_alive_granularity_ms: u32::from(identify.kas.get()) * 100,
             awupf: identify.awupf.get(),
         })
-    }
-
-    /// Whether an optional command, one of the `ONCS_*` bits, is supported.
-    #[must_use]
-    pub const fn supports(&self, oncs_bit: u16) -> bool {
-        self.oncs & oncs_bit != 0
     }
 }
 

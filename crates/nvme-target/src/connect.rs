@@ -64,8 +64,6 @@ impl ConnectRefusal {
     /// There is no such controller.
     pub const UNKNOWN_CONTROLLER: Self =
         Self::invalid(ConnectInvalid::data(ConnectData::OFFSET_CNTLID));
-    /// The host may not connect to this subsystem.
-    pub const INVALID_HOST: Self = Self::status(Status::CONNECT_INVALID_HOST.with_dnr());
     /// No more controllers or connections now; the host may try again.
     pub const BUSY: Self = Self::status(Status::CONNECT_CONTROLLER_BUSY);
 

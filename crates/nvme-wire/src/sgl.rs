@@ -84,13 +84,6 @@ impl SglDescriptor {
             identifier => SglForm::Other { identifier },
         }
     }
-
-    /// Whether the SGL Identifier names a descriptor type that the Base specification defines,
-    /// so that it is merely unsuitable here.
-    #[must_use]
-    pub fn is_known_type(&self) -> bool {
-        matches!(self.identifier >> 4, 0x0..=0x5 | 0xF)
-    }
 }
 
 #[cfg(test)]

@@ -12,6 +12,7 @@
 
 #![forbid(unsafe_code)]
 
+mod arrivals;
 mod core;
 mod cpu;
 mod handle;

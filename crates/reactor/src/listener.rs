@@ -1,6 +1,6 @@
 //! Connections that come in.
 //!
-//! - L1: one is accepted in a turn of the core: however fast they come, others have theirs.
+//! - L1: one is accepted in a turn of the core: however fast they come, others have theirs (A2 of `arrivals.rs`).
 
 use std::cell::RefCell;
 use std::future::poll_fn;
@@ -10,8 +10,9 @@ use std::time::Duration;
 
 use io_traits::{Clock, Listener, NetworkError};
 use rustix::net::{SocketFlags, acceptfrom_with, bind, getsockname, listen, sockopt};
-use uring::{Errno, Fd, Watch};
+use uring::{Errno, Fd};
 
+use crate::arrivals::{Arrivals, Part};
 use crate::handle::Handle;
 use crate::net::{TcpStream, network_error, new_socket, set_options, socket_addr};
 
@@ -25,22 +26,10 @@ pub struct TcpListener {
     handle: Handle,
     fd: Fd,
     local: SocketAddr,
-    incoming: RefCell<Incoming>,
-}
-
-/// What is known of connections that wait.
-struct Incoming {
-    watch: Watch,
-    /// The kernel has told of some, and not all of them may have been accepted.
-    may_be_left: bool,
+    /// Connections that wait.
+    incoming: RefCell<Arrivals>,
     /// L1.
-    waits_for_turn: bool,
-}
-
-impl Incoming {
-    fn new(handle: &Handle, fd: &Fd) -> Self {
-        Self { watch: handle.core.ring.watch(fd), may_be_left: false, waits_for_turn: false }
-    }
+    part: Part,
 }
 
 impl TcpListener {
@@ -56,36 +45,27 @@ impl TcpListener {
             Ok((fd, local))
         };
         let (fd, local) = bound().map_err(|errno| network_error(address, errno))?;
-        let incoming = RefCell::new(Incoming::new(handle, &fd));
-        Ok(Self { handle: handle.clone(), fd, local, incoming })
+        let incoming = RefCell::new(Arrivals::new(&handle.core.ring, &fd));
+        Ok(Self { handle: handle.clone(), fd, local, incoming, part: Part::default() })
     }
 
     fn poll_accept(&self, context: &mut Context<'_>) -> Poll<Result<TcpStream, Errno>> {
+        let core = &self.handle.core;
+        ready!(self.part.poll(core, context));
         let mut incoming = self.incoming.borrow_mut();
-        if std::mem::take(&mut incoming.waits_for_turn) {
-            self.handle.core.wake_next_turn(context);
-            return Poll::Pending;
-        }
         loop {
-            if !incoming.may_be_left {
-                if let Err(errno) = ready!(incoming.watch.poll(context)) {
-                    *incoming = Incoming::new(&self.handle, &self.fd);
-                    return Poll::Ready(Err(errno));
-                }
-                incoming.may_be_left = true;
+            if let Err(errno) = ready!(incoming.poll(context)) {
+                *incoming = Arrivals::new(&core.ring, &self.fd);
+                return Poll::Ready(Err(errno));
             }
             match acceptfrom_with(&self.fd, SocketFlags::CLOEXEC) {
-                Err(Errno::AGAIN) => incoming.may_be_left = false,
+                Err(Errno::AGAIN) => incoming.all_fetched(),
                 Err(errno) => return Poll::Ready(Err(errno)),
                 Ok((socket, peer)) => {
-                    incoming.waits_for_turn = true;
+                    self.part.set_had(true);
                     // A connection that was reset before it was accepted has no peer any more.
                     let peer = peer.ok_or(Errno::NOTCONN)?;
-                    return Poll::Ready(Ok(TcpStream::new(
-                        &self.handle.core,
-                        Fd::new(socket),
-                        &peer,
-                    )));
+                    return Poll::Ready(Ok(TcpStream::new(core, Fd::new(socket), &peer)));
                 }
             }
         }

@@ -4,7 +4,7 @@
 //!   future loses no bytes, and sends never interleave.
 //! - N2: a socket is asked for bytes when the ring has told that some have come, or, while it is busy, again and again
 //!   (`hot.rs`).
-//! - N3: a socket that has more than fits into a chunk waits for the core's next turn before it is asked again: others wait, too.
+//! - N3: a socket that has more than fits into a chunk has had its part of the core's turn (A2 of `arrivals.rs`).
 
 use std::cell::{Cell, RefCell};
 use std::future::{Future, poll_fn};
@@ -20,8 +20,9 @@ use rustix::net::{
     AddressFamily, Shutdown, SocketAddrAny, SocketFlags, SocketType, getpeername, getsockname,
     netdevice::index_to_name_inlined, shutdown, socket_with, sockopt,
 };
-use uring::{Arrival, CHUNK_LEN, Chunk, Errno, Fd, Received, Watch};
+use uring::{Arrival, CHUNK_LEN, Chunk, Errno, Fd, Received};
 
+use crate::arrivals::{Arrivals, Part};
 use crate::handle::{CoreState, Handle};
 use crate::hot::Asked;
 
@@ -39,8 +40,8 @@ enum Receive {
     Hot { misses: u32, waker: Option<Waker> },
     /// That has brought something, to be fetched (N1).
     Done(Result<Received, Errno>),
-    /// The ring tells. Some `may_be_left` of what it has told of.
-    Watched { watch: Watch, may_be_left: bool },
+    /// The ring tells.
+    Watched(Arrivals),
     /// All has come that ever will.
     Ended,
 }
@@ -54,7 +55,7 @@ pub(crate) struct Socket {
     /// Receives that brought bytes, since asking it was last in vain for long.
     receives: Cell<u32>,
     /// N3.
-    waits_for_turn: Cell<bool>,
+    part: Part,
     /// The peer will say no more, and neither shall we.
     peer_finished: Cell<bool>,
     finished: Cell<bool>,
@@ -77,7 +78,7 @@ impl TcpStream {
             receive: RefCell::new(Receive::None),
             sending: RefCell::default(),
             receives: Cell::new(0),
-            waits_for_turn: Cell::new(false),
+            part: Part::default(),
             peer_finished: Cell::new(false),
             finished: Cell::new(false),
             shut: Cell::new(false),
@@ -133,8 +134,8 @@ impl Socket {
         }
         let mut receive = self.receive.borrow_mut();
         let is_new = matches!(*receive, Receive::None);
-        let may_change = is_new || matches!(*receive, Receive::Watched { may_be_left: false, .. });
-        if may_change && self.core.hot.admit(self) {
+        let is_drained = matches!(&*receive, Receive::Watched(arrivals) if !arrivals.may_be_left());
+        if (is_new || is_drained) && self.core.hot.admit(self) {
             *receive = Receive::Hot { misses: 0, waker: None };
         } else if is_new {
             *receive = self.watched();
@@ -142,7 +143,7 @@ impl Socket {
     }
 
     fn watched(&self) -> Receive {
-        Receive::Watched { watch: self.core.ring.watch(&self.fd), may_be_left: false }
+        Receive::Watched(Arrivals::new(&self.core.ring, &self.fd))
     }
 
     /// Looks whether bytes have come for a hot receive.
@@ -187,13 +188,13 @@ impl Socket {
         let mut receive = self.receive.borrow_mut();
         let Receive::Hot { waker, .. } = &mut *receive else { return };
         let waker = waker.take();
-        let mut watch = self.core.ring.watch(&self.fd);
+        let mut arrivals = Arrivals::new(&self.core.ring, &self.fd);
         if let Some(waker) = waker {
             // Just handed over, so nothing was told yet; this makes the waker known.
-            let told = watch.poll(&mut Context::from_waker(&waker));
+            let told = arrivals.poll(&mut Context::from_waker(&waker));
             assert!(told.is_pending());
         }
-        *receive = Receive::Watched { watch, may_be_left: false };
+        *receive = Receive::Watched(arrivals);
     }
 
     fn poll_recv(self: &Rc<Self>, context: &mut Context<'_>) -> Poll<Result<Chunk, StreamError>> {
@@ -216,14 +217,14 @@ impl Socket {
 
     /// Waits for bytes or the end.
     fn poll_received(&self, context: &mut Context<'_>) -> Poll<Result<Received, Errno>> {
-        if self.waits_for_turn.take() {
-            self.core.wake_next_turn(context);
-            return Poll::Pending;
-        }
+        ready!(self.part.poll(&self.core, context));
         let mut receive = self.receive.borrow_mut();
         loop {
             match &mut *receive {
-                Receive::None => *receive = self.watched(),
+                Receive::None => {
+                    *receive = self.watched();
+                    continue;
+                }
                 Receive::Hot { waker, .. } => {
                     *waker = Some(context.waker().clone());
                     return Poll::Pending;
@@ -233,28 +234,25 @@ impl Socket {
                     let Receive::Done(received) = done else { unreachable!("just looked at") };
                     return Poll::Ready(received);
                 }
-                Receive::Watched { watch, may_be_left: may_be_left @ false } => {
-                    match ready!(watch.poll(context)) {
-                        Ok(Arrival::Some) => *may_be_left = true,
-                        Ok(Arrival::Last) => *receive = Receive::Ended,
-                        Err(errno) => {
-                            *receive = Receive::None;
-                            return Poll::Ready(Err(errno));
-                        }
+                Receive::Watched(arrivals) => match ready!(arrivals.poll(context)) {
+                    Ok(Arrival::Some) => {}
+                    Ok(Arrival::Last) => *receive = Receive::Ended,
+                    Err(errno) => {
+                        *receive = Receive::None;
+                        return Poll::Ready(Err(errno));
                     }
+                },
+                Receive::Ended => {}
+            }
+            match self.core.ring.try_recv(&self.fd) {
+                Ok(Received::NoChunk) => ready!(self.core.ring.poll_chunk(context)),
+                Ok(Received::Nothing) if matches!(*receive, Receive::Ended) => {
+                    return Poll::Ready(Ok(Received::End));
                 }
-                Receive::Watched { .. } | Receive::Ended => {
-                    match self.core.ring.try_recv(&self.fd) {
-                        Ok(Received::NoChunk) => ready!(self.core.ring.poll_chunk(context)),
-                        Ok(Received::Nothing) if matches!(*receive, Receive::Ended) => {
-                            return Poll::Ready(Ok(Received::End));
-                        }
-                        Ok(Received::Nothing) => receive.is_drained(),
-                        received => {
-                            self.note_rest(&mut receive, &received);
-                            return Poll::Ready(received);
-                        }
-                    }
+                Ok(Received::Nothing) => receive.set_drained(),
+                received => {
+                    self.note_rest(&mut receive, &received);
+                    return Poll::Ready(received);
                 }
             }
         }
@@ -264,9 +262,9 @@ impl Socket {
     /// which nobody who speaks NVMe sends, and behind which he has to send more to be heard.
     fn note_rest(&self, receive: &mut Receive, received: &Result<Received, Errno>) {
         if let Ok(Received::Bytes(chunk)) = received {
-            self.waits_for_turn.set(chunk.len() == CHUNK_LEN);
+            self.part.set_had(chunk.len() == CHUNK_LEN);
             if chunk.len() < CHUNK_LEN {
-                receive.is_drained();
+                receive.set_drained();
             }
         }
     }
@@ -295,9 +293,9 @@ impl Socket {
 
 impl Receive {
     /// What the ring has told of was received.
-    fn is_drained(&mut self) {
-        if let Self::Watched { may_be_left, .. } = self {
-            *may_be_left = false;
+    fn set_drained(&mut self) {
+        if let Self::Watched(arrivals) = self {
+            arrivals.all_fetched();
         }
     }
 }

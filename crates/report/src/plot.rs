@@ -5,7 +5,8 @@ mod bars;
 mod latency;
 mod line;
 
-use plotters::coord::Shift;
+use plotters::chart::ChartContext;
+use plotters::coord::{CoordTranslate, Shift};
 use plotters::prelude::*;
 
 pub use bars::{Bar, BarChart, BarSeries};
@@ -58,6 +59,37 @@ fn colour(index: usize) -> RGBColor {
 
 fn draw_error(error: impl std::fmt::Display) -> PlotError {
     PlotError::Draw(error.to_string())
+}
+
+/// A chart on `area` in the frame that all have: its caption, margins, and room for the labels of its axes, of which those
+/// of x are `x_labels_pixels` high.
+fn framed<'a, 'b>(
+    area: &'a Area<'b>,
+    caption: &str,
+    x_labels_pixels: u32,
+) -> ChartBuilder<'a, 'static, SVGBackend<'b>> {
+    let mut chart = ChartBuilder::on(area);
+    chart
+        .caption(caption, (FONT, CAPTION_PIXELS))
+        .margin(12)
+        .margin_right(28)
+        .x_label_area_size(x_labels_pixels)
+        .y_label_area_size(76);
+    chart
+}
+
+/// Says in a chart what its series are.
+fn draw_legend<'a, 'b: 'a, C: CoordTranslate>(
+    chart: &mut ChartContext<'a, SVGBackend<'b>, C>,
+    position: SeriesLabelPosition,
+) -> Result<(), PlotError> {
+    chart
+        .configure_series_labels()
+        .position(position)
+        .background_style(WHITE.mix(0.85))
+        .label_font((FONT, LABEL_PIXELS))
+        .draw()
+        .map_err(draw_error)
 }
 
 /// Draws `panels` below each other, each `width` by `panel_height` pixels, and returns the SVG text.

@@ -27,12 +27,6 @@ impl Spread {
         Some(Self { median, low, high, count })
     }
 
-    /// Half the distance of the extremes as a share of the median.
-    #[must_use]
-    pub fn relative(&self) -> f64 {
-        if self.median == 0.0 { 0.0 } else { (self.high - self.low) / 2.0 / self.median }
-    }
-
     /// `median (low–high)`, each as `show` writes it.
     #[must_use]
     pub fn show(&self, show: impl Fn(f64) -> String) -> String {
@@ -50,6 +44,5 @@ mod tests {
         assert_eq!((odd.median, odd.low, odd.high, odd.count), (2.0, 1.0, 3.0, 3));
         assert_eq!(Spread::of(&[4.0, 1.0]).expect("values").median, 2.5);
         assert_eq!(Spread::of(&[]), None);
-        assert_eq!(odd.relative(), 0.5);
     }
 }

@@ -4,21 +4,27 @@
 use std::cell::RefCell;
 use std::net::SocketAddr;
 
-use io_traits::{Network, SendBatch, Stream};
-use nvme_wire::fabrics::{CONNECT_DATA_LEN, Connect, ConnectData, Property, PropertySize};
+use io_traits::{Clock, Network, SendBatch, Stream};
+use nvme_initiator::{Config, Connection, Event, R2tRequest, Transfer};
+use nvme_wire::fabrics::{
+    CNTLID_DYNAMIC, Connect, ConnectData, ConnectResult, Property, PropertySize,
+};
 use nvme_wire::io::BlockCommand;
-use nvme_wire::pdu::{CapsuleCmd, CapsuleResp, Digests, H2cData, IcReq, IcResp, PduType, R2t};
+use nvme_wire::pdu::Digests;
 use nvme_wire::property::{Cc, offset};
-use nvme_wire::{Cqe, HostId, IoOpcode, Nqn, SglDescriptor, Sqe, Status};
+use nvme_wire::{Cqe, HostId, IoOpcode, Nqn, Sqe, Status};
 use sim::{SimStream, SimWorld};
-use zerocopy::{FromBytes, IntoBytes};
+use units::Duration;
+use zerocopy::IntoBytes;
 
-/// What goes with a command. More is asked for by the server.
-const IN_CAPSULE_BYTES_MAX: usize = 16 << 10;
-/// Bytes of a PDU that has them asked for.
-const H2C_BYTES_MAX: usize = 8 << 10;
-/// Identifiers of the halves; only they are under way.
-const HALVES: [u16; 2] = [100, 101];
+/// How queues go: both halves are under way together, and what goes with a command is small. More is asked for by the server.
+const CONFIG: Config = Config {
+    digests: Digests { header: false, data: false },
+    depth: 2,
+    // Nobody looks: the scenario cuts what hangs.
+    command_timeout: Duration::from_secs(3600),
+    in_capsule_max: 16 << 10,
+};
 
 /// The connection is lost.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -26,7 +32,9 @@ pub(crate) struct Gone;
 
 /// One connection.
 struct Wire {
+    world: SimWorld,
     stream: SimStream,
+    connection: Connection,
     received: Vec<u8>,
 }
 
@@ -69,124 +77,120 @@ impl FusedHost {
             None => self.connect().await?,
         };
         let commands = [(IoOpcode::COMPARE, Sqe::FUSE_FIRST), (IoOpcode::WRITE, Sqe::FUSE_SECOND)];
-        let payloads = [expected, data];
-        for (((opcode, fuse), cid), payload) in commands.into_iter().zip(HALVES).zip(payloads) {
+        let mut halves = [(0, expected), (0, data)];
+        for ((opcode, fuse), (slot, payload)) in commands.into_iter().zip(&mut halves) {
             let len = u32::try_from(payload.len()).expect("a small request");
             let mut sqe = BlockCommand::new(lba, blocks).encode(opcode, 1, len);
             sqe.flags |= fuse;
-            let is_inside = payload.len() <= IN_CAPSULE_BYTES_MAX;
-            if is_inside {
-                sqe.dptr = SglDescriptor::in_capsule(len);
-            }
-            queue.io.send(cid, sqe, if is_inside { payload } else { &[] }).await?;
+            *slot = queue.io.send(&sqe, payload).await?;
         }
-        let ended = queue.io.complete(payloads).await?;
+        let ended = queue.io.complete(halves).await?;
         self.idle.borrow_mut().push(queue);
         Ok(ended)
     }
 
     async fn connect(&self) -> Result<Queue, Gone> {
         let mut admin = self.greet().await?;
-        let accepted = admin.connect(0, 0xFFFF, &self.subsystem).await?;
+        let accepted = admin.connect(0, CNTLID_DYNAMIC, &self.subsystem).await?;
         let cc = Cc::enabled(Cc::CSS_NVM).0.into();
         let enable = Property::set(offset::CC, PropertySize::Four, cc);
-        admin.command(as_sqe(enable.as_bytes()), &[]).await?;
+        admin.command(&enable.into(), &[]).await?;
         let mut io = self.greet().await?;
-        let cntlid = u16::try_from(accepted.result.get() & 0xFFFF).expect("16 bits");
-        io.connect(1, cntlid, &self.subsystem).await?;
+        io.connect(1, accepted.cntlid(), &self.subsystem).await?;
         Ok(Queue { io, _admin: admin })
     }
 
     async fn greet(&self) -> Result<Wire, Gone> {
         let stream = self.world.connect(self.portal).await.map_err(|_| Gone)?;
-        let mut wire = Wire { stream, received: Vec::new() };
-        wire.say(IcReq::new(Digests::default(), 1).as_bytes()).await?;
-        wire.hear(size_of::<IcResp>()).await?;
-        Ok(wire)
+        let mut greeting = Vec::new();
+        let connection = Connection::new(&CONFIG, |bytes| greeting.extend_from_slice(bytes));
+        let mut wire = Wire { world: self.world.clone(), stream, connection, received: Vec::new() };
+        wire.say(&greeting).await?;
+        match wire.hear().await? {
+            Event::Ready => Ok(wire),
+            _ => Err(Gone),
+        }
     }
-}
-
-fn as_sqe(bytes: &[u8]) -> Sqe {
-    Sqe::read_from_bytes(bytes).expect("64 bytes")
 }
 
 impl Wire {
     async fn say(&mut self, bytes: &[u8]) -> Result<(), Gone> {
         let mut batch = SendBatch::new();
         batch.push_bytes(bytes);
-        self.stream.send(batch).await.map(drop).map_err(|_| Gone)
+        self.stream.send(batch).await.map_err(|_| Gone)?;
+        self.connection.handed_over();
+        Ok(())
     }
 
-    async fn hear(&mut self, len: usize) -> Result<Vec<u8>, Gone> {
-        while self.received.len() < len {
-            let chunk = self.stream.recv().await.map_err(|_| Gone)?;
-            self.received.extend_from_slice(&chunk);
+    async fn hear(&mut self) -> Result<Event, Gone> {
+        loop {
+            let (taken, event) = self.connection.on_bytes(&self.received).map_err(|_| Gone)?;
+            self.received.drain(..taken);
+            match event {
+                Some(event) => return Ok(event),
+                None if taken > 0 => {}
+                None => {
+                    let chunk = self.stream.recv().await.map_err(|_| Gone)?;
+                    self.received.extend_from_slice(&chunk);
+                }
+            }
         }
-        Ok(self.received.drain(..len).collect())
     }
 
-    /// The next PDU, which has no data.
-    async fn hear_pdu(&mut self) -> Result<Vec<u8>, Gone> {
-        let mut pdu = self.hear(8).await?;
-        let len = u32::from_le_bytes(pdu[4..8].try_into().expect("four bytes")) as usize;
-        pdu.extend(self.hear(len - 8).await?);
-        Ok(pdu)
-    }
-
-    async fn send(&mut self, cid: u16, mut sqe: Sqe, data: &[u8]) -> Result<(), Gone> {
-        sqe.cid = cid.into();
-        let head = CapsuleCmd::new(sqe, data.len(), Digests::default(), 4);
-        self.say(&[head.as_bytes(), data].concat()).await
+    /// Sends a command, and its data as far as it goes along; the slot that stands for it.
+    async fn send(&mut self, sqe: &Sqe, data: &[u8]) -> Result<u16, Gone> {
+        let len = u32::try_from(data.len()).expect("a small request");
+        let transfer = if len == 0 { Transfer::None } else { Transfer::ToController(len) };
+        let goes_along = self.connection.sends_in_capsule(sqe, len);
+        let (now, mut capsule) = (self.world.now(), Vec::new());
+        let put = |head: &[u8]| capsule.extend_from_slice(head);
+        let slot = self.connection.submit(now, sqe, transfer, None, put).expect("a free slot");
+        capsule.extend_from_slice(if goes_along { data } else { &[] });
+        self.say(&capsule).await?;
+        Ok(slot)
     }
 
     /// Sends a command that is answered with a completion and nothing else.
-    async fn command(&mut self, sqe: Sqe, data: &[u8]) -> Result<Cqe, Gone> {
-        self.send(0, sqe, data).await?;
-        let pdu = self.hear_pdu().await?;
-        let cqe = CapsuleResp::read_from_bytes(&pdu).map_err(|_| Gone)?.cqe;
-        if cqe.status().code() == Status::SUCCESS { Ok(cqe) } else { Err(Gone) }
+    async fn command(&mut self, sqe: &Sqe, data: &[u8]) -> Result<Cqe, Gone> {
+        self.send(sqe, data).await?;
+        match self.hear().await? {
+            Event::Completed { cqe, .. } if cqe.status().is_success() => Ok(cqe),
+            _ => Err(Gone),
+        }
     }
 
-    async fn connect(&mut self, qid: u16, cntlid: u16, subsystem: &Nqn) -> Result<Cqe, Gone> {
-        let mut sqe = as_sqe(Connect::new(qid, 32, 0).as_bytes());
-        sqe.dptr = SglDescriptor::in_capsule(CONNECT_DATA_LEN);
+    async fn connect(
+        &mut self,
+        qid: u16,
+        cntlid: u16,
+        subsystem: &Nqn,
+    ) -> Result<ConnectResult, Gone> {
         let host = Nqn::from_uuid(&[9; 16]);
         let data = ConnectData::new(HostId([9; 16]), &host, subsystem, cntlid);
-        self.command(sqe, data.as_bytes()).await
+        let cqe = self.command(&Connect::new(qid, 32, 0).into(), data.as_bytes()).await?;
+        Ok(ConnectResult(cqe.result.get() as u32))
     }
 
-    /// Sends what is asked for of either half's data until both have ended.
-    async fn complete(&mut self, payloads: [&[u8]; 2]) -> Result<[Status; 2], Gone> {
+    /// Sends what is asked for of the data of either half until both have ended; `halves`: their slots and data.
+    async fn complete(&mut self, halves: [(u16, &[u8]); 2]) -> Result<[Status; 2], Gone> {
         let mut ended = [None; 2];
         loop {
             if let [Some(first), Some(second)] = ended {
                 return Ok([first, second]);
             }
-            let pdu = self.hear_pdu().await?;
-            match PduType::from_u8(pdu[0]) {
-                Some(PduType::R2t) => {
-                    let asked = R2t::read_from_bytes(&pdu).map_err(|_| Gone)?;
-                    let half = usize::from(asked.cccid.get() - HALVES[0]);
-                    self.give(&asked, payloads[half]).await?;
-                }
-                Some(PduType::CapsuleResp) => {
-                    let cqe = CapsuleResp::read_from_bytes(&pdu).map_err(|_| Gone)?.cqe;
-                    ended[usize::from(cqe.cid.get() - HALVES[0])] = Some(cqe.status());
-                }
+            let half = |slot: u16| usize::from(slot != halves[0].0);
+            match self.hear().await? {
+                Event::R2t(asked) => self.give(asked, halves[half(asked.slot)].1).await?,
+                Event::Completed { slot, cqe, .. } => ended[half(slot)] = Some(cqe.status()),
                 _ => return Err(Gone),
             }
         }
     }
 
-    async fn give(&mut self, asked: &R2t, payload: &[u8]) -> Result<(), Gone> {
-        let (mut at, end) = (asked.r2to.get(), asked.r2to.get() + asked.r2tl.get());
-        while at < end {
-            let len = (end - at).min(H2C_BYTES_MAX as u32);
-            let ids = (asked.cccid.get(), asked.ttag.get());
-            let head = H2cData::new(ids, (at, len), at + len == end, Digests::default(), 4);
-            let bytes = &payload[at as usize..(at + len) as usize];
-            self.say(&[head.as_bytes(), bytes].concat()).await?;
-            at += len;
+    async fn give(&mut self, asked: R2tRequest, data: &[u8]) -> Result<(), Gone> {
+        for pdu in self.connection.h2c_pdus(asked) {
+            let bytes = &data[pdu.offset as usize..][..pdu.len as usize];
+            self.say(&[pdu.header.as_bytes(), bytes].concat()).await?;
         }
         Ok(())
     }

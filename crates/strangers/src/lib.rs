@@ -9,5 +9,5 @@ extern crate alloc;
 mod quiet;
 mod source;
 
-pub use quiet::{LeftOut, Quiet};
+pub use quiet::{LeftOut, Quiet, Whom};
 pub use source::source;

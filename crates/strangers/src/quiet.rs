@@ -7,6 +7,7 @@
 
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
+use core::fmt;
 use core::net::IpAddr;
 
 use units::{Duration, Instant};
@@ -25,11 +26,29 @@ struct Lines {
     left_out: u64,
 }
 
+/// Whom lines are about.
+#[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
+pub enum Whom {
+    /// One source.
+    One(IpAddr),
+    /// Sources that were too many to be told apart (Q2).
+    Many,
+}
+
+impl fmt::Display for Whom {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::One(source) => source.fmt(f),
+            Self::Many => f.pad("many"),
+        }
+    }
+}
+
 /// Lines that were left out.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct LeftOut {
-    /// Whom they were about; `None`: sources that were too many to be told apart.
-    pub source: Option<IpAddr>,
+    /// Whom they were about.
+    pub source: Whom,
     /// How many.
     pub lines: u64,
 }
@@ -37,16 +56,16 @@ pub struct LeftOut {
 /// Lines about strangers, by source.
 #[derive(Default)]
 pub struct Quiet {
-    sources: BTreeMap<Option<IpAddr>, Lines>,
+    sources: BTreeMap<Whom, Lines>,
 }
 
 impl Quiet {
     /// Whether a line about `address` may be written now; counts it.
     #[must_use]
     pub fn allows(&mut self, address: IpAddr, now: Instant) -> bool {
-        let mut key = Some(source(address));
+        let mut key = Whom::One(source(address));
         if self.sources.len() >= SOURCES_MAX && !self.sources.contains_key(&key) {
-            key = None;
+            key = Whom::Many;
         }
         let fresh = Lines { since: now, written: 0, left_out: 0 };
         let lines = self.sources.entry(key).or_insert(fresh);
@@ -100,7 +119,7 @@ mod tests {
         assert_eq!(quiet.over(NOW), [], "the period goes on");
         let later = NOW + PERIOD;
         let lines = 100 - u64::from(LINES_MAX);
-        assert_eq!(quiet.over(later), [LeftOut { source: Some(v4(1)), lines }]);
+        assert_eq!(quiet.over(later), [LeftOut { source: Whom::One(v4(1)), lines }]);
         assert!(quiet.allows(v4(1), later), "a new period");
         assert_eq!(quiet.over(later + PERIOD), [], "nothing was left out");
         assert!(quiet.is_empty());
@@ -113,7 +132,7 @@ mod tests {
         let written = (0..100_000).filter(|n| quiet.allows(network(*n), NOW)).count();
         assert_eq!(written, SOURCES_MAX + LINES_MAX as usize);
         let lines = 100_000 - written as u64;
-        assert_eq!(quiet.over(NOW + PERIOD), [LeftOut { source: None, lines }]);
+        assert_eq!(quiet.over(NOW + PERIOD), [LeftOut { source: Whom::Many, lines }]);
         // Addresses of one network are one source.
         let hosts = (0..100_u128).map(|n| IpAddr::V6(Ipv6Addr::from_bits((7 << 64) | n)));
         assert_eq!(hosts.filter(|host| quiet.allows(*host, NOW)).count(), LINES_MAX as usize);

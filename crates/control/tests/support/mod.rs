@@ -8,10 +8,11 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use control::{
-    Caller, ChangeAuth, ChangeDevice, ChangeRestrictions, CreateVolume, CreatedVolume, Device,
-    DeviceHealth, DirectoryStatus, Guard, HostList, Limits, Location, OtherHost, Portal, Reply,
-    Scrub, ScrubRequest, ScrubState, Server, ServiceError, Serving, Sharing, Slo, Stats, Tokens,
-    Volume, VolumeKey, VolumeService, VolumeSize, VolumeState, connect_line, nqn, serve,
+    ApiError, ApiToken, Caller, ChangeAuth, ChangeDevice, ChangeRestrictions, CreateVolume,
+    CreatedVolume, Device, DeviceHealth, DirectoryStatus, Guard, HostList, Limits, Location,
+    OtherHost, Portal, ProblemCode, Reply, Scrub, ScrubRequest, ScrubState, Server, ServiceError,
+    Serving, Sharing, Slo, Stats, Tokens, Volume, VolumeKey, VolumeService, VolumeSize,
+    VolumeState, connect_line, nqn, serve,
 };
 use serde_json::Value;
 use tokio::net::TcpListener;
@@ -25,6 +26,19 @@ const CORES: [u32; 2] = [0, 3];
 
 fn tokens(number: u32) -> Tokens {
     Tokens { token: format!("token {number}"), controller_token: "other".to_owned() }
+}
+
+/// Why the API refused.
+pub fn code(error: &ApiError) -> ProblemCode {
+    match error {
+        ApiError::Refused(problem) => problem.code,
+        other => panic!("{other}"),
+    }
+}
+
+/// An entry of a list of users: an `operator`, `reader` or `tenant` that has `token`.
+pub fn user(role: &str, name: &str, token: &ApiToken) -> String {
+    format!("[[{role}]]\nname = \"{name}\"\ntoken_sha256 = \"{}\"\n", token.token_sha256)
 }
 
 /// Volumes that hold nothing, on portals that nobody listens on.

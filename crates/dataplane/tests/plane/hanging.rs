@@ -5,7 +5,7 @@ use std::rc::Rc;
 
 use client::{Client, Options, Reconnect, Volume};
 use dataplane::{Core, CoreOptions, Watched, nqn_of};
-use io_traits::{Buffer, BufferSlice, Clock, Device, DeviceError, DeviceGeometry, Network, Spawn};
+use io_traits::{Buffer, BufferSlice, Clock, Device, DeviceError, DeviceGeometry, Spawn};
 use local_sync::Notify;
 use schedule::{CostModel, PolicyKind, Quota, SchedulerConfig};
 use sim::{SimDevice, SimWorld};
@@ -13,7 +13,7 @@ use units::{BLOCK_SIZE, Duration, Lba, Pba, PbaRange, Slo};
 use uuid::Uuid;
 use volume::{ExtentAllocator, Shard, ShardOptions, VolumeSpec};
 
-use crate::support::{data, formatted, host, portal, simulate, sleep};
+use crate::support::{data, formatted, host, open_portal, portal, simulate, sleep};
 
 const TIMEOUT: Duration = Duration::from_secs(2);
 
@@ -123,9 +123,7 @@ fn a_hung_device_fails_its_requests_in_time_and_harms_no_other() {
             let core = Core::new(&world, CoreOptions::new(portal()));
             let hanging = attach(&world, &core, 1).await;
             let _sound = attach(&world, &core, 2).await;
-            let listener = world.listen(portal()).expect("a free address");
-            let serving = core.clone();
-            world.spawn(async move { serving.serve(listener).await });
+            open_portal(&world, &core);
             let (bad, good) = (connect(&world, 1).await, connect(&world, 2).await);
             bad.write(Lba(5), data(1, 4)).await.expect("written");
             good.write(Lba(5), data(2, 4)).await.expect("written");
@@ -169,9 +167,7 @@ fn a_volume_is_found_until_its_deletion_has_succeeded() {
     simulate(8, |world| async move {
         let core = Core::new(&world, CoreOptions::new(portal()));
         let hanging = attach(&world, &core, 1).await;
-        let listener = world.listen(portal()).expect("a free address");
-        let serving = core.clone();
-        world.spawn(async move { serving.serve(listener).await });
+        open_portal(&world, &core);
         let deleted = Rc::new(Cell::new(None));
         let (deleting, outcome) = (core.clone(), deleted.clone());
         hanging.set_hanging(true);
@@ -196,9 +192,7 @@ fn a_crowd_before_a_hung_device_slows_no_other() {
         let core = Core::new(&world, CoreOptions::new(portal()));
         let hanging = attach(&world, &core, 1).await;
         let _sound = attach(&world, &core, 2).await;
-        let listener = world.listen(portal()).expect("a free address");
-        let serving = core.clone();
-        world.spawn(async move { serving.serve(listener).await });
+        open_portal(&world, &core);
         let good = connect(&world, 2).await;
         good.write(Lba(0), data(1, 256)).await.expect("written");
         let ceiling = Quota { per_second: [1e6, 1e6] };
@@ -255,9 +249,7 @@ fn all_queues_of_a_controller_can_be_full_at_a_time() {
     simulate(13, move |world| async move {
         let core = Core::new(&world, CoreOptions::new(portal()));
         let hanging = attach(&world, &core, 1).await;
-        let listener = world.listen(portal()).expect("a free address");
-        let serving = core.clone();
-        world.spawn(async move { serving.serve(listener).await });
+        open_portal(&world, &core);
         let options =
             Options { queues: QUEUES, depth: ENTRIES, reconnect: Reconnect::Never, ..host() };
         let nqn = nqn_of(Uuid::from_u128(1));

@@ -6,13 +6,13 @@ use std::rc::Rc;
 
 use client::{Client, Options, Reconnect, Volume};
 use dataplane::{Core, CoreOptions, nqn_of};
-use io_traits::{Buffer, BufferSlice, Device, DeviceError, DeviceGeometry, Network, Spawn};
+use io_traits::{Buffer, BufferSlice, Device, DeviceError, DeviceGeometry, Spawn};
 use sim::{SimDevice, SimWorld};
 use units::{Duration, Lba, Pba, PbaRange, Slo};
 use uuid::Uuid;
-use volume::{ExtentAllocator, Shard, ShardOptions, VolumeSpec};
+use volume::VolumeSpec;
 
-use crate::support::{VOLUME, data, formatted, host, portal, simulate, sleep};
+use crate::support::{VOLUME, create, data, formatted, host, portal, serve_with, simulate, sleep};
 
 /// What a disk fails.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -108,17 +108,8 @@ async fn serve(world: &SimWorld) -> (Core<SimWorld, FailingDevice>, FailingDevic
         fails: Rc::new(Cell::new(Fails::Nothing)),
         failed: Rc::default(),
     };
-    let superblock = volume::read_superblock(&device).await.expect("formatted");
-    let extents = ExtentAllocator::new(&superblock);
-    let options = ShardOptions::default();
-    let shard = Shard::recover(device.clone(), superblock, 0, extents, options).await;
-    let core = Core::new(world, CoreOptions::new(portal()));
-    let shard = core.attach(shard.expect("sound").start().await.expect("room"));
-    let spec = VolumeSpec { uuid: VOLUME, name: "v".into(), blocks: 1000 };
-    core.create_volume(shard, spec, Slo::default()).await.expect("room");
-    let listener = world.listen(portal()).expect("a free address");
-    let serving = core.clone();
-    world.spawn(async move { serving.serve(listener).await });
+    let core = serve_with(world.clone(), device.clone(), CoreOptions::new(portal())).await;
+    create(&core, 1000).await;
     (core, device)
 }
 

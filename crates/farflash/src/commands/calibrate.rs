@@ -14,11 +14,12 @@ use ssd_model::{Observed, fit};
 use units::{BLOCK_SIZE, ByteLen, Lba, LbaRange};
 
 use self::curve::{Curve, Point, Proposal};
+use crate::contents::{self, Contents, Look};
 use crate::device_spec::DeviceSpec;
 use crate::failure::Failure;
 use crate::output::{self, Voice};
 use crate::sharing_spec::parse_latency;
-use crate::storage::{self, Contents, Look};
+use crate::storage;
 
 pub(super) const EXAMPLES: &str = "\
 Writes to the device, unless only reads are measured (--reads 100), and is refused if it holds
@@ -164,7 +165,7 @@ impl Calibrate {
         spec: &crate::device_spec::FileSpec,
         device: &reactor::OwnedDevice,
     ) -> Result<(), Failure> {
-        let occupant = match storage::contents(&spec.path, device, Look::Everywhere, Voice::Notes)?
+        let occupant = match contents::look_at(&spec.path, device, Look::Everywhere, Voice::Notes)?
         {
             Contents::Blank => return Ok(()),
             Contents::Ours(_) => "a farflash format".to_owned(),

@@ -5,10 +5,11 @@ use std::path::Path;
 use clap::Args;
 use units::{BLOCK_SIZE, ByteLen};
 
+use crate::contents::{self, Contents, Look};
 use crate::device_spec::{DeviceSpec, FileSpec};
 use crate::failure::Failure;
 use crate::output::{self, Voice};
-use crate::storage::{self, Contents, Look};
+use crate::storage;
 
 pub(super) const EXAMPLES: &str = "\
 Examples:
@@ -70,7 +71,7 @@ impl Format {
 
     fn check_blank(&self, path: &Path, device: &reactor::OwnedDevice) -> Result<(), Failure> {
         let look = if self.sample { Look::Samples } else { Look::Everywhere };
-        let occupant = match storage::contents(path, device, look, Voice::Notes)? {
+        let occupant = match contents::look_at(path, device, look, Voice::Notes)? {
             Contents::Blank => return Ok(()),
             Contents::Ours(superblock) => match superblock.cluster {
                 None => "a farflash format".to_owned(),

@@ -8,6 +8,7 @@ use reactor::OwnedDevice;
 use units::{BLOCK_SIZE, ByteLen};
 use volume::{Fault, Finding, FsckReport, Problem, Repair, Repaired};
 
+use crate::contents;
 use crate::device_spec::{DeviceSpec, FileSpec};
 use crate::failure::Failure;
 use crate::output::{self, Voice};
@@ -62,7 +63,7 @@ impl Fsck {
             false => storage::open_read_only(spec, Voice::Notes)?,
         };
         if !self.force {
-            storage::refuse_overwritten(&spec.path, &device)?;
+            contents::refuse_overwritten(&spec.path, &device)?;
         }
         let begin = Instant::now();
         let before = self.check(spec, &device)?;

@@ -6,6 +6,7 @@ use clap::Args;
 use control::Deed;
 
 use crate::belonging;
+use crate::contents;
 use crate::device_spec::DeviceSpec;
 use crate::failure::Failure;
 use crate::output::{self, Voice};
@@ -47,7 +48,7 @@ impl LeaveCluster {
             return Err(Failure::usage(what, "name a file or block device: --device file:PATH"));
         };
         let device = storage::open(spec, Voice::Notes)?;
-        storage::refuse_overwritten(&spec.path, &device)?;
+        contents::refuse_overwritten(&spec.path, &device)?;
         let path = spec.path.display();
         let audit = self.audit_log.as_deref().map(recorded::open).transpose()?;
         let deed = Deed {

@@ -23,10 +23,11 @@ use volume::Superblock;
 
 use super::{ServeConfig, preflight};
 use crate::belonging;
+use crate::contents::{self, Contents, Look};
 use crate::device_spec::{DeviceSpec, FileSpec};
 use crate::failure::Failure;
 use crate::output::Voice;
-use crate::storage::{self, Contents, Look, Made, RELEASE_TIMEOUT};
+use crate::storage::{self, Made, RELEASE_TIMEOUT};
 
 /// Where a core's device comes from.
 #[derive(Clone)]
@@ -163,10 +164,10 @@ pub(super) fn open(
     }
     for (looked, shared) in all.iter_mut().zip(&config.devices) {
         if let (Looked::Blank(device), DeviceSpec::File(spec)) = (&looked, &shared.device) {
-            storage::format(&spec.path, device)?;
+            let superblock = storage::format(&spec.path, device)?;
             tracing::info!(device = %spec.path.display(), "formatted");
             made.0.retain(|(_, path)| **path != spec.path);
-            let (superblock, active) = storage::inspect(&spec.path, device)?;
+            let active = contents::active_shards(&spec.path, device, &superblock)?;
             *looked = Looked::Ours(Source::File(device.clone()), superblock, active);
         }
     }
@@ -303,9 +304,9 @@ fn look_at(
     look: Look,
 ) -> Result<Looked, Failure> {
     let path = spec.path.display();
-    match storage::contents(&spec.path, &device, look, Voice::Log)? {
-        Contents::Ours(_) => {
-            let (superblock, active) = storage::inspect(&spec.path, &device)?;
+    match contents::look_at(&spec.path, &device, look, Voice::Log)? {
+        Contents::Ours(superblock) => {
+            let active = contents::active_shards(&spec.path, &device, &superblock)?;
             check_cores(&DeviceSpec::File(spec.clone()), &superblock, cores)?;
             warn_of(spec, &device);
             Ok(Looked::Ours(Source::File(device), superblock, active))

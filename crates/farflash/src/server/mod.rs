@@ -240,8 +240,8 @@ async fn serve(
         }
     };
     let drain = async {
-        notify::notify(notify::State::Stopping);
         volumes.close();
+        notify::notify(notify::State::Stopping);
         drop(stop);
         let _ = api.await;
         tokio::time::timeout(DRAIN_TIMEOUT, cores.shut_down()).await

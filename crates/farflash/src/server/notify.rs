@@ -1,14 +1,19 @@
 //! What a service manager is told, where one listens (`sd_notify(3)`).
 
+use std::borrow::Cow;
 use std::io;
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
+
+use rustix::time::{ClockId, clock_gettime};
 
 /// How the server is.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum State {
     /// It answers.
     Ready,
+    /// It answers, and reads again what it can. `Ready` follows.
+    Reloading,
     /// It ends, and finishes what is in flight.
     Stopping,
 }
@@ -22,10 +27,7 @@ pub(super) fn notify(state: State) {
 }
 
 fn tell(name: &[u8], state: State) -> io::Result<()> {
-    let text: &[u8] = match state {
-        State::Ready => b"READY=1",
-        State::Stopping => b"STOPPING=1",
-    };
+    let text = state.text();
     let address = match name.split_first() {
         Some((b'@', name)) => SocketAddr::from_abstract_name(name)?,
         _ => {
@@ -33,8 +35,23 @@ fn tell(name: &[u8], state: State) -> io::Result<()> {
             SocketAddr::from_pathname(path)?
         }
     };
-    UnixDatagram::unbound()?.send_to_addr(text, &address)?;
+    UnixDatagram::unbound()?.send_to_addr(text.as_bytes(), &address)?;
     Ok(())
+}
+
+impl State {
+    fn text(self) -> Cow<'static, str> {
+        match self {
+            Self::Ready => "READY=1".into(),
+            Self::Reloading => {
+                // So that a manager tells this reload from an earlier one.
+                let now = clock_gettime(ClockId::Monotonic);
+                let micros = now.tv_sec * 1_000_000 + now.tv_nsec / 1000;
+                format!("RELOADING=1\nMONOTONIC_USEC={micros}").into()
+            }
+            Self::Stopping => "STOPPING=1".into(),
+        }
+    }
 }
 
 #[cfg(test)]

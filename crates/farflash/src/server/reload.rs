@@ -7,17 +7,22 @@
 //!   that, or keeps it from being so.
 //! - G4: what is another then is in the audit log, with what came of it; so is what cannot be read. Where there is no room for a
 //!   line the log says so, and the change is made all the same: a token that was revoked must not live by that.
+//! - G5: these lines are in the file that is opened then, as is what is asked from then on.
+//! - G6: the service manager knows when reading begins and when it is over, but for what happens at the end: that the server
+//!   stops is the last that it is told.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use control::{ApiTls, Deed, Guard};
+use control::{ApiTls, Deed, Guard, UserChanges};
 use serde_json::{Value, json};
 use tokio::signal::unix::Signal;
 use tokio::task::spawn_blocking;
 
+use super::allowance::BlockQuota;
 use super::state::State;
-use super::{ServeConfig, guard};
+use super::{ServeConfig, guard, notify};
 use crate::failure::Failure;
 
 /// How long the audit log may take for a line.
@@ -28,33 +33,67 @@ pub(super) fn start(state: &Arc<State>, config: &ServeConfig, guard: Guard, mut 
     let (state, config) = (state.clone(), Arc::new(config.clone()));
     tokio::spawn(async move {
         while hangup.recv().await.is_some() {
-            let parts = [
-                users(&state, &config, &guard).await,
-                certificate(&state, &config, &guard).await,
-                audit(&guard).await,
-            ];
+            tell(&state, notify::State::Reloading);
+            let parts = read_again(&state, &config, &guard).await;
             let kept: Vec<String> =
                 parts.into_iter().filter_map(Result::err).map(|kept| kept.in_one_line()).collect();
             for why in &kept {
                 tracing::error!("SIGHUP: something stays as it was: {why}");
             }
             tracing::info!(kept = kept.len(), "SIGHUP: read again");
+            tell(&state, notify::State::Ready);
         }
     });
 }
 
-async fn users(state: &State, config: &Arc<ServeConfig>, guard: &Guard) -> Result<(), Failure> {
+/// G6. The end of the server is on this thread, too, so that nothing comes between the two lines.
+fn tell(state: &State, how: notify::State) {
+    if state.ready.load(Ordering::Relaxed) {
+        notify::notify(how);
+    }
+}
+
+async fn read_again(
+    state: &State,
+    config: &Arc<ServeConfig>,
+    guard: &Guard,
+) -> [Result<(), Failure>; 3] {
+    // G3: before the audit log, whose disk may hang.
+    let taken = take_users(config, guard).await;
+    // G5.
+    let audit = audit(guard).await;
+    let users = bound_users(state, guard, taken).await;
+    [users, certificate(state, config, guard).await, audit]
+}
+
+/// What a list of users says that is in force.
+struct TakenUsers {
+    changes: UserChanges,
+    quotas: Vec<BlockQuota>,
+}
+
+/// G3: has nobody ask any more who is not on the list as its file has it now.
+async fn take_users(config: &Arc<ServeConfig>, guard: &Guard) -> Result<TakenUsers, Failure> {
+    let config = config.clone();
+    let read = spawn_blocking(move || guard::users(&config)).await;
+    let users = read.map_err(|_| interrupted())??;
+    let taken =
+        TakenUsers { changes: guard.users.changes_to(&users), quotas: guard::quotas(&users) };
+    guard.users.replace(&users);
+    Ok(taken)
+}
+
+/// Bounds tenants as the list says that was taken, and records what it changes.
+async fn bound_users(
+    state: &State,
+    guard: &Guard,
+    taken: Result<TakenUsers, Failure>,
+) -> Result<(), Failure> {
     const WHAT: &str = "api_users";
-    let reading = config.clone();
-    let read = spawn_blocking(move || guard::users(&reading)).await;
-    let users = match read.map_err(|_| interrupted())? {
-        Ok(users) => users,
+    let TakenUsers { changes, quotas } = match taken {
+        Ok(taken) => taken,
         Err(failure) => return recorded(guard, WHAT, Value::Null, async { Err(failure) }).await,
     };
-    let quotas = guard::quotas(&users);
-    let changes = guard.users.changes_to(&users);
-    // G3: before the audit log, whose disk may hang.
-    guard.users.replace(&users);
     let bound = async {
         // Of a tenant that is no longer on the list the volumes stay, and bounded.
         state.bound_tenants(quotas).await.map_err(|error| {

@@ -18,6 +18,7 @@ use super::device_set::{OpenDevice, Source};
 use super::fence::Fence;
 use super::message::{CoreMessage, NewWay};
 use super::state::State;
+use crate::contents;
 use crate::device_spec::{DeviceSpec, FileSpec};
 use crate::failure::Failure;
 use crate::storage;
@@ -61,7 +62,7 @@ impl Drive {
             Ok(false) => {}
             Err(failure) => return Found::Away(failure),
         }
-        match storage::open_again(&self.spec, &self.superblock) {
+        match contents::open_again(&self.spec, &self.superblock) {
             Ok(opened) => Found::Anew(opened),
             // What could not be had is ours.
             Err(_) if self.opened.is_at(&self.spec.path) => {

@@ -3,7 +3,7 @@
 use plotters::prelude::*;
 
 use super::axis::{Axis, linear_ticks};
-use super::{Area, CAPTION_PIXELS, FONT, LABEL_PIXELS, PlotError, colour, draw_error};
+use super::{Area, FONT, LABEL_PIXELS, PlotError, colour, draw_error, draw_legend, framed};
 use crate::Spread;
 
 /// Share of a group's room that its bars take.
@@ -62,12 +62,7 @@ impl BarChart {
         let top = *ticks.last().expect("at least one tick");
         let centres: Vec<f64> = (0..self.groups.len()).map(|group| group as f64 + 0.5).collect();
         let name = |x: f64| self.groups.get(x as usize).cloned().unwrap_or_default();
-        let mut chart = ChartBuilder::on(area)
-            .caption(&self.caption, (FONT, CAPTION_PIXELS))
-            .margin(12)
-            .margin_right(28)
-            .x_label_area_size(30)
-            .y_label_area_size(76)
+        let mut chart = framed(area, &self.caption, 30)
             .build_cartesian_2d(
                 Axis::linear(0.0..self.groups.len() as f64, centres, name),
                 Axis::linear(0.0..top, ticks, self.y_format),
@@ -98,13 +93,7 @@ impl BarChart {
             });
             chart.draw_series(whiskers).map_err(draw_error)?;
         }
-        chart
-            .configure_series_labels()
-            .position(SeriesLabelPosition::UpperRight)
-            .background_style(WHITE.mix(0.85))
-            .label_font((FONT, LABEL_PIXELS))
-            .draw()
-            .map_err(draw_error)
+        draw_legend(&mut chart, SeriesLabelPosition::UpperRight)
     }
 
     /// Left and right edge of each bar of a series.

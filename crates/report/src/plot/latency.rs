@@ -3,7 +3,7 @@
 use plotters::prelude::*;
 
 use super::axis::{Axis, log_ticks};
-use super::{Area, CAPTION_PIXELS, FONT, LABEL_PIXELS, PlotError, colour, draw_error};
+use super::{Area, FONT, LABEL_PIXELS, PlotError, colour, draw_error, draw_legend, framed};
 use crate::duration_ns;
 
 /// The axis ends at this many nines.
@@ -53,12 +53,7 @@ impl LatencyChart {
         };
         let ticks = log_ticks(low, high);
         let marks = vec![0.0, nines(0.5), 1.0, 2.0, 3.0, 4.0, 5.0, 6.0];
-        let mut chart = ChartBuilder::on(area)
-            .caption(&self.caption, (FONT, CAPTION_PIXELS))
-            .margin(12)
-            .margin_right(28)
-            .x_label_area_size(40)
-            .y_label_area_size(76)
+        let mut chart = framed(area, &self.caption, 40)
             .build_cartesian_2d(
                 Axis::linear(0.0..NINES_MAX, marks, nines_label),
                 Axis::logarithmic(ticks, duration_ns),
@@ -81,13 +76,7 @@ impl LatencyChart {
                 .label(&series.name)
                 .legend(move |(x, y)| PathElement::new([(x, y), (x + 16, y)], style));
         }
-        chart
-            .configure_series_labels()
-            .position(SeriesLabelPosition::UpperLeft)
-            .background_style(WHITE.mix(0.85))
-            .label_font((FONT, LABEL_PIXELS))
-            .draw()
-            .map_err(draw_error)
+        draw_legend(&mut chart, SeriesLabelPosition::UpperLeft)
     }
 }
 

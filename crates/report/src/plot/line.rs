@@ -3,7 +3,7 @@
 use plotters::prelude::*;
 
 use super::axis::{Axis, linear_ticks, ticks_between};
-use super::{Area, CAPTION_PIXELS, FONT, LABEL_PIXELS, PlotError, colour, draw_error};
+use super::{Area, FONT, LABEL_PIXELS, PlotError, colour, draw_error, draw_legend, framed};
 
 /// A named line.
 #[derive(Clone, Debug)]
@@ -57,12 +57,7 @@ impl LineChart {
         let high_x = if high_x > low_x { high_x } else { low_x + 1.0 };
         let ticks = linear_ticks(high_y, 5);
         let top = *ticks.last().expect("at least one tick");
-        let mut chart = ChartBuilder::on(area)
-            .caption(&self.caption, (FONT, CAPTION_PIXELS))
-            .margin(12)
-            .margin_right(28)
-            .x_label_area_size(40)
-            .y_label_area_size(76)
+        let mut chart = framed(area, &self.caption, 40)
             .build_cartesian_2d(
                 Axis::linear(low_x..high_x, ticks_between(low_x, high_x, 8), plain),
                 Axis::linear(0.0..top, ticks, self.y_format),
@@ -94,13 +89,7 @@ impl LineChart {
             chart.draw_series([PathElement::new(line, style)]).map_err(draw_error)?;
             chart.draw_series([text]).map_err(draw_error)?;
         }
-        chart
-            .configure_series_labels()
-            .position(SeriesLabelPosition::LowerRight)
-            .background_style(WHITE.mix(0.85))
-            .label_font((FONT, LABEL_PIXELS))
-            .draw()
-            .map_err(draw_error)
+        draw_legend(&mut chart, SeriesLabelPosition::LowerRight)
     }
 }
 

@@ -61,10 +61,15 @@ pub(crate) async fn serve_with<W: World, D: Device>(
     let core = Core::new(&world, core_options);
     core.attach(shard);
     announce(&core);
+    open_portal(&world, &core);
+    core
+}
+
+/// Lets hosts in.
+pub(crate) fn open_portal<W: World, D: Device>(world: &W, core: &Core<W, D>) {
     let listener = world.listen(portal()).expect("a free address");
     let serving = core.clone();
     world.spawn(async move { serving.serve(listener).await });
-    core
 }
 
 /// Tells the discovery service of all volumes.

@@ -76,7 +76,7 @@ fn host_nqn() -> Nqn {
 
 /// A Connect and its data.
 pub(crate) fn connect_command(qid: u16, cntlid: u16, subsystem: &Nqn) -> (Sqe, Vec<u8>) {
-    let mut sqe = as_sqe(Connect::new(qid, 32, 0).as_bytes());
+    let mut sqe = Sqe::from(Connect::new(qid, 32, 0));
     sqe.dptr = SglDescriptor::in_capsule(CONNECT_DATA_LEN);
     let data = ConnectData::new(HostId([9; 16]), &host_nqn(), subsystem, cntlid);
     (sqe, data.as_bytes().to_vec())
@@ -84,12 +84,12 @@ pub(crate) fn connect_command(qid: u16, cntlid: u16, subsystem: &Nqn) -> (Sqe, V
 
 /// Enables a controller.
 pub(crate) fn enable_command() -> Sqe {
-    as_sqe(Property::set(property::offset::CC, PropertySize::Four, CC_ENABLE).as_bytes())
+    Property::set(property::offset::CC, PropertySize::Four, CC_ENABLE).into()
 }
 
 /// Disables a controller: a reset.
 pub(crate) fn disable_command() -> Sqe {
-    as_sqe(Property::set(property::offset::CC, PropertySize::Four, CC_ENABLE & !1).as_bytes())
+    Property::set(property::offset::CC, PropertySize::Four, CC_ENABLE & !1).into()
 }
 
 /// A read of `blocks` blocks.
@@ -100,10 +100,6 @@ pub(crate) fn read_command(slba: u64, blocks: u32) -> Sqe {
 /// A write of `blocks` blocks whose data waits for an R2T.
 pub(crate) fn write_command(slba: u64, blocks: u32) -> Sqe {
     BlockCommand::new(slba, blocks).encode(IoOpcode::WRITE, 1, blocks * 4096)
-}
-
-fn as_sqe(bytes: &[u8]) -> Sqe {
-    Sqe::read_from_bytes(bytes).expect("64 bytes")
 }
 
 impl RawHost {
