@@ -4,6 +4,7 @@ mod api;
 mod auth_args;
 mod bench;
 mod calibrate;
+mod config_file;
 mod device;
 mod discover;
 mod format;
