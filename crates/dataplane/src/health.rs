@@ -30,8 +30,8 @@ fn warnings<W: World, D: Device>(export: &Export<W, D>, spare_percent: u8) -> u8
 
 impl<W: World, D: Device> Core<W, D> {
     /// Reads, writes, errors, hours and minutes are counted since the server started: nothing of them is
-    /// kept on the device. The spare is what of the volume's pool is free. Nobody knows of what wear and
-    /// temperature the drives below are.
+    /// kept on the device. The spare is what of the volume's pool is free. Of wear and temperature nothing is said:
+    /// a drive that is asked for them holds up its I/O.
     pub(crate) fn health_of(&self, export: &Export<W, D>) -> Health {
         let volume = export.volume();
         let stats = volume.stats();
@@ -49,7 +49,6 @@ impl<W: World, D: Device> Core<W, D> {
             power_cycles: u128::from(volume.shard().starts()),
             unsafe_shutdowns: u128::from(volume.shard().was_cut_off()),
             power_on_hours: u128::from(self.uptime().as_secs() / 3600),
-            ..Health::default()
         }
     }
 

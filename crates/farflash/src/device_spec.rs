@@ -58,7 +58,9 @@ pub(crate) enum FlushMode {
 /// Why a text names no device.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 pub(crate) enum ParseDeviceError {
-    #[error("`{0}` names no kind of device; write file:PATH, mem:SIZE or model:DRIVE")]
+    #[error(
+        "`{0}` names no kind of device; a file or drive is file:{0}, memory is mem:SIZE, a modelled drive model:DRIVE"
+    )]
     NoKind(String),
     #[error("`{0}:` is no kind of device; there are file:PATH, mem:SIZE and model:DRIVE")]
     UnknownKind(String),

@@ -3,6 +3,7 @@
 //! This crate parses arguments and joins parts: each subcommand is a file of `commands`, and
 //! `server` puts the data cores and the API together. What they do is done by the other crates.
 
+mod address;
 mod advertised;
 mod belonging;
 mod blank;

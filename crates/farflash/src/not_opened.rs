@@ -1,6 +1,7 @@
 //! Why a device is not opened: what to say, and whether it is a mistake or an absence.
 
 use std::os::unix::fs::FileTypeExt;
+use std::path::Path;
 
 use io_traits::DeviceError;
 use reactor::OpenError;
@@ -36,9 +37,7 @@ fn is_absence(error: &OpenError) -> bool {
                 | Errno::NOTCONN
         ),
         // A drive that has given up may still have a name, and no capacity.
-        OpenError::TooSmall { path, bytes: 0 } => {
-            std::fs::metadata(path).is_ok_and(|it| it.file_type().is_block_device())
-        }
+        OpenError::TooSmall { path, bytes: 0 } => is_drive(path),
         OpenError::Exists { .. }
         | OpenError::Permission { .. }
         | OpenError::InUse { .. }
@@ -48,6 +47,20 @@ fn is_absence(error: &OpenError) -> bool {
         | OpenError::SectorSize { .. }
         | OpenError::BadSize { .. } => false,
     }
+}
+
+/// Whether `path` is a block device.
+fn is_drive(path: &Path) -> bool {
+    std::fs::metadata(path).is_ok_and(|it| it.file_type().is_block_device())
+}
+
+/// What to do about a device without room. Only a file can be made anew.
+fn too_small(path: &Path, is_drive: bool) -> String {
+    let path = path.display();
+    if is_drive {
+        return "see that the drive is attached and works, or name another --device".to_owned();
+    }
+    format!("remove it, then `farflash format --device file:{path},size=8GiB`")
 }
 
 /// Whether a device that is open does not work for now.
@@ -91,10 +104,7 @@ pub(crate) fn refused(error: &OpenError) -> Failure {
         OpenError::WrongKind { .. } => {
             "name a regular file or a block device with --device file:PATH".to_owned()
         }
-        OpenError::TooSmall { path, .. } => {
-            let path = path.display();
-            format!("remove it, then `farflash format --device file:{path},size=8GiB`")
-        }
+        OpenError::TooSmall { path, .. } => too_small(path, is_drive(path)),
         OpenError::SectorSize { .. } => {
             "format the drive with sectors of 512 or 4096 bytes, or name another --device"
                 .to_owned()
@@ -106,4 +116,17 @@ pub(crate) fn refused(error: &OpenError) -> Failure {
     let what = error.to_string();
     let what = what.split("; ").next().unwrap_or_default();
     new(what.to_owned(), remedy)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A loop device without a file, a reader without a card: nobody is told to remove that.
+    #[test]
+    fn a_drive_without_room_is_not_to_be_removed() {
+        let advice = |is_drive| too_small(Path::new("/dev/loop0"), is_drive);
+        assert!(advice(false).contains("remove it, then `farflash format"));
+        assert!(advice(true).contains("attached") && !advice(true).contains("remove"));
+    }
 }

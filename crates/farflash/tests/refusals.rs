@@ -19,13 +19,17 @@ fn serve<'a>(device: &'a str, more: &[&'a str]) -> Vec<&'a str> {
 fn words_that_make_no_sense_are_usage_errors() {
     for (arguments, part) in [
         (&["serve", "--device", "floppy:a"][..], "`floppy:` is no kind of device"),
+        (&["serve", "--device", "/srv/flash.img"], "a file or drive is file:/srv/flash.img"),
         (&["serve", "--device", "file:"], "not followed by a path"),
         (&["serve", "--device", "file:a,size=1 elephant"], "`elephant` is no unit"),
         (&["serve", "--device", "mem:12345"], "multiple of 4096"),
         (&["serve", "--cores", "0,0"], "core 0 is listed twice"),
         (&["serve", "--cores", "x"], "`x` is no core"),
         (&["serve", "--auth", "maybe"], "off"),
-        (&["serve", "--listen", "localhost"], "--listen"),
+        (&["serve", "--listen", "localhost:4420"], "`localhost:4420` is no address; write IP:PORT"),
+        (&["serve", "--api", "127.0.0.1"], "`127.0.0.1` is no address; write IP:PORT"),
+        (&["serve", "--discovery", "on"], "or `off`"),
+        (&["discover", "localhost"], "`localhost` is no address; write IP:PORT"),
         (&["serve", "--connections-max", "0"], "--connections-max"),
         (&["volume", "create", "UPPER", "--size", "1GiB"], "only a-z"),
         (&["volume", "create", "a", "--size", "1000"], "multiple of 4096"),
@@ -88,6 +92,8 @@ fn a_configuration_file_is_checked() {
     refused(&["serve", "--config", name], 1, "cannot be read", "--config");
     std::fs::write(&path, "auth = \"off\"\n\ndevcies = []\n").unwrap();
     refused(&["serve", "--config", name], 2, "line 3: unknown field `devcies`", "--help");
+    std::fs::write(&path, "auth = \"off\"\ncores = 0\n").unwrap();
+    refused(&["serve", "--config", name], 2, "line 2: `cores`: write a list of CPUs", "--help");
     std::fs::write(&path, "auth = \"off\"\ncores = [999]\ndevices = [\"mem:1GiB\"]").unwrap();
     refused(&["serve", "--config", name], 2, "no core 999", "--cores");
     std::fs::write(&path, "#".repeat((1 << 20) + 1)).unwrap();

@@ -167,7 +167,10 @@ fn decode_block_command(
 ) -> Result<IoCommand, Status> {
     let command = BlockCommand::decode(sqe);
     // No protection information: a host that asks for it to be checked must not think it was.
-    if command.prinfo != 0 || (opcode == IoOpcode::WRITE && command.dtype != 0) {
+    if command.prinfo != 0 {
+        return Err(Status::INVALID_PROTECTION_INFORMATION.with_dnr());
+    }
+    if opcode == IoOpcode::WRITE && command.dtype != 0 {
         return Err(Status::INVALID_FIELD.with_dnr());
     }
     let is_pair = opcode == IoOpcode::COMPARE_AND_WRITE;

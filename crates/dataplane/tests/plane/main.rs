@@ -15,3 +15,4 @@ mod serving;
 mod sharing;
 mod support;
 mod swapping;
+mod violations;

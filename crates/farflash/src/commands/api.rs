@@ -21,8 +21,8 @@ The list holds only what suffices to recognise the token. A tenant's entry takes
     name = \"acme\"
     token_sha256 = \"...\"
     volumes = 10                # volumes at most
-    provisioned = \"10TiB\"     # their sizes together
-    allocated = \"4TiB\"        # what they hold of devices together
+    provisioned = \"10TiB\"       # their sizes together
+    allocated = \"4TiB\"          # what they hold of devices together
     share = 400                 # their shares together
     reads_per_second = 20000    # what they are promised together; none without
     writes_per_second = 5000

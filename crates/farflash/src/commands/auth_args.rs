@@ -2,13 +2,11 @@
 
 use auth::{Group, Hash, Policy};
 use clap::{Args, ValueEnum};
-use serde::Deserialize;
 
 use crate::failure::Failure;
 
 /// Who may open a volume.
-#[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, ValueEnum)]
-#[serde(rename_all = "snake_case")]
+#[derive(Clone, Copy, Debug, Eq, PartialEq, ValueEnum)]
 pub(super) enum Auth {
     /// Whoever proves to know its token.
     On,

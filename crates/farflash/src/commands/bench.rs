@@ -250,7 +250,7 @@ impl Bench {
             rate: self.rate.map(|per_second| Rate { per_second, arrivals }),
             range,
             seed: self.seed,
-            interval: Duration::from_secs(1),
+            interval: show::INTERVAL,
             on_error: OnError::Stop,
         }
     }

@@ -22,7 +22,7 @@ use crate::sharing_spec::parse_latency;
 use crate::storage;
 
 pub(super) const EXAMPLES: &str = "\
-Writes to the device, unless only reads are measured (--reads 100), and is refused if it holds
+Writes to the device, unless only reads are measured (--reads 100), and is refused if it holds \
 anything. What was never written is read faster than flash, so a device is filled before.
 
 Examples:

@@ -8,6 +8,7 @@ use clap::Args;
 use client::{ConnectError, Discovered, Options};
 use reactor::CoreConfig;
 
+use crate::address::parse_address;
 use crate::failure::Failure;
 use crate::output;
 use crate::storage;
@@ -23,7 +24,7 @@ const TIMEOUT: Duration = Duration::from_secs(10);
 #[derive(Debug, Args)]
 pub(crate) struct Discover {
     /// A portal or discovery address of the server
-    #[arg(value_name = "IP:PORT", default_value = "127.0.0.1:4420")]
+    #[arg(value_name = "IP:PORT", default_value = "127.0.0.1:4420", value_parser = parse_address)]
     address: SocketAddr,
     /// Print JSON
     #[arg(long)]

@@ -9,7 +9,7 @@ use crate::failure::Failure;
 use crate::output::note;
 
 pub(super) const EXAMPLES: &str = "\
-Any host of a service answers for all. A host counts as lost when it was not heard of for the time of
+Any host of a service answers for all. A host counts as lost when it was not heard of for the time of \
 its lease; its volumes are then listed as unreachable.
 
 Examples:

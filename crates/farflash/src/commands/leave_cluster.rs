@@ -14,8 +14,8 @@ use crate::recorded;
 use crate::storage;
 
 pub(super) const EXAMPLES: &str = "\
-A device that was served with --directory belongs to that cluster, and is refused elsewhere: its hosts may be
-serving it, and two that do destroy all that lies on it. Nothing here can see whether one does. What lies on the
+A device that was served with --directory belongs to that cluster, and is refused elsewhere: its hosts may be \
+serving it, and two that do destroy all that lies on it. Nothing here can see whether one does. What lies on the \
 device stays; whoever serves it next has it, and the cluster is not told.
 
 Examples:

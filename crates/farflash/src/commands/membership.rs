@@ -10,6 +10,7 @@ use std::time::Duration;
 use clap::Args;
 use directory::{EtcdAddress, EtcdCredentials};
 
+use crate::address::parse_address;
 use crate::failure::Failure;
 use crate::server::{ClusterConfig, Discovery};
 
@@ -204,8 +205,8 @@ pub(super) fn parse_discovery(text: &str) -> Result<Discovery, String> {
     if text == "off" {
         return Ok(Discovery::Off);
     }
-    let address = text.parse().map(Discovery::At);
-    address.map_err(|_| "neither `off` nor an address as IP:PORT".to_owned())
+    let address = parse_address(text).map(Discovery::At);
+    address.map_err(|error| format!("{error}, or `off`"))
 }
 
 /// Where discovery is answered if nothing is said. Portals on any free port are for trying things out:

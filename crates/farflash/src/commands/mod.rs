@@ -4,6 +4,7 @@ mod api;
 mod auth_args;
 mod bench;
 mod calibrate;
+mod config_file;
 mod device;
 mod discover;
 mod format;
@@ -127,6 +128,35 @@ impl CommandLine {
             Command::Volume(command) => command.run(),
             Command::Completions(command) => command.run(Self::command()),
             Command::Man(command) => command.run(Self::command()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Each command below `command`, itself included, with its whole name.
+    fn all(command: &clap::Command, name: String) -> Vec<(String, clap::Command)> {
+        let below = command.get_subcommands().filter(|below| below.get_name() != "help");
+        let below = below.flat_map(|below| all(below, format!("{name} {}", below.get_name())));
+        let below: Vec<_> = below.collect();
+        [(name, command.clone())].into_iter().chain(below).collect()
+    }
+
+    /// A paragraph is one line, which is broken to fit the terminal. One that is broken already gets a line with a
+    /// single word on it wherever the terminal is narrower.
+    #[test]
+    fn help_is_broken_where_the_terminal_ends() {
+        let begins = |line: &str| line.starts_with(|first: char| first != ' ');
+        for (name, command) in all(&CommandLine::command(), "farflash".to_owned()) {
+            let help = command.get_after_help().map(ToString::to_string).unwrap_or_default();
+            let lines: Vec<&str> = help.lines().collect();
+            for pair in lines.windows(2) {
+                let is_whole = pair[0].ends_with(['.', ':']);
+                let goes_on = begins(pair[0]) && begins(pair[1]) && !is_whole;
+                assert!(!goes_on, "{name}: `{}` goes on in the next line", pair[0]);
+            }
         }
     }
 }

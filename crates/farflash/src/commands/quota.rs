@@ -9,7 +9,7 @@ use super::volume::Output;
 use crate::failure::Failure;
 
 pub(super) const EXAMPLES: &str = "\
-A tenant sees its own, an operator all tenants of the list of users. What is used stands before what may be: on all hosts
+A tenant sees its own, an operator all tenants of the list of users. What is used stands before what may be: on all hosts \
 of the service together.
 
 Examples:

@@ -20,7 +20,7 @@ Examples:
   farflash reproduce decibel-13 --time 0.05 --out /tmp/figures --json
   farflash reproduce decibel-13 --real-time --scale 0.05
 
-Everything happens in simulated time on modelled drives, so that equal flags give equal results; but
+Everything happens in simulated time on modelled drives, so that equal flags give equal results; but \
 for --real-time, with hosts, NVMe/TCP and a server on a drive that is slowed down to --scale.";
 
 /// Part of the paper's time for a run in real time: 27 s for each policy.

@@ -13,7 +13,7 @@ use crate::failure::Failure;
 use crate::output as printed;
 
 pub(super) const EXAMPLES: &str = "\
-Every block in use is read and compared with its checksum, then it is checked that each has one owner and that counts
+Every block in use is read and compared with its checksum, then it is checked that each has one owner and that counts \
 are right, while hosts go on. What memory has whole and the device has not is written anew; nothing else is changed.
 
 Examples:

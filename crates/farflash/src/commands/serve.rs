@@ -1,18 +1,16 @@
 //! `farflash serve`: settings from flags and a file, and then the server.
 
-use std::collections::BTreeMap;
-use std::io::Read;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
-use std::os::unix::fs::OpenOptionsExt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Args;
-use serde::{Deserialize, Deserializer};
 use units::ByteLen;
 
-use super::auth_args::{Auth, AuthArgs, WrittenAuth};
-use super::membership::{ClusterArgs, Written, parse_discovery, usual_discovery};
+use super::auth_args::AuthArgs;
+use super::config_file::ConfigFile;
+use super::membership::{ClusterArgs, parse_discovery, usual_discovery};
+use crate::address::parse_address;
 use crate::advertised::Advertised;
 use crate::core_list::CoreList;
 use crate::failure::Failure;
@@ -109,14 +107,14 @@ pub(crate) struct Serve {
     cores: Option<CoreList>,
     /// Where hosts connect to; the portal of the n-th core has the port plus n
     /// [default: 127.0.0.1:4420]
-    #[arg(long, value_name = "IP:PORT")]
+    #[arg(long, value_name = "IP:PORT", value_parser = parse_address)]
     listen: Option<SocketAddr>,
     /// The addresses that hosts are told, where they differ from the one listened on; discovery tells each
     /// host the nearest, everything else the first
     #[arg(long, value_name = "IP[,IP...]")]
     advertise: Option<Advertised>,
     /// Where the REST API is served [default: 127.0.0.1:7420]
-    #[arg(long, value_name = "IP:PORT")]
+    #[arg(long, value_name = "IP:PORT", value_parser = parse_address)]
     api: Option<SocketAddr>,
     /// One more place that answers NVMe discovery, or `off`; every portal does anyhow
     /// [default: port 8009 beside the portals, if it is free]
@@ -163,98 +161,12 @@ pub(crate) struct Serve {
     log_json: Option<bool>,
 }
 
-/// The configuration file.
-#[derive(Debug, Default, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct ConfigFile {
-    #[serde(default, deserialize_with = "device_specs")]
-    devices: Vec<SharedSpec>,
-    #[serde(default, deserialize_with = "core_list")]
-    cores: Option<CoreList>,
-    listen: Option<SocketAddr>,
-    advertise: Option<Advertised>,
-    api: Option<SocketAddr>,
-    #[serde(default, deserialize_with = "discovery")]
-    discovery: Option<Discovery>,
-    directory: Option<String>,
-    directory_ca: Option<PathBuf>,
-    directory_certificate: Option<PathBuf>,
-    directory_key: Option<PathBuf>,
-    directory_user: Option<String>,
-    directory_password_file: Option<PathBuf>,
-    host_name: Option<String>,
-    labels: Option<BTreeMap<String, String>>,
-    host_lease: Option<u32>,
-    auth: Option<Auth>,
-    auth_hashes: Option<Vec<String>>,
-    auth_groups: Option<Vec<String>>,
-    api_users: Option<PathBuf>,
-    api_tls: Option<PathBuf>,
-    audit_log: Option<PathBuf>,
-    format_if_blank: Option<bool>,
-    connections_max: Option<u32>,
-    #[serde(default, deserialize_with = "size")]
-    core_memory: Option<ByteLen>,
-    #[serde(default, deserialize_with = "size")]
-    map_memory: Option<ByteLen>,
-    device_timeout: Option<u32>,
-    scrub_every: Option<Interval>,
-    log_json: Option<bool>,
-}
-
-impl ConfigFile {
-    /// Takes out how the host takes part in a service of several.
-    fn cluster(&mut self) -> Written {
-        Written {
-            directory: self.directory.take(),
-            directory_ca: self.directory_ca.take(),
-            directory_certificate: self.directory_certificate.take(),
-            directory_key: self.directory_key.take(),
-            directory_user: self.directory_user.take(),
-            directory_password_file: self.directory_password_file.take(),
-            host_name: self.host_name.take(),
-            labels: self.labels.take(),
-            host_lease: self.host_lease,
-        }
-    }
-
-    /// Takes out what is asked of hosts.
-    fn auth(&mut self) -> WrittenAuth {
-        WrittenAuth {
-            auth: self.auth,
-            auth_hashes: self.auth_hashes.take(),
-            auth_groups: self.auth_groups.take(),
-        }
-    }
-}
-
-fn device_specs<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<SharedSpec>, D::Error> {
-    let texts = Vec::<String>::deserialize(deserializer)?;
-    let specs = texts.iter().map(|text| text.parse());
-    specs.collect::<Result<_, _>>().map_err(serde::de::Error::custom)
-}
-
-fn size<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<ByteLen>, D::Error> {
-    let text = String::deserialize(deserializer)?;
-    text.parse().map(Some).map_err(serde::de::Error::custom)
-}
-
-fn discovery<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Discovery>, D::Error> {
-    let text = String::deserialize(deserializer)?;
-    parse_discovery(&text).map(Some).map_err(serde::de::Error::custom)
-}
-
-fn core_list<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<CoreList>, D::Error> {
-    let cores = Vec::<u32>::deserialize(deserializer)?;
-    CoreList::new(cores).map(Some).map_err(serde::de::Error::custom)
-}
-
 impl Serve {
     pub(crate) fn run(self) -> Result<(), Failure> {
         // First of all: a signal that comes before the server is ready must find someone.
         let host = Host::new()?;
         let file = match &self.config {
-            Some(path) => read_config(path)?,
+            Some(path) => ConfigFile::read(path)?,
             None => ConfigFile::default(),
         };
         // Dropped before anything is said of a failure.
@@ -337,40 +249,6 @@ fn first_core() -> Vec<u32> {
     vec![u32::try_from(first).unwrap_or(0)]
 }
 
-/// Longest configuration file that is read.
-const CONFIG_BYTES_MAX: ByteLen = ByteLen(1 << 20);
-
-fn read_config(path: &Path) -> Result<ConfigFile, Failure> {
-    let shown = path.display();
-    let unreadable = |error: std::io::Error| {
-        let what = format!("the configuration file {shown} cannot be read: {error}");
-        Failure::runtime(what, "name a file that is there and readable with --config")
-    };
-    let refused = |what: &str| {
-        let what = format!("the configuration file {shown} {what}");
-        Failure::usage(what, "name a TOML file with --config")
-    };
-    // Without waiting: a pipe or a terminal would keep the server from ever starting.
-    let nonblocking = i32::try_from(rustix::fs::OFlags::NONBLOCK.bits()).unwrap_or(0);
-    let file = std::fs::OpenOptions::new().read(true).custom_flags(nonblocking).open(path);
-    let file = file.map_err(unreadable)?;
-    if !file.metadata().map_err(unreadable)?.is_file() {
-        return Err(refused("is no regular file"));
-    }
-    let mut text = String::new();
-    // One byte more than allowed tells a file that is too long, whatever its length says.
-    file.take(CONFIG_BYTES_MAX.0 + 1).read_to_string(&mut text).map_err(unreadable)?;
-    if text.len() as u64 > CONFIG_BYTES_MAX.0 {
-        return Err(refused(&format!("is larger than {CONFIG_BYTES_MAX}")));
-    }
-    toml::from_str(&text).map_err(|error: toml::de::Error| {
-        let before = error.span().and_then(|span| text.get(..span.start)).unwrap_or_default();
-        let line = before.matches('\n').count() + 1;
-        let what = format!("{shown}, line {line}: {}", error.message());
-        Failure::usage(what, "mend the file; `farflash serve --help` lists its keys")
-    })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -450,19 +328,5 @@ mod tests {
         assert_eq!(take_over("--take-over", file), Some(true));
         assert_eq!(take_over("--take-over --directory etcd://192.0.2.1:2379/prod", ""), Some(true));
         assert_eq!(take_over("--take-over", ""), None);
-    }
-
-    #[test]
-    fn a_file_with_an_unknown_key_or_a_bad_value_is_refused() {
-        for (text, part) in [
-            ("device = \"mem:1GiB\"", "unknown field"),
-            ("devices = [\"mem:\"]", "not followed by a size"),
-            ("cores = [0, 0]", "twice"),
-            ("auth = \"yes\"", "expected `on` or `off`"),
-            ("listen = \"localhost\"", "socket address"),
-        ] {
-            let error = toml::from_str::<ConfigFile>(text).expect_err(text).to_string();
-            assert!(error.contains(part), "{text}: {error}");
-        }
     }
 }

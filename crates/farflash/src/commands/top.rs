@@ -14,8 +14,8 @@ use crate::failure::Failure;
 use crate::output;
 
 pub(super) const EXAMPLES: &str = "\
-PROMISED is what a volume can count on under the device's ceiling, in blocks of 4 KiB read and written a
-second; GOT is what it got of either, in percent. INSIDE are the blocks that it has under way. WAIT is the
+PROMISED is what a volume can count on under the device's ceiling, in blocks of 4 KiB read and written a \
+second; GOT is what it got of either, in percent. INSIDE are the blocks that it has under way. WAIT is the \
 time before a request's turn, SERVICE the time behind it.
 
 Examples:

@@ -42,7 +42,7 @@ Examples:
   farflash volume change-auth db-1 --cut";
 
 const RESTRICT_EXAMPLES: &str = "\
-What is not named stays as it is. Hosts that no longer qualify are cut off at once; to them, and to
+What is not named stays as it is. Hosts that no longer qualify are cut off at once; to them, and to \
 all others that do not, the volume is one that does not exist.
 
 Examples:

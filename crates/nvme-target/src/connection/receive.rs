@@ -427,10 +427,15 @@ impl Connection {
         header: &[u8],
         out: &mut O,
     ) -> Option<Step<'a>> {
-        let quoted = PduType::from_u8(header.first().copied().unwrap_or(0xFF))
-            .map_or(COMMON_HEADER_LEN, PduType::header_len)
-            .min(header.len());
-        self.terminate(error, CloseReason::Protocol(*error), &header[..quoted], out);
+        let reason = CloseReason::Protocol(*error);
+        let pdu = PduType::from_u8(header.first().copied().unwrap_or(0xFF));
+        if pdu == Some(PduType::H2cTermReq) {
+            // One TermReq is not answered by another, whatever is wrong with it.
+            self.close(reason);
+            return None;
+        }
+        let quoted = pdu.map_or(COMMON_HEADER_LEN, PduType::header_len).min(header.len());
+        self.terminate(error, reason, &header[..quoted], out);
         None
     }
 }

@@ -40,19 +40,16 @@ const IO_LOG_PAGES: [Lid; 8] = [
 /// Log pages of a discovery controller.
 const DISCOVERY_LOG_PAGES: [Lid; 2] = [Lid::SUPPORTED, Lid::DISCOVERY];
 
-/// Health and use of what lies below a controller, for the SMART / Health log page.
+/// Health and use of what lies below a controller, for the SMART / Health log page. Wear and temperature are not part
+/// of it: who asks a drive for them holds up its I/O.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Health {
     /// Critical Warning bits, such as [`nvme_wire::log::CRITICAL_RELIABILITY`].
     pub critical_warning: u8,
-    /// Composite temperature in kelvins; 0 if unknown.
-    pub temperature_k: u16,
     /// Available spare in per cent.
     pub available_spare: u8,
     /// Available spare threshold in per cent.
     pub available_spare_threshold: u8,
-    /// Estimate of the endurance used in per cent; 0 if unknown.
-    pub percentage_used: u8,
     /// Bytes read by hosts.
     pub bytes_read: u128,
     /// Bytes written by hosts.
@@ -78,10 +75,8 @@ impl Default for Health {
     fn default() -> Self {
         Self {
             critical_warning: 0,
-            temperature_k: 0,
             available_spare: 100,
             available_spare_threshold: 0,
-            percentage_used: 0,
             bytes_read: 0,
             bytes_written: 0,
             host_reads: 0,
@@ -238,10 +233,8 @@ impl Controller {
     fn smart_health(&self, health: &Health) -> SmartHealth {
         SmartHealth {
             critical_warning: health.critical_warning,
-            temperature: health.temperature_k.into(),
             available_spare: health.available_spare,
             available_spare_threshold: health.available_spare_threshold,
-            percentage_used: health.percentage_used,
             data_units_read: data_units(health.bytes_read).into(),
             data_units_written: data_units(health.bytes_written).into(),
             host_reads: health.host_reads.into(),

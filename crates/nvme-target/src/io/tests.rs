@@ -106,8 +106,13 @@ fn fields_that_do_not_fit_are_refused_by_name() {
         read.flags |= fuse;
         assert_eq!(status(&read), Status::INVALID_FIELD);
     }
-    let guarded = BlockCommand { prinfo: 4, ..BlockCommand::new(0, 1) };
-    assert_eq!(status(&guarded.encode(IoOpcode::READ, NSID, 4096)), Status::INVALID_FIELD);
+    for prinfo in [1, 2, 4, 8] {
+        let guarded = BlockCommand { prinfo, ..BlockCommand::new(0, 1) };
+        for opcode in [IoOpcode::READ, IoOpcode::WRITE, IoOpcode::COMPARE, IoOpcode::VERIFY] {
+            let guarded = guarded.encode(opcode, NSID, 4096);
+            assert_eq!(status(&guarded), Status::INVALID_PROTECTION_INFORMATION, "{opcode:?}");
+        }
+    }
     let directive = BlockCommand { dtype: 1, ..BlockCommand::new(0, 1) };
     assert_eq!(status(&directive.encode(IoOpcode::WRITE, NSID, 4096)), Status::INVALID_FIELD);
     let moving = [IoOpcode::READ, IoOpcode::WRITE, IoOpcode::COMPARE, IoOpcode::VERIFY];

@@ -1,5 +1,7 @@
 //! Values over a number: time series, sweeps of the queue depth.
 
+use std::ops::Range;
+
 use plotters::prelude::*;
 
 use super::axis::{Axis, linear_ticks, ticks_between};
@@ -46,6 +48,23 @@ impl LineChart {
         points.filter(|(x, y)| x.is_finite() && y.is_finite())
     }
 
+    /// Where the legend hides least of the lines and of the markers' names.
+    fn emptiest_corner(&self, x: Range<f64>, top: f64) -> Corner {
+        let part = |at: f64, y: f64| ((at - x.start) / (x.end - x.start), y / top);
+        let mut places: Vec<_> = self.markers.iter().map(|marker| part(marker.x, top)).collect();
+        for series in &self.series {
+            for pair in series.points.windows(2) {
+                let ((x0, y0), (x1, y1)) = (pair[0], pair[1]);
+                places.extend((0..=STEPS).map(|step| {
+                    let way = f64::from(step) / f64::from(STEPS);
+                    part(x0 + (x1 - x0) * way, y0 + (y1 - y0) * way)
+                }));
+            }
+        }
+        let hidden = |corner: &Corner| places.iter().filter(|place| corner.holds(**place)).count();
+        Corner::ALL.into_iter().min_by_key(hidden).expect("there are four")
+    }
+
     pub(super) fn draw(&self, area: &Area<'_>) -> Result<(), PlotError> {
         let low_x = self.finite().map(|(x, _)| *x).min_by(f64::total_cmp);
         let high_x = self.finite().map(|(x, _)| *x).max_by(f64::total_cmp);
@@ -89,7 +108,44 @@ impl LineChart {
             chart.draw_series([PathElement::new(line, style)]).map_err(draw_error)?;
             chart.draw_series([text]).map_err(draw_error)?;
         }
-        draw_legend(&mut chart, SeriesLabelPosition::LowerRight)
+        draw_legend(&mut chart, self.emptiest_corner(low_x..high_x, top).position())
+    }
+}
+
+/// A corner of a panel, for what must not hide a line.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum Corner {
+    LowerRight,
+    UpperRight,
+    UpperLeft,
+    LowerLeft,
+}
+
+/// The part of a panel's width, and of its height, that a legend in a corner may take.
+const LEGEND_WIDTH: f64 = 0.3;
+const LEGEND_HEIGHT: f64 = 0.4;
+/// Places of a line between two points at which it is looked for.
+const STEPS: u32 = 8;
+
+impl Corner {
+    /// In the order of preference.
+    const ALL: [Self; 4] = [Self::LowerRight, Self::UpperRight, Self::UpperLeft, Self::LowerLeft];
+
+    /// Whether a place lies in it, as parts of the panel's width and height.
+    fn holds(self, (x, y): (f64, f64)) -> bool {
+        let is_right = matches!(self, Self::LowerRight | Self::UpperRight);
+        let is_upper = matches!(self, Self::UpperRight | Self::UpperLeft);
+        (if is_right { 1.0 - x } else { x }) < LEGEND_WIDTH
+            && (if is_upper { 1.0 - y } else { y }) < LEGEND_HEIGHT
+    }
+
+    fn position(self) -> SeriesLabelPosition {
+        match self {
+            Self::LowerRight => SeriesLabelPosition::LowerRight,
+            Self::UpperRight => SeriesLabelPosition::UpperRight,
+            Self::UpperLeft => SeriesLabelPosition::UpperLeft,
+            Self::LowerLeft => SeriesLabelPosition::LowerLeft,
+        }
     }
 }
 
@@ -97,4 +153,36 @@ impl LineChart {
 fn plain(value: f64) -> String {
     // Sums of steps such as 0.1 are off by parts of a millionth.
     format!("{}", (value * 1e6).round() / 1e6)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn chart(points: &[(f64, f64)], markers: &[f64]) -> LineChart {
+        let marker = |x: &f64| Marker { x: *x, name: "killed".to_owned() };
+        LineChart {
+            caption: String::new(),
+            x_label: String::new(),
+            y_label: String::new(),
+            series: vec![Series { name: "a".to_owned(), points: points.to_vec() }],
+            markers: markers.iter().map(marker).collect(),
+            y_format: plain,
+        }
+    }
+
+    /// The legend goes where nothing is: not over a line, nor over its part between two points far apart, nor over
+    /// the name of a marker.
+    #[test]
+    fn the_legend_hides_no_line() {
+        let corner = |points: &[(f64, f64)], markers: &[f64]| {
+            chart(points, markers).emptiest_corner(0.0..10.0, 10.0)
+        };
+        assert_eq!(corner(&[(0.0, 5.0), (10.0, 9.0)], &[]), Corner::LowerRight);
+        let along_the_ground = [(0.0, 9.0), (1.0, 1.0), (10.0, 1.0)];
+        assert_eq!(corner(&along_the_ground, &[]), Corner::UpperRight);
+        assert_eq!(corner(&[(0.0, 0.0), (10.0, 0.0)], &[9.0]), Corner::UpperLeft);
+        let around = [(2.0, 9.0), (10.0, 9.0), (10.0, 1.0), (5.0, 1.0)];
+        assert_eq!(corner(&around, &[]), Corner::LowerLeft);
+    }
 }

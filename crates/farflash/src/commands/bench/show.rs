@@ -1,5 +1,7 @@
 //! What `bench` prints.
 
+use std::time::Duration;
+
 use load::{Interval, Latency, Observer, Outcome, Tally};
 use report::{Align, Table, duration_ns, json_line, rate, rate_bytes};
 use serde::Serialize;
@@ -27,19 +29,33 @@ struct Json<'a> {
     outcome: &'a Outcome,
 }
 
+/// How often a run says what it does.
+pub(super) const INTERVAL: Duration = Duration::from_secs(1);
+
 /// Writes a line to stderr for every interval.
 pub(super) fn progress() -> Observer {
     Box::new(|interval: &Interval| {
-        output::note(&format!(
-            "{:>6.1} s  {:>8} IOPS  {:>10}  p50 {:>8}  p99 {:>8}  max {:>8}",
-            interval.end_seconds,
-            rate(interval.iops()),
-            rate_bytes(interval.bytes as f64 / interval.seconds.max(1e-9)),
-            duration_ns(interval.p50_ns as f64),
-            duration_ns(interval.p99_ns as f64),
-            duration_ns(interval.max_ns as f64),
-        ));
+        if let Some(line) = line(interval) {
+            output::note(&line);
+        }
     })
+}
+
+/// What there is to say of an interval. What is left over at the end may be a few requests within microseconds, from
+/// which no rate follows; the result counts them.
+fn line(interval: &Interval) -> Option<String> {
+    if interval.seconds < INTERVAL.as_secs_f64() / 2.0 {
+        return None;
+    }
+    Some(format!(
+        "{:>6.1} s  {:>8} IOPS  {:>10}  p50 {:>8}  p99 {:>8}  max {:>8}",
+        interval.end_seconds,
+        rate(interval.iops()),
+        rate_bytes(interval.bytes as f64 / interval.seconds),
+        duration_ns(interval.p50_ns as f64),
+        duration_ns(interval.p99_ns as f64),
+        duration_ns(interval.max_ns as f64),
+    ))
 }
 
 /// Prints the result, for people or for programs.
@@ -105,10 +121,10 @@ fn text(bench: &Bench, finished: &Finished) -> String {
         row(name, &|_, latency| duration_ns(of(latency) as f64));
     }
     let mut text = format!(
-        "{}, depth {}, {} connections, {:.2} s\n\n{}",
+        "{}, depth {}, {}, {:.2} s\n\n{}",
         bench.target,
         finished.depth,
-        bench.connections,
+        counted(bench.connections.into(), "connection"),
         outcome.seconds,
         table.to_text()
     );
@@ -120,8 +136,46 @@ fn text(bench: &Bench, finished: &Finished) -> String {
     }
     if let Some(reconnects) = finished.reconnects.filter(|reconnects| *reconnects > 0) {
         text += &format!(
-            "\nthe connections were lost and made again {reconnects} times; latencies include that\n"
+            "\nthe connections were lost and made again {}; latencies include that\n",
+            counted(reconnects, "time")
         );
     }
     text
+}
+
+/// A number of things, in words.
+fn counted(count: u64, thing: &str) -> String {
+    format!("{count} {thing}{}", if count == 1 { "" } else { "s" })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn interval(seconds: f64) -> Interval {
+        Interval {
+            end_seconds: 2.0,
+            seconds,
+            reads: 32,
+            writes: 0,
+            bytes: 131_072,
+            errors: 0,
+            p50_ns: 700_000,
+            p99_ns: 800_000,
+            max_ns: 900_000,
+        }
+    }
+
+    #[test]
+    fn no_rate_is_made_of_what_is_left_over() {
+        assert_eq!(line(&interval(0.000_12)), None);
+        let whole = line(&interval(1.0)).expect("an interval");
+        assert!(whole.contains("   32.0 IOPS") && whole.contains("131 kB/s"), "{whole}");
+    }
+
+    #[test]
+    fn one_thing_is_no_several() {
+        let counts = [0, 1, 2].map(|count| counted(count, "connection"));
+        assert_eq!(counts, ["0 connections", "1 connection", "2 connections"]);
+    }
 }

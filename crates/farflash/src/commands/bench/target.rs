@@ -15,6 +15,7 @@ use reactor::{FileDevice, Handle, OpenOptions, OwnedDevice};
 use units::{BLOCK_SIZE, ByteLen, Duration};
 
 use super::{Bench, Finished, failed_read};
+use crate::address::parse_address;
 use crate::blank;
 use crate::device_spec::DeviceSpec;
 use crate::failure::Failure;
@@ -45,9 +46,7 @@ impl FromStr for TargetArg {
         let (address, nqn) = rest
             .split_once('/')
             .ok_or("a volume is tcp://IP:PORT/NQN; the NQN is missing".to_owned())?;
-        let address = address
-            .parse()
-            .map_err(|_| format!("`{address}` is no address; write IP:PORT, as 127.0.0.1:4420"))?;
+        let address = parse_address(address).map_err(|error| error.to_string())?;
         let nqn: Nqn = nqn.parse().map_err(|error| format!("`{nqn}` is no NQN: {error}"))?;
         Ok(Self::Volume { address, nqn: Box::new(nqn) })
     }
