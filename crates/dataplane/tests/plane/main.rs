@@ -14,4 +14,5 @@ mod returning;
 mod serving;
 mod sharing;
 mod support;
+mod suspending;
 mod swapping;
