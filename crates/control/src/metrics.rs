@@ -95,6 +95,12 @@ pub(crate) fn text(
         let connected = u8::from(server.directory.cut_off.is_none());
         text.sample("farflash_directory_connected", &Labels::default(), connected);
     }
+    if server.directory.fence_after_seconds.is_some() {
+        let help = "1 while no volume is served, since the directory was away for too long.";
+        text.family("farflash_fenced", "gauge", help);
+        let fenced = u8::from(server.directory.is_fenced);
+        text.sample("farflash_fenced", &Labels::default(), fenced);
+    }
     let name = "farflash_api_authentication_failures_total";
     text.family(name, "counter", "Requests to the API without a known token.");
     text.sample(name, &Labels::default(), counts.unauthenticated());

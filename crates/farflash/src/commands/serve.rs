@@ -75,6 +75,7 @@ Configuration file (--config), every key optional; flags win over it:
     host_name = \"flash-1\"
     labels = { rack = \"r1\" }
     host_lease = 10
+    fence_after = \"30s\"
     auth = \"on\"
     auth_hashes = [\"sha256\", \"sha384\", \"sha512\"]
     auth_groups = [\"null\", \"ffdhe3072\"]
@@ -185,6 +186,7 @@ struct ConfigFile {
     host_name: Option<String>,
     labels: Option<BTreeMap<String, String>>,
     host_lease: Option<u32>,
+    fence_after: Option<Interval>,
     auth: Option<Auth>,
     auth_hashes: Option<Vec<String>>,
     auth_groups: Option<Vec<String>>,
@@ -215,6 +217,7 @@ impl ConfigFile {
             host_name: self.host_name.take(),
             labels: self.labels.take(),
             host_lease: self.host_lease,
+            fence_after: self.fence_after,
         }
     }
 
