@@ -239,6 +239,9 @@ fn devices(text: &mut Text, devices: &[Device], stats: &Stats) {
     text.each(help, &directed, |window| window.queued);
     let help = ("farflash_map_resident_bytes", "gauge", "Memory that the maps of volumes take.");
     text.each(help, &maps, |map| map.resident_bytes);
+    let help =
+        ("farflash_map_hits_total", "counter", "Look-ups of requests in maps that needed no read.");
+    text.each(help, &maps, |map| map.hits);
     let help = ("farflash_map_loads_total", "counter", "Nodes of maps read from the device.");
     text.each(help, &maps, |map| map.loads);
     let help =
