@@ -179,7 +179,7 @@ static void transactional(farflash_volume *volume)
     target = room(1);
     DEMAND(farflash_read_ex(volume, &target, BLOCK) == FARFLASH_OK && is_filled(blocks));
     request.metadata_len--;
-    FAILS(farflash_submit(volume, &request, never, NULL), FARFLASH_INVALID_ARGUMENT, "bytes of metadata were given");
+    DEMAND(submit(volume, &request).code == FARFLASH_INVALID_ARGUMENT);
     FAILS(farflash_write_tx_ex(volume, NULL, 0), FARFLASH_INVALID_ARGUMENT, "blocks is NULL");
     FAILS(farflash_write_tx_ex(NULL, &blocks, 0), FARFLASH_INVALID_ARGUMENT, "volume is NULL");
 }
