@@ -130,7 +130,7 @@ class AsyncVolume:
 
     Requests begin when they are called, not when they are awaited; any number of them can be under way.
     A request whose await is cancelled is carried out all the same. A buffer to be read into must not be used
-    until the read has ended or was cancelled. What write, write_tx and write_ex are given is sent from where it is: it must not be changed until
+    until the read has ended or was cancelled. What write, write_tx, write_ex and write_tx_ex are given is sent from where it is: it must not be changed until
     the write has ended, and if that was cancelled, not at all any more, since nobody is told of its end. Bytes never
     change. Who wants to change a buffer again and cannot wait for ever keeps the future, and waits for it with
     asyncio.wait, which does not cancel. What is compared and swapped is copied at once, and so is metadata.
@@ -204,6 +204,12 @@ class AsyncVolume:
     ) -> asyncio.Future[None]:
         """Writes blocks and their metadata to offset."""
         return self._start("write_ex", offset, data, metadata)
+
+    def write_tx_ex(
+        self, offset: int, data: ReadableBuffer, metadata: ReadableBuffer
+    ) -> asyncio.Future[None]:
+        """The same, all or nothing: TooLarge if data is longer than the volume's atomic_write_size."""
+        return self._start("write_tx_ex", offset, data, metadata)
 
     def compare_ex(
         self, offset: int, data: ReadableBuffer, metadata: ReadableBuffer

@@ -77,6 +77,13 @@ class Volume:
         Each block with its metadata, both or neither. Else as write.
         """
 
+    def write_tx_ex(self, offset: int, data: ReadableBuffer, metadata: ReadableBuffer) -> int:
+        """Writes blocks and their metadata to offset, all or nothing; the length of the data.
+
+        After a power failure all of them are there, or none. More data than atomic_write_size raises TooLarge, and
+        nothing of it is written. Else as write_ex.
+        """
+
     def compare_ex(self, offset: int, data: ReadableBuffer, metadata: ReadableBuffer) -> bool:
         """Whether data and metadata are those of the blocks at offset."""
 
@@ -187,6 +194,9 @@ class Completions:
     ) -> None: ...
     def read_ex(self, volume: Volume, key: int, offset: int, length: int) -> None: ...
     def write_ex(
+        self, volume: Volume, key: int, offset: int, data: ReadableBuffer, metadata: ReadableBuffer
+    ) -> None: ...
+    def write_tx_ex(
         self, volume: Volume, key: int, offset: int, data: ReadableBuffer, metadata: ReadableBuffer
     ) -> None: ...
     def compare_ex(

@@ -297,6 +297,23 @@ impl Completions {
         Ok(())
     }
 
+    fn write_tx_ex(
+        &self,
+        volume: &Volume,
+        key: u64,
+        offset: u64,
+        data: &Bound<'_, PyAny>,
+        metadata: &Bound<'_, PyAny>,
+    ) -> PyResult<()> {
+        let metadata = copied_metadata(metadata)?;
+        let loan = Loan::new(data.py(), readable(data)?);
+        self.submit_lent(volume, key, loan, |data| {
+            let blocks = BlockData { data, metadata };
+            Request::WriteTxEx { offset, blocks }
+        });
+        Ok(())
+    }
+
     fn compare_ex(
         &self,
         volume: &Volume,

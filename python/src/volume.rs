@@ -320,6 +320,23 @@ impl Volume {
         self.write_lent(py, (offset, len), &loan, write)
     }
 
+    /// Writes data and metadata of blocks to offset, all or nothing; TooLarge above atomic_write_size of data.
+    fn write_tx_ex(
+        &self,
+        py: Python<'_>,
+        offset: u64,
+        data: &Bound<'_, PyAny>,
+        metadata: &Bound<'_, PyAny>,
+    ) -> PyResult<usize> {
+        let (data, metadata) = (readable(data)?, readable(metadata)?);
+        let (len, metadata_len) = (data.len_bytes(), metadata.len_bytes());
+        let loan = Loan::new(py, data);
+        let metadata = copy_in_metadata(py, &metadata, 0, metadata_len);
+        let blocks = BlockData { data: loan.lend_whole(), metadata };
+        let written = self.done(py, Request::WriteTxEx { offset, blocks });
+        returned(py, &[&loan], written).map(|()| len)
+    }
+
     /// Whether data and metadata are those of the blocks at offset.
     fn compare_ex(
         &self,

@@ -168,6 +168,31 @@ class Basics(unittest.TestCase):
             volume.write_zeroes(BLOCK, BLOCK)
             self.assertEqual(volume.read_ex(0, 2 * BLOCK), (bytes(2 * BLOCK), bytes(2 * each)))
 
+    def test_a_transactional_write_of_blocks_is_whole_or_refused(self) -> None:
+        rng = random.Random(5)
+        for each in (8, 16, 64):
+            volume = self.volume(16 * MIB, metadata=each)
+            limit = volume.atomic_write_size
+            count = limit // BLOCK
+            data, metadata = rng.randbytes(limit), rng.randbytes(count * each)
+            self.assertEqual(volume.write_tx_ex(BLOCK, bytearray(data), memoryview(metadata)), limit)
+            for longer in (count + 1, 2 * count + 1):
+                with self.assertRaisesRegex(farflash.TooLarge, f"{longer * BLOCK} bytes at once .* limit of {limit}"):
+                    volume.write_tx_ex(BLOCK, bytes(longer * BLOCK), bytes(longer * each))
+            with self.assertRaisesRegex(farflash.InvalidArgument, "1 bytes of metadata were given"):
+                volume.write_tx_ex(0, bytes(BLOCK), b"x")
+            one, own = b"a" * BLOCK, b"b" * each
+
+            async def work() -> None:
+                aio = farflash.AsyncVolume(volume)
+                with self.assertRaises(farflash.TooLarge):
+                    await aio.write_tx_ex(BLOCK, bytes(limit + BLOCK), bytes((count + 1) * each))
+                await aio.write_tx_ex(0, one, own)
+
+            asyncio.run(work())
+            expected = (one + data, own + metadata)
+            self.assertEqual(volume.read_ex(0, limit + BLOCK), expected)
+
     def test_mistakes_about_metadata(self) -> None:
         volume, without = self.volume(metadata=8), self.volume()
         file = farflash.VolumeFile(volume, closes_volume=False)
@@ -184,6 +209,9 @@ class Basics(unittest.TestCase):
             (farflash.InvalidArgument, "0 bytes of metadata", lambda: volume.compare_and_swap_ex(0, (one, b""), (one, own))),
             (farflash.InvalidArgument, "replaced by", lambda: volume.compare_and_swap_ex(0, (b"", b""), (one, own))),
             (farflash.Misaligned, "5 bytes", lambda: volume.write_ex(0, b"hello", own)),
+            (farflash.Misaligned, "5 bytes", lambda: volume.write_tx_ex(0, b"hello", own)),
+            (farflash.InvalidArgument, "8 bytes of metadata each", lambda: volume.write_tx(0, one)),
+            (farflash.InvalidArgument, "have no metadata", lambda: without.write_tx_ex(0, one, own)),
             (farflash.Misaligned, "offset 1", lambda: volume.read_ex(1, BLOCK)),
             (farflash.OutOfRange, "within", lambda: volume.write_ex(MIB, one, own)),
             (farflash.InvalidArgument, "have no metadata", lambda: without.write_ex(0, one, own)),

@@ -57,6 +57,13 @@ impl<W: World> Volume<W> {
         Ok(())
     }
 
+    /// Like [`Volume::write_ex`], all or nothing, as [`Volume::write_tx`]: more than [`Volume::atomic_write_blocks`] is
+    /// refused ([`Error::NotAtomic`]), and nothing of it written.
+    pub async fn write_tx_ex(&self, lba: Lba, blocks: Blocks<'_>) -> Result<(), Error> {
+        self.must_be_atomic(blocks.data.len())?;
+        self.write_ex(lba, blocks).await
+    }
+
     /// Whether the blocks from `lba` hold these, metadata included.
     pub async fn compare_ex(&self, lba: Lba, blocks: Blocks<'_>) -> Result<bool, Error> {
         let (count, bytes) = self.interleave([blocks])?;

@@ -173,12 +173,15 @@ impl<W: World> Volume<W> {
     /// Like [`Volume::write`], all or nothing: after a power failure `data` is wholly there or wholly absent. More
     /// than [`Volume::atomic_write_blocks`] is refused ([`Error::NotAtomic`]), and nothing of it written.
     pub async fn write_tx(&self, lba: Lba, data: BufferSlice) -> Result<(), Error> {
-        let blocks = (data.len_bytes() as u64).div_ceil(u64::from(self.block_size()));
-        let limit = u64::from(self.atomic_write_blocks());
-        if blocks > limit {
-            return Err(Error::NotAtomic { blocks, limit });
-        }
+        self.must_be_atomic(data.len_bytes())?;
         self.write_command(lba, data, false).await
+    }
+
+    /// Refuses so many bytes of data if they are not written all or nothing.
+    pub(crate) fn must_be_atomic(&self, len_bytes: usize) -> Result<(), Error> {
+        let blocks = (len_bytes as u64).div_ceil(u64::from(self.block_size()));
+        let limit = u64::from(self.atomic_write_blocks());
+        if blocks > limit { Err(Error::NotAtomic { blocks, limit }) } else { Ok(()) }
     }
 
     /// Like [`Volume::write`], and durable when this returns whatever cache the target has.

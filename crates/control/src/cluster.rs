@@ -51,6 +51,9 @@ pub struct Host {
     pub discovery: Option<SocketAddr>,
     /// What it shares with other hosts and may fail with them.
     pub labels: BTreeMap<String, String>,
+    /// After how many seconds without the directory it stops to serve, if it ever does.
+    #[serde(default)]
+    pub fence_after_seconds: Option<u64>,
     /// Its data cores.
     pub cores: Vec<Portal>,
     /// Its devices, and those that it has not given back.
@@ -91,6 +94,12 @@ pub struct DirectoryStatus {
     /// Why it cannot be asked now, if it cannot. Changes are refused meanwhile, and what is told of
     /// other hosts is what was last known.
     pub cut_off: Option<String>,
+    /// After how many seconds without the directory the host stops to serve, if it ever does.
+    #[serde(default)]
+    pub fence_after_seconds: Option<u64>,
+    /// Whether it has: no volume is served until the directory says again that its devices are its own.
+    #[serde(default)]
+    pub is_fenced: bool,
 }
 
 /// All hosts, by name.

@@ -95,6 +95,12 @@ pub(crate) fn text(
         let connected = u8::from(server.directory.cut_off.is_none());
         text.sample("farflash_directory_connected", &Labels::default(), connected);
     }
+    if server.directory.fence_after_seconds.is_some() {
+        let help = "1 while no volume is served, since the directory was away for too long.";
+        text.family("farflash_fenced", "gauge", help);
+        let fenced = u8::from(server.directory.is_fenced);
+        text.sample("farflash_fenced", &Labels::default(), fenced);
+    }
     let name = "farflash_api_authentication_failures_total";
     text.family(name, "counter", "Requests to the API without a known token.");
     text.sample(name, &Labels::default(), counts.unauthenticated());
@@ -233,6 +239,9 @@ fn devices(text: &mut Text, devices: &[Device], stats: &Stats) {
     text.each(help, &directed, |window| window.queued);
     let help = ("farflash_map_resident_bytes", "gauge", "Memory that the maps of volumes take.");
     text.each(help, &maps, |map| map.resident_bytes);
+    let help =
+        ("farflash_map_hits_total", "counter", "Look-ups of requests in maps that needed no read.");
+    text.each(help, &maps, |map| map.hits);
     let help = ("farflash_map_loads_total", "counter", "Nodes of maps read from the device.");
     text.each(help, &maps, |map| map.loads);
     let help =

@@ -188,6 +188,9 @@ pub struct MapStats {
     pub resident_bytes: u64,
     /// Bytes that they take on the device.
     pub device_bytes: u64,
+    /// Look-ups of requests that found all that they wanted in memory.
+    #[serde(default)]
+    pub hits: u64,
     /// Nodes read from the device.
     pub loads: u64,
     /// Nodes that gave way to others in memory.

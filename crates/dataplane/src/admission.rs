@@ -82,9 +82,10 @@ impl<W: World, D: Device> Core<W, D> {
         if self.authenticates() && self.puts_off(peer.ip(), request.subsystem) {
             return Err(ConnectRefusal::BUSY);
         }
-        let found = self.export_by_nqn(&request.subsystem);
+        let found = self.export_by_nqn(&request.subsystem).filter(|_| !self.is_suspended());
         let reason = match found {
             Some(_) => "is restricted",
+            None if self.is_suspended() => "is not served now, if it is here",
             None if self.awaits_volumes() => "may be on a device that is absent",
             None => "does not exist",
         };
@@ -163,7 +164,7 @@ impl<W: World, D: Device> Connection<W, D> {
     /// Whether the host called `host` may open `export`, which may be gone since the host asked for it.
     pub(crate) fn may_open(&self, export: &Rc<Export<W, D>>, host: &Nqn) -> bool {
         let serves = self.core.export(export.uuid()).is_some_and(|now| Rc::ptr_eq(&now, export));
-        serves && self.qualifies(export, host)
+        serves && !self.core.is_suspended() && self.qualifies(export, host)
     }
 
     /// Whether `restrictions` admit the host called `host` from where it is.

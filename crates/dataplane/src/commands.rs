@@ -103,6 +103,7 @@ impl<W: World, D: Device> Core<W, D> {
         let mut reads = Reads::default();
         loop {
             commands.some().await;
+            self.look_whether_to_serve();
             let mut spent = 0;
             while spent < BATCH_UNITS {
                 let next = commands.turns.borrow_mut().pop();

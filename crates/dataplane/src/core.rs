@@ -30,6 +30,7 @@ use crate::memory::{Memory, Window};
 use crate::options::CoreOptions;
 use crate::places::Places;
 use crate::status::ADMIN_STATUSES;
+use crate::suspended::MayServe;
 use crate::throttle::Throttle;
 
 /// How often deadlines are looked at. Coarse on purpose: they are seconds, and an idle core sleeps.
@@ -82,6 +83,9 @@ pub(crate) struct State<W: World, D: Device> {
     pub(crate) held_up: RefCell<BTreeSet<usize>>,
     /// Devices that are another's now.
     pub(crate) abandoned: RefCell<BTreeSet<usize>>,
+    /// It serves no volume (U1 of `suspended.rs`).
+    pub(crate) suspended: Cell<bool>,
+    pub(crate) may_serve: RefCell<Option<MayServe>>,
     /// The ways to devices that were opened anew, by the devices' numbers (H5).
     pub(crate) ways: RefCell<BTreeMap<usize, Way<D>>>,
     /// There is another.
@@ -140,6 +144,8 @@ impl<W: World, D: Device> Core<W, D> {
             reopening: RefCell::default(),
             held_up: RefCell::default(),
             abandoned: RefCell::default(),
+            suspended: Cell::new(false),
+            may_serve: RefCell::default(),
             ways: RefCell::default(),
             renewed: Notify::new(),
             on_return: RefCell::default(),

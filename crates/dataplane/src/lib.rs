@@ -52,6 +52,7 @@ mod places;
 mod reads;
 mod shards;
 mod status;
+mod suspended;
 mod swap;
 mod throttle;
 mod turns;

@@ -105,7 +105,7 @@ impl<W: World, D: Device> Core<W, D> {
     /// Shuts all shards down together: one whose device hangs holds up no other.
     pub(crate) async fn shut_shards_down(&self) -> Result<(), VolumeError> {
         let kept = self.shards().into_iter().enumerate();
-        let kept = kept.filter(|(number, _)| !self.is_abandoned(*number));
+        let kept = kept.filter(|(number, _)| !self.is_suspended() && !self.is_abandoned(*number));
         let ends = kept.map(|(_, shard)| {
             self.tell_findings(&shard);
             let (sender, ended) = local_sync::oneshot();
@@ -127,6 +127,9 @@ impl<W: World, D: Device> Core<W, D> {
 
     /// Does what is to be done now and then.
     pub(crate) fn look_after_shards(&self) {
+        if self.is_suspended() {
+            return;
+        }
         for (number, shard) in self.shards().into_iter().enumerate() {
             if self.is_abandoned(number) {
                 continue;

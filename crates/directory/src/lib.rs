@@ -11,7 +11,8 @@
 //! # Who serves a device
 //! Under a cluster's prefix in etcd lie `hosts/ID` (under the host's lease), and without a lease `cluster` (its identity),
 //! `devices/ID` (a claim), `claimed/ID` (its last claim, also when that was given back), `volumes/ID`, `names/NAME`, and
-//! `tenants/NAME`, which puts a tenant's changes in a row, and `grants/NAME`, how its quota is divided among hosts.
+//! `tenants/NAME`, which puts a tenant's changes in a row, and `grants/NAME`, how its quota is divided among hosts; and
+//! `registered/ID`, the last registration of a host that stops by itself.
 //!
 //! - F1: a host serves a device only from the moment that its claim was made until it gives the claim
 //!   back or learns that it lost it. It gives the claim back when it has stopped to serve the device.
@@ -33,6 +34,11 @@
 //! - F6: a cluster has an identity, made once. A device names the cluster that it belongs to, and a host serves it only if
 //!   that is its own; a host without a directory, only one that names none. Whoever claims a device that names none writes
 //!   the identity to it, durably, before it serves anything of it. Another cluster's it becomes by an operator's word only.
+//! - F7: a host may be one that stops by itself: that serves only for a time after it asked for what showed that it is registered
+//!   (`tenure.rs`). Its claims say so. By an operator's word such a claim passes only when somebody has seen its holder unregistered
+//!   for a longer time, without a break: whoever registers such a host notes it under `registered/ID` in the same transaction, where
+//!   it stays, and the transaction that takes over compares that note. When the host is back it looks at its claims both before and
+//!   after it registers, and serves again when it has stopped to serve what it lost.
 //!
 //! **No two hosts of a cluster serve a device, unless an operator said what is not so of a host that cannot be reached.**
 //! Claims of a device are ordered by their revisions. Let B hold the one after A's. By F2 A gave it back, and by
@@ -43,6 +49,10 @@
 //! word alone are an A that neither etcd nor B reaches, one that listens no more but has not ended yet, one whose claim is of
 //! a release that named no addresses, and one that comes back to B's network in the moment between B's look and its transaction.
 //! Even then A changes nothing in the directory: its epoch is not that of the claim (F3).
+//! **Of an A that stops by itself nothing is left to the word** (F7, N1 to N3): let its record be gone at *x* and not back until B's
+//! transaction. All that A goes by was true before *x*, and A asked for it still earlier; so A has stopped when B, which
+//! counts from after *x*, takes over. That leaves out clocks that stand still, of a virtual machine that is paused and goes on, say; and
+//! a request that a process had begun when it was stopped for longer than all of this, and that reaches the device afterwards.
 //!
 //! **No two hosts serve a device that belongs to a cluster, unless an operator said what is not so**: of a host, as above, or of
 //! the cluster, that none of its hosts serves the device any more. Who is of another cluster, or of none, is refused by F6.
@@ -62,11 +72,13 @@
 //! Absent from this crate: volumes themselves, the API, and anything on the data path.
 
 mod alone;
+mod boot_time;
 mod etcd;
 mod http;
 mod identity;
 mod records;
 mod sighting;
+mod tenure;
 mod view;
 
 use std::future::Future;
@@ -77,6 +89,7 @@ use tokio::sync::watch;
 use uuid::Uuid;
 
 pub use alone::Alone;
+pub use boot_time::BootTime;
 #[cfg(feature = "fuzzing")]
 pub use etcd::take_answer;
 pub use etcd::{
@@ -89,6 +102,7 @@ pub use records::{
     RestrictionsRecord, VolumeRecord, VolumeState,
 };
 pub use sighting::{Seek, Sighting};
+pub use tenure::{Tenure, Term};
 pub use view::{Reach, View};
 
 /// The answer to a question to the directory, later.
@@ -141,6 +155,8 @@ pub enum DirectoryError {
         device: String,
         /// The name of that host.
         holder: String,
+        /// Whether it was to stop by itself (F7).
+        is_fenced: bool,
     },
     /// The device is another host's, whose lease has ended, but which is seen to be there; or another machine's that is this
     /// host, too.
@@ -226,7 +242,13 @@ pub enum Conflict {
 pub enum Event {
     /// The directory is there, and all claims hold: records are to be compared with the devices.
     Connected,
-    /// The directory is away. What is served goes on.
+    /// What this host has claimed and was not told to have lost before is its own, as the directory was asked at `asked`. Told
+    /// only where the host's tenure ends by itself, and may have ended: it is to be renewed (F7).
+    Held {
+        /// When it was asked.
+        asked: BootTime,
+    },
+    /// The directory is away. What is served goes on, for as long as the host's tenure lasts.
     CutOff {
         /// What is known.
         reason: String,

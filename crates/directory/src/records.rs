@@ -2,11 +2,12 @@
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
+use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
-use crate::Claim;
+use crate::{Claim, Term};
 
 /// A host that serves, as long as its lease lives.
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
@@ -35,6 +36,9 @@ pub struct HostRecord {
     /// Further addresses at which clients reach its portals, beside that of each.
     #[serde(default)]
     pub portals_also: Vec<IpAddr>,
+    /// After how long without the directory it stops to serve, in milliseconds; nothing if it never does.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub fence_after_ms: Option<u64>,
     /// Its data cores.
     #[serde(default)]
     pub cores: Vec<CoreRecord>,
@@ -115,9 +119,18 @@ pub struct ClaimRecord {
     /// Where it can be seen to serve: the portals of its cores.
     #[serde(default)]
     pub portals: Vec<SocketAddr>,
+    /// After how long without the directory the process stops to serve, in milliseconds; nothing if it never does.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub fence_after_ms: Option<u64>,
 }
 
 impl ClaimRecord {
+    /// How long the process serves without the directory, if it stops then.
+    #[must_use]
+    pub fn fence(&self) -> Option<Term> {
+        self.fence_after_ms.map(|after| Term::new(Duration::from_millis(after)))
+    }
+
     /// The claim of `host` to a device.
     pub(crate) fn of(host: &HostRecord, claim: Claim) -> Self {
         let Claim { device: _, name: device_name, volatile, model, serial } = claim;
@@ -134,6 +147,7 @@ impl ClaimRecord {
             api: Some(host.api),
             api_certificate: host.api_certificate.clone(),
             portals: host.cores.iter().map(|core| core.portal).collect(),
+            fence_after_ms: host.fence_after_ms,
         }
     }
 }
@@ -233,7 +247,7 @@ mod tests {
         let claim: ClaimRecord = serde_json::from_str(old).expect("a claim");
         assert_eq!((claim.host_name.as_str(), claim.api), ("a", None));
         assert!(claim.portals.is_empty() && claim.boot.is_empty());
-        assert_eq!((claim.model, claim.serial), (None, None));
+        assert_eq!((claim.fence(), claim.model, claim.serial), (None, None, None));
         let newer =
             old.replace("\"volatile\"", "\"portals\":[\"[::1]:4420\"],\"more\":1,\"volatile\"");
         let claim: ClaimRecord = serde_json::from_str(&newer).expect("a claim");

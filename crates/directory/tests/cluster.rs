@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use directory::{
     Admit, Alone, Claim, ClaimRecord, Conflict, CoreRecord, Directory, DirectoryError, Etcd,
     EtcdAddress, EtcdCredentials, EtcdOptions, Event, GrantRecord, GrantsRecord, HostRecord, Reach,
-    Regrant, RestrictionsRecord, Seek, Sighting, VolumeRecord, VolumeState,
+    Regrant, RestrictionsRecord, Seek, Sighting, Tenure, VolumeRecord, VolumeState,
 };
 use rustix::process::Signal;
 use support::{EtcdProcesses, Wire, delete, get, is_there, put, put_for};
@@ -34,6 +34,7 @@ fn host(name: &str) -> HostRecord {
         api: PORTAL.parse().expect("an address"),
         api_certificate: None,
         portals_also: Vec::new(),
+        fence_after_ms: None,
         discovery: None,
         labels: [("rack".to_owned(), format!("rack-of-{name}"))].into(),
         cores: Vec::new(),
@@ -60,7 +61,12 @@ fn volume(host: &HostRecord, device: Uuid, name: &str) -> VolumeRecord {
 fn options(members: &[SocketAddr]) -> EtcdOptions {
     let members = members.iter().map(SocketAddr::to_string).collect();
     let address = EtcdAddress { tls: false, members, cluster: "test".to_owned() };
-    EtcdOptions { address, credentials: EtcdCredentials::default(), lease: LEASE }
+    EtcdOptions {
+        address,
+        credentials: EtcdCredentials::default(),
+        lease: LEASE,
+        tenure: Tenure::endless(),
+    }
 }
 
 async fn join(etcd: &EtcdProcesses, host: &HostRecord) -> Etcd {
@@ -429,7 +435,11 @@ async fn a_host_whose_lease_just_ended_is_not_taken_from() {
         drop(at_a);
         delete(etcd.address(0), &format!("/farflash/test/hosts/{}", a.id));
         let taken = at_b.claim(claim(device)).await;
-        let lost = DirectoryError::HolderLost { device: "file:/a".to_owned(), holder: a.name };
+        let lost = DirectoryError::HolderLost {
+            device: "file:/a".to_owned(),
+            holder: a.name,
+            is_fenced: false,
+        };
         assert_eq!(taken, Err(lost), "round {round}");
     }
 }
@@ -464,7 +474,8 @@ async fn a_device_is_served_by_one_host() {
     let place = at_b.view();
     let (name, labels) = place.whereabouts(a.id).expect("its claim tells");
     assert_eq!((name, labels["rack"].as_str()), ("a", "rack-of-a"));
-    let lost = DirectoryError::HolderLost { device: "file:/a".to_owned(), holder: "a".to_owned() };
+    let (device, holder) = ("file:/a".to_owned(), "a".to_owned());
+    let lost = DirectoryError::HolderLost { device, holder, is_fenced: false };
     assert_eq!(at_b.claim(claim(DEVICE)).await, Err(lost));
     assert!(at_a.view().volumes.contains_key(&kept.id), "the last state stays");
     assert!(matches!(at_a.check(DEVICE).await, Err(DirectoryError::Unreachable { .. })));

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use base64ct::{Base64, Encoding};
 use directory::{
-    Claim, Directory, DirectoryError, Etcd, EtcdCredentials, EtcdOptions, HostRecord, Seek,
+    Claim, Directory, DirectoryError, Etcd, EtcdCredentials, EtcdOptions, HostRecord, Seek, Tenure,
 };
 use rcgen::{
     BasicConstraints, CertificateParams, DistinguishedName, ExtendedKeyUsagePurpose, IsCa, Issuer,
@@ -159,7 +159,12 @@ impl Secured {
 
     fn options(&self, credentials: EtcdCredentials) -> EtcdOptions {
         let address = format!("etcds://{}/secured", self.address).parse().expect("an address");
-        EtcdOptions { address, credentials, lease: Duration::from_secs(3) }
+        EtcdOptions {
+            address,
+            credentials,
+            lease: Duration::from_secs(3),
+            tenure: Tenure::endless(),
+        }
     }
 }
 
@@ -181,6 +186,7 @@ fn host() -> HostRecord {
         api: "192.0.2.1:1".parse().expect("an address"),
         api_certificate: None,
         portals_also: Vec::new(),
+        fence_after_ms: None,
         discovery: None,
         labels: [].into(),
         cores: Vec::new(),

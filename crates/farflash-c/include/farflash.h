@@ -264,6 +264,9 @@ int farflash_read_ex(const farflash_volume *volume, const farflash_blocks *block
 /* Each block with its metadata, both or neither. Else as farflash_write(). */
 int farflash_write_ex(const farflash_volume *volume, const farflash_blocks *blocks, uint64_t offset);
 
+/* The same, all or nothing, as farflash_write_tx(). */
+int farflash_write_tx_ex(const farflash_volume *volume, const farflash_blocks *blocks, uint64_t offset);
+
 /* As farflash_compare(), metadata included. */
 int farflash_compare_ex(const farflash_volume *volume, const farflash_blocks *blocks, uint64_t offset);
 
@@ -288,6 +291,7 @@ int farflash_compare_and_swap_ex(const farflash_volume *volume, const farflash_b
 #define FARFLASH_OP_COMPARE_EX 9
 #define FARFLASH_OP_COMPARE_AND_SWAP_EX 10
 #define FARFLASH_OP_WRITE_TX 11
+#define FARFLASH_OP_WRITE_TX_EX 12
 
 typedef struct farflash_request {
     int op;               /* FARFLASH_OP_... */

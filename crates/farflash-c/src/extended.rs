@@ -121,6 +121,24 @@ pub unsafe extern "C" fn farflash_write_ex(
 /// # Safety
 /// Pointers are null or as `farflash.h` says.
 #[unsafe(no_mangle)]
+pub unsafe extern "C" fn farflash_write_tx_ex(
+    volume: *const Volume,
+    blocks: *const CBlocks,
+    offset: u64,
+) -> c_int {
+    edge(|| {
+        // SAFETY: the caller's promise.
+        let (volume, blocks) =
+            unsafe { (reference(volume, "volume")?, self::blocks(blocks, "blocks")?) };
+        Ok(volume.write_tx_ex(blocks, offset)?)
+    })
+}
+
+/// See `farflash.h`.
+///
+/// # Safety
+/// Pointers are null or as `farflash.h` says.
+#[unsafe(no_mangle)]
 pub unsafe extern "C" fn farflash_compare_ex(
     volume: *const Volume,
     blocks: *const CBlocks,

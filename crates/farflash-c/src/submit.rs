@@ -13,9 +13,10 @@ use crate::volume::differs;
 /// `farflash_callback`
 pub type Callback = unsafe extern "C" fn(*mut c_void, c_int, u64, *const c_char);
 
-/// The first and the last of the requests that say something of metadata.
+/// Of the requests that say something of metadata, the first, the last of those that were there first, and one more.
 const READ_EX: c_int = 7;
 const COMPARE_AND_SWAP_EX: c_int = 10;
+const WRITE_TX_EX: c_int = 12;
 
 /// Whom to tell, and where what is read goes.
 struct Caller {
@@ -81,7 +82,7 @@ pub unsafe extern "C" fn farflash_submit(
         let (volume, asked) =
             unsafe { (reference(volume, "volume")?, reference(request, "request")?) };
         let done = done.ok_or_else(|| Failure::argument("done is NULL"))?;
-        let (request, room) = if (READ_EX..=COMPARE_AND_SWAP_EX).contains(&asked.op) {
+        let (request, room) = if matches!(asked.op, READ_EX..=COMPARE_AND_SWAP_EX | WRITE_TX_EX) {
             // SAFETY: the caller's promise; a program that knows of these requests has all the fields.
             unsafe { translate_ex(volume, request.cast()) }?
         } else {
@@ -156,6 +157,7 @@ unsafe fn translate_ex(
             return Ok((Request::ReadEx { offset, len }, Room::new(volume, &blocks)?));
         }
         8 => Request::WriteEx { offset, blocks: given()? },
+        WRITE_TX_EX => Request::WriteTxEx { offset, blocks: given()? },
         9 => Request::CompareEx { offset, blocks: given()? },
         COMPARE_AND_SWAP_EX => Request::CompareAndSwapEx {
             offset,

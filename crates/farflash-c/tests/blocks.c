@@ -146,6 +146,44 @@ static void use_submitting(farflash_volume *volume)
     FAILS(farflash_submit(volume, &request, never, NULL), FARFLASH_INVALID_ARGUMENT, "expected_metadata is NULL");
 }
 
+/* All or nothing up to the size that the volume says; of more, nothing is written. */
+static void transactional(farflash_volume *volume)
+{
+    farflash_volume_properties properties;
+    farflash_blocks blocks, target;
+    farflash_request request = { FARFLASH_OP_WRITE_TX_EX, BLOCK, 0, data, NULL, tags, 0, NULL };
+    char limit[32];
+    size_t most;
+
+    DEMAND(farflash_properties(volume, &properties) == FARFLASH_OK);
+    most = properties.atomic_write_bytes / BLOCK;
+    snprintf(limit, sizeof limit, "limit of %zu,", most * BLOCK);
+    DEMAND(2 * most < MANY);
+    blocks = fill(most, 5);
+    DEMAND(farflash_write_tx_ex(volume, &blocks, BLOCK) == FARFLASH_OK);
+    blocks = fill(most + 1, 6);
+    FAILS(farflash_write_tx_ex(volume, &blocks, BLOCK), FARFLASH_INVALID_ARGUMENT, limit);
+    blocks = fill(2 * most, 6);
+    FAILS(farflash_write_tx_ex(volume, &blocks, BLOCK), FARFLASH_INVALID_ARGUMENT, limit);
+    request.len = blocks.len;
+    request.metadata_len = blocks.metadata_len;
+    DEMAND(submit(volume, &request).code == FARFLASH_INVALID_ARGUMENT);
+    blocks = fill(most, 5);
+    target = room(most);
+    DEMAND(farflash_read_ex(volume, &target, BLOCK) == FARFLASH_OK && is_filled(blocks));
+
+    blocks = fill(1, 7);
+    request.len = BLOCK;
+    request.metadata_len = TAG;
+    DEMAND(submit(volume, &request).code == FARFLASH_OK);
+    target = room(1);
+    DEMAND(farflash_read_ex(volume, &target, BLOCK) == FARFLASH_OK && is_filled(blocks));
+    request.metadata_len--;
+    DEMAND(submit(volume, &request).code == FARFLASH_INVALID_ARGUMENT);
+    FAILS(farflash_write_tx_ex(volume, NULL, 0), FARFLASH_INVALID_ARGUMENT, "blocks is NULL");
+    FAILS(farflash_write_tx_ex(NULL, &blocks, 0), FARFLASH_INVALID_ARGUMENT, "volume is NULL");
+}
+
 static void misuse(const farflash_cluster *cluster, farflash_volume *volume)
 {
     farflash_blocks blocks = fill(1, 4);
@@ -217,6 +255,7 @@ int main(void)
     DEMAND(properties.metadata_size == TAG && properties.block_size == BLOCK);
     use_waiting(volume);
     use_submitting(volume);
+    transactional(volume);
     misuse(cluster, volume);
     DEMAND(farflash_close(volume) == FARFLASH_OK);
     shorter_request(cluster);

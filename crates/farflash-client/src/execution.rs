@@ -46,6 +46,7 @@ pub(crate) async fn execute(
         }
         Request::ReadEx { offset, len } => execution.read_ex(offset, len).await.map(Reply::Blocks),
         Request::WriteEx { offset, blocks } => execution.write_ex(offset, blocks).await,
+        Request::WriteTxEx { offset, blocks } => execution.write_tx_ex(offset, blocks).await,
         Request::CompareEx { offset, blocks } => {
             execution.compare_ex(offset, blocks).await.map(Reply::Equal)
         }
@@ -168,6 +169,14 @@ impl Execution<'_> {
             session.run(true, write).await
         });
         written.await.map(|_| Reply::Done)
+    }
+
+    async fn write_tx_ex(&self, offset: u64, blocks: BlockData) -> Result<Reply, Error> {
+        self.check_atomic(blocks.data.len())?;
+        let (lba, blocks) = (Lba(offset / self.block), blocks.as_blocks());
+        let write = async |volume: &client::Volume<_>| volume.write_tx_ex(lba, blocks).await;
+        self.session.run(true, write).await?;
+        Ok(Reply::Done)
     }
 
     async fn compare_ex(&self, offset: u64, blocks: BlockData) -> Result<bool, Error> {

@@ -62,6 +62,13 @@ impl Volume {
         self.in_strides(offset, blocks.data.len(), write, |_, _| ControlFlow::Continue(()))
     }
 
+    /// Writes `blocks` to `offset`, all or nothing, as [`Volume::write_tx`]: after a power failure all of them are there with
+    /// their metadata, or none. More data than [`crate::Properties::atomic_write_bytes`] is refused
+    /// ([`Error::TooLarge`]), and nothing of it written.
+    pub fn write_tx_ex(&self, blocks: Blocks<'_>, offset: u64) -> Result<(), Error> {
+        self.start(Request::WriteTxEx { offset, blocks: blocks.into() }).wait().map(drop)
+    }
+
     /// Whether `blocks`, metadata included, are what is at `offset`.
     pub fn compare_ex(&self, blocks: Blocks<'_>, offset: u64) -> Result<bool, Error> {
         match self.start(Request::CompareEx { offset, blocks: blocks.into() }).wait()? {

@@ -94,6 +94,13 @@ pub enum Request {
         /// What.
         blocks: BlockData,
     },
+    /// Writes blocks with their metadata all or nothing, as [`Request::WriteTx`]; answered by [`Reply::Done`].
+    WriteTxEx {
+        /// To where.
+        offset: u64,
+        /// What.
+        blocks: BlockData,
+    },
     /// Compares, metadata included; answered by [`Reply::Equal`].
     CompareEx {
         /// From where.
@@ -144,6 +151,7 @@ impl Request {
             | Self::Compare { offset, data }
             | Self::CompareAndSwap { offset, data, .. } => Some((*offset, data.len() as u64)),
             Self::WriteEx { offset, blocks }
+            | Self::WriteTxEx { offset, blocks }
             | Self::CompareEx { offset, blocks }
             | Self::CompareAndSwapEx { offset, blocks, .. } => {
                 Some((*offset, blocks.data.len() as u64))
@@ -173,7 +181,9 @@ impl Request {
             | Self::WriteTx { .. }
             | Self::Compare { .. }
             | Self::CompareAndSwap { .. } => format.check_has_none(),
-            Self::WriteEx { blocks, .. } | Self::CompareEx { blocks, .. } => check(blocks),
+            Self::WriteEx { blocks, .. }
+            | Self::WriteTxEx { blocks, .. }
+            | Self::CompareEx { blocks, .. } => check(blocks),
             Self::CompareAndSwapEx { expected, blocks, .. } => {
                 check(expected).and_then(|()| check(blocks))
             }

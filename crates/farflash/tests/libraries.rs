@@ -446,6 +446,49 @@ fn blocks_and_their_metadata_are_one() {
     }
 }
 
+/// As `a_transactional_write_is_whole_or_refused`, of blocks with their metadata.
+#[test]
+fn a_transactional_write_of_blocks_is_whole_or_refused() {
+    let server = Server::start("mem:256MiB");
+    let cluster = cluster(&server);
+    let invalid = ErrorKind::InvalidArgument;
+    for size in [8, 16, 64] {
+        let volume = opened_with_metadata(&cluster, &format!("v{size}"), 16 * MIB, size);
+        let limit = volume.opened().atomic_write_bytes;
+        let most = usize::try_from(limit).unwrap() / BLOCK;
+        let written = filled(most, size, 1);
+        volume.write_tx_ex(blocks(&written), 4096).unwrap();
+        for count in [most + 1, 2 * most + 1] {
+            let long = filled(count, size, 2);
+            let len = (count * BLOCK) as u64;
+            let refused = volume.write_tx_ex(blocks(&long), 4096).expect_err("a refusal");
+            let Error::TooLarge { len: given, limit: named } = refused else { panic!("{refused}") };
+            assert_eq!((given, named), (len, limit));
+            let asked = Request::WriteTxEx { offset: 4096, blocks: blocks(&long).into() };
+            let says = format!("{len} bytes at once are more than the limit of {limit}");
+            fails(volume.start(asked).wait(), invalid, &says);
+        }
+        holds(&volume, 4096, &written);
+        let behind = 4096 + limit;
+        holds(&volume, behind, &(vec![0; BLOCK], vec![0; size as usize]));
+        let one = filled(1, size, 3);
+        let asked = Request::WriteTxEx { offset: 0, blocks: blocks(&one).into() };
+        assert!(matches!(volume.start(asked).wait().unwrap(), Reply::Done));
+        holds(&volume, 0, &one);
+
+        let nothing = Blocks { data: &[], metadata: &[] };
+        volume.write_tx_ex(nothing, 0).unwrap();
+        let short = Blocks { metadata: &one.1[1..], ..blocks(&one) };
+        fails(volume.write_tx_ex(short, 0), invalid, "bytes of metadata were given");
+        fails(volume.write_tx_ex(blocks(&one), 1), invalid, "offset 1");
+        fails(volume.write_tx_ex(blocks(&one), 16 * MIB), invalid, "not all within");
+    }
+    let without = opened(&cluster, "without", MIB);
+    fails(without.write_tx_ex(blocks(&filled(1, 8, 1)), 0), invalid, "have no metadata");
+    without.write_tx_ex(Blocks { data: &[1; BLOCK], metadata: &[] }, 0).unwrap();
+    holds(&without, 0, &(vec![1; BLOCK], Vec::new()));
+}
+
 /// On blocks with metadata nothing is done without it, and it has its length; blocks without have none.
 #[test]
 fn each_mistake_about_metadata_has_its_error() {

@@ -128,6 +128,8 @@ fn metrics_count_what_was_done() {
         1024.0
     );
     assert_eq!(value(&metrics, "farflash_map_evictions_total"), 0.0);
+    assert_eq!(value(&metrics, "farflash_map_loads_total"), 0.0);
+    assert_eq!(value(&metrics, "farflash_map_hits_total"), requests, "one look-up for each");
     let unwell = "farflash_device_errors_total{device=\"mem:256MiB\",core=\"0\",status=";
     assert_eq!(value(&metrics, &format!("{unwell}\"Capacity Exceeded\"}}")), 0.0);
     assert_eq!(of_volume("errors_total"), 0.0);

@@ -10,21 +10,14 @@ use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener};
 
 use control::{ApiClient, ProblemCode, VolumeState};
-use etcd::{EtcdProcesses, Wire};
-use serde_json::Value;
+use etcd::{EtcdProcesses, Wire, forget_addresses};
 use support::cluster::{
-    client, code, creation, discovered, format, host, host_with, listed, nqn, portal, refused, row,
-    url,
+    client, code, copy, creation, discovered, format, host, host_with, lease_ends, listed, nqn,
+    portal, refused, row, url,
 };
 use support::host::{connect, filled, on_core};
 use support::{Files, Server, until};
 use units::Lba;
-
-/// A host with a copy of another's device, byte by byte.
-fn copy(files: &Files, from: &str, to: &str) -> String {
-    std::fs::copy(files.path(from), files.path(to)).unwrap();
-    files.device(to)
-}
 
 #[test]
 fn a_copy_of_a_device_is_served_by_an_operators_word_only() {
@@ -68,25 +61,6 @@ fn a_copy_of_a_device_is_served_by_an_operators_word_only() {
     assert_eq!(b.wait(), Some(0));
     let a = host(&directory, "a", &device);
     assert_eq!(listed(&a), [row("v", "a", "online")]);
-}
-
-/// Waits until the host that had `device` counts as gone.
-fn lease_ends(directory: &str, heir: &str, device: &str) {
-    until("the lease ends", || {
-        refused(directory, heir, device, &[]).stderr.contains("is gone but did not give it back")
-    });
-}
-
-/// Makes the only claim of a cluster one of a release that did not say where holders are found: its holder is not to
-/// be seen by anybody.
-fn forget_addresses(etcd: &EtcdProcesses, cluster: &str) {
-    let prefix = format!("/farflash/{cluster}/devices/");
-    let key = etcd::first_key(etcd.address(0), &prefix);
-    let mut claim: Value = serde_json::from_str(&etcd::get(etcd.address(0), &key)).unwrap();
-    for field in ["api", "api_certificate", "portals", "boot"] {
-        claim.as_object_mut().unwrap().remove(field).unwrap();
-    }
-    etcd::put(etcd.address(0), &key, &claim.to_string());
 }
 
 /// The same as above, attacked: the word is not true, and the holder can be reached.
@@ -181,7 +155,7 @@ fn a_host_that_was_taken_from_cuts_itself_off() {
     wire.cut();
     a.wait_for_log("the directory is away");
     lease_ends(&directory, "b", &copied);
-    forget_addresses(&etcd, "test-6");
+    forget_addresses(etcd.address(0), "test-6");
     let b = host_with(&directory, "b", &copied, &["--take-over"]);
     assert_eq!(listed(&b), [row("v", "b", "online")]);
     let (portal, nqn) = (portal(&volume), nqn(&volume));
@@ -216,7 +190,7 @@ fn a_host_that_was_taken_from_does_not_go_on_when_nobody_serves() {
     wire.cut();
     a.wait_for_log("the directory is away");
     lease_ends(&directory, "b", &copied);
-    forget_addresses(&etcd, "test-back");
+    forget_addresses(etcd.address(0), "test-back");
     let b = host_with(&directory, "b", &copied, &["--take-over"]);
     let made = b.volume_json(&["create", "made", "--size", "64MiB"]);
     assert_eq!(b.volume(&["delete", "v"]).code, Some(0));

@@ -80,6 +80,8 @@ impl<D: Device> Volume<D> {
     /// Corrupt.
     pub fn read_lent(&self, lent: Lent) -> Result<ReadData, VolumeError> {
         let Lent { lba, mapping, block } = lent;
+        // One that was found and not lent is looked up again by who reads it.
+        self.inner().note_hit();
         self.counted_read(self.inner().checked(self.state(), lba, mapping, block), 1)
     }
 }

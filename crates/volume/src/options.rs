@@ -82,6 +82,8 @@ pub struct MapMemory {
     pub resident_bytes_max: u64,
     /// Bytes that they take on the device, with those of the tables.
     pub device_bytes: u64,
+    /// Look-ups of requests that found all that they wanted in memory, since the start.
+    pub hits: u64,
     /// Nodes read since the start.
     pub loads: u64,
     /// Nodes that gave way to others since the start.

@@ -129,6 +129,7 @@ impl<D: Device> Inner<D> {
             match state.mapping_of(lba) {
                 Ok(Some(mapping)) => break mapping,
                 Ok(None) => {
+                    self.note_hit_unless(visit.is_some());
                     let mut data = ReadData::default();
                     data.push_zeroes(1);
                     return Ok(data);
@@ -140,6 +141,7 @@ impl<D: Device> Inner<D> {
                 }
             }
         };
+        self.note_hit_unless(visit.is_some());
         let run = PbaRange::new(mapping.pba, 1);
         if let Some(pinned) = self.pin(run) {
             return self.checked(state, lba, mapping, pinned);
@@ -188,6 +190,7 @@ impl<D: Device> Inner<D> {
                 }
             }
         };
+        self.note_hit_unless(visit.is_some());
         drop(visit);
         let ahead = match source {
             Source::Device => None,
@@ -210,6 +213,12 @@ impl<D: Device> Inner<D> {
             Box::pin(self.replace(state, &mut data, wrong)).await?;
         }
         Ok(data)
+    }
+
+    fn note_hit_unless(&self, has_missed: bool) {
+        if !has_missed {
+            self.note_hit();
+        }
     }
 
     /// Reads a run that the map has just led to, where it lies if that is in memory.

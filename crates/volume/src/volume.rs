@@ -255,6 +255,8 @@ impl<D: Device> Volume<D> {
         };
         if self.state.map.borrow().may_miss() {
             inner.preload(&self.state, range).await?;
+        } else {
+            inner.note_hit();
         }
         let _taken = self.take_allowance(range)?;
         let height = self.state.map.borrow().height();

@@ -134,7 +134,7 @@ impl VolumeService for MemoryService {
     }
 
     fn hosts(&self) -> Reply<'_, HostList> {
-        let directory = DirectoryStatus { address: None, cut_off: None };
+        let directory = DirectoryStatus::default();
         Box::pin(async { Ok(HostList { hosts: Vec::new(), directory }) })
     }
 

@@ -74,9 +74,11 @@ enum Change {
     Restricted,
     Cut,
     Abandoned,
+    Suspended,
 }
 
-const CHANGES: [Change; 4] = [Change::Deleted, Change::Restricted, Change::Cut, Change::Abandoned];
+const CHANGES: [Change; 5] =
+    [Change::Deleted, Change::Restricted, Change::Cut, Change::Abandoned, Change::Suspended];
 
 impl Change {
     async fn make(self, core: &SimCore) {
@@ -92,6 +94,7 @@ impl Change {
             }
             Self::Cut => set(opened_by(&[2]), true).await,
             Self::Abandoned => core.abandon(0),
+            Self::Suspended => core.suspend(),
         }
     }
 }

@@ -14,5 +14,6 @@ mod returning;
 mod serving;
 mod sharing;
 mod support;
+mod suspending;
 mod swapping;
 mod violations;

@@ -105,6 +105,22 @@ fn comparisons_and_swaps_cover_the_metadata() {
     });
 }
 
+/// The library refuses what the target would not write all or nothing.
+#[test]
+fn a_transactional_write_covers_the_metadata_and_has_a_limit() {
+    simulate(7, |world| async move {
+        let size = MetadataSize::Bytes16;
+        let _server = serve_new(&world, size).await;
+        let volume = connect(world.clone(), host()).await;
+        let limit = volume.atomic_write_blocks();
+        let (fits, long) = (filled(size, 1, limit as usize), filled(size, 2, limit as usize + 1));
+        volume.write_tx_ex(Lba(3), blocks(&fits)).await.expect("room");
+        let refused = Error::NotAtomic { blocks: u64::from(limit) + 1, limit: limit.into() };
+        assert_eq!(volume.write_tx_ex(Lba(3), blocks(&long)).await, Err(refused));
+        expect(&volume, 3, &fits).await;
+    });
+}
+
 /// What is not extended is refused on either side, and changes nothing.
 #[test]
 fn requests_without_the_metadata_are_refused() {

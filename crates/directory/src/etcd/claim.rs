@@ -1,9 +1,16 @@
 //! Making a device this host's (F1, F2).
 
-use super::gateway::Compare;
+use std::time::Duration;
+
+use super::gateway::{Compare, Op};
 use super::{CLAIM_ROUNDS, Connection, Held, Shared, decode};
 use crate::records::ClaimRecord;
-use crate::{Claim, DirectoryError};
+use crate::{BootTime, Claim, DirectoryError, Term};
+
+/// How often it is looked whether a holder is back that is waited for.
+const LOOK_EVERY: Duration = Duration::from_millis(500);
+/// How often it is said how long that takes.
+const SAY_EVERY: Duration = Duration::from_secs(5);
 
 impl Shared {
     /// Makes a device this host's; if `by_word` also one of a host that is gone, unless that is seen.
@@ -21,7 +28,7 @@ impl Shared {
             let before = found.map(|kv| decode::<ClaimRecord>(&kv.key, &kv.value)).transpose()?;
             match before {
                 Some(before) if before.host != record.host => {
-                    compare.push(self.pass_on(&connection, &claim, before, by_word).await?);
+                    compare.extend(self.pass_on(&connection, &claim, before, by_word).await?);
                 }
                 // F2: of another kernel it is not known to be dead.
                 Some(before) if before.boot != record.boot => self.seek(&claim, before).await?,
@@ -41,7 +48,7 @@ impl Shared {
         Err(DirectoryError::Unreachable { reason })
     }
 
-    /// On what condition another host's claim passes to this one (F2), if it may at all. The holder is looked
+    /// On what conditions another host's claim passes to this one (F2), if it may at all. The holder is looked
     /// for last of all, so that as little time as can be lies between that and the transaction.
     async fn pass_on(
         &self,
@@ -49,18 +56,68 @@ impl Shared {
         claim: &Claim,
         before: ClaimRecord,
         by_word: bool,
-    ) -> Result<Compare, DirectoryError> {
+    ) -> Result<[Compare; 2], DirectoryError> {
         let (device, holder) = (claim.name.clone(), before.host_name.clone());
-        let host = self.keys.host(before.host);
+        let keys = [self.keys.host(before.host), self.keys.registered(before.host)];
         // The view may be late: in it a host may still live whose lease has ended.
-        if self.get(connection, &host).await?.is_some() {
+        let both = keys.clone().map(Op::Get);
+        let answer = connection.gateway.txn(&[], &both, &[]).await;
+        let answer = answer.map_err(|error| self.failed(error))?;
+        let mut revisions = answer.read().map(|kv| kv.map_or(0, |kv| kv.mod_revision));
+        let (Some(registration), Some(noted)) = (revisions.next(), revisions.next()) else {
+            let reason = "the holder's registration was not read".to_owned();
+            return Err(DirectoryError::Unreachable { reason });
+        };
+        if registration != 0 {
             return Err(DirectoryError::HolderLives { device, holder });
         }
+        let fence = before.fence();
         if !by_word {
-            return Err(DirectoryError::HolderLost { device, holder });
+            let is_fenced = fence.is_some();
+            return Err(DirectoryError::HolderLost { device, holder, is_fenced });
+        }
+        if let Some(term) = fence {
+            self.seen(answer.revision()).await;
+            self.wait_for_fence(claim, &before, term).await?;
         }
         self.seek(claim, before).await?;
-        Ok(Compare::ModRevision(host, 0))
+        let [host, registered] = keys;
+        // F7: it was not back meanwhile either.
+        Ok([Compare::ModRevision(host, 0), Compare::ModRevision(registered, noted)])
+    }
+
+    /// Waits until the holder of a claim, which was seen unregistered, has stopped by itself (N3 of `tenure.rs`).
+    async fn wait_for_fence(
+        &self,
+        claim: &Claim,
+        before: &ClaimRecord,
+        term: Term,
+    ) -> Result<(), DirectoryError> {
+        let (device, holder) = (claim.name.clone(), before.host_name.clone());
+        let safe = BootTime::now() + term.safe_after();
+        let mut say = BootTime::default();
+        loop {
+            if self.state(|state| state.view.hosts.contains_key(&before.host)) {
+                return Err(DirectoryError::HolderLives { device, holder });
+            }
+            let now = BootTime::now();
+            let left = safe - now;
+            if left.is_zero() {
+                tracing::info!(device, holder, "has stopped by its fence: taking over");
+                return Ok(());
+            }
+            if now >= say {
+                let (left, after) = (left.as_secs() + 1, term.ends_after());
+                tracing::info!(
+                    device,
+                    holder,
+                    seconds_left = left,
+                    "may still serve: it is fenced after {after:?} without the directory; waiting until it has stopped"
+                );
+                say = now + SAY_EVERY;
+            }
+            tokio::time::sleep(left.min(LOOK_EVERY)).await;
+        }
     }
 
     /// Looks for the holder of a claim.

@@ -27,7 +27,9 @@ use uuid::Uuid;
 
 use crate::records::{ClaimRecord, HostRecord, VolumeRecord};
 use crate::view::View;
-use crate::{Admit, Claim, Conflict, Directory, DirectoryError, Event, Regrant, Reply, Seek};
+use crate::{
+    Admit, Claim, Conflict, Directory, DirectoryError, Event, Regrant, Reply, Seek, Tenure,
+};
 pub use access::{EtcdAccessError, EtcdCredentials};
 pub use address::{EtcdAddress, EtcdAddressError};
 #[cfg(feature = "fuzzing")]
@@ -47,6 +49,8 @@ pub struct EtcdOptions {
     pub credentials: EtcdCredentials,
     /// After how long without a word from it a host counts as gone.
     pub lease: Duration,
+    /// Confirmed as often as the lease is kept (F7).
+    pub tenure: Tenure,
 }
 
 /// A host's place in a cluster whose directory is etcd.
@@ -116,6 +120,11 @@ impl Keys {
     /// Where the last claim of a device stays noted (F5).
     fn claimed(&self, id: Uuid) -> String {
         format!("{}claimed/{id}", self.prefix)
+    }
+
+    /// Where the last registration of a host that stops by itself stays noted (F7).
+    fn registered(&self, id: Uuid) -> String {
+        format!("{}registered/{id}", self.prefix)
     }
 
     fn volume(&self, id: Uuid) -> String {

@@ -1,5 +1,6 @@
 //! Keeping in touch with etcd (E1): lease, record, claims, view.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -10,7 +11,7 @@ use super::gateway::{Compare, Gateway, KeyValue, Op, Watch, WatchEvent, document
 use super::{Connection, Held, Shared, decode};
 use crate::records::{ClaimRecord, HostRecord};
 use crate::view::View;
-use crate::{DirectoryError, Event};
+use crate::{BootTime, DirectoryError, Event};
 
 /// Pause before the next member is tried.
 const RETRY_PAUSE: Duration = Duration::from_millis(300);
@@ -108,14 +109,24 @@ async fn begin(shared: &Shared, member: usize) -> Result<Session, DirectoryError
         verify(shared, &gateway, device).await?;
     }
     identify(shared, &gateway).await?;
+    // N1 of `tenure.rs`.
+    let asked = BootTime::now();
     register(shared, &gateway, lease).await?;
     let (keys, revision) = gateway.range(&shared.keys.prefix).await?;
     let watch = gateway.watch(&shared.keys.prefix, revision + 1).await?;
+    // F7: what was taken over in between nobody tells of any more.
+    for device in changed(shared, &keys) {
+        verify(shared, &gateway, device).await?;
+    }
     let mut view = View::default();
     for KeyValue { key, value, .. } in keys {
         apply(&mut view, &shared.keys.prefix, &key, Some(&value));
     }
     let connection = Connection { gateway, lease };
+    if shared.state(|state| state.seen == 0) {
+        // Nothing was claimed yet that could have been lost, and nobody acts upon events before something is.
+        let _ = shared.options.tenure.renew(asked, BootTime::now());
+    }
     shared.state(|state| {
         state.view = Arc::new(view);
         state.seen = revision;
@@ -123,7 +134,27 @@ async fn begin(shared: &Shared, member: usize) -> Result<Session, DirectoryError
     });
     shared.generation.send_modify(|generation| *generation += 1);
     let _ = shared.events.send(Event::Connected);
+    tell_held(shared, asked);
     Ok(Session { connection, watch, member })
+}
+
+/// The devices that this process has claimed, and of which `keys` do not say so.
+fn changed(shared: &Shared, keys: &[KeyValue]) -> Vec<Uuid> {
+    let found: BTreeMap<&str, i64> =
+        keys.iter().map(|kv| (kv.key.as_str(), kv.mod_revision)).collect();
+    shared.state(|state| {
+        let held = state.claims.iter().filter(|(device, held)| {
+            found.get(shared.keys.device(**device).as_str()) != Some(&held.epoch)
+        });
+        held.map(|(device, _)| *device).collect()
+    })
+}
+
+/// Has whoever acts upon events renew the tenure, behind all that was lost before.
+fn tell_held(shared: &Shared, asked: BootTime) {
+    if shared.options.tenure.term().is_some() {
+        let _ = shared.events.send(Event::Held { asked });
+    }
 }
 
 /// How long a member may take: long enough for one that elects a leader, short enough to keep the lease
@@ -183,9 +214,14 @@ async fn register(shared: &Shared, gateway: &Gateway, lease: i64) -> Result<(), 
             return Err(DirectoryError::HostLives { what });
         }
     }
-    let put = Op::Put { key: own_key.clone(), value: document(&host), lease: Some(lease) };
+    let mut then =
+        vec![Op::Put { key: own_key.clone(), value: document(&host), lease: Some(lease) }];
+    if shared.options.tenure.term().is_some() {
+        let (key, value) = (shared.keys.registered(host.id), document(&host.session));
+        then.push(Op::Put { key, value, lease: None });
+    }
     let compare = [Compare::ModRevision(own_key, revision)];
-    let answer = gateway.txn(&compare, &[put], &[]).await?;
+    let answer = gateway.txn(&compare, &then, &[]).await?;
     if answer.succeeded {
         return Ok(());
     }
@@ -221,7 +257,10 @@ async fn verify(shared: &Shared, gateway: &Gateway, device: Uuid) -> Result<(), 
     }
     shared.state(|state| state.claims.remove(&device));
     let holder = claim.map(|claim| claim.host_name);
+    // N4: nothing is confirmed before whoever is told of it has acted. What else is served waits for that, so it is asked at once.
+    shared.options.tenure.end();
     let _ = shared.events.send(Event::ClaimLost { device, holder });
+    shared.trouble.notify_one();
     Ok(())
 }
 
@@ -246,10 +285,11 @@ async fn follow(shared: &Shared, session: &mut Session) -> DirectoryError {
             }
             // Keeping a lease needs no quorum at the moment; a change does.
             let key = shared.state(|state| shared.keys.host(state.host.id));
+            let asked = BootTime::now();
             let lives = gateway.txn(&[], &[Op::Get(key)], &[]).await;
-            match lives.as_ref().map(|answer| answer.read().next().flatten().is_some()) {
-                Ok(true) => {}
-                Ok(false) => {
+            match lives.as_ref().map(|answer| answer.read().next().flatten()) {
+                Ok(Some(record)) => confirm(shared, record, asked),
+                Ok(None) => {
                     let reason = "the host's record is gone".to_owned();
                     return DirectoryError::Unreachable { reason };
                 }
@@ -274,6 +314,17 @@ async fn follow(shared: &Shared, session: &mut Session) -> DirectoryError {
     tokio::select! {
         error = keeping => error,
         error = watching => error,
+    }
+}
+
+/// This host was found registered, as was asked at `asked` (F7).
+fn confirm(shared: &Shared, record: &KeyValue, asked: BootTime) {
+    let own = shared.state(|state| state.host.session);
+    // Another process may be this host by now: what that one does confirms nothing here.
+    let is_own =
+        decode::<HostRecord>(&record.key, &record.value).is_ok_and(|record| record.session == own);
+    if is_own && !shared.options.tenure.confirm(asked) {
+        tell_held(shared, asked);
     }
 }
 

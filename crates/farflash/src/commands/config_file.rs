@@ -49,6 +49,7 @@ pub(super) struct ConfigFile {
     #[serde(deserialize_with = "labels")]
     labels: Option<BTreeMap<String, String>>,
     host_lease: Option<u32>,
+    fence_after: Option<Interval>,
     #[serde(deserialize_with = "auth")]
     auth: Option<Auth>,
     #[serde(deserialize_with = "names")]
@@ -91,6 +92,7 @@ impl ConfigFile {
             host_name: self.host_name.take(),
             labels: self.labels.take(),
             host_lease: self.host_lease,
+            fence_after: self.fence_after,
         }
     }
 

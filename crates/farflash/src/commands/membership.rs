@@ -8,10 +8,11 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::Args;
-use directory::{EtcdAddress, EtcdCredentials};
+use directory::{EtcdAddress, EtcdCredentials, Tenure, Term};
 
 use crate::address::parse_address;
 use crate::failure::Failure;
+use crate::interval::Interval;
 use crate::server::{ClusterConfig, Discovery};
 
 /// The port that NVMe discovery has by the specification.
@@ -22,6 +23,8 @@ const HOST_LEASE_DEFAULT: u32 = 10;
 const PASSWORD_BYTES_MAX: u64 = 4096;
 /// What etcd takes as a lease at the least, and what is still a sign of life.
 const HOST_LEASE_SECONDS: std::ops::RangeInclusive<u32> = 2..=600;
+/// Who would serve for longer has no use for a fence.
+const FENCE_MAX: Duration = Duration::from_secs(86_400);
 
 #[derive(Debug, Default, Args)]
 pub(super) struct ClusterArgs {
@@ -55,9 +58,15 @@ pub(super) struct ClusterArgs {
     /// Seconds after which a host that is not heard of counts as gone [default: 10]
     #[arg(long, value_name = "SECONDS")]
     host_lease: Option<u32>,
+    /// Stop to serve when the directory has not confirmed this host for so long, such as 30s, until it does again. Others
+    /// see it, and need no word of yours to take devices of a host that has stopped. At least as long as the lease; three
+    /// times that rides out an election of etcd [default: serve on]
+    #[arg(long, value_name = "INTERVAL")]
+    fence_after: Option<Interval>,
     /// Take the devices that are there now from hosts that are gone and did not give them back. By this you
     /// assert that no process there runs any more and serves the device or a copy of it. Refused if one is
-    /// seen at the addresses that it had; one that cannot be reached from here nobody can see
+    /// seen at the addresses that it had; one that cannot be reached from here nobody can see. Of a host with --fence-after nothing
+    /// is asserted: it is waited for until it has stopped
     #[arg(long)]
     take_over: bool,
 }
@@ -74,6 +83,7 @@ pub(super) struct Written {
     pub(super) host_name: Option<String>,
     pub(super) labels: Option<BTreeMap<String, String>>,
     pub(super) host_lease: Option<u32>,
+    pub(super) fence_after: Option<Interval>,
 }
 
 impl ClusterArgs {
@@ -119,8 +129,27 @@ impl ClusterArgs {
             return Err(Failure::usage(what, "set it between 2 and 600 (seconds)"));
         }
         let (take_over, lease) = (self.take_over, Duration::from_secs(host_lease.into()));
-        Ok(ClusterConfig { directory, credentials, host_name, labels, take_over, lease })
+        let fence_after = self.fence_after.or(file.fence_after).map(|Interval(after)| after);
+        let tenure = tenure(fence_after, lease, directory.is_some())?;
+        Ok(ClusterConfig { directory, credentials, host_name, labels, take_over, lease, tenure })
     }
+}
+
+/// For how long the host serves without the directory.
+fn tenure(after: Option<Duration>, lease: Duration, is_shared: bool) -> Result<Tenure, Failure> {
+    let Some(after) = after else { return Ok(Tenure::endless()) };
+    if !is_shared {
+        let what = "without a directory nobody confirms that this host may serve";
+        return Err(Failure::usage(what, "leave --fence-after out, or give --directory"));
+    }
+    if !(lease..=FENCE_MAX).contains(&after) {
+        let what = format!("fence_after = {}s is out of bounds", after.as_secs());
+        let lease = lease.as_secs();
+        let remedy =
+            format!("set it between host_lease ({lease}s) and 1d; 3 times host_lease is usual");
+        return Err(Failure::usage(what, remedy));
+    }
+    Ok(Tenure::limited(Term::new(after)))
 }
 
 impl ClusterArgs {
@@ -253,6 +282,26 @@ mod tests {
             Written { host_lease: Some(1), ..Written::default() },
             Written { directory_ca: Some("/ca.pem".into()), ..Written::default() },
         ];
+        for written in wrong {
+            ClusterArgs::default().settle(written).expect_err("refused");
+        }
+    }
+
+    #[test]
+    fn a_fence_is_no_shorter_than_the_lease_and_needs_a_directory() {
+        let file = |after: &str| Written {
+            directory: Some("etcd://a:1/file".to_owned()),
+            host_lease: Some(5),
+            fence_after: Some(after.parse().expect("a length of time")),
+            ..Written::default()
+        };
+        let term = |flags: ClusterArgs, file| flags.settle(file).expect("complete").tenure.term();
+        let is = |seconds| Some(Term::new(Duration::from_secs(seconds)));
+        assert_eq!(term(ClusterArgs::default(), Written::default()), None, "off by default");
+        assert_eq!(term(ClusterArgs::default(), file("30s")), is(30));
+        let flag = ClusterArgs { fence_after: "5s".parse().ok(), ..ClusterArgs::default() };
+        assert_eq!(term(flag, file("30s")), is(5));
+        let wrong = [file("4s"), file("2d"), Written { directory: None, ..file("30s") }];
         for written in wrong {
             ClusterArgs::default().settle(written).expect_err("refused");
         }

@@ -73,6 +73,7 @@ Configuration file (--config), every key optional; flags win over it:
     host_name = \"flash-1\"
     labels = { rack = \"r1\" }
     host_lease = 10
+    fence_after = \"30s\"
     auth = \"on\"
     auth_hashes = [\"sha256\", \"sha384\", \"sha512\"]
     auth_groups = [\"null\", \"ffdhe3072\"]

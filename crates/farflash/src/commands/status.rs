@@ -34,6 +34,13 @@ impl Status {
         let away = server.directory.cut_off.iter();
         let away =
             away.map(|why| format!("the directory is away, and nothing can be changed: {why}"));
+        let fence = server.directory.fence_after_seconds.filter(|_| server.directory.is_fenced);
+        let fenced = fence.map(|after| {
+            format!(
+                "no volume is served: the directory is away for longer than --fence-after {after}s"
+            )
+        });
+        let away = fenced.into_iter().chain(away);
         let wrong: Vec<String> = away.chain(server.devices.iter().filter_map(complaint)).collect();
         if wrong.is_empty() {
             return Ok(());

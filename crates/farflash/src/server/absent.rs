@@ -8,7 +8,7 @@
 //!   and one that is not found here is not said not to be.
 //! - A3: should a name be another's all the same when the device comes, both volumes are served, each by its id;
 //!   the log says so, and D2 of `directory.rs` which of them the name leads to.
-//! - A4: while a device is absent, cores have hosts come again whom they refuse (T7 of `dataplane`): their volume may be on it.
+//! - A4: while a device is absent, or the host is fenced, cores have hosts come again whom they refuse (T7 of `dataplane`): their volume may be on it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -99,7 +99,10 @@ impl State {
     /// Tells the cores whether volumes may come with a device that is absent (A4).
     pub(super) fn tell_of_absence(&self) {
         let mut devices = 0..self.devices.len();
-        let may_come = devices.any(|device| self.is_absent(device) && !self.is_abandoned(device));
+        let is_to_come = |device: usize| {
+            (self.is_absent(device) || self.is_fenced()) && !self.is_abandoned(device)
+        };
+        let may_come = devices.any(is_to_come);
         for core in &self.cores {
             // One that has ended lets nobody in.
             let _ = core.mailbox.send(CoreMessage::AwaitVolumes { may_come });

@@ -11,7 +11,7 @@ use control::{
 };
 use dataplane::VolumeStatus;
 use directory::{
-    ClaimRecord, Conflict, DirectoryError, HostRecord, Reach, RestrictionsRecord, View,
+    BootTime, ClaimRecord, Conflict, DirectoryError, HostRecord, Reach, RestrictionsRecord, View,
     VolumeRecord,
 };
 use units::BLOCK_SIZE;
@@ -168,7 +168,9 @@ impl State {
     /// may be away, which is when this is asked.
     pub(super) fn serving(&self, device: Uuid) -> Serving {
         let own = self.membership.devices.iter().position(|own| own.id() == Some(device));
-        let served = own.filter(|number| !self.membership.devices[*number].fence.is_shut());
+        let has_ended = self.membership.tenure.has_ended(BootTime::now);
+        let served =
+            own.filter(|number| !has_ended && !self.membership.devices[*number].fence.is_shut());
         if let Some(number) = served
             && self.view().cut_off.is_some()
             && self.is_worth_saying()
@@ -262,6 +264,8 @@ impl State {
         DirectoryStatus {
             address: self.membership.address.clone(),
             cut_off: self.view().cut_off.as_deref().map(str::to_owned),
+            fence_after_seconds: self.membership.tenure.term().map(|t| t.ends_after().as_secs()),
+            is_fenced: self.is_fenced(),
         }
     }
 
@@ -286,6 +290,11 @@ impl State {
             }
         }
         let cores = live.into_iter().flat_map(|host| &host.cores);
+        let mut claims = view.claims.values().filter(|claim| claim.host == id);
+        let fence_after_ms = match live {
+            Some(host) => host.fence_after_ms,
+            None => claims.find_map(|claim| claim.fence_after_ms),
+        };
         Host {
             id,
             name: name.map_or_else(|| id.to_string(), str::to_owned),
@@ -295,6 +304,7 @@ impl State {
             api: live.map(|host| host.api),
             discovery: live.and_then(|host| host.discovery),
             labels: labels.cloned().unwrap_or_default(),
+            fence_after_seconds: fence_after_ms.map(|after| after / 1000),
             cores: cores.map(|c| Portal { address: c.portal, core: c.core }).collect(),
             devices,
             volumes: view.volumes.values().filter(|volume| volume.host == id).count() as u64,

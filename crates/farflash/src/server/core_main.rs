@@ -8,6 +8,7 @@ use std::time::Duration;
 use auth::Policy;
 use dataplane::{Core, CoreOptions, Watched};
 use device::ModelDevice;
+use directory::{BootTime, Tenure};
 use io_traits::{Clock, Device, Listener, Network, NetworkError, Spawn};
 use reactor::{Handle, Receiver, TcpListener};
 use tokio::sync::{mpsc, oneshot};
@@ -45,6 +46,8 @@ pub(super) struct Seat {
     pub(super) device_timeout: Duration,
     /// Whether hosts have to know a volume's token.
     pub(super) authentication: Option<Policy>,
+    /// For how long it serves.
+    pub(super) tenure: Tenure,
     pub(super) returned: Returns,
     pub(super) ending: Ending,
 }
@@ -99,6 +102,10 @@ pub(super) async fn run(handle: Handle, seat: Seat) {
         ..CoreOptions::new(portal)
     };
     let core = Core::new(&handle, options);
+    let tenure = seat.tenure;
+    if tenure.term().is_some() {
+        core.serve_while(move || !tenure.is_over(BootTime::now));
+    }
     let device_of: Rc<RefCell<Vec<usize>>> = Rc::default();
     let (of, Returns { core: index, told }) = (device_of.clone(), seat.returned);
     core.on_return(move |shard, lost| {
@@ -367,6 +374,8 @@ async fn act<D: Device>(core: &Core<Handle, D>, message: CoreMessage) {
             let _ = answer.send(core.delete_volume(id).await);
         }
         CoreMessage::Abandon { device } => core.abandon(device),
+        CoreMessage::Suspend => core.suspend(),
+        CoreMessage::Resume => core.resume(),
         CoreMessage::AwaitVolumes { may_come } => core.await_volumes(may_come),
         CoreMessage::Place { device, domain } => core.place_device(device, *domain),
         CoreMessage::Announce { record } => core.announce(record),

@@ -61,6 +61,7 @@ impl CoreThreads {
                 map_memory: config.map_memory,
                 device_timeout: config.device_timeout,
                 authentication: config.authentication.clone(),
+                tenure: config.cluster.tenure.clone(),
                 returned: core_main::Returns { core: cores.links.len(), told: returned.clone() },
                 ending: core_main::Ending(end.clone()),
             };

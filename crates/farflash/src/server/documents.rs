@@ -62,7 +62,10 @@ impl State {
             owner: access.and_then(|access| access.owner.clone()),
             connect: connect_line(&nqn, portal.address, self.authenticates),
             nqn,
-            state: VolumeState::Online,
+            state: match self.is_fenced() {
+                true => VolumeState::Unreachable,
+                false => VolumeState::Online,
+            },
             trouble,
             host: self.host_name.clone(),
             labels: self.labels.clone(),

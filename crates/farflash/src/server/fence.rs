@@ -3,11 +3,14 @@
 //! - F1: behind a shut gate no request begins, on any core.
 //! - F2: a way to the device passes until there is a newer one. So what was opened before a drive was plugged
 //!   in again is used by nobody, as soon as it was opened anew.
+//! - F3: nor does a request begin when the host's tenure has ended, whether or not anybody has noticed (N2 of
+//!   `directory`). It may be renewed, which a shut gate is not.
 
 use std::future::Future;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
+use directory::{BootTime, Tenure};
 use io_traits::{Buffer, BufferSlice, Device, DeviceError, DeviceGeometry};
 use units::{Pba, PbaRange};
 
@@ -24,33 +27,41 @@ struct Gate {
 
 /// Shuts a device for all cores. Cheap to clone; all clones are the same.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Fence(Arc<Gate>);
+pub(super) struct Fence {
+    gate: Arc<Gate>,
+    tenure: Tenure,
+}
 
 impl Fence {
+    /// Open for as long as `tenure` lasts.
+    pub(super) fn during(tenure: Tenure) -> Self {
+        Self { gate: Arc::default(), tenure }
+    }
+
     /// From now on no request begins (F1).
     pub(super) fn shut(&self) {
-        self.0.passes.store(SHUT, Ordering::SeqCst);
+        self.gate.passes.store(SHUT, Ordering::SeqCst);
     }
 
     pub(super) fn is_shut(&self) -> bool {
-        self.0.passes.load(Ordering::Relaxed) == SHUT
+        self.gate.passes.load(Ordering::Relaxed) == SHUT
     }
 
     /// From now on requests pass by a new way only, whose number this is; `None` if it was shut (F2).
     pub(super) fn renew(&self) -> Option<u32> {
         let next = |way: u32| way.checked_add(1).filter(|way| *way != SHUT);
-        let before = self.0.passes.fetch_update(Ordering::SeqCst, Ordering::SeqCst, next);
+        let before = self.gate.passes.fetch_update(Ordering::SeqCst, Ordering::SeqCst, next);
         before.ok().and_then(next)
     }
 
     /// The device failed a request.
     pub(super) fn note_failure(&self) {
-        self.0.ails.store(true, Ordering::Relaxed);
+        self.gate.ails.store(true, Ordering::Relaxed);
     }
 
     /// Whether the device failed requests since this was last asked.
     pub(super) fn take_ails(&self) -> bool {
-        self.0.ails.swap(false, Ordering::Relaxed)
+        self.gate.ails.swap(false, Ordering::Relaxed)
     }
 }
 
@@ -81,7 +92,9 @@ impl<D: Device> Fenced<D> {
 
     /// The device, if requests may begin.
     fn open(&self) -> Option<&D> {
-        (self.fence.0.passes.load(Ordering::Relaxed) == self.way).then_some(&self.device)
+        let Fence { gate, tenure } = &self.fence;
+        let passes = gate.passes.load(Ordering::Relaxed) == self.way;
+        (passes && !tenure.has_ended(BootTime::now)).then_some(&self.device)
     }
 }
 
@@ -136,7 +149,10 @@ impl<D: Device> Device for Fenced<D> {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use device::MemDevice;
+    use directory::Term;
 
     use super::*;
 
@@ -156,6 +172,21 @@ mod tests {
         fence.shut();
         assert!(third.open().is_none() && fence.is_shut());
         assert_eq!(fence.renew(), None, "what is another's stays so");
+    }
+
+    /// F3. Method: the tenure was confirmed by a question that is an hour old, and by one of this moment.
+    #[test]
+    fn nothing_passes_behind_the_end_of_the_tenure() {
+        let memory = MemDevice::new(16).unwrap();
+        let hour = Duration::from_secs(3600);
+        let tenure = Tenure::limited(Term::new(hour));
+        let device = Fenced::new(memory.attach(), Fence::during(tenure.clone()));
+        let now = BootTime::now();
+        assert!(device.open().is_none(), "it has not begun");
+        assert!(tenure.renew(BootTime(now.0.saturating_sub(hour)), BootTime::default()));
+        assert!(device.open().is_none(), "it has ended");
+        assert!(tenure.renew(now, now));
+        assert!(device.clone().open().is_some() && !device.fence.is_shut());
     }
 
     #[test]

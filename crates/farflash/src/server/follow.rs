@@ -67,6 +67,7 @@ async fn events(state: Arc<State>) {
             Event::CutOff { reason } => tracing::warn!(
                 "the directory is away: {reason}; volumes are served, changes are refused"
             ),
+            Event::Held { asked } => state.serve_again(asked).await,
             Event::ClaimLost { device, holder } => state.abandon(device, holder.as_deref()),
         }
     }
@@ -294,6 +295,7 @@ mod tests {
             discovery: None,
             labels: BTreeMap::new(),
             portals_also: vec![[10, 0, 0, 1].into()],
+            fence_after_ms: None,
             cores: Vec::new(),
             devices: Vec::new(),
         }

@@ -10,7 +10,7 @@ use std::time::Duration;
 use control::Drive;
 use directory::{
     Alone, Claim, CoreRecord, DeviceRecord, Directory, DirectoryError, Etcd, EtcdAddress,
-    EtcdCredentials, EtcdOptions, HostRecord, Identity,
+    EtcdCredentials, EtcdOptions, HostRecord, Identity, Tenure, Term,
 };
 use tokio::runtime::Handle;
 use uuid::Uuid;
@@ -42,10 +42,12 @@ pub(crate) struct ClusterConfig {
     pub(crate) take_over: bool,
     /// After how long without a word from it the host counts as gone.
     pub(crate) lease: Duration,
+    /// For how long it serves without the directory.
+    pub(crate) tenure: Tenure,
 }
 
 /// A device of this host.
-#[derive(Clone, Default)]
+#[derive(Clone)]
 pub(super) struct OwnDevice {
     /// `None` before it is claimed.
     id: Arc<Mutex<Option<Uuid>>>,
@@ -53,6 +55,10 @@ pub(super) struct OwnDevice {
 }
 
 impl OwnDevice {
+    fn during(tenure: Tenure) -> Self {
+        Self { id: Arc::default(), fence: Fence::during(tenure) }
+    }
+
     /// What it is, if it was ever there.
     pub(super) fn id(&self) -> Option<Uuid> {
         *self.id.lock().unwrap_or_else(PoisonError::into_inner)
@@ -73,6 +79,8 @@ pub(super) struct Membership {
     pub(super) id: Uuid,
     /// By number.
     pub(super) devices: Vec<OwnDevice>,
+    /// For how long it serves without the directory.
+    pub(super) tenure: Tenure,
     described: Arc<Mutex<HostRecord>>,
     _identity: Option<Arc<Identity>>,
 }
@@ -107,6 +115,7 @@ impl Membership {
             discovery: discovery.map(reached),
             labels: cluster.labels.clone(),
             portals_also: told.map(|told| told.more.clone()).unwrap_or_default(),
+            fence_after_ms: cluster.tenure.term().map(fence_after_ms),
             cores: links.iter().map(CoreLink::record).collect(),
             devices: Vec::new(),
         };
@@ -124,8 +133,8 @@ impl Membership {
                         address of the network");
                 }
                 let credentials = cluster.credentials.clone();
-                let options =
-                    EtcdOptions { address: address.clone(), credentials, lease: cluster.lease };
+                let (lease, tenure) = (cluster.lease, cluster.tenure.clone());
+                let options = EtcdOptions { address: address.clone(), credentials, lease, tenure };
                 let joining = Etcd::join(options, host.clone(), seek::from(here));
                 let joined = Handle::current().block_on(joining);
                 let joined = joined.map_err(|error| failure(&error))?;
@@ -138,7 +147,12 @@ impl Membership {
             directory,
             address: cluster.directory.as_ref().map(ToString::to_string),
             id: host.id,
-            devices: config.devices.iter().map(|_| OwnDevice::default()).collect(),
+            devices: config
+                .devices
+                .iter()
+                .map(|_| OwnDevice::during(cluster.tenure.clone()))
+                .collect(),
+            tenure: cluster.tenure.clone(),
             described: Arc::new(Mutex::new(host)),
             _identity: identity.map(Arc::new),
         })
@@ -247,6 +261,11 @@ impl CoreLink {
     }
 }
 
+/// A term as records have it.
+fn fence_after_ms(term: Term) -> u64 {
+    u64::try_from(term.ends_after().as_millis()).unwrap_or(u64::MAX)
+}
+
 /// What the API says of a device.
 pub(super) fn drive_document(record: &DeviceRecord) -> Drive {
     let DeviceRecord { id, model, serial, health, .. } = record.clone();
@@ -291,6 +310,13 @@ fn failure(error: &DirectoryError) -> Failure {
         DirectoryError::HolderLives { holder, .. } => Failure::runtime(
             what,
             format!("stop {holder} first: it gives its devices back; or leave the device out"),
+        ),
+        DirectoryError::HolderLost { holder, is_fenced: true, .. } => Failure::runtime(
+            what,
+            format!(
+                "start {holder} again; or, if it is not to come back, add --take-over: it has --fence-after, so \
+                 that it has stopped by itself, or will in a moment that is waited for"
+            ),
         ),
         DirectoryError::HolderLost { holder, .. } => Failure::runtime(
             what,

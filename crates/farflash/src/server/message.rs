@@ -114,6 +114,10 @@ pub(crate) enum CoreMessage {
     DeleteVolume { id: Uuid, answer: Answer<Result<(), VolumeError>> },
     /// Serve a device no more: it is another's.
     Abandon { device: usize },
+    /// Serve no volume until [`CoreMessage::Resume`]: whose the devices are is not known.
+    Suspend,
+    /// Serve them again.
+    Resume,
     /// Use a device by another way, since the old one is dead.
     Renew { device: usize, way: NewWay },
     /// Tell hosts that ask where a device is.

@@ -41,6 +41,7 @@ mod sharing;
 mod state;
 mod stats;
 mod taking;
+mod tenure;
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -217,6 +218,7 @@ async fn serve(
         volumes = volumes.count(), "ready");
     notify::notify(notify::State::Ready);
     follow::start(volumes.state());
+    tenure::start(volumes.state(), guard.audit.clone());
     if let Some(returns) = cores.returns() {
         tokio::spawn(returns::follow(volumes.clone(), returns));
     }

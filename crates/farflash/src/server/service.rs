@@ -76,6 +76,7 @@ impl Volumes {
             cores,
             started: Instant::now(),
             ready: AtomicBool::new(true),
+            fenced: AtomicBool::new(false),
             directory: Mutex::new(directory),
             holdings: Holdings::default(),
             dividing: tokio::sync::Mutex::default(),
@@ -117,6 +118,11 @@ impl Volumes {
         self.state.ready.store(false, Ordering::Relaxed);
     }
 
+    /// Whether changes are taken.
+    fn is_open(&self) -> bool {
+        self.state.ready.load(Ordering::Relaxed)
+    }
+
     /// How many volumes there are.
     pub(crate) fn count(&self) -> usize {
         self.state.directory(|directory| directory.len())
@@ -137,7 +143,7 @@ impl Volumes {
         T: Send + 'static,
         F: Future<Output = Result<T, ServiceError>> + Send + 'static,
     {
-        if !self.is_ready() {
+        if !self.is_open() {
             return Err(ServiceError::Unavailable);
         }
         let (turn, changing) = (turn?, change(self.state.clone()));
@@ -250,6 +256,6 @@ impl VolumeService for Volumes {
     }
 
     fn is_ready(&self) -> bool {
-        self.state.ready.load(Ordering::Relaxed)
+        self.is_open() && !self.state.is_fenced()
     }
 }

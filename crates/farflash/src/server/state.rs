@@ -58,6 +58,8 @@ pub(super) struct State {
     pub(super) cores: Vec<CoreLink>,
     pub(super) started: Instant,
     pub(super) ready: AtomicBool,
+    /// Hosts are cut off, since the directory was away for too long (`tenure.rs`).
+    pub(super) fenced: AtomicBool,
     pub(super) directory: Mutex<Directory>,
     /// What tenants may hold.
     pub(super) holdings: Holdings,

@@ -105,6 +105,7 @@ fn map_stats(link: &CoreLink, maps: &[MapMemory]) -> MapStats {
         limit_bytes: maps.iter().map(|map| map.limit_bytes).sum(),
         resident_bytes: sum(|map| map.resident_bytes),
         device_bytes: sum(|map| map.device_bytes),
+        hits: sum(|map| map.hits),
         loads: sum(|map| map.loads),
         evictions: sum(|map| map.evictions),
     }

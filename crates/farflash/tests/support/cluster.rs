@@ -6,7 +6,7 @@ use control::{ApiClient, ApiError, CreateVolume, ProblemCode, VolumeSize};
 use nvme_wire::Nqn;
 use serde_json::Value;
 
-use super::{Files, Outcome, Server, run, succeed};
+use super::{Files, Outcome, Server, run, succeed, until};
 
 pub const LEASE: &str = "3";
 
@@ -19,6 +19,12 @@ pub fn format(files: &Files, name: &str) -> String {
     let device = files.device(name);
     succeed(&["format", "--device", &format!("{device},size=256MiB")]);
     device
+}
+
+/// A copy of a device, byte by byte.
+pub fn copy(files: &Files, from: &str, to: &str) -> String {
+    std::fs::copy(files.path(from), files.path(to)).unwrap();
+    files.device(to)
 }
 
 /// What makes a server the host `name`.
@@ -48,6 +54,13 @@ pub fn refused(directory: &str, name: &str, device: &str, more: &[&str]) -> Outc
     let outcome = run(&[&serve[..], &["--auth", "off"], &membership[..], more].concat());
     assert_eq!(outcome.code, Some(1), "{outcome:?}");
     outcome
+}
+
+/// Waits until the host that had `device` counts as gone.
+pub fn lease_ends(directory: &str, heir: &str, device: &str) {
+    until("the lease ends", || {
+        refused(directory, heir, device, &[]).stderr.contains("is gone but did not give it back")
+    });
 }
 
 pub fn text<'a>(value: &'a Value, field: &str) -> &'a str {

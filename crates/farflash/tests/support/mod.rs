@@ -269,6 +269,11 @@ impl Server {
         waitid(WaitId::Pid(pid), WaitIdOptions::STOPPED).unwrap();
     }
 
+    /// Lets it go on that was stopped.
+    pub fn resume(&self) {
+        kill_process(Pid::from_child(&self.child), Signal::CONT).unwrap();
+    }
+
     /// Waits until it logs a message that begins with `text`.
     pub fn wait_for_log(&self, text: &str) {
         let deadline = Instant::now() + PATIENCE;

@@ -49,6 +49,7 @@ pub(super) struct Paging {
     turnstile: Semaphore,
     /// Claims or dirty nodes are fewer.
     freed: Notify,
+    hits: Cell<u64>,
     loads: Cell<u64>,
     evictions: Cell<u64>,
 }
@@ -87,6 +88,7 @@ impl Paging {
             waiting: Cell::new(0),
             turnstile: Semaphore::new(1),
             freed: Notify::new(),
+            hits: Cell::new(0),
             loads: Cell::new(0),
             evictions: Cell::new(0),
         }
@@ -160,6 +162,7 @@ impl<D: Device> Shard<D> {
             resident_bytes: inner.tally.resident.get(),
             resident_bytes_max: inner.tally.resident_max.get(),
             device_bytes: capacity.metadata.saturating_sub(others) * BLOCK_SIZE as u64,
+            hits: inner.paging.hits.get(),
             loads: inner.paging.loads.get(),
             evictions: inner.paging.evictions.get(),
         }
@@ -180,6 +183,12 @@ impl<D: Device> Inner<D> {
     #[inline]
     pub(crate) fn is_paged(&self) -> bool {
         self.paging.limit.is_some()
+    }
+
+    /// A request found all that it wanted of a map in memory.
+    #[inline]
+    pub(crate) fn note_hit(&self) {
+        self.paging.hits.set(self.paging.hits.get() + 1);
     }
 
     pub(crate) fn visit<'a>(&'a self, state: &'a VolumeState, range: LbaRange) -> Visit<'a, D> {
@@ -345,19 +354,20 @@ impl<D: Device> Inner<D> {
         range: LbaRange,
     ) -> Result<(), VolumeError> {
         let end = range.start.0.saturating_add(range.blocks);
+        let mut is_hit = true;
         loop {
             let touched = {
                 let map = state.map.borrow();
-                if !map.may_miss() {
-                    return Ok(());
-                }
-                map.touch(range.start.0, end)
+                if map.may_miss() { map.touch(range.start.0, end) } else { Ok(()) }
             };
-            match touched {
-                Ok(()) => return Ok(()),
-                Err(missing) => self.load(state, missing).await?,
-            }
+            let Err(missing) = touched else { break };
+            is_hit = false;
+            self.load(state, missing).await?;
         }
+        if is_hit {
+            self.note_hit();
+        }
+        Ok(())
     }
 }
 

@@ -124,6 +124,33 @@ fn the_limit_holds_through_a_random_workload() {
     assert!(memory.resident_bytes_max <= limit, "{memory:?}");
 }
 
+/// Each request looks once, and that is a hit unless it had to wait for a node.
+#[test]
+fn a_look_up_that_needs_no_read_is_a_hit() {
+    let (mut sim, volume) = filled(20);
+    let volume = reopen(&mut sim, volume.shard(), 1 << 20);
+    let counts = || {
+        let memory = volume.shard().map_memory();
+        (memory.hits, memory.loads)
+    };
+    let data = |blocks| Buffer::zeroed(blocks).into_slice();
+    assert_eq!(counts(), (0, 0));
+    sim.run_ok(volume.read(range(0, 1))).expect("sound");
+    assert_eq!(counts(), (0, 2), "the root, and a leaf");
+    sim.run_ok(volume.read(range(1, 1))).expect("sound");
+    sim.run_ok(volume.read(range(2, 8))).expect("sound");
+    sim.run_ok(volume.write(Lba(3), data(2), None)).expect("room");
+    sim.run_ok(volume.unmap(range(3, 1))).expect("sound");
+    assert_eq!(counts(), (4, 2));
+    sim.run_ok(volume.read(range(3, 1))).expect("sound");
+    assert_eq!(counts(), (5, 2), "that it is empty is found there, too");
+    let other = 10 * LEAF_ENTRIES;
+    sim.run_ok(volume.write(Lba(other), data(1), None)).expect("room");
+    assert_eq!(counts(), (5, 3), "one more leaf");
+    sim.run_ok(volume.write(Lba(other), data(1), None)).expect("room");
+    assert_eq!(counts(), (6, 3));
+}
+
 /// M4: those who miss the same node share one read.
 #[test]
 fn concurrent_readers_of_an_absent_node_read_it_once() {

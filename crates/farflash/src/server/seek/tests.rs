@@ -117,6 +117,7 @@ fn addresses_of_others_are_not_asked() {
         api: Some(address(api)),
         api_certificate: Some("x".to_owned()),
         portals: portals.iter().map(|portal| address(portal)).collect(),
+        fence_after_ms: None,
     };
     let host = |id: u128, api: &str, portal: &str| HostRecord {
         id: Uuid::from_u128(id),
@@ -129,6 +130,7 @@ fn addresses_of_others_are_not_asked() {
         discovery: None,
         labels: BTreeMap::new(),
         portals_also: Vec::new(),
+        fence_after_ms: None,
         cores: vec![CoreRecord { core: 0, portal: address(portal) }],
         devices: Vec::new(),
     };

@@ -1,0 +1,53 @@
+//! A core that serves no volume for a while: whether its devices are still its own is not known.
+//!
+//! - U1: hosts of its volumes are cut, and none is let in. Strangers meet what they meet of a volume that does not exist (T4 of
+//!   `admission.rs`); who suspends the core has them come again (T8).
+//! - U2: none of its shards is looked after, or shut down with it: whatever they wrote could be another's to write. The next
+//!   start replays their journals, if it is to have them.
+//! - U3: what waits for its turn is not carried out (C3 of `commands.rs`). Before commands run, whoever knows is asked
+//!   whether they still may ([`Core::serve_while`]): so a process that was stopped carries nothing out when it goes on, before anybody has
+//!   told its cores.
+
+use io_traits::{Device, World};
+
+use crate::core::Core;
+
+/// Says whether a core may serve.
+pub(crate) type MayServe = Box<dyn Fn() -> bool>;
+
+impl<W: World, D: Device> Core<W, D> {
+    /// Serves no volume until [`Core::resume`]. Who calls sees to it that the devices take no more requests when they may be
+    /// another's.
+    pub fn suspend(&self) {
+        if self.state.suspended.replace(true) {
+            return;
+        }
+        let exports: Vec<_> = self.state.exports.borrow().values().cloned().collect();
+        for export in exports {
+            let associations = self.associations_of(&export);
+            associations.iter().for_each(|it| it.cut("the server may not serve the volume now"));
+        }
+    }
+
+    /// Serves its volumes again.
+    pub fn resume(&self) {
+        self.state.suspended.set(false);
+    }
+
+    /// From now on asks `may_serve` before commands run, and suspends itself once that says no (U3).
+    pub fn serve_while(&self, may_serve: impl Fn() -> bool + 'static) {
+        *self.state.may_serve.borrow_mut() = Some(Box::new(may_serve));
+    }
+
+    /// U3.
+    pub(crate) fn look_whether_to_serve(&self) {
+        let may_serve = self.state.may_serve.borrow().as_ref().is_none_or(|may_serve| may_serve());
+        if !may_serve {
+            self.suspend();
+        }
+    }
+
+    pub(crate) fn is_suspended(&self) -> bool {
+        self.state.suspended.get()
+    }
+}

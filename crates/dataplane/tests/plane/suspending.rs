@@ -1,0 +1,89 @@
+//! A server that may not serve for a while keeps hosts out, touches nothing, and goes on as it was.
+
+use std::cell::Cell;
+use std::rc::Rc;
+
+use client::{Client, ConnectError, Options, Reconnect};
+use dataplane::nqn_of;
+use nvme_wire::Status;
+use sim::SimWorld;
+use units::{Duration, Lba};
+
+use crate::support::{VOLUME, connect, data, host, portal, serve_new, simulate, sleep};
+
+fn once() -> Options {
+    Options { reconnect: Reconnect::Never, ..host() }
+}
+
+/// What a host meets that comes now.
+async fn refusal(world: &SimWorld) -> Status {
+    match Client::connect(world.clone(), portal(), &nqn_of(VOLUME), once()).await {
+        Err(ConnectError::Refused { status, .. }) => status,
+        Err(other) => panic!("{other}"),
+        Ok(_) => panic!("it is let in"),
+    }
+}
+
+/// U1, and T8 of `admission.rs`.
+#[test]
+fn hosts_are_cut_and_come_again() {
+    simulate(1, |world| async move {
+        let (core, _) = serve_new(world.clone(), 1024).await;
+        let volume = connect(world.clone(), once()).await;
+        volume.write(Lba(0), data(1, 1)).await.expect("it serves");
+        core.suspend();
+        core.await_volumes(true);
+        volume.read(Lba(0), 1).await.expect_err("cut");
+        assert_eq!(refusal(&world).await, Status::CONNECT_CONTROLLER_BUSY, "to come again");
+        core.await_volumes(false);
+        assert_eq!(refusal(&world).await, Status::CONNECT_INVALID_PARAMETERS.with_dnr());
+        core.resume();
+        let volume = connect(world.clone(), once()).await;
+        let read = volume.read(Lba(0), 1).await.expect("it serves");
+        assert_eq!(read.as_bytes(), data(1, 1).as_bytes());
+        volume.write(Lba(1), data(2, 1)).await.expect("it serves");
+    });
+}
+
+/// U2. Method: what was written is in the journal only, so that a core that ends has something to write.
+#[test]
+fn nothing_is_written_not_even_at_the_end() {
+    simulate(2, |world| async move {
+        let (core, device) = serve_new(world.clone(), 1024).await;
+        let volume = connect(world.clone(), once()).await;
+        volume.write(Lba(0), data(1, 1)).await.expect("it serves");
+        core.suspend();
+        sleep(&world, Duration::from_secs(1)).await;
+        let before = device.requests();
+        sleep(&world, Duration::from_secs(60)).await;
+        core.shutdown().await.expect("there is nothing to do");
+        assert_eq!(device.requests(), before);
+    });
+}
+
+/// U3, of reads, which may touch no device, and of writes. Method: nobody has told the core; it asks.
+#[test]
+fn what_comes_too_late_is_not_carried_out() {
+    simulate(3, |world| async move {
+        let (core, _) = serve_new(world.clone(), 1024).await;
+        let may_serve = Rc::new(Cell::new(true));
+        let asked = may_serve.clone();
+        core.serve_while(move || asked.get());
+        for round in 1..4 {
+            let volume = connect(world.clone(), once()).await;
+            volume.write(Lba(0), data(round, 1)).await.expect("it serves");
+            may_serve.set(false);
+            match round {
+                1 => drop(volume.write(Lba(0), data(9, 1)).await.expect_err("too late")),
+                2 => drop(volume.read(Lba(7), 1).await.expect_err("too late, though it is empty")),
+                _ => drop(volume.flush().await.expect_err("too late")),
+            }
+            assert_eq!(refusal(&world).await, Status::CONNECT_INVALID_PARAMETERS.with_dnr());
+            may_serve.set(true);
+            core.resume();
+            let volume = connect(world.clone(), once()).await;
+            let read = volume.read(Lba(0), 1).await.expect("it serves");
+            assert_eq!(read.as_bytes(), data(round, 1).as_bytes());
+        }
+    });
+}
