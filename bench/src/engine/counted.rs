@@ -89,6 +89,10 @@ impl<D: Device> Device for Counted<D> {
         self.device.pin(range).inspect(|_| self.count_read(range))
     }
 
+    fn has_room(&self) -> bool {
+        self.device.has_room()
+    }
+
     fn read(
         &self,
         pba: Pba,

@@ -118,8 +118,9 @@ impl<W: World, D: Device> Core<W, D> {
         self.state.awaits_volumes.set(may_come);
     }
 
+    /// Whether hosts that are refused are to come again. A core that stopped to serve by itself says so before it is told to.
     pub(crate) fn awaits_volumes(&self) -> bool {
-        self.state.awaits_volumes.get()
+        self.state.awaits_volumes.get() || self.is_suspended()
     }
 
     /// Says who may open a volume from now on, durably. Hosts that no longer qualify are cut (T5);

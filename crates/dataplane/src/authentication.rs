@@ -307,7 +307,7 @@ impl<W: World, D: Device> Connection<W, D> {
             return self.answer_evenly(came, move |connection| {
                 connection.complete(slot, Status::NAMESPACE_NOT_READY, 0);
                 if !queue.put_off.replace(true) {
-                    connection.log_failed(&queue, "told to come again: a device is absent");
+                    connection.log_failed(&queue, "told to come again: its volume may be away");
                 }
             });
         }

@@ -127,11 +127,9 @@ impl<W: World, D: Device> Core<W, D> {
 
     /// Does what is to be done now and then.
     pub(crate) fn look_after_shards(&self) {
-        if self.is_suspended() {
-            return;
-        }
         for (number, shard) in self.shards().into_iter().enumerate() {
-            if self.is_abandoned(number) {
+            if self.is_suspended() || self.is_abandoned(number) {
+                shard.forget_read_ahead();
                 continue;
             }
             shard.settle();

@@ -1,7 +1,7 @@
 //! A core that serves no volume for a while: whether its devices are still its own is not known.
 //!
-//! - U1: hosts of its volumes are cut, and none is let in. Strangers meet what they meet of a volume that does not exist (T4 of
-//!   `admission.rs`); who suspends the core has them come again (T8).
+//! - U1: hosts of its volumes are cut, and none is let in. They are to come again (T8), and strangers likewise, who meet what they
+//!   meet of a volume that does not exist (T4 of `admission.rs`).
 //! - U2: none of its shards is looked after, or shut down with it: whatever they wrote could be another's to write. The next
 //!   start replays their journals, if it is to have them.
 //! - U3: what waits for its turn is not carried out (C3 of `commands.rs`). Before commands run, whoever knows is asked

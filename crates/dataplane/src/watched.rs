@@ -194,6 +194,12 @@ impl<D: Device, W: World> Device for Watched<D, W> {
         self.device.pin(range)
     }
 
+    /// Half of the room is for what somebody waits for: what nobody polls keeps its part until it is dropped.
+    fn has_room(&self) -> bool {
+        let has_room = self.watch.room.available() > AT_DEVICE_MAX / 2;
+        has_room && !self.is_hung() && self.device.has_room()
+    }
+
     fn read(
         &self,
         pba: Pba,

@@ -89,6 +89,10 @@ impl<D: Device, C: Clock + Clone + 'static> Device for ModelDevice<D, C> {
         DeviceGeometry { volatile_cache: self.volatile_cache, ..self.inner.geometry() }
     }
 
+    fn has_room(&self) -> bool {
+        self.inner.has_room()
+    }
+
     fn read(
         &self,
         pba: Pba,

@@ -52,7 +52,8 @@
 //! **Of an A that stops by itself nothing is left to the word** (F7, N1 to N3): let its record be gone at *x* and not back until B's
 //! transaction. All that A goes by was true before *x*, and A asked for it still earlier; so A has stopped when B, which
 //! counts from after *x*, takes over. That leaves out clocks that stand still, of a virtual machine that is paused and goes on, say; and
-//! a request that a process had begun when it was stopped for longer than all of this, and that reaches the device afterwards.
+//! a request that a process had begun when it was stopped for longer than all of this, or that a kernel holds for longer, and that
+//! reaches the device afterwards.
 //!
 //! **No two hosts serve a device that belongs to a cluster, unless an operator said what is not so**: of a host, as above, or of
 //! the cluster, that none of its hosts serves the device any more. Who is of another cluster, or of none, is refused by F6.

@@ -77,6 +77,11 @@ pub trait Device: Clone + 'static {
         None
     }
 
+    /// Whether so little is under way that what nobody waits for may begin: it would begin at once, and keep no other from that.
+    fn has_room(&self) -> bool {
+        true
+    }
+
     /// Fills `buffer` from the blocks at `pba`.
     fn read(
         &self,

@@ -101,6 +101,10 @@ impl Device for SeamDevice {
         if self.seam == Seam::Honest { self.device.pin(range) } else { None }
     }
 
+    fn has_room(&self) -> bool {
+        self.device.has_room()
+    }
+
     fn read(
         &self,
         pba: Pba,

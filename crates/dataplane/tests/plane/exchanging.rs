@@ -67,18 +67,16 @@ fn what_opens_a_volume_is_decided_when_the_host_replies() {
     }
 }
 
-/// What becomes of a volume, or of who may open it.
+/// What becomes of a volume, or of who may open it. But for a core that is suspended, where all are told to come again.
 #[derive(Clone, Copy, Debug)]
 enum Change {
     Deleted,
     Restricted,
     Cut,
     Abandoned,
-    Suspended,
 }
 
-const CHANGES: [Change; 5] =
-    [Change::Deleted, Change::Restricted, Change::Cut, Change::Abandoned, Change::Suspended];
+const CHANGES: [Change; 4] = [Change::Deleted, Change::Restricted, Change::Cut, Change::Abandoned];
 
 impl Change {
     async fn make(self, core: &SimCore) {
@@ -94,7 +92,6 @@ impl Change {
             }
             Self::Cut => set(opened_by(&[2]), true).await,
             Self::Abandoned => core.abandon(0),
-            Self::Suspended => core.suspend(),
         }
     }
 }
@@ -348,4 +345,24 @@ fn who_has_not_guessed_has_not_failed() {
         assert_eq!(core.stats().authentication_failures, 0);
         assert_eq!(answer(&world, VOLUME).await, Status::SUCCESS);
     });
+}
+
+/// T8 of `admission.rs`: of a core that is suspended nobody learns that he is wrong, whether his volume is there or not.
+#[test]
+fn who_comes_to_a_suspended_core_is_put_off() {
+    for uuid in [VOLUME, MISSING] {
+        simulate(3, move |world| async move {
+            let core = server_with(&world, opened_by(&[1]), options(policy(Group::Null))).await;
+            core.suspend();
+            let mut visitor = Visitor::new(&world, uuid, 9).await;
+            let outcome = visitor.host.finish_exchange(visitor.exchange).await;
+            assert!(outcome.is_err(), "it learns nothing: {outcome:?}");
+            core.resume();
+            assert_eq!(
+                Visitor::new(&world, uuid, 9).await.finish().await,
+                FAILED,
+                "not put off for it"
+            );
+        });
+    }
 }

@@ -282,3 +282,24 @@ fn all_queues_of_a_controller_can_be_full_at_a_time() {
         assert_eq!(core.stats().memory_used_bytes, 0);
     });
 }
+
+/// W4: half of the room is for what somebody waits for.
+#[test]
+fn a_device_that_has_half_of_what_it_may_have_is_busy() {
+    simulate(8, |world| async move {
+        let (device, hangs) = (formatted(world.clone()).await, Rc::new(Cell::new(true)));
+        let device = HangingDevice { device, hangs, released: Notify::new() };
+        let watched = Watched::new(device.clone(), &world, TIMEOUT);
+        let mut requests = 0;
+        while watched.has_room() {
+            let read = watched.read(Pba(0), Buffer::new(1));
+            world.spawn(async move { drop(read.await) });
+            sleep(&world, Duration::from_micros(1)).await;
+            requests += 1;
+        }
+        assert_eq!(requests, 256);
+        device.set_hanging(false);
+        sleep(&world, Duration::from_millis(10)).await;
+        assert!(watched.has_room());
+    });
+}

@@ -8,7 +8,8 @@
 //!   and one that is not found here is not said not to be.
 //! - A3: should a name be another's all the same when the device comes, both volumes are served, each by its id;
 //!   the log says so, and D2 of `directory.rs` which of them the name leads to.
-//! - A4: while a device is absent, or the host is fenced, cores have hosts come again whom they refuse (T7 of `dataplane`): their volume may be on it.
+//! - A4: while a device is absent, or the host is fenced, cores have hosts come again whom they refuse (T8 of `dataplane`): their
+//!   volume may be on it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;

@@ -8,17 +8,20 @@ use io_traits::{Buffer, BufferSlice, Device, DeviceError, DeviceGeometry};
 use reactor::{FileDevice, Handle};
 use units::{Pba, PbaRange};
 
+use super::fence::Fenced;
+
 /// A device of any kind. Cheap to clone; all clones are the same.
 #[derive(Clone)]
 pub(super) enum AnyDevice {
-    File(Watched<FileDevice, Handle>),
+    /// Behind the fence, too, when its turn has come: what waits for room passed the one before that.
+    File(Watched<Fenced<FileDevice>, Handle>),
     Memory(MemDevice),
     Model(ModelDevice<MemDevice, Handle>),
 }
 
 impl AnyDevice {
     /// A file or drive by another way; `None` for what has only one.
-    pub(super) fn renewed(&self, file: FileDevice) -> Option<Self> {
+    pub(super) fn renewed(&self, file: Fenced<FileDevice>) -> Option<Self> {
         match self {
             Self::File(device) => Some(Self::File(device.renewed(file))),
             Self::Memory(_) | Self::Model(_) => None,
@@ -70,6 +73,14 @@ impl Device for AnyDevice {
             Self::File(device) => device.pin(range),
             Self::Memory(device) => device.pin(range),
             Self::Model(device) => device.pin(range),
+        }
+    }
+
+    fn has_room(&self) -> bool {
+        match self {
+            Self::File(device) => device.has_room(),
+            Self::Memory(device) => device.has_room(),
+            Self::Model(device) => device.has_room(),
         }
     }
 

@@ -246,11 +246,11 @@ impl Desk {
     fn renew(&self, device: usize, new: &NewWay) {
         let file = new.opened.attach(&self.handle);
         let mut served = self.served.borrow_mut();
-        if let Some(Served { way, .. }) = &mut served[device]
-            && let Some(file) = way.behind().renewed(file)
-        {
+        let Some(Served { way, .. }) = &mut served[device] else { return };
+        let file = way.renewed(file, new.number);
+        if let Some(device_behind) = way.behind().renewed(file) {
             // What was opened before is closed when its failed shards are gone.
-            *way = way.renewed(file, new.number);
+            *way = way.renewed(device_behind, new.number);
             self.core.renew(device, way.clone());
         }
     }
@@ -325,8 +325,8 @@ impl Desk {
     fn attach(&self, part: &Part) -> ServedDevice {
         let device = match &part.source {
             Source::File(device) => {
-                let device = device.attach(&self.handle);
                 let fence = part.fence.clone();
+                let device = Fenced::new(device.attach(&self.handle), fence.clone());
                 let failed = move || fence.note_failure();
                 let timeout = self.device_timeout;
                 AnyDevice::File(Watched::telling(device, &self.handle, timeout, failed))

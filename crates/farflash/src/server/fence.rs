@@ -1,6 +1,6 @@
 //! A gate before a device that can be shut: for good, or for who has an old way to it.
 //!
-//! - F1: behind a shut gate no request begins, on any core.
+//! - F1: behind a shut gate no request begins, on any core: nor does one that waited for room at a drive.
 //! - F2: a way to the device passes until there is a newer one. So what was opened before a drive was plugged
 //!   in again is used by nobody, as soon as it was opened anew.
 //! - F3: nor does a request begin when the host's tenure has ended, whether or not anybody has noticed (N2 of
@@ -74,15 +74,15 @@ pub(super) struct Fenced<D> {
     way: u32,
 }
 
-impl<D: Device> Fenced<D> {
+impl<D> Fenced<D> {
     /// The first way to the device.
     pub(super) fn new(device: D, fence: Fence) -> Self {
         Self { device, fence, way: 0 }
     }
 
     /// Another way to the same device, by the number that [`Fence::renew`] has given.
-    pub(super) fn renewed(&self, device: D, way: u32) -> Self {
-        Self { device, fence: self.fence.clone(), way }
+    pub(super) fn renewed<E>(&self, device: E, way: u32) -> Fenced<E> {
+        Fenced { device, fence: self.fence.clone(), way }
     }
 
     /// What is behind the fence, whether or not requests may begin.
@@ -120,6 +120,10 @@ impl<D: Device> Device for Fenced<D> {
 
     fn pin(&self, range: PbaRange) -> Option<BufferSlice> {
         self.open().and_then(|device| device.pin(range))
+    }
+
+    fn has_room(&self) -> bool {
+        self.open().is_some_and(Device::has_room)
     }
 
     fn read(

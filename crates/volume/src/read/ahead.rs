@@ -22,7 +22,7 @@ use std::task::{Context, Poll, Waker};
 use io_traits::Device;
 use units::{LbaRange, Pba, PbaRange};
 
-use super::spans::{Fetched, fetch_runs, requests_for};
+use super::spans::{Fetched, cost_of, fetch_runs};
 use super::{Found, look_up, runs_of};
 use crate::sabotage::{Sabotage, broken};
 use crate::shard::Inner;
@@ -31,7 +31,7 @@ use streams::Streams;
 
 /// Requests to read ahead that a shard has at a time, done or not: few of all that a drive is given.
 const PIECES_MAX: u32 = 32;
-/// Blocks of these: 8 MiB.
+/// Blocks that these read: 8 MiB.
 const BLOCKS_MAX: u64 = 2048;
 /// A request that takes the drive more reads than this is not read ahead.
 const READS_MAX: usize = 4;
@@ -79,7 +79,7 @@ impl Drop for Share {
 /// The runs of a request, as the device gave them or will.
 enum Runs {
     Done(Vec<Fetched>),
-    /// On their way, whether this is polled or not.
+    /// On their way, whether this is polled or not: they began at once ([`Device::has_room`]).
     Coming(Pin<Box<dyn Future<Output = Vec<Fetched>>>>),
 }
 
@@ -113,6 +113,11 @@ impl Ahead {
     pub(crate) fn age(&mut self) {
         self.pieces.iter_mut().for_each(|piece| piece.age += 1);
         self.drop_if(|piece| piece.age > 1);
+    }
+
+    /// Drops all.
+    pub(crate) fn clear(&mut self) {
+        self.drop_if(|_| true);
     }
 
     /// What was read in vain: readers begin anew, so that it stays a part of what they read (H3).
@@ -149,7 +154,7 @@ impl<D: Device> Inner<D> {
         range: LbaRange,
         found: &Found,
     ) -> Option<impl Future<Output = Option<Vec<Fetched>>> + use<D>> {
-        let room = self.room_ahead()?;
+        let room = self.room_ahead().filter(|_| range.blocks > 0)?;
         let taken = state.ahead.borrow_mut().take(range, found);
         self.read_ahead(state, range, room);
         let taken = taken?;
@@ -174,14 +179,16 @@ impl<D: Device> Inner<D> {
         }
     }
 
-    /// `None`: there is no room, the map is not in memory there, or the blocks lie all over the drive.
+    /// `None`: there is no room, the drive has enough to do, the map is not in memory there, or the blocks lie all over the
+    /// drive.
     fn start_piece(&self, state: &VolumeState, range: LbaRange, room: &Rc<Room>) -> Option<Piece> {
-        let share = room.take(range.blocks)?;
         let found = look_up(state, range).ok()?;
         let runs = runs_of(&found.pieces);
-        if requests_for(&runs) > READS_MAX {
+        let (reads, blocks) = cost_of(&runs);
+        if reads > READS_MAX || !self.device.has_room() {
             return None;
         }
+        let share = room.take(blocks)?;
         let mut coming: Pin<Box<dyn Future<Output = _>>> =
             Box::pin(fetch_runs(self.device.clone(), runs));
         // Whoever comes for it polls it anew. Until then nobody need know how far it is.

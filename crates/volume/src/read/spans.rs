@@ -83,9 +83,10 @@ impl<D: Device> Inner<D> {
     }
 }
 
-/// By how many requests [`fetch_runs`] reads them.
-pub(super) fn requests_for(runs: &[PbaRange]) -> usize {
-    spans(runs).len()
+/// By how many requests [`fetch_runs`] reads them, and how many blocks in all.
+pub(super) fn cost_of(runs: &[PbaRange]) -> (usize, u64) {
+    let spans = spans(runs);
+    (spans.len(), spans.iter().map(|span| span.range.blocks).sum())
 }
 
 /// Reads runs in few requests.

@@ -59,7 +59,7 @@ use crate::locks::lock;
 use crate::map::Tally;
 use crate::ops::{Change, Op};
 use crate::pool::{LARGE_BLOCKS, Pool, Runs};
-use crate::read::Room;
+use crate::read::{Ahead, Room};
 use crate::state::VolumeState;
 use crate::{ExtentAllocator, ShardOptions, Terms, Volume, VolumeError, VolumeSpec};
 
@@ -305,9 +305,7 @@ impl<D: Device> Shard<D> {
         let inner = &self.inner;
         inner.share_extents();
         inner.ticked.notify_all();
-        if inner.ahead.as_ref().is_some_and(|room| room.is_in_use()) {
-            inner.volumes.borrow().values().for_each(|state| state.ahead.borrow_mut().age());
-        }
+        inner.change_ahead(Ahead::age);
         let wanted = {
             let journal = inner.journal.borrow();
             journal.is_idle() && !journal.lost && journal.is_settled_unknown()
@@ -316,6 +314,11 @@ impl<D: Device> Shard<D> {
             inner.journal.borrow_mut().say_settled = true;
             inner.wake_committer();
         }
+    }
+
+    /// Lets go of what was read ahead, for whoever does not [settle](Shard::settle) for a while.
+    pub fn forget_read_ahead(&self) {
+        self.inner.change_ahead(Ahead::clear);
     }
 
     /// Takes a checkpoint now.

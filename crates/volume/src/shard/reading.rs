@@ -7,7 +7,7 @@ use io_traits::{BufferSlice, Device};
 use units::PbaRange;
 
 use super::Inner;
-use crate::read::Room;
+use crate::read::{Ahead, Room};
 use crate::sabotage::{Sabotage, broken};
 
 impl<D: Device> Inner<D> {
@@ -24,6 +24,13 @@ impl<D: Device> Inner<D> {
     /// Room to read ahead, if that is of use. After its end, a successor may write what was read here.
     pub(crate) fn room_ahead(&self) -> Option<&Rc<Room>> {
         self.ahead.as_ref().filter(|_| !self.ended.get())
+    }
+
+    /// Changes what was read ahead of each volume, if anything was.
+    pub(super) fn change_ahead(&self, change: impl Fn(&mut Ahead)) {
+        if self.ahead.as_ref().is_some_and(|room| room.is_in_use()) {
+            self.volumes.borrow().values().for_each(|state| change(&mut state.ahead.borrow_mut()));
+        }
     }
 
     /// The blocks in `range`, which the map has just led to, where they lie: if the device lends them. A read of its

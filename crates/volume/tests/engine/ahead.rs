@@ -194,6 +194,31 @@ fn what_goes_wrong_ahead_is_nobodys_error() {
     }
 }
 
+#[test]
+fn nothing_is_read_ahead_of_nothing() {
+    let (mut sim, volume) = read_in_order();
+    for _ in 0..8 {
+        assert!(sim.run_ok(volume.read(range(NEXT, 0))).expect("nothing to read").crcs.is_empty());
+    }
+}
+
+/// A drive that has enough to do is asked for nothing that nobody waits for.
+#[test]
+fn a_busy_drive_is_not_read_ahead() {
+    let (mut sim, volume) = read_in_order();
+    sim.run_ok(tags(&volume, NEXT, LARGE));
+    sim.settle();
+    sim.device.faults(|faults| faults.is_busy = true);
+    let before = sim.device.reads();
+    sim.run_ok(async {
+        for request in READ + 1..READ + 20 {
+            tags(&volume, request * LARGE, LARGE).await;
+        }
+    });
+    sim.settle();
+    assert!(sim.device.reads() - before < 20, "nothing but what was asked for");
+}
+
 /// H3.
 #[test]
 fn what_nobody_comes_for_is_let_go() {

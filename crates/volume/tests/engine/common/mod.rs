@@ -85,6 +85,8 @@ pub struct Faults {
     pub held: BTreeSet<u64>,
     /// Reads of these blocks do not complete.
     pub held_reads: BTreeSet<u64>,
+    /// Whether it has no room for what nobody waits for.
+    pub is_busy: bool,
 }
 
 struct Disk {
@@ -440,6 +442,10 @@ impl Device for TestDevice {
     fn geometry(&self) -> DeviceGeometry {
         let disk = self.disk.borrow();
         DeviceGeometry { blocks: disk.blocks, volatile_cache: disk.volatile, discards: true }
+    }
+
+    fn has_room(&self) -> bool {
+        !self.disk.borrow().faults.is_busy
     }
 
     fn read(
