@@ -106,6 +106,20 @@ impl Completions {
         });
     }
 
+    /// The same for blocks with metadata, which is copied.
+    fn submit_blocks(
+        &self,
+        volume: &Volume,
+        key: u64,
+        (data, metadata): (&Bound<'_, PyAny>, &Bound<'_, PyAny>),
+        make: impl FnOnce(BlockData) -> Request,
+    ) -> PyResult<()> {
+        let metadata = copied_metadata(metadata)?;
+        let loan = Loan::new(data.py(), readable(data)?);
+        self.submit_lent(volume, key, loan, |data| make(BlockData { data, metadata }));
+        Ok(())
+    }
+
     fn value<'py>(&self, py: Python<'py>, key: u64, answer: Answer) -> PyResult<Bound<'py, PyAny>> {
         let memory = lock(&self.memory).remove(&key);
         let reply = match answer {
@@ -288,13 +302,8 @@ impl Completions {
         data: &Bound<'_, PyAny>,
         metadata: &Bound<'_, PyAny>,
     ) -> PyResult<()> {
-        let metadata = copied_metadata(metadata)?;
-        let loan = Loan::new(data.py(), readable(data)?);
-        self.submit_lent(volume, key, loan, |data| {
-            let blocks = BlockData { data, metadata };
-            Request::WriteEx { offset, blocks }
-        });
-        Ok(())
+        let request = |blocks| Request::WriteEx { offset, blocks };
+        self.submit_blocks(volume, key, (data, metadata), request)
     }
 
     fn write_tx_ex(
@@ -305,13 +314,8 @@ impl Completions {
         data: &Bound<'_, PyAny>,
         metadata: &Bound<'_, PyAny>,
     ) -> PyResult<()> {
-        let metadata = copied_metadata(metadata)?;
-        let loan = Loan::new(data.py(), readable(data)?);
-        self.submit_lent(volume, key, loan, |data| {
-            let blocks = BlockData { data, metadata };
-            Request::WriteTxEx { offset, blocks }
-        });
-        Ok(())
+        let request = |blocks| Request::WriteTxEx { offset, blocks };
+        self.submit_blocks(volume, key, (data, metadata), request)
     }
 
     fn compare_ex(
