@@ -218,7 +218,7 @@ async fn serve(
         volumes = volumes.count(), "ready");
     notify::notify(notify::State::Ready);
     follow::start(volumes.state());
-    tenure::start(volumes.state(), guard.audit.clone());
+    let recording = tenure::start(volumes.state(), guard.audit.clone());
     if let Some(returns) = cores.returns() {
         tokio::spawn(returns::follow(volumes.clone(), returns));
     }
@@ -246,7 +246,13 @@ async fn serve(
         notify::notify(notify::State::Stopping);
         drop(stop);
         let _ = api.await;
-        tokio::time::timeout(DRAIN_TIMEOUT, cores.shut_down()).await
+        let shut_down = tokio::time::timeout(DRAIN_TIMEOUT, cores.shut_down()).await;
+        volumes.state().tenure_changes.end();
+        if let Some(recording) = recording {
+            // A file that hangs keeps no server: what is served has ended.
+            let _ = tokio::time::timeout(DRAIN_TIMEOUT, recording).await;
+        }
+        shut_down
     };
     tokio::select! {
         drained = drain => match drained {

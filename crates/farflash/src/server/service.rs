@@ -32,6 +32,7 @@ use super::returns::say_of_one_name;
 use super::scrub_plan::ScrubPlan;
 use super::sharing::{SharedDevice, slo_of};
 use super::state::{CoreLink, ServedDevice, State};
+use super::tenure;
 use crate::failure::Failure;
 
 /// The volumes of this server.
@@ -77,6 +78,7 @@ impl Volumes {
             started: Instant::now(),
             ready: AtomicBool::new(true),
             fenced: AtomicBool::new(false),
+            tenure_changes: tenure::Changes::default(),
             directory: Mutex::new(directory),
             holdings: Holdings::default(),
             dividing: tokio::sync::Mutex::default(),

@@ -22,6 +22,7 @@ use super::membership::Membership;
 use super::message::{Answer, CoreMessage, VOLUMES_AT_ONCE};
 use super::scrub_plan::ScrubPlan;
 use super::sharing::SharedDevice;
+use super::tenure;
 
 /// A data core, as the control side sees it.
 #[derive(Clone)]
@@ -60,6 +61,8 @@ pub(super) struct State {
     pub(super) ready: AtomicBool,
     /// Hosts are cut off, since the directory was away for too long (`tenure.rs`).
     pub(super) fenced: AtomicBool,
+    /// What the audit log is told of that.
+    pub(super) tenure_changes: tenure::Changes,
     pub(super) directory: Mutex<Directory>,
     /// What tenants may hold.
     pub(super) holdings: Holdings,

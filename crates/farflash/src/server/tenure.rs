@@ -3,15 +3,17 @@
 //! - K1: when it is over hosts are cut off, by the cores themselves when a command comes (U3 of `dataplane`), or from here,
 //!   whoever notices first. A moment later requests to devices end, by their fences (`fence.rs`).
 //! - K2: hosts are let in again when the directory has said what is held, behind all that was lost.
-//! - K3: what the audit log says of it is said afterwards: neither waits for that.
+//! - K3: what the audit log says of it is said afterwards: neither waits for that. Each change is there, in their order, before
+//!   a server ends that was told to.
 
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex, PoisonError, mpsc};
 use std::time::Duration;
 
 use control::{Audit, Deed};
 use directory::{BootTime, Term};
 use serde_json::json;
+use tokio::task::JoinHandle;
 
 use super::directory::Known;
 use super::message::CoreMessage;
@@ -22,24 +24,52 @@ const LOOK_EVERY: Duration = Duration::from_secs(1);
 /// And the shortest.
 const PAUSE: Duration = Duration::from_millis(20);
 
-/// Looks whether the tenure is over, for as long as the server runs, if it ever may be.
-pub(super) fn start(state: &Arc<State>, audit: Option<Audit>) {
-    if state.membership.tenure.term().is_some() {
-        tokio::spawn(watch(state.clone(), audit));
+/// Looks whether the tenure is over, for as long as the server runs, if it ever may be. What `audit` has to say of it is
+/// said when the task ends, which is after [`Changes::end`].
+pub(super) fn start(state: &Arc<State>, audit: Option<Audit>) -> Option<JoinHandle<()>> {
+    let term = state.membership.tenure.term()?;
+    tokio::spawn(watch(state.clone()));
+    let (audit, changes) = (audit?, state.tenure_changes.begin());
+    let state = state.clone();
+    Some(tokio::task::spawn_blocking(move || {
+        for is_fenced in changes {
+            // If it cannot be written the log says so.
+            let deed = state.deed(term, is_fenced);
+            let _ = audit.begin(deed).and_then(|begun| begun.end(None));
+        }
+    }))
+}
+
+/// K3: what changed, for who records it, if anybody does.
+#[derive(Default)]
+pub(super) struct Changes(Mutex<Option<mpsc::Sender<bool>>>);
+
+impl Changes {
+    fn begin(&self) -> mpsc::Receiver<bool> {
+        let (sender, receiver) = mpsc::channel();
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(sender);
+        receiver
+    }
+
+    fn say(&self, is_fenced: bool) {
+        let sender = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(sender) = &*sender {
+            // Who records ends behind this alone.
+            let _ = sender.send(is_fenced);
+        }
+    }
+
+    /// No more are recorded.
+    pub(super) fn end(&self) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = None;
     }
 }
 
-async fn watch(state: Arc<State>, audit: Option<Audit>) {
+async fn watch(state: Arc<State>) {
     let tenure = state.membership.tenure.clone();
-    let mut was_fenced = false;
     while let (Some(stops_at), Some(term)) = (tenure.stops_at(), tenure.term()) {
         if tenure.is_over(BootTime::now) {
             state.stop_serving(term);
-        }
-        let is_fenced = state.is_fenced();
-        if is_fenced != was_fenced {
-            was_fenced = is_fenced;
-            state.record_fence(audit.clone(), term, is_fenced);
         }
         let left = stops_at - BootTime::now();
         tokio::time::sleep(left.clamp(PAUSE, LOOK_EVERY)).await;
@@ -57,6 +87,7 @@ impl State {
         if self.fenced.swap(true, Ordering::Relaxed) {
             return;
         }
+        self.tenure_changes.say(true);
         self.tell_cores(|| CoreMessage::Suspend);
         self.tell_of_absence();
         for core in 0..self.cores.len() {
@@ -84,6 +115,7 @@ impl State {
         if !was_fenced {
             return;
         }
+        self.tenure_changes.say(false);
         self.tell_of_absence();
         tracing::warn!("the directory confirms it: what is still this host's is served again");
         for (core, link) in self.cores.iter().enumerate() {
@@ -106,10 +138,9 @@ impl State {
     }
 
     /// K3.
-    fn record_fence(&self, audit: Option<Audit>, term: Term, is_fenced: bool) {
-        let Some(audit) = audit else { return };
-        let devices: Vec<String> = self.devices.iter().map(|device| device.name.clone()).collect();
-        let deed = Deed {
+    fn deed(&self, term: Term, is_fenced: bool) -> Deed {
+        let devices: Vec<&str> = self.devices.iter().map(|device| &*device.name).collect();
+        Deed {
             by: "fence-after",
             what: if is_fenced { "FENCE" } else { "SERVE" },
             to: self.membership.address.clone().unwrap_or_default(),
@@ -118,8 +149,6 @@ impl State {
                 "devices": devices,
                 "fence_after_seconds": term.ends_after().as_secs(),
             }),
-        };
-        // If it cannot be written the log says so.
-        tokio::task::spawn_blocking(move || audit.begin(deed).and_then(|begun| begun.end(None)));
+        }
     }
 }
