@@ -10,6 +10,8 @@ pub(crate) enum Subject {
     Null,
     /// The same for blocks that come from all over a GiB.
     NullScattered,
+    /// The same, each checked.
+    NullChecked,
     /// farflash on memory: a volume that the cases before have overwritten in blocks of 4 KiB.
     FarflashMem,
     /// The same server: a volume that was written from its first block to its last, once.
@@ -94,6 +96,7 @@ impl Subject {
         match self {
             Self::Null => "null server",
             Self::NullScattered => "null, of 1 GiB",
+            Self::NullChecked => "null, checked",
             Self::FarflashMem => "farflash mem:",
             Self::FarflashMemInOrder => "mem:, in order",
             Self::FarflashFile => "farflash file:",
@@ -116,16 +119,17 @@ pub(crate) fn all() -> Vec<Case> {
         cases.extend(subjects.iter().map(|subject| Case { subject: *subject, shape }));
     };
     use Subject::{FarflashFile, FarflashMem, LocalFile, NbdkitFile, NbdkitMem, Null, QemuNbdFile};
-    use Subject::{FarflashMemInOrder, NullScattered};
+    use Subject::{FarflashMemInOrder, NullChecked, NullScattered};
     add(Shape::READ_1, &[Null, FarflashMem, NbdkitMem, LocalFile, FarflashFile]);
-    add(Shape::READ_32, &[Null, NullScattered, FarflashMem, NbdkitMem]);
+    add(Shape::READ_32, &[Null, NullScattered, NullChecked, FarflashMem, NbdkitMem]);
     add(Shape::READ_32, &[LocalFile, FarflashFile, NbdkitFile, QemuNbdFile]);
     add(Shape::READ_128, &[Null, NullScattered, FarflashMem]);
     add(Shape::READ_128_HOT, &[FarflashMem]);
     add(Shape::WRITE_1, &[Null, FarflashMem]);
     add(Shape::WRITE_32, &[Null, FarflashMem, NbdkitMem]);
     add(Shape::WRITE_32, &[LocalFile, FarflashFile]);
-    add(Shape::LARGE_READ, &[Null, NullScattered, FarflashMem, FarflashMemInOrder]);
+    let large = [Null, NullScattered, NullChecked, FarflashMem, FarflashMemInOrder];
+    add(Shape::LARGE_READ, &large);
     add(Shape::READ_4X32, &[FarflashMem]);
     add(Shape::READ_64X8, &[FarflashMem]);
     cases

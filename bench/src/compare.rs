@@ -15,7 +15,7 @@ use crate::driver::Driver;
 use crate::goals::{self, Verdict};
 use crate::idle;
 use crate::machine::{Facts, machine};
-use crate::null::{self, Direction, NullSpec};
+use crate::null::{self, Blocks, Direction, NullSpec};
 use crate::page;
 use crate::peers::{self, Peer};
 use crate::process::{Server, VolumeAddress, is_installed, run};
@@ -208,8 +208,9 @@ fn local(path: &Path) -> String {
 
 fn measure(bed: &mut Bed, case: &Case, count_calls: bool) -> Result<Sample> {
     match case.subject {
-        Subject::Null => null_sample(&case.shape, false, bed.driver.seconds),
-        Subject::NullScattered => null_sample(&case.shape, true, bed.driver.seconds),
+        Subject::Null => null_sample(&case.shape, Blocks::Cached, bed.driver.seconds),
+        Subject::NullScattered => null_sample(&case.shape, Blocks::Scattered, bed.driver.seconds),
+        Subject::NullChecked => null_sample(&case.shape, Blocks::Checked, bed.driver.seconds),
         Subject::FarflashMem => {
             farflash_sample(bed, (&bed.mem.0, &bed.mem.1), &case.shape, count_calls)
         }
@@ -227,11 +228,11 @@ fn measure(bed: &mut Bed, case: &Case, count_calls: bool) -> Result<Sample> {
     }
 }
 
-fn null_sample(shape: &Shape, is_scattered: bool, seconds: f64) -> Result<Sample> {
+fn null_sample(shape: &Shape, blocks: Blocks, seconds: f64) -> Result<Sample> {
     let result = null::run(&NullSpec {
         direction: if shape.write { Direction::Write } else { Direction::Read },
         block_bytes: usize::try_from(shape.block_bytes)?,
-        is_scattered,
+        blocks,
         depth: u64::from(shape.depth),
         connections: shape.connections as usize,
         server_cpu: cpus::server(),

@@ -42,9 +42,9 @@ const fn share(what: &'static str, measured: Case, against: Case, bound: f64) ->
     Goal { what, figure: Figure::RateShare, measured, against, bound: Some(bound) }
 }
 
-const GOALS: [Goal; 17] = {
+const GOALS: [Goal; 19] = {
     use Subject::{FarflashFile, FarflashMem, LocalFile, NbdkitFile, NbdkitMem, Null, QemuNbdFile};
-    use Subject::{FarflashMemInOrder, NullScattered};
+    use Subject::{FarflashMemInOrder, NullChecked, NullScattered};
     let mem_32 = case(FarflashMem, Shape::READ_32);
     let file_32 = case(FarflashFile, Shape::READ_32);
     [
@@ -118,6 +118,20 @@ const GOALS: [Goal; 17] = {
             what: "the same, of a volume written in order, of the null server's bandwidth",
             figure: Figure::RateShare,
             measured: case(FarflashMemInOrder, Shape::LARGE_READ),
+            against: case(Null, Shape::LARGE_READ),
+            bound: None,
+        },
+        Goal {
+            what: "the same, of a null server's that sends from 1 GiB and checks what it sends",
+            figure: Figure::RateShare,
+            measured: case(FarflashMemInOrder, Shape::LARGE_READ),
+            against: case(NullChecked, Shape::LARGE_READ),
+            bound: None,
+        },
+        Goal {
+            what: "what that one reaches by itself, of the null server's bandwidth",
+            figure: Figure::RateShare,
+            measured: case(NullChecked, Shape::LARGE_READ),
             against: case(Null, Shape::LARGE_READ),
             bound: None,
         },

@@ -26,7 +26,7 @@ use anyhow::Result;
 use clap::{Parser, Subcommand};
 use units::ByteLen;
 
-use crate::null::{Direction, NullSpec};
+use crate::null::{Blocks, Direction, NullSpec};
 
 /// The engine that runs in this process shall run as it does in farflash.
 #[global_allocator]
@@ -63,9 +63,9 @@ struct NullArgs {
     /// Bytes of data in a request
     #[arg(long, default_value = "4KiB")]
     bs: ByteLen,
-    /// Send blocks from all over a GiB, instead of a few that stay in the processor's caches
-    #[arg(long)]
-    scattered: bool,
+    /// Which blocks the server sends
+    #[arg(long, value_enum, default_value = "cached")]
+    blocks: Blocks,
     /// Requests outstanding on a connection
     #[arg(long, default_value_t = 32)]
     qd: u64,
@@ -90,7 +90,7 @@ fn main() -> Result<()> {
             let spec = NullSpec {
                 direction: args.rw,
                 block_bytes: usize::try_from(args.bs.0)?,
-                is_scattered: args.scattered,
+                blocks: args.blocks,
                 depth: args.qd,
                 connections: args.connections,
                 server_cpu: args.server_cpu,

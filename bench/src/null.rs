@@ -10,12 +10,15 @@
 //! - N3: both sides poll plain nonblocking sockets and never sleep. The data sent comes from a few
 //!   hot pages, the data received goes to others: memory costs next to nothing.
 //! - N4: or else the server sends blocks from all over some memory, as storage does: what that costs whoever sends from
-//!   there, though he looks for nothing and checks nothing.
+//!   there, though he looks for nothing and checks nothing (`null/outgoing.rs`).
+//! - N5: or he checks each block as well, and looks for nothing: all that is left to be lost is what storage does beside.
+
+mod outgoing;
 
 use std::io::{ErrorKind, IoSlice, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
@@ -23,16 +26,14 @@ use rustix::thread::{CpuSet, sched_setaffinity};
 use rustix::time::{ClockId, clock_gettime};
 use serde::Serialize;
 
+use self::outgoing::Outgoing;
+
 /// Command capsule PDU without data: 8 bytes of common header and a 64-byte submission entry.
 const COMMAND_BYTES: usize = 72;
 /// Data or response PDU header.
 const RESPONSE_BYTES: usize = 24;
-/// Periods of the pattern kept in memory are at most this long together: half of a typical L2.
-const PATTERN_BYTES: usize = 128 << 10;
 /// I/O vectors in one send; more wait for the next turn.
 const VECTORS_MAX: usize = 128;
-/// The memory that blocks come from (N4).
-const SCATTERED_BYTES: usize = 1 << 30;
 /// Bounds of the bytes taken by one receive. Within them it is half of what is in flight, so that
 /// one side sends while the other receives; measured best at depths 32 and 128.
 const RECEIVE_BYTES: std::ops::RangeInclusive<usize> = 64 << 10..=256 << 10;
@@ -49,13 +50,24 @@ pub(crate) enum Direction {
     Write,
 }
 
+/// Which blocks the server sends.
+#[derive(Clone, Copy, Debug, Eq, PartialEq, Serialize, clap::ValueEnum)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Blocks {
+    /// A few that stay in the processor's caches (N3).
+    Cached,
+    /// Blocks from all over a GiB (N4).
+    Scattered,
+    /// The same, each checked before it is sent (N5).
+    Checked,
+}
+
 /// What to move.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub(crate) struct NullSpec {
     pub(crate) direction: Direction,
     pub(crate) block_bytes: usize,
-    /// Whether the server's data comes from all over a GiB (N4).
-    pub(crate) is_scattered: bool,
+    pub(crate) blocks: Blocks,
     pub(crate) depth: u64,
     pub(crate) connections: usize,
     pub(crate) server_cpu: usize,
@@ -92,51 +104,6 @@ impl NullSpec {
     fn reply_bytes(&self) -> usize {
         RESPONSE_BYTES + if self.direction == Direction::Read { self.block_bytes } else { 0 }
     }
-}
-
-/// What a side sends, over and over.
-enum Outgoing {
-    /// Whole periods of it.
-    Pattern(Vec<u8>),
-    /// A header, and a block from all over some memory (N4).
-    /// Which of them is a matter of `seed`, lest what one connection sends be in the caches for the next.
-    Scattered { header: [u8; RESPONSE_BYTES], blocks: &'static [u8], seed: u64 },
-}
-
-impl Outgoing {
-    fn pattern(period: usize) -> Self {
-        let periods = (PATTERN_BYTES / period).max(2);
-        Self::Pattern(vec![0xA5; periods * period])
-    }
-
-    /// The bytes from offset `phase` of period `number`, as far as they lie together.
-    fn from(&self, number: u64, phase: usize, period: usize) -> &[u8] {
-        match self {
-            Self::Pattern(pattern) => &pattern[phase..],
-            Self::Scattered { header, .. } if phase < header.len() => &header[phase..],
-            Self::Scattered { header, blocks, seed } => {
-                let block_bytes = period - header.len();
-                let count = blocks.len() / block_bytes;
-                let start = usize::try_from(scramble(number ^ (seed << 40))).expect("64 bits")
-                    % count
-                    * block_bytes;
-                &blocks[start + phase - header.len()..start + block_bytes]
-            }
-        }
-    }
-}
-
-/// A number that looks random (the finalizer of SplitMix64).
-fn scramble(number: u64) -> u64 {
-    let mixed = (number ^ (number >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-    let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-    mixed ^ (mixed >> 31)
-}
-
-/// Memory that blocks come from, made once.
-fn scattered() -> &'static [u8] {
-    static MEMORY: OnceLock<Vec<u8>> = OnceLock::new();
-    MEMORY.get_or_init(|| vec![0xA5; SCATTERED_BYTES])
 }
 
 /// One side of a connection: an endless periodic stream out, a byte count in.
@@ -205,6 +172,7 @@ impl Side {
         while left > 0 && count < VECTORS_MAX {
             let period = self.period_out as u64;
             let phase = usize::try_from(at % period).expect("within a period");
+            self.outgoing.check(at / period, self.period_out);
             let bytes = self.outgoing.from(at / period, phase, self.period_out);
             let len = left.min(bytes.len());
             vectors[count] = IoSlice::new(&bytes[..len]);
@@ -247,11 +215,10 @@ fn serve(spec: &NullSpec, listener: &TcpListener, stop: &AtomicBool) -> Result<(
     let mut sides = Vec::with_capacity(spec.connections);
     for seed in 0..spec.connections as u64 {
         let (stream, _) = listener.accept().context("accept")?;
-        let outgoing = match spec.is_scattered && spec.direction == Direction::Read {
-            true => {
-                Outgoing::Scattered { header: [0xA5; RESPONSE_BYTES], blocks: scattered(), seed }
-            }
-            false => Outgoing::pattern(spec.reply_bytes()),
+        let outgoing = match (spec.direction, spec.blocks) {
+            (Direction::Write, _) | (_, Blocks::Cached) => Outgoing::pattern(spec.reply_bytes()),
+            (_, Blocks::Scattered) => Outgoing::scattered(seed, false),
+            (_, Blocks::Checked) => Outgoing::scattered(seed, true),
         };
         sides.push(Side::new(stream, outgoing, [spec.reply_bytes(), spec.request_bytes()])?);
     }
@@ -307,9 +274,9 @@ fn drive(spec: &NullSpec, address: SocketAddr) -> Result<(u64, Duration)> {
 
 /// Runs a server thread and a client thread against each other.
 pub(crate) fn run(spec: &NullSpec) -> Result<NullResult> {
-    if spec.is_scattered {
+    if spec.blocks != Blocks::Cached {
         // Before any clock runs.
-        scattered();
+        outgoing::memory();
     }
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).context("listen on loopback")?;
     let address = listener.local_addr()?;
@@ -345,12 +312,17 @@ mod tests {
     /// N1 and N2: every request is answered once, whichever way the data flows.
     #[test]
     fn requests_and_replies_balance_in_both_directions() {
-        let cases = [(Direction::Read, false), (Direction::Write, false), (Direction::Read, true)];
-        for (direction, is_scattered) in cases {
+        let cases = [
+            (Direction::Read, Blocks::Cached),
+            (Direction::Write, Blocks::Cached),
+            (Direction::Read, Blocks::Scattered),
+            (Direction::Read, Blocks::Checked),
+        ];
+        for (direction, blocks) in cases {
             let spec = NullSpec {
                 direction,
                 block_bytes: 4096,
-                is_scattered,
+                blocks,
                 depth: 4,
                 connections: 2,
                 server_cpu: cpus::server(),
@@ -359,22 +331,6 @@ mod tests {
             };
             let result = run(&spec).expect("loopback");
             assert!(result.requests > 0, "{direction:?}");
-        }
-    }
-
-    /// N4: each reply is a header and a whole block, wherever the last send ended.
-    #[test]
-    fn scattered_blocks_go_on_where_they_were_cut() {
-        let blocks: &'static [u8] = Vec::leak((0..64u8).collect());
-        let outgoing = Outgoing::Scattered { header: [0xA5; RESPONSE_BYTES], blocks, seed: 3 };
-        let period = RESPONSE_BYTES + 8;
-        for number in 0..100 {
-            let whole: Vec<u8> =
-                (0..period).map(|phase| outgoing.from(number, phase, period)[0]).collect();
-            assert_eq!(whole[..RESPONSE_BYTES], [0xA5; RESPONSE_BYTES]);
-            let first = whole[RESPONSE_BYTES];
-            assert!(first.is_multiple_of(8), "a block begins where blocks do");
-            assert_eq!(whole[RESPONSE_BYTES..], [0, 1, 2, 3, 4, 5, 6, 7].map(|byte| first + byte));
         }
     }
 }

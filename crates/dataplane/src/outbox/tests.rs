@@ -123,8 +123,8 @@ fn a_send_that_fails_at_once_ends_the_outbox() {
     let mut run = pin!(outbox.run());
     assert!(poll(run.as_mut()).is_pending());
     gate.outcome.set(Some(Err(StreamError::Reset)));
-    put_data(&outbox, &window, 64 * KIB);
-    put_data(&outbox, &window, 64 * KIB);
+    put_data(&outbox, &window, BATCH_BYTES_MAX);
+    put_data(&outbox, &window, BATCH_BYTES_MAX);
     assert_eq!(poll(run.as_mut()), Poll::Ready(Err(StreamError::Reset)));
     assert_eq!(memory.used_bytes(), 0);
 }
@@ -133,20 +133,20 @@ fn a_send_that_fails_at_once_ends_the_outbox() {
 #[test]
 fn pinned_data_does_not_wait_for_the_peer() {
     let (outbox, gate, _memory, window) = outbox();
-    let device: Rc<dyn AsRef<[u8]>> = Rc::new(vec![7; 1 << 20]);
+    let device: Rc<dyn AsRef<[u8]>> = Rc::new(vec![7; BATCH_BYTES_MAX]);
     let pins = || Rc::strong_count(&device) - 1;
     let put = || {
         outbox.put(|out| {
             out.bytes(&[1; 24]);
             out.data(BufferSlice::pinned(device.clone()));
-            out.hold(window.take_anyway(1 << 20));
+            out.hold(window.take_anyway(BATCH_BYTES_MAX as i64));
         });
     };
     gate.outcome.set(Some(Ok(())));
     let mut run = pin!(outbox.run());
     assert!(poll(run.as_mut()).is_pending());
     put();
-    assert_eq!((pins(), gate.sent.borrow().iter().sum::<usize>()), (0, 24 + (1 << 20)));
+    assert_eq!((pins(), gate.sent.borrow().iter().sum::<usize>()), (0, 24 + BATCH_BYTES_MAX));
     gate.outcome.set(None);
     put();
     assert_eq!(pins(), 1, "the batch that is being sent");
@@ -154,7 +154,7 @@ fn pinned_data_does_not_wait_for_the_peer() {
     assert_eq!(pins(), 1, "put in while one is being sent");
     gate.outcome.set(Some(Ok(())));
     assert!(poll(run.as_mut()).is_pending());
-    assert_eq!((pins(), gate.sent.borrow().iter().sum::<usize>()), (0, 3 * (24 + (1 << 20))));
+    assert_eq!((pins(), gate.sent.borrow().iter().sum::<usize>()), (0, 3 * (24 + BATCH_BYTES_MAX)));
 }
 
 /// O4.
@@ -164,12 +164,13 @@ fn much_is_sent_at_once_and_little_when_the_task_runs() {
     gate.outcome.set(Some(Ok(())));
     let mut run = pin!(outbox.run());
     assert!(poll(run.as_mut()).is_pending());
-    for _ in 0..63 {
-        put_data(&outbox, &window, 4 * KIB);
+    let enough = BATCH_BYTES_MAX.div_ceil(24 + 64 * KIB);
+    for _ in 1..enough {
+        put_data(&outbox, &window, 64 * KIB);
     }
     assert!(gate.sent.borrow().is_empty());
-    put_data(&outbox, &window, 4 * KIB);
-    assert_eq!(*gate.sent.borrow(), [64 * (24 + 4 * KIB)]);
+    put_data(&outbox, &window, 64 * KIB);
+    assert_eq!(*gate.sent.borrow(), [enough * (24 + 64 * KIB)]);
     assert_eq!(memory.used_bytes(), 0, "sent, and free before `put` returned");
     put_data(&outbox, &window, 4 * KIB);
     assert_eq!(gate.sent.borrow().len(), 1);
@@ -183,7 +184,7 @@ fn a_long_queue_leaves_in_pieces() {
     let (outbox, gate, memory, window) = outbox();
     let mut run = pin!(outbox.run());
     assert!(poll(run.as_mut()).is_pending());
-    for _ in 0..4 {
+    for _ in 0..7 {
         put_data(&outbox, &window, 1 << 20);
     }
     assert_eq!(outbox.sending_since(), Some(Instant(7)));
@@ -192,7 +193,7 @@ fn a_long_queue_leaves_in_pieces() {
     gate.outcome.set(Some(Ok(())));
     assert_eq!(poll(run.as_mut()), Poll::Ready(Ok(())));
     let sent = gate.sent.borrow();
-    assert_eq!(sent.iter().sum::<usize>(), 4 * (24 + (1 << 20)));
+    assert_eq!(sent.iter().sum::<usize>(), 7 * (24 + (1 << 20)));
     assert!(sent.iter().all(|len| *len <= BATCH_BYTES_MAX + BLOCK_SIZE), "{sent:?}");
     assert_eq!(memory.used_bytes(), 0);
     assert_eq!(outbox.sending_since(), None);
