@@ -327,10 +327,10 @@ mod tests {
                 connections: 2,
                 server_cpu: cpus::server(),
                 client_cpu: cpus::server(),
-                seconds: 0.02,
+                seconds: 0.5,
             };
             let result = run(&spec).expect("loopback");
-            assert!(result.requests > 0, "{direction:?}");
+            assert!(result.requests > 0, "{direction:?}, {blocks:?}");
         }
     }
 }

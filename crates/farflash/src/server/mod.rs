@@ -64,6 +64,7 @@ use core_thread::CoreThreads;
 pub(crate) use membership::ClusterConfig;
 use membership::Membership;
 use service::Volumes;
+use state::CoreLink;
 
 /// Longest wait for the data cores to finish what is in flight and to write their checkpoints. What
 /// was acknowledged is safe without; the next start then has more to recover.
@@ -208,15 +209,8 @@ async fn serve(
     let absent = cores.absent();
     let volumes = Volumes::load(config, links, membership.clone(), quotas, &absent).await;
     let volumes = volumes.map_err(|_| core_ended())?;
-    for link in cores.links() {
-        tracing::info!(core = link.cpu, portal = %link.portal, "portal open");
-    }
-    let scheme = if guard.tls.is_some() { "https" } else { "http" };
     warn_of_risks(config, &guard, api_address);
-    let device = config.device_names().join(" ");
-    tracing::info!(api = %format_args!("{scheme}://{api_address}"), device,
-        volumes = volumes.count(), "ready");
-    notify::notify(notify::State::Ready);
+    say_ready(config, cores.links(), &guard, (api_address, volumes.count()));
     follow::start(volumes.state());
     let recording = tenure::start(volumes.state(), guard.audit.clone());
     if let Some(returns) = cores.returns() {
@@ -247,11 +241,7 @@ async fn serve(
         drop(stop);
         let _ = api.await;
         let shut_down = tokio::time::timeout(DRAIN_TIMEOUT, cores.shut_down()).await;
-        volumes.state().tenure_changes.end();
-        if let Some(recording) = recording {
-            // A file that hangs keeps no server: what is served has ended.
-            let _ = tokio::time::timeout(DRAIN_TIMEOUT, recording).await;
-        }
+        tenure::end(volumes.state(), recording).await;
         shut_down
     };
     tokio::select! {
@@ -271,6 +261,22 @@ async fn serve(
         }
     }
     if lost { Err(core_ended()) } else { Ok(()) }
+}
+
+/// Says where `volumes` are served, to people and to the service manager.
+fn say_ready(
+    config: &ServeConfig,
+    links: &[CoreLink],
+    guard: &Guard,
+    (api, volumes): (SocketAddr, usize),
+) {
+    for link in links {
+        tracing::info!(core = link.cpu, portal = %link.portal, "portal open");
+    }
+    let scheme = if guard.tls.is_some() { "https" } else { "http" };
+    let device = config.device_names().join(" ");
+    tracing::info!(api = %format_args!("{scheme}://{api}"), device, volumes, "ready");
+    notify::notify(notify::State::Ready);
 }
 
 fn end_at_once(code: i32) -> ! {

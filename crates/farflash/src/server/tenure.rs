@@ -21,11 +21,13 @@ use super::state::State;
 
 /// Longest time between two looks: what sleeps is not woken by a machine that was suspended.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
-/// And the shortest.
+/// Longest time that a server waits at its end until all of them are recorded.
+const RECORDED_WITHIN: Duration = Duration::from_secs(20);
+/// Shortest time between two looks.
 const PAUSE: Duration = Duration::from_millis(20);
 
 /// Looks whether the tenure is over, for as long as the server runs, if it ever may be. What `audit` has to say of it is
-/// said when the task ends, which is after [`Changes::end`].
+/// said when the task ends, for which [`end`] waits.
 pub(super) fn start(state: &Arc<State>, audit: Option<Audit>) -> Option<JoinHandle<()>> {
     let term = state.membership.tenure.term()?;
     tokio::spawn(watch(state.clone()));
@@ -38,6 +40,15 @@ pub(super) fn start(state: &Arc<State>, audit: Option<Audit>) -> Option<JoinHand
             let _ = audit.begin(deed).and_then(|begun| begun.end(None));
         }
     }))
+}
+
+/// Waits until what changed is recorded (K3), when nothing is served any more.
+pub(super) async fn end(state: &State, recording: Option<JoinHandle<()>>) {
+    state.tenure_changes.end();
+    if let Some(recording) = recording {
+        // A file that hangs keeps no server.
+        let _ = tokio::time::timeout(RECORDED_WITHIN, recording).await;
+    }
 }
 
 /// K3: what changed, for who records it, if anybody does.
@@ -60,7 +71,7 @@ impl Changes {
     }
 
     /// No more are recorded.
-    pub(super) fn end(&self) {
+    fn end(&self) {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = None;
     }
 }
