@@ -20,6 +20,8 @@ pub(crate) enum Subject {
     FarflashFile,
     /// A file without a network.
     LocalFile,
+    /// The same file over a network, by a server that does nothing else.
+    NullFile,
     /// nbdkit on memory.
     NbdkitMem,
     /// nbdkit on a file.
@@ -101,6 +103,7 @@ impl Subject {
             Self::FarflashMemInOrder => "mem:, in order",
             Self::FarflashFile => "farflash file:",
             Self::LocalFile => "local file",
+            Self::NullFile => "null, of a file",
             Self::NbdkitMem => "nbdkit memory",
             Self::NbdkitFile => "nbdkit file",
             Self::QemuNbdFile => "qemu-nbd file",
@@ -108,7 +111,14 @@ impl Subject {
     }
 
     pub(crate) fn is_on_file(self) -> bool {
-        matches!(self, Self::FarflashFile | Self::LocalFile | Self::NbdkitFile | Self::QemuNbdFile)
+        matches!(
+            self,
+            Self::FarflashFile
+                | Self::LocalFile
+                | Self::NullFile
+                | Self::NbdkitFile
+                | Self::QemuNbdFile
+        )
     }
 }
 
@@ -119,10 +129,10 @@ pub(crate) fn all() -> Vec<Case> {
         cases.extend(subjects.iter().map(|subject| Case { subject: *subject, shape }));
     };
     use Subject::{FarflashFile, FarflashMem, LocalFile, NbdkitFile, NbdkitMem, Null, QemuNbdFile};
-    use Subject::{FarflashMemInOrder, NullChecked, NullScattered};
+    use Subject::{FarflashMemInOrder, NullChecked, NullFile, NullScattered};
     add(Shape::READ_1, &[Null, FarflashMem, NbdkitMem, LocalFile, FarflashFile]);
     add(Shape::READ_32, &[Null, NullScattered, NullChecked, FarflashMem, NbdkitMem]);
-    add(Shape::READ_32, &[LocalFile, FarflashFile, NbdkitFile, QemuNbdFile]);
+    add(Shape::READ_32, &[LocalFile, NullFile, FarflashFile, NbdkitFile, QemuNbdFile]);
     add(Shape::READ_128, &[Null, NullScattered, FarflashMem]);
     add(Shape::READ_128_HOT, &[FarflashMem]);
     add(Shape::WRITE_1, &[Null, FarflashMem]);

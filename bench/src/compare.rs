@@ -15,7 +15,7 @@ use crate::driver::Driver;
 use crate::goals::{self, Verdict};
 use crate::idle;
 use crate::machine::{Facts, machine};
-use crate::null::{self, Blocks, Direction, NullSpec};
+use crate::null::{self, Blocks, Direction, NullResult, NullSpec};
 use crate::page;
 use crate::peers::{self, Peer};
 use crate::process::{Server, VolumeAddress, is_installed, run};
@@ -211,6 +211,10 @@ fn measure(bed: &mut Bed, case: &Case, count_calls: bool) -> Result<Sample> {
         Subject::Null => null_sample(&case.shape, Blocks::Cached, bed.driver.seconds),
         Subject::NullScattered => null_sample(&case.shape, Blocks::Scattered, bed.driver.seconds),
         Subject::NullChecked => null_sample(&case.shape, Blocks::Checked, bed.driver.seconds),
+        Subject::NullFile => {
+            let spec = null_spec(&case.shape, Blocks::Cached, bed.driver.seconds)?;
+            Ok(sample_of(&null::file::run(&spec, &bed.local_file)?))
+        }
         Subject::FarflashMem => {
             farflash_sample(bed, (&bed.mem.0, &bed.mem.1), &case.shape, count_calls)
         }
@@ -229,7 +233,11 @@ fn measure(bed: &mut Bed, case: &Case, count_calls: bool) -> Result<Sample> {
 }
 
 fn null_sample(shape: &Shape, blocks: Blocks, seconds: f64) -> Result<Sample> {
-    let result = null::run(&NullSpec {
+    Ok(sample_of(&null::run(&null_spec(shape, blocks, seconds)?)?))
+}
+
+fn null_spec(shape: &Shape, blocks: Blocks, seconds: f64) -> Result<NullSpec> {
+    Ok(NullSpec {
         direction: if shape.write { Direction::Write } else { Direction::Read },
         block_bytes: usize::try_from(shape.block_bytes)?,
         blocks,
@@ -238,14 +246,17 @@ fn null_sample(shape: &Shape, blocks: Blocks, seconds: f64) -> Result<Sample> {
         server_cpu: cpus::server(),
         client_cpu: cpus::client(),
         seconds,
-    })?;
-    Ok(Sample {
+    })
+}
+
+fn sample_of(result: &NullResult) -> Sample {
+    Sample {
         iops: result.requests_per_second,
         mean_us: result.mean_latency_us,
         p99_us: None,
         cpu_us_per_request: Some(result.server_cpu_us_per_request),
-        system_calls_per_request: Some(result.server_system_calls_per_request),
-    })
+        system_calls_per_request: result.server_system_calls_per_request,
+    }
 }
 
 fn farflash_sample(

@@ -42,9 +42,9 @@ const fn share(what: &'static str, measured: Case, against: Case, bound: f64) ->
     Goal { what, figure: Figure::RateShare, measured, against, bound: Some(bound) }
 }
 
-const GOALS: [Goal; 19] = {
+const GOALS: [Goal; 21] = {
     use Subject::{FarflashFile, FarflashMem, LocalFile, NbdkitFile, NbdkitMem, Null, QemuNbdFile};
-    use Subject::{FarflashMemInOrder, NullChecked, NullScattered};
+    use Subject::{FarflashMemInOrder, NullChecked, NullFile, NullScattered};
     let mem_32 = case(FarflashMem, Shape::READ_32);
     let file_32 = case(FarflashFile, Shape::READ_32);
     [
@@ -153,6 +153,20 @@ const GOALS: [Goal; 19] = {
             case(LocalFile, Shape::READ_32),
             0.97,
         ),
+        Goal {
+            what: "the same, of a null server's of such a file",
+            figure: Figure::RateShare,
+            measured: file_32,
+            against: case(NullFile, Shape::READ_32),
+            bound: None,
+        },
+        Goal {
+            what: "what that one reaches by itself, of the rate without network",
+            figure: Figure::RateShare,
+            measured: case(NullFile, Shape::READ_32),
+            against: case(LocalFile, Shape::READ_32),
+            bound: None,
+        },
         share(
             "read, depth 32, in multiples of nbdkit",
             mem_32,

@@ -12,7 +12,9 @@
 //! - N4: or else the server sends blocks from all over some memory, as storage does: what that costs whoever sends from
 //!   there, though he looks for nothing and checks nothing (`null/outgoing.rs`).
 //! - N5: or he checks each block as well, and looks for nothing: all that is left to be lost is what storage does beside.
+//! - N6: or it sends what it reads from a file (`null/file.rs`).
 
+pub(crate) mod file;
 mod outgoing;
 
 use std::io::{ErrorKind, IoSlice, Read, Write};
@@ -85,7 +87,8 @@ pub(crate) struct NullResult {
     pub(crate) bytes_per_second: f64,
     /// Time of a request as its issuer sees it, by Little's law.
     pub(crate) mean_latency_us: f64,
-    pub(crate) server_system_calls_per_request: f64,
+    /// Where they are counted.
+    pub(crate) server_system_calls_per_request: Option<f64>,
     /// It polls all the time, so this is the time of a request if nobody else has the CPU.
     pub(crate) server_cpu_us_per_request: f64,
 }
@@ -289,19 +292,35 @@ pub(crate) fn run(spec: &NullSpec) -> Result<NullResult> {
         (driven, server.join().expect("the server thread panicked"))
     });
     let ((requests, elapsed), (calls, cpu_seconds)) = (driven?, served?);
-    let seconds = elapsed.as_secs_f64();
-    let requests_per_second = requests as f64 / seconds;
-    let outstanding = (spec.depth * spec.connections as u64) as f64;
-    Ok(NullResult {
-        spec: *spec,
-        requests,
-        seconds,
-        requests_per_second,
-        bytes_per_second: requests_per_second * spec.block_bytes as f64,
-        mean_latency_us: outstanding / requests_per_second * 1e6,
-        server_system_calls_per_request: calls as f64 / requests.max(1) as f64,
-        server_cpu_us_per_request: cpu_seconds * 1e6 / requests.max(1) as f64,
-    })
+    Ok(Run { requests, elapsed, calls: Some(calls), cpu_seconds }.result(spec))
+}
+
+/// What server and client have counted.
+struct Run {
+    requests: u64,
+    elapsed: Duration,
+    /// System calls and processor time of the server.
+    calls: Option<u64>,
+    cpu_seconds: f64,
+}
+
+impl Run {
+    fn result(&self, spec: &NullSpec) -> NullResult {
+        let requests = self.requests.max(1) as f64;
+        let seconds = self.elapsed.as_secs_f64();
+        let requests_per_second = self.requests as f64 / seconds;
+        let outstanding = (spec.depth * spec.connections as u64) as f64;
+        NullResult {
+            spec: *spec,
+            requests: self.requests,
+            seconds,
+            requests_per_second,
+            bytes_per_second: requests_per_second * spec.block_bytes as f64,
+            mean_latency_us: outstanding / requests_per_second * 1e6,
+            server_system_calls_per_request: self.calls.map(|calls| calls as f64 / requests),
+            server_cpu_us_per_request: self.cpu_seconds * 1e6 / requests,
+        }
+    }
 }
 
 #[cfg(test)]
