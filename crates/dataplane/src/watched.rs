@@ -8,6 +8,8 @@
 //!   The same holds for another way to the device, after the first one is dead ([`Watched::renewed`]).
 //! - W4: a bounded number of requests is at the device at a time, so that one which hangs does not
 //!   take all that the kernel has for requests that wait. Those beyond wait here.
+//! - W5: time for which this core did not run, as its process or its machine was stopped, is not the device's: what is done
+//!   is seen before it is missed. So a request's age is counted in looks, of which none is made meanwhile.
 
 use std::cell::{Cell, RefCell};
 use std::rc::{Rc, Weak};
@@ -16,23 +18,28 @@ use std::task::{Poll, Waker};
 use io_traits::{Buffer, BufferSlice, Device, DeviceError, DeviceGeometry, World};
 use local_sync::Semaphore;
 use slab::Slab;
-use units::{Duration, Instant, Pba, PbaRange};
+use units::{Duration, Pba, PbaRange};
 
-/// Looks for late requests in each timeout.
+/// Looks for late requests in each timeout. The first that sees a request may come right behind it.
 const LOOKS: u32 = 8;
 
 /// Requests at the device at a time, on each core (W4). No drive gets faster by more.
 const AT_DEVICE_MAX: u64 = 512;
 
 struct Pending {
-    since: Instant,
-    is_late: bool,
+    /// Looks that have seen it (W5).
+    looks: u32,
     waker: Option<Waker>,
+}
+
+impl Pending {
+    fn is_late(&self) -> bool {
+        self.looks > LOOKS
+    }
 }
 
 struct Watch<W> {
     world: W,
-    timeout: Duration,
     pending: RefCell<Slab<Pending>>,
     /// Requests given up that are not done (W2).
     late: Cell<usize>,
@@ -78,7 +85,7 @@ impl<D: Device, W: World> Watched<D, W> {
     pub fn telling(device: D, world: &W, timeout: Duration, failed: impl Fn() + 'static) -> Self {
         let (pending, late) = (RefCell::default(), Cell::new(0));
         let (room, failed) = (Semaphore::new(AT_DEVICE_MAX), Box::new(failed));
-        let watch = Rc::new(Watch { world: world.clone(), timeout, pending, late, room, failed });
+        let watch = Rc::new(Watch { world: world.clone(), pending, late, room, failed });
         let (weak, looking) = (Rc::downgrade(&watch), world.clone());
         let pause = timeout / LOOKS;
         world.spawn(async move {
@@ -123,10 +130,9 @@ impl<D: Device, W: World> Watched<D, W> {
                 start(device).await
             })
         });
-        let since = watch.world.now();
         async move {
             let mut request = request.ok_or(DeviceError::Gone)?;
-            let waiting = Pending { since, is_late: false, waker: None };
+            let waiting = Pending { looks: 0, waker: None };
             let key = watch.pending.borrow_mut().insert(waiting);
             let entry = Entry { watch, key };
             let outcome = std::future::poll_fn(|context| {
@@ -134,7 +140,7 @@ impl<D: Device, W: World> Watched<D, W> {
                     return Poll::Ready(Some(outcome));
                 }
                 let pending = &mut entry.watch.pending.borrow_mut()[key];
-                if pending.is_late {
+                if pending.is_late() {
                     return Poll::Ready(None);
                 }
                 pending.waker = Some(context.waker().clone());
@@ -166,11 +172,10 @@ impl<D: Device, W: World> Watched<D, W> {
 /// Gives up what is late. `false`: nobody uses the device any more.
 fn look<W: World>(watch: &Weak<Watch<W>>) -> bool {
     let Some(watch) = watch.upgrade() else { return false };
-    let now = watch.world.now();
     let mut wakers = Vec::new();
     for (_, pending) in watch.pending.borrow_mut().iter_mut() {
-        if !pending.is_late && now.since(pending.since) >= watch.timeout {
-            pending.is_late = true;
+        pending.looks = (pending.looks + 1).min(LOOKS + 1);
+        if pending.is_late() {
             wakers.extend(pending.waker.take());
         }
     }

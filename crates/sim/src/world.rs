@@ -131,6 +131,12 @@ impl SimWorld {
         draw(&mut self.core.rng.borrow_mut())
     }
 
+    /// Lets `duration` pass in which nobody runs, as if the process were stopped: what was due meanwhile comes late.
+    pub fn stand_still(&self, duration: Duration) {
+        self.note(format_args!("world: stands still for {duration:?}"));
+        self.core.now.set(self.core.now.get() + duration);
+    }
+
     /// Waits for a time drawn from `low` to `high`.
     pub fn delay(&self, low: Duration, high: Duration) -> impl Future<Output = ()> + 'static {
         let nanos = |d: Duration| u64::try_from(d.as_nanos()).expect("a short delay");

@@ -303,3 +303,23 @@ fn a_device_that_has_half_of_what_it_may_have_is_busy() {
         assert!(watched.has_room());
     });
 }
+
+/// W5. Method: the process stands still while a request is at the device, which is done soon after both go on.
+#[test]
+fn a_device_is_not_given_up_for_time_in_which_the_server_did_not_run() {
+    simulate(9, |world| async move {
+        let (device, hangs) = (formatted(world.clone()).await, Rc::new(Cell::new(true)));
+        let device = HangingDevice { device, hangs, released: Notify::new() };
+        let watched = Watched::new(device.clone(), &world, TIMEOUT);
+        let (read, is_read) = (watched.read(Pba(0), Buffer::new(1)), Rc::new(Cell::new(None)));
+        let told = is_read.clone();
+        world.spawn(async move { told.set(Some(read.await.is_ok())) });
+        sleep(&world, TIMEOUT / 4).await;
+        world.stand_still(TIMEOUT * 10);
+        sleep(&world, TIMEOUT / 4).await;
+        assert_eq!(is_read.get(), None);
+        device.set_hanging(false);
+        sleep(&world, Duration::from_millis(10)).await;
+        assert_eq!(is_read.get(), Some(true));
+    });
+}
