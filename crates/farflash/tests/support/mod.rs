@@ -8,6 +8,7 @@ pub mod loop_device;
 pub mod proxy;
 #[path = "../../../reactor/src/tests/skipped.rs"]
 pub mod skipped;
+pub mod users;
 
 use std::io::{BufRead, BufReader};
 use std::net::SocketAddr;
