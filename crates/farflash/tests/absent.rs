@@ -20,7 +20,7 @@ use support::gate::Gate;
 use support::host::{connect, filled, on_core};
 use support::loop_device::LoopDevice;
 use support::skipped::skipped;
-use support::{Files, PATIENCE, Server, refused, run, succeed, until};
+use support::{Files, PATIENCE, Server, own_host, refused, run, succeed, until};
 use units::Lba;
 
 const SERVE: [&str; 7] =
@@ -395,7 +395,8 @@ fn an_open_volume_is_sought_while_its_device_is_absent() {
     let files = Files::new();
     let (a, b) = (format(&files, "a"), format(&files, "b"));
     let more = ["--device", b.as_str(), "--auth", "on"];
-    let server = Server::start_with(&a, &more);
+    let anywhere = format!("{}:0", own_host());
+    let server = Server::start_on(&a, &anywhere, &anywhere, &more);
     let (portal, api) = (server.portals[0].to_string(), server.api.trim_start_matches("http://"));
     let (api, gate) = (api.to_owned(), Gate::start(api));
     let cluster = Cluster::new([&gate.url], None).unwrap();

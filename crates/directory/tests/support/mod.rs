@@ -28,21 +28,15 @@ struct Member {
     child: Option<Child>,
 }
 
-/// An address that nobody has just now.
-pub(crate) fn free_address() -> SocketAddr {
-    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port");
-    listener.local_addr().expect("bound")
-}
-
-/// Two of them, for sure.
-fn two_free_addresses_of(host: Ipv4Addr) -> (SocketAddr, SocketAddr) {
+/// Two addresses that nobody has just now.
+pub(crate) fn two_free_addresses_of(host: Ipv4Addr) -> (SocketAddr, SocketAddr) {
     let [one, other] = [(); 2].map(|()| TcpListener::bind((host, 0)).expect("a port"));
     (one.local_addr().expect("bound"), other.local_addr().expect("bound"))
 }
 
 /// A host on loopback that nobody else uses: what other tests connect and listen to takes no port of it, not
 /// even while a member is down.
-fn own_host() -> Ipv4Addr {
+pub(crate) fn own_host() -> Ipv4Addr {
     static COUNT: AtomicU32 = AtomicU32::new(0);
     let [_, _, high, low] = std::process::id().to_be_bytes();
     let count = COUNT.fetch_add(1, Ordering::Relaxed) % 250;
