@@ -271,14 +271,15 @@ fn ipv6_is_served_too() {
 }
 
 /// Method: fill every place that the server has for connections, and ask its API meanwhile; once
-/// they are given up, a host gets in again.
+/// they are given up, a host gets in again. Some of the flood may have been ended for the rest, and not be gone yet.
 #[test]
 fn a_flood_of_connections_is_bounded_and_passes() {
     let server = Server::start_with("mem:256MiB", &["--connections-max", "4"]);
-    let flood: Vec<_> = (0..64).map(|_| TcpStream::connect(server.portals[0]).unwrap()).collect();
+    let flood: Vec<_> = (0..256).map(|_| TcpStream::connect(server.portals[0]).unwrap()).collect();
     server.volume_json(&["create", "a", "--size", "1GiB"]);
     let client = control::ApiClient::new(&server.api).unwrap();
-    assert!(client.server().unwrap().cores[0].connections <= 4);
+    let connections = client.server().unwrap().cores[0].connections;
+    assert!(connections <= 4 + dataplane::CONNECTIONS_LEAVING_MAX as u64, "{connections}");
     drop(flood);
     support::until("the flood is given up", || client.server().unwrap().cores[0].connections == 0);
     assert!(succeed(&["discover", &server.portals[0].to_string()]).contains("nqn."));

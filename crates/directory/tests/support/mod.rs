@@ -240,7 +240,13 @@ impl Wire {
                 }
                 let Ok(far) = TcpStream::connect(target) else { continue };
                 let copy = |stream: &TcpStream| stream.try_clone().expect("descriptors");
-                shared.streams.lock().expect("whole").extend([copy(&near), copy(&far)]);
+                let mut streams = shared.streams.lock().expect("whole");
+                // Cut since it came.
+                if !shared.whole.load(Ordering::SeqCst) {
+                    continue;
+                }
+                streams.extend([copy(&near), copy(&far)]);
+                drop(streams);
                 let is_watch = Arc::new(AtomicBool::new(false));
                 for (from, to) in [(copy(&near), copy(&far)), (far, near)] {
                     let (state, is_watch) = (shared.clone(), is_watch.clone());
@@ -257,8 +263,9 @@ impl Wire {
 
     /// Nothing passes from now on.
     pub(crate) fn cut(&self) {
+        let mut streams = self.state.streams.lock().expect("whole");
         self.state.whole.store(false, Ordering::SeqCst);
-        for stream in self.state.streams.lock().expect("whole").drain(..) {
+        for stream in streams.drain(..) {
             let _ = stream.shutdown(Shutdown::Both);
         }
     }
