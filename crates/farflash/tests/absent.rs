@@ -26,6 +26,9 @@ use units::Lba;
 const SERVE: [&str; 7] =
     ["serve", "--auth", "off", "--listen", "127.0.0.1:0", "--api", "127.0.0.1:0"];
 
+/// In seconds: what hangs is given up soon, and what is well answers within that also on a busy disk.
+const DEVICE_TIMEOUT: &str = "5";
+
 fn serve(devices: &[&str], more: &[&str]) -> Vec<String> {
     let devices = devices.iter().flat_map(|device| ["--device", device]);
     SERVE.into_iter().chain(devices).chain(more.iter().copied()).map(str::to_owned).collect()
@@ -309,7 +312,7 @@ fn a_device_that_hangs_when_it_is_opened_is_served_when_it_answers() {
         eprintln!("no file can be leased here");
         return;
     }
-    let server = start(&[&a, &b], &["--device-timeout", "1"]);
+    let server = start(&[&a, &b], &["--device-timeout", DEVICE_TIMEOUT]);
     says(&server, "b does not answer");
     assert_eq!(names(&server), ["near"]);
     drop(holder);
@@ -333,7 +336,7 @@ fn a_device_that_hangs_at_the_start_is_served_when_it_answers() {
     assert_eq!(server.wait(), Some(0));
     let hanging = file_system.hang();
     let _limit = file_system.hang_at_most(PATIENCE);
-    let server = start(&[&a, &b], &["--device-timeout", "2"]);
+    let server = start(&[&a, &b], &["--device-timeout", DEVICE_TIMEOUT]);
     let shown = device(&server, 1);
     let trouble = shown["trouble"].as_str().unwrap();
     // What was asked of it is still under way.

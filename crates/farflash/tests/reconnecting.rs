@@ -61,7 +61,8 @@ fn a_full_load_with_tokens_goes_on_behind_kill_9() {
     let listen = format!("{}:4420", own_host());
     let server = Server::start_on(&device, &listen, "127.0.0.1:0", &["--auth", "on"]);
     let volume = server.volume_json(&["create", "a", "--size", "64MiB"]);
-    let more = ["--verify", "--qd", "8", "--connections", "2", "--bytes", "32MiB"];
+    // Long enough that the server is killed under it, however late.
+    let more = ["--verify", "--qd", "8", "--connections", "2", "--bytes", "64MiB"];
     let mut load = Load::start(&volume, &more);
     server.signal("KILL");
     assert_eq!(server.wait(), None);
