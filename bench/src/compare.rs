@@ -19,13 +19,12 @@ use crate::null::{self, Blocks, Direction, NullResult, NullSpec};
 use crate::page;
 use crate::peers::{self, Peer};
 use crate::process::{Server, VolumeAddress, is_installed, run};
+use crate::run_args::RunArgs;
 
 /// Rounds, and seconds of each measurement, in a full and in a quick run. The pace of a virtual machine changes within
 /// seconds: many short measurements side by side agree better than few long ones.
 const FULL: (usize, f64) = (20, 0.5);
 const QUICK: (usize, f64) = (2, 0.5);
-/// Fewer say too little about how much the results vary to be published.
-pub(crate) const PUBLISHED_ROUNDS_MIN: usize = 5;
 /// A farflash device holds volumes of a GiB, two in memory and one in a file, and room for the writes of a copy-on-write
 /// engine.
 const MEM_SIZE: &str = "3GiB";
@@ -34,23 +33,13 @@ const VOLUME_SIZE: &str = "1GiB";
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct CompareArgs {
-    /// The farflash program to measure
-    #[arg(long)]
-    farflash: PathBuf,
-    /// Page whose results are replaced, by all cases of at least five rounds
-    #[arg(long, conflicts_with_all = ["quick", "only"])]
-    report: Option<PathBuf>,
-    /// Directory for results and for the files that are served
-    #[arg(long, default_value = "bench-out")]
-    out: PathBuf,
-    /// Two short rounds, to try things out
-    #[arg(long)]
-    quick: bool,
-    /// Rounds
+    #[command(flatten)]
+    run: RunArgs,
+    /// Rounds: at least five for a page
     #[arg(long)]
     rounds: Option<usize>,
     /// Only cases whose name contains this
-    #[arg(long)]
+    #[arg(long, conflicts_with = "report")]
     only: Option<String>,
 }
 
@@ -85,15 +74,11 @@ struct Line<'a> {
 
 /// Runs the comparison and writes what it brought.
 pub(crate) fn compare(args: &CompareArgs) -> Result<()> {
-    let (rounds, seconds) = if args.quick { QUICK } else { FULL };
-    let rounds = args.rounds.unwrap_or(rounds).max(1);
-    ensure!(
-        args.report.is_none() || rounds >= PUBLISHED_ROUNDS_MIN,
-        "--report needs at least {PUBLISHED_ROUNDS_MIN} --rounds"
-    );
-    fs::create_dir_all(&args.out)?;
+    let (rounds, seconds) = if args.run.quick { QUICK } else { FULL };
+    let rounds = args.run.rounds(args.rounds, rounds)?;
+    let out = args.run.out()?;
     let mut facts = machine();
-    let mut bed = prepare(args, seconds, &mut facts)?;
+    let mut bed = prepare(&args.run, seconds, &mut facts)?;
     let mut cases = case::all();
     cases.retain(|case| {
         let name = format!("{} {}", case.subject.name(), case.shape.name());
@@ -133,8 +118,8 @@ pub(crate) fn compare(args: &CompareArgs) -> Result<()> {
         samples[round][index]
     });
     let results = Results { cases, samples, verdicts, facts, seconds };
-    fs::write(args.out.join("samples.jsonl"), lines)?;
-    page::write(&results, &args.out, args.report.as_deref().filter(|_| failures == 0))?;
+    fs::write(out.join("samples.jsonl"), lines)?;
+    page::write(&results, &out, args.run.report.as_deref().filter(|_| failures == 0))?;
     ensure!(failures == 0, "{failures} measurements failed; what is published stays as it was");
     Ok(())
 }
@@ -154,9 +139,8 @@ fn is_peer(subject: Subject) -> bool {
 }
 
 /// Starts the servers and writes all that is going to be read.
-fn prepare(args: &CompareArgs, seconds: f64, facts: &mut Facts) -> Result<Bed> {
-    let out = args.out.canonicalize()?;
-    let farflash = args.farflash.canonicalize().context("there is no such farflash program")?;
+fn prepare(args: &RunArgs, seconds: f64, facts: &mut Facts) -> Result<Bed> {
+    let (out, farflash) = (args.out()?, args.farflash()?);
     let log = |name: &str| out.join(name).with_extension("log");
     eprintln!("preparing");
     let mem = Server::start(&farflash, &format!("mem:{MEM_SIZE}"), cpus::server(), &log("mem"))?;

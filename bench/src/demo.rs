@@ -22,6 +22,7 @@ use units::{BLOCK_SIZE, ByteLen, Lba, LbaRange};
 use crate::cpus;
 use crate::demo_plot::plot;
 use crate::process::{Server, VolumeAddress, run};
+use crate::run_args::{directory, program};
 
 const NAMES: [&str; 2] = ["alpha", "beta"];
 const DEVICE_SIZE: &str = "4GiB";
@@ -92,9 +93,7 @@ struct Check {
 pub(crate) fn demo(args: &DemoArgs) -> Result<()> {
     let (begin, scale) = (Instant::now(), args.scale);
     let range = scale.range()?;
-    fs::create_dir_all(&args.out)?;
-    let out = args.out.canonicalize()?;
-    let farflash = args.farflash.canonicalize().context("there is no such farflash program")?;
+    let (out, farflash) = (directory(&args.out)?, program(&args.farflash)?);
     let (image, local_image) = (out.join("flash.img"), out.join("local.img"));
     for path in [&image, &local_image] {
         if path.exists() {

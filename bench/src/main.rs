@@ -16,6 +16,7 @@ mod null;
 mod page;
 mod peers;
 mod process;
+mod run_args;
 mod sharing;
 mod steady;
 mod tenants;
@@ -48,9 +49,9 @@ enum Command {
     /// Measure the volume engine beside the raw device, at equal durability
     Engine(engine::EngineArgs),
     /// Measure what it costs to share a device and a core fairly
-    Sharing(sharing::SharingArgs),
+    Sharing(run_args::RunArgs),
     /// Measure what many tenants cost: authentication, metrics, volumes and connections by the thousand
-    Tenants(tenants::TenantsArgs),
+    Tenants(run_args::RunArgs),
     /// Serve volumes, kill the server under load, verify everything, plot it
     Demo(demo::DemoArgs),
 }

@@ -325,14 +325,11 @@ impl Volume {
         &self,
         py: Python<'_>,
         offset: u64,
-        data: &Bound<'_, PyAny>,
-        metadata: &Bound<'_, PyAny>,
+        data: Bound<'_, PyAny>,
+        metadata: Bound<'_, PyAny>,
     ) -> PyResult<usize> {
-        let (data, metadata) = (readable(data)?, readable(metadata)?);
-        let (len, metadata_len) = (data.len_bytes(), metadata.len_bytes());
-        let loan = Loan::new(py, data);
-        let metadata = copy_in_metadata(py, &metadata, 0, metadata_len);
-        let blocks = BlockData { data: loan.lend_whole(), metadata };
+        let (loan, blocks) = lent_blocks((data, metadata))?;
+        let len = blocks.data.len();
         let written = self.done(py, Request::WriteTxEx { offset, blocks });
         returned(py, &[&loan], written).map(|()| len)
     }

@@ -16,6 +16,9 @@ from pathlib import Path
 #: The program `farflash`.
 PROGRAM = os.environ["FARFLASH_PROGRAM"]
 MIB = 1 << 20
+_HIGH, _LOW = os.getpid().to_bytes(4)[2:]
+#: On loopback, and nobody else's: what others connect and listen to takes no port of it, not even while nobody listens there.
+OWN_HOST = f"127.{max(_HIGH, 1)}.{_LOW}.1"
 
 for _variable in ("API", "API_CA", "API_TOKEN", "TOKEN", "CONTROLLER_TOKEN"):
     os.environ.pop(f"FARFLASH_{_variable}", None)
@@ -27,7 +30,7 @@ class Server:
     def __init__(self, device: str = "mem:256MiB", *more: str, auth: bool = False) -> None:
         self.device, self.more = device, more
         self.auth = "on" if auth else "off"
-        self.address = "127.0.0.1:0"
+        self.address = f"{OWN_HOST}:0"
         self.start()
 
     def start(self) -> None:
@@ -85,8 +88,8 @@ class Etcd:
 
     def __init__(self) -> None:
         self.files = tempfile.TemporaryDirectory()
-        with socket.create_server(("127.0.0.1", 0)) as client, socket.create_server(("127.0.0.1", 0)) as peer:
-            self.address, peers = ("127.0.0.1:%d" % free.getsockname()[1] for free in (client, peer))
+        with socket.create_server((OWN_HOST, 0)) as client, socket.create_server((OWN_HOST, 0)) as peer:
+            self.address, peers = ("%s:%d" % free.getsockname() for free in (client, peer))
         urls = {"client": f"http://{self.address}", "peer": f"http://{peers}"}
         arguments = [f"--data-dir={self.files.name}", f"--initial-cluster=default={urls['peer']}"]
         arguments += [f"--listen-{kind}-urls={url}" for kind, url in urls.items()]

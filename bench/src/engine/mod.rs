@@ -25,9 +25,9 @@ mod verification;
 mod written;
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::Result;
 use device::MemDevice;
 use reactor::{FileDevice, Handle, OpenOptions, OwnedDevice};
 use serde::Serialize;
@@ -36,10 +36,11 @@ use units::BLOCK_SIZE;
 use self::recovery::Recoveries;
 use self::samples::Samples;
 use self::suite::{ENGINE_BYTES, ENGINE_MEMORY_BYTES, Length, MIB, RAW_BYTES};
-use crate::compare::{PUBLISHED_ROUNDS_MIN, fresh_file};
+use crate::compare::fresh_file;
 use crate::cpus;
 use crate::machine::{Facts, machine};
 use crate::process::run;
+use crate::run_args::RunArgs;
 use crate::verdict::Verdict;
 
 /// Rounds, and seconds of each measurement, in a full and in a quick run.
@@ -48,23 +49,13 @@ const QUICK: Length = Length { rounds: 2, seconds: 0.3 };
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct EngineArgs {
-    /// The farflash program to compare with qemu-nbd
-    #[arg(long)]
-    farflash: PathBuf,
-    /// Page whose results of the engine are replaced
-    #[arg(long, conflicts_with_all = ["quick", "only"])]
-    report: Option<PathBuf>,
-    /// Directory for results and files; its disk is what is measured
-    #[arg(long, default_value = "bench-out")]
-    out: PathBuf,
-    /// Two short rounds, to try things out
-    #[arg(long)]
-    quick: bool,
-    /// Rounds
+    #[command(flatten)]
+    run: RunArgs,
+    /// Rounds: at least five for a page
     #[arg(long)]
     rounds: Option<usize>,
     /// Only one part
-    #[arg(long, value_enum)]
+    #[arg(long, value_enum, conflicts_with = "report")]
     only: Option<Part>,
 }
 
@@ -89,14 +80,9 @@ pub(crate) struct Results {
 
 /// Runs everything and writes what it brought.
 pub(crate) fn engine(args: &EngineArgs) -> Result<()> {
-    let length = if args.quick { QUICK } else { FULL };
-    let length = Length { rounds: args.rounds.unwrap_or(length.rounds).max(1), ..length };
-    ensure!(
-        args.report.is_none() || length.rounds >= PUBLISHED_ROUNDS_MIN,
-        "--report needs at least {PUBLISHED_ROUNDS_MIN} --rounds"
-    );
-    fs::create_dir_all(&args.out)?;
-    let out = args.out.canonicalize()?;
+    let length = if args.run.quick { QUICK } else { FULL };
+    let length = Length { rounds: args.run.rounds(args.rounds, length.rounds)?, ..length };
+    let out = args.run.out()?;
     let wanted = |part: Part| args.only.is_none_or(|only| only == part);
     let facts = machine();
     let mut samples = Samples::default();
@@ -107,7 +93,7 @@ pub(crate) fn engine(args: &EngineArgs) -> Result<()> {
         samples.join(on_memory(length)?);
     }
     if wanted(Part::Qcow2) {
-        let farflash = args.farflash.canonicalize().context("there is no such farflash program")?;
+        let farflash = args.run.farflash()?;
         let Length { rounds, seconds } = length;
         let bed = qcow2::Bed { farflash: &farflash, out: &out, rounds, seconds };
         samples.join(qcow2::measure(&bed)?.unwrap_or_default());
@@ -123,7 +109,7 @@ pub(crate) fn engine(args: &EngineArgs) -> Result<()> {
     let verdicts = goals::judge(&samples, &recoveries, &verification);
     let length = (length.rounds, length.seconds);
     let results = Results { facts, length, samples, recoveries, verdicts };
-    page::write(&results, &out, args.report.as_deref())
+    page::write(&results, &out, args.run.report.as_deref())
 }
 
 /// Half of the rounds with one file under the engine, half with the other: one place of a disk may be a quarter faster

@@ -8,10 +8,10 @@
 mod cost;
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::Duration;
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use control::{ApiClient, ChangeDevice};
 use report::{Align, Spread, Table, rate};
 use serde::Serialize;
@@ -23,6 +23,7 @@ use crate::driver::Driver;
 use crate::machine::{Facts, machine};
 use crate::page::{busy_text, machine_text, publish};
 use crate::process::Server;
+use crate::run_args::RunArgs;
 use crate::steady::{Steady, by_run};
 use crate::verdict::{self, Bound, Unit, Verdict};
 
@@ -40,22 +41,6 @@ const RATE_SHARE_MIN: f64 = 0.98;
 const COST_MAX_NS: f64 = 150.0;
 /// What is shared.
 const DEVICE: &str = "mem:2GiB";
-
-#[derive(Debug, clap::Args)]
-pub(crate) struct SharingArgs {
-    /// The farflash program to measure
-    #[arg(long)]
-    farflash: PathBuf,
-    /// Page whose results are replaced
-    #[arg(long, conflicts_with = "quick")]
-    report: Option<PathBuf>,
-    /// Directory for results
-    #[arg(long, default_value = "bench-out")]
-    out: PathBuf,
-    /// Few short pairs, to try things out
-    #[arg(long)]
-    quick: bool,
-}
 
 /// Requests a second of one shape of load, by round.
 #[derive(Debug, Serialize)]
@@ -90,9 +75,9 @@ struct Results {
 }
 
 /// Runs everything and writes what it brought.
-pub(crate) fn sharing(args: &SharingArgs) -> Result<()> {
+pub(crate) fn sharing(args: &RunArgs) -> Result<()> {
     let (runs, pairs_each) = if args.quick { QUICK } else { FULL };
-    fs::create_dir_all(&args.out)?;
+    let out = args.out()?;
     let facts = machine();
     let pairs = measure_pairs(args, runs, pairs_each)?;
     eprintln!("the scheduler by itself");
@@ -100,12 +85,11 @@ pub(crate) fn sharing(args: &SharingArgs) -> Result<()> {
     let verdicts = judge(&pairs, pairs_each, &costs);
     let slice_ms = SLICE.as_millis();
     let results = Results { facts, runs, pairs_each, slice_ms, pairs, costs, verdicts };
-    write(&results, &args.out, args.report.as_deref())
+    write(&results, &out, args.report.as_deref())
 }
 
-fn measure_pairs(args: &SharingArgs, runs: usize, pairs_each: usize) -> Result<Vec<Pairs>> {
-    let farflash = args.farflash.canonicalize().context("there is no such farflash program")?;
-    let log = args.out.join("sharing.log");
+fn measure_pairs(args: &RunArgs, runs: usize, pairs_each: usize) -> Result<Vec<Pairs>> {
+    let (farflash, log) = (args.farflash()?, args.out()?.join("sharing.log"));
     let server = Server::start(&farflash, DEVICE, cpus::server(), &log)?;
     let volume = server.create_volume("bench", "1GiB")?;
     Driver { farflash, seconds: 0.0, token: None }.fill(&volume.target(), "1GiB")?;

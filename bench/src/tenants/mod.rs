@@ -18,9 +18,9 @@ mod telling_apart;
 mod two_samples;
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use serde::Serialize;
 
 use self::crowd::Crowd;
@@ -28,6 +28,7 @@ use self::slices::{LONG_SLICE, SLICE, Slices};
 use self::telling_apart::TellingApart;
 use crate::machine::{Facts, machine};
 use crate::page::{busy_text, machine_text, publish};
+use crate::run_args::RunArgs;
 use crate::verdict::{self, Verdict};
 
 /// How much is measured.
@@ -58,22 +59,6 @@ const QUICK: Extent =
 const BEGIN: &str = "<!-- tenants: begin; written by `make bench` -->";
 const END: &str = "<!-- tenants: end -->";
 
-#[derive(Debug, clap::Args)]
-pub(crate) struct TenantsArgs {
-    /// The farflash program to measure
-    #[arg(long)]
-    farflash: PathBuf,
-    /// Page whose results are replaced
-    #[arg(long, conflicts_with = "quick")]
-    report: Option<PathBuf>,
-    /// Directory for results
-    #[arg(long, default_value = "bench-out")]
-    out: PathBuf,
-    /// Few slices, volumes and connections, to try things out
-    #[arg(long)]
-    quick: bool,
-}
-
 #[derive(Serialize)]
 struct Results {
     facts: Facts,
@@ -89,10 +74,9 @@ struct Results {
 }
 
 /// Runs everything and writes what it brought.
-pub(crate) fn tenants(args: &TenantsArgs) -> Result<()> {
+pub(crate) fn tenants(args: &RunArgs) -> Result<()> {
     let extent = if args.quick { QUICK } else { FULL };
-    fs::create_dir_all(&args.out)?;
-    let farflash = args.farflash.canonicalize().context("there is no such farflash program")?;
+    let (out, farflash) = (args.out()?, args.farflash()?);
     let mut results = Results {
         facts: machine(),
         runs: extent.runs,
@@ -100,13 +84,13 @@ pub(crate) fn tenants(args: &TenantsArgs) -> Result<()> {
         long_pairs_each: extent.long_pairs,
         slice_ms: SLICE.as_millis(),
         long_slice_ms: LONG_SLICE.as_millis(),
-        crowd: crowd::measure(&farflash, &args.out, extent.volumes, extent.connections)?,
-        slices: slices::measure(&farflash, &args.out, &extent)?,
-        telling_apart: telling_apart::measure(&farflash, &args.out, extent.attempts)?,
+        crowd: crowd::measure(&farflash, &out, extent.volumes, extent.connections)?,
+        slices: slices::measure(&farflash, &out, &extent)?,
+        telling_apart: telling_apart::measure(&farflash, &out, extent.attempts)?,
         verdicts: Vec::new(),
     };
     results.verdicts = figures::judge(&results);
-    write(&results, &args.out, args.report.as_deref())
+    write(&results, &out, args.report.as_deref())
 }
 
 /// Prints the results and writes them to `out`, and to `page` if there is one.

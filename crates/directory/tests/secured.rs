@@ -3,7 +3,7 @@
 mod support;
 
 use std::io::{Read, Write};
-use std::net::{SocketAddr, TcpStream};
+use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use rcgen::{
     BasicConstraints, CertificateParams, DistinguishedName, ExtendedKeyUsagePurpose, IsCa, Issuer,
     KeyPair,
 };
-use support::free_address;
+use support::{own_host, two_free_addresses_of};
 use tempfile::TempDir;
 use uuid::Uuid;
 
@@ -41,7 +41,7 @@ struct Secured {
 }
 
 /// An authority, a certificate of etcd's, and one of a host's; and a host's of an authority of its own.
-fn make_certificates(files: &Path) {
+fn make_certificates(files: &Path, host: Ipv4Addr) {
     let write = |name: &str, text: String| std::fs::write(files.join(name), text).expect("written");
     for (authority, names) in [("ca", &["etcd", "host"][..]), ("other-ca", &["stranger"])] {
         let key = KeyPair::generate().expect("a key");
@@ -52,7 +52,7 @@ fn make_certificates(files: &Path) {
         let issuer = Issuer::new(params, key);
         for name in names {
             let key = KeyPair::generate().expect("a key");
-            let mut params = CertificateParams::new(["127.0.0.1".to_owned()]).expect("a name");
+            let mut params = CertificateParams::new([host.to_string()]).expect("a name");
             // etcd takes no certificate with a common name where JSON is spoken.
             params.distinguished_name = DistinguishedName::new();
             params.extended_key_usages =
@@ -64,8 +64,13 @@ fn make_certificates(files: &Path) {
     }
 }
 
-fn start(files: &Path, address: SocketAddr, scheme: &str, more: &[String]) -> Process {
-    let peer = free_address();
+/// Starts etcd for clients at an address, and for no other member at another.
+fn start(
+    files: &Path,
+    (address, peer): (SocketAddr, SocketAddr),
+    scheme: &str,
+    more: &[String],
+) -> Process {
     let mut command = Command::new("etcd");
     command.args([
         "--name=m".to_owned(),
@@ -108,9 +113,10 @@ impl Secured {
     /// Starts one without any of it, makes its users, and starts it anew with all of it.
     fn start() -> Self {
         let files = tempfile::tempdir().expect("a directory");
-        make_certificates(files.path());
-        let address = free_address();
-        let open = start(files.path(), address, "http", &[]);
+        let host = own_host();
+        make_certificates(files.path(), host);
+        let addresses @ (address, _) = two_free_addresses_of(host);
+        let open = start(files.path(), addresses, "http", &[]);
         let key = |text: &str| Base64::encode_string(text.as_bytes());
         let permission = format!(
             "{{\"name\":\"f\",\"perm\":{{\"permType\":\"READWRITE\",\"key\":\"{}\",\"range_end\":\"{}\"}}}}",
@@ -141,7 +147,7 @@ impl Secured {
             "--auth-token-ttl=2".to_owned(),
         ];
         let more = if supports_ttl() { &more[..] } else { &more[..4] };
-        let etcd = start(files.path(), address, "https", more);
+        let etcd = start(files.path(), addresses, "https", more);
         Self { files, address, _etcd: etcd }
     }
 

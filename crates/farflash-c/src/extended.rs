@@ -69,6 +69,23 @@ unsafe fn blocks<'a>(pointer: *const CBlocks, name: &str) -> Result<Blocks<'a>, 
     Ok(Blocks { data, metadata })
 }
 
+/// Carries out a request about blocks of the caller's.
+///
+/// # Safety
+/// Pointers are null or as `farflash.h` says.
+unsafe fn with_blocks(
+    volume: *const Volume,
+    blocks: *const CBlocks,
+    request: impl FnOnce(&Volume, Blocks<'_>) -> Result<(), Failure>,
+) -> c_int {
+    edge(|| {
+        // SAFETY: the caller's promise.
+        let (volume, blocks) =
+            unsafe { (reference(volume, "volume")?, self::blocks(blocks, "blocks")?) };
+        request(volume, blocks)
+    })
+}
+
 /// See `farflash.h`.
 ///
 /// # Safety
@@ -108,12 +125,8 @@ pub unsafe extern "C" fn farflash_write_ex(
     blocks: *const CBlocks,
     offset: u64,
 ) -> c_int {
-    edge(|| {
-        // SAFETY: the caller's promise.
-        let (volume, blocks) =
-            unsafe { (reference(volume, "volume")?, self::blocks(blocks, "blocks")?) };
-        Ok(volume.write_ex(blocks, offset)?)
-    })
+    // SAFETY: the caller's promise.
+    unsafe { with_blocks(volume, blocks, |volume, blocks| Ok(volume.write_ex(blocks, offset)?)) }
 }
 
 /// See `farflash.h`.
@@ -126,12 +139,8 @@ pub unsafe extern "C" fn farflash_write_tx_ex(
     blocks: *const CBlocks,
     offset: u64,
 ) -> c_int {
-    edge(|| {
-        // SAFETY: the caller's promise.
-        let (volume, blocks) =
-            unsafe { (reference(volume, "volume")?, self::blocks(blocks, "blocks")?) };
-        Ok(volume.write_tx_ex(blocks, offset)?)
-    })
+    // SAFETY: the caller's promise.
+    unsafe { with_blocks(volume, blocks, |volume, blocks| Ok(volume.write_tx_ex(blocks, offset)?)) }
 }
 
 /// See `farflash.h`.
@@ -144,12 +153,12 @@ pub unsafe extern "C" fn farflash_compare_ex(
     blocks: *const CBlocks,
     offset: u64,
 ) -> c_int {
-    edge(|| {
-        // SAFETY: the caller's promise.
-        let (volume, blocks) =
-            unsafe { (reference(volume, "volume")?, self::blocks(blocks, "blocks")?) };
-        if volume.compare_ex(blocks, offset)? { Ok(()) } else { Err(differs()) }
-    })
+    // SAFETY: the caller's promise.
+    unsafe {
+        with_blocks(volume, blocks, |volume, blocks| {
+            if volume.compare_ex(blocks, offset)? { Ok(()) } else { Err(differs()) }
+        })
+    }
 }
 
 /// See `farflash.h`.

@@ -20,11 +20,14 @@ use support::gate::Gate;
 use support::host::{connect, filled, on_core};
 use support::loop_device::LoopDevice;
 use support::skipped::skipped;
-use support::{Files, PATIENCE, Server, refused, run, succeed, until};
+use support::{Files, PATIENCE, Server, own_host, refused, run, succeed, until};
 use units::Lba;
 
 const SERVE: [&str; 7] =
     ["serve", "--auth", "off", "--listen", "127.0.0.1:0", "--api", "127.0.0.1:0"];
+
+/// In seconds: what hangs is given up soon, and what is well answers within that also on a busy disk.
+const DEVICE_TIMEOUT: &str = "5";
 
 fn serve(devices: &[&str], more: &[&str]) -> Vec<String> {
     let devices = devices.iter().flat_map(|device| ["--device", device]);
@@ -309,7 +312,7 @@ fn a_device_that_hangs_when_it_is_opened_is_served_when_it_answers() {
         eprintln!("no file can be leased here");
         return;
     }
-    let server = start(&[&a, &b], &["--device-timeout", "1"]);
+    let server = start(&[&a, &b], &["--device-timeout", DEVICE_TIMEOUT]);
     says(&server, "b does not answer");
     assert_eq!(names(&server), ["near"]);
     drop(holder);
@@ -333,7 +336,7 @@ fn a_device_that_hangs_at_the_start_is_served_when_it_answers() {
     assert_eq!(server.wait(), Some(0));
     let hanging = file_system.hang();
     let _limit = file_system.hang_at_most(PATIENCE);
-    let server = start(&[&a, &b], &["--device-timeout", "2"]);
+    let server = start(&[&a, &b], &["--device-timeout", DEVICE_TIMEOUT]);
     let shown = device(&server, 1);
     let trouble = shown["trouble"].as_str().unwrap();
     // What was asked of it is still under way.
@@ -395,7 +398,8 @@ fn an_open_volume_is_sought_while_its_device_is_absent() {
     let files = Files::new();
     let (a, b) = (format(&files, "a"), format(&files, "b"));
     let more = ["--device", b.as_str(), "--auth", "on"];
-    let server = Server::start_with(&a, &more);
+    let anywhere = format!("{}:0", own_host());
+    let server = Server::start_on(&a, &anywhere, &anywhere, &more);
     let (portal, api) = (server.portals[0].to_string(), server.api.trim_start_matches("http://"));
     let (api, gate) = (api.to_owned(), Gate::start(api));
     let cluster = Cluster::new([&gate.url], None).unwrap();

@@ -8,6 +8,7 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 
 use nvme_wire::Nqn;
+use serde_json::Value;
 use support::host::{connect, filled, on_core};
 use support::loop_device::LoopDevice;
 use support::skipped::skipped;
@@ -89,7 +90,7 @@ fn fsck_names_what_is_damaged_and_mends_copies() {
         flip(&path, at + 20);
         let outcome = run(&["fsck", "--device", &device, "--json"]);
         assert_eq!(outcome.code, Some(1), "{outcome:?}");
-        let report: serde_json::Value = serde_json::from_str(&outcome.stdout).unwrap();
+        let report: Value = serde_json::from_str(&outcome.stdout).unwrap();
         assert_eq!(report["faults"][0]["at_byte"], at as u64, "{report}");
         assert_eq!(report["faults"].as_array().unwrap().len(), 1, "{report}");
         let outcome = run(&["fsck", "--device", &device, "--repair"]);
@@ -103,7 +104,7 @@ fn fsck_names_what_is_damaged_and_mends_copies() {
     let damaged = std::fs::read(&path).unwrap();
     let outcome = run(&["fsck", "--device", &device, "--json", "--repair"]);
     assert_eq!(outcome.code, Some(1), "{outcome:?}");
-    let report: serde_json::Value = serde_json::from_str(&outcome.stdout).unwrap();
+    let report: Value = serde_json::from_str(&outcome.stdout).unwrap();
     let fault = &report["faults"][0];
     assert_eq!(fault["volume_name"], "db-1", "{report}");
     assert_eq!(fault["volume_byte"], DAMAGED * BLOCK_SIZE as u64);
@@ -142,7 +143,7 @@ fn a_repair_names_each_fault_and_what_it_will_do_about_it() {
         plan.map(str::to_owned).collect()
     };
     let count = |outcome: &Outcome, what: &str| {
-        let report: serde_json::Value = serde_json::from_str(&outcome.stdout).unwrap();
+        let report: Value = serde_json::from_str(&outcome.stdout).unwrap();
         report[what].as_array().unwrap().len()
     };
 
@@ -219,8 +220,11 @@ fn a_superblock_that_cannot_be_read_costs_nothing_and_is_written_anew() {
 /// A device of which one superblock is damaged is served with all that is on it, says so, and is whole after a scrub.
 fn serves_and_mends(what: &str, device: &str, nqn: Nqn) {
     let server = Server::start(device);
-    let lines = server.log_until(|line| line["message"] == "damaged block");
-    assert_eq!(lines.last().unwrap()["what"], "Superblock", "{what}");
+    // It may be said before the server is ready, or behind that.
+    let is_said = |line: &&Value| line["message"] == "damaged block";
+    let said = server.starting.iter().map(|line| &line["fields"]).find(is_said).cloned();
+    let said = said.unwrap_or_else(|| server.log_until(|line| is_said(&line)).pop().unwrap());
+    assert_eq!(said["what"], "Superblock", "{what}");
     assert_eq!(health(&server), "degraded", "{what}");
     assert_eq!(media_errors(&server, &nqn), 1, "{what}");
     let read_all = |server: &Server| {
@@ -293,7 +297,7 @@ fn a_scrub_finds_damage_while_the_server_runs() {
     flip_a_bit_of(&files.path("a"), MARK + DAMAGED);
     let outcome = scrub(&["--json"]);
     assert_eq!(outcome.code, Some(1), "{outcome:?}");
-    let report: serde_json::Value = serde_json::from_str(&outcome.stdout).unwrap();
+    let report: Value = serde_json::from_str(&outcome.stdout).unwrap();
     assert_eq!((&report["state"], &report["damaged"]), (&"done".into(), &1.into()), "{report}");
     let place = &report["places"][0];
     assert_eq!((&place["what"], &place["volume_name"]), (&"data".into(), &"db-1".into()));
@@ -326,7 +330,7 @@ fn scrubs_come_by_themselves_if_wanted() {
     server.wait_for_log("scrub ended");
     let outcome = run(&["scrub", "--status", "--json", "--api", &server.api]);
     assert_eq!(outcome.code, Some(0), "{outcome:?}");
-    let report: serde_json::Value = serde_json::from_str(&outcome.stdout).unwrap();
+    let report: Value = serde_json::from_str(&outcome.stdout).unwrap();
     assert_eq!(report["every_seconds"], 1, "{report}");
     assert!(report["next_in_seconds"].as_u64().unwrap() <= 1, "{report}");
     assert_ne!(report["state"], "idle", "{report}");

@@ -278,7 +278,8 @@ fn a_device_that_hangs_leaves_the_other_alone_and_its_changes_may_come_true() {
     };
     let devices = formatted(&files, &[("a", 128), ("mount/b", 256)]);
     let (a, b) = (devices[0].as_str(), devices[1].as_str());
-    let server = start(&[a, b], &["--device-timeout", "3"]);
+    // What is well answers within that also on a busy disk.
+    let server = start(&[a, b], &["--device-timeout", "5"]);
     let on =
         |device, name| server.volume_json(&["create", name, "--size", "1GiB", "--device", device]);
     let (good, bad) = (on(a, "good"), on(b, "bad"));

@@ -5,13 +5,7 @@
 mod support;
 
 use serde_json::Value;
-use support::{Files, Server, succeed};
-
-/// An address of this machine at which all ports are free, whatever else is served here.
-fn own_address(of_test: u8) -> String {
-    let [_, high, middle, low] = std::process::id().to_be_bytes();
-    format!("127.{}.{middle}.{low}", high | of_test)
-}
+use support::{Files, Server, own_host, succeed};
 
 /// Method: word for word, but for the address, the path, a shorter run, and a log that the test can read.
 #[test]
@@ -20,7 +14,7 @@ fn the_forms_that_scripts_rely_on_work_as_written() {
     let path = files.path("flash.img").display().to_string();
     let Some(core) = support::cores(1) else { panic!("there is no core") };
     succeed(&["format", "--device", &format!("file:{path},size=8GiB")]);
-    let ip = own_address(0x80);
+    let ip = own_host();
     let (listen, api) = (format!("{ip}:4420"), format!("{ip}:7420"));
     let url = format!("http://{api}");
     for device in [format!("file:{path}"), "mem:1GiB".to_owned()] {
@@ -47,7 +41,7 @@ fn the_forms_that_scripts_rely_on_work_as_written() {
 fn each_core_has_the_port_of_the_base_and_its_index() {
     let count = reactor::allowed_cpus().len().min(2);
     let cores = support::cores(count).unwrap();
-    let ip = own_address(0x40);
+    let ip = own_host();
     let listen = format!("{ip}:4420");
     let server = Server::start_on("mem:256MiB", &listen, "127.0.0.1:0", &["--cores", &cores]);
     let expected = (4420..).take(count).map(|port| format!("{ip}:{port}"));

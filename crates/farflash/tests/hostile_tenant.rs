@@ -20,7 +20,8 @@ use nvme_wire::{HostId, Nqn, SglDescriptor, Sqe};
 use rustix::net::{AddressFamily, SocketType, bind, connect, socket};
 use serde_json::Value;
 use support::host::{filled, on_core};
-use support::{Files, PATIENCE, Server, succeed, until};
+use support::users::{self, User};
+use support::{Files, PATIENCE, Server, until};
 use units::Lba;
 use zerocopy::{FromBytes, IntoBytes};
 
@@ -57,22 +58,12 @@ struct Service {
 impl Service {
     fn start(connections_max: usize) -> Self {
         let files = Files::new();
-        let mut list = String::new();
-        let mut user = |name: &str, more: &[&str]| -> String {
-            let made = succeed(&[&["api-token", name, "--json"], more].concat());
-            let made: Value = serde_json::from_str(&made).unwrap();
-            let (role, hash) = (text(&made, "role"), text(&made, "token_sha256"));
-            list += &format!("[[{role}]]\nname = \"{name}\"\ntoken_sha256 = \"{hash}\"\n");
-            text(&made, "token").to_owned()
-        };
-        let operator = user("ops", &[]);
-        let (good, evil) = (user("good", &["--tenant"]), user("evil", &["--tenant"]));
-        let users = files.path("users.toml");
-        std::fs::write(&users, list).unwrap();
-        let users = users.to_str().unwrap();
+        let known = [User::operator("ops"), User::tenant("good"), User::tenant("evil")];
+        let users = users::list(&files, &known.each_ref().map(User::entry));
         let max = connections_max.to_string();
-        let more = ["--auth", "on", "--api-users", users, "--connections-max", &max];
+        let more = ["--auth", "on", "--api-users", &users, "--connections-max", &max];
         let server = Server::start_with("mem:512MiB", &more);
+        let [operator, good, evil] = known.map(|user| user.token);
         Self { server, operator, good, evil, _files: files }
     }
 

@@ -14,13 +14,13 @@ use etcd::EtcdProcesses;
 use farflash_client::{
     Cluster, Data, NewVolume, OpenOptions, Pending, Reply, Request, Volume, VolumeRecord,
 };
+use support::cluster::{self, host_with, knows, lease_ends};
 use support::gate::Gate;
-use support::{Files, Server, run, succeed, until};
+use support::{Files, Server, until};
 use uuid::Uuid;
 
 const BLOCK: usize = 4096;
 const MIB: u64 = 1 << 20;
-const LEASE: &str = "3";
 
 /// What hosts have in common.
 struct Service {
@@ -34,37 +34,18 @@ impl Service {
         Self { name, etcd: EtcdProcesses::start(1), files: Files::new() }
     }
 
-    /// A device in a file.
-    fn device(&self, name: &str) -> String {
-        let device = self.files.device(name);
-        succeed(&["format", "--device", &format!("{device},size=256MiB")]);
-        device
+    fn directory(&self) -> String {
+        cluster::url(self.etcd.address(0), self.name)
     }
 
-    fn membership(&self, name: &str) -> Vec<String> {
-        let directory = format!("etcd://{}/{}", self.etcd.address(0), self.name);
-        let label = format!("rack=of-{name}");
-        let words = ["--directory", &directory, "--host-name", name, "--host-lease", LEASE];
-        words.into_iter().chain(["--label", &label]).map(str::to_owned).collect()
+    /// A device in a file.
+    fn device(&self, name: &str) -> String {
+        cluster::format(&self.files, name)
     }
 
     /// A server on portals of the kernel's choice: another one each time.
     fn host(&self, name: &str, device: &str, more: &[&str]) -> Server {
-        let membership = self.membership(name);
-        let membership: Vec<&str> = membership.iter().map(String::as_str).collect();
-        Server::start_with(device, &[&membership[..], more].concat())
-    }
-
-    /// Waits until the host that had `device` and was killed counts as gone.
-    fn wait_until_gone(&self, heir: &str, device: &str) {
-        let membership = self.membership(heir);
-        let membership: Vec<&str> = membership.iter().map(String::as_str).collect();
-        let serve =
-            ["serve", "--device", device, "--listen", "127.0.0.1:0", "--api", "127.0.0.1:0"];
-        until("the lease ends", || {
-            let outcome = run(&[&serve[..], &["--auth", "off"], &membership].concat());
-            outcome.stderr.contains("is gone but did not give it back")
-        });
+        host_with(&self.directory(), name, device, more)
     }
 }
 
@@ -131,6 +112,7 @@ fn an_open_volume_is_found_wherever_it_goes() {
     let service = Service::new("library-moves");
     let (a, device) = (service.host("a", &service.device("a"), &[]), service.device("b"));
     let b = service.host("b", &device, &[]);
+    knows(&a, "b");
     let cluster = Cluster::new([url(&a)], None).unwrap();
     let created = cluster.create(&new("v", "rack=of-b")).unwrap().volume;
     until("it is known here", || cluster.show("v").is_ok());
@@ -149,7 +131,7 @@ fn an_open_volume_is_found_wherever_it_goes() {
 
     kill(b);
     let waiting = [write(&by_name, 5), write(&by_id, 6)];
-    service.wait_until_gone("c", &device);
+    lease_ends(&service.directory(), "c", &device);
     let c = service.host("c", &device, &["--take-over"]);
     waiting.into_iter().for_each(|pending| drop(done(pending)));
     for volume in [&by_name, &by_id] {
@@ -168,6 +150,7 @@ fn an_open_volume_is_sought_while_its_device_is_absent() {
     let (one, two) = (service.device("one"), service.device("two"));
     let with_two = ["--device", two.as_str(), "--auth", "on"];
     let b = service.host("b", &one, &with_two);
+    knows(&a, "b");
     let gate = Gate::start(address(&a));
     let cluster = Cluster::new([&gate.url], None).unwrap();
     let on_two = NewVolume { device: Some(two.clone()), ..new("v", "b") };

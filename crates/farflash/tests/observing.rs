@@ -12,6 +12,7 @@ use std::net::TcpStream;
 
 use etcd::EtcdProcesses;
 use serde_json::Value;
+use support::users::{self, User};
 use support::{Files, Server, cluster, farflash, run, succeed};
 
 fn metrics(server: &Server) -> String {
@@ -176,22 +177,13 @@ fn metrics_count_errors_by_what_hosts_were_told() {
 /// What only a server has that is one of several, with tenants.
 fn metrics_of_a_service() -> String {
     let (etcd, files) = (EtcdProcesses::start(1), Files::new());
-    let made = succeed(&["api-token", "prometheus", "--reader", "--json"]);
-    let made: Value = serde_json::from_str(&made).unwrap();
-    let hash = "0".repeat(64);
-    let list = format!(
-        "[[reader]]\nname = \"prometheus\"\ntoken_sha256 = {}\n\
-         [[tenant]]\nname = \"acme\"\ntoken_sha256 = \"{hash}\"\nvolumes = 1\nprovisioned = \"1GiB\"\n\
-         allocated = \"1GiB\"\nshare = 100\n",
-        made["token_sha256"]
-    );
-    let users = files.path("users.toml");
-    std::fs::write(&users, list).unwrap();
+    let (prometheus, acme) = (User::reader("prometheus"), User::tenant("acme"));
+    let quota = "volumes = 1\nprovisioned = \"1GiB\"\nallocated = \"1GiB\"\nshare = 100";
+    let users = users::list(&files, &[prometheus.entry(), acme.bounded(quota)]);
     let directory = cluster::url(etcd.address(0), "test-dashboard");
     let device = cluster::format(&files, "a");
-    let more = ["--api-users", users.to_str().unwrap()];
-    let server = cluster::host_with(&directory, "a", &device, &more);
-    metrics_for(&server, made["token"].as_str().unwrap())
+    let server = cluster::host_with(&directory, "a", &device, &["--api-users", &users]);
+    metrics_for(&server, &prometheus.token)
 }
 
 /// A panel of a metric that nobody has would stay empty without a word.
@@ -335,12 +327,9 @@ fn a_stranger_does_not_fill_the_log() {
 fn a_stranger_does_not_fill_the_log_by_asking_the_api() {
     const TIMES: u64 = 300;
     const LINE_BYTES_MAX: usize = 1024;
-    let (token, files) = (control::ApiToken::new(&[1; 32]), Files::new());
-    let users = files.path("users.toml");
-    let hash = &token.token_sha256;
-    std::fs::write(&users, format!("[[operator]]\nname = \"ops\"\ntoken_sha256 = \"{hash}\"\n"))
-        .unwrap();
-    let server = Server::start_with("mem:256MiB", &["--api-users", users.to_str().unwrap()]);
+    let files = Files::new();
+    let users = users::list(&files, &[User::operator("ops").entry()]);
+    let server = Server::start_with("mem:256MiB", &["--api-users", &users]);
     let address = server.api.strip_prefix("http://").unwrap();
     let path = "x".repeat(10_000);
     for _ in 0..TIMES {

@@ -8,7 +8,7 @@ use std::io::{BufRead, BufReader, Read};
 use std::process::{Child, ChildStderr, Stdio};
 
 use serde_json::Value;
-use support::{Files, Server, farflash, succeed};
+use support::{Files, Server, farflash, own_host, succeed};
 
 /// A load that is under way.
 struct Load {
@@ -58,11 +58,12 @@ fn a_full_load_with_tokens_goes_on_behind_kill_9() {
     let files = Files::new();
     let device = files.device("a");
     succeed(&["format", "--device", &format!("{device},size=1GiB")]);
-    let server = Server::start_with(&device, &["--auth", "on"]);
+    let listen = format!("{}:4420", own_host());
+    let server = Server::start_on(&device, &listen, "127.0.0.1:0", &["--auth", "on"]);
     let volume = server.volume_json(&["create", "a", "--size", "64MiB"]);
-    let more = ["--verify", "--qd", "8", "--connections", "2", "--bytes", "32MiB"];
+    // Long enough that the server is killed under it, however late.
+    let more = ["--verify", "--qd", "8", "--connections", "2", "--bytes", "64MiB"];
     let mut load = Load::start(&volume, &more);
-    let listen = server.portals[0].to_string();
     server.signal("KILL");
     assert_eq!(server.wait(), None);
     load.wait_for("connecting again");

@@ -6,7 +6,7 @@ mod support;
 
 use std::net::TcpListener;
 
-use support::{Files, Server, farflash, refused, run, succeed};
+use support::{Files, Server, farflash, own_host, refused, run, succeed};
 
 const SERVE: [&str; 8] =
     ["serve", "--auth", "off", "--listen", "127.0.0.1:0", "--api", "127.0.0.1:0", "--device"];
@@ -247,8 +247,7 @@ fn a_device_has_one_server_at_a_time() {
 
 #[test]
 fn commands_without_a_server_say_so() {
-    let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
-    let api = format!("http://127.0.0.1:{port}");
+    let api = format!("http://{}:7420", own_host());
     refused(&["volume", "list", "--api", &api], 1, "cannot be reached", "farflash serve");
     refused(&["volume", "list", "--api", "nonsense"], 2, "no API address", "--api");
     let outcome: support::Outcome =

@@ -7,9 +7,10 @@ mod support;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Stdio};
 
-use control::{ApiClient, ApiError, ApiTls, ApiToken, CERTIFICATE_FILE, KEY_FILE, ProblemCode};
+use control::{ApiClient, ApiError, ApiTls, CERTIFICATE_FILE, KEY_FILE, ProblemCode};
 use serde_json::{Value, json};
 use support::audit::deeds;
+use support::users::{self, User};
 use support::{Files, Server, farflash, until};
 
 /// A host that reads, and goes when this is dropped.
@@ -37,11 +38,11 @@ struct Reloaded {
 }
 
 impl Reloaded {
-    fn start(users: &str) -> Self {
+    fn start(entries: &[String]) -> Self {
         let files = Files::new();
-        std::fs::write(files.path("users.toml"), users).unwrap();
+        let users = users::list(&files, entries);
         let path = |name: &str| files.path(name).to_str().unwrap().to_owned();
-        let (users, tls, audit) = (path("users.toml"), path("tls"), path("audit.jsonl"));
+        let (tls, audit) = (path("tls"), path("audit.jsonl"));
         let flags = ["--api-users", &users, "--api-tls", &tls, "--audit-log", &audit];
         let server = Server::start_with("mem:256MiB", &flags);
         Self { files, server }
@@ -55,8 +56,8 @@ impl Reloaded {
         lines.last().unwrap()["kept"].as_u64().unwrap()
     }
 
-    fn users(&self, list: &str) -> u64 {
-        std::fs::write(self.files.path("users.toml"), list).unwrap();
+    fn users(&self, entries: &[String]) -> u64 {
+        users::list(&self.files, entries);
         self.reload()
     }
 
@@ -69,22 +70,19 @@ impl Reloaded {
         self.files.path("tls").join(CERTIFICATE_FILE)
     }
 
-    fn client(&self, token: &ApiToken) -> ApiClient {
-        self.client_trusting(token, &self.certificate())
+    fn client(&self, user: &User) -> ApiClient {
+        self.client_trusting(user, &self.certificate())
     }
 
-    fn client_trusting(&self, token: &ApiToken, certificate: &Path) -> ApiClient {
+    fn client_trusting(&self, user: &User, certificate: &Path) -> ApiClient {
         let client = ApiClient::trusting(&self.server.api, Some(certificate)).unwrap();
-        client.with_token(&token.token)
+        client.with_token(&user.token)
     }
 }
 
-fn operator(name: &str, token: &ApiToken) -> String {
-    format!("[[operator]]\nname = \"{name}\"\ntoken_sha256 = \"{}\"\n", token.token_sha256)
-}
-
-fn tenant(token: &ApiToken, quota: &str) -> String {
-    format!("[[tenant]]\nname = \"acme\"\ntoken_sha256 = \"{}\"\n{quota}\n", token.token_sha256)
+/// What is no list.
+fn nonsense() -> [String; 1] {
+    ["[[operator]]\nname = 7\n".to_owned()]
 }
 
 fn is_known(client: &ApiClient) -> bool {
@@ -102,8 +100,8 @@ fn is_known(client: &ApiClient) -> bool {
 /// certificate is another and the log is moved away.
 #[test]
 fn users_certificate_and_log_change_while_a_host_goes_on() {
-    let (old, new) = (ApiToken::new(&[1; 32]), ApiToken::new(&[2; 32]));
-    let reloaded = Reloaded::start(&operator("ops", &old));
+    let (old, new) = (User::operator("ops"), User::operator("ops"));
+    let reloaded = Reloaded::start(&[old.entry()]);
     let size = control::VolumeSize::try_from(64 << 20).unwrap();
     let request = control::CreateVolume::new("v".parse().unwrap(), size);
     let volume = reloaded.client(&old).create(&request).unwrap().volume;
@@ -112,10 +110,10 @@ fn users_certificate_and_log_change_while_a_host_goes_on() {
     until("the host reads", || requests(&reloaded.client(&old)) > 0);
 
     // One token goes and another one comes.
-    assert_eq!(reloaded.users(&operator("ops", &new)), 0);
+    assert_eq!(reloaded.users(&[new.entry()]), 0);
     assert!(!is_known(&reloaded.client(&old)) && is_known(&reloaded.client(&new)));
     // What is no list, or nothing at all, changes nothing.
-    assert_eq!(reloaded.users("[[operator]]\nname = 7\n"), 1);
+    assert_eq!(reloaded.users(&nonsense()), 1);
     assert!(!is_known(&reloaded.client(&old)) && is_known(&reloaded.client(&new)));
     std::fs::remove_file(reloaded.files.path("users.toml")).unwrap();
     assert_eq!(reloaded.reload(), 1);
@@ -130,7 +128,7 @@ fn users_certificate_and_log_change_while_a_host_goes_on() {
         std::fs::copy(other.join(name), reloaded.files.path("tls").join(name)).unwrap()
     };
     take(KEY_FILE);
-    assert_eq!(reloaded.users(&operator("ops", &new)), 1);
+    assert_eq!(reloaded.users(&[new.entry()]), 1);
     assert!(is_known(&reloaded.client_trusting(&new, &before)));
     take(CERTIFICATE_FILE);
     assert_eq!(reloaded.reload(), 0);
@@ -160,9 +158,8 @@ fn users_certificate_and_log_change_while_a_host_goes_on() {
 /// nothing, as logrotate's.
 #[test]
 fn what_a_signal_changes_is_in_the_audit_log() {
-    let (old, new, acme) =
-        (ApiToken::new(&[1; 32]), ApiToken::new(&[2; 32]), ApiToken::new(&[3; 32]));
-    let reloaded = Reloaded::start(&operator("ops", &old));
+    let (old, new, acme) = (User::operator("ops"), User::operator("ops"), User::tenant("acme"));
+    let reloaded = Reloaded::start(&[old.entry()]);
     assert_eq!(reloaded.reload(), 0);
     assert!(reloaded.deeds().is_empty(), "nothing was changed");
     let mut known = 0;
@@ -179,20 +176,19 @@ fn what_a_signal_changes_is_in_the_audit_log() {
         assert!(new[0].get("outcome").is_none() && new[1].get("request").is_none());
         new
     };
-    let both = operator("ops", &new) + &tenant(&acme, "volumes = 1");
-    assert_eq!(reloaded.users(&both), 0);
+    assert_eq!(reloaded.users(&[new.entry(), acme.bounded("volumes = 1")]), 0);
     let [change, end] = last("api_users");
     assert_eq!((&change["request"]["added"], &end["outcome"]), (&json!(["acme"]), &json!("done")));
     assert_eq!(change["request"]["new_token"], json!(["ops"]));
     assert!(!change.to_string().contains(&new.token_sha256), "no tokens");
-    assert_eq!(reloaded.users(&both.replace("volumes = 1", "volumes = 2")), 0);
+    assert_eq!(reloaded.users(&[new.entry(), acme.bounded("volumes = 2")]), 0);
     assert_eq!(last("api_users")[0]["request"]["new_quota"], json!(["acme"]));
-    assert_eq!(reloaded.users(&operator("ops", &new)), 0);
+    assert_eq!(reloaded.users(&[new.entry()]), 0);
     assert_eq!(last("api_users")[0]["request"]["removed"], json!(["acme"]));
-    assert_eq!(reloaded.users("[[operator]]\nname = 7\n"), 1);
+    assert_eq!(reloaded.users(&nonsense()), 1);
     let [_, end] = last("api_users");
     assert!(end["outcome"].as_str().unwrap().contains("the list of API users"), "{end}");
-    std::fs::write(reloaded.files.path("users.toml"), operator("ops", &new)).unwrap();
+    users::list(&reloaded.files, &[new.entry()]);
     let other = reloaded.files.path("other");
     ApiTls::open_or_make(&other, &["127.0.0.1".to_owned()]).unwrap();
     for name in [CERTIFICATE_FILE, KEY_FILE] {
@@ -209,10 +205,10 @@ fn what_a_signal_changes_is_in_the_audit_log() {
 /// G5. Method: the log is moved away, and the signal that has it begun anew also finds another user.
 #[test]
 fn what_a_signal_changes_is_in_the_file_that_it_has_begun() {
-    let reloaded = Reloaded::start(&operator("ops", &ApiToken::new(&[1; 32])));
+    let reloaded = Reloaded::start(&[User::operator("ops").entry()]);
     let moved = reloaded.files.path("audit.jsonl.1");
     std::fs::rename(reloaded.files.path("audit.jsonl"), &moved).unwrap();
-    assert_eq!(reloaded.users(&operator("ops", &ApiToken::new(&[2; 32]))), 0);
+    assert_eq!(reloaded.users(&[User::operator("ops").entry()]), 0);
     assert_eq!((reloaded.deeds().len(), deeds(&moved).len()), (2, 0));
 }
 
@@ -220,15 +216,14 @@ fn what_a_signal_changes_is_in_the_file_that_it_has_begun() {
 /// full.
 #[test]
 fn a_token_is_revoked_also_without_a_record() {
-    let (old, new) = (ApiToken::new(&[1; 32]), ApiToken::new(&[2; 32]));
+    let (old, new) = (User::operator("ops"), User::operator("ops"));
     let files = Files::new();
-    let users = files.path("users.toml");
-    std::fs::write(&users, operator("ops", &old)).unwrap();
-    let flags = ["--api-users", users.to_str().unwrap(), "--audit-log", "/dev/full"];
+    let users = users::list(&files, &[old.entry()]);
+    let flags = ["--api-users", &users, "--audit-log", "/dev/full"];
     let server = Server::start_with("mem:256MiB", &flags);
-    let client = |token: &ApiToken| ApiClient::new(&server.api).unwrap().with_token(&token.token);
+    let client = |user: &User| ApiClient::new(&server.api).unwrap().with_token(&user.token);
     assert!(is_known(&client(&old)));
-    std::fs::write(&users, operator("ops", &new)).unwrap();
+    users::list(&files, &[new.entry()]);
     server.signal("HUP");
     let lines = server.log_until(|line| line["message"] == "SIGHUP: read again");
     assert!(lines.iter().any(|line| line["message"] == "the audit log cannot be written"));
@@ -239,8 +234,8 @@ fn a_token_is_revoked_also_without_a_record() {
 #[test]
 fn users_without_an_audit_log_are_a_risk_that_is_said() {
     let files = Files::new();
-    let (users, audit) = (files.path("users.toml"), files.path("audit.jsonl"));
-    std::fs::write(&users, operator("ops", &ApiToken::new(&[1; 32]))).unwrap();
+    let users = users::list(&files, &[User::operator("ops").entry()]);
+    let audit = files.path("audit.jsonl");
     let warned = |flags: &[&str]| {
         let server = Server::start_with("mem:256MiB", flags);
         let names = |line: &&Value| {
@@ -248,7 +243,7 @@ fn users_without_an_audit_log_are_a_risk_that_is_said() {
         };
         server.starting.iter().filter(names).count()
     };
-    let named = ["--api-users", users.to_str().unwrap()];
+    let named = ["--api-users", &users];
     assert_eq!(warned(&named), 1);
     assert_eq!(warned(&[&named[..], &["--audit-log", audit.to_str().unwrap()]].concat()), 0);
     assert_eq!(warned(&[]), 0);
@@ -257,23 +252,24 @@ fn users_without_an_audit_log_are_a_risk_that_is_said() {
 /// What is in force of a tenant's quota is what was read last.
 #[test]
 fn quotas_are_what_the_list_says_last() {
-    let token = ApiToken::new(&[1; 32]);
-    let reloaded = Reloaded::start(&tenant(&token, "volumes = 0\nallocated = \"1GiB\""));
+    let acme = User::tenant("acme");
+    let bounded = |quota: &str| [acme.bounded(quota)];
+    let reloaded = Reloaded::start(&bounded("volumes = 0\nallocated = \"1GiB\""));
     let create = |name: &str| {
         let size = control::VolumeSize::try_from(64 << 20).unwrap();
         let request = control::CreateVolume::new(name.parse().unwrap(), size);
-        reloaded.client(&token).create(&request).is_ok()
+        reloaded.client(&acme).create(&request).is_ok()
     };
     let limit = || {
-        let quotas = reloaded.client(&token).quotas().unwrap().quotas;
+        let quotas = reloaded.client(&acme).quotas().unwrap().quotas;
         quotas[0].allocated_bytes.limit
     };
     assert!(!create("a"));
     assert_eq!(limit(), Some(1 << 30));
-    assert_eq!(reloaded.users(&tenant(&token, "volumes = 1\nallocated = \"2GiB\"")), 0);
+    assert_eq!(reloaded.users(&bounded("volumes = 1\nallocated = \"2GiB\"")), 0);
     assert_eq!(limit(), Some(2 << 30));
     assert!(create("a") && !create("b"));
-    assert_eq!(reloaded.users(&tenant(&token, "volumes = 2")), 0);
+    assert_eq!(reloaded.users(&bounded("volumes = 2")), 0);
     assert_eq!(limit(), None);
     assert!(create("b"));
 }
@@ -281,18 +277,18 @@ fn quotas_are_what_the_list_says_last() {
 /// G3. Method: a user goes each time, while a quota changes of a tenant that was there, then comes with one that was not.
 #[test]
 fn a_token_is_revoked_whatever_else_the_list_changes() {
-    let tokens = [1, 2, 3].map(|byte| ApiToken::new(&[byte; 32]));
-    let [acme, ops, next] = &tokens;
-    let bounded = |token: &ApiToken, quota: &str| {
-        tenant(token, &format!("volumes = 3\nallocated = \"{quota}\""))
+    let (acme, new) = (User::tenant("acme"), User::tenant("new"));
+    let (ops, next) = (User::operator("ops"), User::operator("next"));
+    let bounded = |tenant: &User, quota: &str| {
+        tenant.bounded(&format!("volumes = 3\nallocated = \"{quota}\""))
     };
-    let reloaded = Reloaded::start(&(bounded(acme, "1GiB") + &operator("ops", ops)));
-    assert!(is_known(&reloaded.client(ops)));
-    let kept = reloaded.users(&(bounded(acme, "2GiB") + &operator("next", next)));
-    assert!(!is_known(&reloaded.client(ops)) && is_known(&reloaded.client(next)));
+    let reloaded = Reloaded::start(&[bounded(&acme, "1GiB"), ops.entry()]);
+    assert!(is_known(&reloaded.client(&ops)));
+    let kept = reloaded.users(&[bounded(&acme, "2GiB"), next.entry()]);
+    assert!(!is_known(&reloaded.client(&ops)) && is_known(&reloaded.client(&next)));
     assert_eq!(kept, 0);
-    let kept = reloaded.users(&bounded(ops, "1MiB").replace("acme", "new"));
-    assert!(!is_known(&reloaded.client(acme)) && !is_known(&reloaded.client(next)));
-    assert!(is_known(&reloaded.client(ops)));
+    let kept = reloaded.users(&[bounded(&new, "1MiB")]);
+    assert!(!is_known(&reloaded.client(&acme)) && !is_known(&reloaded.client(&next)));
+    assert!(is_known(&reloaded.client(&new)));
     assert_eq!(kept, 0);
 }

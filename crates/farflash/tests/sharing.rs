@@ -210,7 +210,8 @@ fn a_measured_drive_is_proposed_and_can_be_served() {
     let server = Server::start_with(&drive, &[]);
     let made = server.volume_json(&["create", "a", "--size", "32MiB"]);
     let target = format!("tcp://{}/{}", server.portals[0], made["nqn"].as_str().unwrap());
-    let host = random_reads(&target, "2");
+    // It still reads when it is looked at, however late.
+    let host = random_reads(&target, "10");
     support::until("it is read", || blocks_of(&self::reads(&server).1, "a") > 0);
     let top = run(&["top", "--once", "--json", "--interval", "0.2", "--api", &server.api]);
     let top: Value = serde_json::from_str(&top.stdout).unwrap();

@@ -11,7 +11,7 @@ use std::process::{Child, Stdio};
 
 use rustix::process::{Pid, Signal, kill_process};
 use rustix::time::{ClockId, clock_gettime};
-use support::{Files, PATIENCE, farflash};
+use support::{Files, PATIENCE, farflash, own_host};
 
 /// A process that ends with this.
 struct Running(Child);
@@ -44,7 +44,7 @@ fn a_server_is_ready_when_it_serves() {
     let socket = files.path("notify");
     let manager = UnixDatagram::bind(&socket).unwrap();
     manager.set_read_timeout(Some(PATIENCE)).unwrap();
-    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+    let taken = TcpListener::bind((own_host(), 0)).unwrap();
     let portal = taken.local_addr().unwrap();
     let listen = portal.to_string();
     let words = ["serve", "--device", "mem:64MiB", "--listen", &listen, "--api", "127.0.0.1:0"];

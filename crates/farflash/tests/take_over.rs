@@ -12,11 +12,11 @@ use std::net::{Shutdown, SocketAddr, TcpListener};
 use control::{ApiClient, ProblemCode, VolumeState};
 use etcd::{EtcdProcesses, Wire, forget_addresses};
 use support::cluster::{
-    client, code, copy, creation, discovered, format, host, host_with, lease_ends, listed, nqn,
-    portal, refused, row, url,
+    client, code, copy, creation, discovered, format, host, host_with, lease_ends, listed,
+    membership, nqn, portal, refused, row, url,
 };
 use support::host::{connect, filled, on_core};
-use support::{Files, Server, until};
+use support::{Files, Server, own_host, until};
 use units::Lba;
 
 #[test]
@@ -122,7 +122,9 @@ fn who_has_the_addresses_of_a_dead_host_is_not_taken_for_it() {
     let (etcd, files) = (EtcdProcesses::start(1), Files::new());
     let directory = url(etcd.address(0), "test-heirs");
     let device = format(&files, "a");
-    let a = host(&directory, "a", &device);
+    let (anywhere, membership) = (format!("{}:0", own_host()), membership(&directory, "a"));
+    let membership: Vec<&str> = membership.iter().map(String::as_str).collect();
+    let a = Server::start_on(&device, &anywhere, &anywhere, &membership);
     let api: SocketAddr = a.api.trim_start_matches("http://").parse().unwrap();
     let portal = a.portals[0];
     a.signal("KILL");

@@ -14,6 +14,7 @@ use std::thread::JoinHandle;
 
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 use support::host::{connect, filled, on_core};
+use support::users::{self, User};
 use support::{Files, Outcome, Server, farflash, refused, run, until};
 use units::Lba;
 
@@ -259,24 +260,15 @@ fn is_refused(outcome: &Outcome, why: &str) {
 #[test]
 fn tenants_manage_their_own_volumes_within_their_quota() {
     let files = Files::new();
-    let mut list = String::new();
-    let mut token = |name: &str, more: &[&str], quota: &str| -> String {
-        let made = support::succeed(&[&["api-token", name, "--json"], more].concat());
-        let made: serde_json::Value = serde_json::from_str(&made).unwrap();
-        let (role, hash) = (text(&made, "role"), text(&made, "token_sha256"));
-        list += &format!("[[{role}]]\nname = \"{name}\"\ntoken_sha256 = \"{hash}\"\n{quota}");
-        text(&made, "token").to_owned()
-    };
-    let ops = token("ops", &[], "");
-    let quota = "volumes = 2\nprovisioned = \"100MiB\"\nshare = 150\n";
-    let acme = token("acme", &["--tenant"], quota);
-    let other = token("other", &["--tenant"], "");
-    let (users, audit) = (files.path("users.toml"), files.path("audit.jsonl"));
-    std::fs::write(&users, &list).unwrap();
-    let more = ["--api-users", users.to_str().unwrap(), "--audit-log", audit.to_str().unwrap()];
+    let (ops, acme, other) = (User::operator("ops"), User::tenant("acme"), User::tenant("other"));
+    let quota = "volumes = 2\nprovisioned = \"100MiB\"\nshare = 150";
+    let users = users::list(&files, &[ops.entry(), acme.bounded(quota), other.entry()]);
+    let [ops, acme, other] = [&ops, &acme, &other].map(|user| user.token.as_str());
+    let audit = files.path("audit.jsonl");
+    let more = ["--api-users", &users, "--audit-log", audit.to_str().unwrap()];
     let server = Server::start_with("mem:256MiB", &more);
 
-    let made = ask(&server, &acme, &["create", "a", "--size", "64MiB"]);
+    let made = ask(&server, acme, &["create", "a", "--size", "64MiB"]);
     assert_eq!(made.code, Some(0), "{made:?}");
     let volume: serde_json::Value = serde_json::from_str(&made.stdout).unwrap();
     assert_eq!(text(&volume, "owner"), "acme");
@@ -291,22 +283,22 @@ fn tenants_manage_their_own_volumes_within_their_quota() {
         &["restrict", id, "--any-host"],
         &["delete", "a"],
     ] {
-        is_refused(&ask(&server, &other, arguments), "there is no volume");
+        is_refused(&ask(&server, other, arguments), "there is no volume");
         is_refused(&ask(&server, "", arguments), "answers to those it knows");
     }
-    let listed = ask(&server, &other, &["list"]);
+    let listed = ask(&server, other, &["list"]);
     assert!(!listed.stdout.contains(id), "{listed:?}");
     let theirs = ["create", "b", "--size", "1MiB", "--owner", "acme"];
-    is_refused(&ask(&server, &other, &theirs), "`owner` must be yourself");
+    is_refused(&ask(&server, other, &theirs), "`owner` must be yourself");
     // Its own, and no more than its quota.
-    is_refused(&ask(&server, &acme, &["resize", "a", "--size", "101MiB"]), "the quota of acme");
-    is_refused(&ask(&server, &acme, &["create", "b", "--size", "64MiB"]), "bytes provisioned");
-    is_refused(&ask(&server, &acme, &["create", "b", "--size", "1MiB"]), "of shares");
+    is_refused(&ask(&server, acme, &["resize", "a", "--size", "101MiB"]), "the quota of acme");
+    is_refused(&ask(&server, acme, &["create", "b", "--size", "64MiB"]), "bytes provisioned");
+    is_refused(&ask(&server, acme, &["create", "b", "--size", "1MiB"]), "of shares");
     let small = ["create", "b", "--size", "1MiB", "--share", "50"];
-    assert_eq!(ask(&server, &acme, &small).code, Some(0));
+    assert_eq!(ask(&server, acme, &small).code, Some(0));
     let third = ["create", "c", "--size", "1MiB", "--share", "1"];
-    is_refused(&ask(&server, &acme, &third), "2 volumes");
-    assert_eq!(ask(&server, &acme, &["delete", "b"]).code, Some(0));
+    is_refused(&ask(&server, acme, &third), "2 volumes");
+    assert_eq!(ask(&server, acme, &["delete", "b"]).code, Some(0));
     // It sees how much of it it has, and the operator what all have.
     let quotas = |token: &str| -> serde_json::Value {
         let mut command = farflash(&["quota", "--api", &server.api, "--json"]);
@@ -314,19 +306,19 @@ fn tenants_manage_their_own_volumes_within_their_quota() {
         assert_eq!(outcome.code, Some(0), "{outcome:?}");
         serde_json::from_str(&outcome.stdout).unwrap()
     };
-    let own = quotas(&acme)["quotas"].clone();
+    let own = quotas(acme)["quotas"].clone();
     assert_eq!(own.as_array().unwrap().len(), 1, "{own}");
     assert_eq!(own[0]["volumes"], serde_json::json!({ "used": 1, "limit": 2 }), "{own}");
     assert_eq!(own[0]["provisioned_bytes"]["used"], 64 << 20, "{own}");
-    let all = quotas(&ops)["quotas"].clone();
+    let all = quotas(ops)["quotas"].clone();
     assert_eq!((&all[0], text(&all[1], "tenant")), (&own[0], "other"), "{all}");
     let mut shown = farflash(&["quota", "--api", &server.api]);
-    let shown: Outcome = shown.env("FARFLASH_API_TOKEN", &acme).output().unwrap().into();
+    let shown: Outcome = shown.env("FARFLASH_API_TOKEN", acme).output().unwrap().into();
     assert!(shown.stdout.contains("1 of 2") && shown.stdout.contains("100 MiB"), "{shown:?}");
     // The operator sees all.
-    let listed = ask(&server, &ops, &["list"]);
+    let listed = ask(&server, ops, &["list"]);
     assert!(listed.stdout.contains(id), "{listed:?}");
-    assert_eq!(ask(&server, &ops, &["change-auth", "a"]).code, Some(0));
+    assert_eq!(ask(&server, ops, &["change-auth", "a"]).code, Some(0));
     let lines = std::fs::read_to_string(&audit).unwrap();
     assert!(lines.contains("\"caller\":\"acme\"") && lines.contains("\"caller\":\"other\""));
     assert!(!lines.contains("DHHC") && !lines.contains("ffk_"), "no secrets: {lines}");
@@ -349,22 +341,13 @@ fn a_wrong_list_of_users_keeps_the_server_from_starting() {
 fn a_tenant_holds_no_more_than_its_quota() {
     const MIB: u64 = 1 << 20;
     let files = Files::new();
-    let users = files.path("users.toml");
-    let made = |name: &str, more: &[&str], quota: &str| {
-        let made = support::succeed(&[&["api-token", name, "--json"], more].concat());
-        let made: serde_json::Value = serde_json::from_str(&made).unwrap();
-        let (role, hash) = (text(&made, "role"), text(&made, "token_sha256"));
-        let entry = format!("[[{role}]]\nname = \"{name}\"\ntoken_sha256 = \"{hash}\"\n{quota}");
-        (text(&made, "token").to_owned(), entry)
-    };
-    let (acme, entry) = made("acme", &["--tenant"], "allocated = \"16MiB\"\n");
-    let (ops, operator) = made("ops", &[], "");
-    std::fs::write(&users, entry + &operator).unwrap();
+    let (acme, ops) = (User::tenant("acme"), User::operator("ops"));
+    let users = users::list(&files, &[acme.bounded("allocated = \"16MiB\""), ops.entry()]);
     let cores = support::cores(2).unwrap_or_else(|| support::cores(1).unwrap());
-    let more = ["--api-users", users.to_str().unwrap(), "--cores", &cores];
+    let more = ["--api-users", &users, "--cores", &cores];
     let server = Server::start_with("mem:512MiB", &more);
-    let open = |token: &str, name: &str, core: &str| {
-        let made = ask(&server, token, &["create", name, "--size", "64MiB", "--core", core]);
+    let open = |user: &User, name: &str, core: &str| {
+        let made = ask(&server, &user.token, &["create", name, "--size", "64MiB", "--core", core]);
         let made: serde_json::Value = serde_json::from_str(&made.stdout).unwrap();
         farflash_client::open(&target(&made), &farflash_client::OpenOptions::default()).unwrap()
     };
@@ -395,7 +378,7 @@ fn a_tenant_holds_no_more_than_its_quota() {
     });
     support::until("both are refused", || write(&mut held) == 2);
     a.write_at(&data, 0).unwrap();
-    let shown = ask(&server, &acme, &["show", "a"]);
+    let shown = ask(&server, &acme.token, &["show", "a"]);
     let shown: serde_json::Value = serde_json::from_str(&shown.stdout).unwrap();
     assert_eq!(shown["allocated_bytes"], held[0] * MIB);
     for at in 0..32 {
@@ -411,20 +394,13 @@ fn a_tenant_holds_no_more_than_its_quota() {
 fn what_a_tenant_may_hold_changes_at_a_reload() {
     const MIB: u64 = 1 << 20;
     let files = Files::new();
-    let users = files.path("users.toml");
-    let made = support::succeed(&["api-token", "acme", "--tenant", "--json"]);
-    let made: serde_json::Value = serde_json::from_str(&made).unwrap();
-    let (acme, hash) = (text(&made, "token"), text(&made, "token_sha256"));
-    let other = "0".repeat(64);
+    let (acme, other) = (User::tenant("acme"), User::tenant("b"));
     let list = |quota: &str| {
-        let entry = format!("[[tenant]]\nname = \"acme\"\ntoken_sha256 = \"{hash}\"\n{quota}");
-        let other =
-            format!("[[tenant]]\nname = \"b\"\ntoken_sha256 = \"{other}\"\nallocated = \"0\"\n");
-        std::fs::write(&users, entry + &other).unwrap();
+        users::list(&files, &[acme.bounded(quota), other.bounded("allocated = \"0\"")])
     };
-    list("");
+    let users = list("");
     let cores = support::cores(2).unwrap_or_else(|| support::cores(1).unwrap());
-    let more = ["--api-users", users.to_str().unwrap(), "--cores", &cores];
+    let more = ["--api-users", &users, "--cores", &cores];
     let server = Server::start_with("mem:512MiB", &more);
     let reload = |quota: &str| {
         list(quota);
@@ -436,7 +412,8 @@ fn what_a_tenant_may_hold_changes_at_a_reload() {
         .split(',')
         .map(|core| {
             let name = format!("v{core}");
-            let made = ask(&server, acme, &["create", &name, "--size", "128MiB", "--core", core]);
+            let create = ["create", &name, "--size", "128MiB", "--core", core];
+            let made = ask(&server, &acme.token, &create);
             let made: serde_json::Value = serde_json::from_str(&made.stdout).unwrap();
             farflash_client::open(&target(&made), &farflash_client::OpenOptions::default()).unwrap()
         })
@@ -461,7 +438,7 @@ fn what_a_tenant_may_hold_changes_at_a_reload() {
         assert!(!grow(&mut held), "nothing bounds it");
     }
     for quota in [8 * MIB, 16 * MIB] {
-        reload(&format!("allocated = \"{quota}B\"\n"));
+        reload(&format!("allocated = \"{quota}B\""));
         support::until("the quota is used", || {
             grow(&mut held);
             let sum = held.iter().sum::<u64>();
@@ -469,7 +446,7 @@ fn what_a_tenant_may_hold_changes_at_a_reload() {
             sum >= quota / 10 * 9
         });
     }
-    reload("allocated = \"8MiB\"\n");
+    reload("allocated = \"8MiB\"");
     assert!(grow(&mut held), "it holds more than it may");
     reload("");
     while held.iter().sum::<u64>() < 32 * MIB {
@@ -662,19 +639,15 @@ fn who_is_connected_by_an_interface_that_no_longer_counts_is_cut() {
 #[test]
 fn the_api_is_encrypted_where_that_is_asked_for() {
     let files = Files::new();
-    let (tls, users) = (files.path("tls"), files.path("users.toml"));
-    let made = support::succeed(&["api-token", "ops", "--json"]);
-    let made: serde_json::Value = serde_json::from_str(&made).unwrap();
-    let entry = format!("[[operator]]\nname = \"ops\"\ntoken_sha256 = {}\n", made["token_sha256"]);
-    std::fs::write(&users, entry).unwrap();
-    let (tls, users) = (tls.to_str().unwrap(), users.to_str().unwrap());
-    let server = Server::start_with("mem:256MiB", &["--api-tls", tls, "--api-users", users]);
+    let (tls, ops) = (files.path("tls"), User::operator("ops"));
+    let (tls, users) = (tls.to_str().unwrap(), users::list(&files, &[ops.entry()]));
+    let server = Server::start_with("mem:256MiB", &["--api-tls", tls, "--api-users", &users]);
     assert!(server.api.starts_with("https://"), "{}", server.api);
     let certificate = format!("{tls}/certificate.pem");
     let ask = |more: &[&str]| -> Outcome {
         let arguments = [&["volume", "list", "--json", "--api", &server.api], more].concat();
         let mut command = farflash(&arguments);
-        command.env("FARFLASH_API_TOKEN", text(&made, "token"));
+        command.env("FARFLASH_API_TOKEN", &ops.token);
         command.output().unwrap().into()
     };
     let believed = ask(&["--api-ca", &certificate]);

@@ -21,7 +21,25 @@ pub(crate) enum Copy<T> {
     /// Zeroes: perhaps it was never written.
     Blank,
     /// Anything else, or what cannot be read.
-    Damaged(DecodeError),
+    Damaged(Fault),
+}
+
+/// What is wrong with a place.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Fault {
+    /// Something lies there that is not what is meant.
+    Content(DecodeError),
+    Unreadable(DeviceError),
+}
+
+impl Fault {
+    /// The same for whoever tells of content only: of what cannot be read there is none.
+    pub(crate) fn content(self) -> DecodeError {
+        match self {
+            Self::Content(error) => error,
+            Self::Unreadable(_) => DecodeError::Short,
+        }
+    }
 }
 
 /// Reads a copy, of which `decode` tells whether it is the one that is meant. If any read gives that, it is there.
@@ -37,7 +55,7 @@ pub(crate) async fn read_copy<D: Device, T>(
     let zeroes_enough = tries(enough, Sabotage::BlankByOneRead);
     let (mut zeroes, mut others) = (0, 0);
     loop {
-        let error = match device.read(place, Buffer::new(1)).await {
+        let fault = match device.read(place, Buffer::new(1)).await {
             Ok(block) => match decode(block.as_bytes()) {
                 Ok(value) => return Ok(Copy::Whole { value, block: block.into_slice() }),
                 Err(_) if is_zero(block.as_bytes()) => {
@@ -47,14 +65,14 @@ pub(crate) async fn read_copy<D: Device, T>(
                     }
                     continue;
                 }
-                Err(error) => error,
+                Err(error) => Fault::Content(error),
             },
-            Err(DeviceError::Io { .. }) => DecodeError::Short,
+            Err(error @ DeviceError::Io { .. }) => Fault::Unreadable(error),
             Err(error) => return Err(error),
         };
         others += 1;
         if others == enough {
-            return Ok(Copy::Damaged(error));
+            return Ok(Copy::Damaged(fault));
         }
     }
 }

@@ -419,7 +419,7 @@ async fn pair<D: Device>(
             Copy::Blank | Copy::Damaged(_) => None,
         },
         error: match copy {
-            Copy::Damaged(error) => *error,
+            Copy::Damaged(fault) => fault.content(),
             Copy::Whole { .. } | Copy::Blank => DecodeError::Magic,
         },
         source: match other {

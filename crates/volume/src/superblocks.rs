@@ -1,6 +1,6 @@
 //! The two superblocks of a device, and which of them counts.
 //!
-//! - B1: a place is read again before it counts as damaged or unreadable: a read that failed or went astray says nothing.
+//! - B1: a place is read again before it counts as damaged or unreadable (O1 of `copies.rs`).
 //! - B2: the first one counts wherever it is sealed, with what the last one says of a cluster (C2). What it says and this
 //!   program does not understand counts, too: then the last one was left behind by whoever wrote the first.
 //! - B3: the last one counts alone only where it lies in the last block of the device that it describes. Else it was left
@@ -13,10 +13,8 @@ use layout::{DecodeError, Superblock};
 use units::Pba;
 
 use crate::OpenError;
+use crate::copies::{self, Fault};
 use crate::format::foreign_signature;
-
-/// Attempts to read a place (B1).
-const READ_TRIES: u32 = 3;
 
 /// What lies in the place of a superblock.
 #[derive(Clone, Copy, Debug)]
@@ -112,18 +110,12 @@ impl Copies {
 /// # Errors
 /// The device fails in another way than that it cannot read the block.
 pub(crate) async fn read_copy<D: Device>(device: &D, place: Pba) -> Result<Copy, DeviceError> {
-    let mut copy = Copy::Damaged(DecodeError::Short);
-    for _ in 0..READ_TRIES {
-        copy = match device.read(place, Buffer::new(1)).await {
-            Ok(block) => match Superblock::decode(block.as_bytes()) {
-                Ok(superblock) => return Ok(Copy::Whole(superblock)),
-                Err(error) => Copy::Damaged(error),
-            },
-            Err(error @ DeviceError::Io { .. }) => Copy::Unreadable(error),
-            Err(error) => return Err(error),
-        };
-    }
-    Ok(copy)
+    Ok(match copies::read_copy(device, place, Superblock::decode).await? {
+        copies::Copy::Whole { value, .. } => Copy::Whole(value),
+        copies::Copy::Blank => Copy::Damaged(DecodeError::Magic),
+        copies::Copy::Damaged(Fault::Content(error)) => Copy::Damaged(error),
+        copies::Copy::Damaged(Fault::Unreadable(error)) => Copy::Unreadable(error),
+    })
 }
 
 /// Reads the superblock of a formatted device, from whichever copy is whole. If both are, and one names a cluster, that

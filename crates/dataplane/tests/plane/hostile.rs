@@ -4,12 +4,12 @@ use std::cell::Cell;
 use std::rc::Rc;
 
 use auth::{Group, Hash, Host, Policy, Secret};
-use client::{Client, Options, Reconnect, Volume};
+use client::{Client, Options, Reconnect};
 use dataplane::{CONNECTIONS_LEAVING_MAX, CoreOptions, nqn_of};
 use io_traits::{Clock, Network, Spawn, Stream};
 use nvme_wire::auth::{Body, Message};
 use nvme_wire::{FabricsType, Status};
-use sim::{Rng, SimWorld};
+use sim::Rng;
 use units::{Duration, Instant, Lba, Slo};
 use uuid::Uuid;
 use volume::VolumeSpec;
@@ -18,28 +18,12 @@ use crate::authenticating::{opened_by, options, secret, server_with, token, with
 use crate::support::raw_host::{
     self, C2H_DATA, CAPSULE_RESP, RawHost, capsule, greeting, read_command, write_command,
 };
+use crate::support::siege::{BLOCKS, Siege, besieged};
 use crate::support::{
-    SimCore, VOLUME, connect, create, data, formatted, host, portal, serve_new, serve_with,
-    simulate, sleep,
+    VOLUME, connect, create, data, formatted, host, portal, serve_with, simulate, sleep,
 };
 
-const BLOCKS: u64 = 4096;
 const C2H_TERM_REQ: u8 = 3;
-
-/// A server, and a host that works while strangers do their worst.
-async fn server_and_good_host(world: &SimWorld) -> (SimCore, Volume<SimWorld>) {
-    let (core, _) = serve_new(world.clone(), BLOCKS).await;
-    let good = connect(world.clone(), host()).await;
-    good.write(Lba(0), data(1, 256)).await.expect("written");
-    (core, good)
-}
-
-/// The good host reads back what it wrote, and writes on.
-async fn assert_unharmed(good: &Volume<SimWorld>) {
-    let read = good.read(Lba(0), 256).await.expect("unharmed");
-    assert!(read.as_bytes() == data(1, 256).as_bytes(), "someone else's bytes");
-    good.write(Lba(300), data(2, 3)).await.expect("unharmed");
-}
 
 /// Everything a host says from its greeting to a read, one PDU each.
 fn session(subsystem: &nvme_wire::Nqn) -> Vec<Vec<u8>> {
@@ -59,9 +43,8 @@ fn session(subsystem: &nvme_wire::Nqn) -> Vec<Vec<u8>> {
 #[test]
 fn damaged_sessions_harm_nobody() {
     for seed in 0..150 {
-        simulate(seed, |world| async move {
-            let (core, good) = server_and_good_host(&world).await;
-            let before = core.stats().connections;
+        besieged(seed, move |siege| async move {
+            let world = &siege.world;
             let mut rng = world.draw(Rng::fork);
             for _ in 0..12 {
                 let mut pdus = session(&nqn_of(VOLUME));
@@ -75,10 +58,10 @@ fn damaged_sessions_harm_nobody() {
                     stranger.stream.shutdown();
                 });
             }
-            assert_unharmed(&good).await;
-            sleep(&world, Duration::from_secs(60)).await;
-            assert_unharmed(&good).await;
-            assert_eq!(core.stats().connections, before, "seed {seed}: a stranger stayed");
+            siege.assert_unharmed().await;
+            siege.sleep(Duration::from_secs(60)).await;
+            siege.assert_unharmed().await;
+            assert_eq!(siege.strangers(), 0, "seed {seed}: a stranger stayed");
         });
     }
 }
@@ -176,8 +159,7 @@ fn damaged_exchanges_harm_nobody_and_let_nobody_in() {
             let policy = Policy { hashes: vec![Hash::Sha256], groups: vec![group] };
             let core = server_with(&world, opened_by(&[1]), options(policy)).await;
             let good = connect(world.clone(), with_secret(1)).await;
-            good.write(Lba(0), data(1, 256)).await.expect("written");
-            let before = core.stats().connections;
+            let siege = Siege::begin(world.clone(), core, good).await;
             for number in 0..12_u8 {
                 // From addresses of their own, so that none is put off for another's failures.
                 world.come_from([10, 0, 1, number].into());
@@ -197,10 +179,10 @@ fn damaged_exchanges_harm_nobody_and_let_nobody_in() {
                     stream.shutdown();
                 });
             }
-            assert_unharmed(&good).await;
-            sleep(&world, Duration::from_secs(60)).await;
-            assert_unharmed(&good).await;
-            assert_eq!(core.stats().connections, before, "seed {seed}: a stranger stayed");
+            siege.assert_unharmed().await;
+            siege.sleep(Duration::from_secs(60)).await;
+            siege.assert_unharmed().await;
+            assert_eq!(siege.strangers(), 0, "seed {seed}: a stranger stayed");
         });
     }
     assert!(let_in.get() > 60, "{} exchanges of 360 went well", let_in.get());
@@ -209,21 +191,20 @@ fn damaged_exchanges_harm_nobody_and_let_nobody_in() {
 /// A greeting that comes a byte at a time is cut off by the clock, not by its length.
 #[test]
 fn a_slow_greeting_runs_out_of_time() {
-    simulate(1, |world| async move {
-        let (core, good) = server_and_good_host(&world).await;
-        let before = core.stats().connections;
+    besieged(1, |siege| async move {
+        let world = &siege.world;
         let mut stranger = RawHost::over(world.connect(portal()).await.expect("accepted"));
         let started = world.now();
         for byte in greeting() {
             if stranger.send(&[byte]).await.is_err() {
                 break;
             }
-            sleep(&world, Duration::from_secs(1)).await;
+            siege.sleep(Duration::from_secs(1)).await;
         }
         assert!(world.now().since(started) < Duration::from_secs(15), "tolerated too long");
-        sleep(&world, Duration::from_secs(1)).await;
-        assert_eq!(core.stats().connections, before);
-        assert_unharmed(&good).await;
+        siege.sleep(Duration::from_secs(1)).await;
+        assert_eq!(siege.strangers(), 0);
+        siege.assert_unharmed().await;
     });
 }
 
@@ -231,13 +212,10 @@ fn a_slow_greeting_runs_out_of_time() {
 /// deaf one is cut off when its stall timeout is over.
 #[test]
 fn a_host_that_reads_no_replies_is_cut_off_and_holds_up_nobody() {
-    simulate(2, |world| async move {
-        let (core, good) = server_and_good_host(&world).await;
-        let before = core.stats().connections;
+    besieged(2, |siege| async move {
         let mut deaf = Vec::new();
         for _ in 0..40 {
-            let (mut io, admin) =
-                RawHost::io_queue(&world, &nqn_of(VOLUME)).await.expect("connected");
+            let (mut io, admin) = siege.io_queue().await;
             for cid in 0..31 {
                 io.send(&capsule(cid, read_command(0, 256), &[])).await.expect("taken in");
             }
@@ -245,40 +223,36 @@ fn a_host_that_reads_no_replies_is_cut_off_and_holds_up_nobody() {
         }
         // 40 × 31 MiB are asked for, several times the core's memory.
         for _ in 0..20 {
-            assert_unharmed(&good).await;
-            sleep(&world, Duration::from_secs(3)).await;
+            siege.assert_unharmed().await;
+            siege.sleep(Duration::from_secs(3)).await;
         }
         // The admin queues were in order, and stay.
-        assert_eq!(core.stats().connections, before + deaf.len());
-        assert_unharmed(&good).await;
+        assert_eq!(siege.strangers(), deaf.len());
+        siege.assert_unharmed().await;
     });
 }
 
 /// Announces writes and never sends their data.
 #[test]
 fn a_host_that_owes_data_is_cut_off() {
-    simulate(3, |world| async move {
-        let (core, good) = server_and_good_host(&world).await;
-        let before = core.stats().connections;
-        let (mut io, _admin) = RawHost::io_queue(&world, &nqn_of(VOLUME)).await.expect("connected");
+    besieged(3, |siege| async move {
+        let (mut io, _admin) = siege.io_queue().await;
         for cid in 0..31 {
             io.send(&capsule(cid, write_command(0, 256), &[])).await.expect("taken in");
         }
         for _ in 0..15 {
-            assert_unharmed(&good).await;
-            sleep(&world, Duration::from_secs(3)).await;
+            siege.assert_unharmed().await;
+            siege.sleep(Duration::from_secs(3)).await;
         }
-        assert_eq!(core.stats().connections, before + 1, "only the admin queue is left");
+        assert_eq!(siege.strangers(), 1, "only the admin queue is left");
     });
 }
 
 /// One command more than the queue has entries ends the connection, with a TermReq, and the whole association with it.
 #[test]
 fn a_queue_takes_no_more_commands_than_it_has_entries() {
-    simulate(4, |world| async move {
-        let (core, good) = server_and_good_host(&world).await;
-        let before = core.stats().connections;
-        let (mut io, mut admin) = RawHost::io_queue(&world, &nqn_of(VOLUME)).await.expect("there");
+    besieged(4, |siege| async move {
+        let (mut io, mut admin) = siege.io_queue().await;
         for cid in 0..40 {
             if io.send(&capsule(cid, write_command(0, 1), &[])).await.is_err() {
                 break;
@@ -289,25 +263,25 @@ fn a_queue_takes_no_more_commands_than_it_has_entries() {
         let last = bytes.chunks(r2t_len).find(|pdu| pdu[0] == C2H_TERM_REQ);
         assert!(last.is_some(), "the reason was given");
         assert_eq!(admin.wait_for_close().await, [], "the admin queue has ended, too");
-        sleep(&world, Duration::from_secs(2)).await;
-        assert_eq!(core.stats().connections, before);
-        assert_unharmed(&good).await;
+        siege.sleep(Duration::from_secs(2)).await;
+        assert_eq!(siege.strangers(), 0);
+        siege.assert_unharmed().await;
     });
 }
 
 /// More connections than there may be are closed as they come; those that are there work on.
 #[test]
 fn a_flood_of_connections_is_bounded() {
-    simulate(5, |world| async move {
-        let (core, good) = server_and_good_host(&world).await;
+    besieged(5, |siege| async move {
+        let world = &siege.world;
         let mut flood = Vec::new();
         for _ in 0..1500 {
             flood.push(world.connect(portal()).await.expect("accepted"));
         }
-        assert!(core.stats().connections <= 1200);
-        assert_unharmed(&good).await;
+        assert!(siege.core.stats().connections <= 1200);
+        siege.assert_unharmed().await;
         // Half-open connections go when their time is up, so others can come.
-        sleep(&world, Duration::from_secs(12)).await;
+        siege.sleep(Duration::from_secs(12)).await;
         let later = connect(world.clone(), host()).await;
         later.read(Lba(0), 1).await.expect("served");
     });
@@ -317,14 +291,14 @@ fn a_flood_of_connections_is_bounded() {
 /// discovery; hosts of another come, and those who were let in before work on.
 #[test]
 fn a_flood_from_one_source_keeps_nobody_else_out() {
-    simulate(15, |world| async move {
-        let (core, good) = server_and_good_host(&world).await;
+    besieged(15, |siege| async move {
+        let world = &siege.world;
         let (mut silent, mut talking) = (Vec::new(), Vec::new());
         world.come_from("10.0.0.1".parse().expect("an address"));
         for n in 0..1300 {
             silent.push(world.connect(portal()).await.expect("accepted"));
             if n % 100 == 0 && n < 1000 {
-                let mut host = RawHost::greet(&world).await.expect("greeted");
+                let mut host = RawHost::greet(world).await.expect("greeted");
                 let (sqe, data) = raw_host::connect_command(0, 0xFFFF, &nvme_wire::Nqn::DISCOVERY);
                 host.command(sqe, &data).await.expect("anybody may ask");
                 talking.push(host);
@@ -335,8 +309,8 @@ fn a_flood_from_one_source_keeps_nobody_else_out() {
             let other = connect(world.clone(), host()).await;
             other.read(Lba(0), 1).await.expect("served at once");
         }
-        assert!(core.stats().connections <= 1200 + 64);
-        assert_unharmed(&good).await;
+        assert!(siege.core.stats().connections <= 1200 + 64);
+        siege.assert_unharmed().await;
     });
 }
 
@@ -344,8 +318,8 @@ fn a_flood_from_one_source_keeps_nobody_else_out() {
 /// places that become free; then hosts of another come, and find room at once.
 #[test]
 fn a_flood_that_lingers_keeps_nobody_else_out() {
-    simulate(16, |world| async move {
-        let (core, good) = server_and_good_host(&world).await;
+    besieged(16, |siege| async move {
+        let world = &siege.world;
         world.come_from("10.0.0.1".parse().expect("an address"));
         let mut flood = Vec::new();
         for _ in 0..1200 {
@@ -354,27 +328,27 @@ fn a_flood_that_lingers_keeps_nobody_else_out() {
         for stranger in &mut flood[1000..1128] {
             let _ = stranger.send(&[0xFF; 64]).await;
         }
-        sleep(&world, Duration::from_millis(1)).await;
+        siege.sleep(Duration::from_millis(1)).await;
         for _ in 0..100 {
             flood.push(RawHost::over(world.connect(portal()).await.expect("accepted")));
         }
-        assert!(core.stats().connections > 1200, "some linger");
+        assert!(siege.core.stats().connections > 1200, "some linger");
         world.come_from("10.0.0.2".parse().expect("an address"));
         let at_once = Options { reconnect: Reconnect::Never, ..host() };
         for _ in 0..20 {
             let other = connect(world.clone(), at_once.clone()).await;
             other.read(Lba(0), 1).await.expect("served at once");
-            assert!(core.stats().connections <= 1200 + CONNECTIONS_LEAVING_MAX);
+            assert!(siege.core.stats().connections <= 1200 + CONNECTIONS_LEAVING_MAX);
         }
-        assert_unharmed(&good).await;
+        siege.assert_unharmed().await;
     });
 }
 
 /// W2 of `crowd.rs`: behind the address of a flood others come in, too, in the places of those that had their chance.
 #[test]
 fn a_flood_does_not_keep_out_its_own_source_for_ever() {
-    simulate(17, |world| async move {
-        let (_core, good) = server_and_good_host(&world).await;
+    besieged(17, |siege| async move {
+        let world = &siege.world;
         let mut flood = Vec::new();
         for n in 0..1200 {
             flood.push(RawHost::over(world.connect(portal()).await.expect("accepted")));
@@ -388,10 +362,10 @@ fn a_flood_does_not_keep_out_its_own_source_for_ever() {
         let nqn = nqn_of(VOLUME);
         let early = Client::connect(world.clone(), portal(), &nqn, at_once.clone()).await;
         assert!(early.is_err(), "all of the flood are as new");
-        sleep(&world, Duration::from_secs(1)).await;
+        siege.sleep(Duration::from_secs(1)).await;
         let other = connect(world.clone(), at_once).await;
         other.read(Lba(0), 1).await.expect("served at once");
-        assert_unharmed(&good).await;
+        siege.assert_unharmed().await;
     });
 }
 
@@ -399,14 +373,14 @@ fn a_flood_does_not_keep_out_its_own_source_for_ever() {
 /// then hosts of another come, with as many queues as they like.
 #[test]
 fn hosts_of_one_volume_leave_places_for_those_of_others() {
-    simulate(18, |world| async move {
-        let (core, good) = server_and_good_host(&world).await;
+    besieged(18, |siege| async move {
+        let world = &siege.world;
         let other = Uuid::from_u128(2);
         let spec = VolumeSpec { uuid: other, name: "other".into(), blocks: BLOCKS };
-        core.create_volume(0, spec, Slo::default()).await.expect("room");
+        siege.core.create_volume(0, spec, Slo::default()).await.expect("room");
         let mut greedy = Vec::new();
         let refused = loop {
-            let asked = RawHost::queue(&world, (0, 0xFFFF), &nqn_of(VOLUME)).await;
+            let asked = RawHost::queue(world, (0, 0xFFFF), &nqn_of(VOLUME)).await;
             let (host, answer) = asked.expect("an answer");
             if answer.status() != Status::SUCCESS {
                 break answer.status();
@@ -425,8 +399,12 @@ fn hosts_of_one_volume_leave_places_for_those_of_others() {
             others.push(volume);
         }
         let connections = 2 + greedy.len() + 1 + 4 * 65;
-        assert_eq!(core.stats().connections, connections, "all, and the one that was refused");
-        assert_unharmed(&good).await;
+        assert_eq!(
+            siege.core.stats().connections,
+            connections,
+            "all, and the one that was refused"
+        );
+        siege.assert_unharmed().await;
     });
 }
 
@@ -452,9 +430,9 @@ fn who_finds_no_place_is_closed_and_counted() {
 
 #[test]
 fn commands_before_connect_and_unknown_subsystems_get_their_status() {
-    simulate(6, |world| async move {
-        let (_core, _good) = server_and_good_host(&world).await;
-        let mut early = RawHost::greet(&world).await.expect("greeted");
+    besieged(6, |siege| async move {
+        let world = &siege.world;
+        let mut early = RawHost::greet(world).await.expect("greeted");
         let reply = early.command(read_command(0, 1), &[]).await.expect("answered");
         assert_eq!(reply.status().code(), Status::COMMAND_SEQUENCE_ERROR);
 
@@ -469,10 +447,9 @@ fn commands_before_connect_and_unknown_subsystems_get_their_status() {
 /// A host that stops saying anything loses its controller when its keep alive timer expires.
 #[test]
 fn a_silent_host_loses_its_controller() {
-    simulate(7, |world| async move {
-        let (core, good) = server_and_good_host(&world).await;
-        let before = core.stats().connections;
-        let mut admin = RawHost::greet(&world).await.expect("greeted");
+    besieged(7, |siege| async move {
+        let world = &siege.world;
+        let mut admin = RawHost::greet(world).await.expect("greeted");
         let (sqe, connect_data) = raw_host::connect_command(0, 0xFFFF, &nqn_of(VOLUME));
         let mut sqe = sqe;
         // KATO is in dword 12: two seconds.
@@ -483,8 +460,8 @@ fn a_silent_host_loses_its_controller() {
         admin.wait_for_close().await;
         let lived = world.now().since(connected);
         assert!((2..4).contains(&lived.as_secs()), "closed after {lived:?}");
-        sleep(&world, Duration::from_secs(1)).await;
-        assert_eq!(core.stats().connections, before);
-        assert_unharmed(&good).await;
+        siege.sleep(Duration::from_secs(1)).await;
+        assert_eq!(siege.strangers(), 0);
+        siege.assert_unharmed().await;
     });
 }

@@ -1,45 +1,25 @@
 //! Hosts that break one rule each at a live core: each is told which one, nothing stays behind, and nobody else
 //! notices (D2, D3).
 
-use client::Volume;
 use dataplane::nqn_of;
-use io_traits::Stream;
 use nvme_wire::fabrics::{CONNECT_DATA_LEN, Connect, Property, PropertySize};
 use nvme_wire::io::Abort;
 use nvme_wire::pdu::{Digests, FatalErrorStatus, H2cData, R2t, TermReq};
 use nvme_wire::property::offset;
 use nvme_wire::{AdminOpcode, Cqe, SglDescriptor, Sqe, Status};
-use sim::SimWorld;
 use units::{Duration, Lba};
 use zerocopy::{FromBytes, IntoBytes};
 
+use crate::support::VOLUME;
 use crate::support::raw_host::{
     self, CAPSULE_RESP, RawHost, capsule, connect_command, greeting, read_command, write_command,
 };
-use crate::support::{SimCore, VOLUME, connect, data, host, serve_new, simulate, sleep};
+use crate::support::siege::{BLOCKS, besieged};
 
-const BLOCKS: u64 = 4096;
 const C2H_TERM_REQ: u8 = 3;
 const R2T: u8 = 9;
 /// Bytes of a write that is too long for a capsule.
 const LONG: u32 = 8 * 4096;
-
-async fn server_and_good_host(world: &SimWorld) -> (SimCore, Volume<SimWorld>) {
-    let (core, _) = serve_new(world.clone(), BLOCKS).await;
-    let good = connect(world.clone(), host()).await;
-    good.write(Lba(0), data(1, 256)).await.expect("written");
-    (core, good)
-}
-
-/// The good host reads back what it wrote, all strangers' connections end, and nothing is held for them.
-async fn assert_all_is_well(world: &SimWorld, core: &SimCore, good: &Volume<SimWorld>, own: usize) {
-    let read = good.read(Lba(0), 256).await.expect("unharmed");
-    assert!(read.as_bytes() == data(1, 256).as_bytes(), "someone else's bytes");
-    drop(read);
-    sleep(world, Duration::from_secs(3)).await;
-    let stats = core.stats();
-    assert_eq!((stats.connections, stats.memory_used_bytes), (own, 0), "a stranger stayed");
-}
 
 /// H2CData of `range` for the command and tag `ids`.
 fn solicited(ids: (u16, u16), range: (u32, u32), last: bool) -> Vec<u8> {
@@ -73,9 +53,7 @@ async fn last_words(host: &mut RawHost) -> (FatalErrorStatus, u32) {
 /// PDU that breaks a rule.
 #[test]
 fn a_pdu_that_breaks_a_rule_ends_its_connection_by_name() {
-    simulate(1, |world| async move {
-        let (core, good) = server_and_good_host(&world).await;
-        let own = core.stats().connections;
+    besieged(1, |siege| async move {
         let (field, sequence) =
             (FatalErrorStatus::INVALID_PDU_HEADER_FIELD, FatalErrorStatus::PDU_SEQUENCE_ERROR);
         let out_of_range = FatalErrorStatus::DATA_TRANSFER_OUT_OF_RANGE;
@@ -93,14 +71,13 @@ fn a_pdu_that_breaks_a_rule_ends_its_connection_by_name() {
             ("no PDU", |_, _| vec![0xEE; 3000], field, 0),
         ];
         for (name, breach, fes, fei) in breaches {
-            let (mut io, admin) = RawHost::io_queue(&world, &nqn_of(VOLUME)).await.expect(name);
+            let (mut io, admin) = siege.io_queue().await;
             let (a, b) = (asked(&mut io, 1).await, asked(&mut io, 2).await);
             let ids = |ask: &R2t| (ask.cccid.get(), ask.ttag.get());
             io.send(&solicited(ids(&a), (0, 4096), false)).await.expect(name);
             io.send(&breach(ids(&a), ids(&b))).await.expect(name);
             assert_eq!(last_words(&mut io).await, (fes, fei), "{name}");
-            admin.stream.shutdown();
-            assert_all_is_well(&world, &core, &good, own).await;
+            siege.assert_over_without(&[&admin]).await;
         }
     });
 }
@@ -108,10 +85,8 @@ fn a_pdu_that_breaks_a_rule_ends_its_connection_by_name() {
 /// Method: commands that are wrong in one point each; the connection then does what is right.
 #[test]
 fn a_command_that_breaks_a_rule_is_refused_by_name() {
-    simulate(2, |world| async move {
-        let (core, good) = server_and_good_host(&world).await;
-        let own = core.stats().connections;
-        let (mut io, mut admin) = RawHost::io_queue(&world, &nqn_of(VOLUME)).await.expect("there");
+    besieged(2, |siege| async move {
+        let (mut io, mut admin) = siege.io_queue().await;
         let read = read_command(0, 1);
         let transport = SglDescriptor::transport(4096);
         let keyed = SglDescriptor { identifier: 0x40, ..transport };
@@ -145,20 +120,16 @@ fn a_command_that_breaks_a_rule_is_refused_by_name() {
         io.send(&capsule(9, read, &[])).await.expect("sent");
         io.receive(24 + 4096).await.expect("data");
         assert!(completion(&mut io).await.status().is_success());
-        io.stream.shutdown();
-        admin.stream.shutdown();
-        assert_all_is_well(&world, &core, &good, own).await;
+        siege.assert_over_without(&[&io, &admin]).await;
     });
 }
 
 /// Queues of one entry, which are none, and of two, the smallest.
 #[test]
 fn a_queue_has_two_entries_or_more() {
-    simulate(3, |world| async move {
-        let (core, good) = server_and_good_host(&world).await;
-        let own = core.stats().connections;
-        let (first, admin) = RawHost::io_queue(&world, &nqn_of(VOLUME)).await.expect("there");
-        let mut io = RawHost::greet(&world).await.expect("greeted");
+    besieged(3, |siege| async move {
+        let (first, admin) = siege.io_queue().await;
+        let mut io = RawHost::greet(&siege.world).await.expect("greeted");
         // The good host has the first controller, the stranger the second.
         let (_, who) = connect_command(2, 2, &nqn_of(VOLUME));
         for (sqsize, status) in [
@@ -176,20 +147,15 @@ fn a_queue_has_two_entries_or_more() {
             io.send(&capsule(cid, read_command(0, 1), &[])).await.expect("sent");
             io.receive(24 + 4096 + 24).await.expect("data and a completion");
         }
-        for host in [&first, &admin, &io] {
-            host.stream.shutdown();
-        }
-        assert_all_is_well(&world, &core, &good, own).await;
+        siege.assert_over_without(&[&first, &admin, &io]).await;
     });
 }
 
 /// An Abort of a command whose data is asked for takes nothing back: the data may come, and is written.
 #[test]
 fn an_abort_leaves_a_write_that_was_asked_for_its_data() {
-    simulate(4, |world| async move {
-        let (core, good) = server_and_good_host(&world).await;
-        let own = core.stats().connections;
-        let (mut io, mut admin) = RawHost::io_queue(&world, &nqn_of(VOLUME)).await.expect("there");
+    besieged(4, |siege| async move {
+        let (mut io, mut admin) = siege.io_queue().await;
         let ask = asked(&mut io, 5).await;
         let ids = (ask.cccid.get(), ask.ttag.get());
         io.send(&solicited(ids, (0, 4096), false)).await.expect("sent");
@@ -197,12 +163,10 @@ fn an_abort_leaves_a_write_that_was_asked_for_its_data() {
         assert_eq!((abort.status(), abort.dw0()), (Status::SUCCESS, Abort::NOT_ABORTED));
         io.send(&solicited(ids, (4096, LONG - 4096), true)).await.expect("sent");
         assert!(completion(&mut io).await.status().is_success());
-        let written = good.read(Lba(512), 8).await.expect("read");
+        let written = siege.good.read(Lba(512), 8).await.expect("read");
         assert!(written.as_bytes().iter().all(|byte| *byte == 0xD7));
         drop(written);
-        io.stream.shutdown();
-        admin.stream.shutdown();
-        assert_all_is_well(&world, &core, &good, own).await;
+        siege.assert_over_without(&[&io, &admin]).await;
     });
 }
 
@@ -210,12 +174,10 @@ fn an_abort_leaves_a_write_that_was_asked_for_its_data() {
 /// of what is there and what is not, thousands of them, sent without reading an answer. The good host works on.
 #[test]
 fn a_storm_of_aborts_and_event_requests_harms_nobody() {
-    simulate(5, |world| async move {
-        let (core, good) = server_and_good_host(&world).await;
-        let own = core.stats().connections;
+    besieged(5, |siege| async move {
         let mut storm = Vec::new();
         for _ in 0..8 {
-            storm.push(RawHost::io_queue(&world, &nqn_of(VOLUME)).await.expect("there"));
+            storm.push(siege.io_queue().await);
         }
         let request = Sqe::new(AdminOpcode::ASYNC_EVENT_REQUEST.0, 0);
         for _ in 0..40 {
@@ -227,9 +189,9 @@ fn a_storm_of_aborts_and_event_requests_harms_nobody() {
                 });
                 admin.send(&requests.chain(aborts).collect::<Vec<u8>>()).await.expect("taken in");
             }
-            good.read(Lba(0), 1).await.expect("served");
+            siege.good.read(Lba(0), 1).await.expect("served");
         }
-        for (io, admin) in &mut storm {
+        for (_, admin) in &mut storm {
             let (mut limited, mut aborted) = (0, 0);
             for _ in 0..40 * (8 + 16) {
                 let status = completion(admin).await.status().code();
@@ -237,10 +199,9 @@ fn a_storm_of_aborts_and_event_requests_harms_nobody() {
                 aborted += usize::from(status == Status::ABORT_REQUESTED);
             }
             assert_eq!((limited, aborted), (40 * 4, 40 * 4), "each is answered");
-            io.stream.shutdown();
-            admin.stream.shutdown();
         }
-        assert_all_is_well(&world, &core, &good, own).await;
+        let strangers: Vec<&RawHost> = storm.iter().flat_map(|(io, admin)| [io, admin]).collect();
+        siege.assert_over_without(&strangers).await;
     });
 }
 
@@ -248,24 +209,21 @@ fn a_storm_of_aborts_and_event_requests_harms_nobody() {
 /// other outlasts a day of silence.
 #[test]
 fn keep_alive_timers_may_be_as_short_and_as_long_as_can_be_said() {
-    simulate(6, |world| async move {
-        let (core, good) = server_and_good_host(&world).await;
-        let own = core.stats().connections;
+    besieged(6, |siege| async move {
         let mut hosts = Vec::new();
         for kato_ms in [1, u32::MAX] {
-            let mut admin = RawHost::greet(&world).await.expect("greeted");
+            let mut admin = RawHost::greet(&siege.world).await.expect("greeted");
             let (mut sqe, who) = connect_command(0, 0xFFFF, &nqn_of(VOLUME));
             sqe.cdw12 = kato_ms.into();
             let cqe = admin.command(sqe, &who).await.expect("answered");
             assert!(cqe.status().is_success(), "KATO {kato_ms}");
             hosts.push(admin);
         }
-        sleep(&world, Duration::from_secs(2)).await;
-        assert_eq!(core.stats().connections, own + 1, "the short one is over");
-        sleep(&world, Duration::from_secs(86_400)).await;
+        siege.sleep(Duration::from_secs(2)).await;
+        assert_eq!(siege.strangers(), 1, "the short one is over");
+        siege.sleep(Duration::from_secs(86_400)).await;
         let cqe = hosts[1].command(raw_host::enable_command(), &[]).await.expect("it lives");
         assert!(cqe.status().is_success());
-        hosts[1].stream.shutdown();
-        assert_all_is_well(&world, &core, &good, own).await;
+        siege.assert_over_without(&[&hosts[1]]).await;
     });
 }

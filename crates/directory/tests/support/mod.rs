@@ -28,21 +28,15 @@ struct Member {
     child: Option<Child>,
 }
 
-/// An address that nobody has just now.
-pub(crate) fn free_address() -> SocketAddr {
-    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port");
-    listener.local_addr().expect("bound")
-}
-
-/// Two of them, for sure.
-fn two_free_addresses_of(host: Ipv4Addr) -> (SocketAddr, SocketAddr) {
+/// Two addresses that nobody has just now.
+pub(crate) fn two_free_addresses_of(host: Ipv4Addr) -> (SocketAddr, SocketAddr) {
     let [one, other] = [(); 2].map(|()| TcpListener::bind((host, 0)).expect("a port"));
     (one.local_addr().expect("bound"), other.local_addr().expect("bound"))
 }
 
 /// A host on loopback that nobody else uses: what other tests connect and listen to takes no port of it, not
 /// even while a member is down.
-fn own_host() -> Ipv4Addr {
+pub(crate) fn own_host() -> Ipv4Addr {
     static COUNT: AtomicU32 = AtomicU32::new(0);
     let [_, _, high, low] = std::process::id().to_be_bytes();
     let count = COUNT.fetch_add(1, Ordering::Relaxed) % 250;
@@ -246,7 +240,13 @@ impl Wire {
                 }
                 let Ok(far) = TcpStream::connect(target) else { continue };
                 let copy = |stream: &TcpStream| stream.try_clone().expect("descriptors");
-                shared.streams.lock().expect("whole").extend([copy(&near), copy(&far)]);
+                let mut streams = shared.streams.lock().expect("whole");
+                // Cut since it came.
+                if !shared.whole.load(Ordering::SeqCst) {
+                    continue;
+                }
+                streams.extend([copy(&near), copy(&far)]);
+                drop(streams);
                 let is_watch = Arc::new(AtomicBool::new(false));
                 for (from, to) in [(copy(&near), copy(&far)), (far, near)] {
                     let (state, is_watch) = (shared.clone(), is_watch.clone());
@@ -263,8 +263,9 @@ impl Wire {
 
     /// Nothing passes from now on.
     pub(crate) fn cut(&self) {
+        let mut streams = self.state.streams.lock().expect("whole");
         self.state.whole.store(false, Ordering::SeqCst);
-        for stream in self.state.streams.lock().expect("whole").drain(..) {
+        for stream in streams.drain(..) {
             let _ = stream.shutdown(Shutdown::Both);
         }
     }

@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 
-use control::{ApiClient, ApiError, CreateVolume, ProblemCode, VolumeSize};
+use control::{ApiClient, ApiError, CreateVolume, HostState, ProblemCode, VolumeSize};
 use nvme_wire::Nqn;
 use serde_json::Value;
 
@@ -44,6 +44,14 @@ pub fn host_with(directory: &str, name: &str, device: &str, more: &[&str]) -> Se
 
 pub fn host(directory: &str, name: &str, device: &str) -> Server {
     host_with(directory, name, device, &[])
+}
+
+/// Waits until a server knows of the host `name`, which hosts that were there before it are told of.
+pub fn knows(server: &Server, name: &str) {
+    until("the host is known", || {
+        let hosts = client(server).hosts().unwrap().hosts;
+        hosts.iter().any(|host| host.name == name && host.state == HostState::Online)
+    });
 }
 
 /// A server that must not start.

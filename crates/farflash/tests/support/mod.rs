@@ -8,11 +8,13 @@ pub mod loop_device;
 pub mod proxy;
 #[path = "../../../reactor/src/tests/skipped.rs"]
 pub mod skipped;
+pub mod users;
 
 use std::io::{BufRead, BufReader};
-use std::net::SocketAddr;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
+use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, mpsc};
 use std::time::{Duration, Instant};
 
@@ -107,6 +109,16 @@ pub fn cores(count: usize) -> Option<String> {
     let allowed = reactor::allowed_cpus();
     let cores = allowed.get(..count)?.iter().map(usize::to_string);
     Some(cores.collect::<Vec<_>>().join(","))
+}
+
+/// A host on loopback that only one test uses: what others connect and listen to takes no port of it, not even while
+/// nobody listens there. The etcd of a test program has hosts with other last octets.
+pub fn own_host() -> Ipv4Addr {
+    static LAST: AtomicU8 = AtomicU8::new(251);
+    let [_, _, high, low] = std::process::id().to_be_bytes();
+    let last = LAST.fetch_add(1, Ordering::Relaxed);
+    assert!(last < 255, "a test program has four");
+    Ipv4Addr::new(127, high.max(1), low, last)
 }
 
 /// A directory for a test's files.

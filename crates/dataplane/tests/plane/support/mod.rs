@@ -2,6 +2,7 @@
 
 pub(crate) mod busy_core;
 pub(crate) mod raw_host;
+pub(crate) mod siege;
 mod slow_device;
 pub(crate) mod tenants;
 
