@@ -80,6 +80,22 @@ fn people_get_words_and_tables() {
     assert_eq!(gone, "db-1 is deleted\n");
 }
 
+/// Nobody has to know Rust to read the log.
+#[test]
+fn the_log_says_in_words_what_was_changed() {
+    let server = Server::start("mem:256MiB");
+    server.volume_json(&["create", "a", "--size", "1GiB"]);
+    server.volume_json(&["restrict", "a", "--network", "192.0.2.0/24"]);
+    server.log_until(|fields| fields["open_to"] == "networks 192.0.2.0/24");
+    server.volume_json(&["set-slo", "a", "--share", "50"]);
+    server.log_until(|fields| fields["promised"] == "share 50");
+    let rates = ["--reads-per-second", "1000", "--writes-per-second", "500"];
+    succeed(&[&["device", "set", "--api", &server.api], &rates[..]].concat());
+    server.log_until(|fields| {
+        fields["reads_per_second"] == 1000 && fields["latency_target_us"] == 500
+    });
+}
+
 #[test]
 fn the_server_s_refusals_reach_the_user() {
     let server = Server::start("mem:256MiB");

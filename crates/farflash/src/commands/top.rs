@@ -9,7 +9,6 @@ use report::{Align, Table};
 use serde::Serialize;
 
 use super::api::ApiArgs;
-use super::volume::slo_text;
 use crate::failure::Failure;
 use crate::output;
 
@@ -195,7 +194,7 @@ impl Interval {
             let cells = [
                 row.name.clone(),
                 row.core.to_string(),
-                slo_text(row.slo),
+                row.slo.to_string(),
                 format!("{:.0}", row.rates.requests_per_second),
                 format!("{:.0}", row.rates.reads_per_second),
                 format!("{:.0}", row.rates.writes_per_second),

@@ -11,7 +11,7 @@ use serde::Serialize;
 use units::ByteLen;
 
 use super::api::ApiArgs;
-use super::restrictions::{self, ChangeArgs, RestrictionArgs};
+use super::restrictions::{ChangeArgs, RestrictionArgs};
 use super::tokens::NewTokenArgs;
 use crate::failure::Failure;
 use crate::output;
@@ -245,7 +245,7 @@ impl VolumeCommand {
                 })?;
                 let request = ChangeVolume { size_bytes: None, slo: Some(slo) };
                 let volume = output.client()?.change(&volume, &request)?;
-                let line = format!("{} is promised {}", volume.name, slo_text(volume.slo));
+                let line = format!("{} is promised {}", volume.name, volume.slo);
                 output.print(&volume, |out| writeln!(out, "{line}"))
             }
             Self::ChangeAuth { volume, cut, grace, tokens, output } => {
@@ -260,7 +260,7 @@ impl VolumeCommand {
             }
             Self::Restrict { volume, change, output } => {
                 let volume = output.client()?.restrict(&volume, &change.change()?)?;
-                let text = restrictions::text(&volume.restrictions);
+                let text = volume.restrictions.to_string();
                 output.print(&volume, |out| writeln!(out, "{} is open to {text}", volume.name))
             }
             Self::Delete { volume, output } => {
@@ -319,16 +319,6 @@ impl Output {
     }
 }
 
-/// A promise in a few words.
-pub(super) fn slo_text(slo: Slo) -> String {
-    match slo {
-        Slo::Share(weight) => format!("share {weight}"),
-        Slo::Rate { reads_per_second, writes_per_second } => {
-            format!("{reads_per_second} r/s {writes_per_second} w/s")
-        }
-    }
-}
-
 fn created(out: &mut dyn Write, volume: &Volume) -> std::io::Result<()> {
     writeln!(
         out,
@@ -362,10 +352,10 @@ fn details(out: &mut dyn Write, volume: &Volume) -> std::io::Result<()> {
     let known = known.map(|text| format!("{text}, ")).collect::<String>();
     let health = drive.health.as_deref().unwrap_or("unknown");
     writeln!(out, "drive      {known}{health}")?;
-    writeln!(out, "promised   {}", slo_text(volume.slo))?;
+    writeln!(out, "promised   {}", volume.slo)?;
     match &volume.trouble {
         Some(trouble) => writeln!(out, "open to    nobody: {trouble}")?,
-        None => writeln!(out, "open to    {}", restrictions::text(&volume.restrictions))?,
+        None => writeln!(out, "open to    {}", volume.restrictions)?,
     }
     writeln!(out, "owner      {}", volume.owner.as_deref().unwrap_or("-"))?;
     writeln!(out, "connect    {}", volume.connect)
@@ -399,7 +389,7 @@ fn table(out: &mut dyn Write, volumes: &[Volume]) -> std::io::Result<()> {
             state_text(volume.state),
             volume.address.to_string(),
             volume.portal.core,
-            slo_text(volume.slo),
+            volume.slo.to_string(),
             volume.id
         )?;
     }

@@ -28,8 +28,15 @@ impl State {
         device.shared(|shared| shared.change(change))?;
         self.share_out(number);
         let sharing = device.shared(|shared| shared.document());
-        tracing::info!(device = name, policy = sharing.policy, ceiling = ?sharing.ceiling,
-            "device shared");
+        let ceiling = sharing.ceiling;
+        tracing::info!(
+            device = name,
+            policy = sharing.policy,
+            reads_per_second = ceiling.map(|ceiling| ceiling.reads_per_second),
+            writes_per_second = ceiling.map(|ceiling| ceiling.writes_per_second),
+            latency_target_us = ceiling.map(|ceiling| ceiling.latency_target_us),
+            "device shared"
+        );
         let server = self.server().await?;
         server.devices.into_iter().nth(number).ok_or(ServiceError::Unavailable)
     }
