@@ -30,6 +30,11 @@ pub(crate) fn progress(what: &str) -> impl FnMut(u64, u64) + use<> {
     Voice::Notes.progress(what)
 }
 
+/// A number of things, in words.
+pub(crate) fn counted(count: u64, thing: &str) -> String {
+    format!("{count} {thing}{}", if count == 1 { "" } else { "s" })
+}
+
 /// How a command speaks while it works.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Voice {
@@ -55,5 +60,16 @@ impl Voice {
                 self.say(&line);
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_thing_is_no_several() {
+        let counts = [0, 1, 2].map(|count| counted(count, "connection"));
+        assert_eq!(counts, ["0 connections", "1 connection", "2 connections"]);
     }
 }

@@ -303,6 +303,8 @@ fn a_scrub_finds_damage_while_the_server_runs() {
     assert!(outcome.stdout.starts_with("running: "), "{outcome:?}");
     let scrubs = || {
         let client = control::ApiClient::new(&server.api).unwrap();
+    let told = scrub(&["--status"]);
+    assert!(told.stdout.contains(" read, 1 damaged block\n"), "{told:?}");
         let mut scrubs = client.stats().unwrap().devices.remove(0).scrubs;
         scrubs.damaged.retain(|_, count| *count > 0);
         scrubs

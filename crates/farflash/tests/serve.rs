@@ -10,7 +10,7 @@ use std::process::Stdio;
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Resource, Rlimit, Signal, getrlimit, kill_process, setrlimit};
-use support::{Files, Server, refused, succeed};
+use support::{Files, Server, refused, run, succeed};
 
 const GIB: u64 = 1 << 30;
 
@@ -73,11 +73,16 @@ fn people_get_words_and_tables() {
     assert!(made.contains("nvme connect -t tcp -a 127.0.0.1 -s "), "{made}");
     let list = server.volume(&["list"]).stdout;
     let lines: Vec<&str> = list.lines().collect();
-    assert_eq!(lines.len(), 2, "{list}");
-    assert!(lines[0].starts_with("NAME ") && lines[1].starts_with("db-1 "), "{list}");
-    assert!(lines[1].contains("1.5 GiB"), "{list}");
+    assert_eq!(lines.len(), 3, "{list}");
+    assert!(lines[0].starts_with("NAME ") && lines[2].starts_with("db-1 "), "{list}");
+    assert!(lines[2].contains("1.5 GiB"), "{list}");
+    let portal = server.portals[0].to_string();
+    assert!(succeed(&["discover", &portal]).starts_with(&portal));
     let gone = server.volume(&["delete", "db-1"]).stdout;
     assert_eq!(gone, "db-1 is deleted\n");
+    let nothing = run(&["discover", &portal]);
+    assert_eq!((nothing.code, nothing.stdout.as_str()), (Some(0), ""));
+    assert!(nothing.stderr.contains("offers this host no volume"), "{nothing:?}");
 }
 
 /// Nobody has to know Rust to read the log.

@@ -11,7 +11,7 @@ use volume::{Fault, Finding, FsckReport, Problem, Repair, Repaired};
 use crate::contents;
 use crate::device_spec::{DeviceSpec, FileSpec};
 use crate::failure::Failure;
-use crate::output::{self, Voice};
+use crate::output::{self, Voice, counted};
 use crate::storage;
 
 pub(super) const EXAMPLES: &str = "\
@@ -82,7 +82,7 @@ impl Fsck {
         }
         drop(device);
         let left = after.as_ref().map_or(&before, |(_, report)| report);
-        let (left_over, path) = (left.faults.len(), spec.path.display());
+        let (left_over, path) = (left.faults.len() as u64, spec.path.display());
         output::print("look again with `farflash fsck`", |out| {
             if self.json {
                 let document = document(&before, after.as_ref(), elapsed);
@@ -94,7 +94,7 @@ impl Fsck {
             return Ok(());
         }
         let mendable = self.unused_consent(left);
-        Err(Failure::runtime(format!("{path} has {left_over} faults"), mendable))
+        Err(Failure::runtime(format!("{path} has {}", counted(left_over, "fault")), mendable))
     }
 
     fn check(&self, spec: &FileSpec, device: &OwnedDevice) -> Result<FsckReport, Failure> {
@@ -145,9 +145,9 @@ fn print_report(
     let bytes = |blocks: u64| ByteLen(blocks * BLOCK_SIZE as u64);
     writeln!(
         out,
-        "{} shards, {} volumes, {} of data, {} of metadata, checked in {seconds:.1} s",
-        before.shards,
-        before.volumes,
+        "{}, {}, {} of data, {} of metadata, checked in {seconds:.1} s",
+        counted(before.shards as u64, "shard"),
+        counted(before.volumes as u64, "volume"),
         bytes(before.data),
         bytes(before.metadata)
     )?;

@@ -1,6 +1,7 @@
 //! `farflash status`: whether a server is well, for people and for what watches it.
 
 use std::io::{self, Write};
+use std::time::Duration;
 
 use clap::Args;
 use control::{Device, DeviceHealth, Server};
@@ -9,6 +10,7 @@ use units::ByteLen;
 
 use super::volume::Output;
 use crate::failure::Failure;
+use crate::output::counted;
 
 pub(super) const EXAMPLES: &str = "\
 Exit code 0: all is well. 1: nobody answers, or something is wrong; the last line says what.
@@ -67,12 +69,11 @@ fn complaint(device: &Device) -> Option<String> {
 }
 
 fn show(out: &mut dyn Write, server: &Server) -> io::Result<()> {
-    let up = std::time::Duration::from_secs(server.uptime_seconds);
+    let up = Duration::from_secs(server.uptime_seconds);
     let hosts = if server.authentication { "hosts need tokens" } else { "open to any host" };
     let volumes: u64 = server.cores.iter().map(|core| core.volumes).sum();
     writeln!(out, "farflash {}, up {}, {hosts}", server.version, spoken(up))?;
-    let volumes_word = if volumes == 1 { "volume" } else { "volumes" };
-    writeln!(out, "{volumes} {volumes_word}\n")?;
+    writeln!(out, "{}\n", counted(volumes, "volume"))?;
     let mut cores = Table::new(&[
         ("CORE", Align::Right),
         ("PORTAL", Align::Left),
@@ -117,7 +118,7 @@ pub(super) fn health(health: DeviceHealth) -> &'static str {
 }
 
 /// A long time as people say it.
-fn spoken(time: std::time::Duration) -> String {
+pub(super) fn spoken(time: Duration) -> String {
     let seconds = time.as_secs();
     let (days, hours, minutes) = (seconds / 86_400, seconds / 3_600 % 24, seconds / 60 % 60);
     match (days, hours, minutes) {
@@ -130,8 +131,6 @@ fn spoken(time: std::time::Duration) -> String {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use super::*;
 
     #[test]

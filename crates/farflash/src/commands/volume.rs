@@ -7,6 +7,7 @@ use control::{
     ApiClient, ChangeAuth, ChangeVolume, CreateVolume, MetadataBytes, Slo, Volume, VolumeName,
     VolumeSize, VolumeState,
 };
+use report::{Align, Table};
 use serde::Serialize;
 use units::ByteLen;
 
@@ -393,29 +394,29 @@ fn state_text(state: VolumeState) -> &'static str {
 }
 
 fn table(out: &mut dyn Write, volumes: &[Volume]) -> std::io::Result<()> {
-    let name_width = volumes.iter().map(|volume| volume.name.len()).max().unwrap_or(0).max(4);
-    let address_width =
-        volumes.iter().map(|volume| volume.address.to_string().len()).max().unwrap_or(0).max(7);
-    let host_width = volumes.iter().map(|volume| volume.host.len()).max().unwrap_or(0).max(4);
-    writeln!(
-        out,
-        "{:name_width$}  {:>10}  {:>10}  {:host_width$}  {:11}  {:address_width$}  {:>4}  {:18}  ID",
-        "NAME", "SIZE", "ALLOCATED", "HOST", "STATE", "ADDRESS", "CORE", "PROMISED"
-    )?;
+    let mut table = Table::new(&[
+        ("NAME", Align::Left),
+        ("SIZE", Align::Right),
+        ("ALLOCATED", Align::Right),
+        ("HOST", Align::Left),
+        ("STATE", Align::Left),
+        ("ADDRESS", Align::Left),
+        ("CORE", Align::Right),
+        ("PROMISED", Align::Left),
+        ("ID", Align::Left),
+    ]);
     for volume in volumes {
-        writeln!(
-            out,
-            "{:name_width$}  {:>10}  {:>10}  {:host_width$}  {:11}  {:address_width$}  {:>4}  {:18}  {}",
-            volume.name,
+        table.row([
+            volume.name.to_string(),
             ByteLen(volume.size_bytes).to_string(),
             ByteLen(volume.allocated_bytes).to_string(),
-            volume.host,
-            state_text(volume.state),
+            volume.host.clone(),
+            state_text(volume.state).to_owned(),
             volume.address.to_string(),
-            volume.portal.core,
+            volume.portal.core.to_string(),
             volume.slo.to_string(),
-            volume.id
-        )?;
+            volume.id.to_string(),
+        ]);
     }
-    Ok(())
+    write!(out, "{}", table.to_text())
 }
