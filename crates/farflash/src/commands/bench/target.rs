@@ -233,7 +233,8 @@ async fn connect(
         header_digest: bench.hdgst,
         data_digest: bench.ddgst,
         reconnect: Reconnect::Backoff(Backoff { refused_for: REFUSED_FOR, ..Backoff::default() }),
-        credentials: bench.tokens.credentials()?,
+        credentials: credentials.clone(),
+    let credentials = bench.tokens.credentials()?;
         ..Options::for_host(uuid::Uuid::new_v4().into_bytes())
     };
     let refused = |error: ConnectError| {
@@ -243,6 +244,7 @@ async fn connect(
                 format!("{address} has no volume {nqn}, or not for this host")
             }
             ConnectError::Refused { .. } => {
+    let proves_itself = credentials.as_ref().is_some_and(|known| known.controller_secret.is_some());
                 format!("{address} refuses the command Connect to {nqn}: {error}")
             }
             ConnectError::AuthenticationRequired => {
@@ -258,7 +260,11 @@ async fn connect(
                 return Failure::runtime(what, remedy);
             }
             ConnectError::Authentication(_) => {
-                let what = format!("{address} has no volume {nqn} that this token opens from here");
+                let or_not =
+                    if proves_itself { ", or does not know the controller token" } else { "" };
+                let what = format!(
+                    "{address} has no volume {nqn} that this token opens from here{or_not}"
+                );
                 let remedy = "see `farflash volume show` for who may open it; make a new token with \
                               `farflash volume change-auth`";
                 return Failure::runtime(what, remedy);
