@@ -1,7 +1,10 @@
 //! Results on standard output, and notes on standard error.
 
 use std::io::{self, ErrorKind, Write};
+use std::path::Path;
 use std::time::Instant;
+
+use rustix::fs::{Access, access};
 
 use crate::failure::Failure;
 
@@ -28,6 +31,15 @@ pub(crate) fn note(text: &str) {
 /// Says on stderr how far some work is, if it takes long.
 pub(crate) fn progress(what: &str) -> impl FnMut(u64, u64) + use<> {
     Voice::Notes.progress(what)
+}
+
+/// Makes the directory of `--out` if it is missing. Called before the work, so that nothing is done in vain.
+pub(crate) fn make_directory(path: &Path) -> Result<(), Failure> {
+    let made = std::fs::create_dir_all(path).and_then(|()| Ok(access(path, Access::WRITE_OK)?));
+    made.map_err(|error| {
+        let what = format!("no results can be put into {}: {error}", path.display());
+        Failure::runtime(what, "name a directory that can be written with --out")
+    })
 }
 
 /// A number of things, in words.

@@ -268,3 +268,15 @@ fn help_names_every_command_and_shows_examples() {
     }
     assert!(succeed(&["--version"]).starts_with("farflash "));
 }
+
+/// Nothing is measured for minutes only to find that its results have no place.
+#[test]
+fn a_place_for_results_is_looked_for_first() {
+    let files = Files::new();
+    std::fs::write(files.path("file"), "").unwrap();
+    let out = files.path("file/figures").display().to_string();
+    let reproduce = ["reproduce", "decibel-13", "--out", &out];
+    refused(&reproduce, 1, "no results can be put into", "with --out");
+    refused(&["calibrate", "mem:64MiB", "--out", &out], 1, "no results can be put", "with --out");
+    refused(&["reproduce"], 2, "no figure is named", "farflash reproduce --list");
+}

@@ -86,6 +86,9 @@ impl Calibrate {
             let what = "a fit needs the time of a request that has the device to itself";
             return Err(Failure::usage(what, "have 1 among --depths"));
         }
+        if let Some(out) = &self.out {
+            output::make_directory(out)?;
+        }
         let curves = self.measure()?;
         let proposal = Proposal::of(&curves, latency);
         if let Some(path) = &self.fit {
