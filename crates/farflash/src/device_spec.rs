@@ -68,17 +68,19 @@ pub(crate) enum ParseDeviceError {
     NoPath,
     #[error("`mem:` is not followed by a size; write mem:SIZE, such as mem:1GiB")]
     NoSize,
-    #[error("`mem:` takes no options, but `{0}` follows; write mem:SIZE")]
+    #[error("`{0}` is no option of mem:, which has none but the ceiling that `serve` takes")]
     OptionOfMem(String),
     #[error(
-        "`{0}` is no option of file:; there are size=SIZE and flush=auto|always|never (a path with a comma in it cannot be used)"
+        "`{0}` is no option of file:; there are size=SIZE and flush=auto|always|never, and the ceiling that `serve` takes (a path with a comma in it cannot be used)"
     )]
     UnknownOption(String),
     #[error(
         "`model:` is not followed by a drive; write model:p3600, model:p3700, model:m2-960 or model:FILE.toml"
     )]
     NoDrive,
-    #[error("`{0}` is no option of model:; there are size=SIZE, scale=FACTOR and seed=NUMBER")]
+    #[error(
+        "`{0}` is no option of model:; there are size=SIZE, scale=FACTOR and seed=NUMBER, and the ceiling that `serve` takes"
+    )]
     UnknownOptionOfModel(String),
     #[error("`scale={0}`: write a factor from 0.0001 to 100")]
     Scale(String),

@@ -138,6 +138,8 @@ impl Calibrate {
                 if self.writes() {
                     storage::create_if_missing(spec, 1)?;
                 }
+                let size = "give it a size to have it made, such as file:PATH,size=4GiB";
+                storage::check_is_there(&spec.path, size)?;
                 let device = storage::open(spec, Voice::Notes)?;
                 if self.writes() && !self.overwrite {
                     self.check_blank(spec, &device)?;

@@ -39,7 +39,8 @@ impl Format {
     pub(crate) fn run(self) -> Result<(), Failure> {
         let DeviceSpec::File(spec) = &self.device else {
             let what = format!("{} needs no format: memory begins empty", self.device);
-            return Err(Failure::usage(what, "start it with `farflash serve --device mem:SIZE`"));
+            let remedy = format!("serve it as it is: `farflash serve --device {}`", self.device);
+            return Err(Failure::usage(what, remedy));
         };
         let made = storage::create_if_missing(spec, 1)?;
         let formatted = self.format(spec);

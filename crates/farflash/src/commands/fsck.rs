@@ -57,6 +57,7 @@ impl Fsck {
                 format!("{} has nothing to check: memory is gone with its server", self.device);
             return Err(Failure::usage(what, "name a file or block device: --device file:PATH"));
         };
+        storage::check_is_there(&spec.path, "name the device that is to be checked")?;
         // One hold of the device from the first look to the last: what is said is what is done.
         let device = match self.repair {
             true => storage::open(spec, Voice::Notes)?,
@@ -69,6 +70,9 @@ impl Fsck {
         let before = self.check(spec, &device)?;
         let elapsed = begin.elapsed().as_secs_f64();
         let mut after = None;
+        if self.repair {
+            before.faults.iter().for_each(|fault| output::note(&self.plan_of(fault)));
+        }
         if self.repair && before.faults.iter().any(|fault| self.repair_of(fault).is_some()) {
             if let Some(cluster) = before.cluster {
                 let path = spec.path.display();
@@ -76,7 +80,6 @@ impl Fsck {
                     "{path} belongs to the cluster {cluster}: no host of it may serve it now"
                 ));
             }
-            before.faults.iter().for_each(|fault| output::note(&self.plan_of(fault)));
             let repaired = storage::repair(&spec.path, &device, self.accept_data_loss)?;
             after = Some((repaired, self.check(spec, &device)?));
         }

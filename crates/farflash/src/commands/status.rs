@@ -47,8 +47,21 @@ impl Status {
         if wrong.is_empty() {
             return Ok(());
         }
-        let remedy = "see the server's log, and `farflash scrub` for what is damaged";
-        Err(Failure::runtime(wrong.join("; "), remedy))
+        Err(Failure::runtime(wrong.join("; "), remedy(&server.devices)))
+    }
+}
+
+/// What to do about what is wrong.
+fn remedy(devices: &[Device]) -> &'static str {
+    let wrong = devices.iter().filter(|device| complaint(device).is_some());
+    let worst = |one: &DeviceHealth| *one as u8;
+    match wrong.map(|device| device.health).max_by_key(worst) {
+        Some(DeviceHealth::Failed) => "see the server's log for the reason",
+        Some(DeviceHealth::Degraded) => {
+            "see the server's log, and `farflash scrub` for what is damaged"
+        }
+        Some(DeviceHealth::Good) => "delete or trim something",
+        None => "bring etcd back, and the way to it",
     }
 }
 
@@ -59,7 +72,7 @@ fn complaint(device: &Device) -> Option<String> {
         return Some(format!("{name}: {why}"));
     }
     match device.health {
-        DeviceHealth::Failed => Some(format!("{name} has failed: nothing is written there")),
+        DeviceHealth::Failed => Some(format!("{name} has failed: nothing can be written there")),
         DeviceHealth::Degraded => {
             Some(format!("{name} is degraded: blocks were found damaged, or requests failed"))
         }
@@ -132,6 +145,29 @@ pub(super) fn spoken(time: Duration) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// A scrub finds what is damaged, and helps nobody whose directory is away or whose device is full.
+    #[test]
+    fn advice_is_about_what_is_wrong() {
+        let device = |health: &str, free_bytes: u64| -> Device {
+            let document = serde_json::json!({
+                "name": "file:a", "capacity_bytes": 8, "free_bytes": free_bytes, "health": health,
+                "trouble": null, "volatile_write_cache": true, "sharing": { "policy": "drr",
+                "ceiling": null, "write_cost_per_mille": null, "unpromised_reads_per_second": null,
+                "unpromised_writes_per_second": null },
+            });
+            serde_json::from_value(document).expect("a device")
+        };
+        let good = device("good", 4);
+        for (devices, part) in [
+            (vec![good.clone()], "etcd"),
+            (vec![device("good", 0)], "trim"),
+            (vec![good, device("degraded", 4)], "farflash scrub"),
+            (vec![device("degraded", 4), device("failed", 4)], "log for the reason"),
+        ] {
+            assert!(remedy(&devices).contains(part), "{devices:?}");
+        }
+    }
 
     #[test]
     fn times_are_told_in_two_units_at_most() {
