@@ -148,6 +148,17 @@ pub(crate) fn refused(error: &OpenError) -> Failure {
 mod tests {
     use super::*;
 
+    /// A drive that fails is the kernel's to explain, a full file system is the operator's to clear.
+    #[test]
+    fn a_file_without_room_is_no_failing_drive() {
+        let range = units::PbaRange::new(units::Pba(0), 1);
+        let full = volume::OpenError::Device(DeviceError::NoSpace { range });
+        let broken = volume::OpenError::Device(DeviceError::Io { range, errno: 5 });
+        let said = |error: &volume::OpenError| failing("it", error).to_string();
+        assert!(said(&full).contains("make room in the file system"), "{}", said(&full));
+        assert!(said(&broken).contains(NO_ANSWER), "{}", said(&broken));
+    }
+
     /// A loop device without a file, a reader without a card: nobody is told to remove that.
     #[test]
     fn a_drive_without_room_is_not_to_be_removed() {

@@ -35,6 +35,7 @@ pub(super) struct ConfigFile {
     pub(super) cores: Option<CoreList>,
     #[serde(deserialize_with = "address")]
     pub(super) listen: Option<SocketAddr>,
+    #[serde(deserialize_with = "advertised")]
     pub(super) advertise: Option<Advertised>,
     #[serde(deserialize_with = "address")]
     pub(super) api: Option<SocketAddr>,
@@ -51,6 +52,7 @@ pub(super) struct ConfigFile {
     labels: Option<BTreeMap<String, String>>,
     #[serde(deserialize_with = "seconds")]
     host_lease: Option<u32>,
+    #[serde(deserialize_with = "interval")]
     fence_after: Option<Interval>,
     #[serde(deserialize_with = "auth")]
     auth: Option<Auth>,
@@ -71,6 +73,7 @@ pub(super) struct ConfigFile {
     pub(super) map_memory: Option<ByteLen>,
     #[serde(deserialize_with = "seconds")]
     pub(super) device_timeout: Option<u32>,
+    #[serde(deserialize_with = "interval")]
     pub(super) scrub_every: Option<Interval>,
     #[serde(deserialize_with = "flag")]
     pub(super) log_json: Option<bool>,
@@ -135,6 +138,17 @@ fn core_list<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<CoreLi
 fn address<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<SocketAddr>, D::Error> {
     let text: String = written(deserializer, "IP:PORT in quotes, such as \"127.0.0.1:4420\"")?;
     parse_address(&text).map(Some).map_err(D::Error::custom)
+}
+
+fn advertised<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Advertised>, D::Error> {
+    let text: String =
+        written(deserializer, "addresses in quotes, such as \"192.0.2.7,10.0.0.7\"")?;
+    text.parse().map(Some).map_err(D::Error::custom)
+}
+
+fn interval<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Interval>, D::Error> {
+    let text: String = written(deserializer, "a length of time in quotes, such as \"12h\"")?;
+    text.parse().map(Some).map_err(D::Error::custom)
 }
 
 fn discovery<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Discovery>, D::Error> {
@@ -219,6 +233,10 @@ mod tests {
             ("cores = [0, 0]", "`cores`: core 0 is listed twice"),
             ("listen = 4420", "`listen`: write IP:PORT in quotes"),
             ("listen = \"localhost:4420\"", "`listen`: `localhost:4420` is no address"),
+            ("advertise = [\"192.0.2.7\"]", "`advertise`: write addresses in quotes"),
+            ("advertise = \"flash-1\"", "`advertise`: `flash-1` is no IP address"),
+            ("fence_after = 30", "`fence_after`: write a length of time in quotes"),
+            ("scrub_every = \"3\"", "`scrub_every`: `3` is no length of time"),
             ("api = \"127.0.0.1\"", "`api`: `127.0.0.1` is no address; write IP:PORT"),
             ("discovery = false", "`discovery`: write \"off\", or IP:PORT"),
             ("discovery = \"on\"", "`discovery`: `on` is no address"),
@@ -233,7 +251,6 @@ mod tests {
             ("host_lease = \"10s\"", "`host_lease`: write seconds as a whole number"),
             ("device_timeout = 1.5", "`device_timeout`: write seconds as a whole number"),
             ("format_if_blank = 1", "`format_if_blank`: write true or false"),
-            ("log_json = \"yes\"", "`log_json`: write true or false"),
         ] {
             let text = format!("log_json = false\n\n{line}\n");
             let error = toml::from_str::<ConfigFile>(&text).expect_err(line);
