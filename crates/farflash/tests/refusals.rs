@@ -141,7 +141,13 @@ fn format_does_not_destroy_unless_told() {
     let sized = format!("{device},size=256MiB");
     refused(&["format", "--device", &device], 1, "does not exist", "size=8GiB");
     refused(&["format", "--device", "mem:1GiB"], 2, "needs no format", "serve --device mem:1GiB");
-    refused(&["format", "--device", "model:p3700"], 2, "needs no format", "serve --device model:");
+    let slow = "model:p3700,scale=0.1";
+    refused(
+        &["format", "--device", slow],
+        2,
+        "needs no format",
+        &format!("serve --device {slow}`"),
+    );
     let shown = succeed(&["format", "--device", &sized]);
     assert!(shown.contains("is formatted (256 MiB)"), "{shown}");
     assert!(shown.contains(&format!("farflash serve --device {device}")), "{shown}");

@@ -112,7 +112,8 @@ impl Calibrate {
                 Some(proposal) => writeln!(
                     out,
                     "within {} for 95 % of requests:\n  --device {},{proposal}",
-                    self.latency_target, self.device
+                    self.latency_target,
+                    self.device.with_options()
                 ),
                 None if self.reads.len() == 1 => {
                     writeln!(out, "a ceiling needs reads and writes to be measured, or a mix")

@@ -39,7 +39,10 @@ impl Format {
     pub(crate) fn run(self) -> Result<(), Failure> {
         let DeviceSpec::File(spec) = &self.device else {
             let what = format!("{} needs no format: memory begins empty", self.device);
-            let remedy = format!("serve it as it is: `farflash serve --device {}`", self.device);
+            let remedy = format!(
+                "serve it as it is: `farflash serve --device {}`",
+                self.device.with_options()
+            );
             return Err(Failure::usage(what, remedy));
         };
         let made = storage::create_if_missing(spec, 1)?;
@@ -56,7 +59,11 @@ impl Format {
                 return writeln!(out, "{}", serde_json::to_string_pretty(&document)?);
             }
             writeln!(out, "{path} is formatted ({})", ByteLen(bytes))?;
-            writeln!(out, "serve it with:\n  farflash serve --device file:{path}")
+            writeln!(
+                out,
+                "serve it with:\n  farflash serve --device {}",
+                self.device.with_options()
+            )
         })
     }
 
