@@ -26,6 +26,23 @@ pub struct Restrictions {
     pub interfaces: Vec<String>,
 }
 
+impl fmt::Display for Restrictions {
+    /// Who may open the volume, in a line.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { hosts, networks, interfaces } = self;
+        let lists = [("hosts", hosts), ("networks", networks), ("interfaces", interfaces)];
+        let shown: Vec<String> = lists
+            .iter()
+            .filter(|(_, list)| !list.is_empty())
+            .map(|(kind, list)| format!("{kind} {}", list.join(", ")))
+            .collect();
+        if shown.is_empty() {
+            return f.write_str("whoever knows its token");
+        }
+        f.write_str(&shown.join("; "))
+    }
+}
+
 /// Asks for other restrictions. Lists that are left out stay as they are; an empty one restricts nothing.
 #[derive(Clone, Debug, Default, Deserialize, Eq, PartialEq, Serialize, ToSchema)]
 #[serde(deny_unknown_fields)]

@@ -19,6 +19,7 @@ use units::ByteLen;
 use crate::hex::{hex, unhex};
 use crate::name::VolumeName;
 use crate::problem::{Problem, ProblemCode};
+use crate::toml_mistake::TomlMistake;
 
 /// How a token begins, so that it is recognised where it should not be.
 const TOKEN_PREFIX: &str = "ffk_";
@@ -103,7 +104,10 @@ impl Caller {
 pub enum UsersError {
     /// It is no TOML, or not of the form.
     #[error(transparent)]
-    Toml(#[from] toml::de::Error),
+    Toml(#[from] TomlMistake),
+    /// There is nobody on it.
+    #[error("it names nobody, so that the API would answer nobody")]
+    Nobody,
     /// A user whose hash or name makes no sense.
     #[error("user `{name}`: {what}")]
     User {
@@ -206,9 +210,10 @@ impl Users {
     /// with its quota besides.
     ///
     /// # Errors
-    /// The text is no such list, or two users have one name or token.
+    /// The text is no such list or an empty one, or two users have one name or token.
     pub fn from_toml(text: &str) -> Result<Self, UsersError> {
-        let UsersFile { operator, reader, tenant } = toml::from_str(text)?;
+        let UsersFile { operator, reader, tenant } =
+            toml::from_str(text).map_err(|error| TomlMistake::new(text, &error))?;
         let mut users = Vec::new();
         for PlainEntry { name, token_sha256 } in operator {
             let caller = Caller::Operator(name.as_str().into());
@@ -236,6 +241,9 @@ impl Users {
             };
             let caller = Caller::Tenant(Arc::new(Tenant { name: entry.name.clone(), quota }));
             add(&mut users, &entry.name, &entry.token_sha256, caller)?;
+        }
+        if users.is_empty() {
+            return Err(UsersError::Nobody);
         }
         Ok(Self(Arc::new(RwLock::new(Some(users)))))
     }
@@ -465,6 +473,18 @@ mod tests {
         ] {
             let error = with(&entry).map(|error| error.to_string()).unwrap_or_default();
             assert!(error.contains(part), "{entry}: {error}");
+            assert!(!error.contains('\n'), "a log has a line for it: {error}");
+        }
+        let negative = format!("[[tenant]]\nname = \"x\"\ntoken_sha256 = \"{hash}\"\nvolumes = -1");
+        let error = with(&negative).map(|error| error.to_string()).unwrap_or_default();
+        assert!(error.starts_with("line 12: `volumes`: "), "{error}");
+    }
+
+    /// An editor that has emptied the file, and not written it yet, shuts nobody out.
+    #[test]
+    fn a_list_of_nobody_is_refused() {
+        for text in ["", "# nobody yet\n", "operator = []\n"] {
+            assert!(matches!(Users::from_toml(text), Err(UsersError::Nobody)), "{text}");
         }
     }
 }

@@ -110,7 +110,9 @@ impl ApiError {
                     .to_owned()
             }
             Self::Unreachable { .. } => {
-                "start a server with `farflash serve`, or name its address with --api".to_owned()
+                "start a server with `farflash serve`, or name its address with --api (https://… if \
+                 it has --api-tls)"
+                    .to_owned()
             }
             Self::OtherVolume { .. } => {
                 "see what stands between this host and the server, such as an HTTP proxy".to_owned()

@@ -1,6 +1,7 @@
 //! The documents about shared devices: promises, ceilings, and who gets how much.
 
 use std::collections::BTreeMap;
+use std::fmt;
 
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
@@ -22,6 +23,18 @@ pub enum Slo {
         #[serde(default)]
         writes_per_second: u64,
     },
+}
+
+impl fmt::Display for Slo {
+    /// In a few words, as `share 100`, for people and logs.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Share(weight) => write!(f, "share {weight}"),
+            Self::Rate { reads_per_second, writes_per_second } => {
+                write!(f, "{reads_per_second} r/s {writes_per_second} w/s")
+            }
+        }
+    }
 }
 
 impl Default for Slo {

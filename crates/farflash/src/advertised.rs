@@ -3,14 +3,11 @@
 use std::net::IpAddr;
 use std::str::FromStr;
 
-use serde::Deserialize;
-
 /// Most addresses of a server: a bound on what a typing mistake can ask for.
 const ADDRESSES_MAX: usize = 64;
 
 /// Addresses that hosts are told: at least one, of which the first is told where none is nearer.
-#[derive(Clone, Debug, Deserialize, Eq, PartialEq)]
-#[serde(try_from = "String")]
+#[derive(Clone, Debug, Eq, PartialEq)]
 pub(crate) struct Advertised {
     pub(crate) first: IpAddr,
     pub(crate) more: Vec<IpAddr>,
@@ -53,14 +50,6 @@ impl FromStr for Advertised {
         }
         let first = all.remove(0);
         Ok(Self { first, more: all })
-    }
-}
-
-impl TryFrom<String> for Advertised {
-    type Error = ParseAdvertisedError;
-
-    fn try_from(text: String) -> Result<Self, ParseAdvertisedError> {
-        text.parse()
     }
 }
 

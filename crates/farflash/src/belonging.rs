@@ -7,8 +7,8 @@ use uuid::Uuid;
 use volume::Superblock;
 
 use crate::failure::Failure;
-use crate::not_opened::is_failing;
-use crate::storage::{NO_ANSWER, on_device};
+use crate::not_opened::{failing, is_failing};
+use crate::storage::on_device;
 
 /// Refuses the device at `path` unless a host of `cluster` may serve it; without one, a host that is a service by itself.
 pub(crate) fn check(
@@ -61,7 +61,7 @@ pub(crate) fn leave(path: &Path, device: &OwnedDevice) -> Result<Option<Uuid>, F
 fn not_written(path: &Path, error: &volume::OpenError) -> Failure {
     let what = format!("{} cannot be told to which cluster it belongs: {error}", path.display());
     match error {
-        _ if is_failing(error) => Failure::absence(what, NO_ANSWER),
+        _ if is_failing(error) => failing(what, error),
         volume::OpenError::Truncated { .. } => {
             Failure::runtime(what, "give the device its former size back")
         }

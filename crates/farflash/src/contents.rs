@@ -9,9 +9,9 @@ use volume::{Probe, Superblock};
 use crate::blank;
 use crate::device_spec::FileSpec;
 use crate::failure::Failure;
-use crate::not_opened::{away, is_failing};
+use crate::not_opened::{away, failing, is_failing};
 use crate::output::Voice;
-use crate::storage::{NO_ANSWER, on_device, open_now};
+use crate::storage::{on_device, open_now};
 
 /// What lies on a device.
 pub(crate) enum Contents {
@@ -148,7 +148,7 @@ pub(crate) fn active_shards(
     active.map_err(|error| {
         let what = format!("{} cannot be opened: {error}", path.display());
         match is_failing(&error) {
-            true => Failure::absence(what, NO_ANSWER),
+            true => failing(what, &error),
             false => Failure::runtime(
                 what,
                 "restore the device from a copy; this start has written nothing to it",

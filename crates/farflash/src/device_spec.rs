@@ -68,17 +68,19 @@ pub(crate) enum ParseDeviceError {
     NoPath,
     #[error("`mem:` is not followed by a size; write mem:SIZE, such as mem:1GiB")]
     NoSize,
-    #[error("`mem:` takes no options, but `{0}` follows; write mem:SIZE")]
+    #[error("`{0}` is no option of mem:, which has none but the ceiling that `serve` takes")]
     OptionOfMem(String),
     #[error(
-        "`{0}` is no option of file:; there are size=SIZE and flush=auto|always|never (a path with a comma in it cannot be used)"
+        "`{0}` is no option of file:; there are size=SIZE and flush=auto|always|never, and the ceiling that `serve` takes (a path with a comma in it cannot be used)"
     )]
     UnknownOption(String),
     #[error(
         "`model:` is not followed by a drive; write model:p3600, model:p3700, model:m2-960 or model:FILE.toml"
     )]
     NoDrive,
-    #[error("`{0}` is no option of model:; there are size=SIZE, scale=FACTOR and seed=NUMBER")]
+    #[error(
+        "`{0}` is no option of model:; there are size=SIZE, scale=FACTOR and seed=NUMBER, and the ceiling that `serve` takes"
+    )]
     UnknownOptionOfModel(String),
     #[error("`scale={0}`: write a factor from 0.0001 to 100")]
     Scale(String),
@@ -144,6 +146,8 @@ fn parse_file(text: &str) -> Result<FileSpec, ParseDeviceError> {
 
 /// Size of a modelled drive for which none is given.
 const MODEL_SIZE_DEFAULT: ByteLen = ByteLen(1 << 30);
+/// Seed of one for which none is given.
+const MODEL_SEED_DEFAULT: u64 = 1;
 
 fn parse_model(text: &str) -> Result<ModelSpec, ParseDeviceError> {
     let mut parts = text.split(',');
@@ -164,7 +168,7 @@ fn parse_model(text: &str) -> Result<ModelSpec, ParseDeviceError> {
         }
     }
     let size = size.unwrap_or(MODEL_SIZE_DEFAULT);
-    Ok(ModelSpec { drive: drive.to_owned(), size, scale, seed: seed.unwrap_or(1) })
+    Ok(ModelSpec { drive: drive.to_owned(), size, scale, seed: seed.unwrap_or(MODEL_SEED_DEFAULT) })
 }
 
 fn parse_scale(text: &str) -> Result<f64, ParseDeviceError> {
@@ -198,6 +202,37 @@ impl FlushMode {
             Self::Never => Some(false),
         }
     }
+}
+
+impl DeviceSpec {
+    /// The device with its options, as it can be given again. The size of a file is left out: it is there.
+    pub(crate) fn with_options(&self) -> String {
+        let mut text = match self {
+            Self::Mem { size } => return format!("mem:{}", written_size(*size)),
+            Self::File(_) | Self::Model(_) => self.to_string(),
+        };
+        match self {
+            Self::File(FileSpec { flush: FlushMode::Always, .. }) => text += ",flush=always",
+            Self::File(FileSpec { flush: FlushMode::Never, .. }) => text += ",flush=never",
+            Self::Model(ModelSpec { size, scale, seed, .. }) => {
+                if *size != MODEL_SIZE_DEFAULT {
+                    text += &format!(",size={}", written_size(*size));
+                }
+                text += &scale.map(|scale| format!(",scale={scale}")).unwrap_or_default();
+                if *seed != MODEL_SEED_DEFAULT {
+                    text += &format!(",seed={seed}");
+                }
+            }
+            Self::File(_) | Self::Mem { .. } => {}
+        }
+        text
+    }
+}
+
+/// A size such that it is read as the same one: in short if nothing is rounded.
+fn written_size(size: ByteLen) -> String {
+    let short = size.to_string().replace(' ', "");
+    if short.parse::<ByteLen>() == Ok(size) { short } else { format!("{}B", size.0) }
 }
 
 impl fmt::Display for DeviceSpec {
@@ -239,6 +274,23 @@ mod tests {
         assert_eq!(shown.as_deref(), Ok("file:a"));
         let shown = "mem:1536MiB".parse::<DeviceSpec>().map(|spec| spec.to_string());
         assert_eq!(shown.as_deref(), Ok("mem:1.5GiB"));
+    }
+
+    /// What is proposed for a device is for the one that was measured.
+    #[test]
+    fn a_device_is_written_as_it_can_be_given_again() {
+        for text in [
+            "file:a",
+            "file:a,flush=never",
+            "file:a,flush=always",
+            "mem:1.5GiB",
+            "mem:4198400B",
+            "model:p3700",
+            "model:a.toml,size=8GiB,scale=0.1,seed=7",
+        ] {
+            let written = text.parse::<DeviceSpec>().map(|spec| spec.with_options());
+            assert_eq!(written.as_deref(), Ok(text));
+        }
     }
 
     #[test]

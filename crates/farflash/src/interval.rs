@@ -3,8 +3,6 @@
 use std::str::FromStr;
 use std::time::Duration;
 
-use serde::{Deserialize, Deserializer};
-
 /// A length of time, of whole seconds, above zero.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) struct Interval(pub(crate) Duration);
@@ -28,12 +26,6 @@ impl FromStr for Interval {
             return Err(wrong());
         }
         Ok(Self(Duration::from_secs(u64::from(number) * unit)))
-    }
-}
-
-impl<'de> Deserialize<'de> for Interval {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        String::deserialize(deserializer)?.parse().map_err(serde::de::Error::custom)
     }
 }
 

@@ -34,7 +34,8 @@ fn read(path: &str) -> Result<Params, Failure> {
 
 fn undescribed(drive: &str, error: &ParamsError) -> Failure {
     let remedy = "mend it; docs/ssd-model.md explains every key";
-    Failure::usage(format!("{drive} describes no drive: {error}"), remedy)
+    let what = format!("{drive} describes no drive: {error}");
+    Failure::usage(what.trim_end(), remedy)
 }
 
 /// A drive of `len` for all cores.

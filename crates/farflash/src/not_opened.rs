@@ -63,6 +63,29 @@ fn too_small(path: &Path, is_drive: bool) -> String {
     format!("remove it, then `farflash format --device file:{path},size=8GiB`")
 }
 
+/// What to do about a device that fails what is asked of it.
+pub(crate) const NO_ANSWER: &str = "look at the kernel's log (dmesg)";
+
+/// What to do about a device that is open and failed a request.
+pub(crate) fn remedy_of(error: &DeviceError) -> &'static str {
+    match error {
+        DeviceError::NoSpace { .. } => "make room in the file system that it lies in",
+        DeviceError::Io { .. }
+        | DeviceError::OutOfRange { .. }
+        | DeviceError::Pinned { .. }
+        | DeviceError::Gone => NO_ANSWER,
+    }
+}
+
+/// A device that is open does not work for now: what to say of it.
+pub(crate) fn failing(what: impl Into<String>, error: &volume::OpenError) -> Failure {
+    let remedy = match error {
+        volume::OpenError::Device(error) => remedy_of(error),
+        _ => NO_ANSWER,
+    };
+    Failure::absence(what, remedy)
+}
+
 /// Whether a device that is open does not work for now.
 pub(crate) fn is_failing(error: &volume::OpenError) -> bool {
     match error {
@@ -110,6 +133,9 @@ pub(crate) fn refused(error: &OpenError) -> Failure {
                 .to_owned()
         }
         OpenError::BadSize { .. } => "give size= a multiple of 4096, such as 8GiB".to_owned(),
+        OpenError::System { errno: Errno::FBIG, .. } => {
+            "give a smaller size=: that is more than the file system lets a file have".to_owned()
+        }
         OpenError::System { .. } => "name another --device, or mend the cause".to_owned(),
     };
     // The error itself ends with advice of its own, in the words of the library.
@@ -121,6 +147,17 @@ pub(crate) fn refused(error: &OpenError) -> Failure {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// A drive that fails is the kernel's to explain, a full file system is the operator's to clear.
+    #[test]
+    fn a_file_without_room_is_no_failing_drive() {
+        let range = units::PbaRange::new(units::Pba(0), 1);
+        let full = volume::OpenError::Device(DeviceError::NoSpace { range });
+        let broken = volume::OpenError::Device(DeviceError::Io { range, errno: 5 });
+        let said = |error: &volume::OpenError| failing("it", error).to_string();
+        assert!(said(&full).contains("make room in the file system"), "{}", said(&full));
+        assert!(said(&broken).contains(NO_ANSWER), "{}", said(&broken));
+    }
 
     /// A loop device without a file, a reader without a card: nobody is told to remove that.
     #[test]

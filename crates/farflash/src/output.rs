@@ -1,7 +1,10 @@
 //! Results on standard output, and notes on standard error.
 
 use std::io::{self, ErrorKind, Write};
+use std::path::Path;
 use std::time::Instant;
+
+use rustix::fs::{Access, access};
 
 use crate::failure::Failure;
 
@@ -30,6 +33,20 @@ pub(crate) fn progress(what: &str) -> impl FnMut(u64, u64) + use<> {
     Voice::Notes.progress(what)
 }
 
+/// Makes the directory of `--out` if it is missing. Called before the work, so that nothing is done in vain.
+pub(crate) fn make_directory(path: &Path) -> Result<(), Failure> {
+    let made = std::fs::create_dir_all(path).and_then(|()| Ok(access(path, Access::WRITE_OK)?));
+    made.map_err(|error| {
+        let what = format!("no results can be put into {}: {error}", path.display());
+        Failure::runtime(what, "name a directory that can be written with --out")
+    })
+}
+
+/// A number of things, in words.
+pub(crate) fn counted(count: u64, thing: &str) -> String {
+    format!("{count} {thing}{}", if count == 1 { "" } else { "s" })
+}
+
 /// How a command speaks while it works.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Voice {
@@ -55,5 +72,16 @@ impl Voice {
                 self.say(&line);
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_thing_is_no_several() {
+        let counts = [0, 1, 2].map(|count| counted(count, "connection"));
+        assert_eq!(counts, ["0 connections", "1 connection", "2 connections"]);
     }
 }

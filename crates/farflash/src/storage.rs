@@ -15,7 +15,7 @@ use volume::{FormatOptions, FsckOptions, FsckReport, Repaired, Superblock};
 
 use crate::device_spec::{FileSpec, FlushMode};
 use crate::failure::Failure;
-use crate::not_opened::refused;
+use crate::not_opened::{NO_ANSWER, refused, remedy_of};
 use crate::output::{self, Voice};
 
 /// Opens the file or block device of `spec` and locks it.
@@ -39,9 +39,6 @@ pub(crate) fn is_readable(device: &OwnedDevice) -> Result<bool, Failure> {
         false
     })
 }
-
-/// What to do about a device that fails what is asked of it.
-pub(crate) const NO_ANSWER: &str = "look at the kernel's log (dmesg)";
 
 /// Opens and locks it without waiting for whoever has it.
 pub(crate) fn open_now(spec: &FileSpec) -> Result<OwnedDevice, OpenError> {
@@ -111,6 +108,17 @@ fn open_patiently(
             }
             opened => return opened,
         }
+    }
+}
+
+/// Refuses a path at which nothing is; `remedy` says what is to be there.
+pub(crate) fn check_is_there(path: &Path, remedy: &str) -> Result<(), Failure> {
+    match std::fs::metadata(path) {
+        Err(error) if error.kind() == ErrorKind::NotFound => {
+            Err(Failure::runtime(format!("{} does not exist", path.display()), remedy))
+        }
+        // What else is wrong, opening it tells.
+        _ => Ok(()),
     }
 }
 
@@ -265,7 +273,7 @@ pub(crate) fn format(path: &Path, device: &OwnedDevice) -> Result<Superblock, Fa
 fn not_formatted(path: &Path, error: &volume::FormatError) -> Failure {
     let remedy = match error {
         volume::FormatError::Size { .. } => "name a larger or smaller device, or size=",
-        volume::FormatError::Device(_) => "look at the kernel's log (dmesg)",
+        volume::FormatError::Device(error) => remedy_of(error),
     };
     Failure::runtime(format!("{} cannot be formatted: {error}", path.display()), remedy)
 }
@@ -306,7 +314,7 @@ fn not_checked(path: &Path, error: &volume::OpenError) -> Failure {
             "name a device that `farflash format` has prepared, or restore it from a copy"
         }
         volume::OpenError::Truncated { .. } => "give the device its former size back",
-        volume::OpenError::Device(_) => "look at the kernel's log (dmesg)",
+        volume::OpenError::Device(error) => remedy_of(error),
         _ => "restore the device from a copy",
     };
     Failure::runtime(format!("{}: {error}", path.display()), remedy)

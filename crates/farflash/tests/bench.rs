@@ -85,7 +85,9 @@ fn each_mistake_names_its_flag() {
     refused(&bench(&["--seconds", "0"]), 2, "--seconds", "--seconds 10");
     refused(&bench(&["--bytes", "0"]), 2, "--bytes 0", "--bytes 1GiB");
     refused(&bench(&["--rate", "0"]), 2, "--rate", "--rate 1000");
-    refused(&bench(&["--bs", "1000"]), 2, "--bs", "--bs 4KiB");
+    refused(&bench(&["--bs", "1000"]), 2, "--bs 1000 bytes", "--bs 4KiB");
+    refused(&bench(&["--rwmixread", "70"]), 2, "--rwmixread", "--rw randrw");
+    refused(&bench(&["--ddgst"]), 2, "a local device has none", "--ddgst out");
     refused(&bench(&["--offset", "64MiB"]), 2, "--offset", "smaller --offset");
     refused(&bench(&["--range", "65MiB"]), 2, "--range", "--range 64 MiB");
     refused(&bench(&["--range", "8KiB", "--bs", "16KiB"]), 2, "--bs", "larger --range");

@@ -104,6 +104,10 @@ fn fsck_names_what_is_damaged_and_mends_copies() {
     let damaged = std::fs::read(&path).unwrap();
     let outcome = run(&["fsck", "--device", &device, "--json", "--repair"]);
     assert_eq!(outcome.code, Some(1), "{outcome:?}");
+    let left = |what| {
+        outcome.stderr.contains("leaving: shard 0: volume db-1 ") && outcome.stderr.contains(what)
+    };
+    assert!(left("it has no repair of its own") && left("has 1 fault\n"), "{outcome:?}");
     let report: Value = serde_json::from_str(&outcome.stdout).unwrap();
     let fault = &report["faults"][0];
     assert_eq!(fault["volume_name"], "db-1", "{report}");
@@ -303,6 +307,8 @@ fn a_scrub_finds_damage_while_the_server_runs() {
     assert_eq!((&place["what"], &place["volume_name"]), (&"data".into(), &"db-1".into()));
     assert_eq!(place["volume_byte"], DAMAGED * BLOCK_SIZE as u64);
     assert_eq!(health(&server), "degraded");
+    let told = scrub(&["--status"]);
+    assert!(told.stdout.contains(" read, 1 damaged block\n"), "{told:?}");
     let outcome = scrub(&["--rate", "4KiB", "--detach"]);
     assert!(outcome.stdout.starts_with("running: "), "{outcome:?}");
     let scrubs = || {

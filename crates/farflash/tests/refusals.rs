@@ -23,6 +23,9 @@ fn words_that_make_no_sense_are_usage_errors() {
         (&["serve", "--device", "file:"], "not followed by a path"),
         (&["serve", "--device", "file:a,size=1 elephant"], "`elephant` is no unit"),
         (&["serve", "--device", "mem:12345"], "multiple of 4096"),
+        (&["serve", "--device", "mem:1GiB,flush=never"], "none but the ceiling"),
+        (&["format", "--device", "file:a,policy=drr"], "the ceiling that `serve` takes"),
+        (&["api-token", "Ops"], "a user's name has"),
         (&["serve", "--cores", "0,0"], "core 0 is listed twice"),
         (&["serve", "--cores", "x"], "`x` is no core"),
         (&["serve", "--auth", "maybe"], "off"),
@@ -137,7 +140,14 @@ fn format_does_not_destroy_unless_told() {
     let device = files.device("a");
     let sized = format!("{device},size=256MiB");
     refused(&["format", "--device", &device], 1, "does not exist", "size=8GiB");
-    refused(&["format", "--device", "mem:1GiB"], 2, "needs no format", "farflash serve");
+    refused(&["format", "--device", "mem:1GiB"], 2, "needs no format", "serve --device mem:1GiB");
+    let slow = "model:p3700,scale=0.1";
+    refused(
+        &["format", "--device", slow],
+        2,
+        "needs no format",
+        &format!("serve --device {slow}`"),
+    );
     let shown = succeed(&["format", "--device", &sized]);
     assert!(shown.contains("is formatted (256 MiB)"), "{shown}");
     assert!(shown.contains(&format!("farflash serve --device {device}")), "{shown}");
@@ -266,4 +276,30 @@ fn help_names_every_command_and_shows_examples() {
         assert!(serve.contains(word), "{word}: {serve}");
     }
     assert!(succeed(&["--version"]).starts_with("farflash "));
+}
+
+/// A file that is missing is made by `format` for a server; what else wants one says what is to be there.
+#[test]
+fn advice_is_that_of_the_command_that_gives_it() {
+    let files = Files::new();
+    let missing = files.device("missing");
+    let sized = format!("{missing},size=1GiB");
+    refused(&["fsck", "--device", &missing], 1, "does not exist", "is to be checked");
+    refused(&["leave-cluster", "--device", &missing], 1, "does not exist", "has served");
+    refused(&["calibrate", &missing], 1, "does not exist", "size=4GiB");
+    refused(&["bench", "--target", &missing], 1, "does not exist", "truncate -s 1GiB");
+    refused(&["bench", "--target", &sized], 2, "without size=", "leave size= out");
+    assert!(!files.path("missing").exists());
+}
+
+/// Nothing is measured for minutes only to find that its results have no place.
+#[test]
+fn a_place_for_results_is_looked_for_first() {
+    let files = Files::new();
+    std::fs::write(files.path("file"), "").unwrap();
+    let out = files.path("file/figures").display().to_string();
+    let reproduce = ["reproduce", "decibel-13", "--out", &out];
+    refused(&reproduce, 1, "no results can be put into", "with --out");
+    refused(&["calibrate", "mem:64MiB", "--out", &out], 1, "no results can be put", "with --out");
+    refused(&["reproduce"], 2, "no figure is named", "farflash reproduce --list");
 }

@@ -10,7 +10,7 @@ use std::process::Stdio;
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Resource, Rlimit, Signal, getrlimit, kill_process, setrlimit};
-use support::{Files, Server, own_host, refused, succeed};
+use support::{Files, Server, own_host, refused, run, succeed};
 
 const GIB: u64 = 1 << 30;
 
@@ -73,11 +73,48 @@ fn people_get_words_and_tables() {
     assert!(made.contains("nvme connect -t tcp -a 127.0.0.1 -s "), "{made}");
     let list = server.volume(&["list"]).stdout;
     let lines: Vec<&str> = list.lines().collect();
-    assert_eq!(lines.len(), 2, "{list}");
-    assert!(lines[0].starts_with("NAME ") && lines[1].starts_with("db-1 "), "{list}");
-    assert!(lines[1].contains("1.5 GiB"), "{list}");
+    assert_eq!(lines.len(), 3, "{list}");
+    assert!(lines[0].starts_with("NAME ") && lines[2].starts_with("db-1 "), "{list}");
+    assert!(lines[2].contains("1.5 GiB"), "{list}");
+    let portal = server.portals[0].to_string();
+    assert!(succeed(&["discover", &portal]).starts_with(&portal));
     let gone = server.volume(&["delete", "db-1"]).stdout;
     assert_eq!(gone, "db-1 is deleted\n");
+    let nothing = run(&["discover", &portal]);
+    assert_eq!((nothing.code, nothing.stdout.as_str()), (Some(0), ""));
+    assert!(nothing.stderr.contains("offers this host no volume"), "{nothing:?}");
+}
+
+/// Nobody has to know Rust to read the log.
+#[test]
+fn the_log_says_in_words_what_was_changed() {
+    let server = Server::start("mem:256MiB");
+    server.volume_json(&["create", "a", "--size", "1GiB"]);
+    server.volume_json(&["restrict", "a", "--network", "192.0.2.0/24"]);
+    server.log_until(|fields| fields["open_to"] == "networks 192.0.2.0/24");
+    server.volume_json(&["set-slo", "a", "--share", "50"]);
+    server.log_until(|fields| fields["promised"] == "share 50");
+    let rates = ["--reads-per-second", "1000", "--writes-per-second", "500"];
+    succeed(&[&["device", "set", "--api", &server.api], &rates[..]].concat());
+    server.log_until(|fields| {
+        fields["reads_per_second"] == 1000 && fields["latency_target_us"] == 500
+    });
+}
+
+/// What a mistyped size would cut off is lost at once, so it takes a word more. A volume that holds nothing has nothing to lose.
+#[test]
+fn a_volume_that_holds_data_is_not_made_smaller_by_mistake() {
+    let server = Server::start("mem:256MiB");
+    let made = server.volume_json(&["create", "a", "--size", "1GiB"]);
+    let target = format!("tcp://{}/{}", server.portals[0], made["nqn"].as_str().unwrap());
+    let smaller = ["volume", "resize", "a", "--api", &server.api, "--size", "512MiB"];
+    succeed(&smaller);
+    server.volume_json(&["resize", "a", "--size", "1GiB"]);
+    succeed(&["bench", "--target", &target, "--rw", "write", "--bytes", "1MiB", "--quiet"]);
+    refused(&smaller, 1, "beyond 512 MiB would be lost", "--shrink");
+    assert_eq!(server.volume_json(&["show", "a"])["size_bytes"], 1 << 30);
+    succeed(&[&smaller[..], &["--shrink"]].concat());
+    assert_eq!(server.volume_json(&["show", "a"])["size_bytes"], 512 << 20);
 }
 
 #[test]

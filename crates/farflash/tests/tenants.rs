@@ -292,7 +292,7 @@ fn tenants_manage_their_own_volumes_within_their_quota() {
     is_refused(&ask(&server, other, &theirs), "`owner` must be yourself");
     // Its own, and no more than its quota.
     is_refused(&ask(&server, acme, &["resize", "a", "--size", "101MiB"]), "the quota of acme");
-    is_refused(&ask(&server, acme, &["create", "b", "--size", "64MiB"]), "bytes provisioned");
+    is_refused(&ask(&server, acme, &["create", "b", "--size", "64MiB"]), "provisioned; this makes");
     is_refused(&ask(&server, acme, &["create", "b", "--size", "1MiB"]), "of shares");
     let small = ["create", "b", "--size", "1MiB", "--share", "50"];
     assert_eq!(ask(&server, acme, &small).code, Some(0));

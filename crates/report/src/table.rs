@@ -72,7 +72,7 @@ impl Table {
         let headings = self.columns.iter().map(|(name, _)| name.as_str());
         let mut text = self.line(headings, &widths, "  ").trim_end().to_owned() + "\n";
         let rule: Vec<String> = widths.iter().map(|width| "─".repeat(*width)).collect();
-        text += &(rule.join("  ") + "\n");
+        text += &(rule.join("  ").trim_end().to_owned() + "\n");
         for row in &self.rows {
             let line = self.line(row.iter().map(String::as_str), &widths, "  ");
             text += line.trim_end();
@@ -170,6 +170,14 @@ mod tests {
             sample().to_text(),
             "server     IOPS\n───────  ──────\nnull     1.04 M\na,\"b\"|c       7\n"
         );
+    }
+
+    /// A column for remarks has no heading, and often nothing in it.
+    #[test]
+    fn no_line_ends_in_spaces() {
+        let mut table = Table::new(&[("FREE", Align::Right), ("", Align::Left)]);
+        table.row(["1 GiB", ""]);
+        assert_eq!(table.to_text(), " FREE\n─────\n1 GiB\n");
     }
 
     #[test]

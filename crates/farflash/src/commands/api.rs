@@ -5,7 +5,7 @@ use std::io::{Read, Write};
 use std::path::PathBuf;
 
 use clap::Args;
-use control::{ApiClient, ApiToken};
+use control::{ApiClient, ApiToken, VolumeName};
 
 use crate::failure::Failure;
 use crate::output;
@@ -73,7 +73,8 @@ impl ApiArgs {
 #[derive(Debug, Args)]
 pub(crate) struct MakeToken {
     /// Whose it is: 1 to 63 of a-z, 0-9, `.`, `_` and `-`
-    name: control::VolumeName,
+    #[arg(value_parser = user_name)]
+    name: VolumeName,
     /// A tenant, who manages volumes of his own; otherwise an operator, who may do everything
     #[arg(long)]
     tenant: bool,
@@ -83,6 +84,13 @@ pub(crate) struct MakeToken {
     /// Print JSON
     #[arg(long)]
     json: bool,
+}
+
+/// Users are called as volumes may be.
+fn user_name(text: &str) -> Result<VolumeName, &'static str> {
+    text.parse().map_err(|_| {
+        "a user's name has 1 to 63 of a-z, 0-9, `.`, `_` and `-`, and begins with one of the former"
+    })
 }
 
 impl MakeToken {

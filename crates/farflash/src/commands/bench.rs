@@ -39,6 +39,9 @@ Examples:
 /// Requests outstanding while everything is checked at the end.
 const VERIFY_DEPTH: u32 = 32;
 
+/// Share of reads in a mixed load if nothing is said.
+const READ_PERCENT_DEFAULT: u8 = 50;
+
 /// Kinds of load, named as fio names them.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, ValueEnum)]
 enum Rw {
@@ -67,15 +70,16 @@ enum ArrivalsArg {
 
 #[derive(Debug, Args)]
 pub(crate) struct Bench {
-    /// What to put load on: tcp://IP:PORT/NQN, file:PATH or mem:SIZE
+    /// What to put load on: tcp://IP:PORT/NQN, file:PATH, mem:SIZE, or a modelled drive,
+    /// model:p3600|p3700|m2-960|FILE.toml[,size=S][,scale=X][,seed=N]
     #[arg(long, value_name = "TARGET")]
     target: TargetArg,
     /// Kind of load
     #[arg(long, value_enum, default_value = "randread")]
     rw: Rw,
-    /// Share of reads in a mixed load, in percent
-    #[arg(long, value_name = "PERCENT", default_value_t = 50, value_parser = clap::value_parser!(u8).range(0..=100))]
-    rwmixread: u8,
+    /// Share of reads in a mixed load, in percent [default: 50]
+    #[arg(long, value_name = "PERCENT", value_parser = clap::value_parser!(u8).range(0..=100))]
+    rwmixread: Option<u8>,
     /// Bytes of a request, a multiple of 4 KiB
     #[arg(long, value_name = "SIZE", default_value = "4KiB")]
     bs: ByteLen,
@@ -167,7 +171,7 @@ impl Bench {
 
     fn check(&self) -> Result<(), Failure> {
         if self.bs.whole_blocks().is_none_or(|blocks| blocks == 0 || blocks > 65_536) {
-            let what = format!("--bs {} is no multiple of 4 KiB up to 256 MiB", self.bs);
+            let what = format!("--bs {} bytes is no multiple of 4 KiB up to 256 MiB", self.bs.0);
             return Err(Failure::usage(what, "try --bs 4KiB"));
         }
         for (name, len) in [("offset", Some(self.offset)), ("range", self.range)] {
@@ -186,9 +190,22 @@ impl Bench {
         if self.rate.is_some_and(|rate| !(1e-3..1e9).contains(&rate)) {
             return Err(Failure::usage("--rate is no rate", "try --rate 1000"));
         }
+        self.check_fit()
+    }
+
+    /// What is asked for goes with the load and the target.
+    fn check_fit(&self) -> Result<(), Failure> {
         if self.verify && self.read_percent() == 100 {
             let remedy = "use --verify with a load that writes";
             return Err(Failure::usage("there is nothing to check reads against", remedy));
+        }
+        if self.rwmixread.is_some() && !matches!(self.rw, Rw::Readwrite | Rw::Randrw) {
+            let what = "--rwmixread is for a load that both reads and writes";
+            return Err(Failure::usage(what, "leave it out, or use --rw rw or --rw randrw"));
+        }
+        if matches!(self.target, TargetArg::Device(_)) && (self.hdgst || self.ddgst) {
+            let what = "digests are taken on connections, and a local device has none";
+            return Err(Failure::usage(what, "leave --hdgst and --ddgst out"));
         }
         Ok(())
     }
@@ -197,7 +214,7 @@ impl Bench {
         match self.rw {
             Rw::Read | Rw::Randread => 100,
             Rw::Write | Rw::Randwrite => 0,
-            Rw::Readwrite | Rw::Randrw => self.rwmixread,
+            Rw::Readwrite | Rw::Randrw => self.rwmixread.unwrap_or(READ_PERCENT_DEFAULT),
         }
     }
 

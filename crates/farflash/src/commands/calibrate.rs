@@ -86,6 +86,9 @@ impl Calibrate {
             let what = "a fit needs the time of a request that has the device to itself";
             return Err(Failure::usage(what, "have 1 among --depths"));
         }
+        if let Some(out) = &self.out {
+            output::make_directory(out)?;
+        }
         let curves = self.measure()?;
         let proposal = Proposal::of(&curves, latency);
         if let Some(path) = &self.fit {
@@ -109,7 +112,8 @@ impl Calibrate {
                 Some(proposal) => writeln!(
                     out,
                     "within {} for 95 % of requests:\n  --device {},{proposal}",
-                    self.latency_target, self.device
+                    self.latency_target,
+                    self.device.with_options()
                 ),
                 None if self.reads.len() == 1 => {
                     writeln!(out, "a ceiling needs reads and writes to be measured, or a mix")
@@ -135,6 +139,8 @@ impl Calibrate {
                 if self.writes() {
                     storage::create_if_missing(spec, 1)?;
                 }
+                let size = "give it a size to have it made, such as file:PATH,size=4GiB";
+                storage::check_is_there(&spec.path, size)?;
                 let device = storage::open(spec, Voice::Notes)?;
                 if self.writes() && !self.overwrite {
                     self.check_blank(spec, &device)?;

@@ -7,6 +7,7 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 use clap::ValueEnum;
+use control::TomlMistake;
 use serde::de::Error;
 use serde::{Deserialize, Deserializer};
 use units::ByteLen;
@@ -34,6 +35,7 @@ pub(super) struct ConfigFile {
     pub(super) cores: Option<CoreList>,
     #[serde(deserialize_with = "address")]
     pub(super) listen: Option<SocketAddr>,
+    #[serde(deserialize_with = "advertised")]
     pub(super) advertise: Option<Advertised>,
     #[serde(deserialize_with = "address")]
     pub(super) api: Option<SocketAddr>,
@@ -48,7 +50,9 @@ pub(super) struct ConfigFile {
     host_name: Option<String>,
     #[serde(deserialize_with = "labels")]
     labels: Option<BTreeMap<String, String>>,
+    #[serde(deserialize_with = "seconds")]
     host_lease: Option<u32>,
+    #[serde(deserialize_with = "interval")]
     fence_after: Option<Interval>,
     #[serde(deserialize_with = "auth")]
     auth: Option<Auth>,
@@ -59,14 +63,19 @@ pub(super) struct ConfigFile {
     pub(super) api_users: Option<PathBuf>,
     pub(super) api_tls: Option<PathBuf>,
     pub(super) audit_log: Option<PathBuf>,
+    #[serde(deserialize_with = "flag")]
     pub(super) format_if_blank: Option<bool>,
+    #[serde(deserialize_with = "count")]
     pub(super) connections_max: Option<u32>,
     #[serde(deserialize_with = "size")]
     pub(super) core_memory: Option<ByteLen>,
     #[serde(deserialize_with = "size")]
     pub(super) map_memory: Option<ByteLen>,
+    #[serde(deserialize_with = "seconds")]
     pub(super) device_timeout: Option<u32>,
+    #[serde(deserialize_with = "interval")]
     pub(super) scrub_every: Option<Interval>,
+    #[serde(deserialize_with = "flag")]
     pub(super) log_json: Option<bool>,
 }
 
@@ -75,7 +84,7 @@ impl ConfigFile {
     pub(super) fn read(path: &Path) -> Result<Self, Failure> {
         let text = text_of(path)?;
         toml::from_str(&text).map_err(|error| {
-            let what = format!("{}, {}", path.display(), mistake(&text, &error));
+            let what = format!("{}, {}", path.display(), TomlMistake::new(&text, &error));
             Failure::usage(what, "mend the file; `farflash serve --help` lists its keys")
         })
     }
@@ -106,18 +115,6 @@ impl ConfigFile {
     }
 }
 
-/// The line of a mistake, the key on it where the message does not name that, and what is wrong.
-fn mistake(text: &str, error: &toml::de::Error) -> String {
-    let before = error.span().and_then(|span| text.get(..span.start)).unwrap_or_default();
-    let above = before.matches('\n').count();
-    let (line, message) = (above + 1, error.message());
-    let key = text.lines().nth(above).and_then(|line| line.split_once('='));
-    match key.map(|(key, _)| key.trim()).filter(|key| !message.contains(&format!("`{key}`"))) {
-        Some(key) => format!("line {line}: `{key}`: {message}"),
-        None => format!("line {line}: {message}"),
-    }
-}
-
 /// Reads a setting as the file has it, or says what to write: TOML's names of types tell an operator little.
 fn written<'de, T: Deserialize<'de>, D: Deserializer<'de>>(
     deserializer: D,
@@ -141,6 +138,17 @@ fn core_list<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<CoreLi
 fn address<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<SocketAddr>, D::Error> {
     let text: String = written(deserializer, "IP:PORT in quotes, such as \"127.0.0.1:4420\"")?;
     parse_address(&text).map(Some).map_err(D::Error::custom)
+}
+
+fn advertised<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Advertised>, D::Error> {
+    let text: String =
+        written(deserializer, "addresses in quotes, such as \"192.0.2.7,10.0.0.7\"")?;
+    text.parse().map(Some).map_err(D::Error::custom)
+}
+
+fn interval<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Interval>, D::Error> {
+    let text: String = written(deserializer, "a length of time in quotes, such as \"12h\"")?;
+    text.parse().map(Some).map_err(D::Error::custom)
 }
 
 fn discovery<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Discovery>, D::Error> {
@@ -168,6 +176,18 @@ fn names<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Vec<String
 fn size<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<ByteLen>, D::Error> {
     let text: String = written(deserializer, "a size in quotes, such as \"256MiB\"")?;
     text.parse().map(Some).map_err(D::Error::custom)
+}
+
+fn count<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<u32>, D::Error> {
+    written(deserializer, "a whole number without quotes, such as 2048").map(Some)
+}
+
+fn seconds<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<u32>, D::Error> {
+    written(deserializer, "seconds as a whole number without quotes, such as 15").map(Some)
+}
+
+fn flag<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<bool>, D::Error> {
+    written(deserializer, "true or false, without quotes").map(Some)
 }
 
 /// What the file holds, if it is one that ends, and soon.
@@ -213,6 +233,10 @@ mod tests {
             ("cores = [0, 0]", "`cores`: core 0 is listed twice"),
             ("listen = 4420", "`listen`: write IP:PORT in quotes"),
             ("listen = \"localhost:4420\"", "`listen`: `localhost:4420` is no address"),
+            ("advertise = [\"192.0.2.7\"]", "`advertise`: write addresses in quotes"),
+            ("advertise = \"flash-1\"", "`advertise`: `flash-1` is no IP address"),
+            ("fence_after = 30", "`fence_after`: write a length of time in quotes"),
+            ("scrub_every = \"3\"", "`scrub_every`: `3` is no length of time"),
             ("api = \"127.0.0.1\"", "`api`: `127.0.0.1` is no address; write IP:PORT"),
             ("discovery = false", "`discovery`: write \"off\", or IP:PORT"),
             ("discovery = \"on\"", "`discovery`: `on` is no address"),
@@ -222,11 +246,15 @@ mod tests {
             ("auth_hashes = \"sha256\"", "`auth_hashes`: write a list of names"),
             ("core_memory = 256", "`core_memory`: write a size in quotes, such as \"256MiB\""),
             ("core_memory = \"256 elephants\"", "`core_memory`: `elephants` is no unit"),
-            ("connections_max = \"many\"", "`connections_max`: "),
+            ("connections_max = \"many\"", "`connections_max`: write a whole number"),
+            ("connections_max = -1", "`connections_max`: write a whole number"),
+            ("host_lease = \"10s\"", "`host_lease`: write seconds as a whole number"),
+            ("device_timeout = 1.5", "`device_timeout`: write seconds as a whole number"),
+            ("format_if_blank = 1", "`format_if_blank`: write true or false"),
         ] {
             let text = format!("log_json = false\n\n{line}\n");
             let error = toml::from_str::<ConfigFile>(&text).expect_err(line);
-            let mistake = mistake(&text, &error);
+            let mistake = TomlMistake::new(&text, &error).to_string();
             assert!(mistake.starts_with("line 3: ") && mistake.contains(told), "{line}: {mistake}");
         }
     }

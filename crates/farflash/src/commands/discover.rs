@@ -62,10 +62,11 @@ impl Discover {
             });
             return writeln!(out, "{}", serde_json::to_string_pretty(&document)?);
         }
-        for entry in found.iter().filter(|entry| entry.is_nvm) {
-            writeln!(out, "{}  {}", entry.address, entry.nqn)?;
+        let volumes = || found.iter().filter(|entry| entry.is_nvm);
+        if volumes().next().is_none() {
+            output::note(&format!("{} offers this host no volume", self.address));
         }
-        Ok(())
+        volumes().try_for_each(|entry| writeln!(out, "{}  {}", entry.address, entry.nqn))
     }
 }
 

@@ -39,7 +39,11 @@ impl Format {
     pub(crate) fn run(self) -> Result<(), Failure> {
         let DeviceSpec::File(spec) = &self.device else {
             let what = format!("{} needs no format: memory begins empty", self.device);
-            return Err(Failure::usage(what, "start it with `farflash serve --device mem:SIZE`"));
+            let remedy = format!(
+                "serve it as it is: `farflash serve --device {}`",
+                self.device.with_options()
+            );
+            return Err(Failure::usage(what, remedy));
         };
         let made = storage::create_if_missing(spec, 1)?;
         let formatted = self.format(spec);
@@ -55,7 +59,11 @@ impl Format {
                 return writeln!(out, "{}", serde_json::to_string_pretty(&document)?);
             }
             writeln!(out, "{path} is formatted ({})", ByteLen(bytes))?;
-            writeln!(out, "serve it with:\n  farflash serve --device file:{path}")
+            writeln!(
+                out,
+                "serve it with:\n  farflash serve --device {}",
+                self.device.with_options()
+            )
         })
     }
 

@@ -11,7 +11,7 @@ use volume::{Fault, Finding, FsckReport, Problem, Repair, Repaired};
 use crate::contents;
 use crate::device_spec::{DeviceSpec, FileSpec};
 use crate::failure::Failure;
-use crate::output::{self, Voice};
+use crate::output::{self, Voice, counted};
 use crate::storage;
 
 pub(super) const EXAMPLES: &str = "\
@@ -57,6 +57,7 @@ impl Fsck {
                 format!("{} has nothing to check: memory is gone with its server", self.device);
             return Err(Failure::usage(what, "name a file or block device: --device file:PATH"));
         };
+        storage::check_is_there(&spec.path, "name the device that is to be checked")?;
         // One hold of the device from the first look to the last: what is said is what is done.
         let device = match self.repair {
             true => storage::open(spec, Voice::Notes)?,
@@ -69,6 +70,9 @@ impl Fsck {
         let before = self.check(spec, &device)?;
         let elapsed = begin.elapsed().as_secs_f64();
         let mut after = None;
+        if self.repair {
+            before.faults.iter().for_each(|fault| output::note(&self.plan_of(fault)));
+        }
         if self.repair && before.faults.iter().any(|fault| self.repair_of(fault).is_some()) {
             if let Some(cluster) = before.cluster {
                 let path = spec.path.display();
@@ -76,13 +80,12 @@ impl Fsck {
                     "{path} belongs to the cluster {cluster}: no host of it may serve it now"
                 ));
             }
-            before.faults.iter().for_each(|fault| output::note(&self.plan_of(fault)));
             let repaired = storage::repair(&spec.path, &device, self.accept_data_loss)?;
             after = Some((repaired, self.check(spec, &device)?));
         }
         drop(device);
         let left = after.as_ref().map_or(&before, |(_, report)| report);
-        let (left_over, path) = (left.faults.len(), spec.path.display());
+        let (left_over, path) = (left.faults.len() as u64, spec.path.display());
         output::print("look again with `farflash fsck`", |out| {
             if self.json {
                 let document = document(&before, after.as_ref(), elapsed);
@@ -94,7 +97,7 @@ impl Fsck {
             return Ok(());
         }
         let mendable = self.unused_consent(left);
-        Err(Failure::runtime(format!("{path} has {left_over} faults"), mendable))
+        Err(Failure::runtime(format!("{path} has {}", counted(left_over, "fault")), mendable))
     }
 
     fn check(&self, spec: &FileSpec, device: &OwnedDevice) -> Result<FsckReport, Failure> {
@@ -145,9 +148,9 @@ fn print_report(
     let bytes = |blocks: u64| ByteLen(blocks * BLOCK_SIZE as u64);
     writeln!(
         out,
-        "{} shards, {} volumes, {} of data, {} of metadata, checked in {seconds:.1} s",
-        before.shards,
-        before.volumes,
+        "{}, {}, {} of data, {} of metadata, checked in {seconds:.1} s",
+        counted(before.shards as u64, "shard"),
+        counted(before.volumes as u64, "volume"),
         bytes(before.data),
         bytes(before.metadata)
     )?;

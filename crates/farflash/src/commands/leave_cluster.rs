@@ -47,6 +47,7 @@ impl LeaveCluster {
             let what = format!("{} belongs to no cluster: it ends with its server", self.device);
             return Err(Failure::usage(what, "name a file or block device: --device file:PATH"));
         };
+        storage::check_is_there(&spec.path, "name a device that a server has served")?;
         let device = storage::open(spec, Voice::Notes)?;
         contents::refuse_overwritten(&spec.path, &device)?;
         let path = spec.path.display();

@@ -31,7 +31,7 @@ const STEPS: f64 = 1_000.0;
 #[derive(Debug, Args)]
 pub(crate) struct Reproduce {
     /// The figure; --list tells which there are
-    #[arg(value_name = "FIGURE", required_unless_present = "list")]
+    #[arg(value_name = "FIGURE")]
     figure: Option<String>,
     /// List the figures
     #[arg(long, conflicts_with = "figure")]
@@ -58,7 +58,13 @@ pub(crate) struct Reproduce {
 
 impl Reproduce {
     pub(crate) fn run(self) -> Result<(), Failure> {
-        let Some(name) = &self.figure else { return self.print_list() };
+        let Some(name) = &self.figure else {
+            if self.list {
+                return self.print_list();
+            }
+            let remedy = "name one; `farflash reproduce --list` says which there are";
+            return Err(Failure::usage("no figure is named", remedy));
+        };
         let figure = Figure::find(name).ok_or_else(|| {
             let known: Vec<&str> = FIGURES.iter().map(|figure| figure.name).collect();
             Failure::usage(
@@ -66,6 +72,7 @@ impl Reproduce {
                 format!("choose one of {}", known.join(", ")),
             )
         })?;
+        output::make_directory(&self.out)?;
         let time = self.time.unwrap_or(if self.real_time { REAL_TIME_DEFAULT } else { 1.0 });
         let options = Options { time, seed: self.seed };
         let mut progress = output::progress(name);
@@ -149,7 +156,6 @@ fn save(
     outcome: &Outcome,
     document: &serde_json::Value,
 ) -> std::io::Result<()> {
-    fs::create_dir_all(out)?;
     fs::write(out.join(format!("{name}.csv")), outcome.data.to_csv())?;
     fs::write(out.join(format!("{name}.svg")), &outcome.svg)?;
     let text = serde_json::to_string_pretty(document)?;

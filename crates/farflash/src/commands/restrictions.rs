@@ -64,15 +64,3 @@ impl ChangeArgs {
         Ok(change)
     }
 }
-
-/// The restrictions in a line.
-pub(super) fn text(restrictions: &Restrictions) -> String {
-    let Restrictions { hosts, networks, interfaces } = restrictions;
-    let lists = [("hosts", hosts), ("networks", networks), ("interfaces", interfaces)];
-    let shown: Vec<String> = lists
-        .iter()
-        .filter(|(_, list)| !list.is_empty())
-        .map(|(kind, list)| format!("{kind} {}", list.join(", ")))
-        .collect();
-    if shown.is_empty() { "whoever knows its token".to_owned() } else { shown.join("; ") }
-}

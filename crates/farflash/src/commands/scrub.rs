@@ -8,9 +8,10 @@ use control::{Scrub as Report, ScrubState, StartScrub};
 use units::ByteLen;
 
 use super::device::only_device;
+use super::status::spoken;
 use super::volume::Output;
 use crate::failure::Failure;
-use crate::output as printed;
+use crate::output::{self as printed, counted};
 
 pub(super) const EXAMPLES: &str = "\
 Every block in use is read and compared with its checksum, then it is checked that each has one owner and that counts \
@@ -74,13 +75,13 @@ impl Scrub {
         if report.damaged == 0 && !failed {
             return Ok(());
         }
-        let what = if failed {
-            "the device stopped answering".to_owned()
-        } else {
-            format!("{device} has {} damaged blocks", report.damaged)
-        };
+        if failed {
+            let what = format!("{device} did not do what the scrub asked of it");
+            return Err(Failure::runtime(what, "see `farflash status` and the server's log"));
+        }
+        let damaged = counted(report.damaged, "damaged block");
         Err(Failure::runtime(
-            what,
+            format!("{device} has {damaged}"),
             "write damaged blocks anew from a copy; see `farflash fsck` for the rest",
         ))
     }
@@ -95,10 +96,15 @@ fn human(out: &mut dyn Write, report: &Report) -> std::io::Result<()> {
         ScrubState::Failed => "failed",
     };
     let (checked, total) = (ByteLen(report.checked_bytes), ByteLen(report.total_bytes));
-    writeln!(out, "{state}: {checked} of {total} read, {} blocks damaged", report.damaged)?;
+    writeln!(
+        out,
+        "{state}: {checked} of {total} read, {}",
+        counted(report.damaged, "damaged block")
+    )?;
     if let (Some(every), Some(next)) = (report.every_seconds, report.next_in_seconds) {
         let (every, next) = (Duration::from_secs(every), Duration::from_secs(next));
-        writeln!(out, "one begins by itself every {every:?}, the next in {next:?}")?;
+        let (every, next) = (spoken(every), spoken(next));
+        writeln!(out, "one begins by itself every {every}, the next in {next}")?;
     }
     for place in &report.places {
         write!(out, "{} at byte {}", place.what, place.at_byte)?;

@@ -20,7 +20,7 @@ use crate::sharing_spec::SharedSpec;
 
 const LISTEN_DEFAULT: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 4420);
 const API_DEFAULT: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 7420);
-/// Hosts of one volume get half of them.
+/// Hosts of a tenant's volumes together get half of them.
 const CONNECTIONS_MAX_DEFAULT: u32 = 2048;
 const CORE_MEMORY_DEFAULT: ByteLen = ByteLen(256 << 20);
 /// The whole map of 250 GB and more on each core. Beyond that the rarely used parts are read when needed.
@@ -139,7 +139,8 @@ pub(crate) struct Serve {
     /// Format a device that is all zeroes (or, with size=, not there yet) instead of refusing it
     #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     format_if_blank: Option<bool>,
-    /// Host connections that each core serves at a time, half of them of one volume; further ones are closed [default: 2048]
+    /// Host connections that each core serves at a time; a tenant's volumes together, or a volume of nobody's, get half of
+    /// them [default: 2048]
     #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..=65_536))]
     connections_max: Option<u32>,
     /// Memory for the data of requests, on each core; at least 32MiB [default: 256MiB]

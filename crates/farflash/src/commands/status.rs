@@ -1,6 +1,7 @@
 //! `farflash status`: whether a server is well, for people and for what watches it.
 
 use std::io::{self, Write};
+use std::time::Duration;
 
 use clap::Args;
 use control::{Device, DeviceHealth, Server};
@@ -9,6 +10,7 @@ use units::ByteLen;
 
 use super::volume::Output;
 use crate::failure::Failure;
+use crate::output::counted;
 
 pub(super) const EXAMPLES: &str = "\
 Exit code 0: all is well. 1: nobody answers, or something is wrong; the last line says what.
@@ -45,8 +47,21 @@ impl Status {
         if wrong.is_empty() {
             return Ok(());
         }
-        let remedy = "see the server's log, and `farflash scrub` for what is damaged";
-        Err(Failure::runtime(wrong.join("; "), remedy))
+        Err(Failure::runtime(wrong.join("; "), remedy(&server.devices)))
+    }
+}
+
+/// What to do about what is wrong.
+fn remedy(devices: &[Device]) -> &'static str {
+    let wrong = devices.iter().filter(|device| complaint(device).is_some());
+    let worst = |one: &DeviceHealth| *one as u8;
+    match wrong.map(|device| device.health).max_by_key(worst) {
+        Some(DeviceHealth::Failed) => "see the server's log for the reason",
+        Some(DeviceHealth::Degraded) => {
+            "see the server's log, and `farflash scrub` for what is damaged"
+        }
+        Some(DeviceHealth::Good) => "delete or trim something",
+        None => "bring etcd back, and the way to it",
     }
 }
 
@@ -57,7 +72,7 @@ fn complaint(device: &Device) -> Option<String> {
         return Some(format!("{name}: {why}"));
     }
     match device.health {
-        DeviceHealth::Failed => Some(format!("{name} has failed: nothing is written there")),
+        DeviceHealth::Failed => Some(format!("{name} has failed: nothing can be written there")),
         DeviceHealth::Degraded => {
             Some(format!("{name} is degraded: blocks were found damaged, or requests failed"))
         }
@@ -67,12 +82,11 @@ fn complaint(device: &Device) -> Option<String> {
 }
 
 fn show(out: &mut dyn Write, server: &Server) -> io::Result<()> {
-    let up = std::time::Duration::from_secs(server.uptime_seconds);
+    let up = Duration::from_secs(server.uptime_seconds);
     let hosts = if server.authentication { "hosts need tokens" } else { "open to any host" };
     let volumes: u64 = server.cores.iter().map(|core| core.volumes).sum();
     writeln!(out, "farflash {}, up {}, {hosts}", server.version, spoken(up))?;
-    let volumes_word = if volumes == 1 { "volume" } else { "volumes" };
-    writeln!(out, "{volumes} {volumes_word}\n")?;
+    writeln!(out, "{}\n", counted(volumes, "volume"))?;
     let mut cores = Table::new(&[
         ("CORE", Align::Right),
         ("PORTAL", Align::Left),
@@ -117,7 +131,7 @@ pub(super) fn health(health: DeviceHealth) -> &'static str {
 }
 
 /// A long time as people say it.
-fn spoken(time: std::time::Duration) -> String {
+pub(super) fn spoken(time: Duration) -> String {
     let seconds = time.as_secs();
     let (days, hours, minutes) = (seconds / 86_400, seconds / 3_600 % 24, seconds / 60 % 60);
     match (days, hours, minutes) {
@@ -130,9 +144,30 @@ fn spoken(time: std::time::Duration) -> String {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use super::*;
+
+    /// A scrub finds what is damaged, and helps nobody whose directory is away or whose device is full.
+    #[test]
+    fn advice_is_about_what_is_wrong() {
+        let device = |health: &str, free_bytes: u64| -> Device {
+            let document = serde_json::json!({
+                "name": "file:a", "capacity_bytes": 8, "free_bytes": free_bytes, "health": health,
+                "trouble": null, "volatile_write_cache": true, "sharing": { "policy": "drr",
+                "ceiling": null, "write_cost_per_mille": null, "unpromised_reads_per_second": null,
+                "unpromised_writes_per_second": null },
+            });
+            serde_json::from_value(document).expect("a device")
+        };
+        let good = device("good", 4);
+        for (devices, part) in [
+            (vec![good.clone()], "etcd"),
+            (vec![device("good", 0)], "trim"),
+            (vec![good, device("degraded", 4)], "farflash scrub"),
+            (vec![device("degraded", 4), device("failed", 4)], "log for the reason"),
+        ] {
+            assert!(remedy(&devices).contains(part), "{devices:?}");
+        }
+    }
 
     #[test]
     fn times_are_told_in_two_units_at_most() {

@@ -9,7 +9,6 @@ use report::{Align, Table};
 use serde::Serialize;
 
 use super::api::ApiArgs;
-use super::volume::slo_text;
 use crate::failure::Failure;
 use crate::output;
 
@@ -149,7 +148,7 @@ impl Interval {
             });
             text += &format!("{}: {ceiling}\n", device.name);
             text += &format!(
-                "  {:.0} r/s {:.0} w/s, wait {:.0} us, service {:.0} us\n",
+                "  {:.0} r/s {:.0} w/s, wait {:.0} µs, service {:.0} µs\n",
                 rates.reads_per_second, rates.writes_per_second, rates.wait_us, rates.service_us
             );
             for window in &device.windows {
@@ -195,7 +194,7 @@ impl Interval {
             let cells = [
                 row.name.clone(),
                 row.core.to_string(),
-                slo_text(row.slo),
+                row.slo.to_string(),
                 format!("{:.0}", row.rates.requests_per_second),
                 format!("{:.0}", row.rates.reads_per_second),
                 format!("{:.0}", row.rates.writes_per_second),
@@ -203,8 +202,8 @@ impl Interval {
                 row.got_text(),
                 row.queued.to_string(),
                 format!("{}+{}", row.in_flight_read_blocks, row.in_flight_written_blocks),
-                format!("{:.0} us", row.rates.wait_us),
-                format!("{:.0} us", row.rates.service_us),
+                format!("{:.0} µs", row.rates.wait_us),
+                format!("{:.0} µs", row.rates.service_us),
             ];
             table.row(cells.into_iter().chain(device));
         }

@@ -7,11 +7,12 @@ use control::{
     ApiClient, ChangeAuth, ChangeVolume, CreateVolume, MetadataBytes, Slo, Volume, VolumeName,
     VolumeSize, VolumeState,
 };
+use report::{Align, Table};
 use serde::Serialize;
 use units::ByteLen;
 
 use super::api::ApiArgs;
-use super::restrictions::{self, ChangeArgs, RestrictionArgs};
+use super::restrictions::{ChangeArgs, RestrictionArgs};
 use super::tokens::NewTokenArgs;
 use crate::failure::Failure;
 use crate::output;
@@ -59,10 +60,12 @@ Examples:
 
 const RESIZE_EXAMPLES: &str = "\
 Connected hosts see the new size without reconnecting.
-A smaller size discards at once what lies beyond it: shrink the file system first.
+A smaller size discards at once what lies beyond it: shrink the file system first. A volume that holds \
+anything is made smaller only with --shrink.
 
 Examples:
-  farflash volume resize db-1 --size 20TiB";
+  farflash volume resize db-1 --size 20TiB
+  farflash volume resize db-1 --size 1TiB --shrink";
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum VolumeCommand {
@@ -89,6 +92,9 @@ pub(crate) enum VolumeCommand {
         /// Its new size, such as 20TiB
         #[arg(long, value_parser = parse_size)]
         size: VolumeSize,
+        /// Make a volume that holds data smaller: what lies beyond the new size is lost
+        #[arg(long)]
+        shrink: bool,
         #[command(flatten)]
         output: Output,
     },
@@ -231,9 +237,13 @@ impl VolumeCommand {
                 let volume = output.client()?.show(&volume)?;
                 output.print(&volume, |out| details(out, &volume))
             }
-            Self::Resize { volume, size, output } => {
+            Self::Resize { volume, size, shrink, output } => {
+                let client = output.client()?;
+                if !shrink {
+                    refuse_to_cut_off(&client.show(&volume)?, size)?;
+                }
                 let request = ChangeVolume { size_bytes: Some(size), slo: None };
-                let volume = output.client()?.change(&volume, &request)?;
+                let volume = client.change(&volume, &request)?;
                 let line = format!("{} has now {}", volume.name, ByteLen(volume.size_bytes));
                 output.print(&volume, |out| writeln!(out, "{line}"))
             }
@@ -245,7 +255,7 @@ impl VolumeCommand {
                 })?;
                 let request = ChangeVolume { size_bytes: None, slo: Some(slo) };
                 let volume = output.client()?.change(&volume, &request)?;
-                let line = format!("{} is promised {}", volume.name, slo_text(volume.slo));
+                let line = format!("{} is promised {}", volume.name, volume.slo);
                 output.print(&volume, |out| writeln!(out, "{line}"))
             }
             Self::ChangeAuth { volume, cut, grace, tokens, output } => {
@@ -260,7 +270,7 @@ impl VolumeCommand {
             }
             Self::Restrict { volume, change, output } => {
                 let volume = output.client()?.restrict(&volume, &change.change()?)?;
-                let text = restrictions::text(&volume.restrictions);
+                let text = volume.restrictions.to_string();
                 output.print(&volume, |out| writeln!(out, "{} is open to {text}", volume.name))
             }
             Self::Delete { volume, output } => {
@@ -319,14 +329,19 @@ impl Output {
     }
 }
 
-/// A promise in a few words.
-pub(super) fn slo_text(slo: Slo) -> String {
-    match slo {
-        Slo::Share(weight) => format!("share {weight}"),
-        Slo::Rate { reads_per_second, writes_per_second } => {
-            format!("{reads_per_second} r/s {writes_per_second} w/s")
-        }
+/// Refuses a size that may discard data: a figure that was mistyped is soon regretted.
+fn refuse_to_cut_off(volume: &Volume, size: VolumeSize) -> Result<(), Failure> {
+    if size.bytes() >= volume.size_bytes || volume.allocated_bytes == 0 {
+        return Ok(());
     }
+    let what = format!(
+        "{} has {}, and holds data: what lies beyond {} would be lost",
+        volume.name,
+        ByteLen(volume.size_bytes),
+        ByteLen(size.bytes())
+    );
+    let remedy = "shrink the file system on it first, then add --shrink";
+    Err(Failure::runtime(what, remedy))
 }
 
 fn created(out: &mut dyn Write, volume: &Volume) -> std::io::Result<()> {
@@ -362,10 +377,10 @@ fn details(out: &mut dyn Write, volume: &Volume) -> std::io::Result<()> {
     let known = known.map(|text| format!("{text}, ")).collect::<String>();
     let health = drive.health.as_deref().unwrap_or("unknown");
     writeln!(out, "drive      {known}{health}")?;
-    writeln!(out, "promised   {}", slo_text(volume.slo))?;
+    writeln!(out, "promised   {}", volume.slo)?;
     match &volume.trouble {
         Some(trouble) => writeln!(out, "open to    nobody: {trouble}")?,
-        None => writeln!(out, "open to    {}", restrictions::text(&volume.restrictions))?,
+        None => writeln!(out, "open to    {}", volume.restrictions)?,
     }
     writeln!(out, "owner      {}", volume.owner.as_deref().unwrap_or("-"))?;
     writeln!(out, "connect    {}", volume.connect)
@@ -379,29 +394,29 @@ fn state_text(state: VolumeState) -> &'static str {
 }
 
 fn table(out: &mut dyn Write, volumes: &[Volume]) -> std::io::Result<()> {
-    let name_width = volumes.iter().map(|volume| volume.name.len()).max().unwrap_or(0).max(4);
-    let address_width =
-        volumes.iter().map(|volume| volume.address.to_string().len()).max().unwrap_or(0).max(7);
-    let host_width = volumes.iter().map(|volume| volume.host.len()).max().unwrap_or(0).max(4);
-    writeln!(
-        out,
-        "{:name_width$}  {:>10}  {:>10}  {:host_width$}  {:11}  {:address_width$}  {:>4}  {:18}  ID",
-        "NAME", "SIZE", "ALLOCATED", "HOST", "STATE", "ADDRESS", "CORE", "PROMISED"
-    )?;
+    let mut table = Table::new(&[
+        ("NAME", Align::Left),
+        ("SIZE", Align::Right),
+        ("ALLOCATED", Align::Right),
+        ("HOST", Align::Left),
+        ("STATE", Align::Left),
+        ("ADDRESS", Align::Left),
+        ("CORE", Align::Right),
+        ("PROMISED", Align::Left),
+        ("ID", Align::Left),
+    ]);
     for volume in volumes {
-        writeln!(
-            out,
-            "{:name_width$}  {:>10}  {:>10}  {:host_width$}  {:11}  {:address_width$}  {:>4}  {:18}  {}",
-            volume.name,
+        table.row([
+            volume.name.to_string(),
             ByteLen(volume.size_bytes).to_string(),
             ByteLen(volume.allocated_bytes).to_string(),
-            volume.host,
-            state_text(volume.state),
+            volume.host.clone(),
+            state_text(volume.state).to_owned(),
             volume.address.to_string(),
-            volume.portal.core,
-            slo_text(volume.slo),
-            volume.id
-        )?;
+            volume.portal.core.to_string(),
+            volume.slo.to_string(),
+            volume.id.to_string(),
+        ]);
     }
-    Ok(())
+    write!(out, "{}", table.to_text())
 }

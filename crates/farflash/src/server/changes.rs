@@ -166,10 +166,12 @@ impl State {
         let access = access::restricted(self.access(&key, place).await?, change)?;
         let restrictions = access.restrictions.clone();
         let set = self.set_access(&key, place, access, false).await?;
-        tracing::info!(name = set.name, id = %set.uuid, ?restrictions, "volume restricted");
+        let document = self.document(place.core, &set);
+        let open_to = &document.restrictions;
+        tracing::info!(name = set.name, id = %set.uuid, %open_to, "volume restricted");
         self.announce(place, &restrictions);
         self.publish(place.core, &set).await;
-        Ok(self.document(place.core, &set))
+        Ok(document)
     }
 
     async fn set_access(
@@ -265,9 +267,10 @@ impl State {
             }
         };
         self.share_out(device);
-        tracing::info!(name = set.name, %id, ?slo, "volume promised");
+        let document = self.document(core, &set);
+        tracing::info!(name = set.name, %id, promised = %document.slo, "volume promised");
         self.publish(core, &set).await;
-        Ok(self.document(core, &set))
+        Ok(document)
     }
 
     pub(super) async fn delete(&self, caller: &Caller, key: VolumeKey) -> Result<(), ServiceError> {

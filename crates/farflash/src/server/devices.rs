@@ -28,8 +28,15 @@ impl State {
         device.shared(|shared| shared.change(change))?;
         self.share_out(number);
         let sharing = device.shared(|shared| shared.document());
-        tracing::info!(device = name, policy = sharing.policy, ceiling = ?sharing.ceiling,
-            "device shared");
+        let ceiling = sharing.ceiling;
+        tracing::info!(
+            device = name,
+            policy = sharing.policy,
+            reads_per_second = ceiling.map(|ceiling| ceiling.reads_per_second),
+            writes_per_second = ceiling.map(|ceiling| ceiling.writes_per_second),
+            latency_target_us = ceiling.map(|ceiling| ceiling.latency_target_us),
+            "device shared"
+        );
         let server = self.server().await?;
         server.devices.into_iter().nth(number).ok_or(ServiceError::Unavailable)
     }
@@ -144,7 +151,8 @@ impl Space {
         let free: u64 = shards().map(|shard| shard.free).sum();
         Self {
             total_blocks: any.device_total,
-            free_blocks: free + any.device_unreserved,
+            // An extent that nobody owns counts as whole, also the last one, which may be short.
+            free_blocks: (free + any.device_unreserved).min(any.device_total),
             failed: parts_of(device, cores).any(|part| part.failed),
         }
     }
@@ -162,5 +170,22 @@ fn place_document(place: &Damaged) -> DamagedPlace {
         volume: place.volume.as_ref().map(|(id, _)| *id),
         volume_name: place.volume.as_ref().map(|(_, name)| name.clone()),
         volume_byte: place.lba.map(|lba| lba.0.saturating_mul(BLOCK_SIZE as u64)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use volume::Capacity;
+
+    use super::*;
+
+    /// 100 blocks, in an extent of 128 that nobody owns.
+    #[test]
+    fn a_device_has_no_more_free_than_it_has() {
+        let capacity =
+            Capacity { device_total: 100, device_unreserved: 128, ..Capacity::default() };
+        let part = DeviceStats { capacity: vec![capacity], ..DeviceStats::default() };
+        let core = CoreStats { devices: vec![part], ..CoreStats::default() };
+        assert_eq!(Space::of(0, &[core]).free_blocks, 100);
     }
 }

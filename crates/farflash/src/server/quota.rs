@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use control::{Caller, ServiceError, Slo, Tenant, VolumeName};
 use directory::{Admit, View, VolumeRecord};
+use units::ByteLen;
 use uuid::Uuid;
 
 use super::cluster::refusal;
@@ -41,19 +42,23 @@ pub(super) fn check(
     let others = own.iter().filter(|(other, _)| Some(*other) != id);
     let others = others.fold(Totals::default(), |sum, (_, extent)| sum.add(*extent));
     let then = others.add(wanted);
+    let count: fn(u128) -> String = |number| number.to_string();
+    let size: fn(u128) -> String =
+        |bytes| ByteLen(u64::try_from(bytes).unwrap_or(u64::MAX)).to_string();
     let bounds = [
-        ("volumes", quota.volumes),
-        ("bytes provisioned", quota.provisioned_bytes),
-        ("of shares", quota.share.map(u64::from)),
-        ("blocks read a second", Some(quota.reads_per_second)),
-        ("blocks written a second", Some(quota.writes_per_second)),
+        ("volumes", quota.volumes, count),
+        ("provisioned", quota.provisioned_bytes, size),
+        ("of shares", quota.share.map(u64::from), count),
+        ("blocks read a second", Some(quota.reads_per_second), count),
+        ("blocks written a second", Some(quota.writes_per_second), count),
     ];
-    for (n, (what, bound)) in bounds.into_iter().enumerate() {
+    for (n, (what, bound, shown)) in bounds.into_iter().enumerate() {
         let (now, then) = (now.0[n], then.0[n]);
         if let Some(bound) = bound
             && then > u128::from(bound)
             && then > now
         {
+            let (bound, then) = (shown(bound.into()), shown(then));
             let detail =
                 format!("the quota of {} is {bound} {what}; this makes {then}", tenant.name);
             return Err(ServiceError::Quota { detail });
@@ -209,6 +214,8 @@ mod tests {
         assert!(bounded(volumes(2), new(4096, share)).is_err());
         let bytes = |bytes| Quota { provisioned_bytes: Some(bytes), ..Quota::default() };
         assert_eq!(bounded(bytes(16_384), new(4096, share)), Ok(()));
+        let error = bounded(bytes(15_360), new(4096, share)).expect_err("too much").to_string();
+        assert_eq!(error, "the quota of acme is 15 KiB provisioned; this makes 16 KiB");
         assert!(bounded(bytes(16_383), new(4096, share)).is_err());
         // A change of one volume counts it once.
         let grown = Wanted { id: Some(own[1].0), ..new(12_288, share) };

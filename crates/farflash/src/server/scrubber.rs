@@ -123,7 +123,8 @@ impl<D: Device> Scrubber<D> {
             if outcome.is_ok() {
                 report.checked_blocks = report.total_blocks;
             }
-            tracing::info!(state = ?report.state, damaged = report.damaged, "scrub ended");
+            let state = format!("{:?}", report.state).to_lowercase();
+            tracing::info!(state, damaged = report.damaged, "scrub ended");
         });
     }
 

@@ -15,8 +15,7 @@ use super::fence::Fence;
 use super::message::{CoreMessage, Part, TakeUp};
 use super::state::CoreLink;
 use crate::failure::Failure;
-use crate::not_opened::is_failing;
-use crate::storage::NO_ANSWER;
+use crate::not_opened::{failing, is_failing};
 
 /// A device that is being taken up. The cores let go of it when this is dropped (T2).
 pub(super) struct Taking {
@@ -130,9 +129,7 @@ fn not_opened(device: &str, error: &OpenError) -> Failure {
             format!("{device} is too small for this many cores: {error}"),
             "name fewer cores with --cores, or a larger device",
         ),
-        _ if is_failing(error) => {
-            Failure::absence(format!("{device} cannot be opened: {error}"), NO_ANSWER)
-        }
+        _ if is_failing(error) => failing(format!("{device} cannot be opened: {error}"), error),
         _ => Failure::runtime(
             format!("{device} cannot be opened: {error}"),
             "restore the device from a copy, or start anew with `farflash format … --force`",

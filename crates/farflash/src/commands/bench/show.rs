@@ -8,7 +8,7 @@ use serde::Serialize;
 
 use super::{Bench, Finished};
 use crate::failure::Failure;
-use crate::output;
+use crate::output::{self, counted};
 
 #[derive(Serialize)]
 struct Json<'a> {
@@ -143,11 +143,6 @@ fn text(bench: &Bench, finished: &Finished) -> String {
     text
 }
 
-/// A number of things, in words.
-fn counted(count: u64, thing: &str) -> String {
-    format!("{count} {thing}{}", if count == 1 { "" } else { "s" })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -171,11 +166,5 @@ mod tests {
         assert_eq!(line(&interval(0.000_12)), None);
         let whole = line(&interval(1.0)).expect("an interval");
         assert!(whole.contains("   32.0 IOPS") && whole.contains("131 kB/s"), "{whole}");
-    }
-
-    #[test]
-    fn one_thing_is_no_several() {
-        let counts = [0, 1, 2].map(|count| counted(count, "connection"));
-        assert_eq!(counts, ["0 connections", "1 connection", "2 connections"]);
     }
 }

@@ -20,6 +20,7 @@ use crate::blank;
 use crate::device_spec::DeviceSpec;
 use crate::failure::Failure;
 use crate::output;
+use crate::storage;
 
 /// How often it is looked for trouble with the connections.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
@@ -102,6 +103,12 @@ pub(super) async fn drive(bench: &Bench, handle: Handle) -> Result<Finished, Fai
             finished.map(|finished| Finished { reconnects, not_connected, ..finished })
         }
         TargetArg::Device(DeviceSpec::File(spec)) => {
+            if spec.size.is_some() {
+                let what = "a file is put under load as it is, without size=";
+                return Err(Failure::usage(what, "leave size= out; --range says how much to use"));
+            }
+            let make = format!("make it first (`truncate -s 1GiB {}`)", spec.path.display());
+            storage::check_is_there(&spec.path, &make)?;
             let options =
                 OpenOptions { read_only: bench.read_percent() == 100, ..OpenOptions::default() };
             let device = OwnedDevice::open(&spec.path, options).map_err(|error| {
@@ -227,15 +234,17 @@ async fn connect(
     address: SocketAddr,
     nqn: &Nqn,
 ) -> Result<(Client<Handle>, VolumeTarget<Handle>), Failure> {
+    let credentials = bench.tokens.credentials()?;
     let options = Options {
         queues: bench.connections,
         depth: u16::try_from(bench.qd).expect("at most 1024"),
         header_digest: bench.hdgst,
         data_digest: bench.ddgst,
         reconnect: Reconnect::Backoff(Backoff { refused_for: REFUSED_FOR, ..Backoff::default() }),
-        credentials: bench.tokens.credentials()?,
+        credentials: credentials.clone(),
         ..Options::for_host(uuid::Uuid::new_v4().into_bytes())
     };
+    let proves_itself = credentials.as_ref().is_some_and(|known| known.controller_secret.is_some());
     let refused = |error: ConnectError| {
         let remedy = "`farflash volume list` shows the address of each volume, `farflash volume show` its NQN";
         let what = match error {
@@ -258,7 +267,11 @@ async fn connect(
                 return Failure::runtime(what, remedy);
             }
             ConnectError::Authentication(_) => {
-                let what = format!("{address} has no volume {nqn} that this token opens from here");
+                let or_not =
+                    if proves_itself { ", or does not know the controller token" } else { "" };
+                let what = format!(
+                    "{address} has no volume {nqn} that this token opens from here{or_not}"
+                );
                 let remedy = "see `farflash volume show` for who may open it; make a new token with \
                               `farflash volume change-auth`";
                 return Failure::runtime(what, remedy);

@@ -158,7 +158,6 @@ pub(super) fn save(out: &Path, curves: &[Curve], latency: Duration) -> std::io::
     let panels: Vec<Panel> = curves.iter().map(|curve| panel(curve, latency)).collect();
     let svg = report::figure("Throughput against latency", &panels, WIDTH, PANEL_HEIGHT)
         .map_err(std::io::Error::other)?;
-    std::fs::create_dir_all(out)?;
     std::fs::write(out.join("calibration.csv"), table(curves).to_csv())?;
     std::fs::write(out.join("calibration.svg"), svg)
 }
