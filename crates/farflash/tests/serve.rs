@@ -101,22 +101,6 @@ fn the_log_says_in_words_what_was_changed() {
     });
 }
 
-/// What a mistyped size would cut off is lost at once, so it takes a word more. A volume that holds nothing has nothing to lose.
-#[test]
-fn a_volume_that_holds_data_is_not_made_smaller_by_mistake() {
-    let server = Server::start("mem:256MiB");
-    let made = server.volume_json(&["create", "a", "--size", "1GiB"]);
-    let target = format!("tcp://{}/{}", server.portals[0], made["nqn"].as_str().unwrap());
-    let smaller = ["volume", "resize", "a", "--api", &server.api, "--size", "512MiB"];
-    succeed(&smaller);
-    server.volume_json(&["resize", "a", "--size", "1GiB"]);
-    succeed(&["bench", "--target", &target, "--rw", "write", "--bytes", "1MiB", "--quiet"]);
-    refused(&smaller, 1, "beyond 512 MiB would be lost", "--shrink");
-    assert_eq!(server.volume_json(&["show", "a"])["size_bytes"], 1 << 30);
-    succeed(&[&smaller[..], &["--shrink"]].concat());
-    assert_eq!(server.volume_json(&["show", "a"])["size_bytes"], 512 << 20);
-}
-
 #[test]
 fn the_server_s_refusals_reach_the_user() {
     let server = Server::start("mem:256MiB");

@@ -60,12 +60,10 @@ Examples:
 
 const RESIZE_EXAMPLES: &str = "\
 Connected hosts see the new size without reconnecting.
-A smaller size discards at once what lies beyond it: shrink the file system first. A volume that holds \
-anything is made smaller only with --shrink.
+A smaller size discards at once what lies beyond it: shrink the file system first.
 
 Examples:
-  farflash volume resize db-1 --size 20TiB
-  farflash volume resize db-1 --size 1TiB --shrink";
+  farflash volume resize db-1 --size 20TiB";
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum VolumeCommand {
@@ -92,9 +90,6 @@ pub(crate) enum VolumeCommand {
         /// Its new size, such as 20TiB
         #[arg(long, value_parser = parse_size)]
         size: VolumeSize,
-        /// Make a volume that holds data smaller: what lies beyond the new size is lost
-        #[arg(long)]
-        shrink: bool,
         #[command(flatten)]
         output: Output,
     },
@@ -237,13 +232,9 @@ impl VolumeCommand {
                 let volume = output.client()?.show(&volume)?;
                 output.print(&volume, |out| details(out, &volume))
             }
-            Self::Resize { volume, size, shrink, output } => {
-                let client = output.client()?;
-                if !shrink {
-                    refuse_to_cut_off(&client.show(&volume)?, size)?;
-                }
+            Self::Resize { volume, size, output } => {
                 let request = ChangeVolume { size_bytes: Some(size), slo: None };
-                let volume = client.change(&volume, &request)?;
+                let volume = output.client()?.change(&volume, &request)?;
                 let line = format!("{} has now {}", volume.name, ByteLen(volume.size_bytes));
                 output.print(&volume, |out| writeln!(out, "{line}"))
             }
@@ -327,21 +318,6 @@ impl Output {
             human(out)
         })
     }
-}
-
-/// Refuses a size that may discard data: a figure that was mistyped is soon regretted.
-fn refuse_to_cut_off(volume: &Volume, size: VolumeSize) -> Result<(), Failure> {
-    if size.bytes() >= volume.size_bytes || volume.allocated_bytes == 0 {
-        return Ok(());
-    }
-    let what = format!(
-        "{} has {}, and holds data: what lies beyond {} would be lost",
-        volume.name,
-        ByteLen(volume.size_bytes),
-        ByteLen(size.bytes())
-    );
-    let remedy = "shrink the file system on it first, then add --shrink";
-    Err(Failure::runtime(what, remedy))
 }
 
 fn created(out: &mut dyn Write, volume: &Volume) -> std::io::Result<()> {
