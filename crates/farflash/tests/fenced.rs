@@ -16,6 +16,7 @@ use etcd::{EtcdProcesses, Wire, forget_addresses};
 use io_traits::Spawn;
 use nvme_wire::{Nqn, Status};
 use reactor::Handle;
+use serde_json::Value;
 use support::cluster::{
     client, copy, discovered, format, host, host_with, lease_ends, listed, nqn, portal, refused,
     row, url,
@@ -227,4 +228,30 @@ fn a_fenced_host_that_can_be_asked_says_that_it_has_stopped() {
     assert_eq!(shown("a"), Some(8), "also when it is lost");
     let b = host_with(&directory, "b", &copied, &["--take-over"]);
     assert_eq!(listed(&b), [row("v", "b", "online")]);
+}
+
+/// Method: no wait begins when another has ended.
+#[test]
+fn several_devices_of_a_lost_host_are_waited_for_together() {
+    let (etcd, files) = (EtcdProcesses::start(1), Files::new());
+    let directory = url(etcd.address(0), "test-several");
+    let devices = ["a1", "a2"].map(|name| format(&files, name));
+    let a =
+        host_with(&directory, "a", &devices[0], &[&FENCE[..], &["--device", &devices[1]]].concat());
+    a.signal("KILL");
+    a.wait();
+    let copies = [("a1", "b1"), ("a2", "b2")].map(|(from, to)| copy(&files, from, to));
+    lease_ends(&directory, "b", &copies[0]);
+    let b = host_with(&directory, "b", &copies[0], &["--device", &copies[1], "--take-over"]);
+    let said = |device: &str, text: &str| {
+        let is_it = |line: &Value| {
+            let fields = &line["fields"];
+            let message = fields["message"].as_str().unwrap_or_default();
+            fields["device"] == device && message.starts_with(text)
+        };
+        b.starting.iter().position(is_it).unwrap_or_else(|| panic!("{text}: {:?}", b.starting))
+    };
+    let begun = copies.each_ref().map(|device| said(device, "may still serve"));
+    let ended = copies.each_ref().map(|device| said(device, "has stopped by its fence"));
+    assert!(begun.iter().max() < ended.iter().min(), "{:?}", b.starting);
 }
