@@ -12,7 +12,7 @@ use std::net::{SocketAddr, TcpStream};
 use std::rc::Rc;
 
 use client::{Client, ConnectError, Options, Reconnect};
-use etcd::{EtcdProcesses, Wire, forget_addresses};
+use etcd::{EtcdProcesses, Wire, delete, first_key, forget_addresses, get, put};
 use io_traits::Spawn;
 use nvme_wire::{Nqn, Status};
 use reactor::Handle;
@@ -42,7 +42,7 @@ fn says(server: &Server, is_fenced: bool) {
     assert!(ask(server, "/metrics").contains(&metric));
     assert_eq!(ask(server, "/readyz").starts_with("HTTP/1.0 503"), is_fenced);
     let status = run(&["status", "--api", &server.api]);
-    let complains = status.stderr.contains("no volume is served: the directory is away");
+    let complains = status.stderr.contains("no volume is served until the directory confirms");
     assert_eq!((status.code, complains), (Some(i32::from(is_fenced)), is_fenced), "{status:?}");
     let state = if is_fenced { "unreachable" } else { "online" };
     assert_eq!(listed(server), [row("v", "a", state)]);
@@ -254,4 +254,31 @@ fn several_devices_of_a_lost_host_are_waited_for_together() {
     let begun = copies.each_ref().map(|device| said(device, "may still serve"));
     let ended = copies.each_ref().map(|device| said(device, "has stopped by its fence"));
     assert!(begun.iter().max() < ended.iter().min(), "{:?}", b.starting);
+}
+
+/// Method: while the host is cut off its claim goes, and another has its name, so that it learns what it lost and is not
+/// confirmed. By time alone it would serve for an hour.
+#[test]
+fn a_host_that_lost_a_claim_says_so_and_serves_when_it_is_confirmed() {
+    let (etcd, files) = (EtcdProcesses::start(1), Files::new());
+    let (directory, wire) = (etcd.address(0), Wire::new(etcd.address(0)));
+    let near = url(wire.address(), "test-lost");
+    let a = host_with(&near, "a", &format(&files, "a"), &["--fence-after", "1h"]);
+    let own = first_key(directory, "/farflash/test-lost/hosts/");
+    let mut other: Value = serde_json::from_str(&get(directory, &own)).unwrap();
+    wire.cut();
+    a.wait_for_log("the directory is away");
+    delete(directory, &first_key(directory, "/farflash/test-lost/devices/"));
+    other["id"] = "00000000-0000-4000-8000-000000000000".into();
+    let other_key = "/farflash/test-lost/hosts/00000000-0000-4000-8000-000000000000";
+    put(directory, other_key, &other.to_string());
+    wire.mend();
+    a.wait_for_log("fenced: a device is not this host's any more");
+    let status = run(&["status", "--api", &a.api]);
+    assert!(
+        status.stderr.contains("until the directory confirms what is this host's"),
+        "{status:?}"
+    );
+    delete(directory, other_key);
+    a.wait_for_log("the directory confirms it");
 }
