@@ -4,6 +4,8 @@
 
 #[path = "../../directory/tests/support/mod.rs"]
 mod etcd;
+#[path = "support/file_system.rs"]
+mod file_system;
 mod support;
 
 use std::cell::Cell;
@@ -12,7 +14,8 @@ use std::net::{SocketAddr, TcpStream};
 use std::rc::Rc;
 
 use client::{Client, ConnectError, Options, Reconnect};
-use etcd::{EtcdProcesses, Wire, delete, first_key, forget_addresses, get, put};
+use etcd::{EtcdProcesses, Wire, delete, first_key, forget_addresses, get, is_there, put};
+use file_system::FileSystem;
 use io_traits::Spawn;
 use nvme_wire::{Nqn, Status};
 use reactor::Handle;
@@ -22,7 +25,9 @@ use support::cluster::{
     row, url,
 };
 use support::host::{connect, filled, on_core};
-use support::{Files, Server, run, until};
+use support::loop_device::LoopDevice;
+use support::skipped::skipped;
+use support::{Files, PATIENCE, Server, run, succeed, until};
 use units::Lba;
 
 /// Well behind the end of the lease, which is 3 s.
@@ -281,4 +286,42 @@ fn a_host_that_lost_a_claim_says_so_and_serves_when_it_is_confirmed() {
     );
     delete(directory, other_key);
     a.wait_for_log("the directory confirms it");
+}
+
+/// The kernel has a write of a host that is fenced when that is told to end. Method: its drive hangs, which is a file on a file
+/// system that does, and etcd is back when its core has ended, so that nothing but the write keeps it from giving the drive back.
+#[test]
+fn a_device_is_not_given_back_while_a_write_to_it_is_under_way() {
+    let (etcd, files) = (EtcdProcesses::start(1), Files::new());
+    let Some(file_system) = FileSystem::new(&files.path("")) else {
+        return skipped("no file system can be mounted");
+    };
+    let Some(disk) = LoopDevice::new(&files, "mount/disk", 256 << 20) else {
+        return skipped("no loop device can be made");
+    };
+    let device = format!("file:{}", disk.path());
+    succeed(&["format", "--device", &device]);
+    let (directory, wire) = (etcd.address(0), Wire::new(etcd.address(0)));
+    let a = host_with(&url(wire.address(), "test-end"), "a", &device, &FENCE);
+    let volume = a.volume_json(&["create", "v", "--size", "64MiB"]);
+    let (portal, nqn) = (portal(&volume), nqn(&volume));
+    on_core(|handle| async move {
+        let open = connect(&handle, portal, &nqn).await;
+        let _hanging = file_system.hang();
+        let _limit = file_system.hang_at_most(PATIENCE);
+        let writer = open.clone();
+        handle.spawn(async move {
+            let _ = writer.write(Lba(0), filled(1)).await;
+        });
+        // It comes behind the write, and needs no device.
+        open.read(Lba(9), 1).await.expect("it serves");
+        wire.cut();
+        a.wait_for_log("fenced: ");
+        a.signal("TERM");
+        until("its core has ended", || TcpStream::connect(portal).is_err());
+        wire.mend();
+        assert_eq!(a.wait(), Some(1));
+        let claim = first_key(directory, "/farflash/test-end/devices/");
+        assert!(is_there(directory, &claim));
+    });
 }
