@@ -70,7 +70,8 @@ libraries-test: python-test ## the tests of the libraries alone: Rust, C and Pyt
 	@.ci/install-missing etcd-server
 	cargo test --locked -p farflash-client -p farflash-c
 	cargo build $(TESTED) --example volume --example counter --example awaited
-	cargo test $(TESTED) --test libraries --test awaiting --test unfinished --test library_cluster
+	cargo test $(TESTED) --test libraries --test library_examples --test library_metadata \
+		--test library_provisioning --test library_recovery --test awaiting --test unfinished --test library_cluster
 
 .PHONY: python-test
 python-test: deps ## install the Python package in an environment of its own, and test it

@@ -51,6 +51,26 @@ fn every_command_does_what_it_says_with_and_without_digests() {
     }
 }
 
+/// Also one whose data does not fit into the capsule, and one that is sent again.
+#[test]
+fn what_is_written_through_forces_unit_access_and_nothing_else_does() {
+    with_target(1, |world, target| async move {
+        let volume = open(&world, &target, options()).await;
+        volume.write(Lba(1), filled(1, 1)).await.expect("written");
+        volume.write_through(Lba(2), filled(1, 2)).await.expect("written through");
+        volume.write_through(Lba(3), filled(32, 3)).await.expect("written through");
+        target.cut_after.set(Some(0));
+        volume.write_through(Lba(40), filled(1, 4)).await.expect("written through, in the end");
+        assert_eq!(volume.client().counters().reconnects, 1);
+        volume.write(Lba(2), filled(1, 5)).await.expect("written");
+        assert_eq!(*target.forced.borrow(), [2, 3, 40]);
+        for (lba, byte) in [(1, 1), (2, 5), (3, 3), (34, 3), (40, 4)] {
+            let back = volume.read(Lba(lba), 1).await.expect("read");
+            assert!(back.as_bytes() == [byte; BLOCK_SIZE], "block {lba}");
+        }
+    });
+}
+
 #[test]
 fn requests_beyond_the_depth_wait_in_line_and_leave_in_batches() {
     with_target(2, |world, target| async move {

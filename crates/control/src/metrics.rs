@@ -96,7 +96,7 @@ pub(crate) fn text(
         text.sample("farflash_directory_connected", &Labels::default(), connected);
     }
     if server.directory.fence_after_seconds.is_some() {
-        let help = "1 while no volume is served, since the directory was away for too long.";
+        let help = "1 while no volume is served until the directory confirms what is this host's.";
         text.family("farflash_fenced", "gauge", help);
         let fenced = u8::from(server.directory.is_fenced);
         text.sample("farflash_fenced", &Labels::default(), fenced);

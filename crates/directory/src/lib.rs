@@ -15,7 +15,7 @@
 //! `registered/ID`, the last registration of a host that stops by itself.
 //!
 //! - F1: a host serves a device only from the moment that its claim was made until it gives the claim
-//!   back or learns that it lost it. It gives the claim back when it has stopped to serve the device.
+//!   back or learns that it lost it. It gives the claim back when it has stopped to serve the device, and no request to it is under way.
 //! - F2: a claim passes from one host to another in two ways only: its holder gives it back, or an
 //!   operator has another host take it over. The latter is refused if the holder is seen at an address that
 //!   its claim names ([`Seek`]); it is one transaction, made next, which compares the claim that was read and

@@ -30,8 +30,10 @@ use crate::BootTime;
 const DRIFT: u32 = 64;
 /// For what a host does between its look at the clock and the request to the device.
 const MARGIN: Duration = Duration::from_secs(1);
-/// What it is confirmed by if it is over.
+/// What it is confirmed by if it is over, because nothing has confirmed it for too long.
 const OVER: u64 = 0;
+/// The same, because something was lost.
+const LOST: u64 = 1;
 
 /// How long a host serves without being confirmed.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -75,7 +77,7 @@ pub struct Tenure(Option<Arc<Limited>>);
 #[derive(Debug)]
 struct Limited {
     term: Term,
-    /// When it was asked for what has confirmed it last, in nanoseconds of [`BootTime`]; or [`OVER`].
+    /// When it was asked for what has confirmed it last, in nanoseconds of [`BootTime`]; or [`OVER`], or [`LOST`].
     asked: AtomicU64,
     /// When requests to devices end, likewise. It only grows.
     ends: AtomicU64,
@@ -104,7 +106,7 @@ impl Tenure {
     #[must_use]
     pub fn confirm(&self, asked: BootTime) -> bool {
         let Some(limited) = &self.0 else { return true };
-        let later = |before: u64| (before != OVER).then(|| before.max(nanos(asked)));
+        let later = |before: u64| (before > LOST).then(|| before.max(nanos(asked)));
         let confirmed = limited.asked.fetch_update(Ordering::SeqCst, Ordering::SeqCst, later);
         if confirmed.is_ok() {
             limited.extend(asked);
@@ -127,8 +129,14 @@ impl Tenure {
     /// It is over from now on: something was lost (N4).
     pub fn end(&self) {
         if let Some(limited) = &self.0 {
-            limited.asked.store(OVER, Ordering::SeqCst);
+            limited.asked.store(LOST, Ordering::SeqCst);
         }
+    }
+
+    /// Whether it is over because something was lost, not by time.
+    #[must_use]
+    pub fn has_lost(&self) -> bool {
+        self.0.as_ref().is_some_and(|limited| limited.asked.load(Ordering::SeqCst) == LOST)
     }
 
     /// Whether hosts are to be cut off by `now`. If so, it is over for everybody (N4).
@@ -136,11 +144,11 @@ impl Tenure {
         let Some(limited) = &self.0 else { return false };
         let now = nanos(now());
         let stops_after = nanos(BootTime(limited.term.stops_after()));
-        let is_due = |asked: u64| asked.saturating_add(stops_after) <= now;
+        let is_due = |asked: u64| asked > LOST && asked.saturating_add(stops_after) <= now;
         let over = |asked: u64| is_due(asked).then_some(OVER);
         // Of one that is confirmed in this very moment it is looked again.
         limited.asked.fetch_update(Ordering::SeqCst, Ordering::SeqCst, over).is_ok()
-            || limited.asked.load(Ordering::SeqCst) == OVER
+            || limited.asked.load(Ordering::SeqCst) <= LOST
     }
 
     /// Whether no request to a device may begin by `now`.
@@ -153,10 +161,9 @@ impl Tenure {
     #[must_use]
     pub fn stops_at(&self) -> Option<BootTime> {
         let limited = self.0.as_ref()?;
-        let asked = Duration::from_nanos(limited.asked.load(Ordering::SeqCst));
-        Some(match asked.is_zero() {
-            true => BootTime(Duration::ZERO),
-            false => BootTime(asked) + limited.term.stops_after(),
+        Some(match limited.asked.load(Ordering::SeqCst) {
+            OVER | LOST => BootTime(Duration::ZERO),
+            asked => BootTime(Duration::from_nanos(asked)) + limited.term.stops_after(),
         })
     }
 }
@@ -167,9 +174,9 @@ impl Limited {
     }
 }
 
-/// Never [`OVER`]: no process runs in the first nanosecond.
+/// Never [`OVER`] or [`LOST`]: no process runs in the first nanoseconds.
 fn nanos(time: BootTime) -> u64 {
-    u64::try_from(time.0.as_nanos()).unwrap_or(u64::MAX).max(1)
+    u64::try_from(time.0.as_nanos()).unwrap_or(u64::MAX).max(LOST + 1)
 }
 
 #[cfg(test)]
@@ -215,8 +222,13 @@ mod tests {
         assert!(tenure.renew(at(119), at(122)));
         assert!(!tenure.is_over(|| at(126)), "a renewal takes nothing away");
         assert!(tenure.confirm(at(121)));
+        assert!(!tenure.has_lost());
         tenure.end();
         assert!(tenure.is_over(|| at(122)) && !tenure.confirm(at(123)), "something was lost");
+        assert_eq!(tenure.stops_at(), Some(at(0)));
+        assert!(tenure.is_over(|| at(999)) && tenure.has_lost(), "time adds nothing to that");
+        assert!(tenure.renew(at(124), at(124)) && !tenure.has_lost());
+        assert!(tenure.is_over(|| at(131)) && !tenure.has_lost(), "by time");
     }
 
     /// A renewal that waited for long is none, not even for a confirmation that comes with it.

@@ -11,8 +11,9 @@
  *     with farflash_cluster_free() and farflash_close(). NULL is given back by doing nothing. A volume does
  *     not need its cluster any longer.
  *   - Strings and buffers that are passed in stay the caller's. A function that waits is done with them when
- *     it returns. farflash_submit() is done with data to be written or compared when it returns; memory to be
- *     read into has to stay until the callback is called.
+ *     it returns. farflash_submit() is done with data to be written or compared when it returns, and functions with
+ *     `start_` in their names with all that they are told; memory to be read into, or for what is told, has to stay until
+ *     the callback is called.
  *   - What farflash_error() returns belongs to the library, and is good until the thread's next call.
  *
  * Offsets and lengths are in bytes, and multiples of the volume's block size (4096, see
@@ -119,7 +120,7 @@ typedef struct farflash_new_volume {
     const char *owner; /* the tenant whose it is to be; for operators */
 } farflash_new_volume;
 
-/* Makes a volume of which more is to be said. */
+/* Makes a volume of which more is to be said. farflash_start_create() does the same without waiting. */
 int farflash_create_with(const farflash_cluster *cluster, const farflash_new_volume *volume,
                          farflash_tokens *tokens);
 
@@ -306,8 +307,9 @@ typedef struct farflash_request {
 } farflash_request;
 
 /*
- * Called once per request, on a thread of the library. `code` and `miscompare` are as the functions above give
- * them; `error` says in words what was wrong, is NULL if nothing was, and is good until the callback returns.
+ * Called once per request, on a thread of the library; or on the caller's, before the function that starts the request
+ * returns, if there are too many or it makes no sense. `code` and `miscompare` are as the functions above give them;
+ * `error` says in words what was wrong, is NULL if nothing was, and is good until the callback returns.
  * It has to be quick, can submit more requests, and cannot call functions that wait
  * (FARFLASH_INVALID_ARGUMENT); it must not close the volume.
  */
@@ -319,6 +321,34 @@ typedef void (*farflash_callback)(void *context, int code, uint64_t miscompare, 
  */
 int farflash_submit(const farflash_volume *volume, const farflash_request *request,
                     farflash_callback done, void *context);
+
+/* ---- Provisioning without waiting ---- */
+
+/*
+ * Each begins what the function above does that has no `start_` in its name (farflash_create_with() for a new volume). If it returns FARFLASH_OK, `done` is called
+ * with `context` when that is over, with a `miscompare` of 0; else it is not. Strings and structures that are passed in are
+ * the caller's again when it returns, and the cluster may be freed. Memory for what is told (`tokens`, which can be NULL
+ * where it can be above; a `volume` to be opened) has to stay until the callback is called, and is set before if the code
+ * is FARFLASH_OK. Sixteen of a process ask an API at a time, others wait for their turn; callbacks can call these functions.
+ */
+int farflash_start_create(const farflash_cluster *cluster, const farflash_new_volume *volume,
+                          farflash_tokens *tokens, farflash_callback done, void *context);
+int farflash_start_delete(const farflash_cluster *cluster, const char *volume, farflash_callback done,
+                          void *context);
+int farflash_start_resize(const farflash_cluster *cluster, const char *volume, uint64_t size_bytes,
+                          farflash_callback done, void *context);
+int farflash_start_set_slo(const farflash_cluster *cluster, const char *volume, uint32_t share,
+                           uint64_t reads_per_second, uint64_t writes_per_second, farflash_callback done,
+                           void *context);
+int farflash_start_change_auth(const farflash_cluster *cluster, const char *volume, int cut,
+                               uint32_t grace_seconds, farflash_tokens *tokens, farflash_callback done,
+                               void *context);
+int farflash_start_restrict(const farflash_cluster *cluster, const char *volume, const char *hosts,
+                            const char *networks, const char *interfaces, farflash_callback done,
+                            void *context);
+int farflash_start_open(const farflash_cluster *cluster, const char *target,
+                        const farflash_open_options *options, farflash_volume **volume,
+                        farflash_callback done, void *context);
 
 #ifdef __cplusplus
 }

@@ -2,7 +2,7 @@
 
 use std::ffi::{c_char, c_int};
 
-use farflash_client::{ChangeAuth, ChangeRestrictions, Cluster, NewVolume};
+use farflash_client::{ChangeAuth, ChangeRestrictions, Cluster, NewVolume, Slo};
 
 use crate::edge::{Failure, edge, optional_list, put, reference, text};
 use crate::structs::{CClusterOptions, CNewVolume, CTokens, slo};
@@ -157,11 +157,15 @@ pub unsafe extern "C" fn farflash_set_slo(
         // SAFETY: the caller's promise.
         let (cluster, volume) =
             unsafe { (reference(cluster, "cluster")?, text(volume, "volume")?) };
-        let slo = slo(share, reads_per_second, writes_per_second)?;
-        let slo = slo.ok_or_else(|| Failure::argument("neither a share nor rates are given"))?;
-        cluster.set_slo(volume, slo)?;
+        cluster.set_slo(volume, promised(share, reads_per_second, writes_per_second)?)?;
         Ok(())
     })
+}
+
+/// What is promised.
+pub(crate) fn promised(share: u32, reads: u64, writes: u64) -> Result<Slo, Failure> {
+    let nothing = || Failure::argument("neither a share nor rates are given");
+    slo(share, reads, writes)?.ok_or_else(nothing)
 }
 
 /// See `farflash.h`.
@@ -213,14 +217,23 @@ pub unsafe extern "C" fn farflash_change_auth(
         // SAFETY: the caller's promise.
         let (cluster, volume) =
             unsafe { (reference(cluster, "cluster")?, text(volume, "volume")?) };
-        if tokens.is_null() {
-            return Err(Failure::argument("tokens is NULL, and they are told this once"));
-        }
-        let grace_seconds = (grace_seconds > 0).then_some(grace_seconds);
-        let made = cluster.change_auth(volume, &ChangeAuth { cut: cut != 0, grace_seconds })?;
+        let made = cluster.change_auth(volume, &auth_change(cut, grace_seconds, tokens)?)?;
         // SAFETY: the caller's promise.
         unsafe { put(tokens, "tokens", CTokens::new("", &made)) }
     })
+}
+
+/// How tokens are to be made anew, which are told to `tokens`.
+pub(crate) fn auth_change(
+    cut: c_int,
+    grace_seconds: u32,
+    tokens: *mut CTokens,
+) -> Result<ChangeAuth, Failure> {
+    if tokens.is_null() {
+        return Err(Failure::argument("tokens is NULL, and they are told this once"));
+    }
+    let grace_seconds = (grace_seconds > 0).then_some(grace_seconds);
+    Ok(ChangeAuth { cut: cut != 0, grace_seconds })
 }
 
 /// See `farflash.h`.
@@ -240,13 +253,25 @@ pub unsafe extern "C" fn farflash_restrict(
         let (cluster, volume) =
             unsafe { (reference(cluster, "cluster")?, text(volume, "volume")?) };
         // SAFETY: the caller's promise.
-        let list = |pointer, name| unsafe { optional_list(pointer, name) };
-        let change = ChangeRestrictions {
-            hosts: list(hosts, "hosts")?,
-            networks: list(networks, "networks")?,
-            interfaces: list(interfaces, "interfaces")?,
-        };
-        cluster.restrict(volume, &change)?;
+        cluster.restrict(volume, &unsafe { restrictions(hosts, networks, interfaces) }?)?;
         Ok(())
+    })
+}
+
+/// Who may open a volume from now on.
+///
+/// # Safety
+/// The lists are null, or end in a zero and stay as they are meanwhile.
+pub(crate) unsafe fn restrictions(
+    hosts: *const c_char,
+    networks: *const c_char,
+    interfaces: *const c_char,
+) -> Result<ChangeRestrictions, Failure> {
+    // SAFETY: the caller's promise.
+    let list = |pointer, name| unsafe { optional_list(pointer, name) };
+    Ok(ChangeRestrictions {
+        hosts: list(hosts, "hosts")?,
+        networks: list(networks, "networks")?,
+        interfaces: list(interfaces, "interfaces")?,
     })
 }

@@ -20,6 +20,37 @@ pub unsafe extern "C" fn farflash_open(
     volume: *mut *mut Volume,
 ) -> c_int {
     edge(|| {
+        // SAFETY: the caller's promise.
+        let Opening { cluster, target, options } =
+            unsafe { Opening::of(cluster, target, options, volume) }?;
+        let opened = match cluster {
+            Some(cluster) => cluster.open(target, &options),
+            None => farflash_client::open(target, &options),
+        };
+        // SAFETY: the caller's promise.
+        unsafe { put(volume, "volume", Box::into_raw(Box::new(opened?))) }
+    })
+}
+
+/// What is to be opened, and how.
+pub(crate) struct Opening<'a> {
+    /// Who is asked; `None`: the one in the environment, or nobody.
+    pub(crate) cluster: Option<&'a Cluster>,
+    pub(crate) target: &'a str,
+    pub(crate) options: OpenOptions,
+}
+
+impl<'a> Opening<'a> {
+    /// What is asked for, with a place to put the volume to.
+    ///
+    /// # Safety
+    /// Pointers are null or as `farflash.h` says, for `'a`.
+    pub(crate) unsafe fn of(
+        cluster: *const Cluster,
+        target: *const c_char,
+        options: *const COpenOptions,
+        volume: *mut *mut Volume,
+    ) -> Result<Self, Failure> {
         // SAFETY: the caller's promise; null is allowed for two of them.
         let (cluster, target, options) =
             unsafe { (cluster.as_ref(), text(target, "target")?, options.as_ref()) };
@@ -32,13 +63,9 @@ pub unsafe extern "C" fn farflash_open(
             return Err(Failure::argument("volume is NULL"));
         }
         let parsed = target.parse::<Target>().map_err(farflash_client::Error::from)?;
-        let opened = match (cluster, parsed) {
-            (Some(cluster), Target::Name(name)) => cluster.open(&name, &options),
-            _ => farflash_client::open(target, &options),
-        };
-        // SAFETY: the caller's promise.
-        unsafe { put(volume, "volume", Box::into_raw(Box::new(opened?))) }
-    })
+        let cluster = cluster.filter(|_| matches!(parsed, Target::Name(_)));
+        Ok(Self { cluster, target, options })
+    }
 }
 
 /// See `farflash.h`.

@@ -127,6 +127,18 @@ fn blocks_and_their_metadata_are_one() {
     assert!(output.status.success() && said == "done\n", "{said}{error}");
 }
 
+/// `tests/starting.c` says what it demands.
+#[test]
+fn volumes_are_provisioned_without_waiting() {
+    let directory = tempfile::tempdir().unwrap();
+    let program = compile("tests/starting.c", directory.path());
+    let server = Server::start("mem:256MiB", "127.0.0.1:0");
+    let output = program_with(&program, &server.url()).output().unwrap();
+    let (said, error) =
+        (String::from_utf8(output.stdout).unwrap(), String::from_utf8(output.stderr).unwrap());
+    assert!(output.status.success() && said == "done\n", "{said}{error}");
+}
+
 /// `tests/placing.c` says what it demands; what the API says of the volume afterwards is the same.
 #[test]
 fn a_volume_is_placed_promised_and_owned_as_it_is_said() {

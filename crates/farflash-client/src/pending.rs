@@ -8,13 +8,14 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use crate::Error;
-use crate::runtime::{Claim, on_runtime};
+use crate::runtime::{Claim, Runtime, on_runtime};
 
 type Outcome<T> = Result<T, Error>;
 
 struct Slot<T> {
     outcome: Option<Outcome<T>>,
     waker: Option<Waker>,
+    callback: Option<Callback<T>>,
 }
 
 struct Shared<T> {
@@ -28,7 +29,8 @@ impl<T> Shared<T> {
     }
 }
 
-/// A request that is under way. Wait for it with [`Pending::wait`], or await it under any executor.
+/// A request that is under way. Wait for it with [`Pending::wait`], await it under any executor, or be called by
+/// [`Pending::on_done`].
 /// Dropped, the request is carried out all the same.
 #[must_use = "a request has an outcome"]
 pub struct Pending<T> {
@@ -38,11 +40,15 @@ pub struct Pending<T> {
 impl<T: Send + 'static> Pending<T> {
     /// A request, and what is to be called with its outcome.
     pub(crate) fn new() -> (Self, impl FnOnce(Outcome<T>) + Send + 'static) {
-        let slot = Mutex::new(Slot { outcome: None, waker: None });
+        let slot = Mutex::new(Slot { outcome: None, waker: None, callback: None });
         let shared = Arc::new(Shared { slot, done: Condvar::new() });
         let filled = shared.clone();
         let fill = move |outcome| {
             let mut slot = filled.lock();
+            if let Some(callback) = slot.callback.take() {
+                drop(slot);
+                return callback(outcome);
+            }
             slot.outcome = Some(outcome);
             let waker = slot.waker.take();
             drop(slot);
@@ -59,6 +65,27 @@ impl<T: Send + 'static> Pending<T> {
         let (pending, fill) = Self::new();
         fill(Err(error));
         pending
+    }
+
+    /// Has `done` called with the outcome, exactly once: on the background thread, or, if that takes no more requests, on this
+    /// one. It must be quick, and cannot wait for requests; it can start more.
+    pub fn on_done(self, done: impl FnOnce(Outcome<T>) + Send + 'static) {
+        let mut slot = self.shared.lock();
+        match slot.outcome.take() {
+            None => slot.callback = Some(Box::new(done)),
+            Some(outcome) => {
+                drop(slot);
+                let completion = Completion::new(done);
+                match Runtime::shared().and_then(|runtime| Ok((runtime.claim()?, runtime))) {
+                    Ok((claim, runtime)) => {
+                        let completion = completion.with_claim(claim);
+                        // If it cannot be run, the completion is dropped and says so.
+                        let _ = runtime.run(move |_| completion.complete(outcome));
+                    }
+                    Err(_) => completion.complete(outcome),
+                }
+            }
+        }
     }
 
     /// Waits for the outcome.
@@ -153,6 +180,33 @@ mod tests {
         let (pending, fill) = Pending::<()>::new();
         drop(Completion::new(fill));
         assert!(matches!(pending.wait(), Err(Error::Stopped)));
+    }
+
+    /// Also if it is done before; by the background thread then, so that whoever holds a lock when he asks may take it when he is
+    /// called.
+    #[test]
+    fn whoever_is_to_be_called_is_called_once() {
+        let (sender, told) = std::sync::mpsc::channel();
+        let own = std::thread::current().id();
+        for is_done_before in [false, true] {
+            let (pending, fill) = Pending::<u8>::new();
+            let completion = Completion::new(fill);
+            let sender = sender.clone();
+            let done = move |outcome: Outcome<u8>| {
+                assert!(!is_done_before || std::thread::current().id() != own);
+                sender.send(outcome.expect("done")).unwrap();
+            };
+            if is_done_before {
+                completion.complete(Ok(2));
+                pending.on_done(done);
+            } else {
+                pending.on_done(done);
+                assert!(told.try_recv().is_err(), "it is under way");
+                completion.complete(Ok(1));
+            }
+        }
+        drop(sender);
+        assert_eq!(told.iter().collect::<Vec<_>>(), [1, 2]);
     }
 
     #[test]

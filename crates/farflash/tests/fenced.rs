@@ -4,6 +4,8 @@
 
 #[path = "../../directory/tests/support/mod.rs"]
 mod etcd;
+#[path = "support/file_system.rs"]
+mod file_system;
 mod support;
 
 use std::cell::Cell;
@@ -12,16 +14,20 @@ use std::net::{SocketAddr, TcpStream};
 use std::rc::Rc;
 
 use client::{Client, ConnectError, Options, Reconnect};
-use etcd::{EtcdProcesses, Wire, forget_addresses};
+use etcd::{EtcdProcesses, Wire, delete, first_key, forget_addresses, get, is_there, put};
+use file_system::FileSystem;
 use io_traits::Spawn;
 use nvme_wire::{Nqn, Status};
 use reactor::Handle;
+use serde_json::Value;
 use support::cluster::{
     client, copy, discovered, format, host, host_with, lease_ends, listed, nqn, portal, refused,
     row, url,
 };
 use support::host::{connect, filled, on_core};
-use support::{Files, Server, run, until};
+use support::loop_device::LoopDevice;
+use support::skipped::skipped;
+use support::{Files, PATIENCE, Server, run, succeed, until};
 use units::Lba;
 
 /// Well behind the end of the lease, which is 3 s.
@@ -41,7 +47,7 @@ fn says(server: &Server, is_fenced: bool) {
     assert!(ask(server, "/metrics").contains(&metric));
     assert_eq!(ask(server, "/readyz").starts_with("HTTP/1.0 503"), is_fenced);
     let status = run(&["status", "--api", &server.api]);
-    let complains = status.stderr.contains("no volume is served: the directory is away");
+    let complains = status.stderr.contains("no volume is served until the directory confirms");
     assert_eq!((status.code, complains), (Some(i32::from(is_fenced)), is_fenced), "{status:?}");
     let state = if is_fenced { "unreachable" } else { "online" };
     assert_eq!(listed(server), [row("v", "a", state)]);
@@ -227,4 +233,95 @@ fn a_fenced_host_that_can_be_asked_says_that_it_has_stopped() {
     assert_eq!(shown("a"), Some(8), "also when it is lost");
     let b = host_with(&directory, "b", &copied, &["--take-over"]);
     assert_eq!(listed(&b), [row("v", "b", "online")]);
+}
+
+/// Method: no wait begins when another has ended.
+#[test]
+fn several_devices_of_a_lost_host_are_waited_for_together() {
+    let (etcd, files) = (EtcdProcesses::start(1), Files::new());
+    let directory = url(etcd.address(0), "test-several");
+    let devices = ["a1", "a2"].map(|name| format(&files, name));
+    let a =
+        host_with(&directory, "a", &devices[0], &[&FENCE[..], &["--device", &devices[1]]].concat());
+    a.signal("KILL");
+    a.wait();
+    let copies = [("a1", "b1"), ("a2", "b2")].map(|(from, to)| copy(&files, from, to));
+    lease_ends(&directory, "b", &copies[0]);
+    let b = host_with(&directory, "b", &copies[0], &["--device", &copies[1], "--take-over"]);
+    let said = |device: &str, text: &str| {
+        let is_it = |line: &Value| {
+            let fields = &line["fields"];
+            let message = fields["message"].as_str().unwrap_or_default();
+            fields["device"] == device && message.starts_with(text)
+        };
+        b.starting.iter().position(is_it).unwrap_or_else(|| panic!("{text}: {:?}", b.starting))
+    };
+    let begun = copies.each_ref().map(|device| said(device, "may still serve"));
+    let ended = copies.each_ref().map(|device| said(device, "has stopped by its fence"));
+    assert!(begun.iter().max() < ended.iter().min(), "{:?}", b.starting);
+}
+
+/// Method: while the host is cut off its claim goes, and another has its name, so that it learns what it lost and is not
+/// confirmed. By time alone it would serve for an hour.
+#[test]
+fn a_host_that_lost_a_claim_says_so_and_serves_when_it_is_confirmed() {
+    let (etcd, files) = (EtcdProcesses::start(1), Files::new());
+    let (directory, wire) = (etcd.address(0), Wire::new(etcd.address(0)));
+    let near = url(wire.address(), "test-lost");
+    let a = host_with(&near, "a", &format(&files, "a"), &["--fence-after", "1h"]);
+    let own = first_key(directory, "/farflash/test-lost/hosts/");
+    let mut other: Value = serde_json::from_str(&get(directory, &own)).unwrap();
+    wire.cut();
+    a.wait_for_log("the directory is away");
+    delete(directory, &first_key(directory, "/farflash/test-lost/devices/"));
+    other["id"] = "00000000-0000-4000-8000-000000000000".into();
+    let other_key = "/farflash/test-lost/hosts/00000000-0000-4000-8000-000000000000";
+    put(directory, other_key, &other.to_string());
+    wire.mend();
+    a.wait_for_log("fenced: a device is not this host's any more");
+    let status = run(&["status", "--api", &a.api]);
+    assert!(
+        status.stderr.contains("until the directory confirms what is this host's"),
+        "{status:?}"
+    );
+    delete(directory, other_key);
+    a.wait_for_log("the directory confirms it");
+}
+
+/// The kernel has a write of a host that is fenced when that is told to end. Method: its drive hangs, which is a file on a file
+/// system that does, and etcd is back when its core has ended, so that nothing but the write keeps it from giving the drive back.
+#[test]
+fn a_device_is_not_given_back_while_a_write_to_it_is_under_way() {
+    let (etcd, files) = (EtcdProcesses::start(1), Files::new());
+    let Some(file_system) = FileSystem::new(&files.path("")) else {
+        return skipped("no file system can be mounted");
+    };
+    let Some(disk) = LoopDevice::new(&files, "mount/disk", 256 << 20) else {
+        return skipped("no loop device can be made");
+    };
+    let device = format!("file:{}", disk.path());
+    succeed(&["format", "--device", &device]);
+    let (directory, wire) = (etcd.address(0), Wire::new(etcd.address(0)));
+    let a = host_with(&url(wire.address(), "test-end"), "a", &device, &FENCE);
+    let volume = a.volume_json(&["create", "v", "--size", "64MiB"]);
+    let (portal, nqn) = (portal(&volume), nqn(&volume));
+    on_core(|handle| async move {
+        let open = connect(&handle, portal, &nqn).await;
+        let _hanging = file_system.hang();
+        let _limit = file_system.hang_at_most(PATIENCE);
+        let writer = open.clone();
+        handle.spawn(async move {
+            let _ = writer.write(Lba(0), filled(1)).await;
+        });
+        // It comes behind the write, and needs no device.
+        open.read(Lba(9), 1).await.expect("it serves");
+        wire.cut();
+        a.wait_for_log("fenced: ");
+        a.signal("TERM");
+        until("its core has ended", || TcpStream::connect(portal).is_err());
+        wire.mend();
+        assert_eq!(a.wait(), Some(1));
+        let claim = first_key(directory, "/farflash/test-end/devices/");
+        assert!(is_there(directory, &claim));
+    });
 }

@@ -59,13 +59,28 @@ pub enum StartError {
 
 /// A core that runs on a thread of its own.
 pub struct CoreThread<T> {
-    thread: JoinHandle<Option<T>>,
+    thread: JoinHandle<Option<Ended<T>>>,
+}
+
+/// What a core leaves behind.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Ended<T> {
+    /// What its main task has returned.
+    pub output: T,
+    /// Whether no device can change any more by what was asked of it there. If not, the kernel still has a write, a flush or a
+    /// hole to make, and nobody hears when that is done.
+    pub is_settled: bool,
 }
 
 impl<T> CoreThread<T> {
     /// Waits until the core's main task has ended. The error is the panic that ended the core.
     pub fn join(self) -> std::thread::Result<T> {
-        self.thread.join().map(|output| output.expect("a core that started has an output"))
+        self.end().map(|ended| ended.output)
+    }
+
+    /// As [`CoreThread::join`], and says whether devices are settled.
+    pub fn end(self) -> std::thread::Result<Ended<T>> {
+        self.thread.join().map(|ended| ended.expect("a core that started has an output"))
     }
 
     /// Whether the core has ended.
@@ -87,7 +102,7 @@ where
     let thread = std::thread::Builder::new()
         .name(config.name.clone())
         .spawn(move || {
-            let core = match Core::new(&config) {
+            let mut core = match Core::new(&config) {
                 Ok(core) => core,
                 Err(error) => {
                     let _ = started.send(Err(error));
@@ -95,7 +110,8 @@ where
                 }
             };
             let _ = started.send(Ok(()));
-            Some(core.run(main))
+            let output = core.run(main);
+            Some(Ended { output, is_settled: core.end() })
         })
         .map_err(|error| StartError::Thread { errno: error.raw_os_error().unwrap_or(0) })?;
     match start.recv() {
@@ -142,7 +158,7 @@ impl Core {
         Ok(Self { executor, handle, patience })
     }
 
-    fn run<F, Fut, T>(mut self, main: F) -> T
+    fn run<F, Fut, T>(&mut self, main: F) -> T
     where
         F: FnOnce(Handle) -> Fut,
         Fut: Future<Output = T> + 'static,
@@ -164,6 +180,13 @@ impl Core {
                 self.wait_for_work();
             }
         }
+    }
+
+    /// Drops all tasks, and then waits until devices are settled; whether they are.
+    fn end(self) -> bool {
+        let Self { executor, handle, .. } = self;
+        drop(executor);
+        handle.core.ring.settle()
     }
 
     /// Runs what is ready, hands over what it asked for, delivers what is done. Whether there was

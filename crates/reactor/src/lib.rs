@@ -28,7 +28,9 @@ mod storage;
 mod sysfs;
 mod timers;
 
-pub use self::core::{CoreConfig, CoreThread, StartError, run_on_current_thread, spawn_thread};
+pub use self::core::{
+    CoreConfig, CoreThread, Ended, StartError, run_on_current_thread, spawn_thread,
+};
 pub use cpu::{allowed_cpus, leave_cores};
 pub use handle::{Handle, Sleep};
 pub use idle::IdlePolicy;

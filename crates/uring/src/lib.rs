@@ -13,7 +13,8 @@
 //! - U4: dropping a watch or the future of a connect cancels it. Everything else runs
 //!   to its end unobserved, short sends, reads and writes included.
 //! - U5: dropping the last handle of a ring cancels sends and waits for all that is in flight; what
-//!   the kernel will not let go of within [`DRAIN_MAX`] is leaked, never freed.
+//!   the kernel will not let go of within [`DRAIN_MAX`] is leaked, never freed. Before, [`Ring::settle`] says whether a file may
+//!   still change by it.
 //!
 //! Nearly all `unsafe` of the workspace is here. Absent: tasks, timers, protocols above TCP.
 

@@ -62,10 +62,15 @@ impl Request {
         matches!(self, Self::Watch { .. } | Self::Connect(_) | Self::Wake(_))
     }
 
+    /// Whether what a file holds, or holds durably, may be another thing when it is done.
+    pub(crate) fn changes_file(&self) -> bool {
+        matches!(self, Self::Write { .. } | Self::Sync | Self::Punch { .. })
+    }
+
     /// Whether a thread of the kernel may do it: one that has this thread's CPU and has to get hold of it. Flushes and
     /// holes always; writes for which a file system has to find room. Reads hardly ever have to wait.
     pub(crate) fn may_need_kernel_thread(&self) -> bool {
-        matches!(self, Self::Write { .. } | Self::Sync | Self::Punch { .. })
+        self.changes_file()
     }
 
     /// What says when a read goes to its drive.

@@ -18,8 +18,10 @@ use crate::setup::{self, Options, SetupError, errno_of};
 use crate::table::{Key, Table};
 use crate::wake::RemoteWake;
 
-/// How long a ring that goes away waits for the kernel to let go of its memory (U5).
+/// How long a ring that goes away waits for the kernel to let go of its memory (U5), and of files.
 pub const DRAIN_MAX: Duration = Duration::from_secs(10);
+/// Longest sleep meanwhile.
+const DRAIN_STEP: Duration = Duration::from_millis(100);
 
 /// `io_uring_enter`: run deferred completions, wait for some. Kernel constants, as the next two.
 const ENTER_GETEVENTS: u32 = 1;
@@ -51,6 +53,8 @@ pub(crate) struct Shared {
     wake_fd: Fd,
     /// The read of the wake event that is in flight.
     wake_read: Cell<Option<Key>>,
+    /// Until when is waited for what is in flight when the ring goes away, once that has begun.
+    drain_until: Cell<Option<Instant>>,
     counters: Cell<RingCounters>,
     wait_flags: u32,
 }
@@ -77,6 +81,7 @@ impl Ring {
             wake_fd: Fd::shared(wake.event()),
             wake,
             wake_read: Cell::new(None),
+            drain_until: Cell::new(None),
             counters: Cell::default(),
             wait_flags: ENTER_GETEVENTS | ENTER_EXT_ARG | no_iowait,
         };
@@ -106,6 +111,22 @@ impl Ring {
     #[must_use]
     pub fn waits_for_kernel_threads(&self) -> bool {
         self.shared.state.borrow().table.with_kernel_threads() > 0
+    }
+
+    /// Waits until no file can change any more by what was asked for, if that is within [`DRAIN_MAX`]; whether it is so. For
+    /// whoever is about to drop the last handle: what is waited for here is not waited for then.
+    pub fn settle(&self) -> bool {
+        self.settle_until(self.shared.drain_until())
+    }
+
+    pub(crate) fn settle_until(&self, deadline: Instant) -> bool {
+        while self.with_table(|table| table.changes_files()) {
+            if Instant::now() >= deadline {
+                return false;
+            }
+            self.wait(Some(DRAIN_STEP), || false);
+        }
+        true
     }
 
     /// Hands over what was asked for since the last turn and delivers what is done, without
@@ -165,6 +186,12 @@ impl Ring {
 }
 
 impl Shared {
+    fn drain_until(&self) -> Instant {
+        let until = self.drain_until.get().unwrap_or_else(|| Instant::now() + DRAIN_MAX);
+        self.drain_until.set(Some(until));
+        until
+    }
+
     /// Makes sure that a read of the wake event is in flight.
     fn arm_wake(&self) {
         let table = &mut self.state.borrow_mut().table;
@@ -270,16 +297,15 @@ impl State {
         count
     }
 
-    /// Waits until the kernel holds none of our memory; whether it did let go.
-    fn drain(&mut self) -> bool {
-        let deadline = Instant::now() + DRAIN_MAX;
+    /// Waits until the kernel holds none of our memory, no longer than until `deadline`; whether it did let go.
+    fn drain(&mut self, deadline: Instant) -> bool {
         let mut counters = RingCounters::default();
         self.table.cancel_sends();
         while self.table.in_flight() > 0 {
             if Instant::now() >= deadline {
                 return false;
             }
-            let step = Some(Some(Duration::from_millis(100)));
+            let step = Some(Some(DRAIN_STEP));
             self.turn(step, ENTER_GETEVENTS | ENTER_EXT_ARG, &mut counters);
         }
         true
@@ -288,11 +314,12 @@ impl State {
 
 impl Drop for Shared {
     fn drop(&mut self) {
+        let deadline = self.drain_until();
         let state = self.state.get_mut();
         if let Some(key) = self.wake_read.take() {
             state.table.abandon(key);
         }
-        if state.drain() {
+        if state.drain(deadline) {
             // SAFETY: dropped here and nowhere else, and not used afterwards. Nothing is in flight.
             unsafe { ManuallyDrop::drop(&mut self.state) };
         }

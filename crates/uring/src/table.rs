@@ -86,6 +86,13 @@ impl Table {
         self.in_flight
     }
 
+    /// Whether one may still change a file, or make changes durable.
+    pub(crate) fn changes_files(&self) -> bool {
+        let operations = self.slots.iter().filter_map(|slot| slot.operation.as_ref());
+        let mut in_flight = operations.filter(|it| matches!(it.phase, Phase::InFlight));
+        in_flight.any(|operation| operation.request.changes_file())
+    }
+
     /// Operations that a thread of the kernel may be busy with.
     pub(crate) fn with_kernel_threads(&self) -> usize {
         self.with_kernel_threads

@@ -1,6 +1,7 @@
 //! Rings in the modes and sizes that cores do not usually have.
 
 use std::future::{Future, poll_fn};
+use std::io::{Read as _, Write as _};
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::pin::pin;
@@ -8,10 +9,10 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, Wake, Waker};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use io_traits::{Buffer, BufferSlice, SendBatch};
-use rustix::fs::{MemfdFlags, memfd_create};
+use rustix::fs::{MemfdFlags, OFlags, fcntl_setfl, memfd_create};
 use rustix::io::Errno;
 
 use crate::setup::{Mode, Options};
@@ -320,6 +321,26 @@ fn changes_of_files_may_need_threads_of_the_kernel_and_sockets_do_not() {
     needs_kernel_threads_until_its_end(&ring, || ring.punch_hole(&file, 0, 4096));
     block_on(&ring, ring.send(&a, bytes(b"end"))).expect("sends");
     next(&ring, &mut watch);
+}
+
+/// U5. Method: a pipe that is full takes a write when it is read from, and not before.
+#[test]
+fn files_are_settled_when_no_write_is_under_way() {
+    let ring = Ring::new().expect("a ring");
+    let (a, b) = socket_pair();
+    let _watch = ring.watch(&b);
+    drop(ring.send(&a, bytes(b"x")));
+    assert!(ring.settle_until(Instant::now()), "sockets are no files");
+    let (mut read, mut write) = std::io::pipe().expect("a pipe");
+    fcntl_setfl(&write, OFlags::NONBLOCK).expect("a flag");
+    while write.write(&[0; 4096]).is_ok() {}
+    fcntl_setfl(&write, OFlags::empty()).expect("a flag");
+    let full = Fd::new(OwnedFd::from(write));
+    drop(ring.write(&full, 0, Buffer::new(1).into_slice()));
+    ring.poll();
+    assert!(!ring.settle_until(Instant::now()), "it is under way, though nobody waits for it");
+    read.read_exact(&mut [0; 4096]).expect("reads");
+    assert!(ring.settle(), "it has found room");
 }
 
 #[test]

@@ -52,6 +52,8 @@ pub(crate) struct Target {
     pub(crate) nawupf: Cell<u16>,
     /// I/O commands taken in: opcode and first block.
     pub(crate) log: RefCell<Vec<(u8, u64)>>,
+    /// First blocks of writes that forced unit access.
+    pub(crate) forced: RefCell<Vec<u64>>,
     /// Connections accepted.
     pub(crate) accepted: Cell<u32>,
     /// Of these, connections that the client has not ended.
@@ -108,6 +110,7 @@ impl Target {
             lbads: Cell::new(12),
             nawupf: Cell::new(31),
             log: RefCell::default(),
+            forced: RefCell::default(),
             accepted: Cell::new(0),
             open: Cell::new(0),
             streams: RefCell::default(),
@@ -177,6 +180,7 @@ impl Target {
     }
 
     fn write(&self, command: &BlockCommand, data: &[u8]) {
+        self.forced.borrow_mut().extend(command.fua.then_some(command.slba));
         let blocks = data.chunks(BLOCK_SIZE).map(<[u8]>::to_vec);
         self.blocks.borrow_mut().extend((command.slba..).zip(blocks));
     }

@@ -1,13 +1,14 @@
 //! A server that may not serve for a while keeps hosts out, touches nothing, and goes on as it was.
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
 use client::{Client, ConnectError, Options, Reconnect};
 use dataplane::nqn_of;
+use io_traits::{Clock, Spawn};
 use nvme_wire::Status;
 use sim::SimWorld;
-use units::{Duration, Lba};
+use units::{Duration, Instant, Lba};
 
 use crate::support::{VOLUME, connect, data, host, portal, serve_new, simulate, sleep};
 
@@ -83,4 +84,41 @@ fn what_comes_too_late_is_not_carried_out() {
             assert_eq!(read.as_bytes(), data(round, 1).as_bytes());
         }
     });
+}
+
+/// When it was looked whether to serve a hundred reads that come at a time and need no device, and how many of them were
+/// answered. From `end` on it may not serve.
+fn looks_at_a_hundred_reads(end: Instant) -> (Vec<Instant>, u32) {
+    simulate(4, move |world| async move {
+        let (core, _) = serve_new(world.clone(), 1024).await;
+        let volume = connect(world.clone(), once()).await;
+        let (looks, clock) = (Rc::new(RefCell::new(Vec::new())), world.clone());
+        let looked = looks.clone();
+        core.serve_while(move || {
+            looked.borrow_mut().push(clock.now());
+            clock.now() < end
+        });
+        let answered = Rc::new(Cell::new(0));
+        for lba in 0..100 {
+            let (volume, answered) = (volume.clone(), answered.clone());
+            world.spawn(async move {
+                let is_answered = volume.read(Lba(lba), 1).await.is_ok();
+                answered.set(answered.get() + u32::from(is_answered));
+            });
+        }
+        sleep(&world, Duration::from_secs(1)).await;
+        (looks.take(), answered.get())
+    })
+}
+
+/// U3, of what is there when a batch before it is carried out. Method: the end comes in the moment between two batches of a
+/// run that is the same but for that; all was received before.
+#[test]
+fn what_waited_for_its_turn_until_it_was_too_late_is_not_carried_out() {
+    let (looks, answered) = looks_at_a_hundred_reads(Instant(u64::MAX));
+    assert_eq!(answered, 100);
+    let next = looks.windows(2).find(|pair| pair[1] == pair[0] + Duration::from_nanos(1));
+    let next = next.unwrap_or_else(|| panic!("no batch follows another at once: {looks:?}"))[1];
+    let (_, answered) = looks_at_a_hundred_reads(next);
+    assert!(answered <= 64, "{answered} answers, but a batch has 64 commands");
 }

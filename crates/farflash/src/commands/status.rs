@@ -39,7 +39,7 @@ impl Status {
         let fence = server.directory.fence_after_seconds.filter(|_| server.directory.is_fenced);
         let fenced = fence.map(|after| {
             format!(
-                "no volume is served: the directory is away for longer than --fence-after {after}s"
+                "no volume is served until the directory confirms what is this host's (--fence-after {after}s)"
             )
         });
         let away = fenced.into_iter().chain(away);

@@ -6,7 +6,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use auth::Policy;
-use dataplane::{Core, CoreOptions, Watched};
+use dataplane::{Core, CoreOptions};
 use device::ModelDevice;
 use directory::{BootTime, Tenure};
 use io_traits::{Clock, Device, Listener, Network, NetworkError, Spawn};
@@ -325,11 +325,8 @@ impl Desk {
     fn attach(&self, part: &Part) -> ServedDevice {
         let device = match &part.source {
             Source::File(device) => {
-                let fence = part.fence.clone();
-                let device = Fenced::new(device.attach(&self.handle), fence.clone());
-                let failed = move || fence.note_failure();
-                let timeout = self.device_timeout;
-                AnyDevice::File(Watched::telling(device, &self.handle, timeout, failed))
+                let (device, timeout) = (device.attach(&self.handle), self.device_timeout);
+                AnyDevice::File(part.fence.watch(device, &self.handle, timeout))
             }
             Source::Memory(device) => AnyDevice::Memory(device.attach()),
             Source::Model(device, model) => {

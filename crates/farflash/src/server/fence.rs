@@ -10,9 +10,10 @@ use std::future::Future;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
+use dataplane::Watched;
 use directory::{BootTime, Tenure};
-use io_traits::{Buffer, BufferSlice, Device, DeviceError, DeviceGeometry};
-use units::{Pba, PbaRange};
+use io_traits::{Buffer, BufferSlice, Device, DeviceError, DeviceGeometry, World};
+use units::{Duration, Pba, PbaRange};
 
 /// The number of no way.
 const SHUT: u32 = u32::MAX;
@@ -54,8 +55,20 @@ impl Fence {
         before.ok().and_then(next)
     }
 
+    /// The first way to `device`, whose requests take at most `timeout`. It is also looked at behind the wait for room (F1).
+    pub(super) fn watch<D: Device, W: World>(
+        &self,
+        device: D,
+        world: &W,
+        timeout: Duration,
+    ) -> Watched<Fenced<D>, W> {
+        let failing = self.clone();
+        let device = Fenced::new(device, self.clone());
+        Watched::telling(device, world, timeout, move || failing.note_failure())
+    }
+
     /// The device failed a request.
-    pub(super) fn note_failure(&self) {
+    fn note_failure(&self) {
         self.gate.ails.store(true, Ordering::Relaxed);
     }
 
@@ -153,10 +166,14 @@ impl<D: Device> Device for Fenced<D> {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
+    use std::cell::{Cell, RefCell};
+    use std::rc::Rc;
 
     use device::MemDevice;
     use directory::Term;
+    use io_traits::{Clock, Spawn};
+    use local_sync::Notify;
+    use sim::Simulation;
 
     use super::*;
 
@@ -191,6 +208,111 @@ mod tests {
         assert!(device.open().is_none(), "it has ended");
         assert!(tenure.renew(now, now));
         assert!(device.clone().open().is_some() && !device.fence.is_shut());
+    }
+
+    /// A drive that has no end with what it is asked for, until it is told to.
+    #[derive(Clone)]
+    struct Busy {
+        memory: MemDevice,
+        begun: Rc<Cell<u32>>,
+        is_busy: Rc<Cell<bool>>,
+        released: Notify,
+    }
+
+    impl Busy {
+        fn begin(&self) -> impl Future<Output = ()> + 'static {
+            self.begun.set(self.begun.get() + 1);
+            let (released, is_busy) = (self.released.clone(), self.is_busy.clone());
+            async move {
+                while is_busy.get() {
+                    released.notified().await;
+                }
+            }
+        }
+    }
+
+    impl Device for Busy {
+        fn geometry(&self) -> DeviceGeometry {
+            self.memory.geometry()
+        }
+
+        fn read(
+            &self,
+            pba: Pba,
+            buffer: Buffer,
+        ) -> impl Future<Output = Result<Buffer, DeviceError>> + 'static {
+            let (begun, read) = (self.begin(), self.memory.read(pba, buffer));
+            async move {
+                begun.await;
+                read.await
+            }
+        }
+
+        fn write(
+            &self,
+            pba: Pba,
+            data: BufferSlice,
+        ) -> impl Future<Output = Result<(), DeviceError>> + 'static {
+            let (begun, written) = (self.begin(), self.memory.write(pba, data));
+            async move {
+                begun.await;
+                written.await
+            }
+        }
+
+        fn flush(&self) -> impl Future<Output = Result<(), DeviceError>> + 'static {
+            let begun = self.begin();
+            async move {
+                begun.await;
+                Ok(())
+            }
+        }
+
+        fn discard(
+            &self,
+            range: PbaRange,
+        ) -> impl Future<Output = Result<(), DeviceError>> + 'static {
+            self.memory.discard(range)
+        }
+    }
+
+    /// F1. Method: a drive has all that it may have at a time, and more waits, when the gate is shut, or opened for another way.
+    /// Then the drive goes on.
+    #[test]
+    fn what_waits_for_room_when_the_gate_is_shut_never_begins() {
+        for is_for_good in [false, true] {
+            let simulation = Simulation::new(1);
+            let world = simulation.world();
+            let run = simulation.run(async move {
+                let (begun, is_busy) = (Rc::new(Cell::new(0)), Rc::new(Cell::new(true)));
+                let memory = MemDevice::new(2048).unwrap().attach();
+                let (fence, released) = (Fence::default(), Notify::new());
+                let busy = Busy { memory, begun: begun.clone(), is_busy, released };
+                let device = fence.watch(busy.clone(), &world, Duration::from_secs(30));
+                let outcomes = Rc::new(RefCell::new([0; 2]));
+                for pba in 0..1024 {
+                    let write = device.write(Pba(pba), Buffer::new(1).into_slice());
+                    let outcomes = outcomes.clone();
+                    world.spawn(async move {
+                        let is_done = write.await.is_ok();
+                        outcomes.borrow_mut()[usize::from(is_done)] += 1;
+                    });
+                }
+                let pause = || world.sleep_until(world.now() + Duration::from_millis(1));
+                pause().await;
+                let room = begun.get();
+                assert!((1..1024).contains(&room) && *outcomes.borrow() == [0, 0], "{room}");
+                match is_for_good {
+                    true => fence.shut(),
+                    false => drop(fence.renew().unwrap()),
+                }
+                busy.is_busy.set(false);
+                busy.released.notify_all();
+                pause().await;
+                assert_eq!((begun.get(), outcomes.take()), (room, [1024 - room, room]));
+            });
+            run.unwrap();
+        }
     }
 
     #[test]

@@ -13,6 +13,7 @@ use directory::{
     EtcdCredentials, EtcdOptions, HostRecord, Identity, Tenure, Term,
 };
 use tokio::runtime::Handle;
+use tokio::task::JoinSet;
 use uuid::Uuid;
 
 use super::ServeConfig;
@@ -158,14 +159,16 @@ impl Membership {
         })
     }
 
-    /// Makes the devices, by number, this host's, or none of them; if `by_word` also those of hosts that are gone, which an
-    /// operator says to be dead.
+    /// Makes the devices, by number, this host's; if `by_word` also those of hosts that are gone, which an operator says to be
+    /// dead. If one cannot be had, the others may be this host's all the same.
     pub(super) async fn claim(
         &self,
         config: &ServeConfig,
         devices: &BTreeMap<usize, OpenDevice>,
         by_word: bool,
     ) -> Result<(), Failure> {
+        // Together: a former host may have to be waited for, until it has stopped.
+        let mut asked = JoinSet::new();
         for (&number, device) in devices {
             let spec = &config.devices[number].device;
             let (model, serial) = names_of(spec);
@@ -176,14 +179,27 @@ impl Membership {
                 model,
                 serial,
             };
-            let claimed = self.patiently(|| match by_word {
-                false => self.directory.claim(claim.clone()),
-                true => self.directory.take_over(claim.clone()),
-            });
-            claimed.await.map_err(|error| failure(&error))?;
-            let mut id = self.devices[number].id.lock().unwrap_or_else(PoisonError::into_inner);
-            *id = Some(claim.device);
+            let own = self.clone();
+            asked.spawn(async move { (number, own.claim_one(number, claim, by_word).await) });
         }
+        // Also behind a refusal: of a claim that is under way nobody knows whether it is to be given back.
+        let claimed: BTreeMap<_, _> = asked.join_all().await.into_iter().collect();
+        claimed.into_values().collect::<Result<(), _>>().map_err(|error| failure(&error))
+    }
+
+    async fn claim_one(
+        &self,
+        number: usize,
+        claim: Claim,
+        by_word: bool,
+    ) -> Result<(), DirectoryError> {
+        let claimed = self.patiently(|| match by_word {
+            false => self.directory.claim(claim.clone()),
+            true => self.directory.take_over(claim.clone()),
+        });
+        claimed.await?;
+        let mut id = self.devices[number].id.lock().unwrap_or_else(PoisonError::into_inner);
+        *id = Some(claim.device);
         Ok(())
     }
 

@@ -190,11 +190,18 @@ fn start(config: &ServeConfig) -> Result<Started, Failure> {
         Some(deed) => recorded(guard.audit.as_ref(), deed, || cores.open(config, &mut membership)),
         None => cores.open(config, &mut membership),
     };
-    opened.inspect_err(|_| {
-        // What was claimed is not served.
-        tokio::runtime::Handle::current().block_on(membership.leave());
-    })?;
+    if let Err(failure) = opened {
+        tokio::runtime::Handle::current().block_on(stop(cores, &membership));
+        return Err(failure);
+    }
     Ok(Started { api, guard, cores, membership })
+}
+
+/// Gives back what was claimed and is not going to be served, if no request to it is under way any more.
+async fn stop(cores: CoreThreads, membership: &Membership) {
+    if let Ok(Ok(())) = tokio::time::timeout(DRAIN_TIMEOUT, cores.shut_down()).await {
+        membership.leave().await;
+    }
 }
 
 async fn serve(

@@ -59,7 +59,7 @@ pub(super) struct State {
     pub(super) cores: Vec<CoreLink>,
     pub(super) started: Instant,
     pub(super) ready: AtomicBool,
-    /// Hosts are cut off, since the directory was away for too long (`tenure.rs`).
+    /// Hosts are cut off until the directory confirms what is this host's (`tenure.rs`).
     pub(super) fenced: AtomicBool,
     /// What the audit log is told of that.
     pub(super) tenure_changes: tenure::Changes,

@@ -80,7 +80,7 @@ async fn watch(state: Arc<State>) {
     let tenure = state.membership.tenure.clone();
     while let (Some(stops_at), Some(term)) = (tenure.stops_at(), tenure.term()) {
         if tenure.is_over(BootTime::now) {
-            state.stop_serving(term);
+            state.stop_serving(term, tenure.has_lost());
         }
         let left = stops_at - BootTime::now();
         tokio::time::sleep(left.clamp(PAUSE, LOOK_EVERY)).await;
@@ -88,13 +88,13 @@ async fn watch(state: Arc<State>) {
 }
 
 impl State {
-    /// Whether hosts are cut off because the directory was away for too long.
+    /// Whether hosts are cut off until the directory confirms what is this host's.
     pub(super) fn is_fenced(&self) -> bool {
         self.fenced.load(Ordering::Relaxed)
     }
 
-    /// K1.
-    fn stop_serving(&self, term: Term) {
+    /// K1. Says why: it `has_lost` something, or time is over.
+    fn stop_serving(&self, term: Term, has_lost: bool) {
         if self.fenced.swap(true, Ordering::Relaxed) {
             return;
         }
@@ -108,11 +108,17 @@ impl State {
             }
         }
         let after = term.ends_after();
-        tracing::error!(
-            ?after,
-            "fenced: the directory has not confirmed for so long that the devices are this host's; no \
-             volume is served until it does"
-        );
+        match has_lost {
+            true => tracing::error!(
+                "fenced: a device is not this host's any more, as the directory says; no volume is served until \
+                 it says which still are"
+            ),
+            false => tracing::error!(
+                ?after,
+                "fenced: the directory has not confirmed for so long that the devices are this host's; no \
+                 volume is served until it does"
+            ),
+        }
     }
 
     /// K2: what was not lost is this host's, as the directory was asked at `asked`.

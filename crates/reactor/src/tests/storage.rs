@@ -1,19 +1,24 @@
 //! Devices over temporary files.
 
 use std::fs;
+use std::io::{PipeReader, Read as _, Write as _};
+use std::os::fd::OwnedFd;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use io_traits::{Buffer, Device, DeviceError};
+use rustix::fs::{OFlags, fcntl_setfl};
 use units::{BLOCK_SIZE, Pba, PbaRange};
+use uring::{Fd, ReadWindow};
 
 use super::skipped::skipped;
 use super::{poll_once_and_drop, run};
+use crate::storage::File;
 use crate::{
-    CoreConfig, DeviceWarning, FlushPolicy, OpenError, OpenOptions, OwnedDevice, create_sparse,
-    spawn_thread,
+    CoreConfig, DeviceWarning, FileDevice, FlushPolicy, OpenError, OpenOptions, OwnedDevice,
+    create_sparse, spawn_thread,
 };
 
 const BLOCKS: u64 = 1024;
@@ -108,6 +113,39 @@ fn a_file_that_shrinks_under_the_server_is_an_io_error() {
         let error = device.read(Pba(5), Buffer::new(1)).await.err();
         assert_eq!(error, Some(DeviceError::Io { range, errno: 5 }));
     });
+}
+
+/// Method: a core ends whose device is a pipe that is full. Another thread makes room, or nobody does.
+#[test]
+fn a_core_says_whether_its_devices_are_settled_when_it_has_ended() {
+    for is_emptied in [true, false] {
+        let (read, mut write) = std::io::pipe().expect("a pipe");
+        fcntl_setfl(&write, OFlags::NONBLOCK).expect("a flag");
+        let full = std::iter::from_fn(|| write.write(&[1; BLOCK_SIZE]).ok()).sum::<usize>();
+        fcntl_setfl(&write, OFlags::empty()).expect("a flag");
+        let file = TempFile::sparse();
+        let owned = file.open();
+        let core = spawn_thread(CoreConfig::default(), move |handle| async move {
+            let geometry = owned.attach(&handle).geometry();
+            let (fd, window) = (Fd::new(OwnedFd::from(write)), ReadWindow::default());
+            let device = FileDevice::new(handle.core.ring.clone(), File { fd, geometry, window });
+            drop(device.write(Pba(0), filled(1, 2).into_slice()));
+        });
+        let core = core.expect("a core starts");
+        let empty = move |mut read: PipeReader| {
+            let mut contents = vec![0; full + BLOCK_SIZE];
+            read.read_exact(&mut contents).expect("reads");
+            contents
+        };
+        let (emptied, _open) = match is_emptied {
+            true => (Some(std::thread::spawn(move || empty(read))), None),
+            false => (None, Some(read)),
+        };
+        assert_eq!(core.end().expect("no panic").is_settled, is_emptied);
+        if let Some(emptied) = emptied {
+            assert!(emptied.join().expect("no panic").ends_with(&[2; BLOCK_SIZE]));
+        }
+    }
 }
 
 #[test]
