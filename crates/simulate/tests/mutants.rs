@@ -53,6 +53,7 @@ engines! {
     engine_skip_flush: SkipFlush under Crash;
     engine_ignore_flush_error: IgnoreFlushError under Errors;
     engine_flush_alone: FlushAlone under Errors;
+    engine_flush_before_known: FlushBeforeKnown under Errors;
     engine_ignore_record_error: IgnoreRecordError under Errors;
     engine_ignore_data_error: IgnoreDataError under Errors;
     engine_skip_restore: SkipRestore under Errors;

@@ -16,6 +16,8 @@ pub enum Sabotage {
     IgnoreFlushError,
     /// C5: a flush that another shard asked for, and that failed, is its own affair.
     FlushAlone,
+    /// V1: a flush begins though it is not known what came of the one before.
+    FlushBeforeKnown,
     /// C4: a record whose write failed counts as written.
     IgnoreRecordError,
     /// C3: data whose write failed counts as written.

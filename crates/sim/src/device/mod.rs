@@ -374,6 +374,18 @@ impl SimDevice {
         Ok(())
     }
 
+    /// Fails a flush that took its time. Whoever asked hears of that later, as on a core that is busy.
+    async fn fail_flush(&self, covered: Vec<u64>) -> DeviceError {
+        self.world.note(format_args!("disk: flush error"));
+        let blocks = {
+            let mut disk = self.state.disk.borrow_mut();
+            disk.fail_flush(covered, &mut self.state.rng.borrow_mut());
+            disk.blocks
+        };
+        self.delay(FLUSH_MIN, FLUSH_MAX).await;
+        DeviceError::Io { range: PbaRange::new(Pba(0), blocks), errno: EIO }
+    }
+
     /// Carries out a discard that took its time.
     fn finish_discard(&self, range: PbaRange) -> Result<(), DeviceError> {
         let mut disk = self.state.disk.borrow_mut();
@@ -460,14 +472,10 @@ impl Device for SimDevice {
             let covered = device.state.disk.borrow().completed();
             device.work(FLUSH_MIN, FLUSH_MAX).await?;
             let fails = device.chance(device.state.faults.get().flush_error_one_in);
-            let mut disk = device.state.disk.borrow_mut();
             if fails {
-                device.world.note(format_args!("disk: flush error"));
-                disk.fail_flush(covered, &mut device.state.rng.borrow_mut());
-                let range = PbaRange::new(Pba(0), disk.blocks);
-                return Err(DeviceError::Io { range, errno: EIO });
+                return Err(device.fail_flush(covered).await);
             }
-            disk.flush(covered);
+            device.state.disk.borrow_mut().flush(covered);
             Ok(())
         }
     }
