@@ -8,7 +8,7 @@
 //! - B4: a copy is written anew only where nothing sealed lies and nothing that others would know as theirs, and only as its
 //!   twin is on the device. So nothing that a copy says of a cluster is ever taken back.
 
-use io_traits::{Buffer, Device, DeviceError};
+use io_traits::{Buffer, BufferSlice, Device, DeviceError};
 use layout::{DecodeError, Superblock};
 use units::Pba;
 
@@ -136,7 +136,7 @@ pub async fn read_superblock<D: Device>(device: &D) -> Result<Superblock, OpenEr
 }
 
 /// Writes the copy anew that is not whole, if there is one, from its twin (B4), which is `known` but for the cluster.
-/// Returns whether it was written.
+/// Returns whether it was written: it is for the caller to flush.
 ///
 /// # Errors
 /// The device fails.
@@ -158,7 +158,7 @@ pub(crate) async fn mend<D: Device>(device: &D, known: &Superblock) -> Result<bo
     {
         return Ok(false);
     }
-    write(device, &twin, place).await?;
+    device.write(place, encoded(&twin)).await?;
     Ok(true)
 }
 
@@ -168,8 +168,12 @@ pub(crate) async fn write<D: Device>(
     superblock: &Superblock,
     place: Pba,
 ) -> Result<(), DeviceError> {
+    device.write(place, encoded(superblock)).await?;
+    device.flush().await
+}
+
+fn encoded(superblock: &Superblock) -> BufferSlice {
     let mut block = Buffer::new(1);
     superblock.encode(block.as_mut_bytes());
-    device.write(place, block.into_slice()).await?;
-    device.flush().await
+    block.into_slice()
 }

@@ -282,6 +282,44 @@ fn no_shard_acknowledges_what_the_failed_flush_of_another_should_have_covered() 
     }
 }
 
+/// C5: the same of what makes a superblock durable that a scrub has written anew.
+///
+/// Method: damage a superblock, have one shard look for damage while the other writes, fail a flush, and cut the power.
+#[test]
+fn no_shard_acknowledges_what_the_failed_flush_of_a_scrub_should_have_covered() {
+    let (mut acknowledged, mut refused) = (0, 0);
+    for (seed, spared) in (0..30).flat_map(|seed| (0..3).map(move |spared| (seed, spared))) {
+        let (mut sim, shards) = two_shards_on(&TestDevice::new(DEVICE_BLOCKS, true));
+        let volume = create(&mut sim, &shards, 1, 1);
+        sim.device.flip(Pba(DEVICE_BLOCKS - 1), 100);
+        sim.random = Random(seed);
+        let scrubbing = shards[0].clone();
+        // The first step looks at the superblocks.
+        sim.spawn(async move { drop(scrubbing.scrub_step(&mut scrubbing.scrub()).await) });
+        sim.device.faults(|faults| {
+            (faults.flushes_spared, faults.flush_errors) = (spared, 1);
+            faults.failed_flushes_told_last = true;
+        });
+        let told = write_all(&mut sim, std::slice::from_ref(&volume));
+        sim = Sim::new(sim.device.after_crash(&mut Random(seed)), 6);
+        let shards = open_both(&mut sim);
+        let volume = shards[1].volume(volume.uuid()).expect("durable");
+        for (_, lba, told) in told {
+            if told.take().expect("nothing hangs").is_err() {
+                refused += 1;
+                continue;
+            }
+            acknowledged += 1;
+            assert_eq!(
+                sim.run_ok(tags(&volume, lba, 1)),
+                [7],
+                "seed {seed}, {spared} spared: {lba}"
+            );
+        }
+    }
+    assert!(acknowledged > 100 && refused > 100, "{acknowledged}, {refused}");
+}
+
 /// Writes twenty blocks of each volume at the same time, until nothing goes on. Returns what was told of each: volume, block.
 fn write_all(sim: &mut Sim, volumes: &[Volume<TestDevice>]) -> Vec<(usize, u64, Told)> {
     let mut told = Vec::new();
