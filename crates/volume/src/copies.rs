@@ -20,8 +20,10 @@ pub(crate) enum Copy<T> {
     Whole { value: T, block: BufferSlice },
     /// Zeroes: perhaps it was never written.
     Blank,
-    /// Anything else, or what cannot be read.
+    /// Anything else.
     Damaged(DecodeError),
+    /// Perhaps what is meant, which some read would give: one that was to decide failed.
+    Unreadable,
 }
 
 /// Reads a copy, of which `decode` tells whether it is the one that is meant. If any read gives that, it is there.
@@ -35,7 +37,7 @@ pub(crate) async fn read_copy<D: Device, T>(
 ) -> Result<Copy<T>, DeviceError> {
     let enough = tries(READS_ENOUGH, Sabotage::RecoverByOneRead);
     let zeroes_enough = tries(enough, Sabotage::BlankByOneRead);
-    let (mut zeroes, mut others) = (0, 0);
+    let (mut zeroes, mut others, mut failed) = (0, 0, false);
     loop {
         let error = match device.read(place, Buffer::new(1)).await {
             Ok(block) => match decode(block.as_bytes()) {
@@ -49,12 +51,15 @@ pub(crate) async fn read_copy<D: Device, T>(
                 }
                 Err(error) => error,
             },
-            Err(DeviceError::Io { .. }) => DecodeError::Short,
+            Err(DeviceError::Io { .. }) => {
+                failed = true;
+                DecodeError::Short
+            }
             Err(error) => return Err(error),
         };
         others += 1;
         if others == enough {
-            return Ok(Copy::Damaged(error));
+            return Ok(if failed { Copy::Unreadable } else { Copy::Damaged(error) });
         }
     }
 }

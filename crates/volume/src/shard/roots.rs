@@ -48,7 +48,7 @@ pub(super) async fn read_root<D: Device>(
                 {
                     newest = Some(value);
                 }
-                Copy::Whole { .. } | Copy::Damaged(_) => {}
+                Copy::Whole { .. } | Copy::Damaged(_) | Copy::Unreadable => {}
             }
         }
     }
