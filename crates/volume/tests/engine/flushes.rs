@@ -6,7 +6,7 @@ use std::rc::Rc;
 
 use units::{BLOCK_SIZE, Lba, Pba};
 use uuid::Uuid;
-use volume::{ExtentAllocator, Shard, ShardOptions, Volume, VolumeError};
+use volume::{ExtentAllocator, FormatOptions, Shard, ShardOptions, Volume, VolumeError, format};
 
 use crate::common::{Random, Sim, TestDevice, check, data, fresh, open, range, tags, try_open};
 use crate::sharing::{create, open_both, tick, two_shards_on};
@@ -190,6 +190,94 @@ fn nothing_is_written_over_before_the_root_behind_a_failed_flush_is_durable() {
         let found = sim.run_ok(tags(&volume_of(&shard), 0, 101));
         assert_eq!((found[0], found[50], found[100]), (4, 5, 3), "{how:?}");
         check(&mut sim, &shard);
+    }
+}
+
+/// W4: a start writes once more what no flush covers, many blocks at a time, in whatever order they come.
+///
+/// Method: fail the flush behind many writes, open the shard on a device that completes at once all that is under way, and
+/// count how often it waits. Then cut the power.
+#[test]
+fn a_start_waits_for_many_blocks_at_once_that_no_flush_covers() {
+    const WRITES: u64 = 600;
+    let (mut sim, volume) = fresh_volume();
+    sim.device.faults(|faults| faults.flushes_before_held = Some(0));
+    for lba in 0..WRITES {
+        let volume = volume.clone();
+        // Neighbours would be one run.
+        sim.spawn(async move { drop(volume.write(Lba(lba * 7), data(2, 1), None).await) });
+    }
+    sim.settle();
+    let mut sim = Sim::new(sim.device.clone(), 5);
+    sim.device.faults(|faults| faults.flushes_before_held = None);
+    let (shard, rounds) = sim.run_in_rounds(try_open(sim.device.clone()));
+    let found = sim.run_ok(tags(&volume_of(&shard.expect("sound")), 0, WRITES * 7));
+    let there = found.iter().filter(|tag| **tag == 2).count() as u64;
+    assert_eq!(there, WRITES, "all had completed");
+    // A read and a write of every 32 or fewer; the rest is reading back, and the checkpoint.
+    assert!(rounds < 120, "{rounds}");
+    sim = Sim::new(sim.device.after_crash(&mut Random(1)), 6);
+    let shard = open(&mut sim);
+    assert!(sim.run_ok(tags(&volume_of(&shard), 0, WRITES * 7)) == found);
+    check(&mut sim, &shard);
+}
+
+/// K6: whatever a power cut leaves of the copies of a root that are being written, a root is there: also where the newest one
+/// is lost, since no flush covered it, while a start makes it durable.
+///
+/// Method: end the process when both copies of a root are written and not flushed; cut the power at each write of the start
+/// that follows, so that what is being written becomes garbage.
+#[test]
+fn a_root_is_left_whatever_becomes_of_those_that_a_start_writes() {
+    for cut in 0.. {
+        let (mut sim, volume) = fresh_volume();
+        let shard = volume.shard().clone();
+        for tag in 1..4 {
+            for lba in 0..40 {
+                sim.run_ok(volume.write(Lba(lba * 50), data(tag, 1), None)).expect("room");
+            }
+            sim.run_ok(shard.checkpoint()).expect("writable");
+        }
+        sim.run_ok(volume.write(Lba(0), data(4, 1), None)).expect("room");
+        sim.device.faults(|faults| faults.flushes_before_held = Some(1));
+        let checkpointing = shard.clone();
+        sim.spawn(async move { drop(checkpointing.checkpoint().await) });
+        sim.settle();
+
+        sim = Sim::new(sim.device.clone(), 5);
+        sim.device.faults(|faults| faults.flushes_before_held = None);
+        sim.crash_at = Some(sim.device.completed() + cut);
+        let device = sim.device.clone();
+        let finished = sim.run(try_open(device)).is_ok();
+        sim = Sim::new(sim.device.after_garbling_crash(), 6);
+        let shard = sim.run_ok(try_open(sim.device.clone()));
+        let shard = shard.unwrap_or_else(|error| panic!("cut at {cut}: {error}"));
+        let found = sim.run_ok(tags(&volume_of(&shard), 0, 101));
+        assert_eq!((found[0], found[50], found[100]), (4, 3, 3), "cut at {cut}");
+        if finished {
+            break;
+        }
+    }
+}
+
+/// K6: the same of the first root that a shard ever writes: it is as if it had never been used then.
+///
+/// Method: cut the power at each write of the first start, so that what is being written becomes garbage.
+#[test]
+fn a_shard_can_be_started_however_its_first_start_ended() {
+    for cut in 0.. {
+        let device = TestDevice::new(DEVICE_BLOCKS, true);
+        let mut sim = Sim::new(device.clone(), 3);
+        let options = FormatOptions { uuid: Uuid::from_u128(42) };
+        sim.run_ok(format(&device, &options)).expect("large enough");
+        sim.crash_at = Some(sim.device.completed() + cut);
+        let finished = sim.run(try_open(device)).is_ok();
+        sim = Sim::new(sim.device.after_garbling_crash(), 6);
+        let started = sim.run_ok(try_open(sim.device.clone()));
+        assert!(started.is_ok(), "cut at {cut}: {:?}", started.err());
+        if finished {
+            break;
+        }
     }
 }
 

@@ -84,6 +84,8 @@ pub struct Faults {
     pub flushes_spared: u32,
     /// Whoever asked for a flush that failed hears of it only when nothing else goes on, as on a core that is slow.
     pub failed_flushes_told_last: bool,
+    /// Flushes do not complete, but so many before.
+    pub flushes_before_held: Option<u32>,
     pub discard_errors: u32,
     /// Writes to these blocks do not complete.
     pub held: BTreeSet<u64>,
@@ -202,7 +204,8 @@ impl TestDevice {
                     let range = pba.0..pba.0 + *count as u64;
                     disk.faults.held_reads.range(range).next().is_some()
                 }
-                _ => false,
+                Request::Flush => disk.faults.flushes_before_held == Some(0),
+                Request::Discard(_) => false,
             };
             let open = disk.pending.iter().filter(|(_, p)| p.done.is_none() && !held(p));
             let open: Vec<u64> = open.map(|(id, _)| *id).collect();
@@ -221,6 +224,34 @@ impl TestDevice {
             waker.wake();
         }
         true
+    }
+
+    /// Lets all requests complete that are under way. Returns how many these were.
+    fn complete_all(&self, random: &mut Random) -> usize {
+        let open = self.disk.borrow().pending.values().filter(|p| p.done.is_none()).count();
+        for _ in 0..open {
+            self.complete_one(random);
+        }
+        open
+    }
+
+    /// The device as the next boot finds it behind a power cut that leaves anything in the blocks of writes that had not
+    /// completed, and nothing of what was not flushed.
+    pub fn after_garbling_crash(&self) -> Self {
+        let disk = self.disk.borrow();
+        let survivor = Self::new(disk.blocks, disk.volatile);
+        let mut media = disk.durable.clone();
+        for pending in disk.pending.values().filter(|pending| pending.done.is_none()) {
+            let Request::Write(pba, blocks) = &pending.request else { continue };
+            let garbage: Block = Rc::new([0xA5; BLOCK_SIZE]);
+            media.extend((pba.0..).zip(blocks).map(|(pba, _)| (pba, garbage.clone())));
+        }
+        {
+            let mut fresh = survivor.disk.borrow_mut();
+            fresh.current = media.clone();
+            fresh.durable = media;
+        }
+        survivor
     }
 
     /// Writes and flushes completed so far.
@@ -253,8 +284,7 @@ impl TestDevice {
 
     /// How many blocks outside the journal something was written to, once or often.
     pub fn places_written(&self, superblock: &Superblock) -> u64 {
-        let journal = superblock.extent(0).start.0 + 2;
-        let journal = journal..journal + u64::from(superblock.journal_blocks);
+        let journal = journal_of(superblock);
         let disk = self.disk.borrow();
         disk.places.iter().filter(|pba| !journal.contains(pba)).count() as u64
     }
@@ -311,6 +341,12 @@ impl TestDevice {
         disk.pending.insert(id, pending);
         TestRequest { disk: self.disk.clone(), id }
     }
+}
+
+/// The blocks of the first shard's journal.
+pub fn journal_of(superblock: &Superblock) -> std::ops::Range<u64> {
+    let start = superblock.extent(0).start.0 + 2;
+    start..start + u64::from(superblock.journal_blocks)
 }
 
 /// What is left of a script for `pba`, if anything is.
@@ -375,6 +411,8 @@ impl Disk {
             }
             Request::Flush => {
                 self.completed += 1;
+                let before_held = &mut self.faults.flushes_before_held;
+                *before_held = before_held.map(|left| left.saturating_sub(1));
                 if self.faults.flushes_spared > 0 {
                     self.faults.flushes_spared -= 1;
                 } else if self.faults.flush_errors > 0 {
@@ -624,6 +662,35 @@ impl Sim {
         });
         if done {
             *place = None;
+        }
+    }
+
+    /// Runs `task` to its end on a device that completes at once all that is asked of it at the same time. Returns how often
+    /// that was, too.
+    pub fn run_in_rounds<T: 'static>(
+        &mut self,
+        task: impl Future<Output = T> + 'static,
+    ) -> (T, u32) {
+        let told = self.begin(task);
+        let mut rounds = 0;
+        loop {
+            self.poll_ready();
+            if let Some(value) = told.take() {
+                return (value, rounds);
+            }
+            rounds += 1;
+            assert!(self.device.complete_all(&mut self.random) > 0, "nothing goes on");
+        }
+    }
+
+    fn poll_ready(&mut self) {
+        loop {
+            let next = self.ready.0.lock().expect("one thread").pop_front();
+            match next {
+                Some(task) if task < self.tasks.len() => self.poll_task(task),
+                Some(_) => {}
+                None => return,
+            }
         }
     }
 
