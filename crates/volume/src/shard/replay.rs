@@ -10,12 +10,15 @@
 //!   are left dead, to be finished later, is this program's choice and no matter of the format.
 //! - P5: a record takes effect as soon as a later one calls it settled, so that only those are held that P2 is about.
 //!   If the journal turns out to be damaged behind it, nothing of all that is used.
+//! - P6: a write that was skipped did take effect if a later one names a block that it frees: blocks are used again only after
+//!   that. What is not there of its data has rotted since, and is an error for who reads it. It stands behind a write that
+//!   failed and is not undone, which keeps `settled` below it.
 
 use std::collections::VecDeque;
 use std::rc::Rc;
 
 use io_traits::Device;
-use layout::{DecodeError, Entry, KEY_LIMIT, Mapping, Record, ReplayPoint, Root, WRITE_BLOCKS_MAX};
+use layout::{DecodeError, Entry, KEY_LIMIT, Mapping, ReplayPoint, Root, WRITE_BLOCKS_MAX};
 use local_sync::Permit;
 use units::{Lba, LbaRange, MetadataSize, Pba, PbaRange};
 
@@ -45,8 +48,16 @@ pub(super) async fn replay<D: Device>(inner: &Inner<D>, root: &Root) -> Result<(
     let skipped = if is_cut { Vec::new() } else { unfinished_writes(inner, &unsettled).await? };
     // Behind a cut nothing is to be what it was.
     inner.unproven.replace((!is_cut).then(|| Unproven::of(root, &unsettled)));
+    let mut passed_over = Vec::new();
     for (number, Placed { record, .. }) in unsettled.into_iter().enumerate() {
-        inner.replay_record(record, |place| skipped.contains(&(number, place))).await?;
+        for (place, entry) in record.entries.into_iter().enumerate() {
+            if skipped.contains(&(number, place)) {
+                passed_over.push(entry);
+                continue;
+            }
+            inner.replay_what_frees(&mut passed_over, &entry).await?;
+            inner.replay_entry(entry).await?;
+        }
     }
     let mut incarnation = root.incarnation;
     if is_cut && !broken(Sabotage::CutStaysBehind) {
@@ -94,7 +105,9 @@ async fn replay_settled<D: Device>(reader: &mut Reader<'_, D>) -> Result<Vec<Pla
         unsettled.push_back(placed);
         while unsettled.front().is_some_and(|first| first.record.head.sequence <= settled) {
             let Placed { record, .. } = unsettled.pop_front().expect("just seen");
-            inner.replay_record(record, |_| false).await?;
+            for entry in record.entries {
+                inner.replay_entry(entry).await?;
+            }
         }
         if broken(Sabotage::ReplayTwoRecords) && blocks >= 2 {
             break;
@@ -107,18 +120,43 @@ async fn replay_settled<D: Device>(reader: &mut Reader<'_, D>) -> Result<Vec<Pla
 }
 
 impl<D: Device> Inner<D> {
-    /// Replays the entries of a record but for those at the places that `is_skipped`.
-    async fn replay_record(
+    /// Replays those of the writes that were passed over that free blocks which `entry` names (P6).
+    async fn replay_what_frees(
         &self,
-        record: Record,
-        is_skipped: impl Fn(usize) -> bool,
+        passed_over: &mut Vec<Entry<'static>>,
+        entry: &Entry<'_>,
     ) -> Result<(), OpenError> {
-        for (place, entry) in record.entries.into_iter().enumerate() {
-            if !is_skipped(place) {
-                self.replay_entry(entry).await?;
+        let Entry::Write { runs, .. } = entry else { return Ok(()) };
+        let mut blocks = runs.iter().flat_map(|run| (0..run.blocks).map(|b| run.start.plus(b)));
+        let is_in_use = |pba| self.pool.borrow_mut().is_committed(pba);
+        if passed_over.is_empty() || !blocks.any(is_in_use) {
+            return Ok(());
+        }
+        let mut index = 0;
+        while index < passed_over.len() {
+            if self.overwrites(&passed_over[index], runs).await? {
+                self.replay_entry(passed_over.remove(index)).await?;
+            } else {
+                index += 1;
             }
         }
         Ok(())
+    }
+
+    /// Whether a write takes the place of blocks in `runs`.
+    async fn overwrites(&self, entry: &Entry<'_>, runs: &[PbaRange]) -> Result<bool, OpenError> {
+        let Entry::Write { volume, lba, crcs, .. } = entry else { return Ok(false) };
+        let Some(state) = self.replay_volume(*volume)? else { return Ok(false) };
+        let range = LbaRange::new(*lba, crcs.len() as u64);
+        let _pin = self.is_paged().then(|| state.pin(range.start.0, range.end().0));
+        while let Err(error) = self.preload(&state, range).await {
+            self.go_on_without(&state, &error)?;
+        }
+        let map = state.map.borrow();
+        let mut mapped = (range.start.0..range.end().0).filter_map(|key| map.get(key).ok()?);
+        let is_named =
+            |mapping: Mapping| runs.iter().any(|run| (run.start..run.end()).contains(&mapping.pba));
+        Ok(mapped.any(is_named))
     }
 
     async fn replay_entry(&self, entry: Entry<'static>) -> Result<(), OpenError> {

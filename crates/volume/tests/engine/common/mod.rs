@@ -235,6 +235,35 @@ impl TestDevice {
         open
     }
 
+    /// Writes under way outside the journal of the first shard: the first block of each.
+    pub fn pending_data(&self, superblock: &Superblock) -> Vec<Pba> {
+        let journal = journal_of(superblock);
+        let disk = self.disk.borrow();
+        let writes = disk.pending.values().filter(|pending| pending.done.is_none());
+        let places = writes.filter_map(|pending| match &pending.request {
+            Request::Write(pba, _) => Some(*pba),
+            _ => None,
+        });
+        places.filter(|pba| !journal.contains(&pba.0)).collect()
+    }
+
+    /// The device as the next boot finds it when all that was under way is there.
+    pub fn after_crash_without_loss(&self) -> Self {
+        let disk = self.disk.borrow();
+        let survivor = Self::new(disk.blocks, disk.volatile);
+        let mut media = disk.current.clone();
+        for pending in disk.pending.values().filter(|pending| pending.done.is_none()) {
+            let Request::Write(pba, blocks) = &pending.request else { continue };
+            media.extend((pba.0..).zip(blocks.iter().cloned()));
+        }
+        {
+            let mut fresh = survivor.disk.borrow_mut();
+            fresh.current = media.clone();
+            fresh.durable = media;
+        }
+        survivor
+    }
+
     /// The device as the next boot finds it behind a power cut that leaves anything in the blocks of writes that had not
     /// completed, and nothing of what was not flushed.
     pub fn after_garbling_crash(&self) -> Self {
