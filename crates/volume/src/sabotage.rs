@@ -42,12 +42,8 @@ pub enum Sabotage {
     KeepInnerChecksum,
     /// K3: the root is written with what it leads to.
     RootBeforeFlush,
-    /// K6: the copies of a shard's first root are written at the same time.
-    RootCopiesTogether,
     /// W1: a start builds on what no flush covers.
     BuildOnUnflushed,
-    /// W1: the same but for the root, which it makes durable.
-    ConfirmRootAlone,
     /// K1: the replay point is that of the end of the checkpoint.
     LateReplayPoint,
     /// P1: replay ends after two records.

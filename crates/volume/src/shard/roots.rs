@@ -9,7 +9,6 @@ use super::checkpoint::{CheckpointError, TRIES_AT_ONCE};
 use crate::OpenError;
 use crate::copies::{Copy, read_copy};
 use crate::io::join_all;
-use crate::sabotage::{Sabotage, broken};
 
 /// The generation of a shard's first root.
 const FIRST_ROOT: u64 = 1;
@@ -83,7 +82,7 @@ pub(crate) fn decode_meant(
 impl<D: Device> Inner<D> {
     /// Writes a root, durably.
     pub(super) async fn write_root(&self, root: &Root) -> Result<(), CheckpointError> {
-        if root.generation == FIRST_ROOT && !broken(Sabotage::RootCopiesTogether) {
+        if root.generation == FIRST_ROOT {
             return self.write_root_singly(root).await;
         }
         let (places, block, needed) = self.root_copies(root);
@@ -93,23 +92,30 @@ impl<D: Device> Inner<D> {
 
     /// The same, one copy after the other (K6).
     pub(super) async fn write_root_singly(&self, root: &Root) -> Result<(), CheckpointError> {
-        let (places, block, needed) = self.root_copies(root);
-        let (mut written, mut refusal) = (0, None);
+        let (places, block, _) = self.root_copies(root);
+        let (mut is_written, mut refusal) = (false, None);
         for place in places {
-            match self.write_copies(&[place], block.clone(), 1).await {
-                Ok(()) => written += 1,
-                Err(error) => {
-                    self.findings.count_device_error();
-                    refusal = Some(error);
-                    continue;
-                }
+            let Err(error) = self.write_copies(&[place], block.clone(), 1).await else {
+                self.flush_if_volatile().await?;
+                is_written = true;
+                continue;
+            };
+            self.findings.count_device_error();
+            // K5: one that was written before it came to refuse is not taken for one that never was.
+            if root.generation <= FIRST_ROOTS && self.was_never_written(place).await? {
+                return Err(error.into());
             }
-            self.flush_if_volatile().await?;
+            refusal = Some(error);
         }
         match refusal {
-            Some(error) if written < needed => Err(error.into()),
+            Some(error) if !is_written => Err(error.into()),
             _ => Ok(()),
         }
+    }
+
+    async fn was_never_written(&self, place: Pba) -> Result<bool, DeviceError> {
+        let copy = read_copy(&self.device, place, Root::decode).await?;
+        Ok(matches!(copy, Copy::Blank))
     }
 
     /// Where the copies of a root go, what they are, and how many of them are needed (K5).

@@ -247,6 +247,20 @@ impl TestDevice {
         places.filter(|pba| !journal.contains(&pba.0)).collect()
     }
 
+    /// The device as the next process finds it: what had completed is there, flushed or not, and nothing is under way.
+    pub fn after_process_end(&self) -> Self {
+        let disk = self.disk.borrow();
+        let survivor = Self::new(disk.blocks, disk.volatile);
+        {
+            let mut fresh = survivor.disk.borrow_mut();
+            fresh.current = disk.current.clone();
+            fresh.durable = disk.durable.clone();
+            fresh.cache = disk.cache.clone();
+            fresh.next_cached = disk.next_cached;
+        }
+        survivor
+    }
+
     /// The device as the next boot finds it when all that was under way is there.
     pub fn after_crash_without_loss(&self) -> Self {
         let disk = self.disk.borrow();
