@@ -67,6 +67,7 @@ engines! {
     engine_reuse_nodes: ReuseNodes under Reuse;
     engine_pin_without_read: PinWithoutRead under Reuse;
     engine_root_before_flush: RootBeforeFlush under Crash;
+    engine_build_on_unflushed: BuildOnUnflushed under Errors;
     engine_late_replay_point: LateReplayPoint under Crash;
     engine_replay_two_records: ReplayTwoRecords under Crash;
     engine_replay_skips_unmaps: ReplaySkipsUnmaps under Crash;

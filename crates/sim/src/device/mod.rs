@@ -19,6 +19,7 @@ mod pins;
 mod reads;
 
 use std::cell::{Cell, RefCell};
+use std::collections::BTreeSet;
 use std::future::{Future, pending};
 use std::rc::Rc;
 
@@ -40,6 +41,8 @@ const FLUSH_MIN: Duration = Duration::from_micros(20);
 const FLUSH_MAX: Duration = Duration::from_micros(1_000);
 /// How much longer a slow request takes.
 const SLOWER: u32 = 1000;
+/// How many times the length of a flush it may take to hear of one that failed.
+const LATE: u32 = 4;
 /// How often a stuck request looks whether it may go on.
 const STUCK_POLL: Duration = Duration::from_millis(10);
 /// How far a misdirected request may miss, where it does not miss by any distance.
@@ -199,6 +202,18 @@ impl SimDevice {
         let mut disk = self.state.disk.borrow_mut();
         disk.settle();
         disk.flip_bit(pba.0, bit);
+    }
+
+    /// The blocks of writes that no flush covers, completed or not.
+    #[must_use]
+    pub fn unflushed_blocks(&self) -> BTreeSet<Pba> {
+        self.state.disk.borrow().unflushed_blocks().map(Pba).collect()
+    }
+
+    /// Leaves in this block what nobody wrote.
+    pub fn spoil(&self, pba: Pba) {
+        self.world.note(format_args!("disk: {} is spoilt", pba.0));
+        self.state.disk.borrow_mut().spoil(std::iter::once(pba.0));
     }
 
     /// Makes every read of this block fail until it is written again.
@@ -382,7 +397,7 @@ impl SimDevice {
             disk.fail_flush(covered, &mut self.state.rng.borrow_mut());
             disk.blocks
         };
-        self.delay(FLUSH_MIN, FLUSH_MAX).await;
+        self.delay(FLUSH_MAX, FLUSH_MAX * LATE).await;
         DeviceError::Io { range: PbaRange::new(Pba(0), blocks), errno: EIO }
     }
 
