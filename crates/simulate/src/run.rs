@@ -29,6 +29,8 @@ pub(crate) struct Leniency {
     pub returns: bool,
     /// Something else than a tenant's block was damaged.
     pub metadata: bool,
+    /// Copies of roots were torn by a power cut.
+    pub roots: bool,
 }
 
 /// What a run did.
@@ -293,6 +295,9 @@ impl Run {
         self.take_damage();
         let lenient = self.leniency();
         let excused = |block: &&Damaged| {
+            if block.structure == Structure::Root && lenient.roots {
+                return true;
+            }
             let lba = block.lba.filter(|_| block.structure == Structure::Data);
             lba.is_some_and(|lba| self.is_lost_at(block.pba, lba))
         };

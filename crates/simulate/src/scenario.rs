@@ -3,6 +3,7 @@
 mod breaking;
 mod refusing;
 mod rest;
+mod tearing;
 mod upkeep;
 mod used;
 
@@ -80,15 +81,20 @@ impl Scenario {
             ] != [0; 4];
         let no_space = self.profile.tight || faults.no_space_one_in > 0;
         let (cuts, returns) = (self.profile.cuts, self.profile.breaks != Breaks::Nothing);
-        let leniency = Leniency { device_errors, no_space, cuts, returns, metadata: false };
+        let leniency = Leniency { device_errors, no_space, cuts, returns, ..Leniency::default() };
         self.run.set_leniency(leniency);
         self.run.set_metadata(self.profile.metadata);
         let broken = Broken::default();
         let mut disk: Option<SimDevice> = None;
         for boot in 0..=self.profile.boots {
-            let simulation = Simulation::with_trace(self.rng.next_u64(), self.run.trace().clone());
+            let seed = self.rng.next_u64();
+            let simulation = Simulation::with_trace(seed, self.run.trace().clone());
             let world = simulation.world();
-            let survival = Survival::ALL[self.rng.below(Survival::ALL.len() as u64) as usize];
+            let mut survival = Survival::ALL[self.rng.below(Survival::ALL.len() as u64) as usize];
+            // Behind a flush that failed a start builds on what goes with the power, whatever is flushed later.
+            if faults.flush_error_one_in > 0 && boot % 2 == 1 {
+                survival = Survival::Completed;
+            }
             world.note(format_args!("boot {boot} {survival:?}"));
             let is_tall = self.profile.workload == Workload::Tall;
             let next = match &disk {
@@ -101,6 +107,9 @@ impl Scenario {
                     SimDevice::new(&world, DEVICE_BLOCKS).with_volatile_cache(self.profile.volatile)
                 }
             };
+            if let Some(before) = disk.filter(|_| !is_tall && survival != Survival::Completed) {
+                self.tear_roots(&before, &next, &mut Rng::new(!seed));
+            }
             self.run.set_disk(&next);
             self.run.count(|counts| counts.boots += 1);
             let task = Boot {
@@ -111,6 +120,7 @@ impl Scenario {
                 rng: self.rng.fork(),
                 is_first: boot == 0 && !is_tall,
                 is_last: boot == self.profile.boots,
+                is_unflushed: survival == Survival::Completed,
                 trouble: Rc::default(),
                 broken: broken.clone(),
             };
@@ -139,6 +149,8 @@ struct Boot {
     rng: Rng,
     is_first: bool,
     is_last: bool,
+    /// Whether the disk's cache went on behind the end of a process: what the start is built on may go with the power.
+    is_unflushed: bool,
     /// Whether disk and network are to make trouble.
     trouble: Rc<Cell<bool>>,
     /// What fails for good.
@@ -249,7 +261,7 @@ impl Boot {
                 Watched::Done(Ok(_)) => {}
                 Watched::Ended(end) => return Watched::Ended(end),
             }
-        } else if self.rng.one_in(3) && !self.is_last {
+        } else if (self.rng.one_in(3) || self.is_unflushed) && !self.is_last {
             // While it is read back, or when it begins to write.
             let spread = 1 << self.rng.between(4, 9);
             let after = self.rng.below(spread);

@@ -53,6 +53,7 @@ engines! {
     engine_skip_flush: SkipFlush under Crash;
     engine_ignore_flush_error: IgnoreFlushError under Errors;
     engine_flush_alone: FlushAlone under Errors;
+    engine_flush_before_known: FlushBeforeKnown under Errors;
     engine_ignore_record_error: IgnoreRecordError under Errors;
     engine_ignore_data_error: IgnoreDataError under Errors;
     engine_skip_restore: SkipRestore under Errors;
@@ -66,6 +67,7 @@ engines! {
     engine_reuse_nodes: ReuseNodes under Reuse;
     engine_pin_without_read: PinWithoutRead under Reuse;
     engine_root_before_flush: RootBeforeFlush under Crash;
+    engine_build_on_unflushed: BuildOnUnflushed under Errors;
     engine_late_replay_point: LateReplayPoint under Crash;
     engine_replay_two_records: ReplayTwoRecords under Crash;
     engine_replay_skips_unmaps: ReplaySkipsUnmaps under Crash;

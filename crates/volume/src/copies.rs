@@ -20,26 +20,10 @@ pub(crate) enum Copy<T> {
     Whole { value: T, block: BufferSlice },
     /// Zeroes: perhaps it was never written.
     Blank,
-    /// Anything else, or what cannot be read.
-    Damaged(Fault),
-}
-
-/// What is wrong with a place.
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum Fault {
-    /// Something lies there that is not what is meant.
-    Content(DecodeError),
+    /// Anything else.
+    Damaged(DecodeError),
+    /// Perhaps what is meant, which some read would give: one that was to decide failed.
     Unreadable(DeviceError),
-}
-
-impl Fault {
-    /// The same for whoever tells of content only: of what cannot be read there is none.
-    pub(crate) fn content(self) -> DecodeError {
-        match self {
-            Self::Content(error) => error,
-            Self::Unreadable(_) => DecodeError::Short,
-        }
-    }
 }
 
 /// Reads a copy, of which `decode` tells whether it is the one that is meant. If any read gives that, it is there.
@@ -53,7 +37,7 @@ pub(crate) async fn read_copy<D: Device, T>(
 ) -> Result<Copy<T>, DeviceError> {
     let enough = tries(READS_ENOUGH, Sabotage::RecoverByOneRead);
     let zeroes_enough = tries(enough, Sabotage::BlankByOneRead);
-    let (mut zeroes, mut others) = (0, 0);
+    let (mut zeroes, mut others, mut failed) = (0, 0, None);
     loop {
         let fault = match device.read(place, Buffer::new(1)).await {
             Ok(block) => match decode(block.as_bytes()) {
@@ -65,14 +49,17 @@ pub(crate) async fn read_copy<D: Device, T>(
                     }
                     continue;
                 }
-                Err(error) => Fault::Content(error),
+                Err(error) => Copy::Damaged(error),
             },
-            Err(error @ DeviceError::Io { .. }) => Fault::Unreadable(error),
+            Err(error @ DeviceError::Io { .. }) => {
+                failed = Some(error);
+                Copy::Unreadable(error)
+            }
             Err(error) => return Err(error),
         };
         others += 1;
         if others == enough {
-            return Ok(Copy::Damaged(fault));
+            return Ok(failed.map_or(fault, Copy::Unreadable));
         }
     }
 }

@@ -1,12 +1,12 @@
 //! Who owns which extent of a device, and what else its shards have to know of each other.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
 use layout::Superblock;
 
 use crate::OpenError;
+use crate::flushes::Flushes;
 use crate::pool::Returned;
 
 /// Such a part of all extents is to be nobody's, where several shards may come to need some; at least two.
@@ -20,8 +20,7 @@ const FREE_MIN: u32 = 2;
 #[derive(Clone, Debug)]
 pub struct ExtentAllocator {
     owners: Arc<Mutex<Owners>>,
-    /// Flushes of the device that failed, whoever asked for them.
-    flush_failures: Arc<AtomicU64>,
+    flushes: Flushes,
 }
 
 #[derive(Debug, Default)]
@@ -48,7 +47,7 @@ impl ExtentAllocator {
     pub fn new(superblock: &Superblock) -> Self {
         let free = superblock.extent_count();
         let owners = Owners { by_extent: vec![None; free as usize], free, ..Owners::default() };
-        Self { owners: Arc::new(Mutex::new(owners)), flush_failures: Arc::default() }
+        Self { owners: Arc::new(Mutex::new(owners)), flushes: Flushes::default() }
     }
 
     /// Extents that nobody owns.
@@ -58,20 +57,15 @@ impl ExtentAllocator {
     }
 
     /// How often shards asked it for anything, or told it something: each time a core may have to wait for another. Not for
-    /// each request: what space a shard has, it hands out by itself.
+    /// each request: what space a shard has, it hands out by itself. Flushes, which shards share, are not counted.
     #[must_use]
     pub fn calls(&self) -> u64 {
         self.locked().calls
     }
 
-    /// Flushes of the device that failed so far: each concerns all shards (C5).
-    pub(crate) fn flush_failures(&self) -> u64 {
-        self.flush_failures.load(Ordering::Acquire)
-    }
-
-    /// A flush failed.
-    pub(crate) fn note_flush_failure(&self) {
-        self.flush_failures.fetch_add(1, Ordering::AcqRel);
+    /// Flushes of the device: each concerns all shards (C5).
+    pub(crate) fn flushes(&self) -> &Flushes {
+        &self.flushes
     }
 
     /// Records what recovery found: `shard` owns `extent`.

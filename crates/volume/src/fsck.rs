@@ -8,6 +8,9 @@
 //!   comes to be free.
 //! - F4: a shard is looked at without what is damaged in it, as [`repair`] with consent opens it, so that
 //!   all else is checked, too.
+//! - F5: a copy of a root that cannot be read, while its twin is older than the shard's newest, may be all that is left of a newer
+//!   one. It is written anew only when the shard was read back without it, and nothing was missing, or with consent:
+//!   until then whoever gets it read by another way has lost nothing.
 
 use std::fmt;
 
@@ -54,6 +57,9 @@ pub enum Problem {
         /// Whether the other copy is whole.
         twin: bool,
     },
+    /// A copy of a shard's root cannot be read, and the journal goes on from a newer root than all others: that is lost if nobody
+    /// gets it read (F5).
+    NewestRoot,
     /// A bitmap is damaged; what it said follows from the maps.
     Bitmap {
         /// Of which extent.
@@ -76,6 +82,8 @@ pub enum Repair {
     Superblock,
     /// Write the root's copy anew from the other one.
     Root,
+    /// Give the root up that cannot be read, and go on from the one before. Needs consent.
+    GoBack,
     /// Make the bitmaps anew from the maps.
     Bitmaps,
     /// Make the table of extents, and the bitmaps, anew from the maps.
@@ -97,7 +105,7 @@ impl Repair {
     pub fn loses_data(self) -> bool {
         match self {
             Self::Superblock | Self::Root | Self::Bitmaps | Self::Extents | Self::Counts => false,
-            Self::GiveUpNode | Self::GiveUpVolume | Self::CutJournal => true,
+            Self::GoBack | Self::GiveUpNode | Self::GiveUpVolume | Self::CutJournal => true,
         }
     }
 }
@@ -109,6 +117,7 @@ impl Problem {
         match self {
             Self::Superblock(_) => Some(Repair::Superblock),
             Self::Root { twin: true } => Some(Repair::Root),
+            Self::NewestRoot => Some(Repair::GoBack),
             Self::Bitmap { .. }
             | Self::Check(Finding::Leaked { .. } | Finding::NotInUse { .. }) => {
                 Some(Repair::Bitmaps)
@@ -140,6 +149,9 @@ impl fmt::Display for Problem {
             Self::Superblock(error) => write!(f, "superblock: {error}"),
             Self::Root { twin: true } => write!(f, "a copy of the root is damaged"),
             Self::Root { .. } => write!(f, "both copies of a root are damaged"),
+            Self::NewestRoot => {
+                write!(f, "the newest root cannot be read: copied to a sound device it may be")
+            }
             Self::Bitmap { extent } => write!(f, "the bitmap of extent {extent} is damaged"),
             Self::Extents => write!(f, "the table of extents is damaged"),
             Self::Lost(loss) => loss.fmt(f),
@@ -154,6 +166,9 @@ impl fmt::Display for Repair {
         f.write_str(match self {
             Self::Superblock => "write the superblock anew from its other copy",
             Self::Root => "write the copy of the root anew from the other one",
+            Self::GoBack => {
+                "give it up and go on from the root before: later changes are lost then"
+            }
             Self::Bitmaps => "make the bitmaps anew from the maps",
             Self::Extents => "make the table of extents and the bitmaps anew from the maps",
             Self::Counts => "count the mapped blocks of the volume anew",
@@ -212,14 +227,17 @@ pub async fn fsck<D: Device>(
     let superblock = read_superblock(device).await?;
     let mut report = FsckReport { cluster: superblock.cluster, ..FsckReport::default() };
     let copies = read_copies(device, &superblock).await?;
-    for copy in &copies {
-        let fault =
-            Fault { pba: Some(copy.pba), shard: copy.shard, volume: None, problem: copy.problem() };
-        if copy.is_damaged {
-            report.faults.push(fault);
-        }
-    }
     let recovered = recover_all(device, superblock, true, &mut report).await?;
+    let unopened = std::mem::take(&mut report.faults);
+    for copy in copies.iter().filter(|copy| copy.is_damaged) {
+        let Twin { pba, shard, .. } = *copy;
+        let is_missed =
+            unopened.iter().any(|fault| fault.shard == shard) || misses_root(&recovered, shard);
+        let problem =
+            if copy.may_be_newest && is_missed { Problem::NewestRoot } else { copy.problem() };
+        report.faults.push(Fault { pba: Some(pba), shard, volume: None, problem });
+    }
+    report.faults.extend(unopened);
     report.volumes = recovered.iter().map(|r| r.shard().volumes().len()).sum();
     let total: u64 = recovered.iter().map(|r| r.shard().blocks_in_use()).sum();
     let mut before = 0;
@@ -240,6 +258,12 @@ pub async fn fsck<D: Device>(
     }
     progress(total, total);
     Ok(report)
+}
+
+/// Whether the journal of a shard that was read back goes on from what is not there.
+fn misses_root<D: Device>(recovered: &[Recovered<D>], shard: Option<u16>) -> bool {
+    let of_shard = recovered.iter().find(|it| Some(it.shard().index()) == shard);
+    of_shard.is_some_and(|it| it.losses().iter().any(|loss| matches!(loss, Loss::Journal { .. })))
 }
 
 /// What was met while a shard was read back.
@@ -272,17 +296,9 @@ pub async fn repair<D: Device>(device: &D, consent: bool) -> Result<Repaired, Op
     let superblock = read_superblock(device).await?;
     let mut repaired = Repaired::default();
     let copies = read_copies(device, &superblock).await?;
-    for (copy, source) in copies.iter().filter_map(|copy| Some((copy, copy.source.clone()?))) {
-        if copy.is_damaged {
-            if repaired.copies == 0 || !broken(Sabotage::RepairOneCopy) {
-                device.write(copy.pba, source).await?;
-            }
-            repaired.copies += 1;
-        }
-    }
-    if !broken(Sabotage::RepairSkipsFlush) {
-        device.flush().await?;
-    }
+    let (last_hopes, others): (Vec<_>, Vec<_>) =
+        copies.iter().filter(|copy| copy.is_damaged).partition(|copy| copy.may_be_newest);
+    write_anew(device, &others, &mut repaired).await?;
     let mut report = FsckReport::default();
     let recovered = recover_all(device, superblock, consent, &mut report).await?;
     // A shard that is not opened owns extents of which nobody knows.
@@ -291,6 +307,8 @@ pub async fn repair<D: Device>(device: &D, consent: bool) -> Result<Repaired, Op
             return Err(error);
         }
     }
+    // F5: what was missing without them was given up, if anything was.
+    write_anew(device, &last_hopes, &mut repaired).await?;
     for recovered in recovered {
         if repair_shard(&recovered, consent, &mut repaired).await? {
             repaired.shards += 1;
@@ -298,6 +316,21 @@ pub async fn repair<D: Device>(device: &D, consent: bool) -> Result<Repaired, Op
         }
     }
     Ok(repaired)
+}
+
+/// Writes copies anew from their twins, durably, as far as these are whole.
+async fn write_anew<D: Device>(
+    device: &D,
+    copies: &[&Twin],
+    repaired: &mut Repaired,
+) -> Result<(), DeviceError> {
+    for (pba, source) in copies.iter().filter_map(|copy| Some((copy.pba, copy.source.clone()?))) {
+        if repaired.copies == 0 || !broken(Sabotage::RepairOneCopy) {
+            device.write(pba, source).await?;
+        }
+        repaired.copies += 1;
+    }
+    if broken(Sabotage::RepairSkipsFlush) { Ok(()) } else { device.flush().await }
 }
 
 /// Mends what was read back. Returns whether it is to be written.
@@ -345,6 +378,8 @@ struct Twin {
     is_damaged: bool,
     /// Whether it is all zeroes.
     is_blank: bool,
+    /// Whether it cannot be read, and may be a newer root than all that can (F5).
+    may_be_newest: bool,
     /// Of a root that is whole.
     generation: Option<u64>,
     error: DecodeError,
@@ -397,6 +432,10 @@ async fn read_roots<D: Device>(
     for copy in &mut copies {
         copy.is_damaged &= !copy.is_blank || newest >= Some(ROOTS_WRITTEN);
     }
+    for slot in copies.chunks_exact_mut(2) {
+        let of_slot = slot.iter().filter_map(|copy| copy.generation).max();
+        slot.iter_mut().for_each(|copy| copy.may_be_newest &= of_slot < newest);
+    }
     Ok(copies)
 }
 
@@ -414,17 +453,19 @@ async fn pair<D: Device>(
         shard,
         is_damaged: !matches!(copy, Copy::Whole { .. }),
         is_blank: matches!(copy, Copy::Blank),
+        may_be_newest: shard.is_some() && matches!(copy, Copy::Unreadable(_)),
         generation: match copy {
             Copy::Whole { value, .. } => Some(*value),
-            Copy::Blank | Copy::Damaged(_) => None,
+            Copy::Blank | Copy::Damaged(_) | Copy::Unreadable(_) => None,
         },
         error: match copy {
-            Copy::Damaged(fault) => fault.content(),
+            Copy::Damaged(error) => *error,
+            Copy::Unreadable(_) => DecodeError::Short,
             Copy::Whole { .. } | Copy::Blank => DecodeError::Magic,
         },
         source: match other {
             Copy::Whole { block, .. } => Some(block.clone()),
-            Copy::Blank | Copy::Damaged(_) => None,
+            Copy::Blank | Copy::Damaged(_) | Copy::Unreadable(_) => None,
         },
     };
     Ok([twin(places[0], &first, &second), twin(places[1], &second, &first)])

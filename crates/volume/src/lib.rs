@@ -29,6 +29,7 @@ mod copies;
 mod epochs;
 mod error;
 mod extents;
+mod flushes;
 mod format;
 mod fsck;
 mod inventory;

@@ -16,6 +16,8 @@ pub enum Sabotage {
     IgnoreFlushError,
     /// C5: a flush that another shard asked for, and that failed, is its own affair.
     FlushAlone,
+    /// V1: a flush begins though it is not known what came of the one before.
+    FlushBeforeKnown,
     /// C4: a record whose write failed counts as written.
     IgnoreRecordError,
     /// C3: data whose write failed counts as written.
@@ -40,6 +42,8 @@ pub enum Sabotage {
     KeepInnerChecksum,
     /// K3: the root is written with what it leads to.
     RootBeforeFlush,
+    /// W1: a start builds on what no flush covers.
+    BuildOnUnflushed,
     /// K1: the replay point is that of the end of the checkpoint.
     LateReplayPoint,
     /// P1: replay ends after two records.

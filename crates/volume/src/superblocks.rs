@@ -8,12 +8,14 @@
 //! - B4: a copy is written anew only where nothing sealed lies and nothing that others would know as theirs, and only as its
 //!   twin is on the device. So nothing that a copy says of a cluster is ever taken back.
 
-use io_traits::{Buffer, Device, DeviceError};
+use std::cell::Cell;
+
+use io_traits::{Buffer, BufferSlice, Device, DeviceError};
 use layout::{DecodeError, Superblock};
 use units::Pba;
 
 use crate::OpenError;
-use crate::copies::{self, Fault};
+use crate::copies;
 use crate::format::foreign_signature;
 
 /// What lies in the place of a superblock.
@@ -36,8 +38,9 @@ impl Copy {
     /// Whether it is as someone wrote it, understood or not.
     pub(crate) fn is_sealed(&self) -> bool {
         match self {
-            Self::Whole(_) | Self::Damaged(DecodeError::Version(_) | DecodeError::Field(_)) => true,
-            Self::Damaged(_) | Self::Unreadable(_) => false,
+            Self::Whole(_) => true,
+            Self::Damaged(error) => is_sealed(*error),
+            Self::Unreadable(_) => false,
         }
     }
 }
@@ -110,12 +113,26 @@ impl Copies {
 /// # Errors
 /// The device fails in another way than that it cannot read the block.
 pub(crate) async fn read_copy<D: Device>(device: &D, place: Pba) -> Result<Copy, DeviceError> {
-    Ok(match copies::read_copy(device, place, Superblock::decode).await? {
+    // What one read finds sealed is sealed, though another failed.
+    let sealed = Cell::new(None);
+    let decode = |block: &[u8]| {
+        Superblock::decode(block)
+            .inspect_err(|error| sealed.set(is_sealed(*error).then_some(*error).or(sealed.get())))
+    };
+    Ok(match copies::read_copy(device, place, decode).await? {
         copies::Copy::Whole { value, .. } => Copy::Whole(value),
         copies::Copy::Blank => Copy::Damaged(DecodeError::Magic),
-        copies::Copy::Damaged(Fault::Content(error)) => Copy::Damaged(error),
-        copies::Copy::Damaged(Fault::Unreadable(error)) => Copy::Unreadable(error),
+        copies::Copy::Damaged(error) => Copy::Damaged(error),
+        copies::Copy::Unreadable(error) => match sealed.get() {
+            Some(sealed) => Copy::Damaged(sealed),
+            None => Copy::Unreadable(error),
+        },
     })
+}
+
+/// Whether what is not understood is as someone wrote it.
+fn is_sealed(error: DecodeError) -> bool {
+    matches!(error, DecodeError::Version(_) | DecodeError::Field(_))
 }
 
 /// Reads the superblock of a formatted device, from whichever copy is whole. If both are, and one names a cluster, that
@@ -128,7 +145,7 @@ pub async fn read_superblock<D: Device>(device: &D) -> Result<Superblock, OpenEr
 }
 
 /// Writes the copy anew that is not whole, if there is one, from its twin (B4), which is `known` but for the cluster.
-/// Returns whether it was written.
+/// Returns whether it was written: it is for the caller to flush.
 ///
 /// # Errors
 /// The device fails.
@@ -150,7 +167,7 @@ pub(crate) async fn mend<D: Device>(device: &D, known: &Superblock) -> Result<bo
     {
         return Ok(false);
     }
-    write(device, &twin, place).await?;
+    device.write(place, encoded(&twin)).await?;
     Ok(true)
 }
 
@@ -160,8 +177,12 @@ pub(crate) async fn write<D: Device>(
     superblock: &Superblock,
     place: Pba,
 ) -> Result<(), DeviceError> {
+    device.write(place, encoded(superblock)).await?;
+    device.flush().await
+}
+
+fn encoded(superblock: &Superblock) -> BufferSlice {
     let mut block = Buffer::new(1);
     superblock.encode(block.as_mut_bytes());
-    device.write(place, block.into_slice()).await?;
-    device.flush().await
+    block.into_slice()
 }

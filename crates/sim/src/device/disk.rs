@@ -123,6 +123,11 @@ impl Disk {
         !self.unflushed.is_empty()
     }
 
+    pub(super) fn unflushed_blocks(&self) -> impl Iterator<Item = u64> {
+        let ranges = self.unflushed.values();
+        ranges.flat_map(|write| write.start..write.start + (write.bytes.len() / BLOCK_SIZE) as u64)
+    }
+
     fn make_durable(&mut self, number: u64) {
         self.version += 1;
         let write = self.unflushed.remove(&number).expect("a write that is unflushed");

@@ -10,7 +10,8 @@ pub struct DeviceFaults {
     /// A write fails with an I/O error; any of its sectors may have been written.
     pub write_error_one_in: u64,
     /// A flush fails. Some of what it should have covered is on the medium, the rest is seen by
-    /// reads and gone after a crash, whatever later flushes say.
+    /// reads and gone after a crash, whatever later flushes say. Whoever asked for it hears of that
+    /// a while later.
     pub flush_error_one_in: u64,
     /// A write fails for want of space and has no effect.
     pub no_space_one_in: u64,

@@ -19,6 +19,7 @@ mod pins;
 mod reads;
 
 use std::cell::{Cell, RefCell};
+use std::collections::BTreeSet;
 use std::future::{Future, pending};
 use std::rc::Rc;
 
@@ -40,6 +41,8 @@ const FLUSH_MIN: Duration = Duration::from_micros(20);
 const FLUSH_MAX: Duration = Duration::from_micros(1_000);
 /// How much longer a slow request takes.
 const SLOWER: u32 = 1000;
+/// How many times the length of a flush it may take to hear of one that failed.
+const LATE: u32 = 4;
 /// How often a stuck request looks whether it may go on.
 const STUCK_POLL: Duration = Duration::from_millis(10);
 /// How far a misdirected request may miss, where it does not miss by any distance.
@@ -199,6 +202,18 @@ impl SimDevice {
         let mut disk = self.state.disk.borrow_mut();
         disk.settle();
         disk.flip_bit(pba.0, bit);
+    }
+
+    /// The blocks of writes that no flush covers, completed or not.
+    #[must_use]
+    pub fn unflushed_blocks(&self) -> BTreeSet<Pba> {
+        self.state.disk.borrow().unflushed_blocks().map(Pba).collect()
+    }
+
+    /// Leaves in this block what nobody wrote.
+    pub fn spoil(&self, pba: Pba) {
+        self.world.note(format_args!("disk: {} is spoilt", pba.0));
+        self.state.disk.borrow_mut().spoil(std::iter::once(pba.0));
     }
 
     /// Makes every read of this block fail until it is written again.
@@ -374,6 +389,18 @@ impl SimDevice {
         Ok(())
     }
 
+    /// Fails a flush that took its time. Whoever asked hears of that later, as on a core that is busy.
+    async fn fail_flush(&self, covered: Vec<u64>) -> DeviceError {
+        self.world.note(format_args!("disk: flush error"));
+        let blocks = {
+            let mut disk = self.state.disk.borrow_mut();
+            disk.fail_flush(covered, &mut self.state.rng.borrow_mut());
+            disk.blocks
+        };
+        self.delay(FLUSH_MAX, FLUSH_MAX * LATE).await;
+        DeviceError::Io { range: PbaRange::new(Pba(0), blocks), errno: EIO }
+    }
+
     /// Carries out a discard that took its time.
     fn finish_discard(&self, range: PbaRange) -> Result<(), DeviceError> {
         let mut disk = self.state.disk.borrow_mut();
@@ -460,14 +487,10 @@ impl Device for SimDevice {
             let covered = device.state.disk.borrow().completed();
             device.work(FLUSH_MIN, FLUSH_MAX).await?;
             let fails = device.chance(device.state.faults.get().flush_error_one_in);
-            let mut disk = device.state.disk.borrow_mut();
             if fails {
-                device.world.note(format_args!("disk: flush error"));
-                disk.fail_flush(covered, &mut device.state.rng.borrow_mut());
-                let range = PbaRange::new(Pba(0), disk.blocks);
-                return Err(DeviceError::Io { range, errno: EIO });
+                return Err(device.fail_flush(covered).await);
             }
-            disk.flush(covered);
+            device.state.disk.borrow_mut().flush(covered);
             Ok(())
         }
     }

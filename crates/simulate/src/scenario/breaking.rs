@@ -150,9 +150,9 @@ fn find(place: Place, disk: &SimDevice, rng: &mut Rng) -> Option<PbaRange> {
         return pick(&used, rng).map(|pba| PbaRange::new(Pba(pba), 1));
     }
     if place == Place::Root {
-        // Never both copies of one root.
+        // Never both copies of one root, nor one that was not written once: the first roots need both.
         let [first, _] = superblock.root_places(0, rng.below(2));
-        return Some(PbaRange::new(first, 1));
+        return disk.peek(first).starts_with(b"FSR1").then(|| PbaRange::new(first, 1));
     }
     let first = match place {
         Place::Anywhere => rng.between(start, start + (end - start) / 4),

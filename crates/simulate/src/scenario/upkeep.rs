@@ -1,6 +1,6 @@
 //! Looking at the disk between two boots, and repairing it.
 
-use volume::FsckOptions;
+use volume::{Fault, FsckOptions, Problem};
 
 use super::Boot;
 use crate::rig;
@@ -18,7 +18,10 @@ impl Boot {
         match report {
             Err(error) => self.run.fail(format!("fsck cannot read the disk: {error}")),
             Ok(report) => {
-                if let Some(fault) = report.faults.first() {
+                let torn = self.run.leniency().roots;
+                let is_torn =
+                    |fault: &&Fault| torn && matches!(fault.problem, Problem::Root { .. });
+                if let Some(fault) = report.faults.iter().find(|fault| !is_torn(fault)) {
                     self.run.fail(format!("fsck finds {fault:?}"));
                 }
             }

@@ -7,8 +7,12 @@
 //!   Blocks that only it needs are released when the next root is durable.
 //! - K3: the root is written when all that it leads to is durable.
 //! - K4: an extent given back goes to the device's allocator when the root without it is durable.
-//! - K5: one copy of a root is enough to read it back: where the device refuses the other, that is left as it was. The first root
-//!   of each slot needs both: a slot with a copy of zeroes and no root that can be read was never written (`recovery.rs`).
+//! - K5 (`roots.rs`): one copy of a root is enough to read it back: where the device refuses the other, that is left as it was. The first root
+//!   of each slot needs both: a slot with a copy of zeroes and no root that can be read was never written.
+//! - K6: whatever a power cut makes of the copies that are being written, a root is left that was durable before, or none ever
+//!   was. Both copies are written at the same time only while the other slot has such a root: the one before, which is
+//!   flushed. The first root of a shard, and one that a start makes durable once more (W1), have none beside
+//!   them: of these each copy is durable before the other is touched.
 
 use std::collections::BTreeSet;
 use std::future::Future;
@@ -33,9 +37,7 @@ use crate::sabotage::{Sabotage, broken};
 use crate::state::VolumeState;
 
 /// Writes tried again without a pause.
-const TRIES_AT_ONCE: u32 = 3;
-/// The generations of the first root of each slot.
-const FIRST_ROOTS: u64 = 2;
+pub(super) const TRIES_AT_ONCE: u32 = 3;
 /// Bitmaps written at once.
 const BITMAPS_AT_ONCE: usize = 16;
 
@@ -394,45 +396,6 @@ impl<D: Device> Inner<D> {
         Ok(())
     }
 
-    /// Writes a root, durably.
-    pub(super) async fn write_root(&self, root: &Root) -> Result<(), CheckpointError> {
-        let mut block = Buffer::new(1);
-        root.encode(block.as_mut_bytes());
-        let block = block.into_slice();
-        let places = self.superblock.root_places(self.index, root.generation);
-        let needed = if root.generation <= FIRST_ROOTS { places.len() } else { 1 };
-        self.insist(|| self.write_copies(places, block.clone(), needed)).await?;
-        Ok(self.flush_if_volatile().await?)
-    }
-
-    /// Writes copies of a root, of which so many are `needed` (K5).
-    async fn write_copies(
-        &self,
-        places: [Pba; 2],
-        block: BufferSlice,
-        needed: usize,
-    ) -> Result<(), DeviceError> {
-        let write = async |place| {
-            let mut outcome = self.device.write(place, block.clone()).await;
-            for _ in 0..TRIES_AT_ONCE {
-                if outcome.is_err() {
-                    outcome = self.device.write(place, block.clone()).await;
-                }
-            }
-            outcome
-        };
-        let outcomes = join_all(places.into_iter().map(write)).await;
-        let written = outcomes.iter().filter(|outcome| outcome.is_ok()).count();
-        match outcomes.into_iter().find_map(Result::err) {
-            Some(error) if written < needed => Err(error),
-            Some(_) => {
-                self.findings.count_device_error();
-                Ok(())
-            }
-            None => Ok(()),
-        }
-    }
-
     /// Writes a block of a checkpoint, again and again.
     pub(super) async fn write_again(&self, pba: Pba, data: BufferSlice) -> Result<(), DeviceError> {
         self.insist(|| self.device.write(pba, data.clone())).await
@@ -440,7 +403,7 @@ impl<D: Device> Inner<D> {
 
     /// Writes what comes to nothing else until the root of a checkpoint is durable: a failure
     /// is tried again, soon at first, then with each tick, for as long as the shard runs and nobody waits (F1).
-    async fn insist<F>(&self, write: impl Fn() -> F) -> Result<(), DeviceError>
+    pub(super) async fn insist<F>(&self, write: impl Fn() -> F) -> Result<(), DeviceError>
     where
         F: Future<Output = Result<(), DeviceError>>,
     {

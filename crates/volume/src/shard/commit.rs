@@ -12,7 +12,8 @@
 //! - C4: nothing is acknowledged once a record or a flush has failed: what the media hold is unknown
 //!   until they are read back.
 //! - C5: a flush that fails concerns all shards of the device, whichever asked for it: it should have covered what they had
-//!   written, too, and a later one that succeeds says nothing of that.
+//!   written, too, and a later one that succeeds says nothing of that. So shards share flushes, and what comes of one is
+//!   known to all before the next begins (`flushes.rs`).
 
 use std::future::Future;
 use std::pin::Pin;
@@ -24,6 +25,7 @@ use smallvec::SmallVec;
 use units::BLOCK_SIZE;
 
 use super::Inner;
+use super::flush::Flusher;
 use crate::VolumeError;
 use crate::io::IoSlot;
 use crate::journal::{Place, RECORDS_UNSETTLED_MAX};
@@ -136,7 +138,7 @@ impl<D: Device> Inner<D> {
         let lane = || Lane { slot: self.take_slot(), sequence: None };
         let count = self.options.records_in_flight.clamp(1, 8);
         let mut lanes: Vec<Lane> = (0..count).map(|_| lane()).collect();
-        let mut flusher = lane();
+        let mut flusher = Flusher::new(self.take_slot());
         std::future::poll_fn(|context| self.poll_committer(context, &mut lanes, &mut flusher))
             .await;
         self.committer_ended.set(true);
@@ -147,7 +149,7 @@ impl<D: Device> Inner<D> {
         &self,
         context: &mut Context<'_>,
         lanes: &mut [Lane],
-        flusher: &mut Lane,
+        flusher: &mut Flusher,
     ) -> Poll<()> {
         self.committer_woken.set(false);
         match &mut *self.committer.borrow_mut() {
@@ -169,7 +171,7 @@ impl<D: Device> Inner<D> {
                 break;
             }
         }
-        let busy = lanes.iter().any(|l| l.sequence.is_some()) || flusher.sequence.is_some();
+        let busy = lanes.iter().any(|l| l.sequence.is_some()) || !flusher.is_idle();
         let journal = self.journal.borrow();
         let idle = (journal.is_idle() && self.ops.borrow().is_empty()) || journal.lost;
         let orphans = !self.orphans.borrow().is_empty();
@@ -198,30 +200,6 @@ impl<D: Device> Inner<D> {
                     }
                 }
             }
-        }
-        progress
-    }
-
-    /// One flush at a time covers all that is complete when it begins (C1).
-    fn poll_flush(&self, context: &mut Context<'_>, flusher: &mut Lane) -> bool {
-        let mut progress = false;
-        if let Some(through) = flusher.sequence {
-            let Poll::Ready(flushed) = flusher.slot.poll(context) else { return false };
-            flusher.sequence = None;
-            progress = true;
-            match self.flush_outcome(flushed) {
-                Err(_) if !broken(Sabotage::IgnoreFlushError) => self.lose_journal(),
-                _ => self.journal.borrow_mut().flushed = through,
-            }
-        }
-        let through = {
-            let journal = self.journal.borrow();
-            journal.complete_through().filter(|through| *through > journal.flushed)
-        };
-        if let Some(through) = through {
-            flusher.slot.start_flush();
-            flusher.sequence = Some(through);
-            progress = true;
         }
         progress
     }

@@ -3,9 +3,11 @@
 //! A process that ended, or a flush that failed, may leave on the device what reads see and the next power cut takes back: the
 //! newest root, records that no later one calls settled, and their data. A start takes all of it for there.
 //! - W1: it is durable before anything is written where the root before, or the state before such a record, has something.
-//! - W2: nothing changes by it. Records and data are written once more as they were read, if they are what they should be, and
-//!   the root follows under the next generation: so the newest one stays as it is until then.
+//! - W2: nothing changes by it. All is written once more as it was read, if it is what it should be; the root last, and one
+//!   copy after the other (K6).
 //! - W3: a block that is refused, or cannot be read, stays as it is: others are not kept back by it. The root has to be written.
+//! - W4: at most [`REQUESTS_AT_ONCE`] requests for [`BLOCKS_AT_ONCE`] blocks, or one for more, are under way at a time. So it is
+//!   where data is compared, too (P2).
 
 use io_traits::{Buffer, Device, DeviceError};
 use layout::{Entry, Record, Root};
@@ -14,25 +16,42 @@ use units::{BLOCK_SIZE, PbaRange};
 use super::Inner;
 use super::checkpoint::CheckpointError;
 use super::records::Placed;
+use crate::io::join_all;
+use crate::sabotage::{Sabotage, broken};
 
 /// Attempts to read what is to be written once more.
 const READ_TRIES: u32 = 3;
+/// Bounds of what is read or written at the same time (W4): 4 MiB.
+const REQUESTS_AT_ONCE: usize = 32;
+const BLOCKS_AT_ONCE: u64 = 1024;
 
 /// What a shard was read back from, and no flush is known to cover.
 pub(super) struct Unproven {
     root: Root,
-    /// Where they lie, and their checksums.
-    records: Vec<(PbaRange, u32)>,
-    /// Runs of data, with the checksum of each block.
-    data: Vec<(PbaRange, Vec<u32>)>,
+    pieces: Vec<Piece>,
+}
+
+/// Blocks of the journal or of a tenant.
+struct Piece {
+    range: PbaRange,
+    meant: Meant,
+}
+
+/// What is to be in them.
+enum Meant {
+    /// A record with this checksum.
+    Record(u32),
+    /// Data with the checksum of each block.
+    Data(Vec<u32>),
 }
 
 impl Unproven {
     /// The newest root, and the records behind it that none calls settled.
     pub(super) fn of(root: &Root, unsettled: &[Placed]) -> Self {
-        let (mut records, mut data) = (Vec::new(), Vec::new());
+        let mut pieces = Vec::new();
         for Placed { pba, record } in unsettled {
-            records.push((PbaRange::new(*pba, record.blocks.into()), record.crc));
+            let range = PbaRange::new(*pba, record.blocks.into());
+            pieces.push(Piece { range, meant: Meant::Record(record.crc) });
             for entry in &record.entries {
                 let Entry::Write { trusted: false, runs, crcs, .. } = entry else { continue };
                 let mut crcs = &crcs[..];
@@ -40,49 +59,67 @@ impl Unproven {
                     let blocks = usize::try_from(run.blocks).unwrap_or(usize::MAX);
                     let Some((of_run, others)) = crcs.split_at_checked(blocks) else { break };
                     crcs = others;
-                    data.push((*run, of_run.to_vec()));
+                    pieces.push(Piece { range: *run, meant: Meant::Data(of_run.to_vec()) });
                 }
             }
         }
-        Self { root: *root, records, data }
+        Self { root: *root, pieces }
     }
+}
+
+impl Piece {
+    fn is_meant(&self, bytes: &[u8]) -> bool {
+        match &self.meant {
+            Meant::Record(crc) => Record::decode(bytes).is_ok_and(|record| record.crc == *crc),
+            Meant::Data(crcs) => {
+                let found = bytes.chunks_exact(BLOCK_SIZE).map(checksum::crc32c);
+                found.eq(crcs.iter().copied())
+            }
+        }
+    }
+}
+
+/// How many of requests for so many blocks each are made at the same time, from the first on (W4).
+pub(super) fn at_once(blocks: impl Iterator<Item = u64>) -> usize {
+    let mut sum = 0;
+    let fits = blocks.take(REQUESTS_AT_ONCE).take_while(|blocks| {
+        sum += blocks;
+        sum <= BLOCKS_AT_ONCE
+    });
+    fits.count().max(1)
 }
 
 impl<D: Device> Inner<D> {
     /// Makes durable what the shard was read back from (W1).
     pub(super) async fn confirm(&self) -> Result<(), CheckpointError> {
         let unproven = self.unproven.take().filter(|_| self.volatile);
-        let Some(Unproven { root, records, data }) = unproven else { return Ok(()) };
-        for (range, crc) in records {
-            let is_meant = |bytes: &[u8]| Record::decode(bytes).is_ok_and(|it| it.crc == crc);
-            self.write_as_read(range, is_meant).await?;
+        let Some(Unproven { root, mut pieces }) = unproven else { return Ok(()) };
+        if broken(Sabotage::BuildOnUnflushed) {
+            return Ok(());
         }
-        for (run, crcs) in data {
-            let is_meant = |bytes: &[u8]| {
-                bytes.chunks_exact(BLOCK_SIZE).map(checksum::crc32c).eq(crcs.iter().copied())
-            };
-            // What nobody replays may lie anywhere.
-            if self.pool.borrow().contains(run) {
-                self.write_as_read(run, is_meant).await?;
-            }
+        // What nobody replays may lie anywhere.
+        pieces.retain(|piece| match piece.meant {
+            Meant::Record(_) => true,
+            Meant::Data(_) => self.pool.borrow().contains(piece.range),
+        });
+        let mut left = &pieces[..];
+        while !left.is_empty() {
+            let (chunk, others) =
+                left.split_at(at_once(left.iter().map(|piece| piece.range.blocks)));
+            let written = join_all(chunk.iter().map(|piece| self.write_as_read(piece))).await;
+            written.into_iter().collect::<Result<(), _>>()?;
+            left = others;
         }
-        let generation = self.tables.borrow().generation + 1;
-        self.write_root(&Root { generation, ..root }).await?;
-        self.tables.borrow_mut().generation = generation;
-        self.generation.set(generation);
-        Ok(())
+        self.write_root_singly(&root).await
     }
 
     /// Writes blocks once more, if they are what is meant (W2, W3).
-    async fn write_as_read(
-        &self,
-        range: PbaRange,
-        is_meant: impl Fn(&[u8]) -> bool,
-    ) -> Result<(), DeviceError> {
+    async fn write_as_read(&self, piece: &Piece) -> Result<(), DeviceError> {
+        let range = piece.range;
         let blocks = usize::try_from(range.blocks).expect("bounded by one write");
         for _ in 0..READ_TRIES {
             let buffer = match self.device.read(range.start, Buffer::new(blocks)).await {
-                Ok(buffer) if is_meant(buffer.as_bytes()) => buffer,
+                Ok(buffer) if piece.is_meant(buffer.as_bytes()) => buffer,
                 Ok(_) | Err(DeviceError::Io { .. }) => continue,
                 Err(error) => return Err(error),
             };

@@ -1,9 +1,15 @@
-//! What a flush is worth.
+//! What a flush is worth, and how a shard comes by one.
+
+use std::collections::VecDeque;
+use std::future::poll_fn;
+use std::task::{Context, Poll};
 
 use io_traits::{Device, DeviceError};
 
 use super::Inner;
 use super::checkpoint::CheckpointError;
+use crate::flushes::Turn;
+use crate::io::IoSlot;
 use crate::sabotage::{Sabotage, broken};
 
 /// Why a flush says nothing.
@@ -24,22 +30,110 @@ impl From<FlushError> for CheckpointError {
     }
 }
 
+/// The flushes that the journal waits for.
+pub(super) struct Flusher {
+    slot: Box<dyn IoSlot>,
+    /// The one under way, if it is this shard that makes it.
+    turn: Option<Turn>,
+    /// The number of a flush, and the last record that it covers. No more than the one under way and the next.
+    asked: VecDeque<(u64, u64)>,
+}
+
+impl Flusher {
+    pub(super) fn new(slot: Box<dyn IoSlot>) -> Self {
+        Self { slot, turn: None, asked: VecDeque::new() }
+    }
+
+    /// Whether it has nothing on its way, and waits for nothing.
+    pub(super) fn is_idle(&self) -> bool {
+        self.turn.is_none() && self.asked.is_empty()
+    }
+}
+
 impl<D: Device> Inner<D> {
     /// Flushes, where a completed write needs that to be durable.
     pub(super) async fn flush_if_volatile(&self) -> Result<(), FlushError> {
-        if self.volatile { self.flush_outcome(self.device.flush().await) } else { Ok(()) }
+        if !self.volatile {
+            return Ok(());
+        }
+        let flushes = self.extents.flushes();
+        let number = flushes.next();
+        if let Some(turn) = poll_fn(|context| flushes.poll_turn(number, context)).await {
+            let flushed = self.device.flush().await;
+            turn.end(flushed.is_ok());
+            flushed.map_err(FlushError::Device)?;
+        }
+        self.flushes_are_sound()
     }
 
-    /// What a flush that this shard asked for is worth: nothing if one of the device has failed since it was read back (C5).
-    pub(super) fn flush_outcome(&self, flushed: Result<(), DeviceError>) -> Result<(), FlushError> {
-        if flushed.is_err() {
-            self.extents.note_flush_failure();
+    /// What flushes are worth that have ended: nothing if one of the device has failed since this shard was read back (C5).
+    fn flushes_are_sound(&self) -> Result<(), FlushError> {
+        let has_failed = self.extents.flushes().failures() != self.flush_failures;
+        if has_failed && !broken(Sabotage::FlushAlone) { Err(FlushError::Others) } else { Ok(()) }
+    }
+
+    /// A flush covers all records that are complete when it begins (C1). Returns whether anything went on.
+    pub(super) fn poll_flush(&self, context: &mut Context<'_>, flusher: &mut Flusher) -> bool {
+        let mut progress = false;
+        loop {
+            progress |= self.poll_own_flush(context, flusher) | self.take_flushed(flusher);
+            self.ask_for_flush(flusher);
+            let next = flusher.asked.front().filter(|_| flusher.turn.is_none());
+            let Some((number, _)) = next else { return progress };
+            match self.extents.flushes().poll_turn(*number, context) {
+                Poll::Pending => return progress,
+                Poll::Ready(turn) if turn.is_some() => {
+                    flusher.slot.start_flush();
+                    flusher.turn = turn;
+                }
+                // It ended meanwhile.
+                Poll::Ready(_) => {}
+            }
+            progress = true;
         }
-        flushed.map_err(FlushError::Device)?;
-        let others_failed = self.extents.flush_failures() != self.flush_failures;
-        if others_failed && !broken(Sabotage::FlushAlone) {
-            return Err(FlushError::Others);
+    }
+
+    fn poll_own_flush(&self, context: &mut Context<'_>, flusher: &mut Flusher) -> bool {
+        if flusher.turn.is_none() {
+            return false;
         }
-        Ok(())
+        let Poll::Ready(flushed) = flusher.slot.poll(context) else { return false };
+        let turn = flusher.turn.take().expect("just seen");
+        turn.end(flushed.is_ok() || broken(Sabotage::IgnoreFlushError));
+        true
+    }
+
+    /// Takes note of flushes that have ended, whoever made them.
+    fn take_flushed(&self, flusher: &mut Flusher) -> bool {
+        let flushes = self.extents.flushes();
+        let mut progress = false;
+        while let Some(&(number, through)) = flusher.asked.front()
+            && flushes.has_ended(number)
+        {
+            flusher.asked.pop_front();
+            progress = true;
+            match self.flushes_are_sound() {
+                Ok(()) => self.journal.borrow_mut().flushed = through,
+                Err(_) => self.lose_journal(),
+            }
+        }
+        if self.journal.borrow().lost {
+            flusher.asked.clear();
+        }
+        progress
+    }
+
+    /// Has the next flush to begin cover what is complete.
+    fn ask_for_flush(&self, flusher: &mut Flusher) {
+        let journal = self.journal.borrow();
+        let known = flusher.asked.back().map_or(journal.flushed, |(_, through)| *through);
+        let Some(through) = journal.complete_through().filter(|through| *through > known) else {
+            return;
+        };
+        let number = self.extents.flushes().next();
+        match flusher.asked.back_mut() {
+            Some(last) if last.0 == number => last.1 = through,
+            _ => flusher.asked.push_back((number, through)),
+        }
     }
 }

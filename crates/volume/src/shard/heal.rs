@@ -22,10 +22,7 @@ impl<D: Device> Inner<D> {
         let mut wanted = false;
         for Damaged { pba, structure, volume, lba } in damaged {
             wanted |= match structure {
-                Structure::Superblock => {
-                    self.heal_superblock().await;
-                    false
-                }
+                Structure::Superblock => self.heal_superblock().await,
                 Structure::Data
                 | Structure::Shared
                 | Structure::Outside
@@ -50,11 +47,14 @@ impl<D: Device> Inner<D> {
         }
     }
 
-    /// Where the place takes no writes the other copy holds it alone, and the next scrub tries again.
-    async fn heal_superblock(&self) {
-        if superblocks::mend(&self.device, &self.superblock).await.is_err() {
+    /// Returns whether a copy was written, which the next checkpoint makes durable: a flush that fails concerns more than the copy
+    /// (C5). Where the place takes no writes the other copy holds it alone, and the next scrub tries again.
+    async fn heal_superblock(&self) -> bool {
+        let mended = superblocks::mend(&self.device, &self.superblock).await;
+        mended.unwrap_or_else(|_| {
             self.findings.count_device_error();
-        }
+            false
+        })
     }
 
     /// A descriptor is written anew by itself, a node with all that it leads to: descriptors or bitmaps.

@@ -9,7 +9,7 @@
 //! - `paging.rs`: how much of the maps is in memory.
 //! - `walk.rs`: all that a map names.
 //! - `recovery.rs`: how all is read back, from what `roots.rs` finds. `reopen.rs`: the same in a process that goes on.
-//!   `confirm.rs`: what is made durable of that first.
+//!   `compare.rs`: which of the last writes count. `confirm.rs`: what is made durable of that first.
 //! - `mend.rs`, `losses.rs`: what happens to damage that is met there. `findings.rs`: what is known of all damage.
 //!   `scrub.rs`: how it is looked for, `accounts.rs`: whether it fits together, `heal.rs`: what is written anew then.
 
@@ -17,6 +17,7 @@ mod accounts;
 mod apply;
 mod checkpoint;
 mod commit;
+mod compare;
 mod confirm;
 mod discard;
 mod findings;

@@ -216,7 +216,7 @@ impl<D: Device> Inner<D> {
             superblock,
             index,
             options,
-            flush_failures: extents.flush_failures(),
+            flush_failures: extents.flushes().failures(),
             extents,
             pool: RefCell::new(pool),
             epochs: RefCell::new(Epochs::new()),

@@ -1,7 +1,7 @@
 //! Replay: the journal's records since the last checkpoint take effect again.
 //!
 //! - P1: replay ends at the first record that is not the valid continuation (`records.rs`, J2).
-//! - P2: writes of records that no later record calls settled are compared with their checksums, and
+//! - P2 (`compare.rs`): writes of records that no later record calls settled are compared with their checksums, and
 //!   skipped if they differ, each time that they are read: then they were never acknowledged (J3). What of them cannot be read
 //!   is taken to be there.
 //! - P3: a write that a later entry overlaps needs no comparing: the range lock kept the later one
@@ -10,27 +10,29 @@
 //!   are left dead, to be finished later, is this program's choice and no matter of the format.
 //! - P5: a record takes effect as soon as a later one calls it settled, so that only those are held that P2 is about.
 //!   If the journal turns out to be damaged behind it, nothing of all that is used.
+//! - P6: a write that was skipped did take effect if a later one names a block that it frees: blocks are used again only after
+//!   that. What is not there of its data has rotted since, and is an error for who reads it. It stands behind a write that
+//!   failed and is not undone, which keeps `settled` below it.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::VecDeque;
 use std::rc::Rc;
 
-use io_traits::{Buffer, Device, DeviceError};
-use layout::{DecodeError, Entry, KEY_LIMIT, Mapping, Record, ReplayPoint, Root, WRITE_BLOCKS_MAX};
+use io_traits::Device;
+use layout::{DecodeError, Entry, KEY_LIMIT, Mapping, ReplayPoint, Root, WRITE_BLOCKS_MAX};
 use local_sync::Permit;
-use units::{BLOCK_SIZE, Lba, LbaRange, MetadataSize, Pba, PbaRange};
+use units::{Lba, LbaRange, MetadataSize, Pba, PbaRange};
 
+use super::compare::unfinished_writes;
 use super::confirm::Unproven;
 use super::records::{Placed, Reader};
 use super::{Inner, Loss};
 use crate::journal::Journal;
-use crate::sabotage::{Sabotage, broken, tries};
+use crate::sabotage::{Sabotage, broken};
 use crate::state::VolumeState;
 use crate::{OpenError, VolumeSpec};
 
 /// Deallocations of more blocks leave a dead range. Those that undo a failed write are no larger.
 const AT_ONCE_MAX: u64 = WRITE_BLOCKS_MAX;
-/// Attempts to read data before it counts as unreadable, or as another's.
-const READ_TRIES: u32 = 3;
 
 /// Makes the shard what its journal says.
 pub(super) async fn replay<D: Device>(inner: &Inner<D>, root: &Root) -> Result<(), OpenError> {
@@ -46,8 +48,16 @@ pub(super) async fn replay<D: Device>(inner: &Inner<D>, root: &Root) -> Result<(
     let skipped = if is_cut { Vec::new() } else { unfinished_writes(inner, &unsettled).await? };
     // Behind a cut nothing is to be what it was.
     inner.unproven.replace((!is_cut).then(|| Unproven::of(root, &unsettled)));
+    let mut passed_over = Vec::new();
     for (number, Placed { record, .. }) in unsettled.into_iter().enumerate() {
-        inner.replay_record(record, |place| skipped.contains(&(number, place))).await?;
+        for (place, entry) in record.entries.into_iter().enumerate() {
+            if skipped.contains(&(number, place)) {
+                passed_over.push(entry);
+                continue;
+            }
+            inner.replay_what_frees(&mut passed_over, &entry).await?;
+            inner.replay_entry(entry).await?;
+        }
     }
     let mut incarnation = root.incarnation;
     if is_cut && !broken(Sabotage::CutStaysBehind) {
@@ -95,7 +105,9 @@ async fn replay_settled<D: Device>(reader: &mut Reader<'_, D>) -> Result<Vec<Pla
         unsettled.push_back(placed);
         while unsettled.front().is_some_and(|first| first.record.head.sequence <= settled) {
             let Placed { record, .. } = unsettled.pop_front().expect("just seen");
-            inner.replay_record(record, |_| false).await?;
+            for entry in record.entries {
+                inner.replay_entry(entry).await?;
+            }
         }
         if broken(Sabotage::ReplayTwoRecords) && blocks >= 2 {
             break;
@@ -107,157 +119,44 @@ async fn replay_settled<D: Device>(reader: &mut Reader<'_, D>) -> Result<Vec<Pla
     Ok(unsettled.into())
 }
 
-/// Ranges by volume: those that later entries touch.
-#[derive(Default)]
-struct Touched(BTreeMap<(u32, u64), u64>);
-
-impl Touched {
-    fn overlaps(&self, volume: u32, range: LbaRange) -> bool {
-        let end = range.end().0;
-        let before = self.0.range((volume, 0)..(volume, end)).next_back();
-        before.is_some_and(|(_, known_end)| *known_end > range.start.0)
-    }
-
-    fn add(&mut self, volume: u32, range: LbaRange) {
-        let (mut start, mut end) = (range.start.0, range.end().0);
-        while let Some((&(_, s), &e)) = self.0.range((volume, 0)..=(volume, end)).next_back()
-            && e >= start
-        {
-            start = start.min(s);
-            end = end.max(e);
-            self.0.remove(&(volume, s));
-        }
-        self.0.insert((volume, start), end);
-    }
-}
-
-/// The writes, by record and entry, whose data did not reach the media (P2, P3).
-async fn unfinished_writes<D: Device>(
-    inner: &Inner<D>,
-    unsettled: &[Placed],
-) -> Result<Vec<(usize, usize)>, OpenError> {
-    let mut touched = Touched::default();
-    let mut skipped = Vec::new();
-    for (number, Placed { record, .. }) in unsettled.iter().enumerate().rev() {
-        for (place, entry) in record.entries.iter().enumerate().rev() {
-            match entry {
-                Entry::Write { volume, lba, trusted, runs, crcs, .. } => {
-                    let range = LbaRange::new(*lba, crcs.len() as u64);
-                    if !trusted
-                        && !touched.overlaps(*volume, range)
-                        && !data_matches(inner, runs, crcs).await?
-                    {
-                        skipped.push((number, place));
-                    }
-                    touched.add(*volume, range);
-                }
-                Entry::Unmap { volume, range } if range.blocks > 0 => touched.add(*volume, *range),
-                Entry::Resize { volume, blocks } => {
-                    touched.add(*volume, LbaRange::new(Lba(*blocks), KEY_LIMIT - blocks));
-                }
-                Entry::Delete { volume } => {
-                    touched.add(*volume, LbaRange::new(Lba(0), KEY_LIMIT));
-                }
-                Entry::Unmap { .. }
-                | Entry::Reserve { .. }
-                | Entry::Create { .. }
-                | Entry::SetSlo { .. }
-                | Entry::SetAccess { .. } => {}
-            }
-        }
-    }
-    Ok(skipped)
-}
-
-async fn data_matches<D: Device>(
-    inner: &Inner<D>,
-    runs: &[PbaRange],
-    mut crcs: &[u32],
-) -> Result<bool, OpenError> {
-    if broken(Sabotage::ReplayTrustsData) {
-        return Ok(true);
-    }
-    for run in runs {
-        if run.checked_end().is_none_or(|end| end.0 > inner.superblock.blocks) {
-            return Ok(false);
-        }
-        let blocks = usize::try_from(run.blocks).expect("bounded by one write");
-        let Some((of_run, others)) = crcs.split_at_checked(blocks) else { return Ok(false) };
-        crcs = others;
-        let matches = match are_there(inner, run.start, of_run).await {
-            Err(DeviceError::Io { .. }) => readable_match(inner, run.start, of_run).await?,
-            matches => matches?,
-        };
-        if !matches {
-            return Ok(false);
-        }
-    }
-    Ok(true)
-}
-
-/// Whether all blocks from `start` on that can be read are those. The others may be: perhaps the write was acknowledged, and
-/// then whoever reads it must learn that it is lost, and not get what was there before.
-async fn readable_match<D: Device>(
-    inner: &Inner<D>,
-    start: Pba,
-    crcs: &[u32],
-) -> Result<bool, OpenError> {
-    for (pba, crc) in (start.0..).map(Pba).zip(crcs) {
-        match are_there(inner, pba, &[*crc]).await {
-            Ok(false) => return Ok(false),
-            Ok(true) | Err(DeviceError::Io { .. }) => {}
-            Err(error) => return Err(error.into()),
-        }
-    }
-    Ok(true)
-}
-
-/// Whether the blocks from `start` on have these checksums. What differs is read again before it counts: skipping a write that
-/// was acknowledged could not be made good. Reads that fail say nothing either way, and are made good by others: a write that was
-/// not acknowledged would else take the place of what was.
-async fn are_there<D: Device>(
-    inner: &Inner<D>,
-    start: Pba,
-    crcs: &[u32],
-) -> Result<bool, DeviceError> {
-    let tries = tries(READ_TRIES, Sabotage::RecoverByOneRead);
-    let (mut different, mut failed) = (0, 0);
-    loop {
-        match inner.device.read(start, Buffer::new(crcs.len())).await {
-            Ok(data) if are(&data, crcs) => return Ok(true),
-            Ok(_) => different += 1,
-            Err(error) => {
-                failed += 1;
-                if failed == tries {
-                    return Err(error);
-                }
-            }
-        }
-        if different == tries {
-            return Ok(false);
-        }
-    }
-}
-
-/// Whether each block has its checksum.
-fn are(data: &Buffer, crcs: &[u32]) -> bool {
-    let found = data.as_bytes().chunks_exact(BLOCK_SIZE).map(checksum::crc32c);
-    found.eq(crcs.iter().copied())
-}
-
 impl<D: Device> Inner<D> {
-    /// Replays the entries of a record but for those at the places that `is_skipped`.
-    async fn replay_record(
+    /// Replays those of the writes that were passed over that free blocks which `entry` names (P6).
+    async fn replay_what_frees(
         &self,
-        record: Record,
-        is_skipped: impl Fn(usize) -> bool,
+        passed_over: &mut Vec<Entry<'static>>,
+        entry: &Entry<'_>,
     ) -> Result<(), OpenError> {
-        for (place, entry) in record.entries.into_iter().enumerate() {
-            if !is_skipped(place) {
-                self.replay_entry(entry).await?;
+        let Entry::Write { runs, .. } = entry else { return Ok(()) };
+        let mut blocks = runs.iter().flat_map(|run| (0..run.blocks).map(|b| run.start.plus(b)));
+        let is_in_use = |pba| self.pool.borrow_mut().is_committed(pba);
+        if passed_over.is_empty() || !blocks.any(is_in_use) {
+            return Ok(());
+        }
+        let mut index = 0;
+        while index < passed_over.len() {
+            if self.overwrites(&passed_over[index], runs).await? {
+                self.replay_entry(passed_over.remove(index)).await?;
+            } else {
+                index += 1;
             }
         }
         Ok(())
+    }
+
+    /// Whether a write takes the place of blocks in `runs`.
+    async fn overwrites(&self, entry: &Entry<'_>, runs: &[PbaRange]) -> Result<bool, OpenError> {
+        let Entry::Write { volume, lba, crcs, .. } = entry else { return Ok(false) };
+        let Some(state) = self.replay_volume(*volume)? else { return Ok(false) };
+        let range = LbaRange::new(*lba, crcs.len() as u64);
+        let _pin = self.is_paged().then(|| state.pin(range.start.0, range.end().0));
+        while let Err(error) = self.preload(&state, range).await {
+            self.go_on_without(&state, &error)?;
+        }
+        let map = state.map.borrow();
+        let mut mapped = (range.start.0..range.end().0).filter_map(|key| map.get(key).ok()?);
+        let is_named =
+            |mapping: Mapping| runs.iter().any(|run| (run.start..run.end()).contains(&mapping.pba));
+        Ok(mapped.any(is_named))
     }
 
     async fn replay_entry(&self, entry: Entry<'static>) -> Result<(), OpenError> {
@@ -464,23 +363,5 @@ impl<D: Device> Inner<D> {
             state.revive(range, &mut None);
         }
         Ok(())
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn touched_ranges_merge_and_are_found_by_volume() {
-        let mut touched = Touched::default();
-        for (start, blocks) in [(10, 5), (20, 5), (14, 7), (40, 1)] {
-            touched.add(1, LbaRange::new(Lba(start), blocks));
-        }
-        assert_eq!(touched.0.len(), 2);
-        let overlaps =
-            |volume, start, blocks| touched.overlaps(volume, LbaRange::new(Lba(start), blocks));
-        assert!(overlaps(1, 0, 11) && overlaps(1, 24, 1) && overlaps(1, 0, 100));
-        assert!(!overlaps(1, 25, 15) && !overlaps(1, 0, 10) && !overlaps(2, 0, 100));
     }
 }

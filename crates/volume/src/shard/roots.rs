@@ -1,11 +1,19 @@
-//! The root from which a shard is read back, and whether there ever was one.
+//! The root from which a shard is read back, whether there ever was one, and how one is written (K5, K6 of `checkpoint.rs`).
 
-use io_traits::Device;
+use io_traits::{Buffer, BufferSlice, Device, DeviceError};
 use layout::{DecodeError, Root, Superblock};
+use units::Pba;
 
+use super::Inner;
+use super::checkpoint::{CheckpointError, TRIES_AT_ONCE};
 use crate::OpenError;
 use crate::copies::{Copy, read_copy};
 use crate::io::join_all;
+
+/// The generation of a shard's first root.
+const FIRST_ROOT: u64 = 1;
+/// The generations of the first root of each slot.
+const FIRST_ROOTS: u64 = 2;
 
 /// The shards that were ever started: all of them must be recovered before one is started.
 ///
@@ -48,7 +56,7 @@ pub(super) async fn read_root<D: Device>(
                 {
                     newest = Some(value);
                 }
-                Copy::Whole { .. } | Copy::Damaged(_) => {}
+                Copy::Whole { .. } | Copy::Damaged(_) | Copy::Unreadable(_) => {}
             }
         }
     }
@@ -69,4 +77,81 @@ pub(crate) fn decode_meant(
     let is_meant =
         root.device == superblock.uuid && root.shard == shard && root.generation % 2 == parity;
     if is_meant { Ok(root) } else { Err(DecodeError::Field("place of the root")) }
+}
+
+impl<D: Device> Inner<D> {
+    /// Writes a root, durably.
+    pub(super) async fn write_root(&self, root: &Root) -> Result<(), CheckpointError> {
+        if root.generation == FIRST_ROOT {
+            return self.write_root_singly(root).await;
+        }
+        let (places, block, needed) = self.root_copies(root);
+        self.insist(|| self.write_copies(&places, block.clone(), needed)).await?;
+        Ok(self.flush_if_volatile().await?)
+    }
+
+    /// The same, one copy after the other (K6).
+    pub(super) async fn write_root_singly(&self, root: &Root) -> Result<(), CheckpointError> {
+        let (places, block, _) = self.root_copies(root);
+        let (mut is_written, mut refusal) = (false, None);
+        for place in places {
+            let Err(error) = self.write_copies(&[place], block.clone(), 1).await else {
+                self.flush_if_volatile().await?;
+                is_written = true;
+                continue;
+            };
+            self.findings.count_device_error();
+            // K5: one that was written before it came to refuse is not taken for one that never was.
+            if root.generation <= FIRST_ROOTS && self.was_never_written(place).await? {
+                return Err(error.into());
+            }
+            refusal = Some(error);
+        }
+        match refusal {
+            Some(error) if !is_written => Err(error.into()),
+            _ => Ok(()),
+        }
+    }
+
+    async fn was_never_written(&self, place: Pba) -> Result<bool, DeviceError> {
+        let copy = read_copy(&self.device, place, Root::decode).await?;
+        Ok(matches!(copy, Copy::Blank))
+    }
+
+    /// Where the copies of a root go, what they are, and how many of them are needed (K5).
+    fn root_copies(&self, root: &Root) -> ([Pba; 2], BufferSlice, usize) {
+        let mut block = Buffer::new(1);
+        root.encode(block.as_mut_bytes());
+        let places = self.superblock.root_places(self.index, root.generation);
+        let needed = if root.generation <= FIRST_ROOTS { places.len() } else { 1 };
+        (places, block.into_slice(), needed)
+    }
+
+    /// Writes copies of a root, of which so many are `needed` (K5).
+    async fn write_copies(
+        &self,
+        places: &[Pba],
+        block: BufferSlice,
+        needed: usize,
+    ) -> Result<(), DeviceError> {
+        let write = async |place: Pba| {
+            let mut outcome = self.device.write(place, block.clone()).await;
+            for _ in 0..TRIES_AT_ONCE {
+                if outcome.is_err() {
+                    outcome = self.device.write(place, block.clone()).await;
+                }
+            }
+            outcome
+        };
+        let outcomes = join_all(places.iter().copied().map(write)).await;
+        let written = outcomes.iter().filter(|outcome| outcome.is_ok()).count();
+        match outcomes.into_iter().find_map(Result::err) {
+            Some(error) if written < needed => Err(error),
+            Some(_) => {
+                self.findings.count_device_error();
+                Ok(())
+            }
+            None => Ok(()),
+        }
+    }
 }

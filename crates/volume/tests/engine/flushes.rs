@@ -1,15 +1,20 @@
 //! A flush fails, and what it should have covered is seen by reads until the power goes.
 
+use std::cell::RefCell;
 use std::collections::BTreeSet;
+use std::rc::Rc;
 
 use units::{BLOCK_SIZE, Lba, Pba};
 use uuid::Uuid;
-use volume::{ExtentAllocator, Shard, ShardOptions, Volume, VolumeError};
+use volume::{ExtentAllocator, FormatOptions, Shard, ShardOptions, Volume, VolumeError, format};
 
 use crate::common::{Random, Sim, TestDevice, check, data, fresh, open, range, tags, try_open};
 use crate::sharing::{create, open_both, tick, two_shards_on};
 
 const DEVICE_BLOCKS: u64 = 64 << 8;
+
+/// What came of a write, if that is known.
+type Told = Rc<RefCell<Option<Result<(), VolumeError>>>>;
 
 /// How a shard comes back.
 #[derive(Clone, Copy, Debug)]
@@ -188,6 +193,118 @@ fn nothing_is_written_over_before_the_root_behind_a_failed_flush_is_durable() {
     }
 }
 
+/// W4: a start writes once more what no flush covers, many blocks at a time, in whatever order they come.
+///
+/// Method: fail the flush behind many writes, open the shard on a device that completes at once all that is under way, and
+/// count how often it waits. Then cut the power.
+#[test]
+fn a_start_waits_for_many_blocks_at_once_that_no_flush_covers() {
+    const WRITES: u64 = 600;
+    let (mut sim, volume) = fresh_volume();
+    sim.device.faults(|faults| faults.flushes_before_held = Some(0));
+    for lba in 0..WRITES {
+        let volume = volume.clone();
+        // Neighbours would be one run.
+        sim.spawn(async move { drop(volume.write(Lba(lba * 7), data(2, 1), None).await) });
+    }
+    sim.settle();
+    let mut sim = Sim::new(sim.device.after_process_end(), 5);
+    let (shard, rounds) = sim.run_in_rounds(try_open(sim.device.clone()));
+    let found = sim.run_ok(tags(&volume_of(&shard.expect("sound")), 0, WRITES * 7));
+    let there = found.iter().filter(|tag| **tag == 2).count() as u64;
+    assert_eq!(there, WRITES, "all had completed");
+    // A read and a write of every 32 or fewer; the rest is reading back, and the checkpoint.
+    assert!(rounds < 120, "{rounds}");
+    sim = Sim::new(sim.device.after_crash(&mut Random(1)), 6);
+    let shard = open(&mut sim);
+    assert!(sim.run_ok(tags(&volume_of(&shard), 0, WRITES * 7)) == found);
+    check(&mut sim, &shard);
+}
+
+/// K6: whatever a power cut leaves of the copies of a root that are being written, a root is there: also where the newest one
+/// is lost, since no flush covered it, while a start makes it durable.
+///
+/// Method: end the process when both copies of a root are written, flushed or not. Hold roots that the start writes, all or the
+/// second copies alone, and cut the power so that they become garbage.
+#[test]
+fn a_root_is_left_whatever_becomes_of_those_that_a_start_writes() {
+    for (held, is_flushed) in [(0..2, false), (0..2, true), (1..2, false), (1..2, true)] {
+        let (mut sim, volume) = fresh_volume();
+        let shard = volume.shard().clone();
+        for tag in 1..4 {
+            for lba in 0..40 {
+                sim.run_ok(volume.write(Lba(lba * 50), data(tag, 1), None)).expect("room");
+            }
+            sim.run_ok(shard.checkpoint()).expect("writable");
+        }
+        sim.run_ok(volume.write(Lba(0), data(4, 1), None)).expect("room");
+        sim.device.faults(|faults| faults.flushes_before_held = (!is_flushed).then_some(1));
+        let checkpointing = shard.clone();
+        sim.spawn(async move { drop(checkpointing.checkpoint().await) });
+        sim.settle();
+        if is_flushed {
+            sim.run_ok(volume.write(Lba(50), data(5, 1), None)).expect("room");
+        }
+
+        sim = Sim::new(sim.device.after_process_end(), 5);
+        let copies = [0, 1].map(|slot| shard.superblock().root_places(0, slot));
+        let copies = copies.iter().flat_map(|places| places[held.clone()].to_vec());
+        sim.device.faults(|faults| faults.held = copies.map(|place| place.0).collect());
+        let device = sim.device.clone();
+        let started = sim.begin(async move { try_open(device).await.is_ok() });
+        sim.settle();
+        assert!(started.borrow().is_none(), "it is held");
+        sim = Sim::new(sim.device.after_garbling_crash(), 6);
+        let shard = sim.run_ok(try_open(sim.device.clone()));
+        let shard = shard.unwrap_or_else(|error| panic!("{held:?}, {is_flushed}: {error}"));
+        let found = sim.run_ok(tags(&volume_of(&shard), 0, 101));
+        let expected = (4, if is_flushed { 5 } else { 3 }, 3);
+        assert_eq!((found[0], found[50], found[100]), expected, "{held:?}, {is_flushed}");
+    }
+}
+
+/// K5: a place of a root that came to take no writes keeps no start from making the root durable, not even one of the first.
+///
+/// Method: let one copy of the first root, or of the second, take no writes, and start twice.
+#[test]
+fn a_start_makes_a_root_durable_of_which_one_copy_takes_no_writes() {
+    for (checkpoints, copy) in [(0, 0), (0, 1), (1, 0), (1, 1)] {
+        let (mut sim, volume) = fresh_volume();
+        sim.run_ok(volume.write(Lba(0), data(1, 1), None)).expect("room");
+        for _ in 0..checkpoints {
+            sim.run_ok(volume.shard().checkpoint()).expect("writable");
+        }
+        let place = volume.shard().superblock().root_places(0, 1 + checkpoints)[copy];
+        for _ in 0..2 {
+            sim = Sim::new(sim.device.after_process_end(), 5);
+            sim.device.faults(|faults| faults.write_errors = [(place.0, u32::MAX)].into());
+            let shard = open(&mut sim);
+            assert_eq!(sim.run_ok(tags(&volume_of(&shard), 0, 1)), [1], "{checkpoints} {copy}");
+        }
+    }
+}
+
+/// K6: the same of the first root that a shard ever writes: it is as if it had never been used then.
+///
+/// Method: cut the power at each write of the first start, so that what is being written becomes garbage.
+#[test]
+fn a_shard_can_be_started_however_its_first_start_ended() {
+    for cut in 0.. {
+        let device = TestDevice::new(DEVICE_BLOCKS, true);
+        let mut sim = Sim::new(device.clone(), 3);
+        let options = FormatOptions { uuid: Uuid::from_u128(42) };
+        sim.run_ok(format(&device, &options)).expect("large enough");
+        sim.crash_at = Some(sim.device.completed() + cut);
+        let finished = sim.run(try_open(device)).is_ok();
+        sim = Sim::new(sim.device.after_garbling_crash(), 6);
+        let started = sim.run_ok(try_open(sim.device.clone()));
+        assert!(started.is_ok(), "cut at {cut}: {:?}", started.err());
+        if finished {
+            break;
+        }
+    }
+}
+
 /// Extents of a shard that are empty, and that its next checkpoint gives back.
 fn with_spare_extents() -> (Sim, Volume<TestDevice>) {
     let (mut sim, volume) = fresh_volume();
@@ -241,37 +358,94 @@ fn no_extent_is_given_back_by_a_root_that_a_failed_flush_left_behind() {
     assert!((10..150).contains(&given_back), "by {given_back}");
 }
 
-/// C5: a flush that one shard asked for, and that failed, should have covered what another one had written, too.
+/// C5: a flush that one shard asked for, and that failed, should have covered what another one had written, too: also where
+/// the core that asked hears of that late.
 ///
 /// Method: fail one flush while both shards write, and cut the power.
 #[test]
 fn no_shard_acknowledges_what_the_failed_flush_of_another_should_have_covered() {
-    let (mut acknowledged, mut refused) = (0, 0);
-    for (seed, spared) in (0..20).flat_map(|seed| (0..4).map(move |spared| (seed, spared))) {
+    for told_last in [false, true] {
+        let (mut acknowledged, mut refused) = (0, 0);
+        for (seed, spared) in (0..20).flat_map(|seed| (0..4).map(move |spared| (seed, spared))) {
+            let (mut sim, shards) = two_shards_on(&TestDevice::new(DEVICE_BLOCKS, true));
+            let volumes: Vec<_> =
+                (0..2).map(|index| create(&mut sim, &shards, index, index as u128 + 1)).collect();
+            sim.random = Random(seed);
+            sim.device.faults(|faults| {
+                (faults.flushes_spared, faults.flush_errors) = (spared, 1);
+                faults.failed_flushes_told_last = told_last;
+            });
+            let told = write_all(&mut sim, &volumes);
+            sim = Sim::new(sim.device.after_crash(&mut Random(seed)), 6);
+            let shards = open_both(&mut sim);
+            for (index, lba, told) in told {
+                if told.take().expect("nothing hangs").is_err() {
+                    refused += 1;
+                    continue;
+                }
+                acknowledged += 1;
+                let volume = shards[index].volume(volumes[index].uuid()).expect("durable");
+                let found = sim.run_ok(tags(&volume, lba, 1));
+                let told_last = if told_last { ", told last" } else { "" };
+                assert_eq!(found, [7], "seed {seed}, {spared} spared{told_last}: {index}, {lba}");
+            }
+        }
+        assert!(acknowledged > 100 && refused > 100, "{acknowledged}, {refused}");
+    }
+}
+
+/// C5: the same of what makes a superblock durable that a scrub has written anew.
+///
+/// Method: damage a superblock, have one shard look for damage while the other writes, fail a flush, and cut the power.
+#[test]
+fn no_shard_acknowledges_what_the_failed_flush_of_a_scrub_should_have_covered() {
+    let (mut acknowledged, mut failed) = (0, 0);
+    for (seed, spared) in (0..20).flat_map(|seed| (0..8).map(move |spared| (seed, spared))) {
         let (mut sim, shards) = two_shards_on(&TestDevice::new(DEVICE_BLOCKS, true));
-        let volumes: Vec<_> =
-            (0..2).map(|index| create(&mut sim, &shards, index, index as u128 + 1)).collect();
+        let volume = create(&mut sim, &shards, 1, 1);
+        sim.device.flip(Pba(DEVICE_BLOCKS - 1), 100);
         sim.random = Random(seed);
-        sim.device.faults(|faults| (faults.flushes_spared, faults.flush_errors) = (spared, 1));
-        let mut told = Vec::new();
-        for (index, lba) in (0..2).flat_map(|index| (0..20).map(move |lba| (index, lba))) {
-            let volume = volumes[index].clone();
-            let write = async move { volume.write(Lba(lba), data(7, 1), None).await };
-            told.push((index, lba, sim.begin(write)));
+        sim.device.faults(|faults| {
+            (faults.flushes_spared, faults.flush_errors) = (spared, 1);
+            faults.failed_flushes_told_last = true;
+        });
+        let scrubbing = shards[0].clone();
+        // The first step looks at the superblocks.
+        sim.spawn(async move { drop(scrubbing.scrub_step(&mut scrubbing.scrub()).await) });
+        let written = Rc::new(RefCell::new(Vec::new()));
+        for first in [0, 100, 200] {
+            let (volume, written) = (volume.clone(), written.clone());
+            sim.spawn(async move {
+                for lba in first..first + 30 {
+                    if volume.write(Lba(lba), data(7, 1), None).await.is_err() {
+                        break;
+                    }
+                    written.borrow_mut().push(lba);
+                }
+            });
         }
         sim.settle();
+        failed += u32::from(shards[1].is_failed());
         sim = Sim::new(sim.device.after_crash(&mut Random(seed)), 6);
         let shards = open_both(&mut sim);
-        for (index, lba, told) in told {
-            if told.take().expect("nothing hangs").is_err() {
-                refused += 1;
-                continue;
-            }
+        let volume = shards[1].volume(volume.uuid()).expect("durable");
+        for lba in written.take() {
             acknowledged += 1;
-            let volume = shards[index].volume(volumes[index].uuid()).expect("durable");
             let found = sim.run_ok(tags(&volume, lba, 1));
-            assert_eq!(found, [7], "seed {seed}, {spared} spared: shard {index}, block {lba}");
+            assert_eq!(found, [7], "seed {seed}, {spared} spared: {lba}");
         }
     }
-    assert!(acknowledged > 100 && refused > 100, "{acknowledged}, {refused}");
+    assert!(acknowledged > 1000 && failed > 100, "{acknowledged}, {failed}");
+}
+
+/// Writes twenty blocks of each volume at the same time, until nothing goes on. Returns what was told of each: volume, block.
+fn write_all(sim: &mut Sim, volumes: &[Volume<TestDevice>]) -> Vec<(usize, u64, Told)> {
+    let mut told = Vec::new();
+    for (index, lba) in (0..volumes.len()).flat_map(|index| (0..20).map(move |lba| (index, lba))) {
+        let volume = volumes[index].clone();
+        let write = async move { volume.write(Lba(lba), data(7, 1), None).await };
+        told.push((index, lba, sim.begin(write)));
+    }
+    sim.settle();
+    told
 }

@@ -299,7 +299,7 @@ fn any_damaged_block_of_metadata_is_survived() {
         for fault in &report.faults {
             let kind = match &fault.problem {
                 Problem::Superblock(_) => "superblock",
-                Problem::Root { .. } => "root",
+                Problem::Root { .. } | Problem::NewestRoot => "root",
                 Problem::Bitmap { .. } => "bitmap",
                 Problem::Extents => "extents",
                 Problem::Lost(_) => "lost",

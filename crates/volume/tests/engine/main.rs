@@ -33,3 +33,4 @@ mod space;
 mod structures;
 mod superblocks;
 mod terms;
+mod undone;

@@ -4,7 +4,10 @@ use std::collections::VecDeque;
 
 use units::{BLOCK_SIZE, Lba, Pba};
 use uuid::Uuid;
-use volume::{FsckOptions, Repaired, Superblock, active_shards, fsck, repair};
+use volume::{
+    FsckOptions, OpenError, Problem, Repair, Repaired, Superblock, Volume, active_shards, fsck,
+    repair,
+};
 
 use crate::common::{Random, Sim, TestDevice, data, fresh, open, tags};
 
@@ -89,47 +92,111 @@ fn a_shard_that_was_never_used_is_not_counted_for_reads_that_went_astray() {
     }
 }
 
-/// The newest root is whole in one copy alone, since the other place takes no writes, and the first reads of it are wrong: a
-/// repair that took it for damaged would put the older root in its place.
+fn generation(sim: &Sim, place: Pba) -> u64 {
+    layout::Root::decode(&sim.device.block(place)).expect("whole").generation
+}
+
+/// Writes block 0 with each of `tags`, and a checkpoint behind each.
+fn checkpoint_each(sim: &mut Sim, volume: &Volume<TestDevice>, tags: std::ops::Range<u8>) {
+    sim.run_ok(async {
+        for tag in tags {
+            volume.write(Lba(0), data(tag, 1), None).await.expect("room");
+            volume.shard().checkpoint().await.expect("writable");
+        }
+    });
+}
+
+/// A device with some checkpoints that goes on, and the places of its newer root and of the older one.
+fn checkpointed() -> (Sim, Volume<TestDevice>, [[Pba; 2]; 2]) {
+    let (mut sim, superblock) = begun();
+    let volume = open(&mut sim).volume(Uuid::from_u128(1)).expect("there");
+    checkpoint_each(&mut sim, &volume, 8..12);
+    let mut slots = [0, 1].map(|slot| superblock.root_places(0, slot));
+    slots.sort_by_key(|places| std::cmp::Reverse(generation(&sim, places[0])));
+    (sim, volume, slots)
+}
+
+/// A device behind a power cut of which the newest root is whole in the first of these places alone, since the other one takes no
+/// writes. Something was built on it.
+fn with_newest_in_one_copy() -> (Sim, [Pba; 2]) {
+    let (mut sim, volume, [places, _]) = checkpointed();
+    sim.device.faults(|faults| {
+        faults.write_errors.insert(places[1].0, u32::MAX);
+    });
+    checkpoint_each(&mut sim, &volume, 12..14);
+    sim.run_ok(volume.write(Lba(1), data(99, 1), None)).expect("room");
+    let ahead = generation(&sim, places[0]) - generation(&sim, places[1]);
+    assert_eq!(ahead, 2, "one copy alone");
+    (Sim::new(sim.device.after_crash(&mut Random(1)), 1), places)
+}
+
+fn expect_all(sim: &mut Sim) {
+    let volume = open(sim).volume(Uuid::from_u128(1)).expect("there");
+    assert_eq!(sim.run_ok(tags(&volume, 0, 2)), [13, 99]);
+}
+
+/// The first reads of a newest root that is whole in one copy alone are wrong: a repair that took it for damaged would put the
+/// older root in its place.
 #[test]
 fn a_repair_puts_no_older_root_where_a_read_of_the_newest_went_astray() {
     for wrong in [&[EMPTY][..], &[EMPTY, EMPTY], &[0, EMPTY]] {
-        let (mut sim, superblock) = begun();
-        let shard = open(&mut sim);
-        let volume = shard.volume(Uuid::from_u128(1)).expect("there");
-        sim.run_ok(async {
-            for tag in 8..12 {
-                volume.write(Lba(0), data(tag, 1), None).await.expect("room");
-                shard.checkpoint().await.expect("writable");
-            }
-        });
-        let generation = |sim: &Sim, place| {
-            layout::Root::decode(&sim.device.block(place)).expect("whole").generation
-        };
-        let newest =
-            (0..2).max_by_key(|slot| generation(&sim, superblock.root_places(0, *slot)[0]));
-        let places = superblock.root_places(0, newest.expect("two"));
-        sim.device.faults(|faults| {
-            faults.write_errors.insert(places[1].0, u32::MAX);
-        });
-        sim.run_ok(async {
-            for tag in 12..14 {
-                volume.write(Lba(0), data(tag, 1), None).await.expect("room");
-                shard.checkpoint().await.expect("writable");
-            }
-            volume.write(Lba(1), data(99, 1), None).await.expect("room");
-        });
-        let ahead = generation(&sim, places[0]) - generation(&sim, places[1]);
-        assert_eq!(ahead, 2, "one copy alone");
-        let mut sim = Sim::new(sim.device.after_crash(&mut Random(1)), 1);
-
+        let (mut sim, places) = with_newest_in_one_copy();
         let device = sim.device.clone();
         astray(&sim, places[0], wrong);
         let report = sim.run_ok(fsck(&device, FsckOptions { read_data: true }, |_, _| ()));
         assert_eq!(report.expect("ours").faults, []);
         astray(&sim, places[0], wrong);
         assert_eq!(sim.run_ok(repair(&device, true)), Ok(Repaired::default()));
-        let volume = open(&mut sim).volume(Uuid::from_u128(1)).expect("there");
-        assert_eq!(sim.run_ok(tags(&volume, 0, 2)), [13, 99]);
+        expect_all(&mut sim);
     }
+}
+
+/// F5 of `fsck.rs`: a newest root that is in one copy alone, which cannot be read, is written over with consent alone. Until then
+/// whoever gets it read has lost nothing.
+#[test]
+fn a_newest_root_that_cannot_be_read_is_given_up_with_consent_alone() {
+    for consent in [false, true] {
+        let (mut sim, places) = with_newest_in_one_copy();
+        let (device, held) = (sim.device.clone(), sim.device.block(places[0]));
+        device.faults(|faults| {
+            faults.read_errors.insert(places[0].0, u32::MAX);
+        });
+        let report = sim.run_ok(fsck(&device, FsckOptions { read_data: true }, |_, _| ()));
+        let faults = report.expect("ours").faults;
+        let of_root: Vec<_> = faults.iter().filter(|fault| fault.pba == Some(places[0])).collect();
+        assert_eq!(of_root.len(), 1, "{faults:?}");
+        assert_eq!(of_root[0].problem.repair(), Some(Repair::GoBack));
+        assert!(Repair::GoBack.loses_data());
+        let repaired = sim.run_ok(repair(&device, consent));
+        device.faults(|faults| faults.read_errors.clear());
+        if consent {
+            let repaired = repaired.expect("writable");
+            assert_eq!((repaired.copies, repaired.journals_cut), (1, 1));
+            let volume = open(&mut sim).volume(Uuid::from_u128(1)).expect("there");
+            assert_eq!(sim.run_ok(tags(&volume, 0, 2)), [13, 0]);
+        } else {
+            assert!(matches!(repaired, Err(OpenError::Journal { .. })), "{repaired:?}");
+            assert!(device.block(places[0]) == held, "written over");
+            expect_all(&mut sim);
+        }
+    }
+}
+
+/// F5 of `fsck.rs`: a copy of the older root that cannot be read is written anew: the shard is read back without it, and nothing
+/// is missing.
+#[test]
+fn a_copy_of_the_older_root_that_cannot_be_read_is_written_anew() {
+    let (sim, _, [_, older]) = checkpointed();
+    let mut sim = Sim::new(sim.device.after_crash(&mut Random(1)), 1);
+    let (device, held) = (sim.device.clone(), sim.device.block(older[0]));
+    device.faults(|faults| {
+        faults.read_errors.insert(older[0].0, u32::MAX);
+    });
+    let report = sim.run_ok(fsck(&device, FsckOptions { read_data: true }, |_, _| ()));
+    let faults = report.expect("ours").faults;
+    assert_eq!((faults.len(), &faults[0].problem), (1, &Problem::Root { twin: true }));
+    device.put(older[0], [0xA5; BLOCK_SIZE]);
+    let repaired = sim.run_ok(repair(&device, false));
+    assert_eq!(repaired, Ok(Repaired { copies: 1, ..Repaired::default() }));
+    assert!(device.block(older[0]) == held);
 }

@@ -57,6 +57,8 @@ struct Pending {
     cached: u64,
     waker: Option<Waker>,
     done: Option<Result<Vec<Block>, DeviceError>>,
+    /// Whoever asked has not heard yet what came of it.
+    is_untold: bool,
 }
 
 /// Requests that fail, by script.
@@ -80,6 +82,10 @@ pub struct Faults {
     pub flush_errors: u32,
     /// So many succeed before.
     pub flushes_spared: u32,
+    /// Whoever asked for a flush that failed hears of it only when nothing else goes on, as on a core that is slow.
+    pub failed_flushes_told_last: bool,
+    /// Flushes do not complete, but so many before.
+    pub flushes_before_held: Option<u32>,
     pub discard_errors: u32,
     /// Writes to these blocks do not complete.
     pub held: BTreeSet<u64>,
@@ -198,20 +204,97 @@ impl TestDevice {
                     let range = pba.0..pba.0 + *count as u64;
                     disk.faults.held_reads.range(range).next().is_some()
                 }
-                _ => false,
+                Request::Flush => disk.faults.flushes_before_held == Some(0),
+                Request::Discard(_) => false,
             };
             let open = disk.pending.iter().filter(|(_, p)| p.done.is_none() && !held(p));
             let open: Vec<u64> = open.map(|(id, _)| *id).collect();
             if open.is_empty() {
-                return false;
+                let Some(untold) = disk.pending.values_mut().find(|p| p.is_untold) else {
+                    return false;
+                };
+                untold.is_untold = false;
+                untold.waker.take()
+            } else {
+                let id = open[random.below(open.len() as u64) as usize];
+                disk.complete(id)
             }
-            let id = open[random.below(open.len() as u64) as usize];
-            disk.complete(id)
         };
         if let Some(waker) = waker {
             waker.wake();
         }
         true
+    }
+
+    /// Lets all requests complete that are under way. Returns how many these were.
+    fn complete_all(&self, random: &mut Random) -> usize {
+        let open = self.disk.borrow().pending.values().filter(|p| p.done.is_none()).count();
+        for _ in 0..open {
+            self.complete_one(random);
+        }
+        open
+    }
+
+    /// Writes under way outside the journal of the first shard: the first block of each.
+    pub fn pending_data(&self, superblock: &Superblock) -> Vec<Pba> {
+        let journal = journal_of(superblock);
+        let disk = self.disk.borrow();
+        let writes = disk.pending.values().filter(|pending| pending.done.is_none());
+        let places = writes.filter_map(|pending| match &pending.request {
+            Request::Write(pba, _) => Some(*pba),
+            _ => None,
+        });
+        places.filter(|pba| !journal.contains(&pba.0)).collect()
+    }
+
+    /// The device as the next process finds it: what had completed is there, flushed or not, and nothing is under way.
+    pub fn after_process_end(&self) -> Self {
+        let disk = self.disk.borrow();
+        let survivor = Self::new(disk.blocks, disk.volatile);
+        {
+            let mut fresh = survivor.disk.borrow_mut();
+            fresh.current = disk.current.clone();
+            fresh.durable = disk.durable.clone();
+            fresh.cache = disk.cache.clone();
+            fresh.next_cached = disk.next_cached;
+        }
+        survivor
+    }
+
+    /// The device as the next boot finds it when all that was under way is there.
+    pub fn after_crash_without_loss(&self) -> Self {
+        let disk = self.disk.borrow();
+        let survivor = Self::new(disk.blocks, disk.volatile);
+        let mut media = disk.current.clone();
+        for pending in disk.pending.values().filter(|pending| pending.done.is_none()) {
+            let Request::Write(pba, blocks) = &pending.request else { continue };
+            media.extend((pba.0..).zip(blocks.iter().cloned()));
+        }
+        {
+            let mut fresh = survivor.disk.borrow_mut();
+            fresh.current = media.clone();
+            fresh.durable = media;
+        }
+        survivor
+    }
+
+    /// The device as the next boot finds it behind a power cut that leaves anything in the blocks of writes that had not
+    /// completed, and nothing of what was not flushed.
+    pub fn after_garbling_crash(&self) -> Self {
+        let disk = self.disk.borrow();
+        let survivor = Self::new(disk.blocks, disk.volatile);
+        let mut media = disk.durable.clone();
+        for pending in disk.pending.values().filter(|pending| pending.done.is_none()) {
+            let Request::Write(pba, blocks) = &pending.request else { continue };
+            let garbage: Block = Rc::new([0xA5; BLOCK_SIZE]);
+            media.extend((pba.0..).zip(blocks).map(|(pba, _)| (pba, garbage.clone())));
+        }
+        {
+            let mut fresh = survivor.disk.borrow_mut();
+            fresh.current = media.clone();
+            fresh.durable = media;
+        }
+        survivor
     }
 
     /// Writes and flushes completed so far.
@@ -244,8 +327,7 @@ impl TestDevice {
 
     /// How many blocks outside the journal something was written to, once or often.
     pub fn places_written(&self, superblock: &Superblock) -> u64 {
-        let journal = superblock.extent(0).start.0 + 2;
-        let journal = journal..journal + u64::from(superblock.journal_blocks);
+        let journal = journal_of(superblock);
         let disk = self.disk.borrow();
         disk.places.iter().filter(|pba| !journal.contains(pba)).count() as u64
     }
@@ -298,9 +380,16 @@ impl TestDevice {
         let id = disk.next_request;
         disk.next_request += 1;
         let cached = disk.next_cached;
-        disk.pending.insert(id, Pending { request, cached, waker: None, done: None });
+        let pending = Pending { request, cached, waker: None, done: None, is_untold: false };
+        disk.pending.insert(id, pending);
         TestRequest { disk: self.disk.clone(), id }
     }
+}
+
+/// The blocks of the first shard's journal.
+pub fn journal_of(superblock: &Superblock) -> std::ops::Range<u64> {
+    let start = superblock.extent(0).start.0 + 2;
+    start..start + u64::from(superblock.journal_blocks)
 }
 
 /// What is left of a script for `pba`, if anything is.
@@ -312,10 +401,12 @@ impl Disk {
     fn complete(&mut self, id: u64) -> Option<Waker> {
         let pending = self.pending.get(&id).expect("pending");
         let (request, cached) = (pending.request.clone(), pending.cached);
+        let is_flush = matches!(request, Request::Flush);
         let result = self.perform(request, cached);
         let pending = self.pending.get_mut(&id).expect("pending");
+        pending.is_untold = is_flush && result.is_err() && self.faults.failed_flushes_told_last;
         pending.done = Some(result);
-        pending.waker.take()
+        if pending.is_untold { None } else { pending.waker.take() }
     }
 
     fn perform(&mut self, request: Request, cached: u64) -> Result<Vec<Block>, DeviceError> {
@@ -363,6 +454,8 @@ impl Disk {
             }
             Request::Flush => {
                 self.completed += 1;
+                let before_held = &mut self.faults.flushes_before_held;
+                *before_held = before_held.map(|left| left.saturating_sub(1));
                 if self.faults.flushes_spared > 0 {
                     self.faults.flushes_spared -= 1;
                 } else if self.faults.flush_errors > 0 {
@@ -425,7 +518,7 @@ impl Future for TestRequest {
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         let mut disk = self.disk.borrow_mut();
         let pending = disk.pending.get_mut(&self.id).expect("polled once after it is done");
-        match pending.done.take() {
+        match pending.done.take_if(|_| !pending.is_untold) {
             Some(result) => {
                 disk.pending.remove(&self.id);
                 Poll::Ready(result)
@@ -612,6 +705,35 @@ impl Sim {
         });
         if done {
             *place = None;
+        }
+    }
+
+    /// Runs `task` to its end on a device that completes at once all that is asked of it at the same time. Returns how often
+    /// that was, too.
+    pub fn run_in_rounds<T: 'static>(
+        &mut self,
+        task: impl Future<Output = T> + 'static,
+    ) -> (T, u32) {
+        let told = self.begin(task);
+        let mut rounds = 0;
+        loop {
+            self.poll_ready();
+            if let Some(value) = told.take() {
+                return (value, rounds);
+            }
+            rounds += 1;
+            assert!(self.device.complete_all(&mut self.random) > 0, "nothing goes on");
+        }
+    }
+
+    fn poll_ready(&mut self) {
+        loop {
+            let next = self.ready.0.lock().expect("one thread").pop_front();
+            match next {
+                Some(task) if task < self.tasks.len() => self.poll_task(task),
+                Some(_) => {}
+                None => return,
+            }
         }
     }
 

@@ -1,0 +1,198 @@
+//! Which writes of the journal's last records reached the media: their data is compared with its checksums (P2, P3 of
+//! `replay.rs`).
+
+use std::collections::BTreeMap;
+
+use io_traits::{Buffer, Device, DeviceError};
+use layout::{Entry, KEY_LIMIT};
+use units::{BLOCK_SIZE, Lba, LbaRange, Pba, PbaRange};
+
+use super::Inner;
+use super::confirm::at_once;
+use super::records::Placed;
+use crate::OpenError;
+use crate::io::join_all;
+use crate::sabotage::{Sabotage, broken, tries};
+
+/// Attempts to read data before it counts as unreadable, or as another's.
+const READ_TRIES: u32 = 3;
+
+/// Ranges by volume: those that later entries touch.
+#[derive(Default)]
+struct Touched(BTreeMap<(u32, u64), u64>);
+
+impl Touched {
+    fn overlaps(&self, volume: u32, range: LbaRange) -> bool {
+        let end = range.end().0;
+        let before = self.0.range((volume, 0)..(volume, end)).next_back();
+        before.is_some_and(|(_, known_end)| *known_end > range.start.0)
+    }
+
+    fn add(&mut self, volume: u32, range: LbaRange) {
+        let (mut start, mut end) = (range.start.0, range.end().0);
+        while let Some((&(_, s), &e)) = self.0.range((volume, 0)..=(volume, end)).next_back()
+            && e >= start
+        {
+            start = start.min(s);
+            end = end.max(e);
+            self.0.remove(&(volume, s));
+        }
+        self.0.insert((volume, start), end);
+    }
+}
+
+/// The writes, by record and entry, whose data did not reach the media (P2).
+pub(super) async fn unfinished_writes<D: Device>(
+    inner: &Inner<D>,
+    unsettled: &[Placed],
+) -> Result<Vec<(usize, usize)>, OpenError> {
+    let to_compare = writes_to_compare(unsettled);
+    let mut skipped = Vec::new();
+    let mut left = &to_compare[..];
+    while !left.is_empty() {
+        let count = at_once(left.iter().map(|write| write.crcs.len() as u64));
+        let (chunk, others) = left.split_at(count);
+        let matches = chunk.iter().map(|write| data_matches(inner, write.runs, write.crcs));
+        for (write, matches) in chunk.iter().zip(join_all(matches).await) {
+            if !matches? {
+                skipped.push(write.at);
+            }
+        }
+        left = others;
+    }
+    Ok(skipped)
+}
+
+/// A write that is to be compared with its checksums.
+struct ToCompare<'a> {
+    /// By record and entry.
+    at: (usize, usize),
+    runs: &'a [PbaRange],
+    crcs: &'a [u32],
+}
+
+/// Those that are not trusted, and that no later entry overlaps (P3); the last one first.
+fn writes_to_compare(unsettled: &[Placed]) -> Vec<ToCompare<'_>> {
+    let mut touched = Touched::default();
+    let mut found = Vec::new();
+    for (number, Placed { record, .. }) in unsettled.iter().enumerate().rev() {
+        for (place, entry) in record.entries.iter().enumerate().rev() {
+            match entry {
+                Entry::Write { volume, lba, trusted, runs, crcs, .. } => {
+                    let range = LbaRange::new(*lba, crcs.len() as u64);
+                    if !trusted && !touched.overlaps(*volume, range) {
+                        found.push(ToCompare { at: (number, place), runs, crcs });
+                    }
+                    touched.add(*volume, range);
+                }
+                Entry::Unmap { volume, range } if range.blocks > 0 => touched.add(*volume, *range),
+                Entry::Resize { volume, blocks } => {
+                    touched.add(*volume, LbaRange::new(Lba(*blocks), KEY_LIMIT - blocks));
+                }
+                Entry::Delete { volume } => {
+                    touched.add(*volume, LbaRange::new(Lba(0), KEY_LIMIT));
+                }
+                Entry::Unmap { .. }
+                | Entry::Reserve { .. }
+                | Entry::Create { .. }
+                | Entry::SetSlo { .. }
+                | Entry::SetAccess { .. } => {}
+            }
+        }
+    }
+    found
+}
+
+async fn data_matches<D: Device>(
+    inner: &Inner<D>,
+    runs: &[PbaRange],
+    mut crcs: &[u32],
+) -> Result<bool, OpenError> {
+    if broken(Sabotage::ReplayTrustsData) {
+        return Ok(true);
+    }
+    for run in runs {
+        if run.checked_end().is_none_or(|end| end.0 > inner.superblock.blocks) {
+            return Ok(false);
+        }
+        let blocks = usize::try_from(run.blocks).expect("bounded by one write");
+        let Some((of_run, others)) = crcs.split_at_checked(blocks) else { return Ok(false) };
+        crcs = others;
+        let matches = match are_there(inner, run.start, of_run).await {
+            Err(DeviceError::Io { .. }) => readable_match(inner, run.start, of_run).await?,
+            matches => matches?,
+        };
+        if !matches {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
+/// Whether all blocks from `start` on that can be read are those. The others may be: perhaps the write was acknowledged, and
+/// then whoever reads it must learn that it is lost, and not get what was there before.
+async fn readable_match<D: Device>(
+    inner: &Inner<D>,
+    start: Pba,
+    crcs: &[u32],
+) -> Result<bool, OpenError> {
+    for (pba, crc) in (start.0..).map(Pba).zip(crcs) {
+        match are_there(inner, pba, &[*crc]).await {
+            Ok(false) => return Ok(false),
+            Ok(true) | Err(DeviceError::Io { .. }) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Ok(true)
+}
+
+/// Whether the blocks from `start` on have these checksums. What differs is read again before it counts: skipping a write that
+/// was acknowledged could not be made good. Reads that fail say nothing either way, and are made good by others: a write that was
+/// not acknowledged would else take the place of what was.
+async fn are_there<D: Device>(
+    inner: &Inner<D>,
+    start: Pba,
+    crcs: &[u32],
+) -> Result<bool, DeviceError> {
+    let tries = tries(READ_TRIES, Sabotage::RecoverByOneRead);
+    let (mut different, mut failed) = (0, 0);
+    loop {
+        match inner.device.read(start, Buffer::new(crcs.len())).await {
+            Ok(data) if are(&data, crcs) => return Ok(true),
+            Ok(_) => different += 1,
+            Err(error) => {
+                failed += 1;
+                if failed == tries {
+                    return Err(error);
+                }
+            }
+        }
+        if different == tries {
+            return Ok(false);
+        }
+    }
+}
+
+/// Whether each block has its checksum.
+fn are(data: &Buffer, crcs: &[u32]) -> bool {
+    let found = data.as_bytes().chunks_exact(BLOCK_SIZE).map(checksum::crc32c);
+    found.eq(crcs.iter().copied())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn touched_ranges_merge_and_are_found_by_volume() {
+        let mut touched = Touched::default();
+        for (start, blocks) in [(10, 5), (20, 5), (14, 7), (40, 1)] {
+            touched.add(1, LbaRange::new(Lba(start), blocks));
+        }
+        assert_eq!(touched.0.len(), 2);
+        let overlaps =
+            |volume, start, blocks| touched.overlaps(volume, LbaRange::new(Lba(start), blocks));
+        assert!(overlaps(1, 0, 11) && overlaps(1, 24, 1) && overlaps(1, 0, 100));
+        assert!(!overlaps(1, 25, 15) && !overlaps(1, 0, 10) && !overlaps(2, 0, 100));
+    }
+}
