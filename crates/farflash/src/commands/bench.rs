@@ -70,8 +70,8 @@ enum ArrivalsArg {
 
 #[derive(Debug, Args)]
 pub(crate) struct Bench {
-    /// What to put load on: tcp://IP:PORT/NQN, file:PATH, mem:SIZE, or a modelled drive,
-    /// model:p3600|p3700|m2-960|FILE.toml[,size=S][,scale=X][,seed=N]
+    /// What to put load on: `tcp://IP:PORT/NQN`, `file:PATH`, `mem:SIZE`, or a modelled drive:
+    /// `model:p3600|p3700|m2-960|FILE.toml[,size=S][,scale=X][,seed=N]`
     #[arg(long, value_name = "TARGET")]
     target: TargetArg,
     /// Kind of load
