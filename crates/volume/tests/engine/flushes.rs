@@ -139,6 +139,19 @@ fn contents(device: &TestDevice) -> Vec<(Pba, [u8; BLOCK_SIZE])> {
     device.find_by(|_| true).into_iter().map(|pba| (pba, device.block(pba))).collect()
 }
 
+/// A volume whose shard has had a few roots, with a write behind the last.
+fn with_several_roots() -> (Sim, Volume<TestDevice>) {
+    let (mut sim, volume) = fresh_volume();
+    for tag in 1..4 {
+        for lba in 0..40 {
+            sim.run_ok(volume.write(Lba(lba * 50), data(tag, 1), None)).expect("room");
+        }
+        sim.run_ok(volume.shard().checkpoint()).expect("writable");
+    }
+    sim.run_ok(volume.write(Lba(0), data(4, 1), None)).expect("room");
+    (sim, volume)
+}
+
 /// W1: a root that no flush covers is durable before what the root before leads to is written over. W2: what is written until
 /// then changes nothing.
 ///
@@ -146,15 +159,8 @@ fn contents(device: &TestDevice) -> Vec<(Pba, [u8; BLOCK_SIZE])> {
 #[test]
 fn nothing_is_written_over_before_the_root_behind_a_failed_flush_is_durable() {
     for how in [Return::Reopened, Return::Restarted] {
-        let (mut sim, volume) = fresh_volume();
+        let (mut sim, volume) = with_several_roots();
         let shard = volume.shard().clone();
-        for tag in 1..4 {
-            for lba in 0..40 {
-                sim.run_ok(volume.write(Lba(lba * 50), data(tag, 1), None)).expect("room");
-            }
-            sim.run_ok(shard.checkpoint()).expect("writable");
-        }
-        sim.run_ok(volume.write(Lba(0), data(4, 1), None)).expect("room");
         let superblock = *shard.superblock();
         let roots = [0, 1].into_iter().flat_map(|slot| superblock.root_places(0, slot));
         let roots: BTreeSet<u64> = roots.map(|place| place.0).collect();
@@ -229,15 +235,8 @@ fn a_start_waits_for_many_blocks_at_once_that_no_flush_covers() {
 #[test]
 fn a_root_is_left_whatever_becomes_of_those_that_a_start_writes() {
     for (held, is_flushed) in [(0..2, false), (0..2, true), (1..2, false), (1..2, true)] {
-        let (mut sim, volume) = fresh_volume();
+        let (mut sim, volume) = with_several_roots();
         let shard = volume.shard().clone();
-        for tag in 1..4 {
-            for lba in 0..40 {
-                sim.run_ok(volume.write(Lba(lba * 50), data(tag, 1), None)).expect("room");
-            }
-            sim.run_ok(shard.checkpoint()).expect("writable");
-        }
-        sim.run_ok(volume.write(Lba(0), data(4, 1), None)).expect("room");
         sim.device.faults(|faults| faults.flushes_before_held = (!is_flushed).then_some(1));
         let checkpointing = shard.clone();
         sim.spawn(async move { drop(checkpointing.checkpoint().await) });
