@@ -62,9 +62,24 @@ impl<R> Caller<R> {
     }
 }
 
-/// Who is told no more than that it is done.
-fn caller(done: Option<Callback>, context: *mut c_void) -> Result<Caller<()>, Failure> {
-    Caller::new(done, context, std::ptr::null_mut())
+/// Begins a change of a volume, of which the caller is told no more than that it is done.
+///
+/// # Safety
+/// Pointers are null or as `farflash.h` says.
+unsafe fn change<T: Send + 'static>(
+    cluster: *const Cluster,
+    volume: *const c_char,
+    (done, context): (Option<Callback>, *mut c_void),
+    start: impl FnOnce(&Cluster, &str) -> Result<Pending<T>, Failure>,
+) -> c_int {
+    edge(|| {
+        // SAFETY: the caller's promise.
+        let (cluster, volume) =
+            unsafe { (reference(cluster, "cluster")?, text(volume, "volume")?) };
+        let caller = Caller::new(done, context, std::ptr::null_mut())?;
+        caller.wait_for(start(cluster, volume)?, drop);
+        Ok(())
+    })
 }
 
 /// See `farflash.h`.
@@ -104,14 +119,10 @@ pub unsafe extern "C" fn farflash_start_delete(
     done: Option<Callback>,
     context: *mut c_void,
 ) -> c_int {
-    edge(|| {
-        // SAFETY: the caller's promise.
-        let (cluster, volume) =
-            unsafe { (reference(cluster, "cluster")?, text(volume, "volume")?) };
-        let caller = caller(done, context)?;
-        caller.wait_for(cluster.start_delete(volume), drop);
-        Ok(())
-    })
+    // SAFETY: the caller's promise.
+    unsafe {
+        change(cluster, volume, (done, context), |cluster, volume| Ok(cluster.start_delete(volume)))
+    }
 }
 
 /// See `farflash.h`.
@@ -126,14 +137,12 @@ pub unsafe extern "C" fn farflash_start_resize(
     done: Option<Callback>,
     context: *mut c_void,
 ) -> c_int {
-    edge(|| {
-        // SAFETY: the caller's promise.
-        let (cluster, volume) =
-            unsafe { (reference(cluster, "cluster")?, text(volume, "volume")?) };
-        let caller = caller(done, context)?;
-        caller.wait_for(cluster.start_resize(volume, size_bytes), drop);
-        Ok(())
-    })
+    // SAFETY: the caller's promise.
+    unsafe {
+        change(cluster, volume, (done, context), |cluster, volume| {
+            Ok(cluster.start_resize(volume, size_bytes))
+        })
+    }
 }
 
 /// See `farflash.h`.
@@ -150,15 +159,13 @@ pub unsafe extern "C" fn farflash_start_set_slo(
     done: Option<Callback>,
     context: *mut c_void,
 ) -> c_int {
-    edge(|| {
-        // SAFETY: the caller's promise.
-        let (cluster, volume) =
-            unsafe { (reference(cluster, "cluster")?, text(volume, "volume")?) };
-        let slo = promised(share, reads_per_second, writes_per_second)?;
-        let caller = caller(done, context)?;
-        caller.wait_for(cluster.start_set_slo(volume, slo), drop);
-        Ok(())
-    })
+    // SAFETY: the caller's promise.
+    unsafe {
+        change(cluster, volume, (done, context), |cluster, volume| {
+            let slo = promised(share, reads_per_second, writes_per_second)?;
+            Ok(cluster.start_set_slo(volume, slo))
+        })
+    }
 }
 
 /// See `farflash.h`.
@@ -201,16 +208,13 @@ pub unsafe extern "C" fn farflash_start_restrict(
     done: Option<Callback>,
     context: *mut c_void,
 ) -> c_int {
-    edge(|| {
-        // SAFETY: the caller's promise.
-        let (cluster, volume) =
-            unsafe { (reference(cluster, "cluster")?, text(volume, "volume")?) };
-        // SAFETY: the caller's promise.
-        let change = unsafe { restrictions(hosts, networks, interfaces) }?;
-        let caller = caller(done, context)?;
-        caller.wait_for(cluster.start_restrict(volume, &change), drop);
-        Ok(())
-    })
+    // SAFETY: the caller's promise.
+    unsafe {
+        change(cluster, volume, (done, context), |cluster, volume| {
+            let restrictions = restrictions(hosts, networks, interfaces)?;
+            Ok(cluster.start_restrict(volume, &restrictions))
+        })
+    }
 }
 
 /// See `farflash.h`.
