@@ -76,6 +76,16 @@ fn beside_raw(samples: &Samples, place: &'static str, verdicts: &mut Vec<Verdict
     let mut add = |what: String, reached: Option<Spread>, unit: Unit, bound: Option<Bound>| {
         verdicts.push(Verdict { what, place, reached, unit, bound });
     };
+    let loads = [WRITES[0].1, WRITES[1].1, SEQUENTIAL_WRITE, READ_BACK];
+    for load in loads {
+        let share = samples.share(key(load, Subject::Checked), key(load, Subject::Raw));
+        add(
+            format!("{load}, raw with a sum of each block, of the raw rate"),
+            share,
+            Unit::Share,
+            None,
+        );
+    }
     for (_, load) in WRITES {
         let of = |measured, against| samples.share(key(load, measured), key(load, against));
         let raw = Some(Bound::AtLeast(0.85));

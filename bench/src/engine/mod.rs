@@ -10,6 +10,7 @@
 //!   them out.
 
 mod bed;
+mod checked;
 mod checkpoints;
 mod counted;
 mod goals;

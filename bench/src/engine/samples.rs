@@ -20,6 +20,8 @@ pub(super) const AGED: &str = "the same after random overwriting";
 pub(crate) enum Subject {
     /// The device itself, at the same durability.
     Raw,
+    /// The same, with a sum of each block taken.
+    Checked,
     /// Blocks of a volume that hold data.
     Overwrite,
     /// A volume that was empty.
@@ -73,6 +75,7 @@ impl Subject {
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Raw => "raw",
+            Self::Checked => "raw, checked",
             Self::Overwrite => "engine, overwrites",
             Self::Thin => "engine, thin",
             Self::Farflash => "farflash",

@@ -10,6 +10,7 @@ use reactor::Handle;
 use units::BLOCK_SIZE;
 
 use super::bed::{Background, Engine, Load, Sample, run};
+use super::checked::Checked;
 use super::checkpoints;
 use super::counted::Counted;
 use super::places::Places;
@@ -141,9 +142,11 @@ impl<D: Device> Suite<D> {
         for (depth, name) in WRITES {
             let seed = round as u64 + 1;
             let over = random_write(depth, OVERWRITTEN_BYTES, limit, seed);
-            for subject in in_turn([Subject::Raw, Subject::Overwrite, Subject::Thin], round) {
+            let all = [Subject::Raw, Subject::Checked, Subject::Overwrite, Subject::Thin];
+            for subject in in_turn(all, round) {
                 let sample = match subject {
                     Subject::Raw => run(&self.handle, &self.raw, over).await?,
+                    Subject::Checked => run(&self.handle, &Checked(self.raw.clone()), over).await?,
                     Subject::Overwrite => run(&self.handle, &self.aged, over).await?,
                     _ => self.first_writes(depth, limit, seed).await?,
                 };
@@ -165,19 +168,21 @@ impl<D: Device> Suite<D> {
         let write = sequential(true, SEQUENTIAL_BYTES);
         let limit = Limit::Bytes(SEQUENTIAL_PASSES * SEQUENTIAL_BYTES);
         let read = Load { limit, ..sequential(false, SEQUENTIAL_BYTES) };
-        let both = in_turn([Subject::Raw, Subject::Thin], pair);
+        let all = in_turn([Subject::Raw, Subject::Checked, Subject::Thin], pair);
         let thin = self.engine.volume(SEQUENTIAL_BYTES).await?;
-        for subject in both {
+        for subject in all {
             let sample = match subject {
                 Subject::Raw => run(&self.handle, &self.raw, write).await?,
+                Subject::Checked => run(&self.handle, &Checked(self.raw.clone()), write).await?,
                 _ => run(&self.handle, &thin, write).await?,
             };
             self.add(SEQUENTIAL_WRITE, subject, sample);
         }
         let places = self.places_of(&thin).await?;
-        for subject in both {
+        for subject in all {
             let sample = match subject {
                 Subject::Raw => run(&self.handle, &places, read).await?,
+                Subject::Checked => run(&self.handle, &Checked(places.clone()), read).await?,
                 _ => self.counted_read(&thin, read).await?,
             };
             self.add(READ_BACK, subject, sample);
