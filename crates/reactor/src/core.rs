@@ -15,6 +15,7 @@ use uring::{Ring, SetupError};
 use crate::cpu::{allowed_cpus, pin_to};
 use crate::handle::{Handle, monotonic_now};
 use crate::idle::{IdlePolicy, Patience};
+use crate::sharing::Sharing;
 
 /// Tasks polled in a row before the kernel is asked again, so that tasks which wake each other
 /// without end cannot keep the network waiting.
@@ -138,6 +139,7 @@ struct Core {
     executor: Executor,
     handle: Handle,
     patience: Patience,
+    sharing: Sharing,
 }
 
 impl Core {
@@ -155,7 +157,7 @@ impl Core {
         let handle = Handle::new(ring, executor.spawner());
         let patience = Patience::new(config.idle);
         handle.core.hot.enable(patience.spin() > Duration::ZERO);
-        Ok(Self { executor, handle, patience })
+        Ok(Self { executor, handle, patience, sharing: Sharing::new(monotonic_now()) })
     }
 
     fn run<F, Fut, T>(&mut self, main: F) -> T
@@ -191,7 +193,7 @@ impl Core {
 
     /// Runs what is ready, hands over what it asked for, delivers what is done. Whether there was
     /// anything.
-    fn turn(&self) -> bool {
+    fn turn(&mut self) -> bool {
         self.fire_timers();
         let polled = self.executor.run_ready(POLLS_PER_TURN);
         let delivered = self.handle.core.ring.poll();
@@ -201,11 +203,14 @@ impl Core {
         busy || received > 0
     }
 
-    /// Flushes, and what a file system cannot do at once, are done by threads of the kernel on this very CPU. They do not
-    /// get hold of it while a core polls, but after its slice of some milliseconds.
-    fn let_kernel_threads_run(&self) {
-        if self.handle.core.ring.waits_for_kernel_threads() {
-            rustix::thread::sched_yield();
+    /// Yields the CPU if it waits for threads of the kernel.
+    fn let_kernel_threads_run(&mut self) {
+        if self.waits_for_kernel_threads() {
+            let start = monotonic_now();
+            if self.sharing.may_yield(start) {
+                rustix::thread::sched_yield();
+                self.sharing.on_yielded(start, monotonic_now());
+            }
         }
     }
 
@@ -223,10 +228,9 @@ impl Core {
 
     /// Polls, then sleeps, until there is something to do.
     fn wait_for_work(&mut self) {
-        let core = &self.handle.core;
-        let idle_since = core.now.get();
-        let deadline = core.timers.borrow().next_deadline();
-        let spin_until = idle_since + self.patience.spin();
+        let idle_since = self.handle.core.now.get();
+        let deadline = self.handle.core.timers.borrow().next_deadline();
+        let spin_until = idle_since + self.patience_for(idle_since);
         if spin_until > idle_since && self.spin(spin_until, deadline) {
             return;
         }
@@ -234,30 +238,55 @@ impl Core {
         if timeout == Some(Duration::ZERO) {
             return;
         }
+        let core = &self.handle.core;
         core.hot.cool_down();
         core.ring.wait(timeout, || self.executor.has_ready());
-        self.patience.on_slept(monotonic_now().since(idle_since));
-        core.hot.enable(self.patience.spin() > Duration::ZERO);
+        let now = monotonic_now();
+        self.patience.on_slept(now.since(idle_since));
+        core.hot.enable(self.patience_for(now) > Duration::ZERO);
     }
 
-    /// Looks for work until `until`; whether there is some, a timer included.
-    fn spin(&self, until: Instant, deadline: Option<Instant>) -> bool {
-        let core = &self.handle.core;
+    /// How long to poll now.
+    fn patience_for(&self, now: Instant) -> Duration {
+        match self.sharing.should_sleep(now, self.waits_for_kernel_threads()) {
+            true => Duration::ZERO,
+            false => self.patience.spin(),
+        }
+    }
+
+    fn waits_for_kernel_threads(&self) -> bool {
+        self.handle.core.ring.waits_for_kernel_threads()
+    }
+
+    /// Looks for work until `until`, unless sleep is better; whether there is some, a timer included. Lets others have the CPU
+    /// between looks.
+    fn spin(&mut self, until: Instant, deadline: Option<Instant>) -> bool {
+        let mut yielded = None;
         loop {
-            for _ in 0..LOOKS_PER_CLOCK {
-                if core.ring.has_work() || self.executor.has_ready() || core.hot.ask(false) > 0 {
-                    return true;
-                }
-                std::hint::spin_loop();
-            }
-            self.let_kernel_threads_run();
+            let has_work = (0..LOOKS_PER_CLOCK).any(|_| self.has_work());
             let now = monotonic_now();
-            if deadline.is_some_and(|deadline| deadline <= now) {
+            if let Some(yielded) = yielded.take() {
+                self.sharing.on_yielded(yielded, now);
+            }
+            if has_work || deadline.is_some_and(|deadline| deadline <= now) {
                 return true;
             }
-            if now >= until {
+            if now >= until || self.sharing.should_sleep(now, self.waits_for_kernel_threads()) {
                 return false;
             }
+            if self.sharing.may_yield(now) {
+                rustix::thread::sched_yield();
+                yielded = Some(now);
+            }
         }
+    }
+
+    fn has_work(&self) -> bool {
+        let core = &self.handle.core;
+        if core.ring.has_work() || self.executor.has_ready() || core.hot.ask(false) > 0 {
+            return true;
+        }
+        std::hint::spin_loop();
+        false
     }
 }

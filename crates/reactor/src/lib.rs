@@ -24,6 +24,7 @@ mod net;
 mod offload;
 mod open;
 mod random;
+mod sharing;
 mod storage;
 mod sysfs;
 mod timers;

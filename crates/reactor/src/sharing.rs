@@ -1,0 +1,101 @@
+//! With whom a core shares its CPU, and when it lets others have it.
+//!
+//! - Y1: Flushes, what a file system cannot do at once, and the ends of writes to files are work of the kernel's threads. Each
+//!   has the CPU of whoever asked, or the one that the device interrupts, whichever core that belongs to. One that is woken
+//!   beside a thread that polls may wait for a part of a millisecond, several times as long as a drive takes for a write. So
+//!   whoever polls yields the CPU between its looks, and whoever waits for such threads does once a turn: that returns at once
+//!   if nobody wants the CPU, and soon if a thread of the kernel does.
+//! - Y2: To yield to a program that wants all of the CPU costs a slice of some milliseconds. Beside one, a core yields ever
+//!   more seldom. It goes on to poll, as it would not have its CPU back at once, but sleeps where it waits for threads of the
+//!   kernel, which have the CPU then.
+
+use std::time::Duration;
+
+use units::Instant;
+
+/// A yield that takes longer was to no thread of the kernel: their turns take some 10 µs.
+const LONG: Duration = Duration::from_millis(1);
+/// How long a core keeps its CPU after a long yield: longer each time, up to a limit.
+const KEEP_MIN: Duration = Duration::from_millis(4);
+const KEEP_MAX: Duration = Duration::from_secs(4);
+
+/// What a core knows of the others on its CPU.
+#[derive(Debug)]
+pub(crate) struct Sharing {
+    /// Until when it keeps its CPU (Y2).
+    keeps_until: Instant,
+    /// For how long it has done so last.
+    keep: Duration,
+}
+
+impl Sharing {
+    pub(crate) fn new(now: Instant) -> Self {
+        Self { keeps_until: now, keep: Duration::ZERO }
+    }
+
+    /// Whether a core that has reason to may yield its CPU: no other program wants that, as far as is known.
+    pub(crate) fn may_yield(&self, now: Instant) -> bool {
+        now >= self.keeps_until
+    }
+
+    /// Whether to sleep rather than poll (Y2).
+    pub(crate) fn should_sleep(&self, now: Instant, waits_for_kernel_threads: bool) -> bool {
+        waits_for_kernel_threads && !self.may_yield(now)
+    }
+
+    /// The core has yielded at some time after `start`, and has its CPU at `end`.
+    pub(crate) fn on_yielded(&mut self, start: Instant, end: Instant) {
+        if end.since(start) <= LONG {
+            return;
+        }
+        // A short yield proves nothing: the other may have used up its share. A time without a long one does.
+        let is_alone = start.since(self.keeps_until) > KEEP_MAX;
+        let doubled = if is_alone { KEEP_MIN } else { self.keep * 2 };
+        self.keep = doubled.clamp(KEEP_MIN, KEEP_MAX);
+        self.keeps_until = end + self.keep;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SLICE: Duration = Duration::from_millis(4);
+
+    fn after_ms(ms: u64) -> Instant {
+        Instant(1_000_000_000) + Duration::from_millis(ms)
+    }
+
+    /// Y1.
+    #[test]
+    fn whoever_meets_only_threads_of_the_kernel_goes_on_to_yield() {
+        let mut sharing = Sharing::new(after_ms(0));
+        for ms in 0..100 {
+            assert!(sharing.may_yield(after_ms(ms)) && !sharing.should_sleep(after_ms(ms), true));
+            sharing.on_yielded(after_ms(ms), after_ms(ms) + Duration::from_micros(50));
+        }
+    }
+
+    /// Y2.
+    #[test]
+    fn whoever_is_beside_another_program_yields_ever_more_seldom() {
+        let mut sharing = Sharing::new(after_ms(0));
+        let (mut now, mut yields) = (after_ms(0), 0);
+        while now < after_ms(60_000) {
+            now = now + Duration::from_micros(100);
+            if sharing.may_yield(now) {
+                // Each second one returns at once.
+                let took = if yields % 2 == 0 { SLICE } else { Duration::ZERO };
+                sharing.on_yielded(now, now + took);
+                (now, yields) = (now + took, yields + 1);
+            } else {
+                assert!(sharing.should_sleep(now, true) && !sharing.should_sleep(now, false));
+            }
+        }
+        assert!((20..60).contains(&yields), "{yields} in a minute");
+        let alone = now + 3 * KEEP_MAX;
+        assert!(sharing.may_yield(alone));
+        sharing.on_yielded(alone, alone + SLICE);
+        assert!(sharing.may_yield(alone + SLICE + KEEP_MIN), "what was is forgotten");
+    }
+}
