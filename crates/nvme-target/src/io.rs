@@ -124,7 +124,8 @@ pub fn decode_io(sqe: &Sqe, namespace: &NamespaceView) -> Result<IoCommand, Stat
 }
 
 /// Checks a fused operation, of which there is one: Compare and Write of the same blocks. If it cannot
-/// be executed, each half has a status of its own.
+/// be executed, each half has a status of its own. Where each is sound, and they name different blocks, neither is
+/// right (NVM, clause 2.1.3.1): both are invalid.
 pub fn decode_fused(
     first: &Sqe,
     second: &Sqe,
@@ -141,7 +142,7 @@ pub fn decode_fused(
         {
             Ok(range)
         }
-        _ => Err((failed, Status::INVALID_FIELD.with_dnr())),
+        _ => Err((Status::INVALID_FIELD.with_dnr(), Status::INVALID_FIELD.with_dnr())),
     }
 }
 

@@ -150,6 +150,36 @@ fn fused_compare_and_write_is_one_operation() {
     });
 }
 
+/// Method: the second half names one block more, or the next ones, in the capsule and by R2T; then the queue swaps.
+#[test]
+fn halves_that_name_different_blocks_are_both_invalid() {
+    simulate(5, |world| async move {
+        let (core, _) = serve_new(world.clone(), BLOCKS).await;
+        let (mut io, admin) = RawHost::io_queue(&world, &nqn_of(VOLUME)).await.expect("connects");
+        for (slba, blocks) in [(4, 2), (3, 1), (3, 3), (3, 8)] {
+            let compare = half(IoOpcode::COMPARE, Sqe::FUSE_FIRST, 3, 2);
+            io.send(&capsule(100, compare, data(1, 2).as_bytes())).await.expect("sent");
+            let bytes = data(2, blocks as usize);
+            let (mut write, mut carried) =
+                (half(IoOpcode::WRITE, Sqe::FUSE_SECOND, slba, blocks), bytes.as_bytes());
+            if blocks == 8 {
+                (write.dptr, carried) = (SglDescriptor::transport(8 * BLOCK_SIZE as u32), &[]);
+            }
+            io.send(&capsule(101, write, carried)).await.expect("sent");
+            for _ in 0..2 {
+                let response = io.receive(24).await.expect("an answer");
+                let cqe = CapsuleResp::read_from_bytes(&response).expect("a completion").cqe;
+                assert_eq!(cqe.status(), Status::INVALID_FIELD.with_dnr(), "{slba} {blocks}");
+            }
+        }
+        let ended = fused(&mut io, 3, &[0; 2 * BLOCK_SIZE], data(2, 2).as_bytes()).await;
+        assert_eq!(ended, [Status::SUCCESS; 2], "the queue goes on");
+        drop((io, admin));
+        sleep(&world, Duration::from_secs(3)).await;
+        assert_eq!(core.stats().memory_used_bytes, 0);
+    });
+}
+
 /// Sends both halves at once, then the data of each as the server asks for it, and returns how they ended.
 async fn fused_on_request(
     host: &mut RawHost,
