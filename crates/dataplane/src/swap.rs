@@ -99,6 +99,11 @@ async fn fused<W: World, D: Device>(connection: Rc<Connection<W, D>>, operation:
             connection.fail(first, &queue, &error);
             connection.complete(second, failed, 0);
         }
+        // What the comparison found is true, whatever became of the write (NVM, clause 2.1.3.1).
+        Err(CompareError::Write(error)) => {
+            connection.complete(first, Status::SUCCESS, 0);
+            connection.fail(second, &queue, &error);
+        }
     }
 }
 
@@ -127,5 +132,6 @@ pub(crate) async fn swap<W: World, D: Device>(
             connection.complete(slot, Status::COMPARE_FAILURE.with_dnr(), offset_bytes);
         }
         Err(CompareError::Volume(error)) => connection.fail(slot, queue, &error),
+        Err(CompareError::Write(error)) => connection.fail_write(slot, queue, &error),
     }
 }

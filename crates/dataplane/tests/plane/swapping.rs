@@ -10,7 +10,7 @@ use local_sync::Semaphore;
 use nvme_wire::io::BlockCommand;
 use nvme_wire::pdu::{CapsuleResp, Digests, H2cData, R2t};
 use nvme_wire::{Cqe, IoOpcode, SglDescriptor, Sqe, Status};
-use sim::{Rng, SimDevice, SimWorld, Simulation};
+use sim::{DeviceFaults, Rng, SimDevice, SimWorld, Simulation};
 use units::{BLOCK_SIZE, Duration, Lba};
 use zerocopy::{FromBytes, IntoBytes};
 
@@ -147,6 +147,29 @@ fn fused_compare_and_write_is_one_operation() {
         assert_eq!(ended, [Status::LBA_OUT_OF_RANGE, Status::ABORTED_FAILED_FUSED]);
         let read = volume.read(Lba(3), 2).await.expect("readable");
         assert!(read.as_bytes() == new.as_bytes());
+    });
+}
+
+/// What the comparison found is true also where the write that was to follow fails. Method: the disk fails all writes.
+#[test]
+fn a_write_that_fails_leaves_the_comparison_as_it_was() {
+    simulate(4, |world| async move {
+        let (core, device) = serve_new(world.clone(), BLOCKS).await;
+        let volume = connect(world.clone(), host()).await;
+        let (old, new) = (data(1, 2), data(2, 2));
+        volume.write(Lba(3), old.clone()).await.expect("written");
+        let (mut io, _admin) = RawHost::io_queue(&world, &nqn_of(VOLUME)).await.expect("connects");
+        device.set_faults(DeviceFaults { write_error_one_in: 1, ..DeviceFaults::default() });
+        let differs = fused(&mut io, 3, new.as_bytes(), new.as_bytes()).await;
+        assert_eq!(differs, [Status::COMPARE_FAILURE, Status::ABORTED_FAILED_FUSED]);
+        let ended = fused(&mut io, 3, old.as_bytes(), new.as_bytes()).await;
+        assert_eq!(ended, [Status::SUCCESS, Status::WRITE_FAULT]);
+        let failed = volume.compare_and_swap(Lba(3), &old, &new).await;
+        let Err(Error::Target { status, .. }) = failed else { panic!("{failed:?}") };
+        assert_eq!(status.code(), Status::WRITE_FAULT, "the vendor specific form");
+        let read = volume.read(Lba(3), 2).await.expect("readable");
+        assert!(read.as_bytes() == old.as_bytes(), "nothing changed");
+        drop(core);
     });
 }
 
