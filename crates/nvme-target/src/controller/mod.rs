@@ -242,7 +242,7 @@ impl Controller {
         if request.host_nqn != self.host_nqn {
             return Err(in_data(ConnectData::OFFSET_HOSTNQN));
         }
-        if request.host_id != self.host_id {
+        if !self.has_host_id(request) {
             return Err(in_data(ConnectData::OFFSET_HOSTID));
         }
         if !self.may_be_queue(request.qid) {
@@ -294,7 +294,11 @@ impl Controller {
     pub fn belongs_to(&self, request: &ConnectRequest) -> bool {
         request.subsystem == self.parameters.subsystem
             && request.host_nqn == self.host_nqn
-            && request.host_id == self.host_id
+            && self.has_host_id(request)
+    }
+
+    fn has_host_id(&self, request: &ConnectRequest) -> bool {
+        request.host_id.is_zero() || request.host_id == self.host_id
     }
 
     /// The host that the controller belongs to.

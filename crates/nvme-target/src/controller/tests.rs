@@ -322,6 +322,9 @@ fn io_queues_join_their_own_controller_once() {
     assert_eq!(refused(&mut harness, &other_host), (invalid, 0x1_0200));
     let other_id = ConnectRequest { host_id: HostId([4; 16]), ..good.clone() };
     assert_eq!(refused(&mut harness, &other_id), (invalid, 0x1_0000));
+    let no_id = ConnectRequest { host_id: HostId([0; 16]), ..good.clone() };
+    assert!(harness.controller.accept_io(&no_id).is_ok(), "then it is not looked at");
+    assert!(harness.controller.belongs_to(&no_id) && !harness.controller.belongs_to(&other_id));
     let other_cntlid = ConnectRequest { cntlid: 8, ..good.clone() };
     assert_eq!(refused(&mut harness, &other_cntlid), (invalid, 0x1_0010));
     let other_subsystem = ConnectRequest { subsystem: Nqn::DISCOVERY, ..good.clone() };
