@@ -1,7 +1,7 @@
 //! I/O commands, checked. Everything that the namespace's size and format decide is decided here;
 //! what the data says (Compare, ranges) comes later.
 
-use nvme_wire::io::{BlockCommand, DatasetManagement, dsm_ranges};
+use nvme_wire::io::{BlockCommand, DatasetManagement, PRINFO_PRACT, dsm_ranges};
 use nvme_wire::sqe::{Fuse, NSID_ALL};
 use nvme_wire::{FabricsType, IoOpcode, Sqe, Status, fabrics};
 use units::{BLOCK_SIZE, Lba, LbaRange, MetadataSize};
@@ -167,11 +167,11 @@ fn decode_block_command(
     namespace: &NamespaceView,
 ) -> Result<IoCommand, Status> {
     let command = BlockCommand::decode(sqe);
-    // No protection information: a host that asks for it to be checked must not think it was.
-    if command.prinfo != 0 {
-        return Err(Status::INVALID_PROTECTION_INFORMATION.with_dnr());
-    }
-    if opcode == IoOpcode::WRITE && command.dtype != 0 {
+    // Without protection information PRINFO is ignored (NVM, figure "Protection Information Field Definition"), but for
+    // this bit, which no Verify may have.
+    let has_action = opcode == IoOpcode::VERIFY && command.prinfo & PRINFO_PRACT != 0;
+    let has_directive = opcode == IoOpcode::WRITE && command.dtype != 0;
+    if has_action || has_directive {
         return Err(Status::INVALID_FIELD.with_dnr());
     }
     let is_pair = opcode == IoOpcode::COMPARE_AND_WRITE;
