@@ -420,14 +420,7 @@ impl<W: World, D: Device> Connection<W, D> {
         slot: SlotId,
         queue: &IoQueue<W, D>,
     ) -> Result<nvme_target::IoCommand, Status> {
-        let transport = self.transport.borrow();
-        let (command, view) = (transport.command(slot), queue.export.view());
-        match transport.first_half_of(slot) {
-            Some(first) => nvme_target::decode_fused(transport.command(first), command, &view)
-                .map(|range| nvme_target::IoCommand::Write { range, fua: false })
-                .map_err(|(_, of_second)| of_second),
-            None => nvme_target::decode_io(command, &view),
-        }
+        nvme_target::decode_io(self.transport.borrow().command(slot), &queue.export.view())
     }
 
     /// The first half of the operation whose second half is in `slot`, while data is on its way.
@@ -441,6 +434,12 @@ impl<W: World, D: Device> Connection<W, D> {
             self.count_error(status);
         }
         self.reply(|transport, out| transport.complete(slot, status, result, out));
+    }
+
+    /// Completes the second half of a fused operation, in `slot`, and gives the first one a status of its own.
+    pub(crate) fn refuse_halves(&self, slot: SlotId, statuses: (Status, Status)) {
+        self.count_error(statuses.1);
+        self.reply(|transport, out| transport.refuse_halves(slot, statuses, out));
     }
 
     /// The host is answered with an error.

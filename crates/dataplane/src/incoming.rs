@@ -141,11 +141,14 @@ impl<W: World, D: Device> Connection<W, D> {
         if self.core.is_draining() {
             return self.incoming.set_late(slot);
         }
-        if let Err(status) = self.check(slot) {
+        if let Err(status) = self.must_authenticate(slot) {
             return self.complete(slot, status, 0);
         }
-        if self.first_half_of(slot).is_some() {
-            return self.prepare_second_half(slot, len_bytes, is_solicited);
+        if let Some(first) = self.first_half_of(slot) {
+            return self.prepare_second_half([first, slot], len_bytes, is_solicited);
+        }
+        if let Err(status) = self.check(slot) {
+            return self.complete(slot, status, 0);
         }
         let bytes = self.bytes_to_charge(slot, len_bytes);
         if !is_solicited {
@@ -183,7 +186,16 @@ impl<W: World, D: Device> Connection<W, D> {
     }
 
     /// The first half has paid for both, or waits for its turn to do so.
-    fn prepare_second_half(self: &Rc<Self>, slot: SlotId, len_bytes: usize, is_solicited: bool) {
+    fn prepare_second_half(
+        self: &Rc<Self>,
+        halves: [SlotId; 2],
+        len_bytes: usize,
+        is_solicited: bool,
+    ) {
+        let [_, slot] = halves;
+        if let Err(statuses) = self.decode_halves(halves, &self.io_queue()) {
+            return self.refuse_halves(slot, statuses);
+        }
         if !is_solicited {
             let share = self.window.take_anyway(0);
             return self.incoming.expect(slot, len_bytes, share, false);
@@ -211,7 +223,6 @@ impl<W: World, D: Device> Connection<W, D> {
 
     /// Whether the command in `slot` is worth waiting for its data.
     fn check(&self, slot: SlotId) -> Result<(), Status> {
-        self.must_authenticate(slot)?;
         match &*self.role.borrow() {
             Role::Io(_) if self.exchange_of(slot).is_some() => Ok(()),
             Role::Io(queue) => self.decode_io(slot, queue).map(drop),

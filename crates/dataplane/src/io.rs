@@ -5,7 +5,7 @@ use std::rc::Rc;
 use io_traits::{Device, World};
 use nvme_target::io::deallocate_ranges;
 use nvme_target::{Connection as Transport, IoCommand, Outbox, SlotId, digest_of_blocks};
-use nvme_wire::Status;
+use nvme_wire::{IoOpcode, Status};
 use schedule::Direction;
 use units::{BLOCK_SIZE, Lba, LbaRange, MetadataSize};
 use volume::{CompareError, ReadData, Volume, VolumeError};
@@ -67,12 +67,27 @@ impl<W: World, D: Device> Connection<W, D> {
     }
 
     pub(crate) fn fail(&self, slot: SlotId, queue: &IoQueue<W, D>, error: &VolumeError) {
+        self.fail_as(slot, queue, error, None);
+    }
+
+    /// Fails a command as the write that was a part of it.
+    pub(crate) fn fail_write(&self, slot: SlotId, queue: &IoQueue<W, D>, error: &VolumeError) {
+        self.fail_as(slot, queue, error, Some(IoOpcode::WRITE));
+    }
+
+    fn fail_as(
+        &self,
+        slot: SlotId,
+        queue: &IoQueue<W, D>,
+        error: &VolumeError,
+        part: Option<IoOpcode>,
+    ) {
         queue.export.on_error(error);
         if !self.is_open() {
             return;
         }
         let sqe = self.command(slot);
-        let status = nvme_status(error, sqe.opcode);
+        let status = nvme_status(error, part.map_or(sqe.opcode, |opcode| opcode.0));
         let Some(lba) = logged_block(error, &sqe) else { return self.complete(slot, status, 0) };
         self.core.tell_findings(queue.export.volume().shard());
         let status = status.with_more();
@@ -278,7 +293,9 @@ async fn compare<W: World, D: Device>(
         Err(CompareError::Miscompare { .. }) => {
             connection.complete(slot, Status::COMPARE_FAILURE.with_dnr(), 0);
         }
-        Err(CompareError::Volume(error)) => connection.fail(slot, queue, &error),
+        Err(CompareError::Volume(error) | CompareError::Write(error)) => {
+            connection.fail(slot, queue, &error);
+        }
     }
 }
 

@@ -66,7 +66,7 @@ pub(crate) const ADMIN_STATUSES: [Status; 5] = [
     Status::AUTHENTICATION_REQUIRED,
 ];
 
-/// Whether a command is there to change blocks. Compare and Write reads first, and is failed as a read.
+/// Whether a command is there to change blocks. Compare and Write reads first, and is failed as a read until it writes.
 fn changes(opcode: u8) -> bool {
     let opcode = IoOpcode(opcode);
     matches!(opcode, IoOpcode::WRITE | IoOpcode::WRITE_ZEROES | IoOpcode::DATASET_MANAGEMENT)

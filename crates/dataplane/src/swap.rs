@@ -31,11 +31,8 @@ impl<W: World, D: Device> Connection<W, D> {
             return halves.into_iter().for_each(|slot| self.incoming.set_late(slot));
         }
         let payloads = halves.map(|slot| self.take_payload(slot));
-        let Role::Io(queue) = &*self.role.borrow() else {
-            unreachable!("only I/O queues have fused operations");
-        };
-        let [compare, write] = halves.map(|slot| self.command(slot));
-        let range = match decode_fused(&compare, &write, &queue.export.view()) {
+        let queue = self.io_queue();
+        let range = match self.decode_halves(halves, &queue) {
             Ok(range) => range,
             Err(statuses) => return self.complete_halves(halves, statuses),
         };
@@ -44,7 +41,25 @@ impl<W: World, D: Device> Connection<W, D> {
             return self.complete_halves(halves, (invalid.with_dnr(), failed));
         };
         let payloads = [compared, written];
-        self.queue_fused(Fused { queue: queue.clone(), halves, range, payloads }, range.blocks);
+        self.queue_fused(Fused { queue, halves, range, payloads }, range.blocks);
+    }
+
+    /// What the halves of a fused operation are for.
+    pub(crate) fn io_queue(&self) -> Rc<IoQueue<W, D>> {
+        match &*self.role.borrow() {
+            Role::Io(queue) => queue.clone(),
+            Role::New | Role::Admin(_) => unreachable!("only I/O queues have fused operations"),
+        }
+    }
+
+    /// The blocks of the fused operation in two slots, or how each half is refused.
+    pub(crate) fn decode_halves(
+        &self,
+        halves: [SlotId; 2],
+        queue: &IoQueue<W, D>,
+    ) -> Result<LbaRange, (Status, Status)> {
+        let [compare, write] = halves.map(|slot| self.command(slot));
+        decode_fused(&compare, &write, &queue.export.view())
     }
 
     /// Runs a fused operation as a task.
@@ -84,6 +99,11 @@ async fn fused<W: World, D: Device>(connection: Rc<Connection<W, D>>, operation:
             connection.fail(first, &queue, &error);
             connection.complete(second, failed, 0);
         }
+        // What the comparison found is true, whatever became of the write (NVM, clause 2.1.3.1).
+        Err(CompareError::Write(error)) => {
+            connection.complete(first, Status::SUCCESS, 0);
+            connection.fail(second, &queue, &error);
+        }
     }
 }
 
@@ -112,5 +132,6 @@ pub(crate) async fn swap<W: World, D: Device>(
             connection.complete(slot, Status::COMPARE_FAILURE.with_dnr(), offset_bytes);
         }
         Err(CompareError::Volume(error)) => connection.fail(slot, queue, &error),
+        Err(CompareError::Write(error)) => connection.fail_write(slot, queue, &error),
     }
 }

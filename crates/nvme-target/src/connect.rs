@@ -11,9 +11,6 @@ use crate::Limits;
 /// Largest controller identifier; those above are reserved.
 pub const CNTLID_MAX: u16 = 0xFFEF;
 
-/// Flags that a Fabrics command has reserved: all but PSDT.
-const FLAGS_RESERVED: u8 = 0b0011_1111;
-
 /// A Connect command that is well formed.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct ConnectRequest {
@@ -27,7 +24,7 @@ pub struct ConnectRequest {
     pub kato_ms: u32,
     /// The controller to join (I/O queues only).
     pub cntlid: u16,
-    /// Who asks.
+    /// Who asks. Zero on an I/O queue: whoever its controller belongs to.
     pub host_id: HostId,
     /// Who asks, by name.
     pub host_nqn: Nqn,
@@ -87,8 +84,9 @@ impl ConnectRequest {
         let connect = Connect::from(*sqe);
         let in_command = |offset| ConnectRefusal::invalid(ConnectInvalid::command(offset));
         let in_data = |offset| ConnectRefusal::invalid(ConnectInvalid::data(offset));
-        if sqe.flags & FLAGS_RESERVED != 0 {
-            return Err(ConnectRefusal::status(Status::INVALID_FIELD.with_dnr()));
+        // A Connect is not refused with Invalid Field in Command (Base, clause 6.3).
+        if sqe.flags != Sqe::PSDT_SGL {
+            return Err(in_command(Connect::OFFSET_FLAGS));
         }
         if connect.recfmt.get() != 0 {
             let status = Status::CONNECT_INCOMPATIBLE_FORMAT.with_dnr();
@@ -116,7 +114,7 @@ impl ConnectRequest {
             return Err(in_data(ConnectData::OFFSET_CNTLID));
         }
         let host_id = HostId(connect_data.hostid);
-        if host_id.is_zero() {
+        if qid == 0 && host_id.is_zero() {
             return Err(in_data(ConnectData::OFFSET_HOSTID));
         }
         Ok(Self {

@@ -1,7 +1,7 @@
 //! I/O commands, checked. Everything that the namespace's size and format decide is decided here;
 //! what the data says (Compare, ranges) comes later.
 
-use nvme_wire::io::{BlockCommand, DatasetManagement, dsm_ranges};
+use nvme_wire::io::{BlockCommand, DatasetManagement, PRINFO_PRACT, dsm_ranges};
 use nvme_wire::sqe::{Fuse, NSID_ALL};
 use nvme_wire::{FabricsType, IoOpcode, Sqe, Status, fabrics};
 use units::{BLOCK_SIZE, Lba, LbaRange, MetadataSize};
@@ -124,7 +124,8 @@ pub fn decode_io(sqe: &Sqe, namespace: &NamespaceView) -> Result<IoCommand, Stat
 }
 
 /// Checks a fused operation, of which there is one: Compare and Write of the same blocks. If it cannot
-/// be executed, each half has a status of its own.
+/// be executed, each half has a status of its own. Where each is sound, and they name different blocks, neither is
+/// right (NVM, clause 2.1.3.1): both are invalid.
 pub fn decode_fused(
     first: &Sqe,
     second: &Sqe,
@@ -141,7 +142,7 @@ pub fn decode_fused(
         {
             Ok(range)
         }
-        _ => Err((failed, Status::INVALID_FIELD.with_dnr())),
+        _ => Err((Status::INVALID_FIELD.with_dnr(), Status::INVALID_FIELD.with_dnr())),
     }
 }
 
@@ -166,11 +167,11 @@ fn decode_block_command(
     namespace: &NamespaceView,
 ) -> Result<IoCommand, Status> {
     let command = BlockCommand::decode(sqe);
-    // No protection information: a host that asks for it to be checked must not think it was.
-    if command.prinfo != 0 {
-        return Err(Status::INVALID_PROTECTION_INFORMATION.with_dnr());
-    }
-    if opcode == IoOpcode::WRITE && command.dtype != 0 {
+    // Without protection information PRINFO is ignored (NVM, figure "Protection Information Field Definition"), but for
+    // this bit, which no Verify may have.
+    let has_action = opcode == IoOpcode::VERIFY && command.prinfo & PRINFO_PRACT != 0;
+    let has_directive = opcode == IoOpcode::WRITE && command.dtype != 0;
+    if has_action || has_directive {
         return Err(Status::INVALID_FIELD.with_dnr());
     }
     let is_pair = opcode == IoOpcode::COMPARE_AND_WRITE;

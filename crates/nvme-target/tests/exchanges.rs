@@ -4,7 +4,8 @@
 mod driver;
 
 use driver::{
-    ALL_DIGESTS, BOTH, Driver, NONE, Reply, admin, capsule, connect_capsule, ic_req, io, pdu,
+    ALL_DIGESTS, BOTH, Driver, NONE, Reply, admin, capsule, connect_capsule, connect_data, ic_req,
+    io, pdu,
 };
 use nvme_target::{CloseReason, ControllerKind, Limits};
 use nvme_wire::fabrics::{CATTR_DISABLE_SQ_FLOW, Connect, Disconnect};
@@ -299,6 +300,29 @@ fn commands_out_of_their_turn_are_sequence_errors() {
     let mut driver = io(0, NONE);
     driver.feed(&connect_capsule(ControllerKind::Io, 2, 0, NONE));
     assert_eq!(driver.completion().status().code(), Status::COMMAND_SEQUENCE_ERROR);
+}
+
+/// A Connect is never answered with Invalid Field in Command, whatever is wrong with its capsule; and it can be repeated.
+#[test]
+fn a_connect_that_is_wrong_is_told_so_in_its_own_words() {
+    let (invalid, length) = (Status::CONNECT_INVALID_PARAMETERS, Status::DATA_SGL_LENGTH_INVALID);
+    let who = connect_data(ControllerKind::Io, 0);
+    let good = Sqe::from(Connect::new(0, 32, 5000));
+    let long = Sqe { dptr: SglDescriptor::transport(2 << 20), ..good };
+    for (sqe, data, status, ipo) in [
+        (Sqe { flags: 0, ..good }, who.as_bytes(), invalid, 1),
+        (Sqe { flags: 0x41, ..good }, who.as_bytes(), invalid, 1),
+        (long, &[][..], length, 0),
+    ] {
+        let mut driver = Driver::new();
+        driver.feed(&ic_req(NONE));
+        driver.replies();
+        driver.feed(&capsule(sqe, 1, data, NONE));
+        let cqe = driver.completion();
+        assert_eq!((cqe.status(), cqe.dw0()), (status.with_dnr(), ipo), "{:#x}", sqe.flags);
+        driver.feed(&capsule(good, 2, who.as_bytes(), NONE));
+        assert_eq!(driver.completion().status(), Status::SUCCESS);
+    }
 }
 
 #[test]

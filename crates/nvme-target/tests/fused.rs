@@ -122,7 +122,7 @@ fn a_half_that_is_refused_takes_the_other_one_with_it() {
     };
     assert_eq!(both(compare(63, 2), write(63, 2)), [Status::LBA_OUT_OF_RANGE, failed]);
     assert_eq!(both(compare(3, 2), write(63, 2)), [failed, Status::LBA_OUT_OF_RANGE]);
-    assert_eq!(both(compare(3, 2), write(4, 2)), [failed, Status::INVALID_FIELD]);
+    assert_eq!(both(compare(3, 2), write(4, 2)), [Status::INVALID_FIELD; 2]);
     let wrong = half(IoOpcode::WRITE, Sqe::FUSE_FIRST, 3, 2);
     assert_eq!(both(wrong, write(3, 2)), [Status::INVALID_FIELD, failed]);
     let reserved = half(IoOpcode::WRITE, 3, 3, 2);
@@ -131,6 +131,35 @@ fn a_half_that_is_refused_takes_the_other_one_with_it() {
     let mut prp = compare(3, 2);
     prp.flags &= 0x3F;
     assert_eq!(both(prp, write(3, 2)), [Status::INVALID_FIELD, failed]);
+}
+
+/// Neither half is right if they name different blocks. Method: the data of the first half is asked for, and comes before
+/// the second half or behind it; of that no data is asked for.
+#[test]
+fn halves_that_name_different_blocks_are_both_invalid() {
+    let invalid = Status::INVALID_FIELD;
+    for (slba, nlb) in [(4, 8), (3, 7), (3, 9)] {
+        for data_first in [false, true] {
+            let mut driver = io(0, NONE);
+            let data = h2c_for(COMPARE, 0, &blocks(0, 8), 1 << 15, NONE);
+            driver.feed(&capsule(compare(3, 8), COMPARE, &[], NONE));
+            assert_eq!(driver.replies()[0].pdu, PduType::R2t);
+            if data_first {
+                driver.feed(&data);
+            }
+            driver.feed(&capsule(write(slba, nlb), WRITE, &[], NONE));
+            let mut ended = completions(&mut driver);
+            if !data_first {
+                assert_eq!(ended, [(WRITE, invalid)], "the R2T is not taken back");
+                driver.feed(&data);
+                ended.extend(completions(&mut driver));
+                ended.sort_by_key(|(cid, _)| *cid);
+            }
+            assert_eq!(ended, [(COMPARE, invalid), (WRITE, invalid)], "{slba} {nlb}");
+            assert_eq!((stored(&driver), driver.connection.in_flight()), (0, 0));
+            assert_eq!(swap(&mut driver, 0, 7, NONE), [Status::SUCCESS; 2], "the queue goes on");
+        }
+    }
 }
 
 #[test]

@@ -4,7 +4,9 @@
 mod driver;
 
 use checksum::crc32c;
-use driver::{ALL_DIGESTS, BOTH, Driver, NONE, admin, capsule, connect_data, ic_req, io, pdu};
+use driver::{
+    ALL_DIGESTS, BOTH, Driver, NONE, admin, capsule, connect_data, enable, ic_req, io, pdu,
+};
 use nvme_target::{CloseReason, ControllerKind, Limits};
 use nvme_wire::fabrics::{Connect, Property, PropertySize};
 use nvme_wire::feature::{Fid, SetFeatures};
@@ -198,6 +200,8 @@ fn the_keep_alive_timer_may_be_as_short_and_as_long_as_can_be_said() {
         let connect = Sqe::from(Connect::new(0, 32, asked_ms));
         let who = connect_data(ControllerKind::Io, 0);
         driver.feed(&capsule(connect, 0, who.as_bytes(), NONE));
+        let set = Property::set(offset::CC, PropertySize::Four, enable());
+        driver.feed(&capsule(Sqe::from(set), 1, &[], NONE));
         let by_connect = driver.controller.as_ref().expect("connected").next_timeout();
         assert_eq!(by_connect, expected, "Connect with {asked_ms} ms");
 

@@ -16,8 +16,10 @@ pub const CNTLID_DYNAMIC: u16 = 0xFFFF;
 pub const CATTR_DISABLE_SQ_FLOW: u8 = 1 << 2;
 /// CATTR: the queue may be deleted by itself (Disconnect on an I/O queue).
 pub const CATTR_QUEUE_DELETION: u8 = 1 << 3;
-/// CATTR: bits that are reserved. Those below them are the two above and the priority class.
-const CATTR_RESERVED: u8 = 0xF0;
+/// CATTR: it is a discovery controller that connects.
+pub const CATTR_CONNECTING_ENTITY: u8 = 1 << 4;
+/// CATTR: bits that are reserved. Those below them are the three above and the priority class.
+const CATTR_RESERVED: u8 = 0xE0;
 /// SQHD in every completion of a queue without flow control.
 pub const SQHD_FLOW_DISABLED: u16 = 0xFFFF;
 /// Authentication Send and Receive: SECP of DH-HMAC-CHAP.
@@ -30,6 +32,12 @@ pub const SPSP: u8 = 0x01;
 pub fn fctype(sqe: &Sqe) -> FabricsType {
     let [fctype, ..] = sqe.nsid.to_bytes();
     FabricsType(fctype)
+}
+
+/// Whether it is a Connect.
+#[must_use]
+pub fn is_connect(sqe: &Sqe) -> bool {
+    sqe.opcode == OPCODE && fctype(sqe) == FabricsType::CONNECT
 }
 
 /// Connect: makes this transport connection a queue of a controller.
@@ -62,19 +70,23 @@ pub struct Connect {
     pub reserved2: u8,
     /// 48..52: Keep Alive Timeout in milliseconds, 0 for none.
     pub kato: U32,
-    /// 52..64: reserved.
-    pub reserved3: [u8; 12],
+    /// 52..54: NVM Set Identifier, for controllers that have such sets.
+    pub nvmsetid: U16,
+    /// 54..64: reserved.
+    pub reserved3: [u8; 10],
 }
 
 const _: () = {
     assert!(size_of::<Connect>() == 64);
     assert!(offset_of!(Connect, recfmt) == 40 && offset_of!(Connect, kato) == 48);
     assert!(offset_of!(Connect, reserved) == 5 && offset_of!(Connect, reserved2) == 47);
-    assert!(offset_of!(Connect, reserved3) == 52 && offset_of!(ConnectData, reserved) == 18);
+    assert!(offset_of!(Connect, reserved3) == 54 && offset_of!(ConnectData, reserved) == 18);
     assert!(offset_of!(ConnectData, reserved2) == 768);
 };
 
 impl Connect {
+    /// Byte offset of FUSE and PSDT in the command.
+    pub const OFFSET_FLAGS: u16 = 1;
     /// Byte offset of RECFMT in the command.
     pub const OFFSET_RECFMT: u16 = 40;
     /// Byte offset of QID in the command.
@@ -109,7 +121,7 @@ impl Connect {
             (is_used(&self.reserved), 5),
             (self.cattr & CATTR_RESERVED != 0, Self::OFFSET_CATTR),
             (self.reserved2 != 0, 47),
-            (is_used(&self.reserved3), 52),
+            (is_used(&self.reserved3), 54),
         ];
         fields.into_iter().find_map(|(is_used, offset)| is_used.then_some(offset))
     }

@@ -7,6 +7,9 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use crate::{IoOpcode, SglDescriptor, Sqe};
 
+/// PRINFO: Protection Information Action.
+pub const PRINFO_PRACT: u8 = 1 << 3;
+
 /// A run of logical blocks with its options: Read, Write, Compare, Write Zeroes, Verify.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct BlockCommand {

@@ -256,6 +256,7 @@ impl Target {
             [Status::SUCCESS, Status::SUCCESS] => Ok(Compared::Equal),
             [Status::COMPARE_FAILURE, second] if second == aborted => Ok(Compared::Differs(None)),
             [_, second] if second == aborted => Err(ended[0].into()),
+            [Status::SUCCESS, _] => Err(ended[1].into()),
             _ => Err(Failure::Unexpected),
         }
     }
@@ -278,7 +279,7 @@ impl Target {
         match outcome {
             Ok(()) => Ok(Compared::Equal),
             Err(CompareError::Miscompare { offset_bytes }) => Ok(self.differs(offset_bytes)),
-            Err(CompareError::Volume(error)) => Err(error.into()),
+            Err(CompareError::Volume(error) | CompareError::Write(error)) => Err(error.into()),
         }
     }
 

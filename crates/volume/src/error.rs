@@ -87,9 +87,12 @@ pub enum CompareError {
         /// First byte that differs, counted from the start of the request.
         offset_bytes: u64,
     },
-    /// The comparison could not be made.
+    /// The comparison could not be made. Nothing was changed.
     #[error(transparent)]
     Volume(#[from] VolumeError),
+    /// The contents were as expected, and what was to take their place could not be written.
+    #[error("as expected, but not written: {0}")]
+    Write(#[source] VolumeError),
 }
 
 /// Why a device was not formatted.

@@ -345,7 +345,8 @@ impl<D: Device> Volume<D> {
         if broken(Sabotage::CompareUnlocked) {
             self.compare_blocks(lba, &expected).await?;
             let guard = lock(&self.state.locks, range).await;
-            return Ok(self.counted(self.write_locked(guard, range, blocks, crcs).await)?);
+            let written = self.write_locked(guard, range, blocks, crcs).await;
+            return self.counted(written).map_err(CompareError::Write);
         }
         let guard = lock(&self.state.locks, range).await;
         self.check(range)?;
@@ -359,7 +360,8 @@ impl<D: Device> Volume<D> {
         compared?;
         // The write may take long, and what is pinned would be so for as long.
         drop(found);
-        Ok(self.counted(self.write_locked(guard, range, blocks, crcs).await)?)
+        let written = self.write_locked(guard, range, blocks, crcs).await;
+        self.counted(written).map_err(CompareError::Write)
     }
 
     /// Changes what the volume is promised. The engine keeps it, and leaves it to others to hold it.

@@ -444,22 +444,29 @@ fn commands_before_connect_and_unknown_subsystems_get_their_status() {
     });
 }
 
-/// A host that stops saying anything loses its controller when its keep alive timer expires.
+/// A host that stops saying anything loses its controller when its keep alive timer expires; and when it has not been
+/// enabled for two minutes.
 #[test]
 fn a_silent_host_loses_its_controller() {
     besieged(7, |siege| async move {
-        let world = &siege.world;
-        let mut admin = RawHost::greet(world).await.expect("greeted");
-        let (sqe, connect_data) = raw_host::connect_command(0, 0xFFFF, &nqn_of(VOLUME));
-        let mut sqe = sqe;
-        // KATO is in dword 12: two seconds.
-        sqe.cdw12 = 2000.into();
-        let reply = admin.command(sqe, &connect_data).await.expect("answered");
-        assert!(reply.status().is_success());
-        let connected: Instant = world.now();
-        admin.wait_for_close().await;
-        let lived = world.now().since(connected);
-        assert!((2..4).contains(&lived.as_secs()), "closed after {lived:?}");
+        for (is_enabled, lives_secs) in [(true, 2), (false, 120)] {
+            let mut admin = RawHost::greet(&siege.world).await.expect("greeted");
+            let (mut sqe, who) = raw_host::connect_command(0, 0xFFFF, &nqn_of(VOLUME));
+            // KATO is in dword 12: two seconds.
+            sqe.cdw12 = 2000.into();
+            let reply = admin.command(sqe, &who).await.expect("answered");
+            assert!(reply.status().is_success());
+            if is_enabled {
+                admin.command(raw_host::enable_command(), &[]).await.expect("enabled");
+            }
+            let begun: Instant = siege.world.now();
+            admin.wait_for_close().await;
+            let lived = siege.world.now().since(begun);
+            assert!(
+                (lives_secs..lives_secs + 2).contains(&lived.as_secs()),
+                "closed after {lived:?}"
+            );
+        }
         siege.sleep(Duration::from_secs(1)).await;
         assert_eq!(siege.strangers(), 0);
         siege.assert_unharmed().await;

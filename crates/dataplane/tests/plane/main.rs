@@ -3,6 +3,7 @@
 mod administering;
 mod authenticating;
 mod crowding;
+mod disabling;
 mod exchanging;
 mod fencing;
 mod hanging;

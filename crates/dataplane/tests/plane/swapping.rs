@@ -10,7 +10,7 @@ use local_sync::Semaphore;
 use nvme_wire::io::BlockCommand;
 use nvme_wire::pdu::{CapsuleResp, Digests, H2cData, R2t};
 use nvme_wire::{Cqe, IoOpcode, SglDescriptor, Sqe, Status};
-use sim::{Rng, SimDevice, SimWorld, Simulation};
+use sim::{DeviceFaults, Rng, SimDevice, SimWorld, Simulation};
 use units::{BLOCK_SIZE, Duration, Lba};
 use zerocopy::{FromBytes, IntoBytes};
 
@@ -147,6 +147,59 @@ fn fused_compare_and_write_is_one_operation() {
         assert_eq!(ended, [Status::LBA_OUT_OF_RANGE, Status::ABORTED_FAILED_FUSED]);
         let read = volume.read(Lba(3), 2).await.expect("readable");
         assert!(read.as_bytes() == new.as_bytes());
+    });
+}
+
+/// What the comparison found is true also where the write that was to follow fails. Method: the disk fails all writes.
+#[test]
+fn a_write_that_fails_leaves_the_comparison_as_it_was() {
+    simulate(4, |world| async move {
+        let (core, device) = serve_new(world.clone(), BLOCKS).await;
+        let volume = connect(world.clone(), host()).await;
+        let (old, new) = (data(1, 2), data(2, 2));
+        volume.write(Lba(3), old.clone()).await.expect("written");
+        let (mut io, _admin) = RawHost::io_queue(&world, &nqn_of(VOLUME)).await.expect("connects");
+        device.set_faults(DeviceFaults { write_error_one_in: 1, ..DeviceFaults::default() });
+        let differs = fused(&mut io, 3, new.as_bytes(), new.as_bytes()).await;
+        assert_eq!(differs, [Status::COMPARE_FAILURE, Status::ABORTED_FAILED_FUSED]);
+        let ended = fused(&mut io, 3, old.as_bytes(), new.as_bytes()).await;
+        assert_eq!(ended, [Status::SUCCESS, Status::WRITE_FAULT]);
+        let failed = volume.compare_and_swap(Lba(3), &old, &new).await;
+        let Err(Error::Target { status, .. }) = failed else { panic!("{failed:?}") };
+        assert_eq!(status.code(), Status::WRITE_FAULT, "the vendor specific form");
+        let read = volume.read(Lba(3), 2).await.expect("readable");
+        assert!(read.as_bytes() == old.as_bytes(), "nothing changed");
+        drop(core);
+    });
+}
+
+/// Method: the second half names one block more, or the next ones, in the capsule and by R2T; then the queue swaps.
+#[test]
+fn halves_that_name_different_blocks_are_both_invalid() {
+    simulate(5, |world| async move {
+        let (core, _) = serve_new(world.clone(), BLOCKS).await;
+        let (mut io, admin) = RawHost::io_queue(&world, &nqn_of(VOLUME)).await.expect("connects");
+        for (slba, blocks) in [(4, 2), (3, 1), (3, 3), (3, 8)] {
+            let compare = half(IoOpcode::COMPARE, Sqe::FUSE_FIRST, 3, 2);
+            io.send(&capsule(100, compare, data(1, 2).as_bytes())).await.expect("sent");
+            let bytes = data(2, blocks as usize);
+            let (mut write, mut carried) =
+                (half(IoOpcode::WRITE, Sqe::FUSE_SECOND, slba, blocks), bytes.as_bytes());
+            if blocks == 8 {
+                (write.dptr, carried) = (SglDescriptor::transport(8 * BLOCK_SIZE as u32), &[]);
+            }
+            io.send(&capsule(101, write, carried)).await.expect("sent");
+            for _ in 0..2 {
+                let response = io.receive(24).await.expect("an answer");
+                let cqe = CapsuleResp::read_from_bytes(&response).expect("a completion").cqe;
+                assert_eq!(cqe.status(), Status::INVALID_FIELD.with_dnr(), "{slba} {blocks}");
+            }
+        }
+        let ended = fused(&mut io, 3, &[0; 2 * BLOCK_SIZE], data(2, 2).as_bytes()).await;
+        assert_eq!(ended, [Status::SUCCESS; 2], "the queue goes on");
+        drop((io, admin));
+        sleep(&world, Duration::from_secs(3)).await;
+        assert_eq!(core.stats().memory_used_bytes, 0);
     });
 }
 

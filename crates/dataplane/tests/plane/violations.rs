@@ -217,12 +217,15 @@ fn keep_alive_timers_may_be_as_short_and_as_long_as_can_be_said() {
             sqe.cdw12 = kato_ms.into();
             let cqe = admin.command(sqe, &who).await.expect("answered");
             assert!(cqe.status().is_success(), "KATO {kato_ms}");
+            let cqe = admin.command(raw_host::enable_command(), &[]).await.expect("answered");
+            assert!(cqe.status().is_success(), "the timer begins");
             hosts.push(admin);
         }
         siege.sleep(Duration::from_secs(2)).await;
         assert_eq!(siege.strangers(), 1, "the short one is over");
         siege.sleep(Duration::from_secs(86_400)).await;
-        let cqe = hosts[1].command(raw_host::enable_command(), &[]).await.expect("it lives");
+        let keep_alive = Sqe::new(AdminOpcode::KEEP_ALIVE.0, 0);
+        let cqe = hosts[1].command(keep_alive, &[]).await.expect("it lives");
         assert!(cqe.status().is_success());
         siege.assert_over_without(&[&hosts[1]]).await;
     });

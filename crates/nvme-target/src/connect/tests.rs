@@ -33,12 +33,13 @@ fn what_the_linux_host_sends_is_understood() {
     assert_eq!((io.qid, io.entries, io.cntlid, io.sq_flow_control), (1, 128, 5, false));
 }
 
+/// Not with Invalid Field in Command, as other commands are: a Connect has a status of its own for that.
 #[test]
-fn reserved_flags_are_refused() {
-    for flag in [1, 2, 4, 8, 0x10, 0x20] {
-        let connect = Connect { flags: 0x40 | flag, ..Connect::new(0, 32, 0) };
-        let refusal = decode(connect, &connect_data(0xFFFF)).expect_err("refused");
-        assert_eq!(refusal.status, Status::INVALID_FIELD.with_dnr());
+fn reserved_flags_and_prps_are_refused() {
+    for flags in [0x41, 0x42, 0x44, 0x48, 0x50, 0x60, 0x00, 0x80, 0xC0] {
+        let connect = Connect { flags, ..Connect::new(0, 32, 0) };
+        let invalid = (Status::CONNECT_INVALID_PARAMETERS, 1);
+        assert_eq!(refused(connect, &connect_data(0xFFFF)), invalid, "{flags:#x}");
     }
 }
 
@@ -46,10 +47,10 @@ fn reserved_flags_are_refused() {
 fn what_is_reserved_is_named_by_its_place() {
     let invalid = Status::CONNECT_INVALID_PARAMETERS;
     let (good, any) = (Connect::new(0, 32, 0), connect_data(0xFFFF));
-    for (byte, named) in [(5, 5), (23, 5), (46, 46), (47, 47), (52, 52), (63, 52)] {
+    for (byte, named) in [(5, 5), (23, 5), (46, 46), (47, 47), (54, 54), (63, 54)] {
         let mut bytes = [0; 64];
         bytes.copy_from_slice(good.as_bytes());
-        bytes[byte] = 0x10;
+        bytes[byte] = 0x20;
         let connect = Connect::read_from_bytes(&bytes).expect("64 bytes");
         assert_eq!(refused(connect, &any), (invalid, named), "byte {byte}");
     }
@@ -59,8 +60,13 @@ fn what_is_reserved_is_named_by_its_place() {
         let data = ConnectData::read_from_bytes(&bytes).expect("1024 bytes");
         assert_eq!(refused(good, &data), (invalid, 1 << 16 | named), "byte {byte} of the data");
     }
-    let priority = Connect { cattr: 0b1111, ..good };
-    assert!(decode(priority, &any).is_ok(), "these have a meaning");
+    let attributes = Connect { cattr: 0b1_1111, ..good };
+    assert!(decode(attributes, &any).is_ok(), "these have a meaning");
+    for qid in [0, 1] {
+        let set = Connect { nvmsetid: 7.into(), ..Connect::new(qid, 32, 0) };
+        let data = if qid == 0 { any } else { connect_data(5) };
+        assert!(decode(set, &data).is_ok(), "there are no NVM sets, so it is not looked at");
+    }
 }
 
 #[test]
@@ -81,6 +87,9 @@ fn each_wrong_parameter_is_named() {
     }
     let anonymous = ConnectData { hostid: [0; 16], ..any };
     assert_eq!(refused(Connect::new(0, 32, 0), &anonymous), (invalid, 0x1_0000));
+    let io = ConnectData { hostid: [0; 16], ..five };
+    let io = decode(Connect::new(1, 32, 0), &io).expect("an I/O queue need not say it");
+    assert!(io.host_id.is_zero());
     let nameless = ConnectData { hostnqn: [0; 256], ..any };
     assert_eq!(refused(Connect::new(0, 32, 0), &nameless), (invalid, 0x1_0200));
     let endless = ConnectData { subnqn: [b'a'; 256], ..any };

@@ -135,6 +135,21 @@ impl Connection {
         }
     }
 
+    /// Completes the second half of a fused operation, which is in `slot` and not executed, and gives the first half, if
+    /// that waits for it, a status of its own. The first half is completed when its data has come (F3).
+    pub fn refuse_halves<O: Outbox>(
+        &mut self,
+        slot: SlotId,
+        (of_first, of_second): (Status, Status),
+        out: &mut O,
+    ) {
+        if let Some(first) = self.first_half_of(slot) {
+            self.abort_half(first, of_first);
+            self.slots.get_mut(slot).half = None;
+        }
+        self.complete(slot, of_second, 0, out);
+    }
+
     fn abort_half(&mut self, slot: SlotId, status: Status) {
         let Some(half) = &mut self.slots.get_mut(slot).half else { return };
         half.partner = None;

@@ -4,7 +4,7 @@ use checksum::crc32c;
 use nvme_wire::pdu::{
     CommonHeader, DIGEST_LEN, H2cData, IcReq, PduError, PduFlags, PduLayout, PduType, TermReq,
 };
-use nvme_wire::{AdminOpcode, FabricsType, Sqe, Status, fabrics};
+use nvme_wire::{AdminOpcode, Sqe, Status, fabrics};
 use units::Instant;
 use zerocopy::FromBytes;
 
@@ -272,11 +272,13 @@ impl Connection {
 
     /// C1 for commands, then the SGL rules.
     fn check_command(&self, sqe: &Sqe, data_len: u32) -> Result<Transfer, Status> {
-        let is_connect =
-            sqe.opcode == fabrics::OPCODE && fabrics::fctype(sqe) == FabricsType::CONNECT;
+        let is_connect = fabrics::is_connect(sqe);
         let is_live = matches!(self.state, State::Live { .. });
         if is_connect == is_live {
             return Err(Status::COMMAND_SEQUENCE_ERROR.with_dnr());
+        }
+        if is_connect {
+            check_admin_transfer(sqe)?;
         }
         let transfer = classify(sqe, data_len, self.limits.command_bytes_max())?;
         if transfer != Transfer::NotFromHost && !matches!(self.state, State::Live { qid: 1.. }) {

@@ -24,7 +24,8 @@ pub(super) fn classify(
     capsule_data_len: u32,
     transfer_bytes_max: u32,
 ) -> Result<Transfer, Status> {
-    if sqe.psdt() != PSDT_SGL {
+    // A Connect is told by its own check, in its own words.
+    if sqe.psdt() != PSDT_SGL && !fabrics::is_connect(sqe) {
         return Err(Status::INVALID_FIELD.with_dnr());
     }
     let direction = match sqe.opcode {

@@ -35,6 +35,10 @@ const SUPPORTED_BY_DISCOVERY: [Fid; 3] =
 const ARBITRATION_DEFAULT: u32 = 0x7;
 /// Temperature thresholds of the composite temperature in kelvins: never reached.
 const OVER_TEMPERATURE_DEFAULT: u16 = 0xFFFF;
+/// TMPSEL: the composite temperature.
+const TMPSEL_COMPOSITE: u32 = 0;
+/// TMPSEL of Set Features, where it stands in dword 11: all implemented temperature sensors.
+const TMPSEL_ALL: u32 = 0xF << 16;
 const DISABLE_NORMAL: u32 = 1;
 /// Dword 10 of Set Features: all but FID and Save.
 const SET_RESERVED: u32 = 0x7FFF_FF00;
@@ -95,8 +99,8 @@ impl Features {
     fn temperature_threshold(&mut self, dword11: u32) -> Result<&mut u16, Status> {
         let sensor = dword11 >> 16 & 0xF;
         match (sensor, dword11 >> 20 & 0x3) {
-            (0, 0) => Ok(&mut self.over_temperature),
-            (0, 1) => Ok(&mut self.under_temperature),
+            (TMPSEL_COMPOSITE, 0) => Ok(&mut self.over_temperature),
+            (TMPSEL_COMPOSITE, 1) => Ok(&mut self.under_temperature),
             _ => Err(Status::INVALID_FIELD.with_dnr()),
         }
     }
@@ -236,6 +240,9 @@ impl Controller {
             Fid::POWER_MANAGEMENT => {}
             Fid::TEMPERATURE_THRESHOLD => {
                 let [low, high, ..] = value.to_le_bytes();
+                // The composite temperature is all that is implemented.
+                let is_of_all = value & TMPSEL_ALL == TMPSEL_ALL;
+                let value = if is_of_all { value & !TMPSEL_ALL } else { value };
                 *features.temperature_threshold(value)? = u16::from_le_bytes([low, high]);
             }
             Fid::ERROR_RECOVERY => features.error_recovery = value,

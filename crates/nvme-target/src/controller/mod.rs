@@ -2,7 +2,8 @@
 //!
 //! - K1: a controller lives from the Connect of its admin queue until that connection ends or its
 //!   keep alive timer expires. The driver then closes all its connections.
-//! - K2: before CC.EN is set only Fabrics commands are answered.
+//! - K2: before CC.EN is set, and after a shutdown, only Fabrics commands are answered, and the keep alive timer is not
+//!   active. The host then has two minutes at least before the association ends (Base, clause 3.6.2).
 //! - K3: at most [`AERS_MAX`] Asynchronous Event Requests wait. An event is reported once, and again
 //!   only after the host has read the log page that tells about it.
 //! - K4: a host may end what another controller of its own has under way, and no other host's (Cross-Controller
@@ -41,6 +42,8 @@ const ERROR_LOG_ENTRIES: usize = 64;
 /// Default of the Keep Alive Timer where the transport requires it, as TCP does. It is also that of a discovery
 /// controller whose host asks for none: such hosts come, look and go; without it, one that vanished would stay.
 const KATO_DEFAULT_MS: u32 = 120_000;
+/// How long an association is kept at least while its controller is disabled or shut down.
+const DISABLED_TIMEOUT: Duration = Duration::from_secs(120);
 /// Bits of the flags that are reserved, or mean fused operations, which there are none of.
 const FLAGS_WITHOUT_PSDT: u8 = 0x3F;
 
@@ -182,7 +185,7 @@ pub struct Controller {
     io_queues: Vec<bool>,
     error_log: VecDeque<ErrorLogEntry>,
     errors: u64,
-    /// When the keep alive timer was last restarted.
+    /// When the keep alive timer was last restarted, begun or ended.
     kept_alive: Instant,
 }
 
@@ -239,13 +242,16 @@ impl Controller {
         if request.host_nqn != self.host_nqn {
             return Err(in_data(ConnectData::OFFSET_HOSTNQN));
         }
-        if request.host_id != self.host_id {
+        if !self.has_host_id(request) {
             return Err(in_data(ConnectData::OFFSET_HOSTID));
         }
         if !self.may_be_queue(request.qid) {
             return Err(ConnectRefusal::invalid(ConnectInvalid::command(Connect::OFFSET_QID)));
         }
-        if self.io_queues[usize::from(request.qid) - 1] || !self.takes_io_queues() {
+        if !self.is_in_use() {
+            return Err(ConnectRefusal::invalid(ConnectInvalid::command(Connect::OFFSET_QID)));
+        }
+        if self.io_queues[usize::from(request.qid) - 1] {
             let status = Status::COMMAND_SEQUENCE_ERROR.with_dnr();
             return Err(ConnectRefusal { status, result: 0 });
         }
@@ -254,7 +260,7 @@ impl Controller {
 
     /// Makes I/O queue `qid`. `false`: it is there already, or may not be there.
     pub fn create_io(&mut self, qid: u16) -> bool {
-        let may_be = self.may_be_queue(qid) && self.takes_io_queues();
+        let may_be = self.may_be_queue(qid) && self.is_in_use();
         may_be && !core::mem::replace(&mut self.io_queues[usize::from(qid) - 1], true)
     }
 
@@ -264,7 +270,7 @@ impl Controller {
     }
 
     /// Whether it is enabled and was not shut down since: a shutdown is over only with a reset.
-    fn takes_io_queues(&self) -> bool {
+    fn is_in_use(&self) -> bool {
         self.csts.rdy() && self.csts.shst() == Csts::SHST_NORMAL
     }
 
@@ -288,7 +294,11 @@ impl Controller {
     pub fn belongs_to(&self, request: &ConnectRequest) -> bool {
         request.subsystem == self.parameters.subsystem
             && request.host_nqn == self.host_nqn
-            && request.host_id == self.host_id
+            && self.has_host_id(request)
+    }
+
+    fn has_host_id(&self, request: &ConnectRequest) -> bool {
+        request.host_id.is_zero() || request.host_id == self.host_id
     }
 
     /// The host that the controller belongs to.
@@ -347,9 +357,9 @@ impl Controller {
             return Err(Status::INVALID_FIELD.with_dnr());
         }
         if sqe.opcode == fabrics::OPCODE {
-            return self.on_fabrics(sqe);
+            return self.on_fabrics(now, sqe);
         }
-        if !self.csts.rdy() {
+        if !self.is_in_use() {
             return Err(Status::COMMAND_SEQUENCE_ERROR.with_dnr());
         }
         match AdminOpcode(sqe.opcode) {
@@ -378,10 +388,10 @@ impl Controller {
         }
     }
 
-    fn on_fabrics(&mut self, sqe: &Sqe) -> Result<AdminReply, Status> {
+    fn on_fabrics(&mut self, now: Instant, sqe: &Sqe) -> Result<AdminReply, Status> {
         match fabrics::fctype(sqe) {
             FabricsType::PROPERTY_GET => self.property_get(sqe),
-            FabricsType::PROPERTY_SET => self.property_set(sqe),
+            FabricsType::PROPERTY_SET => self.property_set(now, sqe),
             FabricsType::DISCONNECT => Err(Status::DISCONNECT_INVALID_QUEUE_TYPE.with_dnr()),
             _ => Err(Status::INVALID_FIELD.with_dnr()),
         }
@@ -437,11 +447,13 @@ impl Controller {
         self.events.poll().map(ControllerEvent::Async)
     }
 
-    /// When the keep alive timer expires, if the host asked for one.
+    /// When the keep alive timer expires, if the host asked for one; or, while that is not active, when the host has not
+    /// enabled the controller for too long (K2).
     #[must_use]
     pub fn next_timeout(&self) -> Option<Instant> {
-        let kato_ms = self.features.kato_ms();
-        (kato_ms > 0).then(|| self.kept_alive + Duration::from_millis(u64::from(kato_ms)))
+        let kato = Duration::from_millis(u64::from(self.features.kato_ms()));
+        let timeout = if self.is_in_use() { kato } else { kato.max(DISABLED_TIMEOUT) };
+        (kato > Duration::ZERO).then(|| self.kept_alive + timeout)
     }
 
     /// Restarts the keep alive timer: the host is known to be there.

@@ -3,6 +3,7 @@
 use nvme_wire::fabrics::{Property, PropertySize};
 use nvme_wire::property::{Cap, Cc, Csts, Version, offset};
 use nvme_wire::{Sqe, Status};
+use units::Instant;
 
 use super::{AdminReply, Controller, ControllerKind};
 
@@ -38,19 +39,24 @@ impl Controller {
         Ok(AdminReply::success(value))
     }
 
-    pub(super) fn property_set(&mut self, sqe: &Sqe) -> Result<AdminReply, Status> {
+    pub(super) fn property_set(&mut self, now: Instant, sqe: &Sqe) -> Result<AdminReply, Status> {
         let property = Property::from(*sqe);
         if (property.ofst.get(), property.size()) != (offset::CC, Some(PropertySize::Four)) {
             return Err(Status::INVALID_FIELD.with_dnr());
         }
         let value = u32::try_from(property.value.get() & u64::from(u32::MAX)).expect("32 bits");
-        self.configure(Cc(value));
+        self.configure(now, Cc(value));
         Ok(AdminReply::success(0))
     }
 
-    /// Takes a new CC: enables, disables, shuts down.
-    fn configure(&mut self, new: Cc) {
+    /// Takes a new CC: enables, disables, shuts down. What was shut down stays so until it is disabled or, if it is,
+    /// enabled, whatever becomes of CC.SHN (Base, clause 3.6.2).
+    fn configure(&mut self, now: Instant, new: Cc) {
         let old = core::mem::replace(&mut self.cc, new);
+        if (old.en(), old.shn()) != (new.en(), new.shn()) {
+            // K2: either timeout begins.
+            self.keep_alive(now);
+        }
         if new.en() && !old.en() {
             let is_valid = self.is_valid(new);
             self.csts = Csts::new(is_valid, !is_valid, Csts::SHST_NORMAL);
@@ -63,9 +69,6 @@ impl Controller {
             // Whatever was acknowledged is durable, or the host has flushed: nothing is left to do.
             self.drop_io_queues();
             self.csts = Csts::new(self.csts.rdy(), self.csts.cfs(), Csts::SHST_COMPLETE);
-        }
-        if new.shn() == Cc::SHN_NONE && old.shn() != Cc::SHN_NONE {
-            self.csts = Csts::new(self.csts.rdy(), self.csts.cfs(), Csts::SHST_NORMAL);
         }
     }
 

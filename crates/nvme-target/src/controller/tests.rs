@@ -19,6 +19,7 @@ use zerocopy::{FromBytes, IntoBytes};
 use super::*;
 
 mod cross_controller_reset;
+mod disabling;
 mod events;
 mod features;
 
@@ -227,7 +228,7 @@ fn shutdown_and_reset_end_the_io_queues() {
     assert_eq!(harness.controller.poll_event(), None);
     let queue = request(ControllerKind::Io, 1, 0);
     let refusal = harness.controller.connect_io(&queue).expect_err("it is shut down");
-    assert_eq!(refusal.status, Status::COMMAND_SEQUENCE_ERROR.with_dnr());
+    assert_eq!(refusal.status, Status::CONNECT_INVALID_PARAMETERS.with_dnr());
     assert!(!harness.controller.create_io(1), "nor does who asked before have it");
     assert_eq!(harness.set_cc(Cc(enabled.0 & !1)), Ok(0));
     assert_eq!(harness.csts(), Csts(0));
@@ -321,6 +322,9 @@ fn io_queues_join_their_own_controller_once() {
     assert_eq!(refused(&mut harness, &other_host), (invalid, 0x1_0200));
     let other_id = ConnectRequest { host_id: HostId([4; 16]), ..good.clone() };
     assert_eq!(refused(&mut harness, &other_id), (invalid, 0x1_0000));
+    let no_id = ConnectRequest { host_id: HostId([0; 16]), ..good.clone() };
+    assert!(harness.controller.accept_io(&no_id).is_ok(), "then it is not looked at");
+    assert!(harness.controller.belongs_to(&no_id) && !harness.controller.belongs_to(&other_id));
     let other_cntlid = ConnectRequest { cntlid: 8, ..good.clone() };
     assert_eq!(refused(&mut harness, &other_cntlid), (invalid, 0x1_0010));
     let other_subsystem = ConnectRequest { subsystem: Nqn::DISCOVERY, ..good.clone() };
@@ -340,7 +344,7 @@ fn io_queues_join_their_own_controller_once() {
     assert!(harness.controller.connect_io(&ConnectRequest { qid: 3, ..good.clone() }).is_ok());
 
     let mut disabled = Harness::disabled(ControllerKind::Io, false);
-    assert_eq!(refused(&mut disabled, &good), (Status::COMMAND_SEQUENCE_ERROR, 0));
+    assert_eq!(refused(&mut disabled, &good), (invalid, 42));
     let mut discovery = Harness::enabled(ControllerKind::Discovery);
     let io = request(ControllerKind::Discovery, 1, 0);
     assert_eq!(refused(&mut discovery, &io), (invalid, 42));

@@ -106,13 +106,8 @@ fn fields_that_do_not_fit_are_refused_by_name() {
         read.flags |= fuse;
         assert_eq!(status(&read), Status::INVALID_FIELD);
     }
-    for prinfo in [1, 2, 4, 8] {
-        let guarded = BlockCommand { prinfo, ..BlockCommand::new(0, 1) };
-        for opcode in [IoOpcode::READ, IoOpcode::WRITE, IoOpcode::COMPARE, IoOpcode::VERIFY] {
-            let guarded = guarded.encode(opcode, NSID, 4096);
-            assert_eq!(status(&guarded), Status::INVALID_PROTECTION_INFORMATION, "{opcode:?}");
-        }
-    }
+    let acting = BlockCommand { prinfo: PRINFO_PRACT, ..BlockCommand::new(0, 1) };
+    assert_eq!(status(&acting.encode(IoOpcode::VERIFY, NSID, 0)), Status::INVALID_FIELD);
     let directive = BlockCommand { dtype: 1, ..BlockCommand::new(0, 1) };
     assert_eq!(status(&directive.encode(IoOpcode::WRITE, NSID, 4096)), Status::INVALID_FIELD);
     let moving = [IoOpcode::READ, IoOpcode::WRITE, IoOpcode::COMPARE, IoOpcode::VERIFY];
@@ -124,6 +119,24 @@ fn fields_that_do_not_fit_are_refused_by_name() {
         let dptr = SglDescriptor::transport(length);
         let read = Sqe { dptr, ..block(IoOpcode::READ, 0, 1) };
         assert_eq!(status(&read), Status::DATA_SGL_LENGTH_INVALID);
+    }
+}
+
+/// What a host says about protection information has no effect where there is none.
+#[test]
+fn protection_information_that_is_not_there_is_ignored() {
+    for opcode in [IoOpcode::READ, IoOpcode::WRITE, IoOpcode::COMPARE, IoOpcode::WRITE_ZEROES] {
+        let plain = decode_io(&block(opcode, 0, 1), &VIEW);
+        for prinfo in 1..16 {
+            let said = BlockCommand { prinfo, stc: true, ..BlockCommand::new(0, 1) };
+            let mut said = said.encode(opcode, NSID, 0);
+            said.dptr = block(opcode, 0, 1).dptr;
+            assert_eq!(decode_io(&said, &VIEW), plain, "{opcode:?} {prinfo:#x}");
+        }
+    }
+    for prinfo in 1..PRINFO_PRACT {
+        let checked = BlockCommand { prinfo, ..BlockCommand::new(0, 1) };
+        assert!(decode_io(&checked.encode(IoOpcode::VERIFY, NSID, 0), &VIEW).is_ok());
     }
 }
 

@@ -159,8 +159,8 @@ impl Driver {
         match step {
             Step::NeedMore | Step::Closed(_) => {}
             Step::Prepare { slot, len_bytes, solicited } => {
-                if let Err(status) = self.check(slot) {
-                    self.connection.complete(slot, status, 0, &mut self.out);
+                if let Err(statuses) = self.check(slot) {
+                    self.connection.refuse_halves(slot, statuses, &mut self.out);
                     return;
                 }
                 let payload = self.payload(slot);
@@ -216,17 +216,17 @@ impl Driver {
         &mut self.payloads[slot.index()]
     }
 
-    fn check(&self, slot: SlotId) -> Result<(), Status> {
-        match self.connection.qid() {
-            None | Some(0) => Ok(()),
-            Some(_) => {
-                let (view, command) = (self.volume.view(), self.connection.command(slot));
-                if let Some(first) = self.connection.first_half_of(slot) {
-                    let fused = decode_fused(self.connection.command(first), command, &view);
-                    return fused.map(drop).map_err(|(_, of_second)| of_second);
-                }
-                decode_io(command, &view).map(|_| ())
-            }
+    /// How the command in `slot` is refused, and before it the first half of the operation that it ends, if it does.
+    fn check(&self, slot: SlotId) -> Result<(), (Status, Status)> {
+        if matches!(self.connection.qid(), None | Some(0)) {
+            return Ok(());
+        }
+        let (view, command) = (self.volume.view(), self.connection.command(slot));
+        match self.connection.first_half_of(slot) {
+            Some(first) => decode_fused(self.connection.command(first), command, &view).map(drop),
+            None => decode_io(command, &view)
+                .map(drop)
+                .map_err(|status| (Status::ABORTED_FAILED_FUSED, status)),
         }
     }
 

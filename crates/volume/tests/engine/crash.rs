@@ -208,7 +208,7 @@ async fn one_request(volume: &Volume<TestDevice>, log: &Log, random: &mut Random
             match volume.compare_and_write(Lba(start), expected, new).await {
                 Ok(()) => log.done(number),
                 Err(
-                    CompareError::Miscompare { .. } | CompareError::Volume(VolumeError::PoolFull),
+                    CompareError::Miscompare { .. } | CompareError::Write(VolumeError::PoolFull),
                 ) => log.refused(number),
                 Err(error) => panic!("{error}"),
             }

@@ -73,6 +73,30 @@ fn features_refuse_what_they_cannot_be() {
     assert_eq!(harness.set(Fid::HOST_IDENTIFIER, 1), sequence, "Connect has set it");
 }
 
+/// Of temperature sensors there is the composite one alone, so that all of them are that one. Method: all 16 values of
+/// TMPSEL, for either threshold.
+#[test]
+fn a_threshold_for_all_temperature_sensors_is_the_composite_ones() {
+    let mut harness = Harness::io();
+    for (threshold, default) in [(0, 0xFFFF), (1 << 20, 0)] {
+        let get = |harness: &mut Harness, sensor: u32| {
+            let (fid, select) = (Fid::TEMPERATURE_THRESHOLD, Select::Current);
+            let parameter = threshold | sensor << 16;
+            harness.value(&GetFeatures { fid, select, parameter, nsid: 0 }.encode())
+        };
+        assert_eq!(get(&mut harness, 0), Ok(default));
+        for sensor in 0..16 {
+            let kelvins = 300 + sensor;
+            let set = harness.set(Fid::TEMPERATURE_THRESHOLD, threshold | sensor << 16 | kelvins);
+            let is_there = matches!(sensor, 0 | 15);
+            assert_eq!(set.is_ok(), is_there, "sensor {sensor}");
+            let read = get(&mut harness, sensor);
+            assert_eq!(read.is_ok(), sensor == 0, "Get Features knows no all, {sensor}");
+        }
+        assert_eq!(get(&mut harness, 0), Ok(315), "the last one set");
+    }
+}
+
 #[test]
 fn the_write_cache_can_be_switched_off() {
     let mut harness = Harness::disabled(ControllerKind::Io, true);
