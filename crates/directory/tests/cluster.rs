@@ -717,6 +717,116 @@ async fn etcd_may_hang_or_restart() {
     assert_eq!(directory.view().volumes.len(), 2);
 }
 
+/// E5, attacked: etcd, or what lies before it, carries out what was asked of it when the host has given that up and made its
+/// records those of its devices. What came late has no effect: neither a name and a record of a volume that is not there, nor
+/// the record of one that was deleted meanwhile.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_change_that_was_given_up_is_not_made_later() {
+    let etcd = EtcdProcesses::start(1);
+    let wire = Wire::new(etcd.address(0));
+    let a = host("a");
+    let directory = joined(&[wire.address()], &a).await;
+    directory.claim(claim(DEVICE)).await.expect("free");
+    let key = |kind: &str, name: &dyn std::fmt::Display| format!("/farflash/test/{kind}/{name}");
+    let kept = volume(&a, DEVICE, "kept");
+    directory.reserve(kept.clone()).await.expect("free");
+
+    wire.delay(&key("names", &"new"));
+    let new = volume(&a, DEVICE, "new");
+    let given_up = directory.reserve(new.clone()).await;
+    assert!(matches!(given_up, Err(DirectoryError::Unreachable { .. })), "{given_up:?}");
+    reconciled_anew(&directory, vec![kept.clone()]).await;
+    wire.deliver();
+    assert!(!is_there(etcd.address(0), &key("names", &"new")), "nobody would give it up");
+    assert!(!is_there(etcd.address(0), &key("volumes", &new.id)), "there is none");
+
+    wire.delay(&key("volumes", &kept.id));
+    let given_up = directory.update(VolumeRecord { size_bytes: 8192, ..kept.clone() }).await;
+    assert!(matches!(given_up, Err(DirectoryError::Unreachable { .. })), "{given_up:?}");
+    reconciled_anew(&directory, vec![kept.clone()]).await;
+    directory.forget(kept.clone()).await.expect("ours");
+    wire.deliver();
+    assert!(!is_there(etcd.address(0), &key("volumes", &kept.id)), "it was deleted");
+    directory.reserve(new).await.expect("free");
+}
+
+/// F1, attacked: a claim is made, and lost with the session before its answer comes. Nobody tells of it then: so it was not made.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_claim_that_is_answered_when_its_session_has_ended_is_none() {
+    let etcd = EtcdProcesses::start(1);
+    let wire = Wire::new(etcd.address(0));
+    let (a, b) = (host("a"), host("b"));
+    // Answers have as much time as they ever have.
+    let patient = EtcdOptions { lease: PATIENCE, ..options(&[wire.address()]) };
+    let at_a = Arc::new(Etcd::join(patient, a.clone(), nobody()).await.expect("free"));
+    assert_eq!(next(&at_a).await, Event::Connected);
+    at_a.claim(claim(OTHER_DEVICE)).await.expect("free");
+    let at_b = join(&etcd, &b).await;
+    wire.delay_answer(&format!("/farflash/test/claimed/{DEVICE}"));
+    let claiming = at_a.clone();
+    let claimed = tokio::spawn(async move { claiming.claim(claim(DEVICE)).await });
+    until(&at_b, "it is made", |at_b| at_b.view().claims.contains_key(&DEVICE)).await;
+    delete(etcd.address(0), &format!("/farflash/test/hosts/{}", a.id));
+    at_b.take_over(claim(DEVICE)).await.expect("the holder is gone");
+    at_b.take_over(claim(OTHER_DEVICE)).await.expect("the holder is gone");
+    lost(&at_a, OTHER_DEVICE).await;
+    assert!(matches!(next(&at_a).await, Event::CutOff { .. }));
+    assert_eq!(next(&at_a).await, Event::Connected);
+    wire.deliver();
+    let claimed = claimed.await.expect("it ends");
+    assert!(matches!(claimed, Err(DirectoryError::Unreachable { .. })), "{claimed:?}");
+    let again = at_a.claim(claim(DEVICE)).await;
+    assert!(matches!(again, Err(DirectoryError::HolderLives { .. })), "{again:?}");
+}
+
+/// F4: whoever finds his claim to be another's by a change is told to stop, also when nobody else tells him.
+#[tokio::test]
+async fn a_change_that_finds_the_claim_gone_tells_of_it() {
+    let etcd = EtcdProcesses::start(1);
+    let wire = Wire::new(etcd.address(0));
+    let (a, b) = (host("a"), host("b"));
+    // Long enough that no session ends because the machine is busy.
+    let patient = EtcdOptions { lease: PATIENCE, ..options(&[wire.address()]) };
+    let at_a = Etcd::join(patient, a.clone(), nobody()).await.expect("free");
+    assert_eq!(next(&at_a).await, Event::Connected);
+    at_a.claim(claim(DEVICE)).await.expect("free");
+    wire.hold();
+    put(etcd.address(0), &format!("/farflash/test/devices/{DEVICE}"), &old_claim(&b));
+    let refused = at_a.reserve(volume(&a, DEVICE, "v")).await;
+    assert_eq!(refused, Err(DirectoryError::Fenced { holder: "b".to_owned() }));
+    let told = Event::ClaimLost { device: DEVICE, holder: Some("b".to_owned()) };
+    assert_eq!(next(&at_a).await, told);
+}
+
+/// What a host says of itself while its session begins is said, too.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_a_host_says_of_itself_while_it_connects_is_known() {
+    let etcd = EtcdProcesses::start(1);
+    let wire = Wire::new(etcd.address(0));
+    let a = host("a");
+    let patient = EtcdOptions { lease: PATIENCE, ..options(&[wire.address()]) };
+    let at_a = Etcd::join(patient, a.clone(), nobody()).await.expect("free");
+    let at_b = join(&etcd, &host("b")).await;
+    // It is registered, and reads all there is.
+    wire.delay("/farflash/test/");
+    wire.cut();
+    wire.mend();
+    while !wire.is_late() {
+        tokio::task::yield_now().await;
+    }
+    let labels = [("rack".to_owned(), "another".to_owned())];
+    at_a.describe(HostRecord { labels: labels.into(), ..a.clone() }).await.expect("noted");
+    wire.deliver();
+    until(&at_b, "it is known", |at_b| at_b.view().hosts[&a.id].labels["rack"] == "another").await;
+}
+
+/// Waits until the host has etcd again, and makes the records of its device those of what that holds.
+async fn reconciled_anew(directory: &Etcd, held: Vec<VolumeRecord>) {
+    assert!(matches!(next(directory).await, Event::CutOff { .. }));
+    assert_eq!(next(directory).await, Event::Connected);
+    directory.reconcile(DEVICE, held).await.expect("ours");
+}
+
 #[tokio::test]
 async fn a_member_may_die_and_a_quorum_come_back() {
     let mut etcd = EtcdProcesses::start(3);
