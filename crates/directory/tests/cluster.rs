@@ -176,6 +176,30 @@ async fn keeps_volumes(directory: &dyn Directory, host: &HostRecord) {
     directory.reconcile(DEVICE, Vec::new()).await.expect("ours");
     assert_eq!(directory.reconcile(OTHER_DEVICE, vec![double.clone()]).await, Ok(Vec::new()));
     assert_eq!(directory.view().named("found").map(|volume| volume.id), Some(double.id));
+    // A name that becomes free by this is had by who is there.
+    let heir = volume(host, OTHER_DEVICE, "found");
+    assert_eq!(directory.reconcile(OTHER_DEVICE, vec![heir.clone()]).await, Ok(Vec::new()));
+    assert_eq!(directory.view().named("found").map(|volume| volume.id), Some(heir.id));
+}
+
+/// A record or a name that is not understood, of a newer release, say, keeps no device from having its own compared.
+#[tokio::test]
+async fn what_is_not_understood_is_left_as_it_is_by_who_compares() {
+    let etcd = EtcdProcesses::start(1);
+    let a = host("a");
+    let at_a = join(&etcd, &a).await;
+    at_a.claim(claim(DEVICE)).await.expect("free");
+    let strange = format!("/farflash/test/volumes/{}", Uuid::from_u128(0xF));
+    put(etcd.address(0), &strange, "{\"state\":\"unheard-of\"}");
+    put(etcd.address(0), "/farflash/test/names/strange", "[]");
+    let held = ["mine", "strange"].map(|name| volume(&a, DEVICE, name));
+    let id = held[1].id;
+    let conflict = Conflict::Name { id, name: "strange".to_owned(), holder: Uuid::nil() };
+    assert_eq!(at_a.reconcile(DEVICE, held.to_vec()).await, Ok(vec![conflict]));
+    let view = at_a.view();
+    assert_eq!(view.named("mine").map(|volume| volume.id), Some(held[0].id));
+    assert!(view.volumes.contains_key(&id), "it is reached by its id");
+    assert!(is_there(etcd.address(0), &strange));
 }
 
 /// A quota is divided anew by whoever knows how it is divided, and not while a host lives that must be gone.
