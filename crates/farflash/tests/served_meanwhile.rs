@@ -1,0 +1,102 @@
+//! A host acts upon what it knew before, while others have gone on: a device that another served in between.
+
+#![allow(missing_docs, unreachable_pub, dead_code)]
+
+#[path = "../../directory/tests/support/mod.rs"]
+mod etcd;
+mod support;
+
+use etcd::{EtcdProcesses, Wire, first_key};
+use serde_json::Value;
+use support::cluster::{host, host_with, listed, nqn, portal, row, url};
+use support::host::{connect, filled, on_core};
+use support::loop_device::LoopDevice;
+use support::skipped::skipped;
+use support::{Files, Server, cores, device, succeed, until};
+use units::Lba;
+
+/// Blocks of a volume that say which they are.
+const BLOCKS: u64 = 64;
+
+/// What block `lba` of a volume holds that was written as `generation`.
+fn content(generation: u64, lba: u64) -> u64 {
+    generation << 32 | lba
+}
+
+fn write_all(volume: &Value, generation: u64) {
+    let (portal, nqn) = (portal(volume), nqn(volume));
+    on_core(|handle| async move {
+        let open = connect(&handle, portal, &nqn).await;
+        for lba in 0..BLOCKS {
+            let block = filled(content(generation, lba));
+            open.write(Lba(lba), block).await.expect("it serves");
+        }
+    });
+}
+
+fn holds_all(server: &Server, name: &str, generation: u64) {
+    let volume = server.volume_json(&["show", name]);
+    let (portal, nqn) = (portal(&volume), nqn(&volume));
+    on_core(|handle| async move {
+        let open = connect(&handle, portal, &nqn).await;
+        for lba in 0..BLOCKS {
+            let block = open.read(Lba(lba), 1).await.expect("it serves");
+            assert!(block.as_bytes() == filled(content(generation, lba)).as_bytes(), "block {lba}");
+        }
+    });
+}
+
+/// O6 of `device_set.rs`, attacked: a host that opened a drive, which two machines reach, waits for the directory. Before it has
+/// that, another host serves the drive, by more cores than were used of it so far, and gives it back.
+///
+/// Method: the two ways to the drive are two loop devices over one file.
+#[test]
+fn what_was_written_while_a_claim_was_waited_for_is_served() {
+    let (etcd, files) = (EtcdProcesses::start(1), Files::new());
+    let image = files.path("image");
+    std::fs::File::create(&image).unwrap().set_len(512 << 20).unwrap();
+    let ways = [(); 2].map(|()| LoopDevice::on(&image));
+    let ([Some(near), Some(far)], Some(two)) = (ways, cores(2)) else {
+        return skipped("two loop devices and two cores are needed");
+    };
+    let [one_way, other_way] = [&near, &far].map(|way| device(way.path().as_ref()));
+    succeed(&["format", "--device", &one_way]);
+    let directory = url(etcd.address(0), "test-meanwhile");
+    let end = |server: Server| {
+        server.signal("TERM");
+        assert_eq!(server.wait(), Some(0));
+    };
+    let a = host(&directory, "a", &one_way);
+    write_all(&a.volume_json(&["create", "old", "--size", "64MiB"]), 1);
+    end(a);
+    let noted = first_key(etcd.address(0), "/farflash/test-meanwhile/claimed/");
+
+    let wire = Wire::new(etcd.address(0));
+    wire.delay(&noted.replace("claimed", "devices"));
+    let far_directory = url(wire.address(), "test-meanwhile");
+    std::thread::scope(|scope| {
+        let b = scope.spawn(|| host(&far_directory, "b", &other_way));
+        until("it asks for the device", || wire.is_late());
+        wire.cut();
+        let by_two = ["--cores", two.as_str()];
+        let a = host_with(&directory, "a", &one_way, &by_two);
+        let made: Vec<Value> =
+            ["one", "two"].map(|name| a.volume_json(&["create", name, "--size", "64MiB"])).into();
+        assert_ne!(portal(&made[0]), portal(&made[1]), "each has a core of its own");
+        write_all(&a.volume_json(&["show", "old"]), 2);
+        (3..).zip(&made).for_each(|(generation, volume)| write_all(volume, generation));
+        end(a);
+        far.forget_what_was_read();
+        wire.mend();
+        let b = b.join().unwrap();
+        let names = ["old", "one", "two"];
+        assert_eq!(listed(&b), names.map(|name| row(name, "b", "online")));
+        write_all(&b.volume_json(&["create", "new", "--size", "64MiB"]), 5);
+        end(b);
+        near.forget_what_was_read();
+        let a = host_with(&directory, "a", &one_way, &by_two);
+        (2..).zip(["old", "one", "two", "new"]).for_each(|(generation, name)| {
+            holds_all(&a, name, generation);
+        });
+    });
+}
