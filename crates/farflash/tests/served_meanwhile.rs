@@ -1,4 +1,5 @@
-//! A host acts upon what it knew before, while others have gone on: a device that another served in between.
+//! A host acts upon what it knew before, while others have gone on: a device that another served in between, and a
+//! directory whose news are late.
 
 #![allow(missing_docs, unreachable_pub, dead_code)]
 
@@ -6,9 +7,9 @@
 mod etcd;
 mod support;
 
-use etcd::{EtcdProcesses, Wire, first_key};
+use etcd::{EtcdProcesses, Wire, first_key, is_there};
 use serde_json::Value;
-use support::cluster::{host, host_with, listed, nqn, portal, row, url};
+use support::cluster::{format, host, host_with, listed, nqn, portal, row, url};
 use support::host::{connect, filled, on_core};
 use support::loop_device::LoopDevice;
 use support::skipped::skipped;
@@ -99,4 +100,19 @@ fn what_was_written_while_a_claim_was_waited_for_is_served() {
             holds_all(&a, name, generation);
         });
     });
+}
+
+/// A record that was made a moment ago, and that nobody was told of yet, goes with its volume all the same.
+#[test]
+fn a_volume_that_is_deleted_before_its_record_is_seen_leaves_none() {
+    let (etcd, files) = (EtcdProcesses::start(1), Files::new());
+    let wire = Wire::new(etcd.address(0));
+    let a = host(&url(wire.address(), "test-unseen"), "a", &format(&files, "a"));
+    wire.hold();
+    a.volume_json(&["create", "v", "--size", "64MiB"]);
+    assert!(is_there(etcd.address(0), "/farflash/test-unseen/names/v"));
+    assert_eq!(a.volume(&["delete", "v"]).code, Some(0));
+    assert!(!is_there(etcd.address(0), "/farflash/test-unseen/names/v"));
+    wire.release();
+    a.volume_json(&["create", "v", "--size", "64MiB"]);
 }
