@@ -444,6 +444,40 @@ async fn records_of_a_device_that_is_gone_go_when_its_host_is_back() {
     assert!(view.claims.is_empty(), "{:?}", view.claims);
 }
 
+/// L3: what is known of a device goes by an operator's word, as a claim does; and whoever had the device, and was only cut off, stops.
+#[tokio::test]
+async fn a_device_that_is_gone_for_good_is_forgotten() {
+    let etcd = EtcdProcesses::start(1);
+    let wire = Wire::new(etcd.address(0));
+    let a = host("a");
+    let at_a = joined(&[wire.address()], &a).await;
+    at_a.claim(claim(DEVICE)).await.expect("free");
+    at_a.reserve(volume(&a, DEVICE, "lost")).await.expect("a free name");
+    at_a.claim(claim(OTHER_DEVICE)).await.expect("free");
+    at_a.reserve(volume(&a, OTHER_DEVICE, "kept")).await.expect("a free name");
+    let eyes = Eyes::default();
+    let at_b = joined_seeing(&[etcd.address(0)], &host("b"), eyes.seek()).await;
+    let lives = at_b.forget_device(claim(DEVICE)).await;
+    assert!(matches!(lives, Err(DirectoryError::HolderLives { .. })), "{lives:?}");
+    wire.cut();
+    assert!(matches!(next(&at_a).await, Event::CutOff { .. }));
+    delete(etcd.address(0), &format!("/farflash/test/hosts/{}", a.id));
+    eyes.see(Some(sighting()));
+    let seen = at_b.forget_device(claim(DEVICE)).await;
+    assert!(matches!(seen, Err(DirectoryError::HolderSeen { .. })), "{seen:?}");
+    assert_eq!(at_b.view().volumes.len(), 2);
+    eyes.see(None);
+    at_b.forget_device(claim(DEVICE)).await.expect("the holder is gone");
+    until(&at_b, "it is gone", |at_b| !at_b.view().claims.contains_key(&DEVICE)).await;
+    let view = at_b.view();
+    assert!(view.named("lost").is_none() && view.named("kept").is_some());
+    assert_eq!(view.volumes.len(), 1);
+    wire.mend();
+    assert_eq!(next(&at_a).await, Event::ClaimLost { device: DEVICE, holder: None });
+    assert_eq!(next(&at_a).await, Event::Connected);
+    at_a.check(OTHER_DEVICE).await.expect("nobody took that");
+}
+
 /// F2, attacked at the moment in which a lease ends: others still see the host then.
 #[tokio::test]
 async fn a_host_whose_lease_just_ended_is_not_taken_from() {

@@ -1,5 +1,5 @@
-//! A host acts upon what it knew before, while others have gone on: a device that another served in between, and a
-//! directory whose news are late.
+//! A host acts upon what it knew before, while others have gone on: a device that another served in between, a directory
+//! whose news are late, and one that knows of a device that is gone for good.
 
 #![allow(missing_docs, unreachable_pub, dead_code)]
 
@@ -7,9 +7,12 @@
 mod etcd;
 mod support;
 
+use control::ProblemCode;
 use etcd::{EtcdProcesses, Wire, first_key, is_there};
 use serde_json::Value;
-use support::cluster::{format, host, host_with, listed, nqn, portal, row, url};
+use support::cluster::{
+    client, code, creation, format, host, host_with, lease_ends, listed, nqn, portal, row, url,
+};
 use support::host::{connect, filled, on_core};
 use support::loop_device::LoopDevice;
 use support::skipped::skipped;
@@ -115,4 +118,39 @@ fn a_volume_that_is_deleted_before_its_record_is_seen_leaves_none() {
     assert!(!is_there(etcd.address(0), "/farflash/test-unseen/names/v"));
     wire.release();
     a.volume_json(&["create", "v", "--size", "64MiB"]);
+}
+
+/// A drive that died takes the names of its volumes along for as long as nobody says that it is gone for good; nor is it forgotten
+/// while somebody may serve it. What was forgotten by mistake is there again when the device is.
+#[test]
+fn a_device_that_is_gone_for_good_is_forgotten_by_an_operators_word() {
+    let (etcd, files) = (EtcdProcesses::start(1), Files::new());
+    let directory = url(etcd.address(0), "test-forget");
+    let (one, two) = (format(&files, "one"), format(&files, "two"));
+    let (a, b) = (host(&directory, "a", &one), host(&directory, "b", &two));
+    let lost = client(&a).create(&creation("v")).unwrap().volume.drive.id;
+    until("it is known", || listed(&b) == [row("v", "a", "online")]);
+    assert_eq!(code(client(&a).forget_device(lost)), ProblemCode::DeviceInUse, "its own");
+    assert_eq!(code(client(&b).forget_device(lost)), ProblemCode::DeviceInUse, "its host lives");
+    a.signal("KILL");
+    a.wait();
+    lease_ends(&directory, "c", &one);
+    until("it is seen", || listed(&b) == [row("v", "a", "unreachable")]);
+    assert_eq!(code(client(&b).create(&creation("v"))), ProblemCode::NameTaken);
+    assert_eq!(code(client(&b).delete("v")), ProblemCode::HostUnreachable);
+
+    succeed(&["device", "forget", &lost.to_string(), "--api", &b.api]);
+    assert_eq!(listed(&b), []);
+    assert_eq!(code(client(&b).forget_device(lost)), ProblemCode::DeviceNotFound);
+    let heir = client(&b).create(&creation("v")).unwrap().volume;
+    // It was not gone, after all: both are there, the one that came later by its id.
+    let a = host(&directory, "a", &one);
+    until("it is known", || listed(&b).contains(&row("v", "a", "online")));
+    assert_eq!(client(&b).show("v").unwrap().id, heir.id);
+    // One that was given back, and died then.
+    a.signal("TERM");
+    assert_eq!(a.wait(), Some(0));
+    until("it is seen", || listed(&b).iter().any(|(_, _, state)| state == "unreachable"));
+    client(&b).forget_device(lost).unwrap();
+    assert_eq!(listed(&b), [row("v", "b", "online")]);
 }

@@ -467,6 +467,10 @@ impl Directory for Etcd {
         Box::pin(self.shared.regrant(change))
     }
 
+    fn forget_device(&self, claim: Claim) -> Reply<'_, ()> {
+        Box::pin(self.shared.forget_device(claim))
+    }
+
     fn leave(&self) -> Reply<'_, ()> {
         Box::pin(self.shared.leave())
     }
