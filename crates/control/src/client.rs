@@ -8,6 +8,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use ureq::http::{Response, Uri};
 use ureq::{Agent, Body, RequestBuilder};
+use uuid::Uuid;
 
 use crate::{
     ChangeAuth, ChangeDevice, ChangeRestrictions, ChangeVolume, CreateVolume, CreatedVolume,
@@ -206,8 +207,7 @@ impl ApiClient {
         let call = self.known(self.agent.get(self.volume_path(volume)));
         let call = call.config().timeout_global(Some(limit)).build();
         let found: Volume = self.document(call.call())?;
-        let is_it =
-            found.name == volume || volume.parse::<uuid::Uuid>().is_ok_and(|id| id == found.id);
+        let is_it = found.name == volume || volume.parse::<Uuid>().is_ok_and(|id| id == found.id);
         if is_it {
             return Ok(found);
         }
@@ -265,6 +265,12 @@ impl ApiClient {
         let path = self.encoded("/v1/devices/", name);
         let call = self.known(self.agent.patch(path)).header("content-type", JSON);
         self.document(call.send(encode(request)))
+    }
+
+    /// Has the service forget a device that is gone for good.
+    pub fn forget_device(&self, device: Uuid) -> Result<(), ApiError> {
+        let path = self.encoded("/v1/lost-devices/", &device.to_string());
+        self.answer(self.known(self.agent.delete(path)).call()).map(drop)
     }
 
     /// How far the last scrub of a device is.

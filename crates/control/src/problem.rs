@@ -61,6 +61,8 @@ pub enum ProblemCode {
     DeviceFailed,
     /// A device of the server is away, and what was asked needs it.
     DeviceAway,
+    /// The device is not gone: somebody serves it, or may.
+    DeviceInUse,
     /// No host has this name or label.
     UnknownHost,
     /// The host that has the volume is gone or does not answer.
@@ -129,7 +131,8 @@ fn status_of(code: ProblemCode) -> StatusCode {
         | ProblemCode::TooManyVolumes
         | ProblemCode::QuotaExceeded
         | ProblemCode::PromiseTooLarge
-        | ProblemCode::NoCeiling => StatusCode::CONFLICT,
+        | ProblemCode::NoCeiling
+        | ProblemCode::DeviceInUse => StatusCode::CONFLICT,
         ProblemCode::OutOfSpace => StatusCode::INSUFFICIENT_STORAGE,
         ProblemCode::DeviceFailed | ProblemCode::Internal => StatusCode::INTERNAL_SERVER_ERROR,
         ProblemCode::Unavailable
@@ -185,6 +188,12 @@ fn of_other_hosts(error: &ServiceError) -> (ProblemCode, String) {
             ProblemCode::DirectoryUnavailable,
             "ask again when etcd is back; volumes are served meanwhile, and what was asked may have \
              been done: look before you ask again"
+                .to_owned(),
+        ),
+        ServiceError::DeviceInUse { .. } => (
+            ProblemCode::DeviceInUse,
+            "nothing was forgotten; where a host still has the device in its settings, leave it out there, start that \
+             host again, and ask that host"
                 .to_owned(),
         ),
         ServiceError::DeviceLost { .. } => (
@@ -265,6 +274,7 @@ impl From<ServiceError> for Problem {
             error @ (ServiceError::UnknownHost { .. }
             | ServiceError::HostUnreachable { .. }
             | ServiceError::DirectoryUnavailable { .. }
+            | ServiceError::DeviceInUse { .. }
             | ServiceError::DeviceLost { .. }) => of_other_hosts(&error),
             ServiceError::DeviceAway { .. } => (
                 ProblemCode::DeviceAway,

@@ -8,7 +8,7 @@ use axum::extract::{DefaultBodyLimit, Request, State};
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
-use axum::routing::{get, patch, post};
+use axum::routing::{delete, get, patch, post};
 use axum::{Extension, Json, Router};
 
 use crate::caller::{Caller, Observer, Operator};
@@ -41,6 +41,7 @@ pub(crate) fn router(service: Arc<dyn VolumeService>, guard: Guard, limits: Limi
         .route("/v1/devices", get(list_devices))
         .route("/v1/devices/{device}", patch(change_device))
         .route("/v1/devices/{device}/scrub", get(show_scrub).post(start_scrub).delete(stop_scrub))
+        .route("/v1/lost-devices/{device}", delete(forget_device))
         .route("/v1/quota", get(quota::show_quota))
         .route("/v1/serving/{device}", get(show_serving))
         .route("/v1/stats", get(show_stats))
@@ -335,6 +336,25 @@ async fn show_serving(State(service): Service, DeviceId(device): DeviceId) -> Js
     Json(service.serving(device))
 }
 
+/// Removes what is known of the volumes of a device that is gone for good: by this you assert that it is. Their names are free
+/// then, and they count in no quota. Nothing is done to the device: should it come back, its volumes are there again.
+#[utoipa::path(
+    delete, path = "/v1/lost-devices/{device}", tag = "hosts", operation_id = "forgetDevice",
+    params(("device" = Uuid, Path, description = "Its id, as GET /v1/hosts or a volume's `drive` has it")),
+    responses(
+        (status = 204, description = "It is forgotten"),
+        Problem,
+    )
+)]
+async fn forget_device(
+    _: Operator,
+    State(service): Service,
+    DeviceId(device): DeviceId,
+) -> Result<StatusCode, Problem> {
+    service.forget_device(device).await?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
 /// What volumes and devices do: queues, counters, promises, windows.
 #[utoipa::path(
     get, path = "/v1/stats", tag = "server", operation_id = "showStats",
@@ -459,9 +479,10 @@ pub(crate) mod paths {
     //! What `#[utoipa::path]` generates beside the handlers.
     pub(crate) use super::{
         __path_change_auth, __path_change_device, __path_change_volume, __path_create_volume,
-        __path_delete_volume, __path_healthz, __path_list_devices, __path_list_hosts,
-        __path_list_volumes, __path_readyz, __path_restrict_volume, __path_show_metrics,
-        __path_show_openapi, __path_show_scrub, __path_show_server, __path_show_serving,
-        __path_show_stats, __path_show_volume, __path_start_scrub, __path_stop_scrub,
+        __path_delete_volume, __path_forget_device, __path_healthz, __path_list_devices,
+        __path_list_hosts, __path_list_volumes, __path_readyz, __path_restrict_volume,
+        __path_show_metrics, __path_show_openapi, __path_show_scrub, __path_show_server,
+        __path_show_serving, __path_show_stats, __path_show_volume, __path_start_scrub,
+        __path_stop_scrub,
     };
 }

@@ -130,6 +130,12 @@ pub enum ServiceError {
         /// The name of that host.
         holder: String,
     },
+    /// The device is not gone: somebody serves it, or may.
+    #[error("{detail}")]
+    DeviceInUse {
+        /// Who, and how that is known.
+        detail: String,
+    },
     /// A device of the server is away, and what was asked needs it.
     #[error("{detail}")]
     DeviceAway {
@@ -189,6 +195,9 @@ pub trait VolumeService: Send + Sync + 'static {
     fn hosts(&self) -> Reply<'_, HostList>;
     /// Which host this is, and whether it serves a device: from memory, without asking anybody.
     fn serving(&self, device: Uuid) -> Serving;
+    /// Removes what is known of the volumes of a device that is gone for good, as an operator asserts: their names are
+    /// free then.
+    fn forget_device(&self, device: Uuid) -> Reply<'_, ()>;
     /// The state of the server.
     fn server(&self) -> Reply<'_, Server>;
     /// Changes how a device is shared.

@@ -124,7 +124,10 @@ fn only_those_who_are_known_are_answered_and_tenants_not_about_devices() {
     assert_eq!(code(&acme.server().unwrap_err()), ProblemCode::Forbidden);
     assert_eq!(code(&acme.stats().unwrap_err()), ProblemCode::Forbidden);
     assert_eq!(code(&acme.devices().unwrap_err()), ProblemCode::Forbidden);
+    assert_eq!(code(&acme.forget_device(DEVICE).unwrap_err()), ProblemCode::Forbidden);
     ops.server().unwrap();
+    assert_eq!(code(&ops.forget_device(Uuid::nil()).unwrap_err()), ProblemCode::DeviceInUse);
+    ops.forget_device(DEVICE).unwrap();
 }
 
 /// Another host asks without a token whether a device is served, and learns nothing else.

@@ -193,6 +193,16 @@ impl Directory for Alone {
         })
     }
 
+    fn forget_device(&self, claim: Claim) -> Reply<'_, ()> {
+        self.change(|_, view| {
+            let volumes = view.volumes.values().filter(|volume| volume.device == claim.device);
+            let gone: Vec<Uuid> = volumes.map(|volume| volume.id).collect();
+            gone.into_iter().for_each(|id| remove(view, id));
+            view.claims.remove(&claim.device);
+            Ok(())
+        })
+    }
+
     fn leave(&self) -> Reply<'_, ()> {
         self.change(|_, view| {
             *view = View::default();

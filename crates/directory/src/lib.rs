@@ -303,6 +303,9 @@ pub trait Directory: Send + Sync + 'static {
     /// Divides a quota anew if it is still divided as is said. `false`: it is not, or a host lives that must not,
     /// and nothing was changed.
     fn regrant(&self, change: Regrant) -> Reply<'_, bool>;
+    /// Removes all that is known of a device, which an operator asserts to be gone for good: its volumes' records and names, and
+    /// its claim. Refused as [`Directory::take_over`] is. Should the device come all the same, it is claimed, and its volumes get records.
+    fn forget_device(&self, claim: Claim) -> Reply<'_, ()>;
     /// Gives back all claims and ends the host's lease: its devices are served no more.
     fn leave(&self) -> Reply<'_, ()>;
 }

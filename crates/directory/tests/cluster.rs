@@ -176,6 +176,30 @@ async fn keeps_volumes(directory: &dyn Directory, host: &HostRecord) {
     directory.reconcile(DEVICE, Vec::new()).await.expect("ours");
     assert_eq!(directory.reconcile(OTHER_DEVICE, vec![double.clone()]).await, Ok(Vec::new()));
     assert_eq!(directory.view().named("found").map(|volume| volume.id), Some(double.id));
+    // A name that becomes free by this is had by who is there.
+    let heir = volume(host, OTHER_DEVICE, "found");
+    assert_eq!(directory.reconcile(OTHER_DEVICE, vec![heir.clone()]).await, Ok(Vec::new()));
+    assert_eq!(directory.view().named("found").map(|volume| volume.id), Some(heir.id));
+}
+
+/// A record or a name that is not understood, of a newer release, say, keeps no device from having its own compared.
+#[tokio::test]
+async fn what_is_not_understood_is_left_as_it_is_by_who_compares() {
+    let etcd = EtcdProcesses::start(1);
+    let a = host("a");
+    let at_a = join(&etcd, &a).await;
+    at_a.claim(claim(DEVICE)).await.expect("free");
+    let strange = format!("/farflash/test/volumes/{}", Uuid::from_u128(0xF));
+    put(etcd.address(0), &strange, "{\"state\":\"unheard-of\"}");
+    put(etcd.address(0), "/farflash/test/names/strange", "[]");
+    let held = ["mine", "strange"].map(|name| volume(&a, DEVICE, name));
+    let id = held[1].id;
+    let conflict = Conflict::Name { id, name: "strange".to_owned(), holder: Uuid::nil() };
+    assert_eq!(at_a.reconcile(DEVICE, held.to_vec()).await, Ok(vec![conflict]));
+    let view = at_a.view();
+    assert_eq!(view.named("mine").map(|volume| volume.id), Some(held[0].id));
+    assert!(view.volumes.contains_key(&id), "it is reached by its id");
+    assert!(is_there(etcd.address(0), &strange));
 }
 
 /// A quota is divided anew by whoever knows how it is divided, and not while a host lives that must be gone.
@@ -418,6 +442,40 @@ async fn records_of_a_device_that_is_gone_go_when_its_host_is_back() {
     let view = at_b.view();
     assert!(view.named("gone").is_none() && view.named("kept").is_some());
     assert!(view.claims.is_empty(), "{:?}", view.claims);
+}
+
+/// L3: what is known of a device goes by an operator's word, as a claim does; and whoever had the device, and was only cut off, stops.
+#[tokio::test]
+async fn a_device_that_is_gone_for_good_is_forgotten() {
+    let etcd = EtcdProcesses::start(1);
+    let wire = Wire::new(etcd.address(0));
+    let a = host("a");
+    let at_a = joined(&[wire.address()], &a).await;
+    at_a.claim(claim(DEVICE)).await.expect("free");
+    at_a.reserve(volume(&a, DEVICE, "lost")).await.expect("a free name");
+    at_a.claim(claim(OTHER_DEVICE)).await.expect("free");
+    at_a.reserve(volume(&a, OTHER_DEVICE, "kept")).await.expect("a free name");
+    let eyes = Eyes::default();
+    let at_b = joined_seeing(&[etcd.address(0)], &host("b"), eyes.seek()).await;
+    let lives = at_b.forget_device(claim(DEVICE)).await;
+    assert!(matches!(lives, Err(DirectoryError::HolderLives { .. })), "{lives:?}");
+    wire.cut();
+    assert!(matches!(next(&at_a).await, Event::CutOff { .. }));
+    delete(etcd.address(0), &format!("/farflash/test/hosts/{}", a.id));
+    eyes.see(Some(sighting()));
+    let seen = at_b.forget_device(claim(DEVICE)).await;
+    assert!(matches!(seen, Err(DirectoryError::HolderSeen { .. })), "{seen:?}");
+    assert_eq!(at_b.view().volumes.len(), 2);
+    eyes.see(None);
+    at_b.forget_device(claim(DEVICE)).await.expect("the holder is gone");
+    until(&at_b, "it is gone", |at_b| !at_b.view().claims.contains_key(&DEVICE)).await;
+    let view = at_b.view();
+    assert!(view.named("lost").is_none() && view.named("kept").is_some());
+    assert_eq!(view.volumes.len(), 1);
+    wire.mend();
+    assert_eq!(next(&at_a).await, Event::ClaimLost { device: DEVICE, holder: None });
+    assert_eq!(next(&at_a).await, Event::Connected);
+    at_a.check(OTHER_DEVICE).await.expect("nobody took that");
 }
 
 /// F2, attacked at the moment in which a lease ends: others still see the host then.
@@ -715,6 +773,116 @@ async fn etcd_may_hang_or_restart() {
     assert_eq!(next(&directory).await, Event::Connected);
     directory.check(DEVICE).await.expect("still ours");
     assert_eq!(directory.view().volumes.len(), 2);
+}
+
+/// E5, attacked: etcd, or what lies before it, carries out what was asked of it when the host has given that up and made its
+/// records those of its devices. What came late has no effect: neither a name and a record of a volume that is not there, nor
+/// the record of one that was deleted meanwhile.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_change_that_was_given_up_is_not_made_later() {
+    let etcd = EtcdProcesses::start(1);
+    let wire = Wire::new(etcd.address(0));
+    let a = host("a");
+    let directory = joined(&[wire.address()], &a).await;
+    directory.claim(claim(DEVICE)).await.expect("free");
+    let key = |kind: &str, name: &dyn std::fmt::Display| format!("/farflash/test/{kind}/{name}");
+    let kept = volume(&a, DEVICE, "kept");
+    directory.reserve(kept.clone()).await.expect("free");
+
+    wire.delay(&key("names", &"new"));
+    let new = volume(&a, DEVICE, "new");
+    let given_up = directory.reserve(new.clone()).await;
+    assert!(matches!(given_up, Err(DirectoryError::Unreachable { .. })), "{given_up:?}");
+    reconciled_anew(&directory, vec![kept.clone()]).await;
+    wire.deliver();
+    assert!(!is_there(etcd.address(0), &key("names", &"new")), "nobody would give it up");
+    assert!(!is_there(etcd.address(0), &key("volumes", &new.id)), "there is none");
+
+    wire.delay(&key("volumes", &kept.id));
+    let given_up = directory.update(VolumeRecord { size_bytes: 8192, ..kept.clone() }).await;
+    assert!(matches!(given_up, Err(DirectoryError::Unreachable { .. })), "{given_up:?}");
+    reconciled_anew(&directory, vec![kept.clone()]).await;
+    directory.forget(kept.clone()).await.expect("ours");
+    wire.deliver();
+    assert!(!is_there(etcd.address(0), &key("volumes", &kept.id)), "it was deleted");
+    directory.reserve(new).await.expect("free");
+}
+
+/// F1, attacked: a claim is made, and lost with the session before its answer comes. Nobody tells of it then: so it was not made.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_claim_that_is_answered_when_its_session_has_ended_is_none() {
+    let etcd = EtcdProcesses::start(1);
+    let wire = Wire::new(etcd.address(0));
+    let (a, b) = (host("a"), host("b"));
+    // Answers have as much time as they ever have.
+    let patient = EtcdOptions { lease: PATIENCE, ..options(&[wire.address()]) };
+    let at_a = Arc::new(Etcd::join(patient, a.clone(), nobody()).await.expect("free"));
+    assert_eq!(next(&at_a).await, Event::Connected);
+    at_a.claim(claim(OTHER_DEVICE)).await.expect("free");
+    let at_b = join(&etcd, &b).await;
+    wire.delay_answer(&format!("/farflash/test/claimed/{DEVICE}"));
+    let claiming = at_a.clone();
+    let claimed = tokio::spawn(async move { claiming.claim(claim(DEVICE)).await });
+    until(&at_b, "it is made", |at_b| at_b.view().claims.contains_key(&DEVICE)).await;
+    delete(etcd.address(0), &format!("/farflash/test/hosts/{}", a.id));
+    at_b.take_over(claim(DEVICE)).await.expect("the holder is gone");
+    at_b.take_over(claim(OTHER_DEVICE)).await.expect("the holder is gone");
+    lost(&at_a, OTHER_DEVICE).await;
+    assert!(matches!(next(&at_a).await, Event::CutOff { .. }));
+    assert_eq!(next(&at_a).await, Event::Connected);
+    wire.deliver();
+    let claimed = claimed.await.expect("it ends");
+    assert!(matches!(claimed, Err(DirectoryError::Unreachable { .. })), "{claimed:?}");
+    let again = at_a.claim(claim(DEVICE)).await;
+    assert!(matches!(again, Err(DirectoryError::HolderLives { .. })), "{again:?}");
+}
+
+/// F4: whoever finds his claim to be another's by a change is told to stop, also when nobody else tells him.
+#[tokio::test]
+async fn a_change_that_finds_the_claim_gone_tells_of_it() {
+    let etcd = EtcdProcesses::start(1);
+    let wire = Wire::new(etcd.address(0));
+    let (a, b) = (host("a"), host("b"));
+    // Long enough that no session ends because the machine is busy.
+    let patient = EtcdOptions { lease: PATIENCE, ..options(&[wire.address()]) };
+    let at_a = Etcd::join(patient, a.clone(), nobody()).await.expect("free");
+    assert_eq!(next(&at_a).await, Event::Connected);
+    at_a.claim(claim(DEVICE)).await.expect("free");
+    wire.hold();
+    put(etcd.address(0), &format!("/farflash/test/devices/{DEVICE}"), &old_claim(&b));
+    let refused = at_a.reserve(volume(&a, DEVICE, "v")).await;
+    assert_eq!(refused, Err(DirectoryError::Fenced { holder: "b".to_owned() }));
+    let told = Event::ClaimLost { device: DEVICE, holder: Some("b".to_owned()) };
+    assert_eq!(next(&at_a).await, told);
+}
+
+/// What a host says of itself while its session begins is said, too.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_a_host_says_of_itself_while_it_connects_is_known() {
+    let etcd = EtcdProcesses::start(1);
+    let wire = Wire::new(etcd.address(0));
+    let a = host("a");
+    let patient = EtcdOptions { lease: PATIENCE, ..options(&[wire.address()]) };
+    let at_a = Etcd::join(patient, a.clone(), nobody()).await.expect("free");
+    let at_b = join(&etcd, &host("b")).await;
+    // It is registered, and reads all there is.
+    wire.delay("/farflash/test/");
+    wire.cut();
+    wire.mend();
+    while !wire.is_late() {
+        tokio::task::yield_now().await;
+    }
+    let labels = [("rack".to_owned(), "another".to_owned())];
+    at_a.describe(HostRecord { labels: labels.into(), ..a.clone() }).await.expect("noted");
+    wire.deliver();
+    until(&at_b, "it is known", |at_b| at_b.view().hosts[&a.id].labels["rack"] == "another").await;
+}
+
+/// Waits until the host has etcd again, and makes the records of its device those of what that holds.
+async fn reconciled_anew(directory: &Etcd, held: Vec<VolumeRecord>) {
+    assert!(matches!(next(directory).await, Event::CutOff { .. }));
+    assert_eq!(next(directory).await, Event::Connected);
+    directory.reconcile(DEVICE, held).await.expect("ours");
 }
 
 #[tokio::test]

@@ -134,6 +134,23 @@ pub(crate) fn open_again(spec: &FileSpec, superblock: &Superblock) -> Result<Own
     }
 }
 
+/// Refuses a device that is not the one that was looked at before, whichever cluster it belongs to.
+pub(crate) fn look_again(
+    path: &Path,
+    device: &OwnedDevice,
+    before: &Superblock,
+) -> Result<(), Failure> {
+    match look_at(path, device, Look::Samples, Voice::Log)? {
+        Contents::Ours(found) if Superblock { cluster: before.cluster, ..found } == *before => {
+            Ok(())
+        }
+        _ => Err(Failure::runtime(
+            format!("{} was formatted anew, or overwritten, while it was claimed", path.display()),
+            "start this server again: it says what is there, and serves it if it is a farflash device",
+        )),
+    }
+}
+
 /// The shards of a formatted device that were ever used.
 pub(crate) fn active_shards(
     path: &Path,

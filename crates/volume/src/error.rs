@@ -168,6 +168,12 @@ pub enum OpenError {
     /// Where a device went away, another one is now, or an older state of it.
     #[error("this is not the device that went away, or not as it was")]
     OtherDevice,
+    /// While the shard was away somebody else started it, and maybe others. Which extents are whose is not known here any more: all
+    /// that has the device open lets go of it, and it is opened anew.
+    #[error(
+        "the device was served elsewhere meanwhile: start this server again, which reads all of it back"
+    )]
+    StartedElsewhere,
     /// A new shard finds no free extent for its journal, or a shard none for its checkpoint.
     #[error("no free extent for the shard")]
     NoExtent,

@@ -142,6 +142,15 @@ impl VolumeService for MemoryService {
         Serving { host: HOST, serves: device == DEVICE }
     }
 
+    fn forget_device(&self, device: Uuid) -> Reply<'_, ()> {
+        Box::pin(async move {
+            match device == DEVICE {
+                true => Ok(()),
+                false => Err(ServiceError::DeviceInUse { detail: "it is served".to_owned() }),
+            }
+        })
+    }
+
     fn list(&self, _: Caller) -> Reply<'_, Vec<Volume>> {
         Box::pin(async {
             tokio::time::sleep(self.list_delay).await;

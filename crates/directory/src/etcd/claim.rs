@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use uuid::Uuid;
+
 use super::gateway::{Compare, Op};
 use super::{CLAIM_ROUNDS, Connection, Held, Shared, decode};
 use crate::records::ClaimRecord;
@@ -15,16 +17,15 @@ const SAY_EVERY: Duration = Duration::from_secs(5);
 impl Shared {
     /// Makes a device this host's; if `by_word` also one of a host that is gone, unless that is seen.
     pub(super) async fn claim(&self, claim: Claim, by_word: bool) -> Result<(), DirectoryError> {
-        let connection = self.connection()?;
+        self.connection()?;
         let record = self.state(|state| ClaimRecord::of(&state.host, claim.clone()));
         let key = self.keys.device(claim.device);
-        // Each round fails only if what it read has changed meanwhile.
+        // Each round fails only if what it read has changed meanwhile, or the session has ended.
         for _ in 0..CLAIM_ROUNDS {
+            let connection = self.connected().await?;
             let found = self.get(&connection, &key).await?;
-            let mut compare = vec![Compare::ModRevision(
-                key.clone(),
-                found.as_ref().map_or(0, |kv| kv.mod_revision),
-            )];
+            let revision = found.as_ref().map_or(0, |kv| kv.mod_revision);
+            let mut compare = vec![Compare::ModRevision(key.clone(), revision)];
             let before = found.map(|kv| decode::<ClaimRecord>(&kv.key, &kv.value)).transpose()?;
             match before {
                 Some(before) if before.host != record.host => {
@@ -34,18 +35,45 @@ impl Shared {
                 Some(before) if before.boot != record.boot => self.seek(&claim, before).await?,
                 _ => {}
             }
+            // Who waited for a holder may have done so through the end of a session.
+            let connection = self.connected().await?;
+            compare.push(self.in_session(&connection));
             let then = self.put_claim(claim.device, &record);
             let made = connection.gateway.txn(&compare, &then, &[]).await;
-            let made = made.map_err(|error| self.failed(error))?;
+            let made = made.map_err(|error| self.given_up(&connection, error))?;
             if made.succeeded {
                 let held = Held { epoch: made.revision(), record };
-                self.state(|state| state.claims.insert(claim.device, held));
+                self.note_claim(&connection, claim.device, held)?;
                 self.seen(made.revision()).await;
                 return Ok(());
             }
+            self.trouble.notify_one();
         }
         let reason = format!("the claim of {} changes all the time", claim.name);
         Err(DirectoryError::Unreachable { reason })
+    }
+
+    /// Notes a claim that was made, unless the session in which it was asked for has ended: then it may be lost already, and
+    /// the next, which looked at all that was noted before (F4), has not looked at it.
+    fn note_claim(
+        &self,
+        connection: &Connection,
+        device: Uuid,
+        held: Held,
+    ) -> Result<(), DirectoryError> {
+        self.state(|state| {
+            let lasts = state.is_connected_by(connection);
+            lasts.then(|| state.claims.insert(device, held)).map(drop)
+        })
+        .ok_or_else(|| self.session_ended())
+    }
+
+    /// The session, also if another is about to begin.
+    async fn connected(&self) -> Result<Connection, DirectoryError> {
+        let mut changes = self.generation.subscribe();
+        let begun = changes.wait_for(|_| self.state(|state| state.connection.is_some()));
+        let _ = tokio::time::timeout(self.options.lease, begun).await;
+        self.connection()
     }
 
     /// On what conditions another host's claim passes to this one (F2), if it may at all. The holder is looked

@@ -67,6 +67,9 @@ pub(super) struct KeyValue {
     pub(super) value: Vec<u8>,
     #[serde(default, deserialize_with = "int")]
     pub(super) mod_revision: i64,
+    /// With which it ends; 0 if with none.
+    #[serde(default, deserialize_with = "int")]
+    pub(super) lease: i64,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -126,6 +129,8 @@ pub(super) enum Compare {
     ModRevision(String, i64),
     /// The key has this value.
     Value(String, Vec<u8>),
+    /// The key is there, and ends with this lease.
+    Lease(String, i64),
 }
 
 /// A part of a transaction.
@@ -147,6 +152,23 @@ impl Compare {
                 "key": encode(key.as_bytes()), "target": "VALUE", "result": "EQUAL",
                 "value": encode(value),
             }),
+            Self::Lease(key, lease) => json!({
+                "key": encode(key.as_bytes()), "target": "LEASE", "result": "EQUAL",
+                "lease": lease.to_string(),
+            }),
+        }
+    }
+}
+
+impl GatewayError {
+    /// Whether what was asked may have been done, or be done later, all the same.
+    pub(super) fn may_be_done(&self) -> bool {
+        match self {
+            Self::Http(HttpError::Unreachable { .. }) | Self::Stale { .. } => false,
+            Self::Http(HttpError::NoAnswer { .. })
+            | Self::Refused { .. }
+            | Self::Unheard { .. }
+            | Self::Foreign { .. } => true,
         }
     }
 }

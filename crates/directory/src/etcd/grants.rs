@@ -23,9 +23,10 @@ impl Shared {
         let absent = gone.iter().map(|host| Compare::ModRevision(self.keys.host(*host), 0));
         let mut compare: Vec<Compare> = absent.collect();
         compare.push(Compare::ModRevision(key.clone(), revision));
+        compare.push(self.in_session(&connection));
         let put = Op::Put { key, value: document(&after), lease: None };
         let answer = connection.gateway.txn(&compare, &[put], &[]).await;
-        let answer = answer.map_err(|error| self.failed(error))?;
+        let answer = answer.map_err(|error| self.given_up(&connection, error))?;
         if answer.succeeded {
             self.seen(answer.revision()).await;
         }

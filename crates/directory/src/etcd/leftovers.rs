@@ -1,10 +1,13 @@
-//! What is left in the directory of devices that ended with their host's process.
+//! What is left in the directory of devices that are gone: those that ended with their host's process, and those of which an
+//! operator says so.
 //!
 //! - L1: records of a volatile device go when its process leaves, or, if that was killed, when the same host
 //!   is back and its former process dead (F2). No lapse of time removes them: a host that is cut off may still serve the
 //!   device.
 //! - L2: they are removed under a claim like any other (F2, F3): the host takes the claim that it had, finds
 //!   that the device holds nothing, and gives the claim back.
+//! - L3: of any other device they go by an operator's word only, and in the same way: the host claims it, taking it over if need be,
+//!   as one that ends with its process. So what a host that dies on the way leaves of it goes by L1.
 
 use uuid::Uuid;
 
@@ -40,22 +43,38 @@ impl Shared {
         }
     }
 
+    /// Removes all that is known of a device that is gone for good (L3).
+    pub(super) async fn forget_device(&self, claim: Claim) -> Result<(), DirectoryError> {
+        let device = claim.device;
+        self.claim(Claim { volatile: true, ..claim }, true).await?;
+        reconcile::reconcile(self, device, Vec::new()).await?;
+        // That it was claimed stays noted (F5): who had it, and was not dead after all, must not go on with it.
+        let revision = self.end_claim(device, None).await?;
+        self.seen(revision).await;
+        Ok(())
+    }
+
     /// Gives a claim back; with the records of what is gone, if the device is.
     pub(super) async fn give_back(&self, device: Uuid) -> Result<(), DirectoryError> {
-        let Some(held) = self.state(|state| state.claims.get(&device).cloned()) else {
-            return Ok(());
-        };
-        if held.record.volatile {
+        let held = self.state(|state| state.claims.get(&device).cloned());
+        let is_volatile = held.is_some_and(|held| held.record.volatile);
+        if is_volatile {
             reconcile::reconcile(self, device, Vec::new()).await?;
         }
-        let held = self.state(|state| state.claims.remove(&device)).unwrap_or(held);
+        // What ended with this host no other had or will have: nobody asks for the note (F5).
+        let note = is_volatile.then(|| Op::Delete(self.keys.claimed(device)));
+        self.end_claim(device, note).await.map(drop)
+    }
+
+    /// Ends a claim, if it is held, and does what else is to be done with that. The revision of it.
+    async fn end_claim(&self, device: Uuid, more: Option<Op>) -> Result<i64, DirectoryError> {
+        let Some(held) = self.state(|state| state.claims.remove(&device)) else { return Ok(0) };
         let key = self.keys.device(device);
         let ours = [Compare::ModRevision(key.clone(), held.epoch)];
         let connection = self.connection()?;
         let mut then = vec![Op::Delete(key)];
-        // What ended with this host no other had or will have: nobody asks for the note (F5).
-        then.extend(held.record.volatile.then(|| Op::Delete(self.keys.claimed(device))));
-        let given = connection.gateway.txn(&ours, &then, &[]).await;
-        given.map_err(|error| self.failed(error)).map(drop)
+        then.extend(more);
+        let ended = connection.gateway.txn(&ours, &then, &[]).await;
+        ended.map(|ended| ended.revision()).map_err(|error| self.failed(error))
     }
 }

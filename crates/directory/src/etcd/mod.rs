@@ -5,6 +5,9 @@
 //! - E2: while not connected, changes are refused at once, and the view stays as it was.
 //! - E4: the session has a thread of its own (`keeper.rs`): whatever else the host is busy with, its lease is kept.
 //! - E3: a change whose answer says that it was made can be seen in the view of this host.
+//! - E5: a change that is not answered ends the session, and none that was asked for in a session takes effect when the
+//!   next has begun: each compares that the host's record is under the session's lease. So what is read then stays so, however late
+//!   a member of etcd, or what lies before it, carries out what it was asked.
 
 mod access;
 mod address;
@@ -17,7 +20,7 @@ mod leftovers;
 mod reconcile;
 mod session;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -83,6 +86,10 @@ struct State {
     cluster: Option<Uuid>,
     /// E1.
     connection: Option<Connection>,
+    /// The lease of the session in which a change was not answered last (E5).
+    given_up: Option<i64>,
+    /// Claims that a change found not to be as they were made; the session looks at them (F4).
+    doubted: BTreeSet<Uuid>,
 }
 
 #[derive(Clone)]
@@ -173,6 +180,8 @@ impl Etcd {
             claims: BTreeMap::new(),
             cluster: None,
             connection: None,
+            given_up: None,
+            doubted: BTreeSet::new(),
         };
         let access = options.credentials.open(&options.address);
         let access = access.map_err(|error| DirectoryError::Foreign { what: error.to_string() })?;
@@ -189,6 +198,12 @@ impl Etcd {
         let keeper = Keeper::start(shared.clone()).await?;
         shared.clear_leftovers().await;
         Ok(Self { shared, events: tokio::sync::Mutex::new(receiver), _keeper: keeper })
+    }
+}
+
+impl State {
+    fn is_connected_by(&self, connection: &Connection) -> bool {
+        self.connection.as_ref().is_some_and(|now| now.lease == connection.lease)
     }
 }
 
@@ -213,6 +228,20 @@ impl Shared {
         error.into()
     }
 
+    /// The same of a change, which ends the session if it may have been made (E5).
+    fn given_up(&self, connection: &Connection, error: GatewayError) -> DirectoryError {
+        if error.may_be_done() {
+            self.state(|state| state.given_up = Some(connection.lease));
+        }
+        self.failed(error)
+    }
+
+    /// That the session of `connection` lasts (E5).
+    fn in_session(&self, connection: &Connection) -> Compare {
+        let host = self.state(|state| state.host.id);
+        Compare::Lease(self.keys.host(host), connection.lease)
+    }
+
     /// Makes changes about a device that this process has claimed (F3). `false`: one of the other
     /// conditions does not hold, and nothing was changed.
     async fn change(
@@ -227,23 +256,39 @@ impl Shared {
         };
         let key = self.keys.device(device);
         compare.push(Compare::ModRevision(key.clone(), held.epoch));
-        let answer = connection.gateway.txn(&compare, then, &[Op::Get(key)]).await;
-        let answer = answer.map_err(|error| self.failed(error))?;
+        compare.push(self.in_session(&connection));
+        let host = self.keys.host(held.record.host);
+        let answer = connection.gateway.txn(&compare, then, &[Op::Get(key), Op::Get(host)]).await;
+        let answer = answer.map_err(|error| match then {
+            [] => self.failed(error),
+            _ => self.given_up(&connection, error),
+        })?;
         if answer.succeeded {
             if !then.is_empty() {
                 self.seen(answer.revision()).await;
             }
             return Ok(true);
         }
-        let claim = answer.read().next().flatten();
+        let mut read = answer.read();
+        let (claim, host) = (read.next().flatten(), read.next().flatten());
         if claim.is_some_and(|claim| claim.mod_revision == held.epoch) {
-            return Ok(false);
+            return match host.is_some_and(|host| host.lease == connection.lease) {
+                true => Ok(false),
+                false => Err(self.session_ended()),
+            };
         }
         // The session finds out what is to be done about it (F4).
+        self.state(|state| state.doubted.insert(device));
         self.trouble.notify_one();
         let holder = claim.and_then(|kv| serde_json::from_slice::<ClaimRecord>(&kv.value).ok());
         let holder = holder.map_or_else(|| "nobody".to_owned(), |claim| claim.host_name);
         Err(DirectoryError::Fenced { holder })
+    }
+
+    /// Nothing was changed, since it was asked for in a session that has ended (E5).
+    fn session_ended(&self) -> DirectoryError {
+        self.trouble.notify_one();
+        DirectoryError::Unreachable { reason: "the session with it has just ended".to_owned() }
     }
 
     fn fenced(&self, device: Uuid) -> DirectoryError {
@@ -271,15 +316,21 @@ impl Shared {
         });
         // Whoever connects next says it.
         let Some(connection) = connection else { return Ok(()) };
-        let put = Op::Put {
-            key: self.keys.host(host.id),
-            value: document(&host),
-            lease: Some(connection.lease),
-        };
-        let answer = connection.gateway.txn(&[], &[put], &[]).await;
-        let answer = answer.map_err(|error| self.failed(error))?;
-        self.seen(answer.revision()).await;
+        let revision = self.say(&connection, &host).await?;
+        self.seen(revision).await;
         Ok(())
+    }
+
+    /// Makes the host's record this one; the revision.
+    async fn say(&self, connection: &Connection, host: &HostRecord) -> Result<i64, DirectoryError> {
+        let (key, lease) = (self.keys.host(host.id), Some(connection.lease));
+        let put = Op::Put { key, value: document(host), lease };
+        let answer = connection.gateway.txn(&[self.in_session(connection)], &[put], &[]).await;
+        let answer = answer.map_err(|error| self.given_up(connection, error))?;
+        match answer.succeeded {
+            true => Ok(answer.revision()),
+            false => Err(self.session_ended()),
+        }
     }
 
     /// A key as it is now, which the view may not show yet.
@@ -414,6 +465,10 @@ impl Directory for Etcd {
 
     fn regrant(&self, change: Regrant) -> Reply<'_, bool> {
         Box::pin(self.shared.regrant(change))
+    }
+
+    fn forget_device(&self, claim: Claim) -> Reply<'_, ()> {
+        Box::pin(self.shared.forget_device(claim))
     }
 
     fn leave(&self) -> Reply<'_, ()> {

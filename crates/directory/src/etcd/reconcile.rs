@@ -27,6 +27,14 @@ struct Step {
     recount: Option<Op>,
 }
 
+/// What is to be done about all of a device.
+struct Plan {
+    steps: Vec<Step>,
+    conflicts: Vec<Conflict>,
+    /// Whether names of volumes that are gone are wanted by others that are there.
+    frees_names: bool,
+}
+
 pub(super) async fn reconcile(
     shared: &Shared,
     device: Uuid,
@@ -34,8 +42,8 @@ pub(super) async fn reconcile(
 ) -> Result<Vec<Conflict>, DirectoryError> {
     for _ in 0..ROUNDS {
         let stored = read(shared).await?;
-        let (steps, conflicts) = plan(shared, device, &volumes, &stored);
-        if carry_out(shared, device, steps).await? {
+        let Plan { steps, conflicts, frees_names } = plan(shared, device, &volumes, &stored);
+        if carry_out(shared, device, steps).await? && !frees_names {
             return Ok(conflicts);
         }
     }
@@ -49,30 +57,30 @@ async fn read(shared: &Shared) -> Result<Stored, DirectoryError> {
     let (records, _) = gateway.range(&prefix).await.map_err(|error| shared.failed(error))?;
     let mut volumes = BTreeMap::new();
     for KeyValue { key, value, .. } in records {
-        let record: VolumeRecord = decode(&key, &value)?;
-        volumes.insert(record.id, record);
+        // Of a newer release, perhaps, and of another host. If the volume is here, the device is right.
+        match decode::<VolumeRecord>(&key, &value) {
+            Ok(record) => drop(volumes.insert(record.id, record)),
+            Err(error) => tracing::warn!("a record is left out: {error}"),
+        }
     }
     let prefix = format!("{}names/", shared.keys.prefix);
     let (records, _) = gateway.range(&prefix).await.map_err(|error| shared.failed(error))?;
     let mut names = BTreeMap::new();
     for KeyValue { key, value, .. } in records {
-        names.insert(key[prefix.len()..].to_owned(), decode(&key, &value)?);
+        // Whose it is cannot be told: nobody's here.
+        let holder = decode(&key, &value).unwrap_or_default();
+        names.insert(key[prefix.len()..].to_owned(), holder);
     }
     Ok(Stored { volumes, names })
 }
 
 /// What has to change so that the records of `device` are `held`, and what cannot.
-fn plan(
-    shared: &Shared,
-    device: Uuid,
-    held: &[VolumeRecord],
-    stored: &Stored,
-) -> (Vec<Step>, Vec<Conflict>) {
-    let (mut steps, mut conflicts) = (Vec::new(), Vec::new());
+fn plan(shared: &Shared, device: Uuid, held: &[VolumeRecord], stored: &Stored) -> Plan {
+    let (mut steps, mut conflicts, mut frees_names) = (Vec::new(), Vec::new(), false);
     let ids: BTreeSet<Uuid> = held.iter().map(|volume| volume.id).collect();
+    let is_gone = |v: &VolumeRecord| v.device == device && !ids.contains(&v.id);
     let mut given = BTreeSet::new();
-    // Names that become free are free in the next round only: a transaction changes a key once.
-    for gone in stored.volumes.values().filter(|v| v.device == device && !ids.contains(&v.id)) {
+    for gone in stored.volumes.values().filter(|volume| is_gone(volume)) {
         let name = shared.keys.name(&gone.name);
         let ops = vec![Op::Delete(shared.keys.volume(gone.id))];
         let mut step = Step { ops, recount: shared.recount(gone), ..Step::default() };
@@ -96,6 +104,8 @@ fn plan(
         }
         match stored.names.get(&volume.name) {
             Some(holder) if *holder == volume.id => {}
+            // Names that become free are free in the next round only: a transaction changes a key once.
+            Some(holder) if stored.volumes.get(holder).is_some_and(is_gone) => frees_names = true,
             Some(holder) => {
                 let (id, name, holder) = (volume.id, volume.name.clone(), *holder);
                 conflicts.push(Conflict::Name { id, name, holder });
@@ -110,7 +120,7 @@ fn plan(
         }
         steps.push(step);
     }
-    (steps, conflicts)
+    Plan { steps, conflicts, frees_names }
 }
 
 /// `false`: something was not as it was read.

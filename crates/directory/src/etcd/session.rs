@@ -266,7 +266,8 @@ async fn verify(shared: &Shared, gateway: &Gateway, device: Uuid) -> Result<(), 
 
 /// Keeps the lease and the view. Ends with the reason why it cannot.
 async fn follow(shared: &Shared, session: &mut Session) -> DirectoryError {
-    let Session { connection: Connection { gateway, lease }, watch, .. } = session;
+    let Session { connection, watch, .. } = session;
+    let Connection { gateway, lease } = &*connection;
     let keeping = async {
         let mut ticks = tokio::time::interval(shared.options.lease / 3);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -274,6 +275,16 @@ async fn follow(shared: &Shared, session: &mut Session) -> DirectoryError {
             tokio::select! {
                 _ = ticks.tick() => {}
                 () = shared.trouble.notified() => {}
+            }
+            if shared.state(|state| state.given_up == Some(*lease)) {
+                // E5.
+                let reason = "a change was not answered".to_owned();
+                return DirectoryError::Unreachable { reason };
+            }
+            for device in shared.state(|state| std::mem::take(&mut state.doubted)) {
+                if let Err(error) = verify(shared, gateway, device).await {
+                    return error;
+                }
             }
             match gateway.keep_lease(*lease).await {
                 Ok(true) => {}
@@ -288,7 +299,11 @@ async fn follow(shared: &Shared, session: &mut Session) -> DirectoryError {
             let asked = BootTime::now();
             let lives = gateway.txn(&[], &[Op::Get(key)], &[]).await;
             match lives.as_ref().map(|answer| answer.read().next().flatten()) {
-                Ok(Some(record)) => confirm(shared, record, asked),
+                Ok(Some(record)) => {
+                    if let Err(error) = found(shared, connection, record, asked).await {
+                        return error;
+                    }
+                }
                 Ok(None) => {
                     let reason = "the host's record is gone".to_owned();
                     return DirectoryError::Unreachable { reason };
@@ -318,14 +333,26 @@ async fn follow(shared: &Shared, session: &mut Session) -> DirectoryError {
 }
 
 /// This host was found registered, as was asked at `asked` (F7).
-fn confirm(shared: &Shared, record: &KeyValue, asked: BootTime) {
-    let own = shared.state(|state| state.host.session);
+async fn found(
+    shared: &Shared,
+    connection: &Connection,
+    record: &KeyValue,
+    asked: BootTime,
+) -> Result<(), DirectoryError> {
+    let own = shared.state(|state| state.host.clone());
+    let record = decode::<HostRecord>(&record.key, &record.value);
     // Another process may be this host by now: what that one does confirms nothing here.
-    let is_own =
-        decode::<HostRecord>(&record.key, &record.value).is_ok_and(|record| record.session == own);
-    if is_own && !shared.options.tenure.confirm(asked) {
+    let Some(record) = record.ok().filter(|record| record.session == own.session) else {
+        return Ok(());
+    };
+    if !shared.options.tenure.confirm(asked) {
         tell_held(shared, asked);
     }
+    if record != own {
+        // It was described anew while the session began, or nobody answered that.
+        shared.say(connection, &own).await?;
+    }
+    Ok(())
 }
 
 async fn take_in(

@@ -5,7 +5,7 @@ use std::io::{self, Read, Write};
 use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 use base64ct::{Base64, Encoding};
@@ -211,7 +211,7 @@ fn ask(etcd: SocketAddr, what: &str, body: &str) -> String {
     answer
 }
 
-/// A wire to an address that can be cut, or on which nothing is told of changes for a while.
+/// A wire to an address that can be cut, on which nothing is told of changes for a while, or on which a request is late.
 pub(crate) struct Wire {
     address: SocketAddr,
     state: Arc<WireState>,
@@ -221,7 +221,27 @@ struct WireState {
     whole: AtomicBool,
     /// Watches rest: what etcd says by them does not get through.
     holds: AtomicBool,
+    late: Mutex<Late>,
     streams: Mutex<Vec<TcpStream>>,
+}
+
+/// A request, or its answer, that rests on the way.
+#[derive(Default)]
+struct Late {
+    /// What the next one names that is to rest, as it stands in its JSON.
+    key: Option<String>,
+    /// Whether the request gets through, and the answer rests.
+    is_answer: bool,
+    rests: bool,
+    /// Whether it was answered since; whoever asked may have gone.
+    is_answered: bool,
+}
+
+/// What is known of one connection, by both of its directions.
+#[derive(Default)]
+struct Passing {
+    is_watch: AtomicBool,
+    was_late: AtomicBool,
 }
 
 impl Wire {
@@ -230,7 +250,7 @@ impl Wire {
         let address = listener.local_addr().expect("bound");
         let streams = Mutex::new(Vec::new());
         let (whole, holds) = (AtomicBool::new(true), AtomicBool::new(false));
-        let state = Arc::new(WireState { whole, holds, streams });
+        let state = Arc::new(WireState { whole, holds, late: Mutex::default(), streams });
         let shared = state.clone();
         std::thread::spawn(move || {
             for stream in listener.incoming() {
@@ -247,10 +267,10 @@ impl Wire {
                 }
                 streams.extend([copy(&near), copy(&far)]);
                 drop(streams);
-                let is_watch = Arc::new(AtomicBool::new(false));
-                for (from, to) in [(copy(&near), copy(&far)), (far, near)] {
-                    let (state, is_watch) = (shared.clone(), is_watch.clone());
-                    std::thread::spawn(move || state.pass(from, to, &is_watch));
+                let passing = Arc::new(Passing::default());
+                for (from, to, asks) in [(copy(&near), copy(&far), true), (far, near, false)] {
+                    let (state, passing) = (shared.clone(), passing.clone());
+                    std::thread::spawn(move || state.pass((from, to), &passing, asks));
                 }
             }
         });
@@ -284,11 +304,44 @@ impl Wire {
     pub(crate) fn release(&self) {
         self.state.holds.store(false, Ordering::SeqCst);
     }
+
+    /// The next request that names `key` rests; what is asked after it overtakes it.
+    pub(crate) fn delay(&self, key: &str) {
+        self.delay_next(key, false);
+    }
+
+    /// The answer to the next request that names `key` rests.
+    pub(crate) fn delay_answer(&self, key: &str) {
+        self.delay_next(key, true);
+    }
+
+    fn delay_next(&self, key: &str, is_answer: bool) {
+        let key = format!("\"{}\"", Base64::encode_string(key.as_bytes()));
+        *self.late() = Late { key: Some(key), is_answer, ..Late::default() };
+    }
+
+    /// Whether a request or an answer rests.
+    pub(crate) fn is_late(&self) -> bool {
+        self.late().rests
+    }
+
+    /// What rests gets through, and is answered, whether or not somebody waits for that.
+    pub(crate) fn deliver(&self) {
+        self.late().rests = false;
+        while !self.late().is_answered {
+            std::thread::park_timeout(Duration::from_millis(10));
+        }
+    }
+
+    fn late(&self) -> MutexGuard<'_, Late> {
+        self.state.late.lock().expect("whole")
+    }
 }
 
 impl WireState {
-    /// Passes on what comes by a connection in one direction.
-    fn pass(&self, mut from: TcpStream, mut to: TcpStream, is_watch: &AtomicBool) {
+    /// Passes on what comes by a connection in one direction: that of questions, or that of answers.
+    fn pass(&self, (mut from, mut to): (TcpStream, TcpStream), passing: &Passing, asks: bool) {
+        let Passing { is_watch, was_late } = passing;
         let mut bytes = [0; 16 << 10];
         while let Ok(len @ 1..) = from.read(&mut bytes) {
             if bytes.starts_with(b"POST /v3/watch ") {
@@ -298,10 +351,49 @@ impl WireState {
             while rests() && self.whole.load(Ordering::SeqCst) {
                 std::thread::park_timeout(Duration::from_millis(10));
             }
+            if asks && self.is_to_be_late(&bytes[..len]) {
+                was_late.store(true, Ordering::SeqCst);
+                self.rest(false);
+            }
+            if !asks && was_late.load(Ordering::SeqCst) {
+                self.rest(true);
+                self.late.lock().expect("whole").is_answered = true;
+            }
             if to.write_all(&bytes[..len]).is_err() {
                 break;
             }
         }
-        let _ = to.shutdown(Shutdown::Both);
+        // Who asked and has gone keeps no answer from being waited for.
+        if !asks || !was_late.load(Ordering::SeqCst) {
+            let _ = to.shutdown(Shutdown::Both);
+        }
+    }
+
+    /// Whether these bytes are of the request that is to be late, or its answer.
+    fn is_to_be_late(&self, bytes: &[u8]) -> bool {
+        let mut late = self.late.lock().expect("whole");
+        let is_it = late
+            .key
+            .as_ref()
+            .is_some_and(|key| bytes.windows(key.len()).any(|window| window == key.as_bytes()));
+        if is_it {
+            late.key = None;
+            late.rests = !late.is_answer;
+        }
+        is_it
+    }
+
+    /// Waits while a request, or an answer, rests.
+    fn rest(&self, is_answer: bool) {
+        let late = || self.late.lock().expect("whole");
+        if late().is_answer != is_answer || late().is_answered {
+            return;
+        }
+        if is_answer {
+            late().rests = true;
+        }
+        while late().rests {
+            std::thread::park_timeout(Duration::from_millis(10));
+        }
     }
 }

@@ -5,6 +5,7 @@ use control::{ApiClient, ChangeDevice, Device, DeviceHealth};
 use report::{Align, Table};
 use schedule::{CostModel, POLICIES, policy_names};
 use units::ByteLen;
+use uuid::Uuid;
 
 use super::volume::Output;
 use crate::failure::Failure;
@@ -16,6 +17,12 @@ Examples:
   farflash device set file:/dev/nvme0n1 --policy sts
   farflash device set --write-cost 4.6
   farflash device set --no-ceiling";
+
+/// What stands below the options of `device forget`.
+const FORGET_HELP: &str = "\
+By this you assert that the device is gone for good. The names of its volumes are free then, and they
+count in no quota. It is refused while a host has the device that lives or is seen. Nothing is done to the
+device: should it be served again, its volumes are there again.";
 
 /// What stands below the options of `device set`.
 fn set_help() -> String {
@@ -31,6 +38,14 @@ fn set_help() -> String {
 pub(crate) enum DeviceCommand {
     /// List devices: space, health, ceiling and policy
     List {
+        #[command(flatten)]
+        output: Output,
+    },
+    /// Forget a device that is gone for good, with its volumes
+    #[command(after_help = FORGET_HELP)]
+    Forget {
+        /// Its id, as `host list --json` or `volume show --json` has it
+        device: Uuid,
         #[command(flatten)]
         output: Output,
     },
@@ -71,6 +86,11 @@ impl DeviceCommand {
             Self::List { output } => {
                 let list = output.client()?.devices()?;
                 output.print(&list, |out| write!(out, "{}", table(&list.devices).to_text()))
+            }
+            Self::Forget { device, output } => {
+                output.client()?.forget_device(device)?;
+                let document = serde_json::json!({ "forgotten": device });
+                output.print(&document, |out| writeln!(out, "{device} is forgotten"))
             }
             Self::Set(set) => set.run(),
         }

@@ -165,8 +165,9 @@ impl State {
         self.check_copy(device, id).inspect_err(|_| self.membership.devices[device].forget())?;
         let opened = devices.get_mut(&device).expect("put in above");
         let cluster = self.membership.directory.cluster();
-        if let Some(joining) = opened.joining(&config.devices[device].device, cluster) {
-            opened.superblock = aside(joining).await.ok_or_else(no_thread)??;
+        if let Some(settling) = opened.settling(&config.devices[device].device, cluster) {
+            let settled = aside(settling).await.ok_or_else(no_thread)??;
+            opened.settle(settled);
         }
         let fence = self.membership.devices[device].fence.clone();
         let mut taking = Taking::begin(&self.cores, device, opened, &fence)?;

@@ -277,7 +277,9 @@ impl State {
         let Place { id, core, device } = self.place(caller, &key)?;
         let _alone = self.alone_on(device).await?;
         self.may_change(device).await?;
-        let record = self.view().volumes.get(&id).cloned();
+        // As it is here: what was changed a moment ago the view may not show yet.
+        let volume = self.cores[core].ask(|answer| CoreMessage::ShowVolume { id, answer }).await?;
+        let record = volume.map(|volume| self.record(core, &volume));
         let deleted =
             self.cores[core].ask(|answer| CoreMessage::DeleteVolume { id, answer }).await?;
         // One that was said to have failed may have come true when the device came back.
@@ -290,7 +292,7 @@ impl State {
         self.share_out(device);
         tracing::info!(volume = %key, %id, "volume deleted");
         if let Some(record) = record
-            && let Err(error) = self.membership.directory.forget((*record).clone()).await
+            && let Err(error) = self.membership.directory.forget(record).await
         {
             tracing::warn!(%id, "the directory is not told of a deletion yet: {error}");
             self.told(device, error);

@@ -11,8 +11,8 @@ use control::{
 };
 use dataplane::VolumeStatus;
 use directory::{
-    BootTime, ClaimRecord, Conflict, DirectoryError, HostRecord, Reach, RestrictionsRecord, View,
-    VolumeRecord,
+    BootTime, Claim, ClaimRecord, Conflict, DirectoryError, HostRecord, Reach, RestrictionsRecord,
+    View, VolumeRecord,
 };
 use units::BLOCK_SIZE;
 use uuid::Uuid;
@@ -108,6 +108,48 @@ impl State {
             }
         }
         Ok(())
+    }
+
+    /// Has the directory forget a device that an operator says to be gone for good.
+    pub(super) async fn forget_device(&self, id: Uuid) -> Result<(), ServiceError> {
+        let view = self.view();
+        let claim = view.claims.get(&id);
+        if claim.is_none() && !view.volumes.values().any(|volume| volume.device == id) {
+            let devices = self.lost_devices(&view);
+            return Err(ServiceError::UnknownDevice { device: id.to_string(), devices });
+        }
+        let name = claim.map_or_else(|| id.to_string(), |claim| claim.device_name.clone());
+        let is_its = claim.is_some_and(|claim| claim.host == self.membership.id);
+        let mut own = self.membership.devices.iter().zip(&self.devices);
+        // Of one that was never there since the start only the name is known.
+        let is_here = own.any(|(own, device)| match own.id() {
+            Some(own) => own == id,
+            None => is_its && device.name == name,
+        });
+        if is_here {
+            let detail =
+                format!("the device {name} is one of this server's, whether or not it is there");
+            return Err(ServiceError::DeviceInUse { detail });
+        }
+        let gone = Claim { device: id, name, volatile: true, model: None, serial: None };
+        let name = gone.name.clone();
+        self.membership.directory.forget_device(gone).await.map_err(|error| match error {
+            DirectoryError::HolderLives { .. } | DirectoryError::HolderSeen { .. } => {
+                ServiceError::DeviceInUse { detail: error.to_string() }
+            }
+            error => refusal(error),
+        })?;
+        tracing::warn!(device = name, %id, "forgotten, by an operator's word");
+        Ok(())
+    }
+
+    /// The ids of devices that no host serves that lives.
+    fn lost_devices(&self, view: &View) -> Vec<String> {
+        let served = view.hosts.values().flat_map(|host| host.devices.iter().map(|it| it.id));
+        let served: BTreeSet<Uuid> = served.collect();
+        let known = view.volumes.values().map(|volume| volume.device);
+        let known: BTreeSet<Uuid> = known.chain(view.claims.keys().copied()).collect();
+        known.difference(&served).map(ToString::to_string).collect()
     }
 
     pub(super) fn view(&self) -> std::sync::Arc<View> {

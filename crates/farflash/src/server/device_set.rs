@@ -8,6 +8,8 @@
 //! - O4: a device that is absent (not there, or it does not work) keeps the others from nothing, unless no other
 //!   is there, or one is to be formatted: with what is set up for the first time nothing is missing.
 //! - O5: a device that belongs to a cluster is served by hosts of that cluster only (F6 of `directory`).
+//! - O6: what a device of a cluster holds is looked at when it is this host's, whatever was seen before: until then another host may
+//!   have served it, and used shards of it that were not used then. What is in a shard that nobody reads back would be lost.
 
 use std::collections::BTreeMap;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
@@ -48,34 +50,50 @@ pub(super) struct OpenDevice {
     pub(super) volatile_cache: Option<bool>,
 }
 
+/// What there is of a device when it is this host's (O6).
+pub(super) struct Settled {
+    superblock: Superblock,
+    active: Vec<u16>,
+}
+
 impl OpenDevice {
-    /// What has the device say that it belongs to `cluster`, for a thread that may have to wait; `None` if there is nothing
-    /// to say. What comes of it is the superblock from then on.
-    pub(super) fn joining(
+    /// Has the device, which is this host's, say that it belongs to `cluster`, and looks at it again (O6): for a thread that may have
+    /// to wait. `None` if it is nobody else's ever. What comes of it is for [`OpenDevice::settle`].
+    pub(super) fn settling(
         &self,
         device: &DeviceSpec,
         cluster: Option<Uuid>,
-    ) -> Option<impl FnOnce() -> Result<Superblock, Failure> + Send + use<>> {
+    ) -> Option<impl FnOnce() -> Result<Settled, Failure> + Send + use<>> {
         match (&self.source, device, cluster) {
             (Source::File(opened), DeviceSpec::File(spec), Some(cluster)) => {
-                let (opened, path) = (opened.clone(), spec.path.clone());
-                Some(move || belonging::join(&path, &opened, cluster))
+                let (opened, path, before) = (opened.clone(), spec.path.clone(), self.superblock);
+                Some(move || -> Result<Settled, Failure> {
+                    contents::look_again(&path, &opened, &before)?;
+                    let superblock = belonging::join(&path, &opened, cluster)?;
+                    let active = contents::active_shards(&path, &opened, &superblock)?;
+                    Ok(Settled { superblock, active })
+                })
             }
             _ => None,
         }
     }
 
-    /// The same at the start.
-    pub(super) fn join(
+    /// Takes for its own what was found.
+    pub(super) fn settle(&mut self, Settled { superblock, active }: Settled) {
+        (self.superblock, self.active) = (superblock, active);
+    }
+
+    /// Does both at the start.
+    pub(super) fn settle_in_time(
         &mut self,
         config: &ServeConfig,
         number: usize,
         cluster: Option<Uuid>,
     ) -> Result<(), Failure> {
         let device = &config.devices[number].device;
-        if let (Some(joining), DeviceSpec::File(spec)) = (self.joining(device, cluster), device) {
-            let joined = in_time(config.device_timeout * 2, joining);
-            self.superblock = joined.unwrap_or_else(|| Err(storage::hangs(spec)))?;
+        if let (Some(settling), DeviceSpec::File(spec)) = (self.settling(device, cluster), device) {
+            let settled = in_time(config.device_timeout * 2, settling);
+            self.settle(settled.unwrap_or_else(|| Err(storage::hangs(spec)))?);
         }
         Ok(())
     }

@@ -65,6 +65,11 @@ impl OwnDevice {
         *self.id.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// It is claimed as this.
+    fn claim_as(&self, id: Uuid) {
+        *self.id.lock().unwrap_or_else(PoisonError::into_inner) = Some(id);
+    }
+
     /// It is not going to be served as what it was claimed as.
     pub(super) fn forget(&self) {
         *self.id.lock().unwrap_or_else(PoisonError::into_inner) = None;
@@ -198,9 +203,10 @@ impl Membership {
             true => self.directory.take_over(claim.clone()),
         });
         claimed.await?;
-        let mut id = self.devices[number].id.lock().unwrap_or_else(PoisonError::into_inner);
-        *id = Some(claim.device);
-        Ok(())
+        self.devices[number].claim_as(claim.device);
+        // Who was told before this that it is lost did not know which it is.
+        let checked = self.patiently(|| self.directory.check(claim.device)).await;
+        checked.inspect_err(|_| self.devices[number].forget())
     }
 
     /// Says which devices this host serves, beside those that it has named before.

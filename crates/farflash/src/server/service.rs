@@ -216,6 +216,12 @@ impl VolumeService for Volumes {
         Box::pin(self.change(Ok(None), change))
     }
 
+    fn forget_device(&self, device: Uuid) -> Reply<'_, ()> {
+        // An operator's.
+        let change = move |state: Arc<State>| async move { state.forget_device(device).await };
+        Box::pin(self.change(Ok(None), change))
+    }
+
     fn stats(&self) -> Reply<'_, control::Stats> {
         Box::pin(self.state.stats())
     }

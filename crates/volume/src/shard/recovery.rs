@@ -231,6 +231,7 @@ impl<D: Device> Inner<D> {
             credit: Cell::new(0),
             tables: RefCell::new(Tables::new()),
             generation: Cell::new(0),
+            started_again: Cell::new(0),
             reclaims: RefCell::new(VecDeque::new()),
             reclaimed: RefCell::default(),
             idle_slots: RefCell::default(),

@@ -1,7 +1,9 @@
 //! A failed shard comes back in the process that goes on.
 //!
 //! - R1: nothing of the failed shard is on its way to the device when it is read back, nor begins later.
-//! - R2: what comes back is the device that went away: the same identity, and no older state.
+//! - R2: what comes back is the device that went away: the same identity, no older state, and nobody has started the shard
+//!   meanwhile but by this one. Who has, elsewhere, had all shards of the device, maybe more than are here: extents
+//!   that count as free here may be theirs.
 //! - R3: extents that the failed shard had are nobody else's before the next root is durable.
 //! - R4: what another writes where the failed shard had a block is no damage: whoever still reads it is
 //!   told that the shard is gone, be it a read, a comparison, a check or a scrub, and nothing is counted.
@@ -64,6 +66,11 @@ impl<D: Device> Shard<D> {
         if recovered.is_new() || recovered.shard().inner.generation.get() < inner.generation.get() {
             return Err(OpenError::OtherDevice);
         }
+        // What was found is of the start before.
+        if recovered.shard().starts() - 1 > self.starts().max(inner.started_again.get()) {
+            return Err(OpenError::StartedElsewhere);
+        }
+        inner.started_again.set(recovered.shard().starts());
         let losses = recovered.losses().to_vec();
         // F2.
         recovered.shard().inner.avoid_what_was_refused();

@@ -7,6 +7,7 @@ use std::pin::Pin;
 use std::rc::Rc;
 
 use crate::common::{Random, Sim, TestDevice, check, data, fresh, range, tags};
+use crate::sharing::{create, open_both, run as run_both};
 use layout::Descriptor;
 use units::{BLOCK_SIZE, Lba, Pba};
 use uuid::Uuid;
@@ -285,4 +286,49 @@ fn another_device_in_its_place_is_not_touched() {
     assert_eq!(reopened.err(), Some(OpenError::OtherDevice));
     assert_eq!(device.blocks_written(), writes);
     assert_eq!(device.block(Pba(0))[..8], *b"farflash");
+}
+
+/// R2, attacked: the drive was in another server meanwhile, which has more cores. It is not gone on with as if nobody had: what
+/// shards hold that nobody has here would be written over.
+#[test]
+fn a_device_that_was_served_elsewhere_is_not_gone_on_with() {
+    let (mut sim, old) = failed();
+    let elsewhere = open_both(&mut sim);
+    let volume = create(&mut sim, &elsewhere, 1, 7);
+    let written = volume.clone();
+    run_both(&mut sim, &elsewhere, async move { written.write(Lba(0), data(7, 500), None).await })
+        .expect("room");
+    for shard in elsewhere.clone() {
+        run_both(&mut sim, &elsewhere, async move { shard.shutdown().await }).expect("writable");
+    }
+    let device = sim.device.clone();
+    let writes = device.blocks_written();
+    for _ in 0..2 {
+        let reopened = sim.run_ok(old.shard().reopen());
+        assert_eq!(reopened.err(), Some(OpenError::StartedElsewhere));
+    }
+    assert_eq!(device.blocks_written(), writes);
+    // Opened anew, with all its shards, nothing is lost.
+    let mut sim = Sim::new(device, 6);
+    let shards = open_both(&mut sim);
+    let volume = shards[1].volume(Uuid::from_u128(7)).expect("it was acknowledged");
+    assert_eq!(sim.run_ok(tags(&volume, 0, 500)), [7; 500]);
+    let volume = shards[0].volume(VOLUME).expect("it was acknowledged");
+    expect_all(&mut sim, &volume);
+}
+
+/// R2: starts that this shard's own attempts have written are none of others.
+#[test]
+fn attempts_that_fail_half_way_keep_no_later_one_from_coming_true() {
+    let (mut sim, old) = failed();
+    let device = sim.device.clone();
+    // The root is written, and what makes it durable fails.
+    for _ in 0..3 {
+        device.faults(|faults| faults.flush_errors = u32::MAX);
+        assert!(sim.run_ok(old.shard().reopen()).is_err());
+        device.faults(|faults| faults.flush_errors = 0);
+    }
+    let shard = sim.run_ok(old.shard().reopen()).expect("the device answers again");
+    let volume = run(&mut sim, &shard);
+    expect_all(&mut sim, &volume);
 }
