@@ -324,6 +324,12 @@ fn a_device_that_hangs_leaves_the_other_alone_and_its_changes_may_come_true() {
     // It has more room, and takes no changes.
     let made = server.volume_json(&["create", "another", "--size", "1GiB"]);
     assert_eq!(made["device"], a);
+    let shown = document(&server);
+    let why = "could not be written: the device no longer answers";
+    assert!(shown["devices"][1]["failure"].as_str().is_some_and(|it| it.contains(why)), "{shown}");
+    assert!(shown["devices"][0].get("failure").is_none(), "{shown}");
+    let status = run(&["status", "--api", &api]);
+    assert!(status.stdout.contains(why) && status.stderr.contains(why), "{status:?}");
     assert_eq!(server.volume(&["delete", "another"]).code, Some(0));
 
     drop(hanging);

@@ -7,7 +7,7 @@ use control::{
     ChangeDevice, Core, DamagedPlace, Device, DeviceHealth, Scrub, ScrubRequest, ScrubState,
     Server, ServiceError,
 };
-use dataplane::{CoreStats, DeviceStats};
+use dataplane::{CoreStats, DeviceStats, ShardFailure};
 use units::BLOCK_SIZE;
 use volume::{Damaged, Structure};
 
@@ -110,7 +110,8 @@ impl State {
         let space = Space::of(number, cores);
         let media_errors = parts_of(number, cores).any(|part| part.media_errors > 0);
         let trouble = self.trouble(number);
-        let health = match space.failed || trouble.is_some() {
+        let failure = failure_of(number, cores);
+        let health = match failure.is_some() || trouble.is_some() {
             true => DeviceHealth::Failed,
             false if media_errors => DeviceHealth::Degraded,
             false => DeviceHealth::Good,
@@ -122,6 +123,7 @@ impl State {
             free_bytes: space.free_blocks * block,
             health,
             trouble,
+            failure: failure.map(ToString::to_string),
             volatile_write_cache: parts_of(number, cores).any(|part| part.flushes),
             sharing: self.devices[number].shared(|shared| shared.document()),
         }
@@ -131,6 +133,11 @@ impl State {
 /// What each core says of a device.
 fn parts_of(device: usize, cores: &[CoreStats]) -> impl Iterator<Item = &DeviceStats> {
     cores.iter().filter_map(move |core| core.devices.get(device))
+}
+
+/// Why a part of a device takes no changes, as the first core says that has one.
+fn failure_of(device: usize, cores: &[CoreStats]) -> Option<&ShardFailure> {
+    parts_of(device, cores).find_map(|part| part.failure.as_ref())
 }
 
 /// The space of a device.
@@ -153,7 +160,7 @@ impl Space {
             total_blocks: any.device_total,
             // An extent that nobody owns counts as whole, also the last one, which may be short.
             free_blocks: (free + any.device_unreserved).min(any.device_total),
-            failed: parts_of(device, cores).any(|part| part.failed),
+            failed: failure_of(device, cores).is_some(),
         }
     }
 }

@@ -151,7 +151,7 @@ impl<D: Device> Inner<D> {
                 self.credit.set(self.credit.get() + need.metadata);
                 return Ok(need.metadata);
             }
-            if self.journal.borrow().lost {
+            if self.journal.borrow().is_lost() {
                 return Err(VolumeError::JournalLost);
             }
             let grows = need.kind == Kind::Growing;
@@ -281,7 +281,7 @@ impl<D: Device> Inner<D> {
     /// the extent.
     pub(super) fn reserve_extent(&self) -> bool {
         // What another shard reads back is no longer ours to add to.
-        if self.journal.borrow().lost {
+        if self.journal.borrow().is_lost() {
             return false;
         }
         if self.extents_exhausted.get() && self.extents.unowned() == 0 {
