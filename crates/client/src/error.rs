@@ -110,10 +110,10 @@ pub enum Error {
 #[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum Disconnect {
     /// The stream ended.
-    #[error("{0}")]
+    #[error(transparent)]
     Stream(#[from] StreamError),
     /// One side broke the protocol, or the target ended the connection with a reason.
-    #[error("{0}")]
+    #[error(transparent)]
     Protocol(#[from] ConnectionError),
     /// A command was not answered in time.
     #[error("a command was not answered in time")]
@@ -131,7 +131,7 @@ pub enum Disconnect {
 #[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum ConnectError {
     /// Nobody there, or no way to there.
-    #[error("{0}")]
+    #[error(transparent)]
     Network(#[from] NetworkError),
     /// No answer within the connect timeout. Is this the port of an NVMe/TCP target?
     #[error("{address}: no NVMe/TCP answer in time")]

@@ -164,7 +164,7 @@ pub enum Error {
     WithinCallback,
     /// The background thread cannot be started.
     #[error("the background thread cannot be started: {0}")]
-    Start(#[from] reactor::StartError),
+    Start(reactor::StartError),
     /// The system has no thread on which an API could be asked.
     #[error("no thread can be started to ask the API: {0}")]
     NoThread(Arc<std::io::Error>),
