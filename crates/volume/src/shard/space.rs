@@ -310,10 +310,9 @@ impl<D: Device> Shard<D> {
         let volumes = inner.volumes.borrow();
         let mapped = volumes.values().map(|state| state.map.borrow().entries());
         let data = mapped.fold(0, u64::saturating_add);
-        let whole = u64::from(superblock.extent_blocks);
         Capacity {
             device_total: superblock.data_end().0 - superblock.data_start().0,
-            device_unreserved: u64::from(inner.extents.unowned()) * whole,
+            device_unreserved: inner.extents.unowned_blocks(),
             owned: pool.total(),
             free: pool.free(),
             data,
