@@ -163,7 +163,13 @@ pub enum ConnectError {
     /// somebody else.
     #[error("the target connects without authentication, so that it does not prove who it is")]
     Unproven,
-    /// One of the two could not prove who it is.
+    /// The controller has to prove who it is, and does not know the secret by which it would. It may be somebody else.
+    /// The host's own secret it has accepted.
+    #[error(
+        "the target does not know the controller token: check that token, and that this is the server meant"
+    )]
+    WrongController,
+    /// The host could not prove who it is.
     #[error("not authenticated: {0}; check the volume's token")]
     Authentication(nvme_wire::auth::Explanation),
     /// The controller reports a fatal condition.
@@ -204,7 +210,10 @@ impl ConnectError {
             Self::Refused { status, .. } | Self::Command(Error::Target { status, .. }) => {
                 status.dnr()
             }
-            Self::AuthenticationRequired | Self::Unproven | Self::Authentication(_) => true,
+            Self::AuthenticationRequired
+            | Self::Unproven
+            | Self::WrongController
+            | Self::Authentication(_) => true,
             Self::Network(_)
             | Self::Timeout { .. }
             | Self::DiscoveryTimeout { .. }

@@ -55,6 +55,7 @@ extern "C" {
 #define FARFLASH_FAILED (-12)           /* failed for another reason */
 #define FARFLASH_MISCOMPARE (-13)       /* what is there is not what was expected */
 #define FARFLASH_UNTRUSTED (-14)        /* who answers cannot show by its certificate that it is the server */
+#define FARFLASH_UNPROVEN (-15)         /* the volume's server does not know the controller token; it may be somebody else */
 
 /* What was wrong in this thread's last call that failed. Never NULL. */
 const char *farflash_error(void);
@@ -153,7 +154,6 @@ int farflash_change_auth(const farflash_cluster *cluster, const char *volume, in
 int farflash_restrict(const farflash_cluster *cluster, const char *volume, const char *hosts,
                       const char *networks, const char *interfaces);
 
-/* ---- Volumes ---- */
 /* ---- What a cluster says of its volumes ---- */
 
 /* Volumes, as they were when the cluster was asked. */
@@ -206,6 +206,7 @@ size_t farflash_list_count(const farflash_volume_list *list);
 int farflash_list_get(const farflash_volume_list *list, size_t index, farflash_volume_record *record);
 void farflash_list_free(farflash_volume_list *list);
 
+/* ---- Volumes ---- */
 
 /* An open volume. */
 typedef struct farflash_volume farflash_volume;
@@ -374,7 +375,7 @@ int farflash_submit(const farflash_volume *volume, const farflash_request *reque
  * Each begins what the function above does that has no `start_` in its name (farflash_create_with() for a new volume). If it returns FARFLASH_OK, `done` is called
  * with `context` when that is over, with a `miscompare` of 0; else it is not. Strings and structures that are passed in are
  * the caller's again when it returns, and the cluster may be freed. Memory for what is told (`tokens`, which can be NULL
- * where it can be above; a `volume` to be opened) has to stay until the callback is called, and is set before if the code
+ * where it can be above; a `volume` to be opened; a `list`) has to stay until the callback is called, and is set before if the code
  * is FARFLASH_OK. Sixteen of a process ask an API at a time, others wait for their turn; callbacks can call these functions.
  */
 int farflash_start_create(const farflash_cluster *cluster, const farflash_new_volume *volume,
@@ -392,11 +393,11 @@ int farflash_start_change_auth(const farflash_cluster *cluster, const char *volu
 int farflash_start_restrict(const farflash_cluster *cluster, const char *volume, const char *hosts,
                             const char *networks, const char *interfaces, farflash_callback done,
                             void *context);
-int farflash_start_open(const farflash_cluster *cluster, const char *target,
 int farflash_start_list(const farflash_cluster *cluster, farflash_volume_list **list,
                         farflash_callback done, void *context);
 int farflash_start_show(const farflash_cluster *cluster, const char *volume, farflash_volume_list **list,
                         farflash_callback done, void *context);
+int farflash_start_open(const farflash_cluster *cluster, const char *target,
                         const farflash_open_options *options, farflash_volume **volume,
                         farflash_callback done, void *context);
 
