@@ -54,7 +54,7 @@ fn check(device: &ImageDevice) -> Option<Vec<Fault>> {
 /// Repairs the device, and looks at what came of it.
 fn mend(device: &ImageDevice, damaged: &Damaged, consent: bool) {
     let Some(before) = check(device) else { return };
-    let repaired = run_with(&[], repair(device, consent)).expect("a repair ends");
+    let repaired = run_with(&[], repair(device, consent, |_, _| ())).expect("a repair ends");
     let writes = device.take_writes();
     if before.is_empty() {
         assert_eq!(writes, 0, "what is sound is not written");

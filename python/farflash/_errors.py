@@ -64,6 +64,12 @@ class Untrusted(Error, ConnectionError):
     _errno = errno.EPROTO
 
 
+class Unproven(Error, ConnectionError):
+    """A volume's server does not know the controller token, or does without authentication: it may be somebody else."""
+
+    _errno = errno.EPROTO
+
+
 class NoSpace(Error):
     """The device, or the user's quota, is full."""
 

@@ -16,6 +16,7 @@ pub(crate) fn exception(py: Python<'_>, error: &Error) -> PyErr {
             ErrorKind::PermissionDenied => "PermissionDenied",
             ErrorKind::Unreachable => "Unreachable",
             ErrorKind::Untrusted => "Untrusted",
+            ErrorKind::Unproven => "Unproven",
             ErrorKind::NoSpace => "NoSpace",
             ErrorKind::Damaged => "Damaged",
             ErrorKind::Unsupported => "Unsupported",

@@ -528,6 +528,8 @@ class Authentication(unittest.TestCase):
                 tokens = cluster.change_auth("db")
                 with self.assertRaises(PermissionError):
                     cluster.open_volume("db", token=token)
+                with self.assertRaisesRegex(farflash.Unproven, "does not know the controller token: check"):
+                    cluster.open_volume("db", token=tokens.token, controller_token=controller)
             place = f"tcp://{created.address}/{created.nqn}"
             with farflash.open_volume(place, token=tokens.token) as volume:
                 self.assertEqual(volume.read(0, BLOCK), b"a" * BLOCK)

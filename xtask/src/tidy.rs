@@ -4,6 +4,7 @@
 //! - [`edges`]: which crate may use which, ours and others'.
 //! - [`sizes`]: lengths of files and functions.
 //! - [`words`]: words and calls that have no place, or only some places.
+//! - [`errors`]: errors that would be told twice.
 //! - [`links`]: links between the Markdown files lead somewhere.
 //! - [`source`]: the files, their tokens, and which of their lines are tests.
 //!
@@ -12,6 +13,7 @@
 //! stand anywhere in the file.
 
 mod edges;
+mod errors;
 mod links;
 mod rules;
 mod sizes;
@@ -64,6 +66,7 @@ fn check(root: &Path) -> io::Result<Vec<Finding>> {
     for file in source::load_all(root)? {
         let mut in_file = sizes::check(&file);
         in_file.extend(words::check(&file));
+        in_file.extend(errors::check(&file));
         in_file.retain(|finding| !file.allows(finding.rule, finding.line));
         findings.extend(in_file);
     }

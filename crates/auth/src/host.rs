@@ -42,6 +42,7 @@ pub struct Host {
     controller_secret: Option<Secret>,
     transaction: u16,
     state: State,
+    is_controller_unproven: bool,
 }
 
 impl Host {
@@ -58,8 +59,15 @@ impl Host {
         let groups = Group::ALL.map(Group::id);
         let body = Body::Negotiate { secure_channel: 0, hashes: &hashes, groups: &groups };
         let bytes = Message { transaction, body }.to_bytes();
-        let state = State::Negotiated;
-        (Self { parties, secret, controller_secret, transaction, state }, bytes)
+        let host = Self {
+            parties,
+            secret,
+            controller_secret,
+            transaction,
+            state: State::Negotiated,
+            is_controller_unproven: false,
+        };
+        (host, bytes)
     }
 
     /// Takes the message that came with an Authentication Receive. If a job is returned, it is to be
@@ -109,7 +117,10 @@ impl Host {
                     (Some(expected), Some(response)) if expected.equals(response) => {
                         State::Confirming
                     }
-                    _ => return Err(Explanation::Failed),
+                    _ => {
+                        self.is_controller_unproven = true;
+                        return Err(Explanation::Failed);
+                    }
                 };
                 Ok(None)
             }
@@ -190,6 +201,12 @@ impl Host {
         let bytes = Message { transaction: self.transaction, body }.to_bytes();
         self.state = State::Over(next);
         Some(bytes)
+    }
+
+    /// Whether it failed because the controller has not shown that it knows its secret; this host's was accepted.
+    #[must_use]
+    pub fn is_controller_unproven(&self) -> bool {
+        self.is_controller_unproven
     }
 
     /// How far the exchange is.

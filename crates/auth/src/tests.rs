@@ -177,10 +177,17 @@ fn what_opens_it_is_asked_when_the_reply_is_looked_at() {
 
 #[test]
 fn a_controller_that_cannot_prove_itself_is_left() {
-    let mut pair = Pair::new((secret(1), Some(secret(2))), (secret(1), Some(secret(3))));
-    assert_eq!(pair.run(), REFUSED);
-    let mut pair = Pair::new((secret(1), Some(secret(2))), (secret(1), None));
-    assert_eq!(pair.run(), REFUSED);
+    // One that has no secret says itself that it cannot, in the words in which it refuses a host.
+    for (known, is_caught) in [(Some(secret(3)), true), (None, false)] {
+        let mut pair = Pair::new((secret(1), Some(secret(2))), (secret(1), known));
+        assert_eq!(pair.run(), REFUSED);
+        assert_eq!(pair.host.is_controller_unproven(), is_caught);
+    }
+    for (own, known) in [(4, REFUSED), (1, GOOD)] {
+        let mut pair = Pair::new((secret(own), Some(secret(2))), (secret(1), Some(secret(2))));
+        assert_eq!(pair.run(), known);
+        assert!(!pair.host.is_controller_unproven());
+    }
 }
 
 #[test]

@@ -343,6 +343,7 @@ impl<W: World> Inner<W> {
 fn authenticated(host: &Host) -> Result<(), ConnectError> {
     match host.outcome() {
         Outcome::Authenticated => Ok(()),
+        Outcome::Failed(_) if host.is_controller_unproven() => Err(ConnectError::WrongController),
         Outcome::Failed(reason) => Err(ConnectError::Authentication(reason)),
         Outcome::UnderWay => unreachable!("a host that waits has sent something"),
     }

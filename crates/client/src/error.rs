@@ -110,10 +110,10 @@ pub enum Error {
 #[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum Disconnect {
     /// The stream ended.
-    #[error("{0}")]
+    #[error(transparent)]
     Stream(#[from] StreamError),
     /// One side broke the protocol, or the target ended the connection with a reason.
-    #[error("{0}")]
+    #[error(transparent)]
     Protocol(#[from] ConnectionError),
     /// A command was not answered in time.
     #[error("a command was not answered in time")]
@@ -131,7 +131,7 @@ pub enum Disconnect {
 #[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum ConnectError {
     /// Nobody there, or no way to there.
-    #[error("{0}")]
+    #[error(transparent)]
     Network(#[from] NetworkError),
     /// No answer within the connect timeout. Is this the port of an NVMe/TCP target?
     #[error("{address}: no NVMe/TCP answer in time")]
@@ -163,7 +163,13 @@ pub enum ConnectError {
     /// somebody else.
     #[error("the target connects without authentication, so that it does not prove who it is")]
     Unproven,
-    /// One of the two could not prove who it is.
+    /// The controller has to prove who it is, and does not know the secret by which it would. It may be somebody else.
+    /// The host's own secret it has accepted.
+    #[error(
+        "the target does not know the controller token: check that token, and that this is the server meant"
+    )]
+    WrongController,
+    /// The host could not prove who it is.
     #[error("not authenticated: {0}; check the volume's token")]
     Authentication(nvme_wire::auth::Explanation),
     /// The controller reports a fatal condition.
@@ -204,7 +210,10 @@ impl ConnectError {
             Self::Refused { status, .. } | Self::Command(Error::Target { status, .. }) => {
                 status.dnr()
             }
-            Self::AuthenticationRequired | Self::Unproven | Self::Authentication(_) => true,
+            Self::AuthenticationRequired
+            | Self::Unproven
+            | Self::WrongController
+            | Self::Authentication(_) => true,
             Self::Network(_)
             | Self::Timeout { .. }
             | Self::DiscoveryTimeout { .. }

@@ -14,12 +14,12 @@ use axum::http::request::Parts;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 use subtle::ConstantTimeEq;
+use toml_mistake::TomlMistake;
 use units::ByteLen;
 
 use crate::hex::{hex, unhex};
 use crate::name::VolumeName;
 use crate::problem::{Problem, ProblemCode};
-use crate::toml_mistake::TomlMistake;
 
 /// How a token begins, so that it is recognised where it should not be.
 const TOKEN_PREFIX: &str = "ffk_";

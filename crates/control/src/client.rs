@@ -33,7 +33,7 @@ pub enum ApiError {
     },
     /// Whom to take for the server cannot be found out.
     #[error("the certificates to trust cannot be read: {0}")]
-    Trust(#[from] TlsError),
+    Trust(TlsError),
     /// Nobody answers there.
     #[error("the API at {url} cannot be reached: {reason}")]
     Unreachable {
@@ -153,7 +153,7 @@ impl ApiClient {
         let is_encrypted = uri.scheme_str() == Some("https");
         let mut config = Agent::config_builder();
         if is_encrypted || authorities.is_some() {
-            config = config.tls_config(tls::client_config(authorities)?);
+            config = config.tls_config(tls::client_config(authorities).map_err(ApiError::Trust)?);
         }
         let config = config
             .http_status_as_error(false)

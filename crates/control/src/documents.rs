@@ -216,6 +216,9 @@ pub struct Device {
     /// is used again by itself when it is back.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub trouble: Option<String>,
+    /// Why a part of it takes no changes, and why it could not be read back so far. It is tried again and again.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub failure: Option<String>,
     /// Whether it has a volatile write cache, as found or as the server was told: writes are then acknowledged
     /// after a flush. The hosts' writes are durable either way.
     pub volatile_write_cache: bool,

@@ -42,7 +42,6 @@ mod service;
 mod sharing;
 mod stranger_lines;
 mod tls;
-mod toml_mistake;
 
 pub use access::{
     ChangeAuth, ChangeRestrictions, CreatedVolume, GRACE_SECONDS_MAX, Restrictions, Tokens,
@@ -75,4 +74,3 @@ pub use sharing::{
     Sharing, Slo, Stats, VolumeStats, Window, WindowStats,
 };
 pub use tls::{ApiTls, CERTIFICATE_FILE, KEY_FILE, TlsError};
-pub use toml_mistake::TomlMistake;

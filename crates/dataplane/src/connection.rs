@@ -238,10 +238,10 @@ impl<W: World, D: Device> Connection<W, D> {
         let reason = self.transport.borrow_mut().on_timeout(reading_time);
         let owed_since = self.transport.borrow().owed_since();
         if let Some(reason) = reason {
-            self.note_end(format_args!("{reason:?}"));
+            self.note_end(reason);
             self.cut();
         } else if owed_since.is_some_and(|since| self.is_overdue(reading_time.since(since), now)) {
-            self.note_end("the host does not send what it announced");
+            self.note_end(CloseReason::Stalled);
             self.cut();
         }
     }
@@ -304,7 +304,7 @@ impl<W: World, D: Device> Connection<W, D> {
                 None => return false,
             };
             if let Some(reason) = self.take_in(&chunk) {
-                self.note_end(format_args!("{reason:?}"));
+                self.note_end(reason);
                 if let (CloseReason::QueueOverrun, Role::Io(queue)) = (reason, &*self.role.borrow())
                 {
                     queue.association.cut_others(self, "one of its queues was overrun");

@@ -14,7 +14,7 @@ use slab::Slab;
 use strangers::Quiet;
 use units::{Duration, Instant, MetadataSize, Slo};
 use uuid::Uuid;
-use volume::{Terms, VolumeError, VolumeSpec};
+use volume::{OpenError, Terms, VolumeError, VolumeSpec};
 
 use crate::allotment::Allowances;
 use crate::association::Association;
@@ -79,6 +79,8 @@ pub(crate) struct State<W: World, D: Device> {
     pub(crate) shards: RefCell<Vec<Attached<D>>>,
     /// Numbers of failed shards that are being brought back.
     pub(crate) reopening: RefCell<BTreeSet<usize>>,
+    /// Why the last attempt to bring one of them back did not succeed.
+    pub(crate) failed_attempts: RefCell<BTreeMap<usize, OpenError>>,
     /// Shards whose checkpoint the device refuses.
     pub(crate) held_up: RefCell<BTreeSet<usize>>,
     /// Devices that are another's now.
@@ -142,6 +144,7 @@ impl<W: World, D: Device> Core<W, D> {
             commands: Commands::default(),
             shards: RefCell::default(),
             reopening: RefCell::default(),
+            failed_attempts: RefCell::default(),
             held_up: RefCell::default(),
             abandoned: RefCell::default(),
             suspended: Cell::new(false),

@@ -4,13 +4,14 @@
 //!   that requests to one never wait behind those to another.
 
 use std::cell::RefCell;
+use std::fmt;
 use std::rc::Rc;
 
 use io_traits::{Device, World};
 use nvme_wire::log::{DeviceHealth, FailureDomain};
 use schedule::{Quota, SchedulerConfig};
 use uuid::Uuid;
-use volume::{Capacity, MapMemory, Shard};
+use volume::{Capacity, JournalLoss, MapMemory, OpenError, Shard};
 
 use crate::core::Core;
 use crate::done::Done;
@@ -103,6 +104,27 @@ pub struct CoreStats {
     pub devices: Vec<DeviceStats>,
 }
 
+/// A shard takes no changes since its journal is lost.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct ShardFailure {
+    /// Its number on the device.
+    pub shard: u16,
+    /// What happened.
+    pub why: JournalLoss,
+    /// Why the last attempt to read it back did not succeed, if there was one.
+    pub last_attempt: Option<OpenError>,
+}
+
+impl fmt::Display for ShardFailure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.why)?;
+        match &self.last_attempt {
+            Some(error) => write!(f, "; it could not be read back: {error}"),
+            None => Ok(()),
+        }
+    }
+}
+
 /// How a device is, as far as a core uses it.
 #[derive(Clone, Debug, Default)]
 pub struct DeviceStats {
@@ -116,9 +138,9 @@ pub struct DeviceStats {
     pub media_errors: u64,
     /// Whether writes wait for a flush: the device has a volatile write cache.
     pub flushes: bool,
-    /// Whether the journal of a shard is lost: nothing is written there before the device works again and
+    /// Why a shard, the first of them, takes no changes: nothing is written there before the device works again and
     /// the shard was read back.
-    pub failed: bool,
+    pub failure: Option<ShardFailure>,
     /// The windows before the device.
     pub window: WindowStats,
     /// What all its volumes do and did, also those that are gone.
@@ -178,7 +200,8 @@ impl<W: World, D: Device> Core<W, D> {
             let (window, done) = (gate.stats(), gate.done());
             devices.push(DeviceStats { window, done, ..DeviceStats::default() });
         }
-        for Attached { shard, device } in &*self.state.shards.borrow() {
+        let failed_attempts = self.state.failed_attempts.borrow();
+        for (number, Attached { shard, device }) in self.state.shards.borrow().iter().enumerate() {
             if devices.len() <= *device {
                 devices.resize_with(device + 1, DeviceStats::default);
             }
@@ -186,7 +209,10 @@ impl<W: World, D: Device> Core<W, D> {
             stats.capacity.push(shard.capacity());
             stats.maps.push(shard.map_memory());
             stats.journal_used.push(shard.journal_used());
-            stats.failed |= shard.is_failed();
+            if let (None, Some(why)) = (&stats.failure, shard.journal_loss()) {
+                let last_attempt = failed_attempts.get(&number).cloned();
+                stats.failure = Some(ShardFailure { shard: shard.index(), why, last_attempt });
+            }
             stats.flushes |= shard.flushes();
             stats.media_errors += shard.media_errors();
         }

@@ -61,7 +61,7 @@ mod watched;
 pub use crate::core::{Core, VolumeStatus};
 pub use allotment::Allotment;
 pub use crowd::LEAVING_MAX as CONNECTIONS_LEAVING_MAX;
-pub use devices::{CoreStats, DeviceStats, VolumeFlow};
+pub use devices::{CoreStats, DeviceStats, ShardFailure, VolumeFlow};
 pub use discovery::DiscoveryRecord;
 pub use done::Done;
 pub use errors::ErrorCounts;

@@ -135,11 +135,15 @@ impl<W: World, D: Device> Core<W, D> {
             shard.settle();
             self.tell_findings(&shard);
             self.tell_of_checkpoint(number, &shard);
-            if shard.is_failed() && self.state.reopening.borrow_mut().insert(number) {
+            if let Some(why) = shard.journal_loss()
+                && self.state.reopening.borrow_mut().insert(number)
+            {
+                tracing::error!(shard = shard.index(), %why, "cannot be written; trying to bring it back");
                 let core = self.clone();
                 self.world().spawn(async move {
                     core.bring_back(number, shard).await;
                     core.state.reopening.borrow_mut().remove(&number);
+                    core.state.failed_attempts.borrow_mut().remove(&number);
                 });
             }
         }
@@ -176,7 +180,6 @@ impl<W: World, D: Device> Core<W, D> {
     /// H2.
     async fn bring_back(&self, number: usize, failed: Shard<D>) {
         let index = failed.index();
-        tracing::error!(shard = index, "cannot be written; trying to bring it back");
         let mut pause = FIRST_PAUSE;
         let mut renewed = self.state.renewed.notified();
         loop {
@@ -208,6 +211,7 @@ impl<W: World, D: Device> Core<W, D> {
                 Err(error) => {
                     pause = (pause * 2).min(LONGEST_PAUSE);
                     tracing::warn!(shard = index, %error, ?pause, "is not back yet");
+                    self.state.failed_attempts.borrow_mut().insert(number, error);
                 }
             }
         }

@@ -189,6 +189,18 @@ pub enum DirectoryError {
     },
 }
 
+impl DirectoryError {
+    /// Why the directory cannot be asked, for who has said already that it cannot, as a view does that is
+    /// [cut off](View::cut_off).
+    #[must_use]
+    pub fn reason(&self) -> String {
+        match self {
+            Self::Unreachable { reason } => reason.clone(),
+            error => error.to_string(),
+        }
+    }
+}
+
 /// A device that is to be served.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Claim {

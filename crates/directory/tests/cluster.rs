@@ -768,7 +768,10 @@ async fn etcd_may_hang_or_restart() {
     directory.reserve(volume(&a, DEVICE, "refused")).await.expect("free");
     etcd.kill(0);
     assert!(matches!(next(&directory).await, Event::CutOff { .. }));
-    assert!(matches!(directory.check(DEVICE).await, Err(DirectoryError::Unreachable { .. })));
+    let away = directory.check(DEVICE).await.expect_err("it is away");
+    assert!(matches!(away, DirectoryError::Unreachable { .. }), "{away:?}");
+    let said = away.to_string().matches("directory cannot be reached").count();
+    assert_eq!(said, 1, "once is enough: {away}");
     etcd.restart(0);
     assert_eq!(next(&directory).await, Event::Connected);
     directory.check(DEVICE).await.expect("still ours");

@@ -7,9 +7,9 @@
  * or freed.
  *
  * Ownership
- *   - What farflash_cluster_new() and farflash_open() give belongs to the caller, who gives it back once,
- *     with farflash_cluster_free() and farflash_close(). NULL is given back by doing nothing. A volume does
- *     not need its cluster any longer.
+ *   - What farflash_cluster_new(), farflash_open(), and farflash_list() and farflash_show() give belongs to the caller,
+ *     who gives it back once, with farflash_cluster_free(), farflash_close() and farflash_list_free(). NULL is given back
+ *     by doing nothing. A volume or a list does not need its cluster any longer. Strings of a list belong to the list.
  *   - Strings and buffers that are passed in stay the caller's. A function that waits is done with them when
  *     it returns. farflash_submit() is done with data to be written or compared when it returns, and functions with
  *     `start_` in their names with all that they are told; memory to be read into, or for what is told, has to stay until
@@ -55,6 +55,7 @@ extern "C" {
 #define FARFLASH_FAILED (-12)           /* failed for another reason */
 #define FARFLASH_MISCOMPARE (-13)       /* what is there is not what was expected */
 #define FARFLASH_UNTRUSTED (-14)        /* who answers cannot show by its certificate that it is the server */
+#define FARFLASH_UNPROVEN (-15)         /* the volume's server does not know the controller token; it may be somebody else */
 
 /* What was wrong in this thread's last call that failed. Never NULL. */
 const char *farflash_error(void);
@@ -153,6 +154,58 @@ int farflash_change_auth(const farflash_cluster *cluster, const char *volume, in
 int farflash_restrict(const farflash_cluster *cluster, const char *volume, const char *hosts,
                       const char *networks, const char *interfaces);
 
+/* ---- What a cluster says of its volumes ---- */
+
+/* Volumes, as they were when the cluster was asked. */
+typedef struct farflash_volume_list farflash_volume_list;
+
+/* Whether a device works. */
+#define FARFLASH_HEALTH_UNKNOWN 0
+#define FARFLASH_HEALTH_GOOD 1     /* as far as is known */
+#define FARFLASH_HEALTH_DEGRADED 2 /* it works, but blocks were found damaged or requests failed */
+#define FARFLASH_HEALTH_FAILED 3   /* it takes no changes */
+
+/* A volume of a list. Its strings are never NULL, belong to the list, and are good until that is freed. */
+typedef struct farflash_volume_record {
+    size_t struct_size;     /* sizeof(farflash_volume_record); set before the call */
+    const char *id;         /* its UUID */
+    const char *name;
+    const char *nqn;
+    const char *address;    /* where it is served, as ip:port */
+    const char *host;       /* the name of the host that serves it */
+    const char *labels;     /* what the host shares with others: "rack=r1" and the like, each ends in a zero, an empty one ends all */
+    const char *device;     /* the device that it lies on; its model and serial number, empty if not known */
+    const char *model;
+    const char *serial;
+    const char *owner;      /* the tenant whose it is, or empty */
+    const char *hosts;      /* who may open it besides knowing its token, as farflash_restrict() takes it; empty if all may */
+    const char *networks;
+    const char *interfaces;
+    const char *trouble;    /* what keeps hosts from opening it, or empty */
+    uint64_t size_bytes;
+    uint64_t allocated_bytes;   /* what it holds of its device */
+    uint64_t reads_per_second;  /* the blocks read and written a second that it can count on; 0 if it has a share */
+    uint64_t writes_per_second;
+    uint32_t share;         /* its part of the device in proportion to those of others; 0 if it has rates */
+    uint32_t metadata_size; /* bytes beside each block */
+    uint32_t core;          /* the CPU that serves it */
+    int is_online;          /* 0 if its host is gone or does not serve the device: all else is what was last known then */
+    int health;             /* of the device: FARFLASH_HEALTH_... */
+} farflash_volume_record;
+
+/* All volumes that this user may see, by name. */
+int farflash_list(const farflash_cluster *cluster, farflash_volume_list **list);
+
+/* A list of one: the volume with this name or UUID. */
+int farflash_show(const farflash_cluster *cluster, const char *volume, farflash_volume_list **list);
+
+/* How many volumes there are; of NULL, none. */
+size_t farflash_list_count(const farflash_volume_list *list);
+
+/* The one at `index`, which counts from 0. */
+int farflash_list_get(const farflash_volume_list *list, size_t index, farflash_volume_record *record);
+void farflash_list_free(farflash_volume_list *list);
+
 /* ---- Volumes ---- */
 
 /* An open volume. */
@@ -194,12 +247,6 @@ int farflash_open(const farflash_cluster *cluster, const char *target,
 int farflash_close(farflash_volume *volume);
 
 int farflash_properties(const farflash_volume *volume, farflash_volume_properties *properties);
-
-/* Whether a device works. */
-#define FARFLASH_HEALTH_UNKNOWN 0
-#define FARFLASH_HEALTH_GOOD 1     /* as far as is known */
-#define FARFLASH_HEALTH_DEGRADED 2 /* it works, but blocks were found damaged or requests failed */
-#define FARFLASH_HEALTH_FAILED 3   /* it takes no changes */
 
 /* Where a volume is, and with what it may fail. */
 typedef struct farflash_volume_failure_domain {
@@ -328,7 +375,7 @@ int farflash_submit(const farflash_volume *volume, const farflash_request *reque
  * Each begins what the function above does that has no `start_` in its name (farflash_create_with() for a new volume). If it returns FARFLASH_OK, `done` is called
  * with `context` when that is over, with a `miscompare` of 0; else it is not. Strings and structures that are passed in are
  * the caller's again when it returns, and the cluster may be freed. Memory for what is told (`tokens`, which can be NULL
- * where it can be above; a `volume` to be opened) has to stay until the callback is called, and is set before if the code
+ * where it can be above; a `volume` to be opened; a `list`) has to stay until the callback is called, and is set before if the code
  * is FARFLASH_OK. Sixteen of a process ask an API at a time, others wait for their turn; callbacks can call these functions.
  */
 int farflash_start_create(const farflash_cluster *cluster, const farflash_new_volume *volume,
@@ -346,6 +393,10 @@ int farflash_start_change_auth(const farflash_cluster *cluster, const char *volu
 int farflash_start_restrict(const farflash_cluster *cluster, const char *volume, const char *hosts,
                             const char *networks, const char *interfaces, farflash_callback done,
                             void *context);
+int farflash_start_list(const farflash_cluster *cluster, farflash_volume_list **list,
+                        farflash_callback done, void *context);
+int farflash_start_show(const farflash_cluster *cluster, const char *volume, farflash_volume_list **list,
+                        farflash_callback done, void *context);
 int farflash_start_open(const farflash_cluster *cluster, const char *target,
                         const farflash_open_options *options, farflash_volume **volume,
                         farflash_callback done, void *context);

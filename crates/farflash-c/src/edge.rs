@@ -54,6 +54,7 @@ fn code_of(kind: ErrorKind) -> c_int {
         ErrorKind::Busy => -11,
         ErrorKind::Failed => FAILED,
         ErrorKind::Untrusted => -14,
+        ErrorKind::Unproven => -15,
     }
 }
 

@@ -15,6 +15,7 @@
 pub mod cluster;
 pub mod edge;
 pub mod extended;
+pub mod records;
 pub mod starting;
 pub mod structs;
 pub mod submit;

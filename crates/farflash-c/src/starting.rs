@@ -12,7 +12,7 @@ use crate::submit::Callback;
 use crate::volume::Opening;
 
 /// Whom to tell, and where what is told goes.
-struct Caller<R> {
+pub(crate) struct Caller<R> {
     done: Callback,
     context: *mut c_void,
     /// Null if it is not wanted.
@@ -24,13 +24,17 @@ struct Caller<R> {
 unsafe impl<R> Send for Caller<R> {}
 
 impl<R> Caller<R> {
-    fn new(done: Option<Callback>, context: *mut c_void, result: *mut R) -> Result<Self, Failure> {
+    pub(crate) fn new(
+        done: Option<Callback>,
+        context: *mut c_void,
+        result: *mut R,
+    ) -> Result<Self, Failure> {
         let done = done.ok_or_else(|| Failure::argument("done is NULL"))?;
         Ok(Self { done, context, result })
     }
 
     /// Is told the outcome of `pending`, which `give` makes what is put to the caller's memory.
-    fn wait_for<T: Send + 'static>(self, pending: Pending<T>, give: fn(T) -> R)
+    pub(crate) fn wait_for<T: Send + 'static>(self, pending: Pending<T>, give: fn(T) -> R)
     where
         R: 'static,
     {

@@ -279,7 +279,7 @@ impl CFailureDomain {
 }
 
 /// Whether the caller's structure is the one that is known here.
-fn check_size<T>(struct_size: usize) -> Result<(), Failure> {
+pub(crate) fn check_size<T>(struct_size: usize) -> Result<(), Failure> {
     if struct_size == size_of::<T>() {
         return Ok(());
     }

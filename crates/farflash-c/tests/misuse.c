@@ -191,6 +191,7 @@ int main(void)
     DEMAND(farflash_close(NULL) == FARFLASH_OK);
 
     options.token = changed.token;
+    FAILS(farflash_open(cluster, "v", &options, &shared), FARFLASH_UNPROVEN, "know the controller token: check");
     options.controller_token = changed.controller_token;
     DEMAND(farflash_open(cluster, "v", &options, &shared) == FARFLASH_OK);
     for (i = 0; i < THREADS; i++)

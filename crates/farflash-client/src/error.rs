@@ -164,7 +164,7 @@ pub enum Error {
     WithinCallback,
     /// The background thread cannot be started.
     #[error("the background thread cannot be started: {0}")]
-    Start(#[from] reactor::StartError),
+    Start(reactor::StartError),
     /// The system has no thread on which an API could be asked.
     #[error("no thread can be started to ask the API: {0}")]
     NoThread(Arc<std::io::Error>),
@@ -188,6 +188,9 @@ pub enum ErrorKind {
     Unreachable,
     /// Who answers cannot show that it is the server: see [`crate::ClusterOptions::api_ca`].
     Untrusted,
+    /// A volume's server does not know the controller token, or does without authentication: it may be somebody else. The
+    /// volume's token, which it may have accepted, is another matter ([`Self::PermissionDenied`]).
+    Unproven,
     /// The device, or the user's quota, is full.
     NoSpace,
     /// Data is damaged, here or on the way.
@@ -232,7 +235,8 @@ impl Error {
             Self::Api(error) => api_kind(error),
             Self::Connect { error, .. } => connect_kind(error),
             Self::Lost { last, .. } => match last.kind() {
-                kind @ (ErrorKind::NotFound | ErrorKind::PermissionDenied) => kind,
+                kind
+                @ (ErrorKind::NotFound | ErrorKind::PermissionDenied | ErrorKind::Unproven) => kind,
                 _ => ErrorKind::Unreachable,
             },
             Self::OutcomeUnknown(_) | Self::ChangeUnknown(_) => ErrorKind::OutcomeUnknown,
@@ -277,9 +281,10 @@ fn api_kind(error: &ApiError) -> ErrorKind {
 
 fn connect_kind(error: &ConnectError) -> ErrorKind {
     match error {
-        ConnectError::AuthenticationRequired
-        | ConnectError::Unproven
-        | ConnectError::Authentication(_) => ErrorKind::PermissionDenied,
+        ConnectError::AuthenticationRequired | ConnectError::Authentication(_) => {
+            ErrorKind::PermissionDenied
+        }
+        ConnectError::Unproven | ConnectError::WrongController => ErrorKind::Unproven,
         ConnectError::Refused { invalid: Some(_), .. } => ErrorKind::NotFound,
         ConnectError::Command(error) => request_kind(error),
         _ => ErrorKind::Unreachable,

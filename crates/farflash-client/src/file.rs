@@ -178,7 +178,9 @@ impl From<Error> for io::Error {
             ErrorKind::NotFound => io::ErrorKind::NotFound,
             ErrorKind::AlreadyExists => io::ErrorKind::AlreadyExists,
             ErrorKind::PermissionDenied => io::ErrorKind::PermissionDenied,
-            ErrorKind::Unreachable | ErrorKind::Untrusted => io::ErrorKind::NotConnected,
+            ErrorKind::Unreachable | ErrorKind::Untrusted | ErrorKind::Unproven => {
+                io::ErrorKind::NotConnected
+            }
             ErrorKind::NoSpace => io::ErrorKind::StorageFull,
             ErrorKind::Damaged => io::ErrorKind::InvalidData,
             ErrorKind::Unsupported => io::ErrorKind::Unsupported,

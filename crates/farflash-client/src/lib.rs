@@ -101,7 +101,7 @@ pub use client::{Blocks, SENDS_MAX, Swap};
 pub use cluster::{Cluster, ClusterOptions, NewVolume, open, start_open};
 pub use control::{
     ApiError, ChangeAuth, ChangeRestrictions, CreatedVolume, Problem, ProblemCode, Restrictions,
-    Slo, Tokens, Volume as VolumeRecord,
+    Slo, Tokens, Volume as VolumeRecord, VolumeState,
 };
 pub use data::{Data, ReadData};
 pub use error::{Error, ErrorKind};

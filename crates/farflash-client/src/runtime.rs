@@ -102,7 +102,7 @@ impl Runtime {
                 other => other,
             },
         };
-        reactor::spawn_thread(config, move |world| serve(world, receiver))?;
+        reactor::spawn_thread(config, move |world| serve(world, receiver)).map_err(Error::Start)?;
         let inner = Arc::new(Inner {
             jobs,
             process,

@@ -34,8 +34,11 @@ fn read(path: &str) -> Result<Params, Failure> {
 
 fn undescribed(drive: &str, error: &ParamsError) -> Failure {
     let remedy = "mend it; docs/ssd-model.md explains every key";
-    let what = format!("{drive} describes no drive: {error}");
-    Failure::usage(what.trim_end(), remedy)
+    let what = match error {
+        ParamsError::Text(mistake) => format!("{drive}, {mistake}"),
+        ParamsError::Value { .. } => format!("{drive} describes no drive: {error}"),
+    };
+    Failure::usage(what, remedy)
 }
 
 /// A drive of `len` for all cores.

@@ -300,11 +300,10 @@ pub(crate) fn repair(
     device: &OwnedDevice,
     accept_data_loss: bool,
 ) -> Result<Repaired, Failure> {
-    let repaired =
-        on_device(
-            device,
-            move |device| async move { volume::repair(&device, accept_data_loss).await },
-        )?;
+    let passed = output::progress(&format!("repairing {}", path.display()));
+    let repaired = on_device(device, move |device| async move {
+        volume::repair(&device, accept_data_loss, passed).await
+    })?;
     repaired.map_err(|error| not_checked(path, &error))
 }
 

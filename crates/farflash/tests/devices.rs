@@ -80,6 +80,10 @@ fn volumes_lie_on_the_device_that_was_named_or_has_most_room() {
     let named = server.volume_json(&["create", "named", "--size", "1GiB", "--device", a]);
     let rate = ["--reads-per-second", "100"];
     let fast = server.volume_json(&[&["create", "fast", "--size", "1GiB"], &rate[..]].concat());
+    let table = server.volume(&["list"]).stdout;
+    let line = |name: &str| table.lines().find(|line| line.starts_with(name)).unwrap().to_owned();
+    assert!(line("roomy").contains(b) && line("named").contains(a), "{table}");
+    assert!(!line("named").contains(b), "{table}");
     assert_eq!((&roomy["device"], &named["device"]), (&Value::from(b), &Value::from(a)));
     assert_eq!(fast["device"], b, "the other has no ceiling");
     let api = ["--api", &server.api];
@@ -320,6 +324,12 @@ fn a_device_that_hangs_leaves_the_other_alone_and_its_changes_may_come_true() {
         );
     }
     assert_eq!(health(), ["good", "failed"]);
+    let shown = document(&server);
+    let why = "could not be written: the device no longer answers";
+    assert!(shown["devices"][1]["failure"].as_str().is_some_and(|it| it.contains(why)), "{shown}");
+    assert!(shown["devices"][0].get("failure").is_none(), "{shown}");
+    let status = run(&["status", "--api", &api]);
+    assert!(status.stdout.contains(why) && status.stderr.contains(why), "{status:?}");
     write_and_read(&server, &good, 4);
     // It has more room, and takes no changes.
     let made = server.volume_json(&["create", "another", "--size", "1GiB"]);

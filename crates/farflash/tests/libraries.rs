@@ -67,6 +67,12 @@ fn a_volume_lives_through_everything_that_the_interface_has() {
 
     let tokens = cluster.change_auth("db", &ChangeAuth::default()).unwrap();
     fails(cluster.open("db", &options), ErrorKind::PermissionDenied, "check the volume's token");
+    let doubtful =
+        OpenOptions { controller_token: Some(tokens.token.clone()), ..with_token(&tokens.token) };
+    let unproven = ErrorKind::Unproven;
+    fails(cluster.open("db", &doubtful), unproven, "does not know the controller token: check");
+    let neither = OpenOptions { token: options.token.clone(), ..doubtful };
+    fails(cluster.open("db", &neither), ErrorKind::PermissionDenied, "check the volume's token");
     assert!(volume.flush().is_ok(), "open ones stay open");
     let other_host = ChangeRestrictions {
         networks: Some(vec!["192.0.2.0/24".to_owned()]),

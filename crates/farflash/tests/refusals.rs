@@ -53,7 +53,9 @@ fn serve_says_what_is_missing() {
     refused(&["serve", "--auth", "off"], 2, "no device is given", "--device file:PATH");
     let two = serve("mem:1GiB", &["--device", "mem:2GiB", "--map-memory", "7MiB"]);
     refused(&two, 2, "too little", "at least 4MiB for each of the 2 devices");
-    refused(&serve("mem:1GiB", &["--core-memory", "1MiB"]), 2, "too little", "--core-memory");
+    for (size, part) in [("1MiB", "too little"), ("1PiB", "of this machine")] {
+        refused(&serve("mem:1GiB", &["--core-memory", size]), 2, part, "between 32 MiB and");
+    }
 }
 
 #[test]

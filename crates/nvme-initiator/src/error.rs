@@ -8,7 +8,7 @@ use nvme_wire::pdu::{FatalErrorStatus, PduError, PduType};
 pub enum ConnectionError {
     /// The controller broke the protocol.
     #[error("the controller broke the protocol: {0}")]
-    Protocol(#[from] PduError),
+    Protocol(PduError),
     /// The controller answered a command that is not outstanding.
     #[error(
         "the controller broke the protocol: {pdu:?} PDU for command {cid:#06x}, which is not outstanding"
@@ -39,6 +39,12 @@ pub enum ConnectionError {
         /// What the reason refers to.
         fei: u32,
     },
+}
+
+impl From<PduError> for ConnectionError {
+    fn from(error: PduError) -> Self {
+        Self::Protocol(error)
+    }
 }
 
 impl ConnectionError {

@@ -485,7 +485,9 @@ fn a_hosts_term_req_ends_the_connection_quietly() {
     let error = nvme_wire::pdu::PduError::Sequence { pdu: PduType::R2t };
     driver.feed(&TermReq::encode(PduType::H2cTermReq, &error, &[0; 24]));
     let fes = FatalErrorStatus::PDU_SEQUENCE_ERROR;
-    assert_eq!(driver.closed, Some(CloseReason::HostTerminated(fes)));
+    let reason = driver.closed.expect("the host ended it");
+    assert_eq!(reason, CloseReason::HostTerminated(fes));
+    assert_eq!(reason.to_string(), "the host ended it with a TermReq: PDU Sequence Error");
     assert!(driver.out.is_empty());
 }
 

@@ -133,8 +133,9 @@ impl Mending {
         let outcome = loop {
             let cut = (cuts_left > 0).then(|| self.draw_cut(consent));
             cuts_left = cuts_left.saturating_sub(1);
-            let outcome = self
-                .within(cut, |_, device| async move { volume::repair(&device, consent).await })?;
+            let outcome = self.within(cut, |_, device| async move {
+                volume::repair(&device, consent, |_, _| ()).await
+            })?;
             if let Some(outcome) = outcome {
                 break outcome;
             }
@@ -163,7 +164,7 @@ impl Mending {
         let disk = self.disk.after_crash_with(&world, Survival::Everything);
         let device = SeamDevice::new(&world, disk.clone(), self.seam);
         // What comes of it shows when it is made.
-        let _ = simulation.run(async move { volume::repair(&device, consent).await });
+        let _ = simulation.run(async move { volume::repair(&device, consent, |_, _| ()).await });
         let back = 1 << self.rng.between(1, 11);
         disk.events().saturating_sub(self.rng.below(back))
     }

@@ -1,6 +1,9 @@
 //! What a drive is described by, and reading that from a file.
 
+use std::collections::BTreeMap;
+
 use serde::{Deserialize, Serialize};
+use toml_mistake::TomlMistake;
 
 use crate::Preset;
 
@@ -77,16 +80,10 @@ pub struct Params {
 /// Why a description is none.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum ParamsError {
-    /// The text is not TOML.
-    #[error("not a TOML file: {0}")]
-    Syntax(toml::de::Error),
-    /// A key is unknown, missing, or has a value of another type; the message names it.
+    /// The text is no TOML, or what it says of a key makes no sense: the message has the line and the key.
     #[error("{0}")]
-    Key(toml::de::Error),
-    /// `like` names no preset.
-    #[error("`like` is {0}, but names one of p3600, p3700, m2-960")]
-    Like(String),
-    /// A value lies outside of what makes sense.
+    Text(TomlMistake),
+    /// A value lies outside of what makes sense, and no text says so.
     #[error("`{key}` is {value}, but must be {expected}")]
     Value {
         /// The key.
@@ -104,17 +101,14 @@ const TIME_US_MAX: f64 = 1e8;
 impl Params {
     /// Reads a description: all keys, or `like = "PRESET"` and those that differ.
     pub fn from_toml(text: &str) -> Result<Self, ParamsError> {
-        let mut table: toml::Table = text.parse().map_err(ParamsError::Syntax)?;
-        if let Some(like) = table.remove("like") {
-            let preset = like.as_str().and_then(|name| name.parse::<Preset>().ok());
-            let preset = preset.ok_or_else(|| ParamsError::Like(like.to_string()))?;
-            let base = preset.params().to_table();
-            for (key, value) in base {
-                table.entry(key).or_insert(value);
-            }
-        }
-        let params: Self = table.try_into().map_err(ParamsError::Key)?;
-        params.validate()?;
+        let mistake = |error: toml::de::Error| ParamsError::Text(TomlMistake::new(text, &error));
+        let written: Written = toml::from_str(text).map_err(mistake)?;
+        let params: Self =
+            toml::from_str(&whole(text, &written).map_err(ParamsError::Text)?).map_err(mistake)?;
+        params.validate().map_err(|error| {
+            let ParamsError::Value { key, .. } = &error else { return error };
+            TomlMistake::of_key(text, key, error.to_string()).map_or(error, ParamsError::Text)
+        })?;
         Ok(params)
     }
 
@@ -213,6 +207,26 @@ impl Params {
     }
 }
 
+/// What a text says, and where.
+type Written = BTreeMap<String, toml::Spanned<toml::Value>>;
+
+/// The text with all keys: in place of `like` a blank, and what it stands for at the end, so that lines stay what they are.
+fn whole(text: &str, written: &Written) -> Result<String, TomlMistake> {
+    let Some(like) = written.get("like") else { return Ok(text.to_owned()) };
+    let preset = like.get_ref().as_str().and_then(|name| name.parse::<Preset>().ok());
+    let Some(preset) = preset else {
+        let like = like.get_ref();
+        let message = format!("`like` is {like}, but names one of p3600, p3700, m2-960");
+        return Err(TomlMistake::of_key(text, "like", message).expect("it is there"));
+    };
+    let (before, behind) = text.split_at(like.span().end);
+    let line = text[..like.span().start].rfind('\n').map_or(0, |end| end + 1);
+    let blank = before[line..].replace(|c| c != '\n', " ");
+    let mut base = preset.params().to_table();
+    base.retain(|key, _| !written.contains_key(key));
+    Ok(format!("{}{blank}{behind}\n{base}", &before[..line]))
+}
+
 fn check(
     key: &'static str,
     value: f64,
@@ -242,28 +256,35 @@ mod tests {
         assert_eq!(params, Ok(expected));
     }
 
-    /// Every refusal names the key at fault.
+    /// Every refusal is one line, and names line and key.
     #[test]
-    fn refusals_name_the_key() {
+    fn refusals_name_line_and_key() {
         for (text, words) in [
-            ("units = ", "TOML parse error at line 1"),
-            ("units = 7", "missing field"),
-            ("like = \"p3700\"\nunis = 7", "unknown field `unis`"),
-            ("like = \"p3700\"\nread_us = \"fast\"", "read_us"),
-            ("like = \"p3700\"\nunits = -1", "units"),
-            ("like = \"p3700\"\nunits = 0", "`units` is 0, but must be a whole number from 1"),
-            ("like = \"p3700\"\nread_us = nan", "`read_us` is NaN"),
-            ("like = \"p3700\"\nread_us = -4", "`read_us` is -4"),
+            ("units = ", "line 1: `units`: "),
+            ("units = 7", "line 1: missing field"),
+            ("like = \"p3700\"\nunis = 7", "line 2: unknown field `unis`"),
+            ("# mine\nlike = \"p3700\" # but\n\nread_us = \"fast\"", "line 4: `read_us`: "),
+            ("like = \"p3700\"\nunits = -1", "line 2: `units`: "),
+            ("units = -1\nlike = \"p3700\"", "line 1: `units`: "),
+            ("like = \"p3700\"\n[units]\na = 1", "line 2: "),
+            (
+                "like = \"p3700\"\nunits = 0",
+                "line 2: `units` is 0, but must be a whole number from 1 to 4096",
+            ),
+            ("like = \"p3700\"\nread_us = nan", "line 2: `read_us` is NaN"),
+            ("like = \"p3700\"\nread_us = -4", "line 2: `read_us` is -4"),
             ("like = \"p3700\"\njitter = 1", "`jitter` is 1, but must be a share from 0 to 0.9"),
-            ("like = \"p3700\"\nscale = 0", "`scale` is 0"),
+            ("like = \"p3700\"\nscale = 0", "line 2: `scale` is 0"),
             ("like = \"p3700\"\noverprovision = 0", "`overprovision` is 0"),
             ("like = \"p3700\"\npause_every_s = 0.0001\npause_us = 90", "`pause_every_s`"),
-            ("like = \"p3700\"\ntail_max_us = 0\ntail_us = 1", "`tail_max_us` is 0"),
-            ("like = \"p3800\"", "`like` is \"p3800\", but names one of p3600"),
-            ("like = 3", "`like` is 3"),
+            ("like = \"p3700\"\ntail_max_us = 0\ntail_us = 1", "line 2: `tail_max_us` is 0"),
+            ("like = \"p3700\"\ntail_us = 9e7", "`tail_max_us` is "),
+            ("like = \"p3800\"", "line 1: `like` is \"p3800\", but names one of p3600"),
+            ("\nlike = 3", "line 2: `like` is 3"),
         ] {
             let error = Params::from_toml(text).expect_err(text).to_string();
             assert!(error.contains(words), "{text:?} gave {error:?}");
+            assert_eq!(error.lines().count(), 1, "{text:?} gave {error:?}");
         }
     }
 }

@@ -13,6 +13,8 @@ use crate::shard::{Inner, ScrubStep, Shard, Structure};
 
 /// Owners of one block that are named.
 const OWNERS_MAX: usize = 8;
+/// Blocks whose owners are looked at from one word of progress to the next.
+const TOLD_EVERY: u64 = 1024;
 /// What a volume's descriptor counts.
 pub(crate) const MAPPED_BLOCKS: &str = "mapped blocks of a volume";
 
@@ -221,8 +223,13 @@ impl<D: Device> Shard<D> {
         let inner = &self.inner;
         let mut found = Found::default();
         let mut census = Census::new(inner.superblock);
-        let (mut mapped, mut counts) = (0, BTreeMap::new());
+        let (mut mapped, mut seen, mut counts) = (0, 0_u64, BTreeMap::new());
         let unread = inner.for_each_owner(|pba, owner| {
+            seen += 1;
+            // Else what takes long is to read the data.
+            if !read_data && seen.is_multiple_of(TOLD_EVERY) {
+                progress(seen);
+            }
             if let Owner::Data { volume, .. } = owner {
                 mapped += 1;
                 *counts.entry(volume).or_insert(0) += 1;

@@ -78,6 +78,29 @@ pub enum VolumeError {
     ShutDown,
 }
 
+/// Why the journal of a shard can no longer be written. The shard has to be read back.
+#[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
+pub enum JournalLoss {
+    /// The device did not take a record.
+    #[error("a record of the journal could not be written: {0}")]
+    Record(DeviceError),
+    /// The device failed a flush, so that what it was to cover may be gone.
+    #[error("a flush failed: {0}")]
+    Flush(DeviceError),
+    /// As [`Self::Flush`]: another shard of the device made that flush, and knows what the device said.
+    #[error("a flush failed that covered another part of the device, too")]
+    FlushOfOthers,
+    /// The device did not take a checkpoint, without which the journal gets full.
+    #[error("a checkpoint could not be written: {0}")]
+    Checkpoint(DeviceError),
+    /// The device has no space for a checkpoint.
+    #[error("there is no space for a checkpoint")]
+    CheckpointSpace,
+    /// The device was opened anew: what was open of it is dead.
+    #[error("what was open of the device is dead")]
+    WayGone,
+}
+
 /// Why a comparison did not succeed.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum CompareError {

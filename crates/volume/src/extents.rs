@@ -21,6 +21,7 @@ const FREE_MIN: u32 = 2;
 pub struct ExtentAllocator {
     owners: Arc<Mutex<Owners>>,
     flushes: Flushes,
+    superblock: Superblock,
 }
 
 #[derive(Debug, Default)]
@@ -47,13 +48,28 @@ impl ExtentAllocator {
     pub fn new(superblock: &Superblock) -> Self {
         let free = superblock.extent_count();
         let owners = Owners { by_extent: vec![None; free as usize], free, ..Owners::default() };
-        Self { owners: Arc::new(Mutex::new(owners)), flushes: Flushes::default() }
+        Self {
+            owners: Arc::new(Mutex::new(owners)),
+            flushes: Flushes::default(),
+            superblock: *superblock,
+        }
     }
 
     /// Extents that nobody owns.
     #[must_use]
     pub fn unowned(&self) -> u32 {
         self.lock().free
+    }
+
+    /// The blocks of these extents, the last of which may be shorter.
+    #[must_use]
+    pub fn unowned_blocks(&self) -> u64 {
+        let owners = self.lock();
+        let whole = u64::from(self.superblock.extent_blocks);
+        let last = self.superblock.extent(self.superblock.extent_count() - 1);
+        let is_free = owners.by_extent.last().is_some_and(Option::is_none);
+        let missing = if is_free { whole - last.blocks } else { 0 };
+        u64::from(owners.free) * whole - missing
     }
 
     /// How often shards asked it for anything, or told it something: each time a core may have to wait for another. Not for

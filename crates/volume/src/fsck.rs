@@ -288,11 +288,16 @@ fn faults_of<D: Device>(recovered: &Recovered<D>) -> Vec<Fault> {
 }
 
 /// Does what [`Problem::repair`] announces (F2). `consent`: whether data may be lost
-/// ([`Repair::loses_data`]).
+/// ([`Repair::loses_data`]). `progress` is told blocks done and blocks to do: all is looked at once more before it is
+/// written.
 ///
 /// # Errors
 /// The device cannot be written, or a shard cannot be opened: copies were written anew before.
-pub async fn repair<D: Device>(device: &D, consent: bool) -> Result<Repaired, OpenError> {
+pub async fn repair<D: Device>(
+    device: &D,
+    consent: bool,
+    mut progress: impl FnMut(u64, u64),
+) -> Result<Repaired, OpenError> {
     let superblock = read_superblock(device).await?;
     let mut repaired = Repaired::default();
     let copies = read_copies(device, &superblock).await?;
@@ -309,12 +314,18 @@ pub async fn repair<D: Device>(device: &D, consent: bool) -> Result<Repaired, Op
     }
     // F5: what was missing without them was given up, if anything was.
     write_anew(device, &last_hopes, &mut repaired).await?;
+    let total: u64 = recovered.iter().map(|r| r.shard().blocks_in_use()).sum();
+    let mut before = 0;
     for recovered in recovered {
-        if repair_shard(&recovered, consent, &mut repaired).await? {
+        let blocks = recovered.shard().blocks_in_use();
+        let done = |done: u64| progress((before + done).min(total), total);
+        if repair_shard(&recovered, consent, &mut repaired, done).await? {
             repaired.shards += 1;
             recovered.start().await?;
         }
+        before += blocks;
     }
+    progress(total, total);
     Ok(repaired)
 }
 
@@ -338,10 +349,11 @@ async fn repair_shard<D: Device>(
     recovered: &Recovered<D>,
     consent: bool,
     repaired: &mut Repaired,
+    progress: impl FnMut(u64),
 ) -> Result<bool, OpenError> {
     let shard = recovered.shard();
     let mut given_up = if consent { shard.give_up_unreadable().await } else { 0 };
-    let (found, _) = shard.check_by_volume(false, |_| ()).await;
+    let (found, _) = shard.check_by_volume(false, progress).await;
     let is_outside = |finding: &Finding| matches!(finding, Finding::Outside { .. });
     let has_new_table = recovered.mended().iter().any(|m| matches!(m, Mended::Extents { .. }));
     if has_new_table && found.findings.iter().any(is_outside) {

@@ -11,6 +11,7 @@ use std::collections::{BTreeSet, VecDeque};
 use layout::{RECORD_BLOCKS_MAX, ReplayPoint};
 use units::{Pba, PbaRange};
 
+use crate::JournalLoss;
 use crate::ops::OpId;
 use crate::sabotage::{Sabotage, broken};
 
@@ -61,8 +62,8 @@ pub(crate) struct Journal {
     last_filled: u64,
     /// A record is wanted that says what is settled, and nothing else.
     pub(crate) say_settled: bool,
-    /// Nothing can be written any more.
-    pub(crate) lost: bool,
+    /// Nothing can be written any more, and why.
+    lost: Option<JournalLoss>,
     /// Blocks of the ring that the device refuses, by their distance from its start.
     refused: BTreeSet<u64>,
     /// The tail is where no root leads to yet.
@@ -90,7 +91,7 @@ impl Journal {
             advertised: applied,
             last_filled: applied,
             say_settled: false,
-            lost: false,
+            lost: None,
             refused: BTreeSet::new(),
             has_gap: false,
             spare: Vec::new(),
@@ -105,6 +106,21 @@ impl Journal {
 
     pub(crate) fn area(&self) -> PbaRange {
         self.area
+    }
+
+    /// Whether nothing can be written any more.
+    pub(crate) fn is_lost(&self) -> bool {
+        self.lost.is_some()
+    }
+
+    /// Why nothing can be written any more, if so.
+    pub(crate) fn loss(&self) -> Option<JournalLoss> {
+        self.lost
+    }
+
+    /// Nothing is written from now on. The first reason is the one.
+    pub(crate) fn lose(&mut self, why: JournalLoss) {
+        self.lost.get_or_insert(why);
     }
 
     /// Blocks between head and tail.

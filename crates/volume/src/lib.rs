@@ -53,7 +53,7 @@ pub use at_once::{Found, Lent};
 pub use blocks::Blocks;
 pub use check::{CheckReport, Finding, Owner};
 pub use cluster::{join_cluster, leave_cluster};
-pub use error::{CompareError, FormatError, OpenError, VolumeError};
+pub use error::{CompareError, FormatError, JournalLoss, OpenError, VolumeError};
 pub use extents::ExtentAllocator;
 pub use format::{FormatOptions, Probe, format, format_with_extents, probe};
 pub use fsck::{Fault, FsckOptions, FsckReport, Problem, Repair, Repaired, fsck, repair};

@@ -17,7 +17,15 @@ pub(super) const LAYERS: &[Layer] = &[
     },
     Layer {
         name: "decisions",
-        crates: &["auth", "access", "nvme-target", "nvme-initiator", "schedule", "strangers"],
+        crates: &[
+            "auth",
+            "access",
+            "nvme-target",
+            "nvme-initiator",
+            "schedule",
+            "strangers",
+            "toml-mistake",
+        ],
         // What goes over the wire does not depend on what lies on a device.
         must_not_use: &["layout"],
     },

@@ -216,13 +216,14 @@ impl VolumeService for MemoryService {
             };
             let health = DeviceHealth::Good;
             let (capacity_bytes, free_bytes, volatile_write_cache) = (1, 1, true);
-            let trouble = None;
+            let (trouble, failure) = (None, None);
             Ok(Device {
                 name,
                 capacity_bytes,
                 free_bytes,
                 health,
                 trouble,
+                failure,
                 volatile_write_cache,
                 sharing,
             })

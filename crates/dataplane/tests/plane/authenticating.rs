@@ -103,7 +103,8 @@ fn who_does_not_is_refused_with_the_reason() {
         let credentials =
             client::Credentials { secret: secret(1), controller_secret: Some(secret(2)) };
         let wary = Options { credentials: Some(credentials), ..with_secret(1) };
-        assert_eq!(refusal(&world, wary).await, failed, "the server is not who it should be");
+        let wrong = ConnectError::WrongController;
+        assert_eq!(refusal(&world, wary).await, wrong, "the server is not who it should be");
         works(&world, with_secret(1)).await;
     });
 }

@@ -8,9 +8,9 @@ use client::{Client, Options, Reconnect, Volume};
 use dataplane::{Core, CoreOptions, nqn_of};
 use io_traits::{Buffer, BufferSlice, Device, DeviceError, DeviceGeometry, Spawn};
 use sim::{SimDevice, SimWorld};
-use units::{Duration, Lba, Pba, PbaRange, Slo};
+use units::{Duration, Lba, LbaRange, Pba, PbaRange, Slo};
 use uuid::Uuid;
-use volume::VolumeSpec;
+use volume::{JournalLoss, OpenError, VolumeSpec};
 
 use crate::support::{VOLUME, create, data, formatted, host, portal, serve_with, simulate, sleep};
 
@@ -176,11 +176,11 @@ fn volumes_serve_again_when_their_device_returns() {
                 sleep(&world, Duration::from_millis(700)).await;
                 device.fails.set(fails);
                 sleep(&world, Duration::from_millis(1500)).await;
-                assert!(core.stats().devices[0].failed, "{fails:?}");
+                assert!(core.stats().devices[0].failure.is_some(), "{fails:?}");
                 device.fails.set(Fails::Nothing);
                 // Attempts come at growing distances.
                 sleep(&world, Duration::from_secs(4)).await;
-                assert!(!core.stats().devices[0].failed, "{fails:?}");
+                assert!(core.stats().devices[0].failure.is_none(), "{fails:?}");
                 volume.write(Lba(900), data(5, 1)).await.expect("it takes changes again");
             }
             all_is_there(&world, &core, &volume, &model).await;
@@ -208,17 +208,50 @@ fn volumes_serve_again_by_a_new_way_when_the_old_one_is_dead() {
                     let (fails, failed) = (Rc::new(Cell::new(Fails::Nothing)), Rc::default());
                     device = FailingDevice { device: device.device.clone(), fails, failed };
                     core.renew(0, device.clone());
-                    assert!(core.stats().devices[0].failed, "by the old way nothing is written");
+                    assert!(
+                        core.stats().devices[0].failure.is_some(),
+                        "by the old way nothing is written"
+                    );
                     let pause = world.draw(|rng| rng.below(600));
                     sleep(&world, Duration::from_millis(pause)).await;
                 }
                 sleep(&world, Duration::from_secs(2)).await;
-                assert!(!core.stats().devices[0].failed, "round {round}");
+                assert!(core.stats().devices[0].failure.is_none(), "round {round}");
                 volume.write(Lba(900), data(5, 1)).await.expect("it takes changes again");
             }
             all_is_there(&world, &core, &volume, &model).await;
         });
     }
+}
+
+/// How a device is says why nothing is written there, and why it is not back yet; nothing once it is.
+#[test]
+fn a_failed_shard_says_why() {
+    simulate(7, |world| async move {
+        let (core, device) = serve(&world).await;
+        let volume = connect(&world, VOLUME).await;
+        let failure = || core.stats().devices[0].failure.clone();
+        // All that it writes is a record.
+        let block = [LbaRange::new(Lba(0), 1)];
+        for fails in [Fails::Everything, Fails::Changes] {
+            volume.write(Lba(0), data(1, 1)).await.expect("the device works");
+            assert_eq!(failure(), None);
+            device.fails.set(fails);
+            volume.deallocate(&block).await.expect_err("nothing can be written");
+            let first = failure().expect("a record was not written");
+            let error = |why| matches!(why, JournalLoss::Record(DeviceError::Io { errno: 5, .. }));
+            assert!(error(first.why) && first.last_attempt.is_none(), "{first:?}");
+            sleep(&world, Duration::from_millis(1500)).await;
+            let later = failure().expect("it fails still");
+            let attempt = &later.last_attempt;
+            assert!(matches!(attempt, Some(OpenError::Device(_))), "{later:?}");
+            assert_eq!(later.why, first.why);
+            device.fails.set(Fails::Nothing);
+            sleep(&world, Duration::from_secs(4)).await;
+        }
+        assert_eq!(failure(), None);
+        core.shutdown().await.expect("it works");
+    });
 }
 
 /// Volumes can be made and deleted again, too, and hosts can still connect.
@@ -294,6 +327,6 @@ fn a_checkpoint_that_the_device_fails_is_tried_again() {
         volume.write(Lba(5), data(2, 3)).await.expect("requests go on");
         device.fails.set(Fails::Nothing);
         sleep(&world, Duration::from_secs(1)).await;
-        assert!(done.get() && !core.stats().devices[0].failed);
+        assert!(done.get() && core.stats().devices[0].failure.is_none());
     });
 }

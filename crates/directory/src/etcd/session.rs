@@ -70,7 +70,7 @@ pub(super) async fn keep(shared: Arc<Shared>, mut session: Session) {
 }
 
 fn cut_off(shared: &Shared, error: &DirectoryError) {
-    let reason = error.to_string();
+    let reason = error.reason();
     shared.state(|state| {
         state.connection = None;
         Arc::make_mut(&mut state.view).cut_off = Some(reason.as_str().into());
@@ -82,7 +82,7 @@ fn cut_off(shared: &Shared, error: &DirectoryError) {
 
 /// Notes why no session begins.
 fn still_cut_off(shared: &Shared, error: &DirectoryError) {
-    let reason: Arc<str> = error.to_string().into();
+    let reason: Arc<str> = error.reason().into();
     let before =
         shared.state(|state| Arc::make_mut(&mut state.view).cut_off.replace(reason.clone()));
     if before.as_ref() == Some(&reason) {

@@ -79,7 +79,8 @@ fn is_refusal(error: &Error) -> bool {
         Error::Connect {
             error: ConnectError::Authentication(_)
                 | ConnectError::AuthenticationRequired
-                | ConnectError::Unproven,
+                | ConnectError::Unproven
+                | ConnectError::WrongController,
             ..
         }
     )

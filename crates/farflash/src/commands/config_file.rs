@@ -7,9 +7,9 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 use clap::ValueEnum;
-use control::TomlMistake;
 use serde::de::Error;
 use serde::{Deserialize, Deserializer};
+use toml_mistake::TomlMistake;
 use units::ByteLen;
 
 use super::auth_args::{Auth, WrittenAuth};

@@ -143,7 +143,8 @@ pub(crate) struct Serve {
     /// them [default: 2048]
     #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..=65_536))]
     connections_max: Option<u32>,
-    /// Memory for the data of requests, on each core; at least 32MiB [default: 256MiB]
+    /// Memory for the data of requests, on each core: at least 32MiB, and with all cores together no more than the machine has
+    /// [default: 256MiB]
     #[arg(long, value_name = "SIZE")]
     core_memory: Option<ByteLen>,
     /// Memory for the maps of volumes, on each core, divided equally among the devices; at least 4MiB
@@ -201,11 +202,10 @@ impl Serve {
             let what = format!("connections_max = {connections_max} is out of bounds");
             return Err(Failure::usage(what, "set it between 1 and 65536"));
         }
-        let core_memory = self.core_memory.or(file.core_memory).unwrap_or(CORE_MEMORY_DEFAULT);
-        if core_memory < CORE_MEMORY_MIN {
-            let what = format!("{core_memory} of memory a core is too little to serve with");
-            return Err(Failure::usage(what, "give --core-memory at least 32MiB"));
-        }
+        let core_memory = match self.core_memory.or(file.core_memory) {
+            Some(given) => bounded_core_memory(given, cores.len() as u64, machine_memory())?,
+            None => CORE_MEMORY_DEFAULT,
+        };
         let map_memory = self.map_memory.or(file.map_memory).unwrap_or(MAP_MEMORY_DEFAULT);
         if map_memory.0 / (devices.len() as u64) < MAP_MEMORY_MIN.0 {
             let what = format!("{map_memory} of memory for the maps of a core is too little");
@@ -243,6 +243,29 @@ impl Serve {
             scrub_every: self.scrub_every.or(file.scrub_every).map(|interval| interval.0),
         })
     }
+}
+
+/// What an operator gives each of the cores for the data of requests, if it can work.
+fn bounded_core_memory(given: ByteLen, cores: u64, machine: ByteLen) -> Result<ByteLen, Failure> {
+    let most = ByteLen(((machine.0 / cores) >> 20) << 20);
+    let what = match given {
+        _ if given < CORE_MEMORY_MIN => "is too little to serve with".to_owned(),
+        _ if given > most && cores == 1 => format!("is more than the {machine} of this machine"),
+        _ if given > most => {
+            format!("on each of {cores} cores is more than the {machine} of this machine")
+        }
+        _ => return Ok(given),
+    };
+    let remedy = match most {
+        _ if most < CORE_MEMORY_MIN => "use fewer cores".to_owned(),
+        _ => format!("set it between {CORE_MEMORY_MIN} and {most}"),
+    };
+    Err(Failure::usage(format!("--core-memory (core_memory): {given} {what}"), remedy))
+}
+
+fn machine_memory() -> ByteLen {
+    let known = rustix::system::sysinfo();
+    ByteLen(known.totalram.saturating_mul(known.mem_unit.into()))
 }
 
 /// The core of a server that is given none.
@@ -294,6 +317,30 @@ mod tests {
         let file = toml::from_str("auth = \"off\"\nscrub_every = \"30d\"").expect("valid");
         let config = serve("--device mem:2GiB").settle(file).expect("complete");
         assert_eq!(config.scrub_every, Some(Duration::from_secs(30 * 86_400)));
+    }
+
+    #[test]
+    fn memory_of_cores_is_within_the_machines() {
+        let gib = |count: u64| ByteLen(count << 30);
+        let bounded = |given, cores| bounded_core_memory(given, cores, gib(8));
+        for (given, cores) in [(CORE_MEMORY_MIN, 1), (gib(8), 1), (gib(2), 4)] {
+            assert_eq!(bounded(given, cores).expect("it works"), given);
+        }
+        for (given, cores, parts) in [
+            (ByteLen(CORE_MEMORY_MIN.0 - 1), 1, ["too little", "between 32 MiB and 8 GiB"]),
+            (
+                ByteLen(gib(8).0 + 1),
+                1,
+                ["than the 8 GiB of this machine", "between 32 MiB and 8 GiB"],
+            ),
+            (gib(3), 4, ["on each of 4 cores is more", "between 32 MiB and 2 GiB"]),
+            (gib(1), 300, ["on each of 300 cores is more", "fewer cores"]),
+        ] {
+            let failure = bounded(given, cores).expect_err("it cannot work").to_string();
+            for part in ["--core-memory", parts[0], parts[1]] {
+                assert!(failure.contains(part), "{failure}");
+            }
+        }
     }
 
     #[test]

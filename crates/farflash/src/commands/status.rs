@@ -53,10 +53,13 @@ impl Status {
 
 /// What to do about what is wrong.
 fn remedy(devices: &[Device]) -> &'static str {
-    let wrong = devices.iter().filter(|device| complaint(device).is_some());
+    let wrong = || devices.iter().filter(|device| complaint(device).is_some());
+    if wrong().any(|device| device.failure.is_some()) {
+        return "see the kernel's log (dmesg) for what ails the drive; it is read back by itself as soon as it works";
+    }
     let worst = |one: &DeviceHealth| *one as u8;
-    match wrong.map(|device| device.health).max_by_key(worst) {
-        Some(DeviceHealth::Failed) => "see the server's log for the reason",
+    match wrong().map(|device| device.health).max_by_key(worst) {
+        Some(DeviceHealth::Failed) => "it is used again by itself as soon as that is mended",
         Some(DeviceHealth::Degraded) => {
             "see the server's log, and `farflash scrub` for what is damaged"
         }
@@ -72,7 +75,10 @@ fn complaint(device: &Device) -> Option<String> {
         return Some(format!("{name}: {why}"));
     }
     match device.health {
-        DeviceHealth::Failed => Some(format!("{name} has failed: nothing can be written there")),
+        DeviceHealth::Failed => {
+            let why = device.failure.as_deref().unwrap_or("nothing can be written there");
+            Some(format!("{name} has failed: {why}"))
+        }
         DeviceHealth::Degraded => {
             Some(format!("{name} is degraded: blocks were found damaged, or requests failed"))
         }
@@ -116,10 +122,19 @@ fn show(out: &mut dyn Write, server: &Server) -> io::Result<()> {
             health(device.health).to_owned(),
             ByteLen(device.capacity_bytes).to_string(),
             format!("{} ({:.0} %)", ByteLen(device.free_bytes), part * 100.0),
-            if part < FREE_PART_MIN { "nearly full".to_owned() } else { String::new() },
+            note(device, part),
         ]);
     }
     write!(out, "{}", devices.to_text())
+}
+
+/// What there is to say of a device of which this part is free.
+fn note(device: &Device, free_part: f64) -> String {
+    match device.trouble.as_ref().or(device.failure.as_ref()) {
+        Some(why) => why.clone(),
+        None if free_part < FREE_PART_MIN => "nearly full".to_owned(),
+        None => String::new(),
+    }
 }
 
 pub(super) fn health(health: DeviceHealth) -> &'static str {
@@ -159,14 +174,23 @@ mod tests {
             serde_json::from_value(document).expect("a device")
         };
         let good = device("good", 4);
+        let failure = Some("a flush failed".to_owned());
+        let unwritable = Device { failure, ..device("failed", 4) };
+        let trouble = Some("it is not there (plug it in)".to_owned());
+        let away = Device { trouble, ..device("failed", 0) };
         for (devices, part) in [
             (vec![good.clone()], "etcd"),
             (vec![device("good", 0)], "trim"),
             (vec![good, device("degraded", 4)], "farflash scrub"),
-            (vec![device("degraded", 4), device("failed", 4)], "log for the reason"),
+            (vec![device("degraded", 4), unwritable.clone()], "dmesg"),
+            (vec![away.clone()], "by itself as soon as that is mended"),
         ] {
             assert!(remedy(&devices).contains(part), "{devices:?}");
         }
+        assert_eq!(complaint(&unwritable).as_deref(), Some("file:a has failed: a flush failed"));
+        let notes = [&unwritable, &away, &device("good", 0), &device("good", 4)];
+        let notes = notes.map(|device| note(device, device.free_bytes as f64 / 8.0));
+        assert_eq!(notes, ["a flush failed", "it is not there (plug it in)", "nearly full", ""]);
     }
 
     #[test]

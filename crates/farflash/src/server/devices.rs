@@ -7,7 +7,7 @@ use control::{
     ChangeDevice, Core, DamagedPlace, Device, DeviceHealth, Scrub, ScrubRequest, ScrubState,
     Server, ServiceError,
 };
-use dataplane::{CoreStats, DeviceStats};
+use dataplane::{CoreStats, DeviceStats, ShardFailure};
 use units::BLOCK_SIZE;
 use volume::{Damaged, Structure};
 
@@ -110,7 +110,8 @@ impl State {
         let space = Space::of(number, cores);
         let media_errors = parts_of(number, cores).any(|part| part.media_errors > 0);
         let trouble = self.trouble(number);
-        let health = match space.failed || trouble.is_some() {
+        let failure = failure_of(number, cores);
+        let health = match failure.is_some() || trouble.is_some() {
             true => DeviceHealth::Failed,
             false if media_errors => DeviceHealth::Degraded,
             false => DeviceHealth::Good,
@@ -122,6 +123,7 @@ impl State {
             free_bytes: space.free_blocks * block,
             health,
             trouble,
+            failure: failure.map(ToString::to_string),
             volatile_write_cache: parts_of(number, cores).any(|part| part.flushes),
             sharing: self.devices[number].shared(|shared| shared.document()),
         }
@@ -131,6 +133,11 @@ impl State {
 /// What each core says of a device.
 fn parts_of(device: usize, cores: &[CoreStats]) -> impl Iterator<Item = &DeviceStats> {
     cores.iter().filter_map(move |core| core.devices.get(device))
+}
+
+/// Why a part of a device takes no changes, as the first core says that has one.
+fn failure_of(device: usize, cores: &[CoreStats]) -> Option<&ShardFailure> {
+    parts_of(device, cores).find_map(|part| part.failure.as_ref())
 }
 
 /// The space of a device.
@@ -146,14 +153,14 @@ pub(super) struct Space {
 impl Space {
     pub(super) fn of(device: usize, cores: &[CoreStats]) -> Self {
         let shards = || parts_of(device, cores).flat_map(|part| &part.capacity);
-        // What no shard owns is the same to all of them.
-        let any = shards().next().copied().unwrap_or_default();
+        // Cores are asked one after the other, and extents come to be theirs meanwhile: the least that one of them has
+        // seen that no shard owns counts none twice.
+        let unreserved = shards().map(|shard| shard.device_unreserved).min();
         let free: u64 = shards().map(|shard| shard.free).sum();
         Self {
-            total_blocks: any.device_total,
-            // An extent that nobody owns counts as whole, also the last one, which may be short.
-            free_blocks: (free + any.device_unreserved).min(any.device_total),
-            failed: parts_of(device, cores).any(|part| part.failed),
+            total_blocks: shards().next().map_or(0, |shard| shard.device_total),
+            free_blocks: free + unreserved.unwrap_or(0),
+            failed: failure_of(device, cores).is_some(),
         }
     }
 }
@@ -179,13 +186,16 @@ mod tests {
 
     use super::*;
 
-    /// 100 blocks, in an extent of 128 that nobody owns.
+    /// The second core is asked when it has just reserved 20 blocks.
     #[test]
-    fn a_device_has_no_more_free_than_it_has() {
-        let capacity =
-            Capacity { device_total: 100, device_unreserved: 128, ..Capacity::default() };
-        let part = DeviceStats { capacity: vec![capacity], ..DeviceStats::default() };
-        let core = CoreStats { devices: vec![part], ..CoreStats::default() };
-        assert_eq!(Space::of(0, &[core]).free_blocks, 100);
+    fn what_changes_hands_between_two_answers_is_not_counted_twice() {
+        let core = |free, device_unreserved| {
+            let capacity =
+                Capacity { device_total: 100, free, device_unreserved, ..Capacity::default() };
+            let part = DeviceStats { capacity: vec![capacity], ..DeviceStats::default() };
+            CoreStats { devices: vec![part], ..CoreStats::default() }
+        };
+        assert_eq!(Space::of(0, &[core(10, 90), core(20, 70)]).free_blocks, 100);
+        assert_eq!(Space::of(0, &[]).free_blocks, 0);
     }
 }

@@ -23,6 +23,8 @@ mod reply;
 mod slots;
 mod transfer;
 
+use core::fmt;
+
 use nvme_wire::pdu::{Digests, FatalErrorStatus, PduError};
 use nvme_wire::{Sqe, Status};
 use units::{BLOCK_SIZE, Duration, Instant, MetadataSize};
@@ -165,6 +167,22 @@ pub enum CloseReason {
     HandshakeTimeout,
     /// A PDU was begun, or data was asked for, and it did not come.
     Stalled,
+}
+
+impl fmt::Display for CloseReason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Protocol(error) => write!(f, "the host broke the protocol: {error}"),
+            Self::QueueOverrun => {
+                f.write_str("the host sent more commands than the queue has entries")
+            }
+            Self::HostTerminated(status) => {
+                write!(f, "the host ended it with a TermReq: {}", status.name())
+            }
+            Self::HandshakeTimeout => f.write_str("the host does not connect"),
+            Self::Stalled => f.write_str("the host does not send what it announced"),
+        }
+    }
 }
 
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]

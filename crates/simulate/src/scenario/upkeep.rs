@@ -31,7 +31,7 @@ impl Boot {
     /// A disk that is too damaged to be opened has nothing more to repair once it is repaired, and can be
     /// opened.
     pub(super) async fn repair(&self) {
-        if volume::repair(&self.device, true).await.is_err() {
+        if volume::repair(&self.device, true, |_, _| ()).await.is_err() {
             // No root is left.
             return;
         }

@@ -29,12 +29,12 @@ use super::nodes::BlockWriter;
 use super::reclaim::Reclaimed;
 use super::refused::TRIES_MAX;
 use super::waiting::Waits;
-use crate::VolumeError;
 use crate::io::join_all;
 use crate::map::{Map, MapSnapshot, Tally};
 use crate::pool::{ExtentSnapshot, SpaceSnapshot};
 use crate::sabotage::{Sabotage, broken};
 use crate::state::VolumeState;
+use crate::{JournalLoss, VolumeError};
 
 /// Writes tried again without a pause.
 pub(super) const TRIES_AT_ONCE: u32 = 3;
@@ -50,6 +50,17 @@ pub(super) enum CheckpointError {
     NoSpace,
     /// The journal was lost meanwhile, or a flush of another shard failed: what the media hold is unknown (C4, C5).
     Lost,
+}
+
+impl From<CheckpointError> for JournalLoss {
+    fn from(error: CheckpointError) -> Self {
+        match error {
+            CheckpointError::Device(error) => Self::Checkpoint(error),
+            CheckpointError::NoSpace => Self::CheckpointSpace,
+            // If the journal was lost before, that reason stays.
+            CheckpointError::Lost => Self::FlushOfOthers,
+        }
+    }
 }
 
 impl From<DeviceError> for CheckpointError {
@@ -121,7 +132,7 @@ impl<D: Device> Inner<D> {
             if self.done.get() >= request {
                 return Ok(());
             }
-            if self.journal.borrow().lost {
+            if self.journal.borrow().is_lost() {
                 return Err(VolumeError::JournalLost);
             }
             if self.ended.get() {
@@ -152,7 +163,7 @@ impl<D: Device> Inner<D> {
         .await;
         // What is discarded late must not hit the blocks of a successor: of one that reads the shard back, or that
         // gets the device when this one has given it up.
-        let is_lost = self.journal.borrow().lost;
+        let is_lost = self.journal.borrow().is_lost();
         if discarding && !is_lost {
             discarder.as_mut().await;
         }
@@ -170,7 +181,7 @@ impl<D: Device> Inner<D> {
         loop {
             let changed = self.background.notified();
             let last = self.stopping.get() && self.committer_ended.get();
-            let lost = self.journal.borrow().lost;
+            let lost = self.journal.borrow().is_lost();
             if !lost && (last || self.asked.get() > self.done.get()) {
                 // A failure is told to everyone who waits: the journal is lost then.
                 let _ = self.take_checkpoint().await;
@@ -194,7 +205,7 @@ impl<D: Device> Inner<D> {
                 self.checkpoint_is_written();
                 self.done.set(request);
             }
-            Err(_) => self.lose_journal(),
+            Err(error) => self.lose_journal(error.into()),
         }
         self.publish_spare();
         self.checkpointed.notify_all();
@@ -263,7 +274,7 @@ impl<D: Device> Inner<D> {
             self.flush_if_volatile().await?;
         }
         // The snapshot holds what took effect before: that must not outlive a failed flush (K3, C4).
-        if self.journal.borrow().lost {
+        if self.journal.borrow().is_lost() {
             return Err(CheckpointError::Lost);
         }
         tables.generation += 1;
@@ -420,7 +431,8 @@ impl<D: Device> Inner<D> {
                 yield_now().await;
                 continue;
             }
-            let ends = self.stopping.get() || !self.running.get() || self.journal.borrow().lost;
+            let ends =
+                self.stopping.get() || !self.running.get() || self.journal.borrow().is_lost();
             if ends || (failures > TRIES_MAX && self.is_checkpoint_awaited()) {
                 self.findings.refused.note(error);
                 return Err(error);

@@ -26,11 +26,11 @@ use units::BLOCK_SIZE;
 
 use super::Inner;
 use super::flush::Flusher;
-use crate::VolumeError;
 use crate::io::IoSlot;
 use crate::journal::{Place, RECORDS_UNSETTLED_MAX};
 use crate::ops::{Change, Op, OpId};
 use crate::sabotage::{Sabotage, broken};
+use crate::{JournalLoss, VolumeError};
 
 /// Data writes under way.
 pub(crate) type Slots = SmallVec<[Box<dyn IoSlot>; 1]>;
@@ -85,7 +85,7 @@ impl<D: Device> Inner<D> {
 
     /// Whether what is queued can become durable.
     fn takes_records(&self) -> bool {
-        !self.journal.borrow().lost && !self.committer_ended.get()
+        !self.journal.borrow().is_lost() && !self.committer_ended.get()
     }
 
     pub(super) fn enqueue(&self, op: Op) -> OpId {
@@ -94,10 +94,10 @@ impl<D: Device> Inner<D> {
         let lost = {
             let mut journal = self.journal.borrow_mut();
             journal.queue.push_back(id);
-            journal.lost
+            journal.is_lost()
         };
         if lost {
-            self.lose_journal();
+            self.tell_of_loss();
         } else if self.committer_ended.get() {
             // It waited for space, and meanwhile the shard was shut down.
             self.journal.borrow_mut().queue.clear();
@@ -173,7 +173,7 @@ impl<D: Device> Inner<D> {
         }
         let busy = lanes.iter().any(|l| l.sequence.is_some()) || !flusher.is_idle();
         let journal = self.journal.borrow();
-        let idle = (journal.is_idle() && self.ops.borrow().is_empty()) || journal.lost;
+        let idle = (journal.is_idle() && self.ops.borrow().is_empty()) || journal.is_lost();
         let orphans = !self.orphans.borrow().is_empty();
         if self.stopping.get() && idle && !busy && !orphans {
             Poll::Ready(())
@@ -192,7 +192,7 @@ impl<D: Device> Inner<D> {
             match written {
                 Err(error) if !broken(Sabotage::IgnoreRecordError) => {
                     self.findings.refused.note(error);
-                    self.lose_journal();
+                    self.lose_journal(JournalLoss::Record(error));
                 }
                 _ => {
                     if let Some(record) = self.journal.borrow_mut().in_flight_mut(sequence) {
@@ -260,7 +260,7 @@ impl<D: Device> Inner<D> {
     fn form_record(&self) -> Option<(Place, BufferSlice)> {
         self.drop_failed_from_queue();
         let mut journal = self.journal.borrow_mut();
-        if journal.lost
+        if journal.is_lost()
             || (journal.queue.is_empty() && !journal.say_settled)
             || journal.in_flight.len() >= RECORDS_UNSETTLED_MAX
         {
@@ -380,11 +380,16 @@ impl<D: Device> Inner<D> {
         }
     }
 
+    /// C4: nothing is written any more. The first reason is the one.
+    pub(super) fn lose_journal(&self, why: JournalLoss) {
+        self.journal.borrow_mut().lose(why);
+        self.tell_of_loss();
+    }
+
     /// C4: everyone who waits for the journal is told, and nothing is queued any more.
-    pub(super) fn lose_journal(&self) {
+    fn tell_of_loss(&self) {
         {
             let mut journal = self.journal.borrow_mut();
-            journal.lost = true;
             journal.queue.clear();
             journal.in_flight.clear();
         }

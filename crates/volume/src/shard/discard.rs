@@ -53,7 +53,7 @@ impl<D: Device> Inner<D> {
     }
 
     fn is_discarder_done(&self) -> bool {
-        self.stopping.get() || self.journal.borrow().lost
+        self.stopping.get() || self.journal.borrow().is_lost()
     }
 
     /// What one tick allows.

@@ -8,6 +8,7 @@ use io_traits::{Device, DeviceError};
 
 use super::Inner;
 use super::checkpoint::CheckpointError;
+use crate::JournalLoss;
 use crate::flushes::Turn;
 use crate::io::IoSlot;
 use crate::sabotage::{Sabotage, broken};
@@ -19,6 +20,15 @@ pub(super) enum FlushError {
     Device(DeviceError),
     /// The device failed one of another shard, or an earlier one.
     Others,
+}
+
+impl From<FlushError> for JournalLoss {
+    fn from(error: FlushError) -> Self {
+        match error {
+            FlushError::Device(error) => Self::Flush(error),
+            FlushError::Others => Self::FlushOfOthers,
+        }
+    }
 }
 
 impl From<FlushError> for CheckpointError {
@@ -37,11 +47,13 @@ pub(super) struct Flusher {
     turn: Option<Turn>,
     /// The number of a flush, and the last record that it covers. No more than the one under way and the next.
     asked: VecDeque<(u64, u64)>,
+    /// What the device said of the last one that this shard made, if it failed.
+    error: Option<DeviceError>,
 }
 
 impl Flusher {
     pub(super) fn new(slot: Box<dyn IoSlot>) -> Self {
-        Self { slot, turn: None, asked: VecDeque::new() }
+        Self { slot, turn: None, asked: VecDeque::new(), error: None }
     }
 
     /// Whether it has nothing on its way, and waits for nothing.
@@ -99,6 +111,7 @@ impl<D: Device> Inner<D> {
         }
         let Poll::Ready(flushed) = flusher.slot.poll(context) else { return false };
         let turn = flusher.turn.take().expect("just seen");
+        flusher.error = flushed.err();
         turn.end(flushed.is_ok() || broken(Sabotage::IgnoreFlushError));
         true
     }
@@ -114,10 +127,13 @@ impl<D: Device> Inner<D> {
             progress = true;
             match self.flushes_are_sound() {
                 Ok(()) => self.journal.borrow_mut().flushed = through,
-                Err(_) => self.lose_journal(),
+                Err(error) => {
+                    let own = flusher.error.take().map(JournalLoss::Flush);
+                    self.lose_journal(own.unwrap_or_else(|| error.into()));
+                }
             }
         }
-        if self.journal.borrow().lost {
+        if self.journal.borrow().is_lost() {
             flusher.asked.clear();
         }
         progress

@@ -311,7 +311,7 @@ impl<D: Device> Shard<D> {
         inner.change_ahead(Ahead::age);
         let wanted = {
             let journal = inner.journal.borrow();
-            journal.is_idle() && !journal.lost && journal.is_settled_unknown()
+            journal.is_idle() && !journal.is_lost() && journal.is_settled_unknown()
         };
         if wanted && !inner.stopping.get() {
             inner.journal.borrow_mut().say_settled = true;
@@ -351,7 +351,7 @@ impl<D: Device> Shard<D> {
             inner.background.notify_all();
             changed.await;
         }
-        if inner.journal.borrow().lost { Err(VolumeError::JournalLost) } else { Ok(()) }
+        if inner.journal.borrow().is_lost() { Err(VolumeError::JournalLost) } else { Ok(()) }
     }
 
     /// How full the journal is, from 0 to 1. A checkpoint begins when it is half full; when it is full,
@@ -372,7 +372,7 @@ impl<D: Device> Shard<D> {
 impl<D: Device> Inner<D> {
     /// Whether changes are still taken.
     pub(crate) fn check_open(&self) -> Result<(), VolumeError> {
-        if self.journal.borrow().lost {
+        if self.journal.borrow().is_lost() {
             return Err(VolumeError::JournalLost);
         }
         if self.stopping.get() {

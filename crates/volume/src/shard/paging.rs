@@ -231,7 +231,7 @@ impl<D: Device> Inner<D> {
             if self.may_claim(nodes, reclaims) {
                 return Ok(());
             }
-            if self.journal.borrow().lost {
+            if self.journal.borrow().is_lost() {
                 return Err(VolumeError::JournalLost);
             }
             if self.ended.get() {

@@ -73,7 +73,7 @@ impl<D: Device> Inner<D> {
                 return;
             }
             let next = self.reclaims.borrow().front().cloned();
-            let Some(state) = next.filter(|_| !self.journal.borrow().lost) else {
+            let Some(state) = next.filter(|_| !self.journal.borrow().is_lost()) else {
                 changed.await;
                 continue;
             };

@@ -124,7 +124,7 @@ impl<D: Device> Inner<D> {
         loop {
             let mut changed = pin!(self.checkpointed.notified());
             let mut ticked = pin!(self.ticked.notified());
-            if self.started.get() <= self.done.get() || self.journal.borrow().lost {
+            if self.started.get() <= self.done.get() || self.journal.borrow().is_lost() {
                 return Ok(());
             }
             if let Some(error) = self.findings.refused.checkpoint.get() {

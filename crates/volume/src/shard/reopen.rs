@@ -14,19 +14,25 @@ use std::rc::Rc;
 use io_traits::Device;
 
 use super::{Inner, Loss, Shard};
-use crate::{OpenError, VolumeError, read_superblock};
+use crate::{JournalLoss, OpenError, VolumeError, read_superblock};
 
 impl<D: Device> Shard<D> {
     /// Whether the journal is lost: nothing is written until the shard is recovered.
     #[must_use]
     pub fn is_failed(&self) -> bool {
-        self.inner.journal.borrow().lost
+        self.inner.journal.borrow().is_lost()
+    }
+
+    /// Why the journal is lost, if it is.
+    #[must_use]
+    pub fn journal_loss(&self) -> Option<JournalLoss> {
+        self.inner.journal.borrow().loss()
     }
 
     /// The device is out of reach for good by the way that this shard has to it: it is as after a request that
     /// failed, also if none was made. [`Shard::reopen_on`] brings it back by another way.
     pub fn give_up(&self) {
-        self.inner.lose_journal();
+        self.inner.lose_journal(JournalLoss::WayGone);
     }
 
     /// Reads a failed shard back and takes it into use again, as after a restart of the process. The

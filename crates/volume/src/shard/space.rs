@@ -151,7 +151,7 @@ impl<D: Device> Inner<D> {
                 self.credit.set(self.credit.get() + need.metadata);
                 return Ok(need.metadata);
             }
-            if self.journal.borrow().lost {
+            if self.journal.borrow().is_lost() {
                 return Err(VolumeError::JournalLost);
             }
             let grows = need.kind == Kind::Growing;
@@ -281,7 +281,7 @@ impl<D: Device> Inner<D> {
     /// the extent.
     pub(super) fn reserve_extent(&self) -> bool {
         // What another shard reads back is no longer ours to add to.
-        if self.journal.borrow().lost {
+        if self.journal.borrow().is_lost() {
             return false;
         }
         if self.extents_exhausted.get() && self.extents.unowned() == 0 {
@@ -310,10 +310,9 @@ impl<D: Device> Shard<D> {
         let volumes = inner.volumes.borrow();
         let mapped = volumes.values().map(|state| state.map.borrow().entries());
         let data = mapped.fold(0, u64::saturating_add);
-        let whole = u64::from(superblock.extent_blocks);
         Capacity {
             device_total: superblock.data_end().0 - superblock.data_start().0,
-            device_unreserved: u64::from(inner.extents.unowned()) * whole,
+            device_unreserved: inner.extents.unowned_blocks(),
             owned: pool.total(),
             free: pool.free(),
             data,

@@ -12,20 +12,43 @@ use volume::{
 
 const DEVICE_BLOCKS: u64 = 64 << 8;
 
+/// What is told of progress grows, and never beyond what is to be done.
+fn growing(last: &mut (u64, u64)) -> impl FnMut(u64, u64) + '_ {
+    move |done, total| {
+        assert!(last.0 <= done && done <= total, "{last:?} {done} {total}");
+        *last = (done, total);
+    }
+}
+
 pub(crate) fn check(sim: &mut Sim) -> FsckReport {
     let device = sim.device.clone();
     let (mut last, options) = ((0, 0), FsckOptions { read_data: true });
-    let report = sim.run_ok(fsck(&device, options, |done, total| {
-        assert!(last.0 <= done && done <= total, "{last:?} {done} {total}");
-        last = (done, total);
-    }));
+    let report = sim.run_ok(fsck(&device, options, growing(&mut last)));
     assert_eq!(last.0, last.1);
     report.expect("ours")
 }
 
 pub(crate) fn mend(sim: &mut Sim, consent: bool) -> Repaired {
     let device = sim.device.clone();
-    sim.run_ok(repair(&device, consent)).expect("writable")
+    let mut last = (0, 0);
+    let repaired = sim.run_ok(repair(&device, consent, growing(&mut last))).expect("writable");
+    assert_eq!(last.0, last.1);
+    repaired
+}
+
+/// A repair looks at all that is in use, and says how far it is.
+#[test]
+fn a_repair_tells_its_progress() {
+    let (mut sim, volume) = filled();
+    let superblock = *volume.shard().superblock();
+    sim.device.wipe(Superblock::places(superblock.blocks)[0]);
+    let (device, mut told) = (sim.device.clone(), Vec::new());
+    let repaired = repair(&device, false, |done, total| told.push((done, total)));
+    sim.run_ok(repaired).expect("writable");
+    let total = told.last().expect("it is told").1;
+    assert!(total > 2000, "the data and what leads to it: {total}");
+    assert!(told.iter().any(|(done, _)| (1..total).contains(done)), "{told:?}");
+    assert_eq!(told.last(), Some(&(total, total)));
 }
 
 /// One copy reads as zeroes, as where a drive was told to discard it.
@@ -216,7 +239,7 @@ fn a_read_that_fails_during_a_repair_costs_nothing() {
                 faults.read_errors.insert(node.0, times);
             });
             let device = sim.device.clone();
-            failed += u32::from(sim.run_ok(repair(&device, consent)).is_err());
+            failed += u32::from(sim.run_ok(repair(&device, consent, |_, _| ())).is_err());
             sim.device.faults(|faults| faults.read_errors.clear());
             let shard = open(&mut sim);
             let report = sim.run_ok(shard.check(true));
@@ -265,7 +288,7 @@ fn a_node_that_comes_wrong_for_a_while_while_extents_are_counted_keeps_them() {
             faults.garbled_reads.insert(node.0, times);
         });
         let device = sim.device.clone();
-        let outcome = sim.run_ok(repair(&device, true));
+        let outcome = sim.run_ok(repair(&device, true, |_, _| ()));
         unsteady += u32::from(matches!(outcome, Err(OpenError::Unsteady(0))));
         sim.device.faults(|faults| faults.garbled_reads.clear());
         if outcome.is_err() {
@@ -347,7 +370,7 @@ fn a_repair_that_is_cut_off_is_finished_by_another() {
                 places.iter().for_each(|pba| sim.device.flip(*pba, 70));
                 sim.crash_at = Some(cut);
                 let device = sim.device.clone();
-                finished = sim.run(repair(&device, true)).is_ok();
+                finished = sim.run(repair(&device, true, |_, _| ())).is_ok();
                 let survivor = device.after_crash(&mut Random(100 * cut + seed));
                 let mut sim = Sim::new(survivor, seed);
                 mend(&mut sim, true);

@@ -67,9 +67,9 @@ fn mend(sim: &mut Sim) -> Repaired {
     let repairs = fsck_of(sim);
     let mut repairs = repairs.faults.iter().filter_map(|fault| fault.problem.repair());
     assert!(repairs.any(Repair::loses_data));
-    let repaired = sim.run_ok(repair(&device, false));
+    let repaired = sim.run_ok(repair(&device, false, |_, _| ()));
     assert!(repaired.is_err() || repaired == Ok(Repaired::default()), "{repaired:?}");
-    let repaired = sim.run_ok(repair(&device, true)).expect("writable");
+    let repaired = sim.run_ok(repair(&device, true, |_, _| ())).expect("writable");
     assert_eq!(fsck_of(sim).faults, []);
     repaired
 }
@@ -189,7 +189,7 @@ fn a_damaged_table_of_extents_costs_nothing() {
         }
         if crashes == 2 {
             let device = sim.device.clone();
-            let repaired = sim.run_ok(repair(&device, false)).expect("writable");
+            let repaired = sim.run_ok(repair(&device, false, |_, _| ())).expect("writable");
             assert_eq!(repaired, Repaired { shards: 1, ..Repaired::default() });
             assert_eq!(fsck_of(&mut sim).faults, []);
         }
@@ -281,7 +281,7 @@ fn lost_newest_roots_cost_what_came_behind_the_one_before() {
     assert!(sim.run_ok(try_open(device.clone())).is_err());
     let report = fsck_of(&mut sim);
     assert!(lost(&report).iter().any(|loss| matches!(loss, Loss::Journal { .. })), "{report:#?}");
-    sim.run_ok(repair(&device, true)).expect("writable");
+    sim.run_ok(repair(&device, true, |_, _| ())).expect("writable");
     for _ in 0..3 {
         let shard = open(&mut sim);
         let volume = shard.volume(Uuid::from_u128(1)).expect("older");

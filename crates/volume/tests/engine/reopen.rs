@@ -12,7 +12,8 @@ use layout::Descriptor;
 use units::{BLOCK_SIZE, Lba, Pba};
 use uuid::Uuid;
 use volume::{
-    CompareError, FormatOptions, OpenError, Shard, Volume, VolumeError, VolumeSpec, format,
+    CompareError, FormatOptions, JournalLoss, OpenError, Shard, Volume, VolumeError, VolumeSpec,
+    format,
 };
 
 const DEVICE_BLOCKS: u64 = 64 << 8;
@@ -32,7 +33,8 @@ fn failed() -> (Sim, Volume<TestDevice>) {
     device.faults(|faults| faults.flush_errors = 1);
     let refused = sim.run_ok(volume.write(Lba(5000), data(3, 10), None));
     assert_eq!(refused, Err(VolumeError::JournalLost));
-    assert!(volume.shard().is_failed());
+    let why = volume.shard().journal_loss();
+    assert!(matches!(why, Some(JournalLoss::Flush(_))), "{why:?}");
     (sim, volume)
 }
 

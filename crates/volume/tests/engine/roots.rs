@@ -146,7 +146,7 @@ fn a_repair_puts_no_older_root_where_a_read_of_the_newest_went_astray() {
         let report = sim.run_ok(fsck(&device, FsckOptions { read_data: true }, |_, _| ()));
         assert_eq!(report.expect("ours").faults, []);
         astray(&sim, places[0], wrong);
-        assert_eq!(sim.run_ok(repair(&device, true)), Ok(Repaired::default()));
+        assert_eq!(sim.run_ok(repair(&device, true, |_, _| ())), Ok(Repaired::default()));
         expect_all(&mut sim);
     }
 }
@@ -167,7 +167,7 @@ fn a_newest_root_that_cannot_be_read_is_given_up_with_consent_alone() {
         assert_eq!(of_root.len(), 1, "{faults:?}");
         assert_eq!(of_root[0].problem.repair(), Some(Repair::GoBack));
         assert!(Repair::GoBack.loses_data());
-        let repaired = sim.run_ok(repair(&device, consent));
+        let repaired = sim.run_ok(repair(&device, consent, |_, _| ()));
         device.faults(|faults| faults.read_errors.clear());
         if consent {
             let repaired = repaired.expect("writable");
@@ -196,7 +196,7 @@ fn a_copy_of_the_older_root_that_cannot_be_read_is_written_anew() {
     let faults = report.expect("ours").faults;
     assert_eq!((faults.len(), &faults[0].problem), (1, &Problem::Root { twin: true }));
     device.put(older[0], [0xA5; BLOCK_SIZE]);
-    let repaired = sim.run_ok(repair(&device, false));
+    let repaired = sim.run_ok(repair(&device, false, |_, _| ()));
     assert_eq!(repaired, Ok(Repaired { copies: 1, ..Repaired::default() }));
     assert!(device.block(older[0]) == held);
 }

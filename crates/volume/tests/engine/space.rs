@@ -68,6 +68,21 @@ fn a_checkpoint_that_cannot_be_written_is_tried_again() {
     sim.run_ok(shard.shutdown()).expect("writable");
 }
 
+/// The last extent of the device is short, and the first ones are this shard's.
+#[test]
+fn extents_have_as_many_blocks_as_the_device_has() {
+    let (mut sim, volume) = fresh(&TestDevice::new(1 << 14, true), None, 1 << 30);
+    let (shard, superblock) = (volume.shard(), *volume.shard().superblock());
+    let (first, last) = (superblock.extent(0), superblock.extent(superblock.extent_count() - 1));
+    assert!(last.blocks < first.blocks);
+    let capacity = shard.capacity();
+    assert!(capacity.device_unreserved > 0 && capacity.owned > 0, "{capacity:?}");
+    assert_eq!(capacity.owned + capacity.device_unreserved, capacity.device_total);
+    fill(&mut sim, &volume);
+    let capacity = shard.capacity();
+    assert_eq!((capacity.owned, capacity.device_unreserved), (capacity.device_total, 0));
+}
+
 #[test]
 fn a_start_that_cannot_write_says_why() {
     let (mut sim, volume) = fresh(&TestDevice::new(1 << 14, true), None, 100);

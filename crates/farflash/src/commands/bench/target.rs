@@ -244,7 +244,6 @@ async fn connect(
         credentials: credentials.clone(),
         ..Options::for_host(uuid::Uuid::new_v4().into_bytes())
     };
-    let proves_itself = credentials.as_ref().is_some_and(|known| known.controller_secret.is_some());
     let refused = |error: ConnectError| {
         let remedy = "`farflash volume list` shows the address of each volume, `farflash volume show` its NQN";
         let what = match error {
@@ -266,12 +265,14 @@ async fn connect(
                               `--auth off`; or give no controller token";
                 return Failure::runtime(what, remedy);
             }
+            ConnectError::WrongController => {
+                let what = format!("{address} does not know the controller token");
+                let remedy = "see that this is the server meant, and that the controller token is the one \
+                              made with the volume's token";
+                return Failure::runtime(what, remedy);
+            }
             ConnectError::Authentication(_) => {
-                let or_not =
-                    if proves_itself { ", or does not know the controller token" } else { "" };
-                let what = format!(
-                    "{address} has no volume {nqn} that this token opens from here{or_not}"
-                );
+                let what = format!("{address} has no volume {nqn} that this token opens from here");
                 let remedy = "see `farflash volume show` for who may open it; make a new token with \
                               `farflash volume change-auth`";
                 return Failure::runtime(what, remedy);
