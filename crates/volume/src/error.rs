@@ -114,7 +114,7 @@ pub enum CompareError {
     #[error(transparent)]
     Volume(#[from] VolumeError),
     /// The contents were as expected, and what was to take their place could not be written.
-    #[error("as expected, but not written: {0}")]
+    #[error("contents were as expected, but what was to take their place is not written")]
     Write(#[source] VolumeError),
 }
 

@@ -198,6 +198,13 @@ impl<D: Device> Shard<D> {
     }
 }
 
+/// What a shard of `device` allocates from, with nothing in it.
+fn pool_of<D: Device>(device: &D, superblock: Superblock) -> Pool {
+    let mut pool = Pool::new(superblock);
+    pool.set_discards(device.geometry().discards);
+    pool
+}
+
 impl<D: Device> Inner<D> {
     /// A shard with nothing in it.
     pub(super) fn new(
@@ -207,18 +214,16 @@ impl<D: Device> Inner<D> {
         extents: ExtentAllocator,
         options: ShardOptions,
     ) -> Self {
-        let mut pool = Pool::new(superblock);
-        pool.set_discards(device.geometry().discards);
         Self {
             ahead: Room::of(&device),
             volatile: options.volatile_cache.unwrap_or(device.geometry().volatile_cache),
+            pool: RefCell::new(pool_of(&device, superblock)),
             device,
             superblock,
             index,
             options,
             flush_failures: extents.flushes().failures(),
             extents,
-            pool: RefCell::new(pool),
             epochs: RefCell::new(Epochs::new()),
             journal: RefCell::new(Journal::nowhere()),
             ops: RefCell::new(Slab::new()),
