@@ -444,6 +444,22 @@ async fn records_of_a_device_that_is_gone_go_when_its_host_is_back() {
     assert!(view.claims.is_empty(), "{:?}", view.claims);
 }
 
+/// What is known of a host that is not understood, of a newer release, say, keeps no other from the cluster, nor from coming back to
+/// it.
+#[tokio::test]
+async fn a_host_that_is_not_understood_keeps_no_other_away() {
+    let etcd = EtcdProcesses::start(1);
+    put(etcd.address(0), &format!("/farflash/test/hosts/{}", Uuid::from_u128(0xF)), "[]");
+    let wire = Wire::new(etcd.address(0));
+    let directory = joined(&[wire.address()], &host("a")).await;
+    directory.claim(claim(DEVICE)).await.expect("free");
+    wire.cut();
+    assert!(matches!(next(&directory).await, Event::CutOff { .. }));
+    wire.mend();
+    assert_eq!(next(&directory).await, Event::Connected);
+    directory.check(DEVICE).await.expect("it is held");
+}
+
 /// L3: what is known of a device goes by an operator's word, as a claim does; and whoever had the device, and was only cut off, stops.
 #[tokio::test]
 async fn a_device_that_is_gone_for_good_is_forgotten() {

@@ -197,8 +197,9 @@ async fn register(shared: &Shared, gateway: &Gateway, lease: i64) -> Result<(), 
     let own_key = shared.keys.host(host.id);
     let mut revision = 0;
     for other in &others {
-        let record: HostRecord = decode(&other.key, &other.value)?;
+        let record = decode::<HostRecord>(&other.key, &other.value);
         if other.key == own_key {
+            let record = record?;
             revision = other.mod_revision;
             // One of the same kernel is gone: its place could be taken (I2).
             if record.session != host.session && record.boot != host.boot {
@@ -208,10 +209,19 @@ async fn register(shared: &Shared, gateway: &Gateway, lease: i64) -> Result<(), 
                 );
                 return Err(DirectoryError::HostLives { what });
             }
-        } else if record.name == host.name {
-            let what =
-                format!("another host that lives, {}, has the name `{}`", record.id, host.name);
-            return Err(DirectoryError::HostLives { what });
+            continue;
+        }
+        match record {
+            Ok(record) if record.name == host.name => {
+                let what =
+                    format!("another host that lives, {}, has the name `{}`", record.id, host.name);
+                return Err(DirectoryError::HostLives { what });
+            }
+            Ok(_) => {}
+            // Of a newer release, perhaps: no reason to serve no more.
+            Err(error) => {
+                tracing::warn!("whether that host has this one's name is unknown: {error}")
+            }
         }
     }
     let mut then =
