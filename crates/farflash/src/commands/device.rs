@@ -20,8 +20,8 @@ Examples:
 
 /// What stands below the options of `device forget`.
 const FORGET_HELP: &str = "\
-By this you assert that the device is gone for good. The names of its volumes are free then, and they
-count in no quota. It is refused while a host has the device that lives or is seen. Nothing is done to the
+By this you assert that the device is gone for good. The names of its volumes are free then, and they \
+count in no quota. It is refused while a host has the device that lives or is seen. Nothing is done to the \
 device: should it be served again, its volumes are there again.";
 
 /// What stands below the options of `device set`.

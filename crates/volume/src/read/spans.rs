@@ -4,7 +4,8 @@
 //! together, with what lies between.
 //!
 //! - J1: between two runs there are at most [`GAP_BLOCKS_MAX`] blocks, and in a span no more that nobody asked for
-//!   than were asked for: a read takes at most twice its memory.
+//!   than were asked for: a read takes at most twice its memory. In memory that is looked at where it lies, there are none: who
+//!   writes there meanwhile would be refused.
 //! - J2: what lies between is nobody's business: it may be another tenant's, or be written meanwhile. Each run is
 //!   a slice of its own, and no more of the span is handed on.
 //! - J3: where the device fails a span, each of its runs is read alone: an error is one only of the blocks that
@@ -42,12 +43,12 @@ impl Span {
     }
 
     /// Takes in a run that begins no earlier than the last one, if J1 allows it.
-    fn try_join(&mut self, number: usize, run: PbaRange) -> bool {
+    fn try_join(&mut self, number: usize, run: PbaRange, gap_blocks_max: u64) -> bool {
         let start = self.range.start.0;
         // A damaged map may name a block twice.
         let gap = run.start.0.saturating_sub(self.range.end().0);
         let blocks = self.range.end().0.max(run.end().0) - start;
-        if gap > GAP_BLOCKS_MAX || blocks > 2 * (self.wanted + run.blocks) {
+        if gap > gap_blocks_max || blocks > 2 * (self.wanted + run.blocks) {
             return false;
         }
         self.runs.push(number);
@@ -57,14 +58,14 @@ impl Span {
     }
 }
 
-/// The requests to make for `runs`.
-fn spans(runs: &[PbaRange]) -> Vec<Span> {
+/// The requests to make for `runs`, with gaps of so many blocks.
+fn spans(runs: &[PbaRange], gap_blocks_max: u64) -> Vec<Span> {
     let mut order: SmallVec<[usize; 32]> = (0..runs.len()).collect();
     order.sort_unstable_by_key(|number| runs[*number].start.0);
     let mut spans: Vec<Span> = Vec::new();
     for number in order {
         let run = runs[number];
-        if !spans.last_mut().is_some_and(|last| last.try_join(number, run)) {
+        if !spans.last_mut().is_some_and(|last| last.try_join(number, run, gap_blocks_max)) {
             spans.push(Span::of(number, run));
         }
     }
@@ -72,27 +73,37 @@ fn spans(runs: &[PbaRange]) -> Vec<Span> {
 }
 
 impl<D: Device> Inner<D> {
-    /// Reads runs that the map has just led to: where they lie if that is in memory, else in few requests.
+    /// Reads runs that the map has just led to, in few requests: where they lie if that is in memory.
     pub(super) async fn read_runs(self: &Rc<Self>, runs: Vec<PbaRange>) -> Vec<Fetched> {
-        let Some(first) = runs.first() else { return Vec::new() };
-        if let Some(first) = self.pin(*first) {
-            let others = join_all(runs[1..].iter().map(|run| self.read_run(*run))).await;
-            return std::iter::once(Ok(first)).chain(others).collect();
+        match self.is_lent() {
+            true => read_spans(|range| self.read_run(range), &spans(&runs, 0), &runs).await,
+            false => fetch_runs(self.device.clone(), runs).await,
         }
-        fetch_runs(self.device.clone(), runs).await
     }
 }
 
 /// By how many requests [`fetch_runs`] reads them, and how many blocks in all.
 pub(super) fn cost_of(runs: &[PbaRange]) -> (usize, u64) {
-    let spans = spans(runs);
+    let spans = spans(runs, GAP_BLOCKS_MAX);
     (spans.len(), spans.iter().map(|span| span.range.blocks).sum())
 }
 
-/// Reads runs in few requests.
+/// Reads runs of a drive in few requests.
 pub(super) async fn fetch_runs<D: Device>(device: D, runs: Vec<PbaRange>) -> Vec<Fetched> {
-    let spans = spans(&runs);
-    let fetched = join_all(spans.iter().map(|span| fetch_span(&device, span, &runs))).await;
+    let spans = spans(&runs, GAP_BLOCKS_MAX);
+    read_spans(|range| fetch(&device, range), &spans, &runs).await
+}
+
+/// Reads spans: what became of each of the runs in them.
+async fn read_spans<F>(
+    read: impl Fn(PbaRange) -> F,
+    spans: &[Span],
+    runs: &[PbaRange],
+) -> Vec<Fetched>
+where
+    F: Future<Output = Fetched>,
+{
+    let fetched = join_all(spans.iter().map(|span| read_span(&read, span, runs))).await;
     let mut in_order: Vec<_> = runs.iter().map(|_| Err(DeviceError::Gone)).collect();
     for (span, fetched) in spans.iter().zip(fetched) {
         for (number, run) in span.runs.iter().zip(fetched) {
@@ -102,10 +113,13 @@ pub(super) async fn fetch_runs<D: Device>(device: D, runs: Vec<PbaRange>) -> Vec
     in_order
 }
 
-/// Fetches a span: what became of each of its runs.
-async fn fetch_span<D: Device>(device: &D, span: &Span, runs: &[PbaRange]) -> Vec<Fetched> {
+/// Reads a span: what became of each of its runs.
+async fn read_span<F>(read: impl Fn(PbaRange) -> F, span: &Span, runs: &[PbaRange]) -> Vec<Fetched>
+where
+    F: Future<Output = Fetched>,
+{
     let own = span.runs.iter().map(|number| runs[*number]);
-    match fetch(device, span.range).await {
+    match read(span.range).await {
         Ok(all) => own
             .map(|run| {
                 let first = run.start.0 - span.range.start.0;
@@ -115,7 +129,7 @@ async fn fetch_span<D: Device>(device: &D, span: &Span, runs: &[PbaRange]) -> Ve
         Err(error) if error == DeviceError::Gone || span.runs.len() == 1 => {
             own.map(|_| Err(error)).collect()
         }
-        Err(_) => join_all(own.map(|run| fetch(device, run))).await,
+        Err(_) => join_all(own.map(read)).await,
     }
 }
 
@@ -141,7 +155,7 @@ mod tests {
     /// Start and blocks of each request, and the runs in it.
     fn requests(runs: &[PbaRange]) -> Vec<(u64, u64, Vec<usize>)> {
         let request = |span: Span| (span.range.start.0, span.range.blocks, span.runs.to_vec());
-        spans(runs).into_iter().map(request).collect()
+        spans(runs, GAP_BLOCKS_MAX).into_iter().map(request).collect()
     }
 
     #[test]
@@ -159,9 +173,19 @@ mod tests {
         assert_eq!(requests(&[run(0, 1), run(3, 1)]).len(), 1);
         assert_eq!(requests(&[run(0, 1), run(4, 1)]).len(), 2);
         let sparse: Vec<_> = (0..100).map(|n| run(n * 9, 1 + n % 3)).collect();
-        for span in spans(&sparse) {
+        for span in spans(&sparse, GAP_BLOCKS_MAX) {
             assert!(span.range.blocks <= 2 * span.wanted, "{span:?}");
         }
+    }
+
+    /// J1: what lies in memory.
+    #[test]
+    fn runs_that_touch_are_one_without_gaps() {
+        let scattered = [run(107, 2), run(100, 4), run(106, 1), run(104, 1)];
+        let found = spans(&scattered, 0);
+        let ranges: Vec<_> =
+            found.iter().map(|span| (span.range.start.0, span.range.blocks)).collect();
+        assert_eq!(ranges, [(100, 5), (106, 3)]);
     }
 
     #[test]

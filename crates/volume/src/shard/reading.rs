@@ -21,6 +21,11 @@ impl<D: Device> Inner<D> {
         ReadGuard { epoch: self.epochs.borrow_mut().begin_read(), inner: self.clone() }
     }
 
+    /// Whether the device lies in memory, and lends it. Then nothing is read ahead.
+    pub(crate) fn is_lent(&self) -> bool {
+        self.ahead.is_none()
+    }
+
     /// Room to read ahead, if that is of use. After its end, a successor may write what was read here.
     pub(crate) fn room_ahead(&self) -> Option<&Rc<Room>> {
         self.ahead.as_ref().filter(|_| !self.ended.get())
