@@ -2,7 +2,8 @@
 //!
 //! - Y1: Flushes, what a file system cannot do at once, and the ends of writes to files are work of the kernel's threads. Each
 //!   has the CPU of whoever asked, or the one that the device interrupts, whichever core that belongs to. One that is woken
-//!   beside a thread that polls may wait for a part of a millisecond, several times as long as a drive takes for a write. So
+//!   beside a thread that polls may wait for a part of a millisecond, several times as long as a drive takes for a write: above all
+//!   where this process has a raised priority. So
 //!   whoever polls yields the CPU between its looks, and whoever waits for such threads does once a turn: that returns at once
 //!   if nobody wants the CPU, and soon if a thread of the kernel does.
 //! - Y2: To yield to a program that wants all of the CPU costs a slice of some milliseconds. Beside one, a core yields ever
