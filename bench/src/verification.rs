@@ -2,7 +2,7 @@
 //!
 //! It is built with an engine that can be told to leave the comparison out, which no other program is. What is read is
 //! copied, as it is into the socket of whoever asked: a device in memory is only looked at, and a block that nobody
-//! touches never comes from memory.
+//! touches never comes from memory. And by a host, over TCP, from a core that can leave it out (`served.rs`).
 
 #[allow(dead_code, reason = "shared with `bench engine`, which uses all of it")]
 #[path = "engine/bed.rs"]
@@ -12,6 +12,7 @@ mod bed;
 mod counted;
 #[allow(dead_code, reason = "shared with `bench`, which uses all of it")]
 mod cpus;
+mod served;
 #[allow(dead_code, reason = "shared with `bench engine`, which uses all of it")]
 #[path = "engine/target.rs"]
 mod target;
@@ -34,6 +35,7 @@ use volume::{ReadData, Sabotage, VolumeError};
 
 use self::bed::{Background, Engine, Load};
 use self::counted::Counted;
+use self::served::Served;
 use self::target::EngineTarget;
 
 /// The engine shall run as it does in farflash.
@@ -42,6 +44,8 @@ static ALLOCATOR: Allocator = Allocator;
 
 const VOLUME_BYTES: u64 = 1 << 30;
 const DEVICE_BYTES: u64 = 2 << 30;
+/// Slices of a measurement with and without: a virtual machine varies by more from second to second than is asked.
+const SLICES: u32 = 10;
 
 #[derive(Parser)]
 #[command(about = "Measures what checksums cost a read, and prints rates as JSON")]
@@ -67,6 +71,14 @@ struct Rates {
 struct Output {
     file: Rates,
     mem: Rates,
+    served: Rates,
+}
+
+/// What is measured.
+#[derive(Clone, Copy)]
+struct Length {
+    rounds: usize,
+    seconds: f64,
 }
 
 /// A volume of which all that is read is copied to the same place.
@@ -119,49 +131,76 @@ impl<D: Device> Target for Copied<D> {
 fn main() -> Result<()> {
     allocator::keep_huge_pages_whole();
     let Args { rounds, seconds, file } = Args::parse();
+    let length = Length { rounds, seconds };
     reactor::create_sparse(&file, DEVICE_BYTES)?;
     let owned = OwnedDevice::open(&file, OpenOptions::default())?;
     let on_file = bed::on_core(cpus::server(), move |handle: Handle| async move {
         let device = owned.attach(&handle);
-        measure(handle, device, rounds, seconds).await
+        in_this_process(handle, device, length).await
     });
     std::fs::remove_file(&file)?;
     let mem = bed::on_core(cpus::server(), move |handle| async move {
         let device = MemDevice::new(DEVICE_BYTES / BLOCK_SIZE as u64)?;
-        measure(handle, device, rounds, seconds).await
+        in_this_process(handle, device, length).await
     })?;
-    println!("{}", serde_json::to_string(&Output { file: on_file?, mem })?);
+    let served = over_tcp(length)?;
+    println!("{}", serde_json::to_string(&Output { file: on_file?, mem, served })?);
     Ok(())
 }
 
-async fn measure<D: Device>(
-    handle: Handle,
-    device: D,
-    rounds: usize,
-    seconds: f64,
-) -> Result<Rates> {
+async fn in_this_process<D: Device>(handle: Handle, device: D, length: Length) -> Result<Rates> {
     let engine = Engine::format(&handle, device, Background::All).await?;
     let volume = Copied { volume: engine.volume(VOLUME_BYTES).await?, copy: Rc::default() };
+    let compare = async |compare: bool| {
+        volume::sabotage((!compare).then_some(Sabotage::SkipReadChecksum));
+    };
+    measure(&handle, &volume, length, compare).await
+}
+
+fn over_tcp(length: Length) -> Result<Rates> {
+    let served = Served::start(DEVICE_BYTES, VOLUME_BYTES)?;
+    bed::on_core(cpus::client(), move |handle| async move {
+        let volume = served.connect(&handle).await?;
+        let compare = async |compare| served.compare(&handle, compare).await;
+        let rates = measure(&handle, &volume, length, compare).await?;
+        served.end()?;
+        Ok(rates)
+    })
+}
+
+/// Reads `target` with and without checksums, by turns, there and back; `compare` says which.
+async fn measure<T: Target>(
+    handle: &Handle,
+    target: &T,
+    Length { rounds, seconds }: Length,
+    compare: impl AsyncFn(bool),
+) -> Result<Rates> {
     let random_read = Load {
         write: false,
         sequential: false,
         block_bytes: 4096,
         depth: 32,
         range_bytes: VOLUME_BYTES,
-        limit: Limit::Time(Duration::from_secs_f64(seconds)),
+        limit: Limit::Time(Duration::from_secs_f64(seconds / f64::from(SLICES))),
         seed: 1,
     };
     let limit = Limit::Bytes(VOLUME_BYTES);
     let fill = Load { write: true, sequential: true, block_bytes: 128 << 10, limit, ..random_read };
-    bed::run(&handle, &volume, fill).await?;
+    bed::run(handle, target, fill).await?;
     let mut rates = Rates::default();
     for round in 0..rounds as u64 {
-        let load = Load { seed: round + 1, ..random_read };
-        volume::sabotage(None);
-        rates.with.push(bed::run(&handle, &volume, load).await?.requests_per_second);
-        volume::sabotage(Some(Sabotage::SkipReadChecksum));
-        rates.without.push(bed::run(&handle, &volume, load).await?.requests_per_second);
-        volume::sabotage(None);
+        let (mut with, mut without) = (0.0, 0.0);
+        for slice in 0..u64::from(SLICES) {
+            let load = Load { seed: (round << 32) + slice + 1, ..random_read };
+            for compared in [slice % 2 == 0, slice % 2 != 0] {
+                compare(compared).await;
+                let rate = bed::run(handle, target, load).await?.requests_per_second;
+                *(if compared { &mut with } else { &mut without }) += rate / f64::from(SLICES);
+            }
+        }
+        compare(true).await;
+        rates.with.push(with);
+        rates.without.push(without);
     }
     Ok(rates)
 }

@@ -1,0 +1,110 @@
+//! A core that serves a volume over TCP, and can be told to leave out the comparison with checksums.
+
+use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Sender, channel};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use anyhow::{Context, Result, anyhow};
+use client::{Client, Options};
+use dataplane::{Core, CoreOptions, nqn_of};
+use device::MemDevice;
+use io_traits::{Clock, Listener, Network, Spawn};
+use load::VolumeTarget;
+use reactor::Handle;
+use units::{BLOCK_SIZE, Slo};
+use uuid::Uuid;
+use volume::{FormatOptions, Sabotage, VolumeSpec, format};
+
+use super::bed;
+use super::cpus;
+
+const VOLUME: Uuid = Uuid::from_u128(1);
+/// How often the core looks at what it was told.
+const LOOK: Duration = Duration::from_millis(1);
+/// Until it has surely looked.
+const HEARD: Duration = Duration::from_millis(5);
+
+/// What it is told.
+#[derive(Default)]
+struct Told {
+    skip: AtomicBool,
+    end: AtomicBool,
+}
+
+/// A server in a thread of its own, on the server's CPU.
+pub(crate) struct Served {
+    portal: SocketAddr,
+    told: Arc<Told>,
+    thread: JoinHandle<Result<()>>,
+}
+
+impl Served {
+    /// Serves one volume of `volume_bytes` on a device in memory of `device_bytes`.
+    pub(crate) fn start(device_bytes: u64, volume_bytes: u64) -> Result<Self> {
+        let told = Arc::<Told>::default();
+        let (at, listening) = channel();
+        let heard = told.clone();
+        let thread = thread::spawn(move || {
+            bed::on_core(cpus::server(), move |handle| async move {
+                let device = MemDevice::new(device_bytes / BLOCK_SIZE as u64)?;
+                serve(handle, device, volume_bytes, &at, &heard).await
+            })
+        });
+        match listening.recv() {
+            Ok(portal) => Ok(Self { portal, told, thread }),
+            Err(_) => Err(ended(thread).expect_err("it listens until it is told to end")),
+        }
+    }
+
+    /// The volume, as a host sees it.
+    pub(crate) async fn connect(&self, handle: &Handle) -> Result<VolumeTarget<Handle>> {
+        let options = Options::for_host([1; 16]);
+        let client = Client::connect(handle.clone(), self.portal, &nqn_of(VOLUME), options).await?;
+        Ok(VolumeTarget::new(client.volume().await?)?)
+    }
+
+    /// Returns when reads are compared with their checksums, or are not.
+    pub(crate) async fn compare(&self, handle: &Handle, compare: bool) {
+        self.told.skip.store(!compare, Ordering::Relaxed);
+        handle.sleep_until(handle.now() + HEARD).await;
+    }
+
+    /// Ends the server.
+    pub(crate) fn end(self) -> Result<()> {
+        self.told.end.store(true, Ordering::Relaxed);
+        ended(self.thread)
+    }
+}
+
+fn ended(thread: JoinHandle<Result<()>>) -> Result<()> {
+    thread.join().map_err(|_| anyhow!("the server panicked"))?
+}
+
+async fn serve(
+    handle: Handle,
+    device: MemDevice,
+    volume_bytes: u64,
+    at: &Sender<SocketAddr>,
+    told: &Told,
+) -> Result<()> {
+    let listener = handle.listen((Ipv4Addr::LOCALHOST, 0).into())?;
+    let portal = listener.local();
+    format(&device, &FormatOptions { uuid: Uuid::from_u128(2) }).await.context("format")?;
+    let core = Core::new(&handle, CoreOptions::new(portal));
+    core.attach(bed::recover(&device).await?.start().await.context("start")?);
+    let blocks = volume_bytes / BLOCK_SIZE as u64;
+    let spec = VolumeSpec { uuid: VOLUME, name: "volume".into(), blocks };
+    core.create_volume(0, spec, Slo::default()).await.context("create a volume")?;
+    let serving = core.clone();
+    handle.spawn(async move { serving.serve(listener).await });
+    let _ = at.send(portal);
+    while !told.end.load(Ordering::Relaxed) {
+        let skip = told.skip.load(Ordering::Relaxed);
+        volume::sabotage(skip.then_some(Sabotage::SkipReadChecksum));
+        handle.sleep_until(handle.now() + LOOK).await;
+    }
+    Ok(())
+}
