@@ -13,9 +13,11 @@
 //!   there, though he looks for nothing and checks nothing (`null/outgoing.rs`).
 //! - N5: or he checks each block as well, and looks for nothing: all that is left to be lost is what storage does beside.
 //! - N6: or it sends what it reads from a file (`null/file.rs`).
+//! - N7: or hosts come and go beside its load (`null/visited.rs`).
 
 pub(crate) mod file;
 mod outgoing;
+pub(crate) mod visited;
 
 use std::io::{ErrorKind, IoSlice, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};

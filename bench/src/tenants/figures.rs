@@ -41,6 +41,13 @@ pub(super) fn judge(results: &Results) -> Vec<Verdict> {
             Unit::Share,
             Bound::AtLeast(BESIDE_CONNECTS_MIN),
         ),
+        Verdict {
+            what: "the same of a null server, whom as many visit with as many messages".to_owned(),
+            place: "–",
+            reached: Spread::of(&by_run(&connects.of_null_load(), results.rounds_each)),
+            unit: Unit::Share,
+            bound: None,
+        },
         verdict(
             "of the load, with metrics read once a second".to_owned(),
             "mem",

@@ -13,6 +13,7 @@ use super::scraping::Scraping;
 use crate::case::Shape;
 use crate::cpus;
 use crate::driver::Driver;
+use crate::null::visited::{self, Visits};
 use crate::process::{Doors, Server, VolumeAddress};
 use crate::steady::{Steady, by_run};
 
@@ -49,6 +50,9 @@ pub(super) struct Connects {
     alone: Vec<f64>,
     with: Vec<f64>,
     without_their_time: Vec<f64>,
+    /// A null server's load alone, and beside as many visitors with as many messages.
+    null_alone: Vec<f64>,
+    null_with: Vec<f64>,
 }
 
 impl Connects {
@@ -60,6 +64,20 @@ impl Connects {
     /// What the hosts' own time alone leaves of it.
     pub(super) fn of_load_without_their_time(&self) -> Vec<f64> {
         ratios(&self.without_their_time, &self.alone)
+    }
+
+    /// What is left of a null server's load beside as many visitors, by round.
+    pub(super) fn of_null_load(&self) -> Vec<f64> {
+        ratios(&self.null_with, &self.null_alone)
+    }
+
+    /// A run of a null server.
+    fn run_of_null(&mut self, rounds: usize) -> Result<()> {
+        let visits = Visits { per_second: CONNECTS_PER_SECOND, slice: SLICE, pairs: rounds };
+        let visited = visited::run(cpus::server(), cpus::client(), visits)?;
+        self.null_alone.extend(visited.without);
+        self.null_with.extend(visited.with);
+        Ok(())
     }
 
     /// A run: slices of all kinds, there and back.
@@ -169,6 +187,7 @@ pub(super) fn measure(farflash: &Path, out: &Path, extent: &Extent) -> Result<Sl
             std::thread::sleep(SLICE);
             slices.connects.alone_per_second.push(connecting.stop()?.connections_per_second);
         }
+        slices.connects.run_of_null(extent.rounds)?;
         let load = Steady::start(&volume, Some(volume.credentials()?), Shape::READ_32)?;
         slices.connects.run(&load, &door, extent.rounds)?;
         slices.metrics.run(&load, &server, extent)?;
@@ -194,10 +213,11 @@ fn last_run(ratios: &[f64], each: usize) -> f64 {
 
 fn say_how_far(run: usize, extent: &Extent, slices: &Slices) {
     eprintln!(
-        "run {} of {}: beside connects {:.3}, without their time {:.3}, beside metrics {:.3}",
+        "run {} of {}: beside connects {:.3}, null server {:.3}, without their time {:.3}, beside metrics {:.3}",
         run + 1,
         extent.runs,
         last_run(&slices.connects.of_load(), extent.rounds),
+        last_run(&slices.connects.of_null_load(), extent.rounds),
         last_run(&slices.connects.of_load_without_their_time(), extent.rounds),
         last_run(&slices.metrics.each_second.ratios(), extent.long_pairs),
     );
