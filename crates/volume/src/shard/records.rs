@@ -163,8 +163,7 @@ impl<'a, D: Device> Reader<'a, D> {
         Ok(all)
     }
 
-    /// A later record that calls the missing one settled proves that it was there: what follows
-    /// cannot be replayed without it.
+    /// A later record that says so proves that the missing one was there (J3, J6): what follows cannot be replayed without it.
     pub(super) async fn look_behind(&mut self) -> Result<(), OpenError> {
         self.window = None;
         let blocks = self.root.journal.blocks;
@@ -174,7 +173,7 @@ impl<'a, D: Device> Reader<'a, D> {
             let head = &record.head;
             let proof = match head.incarnation.cmp(&self.root.incarnation) {
                 Ordering::Less => false,
-                Ordering::Equal => head.settled >= self.at.sequence,
+                Ordering::Equal => head.proves(self.at.sequence),
                 Ordering::Greater => true,
             };
             // Or it builds on a newer root, which is gone.
