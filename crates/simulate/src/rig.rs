@@ -67,6 +67,9 @@ pub(crate) async fn open(
         let shard = Shard::recover(device.clone(), superblock, index, extents.clone(), options);
         recovered.push(shard.await?);
     }
+    for shard in &recovered {
+        shard.confirm().await?;
+    }
     let mut shards = Vec::new();
     for shard in recovered {
         shards.push(shard.start().await?);

@@ -258,7 +258,8 @@ impl Desk {
     /// Takes this core's part of a device, in step with the other cores. What it has of it goes if they or the
     /// control side stop on the way.
     async fn take_up(&self, asked: TakeUp) {
-        let TakeUp { device, part, recovered, start, started, serve, serving } = asked;
+        let TakeUp { device, part, recovered, confirm, confirmed, start, .. } = asked;
+        let TakeUp { started, serve, serving, .. } = asked;
         let way = self.attach(&part);
         let shards = match self.recover(device, &part, &way).await {
             Ok(shards) => shards,
@@ -268,6 +269,15 @@ impl Desk {
         drop(part);
         let volumes = shards.iter().flat_map(|shard| shard.volumes()).collect();
         let _ = recovered.send(Ok(volumes));
+        if confirm.await.is_err() {
+            return;
+        }
+        for shard in &shards {
+            if let Err(error) = shard.confirm().await {
+                return drop(confirmed.send(Err(error)));
+            }
+        }
+        let _ = confirmed.send(Ok(()));
         if start.await.is_err() {
             return;
         }

@@ -30,6 +30,7 @@ mod runs;
 mod scrub;
 mod sharing;
 mod space;
+mod starts;
 mod structures;
 mod superblocks;
 mod terms;
