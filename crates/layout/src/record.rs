@@ -6,7 +6,7 @@
 //! | magic | crc32c | sequence | incarnation | device | settled | prev| shard | blocks | count |
 //! +-------+--------+----------+-------------+--------+---------+-----+-------+--------+-------+
 //! 60 entries_len   64 generation   72 entries, one after the other; zeroes
-//! the last 16 bytes of the last block: applied, failed
+//! the last 24 bytes of the last block: secret, applied, failed
 //! ```
 //! - J1: a record lies in the block behind its predecessor, or, if it would not fit before the end
 //!   of the journal, in block 0.
@@ -19,7 +19,9 @@
 //!   tells whether the newest root was lost.
 //! - J6: a write that failed keeps `settled` below it until it is undone. `applied` and `failed` say what is known meanwhile:
 //!   records up to the former are durable, with all their data but that of writes in those that the latter names. Zeroes say
-//!   nothing. A record whose entries reach into the last 16 bytes has neither.
+//!   nothing. A record whose entries reach into the last bytes has none of it.
+//! - J7: `secret` is that of the root, which no tenant knows. Blocks of the journal may be what a tenant chose: metadata or
+//!   checksums of his blocks within a record, or data that lay there before. He could make them look like records.
 
 use core::mem::{offset_of, size_of};
 
@@ -65,10 +67,12 @@ struct RecordHeader {
     generation: U64,
 }
 
-/// What a record says of those before it, in the last bytes of its last block (J6).
+/// What a record says of those before it, in the last bytes of its last block (J6, J7).
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
 struct RecordTail {
+    /// What only records of the shard have.
+    secret: U64,
     /// Records up to this one are durable.
     applied: U64,
     /// Bit `n`: record `settled + 1 + n` has a write that failed and is not undone.
@@ -82,7 +86,7 @@ const TAIL_SIZE: usize = size_of::<RecordTail>();
 pub const RECORD_ENTRIES_MAX: usize =
     RECORD_BLOCKS_MAX as usize * BLOCK_SIZE - RECORD_HEADER_SIZE - TAIL_SIZE;
 const _: () = {
-    assert!(TAIL_SIZE == 16 && offset_of!(RecordTail, failed) == 8);
+    assert!(TAIL_SIZE == 24 && offset_of!(RecordTail, failed) == 16);
     assert!(RECORD_HEADER_SIZE == 72 && offset_of!(RecordHeader, generation) == 64);
     assert!(offset_of!(RecordHeader, settled) == 40 && offset_of!(RecordHeader, count) == 56);
 };
@@ -108,6 +112,8 @@ pub struct RecordHead {
     pub applied: u64,
     /// Bit `n`: record `settled + 1 + n` has a write that failed and is not undone (J6).
     pub failed: u64,
+    /// That of the root (J7).
+    pub secret: u64,
 }
 
 impl RecordHead {
@@ -155,7 +161,11 @@ pub fn seal_record(bytes: &mut [u8], head: &RecordHead, count: u32, entries_len:
     };
     bytes[..RECORD_HEADER_SIZE].copy_from_slice(header.as_bytes());
     bytes[RECORD_HEADER_SIZE + entries_len..].fill(0);
-    let tail = RecordTail { applied: head.applied.into(), failed: head.failed.into() };
+    let tail = RecordTail {
+        secret: head.secret.into(),
+        applied: head.applied.into(),
+        failed: head.failed.into(),
+    };
     let at = bytes.len() - TAIL_SIZE;
     bytes[at..].copy_from_slice(tail.as_bytes());
     seal(bytes, 4);
@@ -220,6 +230,7 @@ impl Record {
             generation: header.generation.get(),
             applied: tail.map_or(0, |tail| tail.applied.get()),
             failed: tail.map_or(0, |tail| tail.failed.get()),
+            secret: tail.map_or(0, |tail| tail.secret.get()),
         };
         Ok(Self { head, crc: header.crc32c.get(), blocks, entries })
     }
@@ -244,6 +255,7 @@ mod tests {
             generation: 7,
             applied: 8,
             failed: 9,
+            secret: 10,
         }
     }
 
@@ -319,12 +331,13 @@ mod tests {
         }
     }
 
-    /// J6, of records whose end is taken by entries, as other programs may write them: there is nothing else.
+    /// J6, J7, of records whose end is taken by entries, as other programs may write them: there is nothing else.
     #[test]
     fn what_a_record_says_of_others_lies_at_its_end() {
         let bytes = encode(&entries());
-        let at = bytes.len() - 16;
-        assert_eq!(bytes[at..], [[8, 0, 0, 0, 0, 0, 0, 0], [9, 0, 0, 0, 0, 0, 0, 0]].concat());
+        let at = bytes.len() - 24;
+        let numbers = [10_u64, 8, 9].map(u64::to_le_bytes);
+        assert_eq!(bytes[at..], numbers.concat());
         let entries =
             [2048, 1924].map(|len| Entry::SetAccess { volume: 1, access: vec![9; len].into() });
         let len: usize = entries.iter().map(Entry::len_bytes).sum();
@@ -339,7 +352,8 @@ mod tests {
         bytes[54] = 1;
         seal(&mut bytes, 4);
         let record = Record::decode(&bytes).expect("whole");
-        assert_eq!((record.head.applied, record.head.failed), (0, 0));
+        let head = record.head;
+        assert_eq!((head.secret, head.applied, head.failed), (0, 0, 0));
         assert_eq!(record.entries, entries);
     }
 

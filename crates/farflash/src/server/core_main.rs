@@ -9,7 +9,7 @@ use auth::Policy;
 use dataplane::{Core, CoreOptions};
 use device::ModelDevice;
 use directory::{BootTime, Tenure};
-use io_traits::{Clock, Device, Listener, Network, NetworkError, Spawn};
+use io_traits::{Clock, Device, Entropy, Listener, Network, NetworkError, Spawn};
 use reactor::{Handle, Receiver, TcpListener};
 use tokio::sync::{mpsc, oneshot};
 use units::ByteLen;
@@ -318,6 +318,7 @@ impl Desk {
             ..ShardOptions::default()
         };
         for &index in &part.shards {
+            let options = ShardOptions { secret: self.draw_secret(), ..options };
             let (device, extents) = (device.clone(), part.extents.clone());
             let shard = Shard::recover(device, part.superblock, index, extents, options).await?;
             for loss in shard.losses().iter() {
@@ -329,6 +330,13 @@ impl Desk {
             recovered.push(shard);
         }
         Ok(recovered)
+    }
+
+    fn draw_secret(&self) -> u64 {
+        let mut bytes = [0; 8];
+        self.handle.fill_random(&mut bytes);
+        // 0 is none.
+        u64::from_le_bytes(bytes) | 1
     }
 
     /// The device for this core.

@@ -308,6 +308,7 @@ impl<D: Device> Inner<D> {
             generation: self.generation.get(),
             applied,
             failed,
+            secret: self.secret.get(),
         };
         let crc = seal_record(bytes, &head, count, len);
         journal.push(place, blocks as u64, crc, list, data_pending);

@@ -101,8 +101,11 @@ impl<'a, D: Device> Reader<'a, D> {
         OpenError::Journal { shard: self.root.shard, sequence: self.at.sequence }
     }
 
+    /// Whether the shard made it, and not a tenant (J7).
     fn is_ours(&self, record: &Record) -> bool {
-        record.head.device == self.root.device && record.head.shard == self.root.shard
+        let head = &record.head;
+        let has_secret = self.root.secret == 0 || head.secret == self.root.secret;
+        has_secret && head.device == self.root.device && head.shard == self.root.shard
     }
 
     fn continues(&self, record: &Record) -> bool {

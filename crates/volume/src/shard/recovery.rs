@@ -208,6 +208,9 @@ impl<D: Device> Shard<D> {
     pub(super) async fn read_back(inner: Rc<Inner<D>>) -> Result<Recovered<D>, OpenError> {
         let root = read_root(&inner.device, &inner.superblock, inner.index).await?;
         if let Some(root) = &root {
+            if root.secret != 0 {
+                inner.secret.set(root.secret);
+            }
             inner.load_checkpoint(root).await?;
             replay(&inner, root).await?;
             inner.pool.borrow_mut().suspect_all();
@@ -265,6 +268,7 @@ impl<D: Device> Inner<D> {
             credit: Cell::new(0),
             tables: RefCell::new(Tables::new()),
             generation: Cell::new(0),
+            secret: Cell::new(options.secret),
             started_again: Cell::new(0),
             reclaims: RefCell::new(VecDeque::new()),
             reclaimed: RefCell::default(),

@@ -11,6 +11,7 @@ mod faults;
 mod findings;
 mod flushes;
 mod forge;
+mod forged_records;
 mod fsck;
 mod heal;
 mod images;
