@@ -126,7 +126,7 @@ impl RecordHead {
     /// Whether it says that all data of an earlier record is on the media (J3, J6).
     #[must_use]
     pub fn proves_data(&self, sequence: u64) -> bool {
-        let Some(bit) = sequence.checked_sub(self.settled + 1) else { return true };
+        let Some(bit) = sequence.checked_sub(self.settled.saturating_add(1)) else { return true };
         let is_sound =
             |bit| u32::try_from(bit).is_ok_and(|bit| self.failed.unbounded_shr(bit) & 1 == 0);
         sequence <= self.applied && bit < u64::from(u64::BITS) && is_sound(bit)
@@ -365,6 +365,8 @@ mod tests {
         let sound: Vec<u64> = (1..200).filter(|sequence| head.proves_data(*sequence)).collect();
         let expected: Vec<u64> = (1..=10).chain([12]).chain(14..=74).collect();
         assert_eq!(sound, expected, "of what is 64 records behind nothing is said");
+        let endless = RecordHead { settled: u64::MAX, ..head };
+        assert!(endless.proves(u64::MAX) && endless.proves_data(u64::MAX - 1));
         let silent = RecordHead { applied: 0, failed: 0, ..head };
         assert!(silent.proves(10) && !silent.proves(11) && !silent.proves_data(11));
     }

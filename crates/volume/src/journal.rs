@@ -1,4 +1,4 @@
-//! The journal's ring and the records in it, without the I/O. J1 to J6 are in `layout`.
+//! The journal's ring and the records in it, without the I/O. J1 to J7 are in `layout`.
 //!
 //! Positions count blocks since the shard's first record and never wrap; the block of the ring is
 //! the remainder. `head` is where replay would begin, `tail` where the next record goes.

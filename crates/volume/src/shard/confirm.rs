@@ -100,15 +100,23 @@ impl<D: Device> Inner<D> {
     /// Makes durable what the shard was read back from (W1), unless that was done.
     pub(super) async fn confirm(&self) -> Result<(), CheckpointError> {
         let unproven = self.unproven.take().filter(|_| self.volatile);
-        let Some(Unproven { root, mut pieces }) = unproven else { return Ok(()) };
-        if broken(Sabotage::BuildOnUnflushed) {
+        let Some(unproven) = unproven.filter(|_| !broken(Sabotage::BuildOnUnflushed)) else {
             return Ok(());
+        };
+        let confirmed = self.write_as_it_was(&unproven).await;
+        if confirmed.is_err() {
+            self.unproven.replace(Some(unproven));
         }
+        confirmed
+    }
+
+    async fn write_as_it_was(&self, unproven: &Unproven) -> Result<(), CheckpointError> {
         // What nobody replays may lie anywhere.
-        pieces.retain(|piece| match piece.meant {
+        let is_here = |piece: &&Piece| match piece.meant {
             Meant::Record(_) => true,
             Meant::Data(_) => self.pool.borrow().contains(piece.range),
-        });
+        };
+        let pieces: Vec<&Piece> = unproven.pieces.iter().filter(is_here).collect();
         let mut left = &pieces[..];
         while !left.is_empty() {
             let (chunk, others) =
@@ -117,7 +125,7 @@ impl<D: Device> Inner<D> {
             written.into_iter().collect::<Result<(), _>>()?;
             left = others;
         }
-        self.write_root_singly(&root).await
+        self.write_root_singly(&unproven.root).await
     }
 
     /// Writes blocks once more, if they are what is meant (W2, W3).

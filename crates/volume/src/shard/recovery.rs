@@ -117,7 +117,7 @@ impl<D: Device> Recovered<D> {
     }
 
     /// The same, where others may be started before it: not before it is confirmed.
-    fn to_be_confirmed(self) -> Self {
+    fn until_confirmed(self) -> Self {
         let inner = &self.shard.inner;
         if inner.is_unproven() {
             inner.extents.set_proven(inner.index, false);
@@ -178,7 +178,7 @@ impl<D: Device> Shard<D> {
             return Err(OpenError::NoSuchShard(index));
         }
         let inner = Inner::new(device, superblock, index, extents, options);
-        Ok(Self::read_back(Rc::new(inner)).await?.to_be_confirmed())
+        Ok(Self::read_back(Rc::new(inner)).await?.until_confirmed())
     }
 
     /// As [`Shard::recover`], without whatever is damaged: if it is started, that is lost (Q2).
@@ -190,7 +190,7 @@ impl<D: Device> Shard<D> {
     ) -> Result<Recovered<D>, OpenError> {
         let inner = Inner::new(device, superblock, index, extents, ShardOptions::default());
         inner.consents.set(true);
-        Ok(Self::read_back(Rc::new(inner)).await?.to_be_confirmed())
+        Ok(Self::read_back(Rc::new(inner)).await?.until_confirmed())
     }
 
     /// How often it was taken into use, this time and returns after a failure included.
