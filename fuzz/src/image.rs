@@ -261,6 +261,9 @@ pub(crate) async fn open(
         let extents = extents.clone();
         recovered.push(Shard::recover(device.clone(), superblock, index, extents, options).await?);
     }
+    for shard in &recovered {
+        shard.confirm().await?;
+    }
     let mut shards = Vec::new();
     for shard in recovered {
         shards.push(shard.start().await?);

@@ -246,6 +246,9 @@ fn record(entries: &[Entry<'_>]) -> Vec<u8> {
         settled: 70,
         previous_crc: 13,
         generation: 5,
+        applied: 74,
+        failed: 2,
+        secret: 99,
     };
     seal_record(&mut bytes, &head, entries.len() as u32, body.len());
     bytes

@@ -195,6 +195,10 @@ impl<D: Device, W: World> Device for Watched<D, W> {
         self.device.will_read(range, fetch);
     }
 
+    fn pins(&self) -> bool {
+        self.device.pins()
+    }
+
     fn pin(&self, range: PbaRange) -> Option<BufferSlice> {
         self.device.pin(range)
     }

@@ -124,7 +124,11 @@ impl Device for MemDevice {
         parts.for_each(|(stripe, source, _)| fetch(stripe.will_pin(&source)));
     }
 
-    /// What lies in two stripes is not lent.
+    fn pins(&self) -> bool {
+        true
+    }
+
+    /// What lies in two stripes is not lent, nor what somebody writes to just then.
     fn pin(&self, range: PbaRange) -> Option<BufferSlice> {
         let mut parts = self.parts(range).ok()?;
         let (stripe, bytes, _) = parts.next()?;

@@ -68,10 +68,16 @@ pub trait Device: Clone + 'static {
         let _ = (range, fetch);
     }
 
+    /// Whether the device lies in memory, and blocks can be pinned; constant. `false`: [`Device::pin`] says no whatever it is
+    /// asked for.
+    fn pins(&self) -> bool {
+        false
+    }
+
     /// The blocks in `range` where they lie, pinned, if the device lies in memory. Nobody can write to them until
     /// the last slice is dropped: such a write fails with [`DeviceError::Pinned`].
     ///
-    /// A device may always say no; then they are to be [read](Device::read).
+    /// A device may always say no, also one that [pins](Device::pins); then they are to be [read](Device::read).
     fn pin(&self, range: PbaRange) -> Option<BufferSlice> {
         let _ = range;
         None

@@ -33,7 +33,8 @@ pub use node::{
     INNER_CAPACITY, KEY_LIMIT, LEVEL_MAX, NodeHead, NodeView, encode_node, key_width, leaf_capacity,
 };
 pub use record::{
-    RECORD_BLOCKS_MAX, RECORD_HEADER_SIZE, Record, RecordHead, record_blocks, seal_record,
+    RECORD_BLOCKS_MAX, RECORD_ENTRIES_MAX, RECORD_HEADER_SIZE, Record, RecordHead, record_blocks,
+    seal_record,
 };
 pub use root::{COUNT_MAX, ReplayPoint, Root};
 pub use seal::DecodeError;

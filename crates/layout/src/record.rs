@@ -5,8 +5,8 @@
 //! +-------+--------+----------+-------------+--------+---------+-----+-------+--------+-------+
 //! | magic | crc32c | sequence | incarnation | device | settled | prev| shard | blocks | count |
 //! +-------+--------+----------+-------------+--------+---------+-----+-------+--------+-------+
-//! 60 entries_len   64 generation   72 entries, one after the other; zeroes up to a whole number of
-//! blocks
+//! 60 entries_len   64 generation   72 entries, one after the other; zeroes
+//! the last 24 bytes of the last block: secret, applied, failed
 //! ```
 //! - J1: a record lies in the block behind its predecessor, or, if it would not fit before the end
 //!   of the journal, in block 0.
@@ -17,6 +17,11 @@
 //! - J4: all entries of a record count, or none.
 //! - J5: `generation` is that of the last durable root when the record was made, so that a record
 //!   tells whether the newest root was lost.
+//! - J6: a write that failed keeps `settled` below it until it is undone. `applied` and `failed` say what is known meanwhile:
+//!   records up to the former are durable, with all their data but that of writes in those that the latter names. Zeroes say
+//!   nothing. A record whose entries reach into the last bytes has none of it.
+//! - J7: `secret` is that of the root, which no tenant knows. Blocks of the journal may be what a tenant chose: metadata or
+//!   checksums of his blocks within a record, or data that lay there before. He could make them look like records.
 
 use core::mem::{offset_of, size_of};
 
@@ -62,9 +67,26 @@ struct RecordHeader {
     generation: U64,
 }
 
+/// What a record says of those before it, in the last bytes of its last block (J6, J7).
+#[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[repr(C)]
+struct RecordTail {
+    /// What only records of the shard have.
+    secret: U64,
+    /// Records up to this one are durable.
+    applied: U64,
+    /// Bit `n`: record `settled + 1 + n` has a write that failed and is not undone.
+    failed: U64,
+}
+
 /// Bytes before the first entry.
 pub const RECORD_HEADER_SIZE: usize = size_of::<RecordHeader>();
+const TAIL_SIZE: usize = size_of::<RecordTail>();
+/// Most bytes of entries of a record.
+pub const RECORD_ENTRIES_MAX: usize =
+    RECORD_BLOCKS_MAX as usize * BLOCK_SIZE - RECORD_HEADER_SIZE - TAIL_SIZE;
 const _: () = {
+    assert!(TAIL_SIZE == 24 && offset_of!(RecordTail, failed) == 16);
     assert!(RECORD_HEADER_SIZE == 72 && offset_of!(RecordHeader, generation) == 64);
     assert!(offset_of!(RecordHeader, settled) == 40 && offset_of!(RecordHeader, count) == 56);
 };
@@ -86,12 +108,35 @@ pub struct RecordHead {
     pub previous_crc: u32,
     /// Generation of the last durable root when it was made.
     pub generation: u64,
+    /// Records up to this one are durable (J6).
+    pub applied: u64,
+    /// Bit `n`: record `settled + 1 + n` has a write that failed and is not undone (J6).
+    pub failed: u64,
+    /// That of the root (J7).
+    pub secret: u64,
+}
+
+impl RecordHead {
+    /// Whether it says that an earlier record is durable.
+    #[must_use]
+    pub const fn proves(&self, sequence: u64) -> bool {
+        sequence <= self.settled || sequence <= self.applied
+    }
+
+    /// Whether it says that all data of an earlier record is on the media (J3, J6).
+    #[must_use]
+    pub fn proves_data(&self, sequence: u64) -> bool {
+        let Some(bit) = sequence.checked_sub(self.settled.saturating_add(1)) else { return true };
+        let is_sound =
+            |bit| u32::try_from(bit).is_ok_and(|bit| self.failed.unbounded_shr(bit) & 1 == 0);
+        sequence <= self.applied && bit < u64::from(u64::BITS) && is_sound(bit)
+    }
 }
 
 /// Blocks that a record with this many bytes of entries takes.
 #[must_use]
 pub const fn record_blocks(entries_len: usize) -> usize {
-    (RECORD_HEADER_SIZE + entries_len).div_ceil(BLOCK_SIZE)
+    (RECORD_HEADER_SIZE + entries_len + TAIL_SIZE).div_ceil(BLOCK_SIZE)
 }
 
 /// Completes a record whose entries already lie behind the header, and returns its checksum.
@@ -116,6 +161,13 @@ pub fn seal_record(bytes: &mut [u8], head: &RecordHead, count: u32, entries_len:
     };
     bytes[..RECORD_HEADER_SIZE].copy_from_slice(header.as_bytes());
     bytes[RECORD_HEADER_SIZE + entries_len..].fill(0);
+    let tail = RecordTail {
+        secret: head.secret.into(),
+        applied: head.applied.into(),
+        failed: head.failed.into(),
+    };
+    let at = bytes.len() - TAIL_SIZE;
+    bytes[at..].copy_from_slice(tail.as_bytes());
     seal(bytes, 4);
     u32::from_le_bytes(bytes[4..8].try_into().expect("four bytes"))
 }
@@ -155,8 +207,8 @@ impl Record {
             return Err(DecodeError::Checksum);
         }
         let entries_len = usize::try_from(header.entries_len.get()).unwrap_or(usize::MAX);
-        let mut rest = bytes[RECORD_HEADER_SIZE..]
-            .get(..entries_len)
+        let (mut rest, behind_entries) = bytes[RECORD_HEADER_SIZE..]
+            .split_at_checked(entries_len)
             .ok_or(DecodeError::Field("record length"))?;
         let mut entries = Vec::new();
         for _ in 0..header.count.get() {
@@ -167,6 +219,7 @@ impl Record {
         if !rest.is_empty() {
             return Err(DecodeError::Field("record length"));
         }
+        let tail = RecordTail::read_from_suffix(behind_entries).map(|(_, tail)| tail).ok();
         let head = RecordHead {
             sequence: header.sequence.get(),
             incarnation: header.incarnation.get(),
@@ -175,6 +228,9 @@ impl Record {
             settled: header.settled.get(),
             previous_crc: header.previous_crc.get(),
             generation: header.generation.get(),
+            applied: tail.map_or(0, |tail| tail.applied.get()),
+            failed: tail.map_or(0, |tail| tail.failed.get()),
+            secret: tail.map_or(0, |tail| tail.secret.get()),
         };
         Ok(Self { head, crc: header.crc32c.get(), blocks, entries })
     }
@@ -197,6 +253,9 @@ mod tests {
             settled: 5,
             previous_crc: 6,
             generation: 7,
+            applied: 8,
+            failed: 9,
+            secret: 10,
         }
     }
 
@@ -270,6 +329,46 @@ mod tests {
             assert!(Record::decode(&bytes).is_err(), "byte {byte}");
             bytes[byte] ^= 0x10;
         }
+    }
+
+    /// J6, J7, of records whose end is taken by entries, as other programs may write them: there is nothing else.
+    #[test]
+    fn what_a_record_says_of_others_lies_at_its_end() {
+        let bytes = encode(&entries());
+        let at = bytes.len() - 24;
+        let numbers = [10_u64, 8, 9].map(u64::to_le_bytes);
+        assert_eq!(bytes[at..], numbers.concat());
+        let entries =
+            [2048, 1924].map(|len| Entry::SetAccess { volume: 1, access: vec![9; len].into() });
+        let len: usize = entries.iter().map(Entry::len_bytes).sum();
+        assert_eq!((RECORD_HEADER_SIZE + len, record_blocks(len)), (BLOCK_SIZE - 4, 2));
+        let mut bytes = vec![0; 2 * BLOCK_SIZE];
+        let mut at = RECORD_HEADER_SIZE;
+        for entry in &entries {
+            at += entry.encode(&mut bytes[at..]);
+        }
+        seal_record(&mut bytes, &head(), 2, len);
+        bytes.truncate(BLOCK_SIZE);
+        bytes[54] = 1;
+        seal(&mut bytes, 4);
+        let record = Record::decode(&bytes).expect("whole");
+        let head = record.head;
+        assert_eq!((head.secret, head.applied, head.failed), (0, 0, 0));
+        assert_eq!(record.entries, entries);
+    }
+
+    #[test]
+    fn a_record_proves_what_it_says_of_others() {
+        let head = RecordHead { settled: 10, applied: 90, failed: 0b101, ..head() };
+        let durable = |sequence| head.proves(sequence);
+        assert!(durable(10) && durable(11) && durable(90) && !durable(91));
+        let sound: Vec<u64> = (1..200).filter(|sequence| head.proves_data(*sequence)).collect();
+        let expected: Vec<u64> = (1..=10).chain([12]).chain(14..=74).collect();
+        assert_eq!(sound, expected, "of what is 64 records behind nothing is said");
+        let endless = RecordHead { settled: u64::MAX, ..head };
+        assert!(endless.proves(u64::MAX) && endless.proves_data(u64::MAX - 1));
+        let silent = RecordHead { applied: 0, failed: 0, ..head };
+        assert!(silent.proves(10) && !silent.proves(11) && !silent.proves_data(11));
     }
 
     #[test]

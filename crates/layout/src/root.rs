@@ -49,10 +49,13 @@ struct RootHeader {
     extents: PackedMapping,
     /// 83..92: root of the volume table; address zero if empty.
     volumes: PackedMapping,
+    /// 92..100: what the shard's records carry; zero: nothing.
+    secret: U64,
 }
 
 const _: () = {
-    assert!(size_of::<RootHeader>() == 92 && size_of::<RootHeader>() <= BLOCK_SIZE);
+    assert!(size_of::<RootHeader>() == 100 && size_of::<RootHeader>() <= BLOCK_SIZE);
+    assert!(offset_of!(RootHeader, secret) == 92);
     assert!(offset_of!(RootHeader, journal_blocks) == 56 && offset_of!(RootHeader, extents) == 74);
 };
 
@@ -88,6 +91,8 @@ pub struct Root {
     pub extents: Option<Mapping>,
     /// Root of the volume table: volume number to descriptor.
     pub volumes: Option<Mapping>,
+    /// What the shard's records carry, if it is not 0: no tenant knows it (J7 of `record.rs`).
+    pub secret: u64,
 }
 
 /// A pointer that may be absent: address zero is the superblock, so no pointer has it.
@@ -118,6 +123,7 @@ impl Root {
             shard: self.shard.into(),
             extents: pack_pointer(self.extents),
             volumes: pack_pointer(self.volumes),
+            secret: self.secret.into(),
         };
         block.fill(0);
         block[..size_of::<RootHeader>()].copy_from_slice(header.as_bytes());
@@ -160,6 +166,7 @@ impl Root {
             next_volume: header.next_volume.get(),
             extents: unpack_pointer(header.extents),
             volumes: unpack_pointer(header.volumes),
+            secret: header.secret.get(),
         })
     }
 }
@@ -179,6 +186,7 @@ mod tests {
             next_volume: 13,
             extents: Some(Mapping { pba: Pba(1 << 39), crc: 15 }),
             volumes: None,
+            secret: 16,
         }
     }
 
@@ -187,7 +195,7 @@ mod tests {
         let mut block = vec![0xA5; BLOCK_SIZE];
         root().encode(&mut block);
         assert_eq!(Root::decode(&block), Ok(root()));
-        assert_eq!(Root::decode(&block[..91]), Err(DecodeError::Short));
+        assert_eq!(Root::decode(&block[..99]), Err(DecodeError::Short));
     }
 
     #[test]

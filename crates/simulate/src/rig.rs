@@ -20,6 +20,8 @@ use crate::model::VolumeModel;
 use crate::seam::SeamDevice;
 use crate::target::{Failure, Target};
 
+/// What no tenant knows.
+const SECRET: u64 = 0x5EC2_E700_0000_0001;
 /// How often [`Shard::settle`] is called.
 const TICK: Duration = Duration::from_millis(250);
 
@@ -61,11 +63,14 @@ pub(crate) async fn open(
 ) -> Result<Vec<Shard<SeamDevice>>, OpenError> {
     let superblock = volume::read_superblock(device).await?;
     let extents = ExtentAllocator::new(&superblock);
-    let options = ShardOptions { map_memory, ..ShardOptions::default() };
+    let options = ShardOptions { map_memory, secret: SECRET, ..ShardOptions::default() };
     let mut recovered = Vec::new();
     for index in 0..count {
         let shard = Shard::recover(device.clone(), superblock, index, extents.clone(), options);
         recovered.push(shard.await?);
+    }
+    for shard in &recovered {
+        shard.confirm().await?;
     }
     let mut shards = Vec::new();
     for shard in recovered {

@@ -96,6 +96,10 @@ impl Device for SeamDevice {
         DeviceGeometry { volatile_cache, ..geometry }
     }
 
+    fn pins(&self) -> bool {
+        self.seam == Seam::Honest && self.device.pins()
+    }
+
     /// What is broken between engine and disk is so for requests only.
     fn pin(&self, range: PbaRange) -> Option<BufferSlice> {
         if self.seam == Seam::Honest { self.device.pin(range) } else { None }

@@ -38,6 +38,8 @@ struct Owners {
     disputed: BTreeSet<u32>,
     /// Extents that nobody owns, and that were given back before all that was in them was discarded.
     stale: BTreeSet<u32>,
+    /// Shards read back from what no flush is known to cover. Without that they may own what seems to be nobody's.
+    unproven: BTreeSet<u16>,
     /// How often anyone asked or said something.
     calls: u64,
 }
@@ -131,6 +133,20 @@ impl ExtentAllocator {
         assert!(owner.is_some(), "an extent is released by its owner, once");
         owners.free += 1;
         owners.wanted_by = None;
+    }
+
+    /// Notes whether what `shard` was read back from is known to be durable (W5 of `confirm.rs`).
+    pub(crate) fn set_proven(&self, shard: u16, is_proven: bool) {
+        let mut owners = self.lock();
+        match is_proven {
+            true => owners.unproven.remove(&shard),
+            false => owners.unproven.insert(shard),
+        };
+    }
+
+    /// Whether that goes for all shards: none is going to own more than it claims.
+    pub(crate) fn are_all_proven(&self) -> bool {
+        self.lock().unproven.is_empty()
     }
 
     /// `shard` is going to be read back once more: what it owned is its own only if it claims it again.

@@ -315,18 +315,33 @@ pub async fn repair<D: Device>(
     // F5: what was missing without them was given up, if anything was.
     write_anew(device, &last_hopes, &mut repaired).await?;
     let total: u64 = recovered.iter().map(|r| r.shard().blocks_in_use()).sum();
-    let mut before = 0;
-    for recovered in recovered {
+    let (mut before, mut changed) = (0, Vec::new());
+    for recovered in &recovered {
         let blocks = recovered.shard().blocks_in_use();
         let done = |done: u64| progress((before + done).min(total), total);
-        if repair_shard(&recovered, consent, &mut repaired, done).await? {
-            repaired.shards += 1;
-            recovered.start().await?;
-        }
+        changed.push(repair_shard(recovered, consent, &mut repaired, done).await?);
         before += blocks;
     }
     progress(total, total);
+    write_changed(recovered, &changed).await?;
+    repaired.shards += changed.iter().filter(|changed| **changed).count() as u64;
     Ok(repaired)
+}
+
+/// Has the shards written that were `changed` by a repair, and none of the others.
+async fn write_changed<D: Device>(
+    recovered: Vec<Recovered<D>>,
+    changed: &[bool],
+) -> Result<(), OpenError> {
+    if changed.contains(&true) {
+        for shard in &recovered {
+            shard.confirm().await?;
+        }
+    }
+    for (shard, _) in recovered.into_iter().zip(changed).filter(|(_, changed)| **changed) {
+        shard.start().await?;
+    }
+    Ok(())
 }
 
 /// Writes copies anew from their twins, durably, as far as these are whole.

@@ -1,4 +1,4 @@
-//! The journal's ring and the records in it, without the I/O. J1 to J4 are in `layout`.
+//! The journal's ring and the records in it, without the I/O. J1 to J7 are in `layout`.
 //!
 //! Positions count blocks since the shard's first record and never wrap; the block of the ring is
 //! the remainder. `head` is where replay would begin, `tail` where the next record goes.
@@ -144,6 +144,14 @@ impl Journal {
     /// What the next record says of data on the media.
     pub(crate) fn settled(&self) -> u64 {
         self.holds.iter().map(|hold| hold - 1).fold(self.applied, u64::min)
+    }
+
+    /// The last record that took effect, and which of those behind what is settled have a write that failed and is not undone:
+    /// J6 of `layout`.
+    pub(crate) fn effects(&self) -> (u64, u64) {
+        let behind = |hold: &u64| u32::try_from(hold - self.settled() - 1).unwrap_or(u32::MAX);
+        let bits = self.holds.iter().map(|hold| 1_u64.unbounded_shl(behind(hold)));
+        (self.applied, bits.fold(0, |failed, bit| failed | bit))
     }
 
     /// Keeps off `refused` blocks from now on, and off those that the next record could lie on at once: nothing in the ring is
@@ -386,9 +394,13 @@ mod tests {
         assert_eq!(journal.complete_through(), Some(2));
         while journal.pop_settled(false).is_some() {}
         assert_eq!(journal.settled(), 2);
+        assert_eq!(journal.effects(), (2, 0));
         journal.hold(2);
-        assert_eq!(journal.settled(), 1);
+        assert_eq!((journal.settled(), journal.effects()), (1, (2, 1)));
+        journal.hold(1);
+        assert_eq!((journal.settled(), journal.effects()), (0, (2, 0b11)));
+        journal.unhold(1);
         journal.unhold(2);
-        assert_eq!(journal.settled(), 2);
+        assert_eq!((journal.settled(), journal.effects()), (2, (2, 0)));
     }
 }

@@ -16,11 +16,14 @@ pub struct ShardOptions {
     /// Bytes of memory that the maps of the shard's volumes may take; `None`: as much as they need. Less
     /// than a single request needs is exceeded by that request.
     pub map_memory: Option<u64>,
+    /// A number that no tenant can know, drawn by the caller. A shard that has none takes it for life: blocks that a tenant made
+    /// do not pass for records of its journal. Where nobody could mean harm it is 0, and there is none.
+    pub secret: u64,
 }
 
 impl Default for ShardOptions {
     fn default() -> Self {
-        Self { records_in_flight: 4, volatile_cache: None, map_memory: None }
+        Self { records_in_flight: 4, volatile_cache: None, map_memory: None, secret: 0 }
     }
 }
 

@@ -68,6 +68,14 @@ impl Device for AnyDevice {
         }
     }
 
+    fn pins(&self) -> bool {
+        match self {
+            Self::File(device) => device.pins(),
+            Self::Memory(device) => device.pins(),
+            Self::Model(device) => device.pins(),
+        }
+    }
+
     fn pin(&self, range: PbaRange) -> Option<BufferSlice> {
         match self {
             Self::File(device) => device.pin(range),

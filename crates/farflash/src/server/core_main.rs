@@ -9,7 +9,7 @@ use auth::Policy;
 use dataplane::{Core, CoreOptions};
 use device::ModelDevice;
 use directory::{BootTime, Tenure};
-use io_traits::{Clock, Device, Listener, Network, NetworkError, Spawn};
+use io_traits::{Clock, Device, Entropy, Listener, Network, NetworkError, Spawn};
 use reactor::{Handle, Receiver, TcpListener};
 use tokio::sync::{mpsc, oneshot};
 use units::ByteLen;
@@ -258,7 +258,8 @@ impl Desk {
     /// Takes this core's part of a device, in step with the other cores. What it has of it goes if they or the
     /// control side stop on the way.
     async fn take_up(&self, asked: TakeUp) {
-        let TakeUp { device, part, recovered, start, started, serve, serving } = asked;
+        let TakeUp { device, part, recovered, confirm, confirmed, start, .. } = asked;
+        let TakeUp { started, serve, serving, .. } = asked;
         let way = self.attach(&part);
         let shards = match self.recover(device, &part, &way).await {
             Ok(shards) => shards,
@@ -268,6 +269,15 @@ impl Desk {
         drop(part);
         let volumes = shards.iter().flat_map(|shard| shard.volumes()).collect();
         let _ = recovered.send(Ok(volumes));
+        if confirm.await.is_err() {
+            return;
+        }
+        for shard in &shards {
+            if let Err(error) = shard.confirm().await {
+                return drop(confirmed.send(Err(error)));
+            }
+        }
+        let _ = confirmed.send(Ok(()));
         if start.await.is_err() {
             return;
         }
@@ -308,6 +318,7 @@ impl Desk {
             ..ShardOptions::default()
         };
         for &index in &part.shards {
+            let options = ShardOptions { secret: self.draw_secret(), ..options };
             let (device, extents) = (device.clone(), part.extents.clone());
             let shard = Shard::recover(device, part.superblock, index, extents, options).await?;
             for loss in shard.losses().iter() {
@@ -319,6 +330,13 @@ impl Desk {
             recovered.push(shard);
         }
         Ok(recovered)
+    }
+
+    fn draw_secret(&self) -> u64 {
+        let mut bytes = [0; 8];
+        self.handle.fill_random(&mut bytes);
+        // 0 is none.
+        u64::from_le_bytes(bytes) | 1
     }
 
     /// The device for this core.

@@ -131,6 +131,10 @@ impl<D: Device> Device for Fenced<D> {
         }
     }
 
+    fn pins(&self) -> bool {
+        self.device.pins()
+    }
+
     fn pin(&self, range: PbaRange) -> Option<BufferSlice> {
         self.open().and_then(|device| device.pin(range))
     }

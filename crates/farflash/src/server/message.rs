@@ -63,6 +63,9 @@ pub(crate) struct TakeUp {
     pub(crate) part: Part,
     /// Told the volumes when all shards of this core are read back; nothing is written yet.
     pub(crate) recovered: Answer<Result<Vec<Uuid>, OpenError>>,
+    /// Comes when what was read back may be made durable.
+    pub(crate) confirm: oneshot::Receiver<()>,
+    pub(crate) confirmed: Answer<Result<(), OpenError>>,
     /// Comes when the shards may be written.
     pub(crate) start: oneshot::Receiver<()>,
     pub(crate) started: Answer<Result<(), OpenError>>,

@@ -1,8 +1,9 @@
-//! A device on its way to the cores: read back by all of them, then written, then served.
+//! A device on its way to the cores: read back by all of them, then made durable as it was read, then written, then served.
 //!
 //! - T1: nothing of a device is written before every core has read its shards of it back, and whoever takes it up has
 //!   looked at what is on it.
-//! - T2: none of it is served before every core could write it. If one cannot, or whoever takes it up stops, all
+//! - T2: no core takes an extent before every core has made durable what it read: else it may be one of a root that comes back.
+//! - T3: none of it is served before every core could write it. If one cannot, or whoever takes it up stops, all
 //!   let go of it, and it can be taken up anew.
 
 use tokio::sync::oneshot;
@@ -17,9 +18,11 @@ use super::state::CoreLink;
 use crate::failure::Failure;
 use crate::not_opened::{failing, is_failing};
 
-/// A device that is being taken up. The cores let go of it when this is dropped (T2).
+/// A device that is being taken up. The cores let go of it when this is dropped (T3).
 pub(super) struct Taking {
     recovered: Vec<oneshot::Receiver<Result<Vec<Uuid>, OpenError>>>,
+    confirm: Vec<oneshot::Sender<()>>,
+    confirmed: Vec<oneshot::Receiver<Result<(), OpenError>>>,
     start: Vec<oneshot::Sender<()>>,
     started: Vec<oneshot::Receiver<Result<(), OpenError>>>,
     serve: Vec<oneshot::Sender<()>>,
@@ -34,9 +37,15 @@ impl Taking {
         opened: &OpenDevice,
         fence: &Fence,
     ) -> Result<Self, Failure> {
-        let (recovered, started, serving) = (Vec::new(), Vec::new(), Vec::new());
-        let (start, serve) = (Vec::new(), Vec::new());
-        let mut taking = Self { recovered, start, started, serve, serving };
+        let mut taking = Self {
+            recovered: Vec::new(),
+            confirm: Vec::new(),
+            confirmed: Vec::new(),
+            start: Vec::new(),
+            started: Vec::new(),
+            serve: Vec::new(),
+            serving: Vec::new(),
+        };
         let extents = ExtentAllocator::new(&opened.superblock);
         for (index, link) in links.iter().enumerate() {
             let part = Part {
@@ -51,6 +60,8 @@ impl Taking {
                 device: number,
                 part,
                 recovered: way_back(&mut taking.recovered),
+                confirm: way_there(&mut taking.confirm),
+                confirmed: way_back(&mut taking.confirmed),
                 start: way_there(&mut taking.start),
                 started: way_back(&mut taking.started),
                 serve: way_there(&mut taking.serve),
@@ -70,10 +81,9 @@ impl Taking {
 
     /// Has the shards written, so that they can be served.
     pub(super) async fn start(&mut self, name: &str) -> Result<(), Failure> {
-        for start in self.start.drain(..) {
-            // One that has ended is found below.
-            let _ = start.send(());
-        }
+        tell_all(&mut self.confirm);
+        all(&mut self.confirmed, name).await?;
+        tell_all(&mut self.start);
         all(&mut self.started, name).await.map(drop)
     }
 
@@ -99,6 +109,14 @@ fn way_there<T>(senders: &mut Vec<oneshot::Sender<T>>) -> oneshot::Receiver<T> {
     let (sender, receiver) = oneshot::channel();
     senders.push(sender);
     receiver
+}
+
+/// Lets every core go on.
+fn tell_all(ways: &mut Vec<oneshot::Sender<()>>) {
+    for way in ways.drain(..) {
+        // One that has ended is found when it is to report.
+        let _ = way.send(());
+    }
 }
 
 /// Waits for every core to report of the device called `name`.

@@ -426,9 +426,14 @@ impl Device for SimDevice {
         DeviceGeometry { blocks, volatile_cache: self.state.volatile.get(), discards: true }
     }
 
+    /// One with a volatile cache is a drive.
+    fn pins(&self) -> bool {
+        !self.state.volatile.get()
+    }
+
     fn pin(&self, range: PbaRange) -> Option<BufferSlice> {
         let state = &self.state;
-        let ends = state.crashed.get() || state.gone.get() || state.volatile.get();
+        let ends = state.crashed.get() || state.gone.get() || !self.pins();
         if ends || self.check_range(range).is_err() || self.chance(2) {
             return None;
         }

@@ -20,7 +20,7 @@ use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
 
 use io_traits::Device;
-use units::{LbaRange, Pba, PbaRange};
+use units::LbaRange;
 
 use super::spans::{Fetched, cost_of, fetch_runs};
 use super::{Found, look_up, runs_of};
@@ -45,9 +45,8 @@ pub(crate) struct Room {
 impl Room {
     /// `None`: the device lies in memory.
     pub(crate) fn of<D: Device>(device: &D) -> Option<Rc<Self>> {
-        let is_lent = device.pin(PbaRange::new(Pba(0), 1)).is_some();
         let room = Self { pieces: Cell::new(PIECES_MAX), blocks: Cell::new(BLOCKS_MAX) };
-        (!is_lent).then(|| Rc::new(room))
+        (!device.pins()).then(|| Rc::new(room))
     }
 
     /// Whether anything was read ahead that nobody came for yet.

@@ -293,6 +293,7 @@ impl<D: Device> Inner<D> {
                 next_volume: snapshot.next_volume,
                 extents,
                 volumes,
+                secret: self.secret.get(),
             }
         };
         self.write_root(&root).await?;

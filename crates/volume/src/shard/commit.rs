@@ -20,9 +20,8 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 
 use io_traits::{Buffer, BufferSlice, Device, DeviceError};
-use layout::{RECORD_BLOCKS_MAX, RECORD_HEADER_SIZE, RecordHead, record_blocks, seal_record};
+use layout::{RECORD_ENTRIES_MAX, RECORD_HEADER_SIZE, RecordHead, record_blocks, seal_record};
 use smallvec::SmallVec;
-use units::BLOCK_SIZE;
 
 use super::Inner;
 use super::flush::Flusher;
@@ -267,11 +266,10 @@ impl<D: Device> Inner<D> {
             return None;
         }
         let mut ops = self.ops.borrow_mut();
-        let bytes_max = usize::from(RECORD_BLOCKS_MAX) * BLOCK_SIZE - RECORD_HEADER_SIZE;
         let (mut len, mut taken) = (0, 0);
         for id in &journal.queue {
             let more = ops[*id].len_bytes();
-            if len + more > bytes_max {
+            if len + more > RECORD_ENTRIES_MAX {
                 break;
             }
             len += more;
@@ -296,6 +294,7 @@ impl<D: Device> Inner<D> {
             op.record = Some(place.sequence);
             list.push(id);
         }
+        let (applied, failed) = journal.effects();
         let head = RecordHead {
             sequence: place.sequence,
             incarnation: journal.incarnation,
@@ -307,6 +306,9 @@ impl<D: Device> Inner<D> {
             },
             previous_crc: place.previous_crc,
             generation: self.generation.get(),
+            applied,
+            failed,
+            secret: self.secret.get(),
         };
         let crc = seal_record(bytes, &head, count, len);
         journal.push(place, blocks as u64, crc, list, data_pending);

@@ -1,4 +1,4 @@
-//! Which writes of the journal's last records reached the media: their data is compared with its checksums (P2, P3 of
+//! Which writes of the journal's last records reached the media: their data is compared with its checksums (P2, P3, P7 of
 //! `replay.rs`).
 
 use std::collections::BTreeMap;
@@ -71,8 +71,11 @@ struct ToCompare<'a> {
     crcs: &'a [u32],
 }
 
-/// Those that are not trusted, and that no later entry overlaps (P3); the last one first.
+/// Those that are not trusted, that no later entry overlaps (P3), and of whose data the last record does not say that it is
+/// there (P7); the last one first.
 fn writes_to_compare(unsettled: &[Placed]) -> Vec<ToCompare<'_>> {
+    let last = unsettled.last().map(|placed| placed.record.head);
+    let is_there = |sequence| last.is_some_and(|head| head.proves_data(sequence));
     let mut touched = Touched::default();
     let mut found = Vec::new();
     for (number, Placed { record, .. }) in unsettled.iter().enumerate().rev() {
@@ -80,7 +83,8 @@ fn writes_to_compare(unsettled: &[Placed]) -> Vec<ToCompare<'_>> {
             match entry {
                 Entry::Write { volume, lba, trusted, runs, crcs, .. } => {
                     let range = LbaRange::new(*lba, crcs.len() as u64);
-                    if !trusted && !touched.overlaps(*volume, range) {
+                    let is_known = *trusted || is_there(record.head.sequence);
+                    if !is_known && !touched.overlaps(*volume, range) {
                         found.push(ToCompare { at: (number, place), runs, crcs });
                     }
                     touched.add(*volume, range);

@@ -6,6 +6,8 @@
 //! - W2: nothing changes by it. All is written once more as it was read, if it is what it should be; the root last, and one
 //!   copy after the other (K6).
 //! - W3: a block that is refused, or cannot be read, stays as it is: others are not kept back by it. The root has to be written.
+//! - W5: all shards of a device are confirmed before one is started. The newest root of one may have given back an extent that the
+//!   root before has: who takes that may not be durably ahead of the former.
 //! - W4: at most [`REQUESTS_AT_ONCE`] requests for [`BLOCKS_AT_ONCE`] blocks, or one for more, are under way at a time. So it is
 //!   where data is compared, too (P2).
 
@@ -90,18 +92,31 @@ pub(super) fn at_once(blocks: impl Iterator<Item = u64>) -> usize {
 }
 
 impl<D: Device> Inner<D> {
-    /// Makes durable what the shard was read back from (W1).
+    /// Whether the shard was read back from what no flush is known to cover.
+    pub(super) fn is_unproven(&self) -> bool {
+        self.volatile && self.unproven.borrow().is_some()
+    }
+
+    /// Makes durable what the shard was read back from (W1), unless that was done.
     pub(super) async fn confirm(&self) -> Result<(), CheckpointError> {
         let unproven = self.unproven.take().filter(|_| self.volatile);
-        let Some(Unproven { root, mut pieces }) = unproven else { return Ok(()) };
-        if broken(Sabotage::BuildOnUnflushed) {
+        let Some(unproven) = unproven.filter(|_| !broken(Sabotage::BuildOnUnflushed)) else {
             return Ok(());
+        };
+        let confirmed = self.write_as_it_was(&unproven).await;
+        if confirmed.is_err() {
+            self.unproven.replace(Some(unproven));
         }
+        confirmed
+    }
+
+    async fn write_as_it_was(&self, unproven: &Unproven) -> Result<(), CheckpointError> {
         // What nobody replays may lie anywhere.
-        pieces.retain(|piece| match piece.meant {
+        let is_here = |piece: &&Piece| match piece.meant {
             Meant::Record(_) => true,
             Meant::Data(_) => self.pool.borrow().contains(piece.range),
-        });
+        };
+        let pieces: Vec<&Piece> = unproven.pieces.iter().filter(is_here).collect();
         let mut left = &pieces[..];
         while !left.is_empty() {
             let (chunk, others) =
@@ -110,7 +125,7 @@ impl<D: Device> Inner<D> {
             written.into_iter().collect::<Result<(), _>>()?;
             left = others;
         }
-        self.write_root_singly(&root).await
+        self.write_root_singly(&unproven.root).await
     }
 
     /// Writes blocks once more, if they are what is meant (W2, W3).

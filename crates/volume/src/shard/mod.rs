@@ -116,6 +116,8 @@ pub(crate) struct Inner<D: Device> {
     tables: RefCell<Tables>,
     /// Generation of the last durable root.
     generation: Cell<u64>,
+    /// What its records carry (J7 of `layout`).
+    secret: Cell<u64>,
     /// The last start that an attempt to bring this shard back may have written (R2 of `reopen.rs`).
     started_again: Cell<u64>,
     /// Volumes with dead ranges that the reclaimer is to take out of their maps.

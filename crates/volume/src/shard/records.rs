@@ -101,8 +101,11 @@ impl<'a, D: Device> Reader<'a, D> {
         OpenError::Journal { shard: self.root.shard, sequence: self.at.sequence }
     }
 
+    /// Whether the shard made it, and not a tenant (J7).
     fn is_ours(&self, record: &Record) -> bool {
-        record.head.device == self.root.device && record.head.shard == self.root.shard
+        let head = &record.head;
+        let has_secret = self.root.secret == 0 || head.secret == self.root.secret;
+        has_secret && head.device == self.root.device && head.shard == self.root.shard
     }
 
     fn continues(&self, record: &Record) -> bool {
@@ -163,8 +166,7 @@ impl<'a, D: Device> Reader<'a, D> {
         Ok(all)
     }
 
-    /// A later record that calls the missing one settled proves that it was there: what follows
-    /// cannot be replayed without it.
+    /// A later record that says so proves that the missing one was there (J3, J6): what follows cannot be replayed without it.
     pub(super) async fn look_behind(&mut self) -> Result<(), OpenError> {
         self.window = None;
         let blocks = self.root.journal.blocks;
@@ -174,7 +176,7 @@ impl<'a, D: Device> Reader<'a, D> {
             let head = &record.head;
             let proof = match head.incarnation.cmp(&self.root.incarnation) {
                 Ordering::Less => false,
-                Ordering::Equal => head.settled >= self.at.sequence,
+                Ordering::Equal => head.proves(self.at.sequence),
                 Ordering::Greater => true,
             };
             // Or it builds on a newer root, which is gone.

@@ -46,12 +46,26 @@ pub struct Recovered<D: Device> {
 }
 
 impl<D: Device> Recovered<D> {
+    /// Makes durable what the shard was read back from, and changes nothing. Where a device has several shards, that comes before
+    /// any of them is started: what one has given back by its newest root another may take, and writes to.
+    ///
+    /// # Errors
+    /// The device cannot be written or flushed.
+    pub async fn confirm(&self) -> Result<(), OpenError> {
+        let inner = &self.shard.inner;
+        inner.confirm().await.map_err(not_begun)?;
+        inner.extents.set_proven(inner.index, true);
+        Ok(())
+    }
+
     /// Takes the shard into use: writes a checkpoint, and for a new shard its first root. Only when
-    /// every active shard of the device was recovered.
+    /// every active shard of the device was recovered, and [confirmed](Recovered::confirm), but for this one.
     ///
     /// # Errors
     /// No extent is free for a new shard, or the device cannot be written.
     pub async fn start(self) -> Result<Shard<D>, OpenError> {
+        self.confirm().await?;
+        assert!(self.shard.inner.extents.are_all_proven(), "W5: all shards are confirmed");
         let mut recovered = self;
         let mut tries = 0;
         loop {
@@ -83,11 +97,7 @@ impl<D: Device> Recovered<D> {
             Ok(()) => inner.take_checkpoint().await,
             Err(error) => Err(error),
         };
-        begun.map_err(|error| match error {
-            CheckpointError::Device(error) => OpenError::Device(error),
-            CheckpointError::NoSpace => OpenError::NoExtent,
-            CheckpointError::Lost => OpenError::Device(DeviceError::Gone),
-        })?;
+        begun.map_err(not_begun)?;
         inner.resume_reclaims();
         Ok(())
     }
@@ -104,6 +114,15 @@ impl<D: Device> Recovered<D> {
         let recovered = Shard::read_back(Rc::new(fresh)).await?;
         recovered.shard.inner.avoid_what_was_refused();
         Ok(recovered)
+    }
+
+    /// The same, where others may be started before it: not before it is confirmed.
+    fn until_confirmed(self) -> Self {
+        let inner = &self.shard.inner;
+        if inner.is_unproven() {
+            inner.extents.set_proven(inner.index, false);
+        }
+        self
     }
 
     pub(crate) fn shard(&self) -> &Shard<D> {
@@ -158,7 +177,8 @@ impl<D: Device> Shard<D> {
         if index >= superblock.shard_slots {
             return Err(OpenError::NoSuchShard(index));
         }
-        Self::read_back(Rc::new(Inner::new(device, superblock, index, extents, options))).await
+        let inner = Inner::new(device, superblock, index, extents, options);
+        Ok(Self::read_back(Rc::new(inner)).await?.until_confirmed())
     }
 
     /// As [`Shard::recover`], without whatever is damaged: if it is started, that is lost (Q2).
@@ -170,7 +190,7 @@ impl<D: Device> Shard<D> {
     ) -> Result<Recovered<D>, OpenError> {
         let inner = Inner::new(device, superblock, index, extents, ShardOptions::default());
         inner.consents.set(true);
-        Self::read_back(Rc::new(inner)).await
+        Ok(Self::read_back(Rc::new(inner)).await?.until_confirmed())
     }
 
     /// How often it was taken into use, this time and returns after a failure included.
@@ -188,6 +208,9 @@ impl<D: Device> Shard<D> {
     pub(super) async fn read_back(inner: Rc<Inner<D>>) -> Result<Recovered<D>, OpenError> {
         let root = read_root(&inner.device, &inner.superblock, inner.index).await?;
         if let Some(root) = &root {
+            if root.secret != 0 {
+                inner.secret.set(root.secret);
+            }
             inner.load_checkpoint(root).await?;
             replay(&inner, root).await?;
             inner.pool.borrow_mut().suspect_all();
@@ -195,6 +218,15 @@ impl<D: Device> Shard<D> {
         }
         inner.note_superblocks().await?;
         Ok(Recovered { shard: Self { inner }, is_new: root.is_none() })
+    }
+}
+
+/// Why a start came to nothing.
+fn not_begun(error: CheckpointError) -> OpenError {
+    match error {
+        CheckpointError::Device(error) => OpenError::Device(error),
+        CheckpointError::NoSpace => OpenError::NoExtent,
+        CheckpointError::Lost => OpenError::Device(DeviceError::Gone),
     }
 }
 
@@ -236,6 +268,7 @@ impl<D: Device> Inner<D> {
             credit: Cell::new(0),
             tables: RefCell::new(Tables::new()),
             generation: Cell::new(0),
+            secret: Cell::new(options.secret),
             started_again: Cell::new(0),
             reclaims: RefCell::new(VecDeque::new()),
             reclaimed: RefCell::default(),

@@ -11,8 +11,9 @@
 //! - P5: a record takes effect as soon as a later one calls it settled, so that only those are held that P2 is about.
 //!   If the journal turns out to be damaged behind it, nothing of all that is used.
 //! - P6: a write that was skipped did take effect if a later one names a block that it frees: blocks are used again only after
-//!   that. What is not there of its data has rotted since, and is an error for who reads it. It stands behind a write that
-//!   failed and is not undone, which keeps `settled` below it.
+//!   that. What is not there of its data has rotted since, and is an error for who reads it. It stands beside or behind a write
+//!   that failed and is not undone, which keeps `settled` below it.
+//! - P7: nor is a write compared of which the last record says that it took effect, though it is not settled (J6).
 
 use std::collections::VecDeque;
 use std::rc::Rc;

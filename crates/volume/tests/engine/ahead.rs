@@ -24,7 +24,12 @@ fn tag(lba: u64) -> u8 {
 
 /// A volume on a drive that was read in order up to [`NEXT`], and all that is on its way has arrived.
 fn read_in_order() -> (Sim, Volume<TestDevice>) {
-    let (mut sim, volume) = fresh(&TestDevice::new(DEVICE_BLOCKS, false), None, BLOCKS);
+    read_in_order_from(&TestDevice::new(DEVICE_BLOCKS, false))
+}
+
+/// The same on any device.
+fn read_in_order_from(device: &TestDevice) -> (Sim, Volume<TestDevice>) {
+    let (mut sim, volume) = fresh(device, None, BLOCKS);
     sim.run_ok(async {
         for lba in 0..BLOCKS {
             volume.write(Lba(lba), data(tag(lba), 1), None).await.expect("room");
@@ -217,6 +222,27 @@ fn a_busy_drive_is_not_read_ahead() {
     });
     sim.settle();
     assert!(sim.device.reads() - before < 20, "nothing but what was asked for");
+}
+
+/// A device in memory is looked at where it lies, also if that cannot be at times: nothing of it is read ahead.
+#[test]
+fn a_device_in_memory_is_not_read_ahead() {
+    let device = TestDevice::new(DEVICE_BLOCKS, false);
+    device.faults(|faults| faults.is_memory = true);
+    let (mut sim, volume) = read_in_order_from(&device);
+    let before = sim.device.blocks_read();
+    sim.run_ok(async {
+        for request in READ..READ + 20 {
+            tags(&volume, request * LARGE, LARGE).await;
+        }
+    });
+    sim.settle();
+    assert_eq!(sim.device.blocks_read() - before, 20 * LARGE);
+    hold_reads(&sim);
+    let next = volume.clone();
+    let told = sim.begin(async move { tags(&next, NEXT + 20 * LARGE, LARGE).await });
+    sim.settle();
+    assert!(told.borrow().is_none(), "nobody asked for it before");
 }
 
 /// H3.

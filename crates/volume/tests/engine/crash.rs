@@ -151,6 +151,9 @@ async fn start(device: TestDevice, shards: u16) -> Shard<TestDevice> {
             Shard::recover(device.clone(), superblock, index, extents.clone(), options).await;
         all.push(shard.expect("sound"));
     }
+    for shard in &all {
+        shard.confirm().await.expect("writable");
+    }
     let mut first = None;
     for shard in all {
         let started = shard.start().await.expect("room");

@@ -34,6 +34,9 @@ fn open_both_and_extents(sim: &mut Sim) -> (Shards, ExtentAllocator) {
             let shard = Shard::recover(device, superblock, index, extents, options).await;
             recovered.push(shard.expect("sound"));
         }
+        for shard in &recovered {
+            shard.confirm().await.expect("writable");
+        }
         let mut shards = Vec::new();
         for shard in recovered {
             shards.push(shard.start().await.expect("room"));

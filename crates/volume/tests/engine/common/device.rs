@@ -71,6 +71,8 @@ pub struct Faults {
     pub held_reads: BTreeSet<u64>,
     /// Whether it has no room for what nobody waits for.
     pub is_busy: bool,
+    /// Whether it lies in memory, of which others write to all just when somebody wants to look.
+    pub is_memory: bool,
 }
 
 struct Disk {
@@ -510,6 +512,10 @@ impl Device for TestDevice {
     fn geometry(&self) -> DeviceGeometry {
         let disk = self.disk.borrow();
         DeviceGeometry { blocks: disk.blocks, volatile_cache: disk.volatile, discards: true }
+    }
+
+    fn pins(&self) -> bool {
+        self.disk.borrow().faults.is_memory
     }
 
     fn has_room(&self) -> bool {
