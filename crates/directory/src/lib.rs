@@ -306,9 +306,9 @@ pub trait Directory: Send + Sync + 'static {
     fn reserve_if(&self, volume: VolumeRecord, admit: Option<Admit>) -> Reply<'_, ()>;
     /// Changes a volume's record if `admit` has nothing against it, as for [`Directory::reserve_if`].
     fn update_if(&self, volume: VolumeRecord, admit: Option<Admit>) -> Reply<'_, ()>;
-    /// Changes a volume's record.
+    /// Changes a volume's record. Where another device has that of a volume of the same id, it stays as it is.
     fn update(&self, volume: VolumeRecord) -> Reply<'_, ()>;
-    /// Removes a volume's record and gives up its name.
+    /// Removes a volume's record and gives up its name; with the same exception.
     fn forget(&self, volume: VolumeRecord) -> Reply<'_, ()>;
     /// Makes the records of a device those of `volumes`, which are all that it holds.
     fn reconcile(&self, device: Uuid, volumes: Vec<VolumeRecord>) -> Reply<'_, Vec<Conflict>>;

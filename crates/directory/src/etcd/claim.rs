@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use uuid::Uuid;
 
-use super::gateway::{Compare, Op};
+use super::gateway::{Compare, Op, document};
 use super::{CLAIM_ROUNDS, Connection, Held, Shared, decode};
 use crate::records::ClaimRecord;
 use crate::{BootTime, Claim, DirectoryError, Term};
@@ -39,12 +39,18 @@ impl Shared {
             let connection = self.connected().await?;
             compare.push(self.in_session(&connection));
             let then = self.put_claim(claim.device, &record);
-            let made = connection.gateway.txn(&compare, &then, &[]).await;
+            let made = connection.gateway.txn(&compare, &then, &[Op::Get(key.clone())]).await;
             let made = made.map_err(|error| self.given_up(&connection, error))?;
-            if made.succeeded {
-                let held = Held { epoch: made.revision(), record };
-                self.note_claim(&connection, claim.device, held)?;
-                self.seen(made.revision()).await;
+            // V2 of `volumes.rs`.
+            let own_work = made
+                .read()
+                .next()
+                .flatten()
+                .filter(|now| now.mod_revision != revision && now.value == document(&record));
+            let epoch = own_work.map(|now| now.mod_revision);
+            if let Some(epoch) = epoch.or(made.succeeded.then(|| made.revision())) {
+                self.note_claim(&connection, claim.device, Held { epoch, record })?;
+                self.seen(epoch).await;
                 return Ok(());
             }
             self.trouble.notify_one();

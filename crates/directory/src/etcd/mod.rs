@@ -19,6 +19,7 @@ mod keeper;
 mod leftovers;
 mod reconcile;
 mod session;
+mod volumes;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::pin::Pin;
@@ -350,30 +351,6 @@ impl Shared {
         keys.map(|key| Op::Put { key, value: document(record), lease: None })
     }
 
-    fn put_volume(&self, volume: &VolumeRecord) -> Op {
-        Op::Put { key: self.keys.volume(volume.id), value: document(volume), lease: None }
-    }
-
-    async fn update(&self, volume: VolumeRecord) -> Result<(), DirectoryError> {
-        let known = self.state(|state| state.view.volumes.get(&volume.id).cloned());
-        let counts_alike = known.is_some_and(|known| known.counts_as(&volume));
-        let mut then = vec![self.put_volume(&volume)];
-        then.extend(self.recount(&volume).filter(|_| !counts_alike));
-        self.change(volume.device, Vec::new(), &then).await.map(drop)
-    }
-
-    async fn forget(&self, volume: VolumeRecord) -> Result<(), DirectoryError> {
-        let name = self.keys.name(&volume.name);
-        let mut then = vec![Op::Delete(self.keys.volume(volume.id))];
-        then.extend(self.recount(&volume));
-        let named = vec![Compare::Value(name.clone(), document(&volume.id))];
-        let all = [&then[..], &[Op::Delete(name)]].concat();
-        if !self.change(volume.device, named, &all).await? {
-            self.change(volume.device, Vec::new(), &then).await?;
-        }
-        Ok(())
-    }
-
     async fn leave(&self) -> Result<(), DirectoryError> {
         let connection = self.connection()?;
         let held: Vec<_> = self.state(|state| {
@@ -448,11 +425,11 @@ impl Directory for Etcd {
     }
 
     fn update_if(&self, volume: VolumeRecord, admit: Option<Admit>) -> Reply<'_, ()> {
-        Box::pin(self.shared.admit(volume, admit))
+        Box::pin(self.shared.update(volume, admit))
     }
 
     fn update(&self, volume: VolumeRecord) -> Reply<'_, ()> {
-        Box::pin(self.shared.update(volume))
+        Box::pin(self.shared.update(volume, None))
     }
 
     fn forget(&self, volume: VolumeRecord) -> Reply<'_, ()> {

@@ -85,7 +85,7 @@ async fn a_change_that_was_given_up_is_not_made_later() {
     let directory = joined(&[wire.address()], &a).await;
     directory.claim(claim(DEVICE)).await.expect("free");
     let key = |kind: &str, name: &dyn std::fmt::Display| format!("/farflash/test/{kind}/{name}");
-    let kept = volume(&a, DEVICE, "kept");
+    let kept = VolumeRecord { owner: Some("acme".to_owned()), ..volume(&a, DEVICE, "kept") };
     directory.reserve(kept.clone()).await.expect("free");
 
     wire.delay(&key("names", &"new"));
@@ -97,7 +97,8 @@ async fn a_change_that_was_given_up_is_not_made_later() {
     assert!(!is_there(etcd.address(0), &key("names", &"new")), "nobody would give it up");
     assert!(!is_there(etcd.address(0), &key("volumes", &new.id)), "there is none");
 
-    wire.delay(&key("volumes", &kept.id));
+    // Only the change names it, which the look before it does not.
+    wire.delay(&key("tenants", &"acme"));
     let given_up = directory.update(VolumeRecord { size_bytes: 8192, ..kept.clone() }).await;
     assert!(matches!(given_up, Err(DirectoryError::Unreachable { .. })), "{given_up:?}");
     reconciled_anew(&directory, vec![kept.clone()]).await;
