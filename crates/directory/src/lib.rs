@@ -9,7 +9,7 @@
 //! path: a look-up reads the [`View`] in memory, which stays as it was while the directory is away.
 //!
 //! # Who serves a device
-//! Under a cluster's prefix in etcd lie `hosts/ID` (under the host's lease), and without a lease `cluster` (its identity),
+//! Under a cluster's prefix in etcd lie `hosts/ID` and `host-names/NAME` (under the host's lease), and without a lease `cluster` (its identity),
 //! `devices/ID` (a claim), `claimed/ID` (its last claim, also when that was given back), `volumes/ID`, `names/NAME`, and
 //! `tenants/NAME`, which puts a tenant's changes in a row, and `grants/NAME`, how its quota is divided among hosts; and
 //! `registered/ID`, the last registration of a host that stops by itself.

@@ -8,6 +8,8 @@
 //! - E5: a change that is not answered ends the session, and none that was asked for in a session takes effect when the
 //!   next has begun: each compares that the host's record is under the session's lease. So what is read then stays so, however late
 //!   a member of etcd, or what lies before it, carries out what it was asked.
+//! - E6: of the hosts that live no two have one name. Who registers looks who is there, and in the transaction writes `host-names/NAME`,
+//!   of which it compares that nobody has written it since before that look.
 
 mod access;
 mod address;
@@ -119,6 +121,11 @@ impl Keys {
 
     fn host(&self, id: Uuid) -> String {
         format!("{}hosts/{id}", self.prefix)
+    }
+
+    /// Where the last registration of a host of this name is noted, under its lease (E6).
+    fn host_name(&self, name: &str) -> String {
+        format!("{}host-names/{name}", self.prefix)
     }
 
     fn device(&self, id: Uuid) -> String {

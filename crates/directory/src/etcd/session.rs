@@ -193,6 +193,10 @@ async fn identify(shared: &Shared, gateway: &Gateway) -> Result<(), DirectoryErr
 /// Puts the host's record under the lease, unless another process is that host.
 async fn register(shared: &Shared, gateway: &Gateway, lease: i64) -> Result<(), DirectoryError> {
     let host = shared.state(|state| state.host.clone());
+    let name_key = shared.keys.host_name(&host.name);
+    // E6: before it is looked who is there.
+    let named = gateway.txn(&[], &[Op::Get(name_key.clone())], &[]).await?;
+    let named = named.read().next().flatten().map_or(0, |kv| kv.mod_revision);
     let (others, _) = gateway.range(&format!("{}hosts/", shared.keys.prefix)).await?;
     let own_key = shared.keys.host(host.id);
     let mut revision = 0;
@@ -224,20 +228,24 @@ async fn register(shared: &Shared, gateway: &Gateway, lease: i64) -> Result<(), 
             }
         }
     }
-    let mut then =
-        vec![Op::Put { key: own_key.clone(), value: document(&host), lease: Some(lease) }];
+    let mut then = vec![
+        Op::Put { key: own_key.clone(), value: document(&host), lease: Some(lease) },
+        Op::Put { key: name_key.clone(), value: document(&host.id), lease: Some(lease) },
+    ];
     if shared.options.tenure.term().is_some() {
         let (key, value) = (shared.keys.registered(host.id), document(&host.session));
         then.push(Op::Put { key, value, lease: None });
     }
-    let compare = [Compare::ModRevision(own_key.clone(), revision)];
+    let compare =
+        [Compare::ModRevision(own_key.clone(), revision), Compare::ModRevision(name_key, named)];
     let answer = gateway.txn(&compare, &then, &[Op::Get(own_key)]).await?;
     // V2 of `volumes.rs`: nobody else has the lease.
     let is_own_work = answer.read().next().flatten().is_some_and(|kv| kv.lease == lease);
     if answer.succeeded || is_own_work {
         return Ok(());
     }
-    Err(DirectoryError::Unreachable { reason: "the host's record changes all the time".to_owned() })
+    let reason = "another registers at the same time as this host or as one of its name".to_owned();
+    Err(DirectoryError::Unreachable { reason })
 }
 
 /// Looks whether a claim still holds (F4, F5).
