@@ -20,8 +20,8 @@
 //!   operator has another host take it over. The latter is refused if the holder is seen at an address that
 //!   its claim names ([`Seek`]); it is one transaction, made next, which compares the claim that was read and
 //!   that the holder's lease has ended. No lapse of time passes a claim on. A host goes on with a claim of its own that a former
-//!   process made: under the same kernel that one is dead (I2 of `identity.rs`); else it is looked for as any holder is,
-//!   since two machines may have one id.
+//!   process made: under the same kernel and in the same network namespace that one is dead (I2 of `identity.rs`); else it is looked for
+//!   as any holder is, since two machines, or two containers of one machine, may have one id.
 //! - F3: each transaction that changes volumes or names compares that the claim of their device is the
 //!   one that this process made (its modification revision, the claim's *epoch*).
 //! - F4: a host that finds its claim to be another's stops to serve the device at once, and says so. It

@@ -205,10 +205,10 @@ async fn register(shared: &Shared, gateway: &Gateway, lease: i64) -> Result<(), 
         if other.key == own_key {
             let record = record?;
             revision = other.mod_revision;
-            // One of the same kernel is gone: its place could be taken (I2).
+            // One of the same kernel and network is gone: its place could be taken (I2).
             if record.session != host.session && record.boot != host.boot {
                 let what = format!(
-                    "the host `{}` (id {}) lives on another machine, or did until a moment ago",
+                    "the host `{}` (id {}) lives on another machine or in another container, or did until a moment ago",
                     host.name, host.id
                 );
                 return Err(DirectoryError::HostLives { what });
