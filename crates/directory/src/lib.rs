@@ -40,6 +40,11 @@
 //!   it stays, and the transaction that takes over compares that note. When the host is back it looks at its claims both before and
 //!   after it registers, and serves again when it has stopped to serve what it lost.
 //!
+//! - F8: etcd may be restored from a backup, or lose everything. As F5 has it, the last claim of a device has the highest revision that is
+//!   noted of it. A host that finds a lower one than that of its own claim has lost it to nobody: etcd has forgotten it. It claims
+//!   the device again, unless the holder whom etcd names is [seen](Seek) to serve it. And of a device that belongs to the cluster some claim
+//!   is noted: where none is, nobody gets it but by an operator's word.
+//!
 //! **No two hosts of a cluster serve a device, unless an operator said what is not so of a host that cannot be reached.**
 //! Claims of a device are ordered by their revisions. Let B hold the one after A's. By F2 A gave it back, and by
 //! F1 serves no more; or an operator had B take it over, who thereby asserts that A is dead. If A is not dead but cut
@@ -172,6 +177,15 @@ pub enum DirectoryError {
         /// Where and how it was seen.
         sighting: Sighting,
     },
+    /// The device was claimed in this cluster before, as it says, and the directory does not know by whom (F8).
+    #[error(
+        "the device {device} belongs to this cluster, but the directory has forgotten which host had it, as one has that is lost or \
+         restored from an older backup"
+    )]
+    Forgotten {
+        /// The device's name here.
+        device: String,
+    },
     /// This machine has no id by which it could be told from others.
     #[error("there is no machine id in /etc/machine-id, and hosts are known by it")]
     NoMachineId,
@@ -202,7 +216,7 @@ impl DirectoryError {
 }
 
 /// A device that is to be served.
-#[derive(Clone, Debug, Eq, PartialEq)]
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct Claim {
     /// Its id.
     pub device: Uuid,
@@ -214,6 +228,8 @@ pub struct Claim {
     pub model: Option<String>,
     /// Its serial number, if it is a drive that says so.
     pub serial: Option<String>,
+    /// Whether it says that it belongs to the cluster (F6): then it was claimed before (F8).
+    pub belongs: bool,
 }
 
 /// Another division of an owner's quota.

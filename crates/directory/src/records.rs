@@ -133,7 +133,7 @@ impl ClaimRecord {
 
     /// The claim of `host` to a device.
     pub(crate) fn of(host: &HostRecord, claim: Claim) -> Self {
-        let Claim { device: _, name: device_name, volatile, model, serial } = claim;
+        let Claim { device: _, name: device_name, volatile, model, serial, belongs: _ } = claim;
         Self {
             host: host.id,
             host_name: host.name.clone(),

@@ -86,7 +86,7 @@ fn limited() -> Tenure {
 
 fn claim() -> Claim {
     let name = "file:/a".to_owned();
-    Claim { device: DEVICE, name, volatile: false, model: None, serial: None }
+    Claim { device: DEVICE, name, ..Claim::default() }
 }
 
 /// Waits until the host's registration is gone.

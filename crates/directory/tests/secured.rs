@@ -203,7 +203,7 @@ fn host() -> HostRecord {
 fn claim(device: u128) -> Claim {
     let name = "file:/a".to_owned();
     let device = Uuid::from_u128(device);
-    Claim { device, name, volatile: false, model: None, serial: None }
+    Claim { device, name, ..Claim::default() }
 }
 
 /// One who looks for holders and sees none.

@@ -33,6 +33,7 @@ impl Shared {
                 }
                 // F2: of another kernel it is not known to be dead.
                 Some(before) if before.boot != record.boot => self.seek(&claim, before).await?,
+                None if claim.belongs && !by_word => self.is_known(&connection, &claim).await?,
                 _ => {}
             }
             // Who waited for a holder may have done so through the end of a session.
@@ -57,6 +58,13 @@ impl Shared {
         }
         let reason = format!("the claim of {} changes all the time", claim.name);
         Err(DirectoryError::Unreachable { reason })
+    }
+
+    /// F8: refuses a device that was claimed before, as it says, and of which etcd knows nothing.
+    async fn is_known(&self, connection: &Connection, claim: &Claim) -> Result<(), DirectoryError> {
+        let noted = self.get(connection, &self.keys.claimed(claim.device)).await?;
+        let forgotten = || DirectoryError::Forgotten { device: claim.name.clone() };
+        noted.map(drop).ok_or_else(forgotten)
     }
 
     /// Notes a claim that was made, unless the session in which it was asked for has ended: then it may be lost already, and

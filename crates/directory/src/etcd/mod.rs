@@ -17,6 +17,7 @@ mod admission;
 mod claim;
 mod gateway;
 mod grants;
+mod holding;
 mod keeper;
 mod leftovers;
 mod reconcile;

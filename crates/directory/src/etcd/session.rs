@@ -1,6 +1,5 @@
 //! Keeping in touch with etcd (E1): lease, record, claims, view.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -8,8 +7,9 @@ use tokio::time::{Instant, MissedTickBehavior};
 use uuid::Uuid;
 
 use super::gateway::{Compare, Gateway, KeyValue, Op, Watch, WatchEvent, document};
-use super::{Connection, Held, Shared, decode};
-use crate::records::{ClaimRecord, HostRecord};
+use super::holding::{changed, verify};
+use super::{Connection, Shared, decode};
+use crate::records::HostRecord;
 use crate::view::View;
 use crate::{BootTime, DirectoryError, Event};
 
@@ -114,6 +114,7 @@ async fn begin(shared: &Shared, member: usize) -> Result<Session, DirectoryError
     register(shared, &gateway, lease).await?;
     let (keys, revision) = gateway.range(&shared.keys.prefix).await?;
     let watch = gateway.watch(&shared.keys.prefix, revision + 1).await?;
+    say_if_restored(shared, revision);
     // F7: what was taken over in between nobody tells of any more.
     for device in changed(shared, &keys) {
         verify(shared, &gateway, device).await?;
@@ -138,16 +139,16 @@ async fn begin(shared: &Shared, member: usize) -> Result<Session, DirectoryError
     Ok(Session { connection, watch, member })
 }
 
-/// The devices that this process has claimed, and of which `keys` do not say so.
-fn changed(shared: &Shared, keys: &[KeyValue]) -> Vec<Uuid> {
-    let found: BTreeMap<&str, i64> =
-        keys.iter().map(|kv| (kv.key.as_str(), kv.mod_revision)).collect();
-    shared.state(|state| {
-        let held = state.claims.iter().filter(|(device, held)| {
-            found.get(shared.keys.device(**device).as_str()) != Some(&held.epoch)
-        });
-        held.map(|(device, _)| *device).collect()
-    })
+/// Says so if etcd is as of an earlier `revision` than it was seen to be.
+fn say_if_restored(shared: &Shared, revision: i64) {
+    let before = shared.state(|state| state.seen);
+    if revision < before {
+        tracing::error!(
+            before,
+            revision,
+            "the directory has gone back, as one does that is restored from a backup: start no host until all that run are connected              again, and look whether each volume is where it was"
+        );
+    }
 }
 
 /// Has whoever acts upon events renew the tenure, behind all that was lost before.
@@ -246,42 +247,6 @@ async fn register(shared: &Shared, gateway: &Gateway, lease: i64) -> Result<(), 
     }
     let reason = "another registers at the same time as this host or as one of its name".to_owned();
     Err(DirectoryError::Unreachable { reason })
-}
-
-/// Looks whether a claim still holds (F4, F5).
-async fn verify(shared: &Shared, gateway: &Gateway, device: Uuid) -> Result<(), DirectoryError> {
-    let Some(held) = shared.state(|state| state.claims.get(&device).cloned()) else {
-        return Ok(());
-    };
-    let (key, noted) = (shared.keys.device(device), shared.keys.claimed(device));
-    let unknown = [Compare::ModRevision(key.clone(), 0), Compare::ModRevision(noted, 0)];
-    let then = shared.put_claim(device, &held.record);
-    let answer = gateway.txn(&unknown, &then, &[Op::Get(key)]).await?;
-    if answer.succeeded {
-        tracing::warn!(%device, "the directory had forgotten a device; its claim is made again");
-        let epoch = answer.revision();
-        shared.state(|state| state.claims.insert(device, Held { epoch, ..held }));
-        return Ok(());
-    }
-    let Some(found) = answer.read().next() else {
-        return Err(DirectoryError::Unreachable { reason: "a claim was not read".to_owned() });
-    };
-    let claim = found.map(|found| decode::<ClaimRecord>(&found.key, &found.value)).transpose()?;
-    if let (Some(found), Some(claim)) = (found, &claim)
-        && claim.session == held.record.session
-    {
-        // Another epoch: made by us, though the answer was lost.
-        let epoch = found.mod_revision;
-        shared.state(|state| state.claims.insert(device, Held { epoch, ..held }));
-        return Ok(());
-    }
-    shared.state(|state| state.claims.remove(&device));
-    let holder = claim.map(|claim| claim.host_name);
-    // N4: nothing is confirmed before whoever is told of it has acted. What else is served waits for that, so it is asked at once.
-    shared.options.tenure.end();
-    let _ = shared.events.send(Event::ClaimLost { device, holder });
-    shared.trouble.notify_one();
-    Ok(())
 }
 
 /// Keeps the lease and the view. Ends with the reason why it cannot.
