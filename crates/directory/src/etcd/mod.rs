@@ -70,7 +70,6 @@ pub struct Etcd {
 struct Shared {
     options: EtcdOptions,
     seek: Seek,
-    access: access::Access,
     keys: Keys,
     state: Mutex<State>,
     generation: watch::Sender<u64>,
@@ -192,12 +191,11 @@ impl Etcd {
             given_up: None,
             doubted: BTreeSet::new(),
         };
-        let access = options.credentials.open(&options.address);
-        let access = access.map_err(|error| DirectoryError::Foreign { what: error.to_string() })?;
+        let usable = options.credentials.check(&options.address);
+        usable.map_err(|error| DirectoryError::Foreign { what: error.to_string() })?;
         let shared = Arc::new(Shared {
             options,
             seek,
-            access,
             keys,
             state: Mutex::new(state),
             generation: watch::Sender::new(0),

@@ -97,11 +97,12 @@ fn still_cut_off(shared: &Shared, error: &DirectoryError) {
 /// Begins a session with a member of etcd.
 async fn begin(shared: &Shared, member: usize) -> Result<Session, DirectoryError> {
     let members = &shared.options.address.members;
-    let gateway = Gateway::new(
-        members[member % members.len()].clone(),
-        request_timeout(shared.options.lease),
-        shared.access.clone(),
-    );
+    let authority = members[member % members.len()].clone();
+    // Certificates end, and others take their places.
+    let access = shared.options.credentials.open(&shared.options.address);
+    let access =
+        access.map_err(|error| DirectoryError::Unreachable { reason: error.to_string() })?;
+    let gateway = Gateway::new(authority, request_timeout(shared.options.lease), access);
     let lease = gateway.grant_lease(shared.options.lease).await?;
     // F4: nothing else is asked for before. Another may be this host by now, and have what was claimed here.
     let held: Vec<Uuid> = shared.state(|state| state.claims.keys().copied().collect());
