@@ -49,6 +49,11 @@ pub(crate) fn own_host() -> Ipv4Addr {
 impl EtcdProcesses {
     /// Starts `count` members and waits until they answer.
     pub(crate) fn start(count: usize) -> Self {
+        Self::start_with(count, &[])
+    }
+
+    /// Starts `count` members with these arguments, too.
+    pub(crate) fn start_with(count: usize, more: &[&str]) -> Self {
         let directory = tempfile::tempdir().expect("a directory");
         let addresses = (0..count).map(|_| own_host());
         let addresses: Vec<_> = addresses.map(two_free_addresses_of).collect();
@@ -71,7 +76,9 @@ impl EtcdProcesses {
                 // What a killed process wrote survives it, and a slow disk must not end leases.
                 "--unsafe-no-fsync".to_owned(),
             ];
-            Member { arguments: arguments.to_vec(), data: path, client: *client, child: None }
+            let more = more.iter().map(|argument| (*argument).to_owned());
+            let arguments = arguments.into_iter().chain(more).collect();
+            Member { arguments, data: path, client: *client, child: None }
         });
         let mut etcd = Self { members: members.collect(), _directory: directory };
         (0..count).for_each(|member| etcd.begin(member));
@@ -173,6 +180,21 @@ pub(crate) fn put(etcd: SocketAddr, key: &str, value: &str) {
     ask(etcd, "kv/put", &format!("{{\"key\":\"{key}\",\"value\":\"{value}\"}}"));
 }
 
+/// Stores values until etcd has no room for more.
+pub(crate) fn fill(etcd: SocketAddr) {
+    let value = Base64::encode_string(&[b'x'; 16 << 10]);
+    let deadline = Instant::now() + PATIENCE;
+    for number in 0.. {
+        let key = Base64::encode_string(format!("/filling/{number}").as_bytes());
+        let answer =
+            answer(etcd, "kv/put", &format!("{{\"key\":\"{key}\",\"value\":\"{value}\"}}"));
+        if answer.contains("database space exceeded") {
+            return;
+        }
+        assert!(Instant::now() < deadline, "it has room for ever");
+    }
+}
+
 /// Stores a key that is gone `seconds` later, by the clock of etcd.
 pub(crate) fn put_for(etcd: SocketAddr, key: &str, seconds: u64) {
     let lease = ask(etcd, "lease/grant", &format!("{{\"TTL\":\"{seconds}\"}}"));
@@ -228,12 +250,17 @@ fn field(answer: &str, name: &str) -> String {
 }
 
 fn ask(etcd: SocketAddr, what: &str, body: &str) -> String {
+    let answer = answer(etcd, what, body);
+    assert!(answer.contains(" 200 OK"), "{answer}");
+    answer
+}
+
+fn answer(etcd: SocketAddr, what: &str, body: &str) -> String {
     let mut stream = TcpStream::connect(etcd).expect("it runs");
     let head = format!("POST /v3/{what} HTTP/1.0\r\nContent-Length: {}", body.len());
     write!(stream, "{head}\r\n\r\n{body}").expect("sent");
     let mut answer = String::new();
     stream.read_to_string(&mut answer).expect("an answer");
-    assert!(answer.contains(" 200 OK"), "{answer}");
     answer
 }
 
