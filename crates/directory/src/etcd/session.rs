@@ -147,7 +147,8 @@ fn say_if_restored(shared: &Shared, revision: i64) {
         tracing::error!(
             before,
             revision,
-            "the directory has gone back, as one does that is restored from a backup: start no host until all that run are connected              again, and look whether each volume is where it was"
+            "the directory has gone back, as one does that is restored from a backup: start no host until all that run are connected \
+             again, and look whether each volume is where it was"
         );
     }
 }
