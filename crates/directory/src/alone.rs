@@ -50,12 +50,23 @@ fn insert(view: &mut View, volume: VolumeRecord) {
     view.volumes.insert(volume.id, Arc::new(volume));
 }
 
+fn update(view: &mut View, volume: VolumeRecord) {
+    if !is_elsewhere(view, &volume) {
+        view.volumes.insert(volume.id, Arc::new(volume));
+    }
+}
+
 fn remove(view: &mut View, id: Uuid) {
     if let Some(volume) = view.volumes.remove(&id)
         && view.names.get(&volume.name) == Some(&id)
     {
         view.names.remove(&volume.name);
     }
+}
+
+/// Whether another device than `volume`'s has the record of its id.
+fn is_elsewhere(view: &View, volume: &VolumeRecord) -> bool {
+    view.volumes.get(&volume.id).is_some_and(|record| record.device != volume.device)
 }
 
 fn held(view: &View, device: Uuid) -> Result<(), DirectoryError> {
@@ -132,7 +143,7 @@ impl Directory for Alone {
         self.change(|_, view| {
             held(view, volume.device)?;
             judge(view, admit.as_ref())?;
-            view.volumes.insert(volume.id, Arc::new(volume));
+            update(view, volume);
             Ok(())
         })
     }
@@ -140,7 +151,7 @@ impl Directory for Alone {
     fn update(&self, volume: VolumeRecord) -> Reply<'_, ()> {
         self.change(|_, view| {
             held(view, volume.device)?;
-            view.volumes.insert(volume.id, Arc::new(volume));
+            update(view, volume);
             Ok(())
         })
     }
@@ -148,7 +159,9 @@ impl Directory for Alone {
     fn forget(&self, volume: VolumeRecord) -> Reply<'_, ()> {
         self.change(|_, view| {
             held(view, volume.device)?;
-            remove(view, volume.id);
+            if !is_elsewhere(view, &volume) {
+                remove(view, volume.id);
+            }
             Ok(())
         })
     }

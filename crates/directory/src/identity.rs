@@ -11,6 +11,10 @@ use crate::DirectoryError;
 
 /// Where a machine's id lies; see machine-id(5).
 const MACHINE_ID: &str = "/etc/machine-id";
+/// Where the running kernel says which boot it is; see random(4).
+const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
+/// What tells the network namespace of a thread from all others that there are; see namespaces(7).
+const NETWORK_NAMESPACE: &str = "/proc/thread-self/ns/net";
 /// What stands there in an image that was not booted yet.
 const UNINITIALIZED: &str = "uninitialized";
 
@@ -19,16 +23,18 @@ const UNINITIALIZED: &str = "uninitialized";
 /// - I1: the id follows from the machine (`/etc/machine-id`), the cluster and the host's name, so that a
 ///   host that was killed is the same when it is started again, and a copy of its device elsewhere is not. Without a
 ///   machine's id there is none.
-/// - I2: on one machine a host has one process at most: it holds a name that the kernel gives out once,
-///   and takes back when the process ends in whatever way.
+/// - I2: under one kernel, and in one network namespace, a host has one process at most: it holds a name that the kernel gives out
+///   once in each, and takes back when the process ends in whatever way. A namespace has its number for as long as a process is in
+///   it, so that who finds a former process of his in his own namespace, or in one that had its number, finds it dead.
 #[derive(Debug)]
 pub struct Identity {
     /// The host's id.
     pub id: Uuid,
     /// The process's id.
     pub session: Uuid,
-    /// The id of the running kernel: I2 says nothing about a process under another. That may be this machine's before it was
-    /// started anew, or one of another machine that has the same id.
+    /// Within what I2 holds: the running kernel, and the network namespace. It says nothing about a process under another kernel, which may
+    /// be this machine's before it was started anew, or another machine's that has the same id; nor about one in another
+    /// namespace, which may be a container's.
     pub boot: String,
     _alone: UnixListener,
 }
@@ -41,12 +47,10 @@ impl Identity {
     pub fn take(cluster: &str, name: &str) -> Result<Self, DirectoryError> {
         let machine = std::fs::read_to_string(MACHINE_ID).unwrap_or_default();
         let id = id_of(&machine, cluster, name).ok_or(DirectoryError::NoMachineId)?;
-        let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
         let alone = SocketAddr::from_abstract_name(format!("farflash-host-{id}"))
             .and_then(|address| UnixListener::bind_addr(&address))
             .map_err(|error| in_the_way(name, &error))?;
-        let (session, boot) = (Uuid::new_v4(), boot.trim().to_owned());
-        Ok(Self { id, session, boot, _alone: alone })
+        Ok(Self { id, session: Uuid::new_v4(), boot: place(), _alone: alone })
     }
 }
 
@@ -63,6 +67,14 @@ fn id_of(machine: &str, cluster: &str, name: &str) -> Option<Uuid> {
     let mut bytes = [0; 16];
     bytes.copy_from_slice(&hash[..16]);
     Some(Builder::from_custom_bytes(bytes).into_uuid())
+}
+
+/// Within what I2 holds for this thread. Where that cannot be read it is a place of its own, which no other process was in.
+fn place() -> String {
+    match (std::fs::read_to_string(BOOT_ID), std::fs::read_link(NETWORK_NAMESPACE)) {
+        (Ok(boot), Ok(network)) => format!("{} {}", boot.trim(), network.display()),
+        (Err(_), _) | (_, Err(_)) => Uuid::new_v4().to_string(),
+    }
 }
 
 fn in_the_way(name: &str, error: &io::Error) -> DirectoryError {
@@ -94,6 +106,31 @@ mod tests {
             id("3d1219c7c4c5404aaa1f6d2a48adfda5\n"),
             id("3d1219c7c4c5404aaa1f6d2a48adfda4")
         );
+    }
+
+    /// I2, attacked: in a container with a network of its own the kernel gives out the host's name once more. The process there is
+    /// seen not to be the host that was killed. Method: this test runs itself there.
+    #[test]
+    fn a_process_in_another_network_is_elsewhere() {
+        const FIRST: &str = "FARFLASH_TEST_FIRST_PLACE";
+        let own = Identity::take("test", "identity-test-network").expect("free");
+        if let Ok(first) = std::env::var(FIRST) {
+            return assert_ne!(own.boot, first);
+        }
+        let unshare = |program: &std::ffi::OsStr| {
+            let mut command = std::process::Command::new("unshare");
+            command.args(["--map-root-user", "--net"]).arg(program);
+            command
+        };
+        if !unshare("true".as_ref()).status().is_ok_and(|status| status.success()) {
+            eprintln!("SKIPPED: this kernel makes no network namespace here");
+            return;
+        }
+        let mut there = unshare(std::env::current_exe().expect("this").as_os_str());
+        let name = "identity::tests::a_process_in_another_network_is_elsewhere";
+        let there = there.env(FIRST, &own.boot).args(["--exact", name]).status().expect("runs");
+        assert!(there.success(), "there it is taken for the same");
+        assert_eq!(own.boot, place(), "here it is the same");
     }
 
     #[test]

@@ -9,7 +9,7 @@
 //! path: a look-up reads the [`View`] in memory, which stays as it was while the directory is away.
 //!
 //! # Who serves a device
-//! Under a cluster's prefix in etcd lie `hosts/ID` (under the host's lease), and without a lease `cluster` (its identity),
+//! Under a cluster's prefix in etcd lie `hosts/ID` and `host-names/NAME` (under the host's lease), and without a lease `cluster` (its identity),
 //! `devices/ID` (a claim), `claimed/ID` (its last claim, also when that was given back), `volumes/ID`, `names/NAME`, and
 //! `tenants/NAME`, which puts a tenant's changes in a row, and `grants/NAME`, how its quota is divided among hosts; and
 //! `registered/ID`, the last registration of a host that stops by itself.
@@ -20,8 +20,8 @@
 //!   operator has another host take it over. The latter is refused if the holder is seen at an address that
 //!   its claim names ([`Seek`]); it is one transaction, made next, which compares the claim that was read and
 //!   that the holder's lease has ended. No lapse of time passes a claim on. A host goes on with a claim of its own that a former
-//!   process made: under the same kernel that one is dead (I2 of `identity.rs`); else it is looked for as any holder is,
-//!   since two machines may have one id.
+//!   process made: under the same kernel and in the same network namespace that one is dead (I2 of `identity.rs`); else it is looked for
+//!   as any holder is, since two machines, or two containers of one machine, may have one id.
 //! - F3: each transaction that changes volumes or names compares that the claim of their device is the
 //!   one that this process made (its modification revision, the claim's *epoch*).
 //! - F4: a host that finds its claim to be another's stops to serve the device at once, and says so. It
@@ -39,6 +39,11 @@
 //!   for a longer time, without a break: whoever registers such a host notes it under `registered/ID` in the same transaction, where
 //!   it stays, and the transaction that takes over compares that note. When the host is back it looks at its claims both before and
 //!   after it registers, and serves again when it has stopped to serve what it lost.
+//!
+//! - F8: etcd may be restored from a backup, or lose everything. As F5 has it, the last claim of a device has the highest revision that is
+//!   noted of it. A host that finds a lower one than that of its own claim has lost it to nobody: etcd has forgotten it. It claims
+//!   the device again, unless the holder whom etcd names is [seen](Seek) to serve it. And of a device that belongs to the cluster some claim
+//!   is noted: where none is, nobody gets it but by an operator's word.
 //!
 //! **No two hosts of a cluster serve a device, unless an operator said what is not so of a host that cannot be reached.**
 //! Claims of a device are ordered by their revisions. Let B hold the one after A's. By F2 A gave it back, and by
@@ -172,6 +177,15 @@ pub enum DirectoryError {
         /// Where and how it was seen.
         sighting: Sighting,
     },
+    /// The device was claimed in this cluster before, as it says, and the directory does not know by whom (F8).
+    #[error(
+        "the device {device} belongs to this cluster, but the directory has forgotten which host had it, as one has that is lost or \
+         restored from an older backup"
+    )]
+    Forgotten {
+        /// The device's name here.
+        device: String,
+    },
     /// This machine has no id by which it could be told from others.
     #[error("there is no machine id in /etc/machine-id, and hosts are known by it")]
     NoMachineId,
@@ -202,7 +216,7 @@ impl DirectoryError {
 }
 
 /// A device that is to be served.
-#[derive(Clone, Debug, Eq, PartialEq)]
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct Claim {
     /// Its id.
     pub device: Uuid,
@@ -214,6 +228,8 @@ pub struct Claim {
     pub model: Option<String>,
     /// Its serial number, if it is a drive that says so.
     pub serial: Option<String>,
+    /// Whether it says that it belongs to the cluster (F6): then it was claimed before (F8).
+    pub belongs: bool,
 }
 
 /// Another division of an owner's quota.
@@ -306,9 +322,9 @@ pub trait Directory: Send + Sync + 'static {
     fn reserve_if(&self, volume: VolumeRecord, admit: Option<Admit>) -> Reply<'_, ()>;
     /// Changes a volume's record if `admit` has nothing against it, as for [`Directory::reserve_if`].
     fn update_if(&self, volume: VolumeRecord, admit: Option<Admit>) -> Reply<'_, ()>;
-    /// Changes a volume's record.
+    /// Changes a volume's record. Where another device has that of a volume of the same id, it stays as it is.
     fn update(&self, volume: VolumeRecord) -> Reply<'_, ()>;
-    /// Removes a volume's record and gives up its name.
+    /// Removes a volume's record and gives up its name; with the same exception.
     fn forget(&self, volume: VolumeRecord) -> Reply<'_, ()>;
     /// Makes the records of a device those of `volumes`, which are all that it holds.
     fn reconcile(&self, device: Uuid, volumes: Vec<VolumeRecord>) -> Reply<'_, Vec<Conflict>>;

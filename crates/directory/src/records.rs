@@ -18,7 +18,7 @@ pub struct HostRecord {
     pub name: String,
     /// The process: another after a restart.
     pub session: Uuid,
-    /// The kernel that the process runs on: another after a reboot.
+    /// Where the process runs ([`Identity::boot`](crate::Identity::boot)): elsewhere after a reboot.
     pub boot: String,
     /// The release that runs.
     pub version: String,
@@ -106,7 +106,7 @@ pub struct ClaimRecord {
     /// Its serial number, likewise.
     #[serde(default)]
     pub serial: Option<String>,
-    /// The kernel that the process runs on; empty in claims of releases that did not say it, as are the
+    /// Where the process runs ([`Identity::boot`](crate::Identity::boot)); empty in claims of releases that did not say it, as are the
     /// addresses below.
     #[serde(default)]
     pub boot: String,
@@ -133,7 +133,7 @@ impl ClaimRecord {
 
     /// The claim of `host` to a device.
     pub(crate) fn of(host: &HostRecord, claim: Claim) -> Self {
-        let Claim { device: _, name: device_name, volatile, model, serial } = claim;
+        let Claim { device: _, name: device_name, volatile, model, serial, belongs: _ } = claim;
         Self {
             host: host.id,
             host_name: host.name.clone(),

@@ -10,7 +10,7 @@ use directory::{
     BootTime, Claim, Directory, DirectoryError, Etcd, EtcdAddress, EtcdCredentials, EtcdOptions,
     Event, HostRecord, Seek, Tenure, Term,
 };
-use support::{EtcdProcesses, Wire, delete, is_there};
+use support::{EtcdProcesses, Wire, delete, fill, is_there};
 use uuid::Uuid;
 
 /// After this a host that is gone counts as such.
@@ -86,7 +86,7 @@ fn limited() -> Tenure {
 
 fn claim() -> Claim {
     let name = "file:/a".to_owned();
-    Claim { device: DEVICE, name, volatile: false, model: None, serial: None }
+    Claim { device: DEVICE, name, ..Claim::default() }
 }
 
 /// Waits until the host's registration is gone.
@@ -175,4 +175,20 @@ async fn a_fenced_host_that_was_back_unseen_is_waited_for_anew() {
     delete(etcd.address(0), &format!("/farflash/test/hosts/{}", a.record.id));
     taking.await.expect("it ends").expect("the holder has stopped");
     assert!(a.has_ended(), "it serves still");
+}
+
+/// A change that etcd denies ends no session: one that has no room left takes no new registration, and the host would stop for no
+/// other reason. Method: the lease, which the session keeps, would end in the time in which nothing is heard.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_etcd_without_room_stops_no_host() {
+    let etcd = EtcdProcesses::start_with(1, &["--quota-backend-bytes=400000"]);
+    let (a, _wire) = holder(&etcd).await;
+    fill(etcd.address(0));
+    let other = Claim { device: Uuid::from_u128(0xd2), ..claim() };
+    let refused = a.directory.claim(other).await;
+    assert!(matches!(refused, Err(DirectoryError::Unreachable { .. })), "{refused:?}");
+    let heard = tokio::time::timeout(2 * LEASE, a.directory.event()).await;
+    assert!(heard.is_err(), "{heard:?}");
+    a.directory.check(DEVICE).await.expect("ours");
+    assert!(!a.has_ended() && !a.tenure.is_over(BootTime::now));
 }

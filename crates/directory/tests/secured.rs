@@ -11,7 +11,8 @@ use std::time::{Duration, Instant};
 
 use base64ct::{Base64, Encoding};
 use directory::{
-    Claim, Directory, DirectoryError, Etcd, EtcdCredentials, EtcdOptions, HostRecord, Seek, Tenure,
+    Claim, Directory, DirectoryError, Etcd, EtcdCredentials, EtcdOptions, Event, HostRecord, Seek,
+    Tenure,
 };
 use rcgen::{
     BasicConstraints, CertificateParams, DistinguishedName, ExtendedKeyUsagePurpose, IsCa, Issuer,
@@ -37,7 +38,9 @@ impl Drop for Process {
 struct Secured {
     files: TempDir,
     address: SocketAddr,
-    _etcd: Process,
+    peer: SocketAddr,
+    /// `None` while it is away.
+    etcd: Option<Process>,
 }
 
 /// An authority, a certificate of etcd's, and one of a host's; and a host's of an authority of its own.
@@ -115,7 +118,7 @@ impl Secured {
         let files = tempfile::tempdir().expect("a directory");
         let host = own_host();
         make_certificates(files.path(), host);
-        let addresses @ (address, _) = two_free_addresses_of(host);
+        let addresses @ (address, peer) = two_free_addresses_of(host);
         let open = start(files.path(), addresses, "http", &[]);
         let key = |text: &str| Base64::encode_string(text.as_bytes());
         let permission = format!(
@@ -137,7 +140,14 @@ impl Secured {
             ask(address, &format!("/v3/auth/{path}"), body);
         }
         drop(open);
-        let path = |name: &str| files.path().join(name).display().to_string();
+        let mut secured = Self { files, address, peer, etcd: None };
+        secured.serve();
+        secured
+    }
+
+    /// Starts etcd with the certificates that there are.
+    fn serve(&mut self) {
+        let path = |name: &str| self.path(name).display().to_string();
         let more = [
             format!("--cert-file={}", path("etcd.pem")),
             format!("--key-file={}", path("etcd-key.pem")),
@@ -147,8 +157,7 @@ impl Secured {
             "--auth-token-ttl=2".to_owned(),
         ];
         let more = if supports_ttl() { &more[..] } else { &more[..4] };
-        let etcd = start(files.path(), addresses, "https", more);
-        Self { files, address, _etcd: etcd }
+        self.etcd = Some(start(self.files.path(), (self.address, self.peer), "https", more));
     }
 
     fn path(&self, name: &str) -> PathBuf {
@@ -203,7 +212,7 @@ fn host() -> HostRecord {
 fn claim(device: u128) -> Claim {
     let name = "file:/a".to_owned();
     let device = Uuid::from_u128(device);
-    Claim { device, name, volatile: false, model: None, serial: None }
+    Claim { device, name, ..Claim::default() }
 }
 
 /// One who looks for holders and sees none.
@@ -260,4 +269,22 @@ async fn only_those_whom_etcd_knows_share_a_directory() {
         tokio::time::sleep(Duration::from_millis(100)).await;
     }
     etcd.leave().await.expect("it leaves");
+}
+
+/// Certificates end, and are replaced, also those of the authority. A host that runs has the new ones when it connects anew.
+#[tokio::test]
+async fn certificates_are_replaced_while_a_host_runs() {
+    let mut secured = Secured::start();
+    let joining = Etcd::join(secured.options(secured.credentials()), host(), nobody());
+    let etcd = tokio::time::timeout(PATIENCE, joining).await.expect("etcd is there");
+    let etcd = etcd.expect("it is let in");
+    let next = async || tokio::time::timeout(PATIENCE, etcd.event()).await.expect("an event comes");
+    assert_eq!(next().await, Event::Connected);
+    secured.etcd.take();
+    assert!(matches!(next().await, Event::CutOff { .. }));
+    let SocketAddr::V4(address) = secured.address else { panic!("of the fourth version") };
+    make_certificates(secured.files.path(), *address.ip());
+    secured.serve();
+    assert_eq!(next().await, Event::Connected);
+    etcd.claim(claim(1)).await.expect("free");
 }

@@ -182,3 +182,32 @@ fn a_device_that_comes_late_belongs_to_one_cluster() {
     std::fs::rename(files.path("ours"), files.path("late")).unwrap();
     until("it is refused", || trouble(&alone).contains("belongs to the cluster"));
 }
+
+/// F8: a directory that was restored has forgotten who has a device of its cluster. A host that runs says it again; one that starts needs
+/// an operator's word.
+#[test]
+fn a_device_that_a_restored_directory_has_forgotten_is_had_by_word_only() {
+    let (mut etcd, files) = (EtcdProcesses::start(1), Files::new());
+    let prod = url(etcd.address(0), "restored");
+    stop(host(&prod, "b", &format(&files, "b")));
+    etcd.back_up();
+    let device = format(&files, "a");
+    let a = host(&prod, "a", &device);
+    a.volume_json(&["create", "v", "--size", "64MiB"]);
+    etcd.restore();
+    etcd.restart(0);
+    a.wait_for_log("the directory had forgotten that the device is this host's");
+    let all = [row("v", "a", "online")];
+    until("its volume has a record", || {
+        etcd::is_there(etcd.address(0), "/farflash/restored/names/v") && listed(&a) == all
+    });
+    a.signal("KILL");
+    a.wait();
+    etcd.restore();
+    etcd.restart(0);
+    etcd.wait(0);
+    let forgotten = not_started(&prod, "a", &device, &[]);
+    let says = ["has forgotten which host had it", "add --take-over"];
+    assert!(says.iter().all(|what| forgotten.stderr.contains(what)), "{forgotten:?}");
+    assert_eq!(listed(&host_with(&prod, "a", &device, &["--take-over"])), all);
+}

@@ -8,10 +8,11 @@ mod etcd;
 mod support;
 
 use control::ProblemCode;
-use etcd::{EtcdProcesses, Wire, first_key, is_there};
+use etcd::{EtcdProcesses, Wire, first_key, get, is_there};
 use serde_json::Value;
 use support::cluster::{
-    client, code, creation, format, host, host_with, lease_ends, listed, nqn, portal, row, url,
+    client, code, creation, format, host, host_with, lease_ends, listed, nqn, portal, row, text,
+    url,
 };
 use support::host::{connect, filled, on_core};
 use support::loop_device::LoopDevice;
@@ -118,6 +119,35 @@ fn a_volume_that_is_deleted_before_its_record_is_seen_leaves_none() {
     assert!(!is_there(etcd.address(0), "/farflash/test-unseen/names/v"));
     wire.release();
     a.volume_json(&["create", "v", "--size", "64MiB"]);
+}
+
+/// What a volume is given more is recorded before it is made, and with that what was changed a moment ago: a host that was just shut
+/// out is not offered the volume elsewhere meanwhile. Method: nobody tells the host of the change, and the answer about the growth rests.
+#[test]
+fn growth_is_recorded_with_what_was_changed_before_it() {
+    let (etcd, files) = (EtcdProcesses::start(1), Files::new());
+    let wire = Wire::new(etcd.address(0));
+    let near = url(wire.address(), "test-growth");
+    // Long enough that it is not cut off because the machine is busy.
+    let joins = ["--directory", &near, "--host-name", "a", "--host-lease", "60"];
+    let a = Server::start_with(&format(&files, "a"), &joins);
+    let created = a.volume_json(&["create", "v", "--size", "64MiB", "--owner", "acme"]);
+    wire.hold();
+    let only = "nqn.2014-08.org.example:only";
+    assert_eq!(a.volume(&["restrict", "v", "--host", only]).code, Some(0));
+    // Only what changes the sum names it.
+    wire.delay_answer("/farflash/test-growth/tenants/acme");
+    let api = a.api.clone();
+    let resize = move || succeed(&["volume", "resize", "v", "128MiB", "--api", &api]);
+    let resized = std::thread::spawn(resize);
+    until("the growth is recorded", || wire.is_late() || resized.is_finished());
+    let key = format!("/farflash/test-growth/volumes/{}", text(&created, "id"));
+    let record: Value = serde_json::from_str(&get(etcd.address(0), &key)).unwrap();
+    wire.deliver();
+    resized.join().unwrap();
+    assert_eq!(record["size_bytes"], 128 << 20);
+    assert_eq!(record["restrictions"]["hosts"], serde_json::json!([only]));
+    wire.release();
 }
 
 /// A drive that died takes the names of its volumes along for as long as nobody says that it is gone for good; nor is it forgotten

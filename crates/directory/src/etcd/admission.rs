@@ -8,8 +8,8 @@
 
 use std::time::Duration;
 
+use super::Shared;
 use super::gateway::{Compare, Op, document};
-use super::{CLAIM_ROUNDS, Shared};
 use crate::records::VolumeRecord;
 use crate::{Admit, DirectoryError};
 
@@ -20,52 +20,6 @@ const CATCH_UP_TIMEOUT: Duration = Duration::from_secs(10);
 const JUDGE_TIMEOUT: Duration = Duration::from_secs(3);
 
 impl Shared {
-    /// Takes the volume's name and makes its record, if `admit` has nothing against it.
-    pub(super) async fn reserve(
-        &self,
-        volume: VolumeRecord,
-        admit: Option<Admit>,
-    ) -> Result<(), DirectoryError> {
-        let name = self.keys.name(&volume.name);
-        for _ in 0..CLAIM_ROUNDS {
-            let mut compare = vec![
-                Compare::ModRevision(name.clone(), 0),
-                Compare::ModRevision(self.keys.volume(volume.id), 0),
-            ];
-            let mut then = vec![
-                Op::Put { key: name.clone(), value: document(&volume.id), lease: None },
-                self.put_volume(&volume),
-            ];
-            then.extend(self.recount(&volume));
-            compare.extend(self.judge(&volume, admit.as_ref()).await?);
-            if self.change(volume.device, compare, &then).await? {
-                return Ok(());
-            }
-            let connection = self.connection()?;
-            if admit.is_none() || self.get(&connection, &name).await?.is_some() {
-                return Err(DirectoryError::NameTaken { name: volume.name });
-            }
-        }
-        Err(all_the_time(&volume))
-    }
-
-    /// Changes a volume's record, if `admit` has nothing against it.
-    pub(super) async fn admit(
-        &self,
-        volume: VolumeRecord,
-        admit: Option<Admit>,
-    ) -> Result<(), DirectoryError> {
-        for _ in 0..CLAIM_ROUNDS {
-            let mut then = vec![self.put_volume(&volume)];
-            then.extend(self.recount(&volume));
-            let compare = self.judge(&volume, admit.as_ref()).await?;
-            if self.change(volume.device, compare.into_iter().collect(), &then).await? {
-                return Ok(());
-            }
-        }
-        Err(all_the_time(&volume))
-    }
-
     /// D1: what belongs to a change of what `volume` counts, if it is a tenant's.
     pub(super) fn recount(&self, volume: &VolumeRecord) -> Option<Op> {
         let owner = volume.owner.as_deref()?;
@@ -93,7 +47,7 @@ impl Shared {
     }
 
     /// D1 and D2: judges a change. What makes it fail if another of the tenant comes between.
-    async fn judge(
+    pub(super) async fn judge(
         &self,
         volume: &VolumeRecord,
         admit: Option<&Admit>,
@@ -105,9 +59,4 @@ impl Shared {
         admit(&view).map_err(|detail| DirectoryError::NotAdmitted { detail })?;
         Ok(Some(Compare::ModRevision(key, revision)))
     }
-}
-
-fn all_the_time(volume: &VolumeRecord) -> DirectoryError {
-    let owner = volume.owner.as_deref().unwrap_or("nobody");
-    DirectoryError::Unreachable { reason: format!("the volumes of {owner} change all the time") }
 }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use uuid::Uuid;
 
-use super::gateway::{Compare, Op};
+use super::gateway::{Compare, Op, document};
 use super::{CLAIM_ROUNDS, Connection, Held, Shared, decode};
 use crate::records::ClaimRecord;
 use crate::{BootTime, Claim, DirectoryError, Term};
@@ -33,24 +33,38 @@ impl Shared {
                 }
                 // F2: of another kernel it is not known to be dead.
                 Some(before) if before.boot != record.boot => self.seek(&claim, before).await?,
+                None if claim.belongs && !by_word => self.is_known(&connection, &claim).await?,
                 _ => {}
             }
             // Who waited for a holder may have done so through the end of a session.
             let connection = self.connected().await?;
             compare.push(self.in_session(&connection));
             let then = self.put_claim(claim.device, &record);
-            let made = connection.gateway.txn(&compare, &then, &[]).await;
+            let made = connection.gateway.txn(&compare, &then, &[Op::Get(key.clone())]).await;
             let made = made.map_err(|error| self.given_up(&connection, error))?;
-            if made.succeeded {
-                let held = Held { epoch: made.revision(), record };
-                self.note_claim(&connection, claim.device, held)?;
-                self.seen(made.revision()).await;
+            // V2 of `volumes.rs`.
+            let own_work = made
+                .read()
+                .next()
+                .flatten()
+                .filter(|now| now.mod_revision != revision && now.value == document(&record));
+            let epoch = own_work.map(|now| now.mod_revision);
+            if let Some(epoch) = epoch.or(made.succeeded.then(|| made.revision())) {
+                self.note_claim(&connection, claim.device, Held { epoch, record })?;
+                self.seen(epoch).await;
                 return Ok(());
             }
             self.trouble.notify_one();
         }
         let reason = format!("the claim of {} changes all the time", claim.name);
         Err(DirectoryError::Unreachable { reason })
+    }
+
+    /// F8: refuses a device that was claimed before, as it says, and of which etcd knows nothing.
+    async fn is_known(&self, connection: &Connection, claim: &Claim) -> Result<(), DirectoryError> {
+        let noted = self.get(connection, &self.keys.claimed(claim.device)).await?;
+        let forgotten = || DirectoryError::Forgotten { device: claim.name.clone() };
+        noted.map(drop).ok_or_else(forgotten)
     }
 
     /// Notes a claim that was made, unless the session in which it was asked for has ended: then it may be lost already, and

@@ -29,6 +29,12 @@ const PAGE_KEYS: u64 = 500;
 /// Changes of a transaction at most; etcd's own bound is 128 by default.
 pub(super) const TXN_OPS_MAX: usize = 100;
 
+/// The codes of gRPC by which it says that it did not do what was asked, and will not: invalid argument, not found, permission
+/// denied, resource exhausted. By others, such as unavailable, it does not know.
+const DENIALS: [u64; 4] = [3, 5, 7, 8];
+/// What it says of a token that is older than the last change of its users.
+const OLD_REVISION: &str = "revision of auth store is old";
+
 /// Why etcd did not do as asked.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum GatewayError {
@@ -37,6 +43,9 @@ pub(super) enum GatewayError {
     /// It answered with an error: it has no quorum, the lease is gone, or the like.
     #[error("etcd at {authority}: {message}")]
     Refused { authority: String, message: String },
+    /// It looked at what was asked and does not do it: it has no space left, allows it to somebody else only, or the like.
+    #[error("etcd at {authority}: {message}")]
+    Denied { authority: String, message: String },
     /// It does not take the token (any more). What was asked was not done.
     #[error("etcd at {authority}: {message}")]
     Stale { authority: String, message: String },
@@ -164,7 +173,9 @@ impl GatewayError {
     /// Whether what was asked may have been done, or be done later, all the same.
     pub(super) fn may_be_done(&self) -> bool {
         match self {
-            Self::Http(HttpError::Unreachable { .. }) | Self::Stale { .. } => false,
+            Self::Http(HttpError::Unreachable { .. })
+            | Self::Denied { .. }
+            | Self::Stale { .. } => false,
             Self::Http(HttpError::NoAnswer { .. })
             | Self::Refused { .. }
             | Self::Unheard { .. }
@@ -358,10 +369,16 @@ impl Gateway {
         let authority = self.authority.clone();
         let body = serde_json::from_slice::<Value>(body).unwrap_or_default();
         let message = body.get("message").or_else(|| body.get("error"));
+        let code = body.get("code").and_then(Value::as_u64);
         let what = format!("{path} answers with status {status}");
         match message.and_then(Value::as_str).map(str::to_owned) {
-            Some(message) if status == StatusCode::UNAUTHORIZED => {
+            Some(message)
+                if status == StatusCode::UNAUTHORIZED || message.contains(OLD_REVISION) =>
+            {
                 GatewayError::Stale { authority, message }
+            }
+            Some(message) if code.is_some_and(|code| DENIALS.contains(&code)) => {
+                GatewayError::Denied { authority, message }
             }
             Some(message) => GatewayError::Refused { authority, message },
             None if status.is_server_error() => GatewayError::Unheard { authority, what },

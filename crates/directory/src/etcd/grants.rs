@@ -24,12 +24,16 @@ impl Shared {
         let mut compare: Vec<Compare> = absent.collect();
         compare.push(Compare::ModRevision(key.clone(), revision));
         compare.push(self.in_session(&connection));
-        let put = Op::Put { key, value: document(&after), lease: None };
-        let answer = connection.gateway.txn(&compare, &[put], &[]).await;
+        let put = Op::Put { key: key.clone(), value: document(&after), lease: None };
+        let answer = connection.gateway.txn(&compare, &[put], &[Op::Get(key)]).await;
         let answer = answer.map_err(|error| self.given_up(&connection, error))?;
-        if answer.succeeded {
+        let found = answer.read().next().flatten();
+        // V2 of `volumes.rs`: what it was to become it was not before, and nobody else makes it this.
+        let is_own_work = after != before && found.is_some_and(|kv| kv.value == document(&after));
+        let is_made = answer.succeeded || is_own_work;
+        if is_made {
             self.seen(answer.revision()).await;
         }
-        Ok(answer.succeeded)
+        Ok(is_made)
     }
 }

@@ -28,8 +28,7 @@ impl Shared {
             left.map(|(device, claim)| (*device, claim.device_name.clone())).collect::<Vec<_>>()
         });
         for (device, name) in leftovers {
-            let claim =
-                Claim { device, name: name.clone(), volatile: true, model: None, serial: None };
+            let claim = Claim { device, name: name.clone(), volatile: true, ..Claim::default() };
             let cleared = async {
                 self.claim(claim, false).await?;
                 self.give_back(device).await

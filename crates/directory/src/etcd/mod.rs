@@ -8,6 +8,8 @@
 //! - E5: a change that is not answered ends the session, and none that was asked for in a session takes effect when the
 //!   next has begun: each compares that the host's record is under the session's lease. So what is read then stays so, however late
 //!   a member of etcd, or what lies before it, carries out what it was asked.
+//! - E6: of the hosts that live no two have one name. Who registers looks who is there, and in the transaction writes `host-names/NAME`,
+//!   of which it compares that nobody has written it since before that look.
 
 mod access;
 mod address;
@@ -15,10 +17,12 @@ mod admission;
 mod claim;
 mod gateway;
 mod grants;
+mod holding;
 mod keeper;
 mod leftovers;
 mod reconcile;
 mod session;
+mod volumes;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::pin::Pin;
@@ -66,7 +70,6 @@ pub struct Etcd {
 struct Shared {
     options: EtcdOptions,
     seek: Seek,
-    access: access::Access,
     keys: Keys,
     state: Mutex<State>,
     generation: watch::Sender<u64>,
@@ -118,6 +121,11 @@ impl Keys {
 
     fn host(&self, id: Uuid) -> String {
         format!("{}hosts/{id}", self.prefix)
+    }
+
+    /// Where the last registration of a host of this name is noted, under its lease (E6).
+    fn host_name(&self, name: &str) -> String {
+        format!("{}host-names/{name}", self.prefix)
     }
 
     fn device(&self, id: Uuid) -> String {
@@ -183,12 +191,11 @@ impl Etcd {
             given_up: None,
             doubted: BTreeSet::new(),
         };
-        let access = options.credentials.open(&options.address);
-        let access = access.map_err(|error| DirectoryError::Foreign { what: error.to_string() })?;
+        let usable = options.credentials.check(&options.address);
+        usable.map_err(|error| DirectoryError::Foreign { what: error.to_string() })?;
         let shared = Arc::new(Shared {
             options,
             seek,
-            access,
             keys,
             state: Mutex::new(state),
             generation: watch::Sender::new(0),
@@ -350,30 +357,6 @@ impl Shared {
         keys.map(|key| Op::Put { key, value: document(record), lease: None })
     }
 
-    fn put_volume(&self, volume: &VolumeRecord) -> Op {
-        Op::Put { key: self.keys.volume(volume.id), value: document(volume), lease: None }
-    }
-
-    async fn update(&self, volume: VolumeRecord) -> Result<(), DirectoryError> {
-        let known = self.state(|state| state.view.volumes.get(&volume.id).cloned());
-        let counts_alike = known.is_some_and(|known| known.counts_as(&volume));
-        let mut then = vec![self.put_volume(&volume)];
-        then.extend(self.recount(&volume).filter(|_| !counts_alike));
-        self.change(volume.device, Vec::new(), &then).await.map(drop)
-    }
-
-    async fn forget(&self, volume: VolumeRecord) -> Result<(), DirectoryError> {
-        let name = self.keys.name(&volume.name);
-        let mut then = vec![Op::Delete(self.keys.volume(volume.id))];
-        then.extend(self.recount(&volume));
-        let named = vec![Compare::Value(name.clone(), document(&volume.id))];
-        let all = [&then[..], &[Op::Delete(name)]].concat();
-        if !self.change(volume.device, named, &all).await? {
-            self.change(volume.device, Vec::new(), &then).await?;
-        }
-        Ok(())
-    }
-
     async fn leave(&self) -> Result<(), DirectoryError> {
         let connection = self.connection()?;
         let held: Vec<_> = self.state(|state| {
@@ -448,11 +431,11 @@ impl Directory for Etcd {
     }
 
     fn update_if(&self, volume: VolumeRecord, admit: Option<Admit>) -> Reply<'_, ()> {
-        Box::pin(self.shared.admit(volume, admit))
+        Box::pin(self.shared.update(volume, admit))
     }
 
     fn update(&self, volume: VolumeRecord) -> Reply<'_, ()> {
-        Box::pin(self.shared.update(volume))
+        Box::pin(self.shared.update(volume, None))
     }
 
     fn forget(&self, volume: VolumeRecord) -> Reply<'_, ()> {

@@ -15,6 +15,8 @@ const ROUNDS: u32 = 8;
 /// What lies in etcd about volumes.
 struct Stored {
     volumes: BTreeMap<Uuid, VolumeRecord>,
+    /// When what is under each key of a volume was changed last, be it understood or not.
+    revisions: BTreeMap<String, i64>,
     names: BTreeMap<String, Uuid>,
 }
 
@@ -55,13 +57,14 @@ async fn read(shared: &Shared) -> Result<Stored, DirectoryError> {
     let gateway = shared.connection()?.gateway;
     let prefix = format!("{}volumes/", shared.keys.prefix);
     let (records, _) = gateway.range(&prefix).await.map_err(|error| shared.failed(error))?;
-    let mut volumes = BTreeMap::new();
-    for KeyValue { key, value, .. } in records {
+    let (mut volumes, mut revisions) = (BTreeMap::new(), BTreeMap::new());
+    for KeyValue { key, value, mod_revision, .. } in records {
         // Of a newer release, perhaps, and of another host. If the volume is here, the device is right.
         match decode::<VolumeRecord>(&key, &value) {
             Ok(record) => drop(volumes.insert(record.id, record)),
             Err(error) => tracing::warn!("a record is left out: {error}"),
         }
+        revisions.insert(key, mod_revision);
     }
     let prefix = format!("{}names/", shared.keys.prefix);
     let (records, _) = gateway.range(&prefix).await.map_err(|error| shared.failed(error))?;
@@ -71,7 +74,15 @@ async fn read(shared: &Shared) -> Result<Stored, DirectoryError> {
         let holder = decode(&key, &value).unwrap_or_default();
         names.insert(key[prefix.len()..].to_owned(), holder);
     }
-    Ok(Stored { volumes, names })
+    Ok(Stored { volumes, revisions, names })
+}
+
+impl Stored {
+    /// That a volume's record is as it was read (V1 of `volumes.rs`).
+    fn is_unchanged(&self, key: String) -> Compare {
+        let revision = self.revisions.get(&key).copied().unwrap_or(0);
+        Compare::ModRevision(key, revision)
+    }
 }
 
 /// What has to change so that the records of `device` are `held`, and what cannot.
@@ -82,8 +93,9 @@ fn plan(shared: &Shared, device: Uuid, held: &[VolumeRecord], stored: &Stored) -
     let mut given = BTreeSet::new();
     for gone in stored.volumes.values().filter(|volume| is_gone(volume)) {
         let name = shared.keys.name(&gone.name);
-        let ops = vec![Op::Delete(shared.keys.volume(gone.id))];
-        let mut step = Step { ops, recount: shared.recount(gone), ..Step::default() };
+        let key = shared.keys.volume(gone.id);
+        let compare = vec![stored.is_unchanged(key.clone())];
+        let mut step = Step { compare, ops: vec![Op::Delete(key)], recount: shared.recount(gone) };
         if stored.names.get(&gone.name) == Some(&gone.id) {
             step.compare.push(Compare::Value(name.clone(), document(&gone.id)));
             step.ops.push(Op::Delete(name));
@@ -98,6 +110,7 @@ fn plan(shared: &Shared, device: Uuid, held: &[VolumeRecord], stored: &Stored) -
         }
         let mut step = Step::default();
         if before != Some(volume) {
+            step.compare.push(stored.is_unchanged(shared.keys.volume(volume.id)));
             step.ops.push(shared.put_volume(volume));
             let counts_alike = before.is_some_and(|before| before.counts_as(volume));
             step.recount = shared.recount(volume).filter(|_| !counts_alike);

@@ -1,6 +1,5 @@
 //! Keeping in touch with etcd (E1): lease, record, claims, view.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -8,8 +7,9 @@ use tokio::time::{Instant, MissedTickBehavior};
 use uuid::Uuid;
 
 use super::gateway::{Compare, Gateway, KeyValue, Op, Watch, WatchEvent, document};
-use super::{Connection, Held, Shared, decode};
-use crate::records::{ClaimRecord, HostRecord};
+use super::holding::{changed, verify};
+use super::{Connection, Shared, decode};
+use crate::records::HostRecord;
 use crate::view::View;
 use crate::{BootTime, DirectoryError, Event};
 
@@ -97,11 +97,12 @@ fn still_cut_off(shared: &Shared, error: &DirectoryError) {
 /// Begins a session with a member of etcd.
 async fn begin(shared: &Shared, member: usize) -> Result<Session, DirectoryError> {
     let members = &shared.options.address.members;
-    let gateway = Gateway::new(
-        members[member % members.len()].clone(),
-        request_timeout(shared.options.lease),
-        shared.access.clone(),
-    );
+    let authority = members[member % members.len()].clone();
+    // Certificates end, and others take their places.
+    let access = shared.options.credentials.open(&shared.options.address);
+    let access =
+        access.map_err(|error| DirectoryError::Unreachable { reason: error.to_string() })?;
+    let gateway = Gateway::new(authority, request_timeout(shared.options.lease), access);
     let lease = gateway.grant_lease(shared.options.lease).await?;
     // F4: nothing else is asked for before. Another may be this host by now, and have what was claimed here.
     let held: Vec<Uuid> = shared.state(|state| state.claims.keys().copied().collect());
@@ -114,6 +115,7 @@ async fn begin(shared: &Shared, member: usize) -> Result<Session, DirectoryError
     register(shared, &gateway, lease).await?;
     let (keys, revision) = gateway.range(&shared.keys.prefix).await?;
     let watch = gateway.watch(&shared.keys.prefix, revision + 1).await?;
+    say_if_restored(shared, revision);
     // F7: what was taken over in between nobody tells of any more.
     for device in changed(shared, &keys) {
         verify(shared, &gateway, device).await?;
@@ -138,16 +140,17 @@ async fn begin(shared: &Shared, member: usize) -> Result<Session, DirectoryError
     Ok(Session { connection, watch, member })
 }
 
-/// The devices that this process has claimed, and of which `keys` do not say so.
-fn changed(shared: &Shared, keys: &[KeyValue]) -> Vec<Uuid> {
-    let found: BTreeMap<&str, i64> =
-        keys.iter().map(|kv| (kv.key.as_str(), kv.mod_revision)).collect();
-    shared.state(|state| {
-        let held = state.claims.iter().filter(|(device, held)| {
-            found.get(shared.keys.device(**device).as_str()) != Some(&held.epoch)
-        });
-        held.map(|(device, _)| *device).collect()
-    })
+/// Says so if etcd is as of an earlier `revision` than it was seen to be.
+fn say_if_restored(shared: &Shared, revision: i64) {
+    let before = shared.state(|state| state.seen);
+    if revision < before {
+        tracing::error!(
+            before,
+            revision,
+            "the directory has gone back, as one does that is restored from a backup: start no host until all that run are connected \
+             again, and look whether each volume is where it was"
+        );
+    }
 }
 
 /// Has whoever acts upon events renew the tenure, behind all that was lost before.
@@ -193,6 +196,10 @@ async fn identify(shared: &Shared, gateway: &Gateway) -> Result<(), DirectoryErr
 /// Puts the host's record under the lease, unless another process is that host.
 async fn register(shared: &Shared, gateway: &Gateway, lease: i64) -> Result<(), DirectoryError> {
     let host = shared.state(|state| state.host.clone());
+    let name_key = shared.keys.host_name(&host.name);
+    // E6: before it is looked who is there.
+    let named = gateway.txn(&[], &[Op::Get(name_key.clone())], &[]).await?;
+    let named = named.read().next().flatten().map_or(0, |kv| kv.mod_revision);
     let (others, _) = gateway.range(&format!("{}hosts/", shared.keys.prefix)).await?;
     let own_key = shared.keys.host(host.id);
     let mut revision = 0;
@@ -201,10 +208,10 @@ async fn register(shared: &Shared, gateway: &Gateway, lease: i64) -> Result<(), 
         if other.key == own_key {
             let record = record?;
             revision = other.mod_revision;
-            // One of the same kernel is gone: its place could be taken (I2).
+            // One of the same kernel and network is gone: its place could be taken (I2).
             if record.session != host.session && record.boot != host.boot {
                 let what = format!(
-                    "the host `{}` (id {}) lives on another machine, or did until a moment ago",
+                    "the host `{}` (id {}) lives on another machine or in another container, or did until a moment ago",
                     host.name, host.id
                 );
                 return Err(DirectoryError::HostLives { what });
@@ -224,54 +231,24 @@ async fn register(shared: &Shared, gateway: &Gateway, lease: i64) -> Result<(), 
             }
         }
     }
-    let mut then =
-        vec![Op::Put { key: own_key.clone(), value: document(&host), lease: Some(lease) }];
+    let mut then = vec![
+        Op::Put { key: own_key.clone(), value: document(&host), lease: Some(lease) },
+        Op::Put { key: name_key.clone(), value: document(&host.id), lease: Some(lease) },
+    ];
     if shared.options.tenure.term().is_some() {
         let (key, value) = (shared.keys.registered(host.id), document(&host.session));
         then.push(Op::Put { key, value, lease: None });
     }
-    let compare = [Compare::ModRevision(own_key, revision)];
-    let answer = gateway.txn(&compare, &then, &[]).await?;
-    if answer.succeeded {
+    let compare =
+        [Compare::ModRevision(own_key.clone(), revision), Compare::ModRevision(name_key, named)];
+    let answer = gateway.txn(&compare, &then, &[Op::Get(own_key)]).await?;
+    // V2 of `volumes.rs`: nobody else has the lease.
+    let is_own_work = answer.read().next().flatten().is_some_and(|kv| kv.lease == lease);
+    if answer.succeeded || is_own_work {
         return Ok(());
     }
-    Err(DirectoryError::Unreachable { reason: "the host's record changes all the time".to_owned() })
-}
-
-/// Looks whether a claim still holds (F4, F5).
-async fn verify(shared: &Shared, gateway: &Gateway, device: Uuid) -> Result<(), DirectoryError> {
-    let Some(held) = shared.state(|state| state.claims.get(&device).cloned()) else {
-        return Ok(());
-    };
-    let (key, noted) = (shared.keys.device(device), shared.keys.claimed(device));
-    let unknown = [Compare::ModRevision(key.clone(), 0), Compare::ModRevision(noted, 0)];
-    let then = shared.put_claim(device, &held.record);
-    let answer = gateway.txn(&unknown, &then, &[Op::Get(key)]).await?;
-    if answer.succeeded {
-        tracing::warn!(%device, "the directory had forgotten a device; its claim is made again");
-        let epoch = answer.revision();
-        shared.state(|state| state.claims.insert(device, Held { epoch, ..held }));
-        return Ok(());
-    }
-    let Some(found) = answer.read().next() else {
-        return Err(DirectoryError::Unreachable { reason: "a claim was not read".to_owned() });
-    };
-    let claim = found.map(|found| decode::<ClaimRecord>(&found.key, &found.value)).transpose()?;
-    if let (Some(found), Some(claim)) = (found, &claim)
-        && claim.session == held.record.session
-    {
-        // Another epoch: made by us, though the answer was lost.
-        let epoch = found.mod_revision;
-        shared.state(|state| state.claims.insert(device, Held { epoch, ..held }));
-        return Ok(());
-    }
-    shared.state(|state| state.claims.remove(&device));
-    let holder = claim.map(|claim| claim.host_name);
-    // N4: nothing is confirmed before whoever is told of it has acted. What else is served waits for that, so it is asked at once.
-    shared.options.tenure.end();
-    let _ = shared.events.send(Event::ClaimLost { device, holder });
-    shared.trouble.notify_one();
-    Ok(())
+    let reason = "another registers at the same time as this host or as one of its name".to_owned();
+    Err(DirectoryError::Unreachable { reason })
 }
 
 /// Keeps the lease and the view. Ends with the reason why it cannot.

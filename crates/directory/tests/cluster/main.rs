@@ -2,10 +2,12 @@
 //!
 //! - `records.rs`: volumes, names and quotas.
 //! - `claims.rs`: which host a device is of.
+//! - `restored.rs`: an etcd that has forgotten what was.
 //! - `sessions.rs`: hosts that come, go, and lose etcd for a while.
 
 mod claims;
 mod records;
+mod restored;
 mod sessions;
 #[path = "../support/mod.rs"]
 mod support;
@@ -92,7 +94,7 @@ async fn joined_seeing(members: &[SocketAddr], host: &HostRecord, seek: Seek) ->
 }
 
 fn claim(device: Uuid) -> Claim {
-    Claim { device, name: "file:/a".to_owned(), volatile: false, model: None, serial: None }
+    Claim { device, name: "file:/a".to_owned(), ..Claim::default() }
 }
 
 /// One who looks for holders and sees none.

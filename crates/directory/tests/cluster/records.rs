@@ -34,6 +34,11 @@ async fn keeps_volumes(directory: &dyn Directory, host: &HostRecord) {
     let name = Conflict::Name { id: double.id, name: "found".to_owned(), holder: found.id };
     let same = Conflict::Volume { id: found.id, device: DEVICE };
     assert_eq!(conflicts, Ok(vec![name, same]));
+    // V3: it keeps its record and its name, whatever is done with the other of its id.
+    let elsewhere = VolumeRecord { device: OTHER_DEVICE, size_bytes: 8192, ..found.clone() };
+    directory.update(elsewhere.clone()).await.expect("ours");
+    directory.forget(elsewhere).await.expect("ours");
+    assert_eq!(directory.view().named("found").map(|volume| &**volume), Some(&found));
     assert!(directory.view().volumes.contains_key(&double.id), "it is reached by its id");
     directory.reconcile(DEVICE, Vec::new()).await.expect("ours");
     assert_eq!(directory.reconcile(OTHER_DEVICE, vec![double.clone()]).await, Ok(Vec::new()));
@@ -104,6 +109,79 @@ async fn both_directories_keep_volumes_alike() {
     let etcd = EtcdProcesses::start(1);
     let many = host("many");
     keeps_volumes(&join(&etcd, &many).await, &many).await;
+}
+
+/// V2, attacked: what lies before etcd has every transaction carried out twice, and the host gets the second answer. A host that
+/// does not know its own work takes a name for another's, and a quota for one that somebody else has divided.
+#[tokio::test]
+async fn a_directory_behind_what_repeats_requests_is_the_same() {
+    let etcd = EtcdProcesses::start(1);
+    let wire = Wire::new(etcd.address(0));
+    wire.repeat();
+    let a = host("a");
+    let members = [wire.address()];
+    let joining = tokio::time::timeout(PATIENCE, joined(&members, &a));
+    let at_a = joining.await.expect("it knows its own registration");
+    keeps_volumes(&at_a, &a).await;
+    keeps_grants(&at_a, &a).await;
+    let own = VolumeRecord { owner: Some("acme".to_owned()), ..volume(&a, DEVICE, "own") };
+    let all: Admit = Arc::new(|_| Ok(()));
+    at_a.reserve_if(own.clone(), Some(all.clone())).await.expect("free");
+    let larger = VolumeRecord { size_bytes: 8192, ..own };
+    at_a.update_if(larger.clone(), Some(all)).await.expect("admitted");
+    assert_eq!(at_a.view().named("own").map(|own| &**own), Some(&larger));
+    at_a.check(DEVICE).await.expect("ours");
+    at_a.leave().await.expect("there");
+    assert!(!is_there(etcd.address(0), &format!("/farflash/test/devices/{DEVICE}")));
+}
+
+/// V1, attacked: a change of a record comes twice, and the second time late, when the record is another one already or gone.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_change_that_comes_again_overwrites_nothing_newer() {
+    let etcd = EtcdProcesses::start(1);
+    let wire = Wire::new(etcd.address(0));
+    let a = host("a");
+    let at_a = joined(&[wire.address()], &a).await;
+    at_a.claim(claim(DEVICE)).await.expect("free");
+    let first = VolumeRecord { owner: Some("acme".to_owned()), ..volume(&a, DEVICE, "first") };
+    at_a.reserve(first.clone()).await.expect("free");
+    // The tenant's key is named by the transaction only.
+    wire.copy("/farflash/test/tenants/acme");
+    at_a.update(VolumeRecord { size_bytes: 8192, ..first.clone() }).await.expect("ours");
+    let newer = VolumeRecord { size_bytes: 12_288, ..first.clone() };
+    at_a.update(newer.clone()).await.expect("ours");
+    wire.repeat_late();
+    at_a.catch_up("acme").await.expect("seen");
+    assert_eq!(*at_a.view().volumes[&first.id], newer);
+    wire.copy("/farflash/test/tenants/acme");
+    at_a.update(first.clone()).await.expect("ours");
+    at_a.forget(first.clone()).await.expect("ours");
+    wire.repeat_late();
+    assert!(!is_there(etcd.address(0), &format!("/farflash/test/volumes/{}", first.id)));
+}
+
+/// V3: of two volumes of one id, on devices of which one was copied, say, the one that has the record keeps it, and its name,
+/// whatever is done with the other.
+#[tokio::test]
+async fn what_is_done_with_a_volume_leaves_the_record_of_its_double_alone() {
+    let etcd = EtcdProcesses::start(1);
+    let (a, b) = (host("a"), host("b"));
+    let (at_a, at_b) = (join(&etcd, &a).await, join(&etcd, &b).await);
+    at_a.claim(claim(DEVICE)).await.expect("free");
+    at_b.claim(claim(OTHER_DEVICE)).await.expect("free");
+    let kept = volume(&a, DEVICE, "kept");
+    at_a.reserve(kept.clone()).await.expect("free");
+    let double = VolumeRecord { host: b.id, device: OTHER_DEVICE, ..kept.clone() };
+    let conflict = Conflict::Volume { id: kept.id, device: DEVICE };
+    let conflicts = at_b.reconcile(OTHER_DEVICE, vec![double.clone()]).await;
+    assert_eq!(conflicts, Ok(vec![conflict]));
+    at_b.update(VolumeRecord { size_bytes: 8192, ..double.clone() }).await.expect("ours");
+    let all: Admit = Arc::new(|_| Ok(()));
+    let refused = at_b.update_if(double.clone(), Some(all)).await;
+    assert!(matches!(refused, Err(DirectoryError::NotAdmitted { .. })), "{refused:?}");
+    at_b.forget(double).await.expect("ours");
+    let at_c = join(&etcd, &host("c")).await;
+    assert_eq!(at_c.view().named("kept").map(|volume| &**volume), Some(&kept));
 }
 
 #[tokio::test]

@@ -18,6 +18,30 @@ async fn a_host_that_is_not_understood_keeps_no_other_away() {
     directory.check(DEVICE).await.expect("it is held");
 }
 
+/// E6: of two hosts of one name that register in the same moment one is refused. Method: the registration of the one rests on the way
+/// when it has seen nobody of its name, and the other comes meanwhile.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn of_two_hosts_of_one_name_that_come_at_once_one_is_refused() {
+    let etcd = EtcdProcesses::start(1);
+    let wire = Wire::new(etcd.address(0));
+    let (a, namesake) = (host("a"), host("a"));
+    let own_key = |host: &HostRecord| format!("/farflash/test/hosts/{}", host.id);
+    wire.delay(&own_key(&a));
+    // The answer has as much time as it ever has.
+    let patient = EtcdOptions { lease: PATIENCE, ..options(&[wire.address()]) };
+    let joining = tokio::spawn(Etcd::join(patient, a.clone(), nobody()));
+    while !wire.is_late() {
+        tokio::task::yield_now().await;
+    }
+    let other = join(&etcd, &namesake).await;
+    wire.deliver();
+    assert!(!is_there(etcd.address(0), &own_key(&a)), "there are two of one name");
+    other.claim(claim(DEVICE)).await.expect("it is there");
+    other.leave().await.expect("there");
+    joining.await.expect("it ends").expect("the name is free again");
+    assert!(is_there(etcd.address(0), &own_key(&a)));
+}
+
 /// E4: a host whose control side does something else for longer than its lease is not lost.
 ///
 /// Method: this thread, which is the host's, waits for a lease to end that began when the host's was kept last and is
@@ -85,7 +109,7 @@ async fn a_change_that_was_given_up_is_not_made_later() {
     let directory = joined(&[wire.address()], &a).await;
     directory.claim(claim(DEVICE)).await.expect("free");
     let key = |kind: &str, name: &dyn std::fmt::Display| format!("/farflash/test/{kind}/{name}");
-    let kept = volume(&a, DEVICE, "kept");
+    let kept = VolumeRecord { owner: Some("acme".to_owned()), ..volume(&a, DEVICE, "kept") };
     directory.reserve(kept.clone()).await.expect("free");
 
     wire.delay(&key("names", &"new"));
@@ -97,7 +121,8 @@ async fn a_change_that_was_given_up_is_not_made_later() {
     assert!(!is_there(etcd.address(0), &key("names", &"new")), "nobody would give it up");
     assert!(!is_there(etcd.address(0), &key("volumes", &new.id)), "there is none");
 
-    wire.delay(&key("volumes", &kept.id));
+    // Only the change names it, which the look before it does not.
+    wire.delay(&key("tenants", &"acme"));
     let given_up = directory.update(VolumeRecord { size_bytes: 8192, ..kept.clone() }).await;
     assert!(matches!(given_up, Err(DirectoryError::Unreachable { .. })), "{given_up:?}");
     reconciled_anew(&directory, vec![kept.clone()]).await;

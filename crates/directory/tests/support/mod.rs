@@ -3,6 +3,7 @@
 
 use std::io::{self, Read, Write};
 use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -24,6 +25,8 @@ pub(crate) struct EtcdProcesses {
 
 struct Member {
     arguments: Vec<String>,
+    /// What it stores.
+    data: PathBuf,
     client: SocketAddr,
     child: Option<Child>,
 }
@@ -46,6 +49,11 @@ pub(crate) fn own_host() -> Ipv4Addr {
 impl EtcdProcesses {
     /// Starts `count` members and waits until they answer.
     pub(crate) fn start(count: usize) -> Self {
+        Self::start_with(count, &[])
+    }
+
+    /// Starts `count` members with these arguments, too.
+    pub(crate) fn start_with(count: usize, more: &[&str]) -> Self {
         let directory = tempfile::tempdir().expect("a directory");
         let addresses = (0..count).map(|_| own_host());
         let addresses: Vec<_> = addresses.map(two_free_addresses_of).collect();
@@ -68,7 +76,9 @@ impl EtcdProcesses {
                 // What a killed process wrote survives it, and a slow disk must not end leases.
                 "--unsafe-no-fsync".to_owned(),
             ];
-            Member { arguments: arguments.to_vec(), client: *client, child: None }
+            let more = more.iter().map(|argument| (*argument).to_owned());
+            let arguments = arguments.into_iter().chain(more).collect();
+            Member { arguments, data: path, client: *client, child: None }
         });
         let mut etcd = Self { members: members.collect(), _directory: directory };
         (0..count).for_each(|member| etcd.begin(member));
@@ -115,6 +125,22 @@ impl EtcdProcesses {
         self.begin(member);
     }
 
+    /// Takes a backup of the only member, which is away meanwhile. It replaces the one before.
+    pub(crate) fn back_up(&mut self) {
+        self.kill(0);
+        let data = &self.members[0].data;
+        copy_directory(data, &data.with_extension("backup"));
+        self.begin(0);
+        self.wait(0);
+    }
+
+    /// Has the only member hold what it held when the backup was taken. It has to be started after that.
+    pub(crate) fn restore(&mut self) {
+        self.kill(0);
+        let data = &self.members[0].data;
+        copy_directory(&data.with_extension("backup"), data);
+    }
+
     /// Lets a member hang, or go on.
     pub(crate) fn signal(&self, member: usize, signal: Signal) {
         let pid = Pid::from_child(self.members[member].child.as_ref().expect("it runs"));
@@ -132,6 +158,13 @@ impl Drop for EtcdProcesses {
     }
 }
 
+/// Makes `to` the same as `from`.
+fn copy_directory(from: &Path, to: &Path) {
+    let _ = std::fs::remove_dir_all(to);
+    let copied = Command::new("cp").arg("-a").args([from, to]).status().expect("cp");
+    assert!(copied.success(), "{}", from.display());
+}
+
 fn healthy(address: SocketAddr) -> io::Result<bool> {
     let mut stream = TcpStream::connect_timeout(&address, Duration::from_secs(1))?;
     stream.set_read_timeout(Some(Duration::from_secs(5)))?;
@@ -145,6 +178,21 @@ fn healthy(address: SocketAddr) -> io::Result<bool> {
 pub(crate) fn put(etcd: SocketAddr, key: &str, value: &str) {
     let [key, value] = [key, value].map(|text| Base64::encode_string(text.as_bytes()));
     ask(etcd, "kv/put", &format!("{{\"key\":\"{key}\",\"value\":\"{value}\"}}"));
+}
+
+/// Stores values until etcd has no room for more.
+pub(crate) fn fill(etcd: SocketAddr) {
+    let value = Base64::encode_string(&[b'x'; 16 << 10]);
+    let deadline = Instant::now() + PATIENCE;
+    for number in 0.. {
+        let key = Base64::encode_string(format!("/filling/{number}").as_bytes());
+        let answer =
+            answer(etcd, "kv/put", &format!("{{\"key\":\"{key}\",\"value\":\"{value}\"}}"));
+        if answer.contains("database space exceeded") {
+            return;
+        }
+        assert!(Instant::now() < deadline, "it has room for ever");
+    }
 }
 
 /// Stores a key that is gone `seconds` later, by the clock of etcd.
@@ -202,16 +250,22 @@ fn field(answer: &str, name: &str) -> String {
 }
 
 fn ask(etcd: SocketAddr, what: &str, body: &str) -> String {
+    let answer = answer(etcd, what, body);
+    assert!(answer.contains(" 200 OK"), "{answer}");
+    answer
+}
+
+fn answer(etcd: SocketAddr, what: &str, body: &str) -> String {
     let mut stream = TcpStream::connect(etcd).expect("it runs");
     let head = format!("POST /v3/{what} HTTP/1.0\r\nContent-Length: {}", body.len());
     write!(stream, "{head}\r\n\r\n{body}").expect("sent");
     let mut answer = String::new();
     stream.read_to_string(&mut answer).expect("an answer");
-    assert!(answer.contains(" 200 OK"), "{answer}");
     answer
 }
 
-/// A wire to an address that can be cut, on which nothing is told of changes for a while, or on which a request is late.
+/// A wire to an address that can be cut, on which nothing is told of changes for a while, on which a request is late, or by which
+/// every transaction comes twice.
 pub(crate) struct Wire {
     address: SocketAddr,
     state: Arc<WireState>,
@@ -221,6 +275,13 @@ struct WireState {
     whole: AtomicBool,
     /// Watches rest: what etcd says by them does not get through.
     holds: AtomicBool,
+    /// Transactions are carried out, and then asked for once more, as by what gave up waiting for the first answer.
+    repeats: AtomicBool,
+    /// What the request names of which a copy is to be kept, as it stands in its JSON.
+    copied: Mutex<Option<String>>,
+    /// The copy.
+    copy: Mutex<Option<Vec<u8>>>,
+    target: SocketAddr,
     late: Mutex<Late>,
     streams: Mutex<Vec<TcpStream>>,
 }
@@ -249,8 +310,16 @@ impl Wire {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port");
         let address = listener.local_addr().expect("bound");
         let streams = Mutex::new(Vec::new());
-        let (whole, holds) = (AtomicBool::new(true), AtomicBool::new(false));
-        let state = Arc::new(WireState { whole, holds, late: Mutex::default(), streams });
+        let state = Arc::new(WireState {
+            whole: AtomicBool::new(true),
+            holds: AtomicBool::new(false),
+            repeats: AtomicBool::new(false),
+            copied: Mutex::default(),
+            copy: Mutex::default(),
+            target,
+            late: Mutex::default(),
+            streams,
+        });
         let shared = state.clone();
         std::thread::spawn(move || {
             for stream in listener.incoming() {
@@ -305,6 +374,22 @@ impl Wire {
         self.state.holds.store(false, Ordering::SeqCst);
     }
 
+    /// From now on each transaction comes twice, and the second answer is the one that gets through.
+    pub(crate) fn repeat(&self) {
+        self.state.repeats.store(true, Ordering::SeqCst);
+    }
+
+    /// The next request that names `key` passes, and comes once more when it is [repeated](Self::repeat_late).
+    pub(crate) fn copy(&self, key: &str) {
+        *self.state.copied.lock().expect("whole") = Some(named(key));
+    }
+
+    /// What was copied comes once more.
+    pub(crate) fn repeat_late(&self) {
+        let copy = self.state.copy.lock().expect("whole").take();
+        self.state.carry_out(&copy.expect("it has passed"));
+    }
+
     /// The next request that names `key` rests; what is asked after it overtakes it.
     pub(crate) fn delay(&self, key: &str) {
         self.delay_next(key, false);
@@ -316,8 +401,7 @@ impl Wire {
     }
 
     fn delay_next(&self, key: &str, is_answer: bool) {
-        let key = format!("\"{}\"", Base64::encode_string(key.as_bytes()));
-        *self.late() = Late { key: Some(key), is_answer, ..Late::default() };
+        *self.late() = Late { key: Some(named(key)), is_answer, ..Late::default() };
     }
 
     /// Whether a request or an answer rests.
@@ -338,6 +422,15 @@ impl Wire {
     }
 }
 
+/// A key as it stands in JSON.
+fn named(key: &str) -> String {
+    format!("\"{}\"", Base64::encode_string(key.as_bytes()))
+}
+
+fn names(request: &[u8], key: &str) -> bool {
+    request.windows(key.len()).any(|window| window == key.as_bytes())
+}
+
 impl WireState {
     /// Passes on what comes by a connection in one direction: that of questions, or that of answers.
     fn pass(&self, (mut from, mut to): (TcpStream, TcpStream), passing: &Passing, asks: bool) {
@@ -350,6 +443,12 @@ impl WireState {
             let rests = || is_watch.load(Ordering::SeqCst) && self.holds.load(Ordering::SeqCst);
             while rests() && self.whole.load(Ordering::SeqCst) {
                 std::thread::park_timeout(Duration::from_millis(10));
+            }
+            if asks && self.repeats.load(Ordering::SeqCst) {
+                self.carry_out(&bytes[..len]);
+            }
+            if asks {
+                self.keep_copy(&bytes[..len]);
             }
             if asks && self.is_to_be_late(&bytes[..len]) {
                 was_late.store(true, Ordering::SeqCst);
@@ -369,13 +468,27 @@ impl WireState {
         }
     }
 
+    fn keep_copy(&self, request: &[u8]) {
+        let mut copied = self.copied.lock().expect("whole");
+        if copied.as_ref().is_some_and(|key| names(request, key)) {
+            *copied = None;
+            *self.copy.lock().expect("whole") = Some(request.to_vec());
+        }
+    }
+
+    /// Has a transaction carried out by a connection of its own.
+    fn carry_out(&self, request: &[u8]) {
+        if !request.starts_with(b"POST /v3/kv/txn ") {
+            return;
+        }
+        let Ok(mut stream) = TcpStream::connect(self.target) else { return };
+        let _ = stream.write_all(request).and_then(|()| stream.read(&mut [0; 1]));
+    }
+
     /// Whether these bytes are of the request that is to be late, or its answer.
     fn is_to_be_late(&self, bytes: &[u8]) -> bool {
         let mut late = self.late.lock().expect("whole");
-        let is_it = late
-            .key
-            .as_ref()
-            .is_some_and(|key| bytes.windows(key.len()).any(|window| window == key.as_bytes()));
+        let is_it = late.key.as_ref().is_some_and(|key| names(bytes, key));
         if is_it {
             late.key = None;
             late.rests = !late.is_answer;

@@ -205,7 +205,7 @@ impl State {
         let after = Extent { size_bytes: size.bytes(), ..before };
         let admitted = self.admit_growth(caller, (place, before), after).await;
         let undo = || self.directory(|directory| directory.set_extent(id, before));
-        let record = admitted.inspect_err(|_| undo())?;
+        let was_admitted = admitted.inspect_err(|_| undo())?;
         let resized = self.cores[core]
             .ask(|answer| CoreMessage::ResizeVolume { id, blocks, answer })
             .await
@@ -214,7 +214,9 @@ impl State {
             Ok(resized) => resized,
             Err(refused) => {
                 undo();
-                self.take_back(device, record).await;
+                if was_admitted {
+                    self.take_back(place).await;
+                }
                 return Err(refused);
             }
         };
@@ -240,14 +242,14 @@ impl State {
         })?;
         let before = shared.shared(|shared| shared.promise(id));
         let after = Extent { slo: slo_document(slo), ..extent };
-        let mut record = None;
+        let mut was_admitted = false;
         let promised = shared.shared(|shared| shared.admit(id, Promise { core, slo }));
         let set = match promised {
             Err(refused) => Err(refused),
             Ok(()) => match self.admit_growth(caller, (place, extent), after).await {
                 Err(refused) => Err(refused),
                 Ok(admitted) => {
-                    record = admitted;
+                    was_admitted = admitted;
                     self.cores[core]
                         .ask(|answer| CoreMessage::SetSlo { id, slo, answer })
                         .await
@@ -262,7 +264,9 @@ impl State {
                 if let Some(before) = before {
                     shared.shared(|shared| shared.admit_known(id, before));
                 }
-                self.take_back(device, record).await;
+                if was_admitted {
+                    self.take_back(place).await;
+                }
                 return Err(refused);
             }
         };

@@ -131,7 +131,7 @@ impl State {
                 format!("the device {name} is one of this server's, whether or not it is there");
             return Err(ServiceError::DeviceInUse { detail });
         }
-        let gone = Claim { device: id, name, volatile: true, model: None, serial: None };
+        let gone = Claim { device: id, name, volatile: true, ..Claim::default() };
         let name = gone.name.clone();
         self.membership.directory.forget_device(gone).await.map_err(|error| match error {
             DirectoryError::HolderLives { .. } | DirectoryError::HolderSeen { .. } => {
@@ -386,6 +386,7 @@ pub(super) fn refusal(error: DirectoryError) -> ServiceError {
         | DirectoryError::HolderLives { .. }
         | DirectoryError::HolderLost { .. }
         | DirectoryError::HolderSeen { .. }
+        | DirectoryError::Forgotten { .. }
         | DirectoryError::HostLives { .. }
         | DirectoryError::NoMachineId
         | DirectoryError::Foreign { .. }) => {

@@ -183,6 +183,7 @@ impl Membership {
                 volatile: !matches!(spec, DeviceSpec::File(_)),
                 model,
                 serial,
+                belongs: device.superblock.cluster.is_some(),
             };
             let own = self.clone();
             asked.spawn(async move { (number, own.claim_one(number, claim, by_word).await) });
@@ -360,6 +361,11 @@ fn failure(error: &DirectoryError) -> Failure {
                      network; if it is something else, stop that, or keep this host from reaching it"
                 ),
             },
+        ),
+        DirectoryError::Forgotten { .. } => Failure::runtime(
+            what,
+            "wait until all hosts that run are connected to it: they tell it what they serve; if none serves this device or a \
+             copy of it, add --take-over: by it you assert that",
         ),
         DirectoryError::HostLives { .. } => {
             Failure::runtime(what, "give each server a --host-name of its own")

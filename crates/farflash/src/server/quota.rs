@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use control::{Caller, ServiceError, Slo, Tenant, VolumeName};
 use directory::{Admit, View, VolumeRecord};
@@ -10,6 +11,7 @@ use uuid::Uuid;
 
 use super::cluster::refusal;
 use super::directory::{Extent, Place};
+use super::message::CoreMessage;
 use super::state::State;
 
 /// What volumes have together, by what quotas bound.
@@ -97,38 +99,41 @@ impl State {
 
     /// Has the directory hold, before a change is made, what it gives a tenant's volume more: if the tenant
     /// asks, only if all that it has on all hosts admits it; if an operator does, for whatever the tenant asks
-    /// next. The record as it was, to be put back if the change fails.
+    /// next. Whether that is to be [taken back](Self::take_back) if the change fails.
+    ///
+    /// What else the record says is what the volume is here: what was changed a moment ago the view may not show yet.
     pub(super) async fn admit_growth(
         &self,
         caller: &Caller,
         (place, before): (Place, Extent),
         after: Extent,
-    ) -> Result<Option<VolumeRecord>, ServiceError> {
-        let Place { id, device, .. } = place;
+    ) -> Result<bool, ServiceError> {
+        let Place { id, core, device } = place;
         let only_shrinks = after.slo == before.slo && after.size_bytes <= before.size_bytes;
         if only_shrinks {
-            return Ok(None);
+            return Ok(false);
         }
         let admit = self.admission(caller, (id, Some(before)), after);
-        let record = match self.view().volumes.get(&id) {
-            Some(record) if record.owner.is_some() => VolumeRecord::clone(record),
-            // Without a record nobody else would count it.
+        let volume = self.cores[core].ask(|answer| CoreMessage::ShowVolume { id, answer }).await?;
+        let record = match volume.map(|volume| self.record(core, &volume)) {
+            Some(record) if record.owner.is_some() => record,
+            // Without an owner nobody else would count it.
             _ if admit.is_some() => return Err(ServiceError::Unavailable),
-            _ => return Ok(None),
+            _ => return Ok(false),
         };
         let promise = serde_json::to_value(after.slo).unwrap_or_default();
-        let then = VolumeRecord { size_bytes: after.size_bytes, promise, ..record.clone() };
+        let then = VolumeRecord { size_bytes: after.size_bytes, promise, ..record };
         let admitted = self.membership.directory.update_if(then, admit).await;
         admitted.map_err(|error| self.told(device, error))?;
-        Ok(Some(record))
+        Ok(true)
     }
 
-    /// Puts a record back after a change that was admitted and failed.
-    pub(super) async fn take_back(&self, device: usize, record: Option<VolumeRecord>) {
-        if let Some(record) = record
-            && let Err(error) = self.membership.directory.update(record).await
-        {
-            self.told(device, error);
+    /// Has the record say again what the volume is, after a change that was admitted and failed.
+    pub(super) async fn take_back(&self, Place { id, core, device }: Place) {
+        match self.cores[core].ask(|answer| CoreMessage::ShowVolume { id, answer }).await {
+            Ok(Some(volume)) => self.publish(core, &volume).await,
+            // It is compared when that can be asked.
+            Ok(None) | Err(_) => self.devices[device].doubtful.store(true, Ordering::Relaxed),
         }
     }
 }

@@ -7,7 +7,7 @@
 //! - S3: whoever takes connections and says nothing is taken for the holder, too: a process that is stopped, or
 //!   has as many connections as it may have, looks so, and may serve again.
 //! - S4: addresses that are known to be another's are left out: this host's own, those of hosts that live, and
-//!   loopback of another machine.
+//!   loopback of another machine or network namespace.
 //!
 //! An address that was given to another program or host keeps nobody waiting for ever: it answers otherwise, or is
 //! known (S4), or the operator keeps this host from reaching it.
@@ -30,7 +30,7 @@ const PATIENCE: Duration = Duration::from_secs(3);
 /// Portals that are asked: more than a host has cores. A claim that names more is not ours.
 const PORTALS_MAX: usize = 256;
 
-/// Where this host is reached, and on which kernel it is.
+/// Where this host is reached, and where it runs.
 #[derive(Clone, Debug)]
 pub(super) struct Here {
     /// Where it listens, as it was bound: some on all addresses; and what others are told.

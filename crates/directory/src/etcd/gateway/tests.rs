@@ -130,6 +130,31 @@ async fn what_is_not_etcds_word_is_waited_out() {
     }
 }
 
+/// What etcd denies it has not done, nor will it: nothing has to be given up for that. A token of before its users were changed is
+/// replaced.
+#[tokio::test]
+async fn what_etcd_denies_is_not_done() {
+    let space = r#"{"error":"etcdserver: mvcc: database space exceeded","code":8}"#;
+    let leader = r#"{"error":"etcdserver: no leader","code":14}"#;
+    let old = r#"{"error":"etcdserver: revision of auth store is old","code":3}"#;
+    let token = r#"{"token":"t"}"#;
+    let script = Script::new(&[
+        (200, token),
+        (429, space),
+        (503, leader),
+        (400, old),
+        (200, token),
+        (200, "{}"),
+    ]);
+    let mut told = Vec::new();
+    for _ in 0..2 {
+        let refused = script.gateway.txn(&[], &[], &[]).await.expect_err("refused");
+        told.push(refused.may_be_done());
+    }
+    assert_eq!(told, [false, true]);
+    script.gateway.txn(&[], &[], &[]).await.expect("by another token");
+}
+
 #[test]
 fn a_range_ends_behind_the_last_key_of_its_prefix() {
     assert_eq!(after_prefix("/a/"), b"/a0");

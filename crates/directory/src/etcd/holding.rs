@@ -1,0 +1,148 @@
+//! Whether what this process has claimed is still its own (F4, F5, F8).
+
+use std::collections::BTreeMap;
+
+use uuid::Uuid;
+
+use super::gateway::{Compare, Gateway, KeyValue, Op};
+use super::{Held, Shared};
+use crate::records::ClaimRecord;
+use crate::{DirectoryError, Event};
+
+/// What etcd says of a device.
+struct Found {
+    claim: Option<KeyValue>,
+    /// When the claim was made, and when the last one was noted; 0 if never.
+    revisions: [i64; 2],
+}
+
+impl Found {
+    /// The claim; `None` if there is none, or none that is understood.
+    fn record(&self) -> Option<ClaimRecord> {
+        self.claim.as_ref().and_then(|claim| serde_json::from_slice(&claim.value).ok())
+    }
+
+    /// Whose the device is, if it is somebody's.
+    fn holder(&self) -> Option<String> {
+        self.claim.as_ref()?;
+        Some(self.record().map_or_else(|| "unknown".to_owned(), |claim| claim.host_name))
+    }
+
+    /// F8: a claim made at `epoch` is noted at that revision or, if there was another since, at a later one.
+    fn is_before(&self, epoch: i64) -> bool {
+        self.revisions.iter().all(|revision| *revision < epoch)
+    }
+}
+
+/// The devices that this process has claimed, and of which `keys` do not say so.
+pub(super) fn changed(shared: &Shared, keys: &[KeyValue]) -> Vec<Uuid> {
+    let found: BTreeMap<&str, i64> =
+        keys.iter().map(|kv| (kv.key.as_str(), kv.mod_revision)).collect();
+    shared.state(|state| {
+        let held = state.claims.iter().filter(|(device, held)| {
+            found.get(shared.keys.device(**device).as_str()) != Some(&held.epoch)
+        });
+        held.map(|(device, _)| *device).collect()
+    })
+}
+
+/// Looks whether a claim still holds, and makes it again if etcd has forgotten it.
+pub(super) async fn verify(
+    shared: &Shared,
+    gateway: &Gateway,
+    device: Uuid,
+) -> Result<(), DirectoryError> {
+    let Some(held) = shared.state(|state| state.claims.get(&device).cloned()) else {
+        return Ok(());
+    };
+    let found = look(shared, gateway, device).await?;
+    let claim = found.record();
+    if claim.as_ref().is_some_and(|claim| claim.session == held.record.session) {
+        // Perhaps of another epoch: made by us, though the answer was lost.
+        let epoch = found.revisions[0];
+        note(shared, device, &held, Some(epoch));
+        return Ok(());
+    }
+    let is_forgotten = found.is_before(held.epoch);
+    if is_forgotten && !is_served_elsewhere(shared, device, &held, &found, claim).await {
+        return claim_again(shared, gateway, device, held, &found).await;
+    }
+    if !note(shared, device, &held, None) {
+        return Ok(());
+    }
+    // N4: nothing is confirmed before whoever is told of it has acted. What else is served waits for that, so it is asked at once.
+    shared.options.tenure.end();
+    let _ = shared.events.send(Event::ClaimLost { device, holder: found.holder() });
+    shared.trouble.notify_one();
+    Ok(())
+}
+
+async fn look(shared: &Shared, gateway: &Gateway, device: Uuid) -> Result<Found, DirectoryError> {
+    let keys = [shared.keys.device(device), shared.keys.claimed(device)];
+    let answer = gateway.txn(&[], &keys.map(Op::Get), &[]).await?;
+    let mut read = answer.read().map(Option::<&KeyValue>::cloned);
+    let (Some(claim), Some(note)) = (read.next(), read.next()) else {
+        return Err(DirectoryError::Unreachable { reason: "a claim was not read".to_owned() });
+    };
+    let revisions = [&claim, &note].map(|kv| kv.as_ref().map_or(0, |kv| kv.mod_revision));
+    Ok(Found { claim, revisions })
+}
+
+/// Whether the holder whom a forgetful etcd names is seen to serve the device. A former process of this host is dead, if
+/// it ran where this one does (I2 of `identity.rs`).
+async fn is_served_elsewhere(
+    shared: &Shared,
+    device: Uuid,
+    held: &Held,
+    found: &Found,
+    claim: Option<ClaimRecord>,
+) -> bool {
+    // Of one that is not understood it is not known where it could be seen.
+    let Some(claim) = claim else { return found.claim.is_some() };
+    let own = &held.record;
+    if (claim.host, &claim.boot) == (own.host, &own.boot) {
+        return false;
+    }
+    let view = shared.state(|state| state.view.clone());
+    (shared.seek)(device, &claim, &view).await.is_some()
+}
+
+/// F8.
+async fn claim_again(
+    shared: &Shared,
+    gateway: &Gateway,
+    device: Uuid,
+    held: Held,
+    found: &Found,
+) -> Result<(), DirectoryError> {
+    let [claimed, noted] = found.revisions;
+    let compare = [
+        Compare::ModRevision(shared.keys.device(device), claimed),
+        Compare::ModRevision(shared.keys.claimed(device), noted),
+    ];
+    let made = gateway.txn(&compare, &shared.put_claim(device, &held.record), &[]).await?;
+    if !made.succeeded {
+        let reason = "a claim that it had forgotten changes just now".to_owned();
+        return Err(DirectoryError::Unreachable { reason });
+    }
+    tracing::error!(
+        %device,
+        former = found.holder(),
+        "the directory had forgotten that the device is this host's, as one has that is restored from an older backup: it is claimed again"
+    );
+    note(shared, device, &held, Some(made.revision()));
+    Ok(())
+}
+
+/// Notes of a claim that it is of this epoch, or lost. `false`: meanwhile it was given back, or made anew.
+fn note(shared: &Shared, device: Uuid, held: &Held, epoch: Option<i64>) -> bool {
+    shared.state(|state| {
+        let is_same = state.claims.get(&device).is_some_and(|now| now.epoch == held.epoch);
+        match epoch {
+            _ if !is_same => {}
+            Some(epoch) => drop(state.claims.insert(device, Held { epoch, ..held.clone() })),
+            None => drop(state.claims.remove(&device)),
+        }
+        is_same
+    })
+}

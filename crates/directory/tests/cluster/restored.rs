@@ -1,0 +1,98 @@
+//! An etcd that was restored from a backup, or has lost what it held, and hosts that know better (F8).
+
+use super::*;
+
+const THIRD_DEVICE: Uuid = Uuid::from_u128(0xd3);
+
+fn key(kind: &str, device: Uuid) -> String {
+    format!("/farflash/test/{kind}/{device}")
+}
+
+/// Two hosts of which the second has taken three devices into use since a backup was made of etcd: by that one is the first host's, one
+/// was given back by a third host, and one is unknown. Then etcd is restored, and the second host has noticed nothing yet.
+async fn forgotten(etcd: &mut EtcdProcesses, seek: Seek) -> (HostRecord, Etcd) {
+    let (a, b, c) = (host("a"), host("b"), host("c"));
+    let at_c = join(etcd, &c).await;
+    at_c.claim(claim(OTHER_DEVICE)).await.expect("free");
+    at_c.leave().await.expect("there");
+    drop(at_c);
+    let at_a = join(etcd, &a).await;
+    at_a.claim(claim(DEVICE)).await.expect("free");
+    etcd.back_up();
+    until(&at_a, "it is back", |at_a| at_a.view().cut_off.is_none()).await;
+    at_a.check(DEVICE).await.expect("ours");
+    at_a.leave().await.expect("there");
+    drop(at_a);
+    let at_b = joined_seeing(&[etcd.address(0)], &b, seek).await;
+    for device in [DEVICE, OTHER_DEVICE, THIRD_DEVICE] {
+        at_b.claim(claim(device)).await.expect("free");
+        let name = format!("v-{device}");
+        at_b.reserve(volume(&b, device, &name)).await.expect("a free name");
+    }
+    etcd.restore();
+    (b, at_b)
+}
+
+/// Nobody has taken anything from a host that runs: it serves on, and what it has is recorded again.
+#[tokio::test]
+async fn a_host_that_runs_keeps_what_a_restored_etcd_has_forgotten() {
+    let mut etcd = EtcdProcesses::start(1);
+    let (b, at_b) = forgotten(&mut etcd, nobody()).await;
+    etcd.restart(0);
+    assert!(matches!(next(&at_b).await, Event::CutOff { .. }));
+    assert_eq!(next(&at_b).await, Event::Connected, "nothing is lost");
+    for device in [DEVICE, OTHER_DEVICE, THIRD_DEVICE] {
+        let held = volume(&b, device, &format!("v-{device}"));
+        assert_eq!(at_b.reconcile(device, vec![held]).await, Ok(Vec::new()));
+        assert!(get(etcd.address(0), &key("devices", device)).contains(&b.session.to_string()));
+    }
+    assert_eq!(at_b.view().names.len(), 3);
+}
+
+/// Whoever goes on by what a restored etcd says, and is seen, keeps the device: the one who had it by then stops.
+#[tokio::test]
+async fn a_host_stops_where_another_is_seen_to_serve_since_etcd_was_restored() {
+    let mut etcd = EtcdProcesses::start(1);
+    let eyes = Eyes::default();
+    let (_, at_b) = forgotten(&mut etcd, eyes.seek()).await;
+    eyes.see(Some(sighting()));
+    etcd.restart(0);
+    assert!(matches!(next(&at_b).await, Event::CutOff { .. }));
+    let told = Event::ClaimLost { device: DEVICE, holder: Some("a".to_owned()) };
+    assert_eq!(next(&at_b).await, told);
+    assert_eq!(next(&at_b).await, Event::Connected);
+    at_b.check(THIRD_DEVICE).await.expect("nobody was told to have it");
+}
+
+/// A device that is of the cluster was claimed before, whatever etcd knows of it. Who comes with it gets it by an operator's word only;
+/// one that was given back, and one that is new, as ever.
+#[tokio::test]
+async fn a_device_that_etcd_has_forgotten_is_had_by_word_only() {
+    let etcd = EtcdProcesses::start(1);
+    let address = etcd.address(0);
+    let at_a = join(&etcd, &host("a")).await;
+    at_a.claim(claim(DEVICE)).await.expect("it is new");
+    at_a.leave().await.expect("there");
+    let at_b = join(&etcd, &host("b")).await;
+    let belonging = Claim { belongs: true, ..claim(DEVICE) };
+    at_b.claim(belonging.clone()).await.expect("it was given back");
+    at_b.leave().await.expect("there");
+    delete(address, &key("claimed", DEVICE));
+    let at_c = join(&etcd, &host("c")).await;
+    let forgotten = DirectoryError::Forgotten { device: "file:/a".to_owned() };
+    assert_eq!(at_c.claim(belonging.clone()).await, Err(forgotten));
+    assert!(!is_there(address, &key("devices", DEVICE)));
+    at_c.take_over(belonging).await.expect("somebody says that nobody has it");
+    at_c.check(DEVICE).await.expect("ours");
+}
+
+/// A claim that nobody here understands is not this host's.
+#[tokio::test]
+async fn a_claim_that_is_not_understood_is_anothers() {
+    let etcd = EtcdProcesses::start(1);
+    let at_a = join(&etcd, &host("a")).await;
+    at_a.claim(claim(DEVICE)).await.expect("free");
+    put(etcd.address(0), &key("devices", DEVICE), "[]");
+    let told = Event::ClaimLost { device: DEVICE, holder: Some("unknown".to_owned()) };
+    assert_eq!(next(&at_a).await, told);
+}
