@@ -115,6 +115,8 @@ fn serve_takes_only_a_device_that_was_formatted_for_it() {
     let files = Files::new();
     let device = files.device("a");
     refused(&serve(&device, &[]), 1, "does not exist", "farflash format --device file:");
+    let sized = format!("{device},size=256MiB");
+    refused(&serve(&sized, &[]), 1, "does not exist", &format!("format --device {sized}`"));
     std::fs::File::create(files.path("a")).unwrap().set_len(256 << 20).unwrap();
     refused(&serve(&device, &[]), 1, "is not formatted", "--format-if-blank");
     let junk = [0xA5; 8192];
@@ -134,6 +136,8 @@ fn serve_takes_only_a_device_that_was_formatted_for_it() {
     refused(&serve(&files.device(""), &[]), 1, "neither a regular file", "--device file:PATH");
     std::fs::write(files.path("c"), "tiny").unwrap();
     refused(&serve(&files.device("c"), &[]), 1, "holds 4 bytes", "farflash format");
+    let sized = format!("{},size=256MiB", files.device("c"));
+    refused(&serve(&sized, &[]), 1, "holds 4 bytes", &format!("format --device {sized}`"));
 }
 
 #[test]
