@@ -121,7 +121,8 @@ impl VolumeService for MemoryService {
         if on == "here" {
             Ok(Location::Here)
         } else {
-            Err(ServiceError::UnknownHost { wanted, hosts })
+            let labels = ["rack=r1", "row=7"].map(str::to_owned).into();
+            Err(ServiceError::UnknownHost { wanted, hosts, labels })
         }
     }
 
