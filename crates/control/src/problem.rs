@@ -222,7 +222,7 @@ fn of_tenants(error: &ServiceError) -> (ProblemCode, String) {
         }
         _ => (
             ProblemCode::QuotaExceeded,
-            "delete or shrink volumes, or ask an operator for more; `farflash quota` (GET /v1/quota) shows it"
+            "ask for less, delete or shrink volumes, or have an operator give more; `farflash quota` (GET /v1/quota) shows it"
                 .to_owned(),
         ),
     }

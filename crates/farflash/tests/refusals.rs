@@ -40,6 +40,7 @@ fn words_that_make_no_sense_are_usage_errors() {
         (&["volume", "create", "a", "--size", "1GiB", "--metadata", "12"], "8, 16 or 64"),
         (&["volume", "create", "a", "--size", "9PiB5"], "no unit"),
         (&["volume", "create", "a"], "--size"),
+        (&["device", "forget", "file:/dev/nvme1n1"], "host list --json"),
         (&["floppy"], "floppy"),
     ] {
         let outcome = run(arguments);

@@ -10,7 +10,7 @@ use std::process::Stdio;
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Resource, Rlimit, Signal, getrlimit, kill_process, setrlimit};
-use support::{Files, Server, own_host, refused, run, succeed};
+use support::{Files, Outcome, Server, farflash, own_host, refused, run, succeed};
 
 const GIB: u64 = 1 << 30;
 
@@ -114,6 +114,25 @@ fn the_server_s_refusals_reach_the_user() {
     refused(&["show", "b"], "no volume `b`", "farflash volume list");
     refused(&["delete", "Not A Name"], "no such volume", "by its name or UUID");
     refused(&["resize", "b", "--size", "1GiB"], "no volume `b`", "farflash volume list");
+}
+
+/// What a change has made is not lost with what it prints: who does not see the new tokens is told to make others.
+#[test]
+fn an_outcome_that_cannot_be_printed_is_told_from_one_that_is_none() {
+    let (server, files) = (Server::start("mem:256MiB"), Files::new());
+    let tokens = files.path("tokens").display().to_string();
+    for (arguments, remedy) in [
+        (&["create", "a", "--size", "1GiB"][..], "farflash volume change-auth"),
+        (&["change-auth", "a", "--token-file", &tokens], "what was asked is done; look with"),
+        (&["resize", "a", "--size", "2GiB"], "what was asked is done; look with"),
+        (&["show", "a"], "give it somewhere to go"),
+    ] {
+        let arguments = [&["volume"], arguments, &["--api", &server.api]].concat();
+        let full = std::fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
+        let outcome: Outcome = farflash(&arguments).stdout(full).output().unwrap().into();
+        assert_eq!(outcome.code, Some(1), "{outcome:?}");
+        assert!(outcome.stderr.contains(remedy), "{arguments:?}: {outcome:?}");
+    }
 }
 
 #[test]
