@@ -106,6 +106,7 @@ impl VolumeService for MemoryService {
                 trouble: None,
                 host: "here".to_owned(),
                 labels: BTreeMap::new(),
+                cut_off: None,
             };
             volumes.insert(id, volume.clone());
             Ok(CreatedVolume { volume, tokens: tokens(0) })

@@ -4,8 +4,8 @@ use std::io::Write;
 
 use clap::{Args, Subcommand};
 use control::{
-    ApiClient, ChangeAuth, ChangeVolume, CreateVolume, MetadataBytes, Slo, Volume, VolumeName,
-    VolumeSize, VolumeState,
+    ApiClient, ChangeAuth, ChangeVolume, CreateVolume, CutOff, MetadataBytes, Slo, Volume,
+    VolumeName, VolumeSize, VolumeState,
 };
 use report::{Align, Table};
 use serde::Serialize;
@@ -60,7 +60,8 @@ Examples:
 
 const RESIZE_EXAMPLES: &str = "\
 Connected hosts see the new size without reconnecting.
-A smaller size discards at once what lies beyond it: shrink the file system first.
+A smaller size discards at once what lies beyond it, and says how much was written there: shrink the file \
+system first.
 
 Examples:
   farflash volume resize db-1 --size 20TiB";
@@ -238,8 +239,10 @@ impl VolumeCommand {
             Self::Resize { volume, size, output } => {
                 let request = ChangeVolume { size_bytes: Some(size), slo: None };
                 let volume = output.client()?.change(&volume, &request)?;
-                let line = format!("{} has now {}", volume.name, ByteLen(volume.size_bytes));
-                output.print_done(DONE, &volume, |out| writeln!(out, "{line}"))
+                let cut_off = volume.cut_off.map(gone).unwrap_or_default();
+                output.print_done(DONE, &volume, |out| {
+                    writeln!(out, "{} has now {}{cut_off}", volume.name, ByteLen(volume.size_bytes))
+                })
             }
             Self::SetSlo { volume, slo, output } => {
                 let slo = slo.slo().ok_or_else(|| {
@@ -332,6 +335,17 @@ impl Output {
             }
             human(out)
         })
+    }
+}
+
+/// What a smaller size cost.
+fn gone(CutOff { bytes, at_least }: CutOff) -> String {
+    let gone = ByteLen(bytes);
+    match (at_least, bytes) {
+        (false, 0) => "; nothing was written beyond".to_owned(),
+        (false, _) => format!("; {gone} written beyond are gone"),
+        (true, 0) => "; what was written beyond is gone".to_owned(),
+        (true, _) => format!("; more than {gone} written beyond are gone"),
     }
 }
 

@@ -290,6 +290,7 @@ impl State {
             trouble: None,
             host: host.map_or_else(|| record.host.to_string(), str::to_owned),
             labels: labels.cloned().unwrap_or_default(),
+            cut_off: None,
         }
     }
 

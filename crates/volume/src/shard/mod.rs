@@ -7,7 +7,7 @@
 //! - `discard.rs`: how the device learns which blocks are free.
 //! - `reclaim.rs`: how large deallocations give their space back.
 //! - `paging.rs`: how much of the maps is in memory.
-//! - `walk.rs`: all that a map names.
+//! - `walk.rs`: all that a map names. `beyond.rs`: how much a smaller size cuts off.
 //! - `recovery.rs`: how all is read back, from what `roots.rs` finds. `reopen.rs`: the same in a process that goes on.
 //!   `compare.rs`: which of the last writes count. `confirm.rs`: what is made durable of that first.
 //! - `mend.rs`, `losses.rs`: what happens to damage that is met there. `findings.rs`: what is known of all damage.
@@ -15,6 +15,7 @@
 
 mod accounts;
 mod apply;
+mod beyond;
 mod checkpoint;
 mod commit;
 mod compare;
@@ -65,6 +66,7 @@ use crate::state::VolumeState;
 use crate::{ExtentAllocator, ShardOptions, Terms, Volume, VolumeError, VolumeSpec};
 
 pub(crate) use apply::UNMAP_AT_ONCE_MAX;
+pub use beyond::CutOff;
 use checkpoint::Tables;
 use commit::Orphan;
 use confirm::Unproven;
