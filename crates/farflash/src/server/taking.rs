@@ -3,7 +3,8 @@
 //! - T1: nothing of a device is written before every core has read its shards of it back, and whoever takes it up has
 //!   looked at what is on it.
 //! - T2: none of it is served before every core could write it. If one cannot, or whoever takes it up stops, all
-//!   let go of it, and it can be taken up anew.
+//!   let go of it, and it can be taken up anew. But a file system below that is full keeps nobody from reading: the shards
+//!   are then served as ones that have failed, which come back by themselves when there is room.
 
 use tokio::sync::oneshot;
 use uuid::Uuid;

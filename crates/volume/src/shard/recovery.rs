@@ -39,6 +39,15 @@ const START_TRIES: u32 = 16;
 /// Attempts to read a bitmap before it is made anew, and a descriptor before its volume counts as lost.
 const BLOCK_READ_TRIES: u32 = 3;
 
+/// What it means for a start that the device has no space for a checkpoint.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum NoSpace {
+    /// The shard is not taken into use.
+    Refuses,
+    /// It is, and has failed.
+    Fails,
+}
+
 /// A shard that was read back and may not yet be used: others must be recovered first.
 pub struct Recovered<D: Device> {
     shard: Shard<D>,
@@ -52,6 +61,20 @@ impl<D: Device> Recovered<D> {
     /// # Errors
     /// No extent is free for a new shard, or the device cannot be written.
     pub async fn start(self) -> Result<Shard<D>, OpenError> {
+        self.start_with(NoSpace::Refuses).await
+    }
+
+    /// As [`Recovered::start`], but that the device has no space for a checkpoint is no error: the shard returned has failed
+    /// ([`Shard::is_failed`]) as it does when that happens later. Its volumes can be read, and it comes back by
+    /// [`Shard::reopen`] when there is space.
+    ///
+    /// # Errors
+    /// As [`Recovered::start`] but for that.
+    pub async fn start_even_full(self) -> Result<Shard<D>, OpenError> {
+        self.start_with(NoSpace::Fails).await
+    }
+
+    async fn start_with(self, no_space: NoSpace) -> Result<Shard<D>, OpenError> {
         let mut recovered = self;
         let mut tries = 0;
         loop {
@@ -61,6 +84,12 @@ impl<D: Device> Recovered<D> {
                     if tries < START_TRIES && recovered.shard.inner.could_go_elsewhere(error) =>
                 {
                     recovered = recovered.keep_off().await?;
+                }
+                // The journal was lost with the checkpoint: what reads see was made durable before (W1).
+                Err(OpenError::Device(DeviceError::NoSpace { .. }))
+                    if no_space == NoSpace::Fails && recovered.can_be_read() =>
+                {
+                    break;
                 }
                 Err(error) => return Err(error),
                 Ok(()) => break,
@@ -72,6 +101,11 @@ impl<D: Device> Recovered<D> {
             inner.extents.settle_dispute(inner.index);
         }
         Ok(recovered.shard)
+    }
+
+    /// Whether it has what can be read, though it could not write its first checkpoint.
+    fn can_be_read(&self) -> bool {
+        !self.is_new && self.shard.is_failed()
     }
 
     async fn begin(&self) -> Result<(), OpenError> {

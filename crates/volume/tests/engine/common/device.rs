@@ -71,6 +71,8 @@ pub struct Faults {
     pub held_reads: BTreeSet<u64>,
     /// Whether it has no room for what nobody waits for.
     pub is_busy: bool,
+    /// Writes to blocks that hold nothing fail: those of a sparse file on a full file system.
+    pub is_full: bool,
 }
 
 struct Disk {
@@ -408,6 +410,11 @@ impl Disk {
             Request::Write(pba, blocks) => {
                 self.completed += 1;
                 self.fail(pba, blocks.len(), |faults| &mut faults.write_errors)?;
+                let range = PbaRange::new(pba, blocks.len() as u64);
+                let has_room = |pba| self.current.contains_key(&pba);
+                if self.faults.is_full && !(pba.0..range.end().0).all(has_room) {
+                    return Err(DeviceError::NoSpace { range });
+                }
                 self.written += blocks.len() as u64;
                 if let Some(left) = some_left(&mut self.faults.lost_writes, pba) {
                     *left -= 1;
