@@ -105,6 +105,10 @@ impl ApiError {
                  FARFLASH_API_CA), and the server as the certificate does"
                     .to_owned()
             }
+            Self::Unreachable { sent: true, .. } => {
+                "see the server's log for what keeps it; what was asked may have been done: look before you ask again"
+                    .to_owned()
+            }
             Self::Unreachable { url, .. } if url.starts_with("https:") => {
                 "see that a server answers there with `--api-tls`, and name its certificate (or \
                  that of who vouches for it) with --api-ca"

@@ -130,6 +130,19 @@ pub struct Volume {
     /// What its host shares with other hosts and may fail with them, such as the rack.
     #[serde(default)]
     pub labels: BTreeMap<String, String>,
+    /// What a smaller size cut off, in the answer to the change that made it so, and nowhere else.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cut_off: Option<CutOff>,
+}
+
+/// What was written behind the end that a volume has been given, and is gone.
+#[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize, ToSchema)]
+pub struct CutOff {
+    /// How much it was.
+    pub bytes: u64,
+    /// Whether it may have been more, and was not counted to the end: not all of a large map is looked at, nor what cannot be
+    /// read of it.
+    pub at_least: bool,
 }
 
 /// What is known of a volume's device.

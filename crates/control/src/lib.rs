@@ -55,8 +55,8 @@ pub use cluster::{
 };
 pub use deed::{Begun, Deed};
 pub use documents::{
-    ChangeVolume, Core, CreateVolume, Device, DeviceHealth, DeviceList, Drive, Portal, Server,
-    Volume, VolumeList, connect_line, nqn,
+    ChangeVolume, Core, CreateVolume, CutOff, Device, DeviceHealth, DeviceList, Drive, Portal,
+    Server, Volume, VolumeList, connect_line, nqn,
 };
 pub use gate::Guard;
 pub use limits::Limits;

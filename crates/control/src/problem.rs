@@ -180,8 +180,13 @@ impl IntoResponses for Problem {
 /// What to say of an error that comes from there being several hosts.
 fn of_other_hosts(error: &ServiceError) -> (ProblemCode, String) {
     match error {
-        ServiceError::UnknownHost { hosts, .. } => {
-            let hint = format!("name one of {}, or a label as KEY=VALUE", hosts.join(", "));
+        ServiceError::UnknownHost { hosts, labels, .. } => {
+            let hosts = hosts.join(", ");
+            let labels: Vec<&str> = labels.iter().map(String::as_str).collect();
+            let hint = match labels[..] {
+                [] => format!("name one of {hosts}, of which none has a label"),
+                _ => format!("name one of {hosts}, or one of their labels {}", labels.join(", ")),
+            };
             (ProblemCode::UnknownHost, hint)
         }
         ServiceError::DirectoryUnavailable { .. } => (
@@ -217,7 +222,7 @@ fn of_tenants(error: &ServiceError) -> (ProblemCode, String) {
         }
         _ => (
             ProblemCode::QuotaExceeded,
-            "delete or shrink volumes, or ask an operator for more; `farflash quota` (GET /v1/quota) shows it"
+            "ask for less, delete or shrink volumes, or have an operator give more; `farflash quota` (GET /v1/quota) shows it"
                 .to_owned(),
         ),
     }

@@ -111,6 +111,8 @@ pub enum ServiceError {
         wanted: String,
         /// Hosts that there are.
         hosts: Vec<String>,
+        /// Labels that these have, as `KEY=VALUE`, each once.
+        labels: BTreeSet<String>,
     },
     /// A host of the service does not answer.
     #[error("the host {host} cannot be reached")]

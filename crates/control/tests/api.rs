@@ -447,6 +447,10 @@ fn the_service_s_refusals_have_their_codes() {
     let api = Api::start();
     let client = ApiClient::new(&api.url()).unwrap();
     client.create(&create("a", GIB)).unwrap();
+    let nowhere = CreateVolume { on: Some("rack=r9".to_owned()), ..create("b", GIB) };
+    let nowhere = client.create(&nowhere).unwrap_err();
+    assert_eq!(code(&nowhere), ProblemCode::UnknownHost);
+    assert_eq!(nowhere.hint(), "name one of here, or one of their labels rack=r1, row=7");
     let taken = client.create(&create("a", GIB)).unwrap_err();
     assert_eq!(code(&taken), ProblemCode::NameTaken);
     assert_eq!(taken.to_string(), "a volume `a` exists already");

@@ -103,6 +103,7 @@ fn a_lost_answer_is_told_from_a_request_that_nobody_took() {
     let with = |answer: Option<String>| Made::start(move |_| answer.clone()).client();
     let silent = with(None).delete("db").unwrap_err();
     assert!(matches!(silent, ApiError::Unreachable { sent: true, .. }), "{silent}");
+    assert!(silent.hint().contains("may have been done"), "{}", silent.hint());
     let nonsense = with(Some("[".to_owned()));
     let nonsense = nonsense.change_auth("db", &ChangeAuth::default()).unwrap_err();
     assert!(matches!(nonsense, ApiError::NotAnApi { status: 200, .. }), "{nonsense}");
@@ -114,4 +115,5 @@ fn a_lost_answer_is_told_from_a_request_that_nobody_took() {
     let error = ApiClient::new(&format!("http://{nobody}")).unwrap().delete("db").unwrap_err();
     assert!(matches!(error, ApiError::Unreachable { sent: false, .. }), "{error}");
     assert!(!error.may_have_been_done());
+    assert!(error.hint().contains("start a server"), "{}", error.hint());
 }

@@ -14,7 +14,7 @@ use slab::Slab;
 use strangers::Quiet;
 use units::{Duration, Instant, MetadataSize, Slo};
 use uuid::Uuid;
-use volume::{OpenError, Terms, VolumeError, VolumeSpec};
+use volume::{CutOff, OpenError, Terms, VolumeError, VolumeSpec};
 
 use crate::allotment::Allowances;
 use crate::association::Association;
@@ -255,7 +255,7 @@ impl<W: World, D: Device> Core<W, D> {
         self.export(uuid).map(|export| status_of(&export))
     }
 
-    /// Changes a volume's size and tells connected hosts.
+    /// Changes a volume's size and tells connected hosts. Also returned is what a smaller size cut off.
     ///
     /// # Errors
     /// There is no such volume, or as [`volume::Volume::resize`].
@@ -263,11 +263,11 @@ impl<W: World, D: Device> Core<W, D> {
         &self,
         uuid: Uuid,
         blocks: u64,
-    ) -> Result<VolumeStatus, VolumeError> {
+    ) -> Result<(VolumeStatus, Option<CutOff>), VolumeError> {
         let export = self.export(uuid).ok_or(VolumeError::Deleted)?;
-        export.volume().resize(blocks).await?;
+        let cut_off = export.volume().resize(blocks).await?;
         self.associations_of(&export).iter().for_each(|a| a.on_namespace_changed());
-        Ok(status_of(&export))
+        Ok((status_of(&export), cut_off))
     }
 
     /// Deletes a volume and cuts its connections. Until it is gone hosts find it: whoever asked for it meanwhile would be told

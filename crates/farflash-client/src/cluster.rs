@@ -180,7 +180,7 @@ impl Cluster {
         Sought::Named(self.directory.clone(), volume.to_owned())
     }
 
-    /// Changes a volume's size. What lies beyond a smaller one is lost at once.
+    /// Changes a volume's size. What lies beyond a smaller one is lost at once; `cut_off` of what is returned says how much that was.
     pub fn resize(&self, volume: &str, size_bytes: u64) -> Result<VolumeRecord, Error> {
         let size = VolumeSize::try_from(size_bytes)?;
         let request = ChangeVolume { size_bytes: Some(size), ..ChangeVolume::default() };

@@ -230,7 +230,7 @@ impl DeviceSpec {
 }
 
 /// A size such that it is read as the same one: in short if nothing is rounded.
-fn written_size(size: ByteLen) -> String {
+pub(crate) fn written_size(size: ByteLen) -> String {
     let short = size.to_string().replace(' ', "");
     if short.parse::<ByteLen>() == Ok(size) { short } else { format!("{}B", size.0) }
 }

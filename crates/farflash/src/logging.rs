@@ -3,6 +3,7 @@
 //! A thread of its own writes it: whoever says something never waits for whoever reads. Lines that find too many waiting
 //! are left out, and counted.
 
+use std::ffi::OsString;
 use std::io::{self, IsTerminal, Stderr, Write};
 use std::sync::{Mutex, OnceLock, PoisonError};
 use std::time::Duration;
@@ -49,9 +50,16 @@ pub(crate) fn start(json: bool) -> Log {
     if json {
         log.json().init();
     } else {
-        log.with_ansi(std::io::stderr().is_terminal()).with_target(false).init();
+        log.with_ansi(is_coloured(io::stderr().is_terminal(), std::env::var_os("NO_COLOR")))
+            .with_target(false)
+            .init();
     }
     Log(())
+}
+
+/// Whether lines have colours: on a terminal whose user does not say by `NO_COLOR` that he wants none.
+fn is_coloured(is_terminal: bool, no_color: Option<OsString>) -> bool {
+    is_terminal && no_color.is_none_or(|value| value.is_empty())
 }
 
 /// Waits until everything is written, but not for long if nobody reads. What is said later is lost. For those who end
@@ -87,5 +95,17 @@ impl Write for Gathering {
         let written = self.out.write_all(&self.gathered);
         self.gathered.clear();
         written
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn colours_are_for_terminals_whose_user_wants_them() {
+        let no_color = |value: &str| Some(OsString::from(value));
+        assert!(is_coloured(true, None) && is_coloured(true, no_color("")));
+        assert!(!is_coloured(true, no_color("1")) && !is_coloured(false, None));
     }
 }

@@ -6,7 +6,9 @@ use std::path::Path;
 use io_traits::DeviceError;
 use reactor::OpenError;
 use rustix::io::Errno;
+use units::ByteLen;
 
+use crate::device_spec::written_size;
 use crate::failure::Failure;
 
 /// Why a device that was open cannot be opened again.
@@ -16,7 +18,7 @@ pub(crate) fn away(error: &OpenError) -> Failure {
             let what = format!("{} is not there", path.display());
             Failure::runtime(what, "plug the drive in again; its path has to be the same")
         }
-        error => refused(error),
+        error => refused(error, None),
     }
 }
 
@@ -54,13 +56,21 @@ fn is_drive(path: &Path) -> bool {
     std::fs::metadata(path).is_ok_and(|it| it.file_type().is_block_device())
 }
 
+/// A size for a file of which none was given.
+const SIZE_EXAMPLE: ByteLen = ByteLen(8 << 30);
+
+/// The command that makes a file of the `size` that was given.
+fn format_command(path: &Path, size: Option<ByteLen>) -> String {
+    let size = written_size(size.unwrap_or(SIZE_EXAMPLE));
+    format!("`farflash format --device file:{},size={size}`", path.display())
+}
+
 /// What to do about a device without room. Only a file can be made anew.
-fn too_small(path: &Path, is_drive: bool) -> String {
-    let path = path.display();
+fn too_small(path: &Path, size: Option<ByteLen>, is_drive: bool) -> String {
     if is_drive {
         return "see that the drive is attached and works, or name another --device".to_owned();
     }
-    format!("remove it, then `farflash format --device file:{path},size=8GiB`")
+    format!("remove it, then {}", format_command(path, size))
 }
 
 /// What to do about a device that fails what is asked of it.
@@ -97,8 +107,8 @@ pub(crate) fn is_failing(error: &volume::OpenError) -> bool {
     }
 }
 
-/// What to say of a device that was not opened.
-pub(crate) fn refused(error: &OpenError) -> Failure {
+/// What to say of a device that was not opened. `size` is what `size=` says, if it is given.
+pub(crate) fn refused(error: &OpenError, size: Option<ByteLen>) -> Failure {
     let new = if is_absence(error) { Failure::absence } else { Failure::runtime };
     if let OpenError::Missing { path } = error
         && let Some(directory) = path.parent()
@@ -113,8 +123,7 @@ pub(crate) fn refused(error: &OpenError) -> Failure {
     }
     let remedy = match error {
         OpenError::Missing { path } => {
-            let path = path.display();
-            format!("create it with `farflash format --device file:{path},size=8GiB`")
+            format!("create it with {}", format_command(path, size))
         }
         OpenError::Exists { .. } => "leave size= out to use what is there".to_owned(),
         OpenError::Permission { .. } => {
@@ -127,7 +136,7 @@ pub(crate) fn refused(error: &OpenError) -> Failure {
         OpenError::WrongKind { .. } => {
             "name a regular file or a block device with --device file:PATH".to_owned()
         }
-        OpenError::TooSmall { path, .. } => too_small(path, is_drive(path)),
+        OpenError::TooSmall { path, .. } => too_small(path, size, is_drive(path)),
         OpenError::SectorSize { .. } => {
             "format the drive with sectors of 512 or 4096 bytes, or name another --device"
                 .to_owned()
@@ -162,7 +171,7 @@ mod tests {
     /// A loop device without a file, a reader without a card: nobody is told to remove that.
     #[test]
     fn a_drive_without_room_is_not_to_be_removed() {
-        let advice = |is_drive| too_small(Path::new("/dev/loop0"), is_drive);
+        let advice = |is_drive| too_small(Path::new("/dev/loop0"), None, is_drive);
         assert!(advice(false).contains("remove it, then `farflash format"));
         assert!(advice(true).contains("attached") && !advice(true).contains("remove"));
     }

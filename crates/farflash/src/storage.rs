@@ -47,7 +47,9 @@ pub(crate) fn open_now(spec: &FileSpec) -> Result<OwnedDevice, OpenError> {
 
 /// The same, for a device that was not there, or did not work, so far.
 pub(crate) fn open_late(spec: &FileSpec) -> Result<OwnedDevice, Failure> {
-    open_now(spec).map_err(|error| refused(&error)).and_then(|device| sized(spec, device))
+    open_now(spec)
+        .map_err(|error| refused(&error, spec.size))
+        .and_then(|device| sized(spec, device))
 }
 
 /// What to say of a device that does not answer in time.
@@ -66,7 +68,8 @@ fn options(spec: &FileSpec, read_only: bool) -> OpenOptions {
 
 fn open_with(spec: &FileSpec, read_only: bool, voice: Voice) -> Result<OwnedDevice, Failure> {
     let options = options(spec, read_only);
-    let device = open_patiently(&spec.path, options, voice).map_err(|error| refused(&error))?;
+    let opened = open_patiently(&spec.path, options, voice);
+    let device = opened.map_err(|error| refused(&error, spec.size))?;
     sized(spec, device)
 }
 
@@ -177,10 +180,13 @@ pub(crate) fn make(spec: &FileSpec, made: Made) -> Result<(), Failure> {
     let Some(size) = spec.size else { return Ok(()) };
     match made {
         Made::Nothing => Ok(()),
-        Made::File => reactor::create_sparse(&spec.path, size.0).map_err(|error| refused(&error)),
+        Made::File => {
+            let created = reactor::create_sparse(&spec.path, size.0);
+            created.map_err(|error| refused(&error, spec.size))
+        }
         Made::Size => give_size(&spec.path, size).map_err(|error| {
             if error.kind() == ErrorKind::WouldBlock {
-                return refused(&OpenError::InUse { path: spec.path.clone() });
+                return refused(&OpenError::InUse { path: spec.path.clone() }, spec.size);
             }
             let what = format!("{} cannot be given a size: {error}", spec.path.display());
             Failure::runtime(what, "make it writable, or name another --device")

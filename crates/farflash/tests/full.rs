@@ -14,7 +14,7 @@ use io_traits::Buffer;
 use serde_json::Value;
 use support::host::{connect, on_core};
 use support::skipped::skipped;
-use support::{Files, Server, succeed, until};
+use support::{Files, Server, run, succeed, until};
 use units::{BLOCK_SIZE, Lba};
 
 /// Blocks of a write: what a journal takes of them is little.
@@ -80,6 +80,18 @@ fn fill_up(files: &Files) -> std::path::PathBuf {
     path
 }
 
+/// No room, not even of what root has for itself: the file of [`fill_up`] takes that, too.
+fn fill_up_wholly(ballast: &std::path::Path) {
+    let file = File::options().write(true).open(ballast).unwrap();
+    let (mut end, mut step) = (file.metadata().unwrap().len(), LEFT_BYTES);
+    while step >= BLOCK_SIZE as u64 {
+        match rustix::fs::fallocate(&file, rustix::fs::FallocateFlags::empty(), end, step) {
+            Ok(()) => end += step,
+            Err(_) => step /= 2,
+        }
+    }
+}
+
 /// Writes that find no room are errors, in time; the device beside goes on; what was acknowledged is there, and when there is
 /// room again the server goes on by itself.
 #[test]
@@ -116,4 +128,41 @@ fn a_full_file_system_is_an_error_until_it_has_room_and_costs_nothing() {
     let server = Server::start_with(&sparse, &["--device", &other]);
     expect(&server.volume_json(&["show", "full"]), &acknowledged);
     expect(&server.volume_json(&["show", "good"]), &(0..10).collect::<Vec<_>>());
+}
+
+/// A server that is started when the file system is full serves what is there, whether it has another device or not, says what
+/// is wrong and what to do, and takes writes without a restart when there is room.
+#[test]
+fn a_server_that_starts_on_a_full_file_system_serves_reads_until_it_has_room() {
+    let files = Files::new();
+    let Some(_file_system) = FileSystem::new(&files.path("")) else {
+        return skipped("no file system can be mounted here");
+    };
+    let sparse = files.device("mount/sparse");
+    succeed(&["format", "--device", &format!("{sparse},size=8GiB")]);
+    let server = Server::start(&sparse);
+    let volume = server.volume_json(&["create", "full", "--size", "4GiB"]);
+    let acknowledged = write(&volume, 0, 20, ANSWER_MAX);
+    assert_eq!(acknowledged.len(), 20);
+    server.signal("KILL");
+    server.wait();
+    let ballast = fill_up(&files);
+    fill_up_wholly(&ballast);
+
+    let server = Server::start(&sparse);
+    let volume = server.volume_json(&["show", "full"]);
+    expect(&volume, &acknowledged);
+    assert!(write(&volume, 100, 1, ANSWER_MAX).is_empty(), "there is no room");
+    let status = || run(&["status", "--api", &server.api]);
+    let (what, remedy) = ("failed: a checkpoint could not be written: no space left", "make room");
+    let said = status();
+    assert_eq!(said.code, Some(1), "{said:?}");
+    assert!(said.stderr.contains(what) && said.stderr.contains(remedy), "{said:?}");
+
+    std::fs::remove_file(ballast).unwrap();
+    until("it takes writes", || !write(&volume, 100, 1, ANSWER_MAX).is_empty());
+    expect(&volume, &acknowledged);
+    expect(&volume, &[100]);
+    let shown = status().stdout;
+    assert!(!shown.contains("failed"), "{shown}");
 }

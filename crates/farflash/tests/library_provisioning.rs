@@ -48,6 +48,9 @@ fn a_volume_goes_where_it_was_told() {
     };
     let invalid = ErrorKind::InvalidArgument;
     fails(cluster.create(&new("v", "rack=r2", "mem:256MiB")), invalid, "rack=r2");
+    let on = ["create", "v", "--size", "1MiB", "--on", "rack=r2"];
+    let nowhere = server.volume(&on).stderr;
+    assert!(nowhere.contains("name one of flash-1, or one of their labels rack=r1"), "{nowhere}");
     fails(cluster.create(&new("v", "rack=r1", "mem:1MiB")), invalid, "mem:1MiB");
     for (name, on, device) in [("a", "rack=r1", "mem:256MiB"), ("b", "flash-1", "mem:128MiB")] {
         cluster.create(&new(name, on, device)).unwrap();

@@ -40,6 +40,7 @@ fn words_that_make_no_sense_are_usage_errors() {
         (&["volume", "create", "a", "--size", "1GiB", "--metadata", "12"], "8, 16 or 64"),
         (&["volume", "create", "a", "--size", "9PiB5"], "no unit"),
         (&["volume", "create", "a"], "--size"),
+        (&["device", "forget", "file:/dev/nvme1n1"], "host list --json"),
         (&["floppy"], "floppy"),
     ] {
         let outcome = run(arguments);
@@ -115,6 +116,8 @@ fn serve_takes_only_a_device_that_was_formatted_for_it() {
     let files = Files::new();
     let device = files.device("a");
     refused(&serve(&device, &[]), 1, "does not exist", "farflash format --device file:");
+    let sized = format!("{device},size=256MiB");
+    refused(&serve(&sized, &[]), 1, "does not exist", &format!("format --device {sized}`"));
     std::fs::File::create(files.path("a")).unwrap().set_len(256 << 20).unwrap();
     refused(&serve(&device, &[]), 1, "is not formatted", "--format-if-blank");
     let junk = [0xA5; 8192];
@@ -134,6 +137,8 @@ fn serve_takes_only_a_device_that_was_formatted_for_it() {
     refused(&serve(&files.device(""), &[]), 1, "neither a regular file", "--device file:PATH");
     std::fs::write(files.path("c"), "tiny").unwrap();
     refused(&serve(&files.device("c"), &[]), 1, "holds 4 bytes", "farflash format");
+    let sized = format!("{},size=256MiB", files.device("c"));
+    refused(&serve(&sized, &[]), 1, "holds 4 bytes", &format!("format --device {sized}`"));
 }
 
 #[test]

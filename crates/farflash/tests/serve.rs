@@ -9,8 +9,13 @@ use std::net::TcpStream;
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
+use io_traits::Buffer;
+use nvme_wire::Nqn;
 use rustix::process::{Pid, Resource, Rlimit, Signal, getrlimit, kill_process, setrlimit};
-use support::{Files, Server, own_host, refused, run, succeed};
+use serde_json::json;
+use support::host::{connect, on_core};
+use support::{Files, Outcome, Server, farflash, own_host, refused, run, succeed};
+use units::Lba;
 
 const GIB: u64 = 1 << 30;
 
@@ -114,6 +119,47 @@ fn the_server_s_refusals_reach_the_user() {
     refused(&["show", "b"], "no volume `b`", "farflash volume list");
     refused(&["delete", "Not A Name"], "no such volume", "by its name or UUID");
     refused(&["resize", "b", "--size", "1GiB"], "no volume `b`", "farflash volume list");
+}
+
+/// Who makes a volume smaller is told how much of what was written is gone.
+#[test]
+fn a_smaller_size_says_what_it_cost() {
+    let server = Server::start("mem:256MiB");
+    let made = create(&server, "a", "1GiB");
+    let nqn: Nqn = made["nqn"].as_str().unwrap().parse().unwrap();
+    let (address, blocks) = (server.portals[0], 48_u64);
+    on_core(|handle| async move {
+        let volume = connect(&handle, address, &nqn).await;
+        for lba in (0..blocks * 1024).step_by(1024) {
+            volume.write(Lba(lba), Buffer::zeroed(1).into_slice()).await.unwrap();
+        }
+    });
+    let said = |size| server.volume(&["resize", "a", "--size", size]).stdout;
+    assert_eq!(said("64MiB"), "a has now 64 MiB; 128 KiB written beyond are gone\n");
+    assert_eq!(said("1GiB"), "a has now 1 GiB\n");
+    assert_eq!(said("64MiB"), "a has now 64 MiB; nothing was written beyond\n");
+    let smaller = server.volume_json(&["resize", "a", "--size", "4MiB"]);
+    assert_eq!(smaller["cut_off"], json!({ "bytes": 15 * 4096, "at_least": false }));
+    assert_eq!(server.volume_json(&["show", "a"]).get("cut_off"), None);
+}
+
+/// What a change has made is not lost with what it prints: who does not see the new tokens is told to make others.
+#[test]
+fn an_outcome_that_cannot_be_printed_is_told_from_one_that_is_none() {
+    let (server, files) = (Server::start("mem:256MiB"), Files::new());
+    let tokens = files.path("tokens").display().to_string();
+    for (arguments, remedy) in [
+        (&["create", "a", "--size", "1GiB"][..], "farflash volume change-auth"),
+        (&["change-auth", "a", "--token-file", &tokens], "what was asked is done; look with"),
+        (&["resize", "a", "--size", "2GiB"], "what was asked is done; look with"),
+        (&["show", "a"], "give it somewhere to go"),
+    ] {
+        let arguments = [&["volume"], arguments, &["--api", &server.api]].concat();
+        let full = std::fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
+        let outcome: Outcome = farflash(&arguments).stdout(full).output().unwrap().into();
+        assert_eq!(outcome.code, Some(1), "{outcome:?}");
+        assert!(outcome.stderr.contains(remedy), "{arguments:?}: {outcome:?}");
+    }
 }
 
 #[test]

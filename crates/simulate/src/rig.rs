@@ -215,7 +215,8 @@ impl Rig {
             return Ok(());
         }
         let volume = self.shards()[model.shard].volume(model.uuid()).ok_or(Failure::Deleted)?;
-        Ok(volume.resize(blocks).await?)
+        volume.resize(blocks).await?;
+        Ok(())
     }
 
     /// Takes a checkpoint of every shard.

@@ -65,7 +65,8 @@ pub use read::ReadData;
 #[cfg(feature = "sabotage")]
 pub use sabotage::{Sabotage, sabotage};
 pub use shard::{
-    Damaged, Loss, Mended, Recovered, ScrubCursor, ScrubStep, Shard, Structure, active_shards,
+    CutOff, Damaged, Loss, Mended, Recovered, ScrubCursor, ScrubStep, Shard, Structure,
+    active_shards,
 };
 pub use superblocks::read_superblock;
 pub use volume::Volume;

@@ -14,7 +14,7 @@ use crate::read::Source;
 use crate::sabotage::{Sabotage, broken};
 use crate::shard::{Inner, Kind, Need, Shard};
 use crate::state::VolumeState;
-use crate::{CompareError, ReadData, VolumeError, VolumeStats, WRITE_BLOCKS_MAX};
+use crate::{CompareError, CutOff, ReadData, VolumeError, VolumeStats, WRITE_BLOCKS_MAX};
 
 /// What changes of terms lock: behind all blocks, so that no request waits for them.
 const TERMS: LbaRange = LbaRange::new(Lba(u64::MAX - 1), 1);
@@ -402,11 +402,12 @@ impl<D: Device> Volume<D> {
         if self.state.deleted.get() { Err(VolumeError::Deleted) } else { Ok(guard) }
     }
 
-    /// Grows or shrinks the volume. What lies beyond the new end is gone for good.
+    /// Grows or shrinks the volume. What lies beyond the new end is gone for good; returned is how much that was, if the
+    /// volume was made smaller.
     ///
     /// # Errors
     /// The size is out of bounds, or the journal is lost.
-    pub async fn resize(&self, blocks: u64) -> Result<(), VolumeError> {
+    pub async fn resize(&self, blocks: u64) -> Result<Option<CutOff>, VolumeError> {
         if blocks > VOLUME_BLOCKS_MAX {
             return Err(VolumeError::Spec);
         }
@@ -424,10 +425,15 @@ impl<D: Device> Volume<D> {
         if self.state.deleted.get() {
             return Err(VolumeError::Deleted);
         }
+        let cut_off = match blocks < self.blocks() {
+            true => Some(inner.count_beyond(&self.state, Lba(blocks)).await),
+            false => None,
+        };
         let mut op = Op::new(Change::Resize { blocks }, Some(self.state.clone()));
         op.guard = Some(guard);
         op.permit = Some(permit);
-        inner.submit(op).await
+        inner.submit(op).await?;
+        Ok(cut_off)
     }
 }
 

@@ -106,6 +106,7 @@ impl VolumeService for MemoryService {
                 trouble: None,
                 host: "here".to_owned(),
                 labels: BTreeMap::new(),
+                cut_off: None,
             };
             volumes.insert(id, volume.clone());
             Ok(CreatedVolume { volume, tokens: tokens(0) })
@@ -121,7 +122,8 @@ impl VolumeService for MemoryService {
         if on == "here" {
             Ok(Location::Here)
         } else {
-            Err(ServiceError::UnknownHost { wanted, hosts })
+            let labels = ["rack=r1", "row=7"].map(str::to_owned).into();
+            Err(ServiceError::UnknownHost { wanted, hosts, labels })
         }
     }
 

@@ -41,11 +41,11 @@ pub(crate) struct Calibrate {
     /// `file:PATH[,size=S]`, `mem:SIZE` or `model:DRIVE[,…]`
     device: DeviceSpec,
     /// Requests outstanding, one after the other
-    #[arg(long, value_delimiter = ',', default_values_t = [1, 2, 4, 8, 16, 32, 64, 128, 256])]
+    #[arg(long, value_delimiter = ',', default_value = "1,2,4,8,16,32,64,128,256")]
     #[arg(value_parser = clap::value_parser!(u32).range(1..=4096), value_name = "LIST")]
     depths: Vec<u32>,
     /// Shares of reads, in percent
-    #[arg(long, value_delimiter = ',', default_values_t = [100, 70, 0], value_name = "LIST")]
+    #[arg(long, value_delimiter = ',', default_value = "100,70,0", value_name = "LIST")]
     #[arg(value_parser = clap::value_parser!(u8).range(0..=100))]
     reads: Vec<u8>,
     /// How long each point is measured

@@ -45,6 +45,7 @@ pub(crate) enum DeviceCommand {
     #[command(after_help = FORGET_HELP)]
     Forget {
         /// Its id, as `host list --json` or `volume show --json` has it
+        #[arg(value_parser = parse_id)]
         device: Uuid,
         #[command(flatten)]
         output: Output,
@@ -80,6 +81,12 @@ pub(crate) struct Set {
     output: Output,
 }
 
+fn parse_id(text: &str) -> Result<Uuid, &'static str> {
+    let wanted =
+        "the id of a device is wanted, not its name: `farflash host list --json` has those of all";
+    text.parse().map_err(|_| wanted)
+}
+
 impl DeviceCommand {
     pub(crate) fn run(self) -> Result<(), Failure> {
         match self {
@@ -90,7 +97,8 @@ impl DeviceCommand {
             Self::Forget { device, output } => {
                 output.client()?.forget_device(device)?;
                 let document = serde_json::json!({ "forgotten": device });
-                output.print(&document, |out| writeln!(out, "{device} is forgotten"))
+                let done = "it is forgotten all the same";
+                output.print_done(done, &document, |out| writeln!(out, "{device} is forgotten"))
             }
             Self::Set(set) => set.run(),
         }

@@ -144,7 +144,7 @@ pub(crate) struct Serve {
     #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..=65_536))]
     connections_max: Option<u32>,
     /// Memory for the data of requests, on each core: at least 32MiB, and with all cores together no more than the machine has
-    /// [default: 256MiB]
+    /// [default: 256MiB, or with all cores half of what the machine has if that is less]
     #[arg(long, value_name = "SIZE")]
     core_memory: Option<ByteLen>,
     /// Memory for the maps of volumes, on each core, divided equally among the devices; at least 4MiB
@@ -202,10 +202,8 @@ impl Serve {
             let what = format!("connections_max = {connections_max} is out of bounds");
             return Err(Failure::usage(what, "set it between 1 and 65536"));
         }
-        let core_memory = match self.core_memory.or(file.core_memory) {
-            Some(given) => bounded_core_memory(given, cores.len() as u64, machine_memory())?,
-            None => CORE_MEMORY_DEFAULT,
-        };
+        let given = self.core_memory.or(file.core_memory);
+        let core_memory = core_memory(given, cores.len() as u64, machine_memory())?;
         let map_memory = self.map_memory.or(file.map_memory).unwrap_or(MAP_MEMORY_DEFAULT);
         if map_memory.0 / (devices.len() as u64) < MAP_MEMORY_MIN.0 {
             let what = format!("{map_memory} of memory for the maps of a core is too little");
@@ -245,9 +243,12 @@ impl Serve {
     }
 }
 
-/// What an operator gives each of the cores for the data of requests, if it can work.
-fn bounded_core_memory(given: ByteLen, cores: u64, machine: ByteLen) -> Result<ByteLen, Failure> {
+/// What each of the cores has for the data of requests: what an operator gives, if it can work, or else a size of which the
+/// machine has twice as much for all of them.
+fn core_memory(given: Option<ByteLen>, cores: u64, machine: ByteLen) -> Result<ByteLen, Failure> {
     let most = ByteLen(((machine.0 / cores) >> 20) << 20);
+    let usual = || ByteLen(most.0 / 2).clamp(CORE_MEMORY_MIN, CORE_MEMORY_DEFAULT);
+    let given = given.unwrap_or_else(usual);
     let what = match given {
         _ if given < CORE_MEMORY_MIN => "is too little to serve with".to_owned(),
         _ if given > most && cores == 1 => format!("is more than the {machine} of this machine"),
@@ -322,7 +323,7 @@ mod tests {
     #[test]
     fn memory_of_cores_is_within_the_machines() {
         let gib = |count: u64| ByteLen(count << 30);
-        let bounded = |given, cores| bounded_core_memory(given, cores, gib(8));
+        let bounded = |given, cores| core_memory(Some(given), cores, gib(8));
         for (given, cores) in [(CORE_MEMORY_MIN, 1), (gib(8), 1), (gib(2), 4)] {
             assert_eq!(bounded(given, cores).expect("it works"), given);
         }
@@ -340,6 +341,25 @@ mod tests {
             for part in ["--core-memory", parts[0], parts[1]] {
                 assert!(failure.contains(part), "{failure}");
             }
+        }
+    }
+
+    /// What nobody gives works wherever a server can: small machines are not refused for want of a flag.
+    #[test]
+    fn memory_that_is_not_given_is_within_the_machines() {
+        let mib = |count: u64| ByteLen(count << 20);
+        let usual = |cores, machine| core_memory(None, cores, machine);
+        for (cores, machine, each) in [
+            (1, mib(8192), CORE_MEMORY_DEFAULT),
+            (2, mib(1024), CORE_MEMORY_DEFAULT),
+            (4, mib(1024), mib(128)),
+            (16, mib(512), CORE_MEMORY_MIN),
+        ] {
+            assert_eq!(usual(cores, machine).expect("it works"), each, "{cores} of {machine}");
+        }
+        let failure = usual(17, mib(512)).expect_err("it cannot work").to_string();
+        for part in ["32 MiB on each of 17 cores is more than the 512 MiB", "fewer cores"] {
+            assert!(failure.contains(part), "{failure}");
         }
     }
 

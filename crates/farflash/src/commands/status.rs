@@ -55,7 +55,8 @@ impl Status {
 fn remedy(devices: &[Device]) -> &'static str {
     let wrong = || devices.iter().filter(|device| complaint(device).is_some());
     if wrong().any(|device| device.failure.is_some()) {
-        return "see the kernel's log (dmesg) for what ails the drive; it is read back by itself as soon as it works";
+        return "make room in the file system if that is full, else see the kernel's log (dmesg) for what ails the drive; \
+                it is read back by itself as soon as it works";
     }
     let worst = |one: &DeviceHealth| *one as u8;
     match wrong().map(|device| device.health).max_by_key(worst) {

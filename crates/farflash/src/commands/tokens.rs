@@ -13,6 +13,7 @@ use control::Tokens;
 use serde::Serialize;
 use serde_json::Value;
 
+use super::volume::DONE;
 use crate::failure::Failure;
 
 /// More than any token has.
@@ -130,6 +131,17 @@ impl NewTokens {
             }
         }
         Ok(())
+    }
+
+    /// What there is to say of tokens if they could not be printed.
+    pub(super) fn unseen(&self) -> &'static str {
+        match (&self.token, &self.controller) {
+            (Some(_), Some(_)) => DONE,
+            _ => {
+                "what was asked is done, and what opens the volume was seen by nobody: make new tokens with \
+                 `farflash volume change-auth`"
+            }
+        }
     }
 
     /// Says tokens; of those that are in files, where they are.

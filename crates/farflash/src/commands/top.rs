@@ -24,6 +24,9 @@ Examples:
 /// Puts the cursor at the top left and clears what is below.
 const HOME: &str = "\x1b[H\x1b[J";
 
+/// Lines beside those of devices and volumes: the head of the table, what is left out, and that of the cursor.
+const LINES_BESIDE: usize = 4;
+
 #[derive(Debug, Args)]
 pub(crate) struct Top {
     #[command(flatten)]
@@ -103,8 +106,8 @@ impl Top {
             let view = Interval::new(&before, &after);
             output::print("look with `farflash top --once`", |out| match (self.json, is_live) {
                 (true, _) => writeln!(out, "{}", serde_json::to_string(&view)?),
-                (false, true) => write!(out, "{HOME}{}", view.text()),
-                (false, false) => write!(out, "{}", view.text()),
+                (false, true) => write!(out, "{HOME}{}", view.text(terminal_lines())),
+                (false, false) => write!(out, "{}", view.text(None)),
             })?;
             if !is_live && (self.once || !self.json) {
                 return Ok(());
@@ -112,6 +115,12 @@ impl Top {
             before = after;
         }
     }
+}
+
+/// Lines of the terminal that the output goes to, if it says how many it has.
+fn terminal_lines() -> Option<usize> {
+    let size = rustix::termios::tcgetwinsize(std::io::stdout()).ok()?;
+    Some(size.ws_row.into()).filter(|lines| *lines > 0)
 }
 
 impl Interval {
@@ -134,7 +143,26 @@ impl Interval {
         Self { seconds, devices: after.devices.iter().map(device).collect(), volumes }
     }
 
-    fn text(&self) -> String {
+    /// What there is to see. Where there are but so many `lines`, the busiest volumes.
+    fn text(&self, lines: Option<usize>) -> String {
+        let mut text = self.devices_text();
+        let room = lines.map(|lines| lines.saturating_sub(text.lines().count() + LINES_BESIDE));
+        let mut rows: Vec<&Row> = self.volumes.iter().collect();
+        let left_out = rows.len().saturating_sub(room.unwrap_or(rows.len()));
+        if left_out > 0 {
+            let rate = |row: &Row| row.rates.requests_per_second;
+            rows.sort_by(|a, b| rate(b).total_cmp(&rate(a)));
+            rows.truncate(rows.len() - left_out);
+        }
+        text += &self.table(&rows).to_text();
+        if left_out > 0 {
+            let others = output::counted(left_out as u64, "volume");
+            text += &format!("and {others} with no more REQ/S: `farflash top --once` shows all\n");
+        }
+        text
+    }
+
+    fn devices_text(&self) -> String {
         let mut text = String::new();
         for DeviceRow { now: device, rates } in &self.devices {
             let ceiling = device.sharing.ceiling.map_or("no ceiling".to_owned(), |ceiling| {
@@ -163,10 +191,10 @@ impl Interval {
                 }
             }
         }
-        text + &self.table().to_text()
+        text
     }
 
-    fn table(&self) -> Table {
+    fn table(&self, rows: &[&Row]) -> Table {
         let has_several = self.devices.len() > 1;
         let mut columns = vec![
             ("VOLUME", Align::Left),
@@ -184,7 +212,7 @@ impl Interval {
         ];
         columns.extend(has_several.then_some(("DEVICE", Align::Left)));
         let mut table = Table::new(&columns);
-        for row in &self.volumes {
+        for row in rows {
             let promised = match (row.promised_reads_per_second, row.promised_writes_per_second) {
                 (Some(reads), Some(writes)) if writes > 0.0 => format!("{reads:.0}+{writes:.0}"),
                 (Some(reads), _) => format!("{reads:.0}"),
@@ -290,6 +318,33 @@ mod tests {
             media_errors: 0,
             errors: std::collections::BTreeMap::new(),
         }
+    }
+
+    /// A terminal that is too small for all has those that do most, and nothing of it scrolls away.
+    #[test]
+    fn the_busiest_volumes_are_on_the_screen() {
+        let row = |index: u64| {
+            let flow = FlowStats { requests: index * 10, ..FlowStats::default() };
+            let now = VolumeStats { name: format!("v{index}"), ..volume(flow) };
+            Row::new(None, &now, None, 1.0)
+        };
+        let view =
+            Interval { seconds: 1.0, devices: Vec::new(), volumes: (0..9).map(row).collect() };
+        let names = |lines| {
+            let text = view.text(lines);
+            let rows = text.lines().skip(2).filter(|line| line.starts_with('v'));
+            rows.map(|line| line.split(' ').next().expect("a name").to_owned()).collect::<Vec<_>>()
+        };
+        let all: Vec<String> = (0..9).map(|index| format!("v{index}")).collect();
+        assert_eq!(names(None), all);
+        assert_eq!(names(Some(13)), all);
+        assert_eq!(names(Some(7)), ["v8", "v7", "v6"]);
+        let text = view.text(Some(7));
+        assert_eq!(text.lines().count(), 6);
+        assert!(
+            text.ends_with("and 6 volumes with no more REQ/S: `farflash top --once` shows all\n")
+        );
+        assert_eq!(view.text(Some(1)).lines().count(), 3, "also on one without room");
     }
 
     #[test]

@@ -4,8 +4,8 @@ use std::io::Write;
 
 use clap::{Args, Subcommand};
 use control::{
-    ApiClient, ChangeAuth, ChangeVolume, CreateVolume, MetadataBytes, Slo, Volume, VolumeName,
-    VolumeSize, VolumeState,
+    ApiClient, ChangeAuth, ChangeVolume, CreateVolume, CutOff, MetadataBytes, Slo, Volume,
+    VolumeName, VolumeSize, VolumeState,
 };
 use report::{Align, Table};
 use serde::Serialize;
@@ -60,10 +60,14 @@ Examples:
 
 const RESIZE_EXAMPLES: &str = "\
 Connected hosts see the new size without reconnecting.
-A smaller size discards at once what lies beyond it: shrink the file system first.
+A smaller size discards at once what lies beyond it, and says how much was written there: shrink the file \
+system first.
 
 Examples:
   farflash volume resize db-1 --size 20TiB";
+
+/// What there is to say of a change whose outcome could not be printed.
+pub(super) const DONE: &str = "what was asked is done; look with `farflash volume list`";
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum VolumeCommand {
@@ -235,8 +239,10 @@ impl VolumeCommand {
             Self::Resize { volume, size, output } => {
                 let request = ChangeVolume { size_bytes: Some(size), slo: None };
                 let volume = output.client()?.change(&volume, &request)?;
-                let line = format!("{} has now {}", volume.name, ByteLen(volume.size_bytes));
-                output.print(&volume, |out| writeln!(out, "{line}"))
+                let cut_off = volume.cut_off.map(gone).unwrap_or_default();
+                output.print_done(DONE, &volume, |out| {
+                    writeln!(out, "{} has now {}{cut_off}", volume.name, ByteLen(volume.size_bytes))
+                })
             }
             Self::SetSlo { volume, slo, output } => {
                 let slo = slo.slo().ok_or_else(|| {
@@ -247,14 +253,14 @@ impl VolumeCommand {
                 let request = ChangeVolume { size_bytes: None, slo: Some(slo) };
                 let volume = output.client()?.change(&volume, &request)?;
                 let line = format!("{} is promised {}", volume.name, volume.slo);
-                output.print(&volume, |out| writeln!(out, "{line}"))
+                output.print_done(DONE, &volume, |out| writeln!(out, "{line}"))
             }
             Self::ChangeAuth { volume, cut, grace, tokens, output } => {
                 let mut tokens = tokens.make()?;
                 let request = ChangeAuth { cut, grace_seconds: grace };
                 let made = output.client()?.change_auth(&volume, &request)?;
                 tokens.keep(&made)?;
-                output.print(&tokens.shown(&made), |out| {
+                output.print_done(tokens.unseen(), &tokens.shown(&made), |out| {
                     writeln!(out, "{volume} has new tokens")?;
                     tokens.print(out, &made)
                 })
@@ -262,12 +268,14 @@ impl VolumeCommand {
             Self::Restrict { volume, change, output } => {
                 let volume = output.client()?.restrict(&volume, &change.change()?)?;
                 let text = volume.restrictions.to_string();
-                output.print(&volume, |out| writeln!(out, "{} is open to {text}", volume.name))
+                output.print_done(DONE, &volume, |out| {
+                    writeln!(out, "{} is open to {text}", volume.name)
+                })
             }
             Self::Delete { volume, output } => {
                 output.client()?.delete(&volume)?;
                 let document = serde_json::json!({ "deleted": volume });
-                output.print(&document, |out| writeln!(out, "{volume} is deleted"))
+                output.print_done(DONE, &document, |out| writeln!(out, "{volume} is deleted"))
             }
         }
     }
@@ -293,7 +301,7 @@ impl Create {
         };
         let made = output.client()?.create(&request)?;
         tokens.keep(&made.tokens)?;
-        output.print(&tokens.shown(&made), |out| {
+        output.print_done(tokens.unseen(), &tokens.shown(&made), |out| {
             created(out, &made.volume)?;
             tokens.print(out, &made.tokens)
         })
@@ -311,12 +319,33 @@ impl Output {
         document: &impl Serialize,
         human: impl FnOnce(&mut dyn Write) -> std::io::Result<()>,
     ) -> Result<(), Failure> {
-        output::print("what was asked is done; look with `farflash volume list`", |out| {
+        self.print_done("give it somewhere to go", document, human)
+    }
+
+    /// The same of a change that was made; `remedy` says so to whoever does not see it.
+    pub(super) fn print_done(
+        &self,
+        remedy: &str,
+        document: &impl Serialize,
+        human: impl FnOnce(&mut dyn Write) -> std::io::Result<()>,
+    ) -> Result<(), Failure> {
+        output::print(remedy, |out| {
             if self.json {
                 return writeln!(out, "{}", serde_json::to_string_pretty(document)?);
             }
             human(out)
         })
+    }
+}
+
+/// What a smaller size cost.
+fn gone(CutOff { bytes, at_least }: CutOff) -> String {
+    let gone = ByteLen(bytes);
+    match (at_least, bytes) {
+        (false, 0) => "; nothing was written beyond".to_owned(),
+        (false, _) => format!("; {gone} written beyond are gone"),
+        (true, 0) => "; what was written beyond is gone".to_owned(),
+        (true, _) => format!("; more than {gone} written beyond are gone"),
     }
 }
 

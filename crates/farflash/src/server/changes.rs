@@ -4,8 +4,8 @@ use std::sync::atomic::Ordering;
 
 use ::access::Access;
 use control::{
-    Caller, ChangeAuth, ChangeRestrictions, CreateVolume, CreatedVolume, ServiceError, Tokens,
-    Volume, VolumeKey, VolumeSize,
+    Caller, ChangeAuth, ChangeRestrictions, CreateVolume, CreatedVolume, CutOff, ServiceError,
+    Tokens, Volume, VolumeKey, VolumeSize,
 };
 use dataplane::VolumeStatus;
 use directory::{Admit, VolumeRecord, VolumeState};
@@ -210,7 +210,7 @@ impl State {
             .ask(|answer| CoreMessage::ResizeVolume { id, blocks, answer })
             .await
             .and_then(|resized| resized.map_err(|error| refusal(&key, &error)));
-        let resized = match resized {
+        let (resized, cut_off) = match resized {
             Ok(resized) => resized,
             Err(refused) => {
                 undo();
@@ -220,9 +220,12 @@ impl State {
                 return Err(refused);
             }
         };
-        tracing::info!(name = resized.name, %id, size_bytes = size.bytes(), "volume resized");
+        let cut_off = cut_off
+            .map(|cut| CutOff { bytes: cut.blocks * BLOCK_SIZE as u64, at_least: !cut.is_all });
+        tracing::info!(name = resized.name, %id, size_bytes = size.bytes(),
+            cut_off_bytes = cut_off.map(|cut| cut.bytes), "volume resized");
         self.publish(core, &resized).await;
-        Ok(self.document(core, &resized))
+        Ok(Volume { cut_off, ..self.document(core, &resized) })
     }
 
     pub(super) async fn set_slo(

@@ -1,6 +1,6 @@
 //! The volumes of the whole service, as this host knows them from the directory.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::PoisonError;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -194,6 +194,7 @@ impl State {
             None => Err(ServiceError::UnknownHost {
                 wanted: on.to_owned(),
                 hosts: view.hosts.values().map(|host| host.name.clone()).collect(),
+                labels: view.hosts.values().flat_map(|host| as_given(&host.labels)).collect(),
             }),
             Some(host) if host.id == self.membership.id => Ok(Location::Here),
             Some(host) => Ok(Location::There { host: other(host), known: None }),
@@ -289,6 +290,7 @@ impl State {
             trouble: None,
             host: host.map_or_else(|| record.host.to_string(), str::to_owned),
             labels: labels.cloned().unwrap_or_default(),
+            cut_off: None,
         }
     }
 
@@ -357,6 +359,11 @@ impl State {
 /// What is known of a device whose host does not say that it serves it: nobody knows how it is.
 fn claimed_drive(id: Uuid, claim: &ClaimRecord) -> Drive {
     Drive { id, model: claim.model.clone(), serial: claim.serial.clone(), health: None }
+}
+
+/// Labels as they are given.
+fn as_given(labels: &BTreeMap<String, String>) -> impl Iterator<Item = String> {
+    labels.iter().map(|(key, value)| format!("{key}={value}"))
 }
 
 fn other(host: &HostRecord) -> OtherHost {

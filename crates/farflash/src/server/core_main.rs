@@ -283,7 +283,7 @@ impl Desk {
         }
         let mut running = Vec::new();
         for shard in shards {
-            match shard.start().await {
+            match shard.start_even_full().await {
                 Ok(shard) => running.push(shard),
                 Err(error) => return drop(started.send(Err(error))),
             }

@@ -69,6 +69,7 @@ impl State {
             trouble,
             host: self.host_name.clone(),
             labels: self.labels.clone(),
+            cut_off: None,
         }
     }
 }

@@ -10,7 +10,7 @@ use reactor::OwnedDevice;
 use tokio::sync::oneshot;
 use units::Slo;
 use uuid::Uuid;
-use volume::{ExtentAllocator, OpenError, Superblock, Terms, VolumeError, VolumeSpec};
+use volume::{CutOff, ExtentAllocator, OpenError, Superblock, Terms, VolumeError, VolumeSpec};
 
 use super::device_set::Source;
 use super::fence::Fence;
@@ -99,7 +99,11 @@ pub(crate) enum CoreMessage {
     /// Say how one volume is.
     ShowVolume { id: Uuid, answer: Answer<Option<VolumeStatus>> },
     /// Change a volume's size, and tell connected hosts.
-    ResizeVolume { id: Uuid, blocks: u64, answer: Answer<Result<VolumeStatus, VolumeError>> },
+    ResizeVolume {
+        id: Uuid,
+        blocks: u64,
+        answer: Answer<Result<(VolumeStatus, Option<CutOff>), VolumeError>>,
+    },
     /// Change what a volume is promised.
     SetSlo { id: Uuid, slo: Slo, answer: Answer<Result<VolumeStatus, VolumeError>> },
     /// Change who may open a volume; with `cut` also those who have it open have to come again.

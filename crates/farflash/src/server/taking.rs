@@ -4,7 +4,8 @@
 //!   looked at what is on it.
 //! - T2: no core takes an extent before every core has made durable what it read: else it may be one of a root that comes back.
 //! - T3: none of it is served before every core could write it. If one cannot, or whoever takes it up stops, all
-//!   let go of it, and it can be taken up anew.
+//!   let go of it, and it can be taken up anew. But a file system below that is full keeps nobody from reading: the shards
+//!   are then served as ones that have failed, which come back by themselves when there is room.
 
 use tokio::sync::oneshot;
 use uuid::Uuid;

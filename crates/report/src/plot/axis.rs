@@ -79,7 +79,17 @@ pub(super) fn linear_ticks(max: f64, count: usize) -> Vec<f64> {
 
 /// Round values within `low..=high`, at most about `count` of them.
 pub(super) fn ticks_between(low: f64, high: f64, count: usize) -> Vec<f64> {
-    let step = round_up((high - low) / count.max(1) as f64);
+    ticks_apart(low, high, count, round_up((high - low) / count.max(1) as f64))
+}
+
+/// The same of whole numbers: there is no half of what is counted.
+pub(super) fn whole_ticks_between(low: f64, high: f64, count: usize) -> Vec<f64> {
+    let step = round_up((high - low) / count.max(1) as f64).max(1.0);
+    ticks_apart(low, high, count, if step == 2.5 { 5.0 } else { step })
+}
+
+/// Multiples of `step` within `low..=high`, at most `count` steps.
+fn ticks_apart(low: f64, high: f64, count: usize, step: f64) -> Vec<f64> {
     let first = (low / step - 1e-9).ceil();
     let indices = (0..=count).map(|index| (first + index as f64) * step);
     indices.filter(|tick| *tick <= high + step * 1e-9).collect()
@@ -121,6 +131,13 @@ mod tests {
     fn ticks_enclose_the_values() {
         assert_eq!(linear_ticks(930.0, 5), [0.0, 200.0, 400.0, 600.0, 800.0, 1000.0]);
         assert_eq!(linear_ticks(0.0, 5), [0.0, 1.0]);
+        assert_eq!(ticks_between(0.0, 3.0, 8), [0.0, 0.5, 1.0, 1.5, 2.0, 2.5, 3.0]);
+        assert_eq!(whole_ticks_between(0.0, 3.06, 8), [0.0, 1.0, 2.0, 3.0]);
+        assert_eq!(
+            whole_ticks_between(0.0, 16.0, 8),
+            [0.0, 2.0, 4.0, 6.0, 8.0, 10.0, 12.0, 14.0, 16.0]
+        );
+        assert_eq!(whole_ticks_between(0.0, 20.0, 8), [0.0, 5.0, 10.0, 15.0, 20.0]);
         assert_eq!(log_ticks(12.0, 130.0), [10.0, 20.0, 50.0, 100.0, 200.0]);
         assert_eq!(log_ticks(5.0, 5.0), [5.0, 10.0]);
     }

@@ -4,8 +4,13 @@ use std::ops::Range;
 
 use plotters::prelude::*;
 
-use super::axis::{Axis, linear_ticks, ticks_between};
+use super::axis::{Axis, linear_ticks, ticks_between, whole_ticks_between};
 use super::{Area, FONT, LABEL_PIXELS, PlotError, colour, draw_error, draw_legend, framed};
+
+/// Ticks along x, about.
+const TICKS_X: usize = 8;
+/// What is free behind the last point, as a part of the width of all.
+const MARGIN: f64 = 0.02;
 
 /// A named line.
 #[derive(Clone, Debug)]
@@ -74,11 +79,17 @@ impl LineChart {
         };
         let low_x = if low_x >= 0.0 && low_x < high_x / 2.0 { 0.0 } else { low_x };
         let high_x = if high_x > low_x { high_x } else { low_x + 1.0 };
+        // A line that rises where it ends does not lie on the frame.
+        let end_x = high_x + (high_x - low_x) * MARGIN;
+        let ticks_x = match self.finite().all(|(x, _)| x.fract() == 0.0) {
+            true => whole_ticks_between(low_x, end_x, TICKS_X),
+            false => ticks_between(low_x, end_x, TICKS_X),
+        };
         let ticks = linear_ticks(high_y, 5);
         let top = *ticks.last().expect("at least one tick");
         let mut chart = framed(area, &self.caption, 40)
             .build_cartesian_2d(
-                Axis::linear(low_x..high_x, ticks_between(low_x, high_x, 8), plain),
+                Axis::linear(low_x..end_x, ticks_x, plain),
                 Axis::linear(0.0..top, ticks, self.y_format),
             )
             .map_err(draw_error)?;
@@ -108,7 +119,7 @@ impl LineChart {
             chart.draw_series([PathElement::new(line, style)]).map_err(draw_error)?;
             chart.draw_series([text]).map_err(draw_error)?;
         }
-        draw_legend(&mut chart, self.emptiest_corner(low_x..high_x, top).position())
+        draw_legend(&mut chart, self.emptiest_corner(low_x..end_x, top).position())
     }
 }
 

@@ -7,14 +7,16 @@
 //! - `discard.rs`: how the device learns which blocks are free.
 //! - `reclaim.rs`: how large deallocations give their space back.
 //! - `paging.rs`: how much of the maps is in memory.
-//! - `walk.rs`: all that a map names.
-//! - `recovery.rs`: how all is read back, from what `roots.rs` finds. `reopen.rs`: the same in a process that goes on.
+//! - `walk.rs`: all that a map names. `beyond.rs`: how much a smaller size cuts off.
+//! - `recovery.rs`: how all is read back, from what `roots.rs` finds. `start.rs`: how it is then taken into use. `reopen.rs`:
+//!   the same in a process that goes on.
 //!   `compare.rs`: which of the last writes count. `confirm.rs`: what is made durable of that first.
 //! - `mend.rs`, `losses.rs`: what happens to damage that is met there. `findings.rs`: what is known of all damage.
 //!   `scrub.rs`: how it is looked for, `accounts.rs`: whether it fits together, `heal.rs`: what is written anew then.
 
 mod accounts;
 mod apply;
+mod beyond;
 mod checkpoint;
 mod commit;
 mod compare;
@@ -38,6 +40,7 @@ mod replay;
 mod roots;
 mod scrub;
 mod space;
+mod start;
 mod waiting;
 mod walk;
 
@@ -65,6 +68,7 @@ use crate::state::VolumeState;
 use crate::{ExtentAllocator, ShardOptions, Terms, Volume, VolumeError, VolumeSpec};
 
 pub(crate) use apply::UNMAP_AT_ONCE_MAX;
+pub use beyond::CutOff;
 use checkpoint::Tables;
 use commit::Orphan;
 use confirm::Unproven;
@@ -75,11 +79,11 @@ pub(crate) use paging::Claim;
 use paging::Paging;
 pub(crate) use reading::ReadGuard;
 use reclaim::Reclaimed;
-pub use recovery::Recovered;
 pub use roots::active_shards;
 pub(crate) use roots::decode_meant;
 pub use scrub::{Damaged, ScrubCursor, ScrubStep, Structure};
 pub(crate) use space::{Kind, Need};
+pub use start::Recovered;
 use waiting::Waiting;
 
 /// What one core owns of a device: extents, a journal, volumes. A cheap handle; clones are the same.

@@ -12,13 +12,13 @@ use layout::{
 use local_sync::{Notify, Semaphore};
 use slab::Slab;
 use units::{Pba, PbaRange};
-use uuid::Uuid;
 
-use super::checkpoint::{CheckpointError, Tables};
+use super::checkpoint::Tables;
 use super::nodes::{LoadError, read_node};
 use super::paging::Paging;
 use super::replay::replay;
 use super::roots::read_root;
+use super::start::Recovered;
 use super::waiting::Waiting;
 use super::{Inner, Loss, Mended, Shard};
 use crate::bits::Bits;
@@ -34,125 +34,8 @@ use crate::{ExtentAllocator, OpenError, ShardOptions, VolumeError};
 
 /// Bitmaps and descriptors read at once.
 const READS_AT_ONCE: usize = 32;
-/// Attempts to begin on a device that refuses blocks, each of which keeps off what was refused before (F2).
-const START_TRIES: u32 = 16;
 /// Attempts to read a bitmap before it is made anew, and a descriptor before its volume counts as lost.
 const BLOCK_READ_TRIES: u32 = 3;
-
-/// A shard that was read back and may not yet be used: others must be recovered first.
-pub struct Recovered<D: Device> {
-    shard: Shard<D>,
-    is_new: bool,
-}
-
-impl<D: Device> Recovered<D> {
-    /// Makes durable what the shard was read back from, and changes nothing. Where a device has several shards, that comes before
-    /// any of them is started: what one has given back by its newest root another may take, and writes to.
-    ///
-    /// # Errors
-    /// The device cannot be written or flushed.
-    pub async fn confirm(&self) -> Result<(), OpenError> {
-        let inner = &self.shard.inner;
-        inner.confirm().await.map_err(not_begun)?;
-        inner.extents.set_proven(inner.index, true);
-        Ok(())
-    }
-
-    /// Takes the shard into use: writes a checkpoint, and for a new shard its first root. Only when
-    /// every active shard of the device was recovered, and [confirmed](Recovered::confirm), but for this one.
-    ///
-    /// # Errors
-    /// No extent is free for a new shard, or the device cannot be written.
-    pub async fn start(self) -> Result<Shard<D>, OpenError> {
-        self.confirm().await?;
-        assert!(self.shard.inner.extents.are_all_proven(), "W5: all shards are confirmed");
-        let mut recovered = self;
-        let mut tries = 0;
-        loop {
-            tries += 1;
-            match recovered.begin().await {
-                Err(OpenError::Device(error))
-                    if tries < START_TRIES && recovered.shard.inner.could_go_elsewhere(error) =>
-                {
-                    recovered = recovered.keep_off().await?;
-                }
-                Err(error) => return Err(error),
-                Ok(()) => break,
-            }
-        }
-        if tries > 1 {
-            // What attempts that came to nothing had taken is nobody's.
-            let inner = &recovered.shard.inner;
-            inner.extents.settle_dispute(inner.index);
-        }
-        Ok(recovered.shard)
-    }
-
-    async fn begin(&self) -> Result<(), OpenError> {
-        let inner = &self.shard.inner;
-        if self.is_new {
-            inner.lay_out_journal()?;
-        }
-        let begun = match inner.confirm().await {
-            Ok(()) => inner.take_checkpoint().await,
-            Err(error) => Err(error),
-        };
-        begun.map_err(not_begun)?;
-        inner.resume_reclaims();
-        Ok(())
-    }
-
-    /// The same, read back once more: no root leads to what was written, and this one will keep off what was refused (F2).
-    async fn keep_off(self) -> Result<Self, OpenError> {
-        let failed = &self.shard.inner;
-        failed.extents.dispute(failed.index);
-        let (device, extents) = (failed.device.clone(), failed.extents.clone());
-        let mut fresh =
-            Inner::new(device, failed.superblock, failed.index, extents, failed.options);
-        fresh.findings = failed.findings.clone();
-        fresh.consents.set(failed.consents.get());
-        let recovered = Shard::read_back(Rc::new(fresh)).await?;
-        recovered.shard.inner.avoid_what_was_refused();
-        Ok(recovered)
-    }
-
-    /// The same, where others may be started before it: not before it is confirmed.
-    fn until_confirmed(self) -> Self {
-        let inner = &self.shard.inner;
-        if inner.is_unproven() {
-            inner.extents.set_proven(inner.index, false);
-        }
-        self
-    }
-
-    pub(crate) fn shard(&self) -> &Shard<D> {
-        &self.shard
-    }
-
-    /// Damage that was found and cost nothing.
-    #[must_use]
-    pub fn mended(&self) -> std::cell::Ref<'_, [Mended]> {
-        self.shard.mended()
-    }
-
-    /// What is damaged and was done without.
-    #[must_use]
-    pub fn losses(&self) -> std::cell::Ref<'_, [Loss]> {
-        std::cell::Ref::map(self.shard.inner.losses.borrow(), Vec::as_slice)
-    }
-
-    /// The volumes that it holds.
-    #[must_use]
-    pub fn volumes(&self) -> Vec<Uuid> {
-        self.shard.volumes().iter().map(crate::Volume::uuid).collect()
-    }
-
-    /// Whether the shard was never used before.
-    #[must_use]
-    pub fn is_new(&self) -> bool {
-        self.is_new
-    }
-}
 
 impl<D: Device> Shard<D> {
     /// Damage that was found when it was read back, and cost nothing.
@@ -217,16 +100,7 @@ impl<D: Device> Shard<D> {
             inner.spoil_what_was_passed_over();
         }
         inner.note_superblocks().await?;
-        Ok(Recovered { shard: Self { inner }, is_new: root.is_none() })
-    }
-}
-
-/// Why a start came to nothing.
-fn not_begun(error: CheckpointError) -> OpenError {
-    match error {
-        CheckpointError::Device(error) => OpenError::Device(error),
-        CheckpointError::NoSpace => OpenError::NoExtent,
-        CheckpointError::Lost => OpenError::Device(DeviceError::Gone),
+        Ok(Recovered::new(Self { inner }, root.is_none()))
     }
 }
 
@@ -311,7 +185,7 @@ impl<D: Device> Inner<D> {
     }
 
     /// Gives a new shard its first extents: the journal's, and one with room for tables and data.
-    fn lay_out_journal(&self) -> Result<(), OpenError> {
+    pub(super) fn lay_out_journal(&self) -> Result<(), OpenError> {
         let reserve = || self.extents.reserve(self.index).ok_or(OpenError::NoExtent);
         let first = reserve()?;
         let extent = first.extent;
@@ -495,7 +369,7 @@ impl<D: Device> Inner<D> {
     }
 
     /// What the last run had not reclaimed goes on in the background.
-    fn resume_reclaims(&self) {
+    pub(super) fn resume_reclaims(&self) {
         for state in self.volumes.borrow().values() {
             if state.deleted.get() || !state.dead.borrow().is_empty() {
                 self.reclaim(state);

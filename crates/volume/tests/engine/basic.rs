@@ -5,8 +5,8 @@ use io_traits::{Buffer, BufferSlice};
 use units::{BLOCK_SIZE, Lba, LbaRange};
 use uuid::Uuid;
 use volume::{
-    CompareError, ExtentAllocator, FormatOptions, Probe, Shard, ShardOptions, Volume, VolumeError,
-    VolumeSpec, active_shards, format, probe, read_superblock,
+    CompareError, CutOff, ExtentAllocator, FormatOptions, Probe, Shard, ShardOptions, Volume,
+    VolumeError, VolumeSpec, active_shards, format, probe, read_superblock,
 };
 
 const MIB: u64 = 256;
@@ -130,9 +130,10 @@ fn volumes_come_go_and_change_their_size() {
         b.write(Lba(90), data(2, 10), None).await.expect("room");
         let beyond = a.write(Lba(91), data(1, 10), None).await;
         assert!(matches!(beyond, Err(VolumeError::OutOfRange { blocks: 100, .. })));
-        a.resize(95).await.expect("possible");
+        let cut_off = a.resize(95).await.expect("possible");
+        assert_eq!(cut_off, Some(CutOff { blocks: 5, is_all: true }));
         assert!(a.read(range(90, 6)).await.is_err());
-        a.resize(100).await.expect("possible");
+        assert_eq!(a.resize(100).await, Ok(None), "nothing is cut off");
         expect(&a, 94, &[1, 0, 0]).await;
         a.write(Lba(96), data(3, 1), None).await.expect("room");
         expect(&a, 94, &[1, 0, 3]).await;

@@ -8,7 +8,7 @@ use crate::common::{Random, Sim, TestDevice, data, fresh, open_with, range, run_
 use io_traits::{Buffer, Device};
 use units::{Lba, Pba};
 use uuid::Uuid;
-use volume::{Shard, ShardOptions, Volume, VolumeError, WRITE_BLOCKS_MAX};
+use volume::{CutOff, Shard, ShardOptions, Volume, VolumeError, WRITE_BLOCKS_MAX};
 
 /// Entries of a full leaf of blocks that follow each other.
 pub(crate) const LEAF_ENTRIES: u64 = 369;
@@ -211,6 +211,18 @@ fn a_damaged_node_read_back_is_an_error_to_those_who_asked_for_it() {
     sim.run_ok(volume.verify(leaf(20))).expect("sound again");
 }
 
+/// Of a large map that is cut off not all is counted: who asked for it does not wait for that.
+#[test]
+fn what_is_cut_off_is_counted_up_to_a_bound() {
+    let leaves = 4200;
+    let (mut sim, volume) = filled(leaves);
+    let volume = reopen(&mut sim, volume.shard(), 1 << 20);
+    let cut_off = sim.run_ok(volume.resize(1)).expect("smaller").expect("it is smaller");
+    assert!(!cut_off.is_all, "{cut_off:?}");
+    assert!((4000 * LEAF_ENTRIES..leaves * LEAF_ENTRIES).contains(&cut_off.blocks), "{cut_off:?}");
+    assert!(volume.shard().map_memory().resident_bytes_max <= 1 << 20);
+}
+
 /// A volume of which little is in memory is shrunk and deleted, and all of its space comes back.
 #[test]
 fn large_deallocations_need_little_memory() {
@@ -221,10 +233,14 @@ fn large_deallocations_need_little_memory() {
     let shard = volume.shard().clone();
     let before = shard.capacity().data;
     let half = leaves / 2 * LEAF_ENTRIES;
-    sim.run_ok(volume.resize(half)).expect("smaller");
+    let cut_off = sim.run_ok(volume.resize(half)).expect("smaller");
+    assert_eq!(cut_off, Some(CutOff { blocks: before - half, is_all: true }));
     sim.run_ok(volume.unmap(range(10, half / 2))).expect("sound");
+    let cut_off = sim.run_ok(volume.resize(half / 2)).expect("smaller");
+    let blocks = half / 2 - 10;
+    assert_eq!(cut_off, Some(CutOff { blocks, is_all: true }), "nor is what was deallocated");
     sim.settle();
-    assert_eq!(shard.capacity().data, half - half / 2);
+    assert_eq!(shard.capacity().data, 10);
     assert!(before > 2 * shard.capacity().data);
     sim.run_ok(shard.delete_volume(volume.uuid())).expect("there");
     sim.settle();

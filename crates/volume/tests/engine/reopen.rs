@@ -6,8 +6,9 @@ use std::future::Future;
 use std::pin::Pin;
 use std::rc::Rc;
 
-use crate::common::{Random, Sim, TestDevice, check, data, fresh, range, tags};
+use crate::common::{Random, Sim, TestDevice, check, data, fresh, range, tags, try_recover};
 use crate::sharing::{create, open_both, run as run_both};
+use io_traits::DeviceError;
 use layout::Descriptor;
 use units::{BLOCK_SIZE, Lba, Pba};
 use uuid::Uuid;
@@ -80,6 +81,43 @@ fn a_failed_shard_comes_back_with_all_that_was_acknowledged() {
     expect_all(&mut sim, &volume);
     assert_eq!(sim.run_ok(tags(&volume, 6000, 20)), [4; 20]);
     check(&mut sim, &shard);
+}
+
+/// A sparse file on a file system that filled up: what was acknowledged can be read after a restart, also if that was a
+/// crash, and the shard takes changes again when there is room.
+#[test]
+fn a_start_without_room_for_a_checkpoint_serves_reads_until_there_is_some() {
+    for volatile in [false, true] {
+        let device = TestDevice::new(DEVICE_BLOCKS, volatile);
+        let (mut sim, volume) = fresh(&device, None, 20_000);
+        sim.run_ok(async {
+            volume.write(Lba(0), data(1, 900), None).await.expect("room");
+            volume.shard().checkpoint().await.expect("writable");
+            volume.write(Lba(100), data(2, 100), None).await.expect("room");
+            volume.unmap(range(300, 50)).await.expect("possible");
+        });
+        let mut sim = Sim::new(device.after_process_end(), 7);
+        sim.device.faults(|faults| faults.is_full = true);
+        let recovered = |sim: &mut Sim| sim.run_ok(try_recover(sim.device.clone())).expect("sound");
+        let refused = recovered(&mut sim);
+        let refused = sim.run_ok(refused.start()).err();
+        assert!(matches!(refused, Some(OpenError::Device(DeviceError::NoSpace { .. }))));
+        let full = recovered(&mut sim);
+        let full = sim.run_ok(full.start_even_full()).expect("it can be read");
+        assert!(matches!(full.journal_loss(), Some(JournalLoss::Checkpoint(_))));
+        let old = run(&mut sim, &full);
+        expect_all(&mut sim, &old);
+        let written = sim.run_ok(old.write(Lba(6000), data(4, 20), None));
+        assert_eq!(written, Err(VolumeError::JournalLost));
+        assert!(sim.run_ok(full.reopen()).is_err(), "there is no room yet");
+        expect_all(&mut sim, &old);
+        sim.device.faults(|faults| faults.is_full = false);
+        let shard = sim.run_ok(full.reopen()).expect("there is room");
+        let volume = run(&mut sim, &shard);
+        expect_all(&mut sim, &volume);
+        sim.run_ok(volume.write(Lba(6000), data(4, 20), None)).expect("it takes changes again");
+        check(&mut sim, &shard);
+    }
 }
 
 /// R5. Method: the descriptor of a volume that nobody uses rots, then the shard fails, which has the volume in memory.

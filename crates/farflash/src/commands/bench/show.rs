@@ -88,13 +88,16 @@ fn per_request(finished: &Finished) -> f64 {
     finished.enters as f64 / finished.outcome.requests.max(1) as f64
 }
 
-fn text(bench: &Bench, finished: &Finished) -> String {
-    let outcome = &finished.outcome;
+/// What the requests of each kind did that succeeded.
+fn figures(read: &Tally, write: &Tally) -> String {
     let mut columns = vec![("", Align::Left)];
-    let lanes: Vec<(&str, &Tally, &Latency)> = [("read", &outcome.read), ("write", &outcome.write)]
+    let lanes: Vec<(&str, &Tally, &Latency)> = [("read", read), ("write", write)]
         .into_iter()
         .filter_map(|(name, tally)| Some((name, tally, tally.latency.as_ref()?)))
         .collect();
+    if lanes.is_empty() {
+        return "no request succeeded\n".to_owned();
+    }
     columns.extend(lanes.iter().map(|(name, _, _)| (*name, Align::Right)));
     let mut table = Table::new(&columns);
     let mut row = |name: &str, cell: &dyn Fn(&Tally, &Latency) -> String| {
@@ -120,13 +123,18 @@ fn text(bench: &Bench, finished: &Finished) -> String {
     for (name, of) in percentiles {
         row(name, &|_, latency| duration_ns(of(latency) as f64));
     }
+    table.to_text()
+}
+
+fn text(bench: &Bench, finished: &Finished) -> String {
+    let outcome = &finished.outcome;
     let mut text = format!(
         "{}, depth {}, {}, {:.2} s\n\n{}",
         bench.target,
         finished.depth,
         counted(bench.connections.into(), "connection"),
         outcome.seconds,
-        table.to_text()
+        figures(&outcome.read, &outcome.write)
     );
     if let Some(at_end) = finished.at_end {
         text += &format!(
@@ -159,6 +167,12 @@ mod tests {
             p99_ns: 800_000,
             max_ns: 900_000,
         }
+    }
+
+    #[test]
+    fn a_run_of_which_nothing_succeeded_has_no_figures() {
+        let nothing = Tally::default();
+        assert_eq!(figures(&nothing, &nothing), "no request succeeded\n");
     }
 
     #[test]

@@ -135,21 +135,29 @@ fn panel(curve: &Curve, latency: Duration) -> Panel {
     };
     let last = curve.points.iter().map(|point| point.rate / 1e3).fold(0.0, f64::max);
     let target_us = latency.as_secs_f64() * 1e6;
-    let target = vec![(0.0, target_us), (last, target_us)];
+    let longest_us = curve.points.iter().map(|point| point.p99_9_us).fold(0.0, f64::max);
+    // Beside a target far above, nothing would be seen of what was measured.
+    let is_far = target_us > TARGET_DRAWN_TIMES * longest_us;
+    let note = if is_far { format!(", target {target_us:.0} µs") } else { String::new() };
+    let points = vec![(0.0, target_us), (last, target_us)];
+    let target = (!is_far).then(|| Series { name: "target".to_owned(), points });
+    let figures = [
+        series("mean", |point| point.mean_us),
+        series("95 %", |point| point.p95_us),
+        series("99.9 %", |point| point.p99_9_us),
+    ];
     Panel::Line(LineChart {
-        caption: format!("{} % reads", curve.read_percent),
+        caption: format!("{} % reads{note}", curve.read_percent),
         x_label: "thousand requests/s".to_owned(),
         y_label: "µs".to_owned(),
-        series: vec![
-            series("mean", |point| point.mean_us),
-            series("95 %", |point| point.p95_us),
-            series("99.9 %", |point| point.p99_9_us),
-            Series { name: "target".to_owned(), points: target },
-        ],
+        series: figures.into_iter().chain(target).collect(),
         markers: Vec::new(),
-        y_format: |value| format!("{value:.0}"),
+        y_format: |value| format!("{}", (value * 100.0).round() / 100.0),
     })
 }
+
+/// A target is drawn if it is at most so many times the longest latency that was measured.
+const TARGET_DRAWN_TIMES: f64 = 10.0;
 
 /// Writes the curves as CSV and SVG.
 pub(super) fn save(out: &Path, curves: &[Curve], latency: Duration) -> std::io::Result<()> {
@@ -175,6 +183,18 @@ mod tests {
             p99_9_us: p95_us,
         };
         Curve { read_percent, points: points.iter().map(point).collect() }
+    }
+
+    /// What was measured is seen, however far above it the target is.
+    #[test]
+    fn a_target_far_above_is_told_and_not_drawn() {
+        let drawn = |p95_us| match panel(&curve(100, &[(1e5, p95_us)]), Duration::from_micros(500))
+        {
+            Panel::Line(chart) => (chart.caption, chart.series.len()),
+            _ => unreachable!("it is one of lines"),
+        };
+        assert_eq!(drawn(1.0), ("100 % reads, target 500 µs".to_owned(), 3));
+        assert_eq!(drawn(100.0), ("100 % reads".to_owned(), 4));
     }
 
     #[test]

@@ -73,6 +73,8 @@ pub struct Faults {
     pub is_busy: bool,
     /// Whether it lies in memory, of which others write to all just when somebody wants to look.
     pub is_memory: bool,
+    /// Writes to blocks that hold nothing fail: those of a sparse file on a full file system.
+    pub is_full: bool,
 }
 
 struct Disk {
@@ -410,6 +412,11 @@ impl Disk {
             Request::Write(pba, blocks) => {
                 self.completed += 1;
                 self.fail(pba, blocks.len(), |faults| &mut faults.write_errors)?;
+                let range = PbaRange::new(pba, blocks.len() as u64);
+                let has_room = |pba| self.current.contains_key(&pba);
+                if self.faults.is_full && !(pba.0..range.end().0).all(has_room) {
+                    return Err(DeviceError::NoSpace { range });
+                }
                 self.written += blocks.len() as u64;
                 if let Some(left) = some_left(&mut self.faults.lost_writes, pba) {
                     *left -= 1;

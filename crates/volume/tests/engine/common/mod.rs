@@ -12,7 +12,7 @@ use io_traits::{Buffer, BufferSlice, Device};
 use units::{BLOCK_SIZE, Lba, LbaRange};
 use uuid::Uuid;
 use volume::{
-    ExtentAllocator, FormatOptions, OpenError, Shard, ShardOptions, Superblock, Volume,
+    ExtentAllocator, FormatOptions, OpenError, Recovered, Shard, ShardOptions, Superblock, Volume,
     VolumeError, VolumeSpec, format_with_extents, read_superblock,
 };
 
@@ -59,9 +59,21 @@ pub async fn try_open_with(
     device: TestDevice,
     options: ShardOptions,
 ) -> Result<Shard<TestDevice>, OpenError> {
+    try_recover_with(device, options).await?.start().await
+}
+
+/// Reads the only shard back.
+pub async fn try_recover(device: TestDevice) -> Result<Recovered<TestDevice>, OpenError> {
+    try_recover_with(device, ShardOptions::default()).await
+}
+
+async fn try_recover_with(
+    device: TestDevice,
+    options: ShardOptions,
+) -> Result<Recovered<TestDevice>, OpenError> {
     let superblock = read_superblock(&device).await?;
     let extents = ExtentAllocator::new(&superblock);
-    Shard::recover(device, superblock, 0, extents, options).await?.start().await
+    Shard::recover(device, superblock, 0, extents, options).await
 }
 
 /// Opens the only shard and starts its loops.

@@ -1,0 +1,175 @@
+//! Taking a shard into use that was read back: what it builds on is confirmed, and its first checkpoint written.
+
+use std::rc::Rc;
+
+use io_traits::{Device, DeviceError};
+use uuid::Uuid;
+
+use super::checkpoint::CheckpointError;
+use super::{Inner, Loss, Mended, Shard};
+use crate::OpenError;
+
+/// Attempts to begin on a device that refuses blocks, each of which keeps off what was refused before (F2).
+const START_TRIES: u32 = 16;
+
+/// What it means for a start that the device has no space for a checkpoint.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum NoSpace {
+    /// The shard is not taken into use.
+    Refuses,
+    /// It is, and has failed.
+    Fails,
+}
+
+/// A shard that was read back and may not yet be used: others must be recovered first.
+pub struct Recovered<D: Device> {
+    shard: Shard<D>,
+    is_new: bool,
+}
+
+impl<D: Device> Recovered<D> {
+    pub(super) fn new(shard: Shard<D>, is_new: bool) -> Self {
+        Self { shard, is_new }
+    }
+
+    /// Makes durable what the shard was read back from, and changes nothing. Where a device has several shards, that comes before
+    /// any of them is started: what one has given back by its newest root another may take, and writes to.
+    ///
+    /// # Errors
+    /// The device cannot be written or flushed.
+    pub async fn confirm(&self) -> Result<(), OpenError> {
+        let inner = &self.shard.inner;
+        inner.confirm().await.map_err(not_begun)?;
+        inner.extents.set_proven(inner.index, true);
+        Ok(())
+    }
+
+    /// Takes the shard into use: writes a checkpoint, and for a new shard its first root. Only when
+    /// every active shard of the device was recovered, and [confirmed](Recovered::confirm), but for this one.
+    ///
+    /// # Errors
+    /// No extent is free for a new shard, or the device cannot be written.
+    pub async fn start(self) -> Result<Shard<D>, OpenError> {
+        self.start_with(NoSpace::Refuses).await
+    }
+
+    /// As [`Recovered::start`], but that the device has no space for a checkpoint is no error: the shard returned has failed
+    /// ([`Shard::is_failed`]) as it does when that happens later. Its volumes can be read, and it comes back by
+    /// [`Shard::reopen`] when there is space.
+    ///
+    /// # Errors
+    /// As [`Recovered::start`] but for that.
+    pub async fn start_even_full(self) -> Result<Shard<D>, OpenError> {
+        self.start_with(NoSpace::Fails).await
+    }
+
+    async fn start_with(self, no_space: NoSpace) -> Result<Shard<D>, OpenError> {
+        self.confirm().await?;
+        assert!(self.shard.inner.extents.are_all_proven(), "W5: all shards are confirmed");
+        let mut recovered = self;
+        let mut tries = 0;
+        loop {
+            tries += 1;
+            match recovered.begin().await {
+                Err(OpenError::Device(error))
+                    if tries < START_TRIES && recovered.shard.inner.could_go_elsewhere(error) =>
+                {
+                    recovered = recovered.keep_off().await?;
+                }
+                // The journal was lost with the checkpoint: what reads see was made durable before (W1).
+                Err(OpenError::Device(DeviceError::NoSpace { .. }))
+                    if no_space == NoSpace::Fails && recovered.can_be_read() =>
+                {
+                    break;
+                }
+                Err(error) => return Err(error),
+                Ok(()) => break,
+            }
+        }
+        if tries > 1 {
+            // What attempts that came to nothing had taken is nobody's.
+            let inner = &recovered.shard.inner;
+            inner.extents.settle_dispute(inner.index);
+        }
+        Ok(recovered.shard)
+    }
+
+    /// Whether it has what can be read, though it could not write its first checkpoint.
+    fn can_be_read(&self) -> bool {
+        !self.is_new && self.shard.is_failed()
+    }
+
+    async fn begin(&self) -> Result<(), OpenError> {
+        let inner = &self.shard.inner;
+        if self.is_new {
+            inner.lay_out_journal()?;
+        }
+        let begun = match inner.confirm().await {
+            Ok(()) => inner.take_checkpoint().await,
+            Err(error) => Err(error),
+        };
+        begun.map_err(not_begun)?;
+        inner.resume_reclaims();
+        Ok(())
+    }
+
+    /// The same, read back once more: no root leads to what was written, and this one will keep off what was refused (F2).
+    async fn keep_off(self) -> Result<Self, OpenError> {
+        let failed = &self.shard.inner;
+        failed.extents.dispute(failed.index);
+        let (device, extents) = (failed.device.clone(), failed.extents.clone());
+        let mut fresh =
+            Inner::new(device, failed.superblock, failed.index, extents, failed.options);
+        fresh.findings = failed.findings.clone();
+        fresh.consents.set(failed.consents.get());
+        let recovered = Shard::read_back(Rc::new(fresh)).await?;
+        recovered.shard.inner.avoid_what_was_refused();
+        Ok(recovered)
+    }
+
+    /// The same, where others may be started before it: not before it is confirmed.
+    pub(super) fn until_confirmed(self) -> Self {
+        let inner = &self.shard.inner;
+        if inner.is_unproven() {
+            inner.extents.set_proven(inner.index, false);
+        }
+        self
+    }
+
+    pub(crate) fn shard(&self) -> &Shard<D> {
+        &self.shard
+    }
+
+    /// Damage that was found and cost nothing.
+    #[must_use]
+    pub fn mended(&self) -> std::cell::Ref<'_, [Mended]> {
+        self.shard.mended()
+    }
+
+    /// What is damaged and was done without.
+    #[must_use]
+    pub fn losses(&self) -> std::cell::Ref<'_, [Loss]> {
+        std::cell::Ref::map(self.shard.inner.losses.borrow(), Vec::as_slice)
+    }
+
+    /// The volumes that it holds.
+    #[must_use]
+    pub fn volumes(&self) -> Vec<Uuid> {
+        self.shard.volumes().iter().map(crate::Volume::uuid).collect()
+    }
+
+    /// Whether the shard was never used before.
+    #[must_use]
+    pub fn is_new(&self) -> bool {
+        self.is_new
+    }
+}
+
+/// Why a start came to nothing.
+fn not_begun(error: CheckpointError) -> OpenError {
+    match error {
+        CheckpointError::Device(error) => OpenError::Device(error),
+        CheckpointError::NoSpace => OpenError::NoExtent,
+        CheckpointError::Lost => OpenError::Device(DeviceError::Gone),
+    }
+}
