@@ -89,7 +89,12 @@ impl<W: World, D: Device> Association<W, D> {
         let is_gone = |connection: &Weak<Connection<W, D>>| connection.strong_count() == 0;
         is_gone(&self.admin)
             && self.io.borrow().iter().all(|queue| !queue.is_created || is_gone(&queue.connection))
-            && self.ended.borrow().iter().all(is_gone)
+            && self.has_no_former_queue()
+    }
+
+    /// Whether nothing is under way any more on queues that it had, before a reset or until they ended.
+    pub(crate) fn has_no_former_queue(&self) -> bool {
+        self.ended.borrow().iter().all(|connection| connection.strong_count() == 0)
     }
 
     /// Takes in a connection that asks to be an I/O queue. It is one at once, or when its host has

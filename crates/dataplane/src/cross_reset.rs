@@ -9,6 +9,9 @@
 //! - X2: that holds for a controller, too, whose connections have ended already.
 //! - X3: a host ends its own controllers of the same subsystem; those of others do not exist for it.
 //! - X4: a controller level reset of the controller that was asked aborts the command; who waited for it waits no more.
+//! - X5: what does without the command, as stock hosts do, has the same as far as the target heard of the end: a controller
+//!   gets ready only when nothing is under way any more that its host sent to one that has ended, or to its own queues
+//!   before a reset (K6 of `nvme_target::controller`).
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -53,6 +56,14 @@ impl<W: World, D: Device> Leaving<W, D> {
 }
 
 impl<W: World, D: Device> Core<W, D> {
+    /// Whether nothing is under way any more that the host of `association` sent before that is enabled (X5).
+    pub(crate) fn has_settled(&self, association: &Association<W, D>) -> bool {
+        let own = association.controller.borrow();
+        let leaving = self.leaving().0.borrow();
+        let mut former = leaving.iter().filter(|one| own.may_reset(&one.controller.borrow()));
+        association.has_no_former_queue() && former.all(|one| one.is_at_rest())
+    }
+
     /// The controller in this of its lives, also if it is over and has commands under way.
     fn association_of(&self, instance: ControllerInstance) -> Option<Rc<Association<W, D>>> {
         let present = self.association(instance.cntlid);

@@ -31,6 +31,7 @@ struct Facts {
     namespace: Namespace,
     domain: Option<FailureDomain>,
     log: DiscoveryLog,
+    has_settled: bool,
 }
 
 impl Backend for Facts {
@@ -46,6 +47,10 @@ impl Backend for Facts {
         self.domain.as_ref()
     }
 
+    fn has_settled(&self) -> bool {
+        self.has_settled
+    }
+
     fn discovery_log(&self) -> Option<&DiscoveryLog> {
         Some(&self.log)
     }
@@ -53,7 +58,7 @@ impl Backend for Facts {
 
 fn facts() -> Facts {
     let namespace = Namespace { blocks: 2560, used_blocks: 17, ..Namespace::default() };
-    Facts { namespace, domain: None, log: DiscoveryLog::default() }
+    Facts { namespace, domain: None, log: DiscoveryLog::default(), has_settled: true }
 }
 
 fn request(kind: ControllerKind, qid: u16, kato_ms: u32) -> ConnectRequest {
