@@ -24,6 +24,7 @@ use units::Duration;
 use crate::association::Association;
 use crate::connection::Connection;
 use crate::core::Core;
+use crate::export::Export;
 
 /// How often it is looked whether the last command of a controller has ended.
 const LOOK: Duration = Duration::from_millis(1);
@@ -43,6 +44,15 @@ impl<W: World, D: Device> Leaving<W, D> {
         if association.subject.export().is_some() {
             self.0.borrow_mut().push(association.clone());
         }
+    }
+
+    /// Queues to `export` that such controllers had and that have commands under way.
+    pub(crate) fn former_queues_of(&self, export: &Rc<Export<W, D>>) -> usize {
+        let all = self.0.borrow();
+        let of_it = |one: &&Rc<Association<W, D>>| {
+            one.subject.export().is_some_and(|other| Rc::ptr_eq(other, export))
+        };
+        all.iter().filter(of_it).map(|one| one.former_queues()).sum()
     }
 
     /// Forgets those that have nothing under way any more.

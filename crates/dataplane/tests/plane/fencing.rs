@@ -200,6 +200,39 @@ fn no_host_waits_for_what_is_under_way_of_others() {
     });
 }
 
+/// Q3 of `association.rs`. Method: on one controller an I/O queue is connected, given writes of one block, which the disk does
+/// one after the other, and cut, again and again.
+#[test]
+fn who_leaves_commands_behind_again_and_again_is_put_off() {
+    simulate(6, |world| async move {
+        let _core = serve_slowly(&world, BLOCKS, CoreOptions::new(portal())).await;
+        let subsystem = nqn_of(VOLUME);
+        let (io, mut admin) = RawHost::io_queue(&world, &subsystem).await.expect("connected");
+        let cntlid = identify(&mut admin).await.cntlid;
+        io.stream.shutdown();
+        let mut left_behind = 0;
+        let refused = loop {
+            sleep(&world, Duration::from_millis(1)).await;
+            let asked = RawHost::queue(&world, (1, cntlid), &subsystem).await;
+            let (mut io, cqe) = asked.expect("an answer");
+            if !cqe.status().is_success() {
+                break cqe.status();
+            }
+            for cid in 0..30 {
+                io.send(&write_in_capsule(cid, 0, 5)).await.expect("taken in");
+            }
+            sleep(&world, Duration::from_millis(1)).await;
+            io.stream.shutdown();
+            left_behind += 1;
+            assert!(left_behind < 100, "one after the other");
+        };
+        assert_eq!((left_behind, refused), (64, Status::CONNECT_CONTROLLER_BUSY));
+        sleep(&world, Duration::from_secs(200)).await;
+        let asked = RawHost::queue(&world, (1, cntlid), &subsystem).await;
+        assert!(asked.expect("an answer").1.status().is_success(), "they have ended");
+    });
+}
+
 /// X4. A write holds the reset up; the controller that was asked is reset itself, and used anew, meanwhile.
 #[test]
 fn a_reset_whose_controller_was_reset_answers_no_later_command() {
