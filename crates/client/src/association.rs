@@ -136,13 +136,17 @@ struct Granted {
 }
 
 impl<W: World> Inner<W> {
-    /// Connects everything, within the connect timeout but for the end of the last controller (E3 of `reset.rs`).
+    /// Connects everything, within the connect timeout but for what controllers of before may take to end: until then this
+    /// one does not get ready, or is not used (E3 of `reset.rs`).
     pub(crate) async fn bring_up(&self) -> Result<Association<W>, ConnectError> {
         let mut association = Association::new(self.world.clone());
         let (begun, timeout) = (self.world.now(), self.options.connect_timeout);
-        let connected = self.in_time(timeout, self.connect_controller(&mut association));
-        let (introduction, granted) = connected.await?;
+        let (cap, cntlid) = self.in_time(timeout, self.connect_admin(&mut association)).await?;
         let left = timeout.saturating_sub(self.world.now().since(begun));
+        self.enable(cap).await?;
+        let begun = self.world.now();
+        let (introduction, granted) = self.in_time(left, self.ask_controller(cap, cntlid)).await?;
+        let left = left.saturating_sub(self.world.now().since(begun));
         if introduction.identify.instance().is_some() {
             self.end_last_controller().await?;
         }
@@ -154,7 +158,8 @@ impl<W: World> Inner<W> {
     pub(crate) async fn bring_up_admin(&self) -> Result<Association<W>, ConnectError> {
         let mut association = Association::new(self.world.clone());
         let timeout = self.options.connect_timeout;
-        self.in_time(timeout, self.connect_admin(&mut association)).await?;
+        let (cap, _) = self.in_time(timeout, self.connect_admin(&mut association)).await?;
+        self.enable(cap).await?;
         self.open(&association, ADMIN_IN_CAPSULE);
         Ok(association)
     }
@@ -178,14 +183,7 @@ impl<W: World> Inner<W> {
         let ids = (0, ADMIN_DEPTH, CNTLID_DYNAMIC);
         let cntlid = association.connect_queue(self, &self.admin, ids).await?;
         let get = admin::property_get(offset::CAP, PropertySize::Eight);
-        let cap = Cap(self.first(get).await?.result.get());
-        let css = match cap.css() {
-            css if css & 0x01 != 0 => Cc::CSS_NVM,
-            css if css & 0x40 != 0 => Cc::CSS_ALL,
-            _ => Cc::CSS_ADMIN_ONLY,
-        };
-        self.enable(cap, css).await?;
-        Ok((cap, cntlid))
+        Ok((Cap(self.first(get).await?.result.get()), cntlid))
     }
 
     async fn identify_controller(&self) -> Result<Box<IdentifyController>, Error> {
@@ -194,13 +192,12 @@ impl<W: World> Inner<W> {
         Ok(Box::new(admin::structure::<IdentifyController>(buffer.as_ref()).clone()))
     }
 
-    /// Connects the admin queue of a controller that is to have I/O queues, and asks in one go who it is, for queues, and for
-    /// events.
-    async fn connect_controller(
+    /// Asks a controller that is to have I/O queues, and is ready, in one go who it is, for queues, and for events.
+    async fn ask_controller(
         &self,
-        association: &mut Association<W>,
+        cap: Cap,
+        cntlid: u16,
     ) -> Result<(Introduction, Granted), ConnectError> {
-        let (cap, cntlid) = self.connect_admin(association).await?;
         let wanted = admin::number_of_queues(self.wanted_queues());
         let events = admin::set_features(Fid::ASYNC_EVENT_CONFIG, ASYNC_CONFIG_NAMESPACE_ATTRIBUTE);
         let grants = link::both(self.first(wanted), self.first(events));
@@ -254,18 +251,31 @@ impl<W: World> Inner<W> {
         }
     }
 
-    /// Enables the controller and waits until it is ready.
-    async fn enable(&self, cap: Cap, css: u8) -> Result<(), ConnectError> {
-        let timeout_ms = u32::from(cap.timeout_500ms()).max(1) * 500;
-        let deadline = self.world.now() + Duration::from_millis(timeout_ms.into());
-        let mut pause = Duration::from_millis(1);
-        let status = || self.first(admin::property_get(offset::CSTS, PropertySize::Four));
+    /// Enables the controller and waits until it is ready: as long as it says that this takes, but no longer than a command
+    /// may. Each answer has the connect timeout.
+    async fn enable(&self, cap: Cap) -> Result<(), ConnectError> {
+        let css = match cap.css() {
+            css if css & 0x01 != 0 => Cc::CSS_NVM,
+            css if css & 0x40 != 0 => Cc::CSS_ALL,
+            _ => Cc::CSS_ADMIN_ONLY,
+        };
+        let stated = Duration::from_millis(u64::from(cap.timeout_500ms()).max(1) * 500);
+        let limit = stated.min(self.options.command_timeout);
+        let (deadline, answer_limit) = (self.world.now() + limit, self.options.connect_timeout);
+        let status = || async {
+            let get = admin::property_get(offset::CSTS, PropertySize::Four);
+            Ok::<_, ConnectError>(Csts(self.first(get).await?.dw0()))
+        };
         // Most are ready at once, and whoever executes the second one first is asked again.
-        let set = self.first(admin::property_set(offset::CC, Cc::enabled(css).0));
-        let (set, mut answer) = link::both(set, status()).await;
-        set?;
+        let set = admin::property_set(offset::CC, Cc::enabled(css).0);
+        let first = async {
+            let (set, csts) = link::both(self.first(set), status()).await;
+            set?;
+            csts
+        };
+        let mut csts = self.in_time(answer_limit, first).await?;
+        let mut pause = Duration::from_millis(1);
         loop {
-            let csts = Csts(answer?.dw0());
             if csts.cfs() {
                 return Err(ConnectError::Fatal { csts: csts.0 });
             }
@@ -273,11 +283,11 @@ impl<W: World> Inner<W> {
                 return Ok(());
             }
             if self.world.now() >= deadline {
-                return Err(ConnectError::NotReady { timeout_ms });
+                return Err(ConnectError::NotReady { timeout: limit });
             }
             self.world.sleep_until(self.world.now() + pause).await;
             pause = (pause * 2).min(READY_POLL_MAX);
-            answer = status().await;
+            csts = self.in_time(answer_limit, status()).await?;
         }
     }
 

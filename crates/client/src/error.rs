@@ -178,11 +178,11 @@ pub enum ConnectError {
         /// Controller Status.
         csts: u32,
     },
-    /// The controller does not get ready in the time that it states.
-    #[error("the controller does not get ready within {timeout_ms} ms")]
+    /// The controller does not get ready: what was sent to those before it may be under way. It may be ready later.
+    #[error("the controller does not get ready within {timeout:?}")]
     NotReady {
-        /// The time that it states.
-        timeout_ms: u32,
+        /// The time that it states, or the command timeout if that is shorter.
+        timeout: Duration,
     },
     /// Within the command timeout the target has not ended the controller that was lost, as it was told to. Nothing
     /// can be sent again before.

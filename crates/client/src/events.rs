@@ -9,12 +9,16 @@ use nvme_wire::async_event::AsyncEvent;
 use nvme_wire::identify::{Cns, IdentifyNamespace};
 use nvme_wire::log::{GetLogPage, Lid};
 use nvme_wire::sqe::NSID_ALL;
+use units::Duration;
 
 use crate::client::Inner;
 use crate::{Error, admin};
 
 /// Bytes of a log page that are read to clear its event: all of those that matter here.
 const LOG_LEN: u64 = 4096;
+/// Pause behind an event. The controller keeps what happens meanwhile, and one that always has something to tell takes no
+/// more of the host's time than this.
+const PAUSE: Duration = Duration::from_millis(100);
 
 /// Follows the events of the association whose admin link is number `epoch`.
 pub(crate) async fn follow<W: World>(inner: Rc<Inner<W>>, epoch: u64) {
@@ -31,6 +35,7 @@ pub(crate) async fn follow<W: World>(inner: Rc<Inner<W>>, epoch: u64) {
         if event == AsyncEvent::NAMESPACE_ATTRIBUTE_CHANGED {
             inner.refresh_namespaces().await;
         }
+        inner.world.sleep_until(inner.world.now() + PAUSE).await;
     }
 }
 

@@ -25,8 +25,8 @@ pub struct Options {
     pub data_digest: bool,
     /// How long a command may take before the connection counts as dead and is made anew.
     pub command_timeout: Duration,
-    /// How long it may take to connect, everything together, but for the end of the controller that was lost: that
-    /// may take as long as a command.
+    /// How long it may take to connect, everything together, but for the end of the controller that was lost, and until the
+    /// new one is ready: each of these may take as long as a command.
     pub connect_timeout: Duration,
     /// How long [`crate::discover`] may take, everything together, however long the log is, and however often it
     /// changes meanwhile.

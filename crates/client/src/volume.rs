@@ -87,10 +87,7 @@ impl<W: World> Volume<W> {
     /// Blocks of the largest read, write or compare.
     #[must_use]
     pub fn max_transfer_blocks(&self) -> u32 {
-        let limits = self.limits();
-        let metadata = if limits.limits_exclude_metadata { 0 } else { self.metadata_size() };
-        let blocks = limits.transfer_bytes_max / u64::from(self.block_size() + metadata);
-        u32::try_from(blocks).unwrap_or(u32::MAX).min(BlockCommand::NLB_MAX)
+        self.shape.get().transfer_blocks_max(&self.limits())
     }
 
     /// Blocks of the largest write-zeroes or verify, and of a range to deallocate.

@@ -353,6 +353,21 @@ fn a_resize_that_somebody_asked_for_is_noticed() {
     });
 }
 
+/// Method: each Asynchronous Event Request is answered at once, for ten seconds.
+#[test]
+fn a_flood_of_events_is_read_at_the_clients_pace() {
+    with_target(16, |world, target| async move {
+        target.restless.set(true);
+        let volume = open(&world, &target, options()).await;
+        world.sleep_until(world.now() + Duration::from_secs(10)).await;
+        let asked = target.event_requests.get();
+        assert!((50..=110).contains(&asked), "{asked} events");
+        target.restless.set(false);
+        target.resize(1000);
+        assert_eq!(volume.resized().await, 1000);
+    });
+}
+
 /// What requests under way count in does not change below them.
 #[test]
 fn a_volume_keeps_its_format_whatever_the_target_says() {

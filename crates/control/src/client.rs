@@ -16,8 +16,10 @@ use crate::{
     Stats, TlsError, Tokens, Volume, VolumeList, tls,
 };
 
-/// Longest answer that is read: a list of some hundred thousand volumes.
-const ANSWER_BYTES_MAX: u64 = 256 << 20;
+/// Longest answer that is read if it is about one thing.
+const ANSWER_BYTES_MAX: u64 = 1 << 20;
+/// The same of a list: of some hundred thousand volumes.
+const LIST_BYTES_MAX: u64 = 256 << 20;
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 /// Above the server's own limit, so that its answer about a timeout arrives.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(60);
@@ -198,7 +200,7 @@ impl ApiClient {
 
     /// All volumes, by name.
     pub fn list(&self) -> Result<VolumeList, ApiError> {
-        self.document(self.known(self.agent.get(self.path("/v1/volumes"))).call())
+        self.all(self.known(self.agent.get(self.path("/v1/volumes"))).call())
     }
 
     /// The volume with this name or id.
@@ -241,7 +243,11 @@ impl ApiClient {
 
     /// Deletes a volume.
     pub fn delete(&self, volume: &str) -> Result<(), ApiError> {
-        self.answer(self.known(self.agent.delete(self.volume_path(volume))).call()).map(drop)
+        self.answer(
+            self.known(self.agent.delete(self.volume_path(volume))).call(),
+            ANSWER_BYTES_MAX,
+        )
+        .map(drop)
     }
 
     /// The state of the server.
@@ -251,17 +257,17 @@ impl ApiClient {
 
     /// All hosts, by name.
     pub fn hosts(&self) -> Result<HostList, ApiError> {
-        self.document(self.known(self.agent.get(self.path("/v1/hosts"))).call())
+        self.all(self.known(self.agent.get(self.path("/v1/hosts"))).call())
     }
 
     /// Quotas: a tenant's own, or for operators those of all.
     pub fn quotas(&self) -> Result<QuotaList, ApiError> {
-        self.document(self.known(self.agent.get(self.path("/v1/quota"))).call())
+        self.all(self.known(self.agent.get(self.path("/v1/quota"))).call())
     }
 
     /// All devices.
     pub fn devices(&self) -> Result<DeviceList, ApiError> {
-        self.document(self.known(self.agent.get(self.path("/v1/devices"))).call())
+        self.all(self.known(self.agent.get(self.path("/v1/devices"))).call())
     }
 
     /// Changes how a device is shared.
@@ -274,7 +280,7 @@ impl ApiClient {
     /// Has the service forget a device that is gone for good.
     pub fn forget_device(&self, device: Uuid) -> Result<(), ApiError> {
         let path = self.encoded("/v1/lost-devices/", &device.to_string());
-        self.answer(self.known(self.agent.delete(path)).call()).map(drop)
+        self.answer(self.known(self.agent.delete(path)).call(), ANSWER_BYTES_MAX).map(drop)
     }
 
     /// How far the last scrub of a device is.
@@ -300,7 +306,7 @@ impl ApiClient {
 
     /// What volumes and devices do.
     pub fn stats(&self) -> Result<Stats, ApiError> {
-        self.document(self.known(self.agent.get(self.path("/v1/stats"))).call())
+        self.all(self.known(self.agent.get(self.path("/v1/stats"))).call())
     }
 
     fn path(&self, path: &str) -> String {
@@ -323,19 +329,37 @@ impl ApiClient {
         path
     }
 
+    /// A document about one thing.
     fn document<T: DeserializeOwned>(
         &self,
         result: Result<Response<Body>, ureq::Error>,
     ) -> Result<T, ApiError> {
-        let (status, body) = self.answer(result)?;
+        self.read(result, ANSWER_BYTES_MAX)
+    }
+
+    /// A list.
+    fn all<T: DeserializeOwned>(
+        &self,
+        result: Result<Response<Body>, ureq::Error>,
+    ) -> Result<T, ApiError> {
+        self.read(result, LIST_BYTES_MAX)
+    }
+
+    fn read<T: DeserializeOwned>(
+        &self,
+        result: Result<Response<Body>, ureq::Error>,
+        bytes_max: u64,
+    ) -> Result<T, ApiError> {
+        let (status, body) = self.answer(result, bytes_max)?;
         serde_json::from_slice(&body)
             .map_err(|_| ApiError::NotAnApi { url: self.url.clone(), status })
     }
 
-    /// The status and body of a success; a refusal as an error.
+    /// The status and body of a success, which has at most so many bytes; a refusal as an error.
     fn answer(
         &self,
         result: Result<Response<Body>, ureq::Error>,
+        bytes_max: u64,
     ) -> Result<(u16, Vec<u8>), ApiError> {
         let unreachable = |error: &ureq::Error, sent| ApiError::Unreachable {
             url: self.url.clone(),
@@ -347,12 +371,16 @@ impl ApiClient {
             false => unreachable(&error, may_be_sent(&error)),
         })?;
         let status = response.status();
-        let body = response
-            .body_mut()
-            .with_config()
-            .limit(ANSWER_BYTES_MAX)
-            .read_to_vec()
-            .map_err(|error| unreachable(&error, true))?;
+        let body =
+            response.body_mut().with_config().limit(bytes_max).read_to_vec().map_err(|error| {
+                match error {
+                    // No server of ours has so much to say.
+                    ureq::Error::BodyExceedsLimit(_) => {
+                        ApiError::NotAnApi { url: self.url.clone(), status: status.as_u16() }
+                    }
+                    error => unreachable(&error, true),
+                }
+            })?;
         if status.is_success() {
             return Ok((status.as_u16(), body));
         }

@@ -7,6 +7,7 @@ use std::net::{TcpListener, TcpStream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
+use std::time::Duration;
 
 use control::{ApiClient, ApiError, ChangeAuth};
 use serde_json::json;
@@ -116,4 +117,70 @@ fn a_lost_answer_is_told_from_a_request_that_nobody_took() {
     assert!(matches!(error, ApiError::Unreachable { sent: false, .. }), "{error}");
     assert!(!error.may_have_been_done());
     assert!(error.hint().contains("start a server"), "{}", error.hint());
+}
+
+/// A server that answers each connection with `head`, and then with `piece` again and again for as long as that is taken:
+/// who asks it, and the pieces that were taken. An empty piece is silence.
+fn endless(head: &'static str, piece: Vec<u8>) -> (ApiClient, Arc<AtomicUsize>) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("http://{}", listener.local_addr().unwrap());
+    let taken = Arc::new(AtomicUsize::new(0));
+    let count = taken.clone();
+    thread::spawn(move || {
+        for mut stream in listener.incoming().map_while(Result::ok) {
+            let (count, piece) = (count.clone(), piece.clone());
+            thread::spawn(move || {
+                let _ = stream.write_all(head.as_bytes());
+                while !piece.is_empty() && stream.write_all(&piece).is_ok() {
+                    count.fetch_add(1, Ordering::AcqRel);
+                }
+                // Until the client leaves.
+                let _ = stream.read_to_end(&mut Vec::new());
+            });
+        }
+    });
+    (ApiClient::new(&url).unwrap(), taken)
+}
+
+/// A chunk of 64 KiB of `byte`, with its length and end.
+fn chunk(byte: u8) -> Vec<u8> {
+    [&b"10000\r\n"[..], &[byte; 64 << 10], b"\r\n"].concat()
+}
+
+const CHUNKED: &str = "HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n";
+
+/// Method: a body without end, one of 256 MiB by its length, and nested brackets without end, in pieces of 64 KiB. What sockets
+/// hold comes on top of what is read.
+#[test]
+fn no_answer_about_one_thing_is_read_without_bound() {
+    let long = "HTTP/1.1 200 OK\r\ncontent-length: 268435456\r\n\r\n";
+    for (head, byte) in [(CHUNKED, b' '), (long, b' '), (CHUNKED, b'[')] {
+        let (client, taken) = endless(head, chunk(byte));
+        for error in [client.show("db").unwrap_err(), client.delete("db").unwrap_err()] {
+            assert!(matches!(error, ApiError::NotAnApi { status: 200, .. }), "{head}: {error}");
+            assert!(error.may_have_been_done(), "{error}");
+        }
+        let taken = taken.load(Ordering::Acquire);
+        assert!(taken < 512, "{head}: {taken} pieces for two answers");
+    }
+}
+
+/// Method: nothing, half a head, half a body. Whoever waits for the rest waits for ever.
+#[test]
+fn an_answer_that_does_not_end_is_not_waited_for() {
+    for head in ["", "HTTP/1.1 200 OK\r\ncontent-", "HTTP/1.1 200 OK\r\ncontent-length: 9\r\n\r\n{"]
+    {
+        let error =
+            endless(head, Vec::new()).0.show_within("db", Duration::from_millis(300)).unwrap_err();
+        assert!(matches!(error, ApiError::Unreachable { sent: true, .. }), "{head}: {error}");
+    }
+}
+
+/// A redirection leads nowhere, be it in a circle: it would take the token to somebody else.
+#[test]
+fn no_redirection_is_followed() {
+    const MOVED: &str =
+        "HTTP/1.1 307 Moved\r\nlocation: /v1/volumes/db\r\ncontent-length: 0\r\n\r\n";
+    let error = endless(MOVED, Vec::new()).0.show("db").unwrap_err();
+    assert!(matches!(error, ApiError::NotAnApi { status: 307, .. }), "{error}");
 }

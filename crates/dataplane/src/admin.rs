@@ -44,6 +44,7 @@ struct Figures<'a, W: World, D: Device> {
     association: &'a Association<W, D>,
     export: Option<&'a Export<W, D>>,
     domain: Option<Rc<FailureDomain>>,
+    has_settled: bool,
     /// Made when it is asked for.
     log: OnceCell<Rc<DiscoveryLog>>,
 }
@@ -63,6 +64,10 @@ impl<W: World, D: Device> Backend for Figures<'_, W, D> {
 
     fn failure_domain(&self) -> Option<&FailureDomain> {
         self.domain.as_deref()
+    }
+
+    fn has_settled(&self) -> bool {
+        self.has_settled
     }
 
     fn discovery_log(&self) -> Option<&DiscoveryLog> {
@@ -116,6 +121,7 @@ impl<W: World, D: Device> Connection<W, D> {
             core: &self.core,
             export,
             domain: export.and_then(|export| self.core.failure_domain(export)),
+            has_settled: self.core.has_settled(association),
             association,
             log: OnceCell::new(),
         };

@@ -5,6 +5,9 @@
 //!   called keeps it from nothing, unless it fails from the host's own address: that one is put off if there is too much of this.
 //! - Q2: when it is decided whose a queue is, the other connections that asked for it are cut. Who asks later
 //!   is refused, as for any queue that is there.
+//! - Q3: a connection that has ended has no place among connections, and its commands at the device go on. A host that
+//!   comes, sends what takes a device long, and goes, again and again, leaves a bounded number of them: a volume that
+//!   has [`FORMER_QUEUES_MAX`] such connections gets no new queue.
 
 use std::cell::{Cell, RefCell};
 use std::net::IpAddr;
@@ -28,6 +31,9 @@ pub(crate) const NOT_THE_QUEUE: &str = "another connection is the queue that it 
 /// Why a connection ends whose host was let in, but not to this many (W4 of `crowd.rs`).
 pub(crate) const NO_PLACE: &str =
     "its volume, or the tenant whose it is, has as many connections as it may have";
+
+/// Connections of a volume that have ended, and have commands under way, beyond which there is no new one (Q3).
+const FORMER_QUEUES_MAX: usize = 64;
 
 /// A connection that asked to be an I/O queue.
 struct Queue<W: World, D: Device> {
@@ -89,7 +95,17 @@ impl<W: World, D: Device> Association<W, D> {
         let is_gone = |connection: &Weak<Connection<W, D>>| connection.strong_count() == 0;
         is_gone(&self.admin)
             && self.io.borrow().iter().all(|queue| !queue.is_created || is_gone(&queue.connection))
-            && self.ended.borrow().iter().all(is_gone)
+            && self.has_no_former_queue()
+    }
+
+    /// Whether nothing is under way any more on queues that it had, before a reset or until they ended.
+    pub(crate) fn has_no_former_queue(&self) -> bool {
+        self.former_queues() == 0
+    }
+
+    /// Queues that it had and that have commands under way.
+    pub(crate) fn former_queues(&self) -> usize {
+        self.ended.borrow().iter().filter(|connection| connection.strong_count() > 0).count()
     }
 
     /// Takes in a connection that asks to be an I/O queue. It is one at once, or when its host has
@@ -108,8 +124,11 @@ impl<W: World, D: Device> Association<W, D> {
         let mut controller = self.controller.borrow_mut();
         let negotiated = controller.accept_io(request)?;
         // Only behind that: now it is known that the controller's host was let in.
-        let has_place = |export| connection.core.has_place_for(export);
-        if !self.subject.export().is_some_and(|export| has_place(export)) {
+        let core = &connection.core;
+        let has_place = |export: &Rc<_>| {
+            core.has_place_for(export) && core.former_queues_of(export) < FORMER_QUEUES_MAX
+        };
+        if !self.subject.export().is_some_and(has_place) {
             return Err(ConnectRefusal::BUSY);
         }
         let is_created = at_once && controller.create_io(qid);

@@ -382,6 +382,14 @@ impl<W: World, D: Device> Core<W, D> {
         self.state.leaving.add(association);
     }
 
+    /// Q3 of `association.rs`.
+    pub(crate) fn former_queues_of(&self, export: &Rc<Export<W, D>>) -> usize {
+        let present = self.associations_of(export);
+        let sum =
+            |sum: usize, association: &Rc<Association<W, D>>| sum + association.former_queues();
+        present.iter().fold(self.state.leaving.former_queues_of(export), sum)
+    }
+
     /// Controllers without an admin queue.
     pub(crate) fn leaving(&self) -> &Leaving<W, D> {
         &self.state.leaving

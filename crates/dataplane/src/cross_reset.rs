@@ -9,6 +9,9 @@
 //! - X2: that holds for a controller, too, whose connections have ended already.
 //! - X3: a host ends its own controllers of the same subsystem; those of others do not exist for it.
 //! - X4: a controller level reset of the controller that was asked aborts the command; who waited for it waits no more.
+//! - X5: what does without the command, as stock hosts do, has the same as far as the target heard of the end: a controller
+//!   gets ready only when nothing is under way any more that its host sent to one that has ended, or to its own queues
+//!   before a reset (K6 of `nvme_target::controller`).
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -21,6 +24,7 @@ use units::Duration;
 use crate::association::Association;
 use crate::connection::Connection;
 use crate::core::Core;
+use crate::export::Export;
 
 /// How often it is looked whether the last command of a controller has ended.
 const LOOK: Duration = Duration::from_millis(1);
@@ -42,6 +46,15 @@ impl<W: World, D: Device> Leaving<W, D> {
         }
     }
 
+    /// Queues to `export` that such controllers had and that have commands under way.
+    pub(crate) fn former_queues_of(&self, export: &Rc<Export<W, D>>) -> usize {
+        let all = self.0.borrow();
+        let of_it = |one: &&Rc<Association<W, D>>| {
+            one.subject.export().is_some_and(|other| Rc::ptr_eq(other, export))
+        };
+        all.iter().filter(of_it).map(|one| one.former_queues()).sum()
+    }
+
     /// Forgets those that have nothing under way any more.
     pub(crate) fn on_tick(&self) {
         self.0.borrow_mut().retain(|association| !association.is_at_rest());
@@ -53,6 +66,14 @@ impl<W: World, D: Device> Leaving<W, D> {
 }
 
 impl<W: World, D: Device> Core<W, D> {
+    /// Whether nothing is under way any more that the host of `association` sent before that is enabled (X5).
+    pub(crate) fn has_settled(&self, association: &Association<W, D>) -> bool {
+        let own = association.controller.borrow();
+        let leaving = self.leaving().0.borrow();
+        let mut former = leaving.iter().filter(|one| own.may_reset(&one.controller.borrow()));
+        association.has_no_former_queue() && former.all(|one| one.is_at_rest())
+    }
+
     /// The controller in this of its lives, also if it is over and has commands under way.
     fn association_of(&self, instance: ControllerInstance) -> Option<Rc<Association<W, D>>> {
         let present = self.association(instance.cntlid);

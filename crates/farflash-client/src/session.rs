@@ -8,6 +8,8 @@
 //! ```
 //! - S1: a request has one outcome; while the connection is made again it waits.
 //! - S2: an open volume stays the same volume: once its id is known, the cluster is asked by that.
+//!   And its blocks stay what they were when it was opened: requests were counted in them. Where they are others, it is not
+//!   taken for the volume.
 //! - S3: the cluster is asked only when the place that is known does not answer, and a cluster that does
 //!   not answer does not keep a volume from being found at its old place (`seeking.rs`).
 //! - S4: a request ends: it is sent on at most [`SENDS_MAX`] connections, of all clients together, and is not tried

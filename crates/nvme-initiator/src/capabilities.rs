@@ -4,7 +4,12 @@ use nvme_wire::identify::{
     CTRATT_LIMITS_EXCLUDE_METADATA, FLBAS_EXTENDED_LBA, IdentifyController, IdentifyNamespace,
     VWC_PRESENT,
 };
+use nvme_wire::io::BlockCommand;
 use nvme_wire::property::{Cap, Version};
+
+/// Most bytes that a command moves, whatever the controller can take. So what stands on the wire of it, both halves of a
+/// Compare and Write among that, is counted in 32 bits with ease.
+pub const TRANSFER_BYTES_MAX: u64 = 1 << 30;
 
 /// What a controller can take.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -63,6 +68,28 @@ pub enum CapabilityError {
         /// FLBAS.
         flbas: u8,
     },
+    /// The namespace has more bytes than can be counted.
+    #[error(
+        "namespace {nsid} cannot be used: it says that it has {blocks} blocks of {block_bytes} bytes, which is 2^64 bytes or more"
+    )]
+    Size {
+        /// The namespace.
+        nsid: u32,
+        /// NSZE.
+        blocks: u64,
+        /// Bytes in a block.
+        block_bytes: u32,
+    },
+    /// Not even one block fits into a transfer.
+    #[error(
+        "namespace {nsid} cannot be used: the controller moves {transfer_bytes_max} bytes at most at once, and a block has more"
+    )]
+    Transfer {
+        /// The namespace.
+        nsid: u32,
+        /// What MDTS allows.
+        transfer_bytes_max: u64,
+    },
 }
 
 impl ControllerLimits {
@@ -109,12 +136,92 @@ impl NamespaceShape {
         if !(9..=16).contains(&format.lbads) || (has_metadata && !is_extended) {
             return Err(unusable);
         }
-        Ok(Self {
+        let shape = Self {
             nsid,
             blocks: identify.nsze.get(),
             block_bytes: 1 << format.lbads,
             metadata_bytes: u32::from(format.ms.get()),
             atomic_write_blocks: identify.atomic_write_blocks(controller.awupf),
-        })
+        };
+        let Self { blocks, block_bytes, .. } = shape;
+        if blocks.checked_mul(u64::from(block_bytes)).is_none() {
+            return Err(CapabilityError::Size { nsid, blocks, block_bytes });
+        }
+        if shape.transfer_blocks_max(controller) == 0 {
+            let transfer_bytes_max = controller.transfer_bytes_max;
+            return Err(CapabilityError::Transfer { nsid, transfer_bytes_max });
+        }
+        Ok(shape)
+    }
+
+    /// Blocks of the largest read, write or compare: what the controller can take, within [`TRANSFER_BYTES_MAX`].
+    #[must_use]
+    pub fn transfer_blocks_max(&self, controller: &ControllerLimits) -> u32 {
+        let whole = u64::from(self.block_bytes) + u64::from(self.metadata_bytes);
+        let counted = match controller.limits_exclude_metadata {
+            true => u64::from(self.block_bytes),
+            false => whole,
+        };
+        let blocks = (controller.transfer_bytes_max / counted).min(TRANSFER_BYTES_MAX / whole);
+        u32::try_from(blocks).unwrap_or(u32::MAX).min(BlockCommand::NLB_MAX)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use nvme_wire::identify::LbaFormat;
+    use zerocopy::FromZeros;
+
+    use super::*;
+
+    const CAP: Cap = Cap(1 << 37 | 127);
+
+    /// A controller with this MDTS, and what it says of a namespace of so many blocks of `1 << lbads` bytes.
+    fn shape_of(mdts: u8, nsze: u64, format: LbaFormat) -> Result<(u64, u32), CapabilityError> {
+        let mut controller = IdentifyController::new_zeroed();
+        controller.mdts = mdts;
+        let limits = ControllerLimits::new(CAP, &controller).expect("the NVM command set");
+        let mut namespace = IdentifyNamespace::new_zeroed();
+        (namespace.nsze, namespace.lbaf[0]) = (nsze.into(), format);
+        namespace.flbas = FLBAS_EXTENDED_LBA;
+        let shape = NamespaceShape::new(1, &namespace, &limits)?;
+        Ok((shape.blocks, shape.transfer_blocks_max(&limits)))
+    }
+
+    fn format(lbads: u8, ms: u16) -> LbaFormat {
+        LbaFormat { ms: ms.into(), lbads, ..LbaFormat::new_zeroed() }
+    }
+
+    /// Method: the sizes on either side of what 64 bits count, and MDTS on either side of a block.
+    #[test]
+    fn a_namespace_that_cannot_be_counted_or_transferred_is_refused() {
+        let blocks = u64::MAX >> 12;
+        assert_eq!(shape_of(5, blocks, format(12, 0)), Ok((blocks, 32)));
+        for nsze in [blocks + 1, u64::MAX] {
+            let size = CapabilityError::Size { nsid: 1, blocks: nsze, block_bytes: 4096 };
+            assert_eq!(shape_of(5, nsze, format(12, 0)), Err(size));
+        }
+        assert_eq!(shape_of(4, 1, format(16, 0)), Ok((1, 1)));
+        let transfer =
+            |transfer_bytes_max| CapabilityError::Transfer { nsid: 1, transfer_bytes_max };
+        assert_eq!(shape_of(3, 1, format(16, 0)), Err(transfer(8 * 4096)));
+        assert_eq!(shape_of(4, 1, format(16, 8)), Err(transfer(16 * 4096)), "with metadata");
+        for lbads in [0, 8, 17, 63, 64, 255] {
+            let unusable = CapabilityError::Format { nsid: 1, flbas: FLBAS_EXTENDED_LBA };
+            assert_eq!(shape_of(0, 1, format(lbads, 0)), Err(unusable), "{lbads}");
+        }
+    }
+
+    /// Of a controller that knows no limit, and of one whose limit is beyond all bounds.
+    #[test]
+    fn a_transfer_is_bounded_whatever_the_controller_says() {
+        for mdts in [0, 40, 64, 255] {
+            for (lbads, ms) in [(9, 0), (12, 64), (16, 0), (16, 0xFFFF), (9, 0xFFFF)] {
+                let (_, blocks) = shape_of(mdts, 1, format(lbads, ms)).expect("usable");
+                let bytes = u64::from(blocks) * ((1 << lbads) + u64::from(ms));
+                assert!(bytes <= TRANSFER_BYTES_MAX, "MDTS {mdts}: {blocks} blocks");
+                assert!((1..=BlockCommand::NLB_MAX).contains(&blocks), "MDTS {mdts}");
+            }
+        }
     }
 }

@@ -208,7 +208,11 @@ impl Connection {
     /// The H2CTermReq that tells the controller about `error`, unless it knows.
     #[must_use]
     pub fn term_req(&self, error: &ConnectionError) -> Option<Vec<u8>> {
-        let pdu_error = error.pdu_error()?;
-        Some(TermReq::encode(PduType::H2cTermReq, &pdu_error, self.receive.last_header()))
+        let (pdu_error, quoted) = (error.pdu_error()?, self.receive.last_header());
+        // One TermReq is not answered by another, whatever is wrong with it (TCP, clause 3.5).
+        if quoted[0] == PduType::C2hTermReq as u8 {
+            return None;
+        }
+        Some(TermReq::encode(PduType::H2cTermReq, &pdu_error, quoted))
     }
 }

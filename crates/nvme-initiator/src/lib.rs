@@ -32,7 +32,7 @@ mod h2c;
 mod receive;
 mod slots;
 
-pub use capabilities::{CapabilityError, ControllerLimits, NamespaceShape};
+pub use capabilities::{CapabilityError, ControllerLimits, NamespaceShape, TRANSFER_BYTES_MAX};
 pub use connection::{Config, Connection, DEPTH_MAX, Transfer};
 pub use error::ConnectionError;
 pub use h2c::{H2cPdu, H2cPdus, HeaderBytes};

@@ -286,9 +286,16 @@ impl Connection {
         let unknown = ConnectionError::UnknownCommand { pdu, cid };
         let (slot, command) = self.slots.find(cid).ok_or(unknown)?;
         let Transfer::ToHost(total) = command.transfer else {
-            return Err(PduError::DataOutOfRange { pdu, offset, length: len }.into());
+            return Err(PduError::Sequence { pdu }.into());
         };
-        advance(command, pdu, total, (offset, len))?;
+        if u64::from(offset) + u64::from(len) > u64::from(total) {
+            return Err(PduError::DataOutOfRange { pdu, offset, length: len }.into());
+        }
+        if command.has_all {
+            return Err(PduError::Sequence { pdu }.into());
+        }
+        advance(command, pdu, (offset, len))?;
+        command.has_all = layout.flags.contains(PduFlags::LAST_PDU);
         let payload = Payload { slot, offset, len };
         let success = layout.flags.contains(PduFlags::SUCCESS);
         self.receive.expect = Expect::Payload { payload, digest: layout.data_digest, success };
@@ -301,9 +308,12 @@ impl Connection {
         let unknown = ConnectionError::UnknownCommand { pdu, cid };
         let (slot, command) = self.slots.find(cid).ok_or(unknown)?;
         let Transfer::ToController(total) = command.transfer else {
-            return Err(PduError::DataOutOfRange { pdu, offset, length: len }.into());
+            return Err(PduError::Sequence { pdu }.into());
         };
-        advance(command, pdu, total, (offset, len))?;
+        if len == 0 || u64::from(offset) + u64::from(len) > u64::from(total) {
+            return Err(PduError::InvalidField { pdu, offset: OFFSET_R2TL, value: len }.into());
+        }
+        advance(command, pdu, (offset, len))?;
         if len < R2T_BYTES_MIN && command.done < total {
             return Err(PduError::InvalidField { pdu, offset: OFFSET_R2TL, value: len }.into());
         }
@@ -332,15 +342,10 @@ impl Connection {
     }
 }
 
-/// I3: the run `offset`, `len` continues what is done of `total` bytes.
-fn advance(
-    command: &mut Command,
-    pdu: PduType,
-    total: u32,
-    (offset, len): (u32, u32),
-) -> Result<(), PduError> {
-    if offset != command.done || len == 0 || len > total - command.done {
-        return Err(PduError::DataOutOfRange { pdu, offset, length: len });
+/// I3: the run `offset`, `len`, which lies within the command's data, continues what is done of it.
+fn advance(command: &mut Command, pdu: PduType, (offset, len): (u32, u32)) -> Result<(), PduError> {
+    if offset != command.done {
+        return Err(PduError::Sequence { pdu });
     }
     command.done += len;
     Ok(())

@@ -16,6 +16,8 @@ pub(crate) struct Command {
     pub(crate) transfer: Transfer,
     /// Bytes received, or asked for by the controller (or sent in the capsule), from the start.
     pub(crate) done: u32,
+    /// The controller said that no more data comes.
+    pub(crate) has_all: bool,
     /// R2Ts that came in `round` of [`crate::Connection::handed_over`].
     pub(crate) r2ts: u32,
     pub(crate) round: u32,
@@ -25,7 +27,7 @@ pub(crate) struct Command {
 
 impl Command {
     pub(crate) fn new(transfer: Transfer, done: u32, deadline: Instant) -> Self {
-        Self { transfer, done, r2ts: 0, round: 0, deadline }
+        Self { transfer, done, has_all: false, r2ts: 0, round: 0, deadline }
     }
 
     /// Counts an R2T that came in `round`; returns how many of them have not been answered.

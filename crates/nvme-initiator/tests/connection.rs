@@ -232,9 +232,20 @@ fn every_violation_is_an_error_that_names_itself() {
     let last = PduFlags::LAST_PDU;
     let cases: Vec<Violation> = vec![
         ("data past the end", read, Box::new(|c| c2h(NONE, c, 0, &[0; 4100], PduFlags(4))), 4),
-        ("a gap", read, Box::new(|c| c2h(NONE, c, 512, &[0; 512], PduFlags(4))), 4),
+        ("a gap", read, Box::new(|c| c2h(NONE, c, 512, &[0; 512], PduFlags(4))), 2),
         ("unknown command", read, Box::new(|c| c2h(NONE, c ^ 1, 0, &[0; 512], PduFlags(4))), 1),
-        ("data for a write", write, Box::new(|c| c2h(NONE, c, 0, &[0; 512], PduFlags(4))), 4),
+        ("data for a write", write, Box::new(|c| c2h(NONE, c, 0, &[0; 512], PduFlags(4))), 2),
+        (
+            "data behind the last",
+            read,
+            Box::new(move |c| {
+                let mut more = c2h(NONE, c, 0, &[0; 512], last);
+                more.extend(c2h(NONE, c, 512, &[0; 512], last));
+                more
+            }),
+            2,
+        ),
+        ("success before the last", read, Box::new(|c| c2h(NONE, c, 0, &[0; 512], PduFlags(8))), 1),
         (
             "an overlap",
             read,
@@ -243,27 +254,39 @@ fn every_violation_is_an_error_that_names_itself() {
                 twice.extend(c2h(NONE, c, 508, &[0; 512], last));
                 twice
             }),
-            4,
+            2,
         ),
         (
             "R2T for a read",
             read,
             Box::new(|c| R2t::new(c, 0, (0, 512), NONE).as_bytes().to_vec()),
-            4,
+            2,
         ),
         (
             "R2T past the end",
             write,
             Box::new(|c| R2t::new(c, 0, (0, 8196), NONE).as_bytes().to_vec()),
-            4,
+            1,
         ),
         (
             "R2T that overflows",
             write,
             Box::new(|c| R2t::new(c, 0, (u32::MAX, 8192), NONE).as_bytes().to_vec()),
-            4,
+            1,
         ),
-        ("empty R2T", write, Box::new(|c| R2t::new(c, 0, (0, 0), NONE).as_bytes().to_vec()), 4),
+        (
+            "R2T behind a gap",
+            write,
+            Box::new(|c| R2t::new(c, 0, (512, 512), NONE).as_bytes().to_vec()),
+            2,
+        ),
+        (
+            "the same R2T twice",
+            write,
+            Box::new(|c| R2t::new(c, 0, (0, 512), NONE).as_bytes().repeat(2)),
+            2,
+        ),
+        ("empty R2T", write, Box::new(|c| R2t::new(c, 0, (0, 0), NONE).as_bytes().to_vec()), 1),
         (
             "success without data",
             read,
@@ -312,6 +335,20 @@ fn the_controllers_reason_to_end_is_kept() {
         ConnectionError::Terminated { fes: FatalErrorStatus::PDU_SEQUENCE_ERROR, fei: 0 }
     );
     assert_eq!(connection.term_req(&error), None);
+}
+
+/// Method: the length of a TermReq below and above what it may be (TCP, clause 3.5).
+#[test]
+fn a_broken_term_req_is_not_answered() {
+    for plen in [8, 23, 153, u32::MAX] {
+        let mut connection = ready(NONE, 4096);
+        let sequence = PduError::Sequence { pdu: PduType::IcReq };
+        let mut term = TermReq::encode(PduType::C2hTermReq, &sequence, &[0; 72]);
+        term[4..8].copy_from_slice(&plen.to_le_bytes());
+        let error = feed(&mut connection, &term, 10).expect_err("the end");
+        assert_eq!(connection.term_req(&error), None, "{plen}: {error}");
+        assert!(!connection.is_ready());
+    }
 }
 
 #[test]

@@ -439,7 +439,7 @@ fn faults_in_solicited_data_get_the_term_req_that_names_them() {
         ("ttag of nothing", |h| h.ttag = 9.into(), field, 10),
         ("ttag beyond the slots", |h| h.ttag = 0xFFFF.into(), field, 10),
         ("cccid of another command", |h| h.cccid = 77.into(), field, 8),
-        ("data out of order", |h| h.datao = 4096.into(), field, 12),
+        ("data out of order", |h| h.datao = 4096.into(), FatalErrorStatus::PDU_SEQUENCE_ERROR, 0),
         ("LAST_PDU too early", |h| h.ch.flags = 4, field, 1),
         ("a controller's flag", |h| h.ch.flags = 8, field, 1),
         (

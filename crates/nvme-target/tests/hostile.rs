@@ -18,6 +18,7 @@ use units::{BLOCK_SIZE, Duration, Instant};
 use zerocopy::{FromBytes, IntoBytes};
 
 const FIELD: FatalErrorStatus = FatalErrorStatus::INVALID_PDU_HEADER_FIELD;
+const SEQUENCE: FatalErrorStatus = FatalErrorStatus::PDU_SEQUENCE_ERROR;
 /// Bytes of a write that is too long for a capsule.
 const LONG: usize = 8 * BLOCK_SIZE;
 
@@ -66,9 +67,9 @@ fn data_comes_once_and_in_order_and_for_its_own_command() {
         let (_, [a, b]) = asking(digests);
         let (mine, other) = (ids(&a), ids(&b));
         for (name, bytes, fes, fei) in [
-            ("repeated", data(mine, (0, 4096), false, digests), FIELD, 12),
-            ("overlapping", data(mine, (4092, 4096), false, digests), FIELD, 12),
-            ("behind a gap", data(mine, (4100, 4096), false, digests), FIELD, 12),
+            ("repeated", data(mine, (0, 4096), false, digests), SEQUENCE, 0),
+            ("overlapping", data(mine, (4092, 4096), false, digests), SEQUENCE, 0),
+            ("behind a gap", data(mine, (4100, 4096), false, digests), SEQUENCE, 0),
             ("another's tag", data((mine.0, other.1), (4096, 4096), false, digests), FIELD, 8),
             ("another's command", data((other.0, mine.1), (0, 4096), false, digests), FIELD, 8),
             ("beyond the end", data(mine, (4096, whole), true, digests), out_of_range, 0),
@@ -94,6 +95,54 @@ fn data_for_an_r2t_that_was_answered_is_refused() {
     assert_eq!(driver.completion().status(), Status::SUCCESS);
     driver.feed(&all);
     assert_eq!(term_req(&mut driver), (FIELD, 10));
+}
+
+/// Method: of a write the first 4096 bytes were asked for, and have come; then the rest is asked for, or not yet.
+#[test]
+fn data_of_an_earlier_r2t_is_told_from_data_of_none() {
+    for is_asked in [false, true] {
+        let mut driver = io(0, NONE);
+        driver.grants = false;
+        driver.feed(&capsule(command(IoOpcode::WRITE, 8, 8), 1, &[], NONE));
+        let (slot, len_bytes) = driver.waiting.pop_front().expect("it waits for memory");
+        driver.feed(&data((1, slot.0), (0, 4096), false, NONE));
+        assert_eq!(term_req(&mut driver), (FIELD, 10), "no tag was given yet");
+
+        let mut driver = io(0, NONE);
+        driver.grants = false;
+        driver.feed(&capsule(command(IoOpcode::WRITE, 8, 8), 1, &[], NONE));
+        driver.waiting.clear();
+        let now = driver.now;
+        driver.connection.grant(now, slot, 4096, &mut driver.out);
+        driver.feed(&data((1, slot.0), (0, 4096), true, NONE));
+        if is_asked {
+            driver.connection.grant(now, slot, len_bytes, &mut driver.out);
+        }
+        assert_eq!(driver.replies().len(), 1 + usize::from(is_asked), "R2Ts");
+        driver.feed(&data((1, slot.0), (0, 4096), true, NONE));
+        let out_of_range = FatalErrorStatus::DATA_TRANSFER_OUT_OF_RANGE;
+        let expected = if is_asked { out_of_range } else { SEQUENCE };
+        assert_eq!(term_req(&mut driver), (expected, 0), "asked for the rest: {is_asked}");
+    }
+}
+
+/// Of several fields at fault the TermReq names the first (TCP, figure 23). Method: two at a time.
+#[test]
+fn of_several_faults_the_first_field_is_named() {
+    let mut greeting = ic_req(NONE);
+    (greeting[3], greeting[10]) = (4, 32);
+    let mut driver = Driver::new();
+    driver.feed(&greeting);
+    assert_eq!(term_req(&mut driver), (FIELD, 3));
+    let (_, [a, b]) = asking(NONE);
+    let good = data(ids(&a), (0, 4096), false, NONE);
+    for (at, value, also, fei) in [(1, 0x80, 2, 1), (8, b.cccid.get() as u8, 16, 8)] {
+        let mut bytes = good.clone();
+        (bytes[at], bytes[also]) = (value, 3);
+        let (mut driver, _) = asking(NONE);
+        driver.feed(&bytes);
+        assert_eq!(term_req(&mut driver), (FIELD, fei));
+    }
 }
 
 /// An Abort takes no R2T back: it says that it aborted nothing, and the data is taken as if it had not been there.

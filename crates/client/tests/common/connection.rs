@@ -400,7 +400,8 @@ impl Connection {
                 self.respond(sqe, Status::SUCCESS, 0);
             }
             AdminOpcode::ASYNC_EVENT_REQUEST => {
-                while !target.changed.get() && !self.ended.get() {
+                target.event_requests.set(target.event_requests.get() + 1);
+                while !target.changed.get() && !target.restless.get() && !self.ended.get() {
                     target.events.notified().await;
                 }
                 let event = AsyncEvent::NAMESPACE_ATTRIBUTE_CHANGED;

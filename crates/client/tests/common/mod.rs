@@ -98,6 +98,9 @@ pub(crate) struct Target {
     reset_over: Cell<Instant>,
     events: Notify,
     changed: Cell<bool>,
+    /// Always have an event to tell.
+    pub(crate) restless: Cell<bool>,
+    pub(crate) event_requests: Cell<u32>,
 }
 
 impl Target {
@@ -136,6 +139,8 @@ impl Target {
             reset_over: Cell::new(Instant(0)),
             events: Notify::new(),
             changed: Cell::new(false),
+            restless: Cell::new(false),
+            event_requests: Cell::new(0),
         });
         let listener = world.listen(address()).expect("a free address");
         let accepting = target.clone();

@@ -25,13 +25,6 @@ fn set_cc(cc: Cc) -> Sqe {
     Property::set(offset::CC, PropertySize::Four, cc.0.into()).into()
 }
 
-async fn csts(admin: &mut RawHost) -> Csts {
-    let get = Property::get(offset::CSTS, PropertySize::Four);
-    let cqe = admin.command(get.into(), &[]).await.expect("answered");
-    assert!(cqe.status().is_success());
-    Csts(cqe.dw0())
-}
-
 /// What the admin queue answers other than to Fabrics commands.
 async fn assert_refused(admin: &mut RawHost) {
     let identify = Identify::new(Cns::CONTROLLER, 0).encode();
@@ -97,7 +90,8 @@ fn a_disabled_controller_answers_fabrics_commands_alone() {
             }
             assert_eq!(io.wait_for_close().await, [], "its queue is gone");
             let shst = if is_shutdown { Csts::SHST_COMPLETE } else { Csts::SHST_NORMAL };
-            assert_eq!(csts(&mut admin).await, Csts::new(is_shutdown, false, shst));
+            let expected = Csts::new(is_shutdown, false, shst);
+            assert_eq!(admin.csts().await, Ok(expected));
             assert_refused(&mut admin).await;
             let (again, who) = connect_command(1, 2, &nqn_of(VOLUME));
             let mut late = RawHost::greet(&siege.world).await.expect("greeted");

@@ -2,14 +2,16 @@
 
 use client::Options;
 use dataplane::{CoreOptions, nqn_of};
-use io_traits::{Spawn, Stream};
+use io_traits::{Clock, Spawn, Stream};
 use nvme_wire::io::BlockCommand;
 use nvme_wire::{ControllerInstance, Cqe, CrossControllerReset, IoOpcode, SglDescriptor, Status};
 use sim::SimWorld;
 use units::{BLOCK_SIZE, Duration, Lba};
 use zerocopy::FromBytes;
 
-use crate::support::raw_host::{RawHost, capsule, disable_command, enable_command, read_command};
+use crate::support::raw_host::{
+    RawHost, capsule, connect_command, disable_command, enable_command, read_command,
+};
 use crate::support::{
     VOLUME, connect, data, host, portal, serve_new, serve_slowly, simulate, sleep,
 };
@@ -130,6 +132,105 @@ fn nothing_is_under_way_when_a_controller_has_ended() {
             assert!(later.as_bytes() == data(5, 1).as_bytes(), "it was under way");
         });
     }
+}
+
+/// What the first block holds, as an I/O queue reads it.
+async fn first_block(io: &mut RawHost) -> Vec<u8> {
+    io.send(&capsule(8, read_command(0, 1), &[])).await.expect("taken in");
+    let reply = io.receive(24 + BLOCK_SIZE + 24).await.expect("answered");
+    reply[24..24 + BLOCK_SIZE].to_vec()
+}
+
+/// X5. A write is under way to the device when its host resets its controller, or when its connections end. The host goes
+/// on as any host does, and reads as soon as it may: what it saw does not change by itself.
+#[test]
+fn what_a_host_sees_behind_a_reset_does_not_change_by_itself() {
+    for has_left in [false, true] {
+        simulate(4, |world| async move {
+            let _core = serve_slowly(&world, BLOCKS, CoreOptions::new(portal())).await;
+            let subsystem = nqn_of(VOLUME);
+            let (mut io, mut admin) =
+                RawHost::io_queue(&world, &subsystem).await.expect("connected");
+            let mut cntlid = identify(&mut admin).await.cntlid;
+            io.send(&write_in_capsule(7, 0, 5)).await.expect("taken in");
+            sleep(&world, Duration::from_micros(500)).await;
+            if has_left {
+                io.stream.shutdown();
+                admin.stream.shutdown();
+                sleep(&world, Duration::from_millis(1)).await;
+                admin = RawHost::greet(&world).await.expect("greeted");
+                let (connect, who) = connect_command(0, 0xFFFF, &subsystem);
+                let cqe = admin.command(connect, &who).await.expect("answered");
+                cntlid = cqe.dw0() as u16;
+            } else {
+                admin.command(disable_command(), &[]).await.expect("disabled");
+            }
+            admin.command(enable_command(), &[]).await.expect("answered");
+            while !admin.csts().await.expect("answered").rdy() {
+                sleep(&world, Duration::from_millis(1)).await;
+            }
+            let (mut io, cqe) =
+                RawHost::queue(&world, (1, cntlid), &subsystem).await.expect("an answer");
+            assert!(cqe.status().is_success(), "{}", cqe.status());
+            let then = first_block(&mut io).await;
+            sleep(&world, Duration::from_secs(1)).await;
+            let later = first_block(&mut io).await;
+            assert!(then == later, "it went on");
+            assert!(later == data(5, 1).as_bytes(), "it was under way");
+        });
+    }
+}
+
+/// X5. What is under way of another host keeps nobody waiting.
+#[test]
+fn no_host_waits_for_what_is_under_way_of_others() {
+    simulate(5, |world| async move {
+        let _core = serve_slowly(&world, BLOCKS, CoreOptions::new(portal())).await;
+        let (mut io, admin) = RawHost::io_queue(&world, &nqn_of(VOLUME)).await.expect("connected");
+        io.send(&write_in_capsule(7, 0, 5)).await.expect("taken in");
+        sleep(&world, Duration::from_micros(500)).await;
+        io.stream.shutdown();
+        admin.stream.shutdown();
+        sleep(&world, Duration::from_millis(1)).await;
+        let since = world.now();
+        let volume = connect(world.clone(), host()).await;
+        let took = world.now().since(since);
+        assert!(took < Duration::from_millis(5), "{took:?}: less than a write takes");
+        volume.client().close().await;
+    });
+}
+
+/// Q3 of `association.rs`. Method: on one controller an I/O queue is connected, given writes of one block, which the disk does
+/// one after the other, and cut, again and again.
+#[test]
+fn who_leaves_commands_behind_again_and_again_is_put_off() {
+    simulate(6, |world| async move {
+        let _core = serve_slowly(&world, BLOCKS, CoreOptions::new(portal())).await;
+        let subsystem = nqn_of(VOLUME);
+        let (io, mut admin) = RawHost::io_queue(&world, &subsystem).await.expect("connected");
+        let cntlid = identify(&mut admin).await.cntlid;
+        io.stream.shutdown();
+        let mut left_behind = 0;
+        let refused = loop {
+            sleep(&world, Duration::from_millis(1)).await;
+            let asked = RawHost::queue(&world, (1, cntlid), &subsystem).await;
+            let (mut io, cqe) = asked.expect("an answer");
+            if !cqe.status().is_success() {
+                break cqe.status();
+            }
+            for cid in 0..30 {
+                io.send(&write_in_capsule(cid, 0, 5)).await.expect("taken in");
+            }
+            sleep(&world, Duration::from_millis(1)).await;
+            io.stream.shutdown();
+            left_behind += 1;
+            assert!(left_behind < 100, "one after the other");
+        };
+        assert_eq!((left_behind, refused), (64, Status::CONNECT_CONTROLLER_BUSY));
+        sleep(&world, Duration::from_secs(200)).await;
+        let asked = RawHost::queue(&world, (1, cntlid), &subsystem).await;
+        assert!(asked.expect("an answer").1.status().is_success(), "they have ended");
+    });
 }
 
 /// X4. A write holds the reset up; the controller that was asked is reset itself, and used anew, meanwhile.

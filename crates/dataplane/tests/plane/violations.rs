@@ -59,9 +59,9 @@ fn a_pdu_that_breaks_a_rule_ends_its_connection_by_name() {
         let out_of_range = FatalErrorStatus::DATA_TRANSFER_OUT_OF_RANGE;
         type Breach = fn((u16, u16), (u16, u16)) -> Vec<u8>;
         let breaches: [(&str, Breach, FatalErrorStatus, u32); 10] = [
-            ("repeated data", |a, _| solicited(a, (0, 4096), false), field, 12),
-            ("overlapping data", |a, _| solicited(a, (2048, 4096), false), field, 12),
-            ("data behind a gap", |a, _| solicited(a, (8192, 4096), false), field, 12),
+            ("repeated data", |a, _| solicited(a, (0, 4096), false), sequence, 0),
+            ("overlapping data", |a, _| solicited(a, (2048, 4096), false), sequence, 0),
+            ("data behind a gap", |a, _| solicited(a, (8192, 4096), false), sequence, 0),
             ("another's tag", |a, b| solicited((a.0, b.1), (4096, 4096), false), field, 8),
             ("no one's tag", |a, _| solicited((a.0, 77), (4096, 4096), false), field, 10),
             ("data beyond the end", |a, _| solicited(a, (4096, LONG), true), out_of_range, 0),

@@ -130,13 +130,25 @@ impl<W: World> Session<W> {
         Box::pin(async move { connect(&world, &place, &options, epoch).await })
     }
 
-    /// Takes over the connection made where the volume was `found`.
+    /// Takes over the connection made where the volume was `found`, if its blocks are what they were (S2).
     fn adopt(&self, found: Found, link: Result<Link<W>, Error>) -> Result<Link<W>, NoLink> {
         let Found { place, is_served } = found;
+        let link = link.and_then(|link| self.with_same_format(link));
         let link = link.map_err(|error| NoLink::Failed { error, is_served })?;
         self.epochs.set(link.epoch);
         self.place.set(place);
         Ok(link)
+    }
+}
+
+impl<W: World> Session<W> {
+    fn with_same_format(&self, link: Link<W>) -> Result<Link<W>, Error> {
+        let (opened, volume) = (self.properties.get(), &link.volume);
+        let format = (volume.block_size(), volume.metadata_size());
+        if format == (opened.block_size, opened.metadata_size) {
+            return Ok(link);
+        }
+        Err(Error::Request(client::Error::FormatChanged { nsid: volume.nsid() }))
     }
 }
 

@@ -162,3 +162,25 @@ fn a_session_that_is_over_makes_no_connection() {
         });
     }
 }
+
+/// S2. Method: when the volume is found again its target says that it has other blocks; then the right ones again.
+#[test]
+fn a_volume_that_has_other_blocks_than_it_had_is_not_taken_for_it() {
+    with_target(6, |world, target| async move {
+        let session = open(&world, &target).await;
+        target.down.set(true);
+        target.cut();
+        sleep(&world, Duration::from_secs(2)).await;
+        session.lost(0);
+        target.lbads.set(9);
+        target.down.set(false);
+        let error = session.run(true, async |volume| volume.flush().await).await;
+        let Err(Error::Lost { last, .. }) = error else { panic!("{error:?}") };
+        let changed = client::Error::FormatChanged { nsid: 1 };
+        assert!(matches!(&*last, Error::Request(error) if *error == changed), "{last}");
+        assert_eq!(session.properties().block_size, 4096);
+        target.lbads.set(12);
+        session.run(true, async |volume| volume.flush().await).await.expect("it is the volume");
+        session.close().await;
+    });
+}

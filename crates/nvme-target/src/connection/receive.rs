@@ -19,7 +19,6 @@ const COMMON_HEADER_LEN: usize = 8;
 /// Byte offsets in H2CData.
 const OFFSET_CCCID: u8 = 8;
 const OFFSET_TTAG: u8 = 10;
-const OFFSET_DATAO: u8 = 12;
 
 /// A header that is all there, or what it takes to get there.
 enum HeaderCheck {
@@ -137,11 +136,11 @@ impl Connection {
                 }
             }
         }
-        let layout = layout?;
-        // A TermReq ends the connection, however it is worded.
+        // A TermReq ends the connection, however it is worded. Of several fields at fault the first is named (TCP, figure 23).
         if pdu != PduType::H2cTermReq {
             common.check_reserved_flags(pdu)?;
         }
+        let layout = layout?;
         if bytes.len() < layout.header_end() {
             return Ok(HeaderCheck::Needs(layout.header_end()));
         }
@@ -287,6 +286,7 @@ impl Connection {
         Ok(transfer)
     }
 
+    /// What is wrong with data that was asked for has the status that the specification names (TCP, clause 3.3.2.2).
     fn on_h2c_data<'a>(
         &mut self,
         header: &[u8],
@@ -294,11 +294,10 @@ impl Connection {
     ) -> Result<Option<Step<'a>>, PduError> {
         let pdu = PduType::H2cData;
         let data = H2cData::read_from_prefix(header).expect("24 bytes").0;
-        data.check(layout)?;
         let (cccid, ttag) = (data.cccid.get(), data.ttag.get());
         let (datao, datal) = (data.datao.get(), data.datal.get());
         let limit = self.limits.h2c_data_bytes_max;
-        let Some(slot) = self.slots.used(ttag).filter(|slot| slot.r2t_end > slot.received) else {
+        let Some(slot) = self.slots.used(ttag).filter(|slot| slot.r2t_end > 0) else {
             let value = u32::from(ttag);
             return Err(PduError::InvalidField { pdu, offset: OFFSET_TTAG, value });
         };
@@ -306,15 +305,20 @@ impl Connection {
             let value = u32::from(cccid);
             return Err(PduError::InvalidField { pdu, offset: OFFSET_CCCID, value });
         }
+        data.check(layout)?;
+        if slot.r2t_end == slot.received {
+            // All that was asked for has come.
+            return Err(PduError::Sequence { pdu });
+        }
         if datal > limit {
             return Err(PduError::LimitExceeded { pdu, value: datal, limit });
         }
         let end = u64::from(datao) + u64::from(datal);
-        if end > u64::from(slot.r2t_end) {
+        if datao < slot.r2t_start || end > u64::from(slot.r2t_end) {
             return Err(PduError::DataOutOfRange { pdu, offset: datao, length: datal });
         }
         if datao != slot.received {
-            return Err(PduError::InvalidField { pdu, offset: OFFSET_DATAO, value: datao });
+            return Err(PduError::Sequence { pdu });
         }
         let is_last = end == u64::from(slot.r2t_end);
         if layout.flags.contains(PduFlags::LAST_PDU) != is_last {

@@ -117,7 +117,7 @@ impl Connection {
             return;
         }
         let range = (entry.received, entry.granted - entry.received);
-        entry.r2t_end = entry.granted;
+        (entry.r2t_start, entry.r2t_end) = (entry.received, entry.granted);
         entry.asked = now;
         let r2t = R2t::new(entry.sqe.cid.get(), slot.0, range, self.digests);
         self.r2ts_outstanding += 1;

@@ -48,6 +48,8 @@ pub(super) struct Slot {
     pub(super) received: u32,
     /// Bytes that the driver has memory for.
     pub(super) granted: u32,
+    /// Start of what the last R2T asks for.
+    pub(super) r2t_start: u32,
     /// End of what the outstanding R2T asks for; equal to `received` if none is outstanding.
     pub(super) r2t_end: u32,
     /// When the outstanding R2T was sent.
@@ -108,6 +110,7 @@ impl Slots {
             transfer_len: 0,
             received: 0,
             granted: 0,
+            r2t_start: 0,
             r2t_end: 0,
             asked: Instant(0),
             half: None,
@@ -146,6 +149,7 @@ impl Slots {
             transfer_len,
             received: 0,
             granted: 0,
+            r2t_start: 0,
             r2t_end: 0,
             asked: Instant(0),
             half: None,

@@ -153,10 +153,15 @@ impl Controller {
         if get.len_bytes > u64::from(sqe.dptr.length.get()) {
             return Err(Status::DATA_SGL_LENGTH_INVALID.with_dnr());
         }
-        let is_per_namespace = get.lid == Lid::HEALTH && get.nsid == NSID;
         // NSID 0 is what older hosts send where the specification asks for FFFFFFFFh.
-        if !matches!(get.nsid, 0 | NSID_ALL) && !is_per_namespace && get.nsid != NSID {
-            return Err(Status::INVALID_NAMESPACE_OR_FORMAT.with_dnr());
+        if !matches!(get.nsid, 0 | NSID_ALL) {
+            // All others are the controller's or the subsystem's (Base, figure "Log Page Identifiers").
+            if get.lid != Lid::HEALTH {
+                return Err(Status::INVALID_FIELD.with_dnr());
+            }
+            if get.nsid != NSID {
+                return Err(Status::INVALID_NAMESPACE_OR_FORMAT.with_dnr());
+            }
         }
         let len = usize::try_from(get.len_bytes).expect("bounded by MDTS");
         if get.lid == Lid::DISCOVERY {

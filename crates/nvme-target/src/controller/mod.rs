@@ -9,6 +9,8 @@
 //! - K4: a host may end what another controller of its own has under way, and no other host's (Cross-Controller
 //!   Reset). Which life of a controller it means is part of the command, so a late one harms no successor.
 //! - K5: what Identify, features and log pages say is what the target does.
+//! - K6: a controller is ready when nothing is under way any more that its host sent before it was enabled: to its queues
+//!   before a reset, or to controllers of it that have ended. Else what a host saw behind a reset could change by itself.
 
 mod async_event;
 mod cross_controller_reset;
@@ -112,6 +114,11 @@ pub trait Backend {
     /// Where the volume is, if that is known.
     fn failure_domain(&self) -> Option<&FailureDomain> {
         None
+    }
+
+    /// Whether nothing is under way any more that the controller's host sent before it was enabled (K6).
+    fn has_settled(&self) -> bool {
+        true
     }
 
     /// What this host may discover.
@@ -356,8 +363,9 @@ impl Controller {
         if sqe.flags & FLAGS_WITHOUT_PSDT != 0 {
             return Err(Status::INVALID_FIELD.with_dnr());
         }
+        self.start(now, backend);
         if sqe.opcode == fabrics::OPCODE {
-            return self.on_fabrics(now, sqe);
+            return self.on_fabrics(now, sqe, backend);
         }
         if !self.is_in_use() {
             return Err(Status::COMMAND_SEQUENCE_ERROR.with_dnr());
@@ -388,10 +396,15 @@ impl Controller {
         }
     }
 
-    fn on_fabrics(&mut self, now: Instant, sqe: &Sqe) -> Result<AdminReply, Status> {
+    fn on_fabrics(
+        &mut self,
+        now: Instant,
+        sqe: &Sqe,
+        backend: &dyn Backend,
+    ) -> Result<AdminReply, Status> {
         match fabrics::fctype(sqe) {
             FabricsType::PROPERTY_GET => self.property_get(sqe),
-            FabricsType::PROPERTY_SET => self.property_set(now, sqe),
+            FabricsType::PROPERTY_SET => self.property_set(now, sqe, backend),
             FabricsType::DISCONNECT => Err(Status::DISCONNECT_INVALID_QUEUE_TYPE.with_dnr()),
             _ => Err(Status::INVALID_FIELD.with_dnr()),
         }

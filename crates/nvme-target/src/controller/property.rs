@@ -5,13 +5,13 @@ use nvme_wire::property::{Cap, Cc, Csts, Version, offset};
 use nvme_wire::{Sqe, Status};
 use units::Instant;
 
-use super::{AdminReply, Controller, ControllerKind};
+use super::{AdminReply, Backend, Controller, ControllerKind};
 
 /// The specification that the controller complies with.
 pub(super) const VERSION: Version = Version::new(2, 0, 0);
-/// Longest time from CC.EN to CSTS.RDY in units of 500 ms. Both change in the same command, so this
-/// is for the network between.
-const TIMEOUT_500MS: u8 = 15;
+/// Longest time from CC.EN to CSTS.RDY in units of 500 ms: commands of before may be at a device (K6), which fails
+/// them by its timeout, as a rule within half of this.
+const TIMEOUT_500MS: u8 = 60;
 /// What CC must say of the sizes of queue entries, as powers of two.
 const IOSQES: u8 = 6;
 const IOCQES: u8 = 4;
@@ -39,13 +39,19 @@ impl Controller {
         Ok(AdminReply::success(value))
     }
 
-    pub(super) fn property_set(&mut self, now: Instant, sqe: &Sqe) -> Result<AdminReply, Status> {
+    pub(super) fn property_set(
+        &mut self,
+        now: Instant,
+        sqe: &Sqe,
+        backend: &dyn Backend,
+    ) -> Result<AdminReply, Status> {
         let property = Property::from(*sqe);
         if (property.ofst.get(), property.size()) != (offset::CC, Some(PropertySize::Four)) {
             return Err(Status::INVALID_FIELD.with_dnr());
         }
         let value = u32::try_from(property.value.get() & u64::from(u32::MAX)).expect("32 bits");
         self.configure(now, Cc(value));
+        self.start(now, backend);
         Ok(AdminReply::success(0))
     }
 
@@ -59,7 +65,7 @@ impl Controller {
         }
         if new.en() && !old.en() {
             let is_valid = self.is_valid(new);
-            self.csts = Csts::new(is_valid, !is_valid, Csts::SHST_NORMAL);
+            self.csts = Csts::new(false, !is_valid, Csts::SHST_NORMAL);
         }
         if !new.en() && old.en() {
             self.reset();
@@ -69,6 +75,15 @@ impl Controller {
             // Whatever was acknowledged is durable, or the host has flushed: nothing is left to do.
             self.drop_io_queues();
             self.csts = Csts::new(self.csts.rdy(), self.csts.cfs(), Csts::SHST_COMPLETE);
+        }
+    }
+
+    /// An enabled controller gets ready, unless something of before is under way (K6).
+    pub(super) fn start(&mut self, now: Instant, backend: &dyn Backend) {
+        let is_starting = self.cc.en() && !self.csts.rdy() && !self.csts.cfs();
+        if is_starting && backend.has_settled() {
+            self.keep_alive(now);
+            self.csts = Csts::new(true, false, self.csts.shst());
         }
     }
 

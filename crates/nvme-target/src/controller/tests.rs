@@ -31,6 +31,7 @@ struct Facts {
     namespace: Namespace,
     domain: Option<FailureDomain>,
     log: DiscoveryLog,
+    has_settled: bool,
 }
 
 impl Backend for Facts {
@@ -46,6 +47,10 @@ impl Backend for Facts {
         self.domain.as_ref()
     }
 
+    fn has_settled(&self) -> bool {
+        self.has_settled
+    }
+
     fn discovery_log(&self) -> Option<&DiscoveryLog> {
         Some(&self.log)
     }
@@ -53,7 +58,7 @@ impl Backend for Facts {
 
 fn facts() -> Facts {
     let namespace = Namespace { blocks: 2560, used_blocks: 17, ..Namespace::default() };
-    Facts { namespace, domain: None, log: DiscoveryLog::default() }
+    Facts { namespace, domain: None, log: DiscoveryLog::default(), has_settled: true }
 }
 
 fn request(kind: ControllerKind, qid: u16, kato_ms: u32) -> ConnectRequest {
@@ -475,6 +480,12 @@ fn log_pages_can_be_read_whole_and_in_parts() {
     assert_eq!(harness.value(&unaligned), Err(Status::INVALID_FIELD));
     let foreign = GetLogPage::new(Lid::HEALTH, 2, 0, 512).encode();
     assert_eq!(harness.value(&foreign), Err(Status::INVALID_NAMESPACE_OR_FORMAT));
+    for lid in (0..=255u8).map(Lid).filter(|lid| supported[usize::from(lid.0) * 4] == 1) {
+        let of_namespace = harness.run_with(&GetLogPage::new(lid, 1, 0, 512).encode(), &[]);
+        let status = Status::INVALID_FIELD.with_dnr();
+        let is_refused = of_namespace == AdminReply::Complete { status, result: 0 };
+        assert_eq!(is_refused, lid != Lid::HEALTH, "{lid:?}");
+    }
     let unknown = GetLogPage::new(Lid::TELEMETRY_HOST, NSID_ALL, 0, 512).encode();
     assert_eq!(harness.value(&unknown), Err(Status::INVALID_LOG_PAGE));
     let mut short = GetLogPage::new(Lid::HEALTH, NSID_ALL, 0, 512).encode();

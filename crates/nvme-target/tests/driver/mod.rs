@@ -94,7 +94,8 @@ pub(crate) struct Driver {
     pub(crate) executed: usize,
     /// Whether solicited data is granted at once, or by [`Driver::grant_all`].
     pub(crate) grants: bool,
-    waiting: VecDeque<(SlotId, u32)>,
+    /// What waits to be granted.
+    pub(crate) waiting: VecDeque<(SlotId, u32)>,
     payloads: Vec<Payload>,
     pub(crate) now: Instant,
 }

@@ -107,11 +107,11 @@ impl IcReq {
     /// here; and with PFV 1.0 so is all behind MAXR2T.
     pub fn check(&self) -> Result<(), PduError> {
         let pdu = PduType::IcReq;
-        check_fields(pdu, self.pfv.get(), self.hpda, self.dgst)?;
         if self.ch.pdo != 0 {
             let (offset, value) = (CommonHeader::OFFSET_PDO, u32::from(self.ch.pdo));
             return Err(PduError::InvalidField { pdu, offset, value });
         }
+        check_fields(pdu, self.pfv.get(), self.hpda, self.dgst)?;
         match self.reserved.iter().find(|byte| **byte != 0) {
             None => Ok(()),
             Some(byte) => {

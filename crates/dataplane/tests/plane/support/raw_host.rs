@@ -217,6 +217,12 @@ impl RawHost {
         Ok(Cqe::read_from_bytes(&response[8..]).expect("16 bytes"))
     }
 
+    /// Controller Status, on an admin queue.
+    pub(crate) async fn csts(&mut self) -> Result<property::Csts, StreamError> {
+        let get = Property::get(property::offset::CSTS, PropertySize::Four);
+        Ok(property::Csts(self.command(get.into(), &[]).await?.dw0()))
+    }
+
     /// The next `len` bytes.
     pub(crate) async fn receive(&mut self, len: usize) -> Result<Vec<u8>, StreamError> {
         while self.received.len() < len {

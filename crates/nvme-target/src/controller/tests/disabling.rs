@@ -80,3 +80,28 @@ fn a_long_keep_alive_timeout_holds_for_a_disabled_controller() {
     let controller = Controller::new(NOW, parameters, &request(ControllerKind::Io, 0, 300_000));
     assert_eq!(controller.next_timeout(), Some(NOW + long));
 }
+
+/// K6. Method: enabled while something of before is under way, for a minute; also reset and enabled again meanwhile.
+#[test]
+fn a_controller_gets_ready_when_nothing_of_before_is_under_way() {
+    let enabled = Cc::enabled(Cc::CSS_NVM);
+    let queue = request(ControllerKind::Io, 1, 0);
+    let mut harness = Harness::disabled(ControllerKind::Io, false);
+    harness.facts.has_settled = false;
+    for cc in [enabled, Cc(0), enabled] {
+        assert_eq!(harness.set_cc(cc), Ok(0));
+        assert_eq!(harness.csts(), Csts(0), "{cc:?}");
+        let sequence = Status::COMMAND_SEQUENCE_ERROR;
+        assert_eq!(harness.identify_status(Cns::CONTROLLER, 0), sequence);
+        assert!(harness.controller.connect_io(&queue).is_err());
+        assert_eq!(harness.controller.next_timeout(), Some(NOW + TWO_MINUTES), "{cc:?}");
+    }
+    harness.facts.has_settled = true;
+    assert_eq!(harness.csts(), Csts::new(true, false, Csts::SHST_NORMAL));
+    assert_eq!(harness.controller.next_timeout(), Some(NOW + KATO), "in use from then on");
+    harness.identify(Cns::CONTROLLER, 0);
+    assert!(harness.controller.connect_io(&queue).is_ok());
+    // Ready it stays, whatever others leave behind.
+    harness.facts.has_settled = false;
+    assert!(harness.csts().rdy());
+}
