@@ -138,9 +138,12 @@ fn growth_is_recorded_with_what_was_changed_before_it() {
     // Only what changes the sum names it.
     wire.delay_answer("/farflash/test-growth/tenants/acme");
     let api = a.api.clone();
-    let resize = move || succeed(&["volume", "resize", "v", "128MiB", "--api", &api]);
+    let resize = move || succeed(&["volume", "resize", "v", "--size", "128MiB", "--api", &api]);
     let resized = std::thread::spawn(resize);
     until("the growth is recorded", || wire.is_late() || resized.is_finished());
+    if !wire.is_late() {
+        panic!("nothing rests: {:?}", resized.join());
+    }
     let key = format!("/farflash/test-growth/volumes/{}", text(&created, "id"));
     let record: Value = serde_json::from_str(&get(etcd.address(0), &key)).unwrap();
     wire.deliver();
