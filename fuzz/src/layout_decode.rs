@@ -149,6 +149,7 @@ fn root() -> Root {
         next_volume: 4,
         extents: Some(Mapping { pba: Pba(9000), crc: 14 }),
         volumes: Some(Mapping { pba: Pba(9001), crc: 15 }),
+        secret: 16,
     }
 }
 
