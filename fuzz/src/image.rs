@@ -18,8 +18,8 @@ use layout::{BITMAP_SLOTS, Superblock};
 use units::{BLOCK_SIZE, Lba, LbaRange, MetadataSize, Pba, PbaRange};
 use uuid::Uuid;
 use volume::{
-    Blocks, ExtentAllocator, FormatOptions, OpenError, Shard, ShardOptions, Terms, VolumeSpec,
-    active_shards, format_with_extents, read_superblock,
+    Blocks, ExtentAllocator, FormatOptions, OpenError, Recovered, Shard, ShardOptions, Terms,
+    VolumeSpec, active_shards, format_with_extents, read_superblock,
 };
 
 use crate::input::Input;
@@ -261,14 +261,7 @@ pub(crate) async fn open(
         let extents = extents.clone();
         recovered.push(Shard::recover(device.clone(), superblock, index, extents, options).await?);
     }
-    for shard in &recovered {
-        shard.confirm().await?;
-    }
-    let mut shards = Vec::new();
-    for shard in recovered {
-        shards.push(shard.start().await?);
-    }
-    Ok(shards)
+    Recovered::start_all(recovered).await
 }
 
 /// Seals a block again that was sealed, by a checksum of all that lies behind it.

@@ -12,7 +12,8 @@ use sim::SimWorld;
 use units::Duration;
 use uuid::Uuid;
 use volume::{
-    CheckReport, ExtentAllocator, OpenError, Shard, ShardOptions, Terms, VolumeError, VolumeSpec,
+    CheckReport, ExtentAllocator, OpenError, Recovered, Shard, ShardOptions, Terms, VolumeError,
+    VolumeSpec,
 };
 
 use crate::fused::FusedHost;
@@ -69,14 +70,7 @@ pub(crate) async fn open(
         let shard = Shard::recover(device.clone(), superblock, index, extents.clone(), options);
         recovered.push(shard.await?);
     }
-    for shard in &recovered {
-        shard.confirm().await?;
-    }
-    let mut shards = Vec::new();
-    for shard in recovered {
-        shards.push(shard.start().await?);
-    }
-    Ok(shards)
+    Recovered::start_all(recovered).await
 }
 
 impl Rig {

@@ -334,9 +334,7 @@ async fn write_changed<D: Device>(
     changed: &[bool],
 ) -> Result<(), OpenError> {
     if changed.contains(&true) {
-        for shard in &recovered {
-            shard.confirm().await?;
-        }
+        Recovered::confirm_all(&recovered).await?;
     }
     for (shard, _) in recovered.into_iter().zip(changed).filter(|(_, changed)| **changed) {
         shard.start().await?;

@@ -36,6 +36,23 @@ async fn reset(admin: &mut RawHost, impacted: ControllerInstance) -> (Status, u6
     (answer.status(), answer.result.get())
 }
 
+/// I/O and admin queue of a host whose write is under way to the device, and which `has_left` since; and what its controller is.
+async fn write_under_way(
+    world: &SimWorld,
+    has_left: bool,
+) -> (RawHost, RawHost, ControllerInstance) {
+    let (mut io, mut admin) = RawHost::io_queue(world, &nqn_of(VOLUME)).await.expect("connected");
+    let controller = identify(&mut admin).await;
+    io.send(&write_in_capsule(7, 0, 5)).await.expect("taken in");
+    sleep(world, Duration::from_micros(500)).await;
+    if has_left {
+        io.stream.shutdown();
+        admin.stream.shutdown();
+        sleep(world, Duration::from_millis(1)).await;
+    }
+    (io, admin, controller)
+}
+
 const DONE: (Status, u64) = (Status::SUCCESS, CrossControllerReset::DONE as u64);
 
 /// The network holds a write up, the host finds its connection lost, writes it again on another, and something else
@@ -114,16 +131,7 @@ fn nothing_is_under_way_when_a_controller_has_ended() {
             let subsystem = nqn_of(VOLUME);
             let (_io, mut survivor) =
                 RawHost::io_queue(&world, &subsystem).await.expect("connected");
-            let (mut io, mut admin) =
-                RawHost::io_queue(&world, &subsystem).await.expect("connected");
-            let impacted = identify(&mut admin).await;
-            io.send(&write_in_capsule(7, 0, 5)).await.expect("taken in");
-            sleep(&world, Duration::from_micros(500)).await;
-            if has_left {
-                io.stream.shutdown();
-                admin.stream.shutdown();
-                sleep(&world, Duration::from_millis(1)).await;
-            }
+            let (_writer, _admin, impacted) = write_under_way(&world, has_left).await;
             assert_eq!(reset(&mut survivor, impacted).await, DONE);
             let then = reader.read(Lba(0), 1).await.expect("read");
             sleep(&world, Duration::from_secs(1)).await;
@@ -149,15 +157,9 @@ fn what_a_host_sees_behind_a_reset_does_not_change_by_itself() {
         simulate(4, |world| async move {
             let _core = serve_slowly(&world, BLOCKS, CoreOptions::new(portal())).await;
             let subsystem = nqn_of(VOLUME);
-            let (mut io, mut admin) =
-                RawHost::io_queue(&world, &subsystem).await.expect("connected");
-            let mut cntlid = identify(&mut admin).await.cntlid;
-            io.send(&write_in_capsule(7, 0, 5)).await.expect("taken in");
-            sleep(&world, Duration::from_micros(500)).await;
+            let (_writer, mut admin, controller) = write_under_way(&world, has_left).await;
+            let mut cntlid = controller.cntlid;
             if has_left {
-                io.stream.shutdown();
-                admin.stream.shutdown();
-                sleep(&world, Duration::from_millis(1)).await;
                 admin = RawHost::greet(&world).await.expect("greeted");
                 let (connect, who) = connect_command(0, 0xFFFF, &subsystem);
                 let cqe = admin.command(connect, &who).await.expect("answered");

@@ -272,12 +272,12 @@ impl Desk {
         if confirm.await.is_err() {
             return;
         }
-        for shard in &shards {
-            if let Err(error) = shard.confirm().await {
-                return drop(confirmed.send(Err(error)));
-            }
+        let outcome = Recovered::confirm_all(&shards).await;
+        let is_confirmed = outcome.is_ok();
+        let _ = confirmed.send(outcome);
+        if !is_confirmed {
+            return;
         }
-        let _ = confirmed.send(Ok(()));
         if start.await.is_err() {
             return;
         }

@@ -44,6 +44,30 @@ impl<D: Device> Recovered<D> {
         Ok(())
     }
 
+    /// [Confirms](Recovered::confirm) `all`.
+    ///
+    /// # Errors
+    /// As for one; those behind it are not confirmed then.
+    pub async fn confirm_all(all: &[Self]) -> Result<(), OpenError> {
+        for recovered in all {
+            recovered.confirm().await?;
+        }
+        Ok(())
+    }
+
+    /// Confirms all shards of a device, and then takes them into use, one after the other.
+    ///
+    /// # Errors
+    /// As [`Recovered::confirm`] and [`Recovered::start`].
+    pub async fn start_all(all: Vec<Self>) -> Result<Vec<Shard<D>>, OpenError> {
+        Self::confirm_all(&all).await?;
+        let mut shards = Vec::new();
+        for recovered in all {
+            shards.push(recovered.start().await?);
+        }
+        Ok(shards)
+    }
+
     /// Takes the shard into use: writes a checkpoint, and for a new shard its first root. Only when
     /// every active shard of the device was recovered, and [confirmed](Recovered::confirm), but for this one.
     ///

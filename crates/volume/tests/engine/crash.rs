@@ -14,8 +14,8 @@ use io_traits::{Buffer, BufferSlice};
 use units::{BLOCK_SIZE, Lba, LbaRange};
 use uuid::Uuid;
 use volume::{
-    CompareError, ExtentAllocator, FormatOptions, Shard, ShardOptions, Volume, VolumeError,
-    VolumeSpec, format, read_superblock,
+    CompareError, ExtentAllocator, FormatOptions, Recovered, Shard, ShardOptions, Volume,
+    VolumeError, VolumeSpec, format, read_superblock,
 };
 
 const DEVICE_BLOCKS: u64 = 64 << 8;
@@ -151,15 +151,7 @@ async fn start(device: TestDevice, shards: u16) -> Shard<TestDevice> {
             Shard::recover(device.clone(), superblock, index, extents.clone(), options).await;
         all.push(shard.expect("sound"));
     }
-    for shard in &all {
-        shard.confirm().await.expect("writable");
-    }
-    let mut first = None;
-    for shard in all {
-        let started = shard.start().await.expect("room");
-        first.get_or_insert(started);
-    }
-    first.expect("at least one")
+    Recovered::start_all(all).await.expect("room").swap_remove(0)
 }
 
 fn spawn_loops(sim: &mut Sim, shard: &Shard<TestDevice>) {

@@ -20,17 +20,22 @@ use volume::{
 const DEVICE_BLOCKS: u64 = 64 << 8;
 const VOLUME: Uuid = Uuid::from_u128(1);
 
-/// A volume with acknowledged data, some in a checkpoint and some in the journal; and, refused, one
-/// write more, since the device failed a flush.
-fn failed() -> (Sim, Volume<TestDevice>) {
-    let device = TestDevice::new(DEVICE_BLOCKS, true);
-    let (mut sim, volume) = fresh(&device, None, 20_000);
+/// A volume with acknowledged data, some in a checkpoint and some in the journal.
+fn written(device: &TestDevice) -> (Sim, Volume<TestDevice>) {
+    let (mut sim, volume) = fresh(device, None, 20_000);
     sim.run_ok(async {
         volume.write(Lba(0), data(1, 900), None).await.expect("room");
         volume.shard().checkpoint().await.expect("writable");
         volume.write(Lba(100), data(2, 100), None).await.expect("room");
         volume.unmap(range(300, 50)).await.expect("possible");
     });
+    (sim, volume)
+}
+
+/// The same; and, refused, one write more, since the device failed a flush.
+fn failed() -> (Sim, Volume<TestDevice>) {
+    let device = TestDevice::new(DEVICE_BLOCKS, true);
+    let (mut sim, volume) = written(&device);
     device.faults(|faults| faults.flush_errors = 1);
     let refused = sim.run_ok(volume.write(Lba(5000), data(3, 10), None));
     assert_eq!(refused, Err(VolumeError::JournalLost));
@@ -89,13 +94,7 @@ fn a_failed_shard_comes_back_with_all_that_was_acknowledged() {
 fn a_start_without_room_for_a_checkpoint_serves_reads_until_there_is_some() {
     for volatile in [false, true] {
         let device = TestDevice::new(DEVICE_BLOCKS, volatile);
-        let (mut sim, volume) = fresh(&device, None, 20_000);
-        sim.run_ok(async {
-            volume.write(Lba(0), data(1, 900), None).await.expect("room");
-            volume.shard().checkpoint().await.expect("writable");
-            volume.write(Lba(100), data(2, 100), None).await.expect("room");
-            volume.unmap(range(300, 50)).await.expect("possible");
-        });
+        let _written = written(&device);
         let mut sim = Sim::new(device.after_process_end(), 7);
         sim.device.faults(|faults| faults.is_full = true);
         let recovered = |sim: &mut Sim| sim.run_ok(try_recover(sim.device.clone())).expect("sound");

@@ -9,8 +9,8 @@ use crate::common::{Random, Sim, TestDevice, crash, data, fresh, range, tags};
 use units::Lba;
 use uuid::Uuid;
 use volume::{
-    ExtentAllocator, FormatOptions, Shard, ShardOptions, Volume, VolumeError, VolumeSpec, format,
-    read_superblock,
+    ExtentAllocator, FormatOptions, Recovered, Shard, ShardOptions, Volume, VolumeError,
+    VolumeSpec, format, read_superblock,
 };
 
 const DEVICE_BLOCKS: u64 = 1 << 14;
@@ -34,14 +34,7 @@ fn open_both_and_extents(sim: &mut Sim) -> (Shards, ExtentAllocator) {
             let shard = Shard::recover(device, superblock, index, extents, options).await;
             recovered.push(shard.expect("sound"));
         }
-        for shard in &recovered {
-            shard.confirm().await.expect("writable");
-        }
-        let mut shards = Vec::new();
-        for shard in recovered {
-            shards.push(shard.start().await.expect("room"));
-        }
-        (shards, extents)
+        (Recovered::start_all(recovered).await.expect("room"), extents)
     });
     for shard in &shards {
         let (a, b) = (shard.clone(), shard.clone());

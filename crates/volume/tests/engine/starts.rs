@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use crate::common::{Crashed, Random, Sim, TestDevice, data, fresh};
 use units::Lba;
 use uuid::Uuid;
-use volume::{ExtentAllocator, OpenError, Shard, ShardOptions, read_superblock};
+use volume::{ExtentAllocator, OpenError, Recovered, Shard, ShardOptions, read_superblock};
 
 const DEVICE_BLOCKS: u64 = 1 << 14;
 /// What a volume that stays has in its blocks.
@@ -52,14 +52,7 @@ async fn start(device: TestDevice, order: &[u16]) -> Result<Vec<Shard<TestDevice
         let options = ShardOptions::default();
         recovered.push(Shard::recover(device, superblock, index, extents, options).await?);
     }
-    for shard in &recovered {
-        shard.confirm().await?;
-    }
-    let mut shards = Vec::new();
-    for shard in recovered {
-        shards.push(shard.start().await?);
-    }
-    Ok(shards)
+    Recovered::start_all(recovered).await
 }
 
 /// W5: an extent that was given back by a root that no flush covers is nobody's else before that root is durable, also if a core
