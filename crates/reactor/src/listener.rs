@@ -1,6 +1,8 @@
 //! Connections that come in.
 //!
 //! - L1: one is accepted in a turn of the core: however fast they come, others have theirs (A2 of `arrivals.rs`).
+//! - L2: whether another waits is asked before it is accepted. To accept in vain costs as much as to accept: the kernel makes a socket
+//!   and a file before it looks.
 
 use std::cell::RefCell;
 use std::future::poll_fn;
@@ -9,6 +11,7 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use io_traits::{Clock, Listener, NetworkError};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::{SocketFlags, acceptfrom_with, bind, getsockname, listen, sockopt};
 use uring::{Errno, Fd};
 
@@ -63,6 +66,9 @@ impl TcpListener {
                 Err(errno) => return Poll::Ready(Err(errno)),
                 Ok((socket, peer)) => {
                     self.part.set_had(true);
+                    if !is_another_waiting(&self.fd) {
+                        incoming.all_fetched();
+                    }
                     // A connection that was reset before it was accepted has no peer any more.
                     let peer = peer.ok_or(Errno::NOTCONN)?;
                     return Poll::Ready(Ok(TcpStream::new(core, Fd::new(socket), &peer)));
@@ -70,6 +76,12 @@ impl TcpListener {
             }
         }
     }
+}
+
+/// Whether one can be accepted (L2). If that cannot be said, it may be.
+fn is_another_waiting(fd: &Fd) -> bool {
+    let mut asked = [PollFd::new(fd, PollFlags::IN)];
+    poll(&mut asked, Some(&Timespec::default())) != Ok(0)
 }
 
 impl Listener for TcpListener {
