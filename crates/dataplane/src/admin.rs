@@ -43,9 +43,9 @@ struct Figures<'a, W: World, D: Device> {
     core: &'a Core<W, D>,
     association: &'a Association<W, D>,
     export: Option<&'a Export<W, D>>,
-    domain: Option<Rc<FailureDomain>>,
     has_settled: bool,
-    /// Made when it is asked for.
+    /// Looked up when it is asked for, as the next one is made.
+    domain: OnceCell<Option<Rc<FailureDomain>>>,
     log: OnceCell<Rc<DiscoveryLog>>,
 }
 
@@ -63,7 +63,8 @@ impl<W: World, D: Device> Backend for Figures<'_, W, D> {
     }
 
     fn failure_domain(&self) -> Option<&FailureDomain> {
-        self.domain.as_deref()
+        let look_up = || self.export.and_then(|export| self.core.failure_domain(export));
+        self.domain.get_or_init(look_up).as_deref()
     }
 
     fn has_settled(&self) -> bool {
@@ -120,7 +121,7 @@ impl<W: World, D: Device> Connection<W, D> {
         let figures = Figures {
             core: &self.core,
             export,
-            domain: export.and_then(|export| self.core.failure_domain(export)),
+            domain: OnceCell::new(),
             has_settled: self.core.has_settled(association),
             association,
             log: OnceCell::new(),

@@ -70,8 +70,10 @@ impl<W: World, D: Device> Core<W, D> {
     pub(crate) fn has_settled(&self, association: &Association<W, D>) -> bool {
         let own = association.controller.borrow();
         let leaving = self.leaving().0.borrow();
-        let mut former = leaving.iter().filter(|one| own.may_reset(&one.controller.borrow()));
-        association.has_no_former_queue() && former.all(|one| one.is_at_rest())
+        // Names are compared only of those that have something under way.
+        let mut former = leaving.iter().filter(|one| !one.is_at_rest());
+        association.has_no_former_queue()
+            && former.all(|one| !own.may_reset(&one.controller.borrow()))
     }
 
     /// The controller in this of its lives, also if it is over and has commands under way.
