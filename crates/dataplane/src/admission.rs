@@ -101,11 +101,7 @@ impl<W: World, D: Device> Core<W, D> {
             // The log hears of it when the exchange has failed: a line costs time that can be measured.
             return Ok(Subject::Nothing(reason));
         }
-        if connection.may_be_said() {
-            let (host, subsystem) = (request.host_nqn, request.subsystem);
-            let connection = connection.life.id;
-            tracing::info!(%connection, %peer, %host, %subsystem, reason, "host refused");
-        }
+        connection.log_unqualified(request.host_nqn, request.subsystem, reason);
         // T8.
         Err(match self.awaits_volumes() {
             true => ConnectRefusal::BUSY,

@@ -380,18 +380,14 @@ impl<W: World, D: Device> Connection<W, D> {
     }
 
     fn log_failed(&self, queue: &QueueAuthentication<W, D>, reason: impl Display) {
-        if self.may_be_said() {
-            let (connection, peer) = (self.life.id, self.peer());
-            let Parties { host, subsystem } = queue.parties;
-            let volume = match queue.subject {
-                _ if queue.was_late.get() => "is closed to this address, which failed too often",
-                Subject::Nothing(why) => why,
-                Subject::Volume(ref export) if self.may_open(export, &host) => {
-                    "is open to this host"
-                }
-                Subject::Volume(_) | Subject::Discovery => "is no longer open to this host",
-            };
-            tracing::warn!(%connection, %peer, %host, %subsystem, volume, %reason, "authentication failed");
-        }
+        let volume = match queue.subject {
+            _ if queue.was_late.get() => "is closed to this address, which failed too often",
+            Subject::Nothing(why) => why,
+            Subject::Volume(ref export) if self.may_open(export, &queue.parties.host) => {
+                "is open to this host"
+            }
+            Subject::Volume(_) | Subject::Discovery => "is no longer open to this host",
+        };
+        self.log_unproven(&queue.parties, volume, reason);
     }
 }

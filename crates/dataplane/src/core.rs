@@ -26,6 +26,7 @@ use crate::discovery::Discovery;
 use crate::errors::ErrorCounts;
 use crate::export::Export;
 use crate::first_of::first_of;
+use crate::life::Line;
 use crate::memory::{Memory, Window};
 use crate::options::CoreOptions;
 use crate::places::Places;
@@ -66,6 +67,9 @@ pub struct VolumeStatus {
     pub access: Option<Access>,
 }
 
+/// What is to be done with a line about a connection.
+pub(crate) type OnLine = Box<dyn Fn(Line)>;
+
 /// What is to be done when a shard has come back.
 pub(crate) type OnReturn = Rc<dyn Fn(usize, BTreeSet<Uuid>)>;
 
@@ -94,6 +98,7 @@ pub(crate) struct State<W: World, D: Device> {
     pub(crate) renewed: Notify,
     /// Told the number of each shard that came back.
     pub(crate) on_return: RefCell<Option<OnReturn>>,
+    pub(crate) on_line: RefCell<OnLine>,
     pub(crate) exports: RefCell<BTreeMap<Uuid, Rc<Export<W, D>>>>,
     /// Volumes whose creation ended in an error, and that may be there all the same.
     pub(crate) unanswered: RefCell<BTreeSet<Uuid>>,
@@ -152,6 +157,7 @@ impl<W: World, D: Device> Core<W, D> {
             ways: RefCell::default(),
             renewed: Notify::new(),
             on_return: RefCell::default(),
+            on_line: RefCell::new(Box::new(|line| line.write())),
             exports: RefCell::default(),
             unanswered: RefCell::default(),
             allowances: Allowances::default(),

@@ -69,5 +69,6 @@ pub use export::nqn_of;
 pub use flow_stats::FlowStats;
 pub use gate::WindowStats;
 pub use latency::{LATENCY_BOUNDS_US, LatencyCounts};
+pub use life::Line;
 pub use options::CoreOptions;
 pub use watched::Watched;

@@ -15,7 +15,7 @@ use tracing_subscriber::EnvFilter;
 const WAITING_LINES_MAX: usize = 8192;
 
 /// How long lines are gathered. A core that says something wakes the writer no more often, and writes nothing itself.
-const GATHERED_FOR: Duration = Duration::from_millis(5);
+pub(crate) const GATHERED_FOR: Duration = Duration::from_millis(5);
 /// Bytes that are written at once.
 const GATHERED_BYTES_MAX: usize = 64 << 10;
 

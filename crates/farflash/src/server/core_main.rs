@@ -19,6 +19,7 @@ use super::Discovery;
 use super::any_device::AnyDevice;
 use super::device_set::Source;
 use super::fence::Fenced;
+use super::lines::LineSender;
 use super::message::{CoreMessage, NewWay, Part, Returned, TakeUp, VOLUMES_AT_ONCE};
 use super::scrubber::Scrubber;
 use crate::advertised::Advertised;
@@ -49,6 +50,7 @@ pub(super) struct Seat {
     /// For how long it serves.
     pub(super) tenure: Tenure,
     pub(super) returned: Returns,
+    pub(super) lines: LineSender,
     pub(super) ending: Ending,
 }
 
@@ -106,6 +108,8 @@ pub(super) async fn run(handle: Handle, seat: Seat) {
     if tenure.term().is_some() {
         core.serve_while(move || !tenure.is_over(BootTime::now));
     }
+    let lines = seat.lines;
+    core.on_line(move |line| lines.send(line));
     let device_of: Rc<RefCell<Vec<usize>>> = Rc::default();
     let (of, Returns { core: index, told }) = (device_of.clone(), seat.returned);
     core.on_return(move |shard, lost| {

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
+use std::thread::JoinHandle;
 
 use io_traits::NetworkError;
 use reactor::{CoreConfig, CoreThread, mailbox};
@@ -14,13 +15,15 @@ use super::message::{CoreMessage, Returned};
 use super::replug::Drive;
 use super::state::CoreLink;
 use super::taking::Taking;
-use super::{Discovery, ServeConfig, absent, core_ended, core_main, preflight};
+use super::{Discovery, ServeConfig, absent, core_ended, core_main, lines, preflight};
 use crate::failure::Failure;
 use crate::storage;
 
 /// The data cores.
 pub(super) struct CoreThreads {
     threads: Vec<CoreThread<()>>,
+    /// Writes what they say of their connections.
+    lines: JoinHandle<()>,
     links: Vec<CoreLink>,
     /// Where discovery is answered apart from the portals.
     discovery: Option<SocketAddr>,
@@ -39,9 +42,10 @@ impl CoreThreads {
     pub(super) fn start(config: &ServeConfig, portals: &[SocketAddr]) -> Result<Self, Failure> {
         let (end, ends) = mpsc::channel(1);
         let (returned, returns) = mpsc::unbounded_channel();
+        let (line_sender, lines) = lines::start()?;
         let (threads, links, discovery) = (Vec::new(), Vec::new(), None);
         let (returns, drives, absent) = (Some(returns), Vec::new(), BTreeMap::new());
-        let mut cores = Self { threads, links, discovery, returns, drives, absent, ends };
+        let mut cores = Self { threads, lines, links, discovery, returns, drives, absent, ends };
         for (&cpu, &portal) in config.cores.iter().zip(portals) {
             let (sender, receiver) = mailbox();
             let (bound, listening) = oneshot::channel();
@@ -63,6 +67,7 @@ impl CoreThreads {
                 authentication: config.authentication.clone(),
                 tenure: config.cluster.tenure.clone(),
                 returned: core_main::Returns { core: cores.links.len(), told: returned.clone() },
+                lines: line_sender.clone(),
                 ending: core_main::Ending(end.clone()),
             };
             let name = format!("core-{cpu}");
@@ -244,6 +249,8 @@ impl CoreThreads {
             tracing::error!("{wrong}");
             result = result.and(Err(wrong.to_owned()));
         }
+        // The last of them has ended, and so has that, unless it panicked: there is no more to be said then.
+        let _ = tokio::task::spawn_blocking(move || self.lines.join()).await;
         result
     }
 }

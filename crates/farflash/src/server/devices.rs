@@ -11,6 +11,7 @@ use dataplane::{CoreStats, DeviceStats, ShardFailure};
 use units::BLOCK_SIZE;
 use volume::{Damaged, Structure};
 
+use super::lines;
 use super::message::CoreMessage;
 use super::state::State;
 
@@ -58,7 +59,7 @@ impl State {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             uptime_seconds: self.started.elapsed().as_secs(),
             authentication: self.authenticates,
-            log_lines_left_out: crate::logging::lines_left_out(),
+            log_lines_left_out: crate::logging::lines_left_out() + lines::left_out(),
             directory: self.directory_status(),
             cores,
             devices: (0..self.devices.len())

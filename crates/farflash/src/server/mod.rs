@@ -23,6 +23,7 @@ mod granting;
 mod grants;
 mod guard;
 mod in_flight;
+mod lines;
 mod membership;
 mod message;
 mod notify;

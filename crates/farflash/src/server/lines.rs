@@ -1,0 +1,59 @@
+//! Puts into words what cores say of their connections, on a thread of its own (G4 of `dataplane/src/life.rs`).
+//!
+//! - Y1: a core never waits for it. Lines that find too many waiting are left out, and counted.
+//! - Y2: whoever sends one wakes nobody while lines are gathered.
+//! - Y3: what was said before the last sender is gone, is in the log when the thread ends.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::thread::JoinHandle;
+
+use dataplane::Line;
+
+use crate::failure::Failure;
+use crate::logging::GATHERED_FOR;
+use crate::storage;
+
+/// Lines that wait, at most: some megabytes.
+const WAITING_MAX: usize = 8192;
+
+/// Lines that were left out (Y1).
+static LEFT_OUT: AtomicU64 = AtomicU64::new(0);
+
+/// Where a core leaves its lines.
+#[derive(Clone)]
+pub(super) struct LineSender(SyncSender<Box<Line>>);
+
+impl LineSender {
+    /// Leaves a line to be written (Y1).
+    pub(super) fn send(&self, line: Line) {
+        if self.0.try_send(Box::new(line)).is_err() {
+            LEFT_OUT.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+}
+
+/// Lines that were left out so far.
+pub(super) fn left_out() -> u64 {
+    LEFT_OUT.load(Ordering::Relaxed)
+}
+
+/// Starts the thread. It ends with the last sender.
+pub(super) fn start() -> Result<(LineSender, JoinHandle<()>), Failure> {
+    let (sender, receiver) = sync_channel(WAITING_MAX);
+    let thread = std::thread::Builder::new().name("lines".to_owned());
+    let thread = thread.spawn(move || write_all(&receiver)).map_err(|error| {
+        let errno = error.raw_os_error().unwrap_or(0);
+        storage::no_core(&reactor::StartError::Thread { errno })
+    })?;
+    Ok((LineSender(sender), thread))
+}
+
+fn write_all(lines: &Receiver<Box<Line>>) {
+    while let Ok(first) = lines.recv() {
+        reactor::leave_cores();
+        std::thread::sleep(GATHERED_FOR);
+        first.write();
+        lines.try_iter().for_each(|line| line.write());
+    }
+}
