@@ -393,6 +393,15 @@ impl<D: Device> Volume<D> {
         inner.submit(op).await
     }
 
+    /// Has a record name the volume, and changes nothing. The record builds on the root that has the volume (J5): if that is lost,
+    /// the shard does not open without it, as if the volume had never been.
+    pub(crate) async fn put_on_record(&self) -> Result<(), VolumeError> {
+        let guard = self.lock_terms().await?;
+        let mut op = Op::new(Change::SetSlo { slo: self.slo() }, Some(self.state.clone()));
+        op.guard = Some(guard);
+        self.inner().submit(op).await
+    }
+
     /// Keeps the volume from being deleted or resized meanwhile: no record may name it behind that of its deletion, which a
     /// checkpoint without the volume may be ahead of.
     async fn lock_terms(&self) -> Result<RangeGuard, VolumeError> {

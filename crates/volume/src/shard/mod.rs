@@ -245,8 +245,12 @@ impl<D: Device> Shard<D> {
         state.access.replace(terms.access.into());
         let state = Rc::new(state);
         let credit = inner.admit(Need { data: 0, metadata: 2, kind: Kind::Growing }).await;
+        let volume = Volume::new(self.clone(), state.clone());
         let outcome = match credit {
-            Ok(credit) if !state.metadata.is_none() => inner.found(&state, credit).await,
+            Ok(credit) if !state.metadata.is_none() => {
+                inner.found(&state, credit).await?;
+                volume.put_on_record().await
+            }
             Ok(credit) => {
                 let mut op = Op::new(Change::Create, Some(state.clone()));
                 op.credit = credit;
@@ -254,7 +258,7 @@ impl<D: Device> Shard<D> {
             }
             Err(error) => Err(error),
         };
-        outcome.map(|()| Volume::new(self.clone(), state))
+        outcome.map(|()| volume)
     }
 
     /// The shard's volumes, oldest first.

@@ -13,6 +13,7 @@ mod flushes;
 mod forge;
 mod forged_records;
 mod fsck;
+mod gone_back;
 mod heal;
 mod images;
 mod losses;
