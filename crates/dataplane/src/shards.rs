@@ -221,7 +221,7 @@ impl<W: World, D: Device> Core<W, D> {
         self.tell_findings(shard);
         let index = shard.index();
         for mended in shard.mended().iter() {
-            tracing::warn!(shard = index, ?mended, "damage made good");
+            tracing::warn!(shard = index, "damage made good: {mended}");
         }
         let lost = shard.lost_volumes();
         if lost.is_empty() {

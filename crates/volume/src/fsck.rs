@@ -134,12 +134,15 @@ impl Problem {
         }
     }
 
-    /// Whether more than a tenant's block is concerned, and nothing can be done about it.
+    /// Whether more than a tenant's block is concerned, and nothing can be done about it. A root goes with the next checkpoint but
+    /// one; a shard that has no other is a problem of its own.
     #[must_use]
     pub fn is_beyond_repair(&self) -> bool {
-        let is_other =
-            |finding: &Finding| matches!(finding, Finding::Unreadable(_) | Finding::LeftOut { .. });
-        self.repair().is_none() && !matches!(self, Self::Check(finding) if is_other(finding))
+        let is_other = matches!(
+            self,
+            Self::Check(Finding::Unreadable(_) | Finding::LeftOut { .. }) | Self::Root { .. }
+        );
+        self.repair().is_none() && !is_other
     }
 }
 
@@ -148,7 +151,10 @@ impl fmt::Display for Problem {
         match self {
             Self::Superblock(error) => write!(f, "superblock: {error}"),
             Self::Root { twin: true } => write!(f, "a copy of the root is damaged"),
-            Self::Root { .. } => write!(f, "both copies of a root are damaged"),
+            Self::Root { .. } => write!(
+                f,
+                "both copies of a root are damaged: a server goes on from the other root, and writes this one anew"
+            ),
             Self::NewestRoot => {
                 write!(f, "the newest root cannot be read: copied to a sound device it may be")
             }
@@ -270,9 +276,11 @@ fn misses_root<D: Device>(recovered: &[Recovered<D>], shard: Option<u16>) -> boo
 fn faults_of<D: Device>(recovered: &Recovered<D>) -> Vec<Fault> {
     let shard = recovered.shard();
     let mended = recovered.mended();
-    let mended = mended.iter().map(|mended| match *mended {
-        Mended::Bitmap { extent, pba } => (pba, None, Problem::Bitmap { extent }),
-        Mended::Extents { pba } => (pba, None, Problem::Extents),
+    let mended = mended.iter().filter_map(|mended| match *mended {
+        // Each copy is a fault by itself.
+        Mended::Root { .. } => None,
+        Mended::Bitmap { extent, pba } => Some((pba, None, Problem::Bitmap { extent })),
+        Mended::Extents { pba } => Some((pba, None, Problem::Extents)),
     });
     let losses = recovered.losses();
     let losses = losses.iter().map(|loss| {
@@ -391,7 +399,8 @@ async fn repair_shard<D: Device>(
     repaired.nodes_given_up += given_up;
     repaired.volumes_given_up += volumes;
     repaired.journals_cut += journals;
-    let is_changed = given_up + volumes + journals > 0 || !recovered.mended().is_empty();
+    let is_rebuilt = recovered.mended().iter().any(|m| !matches!(m, Mended::Root { .. }));
+    let is_changed = given_up + volumes + journals > 0 || is_rebuilt;
     Ok(space || counts || is_changed)
 }
 

@@ -133,6 +133,8 @@ impl Fsck {
             "restore from a copy, or give up what cannot be read: --repair --accept-data-loss"
         } else if report.faults.iter().any(|fault| fault.problem.is_beyond_repair()) {
             "copy what can be read to another device; what is found here has no repair"
+        } else if report.faults.iter().all(|fault| matches!(fault.problem, Problem::Root { .. })) {
+            "serve the device: its start writes the root anew"
         } else {
             "write damaged blocks anew from a copy; all else on the device is sound"
         }

@@ -329,7 +329,7 @@ impl Desk {
                 tracing::error!(device = number, shard = index, "{loss}: it is not served");
             }
             for mended in shard.mended().iter() {
-                tracing::warn!(device = number, shard = index, ?mended, "damage made good");
+                tracing::warn!(device = number, shard = index, "damage made good: {mended}");
             }
             recovered.push(shard);
         }

@@ -1,13 +1,15 @@
 //! What follows from something else, made anew when it is damaged.
 
 use std::collections::BTreeMap;
+use std::fmt;
 
 use io_traits::{Buffer, Device};
 use layout::DecodeError;
 use units::{Pba, PbaRange};
 use uuid::Uuid;
 
-use super::{Inner, Shard};
+use super::roots::Roots;
+use super::{Damaged, Inner, Shard, Structure};
 use crate::bits::Bits;
 use crate::census::Census;
 use crate::check::{Owner, Unread};
@@ -17,6 +19,12 @@ use crate::{OpenError, VolumeError};
 /// Damage that was found and cost nothing.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Mended {
+    /// No copy of a root is whole. If it was the newest one, the shard went back to the one before, from which the journal led
+    /// to all that was acknowledged; what the device has taken back or reused since is an error for who reads it.
+    Root {
+        /// Where the first copy lies.
+        pba: Pba,
+    },
     /// A bitmap was made anew from the maps.
     Bitmap {
         /// Of which extent.
@@ -29,6 +37,27 @@ pub enum Mended {
         /// Where the damaged node of the table lay.
         pba: Pba,
     },
+}
+
+impl fmt::Display for Mended {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Root { pba } => write!(
+                f,
+                "both copies of the root at {pba} are damaged: if it was the newest, this is the state before it and what the \
+                 journal says since, which is all that was acknowledged"
+            ),
+            Self::Bitmap { extent, pba } => {
+                write!(
+                    f,
+                    "the bitmap of extent {extent} at {pba} is damaged: made anew from the maps"
+                )
+            }
+            Self::Extents { pba } => {
+                write!(f, "the table of extents at {pba} is damaged: made anew from the maps")
+            }
+        }
+    }
 }
 
 impl<D: Device> Inner<D> {
@@ -84,8 +113,30 @@ impl<D: Device> Inner<D> {
         Ok(())
     }
 
+    /// Notes copies of roots that are damaged.
+    pub(super) fn note_roots(&self, roots: &Roots) {
+        for &pba in &roots.damaged {
+            let structure = Structure::Root;
+            self.findings.note(&Damaged { pba, structure, volume: None, lba: None });
+        }
+        if let Some(pba) = roots.lost_slot(&self.superblock, self.index) {
+            self.made_good(Mended::Root { pba });
+        }
+    }
+
+    /// Without the newest root, what only the one before leads to may have been reused: a volume that is damaged there was not
+    /// in the newest, perhaps, and is not given up unasked.
+    pub(super) fn check_gone_back(&self, roots: &Roots) -> Result<(), OpenError> {
+        match roots.lost_slot(&self.superblock, self.index) {
+            Some(pba) if self.hides_blocks() && !self.consents.get() => {
+                Err(self.damaged("root", pba, DecodeError::Checksum))
+            }
+            _ => Ok(()),
+        }
+    }
+
     fn made_good(&self, mended: Mended) {
-        let (Mended::Bitmap { pba, .. } | Mended::Extents { pba }) = mended;
+        let (Mended::Root { pba } | Mended::Bitmap { pba, .. } | Mended::Extents { pba }) = mended;
         self.findings.note_told(pba);
         self.mended.borrow_mut().push(mended);
     }

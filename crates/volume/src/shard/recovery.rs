@@ -17,7 +17,7 @@ use super::checkpoint::Tables;
 use super::nodes::{LoadError, read_node};
 use super::paging::Paging;
 use super::replay::replay;
-use super::roots::read_root;
+use super::roots::read_roots;
 use super::start::Recovered;
 use super::waiting::Waiting;
 use super::{Inner, Loss, Mended, Shard};
@@ -89,12 +89,15 @@ impl<D: Device> Shard<D> {
     }
 
     pub(super) async fn read_back(inner: Rc<Inner<D>>) -> Result<Recovered<D>, OpenError> {
-        let root = read_root(&inner.device, &inner.superblock, inner.index).await?;
+        let roots = read_roots(&inner.device, &inner.superblock, inner.index).await?;
+        let root = roots.newest;
         if let Some(root) = &root {
+            inner.note_roots(&roots);
             if root.secret != 0 {
                 inner.secret.set(root.secret);
             }
             inner.load_checkpoint(root).await?;
+            inner.check_gone_back(&roots)?;
             replay(&inner, root).await?;
             inner.pool.borrow_mut().suspect_all();
             inner.spoil_what_was_passed_over();

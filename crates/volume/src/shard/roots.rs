@@ -8,6 +8,7 @@ use super::Inner;
 use super::checkpoint::{CheckpointError, TRIES_AT_ONCE};
 use crate::OpenError;
 use crate::copies::{Copy, read_copy};
+use crate::format::ROOTS_WRITTEN;
 use crate::io::join_all;
 
 /// The generation of a shard's first root.
@@ -25,45 +26,71 @@ pub async fn active_shards<D: Device>(
     device: &D,
     superblock: &Superblock,
 ) -> Result<Vec<u16>, OpenError> {
-    let roots = (0..superblock.shard_slots).map(|shard| read_root(device, superblock, shard));
+    let roots = (0..superblock.shard_slots).map(|shard| read_roots(device, superblock, shard));
     let mut active = Vec::new();
-    for (shard, root) in (0..).zip(join_all(roots).await) {
-        match root {
-            Ok(Some(_)) | Err(OpenError::Root(_)) => active.push(shard),
-            Ok(None) => {}
+    for (shard, roots) in (0..).zip(join_all(roots).await) {
+        match roots {
+            Ok(Roots { newest: Some(_), .. }) | Err(OpenError::Root(_)) => active.push(shard),
+            Ok(Roots { newest: None, .. }) => {}
             Err(error) => return Err(error),
         }
     }
     Ok(active)
 }
 
-/// The newest valid root; `None` if the shard was never used.
-pub(super) async fn read_root<D: Device>(
+/// What lies in the places of a shard's roots.
+pub(super) struct Roots {
+    /// The newest that is whole; `None` if the shard was never used.
+    pub(super) newest: Option<Root>,
+    /// Copies that are damaged, or cannot be read.
+    pub(super) damaged: Vec<Pba>,
+}
+
+impl Roots {
+    /// The first place of a slot of which no copy is whole, though one was written: perhaps that was the newest root, and perhaps
+    /// the power went while it was written.
+    pub(super) fn lost_slot(&self, superblock: &Superblock, shard: u16) -> Option<Pba> {
+        let slots = [0, 1].map(|parity| superblock.root_places(shard, parity));
+        let is_lost = |slot: &[Pba; 2]| slot.iter().all(|place| self.damaged.contains(place));
+        slots.into_iter().find(is_lost).map(|[first, _]| first)
+    }
+}
+
+/// Reads all copies of a shard's roots.
+pub(super) async fn read_roots<D: Device>(
     device: &D,
     superblock: &Superblock,
     shard: u16,
-) -> Result<Option<Root>, OpenError> {
+) -> Result<Roots, OpenError> {
     let mut newest: Option<Root> = None;
+    let (mut zeroes, mut damaged) = (Vec::new(), Vec::new());
     // A slot whose second copy was never written never held a durable root, whatever the first is.
     let mut blank = [false; 2];
     for parity in [0, 1] {
         for place in superblock.root_places(shard, parity) {
             let decode = |block: &[u8]| decode_meant(block, superblock, shard, parity);
             match read_copy(device, place, decode).await? {
-                Copy::Blank => blank[usize::from(parity == 1)] = true,
+                Copy::Blank => {
+                    blank[usize::from(parity == 1)] = true;
+                    zeroes.push(place);
+                }
                 Copy::Whole { value, .. }
                     if newest.is_none_or(|it| it.generation < value.generation) =>
                 {
                     newest = Some(value);
                 }
-                Copy::Whole { .. } | Copy::Damaged(_) | Copy::Unreadable(_) => {}
+                Copy::Whole { .. } => {}
+                Copy::Damaged(_) | Copy::Unreadable(_) => damaged.push(place),
             }
         }
     }
-    match newest {
-        None if blank != [true; 2] => Err(OpenError::Root(shard)),
-        newest => Ok(newest),
+    if newest.is_none() && blank != [true; 2] {
+        return Err(OpenError::Root(shard));
     }
+    if newest.is_some_and(|newest| newest.generation >= ROOTS_WRITTEN) {
+        damaged.append(&mut zeroes);
+    }
+    Ok(Roots { newest, damaged })
 }
 
 /// A root of the slot for generations of this parity. A read that went astray may give another's.
