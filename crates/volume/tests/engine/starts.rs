@@ -10,6 +10,8 @@ use volume::{ExtentAllocator, OpenError, Recovered, Shard, ShardOptions, read_su
 const DEVICE_BLOCKS: u64 = 1 << 14;
 /// What a volume that stays has in its blocks.
 const TAG: u8 = 7;
+/// Attempts to write a copy of a root.
+const ATTEMPTS: u32 = 4;
 
 /// A device whose only shard gives extents back, as the next process finds it behind a flush that failed: so many had succeeded.
 /// `None`: there are fewer.
@@ -86,4 +88,48 @@ fn no_extent_has_two_owners_whenever_the_power_goes_at_a_start() {
         }
     }
     assert!(starts.len() > 30, "{}", starts.len());
+}
+
+/// W5: where what one shard was read back from cannot be made durable, no shard is started. It is not forgotten either: who asks
+/// once more gets it done.
+///
+/// Method: as above, with a device that refuses both copies of the root at first; then the power goes.
+#[test]
+fn a_confirmation_that_failed_is_made_when_it_is_asked_for_again() {
+    let mut lasting = 0;
+    for number in 0.. {
+        let Some(device) = ended_behind_flush(number) else { break };
+        for seed in 0..6 {
+            let mut sim = Sim::new(device.after_process_end(), seed);
+            let device = sim.device.clone();
+            let superblock = sim.run_ok(read_superblock(&device)).expect("ours");
+            let newest = |device: &TestDevice| {
+                let generation = |place| {
+                    let root = layout::Root::decode(&device.block(place));
+                    (root.map_or(0, |root| root.generation), place)
+                };
+                let slots = [0, 1].map(|slot| superblock.root_places(0, slot));
+                slots.into_iter().map(|places| (generation(places[0]), places)).max().expect("two")
+            };
+            let ((generation, _), places) = newest(&device);
+            device.faults(|faults| {
+                faults.write_errors.extend(places.map(|place| (place.0, ATTEMPTS)))
+            });
+            let extents = ExtentAllocator::new(&superblock);
+            let recover = |index| {
+                let options = ShardOptions::default();
+                Shard::recover(device.clone(), superblock, index, extents.clone(), options)
+            };
+            let all = sim.run_ok(async { [recover(1).await, recover(0).await] });
+            let all = all.map(|recovered| recovered.expect("sound"));
+            assert!(sim.run_ok(Recovered::confirm_all(&all)).is_err());
+            sim.run_ok(Recovered::confirm_all(&all)).expect("it is taken now");
+            let device = device.after_crash(&mut Random(seed));
+            assert_eq!(newest(&device).0.0, generation, "flush {number} seed {seed}");
+            let blank = superblock.root_places(1, 1).map(|place| device.block(place) == [0; 4096]);
+            assert_eq!(blank, [true; 2], "flush {number} seed {seed}: nobody was started");
+            lasting += 1;
+        }
+    }
+    assert!(lasting > 6, "{lasting}");
 }
