@@ -54,6 +54,6 @@ server_restart() {
     sleep "$2"
     for path in "${nqns[@]}"; do ln -s "$CONFIG/subsystems/$path" $CONFIG/ports/1/subsystems/; done
 }
-# It has no Compare, over tmpfs its Write Zeroes fails (the kernel then writes zeroes itself), and it is
+# It has neither Compare nor Verify, over tmpfs its Write Zeroes fails (the kernel then writes zeroes itself), and it is
 # run without authentication.
-backend_has() { [[ " compare write-zeroes authentication failure-domain discovery absence " != *" $1 "* ]]; }
+backend_has() { [[ " compare verify write-zeroes authentication failure-domain discovery absence " != *" $1 "* ]]; }

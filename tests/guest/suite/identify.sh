@@ -10,7 +10,7 @@ identify_tests() {
     check "ns-descs: the namespace has an identifier" ns_descs
     check "list shows the drive" list_shows
     check "smart-log counts what was read and written" smart_log_counts
-    check "error-log and fw-log are answered" other_logs
+    check "error, firmware, effects and changed namespaces logs are answered" other_logs
     check_if failure-domain "get-log 0xe0 says where the volume is" failure_domain_log
     check "get-feature: number of queues, keep alive" features
     check "disconnect takes the drive away" disconnect_removes
@@ -55,6 +55,13 @@ smart_log_counts() {
     after=$(smart_field data_units_written)
     # A data unit is 1000 blocks of 512 bytes; 64 MiB are 131 of them.
     [ $((after - before)) -ge 120 ] && [ $((after - before)) -le 140 ]
+    local reads
+    before=$(smart_field data_units_read) reads=$(smart_field host_read_commands)
+    dd if="$DRIVE" of=/dev/null bs=1M count=64 iflag=direct status=none
+    after=$(smart_field data_units_read)
+    [ $((after - before)) -ge 120 ] && [ $((after - before)) -le 140 ]
+    # The host may cut what it is asked for, and join nothing.
+    [ $(($(smart_field host_read_commands) - reads)) -ge 64 ]
     nvme smart-log "/dev/$CONTROLLER" -o json | jq -e '.critical_warning == 0 or .critical_warning.value == 0'
 }
 failure_domain_log() {
@@ -72,6 +79,15 @@ smart_field() { nvme smart-log "/dev/$CONTROLLER" -o json | jq -re ".$1"; }
 other_logs() {
     nvme error-log "/dev/$CONTROLLER" -e 1
     nvme fw-log "/dev/$CONTROLLER"
+    nvme effects-log "/dev/$CONTROLLER" | tee /tmp/effects
+    local command commands=("Get Log Page" Identify Abort "Set Features" "Get Features" "Keep Alive" Flush Write Read
+        "Write Zeroes" "Dataset Management")
+    ! backend_has compare || commands+=(Compare)
+    ! backend_has verify || commands+=(Verify)
+    for command in "${commands[@]}"; do
+        grep -qF "[$command " /tmp/effects || { echo "not in the effects log: $command"; return 1; }
+    done
+    nvme changed-ns-list-log "/dev/$CONTROLLER"
 }
 
 features() {

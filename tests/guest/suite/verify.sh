@@ -11,6 +11,8 @@ verify_tests() {
     check "fio verify, large and unequal sizes, both digests" fio_verify_sizes --hdr-digest --data-digest
     check_if write-zeroes "write-zeroes clears its blocks and no others" write_zeroes_clears
     check_if compare "compare tells equal data from unequal" compare_compares
+    check_if verify "verify and flush are answered" verify_and_flush
+    check "dsm deallocates its ranges and no others" dsm_deallocates
     volume_delete verify
 }
 
@@ -57,6 +59,32 @@ write_zeroes_clears() {
     nvme write-zeroes "$drive" --start-block=0 --block-count=$((blocks - 1))
     cmp <(dd if="$drive" bs=64k count=1 iflag=direct status=none) <(head -c 65536 /dev/zero)
     cmp <(dd if="$drive" bs=64k skip=1 count=1 iflag=direct status=none) /tmp/neighbour
+    disconnect "$NQN"
+}
+
+verify_and_flush() {
+    local drive
+    drive=$(attach "$NQN")
+    nvme verify "$drive" --start-block=0 --block-count=255
+    nvme flush "$drive" --namespace-id=1
+    if nvme verify "$drive" --start-block="$(blockdev --getsz "$drive")" --block-count=0; then
+        echo "blocks beyond the end are verified"
+        return 1
+    fi
+    disconnect "$NQN"
+}
+
+# Two ranges in one command, with a block between them that stays.
+dsm_deallocates() {
+    local drive blocks
+    drive=$(attach "$NQN")
+    blocks=$((65536 / $(blockdev --getss "$drive")))
+    dd if=/dev/urandom of="$drive" bs=64k count=3 oflag=direct status=none
+    dd if="$drive" of=/tmp/kept bs=64k skip=1 count=1 iflag=direct status=none
+    nvme dsm "$drive" --namespace-id=1 --ad --slbs="0,$((2 * blocks))" --blocks="$blocks,$blocks"
+    cmp <(dd if="$drive" bs=64k count=1 iflag=direct status=none) <(head -c 65536 /dev/zero)
+    cmp <(dd if="$drive" bs=64k skip=1 count=1 iflag=direct status=none) /tmp/kept
+    cmp <(dd if="$drive" bs=64k skip=2 count=1 iflag=direct status=none) <(head -c 65536 /dev/zero)
     disconnect "$NQN"
 }
 
