@@ -11,182 +11,29 @@
 //! - F5: a copy of a root that cannot be read, while its twin is older than the shard's newest, may be all that is left of a newer
 //!   one. It is written anew only when the shard was read back without it, and nothing was missing, or with consent:
 //!   until then whoever gets it read by another way has lost nothing.
+//!
+//! `fault.rs`: what can be wrong, and what can be done about it.
 
-use std::fmt;
+mod fault;
 
 use io_traits::{BufferSlice, Device, DeviceError};
 use layout::{DecodeError, Superblock};
 use units::Pba;
 use uuid::Uuid;
 
-use crate::check::MAPPED_BLOCKS;
 use crate::copies::{Copy, read_copy};
 use crate::format::ROOTS_WRITTEN;
 use crate::sabotage::{Sabotage, broken};
 use crate::shard::{Loss, Mended, decode_meant};
 use crate::{CheckReport, ExtentAllocator, Finding, OpenError, Recovered, Shard, ShardOptions};
-use crate::{VolumeError, active_shards, read_superblock};
+use crate::{active_shards, read_superblock};
+pub use fault::{Fault, Problem, Repair};
 
 /// How closely a device is checked.
 #[derive(Clone, Copy, Debug)]
 pub struct FsckOptions {
     /// Whether the blocks of tenants are read, too, and not only what leads to them.
     pub read_data: bool,
-}
-
-/// Something that is not as it should be.
-#[derive(Clone, Debug, Eq, PartialEq)]
-pub struct Fault {
-    /// Where, as far as there is one place.
-    pub pba: Option<Pba>,
-    /// In which shard.
-    pub shard: Option<u16>,
-    /// In which volume.
-    pub volume: Option<(Uuid, String)>,
-    /// What it is.
-    pub problem: Problem,
-}
-
-/// What is not as it should be.
-#[derive(Clone, Debug, Eq, PartialEq)]
-pub enum Problem {
-    /// One of the two superblocks is damaged.
-    Superblock(DecodeError),
-    /// A copy of a shard's root is damaged. `twin`: the other one is whole.
-    Root {
-        /// Whether the other copy is whole.
-        twin: bool,
-    },
-    /// A copy of a shard's root cannot be read, and the journal goes on from a newer root than all others: that is lost if nobody
-    /// gets it read (F5).
-    NewestRoot,
-    /// A bitmap is damaged; what it said follows from the maps.
-    Bitmap {
-        /// Of which extent.
-        extent: u32,
-    },
-    /// The table of the shard's extents is damaged; what it said follows from the maps.
-    Extents,
-    /// Something is damaged that follows from nothing else.
-    Lost(Loss),
-    /// The shard cannot be opened.
-    Unopened(OpenError),
-    /// Something in it does not fit.
-    Check(Finding),
-}
-
-/// What can be done about a problem.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub enum Repair {
-    /// Write the superblock anew from its other copy.
-    Superblock,
-    /// Write the root's copy anew from the other one.
-    Root,
-    /// Give the root up that cannot be read, and go on from the one before. Needs consent.
-    GoBack,
-    /// Make the bitmaps anew from the maps.
-    Bitmaps,
-    /// Make the table of extents, and the bitmaps, anew from the maps.
-    Extents,
-    /// Count the mapped blocks of the volume anew.
-    Counts,
-    /// Take the unreadable node out of the map: what it described reads as zeroes afterwards. Needs
-    /// consent.
-    GiveUpNode,
-    /// Take out volumes of which nothing can be found any more. Needs consent.
-    GiveUpVolume,
-    /// Let the journal end before the damaged record: changes from there on are lost. Needs consent.
-    CutJournal,
-}
-
-impl Repair {
-    /// Whether it loses what hosts have written, and so needs consent.
-    #[must_use]
-    pub fn loses_data(self) -> bool {
-        match self {
-            Self::Superblock | Self::Root | Self::Bitmaps | Self::Extents | Self::Counts => false,
-            Self::GoBack | Self::GiveUpNode | Self::GiveUpVolume | Self::CutJournal => true,
-        }
-    }
-}
-
-impl Problem {
-    /// What [`repair`] would do about it.
-    #[must_use]
-    pub fn repair(&self) -> Option<Repair> {
-        match self {
-            Self::Superblock(_) => Some(Repair::Superblock),
-            Self::Root { twin: true } => Some(Repair::Root),
-            Self::NewestRoot => Some(Repair::GoBack),
-            Self::Bitmap { .. }
-            | Self::Check(Finding::Leaked { .. } | Finding::NotInUse { .. }) => {
-                Some(Repair::Bitmaps)
-            }
-            Self::Extents => Some(Repair::Extents),
-            Self::Check(Finding::Count { what: MAPPED_BLOCKS, .. }) => Some(Repair::Counts),
-            Self::Lost(Loss::Node { .. })
-            | Self::Check(Finding::Unreadable(VolumeError::CorruptMap { .. })) => {
-                Some(Repair::GiveUpNode)
-            }
-            Self::Lost(Loss::Volume { .. } | Loss::Volumes { .. }) => Some(Repair::GiveUpVolume),
-            Self::Lost(Loss::Journal { .. }) => Some(Repair::CutJournal),
-            Self::Root { .. } | Self::Unopened(_) | Self::Check(_) => None,
-        }
-    }
-
-    /// Whether more than a tenant's block is concerned, and nothing can be done about it. A root goes with the next checkpoint but
-    /// one; a shard that has no other is a problem of its own.
-    #[must_use]
-    pub fn is_beyond_repair(&self) -> bool {
-        let is_other = matches!(
-            self,
-            Self::Check(Finding::Unreadable(_) | Finding::LeftOut { .. }) | Self::Root { .. }
-        );
-        self.repair().is_none() && !is_other
-    }
-}
-
-impl fmt::Display for Problem {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Superblock(error) => write!(f, "superblock: {error}"),
-            Self::Root { twin: true } => write!(f, "a copy of the root is damaged"),
-            Self::Root { .. } => write!(
-                f,
-                "both copies of a root are damaged: a server goes on from the other root, and writes this one anew"
-            ),
-            Self::NewestRoot => {
-                write!(f, "the newest root cannot be read: copied to a sound device it may be")
-            }
-            Self::Bitmap { extent } => write!(f, "the bitmap of extent {extent} is damaged"),
-            Self::Extents => write!(f, "the table of extents is damaged"),
-            Self::Lost(loss) => loss.fmt(f),
-            Self::Unopened(error) => error.fmt(f),
-            Self::Check(finding) => finding.fmt(f),
-        }
-    }
-}
-
-impl fmt::Display for Repair {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Superblock => "write the superblock anew from its other copy",
-            Self::Root => "write the copy of the root anew from the other one",
-            Self::GoBack => {
-                "give it up and go on from the root before: later changes are lost then"
-            }
-            Self::Bitmaps => "make the bitmaps anew from the maps",
-            Self::Extents => "make the table of extents and the bitmaps anew from the maps",
-            Self::Counts => "count the mapped blocks of the volume anew",
-            Self::GiveUpNode => {
-                "take the unreadable node out of the map: its blocks read as zeroes then"
-            }
-            Self::GiveUpVolume => "take out the volumes of which nothing can be found any more",
-            Self::CutJournal => {
-                "let the journal end before the damaged record: later changes are lost then"
-            }
-        })
-    }
 }
 
 /// What a check of a device found.
