@@ -51,12 +51,6 @@ impl View {
         self.volumes.get(self.names.get(name)?)
     }
 
-    /// The host of this name that lives.
-    #[must_use]
-    pub fn host_named(&self, name: &str) -> Option<&Arc<HostRecord>> {
-        self.hosts.values().find(|host| host.name == name)
-    }
-
     /// The name and labels of a host, also of one that is gone, as far as its claims tell.
     #[must_use]
     pub fn whereabouts(&self, host: Uuid) -> Option<(&str, &BTreeMap<String, String>)> {

@@ -81,12 +81,6 @@ impl<D: Device> Volume<D> {
         self.state.map.borrow().entries()
     }
 
-    /// Whether the volume was deleted.
-    #[must_use]
-    pub fn is_deleted(&self) -> bool {
-        self.state.deleted.get()
-    }
-
     /// What it is promised.
     #[must_use]
     pub fn slo(&self) -> Slo {
