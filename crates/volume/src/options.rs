@@ -93,19 +93,17 @@ pub struct MapMemory {
     pub evictions: u64,
 }
 
-/// What a volume has done since it was opened.
+/// What a volume has done since its shard was first opened: it goes on when that has returned after a failure.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct VolumeStats {
-    /// Reads that succeeded.
+    /// Reads that succeeded, and comparisons, whatever these found.
     pub reads: u64,
-    /// Blocks that they returned.
+    /// Blocks of these, and of what was [verified](crate::Volume::verify).
     pub blocks_read: u64,
-    /// Writes that succeeded.
+    /// Writes that succeeded, those behind a comparison included.
     pub writes: u64,
     /// Blocks that they carried.
     pub blocks_written: u64,
-    /// Deallocations that succeeded.
-    pub unmaps: u64,
     /// Blocks of its data and its map that were found damaged, each once.
     pub damaged_blocks: u64,
     /// Damaged map nodes of deallocated space that were given up: the blocks that they named stay in

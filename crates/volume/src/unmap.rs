@@ -46,9 +46,7 @@ impl<D: Device> Volume<D> {
         op.claim = claim;
         op.permit = permit;
         op.credit = credit;
-        inner.submit(op).await?;
-        self.state().count(|stats| stats.unmaps += 1);
-        Ok(())
+        inner.submit(op).await
     }
 
     /// Deallocates several ranges as one: all of them or none. They may overlap. `false`, and nothing is
@@ -92,7 +90,6 @@ impl<D: Device> Volume<D> {
         op.claim = claim;
         op.credit = credit;
         inner.submit(op).await?;
-        state.count(|stats| stats.unmaps += 1);
         Ok(true)
     }
 

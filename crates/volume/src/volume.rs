@@ -198,6 +198,7 @@ impl<D: Device> Volume<D> {
                 .read_range(&self.state, LbaRange::new(at, blocks), Source::Device)
                 .await;
             self.counted(read)?;
+            self.state.count(|stats| stats.blocks_read += blocks);
             at = at.plus(blocks);
         }
         Ok(())
@@ -310,9 +311,13 @@ impl<D: Device> Volume<D> {
 
     async fn compare_blocks(&self, lba: Lba, expected: &Blocks) -> Result<(), CompareError> {
         let range = self.range_of(lba, expected)?;
-        let found =
-            self.counted(self.inner().read_range(&self.state, range, Source::Device).await)?;
+        let found = self.read_to_compare(range).await?;
         compare_bytes(&found, expected, self.state.metadata)
+    }
+
+    async fn read_to_compare(&self, range: LbaRange) -> Result<ReadData, VolumeError> {
+        let found = self.inner().read_range(&self.state, range, Source::Device).await;
+        self.counted_read(found, range.blocks)
     }
 
     /// Compares blocks with `expected`, as [`Volume::compare`] does, and, if they are equal, writes `blocks`
@@ -344,8 +349,7 @@ impl<D: Device> Volume<D> {
         }
         let guard = lock(&self.state.locks, range).await;
         self.check(range)?;
-        let found =
-            self.counted(self.inner().read_range(&self.state, range, Source::Device).await)?;
+        let found = self.read_to_compare(range).await?;
         let compared = compare_bytes(&found, &expected, self.state.metadata);
         if compared.is_err() && broken(Sabotage::MiscompareWrites) {
             self.counted(self.write_locked(guard, range, blocks, crcs).await)?;

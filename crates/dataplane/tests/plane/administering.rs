@@ -1,6 +1,6 @@
 //! Admin commands and the life of an association, through every layer.
 
-use client::{Options, Reconnect, Volume};
+use client::{Options, Reconnect, Swap, Volume};
 use dataplane::{CoreOptions, nqn_of};
 use io_traits::{Clock, Spawn, Stream};
 use nvme_wire::async_event::AsyncEvent;
@@ -12,7 +12,7 @@ use nvme_wire::log::{
 use nvme_wire::sqe::NSID_ALL;
 use nvme_wire::{AdminOpcode, Cqe, SglDescriptor, Sqe, Status};
 use sim::{DeviceFaults, SimWorld};
-use units::{Duration, Lba};
+use units::{Duration, Lba, LbaRange};
 use zerocopy::{FromBytes, IntoBytes};
 
 use crate::support::raw_host::{self, RawHost, capsule};
@@ -225,6 +225,49 @@ fn a_volume_is_busy_while_a_command_is_under_way() {
         sleep(&world, Duration::from_secs(300)).await;
         let health = volume.client().smart_health().await.expect("read");
         assert_eq!((health.busy_minutes.get(), health.power_cycles.get()), (2, 1));
+    });
+}
+
+/// Data Units Read are those of Read, Compare and Verify, Host Read Commands the first two of these; of Data Units Written and
+/// Host Write Commands there is Write alone (NVM, clause 1.4.2). A comparison has read its blocks whatever it found.
+///
+/// Method: each command once, with 125 blocks, which are a data unit of 1000 × 512 bytes.
+#[test]
+fn smart_figures_count_the_commands_that_the_specification_names() {
+    const UNIT: u32 = 125;
+    simulate(11, |world| async move {
+        let _server = serve_new(world.clone(), BLOCKS).await;
+        let volume = connect(world.clone(), host()).await;
+        let client = volume.client();
+        let figures = async || {
+            let health = client.smart_health().await.expect("read");
+            let units = [health.data_units_read, health.data_units_written];
+            (units.map(|it| it.get()), [health.host_reads, health.host_writes].map(|it| it.get()))
+        };
+        assert_eq!(figures().await, ([0, 0], [0, 0]));
+        let (range, unit) = (LbaRange::new(Lba(0), UNIT.into()), data(1, UNIT as usize));
+        volume.write(Lba(0), unit.clone()).await.expect("written");
+        assert_eq!(figures().await, ([0, 1], [0, 1]));
+        volume.read(Lba(0), UNIT).await.expect("read");
+        assert_eq!(figures().await, ([1, 1], [1, 1]));
+        for (expected, is_equal) in [(1, true), (2, false)] {
+            let expected = data(expected, UNIT as usize);
+            assert_eq!(volume.compare(Lba(0), expected).await, Ok(is_equal));
+        }
+        assert_eq!(figures().await, ([3, 1], [3, 1]));
+        volume.verify(range).await.expect("verified");
+        assert_eq!(figures().await, ([4, 1], [3, 1]));
+        let swapped = volume.compare_and_swap(Lba(0), &unit, &data(2, UNIT as usize)).await;
+        assert_eq!((swapped, figures().await), (Ok(Swap::Done), ([5, 2], [4, 2])));
+        let swapped = volume.compare_and_swap(Lba(0), &unit, &data(3, UNIT as usize)).await;
+        assert!(matches!(swapped, Ok(Swap::Differs { .. })), "{swapped:?}");
+        assert_eq!(figures().await, ([6, 2], [5, 2]));
+        // What moves no data of the tenant's, and what is refused.
+        volume.flush().await.expect("flushed");
+        volume.write_zeroes(range).await.expect("zeroed");
+        volume.deallocate(&[range]).await.expect("deallocated");
+        volume.read(Lba(BLOCKS), UNIT).await.expect_err("beyond the end");
+        assert_eq!(figures().await, ([6, 2], [5, 2]));
     });
 }
 

@@ -5,7 +5,7 @@
 //! - D2: it is handed out once to whoever keeps the log, however many hosts read it again and again.
 //! - D3: a shard remembers so many places. Further ones are neither counted nor told: who has met those has
 //!   long been told enough.
-//! - D4: what was found, or refused, outlives a failure of the shard and its return.
+//! - D4: what was found, or refused, and what volumes have counted outlives a failure of the shard and its return.
 //! - D5: a volume that a return costs is told by its name, and is not taken for one that was deleted.
 
 use std::cell::{Cell, RefCell};

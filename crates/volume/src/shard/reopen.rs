@@ -81,6 +81,7 @@ impl<D: Device> Shard<D> {
         // F2.
         recovered.shard().inner.avoid_what_was_refused();
         let shard = recovered.start().await?;
+        inner.hand_on_counts(&shard.inner);
         inner.tell_of_losses(&losses);
         // R3.
         inner.extents.settle_dispute(inner.index);
@@ -89,6 +90,16 @@ impl<D: Device> Shard<D> {
 }
 
 impl<D: Device> Inner<D> {
+    /// Each volume goes on with what it has counted (D4 of `findings.rs`).
+    fn hand_on_counts(&self, successor: &Self) {
+        let before = self.volumes.borrow();
+        for (number, state) in &*successor.volumes.borrow() {
+            if let Some(former) = before.get(number) {
+                state.stats.set(former.stats.get());
+            }
+        }
+    }
+
     /// What was read back lacks something: says what this shard knows of it.
     fn tell_of_losses(&self, losses: &[Loss]) {
         let volumes = self.volumes.borrow();
