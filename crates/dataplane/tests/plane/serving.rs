@@ -119,6 +119,33 @@ fn requests_beyond_the_end_and_too_long_ones_are_refused_by_name() {
     });
 }
 
+/// Method: of 2^63 bytes, which no device has, the first and the last MiB are used, and the end is cut off and comes back.
+#[test]
+fn a_volume_may_be_as_large_as_can_be_said() {
+    const LARGEST: u64 = 1 << 51;
+    simulate(1, |world| async move {
+        let (core, _) = serve_new(world.clone(), LARGEST).await;
+        let volume = connect(world, host()).await;
+        assert_eq!(volume.capacity(), LARGEST);
+        for lba in [Lba(0), Lba(LARGEST - 256)] {
+            let written = data(lba.0, 256);
+            volume.write(lba, written.clone()).await.expect("written");
+            let read = volume.read(lba, 256).await.expect("read");
+            assert!(read.as_bytes() == written.as_bytes(), "{lba}");
+        }
+        assert_eq!(core.volumes()[0].mapped_blocks, 512);
+        let last = volume.read(Lba(LARGEST - 1), 1).await.expect("read");
+        assert!(last.as_bytes() == data(LARGEST - 256, 256).blocks(255, 1).as_bytes());
+        let error = volume.read(Lba(LARGEST - 1), 2).await.expect_err("beyond");
+        assert!(error.to_string().to_lowercase().contains("lba out of range"), "{error}");
+        core.resize_volume(VOLUME, 256).await.expect("resized");
+        core.resize_volume(VOLUME, LARGEST).await.expect("resized");
+        assert_eq!(core.volumes()[0].mapped_blocks, 256);
+        let cut_off = volume.read(Lba(LARGEST - 1), 1).await.expect("read");
+        assert!(cut_off.as_bytes() == Buffer::zeroed(1).as_bytes());
+    });
+}
+
 #[test]
 fn a_resize_is_seen_without_a_new_connection() {
     simulate(1, |world| async move {
