@@ -25,6 +25,14 @@ pub(crate) enum Contents {
     Other(String),
 }
 
+/// How else to have the use of a device that holds something.
+pub(crate) fn or_lose(path: &Path) -> String {
+    let path = path.display();
+    format!(
+        "name another --device, or lose what is there with `farflash format --device file:{path} --force`"
+    )
+}
+
 /// Of a format whose start someone else has taken: what the device holds, and what to do.
 fn overwritten(path: &Path, by: &str, superblock: &Superblock) -> (String, String) {
     let (id, path) = (superblock.uuid, path.display());
@@ -89,7 +97,10 @@ pub(crate) fn look_at(
             what: format!(
                 "a farflash format of version {version}, which this program does not know"
             ),
-            remedy: "serve it with the program that made it, or a later one".to_owned(),
+            remedy: format!(
+                "serve it with the program that made it, or a later one, {}",
+                or_lose(path)
+            ),
         },
         Probe::Damaged(error) => Contents::NotServed {
             what: format!("a damaged farflash format ({error})"),

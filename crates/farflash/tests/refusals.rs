@@ -84,6 +84,62 @@ fn cores_ports_and_addresses_are_checked() {
     }
 }
 
+/// What is refused is refused before anything is touched: no file is made, and what is blank stays blank.
+///
+/// Method: a device that is blank and one that is still to be made, both to be formatted, and mistakes of each kind.
+#[test]
+fn a_refusal_comes_before_anything_is_touched() {
+    let files = Files::new();
+    let device = |name| format!("{},size=256MiB", files.device(name));
+    let (blank, empty, new) = (device("blank"), device("empty"), device("new"));
+    std::fs::File::create(files.path("blank")).unwrap().set_len(256 << 20).unwrap();
+    std::fs::File::create(files.path("empty")).unwrap();
+    let owned = device("owned");
+    succeed(&["format", "--device", &owned]);
+    let _owner = Server::start(&owned);
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+    let taken = taken.local_addr().unwrap().to_string();
+    let (users, tls) = (files.path("users.toml"), files.path("tls"));
+    std::fs::write(&users, "[[operator]]\nname = \"x\"\ntoken_sha256 = \"1\"").unwrap();
+    std::fs::write(&tls, "no directory").unwrap();
+    let [users, tls] = [&users, &tls].map(|path| path.to_str().unwrap());
+    let small = format!("{},size=1MiB", files.device("small"));
+    for (mistake, part) in [
+        (&["--cores", "999"][..], "no core 999"),
+        (&["--listen", &taken], "the port is in use"),
+        (&["--api", &taken], "the port is in use"),
+        (&["--discovery", &taken], "the port is in use"),
+        (&["--listen", "192.0.2.1:0"], "no address of this host"),
+        (&["--core-memory", "1PiB"], "of this machine"),
+        (&["--api-users", users], "64 hexadecimal digits"),
+        (&["--api-tls", tls], "tls"),
+        (&["--audit-log", "/no/such/place"], "/no/such/place"),
+        (&["--device", &owned], "is in use"),
+        (&["--device", &small], "cannot be formatted"),
+        (&["--device", "mem:1PiB"], "are available"),
+    ] {
+        let given = |flag: &str| mistake[0] == flag;
+        let mut arguments = vec!["serve", "--auth", "off", "--format-if-blank"];
+        for device in [&blank, &empty, &new] {
+            arguments.extend(["--device", device]);
+        }
+        for flag in ["--listen", "--api"].into_iter().filter(|flag| !given(flag)) {
+            arguments.extend([flag, "127.0.0.1:0"]);
+        }
+        arguments.extend(mistake);
+        let outcome = run(&arguments);
+        assert!(matches!(outcome.code, Some(1 | 2)), "{mistake:?}: {outcome:?}");
+        assert!(outcome.stderr.contains(part), "{mistake:?}: {outcome:?}");
+        for made in ["new", "small"] {
+            assert!(!files.path(made).exists(), "{mistake:?}: {made} was made");
+        }
+        assert_eq!(std::fs::metadata(files.path("empty")).unwrap().len(), 0, "{mistake:?}");
+        let blank = std::fs::metadata(files.path("blank")).unwrap();
+        let is_untouched = std::os::unix::fs::MetadataExt::blocks(&blank) == 0;
+        assert!(blank.len() == 256 << 20 && is_untouched, "{mistake:?}: it was written to");
+    }
+}
+
 #[test]
 fn memory_that_is_not_there_is_refused() {
     refused(&serve("mem:1PiB", &[]), 1, "are available", "--device mem:");
@@ -127,13 +183,12 @@ fn serve_takes_only_a_device_that_was_formatted_for_it() {
         (100 << 20) + 40_960,
     )
     .unwrap();
-    let force = format!("farflash format --device {device} --force");
-    refused(&serve(&device, &["--format-if-blank"]), 1, "unknown data at byte 104898560", &force);
+    let blank = ["--format-if-blank"];
+    refused(&serve(&device, &blank), 1, "unknown data at byte 104898560", &or_lose(&device));
     std::fs::write(files.path("b"), [0xA5; 1 << 20]).unwrap();
     let b = files.device("b");
-    let force = format!("farflash format --device {b} --force");
-    refused(&serve(&b, &[]), 1, "holds something else (unknown data)", &force);
-    refused(&serve(&b, &["--format-if-blank"]), 1, "holds something else", &force);
+    refused(&serve(&b, &[]), 1, "holds something else (unknown data)", &or_lose(&b));
+    refused(&serve(&b, &blank), 1, "holds something else", &or_lose(&b));
     refused(&serve(&files.device(""), &[]), 1, "neither a regular file", "--device file:PATH");
     std::fs::write(files.path("c"), "tiny").unwrap();
     refused(&serve(&files.device("c"), &[]), 1, "holds 4 bytes", "farflash format");
@@ -194,6 +249,11 @@ fn an_empty_file_in_use_is_left_alone() {
     assert_eq!(owner.metadata().unwrap().len(), 0);
 }
 
+/// The command by which what a device holds may go.
+fn or_lose(device: &str) -> String {
+    format!("lose what is there with `farflash format --device {device} --force`")
+}
+
 /// Formats a file and changes both of its superblocks.
 fn with_changed_superblocks(files: &Files, change: impl Fn(&mut [u8])) -> String {
     use std::os::unix::fs::FileExt;
@@ -231,9 +291,15 @@ fn the_superblock_of_a_newer_version_is_refused() {
         let crc = checksum::crc32c(&block[12..]);
         block[8..12].copy_from_slice(&crc.to_le_bytes());
     });
-    let remedy = "the program that made it";
-    refused(&serve(&device, &[]), 1, "which this program does not know", remedy);
-    refused(&["format", "--device", &device], 1, "which this program does not know", "--force");
+    let what = "which this program does not know";
+    for more in [&[][..], &["--format-if-blank"]] {
+        refused(&serve(&device, more), 1, what, "the program that made it");
+        refused(&serve(&device, more), 1, what, &or_lose(&device));
+    }
+    refused(&["format", "--device", &device], 1, what, "--force");
+    // What the message names does what it says.
+    succeed(&["format", "--device", &device, "--force"]);
+    drop(Server::start(&device));
 }
 
 #[test]

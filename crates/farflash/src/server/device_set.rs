@@ -340,13 +340,9 @@ fn look_at(
         Contents::NotServed { what, remedy } => {
             Err(Failure::runtime(format!("{path} holds {what}"), remedy))
         }
-        Contents::Other(occupant) => Err(Failure::runtime(
-            format!("{path} holds {occupant}"),
-            format!(
-                "name another --device, or lose what is there with \
-                 `farflash format --device file:{path} --force`"
-            ),
-        )),
+        Contents::Other(occupant) => {
+            Err(Failure::runtime(format!("{path} holds {occupant}"), contents::or_lose(&spec.path)))
+        }
     }
 }
 
