@@ -6,6 +6,7 @@ mod support;
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
+use std::os::unix::fs::MetadataExt;
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
@@ -169,6 +170,37 @@ fn a_deleted_name_is_free_again_with_a_new_id() {
     server.volume_json(&["delete", "a"]);
     let second = server.volume_json(&["create", "a", "--size", "1GiB"]);
     assert_ne!(first["id"], second["id"]);
+}
+
+/// Of the device, as the API shows it, and of the file below it.
+#[test]
+fn a_deleted_volume_gives_its_space_back() {
+    const WRITTEN: u64 = 32 << 20;
+    let files = Files::new();
+    let device = format!("{},size=256MiB", files.device("a"));
+    let server = Server::start_with(&device, &["--format-if-blank"]);
+    let client = control::ApiClient::new(&server.api).unwrap();
+    let free = || client.server().unwrap().devices[0].free_bytes;
+    let taken = || std::fs::metadata(files.path("a")).unwrap().blocks() * 512;
+    let made = create(&server, "a", "1GiB");
+    let nqn: Nqn = made["nqn"].as_str().unwrap().parse().unwrap();
+    let (address, before) = (server.portals[0], free());
+    on_core(|handle| async move {
+        let volume = connect(&handle, address, &nqn).await;
+        let blocks = WRITTEN / units::BLOCK_SIZE as u64;
+        for lba in (0..blocks).step_by(256) {
+            let mut data = Buffer::new(256);
+            data.as_mut_bytes().fill(0xA5);
+            volume.write(Lba(lba), data.into_slice()).await.unwrap();
+        }
+    });
+    assert_eq!(server.volume_json(&["show", "a"])["allocated_bytes"], WRITTEN);
+    assert!(free() <= before - WRITTEN && taken() >= WRITTEN, "it was written");
+    server.volume_json(&["delete", "a"]);
+    // The map's own blocks come and go with checkpoints.
+    let slack = 1 << 20;
+    support::until("the device has it back", || free() + slack >= before);
+    support::until("so has the file system", || taken() < WRITTEN / 2);
 }
 
 /// Method: many clients ask for the same name at once; exactly one may get it.
