@@ -79,6 +79,55 @@ fn a_check_says_how_much_it_read() {
     assert_eq!(json["wrong_at_end"], 0);
 }
 
+/// The kinds of load that users ask for, and all that is promised of a result.
+///
+/// Method: an open loop of mixed requests over two connections with digests, most of them to few places, for some intervals.
+#[test]
+fn a_result_has_latencies_to_six_nines_and_the_course_of_the_run() {
+    const RATE: f64 = 400.0;
+    let server = Server::start("mem:256MiB");
+    let (target, nqn) = volume(&server, "a", "1GiB");
+    let portal = server.portals[0];
+    let load =
+        ["bench", "--target", &target, "--rw", "randrw", "--rwmixread", "75", "--bs", "8KiB"];
+    let open = ["--rate", "400", "--arrivals", "fixed", "--seconds", "2.5"];
+    let few = ["--distribution", "zipf:1.4", "--range", "8MiB", "--connections", "2"];
+    // Nothing is read but by the load: what the volume holds does not matter.
+    let more = ["--qd", "64", "--hdgst", "--ddgst", "--overwrite", "--json", "--quiet"];
+    let json = succeed(&[&load[..], &open, &few, &more].concat());
+    let json: Value = serde_json::from_str(&json).unwrap();
+    let number = |value: &Value| value.as_f64().unwrap_or_else(|| panic!("{value} in {json}"));
+    for flag in ["hdgst", "ddgst"] {
+        assert_eq!(json[flag], true, "{json}");
+    }
+    let (reads, writes) = (number(&json["read"]["requests"]), number(&json["write"]["requests"]));
+    // As many as arrived, at whatever rate this machine can serve them.
+    assert!((0.9..1.1).contains(&((reads + writes) / (2.5 * RATE))), "{json}");
+    assert!((0.65..0.85).contains(&(reads / (reads + writes))), "{json}");
+    assert_eq!(number(&json["read"]["bytes"]), reads * 8192.0);
+    for kind in ["read", "write"] {
+        let latency = &json[kind]["latency"];
+        let nines = ["min", "p50", "p90", "p99", "p99_9", "p99_99", "p99_999", "p99_9999", "max"];
+        let nines = nines.map(|name| number(&latency[format!("{name}_ns")]));
+        assert!(nines[0] > 0.0 && nines.is_sorted(), "{nines:?}");
+        assert!(!latency["curve"].as_array().unwrap().is_empty(), "{json}");
+    }
+    let intervals = json["intervals"].as_array().unwrap();
+    assert!(intervals.len() >= 2, "{json}");
+    let sum = |what: &str| intervals.iter().map(|one| number(&one[what])).sum::<f64>();
+    assert_eq!((sum("reads"), sum("writes")), (reads, writes), "{json}");
+    let ends = intervals.iter().map(|one| number(&one["end_seconds"]));
+    assert!(ends.is_sorted(), "{json}");
+    // Few places got most of it: uniform draws would have hit nearly as many places as there are writes.
+    let mapped = server.volume_json(&["show", "a"])["allocated_bytes"].as_u64().unwrap();
+    assert!(mapped < (writes * 8192.0 / 2.0) as u64, "{mapped} bytes of {writes} writes");
+    on_core(move |handle| async move {
+        let health = connect(&handle, portal, &nqn).await.client().smart_health().await.unwrap();
+        let commands = (health.host_reads.get() as f64, health.host_writes.get() as f64);
+        assert_eq!(commands, (reads, writes), "the server counts the same");
+    });
+}
+
 #[test]
 fn each_mistake_names_its_flag() {
     let bench = |more: &[&'static str]| [&["bench", "--target", "mem:64MiB"], more].concat();
