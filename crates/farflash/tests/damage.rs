@@ -346,7 +346,7 @@ fn scrubs_come_by_themselves_if_wanted() {
 }
 
 /// Method: under a running server flip a bit of each kind of structure in turn, have it scrubbed, and ask the
-/// API, the metrics and a host's SMART log. Then damage the bitmaps while nobody serves the device: the next start
+/// API, a host's SMART log and the server's own. Then damage the bitmaps while nobody serves the device: the next start
 /// makes them anew, and says so.
 #[test]
 fn damage_of_any_structure_shows_in_health() {
@@ -372,6 +372,17 @@ fn damage_of_any_structure_shows_in_health() {
         known = found;
     }
     server.signal("TERM");
+    // In the log, too: each place by its name and where it lies.
+    let lines = server.log_until(|line| line["message"] == "drained");
+    let named = lines.iter().filter(|line| line["message"] == "damaged block");
+    let named: Vec<_> = named.map(|line| (line["what"].clone(), line["at"].clone())).collect();
+    assert_eq!(named.len() as u64, known, "{named:?}");
+    for (at, place) in named.iter().enumerate() {
+        assert!(place.1.is_string() && !named[..at].contains(place), "{named:?}");
+    }
+    for what in ["Superblock", "Root", "Table", "Bitmap", "Node", "Data"] {
+        assert!(named.iter().any(|place| place.0 == what), "{what}: {named:?}");
+    }
     assert_eq!(server.wait(), Some(0));
 
     let structures = structures(&std::fs::read(&path).unwrap());
