@@ -11,6 +11,9 @@ use crate::{
 
 const NANOS_PER_SECOND: f64 = 1e9;
 const BLOCK_BYTES: u64 = 4096;
+const READ_BYTES: &str = "Bytes read, and those compared or checked for hosts.";
+const WRITTEN_BYTES: &str =
+    "Bytes written, and a block for each range that was deallocated or zeroed.";
 
 /// The media type of the text.
 pub(crate) const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
@@ -254,9 +257,9 @@ fn devices(text: &mut Text, devices: &[Device], stats: &Stats) {
 fn flows(text: &mut Text, windows: &[(Labels, &WindowStats)], bounds_us: &[u64]) {
     let help = ("farflash_device_requests_total", "counter", "Requests done.");
     text.each(help, windows, |window| window.flow.requests);
-    let help = ("farflash_device_read_bytes_total", "counter", "Bytes read.");
+    let help = ("farflash_device_read_bytes_total", "counter", READ_BYTES);
     text.each(help, windows, |window| window.flow.read_blocks.saturating_mul(BLOCK_BYTES));
-    let help = ("farflash_device_written_bytes_total", "counter", "Bytes written.");
+    let help = ("farflash_device_written_bytes_total", "counter", WRITTEN_BYTES);
     text.each(help, windows, |window| window.flow.written_blocks.saturating_mul(BLOCK_BYTES));
     let help =
         ("farflash_device_waited_seconds_total", "counter", "Time requests waited their turn.");
@@ -308,9 +311,9 @@ fn volumes(text: &mut Text, volumes: &[VolumeStats]) {
     let all: Vec<_> = volumes.iter().map(|volume| (labels_of(volume), volume)).collect();
     let help = ("farflash_volume_requests_total", "counter", "Requests done.");
     text.each(help, &all, |volume| volume.flow.requests);
-    let help = ("farflash_volume_read_bytes_total", "counter", "Bytes read.");
+    let help = ("farflash_volume_read_bytes_total", "counter", READ_BYTES);
     text.each(help, &all, |volume| volume.flow.read_blocks.saturating_mul(BLOCK_BYTES));
-    let help = ("farflash_volume_written_bytes_total", "counter", "Bytes written.");
+    let help = ("farflash_volume_written_bytes_total", "counter", WRITTEN_BYTES);
     text.each(help, &all, |volume| volume.flow.written_blocks.saturating_mul(BLOCK_BYTES));
     let help =
         ("farflash_volume_waited_seconds_total", "counter", "Time requests waited their turn.");

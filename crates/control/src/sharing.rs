@@ -265,9 +265,9 @@ pub struct FlowStats {
     pub in_flight_written_blocks: u64,
     /// Requests done.
     pub requests: u64,
-    /// Blocks read.
+    /// Blocks read, and those compared or checked for hosts.
     pub read_blocks: u64,
-    /// Blocks written.
+    /// Blocks written, and one for each range that was deallocated or zeroed.
     pub written_blocks: u64,
     /// Time that requests waited for their turn, all together.
     pub waited_ns: u64,
