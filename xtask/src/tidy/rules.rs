@@ -168,7 +168,6 @@ const NO_UNSAFE: Place = Place::AllBut(&[
     "allocator",
     "checksum",
     "uring",
-    "reactor",
     "device",
     "executor",
     "farflash-c",
