@@ -108,6 +108,10 @@ impl Cc {
     pub const SHN_NORMAL: u8 = 0b01;
     /// SHN: abrupt shutdown.
     pub const SHN_ABRUPT: u8 = 0b10;
+    /// SHN: reserved.
+    pub const SHN_RESERVED: u8 = 0b11;
+    /// CSS, MPS, AMS, IOSQES, IOCQES, CRIME.
+    const SETUP: u32 = 0x01FF_3FF0;
 
     /// Enabled, 64-byte submission and 16-byte completion entries, 4 KiB pages, round robin.
     #[must_use]
@@ -149,6 +153,12 @@ impl Cc {
     #[must_use]
     pub const fn with_shn(self, shn: u8) -> Self {
         Self(self.0 & !(0x3 << 14) | (shn as u32 & 0x3) << 14)
+    }
+
+    /// This with nothing but the fields that may be modified only while EN is 0: CSS, MPS, AMS, IOSQES, IOCQES, CRIME.
+    #[must_use]
+    pub const fn setup(self) -> Self {
+        Self(self.0 & Self::SETUP)
     }
 
     /// I/O Submission Queue Entry Size, as a power of two.
@@ -224,6 +234,7 @@ mod tests {
         assert_eq!(Cc::enabled(Cc::CSS_NVM), cc);
         assert_eq!((cc.en(), cc.iosqes(), cc.iocqes(), cc.shn()), (true, 6, 4, 0));
         assert_eq!(cc.with_shn(Cc::SHN_NORMAL).0, 0x0046_4001);
+        assert_eq!(Cc(u32::MAX).with_shn(0).setup().0, 0x01FF_3FF0);
         assert_eq!(Csts::new(true, false, Csts::SHST_COMPLETE).0, 0b1001);
         assert_eq!(Version::new(2, 1, 0).to_string(), "2.1.0");
     }

@@ -50,9 +50,21 @@ impl Controller {
             return Err(Status::INVALID_FIELD.with_dnr());
         }
         let value = u32::try_from(property.value.get() & u64::from(u32::MAX)).expect("32 bits");
-        self.configure(now, Cc(value));
+        let new = Cc(value);
+        if !self.may_be_configured(new) {
+            return Err(Status::INVALID_FIELD.with_dnr());
+        }
+        self.configure(now, new);
         self.start(now, backend);
         Ok(AdminReply::success(0))
+    }
+
+    /// Whether `new` keeps the rules of the property (Base, figure "Controller Configuration"): CC.SHN has no reserved
+    /// value, and what an enabled controller was enabled with stays until it is disabled. Reserved bits may be anything.
+    fn may_be_configured(&self, new: Cc) -> bool {
+        let stays_enabled = self.cc.en() && new.en();
+        let is_kept = self.cc.setup() == new.setup();
+        new.shn() != Cc::SHN_RESERVED && (is_kept || !stays_enabled)
     }
 
     /// Takes a new CC: enables, disables, shuts down. What was shut down stays so until it is disabled or, if it is,

@@ -119,6 +119,11 @@ impl Harness {
         self.value(&Sqe::from(set))
     }
 
+    fn cc(&mut self) -> Cc {
+        let get = Property::get(offset::CC, PropertySize::Four);
+        Cc(u32::try_from(self.value(&Sqe::from(get)).expect("a property")).expect("32 bits"))
+    }
+
     fn csts(&mut self) -> Csts {
         let get = Property::get(offset::CSTS, PropertySize::Four);
         Csts(u32::try_from(self.value(&Sqe::from(get)).expect("a property")).expect("32 bits"))

@@ -105,3 +105,35 @@ fn a_controller_gets_ready_when_nothing_of_before_is_under_way() {
     harness.facts.has_settled = false;
     assert!(harness.csts().rdy());
 }
+
+/// What the controller works with stays what it was enabled with. Method: each field is changed while CC.EN stays 1, alone
+/// and together with a shutdown, which then does not begin; reserved bits are no field.
+#[test]
+fn an_enabled_controller_keeps_what_it_was_enabled_with() {
+    let enabled = Cc::enabled(Cc::CSS_NVM);
+    let mut harness = Harness::io();
+    assert!(harness.controller.connect_io(&request(ControllerKind::Io, 1, 0)).is_ok());
+    for bit in (4..14).chain(16..25) {
+        let changed = Cc(enabled.0 ^ 1 << bit);
+        for cc in [changed, changed.with_shn(Cc::SHN_NORMAL)] {
+            assert_eq!(harness.set_cc(cc), Err(Status::INVALID_FIELD), "bit {bit}");
+            assert_eq!(harness.cc(), enabled, "bit {bit}");
+            assert_eq!(harness.csts(), Csts::new(true, false, Csts::SHST_NORMAL), "bit {bit}");
+        }
+    }
+    assert_eq!(harness.controller.io_queue_count(), 1);
+    for cc in [Cc(enabled.0 | 0x8000_0002), enabled, Cc(0x0045_0000)] {
+        assert_eq!(harness.set_cc(cc), Ok(0), "{cc:?}");
+        assert_eq!(harness.cc(), cc);
+    }
+}
+
+/// Method: the value of CC.SHN that is reserved, for an enabled controller and a disabled one.
+#[test]
+fn a_reserved_shutdown_notification_shuts_nothing_down() {
+    for mut harness in [Harness::io(), Harness::disabled(ControllerKind::Io, false)] {
+        let (cc, csts) = (harness.cc(), harness.csts());
+        assert_eq!(harness.set_cc(cc.with_shn(Cc::SHN_RESERVED)), Err(Status::INVALID_FIELD));
+        assert_eq!((harness.cc(), harness.csts()), (cc, csts));
+    }
+}
