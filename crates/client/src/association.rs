@@ -267,7 +267,8 @@ impl<W: World> Inner<W> {
             Ok::<_, ConnectError>(Csts(self.first(get).await?.dw0()))
         };
         // Most are ready at once, and whoever executes the second one first is asked again.
-        let set = admin::property_set(offset::CC, Cc::enabled(css).0);
+        self.cc.set(Cc::enabled(css));
+        let set = admin::property_set(offset::CC, self.cc.get().0);
         let first = async {
             let (set, csts) = link::both(self.first(set), status()).await;
             set?;

@@ -39,6 +39,8 @@ pub(crate) struct Inner<W: World> {
     /// The controller that requests were last sent to, if it can be ended through another.
     pub(crate) controller: Cell<Option<ControllerInstance>>,
     pub(crate) limits: Cell<Option<ControllerLimits>>,
+    /// What the controller was last enabled with: but for CC.SHN it stays so.
+    pub(crate) cc: Cell<Cc>,
     /// Shapes of the namespaces in use.
     pub(crate) namespaces: RefCell<BTreeMap<u32, Rc<Cell<NamespaceShape>>>>,
     /// A shape changed.
@@ -77,6 +79,7 @@ impl<W: World> Inner<W> {
             active_queues: Cell::new(0),
             next_queue: Cell::new(0),
             limits: Cell::new(None),
+            cc: Cell::new(Cc::default()),
             namespaces: RefCell::default(),
             resized: Notify::new(),
             changed,
@@ -258,7 +261,7 @@ impl<W: World> Inner<W> {
     /// Nobody hears it while connections are being made again.
     async fn say_good_bye(&self) {
         if self.admin.is_open() {
-            let cc = Cc::enabled(Cc::CSS_NVM).with_shn(Cc::SHN_NORMAL);
+            let cc = self.cc.get().with_shn(Cc::SHN_NORMAL);
             let shutdown = self.admin.run(&self.world, admin::property_set(offset::CC, cc.0));
             // A target that does not answer is left all the same.
             let _ = link::within(&self.world, SHUTDOWN, shutdown).await;

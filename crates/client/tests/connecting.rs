@@ -14,6 +14,7 @@ use client::{Backoff, Client, ConnectError, Credentials, Error, Options, discove
 use common::{Target, address, all, filled, open, options, with_target};
 use io_traits::{Clock, Spawn};
 use nvme_wire::Status;
+use nvme_wire::property::{Cap, Cc};
 use sim::SimWorld;
 use units::{Duration, Instant, Lba};
 
@@ -161,4 +162,20 @@ fn a_target_that_refuses_for_good_is_left_sooner_than_others() {
             volume.flush().await.expect("in the end");
         }
     });
+}
+
+/// What a controller was enabled with, a host leaves alone until it disables it. Method: controllers with either choice of
+/// command sets are opened and closed.
+#[test]
+fn good_bye_changes_nothing_but_the_shutdown_notification() {
+    for (sets, css) in [(Cap::CSS_NVM, Cc::CSS_NVM), (Cap::CSS_IO_COMMAND_SETS, Cc::CSS_ALL)] {
+        with_target(26, move |world, target| async move {
+            target.command_sets.set(sets);
+            let volume = open(&world, &target, options()).await;
+            volume.client().close().await;
+            let enabled = Cc::enabled(css);
+            let written = [enabled, enabled.with_shn(Cc::SHN_NORMAL)];
+            assert_eq!(*target.configurations.borrow(), written);
+        });
+    }
 }

@@ -21,7 +21,7 @@ use nvme_wire::log::{CrossControllerResetEntry, CrossControllerResetLog, GetLogP
 use nvme_wire::pdu::{
     C2hData, CapsuleResp, CommonHeader, Digests, H2cData, IcReq, IcResp, PduFlags, PduType, R2t,
 };
-use nvme_wire::property::{Cap, Csts, offset};
+use nvme_wire::property::{Cap, Cc, Csts, offset};
 use nvme_wire::{AdminOpcode, Cqe, CrossControllerReset, FabricsType, IoOpcode, Nqn, Sqe, Status};
 use sim::SimStream;
 use units::{BLOCK_SIZE, Duration};
@@ -347,14 +347,16 @@ impl Connection {
             }
             FabricsType::PROPERTY_GET => {
                 let value = match Property::from(*sqe).ofst.get() {
-                    offset::CAP => Cap::new(128, 20, Cap::CQR | Cap::CSS_NVM).0,
+                    offset::CAP => Cap::new(128, 20, Cap::CQR | self.target.command_sets.get()).0,
                     offset::CSTS => Csts::new(self.enabled.get(), false, 0).0.into(),
                     _ => 0,
                 };
                 self.respond(sqe, Status::SUCCESS, value);
             }
             FabricsType::PROPERTY_SET => {
-                self.enabled.set(Property::from(*sqe).value.get() & 1 != 0);
+                let value = u32::try_from(Property::from(*sqe).value.get()).expect("32 bits");
+                self.enabled.set(Cc(value).en());
+                self.target.configurations.borrow_mut().push(Cc(value));
                 self.respond(sqe, Status::SUCCESS, 0);
             }
             _ => self.respond(sqe, Status::INVALID_FIELD.with_dnr(), 0),

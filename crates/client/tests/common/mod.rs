@@ -14,6 +14,7 @@ use client::{Client, Options, Volume};
 use io_traits::{Buffer, BufferSlice, Listener, Network, Spawn, Stream};
 use local_sync::{Notify, Semaphore};
 use nvme_wire::io::BlockCommand;
+use nvme_wire::property::{Cap, Cc};
 use nvme_wire::{IoOpcode, Nqn, Status};
 use sim::{SimStream, SimWorld, Simulation};
 use units::{BLOCK_SIZE, Duration, Instant};
@@ -89,6 +90,10 @@ pub(crate) struct Target {
     /// Generation of the discovery log, and by how much it grows with each piece that is read.
     pub(crate) generation: Cell<(u64, u64)>,
     pub(crate) keep_alives: Cell<u32>,
+    /// Which command sets the controller says that it has, as a part of CAP.
+    pub(crate) command_sets: Cell<u64>,
+    /// What was written to CC.
+    pub(crate) configurations: RefCell<Vec<Cc>>,
     /// `None`: it does not know the command.
     pub(crate) reset: Cell<Option<Reset>>,
     /// Resets asked for, and times that their log page was read.
@@ -133,6 +138,8 @@ impl Target {
             records: Cell::new(5),
             generation: Cell::new((9, 0)),
             keep_alives: Cell::new(0),
+            command_sets: Cell::new(Cap::CSS_NVM),
+            configurations: RefCell::default(),
             reset: Cell::new(None),
             resets: Cell::new(0),
             reset_logs: Cell::new(0),
