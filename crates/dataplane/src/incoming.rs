@@ -13,10 +13,49 @@ use crate::connection::{Connection, Role};
 use crate::extended::footprint_of;
 use crate::memory::{Share, footprint};
 
+/// Memory for the data of a command. Lists of ranges and messages are shorter than a block, and a host can have one
+/// of them come with each command of a queue: they do not take a block each.
+pub(crate) enum Room {
+    Blocks(Buffer),
+    Bytes(Box<[u8]>),
+}
+
+impl Room {
+    fn new(len_bytes: usize) -> Self {
+        if len_bytes < BLOCK_SIZE {
+            Self::Bytes(vec![0; len_bytes].into())
+        } else {
+            Self::Blocks(Buffer::new(len_bytes.div_ceil(BLOCK_SIZE)))
+        }
+    }
+
+    fn as_bytes(&self) -> &[u8] {
+        match self {
+            Self::Blocks(buffer) => buffer.as_bytes(),
+            Self::Bytes(bytes) => bytes,
+        }
+    }
+
+    fn as_mut_bytes(&mut self) -> &mut [u8] {
+        match self {
+            Self::Blocks(buffer) => buffer.as_mut_bytes(),
+            Self::Bytes(bytes) => bytes,
+        }
+    }
+
+    /// Whole blocks, which is what they are where blocks came.
+    pub(crate) fn into_buffer(self) -> Buffer {
+        match self {
+            Self::Blocks(buffer) => buffer,
+            Self::Bytes(bytes) => Buffer::from_bytes(&bytes),
+        }
+    }
+}
+
 /// Data on its way in, for one command.
 #[derive(Default)]
 struct Incoming {
-    buffer: Option<Buffer>,
+    room: Option<Room>,
     len_bytes: usize,
     received: ReceivedBlocks,
     share: Option<Share>,
@@ -37,7 +76,7 @@ pub(crate) struct IncomingTable {
 
 /// The data that came with a command.
 pub(crate) struct Payload {
-    pub(crate) buffer: Buffer,
+    pub(crate) room: Room,
     pub(crate) len_bytes: usize,
     /// CRC-32C of each whole block.
     pub(crate) crcs: Crcs,
@@ -49,7 +88,7 @@ pub(crate) type Crcs = smallvec::SmallVec<[u32; 4]>;
 
 impl Payload {
     pub(crate) fn as_bytes(&self) -> &[u8] {
-        &self.buffer.as_bytes()[..self.len_bytes]
+        &self.room.as_bytes()[..self.len_bytes]
     }
 }
 
@@ -81,7 +120,7 @@ impl IncomingTable {
     /// Makes room for data.
     fn expect(&self, slot: SlotId, len_bytes: usize, share: Share, is_solicited: bool) {
         self.with(slot, |incoming| {
-            incoming.buffer = Some(Buffer::new(len_bytes.div_ceil(BLOCK_SIZE)));
+            incoming.room = Some(Room::new(len_bytes));
             incoming.len_bytes = len_bytes;
             incoming.received.reset();
             incoming.share = Some(share);
@@ -93,8 +132,8 @@ impl IncomingTable {
     /// Takes in data of a command, unless the command came too late.
     pub(crate) fn copy(&self, slot: SlotId, offset: usize, bytes: &[u8]) {
         self.with(slot, |incoming| {
-            if let Some(buffer) = &mut incoming.buffer {
-                incoming.received.copy(buffer.as_mut_bytes(), offset, bytes);
+            if let Some(room) = &mut incoming.room {
+                incoming.received.copy(room.as_mut_bytes(), offset, bytes);
             }
         });
     }
@@ -102,14 +141,14 @@ impl IncomingTable {
     /// The digest of data that has come; `None` if it was not taken in.
     pub(crate) fn digest(&self, slot: SlotId, offset: usize, len_bytes: usize) -> Option<u32> {
         self.with(slot, |incoming| {
-            let buffer = incoming.buffer.as_ref()?;
-            Some(incoming.received.digest(buffer.as_bytes(), offset, len_bytes))
+            let room = incoming.room.as_ref()?;
+            Some(incoming.received.digest(room.as_bytes(), offset, len_bytes))
         })
     }
 
     /// Whether all data of a command is on its way or there.
     pub(crate) fn is_expected(&self, slot: SlotId) -> bool {
-        self.slots.borrow().get(slot.index()).is_some_and(|incoming| incoming.buffer.is_some())
+        self.slots.borrow().get(slot.index()).is_some_and(|incoming| incoming.room.is_some())
     }
 
     /// The command in `slot` will not be executed and never be answered.
@@ -122,12 +161,12 @@ impl IncomingTable {
     pub(crate) fn take(&self, slot: SlotId) -> Option<Payload> {
         let mut slots = self.slots.borrow_mut();
         let incoming = slots.get_mut(slot.index())?;
-        let buffer = incoming.buffer.take()?;
+        let room = incoming.room.take()?;
         if std::mem::take(&mut incoming.is_solicited) {
             self.solicited.set(self.solicited.get() - 1);
         }
         Some(Payload {
-            buffer,
+            room,
             len_bytes: incoming.len_bytes,
             crcs: Crcs::from_slice(incoming.received.block_crcs()),
             share: incoming.share.take(),
@@ -171,6 +210,9 @@ impl<W: World, D: Device> Connection<W, D> {
 
     /// All that a command which brings `len_bytes` will need.
     fn bytes_to_charge(&self, slot: SlotId, len_bytes: usize) -> i64 {
+        if len_bytes < BLOCK_SIZE {
+            return i64::try_from(len_bytes).expect("less than a block");
+        }
         let role = self.role.borrow();
         let Role::Io(queue) = &*role else { return footprint(len_bytes) };
         let metadata = queue.export.view().metadata;

@@ -228,7 +228,8 @@ async fn write<D: Device>(
     lba: Lba,
     payload: Payload,
 ) -> Result<(), VolumeError> {
-    let Payload { buffer, len_bytes, crcs, share } = payload;
+    let Payload { room, len_bytes, crcs, share } = payload;
+    let buffer = room.into_buffer();
     let metadata = volume.metadata_size();
     let written = if metadata.is_none() {
         volume.write(lba, buffer.into_slice(), Some(&crcs)).await
@@ -285,7 +286,7 @@ async fn compare<W: World, D: Device>(
 ) {
     // The share is also for the blocks that are read.
     let (volume, share) = (queue.export.volume(), payload.share);
-    let expected = blocks_of(payload.buffer, payload.len_bytes, volume.metadata_size());
+    let expected = blocks_of(payload.room.into_buffer(), payload.len_bytes, volume.metadata_size());
     let compared = volume.compare(lba, expected).await;
     drop(share);
     match compared {

@@ -80,8 +80,8 @@ async fn fused<W: World, D: Device>(connection: Rc<Connection<W, D>>, operation:
     let Some(_ticket) = entered else { return };
     let volume = queue.export.volume();
     let blocks = |payload: Payload| {
-        let Payload { buffer, len_bytes, share, .. } = payload;
-        (blocks_of(buffer, len_bytes, volume.metadata_size()), share)
+        let Payload { room, len_bytes, share, .. } = payload;
+        (blocks_of(room.into_buffer(), len_bytes, volume.metadata_size()), share)
     };
     let ((expected, share), (data, _)) = (blocks(compared), blocks(written));
     let outcome = volume.compare_and_write(range.start, expected, data).await;
@@ -116,10 +116,10 @@ pub(crate) async fn swap<W: World, D: Device>(
     lba: Lba,
     payload: Payload,
 ) {
-    let Payload { buffer, len_bytes, share, .. } = payload;
+    let Payload { room, len_bytes, share, .. } = payload;
     let (volume, half) = (queue.export.volume(), len_bytes / 2);
     let metadata = volume.metadata_size();
-    let data = buffer.into_slice();
+    let data = room.into_buffer().into_slice();
     let part = |from: usize| -> Blocks {
         let part = data.slice(from..from + half);
         if metadata.is_none() { part.into() } else { split(part.as_bytes(), metadata).0 }
