@@ -4,7 +4,7 @@
 
 use checksum::crc32c;
 use layout::{
-    DecodeError, Descriptor, Entry, Mapping, NodeHead, NodeView, RECORD_HEADER_SIZE, Record,
+    ClaimMark, DecodeError, Descriptor, Entry, Mapping, NodeHead, NodeView, RECORD_HEADER_SIZE, Record,
     RecordHead, ReplayPoint, Root, Superblock, encode_node, record_blocks, seal_record,
 };
 use units::{BLOCK_SIZE, Lba, LbaRange, MetadataSize, Pba, PbaRange, Slo};
@@ -23,6 +23,7 @@ const DESCRIPTOR: u8 = 2;
 const RECORD: u8 = 3;
 const NODE: u8 = 4;
 const ENTRIES: u8 = 5;
+const CLAIM_MARK: u8 = 6;
 
 /// The input is which decoder and whether to seal, then the bytes.
 pub fn run(data: &[u8]) {
@@ -33,7 +34,7 @@ pub fn run(data: &[u8]) {
 const fn crc_at(kind: u8) -> Option<usize> {
     match kind {
         SUPERBLOCK => Some(8),
-        ROOT | DESCRIPTOR | RECORD => Some(4),
+        ROOT | DESCRIPTOR | RECORD | CLAIM_MARK => Some(4),
         _ => None,
     }
 }
@@ -56,6 +57,7 @@ fn decode(data: &[u8]) -> Result<(), DecodeError> {
         DESCRIPTOR => Descriptor::decode(&bytes).map(drop),
         RECORD => Record::decode(&bytes).map(drop),
         NODE => node(&bytes),
+        CLAIM_MARK => ClaimMark::decode(&bytes).map(drop),
         _ => entries(input.0),
     }
 }

@@ -1,6 +1,6 @@
 //! All that lies on a device, as pure bytes: `docs/on-disk-format.md` is the same in prose.
 //!
-//! - [`Superblock`]: what the device is. [`overhead`]: what farflash takes of it.
+//! - [`Superblock`]: what the device is. [`overhead`]: what farflash takes of it. [`ClaimMark`]: for whom it was served last.
 //! - [`Root`]: a shard's last checkpoint. [`Record`] and [`Entry`]: its journal since then.
 //! - [`NodeView`] and [`encode_node`]: nodes of maps and tables. [`Descriptor`]: a volume.
 //!
@@ -12,6 +12,7 @@ extern crate alloc;
 #[macro_use]
 extern crate std;
 
+mod claim_mark;
 mod descriptor;
 mod entry;
 mod mapping;
@@ -24,6 +25,7 @@ mod size;
 mod slo;
 mod superblock;
 
+pub use claim_mark::{ClaimMark, HOST_NAME_BYTES_MAX};
 pub use descriptor::{
     ACCESS_BYTES_MAX, DEAD_RANGES_MAX, Descriptor, NAME_BYTES_MAX, VOLUME_BLOCKS_MAX,
 };

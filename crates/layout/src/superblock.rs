@@ -136,6 +136,12 @@ impl Superblock {
         [Pba(1 + slot), Pba(self.blocks - 1 - self.root_blocks() + slot)]
     }
 
+    /// Where the two copies of the claim mark lie: behind the first copies of roots, and just before extent 0.
+    #[must_use]
+    pub fn claim_mark_places(&self) -> [Pba; 2] {
+        [Pba(1 + self.root_blocks()), Pba(self.data_start().0 - 1)]
+    }
+
     fn root_blocks(&self) -> u64 {
         u64::from(self.shard_slots) * 2
     }
@@ -315,6 +321,9 @@ mod tests {
             assert!(layout.extent(0).start > layout.root_places(63, 1)[0], "{blocks}");
             assert!(layout.extent(last).end() <= layout.root_places(0, 0)[1], "{blocks}");
             assert!(layout.root_places(63, 1)[1] < Superblock::places(blocks)[1], "{blocks}");
+            let [mark, other_mark] = layout.claim_mark_places();
+            assert_eq!([mark, other_mark], [Pba(129), Pba(255)], "{blocks}");
+            assert!(layout.root_places(63, 1)[0] < mark && other_mark < layout.extent(0).start);
             assert!(layout.extent(last).blocks > u64::from(crate::BITMAP_SLOTS), "{blocks}");
             for extent in [0, last] {
                 let range = layout.extent(extent);

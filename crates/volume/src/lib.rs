@@ -24,6 +24,7 @@ mod bits;
 mod blocks;
 mod census;
 mod check;
+mod claim_mark;
 mod cluster;
 mod copies;
 mod epochs;
@@ -52,12 +53,13 @@ pub use allowance::Allowance;
 pub use at_once::{Found, Lent};
 pub use blocks::Blocks;
 pub use check::{CheckReport, Finding, Owner};
+pub use claim_mark::{read_claim_mark, write_claim_mark};
 pub use cluster::{join_cluster, leave_cluster};
 pub use error::{CompareError, FormatError, JournalLoss, OpenError, VolumeError};
 pub use extents::ExtentAllocator;
 pub use format::{FormatOptions, Probe, format, format_with_extents, probe};
 pub use fsck::{Fault, FsckOptions, FsckReport, Problem, Repair, Repaired, fsck, repair};
-pub use layout::{ACCESS_BYTES_MAX, Superblock, overhead};
+pub use layout::{ACCESS_BYTES_MAX, ClaimMark, HOST_NAME_BYTES_MAX, Superblock, overhead};
 pub use options::{
     Capacity, MapMemory, ShardOptions, Terms, VolumeSpec, VolumeStats, WRITE_BLOCKS_MAX,
 };

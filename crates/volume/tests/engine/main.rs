@@ -3,6 +3,7 @@
 mod ahead;
 mod astray;
 mod basic;
+mod claim_mark;
 mod cluster;
 mod common;
 mod crash;
