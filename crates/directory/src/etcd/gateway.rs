@@ -75,6 +75,8 @@ pub(super) struct KeyValue {
     #[serde(default, deserialize_with = "base64")]
     pub(super) value: Vec<u8>,
     #[serde(default, deserialize_with = "int")]
+    pub(super) create_revision: i64,
+    #[serde(default, deserialize_with = "int")]
     pub(super) mod_revision: i64,
     /// With which it ends; 0 if with none.
     #[serde(default, deserialize_with = "int")]
@@ -95,6 +97,18 @@ pub(super) struct RangeAnswer {
     pub(super) kvs: Vec<KeyValue>,
     #[serde(default)]
     more: bool,
+    /// Keys in the range, also those that were not asked for.
+    #[serde(default, deserialize_with = "int")]
+    count: i64,
+}
+
+/// What there is beside what was known at a revision.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Compared {
+    /// Keys that there are.
+    pub(super) keys: u64,
+    /// Whether one of them was made or changed behind that revision.
+    pub(super) is_changed: bool,
 }
 
 #[derive(Debug, Deserialize)]
@@ -272,6 +286,23 @@ impl Gateway {
                 _ => return Ok((all, revision)),
             }
         }
+    }
+
+    /// Compares the keys with a prefix with what was known at `revision`. If no key is new or changed, and there are as many as there
+    /// were, none is gone.
+    pub(super) async fn compare(
+        &self,
+        prefix: &str,
+        revision: i64,
+    ) -> Result<Compared, GatewayError> {
+        let question = json!({
+            "key": encode(prefix.as_bytes()), "range_end": encode(&after_prefix(prefix)),
+            "min_mod_revision": revision.saturating_add(1).to_string(),
+            "limit": "1", "keys_only": true,
+        });
+        let answer: RangeAnswer = self.ask("/v3/kv/range", &question).await?;
+        let keys = u64::try_from(answer.count).unwrap_or(0);
+        Ok(Compared { keys, is_changed: !answer.kvs.is_empty() })
     }
 
     /// Does `then` if all of `compare` holds, else `or_else`: at once.

@@ -10,6 +10,7 @@
 //!   a member of etcd, or what lies before it, carries out what it was asked.
 //! - E6: of the hosts that live no two have one name. Who registers looks who is there, and in the transaction writes `host-names/NAME`,
 //!   of which it compares that nobody has written it since before that look.
+//! - E7: a watch that tells nothing though there is something to tell ends the session, within three lengths of the lease (`silence.rs`).
 
 mod access;
 mod address;
@@ -22,6 +23,7 @@ mod keeper;
 mod leftovers;
 mod reconcile;
 mod session;
+mod silence;
 mod volumes;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -83,6 +85,8 @@ struct State {
     view: Arc<View>,
     /// Up to which revision the view is.
     seen: i64,
+    /// How many keys the cluster has at that revision.
+    keys: u64,
     /// Claims that this process made: what they say, and their epochs.
     claims: BTreeMap<Uuid, Held>,
     /// The cluster's identity, once it is known (F6).
@@ -185,6 +189,7 @@ impl Etcd {
             host,
             view: Arc::default(),
             seen: 0,
+            keys: 0,
             claims: BTreeMap::new(),
             cluster: None,
             connection: None,

@@ -8,6 +8,7 @@ use uuid::Uuid;
 
 use super::gateway::{Compare, Gateway, KeyValue, Op, Watch, WatchEvent, document};
 use super::holding::{changed, verify};
+use super::silence::Silence;
 use super::{Connection, Shared, decode};
 use crate::records::HostRecord;
 use crate::view::View;
@@ -120,6 +121,7 @@ async fn begin(shared: &Shared, member: usize) -> Result<Session, DirectoryError
     for device in changed(shared, &keys) {
         verify(shared, &gateway, device).await?;
     }
+    let count = keys.len() as u64;
     let mut view = View::default();
     for KeyValue { key, value, .. } in keys {
         apply(&mut view, &shared.keys.prefix, &key, Some(&value));
@@ -132,6 +134,7 @@ async fn begin(shared: &Shared, member: usize) -> Result<Session, DirectoryError
     shared.state(|state| {
         state.view = Arc::new(view);
         state.seen = revision;
+        state.keys = count;
         state.connection = Some(connection.clone());
     });
     shared.generation.send_modify(|generation| *generation += 1);
@@ -254,50 +257,17 @@ async fn register(shared: &Shared, gateway: &Gateway, lease: i64) -> Result<(), 
 /// Keeps the lease and the view. Ends with the reason why it cannot.
 async fn follow(shared: &Shared, session: &mut Session) -> DirectoryError {
     let Session { connection, watch, .. } = session;
-    let Connection { gateway, lease } = &*connection;
     let keeping = async {
         let mut ticks = tokio::time::interval(shared.options.lease / 3);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut silence = Silence::default();
         loop {
-            tokio::select! {
-                _ = ticks.tick() => {}
-                () = shared.trouble.notified() => {}
-            }
-            if shared.state(|state| state.given_up == Some(*lease)) {
-                // E5.
-                let reason = "a change was not answered".to_owned();
-                return DirectoryError::Unreachable { reason };
-            }
-            for device in shared.state(|state| std::mem::take(&mut state.doubted)) {
-                if let Err(error) = verify(shared, gateway, device).await {
-                    return error;
-                }
-            }
-            match gateway.keep_lease(*lease).await {
-                Ok(true) => {}
-                Ok(false) => {
-                    let reason = "the host's lease has ended".to_owned();
-                    return DirectoryError::Unreachable { reason };
-                }
-                Err(error) => return error.into(),
-            }
-            // Keeping a lease needs no quorum at the moment; a change does.
-            let key = shared.state(|state| shared.keys.host(state.host.id));
-            let asked = BootTime::now();
-            let lives = gateway.txn(&[], &[Op::Get(key)], &[]).await;
-            match lives.as_ref().map(|answer| answer.read().next().flatten()) {
-                Ok(Some(record)) => {
-                    if let Err(error) = found(shared, connection, record, asked).await {
-                        return error;
-                    }
-                }
-                Ok(None) => {
-                    let reason = "the host's record is gone".to_owned();
-                    return DirectoryError::Unreachable { reason };
-                }
-                Err(error) => {
-                    return DirectoryError::Unreachable { reason: error.to_string() };
-                }
+            let is_time = tokio::select! {
+                _ = ticks.tick() => true,
+                () = shared.trouble.notified() => false,
+            };
+            if let Err(error) = stay(shared, connection, is_time.then_some(&mut silence)).await {
+                return error;
             }
         }
     };
@@ -305,7 +275,8 @@ async fn follow(shared: &Shared, session: &mut Session) -> DirectoryError {
         loop {
             match watch.next().await {
                 Ok(answer) => {
-                    if let Err(error) = take_in(shared, gateway, &answer.events).await {
+                    let taken_in = take_in(shared, &connection.gateway, &answer.events).await;
+                    if let Err(error) = taken_in {
                         return error;
                     }
                 }
@@ -317,6 +288,40 @@ async fn follow(shared: &Shared, session: &mut Session) -> DirectoryError {
         error = keeping => error,
         error = watching => error,
     }
+}
+
+/// Keeps the lease, and looks whether all is as it is to be; if it is time to, also whether the watch is silent.
+async fn stay(
+    shared: &Shared,
+    connection: &Connection,
+    silence: Option<&mut Silence>,
+) -> Result<(), DirectoryError> {
+    let Connection { gateway, lease } = connection;
+    let unreachable = |reason: &str| DirectoryError::Unreachable { reason: reason.to_owned() };
+    if shared.state(|state| state.given_up == Some(*lease)) {
+        // E5.
+        return Err(unreachable("a change was not answered"));
+    }
+    for device in shared.state(|state| std::mem::take(&mut state.doubted)) {
+        verify(shared, gateway, device).await?;
+    }
+    if !gateway.keep_lease(*lease).await? {
+        return Err(unreachable("the host's lease has ended"));
+    }
+    // Keeping a lease needs no quorum at the moment; a change does.
+    let key = shared.state(|state| shared.keys.host(state.host.id));
+    let asked = BootTime::now();
+    let lives = gateway.txn(&[], &[Op::Get(key)], &[]).await;
+    let lives = lives.map_err(|error| unreachable(&error.to_string()))?;
+    let record = lives.read().next().flatten();
+    let record = record.ok_or_else(|| unreachable("the host's record is gone"))?;
+    found(shared, connection, record, asked).await?;
+    if let Some(silence) = silence
+        && silence.is_found(shared, gateway, lives.revision()).await?
+    {
+        return Err(unreachable("its watch has told nothing of what has changed"));
+    }
+    Ok(())
 }
 
 /// This host was found registered, as was asked at `asked` (F7).
@@ -353,6 +358,7 @@ async fn take_in(
         for event in events {
             apply(view, &shared.keys.prefix, &event.kv.key, event.put());
             state.seen = state.seen.max(event.kv.mod_revision);
+            state.keys = state.keys.saturating_add_signed(event.more_keys());
             doubtful.extend(state.claims.iter().filter_map(|(device, held)| {
                 let own = event.kv.key == shared.keys.device(*device);
                 (own && event.kv.mod_revision > held.epoch).then_some(*device)

@@ -229,3 +229,43 @@ async fn a_host_stays_of_the_cluster_that_it_joined() {
     put(address, KEY, &ours);
     assert_eq!(next(&at_a).await, Event::Connected);
 }
+
+/// E7: a watch that a proxy has forgotten, without ending its connection, is noticed by what it does not tell: that a key was made or
+/// changed, or that one is gone. Other clusters' changes and one's own that were told are no reason to doubt it.
+#[tokio::test]
+async fn a_watch_that_is_silent_is_noticed() {
+    let etcd = EtcdProcesses::start(1);
+    let (a, b) = (host("a"), host("b"));
+    let wire = Wire::new(etcd.address(0));
+    let at_a = joined(&[wire.address()], &a).await;
+    let at_b = join(&etcd, &b).await;
+    at_b.claim(claim(OTHER_DEVICE)).await.expect("free");
+    let made = volume(&b, OTHER_DEVICE, "v");
+    let noticed = async || {
+        let reason = "its watch has told nothing of what has changed".to_owned();
+        assert_eq!(next(&at_a).await, Event::CutOff { reason });
+        assert_eq!(next(&at_a).await, Event::Connected);
+    };
+    until(&at_a, "it is told", |at_a| !at_a.view().claims.is_empty()).await;
+
+    wire.forget_watches();
+    at_b.reserve(made.clone()).await.expect("a free name");
+    noticed().await;
+    assert_eq!(at_a.view().volumes.get(&made.id).map(|record| record.size_bytes), Some(4096));
+    wire.forget_watches();
+    at_b.update(VolumeRecord { size_bytes: 8192, ..made.clone() }).await.expect("ours");
+    noticed().await;
+    assert_eq!(at_a.view().volumes.get(&made.id).map(|record| record.size_bytes), Some(8192));
+    wire.forget_watches();
+    at_b.forget(made.clone()).await.expect("ours");
+    noticed().await;
+    assert!(!at_a.view().volumes.contains_key(&made.id));
+
+    // Longer than it takes to notice a silent one.
+    let quiet = Instant::now() + LEASE * 4;
+    while Instant::now() < quiet {
+        put(etcd.address(0), "/farflash/other/names/v", "1");
+        let waited = tokio::time::timeout(LEASE / 6, at_a.event()).await;
+        assert!(waited.is_err(), "{waited:?}");
+    }
+}

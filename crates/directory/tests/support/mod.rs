@@ -5,7 +5,7 @@ use std::io::{self, Read, Write};
 use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
@@ -275,6 +275,10 @@ struct WireState {
     whole: AtomicBool,
     /// Watches rest: what etcd says by them does not get through.
     holds: AtomicBool,
+    /// Connections so far.
+    made: AtomicU64,
+    /// Watches by connections before this one rest for ever.
+    forgotten: AtomicU64,
     /// Transactions are carried out, and then asked for once more, as by what gave up waiting for the first answer.
     repeats: AtomicBool,
     /// What the request names of which a copy is to be kept, as it stands in its JSON.
@@ -301,6 +305,7 @@ struct Late {
 /// What is known of one connection, by both of its directions.
 #[derive(Default)]
 struct Passing {
+    number: u64,
     is_watch: AtomicBool,
     was_late: AtomicBool,
 }
@@ -313,6 +318,8 @@ impl Wire {
         let state = Arc::new(WireState {
             whole: AtomicBool::new(true),
             holds: AtomicBool::new(false),
+            made: AtomicU64::new(0),
+            forgotten: AtomicU64::new(0),
             repeats: AtomicBool::new(false),
             copied: Mutex::default(),
             copy: Mutex::default(),
@@ -336,7 +343,8 @@ impl Wire {
                 }
                 streams.extend([copy(&near), copy(&far)]);
                 drop(streams);
-                let passing = Arc::new(Passing::default());
+                let number = shared.made.fetch_add(1, Ordering::SeqCst);
+                let passing = Arc::new(Passing { number, ..Passing::default() });
                 for (from, to, asks) in [(copy(&near), copy(&far), true), (far, near, false)] {
                     let (state, passing) = (shared.clone(), passing.clone());
                     std::thread::spawn(move || state.pass((from, to), &passing, asks));
@@ -372,6 +380,11 @@ impl Wire {
     /// What was held gets through.
     pub(crate) fn release(&self) {
         self.state.holds.store(false, Ordering::SeqCst);
+    }
+
+    /// Nothing comes any more by the watches that are open, and none of them ends; those that are asked for from now on are as ever.
+    pub(crate) fn forget_watches(&self) {
+        self.state.forgotten.store(self.state.made.load(Ordering::SeqCst), Ordering::SeqCst);
     }
 
     /// From now on each transaction comes twice, and the second answer is the one that gets through.
@@ -434,13 +447,15 @@ fn names(request: &[u8], key: &str) -> bool {
 impl WireState {
     /// Passes on what comes by a connection in one direction: that of questions, or that of answers.
     fn pass(&self, (mut from, mut to): (TcpStream, TcpStream), passing: &Passing, asks: bool) {
-        let Passing { is_watch, was_late } = passing;
+        let Passing { number, is_watch, was_late } = passing;
         let mut bytes = [0; 16 << 10];
         while let Ok(len @ 1..) = from.read(&mut bytes) {
             if bytes.starts_with(b"POST /v3/watch ") {
                 is_watch.store(true, Ordering::SeqCst);
             }
-            let rests = || is_watch.load(Ordering::SeqCst) && self.holds.load(Ordering::SeqCst);
+            let is_forgotten = || *number < self.forgotten.load(Ordering::SeqCst);
+            let is_held = || self.holds.load(Ordering::SeqCst) || is_forgotten();
+            let rests = || is_watch.load(Ordering::SeqCst) && is_held();
             while rests() && self.whole.load(Ordering::SeqCst) {
                 std::thread::park_timeout(Duration::from_millis(10));
             }

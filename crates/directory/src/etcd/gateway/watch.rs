@@ -38,6 +38,14 @@ enum EventKind {
 }
 
 impl WatchEvent {
+    /// By how many keys there are more.
+    pub(crate) fn more_keys(&self) -> i64 {
+        match self.kind {
+            EventKind::Put => i64::from(self.kv.create_revision == self.kv.mod_revision),
+            EventKind::Delete => -1,
+        }
+    }
+
     /// The value that the key has now.
     pub(crate) fn put(&self) -> Option<&[u8]> {
         (self.kind == EventKind::Put).then_some(&self.kv.value)

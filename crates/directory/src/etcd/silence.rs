@@ -1,0 +1,50 @@
+//! Whether the watch tells what happens (E7).
+//!
+//! What stands between a host and etcd may forget a connection without ending it: then nothing comes by the watch, no event and
+//! no error, while requests are answered. So it is compared now and then whether all that etcd holds was told.
+
+use super::Shared;
+use super::gateway::{Gateway, GatewayError};
+
+/// It is looked every so many times that the lease is kept: once within its length.
+const TIMES: u32 = 3;
+
+/// What was found so far in a session.
+#[derive(Debug, Default)]
+pub(super) struct Silence {
+    times: u32,
+    /// Up to which revision the watch had told when it had not told all at the last look.
+    doubted_at: Option<i64>,
+}
+
+impl Silence {
+    /// Looks, if it is time to; the lease was just kept, and etcd is at `revision`. `true`: the watch has told nothing since the look
+    /// before, and did not tell all that was to be told then: what is on its way comes sooner.
+    ///
+    /// # Errors
+    /// etcd does not answer.
+    pub(super) async fn is_found(
+        &mut self,
+        shared: &Shared,
+        gateway: &Gateway,
+        revision: i64,
+    ) -> Result<bool, GatewayError> {
+        self.times += 1;
+        if !self.times.is_multiple_of(TIMES) {
+            return Ok(false);
+        }
+        let (seen, keys) = shared.state(|state| (state.seen, state.keys));
+        let doubted_at = self.doubted_at.take();
+        // Nothing was changed in all of etcd.
+        if revision <= seen {
+            return Ok(false);
+        }
+        // Others may share etcd, whose changes are not told here.
+        let found = gateway.compare(&shared.keys.prefix, seen).await?;
+        if !found.is_changed && found.keys == keys {
+            return Ok(false);
+        }
+        self.doubted_at = Some(seen);
+        Ok(doubted_at == Some(seen))
+    }
+}
