@@ -10,7 +10,7 @@ use uuid::Uuid;
 
 use crate::records::{ClaimRecord, HostRecord, VolumeRecord};
 use crate::view::View;
-use crate::{Admit, Claim, Conflict, Directory, DirectoryError, Event, Regrant, Reply};
+use crate::{Admit, Claim, Conflict, Directory, DirectoryError, Event, Mark, Regrant, Reply};
 
 /// A host that is a service by itself. Its claims keep out nobody elsewhere: what it may have is what belongs to no
 /// cluster (F6).
@@ -105,17 +105,23 @@ impl Directory for Alone {
         })
     }
 
-    fn claim(&self, claim: Claim) -> Reply<'_, ()> {
+    fn claim(&self, claim: Claim) -> Reply<'_, Mark> {
         self.change(|host, view| {
             let device = claim.device;
-            view.claims.insert(device, Arc::new(ClaimRecord::of(host, claim)));
-            Ok(())
+            let record = ClaimRecord::of(host, claim);
+            let mark = record.mark();
+            view.claims.insert(device, Arc::new(record));
+            Ok(mark)
         })
     }
 
-    fn take_over(&self, claim: Claim) -> Reply<'_, ()> {
+    fn take_over(&self, claim: Claim) -> Reply<'_, Mark> {
         // There is nobody else who could have it.
         self.claim(claim)
+    }
+
+    fn lost(&self, _device: Uuid, _own: &Mark, _holder: String) {
+        unreachable!("a device of no cluster carries no mark")
     }
 
     fn check(&self, device: Uuid) -> Reply<'_, ()> {

@@ -44,12 +44,17 @@
 //!   noted of it. A host that finds a lower one than that of its own claim has lost it to nobody: etcd has forgotten it. It claims
 //!   the device again, unless the holder whom etcd names is [seen](Seek) to serve it. And of a device that belongs to the cluster some claim
 //!   is noted: where none is, nobody gets it but by an operator's word.
+//! - F9: claims of a device are counted, in etcd and by the [`Mark`] that the device carries: whoever has claimed it marks it, durably,
+//!   before it serves anything of it. A device whose mark is of a later claim than etcd knows of, and of another host, is had by an
+//!   operator's word only, and not while that host is registered. Whoever claims it next counts on from the higher of both numbers.
+//!   So a host that finds a claim of a higher number than its own, in etcd or on the device ([`Directory::lost`]), has lost the
+//!   device, whatever etcd has forgotten.
 //!
 //! **No two hosts of a cluster serve a device, unless an operator said what is not so of a host that cannot be reached.**
 //! Claims of a device are ordered by their revisions. Let B hold the one after A's. By F2 A gave it back, and by
 //! F1 serves no more; or an operator had B take it over, who thereby asserts that A is dead. If A is not dead but cut
-//! off from etcd, its lease having ended, it goes on serving until it sees etcd again (F4): that is the price of
-//! F2, under which a data path does not stop because etcd is away, and why only a person may say it.
+//! off from etcd, its lease having ended, it goes on serving until it sees etcd again (F4), or B's mark, if both reach the device (F9): that
+//! is the price of F2, under which a data path does not stop because etcd is away, and why only a person may say it.
 //! What can be checked of it is: an A that B can reach is seen, also one that hangs, and keeps its claim. Left to the
 //! word alone are an A that neither etcd nor B reaches, one that listens no more but has not ended yet, one whose claim is of
 //! a release that named no addresses, and one that comes back to B's network in the moment between B's look and its transaction.
@@ -186,6 +191,17 @@ pub enum DirectoryError {
         /// The device's name here.
         device: String,
     },
+    /// The device carries the mark of a later claim than the directory knows of (F9).
+    #[error(
+        "the device {device} was claimed by host {holder} later than the directory knows, as one does not that is restored from an \
+         older backup"
+    )]
+    ClaimedLater {
+        /// The device's name here.
+        device: String,
+        /// The name of that host.
+        holder: String,
+    },
     /// This machine has no id by which it could be told from others.
     #[error("there is no machine id in /etc/machine-id, and hosts are known by it")]
     NoMachineId,
@@ -230,6 +246,27 @@ pub struct Claim {
     pub serial: Option<String>,
     /// Whether it says that it belongs to the cluster (F6): then it was claimed before (F8).
     pub belongs: bool,
+    /// What it carries of the last claim, if it does (F9).
+    pub mark: Option<Mark>,
+}
+
+/// What a device carries of the last claim under which it was served (F9).
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+pub struct Mark {
+    /// Counts the claims of the device.
+    pub number: u64,
+    /// Whose claim it was.
+    pub host: Uuid,
+    /// That host's name.
+    pub host_name: String,
+}
+
+impl Mark {
+    /// Whether a device that carries this was claimed later than by `known`, and by another host.
+    #[must_use]
+    pub fn is_later_than(&self, known: &Self) -> bool {
+        self.host != known.host && self.number >= known.number
+    }
 }
 
 /// Another division of an owner's quota.
@@ -303,10 +340,13 @@ pub trait Directory: Send + Sync + 'static {
     fn event(&self) -> Pin<Box<dyn Future<Output = Event> + Send + '_>>;
     /// Says how this host is from now on.
     fn describe(&self, host: HostRecord) -> Reply<'_, ()>;
-    /// Makes a device this host's (F1, F2).
-    fn claim(&self, claim: Claim) -> Reply<'_, ()>;
+    /// Makes a device this host's (F1, F2). The mark is what the device has to carry before anything of it is served (F9).
+    fn claim(&self, claim: Claim) -> Reply<'_, Mark>;
     /// The same, also with one of a host that is gone: an operator asserts that it is dead (F2). Refused if it is seen.
-    fn take_over(&self, claim: Claim) -> Reply<'_, ()>;
+    fn take_over(&self, claim: Claim) -> Reply<'_, Mark>;
+    /// This host has found on a device that it serves the mark of a later claim (F9), of the host `holder`: the device is lost, as it is
+    /// if that is found in the directory. Nothing is done if it is not held under the claim that is marked by `own`.
+    fn lost(&self, device: Uuid, own: &Mark, holder: String);
     /// Fails unless the directory is there and the device is this host's: to be asked before a change
     /// to a volume.
     fn check(&self, device: Uuid) -> Reply<'_, ()>;

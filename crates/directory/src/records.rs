@@ -7,7 +7,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
-use crate::{Claim, Term};
+use crate::{Claim, Mark, Term};
 
 /// A host that serves, as long as its lease lives.
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
@@ -122,18 +122,27 @@ pub struct ClaimRecord {
     /// After how long without the directory the process stops to serve, in milliseconds; nothing if it never does.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fence_after_ms: Option<u64>,
+    /// Counts the claims of the device (F9); 0 in those of releases that did not.
+    #[serde(default)]
+    pub number: u64,
 }
 
 impl ClaimRecord {
+    /// What the device is to carry of this claim (F9).
+    pub(crate) fn mark(&self) -> Mark {
+        Mark { number: self.number, host: self.host, host_name: self.host_name.clone() }
+    }
+
     /// How long the process serves without the directory, if it stops then.
     #[must_use]
     pub fn fence(&self) -> Option<Term> {
         self.fence_after_ms.map(|after| Term::new(Duration::from_millis(after)))
     }
 
-    /// The claim of `host` to a device.
+    /// The claim of `host` to a device, not counted yet.
     pub(crate) fn of(host: &HostRecord, claim: Claim) -> Self {
-        let Claim { device: _, name: device_name, volatile, model, serial, belongs: _ } = claim;
+        let Claim { device: _, name: device_name, volatile, model, serial, belongs: _, mark: _ } =
+            claim;
         Self {
             host: host.id,
             host_name: host.name.clone(),
@@ -148,6 +157,7 @@ impl ClaimRecord {
             api_certificate: host.api_certificate.clone(),
             portals: host.cores.iter().map(|core| core.portal).collect(),
             fence_after_ms: host.fence_after_ms,
+            number: 0,
         }
     }
 }
@@ -248,6 +258,7 @@ mod tests {
         assert_eq!((claim.host_name.as_str(), claim.api), ("a", None));
         assert!(claim.portals.is_empty() && claim.boot.is_empty());
         assert_eq!((claim.fence(), claim.model, claim.serial), (None, None, None));
+        assert_eq!(claim.number, 0);
         let newer =
             old.replace("\"volatile\"", "\"portals\":[\"[::1]:4420\"],\"more\":1,\"volatile\"");
         let claim: ClaimRecord = serde_json::from_str(&newer).expect("a claim");

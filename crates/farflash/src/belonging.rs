@@ -1,10 +1,13 @@
-//! To which cluster a device belongs (F6 of `directory`): whether a server may have it, and what becomes of that.
+//! To which cluster a device belongs (F6 of `directory`), and by which of its hosts it was claimed last (F9): whether a server may
+//! have it, and what becomes of that.
 
 use std::path::Path;
 
+use directory::Mark;
+use io_traits::DeviceError;
 use reactor::OwnedDevice;
 use uuid::Uuid;
-use volume::Superblock;
+use volume::{ClaimMark, HOST_NAME_BYTES_MAX, Superblock};
 
 use crate::failure::Failure;
 use crate::not_opened::{failing, is_failing};
@@ -50,6 +53,76 @@ pub(crate) fn join(
     let joined = joined.map_err(|error| not_written(path, &error))?;
     // Another cluster may have been quicker.
     check(path, &joined, Some(cluster)).map(|()| joined)
+}
+
+/// What the device at `path` carries of the last claim of its cluster.
+pub(crate) fn mark(
+    path: &Path,
+    device: &OwnedDevice,
+    superblock: &Superblock,
+) -> Result<Option<Mark>, Failure> {
+    let superblock = *superblock;
+    let read = on_device(device, move |device| async move {
+        volume::read_claim_mark(&device, &superblock).await
+    })?;
+    let read = read.map_err(|error| not_marked(path, error))?;
+    Ok(read.map(carried))
+}
+
+/// Has the device at `path`, which is the cluster's as `superblock` says, carry the claim of `own`, durably.
+pub(crate) fn leave_mark(
+    path: &Path,
+    device: &OwnedDevice,
+    superblock: &Superblock,
+    own: &Mark,
+) -> Result<(), Failure> {
+    let (superblock, mark) = (*superblock, claim_mark(superblock, own));
+    let wanted = mark.clone();
+    let found = on_device(device, move |device| async move {
+        volume::write_claim_mark(&device, &superblock, &wanted).await
+    })?;
+    match found.map_err(|error| not_marked(path, error))? {
+        Some(found) if found == mark => Ok(()),
+        // Another way to it was quicker, whose cluster knows of another claim.
+        Some(found) => Err(Failure::runtime(
+            format!(
+                "{} was claimed by host {} just now, of which the directory here does not know",
+                path.display(),
+                found.host_name
+            ),
+            "let one of both hosts serve it; when etcd was restored from a backup, start no host until all that run are connected",
+        )),
+        None => Err(Failure::runtime(
+            format!("{} does not hold what was written to it", path.display()),
+            "replace the drive, or leave the device out",
+        )),
+    }
+}
+
+/// The mark of a claim, as the device whose superblock this is has it.
+fn claim_mark(superblock: &Superblock, own: &Mark) -> ClaimMark {
+    let Mark { number, host, host_name } = own.clone();
+    let mut end = host_name.len().min(HOST_NAME_BYTES_MAX);
+    while !host_name.is_char_boundary(end) {
+        end -= 1;
+    }
+    ClaimMark {
+        device: superblock.uuid,
+        cluster: superblock.cluster.unwrap_or_default(),
+        number,
+        host,
+        host_name: host_name[..end].to_owned(),
+    }
+}
+
+/// A mark, as the directory knows it.
+fn carried(mark: ClaimMark) -> Mark {
+    Mark { number: mark.number, host: mark.host, host_name: mark.host_name }
+}
+
+fn not_marked(path: &Path, error: DeviceError) -> Failure {
+    let what = format!("{}: by whom it was claimed last cannot be read or written", path.display());
+    failing(format!("{what}: {error}"), &volume::OpenError::from(error))
 }
 
 /// Has it belong to no cluster. Returns the one that it belonged to.

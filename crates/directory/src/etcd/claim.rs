@@ -1,13 +1,14 @@
-//! Making a device this host's (F1, F2).
+//! Making a device this host's (F1, F2, F9).
 
 use std::time::Duration;
 
 use uuid::Uuid;
 
 use super::gateway::{Compare, Op, document};
+use super::holding::look;
 use super::{CLAIM_ROUNDS, Connection, Held, Shared, decode};
 use crate::records::ClaimRecord;
-use crate::{BootTime, Claim, DirectoryError, Term};
+use crate::{BootTime, Claim, DirectoryError, Mark, Term};
 
 /// How often it is looked whether a holder is back that is waited for.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
@@ -16,24 +17,35 @@ const SAY_EVERY: Duration = Duration::from_secs(5);
 
 impl Shared {
     /// Makes a device this host's; if `by_word` also one of a host that is gone, unless that is seen.
-    pub(super) async fn claim(&self, claim: Claim, by_word: bool) -> Result<(), DirectoryError> {
+    pub(super) async fn claim(&self, claim: Claim, by_word: bool) -> Result<Mark, DirectoryError> {
         self.connection()?;
-        let record = self.state(|state| ClaimRecord::of(&state.host, claim.clone()));
+        let mut record = self.state(|state| ClaimRecord::of(&state.host, claim.clone()));
         let key = self.keys.device(claim.device);
         // Each round fails only if what it read has changed meanwhile, or the session has ended.
         for _ in 0..CLAIM_ROUNDS {
             let connection = self.connected().await?;
-            let found = self.get(&connection, &key).await?;
-            let revision = found.as_ref().map_or(0, |kv| kv.mod_revision);
-            let mut compare = vec![Compare::ModRevision(key.clone(), revision)];
-            let before = found.map(|kv| decode::<ClaimRecord>(&kv.key, &kv.value)).transpose()?;
-            match before {
+            let found = look(self, &connection.gateway, claim.device).await;
+            let found = found.inspect_err(|_| self.trouble.notify_one())?;
+            let [revision, noted] = found.revisions();
+            let mut compare = vec![
+                Compare::ModRevision(key.clone(), revision),
+                // Two claims with one given back between them have numbers of their own.
+                Compare::ModRevision(self.keys.claimed(claim.device), noted),
+            ];
+            let known = found.last();
+            compare.extend(self.is_last(&connection, &claim, &known, by_word).await?);
+            let carried = claim.mark.as_ref().map_or(0, |mark| mark.number);
+            record.number = known.number.max(carried).saturating_add(1);
+            let before = found.claim.as_ref().map(|kv| decode::<ClaimRecord>(&kv.key, &kv.value));
+            match before.transpose()? {
                 Some(before) if before.host != record.host => {
                     compare.extend(self.pass_on(&connection, &claim, before, by_word).await?);
                 }
                 // F2: of another kernel it is not known to be dead.
                 Some(before) if before.boot != record.boot => self.seek(&claim, before).await?,
-                None if claim.belongs && !by_word => self.is_known(&connection, &claim).await?,
+                None if claim.belongs && !by_word && !found.is_noted() => {
+                    return Err(DirectoryError::Forgotten { device: claim.name });
+                }
                 _ => {}
             }
             // Who waited for a holder may have done so through the end of a session.
@@ -50,9 +62,10 @@ impl Shared {
                 .filter(|now| now.mod_revision != revision && now.value == document(&record));
             let epoch = own_work.map(|now| now.mod_revision);
             if let Some(epoch) = epoch.or(made.succeeded.then(|| made.revision())) {
+                let mark = record.mark();
                 self.note_claim(&connection, claim.device, Held { epoch, record })?;
                 self.seen(epoch).await;
-                return Ok(());
+                return Ok(mark);
             }
             self.trouble.notify_one();
         }
@@ -60,11 +73,28 @@ impl Shared {
         Err(DirectoryError::Unreachable { reason })
     }
 
-    /// F8: refuses a device that was claimed before, as it says, and of which etcd knows nothing.
-    async fn is_known(&self, connection: &Connection, claim: &Claim) -> Result<(), DirectoryError> {
-        let noted = self.get(connection, &self.keys.claimed(claim.device)).await?;
-        let forgotten = || DirectoryError::Forgotten { device: claim.name.clone() };
-        noted.map(drop).ok_or_else(forgotten)
+    /// F9: refuses a device that was claimed later than by `known`, the last claim in etcd, as its mark says. On what condition it
+    /// may be had by an operator's word.
+    async fn is_last(
+        &self,
+        connection: &Connection,
+        claim: &Claim,
+        known: &Mark,
+        by_word: bool,
+    ) -> Result<Option<Compare>, DirectoryError> {
+        let own = self.state(|state| state.host.id);
+        let later =
+            claim.mark.as_ref().filter(|mark| mark.host != own && mark.is_later_than(known));
+        let Some(later) = later else { return Ok(None) };
+        let (device, holder) = (claim.name.clone(), later.host_name.clone());
+        if !by_word {
+            return Err(DirectoryError::ClaimedLater { device, holder });
+        }
+        let key = self.keys.host(later.host);
+        match self.get(connection, &key).await? {
+            Some(_) => Err(DirectoryError::HolderLives { device, holder }),
+            None => Ok(Some(Compare::ModRevision(key, 0))),
+        }
     }
 
     /// Notes a claim that was made, unless the session in which it was asked for has ended: then it may be lost already, and

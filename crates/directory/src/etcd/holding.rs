@@ -1,4 +1,4 @@
-//! Whether what this process has claimed is still its own (F4, F5, F8).
+//! Whether what this process has claimed is still its own (F4, F5, F8, F9).
 
 use std::collections::BTreeMap;
 
@@ -7,13 +7,12 @@ use uuid::Uuid;
 use super::gateway::{Compare, Gateway, KeyValue, Op};
 use super::{Held, Shared};
 use crate::records::ClaimRecord;
-use crate::{DirectoryError, Event};
+use crate::{DirectoryError, Event, Mark};
 
 /// What etcd says of a device.
-struct Found {
-    claim: Option<KeyValue>,
-    /// When the claim was made, and when the last one was noted; 0 if never.
-    revisions: [i64; 2],
+pub(super) struct Found {
+    pub(super) claim: Option<KeyValue>,
+    note: Option<KeyValue>,
 }
 
 impl Found {
@@ -28,9 +27,26 @@ impl Found {
         Some(self.record().map_or_else(|| "unknown".to_owned(), |claim| claim.host_name))
     }
 
+    /// When the claim was made, and when the last one was noted; 0 if never.
+    pub(super) fn revisions(&self) -> [i64; 2] {
+        [&self.claim, &self.note].map(|kv| kv.as_ref().map_or(0, |kv| kv.mod_revision))
+    }
+
+    /// Whether the last claim is noted.
+    pub(super) fn is_noted(&self) -> bool {
+        self.note.is_some()
+    }
+
+    /// The last claim that is known, be it given back or not (F9): number 0 if none is, or none that is understood.
+    pub(super) fn last(&self) -> Mark {
+        let both = [&self.claim, &self.note].into_iter().flatten();
+        let records = both.filter_map(|kv| serde_json::from_slice::<ClaimRecord>(&kv.value).ok());
+        records.map(|record| record.mark()).max_by_key(|mark| mark.number).unwrap_or_default()
+    }
+
     /// F8: a claim made at `epoch` is noted at that revision or, if there was another since, at a later one.
     fn is_before(&self, epoch: i64) -> bool {
-        self.revisions.iter().all(|revision| *revision < epoch)
+        self.revisions().iter().all(|revision| *revision < epoch)
     }
 }
 
@@ -59,33 +75,42 @@ pub(super) async fn verify(
     let claim = found.record();
     if claim.as_ref().is_some_and(|claim| claim.session == held.record.session) {
         // Perhaps of another epoch: made by us, though the answer was lost.
-        let epoch = found.revisions[0];
+        let epoch = found.revisions()[0];
         note(shared, device, &held, Some(epoch));
         return Ok(());
     }
-    let is_forgotten = found.is_before(held.epoch);
+    // F9: where claims are counted, revisions of an etcd that has gone back do not matter.
+    let is_forgotten = found.is_before(held.epoch) && found.last().number <= held.record.number;
     if is_forgotten && !is_served_elsewhere(shared, device, &held, &found, claim).await {
         return claim_again(shared, gateway, device, held, &found).await;
     }
-    if !note(shared, device, &held, None) {
-        return Ok(());
-    }
-    // N4: nothing is confirmed before whoever is told of it has acted. What else is served waits for that, so it is asked at once.
-    shared.options.tenure.end();
-    let _ = shared.events.send(Event::ClaimLost { device, holder: found.holder() });
-    shared.trouble.notify_one();
+    lose(shared, device, &held, found.holder());
     Ok(())
 }
 
-async fn look(shared: &Shared, gateway: &Gateway, device: Uuid) -> Result<Found, DirectoryError> {
+/// Has a claim be lost, unless it was given back or made anew meanwhile.
+pub(super) fn lose(shared: &Shared, device: Uuid, held: &Held, holder: Option<String>) {
+    if !note(shared, device, held, None) {
+        return;
+    }
+    // N4: nothing is confirmed before whoever is told of it has acted. What else is served waits for that, so it is asked at once.
+    shared.options.tenure.end();
+    let _ = shared.events.send(Event::ClaimLost { device, holder });
+    shared.trouble.notify_one();
+}
+
+pub(super) async fn look(
+    shared: &Shared,
+    gateway: &Gateway,
+    device: Uuid,
+) -> Result<Found, DirectoryError> {
     let keys = [shared.keys.device(device), shared.keys.claimed(device)];
     let answer = gateway.txn(&[], &keys.map(Op::Get), &[]).await?;
     let mut read = answer.read().map(Option::<&KeyValue>::cloned);
     let (Some(claim), Some(note)) = (read.next(), read.next()) else {
         return Err(DirectoryError::Unreachable { reason: "a claim was not read".to_owned() });
     };
-    let revisions = [&claim, &note].map(|kv| kv.as_ref().map_or(0, |kv| kv.mod_revision));
-    Ok(Found { claim, revisions })
+    Ok(Found { claim, note })
 }
 
 /// Whether the holder whom a forgetful etcd names is seen to serve the device. A former process of this host is dead, if
@@ -115,7 +140,7 @@ async fn claim_again(
     held: Held,
     found: &Found,
 ) -> Result<(), DirectoryError> {
-    let [claimed, noted] = found.revisions;
+    let [claimed, noted] = found.revisions();
     let compare = [
         Compare::ModRevision(shared.keys.device(device), claimed),
         Compare::ModRevision(shared.keys.claimed(device), noted),

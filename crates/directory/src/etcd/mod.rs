@@ -37,7 +37,7 @@ use uuid::Uuid;
 use crate::records::{ClaimRecord, HostRecord, VolumeRecord};
 use crate::view::View;
 use crate::{
-    Admit, Claim, Conflict, Directory, DirectoryError, Event, Regrant, Reply, Seek, Tenure,
+    Admit, Claim, Conflict, Directory, DirectoryError, Event, Mark, Regrant, Reply, Seek, Tenure,
 };
 pub use access::{EtcdAccessError, EtcdCredentials};
 pub use address::{EtcdAddress, EtcdAddressError};
@@ -415,12 +415,19 @@ impl Directory for Etcd {
         Box::pin(self.shared.describe(host))
     }
 
-    fn claim(&self, claim: Claim) -> Reply<'_, ()> {
+    fn claim(&self, claim: Claim) -> Reply<'_, Mark> {
         Box::pin(self.shared.claim(claim, false))
     }
 
-    fn take_over(&self, claim: Claim) -> Reply<'_, ()> {
+    fn take_over(&self, claim: Claim) -> Reply<'_, Mark> {
         Box::pin(self.shared.claim(claim, true))
+    }
+
+    fn lost(&self, device: Uuid, own: &Mark, holder: String) {
+        let held = self.shared.state(|state| state.claims.get(&device).cloned());
+        if let Some(held) = held.filter(|held| held.record.mark() == *own) {
+            holding::lose(&self.shared, device, &held, Some(holder));
+        }
     }
 
     fn check(&self, device: Uuid) -> Reply<'_, ()> {

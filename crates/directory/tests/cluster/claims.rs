@@ -284,7 +284,8 @@ async fn a_claim_that_is_answered_when_its_session_has_ended_is_none() {
     assert_eq!(next(&at_a).await, Event::Connected);
     at_a.claim(claim(OTHER_DEVICE)).await.expect("free");
     let at_b = join(&etcd, &b).await;
-    wire.delay_answer(&format!("/farflash/test/claimed/{DEVICE}"));
+    // Of what a claim asks only its last transaction names that.
+    wire.delay_answer(&format!("/farflash/test/hosts/{}", a.id));
     let claiming = at_a.clone();
     let claimed = tokio::spawn(async move { claiming.claim(claim(DEVICE)).await });
     until(&at_b, "it is made", |at_b| at_b.view().claims.contains_key(&DEVICE)).await;

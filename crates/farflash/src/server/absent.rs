@@ -164,8 +164,8 @@ impl State {
         // Two may have come at once: of them one was the first to have the claim.
         self.check_copy(device, id).inspect_err(|_| self.membership.devices[device].forget())?;
         let opened = devices.get_mut(&device).expect("put in above");
-        let cluster = self.membership.directory.cluster();
-        if let Some(settling) = opened.settling(&config.devices[device].device, cluster) {
+        let claimed = self.membership.claimed(device);
+        if let Some(settling) = opened.settling(&config.devices[device].device, claimed) {
             let settled = aside(settling).await.ok_or_else(no_thread)??;
             opened.settle(settled);
         }

@@ -394,6 +394,7 @@ pub(super) fn refusal(error: DirectoryError) -> ServiceError {
         | DirectoryError::HolderLost { .. }
         | DirectoryError::HolderSeen { .. }
         | DirectoryError::Forgotten { .. }
+        | DirectoryError::ClaimedLater { .. }
         | DirectoryError::HostLives { .. }
         | DirectoryError::NoMachineId
         | DirectoryError::Foreign { .. }) => {

@@ -107,7 +107,7 @@ impl CoreThreads {
         let runtime = tokio::runtime::Handle::current();
         // Before anything of theirs is written, and before a volume is served.
         runtime.block_on(membership.claim(config, &devices, config.cluster.take_over))?;
-        self.settle(config, &mut devices, cluster)?;
+        self.settle(config, &mut devices, membership)?;
         for device in devices.values() {
             let shards = device.active.len();
             tracing::info!(device = device.name, shards, "recovering");
@@ -175,16 +175,18 @@ impl CoreThreads {
         Ok(())
     }
 
-    /// Looks at the devices again when they are this host's, and has them say that they belong to `cluster`, before anything of them is
+    /// Looks at the devices again when they are this host's, and has them say so, before anything of them is
     /// served. Those that cannot leave `devices`.
     fn settle(
         &mut self,
         config: &ServeConfig,
         devices: &mut BTreeMap<usize, OpenDevice>,
-        cluster: Option<Uuid>,
+        membership: &Membership,
     ) -> Result<(), Failure> {
         for (number, device) in &mut *devices {
-            if let Err(failure) = device.settle_in_time(config, *number, cluster) {
+            if let Err(failure) =
+                device.settle_in_time(config, *number, membership.claimed(*number))
+            {
                 self.leave_out(*number, failure)?;
             }
         }

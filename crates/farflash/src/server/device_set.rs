@@ -10,6 +10,7 @@
 //! - O5: a device that belongs to a cluster is served by hosts of that cluster only (F6 of `directory`).
 //! - O6: what a device of a cluster holds is looked at when it is this host's, whatever was seen before: until then another host may
 //!   have served it, and used shards of it that were not used then. What is in a shard that nobody reads back would be lost.
+//! - O7: a device of a cluster carries this host's claim before anything of it is served (F9 of `directory`).
 
 use std::collections::BTreeMap;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
@@ -18,11 +19,13 @@ use std::sync::mpsc;
 use std::time::Duration;
 
 use device::{MemDevice, SharedModel};
+use directory::Mark;
 use reactor::OwnedDevice;
 use units::{BLOCK_SIZE, ByteLen};
 use uuid::Uuid;
 use volume::Superblock;
 
+use super::membership::Claimed;
 use super::{ServeConfig, preflight};
 use crate::belonging;
 use crate::contents::{self, Contents, Look};
@@ -47,6 +50,8 @@ pub(super) struct OpenDevice {
     pub(super) superblock: Superblock,
     /// Shards that were ever used.
     pub(super) active: Vec<u16>,
+    /// What it carries of the last claim of its cluster.
+    pub(super) mark: Option<Mark>,
     pub(super) volatile_cache: Option<bool>,
 }
 
@@ -57,19 +62,20 @@ pub(super) struct Settled {
 }
 
 impl OpenDevice {
-    /// Has the device, which is this host's, say that it belongs to `cluster`, and looks at it again (O6): for a thread that may have
-    /// to wait. `None` if it is nobody else's ever. What comes of it is for [`OpenDevice::settle`].
+    /// Has the device, which is this host's, say that it belongs to the cluster, and by which claim (O7), and looks at it again
+    /// (O6): for a thread that may have to wait. `None` if it is nobody else's ever. What comes of it is for [`OpenDevice::settle`].
     pub(super) fn settling(
         &self,
         device: &DeviceSpec,
-        cluster: Option<Uuid>,
+        claimed: Option<Claimed>,
     ) -> Option<impl FnOnce() -> Result<Settled, Failure> + Send + use<>> {
-        match (&self.source, device, cluster) {
-            (Source::File(opened), DeviceSpec::File(spec), Some(cluster)) => {
+        match (&self.source, device, claimed) {
+            (Source::File(opened), DeviceSpec::File(spec), Some(claimed)) => {
                 let (opened, path, before) = (opened.clone(), spec.path.clone(), self.superblock);
                 Some(move || -> Result<Settled, Failure> {
                     contents::look_again(&path, &opened, &before)?;
-                    let superblock = belonging::join(&path, &opened, cluster)?;
+                    let superblock = belonging::join(&path, &opened, claimed.cluster)?;
+                    belonging::leave_mark(&path, &opened, &superblock, &claimed.mark)?;
                     let active = contents::active_shards(&path, &opened, &superblock)?;
                     Ok(Settled { superblock, active })
                 })
@@ -88,10 +94,10 @@ impl OpenDevice {
         &mut self,
         config: &ServeConfig,
         number: usize,
-        cluster: Option<Uuid>,
+        claimed: Option<Claimed>,
     ) -> Result<(), Failure> {
         let device = &config.devices[number].device;
-        if let (Some(settling), DeviceSpec::File(spec)) = (self.settling(device, cluster), device) {
+        if let (Some(settling), DeviceSpec::File(spec)) = (self.settling(device, claimed), device) {
             let settled = in_time(config.device_timeout * 2, settling);
             self.settle(settled.unwrap_or_else(|| Err(storage::hangs(spec)))?);
         }
@@ -101,7 +107,7 @@ impl OpenDevice {
 
 /// What a device is, before anything is changed.
 enum Looked {
-    Ours(Source, Superblock, Vec<u16>),
+    Ours(Source, Superblock, Vec<u16>, Option<Mark>),
     Blank(OwnedDevice),
     /// A file that is to be made.
     ToMake(Made),
@@ -186,14 +192,14 @@ pub(super) fn open(
             tracing::info!(device = %spec.path.display(), "formatted");
             made.0.retain(|(_, path)| **path != spec.path);
             let active = contents::active_shards(&spec.path, device, &superblock)?;
-            *looked = Looked::Ours(Source::File(device.clone()), superblock, active);
+            *looked = Looked::Ours(Source::File(device.clone()), superblock, active, None);
         }
     }
     let opened = all.into_iter().zip(config.device_names()).zip(&config.devices);
     let opened = opened.map(|((looked, name), shared)| match looked {
-        Looked::Ours(source, superblock, active) => {
+        Looked::Ours(source, superblock, active, mark) => {
             let volatile_cache = volatile_cache(&shared.device);
-            Ok(OpenDevice { name, source, superblock, active, volatile_cache })
+            Ok(OpenDevice { name, source, superblock, active, mark, volatile_cache })
         }
         Looked::Absent(failure) => Err(failure),
         Looked::Blank(_) | Looked::ToMake(_) => {
@@ -214,13 +220,13 @@ pub(super) fn open_late(
     let DeviceSpec::File(spec) = device else { unreachable!("memory is never absent") };
     let opened = storage::open_late(spec)?;
     let looked = look_at(spec, opened, config.cores.len(), Look::Samples)?;
-    let Looked::Ours(source, superblock, active) = looked else {
+    let Looked::Ours(source, superblock, active, mark) = looked else {
         unreachable!("what is there is ours, or refused");
     };
     belonging::check(&spec.path, &superblock, cluster)?;
     let name = config.device_names().swap_remove(number);
     let volatile_cache = volatile_cache(device);
-    Ok(OpenDevice { name, source, superblock, active, volatile_cache })
+    Ok(OpenDevice { name, source, superblock, active, mark, volatile_cache })
 }
 
 fn volatile_cache(device: &DeviceSpec) -> Option<bool> {
@@ -263,14 +269,14 @@ fn look(device: &DeviceSpec, config: &ServeConfig) -> Result<Looked, Failure> {
         DeviceSpec::Mem { size } => {
             let (memory, superblock) = storage::memory(memory_len(*size, cores)?)?;
             check_cores(device, &superblock, cores)?;
-            Ok(Looked::Ours(Source::Memory(memory), superblock, Vec::new()))
+            Ok(Looked::Ours(Source::Memory(memory), superblock, Vec::new(), None))
         }
         DeviceSpec::Model(spec) => {
             let len = memory_len(spec.size, cores)?;
             let model = crate::model::shared(spec, len)?;
             let (memory, superblock) = storage::memory(len)?;
             check_cores(device, &superblock, cores)?;
-            Ok(Looked::Ours(Source::Model(memory, model), superblock, Vec::new()))
+            Ok(Looked::Ours(Source::Model(memory, model), superblock, Vec::new(), None))
         }
     }
 }
@@ -327,7 +333,8 @@ fn look_at(
             let active = contents::active_shards(&spec.path, &device, &superblock)?;
             check_cores(&DeviceSpec::File(spec.clone()), &superblock, cores)?;
             warn_of(spec, &device);
-            Ok(Looked::Ours(Source::File(device), superblock, active))
+            let mark = belonging::mark(&spec.path, &device, &superblock)?;
+            Ok(Looked::Ours(Source::File(device), superblock, active, mark))
         }
         Contents::Blank if look == Look::Everywhere => {
             warn_of(spec, &device);
@@ -366,7 +373,7 @@ fn check_cores(device: &DeviceSpec, superblock: &Superblock, cores: usize) -> Re
 fn check_copies(config: &ServeConfig, all: &[Looked]) -> Result<(), Failure> {
     let mut seen = BTreeMap::new();
     for (looked, shared) in all.iter().zip(&config.devices) {
-        let Looked::Ours(_, superblock, _) = looked else { continue };
+        let Looked::Ours(_, superblock, ..) = looked else { continue };
         if let Some(other) = seen.insert(superblock.uuid, &shared.device) {
             let (id, device) = (superblock.uuid, &shared.device);
             return Err(Failure::runtime(
@@ -385,7 +392,8 @@ fn check_clusters(
     cluster: Option<Uuid>,
 ) -> Result<(), Failure> {
     for (looked, shared) in all.iter().zip(&config.devices) {
-        if let (Looked::Ours(_, superblock, _), DeviceSpec::File(spec)) = (looked, &shared.device) {
+        if let (Looked::Ours(_, superblock, ..), DeviceSpec::File(spec)) = (looked, &shared.device)
+        {
             belonging::check(&spec.path, superblock, cluster)?;
         }
     }

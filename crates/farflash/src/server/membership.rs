@@ -10,7 +10,7 @@ use std::time::Duration;
 use control::Drive;
 use directory::{
     Alone, Claim, CoreRecord, DeviceRecord, Directory, DirectoryError, Etcd, EtcdAddress,
-    EtcdCredentials, EtcdOptions, HostRecord, Identity, Tenure, Term,
+    EtcdCredentials, EtcdOptions, HostRecord, Identity, Mark, Tenure, Term,
 };
 use tokio::runtime::Handle;
 use tokio::task::JoinSet;
@@ -50,30 +50,42 @@ pub(crate) struct ClusterConfig {
 /// A device of this host.
 #[derive(Clone)]
 pub(super) struct OwnDevice {
-    /// `None` before it is claimed.
-    id: Arc<Mutex<Option<Uuid>>>,
+    /// What it is, and by which claim it is this host's; `None` before it is claimed.
+    claimed: Arc<Mutex<Option<(Uuid, Mark)>>>,
     pub(super) fence: Fence,
 }
 
 impl OwnDevice {
     fn during(tenure: Tenure) -> Self {
-        Self { id: Arc::default(), fence: Fence::during(tenure) }
+        Self { claimed: Arc::default(), fence: Fence::during(tenure) }
     }
 
     /// What it is, if it was ever there.
     pub(super) fn id(&self) -> Option<Uuid> {
-        *self.id.lock().unwrap_or_else(PoisonError::into_inner)
+        self.claimed.lock().unwrap_or_else(PoisonError::into_inner).as_ref().map(|(id, _)| *id)
     }
 
-    /// It is claimed as this.
-    fn claim_as(&self, id: Uuid) {
-        *self.id.lock().unwrap_or_else(PoisonError::into_inner) = Some(id);
+    fn mark(&self) -> Option<Mark> {
+        let claimed = self.claimed.lock().unwrap_or_else(PoisonError::into_inner);
+        claimed.as_ref().map(|(_, mark)| mark.clone())
+    }
+
+    /// It is claimed as this, by the claim of this mark.
+    fn claim_as(&self, id: Uuid, mark: Mark) {
+        *self.claimed.lock().unwrap_or_else(PoisonError::into_inner) = Some((id, mark));
     }
 
     /// It is not going to be served as what it was claimed as.
     pub(super) fn forget(&self) {
-        *self.id.lock().unwrap_or_else(PoisonError::into_inner) = None;
+        *self.claimed.lock().unwrap_or_else(PoisonError::into_inner) = None;
     }
+}
+
+/// By which claim a device is this host's.
+#[derive(Clone, Debug)]
+pub(super) struct Claimed {
+    pub(super) cluster: Uuid,
+    pub(super) mark: Mark,
 }
 
 /// This host in the service.
@@ -184,6 +196,7 @@ impl Membership {
                 model,
                 serial,
                 belongs: device.superblock.cluster.is_some(),
+                mark: device.mark.clone(),
             };
             let own = self.clone();
             asked.spawn(async move { (number, own.claim_one(number, claim, by_word).await) });
@@ -203,11 +216,29 @@ impl Membership {
             false => self.directory.claim(claim.clone()),
             true => self.directory.take_over(claim.clone()),
         });
-        claimed.await?;
-        self.devices[number].claim_as(claim.device);
+        self.devices[number].claim_as(claim.device, claimed.await?);
         // Who was told before this that it is lost did not know which it is.
         let checked = self.patiently(|| self.directory.check(claim.device)).await;
         checked.inspect_err(|_| self.devices[number].forget())
+    }
+
+    /// By which claim of its cluster a device is this host's; `None` if the host is a service by itself.
+    pub(super) fn claimed(&self, number: usize) -> Option<Claimed> {
+        let (cluster, mark) = (self.directory.cluster()?, self.devices[number].mark()?);
+        Some(Claimed { cluster, mark })
+    }
+
+    /// Acts upon the mark that a device is seen to carry (F9 of `directory`). `true`: it is of a later claim than this host's.
+    pub(super) fn has_lost(&self, number: usize, found: &Mark) -> bool {
+        let (Some(id), Some(claimed)) = (self.devices[number].id(), self.claimed(number)) else {
+            return false;
+        };
+        // One of another process that is this host, too, has a higher number.
+        let is_lost = found.number > claimed.mark.number || found.is_later_than(&claimed.mark);
+        if is_lost {
+            self.directory.lost(id, &claimed.mark, found.host_name.clone());
+        }
+        is_lost
     }
 
     /// Says which devices this host serves, beside those that it has named before.
@@ -366,6 +397,13 @@ fn failure(error: &DirectoryError) -> Failure {
             what,
             "wait until all hosts that run are connected to it: they tell it what they serve; if none serves this device or a \
              copy of it, add --take-over: by it you assert that",
+        ),
+        DirectoryError::ClaimedLater { holder, .. } => Failure::runtime(
+            what,
+            format!(
+                "start {holder} first, or wait until it is connected: it tells the directory what it serves; if neither it nor any \
+                 other host serves this device, add --take-over: by it you assert that"
+            ),
         ),
         DirectoryError::HostLives { .. } => {
             Failure::runtime(what, "give each server a --host-name of its own")

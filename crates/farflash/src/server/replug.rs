@@ -7,10 +7,13 @@
 //! - P2: at the path is the device that was served, by its superblock, and it is locked as at the start. Another
 //!   one is left alone; log, status and API say so, and it is looked again.
 //! - P3: the old way is shut for all cores before the first shard is read back by the new one.
+//! - P4: a drive that another host has claimed meanwhile, as its mark says (F9 of `directory`), is that one's: it is looked at
+//!   before it is used anew, and every [`MARK_LOOKS`] looks while it is served, since two hosts may reach it.
 
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
+use directory::Mark;
 use reactor::OwnedDevice;
 use volume::Superblock;
 
@@ -18,6 +21,7 @@ use super::device_set::{OpenDevice, Source};
 use super::fence::Fence;
 use super::message::{CoreMessage, NewWay};
 use super::state::State;
+use crate::belonging;
 use crate::contents;
 use crate::device_spec::{DeviceSpec, FileSpec};
 use crate::failure::Failure;
@@ -25,6 +29,9 @@ use crate::storage;
 
 /// How often failures are looked for, and a drive that is away.
 pub(super) const LOOK_EVERY: Duration = Duration::from_secs(1);
+
+/// Every so many looks it is looked whose claim a drive carries: two blocks are read, every 5 s.
+const MARK_LOOKS: u32 = 5;
 
 /// A file or drive that is served.
 pub(super) struct Drive {
@@ -54,6 +61,11 @@ impl Drive {
             }
             _ => None,
         }
+    }
+
+    /// What it carries of the last claim of its cluster; nothing if that cannot be read.
+    fn mark(&self) -> Option<Mark> {
+        belonging::mark(&self.spec.path, &self.opened, &self.superblock).ok().flatten()
     }
 
     fn look(&self) -> Found {
@@ -86,12 +98,16 @@ pub(super) fn start(state: &Arc<State>, drives: Vec<Option<Drive>>) {
 /// Looks after a drive for as long as the server runs, or the drive is this host's.
 pub(super) async fn look_after(state: Arc<State>, device: usize, mut drive: Drive) {
     let mut is_away = false;
-    loop {
+    for looks in 1_u32.. {
         tokio::time::sleep(LOOK_EVERY).await;
         if drive.fence.is_shut() {
             return;
         }
         if !drive.fence.take_ails() && !is_away {
+            if looks.is_multiple_of(MARK_LOOKS) && drive.superblock.cluster.is_some() {
+                let Some(same) = still_own(&state, device, drive).await else { return };
+                drive = same;
+            }
             continue;
         }
         let Some((same, found)) = look_aside(drive).await else { return };
@@ -106,9 +122,11 @@ pub(super) async fn look_after(state: Arc<State>, device: usize, mut drive: Driv
                 true
             }
             Found::Anew(opened) => {
+                let anew = Drive { opened, ..drive };
+                let Some(anew) = still_own(&state, device, anew).await else { return };
+                drive = anew;
                 let Some(number) = drive.fence.renew() else { return };
-                let way = NewWay { opened: opened.clone(), number };
-                drive.opened = opened;
+                let way = NewWay { opened: drive.opened.clone(), number };
                 for core in &state.cores {
                     let way = way.clone();
                     // A core that has ended uses nothing.
@@ -121,6 +139,17 @@ pub(super) async fn look_after(state: Arc<State>, device: usize, mut drive: Driv
             }
         };
     }
+}
+
+/// The drive, unless it carries another host's claim, which is then acted upon (P4).
+async fn still_own(state: &State, device: usize, drive: Drive) -> Option<Drive> {
+    let (drive, mark) = aside(move || {
+        let mark = drive.mark();
+        (drive, mark)
+    })
+    .await?;
+    let is_lost = mark.is_some_and(|mark| state.membership.has_lost(device, &mark));
+    (!is_lost).then_some(drive)
 }
 
 async fn look_aside(drive: Drive) -> Option<(Drive, Found)> {
