@@ -130,8 +130,18 @@ int farflash_create_with(const farflash_cluster *cluster, const farflash_new_vol
 /* Deletes a volume with all that is on it. */
 int farflash_delete(const farflash_cluster *cluster, const char *volume);
 
-/* Changes a volume's size. What lies beyond a smaller one is lost at once. */
-int farflash_resize(const farflash_cluster *cluster, const char *volume, uint64_t size_bytes);
+/* What was written behind the end that a volume has been given, and is gone. */
+typedef struct farflash_cut_off {
+    uint64_t bytes;    /* how much it was */
+    uint32_t at_least; /* other than 0: it may have been more; not all of a large volume is counted */
+} farflash_cut_off;
+
+/*
+ * Changes a volume's size. What lies beyond a smaller one is lost at once; `cut_off` says how much that was, and can be
+ * NULL.
+ */
+int farflash_resize(const farflash_cluster *cluster, const char *volume, uint64_t size_bytes,
+                    farflash_cut_off *cut_off);
 
 /*
  * Changes what a volume is promised of its device: a share in proportion to those of others, or the blocks read and
@@ -383,7 +393,7 @@ int farflash_start_create(const farflash_cluster *cluster, const farflash_new_vo
 int farflash_start_delete(const farflash_cluster *cluster, const char *volume, farflash_callback done,
                           void *context);
 int farflash_start_resize(const farflash_cluster *cluster, const char *volume, uint64_t size_bytes,
-                          farflash_callback done, void *context);
+                          farflash_cut_off *cut_off, farflash_callback done, void *context);
 int farflash_start_set_slo(const farflash_cluster *cluster, const char *volume, uint32_t share,
                            uint64_t reads_per_second, uint64_t writes_per_second, farflash_callback done,
                            void *context);

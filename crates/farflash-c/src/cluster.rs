@@ -5,7 +5,7 @@ use std::ffi::{c_char, c_int};
 use farflash_client::{ChangeAuth, ChangeRestrictions, Cluster, NewVolume, Slo};
 
 use crate::edge::{Failure, edge, optional_list, put, reference, text};
-use crate::structs::{CClusterOptions, CNewVolume, CTokens, slo};
+use crate::structs::{CClusterOptions, CCutOff, CNewVolume, CTokens, slo};
 
 /// See `farflash.h`.
 ///
@@ -191,13 +191,18 @@ pub unsafe extern "C" fn farflash_resize(
     cluster: *const Cluster,
     volume: *const c_char,
     size_bytes: u64,
+    cut_off: *mut CCutOff,
 ) -> c_int {
     edge(|| {
         // SAFETY: the caller's promise.
         let (cluster, volume) =
             unsafe { (reference(cluster, "cluster")?, text(volume, "volume")?) };
-        cluster.resize(volume, size_bytes)?;
-        Ok(())
+        let record = cluster.resize(volume, size_bytes)?;
+        if cut_off.is_null() {
+            return Ok(());
+        }
+        // SAFETY: the caller's promise.
+        unsafe { put(cut_off, "cut_off", CCutOff::of(&record)) }
     })
 }
 

@@ -7,7 +7,7 @@ use farflash_client::{Cluster, Error, Pending, Volume};
 
 use crate::cluster::{auth_change, promised, restrictions};
 use crate::edge::{Failure, OK, c_text, edge, put, reference, text};
-use crate::structs::{CNewVolume, COpenOptions, CTokens};
+use crate::structs::{CCutOff, CNewVolume, COpenOptions, CTokens};
 use crate::submit::Callback;
 use crate::volume::Opening;
 
@@ -138,15 +138,18 @@ pub unsafe extern "C" fn farflash_start_resize(
     cluster: *const Cluster,
     volume: *const c_char,
     size_bytes: u64,
+    cut_off: *mut CCutOff,
     done: Option<Callback>,
     context: *mut c_void,
 ) -> c_int {
-    // SAFETY: the caller's promise.
-    unsafe {
-        change(cluster, volume, (done, context), |cluster, volume| {
-            Ok(cluster.start_resize(volume, size_bytes))
-        })
-    }
+    edge(|| {
+        // SAFETY: the caller's promise.
+        let (cluster, volume) =
+            unsafe { (reference(cluster, "cluster")?, text(volume, "volume")?) };
+        let caller = Caller::new(done, context, cut_off)?;
+        caller.wait_for(cluster.start_resize(volume, size_bytes), |record| CCutOff::of(&record));
+        Ok(())
+    })
 }
 
 /// See `farflash.h`.

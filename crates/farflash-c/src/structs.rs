@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use farflash_client::{
     ClusterOptions, DeviceHealth, FailureDomain, NewVolume, OpenOptions, Properties, Restrictions,
-    Slo, Tokens,
+    Slo, Tokens, VolumeRecord,
 };
 use uuid::Uuid;
 
@@ -19,6 +19,13 @@ pub struct CTokens {
     id: [c_char; 40],
     token: [c_char; 160],
     controller_token: [c_char; 160],
+}
+
+/// `farflash_cut_off`
+#[repr(C)]
+pub struct CCutOff {
+    bytes: u64,
+    at_least: u32,
 }
 
 /// `farflash_cluster_options`
@@ -144,6 +151,14 @@ impl CTokens {
             token: array(&tokens.token),
             controller_token: array(&tokens.controller_token),
         }
+    }
+}
+
+impl CCutOff {
+    /// What a resize has cut off, by the record that it returned.
+    pub(crate) fn of(record: &VolumeRecord) -> Self {
+        let (bytes, at_least) = record.cut_off.map_or((0, false), |cut| (cut.bytes, cut.at_least));
+        Self { bytes, at_least: u32::from(at_least) }
     }
 }
 

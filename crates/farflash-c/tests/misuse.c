@@ -134,6 +134,7 @@ int main(void)
     farflash_open_options options = { 0 };
     farflash_request request = { FARFLASH_OP_READ, 1, BLOCK, block, NULL };
     farflash_tokens tokens, changed;
+    farflash_cut_off cut_off = { 9, 9 };
     pthread_t threads[THREADS];
     int told = 0, i;
     const int invalid = FARFLASH_INVALID_ARGUMENT;
@@ -180,7 +181,9 @@ int main(void)
     DEMAND(farflash_change_auth(cluster, "v", 0, 0, &changed) == FARFLASH_OK);
     DEMAND(strcmp(tokens.token, changed.token) != 0);
     DEMAND(farflash_restrict(cluster, "v", NULL, "127.0.0.0/8,::1/128", NULL) == FARFLASH_OK);
-    DEMAND(farflash_resize(cluster, "v", 2 << 20) == FARFLASH_OK);
+    DEMAND(farflash_resize(cluster, "v", 4 << 20, NULL) == FARFLASH_OK);
+    DEMAND(farflash_resize(cluster, "v", 2 << 20, &cut_off) == FARFLASH_OK);
+    DEMAND(cut_off.bytes == 0 && cut_off.at_least == 0);
 
     /* Callbacks come before close returns, and each comes once. */
     for (told = 0, i = 0; i < 64; i++) {

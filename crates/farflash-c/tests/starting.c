@@ -77,7 +77,7 @@ static void refuse_nonsense(farflash_cluster *cluster, farflash_new_volume *new,
     FAILS(farflash_start_create(cluster, new, NULL, NULL, outcome), invalid, "done is NULL");
     FAILS(farflash_start_delete(cluster, NULL, tell, outcome), invalid, "volume is NULL");
     FAILS(farflash_start_delete(cluster, "v", NULL, outcome), invalid, "done is NULL");
-    FAILS(farflash_start_resize(cluster, "v", 1 << 20, NULL, outcome), invalid, "done is NULL");
+    FAILS(farflash_start_resize(cluster, "v", 1 << 20, NULL, NULL, outcome), invalid, "done is NULL");
     FAILS(farflash_start_set_slo(cluster, "v", 0, 0, 0, tell, outcome), invalid, "neither a share");
     FAILS(farflash_start_change_auth(cluster, "v", 0, 0, NULL, tell, outcome), invalid, "tokens is NULL");
     FAILS(farflash_start_change_auth(cluster, "v", 0, 0, &tokens, NULL, outcome), invalid, "done is NULL");
@@ -98,6 +98,7 @@ int main(void)
     farflash_volume_properties properties;
     farflash_new_volume new = { sizeof new };
     farflash_open_options options = { sizeof options };
+    farflash_cut_off cut_off = { 9, 9 };
     struct outcome outcome = { 0 };
     struct brief brief;
     char names[VOLUMES][16];
@@ -126,11 +127,14 @@ int main(void)
     DEMAND(volume == NULL);
     STARTS(farflash_start_open(cluster, "v7", &options, &volume, tell, &outcome));
     BECOMES(&outcome, FARFLASH_OK, "");
-    STARTS(farflash_start_resize(cluster, "v7", 2 << 20, tell, &outcome));
+    STARTS(farflash_start_resize(cluster, "v7", 2 << 20, &cut_off, tell, &outcome));
     BECOMES(&outcome, FARFLASH_OK, "");
     DEMAND(farflash_write(volume, block, sizeof block, (2 << 20) - sizeof block) == FARFLASH_OK);
     DEMAND(farflash_properties(volume, &properties) == FARFLASH_OK);
-    DEMAND(strcmp(properties.uuid, tokens[7].id) == 0);
+    DEMAND(strcmp(properties.uuid, tokens[7].id) == 0 && cut_off.bytes == 0);
+    STARTS(farflash_start_resize(cluster, "v7", 1 << 20, &cut_off, tell, &outcome));
+    BECOMES(&outcome, FARFLASH_OK, "");
+    DEMAND(cut_off.bytes == sizeof block && cut_off.at_least == 0);
     STARTS(farflash_start_set_slo(cluster, "v7", 30, 0, 0, tell, &outcome));
     BECOMES(&outcome, FARFLASH_OK, "");
     STARTS(farflash_start_set_slo(cluster, "none", 30, 0, 0, tell, &outcome));
