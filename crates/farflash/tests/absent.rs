@@ -163,7 +163,7 @@ fn a_device_that_is_missing_at_the_start_is_served_when_it_comes() {
     let create_new = ["create", "new", "--size", "1GiB"];
     is_refused(&create_new, "which names are taken on file:");
     is_refused(&["create", "far-0", "--size", "1GiB", "--device", &a], "which names are taken");
-    let scrub = run(&["scrub", "--device", &b, "--api", &server.api]);
+    let scrub = run(&["scrub", &b, "--api", &server.api]);
     assert!(scrub.code == Some(1) && scrub.stderr.contains("is away: "), "{scrub:?}");
     assert!(!is_found(&server, &far[0]) && is_found(&server, &near));
     let stranger = serde_json::json!({
@@ -186,7 +186,7 @@ fn a_device_that_is_missing_at_the_start_is_served_when_it_comes() {
     assert!(!is_to_come_again(&server, &stranger), "nothing more can come");
     is_refused(&["create", "far-0", "--size", "1GiB", "--device", &a], "exists already");
     create(&server, "new", &b);
-    succeed(&["scrub", "--device", &b, "--api", &server.api]);
+    succeed(&["scrub", &b, "--api", &server.api]);
     succeed(&["status", "--api", &server.api]);
     server.signal("TERM");
     assert_eq!(server.wait(), Some(0));

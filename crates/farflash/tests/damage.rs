@@ -322,7 +322,7 @@ fn a_scrub_finds_damage_while_the_server_runs() {
     assert_eq!(scrubs(), counted);
     assert!(scrub(&["--stop"]).stdout.starts_with("stopped: "));
     assert_eq!(scrubs(), control::ScrubStats { running: 0, stopped: 1, ..counted });
-    let outcome = scrub(&["--device", "file:/other", "--status"]);
+    let outcome = scrub(&["file:/other", "--status"]);
     assert_eq!(outcome.code, Some(1), "{outcome:?}");
 }
 

@@ -158,10 +158,10 @@ fn each_device_is_set_scrubbed_and_shown_by_its_name() {
     assert_eq!(ceilings, [false, true, false]);
     assert_eq!(list["devices"][1]["sharing"]["unpromised_reads_per_second"], 1000);
 
-    refused(&[&["scrub"], &api[..]].concat(), 2, "several devices", "--device");
-    let scrubbed = succeed(&[&["scrub", "--device", names[2]], &api[..]].concat());
+    refused(&[&["scrub"], &api[..]].concat(), 2, "several devices", "behind `farflash scrub`");
+    let scrubbed = succeed(&[&["scrub", names[2]], &api[..]].concat());
     assert!(scrubbed.starts_with("done"), "{scrubbed}");
-    let idle = succeed(&[&["scrub", "--status", "--device", names[0]], &api[..]].concat());
+    let idle = succeed(&[&["scrub", "--status", names[0]], &api[..]].concat());
     assert!(idle.starts_with("none since"), "{idle}");
 
     let stats = control::ApiClient::new(&server.api).unwrap().stats().unwrap();

@@ -20,6 +20,7 @@ are right, while hosts go on. What memory has whole and the device has not is wr
 Examples:
   farflash scrub
   farflash scrub --rate 50MiB --detach
+  farflash scrub file:/dev/nvme1n1
   farflash scrub --status --json
 
 Exit codes: 0 nothing is damaged, 1 something is, or it could not be done.";
@@ -28,8 +29,7 @@ const POLL: Duration = Duration::from_millis(500);
 
 #[derive(Debug, Args)]
 pub(crate) struct Scrub {
-    /// The device, as `GET /v1/devices` names it [default: the server's only one]
-    #[arg(long)]
+    /// The device's name, as `device list` has it [default: the only one]
     device: Option<String>,
     /// Bytes read a second at most, such as 50MiB [default: 200MiB]
     #[arg(long, value_name = "BYTES")]
@@ -52,7 +52,7 @@ impl Scrub {
         let client = self.output.client()?;
         let device = match &self.device {
             Some(device) => device.clone(),
-            None => only_device(&client, "name one with --device")?,
+            None => only_device(&client, "name one behind `farflash scrub`")?,
         };
         let mut report = if self.status {
             client.scrub(&device)?
