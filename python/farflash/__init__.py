@@ -33,6 +33,7 @@ from ._aio import AsyncCluster, AsyncVolume
 from ._cluster import (
     Cluster,
     CreatedVolume,
+    CutOff,
     Drive,
     Tokens,
     VolumeRecord,
@@ -78,6 +79,7 @@ __all__ = [
     "Closed",
     "Cluster",
     "CreatedVolume",
+    "CutOff",
     "Damaged",
     "Drive",
     "Error",

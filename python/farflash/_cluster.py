@@ -14,6 +14,7 @@ from ._farflash import Volume
 __all__ = [
     "Cluster",
     "CreatedVolume",
+    "CutOff",
     "Drive",
     "Tokens",
     "VolumeRecord",
@@ -29,6 +30,8 @@ __all__ = [
 ]
 
 RECOVERY_TIMEOUT = 600.0
+_U32 = 2**32 - 1
+_U64 = 2**64 - 1
 
 
 @dataclass(frozen=True)
@@ -52,6 +55,16 @@ class Drive:
     serial: str | None
     #: Whether it works, as of the last ten seconds; None while its host is gone.
     health: Literal["good", "degraded", "failed"] | None
+
+
+@dataclass(frozen=True)
+class CutOff:
+    """What was written behind the end that a volume has been given, and is gone."""
+
+    #: How much it was, in bytes.
+    bytes: int
+    #: Whether it may have been more: not all of a large volume is counted.
+    at_least: bool
 
 
 @dataclass(frozen=True)
@@ -83,6 +96,8 @@ class VolumeRecord:
     owner: str | None
     #: Who may open it besides knowing its token: hosts, networks, interfaces.
     restrictions: dict[str, list[str]]
+    #: What a smaller size cut off, in what resize_volume returns, and nowhere else.
+    cut_off: CutOff | None
 
     @classmethod
     def _of(cls, record: dict[str, Any]) -> VolumeRecord:
@@ -97,6 +112,7 @@ class CreatedVolume(VolumeRecord):
 
 
 def _fields(record: dict[str, Any]) -> dict[str, Any]:
+    cut_off = record.get("cut_off")
     return {
         "name": record["name"],
         "id": record["id"],
@@ -115,6 +131,7 @@ def _fields(record: dict[str, Any]) -> dict[str, Any]:
         "slo": record["slo"],
         "owner": record.get("owner"),
         "restrictions": record.get("restrictions", {}),
+        "cut_off": CutOff(cut_off["bytes"], cut_off["at_least"]) if cut_off else None,
     }
 
 
@@ -186,6 +203,9 @@ class Cluster:
         written a second that it can count on. hosts (NQNs), networks (CIDR) and interfaces restrict who may
         open it, besides knowing its token. owner is the tenant whose it is to be; operators say so.
         """
+        _check("size", size, _U64)
+        for what, given in (("metadata", metadata), ("core", core)):
+            _check(what, given, _U32)
         lists = (list(hosts), list(networks), list(interfaces))
         new = _New(name, size, metadata, on, device, core, *_slo(share, rates), *lists, owner)
         record = json.loads(self._native.create(new))
@@ -200,7 +220,10 @@ class Cluster:
         return VolumeRecord._of(json.loads(self._native.show(volume)))
 
     def resize_volume(self, volume: str, size: int) -> VolumeRecord:
-        """Changes a volume's size. What lies beyond a smaller one is lost at once."""
+        """Changes a volume's size. What lies beyond a smaller one is lost at once; cut_off of what is returned says how
+        much that was.
+        """
+        _check("size", size, _U64)
         return VolumeRecord._of(json.loads(self._native.resize(volume, size)))
 
     def set_slo(
@@ -215,6 +238,7 @@ class Cluster:
         self, volume: str, *, cut: bool = False, grace_seconds: int | None = None
     ) -> Tokens:
         """Makes new tokens. The old ones open the volume for grace_seconds more; cut ends open connections."""
+        _check("grace_seconds", grace_seconds, _U32)
         return _tokens(json.loads(self._native.change_auth(volume, cut, grace_seconds)))
 
     def restrict_volume(
@@ -267,12 +291,21 @@ class Cluster:
         return self._native.open(volume, options)
 
 
+def _check(what: str, number: int | None, most: int) -> None:
+    """Refuses a number that no server could take."""
+    if number is not None and not 0 <= number <= most:
+        raise ValueError(f"{what} is from 0 to {most}, not {number}")
+
+
 def _slo(
     share: int | None, rates: tuple[int, int] | None
 ) -> tuple[int | None, tuple[int, int] | None]:
     """What is promised: one of them."""
     if share is not None and rates is not None:
         raise ValueError("a volume is promised a share or rates, not both")
+    _check("share", share, _U32)
+    for rate in rates or ():
+        _check("a rate", rate, _U64)
     return share, rates
 
 

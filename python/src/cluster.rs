@@ -4,26 +4,17 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use farflash_client::{
-    ChangeAuth, ChangeRestrictions, ClusterOptions, Error, NewVolume, OpenOptions, Restrictions,
-    Slo,
+    ChangeAuth, ChangeRestrictions, ClusterOptions, NewVolume, OpenOptions, Restrictions, Slo,
 };
 use pyo3::prelude::*;
 use serde::Serialize;
 
 use crate::errors::exception;
-use crate::volume::Volume;
+use crate::volume::{Volume, wait, wait_to_the_end};
 
 /// Servers that belong together. Internal; see farflash.Cluster.
 #[pyclass(frozen, module = "farflash")]
 pub(crate) struct Cluster(farflash_client::Cluster);
-
-/// Does what waits while other Python threads run.
-fn detached<T: Send>(
-    py: Python<'_>,
-    work: impl FnOnce() -> Result<T, Error> + Send,
-) -> PyResult<T> {
-    py.detach(work).map_err(|error| exception(py, &error))
-}
 
 fn json(record: &impl Serialize) -> String {
     serde_json::to_string(record).expect("records of numbers and strings always encode")
@@ -102,7 +93,7 @@ fn slo(share: Option<u32>, rates: Option<(u64, u64)>) -> Option<Slo> {
 #[pyfunction]
 pub(crate) fn open_place(py: Python<'_>, target: &str, options: Options) -> PyResult<Volume> {
     let options = options.options();
-    detached(py, || farflash_client::open(target, &options)).map(Volume)
+    wait(py, farflash_client::start_open(target, &options)).map(Volume)
 }
 
 #[pymethods]
@@ -115,17 +106,18 @@ impl Cluster {
         ca: Option<PathBuf>,
     ) -> PyResult<Self> {
         let options = ClusterOptions { urls, api_token: token, api_ca: ca };
-        detached(py, || farflash_client::Cluster::with(&options)).map(Self)
+        let made = py.detach(|| farflash_client::Cluster::with(&options));
+        made.map(Self).map_err(|error| exception(py, &error))
     }
 
     fn open(&self, py: Python<'_>, volume: &str, options: Options) -> PyResult<Volume> {
         let options = options.options();
-        detached(py, || self.0.open(volume, &options)).map(Volume)
+        wait(py, self.0.start_open(volume, &options)).map(Volume)
     }
 
     fn create(&self, py: Python<'_>, new: New) -> PyResult<String> {
         let new = new.new_volume();
-        detached(py, || self.0.create(&new)).map(|created| json(&created))
+        wait_to_the_end(py, self.0.start_create(&new)).map(|created| json(&created))
     }
 
     fn set_slo(
@@ -136,19 +128,19 @@ impl Cluster {
         rates: Option<(u64, u64)>,
     ) -> PyResult<String> {
         let slo = slo(share, rates).unwrap_or_default();
-        detached(py, || self.0.set_slo(volume, slo)).map(|record| json(&record))
+        wait_to_the_end(py, self.0.start_set_slo(volume, slo)).map(|record| json(&record))
     }
 
     fn list(&self, py: Python<'_>) -> PyResult<String> {
-        detached(py, || self.0.list()).map(|records| json(&records))
+        wait(py, self.0.start_list()).map(|records| json(&records))
     }
 
     fn show(&self, py: Python<'_>, volume: &str) -> PyResult<String> {
-        detached(py, || self.0.show(volume)).map(|record| json(&record))
+        wait(py, self.0.start_show(volume)).map(|record| json(&record))
     }
 
     fn resize(&self, py: Python<'_>, volume: &str, size: u64) -> PyResult<String> {
-        detached(py, || self.0.resize(volume, size)).map(|record| json(&record))
+        wait_to_the_end(py, self.0.start_resize(volume, size)).map(|record| json(&record))
     }
 
     fn change_auth(
@@ -159,7 +151,7 @@ impl Cluster {
         grace_seconds: Option<u32>,
     ) -> PyResult<String> {
         let change = ChangeAuth { cut, grace_seconds };
-        detached(py, || self.0.change_auth(volume, &change)).map(|tokens| json(&tokens))
+        wait_to_the_end(py, self.0.start_change_auth(volume, &change)).map(|tokens| json(&tokens))
     }
 
     fn restrict(
@@ -171,10 +163,10 @@ impl Cluster {
         interfaces: Option<Vec<String>>,
     ) -> PyResult<String> {
         let change = ChangeRestrictions { hosts, networks, interfaces };
-        detached(py, || self.0.restrict(volume, &change)).map(|record| json(&record))
+        wait_to_the_end(py, self.0.start_restrict(volume, &change)).map(|record| json(&record))
     }
 
     fn delete(&self, py: Python<'_>, volume: &str) -> PyResult<()> {
-        detached(py, || self.0.delete(volume))
+        wait_to_the_end(py, self.0.start_delete(volume))
     }
 }

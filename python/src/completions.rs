@@ -13,6 +13,7 @@ use pyo3::types::{PyBool, PyBytes, PyList};
 use crate::buffers::{readable, writable};
 use crate::errors::exception;
 use crate::lending::{Filling, Loan, Reading};
+use crate::numbers::{Length, Offset};
 use crate::volume::{
     Blocks, Volume, copied_metadata, domain_dict, swap_tuple, to_bytes, whole, whole_blocks,
 };
@@ -199,13 +200,13 @@ impl Completions {
         py: Python<'_>,
         volume: &Volume,
         key: u64,
-        offset: u64,
-        length: usize,
+        offset: Offset,
+        length: Length,
     ) -> PyResult<()> {
-        let reading = Reading::new(py, length)?;
+        let reading = Reading::new(py, length.0)?;
         let landing = reading.landing();
         lock(&self.memory).insert(key, Memory::Read(reading));
-        self.submit(volume, key, Request::ReadTo { offset, landing });
+        self.submit(volume, key, Request::ReadTo { offset: offset.0, landing });
         Ok(())
     }
 
@@ -213,13 +214,13 @@ impl Completions {
         &self,
         volume: &Volume,
         key: u64,
-        offset: u64,
+        offset: Offset,
         buffer: &Bound<'_, PyAny>,
     ) -> PyResult<()> {
         let filling = Filling::new(writable(buffer)?);
         let landing = filling.landing();
         lock(&self.memory).insert(key, Memory::Filled(filling));
-        self.submit(volume, key, Request::ReadTo { offset, landing });
+        self.submit(volume, key, Request::ReadTo { offset: offset.0, landing });
         Ok(())
     }
 
@@ -227,11 +228,11 @@ impl Completions {
         &self,
         volume: &Volume,
         key: u64,
-        offset: u64,
+        offset: Offset,
         data: &Bound<'_, PyAny>,
     ) -> PyResult<()> {
         let loan = Loan::new(data.py(), readable(data)?);
-        self.submit_lent(volume, key, loan, |data| Request::Write { offset, data });
+        self.submit_lent(volume, key, loan, |data| Request::Write { offset: offset.0, data });
         Ok(())
     }
 
@@ -239,20 +240,20 @@ impl Completions {
         &self,
         volume: &Volume,
         key: u64,
-        offset: u64,
+        offset: Offset,
         data: &Bound<'_, PyAny>,
     ) -> PyResult<()> {
         let loan = Loan::new(data.py(), readable(data)?);
-        self.submit_lent(volume, key, loan, |data| Request::WriteTx { offset, data });
+        self.submit_lent(volume, key, loan, |data| Request::WriteTx { offset: offset.0, data });
         Ok(())
     }
 
-    fn write_zeroes(&self, volume: &Volume, key: u64, offset: u64, length: u64) {
-        self.submit(volume, key, Request::WriteZeroes { offset, len: length });
+    fn write_zeroes(&self, volume: &Volume, key: u64, offset: Offset, length: Length) {
+        self.submit(volume, key, Request::WriteZeroes { offset: offset.0, len: length.0 as u64 });
     }
 
-    fn deallocate(&self, volume: &Volume, key: u64, offset: u64, length: u64) {
-        self.submit(volume, key, Request::Deallocate { offset, len: length });
+    fn deallocate(&self, volume: &Volume, key: u64, offset: Offset, length: Length) {
+        self.submit(volume, key, Request::Deallocate { offset: offset.0, len: length.0 as u64 });
     }
 
     fn flush(&self, volume: &Volume, key: u64) {
@@ -270,10 +271,10 @@ impl Completions {
         &self,
         volume: &Volume,
         key: u64,
-        offset: u64,
+        offset: Offset,
         data: &Bound<'_, PyAny>,
     ) -> PyResult<()> {
-        self.submit(volume, key, Request::Compare { offset, data: whole(data)? });
+        self.submit(volume, key, Request::Compare { offset: offset.0, data: whole(data)? });
         Ok(())
     }
 
@@ -281,28 +282,28 @@ impl Completions {
         &self,
         volume: &Volume,
         key: u64,
-        offset: u64,
+        offset: Offset,
         expected: &Bound<'_, PyAny>,
         data: &Bound<'_, PyAny>,
     ) -> PyResult<()> {
         let (expected, data) = (whole(expected)?, whole(data)?);
-        self.submit(volume, key, Request::CompareAndSwap { offset, expected, data });
+        self.submit(volume, key, Request::CompareAndSwap { offset: offset.0, expected, data });
         Ok(())
     }
 
-    fn read_ex(&self, volume: &Volume, key: u64, offset: u64, length: usize) {
-        self.submit(volume, key, Request::ReadEx { offset, len: length });
+    fn read_ex(&self, volume: &Volume, key: u64, offset: Offset, length: Length) {
+        self.submit(volume, key, Request::ReadEx { offset: offset.0, len: length.0 });
     }
 
     fn write_ex(
         &self,
         volume: &Volume,
         key: u64,
-        offset: u64,
+        offset: Offset,
         data: &Bound<'_, PyAny>,
         metadata: &Bound<'_, PyAny>,
     ) -> PyResult<()> {
-        let request = |blocks| Request::WriteEx { offset, blocks };
+        let request = |blocks| Request::WriteEx { offset: offset.0, blocks };
         self.submit_blocks(volume, key, (data, metadata), request)
     }
 
@@ -310,11 +311,11 @@ impl Completions {
         &self,
         volume: &Volume,
         key: u64,
-        offset: u64,
+        offset: Offset,
         data: &Bound<'_, PyAny>,
         metadata: &Bound<'_, PyAny>,
     ) -> PyResult<()> {
-        let request = |blocks| Request::WriteTxEx { offset, blocks };
+        let request = |blocks| Request::WriteTxEx { offset: offset.0, blocks };
         self.submit_blocks(volume, key, (data, metadata), request)
     }
 
@@ -322,12 +323,12 @@ impl Completions {
         &self,
         volume: &Volume,
         key: u64,
-        offset: u64,
+        offset: Offset,
         data: Bound<'_, PyAny>,
         metadata: Bound<'_, PyAny>,
     ) -> PyResult<()> {
         let blocks = whole_blocks((data, metadata))?;
-        self.submit(volume, key, Request::CompareEx { offset, blocks });
+        self.submit(volume, key, Request::CompareEx { offset: offset.0, blocks });
         Ok(())
     }
 
@@ -335,12 +336,12 @@ impl Completions {
         &self,
         volume: &Volume,
         key: u64,
-        offset: u64,
+        offset: Offset,
         expected: Blocks<'_>,
         blocks: Blocks<'_>,
     ) -> PyResult<()> {
         let (expected, blocks) = (whole_blocks(expected)?, whole_blocks(blocks)?);
-        self.submit(volume, key, Request::CompareAndSwapEx { offset, expected, blocks });
+        self.submit(volume, key, Request::CompareAndSwapEx { offset: offset.0, expected, blocks });
         Ok(())
     }
 }

@@ -26,9 +26,18 @@ pub(crate) fn exception(py: Python<'_>, error: &Error) -> PyErr {
             ErrorKind::Failed => "Failed",
         },
     };
+    of_class(py, class, &error.to_string())
+}
+
+/// That a call makes no sense, as it `says`.
+pub(crate) fn invalid(py: Python<'_>, says: &str) -> PyErr {
+    of_class(py, "InvalidArgument", says)
+}
+
+fn of_class(py: Python<'_>, class: &str, says: &str) -> PyErr {
     let made = py
         .import("farflash._errors")
         .and_then(|errors| errors.getattr(class))
-        .and_then(|class| class.call_method1("_of", (error.to_string(),)));
+        .and_then(|class| class.call_method1("_of", (says,)));
     made.map_or_else(|failure| failure, PyErr::from_value)
 }

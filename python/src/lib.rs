@@ -3,7 +3,7 @@
 //! - P1: no thread of the library ever needs the interpreter: outcomes wait in Rust memory until Python
 //!   fetches them. So a program that ends with requests under way just ends.
 //! - P2: while a call waits, other Python threads run, and signals are looked for. What a signal interrupts is
-//!   not carried out later, unless a second one comes.
+//!   not carried out later, unless a second one comes: what would change something is waited for.
 //! - P3: reads into memory and all that is written, and by calls that wait what is compared and swapped, lend Python's
 //!   memory to the library's thread. A call that waits has it back before it ends, and a future of asyncio before it is
 //!   done; one that is cancelled has what was to be read into back at once, and what is sent from when that is over
@@ -17,6 +17,7 @@ mod cluster;
 mod completions;
 mod errors;
 mod lending;
+mod numbers;
 mod volume;
 
 #[pyo3::pymodule]

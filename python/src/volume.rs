@@ -12,6 +12,7 @@ use pyo3::types::{PyBytes, PyDict, PyTuple};
 use crate::buffers::{copy_in, copy_in_metadata, readable, writable};
 use crate::errors::exception;
 use crate::lending::{Loan, Rooms};
+use crate::numbers::{Length, Offset};
 
 /// Longest time for which a signal, such as Ctrl-C, goes unnoticed.
 const LOOK: Duration = Duration::from_millis(100);
@@ -31,6 +32,17 @@ pub(crate) struct Volume(pub(crate) farflash_client::Volume);
 struct Interrupted<T> {
     raised: PyErr,
     pending: Pending<T>,
+}
+
+/// Waits for what changes something (P2): a signal waits for it, too, and a second one does not.
+pub(crate) fn wait_to_the_end<T: Send + 'static>(
+    py: Python<'_>,
+    pending: Pending<T>,
+) -> PyResult<T> {
+    match outcome(py, pending) {
+        Ok(outcome) => outcome.map_err(|error| exception(py, &error)),
+        Err(Interrupted { raised, pending }) => Err(drain(py, raised, [pending])),
+    }
 }
 
 /// Waits for an outcome (P2). For what changes nothing: a signal does not wait for it.
@@ -206,46 +218,53 @@ impl Volume {
     fn read<'py>(
         &self,
         py: Python<'py>,
-        offset: u64,
-        length: usize,
+        offset: Offset,
+        length: Length,
     ) -> PyResult<Bound<'py, PyBytes>> {
-        PyBytes::new_with(py, length, |to| self.read_to(py, (offset, length), Rooms::of_bytes(to)))
+        PyBytes::new_with(py, length.0, |to| {
+            self.read_to(py, (offset.0, length.0), Rooms::of_bytes(to))
+        })
     }
 
     /// Fills a writable buffer of bytes with what is at offset.
-    fn readinto(&self, py: Python<'_>, offset: u64, buffer: &Bound<'_, PyAny>) -> PyResult<usize> {
+    fn readinto(
+        &self,
+        py: Python<'_>,
+        offset: Offset,
+        buffer: &Bound<'_, PyAny>,
+    ) -> PyResult<usize> {
         let buffer = writable(buffer)?;
         let len = buffer.len_bytes();
-        self.read_to(py, (offset, len), Rooms::of_buffer(&buffer))?;
+        self.read_to(py, (offset.0, len), Rooms::of_buffer(&buffer))?;
         Ok(len)
     }
 
     /// Writes a bytes-like object to offset. It is durable when this returns.
-    fn write(&self, py: Python<'_>, offset: u64, data: &Bound<'_, PyAny>) -> PyResult<usize> {
+    fn write(&self, py: Python<'_>, offset: Offset, data: &Bound<'_, PyAny>) -> PyResult<usize> {
         let buffer = readable(data)?;
         let len = buffer.len_bytes();
         let loan = Loan::new(py, buffer);
         let write = |offset, (at, len)| Request::Write { offset, data: loan.lend(at, len) };
-        self.write_lent(py, (offset, len), &loan, write)
+        self.write_lent(py, (offset.0, len), &loan, write)
     }
 
     /// Writes a bytes-like object to offset, all or nothing; TooLarge above atomic_write_size.
-    fn write_tx(&self, py: Python<'_>, offset: u64, data: &Bound<'_, PyAny>) -> PyResult<usize> {
+    fn write_tx(&self, py: Python<'_>, offset: Offset, data: &Bound<'_, PyAny>) -> PyResult<usize> {
         let buffer = readable(data)?;
         let len = buffer.len_bytes();
         let loan = Loan::new(py, buffer);
-        let written = self.done(py, Request::WriteTx { offset, data: loan.lend_whole() });
+        let written = self.done(py, Request::WriteTx { offset: offset.0, data: loan.lend_whole() });
         returned(py, &[&loan], written).map(|()| len)
     }
 
     /// Makes a range read as zeroes.
-    fn write_zeroes(&self, py: Python<'_>, offset: u64, length: u64) -> PyResult<()> {
-        self.done(py, Request::WriteZeroes { offset, len: length })
+    fn write_zeroes(&self, py: Python<'_>, offset: Offset, length: Length) -> PyResult<()> {
+        self.done(py, Request::WriteZeroes { offset: offset.0, len: length.0 as u64 })
     }
 
     /// Gives a range's space back. It reads as zeroes then.
-    fn deallocate(&self, py: Python<'_>, offset: u64, length: u64) -> PyResult<()> {
-        self.done(py, Request::Deallocate { offset, len: length })
+    fn deallocate(&self, py: Python<'_>, offset: Offset, length: Length) -> PyResult<()> {
+        self.done(py, Request::Deallocate { offset: offset.0, len: length.0 as u64 })
     }
 
     /// Makes all that was written durable, on servers that do not do so at once.
@@ -254,9 +273,9 @@ impl Volume {
     }
 
     /// Whether data is what is at offset.
-    fn compare(&self, py: Python<'_>, offset: u64, data: &Bound<'_, PyAny>) -> PyResult<bool> {
+    fn compare(&self, py: Python<'_>, offset: Offset, data: &Bound<'_, PyAny>) -> PyResult<bool> {
         let loan = Loan::new(py, readable(data)?);
-        let compared = self.run(py, Request::Compare { offset, data: loan.lend_whole() });
+        let compared = self.run(py, Request::Compare { offset: offset.0, data: loan.lend_whole() });
         Ok(matches!(returned(py, &[&loan], compared)?, Reply::Equal(true)))
     }
 
@@ -266,13 +285,13 @@ impl Volume {
     fn compare_and_swap<'py>(
         &self,
         py: Python<'py>,
-        offset: u64,
+        offset: Offset,
         expected: &Bound<'py, PyAny>,
         data: &Bound<'py, PyAny>,
     ) -> PyResult<Bound<'py, PyAny>> {
         let (old, new) = (Loan::new(py, readable(expected)?), Loan::new(py, readable(data)?));
         let (expected, data) = (old.lend_whole(), new.lend_whole());
-        let swapped = self.swap(py, Request::CompareAndSwap { offset, expected, data });
+        let swapped = self.swap(py, Request::CompareAndSwap { offset: offset.0, expected, data });
         returned(py, &[&old, &new], swapped)
     }
 
@@ -280,13 +299,13 @@ impl Volume {
     fn read_ex<'py>(
         &self,
         py: Python<'py>,
-        offset: u64,
-        length: usize,
+        offset: Offset,
+        length: Length,
     ) -> PyResult<(Bound<'py, PyBytes>, Bound<'py, PyBytes>)> {
         let mut metadata = Vec::new();
-        let data = PyBytes::new_with(py, length, |to| {
+        let data = PyBytes::new_with(py, length.0, |to| {
             let read = |offset, (_, len)| Request::ReadEx { offset, len };
-            self.in_strides(py, (offset, length), read, |at, reply| {
+            self.in_strides(py, (offset.0, length.0), read, |at, reply| {
                 if let Reply::Blocks(blocks) = reply {
                     blocks.data.copy_to(&mut to[at..at + blocks.data.len()]);
                     metadata.extend(blocks.metadata);
@@ -300,7 +319,7 @@ impl Volume {
     fn write_ex(
         &self,
         py: Python<'_>,
-        offset: u64,
+        offset: Offset,
         data: &Bound<'_, PyAny>,
         metadata: &Bound<'_, PyAny>,
     ) -> PyResult<usize> {
@@ -317,20 +336,20 @@ impl Volume {
             };
             Request::WriteEx { offset, blocks }
         };
-        self.write_lent(py, (offset, len), &loan, write)
+        self.write_lent(py, (offset.0, len), &loan, write)
     }
 
     /// Writes data and metadata of blocks to offset, all or nothing; TooLarge above atomic_write_size of data.
     fn write_tx_ex(
         &self,
         py: Python<'_>,
-        offset: u64,
+        offset: Offset,
         data: Bound<'_, PyAny>,
         metadata: Bound<'_, PyAny>,
     ) -> PyResult<usize> {
         let (loan, blocks) = lent_blocks((data, metadata))?;
         let len = blocks.data.len();
-        let written = self.done(py, Request::WriteTxEx { offset, blocks });
+        let written = self.done(py, Request::WriteTxEx { offset: offset.0, blocks });
         returned(py, &[&loan], written).map(|()| len)
     }
 
@@ -338,12 +357,12 @@ impl Volume {
     fn compare_ex(
         &self,
         py: Python<'_>,
-        offset: u64,
+        offset: Offset,
         data: Bound<'_, PyAny>,
         metadata: Bound<'_, PyAny>,
     ) -> PyResult<bool> {
         let (loan, blocks) = lent_blocks((data, metadata))?;
-        let compared = self.run(py, Request::CompareEx { offset, blocks });
+        let compared = self.run(py, Request::CompareEx { offset: offset.0, blocks });
         Ok(matches!(returned(py, &[&loan], compared)?, Reply::Equal(true)))
     }
 
@@ -351,12 +370,13 @@ impl Volume {
     fn compare_and_swap_ex<'py>(
         &self,
         py: Python<'py>,
-        offset: u64,
+        offset: Offset,
         expected: Blocks<'py>,
         blocks: Blocks<'py>,
     ) -> PyResult<Bound<'py, PyAny>> {
         let ((old, expected), (new, blocks)) = (lent_blocks(expected)?, lent_blocks(blocks)?);
-        let swapped = self.swap(py, Request::CompareAndSwapEx { offset, expected, blocks });
+        let swapped =
+            self.swap(py, Request::CompareAndSwapEx { offset: offset.0, expected, blocks });
         returned(py, &[&old, &new], swapped)
     }
 

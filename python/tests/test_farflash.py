@@ -15,6 +15,7 @@ import threading
 import time
 import unittest
 from pathlib import Path
+from typing import Any
 
 import farflash
 from server import MIB, Etcd, Server, directory, image, run
@@ -92,7 +93,12 @@ class Basics(unittest.TestCase):
             (farflash.InvalidArgument, "no API address", lambda: farflash.Cluster("ftp://x")),
             (farflash.Unreachable, "cannot be reached", farflash.Cluster("http://127.0.0.1:1").list_volumes),
             (ValueError, "depth", lambda: self.cluster.open_volume("w", depth=0)),
-            (OverflowError, "", lambda: volume.read(-1, BLOCK)),
+            (ValueError, "size is from 0", lambda: self.cluster.create_volume("w", -1)),
+            (ValueError, "core is from 0", lambda: self.cluster.create_volume("w", MIB, core=2**32)),
+            (ValueError, "a rate is from 0", lambda: self.cluster.create_volume("w", MIB, rates=(1, -1))),
+            (ValueError, "size is from 0", lambda: self.cluster.resize_volume("w", 2**64)),
+            (ValueError, "share is from 0", lambda: self.cluster.set_slo("w", share=-1)),
+            (ValueError, "grace_seconds is from 0", lambda: self.cluster.change_auth("w", grace_seconds=-1)),
         ]
         for kind, says, call in cases:
             with self.subTest(says):
@@ -108,6 +114,42 @@ class Basics(unittest.TestCase):
         with self.assertRaises(farflash.Closed):
             volume.read(0, BLOCK)
         self.assertTrue(issubclass(farflash.NotFound, farflash.Error) and issubclass(farflash.Error, OSError))
+
+    def test_an_offset_or_a_length_that_cannot_be_is_called_so(self) -> None:
+        volume, block = self.volume(), bytes(BLOCK)
+        with_offset: list[tuple[str, tuple[Any, ...]]] = [
+            ("readinto", (bytearray(BLOCK),)),
+            ("write", (block,)),
+            ("write_tx", (block,)),
+            ("compare", (block,)),
+            ("compare_and_swap", (block, block)),
+            ("write_ex", (block, b"")),
+            ("write_tx_ex", (block, b"")),
+            ("compare_ex", (block, b"")),
+            ("compare_and_swap_ex", ((block, b""), (block, b""))),
+        ]
+        with_both = [(name, (BLOCK,)) for name in ("read", "read_ex", "write_zeroes", "deallocate")]
+
+        async def refused(kind: type[Exception], says: str, name: str, *arguments: Any) -> None:
+            with self.subTest(name, arguments=arguments):
+                with self.assertRaisesRegex(kind, says):
+                    getattr(volume, name)(*arguments)
+                with self.assertRaisesRegex(kind, says):
+                    await getattr(farflash.AsyncVolume(volume), name)(*arguments)
+
+        async def all_refused() -> None:
+            for name, arguments in with_offset + with_both:
+                for offset in (-1, -BLOCK, 2**64):
+                    says = f"{offset} is not an offset in a volume: give bytes"
+                    await refused(farflash.InvalidArgument, says, name, offset, *arguments)
+                await refused(TypeError, "", name, "0", *arguments)
+            for name, _ in with_both:
+                for length in (-1, 2**63):
+                    says = f"{length} is not a length in a volume: give bytes"
+                    await refused(farflash.InvalidArgument, says, name, 0, length)
+                await refused(TypeError, "", name, 0, 4096.0)
+
+        asyncio.run(all_refused())
 
     def test_a_transactional_write_is_whole_or_refused(self) -> None:
         volume, data = self.volume(16 * MIB), random.Random(4).randbytes(MIB)
@@ -524,7 +566,12 @@ class Authentication(unittest.TestCase):
                 volume.write(0, b"a" * BLOCK)
                 self.assertEqual((volume.uuid, volume.nqn), (created.id, created.nqn))
                 self.assertEqual(volume.address, created.address)
-                self.assertEqual(cluster.resize_volume("db", 2 * MIB).size, 2 * MIB)
+                resized = cluster.resize_volume("db", 2 * MIB)
+                self.assertEqual((resized.size, resized.cut_off), (2 * MIB, None))
+                volume.write(MIB, b"a" * BLOCK)
+                resized = cluster.resize_volume("db", MIB)
+                self.assertEqual(resized.cut_off, farflash.CutOff(BLOCK, False))
+                self.assertIsNone(cluster.show_volume("db").cut_off)
                 tokens = cluster.change_auth("db")
                 with self.assertRaises(PermissionError):
                     cluster.open_volume("db", token=token)
@@ -657,7 +704,8 @@ class Recovery(unittest.TestCase):
             server.pause()
             before = signal.signal(signal.SIGALRM, ring)
             self.addCleanup(signal.signal, signal.SIGALRM, before)
-            for call in (lambda: volume.read(0, BLOCK), volume.failure_domain):
+            asked = [cluster.list_volumes, lambda: cluster.show_volume("v"), lambda: cluster.open_volume("v")]
+            for call in [lambda: volume.read(0, BLOCK), volume.failure_domain, *asked]:
                 with self.assertRaises(Alarm):
                     signal.setitimer(signal.ITIMER_REAL, 0.2)
                     call()
