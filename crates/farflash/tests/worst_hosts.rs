@@ -251,7 +251,7 @@ fn as_many_of_the_worst_hosts_as_are_let_in_cost_what_is_documented() {
             made["nqn"].as_str().unwrap().parse().unwrap()
         })
         .collect();
-    let words = KINDS.map(|kind| words(kind));
+    let words = KINDS.map(words);
     let at_rest = server.resident_bytes();
     for only in KINDS.iter().map(Some).chain([None]) {
         let hosts: Vec<_> = nqns.iter().map(|nqn| host(server.portals[0], nqn)).collect();

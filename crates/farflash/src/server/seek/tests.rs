@@ -108,6 +108,7 @@ fn addresses_of_others_are_not_asked() {
         host: Uuid::from_u128(0xa),
         host_name: "a".to_owned(),
         session: Uuid::nil(),
+        number: 1,
         labels: BTreeMap::new(),
         device_name: "file:/a".to_owned(),
         volatile: false,
