@@ -154,7 +154,7 @@ impl Base {
         let last_began = Rc::new(Cell::new(0));
         let last = last_began.clone();
         let ended = simulation.run(async move {
-            let shards = rig::open(&device, 1, program.map_memory).await.expect("a sound disk");
+            let shards = rig::open(&device, &[0], program.map_memory).await.expect("a sound disk");
             let rig = Rig::start(&world, shards, Service::default());
             let target = rig.target(&model).await.expect("it is there");
             let volumes = RefCell::new(vec![(model, target)]);
@@ -181,7 +181,7 @@ struct Cut {
 }
 
 async fn begin(world: &SimWorld, device: &SeamDevice) -> Rig {
-    let shards = rig::open(device, 1, None).await.expect("a sound disk");
+    let shards = rig::open(device, &[0], None).await.expect("a sound disk");
     Rig::start(world, shards, Service::default())
 }
 
@@ -347,7 +347,7 @@ fn look(run: &Run, disk: &SimDevice, survival: Survival) {
     let device = SeamDevice::new(&world, survivor, Seam::Honest);
     let r = run.clone();
     let looked = simulation.run(async move {
-        match rig::open(&device, 1, None).await {
+        match rig::open(&device, &[0], None).await {
             Ok(mut shards) => look_at(&r, &world, shards.remove(0)).await,
             Err(error) => r.fail(format!("the disk cannot be opened: {error}")),
         }

@@ -181,7 +181,7 @@ async fn survey(device: SeamDevice) -> Vec<(u64, Vec<u8>)> {
 }
 
 async fn open(world: &SimWorld, device: &SeamDevice) -> Result<Shard<SeamDevice>, OpenError> {
-    let shard = rig::open(device, 1, None).await?.remove(0);
+    let shard = rig::open(device, &[0], None).await?.remove(0);
     let (committing, checkpointing) = (shard.clone(), shard.clone());
     world.spawn(async move { committing.run_committer().await });
     world.spawn(async move { checkpointing.run_checkpointer().await });

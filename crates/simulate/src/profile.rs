@@ -39,11 +39,13 @@ pub enum Workload {
     Broken,
     /// Power cuts, and checkpoints all the time, under requests all over a volume whose map has three levels.
     Tall,
+    /// Extents that are given back by a root that no flush covers, and starts with other numbers of shards.
+    Starts,
 }
 
 impl Workload {
     /// All of them, by name.
-    pub const ALL: [(&'static str, Self); 15] = [
+    pub const ALL: [(&'static str, Self); 16] = [
         ("crash", Self::Crash),
         ("full", Self::Full),
         ("churn", Self::Churn),
@@ -59,6 +61,7 @@ impl Workload {
         ("reuse", Self::Reuse),
         ("broken", Self::Broken),
         ("tall", Self::Tall),
+        ("starts", Self::Starts),
     ];
 
     /// The one with this name.
@@ -99,6 +102,7 @@ impl Workload {
             Self::Reuse,
             Self::Broken,
             Self::Tall,
+            Self::Starts,
         ];
         deck[(seed % deck.len() as u64) as usize]
     }
@@ -159,6 +163,9 @@ pub(crate) struct Profile {
     pub shards: u16,
     /// Shards with volumes.
     pub busy_shards: u16,
+    /// Whether the first start has the busy shards alone, and later ones bring others, which then have volumes, too. What such a
+    /// run gives back nobody has to discard first.
+    pub joins: bool,
     /// Volumes to begin with.
     pub volumes: u64,
     /// Blocks of each.
@@ -219,6 +226,7 @@ impl Profile {
             volatile: !rng.one_in(3),
             shards: 1,
             busy_shards: 1,
+            joins: false,
             volumes: rng.between(1, 2),
             volume_blocks: [40, 300, 1300][rng.below(3) as usize],
             hot_blocks: rng.between(6, 40),
@@ -252,6 +260,7 @@ impl Profile {
             },
             Workload::Reuse => calm.reusing(rng),
             Workload::Tall => calm.tall(rng),
+            Workload::Starts => calm.starting(rng),
             Workload::Churn => Self {
                 shards: 2,
                 busy_shards: 2,
@@ -304,6 +313,23 @@ impl Profile {
             mix: Mix { write: 60, clear: 4, clear_wide: 0, read: 20, checkpoint: 30, ..MIX },
             faults: DeviceFaults { slow_one_in: 10, ..DeviceFaults::default() },
             lingers: true,
+            ..self
+        }
+    }
+
+    /// The same with shards that come later, to extents that others gave back.
+    fn starting(self, rng: &mut Rng) -> Self {
+        Self {
+            volatile: true,
+            shards: rng.between(2, 4) as u16,
+            joins: true,
+            volumes: 3,
+            volume_blocks: 1300,
+            requests: rng.between(4, 12),
+            workers: rng.between(1, 3),
+            boots: 8,
+            mix: Mix { clear_wide: 6, churn: 8, checkpoint: 8, ..MIX },
+            faults: DeviceFaults { flush_error_one_in: rng.between(20, 60), ..self.faults },
             ..self
         }
     }

@@ -281,7 +281,11 @@ impl Worker {
     async fn churn(&mut self) -> Result<(), Failure> {
         let live = self.run.volumes().iter().filter(|model| model.is_usable()).count();
         if live == 0 || (live < VOLUMES_MAX && self.rng.one_in(2)) {
-            let shard = self.rng.below(u64::from(self.profile.busy_shards)) as usize;
+            let shards = match self.profile.joins {
+                true => self.rig.shards().len() as u64,
+                false => self.profile.busy_shards.into(),
+            };
+            let shard = self.rng.below(shards) as usize;
             let model = self.run.new_volume(shard, self.profile.volume_blocks);
             return create(&self.run, &self.rig, &model, self.profile.volume_blocks).await;
         }

@@ -52,25 +52,27 @@ fn portal() -> SocketAddr {
     SocketAddr::from(([10, 0, 0, 1], 4420))
 }
 
-/// Recovers `count` shards of a disk, and starts them, with so many bytes of memory for the maps of
-/// each.
+/// Recovers these shards of a disk, and starts them in this order, with so many bytes of memory for the maps of
+/// each. Returns them by their numbers.
 ///
 /// # Errors
 /// The disk cannot be opened.
 pub(crate) async fn open(
     device: &SeamDevice,
-    count: u16,
+    wanted: &[u16],
     map_memory: Option<u64>,
 ) -> Result<Vec<Shard<SeamDevice>>, OpenError> {
     let superblock = volume::read_superblock(device).await?;
     let extents = ExtentAllocator::new(&superblock);
     let options = ShardOptions { map_memory, secret: SECRET, ..ShardOptions::default() };
     let mut recovered = Vec::new();
-    for index in 0..count {
+    for &index in wanted {
         let shard = Shard::recover(device.clone(), superblock, index, extents.clone(), options);
         recovered.push(shard.await?);
     }
-    Recovered::start_all(recovered).await
+    let mut shards = Recovered::start_all(recovered).await?;
+    shards.sort_by_key(Shard::index);
+    Ok(shards)
 }
 
 impl Rig {

@@ -3,6 +3,7 @@
 mod breaking;
 mod refusing;
 mod rest;
+mod starting;
 mod tearing;
 mod upkeep;
 mod used;
@@ -103,9 +104,7 @@ impl Scenario {
                     tall::disk(&world).with_volatile_cache(self.profile.volatile)
                 }
                 Some(before) => before.after_crash_with(&world, survival),
-                None => {
-                    SimDevice::new(&world, DEVICE_BLOCKS).with_volatile_cache(self.profile.volatile)
-                }
+                None => self.new_disk(&world),
             };
             if let Some(before) = disk.filter(|_| !is_tall && survival != Survival::Completed) {
                 self.tear_roots(&before, &next, &mut Rng::new(!seed));
@@ -138,6 +137,11 @@ impl Scenario {
             self.prove_use(&next);
             disk = Some(next);
         }
+    }
+
+    fn new_disk(&self, world: &SimWorld) -> SimDevice {
+        let disk = SimDevice::new(world, DEVICE_BLOCKS).with_volatile_cache(self.profile.volatile);
+        disk.with_discards(!self.profile.joins)
     }
 }
 
@@ -235,6 +239,11 @@ impl Boot {
             return Watched::Ended(end);
         }
         self.disk().set_faults(DeviceFaults::default());
+        if self.profile.joins {
+            let rng = self.rng.fork();
+            let given_back = Box::pin(self.give_back(&rig, rng));
+            return self.watch("who gives extents back", given_back).await;
+        }
         if self.profile.breaks == Breaks::AllForAWhile {
             let rng = self.rng.fork();
             let refused = Box::pin(self.be_refused(&rig, rng));
@@ -248,20 +257,35 @@ impl Boot {
         Watched::Done(())
     }
 
-    async fn open(&mut self) -> Watched<Vec<volume::Shard<SeamDevice>>> {
-        if self.is_first {
-            // Never the same twice.
-            let uuid = Uuid::from_u128(u128::from(self.rng.next_u64()) << 64 | 1);
-            let options = FormatOptions { uuid };
-            let device = self.device.clone();
-            let format =
-                async { volume::format_with_extents(&device, &options, EXTENT_BLOCKS).await };
-            match self.watch("format", format).await {
-                Watched::Done(Err(error)) => self.run.fail(format!("format: {error}")),
-                Watched::Done(Ok(_)) => {}
-                Watched::Ended(end) => return Watched::Ended(end),
+    async fn format(&mut self) -> Watched<()> {
+        // Never the same twice.
+        let uuid = Uuid::from_u128(u128::from(self.rng.next_u64()) << 64 | 1);
+        let options = FormatOptions { uuid };
+        let device = self.device.clone();
+        let format = async { volume::format_with_extents(&device, &options, EXTENT_BLOCKS).await };
+        match self.watch("format", format).await {
+            Watched::Done(outcome) => {
+                if let Err(error) = outcome {
+                    self.run.fail(format!("format: {error}"));
+                }
+                Watched::Done(())
             }
-        } else if (self.rng.one_in(3) || self.is_unflushed) && !self.is_last {
+            Watched::Ended(end) => Watched::Ended(end),
+        }
+    }
+
+    async fn open(&mut self) -> Watched<Vec<volume::Shard<SeamDevice>>> {
+        if self.is_first
+            && let Watched::Ended(end) = self.format().await
+        {
+            return Watched::Ended(end);
+        }
+        let rng = if self.profile.joins { self.rng.fork() } else { Rng::new(0) };
+        let wanted = match self.watch("a look for shards", self.shards_of_start(rng)).await {
+            Watched::Done(wanted) => wanted,
+            Watched::Ended(end) => return Watched::Ended(end),
+        };
+        if !self.is_first && (self.rng.one_in(3) || self.is_unflushed) && !self.is_last {
             // While it is read back, or when it begins to write.
             let spread = 1 << self.rng.between(4, 9);
             let after = self.rng.below(spread);
@@ -288,8 +312,7 @@ impl Boot {
             let faults = if flaky && attempt == 0 { self.profile.faults } else { astray };
             self.disk().set_faults(faults);
             let device = self.device.clone();
-            let opening =
-                async { rig::open(&device, self.profile.shards, self.profile.map_memory).await };
+            let opening = async { rig::open(&device, &wanted, self.profile.map_memory).await };
             let opened = self.watch("recovery", opening).await;
             self.disk().set_faults(DeviceFaults::default());
             match opened {
@@ -322,7 +345,8 @@ impl Boot {
             let shard = number as usize % usize::from(self.profile.busy_shards);
             let model = self.run.new_volume(shard, self.profile.volume_blocks);
             let _ = create(&self.run, rig, &model, self.profile.volume_blocks).await;
-            if self.profile.tight || self.profile.workload == Workload::Paged {
+            if self.profile.tight || self.profile.joins || self.profile.workload == Workload::Paged
+            {
                 self.write_all(rig, &model).await;
             }
         }

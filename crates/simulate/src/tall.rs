@@ -94,7 +94,7 @@ fn make() -> SimDevice {
 }
 
 async fn open(world: &SimWorld, device: &SeamDevice) -> Rig {
-    let shards = rig::open(device, 1, None).await.expect("a sound disk");
+    let shards = rig::open(device, &[0], None).await.expect("a sound disk");
     Rig::start(world, shards, Service::default())
 }
 

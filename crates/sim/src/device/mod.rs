@@ -53,6 +53,7 @@ const EIO: i32 = 5;
 struct State {
     disk: RefCell<Disk>,
     volatile: Cell<bool>,
+    discards: Cell<bool>,
     faults: Cell<DeviceFaults>,
     rng: RefCell<Rng>,
     /// Counts requests, so that a test can crash at each in turn.
@@ -88,6 +89,7 @@ impl SimDevice {
         let state = State {
             disk: RefCell::new(disk),
             volatile: Cell::new(true),
+            discards: Cell::new(true),
             faults: Cell::default(),
             rng: RefCell::new(world.draw(Rng::fork)),
             requests: Cell::new(0),
@@ -108,6 +110,13 @@ impl SimDevice {
     #[must_use]
     pub fn with_volatile_cache(self, volatile: bool) -> Self {
         self.state.volatile.set(volatile);
+        self
+    }
+
+    /// The same disk, which is told what is free, or not.
+    #[must_use]
+    pub fn with_discards(self, discards: bool) -> Self {
+        self.state.discards.set(discards);
         self
     }
 
@@ -194,7 +203,8 @@ impl SimDevice {
         self.crash();
         let mut rng = self.state.rng.borrow_mut();
         let survivor = self.state.disk.borrow().after_crash(survival, &mut rng);
-        Self::with_disk(world, survivor).with_volatile_cache(self.state.volatile.get())
+        let (volatile, discards) = (self.state.volatile.get(), self.state.discards.get());
+        Self::with_disk(world, survivor).with_volatile_cache(volatile).with_discards(discards)
     }
 
     /// Flips one bit at rest.
@@ -423,7 +433,8 @@ impl SimDevice {
 impl Device for SimDevice {
     fn geometry(&self) -> DeviceGeometry {
         let blocks = self.state.disk.borrow().blocks;
-        DeviceGeometry { blocks, volatile_cache: self.state.volatile.get(), discards: true }
+        let (volatile_cache, discards) = (self.state.volatile.get(), self.state.discards.get());
+        DeviceGeometry { blocks, volatile_cache, discards }
     }
 
     /// One with a volatile cache is a drive.

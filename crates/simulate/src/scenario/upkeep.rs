@@ -40,7 +40,8 @@ impl Boot {
         if let Some(fault) = faults.iter().find(|fault| fault.problem.repair().is_some()) {
             return self.run.fail(format!("a repair leaves {fault:?}"));
         }
-        let opened = rig::open(&self.device, self.profile.shards, self.profile.map_memory).await;
+        let all: Vec<u16> = (0..self.profile.shards).collect();
+        let opened = rig::open(&self.device, &all, self.profile.map_memory).await;
         if let Err(error) = opened {
             self.run.fail(format!("a repaired disk cannot be opened: {error}"));
         }
