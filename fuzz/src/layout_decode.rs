@@ -4,8 +4,8 @@
 
 use checksum::crc32c;
 use layout::{
-    ClaimMark, DecodeError, Descriptor, Entry, Mapping, NodeHead, NodeView, RECORD_HEADER_SIZE, Record,
-    RecordHead, ReplayPoint, Root, Superblock, encode_node, record_blocks, seal_record,
+    ClaimMark, DecodeError, Descriptor, Entry, Mapping, NodeHead, NodeView, RECORD_HEADER_SIZE,
+    Record, RecordHead, ReplayPoint, Root, Superblock, encode_node, record_blocks, seal_record,
 };
 use units::{BLOCK_SIZE, Lba, LbaRange, MetadataSize, Pba, PbaRange, Slo};
 use uuid::Uuid;
