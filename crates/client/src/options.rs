@@ -71,7 +71,7 @@ pub struct Backoff {
     pub delay_min: Duration,
     /// Longest delay.
     pub delay_max: Duration,
-    /// When to give up, from the loss of the connection.
+    /// When to give up, from the loss of the last connection that held for as long as the longest delay.
     pub give_up_after: Duration,
     /// When to give up on a target that refuses and says that it is of no use to try again, from the first
     /// of such answers in a row. One that starts up may not know its volumes yet.

@@ -3,7 +3,7 @@
 use std::rc::{Rc, Weak};
 
 use io_traits::World;
-use units::Duration;
+use units::{Duration, Instant};
 
 use crate::association::Association;
 use crate::client::Inner;
@@ -14,7 +14,7 @@ pub const STEADY: Duration = Duration::from_secs(1);
 
 /// Serves a client until it is closed or a reconnect fails for good.
 pub(crate) async fn run<W: World>(inner: Rc<Inner<W>>, mut association: Association<W>) {
-    let mut attempt = 0;
+    let mut trouble = Trouble::default();
     loop {
         start_services(&inner, &association);
         let since = inner.world.now();
@@ -31,9 +31,9 @@ pub(crate) async fn run<W: World>(inner: Rc<Inner<W>>, mut association: Associat
             Reconnect::Backoff(backoff) => {
                 // One that is lost as soon as it is made is no better than one that is refused.
                 if lived >= backoff.delay_max {
-                    attempt = 0;
+                    trouble = Trouble::default();
                 }
-                let again = reconnect(&inner, &backoff, &mut attempt);
+                let again = reconnect(&inner, &backoff, &mut trouble);
                 link::unless(until_closed(&inner), again).await.unwrap_or(Err(Error::Closed))
             }
         };
@@ -71,17 +71,30 @@ async fn until_closed<W: World>(inner: &Inner<W>) {
     }
 }
 
-/// Connects again. `attempt` counts the attempts since a connection last held.
+/// Since a connection last held.
+#[derive(Default)]
+struct Trouble {
+    /// When that one was lost.
+    since: Option<Instant>,
+    /// Attempts since then.
+    attempts: u32,
+}
+
+/// Connects again, unless it is time to give up: be it that no connection comes about, or that none holds.
 async fn reconnect<W: World>(
     inner: &Inner<W>,
     backoff: &Backoff,
-    attempt: &mut u32,
+    trouble: &mut Trouble,
 ) -> Result<Association<W>, Error> {
-    let give_up = inner.world.now() + backoff.give_up_after;
+    let lost = inner.world.now();
+    let give_up = *trouble.since.get_or_insert(lost) + backoff.give_up_after;
+    if trouble.attempts > 0 && lost >= give_up {
+        return Err(Error::Disconnected(Disconnect::GaveUp));
+    }
     let mut refused_since = None;
     loop {
-        inner.world.sleep_until(inner.world.now() + backoff.delay(*attempt)).await;
-        *attempt += 1;
+        inner.world.sleep_until(inner.world.now() + backoff.delay(trouble.attempts)).await;
+        trouble.attempts += 1;
         let error = match inner.bring_up().await {
             Ok(association) => {
                 inner.last_connect_error.set(None);

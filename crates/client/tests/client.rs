@@ -3,7 +3,7 @@
 #[allow(dead_code)]
 mod common;
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
 use client::{
@@ -319,6 +319,31 @@ fn without_a_target_requests_fail_when_the_time_is_over() {
         let volume = open(&world, &target, never).await;
         target.cut();
         assert!(matches!(volume.flush().await, Err(Error::Disconnected(_))));
+    });
+}
+
+/// Each new connection is made, and lost before a request goes out on it.
+#[test]
+fn connections_that_never_hold_are_given_up() {
+    with_target(45, |world, target| async move {
+        let give_up_after = Duration::from_secs(60);
+        let backoff = Backoff { give_up_after, ..Backoff::default() };
+        let options = Options { reconnect: Reconnect::Backoff(backoff), ..options() };
+        let volume = open(&world, &target, options).await;
+        target.repeats_connects.set(true);
+        target.cut();
+        let (reading, ended) = (volume.clone(), Rc::new(Cell::new(false)));
+        let end = ended.clone();
+        world.spawn(async move {
+            assert!(reading.read(Lba(0), 1).await.is_err());
+            end.set(true);
+        });
+        world.sleep_until(world.now() + give_up_after / 2).await;
+        assert!(!ended.get(), "given up early");
+        world.sleep_until(world.now() + give_up_after).await;
+        assert!(ended.get(), "not given up");
+        assert_eq!(volume.flush().await, Err(Error::Disconnected(Disconnect::GaveUp)), "at once");
+        assert!(target.accepted.get() > 20, "{} connections", target.accepted.get());
     });
 }
 

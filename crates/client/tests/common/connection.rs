@@ -173,6 +173,7 @@ impl Connection {
                     self.start(command.sqe, command.data);
                 }
             }
+            PduType::H2cTermReq if self.target.repeats_connects.get() => {}
             other => panic!("{other:?} from the client"),
         }
     }
@@ -344,6 +345,9 @@ impl Connection {
                     result = result.with_authentication();
                 }
                 self.respond(sqe, Status::SUCCESS, result.0.into());
+                if self.qid.get() > 0 && self.target.repeats_connects.get() {
+                    self.respond(sqe, Status::SUCCESS, result.0.into());
+                }
             }
             FabricsType::PROPERTY_GET => {
                 let value = match Property::from(*sqe).ofst.get() {

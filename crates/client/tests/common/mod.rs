@@ -80,6 +80,8 @@ pub(crate) struct Target {
     pub(crate) fatal: Cell<Option<u64>>,
     /// Refuse new connections.
     pub(crate) down: Cell<bool>,
+    /// Answer the Connect of an I/O queue twice.
+    pub(crate) repeats_connects: Cell<bool>,
     /// Ask every queue to prove that it knows this.
     pub(crate) secret: RefCell<Option<Secret>>,
     pub(crate) success_flag: Cell<bool>,
@@ -132,6 +134,7 @@ impl Target {
             deaf: Cell::new(None),
             fatal: Cell::new(None),
             down: Cell::new(false),
+            repeats_connects: Cell::new(false),
             secret: RefCell::default(),
             success_flag: Cell::new(true),
             log_pause: Cell::new(Duration::ZERO),
