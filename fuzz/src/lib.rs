@@ -17,6 +17,8 @@ mod image;
 pub mod initiator_stream;
 mod input;
 pub mod layout_decode;
+mod liar;
+pub mod lying_target;
 pub mod pdu;
 pub mod repaired_image;
 mod session;
@@ -60,6 +62,7 @@ pub const TARGETS: &[Target] = &[
     },
     Target { name: "discovering", run: discovering::run, seeds: discovering::seeds },
     Target { name: "discovery_log", run: discovery_log::run, seeds: discovery_log::seeds },
+    Target { name: "lying_target", run: lying_target::run, seeds: lying_target::seeds },
     Target { name: "pdu", run: pdu::run, seeds: pdu::seeds },
     Target { name: "commands", run: commands::run, seeds: commands::seeds },
     Target { name: "target_commands", run: target_commands::run, seeds: target_commands::seeds },

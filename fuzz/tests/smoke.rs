@@ -14,7 +14,7 @@ const MUTATIONS: u64 = 40_000;
 /// The same of targets that open a whole device for each, or check and repair it.
 const MUTATIONS_OF_IMAGES: u64 = 4_000;
 const MUTATIONS_OF_REPAIRS: u64 = 400;
-/// Of those that start a server for each.
+/// Of those that start a server for each, or have a whole host go through all that it does.
 const MUTATIONS_OF_SERVERS: u64 = 1_000;
 /// Of those that start one which has no device.
 const MUTATIONS_OF_DISCOVERY: u64 = 10_000;
@@ -93,7 +93,7 @@ fn smoke(name: &str) {
     let mutations = match name {
         "damaged_image" => MUTATIONS_OF_IMAGES,
         "repaired_image" => MUTATIONS_OF_REPAIRS,
-        "exchange_commands" => MUTATIONS_OF_SERVERS,
+        "exchange_commands" | "lying_target" => MUTATIONS_OF_SERVERS,
         "discovering" | "discovery_log" => MUTATIONS_OF_DISCOVERY,
         _ => MUTATIONS,
     };
@@ -118,7 +118,7 @@ macro_rules! smoke_tests {
     )*};
 }
 
-smoke_tests!(access api_requests auth etcd_answers exchange_commands discovering discovery_log pdu commands target_stream target_commands initiator_stream layout_decode damaged_image repaired_image);
+smoke_tests!(access api_requests auth etcd_answers exchange_commands discovering discovery_log lying_target pdu commands target_stream target_commands initiator_stream layout_decode damaged_image repaired_image);
 
 /// A target that is left out above would never run.
 #[test]
