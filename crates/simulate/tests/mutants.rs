@@ -17,6 +17,8 @@ fn must_be_caught(mutant: &str, seam: Seam, workload: Workload) {
     });
     volume::sabotage(None);
     let (seed, finding) = caught.unwrap_or_else(|| panic!("nobody notices {mutant}"));
+    let sound = run(seed, Some(workload), Seam::Honest, &Trace::default());
+    assert!(sound.failure.is_none(), "seed {seed} finds {finding} without {mutant}, too");
     println!("{mutant}: seed {seed}: {finding}");
 }
 
