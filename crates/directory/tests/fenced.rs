@@ -167,7 +167,7 @@ async fn a_fenced_host_that_was_back_unseen_is_waited_for_anew() {
     // It has seen the registration gone, and waits.
     let soon = tokio::time::timeout(Duration::from_secs(3), &mut taking).await;
     assert!(soon.is_err(), "{soon:?}");
-    to_b.hold();
+    to_b.forget_watches();
     wire.mend();
     let (_, asked) = a.held().await;
     assert!(a.tenure.renew(asked, BootTime::now()));
