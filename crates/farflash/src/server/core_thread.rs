@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
-use std::thread::JoinHandle;
 
 use io_traits::NetworkError;
 use reactor::{CoreConfig, CoreThread, mailbox};
@@ -10,12 +9,13 @@ use tokio::sync::{mpsc, oneshot};
 use uuid::Uuid;
 
 use super::device_set::{self, OpenDevice};
+use super::lines::Lines;
 use super::membership::Membership;
 use super::message::{CoreMessage, Returned};
 use super::replug::Drive;
 use super::state::CoreLink;
 use super::taking::Taking;
-use super::{Discovery, ServeConfig, absent, core_ended, core_main, lines, preflight};
+use super::{Discovery, ServeConfig, absent, core_ended, core_main, preflight};
 use crate::failure::Failure;
 use crate::storage;
 
@@ -23,7 +23,7 @@ use crate::storage;
 pub(super) struct CoreThreads {
     threads: Vec<CoreThread<()>>,
     /// Writes what they say of their connections.
-    lines: JoinHandle<()>,
+    lines: Lines,
     links: Vec<CoreLink>,
     /// Where discovery is answered apart from the portals.
     discovery: Option<SocketAddr>,
@@ -42,7 +42,7 @@ impl CoreThreads {
     pub(super) fn start(config: &ServeConfig, portals: &[SocketAddr]) -> Result<Self, Failure> {
         let (end, ends) = mpsc::channel(1);
         let (returned, returns) = mpsc::unbounded_channel();
-        let (line_sender, lines) = lines::start()?;
+        let lines = Lines::start()?;
         let (threads, links, discovery) = (Vec::new(), Vec::new(), None);
         let (returns, drives, absent) = (Some(returns), Vec::new(), BTreeMap::new());
         let mut cores = Self { threads, lines, links, discovery, returns, drives, absent, ends };
@@ -67,7 +67,7 @@ impl CoreThreads {
                 authentication: config.authentication.clone(),
                 tenure: config.cluster.tenure.clone(),
                 returned: core_main::Returns { core: cores.links.len(), told: returned.clone() },
-                lines: line_sender.clone(),
+                lines: cores.lines.sender(),
                 ending: core_main::Ending(end.clone()),
             };
             let name = format!("core-{cpu}");
@@ -251,8 +251,8 @@ impl CoreThreads {
             tracing::error!("{wrong}");
             result = result.and(Err(wrong.to_owned()));
         }
-        // The last of them has ended, and so has that, unless it panicked: there is no more to be said then.
-        let _ = tokio::task::spawn_blocking(move || self.lines.join()).await;
+        // Whether it panicked makes no difference to who is served.
+        let _ = tokio::task::spawn_blocking(move || self.lines.end()).await;
         result
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! - Y1: a core never waits for it. Lines that find too many waiting are left out, and counted.
 //! - Y2: whoever sends one wakes nobody while lines are gathered.
-//! - Y3: what was said before the last sender is gone, is in the log when the thread ends.
+//! - Y3: what was said before it is told to end, is in the log when it has. A core may leave its sender behind when its thread ends.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
@@ -20,14 +20,20 @@ const WAITING_MAX: usize = 8192;
 /// Lines that were left out (Y1).
 static LEFT_OUT: AtomicU64 = AtomicU64::new(0);
 
-/// Where a core leaves its lines.
+/// The thread.
+pub(super) struct Lines {
+    sender: LineSender,
+    thread: JoinHandle<()>,
+}
+
+/// Where a core leaves its lines; `None` is the last.
 #[derive(Clone)]
-pub(super) struct LineSender(SyncSender<Box<Line>>);
+pub(super) struct LineSender(SyncSender<Option<Box<Line>>>);
 
 impl LineSender {
     /// Leaves a line to be written (Y1).
     pub(super) fn send(&self, line: Line) {
-        if self.0.try_send(Box::new(line)).is_err() {
+        if self.0.try_send(Some(Box::new(line))).is_err() {
             LEFT_OUT.fetch_add(1, Ordering::Relaxed);
         }
     }
@@ -38,22 +44,41 @@ pub(super) fn left_out() -> u64 {
     LEFT_OUT.load(Ordering::Relaxed)
 }
 
-/// Starts the thread. It ends with the last sender.
-pub(super) fn start() -> Result<(LineSender, JoinHandle<()>), Failure> {
-    let (sender, receiver) = sync_channel(WAITING_MAX);
-    let thread = std::thread::Builder::new().name("lines".to_owned());
-    let thread = thread.spawn(move || write_all(&receiver)).map_err(|error| {
-        let errno = error.raw_os_error().unwrap_or(0);
-        storage::no_core(&reactor::StartError::Thread { errno })
-    })?;
-    Ok((LineSender(sender), thread))
+impl Lines {
+    /// Starts the thread.
+    pub(super) fn start() -> Result<Self, Failure> {
+        let (sender, receiver) = sync_channel(WAITING_MAX);
+        let thread = std::thread::Builder::new().name("lines".to_owned());
+        let thread = thread.spawn(move || write_all(&receiver)).map_err(|error| {
+            let errno = error.raw_os_error().unwrap_or(0);
+            storage::no_core(&reactor::StartError::Thread { errno })
+        })?;
+        Ok(Self { sender: LineSender(sender), thread })
+    }
+
+    /// Where to leave lines.
+    pub(super) fn sender(&self) -> LineSender {
+        self.sender.clone()
+    }
+
+    /// Ends the thread, and waits for it (Y3).
+    pub(super) fn end(self) {
+        // Both fail only if it has panicked: then nobody writes any more, and there is nothing to wait for.
+        let _ = self.sender.0.send(None);
+        let _ = self.thread.join();
+    }
 }
 
-fn write_all(lines: &Receiver<Box<Line>>) {
-    while let Ok(first) = lines.recv() {
+fn write_all(lines: &Receiver<Option<Box<Line>>>) {
+    while let Ok(Some(first)) = lines.recv() {
         reactor::leave_cores();
         std::thread::sleep(GATHERED_FOR);
         first.write();
-        lines.try_iter().for_each(|line| line.write());
+        for line in lines.try_iter() {
+            match line {
+                Some(line) => line.write(),
+                None => return,
+            }
+        }
     }
 }
