@@ -11,13 +11,13 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use io_traits::{Clock, Listener, NetworkError};
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::event::PollFlags;
 use rustix::net::{SocketFlags, acceptfrom_with, bind, getsockname, listen, sockopt};
 use uring::{Errno, Fd};
 
 use crate::arrivals::{Arrivals, Part};
 use crate::handle::Handle;
-use crate::net::{TcpStream, network_error, new_socket, set_options, socket_addr};
+use crate::net::{TcpStream, network_error, new_socket, poll_at_once, set_options, socket_addr};
 
 /// Connections that wait to be accepted; the kernel refuses more.
 const BACKLOG: i32 = 1024;
@@ -80,8 +80,7 @@ impl TcpListener {
 
 /// Whether one can be accepted (L2). If that cannot be said, it may be.
 fn is_another_waiting(fd: &Fd) -> bool {
-    let mut asked = [PollFd::new(fd, PollFlags::IN)];
-    poll(&mut asked, Some(&Timespec::default())) != Ok(0)
+    poll_at_once(fd, PollFlags::IN) != Ok(PollFlags::empty())
 }
 
 impl Listener for TcpListener {

@@ -374,12 +374,17 @@ impl Stream for TcpStream {
 
 /// The end of a connection, or its reset, that has come in, be it behind bytes that nobody has received.
 fn end_of(fd: &Fd) -> Option<StreamError> {
-    let mut asked = [PollFd::new(fd, PollFlags::RDHUP)];
-    let at_once = Timespec::default();
     // A question that fails is not an answer.
-    poll(&mut asked, Some(&at_once)).ok().filter(|answers| *answers > 0)?;
-    let is_reset = asked[0].revents().contains(PollFlags::ERR);
+    let found = poll_at_once(fd, PollFlags::RDHUP).ok().filter(|found| !found.is_empty())?;
+    let is_reset = found.contains(PollFlags::ERR);
     Some(if is_reset { StreamError::Reset } else { StreamError::Closed })
+}
+
+/// What of `events` a socket has, without waiting; errors and hang-ups are told unasked.
+pub(crate) fn poll_at_once(fd: &Fd, events: PollFlags) -> Result<PollFlags, Errno> {
+    let mut asked = [PollFd::new(fd, events)];
+    poll(&mut asked, Some(&Timespec::default()))?;
+    Ok(asked[0].revents())
 }
 
 /// Sends what there is at once, and lets the kernel find out within a minute that a peer has vanished without a
