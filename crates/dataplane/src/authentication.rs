@@ -380,6 +380,9 @@ impl<W: World, D: Device> Connection<W, D> {
     }
 
     fn log_failed(&self, queue: &QueueAuthentication<W, D>, reason: impl Display) {
+        if !self.may_be_said() {
+            return;
+        }
         let volume = match queue.subject {
             _ if queue.was_late.get() => "is closed to this address, which failed too often",
             Subject::Nothing(why) => why,

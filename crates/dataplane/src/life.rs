@@ -232,17 +232,15 @@ impl<W: World, D: Device> Connection<W, D> {
         }
     }
 
-    /// An authentication of one of `parties` has failed for `reason`; `volume` says what is with that.
+    /// An authentication of one of `parties` has failed for `reason`, which may be said (G3); `volume` says what is with that.
     pub(crate) fn log_unproven(
         &self,
         parties: &Parties,
         volume: &'static str,
         reason: impl fmt::Display,
     ) {
-        if self.may_be_said() {
-            let (Parties { host, subsystem }, reason) = (*parties, reason.to_string());
-            self.say(Level::WARN, Event::Unproven { host, subsystem, volume, reason });
-        }
+        let (Parties { host, subsystem }, reason) = (*parties, reason.to_string());
+        self.say(Level::WARN, Event::Unproven { host, subsystem, volume, reason });
     }
 
     /// `host` may not open `subsystem`, for `reason`, and is told that there is none.
