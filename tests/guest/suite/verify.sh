@@ -50,15 +50,25 @@ fio_verify_sizes() {
     no_io_errors_since "sizes"
 }
 
+# The piece of a drive that has this number, of 64 KiB each.
+piece() {
+    dd if="$1" bs=64k skip="$2" count=1 iflag=direct status=none
+}
+
+# Whether nothing but zeroes is in that piece.
+is_clear() {
+    cmp <(piece "$1" "$2") <(head -c 65536 /dev/zero)
+}
+
 write_zeroes_clears() {
     local drive blocks
     drive=$(attach "$NQN")
     blocks=$((65536 / $(blockdev --getss "$drive")))
     dd if=/dev/urandom of="$drive" bs=64k count=2 oflag=direct status=none
-    dd if="$drive" of=/tmp/neighbour bs=64k skip=1 count=1 iflag=direct status=none
+    piece "$drive" 1 >/tmp/neighbour
     nvme write-zeroes "$drive" --start-block=0 --block-count=$((blocks - 1))
-    cmp <(dd if="$drive" bs=64k count=1 iflag=direct status=none) <(head -c 65536 /dev/zero)
-    cmp <(dd if="$drive" bs=64k skip=1 count=1 iflag=direct status=none) /tmp/neighbour
+    is_clear "$drive" 0
+    cmp <(piece "$drive" 1) /tmp/neighbour
     disconnect "$NQN"
 }
 
@@ -80,11 +90,11 @@ dsm_deallocates() {
     drive=$(attach "$NQN")
     blocks=$((65536 / $(blockdev --getss "$drive")))
     dd if=/dev/urandom of="$drive" bs=64k count=3 oflag=direct status=none
-    dd if="$drive" of=/tmp/kept bs=64k skip=1 count=1 iflag=direct status=none
+    piece "$drive" 1 >/tmp/kept
     nvme dsm "$drive" --namespace-id=1 --ad --slbs="0,$((2 * blocks))" --blocks="$blocks,$blocks"
-    cmp <(dd if="$drive" bs=64k count=1 iflag=direct status=none) <(head -c 65536 /dev/zero)
-    cmp <(dd if="$drive" bs=64k skip=1 count=1 iflag=direct status=none) /tmp/kept
-    cmp <(dd if="$drive" bs=64k skip=2 count=1 iflag=direct status=none) <(head -c 65536 /dev/zero)
+    is_clear "$drive" 0
+    cmp <(piece "$drive" 1) /tmp/kept
+    is_clear "$drive" 2
     disconnect "$NQN"
 }
 
