@@ -146,7 +146,7 @@ impl<W: World, D: Device> Command<W, D> {
         }
         match kind {
             Kind::Io(queue, command, payload) => {
-                connection.run_io(slot, queue, command, payload.map(|payload| *payload));
+                connection.run_io(slot, queue, command, payload);
             }
             Kind::Fused(fused) => connection.run_fused(*fused),
             Kind::Other => connection.run_other(slot),

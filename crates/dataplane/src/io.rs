@@ -24,7 +24,7 @@ impl<W: World, D: Device> Connection<W, D> {
         slot: SlotId,
         queue: Rc<IoQueue<W, D>>,
         command: IoCommand,
-        payload: Option<Payload>,
+        payload: Option<Box<Payload>>,
     ) {
         match command {
             IoCommand::Read { range } => self.read_as_task(slot, queue, range, None),
@@ -166,7 +166,7 @@ async fn run<W: World, D: Device>(
     queue: Rc<IoQueue<W, D>>,
     slot: SlotId,
     command: IoCommand,
-    payload: Option<Payload>,
+    payload: Option<Box<Payload>>,
 ) {
     // Memory first: nobody holds up the device while he waits for it.
     let _share = match command {
@@ -207,11 +207,12 @@ async fn run<W: World, D: Device>(
         IoCommand::Hint => Ok(()),
         IoCommand::Compare { range } => {
             let Some(payload) = payload else { return refuse_without_data(&connection, slot) };
-            return compare(&connection, &queue, slot, range.start, payload).await;
+            return compare(&connection, &queue, slot, range.start, *payload).await;
         }
         IoCommand::CompareAndWrite { range } => {
             let Some(payload) = payload else { return refuse_without_data(&connection, slot) };
-            return swap(&connection, &queue, slot, range.start, payload).await;
+            // By itself: it is the largest, and the others need not have room for it.
+            return Box::pin(swap(&connection, &queue, slot, range.start, *payload)).await;
         }
         IoCommand::Verify { range } => volume.verify(range).await,
         IoCommand::Disconnect => {
@@ -226,9 +227,9 @@ async fn run<W: World, D: Device>(
 async fn write<D: Device>(
     volume: &Volume<D>,
     lba: Lba,
-    payload: Payload,
+    payload: Box<Payload>,
 ) -> Result<(), VolumeError> {
-    let Payload { room, len_bytes, crcs, share } = payload;
+    let Payload { room, len_bytes, crcs, share } = *payload;
     let buffer = room.into_buffer();
     let metadata = volume.metadata_size();
     let written = if metadata.is_none() {

@@ -186,7 +186,7 @@ impl<D: Device> Inner<D> {
                 Ok(found) => break (found, self.begin_read()),
                 Err(missing) => {
                     let visit = visit.get_or_insert_with(|| self.visit(state, range));
-                    visit.load(missing).await?;
+                    Box::pin(visit.load(missing)).await?;
                 }
             }
         };

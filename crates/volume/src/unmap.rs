@@ -41,12 +41,16 @@ impl<D: Device> Volume<D> {
             metadata = 2 * (self.state().unmap_leaves(range.blocks) + height);
         }
         let credit = inner.admit(Need { data: 0, metadata, kind: Kind::Replacing }).await?;
-        let mut op = Op::new(Change::Unmap { range }, Some(self.state().clone()));
-        op.guard = Some(guard);
-        op.claim = claim;
-        op.permit = permit;
-        op.credit = credit;
-        inner.submit(op).await
+        // In a block of its own: else the future would keep room for the operation until it is over.
+        let submitted = {
+            let mut op = Op::new(Change::Unmap { range }, Some(self.state().clone()));
+            op.guard = Some(guard);
+            op.claim = claim;
+            op.permit = permit;
+            op.credit = credit;
+            inner.submit(op)
+        };
+        submitted.await
     }
 
     /// Deallocates several ranges as one: all of them or none. They may overlap. `false`, and nothing is
@@ -85,11 +89,14 @@ impl<D: Device> Volume<D> {
             Err(VolumeError::PoolFull) => return Ok(false),
             admitted => admitted?,
         };
-        let mut op = Op::new(Change::UnmapAll { ranges }, Some(state.clone()));
-        op.guard = Some(guard);
-        op.claim = claim;
-        op.credit = credit;
-        inner.submit(op).await?;
+        let submitted = {
+            let mut op = Op::new(Change::UnmapAll { ranges }, Some(state.clone()));
+            op.guard = Some(guard);
+            op.claim = claim;
+            op.credit = credit;
+            inner.submit(op)
+        };
+        submitted.await?;
         Ok(true)
     }
 

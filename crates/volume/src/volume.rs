@@ -193,10 +193,9 @@ impl<D: Device> Volume<D> {
         let (mut at, end) = (range.start, range.end());
         while at < end {
             let blocks = (end.0 - at.0).min(WRITE_BLOCKS_MAX);
-            let read = self
-                .inner()
-                .read_range(&self.state, LbaRange::new(at, blocks), Source::Device)
-                .await;
+            let part = LbaRange::new(at, blocks);
+            // By itself, as in [`Volume::read`]; so is what is compared.
+            let read = Box::pin(self.inner().read_range(&self.state, part, Source::Device)).await;
             self.counted(read)?;
             self.state.count(|stats| stats.blocks_read += blocks);
             at = at.plus(blocks);
@@ -263,13 +262,17 @@ impl<D: Device> Volume<D> {
             None => inner.admit(Need { kind: self.kind(range), ..need }).await?,
         };
         let runs = inner.alloc(&self.state, range);
-        let Blocks { data, metadata } = blocks;
-        let change = Change::Write { lba: range.start, runs, crcs, metadata };
-        let mut op = Op::new(change, Some(self.state.clone()));
-        op.guard = Some(guard);
-        op.claim = claim;
-        op.credit = credit;
-        let outcome = inner.submit_write(op, &aligned(data)).await;
+        // In a block of its own: else the future would keep room for the operation until it is over.
+        let submitted = {
+            let Blocks { data, metadata } = blocks;
+            let change = Change::Write { lba: range.start, runs, crcs, metadata };
+            let mut op = Op::new(change, Some(self.state.clone()));
+            op.guard = Some(guard);
+            op.claim = claim;
+            op.credit = credit;
+            inner.submit_write(op, &aligned(data))
+        };
+        let outcome = submitted.await;
         if outcome.is_ok() {
             self.state.count(|stats| {
                 stats.writes += 1;
@@ -316,7 +319,7 @@ impl<D: Device> Volume<D> {
     }
 
     async fn read_to_compare(&self, range: LbaRange) -> Result<ReadData, VolumeError> {
-        let found = self.inner().read_range(&self.state, range, Source::Device).await;
+        let found = Box::pin(self.inner().read_range(&self.state, range, Source::Device)).await;
         self.counted_read(found, range.blocks)
     }
 

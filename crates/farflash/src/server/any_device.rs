@@ -1,10 +1,13 @@
 //! A device of any kind, so that one core can serve several kinds.
 
 use std::future::Future;
+use std::pin::Pin;
+use std::task::{Context, Poll};
 
 use dataplane::Watched;
 use device::{MemDevice, ModelDevice};
 use io_traits::{Buffer, BufferSlice, Device, DeviceError, DeviceGeometry};
+use pin_project_lite::pin_project;
 use reactor::{FileDevice, Handle};
 use units::{Pba, PbaRange};
 
@@ -29,24 +32,29 @@ impl AnyDevice {
     }
 }
 
-/// A request to one of them that has begun.
-enum Begun<F, M, S> {
-    File(F),
-    Memory(M),
-    Model(S),
+pin_project! {
+    /// A request to one of them. An `async` block would keep room for it twice, and with it every command.
+    #[project = Projected]
+    enum Request<F, M, S> {
+        File { #[pin] request: F },
+        Memory { #[pin] request: M },
+        Model { #[pin] request: S },
+    }
 }
 
-impl<F, M, S> Begun<F, M, S> {
-    async fn done<T>(self) -> T
-    where
-        F: Future<Output = T>,
-        M: Future<Output = T>,
-        S: Future<Output = T>,
-    {
-        match self {
-            Self::File(request) => request.await,
-            Self::Memory(request) => request.await,
-            Self::Model(request) => request.await,
+impl<T, F, M, S> Future for Request<F, M, S>
+where
+    F: Future<Output = T>,
+    M: Future<Output = T>,
+    S: Future<Output = T>,
+{
+    type Output = T;
+
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<T> {
+        match self.project() {
+            Projected::File { request } => request.poll(context),
+            Projected::Memory { request } => request.poll(context),
+            Projected::Model { request } => request.poll(context),
         }
     }
 }
@@ -97,12 +105,11 @@ impl Device for AnyDevice {
         pba: Pba,
         buffer: Buffer,
     ) -> impl Future<Output = Result<Buffer, DeviceError>> + 'static {
-        let begun = match self {
-            Self::File(device) => Begun::File(device.read(pba, buffer)),
-            Self::Memory(device) => Begun::Memory(device.read(pba, buffer)),
-            Self::Model(device) => Begun::Model(device.read(pba, buffer)),
-        };
-        begun.done()
+        match self {
+            Self::File(device) => Request::File { request: device.read(pba, buffer) },
+            Self::Memory(device) => Request::Memory { request: device.read(pba, buffer) },
+            Self::Model(device) => Request::Model { request: device.read(pba, buffer) },
+        }
     }
 
     fn write(
@@ -110,29 +117,26 @@ impl Device for AnyDevice {
         pba: Pba,
         data: BufferSlice,
     ) -> impl Future<Output = Result<(), DeviceError>> + 'static {
-        let begun = match self {
-            Self::File(device) => Begun::File(device.write(pba, data)),
-            Self::Memory(device) => Begun::Memory(device.write(pba, data)),
-            Self::Model(device) => Begun::Model(device.write(pba, data)),
-        };
-        begun.done()
+        match self {
+            Self::File(device) => Request::File { request: device.write(pba, data) },
+            Self::Memory(device) => Request::Memory { request: device.write(pba, data) },
+            Self::Model(device) => Request::Model { request: device.write(pba, data) },
+        }
     }
 
     fn flush(&self) -> impl Future<Output = Result<(), DeviceError>> + 'static {
-        let begun = match self {
-            Self::File(device) => Begun::File(device.flush()),
-            Self::Memory(device) => Begun::Memory(device.flush()),
-            Self::Model(device) => Begun::Model(device.flush()),
-        };
-        begun.done()
+        match self {
+            Self::File(device) => Request::File { request: device.flush() },
+            Self::Memory(device) => Request::Memory { request: device.flush() },
+            Self::Model(device) => Request::Model { request: device.flush() },
+        }
     }
 
     fn discard(&self, range: PbaRange) -> impl Future<Output = Result<(), DeviceError>> + 'static {
-        let begun = match self {
-            Self::File(device) => Begun::File(device.discard(range)),
-            Self::Memory(device) => Begun::Memory(device.discard(range)),
-            Self::Model(device) => Begun::Model(device.discard(range)),
-        };
-        begun.done()
+        match self {
+            Self::File(device) => Request::File { request: device.discard(range) },
+            Self::Memory(device) => Request::Memory { request: device.discard(range) },
+            Self::Model(device) => Request::Model { request: device.discard(range) },
+        }
     }
 }

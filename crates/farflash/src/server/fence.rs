@@ -7,12 +7,15 @@
 //!   `directory`). It may be renewed, which a shut gate is not.
 
 use std::future::Future;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::task::{Context, Poll};
 
 use dataplane::Watched;
 use directory::{BootTime, Tenure};
 use io_traits::{Buffer, BufferSlice, Device, DeviceError, DeviceGeometry, World};
+use pin_project_lite::pin_project;
 use units::{Duration, Pba, PbaRange};
 
 /// The number of no way.
@@ -111,12 +114,22 @@ impl<D> Fenced<D> {
     }
 }
 
-async fn done<T>(
-    begun: Option<impl Future<Output = Result<T, DeviceError>>>,
-) -> Result<T, DeviceError> {
-    match begun {
-        Some(request) => request.await,
-        None => Err(DeviceError::Gone),
+pin_project! {
+    /// A request; `None` if it was not let in. An `async` block would keep room for it twice, and with it every command.
+    struct Passed<F> {
+        #[pin]
+        request: Option<F>,
+    }
+}
+
+impl<T, F: Future<Output = Result<T, DeviceError>>> Future for Passed<F> {
+    type Output = F::Output;
+
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        match self.project().request.as_pin_mut() {
+            Some(request) => request.poll(context),
+            None => Poll::Ready(Err(DeviceError::Gone)),
+        }
     }
 }
 
@@ -148,7 +161,7 @@ impl<D: Device> Device for Fenced<D> {
         pba: Pba,
         buffer: Buffer,
     ) -> impl Future<Output = Result<Buffer, DeviceError>> + 'static {
-        done(self.open().map(|device| device.read(pba, buffer)))
+        Passed { request: self.open().map(|device| device.read(pba, buffer)) }
     }
 
     fn write(
@@ -156,15 +169,15 @@ impl<D: Device> Device for Fenced<D> {
         pba: Pba,
         data: BufferSlice,
     ) -> impl Future<Output = Result<(), DeviceError>> + 'static {
-        done(self.open().map(|device| device.write(pba, data)))
+        Passed { request: self.open().map(|device| device.write(pba, data)) }
     }
 
     fn flush(&self) -> impl Future<Output = Result<(), DeviceError>> + 'static {
-        done(self.open().map(|device| device.flush()))
+        Passed { request: self.open().map(|device| device.flush()) }
     }
 
     fn discard(&self, range: PbaRange) -> impl Future<Output = Result<(), DeviceError>> + 'static {
-        done(self.open().map(|device| device.discard(range)))
+        Passed { request: self.open().map(|device| device.discard(range)) }
     }
 }
 

@@ -362,7 +362,8 @@ impl<D: Device> Inner<D> {
             };
             let Err(missing) = touched else { break };
             is_hit = false;
-            self.load(state, missing).await?;
+            // By itself: a change whose nodes are there need not have room for it.
+            Box::pin(self.load(state, missing)).await?;
         }
         if is_hit {
             self.note_hit();

@@ -141,7 +141,8 @@ impl<D: Device> Inner<D> {
                 permit = Some(self.dead_permit(state).await?);
                 continue;
             }
-            self.exhume_some(state, piece, &mut permit).await?;
+            // By itself: a write that meets nothing dead need not have room for it.
+            Box::pin(self.exhume_some(state, piece, &mut permit)).await?;
         }
         Ok(())
     }
