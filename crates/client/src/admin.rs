@@ -15,7 +15,7 @@ use zerocopy::IntoBytes;
 use crate::requests::{Body, Command};
 
 fn command(name: &'static str, sqe: Sqe, body: Body) -> Command {
-    Command { sqe, name, body, replay: false, sends: 0, timeout: None }
+    Command { sqe, name, body, namespace: None, replay: false, sends: 0, timeout: None }
 }
 
 pub(crate) fn connect(connect: Connect, data: &ConnectData) -> Command {

@@ -318,6 +318,7 @@ impl<W: World> Inner<W> {
         }
         self.active_queues.set(count);
         self.limits.set(Some(limits));
+        self.look_at_namespaces().await?;
         self.controller.set(introduction.identify.instance());
         self.open(association, limits.in_capsule_max);
         Ok(())

@@ -7,7 +7,7 @@ use std::rc::Rc;
 
 use io_traits::World;
 use local_sync::Notify;
-use nvme_initiator::{ControllerLimits, NamespaceShape};
+use nvme_initiator::ControllerLimits;
 use nvme_wire::identify::{Cns, IdentifyController, NamespaceIdList};
 use nvme_wire::log::{GetLogPage, Lid, SmartHealth};
 use nvme_wire::property::{Cc, offset};
@@ -16,6 +16,7 @@ use nvme_wire::{ControllerInstance, Nqn};
 use units::{Duration, Instant};
 
 use crate::association::ADMIN_REQUESTS;
+use crate::namespace::Namespace;
 use crate::queue::Queue;
 use crate::{ConnectError, Counters, Error, Options, Volume, admin, link, supervisor};
 
@@ -41,8 +42,8 @@ pub(crate) struct Inner<W: World> {
     pub(crate) limits: Cell<Option<ControllerLimits>>,
     /// What the controller was last enabled with: but for CC.SHN it stays so.
     pub(crate) cc: Cell<Cc>,
-    /// Shapes of the namespaces in use.
-    pub(crate) namespaces: RefCell<BTreeMap<u32, Rc<Cell<NamespaceShape>>>>,
+    /// The namespaces in use.
+    pub(crate) namespaces: RefCell<BTreeMap<u32, Rc<Namespace>>>,
     /// A shape changed.
     pub(crate) resized: Notify,
     /// A connection was lost, or the client closed.

@@ -89,7 +89,8 @@ pub enum Error {
         /// The namespace; 0 if it has none at all.
         nsid: u32,
     },
-    /// The target says that the blocks of a namespace are others than when it was opened.
+    /// The target says that the blocks of a namespace are others than when it was opened. Nothing more is sent to it: let go
+    /// of its volumes, and open it anew. A request that was sent before may or may not have been carried out.
     #[error("the blocks of namespace {nsid} have another format than when it was opened")]
     FormatChanged {
         /// The namespace.

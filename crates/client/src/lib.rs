@@ -32,6 +32,9 @@
 //! out when it hears that a connection has ended; if the network keeps that from it, by the keep alive
 //! timeout ([`Options::keep_alive`]).
 //!
+//! Nor is anything sent again to a namespace whose format is another than when it was opened: the size of its blocks, or of
+//! their metadata. It fails with [`Error::FormatChanged`], as does whatever is asked of it later.
+//!
 //! Sent on [`SENDS_MAX`] connections without an answer, a request fails; from [`SUSPECT_AFTER`]
 //! on, such requests are sent one at a time on each queue. Order between requests
 //! that overlap and are outstanding at the same time is not defined, with or without a reconnect:
@@ -53,6 +56,7 @@ mod error;
 mod events;
 mod extended;
 mod link;
+mod namespace;
 mod options;
 mod queue;
 mod receive;

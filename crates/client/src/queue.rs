@@ -28,6 +28,7 @@ use nvme_initiator::{Connection, Transfer};
 use nvme_wire::fabrics::ConnectInvalid;
 use units::Instant;
 
+use crate::namespace::Namespace;
 use crate::receive::PayloadDigest;
 use crate::requests::{Body, Command, Completion, RequestState, Requests};
 use crate::{Counters, Disconnect, Error};
@@ -330,7 +331,14 @@ impl QueueState {
         }
         let mut at = 0;
         while let Some(&index) = self.queued.get(at) {
-            let is_suspect = self.requests.get(index).is_suspect();
+            let request = self.requests.get(index);
+            let namespace = request.command.namespace.as_deref();
+            if let Some(refusal) = namespace.and_then(Namespace::refusal) {
+                self.queued.remove(at);
+                self.requests.finish(index, Err(refusal));
+                continue;
+            }
+            let is_suspect = request.is_suspect();
             if is_suspect && self.has_suspect() {
                 at += 1;
                 continue;

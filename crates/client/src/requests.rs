@@ -4,6 +4,7 @@
 //! table has a fixed number of places, so that no request allocates.
 
 use std::ops::Range;
+use std::rc::Rc;
 use std::sync::Arc;
 use std::task::Waker;
 
@@ -14,6 +15,7 @@ use nvme_wire::{Cqe, Sqe};
 use units::Duration;
 use zerocopy::FromZeros;
 
+use crate::namespace::Namespace;
 use crate::queue::SUSPECT_AFTER;
 use crate::{Disconnect, Error};
 
@@ -23,6 +25,8 @@ pub(crate) struct Command {
     /// For error messages.
     pub(crate) name: &'static str,
     pub(crate) body: Body,
+    /// Which it counts on to stay as it is (N2 of `namespace.rs`).
+    pub(crate) namespace: Option<Rc<Namespace>>,
     /// Whether it is sent again after a reconnect.
     pub(crate) replay: bool,
     /// Connections of earlier clients on which it was sent and that were lost.
@@ -151,6 +155,7 @@ impl Requests {
                 sqe: Sqe::new_zeroed(),
                 name: "",
                 body: Body::None,
+                namespace: None,
                 replay: false,
                 sends: 0,
                 timeout: None,
@@ -192,6 +197,7 @@ impl Requests {
         let place = &mut self.places[usize::from(index)];
         place.state = RequestState::Free;
         place.command.body = Body::None;
+        place.command.namespace = None;
         place.waker = None;
         place.outcome = None;
         place.permit = None;

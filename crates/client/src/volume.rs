@@ -1,11 +1,9 @@
 //! A volume: reads and writes of blocks.
 
-use std::cell::Cell;
 use std::rc::Rc;
 use std::sync::Arc;
 
 use io_traits::{Buffer, BufferSlice, Landing, World};
-use nvme_initiator::NamespaceShape;
 use nvme_wire::identify::VENDOR_COMPARE_AND_WRITE;
 use nvme_wire::io::{BlockCommand, DatasetManagement, DsmRange};
 use nvme_wire::log::{FailureDomain, FailureDomainLog, Lid};
@@ -15,6 +13,7 @@ use units::{Lba, LbaRange};
 use zerocopy::{FromBytes, IntoBytes};
 
 use crate::client::Handle;
+use crate::namespace::Namespace;
 use crate::requests::{Body, Command, Completion};
 use crate::{Client, Error};
 
@@ -24,7 +23,7 @@ use crate::{Client, Error};
 /// see the crate's documentation for their order and for what happens when a connection is lost.
 pub struct Volume<W: World> {
     handle: Rc<Handle<W>>,
-    shape: Rc<Cell<NamespaceShape>>,
+    namespace: Rc<Namespace>,
     /// Connections of earlier clients on which its requests were sent.
     sends: u8,
 }
@@ -43,13 +42,14 @@ pub enum Swap {
 
 impl<W: World> Clone for Volume<W> {
     fn clone(&self) -> Self {
-        Self { handle: self.handle.clone(), shape: self.shape.clone(), sends: self.sends }
+        let (handle, namespace) = (self.handle.clone(), self.namespace.clone());
+        Self { handle, namespace, sends: self.sends }
     }
 }
 
 impl<W: World> Volume<W> {
-    pub(crate) fn new(handle: Rc<Handle<W>>, shape: Rc<Cell<NamespaceShape>>) -> Self {
-        Self { handle, shape, sends: 0 }
+    pub(crate) fn new(handle: Rc<Handle<W>>, namespace: Rc<Namespace>) -> Self {
+        Self { handle, namespace, sends: 0 }
     }
 
     /// The same volume, for a request that earlier clients have sent on `sends` connections, each of which was lost
@@ -62,32 +62,32 @@ impl<W: World> Volume<W> {
     /// Blocks of the volume. Changes when it is resized; see [`Volume::resized`].
     #[must_use]
     pub fn capacity(&self) -> u64 {
-        self.shape.get().blocks
+        self.namespace.shape().blocks
     }
 
     /// Bytes in a block.
     #[must_use]
     pub fn block_size(&self) -> u32 {
-        self.shape.get().block_bytes
+        self.namespace.shape().block_bytes
     }
 
     /// Bytes of metadata that each block has beside its data; see [`Volume::read_ex`].
     #[must_use]
     pub fn metadata_size(&self) -> u32 {
-        self.shape.get().metadata_bytes
+        self.namespace.shape().metadata_bytes
     }
 
     /// Blocks of the largest write that is wholly there or wholly absent after a power failure. No more than one
     /// command carries, whatever the target could do.
     #[must_use]
     pub fn atomic_write_blocks(&self) -> u32 {
-        self.shape.get().atomic_write_blocks.min(self.max_transfer_blocks())
+        self.namespace.shape().atomic_write_blocks.min(self.max_transfer_blocks())
     }
 
     /// Blocks of the largest read, write or compare.
     #[must_use]
     pub fn max_transfer_blocks(&self) -> u32 {
-        self.shape.get().transfer_blocks_max(&self.limits())
+        self.namespace.shape().transfer_blocks_max(&self.limits())
     }
 
     /// Blocks of the largest write-zeroes or verify, and of a range to deallocate.
@@ -99,7 +99,7 @@ impl<W: World> Volume<W> {
     /// The namespace's identifier.
     #[must_use]
     pub fn nsid(&self) -> u32 {
-        self.shape.get().nsid
+        self.namespace.shape().nsid
     }
 
     /// Blocks that hold data, as the target says now. One that does not keep count says all of them.
@@ -252,11 +252,8 @@ impl<W: World> Volume<W> {
             return Err(Error::Unsupported { command: opcode.name() });
         }
         let sqe = self.block_command(opcode, BlockCommand::new(lba.0, blocks));
-        let name = opcode.name();
-        let (body, sends) = (both, self.sends);
-        let command = Command { sqe, name, body, replay: false, sends, timeout: None };
-        let inner = &self.handle.0;
-        match inner.pick_queue().run(&inner.world, command).await {
+        let command = Command { replay: false, ..self.command(opcode, sqe, both) };
+        match self.run_command(command).await {
             Ok(_) => Ok(Swap::Done),
             Err(Error::Target { status, result, .. })
                 if status.code() == Status::COMPARE_FAILURE =>
@@ -335,9 +332,18 @@ impl<W: World> Volume<W> {
         sqe: Sqe,
         body: Body,
     ) -> Result<Completion, Error> {
-        let inner = &self.handle.0;
+        self.run_command(self.command(opcode, sqe, body)).await
+    }
+
+    /// A command that is sent again after a reconnect.
+    fn command(&self, opcode: IoOpcode, sqe: Sqe, body: Body) -> Command {
         let (name, sends) = (opcode.name(), self.sends);
-        let command = Command { sqe, name, body, replay: true, sends, timeout: None };
+        let namespace = Some(self.namespace.clone());
+        Command { sqe, name, body, namespace, replay: true, sends, timeout: None }
+    }
+
+    async fn run_command(&self, command: Command) -> Result<Completion, Error> {
+        let inner = &self.handle.0;
         inner.pick_queue().run(&inner.world, command).await
     }
 

@@ -393,23 +393,6 @@ fn a_flood_of_events_is_read_at_the_clients_pace() {
     });
 }
 
-/// What requests under way count in does not change below them.
-#[test]
-fn a_volume_keeps_its_format_whatever_the_target_says() {
-    with_target(15, |world, target| async move {
-        let volume = open(&world, &target, options()).await;
-        volume.write(Lba(1), filled(1, 5)).await.expect("written");
-        target.lbads.set(9);
-        target.resize(1000);
-        world.sleep_until(world.now() + Duration::from_secs(1)).await;
-        assert_eq!((volume.block_size(), volume.capacity()), (4096, 1 << 20));
-        let back = volume.read(Lba(1), 1).await.expect("read");
-        assert_eq!(back.as_bytes(), [5; BLOCK_SIZE]);
-        let again = volume.client().volume().await.err();
-        assert_eq!(again, Some(Error::FormatChanged { nsid: 1 }));
-    });
-}
-
 #[test]
 fn a_dropped_request_gives_its_place_back_once_the_reply_came() {
     with_target(9, |world, target| async move {

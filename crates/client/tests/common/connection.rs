@@ -14,7 +14,8 @@ use nvme_wire::discovery::{DiscoveryLogEntry, DiscoveryLogHeader, SUBTYPE_NVM};
 use nvme_wire::fabrics::{self, ConnectData, ConnectInvalid, ConnectResult, Property};
 use nvme_wire::feature::Fid;
 use nvme_wire::identify::{
-    Cns, Identify, IdentifyController, IdentifyNamespace, NSFEAT_ATOMICS, NamespaceIdList,
+    Cns, FLBAS_EXTENDED_LBA, Identify, IdentifyController, IdentifyNamespace, NSFEAT_ATOMICS,
+    NamespaceIdList,
 };
 use nvme_wire::io::{BlockCommand, DatasetManagement, dsm_ranges};
 use nvme_wire::log::{CrossControllerResetEntry, CrossControllerResetLog, GetLogPage, Lid};
@@ -514,6 +515,8 @@ impl Connection {
                 namespace.nsfeat = NSFEAT_ATOMICS;
                 namespace.nawupf = self.target.nawupf.get().into();
                 namespace.lbaf[0].lbads = self.target.lbads.get();
+                namespace.lbaf[0].ms = self.target.metadata_bytes.get().into();
+                namespace.flbas = FLBAS_EXTENDED_LBA;
                 namespace.as_bytes().to_vec()
             }
         }

@@ -47,8 +47,9 @@ pub(crate) struct Target {
     pub(crate) nqn: Nqn,
     pub(crate) blocks: RefCell<BTreeMap<u64, Vec<u8>>>,
     pub(crate) size: Cell<u64>,
-    /// Log2 of the block size that it says it has.
+    /// Log2 of the block size that it says it has, and the metadata of a block.
     pub(crate) lbads: Cell<u8>,
+    pub(crate) metadata_bytes: Cell<u16>,
     /// Blocks of the largest atomic write, less one.
     pub(crate) nawupf: Cell<u16>,
     /// I/O commands taken in: opcode and first block.
@@ -118,6 +119,7 @@ impl Target {
             blocks: RefCell::default(),
             size: Cell::new(1 << 20),
             lbads: Cell::new(12),
+            metadata_bytes: Cell::new(0),
             nawupf: Cell::new(31),
             log: RefCell::default(),
             forced: RefCell::default(),
