@@ -5,6 +5,9 @@ GUEST_DIR=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 # Images outlive a clone: building one takes minutes, and its name says exactly what is in it.
 CACHE_DIR=${FARFLASH_GUEST_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/farflash/guest}
 
+# An image takes a minute or two, most of it downloads.
+BUILD_SECONDS_MAX=1200
+
 fail() { echo "guest: $*" >&2; exit 125; }
 
 # need COMMAND:PACKAGE...: installs through apt what is not there, and says so.

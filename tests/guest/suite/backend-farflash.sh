@@ -5,12 +5,13 @@
 ADDRESS=10.0.2.2
 PORT=${TARGET_PORT:?}
 
-# ask COMMAND [ARG...]: has the host run one command; prints its output, returns its status.
+# ask COMMAND [ARG...]: has the host run one command; prints its output, returns its status. Each of the host's answers has
+# a bound, and this is behind all of them.
 ask() {
     printf '%s\n' "$*" >/host/request.new
     mv /host/request.new /host/request
     local tries
-    for ((tries = 0; tries < 1200; tries++)); do
+    for ((tries = 0; tries < 3600; tries++)); do
         if [ -e /host/reply ]; then
             local status
             status=$(head -n 1 /host/reply)

@@ -4,6 +4,9 @@
 PASSED=0 FAILED=0 SKIPPED=0
 LOG=/tmp/test.log
 
+# begin STEP: tells the host what is done from now on, so that it can say where a guest hangs.
+begin() { echo "$1" >"$STEP_PORT"; }
+
 # check NAME FUNCTION [ARG...]: runs one test in a subshell. Any command that fails ends it, and then
 # its log is shown.
 #
@@ -11,6 +14,7 @@ LOG=/tmp/test.log
 check() {
     local name=$1 started=$EPOCHREALTIME status
     shift
+    begin "$name"
     (
         set -euo pipefail
         "$@"
@@ -50,6 +54,7 @@ skip() {
 # section FILE FUNCTION: runs one file's tests, unless ONLY names other files.
 section() {
     if [ -n "${ONLY:-}" ] && [[ " $ONLY " != *" $1 "* ]]; then return; fi
+    begin "$1"
     . "/suite/$1.sh"
     "$2"
 }

@@ -3,6 +3,7 @@
 . /suite/lib.sh
 . /suite/connection.sh
 . "/suite/backend-$BACKEND.sh"
+begin "start of the target"
 modprobe nvme-tcp
 (set -e; backend_start) || { echo "the target did not start"; exit 1; }
 echo "kernel $(uname -r), $(nvme version | head -n 1), target: $BACKEND"
