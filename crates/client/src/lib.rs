@@ -32,6 +32,9 @@
 //! out when it hears that a connection has ended; if the network keeps that from it, by the keep alive
 //! timeout ([`Options::keep_alive`]).
 //!
+//! What another host wrote to the same blocks, between a write whose answer was lost and its repetition, the repetition
+//! undoes. Hosts that share blocks change them by [`Volume::compare_and_swap`], which is never sent again.
+//!
 //! Nor is anything sent again to a namespace whose format is another than when it was opened: the size of its blocks, or of
 //! their metadata. It fails with [`Error::FormatChanged`], as does whatever is asked of it later.
 //!
