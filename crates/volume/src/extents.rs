@@ -36,12 +36,35 @@ struct Owners {
     spare: BTreeMap<u16, u32>,
     /// Extents of shards that are being read back. Still theirs: the device may say so.
     disputed: BTreeSet<u32>,
+    /// Extents whose shard leaves them to whoever claims them (Y2 of `yielding.rs`).
+    yielded: BTreeSet<u32>,
     /// Extents that nobody owns, and that were given back before all that was in them was discarded.
     stale: BTreeSet<u32>,
     /// Shards read back from what no flush is known to cover. Without that they may own what seems to be nobody's.
     unproven: BTreeSet<u16>,
     /// How often anyone asked or said something.
     calls: u64,
+}
+
+impl Owners {
+    fn claim(&mut self, extent: u32, shard: u16) -> Result<(), OpenError> {
+        let owner = self.by_extent.get_mut(extent as usize).ok_or(OpenError::NoExtent)?;
+        match *owner {
+            Some(first) if first == shard && self.disputed.remove(&extent) => Ok(()),
+            Some(first) if first != shard && self.yielded.remove(&extent) => {
+                *owner = Some(shard);
+                self.disputed.remove(&extent);
+                Ok(())
+            }
+            Some(first) => Err(OpenError::DoubleOwner { extent, first, second: shard }),
+            None => {
+                *owner = Some(shard);
+                self.free -= 1;
+                self.stale.remove(&extent);
+                Ok(())
+            }
+        }
+    }
 }
 
 impl ExtentAllocator {
@@ -88,19 +111,31 @@ impl ExtentAllocator {
 
     /// Records what recovery found: `shard` owns `extent`.
     pub(crate) fn claim(&self, extent: u32, shard: u16) -> Result<(), OpenError> {
+        self.lock().claim(extent, shard)
+    }
+
+    /// As [`ExtentAllocator::claim`], of a shard that leaves the extent to whoever claims it, or has already (Y2 of `yielding.rs`).
+    pub(crate) fn claim_unless_owned(&self, extent: u32, shard: u16) -> Result<(), OpenError> {
         let mut owners = self.lock();
-        let owners = &mut *owners;
-        let owner = owners.by_extent.get_mut(extent as usize).ok_or(OpenError::NoExtent)?;
-        match *owner {
-            Some(first) if first == shard && owners.disputed.remove(&extent) => Ok(()),
-            Some(first) => Err(OpenError::DoubleOwner { extent, first, second: shard }),
-            None => {
-                *owner = Some(shard);
-                owners.free -= 1;
-                owners.stale.remove(&extent);
-                Ok(())
-            }
+        let owner = owners.by_extent.get(extent as usize).copied().flatten();
+        if owner.is_none_or(|owner| owner == shard) {
+            owners.claim(extent, shard)?;
+            owners.yielded.insert(extent);
         }
+        Ok(())
+    }
+
+    /// `shard` claimed the extent unless it was owned, and leaves it to nobody from now on (Y3).
+    ///
+    /// # Errors
+    /// It is another's.
+    pub(crate) fn insist(&self, extent: u32, shard: u16) -> Result<(), OpenError> {
+        let mut owners = self.lock();
+        if owners.by_extent.get(extent as usize) == Some(&Some(shard)) {
+            owners.yielded.remove(&extent);
+            return Ok(());
+        }
+        owners.claim(extent, shard)
     }
 
     /// Takes a free extent, the next one behind the last taken, for `shard`; one of which nothing is left to
@@ -166,6 +201,7 @@ impl ExtentAllocator {
                 owners.by_extent[extent as usize] = None;
                 owners.free += 1;
                 owners.stale.insert(extent);
+                owners.yielded.remove(&extent);
             } else {
                 owners.disputed.insert(extent);
             }
@@ -209,5 +245,58 @@ impl ExtentAllocator {
     fn locked(&self) -> std::sync::MutexGuard<'_, Owners> {
         // A panic elsewhere leaves the table whole: each change is a single step.
         self.owners.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use uuid::Uuid;
+
+    use super::*;
+
+    fn allocator() -> ExtentAllocator {
+        let superblock = Superblock::with_extents(Uuid::nil(), 1 << 14, 1024);
+        ExtentAllocator::new(&superblock.expect("in bounds"))
+    }
+
+    fn double(first: u16, second: u16) -> Result<(), OpenError> {
+        Err(OpenError::DoubleOwner { extent: 3, first, second })
+    }
+
+    /// Y2: whichever shard is read back first, and however often the one that goes back is.
+    #[test]
+    fn what_is_left_to_others_is_whose_who_claims_it() {
+        let extents = allocator();
+        assert_eq!(extents.claim_unless_owned(3, 0), Ok(()));
+        assert_eq!(extents.claim(3, 1), Ok(()));
+        assert_eq!(extents.claim(3, 2), double(1, 2));
+        assert_eq!(extents.insist(3, 0), double(1, 0));
+        let extents = allocator();
+        assert_eq!(extents.claim(3, 1), Ok(()));
+        assert_eq!(extents.claim_unless_owned(3, 0), Ok(()));
+        assert_eq!(extents.insist(3, 0), double(1, 0));
+        let (extents, before) = (allocator(), allocator().unowned());
+        assert_eq!(extents.claim_unless_owned(3, 0), Ok(()));
+        extents.dispute(0);
+        assert_eq!(extents.claim_unless_owned(3, 0), Ok(()));
+        assert_eq!(extents.claim(3, 1), Ok(()));
+        extents.settle_dispute(0);
+        assert_eq!(extents.unowned(), before - 1, "it is still the other's");
+    }
+
+    /// Y3.
+    #[test]
+    fn what_a_shard_insists_on_is_nobody_elses() {
+        let extents = allocator();
+        assert_eq!(extents.claim_unless_owned(3, 0), Ok(()));
+        assert_eq!(extents.insist(3, 0), Ok(()));
+        assert_eq!(extents.insist(3, 0), Ok(()));
+        assert_eq!(extents.claim(3, 1), double(0, 1));
+        // Both go back, and one has something in it.
+        let extents = allocator();
+        assert_eq!(extents.claim_unless_owned(3, 0), Ok(()));
+        assert_eq!(extents.claim_unless_owned(3, 1), Ok(()));
+        assert_eq!(extents.insist(3, 1), Ok(()));
+        assert_eq!(extents.insist(3, 0), double(1, 0));
     }
 }

@@ -190,6 +190,11 @@ impl Pool {
         self.extents.get(extent as usize).is_some_and(Option::is_some)
     }
 
+    /// Whether nothing is in an extent but its bitmaps.
+    pub(crate) fn is_empty(&self, index: u32) -> bool {
+        self.extent(index).is_empty()
+    }
+
     /// Takes in an extent: a fresh one, or as a checkpoint left it.
     pub(crate) fn add(&mut self, index: u32, loaded: Option<(Bits, Mapping)>) {
         let extent = Extent::new(self.superblock.extent(index), loaded);

@@ -67,22 +67,28 @@ impl Pool {
 
     /// Takes them out.
     pub(super) fn take_spares(&mut self, spares: Spares) -> Vec<Returned> {
-        let current = self.owned.get(self.cursor.place).copied().filter(|_| spares.keep > 0);
-        let large = self.owned.get(self.large_cursor.place).copied();
         let returned = self.choose_spares(spares);
-        for spare in &returned {
-            let extent = self.extents[spare.extent as usize].take().expect("owned");
+        let going: Vec<u32> = returned.iter().map(|spare| spare.extent).collect();
+        self.take_out(&going);
+        returned
+    }
+
+    /// Takes out extents in which nothing is.
+    pub(crate) fn take_out(&mut self, going: &[u32]) {
+        let current = self.owned.get(self.cursor.place).copied();
+        let large = self.owned.get(self.large_cursor.place).copied();
+        for index in going {
+            let extent = self.extents[*index as usize].take().expect("owned");
             self.free.remove(&extent);
             self.committed -= u64::from(extent.committed.count());
         }
-        if !returned.is_empty() {
+        if !going.is_empty() {
             let extents = &self.extents;
             self.owned.retain(|index| extents[*index as usize].is_some());
             self.unsearched.retain(|index| extents[*index as usize].is_some());
             self.searched = self.searched.filter(|(index, _)| extents[*index as usize].is_some());
             self.settle_cursors(current, large);
         }
-        returned
     }
 }
 

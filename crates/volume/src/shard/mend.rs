@@ -190,7 +190,7 @@ impl<D: Device> Inner<D> {
     pub(super) fn adopt(&self, range: PbaRange) -> Result<(), OpenError> {
         let Some((extent, _)) = self.superblock.locate(range.start) else { return Ok(()) };
         if self.adopts.get() && !self.pool.borrow().owns(extent) {
-            self.extents.claim(extent, self.index)?;
+            self.claim_extent(extent)?;
             let mut pool = self.pool.borrow_mut();
             pool.add(extent, None);
             pool.set_owned_durably(extent);

@@ -11,6 +11,7 @@
 //! - `recovery.rs`: how all is read back, from what `roots.rs` finds. `start.rs`: how it is then taken into use. `reopen.rs`:
 //!   the same in a process that goes on.
 //!   `compare.rs`: which of the last writes count. `confirm.rs`: what is made durable of that first.
+//!   `yielding.rs`: what is left to other shards by one that goes back to an older root.
 //! - `mend.rs`, `losses.rs`: what happens to damage that is met there. `findings.rs`: what is known of all damage.
 //!   `scrub.rs`: how it is looked for, `accounts.rs`: whether it fits together, `heal.rs`: what is written anew then.
 
@@ -43,6 +44,7 @@ mod space;
 mod start;
 mod waiting;
 mod walk;
+mod yielding;
 
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -181,6 +183,8 @@ pub(crate) struct Inner<D: Device> {
     passed_over: RefCell<BTreeSet<u32>>,
     /// Extents are claimed as they are found in use: the table of them is damaged.
     adopts: Cell<bool>,
+    /// Whether extents in which nothing is are left to whoever claims them: a newer root may be lost (Y2).
+    yields: Cell<bool>,
     /// The next checkpoint gives back every extent that is not needed (A5).
     generous: Cell<bool>,
     stopping: Cell<bool>,

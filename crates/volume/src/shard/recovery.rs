@@ -93,12 +93,14 @@ impl<D: Device> Shard<D> {
         let root = roots.newest;
         if let Some(root) = &root {
             inner.note_roots(&roots);
+            inner.note_whether_it_goes_back(&roots);
             if root.secret != 0 {
                 inner.secret.set(root.secret);
             }
             inner.load_checkpoint(root).await?;
             inner.check_gone_back(&roots)?;
             replay(&inner, root).await?;
+            inner.claim_what_is_in_use().await?;
             inner.pool.borrow_mut().suspect_all();
             inner.spoil_what_was_passed_over();
         }
@@ -179,6 +181,7 @@ impl<D: Device> Inner<D> {
             losses: RefCell::default(),
             passed_over: RefCell::new(BTreeSet::new()),
             adopts: Cell::new(false),
+            yields: Cell::new(false),
             generous: Cell::new(false),
             stopping: Cell::new(false),
             committer_ended: Cell::new(false),
@@ -255,7 +258,7 @@ impl<D: Device> Inner<D> {
                     let error = DecodeError::Field("place of the bitmap");
                     return Err(self.damaged("extent table", at.pba, error));
                 }
-                self.extents.claim(extent, self.index)?;
+                self.claim_extent(extent)?;
                 let block = match block {
                     Ok(block) => self.read_on(*at, block).await,
                     Err(error) => Err(error),

@@ -233,7 +233,7 @@ impl<D: Device> Inner<D> {
     fn replay_reserve(&self, extent: u32) -> Result<(), OpenError> {
         let mut pool = self.pool.borrow_mut();
         if !pool.owns(extent) {
-            self.extents.claim(extent, self.index)?;
+            self.claim_extent(extent)?;
             pool.add(extent, None);
         }
         pool.set_owned_durably(extent);

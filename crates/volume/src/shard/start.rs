@@ -125,8 +125,9 @@ impl<D: Device> Recovered<D> {
 
     async fn begin(&self) -> Result<(), OpenError> {
         let inner = &self.shard.inner;
-        if self.is_new {
-            inner.lay_out_journal()?;
+        match self.is_new {
+            true => inner.lay_out_journal()?,
+            false => inner.leave_what_others_claim(),
         }
         let begun = match inner.confirm().await {
             Ok(()) => inner.take_checkpoint().await,

@@ -9,8 +9,10 @@ use volume::{
 };
 
 use crate::common::{
-    Random, Sim, TestDevice, check, data, fresh, open, tags, try_open, try_recover,
+    Crashed, Random, Sim, TestDevice, check, data, fresh, open, range, tags, try_open, try_recover,
 };
+use crate::sharing::{create, two_shards_on};
+use crate::starts::start;
 
 const DEVICE_BLOCKS: u64 = 1 << 14;
 
@@ -112,4 +114,122 @@ fn no_volume_is_given_up_for_a_root_that_is_lost_unless_that_is_wanted() {
     let shard = open(&mut sim);
     assert!(shard.volumes().is_empty());
     check(&mut sim, &shard);
+}
+
+/// What a volume that stays has in its blocks, and what the other shard's has.
+const KEPT: u8 = 7;
+const OTHERS: u8 = 9;
+/// Blocks of the other shard's volume that are looked at.
+const OTHERS_BLOCKS: u64 = 4000;
+
+/// Two shards, of which the second has what the newest root of the first gave back, as the next process finds them. `goes_on`: the
+/// first makes changes behind that.
+fn with_extents_given_back(goes_on: bool) -> (TestDevice, Superblock) {
+    let device = TestDevice::new(DEVICE_BLOCKS, true);
+    // Else what is emptied goes with the root behind the one that has it empty.
+    device.faults(|faults| faults.has_no_discards = true);
+    let (mut sim, shards) = two_shards_on(&device);
+    let (kept, big) = (create(&mut sim, &shards, 0, 1), create(&mut sim, &shards, 0, 2));
+    let others = create(&mut sim, &shards, 1, 3);
+    let giver = shards[0].clone();
+    sim.run_ok(async {
+        kept.write(Lba(0), data(KEPT, 5), None).await.expect("room");
+        for lba in 0..20 {
+            big.write(Lba(lba * 250), data(1, 250), None).await.expect("room");
+        }
+        giver.checkpoint().await.expect("writable");
+        for lba in 0..20 {
+            big.unmap(range(lba * 250, 250)).await.expect("possible");
+        }
+    });
+    let unreserved = || giver.capacity().device_unreserved;
+    let before = unreserved();
+    sim.run_ok(giver.checkpoint()).expect("writable");
+    let given_back = unreserved() - before;
+    assert!(given_back > 2 * 1024, "{given_back}");
+    sim.run_ok(async {
+        // Those that nobody ever had go first.
+        for lba in (0..).step_by(250).take_while(|_| unreserved() + 1024 > given_back) {
+            others.write(Lba(lba), data(OTHERS, 250), None).await.expect("room");
+        }
+        if goes_on {
+            kept.write(Lba(0), data(KEPT + 1, 5), None).await.expect("room");
+        }
+    });
+    (device.after_process_end(), *giver.superblock())
+}
+
+fn start_both(sim: &mut Sim, order: &[u16]) -> Result<Vec<Shard<TestDevice>>, OpenError> {
+    sim.run_ok(start(sim.device.clone(), order))
+}
+
+/// All of the other shard's volume is there, and all fits. Returns the first shard.
+fn check_others(sim: &mut Sim, order: [u16; 2]) -> Shard<TestDevice> {
+    let mut shards = start_both(sim, &order).unwrap_or_else(|error| panic!("{order:?}: {error}"));
+    shards.sort_by_key(Shard::index);
+    let others = shards[1].volume(Uuid::from_u128(3)).expect("there");
+    let found = sim.run_ok(tags(&others, 0, OTHERS_BLOCKS));
+    assert!(found.iter().all(|tag| *tag == OTHERS));
+    shards.iter().for_each(|shard| check(sim, shard));
+    shards.swap_remove(0)
+}
+
+/// Y2: an extent that the lost root had given back, and that another shard has taken, is left to that: nothing is in it of the shard
+/// that goes back.
+///
+/// Method: both orders in which the shards are read back, and the power going at each write of the start.
+#[test]
+fn what_a_lost_root_had_given_back_is_left_to_who_took_it() {
+    let (device, superblock) = with_extents_given_back(false);
+    for order in [[0, 1], [1, 0]] {
+        for cut in 0.. {
+            let (mut sim, _) = without_newest_root(device.after_process_end(), &superblock);
+            sim.crash_at = Some(sim.device.completed() + cut);
+            let started = sim.run(start(sim.device.clone(), &order));
+            let cut_off = matches!(started, Err(Crashed));
+            sim = Sim::new(sim.device.after_crash(&mut Random(cut)), cut);
+            let shard = check_others(&mut sim, [order[1], order[0]]);
+            let kept = shard.volume(Uuid::from_u128(1)).expect("there");
+            assert_eq!(sim.run_ok(tags(&kept, 0, 5)), [KEPT; 5]);
+            if !cut_off {
+                break;
+            }
+        }
+    }
+}
+
+/// The same where the shard went on from that root: what came behind it is lost, with consent, and a node that it reused.
+#[test]
+fn a_repair_leaves_what_a_lost_root_had_given_back_to_who_took_it() {
+    let (device, superblock) = with_extents_given_back(true);
+    for order in [[0, 1], [1, 0]] {
+        let (mut sim, _) = without_newest_root(device.after_process_end(), &superblock);
+        let refused = start_both(&mut sim, &order).map(|shards| shards.len());
+        assert!(refused.is_err(), "{refused:?}");
+        let device = sim.device.clone();
+        let repaired = sim.run_ok(repair(&device, true, |_, _| ())).expect("writable");
+        assert_eq!(repaired.journals_cut, 1);
+        let report = sim.run_ok(fsck(&device, FsckOptions { read_data: true }, |_, _| ()));
+        assert_eq!(report.expect("ours").faults, []);
+        check_others(&mut sim, order);
+    }
+}
+
+/// Y3: what is in use is not given up, whoever says that it is his.
+///
+/// Method: the journal is damaged as well, before what emptied the extents. A repair would go on without that.
+#[test]
+fn a_shard_that_goes_back_gives_up_nothing_that_is_in_use() {
+    let (device, superblock) = with_extents_given_back(true);
+    for order in [[0, 1], [1, 0]] {
+        let (mut sim, _) = without_newest_root(device.after_process_end(), &superblock);
+        let older = sim.device.block(roots(&sim, &superblock)[0][0]);
+        let older = layout::Root::decode(&older).expect("whole");
+        sim.device.flip(older.journal.start.plus(older.replay.position.into()), 100);
+        let device = sim.device.clone();
+        let refused = sim.run_ok(repair(&device, true, |_, _| ()));
+        assert!(matches!(refused, Err(OpenError::DoubleOwner { .. })), "{refused:?}");
+        let refused = start_both(&mut sim, &order).map(|shards| shards.len());
+        assert!(refused.is_err(), "{refused:?}");
+    }
 }

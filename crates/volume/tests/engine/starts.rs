@@ -45,7 +45,10 @@ fn ended_behind_flush(number: u32) -> Option<TestDevice> {
 }
 
 /// Starts as many shards as there are in `order`, in that order.
-async fn start(device: TestDevice, order: &[u16]) -> Result<Vec<Shard<TestDevice>>, OpenError> {
+pub(crate) async fn start(
+    device: TestDevice,
+    order: &[u16],
+) -> Result<Vec<Shard<TestDevice>>, OpenError> {
     let superblock = read_superblock(&device).await?;
     let extents = ExtentAllocator::new(&superblock);
     let mut recovered = Vec::new();

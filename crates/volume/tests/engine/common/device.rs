@@ -65,6 +65,8 @@ pub struct Faults {
     /// Flushes do not complete, but so many before.
     pub flushes_before_held: Option<u32>,
     pub discard_errors: u32,
+    /// Whether it wants to hear of nothing that is free.
+    pub has_no_discards: bool,
     /// Writes to these blocks do not complete.
     pub held: BTreeSet<u64>,
     /// Reads of these blocks do not complete.
@@ -518,7 +520,11 @@ impl Future for TestRequest {
 impl Device for TestDevice {
     fn geometry(&self) -> DeviceGeometry {
         let disk = self.disk.borrow();
-        DeviceGeometry { blocks: disk.blocks, volatile_cache: disk.volatile, discards: true }
+        DeviceGeometry {
+            blocks: disk.blocks,
+            volatile_cache: disk.volatile,
+            discards: !disk.faults.has_no_discards,
+        }
     }
 
     fn pins(&self) -> bool {

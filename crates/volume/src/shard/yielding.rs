@@ -1,0 +1,92 @@
+//! Which extents a shard leaves to others that goes back to an older root.
+//!
+//! - Y1: what the lost root had given back is empty. Nothing was in it when that root's snapshot was taken: neither what the root before
+//!   leads to, nor what requests had that were under way. The journal leads from the root before to that snapshot.
+//! - Y2: so an extent in which nothing is when the journal has been replayed is left to whoever claims it. That loses nothing,
+//!   whoever is wrong.
+//! - Y3: one in which something is belongs to the shard, and to nobody else: else the device is not opened.
+//! - Y4: the next root is without what was left to others. Until it is durable all of this happens again at each start, whichever
+//!   shard is read back first.
+//! - Y5: nodes of maps that the lost root had written anew may be gone, and what they named stays in use until they are given up. A
+//!   repair with consent does that: for it only that is in use which something names.
+
+use std::collections::BTreeSet;
+
+use io_traits::Device;
+use layout::Superblock;
+
+use super::Inner;
+use super::roots::Roots;
+use crate::check::{Owner, Unread};
+use crate::{OpenError, VolumeError};
+
+impl Roots {
+    /// Whether a newer root than all that are whole may be lost: perhaps a damaged copy was one.
+    fn may_lack_newest(&self, superblock: &Superblock, shard: u16) -> bool {
+        let newer = self.newest.map(|newest| superblock.root_places(shard, newest.generation + 1));
+        newer.is_some_and(|places| places.iter().any(|place| self.damaged.contains(place)))
+    }
+}
+
+impl<D: Device> Inner<D> {
+    /// Notes whether the shard goes back to an older root, perhaps.
+    pub(super) fn note_whether_it_goes_back(&self, roots: &Roots) {
+        self.yields.set(roots.may_lack_newest(&self.superblock, self.index));
+    }
+
+    /// Claims an extent that the root or the journal leads to. One that another has is not claimed from a shard that goes back.
+    pub(super) fn claim_extent(&self, extent: u32) -> Result<(), OpenError> {
+        match self.yields.get() {
+            true => self.extents.claim_unless_owned(extent, self.index),
+            false => self.extents.claim(extent, self.index),
+        }
+    }
+
+    /// The journal was replayed: extents in which something is are the shard's (Y3).
+    pub(super) async fn claim_what_is_in_use(&self) -> Result<(), OpenError> {
+        if !self.yields.get() {
+            return Ok(());
+        }
+        let unnamed = match self.consents.get() {
+            true => self.unnamed_extents().await,
+            false => BTreeSet::new(),
+        };
+        let pool = self.pool.borrow();
+        let is_in_use = |extent: &&u32| !pool.is_empty(**extent) && !unnamed.contains(*extent);
+        let mut in_use = pool.owned().iter().filter(is_in_use);
+        in_use.try_for_each(|extent| self.extents.insist(*extent, self.index))
+    }
+
+    /// Extents of which a repair makes all that they have free: what is named there is lost, and given up (Y5).
+    async fn unnamed_extents(&self) -> BTreeSet<u32> {
+        let mut unnamed: BTreeSet<u32> = self.pool.borrow().owned().iter().copied().collect();
+        let unread = self.for_each_owner(|pba, owner| {
+            if owner != Owner::Bitmap
+                && let Some((extent, _)) = self.superblock.locate(pba)
+            {
+                unnamed.remove(&extent);
+            }
+        });
+        // What cannot be read names what it always did.
+        let may_be_read = |unread: &Unread| matches!(unread.error, VolumeError::Device(_));
+        let is_open = unread.await.iter().any(may_be_read);
+        if is_open { BTreeSet::new() } else { unnamed }
+    }
+
+    /// All shards were read back: what others claim is left to them (Y2), and the rest is the shard's.
+    pub(super) fn leave_what_others_claim(&self) {
+        if !self.yields.get() {
+            return;
+        }
+        let mut pool = self.pool.borrow_mut();
+        let mut table = self.tables.borrow_mut();
+        for extent in pool.owned().to_vec() {
+            if self.extents.insist(extent, self.index).is_err() {
+                pool.take_out(&[extent]);
+                let (key, removed) = (u64::from(extent), &mut Vec::new());
+                let outcome = table.extents.remove_some(key, key + 1, removed);
+                outcome.expect("the extent table is in memory");
+            }
+        }
+    }
+}
