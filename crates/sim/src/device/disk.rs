@@ -109,10 +109,24 @@ impl Disk {
         for number in covered {
             if rng.one_in(2) {
                 self.flush(vec![number]);
-            } else if let Some(write) = self.unflushed.get_mut(&number) {
+            } else {
+                self.doom(&[number]);
+            }
+        }
+    }
+
+    /// No flush covers these writes any more.
+    pub(super) fn doom(&mut self, writes: &[u64]) {
+        for number in writes {
+            if let Some(write) = self.unflushed.get_mut(number) {
                 write.doomed = true;
             }
         }
+    }
+
+    /// The blocks of writes that no flush covers yet.
+    pub(super) fn blocks_of(&self, writes: &[u64]) -> impl Iterator<Item = u64> {
+        writes.iter().filter_map(|number| self.unflushed.get(number)).flat_map(Unflushed::blocks)
     }
 
     /// Moves every completed write to the medium.

@@ -10,16 +10,18 @@
 //!   that the next boot finds.
 //!
 //! `disk.rs`: medium and cache, without time. `reads.rs`: what a read gives. `faults.rs`: what may go wrong.
-//! `defects.rs`: what is wrong for good.
+//! `defects.rs`: what is wrong for good. `triggers.rs`: what goes wrong when certain blocks are written. `at_rest.rs`: what is done
+//! without a request.
 
+mod at_rest;
 mod defects;
 mod disk;
 mod faults;
 mod pins;
 mod reads;
+mod triggers;
 
 use std::cell::{Cell, RefCell};
-use std::collections::BTreeSet;
 use std::future::{Future, pending};
 use std::rc::Rc;
 
@@ -32,6 +34,7 @@ use disk::Disk;
 pub use faults::{Damage, DamageKind, DeviceFaults, Survival};
 use pins::Pins;
 use reads::Astray;
+use triggers::Triggers;
 
 const READ_MIN: Duration = Duration::from_micros(10);
 const READ_MAX: Duration = Duration::from_micros(120);
@@ -69,6 +72,7 @@ struct State {
     damage: RefCell<Vec<Damage>>,
     astray: Astray,
     pins: Pins,
+    triggers: Triggers,
 }
 
 /// A disk in a simulation. Cheap to clone; all clones are the same disk.
@@ -102,6 +106,7 @@ impl SimDevice {
             damage: RefCell::default(),
             astray: Astray::default(),
             pins: Pins::default(),
+            triggers: Triggers::default(),
         };
         Self { world: world.clone(), state: Rc::new(state) }
     }
@@ -205,59 +210,6 @@ impl SimDevice {
         let survivor = self.state.disk.borrow().after_crash(survival, &mut rng);
         let (volatile, discards) = (self.state.volatile.get(), self.state.discards.get());
         Self::with_disk(world, survivor).with_volatile_cache(volatile).with_discards(discards)
-    }
-
-    /// Flips one bit at rest.
-    pub fn flip_bit(&self, pba: Pba, bit: usize) {
-        let mut disk = self.state.disk.borrow_mut();
-        disk.settle();
-        disk.flip_bit(pba.0, bit);
-    }
-
-    /// The blocks of writes that no flush covers, completed or not.
-    #[must_use]
-    pub fn unflushed_blocks(&self) -> BTreeSet<Pba> {
-        self.state.disk.borrow().unflushed_blocks().map(Pba).collect()
-    }
-
-    /// Leaves in this block what nobody wrote.
-    pub fn spoil(&self, pba: Pba) {
-        self.world.note(format_args!("disk: {} is spoilt", pba.0));
-        self.state.disk.borrow_mut().spoil(std::iter::once(pba.0));
-    }
-
-    /// Makes every read of this block fail until it is written again.
-    pub fn make_unreadable(&self, pba: Pba) {
-        self.state.disk.borrow_mut().unreadable.insert(pba.0);
-    }
-
-    /// From now on these blocks fail whatever is asked of them, also behind a power cut.
-    pub fn break_blocks(&self, range: PbaRange, defect: Defect) {
-        self.world.note(format_args!("disk: {defect:?} fail at {range}"));
-        let mut disk = self.state.disk.borrow_mut();
-        // What is there already was taken.
-        disk.settle();
-        disk.defects.add(range, defect);
-    }
-
-    /// All that was broken works again, as on a new device with everything copied that was taken.
-    pub fn mend_blocks(&self) {
-        self.world.note(format_args!("disk: mended"));
-        self.state.disk.borrow_mut().defects.clear();
-    }
-
-    /// What a block of the medium holds, whoever may read it.
-    #[must_use]
-    pub fn peek(&self, pba: Pba) -> Vec<u8> {
-        self.state.disk.borrow().block(pba.0)
-    }
-
-    /// The blocks that hold anything but zeroes, in order.
-    #[must_use]
-    pub fn written_blocks(&self) -> Vec<Pba> {
-        let mut disk = self.state.disk.borrow_mut();
-        disk.settle();
-        disk.written_blocks().map(Pba).collect()
     }
 
     /// Counts a request; never returns if the power is gone.
@@ -411,6 +363,16 @@ impl SimDevice {
         DeviceError::Io { range: PbaRange::new(Pba(0), blocks), errno: EIO }
     }
 
+    /// Whether a flush fails that should have covered these writes, and covers none of them.
+    fn fails_all(&self, covered: &[u64]) -> bool {
+        let mut disk = self.state.disk.borrow_mut();
+        let fails = self.state.triggers.fails_flush(disk.blocks_of(covered));
+        if fails {
+            disk.doom(covered);
+        }
+        fails
+    }
+
     /// Carries out a discard that took its time.
     fn finish_discard(&self, range: PbaRange) -> Result<(), DeviceError> {
         let mut disk = self.state.disk.borrow_mut();
@@ -480,9 +442,12 @@ impl Device for SimDevice {
         async move {
             let blocks = data.len_bytes() / BLOCK_SIZE;
             device.world.note(format_args!("disk: write {} +{blocks}", pba.0));
+            let range = PbaRange::new(pba, blocks as u64);
+            if device.state.triggers.crashes(range) {
+                device.crash();
+            }
             device.admit().await?;
             assert!(data.len_bytes().is_multiple_of(BLOCK_SIZE), "whole blocks only");
-            let range = PbaRange::new(pba, blocks as u64);
             device.check_range(range)?;
             device.state.pins.assert_free(range);
             let number = device.state.disk.borrow_mut().begin_write(pba.0, data.as_bytes());
@@ -502,8 +467,10 @@ impl Device for SimDevice {
             device.admit().await?;
             let covered = device.state.disk.borrow().completed();
             device.work(FLUSH_MIN, FLUSH_MAX).await?;
-            let fails = device.chance(device.state.faults.get().flush_error_one_in);
-            if fails {
+            if device.fails_all(&covered) {
+                return Err(device.fail_flush(Vec::new()).await);
+            }
+            if device.chance(device.state.faults.get().flush_error_one_in) {
                 return Err(device.fail_flush(covered).await);
             }
             device.state.disk.borrow_mut().flush(covered);

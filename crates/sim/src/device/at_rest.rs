@@ -1,0 +1,62 @@
+//! What can be seen of a disk, and done to it, without a request.
+
+use std::collections::BTreeSet;
+
+use units::{Pba, PbaRange};
+
+use super::{Defect, SimDevice};
+
+impl SimDevice {
+    /// Flips one bit at rest.
+    pub fn flip_bit(&self, pba: Pba, bit: usize) {
+        let mut disk = self.state.disk.borrow_mut();
+        disk.settle();
+        disk.flip_bit(pba.0, bit);
+    }
+
+    /// The blocks of writes that no flush covers, completed or not.
+    #[must_use]
+    pub fn unflushed_blocks(&self) -> BTreeSet<Pba> {
+        self.state.disk.borrow().unflushed_blocks().map(Pba).collect()
+    }
+
+    /// Leaves in this block what nobody wrote.
+    pub fn spoil(&self, pba: Pba) {
+        self.world.note(format_args!("disk: {} is spoilt", pba.0));
+        self.state.disk.borrow_mut().spoil(std::iter::once(pba.0));
+    }
+
+    /// Makes every read of this block fail until it is written again.
+    pub fn make_unreadable(&self, pba: Pba) {
+        self.state.disk.borrow_mut().unreadable.insert(pba.0);
+    }
+
+    /// From now on these blocks fail whatever is asked of them, also behind a power cut.
+    pub fn break_blocks(&self, range: PbaRange, defect: Defect) {
+        self.world.note(format_args!("disk: {defect:?} fail at {range}"));
+        let mut disk = self.state.disk.borrow_mut();
+        // What is there already was taken.
+        disk.settle();
+        disk.defects.add(range, defect);
+    }
+
+    /// All that was broken works again, as on a new device with everything copied that was taken.
+    pub fn mend_blocks(&self) {
+        self.world.note(format_args!("disk: mended"));
+        self.state.disk.borrow_mut().defects.clear();
+    }
+
+    /// What a block of the medium holds, whoever may read it.
+    #[must_use]
+    pub fn peek(&self, pba: Pba) -> Vec<u8> {
+        self.state.disk.borrow().block(pba.0)
+    }
+
+    /// The blocks that hold anything but zeroes, in order.
+    #[must_use]
+    pub fn written_blocks(&self) -> Vec<Pba> {
+        let mut disk = self.state.disk.borrow_mut();
+        disk.settle();
+        disk.written_blocks().map(Pba).collect()
+    }
+}
