@@ -70,6 +70,7 @@ engines! {
     engine_pin_without_read: PinWithoutRead under Reuse;
     engine_root_before_flush: RootBeforeFlush under Crash;
     engine_build_on_unflushed: BuildOnUnflushed under Errors;
+    engine_start_one_by_one: StartOneByOne under Starts;
     engine_late_replay_point: LateReplayPoint under Crash;
     engine_replay_two_records: ReplayTwoRecords under Crash;
     engine_replay_skips_unmaps: ReplaySkipsUnmaps under Crash;

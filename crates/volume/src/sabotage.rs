@@ -44,6 +44,8 @@ pub enum Sabotage {
     RootBeforeFlush,
     /// W1: a start builds on what no flush covers.
     BuildOnUnflushed,
+    /// W5: shards are started before all of them are confirmed.
+    StartOneByOne,
     /// K1: the replay point is that of the end of the checkpoint.
     LateReplayPoint,
     /// P1: replay ends after two records.

@@ -8,6 +8,7 @@ use uuid::Uuid;
 use super::checkpoint::CheckpointError;
 use super::{Inner, Loss, Mended, Shard};
 use crate::OpenError;
+use crate::sabotage::{Sabotage, broken};
 
 /// Attempts to begin on a device that refuses blocks, each of which keeps off what was refused before (F2).
 const START_TRIES: u32 = 16;
@@ -49,6 +50,9 @@ impl<D: Device> Recovered<D> {
     /// # Errors
     /// As for one; those behind it are not confirmed then.
     pub async fn confirm_all(all: &[Self]) -> Result<(), OpenError> {
+        if broken(Sabotage::StartOneByOne) {
+            return Ok(());
+        }
         for recovered in all {
             recovered.confirm().await?;
         }
@@ -89,7 +93,8 @@ impl<D: Device> Recovered<D> {
 
     async fn start_with(self, no_space: NoSpace) -> Result<Shard<D>, OpenError> {
         self.confirm().await?;
-        assert!(self.shard.inner.extents.are_all_proven(), "W5: all shards are confirmed");
+        let are_all_proven = self.shard.inner.extents.are_all_proven();
+        assert!(are_all_proven || broken(Sabotage::StartOneByOne), "W5: all shards are confirmed");
         let mut recovered = self;
         let mut tries = 0;
         loop {
