@@ -92,7 +92,7 @@ impl<D: Device> Inner<D> {
         let metadata = 2 * state.map.borrow().height() + 2;
         let need = Need { data: 0, metadata, kind: Kind::Reclaiming };
         // Without room, or a journal, the next scrub may have more luck.
-        let Ok(credit) = self.admit(need).await else { return false };
+        let Ok(_set_aside) = self.set_aside(need).await else { return false };
         // Hosts wait for the claim: not for a checkpoint that is refused.
         let is_over = self.no_checkpoint(0).await.is_ok();
         let site = state.map.borrow().leaf_at(lba.0);
@@ -101,8 +101,6 @@ impl<D: Device> Inner<D> {
         if is_in_memory {
             state.map.borrow_mut().rewrite(lba.0);
         }
-        self.credit.set(self.credit.get() - credit);
-        self.notify_space();
         is_in_memory
     }
 }

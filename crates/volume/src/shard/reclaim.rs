@@ -159,13 +159,13 @@ impl<D: Device> Inner<D> {
         let first = LbaRange::new(range.start, 1);
         let _claim = self.claim(state, &[first, first], Kind::Reclaiming).await?;
         let mut _pin = None;
-        let credit = self.admit(need).await?;
+        let _set_aside = self.set_aside(need).await?;
         let mut entries = Vec::new();
-        let outcome = loop {
+        loop {
             // Someone else may have been here meanwhile.
-            let Some(piece) = state.dead_in(range) else { break Ok(()) };
+            let Some(piece) = state.dead_in(range) else { return Ok(()) };
             if state.splits(piece) && permit.is_none() {
-                break Ok(());
+                return Ok(());
             }
             let (start, end) = (piece.start.0, piece.end().0);
             let next = state.map.borrow_mut().remove_some(start, end, &mut entries);
@@ -173,20 +173,15 @@ impl<D: Device> Inner<D> {
                 Ok(next) => {
                     entries.iter().for_each(|(_, old)| self.reclaim_block(old.pba));
                     state.revive(LbaRange::new(piece.start, next - start), permit);
-                    break Ok(());
+                    return Ok(());
                 }
                 Err(missing) => {
                     _pin = self.is_paged().then(|| state.pin(start, missing.key.saturating_add(1)));
                     let loaded = self.load(state, missing).await;
-                    if let Err(error) = loaded.or_else(|e| self.give_up(state, piece, missing, e)) {
-                        break Err(error);
-                    }
+                    loaded.or_else(|error| self.give_up(state, piece, missing, error))?;
                 }
             }
-        };
-        self.credit.set(self.credit.get() - credit);
-        self.notify_space();
-        outcome
+        }
     }
 
     /// A node cannot be loaded. If it is damaged and all of its keys are dead, it goes (Q3).

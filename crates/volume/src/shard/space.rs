@@ -61,6 +61,19 @@ pub(crate) enum Kind {
     Reclaiming,
 }
 
+/// Blocks set aside for what is no operation: they come back when this is dropped, whatever became of it.
+pub(super) struct SetAside<'a, D: Device> {
+    inner: &'a Inner<D>,
+    blocks: u64,
+}
+
+impl<D: Device> Drop for SetAside<'_, D> {
+    fn drop(&mut self) {
+        self.inner.credit.set(self.inner.credit.get() - self.blocks);
+        self.inner.notify_space();
+    }
+}
+
 impl<D: Device> Inner<D> {
     /// Blocks that free ones must exceed for A1. Those of the running checkpoint are set aside.
     fn claims(&self) -> u64 {
@@ -176,6 +189,11 @@ impl<D: Device> Inner<D> {
                 return Err(VolumeError::PoolFull);
             }
         }
+    }
+
+    /// As [`Inner::admit`], for what is no operation.
+    pub(super) async fn set_aside(&self, need: Need) -> Result<SetAside<'_, D>, VolumeError> {
+        Ok(SetAside { inner: self, blocks: self.admit(need).await? })
     }
 
     /// Waits for a tick, if other shards may give an extent back until then (A5), or blocks that are being

@@ -1,6 +1,10 @@
 //! Space: what checkpoints need, what goes back to the device, what a full device still does.
 
-use crate::common::{Sim, TestDevice, check, crash, data, fill, fresh, tags};
+use std::future::{Future, poll_fn};
+use std::pin::pin;
+use std::task::Poll;
+
+use crate::common::{Sim, TestDevice, check, crash, data, fill, fresh, range, tags};
 use io_traits::Device;
 use units::{Lba, Pba};
 use uuid::Uuid;
@@ -204,4 +208,30 @@ fn a_device_is_usable_to_its_last_block_but_what_is_documented() {
             "{device_blocks} blocks, {volumes} volumes: {filled} of {usable}"
         );
     }
+}
+
+/// What was set aside for a write into a deallocated range comes back, also if nobody waits for the write any more while the map is
+/// read.
+#[test]
+fn a_write_that_is_given_up_while_its_map_is_read_leaves_nothing_set_aside() {
+    let (mut sim, volume) = fresh(&TestDevice::new(1 << 14, true), None, 1 << 20);
+    sim.run_ok(async {
+        for lba in 0..20 {
+            volume.write(Lba(lba * 250), data(1, 250), None).await.expect("room");
+        }
+        volume.shard().shutdown().await.expect("writable");
+    });
+    let volume = crash(&mut sim);
+    let device = sim.device.clone();
+    let nodes = device.find_by(|block| block.starts_with(b"FMN1"));
+    device.faults(|faults| faults.held_reads.extend(nodes.iter().map(|pba| pba.0)));
+    sim.run_ok(async {
+        volume.unmap(range(0, 5000)).await.expect("possible");
+        let mut write = pin!(volume.write(Lba(7), data(2, 1), None));
+        let begun = poll_fn(|context| Poll::Ready(write.as_mut().poll(context)));
+        assert!(begun.await.is_pending(), "the map is not there");
+    });
+    device.faults(|faults| faults.held_reads.clear());
+    check(&mut sim, volume.shard());
+    assert_eq!(sim.run_ok(tags(&volume, 7, 1)), [0]);
 }
