@@ -6,12 +6,17 @@
 //!   who is put off because too many of his were refused (R1 of `refusals.rs`).
 //! - L2: lines hold what was sent, never what was answered: no token of a volume gets there.
 //! - L3: a line has a bound, whatever was sent: of a longer request its length and hash stand there, of a longer path
-//!   its beginning.
+//!   or method its beginning. It is plain ASCII, all else escaped: nothing that was sent ends a line, or moves the cursor of a
+//!   terminal.
 //! - L4: what is done past the API, by signal or command line, has two such lines, too: see `deed.rs`.
+//! - L5: a file that was removed is made again, and a line that a crash or a full disk has torn is ended, before the next
+//!   is written. A file that was moved away gets what comes until [`Audit::reopen`].
 
+use std::fmt::Write as _;
 use std::fs::{File, OpenOptions};
-use std::io::Write;
+use std::io::{self, Write};
 use std::net::SocketAddr;
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -25,10 +30,10 @@ use crate::hex::hex;
 use crate::problem::{Problem, ProblemCode};
 use crate::refusals::Refusals;
 
-/// A request's body up to this length is recorded as it is. A volume's restrictions have no more.
+/// A request's body up to this length, as a line has it, is recorded as it is. A volume's restrictions have no more.
 const REQUEST_BYTES_MAX: usize = 2048;
-/// So is a path.
-const PATH_BYTES_MAX: usize = 512;
+/// So is a path or a method.
+const TEXT_BYTES_MAX: usize = 512;
 
 /// One line.
 #[derive(Debug, Serialize)]
@@ -69,7 +74,7 @@ impl Audit {
     ///
     /// # Errors
     /// It cannot be opened.
-    pub fn open(path: &Path) -> std::io::Result<Self> {
+    pub fn open(path: &Path) -> io::Result<Self> {
         Ok(Self {
             path: path.to_owned(),
             file: Arc::new(Mutex::new(append_to(path)?)),
@@ -83,7 +88,7 @@ impl Audit {
     ///
     /// # Errors
     /// It cannot be opened; the one before is kept.
-    pub fn reopen(&self) -> std::io::Result<()> {
+    pub fn reopen(&self) -> io::Result<()> {
         let file = append_to(&self.path)?;
         *self.file.lock().unwrap_or_else(PoisonError::into_inner) = file;
         Ok(())
@@ -108,54 +113,103 @@ impl Audit {
     }
 
     /// Writes a line, durably; the log says if it cannot.
-    pub(crate) fn record(&self, line: &Line<'_>) -> std::io::Result<()> {
-        let mut bytes = serde_json::to_vec(line).unwrap_or_default();
-        bytes.push(b'\n');
-        self.append(&bytes).inspect_err(|error| {
+    pub(crate) fn record(&self, line: &Line<'_>) -> io::Result<()> {
+        self.append(&ascii(line)).inspect_err(|error| {
             tracing::error!(%error, ?line, "the audit log cannot be written");
         })
     }
 
-    /// Adds a whole line or nothing.
-    fn append(&self, bytes: &[u8]) -> std::io::Result<()> {
+    /// Adds a whole line or nothing (L5).
+    fn append(&self, line: &str) -> io::Result<()> {
         let mut file = self.file.lock().unwrap_or_else(PoisonError::into_inner);
+        if file.metadata()?.nlink() == 0 {
+            *file = append_to(&self.path)?;
+        }
         let len_before = file.metadata()?.len();
-        let written = file.write_all(bytes).and_then(|()| file.sync_data());
+        let torn_end = if ends_within_a_line(&file, len_before)? { "\n" } else { "" };
+        let bytes = [torn_end, line, "\n"].concat();
+        let written = file.write_all(bytes.as_bytes()).and_then(|()| file.sync_data());
         if written.is_err() {
-            // Half a line would spoil the next one. If this fails, too, so will that.
+            // Half a line would be no line. If this fails, too, the next one begins behind it.
             let _ = file.set_len(len_before);
         }
         written
     }
 }
 
-fn append_to(path: &Path) -> std::io::Result<File> {
-    use std::os::unix::fs::OpenOptionsExt;
-    OpenOptions::new().append(true).create(true).mode(0o600).open(path)
+fn append_to(path: &Path) -> io::Result<File> {
+    let file = OpenOptions::new().read(true).append(true).create(true).mode(0o600).open(path)?;
+    if file.metadata()?.len() == 0 {
+        // Perhaps it has just been made: a power cut must not take it with all its lines.
+        let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
+        File::open(parent.unwrap_or(Path::new(".")))?.sync_all()?;
+    }
+    Ok(file)
+}
+
+/// Whether the last of a file's `len` bytes ends no line.
+fn ends_within_a_line(file: &File, len: u64) -> io::Result<bool> {
+    let mut last = [b'\n'];
+    if let Some(at) = len.checked_sub(1) {
+        file.read_exact_at(&mut last, at)?;
+    }
+    Ok(last != [b'\n'])
+}
+
+/// JSON in plain ASCII. Only strings have other characters, and there each may be escaped.
+fn ascii(value: &impl Serialize) -> String {
+    // What is recorded always encodes.
+    let json = serde_json::to_string(value).unwrap_or_default();
+    let mut plain = String::with_capacity(json.len());
+    for character in json.chars() {
+        match character {
+            ' '..='~' => plain.push(character),
+            _ => {
+                let units = &mut [0; 2];
+                for unit in character.encode_utf16(units) {
+                    // A `String` takes all that is written to it.
+                    let _ = write!(plain, "\\u{unit:04x}");
+                }
+            }
+        }
+    }
+    plain
 }
 
 /// The body of a request as a line has it (L3).
 pub(crate) fn shown(body: &[u8]) -> Value {
-    let value = serde_json::from_slice(body).ok().filter(|_| body.len() <= REQUEST_BYTES_MAX);
-    match value {
+    let is_short =
+        |value: &Value| body.len() <= REQUEST_BYTES_MAX && ascii(value).len() <= REQUEST_BYTES_MAX;
+    match serde_json::from_slice(body).ok().filter(is_short) {
         Some(value) => value,
         None if body.is_empty() => Value::Null,
         None => json!({ "bytes": body.len(), "sha256": hex(&Sha256::digest(body)) }),
     }
 }
 
-/// A path as a line has it (L3).
-pub(crate) fn shown_path(path: &str) -> String {
-    match path.len() {
-        ..=PATH_BYTES_MAX => path.to_owned(),
-        len => format!("{}… ({len} bytes)", beginning(path)),
+/// A path or a method as a line has it (L3).
+pub(crate) fn shown_text(text: &str) -> String {
+    match beginning(text) {
+        whole if whole.len() == text.len() => text.to_owned(),
+        beginning => format!("{beginning}… ({} bytes)", text.len()),
     }
 }
 
-/// The first characters, of as many bytes at most.
-pub(crate) fn beginning(path: &str) -> &str {
-    let end = (0..=PATH_BYTES_MAX).rev().find(|end| path.is_char_boundary(*end));
-    &path[..end.unwrap_or_default()]
+/// The first characters, of so many bytes at most as a line has them.
+pub(crate) fn beginning(text: &str) -> &str {
+    let mut left = TEXT_BYTES_MAX;
+    let too_many = |(_, character): &(usize, char)| {
+        let bytes = match character {
+            '"' | '\\' => 2,
+            ' '..='~' => 1,
+            _ => 6 * character.len_utf16(),
+        };
+        let is_over = bytes > left;
+        left = left.saturating_sub(bytes);
+        is_over
+    };
+    let end = text.char_indices().find(too_many).map_or(text.len(), |(at, _)| at);
+    &text[..end]
 }
 
 pub(crate) fn now_unix_ms() -> u64 {

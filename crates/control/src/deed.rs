@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use crate::audit::{Audit, Line, beginning, now_unix_ms, shown, shown_path};
+use crate::audit::{Audit, Line, beginning, now_unix_ms, shown, shown_text};
 
 /// The role of who needs no token, being on the machine.
 const ROLE: &str = "machine";
@@ -58,7 +58,7 @@ impl Begun {
             role: ROLE,
             peer: None,
             method: self.deed.what,
-            path: &shown_path(&self.deed.to),
+            path: &shown_text(&self.deed.to),
             request,
             left_out: None,
             status: None,

@@ -12,7 +12,7 @@ use tokio::time::Instant;
 
 /// More than a script has refused at once that is not wrong throughout.
 const STOCK: f64 = 32.0;
-/// Two lines each, of 4 KiB together at most.
+/// Two lines each, of 6 KiB together at most.
 const PER_SECOND: f64 = 1.0;
 
 /// What callers have left, by name: they are those on the list of users.

@@ -9,7 +9,7 @@ use std::time::Duration;
 use strangers::{LeftOut, Quiet};
 use tokio::time::Instant;
 
-use crate::audit::shown_path;
+use crate::audit::shown_text;
 
 /// How often it is looked whether it is to be said how many lines were left out.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
@@ -43,7 +43,7 @@ impl StrangerLines {
         });
         left_out.into_iter().for_each(say);
         if is_said {
-            let path = shown_path(path);
+            let path = shown_text(path);
             tracing::info!(%peer, path, "API request without a known token");
         }
         if begins {

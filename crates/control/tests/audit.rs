@@ -43,14 +43,15 @@ impl Recorded {
     }
 
     /// An operator's request, as it is.
-    fn ask(&self, method: &str, path: &str, body: &str) -> Answer {
+    fn ask(&self, method: &str, path: &str, body: impl AsRef<[u8]>) -> Answer {
+        let body = body.as_ref();
         let (token, len) = (&self.tokens[0].token, body.len());
         let head = format!(
             "{method} {path} HTTP/1.1\r\nhost: api\r\nconnection: close\r\n\
              authorization: Bearer {token}\r\ncontent-type: application/json\r\n\
-             content-length: {len}\r\n\r\n{body}"
+             content-length: {len}\r\n\r\n"
         );
-        self.api.raw(head.as_bytes())
+        self.api.raw(&[head.as_bytes(), body].concat())
     }
 }
 
@@ -78,6 +79,75 @@ fn a_line_is_short_whatever_was_sent() {
     let shown = lines[2]["path"].as_str().unwrap();
     assert!(shown.starts_with("/v1/volumes/%00%00"), "{shown}");
     assert!(shown.ends_with(&format!("({} bytes)", path.len())), "{shown}");
+}
+
+/// L3. Method: what takes more in a line than it took on the wire (numbers, letters of all planes, a character that is
+/// deleted), and a method as long as a head may be.
+#[test]
+fn a_line_is_short_whatever_becomes_of_what_was_sent() {
+    let recorded = Recorded::start();
+    let numbers = format!("[{}0]", "9e15,".repeat(400));
+    let letters = |letter: &str| format!(r#"{{"name": "{}"}}"#, letter.repeat(500));
+    for body in [numbers, letters("\u{7f}"), letters("\u{e9}"), letters("\u{1f600}")] {
+        assert_eq!(recorded.ask("POST", "/v1/volumes", &body).status, 422);
+    }
+    for character in ["\u{7f}", "\u{1f600}"] {
+        let path = format!("/v1/volumes/{}", character.repeat(2000));
+        assert_ne!(recorded.ask("DELETE", &path, "").status, 200);
+    }
+    assert_eq!(recorded.ask(&"X".repeat(15_000), "/v1/volumes", "").status, 405);
+    let text = std::fs::read_to_string(recorded.path()).unwrap();
+    let longest = text.lines().map(str::len).max();
+    assert!(longest < Some(4096), "{longest:?}");
+    let last = lines(&recorded.path()).pop().unwrap();
+    assert!(last["method"].as_str().unwrap().ends_with("X… (15000 bytes)"), "{last}");
+}
+
+/// L3. Method: names that end a line where a script or a terminal believes so, and that turn a terminal's text around.
+#[test]
+fn what_was_sent_ends_no_line_and_moves_no_cursor() {
+    let recorded = Recorded::start();
+    let names = ["\u{2028}", "\u{2029}", "\u{85}", "\u{9b}2J", "\u{202e}", "\u{7f}", "\u{1f600}"];
+    for name in names {
+        let body = format!(r#"{{"name": "a{name}", "size_bytes": 4096}}"#);
+        assert_eq!(recorded.ask("POST", "/v1/volumes", body).status, 422);
+    }
+    let text = std::fs::read_to_string(recorded.path()).unwrap();
+    assert!(text.bytes().all(|byte| byte == b'\n' || (b' '..=b'~').contains(&byte)), "{text:?}");
+    let lines = lines(&recorded.path());
+    assert_eq!(lines.len(), 2 * names.len());
+    for (line, name) in lines.iter().step_by(2).zip(names) {
+        assert_eq!(line["request"]["name"], format!("a{name}"), "nothing is lost");
+    }
+}
+
+/// L5. Method: the file is removed; then so is its directory, and nothing can be changed.
+#[test]
+fn a_log_that_was_removed_is_made_again() {
+    let recorded = Recorded::start();
+    let ops = recorded.client(0);
+    ops.delete("one").unwrap_err();
+    std::fs::remove_file(recorded.path()).unwrap();
+    ops.delete("two").unwrap_err();
+    let lines = lines(&recorded.path());
+    assert!(lines.iter().all(|line| line["path"] == "/v1/volumes/two"), "{lines:?}");
+    assert_eq!(lines.len(), 2);
+    std::fs::remove_dir_all(recorded.files.path()).unwrap();
+    assert_eq!(code(&ops.delete("three").unwrap_err()), ProblemCode::Unavailable);
+}
+
+/// L5. Method: half a line is at the end, as a crash leaves it.
+#[test]
+fn a_torn_line_spoils_no_other() {
+    let recorded = Recorded::start();
+    let half = br#"{"id":1,"time_un"#;
+    std::fs::write(recorded.path(), half).unwrap();
+    recorded.client(0).delete("one").unwrap_err();
+    let text = std::fs::read_to_string(recorded.path()).unwrap();
+    let (torn, whole) = text.split_once('\n').unwrap();
+    assert_eq!(torn.as_bytes(), half);
+    let whole: Vec<Value> = whole.lines().map(|l| serde_json::from_str(l).unwrap()).collect();
+    assert_eq!(whole.len(), 2, "{text}");
 }
 
 /// R1 and R2. Method: a tenant deletes what is not there until it is put off, and on until it no longer is.
