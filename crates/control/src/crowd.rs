@@ -1,10 +1,11 @@
 //! Who is served and who makes room when more want to be connected than may be.
 //!
-//! - C1: a connection on which somebody who is known has a request under way stays. Any other is idle: nothing, or
-//!   nothing yet, or only what everybody may ask was asked on it.
+//! - C1: a connection on which somebody who is known has a request under way stays, once all of the request has come. Any
+//!   other is idle: nothing, or nothing yet, or only a part, or only what everybody may ask was asked on it.
 //! - C2: of the idle ones the source that has most makes room, with the one that has been idle for longest; for one of
 //!   a source that has fewer. So who fills all places from one source is in his own way, and in nobody else's.
-//! - C3: while others wait, who is idle for [`IDLE_TIMEOUT`] makes room for any of them.
+//! - C3: while others wait, who is idle for [`IDLE_TIMEOUT`] makes room for any of them. So long may a head take to come, and a
+//!   body behind the head of somebody who is known.
 //! - C4: of those who wait, the one whose source has fewest places is served next. [`WAITING_MAX`] wait; of more, the
 //!   source that has most waiting makes room as in C2, or who comes is sent away.
 //!
@@ -19,7 +20,7 @@ use tokio::time::Instant;
 
 /// Connections that wait, accepted and not served. Enough for each of many sources to be seen beside one that floods.
 pub(crate) const WAITING_MAX: usize = 64;
-/// How long a connection may be idle while others wait: time for a head that has been sent to come.
+/// How long a connection may be idle while others wait: time for what has been sent to come.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// A connection, as it is judged.
@@ -93,6 +94,11 @@ impl Activity {
     pub(crate) fn begin(&self) -> UnderWay {
         self.set(None);
         UnderWay(self.clone())
+    }
+
+    /// Somebody who is known has sent the head of a request: idle from now on, until the rest has come.
+    pub(crate) fn renew(&self) {
+        self.set(Some(Instant::now()));
     }
 
     pub(crate) fn idle_since(&self) -> Option<Instant> {

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use axum::body::{Body, Bytes};
 use axum::extract::{FromRequest, Request};
+use axum::http::request::Parts;
 use axum::http::{Method, StatusCode, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
@@ -80,7 +81,8 @@ impl Counts {
     }
 }
 
-/// Finds out who sends a request, and records it if it is a change.
+/// Finds out who sends a request, and records it if it is a change. Until all of it has come it is nothing that must be
+/// waited for (C1 of `crowd.rs`).
 pub(crate) async fn pass(
     guard: Arc<Guard>,
     counts: Arc<Counts>,
@@ -102,14 +104,22 @@ pub(crate) async fn pass(
             return problem.into_response();
         }
     };
-    // Where everybody may ask nobody is known.
-    let activity = request.extensions().get::<Activity>().filter(|_| !guard.users.is_open());
-    let _under_way = activity.map(Activity::begin);
     request.extensions_mut().insert(caller.clone());
-    let reads = [Method::GET, Method::HEAD, Method::OPTIONS].contains(request.method());
+    let activity = request.extensions().get::<Activity>().cloned();
+    // Where everybody may ask nobody is known.
+    let activity = activity.filter(|_| !guard.users.is_open());
+    if let Some(activity) = &activity {
+        activity.renew();
+    }
+    let (parts, body) = match whole(request).await {
+        Ok(whole) => whole,
+        Err(problem) => return problem.into_response(),
+    };
+    let _under_way = activity.as_ref().map(Activity::begin);
+    let reads = [Method::GET, Method::HEAD, Method::OPTIONS].contains(&parts.method);
     let response = match &guard.audit {
-        Some(audit) if !reads => record(audit, &caller, request, next).await,
-        _ => next.run(request).await,
+        Some(audit) if !reads => record(audit, &caller, (parts, body), next).await,
+        _ => next.run(Request::from_parts(parts, Body::from(body))).await,
     };
     if response.status() == StatusCode::TOO_MANY_REQUESTS {
         counts.note_put_off();
@@ -127,13 +137,20 @@ pub(crate) async fn admit(request: Request, next: Next) -> Response {
     }
 }
 
-async fn record(audit: &Audit, caller: &Caller, request: Request, next: Next) -> Response {
+/// A request with the whole of its body, which has the bound that handlers give it.
+async fn whole(request: Request) -> Result<(Parts, Bytes), Problem> {
     let (parts, body) = request.into_parts();
-    // As a handler would take it, with the same bound.
-    let body = match Bytes::from_request(Request::from_parts(parts.clone(), body), &()).await {
-        Ok(body) => body,
-        Err(error) => return unreadable(&error).into_response(),
-    };
+    let request = Request::from_parts(parts.clone(), body);
+    let body = Bytes::from_request(request, &()).await.map_err(|error| unreadable(&error))?;
+    Ok((parts, body))
+}
+
+async fn record(
+    audit: &Audit,
+    caller: &Caller,
+    (parts, body): (Parts, Bytes),
+    next: Next,
+) -> Response {
     let Some(left_out) = audit.refusals.admit(caller.name(), Instant::now()) else {
         return put_off().into_response();
     };
