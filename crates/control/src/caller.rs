@@ -311,6 +311,11 @@ impl Users {
     }
 }
 
+/// Refuses a request that says twice who sends it.
+pub(crate) fn two_credentials() -> Problem {
+    unauthenticated("the header `Authorization` is there more than once")
+}
+
 fn unauthenticated(detail: &str) -> Problem {
     let hint = "send `Authorization: Bearer TOKEN`; our tools take the token from \
                 FARFLASH_API_TOKEN or --api-token-file";

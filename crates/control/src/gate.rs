@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use axum::body::{Body, Bytes};
 use axum::extract::{FromRequest, Request};
 use axum::http::request::Parts;
-use axum::http::{Method, StatusCode, header};
+use axum::http::{HeaderMap, Method, StatusCode, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use tokio::time::Instant;
@@ -92,9 +92,7 @@ pub(crate) async fn pass(
     if is_open(request.uri().path()) {
         return next.run(request).await;
     }
-    let authorization = request.headers().get(header::AUTHORIZATION);
-    let identified = guard.users.identify(authorization.and_then(|value| value.to_str().ok()));
-    let caller = match identified {
+    let caller = match identify(&guard.users, request.headers()) {
         Ok(caller) => caller,
         Err(problem) => {
             counts.note_unauthenticated();
@@ -134,6 +132,17 @@ pub(crate) async fn admit(request: Request, next: Next) -> Response {
     match caller.is_none_or(|caller| caller.may_ask(request.method(), request.uri().path())) {
         true => next.run(request).await,
         false => caller::forbidden().into_response(),
+    }
+}
+
+/// Who sent a request with these headers.
+fn identify(users: &Users, headers: &HeaderMap) -> Result<Caller, Problem> {
+    let mut sent = headers.get_all(header::AUTHORIZATION).iter();
+    let authorization = sent.next().and_then(|value| value.to_str().ok());
+    match sent.next() {
+        // What stands between, such as a proxy, may have believed the other.
+        Some(_) if !users.is_open() => Err(caller::two_credentials()),
+        _ => users.identify(authorization),
     }
 }
 

@@ -45,6 +45,8 @@ pub(crate) struct Encrypts(pub(crate) bool);
 #[derive(Clone, Debug)]
 pub(crate) struct Origin {
     authorization: Option<HeaderValue>,
+    /// What its body was declared as: whoever answers refuses what it is not to be (R1).
+    content_type: Option<HeaderValue>,
     was_encrypted: bool,
     was_passed_on: bool,
 }
@@ -53,6 +55,7 @@ impl Origin {
     fn of(headers: &HeaderMap, extensions: &Extensions) -> Self {
         Self {
             authorization: headers.get(header::AUTHORIZATION).cloned(),
+            content_type: headers.get(header::CONTENT_TYPE).cloned(),
             was_encrypted: extensions.get::<Encrypts>().is_some_and(|encrypts| encrypts.0),
             was_passed_on: headers.contains_key(PASSED_ON),
         }
@@ -182,8 +185,8 @@ async fn ask(
     if let Some(authorization) = origin.authorization {
         headers.insert(header::AUTHORIZATION, authorization);
     }
-    if !body.is_empty() {
-        headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    if let Some(content_type) = origin.content_type.filter(|_| !body.is_empty()) {
+        headers.insert(header::CONTENT_TYPE, content_type);
     }
     let authority = host.api.to_string();
     let request = HttpRequest { authority, method, path, headers, body };

@@ -5,7 +5,8 @@ use axum::extract::rejection::{BytesRejection, PathRejection};
 use axum::extract::{FromRequest, FromRequestParts, Path, Request};
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, StatusCode, header};
-use serde::de::{DeserializeOwned, IgnoredAny};
+use serde::de::DeserializeOwned;
+use serde_json::Value;
 use serde_json::error::Category;
 use uuid::Uuid;
 
@@ -48,7 +49,8 @@ pub(crate) fn unreadable(error: &BytesRejection) -> Problem {
 
 /// Syntax first, and then meaning: what is no JSON is told from what is the wrong JSON.
 pub(crate) fn decode<T: DeserializeOwned>(body: &[u8]) -> Result<T, Problem> {
-    serde_json::from_slice::<IgnoredAny>(body).map_err(|error| {
+    // All of it is looked at: what is only skipped may hold texts that are none.
+    serde_json::from_slice::<Value>(body).map_err(|error| {
         let detail = format!("the body is no JSON: {error}");
         Problem::new(ProblemCode::InvalidJson, detail, "mend the JSON at this line and column")
     })?;

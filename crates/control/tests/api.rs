@@ -1,6 +1,6 @@
 //! The API over HTTP: what it answers, what it refuses, and what it bounds.
 
-#![allow(missing_docs, unreachable_pub)]
+#![allow(missing_docs, unreachable_pub, dead_code)]
 
 mod support;
 

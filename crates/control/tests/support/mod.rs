@@ -47,15 +47,23 @@ pub struct MemoryService {
     ready: AtomicBool,
     /// How long each listing takes, to test bounds on time.
     list_delay: Duration,
+    /// The host that has all volumes, if that is another.
+    elsewhere: Mutex<Option<OtherHost>>,
 }
 
 impl MemoryService {
     pub fn new(list_delay: Duration) -> Self {
-        Self { volumes: Mutex::default(), ready: AtomicBool::new(true), list_delay }
+        let (volumes, elsewhere) = (Mutex::default(), Mutex::default());
+        Self { volumes, ready: AtomicBool::new(true), list_delay, elsewhere }
     }
 
     pub fn set_ready(&self, ready: bool) {
         self.ready.store(ready, Ordering::Relaxed);
+    }
+
+    /// From now on `host` has all volumes.
+    pub fn have_elsewhere(&self, host: OtherHost) {
+        *self.elsewhere.lock().unwrap() = Some(host);
     }
 
     fn with_volume<T>(
@@ -114,7 +122,10 @@ impl VolumeService for MemoryService {
     }
 
     fn locate(&self, _: &Caller, _: &VolumeKey) -> Location {
-        Location::Here
+        match self.elsewhere.lock().unwrap().clone() {
+            Some(host) => Location::There { host, known: None },
+            None => Location::Here,
+        }
     }
 
     fn locate_new(&self, on: &str) -> Result<Location, ServiceError> {
