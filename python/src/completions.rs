@@ -203,10 +203,15 @@ impl Completions {
         offset: Offset,
         length: Length,
     ) -> PyResult<()> {
-        let reading = Reading::new(py, length.0)?;
+        let (offset, len) = (offset.0, length.0);
+        if !volume.reaches(offset, len) {
+            self.submit(volume, key, Request::Read { offset, len });
+            return Ok(());
+        }
+        let reading = Reading::new(py, len)?;
         let landing = reading.landing();
         lock(&self.memory).insert(key, Memory::Read(reading));
-        self.submit(volume, key, Request::ReadTo { offset: offset.0, landing });
+        self.submit(volume, key, Request::ReadTo { offset, landing });
         Ok(())
     }
 

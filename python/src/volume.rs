@@ -180,6 +180,13 @@ impl Volume {
         returned(py, &[loan], written).map(|()| len)
     }
 
+    /// Whether the volume reached so far when it was opened. Else it is asked before room is made for what it may not have:
+    /// by a request that makes room itself.
+    pub(crate) fn reaches(&self, offset: u64, len: usize) -> bool {
+        let end = offset.checked_add(len as u64);
+        end.is_some_and(|end| end <= self.0.opened().size_bytes)
+    }
+
     /// Bytes of metadata that `len` bytes of data have.
     fn metadata_len(&self, len: usize) -> usize {
         len / self.0.block_size() as usize * self.0.metadata_size() as usize
@@ -221,9 +228,13 @@ impl Volume {
         offset: Offset,
         length: Length,
     ) -> PyResult<Bound<'py, PyBytes>> {
-        PyBytes::new_with(py, length.0, |to| {
-            self.read_to(py, (offset.0, length.0), Rooms::of_bytes(to))
-        })
+        let (offset, len) = (offset.0, length.0);
+        if !self.reaches(offset, len)
+            && let Reply::Data(data) = self.run(py, Request::Read { offset, len })?
+        {
+            return to_bytes(py, &data);
+        }
+        PyBytes::new_with(py, len, |to| self.read_to(py, (offset, len), Rooms::of_bytes(to)))
     }
 
     /// Fills a writable buffer of bytes with what is at offset.
@@ -302,10 +313,16 @@ impl Volume {
         offset: Offset,
         length: Length,
     ) -> PyResult<(Bound<'py, PyBytes>, Bound<'py, PyBytes>)> {
+        let (offset, len) = (offset.0, length.0);
+        if !self.reaches(offset, len)
+            && let Reply::Blocks(blocks) = self.run(py, Request::ReadEx { offset, len })?
+        {
+            return Ok((to_bytes(py, &blocks.data)?, PyBytes::new(py, &blocks.metadata)));
+        }
         let mut metadata = Vec::new();
-        let data = PyBytes::new_with(py, length.0, |to| {
+        let data = PyBytes::new_with(py, len, |to| {
             let read = |offset, (_, len)| Request::ReadEx { offset, len };
-            self.in_strides(py, (offset.0, length.0), read, |at, reply| {
+            self.in_strides(py, (offset, len), read, |at, reply| {
                 if let Reply::Blocks(blocks) = reply {
                     blocks.data.copy_to(&mut to[at..at + blocks.data.len()]);
                     metadata.extend(blocks.metadata);

@@ -151,6 +151,33 @@ class Basics(unittest.TestCase):
 
         asyncio.run(all_refused())
 
+    def test_no_room_is_made_for_what_the_volume_has_not(self) -> None:
+        far = 2**50  # More than any machine has addresses for.
+        with_metadata = self.volume(metadata=8)
+        volume = self.volume()
+
+        async def refused(volume: farflash.Volume, name: str) -> None:
+            for offset, length in ((0, far), (MIB, far), (2**63, far), (2**64 - BLOCK, far)):
+                with self.subTest(name, offset=offset), self.assertRaises(farflash.OutOfRange):
+                    getattr(volume, name)(offset, length)
+                with self.subTest(name, offset=offset), self.assertRaises(farflash.OutOfRange):
+                    await getattr(farflash.AsyncVolume(volume), name)(offset, length)
+
+        for name in ("read", "read_ex"):
+            asyncio.run(refused(volume, name))
+        asyncio.run(refused(with_metadata, "read_ex"))
+        # What it has by now it is read, though it had not when it was opened.
+        self.cluster.resize_volume(str(volume.uuid), 8 * MIB)
+        volume.write(MIB, b"a" * BLOCK)
+        expected = b"a" * BLOCK + bytes(6 * MIB - BLOCK)
+        self.assertEqual(volume.read(MIB, 6 * MIB), expected)
+        self.assertEqual(volume.read_ex(MIB, 6 * MIB), (expected, b""))
+
+        async def read() -> bytes:
+            return await farflash.AsyncVolume(volume).read(MIB, 6 * MIB)
+
+        self.assertEqual(asyncio.run(read()), expected)
+
     def test_a_transactional_write_is_whole_or_refused(self) -> None:
         volume, data = self.volume(16 * MIB), random.Random(4).randbytes(MIB)
         limit = volume.atomic_write_size
