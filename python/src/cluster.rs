@@ -10,7 +10,8 @@ use pyo3::prelude::*;
 use serde::Serialize;
 
 use crate::errors::exception;
-use crate::volume::{Volume, wait, wait_to_the_end};
+use crate::volume::Volume;
+use crate::waiting::{wait, wait_to_the_end};
 
 /// Servers that belong together. Internal; see farflash.Cluster.
 #[pyclass(frozen, module = "farflash")]

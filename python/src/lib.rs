@@ -19,6 +19,7 @@ mod errors;
 mod lending;
 mod numbers;
 mod volume;
+mod waiting;
 
 #[pyo3::pymodule]
 mod _farflash {

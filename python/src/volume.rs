@@ -1,10 +1,9 @@
 //! A volume, and requests that wait.
 
 use std::collections::VecDeque;
-use std::time::Duration;
 
 use farflash_client::{
-    BlockData, Data, Error, FailureDomain, Pending, Properties, ReadData, Reply, Request, Swap,
+    BlockData, Data, Error, FailureDomain, Properties, ReadData, Reply, Request, Swap,
 };
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyTuple};
@@ -13,9 +12,8 @@ use crate::buffers::{copy_in, copy_in_metadata, readable, writable};
 use crate::errors::exception;
 use crate::lending::{Loan, Rooms};
 use crate::numbers::{Length, Offset};
+use crate::waiting::{Interrupted, LOOK, drain, outcome, wait};
 
-/// Longest time for which a signal, such as Ctrl-C, goes unnoticed.
-const LOOK: Duration = Duration::from_millis(100);
 /// Bytes of one request of those in which a long read or write is done.
 const STRIDE: usize = 4 << 20;
 /// Such requests that are under way at a time.
@@ -27,60 +25,6 @@ const STRIDES_AT_ONCE: usize = 2;
 /// Cluster.open_volume.
 #[pyclass(frozen, module = "farflash")]
 pub(crate) struct Volume(pub(crate) farflash_client::Volume);
-
-/// What a signal's handler raised, and the request that is still under way.
-struct Interrupted<T> {
-    raised: PyErr,
-    pending: Pending<T>,
-}
-
-/// Waits for what changes something (P2): a signal waits for it, too, and a second one does not.
-pub(crate) fn wait_to_the_end<T: Send + 'static>(
-    py: Python<'_>,
-    pending: Pending<T>,
-) -> PyResult<T> {
-    match outcome(py, pending) {
-        Ok(outcome) => outcome.map_err(|error| exception(py, &error)),
-        Err(Interrupted { raised, pending }) => Err(drain(py, raised, [pending])),
-    }
-}
-
-/// Waits for an outcome (P2). For what changes nothing: a signal does not wait for it.
-pub(crate) fn wait<T: Send + 'static>(py: Python<'_>, pending: Pending<T>) -> PyResult<T> {
-    let outcome = outcome(py, pending).map_err(|interrupted| interrupted.raised)?;
-    outcome.map_err(|error| exception(py, &error))
-}
-
-/// The same, but only signals are exceptions.
-fn outcome<T: Send + 'static>(
-    py: Python<'_>,
-    mut pending: Pending<T>,
-) -> Result<Result<T, Error>, Interrupted<T>> {
-    loop {
-        match py.detach(|| pending.wait_timeout(LOOK)) {
-            Ok(outcome) => return Ok(outcome),
-            Err(still) => pending = still,
-        }
-        if let Err(raised) = py.check_signals() {
-            return Err(Interrupted { raised, pending });
-        }
-    }
-}
-
-/// Waits for what is under way, so that nothing of it is carried out behind the back of whoever handles
-/// what a signal's handler `raised`; what is to be raised then. Another signal does not wait.
-fn drain<T: Send + 'static>(
-    py: Python<'_>,
-    raised: PyErr,
-    under_way: impl IntoIterator<Item = Pending<T>>,
-) -> PyErr {
-    for pending in under_way {
-        if let Err(again) = outcome(py, pending) {
-            return again.raised;
-        }
-    }
-    raised
-}
 
 /// Whether it may change what is on the volume.
 fn changes(request: &Request) -> bool {
