@@ -1,5 +1,6 @@
 //! What one core owns of a device: extents, a journal, volumes.
 //!
+//! - `volumes.rs`: how volumes come and go.
 //! - `commit.rs`: how a change becomes durable, `flush.rs`: what a flush says of it. `apply.rs`: how it takes effect.
 //! - `space.rs`: who may take blocks, and when to wait for some.
 //! - `checkpoint.rs`: how the state moves from the journal into maps and tables on the device.
@@ -42,6 +43,7 @@ mod roots;
 mod scrub;
 mod space;
 mod start;
+mod volumes;
 mod waiting;
 mod walk;
 mod yielding;
@@ -52,22 +54,21 @@ use std::rc::Rc;
 use std::task::Waker;
 
 use io_traits::Device;
-use layout::{ACCESS_BYTES_MAX, BITMAP_SLOTS, NAME_BYTES_MAX, Superblock, VOLUME_BLOCKS_MAX};
+use layout::{BITMAP_SLOTS, Superblock};
 use local_sync::{Notify, Semaphore};
 use slab::Slab;
-use units::{Lba, LbaRange, Pba, PbaRange};
+use units::{LbaRange, Pba, PbaRange};
 use uuid::Uuid;
 
 use crate::epochs::Epochs;
 use crate::io::{IoSlot, new_slot};
 use crate::journal::Journal;
-use crate::locks::lock;
 use crate::map::Tally;
 use crate::ops::{Change, Op};
 use crate::pool::{LARGE_BLOCKS, Pool, Runs};
 use crate::read::{Ahead, Room};
 use crate::state::VolumeState;
-use crate::{ExtentAllocator, ShardOptions, Terms, Volume, VolumeError, VolumeSpec};
+use crate::{ExtentAllocator, ShardOptions, VolumeError};
 
 pub(crate) use apply::UNMAP_AT_ONCE_MAX;
 pub use beyond::CutOff;
@@ -213,96 +214,6 @@ impl<D: Device> Shard<D> {
         &self.inner.superblock
     }
 
-    /// Creates a volume that reads as zeroes. Durable when it returns.
-    ///
-    /// # Errors
-    /// The volume exists, its specification is out of bounds, or the journal is lost.
-    pub async fn create_volume(&self, spec: VolumeSpec) -> Result<Volume<D>, VolumeError> {
-        self.create_volume_under(spec, Terms::default()).await
-    }
-
-    /// As [`Shard::create_volume`], under other terms than those of whoever says nothing.
-    ///
-    /// # Errors
-    /// As [`Shard::create_volume`].
-    pub async fn create_volume_under(
-        &self,
-        spec: VolumeSpec,
-        terms: Terms,
-    ) -> Result<Volume<D>, VolumeError> {
-        let inner = &self.inner;
-        inner.check_open()?;
-        let is_long = spec.name.len() > NAME_BYTES_MAX || terms.access.len() > ACCESS_BYTES_MAX;
-        if is_long || spec.blocks > VOLUME_BLOCKS_MAX {
-            return Err(VolumeError::Spec);
-        }
-        let is_founding = |uuid| inner.founding.borrow().iter().any(|state| state.uuid == uuid);
-        let is_creating = |uuid| inner.creating.borrow().contains(&uuid) || is_founding(uuid);
-        if self.volume(spec.uuid).is_some() || is_creating(spec.uuid) {
-            return Err(VolumeError::Exists(spec.uuid));
-        }
-        let number = inner.next_volume.get();
-        inner.next_volume.set(number.checked_add(1).ok_or(VolumeError::Spec)?);
-        let _creating = Creating::new(&inner.creating, spec.uuid);
-        let state = VolumeState::new(number, spec, terms.metadata, inner.tally.clone());
-        state.slo.set(terms.slo);
-        state.access.replace(terms.access.into());
-        let state = Rc::new(state);
-        let credit = inner.admit(Need { data: 0, metadata: 2, kind: Kind::Growing }).await;
-        let volume = Volume::new(self.clone(), state.clone());
-        let outcome = match credit {
-            Ok(credit) if !state.metadata.is_none() => {
-                inner.found(&state, credit).await?;
-                volume.put_on_record().await
-            }
-            Ok(credit) => {
-                let mut op = Op::new(Change::Create, Some(state.clone()));
-                op.credit = credit;
-                inner.submit(op).await
-            }
-            Err(error) => Err(error),
-        };
-        outcome.map(|()| volume)
-    }
-
-    /// The shard's volumes, oldest first.
-    #[must_use]
-    pub fn volumes(&self) -> Vec<Volume<D>> {
-        let volumes = self.inner.volumes.borrow();
-        let live = volumes.values().filter(|state| !state.deleted.get());
-        live.map(|state| Volume::new(self.clone(), state.clone())).collect()
-    }
-
-    /// The volume with this identity.
-    #[must_use]
-    pub fn volume(&self, uuid: Uuid) -> Option<Volume<D>> {
-        let volumes = self.inner.volumes.borrow();
-        let state = volumes.values().find(|state| state.uuid == uuid && !state.deleted.get())?;
-        Some(Volume::new(self.clone(), state.clone()))
-    }
-
-    /// Deletes a volume. Durable when it returns; the space comes back in the background. Requests
-    /// that are under way finish; later ones get [`VolumeError::Deleted`].
-    ///
-    /// # Errors
-    /// There is no such volume, or the journal is lost.
-    pub async fn delete_volume(&self, uuid: Uuid) -> Result<(), VolumeError> {
-        let inner = &self.inner;
-        inner.check_open()?;
-        let volume = self.volume(uuid).ok_or(VolumeError::Deleted)?;
-        let state = volume.state().clone();
-        let guard = lock(&state.locks, LbaRange::new(Lba(0), u64::MAX)).await;
-        let permit = inner.dead_permit(&state).await?;
-        inner.check_open()?;
-        if state.deleted.get() {
-            return Err(VolumeError::Deleted);
-        }
-        let mut op = Op::new(Change::Delete, Some(state));
-        op.guard = Some(guard);
-        op.permit = Some(permit);
-        inner.submit(op).await
-    }
-
     /// Writes journal records; the caller runs it as a task. Ends after [`Shard::shutdown`].
     pub async fn run_committer(&self) {
         self.inner.run_committer().await;
@@ -395,15 +306,6 @@ impl<D: Device> Inner<D> {
         Ok(())
     }
 
-    /// Creates a volume by a checkpoint. The journal has no entry for one whose blocks have metadata, so that a
-    /// program that does not know these meets the descriptor before anything else, and opens nothing.
-    async fn found(&self, state: &Rc<VolumeState>, credit: u64) -> Result<(), VolumeError> {
-        self.founding.borrow_mut().push(state.clone());
-        // From here on the share of the tables stands for it.
-        self.credit.set(self.credit.get() - credit);
-        self.checkpoint_and_wait().await
-    }
-
     fn take_slot(&self) -> Box<dyn IoSlot> {
         let idle = self.idle_slots.borrow_mut().pop();
         idle.unwrap_or_else(|| new_slot(&self.device))
@@ -481,25 +383,6 @@ impl<D: Device> Inner<D> {
             ("credit of operations under way", self.credit.get(), 0),
             ("operations under way", self.ops.borrow().len() as u64, 0),
         ]
-    }
-}
-
-/// Keeps an identity from being taken twice, for as long as its creation is waited for.
-struct Creating<'a> {
-    list: &'a RefCell<Vec<Uuid>>,
-    uuid: Uuid,
-}
-
-impl<'a> Creating<'a> {
-    fn new(list: &'a RefCell<Vec<Uuid>>, uuid: Uuid) -> Self {
-        list.borrow_mut().push(uuid);
-        Self { list, uuid }
-    }
-}
-
-impl Drop for Creating<'_> {
-    fn drop(&mut self) {
-        self.list.borrow_mut().retain(|uuid| *uuid != self.uuid);
     }
 }
 
