@@ -250,6 +250,7 @@ fn setup<T: Target>(
         targets: vec![target.clone()],
         journal: Some(journal.clone()),
         observer,
+        stop: None,
     }
 }
 

@@ -156,6 +156,7 @@ pub(super) async fn drive<T: Target>(handle: &Handle, target: &T, load: Load) ->
         targets: vec![target.clone()],
         journal: None,
         observer: None,
+        stop: None,
     };
     let outcome = load::run(setup, workload).await?;
     ensure!(outcome.errors == 0, "a request failed: {}", outcome.first_error.unwrap_or_default());

@@ -4,9 +4,11 @@
 
 mod support;
 
+use std::io::{BufRead, BufReader};
 use std::os::unix::fs::FileExt;
-use std::process::Stdio;
+use std::process::{Child, Stdio};
 
+use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use support::host::{connect, filled, on_core};
 use support::{Files, Server, farflash, refused, run, succeed};
@@ -77,6 +79,49 @@ fn a_check_says_how_much_it_read() {
     let json: Value = serde_json::from_str(&json).unwrap();
     assert!(json["blocks_checked_at_end"].as_u64().unwrap() > 900, "{json}");
     assert_eq!(json["wrong_at_end"], 0);
+}
+
+/// Method: a run of an hour, whose output is a pipe, gets one signal in its midst, and then another run gets two, while its
+/// target does not answer.
+#[test]
+fn ctrl_c_ends_a_run_early_with_its_figures_and_a_second_one_at_once() {
+    let begin = |more: &[&str]| {
+        let arguments = ["bench", "--rw", "randread", "--seconds", "3600"];
+        let mut bench = farflash(&[&arguments[..], more].concat());
+        let mut bench = bench
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .stdin(Stdio::null())
+            .spawn()
+            .unwrap();
+        let stderr = BufReader::new(bench.stderr.take().unwrap());
+        (bench, stderr.lines().map(Result::unwrap))
+    };
+    let interrupt =
+        |bench: &Child| kill_process(Pid::from_child(bench), Signal::INT).expect("it runs");
+    let says_rate = |line: &String| line.contains("IOPS");
+    let (bench, mut said) = begin(&["--target", "mem:64MiB", "--json"]);
+    said.find(says_rate).expect("it tells of its first second");
+    interrupt(&bench);
+    said.find(|line| line.contains("ends early")).expect("it says so");
+    let rest = said.collect::<Vec<_>>();
+    let ended = bench.wait_with_output().unwrap();
+    assert_eq!(ended.status.code(), Some(0), "{rest:?}");
+    let json: Value = serde_json::from_slice(&ended.stdout).unwrap();
+    assert_eq!(json["cut_short"], true);
+    assert!(json["read"]["requests"].as_u64() > Some(0) && json["seconds"].as_f64() < Some(600.0));
+
+    let server = Server::start("mem:256MiB");
+    let (target, _) = volume(&server, "a", "64MiB");
+    let (bench, mut said) = begin(&["--target", &target]);
+    said.find(says_rate).expect("it tells of its first second");
+    server.pause();
+    interrupt(&bench);
+    said.find(|line| line.contains("ends early")).expect("it says so");
+    interrupt(&bench);
+    let ended = bench.wait_with_output().unwrap();
+    assert_eq!((ended.status.code(), ended.stdout.as_slice()), (Some(130), &b""[..]));
+    server.resume();
 }
 
 /// The kinds of load that users ask for, and all that is promised of a result.

@@ -4,10 +4,13 @@
 //! What they share is in a cell that no task holds across a wait.
 
 use std::cell::{Cell, RefCell};
+use std::future::{Future, poll_fn};
+use std::pin::pin;
 use std::rc::Rc;
+use std::task::Poll;
 
 use io_traits::{Buffer, BufferSlice, Clock, Spawn};
-use local_sync::{oneshot, yield_now};
+use local_sync::{Notify, oneshot, yield_now};
 use units::{BLOCK_SIZE, Duration, Instant, LbaRange};
 
 use crate::address::Addresses;
@@ -27,6 +30,12 @@ const PAYLOAD_BYTES: usize = 64 << 10;
 /// would never wait.
 const REQUESTS_PER_TURN: u32 = 64;
 
+/// How often it is asked whether the run is to end early: nobody notices that he waits.
+const LOOK_EVERY: Duration = Duration::from_millis(100);
+
+/// Says whether the run is to end early.
+pub type Stop = Box<dyn Fn() -> bool>;
+
 /// Is told of each interval when it ends.
 pub type Observer = Box<dyn FnMut(&Interval)>;
 
@@ -42,6 +51,8 @@ pub struct Setup<T, W, N> {
     pub journal: Option<Rc<RefCell<Journal>>>,
     /// Is told of each interval.
     pub observer: Option<Observer>,
+    /// Asked again and again; what is under way is waited for then.
+    pub stop: Option<Stop>,
 }
 
 struct Request {
@@ -75,6 +86,9 @@ struct Shared<W, N> {
     journal: Option<Rc<RefCell<Journal>>>,
     payloads: Vec<BufferSlice>,
     state: RefCell<State>,
+    /// Nothing more is issued.
+    stopping: Notify,
+    cut_short: Cell<bool>,
     finished: Cell<bool>,
 }
 
@@ -88,7 +102,7 @@ where
     W: Clock + Spawn + Clone + 'static,
     N: Fn() -> Instant + 'static,
 {
-    let Setup { world, now, targets, journal, observer } = setup;
+    let Setup { world, now, targets, journal, observer, stop } = setup;
     let blocks = targets.iter().map(Target::blocks).min().ok_or(WorkloadError::Zero)?;
     workload.check(targets.len(), blocks)?;
     if let Some(journal) = &journal {
@@ -103,6 +117,8 @@ where
         world: world.clone(),
         now,
         journal,
+        stopping: Notify::new(),
+        cut_short: Cell::new(false),
         finished: Cell::new(false),
     });
     let mut ends = Vec::new();
@@ -119,6 +135,9 @@ where
     }
     let observer = Rc::new(RefCell::new(observer));
     world.spawn(tick(shared.clone(), observer.clone(), start));
+    if let Some(stop) = stop {
+        world.spawn(end_early(shared.clone(), stop));
+    }
     for ended in ends {
         let _ = ended.await;
     }
@@ -150,6 +169,21 @@ async fn tick<W, N>(
             observe(&interval);
         }
         next = next + shared.workload.interval;
+    }
+}
+
+/// Ends the run when `stop` says so.
+async fn end_early<W, N>(shared: Rc<Shared<W, N>>, stop: Stop)
+where
+    W: Clock,
+    N: Fn() -> Instant,
+{
+    while !shared.finished.get() {
+        if stop() {
+            shared.cut_short.set(true);
+            return shared.stop();
+        }
+        shared.world.sleep_until((shared.now)() + LOOK_EVERY).await;
     }
 }
 
@@ -218,10 +252,6 @@ impl State {
         self.next_arrival = arrival + Duration::from_nanos(gap_ns as u64);
         arrival
     }
-
-    fn stop_if(&mut self, on_error: OnError) {
-        self.stopped |= on_error == OnError::Stop;
-    }
 }
 
 impl<W, N> Shared<W, N>
@@ -240,8 +270,8 @@ where
                 begin = (self.now)();
             }
             if let Some(arrival) = request.arrival {
-                if arrival > (self.now)() {
-                    self.world.sleep_until(arrival).await;
+                if !self.comes_to(arrival).await {
+                    return;
                 }
                 begin = arrival;
             }
@@ -255,6 +285,35 @@ where
                 Kind::Read => self.read(&target, &request, begin).await,
                 Kind::Write => self.write(&target, request, begin).await,
             };
+        }
+    }
+
+    /// Waits for a request's arrival; whether that comes before the end.
+    async fn comes_to(&self, arrival: Instant) -> bool {
+        if arrival <= (self.now)() {
+            return true;
+        }
+        if self.state.borrow().stopped {
+            return false;
+        }
+        let (mut stopping, mut arrives) =
+            (pin!(self.stopping.notified()), pin!(self.world.sleep_until(arrival)));
+        poll_fn(|context| match stopping.as_mut().poll(context) {
+            Poll::Ready(()) => Poll::Ready(false),
+            Poll::Pending => arrives.as_mut().poll(context).map(|()| true),
+        })
+        .await
+    }
+
+    /// Issues nothing more.
+    fn stop(&self) {
+        self.state.borrow_mut().stopped = true;
+        self.stopping.notify_all();
+    }
+
+    fn stop_if_wanted(&self) {
+        if self.workload.on_error == OnError::Stop {
+            self.stop();
         }
     }
 
@@ -314,15 +373,18 @@ where
         match result {
             Ok(data) => {
                 self.state.borrow_mut().meter.done(Kind::Read, begin, end);
-                if let Some(journal) = &self.journal {
+                let wrong = if let Some(journal) = &self.journal {
                     let journal = &mut journal.borrow_mut();
                     let wrong = compare::<T>(journal, request.range, &request.expected, &data);
                     let state = &mut *self.state.borrow_mut();
                     state.blocks_checked += request.range.blocks;
                     state.mismatches += wrong;
-                    if wrong > 0 {
-                        state.stop_if(self.workload.on_error);
-                    }
+                    wrong
+                } else {
+                    0
+                };
+                if wrong > 0 {
+                    self.stop_if_wanted();
                 }
             }
             Err(error) => self.failed(&error, end),
@@ -345,10 +407,12 @@ where
     }
 
     fn failed(&self, error: &dyn std::error::Error, end: Instant) {
-        let state = &mut *self.state.borrow_mut();
-        state.meter.failed(end);
-        state.first_error.get_or_insert_with(|| error.to_string());
-        state.stop_if(self.workload.on_error);
+        {
+            let state = &mut *self.state.borrow_mut();
+            state.meter.failed(end);
+            state.first_error.get_or_insert_with(|| error.to_string());
+        }
+        self.stop_if_wanted();
     }
 
     fn outcome(&self) -> Outcome {
@@ -360,6 +424,7 @@ where
             .and_then(|journal| journal.borrow().mismatches().first().map(ToString::to_string));
         Outcome {
             seconds: state.meter.seconds(),
+            cut_short: self.cut_short.get(),
             requests: read.requests + write.requests,
             iops: read.iops + write.iops,
             bytes_per_second: read.bytes_per_second + write.bytes_per_second,

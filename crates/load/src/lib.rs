@@ -21,7 +21,7 @@ mod target;
 mod verify;
 mod workload;
 
-pub use engine::{Observer, Setup, run};
+pub use engine::{Observer, Setup, Stop, run};
 pub use journal::{Journal, JournalTooLarge, Mismatch};
 pub use outcome::{Interval, Latency, Outcome, Tally};
 pub use target::{DeviceTarget, Target, UnusualBlockSize, VolumeTarget};

@@ -7,6 +7,8 @@ use serde::Serialize;
 pub struct Outcome {
     /// From the first request issued to the last one done.
     pub seconds: f64,
+    /// Whether it was ended before its time or its bytes were over.
+    pub cut_short: bool,
     /// Requests done, both ways.
     pub requests: u64,
     /// Requests a second, both ways.

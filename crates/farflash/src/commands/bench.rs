@@ -1,5 +1,6 @@
 //! `farflash bench`: puts load on a volume or a local device and measures it.
 
+mod interrupt;
 mod show;
 mod target;
 
@@ -16,6 +17,7 @@ use load::{
 use reactor::{CoreConfig, Handle};
 use units::{BLOCK_SIZE, ByteLen, Lba, LbaRange};
 
+use self::interrupt::Interrupt;
 use self::target::{DistributionArg, TargetArg};
 use super::tokens::TokenArgs;
 use crate::failure::Failure;
@@ -89,7 +91,7 @@ pub(crate) struct Bench {
     /// TCP connections, or for a local device groups of requests
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=256))]
     connections: u16,
-    /// Length of the run [default: 10]
+    /// Length of the run; Ctrl-C ends it early and shows what was measured, a second one ends at once [default: 10]
     #[arg(long, value_name = "S", conflicts_with = "bytes")]
     seconds: Option<f64>,
     /// Bytes to move in the run, instead of a time
@@ -288,12 +290,14 @@ impl Bench {
         let workload = self.workload(self.range(target.blocks())?, depth);
         let journal = self.journal(workload.range)?;
         let precise = handle.clone();
+        let interrupt = Interrupt::catch(!self.quiet)?;
         let setup = Setup {
             world: handle.clone(),
             now: move || precise.precise_now(),
             targets,
             journal: journal.clone(),
             observer: (!self.quiet).then(show::progress),
+            stop: Some(Box::new(move || interrupt.came())),
         };
         let enters_before = handle.ring_counters().enters;
         let outcome = load::run(setup, workload).await.map_err(|error| not_runnable(&error))?;

@@ -245,6 +245,7 @@ async fn run<T: Target>(
         targets: vec![target.clone()],
         journal: None,
         observer: None,
+        stop: None,
     };
     let outcome = load::run(setup, workload)
         .await

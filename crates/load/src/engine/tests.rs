@@ -33,7 +33,8 @@ fn setup<T: Target>(
 ) -> Setup<T, SimWorld, impl Fn() -> Instant + 'static> {
     let clock = world.clone();
     let now = move || clock.now();
-    Setup { world: world.clone(), now, targets, journal: journal.cloned(), observer: None }
+    let journal = journal.cloned();
+    Setup { world: world.clone(), now, targets, journal, observer: None, stop: None }
 }
 
 fn journal() -> Rc<RefCell<Journal>> {
@@ -52,6 +53,27 @@ fn a_byte_limit_is_met_exactly_and_intervals_add_up() {
     assert_eq!(sum, 2000);
     assert!(outcome.read.requests > 900 && outcome.write.requests > 900);
     assert!(outcome.read.latency.is_some_and(|latency| latency.p99_9999_ns > 0));
+}
+
+/// Whatever is waited for: in a closed loop the next request, in an open one its arrival, hours away.
+#[test]
+fn a_run_ends_early_when_it_is_told_to() {
+    let closed = Workload { limit: Limit::Bytes(u64::MAX), ..workload() };
+    let rate = Rate { per_second: 0.0005, arrivals: Arrivals::Fixed };
+    let open = Workload { rate: Some(rate), depth: 4, ..closed.clone() };
+    for workload in [closed, open] {
+        let simulation = Simulation::new(1);
+        let world = simulation.world();
+        let target = DeviceTarget::new(SimDevice::new(&world, RANGE.blocks));
+        let clock = world.clone();
+        let told = Instant(50_000_000);
+        let stop: Stop = Box::new(move || clock.now() >= told);
+        let setup = Setup { stop: Some(stop), ..setup(&world, vec![target], None) };
+        let outcome = simulation.run(run(setup, workload)).expect("no stall").expect("valid");
+        assert!(outcome.cut_short && outcome.errors == 0, "{outcome:?}");
+        assert!(outcome.requests > 0 && outcome.seconds < 1.0, "{outcome:?}");
+        assert!(world.now() < Instant(1_000_000_000), "{:?}", world.now());
+    }
 }
 
 #[test]

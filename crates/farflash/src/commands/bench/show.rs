@@ -129,11 +129,12 @@ fn figures(read: &Tally, write: &Tally) -> String {
 fn text(bench: &Bench, finished: &Finished) -> String {
     let outcome = &finished.outcome;
     let mut text = format!(
-        "{}, depth {}, {}, {:.2} s\n\n{}",
+        "{}, depth {}, {}, {:.2} s{}\n\n{}",
         bench.target,
         finished.depth,
         counted(bench.connections.into(), "connection"),
         outcome.seconds,
+        if outcome.cut_short { ", cut short by Ctrl-C" } else { "" },
         figures(&outcome.read, &outcome.write)
     );
     if let Some(at_end) = finished.at_end {
