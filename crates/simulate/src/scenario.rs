@@ -120,6 +120,7 @@ impl Scenario {
                 is_first: boot == 0 && !is_tall,
                 is_last: boot == self.profile.boots,
                 is_unflushed: survival == Survival::Completed,
+                cuts_at_roots: false,
                 trouble: Rc::default(),
                 broken: broken.clone(),
             };
@@ -155,6 +156,8 @@ struct Boot {
     is_last: bool,
     /// Whether the disk's cache went on behind the end of a process: what the start is built on may go with the power.
     is_unflushed: bool,
+    /// The power goes when one of the shards that were there before writes a root.
+    cuts_at_roots: bool,
     /// Whether disk and network are to make trouble.
     trouble: Rc<Cell<bool>>,
     /// What fails for good.
@@ -280,12 +283,15 @@ impl Boot {
         {
             return Watched::Ended(end);
         }
-        let rng = if self.profile.joins { self.rng.fork() } else { Rng::new(0) };
+        let mut rng = if self.profile.joins { self.rng.fork() } else { Rng::new(0) };
+        let may_cut_at_roots = self.profile.joins && self.is_unflushed && !self.is_last;
+        self.cuts_at_roots = may_cut_at_roots && rng.one_in(2);
         let wanted = match self.watch("a look for shards", self.shards_of_start(rng)).await {
             Watched::Done(wanted) => wanted,
             Watched::Ended(end) => return Watched::Ended(end),
         };
-        if !self.is_first && (self.rng.one_in(3) || self.is_unflushed) && !self.is_last {
+        let may_be_cut = !self.is_last && !self.cuts_at_roots;
+        if !self.is_first && (self.rng.one_in(3) || self.is_unflushed) && may_be_cut {
             // While it is read back, or when it begins to write.
             let spread = 1 << self.rng.between(4, 9);
             let after = self.rng.below(spread);

@@ -38,12 +38,16 @@ impl Boot {
             false => rng.between(profile.busy_shards.into(), profile.shards.into()) as u16,
         };
         let count = used.max(cores);
-        if self.is_unflushed && rng.one_in(2) {
+        if self.cuts_at_roots {
             self.disk().crash_at_write_of((0..used).flat_map(root_places));
         }
         let mut wanted: Vec<u16> = (0..count).collect();
         for place in (1..wanted.len()).rev() {
             wanted.swap(place, rng.below(place as u64 + 1) as usize);
+        }
+        if self.cuts_at_roots {
+            // The one that comes begins.
+            wanted.sort_by_key(|shard| *shard < used);
         }
         wanted
     }
