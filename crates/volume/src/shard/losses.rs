@@ -128,7 +128,7 @@ impl<D: Device> Inner<D> {
         state: &VolumeState,
         error: &VolumeError,
     ) -> Result<(), OpenError> {
-        if self.consents.get()
+        if self.recovering.consents.get()
             && let VolumeError::CorruptMap { lba, pba } = *error
         {
             let missing = state.map.borrow().get(lba.0).err();

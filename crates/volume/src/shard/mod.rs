@@ -94,6 +94,17 @@ pub struct Shard<D: Device> {
     pub(crate) inner: Rc<Inner<D>>,
 }
 
+/// How a shard is read back.
+#[derive(Default)]
+struct Recovering {
+    /// Whether recovery may go on without what is damaged (Q2).
+    consents: Cell<bool>,
+    /// Extents are claimed as they are found in use: the table of them is damaged.
+    adopts: Cell<bool>,
+    /// Whether extents in which nothing is are left to whoever claims them: a newer root may be lost (Y2).
+    yields: Cell<bool>,
+}
+
 pub(crate) struct Inner<D: Device> {
     pub(crate) device: D,
     pub(crate) superblock: Superblock,
@@ -176,16 +187,11 @@ pub(crate) struct Inner<D: Device> {
     replayed: Cell<bool>,
     /// What recovery rests on, until a start has made it durable.
     unproven: RefCell<Option<Unproven>>,
-    /// Whether recovery may go on without what is damaged (Q2).
-    consents: Cell<bool>,
+    recovering: Recovering,
     /// What it did go on without.
     losses: RefCell<Vec<Loss>>,
     /// Lost volumes that records of the journal concern.
     passed_over: RefCell<BTreeSet<u32>>,
-    /// Extents are claimed as they are found in use: the table of them is damaged.
-    adopts: Cell<bool>,
-    /// Whether extents in which nothing is are left to whoever claims them: a newer root may be lost (Y2).
-    yields: Cell<bool>,
     /// The next checkpoint gives back every extent that is not needed (A5).
     generous: Cell<bool>,
     stopping: Cell<bool>,

@@ -20,7 +20,7 @@ use super::replay::replay;
 use super::roots::read_roots;
 use super::start::Recovered;
 use super::waiting::Waiting;
-use super::{Inner, Loss, Mended, Shard};
+use super::{Inner, Loss, Mended, Recovering, Shard};
 use crate::bits::Bits;
 use crate::epochs::Epochs;
 use crate::io::join_all;
@@ -72,7 +72,7 @@ impl<D: Device> Shard<D> {
         extents: ExtentAllocator,
     ) -> Result<Recovered<D>, OpenError> {
         let inner = Inner::new(device, superblock, index, extents, ShardOptions::default());
-        inner.consents.set(true);
+        inner.recovering.consents.set(true);
         Ok(Self::read_back(Rc::new(inner)).await?.until_confirmed())
     }
 
@@ -177,11 +177,9 @@ impl<D: Device> Inner<D> {
             mended: RefCell::default(),
             replayed: Cell::new(false),
             unproven: RefCell::default(),
-            consents: Cell::new(false),
+            recovering: Recovering::default(),
             losses: RefCell::default(),
             passed_over: RefCell::new(BTreeSet::new()),
-            adopts: Cell::new(false),
-            yields: Cell::new(false),
             generous: Cell::new(false),
             stopping: Cell::new(false),
             committer_ended: Cell::new(false),
@@ -295,7 +293,7 @@ impl<D: Device> Inner<D> {
                 let Some(block) = found else {
                     let lost = u32::try_from(*number).unwrap_or(u32::MAX);
                     self.lose(Loss::Volume { number: lost, pba: at.pba });
-                    if self.consents.get() {
+                    if self.recovering.consents.get() {
                         let removed = table.remove_some(*number, number + 1, &mut Vec::new());
                         removed.expect("the volume table is in memory");
                     }
@@ -349,7 +347,7 @@ impl<D: Device> Inner<D> {
                         Ok(node) => !map.fits(missing, node),
                         Err(error) => matches!(error, LoadError::Decode(_)),
                     };
-                    if is_damaged && tree == VOLUME_TREE && self.consents.get() {
+                    if is_damaged && tree == VOLUME_TREE && self.recovering.consents.get() {
                         map.give_up(missing);
                         self.lose(Loss::Volumes { pba });
                         continue;

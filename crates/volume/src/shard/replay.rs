@@ -79,7 +79,7 @@ pub(super) async fn replay<D: Device>(inner: &Inner<D>, root: &Root) -> Result<(
 async fn replay_settled<D: Device>(reader: &mut Reader<'_, D>) -> Result<Vec<Placed>, OpenError> {
     let (inner, area) = (reader.inner, reader.root.journal);
     let cut = |error: OpenError, at: &ReplayPoint| match error {
-        OpenError::Journal { sequence, .. } if inner.consents.get() => {
+        OpenError::Journal { sequence, .. } if inner.recovering.consents.get() => {
             let pba = area.start.plus(u64::from(at.position));
             inner.lose(Loss::Journal { sequence, pba });
             Ok(())

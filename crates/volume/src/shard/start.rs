@@ -151,7 +151,7 @@ impl<D: Device> Recovered<D> {
         let mut fresh =
             Inner::new(device, failed.superblock, failed.index, extents, failed.options);
         fresh.findings = failed.findings.clone();
-        fresh.consents.set(failed.consents.get());
+        fresh.recovering.consents.set(failed.recovering.consents.get());
         let recovered = Shard::read_back(Rc::new(fresh)).await?;
         recovered.shard.inner.avoid_what_was_refused();
         Ok(recovered)

@@ -31,12 +31,12 @@ impl Roots {
 impl<D: Device> Inner<D> {
     /// Notes whether the shard goes back to an older root, perhaps.
     pub(super) fn note_whether_it_goes_back(&self, roots: &Roots) {
-        self.yields.set(roots.may_lack_newest(&self.superblock, self.index));
+        self.recovering.yields.set(roots.may_lack_newest(&self.superblock, self.index));
     }
 
     /// Claims an extent that the root or the journal leads to. One that another has is not claimed from a shard that goes back.
     pub(super) fn claim_extent(&self, extent: u32) -> Result<(), OpenError> {
-        match self.yields.get() {
+        match self.recovering.yields.get() {
             true => self.extents.claim_unless_owned(extent, self.index),
             false => self.extents.claim(extent, self.index),
         }
@@ -44,10 +44,10 @@ impl<D: Device> Inner<D> {
 
     /// The journal was replayed: extents in which something is are the shard's (Y3).
     pub(super) async fn claim_what_is_in_use(&self) -> Result<(), OpenError> {
-        if !self.yields.get() {
+        if !self.recovering.yields.get() {
             return Ok(());
         }
-        let unnamed = match self.consents.get() {
+        let unnamed = match self.recovering.consents.get() {
             true => self.unnamed_extents().await,
             false => BTreeSet::new(),
         };
@@ -75,7 +75,7 @@ impl<D: Device> Inner<D> {
 
     /// All shards were read back: what others claim is left to them (Y2), and the rest is the shard's.
     pub(super) fn leave_what_others_claim(&self) {
-        if !self.yields.get() {
+        if !self.recovering.yields.get() {
             return;
         }
         let mut pool = self.pool.borrow_mut();
