@@ -8,9 +8,9 @@
 //!   comes to be free.
 //! - F4: a shard is looked at without what is damaged in it, as [`repair`] with consent opens it, so that
 //!   all else is checked, too.
-//! - F5: a copy of a root that cannot be read, while its twin is older than the shard's newest, may be all that is left of a newer
+//! - F5: a damaged copy of a root, while its twin is older than the shard's newest, may be all that is left of a newer
 //!   one. It is written anew only when the shard was read back without it, and nothing was missing, or with consent:
-//!   until then whoever gets it read by another way has lost nothing.
+//!   until then a start sees that it may lack that root, and whoever gets the copy read by another way has lost nothing.
 //!
 //! `fault.rs`: what can be wrong, and what can be done about it.
 
@@ -86,8 +86,8 @@ pub async fn fsck<D: Device>(
         let Twin { pba, shard, .. } = *copy;
         let is_missed =
             unopened.iter().any(|fault| fault.shard == shard) || misses_root(&recovered, shard);
-        let problem =
-            if copy.may_be_newest && is_missed { Problem::NewestRoot } else { copy.problem() };
+        let may_be_got = copy.may_be_newest && copy.is_unreadable;
+        let problem = if may_be_got && is_missed { Problem::NewestRoot } else { copy.problem() };
         report.faults.push(Fault { pba: Some(pba), shard, volume: None, problem });
     }
     report.faults.extend(unopened);
@@ -259,7 +259,9 @@ struct Twin {
     is_damaged: bool,
     /// Whether it is all zeroes.
     is_blank: bool,
-    /// Whether it cannot be read, and may be a newer root than all that can (F5).
+    /// Whether the device does not give it, which may pass.
+    is_unreadable: bool,
+    /// Whether it may have been a newer root than all that are whole (F5).
     may_be_newest: bool,
     /// Of a root that is whole.
     generation: Option<u64>,
@@ -334,7 +336,8 @@ async fn pair<D: Device>(
         shard,
         is_damaged: !matches!(copy, Copy::Whole { .. }),
         is_blank: matches!(copy, Copy::Blank),
-        may_be_newest: shard.is_some() && matches!(copy, Copy::Unreadable(_)),
+        is_unreadable: matches!(copy, Copy::Unreadable(_)),
+        may_be_newest: shard.is_some() && matches!(copy, Copy::Unreadable(_) | Copy::Damaged(_)),
         generation: match copy {
             Copy::Whole { value, .. } => Some(*value),
             Copy::Blank | Copy::Damaged(_) | Copy::Unreadable(_) => None,

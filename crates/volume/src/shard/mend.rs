@@ -127,7 +127,7 @@ impl<D: Device> Inner<D> {
     /// Without the newest root, what only the one before leads to may have been reused: a volume that is damaged there was not
     /// in the newest, perhaps, and is not given up unasked.
     pub(super) fn check_gone_back(&self, roots: &Roots) -> Result<(), OpenError> {
-        match roots.lost_slot(&self.superblock, self.index) {
+        match roots.perhaps_newest(&self.superblock, self.index) {
             Some(pba) if self.hides_blocks() && !self.recovering.consents.get() => {
                 Err(self.damaged("root", pba, DecodeError::Checksum))
             }

@@ -54,6 +54,12 @@ impl Roots {
         let is_lost = |slot: &[Pba; 2]| slot.iter().all(|place| self.damaged.contains(place));
         slots.into_iter().find(is_lost).map(|[first, _]| first)
     }
+
+    /// A damaged copy that may be of a newer root than all that are whole: its twin may be older, as one is that was not written.
+    pub(super) fn perhaps_newest(&self, superblock: &Superblock, shard: u16) -> Option<Pba> {
+        let places = superblock.root_places(shard, self.newest?.generation + 1);
+        places.into_iter().find(|place| self.damaged.contains(place))
+    }
 }
 
 /// Reads all copies of a shard's roots.

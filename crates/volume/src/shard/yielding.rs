@@ -13,25 +13,17 @@
 use std::collections::BTreeSet;
 
 use io_traits::Device;
-use layout::Superblock;
 
 use super::Inner;
 use super::roots::Roots;
 use crate::check::{Owner, Unread};
 use crate::{OpenError, VolumeError};
 
-impl Roots {
-    /// Whether a newer root than all that are whole may be lost: perhaps a damaged copy was one.
-    fn may_lack_newest(&self, superblock: &Superblock, shard: u16) -> bool {
-        let newer = self.newest.map(|newest| superblock.root_places(shard, newest.generation + 1));
-        newer.is_some_and(|places| places.iter().any(|place| self.damaged.contains(place)))
-    }
-}
-
 impl<D: Device> Inner<D> {
     /// Notes whether the shard goes back to an older root, perhaps.
     pub(super) fn note_whether_it_goes_back(&self, roots: &Roots) {
-        self.recovering.yields.set(roots.may_lack_newest(&self.superblock, self.index));
+        let newest = roots.perhaps_newest(&self.superblock, self.index);
+        self.recovering.yields.set(newest.is_some());
     }
 
     /// Claims an extent that the root or the journal leads to. One that another has is not claimed from a shard that goes back.

@@ -89,13 +89,17 @@ fn a_shard_that_goes_back_has_all_and_says_so() {
 
 /// What the newest root no longer needed is reused, as by a write that a crash cut short, so that no record builds on it. Without
 /// that root a volume would be taken for damaged whose descriptor was sound.
-#[test]
-fn no_volume_is_given_up_for_a_root_that_is_lost_unless_that_is_wanted() {
+///
+/// Method: `copies` says how many the newest root had. The place of the other one took no writes, and has an older root.
+fn no_volume_is_given_up(copies: usize) {
     let (mut sim, volume) = fresh(&TestDevice::new(DEVICE_BLOCKS, true), None, 2000);
     let (superblock, shard) = (*volume.shard().superblock(), volume.shard().clone());
     sim.run_ok(async {
         volume.write(Lba(0), data(1, 100), None).await.expect("room");
         shard.checkpoint().await.expect("writable");
+    });
+    let older = roots(&sim, &superblock)[1].map(|place| (place, sim.device.block(place)));
+    sim.run_ok(async {
         volume.resize(1000).await.expect("writable");
         shard.checkpoint().await.expect("writable");
     });
@@ -104,6 +108,9 @@ fn no_volume_is_given_up_for_a_root_that_is_lost_unless_that_is_wanted() {
     assert!(!places.is_empty());
     places.into_iter().for_each(|pba| sim.device.put(pba, [3; BLOCK_SIZE]));
     let (mut sim, newest) = without_newest_root(sim.device.after_process_end(), &superblock);
+    for (place, block) in &older[copies..] {
+        sim.device.put(*place, *block);
+    }
     let device = sim.device.clone();
     let refused = sim.run_ok(try_open(device.clone())).map(|shard| shard.volumes().len());
     assert!(matches!(refused, Err(OpenError::Damaged { what: "root", .. })), "{refused:?}");
@@ -114,6 +121,16 @@ fn no_volume_is_given_up_for_a_root_that_is_lost_unless_that_is_wanted() {
     let shard = open(&mut sim);
     assert!(shard.volumes().is_empty());
     check(&mut sim, &shard);
+}
+
+#[test]
+fn no_volume_is_given_up_for_a_root_that_is_lost_unless_that_is_wanted() {
+    no_volume_is_given_up(2);
+}
+
+#[test]
+fn no_volume_is_given_up_for_a_root_whose_only_copy_is_lost_unless_that_is_wanted() {
+    no_volume_is_given_up(1);
 }
 
 /// What a volume that stays has in its blocks, and what the other shard's has.
