@@ -71,14 +71,13 @@ impl<D: Device> Inner<D> {
             return;
         }
         let mut pool = self.pool.borrow_mut();
+        let is_anothers = |extent: &u32| self.extents.insist(*extent, self.index).is_err();
+        let going: Vec<u32> = pool.owned().iter().copied().filter(is_anothers).collect();
+        pool.take_out(&going);
         let mut table = self.tables.borrow_mut();
-        for extent in pool.owned().to_vec() {
-            if self.extents.insist(extent, self.index).is_err() {
-                pool.take_out(&[extent]);
-                let (key, removed) = (u64::from(extent), &mut Vec::new());
-                let outcome = table.extents.remove_some(key, key + 1, removed);
-                outcome.expect("the extent table is in memory");
-            }
+        for key in going.into_iter().map(u64::from) {
+            let outcome = table.extents.remove_some(key, key + 1, &mut Vec::new());
+            outcome.expect("the extent table is in memory");
         }
     }
 }
