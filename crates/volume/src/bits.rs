@@ -53,6 +53,23 @@ impl Bits {
         words(range).map(|(word, mask)| (mask & !self.0[word]).count_ones()).sum()
     }
 
+    /// Sets the bits in `range`. `set` is told those that were clear: the number of a word, and which of it.
+    #[inline]
+    pub(crate) fn set_range(&mut self, range: Range<u32>, mut set: impl FnMut(usize, u64)) {
+        for (word, mask) in words(range) {
+            set(word, mask & !self.0[word]);
+            self.0[word] |= mask;
+        }
+    }
+
+    /// Clears bits of a word, and says how many of them were set.
+    #[inline]
+    pub(crate) fn clear_in_word(&mut self, word: usize, mask: u64) -> u32 {
+        let were_set = mask & self.0[word];
+        self.0[word] &= !mask;
+        were_set.count_ones()
+    }
+
     /// Clears the bits in `range`. `cleared` is told those that were set: the number of a word, and which of it.
     #[inline]
     pub(crate) fn clear_range(&mut self, range: Range<u32>, mut cleared: impl FnMut(usize, u64)) {

@@ -236,32 +236,39 @@ impl Pool {
     pub(crate) fn commit(&mut self, range: PbaRange) -> u64 {
         let Some((index, first)) = self.superblock.locate(range.start) else { return 0 };
         let Some(extent) = self.extents[index as usize].as_deref_mut() else { return 0 };
-        let committed = Rc::make_mut(&mut extent.committed);
+        let bits = first..first + u32::try_from(range.blocks).expect("within an extent");
         let (mut newly_committed, mut newly_busy) = (0, 0);
-        for bit in first..first + u32::try_from(range.blocks).expect("within an extent") {
-            newly_committed += u64::from(committed.set(bit));
-            if extent.busy.set(bit) {
-                newly_busy += 1;
-                extent.stale.clear(bit);
-            }
-        }
+        let Extent { committed, busy, stale, .. } = extent;
+        Rc::make_mut(committed).set_range(bits.clone(), |_, were_clear| {
+            newly_committed += u64::from(were_clear.count_ones());
+        });
+        busy.set_range(bits, |word, were_clear| {
+            newly_busy += were_clear.count_ones();
+            stale.clear_in_word(word, were_clear);
+        });
         extent.changed = true;
         self.free.set(extent, extent.free - newly_busy);
         self.committed += newly_committed;
         newly_committed
     }
 
-    /// The durable state no longer names the block. It stays busy until [`Pool::release`].
-    pub(crate) fn uncommit(&mut self, pba: Pba) {
-        if let Some((extent, bit)) = self.locate(pba)
-            && Rc::make_mut(&mut extent.committed).clear(bit)
-        {
-            extent.changed = true;
-            self.committed -= 1;
-            if self.inventory.is_some() {
-                self.tell_inventory(pba);
+    /// The durable state no longer names the blocks. They stay busy until [`Pool::release`].
+    pub(crate) fn uncommit(&mut self, run: PbaRange) {
+        let is_told = self.inventory.is_some();
+        let Some((extent, first)) = self.locate(run.start) else { return };
+        // Only a forged map names blocks of two extents behind each other.
+        let end = extent.blocks.min(first + u32::try_from(run.blocks).expect("few"));
+        let (start, mut uncommitted, mut to_tell) = (extent.start, 0, Vec::new());
+        Rc::make_mut(&mut extent.committed).clear_range(first..end, |word, were_set| {
+            uncommitted += u64::from(were_set.count_ones());
+            if is_told {
+                let bits = (0..64).filter(|bit| were_set >> bit & 1 == 1);
+                to_tell.extend(bits.map(|bit| start.plus(64 * word as u64 + bit)));
             }
-        }
+        });
+        extent.changed |= uncommitted > 0;
+        self.committed -= uncommitted;
+        to_tell.into_iter().for_each(|pba| self.tell_inventory(pba));
     }
 
     /// The blocks, all of one extent, may be handed out again, but for those that are banned.

@@ -36,8 +36,14 @@ impl Map {
 
     #[inline]
     pub(super) fn note_insert(&mut self, key: u64) {
+        self.note_inserts(key, 1);
+    }
+
+    /// Keys from `first` on are new, so many.
+    #[inline]
+    pub(super) fn note_inserts(&mut self, first: u64, keys: u64) {
         if let Some(count) = &mut self.count {
-            count.entries += u64::from(key < count.end);
+            count.entries += count.end.saturating_sub(first).min(keys);
         }
     }
 }

@@ -95,6 +95,14 @@ impl Keys {
         }
     }
 
+    /// How many from the one at `index` on, which is `key`, follow each other without a gap; at most `most`.
+    pub(super) fn count_in_order(&self, index: usize, key: u64, most: usize) -> usize {
+        match self {
+            Self::Dense { .. } => most,
+            _ => (1..most).find(|n| self.get(index + n) != key + *n as u64).unwrap_or(most),
+        }
+    }
+
     /// Says that they will be searched soon. `false` if there is nothing to search.
     pub(super) fn will_search(&self) -> bool {
         match self {

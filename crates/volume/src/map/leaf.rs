@@ -1,9 +1,10 @@
 //! Leaves in memory: as compact as on the device, and searched where they lie.
 
 use layout::{Mapping, PackedMapping, key_width, leaf_capacity};
-use units::{LbaRange, MetadataSize};
+use units::{LbaRange, MetadataSize, Pba};
 
 use super::keys::Keys;
+use super::run::Run;
 use crate::pool::Neighbours;
 use crate::sabotage::{Sabotage, broken};
 
@@ -50,19 +51,30 @@ impl Metadata {
         &self.bytes[index * self.size.bytes()..][..self.size.bytes()]
     }
 
-    fn set(&mut self, index: usize, of_block: &[u8]) {
-        let each = self.size.bytes();
-        self.bytes[index * each..][..each].copy_from_slice(of_block);
+    /// Sets those of one or more blocks from the one at `index` on.
+    fn set_all(&mut self, index: usize, of_blocks: &[u8]) {
+        let at = index * self.size.bytes();
+        self.bytes[at..at + of_blocks.len()].copy_from_slice(of_blocks);
+    }
+
+    /// Adds those of one or more blocks behind the last.
+    fn append(&mut self, of_blocks: &[u8]) {
+        self.make_room(of_blocks.len() / self.size.bytes());
+        self.bytes.extend_from_slice(of_blocks);
+    }
+
+    fn make_room(&mut self, blocks: usize) {
+        let (each, most) = (self.size.bytes(), leaf_capacity(WIDTH_LEAST, self.size));
+        while self.bytes.len() + blocks * each > self.bytes.capacity() {
+            let wanted = grown(self.bytes.capacity() / each, most) * each;
+            self.bytes.reserve_exact(wanted - self.bytes.len());
+        }
     }
 
     fn insert(&mut self, index: usize, of_block: &[u8]) {
         let each = self.size.bytes();
         assert_eq!(of_block.len(), each, "each block has its metadata");
-        if self.bytes.len() + each > self.bytes.capacity() {
-            let most = leaf_capacity(WIDTH_LEAST, self.size);
-            let wanted = grown(self.bytes.len() / each, most) * each;
-            self.bytes.reserve_exact(wanted - self.bytes.len());
-        }
+        self.make_room(1);
         let at = index * each;
         self.bytes.splice(at..at, of_block.iter().copied());
     }
@@ -95,6 +107,13 @@ pub(crate) enum Inserted {
     Added,
     /// L1: the leaf must be split before.
     Full,
+}
+
+/// What a leaf took of a run: first such keys as were there, or else such as were not.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub(crate) struct RunPart {
+    pub(crate) replaced: usize,
+    pub(crate) added: usize,
 }
 
 impl Leaf {
@@ -227,7 +246,7 @@ impl Leaf {
                 if let Some(own) = &mut self.metadata
                     && !broken(Sabotage::KeepOldMetadata)
                 {
-                    own.set(index, metadata);
+                    own.set_all(index, metadata);
                 }
                 let old = std::mem::replace(&mut self.mappings[index], mapping.into());
                 return Inserted::Replaced(old.into());
@@ -245,6 +264,72 @@ impl Leaf {
             own.insert(index, metadata);
         }
         Inserted::Added
+    }
+
+    /// Puts as much of `run` in, from `key` on, as takes one step: keys that are there and follow each other, or as many
+    /// new ones as fit behind the last of a dense leaf, or one. Nothing if the leaf must be split before (L1). Keys from
+    /// `end` on are for the next leaf.
+    pub(super) fn put_run(
+        &mut self,
+        key: u64,
+        end: u64,
+        run: Run<'_>,
+        replaced: impl FnMut(Mapping),
+    ) -> RunPart {
+        match self.search(key) {
+            Ok(index) => self.replace_run(index, key, run, replaced),
+            Err(_) if self.is_appended_by(key) => self.append_run(key, end, run),
+            Err(_) => {
+                let mapping = Mapping { pba: run.start, crc: run.crcs[0] };
+                let of_block = &run.metadata[..self.metadata_size().bytes()];
+                let is_added = self.insert(key, mapping, of_block) == Inserted::Added;
+                RunPart { replaced: 0, added: usize::from(is_added) }
+            }
+        }
+    }
+
+    fn replace_run(
+        &mut self,
+        index: usize,
+        key: u64,
+        run: Run<'_>,
+        mut replaced: impl FnMut(Mapping),
+    ) -> RunPart {
+        let most = run.crcs.len().min(self.len() - index);
+        let count = self.keys.count_in_order(index, key, most);
+        let blocks = (run.start.0..).map(Pba).zip(run.crcs);
+        for (place, (pba, crc)) in self.mappings[index..index + count].iter_mut().zip(blocks) {
+            let mapping = Mapping { pba, crc: *crc };
+            replaced(std::mem::replace(place, mapping.into()).into());
+        }
+        if let Some(own) = &mut self.metadata
+            && !broken(Sabotage::KeepOldMetadata)
+        {
+            own.set_all(index, &run.metadata[..count * own.size.bytes()]);
+        }
+        RunPart { replaced: count, added: 0 }
+    }
+
+    /// Whether `key` comes right behind the last of keys that lie in order.
+    fn is_appended_by(&self, key: u64) -> bool {
+        matches!(self.keys, Keys::Dense { base } if !self.is_empty() && key == base + self.len() as u64)
+    }
+
+    fn append_run(&mut self, key: u64, end: u64, run: Run<'_>) -> RunPart {
+        let most = leaf_capacity(WIDTH_LEAST, self.metadata_size());
+        let of_others = usize::try_from(end - key).unwrap_or(usize::MAX);
+        let count = run.crcs.len().min(most - self.len()).min(of_others);
+        while self.mappings.capacity() < self.len() + count {
+            let wanted = grown(self.mappings.capacity(), most);
+            self.mappings.reserve_exact(wanted - self.len());
+        }
+        let blocks = (run.start.0..).map(Pba).zip(run.crcs).take(count);
+        self.mappings
+            .extend(blocks.map(|(pba, crc)| PackedMapping::from(Mapping { pba, crc: *crc })));
+        if let Some(own) = &mut self.metadata {
+            own.append(&run.metadata[..count * own.size.bytes()]);
+        }
+        RunPart { replaced: 0, added: count }
     }
 
     pub(super) fn has_room_for(&self, key: u64) -> bool {
@@ -339,8 +424,6 @@ fn grown(len: usize, most: usize) -> usize {
 
 #[cfg(test)]
 mod tests {
-    use units::Pba;
-
     use super::*;
 
     fn mapping(n: u64) -> Mapping {

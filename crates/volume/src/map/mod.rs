@@ -14,6 +14,7 @@ mod keys;
 mod leaf;
 mod node;
 mod remove;
+mod run;
 mod site;
 #[cfg(test)]
 mod tests;
@@ -31,6 +32,7 @@ pub(crate) use leaf::Leaf;
 use node::retire;
 pub(crate) use node::{Body, Child, Home, NODE_BYTES_MAX, Node, Tally};
 use remove::{give_up_below, remove_below};
+pub(crate) use run::Run;
 pub(crate) use site::LeafBody;
 
 use crate::pool::Neighbours;

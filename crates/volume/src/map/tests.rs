@@ -1,5 +1,6 @@
 //! The map against a `BTreeMap`.
 
+mod runs;
 mod space;
 
 use std::collections::BTreeMap;

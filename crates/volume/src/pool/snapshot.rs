@@ -90,7 +90,7 @@ impl Pool {
     /// A block of an earlier checkpoint that the one behind `snapshot` no longer needs. The caller
     /// releases it when that is durable.
     pub(crate) fn uncommit_metadata(&mut self, snapshot: &mut SpaceSnapshot, pba: Pba) {
-        self.uncommit(pba);
+        self.uncommit(PbaRange::new(pba, 1));
         if let Some((index, bit)) = self.superblock.locate(pba)
             && let Some(entry) = snapshot.extents.get_mut(&index)
             && Rc::make_mut(&mut entry.bits).clear(bit)

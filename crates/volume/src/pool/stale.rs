@@ -45,6 +45,11 @@ impl Stale {
     }
 
     #[inline]
+    pub(super) fn clear_in_word(&mut self, word: usize, mask: u64) {
+        self.count -= self.bits.clear_in_word(word, mask);
+    }
+
+    #[inline]
     pub(super) fn clear(&mut self, bit: u32) {
         self.count -= u32::from(self.bits.clear(bit));
     }

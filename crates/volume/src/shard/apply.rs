@@ -3,12 +3,13 @@
 use std::rc::Rc;
 
 use io_traits::Device;
-use layout::{Entry, KEY_LIMIT, Mapping};
+use layout::{Entry, KEY_LIMIT};
 use smallvec::SmallVec;
 use units::{Lba, LbaRange, Pba, PbaRange};
 
 use super::{Inner, detached};
 use crate::VolumeError;
+use crate::map::Run;
 use crate::ops::{Change, Crcs, OpId};
 use crate::pool::Runs;
 use crate::sabotage::{Sabotage, broken};
@@ -85,27 +86,25 @@ impl<D: Device> Inner<D> {
     ) {
         state.ahead.borrow_mut().forget(LbaRange::new(lba, crcs.len() as u64));
         let mut map = state.map.borrow_mut();
-        let mut overwritten: SmallVec<[Pba; 8]> = SmallVec::new();
-        let (mut key, mut crcs) = (lba.0, crcs.iter());
-        let (mut metadata, each) = (metadata, state.metadata.bytes());
+        let mut overwritten: SmallVec<[Pba; 32]> = SmallVec::new();
+        let (mut key, mut crcs, mut metadata) = (lba.0, crcs.as_slice(), metadata);
         for run in runs {
             self.pool.borrow_mut().commit(*run);
-            for block in 0..run.blocks {
-                let crc = *crcs.next().expect("a checksum for each block");
-                let pba = run.start.plus(block);
-                let (of_block, others) = metadata.split_at(each);
-                metadata = others;
-                if broken(Sabotage::ShortApply) && key > lba.0 && crcs.len() == 0 {
-                    continue;
-                }
-                let mapping = Mapping { pba, crc };
-                if let Some(old) = map.insert_with_metadata(key, mapping, of_block)
-                    && !broken(Sabotage::LeakOverwritten)
-                {
+            let blocks = usize::try_from(run.blocks).expect("bounded by one write");
+            let (mut of_run, mut metadata_of_run);
+            (of_run, crcs) = crcs.split_at(blocks);
+            (metadata_of_run, metadata) = metadata.split_at(blocks * state.metadata.bytes());
+            if broken(Sabotage::ShortApply) && key + run.blocks > lba.0 + 1 && crcs.is_empty() {
+                of_run = &of_run[..blocks - 1];
+                metadata_of_run = &metadata_of_run[..of_run.len() * state.metadata.bytes()];
+            }
+            let run = Run { start: run.start, crcs: of_run, metadata: metadata_of_run };
+            map.insert_run(key, run, |old| {
+                if !broken(Sabotage::LeakOverwritten) {
                     overwritten.push(old.pba);
                 }
-                key += 1;
-            }
+            });
+            key += blocks as u64;
         }
         self.free_blocks(overwritten.into_iter());
     }

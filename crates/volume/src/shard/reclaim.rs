@@ -60,7 +60,7 @@ impl<D: Device> Inner<D> {
 
     /// A block that a reclaimed leaf named: in no map now, and not to be reused yet (Q1).
     fn reclaim_block(&self, pba: Pba) {
-        self.pool.borrow_mut().uncommit(pba);
+        self.pool.borrow_mut().uncommit(PbaRange::new(pba, 1));
         self.reclaimed.borrow_mut().push(pba);
     }
 

@@ -20,21 +20,18 @@ impl<D: Device> Inner<D> {
     pub(super) fn free_blocks(&self, blocks: impl Iterator<Item = Pba>) {
         let mut pool = self.pool.borrow_mut();
         let mut epochs = self.epochs.borrow_mut();
+        let mut free = |run: PbaRange| {
+            pool.uncommit(run);
+            epochs.free(run, |run| pool.release(run));
+        };
         let mut run: Option<PbaRange> = None;
         for pba in blocks {
-            pool.uncommit(pba);
             match &mut run {
                 Some(run) if run.end() == pba => run.blocks += 1,
-                _ => {
-                    if let Some(ended) = run.replace(PbaRange::new(pba, 1)) {
-                        epochs.free(ended, |run| pool.release(run));
-                    }
-                }
+                _ => run.replace(PbaRange::new(pba, 1)).into_iter().for_each(&mut free),
             }
         }
-        if let Some(last) = run {
-            epochs.free(last, |run| pool.release(run));
-        }
+        run.into_iter().for_each(free);
     }
 
     /// Gives back `runs`, which no root leads to. `left` counts their blocks down.

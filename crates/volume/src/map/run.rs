@@ -1,0 +1,80 @@
+//! What puts the blocks of one write into a map: a leaf at a time, instead of a way down for each of them.
+
+use layout::Mapping;
+use units::Pba;
+
+use super::Map;
+use super::leaf::RunPart;
+use super::node::{Body, Child, Node};
+
+/// Blocks that lie behind each other, for keys that follow each other.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Run<'a> {
+    pub(crate) start: Pba,
+    /// Of each block.
+    pub(crate) crcs: &'a [u32],
+    /// Of each block, one after the other.
+    pub(crate) metadata: &'a [u8],
+}
+
+impl Run<'_> {
+    /// All but the first `count` blocks.
+    fn behind(self, count: usize) -> Self {
+        let metadata_each = self.metadata.len() / self.crcs.len().max(1);
+        Self {
+            start: self.start.plus(count as u64),
+            crcs: &self.crcs[count..],
+            metadata: &self.metadata[count * metadata_each..],
+        }
+    }
+}
+
+impl Map {
+    /// Makes the keys from `key` on lead to the blocks of `run`, in order. `replaced` is told what they led to before. The
+    /// paths to all of them are loaded.
+    pub(crate) fn insert_run(&mut self, key: u64, run: Run<'_>, mut replaced: impl FnMut(Mapping)) {
+        let (mut key, mut run) = (key, run);
+        while let Some(crc) = run.crcs.first() {
+            let part = self.put_into_leaf(key, run, &mut replaced);
+            let taken = match part.replaced + part.added {
+                0 => {
+                    let mapping = Mapping { pba: run.start, crc: *crc };
+                    let metadata_each = run.metadata.len() / run.crcs.len();
+                    let of_block = &run.metadata[..metadata_each];
+                    let old = self.insert_with_metadata(key, mapping, of_block);
+                    old.into_iter().for_each(&mut replaced);
+                    1
+                }
+                taken => {
+                    self.entries += part.added as u64;
+                    self.note_inserts(key + part.replaced as u64, part.added as u64);
+                    taken
+                }
+            };
+            key += taken as u64;
+            run = run.behind(taken);
+        }
+    }
+
+    /// Puts what the leaf for `key` takes without a split into it: as many blocks as it says, or none.
+    fn put_into_leaf(
+        &mut self,
+        key: u64,
+        run: Run<'_>,
+        replaced: &mut impl FnMut(Mapping),
+    ) -> RunPart {
+        let mut next = self.root.as_mut().and_then(Child::node_mut);
+        let mut span = (0, u64::MAX);
+        while let Some(node) = next {
+            next = match &mut Node::make_mut(node, &self.tally).body {
+                Body::Leaf(leaf) => return leaf.put_run(key, span.1, run, replaced),
+                Body::Inner(inner) => {
+                    let index = inner.find(key);
+                    span = inner.span(index, span);
+                    inner.children.get_mut()[index].node_mut()
+                }
+            };
+        }
+        RunPart::default()
+    }
+}
