@@ -19,6 +19,8 @@ use super::target::EngineTarget;
 
 /// How often a data core has the engine do what needs a clock.
 const TICK: Duration = Duration::from_millis(250);
+/// How often it is looked whether a deleted volume's space is back.
+const RECLAIM_LOOK: Duration = Duration::from_millis(1);
 
 /// An engine over a whole device.
 pub(super) struct Engine<D: Device> {
@@ -81,8 +83,17 @@ impl<D: Device> Engine<D> {
     }
 
     /// Deletes a volume, and waits until its space is back.
-    pub(super) async fn delete(&self, target: EngineTarget<Counted<D>>) -> Result<()> {
+    pub(super) async fn delete(
+        &self,
+        handle: &Handle,
+        target: EngineTarget<Counted<D>>,
+    ) -> Result<()> {
         self.shard.delete_volume(target.0.uuid()).await.context("delete a volume")?;
+        // Blocks come back in the background, on the CPU of whatever is measured next.
+        let kept: u64 = self.shard.volumes().iter().map(Volume::mapped_blocks).sum();
+        while self.shard.capacity().data > kept {
+            handle.sleep_until(handle.now() + RECLAIM_LOOK).await;
+        }
         self.shard.checkpoint().await.context("take a checkpoint")
     }
 }

@@ -160,7 +160,7 @@ impl<D: Device> Suite<D> {
     async fn first_writes(&self, depth: u32, limit: Limit, seed: u64) -> Result<Sample> {
         let thin = self.engine.volume(THIN_BYTES).await?;
         let sample = run(&self.handle, &thin, random_write(depth, THIN_BYTES, limit, seed)).await?;
-        self.engine.delete(thin).await?;
+        self.engine.delete(&self.handle, thin).await?;
         Ok(sample)
     }
 
@@ -187,7 +187,7 @@ impl<D: Device> Suite<D> {
             };
             self.add(READ_BACK, subject, sample);
         }
-        self.engine.delete(thin).await?;
+        self.engine.delete(&self.handle, thin).await?;
         let sample = self.counted_read(&self.aged.clone(), read).await?;
         self.add(AGED, Subject::Overwrite, sample);
         Ok(())
