@@ -96,7 +96,7 @@ pub(crate) async fn pass_on(
     let (Some(key), Some(caller), false) = (key, caller, origin.was_passed_on) else {
         return next.run(request).await;
     };
-    let reads = request.method() == Method::GET;
+    let reads = [Method::GET, Method::HEAD].contains(request.method());
     match service.locate(caller, &key) {
         Location::Here => next.run(request).await,
         Location::Lost(volume) if reads => axum::Json(*volume).into_response(),

@@ -6,13 +6,13 @@
 mod support;
 
 use std::io::{Read, Write};
-use std::net::TcpStream;
+use std::net::{TcpListener, TcpStream};
 use std::path::Path;
 use std::time::Duration;
 
-use control::{ApiToken, Audit, Guard, Limits, OtherHost, Users};
+use control::{ApiToken, Audit, Guard, Limits, OtherHost, Users, Volume};
 use serde_json::Value;
-use support::{Api, HOST, user};
+use support::{Answer, Api, HOST, user};
 
 const HEAD: &str = "host: api\r\nconnection: close\r\n";
 
@@ -304,5 +304,41 @@ fn what_is_passed_on_is_declared_as_it_came() {
     for api in [&second, &first] {
         assert_eq!(ask(api, "application/json; charset=utf-8"), 201);
         assert_eq!(ask(api, "text/plain"), 415);
+    }
+}
+
+/// Whoever asks for the head alone is told what whoever asks for all is told. Method: a host that is gone, and one that takes
+/// requests and hangs up; of a volume there that is known here, and of one that is not.
+#[test]
+fn a_head_is_that_of_the_whole_answer_where_a_host_is_gone() {
+    let maker = Api::start();
+    let made = maker.request("POST", "/v1/volumes", r#"{"name":"a","size_bytes":4096}"#);
+    let known: Volume = serde_json::from_value(made.json()).unwrap();
+    let hangs_up = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = hangs_up.local_addr().unwrap();
+    std::thread::spawn(move || {
+        for mut asked in hangs_up.incoming().map_while(Result::ok) {
+            let _ = asked.read(&mut [0; 4096]);
+        }
+    });
+    let gone = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    for api in [gone, address] {
+        for is_known in [false, true] {
+            let first = Api::start();
+            let name = "other".to_owned();
+            let host = OtherHost { id: HOST, name, api, api_certificate: None };
+            match is_known {
+                true => first.service.have_known_elsewhere(host, known.clone()),
+                false => first.service.have_elsewhere(host),
+            }
+            let whole = first.request("GET", "/v1/volumes/a", "");
+            assert_eq!(whole.status, if is_known { 200 } else { 503 }, "{whole:?}");
+            let head = first.request("HEAD", "/v1/volumes/a", "");
+            let undated = |answer: &Answer| -> Vec<String> {
+                let lines = answer.head.lines().filter(|line| !line.starts_with("date:"));
+                lines.map(str::to_owned).collect()
+            };
+            assert_eq!((undated(&head), head.body.as_str()), (undated(&whole), ""));
+        }
     }
 }

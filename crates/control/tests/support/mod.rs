@@ -49,12 +49,19 @@ pub struct MemoryService {
     list_delay: Duration,
     /// The host that has all volumes, if that is another.
     elsewhere: Mutex<Option<OtherHost>>,
+    /// What is known here of a volume that is there.
+    known: Mutex<Option<Volume>>,
 }
 
 impl MemoryService {
     pub fn new(list_delay: Duration) -> Self {
-        let (volumes, elsewhere) = (Mutex::default(), Mutex::default());
-        Self { volumes, ready: AtomicBool::new(true), list_delay, elsewhere }
+        Self {
+            volumes: Mutex::default(),
+            ready: AtomicBool::new(true),
+            list_delay,
+            elsewhere: Mutex::default(),
+            known: Mutex::default(),
+        }
     }
 
     pub fn set_ready(&self, ready: bool) {
@@ -64,6 +71,12 @@ impl MemoryService {
     /// From now on `host` has all volumes.
     pub fn have_elsewhere(&self, host: OtherHost) {
         *self.elsewhere.lock().unwrap() = Some(host);
+    }
+
+    /// The same, where `known` is known of the volume that is asked about.
+    pub fn have_known_elsewhere(&self, host: OtherHost, known: Volume) {
+        *self.known.lock().unwrap() = Some(known);
+        self.have_elsewhere(host);
     }
 
     fn with_volume<T>(
@@ -123,7 +136,10 @@ impl VolumeService for MemoryService {
 
     fn locate(&self, _: &Caller, _: &VolumeKey) -> Location {
         match self.elsewhere.lock().unwrap().clone() {
-            Some(host) => Location::There { host, known: None },
+            Some(host) => {
+                let known = self.known.lock().unwrap().clone().map(Box::new);
+                Location::There { host, known }
+            }
             None => Location::Here,
         }
     }
