@@ -1,7 +1,8 @@
 //! Who asked for which change, when, and what came of it: a file that is only appended to.
 //!
 //! - L1: a change has two lines: one before it is made, without which it is not, and one with what came
-//!   of it. Both are on the device before the answer is sent. Reading needs none. Whoever is known leaves them,
+//!   of it. Both are on the device before the answer is sent. Where there is no room for the second, the change is made, and may
+//!   have made what is shown once: it is answered all the same, and the answer says that it is not recorded. Reading needs none. Whoever is known leaves them,
 //!   also who may not ask for the change at all; but not a request whose body is too long or does not come, and not
 //!   who is put off because too many of his were refused (R1 of `refusals.rs`).
 //! - L2: lines hold what was sent, never what was answered: no token of a volume gets there.
@@ -27,7 +28,6 @@ use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
 use crate::hex::hex;
-use crate::problem::{Problem, ProblemCode};
 use crate::refusals::Refusals;
 
 /// A request's body up to this length, as a line has it, is recorded as it is. A volume's restrictions have no more.
@@ -99,20 +99,7 @@ impl Audit {
         self.next_id.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// Writes a line, durably. Waits for the device.
-    pub(crate) fn write(&self, line: &Line<'_>) -> Result<(), Problem> {
-        self.record(line).map_err(|_| {
-            let detail = match line.status {
-                None => "the change cannot be recorded in the audit log, so it is not made",
-                Some(_) => "the change was answered, but that cannot be recorded in the audit log",
-            };
-            let hint = "give the audit log space, or another place with --audit-log; look at what \
-                        there is before you ask again";
-            Problem::new(ProblemCode::Unavailable, detail, hint)
-        })
-    }
-
-    /// Writes a line, durably; the log says if it cannot.
+    /// Writes a line, durably; the log says if it cannot. Waits for the device.
     pub(crate) fn record(&self, line: &Line<'_>) -> io::Result<()> {
         self.append(&ascii(line)).inspect_err(|error| {
             tracing::error!(%error, ?line, "the audit log cannot be written");

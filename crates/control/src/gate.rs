@@ -1,5 +1,6 @@
 //! What each request passes before it is handled: who asks is found out, and changes are recorded.
 
+use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -7,7 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use axum::body::{Body, Bytes};
 use axum::extract::{FromRequest, Request};
 use axum::http::request::Parts;
-use axum::http::{HeaderMap, Method, StatusCode, header};
+use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use tokio::time::Instant;
@@ -24,6 +25,9 @@ use crate::tls::ApiTls;
 const OPEN_PATHS: [&str; 3] = ["/healthz", "/readyz", "/v1/openapi.json"];
 /// The same, with a device's id behind it: another host asks, which has no token, and has that id.
 const SERVING_PATH: &str = "/v1/serving/";
+
+/// Says `incomplete` of an answer that could not be recorded (L1 of `audit.rs`).
+pub(crate) const AUDIT: HeaderName = HeaderName::from_static("farflash-audit");
 
 /// Whether a path answers everybody.
 pub(crate) fn is_open(path: &str) -> bool {
@@ -176,19 +180,27 @@ async fn record(
     let audit = audit.clone();
     let recorded = tokio::spawn(async move {
         let (asked, change) = change.record(audit.clone(), None).await;
-        if let Err(problem) = asked {
-            return problem.into_response();
+        if asked.is_err() {
+            return not_recorded().into_response();
         }
-        let response = next.run(Request::from_parts(parts, Body::from(body))).await;
+        let mut response = next.run(Request::from_parts(parts, Body::from(body))).await;
         if !response.status().is_success() {
             audit.refusals.note(change.caller.name(), Instant::now());
         }
-        match change.record(audit, Some(response.status().as_u16())).await.0 {
-            Ok(()) => response,
-            Err(problem) => problem.into_response(),
+        let (answered, _) = change.record(audit, Some(response.status().as_u16())).await;
+        if answered.is_err() {
+            response.headers_mut().insert(AUDIT, HeaderValue::from_static("incomplete"));
         }
+        response
     });
     recorded.await.unwrap_or_else(|_| StatusCode::INTERNAL_SERVER_ERROR.into_response())
+}
+
+/// What somebody is told whose change is not made because it would have no line.
+fn not_recorded() -> Problem {
+    let detail = "the change cannot be recorded in the audit log, so it is not made";
+    let hint = "give the audit log space, or another place with --audit-log, and ask again";
+    Problem::new(ProblemCode::Unavailable, detail, hint)
 }
 
 /// What somebody is told of whose changes too many were refused.
@@ -211,14 +223,14 @@ struct Change {
 
 impl Change {
     /// Writes its line: what is asked for, and then the `status` that was answered.
-    async fn record(self, audit: Audit, status: Option<u16>) -> (Result<(), Problem>, Self) {
+    async fn record(self, audit: Audit, status: Option<u16>) -> (io::Result<()>, Self) {
         let write = move || {
             let role = match &self.caller {
                 Caller::Operator(_) => "operator",
                 Caller::Reader(_) => "reader",
                 Caller::Tenant(_) => "tenant",
             };
-            let written = audit.write(&Line {
+            let written = audit.record(&Line {
                 id: self.id,
                 time_unix_ms: audit::now_unix_ms(),
                 caller: self.caller.name(),

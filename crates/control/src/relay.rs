@@ -22,6 +22,7 @@ use directory::{HttpAnswer, HttpError, HttpRequest};
 use tokio::task::JoinSet;
 use uuid::Uuid;
 
+use crate::gate::AUDIT;
 use crate::request::{unreadable, volume_key};
 use crate::tls;
 use crate::{
@@ -202,7 +203,7 @@ async fn ask(
 
 fn passed_back(answer: HttpAnswer) -> Response {
     let mut response = (answer.status, Body::from(answer.body)).into_response();
-    for name in [header::CONTENT_TYPE, header::LOCATION, header::WWW_AUTHENTICATE] {
+    for name in [header::CONTENT_TYPE, header::LOCATION, header::WWW_AUTHENTICATE, AUDIT] {
         match answer.headers.get(&name) {
             Some(value) => drop(response.headers_mut().insert(name, value.clone())),
             None => drop(response.headers_mut().remove(&name)),

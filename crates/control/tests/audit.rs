@@ -7,9 +7,9 @@ mod support;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use control::{ApiClient, ApiToken, Audit, Guard, Limits, ProblemCode, Users};
+use control::{ApiClient, ApiToken, Audit, Guard, Limits, OtherHost, ProblemCode, Users};
 use serde_json::Value;
-use support::{Answer, Api, code, user};
+use support::{Answer, Api, HOST, code, user};
 
 /// An API that records, and its log.
 struct Recorded {
@@ -44,6 +44,11 @@ impl Recorded {
 
     /// An operator's request, as it is.
     fn ask(&self, method: &str, path: &str, body: impl AsRef<[u8]>) -> Answer {
+        self.ask_at(&self.api, method, path, body)
+    }
+
+    /// The same at another API.
+    fn ask_at(&self, api: &Api, method: &str, path: &str, body: impl AsRef<[u8]>) -> Answer {
         let body = body.as_ref();
         let (token, len) = (&self.tokens[0].token, body.len());
         let head = format!(
@@ -51,7 +56,7 @@ impl Recorded {
              authorization: Bearer {token}\r\ncontent-type: application/json\r\n\
              content-length: {len}\r\n\r\n"
         );
-        self.api.raw(&[head.as_bytes(), body].concat())
+        api.raw(&[head.as_bytes(), body].concat())
     }
 }
 
@@ -134,6 +139,36 @@ fn a_log_that_was_removed_is_made_again() {
     assert_eq!(lines.len(), 2);
     std::fs::remove_dir_all(recorded.files.path()).unwrap();
     assert_eq!(code(&ops.delete("three").unwrap_err()), ProblemCode::Unavailable);
+}
+
+/// L1: what was changed is answered, also when that cannot be recorded any more, since a new token is shown once; and the next
+/// change is not made. Method: the log's directory goes while tokens are changed; by the host itself, and by one that passes on.
+#[test]
+fn a_change_that_was_made_is_answered_though_it_cannot_be_recorded() {
+    for is_passed_on in [false, true] {
+        let recorded = Recorded::start();
+        let made = recorded.ask("POST", "/v1/volumes", r#"{"name":"a","size_bytes":4096}"#);
+        assert_eq!(made.status, 201);
+        let other = Api::start();
+        let (name, api) = ("other".to_owned(), recorded.api.address);
+        other.service.have_elsewhere(OtherHost { id: HOST, name, api, api_certificate: None });
+        let asked = if is_passed_on { &other } else { &recorded.api };
+        let change = || recorded.ask_at(asked, "POST", "/v1/volumes/a/tokens", "{}");
+        let changed = change();
+        assert_eq!(changed.status, 201);
+        assert!(!changed.head.contains("farflash-audit"), "{changed:?}");
+        let (file, directory) = (recorded.path(), recorded.files.path().to_owned());
+        recorded.api.service.meanwhile(move || {
+            std::fs::remove_file(file).unwrap();
+            std::fs::remove_dir(directory).unwrap();
+        });
+        let changed = change();
+        assert_eq!(changed.status, 201, "{changed:?}");
+        assert_eq!(changed.json()["token"], "token 1");
+        assert!(changed.head.contains("farflash-audit: incomplete"), "{changed:?}");
+        let refused = change();
+        assert_eq!((refused.status, refused.json()["code"].as_str()), (503, Some("unavailable")));
+    }
 }
 
 /// L5. Method: half a line is at the end, as a crash leaves it.

@@ -51,6 +51,8 @@ pub struct MemoryService {
     elsewhere: Mutex<Option<OtherHost>>,
     /// What is known here of a volume that is there.
     known: Mutex<Option<Volume>>,
+    /// What happens while tokens are changed.
+    meanwhile: Mutex<Option<Box<dyn FnOnce() + Send>>>,
 }
 
 impl MemoryService {
@@ -61,6 +63,7 @@ impl MemoryService {
             list_delay,
             elsewhere: Mutex::default(),
             known: Mutex::default(),
+            meanwhile: Mutex::default(),
         }
     }
 
@@ -77,6 +80,11 @@ impl MemoryService {
     pub fn have_known_elsewhere(&self, host: OtherHost, known: Volume) {
         *self.known.lock().unwrap() = Some(known);
         self.have_elsewhere(host);
+    }
+
+    /// Has `what` happen when tokens are changed next, before that is answered.
+    pub fn meanwhile(&self, what: impl FnOnce() + Send + 'static) {
+        *self.meanwhile.lock().unwrap() = Some(Box::new(what));
     }
 
     fn with_volume<T>(
@@ -215,9 +223,13 @@ impl VolumeService for MemoryService {
     }
 
     fn change_auth(&self, _: Caller, key: VolumeKey, change: ChangeAuth) -> Reply<'_, Tokens> {
-        Box::pin(
-            async move { self.with_volume(&key, |_, _| tokens(change.grace_seconds.unwrap_or(1))) },
-        )
+        Box::pin(async move {
+            let changed = self.with_volume(&key, |_, _| tokens(change.grace_seconds.unwrap_or(1)));
+            if let Some(meanwhile) = self.meanwhile.lock().unwrap().take() {
+                meanwhile();
+            }
+            changed
+        })
     }
 
     fn restrict(&self, _: Caller, key: VolumeKey, change: ChangeRestrictions) -> Reply<'_, Volume> {
