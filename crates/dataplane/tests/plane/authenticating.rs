@@ -4,7 +4,7 @@ use std::cell::Cell;
 use std::rc::Rc;
 
 use access::{Access, Restrictions, Token, UnixSeconds};
-use auth::{Group, Hash, Outcome, Policy, Secret};
+use auth::{Group, Hash, Host, Outcome, Policy, Secret};
 use client::{Client, ConnectError, Options, Reconnect};
 use dataplane::{CoreOptions, nqn_of};
 use io_traits::{Clock, Network, Spawn, Stream};
@@ -16,7 +16,8 @@ use volume::{Terms, VolumeError, VolumeSpec};
 use zerocopy::{FromBytes, IntoBytes};
 
 use crate::support::raw_host::{
-    RawHost, capsule, connect_command, disable_command, enable_command, greeting, read_command,
+    RawHost, capsule, connect_command, disable_command, enable_command, greeting, parties,
+    read_command,
 };
 use crate::support::{
     SimCore, VOLUME, connect, data, formatted, host, portal, serve_with, simulate, sleep,
@@ -253,6 +254,36 @@ fn tokens_are_replaced_at_once_or_with_grace() {
         let outcome = core.set_access(gone, Access::default(), true).await;
         assert!(matches!(outcome, Err(VolumeError::Deleted)));
     });
+}
+
+/// T5 and T7. Method: the token is replaced behind each message of an exchange in which both show what they know. Whoever has
+/// not shown the old one by then does not get in with it; of who has, but is not in yet, a cut ends the connection.
+#[test]
+fn a_token_that_is_replaced_during_an_exchange_opens_nothing_any_more() {
+    /// Of the messages behind the first one: challenge, Reply, Success1, Success2.
+    const REPLY: usize = 2;
+    let cases = (0..=4).flat_map(|steps| [(steps, false), (steps, true)]);
+    for (seed, (steps, cut)) in (30..).zip(cases) {
+        simulate(seed, move |world| async move {
+            let policy = Policy { hashes: vec![Hash::Sha256], groups: vec![Group::Null] };
+            let core = server_with(&world, opened_by(&[1]), options(policy)).await;
+            let volume = nqn_of(VOLUME);
+            let (mut admin, _) =
+                RawHost::queue(&world, (0, 0xFFFF), &volume).await.expect("an answer");
+            let controller = Some(secret(101));
+            let (mut exchange, first) = Host::new(parties(&volume), secret(1), controller, 3);
+            admin.say(&first).await.expect("taken");
+            for _ in 0..steps {
+                assert_eq!(admin.step(&mut exchange).await, Ok(true));
+            }
+            core.set_access(VOLUME, opened_by(&[2]), cut).await.expect("a volume");
+            let rest = admin.finish_exchange(exchange).await;
+            let enabled = admin.command(enable_command(), &[]).await;
+            let is_in = enabled.is_ok_and(|answer| answer.status() == Status::SUCCESS);
+            assert_eq!(is_in, steps >= REPLY && !cut, "{steps} messages, {cut}: {rest:?}");
+            works(&world, with_secret(2)).await;
+        });
+    }
 }
 
 #[test]

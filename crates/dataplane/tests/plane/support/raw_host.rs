@@ -172,15 +172,20 @@ impl RawHost {
         &mut self,
         mut exchange: Host,
     ) -> Result<Outcome, StreamError> {
-        loop {
-            if let Some(bytes) = exchange.message() {
-                self.say(&bytes).await?;
-            } else if exchange.outcome() == Outcome::UnderWay {
-                self.hear(&mut exchange).await?;
-            } else {
-                return Ok(exchange.outcome());
-            }
+        while self.step(&mut exchange).await? {}
+        Ok(exchange.outcome())
+    }
+
+    /// Says or hears the next message of an exchange; whether there was one.
+    pub(crate) async fn step(&mut self, exchange: &mut Host) -> Result<bool, StreamError> {
+        if let Some(bytes) = exchange.message() {
+            self.say(&bytes).await?;
+        } else if exchange.outcome() == Outcome::UnderWay {
+            self.hear(exchange).await?;
+        } else {
+            return Ok(false);
         }
+        Ok(true)
     }
 
     /// Sends a message of an exchange.
