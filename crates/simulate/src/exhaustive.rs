@@ -30,7 +30,7 @@ use crate::run::Run;
 use crate::scenario::{DEVICE_BLOCKS, EXTENT_BLOCKS};
 use crate::seam::{Seam, SeamDevice};
 use crate::tall;
-use crate::target::{Compared, Failure, Target};
+use crate::target::{Compared, Expected, Failure, Target};
 
 const VOLUME_BLOCKS: u64 = 1300;
 /// Blocks that programs write to.
@@ -312,7 +312,8 @@ impl Actor {
         guess[2] = wrong.unwrap_or(guess[2]);
         let bytes =
             (0..).zip(&guess).flat_map(|(lba, shown)| content::bytes(model.id, lba, *shown));
-        let expected = Buffer::from_bytes(&bytes.collect::<Vec<u8>>()).into_slice();
+        let data = Buffer::from_bytes(&bytes.collect::<Vec<u8>>()).into_slice();
+        let expected = Expected { data, altered: None };
         let invoked = self.run.now();
         let tag = self.run.begin(model, range, false);
         model.history.borrow_mut().expect(tag, guess.clone());

@@ -2,7 +2,7 @@
 
 use std::rc::Rc;
 
-use io_traits::{Buffer, BufferSlice};
+use io_traits::Buffer;
 use sim::Rng;
 use units::{Duration, Lba, LbaRange};
 
@@ -11,12 +11,14 @@ use crate::model::VolumeModel;
 use crate::profile::{Breaks, Profile};
 use crate::rig::Rig;
 use crate::run::Run;
-use crate::target::{Compared, Failure, Target};
+use crate::target::{Compared, Expected, Failure, Target};
 
 /// Most volumes at a time.
 const VOLUMES_MAX: usize = 5;
 /// Readers that linger do so for up to so many microseconds, as a power of two: as long as some checkpoints take.
 const LINGER_SCALE: u64 = 13;
+/// What no write put anywhere.
+const NOBODYS: Shown = Shown::Tag(u64::MAX);
 /// How long who was told that the shard failed waits for it to come back.
 const RETURN: Duration = Duration::from_millis(400);
 
@@ -204,18 +206,24 @@ impl Worker {
         outcome.map(drop)
     }
 
-    /// What the range holds as far as anyone knows, now and then with one block wrong.
-    fn guess(&mut self, model: &VolumeModel, range: LbaRange) -> (Vec<Shown>, BufferSlice) {
+    /// What the range holds as far as anyone knows, now and then with one block wrong, be it its metadata alone.
+    fn guess(&mut self, model: &VolumeModel, range: LbaRange) -> (Vec<Shown>, Expected) {
         let history = model.history.borrow();
         let lbas = range.start.0..range.start.0 + range.blocks;
         let mut guess: Vec<Shown> = lbas.clone().map(|lba| history.guess(lba)).collect();
+        let mut known = guess.clone();
+        let mut altered = None;
         if self.rng.one_in(6) {
             let wrong = self.rng.below(range.blocks) as usize;
-            guess[wrong] = Shown::Tag(u64::MAX);
+            guess[wrong] = NOBODYS;
+            altered = Some(wrong).filter(|_| !model.metadata.is_none() && self.rng.one_in(2));
+            if altered.is_none() {
+                known[wrong] = NOBODYS;
+            }
         }
-        let blocks = lbas.zip(&guess).map(|(lba, shown)| content::bytes(model.id, lba, *shown));
+        let blocks = lbas.zip(&known).map(|(lba, shown)| content::bytes(model.id, lba, *shown));
         let bytes: Vec<u8> = blocks.flatten().collect();
-        (guess, Buffer::from_bytes(&bytes).into_slice())
+        (guess, Expected { data: Buffer::from_bytes(&bytes).into_slice(), altered })
     }
 
     async fn compare(&mut self, model: &VolumeModel, target: &Target) -> Result<(), Failure> {

@@ -118,6 +118,15 @@ impl From<Status> for Failure {
     }
 }
 
+/// What a comparison expects.
+#[derive(Clone)]
+pub(crate) struct Expected {
+    /// Blocks, each with the metadata that goes with it.
+    pub data: BufferSlice,
+    /// One of them has other metadata, if there is any.
+    pub altered: Option<usize>,
+}
+
 /// What a comparison said.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Compared {
@@ -192,20 +201,18 @@ impl Target {
         }
     }
 
-    /// Compares blocks with `data`.
+    /// Compares blocks with what is expected.
     ///
     /// # Errors
     /// Why not.
-    pub(crate) async fn compare(&self, lba: Lba, data: BufferSlice) -> Result<Compared, Failure> {
+    pub(crate) async fn compare(&self, lba: Lba, expected: Expected) -> Result<Compared, Failure> {
+        let blocks = self.expected(expected);
         match self {
-            Self::Engine(volume) => self.compared(volume.compare(lba, self.blocks(data)).await),
-            Self::Plane(volume, _) => {
-                let blocks = self.blocks(data);
-                Ok(match volume.compare_ex(lba, on_wire(&blocks)).await? {
-                    true => Compared::Equal,
-                    false => Compared::Differs(None),
-                })
-            }
+            Self::Engine(volume) => self.compared(volume.compare(lba, blocks).await),
+            Self::Plane(volume, _) => Ok(match volume.compare_ex(lba, on_wire(&blocks)).await? {
+                true => Compared::Equal,
+                false => Compared::Differs(None),
+            }),
         }
     }
 
@@ -216,16 +223,15 @@ impl Target {
     pub(crate) async fn compare_and_write(
         &self,
         lba: Lba,
-        expected: BufferSlice,
+        expected: Expected,
         data: BufferSlice,
     ) -> Result<Compared, Failure> {
+        let (expected, blocks) = (self.expected(expected), self.blocks(data));
         match self {
             Self::Engine(volume) => {
-                let (expected, blocks) = (self.blocks(expected), self.blocks(data));
                 self.compared(volume.compare_and_write(lba, expected, blocks).await)
             }
             Self::Plane(volume, _) => {
-                let (expected, blocks) = (self.blocks(expected), self.blocks(data));
                 let (expected, blocks) = (on_wire(&expected), on_wire(&blocks));
                 Ok(match volume.compare_and_swap_ex(lba, expected, blocks).await? {
                     Swap::Done => Compared::Equal,
@@ -242,14 +248,14 @@ impl Target {
     pub(crate) async fn fused(
         &self,
         lba: Lba,
-        expected: BufferSlice,
+        expected: Expected,
         data: BufferSlice,
     ) -> Result<Compared, Failure> {
         let Self::Plane(_, host) = self else {
             return self.compare_and_write(lba, expected, data).await;
         };
         let blocks = u32::try_from(data.len_bytes() / BLOCK_SIZE).expect("a small request");
-        let (expected, data) = (extended(&self.blocks(expected)), extended(&self.blocks(data)));
+        let (expected, data) = (extended(&self.expected(expected)), extended(&self.blocks(data)));
         let aborted = Status::ABORTED_FAILED_FUSED;
         let ended = host.compare_and_write((lba.0, blocks), &expected, &data).await?;
         match ended.map(Status::code) {
@@ -273,6 +279,18 @@ impl Target {
     fn blocks(&self, data: BufferSlice) -> Blocks {
         let metadata = content::metadata(data.as_bytes(), self.metadata_size());
         Blocks { data, metadata: metadata.into() }
+    }
+
+    fn expected(&self, expected: Expected) -> Blocks {
+        let mut blocks = self.blocks(expected.data);
+        let each = self.metadata_size().bytes();
+        if let Some(altered) = expected.altered
+            && let Some(last) = blocks.metadata.get_mut(altered * each..(altered + 1) * each)
+            && let Some(last) = last.last_mut()
+        {
+            *last ^= 1;
+        }
+        blocks
     }
 
     fn compared(&self, outcome: Result<(), CompareError>) -> Result<Compared, Failure> {

@@ -13,13 +13,15 @@ const THREADS: usize = 2;
 fn no_short_program_loses_anything_wherever_the_power_is_cut() {
     let programs = programs();
     assert!(programs.iter().any(|program| program.steps.len() == 4));
-    // The short ones once more where blocks have metadata.
+    // The short ones once more for each size of metadata.
     let all = programs.iter().map(|program| (program, 0));
-    let short = programs.iter().filter(|program| program.steps.len() <= 2);
-    let jobs: Vec<_> = all.chain(short.map(|program| (program, 1))).collect();
+    let short = || programs.iter().filter(|program| program.steps.len() <= 2);
+    let sizes = 1..MetadataSize::ALL.len();
+    let with_metadata = sizes.flat_map(|size| short().map(move |program| (program, size)));
+    let jobs: Vec<_> = all.chain(with_metadata).collect();
     let (next, looked) = (AtomicUsize::new(0), AtomicU64::new(0));
     let work = || {
-        let bases = [MetadataSize::None, MetadataSize::Bytes16].map(Base::new);
+        let bases = MetadataSize::ALL.map(Base::new);
         while let Some((program, base)) = jobs.get(next.fetch_add(1, Ordering::Relaxed)) {
             let found = bases[*base].crash_everywhere(program);
             let survivors = found.unwrap_or_else(|finding| panic!("{finding}"));

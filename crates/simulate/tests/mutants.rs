@@ -91,6 +91,8 @@ engines! {
     engine_evict_pinned: EvictPinned under Crash;
     engine_keep_old_metadata: KeepOldMetadata under Crash;
     engine_shift_metadata: ShiftMetadata under Crash;
+    engine_compare_data_only: CompareDataOnly under Crash;
+    plane_compare_data_only: CompareDataOnly under Plane;
     engine_replay_drops_metadata: ReplayDropsMetadata under Crash;
     engine_lose_waiter: LoseWaiter under Paged;
     engine_keep_read_ahead: KeepReadAhead under Crash;

@@ -84,6 +84,8 @@ pub enum Sabotage {
     KeepOldMetadata,
     /// The blocks of a read come with the metadata of the one before.
     ShiftMetadata,
+    /// Comparisons leave metadata out.
+    CompareDataOnly,
     /// Replay gives the blocks of a write no metadata.
     ReplayDropsMetadata,
     /// F3: a repair leaves some blocks that maps name out of the bitmaps that it makes anew.
