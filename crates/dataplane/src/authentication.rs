@@ -26,6 +26,7 @@ use std::rc::Rc;
 use access::{Access, TOKENS_MAX, Token};
 use auth::{Computed, Controller, Hash, KEY_LEN_MAX, Key, Outcome, Parties, Secret};
 use io_traits::{Device, World};
+use local_sync::first_of;
 use nvme_target::{ConnectRequest, SlotId};
 use nvme_wire::auth::{Authentication, MESSAGE_LEN_MAX};
 use nvme_wire::{FabricsType, Nqn, Sqe, Status, fabrics};
@@ -36,7 +37,6 @@ use crate::association::{NO_PLACE, NOT_THE_QUEUE};
 use crate::connection::{Connection, Role};
 use crate::core::Core;
 use crate::export::Export;
-use crate::first_of::first_of;
 use crate::incoming::Payload;
 use crate::memory::footprint;
 
@@ -243,7 +243,7 @@ impl<W: World, D: Device> Connection<W, D> {
                 queue.served_since.set(Some(core.world().now()));
                 computing.turn(place).await
             };
-            let turn = first_of(pin!(turn), closed.as_mut()).await;
+            let turn = first_of(turn, closed.as_mut()).await.first();
             let Some(_turn) = turn else { return };
             let computed: Computed = core.world().offload(move || job.run()).await;
             let now = core.world().now();

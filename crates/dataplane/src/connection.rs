@@ -18,7 +18,7 @@ use std::pin::pin;
 use std::rc::Rc;
 
 use io_traits::{Device, Stream, StreamError, World};
-use local_sync::Notify;
+use local_sync::{Either, Notify, first_of};
 use nvme_target::{CloseReason, Connection as Transport, SlotId, Step};
 use nvme_wire::Status;
 use units::{Duration, Instant};
@@ -28,7 +28,6 @@ use crate::authentication::QueueAuthentication;
 use crate::core::Core;
 use crate::crowd::Crowd;
 use crate::export::Export;
-use crate::first_of::first_of;
 use crate::incoming::{IncomingTable, Payload};
 use crate::life::{ConnectionId, Life};
 use crate::memory::Window;
@@ -298,7 +297,7 @@ impl<W: World, D: Device> Connection<W, D> {
                     None => continue,
                 }
             }
-            let chunk = match first_of(pin!(self.stream.recv()), closed.as_mut()).await {
+            let chunk = match first_of(self.stream.recv(), closed.as_mut()).await.first() {
                 Some(Ok(chunk)) => chunk,
                 Some(Err(end)) => return self.ended_by_host(end),
                 None => return false,
@@ -342,13 +341,13 @@ impl<W: World, D: Device> Connection<W, D> {
         let world = self.core.world();
         self.reading.stop(world.now());
         while self.is_open() && self.must_pause() {
-            let resumed = pin!(self.resume.notified());
+            let resumed = self.resume.notified();
             if self.outbox.copied_bytes() > UNSENT_BYTES_MAX {
                 resumed.await;
             } else if self.owes_too_much() {
                 self.window.changed().await;
             } else {
-                first_of(pin!(self.window.room()), resumed).await;
+                first_of(self.window.room(), resumed).await;
             }
         }
         self.reading.go_on(world.now());
@@ -363,7 +362,7 @@ impl<W: World, D: Device> Connection<W, D> {
             world.sleep_until(world.now() + LINGER).await;
         };
         let mut over = pin!(over);
-        while let Some(Ok(_)) = first_of(pin!(self.stream.recv()), over.as_mut()).await {}
+        while let Either::First(Ok(_)) = first_of(self.stream.recv(), over.as_mut()).await {}
         self.sent().await;
     }
 

@@ -6,7 +6,7 @@ use std::rc::Rc;
 
 use access::Access;
 use io_traits::{Device, Listener, World};
-use local_sync::Notify;
+use local_sync::{Notify, first_of};
 use nvme_target::ConnectRefusal;
 use nvme_wire::Nqn;
 use nvme_wire::log::FailureDomain;
@@ -25,7 +25,6 @@ use crate::devices::{Attached, Gates, Way};
 use crate::discovery::Discovery;
 use crate::errors::ErrorCounts;
 use crate::export::Export;
-use crate::first_of::first_of;
 use crate::life::Line;
 use crate::memory::{Memory, Window};
 use crate::options::CoreOptions;
@@ -189,11 +188,7 @@ impl<W: World, D: Device> Core<W, D> {
             if self.is_draining() {
                 return;
             }
-            let accepted = {
-                let accept = std::pin::pin!(listener.accept());
-                first_of(accept, stop.as_mut()).await
-            };
-            match accepted {
+            match first_of(listener.accept(), stop.as_mut()).await.first() {
                 None => return,
                 Some(Ok(stream)) => self.add_connection(stream).await,
                 Some(Err(error)) => {

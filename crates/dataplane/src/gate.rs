@@ -15,12 +15,11 @@
 
 use std::cell::{Cell, RefCell};
 use std::future::{Future, poll_fn};
-use std::pin::pin;
 use std::rc::{Rc, Weak};
 use std::task::{Poll, Waker};
 
 use io_traits::World;
-use local_sync::Notify;
+use local_sync::{Notify, first_of};
 use nvme_wire::Status;
 use schedule::{CLASSES, Direction, Dispatch, FlowId, Quota, Request, Scheduler, SchedulerConfig};
 use slab::Slab;
@@ -28,7 +27,6 @@ use units::Instant;
 
 use crate::done::Done;
 use crate::errors::ErrorCounts;
-use crate::first_of::first_of;
 use crate::flow_stats::BusyTime;
 use crate::status::ENGINE_STATUSES;
 use crate::turns::LaneId;
@@ -237,12 +235,12 @@ impl<W: World> Gate<W> {
     async fn run_timer(&self) {
         let world = &self.inner.world;
         loop {
-            let rearmed = pin!(self.inner.rearmed.notified());
+            let rearmed = self.inner.rearmed.notified();
             let wake_at = self.inner.state.borrow().wake_at;
             match wake_at {
                 None => rearmed.await,
                 Some(at) => {
-                    first_of(pin!(world.sleep_until(at)), rearmed).await;
+                    first_of(world.sleep_until(at), rearmed).await;
                     if world.now() >= at {
                         self.inner.state.borrow_mut().wake_at = None;
                         self.pump();
@@ -416,7 +414,7 @@ impl<W: World> Lane<W> {
         self.state.done.borrow_mut().flow.queued += 1;
         // By itself: requests that need not wait stay small.
         let admitted =
-            Box::pin(async { first_of(pin!(place.admitted()), pin!(gone.notified())).await });
+            Box::pin(async { first_of(place.admitted(), gone.notified()).await.first() });
         let admitted = admitted.await;
         self.state.done.borrow_mut().note_waited(self.gate.inner.world.now().since(now));
         admitted

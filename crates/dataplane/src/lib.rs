@@ -36,7 +36,6 @@ mod errors;
 mod even;
 mod export;
 mod extended;
-mod first_of;
 mod flow_stats;
 mod gate;
 mod health;

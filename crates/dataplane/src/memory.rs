@@ -12,14 +12,11 @@
 //! - M4: what is charged is what is allocated: the size class of the buffer, not the bytes in it.
 
 use std::cell::Cell;
-use std::pin::pin;
 use std::rc::Rc;
 
 use io_traits::buffer_footprint_bytes;
-use local_sync::{Notify, Semaphore};
+use local_sync::{Notify, Semaphore, first_of};
 use units::{BLOCK_SIZE, Instant};
-
-use crate::first_of::first_of;
 
 /// A connection may hold one part in so many of the memory that nobody holds.
 const FREE_SHARE: i64 = 8;
@@ -222,7 +219,7 @@ impl Window {
     /// Waits for something that may remove `obstacle`.
     async fn wait(&self, obstacle: Obstacle, bytes: i64) {
         let pool = &self.held.pool;
-        let changed = pin!(self.held.changed.notified());
+        let changed = self.held.changed.notified();
         if obstacle == Obstacle::Window {
             return changed.await;
         }
@@ -230,7 +227,7 @@ impl Window {
         let _in_need =
             (bytes > free || free < pool.bytes / SHORT_SHARE).then(|| Count::one(&pool.in_need));
         let _waiting = Count::one(&pool.waiting);
-        first_of(pin!(pool.released.notified()), changed).await;
+        first_of(pool.released.notified(), changed).await;
     }
 }
 
@@ -268,6 +265,7 @@ impl Drop for Count<'_> {
 #[cfg(test)]
 mod tests {
     use std::future::Future;
+    use std::pin::pin;
     use std::task::{Context, Poll, Waker};
 
     use super::*;

@@ -13,10 +13,10 @@
 //!   takes for written may be gone with the old drive's cache. Each is read back by the new way.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::pin::pin;
 use std::rc::Rc;
 
 use io_traits::{Device, World};
+use local_sync::first_of;
 use units::Duration;
 use uuid::Uuid;
 use volume::{Shard, VolumeError};
@@ -24,7 +24,6 @@ use volume::{Shard, VolumeError};
 use crate::core::Core;
 use crate::devices::{Attached, Way};
 use crate::export::Export;
-use crate::first_of::first_of;
 
 /// Pause before a failed shard is read back, and the longest one between two attempts.
 const FIRST_PAUSE: Duration = Duration::from_millis(500);
@@ -184,7 +183,7 @@ impl<W: World, D: Device> Core<W, D> {
         let mut renewed = self.state.renewed.notified();
         loop {
             let sleep = self.world().sleep_until(self.world().now() + pause);
-            first_of(pin!(sleep), pin!(renewed)).await;
+            first_of(sleep, renewed).await;
             // Also while it is tried by the old way.
             renewed = self.state.renewed.notified();
             if self.is_draining() || self.is_abandoned(number) {

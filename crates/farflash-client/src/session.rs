@@ -35,7 +35,7 @@ use client::{
     SUSPECT_AFTER,
 };
 use io_traits::World;
-use local_sync::{Notify, Semaphore};
+use local_sync::{Either, Notify, Semaphore, first_of};
 use reactor::Handle;
 use units::{Duration, Instant};
 use uuid::Uuid;
@@ -43,7 +43,7 @@ use uuid::Uuid;
 use crate::directory::{Directory, Place};
 use crate::{Error, Properties};
 use refusals::Refusals;
-use seeking::{Either, Question, either};
+use seeking::Question;
 
 /// How a volume is found.
 #[derive(Clone)]
@@ -265,7 +265,7 @@ impl<W: World> Session<W> {
 
     /// Seeks the volume until it is found or given up, or nobody waits for it any more (S7).
     async fn recover(self: Rc<Self>) {
-        if let Either::Second(outcome) = either(self.until_closed(), self.recovery()).await {
+        if let Either::Second(outcome) = first_of(self.until_closed(), self.recovery()).await {
             self.state.replace(outcome);
             self.changed.notify_all();
         }

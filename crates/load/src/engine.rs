@@ -4,13 +4,10 @@
 //! What they share is in a cell that no task holds across a wait.
 
 use std::cell::{Cell, RefCell};
-use std::future::{Future, poll_fn};
-use std::pin::pin;
 use std::rc::Rc;
-use std::task::Poll;
 
 use io_traits::{Buffer, BufferSlice, Clock, Spawn};
-use local_sync::{Notify, oneshot, yield_now};
+use local_sync::{Either, Notify, first_of, oneshot, yield_now};
 use units::{BLOCK_SIZE, Duration, Instant, LbaRange};
 
 use crate::address::Addresses;
@@ -296,13 +293,8 @@ where
         if self.state.borrow().stopped {
             return false;
         }
-        let (mut stopping, mut arrives) =
-            (pin!(self.stopping.notified()), pin!(self.world.sleep_until(arrival)));
-        poll_fn(|context| match stopping.as_mut().poll(context) {
-            Poll::Ready(()) => Poll::Ready(false),
-            Poll::Pending => arrives.as_mut().poll(context).map(|()| true),
-        })
-        .await
+        let arrives = self.world.sleep_until(arrival);
+        first_of(self.stopping.notified(), arrives).await == Either::Second(())
     }
 
     /// Issues nothing more.

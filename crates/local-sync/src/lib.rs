@@ -1,5 +1,6 @@
 //! Waiting between tasks of one core: no atomics, no locks, nothing `Send`.
 //!
+//! - [`first_of`]: whichever of two comes first.
 //! - [`oneshot`]: one value, from one task to another.
 //! - [`Notify`]: many tasks wait for the next time something happens.
 //! - [`Semaphore`]: a counted budget, served in the order of asking.
@@ -7,11 +8,13 @@
 //!
 //! Absent from this crate: any runtime. Wakers come from whoever polls.
 
+mod first_of;
 mod notify;
 mod oneshot;
 mod semaphore;
 mod yielding;
 
+pub use first_of::{Either, first_of};
 pub use notify::{Notified, Notify};
 pub use oneshot::{Receiver, Sender, oneshot};
 pub use semaphore::{Acquire, Permit, Semaphore};

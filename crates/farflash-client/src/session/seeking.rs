@@ -7,15 +7,15 @@
 //! - K3: where a volume was refused the cluster is asked first, and while it says that the volume is not served nothing is
 //!   tried (R2 of `refusals.rs`).
 
-use std::future::{Future, poll_fn};
-use std::pin::{Pin, pin};
+use std::future::Future;
+use std::pin::Pin;
 use std::sync::Arc;
-use std::task::Poll;
 use std::time::Duration as StdDuration;
 
 use client::Options;
 use control::{ApiError, ProblemCode};
 use io_traits::World;
+use local_sync::{Either, first_of};
 use reactor::{Receiver, mailbox};
 use units::Duration;
 
@@ -87,7 +87,7 @@ impl<W: World> Session<W> {
         }
         // K1
         let mut at_old = self.try_at(old);
-        let answer = match either(&mut at_old, question.answer()).await {
+        let answer = match first_of(&mut at_old, question.answer()).await {
             Either::First(Err(error)) => match self.answer_to(question).await {
                 Some(Ok(found)) if found.place == old => return self.adopt(found, Err(error)),
                 Some(Err(answer)) if !is_not_found(&answer) => {
@@ -113,7 +113,7 @@ impl<W: World> Session<W> {
     /// The answer to a question, if it comes soon.
     async fn answer_to(&self, mut question: Question) -> Option<Result<Found, Error>> {
         let patience = self.world.sleep_until(self.world.now() + PATIENCE);
-        match either(question.answer(), patience).await {
+        match first_of(question.answer(), patience).await {
             Either::First(answer) => Some(answer),
             Either::Second(()) => {
                 self.question.replace(Some(question));
@@ -164,22 +164,4 @@ fn is_away(answer: &Result<Found, Error>) -> bool {
             ApiError::Refused(problem) if problem.code == ProblemCode::DeviceAway),
         Err(_) => false,
     }
-}
-
-pub(super) enum Either<A, B> {
-    First(A),
-    Second(B),
-}
-
-/// The outcome of whichever is done first.
-pub(super) async fn either<A, B>(
-    first: impl Future<Output = A>,
-    second: impl Future<Output = B>,
-) -> Either<A, B> {
-    let (mut first, mut second) = (pin!(first), pin!(second));
-    poll_fn(|context| match first.as_mut().poll(context) {
-        Poll::Ready(value) => Poll::Ready(Either::First(value)),
-        Poll::Pending => second.as_mut().poll(context).map(Either::Second),
-    })
-    .await
 }

@@ -119,7 +119,7 @@ fn an_attempt_that_is_given_up_leaves_no_connection() {
         target.silent.set(true);
         let attempt = session.try_at(session.place.get());
         let pause = world.sleep_until(world.now() + Duration::from_millis(100));
-        assert!(matches!(either(attempt, pause).await, Either::Second(())));
+        assert!(matches!(first_of(attempt, pause).await, Either::Second(())));
         sleep(&world, Duration::from_millis(1)).await;
         assert_eq!((target.accepted.get(), target.open.get()), (3, 2));
     });

@@ -10,14 +10,12 @@
 //! - Q3: what cannot be taken out now stays dead and is tried again. Of a damaged node all of whose
 //!   keys are dead, the blocks that it named are lost; no other data is.
 
-use std::future::poll_fn;
 use std::pin::pin;
 use std::rc::Rc;
-use std::task::Poll;
 
 use io_traits::Device;
 use layout::KEY_LIMIT;
-use local_sync::{Permit, yield_now};
+use local_sync::{Either, Permit, first_of, yield_now};
 use units::{Lba, LbaRange, Pba, PbaRange};
 
 use super::{Inner, Kind, Need};
@@ -118,12 +116,8 @@ impl<D: Device> Inner<D> {
         let mut acquire = pin!(state.dead_permits.acquire(1));
         loop {
             self.check_open()?;
-            let mut changed = pin!(self.checkpointed.notified());
-            let permit = poll_fn(|context| match acquire.as_mut().poll(context) {
-                Poll::Ready(permit) => Poll::Ready(Some(permit)),
-                Poll::Pending => changed.as_mut().poll(context).map(|()| None),
-            });
-            if let Some(permit) = permit.await {
+            let changed = self.checkpointed.notified();
+            if let Either::First(permit) = first_of(acquire.as_mut(), changed).await {
                 return Ok(permit);
             }
         }

@@ -13,12 +13,10 @@
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeSet;
-use std::future::Future;
-use std::pin::pin;
-use std::task::Poll;
 
 use io_traits::{Device, DeviceError};
 use layout::{BITMAP_SLOTS, RECORD_BLOCKS_MAX};
+use local_sync::first_of;
 use units::{Pba, PbaRange};
 
 use super::{Inner, Shard};
@@ -122,8 +120,8 @@ impl<D: Device> Inner<D> {
     pub(super) async fn no_checkpoint(&self, ticks_max: u32) -> Result<(), DeviceError> {
         let mut ticks = 0;
         loop {
-            let mut changed = pin!(self.checkpointed.notified());
-            let mut ticked = pin!(self.ticked.notified());
+            let changed = self.checkpointed.notified();
+            let ticked = self.ticked.notified();
             if self.started.get() <= self.done.get() || self.journal.borrow().is_lost() {
                 return Ok(());
             }
@@ -133,11 +131,7 @@ impl<D: Device> Inner<D> {
                 }
                 ticks += 1;
             }
-            std::future::poll_fn(|context| match changed.as_mut().poll(context) {
-                Poll::Ready(()) => Poll::Ready(()),
-                Poll::Pending => ticked.as_mut().poll(context),
-            })
-            .await;
+            first_of(changed, ticked).await;
         }
     }
 
