@@ -1,7 +1,7 @@
 //! Freed space is discarded: all of it in the end, whatever goes on meanwhile.
 
 use crate::common::{Sim, TestDevice, check, crash, data, fresh, open, range, tags};
-use crate::sharing::{Shards, check_both, create, fill, run, tick, two_shards};
+use crate::sharing::{Shards, check_both, create, fill, open_both, run, tick, two_shards};
 use units::{Lba, Pba};
 use uuid::Uuid;
 use volume::{Shard, Volume, VolumeSpec};
@@ -125,4 +125,42 @@ fn space_that_is_not_discarded_yet_is_there_for_all() {
     let blank = blocks.iter().filter(|pba| sim.device.is_blank(**pba)).count();
     assert!(blank * 100 > blocks.len() * 70, "{blank} of {}", blocks.len());
     check_both(&mut sim, &shards);
+}
+
+/// T1: what is being discarded is nobody's until the device says that it is done.
+///
+/// Method: a device that holds its discards, on which two shards then write until it is full, the one that discards
+/// and the one that gets what the other has empty. The discards are carried out last, or the power goes before.
+#[test]
+fn a_discard_that_is_late_hits_nothing_that_was_written_meanwhile() {
+    for crashes in [false, true] {
+        let (mut sim, shards): (Sim, Shards) = two_shards();
+        let first = create(&mut sim, &shards, 0, 1);
+        fill(&mut sim, &shards, &[first], 0);
+        sim.device.faults(|faults| faults.holds_discards = true);
+        let giver = shards[0].clone();
+        run(&mut sim, &shards, async move { giver.delete_volume(Uuid::from_u128(1)).await })
+            .expect("there");
+        for _ in 0..20 {
+            tick(&mut sim, &shards);
+        }
+        assert!(sim.device.blocks_being_discarded() > 0);
+        for (shard, number) in [(1, 2), (0, 3)] {
+            let volume = create(&mut sim, &shards, shard, number);
+            assert!(!fill(&mut sim, &shards, &[volume], 0).is_empty());
+        }
+        assert!(sim.device.blocks_being_discarded() > 0, "it was full before that was over");
+        if crashes {
+            let survivor = sim.device.after_crash(&mut sim.random);
+            sim = Sim::new(survivor, 7);
+            let shards = open_both(&mut sim);
+            check_both(&mut sim, &shards);
+            continue;
+        }
+        sim.device.faults(|faults| faults.holds_discards = false);
+        for _ in 0..20 {
+            tick(&mut sim, &shards);
+        }
+        check_both(&mut sim, &shards);
+    }
 }

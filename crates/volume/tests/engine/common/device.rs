@@ -65,6 +65,8 @@ pub struct Faults {
     /// Flushes do not complete, but so many before.
     pub flushes_before_held: Option<u32>,
     pub discard_errors: u32,
+    /// Discards do not complete.
+    pub holds_discards: bool,
     /// Whether it wants to hear of nothing that is free.
     pub has_no_discards: bool,
     /// Writes to these blocks do not complete.
@@ -188,7 +190,7 @@ impl TestDevice {
                     disk.faults.held_reads.range(range).next().is_some()
                 }
                 Request::Flush => disk.faults.flushes_before_held == Some(0),
-                Request::Discard(_) => false,
+                Request::Discard(_) => disk.faults.holds_discards,
             };
             let open = disk.pending.iter().filter(|(_, p)| p.done.is_none() && !held(p));
             let open: Vec<u64> = open.map(|(id, _)| *id).collect();
@@ -285,6 +287,17 @@ impl TestDevice {
     /// Blocks that they read, each as often as it was.
     pub fn blocks_read(&self) -> u64 {
         self.disk.borrow().blocks_read
+    }
+
+    /// Blocks that discards under way are to discard.
+    pub fn blocks_being_discarded(&self) -> u64 {
+        let disk = self.disk.borrow();
+        let open = disk.pending.values().filter(|pending| pending.done.is_none());
+        open.map(|pending| match &pending.request {
+            Request::Discard(range) => range.blocks,
+            _ => 0,
+        })
+        .sum()
     }
 
     pub fn blocks_discarded(&self) -> u64 {
