@@ -24,7 +24,7 @@ use uuid::Uuid;
 use crate::copies::{Copy, read_copy};
 use crate::format::ROOTS_WRITTEN;
 use crate::sabotage::{Sabotage, broken};
-use crate::shard::{Loss, Mended, decode_meant};
+use crate::shard::{Loss, Mended, decode_meant, places_of_next};
 use crate::{CheckReport, ExtentAllocator, Finding, OpenError, Recovered, Shard, ShardOptions};
 use crate::{active_shards, read_superblock};
 pub use fault::{Fault, Problem, Repair};
@@ -315,9 +315,9 @@ async fn read_roots<D: Device>(
     for copy in &mut copies {
         copy.is_damaged &= !copy.is_blank || newest >= Some(ROOTS_WRITTEN);
     }
-    for slot in copies.chunks_exact_mut(2) {
-        let of_slot = slot.iter().filter_map(|copy| copy.generation).max();
-        slot.iter_mut().for_each(|copy| copy.may_be_newest &= of_slot < newest);
+    let of_next = newest.map(|newest| places_of_next(superblock, shard, newest));
+    for copy in &mut copies {
+        copy.may_be_newest &= of_next.is_some_and(|places| places.contains(&copy.pba));
     }
     Ok(copies)
 }

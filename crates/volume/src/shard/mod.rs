@@ -83,7 +83,7 @@ use paging::Paging;
 pub(crate) use reading::ReadGuard;
 use reclaim::Reclaimed;
 pub use roots::active_shards;
-pub(crate) use roots::decode_meant;
+pub(crate) use roots::{decode_meant, places_of_next};
 pub use scrub::{Damaged, ScrubCursor, ScrubStep, Structure};
 pub(crate) use space::{Kind, Need};
 pub use start::Recovered;

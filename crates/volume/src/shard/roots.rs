@@ -57,9 +57,14 @@ impl Roots {
 
     /// A damaged copy that may be of a newer root than all that are whole: its twin may be older, as one is that was not written.
     pub(super) fn perhaps_newest(&self, superblock: &Superblock, shard: u16) -> Option<Pba> {
-        let places = superblock.root_places(shard, self.newest?.generation + 1);
+        let places = places_of_next(superblock, shard, self.newest?.generation);
         places.into_iter().find(|place| self.damaged.contains(place))
     }
+}
+
+/// Where copies of a root lie that is newer than the newest that is whole, if there is one.
+pub(crate) fn places_of_next(superblock: &Superblock, shard: u16, newest: u64) -> [Pba; 2] {
+    superblock.root_places(shard, newest.wrapping_add(1))
 }
 
 /// Reads all copies of a shard's roots.
