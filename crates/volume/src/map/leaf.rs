@@ -4,12 +4,13 @@ use layout::{Mapping, PackedMapping, key_width, leaf_capacity};
 use units::{LbaRange, MetadataSize, Pba};
 
 use super::keys::Keys;
+use super::metadata::Metadata;
 use super::run::Run;
 use crate::pool::Neighbours;
 use crate::sabotage::{Sabotage, broken};
 
 /// The width of keys of leaves that hold most entries.
-const WIDTH_LEAST: usize = 2;
+pub(super) const WIDTH_LEAST: usize = 2;
 /// The most memory that the entries of a leaf take.
 pub(crate) const LEAF_BYTES_MAX: usize = bytes_max(MetadataSize::None);
 const _: () = {
@@ -33,57 +34,6 @@ const fn bytes_max(metadata: MetadataSize) -> usize {
 
 const fn max(a: usize, b: usize) -> usize {
     if a > b { a } else { b }
-}
-
-/// Metadata of the blocks that a leaf leads to, in the order of its keys.
-#[derive(Clone, Debug)]
-struct Metadata {
-    size: MetadataSize,
-    bytes: Vec<u8>,
-}
-
-impl Metadata {
-    fn new(size: MetadataSize, bytes: &[u8]) -> Option<Box<Self>> {
-        (!size.is_none()).then(|| Box::new(Self { size, bytes: bytes.to_vec() }))
-    }
-
-    fn get(&self, index: usize) -> &[u8] {
-        &self.bytes[index * self.size.bytes()..][..self.size.bytes()]
-    }
-
-    /// Sets those of one or more blocks from the one at `index` on.
-    fn set_all(&mut self, index: usize, of_blocks: &[u8]) {
-        let at = index * self.size.bytes();
-        self.bytes[at..at + of_blocks.len()].copy_from_slice(of_blocks);
-    }
-
-    /// Adds those of one or more blocks behind the last.
-    fn append(&mut self, of_blocks: &[u8]) {
-        self.make_room(of_blocks.len() / self.size.bytes());
-        self.bytes.extend_from_slice(of_blocks);
-    }
-
-    fn make_room(&mut self, blocks: usize) {
-        let (each, most) = (self.size.bytes(), leaf_capacity(WIDTH_LEAST, self.size));
-        while self.bytes.len() + blocks * each > self.bytes.capacity() {
-            let wanted = grown(self.bytes.capacity() / each, most) * each;
-            self.bytes.reserve_exact(wanted - self.bytes.len());
-        }
-    }
-
-    fn insert(&mut self, index: usize, of_block: &[u8]) {
-        let each = self.size.bytes();
-        assert_eq!(of_block.len(), each, "each block has its metadata");
-        self.make_room(1);
-        let at = index * each;
-        self.bytes.splice(at..at, of_block.iter().copied());
-    }
-
-    fn split_off(&mut self, index: usize) -> Box<Self> {
-        let bytes = self.bytes.split_off(index * self.size.bytes());
-        self.bytes.shrink_to_fit();
-        Box::new(Self { size: self.size, bytes })
-    }
 }
 
 /// Entries of a volume map or table.
@@ -418,7 +368,7 @@ pub(super) fn grow<T>(vec: &mut Vec<T>, most: usize) {
 
 /// Entries for which there is room when there was only for `len`: twice as many at first, an eighth more
 /// where that is much.
-fn grown(len: usize, most: usize) -> usize {
+pub(super) fn grown(len: usize, most: usize) -> usize {
     (len + len.clamp(4, 16).max(len / 8)).min(most.max(len + 1))
 }
 

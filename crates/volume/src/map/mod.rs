@@ -12,6 +12,7 @@ mod hints;
 mod insert;
 mod keys;
 mod leaf;
+mod metadata;
 mod node;
 mod remove;
 mod run;
