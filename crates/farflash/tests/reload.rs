@@ -6,6 +6,7 @@ mod support;
 
 use std::path::{Path, PathBuf};
 use std::process::{Child, Stdio};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use control::{ApiClient, ApiError, ApiTls, CERTIFICATE_FILE, KEY_FILE, ProblemCode};
 use serde_json::{Value, json};
@@ -50,10 +51,13 @@ impl Reloaded {
 
     /// Has it read again; how many things stayed as they were.
     fn reload(&self) -> u64 {
+        self.logged_reload().last().unwrap()["kept"].as_u64().unwrap()
+    }
+
+    /// Has it read again; what it logs until then.
+    fn logged_reload(&self) -> Vec<Value> {
         self.server.signal("HUP");
-        let read = |line: &serde_json::Value| line["message"] == "SIGHUP: read again";
-        let lines = self.server.log_until(read);
-        lines.last().unwrap()["kept"].as_u64().unwrap()
+        self.server.log_until(|line| line["message"] == "SIGHUP: read again")
     }
 
     fn users(&self, entries: &[String]) -> u64 {
@@ -68,6 +72,11 @@ impl Reloaded {
 
     fn certificate(&self) -> PathBuf {
         self.files.path("tls").join(CERTIFICATE_FILE)
+    }
+
+    /// Puts a file of `directory`, where another certificate and its key are, in the place of the server's.
+    fn take(&self, directory: &Path, name: &str) {
+        std::fs::copy(directory.join(name), self.files.path("tls").join(name)).unwrap();
     }
 
     fn client(&self, user: &User) -> ApiClient {
@@ -124,13 +133,10 @@ fn users_certificate_and_log_change_while_a_host_goes_on() {
     ApiTls::open_or_make(&other, &["127.0.0.1".to_owned()]).unwrap();
     let before = reloaded.files.path("before.pem");
     std::fs::copy(reloaded.certificate(), &before).unwrap();
-    let take = |name: &str| {
-        std::fs::copy(other.join(name), reloaded.files.path("tls").join(name)).unwrap()
-    };
-    take(KEY_FILE);
+    reloaded.take(&other, KEY_FILE);
     assert_eq!(reloaded.users(&[new.entry()]), 1);
     assert!(is_known(&reloaded.client_trusting(&new, &before)));
-    take(CERTIFICATE_FILE);
+    reloaded.take(&other, CERTIFICATE_FILE);
     assert_eq!(reloaded.reload(), 0);
     assert!(is_known(&reloaded.client(&new)));
     let stale = reloaded.client_trusting(&new, &before).list().unwrap_err();
@@ -192,7 +198,7 @@ fn what_a_signal_changes_is_in_the_audit_log() {
     let other = reloaded.files.path("other");
     ApiTls::open_or_make(&other, &["127.0.0.1".to_owned()]).unwrap();
     for name in [CERTIFICATE_FILE, KEY_FILE] {
-        std::fs::copy(other.join(name), reloaded.files.path("tls").join(name)).unwrap();
+        reloaded.take(&other, name);
     }
     assert_eq!(reloaded.reload(), 0);
     let [change, end] = last("api_tls");
@@ -200,6 +206,106 @@ fn what_a_signal_changes_is_in_the_audit_log() {
     assert_eq!(end["outcome"], "done");
     assert_eq!(reloaded.reload(), 0);
     assert_eq!(reloaded.deeds().len(), known, "nothing was changed");
+}
+
+/// G1. Method: one of the two files is another certificate's; one is cut short; one is missing.
+#[test]
+fn a_key_of_another_certificate_is_refused_and_the_log_says_what_to_do() {
+    let ops = User::operator("ops");
+    let reloaded = Reloaded::start(&[ops.entry()]);
+    let [before, other] = ["before", "other"].map(|name| reloaded.files.path(name));
+    std::fs::create_dir(&before).unwrap();
+    for name in [CERTIFICATE_FILE, KEY_FILE] {
+        std::fs::copy(reloaded.files.path("tls").join(name), before.join(name)).unwrap();
+    }
+    ApiTls::open_or_make(&other, &["127.0.0.1".to_owned()]).unwrap();
+    let stays = |what: &str| {
+        let lines = reloaded.logged_reload();
+        let message = |line: &Value| line["message"].as_str().unwrap().to_owned();
+        let errors: Vec<String> =
+            lines.iter().map(message).filter(|text| text.contains("stays as it was")).collect();
+        let [error] = &errors[..] else { panic!("{lines:?}") };
+        for part in ["the API's certificate stays", what, "send SIGHUP again"] {
+            assert!(error.contains(part), "no `{part}` in: {error}");
+        }
+        assert!(is_known(&reloaded.client_trusting(&ops, &before.join(CERTIFICATE_FILE))));
+    };
+    for name in [KEY_FILE, CERTIFICATE_FILE] {
+        reloaded.take(&other, name);
+        stays("key.pem holds no key of certificate.pem");
+        reloaded.take(&before, name);
+    }
+    for name in [KEY_FILE, CERTIFICATE_FILE] {
+        let path = reloaded.files.path("tls").join(name);
+        std::fs::write(&path, &std::fs::read(before.join(name)).unwrap()[..64]).unwrap();
+        stays(&format!("{name} holds no "));
+        std::fs::remove_file(&path).unwrap();
+        stays(&format!("{name}: No such file"));
+        reloaded.take(&before, name);
+    }
+    assert_eq!(reloaded.reload(), 0);
+}
+
+/// G2. Method: clients that trust either certificate ask all the time, each time by a connection of its own, while one takes
+/// the other's place again and again.
+#[test]
+fn no_request_fails_while_the_certificate_is_renewed() {
+    const RENEWALS: usize = 8;
+    let ops = User::operator("ops");
+    let reloaded = Reloaded::start(&[ops.entry()]);
+    let sources = ["one", "other"].map(|name| reloaded.files.path(name));
+    let shown = sources.each_ref().map(|source| {
+        ApiTls::open_or_make(source, &["127.0.0.1".to_owned()]).unwrap();
+        reloaded.client_trusting(&ops, &source.join(CERTIFICATE_FILE))
+    });
+    let both = reloaded.files.path("both.pem");
+    let first = reloaded.certificate();
+    let all = sources.iter().map(|source| source.join(CERTIFICATE_FILE)).chain([first]);
+    std::fs::write(
+        &both,
+        all.map(|path| std::fs::read_to_string(path).unwrap()).collect::<String>(),
+    )
+    .unwrap();
+    let (is_over, answered) = (AtomicBool::new(false), AtomicU64::new(0));
+    let ask = &|client: ApiClient, name: &str| {
+        let size = control::VolumeSize::try_from(64 << 20).unwrap();
+        let request = control::CreateVolume::new(name.parse().unwrap(), size);
+        while !is_over.load(Ordering::Relaxed) {
+            client.create(&request).unwrap();
+            client.list().unwrap();
+            client.delete(name).unwrap();
+            answered.fetch_add(1, Ordering::Relaxed);
+        }
+    };
+    std::thread::scope(|scope| {
+        // Also when something below fails: then nobody asks on.
+        let _ends = Ends(&is_over);
+        for name in ["a", "b"] {
+            let client = reloaded.client_trusting(&ops, &both);
+            scope.spawn(move || ask(client, name));
+        }
+        for renewal in 0..RENEWALS {
+            let so_far = answered.load(Ordering::Relaxed);
+            until("requests are answered", || answered.load(Ordering::Relaxed) > so_far);
+            let (new, old) = (renewal % 2, (renewal + 1) % 2);
+            for name in [CERTIFICATE_FILE, KEY_FILE] {
+                reloaded.take(&sources[new], name);
+            }
+            assert_eq!(reloaded.reload(), 0);
+            assert!(is_known(&shown[new]), "who connects is shown the new one");
+            let stale = shown[old].list().unwrap_err();
+            assert!(matches!(stale, ApiError::Untrusted { .. }), "{stale}");
+        }
+    });
+}
+
+/// Sets a flag when dropped.
+struct Ends<'a>(&'a AtomicBool);
+
+impl Drop for Ends<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
 }
 
 /// G5. Method: the log is moved away, and the signal that has it begun anew also finds another user.

@@ -47,13 +47,23 @@ fn tls(config: &ServeConfig) -> Result<Option<ApiTls>, Failure> {
 }
 
 /// Why the API has no certificate.
-pub(super) fn no_tls(error: &TlsError) -> Failure {
+fn no_tls(error: &TlsError) -> Failure {
     let what = format!("the API cannot be encrypted: {error}");
     let remedy = match error {
         TlsError::Half { .. } => "put both files there, or remove the one to have both made",
-        _ => "name a directory of this server's own with --api-tls",
+        TlsError::Content { .. } => "put a certificate and its key there, both in PEM",
+        TlsError::File { .. } => "name a directory of this server's own with --api-tls",
     };
     Failure::runtime(what, remedy)
+}
+
+/// Why the API's certificate is not replaced.
+pub(super) fn same_tls(error: &TlsError) -> Failure {
+    let what = format!("the API's certificate stays: {error}");
+    Failure::runtime(
+        what,
+        "put a certificate and its key there, both in PEM, and send SIGHUP again",
+    )
 }
 
 /// What the API is called, for a certificate that is made here.

@@ -120,7 +120,7 @@ async fn certificate(
     let new = match read.map_err(|_| interrupted())? {
         Ok(new) => new,
         Err(error) => {
-            let failed = async { Err(guard::no_tls(&error)) };
+            let failed = async { Err(guard::same_tls(&error)) };
             return recorded(guard, WHAT, Value::Null, failed).await;
         }
     };
