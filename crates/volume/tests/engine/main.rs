@@ -17,6 +17,7 @@ mod fsck;
 mod gone_back;
 mod heal;
 mod images;
+mod last_blocks;
 mod losses;
 mod metadata;
 mod misplaced;
