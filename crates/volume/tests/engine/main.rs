@@ -39,3 +39,4 @@ mod structures;
 mod superblocks;
 mod terms;
 mod undone;
+mod unreadable_pages;
