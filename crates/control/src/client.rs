@@ -2,6 +2,7 @@
 
 use std::io::ErrorKind;
 use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use serde::Serialize;
@@ -10,6 +11,7 @@ use ureq::http::{Response, Uri};
 use ureq::{Agent, Body, RequestBuilder};
 use uuid::Uuid;
 
+use crate::gate::AUDIT;
 use crate::{
     ChangeAuth, ChangeDevice, ChangeRestrictions, ChangeVolume, CreateVolume, CreatedVolume,
     Device, DeviceList, HostList, Problem, ProblemCode, QuotaList, Scrub, Server, StartScrub,
@@ -139,6 +141,7 @@ pub struct ApiClient {
     url: String,
     /// The value of `Authorization`.
     authorization: Option<String>,
+    incomplete_records: AtomicU64,
 }
 
 impl ApiClient {
@@ -173,7 +176,8 @@ impl ApiClient {
             .max_idle_connections(0)
             .build();
         let url = url.trim_end_matches('/').to_owned();
-        Ok(Self { agent: config.into(), url, authorization: None })
+        let incomplete_records = AtomicU64::new(0);
+        Ok(Self { agent: config.into(), url, authorization: None, incomplete_records })
     }
 
     /// The same client, known by `token`.
@@ -181,6 +185,13 @@ impl ApiClient {
     pub fn with_token(mut self, token: &str) -> Self {
         self.authorization = Some(format!("Bearer {}", token.trim()));
         self
+    }
+
+    /// How many answers so far are missing in the server's audit log, which has what was asked: their header
+    /// `Farflash-Audit` says `incomplete`. What they say is true all the same.
+    #[must_use]
+    pub fn incomplete_records(&self) -> u64 {
+        self.incomplete_records.load(Ordering::Relaxed)
     }
 
     /// Adds what makes us known.
@@ -370,6 +381,9 @@ impl ApiClient {
             true => ApiError::Untrusted { url: self.url.clone(), reason: reason(&error) },
             false => unreachable(&error, may_be_sent(&error)),
         })?;
+        if response.headers().contains_key(AUDIT) {
+            self.incomplete_records.fetch_add(1, Ordering::Relaxed);
+        }
         let status = response.status();
         let body =
             response.body_mut().with_config().limit(bytes_max).read_to_vec().map_err(|error| {

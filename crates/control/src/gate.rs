@@ -26,8 +26,12 @@ const OPEN_PATHS: [&str; 3] = ["/healthz", "/readyz", "/v1/openapi.json"];
 /// The same, with a device's id behind it: another host asks, which has no token, and has that id.
 const SERVING_PATH: &str = "/v1/serving/";
 
-/// Says `incomplete` of an answer that could not be recorded (L1 of `audit.rs`).
+/// Says [`INCOMPLETE`] of an answer that could not be recorded (L1 of `audit.rs`).
 pub(crate) const AUDIT: HeaderName = HeaderName::from_static("farflash-audit");
+/// The same name, for people.
+pub(crate) const AUDIT_SHOWN: &str = "Farflash-Audit";
+/// The one value of [`AUDIT`].
+pub(crate) const INCOMPLETE: &str = "incomplete";
 
 /// Whether a path answers everybody.
 pub(crate) fn is_open(path: &str) -> bool {
@@ -189,7 +193,7 @@ async fn record(
         }
         let (answered, _) = change.record(audit, Some(response.status().as_u16())).await;
         if answered.is_err() {
-            response.headers_mut().insert(AUDIT, HeaderValue::from_static("incomplete"));
+            response.headers_mut().insert(AUDIT, HeaderValue::from_static(INCOMPLETE));
         }
         response
     });

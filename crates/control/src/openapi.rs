@@ -5,7 +5,7 @@ use utoipa::openapi::schema::{AdditionalProperties, Schema};
 use utoipa::openapi::{OneOf, RefOr};
 use utoipa::{Modify, OpenApi};
 
-use crate::gate::is_open;
+use crate::gate::{AUDIT_SHOWN, INCOMPLETE, is_open};
 use crate::problem::Problem;
 use crate::quota::__path_show_quota;
 use crate::routes::paths::{
@@ -79,7 +79,25 @@ pub fn openapi() -> Value {
     let mut document = serde_json::to_value(Api::openapi()).expect("numbers and strings");
     rename_formats(&mut document);
     add_security(&mut document);
+    add_audit(&mut document);
     document
+}
+
+/// Says of each answer to a change that it may be missing in the audit log.
+fn add_audit(document: &mut Value) {
+    let header = json!({
+        "description": "Only where the audit log has what was asked and could not take what was answered. \
+                        The answer is true all the same.",
+        "schema": { "type": "string", "enum": [INCOMPLETE] },
+    });
+    let paths = document["paths"].as_object_mut().into_iter().flatten();
+    let operations = paths.flat_map(|(_, path)| path.as_object_mut().into_iter().flatten());
+    for (_, operation) in operations.filter(|(method, _)| *method != "get") {
+        let responses = operation["responses"].as_object_mut();
+        for response in responses.into_iter().flat_map(|all| all.values_mut()) {
+            response["headers"][AUDIT_SHOWN] = header.clone();
+        }
+    }
 }
 
 /// Says how clients name themselves. That they need not is true of servers without a list of users.

@@ -171,6 +171,27 @@ fn a_change_that_was_made_is_answered_though_it_cannot_be_recorded() {
     }
 }
 
+/// Method: the log's directory goes while tokens are changed by the client.
+#[test]
+fn a_client_knows_which_answers_could_not_be_recorded() {
+    let recorded = Recorded::start();
+    let ops = recorded.client(0);
+    let name = || "a".parse().unwrap();
+    let size = control::VolumeSize::try_from(4096).unwrap();
+    ops.create(&control::CreateVolume::new(name(), size)).unwrap();
+    assert_eq!(ops.incomplete_records(), 0);
+    let (file, directory) = (recorded.path(), recorded.files.path().to_owned());
+    recorded.api.service.meanwhile(move || {
+        std::fs::remove_file(file).unwrap();
+        std::fs::remove_dir(directory).unwrap();
+    });
+    ops.change_auth("a", &control::ChangeAuth::default()).unwrap();
+    assert_eq!(ops.incomplete_records(), 1);
+    // Nothing of this one is recorded, and nothing is done.
+    assert_eq!(code(&ops.delete("a").unwrap_err()), ProblemCode::Unavailable);
+    assert_eq!(ops.incomplete_records(), 1);
+}
+
 /// L5. Method: half a line is at the end, as a crash leaves it.
 #[test]
 fn a_torn_line_spoils_no_other() {

@@ -212,6 +212,13 @@ impl Cluster {
         self.directory.forget(volume);
         self.directory.change(volume, |api| api.delete(volume))
     }
+
+    /// How many of the changes asked for so far, by this and its clones, were answered and the answer could not be
+    /// recorded: the audit log of the server has what was asked, and not what came of it.
+    #[must_use]
+    pub fn incomplete_records(&self) -> u64 {
+        self.directory.incomplete_records()
+    }
 }
 
 /// Opens what `target` names: a volume's name or id, which the cluster in the environment is asked for,

@@ -141,6 +141,10 @@ impl Directory {
         })
     }
 
+    pub(crate) fn incomplete_records(&self) -> u64 {
+        self.apis.iter().map(ApiClient::incomplete_records).sum()
+    }
+
     fn lock(&self) -> MutexGuard<'_, BTreeMap<String, Place>> {
         self.places.lock().unwrap_or_else(PoisonError::into_inner)
     }

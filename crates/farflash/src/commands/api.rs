@@ -5,7 +5,7 @@ use std::io::{Read, Write};
 use std::path::PathBuf;
 
 use clap::Args;
-use control::{ApiClient, ApiToken, VolumeName};
+use control::{ApiClient, ApiError, ApiToken, VolumeName};
 
 use crate::failure::Failure;
 use crate::output;
@@ -67,6 +67,22 @@ impl ApiArgs {
         };
         Ok(if token.trim().is_empty() { client } else { client.with_token(&token) })
     }
+}
+
+/// Asks for a change. Who asks is told where the audit log does not have all of it.
+pub(super) fn change<T>(
+    client: &ApiClient,
+    ask: impl FnOnce(&ApiClient) -> Result<T, ApiError>,
+) -> Result<T, Failure> {
+    let before = client.incomplete_records();
+    let answer = ask(client);
+    if client.incomplete_records() > before {
+        output::note(
+            "warning: the audit log has what was asked, and not what came of it; see the server's log for why, and \
+             give the audit log space",
+        );
+    }
+    Ok(answer?)
 }
 
 /// Makes a token for a user of the API.

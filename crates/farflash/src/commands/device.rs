@@ -7,6 +7,7 @@ use schedule::{CostModel, POLICIES, policy_names};
 use units::ByteLen;
 use uuid::Uuid;
 
+use super::api;
 use super::volume::Output;
 use crate::failure::Failure;
 use crate::sharing_spec::{parse_latency, parse_write_cost};
@@ -95,7 +96,7 @@ impl DeviceCommand {
                 output.print(&list, |out| write!(out, "{}", table(&list.devices).to_text()))
             }
             Self::Forget { device, output } => {
-                output.client()?.forget_device(device)?;
+                output.change(|api| api.forget_device(device))?;
                 let document = serde_json::json!({ "forgotten": device });
                 let done = "it is forgotten all the same";
                 output.print_done(done, &document, |out| writeln!(out, "{device} is forgotten"))
@@ -135,7 +136,7 @@ impl Set {
             Some(name) => name,
             None => only_device(&client, "name one behind `farflash device set`")?,
         };
-        let device = client.change_device(&name, &change)?;
+        let device = api::change(&client, |api| api.change_device(&name, &change))?;
         self.output
             .print(&device, |out| write!(out, "{}", table(std::slice::from_ref(&device)).to_text()))
     }

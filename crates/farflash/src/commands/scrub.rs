@@ -7,6 +7,7 @@ use clap::Args;
 use control::{Scrub as Report, ScrubState, StartScrub};
 use units::ByteLen;
 
+use super::api;
 use super::device::only_device;
 use super::status::spoken;
 use super::volume::Output;
@@ -57,10 +58,11 @@ impl Scrub {
         let mut report = if self.status {
             client.scrub(&device)?
         } else if self.stop {
-            client.stop_scrub(&device)?
+            api::change(&client, |api| api.stop_scrub(&device))?
         } else {
             let bytes_per_second = self.rate.map(|rate| rate.0);
-            client.start_scrub(&device, &StartScrub { bytes_per_second })?
+            let request = StartScrub { bytes_per_second };
+            api::change(&client, |api| api.start_scrub(&device, &request))?
         };
         if !(self.status || self.stop || self.detach) {
             let mut progress = printed::progress(&format!("scrubbing {device}"));

@@ -4,14 +4,14 @@ use std::io::Write;
 
 use clap::{Args, Subcommand};
 use control::{
-    ApiClient, ChangeAuth, ChangeVolume, CreateVolume, CutOff, MetadataBytes, Slo, Volume,
-    VolumeName, VolumeSize, VolumeState,
+    ApiClient, ApiError, ChangeAuth, ChangeVolume, CreateVolume, CutOff, MetadataBytes, Slo,
+    Volume, VolumeName, VolumeSize, VolumeState,
 };
 use report::{Align, Table};
 use serde::Serialize;
 use units::ByteLen;
 
-use super::api::ApiArgs;
+use super::api::{self, ApiArgs};
 use super::restrictions::{ChangeArgs, RestrictionArgs};
 use super::tokens::NewTokenArgs;
 use crate::failure::Failure;
@@ -238,7 +238,7 @@ impl VolumeCommand {
             }
             Self::Resize { volume, size, output } => {
                 let request = ChangeVolume { size_bytes: Some(size), slo: None };
-                let volume = output.client()?.change(&volume, &request)?;
+                let volume = output.change(|api| api.change(&volume, &request))?;
                 let cut_off = volume.cut_off.map(gone).unwrap_or_default();
                 output.print_done(DONE, &volume, |out| {
                     writeln!(out, "{} has now {}{cut_off}", volume.name, ByteLen(volume.size_bytes))
@@ -251,14 +251,14 @@ impl VolumeCommand {
                     Failure::usage(what, remedy)
                 })?;
                 let request = ChangeVolume { size_bytes: None, slo: Some(slo) };
-                let volume = output.client()?.change(&volume, &request)?;
+                let volume = output.change(|api| api.change(&volume, &request))?;
                 let line = format!("{} is promised {}", volume.name, volume.slo);
                 output.print_done(DONE, &volume, |out| writeln!(out, "{line}"))
             }
             Self::ChangeAuth { volume, cut, grace, tokens, output } => {
                 let mut tokens = tokens.make()?;
                 let request = ChangeAuth { cut, grace_seconds: grace };
-                let made = output.client()?.change_auth(&volume, &request)?;
+                let made = output.change(|api| api.change_auth(&volume, &request))?;
                 tokens.keep(&made)?;
                 output.print_done(tokens.unseen(), &tokens.shown(&made), |out| {
                     writeln!(out, "{volume} has new tokens")?;
@@ -266,14 +266,15 @@ impl VolumeCommand {
                 })
             }
             Self::Restrict { volume, change, output } => {
-                let volume = output.client()?.restrict(&volume, &change.change()?)?;
+                let request = change.change()?;
+                let volume = output.change(|api| api.restrict(&volume, &request))?;
                 let text = volume.restrictions.to_string();
                 output.print_done(DONE, &volume, |out| {
                     writeln!(out, "{} is open to {text}", volume.name)
                 })
             }
             Self::Delete { volume, output } => {
-                output.client()?.delete(&volume)?;
+                output.change(|api| api.delete(&volume))?;
                 let document = serde_json::json!({ "deleted": volume });
                 output.print_done(DONE, &document, |out| writeln!(out, "{volume} is deleted"))
             }
@@ -299,7 +300,7 @@ impl Create {
             metadata_bytes,
             owner,
         };
-        let made = output.client()?.create(&request)?;
+        let made = output.change(|api| api.create(&request))?;
         tokens.keep(&made.tokens)?;
         output.print_done(tokens.unseen(), &tokens.shown(&made), |out| {
             created(out, &made.volume)?;
@@ -311,6 +312,14 @@ impl Create {
 impl Output {
     pub(super) fn client(&self) -> Result<ApiClient, Failure> {
         self.api.client()
+    }
+
+    /// Asks for a change ([`api::change`]).
+    pub(super) fn change<T>(
+        &self,
+        ask: impl FnOnce(&ApiClient) -> Result<T, ApiError>,
+    ) -> Result<T, Failure> {
+        api::change(&self.client()?, ask)
     }
 
     /// Prints `document` as JSON if that is wanted, else what `human` writes.
