@@ -7,6 +7,7 @@ mod starting;
 mod tearing;
 mod upkeep;
 mod used;
+mod verifying;
 
 use std::cell::Cell;
 use std::future::Future;
@@ -17,11 +18,11 @@ use std::task::Poll;
 use io_traits::{Buffer, Clock, Spawn};
 use local_sync::Semaphore;
 use sim::{DeviceFaults, Rng, SimDevice, SimWorld, Simulation, Survival};
-use units::{BLOCK_SIZE, Duration, Lba, LbaRange};
+use units::{Duration, Lba, LbaRange};
 use uuid::Uuid;
 use volume::{FormatOptions, VolumeError, VolumeSpec};
 
-use crate::content::{self, Shown};
+use crate::content;
 use crate::model::VolumeModel;
 use crate::profile::{Breaks, Profile, Workload};
 use crate::requests::{Worker, create};
@@ -29,7 +30,6 @@ use crate::rig::{self, Rig, Service};
 use crate::run::{Leniency, Run};
 use crate::seam::{Seam, SeamDevice};
 use crate::tall;
-use crate::target::Target;
 use breaking::Broken;
 
 /// The smallest disk that can be formatted: 64 MiB.
@@ -394,61 +394,6 @@ impl Boot {
             }
         }
         Ok(())
-    }
-
-    /// Everything that was acknowledged is there, and nothing else.
-    async fn verify(&self, rig: &Rig) {
-        for model in self.run.volumes() {
-            self.run.take_damage();
-            let now = self.run.now();
-            let size = rig.size(&model);
-            let lenient = self.run.leniency().metadata;
-            if model.must_exist().is_some_and(|must| must != size.is_some()) && !lenient {
-                let word = if size.is_some() { "is there again" } else { "is gone" };
-                return self.run.fail(format!("volume {} {word}", model.id));
-            }
-            model.found(size.is_some());
-            let Some(size) = size else { continue };
-            if !model.sizes(now, now).contains(&size) && !lenient {
-                let id = model.id;
-                return self.run.fail(format!("volume {id} has {size} blocks"));
-            }
-            model.set_size(size, now);
-            let Some(target) = rig.target(&model).await else {
-                return self.run.fail(format!("volume {} cannot be opened", model.id));
-            };
-            self.verify_volume(&model, &target, size).await;
-        }
-    }
-
-    async fn verify_volume(&self, model: &VolumeModel, target: &Target, size: u64) {
-        let invoked = self.run.now();
-        let mut all: Vec<Shown> = Vec::new();
-        let most = target.transfer_blocks_max();
-        let mut at = 0;
-        while at < size {
-            let whole = LbaRange::new(Lba(at), most.min(size - at));
-            let found = target.read(whole).await;
-            let ranges: Vec<LbaRange> = match found {
-                Ok(_) => vec![whole],
-                Err(_) => (at..whole.end().0).map(|lba| LbaRange::new(Lba(lba), 1)).collect(),
-            };
-            for range in ranges {
-                let again = if range == whole { found.clone() } else { target.read(range).await };
-                match again {
-                    Ok(bytes) => {
-                        let blocks = bytes.chunks(BLOCK_SIZE).zip(range.start.0..);
-                        all.extend(blocks.map(|(b, lba)| content::shown(model.id, lba, b)));
-                    }
-                    Err(_) => {
-                        self.run.check_read(model, range, invoked, &again);
-                        all.push(Shown::Unknown);
-                    }
-                }
-            }
-            at = whole.end().0;
-        }
-        self.run.check_shown(model, 0, &all, (invoked, self.run.now()));
     }
 
     async fn make_requests(&mut self, rig: &Rig) -> Watched<()> {
