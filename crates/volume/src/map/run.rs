@@ -20,12 +20,16 @@ pub(crate) struct Run<'a> {
 impl Run<'_> {
     /// All but the first `count` blocks.
     fn behind(self, count: usize) -> Self {
-        let metadata_each = self.metadata.len() / self.crcs.len().max(1);
         Self {
             start: self.start.plus(count as u64),
             crcs: &self.crcs[count..],
-            metadata: &self.metadata[count * metadata_each..],
+            metadata: &self.metadata[count * self.metadata_each()..],
         }
+    }
+
+    /// Bytes of metadata that each block has.
+    fn metadata_each(self) -> usize {
+        self.metadata.len() / self.crcs.len()
     }
 }
 
@@ -39,8 +43,7 @@ impl Map {
             let taken = match part.replaced + part.added {
                 0 => {
                     let mapping = Mapping { pba: run.start, crc: *crc };
-                    let metadata_each = run.metadata.len() / run.crcs.len();
-                    let of_block = &run.metadata[..metadata_each];
+                    let of_block = &run.metadata[..run.metadata_each()];
                     let old = self.insert_with_metadata(key, mapping, of_block);
                     old.into_iter().for_each(&mut replaced);
                     1
