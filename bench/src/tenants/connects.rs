@@ -25,14 +25,12 @@ const AT_ONCE: u64 = 16;
 /// Connections of each host: the admin queue and one I/O queue. Each is authenticated.
 pub(super) const CONNECTIONS_EACH: u64 = 2;
 
-/// A thread is not kept busy for nothing for longer than this, whether it is told to stop or not. A slice is far shorter.
-const IDLING_MAX: Duration = Duration::from_secs(10);
-
 /// What came of hosts that connected.
-#[derive(Clone, Copy, Debug)]
+#[derive(Debug)]
 pub(super) struct Made {
     pub(super) connections_per_second: f64,
-    /// What a host took of its thread, from its first message to its last.
+    pub(super) hosts: u32,
+    /// What the hosts took of their thread.
     pub(super) own_time: OwnTime,
 }
 
@@ -72,12 +70,13 @@ impl Connecting {
 }
 
 impl Idling {
-    /// From now on the thread of `load` is kept busy as if there were `per_second` connections, each host of which takes
-    /// `own_time`.
-    pub(super) fn beside(load: &Steady, per_second: f64, own_time: OwnTime) -> Result<Self> {
+    /// From now on the thread of `load` is kept busy as it was when hosts took `own_time` of it.
+    pub(super) fn beside(load: &Steady, own_time: OwnTime) -> Result<Self> {
         let stop = Arc::new(AtomicBool::new(false));
         let stopping = stop.clone();
-        load.run_beside(move |handle| idle(handle, per_second, own_time, stopping))?;
+        load.run_beside(async move |handle| {
+            own_time.take_again(&handle, || stopping.load(Ordering::Relaxed)).await;
+        })?;
         Ok(Self { stop })
     }
 
@@ -151,10 +150,10 @@ async fn drive(
     }
     ensure!(hosts.get() > 0, "nobody connected");
     let connections = f64::from(hosts.get()) * CONNECTIONS_EACH as f64;
-    let OwnTime { polls, spent } = world.own_time();
     Ok(Made {
         connections_per_second: connections / begin.elapsed().as_secs_f64(),
-        own_time: OwnTime { polls: polls / hosts.get(), spent: spent / hosts.get() },
+        hosts: hosts.get(),
+        own_time: world.own_time(),
     })
 }
 
@@ -164,24 +163,5 @@ async fn until_due(handle: &Handle, begin: Instant, per_second: f64, number: u32
     let due = pause * f64::from(number) - begin.elapsed().as_secs_f64();
     if due > 0.0 {
         handle.sleep_until(handle.now() + Duration::from_nanos((due * 1e9) as u64)).await;
-    }
-}
-
-/// Takes the time of hosts, in as many pieces, between which the thread does what else there is to do.
-async fn idle(handle: Handle, per_second: f64, own_time: OwnTime, stop: Arc<AtomicBool>) {
-    let begin = Instant::now();
-    let piece = own_time.spent / own_time.polls.max(1);
-    let mut number = 0;
-    while !stop.load(Ordering::Relaxed) && begin.elapsed() < IDLING_MAX {
-        until_due(&handle, begin, per_second, number).await;
-        number += 1;
-        for _ in 0..own_time.polls {
-            let begun = Instant::now();
-            while begun.elapsed() < piece {
-                std::hint::spin_loop();
-            }
-            // A timer fires when the sockets have been looked at.
-            handle.sleep_until(handle.now() + Duration::from_nanos(1)).await;
-        }
     }
 }

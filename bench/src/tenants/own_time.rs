@@ -3,8 +3,10 @@
 //! - O1: the time of a task is that in which it is polled. What the reactor does for it (receiving, timers) is not
 //!   counted, so a task takes rather more.
 //! - O2: a task that is polled while another one is, as one is when it is spawned, is counted once, with that.
+//! - O3: what was taken can be taken once more, at the same times and in pieces as long: a piece of 100 µs keeps the
+//!   thread from all else for that long, ten of 10 µs do not.
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::future::Future;
 use std::net::SocketAddr;
 use std::pin::pin;
@@ -14,11 +16,40 @@ use std::time::Instant;
 use io_traits::{Clock, Entropy, Network, NetworkError, Offload, Spawn};
 use units::Duration;
 
-/// How often tasks were polled, and how long that took.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct OwnTime {
-    pub(super) polls: u32,
-    pub(super) spent: Duration,
+/// A time in which a task was polled.
+#[derive(Clone, Copy, Debug)]
+struct Piece {
+    /// Since the world was made.
+    begin: Duration,
+    length: Duration,
+}
+
+/// The times in which tasks were polled, one after the other.
+#[derive(Clone, Debug, Default)]
+pub(super) struct OwnTime(Vec<Piece>);
+
+impl OwnTime {
+    /// All of it together.
+    pub(super) fn spent(&self) -> Duration {
+        self.0.iter().map(|piece| piece.length).sum()
+    }
+
+    /// Takes as much of this thread, piece by piece (O3), between which it does what else there is to do, until `is_over`.
+    pub(super) async fn take_again(self, clock: &impl Clock, is_over: impl Fn() -> bool) {
+        let start = Instant::now();
+        for Piece { begin, length } in self.0 {
+            if is_over() {
+                return;
+            }
+            // At once if it is late: behind what else there is. A timer fires when the sockets have been looked at.
+            let until = begin.saturating_sub(start.elapsed()).max(Duration::from_nanos(1));
+            clock.sleep_until(clock.now() + until).await;
+            let begun = Instant::now();
+            while begun.elapsed() < length {
+                std::hint::spin_loop();
+            }
+        }
+    }
 }
 
 /// A world that looks at the clock before and behind each poll of a task. Clones count together.
@@ -28,20 +59,22 @@ pub(super) struct Timed<W> {
     counted: Rc<Counted>,
 }
 
-#[derive(Default)]
 struct Counted {
-    own: Cell<OwnTime>,
+    start: Instant,
+    own: RefCell<OwnTime>,
     /// O2.
     is_running: Cell<bool>,
 }
 
 impl<W> Timed<W> {
     pub(super) fn new(world: W) -> Self {
-        Self { world, counted: Rc::default() }
+        let (start, own, is_running) = (Instant::now(), RefCell::default(), Cell::new(false));
+        Self { world, counted: Rc::new(Counted { start, own, is_running }) }
     }
 
+    /// What was taken since it was last asked for.
     pub(super) fn own_time(&self) -> OwnTime {
-        self.counted.own.get()
+        self.counted.own.take()
     }
 }
 
@@ -53,10 +86,10 @@ impl Counted {
             if self.is_running.replace(true) {
                 return task.as_mut().poll(context);
             }
-            let begin = Instant::now();
+            let begin = self.start.elapsed();
             let polled = task.as_mut().poll(context);
-            let OwnTime { polls, spent } = self.own.get();
-            self.own.set(OwnTime { polls: polls + 1, spent: spent + begin.elapsed() });
+            let length = self.start.elapsed() - begin;
+            self.own.borrow_mut().0.push(Piece { begin, length });
             self.is_running.set(false);
             polled
         })

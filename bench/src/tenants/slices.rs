@@ -91,11 +91,12 @@ impl Connects {
                     self.with.push(load.rate(SLICE));
                     let made = connecting.stop()?;
                     own_time = made.own_time;
-                    self.own_us.push(own_time.spent.as_secs_f64() * 1e6 / CONNECTIONS_EACH as f64);
+                    let connections = f64::from(made.hosts) * CONNECTIONS_EACH as f64;
+                    self.own_us.push(own_time.spent().as_secs_f64() * 1e6 / connections);
                     self.beside_per_second.push(made.connections_per_second);
                 }
                 _ => {
-                    let idling = Idling::beside(load, CONNECTS_PER_SECOND, own_time)?;
+                    let idling = Idling::beside(load, own_time.clone())?;
                     self.without_their_time.push(load.rate(SLICE));
                     idling.stop();
                 }
