@@ -330,7 +330,7 @@ impl<W: World, D: Device> Core<W, D> {
             self.state.memory.on_tick(now);
             self.all_connections().iter().for_each(|connection| connection.on_tick(now));
             self.all_associations().iter().for_each(|association| association.on_tick(now));
-            self.state.leaving.on_tick();
+            self.state.leaving.forget_those_at_rest();
             self.look_after_shards();
             self.tell_warnings();
         }

@@ -39,8 +39,10 @@ impl<W: World, D: Device> Default for Leaving<W, D> {
 }
 
 impl<W: World, D: Device> Leaving<W, D> {
-    /// `association` has no admin queue any more.
+    /// `association` has no admin queue any more. Others are looked at, too: hosts that come and go all the time would leave many
+    /// behind until the next tick, for each that comes to go through.
     pub(crate) fn add(&self, association: &Rc<Association<W, D>>) {
+        self.forget_those_at_rest();
         if association.subject.export().is_some() {
             self.0.borrow_mut().push(association.clone());
         }
@@ -56,7 +58,7 @@ impl<W: World, D: Device> Leaving<W, D> {
     }
 
     /// Forgets those that have nothing under way any more.
-    pub(crate) fn on_tick(&self) {
+    pub(crate) fn forget_those_at_rest(&self) {
         self.0.borrow_mut().retain(|association| !association.is_at_rest());
     }
 
