@@ -65,6 +65,7 @@ impl Lines {
     pub(super) fn end(self) {
         // Both fail only if it has panicked: then nobody writes any more, and there is nothing to wait for.
         let _ = self.sender.0.send(None);
+        self.thread.thread().unpark();
         let _ = self.thread.join();
     }
 }
@@ -72,7 +73,8 @@ impl Lines {
 fn write_all(lines: &Receiver<Option<Box<Line>>>) {
     while let Ok(Some(first)) = lines.recv() {
         reactor::leave_cores();
-        std::thread::sleep(GATHERED_FOR);
+        // Ends early if it is told to end; now and then for no reason, which makes a batch smaller.
+        std::thread::park_timeout(GATHERED_FOR);
         first.write();
         for line in lines.try_iter() {
             match line {
