@@ -26,6 +26,9 @@ const TOKEN_PREFIX: &str = "ffk_";
 /// Random bytes of a token.
 const TOKEN_BYTES: usize = 32;
 
+/// May do everything on its host anyway.
+const ROOT: u32 = 0;
+
 /// What a reader may ask for, besides what everybody may.
 const READER_PATHS: [&str; 2] = ["/metrics", "/v1/stats"];
 
@@ -123,10 +126,28 @@ struct User {
     caller: Caller,
 }
 
-/// Who may ask anything. Without a list everybody may ask everything. Clones are the same list, also when another
-/// takes its place.
+/// Who may ask anything. Clones are the same, also when others take their place.
 #[derive(Clone)]
-pub struct Users(Arc<RwLock<Option<Vec<User>>>>);
+pub struct Users(Arc<RwLock<Known>>);
+
+/// Who is known.
+enum Known {
+    /// Nobody, and everybody may ask everything.
+    Anybody,
+    /// By the kernel, on this host: root and this user, who may ask everything.
+    Owner { uid: u32 },
+    /// By their tokens.
+    Listed(Vec<User>),
+}
+
+impl Known {
+    fn listed(&self) -> &[User] {
+        match self {
+            Self::Anybody | Self::Owner { .. } => &[],
+            Self::Listed(users) => users,
+        }
+    }
+}
 
 /// What is another in a list of users than it was, by the names of these.
 #[derive(Clone, Debug, Default, Eq, PartialEq, Serialize)]
@@ -188,21 +209,30 @@ impl Users {
     /// Everybody, for everything.
     #[must_use]
     pub fn open() -> Self {
-        Self(Arc::default())
+        Self::new(Known::Anybody)
     }
 
-    /// From now on those of `others` may ask, and nobody else.
+    /// Root and the user `uid`, for everything, from this host.
+    #[must_use]
+    pub fn owner(uid: u32) -> Self {
+        Self::new(Known::Owner { uid })
+    }
+
+    fn new(known: Known) -> Self {
+        Self(Arc::new(RwLock::new(known)))
+    }
+
+    /// From now on those of `others` may ask, and nobody else. `others` become those who might before.
     pub fn replace(&self, others: &Self) {
-        let others = others.list_mut().take();
-        *self.list_mut() = others;
+        std::mem::swap(&mut *self.known_mut(), &mut *others.known_mut());
     }
 
-    // A panic elsewhere leaves the list whole: it is replaced at once.
-    fn list(&self) -> RwLockReadGuard<'_, Option<Vec<User>>> {
+    // A panic elsewhere leaves it whole: it is replaced at once.
+    fn known(&self) -> RwLockReadGuard<'_, Known> {
         self.0.read().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn list_mut(&self) -> RwLockWriteGuard<'_, Option<Vec<User>>> {
+    fn known_mut(&self) -> RwLockWriteGuard<'_, Known> {
         self.0.write().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -245,22 +275,18 @@ impl Users {
         if users.is_empty() {
             return Err(UsersError::Nobody);
         }
-        Ok(Self(Arc::new(RwLock::new(Some(users)))))
+        Ok(Self::new(Known::Listed(users)))
     }
 
     /// What is another in `others`.
     #[must_use]
     pub fn changes_to(&self, others: &Self) -> UserChanges {
-        let (old, new) = (self.list(), others.list());
-        let by_name = |list: &Option<Vec<User>>, name: &str| {
-            list.iter().flatten().position(|user| user.caller.name() == name)
-        };
+        let (old, new) = (self.known(), others.known());
+        let (old, new) = (old.listed(), new.listed());
         let mut changes = UserChanges::default();
-        for user in new.iter().flatten() {
+        for user in new {
             let name = || user.caller.name().to_owned();
-            let Some(before) =
-                by_name(&old, user.caller.name()).and_then(|at| old.as_ref()?.get(at))
-            else {
+            let Some(before) = by_name(old, user.caller.name()) else {
                 changes.added.push(name());
                 continue;
             };
@@ -273,8 +299,8 @@ impl Users {
                 changes.new_quota.push(name());
             }
         }
-        let gone = old.iter().flatten().map(|user| user.caller.name());
-        let gone = gone.filter(|name| by_name(&new, name).is_none());
+        let gone = old.iter().map(|user| user.caller.name());
+        let gone = gone.filter(|name| by_name(new, name).is_none());
         changes.removed = gone.map(str::to_owned).collect();
         changes
     }
@@ -286,19 +312,42 @@ impl Users {
             Caller::Tenant(tenant) => Some(tenant.clone()),
             Caller::Operator(_) | Caller::Reader(_) => None,
         };
-        self.list().iter().flatten().filter_map(tenant).collect()
+        self.known().listed().iter().filter_map(tenant).collect()
     }
 
     /// Whether everybody may ask everything.
     #[must_use]
     pub fn is_open(&self) -> bool {
-        self.list().is_none()
+        matches!(*self.known(), Known::Anybody)
     }
 
-    /// Who sent this value of the header `Authorization`.
-    pub(crate) fn identify(&self, authorization: Option<&str>) -> Result<Caller, Problem> {
-        let list = self.list();
-        let Some(users) = &*list else { return Ok(Caller::Operator("anybody".into())) };
+    /// Whether they are known by their tokens.
+    #[must_use]
+    pub fn are_listed(&self) -> bool {
+        matches!(*self.known(), Known::Listed(_))
+    }
+
+    /// Whether they are known by whose sockets theirs are.
+    pub(crate) fn are_owners(&self) -> bool {
+        matches!(*self.known(), Known::Owner { .. })
+    }
+
+    /// Who sent this value of the header `Authorization` over a connection of the user `owner`, if that is on this host.
+    pub(crate) fn identify(
+        &self,
+        authorization: Option<&str>,
+        owner: Option<u32>,
+    ) -> Result<Caller, Problem> {
+        let known = self.known();
+        let users = match &*known {
+            Known::Anybody => return Ok(Caller::Operator("anybody".into())),
+            Known::Owner { uid } => {
+                let owner = owner.filter(|owner| *owner == ROOT || owner == uid);
+                let owner = owner.ok_or_else(|| not_the_owner(*uid))?;
+                return Ok(Caller::Operator(format!("uid {owner}").into()));
+            }
+            Known::Listed(users) => users,
+        };
         let token = authorization.and_then(|value| value.strip_prefix("Bearer "));
         let token = token.ok_or_else(|| unauthenticated("this API answers to those it knows"))?;
         let hash = hash(token.trim());
@@ -309,6 +358,20 @@ impl Users {
         let known = known.ok_or_else(|| unauthenticated("nobody has this token"))?;
         Ok(known.caller.clone())
     }
+}
+
+fn by_name<'a>(users: &'a [User], name: &str) -> Option<&'a User> {
+    users.iter().find(|user| user.caller.name() == name)
+}
+
+/// Refuses a request where nobody is known but the server's owner.
+fn not_the_owner(uid: u32) -> Problem {
+    let detail = format!(
+        "this API has no list of users: it answers root and the user {uid}, as whom the server runs, from their own host alone"
+    );
+    let hint = "ask there as one of these, or give the server a list with --api-users, or --api-open \
+                where everybody who reaches it may do everything";
+    Problem::new(ProblemCode::Unauthenticated, &detail, hint)
 }
 
 /// Refuses a request that says twice who sends it.
@@ -441,7 +504,7 @@ mod tests {
     #[test]
     fn callers_are_known_by_their_tokens() {
         let users = Users::from_toml(&list()).expect("a list");
-        let who = |token: &str| users.identify(Some(&format!("Bearer {token}")));
+        let who = |token: &str| users.identify(Some(&format!("Bearer {token}")), Some(ROOT));
         assert_eq!(who(&token(1).token), Ok(Caller::Operator("ops".into())));
         let acme = who(&token(2).token).expect("known");
         let quota =
@@ -449,11 +512,24 @@ mod tests {
         assert_eq!(acme, Caller::Tenant(Arc::new(Tenant { name: "acme".into(), quota })));
         assert!(acme.may_use(Some("acme")) && !acme.may_use(Some("other")) && !acme.may_use(None));
         for wrong in [Some("Bearer x"), Some(""), None, Some(token(1).token.as_str())] {
-            let problem = users.identify(wrong).expect_err("unknown");
+            let problem = users.identify(wrong, Some(ROOT)).expect_err("unknown");
             assert_eq!(problem.code, ProblemCode::Unauthenticated);
         }
-        let anybody = Users::open().identify(None).expect("open");
+        let anybody = Users::open().identify(None, None).expect("open");
         assert!(anybody.may_use(None));
+    }
+
+    #[test]
+    fn without_a_list_root_and_the_owner_are_known() {
+        let users = Users::owner(1000);
+        for uid in [0, 1000] {
+            let caller = users.identify(None, Some(uid));
+            assert_eq!(caller, Ok(Caller::Operator(format!("uid {uid}").into())));
+        }
+        for stranger in [Some(1001), None] {
+            let problem = users.identify(Some("Bearer x"), stranger).expect_err("unknown");
+            assert_eq!(problem.code, ProblemCode::Unauthenticated);
+        }
     }
 
     #[test]

@@ -61,6 +61,10 @@ impl Default for Guard {
 #[derive(Clone, Copy)]
 pub(crate) struct Peer(pub(crate) SocketAddr);
 
+/// Whose it is, where that has been found out (`owner.rs`).
+#[derive(Clone, Copy)]
+pub(crate) struct Owner(pub(crate) u32);
+
 /// What the API counts of itself, and has said.
 #[derive(Default)]
 pub(crate) struct Counts {
@@ -100,7 +104,8 @@ pub(crate) async fn pass(
     if is_open(request.uri().path()) {
         return next.run(request).await;
     }
-    let caller = match identify(&guard.users, request.headers()) {
+    let owner = request.extensions().get::<Owner>().map(|owner| owner.0);
+    let caller = match identify(&guard.users, request.headers(), owner) {
         Ok(caller) => caller,
         Err(problem) => {
             counts.note_unauthenticated();
@@ -143,14 +148,14 @@ pub(crate) async fn admit(request: Request, next: Next) -> Response {
     }
 }
 
-/// Who sent a request with these headers.
-fn identify(users: &Users, headers: &HeaderMap) -> Result<Caller, Problem> {
+/// Who sent a request with these headers over a connection of `owner`.
+fn identify(users: &Users, headers: &HeaderMap, owner: Option<u32>) -> Result<Caller, Problem> {
     let mut sent = headers.get_all(header::AUTHORIZATION).iter();
     let authorization = sent.next().and_then(|value| value.to_str().ok());
     match sent.next() {
         // What stands between, such as a proxy, may have believed the other.
-        Some(_) if !users.is_open() => Err(caller::two_credentials()),
-        _ => users.identify(authorization),
+        Some(_) if users.are_listed() => Err(caller::two_credentials()),
+        _ => users.identify(authorization, owner),
     }
 }
 

@@ -28,6 +28,7 @@ mod metadata;
 mod metrics;
 mod name;
 mod openapi;
+mod owner;
 mod paced;
 mod presence;
 mod problem;

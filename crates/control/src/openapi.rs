@@ -105,7 +105,7 @@ fn add_security(document: &mut Value) {
     document["components"]["securitySchemes"]["token"] = json!({
         "type": "http",
         "scheme": "bearer",
-        "description": "A token of the server's list of users. Without such a list the server answers everybody.",
+        "description": "A token of the server's list of users. Without such a list the server answers root and its own user, on its host; with `--api-open`, everybody.",
     });
     document["security"] = json!([{ "token": [] }, {}]);
     let paths = document["paths"].as_object_mut().into_iter().flatten();

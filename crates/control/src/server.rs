@@ -18,12 +18,13 @@ use tokio::sync::watch;
 use tokio::task::{AbortHandle, JoinSet};
 use tokio::time::Instant;
 
+use crate::caller::Users;
 use crate::crowd::{Activity, Place, Step, WAITING_MAX, next_step, who_makes_room};
-use crate::gate::{Guard, Peer};
+use crate::gate::{Guard, Owner, Peer};
 use crate::limits::Limits;
 use crate::paced::Paced;
 use crate::tls::ApiTls;
-use crate::{VolumeService, routes};
+use crate::{VolumeService, owner, routes};
 
 /// Pause after an `accept` that failed for want of descriptors or memory.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
@@ -40,9 +41,9 @@ pub async fn serve(
     limits: Limits,
     stop: impl Future<Output = ()>,
 ) {
-    let tls = guard.tls.clone();
+    let (tls, users) = (guard.tls.clone(), guard.users.clone());
     let router = routes::router(service, guard, limits);
-    let mut clients = Clients::new(router, tls, limits);
+    let mut clients = Clients::new(router, (tls, users), limits);
     let mut stop = pin!(stop);
     loop {
         tokio::select! {
@@ -63,6 +64,7 @@ pub async fn serve(
 struct Clients {
     router: Router,
     tls: Option<ApiTls>,
+    users: Users,
     limits: Limits,
     /// Tells connections to end behind the request that they have begun.
     stopping: watch::Sender<bool>,
@@ -82,10 +84,11 @@ struct Served {
 }
 
 impl Clients {
-    fn new(router: Router, tls: Option<ApiTls>, limits: Limits) -> Self {
+    fn new(router: Router, (tls, users): (Option<ApiTls>, Users), limits: Limits) -> Self {
         Self {
             router,
             tls,
+            users,
             limits,
             stopping: watch::Sender::new(false),
             crowded: Arc::default(),
@@ -143,9 +146,14 @@ impl Clients {
         let (activity, limits) = (Activity::new(), self.limits);
         let router =
             self.router.clone().layer(Extension(Peer(peer))).layer(Extension(activity.clone()));
+        let own = stream.local_addr().ok().filter(|_| self.users.are_owners());
         let stream = Paced::new(stream, limits.write_timeout, self.crowded.clone());
         let (tls, stopping) = (self.tls.clone(), self.stopping.subscribe());
         let task = self.connections.spawn(async move {
+            let router = match own {
+                None => router,
+                Some(own) => with_owner(router, peer, own).await,
+            };
             match tls {
                 None => serve_connection(stream, router, limits, stopping).await,
                 Some(tls) => serve_encrypted(&tls, stream, router, limits, stopping).await,
@@ -167,6 +175,15 @@ impl Clients {
             tracing::warn!(connections = self.connections.len(), "API requests were cut off");
             self.connections.shutdown().await;
         }
+    }
+}
+
+/// Finds out whose connection that from `peer` to `own` is, for `router` to know.
+async fn with_owner(router: Router, peer: SocketAddr, own: SocketAddr) -> Router {
+    let found = tokio::task::spawn_blocking(move || owner::owner_of(peer, own)).await;
+    match found.ok().flatten() {
+        None => router,
+        Some(uid) => router.layer(Extension(Owner(uid))),
     }
 }
 

@@ -167,28 +167,30 @@ fn warnings(server: &Server) -> Vec<&str> {
     warns.map(|line| line["fields"]["message"].as_str().unwrap()).collect()
 }
 
-/// Volumes are open to all by `--auth off` and by nothing else, and the API to all who reach it where it is reached from
-/// elsewhere; the log warns of either.
+/// Volumes are open to all by `--auth off` and by nothing else, and the API to all who reach it by `--api-open`; the log warns
+/// of either, and of an API that listens to others and answers nobody there.
 #[test]
 fn a_server_is_open_by_its_owner_s_word_and_says_so() {
     let open = "authentication is off: any host";
-    let api = "the API is open to everybody";
+    let api = "the API is open";
+    let alone = "the API answers nobody on other hosts";
     let warns = |server: &Server| {
         let warnings = warnings(server);
-        [open, api].map(|what| warnings.iter().any(|line| line.starts_with(what)))
+        [open, api, alone].map(|what| warnings.iter().any(|line| line.starts_with(what)))
     };
     let serve = ["serve", "--device", "mem:256MiB", "--listen", "127.0.0.1:0", "--log-json"];
     let start = |more: &[&str]| Server::from_arguments(&[&serve[..], more].concat());
     // Nothing said.
     let server = start(&["--api", "127.0.0.1:0"]);
-    assert_eq!(warns(&server), [false, false]);
+    assert_eq!(warns(&server), [false, false, false]);
     let volume = server.volume_json(&["create", "v", "--size", "64MiB"]);
     does_not_open("", &volume, "wants to see a token");
     opens(text(&volume, "token"), &volume);
     let server = start(&["--api", "127.0.0.1:0", "--auth", "off"]);
-    assert_eq!(warns(&server), [true, false]);
+    assert_eq!(warns(&server), [true, false, false]);
     opens("", &server.volume_json(&["create", "v", "--size", "64MiB"]));
-    assert_eq!(warns(&start(&["--api", "0.0.0.0:0"])), [false, true]);
+    assert_eq!(warns(&start(&["--api", "0.0.0.0:0"])), [false, false, true]);
+    assert_eq!(warns(&start(&["--api", "127.0.0.1:0", "--api-open"])), [false, true, false]);
 }
 
 #[test]

@@ -61,6 +61,8 @@ pub(super) struct ConfigFile {
     #[serde(deserialize_with = "names")]
     auth_groups: Option<Vec<String>>,
     pub(super) api_users: Option<PathBuf>,
+    #[serde(deserialize_with = "flag")]
+    pub(super) api_open: Option<bool>,
     pub(super) api_tls: Option<PathBuf>,
     pub(super) audit_log: Option<PathBuf>,
     #[serde(deserialize_with = "flag")]

@@ -78,6 +78,7 @@ Configuration file (--config), every key optional; flags win over it:
     auth_hashes = [\"sha256\", \"sha384\", \"sha512\"]
     auth_groups = [\"null\", \"ffdhe3072\"]
     api_users = \"/etc/farflash/users.toml\"
+    api_open = false
     api_tls = \"/var/lib/farflash/tls\"
     audit_log = \"/var/log/farflash/audit.jsonl\"
     format_if_blank = false
@@ -126,9 +127,12 @@ pub(crate) struct Serve {
     #[command(flatten)]
     auth: AuthArgs,
     /// Who may ask the API: a TOML file of operators and tenants (see `farflash api-token --help`)
-    /// [default: everybody who reaches it]
+    /// [default: root and the user this server runs as, on this host]
     #[arg(long, value_name = "FILE")]
     api_users: Option<PathBuf>,
+    /// Let everybody who reaches the API do everything
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
+    api_open: Option<bool>,
     /// Encrypt the API (https) with certificate.pem and key.pem of this directory. If neither is there,
     /// they are made, for this machine's name and the API's address [default: plain HTTP]
     #[arg(long, value_name = "DIRECTORY")]
@@ -221,6 +225,12 @@ impl Serve {
         }
         let listen = self.listen.or(file.listen).unwrap_or(LISTEN_DEFAULT);
         let cluster = self.cluster.settle(written)?;
+        let api_users = self.api_users.or(file.api_users);
+        let api_open = self.api_open.or(file.api_open).unwrap_or(false);
+        if api_open && api_users.is_some() {
+            let what = "an API that is open to everybody has no list of users";
+            return Err(Failure::usage(what, "leave out --api-open, or --api-users"));
+        }
         Ok(ServeConfig {
             devices,
             cores,
@@ -231,7 +241,8 @@ impl Serve {
             cluster,
             format_if_blank: self.format_if_blank.or(file.format_if_blank).unwrap_or(false),
             authentication,
-            api_users: self.api_users.or(file.api_users),
+            api_users,
+            api_open,
             api_tls: self.api_tls.or(file.api_tls),
             audit_log: self.audit_log.or(file.audit_log),
             connections_max,

@@ -19,7 +19,10 @@ pub(super) fn open(config: &ServeConfig) -> Result<Guard, Failure> {
 
 /// The list of users as its file has it now.
 pub(super) fn users(config: &ServeConfig) -> Result<Users, Failure> {
-    let Some(path) = &config.api_users else { return Ok(Users::open()) };
+    let Some(path) = &config.api_users else {
+        let uid = rustix::process::geteuid().as_raw();
+        return Ok(if config.api_open { Users::open() } else { Users::owner(uid) });
+    };
     let shown = path.display();
     let text = std::fs::read_to_string(path).map_err(|error| {
         let what = format!("the list of API users {shown} cannot be read: {error}");

@@ -99,6 +99,8 @@ pub(crate) struct ServeConfig {
     pub(crate) authentication: Option<Policy>,
     /// Who may ask the API; everybody, if there is no list.
     pub(crate) api_users: Option<PathBuf>,
+    /// Without users, everybody who reaches the API may do everything.
+    pub(crate) api_open: bool,
     /// Where certificate and key of the API lie; without, it is plain HTTP.
     pub(crate) api_tls: Option<PathBuf>,
     /// Where changes made by the API are recorded.
@@ -305,15 +307,15 @@ fn warn_of_risks(config: &ServeConfig, guard: &Guard, api: SocketAddr) {
     if config.authentication.is_none() {
         tracing::warn!("authentication is off: any host that reaches a portal can open any volume");
     }
-    if guard.users.is_open() && !api.ip().is_loopback() {
-        tracing::warn!(
-            "the API is open to everybody who reaches it: name its users with --api-users"
-        );
+    if guard.users.is_open() {
+        tracing::warn!("the API is open: everybody who reaches it may do everything");
+    } else if !guard.users.are_listed() && !api.ip().is_loopback() {
+        tracing::warn!("the API answers nobody on other hosts: name its users with --api-users");
     }
-    if guard.audit.is_none() && !guard.users.is_open() {
+    if guard.audit.is_none() && guard.users.are_listed() {
         tracing::warn!("what API users change is recorded nowhere: name a file with --audit-log");
     }
-    if guard.tls.is_none() && !guard.users.is_open() && !api.ip().is_loopback() {
+    if guard.tls.is_none() && guard.users.are_listed() && !api.ip().is_loopback() {
         tracing::warn!(
             "tokens of API users cross the network as they are: encrypt it with --api-tls"
         );
