@@ -12,7 +12,8 @@
 //! Under a cluster's prefix in etcd lie `hosts/ID` and `host-names/NAME` (under the host's lease), and without a lease `cluster` (its identity),
 //! `devices/ID` (a claim), `claimed/ID` (its last claim, also when that was given back), `volumes/ID`, `names/NAME`, and
 //! `tenants/NAME`, which puts a tenant's changes in a row, and `grants/NAME`, how its quota is divided among hosts; and
-//! `registered/ID`, the last registration of a host that stops by itself.
+//! `registered/ID`, the last registration of a host that stops by itself. Under the lease is `changed/ID`, too: that something was
+//! changed about a device in this session.
 //!
 //! - F1: a host serves a device only from the moment that its claim was made until it gives the claim
 //!   back or learns that it lost it. It gives the claim back when it has stopped to serve the device, and no request to it is under way.

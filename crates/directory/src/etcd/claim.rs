@@ -63,7 +63,7 @@ impl Shared {
             let epoch = own_work.map(|now| now.mod_revision);
             if let Some(epoch) = epoch.or(made.succeeded.then(|| made.revision())) {
                 let mark = record.mark();
-                self.note_claim(&connection, claim.device, Held { epoch, record })?;
+                self.note_claim(&connection, claim.device, Held { epoch, record, changed: 0 })?;
                 self.seen(epoch).await;
                 return Ok(mark);
             }

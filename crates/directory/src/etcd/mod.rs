@@ -15,6 +15,7 @@
 mod access;
 mod address;
 mod admission;
+mod change;
 mod claim;
 mod gateway;
 mod grants;
@@ -103,6 +104,8 @@ struct State {
 struct Held {
     epoch: i64,
     record: ClaimRecord,
+    /// When something was changed about the device last, as far as is known; 0 for never (V4 of `volumes.rs`).
+    changed: i64,
 }
 
 #[derive(Clone)]
@@ -139,6 +142,11 @@ impl Keys {
     /// Where the last claim of a device stays noted (F5).
     fn claimed(&self, id: Uuid) -> String {
         format!("{}claimed/{id}", self.prefix)
+    }
+
+    /// Where it is noted, for as long as a session lasts, that something was changed about a device (V4 of `volumes.rs`).
+    fn changed(&self, id: Uuid) -> String {
+        format!("{}changed/{id}", self.prefix)
     }
 
     /// Where the last registration of a host that stops by itself stays noted (F7).
@@ -252,61 +260,6 @@ impl Shared {
     fn in_session(&self, connection: &Connection) -> Compare {
         let host = self.state(|state| state.host.id);
         Compare::Lease(self.keys.host(host), connection.lease)
-    }
-
-    /// Makes changes about a device that this process has claimed (F3). `false`: one of the other
-    /// conditions does not hold, and nothing was changed.
-    async fn change(
-        &self,
-        device: Uuid,
-        mut compare: Vec<Compare>,
-        then: &[Op],
-    ) -> Result<bool, DirectoryError> {
-        let connection = self.connection()?;
-        let Some(held) = self.state(|state| state.claims.get(&device).cloned()) else {
-            return Err(self.fenced(device));
-        };
-        let key = self.keys.device(device);
-        compare.push(Compare::ModRevision(key.clone(), held.epoch));
-        compare.push(self.in_session(&connection));
-        let host = self.keys.host(held.record.host);
-        let answer = connection.gateway.txn(&compare, then, &[Op::Get(key), Op::Get(host)]).await;
-        let answer = answer.map_err(|error| match then {
-            [] => self.failed(error),
-            _ => self.given_up(&connection, error),
-        })?;
-        if answer.succeeded {
-            if !then.is_empty() {
-                self.seen(answer.revision()).await;
-            }
-            return Ok(true);
-        }
-        let mut read = answer.read();
-        let (claim, host) = (read.next().flatten(), read.next().flatten());
-        if claim.is_some_and(|claim| claim.mod_revision == held.epoch) {
-            return match host.is_some_and(|host| host.lease == connection.lease) {
-                true => Ok(false),
-                false => Err(self.session_ended()),
-            };
-        }
-        // The session finds out what is to be done about it (F4).
-        self.state(|state| state.doubted.insert(device));
-        self.trouble.notify_one();
-        let holder = claim.and_then(|kv| serde_json::from_slice::<ClaimRecord>(&kv.value).ok());
-        let holder = holder.map_or_else(|| "nobody".to_owned(), |claim| claim.host_name);
-        Err(DirectoryError::Fenced { holder })
-    }
-
-    /// Nothing was changed, since it was asked for in a session that has ended (E5).
-    fn session_ended(&self) -> DirectoryError {
-        self.trouble.notify_one();
-        DirectoryError::Unreachable { reason: "the session with it has just ended".to_owned() }
-    }
-
-    fn fenced(&self, device: Uuid) -> DirectoryError {
-        let view = self.state(|state| state.view.clone());
-        let holder = view.claims.get(&device).map(|claim| claim.host_name.clone());
-        DirectoryError::Fenced { holder: holder.unwrap_or_else(|| "nobody".to_owned()) }
     }
 
     /// Waits until the view is as of `revision` (E3).

@@ -5,6 +5,9 @@
 //! - V2: what lies before etcd may repeat a request that was carried out, and give the second answer. A change that finds its own work
 //!   is done.
 //! - V3: where another device holds a volume of the same id, too, and has the record, that record and its name stay as they are.
+//! - V4: nor does what comes late make again what was removed since: a key that is gone compares like one that never was. So
+//!   each change of a device writes `changed/DEVICE`, too, and compares that this is as the change before left it. The key is
+//!   under the session's lease: what was asked for in a former session has no effect anyway (E5).
 
 use super::gateway::{Compare, KeyValue, Op, document};
 use super::{CLAIM_ROUNDS, Shared};

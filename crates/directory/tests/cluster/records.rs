@@ -160,6 +160,59 @@ async fn a_change_that_comes_again_overwrites_nothing_newer() {
     assert!(!is_there(etcd.address(0), &format!("/farflash/test/volumes/{}", first.id)));
 }
 
+/// V4, attacked: what makes a record and takes a name comes once more when both were given up. Nobody would give up again what it
+/// makes of a volume that is not there.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_comes_again_makes_nothing_anew_that_was_given_up() {
+    let etcd = EtcdProcesses::start(1);
+    let wire = Wire::new(etcd.address(0));
+    let (a, b) = (host("a"), host("b"));
+    let at_a = joined(&[wire.address()], &a).await;
+    at_a.claim(claim(DEVICE)).await.expect("free");
+    let once = VolumeRecord { owner: Some("acme".to_owned()), ..volume(&a, DEVICE, "once") };
+    let is_left = || {
+        let keys = [format!("names/{}", once.name), format!("volumes/{}", once.id)];
+        keys.map(|key| is_there(etcd.address(0), &format!("/farflash/test/{key}")))
+    };
+    for reserves in [true, false] {
+        wire.copy("/farflash/test/names/once");
+        match reserves {
+            true => at_a.reserve(once.clone()).await.expect("free"),
+            false => {
+                let held = at_a.reconcile(DEVICE, vec![once.clone()]).await;
+                assert_eq!(held, Ok(Vec::new()));
+            }
+        }
+        assert_eq!(is_left(), [true; 2]);
+        at_a.forget(once.clone()).await.expect("ours");
+        wire.repeat_late();
+        assert_eq!(is_left(), [false; 2], "reserves: {reserves}");
+    }
+    // A record may be lost while its volume is there.
+    wire.copy("/farflash/test/tenants/acme");
+    at_a.update(once.clone()).await.expect("ours");
+    at_a.forget(once.clone()).await.expect("ours");
+    wire.repeat_late();
+    assert_eq!(is_left(), [false; 2], "updates");
+    let at_b = join(&etcd, &b).await;
+    at_b.claim(claim(OTHER_DEVICE)).await.expect("free");
+    at_b.reserve(volume(&b, OTHER_DEVICE, "once")).await.expect("free");
+}
+
+/// V4: changes of one device that are made at once are all made.
+#[tokio::test]
+async fn changes_of_one_device_may_be_made_at_once() {
+    let etcd = EtcdProcesses::start(1);
+    let a = host("a");
+    let at_a = join(&etcd, &a).await;
+    at_a.claim(claim(DEVICE)).await.expect("free");
+    let all: Vec<_> = (0..4).map(|n| volume(&a, DEVICE, &format!("v{n}"))).collect();
+    let [one, two, three, four] = [0, 1, 2, 3].map(|n| at_a.reserve(all[n].clone()));
+    let made = tokio::join!(one, two, three, four);
+    assert_eq!(made, (Ok(()), Ok(()), Ok(()), Ok(())));
+    assert_eq!(at_a.view().volumes.len(), 4);
+}
+
 /// V3: of two volumes of one id, on devices of which one was copied, say, the one that has the record keeps it, and its name,
 /// whatever is done with the other.
 #[tokio::test]
