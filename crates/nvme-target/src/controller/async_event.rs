@@ -34,6 +34,15 @@ struct Notice {
     is_masked: bool,
 }
 
+/// Changes of the discovery log, which hosts read in pieces: one that read the generation counter before a change has not learnt of
+/// it by the pieces that it reads behind it.
+#[derive(Debug, Default)]
+struct DiscoveryNotice {
+    notice: Notice,
+    /// Since the last change the host was neither told nor has it read the generation counter.
+    is_unknown: bool,
+}
+
 /// Critical warnings of the SMART / Health log. A warning is told when it is set, once for each time that it
 /// is; all of them are masked from an event until the host has read the log.
 #[derive(Debug, Default)]
@@ -56,7 +65,7 @@ pub(super) struct AsyncEvents {
     config: u32,
     warnings: Warnings,
     namespace: Notice,
-    discovery: Notice,
+    discovery: DiscoveryNotice,
     /// The namespace belongs on the changed namespace list.
     namespace_is_listed: bool,
 }
@@ -77,6 +86,28 @@ impl Notice {
             *self = Self { is_pending: false, is_masked: true };
         }
         is_due
+    }
+}
+
+impl DiscoveryNotice {
+    fn raise(&mut self) {
+        self.is_unknown = true;
+        self.notice.raise();
+    }
+
+    /// Whether to tell now; it then counts as told.
+    fn take(&mut self, is_enabled: bool) -> bool {
+        let is_due = self.notice.take(is_enabled);
+        self.is_unknown &= !is_due;
+        is_due
+    }
+
+    /// A piece was read, with the generation counter or not, and the event is retained or not.
+    fn read(&mut self, has_counter: bool, retain: bool) {
+        self.is_unknown &= !has_counter;
+        if !retain {
+            self.notice = Notice { is_pending: self.is_unknown, is_masked: false };
+        }
     }
 }
 
@@ -132,7 +163,7 @@ impl AsyncEvents {
         self.config = 0;
         self.warnings = Warnings::default();
         self.namespace.clear();
-        self.discovery.clear();
+        self.discovery = DiscoveryNotice::default();
         self.namespace_is_listed = false;
     }
 
@@ -178,9 +209,9 @@ impl AsyncEvents {
         is_listed
     }
 
-    /// The discovery log was read from its start without "retain".
-    pub(super) fn discovery_log_read(&mut self) {
-        self.discovery.clear();
+    /// A piece of the discovery log was read, with its generation counter or not.
+    pub(super) fn discovery_log_read(&mut self, has_counter: bool, retain: bool) {
+        self.discovery.read(has_counter, retain);
     }
 
     pub(super) fn poll(&mut self) -> Option<AsyncCompletion> {

@@ -25,6 +25,8 @@ const SUPPORT_TABLE_LEN: usize = 1024;
 const CROSS_CONTROLLER_RESET_LOG_LEN: usize = 4096;
 /// Length of a discovery log's header, and of each entry.
 const DISCOVERY_RECORD_LEN: usize = 1024;
+/// Length of the generation counter at its start.
+const DISCOVERY_COUNTER_LEN: usize = size_of::<u64>();
 
 /// Log pages of an I/O controller, besides where its volume is, if that is known.
 const IO_LOG_PAGES: [Lid; 8] = [
@@ -221,9 +223,8 @@ impl Controller {
         // The log may have shrunk since the host read its header: it then reads zeroes, and sees
         // from the generation counter why.
         let bytes = log.read(get.offset, len_bytes);
-        if !get.rae {
-            self.events.discovery_log_read();
-        }
+        let has_counter = get.offset == 0 && bytes.len() >= DISCOVERY_COUNTER_LEN;
+        self.events.discovery_log_read(has_counter, get.rae);
         bytes
     }
 

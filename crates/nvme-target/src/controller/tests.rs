@@ -579,22 +579,6 @@ fn the_discovery_log_can_be_read_in_pieces() {
 }
 
 #[test]
-fn a_persistent_discovery_connection_hears_of_changes() {
-    let mut harness = Harness::enabled(ControllerKind::Discovery);
-    assert_eq!(harness.set(Fid::ASYNC_EVENT_CONFIG, 1 << 31), Ok(0));
-    harness.wait_for_event(0);
-    harness.wait_for_event(1);
-    harness.controller.on_discovery_changed();
-    let result = u64::from(AsyncEvent::DISCOVERY_CHANGED.encode());
-    assert_eq!(harness.event(), Some((SlotId(0), Status::SUCCESS, result)));
-    harness.controller.on_discovery_changed();
-    assert_eq!(harness.event(), None);
-    harness.log(Lid::DISCOVERY, 0, 1024);
-    harness.controller.on_discovery_changed();
-    assert!(harness.event().is_some());
-}
-
-#[test]
 fn unsupported_commands_are_invalid_opcodes() {
     let mut harness = Harness::io();
     let known = [0x02, 0x06, 0x08, 0x09, 0x0A, 0x0C, 0x18, 0x38, 0x7F];

@@ -77,3 +77,49 @@ fn a_critical_warning_is_told_once_until_the_log_is_read() {
     harness.controller.on_warnings(CRITICAL_RELIABILITY);
     assert_eq!(harness.event(), None, "this one the host did not want");
 }
+
+#[test]
+fn a_persistent_discovery_connection_hears_of_changes() {
+    let mut harness = Harness::enabled(ControllerKind::Discovery);
+    assert_eq!(harness.set(Fid::ASYNC_EVENT_CONFIG, 1 << 31), Ok(0));
+    harness.wait_for_event(0);
+    harness.wait_for_event(1);
+    harness.controller.on_discovery_changed();
+    let result = u64::from(AsyncEvent::DISCOVERY_CHANGED.encode());
+    assert_eq!(harness.event(), Some((SlotId(0), Status::SUCCESS, result)));
+    harness.controller.on_discovery_changed();
+    assert_eq!(harness.event(), None);
+    harness.log(Lid::DISCOVERY, 0, 1024);
+    harness.controller.on_discovery_changed();
+    assert!(harness.event().is_some());
+}
+
+/// K3, for hosts that read the log in pieces. Method: a change comes between two of them, while nobody waits for an event or while one
+/// was told that the host has not cleared yet; the rest is read, and only then the host waits.
+#[test]
+fn a_change_between_two_pieces_of_the_discovery_log_is_told() {
+    let counter = |rae| GetLogPage { rae, ..GetLogPage::new(Lid::DISCOVERY, NSID_ALL, 0, 16) };
+    let entries = |rae| GetLogPage { rae, ..GetLogPage::new(Lid::DISCOVERY, NSID_ALL, 1024, 1024) };
+    for (was_told, rae) in [(false, false), (false, true), (true, false), (true, true)] {
+        let mut harness = Harness::enabled(ControllerKind::Discovery);
+        assert_eq!(harness.set(Fid::ASYNC_EVENT_CONFIG, 1 << 31), Ok(0));
+        if was_told {
+            harness.wait_for_event(0);
+            harness.controller.on_discovery_changed();
+            assert!(harness.event().is_some());
+        }
+        harness.data(&counter(true).encode());
+        harness.controller.on_discovery_changed();
+        harness.data(&entries(rae).encode());
+        harness.wait_for_event(1);
+        let is_masked = was_told && rae;
+        assert_eq!(harness.event().is_none(), is_masked, "{was_told} {rae}");
+        // Who has read the counter behind it knows.
+        harness.wait_for_event(2);
+        harness.data(&counter(true).encode());
+        harness.data(&entries(false).encode());
+        assert_eq!(harness.event(), None, "{was_told} {rae}");
+        harness.controller.on_discovery_changed();
+        assert!(harness.event().is_some(), "{was_told} {rae}");
+    }
+}
