@@ -4,6 +4,7 @@ mod administering;
 mod authenticating;
 mod crowding;
 mod disabling;
+mod discovering;
 mod exchanging;
 mod fencing;
 mod hanging;
