@@ -21,17 +21,13 @@ use nvme_wire::Nqn;
 use rustix::process::Signal;
 use serde_json::Value;
 use support::cluster::{
-    client, code, creation, discovered, format, host, host_with, knows, listed, nqn, portal,
+    client, code, creation, discovered, format, host, host_with, knows, listed, nqn, offer, portal,
     refused, row, text, url,
 };
 use support::host::{connect, filled, on_core};
 use support::users::{self, User};
 use support::{Files, Server, farflash, run, until};
 use units::Lba;
-
-fn offer(volume: &Value) -> String {
-    format!("{}  {}", text(volume, "address"), text(volume, "nqn"))
-}
 
 #[test]
 fn any_host_answers_for_all() {

@@ -13,7 +13,7 @@ use control::{ApiClient, ProblemCode, VolumeState};
 use etcd::{EtcdProcesses, Wire, forget_addresses};
 use support::cluster::{
     client, code, copy, creation, discovered, format, host, host_with, lease_ends, listed,
-    membership, nqn, portal, refused, row, url,
+    membership, nqn, offer, portal, refused, row, url,
 };
 use support::host::{connect, filled, on_core};
 use support::{Files, Server, own_host, until};
@@ -217,6 +217,33 @@ fn a_host_that_was_taken_from_does_not_go_on_when_nobody_serves() {
         let b = host(&directory, "b", &copied);
         assert_eq!(b.volume_json(&["show", "made"])["id"], made["id"]);
     });
+}
+
+/// O1 of `offers.rs`, attacked: a device comes to this host while what the directory tells is on its way. What then comes says that
+/// the former host has it no more, and takes nothing back of what this one offers.
+#[test]
+fn a_volume_that_has_come_is_found_though_the_directory_tells_of_it_late() {
+    let (etcd, files) = (EtcdProcesses::start(1), Files::new());
+    let (directory, wire) = (url(etcd.address(0), "test-came"), Wire::new(etcd.address(0)));
+    let (one, two) = (format(&files, "one"), format(&files, "two"));
+    let b = host(&directory, "b", &two);
+    let at_b = b.volume_json(&["create", "v", "--size", "64MiB"]);
+    let late = files.path("late");
+    let device = format!("file:{}", late.display());
+    let a = host_with(&url(wire.address(), "test-came"), "a", &one, &["--device", &device]);
+    until("it is found elsewhere", || discovered(&a).contains(&offer(&at_b)));
+    wire.hold();
+    b.signal("TERM");
+    assert_eq!(b.wait(), Some(0));
+    std::fs::rename(files.path("two"), late).unwrap();
+    let has_come = || client(&a).server().unwrap().devices[1].trouble.is_none();
+    until("it has come", has_come);
+    let c = host(&directory, "c", &format(&files, "c"));
+    let last = c.volume_json(&["create", "last", "--size", "64MiB"]);
+    wire.release();
+    until("all is told", || discovered(&a).contains(&offer(&last)));
+    until("it is known to be here", || listed(&a).contains(&row("v", "a", "online")));
+    assert!(discovered(&a).contains(&offer(&a.volume_json(&["show", "v"]))));
 }
 
 /// A device that comes late is taken from nobody by what was said at the start, when it was not there.

@@ -14,9 +14,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use access::Restrictions;
 use control::{ChangeRestrictions, DeviceHealth};
-use dataplane::DiscoveryRecord;
 use directory::{Event, HostRecord, Reach, RestrictionsRecord, VolumeRecord, VolumeState};
 use nvme_wire::log::FailureDomain;
 use uuid::Uuid;
@@ -25,6 +23,7 @@ use super::access as terms;
 use super::allowance;
 use super::granting;
 use super::message::CoreMessage;
+use super::offers::{Offer, Source};
 use super::state::State;
 
 /// How often this host looks whether what it says of itself is still so.
@@ -76,16 +75,16 @@ async fn events(state: Arc<State>) {
 /// Keeps discovery as the directory says (W2), for as long as the server runs.
 async fn discovery(state: Arc<State>) {
     let mut changes = state.membership.directory.changes();
-    let mut announced: BTreeMap<Uuid, Offer> = BTreeMap::new();
+    let mut announced: BTreeMap<Uuid, Elsewhere> = BTreeMap::new();
     loop {
         changes.mark_unchanged();
         if let Some(offers) = offers_elsewhere(&state) {
             for id in announced.keys().filter(|id| !offers.contains_key(id)) {
-                state.withdraw(*id);
+                state.offer(*id, Source::Elsewhere, None);
             }
-            for (id, offer) in &offers {
-                if announced.get(id) != Some(offer) {
-                    offer.announce(&state, *id);
+            for (id, there) in &offers {
+                if announced.get(id) != Some(there) {
+                    state.offer(*id, Source::Elsewhere, there.offer(*id));
                 }
             }
             announced = offers;
@@ -99,7 +98,7 @@ async fn discovery(state: Arc<State>) {
 
 /// The volumes of other hosts that can be offered, while the directory is there. The view is not kept:
 /// a directory that changes one that somebody holds copies all of it.
-fn offers_elsewhere(state: &State) -> Option<BTreeMap<Uuid, Offer>> {
+fn offers_elsewhere(state: &State) -> Option<BTreeMap<Uuid, Elsewhere>> {
     let view = state.view();
     let elsewhere = view.volumes.values().filter(|volume| {
         volume.host != state.membership.id
@@ -108,19 +107,19 @@ fn offers_elsewhere(state: &State) -> Option<BTreeMap<Uuid, Offer>> {
     });
     let offers = elsewhere.filter_map(|volume| {
         let host = view.hosts.get(&volume.host)?;
-        Some((volume.id, Offer::of(volume, host)?))
+        Some((volume.id, Elsewhere::of(volume, host)?))
     });
     view.cut_off.is_none().then(|| offers.collect())
 }
 
-/// A volume of another host, as discovery here offers it.
+/// A volume of another host, as the directory says that it can be offered.
 #[derive(Clone, Debug, Eq, PartialEq)]
-struct Offer {
+struct Elsewhere {
     addresses: Vec<SocketAddr>,
     restrictions: RestrictionsRecord,
 }
 
-impl Offer {
+impl Elsewhere {
     /// What may be offered of another host's volume, if anything (W2).
     fn of(volume: &VolumeRecord, host: &HostRecord) -> Option<Self> {
         let restrictions = volume.restrictions.clone()?;
@@ -129,19 +128,18 @@ impl Offer {
         is_offered.then_some(Self { addresses, restrictions })
     }
 
-    fn announce(&self, state: &State, id: Uuid) {
+    /// The same for the cores; `None` if it cannot be read who may open it.
+    fn offer(&self, id: Uuid) -> Option<Offer> {
         let change = ChangeRestrictions {
             hosts: Some(self.restrictions.hosts.clone()),
             networks: Some(self.restrictions.networks.clone()),
             interfaces: Some(self.restrictions.interfaces.clone()),
         };
-        match terms::restricted(access::Access::default(), change) {
-            Ok(access) => state.offer(id, &self.addresses, &access.restrictions),
-            Err(error) => {
-                tracing::warn!(%id, "of a volume elsewhere it cannot be read who may open it: {error}");
-                state.withdraw(id);
-            }
-        }
+        let access = terms::restricted(access::Access::default(), change).inspect_err(|error| {
+            tracing::warn!(%id, "of a volume elsewhere it cannot be read who may open it: {error}");
+        });
+        let restrictions = access.ok()?.restrictions;
+        Some(Offer { addresses: self.addresses.clone(), restrictions })
     }
 }
 
@@ -214,16 +212,6 @@ impl State {
                 });
                 let _ = core.mailbox.send(CoreMessage::Place { device, domain });
             }
-        }
-    }
-
-    /// Tells every core where a volume of any host is.
-    pub(super) fn offer(&self, uuid: Uuid, addresses: &[SocketAddr], restrictions: &Restrictions) {
-        for core in &self.cores {
-            let (addresses, restrictions) = (addresses.to_vec(), restrictions.clone());
-            let record = DiscoveryRecord { uuid, addresses, restrictions };
-            // A core that has ended answers no host either.
-            let _ = core.mailbox.send(CoreMessage::Announce { record });
         }
     }
 
@@ -307,14 +295,18 @@ mod tests {
         let hosts = vec!["nqn.2014-08.org.example:one".to_owned()];
         let by_name = RestrictionsRecord { hosts, ..RestrictionsRecord::default() };
         for offered in [RestrictionsRecord::default(), by_name.clone()] {
-            let offer = Offer::of(&volume(Some(offered.clone())), &host()).expect("offered");
+            let offer = Elsewhere::of(&volume(Some(offered.clone())), &host()).expect("offered");
             assert_eq!(offer.restrictions, offered);
             let addresses = [[192, 0, 2, 1], [10, 0, 0, 1]].map(|ip| SocketAddr::from((ip, 4420)));
             assert_eq!(offer.addresses, addresses, "in each network of its host");
         }
         let interfaces = vec!["vxlan42".to_owned()];
         let by_interface = RestrictionsRecord { interfaces, ..by_name };
-        assert_eq!(Offer::of(&volume(Some(by_interface)), &host()), None);
-        assert_eq!(Offer::of(&volume(None), &host()), None, "it cannot be read who may find it");
+        assert_eq!(Elsewhere::of(&volume(Some(by_interface)), &host()), None);
+        assert_eq!(
+            Elsewhere::of(&volume(None), &host()),
+            None,
+            "it cannot be read who may find it"
+        );
     }
 }

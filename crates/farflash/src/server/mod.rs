@@ -27,6 +27,7 @@ mod lines;
 mod membership;
 mod message;
 mod notify;
+mod offers;
 mod placement;
 mod preflight;
 mod quota;

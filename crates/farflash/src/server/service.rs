@@ -28,6 +28,7 @@ use super::directory::{Directory, Known};
 use super::granting::Granting;
 use super::in_flight::{InFlight, Turn};
 use super::membership::Membership;
+use super::offers::Offers;
 use super::returns::say_of_one_name;
 use super::scrub_plan::ScrubPlan;
 use super::sharing::{SharedDevice, slo_of};
@@ -80,6 +81,7 @@ impl Volumes {
             fenced: AtomicBool::new(false),
             tenure_changes: tenure::Changes::default(),
             directory: Mutex::new(directory),
+            offers: Offers::default(),
             holdings: Holdings::default(),
             dividing: tokio::sync::Mutex::default(),
             granting: Granting::default(),

@@ -6,7 +6,6 @@ use std::sync::atomic::AtomicBool;
 use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
 
-use ::access::Restrictions;
 use auth::Hash;
 use control::{Portal, ServiceError};
 use dataplane::{VolumeFlow, VolumeStatus};
@@ -15,11 +14,12 @@ use tokio::sync::oneshot;
 use uuid::Uuid;
 
 use super::allowance::Holdings;
-use super::directory::{Directory, Place};
+use super::directory::Directory;
 use super::granting::Granting;
 use super::in_flight::InFlight;
 use super::membership::Membership;
 use super::message::{Answer, CoreMessage, VOLUMES_AT_ONCE};
+use super::offers::Offers;
 use super::scrub_plan::ScrubPlan;
 use super::sharing::SharedDevice;
 use super::tenure;
@@ -64,6 +64,8 @@ pub(super) struct State {
     /// What the audit log is told of that.
     pub(super) tenure_changes: tenure::Changes,
     pub(super) directory: Mutex<Directory>,
+    /// What discovery here offers.
+    pub(super) offers: Offers,
     /// What tenants may hold.
     pub(super) holdings: Holdings,
     /// Held while what they may still add is divided among the cores.
@@ -169,18 +171,6 @@ impl State {
         for (core, share) in self.cores.iter().zip(shares) {
             // A core that has ended has no part in anything.
             let _ = core.mailbox.send(CoreMessage::Schedule { device, share });
-        }
-    }
-
-    /// Lets hosts find a volume at the discovery service of every core.
-    pub(super) fn announce(&self, place: Place, restrictions: &Restrictions) {
-        let addresses = self.membership.addresses_of(self.cores[place.core].portal);
-        self.offer(place.id, &addresses, restrictions);
-    }
-
-    pub(super) fn withdraw(&self, id: Uuid) {
-        for core in &self.cores {
-            let _ = core.mailbox.send(CoreMessage::Withdraw { id });
         }
     }
 }

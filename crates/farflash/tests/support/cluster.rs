@@ -95,6 +95,11 @@ pub fn discovered(server: &Server) -> String {
     succeed(&["discover", &server.portals[0].to_string()])
 }
 
+/// The line of it that says where a volume is.
+pub fn offer(volume: &Value) -> String {
+    format!("{}  {}", text(volume, "address"), text(volume, "nqn"))
+}
+
 pub fn client(server: &Server) -> ApiClient {
     ApiClient::new(&server.api).unwrap()
 }
