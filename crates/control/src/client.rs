@@ -1,6 +1,5 @@
 //! The API from the other side, for command lines.
 
-use std::io::ErrorKind;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -8,9 +7,11 @@ use std::time::Duration;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use ureq::http::{Response, Uri};
+use ureq::unversioned::resolver::DefaultResolver;
 use ureq::{Agent, Body, RequestBuilder};
 use uuid::Uuid;
 
+use crate::connecting::{Connecting, before_the_request};
 use crate::gate::AUDIT;
 use crate::{
     ChangeAuth, ChangeDevice, ChangeRestrictions, ChangeVolume, CreateVolume, CreatedVolume,
@@ -115,7 +116,7 @@ impl ApiError {
             }
             Self::Unreachable { url, .. } if url.starts_with("https:") => {
                 "see that a server answers there with `--api-tls`, and name its certificate (or \
-                 that of who vouches for it) with --api-ca"
+                 that of who vouches for it) with --api-ca; one without is asked by http://…"
                     .to_owned()
             }
             Self::Unreachable { .. } => {
@@ -177,7 +178,8 @@ impl ApiClient {
             .build();
         let url = url.trim_end_matches('/').to_owned();
         let incomplete_records = AtomicU64::new(0);
-        Ok(Self { agent: config.into(), url, authorization: None, incomplete_records })
+        let agent = Agent::with_parts(config, Connecting::default(), DefaultResolver::default());
+        Ok(Self { agent, url, authorization: None, incomplete_records })
     }
 
     /// The same client, known by `token`.
@@ -377,9 +379,12 @@ impl ApiClient {
             reason: reason(error),
             sent,
         };
-        let mut response = result.map_err(|error| match is_untrusted(&error) {
-            true => ApiError::Untrusted { url: self.url.clone(), reason: reason(&error) },
-            false => unreachable(&error, may_be_sent(&error)),
+        let mut response = result.map_err(|error| match before_the_request(error) {
+            Ok(error) if is_untrusted(&error) => {
+                ApiError::Untrusted { url: self.url.clone(), reason: reason(&error) }
+            }
+            Ok(error) => unreachable(&error, false),
+            Err(error) => unreachable(&error, true),
         })?;
         if response.headers().contains_key(AUDIT) {
             self.incomplete_records.fetch_add(1, Ordering::Relaxed);
@@ -411,34 +416,21 @@ fn encode(document: &impl Serialize) -> Vec<u8> {
     serde_json::to_vec(document).expect("documents of numbers and strings always encode")
 }
 
-/// Whether the server's certificate was not believed. It comes before the request.
+/// Whether the server's certificate was not believed.
 fn is_untrusted(error: &ureq::Error) -> bool {
-    let ureq::Error::Io(error) = error else { return false };
-    let untrusted = error.get_ref().and_then(|error| error.downcast_ref::<rustls::Error>());
-    matches!(untrusted, Some(rustls::Error::InvalidCertificate(_)))
+    matches!(of_tls(error), Some(rustls::Error::InvalidCertificate(_)))
 }
 
-/// Whether a request that failed like this may have been sent. What is not known to come before the
-/// request counts as coming after it.
-fn may_be_sent(error: &ureq::Error) -> bool {
-    match error {
-        ureq::Error::HostNotFound | ureq::Error::ConnectionFailed => false,
-        ureq::Error::Timeout(phase) => {
-            !matches!(phase, ureq::Timeout::Resolve | ureq::Timeout::Connect)
-        }
-        // An open connection that has lost its way says so later than a request may take.
-        ureq::Error::Io(error) => !matches!(
-            error.kind(),
-            ErrorKind::ConnectionRefused
-                | ErrorKind::HostUnreachable
-                | ErrorKind::NetworkUnreachable
-                | ErrorKind::AddrNotAvailable
-        ),
-        _ => true,
-    }
+/// What TLS says of it.
+fn of_tls(error: &ureq::Error) -> Option<&rustls::Error> {
+    let ureq::Error::Io(error) = error else { return None };
+    error.get_ref().and_then(|error| error.downcast_ref())
 }
 
 fn reason(error: &ureq::Error) -> String {
+    if let Some(rustls::Error::InvalidMessage(_)) = of_tls(error) {
+        return "what answers there does not speak TLS".to_owned();
+    }
     match error {
         ureq::Error::Io(error) => error.to_string(),
         ureq::Error::Timeout(_) => "no answer in time".to_owned(),

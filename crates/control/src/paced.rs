@@ -41,6 +41,11 @@ impl<S> Paced<S> {
         Self { stream, write_timeout, crowded, stall: None }
     }
 
+    /// The stream itself.
+    pub(crate) fn get_ref(&self) -> &S {
+        &self.stream
+    }
+
     /// Looks at the result of a write.
     fn judge(
         &mut self,

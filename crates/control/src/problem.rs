@@ -33,6 +33,8 @@ pub enum ProblemCode {
     UnknownPath,
     /// The path does not take this method.
     MethodNotAllowed,
+    /// The API is encrypted, and this came without TLS.
+    EncryptionRequired,
     /// The API does not know who asks.
     Unauthenticated,
     /// Only an operator may do this.
@@ -112,9 +114,10 @@ impl Problem {
 
 fn status_of(code: ProblemCode) -> StatusCode {
     match code {
-        ProblemCode::InvalidJson | ProblemCode::InvalidPath | ProblemCode::UnknownParameter => {
-            StatusCode::BAD_REQUEST
-        }
+        ProblemCode::InvalidJson
+        | ProblemCode::InvalidPath
+        | ProblemCode::UnknownParameter
+        | ProblemCode::EncryptionRequired => StatusCode::BAD_REQUEST,
         ProblemCode::InvalidField | ProblemCode::UnknownCore | ProblemCode::UnknownHost => {
             StatusCode::UNPROCESSABLE_ENTITY
         }

@@ -1,6 +1,7 @@
 //! The HTTP server: connections, their bounds, and an orderly end.
 
 use std::future::Future;
+use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::pin::pin;
 use std::sync::Arc;
@@ -17,6 +18,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 use tokio::task::{AbortHandle, JoinSet};
 use tokio::time::Instant;
+use tokio_rustls::server::TlsStream;
 
 use crate::caller::Users;
 use crate::crowd::{Activity, Place, Step, WAITING_MAX, next_step, who_makes_room};
@@ -24,7 +26,7 @@ use crate::gate::{Guard, Owner, Peer};
 use crate::limits::Limits;
 use crate::paced::Paced;
 use crate::tls::ApiTls;
-use crate::{VolumeService, owner, routes};
+use crate::{VolumeService, owner, plain, routes};
 
 /// Pause after an `accept` that failed for want of descriptors or memory.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
@@ -199,6 +201,12 @@ async fn accept(listener: &TcpListener) -> (TcpStream, SocketAddr) {
     }
 }
 
+/// How a connection to an encrypted API begins.
+enum Opening {
+    Encrypted(Box<TlsStream<Paced<TcpStream>>>),
+    Plain(Paced<TcpStream>),
+}
+
 /// Serves a connection that begins with a TLS handshake, for which it has the time of a request's head.
 async fn serve_encrypted(
     tls: &ApiTls,
@@ -207,11 +215,26 @@ async fn serve_encrypted(
     limits: Limits,
     stopping: watch::Receiver<bool>,
 ) {
-    match tokio::time::timeout(limits.head_timeout, tls.acceptor().accept(stream)).await {
-        Ok(Ok(stream)) => serve_connection(stream, router, limits, stopping).await,
+    match tokio::time::timeout(limits.head_timeout, opening(tls, stream)).await {
+        Ok(Ok(Opening::Encrypted(stream))) => {
+            serve_connection(stream, router, limits, stopping).await;
+        }
+        Ok(Ok(Opening::Plain(stream))) => {
+            tracing::debug!("an API connection without TLS");
+            serve_connection(stream, plain::router(limits), limits, stopping).await;
+        }
         Ok(Err(error)) => tracing::debug!(%error, "an API connection without a TLS handshake"),
         Err(_) => tracing::debug!("an API connection took too long for its TLS handshake"),
     }
+}
+
+async fn opening(tls: &ApiTls, stream: Paced<TcpStream>) -> io::Result<Opening> {
+    let mut first = [0];
+    let len = stream.get_ref().peek(&mut first).await?;
+    if first[..len].iter().any(|byte| plain::is_http(*byte)) {
+        return Ok(Opening::Plain(stream));
+    }
+    Ok(Opening::Encrypted(Box::new(tls.acceptor().accept(stream).await?)))
 }
 
 async fn serve_connection<S: AsyncRead + AsyncWrite + Unpin>(

@@ -6,7 +6,7 @@ mod support;
 
 use std::fs;
 use std::io::{Read, Write};
-use std::net::TcpStream;
+use std::net::{TcpListener, TcpStream};
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::time::Duration;
@@ -71,9 +71,79 @@ fn a_server_that_cannot_be_believed_is_told_nothing() {
     let error = error.unwrap_err();
     assert!(matches!(error, ApiError::Untrusted { .. }), "{error}");
     assert!(error.to_string().contains("192.0.2.1"), "{error}");
-    // Nobody is served without TLS.
-    let plain = ApiClient::new(&api.url()).unwrap().list().unwrap_err();
-    assert!(matches!(plain, ApiError::Unreachable { .. }), "{plain}");
+}
+
+/// Nobody is served without TLS. Method: HTTP as bytes, a change with its body among them, and a client that was given
+/// `http://`.
+#[test]
+fn who_asks_without_tls_is_told_so_and_nothing_is_done() {
+    let directory = tempfile::tempdir().unwrap();
+    let api = encrypted(directory.path(), Limits::default());
+    let body = r#"{"name":"v","size_bytes":4096}"#;
+    for (method, path, body) in [
+        ("GET", "/v1/volumes", ""),
+        ("GET", "/healthz", ""),
+        ("POST", "/v1/volumes", body),
+        ("POST", "/v1/volumes", &" ".repeat(100 << 10)),
+    ] {
+        let answer = api.request(method, path, body);
+        let (status, code, detail) = answer.problem();
+        assert_eq!((status, code.as_str()), (400, "encryption_required"), "{method}: {detail}");
+        assert!(answer.head.contains("connection: close"), "{answer:?}");
+    }
+    let client = ApiClient::new(&api.url()).unwrap().with_token("secret");
+    let size = control::VolumeSize::try_from(4096).unwrap();
+    let error = client.create(&control::CreateVolume::new("v".parse().unwrap(), size)).unwrap_err();
+    assert!(!error.may_have_been_done(), "{error}");
+    assert!(error.to_string().contains("without TLS"), "{error}");
+    for part in ["https://", "--api-ca", "replace it"] {
+        assert!(error.hint().contains(part), "{}", error.hint());
+    }
+    let certificate = directory.path().join(CERTIFICATE_FILE);
+    let client = ApiClient::trusting(&url(&api), Some(&certificate)).unwrap();
+    assert!(client.list().unwrap().volumes.is_empty());
+}
+
+/// A request comes behind the handshake. Method: a server without TLS, and one that hangs up within it.
+#[test]
+fn what_fails_within_the_handshake_was_asked_nothing() {
+    let directory = tempfile::tempdir().unwrap();
+    ApiTls::open_or_make(directory.path(), &names()).unwrap();
+    let certificate = directory.path().join(CERTIFICATE_FILE);
+    let refusal = |url: &str| {
+        let client = ApiClient::trusting(url, Some(&certificate)).unwrap();
+        let error = client.delete("v").unwrap_err();
+        assert!(matches!(error, ApiError::Unreachable { .. }), "{error}");
+        assert!(!error.may_have_been_done(), "{error}");
+        error
+    };
+    let plain = Api::start();
+    let error = refusal(&url(&plain));
+    assert!(error.to_string().contains("does not speak TLS"), "{error}");
+    assert!(error.hint().contains("http://"), "{}", error.hint());
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    let hangs_up = std::thread::spawn(move || {
+        let (mut stream, _) = listener.accept().unwrap();
+        stream.read_exact(&mut [0; 8]).unwrap();
+    });
+    let error = refusal(&format!("https://{address}"));
+    assert!(error.hint().contains("--api-tls"), "{}", error.hint());
+    hangs_up.join().unwrap();
+}
+
+/// What is sent behind the handshake may have arrived. Method: a server that takes a request and hangs up.
+#[test]
+fn what_fails_behind_the_handshake_may_have_been_done() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    let hangs_up = std::thread::spawn(move || {
+        let (mut stream, _) = listener.accept().unwrap();
+        stream.read_exact(&mut [0; 8]).unwrap();
+    });
+    let error = ApiClient::new(&format!("http://{address}")).unwrap().delete("v").unwrap_err();
+    assert!(error.may_have_been_done(), "{error}");
+    hangs_up.join().unwrap();
 }
 
 /// Whoever says nothing, or nonsense, is cut off; others are served meanwhile.
@@ -90,7 +160,7 @@ fn a_handshake_that_does_not_come_holds_nobody_up() {
     wrong.write_all(b"GET /v1/volumes HTTP/1.1\r\n\r\n").unwrap();
     let mut said = Vec::new();
     let _ = wrong.read_to_end(&mut said);
-    assert!(!said.starts_with(b"HTTP/"), "{said:?}");
+    assert!(said.starts_with(b"HTTP/1.1 400 "), "{said:?}");
     let certificate = directory.path().join(CERTIFICATE_FILE);
     let client = ApiClient::trusting(&url(&api), Some(&certificate)).unwrap();
     assert!(client.list().is_ok());

@@ -157,7 +157,9 @@ fn is_no_answer(error: &ApiError) -> bool {
         | ApiError::Untrusted { .. }
         | ApiError::NotAnApi { .. }
         | ApiError::OtherVolume { .. } => true,
-        ApiError::Refused(problem) => problem.code == ProblemCode::Unavailable,
+        ApiError::Refused(problem) => {
+            matches!(problem.code, ProblemCode::Unavailable | ProblemCode::EncryptionRequired)
+        }
         ApiError::BadUrl { .. } | ApiError::Trust(_) => false,
     }
 }
