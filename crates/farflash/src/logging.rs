@@ -8,6 +8,7 @@ use std::io::{self, IsTerminal, Stderr, Write};
 use std::sync::{Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
+use tracing::Level;
 use tracing_appender::non_blocking::{ErrorCounter, NonBlockingBuilder, WorkerGuard};
 use tracing_subscriber::EnvFilter;
 
@@ -19,6 +20,10 @@ const WAITING_LINES_MAX: usize = 8192;
 pub(crate) const GATHERED_FOR: Duration = Duration::from_millis(50);
 /// Bytes that are written at once.
 const GATHERED_BYTES_MAX: usize = 64 << 10;
+
+/// It warns of each alert that a stranger sends, so that anybody could fill the log: what it says is not written unless
+/// somebody asks for it by name.
+const TLS_LIBRARY: &str = "rustls";
 
 /// Lines that were left out.
 static LEFT_OUT: OnceLock<ErrorCounter> = OnceLock::new();
@@ -36,10 +41,7 @@ impl Drop for Log {
 
 /// Starts logging. Call it once.
 pub(crate) fn start(json: bool) -> Log {
-    let filter = EnvFilter::builder()
-        .with_default_directive(tracing::Level::INFO.into())
-        .with_env_var("FARFLASH_LOG")
-        .from_env_lossy();
+    let filter = filter(&std::env::var("FARFLASH_LOG").unwrap_or_default());
     let (writer, guard) = NonBlockingBuilder::default()
         .buffered_lines_limit(WAITING_LINES_MAX)
         .lossy(true)
@@ -56,6 +58,16 @@ pub(crate) fn start(json: bool) -> Log {
             .init();
     }
     Log(())
+}
+
+/// What is let through, as `wanted` says.
+fn filter(wanted: &str) -> EnvFilter {
+    let filter =
+        EnvFilter::builder().with_default_directive(Level::INFO.into()).parse_lossy(wanted);
+    if wanted.contains(TLS_LIBRARY) {
+        return filter;
+    }
+    filter.add_directive(format!("{TLS_LIBRARY}=off").parse().expect("a directive"))
 }
 
 /// Whether lines have colours: on a terminal whose user does not say by `NO_COLOR` that he wants none.

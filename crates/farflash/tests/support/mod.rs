@@ -253,6 +253,11 @@ impl Server {
         line.trim().strip_suffix(" kB").unwrap().parse::<u64>().unwrap() << 10
     }
 
+    /// Files and sockets that it has open.
+    pub fn open_files(&self) -> usize {
+        std::fs::read_dir(format!("/proc/{}/fd", self.child.id())).unwrap().count()
+    }
+
     /// Processor time used so far, in user and kernel together.
     pub fn cpu_time(&self) -> Duration {
         /// USER_HZ is 100 on all of Linux's common platforms.
