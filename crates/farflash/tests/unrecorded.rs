@@ -1,4 +1,4 @@
-//! What the command line says of changes whose outcome the server's audit log could not take.
+//! What the command line and the Rust library say of changes whose outcome the server's audit log could not take.
 
 #![allow(missing_docs, unreachable_pub, dead_code)]
 
@@ -8,8 +8,9 @@ use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::thread::JoinHandle;
 
+use farflash_client::{Cluster, NewVolume};
 use serde_json::Value;
-use support::{Outcome, Server, run};
+use support::{Files, Outcome, Server, run};
 
 const WARNING: &str = "warning: the audit log";
 
@@ -86,4 +87,42 @@ fn a_change_without_a_whole_record_is_done_with_a_warning() {
             assert!(!outcome.stdout.contains(WARNING), "{outcome:?}");
         }
     }
+}
+
+/// Method: a server may write no file of more than 64 KiB, and what is beyond is an error, no signal. The log is filled until
+/// it has room for the first line of a change, and not for the second.
+#[test]
+fn a_real_server_whose_log_is_full_says_so() {
+    const LOG_BYTES: usize = 64 << 10;
+    let files = Files::new();
+    let log = files.path("audit.jsonl");
+    let limit = ["-c", r#"trap "" XFSZ; ulimit -f 128; exec "$0" "$@""#];
+    let server =
+        Server::start_by("sh", &limit, "mem:256MiB", &["--audit-log", log.to_str().unwrap()]);
+    let leave_half = || {
+        let text = std::fs::read_to_string(&log).unwrap();
+        let lines: Vec<&str> = text.lines().collect();
+        let [.., asked, answered] = lines[..] else { panic!("{text}") };
+        let room = LOG_BYTES - text.len() - asked.len() - answered.len() / 2;
+        let mut file = std::fs::OpenOptions::new().append(true).open(&log).unwrap();
+        writeln!(file, "{}", " ".repeat(room)).unwrap();
+    };
+    let cluster = Cluster::new([&server.api], None).unwrap();
+    let create = |name: &str| cluster.create(&NewVolume::new(name, 1 << 20));
+    create("aa").unwrap();
+    assert_eq!(cluster.incomplete_records(), 0);
+    leave_half();
+    create("ab").unwrap();
+    assert_eq!((cluster.incomplete_records(), cluster.clone().incomplete_records()), (1, 1));
+    let error = create("ac").unwrap_err();
+    assert!(error.to_string().contains("cannot be recorded"), "{error}");
+    assert_eq!(cluster.incomplete_records(), 1);
+    // The same by the command line.
+    std::fs::write(&log, "").unwrap();
+    let resize = || server.volume(&["resize", "aa", "--size", "1MiB"]);
+    assert!(!resize().stderr.contains(WARNING));
+    leave_half();
+    let warned = resize();
+    assert_eq!(warned.code, Some(0), "{warned:?}");
+    assert!(warned.stderr.contains(WARNING), "{warned:?}");
 }
