@@ -94,6 +94,13 @@ typedef struct farflash_cluster_options {
 int farflash_cluster_new_with(const farflash_cluster_options *options, farflash_cluster **cluster);
 void farflash_cluster_free(farflash_cluster *cluster);
 
+/*
+ * How many of the changes that this cluster was asked for, and that were answered, are not wholly in the audit log of the
+ * server: it has what was asked, and could not take what came of it. Such a change is done or refused as its call says, and
+ * the log wants space. One that could not be recorded at all is not made. Of NULL, 0.
+ */
+uint64_t farflash_incomplete_records(const farflash_cluster *cluster);
+
 /* Makes a volume. `tokens` can be NULL where no authentication is asked for. */
 int farflash_create(const farflash_cluster *cluster, const char *name, uint64_t size_bytes,
                     farflash_tokens *tokens);

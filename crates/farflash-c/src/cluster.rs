@@ -60,6 +60,16 @@ unsafe fn cluster_new(
 /// See `farflash.h`.
 ///
 /// # Safety
+/// `cluster` is null, or from `farflash_cluster_new` and not freed.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn farflash_incomplete_records(cluster: *const Cluster) -> u64 {
+    // SAFETY: the caller's promise.
+    unsafe { cluster.as_ref() }.map_or(0, Cluster::incomplete_records)
+}
+
+/// See `farflash.h`.
+///
+/// # Safety
 /// `cluster` is null, or from `farflash_cluster_new` and used by nobody any more.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn farflash_cluster_free(cluster: *mut Cluster) {

@@ -63,12 +63,16 @@ impl Server {
 
     fn with_words(device: &str, api: &str, more: &[&str]) -> Self {
         let program = build_directory().join("farflash");
-        let mut command = Command::new(&program);
+        Self::by(Command::new(&program), device, api, more)
+    }
+
+    /// One that `command` becomes.
+    fn by(mut command: Command, device: &str, api: &str, more: &[&str]) -> Self {
         command.args(["serve", "--device", device, "--listen", "127.0.0.1:0", "--api", api]);
         command.args(more);
         let spawned = command.arg("--log-json").stderr(Stdio::piped()).spawn();
         let mut child = spawned.unwrap_or_else(|error| {
-            panic!("{}: {error}; build it with `cargo build -p farflash`", program.display())
+            panic!("{command:?}: {error}; build it with `cargo build -p farflash`")
         });
         let mut lines = BufReader::new(child.stderr.take().unwrap()).lines();
         let api = loop {
@@ -223,6 +227,38 @@ fn misuse_is_refused_and_a_killed_server_is_found_again() {
     let api = server.api.clone();
     drop(server);
     let _server = Server::start(&device, &api);
+    child.stdin.take().unwrap().write_all(b"\n").unwrap();
+    assert!(child.wait().unwrap().success());
+    assert_eq!(said.map(Result::unwrap).last().as_deref(), Some("done"));
+}
+
+/// `tests/unrecorded.c` says what it demands.
+///
+/// Method: the server may write no file of more than 64 KiB, and what is beyond is an error, no signal. The log is filled
+/// until it has room for the first line of a change, and not for the second.
+#[test]
+fn an_incomplete_record_is_told() {
+    const LOG_BYTES: usize = 64 << 10;
+    let directory = tempfile::tempdir().unwrap();
+    let program = compile("tests/unrecorded.c", directory.path());
+    let log = directory.path().join("audit.jsonl");
+    let mut sh = Command::new("sh");
+    sh.args(["-c", r#"trap "" XFSZ; ulimit -f 128; exec "$0" "$@""#]);
+    sh.arg(build_directory().join("farflash"));
+    let words = ["--auth", "off", "--audit-log", log.to_str().unwrap()];
+    let server = Server::by(sh, "mem:128MiB", "127.0.0.1:0", &words);
+    let mut child = program_with(&program, &server.url())
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut said = BufReader::new(child.stdout.take().unwrap()).lines();
+    assert_eq!(said.next().expect("a change is made").unwrap(), "created");
+    let lines = std::fs::read_to_string(&log).unwrap();
+    let [asked, answered] = lines.lines().collect::<Vec<_>>()[..] else { panic!("{lines}") };
+    let room = LOG_BYTES - lines.len() - asked.len() - answered.len() / 2;
+    let mut file = std::fs::OpenOptions::new().append(true).open(&log).unwrap();
+    writeln!(file, "{}", " ".repeat(room)).unwrap();
     child.stdin.take().unwrap().write_all(b"\n").unwrap();
     assert!(child.wait().unwrap().success());
     assert_eq!(said.map(Result::unwrap).last().as_deref(), Some("done"));
