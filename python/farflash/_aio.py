@@ -124,6 +124,11 @@ class AsyncCluster:
         """Deletes a volume with all that is on it."""
         await asyncio.to_thread(self.cluster.delete_volume, volume)
 
+    @property
+    def incomplete_records(self) -> int:
+        """How many changes are not wholly in the server's audit log, as Cluster.incomplete_records."""
+        return self.cluster.incomplete_records
+
 
 class AsyncVolume:
     """A volume whose requests are awaited. An asynchronous context manager that closes it.

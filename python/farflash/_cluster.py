@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 from . import _farflash
 from ._farflash import Volume
@@ -28,6 +29,9 @@ __all__ = [
     "set_slo",
     "show_volume",
 ]
+
+_T = TypeVar("_T")
+_log = logging.getLogger("farflash")
 
 RECOVERY_TIMEOUT = 600.0
 _U32 = 2**32 - 1
@@ -173,6 +177,28 @@ class Cluster:
         token = _secret(api_token, api_token_file, "FARFLASH_API_TOKEN")
         self._native = _farflash.Cluster(list(api), token, api_ca)
 
+    @property
+    def incomplete_records(self) -> int:
+        """How many of the changes that this cluster was asked for, and that were answered, are not wholly in the audit log
+        of the server: it has what was asked, and could not take what came of it.
+
+        Such a change is done, or refused, as its call says. The logger "farflash" warns of it, also where the functions of
+        the package are used without a Cluster. One that could not be recorded at all is not made, and raises Unreachable.
+        """
+        return self._native.incomplete_records
+
+    def _change(self, ask: Callable[..., _T], *arguments: Any) -> _T:
+        """Asks for a change. That its record is incomplete is logged, never raised: a new token is told once."""
+        before = self.incomplete_records
+        try:
+            return ask(*arguments)
+        finally:
+            if self.incomplete_records > before:
+                _log.warning(
+                    "the audit log has what was asked, and not what came of it; see the server's log for why, and give "
+                    "the audit log space"
+                )
+
     def create_volume(
         self,
         name: str,
@@ -208,7 +234,7 @@ class Cluster:
             _check(what, given, _U32)
         lists = (list(hosts), list(networks), list(interfaces))
         new = _New(name, size, metadata, on, device, core, *_slo(share, rates), *lists, owner)
-        record = json.loads(self._native.create(new))
+        record = json.loads(self._change(self._native.create, new))
         return CreatedVolume(**_fields(record), tokens=_tokens(record))
 
     def list_volumes(self) -> list[VolumeRecord]:
@@ -224,7 +250,7 @@ class Cluster:
         much that was.
         """
         _check("size", size, _U64)
-        return VolumeRecord._of(json.loads(self._native.resize(volume, size)))
+        return VolumeRecord._of(json.loads(self._change(self._native.resize, volume, size)))
 
     def set_slo(
         self, volume: str, *, share: int | None = None, rates: tuple[int, int] | None = None
@@ -232,14 +258,14 @@ class Cluster:
         """Changes what a volume is promised of its device: share or rates, as for create_volume."""
         if share is None and rates is None:
             raise ValueError("either share or rates is to be given")
-        return VolumeRecord._of(json.loads(self._native.set_slo(volume, *_slo(share, rates))))
+        return VolumeRecord._of(json.loads(self._change(self._native.set_slo, volume, *_slo(share, rates))))
 
     def change_auth(
         self, volume: str, *, cut: bool = False, grace_seconds: int | None = None
     ) -> Tokens:
         """Makes new tokens. The old ones open the volume for grace_seconds more; cut ends open connections."""
         _check("grace_seconds", grace_seconds, _U32)
-        return _tokens(json.loads(self._native.change_auth(volume, cut, grace_seconds)))
+        return _tokens(json.loads(self._change(self._native.change_auth, volume, cut, grace_seconds)))
 
     def restrict_volume(
         self,
@@ -251,11 +277,11 @@ class Cluster:
     ) -> VolumeRecord:
         """Changes who may open a volume. A list that is not given stays; an empty one restricts nothing."""
         lists = [None if given is None else list(given) for given in (hosts, networks, interfaces)]
-        return VolumeRecord._of(json.loads(self._native.restrict(volume, *lists)))
+        return VolumeRecord._of(json.loads(self._change(self._native.restrict, volume, *lists)))
 
     def delete_volume(self, volume: str) -> None:
         """Deletes a volume with all that is on it."""
-        self._native.delete(volume)
+        self._change(self._native.delete, volume)
 
     def open_volume(
         self,

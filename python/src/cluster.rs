@@ -170,4 +170,9 @@ impl Cluster {
     fn delete(&self, py: Python<'_>, volume: &str) -> PyResult<()> {
         wait_to_the_end(py, self.0.start_delete(volume))
     }
+
+    #[getter]
+    fn incomplete_records(&self) -> u64 {
+        self.0.incomplete_records()
+    }
 }

@@ -27,6 +27,9 @@ for _variable in ("API", "API_CA", "API_TOKEN", "TOKEN", "CONTROLLER_TOKEN"):
 class Server:
     """Killed at the end of a with statement."""
 
+    #: What becomes the program, and its words before those of the program.
+    by: tuple[str, ...] = ()
+
     def __init__(self, device: str = "mem:256MiB", *more: str, auth: bool = False) -> None:
         self.device, self.more = device, more
         self.auth = "on" if auth else "off"
@@ -39,7 +42,8 @@ class Server:
         arguments += self.more
         #: Reads what it logs, so that it never waits for a reader.
         self.drain: threading.Thread | None = None
-        self.process = subprocess.Popen([PROGRAM, *arguments], stderr=subprocess.PIPE, text=True)
+        command = [*self.by, PROGRAM, *arguments]
+        self.process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
         said = []
         for line in self.process.stderr:
             said.append(line)
@@ -81,6 +85,25 @@ class Server:
 
     def __exit__(self, *_: object) -> None:
         self.kill()
+
+
+class FullLog(Server):
+    """A server whose audit log has 64 KiB, of which as much is filled as is wanted."""
+
+    BYTES = 64 << 10
+    # In units of 512 bytes. What is beyond is an error, no signal.
+    by = ("sh", "-c", 'trap "" XFSZ; ulimit -f 128; exec "$0" "$@"')
+
+    def __init__(self, log: Path) -> None:
+        self.log = log
+        super().__init__("mem:256MiB", "--audit-log", str(log))
+
+    def leave_half(self) -> None:
+        """Leaves room for the first line of a change like the last one, and not for the second."""
+        asked, answered = self.log.read_bytes().splitlines(keepends=True)[-2:]
+        room = self.BYTES - self.log.stat().st_size - len(asked) - len(answered) // 2
+        with self.log.open("ab") as log:
+            log.write(b" " * (room - 1) + b"\n")
 
 
 class Etcd:
