@@ -174,10 +174,19 @@ fn a_lost_hosts_volumes_are_shown_as_unreachable() {
     assert_eq!(code(api.create(&creation("on-b"))), ProblemCode::NameTaken, "it keeps its name");
     let hosts = run(&["host", "list", "--api", &a.api]).stdout;
     assert!(hosts.contains("lost"), "{hosts}");
+    let status = run(&["status", "--api", &a.api]);
+    let missing = "the host b is lost, and 1 volume is unreachable";
+    assert!(status.code == Some(1) && status.stderr.contains(missing), "{status:?}");
+    let status = run(&["status", "--json", "--api", &a.api]);
+    let document: Value = serde_json::from_str(&status.stdout).unwrap();
+    assert_eq!(document["lost_hosts"], serde_json::json!(["b"]), "{status:?}");
+    assert_eq!((status.code, &document["unreachable_volumes"]), (Some(1), &1.into()));
     // It comes back without anybody's word: the device was its own all the time.
     let b = host(&directory, "b", &device);
     let back = vec![row("on-a", "a", "online"), row("on-b", "b", "online")];
     until("it is back", || listed(&a) == back);
+    let status = run(&["status", "--api", &a.api]);
+    assert_eq!(status.code, Some(0), "{status:?}");
     let shown = a.volume_json(&["show", "on-b"]);
     until("it is offered again", || discovered(&a).contains(&offer(&shown)));
     // One that ends in good order gives its device back, and is not missed as lost.

@@ -4,8 +4,9 @@ use std::io::{self, Write};
 use std::time::Duration;
 
 use clap::Args;
-use control::{Device, DeviceHealth, Server};
+use control::{ApiClient, ApiError, Device, DeviceHealth, HostState, Server, VolumeState};
 use report::{Align, Table};
+use serde::Serialize;
 use units::ByteLen;
 
 use super::volume::Output;
@@ -31,8 +32,11 @@ pub(crate) struct Status {
 
 impl Status {
     pub(crate) fn run(self) -> Result<(), Failure> {
-        let server = self.output.client()?.server()?;
-        self.output.print(&server, |out| show(out, &server))?;
+        let client = self.output.client()?;
+        let server = client.server()?;
+        let missing = Missing::of(&client, &server)?;
+        let report = Report { server: &server, missing: &missing };
+        self.output.print(&report, |out| show(out, &server))?;
         let away = server.directory.cut_off.iter();
         let away =
             away.map(|why| format!("the directory is away, and nothing can be changed: {why}"));
@@ -43,11 +47,65 @@ impl Status {
             )
         });
         let away = fenced.into_iter().chain(away);
-        let wrong: Vec<String> = away.chain(server.devices.iter().filter_map(complaint)).collect();
+        let own = away.chain(server.devices.iter().filter_map(complaint));
+        let own: Vec<String> = own.collect();
+        let remedy = match own.is_empty() {
+            true => MISSING_REMEDY,
+            false => remedy(&server.devices),
+        };
+        let wrong: Vec<String> = own.into_iter().chain(missing.complaint()).collect();
         if wrong.is_empty() {
             return Ok(());
         }
-        Err(Failure::runtime(wrong.join("; "), remedy(&server.devices)))
+        Err(Failure::runtime(wrong.join("; "), remedy))
+    }
+}
+
+/// What to do if nothing is wrong but with other hosts.
+const MISSING_REMEDY: &str = "start a host for the devices: their own, or another one that has them now; see \
+                              `farflash host list`, and `farflash volume list` for which volumes it is";
+
+/// What the service lacks beyond the host that answers.
+#[derive(Debug, Default, Serialize)]
+struct Missing {
+    /// Names of the hosts that are lost.
+    lost_hosts: Vec<String>,
+    /// Volumes that cannot be opened, on them or elsewhere.
+    unreachable_volumes: usize,
+}
+
+/// The state of the server, and of the service that it is a part of.
+#[derive(Serialize)]
+struct Report<'a> {
+    #[serde(flatten)]
+    server: &'a Server,
+    #[serde(flatten)]
+    missing: &'a Missing,
+}
+
+impl Missing {
+    /// Asks about the others, if `server` has others.
+    fn of(client: &ApiClient, server: &Server) -> Result<Self, ApiError> {
+        if server.directory.address.is_none() {
+            return Ok(Self::default());
+        }
+        let lost = client.hosts()?.hosts.into_iter().filter(|host| host.state == HostState::Lost);
+        let lost_hosts = lost.map(|host| host.name).collect();
+        let volumes = client.list()?.volumes;
+        let unreachable = volumes.iter().filter(|volume| volume.state == VolumeState::Unreachable);
+        Ok(Self { lost_hosts, unreachable_volumes: unreachable.count() })
+    }
+
+    fn complaint(&self) -> Option<String> {
+        let volumes = counted(self.unreachable_volumes as u64, "volume");
+        let are = if self.unreachable_volumes == 1 { "is" } else { "are" };
+        let unreachable = format!("{volumes} {are} unreachable");
+        match (&self.lost_hosts[..], self.unreachable_volumes) {
+            ([], 0) => None,
+            ([], _) => Some(unreachable),
+            ([lost], _) => Some(format!("the host {lost} is lost, and {unreachable}")),
+            (lost, _) => Some(format!("the hosts {} are lost, and {unreachable}", lost.join(", "))),
+        }
     }
 }
 
@@ -192,6 +250,22 @@ mod tests {
         let notes = [&unwritable, &away, &device("good", 0), &device("good", 4)];
         let notes = notes.map(|device| note(device, device.free_bytes as f64 / 8.0));
         assert_eq!(notes, ["a flush failed", "it is not there (plug it in)", "nearly full", ""]);
+    }
+
+    #[test]
+    fn what_is_missing_is_named_and_counted() {
+        let complaint = |lost: &[&str], unreachable_volumes| {
+            let lost_hosts = lost.iter().map(ToString::to_string).collect();
+            Missing { lost_hosts, unreachable_volumes }.complaint()
+        };
+        assert_eq!(complaint(&[], 0), None);
+        let told = [complaint(&[], 1), complaint(&["b"], 0), complaint(&["b", "c"], 2)];
+        let expected = [
+            "1 volume is unreachable",
+            "the host b is lost, and 0 volumes are unreachable",
+            "the hosts b, c are lost, and 2 volumes are unreachable",
+        ];
+        assert_eq!(told, expected.map(|text| Some(text.to_owned())));
     }
 
     #[test]
