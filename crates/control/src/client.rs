@@ -11,6 +11,7 @@ use ureq::unversioned::resolver::DefaultResolver;
 use ureq::{Agent, Body, RequestBuilder};
 use uuid::Uuid;
 
+use crate::awaited::Awaited;
 use crate::connecting::{Connecting, before_the_request};
 use crate::gate::AUDIT;
 use crate::{
@@ -136,6 +137,17 @@ impl ApiError {
     }
 }
 
+/// An answer that has not come yet.
+#[derive(Clone, Debug)]
+pub struct Awaiting {
+    /// The API that was asked.
+    pub url: String,
+    /// How long it is waited for from the beginning.
+    pub limit: Duration,
+    /// Whether something was to be changed, which may come true whoever waits.
+    pub is_change: bool,
+}
+
 /// A connection to one server's API. Blocking.
 pub struct ApiClient {
     agent: Agent,
@@ -154,6 +166,15 @@ impl ApiClient {
 
     /// The same, with a file of the only certificates that are trusted, in PEM.
     pub fn trusting(url: &str, authorities: Option<&Path>) -> Result<Self, ApiError> {
+        Self::waiting(url, authorities, |_| ())
+    }
+
+    /// The same; `say` is called once if an answer takes longer than two seconds, with what is known of it then.
+    pub fn waiting(
+        url: &str,
+        authorities: Option<&Path>,
+        say: impl Fn(&Awaiting) + Send + Sync + 'static,
+    ) -> Result<Self, ApiError> {
         let bad_url = || ApiError::BadUrl { url: url.to_owned() };
         let uri: Uri = url.parse().map_err(|_| bad_url())?;
         let known = matches!(uri.scheme_str(), Some("http" | "https"));
@@ -165,7 +186,13 @@ impl ApiClient {
         if is_encrypted || authorities.is_some() {
             config = config.tls_config(tls::client_config(authorities).map_err(ApiError::Trust)?);
         }
+        let url = url.trim_end_matches('/').to_owned();
+        let place = url.clone();
+        let awaited = Awaited::new(move |is_change| {
+            say(&Awaiting { url: place.clone(), limit: REQUEST_TIMEOUT, is_change });
+        });
         let config = config
+            .middleware(awaited)
             .http_status_as_error(false)
             .max_redirects(0)
             .proxy(None)
@@ -176,7 +203,6 @@ impl ApiClient {
             // same one, and take each other's answers.
             .max_idle_connections(0)
             .build();
-        let url = url.trim_end_matches('/').to_owned();
         let incomplete_records = AtomicU64::new(0);
         let agent = Agent::with_parts(config, Connecting::default(), DefaultResolver::default());
         Ok(Self { agent, url, authorization: None, incomplete_records })

@@ -13,6 +13,7 @@
 
 mod access;
 mod audit;
+mod awaited;
 mod caller;
 mod client;
 mod cluster;
@@ -51,7 +52,7 @@ pub use access::{
 };
 pub use audit::Audit;
 pub use caller::{ApiToken, Caller, Quota, Tenant, UserChanges, Users, UsersError};
-pub use client::{ApiClient, ApiError};
+pub use client::{ApiClient, ApiError, Awaiting};
 pub use cluster::{
     DirectoryStatus, Host, HostDevice, HostList, HostState, Location, OtherHost, Serving,
     VolumeState,

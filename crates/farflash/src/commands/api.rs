@@ -10,6 +10,8 @@ use control::{ApiClient, ApiError, ApiToken, VolumeName};
 use crate::failure::Failure;
 use crate::output;
 
+/// Whoever stops to wait does not stop the server.
+const CHANGE_GOES_ON: &str = "; the change may be made also if you do not wait";
 /// More than any token has.
 const TOKEN_BYTES_MAX: u64 = 256;
 
@@ -50,7 +52,14 @@ pub(super) struct ApiArgs {
 
 impl ApiArgs {
     pub(super) fn client(&self) -> Result<ApiClient, Failure> {
-        let client = ApiClient::trusting(&self.api, self.api_ca.as_deref())?;
+        let client = ApiClient::waiting(&self.api, self.api_ca.as_deref(), |awaiting| {
+            let change = if awaiting.is_change { CHANGE_GOES_ON } else { "" };
+            let limit = awaiting.limit.as_secs();
+            output::note(&format!(
+                "waiting for the answer of {}, {limit} s at most{change}",
+                awaiting.url
+            ));
+        })?;
         let token = match &self.api_token_file {
             None => std::env::var("FARFLASH_API_TOKEN").unwrap_or_default(),
             Some(path) => {
@@ -69,9 +78,11 @@ impl ApiArgs {
     }
 }
 
-/// Asks for a change. Who asks is told where the audit log does not have all of it.
+/// Asks for a change. Who asks is told where the audit log does not have all of it; and what to `look` at, if the change may
+/// have been made though no answer says so.
 pub(super) fn change<T>(
     client: &ApiClient,
+    look: &str,
     ask: impl FnOnce(&ApiClient) -> Result<T, ApiError>,
 ) -> Result<T, Failure> {
     let before = client.incomplete_records();
@@ -82,7 +93,14 @@ pub(super) fn change<T>(
              give the audit log space",
         );
     }
-    Ok(answer?)
+    answer.map_err(|error| {
+        let may_be_done = error.may_have_been_done();
+        let failure = Failure::from(error);
+        if !may_be_done {
+            return failure;
+        }
+        failure.advising(format!("the change may have been made all the same: {look}"))
+    })
 }
 
 /// Makes a token for a user of the API.

@@ -96,7 +96,8 @@ impl DeviceCommand {
                 output.print(&list, |out| write!(out, "{}", table(&list.devices).to_text()))
             }
             Self::Forget { device, output } => {
-                output.change(|api| api.forget_device(device))?;
+                let look = "see whether `farflash host list --json` has it still";
+                output.change(look, |api| api.forget_device(device))?;
                 let document = serde_json::json!({ "forgotten": device });
                 let done = "it is forgotten all the same";
                 output.print_done(done, &document, |out| writeln!(out, "{device} is forgotten"))
@@ -136,7 +137,8 @@ impl Set {
             Some(name) => name,
             None => only_device(&client, "name one behind `farflash device set`")?,
         };
-        let device = api::change(&client, |api| api.change_device(&name, &change))?;
+        let look = "see `farflash device list`";
+        let device = api::change(&client, look, |api| api.change_device(&name, &change))?;
         self.output
             .print(&device, |out| write!(out, "{}", table(std::slice::from_ref(&device)).to_text()))
     }

@@ -26,6 +26,8 @@ Examples:
 
 Exit codes: 0 nothing is damaged, 1 something is, or it could not be done.";
 
+/// Where to see what came of a change that nobody answered.
+const LOOK: &str = "see `farflash scrub --status`";
 const POLL: Duration = Duration::from_millis(500);
 
 #[derive(Debug, Args)]
@@ -58,11 +60,11 @@ impl Scrub {
         let mut report = if self.status {
             client.scrub(&device)?
         } else if self.stop {
-            api::change(&client, |api| api.stop_scrub(&device))?
+            api::change(&client, LOOK, |api| api.stop_scrub(&device))?
         } else {
             let bytes_per_second = self.rate.map(|rate| rate.0);
             let request = StartScrub { bytes_per_second };
-            api::change(&client, |api| api.start_scrub(&device, &request))?
+            api::change(&client, LOOK, |api| api.start_scrub(&device, &request))?
         };
         if !(self.status || self.stop || self.detach) {
             let mut progress = printed::progress(&format!("scrubbing {device}"));

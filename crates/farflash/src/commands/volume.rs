@@ -238,7 +238,7 @@ impl VolumeCommand {
             }
             Self::Resize { volume, size, output } => {
                 let request = ChangeVolume { size_bytes: Some(size), slo: None };
-                let volume = output.change(|api| api.change(&volume, &request))?;
+                let volume = output.change(&look(&volume), |api| api.change(&volume, &request))?;
                 let cut_off = volume.cut_off.map(gone).unwrap_or_default();
                 output.print_done(DONE, &volume, |out| {
                     writeln!(out, "{} has now {}{cut_off}", volume.name, ByteLen(volume.size_bytes))
@@ -251,14 +251,17 @@ impl VolumeCommand {
                     Failure::usage(what, remedy)
                 })?;
                 let request = ChangeVolume { size_bytes: None, slo: Some(slo) };
-                let volume = output.change(|api| api.change(&volume, &request))?;
+                let volume = output.change(&look(&volume), |api| api.change(&volume, &request))?;
                 let line = format!("{} is promised {}", volume.name, volume.slo);
                 output.print_done(DONE, &volume, |out| writeln!(out, "{line}"))
             }
             Self::ChangeAuth { volume, cut, grace, tokens, output } => {
                 let mut tokens = tokens.make()?;
                 let request = ChangeAuth { cut, grace_seconds: grace };
-                let made = output.change(|api| api.change_auth(&volume, &request))?;
+                let look = format!(
+                    "nobody saw the new tokens then; `farflash volume change-auth {volume}` makes others"
+                );
+                let made = output.change(&look, |api| api.change_auth(&volume, &request))?;
                 tokens.keep(&made)?;
                 output.print_done(tokens.unseen(), &tokens.shown(&made), |out| {
                     writeln!(out, "{volume} has new tokens")?;
@@ -267,14 +270,16 @@ impl VolumeCommand {
             }
             Self::Restrict { volume, change, output } => {
                 let request = change.change()?;
-                let volume = output.change(|api| api.restrict(&volume, &request))?;
+                let volume =
+                    output.change(&look(&volume), |api| api.restrict(&volume, &request))?;
                 let text = volume.restrictions.to_string();
                 output.print_done(DONE, &volume, |out| {
                     writeln!(out, "{} is open to {text}", volume.name)
                 })
             }
             Self::Delete { volume, output } => {
-                output.change(|api| api.delete(&volume))?;
+                let look = "see whether `farflash volume list` has it still";
+                output.change(look, |api| api.delete(&volume))?;
                 let document = serde_json::json!({ "deleted": volume });
                 output.print_done(DONE, &document, |out| writeln!(out, "{volume} is deleted"))
             }
@@ -300,7 +305,12 @@ impl Create {
             metadata_bytes,
             owner,
         };
-        let made = output.change(|api| api.create(&request))?;
+        let look = format!(
+            "see whether `farflash volume list` has it; nobody saw its tokens, and `farflash volume change-auth {}` makes \
+             others",
+            request.name
+        );
+        let made = output.change(&look, |api| api.create(&request))?;
         tokens.keep(&made.tokens)?;
         output.print_done(tokens.unseen(), &tokens.shown(&made), |out| {
             created(out, &made.volume)?;
@@ -317,9 +327,10 @@ impl Output {
     /// Asks for a change ([`api::change`]).
     pub(super) fn change<T>(
         &self,
+        look: &str,
         ask: impl FnOnce(&ApiClient) -> Result<T, ApiError>,
     ) -> Result<T, Failure> {
-        api::change(&self.client()?, ask)
+        api::change(&self.client()?, look, ask)
     }
 
     /// Prints `document` as JSON if that is wanted, else what `human` writes.
@@ -345,6 +356,11 @@ impl Output {
             human(out)
         })
     }
+}
+
+/// Where to see whether a volume was changed.
+fn look(volume: &str) -> String {
+    format!("see `farflash volume show {volume}`")
 }
 
 /// What a smaller size cost.
