@@ -209,6 +209,17 @@ fn the_dashboard_asks_for_metrics_that_there_are() {
 #[test]
 fn status_says_that_all_is_well() {
     let server = Server::start("mem:256MiB");
+    // A head without a table says nothing.
+    for (list, what, how) in [
+        (&["volume", "list"][..], "there are no volumes", "volume create"),
+        (&["quota"], "there are no tenants", "api-token"),
+    ] {
+        let told = run(&[list, &["--api", &server.api]].concat());
+        assert!(told.code == Some(0), "{told:?}");
+        assert!(told.stdout.contains(what) && told.stdout.contains(how), "{told:?}");
+        let document = run(&[list, &["--json", "--api", &server.api]].concat());
+        assert!(!document.stdout.contains(what), "{document:?}");
+    }
     server.volume_json(&["create", "one", "--size", "64MiB"]);
     let outcome = run(&["status", "--api", &server.api]);
     assert_eq!(outcome.code, Some(0), "{outcome:?}");

@@ -16,6 +16,9 @@ Examples:
   farflash quota
   farflash quota --json | jq '.quotas[] | select(.volumes.used == .volumes.limit) | .tenant'";
 
+const NONE: &str = "there are no tenants; `farflash api-token NAME --tenant` makes one for the list of users \
+                    (`farflash serve --api-users`)";
+
 #[derive(Debug, Args)]
 pub(crate) struct Quota {
     #[command(flatten)]
@@ -25,7 +28,10 @@ pub(crate) struct Quota {
 impl Quota {
     pub(crate) fn run(self) -> Result<(), Failure> {
         let list = self.output.client()?.quotas()?;
-        self.output.print(&list, |out| write!(out, "{}", table(&list.quotas).to_text()))
+        self.output.print(&list, |out| match list.quotas.is_empty() {
+            true => writeln!(out, "{NONE}"),
+            false => write!(out, "{}", table(&list.quotas).to_text()),
+        })
     }
 }
 

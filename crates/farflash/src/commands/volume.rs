@@ -42,6 +42,8 @@ Examples:
   farflash volume change-auth db-1 --grace 3600
   farflash volume change-auth db-1 --cut";
 
+const NONE: &str = "there are no volumes; `farflash volume create NAME --size SIZE` makes one";
+
 const RESTRICT_EXAMPLES: &str = "\
 What is not named stays as it is. Hosts that no longer qualify are cut off at once; to them, and to \
 all others that do not, the volume is one that does not exist.
@@ -230,7 +232,10 @@ impl VolumeCommand {
             Self::Create(create) => create.run(),
             Self::List { output } => {
                 let list = output.client()?.list()?;
-                output.print(&list, |out| table(out, &list.volumes))
+                output.print(&list, |out| match list.volumes.is_empty() {
+                    true => writeln!(out, "{NONE}"),
+                    false => table(out, &list.volumes),
+                })
             }
             Self::Show { volume, output } => {
                 let volume = output.client()?.show(&volume)?;
