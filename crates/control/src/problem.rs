@@ -272,6 +272,10 @@ impl From<ServiceError> for Problem {
                      --writes-per-second M`; `farflash calibrate` proposes the numbers"
                 ),
             ),
+            ServiceError::UnknownDevice { devices, .. } if devices.is_empty() => (
+                ProblemCode::DeviceNotFound,
+                "there is none to choose: nothing has to be done".to_owned(),
+            ),
             ServiceError::UnknownDevice { devices, .. } => {
                 (ProblemCode::DeviceNotFound, format!("choose one of {}", devices.join(", ")))
             }

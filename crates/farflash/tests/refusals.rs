@@ -40,6 +40,7 @@ fn words_that_make_no_sense_are_usage_errors() {
         (&["volume", "create", "a", "--size", "1GiB", "--metadata", "12"], "8, 16 or 64"),
         (&["volume", "create", "a", "--size", "9PiB5"], "no unit"),
         (&["volume", "create", "a"], "--size"),
+        (&["volume", "change-auth", "a", "--grace", "soon"], "write 30m, 12h or 7d"),
         (&["device", "forget", "file:/dev/nvme1n1"], "host list --json"),
         (&["floppy"], "floppy"),
     ] {
@@ -336,6 +337,19 @@ fn commands_without_a_server_say_so() {
     let outcome: support::Outcome =
         farflash(&["volume", "list"]).env("FARFLASH_API", &api).output().unwrap().into();
     assert!(outcome.stderr.contains(&api), "{outcome:?}");
+    let graced = ["volume", "change-auth", "v", "--grace", "30s", "--api", &api];
+    refused(&graced, 1, "cannot be reached", "farflash serve");
+    let outcome: support::Outcome =
+        farflash(&["volume", "list"]).env("FARFLASH_API_CA", "").output().unwrap().into();
+    assert!(outcome.code == Some(2) && outcome.stderr.contains("FARFLASH_API_CA"), "{outcome:?}");
+}
+
+#[test]
+fn where_no_device_is_lost_none_is_to_be_chosen() {
+    let server = Server::start("mem:64MiB");
+    let id = "00000000-0000-4000-8000-000000000000";
+    let forget = ["device", "forget", id, "--api", &server.api];
+    refused(&forget, 1, id, "there is none to choose");
 }
 
 #[test]

@@ -1,10 +1,12 @@
 //! The way to a server's API, and the tokens by which it knows who asks.
 
+use std::ffi::OsString;
 use std::fs::File;
 use std::io::{Read, Write};
 use std::path::PathBuf;
 
 use clap::Args;
+use clap::builder::{OsStringValueParser, TypedValueParser};
 use control::{ApiClient, ApiError, ApiToken, VolumeName};
 
 use crate::failure::Failure;
@@ -43,11 +45,21 @@ pub(super) struct ApiArgs {
     /// The certificates that the API's is to be believed for, in PEM: its own, if it made that itself
     /// [default: those that this machine trusts]
     #[arg(long, env = "FARFLASH_API_CA", value_name = "FILE")]
+    #[arg(value_parser = OsStringValueParser::new().try_map(certificates_file))]
     api_ca: Option<PathBuf>,
     /// A file with the token by which the API knows you
     /// [default: the token in $FARFLASH_API_TOKEN, if there is one]
     #[arg(long, value_name = "FILE")]
     api_token_file: Option<PathBuf>,
+}
+
+fn certificates_file(name: OsString) -> Result<PathBuf, &'static str> {
+    match name.is_empty() {
+        true => {
+            Err("it is empty: name a file with --api-ca or FARFLASH_API_CA, or unset that variable")
+        }
+        false => Ok(name.into()),
+    }
 }
 
 impl ApiArgs {

@@ -15,6 +15,7 @@ use super::api::{self, ApiArgs};
 use super::restrictions::{ChangeArgs, RestrictionArgs};
 use super::tokens::NewTokenArgs;
 use crate::failure::Failure;
+use crate::interval::Interval;
 use crate::output;
 
 const CREATE_EXAMPLES: &str = "\
@@ -39,7 +40,7 @@ Hosts that have the volume open stay so, unless --cut ends that.
 
 Examples:
   farflash volume change-auth db-1 --token-file db-1.new
-  farflash volume change-auth db-1 --grace 3600
+  farflash volume change-auth db-1 --grace 1h
   farflash volume change-auth db-1 --cut";
 
 const NONE: &str = "there are no volumes; `farflash volume create NAME --size SIZE` makes one";
@@ -117,8 +118,8 @@ pub(crate) enum VolumeCommand {
         /// End the connections that are open
         #[arg(long)]
         cut: bool,
-        /// Seconds for which the token before opens the volume, too
-        #[arg(long, value_name = "SECONDS", conflicts_with = "cut")]
+        /// How long the token before opens the volume, too, such as 90s or 1h; a mere number is of seconds
+        #[arg(long, value_name = "INTERVAL", value_parser = parse_grace, conflicts_with = "cut")]
         grace: Option<u32>,
         #[command(flatten)]
         tokens: NewTokenArgs,
@@ -219,6 +220,15 @@ pub(super) struct Output {
 fn parse_metadata(text: &str) -> Result<MetadataBytes, String> {
     let bytes: u64 = text.parse().map_err(|error| format!("{error}"))?;
     MetadataBytes::try_from(bytes).map_err(|error| error.to_string())
+}
+
+/// A length of time in seconds.
+fn parse_grace(text: &str) -> Result<u32, String> {
+    if let Ok(seconds) = text.parse() {
+        return Ok(seconds);
+    }
+    let Interval(grace) = text.parse()?;
+    u32::try_from(grace.as_secs()).map_err(|_| format!("`{text}` is too long"))
 }
 
 fn parse_size(text: &str) -> Result<VolumeSize, String> {
