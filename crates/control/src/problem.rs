@@ -231,6 +231,14 @@ fn of_tenants(error: &ServiceError) -> (ProblemCode, String) {
     }
 }
 
+/// What to do about a device that is not there, among these.
+fn choice_of(devices: &[String]) -> String {
+    match devices {
+        [] => "there is none to choose: nothing has to be done".to_owned(),
+        _ => format!("choose one of {}", devices.join(", ")),
+    }
+}
+
 impl From<ServiceError> for Problem {
     fn from(error: ServiceError) -> Self {
         let detail = error.to_string();
@@ -272,12 +280,8 @@ impl From<ServiceError> for Problem {
                      --writes-per-second M`; `farflash calibrate` proposes the numbers"
                 ),
             ),
-            ServiceError::UnknownDevice { devices, .. } if devices.is_empty() => (
-                ProblemCode::DeviceNotFound,
-                "there is none to choose: nothing has to be done".to_owned(),
-            ),
             ServiceError::UnknownDevice { devices, .. } => {
-                (ProblemCode::DeviceNotFound, format!("choose one of {}", devices.join(", ")))
+                (ProblemCode::DeviceNotFound, choice_of(&devices))
             }
             ServiceError::Setting { .. } => (
                 ProblemCode::InvalidField,
