@@ -31,8 +31,7 @@ pub(super) fn judge(results: &Results) -> Vec<Verdict> {
             "mem",
             Spread::of(&connects.beside_per_second),
             Unit::PerSecond,
-            // What is asked for is the bound itself: the pace loses a little at both ends.
-            Bound::AtLeast(CONNECTS_PER_SECOND * 0.95),
+            Bound::AtLeast(CONNECTS_PER_SECOND),
         ),
         verdict(
             "of the load alone, beside these".to_owned(),

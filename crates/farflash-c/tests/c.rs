@@ -104,6 +104,8 @@ fn program_with(program: &Path, urls: &str) -> Command {
         command.env_remove(format!("FARFLASH_{variable}"));
     }
     command.env("FARFLASH_API", urls);
+    // Cargo's comes before the program's own path, and where it leads may lie an older library.
+    command.env_remove("LD_LIBRARY_PATH");
     command
 }
 
