@@ -150,7 +150,7 @@ pub enum ConnectError {
         limit: Duration,
     },
     /// The target refused the Connect command.
-    #[error("the target refuses to connect: {status}{}", invalid_text(*invalid))]
+    #[error("the target refuses to connect: {}{}", connect_text(*status), invalid_text(*invalid))]
     Refused {
         /// What it says.
         status: Status,
@@ -230,6 +230,19 @@ impl ConnectError {
 impl From<CapabilityError> for ConnectError {
     fn from(error: CapabilityError) -> Self {
         Self::Command(Error::Capability(error))
+    }
+}
+
+/// A status as a Connect means it: other commands share its codes.
+fn connect_text(status: Status) -> String {
+    match status.code() {
+        Status::CONNECT_CONTROLLER_BUSY => {
+            "it has no room for this host now, or has put its address off after \
+             authentications that failed (Connect Controller Busy)"
+                .to_owned()
+        }
+        Status::CONNECT_INCOMPATIBLE_FORMAT => "Connect Incompatible Format".to_owned(),
+        _ => status.to_string(),
     }
 }
 

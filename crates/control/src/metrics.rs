@@ -166,6 +166,12 @@ fn core_stats(text: &mut Text, cores: &[CoreStats]) {
     );
     text.each(help, &all, |core| core.authentication_failures);
     let help = (
+        "farflash_core_authentications_unfinished_total",
+        "counter",
+        "Authentications that were asked of hosts, which left without.",
+    );
+    text.each(help, &all, |core| core.authentications_unfinished);
+    let help = (
         "farflash_core_connections_refused_total",
         "counter",
         "Connections of hosts closed as they came, for want of places.",

@@ -136,6 +136,9 @@ pub struct CoreStats {
     pub connections_let_in: u64,
     /// Authentications of hosts that failed.
     pub authentication_failures: u64,
+    /// Authentications that were asked of hosts, which left without: those without a token do.
+    #[serde(default)]
+    pub authentications_unfinished: u64,
     /// Connects of hosts that were put off, after such failures.
     #[serde(default)]
     pub connects_put_off: u64,

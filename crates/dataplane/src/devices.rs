@@ -96,6 +96,8 @@ pub struct CoreStats {
     pub connections_refused: u64,
     /// Authentications that failed.
     pub authentication_failures: u64,
+    /// Authentications that hosts began, or were asked for, and left.
+    pub authentications_unfinished: u64,
     /// Connects that were put off, after such failures.
     pub connects_put_off: u64,
     /// Errors that were answered to commands which are no volume's I/O: on admin queues, and of who connects.
@@ -224,6 +226,7 @@ impl<W: World, D: Device> Core<W, D> {
             connections_let_in: self.places().with_crowd(|crowd| crowd.let_in_count()),
             connections_refused: self.places().refused(),
             authentication_failures: self.throttle().borrow().total(),
+            authentications_unfinished: self.throttle().borrow().unfinished(),
             connects_put_off: self.throttle().borrow().put_off(),
             errors: self.state.errors.borrow().clone(),
             devices,

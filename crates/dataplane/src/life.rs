@@ -23,6 +23,8 @@ use crate::admission::Subject;
 use crate::connection::{Connection, Role};
 use crate::core::Core;
 
+/// Why a connection ended whose host was asked to authenticate, and has not. It may have no token.
+const LEFT_UNPROVEN: &str = "the host went without having authenticated";
 /// Why I/O queues end whose host is done with them, or begins anew.
 pub(crate) const HOST_RESET: &str = "the host reset its controller";
 
@@ -100,7 +102,11 @@ enum Event {
 /// Writes a line of a level that is only known when it is written.
 macro_rules! write_at {
     ($level:expr, $($line:tt)*) => {
-        if $level == Level::DEBUG { tracing::debug!($($line)*) } else { tracing::info!($($line)*) }
+        match $level {
+            Level::DEBUG => tracing::debug!($($line)*),
+            Level::WARN => tracing::warn!($($line)*),
+            _ => tracing::info!($($line)*),
+        }
     };
 }
 
@@ -143,10 +149,10 @@ impl Line {
 
 /// Whether lines about connections are written that are of `level`.
 fn is_written(level: Level) -> bool {
-    if level == Level::DEBUG {
-        tracing::enabled!(Level::DEBUG)
-    } else {
-        tracing::enabled!(Level::INFO)
+    match level {
+        Level::DEBUG => tracing::enabled!(Level::DEBUG),
+        Level::WARN => tracing::enabled!(Level::WARN),
+        _ => tracing::enabled!(Level::INFO),
     }
 }
 
@@ -254,11 +260,22 @@ impl<W: World, D: Device> Connection<W, D> {
     pub(crate) fn log_ended(&self) {
         let reason = self.life.reason.take();
         let by_host = reason.as_deref().is_none_or(|reason| reason == HOST_RESET);
-        let reason = reason.map_or(Cow::Borrowed("the host closed it"), Cow::Owned);
+        // As one does that has no token, or none that it was asked for.
+        let is_unfinished = reason.is_none() && self.unproven().is_some();
+        if is_unfinished {
+            self.core.throttle().borrow_mut().note_unfinished();
+        }
+        let usual = if is_unfinished { LEFT_UNPROVEN } else { "the host closed it" };
+        let reason = reason.map_or(Cow::Borrowed(usual), Cow::Owned);
         let holder = self.holder();
-        let is_detail = by_host && holder.as_ref().is_none_or(|holder| holder.qid > 0);
+        let is_detail =
+            by_host && !is_unfinished && holder.as_ref().is_none_or(|holder| holder.qid > 0);
         let is_known = holder.as_ref().is_some_and(|holder| holder.is_known);
-        let level = if is_detail { Level::DEBUG } else { Level::INFO };
+        let level = match () {
+            () if is_detail => Level::DEBUG,
+            () if is_unfinished => Level::WARN,
+            () => Level::INFO,
+        };
         if is_written(level) && (is_detail || is_known || self.may_be_said()) {
             self.say(level, Event::Ended { holder, reason });
         }

@@ -57,6 +57,8 @@ pub(crate) struct Throttle {
     of_sources: Failures<IpAddr>,
     /// All failures so far.
     total: u64,
+    /// How often a host left without having done what it was asked for.
+    unfinished: u64,
     /// How often somebody was put off so far.
     put_off: u64,
 }
@@ -67,6 +69,7 @@ impl Default for Throttle {
             at_subsystems: Failures::new(FAILURES_MAX),
             of_sources: Failures::new(FAILURES_OF_SOURCE_MAX),
             total: 0,
+            unfinished: 0,
             put_off: 0,
         }
     }
@@ -84,6 +87,16 @@ impl Throttle {
     /// Failures so far, of all addresses.
     pub(crate) fn total(&self) -> u64 {
         self.total
+    }
+
+    /// Counts a host that left without having shown anything: nobody guesses by that.
+    pub(crate) fn note_unfinished(&mut self) {
+        self.unfinished += 1;
+    }
+
+    /// How often a host left so.
+    pub(crate) fn unfinished(&self) -> u64 {
+        self.unfinished
     }
 
     /// How often somebody was put off so far.

@@ -13,7 +13,7 @@ use std::net::TcpStream;
 use etcd::EtcdProcesses;
 use serde_json::Value;
 use support::users::{self, User};
-use support::{Files, Server, cluster, farflash, run, succeed};
+use support::{Files, Server, cluster, farflash, run, succeed, until};
 
 fn metrics(server: &Server) -> String {
     metrics_for(server, "")
@@ -95,6 +95,8 @@ fn driven() -> Server {
     assert!(drive(&text("token"), "randread"));
     let other = server.volume_json(&["create", "other", "--size", "64MiB"]);
     assert!(!drive(other["token"].as_str().unwrap(), "randread"));
+    // Without a token.
+    assert!(!drive("", "randread"));
     server
 }
 
@@ -114,7 +116,11 @@ fn metrics_count_what_was_done() {
     assert!(count("\"read\"") >= 1024.0);
     assert_eq!(count("\"read\"") + count("\"write\""), requests);
     assert!(!metrics.contains("farflash_volume_latency_seconds_count{volume=\"other\""));
-    assert!(value(&metrics, "farflash_core_authentication_failures_total") >= 1.0);
+    assert_eq!(value(&metrics, "farflash_core_authentication_failures_total"), 1.0);
+    let unfinished = "farflash_core_authentications_unfinished_total";
+    until("the end of a connection", || value(&self::metrics(&server), unfinished) == 1.0);
+    let left = "the host went without having authenticated";
+    server.log_until(|line| line["reason"] == left);
     assert_eq!(value(&metrics, "farflash_device_media_errors_total"), 0.0);
     // What the device's volumes did, its core did.
     let of_device = |name: &str| value(&metrics, &format!("farflash_device_{name}"));

@@ -193,6 +193,18 @@ fn a_server_is_open_by_its_owner_s_word_and_says_so() {
     assert_eq!(warns(&start(&["--api", "127.0.0.1:0", "--api-open"])), [false, true, false]);
 }
 
+/// Whoever gave wrong tokens too often hears that it is that, and how long it lasts, also with the right one.
+#[test]
+fn who_is_put_off_is_told_so() {
+    let server = Server::start_with("mem:256MiB", &["--auth", "on"]);
+    let volume = server.volume_json(&["create", "v", "--size", "64MiB"]);
+    let other = server.volume_json(&["create", "other", "--size", "64MiB"]);
+    for _ in 0..8 {
+        does_not_open(text(&other, "token"), &volume, "that this token opens from here");
+    }
+    does_not_open(text(&volume, "token"), &volume, "has put its address off after");
+}
+
 #[test]
 fn bad_restrictions_are_refused_with_their_place() {
     let server = Server::start("mem:256MiB");

@@ -38,6 +38,7 @@ impl State {
                 request_memory_bytes: core.memory_used_bytes,
                 connections_refused: core.connections_refused,
                 authentication_failures: core.authentication_failures,
+                authentications_unfinished: core.authentications_unfinished,
                 connects_put_off: core.connects_put_off,
                 errors: errors_document(&core.errors),
             });

@@ -9,8 +9,8 @@ use client::{Backoff, Client, ConnectError, Options, Reconnect};
 use device::{MemDevice, ModelDevice};
 use io_traits::{Clock, Device, Spawn};
 use load::{DeviceTarget, Target, VolumeTarget};
-use nvme_wire::Nqn;
 use nvme_wire::fabrics::ConnectInvalid;
+use nvme_wire::{Nqn, Status};
 use reactor::{FileDevice, Handle, OpenOptions, OwnedDevice};
 use units::{BLOCK_SIZE, ByteLen, Duration};
 
@@ -249,6 +249,14 @@ async fn connect(
         let what = match error {
             ConnectError::Refused { invalid: Some(invalid), .. } if names_subsystem(invalid) => {
                 format!("{address} has no volume {nqn}, or not for this host")
+            }
+            ConnectError::Refused { status, .. }
+                if status.code() == Status::CONNECT_CONTROLLER_BUSY =>
+            {
+                let what =
+                    format!("{address} does not take another connection to {nqn} now: {error}");
+                let remedy = "try again in ten seconds; the server's log says more";
+                return Failure::runtime(what, remedy);
             }
             ConnectError::Refused { .. } => {
                 format!("{address} refuses the command Connect to {nqn}: {error}")
