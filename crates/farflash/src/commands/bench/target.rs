@@ -228,6 +228,53 @@ fn names_subsystem(invalid: ConnectInvalid) -> bool {
     invalid.in_data && SUBNQN.contains(&invalid.ipo)
 }
 
+/// Why there is no connection.
+fn not_connected(address: SocketAddr, nqn: &Nqn, error: ConnectError) -> Failure {
+    let remedy =
+        "`farflash volume list` shows the address of each volume, `farflash volume show` its NQN";
+    let what = match error {
+        ConnectError::Refused { invalid: Some(invalid), .. } if names_subsystem(invalid) => {
+            format!("{address} has no volume {nqn}, or not for this host")
+        }
+        ConnectError::Refused { status, .. }
+            if status.code() == Status::CONNECT_CONTROLLER_BUSY =>
+        {
+            let what = format!("{address} does not take another connection to {nqn} now: {error}");
+            let remedy = "try again in ten seconds; the server's log says more";
+            return Failure::runtime(what, remedy);
+        }
+        ConnectError::Refused { .. } => {
+            format!("{address} refuses the command Connect to {nqn}: {error}")
+        }
+        ConnectError::AuthenticationRequired => {
+            let what = format!("{address} wants to see a token");
+            let remedy = "give the one that `farflash volume create` has shown, in a file with \
+                          --token-file or in FARFLASH_TOKEN";
+            return Failure::runtime(what, remedy);
+        }
+        ConnectError::Unproven => {
+            let what = format!("{address} does not prove who it is: it has no authentication");
+            let remedy = "see that this is the server meant, and that it runs without \
+                          `--auth off`; or give no controller token";
+            return Failure::runtime(what, remedy);
+        }
+        ConnectError::WrongController => {
+            let what = format!("{address} does not know the controller token");
+            let remedy = "see that this is the server meant, and that the controller token is the one \
+                          made with the volume's token";
+            return Failure::runtime(what, remedy);
+        }
+        ConnectError::Authentication(_) => {
+            let what = format!("{address} has no volume {nqn} that this token opens from here");
+            let remedy = "see `farflash volume show` for who may open it; make a new token with \
+                          `farflash volume change-auth`";
+            return Failure::runtime(what, remedy);
+        }
+        _ => format!("cannot connect to {address}: {error}"),
+    };
+    Failure::runtime(what, remedy)
+}
+
 async fn connect(
     bench: &Bench,
     handle: &Handle,
@@ -244,52 +291,8 @@ async fn connect(
         credentials: credentials.clone(),
         ..Options::for_host(uuid::Uuid::new_v4().into_bytes())
     };
-    let refused = |error: ConnectError| {
-        let remedy = "`farflash volume list` shows the address of each volume, `farflash volume show` its NQN";
-        let what = match error {
-            ConnectError::Refused { invalid: Some(invalid), .. } if names_subsystem(invalid) => {
-                format!("{address} has no volume {nqn}, or not for this host")
-            }
-            ConnectError::Refused { status, .. }
-                if status.code() == Status::CONNECT_CONTROLLER_BUSY =>
-            {
-                let what =
-                    format!("{address} does not take another connection to {nqn} now: {error}");
-                let remedy = "try again in ten seconds; the server's log says more";
-                return Failure::runtime(what, remedy);
-            }
-            ConnectError::Refused { .. } => {
-                format!("{address} refuses the command Connect to {nqn}: {error}")
-            }
-            ConnectError::AuthenticationRequired => {
-                let what = format!("{address} wants to see a token");
-                let remedy = "give the one that `farflash volume create` has shown, in a file with \
-                              --token-file or in FARFLASH_TOKEN";
-                return Failure::runtime(what, remedy);
-            }
-            ConnectError::Unproven => {
-                let what = format!("{address} does not prove who it is: it has no authentication");
-                let remedy = "see that this is the server meant, and that it runs without \
-                              `--auth off`; or give no controller token";
-                return Failure::runtime(what, remedy);
-            }
-            ConnectError::WrongController => {
-                let what = format!("{address} does not know the controller token");
-                let remedy = "see that this is the server meant, and that the controller token is the one \
-                              made with the volume's token";
-                return Failure::runtime(what, remedy);
-            }
-            ConnectError::Authentication(_) => {
-                let what = format!("{address} has no volume {nqn} that this token opens from here");
-                let remedy = "see `farflash volume show` for who may open it; make a new token with \
-                              `farflash volume change-auth`";
-                return Failure::runtime(what, remedy);
-            }
-            _ => format!("cannot connect to {address}: {error}"),
-        };
-        Failure::runtime(what, remedy)
-    };
-    let client = Client::connect(handle.clone(), address, nqn, options).await.map_err(refused)?;
+    let client = Client::connect(handle.clone(), address, nqn, options).await;
+    let client = client.map_err(|error| not_connected(address, nqn, error))?;
     let no_volume = |error: &dyn std::error::Error| {
         Failure::runtime(error.to_string(), "see what `farflash volume list` says about it")
     };
