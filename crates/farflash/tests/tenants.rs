@@ -119,6 +119,10 @@ fn tokens_go_to_files_that_only_their_owner_reads() {
     let lost = ["volume", "change-auth", "v", "--token-file", nowhere.to_str().unwrap()];
     refused(&[&lost[..], &api].concat(), 1, "cannot be made", "--token-file");
     assert_eq!(bench(path).code, Some(0), "the token is the same");
+    let others_may_read = || bench(path).stderr.contains("every user of this machine can read");
+    assert!(!others_may_read());
+    std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o644)).unwrap();
+    assert!(others_may_read());
     let other = files.path("other");
     let shown = server.volume_json(&["change-auth", "v", "--token-file", other.to_str().unwrap()]);
     assert!(shown.get("token").is_none() && shown.get("controller_token").is_none(), "{shown}");

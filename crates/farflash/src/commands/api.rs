@@ -1,21 +1,19 @@
 //! The way to a server's API, and the tokens by which it knows who asks.
 
 use std::ffi::OsString;
-use std::fs::File;
-use std::io::{Read, Write};
+use std::io::Write;
 use std::path::PathBuf;
 
 use clap::Args;
 use clap::builder::{OsStringValueParser, TypedValueParser};
 use control::{ApiClient, ApiError, ApiToken, VolumeName};
 
+use super::token_file;
 use crate::failure::Failure;
 use crate::output;
 
 /// Whoever stops to wait does not stop the server.
 const CHANGE_GOES_ON: &str = "; the change may be made also if you do not wait";
-/// More than any token has.
-const TOKEN_BYTES_MAX: u64 = 256;
 
 pub(super) const EXAMPLES: &str = "\
 The token is shown once, with the entry for the list of users that `farflash serve --api-users` reads.
@@ -74,17 +72,11 @@ impl ApiArgs {
         })?;
         let token = match &self.api_token_file {
             None => std::env::var("FARFLASH_API_TOKEN").unwrap_or_default(),
-            Some(path) => {
-                let mut token = String::new();
-                let read = File::open(path)
-                    .and_then(|file| file.take(TOKEN_BYTES_MAX).read_to_string(&mut token));
-                read.map_err(|error| {
-                    let what = format!("{} cannot be read: {error}", path.display());
-                    let remedy = "name a readable file that holds a token with --api-token-file";
-                    Failure::runtime(what, remedy)
-                })?;
-                token
-            }
+            Some(path) => token_file::read(path).map_err(|error| {
+                let what = format!("{} cannot be read: {error}", path.display());
+                let remedy = "name a readable file that holds a token with --api-token-file";
+                Failure::runtime(what, remedy)
+            })?,
         };
         Ok(if token.trim().is_empty() { client } else { client.with_token(&token) })
     }

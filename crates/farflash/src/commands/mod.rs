@@ -19,6 +19,7 @@ mod restrictions;
 mod scrub;
 mod serve;
 mod status;
+mod token_file;
 mod tokens;
 mod top;
 mod volume;

@@ -2,7 +2,7 @@
 //! of a machine can read.
 
 use std::fs::{File, OpenOptions};
-use std::io::{Read, Write};
+use std::io::Write;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
@@ -13,11 +13,9 @@ use control::Tokens;
 use serde::Serialize;
 use serde_json::Value;
 
+use super::token_file;
 use super::volume::DONE;
 use crate::failure::Failure;
-
-/// More than any token has.
-const TOKEN_BYTES_MAX: u64 = 256;
 
 /// The tokens that open a volume.
 #[derive(Clone, Debug, Args)]
@@ -57,11 +55,7 @@ fn read(file: Option<&Path>, flag: &str, variable: &str) -> Result<Option<Secret
     let (text, place) = match file {
         Some(path) => {
             let place = path.display().to_string();
-            let read = OpenOptions::new().read(true).open(path).and_then(|file| {
-                let mut text = String::new();
-                file.take(TOKEN_BYTES_MAX).read_to_string(&mut text).map(|_| text)
-            });
-            let text = read.map_err(|error| {
+            let text = token_file::read(path).map_err(|error| {
                 let what = format!("{place} cannot be read: {error}");
                 Failure::runtime(
                     what,
