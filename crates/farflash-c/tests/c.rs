@@ -2,9 +2,9 @@
 
 #![allow(missing_docs)]
 
-use std::io::{BufRead, BufReader, Write};
+use std::io::{BufRead, BufReader, Lines, Write};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, ChildStdout, Command, Stdio};
 
 use serde_json::Value;
 
@@ -107,6 +107,14 @@ fn program_with(program: &Path, urls: &str) -> Command {
     // Cargo's comes before the program's own path, and where it leads may lie an older library.
     command.env_remove("LD_LIBRARY_PATH");
     command
+}
+
+/// Starts a program that is told when to go on, and waits until it says `word`; it, and what it says from then on.
+fn begun(mut program: Command, word: &str) -> (Child, Lines<BufReader<ChildStdout>>) {
+    let mut child = program.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    let mut said = BufReader::new(child.stdout.take().unwrap()).lines();
+    assert_eq!(said.next().expect("it begins").unwrap(), word);
+    (child, said)
 }
 
 #[test]
@@ -219,13 +227,8 @@ fn misuse_is_refused_and_a_killed_server_is_found_again() {
         .expect("the program `farflash`; build it with `cargo build -p farflash`");
     assert!(formatted.status.success(), "{formatted:?}");
     let server = Server::start(&device, "127.0.0.1:0");
-    let mut child = program_with(&program, &format!("http://127.0.0.1:1, {}", server.url()))
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .spawn()
-        .unwrap();
-    let mut said = BufReader::new(child.stdout.take().unwrap()).lines();
-    assert_eq!(said.next().expect("the load begins").unwrap(), "loaded");
+    let (mut child, said) =
+        begun(program_with(&program, &format!("http://127.0.0.1:1, {}", server.url())), "loaded");
     let api = server.api.clone();
     drop(server);
     let _server = Server::start(&device, &api);
@@ -249,13 +252,7 @@ fn an_incomplete_record_is_told() {
     sh.arg(build_directory().join("farflash"));
     let words = ["--auth", "off", "--audit-log", log.to_str().unwrap()];
     let server = Server::by(sh, "mem:128MiB", "127.0.0.1:0", &words);
-    let mut child = program_with(&program, &server.url())
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .spawn()
-        .unwrap();
-    let mut said = BufReader::new(child.stdout.take().unwrap()).lines();
-    assert_eq!(said.next().expect("a change is made").unwrap(), "created");
+    let (mut child, said) = begun(program_with(&program, &server.url()), "created");
     let lines = std::fs::read_to_string(&log).unwrap();
     let [asked, answered] = lines.lines().collect::<Vec<_>>()[..] else { panic!("{lines}") };
     let room = LOG_BYTES - lines.len() - asked.len() - answered.len() / 2;
