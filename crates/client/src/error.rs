@@ -203,6 +203,26 @@ pub enum ConnectError {
 }
 
 impl ConnectError {
+    /// Whether one of the two did not prove to the other who it is.
+    #[must_use]
+    pub fn is_unproven(&self) -> bool {
+        match self {
+            Self::AuthenticationRequired
+            | Self::Unproven
+            | Self::WrongController
+            | Self::Authentication(_) => true,
+            Self::Network(_)
+            | Self::Timeout { .. }
+            | Self::DiscoveryTimeout { .. }
+            | Self::Refused { .. }
+            | Self::Fatal { .. }
+            | Self::NotReady { .. }
+            | Self::NotEnded
+            | Self::TooFewQueues { .. }
+            | Self::Command(_) => false,
+        }
+    }
+
     /// Whether the target has answered that it will refuse the next attempt, too: it says so (Do Not
     /// Retry), or the two did not agree on who they are.
     #[must_use]
@@ -211,18 +231,7 @@ impl ConnectError {
             Self::Refused { status, .. } | Self::Command(Error::Target { status, .. }) => {
                 status.dnr()
             }
-            Self::AuthenticationRequired
-            | Self::Unproven
-            | Self::WrongController
-            | Self::Authentication(_) => true,
-            Self::Network(_)
-            | Self::Timeout { .. }
-            | Self::DiscoveryTimeout { .. }
-            | Self::Fatal { .. }
-            | Self::NotReady { .. }
-            | Self::NotEnded
-            | Self::TooFewQueues { .. }
-            | Self::Command(_) => false,
+            other => other.is_unproven(),
         }
     }
 }

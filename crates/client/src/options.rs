@@ -131,6 +131,17 @@ impl Default for Backoff {
 }
 
 impl Backoff {
+    /// The delays behind attempts at which one side did not prove who it is ([`ConnectError::is_unproven`]): six come in ten
+    /// seconds. Servers count those against the address that they come from and the volume, and in the end put it off: also
+    /// others there, whose token is right.
+    ///
+    /// [`ConnectError::is_unproven`]: crate::ConnectError::is_unproven
+    #[must_use]
+    pub fn while_unproven(self) -> Self {
+        let (delay_min, delay_max) = (Duration::from_millis(500), Duration::from_secs(8));
+        Self { delay_min, delay_max, ..self }
+    }
+
     /// The delay before attempt `attempt`, counted from 0.
     #[must_use]
     pub fn delay(&self, attempt: u32) -> Duration {

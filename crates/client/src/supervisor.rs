@@ -92,8 +92,11 @@ async fn reconnect<W: World>(
         return Err(Error::Disconnected(Disconnect::GaveUp));
     }
     let mut refused_since = None;
+    // Of the last attempts, those at which one side did not prove who it is.
+    let mut unproven = 0;
+    let mut pause = backoff.delay(trouble.attempts);
     loop {
-        inner.world.sleep_until(inner.world.now() + backoff.delay(trouble.attempts)).await;
+        inner.world.sleep_until(inner.world.now() + pause).await;
         trouble.attempts += 1;
         let error = match inner.bring_up().await {
             Ok(association) => {
@@ -114,6 +117,15 @@ async fn reconnect<W: World>(
         let refused_for =
             refused_since.filter(|_| error.is_refusal()).map(|since| now.since(since));
         if now >= give_up || refused_for >= Some(backoff.refused_for) {
+            return Err(Error::Disconnected(Disconnect::GaveUp));
+        }
+        unproven = if error.is_unproven() { unproven + 1 } else { 0 };
+        pause = match unproven {
+            0 => backoff.delay(trouble.attempts),
+            _ => backoff.while_unproven().delay(unproven - 1),
+        };
+        // Whoever waits has nothing of an attempt that comes too late.
+        if unproven > 0 && now + pause > give_up {
             return Err(Error::Disconnected(Disconnect::GaveUp));
         }
     }

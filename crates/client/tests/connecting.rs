@@ -10,7 +10,9 @@ use std::rc::Rc;
 use std::task::Poll;
 
 use auth::{Hash, Secret};
-use client::{Backoff, Client, ConnectError, Credentials, Error, Options, discover};
+use client::{
+    Backoff, Client, ConnectError, Credentials, Disconnect, Error, Options, Reconnect, discover,
+};
 use common::{Target, address, all, filled, open, options, with_target};
 use io_traits::{Clock, Spawn};
 use nvme_wire::Status;
@@ -162,6 +164,43 @@ fn a_target_that_refuses_for_good_is_left_sooner_than_others() {
             volume.flush().await.expect("in the end");
         }
     });
+}
+
+/// Servers put off whoever fails to authenticate too often in ten seconds, and with it all that share its address.
+/// Method: a volume's token is replaced, and the connections are cut; then the old one is right again, or somebody else's
+/// attempts have to be let in beside those of a client that gives up soon.
+#[test]
+fn a_client_whose_token_is_no_longer_taken_tries_seldom() {
+    let soon = Duration::from_millis(500);
+    let impatient = Backoff {
+        delay_min: Duration::from_millis(10),
+        delay_max: soon / 2,
+        give_up_after: soon,
+        refused_for: soon,
+        seed: 1,
+    };
+    for (backoff, attempts_max) in [(Backoff::default(), 6), (impatient, 2)] {
+        with_target(27, move |world, target| async move {
+            let secret = Secret::new(Hash::Sha256, &[7; 64]);
+            *target.secret.borrow_mut() = Some(secret.clone());
+            let credentials = Some(Credentials { secret: secret.clone(), controller_secret: None });
+            let reconnect = Reconnect::Backoff(backoff);
+            let options = Options { credentials, reconnect, ..options() };
+            let volume = open(&world, &target, options).await;
+            *target.secret.borrow_mut() = Some(Secret::new(Hash::Sha256, &[8; 64]));
+            let before = target.accepted.get();
+            target.cut();
+            world.sleep_until(world.now() + Duration::from_secs(10)).await;
+            let attempts = target.accepted.get() - before;
+            assert!((1..=attempts_max).contains(&attempts), "{attempts}");
+            let why = volume.client().last_connect_error().expect("it was refused");
+            assert!(why.is_unproven(), "{why}");
+            *target.secret.borrow_mut() = Some(secret);
+            let gave_up = Err(Error::Disconnected(Disconnect::GaveUp));
+            let expected = if backoff == impatient { gave_up } else { Ok(()) };
+            assert_eq!(volume.flush().await, expected);
+        });
+    }
 }
 
 /// What a controller was enabled with, a host leaves alone until it disables it. Method: controllers with either choice of

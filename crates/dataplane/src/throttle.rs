@@ -12,8 +12,10 @@ use nvme_wire::Nqn;
 use strangers::source;
 use units::{Duration, Instant};
 
-/// Failures that a source may have at a subsystem in a [`PERIOD`].
-const FAILURES_MAX: u32 = 8;
+/// Failures that a source may have at a subsystem in a [`PERIOD`]. Where a token is replaced, all programs of a host that have
+/// the old one fail, up to six times each, and those that have the new one are not to wait for them. Nobody guesses 256 bits
+/// in however many attempts: what is bounded is what they cost.
+const FAILURES_MAX: u32 = 32;
 /// Failures that it may have altogether.
 const FAILURES_OF_SOURCE_MAX: u32 = 256;
 const PERIOD: Duration = Duration::from_secs(10);

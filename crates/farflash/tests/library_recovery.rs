@@ -10,7 +10,9 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use farflash_client::{Cluster, ErrorKind, NewVolume, OpenOptions, Reply, Request, SENDS_MAX};
+use farflash_client::{
+    ChangeAuth, Cluster, ErrorKind, NewVolume, OpenOptions, Reply, Request, SENDS_MAX,
+};
 use library::{BLOCK, MIB, cluster, fails, opened, with_token};
 use support::gate::Gate;
 use support::proxy::Proxy;
@@ -158,4 +160,23 @@ fn a_request_that_ends_every_connection_does_not_do_so_for_ever() {
     assert_eq!(proxy.ended(), u32::from(SENDS_MAX));
     volume.read_at(&mut [0; BLOCK], 0).unwrap();
     assert_eq!(proxy.ended(), u32::from(SENDS_MAX));
+}
+
+/// Whoever fails to authenticate too often is put off with all that share its address. Method: four programs have a volume open,
+/// three of them idle, when its token is replaced and their connections are cut; each goes on for a while. Then another one
+/// comes with the new token.
+#[test]
+fn those_who_have_an_old_token_do_not_keep_others_of_their_host_out() {
+    let server = Server::start_with("mem:256MiB", &["--auth", "on"]);
+    let cluster = cluster(&server);
+    let created = cluster.create(&NewVolume::new("v", MIB)).unwrap();
+    let old = with_token(&created.tokens.token);
+    let volumes = [(); 4].map(|()| cluster.open("v", &old).unwrap());
+    let change = ChangeAuth { cut: true, ..ChangeAuth::default() };
+    let tokens = cluster.change_auth("v", &change).unwrap();
+    let mut block = vec![0; BLOCK];
+    let asked = volumes[0].read_at(&mut block, 0);
+    assert_eq!(asked.unwrap_err().kind(), ErrorKind::PermissionDenied);
+    let volume = cluster.open("v", &with_token(&tokens.token)).expect("it is not put off");
+    volume.read_at(&mut block, 0).unwrap();
 }

@@ -203,7 +203,7 @@ fn who_is_put_off_is_told_so() {
     let server = Server::start_with("mem:256MiB", &["--auth", "on"]);
     let volume = server.volume_json(&["create", "v", "--size", "64MiB"]);
     let other = server.volume_json(&["create", "other", "--size", "64MiB"]);
-    for _ in 0..8 {
+    for _ in 0..32 {
         does_not_open(text(&other, "token"), &volume, "that this token opens from here");
     }
     does_not_open(text(&volume, "token"), &volume, "has put its address off after");

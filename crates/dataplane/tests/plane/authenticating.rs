@@ -318,7 +318,7 @@ fn who_guesses_is_put_off_for_a_while() {
                 other => break other,
             }
         };
-        assert!((4..20).contains(&failures), "{failures}");
+        assert!((16..64).contains(&failures), "{failures}");
         assert!(matches!(put_off, ConnectError::Refused { .. }), "{put_off:?}");
         sleep(&world, Duration::from_secs(11)).await;
         works(&world, with_secret(1)).await;
@@ -536,9 +536,9 @@ fn who_guesses_at_an_io_queue_is_put_off_for_a_while() {
             stranger.wait_for_close().await;
             stranger.stream.shutdown();
             failures += 1;
-            assert!(failures < 20, "it may guess for ever");
+            assert!(failures < 64, "it may guess for ever");
         }
-        assert!(failures >= 4, "{failures}");
+        assert!(failures >= 16, "{failures}");
         assert_eq!(core.stats().connects_put_off, 1);
         sleep(&world, Duration::from_secs(11)).await;
         let asked = RawHost::queue(&world, (1, cntlid), &volume).await;

@@ -6,7 +6,7 @@
 //!   come more and more slowly; and while the cluster says that the volume is not served, one comes in [`PROBE_EVERY`] at
 //!   most, in case it knows less than the server.
 
-use client::{Backoff, ConnectError};
+use client::Backoff;
 use units::{Duration, Instant};
 
 use super::seeking::NoLink;
@@ -16,9 +16,6 @@ use crate::Error;
 const REFUSED_FOR: Duration = Duration::from_secs(5);
 /// How often it is tried where the cluster says that the volume is not.
 const PROBE_EVERY: Duration = Duration::from_secs(30);
-/// Shortest and longest pause after a refusal. In ten seconds, in which servers count, six attempts come at most.
-const PAUSE_MIN: Duration = Duration::from_millis(500);
-const PAUSE_MAX: Duration = Duration::from_secs(8);
 
 /// The last attempts, as far as all of them were refused.
 #[derive(Default)]
@@ -68,26 +65,20 @@ impl Refusals {
 
     /// The pause before the next attempt, if it is for refusals to say (R2): the cluster may be asked more often.
     pub(super) fn pause(&self) -> Option<Duration> {
-        let slow = Backoff { delay_min: PAUSE_MIN, delay_max: PAUSE_MAX, ..Backoff::default() };
+        let slow = Backoff::default().while_unproven();
         (self.count > 0 && !self.is_away).then(|| slow.delay(self.count - 1))
     }
 }
 
-fn is_refusal(error: &Error) -> bool {
-    matches!(
-        error,
-        Error::Connect {
-            error: ConnectError::Authentication(_)
-                | ConnectError::AuthenticationRequired
-                | ConnectError::Unproven
-                | ConnectError::WrongController,
-            ..
-        }
-    )
+/// Whether the server and its volume do not know each other's tokens.
+pub(super) fn is_refusal(error: &Error) -> bool {
+    matches!(error, Error::Connect { error, .. } if error.is_unproven())
 }
 
 #[cfg(test)]
 mod tests {
+    use client::ConnectError;
+
     use super::*;
 
     fn at(seconds: u64) -> Instant {
@@ -125,7 +116,7 @@ mod tests {
         assert!(refusals.are_believed(at(616)));
     }
 
-    /// R2: servers put off who is refused eight times in ten seconds.
+    /// R2: servers count the refusals of ten seconds.
     #[test]
     fn attempts_after_refusals_are_few() {
         let (mut refusals, mut now, mut attempts) = (Refusals::default(), at(0), Vec::new());
