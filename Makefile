@@ -51,6 +51,7 @@ demo: build ## serve two volumes, kill the server under load, verify, plot (3 mi
 bench: build ## compare with the machine's limit, with peers and with the raw device; updates docs/benchmarks.md
 	@.ci/install-missing fio nbdkit qemu-utils linux-perf || echo "bench: some peers are missing and will be left out" >&2
 	cargo build --release --locked -p bench --bin bench-verification --features sabotage
+	cargo build --release --locked -p bench --bin bench-counting --features uncounted
 	$(RELEASE)/bench compare --farflash $(RELEASE)/farflash --report docs/benchmarks.md
 	$(RELEASE)/bench sharing --farflash $(RELEASE)/farflash --report docs/benchmarks.md
 	$(RELEASE)/bench tenants --farflash $(RELEASE)/farflash --report docs/benchmarks.md

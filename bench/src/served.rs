@@ -1,4 +1,4 @@
-//! A core that serves a volume over TCP, and can be told to leave out the comparison with checksums.
+//! A core that serves a volume over TCP, and can be told to do without something.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use load::VolumeTarget;
 use reactor::Handle;
 use units::{BLOCK_SIZE, Slo};
 use uuid::Uuid;
-use volume::{FormatOptions, Sabotage, VolumeSpec, format};
+use volume::{FormatOptions, VolumeSpec, format};
 
 use super::bed;
 use super::cpus;
@@ -30,7 +30,7 @@ const HEARD: Duration = Duration::from_millis(5);
 /// What it is told.
 #[derive(Default)]
 struct Told {
-    skip: AtomicBool,
+    without: AtomicBool,
     end: AtomicBool,
 }
 
@@ -42,15 +42,16 @@ pub(crate) struct Served {
 }
 
 impl Served {
-    /// Serves one volume of `volume_bytes` on a device in memory of `device_bytes`.
-    pub(crate) fn start(device_bytes: u64, volume_bytes: u64) -> Result<Self> {
+    /// Serves one volume of `volume_bytes` on a device in memory of `device_bytes`. Its thread calls `set` with what
+    /// [`Served::set`] says.
+    pub(crate) fn start(device_bytes: u64, volume_bytes: u64, set: fn(bool)) -> Result<Self> {
         let told = Arc::<Told>::default();
         let (at, listening) = channel();
         let heard = told.clone();
         let thread = thread::spawn(move || {
             bed::on_core(cpus::server(), move |handle| async move {
                 let device = MemDevice::new(device_bytes / BLOCK_SIZE as u64)?;
-                serve(handle, device, volume_bytes, &at, &heard).await
+                serve(handle, device, volume_bytes, &at, (&heard, set)).await
             })
         });
         match listening.recv() {
@@ -66,9 +67,9 @@ impl Served {
         Ok(VolumeTarget::new(client.volume().await?)?)
     }
 
-    /// Returns when reads are compared with their checksums, or are not.
-    pub(crate) async fn compare(&self, handle: &Handle, compare: bool) {
-        self.told.skip.store(!compare, Ordering::Relaxed);
+    /// Returns when the core works with what is measured, or without.
+    pub(crate) async fn set(&self, handle: &Handle, is_with: bool) {
+        self.told.without.store(!is_with, Ordering::Relaxed);
         handle.sleep_until(handle.now() + HEARD).await;
     }
 
@@ -88,7 +89,7 @@ async fn serve(
     device: MemDevice,
     volume_bytes: u64,
     at: &Sender<SocketAddr>,
-    told: &Told,
+    (told, set): (&Told, fn(bool)),
 ) -> Result<()> {
     let listener = handle.listen((Ipv4Addr::LOCALHOST, 0).into())?;
     let portal = listener.local();
@@ -102,8 +103,7 @@ async fn serve(
     handle.spawn(async move { serving.serve(listener).await });
     let _ = at.send(portal);
     while !told.end.load(Ordering::Relaxed) {
-        let skip = told.skip.load(Ordering::Relaxed);
-        volume::sabotage(skip.then_some(Sabotage::SkipReadChecksum));
+        set(!told.without.load(Ordering::Relaxed));
         handle.sleep_until(handle.now() + LOOK).await;
     }
     Ok(())

@@ -7,6 +7,7 @@
 #[allow(dead_code, reason = "shared with `bench engine`, which uses all of it")]
 #[path = "engine/bed.rs"]
 mod bed;
+mod by_turns;
 #[allow(dead_code, reason = "shared with `bench engine`, which uses all of it")]
 #[path = "engine/counted.rs"]
 mod counted;
@@ -20,20 +21,20 @@ mod target;
 use std::cell::RefCell;
 use std::path::PathBuf;
 use std::rc::Rc;
-use std::time::Duration;
 
 use allocator::Allocator;
 use anyhow::Result;
 use clap::Parser;
 use device::MemDevice;
 use io_traits::{BufferSlice, Device};
-use load::{Limit, Target};
+use load::Target;
 use reactor::{Handle, OpenOptions, OwnedDevice};
 use serde::Serialize;
 use units::{BLOCK_SIZE, LbaRange};
 use volume::{ReadData, Sabotage, VolumeError};
 
-use self::bed::{Background, Engine, Load};
+use self::bed::{Background, Engine};
+use self::by_turns::{Length, Rates, VOLUME_BYTES, measure};
 use self::counted::Counted;
 use self::served::Served;
 use self::target::EngineTarget;
@@ -42,10 +43,7 @@ use self::target::EngineTarget;
 #[global_allocator]
 static ALLOCATOR: Allocator = Allocator;
 
-const VOLUME_BYTES: u64 = 1 << 30;
 const DEVICE_BYTES: u64 = 2 << 30;
-/// Slices of a measurement with and without: a virtual machine varies by more from second to second than is asked.
-const SLICES: u32 = 10;
 
 #[derive(Parser)]
 #[command(about = "Measures what checksums cost a read, and prints rates as JSON")]
@@ -61,24 +59,11 @@ struct Args {
     file: PathBuf,
 }
 
-#[derive(Default, Serialize)]
-struct Rates {
-    with: Vec<f64>,
-    without: Vec<f64>,
-}
-
 #[derive(Serialize)]
 struct Output {
     file: Rates,
     mem: Rates,
     served: Rates,
-}
-
-/// What is measured.
-#[derive(Clone, Copy)]
-struct Length {
-    rounds: usize,
-    seconds: f64,
 }
 
 /// A volume of which all that is read is copied to the same place.
@@ -158,49 +143,14 @@ async fn in_this_process<D: Device>(handle: Handle, device: D, length: Length) -
 }
 
 fn over_tcp(length: Length) -> Result<Rates> {
-    let served = Served::start(DEVICE_BYTES, VOLUME_BYTES)?;
+    let served = Served::start(DEVICE_BYTES, VOLUME_BYTES, |compare| {
+        volume::sabotage((!compare).then_some(Sabotage::SkipReadChecksum));
+    })?;
     bed::on_core(cpus::client(), move |handle| async move {
         let volume = served.connect(&handle).await?;
-        let compare = async |compare| served.compare(&handle, compare).await;
+        let compare = async |compare| served.set(&handle, compare).await;
         let rates = measure(&handle, &volume, length, compare).await?;
         served.end()?;
         Ok(rates)
     })
-}
-
-/// Reads `target` with and without checksums, by turns, there and back; `compare` says which.
-async fn measure<T: Target>(
-    handle: &Handle,
-    target: &T,
-    Length { rounds, seconds }: Length,
-    compare: impl AsyncFn(bool),
-) -> Result<Rates> {
-    let random_read = Load {
-        write: false,
-        sequential: false,
-        block_bytes: 4096,
-        depth: 32,
-        range_bytes: VOLUME_BYTES,
-        limit: Limit::Time(Duration::from_secs_f64(seconds / f64::from(SLICES))),
-        seed: 1,
-    };
-    let limit = Limit::Bytes(VOLUME_BYTES);
-    let fill = Load { write: true, sequential: true, block_bytes: 128 << 10, limit, ..random_read };
-    bed::run(handle, target, fill).await?;
-    let mut rates = Rates::default();
-    for round in 0..rounds as u64 {
-        let (mut with, mut without) = (0.0, 0.0);
-        for slice in 0..u64::from(SLICES) {
-            let load = Load { seed: (round << 32) + slice + 1, ..random_read };
-            for compared in [slice % 2 == 0, slice % 2 != 0] {
-                compare(compared).await;
-                let rate = bed::run(handle, target, load).await?.requests_per_second;
-                *(if compared { &mut with } else { &mut without }) += rate / f64::from(SLICES);
-            }
-        }
-        compare(true).await;
-        rates.with.push(with);
-        rates.without.push(without);
-    }
-    Ok(rates)
 }

@@ -3,20 +3,24 @@
 use std::fs;
 use std::path::Path;
 use std::process::Command;
-use std::time::Instant;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, anyhow, ensure};
 use client::{Client, Options, QUEUES_MAX, discover};
 use control::{ApiClient, CreateVolume, VolumeSize};
+use io_traits::Clock;
 use reactor::{CoreConfig, Handle};
 use serde::Serialize;
 
 use super::scraping;
 use crate::cpus;
-use crate::process::{Server, VolumeAddress, run};
+use crate::process::{Doors, Server, VolumeAddress, run};
 
 /// How often each list is asked for.
 const ASKED: usize = 11;
+/// Until memory is read.
+const REST: Duration = Duration::from_secs(5);
 
 /// What was measured.
 #[derive(Clone, Debug, Serialize)]
@@ -49,13 +53,16 @@ pub(super) fn measure(
     let device = format!("file:{}", path.display());
     let sized = format!("{device},size=4GiB");
     run(Command::new(farflash).args(["format", "--device", &sized]))?;
-    let mut server = Server::start(farflash, &device, cpus::server(), &out.join("crowd.log"))?;
+    let log = out.join("crowd.log");
+    let mut server = Server::start_with(farflash, &device, Doors::Guarded, cpus::server(), &log)?;
     let empty_bytes = server.program.resident_bytes()?;
     let api = ApiClient::new(&format!("http://{}", server.api))?;
+    let mut token = String::new();
     let begin = Instant::now();
     for number in 0..volumes {
         let name = format!("v{number}").parse()?;
-        api.create(&CreateVolume::new(name, VolumeSize::try_from(1 << 30)?))?;
+        let created = api.create(&CreateVolume::new(name, VolumeSize::try_from(1 << 30)?))?;
+        token = created.tokens.token;
         if number % 1000 == 999 {
             eprintln!("{} of {volumes} volumes", number + 1);
         }
@@ -67,7 +74,6 @@ pub(super) fn measure(
     // It listens before it knows its volumes, and answers when it does.
     api.list()?;
     let restart_ms = begin.elapsed().as_secs_f64() * 1e3;
-    let with_volumes_bytes = server.program.resident_bytes()?;
     let mut list_ms = Vec::new();
     let mut listed = Vec::new();
     for _ in 0..ASKED {
@@ -82,9 +88,12 @@ pub(super) fn measure(
         metrics_ms.push(reading.took_ms);
         metrics_bytes = reading.bytes as u64;
     }
-    let volume = listed.first().context("no volume")?;
-    let address =
-        VolumeAddress { nqn: volume.nqn.clone(), address: volume.address, token: String::new() };
+    // What the start and the lists took is given back by and by.
+    thread::sleep(REST);
+    let with_volumes_bytes = server.program.resident_bytes()?;
+    let last = format!("v{}", volumes - 1);
+    let volume = listed.iter().find(|volume| volume.name == last).context("no volume")?;
+    let address = VolumeAddress { nqn: volume.nqn.clone(), address: volume.address, token };
     let config =
         CoreConfig { cpu: Some(cpus::client()), name: "crowd".to_owned(), ..CoreConfig::default() };
     let pid = server.program.pid();
@@ -118,6 +127,7 @@ async fn connected(
     pid: u32,
 ) -> Result<(Vec<f64>, u64)> {
     let nqn = address.nqn.parse()?;
+    let credentials = Some(address.credentials()?);
     let mut clients = Vec::new();
     let mut open = 0;
     while open < connections {
@@ -125,7 +135,8 @@ async fn connected(
         id[..4].copy_from_slice(&open.to_le_bytes());
         // One of a host's connections is its admin queue.
         let queues = u16::try_from(connections - open - 1)?.clamp(1, QUEUES_MAX);
-        let options = Options { queues, depth: 1, ..Options::for_host(id) };
+        let credentials = credentials.clone();
+        let options = Options { queues, depth: 1, credentials, ..Options::for_host(id) };
         let client = Client::connect(handle.clone(), address.address, &nqn, options).await?;
         open += 1 + u32::from(client.queues());
         clients.push(client);
@@ -139,6 +150,7 @@ async fn connected(
         let found = found.iter().filter(|entry| entry.is_nvm).count();
         ensure!(found == volumes as usize, "{found} volumes are discovered");
     }
+    handle.sleep_until(handle.now() + REST).await;
     let bytes = crate::process::resident_bytes(pid)?;
     for client in clients {
         client.close().await;

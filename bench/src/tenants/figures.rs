@@ -62,6 +62,13 @@ pub(super) fn judge(results: &Results) -> Vec<Verdict> {
             Bound::AtLeast(BESIDE_METRICS_MIN),
         ),
         verdict(
+            "random reads, depth 32, of their rate where nobody counts them".to_owned(),
+            "mem",
+            Spread::of(&results.counting.ratios()),
+            Unit::Share,
+            Bound::AtLeast(BESIDE_METRICS_MIN),
+        ),
+        verdict(
             format!("list of {} volumes by the API", results.crowd.volumes),
             "file",
             Spread::of(&results.crowd.list_ms),

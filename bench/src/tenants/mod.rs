@@ -4,11 +4,14 @@
 //! - The load's rate beside that, and beside somebody who reads the metrics: one load, in which slices with and
 //!   without them follow each other. It reads; beside metrics there is one that writes, too. The hosts run on the load generator's thread, so there are slices, too, in which that
 //!   thread loses as much time, and nobody connects.
+//! - Reads by a core that counts and times requests, which all do, and by one that does not.
 //! - A host of thousands of volumes and connections: lists, metrics, start, memory.
 //! - A stranger who times the answers to what it may not open, and to what does not exist.
 
 mod connects;
+mod counting;
 mod crowd;
+mod discovered;
 mod figures;
 mod own_time;
 mod scraping;
@@ -23,6 +26,7 @@ use std::path::Path;
 use anyhow::Result;
 use serde::Serialize;
 
+use self::counting::Counting;
 use self::crowd::Crowd;
 use self::slices::{LONG_SLICE, SLICE, Slices};
 use self::telling_apart::TellingApart;
@@ -39,6 +43,8 @@ struct Extent {
     rounds: usize,
     /// Pairs of long slices in a run.
     long_pairs: usize,
+    /// Rounds of reads that are counted and that are not.
+    counting_rounds: usize,
     volumes: u32,
     connections: u32,
     /// How often a stranger asks for each of what it asks for.
@@ -49,12 +55,20 @@ const FULL: Extent = Extent {
     runs: 4,
     rounds: 50,
     long_pairs: 12,
+    counting_rounds: 15,
     volumes: 10_000,
     connections: 1000,
     attempts: 8000,
 };
-const QUICK: Extent =
-    Extent { runs: 1, rounds: 10, long_pairs: 2, volumes: 200, connections: 100, attempts: 1000 };
+const QUICK: Extent = Extent {
+    runs: 1,
+    rounds: 10,
+    long_pairs: 2,
+    counting_rounds: 2,
+    volumes: 200,
+    connections: 100,
+    attempts: 1000,
+};
 /// The generated part of the page lies between these lines.
 const BEGIN: &str = "<!-- tenants: begin; written by `make bench` -->";
 const END: &str = "<!-- tenants: end -->";
@@ -68,6 +82,7 @@ struct Results {
     slice_ms: u128,
     long_slice_ms: u128,
     slices: Slices,
+    counting: Counting,
     crowd: Crowd,
     telling_apart: TellingApart,
     verdicts: Vec<Verdict>,
@@ -84,6 +99,7 @@ pub(crate) fn tenants(args: &RunArgs) -> Result<()> {
         long_pairs_each: extent.long_pairs,
         slice_ms: SLICE.as_millis(),
         long_slice_ms: LONG_SLICE.as_millis(),
+        counting: counting::measure(extent.counting_rounds)?,
         crowd: crowd::measure(&farflash, &out, extent.volumes, extent.connections)?,
         slices: slices::measure(&farflash, &out, &extent)?,
         telling_apart: telling_apart::measure(&farflash, &out, extent.attempts)?,

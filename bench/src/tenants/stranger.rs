@@ -12,9 +12,13 @@ use anyhow::{Context, Result, anyhow, ensure};
 use auth::{Hash, Host, KEY_LEN_MAX, Outcome, Parties, Secret};
 use nvme_initiator::{Config, Connection, Event, Transfer};
 use nvme_wire::auth::Authentication;
-use nvme_wire::fabrics::{CNTLID_DYNAMIC, Connect, ConnectData, ConnectResult};
+use nvme_wire::fabrics::{
+    CNTLID_DYNAMIC, Connect, ConnectData, ConnectResult, Property, PropertySize,
+};
+use nvme_wire::log::{GetLogPage, Lid};
 use nvme_wire::pdu::Digests;
-use nvme_wire::{Cqe, HostId, SglDescriptor, Sqe};
+use nvme_wire::property::{Cc, offset};
+use nvme_wire::{Cqe, HostId, Nqn, SglDescriptor, Sqe};
 use rustix::net::{AddressFamily, SocketType, bind, connect, socket};
 use zerocopy::IntoBytes;
 
@@ -98,6 +102,20 @@ impl Stranger {
         ensure!(matches!(host.outcome(), Outcome::Failed(_)), "a stranger was believed");
         ensure!(self.read(&mut [0; 1])?.0 == 0, "more was said after the end");
         took[5] = nanoseconds(failed.elapsed());
+        Ok(took)
+    }
+
+    /// What the first page of the discovery log takes, in ns.
+    pub(super) fn looks_at_discovery(mut self, host: Nqn) -> Result<f64> {
+        let (cqe, _) = self.connect(&Parties { host, subsystem: Nqn::DISCOVERY })?;
+        ensure!(cqe.status().is_success(), "discovery is refused: {}", cqe.status());
+        let enable = u64::from(Cc::enabled(Cc::CSS_NVM).0);
+        let set = Property::set(offset::CC, PropertySize::Four, enable);
+        let (cqe, _) = self.command(set.into(), &[], 0)?;
+        ensure!(cqe.status().is_success(), "not enabled: {}", cqe.status());
+        let page = GetLogPage::new(Lid::DISCOVERY, 0, 0, u64::from(MESSAGE_ROOM));
+        let (cqe, took) = self.command(page.encode(), &[], MESSAGE_ROOM)?;
+        ensure!(cqe.status().is_success(), "no log: {}", cqe.status());
         Ok(took)
     }
 

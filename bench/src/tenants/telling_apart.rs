@@ -16,6 +16,7 @@ use nvme_wire::Nqn;
 use rustix::rand::{GetRandomFlags, getrandom};
 use serde::Serialize;
 
+use super::discovered;
 use super::stranger::{ANSWERS, Stranger};
 use super::two_samples::{Comparison, chance_error};
 use crate::cpus;
@@ -23,9 +24,9 @@ use crate::null::pin;
 use crate::process::{Doors, Server};
 
 /// Volumes that are there besides.
-const OTHER_VOLUMES: u32 = 100;
+pub(super) const OTHER_VOLUMES: u32 = 100;
 /// The stranger's first address.
-const SOURCES: Ipv4Addr = Ipv4Addr::new(127, 64, 0, 0);
+pub(super) const SOURCES: Ipv4Addr = Ipv4Addr::new(127, 64, 0, 0);
 /// Standard errors that a chance may lie above 50 %. Of some thirty chances, noise alone lifts one above that in one
 /// measurement of 500.
 const ERRORS_MAX: f64 = 4.0;
@@ -102,6 +103,7 @@ pub(super) fn measure(farflash: &Path, out: &Path, attempts: usize) -> Result<Te
     }
     let times = ask(farflash, out, Doors::Open, attempts)?;
     compare(&mut pairs, "off", &[guarded[0], guarded[2]], &[REFUSAL], &times)?;
+    pairs.push(discovered::measure(farflash, out, attempts)?);
     Ok(TellingApart { attempts, pairs })
 }
 
@@ -161,7 +163,7 @@ fn names(server: &Server) -> Result<[Nqn; 4]> {
     Ok([forbidden, without_token, Nqn::from_uuid(&random()?), Nqn::from_uuid(&random()?)])
 }
 
-fn random() -> Result<[u8; 16]> {
+pub(super) fn random() -> Result<[u8; 16]> {
     let mut bytes = [0; 16];
     getrandom(&mut bytes, GetRandomFlags::empty())?;
     Ok(bytes)

@@ -30,6 +30,7 @@ use crate::errors::ErrorCounts;
 use crate::flow_stats::BusyTime;
 use crate::status::ENGINE_STATUSES;
 use crate::turns::LaneId;
+use crate::uncounted::counts;
 
 /// The least that a volume gets, in blocks a second, so that none waits for ever.
 const QUOTA_MIN: f64 = 1.0;
@@ -373,10 +374,10 @@ impl<W: World> Lane<W> {
     /// Lets the request use the device, if nobody is before it and it need not wait.
     pub(crate) fn enter_at_once(&self, direction: Direction, blocks: u64) -> Option<Ticket<'_, W>> {
         let (inner, request) = (&self.gate.inner, request(direction, blocks));
-        let now = inner.world.now();
         if !inner.has_ceiling.get() {
-            return Some(self.ticket(request, None, now));
+            return Some(self.ticket(request, None, self.counted_now()));
         }
+        let now = inner.world.now();
         let state = &mut *inner.state.borrow_mut();
         let account = match (&mut state.scheduler, self.state.flow.get()) {
             (Some(scheduler), Some(flow)) => scheduler
@@ -389,9 +390,16 @@ impl<W: World> Lane<W> {
 
     /// For a request whose turn has come.
     fn ticket(&self, request: Request, account: Account, arrived: Instant) -> Ticket<'_, W> {
-        self.state.done.borrow_mut().flow.note_start(&request);
-        self.state.busy.borrow_mut().begin(arrived);
-        Ticket { lane: self, request, account, arrived, since: self.gate.inner.world.now() }
+        if counts() {
+            self.state.done.borrow_mut().flow.note_start(&request);
+            self.state.busy.borrow_mut().begin(arrived);
+        }
+        Ticket { lane: self, request, account, arrived, since: self.counted_now() }
+    }
+
+    /// The time, for what counts requests alone.
+    fn counted_now(&self) -> Instant {
+        if counts() { self.gate.inner.world.now() } else { Instant::default() }
     }
 
     /// Stands in line, which is only where there is a ceiling: whoever was not let in at once.
@@ -479,7 +487,7 @@ impl<W: World> Drop for Place<'_, W> {
 impl<W: World> Drop for Ticket<'_, W> {
     fn drop(&mut self) {
         let lane = &self.lane.state;
-        {
+        if counts() {
             let now = self.lane.gate.inner.world.now();
             let times = [self.arrived, self.since];
             lane.done.borrow_mut().note_end(&self.request, times, now);

@@ -55,6 +55,7 @@ mod suspended;
 mod swap;
 mod throttle;
 mod turns;
+mod uncounted;
 mod watched;
 
 pub use crate::core::{Core, VolumeStatus};
@@ -70,4 +71,6 @@ pub use gate::WindowStats;
 pub use latency::{LATENCY_BOUNDS_US, LatencyCounts};
 pub use life::Line;
 pub use options::CoreOptions;
+#[cfg(feature = "uncounted")]
+pub use uncounted::count_requests;
 pub use watched::Watched;

@@ -7,7 +7,8 @@
 mod etcd;
 mod support;
 
-use std::net::SocketAddr;
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 
 use etcd::EtcdProcesses;
@@ -228,4 +229,37 @@ fn a_volume_is_opened_again_without_asking_and_a_stale_place_is_found_out() {
     let volume = open(&knowing, "v");
     is_at(&volume, &a, "a");
     assert_eq!(volume.properties().unwrap().uuid(), Some(anew.id));
+}
+
+/// Ranges that etcd has answered. It counts them by the method's name.
+fn ranges(etcd: SocketAddr) -> u64 {
+    let mut stream = TcpStream::connect(etcd).unwrap();
+    write!(stream, "GET /metrics HTTP/1.0\r\nHost: {etcd}\r\n\r\n").unwrap();
+    let mut text = String::new();
+    stream.read_to_string(&mut text).unwrap();
+    let lines = text.lines().filter(|line| {
+        line.starts_with("grpc_server_handled_total") && line.contains("grpc_method=\"Range\"")
+    });
+    let count = |line: &str| line.rsplit(' ').next().unwrap().parse::<f64>().unwrap() as u64;
+    lines.map(count).sum()
+}
+
+/// Who opens a volume and uses it asks a host, which knows from what it watches: etcd hears nothing of that.
+#[test]
+fn neither_requests_nor_openings_ask_etcd() {
+    const OPENINGS: usize = 50;
+    let service = Service::new("cached");
+    let device = service.device("a");
+    let server = service.host("a", &device, &[]);
+    let cluster = Cluster::new([url(&server)], None).unwrap();
+    cluster.create(&new("v", "a")).unwrap();
+    let before = ranges(service.etcd.address(0));
+    assert!(before > 0, "the server has asked when it started");
+    for _ in 0..OPENINGS {
+        let volume = open(&cluster, "v");
+        (0..=99).for_each(|stamp| assert!(matches!(done(write(&volume, stamp)), Reply::Done)));
+        (0..=99).for_each(|stamp| holds(&volume, stamp));
+    }
+    let asked = ranges(service.etcd.address(0)) - before;
+    assert!(asked < OPENINGS as u64 / 5, "etcd was asked {asked} times");
 }
