@@ -76,18 +76,23 @@ pub(super) fn judge(results: &Results) -> Vec<Verdict> {
             Bound::AtMost(LIST_MAX_MS),
         ),
     ];
-    let told_apart = &results.telling_apart;
-    for pair in told_apart.pairs.iter().filter(|pair| !pair.is_control) {
-        let worst = pair.worst().map(|worst| worst.chance());
-        verdicts.push(verdict(
-            format!("chance to tell by any answer's time: {}, --auth {}", pair.what, pair.auth),
-            "mem",
-            worst.and_then(|Estimate { value, low, high }| Spread::of(&[low, value, high])),
-            Unit::Share,
-            Bound::AtMost(told_apart.chance_max()),
-        ));
-    }
+    verdicts.extend(of_strangers(&results.telling_apart));
     verdicts
+}
+
+/// Of the answers to a stranger, how far each pair that should not be told apart is.
+fn of_strangers(told_apart: &TellingApart) -> impl Iterator<Item = Verdict> {
+    let pairs = told_apart.pairs.iter().filter(|pair| !pair.is_control);
+    pairs.map(|pair| Verdict {
+        what: format!("chance to tell by any answer's time: {}, --auth {}", pair.what, pair.auth),
+        place: "mem",
+        reached: pair
+            .worst()
+            .map(|worst| worst.chance())
+            .and_then(|Estimate { value, low, high }| Spread::of(&[low, value, high])),
+        unit: Unit::Share,
+        bound: Some(Bound::AtMost(told_apart.chance_max())),
+    })
 }
 
 /// What was measured, row by row.

@@ -107,10 +107,8 @@ pub(crate) struct Ticket<'a, W: World> {
     lane: &'a Lane<W>,
     request: Request,
     account: Account,
-    /// When it stood in line.
-    arrived: Instant,
-    /// When its turn came.
-    since: Instant,
+    /// When it stood in line, and when its turn came.
+    times: [Instant; 2],
 }
 
 /// How a gate is, by class of requests.
@@ -368,14 +366,15 @@ impl<W: World> Lane<W> {
         let request = request(direction, blocks);
         let arrived = self.gate.inner.world.now();
         let account = self.wait(request, gone).await?;
-        Some(self.ticket(request, account, arrived))
+        Some(self.ticket(request, account, [arrived, self.counted_now()]))
     }
 
     /// Lets the request use the device, if nobody is before it and it need not wait.
     pub(crate) fn enter_at_once(&self, direction: Direction, blocks: u64) -> Option<Ticket<'_, W>> {
         let (inner, request) = (&self.gate.inner, request(direction, blocks));
         if !inner.has_ceiling.get() {
-            return Some(self.ticket(request, None, self.counted_now()));
+            let now = self.counted_now();
+            return Some(self.ticket(request, None, [now; 2]));
         }
         let now = inner.world.now();
         let state = &mut *inner.state.borrow_mut();
@@ -385,16 +384,16 @@ impl<W: World> Lane<W> {
                 .then_some(Some((state.generation, flow)))?,
             _ => None,
         };
-        Some(self.ticket(request, account, now))
+        Some(self.ticket(request, account, [now; 2]))
     }
 
-    /// For a request whose turn has come.
-    fn ticket(&self, request: Request, account: Account, arrived: Instant) -> Ticket<'_, W> {
+    /// For a request that stood in line at the first of `times`, and whose turn came at the second.
+    fn ticket(&self, request: Request, account: Account, times: [Instant; 2]) -> Ticket<'_, W> {
         if counts() {
             self.state.done.borrow_mut().flow.note_start(&request);
-            self.state.busy.borrow_mut().begin(arrived);
+            self.state.busy.borrow_mut().begin(times[0]);
         }
-        Ticket { lane: self, request, account, arrived, since: self.counted_now() }
+        Ticket { lane: self, request, account, times }
     }
 
     /// The time, for what counts requests alone.
@@ -489,8 +488,7 @@ impl<W: World> Drop for Ticket<'_, W> {
         let lane = &self.lane.state;
         if counts() {
             let now = self.lane.gate.inner.world.now();
-            let times = [self.arrived, self.since];
-            lane.done.borrow_mut().note_end(&self.request, times, now);
+            lane.done.borrow_mut().note_end(&self.request, self.times, now);
             lane.busy.borrow_mut().end(now);
         }
         self.lane.gate.complete(self.account, self.request);
