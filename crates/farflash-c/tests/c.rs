@@ -2,48 +2,14 @@
 
 #![allow(missing_docs)]
 
+mod building;
+
 use std::io::{BufRead, BufReader, Lines, Write};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Child, ChildStdout, Command, Stdio};
 
+use building::{build_directory, compile};
 use serde_json::Value;
-
-/// Where cargo puts what it builds in this profile.
-fn build_directory() -> PathBuf {
-    let test = std::env::current_exe().unwrap();
-    test.ancestors().nth(2).unwrap().to_path_buf()
-}
-
-fn source(path: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join(path)
-}
-
-/// Builds a C program, warnings being errors.
-fn compile(path: &str, directory: &Path) -> PathBuf {
-    let program = directory.join("program");
-    // Tests lie beside the libraries that they depend on.
-    let libraries = build_directory().join("deps");
-    let status = Command::new("cc")
-        .args([
-            "-std=c99",
-            "-D_GNU_SOURCE",
-            "-Wall",
-            "-Wextra",
-            "-Werror",
-            "-Wno-missing-field-initializers",
-        ])
-        .arg(source(path))
-        .arg("-I")
-        .arg(source("include"))
-        .arg("-L")
-        .arg(&libraries)
-        .args(["-lfarflash", "-lpthread", "-o"])
-        .arg(&program)
-        .arg(format!("-Wl,-rpath,{}", libraries.display()))
-        .status();
-    assert!(status.expect("a C compiler (`cc`)").success(), "{path} compiles");
-    program
-}
 
 /// A server. Killed when dropped.
 struct Server {
@@ -261,29 +227,4 @@ fn an_incomplete_record_is_told() {
     child.stdin.take().unwrap().write_all(b"\n").unwrap();
     assert!(child.wait().unwrap().success());
     assert_eq!(said.map(Result::unwrap).last().as_deref(), Some("done"));
-}
-
-/// The header is written by hand: it and the library have the same functions.
-#[test]
-fn the_header_declares_what_the_library_exports() {
-    let header = std::fs::read_to_string(source("include/farflash.h")).unwrap();
-    let mut exported = Vec::new();
-    for entry in std::fs::read_dir(source("src")).unwrap() {
-        let text = std::fs::read_to_string(entry.unwrap().path()).unwrap();
-        let names =
-            text.split("extern \"C\" fn ").skip(1).filter_map(|rest| rest.split('(').next());
-        exported.extend(names.filter(|name| name.starts_with("farflash_")).map(str::to_owned));
-    }
-    let mut declared: Vec<String> = header
-        .lines()
-        .filter(|line| !line.starts_with([' ', '/', '#', '}']) && !line.starts_with("typedef"))
-        .filter_map(|line| line.split_once('(').map(|(before, _)| before))
-        .filter_map(|before| before.split([' ', '*']).next_back())
-        .filter(|name| name.starts_with("farflash_"))
-        .map(str::to_owned)
-        .collect();
-    exported.sort();
-    declared.sort();
-    assert!(exported.len() >= 20);
-    assert_eq!(declared, exported);
 }
