@@ -12,7 +12,8 @@ TARGET := $(or $(CARGO_TARGET_DIR),target)
 NESTED := fuzz/Cargo.toml xtask/no-std/Cargo.toml
 NESTED := $(wildcard $(NESTED))
 SCRIPTS := .ci/run .ci/tool .ci/install-missing $(addprefix tests/guest/,run lab build-image lib/common.sh \
-	lib/guest-init lib/initramfs-init) $(wildcard tests/guest/suite/*.sh) tests/package/run tests/api/run packaging/build-deb \
+	lib/guest-init lib/initramfs-init) $(wildcard tests/guest/suite/*.sh) tests/package/run tests/package/c-library.sh tests/api/run \
+	packaging/build-deb packaging/build-library-debs \
 	packaging/postinst packaging/prerm packaging/postrm
 RELEASE := $(TARGET)/release
 # Seconds for each fuzz target of `make fuzz`; minutes of `make soak`, which else runs until stopped, and
@@ -112,9 +113,11 @@ demo-smoke: deps ## the demo in small: some seconds of load, one kill, everythin
 	rm -r $$out
 
 .PHONY: deb
-deb: build ## make a Debian package of the release build
+deb: build ## make Debian packages of the release build: the server, and the C library
 	@.ci/install-missing dpkg-dev binutils
+	cargo build --release --locked -p farflash-c
 	packaging/build-deb $(RELEASE)/farflash $(TARGET)/farflash.deb
+	packaging/build-library-debs $(RELEASE)/libfarflash.so $(TARGET) "$$($(RELEASE)/farflash --version | cut -d' ' -f2)"
 
 .PHONY: api-test
 api-test: deps ## hold the API's description against the live server
@@ -122,9 +125,11 @@ api-test: deps ## hold the API's description against the live server
 	timeout --verbose --kill-after=10 1200 tests/api/run --farflash $(TARGET)/debug/farflash --examples $(or $(API_EXAMPLES),20)
 
 .PHONY: package-test
-package-test: deps ## install, start, upgrade and purge the Debian package in a clean root
-	@$(BUILD_FARFLASH)
-	timeout --verbose --kill-after=10 1200 tests/package/run --farflash $(TARGET)/debug/farflash
+package-test: deps ## install, start, upgrade and purge the Debian packages in a clean root
+	@# With a test of the library cargo builds it, too, and puts it where that test looks for it.
+	$(BUILD_FARFLASH) --test library
+	timeout --verbose --kill-after=10 1200 tests/package/run --farflash $(TARGET)/debug/farflash \
+		--library $(TARGET)/debug/deps/libfarflash.so
 
 .PHONY: guest
 guest: deps ## a stock Linux 6.12 guest as the client: nvme-cli, fio, ext4, XFS, kill -9

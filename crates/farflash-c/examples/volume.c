@@ -1,7 +1,7 @@
 /*
  * Makes a volume, uses it in every way, and deletes it.
  *
- *     cc -o volume volume.c -lfarflash
+ *     cc -o volume volume.c $(pkg-config --cflags --libs farflash)
  *     FARFLASH_API=http://127.0.0.1:7420 ./volume
  */
 #include <farflash.h>
