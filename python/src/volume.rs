@@ -84,6 +84,13 @@ impl Volume {
         mut each: impl FnMut(usize, Reply),
     ) -> PyResult<()> {
         let mut strides = strides(py, offset, len)?;
+        // Each stride is checked when it is carried out. By the last one the first are done.
+        if len > STRIDE {
+            match outcome(py, self.0.start_check_range(offset, len as u64)) {
+                Ok(reaches) => reaches.map_err(|error| exception(py, &error))?,
+                Err(interrupted) => return Err(interrupted.raised),
+            }
+        }
         let (mut started, mut changes) = (VecDeque::new(), false);
         loop {
             while started.len() < STRIDES_AT_ONCE {

@@ -151,6 +151,19 @@ class Basics(unittest.TestCase):
 
         asyncio.run(all_refused())
 
+    def test_nothing_is_done_of_a_long_call_that_is_refused(self) -> None:
+        volume = self.volume(8 * MIB)
+        for length, error in ((8 * MIB + BLOCK, farflash.OutOfRange), (8 * MIB - 1, farflash.Misaligned)):
+            with self.assertRaises(error):
+                volume.write(0, b"a" * length)
+            with self.assertRaises(error):
+                volume.write_ex(0, b"a" * length, b"")
+            buffer = bytearray(b"b" * length)
+            with self.assertRaises(error):
+                volume.readinto(0, buffer)
+            self.assertEqual(buffer.count(b"b"), length)
+        self.assertEqual(volume.read(0, 8 * MIB), bytes(8 * MIB))
+
     def test_no_room_is_made_for_what_the_volume_has_not(self) -> None:
         far = 2**50  # More than any machine has addresses for.
         with_metadata = self.volume(metadata=8)

@@ -63,7 +63,7 @@ pub(crate) async fn execute(
 }
 
 /// Whether the volume reaches so far: if not as it was last seen, as the target says now. It may have grown.
-async fn check_end(session: &Rc<Session>, offset: u64, len: u64) -> Result<(), Error> {
+pub(crate) async fn check_end(session: &Rc<Session>, offset: u64, len: u64) -> Result<(), Error> {
     let is_beyond = || {
         let end = offset.checked_add(len);
         end.is_none_or(|end| end > session.properties().size_bytes)

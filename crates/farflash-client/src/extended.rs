@@ -66,12 +66,12 @@ impl Volume {
     /// their metadata, or none. More data than [`crate::Properties::atomic_write_bytes`] is refused
     /// ([`Error::TooLarge`]), and nothing of it written.
     pub fn write_tx_ex(&self, blocks: Blocks<'_>, offset: u64) -> Result<(), Error> {
-        self.start(Request::WriteTxEx { offset, blocks: blocks.into() }).wait().map(drop)
+        self.carry_out(Request::WriteTxEx { offset, blocks: blocks.into() }).map(drop)
     }
 
     /// Whether `blocks`, metadata included, are what is at `offset`.
     pub fn compare_ex(&self, blocks: Blocks<'_>, offset: u64) -> Result<bool, Error> {
-        match self.start(Request::CompareEx { offset, blocks: blocks.into() }).wait()? {
+        match self.carry_out(Request::CompareEx { offset, blocks: blocks.into() })? {
             Reply::Equal(equal) => Ok(equal),
             other => unreachable!("a compare is answered by {other:?}"),
         }
@@ -86,7 +86,7 @@ impl Volume {
         blocks: Blocks<'_>,
     ) -> Result<Swap, Error> {
         let (expected, blocks) = (expected.into(), blocks.into());
-        match self.start(Request::CompareAndSwapEx { offset, expected, blocks }).wait()? {
+        match self.carry_out(Request::CompareAndSwapEx { offset, expected, blocks })? {
             Reply::Swap(swap) => Ok(swap),
             other => unreachable!("a swap is answered by {other:?}"),
         }

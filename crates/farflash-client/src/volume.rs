@@ -18,7 +18,7 @@ use uuid::Uuid;
 use crate::asking::begin;
 use crate::blocks::Format;
 use crate::directory::{Directory, Place};
-use crate::execution::execute;
+use crate::execution::{check_end, execute};
 use crate::pending::Completion;
 use crate::pieces::{Piece, pieces};
 use crate::runtime::{Core, Runtime, check_may_wait};
@@ -190,6 +190,12 @@ impl Volume {
         });
     }
 
+    /// Carries out `request`, and waits. Nothing of it is carried out within a callback, which cannot wait.
+    pub(crate) fn carry_out(&self, request: Request) -> Result<Reply, Error> {
+        check_may_wait()?;
+        self.start(request).wait()
+    }
+
     /// Has the background thread run what `make` makes of the session.
     fn with_session<T, F>(
         &self,
@@ -259,7 +265,7 @@ impl Volume {
     /// is longer than [`Properties::atomic_write_bytes`] is refused ([`Error::TooLarge`]), and nothing of it
     /// written. Else as [`Volume::write_at`].
     pub fn write_tx(&self, data: &[u8], offset: u64) -> Result<(), Error> {
-        self.start(Request::WriteTx { offset, data: data.into() }).wait().map(drop)
+        self.carry_out(Request::WriteTx { offset, data: data.into() }).map(drop)
     }
 
     /// Writes `len` bytes to `offset`, which `fill` puts into the pieces that it is handed, with their
@@ -289,7 +295,12 @@ impl Volume {
         mut make: impl FnMut(Piece) -> Request,
         mut each: impl FnMut(usize, Reply) -> ControlFlow<()>,
     ) -> Result<(), Error> {
+        check_may_wait()?;
         self.shared.format.check_range(offset, len as u64)?;
+        // Each stride is checked when it is carried out. By the last one the first are done.
+        if len > STRIDE {
+            self.start_check_range(offset, len as u64).wait()?;
+        }
         let mut strides = pieces(offset, len, STRIDE);
         let mut started = VecDeque::new();
         loop {
@@ -309,23 +320,23 @@ impl Volume {
 
     /// Makes a range read as zeroes.
     pub fn write_zeroes(&self, offset: u64, len: u64) -> Result<(), Error> {
-        self.start(Request::WriteZeroes { offset, len }).wait().map(drop)
+        self.carry_out(Request::WriteZeroes { offset, len }).map(drop)
     }
 
     /// Gives a range's space back. It reads as zeroes then.
     pub fn deallocate(&self, offset: u64, len: u64) -> Result<(), Error> {
-        self.start(Request::Deallocate { offset, len }).wait().map(drop)
+        self.carry_out(Request::Deallocate { offset, len }).map(drop)
     }
 
     /// Makes all that was written durable. A farflash server does so before it answers a write, unless
     /// it was told otherwise.
     pub fn flush(&self) -> Result<(), Error> {
-        self.start(Request::Flush).wait().map(drop)
+        self.carry_out(Request::Flush).map(drop)
     }
 
     /// Whether `data` is what is at `offset`.
     pub fn compare(&self, data: &[u8], offset: u64) -> Result<bool, Error> {
-        match self.start(Request::Compare { offset, data: data.into() }).wait()? {
+        match self.carry_out(Request::Compare { offset, data: data.into() })? {
             Reply::Equal(equal) => Ok(equal),
             other => unreachable!("a compare is answered by {other:?}"),
         }
@@ -341,10 +352,26 @@ impl Volume {
         data: &[u8],
     ) -> Result<Swap, Error> {
         let (expected, data) = (expected.into(), data.into());
-        match self.start(Request::CompareAndSwap { offset, expected, data }).wait()? {
+        match self.carry_out(Request::CompareAndSwap { offset, expected, data })? {
             Reply::Swap(swap) => Ok(swap),
             other => unreachable!("a swap is answered by {other:?}"),
         }
+    }
+
+    /// Whether `len` bytes at `offset` are whole blocks within the volume: if not as it was last seen, as the target says
+    /// now. For whoever makes several requests of what is one to others, and is to be refused as one.
+    pub fn start_check_range(&self, offset: u64, len: u64) -> Pending<()> {
+        let (pending, fill) = Pending::new();
+        let completion = Completion::new(fill);
+        let fit = self.shared.runtime.check_process();
+        if let Err(error) = fit.and_then(|()| self.shared.format.check_range(offset, len)) {
+            completion.complete(Err(error));
+            return pending;
+        }
+        self.with_session(completion, move |session| async move {
+            check_end(&session, offset, len).await
+        });
+        pending
     }
 
     /// What the volume is like now; while there is no connection, what it was like.
@@ -403,7 +430,9 @@ impl Volume {
 
     /// Closes it for all its handles. Requests under way fail with [`Error::Closed`], before this returns;
     /// so do later ones.
+    /// Within a callback it is refused, and nothing closed.
     pub fn close(&self) -> Result<(), Error> {
+        check_may_wait()?;
         self.start_close().wait()
     }
 

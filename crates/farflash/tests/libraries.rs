@@ -12,8 +12,8 @@ use std::sync::{Arc, Mutex, mpsc};
 use std::thread;
 
 use farflash_client::{
-    ChangeAuth, ChangeRestrictions, Cluster, Data, Error, ErrorKind, Landing, NewVolume,
-    OpenOptions, Reply, Request, Swap, VolumeFile,
+    Blocks, BlocksMut, ChangeAuth, ChangeRestrictions, Cluster, Data, Error, ErrorKind, Landing,
+    NewVolume, OpenOptions, Reply, Request, Swap, VolumeFile,
 };
 use library::{BLOCK, MIB, cluster, fails, filled, opened, opened_with_metadata, with_token};
 use support::Server;
@@ -126,6 +126,33 @@ fn a_transactional_write_is_whole_or_refused() {
     fails(with.write_tx(&[0; BLOCK], 0), invalid, "8 bytes of metadata each");
 }
 
+/// What is refused is refused as a whole, also where a call makes several requests: its first part is neither written
+/// nor handed out.
+#[test]
+fn nothing_is_done_of_a_long_call_that_ends_beyond_the_volume() {
+    let server = Server::start("mem:256MiB");
+    let cluster = cluster(&server);
+    let volume = opened(&cluster, "v", 8 * MIB);
+    let (invalid, long) = (ErrorKind::InvalidArgument, vec![7; 8 * MIB as usize + BLOCK]);
+    fails(volume.write_at(&long, 0), invalid, "not all within the volume");
+    let filled = volume.write_with(0, long.len(), |at, _| panic!("asked for byte {at}"));
+    fails(filled, invalid, "not all within the volume");
+    let read = volume.read_with(0, long.len(), |at, _| panic!("told byte {at}"));
+    fails(read, invalid, "not all within the volume");
+    assert!(volume.compare(&vec![0; 8 * MIB as usize], 0).unwrap());
+    let with = opened_with_metadata(&cluster, "with", 8 * MIB, 8);
+    let blocks = Blocks { data: &long, metadata: &vec![7; long.len() / BLOCK * 8] };
+    fails(with.write_ex(blocks, 0), invalid, "not all within the volume");
+    let (mut data, mut metadata) = ([1; BLOCK], [1; 8]);
+    with.read_ex(BlocksMut { data: &mut data, metadata: &mut metadata }, 0).unwrap();
+    assert_eq!((data, metadata), ([0; BLOCK], [0; 8]));
+
+    // What it has by now is written, though it had not when it was opened.
+    cluster.resize("v", 12 * MIB).unwrap();
+    volume.write_at(&long, 0).unwrap();
+    assert!(volume.compare(&long, 0).unwrap());
+}
+
 #[test]
 fn each_mistake_has_its_error() {
     let server = Server::start("mem:256MiB");
@@ -170,8 +197,15 @@ fn each_mistake_has_its_error() {
     // A callback runs on the thread that carries requests out: it must not wait for itself.
     let (sender, receiver) = mpsc::channel();
     let own = volume.clone();
-    volume.submit(Request::Flush, move |_| sender.send(own.flush()).unwrap());
-    fails(receiver.recv().unwrap(), invalid, "a callback cannot wait");
+    volume.submit(Request::Flush, move |_| {
+        let tries =
+            [own.flush(), own.write_at(&[9; BLOCK], 0), own.write_tx(&[9; BLOCK], 0), own.close()];
+        sender.send(tries).unwrap();
+    });
+    for tried in receiver.recv().unwrap() {
+        fails(tried, invalid, "a callback cannot wait");
+    }
+    assert!(volume.compare(&[0; BLOCK], 0).unwrap(), "nothing was done, and the volume is open");
     let (sender, receiver) = mpsc::channel();
     let (own, id) = (cluster.clone(), volume.opened().uuid().unwrap().to_string());
     volume.submit(Request::Flush, move |_| {
