@@ -17,8 +17,10 @@
  *   - What farflash_error() returns belongs to the library, and is good until the thread's next call.
  *
  * Offsets and lengths are in bytes, and multiples of the volume's block size (4096, see
- * farflash_properties()). Addresses of buffers are free. Beside the kernel's own copy, data that is written is
- * copied once, to a buffer that goes to the socket; data that is read twice, to such a buffer and to the caller's.
+ * farflash_properties()). What is not all within the volume is refused as a whole. Addresses of buffers are free; those
+ * of structures, handles and numbers are refused if they are not aligned as in C. Beside the kernel's own copy, data that
+ * is written is copied once, to a buffer that goes to the socket; data that is read twice, to such a buffer and to the
+ * caller's.
  *
  * Blocks with metadata
  *   A volume made by farflash_create_ex() keeps 8, 16 or 64 bytes of the program's beside each block. There the
@@ -260,7 +262,10 @@ typedef struct farflash_volume_properties {
 int farflash_open(const farflash_cluster *cluster, const char *target,
                   const farflash_open_options *options, farflash_volume **volume);
 
-/* Closes a volume and frees it. Requests under way end with FARFLASH_CLOSED, their callbacks before this returns. */
+/*
+ * Closes a volume and frees it. Requests under way end with FARFLASH_CLOSED, their callbacks before this returns. A child
+ * frees its parent's by this, and is told FARFLASH_CLOSED. Only within a callback the handle stays as it was.
+ */
 int farflash_close(farflash_volume *volume);
 
 int farflash_properties(const farflash_volume *volume, farflash_volume_properties *properties);
@@ -375,7 +380,7 @@ typedef struct farflash_request {
  * returns, if there are too many or it makes no sense. `code` and `miscompare` are as the functions above give them;
  * `error` says in words what was wrong, is NULL if nothing was, and is good until the callback returns.
  * It has to be quick, can submit more requests, and cannot call functions that wait
- * (FARFLASH_INVALID_ARGUMENT); it must not close the volume.
+ * (FARFLASH_INVALID_ARGUMENT, and nothing is done), farflash_close() among them.
  */
 typedef void (*farflash_callback)(void *context, int code, uint64_t miscompare, const char *error);
 

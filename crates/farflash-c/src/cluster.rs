@@ -4,7 +4,10 @@ use std::ffi::{c_char, c_int};
 
 use farflash_client::{ChangeAuth, ChangeRestrictions, Cluster, NewVolume, Slo};
 
-use crate::edge::{Failure, edge, optional_list, put, reference, text};
+use crate::edge::{
+    Failure, check_aligned, check_place, edge, optional_list, optional_reference, put, reference,
+    take_back, text,
+};
 use crate::structs::{CClusterOptions, CCutOff, CNewVolume, CTokens, slo};
 
 /// See `farflash.h`.
@@ -50,9 +53,7 @@ unsafe fn cluster_new(
 ) -> Result<(), Failure> {
     // SAFETY: the caller's promise.
     let made = Cluster::with(&unsafe { options.options() }?)?;
-    if cluster.is_null() {
-        return Err(Failure::argument("cluster is NULL"));
-    }
+    check_place(cluster, "cluster")?;
     // SAFETY: the caller's promise.
     unsafe { put(cluster, "cluster", Box::into_raw(Box::new(made))) }
 }
@@ -64,7 +65,8 @@ unsafe fn cluster_new(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn farflash_incomplete_records(cluster: *const Cluster) -> u64 {
     // SAFETY: the caller's promise.
-    unsafe { cluster.as_ref() }.map_or(0, Cluster::incomplete_records)
+    let cluster = unsafe { optional_reference(cluster, "cluster") };
+    cluster.ok().flatten().map_or(0, Cluster::incomplete_records)
 }
 
 /// See `farflash.h`.
@@ -74,11 +76,8 @@ pub unsafe extern "C" fn farflash_incomplete_records(cluster: *const Cluster) ->
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn farflash_cluster_free(cluster: *mut Cluster) {
     edge(|| {
-        if !cluster.is_null() {
-            // SAFETY: made by `Box::into_raw`, and by the caller's promise given back once.
-            drop(unsafe { Box::from_raw(cluster) });
-        }
-        Ok(())
+        // SAFETY: made by `Box::into_raw`, and by the caller's promise given back once.
+        unsafe { take_back(cluster, "cluster") }.map(drop)
     });
 }
 
@@ -207,6 +206,7 @@ pub unsafe extern "C" fn farflash_resize(
         // SAFETY: the caller's promise.
         let (cluster, volume) =
             unsafe { (reference(cluster, "cluster")?, text(volume, "volume")?) };
+        check_aligned(cut_off, "cut_off")?;
         let record = cluster.resize(volume, size_bytes)?;
         if cut_off.is_null() {
             return Ok(());

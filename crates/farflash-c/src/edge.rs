@@ -1,8 +1,10 @@
 //! The edge: pointers in, codes out.
 
 use std::cell::RefCell;
-use std::ffi::{CStr, CString, c_char, c_int};
+use std::ffi::{CStr, CString, OsStr, c_char, c_int};
+use std::os::unix::ffi::OsStrExt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::Path;
 
 use farflash_client::{Error, ErrorKind};
 
@@ -74,24 +76,60 @@ pub(crate) fn edge(body: impl FnOnce() -> Result<(), Failure>) -> c_int {
     code
 }
 
+/// Whether a `T` can be at `pointer`, which may be null.
+pub(crate) fn check_aligned<T>(pointer: *const T, name: &str) -> Result<(), Failure> {
+    if pointer.is_aligned() {
+        return Ok(());
+    }
+    Err(Failure::argument(format!(
+        "{name} is not aligned: no such structure can be at {pointer:p}"
+    )))
+}
+
+/// Whether a `T` can be at `pointer`.
+pub(crate) fn check_place<T>(pointer: *const T, name: &str) -> Result<(), Failure> {
+    if pointer.is_null() { Err(is_null(name)) } else { check_aligned(pointer, name) }
+}
+
 /// What is at `pointer`.
 ///
 /// # Safety
-/// `pointer` is null, or points to a `T` that outlives `'a` and is changed by nobody meanwhile.
+/// `pointer` is null or not aligned, or points to a `T` that outlives `'a` and is changed by nobody meanwhile.
 pub(crate) unsafe fn reference<'a, T>(pointer: *const T, name: &str) -> Result<&'a T, Failure> {
-    // SAFETY: the caller's promise; null is an error.
-    unsafe { pointer.as_ref() }.ok_or_else(|| is_null(name))
+    // SAFETY: the caller's promise.
+    unsafe { optional_reference(pointer, name) }?.ok_or_else(|| is_null(name))
+}
+
+/// What is at `pointer`; `None` if that is null.
+///
+/// # Safety
+/// As of [`reference`].
+pub(crate) unsafe fn optional_reference<'a, T>(
+    pointer: *const T,
+    name: &str,
+) -> Result<Option<&'a T>, Failure> {
+    check_aligned(pointer, name)?;
+    // SAFETY: the caller's promise; it is aligned.
+    Ok(unsafe { pointer.as_ref() })
+}
+
+/// Gives a handle back to the library; `None` if it is null.
+///
+/// # Safety
+/// `handle` is null or not aligned, or was made by `Box::into_raw`, and is given back this once.
+pub(crate) unsafe fn take_back<T>(handle: *mut T, name: &str) -> Result<Option<Box<T>>, Failure> {
+    check_aligned(handle, name)?;
+    // SAFETY: the caller's promise; it is aligned.
+    Ok((!handle.is_null()).then(|| unsafe { Box::from_raw(handle) }))
 }
 
 /// Puts `value` to `pointer`.
 ///
 /// # Safety
-/// `pointer` is null, or points to memory for a `T` that is the caller's to write.
+/// `pointer` is null or not aligned, or points to memory for a `T` that is the caller's to write.
 pub(crate) unsafe fn put<T>(pointer: *mut T, name: &str, value: T) -> Result<(), Failure> {
-    if pointer.is_null() {
-        return Err(is_null(name));
-    }
-    // SAFETY: the caller's promise. What was there before is not dropped: it may never have been set.
+    check_place(pointer, name)?;
+    // SAFETY: the caller's promise; it is aligned, and not null. What was there before is not dropped: it may never have been set.
     unsafe { pointer.write(value) };
     Ok(())
 }
@@ -110,6 +148,16 @@ pub(crate) unsafe fn optional_text<'a>(
     // SAFETY: the caller's promise.
     let text = unsafe { CStr::from_ptr(pointer) }.to_str();
     text.map(Some).map_err(|_| Failure::argument(format!("{name} is not UTF-8")))
+}
+
+/// The path at `pointer`, which to the system is bytes; `None` if that is null.
+///
+/// # Safety
+/// As of [`optional_text`].
+pub(crate) unsafe fn optional_path<'a>(pointer: *const c_char) -> Option<&'a Path> {
+    // SAFETY: the caller's promise.
+    let path = (!pointer.is_null()).then(|| unsafe { CStr::from_ptr(pointer) })?;
+    Some(Path::new(OsStr::from_bytes(path.to_bytes())))
 }
 
 /// The elements of the list at `pointer`, which are separated by commas; `None` if that is null.
@@ -186,4 +234,53 @@ pub extern "C" fn farflash_version() -> *const c_char {
             Err(_) => panic!("a version has no zero in it"),
         };
     VERSION.as_ptr()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Programs compare with the names in the header; each kind has one there, and no two have the same number.
+    #[test]
+    fn every_kind_of_failure_has_its_code_in_the_header() {
+        let header = include_str!("../include/farflash.h");
+        let codes: Vec<(&str, c_int)> = header
+            .lines()
+            .filter_map(|line| line.strip_prefix("#define FARFLASH_")?.split_once(" (-"))
+            .map(|(name, rest)| (name, -rest.split(')').next().unwrap().parse::<c_int>().unwrap()))
+            .collect();
+        let mut kinds = vec![("MISCOMPARE".to_owned(), MISCOMPARE)];
+        for kind in [
+            ErrorKind::InvalidArgument,
+            ErrorKind::NotFound,
+            ErrorKind::AlreadyExists,
+            ErrorKind::PermissionDenied,
+            ErrorKind::Unreachable,
+            ErrorKind::NoSpace,
+            ErrorKind::Damaged,
+            ErrorKind::Unsupported,
+            ErrorKind::OutcomeUnknown,
+            ErrorKind::Closed,
+            ErrorKind::Busy,
+            ErrorKind::Failed,
+            ErrorKind::Untrusted,
+            ErrorKind::Unproven,
+        ] {
+            let mut name = String::new();
+            for letter in format!("{kind:?}").chars() {
+                if letter.is_uppercase() && !name.is_empty() {
+                    name.push('_');
+                }
+                name.push(letter.to_ascii_uppercase());
+            }
+            kinds.push((name, code_of(kind)));
+        }
+        let mut named: Vec<(&str, c_int)> =
+            kinds.iter().map(|(name, code)| (name.as_str(), *code)).collect();
+        named.sort_by_key(|(_, code)| -code);
+        let mut codes = codes;
+        codes.sort_by_key(|(_, code)| -code);
+        assert_eq!(codes, named);
+        assert!(codes.windows(2).all(|two| two[0].1 != two[1].1), "{codes:?}");
+    }
 }

@@ -5,7 +5,7 @@ use std::ops::ControlFlow;
 
 use farflash_client::{Blocks, ReadData, Volume};
 
-use crate::edge::{Failure, bytes, check_memory, edge, reference};
+use crate::edge::{Failure, bytes, check_aligned, check_memory, edge, reference};
 use crate::structs::CBlocks;
 use crate::volume::{differs, swap_outcome};
 
@@ -182,6 +182,7 @@ pub unsafe extern "C" fn farflash_compare_and_swap_ex(
                 self::blocks(blocks, "blocks")?,
             )
         };
+        check_aligned(miscompare, "miscompare")?;
         let swap = volume.compare_and_swap_ex(offset, expected, blocks)?;
         // SAFETY: the caller's promise.
         unsafe { swap_outcome(swap, miscompare) }

@@ -4,7 +4,9 @@ use std::ffi::{CString, c_char, c_int, c_void};
 
 use farflash_client::{Cluster, Slo, VolumeRecord, VolumeState};
 
-use crate::edge::{Failure, c_text, edge, is_null, put, reference, text};
+use crate::edge::{
+    Failure, c_text, check_place, edge, optional_reference, put, reference, take_back, text,
+};
 use crate::starting::Caller;
 use crate::structs::check_size;
 use crate::submit::Callback;
@@ -144,11 +146,6 @@ impl Record {
     }
 }
 
-/// Refuses a call that has no place for what is told.
-fn check_place(list: *mut *mut CVolumeList) -> Result<(), Failure> {
-    if list.is_null() { Err(is_null("list")) } else { Ok(()) }
-}
-
 /// See `farflash.h`.
 ///
 /// # Safety
@@ -161,7 +158,7 @@ pub unsafe extern "C" fn farflash_list(
     edge(|| {
         // SAFETY: the caller's promise.
         let cluster = unsafe { reference(cluster, "cluster") }?;
-        check_place(list)?;
+        check_place(list, "list")?;
         let made = CVolumeList::handed_over(cluster.list()?);
         // SAFETY: the caller's promise.
         unsafe { put(list, "list", made) }
@@ -182,7 +179,7 @@ pub unsafe extern "C" fn farflash_show(
         // SAFETY: the caller's promise.
         let (cluster, volume) =
             unsafe { (reference(cluster, "cluster")?, text(volume, "volume")?) };
-        check_place(list)?;
+        check_place(list, "list")?;
         let made = CVolumeList::handed_over(vec![cluster.show(volume)?]);
         // SAFETY: the caller's promise.
         unsafe { put(list, "list", made) }
@@ -203,7 +200,7 @@ pub unsafe extern "C" fn farflash_start_list(
     edge(|| {
         // SAFETY: the caller's promise.
         let cluster = unsafe { reference(cluster, "cluster") }?;
-        check_place(list)?;
+        check_place(list, "list")?;
         let caller = Caller::new(done, context, list)?;
         caller.wait_for(cluster.start_list(), CVolumeList::handed_over);
         Ok(())
@@ -226,7 +223,7 @@ pub unsafe extern "C" fn farflash_start_show(
         // SAFETY: the caller's promise.
         let (cluster, volume) =
             unsafe { (reference(cluster, "cluster")?, text(volume, "volume")?) };
-        check_place(list)?;
+        check_place(list, "list")?;
         let caller = Caller::new(done, context, list)?;
         caller.wait_for(cluster.start_show(volume), |shown| CVolumeList::handed_over(vec![shown]));
         Ok(())
@@ -240,7 +237,8 @@ pub unsafe extern "C" fn farflash_start_show(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn farflash_list_count(list: *const CVolumeList) -> usize {
     // SAFETY: the caller's promise.
-    unsafe { list.as_ref() }.map_or(0, |list| list.0.len())
+    let list = unsafe { optional_reference(list, "list") };
+    list.ok().flatten().map_or(0, |list| list.0.len())
 }
 
 /// See `farflash.h`.
@@ -257,9 +255,7 @@ pub unsafe extern "C" fn farflash_list_get(
     edge(|| {
         // SAFETY: the caller's promise.
         let list = unsafe { reference(list, "list") }?;
-        if record.is_null() {
-            return Err(is_null("record"));
-        }
+        check_place(record, "record")?;
         // SAFETY: the caller's promise; no reference is made of what may not be set.
         check_size::<CVolumeRecord>(unsafe { (&raw const (*record).struct_size).read() })?;
         let found = list.0.get(index).ok_or_else(|| {
@@ -277,10 +273,7 @@ pub unsafe extern "C" fn farflash_list_get(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn farflash_list_free(list: *mut CVolumeList) {
     edge(|| {
-        if !list.is_null() {
-            // SAFETY: made by `Box::into_raw`, and by the caller's promise given back once.
-            drop(unsafe { Box::from_raw(list) });
-        }
-        Ok(())
+        // SAFETY: made by `Box::into_raw`, and by the caller's promise given back once.
+        unsafe { take_back(list, "list") }.map(drop)
     });
 }

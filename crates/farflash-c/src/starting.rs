@@ -6,7 +6,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use farflash_client::{Cluster, Error, Pending, Volume};
 
 use crate::cluster::{auth_change, promised, restrictions};
-use crate::edge::{Failure, OK, c_text, edge, put, reference, text};
+use crate::edge::{Failure, OK, c_text, check_aligned, edge, put, reference, text};
 use crate::structs::{CCutOff, CNewVolume, COpenOptions, CTokens};
 use crate::submit::Callback;
 use crate::volume::Opening;
@@ -146,6 +146,7 @@ pub unsafe extern "C" fn farflash_start_resize(
         // SAFETY: the caller's promise.
         let (cluster, volume) =
             unsafe { (reference(cluster, "cluster")?, text(volume, "volume")?) };
+        check_aligned(cut_off, "cut_off")?;
         let caller = Caller::new(done, context, cut_off)?;
         caller.wait_for(cluster.start_resize(volume, size_bytes), |record| CCutOff::of(&record));
         Ok(())

@@ -2,7 +2,7 @@
 
 use std::ffi::{c_char, c_int, c_void};
 use std::mem::offset_of;
-use std::path::PathBuf;
+use std::path::Path;
 use std::time::Duration;
 
 use farflash_client::{
@@ -11,7 +11,7 @@ use farflash_client::{
 };
 use uuid::Uuid;
 
-use crate::edge::{Failure, is_null, optional_list, optional_text};
+use crate::edge::{Failure, check_place, is_null, optional_list, optional_path, optional_text};
 
 /// `farflash_tokens`
 #[repr(C)]
@@ -199,7 +199,7 @@ impl CClusterOptions {
             (
                 optional_list(self.urls, "urls")?,
                 optional_text(self.api_token, "api_token")?,
-                optional_text(self.api_ca, "api_ca")?,
+                optional_path(self.api_ca),
             )
         };
         let options = match urls {
@@ -209,7 +209,7 @@ impl CClusterOptions {
                 ClusterOptions { urls, api_token: api_token.map(str::to_owned), api_ca: None }
             }
         };
-        Ok(ClusterOptions { api_ca: api_ca.map(PathBuf::from), ..options })
+        Ok(ClusterOptions { api_ca: api_ca.map(Path::to_owned), ..options })
     }
 }
 
@@ -262,9 +262,7 @@ impl CFailureDomain {
     /// # Safety
     /// `pointer` is null, or points to one of which no more than the size need be set.
     pub(crate) unsafe fn check(pointer: *const Self) -> Result<(), Failure> {
-        if pointer.is_null() {
-            return Err(is_null("domain"));
-        }
+        check_place(pointer, "domain")?;
         // SAFETY: the caller's promise; no reference is made of what may not be set.
         check_size::<Self>(unsafe { (&raw const (*pointer).struct_size).read() })
     }
@@ -277,7 +275,6 @@ impl CFailureDomain {
             DeviceHealth::Failed => 3,
         };
         let id = |bytes| Uuid::from_bytes(bytes).to_string();
-        let labels = domain.labels.iter().map(|(key, value)| format!("{key}={value}\0"));
         Self {
             struct_size: size_of::<Self>(),
             core: domain.core,
@@ -288,9 +285,23 @@ impl CFailureDomain {
             device: array(&domain.device),
             model: array(&domain.model),
             serial: array(&domain.serial),
-            labels: array(&labels.collect::<String>()),
+            labels: labels(domain),
         }
     }
+}
+
+/// The labels, each of which ends in a zero, with an empty one at the end. What a foreign target says can be longer than
+/// the array, since bytes that are no text were replaced by longer ones: then whole labels are left out, so that
+/// whoever looks for the empty one finds it.
+fn labels<const N: usize>(domain: &FailureDomain) -> [c_char; N] {
+    let mut text = String::new();
+    for (key, value) in &domain.labels {
+        let label = format!("{key}={value}\0");
+        if text.len() + label.len() < N {
+            text.push_str(&label);
+        }
+    }
+    array(&text)
 }
 
 /// Whether the caller's structure is the one that is known here.
@@ -335,5 +346,31 @@ impl COpenOptions {
             options.recovery_timeout = Duration::from_millis(self.recovery_timeout_ms);
         }
         Ok(options)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Whoever goes through the labels finds the empty one within the array, whatever a target says.
+    ///
+    /// Method: as many labels as an array takes, of every length of the last, and one that is longer than it.
+    #[test]
+    fn labels_end_within_their_array() {
+        let domain = |values: &[usize]| {
+            let labels = values.iter().enumerate();
+            let labels = labels.map(|(n, len)| (n.to_string(), "\u{fffd}".repeat(*len)));
+            FailureDomain { labels: labels.collect(), ..FailureDomain::default() }
+        };
+        for last in 0..20 {
+            let array: [c_char; 64] = labels(&domain(&[3, 100, 4, last]));
+            let bytes: Vec<u8> = array.iter().map(|byte| byte.cast_unsigned()).collect();
+            let end = bytes.windows(2).position(|two| two == [0, 0]);
+            let end = end.unwrap_or_else(|| panic!("no end with {last}: {bytes:?}"));
+            let text = str::from_utf8(&bytes[..end]).unwrap();
+            assert!(text.split('\0').all(|label| label.contains('=')), "{text:?}");
+            assert!(text.contains("2=") && !text.contains("1="), "{text:?}");
+        }
     }
 }

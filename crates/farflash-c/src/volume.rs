@@ -3,9 +3,12 @@
 use std::ffi::{c_char, c_int, c_void};
 use std::ops::ControlFlow;
 
-use farflash_client::{Cluster, OpenOptions, Swap, Target, Volume};
+use farflash_client::{Cluster, Error, OpenOptions, Swap, Target, Volume};
 
-use crate::edge::{Failure, MISCOMPARE, bytes, check_memory, edge, put, reference, text};
+use crate::edge::{
+    Failure, MISCOMPARE, bytes, check_aligned, check_memory, check_place, edge, optional_reference,
+    put, reference, take_back, text,
+};
 use crate::structs::{CFailureDomain, COpenOptions, CProperties};
 
 /// See `farflash.h`.
@@ -52,16 +55,19 @@ impl<'a> Opening<'a> {
         volume: *mut *mut Volume,
     ) -> Result<Self, Failure> {
         // SAFETY: the caller's promise; null is allowed for two of them.
-        let (cluster, target, options) =
-            unsafe { (cluster.as_ref(), text(target, "target")?, options.as_ref()) };
+        let (cluster, target, options) = unsafe {
+            (
+                optional_reference(cluster, "cluster")?,
+                text(target, "target")?,
+                optional_reference(options, "options")?,
+            )
+        };
         let options = match options {
             None => OpenOptions::from_env(),
             // SAFETY: the caller's promise.
             Some(options) => unsafe { options.options() }?,
         };
-        if volume.is_null() {
-            return Err(Failure::argument("volume is NULL"));
-        }
+        check_place(volume, "volume")?;
         let parsed = target.parse::<Target>().map_err(farflash_client::Error::from)?;
         let cluster = cluster.filter(|_| matches!(parsed, Target::Name(_)));
         Ok(Self { cluster, target, options })
@@ -75,12 +81,16 @@ impl<'a> Opening<'a> {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn farflash_close(volume: *mut Volume) -> c_int {
     edge(|| {
-        if volume.is_null() {
-            return Ok(());
-        }
+        // SAFETY: the caller's promise.
+        let Some(open) = unsafe { optional_reference(volume, "volume") }? else { return Ok(()) };
+        let closed = match open.close() {
+            // Nothing is closed: the handle is the caller's as before.
+            Err(error @ Error::WithinCallback) => return Err(error.into()),
+            closed => closed,
+        };
         // SAFETY: made by `Box::into_raw`, and by the caller's promise given back once.
-        let volume = unsafe { Box::from_raw(volume) };
-        Ok(volume.close()?)
+        drop(unsafe { take_back(volume, "volume") }?);
+        Ok(closed?)
     })
 }
 
@@ -265,6 +275,7 @@ pub unsafe extern "C" fn farflash_compare_and_swap(
                 bytes(data.cast(), len, "data")?,
             )
         };
+        check_aligned(miscompare, "miscompare")?;
         let swap = volume.compare_and_swap(offset, expected, data)?;
         // SAFETY: the caller's promise.
         unsafe { swap_outcome(swap, miscompare) }

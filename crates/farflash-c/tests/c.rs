@@ -8,7 +8,7 @@ use std::io::{BufRead, BufReader, Lines, Write};
 use std::path::Path;
 use std::process::{Child, ChildStdout, Command, Stdio};
 
-use building::{build_directory, compile};
+use building::{SONAME, build_directory, compile};
 use serde_json::Value;
 
 /// A server. Killed when dropped.
@@ -201,6 +201,31 @@ fn misuse_is_refused_and_a_killed_server_is_found_again() {
     child.stdin.take().unwrap().write_all(b"\n").unwrap();
     assert!(child.wait().unwrap().success());
     assert_eq!(said.map(Result::unwrap).last().as_deref(), Some("done"));
+}
+
+/// `tests/hostile.c` says what it demands.
+#[test]
+fn what_makes_no_sense_is_refused_and_breaks_nothing() {
+    let directory = tempfile::tempdir().unwrap();
+    let program = compile("tests/hostile.c", directory.path());
+    let server = Server::start_with("mem:128MiB", "127.0.0.1:0", "off");
+    let output = program_with(&program, &server.url()).output().unwrap();
+    let (said, error) =
+        (String::from_utf8(output.stdout).unwrap(), String::from_utf8(output.stderr).unwrap());
+    assert!(output.status.success() && said == "done\n", "{}: {said}{error}", output.status);
+}
+
+/// `tests/unloaded.c` says what it demands.
+#[test]
+fn a_library_that_is_unloaded_stays_while_its_thread_runs() {
+    let directory = tempfile::tempdir().unwrap();
+    let program = compile("tests/unloaded.c", directory.path());
+    let server = Server::start_with("mem:128MiB", "127.0.0.1:0", "off");
+    let mut command = program_with(&program, &server.url());
+    let output = command.arg(directory.path().join(SONAME)).output().unwrap();
+    let (said, error) =
+        (String::from_utf8(output.stdout).unwrap(), String::from_utf8(output.stderr).unwrap());
+    assert!(output.status.success() && said == "done\n", "{}: {said}{error}", output.status);
 }
 
 /// `tests/unrecorded.c` says what it demands.

@@ -40,7 +40,7 @@ pub(crate) fn compile(path: &str, directory: &Path) -> PathBuf {
         .arg(source("include"))
         .arg("-L")
         .arg(library().parent().unwrap())
-        .args(["-lfarflash", "-lpthread", "-o"])
+        .args(["-Wl,--as-needed", "-lfarflash", "-lpthread", "-o"])
         .arg(&program)
         .arg(format!("-Wl,-rpath,{}", directory.display()))
         .status();
