@@ -1,5 +1,6 @@
 //! What went wrong, and what the caller can do.
 
+use std::fmt;
 use std::net::SocketAddr;
 
 use io_traits::{NetworkError, StreamError};
@@ -150,7 +151,7 @@ pub enum ConnectError {
         limit: Duration,
     },
     /// The target refused the Connect command.
-    #[error("the target refuses to connect: {}{}", connect_text(*status), invalid_text(*invalid))]
+    #[error("the target refuses to connect: {}{}", ConnectStatus(*status), invalid_text(*invalid))]
     Refused {
         /// What it says.
         status: Status,
@@ -242,16 +243,23 @@ impl From<CapabilityError> for ConnectError {
     }
 }
 
-/// A status as a Connect means it: other commands share its codes.
-fn connect_text(status: Status) -> String {
-    match status.code() {
-        Status::CONNECT_CONTROLLER_BUSY => {
-            "it has no room for this host now, or has put its address off after \
-             authentications that failed (Connect Controller Busy)"
-                .to_owned()
+/// A status as a Connect means it: other commands share its codes. With its numbers, like any other, so that logs can be searched.
+struct ConnectStatus(Status);
+
+impl fmt::Display for ConnectStatus {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self(status) = self;
+        match status.code() {
+            Status::CONNECT_CONTROLLER_BUSY => {
+                status.fmt_as("Connect Controller Busy", f)?;
+                f.write_str(
+                    ": it has no room for this host now, or has put its address off after authentications that failed",
+                )
+            }
+            Status::CONNECT_INCOMPATIBLE_FORMAT => status.fmt_as("Connect Incompatible Format", f),
+            Status::CONNECT_INVALID_PARAMETERS => status.fmt_as("Connect Invalid Parameters", f),
+            _ => status.fmt(f),
         }
-        Status::CONNECT_INCOMPATIBLE_FORMAT => "Connect Incompatible Format".to_owned(),
-        _ => status.to_string(),
     }
 }
 
@@ -265,5 +273,33 @@ fn invalid_text(invalid: Option<ConnectInvalid>) -> String {
             _ => format!(": connect data, byte {ipo}"),
         },
         Some(ConnectInvalid { ipo, in_data: false }) => format!(": command, byte {ipo}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Method: all that a Connect is refused with, each with and without Do Not Retry.
+    #[test]
+    fn a_refusal_to_connect_is_shown_with_name_and_numbers() {
+        for (status, name, numbers) in [
+            (Status::CONNECT_INCOMPATIBLE_FORMAT, "Connect Incompatible Format", "sct 0x1 sc 0x80"),
+            (Status::CONNECT_CONTROLLER_BUSY, "Connect Controller Busy", "sct 0x1 sc 0x81"),
+            (Status::CONNECT_INVALID_PARAMETERS, "Connect Invalid Parameters", "sct 0x1 sc 0x82"),
+        ] {
+            let text = |status| ConnectError::Refused { status, invalid: None }.to_string();
+            let begins = format!("the target refuses to connect: {name} ({numbers}");
+            assert!(text(status).starts_with(&format!("{begins})")), "{}", text(status));
+            let refused = text(status.with_dnr());
+            assert!(refused.starts_with(&format!("{begins}, do not retry)")), "{refused}");
+        }
+        let field = ConnectInvalid { ipo: 256, in_data: true };
+        let status = Status::CONNECT_INVALID_PARAMETERS;
+        let refused = ConnectError::Refused { status, invalid: Some(field) }.to_string();
+        assert!(
+            refused.ends_with(" sc 0x82): no such subsystem, or not for this host"),
+            "{refused}"
+        );
     }
 }

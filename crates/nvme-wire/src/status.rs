@@ -273,7 +273,14 @@ statuses! {
 
 impl fmt::Display for Status {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} (sct {:#x} sc {:#04x}", self.name(), self.sct(), self.sc())?;
+        self.fmt_as(self.name(), f)
+    }
+}
+
+impl Status {
+    /// Shows it under another name than [`Status::name`], for a command by which its code means something else, in the same form.
+    pub fn fmt_as(&self, name: &str, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{name} (sct {:#x} sc {:#04x}", self.sct(), self.sc())?;
         f.write_str(if self.dnr() { ", do not retry)" } else { ")" })
     }
 }
