@@ -182,8 +182,7 @@ impl Clients {
 
 /// Finds out whose connection that from `peer` to `own` is, for `router` to know.
 async fn with_owner(router: Router, peer: SocketAddr, own: SocketAddr) -> Router {
-    let found = tokio::task::spawn_blocking(move || owner::owner_of(peer, own)).await;
-    match found.ok().flatten() {
+    match owner::owner_of(peer, own).await {
         None => router,
         Some(uid) => router.layer(Extension(Owner(uid))),
     }
