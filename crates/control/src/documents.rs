@@ -112,6 +112,9 @@ pub struct Volume {
     /// Who may open it, besides knowing its token.
     #[serde(default)]
     pub restrictions: Restrictions,
+    /// Those of the interfaces in `restrictions` that its host does not have now, if there are any: nobody comes by them until it has.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub absent_interfaces: Vec<String>,
     /// The tenant whose it is, if it is one's.
     #[serde(default)]
     pub owner: Option<String>,

@@ -65,6 +65,9 @@ fn any_host_answers_for_all() {
     assert_eq!(b.volume(&["restrict", "on-a", "--interface", "lo"]).code, Some(0));
     until("its interfaces are its host's", || !offers(&b, &on_a));
     assert!(offers(&a, &on_a));
+    // Which there are its host knows, whoever is asked.
+    let absent = b.volume(&["restrict", "on-a", "--interface", "nosuch0"]);
+    assert!(absent.stderr.contains("host a has no interface nosuch0 now"), "{absent:?}");
     assert_eq!(b.volume(&["restrict", "on-a", "--any-interface"]).code, Some(0));
     until("any interface will do again", || offers(&b, &on_a));
     let by_id = b.volume_json(&["show", text(&on_a, "id")]);

@@ -7,13 +7,13 @@ mod support;
 use std::net::SocketAddr;
 use std::os::fd::AsFd;
 use std::os::unix::fs::PermissionsExt;
-use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::JoinHandle;
 
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 use support::host::{connect, filled, on_core};
+use support::networks::{Networks, ip, within};
 use support::users::{self, User};
 use support::{Files, Outcome, Server, farflash, refused, run, until};
 use units::Lba;
@@ -472,74 +472,6 @@ fn what_a_tenant_may_hold_changes_at_a_reload() {
     }
 }
 
-/// Two network namespaces, a host's and a server's, joined by a pair of interfaces and a VXLAN over
-/// it. Gone when dropped.
-struct Networks {
-    server: String,
-    host: String,
-}
-
-impl Networks {
-    fn new() -> Self {
-        /// Several tests may have theirs at the same time.
-        static MADE: AtomicU64 = AtomicU64::new(0);
-        let id = format!("{}-{}", std::process::id(), MADE.fetch_add(1, Ordering::Relaxed));
-        let networks = Self { server: format!("ff-server-{id}"), host: format!("ff-host-{id}") };
-        let Self { server, host } = &networks;
-        for line in [
-            format!("netns add {server}"),
-            format!("netns add {host}"),
-            format!("-n {server} link add wire type veth peer name wire netns {host}"),
-            format!("-n {server} address add 10.77.0.1/24 dev wire"),
-            format!("-n {host} address add 10.77.0.2/24 dev wire"),
-            format!("-n {server} link set wire up"),
-            format!("-n {host} link set wire up"),
-            format!(
-                "-n {server} link add vxlan42 type vxlan id 42 dstport 4789 remote 10.77.0.2 dev wire"
-            ),
-            format!(
-                "-n {host} link add vxlan42 type vxlan id 42 dstport 4789 remote 10.77.0.1 dev wire"
-            ),
-            format!("-n {server} address add 10.78.0.1/24 dev vxlan42"),
-            format!("-n {host} address add 10.78.0.2/24 dev vxlan42"),
-            format!("-n {server} link set vxlan42 up"),
-            format!("-n {host} link set vxlan42 up"),
-            format!("-n {server} link set lo up"),
-        ] {
-            ip(&line);
-        }
-        networks
-    }
-
-    /// What `farflash volume … --json` prints beside the server.
-    fn volume_json(&self, server: &Server, arguments: &[&str]) -> serde_json::Value {
-        let arguments = [&["volume"], arguments, &["--json", "--api", &server.api]].concat();
-        let output = within(&self.server, &farflash(&arguments)).output().unwrap();
-        assert!(output.status.success(), "{output:?}");
-        serde_json::from_slice(&output.stdout).unwrap()
-    }
-}
-
-impl Drop for Networks {
-    fn drop(&mut self) {
-        for namespace in [&self.server, &self.host] {
-            let _ = Command::new("ip").args(["netns", "delete", namespace]).status();
-        }
-    }
-}
-
-fn ip(line: &str) {
-    let status = Command::new("ip").args(line.split(' ')).status().expect("iproute2 is installed");
-    assert!(status.success(), "ip {line}");
-}
-
-/// `command` in a namespace.
-fn within(namespace: &str, command: &Command) -> Command {
-    let mut inside = Command::new("ip");
-    inside.args(["netns", "exec", namespace]).arg(command.get_program()).args(command.get_args());
-    inside
-}
-
 /// A volume that may be opened by way of a VXLAN only, and a host that comes by the wire below it,
 /// also under the address that belongs to the VXLAN.
 #[test]
@@ -586,6 +518,37 @@ fn a_volume_of_one_vxlan_is_not_there_for_others() {
     in_server(&["restrict", "v", "--network", "10.99.0.0/16"]);
     let outcome = from_host("10.77.0.1");
     assert!(outcome.stderr.contains("has no volume"), "from elsewhere: {outcome:?}");
+}
+
+/// An interface that is not there may come: it may be named, and who names it is told.
+#[test]
+fn who_names_an_interface_that_is_not_there_is_told() {
+    assert!(rustix::process::geteuid().is_root(), "network namespaces need root");
+    let networks = Networks::new();
+    let more = ["--auth", "off", "--advertise", "10.77.0.1", "--host-name", "flash-1"];
+    let server = Server::start_within(&networks.server, "mem:256MiB", &more);
+    let ask = |words: &[&str]| -> Outcome {
+        let words = [&["volume"], words, &["--api", &server.api]].concat();
+        let outcome: Outcome = within(&networks.server, &farflash(&words)).output().unwrap().into();
+        assert_eq!(outcome.code, Some(0), "{outcome:?}");
+        outcome
+    };
+    let absent = || networks.volume_json(&server, &["show", "v"])["absent_interfaces"].clone();
+    let made = ask(&["create", "v", "--size", "64MiB", "--interface", "late0"]);
+    assert!(made.stderr.contains("warning: host flash-1 has no interface late0 now"), "{made:?}");
+    let both = ask(&["restrict", "v", "--interface", "late0", "--interface", "vxlan42"]);
+    assert!(both.stderr.contains("no interface late0 now, by which hosts would come to v"));
+    assert_eq!(absent(), serde_json::json!(["late0"]));
+    assert!(ask(&["show", "v"]).stdout.contains("absent     interfaces late0"));
+    // Another name for one is none by which connections are known.
+    let (server_space, altname) = (&networks.server, "property add dev vxlan42 altname");
+    ip(&format!("-n {server_space} link {altname} late0"));
+    assert_eq!(absent(), serde_json::json!(["late0"]));
+    ip(&format!("-n {server_space} link property del dev vxlan42 altname late0"));
+    ip(&format!("-n {server_space} link add late0 type vxlan id 43 dstport 4790 dev wire"));
+    assert_eq!(absent(), serde_json::Value::Null);
+    let there = ask(&["restrict", "v", "--interface", "late0"]);
+    assert!(!there.stderr.contains("warning"), "{there:?}");
 }
 
 /// A host in a namespace that writes over one connection for as long as it has it.

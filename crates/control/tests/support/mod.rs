@@ -129,6 +129,7 @@ impl VolumeService for MemoryService {
                 drive: control::Drive::default(),
                 slo: request.slo.unwrap_or_default(),
                 restrictions: request.restrictions.unwrap_or_default(),
+                absent_interfaces: Vec::new(),
                 owner: request.owner,
                 connect: connect_line(&nqn(id), address, false),
                 state: VolumeState::Online,

@@ -287,6 +287,7 @@ impl VolumeCommand {
                 let request = change.change()?;
                 let volume =
                     output.change(&look(&volume), |api| api.restrict(&volume, &request))?;
+                warn_of_absent_interfaces(&volume);
                 let text = volume.restrictions.to_string();
                 output.print_done(DONE, &volume, |out| {
                     writeln!(out, "{} is open to {text}", volume.name)
@@ -327,6 +328,7 @@ impl Create {
         );
         let made = output.change(&look, |api| api.create(&request))?;
         tokens.keep(&made.tokens)?;
+        warn_of_absent_interfaces(&made.volume);
         output.print_done(tokens.unseen(), &tokens.shown(&made), |out| {
             created(out, &made.volume)?;
             tokens.print(out, &made.tokens)
@@ -389,6 +391,18 @@ fn gone(CutOff { bytes, at_least }: CutOff) -> String {
     }
 }
 
+/// An interface may come later, so that it is no mistake to name one that is not there; or it is one.
+fn warn_of_absent_interfaces(volume: &Volume) {
+    if !volume.absent_interfaces.is_empty() {
+        output::note(&format!(
+            "warning: host {} has no interface {} now, by which hosts would come to {}",
+            volume.host,
+            volume.absent_interfaces.join(", nor "),
+            volume.name,
+        ));
+    }
+}
+
 fn created(out: &mut dyn Write, volume: &Volume) -> std::io::Result<()> {
     writeln!(
         out,
@@ -426,6 +440,9 @@ fn details(out: &mut dyn Write, volume: &Volume) -> std::io::Result<()> {
     match &volume.trouble {
         Some(trouble) => writeln!(out, "open to    nobody: {trouble}")?,
         None => writeln!(out, "open to    {}", volume.restrictions)?,
+    }
+    if !volume.absent_interfaces.is_empty() {
+        writeln!(out, "absent     interfaces {}", volume.absent_interfaces.join(", "))?;
     }
     writeln!(out, "owner      {}", volume.owner.as_deref().unwrap_or("-"))?;
     writeln!(out, "connect    {}", volume.connect)

@@ -292,6 +292,7 @@ impl State {
             labels: labels.cloned().unwrap_or_default(),
             cut_off: None,
         }
+            absent_interfaces: Vec::new(),
     }
 
     pub(super) fn hosts(&self) -> HostList {

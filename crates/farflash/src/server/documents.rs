@@ -7,6 +7,7 @@ use uuid::Uuid;
 
 use super::access;
 use super::directory::Place;
+use super::interfaces;
 use super::message::{CoreMessage, VOLUMES_AT_ONCE};
 use super::sharing::slo_document;
 use super::state::State;
@@ -58,6 +59,7 @@ impl State {
             device: self.devices[volume.device].name.clone(),
             drive: self.membership.drive(volume.device),
             slo: slo_document(volume.slo),
+            absent_interfaces: interfaces::absent(&restrictions.interfaces),
             restrictions,
             owner: access.and_then(|access| access.owner.clone()),
             connect: connect_line(&nqn, portal.address, self.authenticates),

@@ -23,6 +23,7 @@ mod granting;
 mod grants;
 mod guard;
 mod in_flight;
+mod interfaces;
 mod lines;
 mod membership;
 mod message;

@@ -5,6 +5,7 @@ pub mod cluster;
 pub mod gate;
 pub mod host;
 pub mod loop_device;
+pub mod networks;
 pub mod proxy;
 #[path = "../../../reactor/src/tests/skipped.rs"]
 pub mod skipped;
