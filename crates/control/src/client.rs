@@ -316,9 +316,12 @@ impl ApiClient {
         self.document(call.send(encode(request)))
     }
 
-    /// Has the service forget a device that is gone for good.
-    pub fn forget_device(&self, device: Uuid) -> Result<(), ApiError> {
-        let path = self.encoded("/v1/lost-devices/", &device.to_string());
+    /// Has the service forget a device that is gone for good; `down` is its host, if that is asserted to be down.
+    pub fn forget_device(&self, device: Uuid, down: Option<&str>) -> Result<(), ApiError> {
+        let path = match down {
+            None => self.encoded("/v1/lost-devices/", &device.to_string()),
+            Some(host) => self.encoded(&format!("/v1/lost-devices/{device}/down/"), host),
+        };
         self.answer(self.known(self.agent.delete(path)).call(), ANSWER_BYTES_MAX).map(drop)
     }
 

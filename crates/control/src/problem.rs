@@ -204,6 +204,14 @@ fn of_other_hosts(error: &ServiceError) -> (ProblemCode, String) {
              host again, and ask that host"
                 .to_owned(),
         ),
+        ServiceError::HolderMayServe { holder, .. } => (
+            ProblemCode::DeviceInUse,
+            format!(
+                "see that {holder} is down: powered off, or cut off from all who use its volumes; then ask by \
+                 DELETE /v1/lost-devices/ID/down/{holder} (`farflash device forget ID --confirm-down {holder}`), by which you \
+                 assert that"
+            ),
+        ),
         ServiceError::DeviceLost { .. } => (
             ProblemCode::DeviceLost,
             "ask again: requests are passed on to that host".to_owned(),
@@ -291,6 +299,7 @@ impl From<ServiceError> for Problem {
             | ServiceError::HostUnreachable { .. }
             | ServiceError::DirectoryUnavailable { .. }
             | ServiceError::DeviceInUse { .. }
+            | ServiceError::HolderMayServe { .. }
             | ServiceError::DeviceLost { .. }) => of_other_hosts(&error),
             ServiceError::DeviceAway { .. } => (
                 ProblemCode::DeviceAway,

@@ -133,6 +133,25 @@ impl<S: Send + Sync> FromRequestParts<S> for DeviceName {
     }
 }
 
+/// A device's id, and a host's name, in a path.
+pub(crate) struct DeviceOf {
+    pub(crate) device: Uuid,
+    pub(crate) host: String,
+}
+
+impl<S: Send + Sync> FromRequestParts<S> for DeviceOf {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Problem> {
+        let both = Path::<(Uuid, String)>::from_request_parts(parts, state).await;
+        both.map(|Path((device, host))| Self { device, host }).map_err(|e: PathRejection| {
+            let hint =
+                "name the device by its id, and its host by its name, as GET /v1/hosts has them";
+            Problem::new(ProblemCode::InvalidPath, e.body_text(), hint)
+        })
+    }
+}
+
 /// A device's id in a path.
 pub(crate) struct DeviceId(pub(crate) Uuid);
 

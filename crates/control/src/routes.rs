@@ -18,7 +18,7 @@ use crate::metrics;
 use crate::problem::{Problem, ProblemCode};
 use crate::quota;
 use crate::relay::{self, Encrypts, Origin};
-use crate::request::{DeviceId, DeviceName, JsonBody};
+use crate::request::{DeviceId, DeviceName, DeviceOf, JsonBody};
 use crate::scrub::SCRUB_RATE_MIN;
 use crate::{
     ChangeAuth, ChangeDevice, ChangeRestrictions, ChangeVolume, CreateVolume, CreatedVolume,
@@ -42,6 +42,7 @@ pub(crate) fn router(service: Arc<dyn VolumeService>, guard: Guard, limits: Limi
         .route("/v1/devices/{device}", patch(change_device))
         .route("/v1/devices/{device}/scrub", get(show_scrub).post(start_scrub).delete(stop_scrub))
         .route("/v1/lost-devices/{device}", delete(forget_device))
+        .route("/v1/lost-devices/{device}/down/{host}", delete(forget_device_of))
         .route("/v1/quota", get(quota::show_quota))
         .route("/v1/serving/{device}", get(show_serving))
         .route("/v1/stats", get(show_stats))
@@ -351,7 +352,29 @@ async fn forget_device(
     State(service): Service,
     DeviceId(device): DeviceId,
 ) -> Result<StatusCode, Problem> {
-    service.forget_device(device).await?;
+    service.forget_device(device, None).await?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
+/// The same of a device whose host is gone and does not stop by itself, so that it may serve the device where nobody sees it: you
+/// assert besides that this host is down. Refused if it is seen, or if another host has the device.
+#[utoipa::path(
+    delete, path = "/v1/lost-devices/{device}/down/{host}", tag = "hosts", operation_id = "forgetDeviceOf",
+    params(
+        ("device" = Uuid, Path, description = "Its id, as GET /v1/hosts or a volume's `drive` has it"),
+        ("host" = String, Path, description = "The name of its host: powered off, or cut off from all who use its volumes"),
+    ),
+    responses(
+        (status = 204, description = "It is forgotten"),
+        Problem,
+    )
+)]
+async fn forget_device_of(
+    _: Operator,
+    State(service): Service,
+    DeviceOf { device, host }: DeviceOf,
+) -> Result<StatusCode, Problem> {
+    service.forget_device(device, Some(host)).await?;
     Ok(StatusCode::NO_CONTENT)
 }
 
@@ -479,10 +502,10 @@ pub(crate) mod paths {
     //! What `#[utoipa::path]` generates beside the handlers.
     pub(crate) use super::{
         __path_change_auth, __path_change_device, __path_change_volume, __path_create_volume,
-        __path_delete_volume, __path_forget_device, __path_healthz, __path_list_devices,
-        __path_list_hosts, __path_list_volumes, __path_readyz, __path_restrict_volume,
-        __path_show_metrics, __path_show_openapi, __path_show_scrub, __path_show_server,
-        __path_show_serving, __path_show_stats, __path_show_volume, __path_start_scrub,
-        __path_stop_scrub,
+        __path_delete_volume, __path_forget_device, __path_forget_device_of, __path_healthz,
+        __path_list_devices, __path_list_hosts, __path_list_volumes, __path_readyz,
+        __path_restrict_volume, __path_show_metrics, __path_show_openapi, __path_show_scrub,
+        __path_show_server, __path_show_serving, __path_show_stats, __path_show_volume,
+        __path_start_scrub, __path_stop_scrub,
     };
 }

@@ -138,6 +138,14 @@ pub enum ServiceError {
         /// Who, and how that is known.
         detail: String,
     },
+    /// The device's host is not seen, but may serve it.
+    #[error("{detail}")]
+    HolderMayServe {
+        /// Which, and why.
+        detail: String,
+        /// That host's name.
+        holder: String,
+    },
     /// A device of the server is away, and what was asked needs it.
     #[error("{detail}")]
     DeviceAway {
@@ -198,8 +206,8 @@ pub trait VolumeService: Send + Sync + 'static {
     /// Which host this is, and whether it serves a device: from memory, without asking anybody.
     fn serving(&self, device: Uuid) -> Serving;
     /// Removes what is known of the volumes of a device that is gone for good, as an operator asserts: their names are
-    /// free then.
-    fn forget_device(&self, device: Uuid) -> Reply<'_, ()>;
+    /// free then. `down` is the name of its host, if he asserts that this one is down.
+    fn forget_device(&self, device: Uuid, down: Option<String>) -> Reply<'_, ()>;
     /// The state of the server.
     fn server(&self) -> Reply<'_, Server>;
     /// Changes how a device is shared.

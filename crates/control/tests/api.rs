@@ -119,15 +119,29 @@ fn only_those_who_are_known_are_answered_and_tenants_not_about_devices() {
     for open in ["/healthz", "/readyz", "/v1/openapi.json"] {
         assert_eq!(api.request("GET", open, "").status, 200, "{open}");
     }
+    let ops_token = ops.token.clone();
     let (ops, acme) = (client().with_token(&ops.token), client().with_token(&acme.token));
     acme.create(&create("a", GIB)).unwrap();
     assert_eq!(code(&acme.server().unwrap_err()), ProblemCode::Forbidden);
     assert_eq!(code(&acme.stats().unwrap_err()), ProblemCode::Forbidden);
     assert_eq!(code(&acme.devices().unwrap_err()), ProblemCode::Forbidden);
-    assert_eq!(code(&acme.forget_device(DEVICE).unwrap_err()), ProblemCode::Forbidden);
+    assert_eq!(code(&acme.forget_device(DEVICE, Some("a b")).unwrap_err()), ProblemCode::Forbidden);
     ops.server().unwrap();
-    assert_eq!(code(&ops.forget_device(Uuid::nil()).unwrap_err()), ProblemCode::DeviceInUse);
-    ops.forget_device(DEVICE).unwrap();
+    assert_eq!(code(&ops.forget_device(Uuid::nil(), None).unwrap_err()), ProblemCode::DeviceInUse);
+    for down in [None, Some("a")] {
+        match ops.forget_device(DEVICE, down).unwrap_err() {
+            ApiError::Refused(problem) => {
+                assert_eq!(problem.code, ProblemCode::DeviceInUse);
+                assert!(problem.hint.contains("down/a b"), "{problem:?}");
+            }
+            other => panic!("{other}"),
+        }
+    }
+    ops.forget_device(DEVICE, Some("a b")).unwrap();
+    let odd = format!(
+        "DELETE /v1/lost-devices/x/down/a HTTP/1.0\r\nauthorization: Bearer {ops_token}\r\n\r\n"
+    );
+    assert_eq!(api.raw(odd.as_bytes()).status, 400);
 }
 
 /// Another host asks without a token whether a device is served, and learns nothing else.

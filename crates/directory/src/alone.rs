@@ -10,7 +10,7 @@ use uuid::Uuid;
 
 use crate::records::{ClaimRecord, HostRecord, VolumeRecord};
 use crate::view::View;
-use crate::{Admit, Claim, Conflict, Directory, DirectoryError, Event, Mark, Regrant, Reply};
+use crate::{Admit, Claim, Conflict, Directory, DirectoryError, Event, Mark, Regrant, Reply, Word};
 
 /// A host that is a service by itself. Its claims keep out nobody elsewhere: what it may have is what belongs to no
 /// cluster (F6).
@@ -115,7 +115,7 @@ impl Directory for Alone {
         })
     }
 
-    fn take_over(&self, claim: Claim) -> Reply<'_, Mark> {
+    fn take_over(&self, claim: Claim, _word: Word) -> Reply<'_, Mark> {
         // There is nobody else who could have it.
         self.claim(claim)
     }
@@ -212,7 +212,7 @@ impl Directory for Alone {
         })
     }
 
-    fn forget_device(&self, claim: Claim) -> Reply<'_, ()> {
+    fn forget_device(&self, claim: Claim, _word: Word) -> Reply<'_, ()> {
         self.change(|_, view| {
             let volumes = view.volumes.values().filter(|volume| volume.device == claim.device);
             let gone: Vec<Uuid> = volumes.map(|volume| volume.id).collect();

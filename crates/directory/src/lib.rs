@@ -19,7 +19,8 @@
 //!   back or learns that it lost it. It gives the claim back when it has stopped to serve the device, and no request to it is under way.
 //! - F2: a claim passes from one host to another in two ways only: its holder gives it back, or an
 //!   operator has another host take it over. The latter is refused if the holder is seen at an address that
-//!   its claim names ([`Seek`]); it is one transaction, made next, which compares the claim that was read and
+//!   its claim names ([`Seek`]), and, of one that does not stop by itself (F7), unless the operator says of it by name that it is
+//!   down ([`Word`]); it is one transaction, made next, which compares the claim that was read and
 //!   that the holder's lease has ended. No lapse of time passes a claim on. A host goes on with a claim of its own that a former
 //!   process made: under the same kernel and in the same network namespace that one is dead (I2 of `identity.rs`); else it is looked for
 //!   as any holder is, since two machines, or two containers of one machine, may have one id.
@@ -44,16 +45,16 @@
 //! - F8: etcd may be restored from a backup, or lose everything. As F5 has it, the last claim of a device has the highest revision that is
 //!   noted of it. A host that finds a lower one than that of its own claim has lost it to nobody: etcd has forgotten it. It claims
 //!   the device again, unless the holder whom etcd names is [seen](Seek) to serve it. And of a device that belongs to the cluster some claim
-//!   is noted: where none is, nobody gets it but by an operator's word.
+//!   is noted: where none is, nobody gets it but by an operator's word that whoever had it is down.
 //! - F9: claims of a device are counted, in etcd and by the [`Mark`] that the device carries: whoever has claimed it marks it, durably,
 //!   before it serves anything of it. A device whose mark is of a later claim than etcd knows of, and of another host, is had by an
-//!   operator's word only, and not while that host is registered. Whoever claims it next counts on from the higher of both numbers.
+//!   operator's word only that this host is down, and not while that host is registered. Whoever claims it next counts on from the higher of both numbers.
 //!   So a host that finds a claim of a higher number than its own, in etcd or on the device ([`Directory::lost`]), has lost the
 //!   device, whatever etcd has forgotten.
 //!
 //! **No two hosts of a cluster serve a device, unless an operator said what is not so of a host that cannot be reached.**
 //! Claims of a device are ordered by their revisions. Let B hold the one after A's. By F2 A gave it back, and by
-//! F1 serves no more; or an operator had B take it over, who thereby asserts that A is dead. If A is not dead but cut
+//! F1 serves no more; or an operator had B take it over, who asserts by A's name that A is down. If A is not dead but cut
 //! off from etcd, its lease having ended, it goes on serving until it sees etcd again (F4), or B's mark, if both reach the device (F9): that
 //! is the price of F2, under which a data path does not stop because etcd is away, and why only a person may say it.
 //! What can be checked of it is: an A that B can reach is seen, also one that hangs, and keeps its claim. Left to the
@@ -92,6 +93,7 @@ mod records;
 mod sighting;
 mod tenure;
 mod view;
+mod word;
 
 use std::future::Future;
 use std::pin::Pin;
@@ -116,6 +118,7 @@ pub use records::{
 pub use sighting::{Seek, Sighting};
 pub use tenure::{Tenure, Term};
 pub use view::{Reach, View};
+pub use word::Word;
 
 /// The answer to a question to the directory, later.
 pub type Reply<'a, T> = Pin<Box<dyn Future<Output = Result<T, DirectoryError>> + Send + 'a>>;
@@ -169,6 +172,16 @@ pub enum DirectoryError {
         holder: String,
         /// Whether it was to stop by itself (F7).
         is_fenced: bool,
+    },
+    /// The device was another host's, which is not seen, does not stop by itself, and is not said to be down: it may serve (F2).
+    #[error(
+        "the device {device} was served by host {holder}, which does not stop by itself, and may still serve it where nobody sees that"
+    )]
+    HolderMayServe {
+        /// The device's name here.
+        device: String,
+        /// The name of that host, or [`Word::WHOEVER`].
+        holder: String,
     },
     /// The device is another host's, whose lease has ended, but which is seen to be there; or another machine's that is this
     /// host, too.
@@ -343,8 +356,9 @@ pub trait Directory: Send + Sync + 'static {
     fn describe(&self, host: HostRecord) -> Reply<'_, ()>;
     /// Makes a device this host's (F1, F2). The mark is what the device has to carry before anything of it is served (F9).
     fn claim(&self, claim: Claim) -> Reply<'_, Mark>;
-    /// The same, also with one of a host that is gone: an operator asserts that it is dead (F2). Refused if it is seen.
-    fn take_over(&self, claim: Claim) -> Reply<'_, Mark>;
+    /// The same, also with one of a host that is gone, by an operator's word (F2). Refused if it is seen, or neither stops by itself
+    /// nor is said to be down.
+    fn take_over(&self, claim: Claim, word: Word) -> Reply<'_, Mark>;
     /// This host has found on a device that it serves the mark of a later claim (F9), of the host `holder`: the device is lost, as it is
     /// if that is found in the directory. Nothing is done if it is not held under the claim that is marked by `own`.
     fn lost(&self, device: Uuid, own: &Mark, holder: String);
@@ -374,7 +388,7 @@ pub trait Directory: Send + Sync + 'static {
     fn regrant(&self, change: Regrant) -> Reply<'_, bool>;
     /// Removes all that is known of a device, which an operator asserts to be gone for good: its volumes' records and names, and
     /// its claim. Refused as [`Directory::take_over`] is. Should the device come all the same, it is claimed, and its volumes get records.
-    fn forget_device(&self, claim: Claim) -> Reply<'_, ()>;
+    fn forget_device(&self, claim: Claim, word: Word) -> Reply<'_, ()>;
     /// Gives back all claims and ends the host's lease: its devices are served no more.
     fn leave(&self) -> Reply<'_, ()>;
 }

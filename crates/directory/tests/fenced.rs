@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use directory::{
     BootTime, Claim, Directory, DirectoryError, Etcd, EtcdAddress, EtcdCredentials, EtcdOptions,
-    Event, HostRecord, Seek, Tenure, Term,
+    Event, HostRecord, Seek, Tenure, Term, Word,
 };
 use support::{EtcdProcesses, Wire, delete, fill, is_there};
 use uuid::Uuid;
@@ -120,7 +120,7 @@ async fn a_fenced_host_is_taken_from_when_it_has_stopped() {
     let lost = DirectoryError::HolderLost { device, holder, is_fenced: true };
     assert_eq!(b.directory.claim(claim()).await, Err(lost));
     assert!(!a.has_ended(), "its fence is longer than its lease");
-    b.directory.take_over(claim()).await.expect("the holder has stopped");
+    b.directory.take_over(claim(), Word::default()).await.expect("the holder has stopped");
     assert!(a.has_ended() && a.tenure.is_over(BootTime::now));
 
     wire.mend();
@@ -141,7 +141,7 @@ async fn a_fenced_host_that_comes_back_in_time_is_not_taken_from() {
     wire.cut();
     unregistered(&etcd, &a).await;
     let at_b = b.directory.clone();
-    let taking = tokio::spawn(async move { at_b.take_over(claim()).await });
+    let taking = tokio::spawn(async move { at_b.take_over(claim(), Word::default()).await });
     wire.mend();
     let (device, holder) = ("file:/a".to_owned(), "a".to_owned());
     let lives = DirectoryError::HolderLives { device, holder };
@@ -163,7 +163,7 @@ async fn a_fenced_host_that_was_back_unseen_is_waited_for_anew() {
     wire.cut();
     unregistered(&etcd, &a).await;
     let at_b = b.directory.clone();
-    let mut taking = tokio::spawn(async move { at_b.take_over(claim()).await });
+    let mut taking = tokio::spawn(async move { at_b.take_over(claim(), Word::default()).await });
     // It has seen the registration gone, and waits.
     let soon = tokio::time::timeout(Duration::from_secs(3), &mut taking).await;
     assert!(soon.is_err(), "{soon:?}");

@@ -207,7 +207,10 @@ fn a_device_that_a_restored_directory_has_forgotten_is_had_by_word_only() {
     etcd.restart(0);
     etcd.wait(0);
     let forgotten = not_started(&prod, "a", &device, &[]);
-    let says = ["has forgotten which host had it", "add --take-over"];
+    let says = ["has forgotten which host had it", "add --take-over --confirm-down '*'"];
     assert!(says.iter().all(|what| forgotten.stderr.contains(what)), "{forgotten:?}");
-    assert_eq!(listed(&host_with(&prod, "a", &device, &["--take-over"])), all);
+    let unsaid = not_started(&prod, "a", &device, &["--take-over", "--confirm-down", "a"]);
+    assert!(unsaid.stderr.contains("add --confirm-down '*'"), "{unsaid:?}");
+    let word = ["--take-over", "--confirm-down", "*"];
+    assert_eq!(listed(&host_with(&prod, "a", &device, &word)), all);
 }

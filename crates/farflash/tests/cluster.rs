@@ -489,7 +489,7 @@ fn a_quota_of_space_holds_for_all_hosts_together() {
         let refused = refused(&directory, name, &devices[0], &[&more[..], &both].concat());
         refused.stderr.contains("is gone but did not give it back")
     });
-    let both = [&more[..], &both, &["--take-over"]].concat();
+    let both = [&more[..], &both, &["--take-over", "--confirm-down", "b"]].concat();
     let a = host_with(&directory, name, &devices[0], &both);
     let mut another = create(&a, "another");
     until("all of it is used", || {

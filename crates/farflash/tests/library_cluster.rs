@@ -133,7 +133,7 @@ fn an_open_volume_is_found_wherever_it_goes() {
     kill(b);
     let waiting = [write(&by_name, 5), write(&by_id, 6)];
     lease_ends(&service.directory(), "c", &device);
-    let c = service.host("c", &device, &["--take-over"]);
+    let c = service.host("c", &device, &["--take-over", "--confirm-down", "b"]);
     waiting.into_iter().for_each(|pending| drop(done(pending)));
     for volume in [&by_name, &by_id] {
         is_at(volume, &c, "c");

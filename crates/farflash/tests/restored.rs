@@ -7,7 +7,9 @@ mod etcd;
 mod support;
 
 use etcd::{EtcdProcesses, Wire, forget_addresses};
-use support::cluster::{client, creation, host, host_with, lease_ends, listed, refused, row, url};
+use support::cluster::{
+    FROM_A, client, creation, host, host_with, lease_ends, listed, refused, row, url,
+};
 use support::loop_device::LoopDevice;
 use support::skipped::skipped;
 use support::{Files, device, succeed, until};
@@ -52,7 +54,9 @@ fn a_drive_that_was_given_away_after_the_backup_is_not_served_twice() {
     let says = ["was claimed by host b later than the directory knows", "--take-over"];
     assert!(says.iter().all(|what| later.stderr.contains(what)), "{later:?}");
     assert_eq!(listed(&b)[0].0, "v", "nothing was taken from it");
-    let a = host_with(&directory, "a", &one_way, &["--take-over"]);
+    let unsaid = refused(&directory, "a", &one_way, &["--take-over"]);
+    assert!(unsaid.stderr.contains("see that b is down"), "{unsaid:?}");
+    let a = host_with(&directory, "a", &one_way, &["--take-over", "--confirm-down", "b"]);
     b.wait_for_log("the device is served by another host");
     assert_eq!(listed(&a), [row("v", "a", "online")]);
     // Nor does it come back with the directory.
@@ -76,7 +80,7 @@ fn a_host_that_is_cut_off_stops_when_its_drive_carries_anothers_claim() {
     far.forget_what_was_read();
     lease_ends(&directory, "b", &other_way);
     forget_addresses(etcd.address(0), "test-carries");
-    let b = host_with(&directory, "b", &other_way, &["--take-over"]);
+    let b = host_with(&directory, "b", &other_way, &FROM_A);
     a.wait_for_log("the device is served by another host");
     assert_eq!(listed(&b), [row("v", "b", "online")]);
 }

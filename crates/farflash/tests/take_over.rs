@@ -11,8 +11,9 @@ use std::net::{Shutdown, SocketAddr, TcpListener};
 
 use control::{ApiClient, ProblemCode, VolumeState};
 use etcd::{EtcdProcesses, Wire, forget_addresses};
+use serde_json::json;
 use support::cluster::{
-    client, code, copy, creation, discovered, format, host, host_with, lease_ends, listed,
+    FROM_A, client, code, copy, creation, discovered, format, host, host_with, lease_ends, listed,
     membership, nqn, offer, portal, refused, row, url,
 };
 use support::host::{connect, filled, on_core};
@@ -30,7 +31,8 @@ fn a_copy_of_a_device_is_served_by_an_operators_word_only() {
     let alive = refused(&directory, "b", &copied, &[]);
     assert!(alive.stderr.contains("served by host a, which is alive"), "{alive:?}");
     let audit = files.path("audit.jsonl");
-    let by_word = ["--take-over", "--audit-log", audit.to_str().unwrap()];
+    let audited = ["--audit-log", audit.to_str().unwrap()];
+    let by_word = [&FROM_A[..], &audited].concat();
     let alive = refused(&directory, "b", &copied, &by_word);
     assert!(alive.stderr.contains("served by host a, which is alive"), "{alive:?}");
     let same = refused(&directory, "a", &copied, &[]);
@@ -41,8 +43,14 @@ fn a_copy_of_a_device_is_served_by_an_operators_word_only() {
     until("the lease ends", || {
         let outcome = refused(&directory, "b", &copied, &[]);
         outcome.stderr.contains("is gone but did not give it back")
-            && outcome.stderr.contains("--take-over: by it you assert")
+            && outcome.stderr.contains("--take-over --confirm-down a: it has no --fence-after")
     });
+    // Of a host that nobody sees it has to be said by its name that it is down.
+    for named in [&["--take-over"][..], &["--take-over", "--confirm-down", "b"]] {
+        let unsaid = refused(&directory, "b", &copied, &[named, &audited].concat());
+        let says = ["which does not stop by itself", "see that a is down", "--confirm-down a"];
+        assert!(says.iter().all(|what| unsaid.stderr.contains(what)), "{unsaid:?}");
+    }
     let b = host_with(&directory, "b", &copied, &by_word);
     assert_eq!(listed(&b), [row("v", "b", "online")]);
     let deeds = support::audit::deeds(&audit);
@@ -50,10 +58,13 @@ fn a_copy_of_a_device_is_served_by_an_operators_word_only() {
         assert_eq!((&line["caller"], &line["method"]), (&"serve".into(), &"TAKE-OVER".into()));
         assert!(line["path"].as_str().unwrap().ends_with("/test-5"), "{line}");
     }
-    assert_eq!(deeds.len(), 4, "each said before and after: {deeds:?}");
-    assert_eq!(deeds[2]["request"]["devices"][0].as_str(), Some(copied.as_str()));
+    assert_eq!(deeds.len(), 8, "each said before and after: {deeds:?}");
+    assert_eq!(deeds[6]["request"]["devices"][0].as_str(), Some(copied.as_str()));
     assert!(deeds[1]["outcome"].as_str().unwrap().contains("which is alive"), "{deeds:?}");
-    assert_eq!(deeds[3]["outcome"], "done");
+    assert!(deeds[3]["outcome"].as_str().unwrap().contains("may still serve"), "{deeds:?}");
+    assert_eq!(deeds[7]["outcome"], "done");
+    let down = |line: &serde_json::Value| line["request"]["confirmed_down"].clone();
+    assert_eq!([2, 4, 6].map(|at| down(&deeds[at])), [json!([]), json!(["b"]), json!(["a"])]);
     let late = refused(&directory, "a", &device, &[]);
     assert!(late.stderr.contains("served by host b, which is alive"), "{late:?}");
     // Given back in good order, it can be had without such words.
@@ -82,7 +93,7 @@ fn a_host_that_is_alive_is_not_taken_from() {
     // It is seen at its API or at its portal, whichever answers first, and is left as it is.
     let addresses = [a.api.trim_start_matches("https://").to_owned(), a.portals[0].to_string()];
     until("it answers in the time that it has", || {
-        let seen = refused(&directory, "b", &copied, &["--take-over"]).stderr;
+        let seen = refused(&directory, "b", &copied, &FROM_A).stderr;
         let answers = |at: &String| seen.contains(&format!("but which answers at {at}"));
         addresses.iter().any(answers) && seen.contains("stop a there")
     });
@@ -95,14 +106,14 @@ fn a_host_that_is_alive_is_not_taken_from() {
     });
     // A process that is stopped takes connections and says nothing; it may go on at any time.
     a.pause();
-    let seen = refused(&directory, "b", &copied, &["--take-over"]);
+    let seen = refused(&directory, "b", &copied, &FROM_A);
     let hangs =
         |at: &String| seen.stderr.contains(&format!("{at} takes connections and says nothing"));
     assert!(addresses.iter().any(hangs), "{seen:?}");
     a.signal("KILL");
     a.wait();
     drop(bind(portal));
-    let b = host_with(&directory, "b", &copied, &["--take-over"]);
+    let b = host_with(&directory, "b", &copied, &FROM_A);
     assert_eq!(listed(&b), [row("v", "b", "online")]);
 }
 
@@ -131,7 +142,7 @@ fn who_has_the_addresses_of_a_dead_host_is_not_taken_for_it() {
     a.wait();
     let [at_api, at_portal] = [api, portal].map(bind);
     lease_ends(&directory, "b", &device);
-    let silent = refused(&directory, "b", &device, &["--take-over"]);
+    let silent = refused(&directory, "b", &device, &FROM_A);
     assert!(silent.stderr.contains("takes connections and says nothing"), "{silent:?}");
     for listener in [at_api, at_portal] {
         std::thread::spawn(move || {
@@ -143,7 +154,7 @@ fn who_has_the_addresses_of_a_dead_host_is_not_taken_for_it() {
         });
     }
     // On a busy machine they may need longer for an answer than they have.
-    let take_over = || host_with(&directory, "b", &device, &["--take-over"]);
+    let take_over = || host_with(&directory, "b", &device, &FROM_A);
     until("they answer in time", || std::panic::catch_unwind(take_over).is_ok());
 }
 
@@ -158,9 +169,12 @@ fn a_host_that_was_taken_from_cuts_itself_off() {
     a.wait_for_log("the directory is away");
     lease_ends(&directory, "b", &copied);
     forget_addresses(etcd.address(0), "test-6");
-    let b = host_with(&directory, "b", &copied, &["--take-over"]);
-    assert_eq!(listed(&b), [row("v", "b", "online")]);
     let (portal, nqn) = (portal(&volume), nqn(&volume));
+    // It serves, and nobody sees it: by half a word nothing is taken.
+    let unsaid = refused(&directory, "b", &copied, &["--take-over"]);
+    assert!(unsaid.stderr.contains("may still serve it where nobody sees that"), "{unsaid:?}");
+    let b = host_with(&directory, "b", &copied, &FROM_A);
+    assert_eq!(listed(&b), [row("v", "b", "online")]);
     on_core(|handle| async move {
         let open = connect(&handle, portal, &nqn).await;
         open.write(Lba(0), filled(1)).await.expect("it does not know yet");
@@ -193,7 +207,7 @@ fn a_host_that_was_taken_from_does_not_go_on_when_nobody_serves() {
     a.wait_for_log("the directory is away");
     lease_ends(&directory, "b", &copied);
     forget_addresses(etcd.address(0), "test-back");
-    let b = host_with(&directory, "b", &copied, &["--take-over"]);
+    let b = host_with(&directory, "b", &copied, &FROM_A);
     let made = b.volume_json(&["create", "made", "--size", "64MiB"]);
     assert_eq!(b.volume(&["delete", "v"]).code, Some(0));
     b.signal("TERM");
@@ -262,7 +276,8 @@ fn an_operators_word_is_about_what_is_there_at_the_start() {
     // Where the directory is stands in a file.
     let config = files.path("config.toml");
     std::fs::write(&config, format!("directory = \"{directory}\"\nhost_name = \"a\"\n")).unwrap();
-    let more = ["--device", two.as_str(), "--take-over", "--config", config.to_str().unwrap()];
+    let more = ["--device", two.as_str(), "--config", config.to_str().unwrap()];
+    let more = [&more[..], &["--take-over", "--confirm-down", "b"]].concat();
     let start = || Server::start_with(&one, &more);
     let a = start();
     std::fs::rename(&gone, &at).unwrap();

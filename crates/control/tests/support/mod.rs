@@ -180,11 +180,15 @@ impl VolumeService for MemoryService {
         Serving { host: HOST, serves: device == DEVICE }
     }
 
-    fn forget_device(&self, device: Uuid) -> Reply<'_, ()> {
+    fn forget_device(&self, device: Uuid, down: Option<String>) -> Reply<'_, ()> {
         Box::pin(async move {
-            match device == DEVICE {
-                true => Ok(()),
-                false => Err(ServiceError::DeviceInUse { detail: "it is served".to_owned() }),
+            let (detail, holder) = ("it may be served".to_owned(), "a b".to_owned());
+            match down {
+                _ if device != DEVICE => {
+                    Err(ServiceError::DeviceInUse { detail: "it is served".to_owned() })
+                }
+                Some(down) if down == holder => Ok(()),
+                _ => Err(ServiceError::HolderMayServe { detail, holder }),
             }
         })
     }

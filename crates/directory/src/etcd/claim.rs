@@ -8,7 +8,7 @@ use super::gateway::{Compare, Op, document};
 use super::holding::look;
 use super::{CLAIM_ROUNDS, Connection, Held, Shared, decode};
 use crate::records::ClaimRecord;
-use crate::{BootTime, Claim, DirectoryError, Mark, Term};
+use crate::{BootTime, Claim, DirectoryError, Mark, Term, Word};
 
 /// How often it is looked whether a holder is back that is waited for.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
@@ -16,8 +16,13 @@ const LOOK_EVERY: Duration = Duration::from_millis(500);
 const SAY_EVERY: Duration = Duration::from_secs(5);
 
 impl Shared {
-    /// Makes a device this host's; if `by_word` also one of a host that is gone, unless that is seen.
-    pub(super) async fn claim(&self, claim: Claim, by_word: bool) -> Result<Mark, DirectoryError> {
+    /// Makes a device this host's; by an operator's word also one of a host that is gone.
+    pub(super) async fn claim(
+        &self,
+        claim: Claim,
+        word: Option<Word>,
+    ) -> Result<Mark, DirectoryError> {
+        let word = word.as_ref();
         self.connection()?;
         let mut record = self.state(|state| ClaimRecord::of(&state.host, claim.clone()));
         let key = self.keys.device(claim.device);
@@ -33,19 +38,17 @@ impl Shared {
                 Compare::ModRevision(self.keys.claimed(claim.device), noted),
             ];
             let known = found.last();
-            compare.extend(self.is_last(&connection, &claim, &known, by_word).await?);
+            compare.extend(self.is_last(&connection, &claim, &known, word).await?);
             let carried = claim.mark.as_ref().map_or(0, |mark| mark.number);
             record.number = known.number.max(carried).saturating_add(1);
             let before = found.claim.as_ref().map(|kv| decode::<ClaimRecord>(&kv.key, &kv.value));
             match before.transpose()? {
                 Some(before) if before.host != record.host => {
-                    compare.extend(self.pass_on(&connection, &claim, before, by_word).await?);
+                    compare.extend(self.pass_on(&connection, &claim, before, word).await?);
                 }
                 // F2: of another kernel it is not known to be dead.
                 Some(before) if before.boot != record.boot => self.seek(&claim, before).await?,
-                None if claim.belongs && !by_word && !found.is_noted() => {
-                    return Err(DirectoryError::Forgotten { device: claim.name });
-                }
+                None if claim.belongs && !found.is_noted() => may_be_taken(&claim, word)?,
                 _ => {}
             }
             // Who waited for a holder may have done so through the end of a session.
@@ -80,19 +83,22 @@ impl Shared {
         connection: &Connection,
         claim: &Claim,
         known: &Mark,
-        by_word: bool,
+        word: Option<&Word>,
     ) -> Result<Option<Compare>, DirectoryError> {
         let own = self.state(|state| state.host.id);
         let later =
             claim.mark.as_ref().filter(|mark| mark.host != own && mark.is_later_than(known));
         let Some(later) = later else { return Ok(None) };
         let (device, holder) = (claim.name.clone(), later.host_name.clone());
-        if !by_word {
+        let Some(word) = word else {
             return Err(DirectoryError::ClaimedLater { device, holder });
-        }
+        };
         let key = self.keys.host(later.host);
         match self.get(connection, &key).await? {
             Some(_) => Err(DirectoryError::HolderLives { device, holder }),
+            None if !word.is_down(&holder) => {
+                Err(DirectoryError::HolderMayServe { device, holder })
+            }
             None => Ok(Some(Compare::ModRevision(key, 0))),
         }
     }
@@ -127,7 +133,7 @@ impl Shared {
         connection: &Connection,
         claim: &Claim,
         before: ClaimRecord,
-        by_word: bool,
+        word: Option<&Word>,
     ) -> Result<[Compare; 2], DirectoryError> {
         let (device, holder) = (claim.name.clone(), before.host_name.clone());
         let keys = [self.keys.host(before.host), self.keys.registered(before.host)];
@@ -144,15 +150,19 @@ impl Shared {
             return Err(DirectoryError::HolderLives { device, holder });
         }
         let fence = before.fence();
-        if !by_word {
+        let Some(word) = word else {
             let is_fenced = fence.is_some();
             return Err(DirectoryError::HolderLost { device, holder, is_fenced });
-        }
+        };
         if let Some(term) = fence {
             self.seen(answer.revision()).await;
             self.wait_for_fence(claim, &before, term).await?;
         }
+        // Behind the look for it: who is seen need not be guessed about.
         self.seek(claim, before).await?;
+        if fence.is_none() && !word.is_down(&holder) {
+            return Err(DirectoryError::HolderMayServe { device, holder });
+        }
         let [host, registered] = keys;
         // F7: it was not back meanwhile either.
         Ok([Compare::ModRevision(host, 0), Compare::ModRevision(registered, noted)])
@@ -201,6 +211,19 @@ impl Shared {
                 let (device, holder) = (claim.name.clone(), before.host_name);
                 Err(DirectoryError::HolderSeen { device, holder, sighting })
             }
+        }
+    }
+}
+
+/// F8: whether a device of the cluster may be had of which etcd has forgotten who had it.
+fn may_be_taken(claim: &Claim, word: Option<&Word>) -> Result<(), DirectoryError> {
+    let device = claim.name.clone();
+    match word {
+        None => Err(DirectoryError::Forgotten { device }),
+        Some(word) if word.is_down(Word::WHOEVER) => Ok(()),
+        Some(_) => {
+            let holder = Word::WHOEVER.to_owned();
+            Err(DirectoryError::HolderMayServe { device, holder })
         }
     }
 }

@@ -14,7 +14,7 @@ use uuid::Uuid;
 use super::gateway::{Compare, Op};
 use super::{Shared, reconcile};
 use crate::records::ClaimRecord;
-use crate::{Claim, DirectoryError};
+use crate::{Claim, DirectoryError, Word};
 
 impl Shared {
     /// Removes what a former process of this host has left.
@@ -30,7 +30,7 @@ impl Shared {
         for (device, name) in leftovers {
             let claim = Claim { device, name: name.clone(), volatile: true, ..Claim::default() };
             let cleared = async {
-                self.claim(claim, false).await?;
+                self.claim(claim, None).await?;
                 self.give_back(device).await
             };
             match cleared.await {
@@ -43,9 +43,13 @@ impl Shared {
     }
 
     /// Removes all that is known of a device that is gone for good (L3).
-    pub(super) async fn forget_device(&self, claim: Claim) -> Result<(), DirectoryError> {
+    pub(super) async fn forget_device(
+        &self,
+        claim: Claim,
+        word: Word,
+    ) -> Result<(), DirectoryError> {
         let device = claim.device;
-        self.claim(Claim { volatile: true, ..claim }, true).await?;
+        self.claim(Claim { volatile: true, ..claim }, Some(word)).await?;
         reconcile::reconcile(self, device, Vec::new()).await?;
         // That it was claimed stays noted (F5): who had it, and was not dead after all, must not go on with it.
         let revision = self.end_claim(device, None).await?;

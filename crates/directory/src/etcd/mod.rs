@@ -39,6 +39,7 @@ use crate::records::{ClaimRecord, HostRecord, VolumeRecord};
 use crate::view::View;
 use crate::{
     Admit, Claim, Conflict, Directory, DirectoryError, Event, Mark, Regrant, Reply, Seek, Tenure,
+    Word,
 };
 pub use access::{EtcdAccessError, EtcdCredentials};
 pub use address::{EtcdAddress, EtcdAddressError};
@@ -369,11 +370,11 @@ impl Directory for Etcd {
     }
 
     fn claim(&self, claim: Claim) -> Reply<'_, Mark> {
-        Box::pin(self.shared.claim(claim, false))
+        Box::pin(self.shared.claim(claim, None))
     }
 
-    fn take_over(&self, claim: Claim) -> Reply<'_, Mark> {
-        Box::pin(self.shared.claim(claim, true))
+    fn take_over(&self, claim: Claim, word: Word) -> Reply<'_, Mark> {
+        Box::pin(self.shared.claim(claim, Some(word)))
     }
 
     fn lost(&self, device: Uuid, own: &Mark, holder: String) {
@@ -415,8 +416,8 @@ impl Directory for Etcd {
         Box::pin(self.shared.regrant(change))
     }
 
-    fn forget_device(&self, claim: Claim) -> Reply<'_, ()> {
-        Box::pin(self.shared.forget_device(claim))
+    fn forget_device(&self, claim: Claim, word: Word) -> Reply<'_, ()> {
+        Box::pin(self.shared.forget_device(claim, word))
     }
 
     fn leave(&self) -> Reply<'_, ()> {

@@ -15,17 +15,19 @@ async fn a_device_that_is_gone_for_good_is_forgotten() {
     at_a.reserve(volume(&a, OTHER_DEVICE, "kept")).await.expect("a free name");
     let eyes = Eyes::default();
     let at_b = joined_seeing(&[etcd.address(0)], &host("b"), eyes.seek()).await;
-    let lives = at_b.forget_device(claim(DEVICE)).await;
+    let lives = at_b.forget_device(claim(DEVICE), Word::down(["a"])).await;
     assert!(matches!(lives, Err(DirectoryError::HolderLives { .. })), "{lives:?}");
     wire.cut();
     assert!(matches!(next(&at_a).await, Event::CutOff { .. }));
     delete(etcd.address(0), &format!("/farflash/test/hosts/{}", a.id));
     eyes.see(Some(sighting()));
-    let seen = at_b.forget_device(claim(DEVICE)).await;
+    let seen = at_b.forget_device(claim(DEVICE), Word::down(["a"])).await;
     assert!(matches!(seen, Err(DirectoryError::HolderSeen { .. })), "{seen:?}");
     assert_eq!(at_b.view().volumes.len(), 2);
     eyes.see(None);
-    at_b.forget_device(claim(DEVICE)).await.expect("the holder is gone");
+    let may = at_b.forget_device(claim(DEVICE), Word::default()).await;
+    assert!(matches!(may, Err(DirectoryError::HolderMayServe { .. })), "{may:?}");
+    at_b.forget_device(claim(DEVICE), Word::down(["a"])).await.expect("the holder is gone");
     until(&at_b, "it is gone", |at_b| !at_b.view().claims.contains_key(&DEVICE)).await;
     let view = at_b.view();
     assert!(view.named("lost").is_none() && view.named("kept").is_some());
@@ -75,7 +77,7 @@ async fn a_device_is_served_by_one_host() {
     let lives =
         DirectoryError::HolderLives { device: "file:/a".to_owned(), holder: "a".to_owned() };
     assert_eq!(at_b.claim(claim(DEVICE)).await, Err(lives.clone()));
-    let taken = at_b.take_over(claim(DEVICE)).await;
+    let taken = at_b.take_over(claim(DEVICE), Word::down(["a"])).await;
     assert_eq!((taken, eyes.asked()), (Err(lives), 0), "not while its host lives");
     assert!(matches!(at_b.check(DEVICE).await, Err(DirectoryError::Fenced { .. })));
 
@@ -99,10 +101,17 @@ async fn a_device_is_served_by_one_host() {
     let (device, holder) = ("file:/a".to_owned(), "a".to_owned());
     let seen = DirectoryError::HolderSeen { device, holder, sighting: sighting() };
     eyes.see(Some(sighting()));
-    assert_eq!(at_b.take_over(claim(DEVICE)).await, Err(seen));
+    assert_eq!(at_b.take_over(claim(DEVICE), Word::down(["a"])).await, Err(seen));
     assert_eq!(at_b.view().claims[&DEVICE].host, a.id, "nothing was changed");
     eyes.see(None);
-    at_b.take_over(claim(DEVICE)).await.expect("the holder is gone");
+    // Nor while it may serve where nobody sees it, as it does here, whatever is said of others.
+    for word in [Word::default(), Word::down(["b", "A", Word::WHOEVER])] {
+        let (device, holder) = ("file:/a".to_owned(), "a".to_owned());
+        let may = DirectoryError::HolderMayServe { device, holder };
+        assert_eq!(at_b.take_over(claim(DEVICE), word).await, Err(may));
+    }
+    assert_eq!(at_b.view().claims[&DEVICE].host, a.id, "nothing was changed");
+    at_b.take_over(claim(DEVICE), Word::down(["a"])).await.expect("the holder is gone");
     let moved = VolumeRecord { host: b.id, ..kept.clone() };
     at_b.reconcile(DEVICE, vec![moved.clone()]).await.expect("ours");
 
@@ -145,7 +154,7 @@ async fn a_claim_that_was_taken_and_given_back_is_lost() {
     assert!(matches!(next(&at_a).await, Event::CutOff { .. }));
     delete(etcd.address(0), &format!("/farflash/test/hosts/{}", a.id));
     let at_b = join(&etcd, &b).await;
-    at_b.take_over(claim(DEVICE)).await.expect("the holder is gone");
+    at_b.take_over(claim(DEVICE), Word::down(["a"])).await.expect("the holder is gone");
     let made = volume(&b, DEVICE, "new");
     at_b.reconcile(DEVICE, vec![made.clone()]).await.expect("ours");
     at_b.leave().await.expect("there");
@@ -203,7 +212,7 @@ async fn a_holder_is_looked_for_where_its_claim_says() {
         Box::pin(async { None })
     });
     let at_b = joined_seeing(&[etcd.address(0)], &host("b"), looks).await;
-    at_b.take_over(claim(DEVICE)).await.expect("nobody is seen");
+    at_b.take_over(claim(DEVICE), Word::down(["a"])).await.expect("nobody is seen");
     let found = found.lock().expect("whole");
     let [now, before] = &found[..] else { panic!("looked {} times", found.len()) };
     assert_eq!((now.api, now.boot.as_str()), (Some(a.api), "this"));
@@ -257,7 +266,11 @@ async fn a_host_that_runs_elsewhere_is_looked_for_and_learns_that_it_was_taken_f
     let (device, holder) = ("file:/a".to_owned(), "a".to_owned());
     let seen = DirectoryError::HolderSeen { device, holder, sighting: sighting() };
     assert_eq!(at_twin.claim(claim(DEVICE)).await, Err(seen.clone()));
-    assert_eq!(at_twin.take_over(claim(DEVICE)).await, Err(seen), "nor by anybody's word");
+    assert_eq!(
+        at_twin.take_over(claim(DEVICE), Word::down(["a"])).await,
+        Err(seen),
+        "nor by anybody's word"
+    );
     eyes.see(None);
     at_twin.claim(claim(DEVICE)).await.expect("it may have been started anew");
 
@@ -290,8 +303,8 @@ async fn a_claim_that_is_answered_when_its_session_has_ended_is_none() {
     let claimed = tokio::spawn(async move { claiming.claim(claim(DEVICE)).await });
     until(&at_b, "it is made", |at_b| at_b.view().claims.contains_key(&DEVICE)).await;
     delete(etcd.address(0), &format!("/farflash/test/hosts/{}", a.id));
-    at_b.take_over(claim(DEVICE)).await.expect("the holder is gone");
-    at_b.take_over(claim(OTHER_DEVICE)).await.expect("the holder is gone");
+    at_b.take_over(claim(DEVICE), Word::down(["a"])).await.expect("the holder is gone");
+    at_b.take_over(claim(OTHER_DEVICE), Word::down(["a"])).await.expect("the holder is gone");
     lost(&at_a, OTHER_DEVICE).await;
     assert!(matches!(next(&at_a).await, Event::CutOff { .. }));
     assert_eq!(next(&at_a).await, Event::Connected);

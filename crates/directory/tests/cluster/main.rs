@@ -20,7 +20,7 @@ use std::time::{Duration, Instant};
 use directory::{
     Admit, Alone, Claim, ClaimRecord, Conflict, CoreRecord, Directory, DirectoryError, Etcd,
     EtcdAddress, EtcdCredentials, EtcdOptions, Event, GrantRecord, GrantsRecord, HostRecord, Mark,
-    Reach, Regrant, RestrictionsRecord, Seek, Sighting, Tenure, VolumeRecord, VolumeState,
+    Reach, Regrant, RestrictionsRecord, Seek, Sighting, Tenure, VolumeRecord, VolumeState, Word,
 };
 use rustix::process::Signal;
 use support::{EtcdProcesses, Wire, delete, get, is_there, put, put_for};

@@ -82,7 +82,13 @@ async fn a_device_that_etcd_has_forgotten_is_had_by_word_only() {
     let forgotten = DirectoryError::Forgotten { device: "file:/a".to_owned() };
     assert_eq!(at_c.claim(belonging.clone()).await, Err(forgotten));
     assert!(!is_there(address, &key("devices", DEVICE)));
-    at_c.take_over(belonging).await.expect("somebody says that nobody has it");
+    let (device, holder) = ("file:/a".to_owned(), Word::WHOEVER.to_owned());
+    let may = DirectoryError::HolderMayServe { device, holder };
+    let known = at_c.take_over(belonging.clone(), Word::down(["a", "b"])).await;
+    assert_eq!(known, Err(may), "of all others nothing was said");
+    at_c.take_over(belonging, Word::down([Word::WHOEVER]))
+        .await
+        .expect("somebody says that nobody has it");
     at_c.check(DEVICE).await.expect("ours");
 }
 
@@ -146,9 +152,19 @@ async fn a_device_that_was_claimed_later_than_etcd_knows_is_had_by_word_only() {
     assert_eq!(at_a.claim(carrying(&b, 1)).await, Err(later), "of the same number");
     put(etcd.address(0), &format!("/farflash/test/hosts/{}", b.id), "{}");
     let lives = DirectoryError::HolderLives { device, holder };
-    assert_eq!(at_a.take_over(carrying(&b, 2)).await, Err(lives), "it is registered");
+    assert_eq!(
+        at_a.take_over(carrying(&b, 2), Word::down(["b"])).await,
+        Err(lives),
+        "it is registered"
+    );
     delete(etcd.address(0), &format!("/farflash/test/hosts/{}", b.id));
-    assert_eq!(at_a.take_over(carrying(&b, 2)).await.map(|mark| mark.number), Ok(3));
+    let (device, holder) = ("file:/a".to_owned(), "b".to_owned());
+    let may = DirectoryError::HolderMayServe { device, holder };
+    assert_eq!(at_a.take_over(carrying(&b, 2), Word::down(["a"])).await, Err(may));
+    assert_eq!(
+        at_a.take_over(carrying(&b, 2), Word::down(["b"])).await.map(|mark| mark.number),
+        Ok(3)
+    );
     wire.mend();
     let told = Event::ClaimLost { device: DEVICE, holder: Some("a".to_owned()) };
     assert_eq!(next(&at_b).await, told);

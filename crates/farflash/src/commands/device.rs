@@ -8,6 +8,7 @@ use units::ByteLen;
 use uuid::Uuid;
 
 use super::api;
+use super::membership::parse_down;
 use super::volume::Output;
 use crate::failure::Failure;
 use crate::sharing_spec::{parse_latency, parse_write_cost};
@@ -22,7 +23,8 @@ Examples:
 /// What stands below the options of `device forget`.
 const FORGET_HELP: &str = "\
 By this you assert that the device is gone for good. The names of its volumes are free then, and they \
-count in no quota. It is refused while a host has the device that lives or is seen. Nothing is done to the \
+count in no quota. It is refused while a host has the device that lives or is seen, \
+or that may serve it where nobody sees that (--confirm-down). Nothing is done to the \
 device: should it be served again, its volumes are there again.";
 
 /// What stands below the options of `device set`.
@@ -48,6 +50,10 @@ pub(crate) enum DeviceCommand {
         /// Its id, as `host list --json` or `volume show --json` has it
         #[arg(value_parser = parse_id)]
         device: Uuid,
+        /// Its host, which does not stop by itself: by this you assert that it is down, powered off or cut off from all who use
+        /// its volumes
+        #[arg(long, value_name = "HOST", value_parser = parse_down)]
+        confirm_down: Option<String>,
         #[command(flatten)]
         output: Output,
     },
@@ -95,9 +101,9 @@ impl DeviceCommand {
                 let list = output.client()?.devices()?;
                 output.print(&list, |out| write!(out, "{}", table(&list.devices).to_text()))
             }
-            Self::Forget { device, output } => {
+            Self::Forget { device, confirm_down, output } => {
                 let look = "see whether `farflash host list --json` has it still";
-                output.change(look, |api| api.forget_device(device))?;
+                output.change(look, |api| api.forget_device(device, confirm_down.as_deref()))?;
                 let document = serde_json::json!({ "forgotten": device });
                 let done = "it is forgotten all the same";
                 output.print_done(done, &document, |out| writeln!(out, "{device} is forgotten"))

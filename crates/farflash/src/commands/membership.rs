@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::Args;
-use directory::{EtcdAddress, EtcdCredentials, Tenure, Term};
+use directory::{EtcdAddress, EtcdCredentials, Tenure, Term, Word};
 
 use crate::address::parse_address;
 use crate::failure::Failure;
@@ -59,16 +59,20 @@ pub(super) struct ClusterArgs {
     #[arg(long, value_name = "SECONDS")]
     host_lease: Option<u32>,
     /// Stop to serve when the directory has not confirmed this host for so long, such as 30s, until it does again. Others
-    /// see it, and need no word of yours to take devices of a host that has stopped. At least as long as the lease; three
+    /// see it, and need no --confirm-down to take devices of a host that has stopped. At least as long as the lease; three
     /// times that rides out an election of etcd [default: serve on]
     #[arg(long, value_name = "INTERVAL")]
     fence_after: Option<Interval>,
-    /// Take the devices that are there now from hosts that are gone and did not give them back. By this you
-    /// assert that no process there runs any more and serves the device or a copy of it. Refused if one is
-    /// seen at the addresses that it had; one that cannot be reached from here nobody can see. Of a host with --fence-after nothing
-    /// is asserted: it is waited for until it has stopped
+    /// Take the devices that are there now from hosts that are gone and did not give them back. Refused if one is seen at the
+    /// addresses that it had. A host with --fence-after is waited for until it has stopped; any other one has to be named
+    /// by --confirm-down, since it may serve still where nobody sees it
     #[arg(long)]
     take_over: bool,
+    /// A host from which --take-over may take devices though it does not stop by itself; repeat for more. By this you assert
+    /// that it is down: powered off, or cut off from all who use its volumes. If that is not so, two hosts serve a volume, and
+    /// writes are lost. '*' is whoever had a device of which the directory has forgotten that
+    #[arg(long, value_name = "HOST", requires = "take_over", value_parser = parse_down)]
+    confirm_down: Vec<String>,
 }
 
 /// The same settings, as the configuration file has them.
@@ -128,7 +132,8 @@ impl ClusterArgs {
             let what = format!("host_lease = {host_lease} is out of bounds");
             return Err(Failure::usage(what, "set it between 2 and 600 (seconds)"));
         }
-        let (take_over, lease) = (self.take_over, Duration::from_secs(host_lease.into()));
+        let take_over = self.take_over.then(|| Word::down(self.confirm_down));
+        let lease = Duration::from_secs(host_lease.into());
         let fence_after = self.fence_after.or(file.fence_after).map(|Interval(after)| after);
         let tenure = tenure(fence_after, lease, directory.is_some())?;
         Ok(ClusterConfig { directory, credentials, host_name, labels, take_over, lease, tenure })
@@ -221,6 +226,14 @@ fn system_name() -> String {
     if is_name(name) { name.to_owned() } else { "localhost".to_owned() }
 }
 
+/// The name of a host that is down.
+pub(super) fn parse_down(text: &str) -> Result<String, &'static str> {
+    match is_name(text) || text == Word::WHOEVER {
+        true => Ok(text.to_owned()),
+        false => Err("the name of a host is wanted, as `farflash host list` has it, or '*'"),
+    }
+}
+
 fn parse_label(text: &str) -> Result<(String, String), String> {
     match text.split_once('=') {
         Some((key, value)) if is_name(key) && !value.is_empty() => {
@@ -270,12 +283,14 @@ mod tests {
             labels: vec![parse_label("row=7").expect("a label")],
             host_lease: Some(7),
             take_over: true,
+            confirm_down: vec!["gone".to_owned()],
             ..ClusterArgs::default()
         };
         let config = flags.settle(file()).expect("complete");
         assert_eq!(config.directory.map(|address| address.cluster).as_deref(), Some("flag"));
         assert_eq!((config.host_name.as_str(), config.labels.len()), ("flag", 1));
-        assert!(config.take_over && config.lease == Duration::from_secs(7));
+        assert_eq!(config.take_over, Some(Word::down(["gone"])));
+        assert_eq!(config.lease, Duration::from_secs(7));
         let wrong = [
             Written { directory: Some("http://a:1/x".to_owned()), ..Written::default() },
             Written { host_name: Some("a b".to_owned()), ..Written::default() },

@@ -401,7 +401,7 @@ mod tests {
         let take_over = |flags: &str, file: &str| {
             let file: ConfigFile = toml::from_str(file).expect("valid");
             let config = serve(&format!("--device mem:2GiB {flags}")).settle(file);
-            config.map(|config| config.cluster.take_over).ok()
+            config.map(|config| config.cluster.take_over.is_some()).ok()
         };
         let file = "directory = \"etcd://192.0.2.1:2379/prod\"";
         assert_eq!(take_over("", file), Some(false));

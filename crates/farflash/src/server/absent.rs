@@ -160,7 +160,7 @@ impl State {
         self.check_copy(device, id)?;
         let mut devices = BTreeMap::from([(device, opened)]);
         // An operator's word is about what is there at the start, when it is given.
-        self.membership.claim(config, &devices, false).await?;
+        self.membership.claim(config, &devices, None).await?;
         // Two may have come at once: of them one was the first to have the claim.
         self.check_copy(device, id).inspect_err(|_| self.membership.devices[device].forget())?;
         let opened = devices.get_mut(&device).expect("put in above");

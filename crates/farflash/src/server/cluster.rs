@@ -12,7 +12,7 @@ use control::{
 use dataplane::VolumeStatus;
 use directory::{
     BootTime, Claim, ClaimRecord, Conflict, DirectoryError, HostRecord, Reach, RestrictionsRecord,
-    View, VolumeRecord,
+    View, VolumeRecord, Word,
 };
 use units::BLOCK_SIZE;
 use uuid::Uuid;
@@ -111,7 +111,11 @@ impl State {
     }
 
     /// Has the directory forget a device that an operator says to be gone for good.
-    pub(super) async fn forget_device(&self, id: Uuid) -> Result<(), ServiceError> {
+    pub(super) async fn forget_device(
+        &self,
+        id: Uuid,
+        down: Option<String>,
+    ) -> Result<(), ServiceError> {
         let view = self.view();
         let claim = view.claims.get(&id);
         if claim.is_none() && !view.volumes.values().any(|volume| volume.device == id) {
@@ -133,9 +137,14 @@ impl State {
         }
         let gone = Claim { device: id, name, volatile: true, ..Claim::default() };
         let name = gone.name.clone();
-        self.membership.directory.forget_device(gone).await.map_err(|error| match error {
+        let forgotten = self.membership.directory.forget_device(gone, Word::down(down));
+        forgotten.await.map_err(|error| match error {
             DirectoryError::HolderLives { .. } | DirectoryError::HolderSeen { .. } => {
                 ServiceError::DeviceInUse { detail: error.to_string() }
+            }
+            DirectoryError::HolderMayServe { ref holder, .. } => {
+                let detail = error.to_string();
+                ServiceError::HolderMayServe { detail, holder: holder.clone() }
             }
             error => refusal(error),
         })?;
@@ -283,6 +292,7 @@ impl State {
                 networks: restrictions.networks,
                 interfaces: restrictions.interfaces,
             },
+            absent_interfaces: Vec::new(),
             owner: record.owner.clone(),
             connect: connect_line(&nqn, portal.address, self.authenticates),
             nqn,
@@ -292,7 +302,6 @@ impl State {
             labels: labels.cloned().unwrap_or_default(),
             cut_off: None,
         }
-            absent_interfaces: Vec::new(),
     }
 
     pub(super) fn hosts(&self) -> HostList {
@@ -393,6 +402,7 @@ pub(super) fn refusal(error: DirectoryError) -> ServiceError {
         error @ (DirectoryError::Unreachable { .. }
         | DirectoryError::HolderLives { .. }
         | DirectoryError::HolderLost { .. }
+        | DirectoryError::HolderMayServe { .. }
         | DirectoryError::HolderSeen { .. }
         | DirectoryError::Forgotten { .. }
         | DirectoryError::ClaimedLater { .. }

@@ -106,7 +106,7 @@ impl CoreThreads {
         }
         let runtime = tokio::runtime::Handle::current();
         // Before anything of theirs is written, and before a volume is served.
-        runtime.block_on(membership.claim(config, &devices, config.cluster.take_over))?;
+        runtime.block_on(membership.claim(config, &devices, config.cluster.take_over.as_ref()))?;
         self.settle(config, &mut devices, membership)?;
         for device in devices.values() {
             let shards = device.active.len();

@@ -10,7 +10,7 @@ use std::time::Duration;
 use control::Drive;
 use directory::{
     Alone, Claim, CoreRecord, DeviceRecord, Directory, DirectoryError, Etcd, EtcdAddress,
-    EtcdCredentials, EtcdOptions, HostRecord, Identity, Mark, Tenure, Term,
+    EtcdCredentials, EtcdOptions, HostRecord, Identity, Mark, Tenure, Term, Word,
 };
 use tokio::runtime::Handle;
 use tokio::task::JoinSet;
@@ -38,9 +38,9 @@ pub(crate) struct ClusterConfig {
     pub(crate) credentials: EtcdCredentials,
     pub(crate) host_name: String,
     pub(crate) labels: BTreeMap<String, String>,
-    /// An operator asserts that the hosts which had the devices are dead. They are looked for all the same. It holds for the
+    /// By what word of an operator devices are taken from hosts that are gone. They are looked for all the same. It holds for the
     /// devices that are there at the start: of what comes later nobody has said anything.
-    pub(crate) take_over: bool,
+    pub(crate) take_over: Option<Word>,
     /// After how long without a word from it the host counts as gone.
     pub(crate) lease: Duration,
     /// For how long it serves without the directory.
@@ -176,13 +176,12 @@ impl Membership {
         })
     }
 
-    /// Makes the devices, by number, this host's; if `by_word` also those of hosts that are gone, which an operator says to be
-    /// dead. If one cannot be had, the others may be this host's all the same.
+    /// Makes the devices, by number, this host's; by an operator's word also those of hosts that are gone. If one cannot be had, the others may be this host's all the same.
     pub(super) async fn claim(
         &self,
         config: &ServeConfig,
         devices: &BTreeMap<usize, OpenDevice>,
-        by_word: bool,
+        word: Option<&Word>,
     ) -> Result<(), Failure> {
         // Together: a former host may have to be waited for, until it has stopped.
         let mut asked = JoinSet::new();
@@ -198,8 +197,8 @@ impl Membership {
                 belongs: device.superblock.cluster.is_some(),
                 mark: device.mark.clone(),
             };
-            let own = self.clone();
-            asked.spawn(async move { (number, own.claim_one(number, claim, by_word).await) });
+            let (own, word) = (self.clone(), word.cloned());
+            asked.spawn(async move { (number, own.claim_one(number, claim, word).await) });
         }
         // Also behind a refusal: of a claim that is under way nobody knows whether it is to be given back.
         let claimed: BTreeMap<_, _> = asked.join_all().await.into_iter().collect();
@@ -210,11 +209,11 @@ impl Membership {
         &self,
         number: usize,
         claim: Claim,
-        by_word: bool,
+        word: Option<Word>,
     ) -> Result<(), DirectoryError> {
-        let claimed = self.patiently(|| match by_word {
-            false => self.directory.claim(claim.clone()),
-            true => self.directory.take_over(claim.clone()),
+        let claimed = self.patiently(|| match &word {
+            None => self.directory.claim(claim.clone()),
+            Some(word) => self.directory.take_over(claim.clone(), word.clone()),
         });
         self.devices[number].claim_as(claim.device, claimed.await?);
         // Who was told before this that it is lost did not know which it is.
@@ -357,6 +356,19 @@ fn names_below(block: &Path) -> (Option<String>, Option<String>) {
     (read("model"), read("serial"))
 }
 
+/// What is to be done about a host that may serve where nobody sees it.
+fn until_down(holder: &str) -> String {
+    if holder == Word::WHOEVER {
+        return "see that no host runs which serves this device or a copy of it: look at each host's console, not only from \
+                here; then add --confirm-down '*' to --take-over, by which you assert that"
+            .to_owned();
+    }
+    format!(
+        "see that {holder} is down: powered off, or cut off from all who use its volumes; look at its console, not only from \
+         here; then add --confirm-down {holder} to --take-over, by which you assert that"
+    )
+}
+
 /// What a refusal of the directory means at the start.
 fn failure(error: &DirectoryError) -> Failure {
     let what = error.to_string();
@@ -375,11 +387,11 @@ fn failure(error: &DirectoryError) -> Failure {
         DirectoryError::HolderLost { holder, .. } => Failure::runtime(
             what,
             format!(
-                "start {holder} again; or, if it is dead for good, add --take-over: by it you assert that no \
-                 process of {holder} runs and serves this device or a copy of it, which can be checked only \
-                 where it can be reached from here"
+                "start {holder} again; or, if it is not to come back, see that it is down, and add --take-over \
+                 --confirm-down {holder}: it has no --fence-after, so that it may serve still where nobody sees it"
             ),
         ),
+        DirectoryError::HolderMayServe { holder, .. } => Failure::runtime(what, until_down(holder)),
         DirectoryError::HolderSeen { holder, sighting, .. } => Failure::runtime(
             what,
             match sighting.answers {
@@ -396,13 +408,13 @@ fn failure(error: &DirectoryError) -> Failure {
         DirectoryError::Forgotten { .. } => Failure::runtime(
             what,
             "wait until all hosts that run are connected to it: they tell it what they serve; if none serves this device or a \
-             copy of it, add --take-over: by it you assert that",
+             copy of it, add --take-over --confirm-down '*': by it you assert that",
         ),
         DirectoryError::ClaimedLater { holder, .. } => Failure::runtime(
             what,
             format!(
-                "start {holder} first, or wait until it is connected: it tells the directory what it serves; if neither it nor any \
-                 other host serves this device, add --take-over: by it you assert that"
+                "start {holder} first, or wait until it is connected: it tells the directory what it serves; if it is down, and no \
+                 other host serves this device, add --take-over --confirm-down {holder}: by it you assert that"
             ),
         ),
         DirectoryError::HostLives { .. } => {

@@ -185,11 +185,15 @@ fn start(config: &ServeConfig) -> Result<Started, Failure> {
     let certificate = guard.tls.as_ref().map(control::ApiTls::certificate);
     let (discovery, links) = (cores.discovery(), cores.links());
     let mut membership = Membership::join(config, api_address, certificate, discovery, links)?;
-    let by_word = config.cluster.take_over.then(|| Deed {
+    let by_word = config.cluster.take_over.as_ref().map(|word| Deed {
         by: "serve",
         what: "TAKE-OVER",
         to: config.cluster.directory.as_ref().map(ToString::to_string).unwrap_or_default(),
-        change: json!({ "host": config.cluster.host_name, "devices": config.device_names() }),
+        change: json!({
+            "host": config.cluster.host_name,
+            "devices": config.device_names(),
+            "confirmed_down": word.down,
+        }),
     });
     let opened = match by_word {
         Some(deed) => recorded(guard.audit.as_ref(), deed, || cores.open(config, &mut membership)),

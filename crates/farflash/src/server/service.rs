@@ -218,9 +218,10 @@ impl VolumeService for Volumes {
         Box::pin(self.change(Ok(None), change))
     }
 
-    fn forget_device(&self, device: Uuid) -> Reply<'_, ()> {
+    fn forget_device(&self, device: Uuid, down: Option<String>) -> Reply<'_, ()> {
         // An operator's.
-        let change = move |state: Arc<State>| async move { state.forget_device(device).await };
+        let change =
+            move |state: Arc<State>| async move { state.forget_device(device, down).await };
         Box::pin(self.change(Ok(None), change))
     }
 

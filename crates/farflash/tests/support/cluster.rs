@@ -10,6 +10,9 @@ use super::{Files, Outcome, Server, run, succeed, until};
 
 pub const LEASE: &str = "3";
 
+/// Takes the devices of the host `a`, of which it is said that it is down.
+pub const FROM_A: [&str; 3] = ["--take-over", "--confirm-down", "a"];
+
 /// Where a cluster's directory is.
 pub fn url(etcd: SocketAddr, cluster: &str) -> String {
     format!("etcd://{etcd}/{cluster}")

@@ -1,0 +1,29 @@
+//! What an operator says of hosts that are gone.
+
+use std::collections::BTreeSet;
+
+/// An operator's word, by which a device may be taken from a host that is gone (F2).
+///
+/// That a host is *down* is asserted of it by name: it is powered off, or cut off from all who use its volumes. It has to be asserted
+/// of each host that does not stop by itself (F7), since such a one may serve on where nobody sees it.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+pub struct Word {
+    /// The names of the hosts that are down. [`Word::WHOEVER`] among them is the host of a device of which nobody knows it.
+    pub down: BTreeSet<String>,
+}
+
+impl Word {
+    /// Stands for a host whose name the directory has forgotten (F8). It is no name that a host can have, and stands for no host
+    /// that is known: what was said about one host is not to count for the next.
+    pub const WHOEVER: &str = "*";
+
+    /// Takes over from hosts that stop by themselves, and from those that are named as down.
+    pub fn down<Name: Into<String>>(names: impl IntoIterator<Item = Name>) -> Self {
+        Self { down: names.into_iter().map(Into::into).collect() }
+    }
+
+    /// Whether it says of a host that it is down.
+    pub(crate) fn is_down(&self, host: &str) -> bool {
+        self.down.contains(host)
+    }
+}
