@@ -6,11 +6,19 @@
 //!   Of the addresses of a portal it is told the nearest (`nearest.rs`).
 //! - V2: logs of all hosts together have a bound, however many hosts there are and whatever each may see (`logs.rs`). One that was
 //!   dropped is made anew when its host reads on: it is the same, or V1 has told the host.
+//! - V3: two logs of one generation are the same, also over connections, cores and restarts: a host may compare what it reads with what it
+//!   read before it was cut off. So the generation is a digest of what the host sees, and of how often that has changed while it
+//!   was connected: a log that changes and changes back while it is read in pieces was not read at once. A mere count would begin anew with each
+//!   connection, and be equal where logs are not; a count for all volumes, or the time of the last change of any, would tell of
+//!   volumes that the host must not know of; a count from a random number would differ where logs are equal, and keep
+//!   hosts that see the same from having one (V2). A digest tells a host nothing but what it sees. That the counter goes up by one with each
+//!   change is given up for that: hosts ask whether two are equal.
 
 mod logs;
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::net::{IpAddr, SocketAddr};
 use std::rc::Rc;
 
@@ -138,7 +146,27 @@ impl<W: World, D: Device> Core<W, D> {
             .values()
             .filter(|known| association.is_admitted_by(&known.restrictions))
             .filter_map(|known| known.entry(asked).cloned());
-        let entries = own.into_iter().chain(seen).collect();
-        DiscoveryLog { genctr: association.generation.get(), entries }
+        let entries: Vec<_> = own.into_iter().chain(seen).collect();
+        let genctr = digest(association.generation.get(), &entries);
+        DiscoveryLog { genctr, entries }
     }
+}
+
+/// Tells logs apart by how often they have changed in one association, and by what they say (V3). Two that differ have one digest by
+/// a chance of 1 in 2^64.
+fn digest(changes: u64, entries: &[Rc<DiscoveryLogEntry>]) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    changes.hash(&mut hasher);
+    for entry in entries {
+        // All that differs between entries of this service.
+        let DiscoveryLogEntry { subtype, trsvcid, subnqn, traddr, .. } = &**entry;
+        subtype.hash(&mut hasher);
+        [&trsvcid[..], &subnqn[..], &traddr[..]].map(unpadded).hash(&mut hasher);
+    }
+    hasher.finish()
+}
+
+/// A field without the zeroes behind its text, which are most of it.
+fn unpadded(field: &[u8]) -> &[u8] {
+    field.split(|byte| *byte == 0).next().unwrap_or(field)
 }

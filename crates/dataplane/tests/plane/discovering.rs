@@ -1,6 +1,6 @@
 //! Hosts that stay at the discovery service while volumes come, go, move and are restricted.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 
 use access::Restrictions;
@@ -71,7 +71,10 @@ struct Watcher {
     heard: u32,
     due: u32,
     list: List,
-    generation: u64,
+    /// That of its list, if it has read it.
+    generation: Option<u64>,
+    /// Those of all lists that it has read.
+    generations: BTreeSet<u64>,
     is_unknown: bool,
     is_masked: bool,
 }
@@ -90,7 +93,8 @@ impl Watcher {
             heard: 0,
             due: 0,
             list: List::new(),
-            generation: 0,
+            generation: None,
+            generations: BTreeSet::new(),
             is_unknown: false,
             is_masked: false,
         };
@@ -162,6 +166,13 @@ impl Watcher {
         bytes
     }
 
+    /// It has read the generation of its list, which is another than those of all lists before.
+    fn look_at(&mut self, generation: u64) {
+        let is_new = self.generations.insert(generation);
+        assert_eq!(self.generation.is_none(), is_new, "{:?}, {generation}", self.generation);
+        assert_eq!(*self.generation.get_or_insert(generation), generation);
+    }
+
     fn is_due(&mut self) {
         (self.is_masked, self.is_unknown) = (true, false);
         self.due += 1;
@@ -196,7 +207,7 @@ impl Watcher {
             return;
         }
         self.list = list;
-        self.generation += 1;
+        self.generation = None;
         match self.is_masked {
             true => self.is_unknown = true,
             false => self.is_due(),
@@ -209,6 +220,8 @@ struct Scene {
     core: SimCore,
     volumes: BTreeMap<Uuid, DiscoveryRecord>,
     watchers: Vec<Watcher>,
+    /// What was read under each generation, by whomever.
+    logs: BTreeMap<u64, (SocketAddr, List)>,
 }
 
 impl Scene {
@@ -225,7 +238,7 @@ impl Scene {
         {
             watchers.push(Watcher::new(&world, name(number), asks_at).await);
         }
-        Self { world, core, volumes: BTreeMap::new(), watchers }
+        Self { world, core, volumes: BTreeMap::new(), watchers, logs: BTreeMap::new() }
     }
 
     /// Something becomes of a volume; often nothing that all can see, or nothing at all.
@@ -247,10 +260,11 @@ impl Scene {
         let [changes, rae, ends] = [2, 2, 2].map(|n| self.world.draw(|rng| rng.one_in(n)));
         let (generation, numrec) = self.watchers[watcher].header(true).await;
         let expected = self.watchers[watcher].list.clone();
-        assert_eq!(
-            (generation, numrec),
-            (self.watchers[watcher].generation, 1 + expected.len() as u64)
-        );
+        assert_eq!(numrec, 1 + expected.len() as u64);
+        self.watchers[watcher].look_at(generation);
+        let log = (self.watchers[watcher].asks_at, expected.clone());
+        let before = self.logs.entry(generation).or_insert_with(|| log.clone());
+        assert_eq!(*before, log, "two logs of one generation");
         if changes {
             self.change();
         }
@@ -262,7 +276,7 @@ impl Scene {
         }
         let watcher = &mut self.watchers[watcher];
         let (again, _) = watcher.header(!ends).await;
-        assert_eq!(again, watcher.generation);
+        watcher.look_at(again);
         assert_eq!(again == generation, watcher.list == expected, "a change can be told");
         if again == generation {
             let entries: Vec<_> = entries.chunks_exact(RECORD_LEN as usize).collect();
@@ -277,8 +291,8 @@ impl Scene {
     }
 }
 
-/// V1 of `discovery.rs`, and K3 of `nvme-target`: each host reads one state of its log, or can tell that it has not; the counter counts
-/// changes of what this host sees, and an event is sent for each that the host has not read of, once until the event is cleared.
+/// V1 and V3 of `discovery.rs`, and K3 of `nvme-target`: each host reads one state of its log, or can tell that it has not; the counter changes
+/// with what this host sees, and an event is sent for each that the host has not read of, once until the event is cleared.
 /// By none of these it can tell a volume that it may not open from one that is not there.
 ///
 /// Method: volumes change by chance, and hosts in two networks read by chance, in pieces, with a change between two of them. A model says
@@ -321,5 +335,44 @@ fn volumes_change_while_hosts_come_and_go() {
                 assert!(watcher.heard_all().await, "round {round}");
             }
         }
+    });
+}
+
+/// V3 of `discovery.rs`: a host that comes again can tell by the generation alone whether its log is the one that it has read, and
+/// cannot tell by it what becomes of volumes that it does not see.
+///
+/// Method: a host goes and comes, with each of a few changes between.
+#[test]
+fn a_host_that_comes_again_can_tell_whether_its_log_is_the_same() {
+    simulate(50, |world| async move {
+        let mut scene = Scene::new(world.clone()).await;
+        let record = |uuid: u128, hosts: Vec<Nqn>| {
+            let restrictions = Restrictions { hosts, ..Restrictions::default() };
+            DiscoveryRecord { uuid: Uuid::from_u128(uuid), addresses: vec![portal()], restrictions }
+        };
+        let (world, core) = (&world, &scene.core);
+        let come = || async move { Watcher::new(world, name(1), portal()).await };
+        let read = async || come().await.header(true).await.0;
+        core.announce(record(1, Vec::new()));
+        let first = read().await;
+        core.announce(record(2, vec![name(2)]));
+        core.announce(record(3, vec![name(2)]));
+        core.withdraw(Uuid::from_u128(3));
+        assert_eq!(read().await, first, "it sees the same");
+        core.announce(record(4, vec![name(1)]));
+        let more = read().await;
+        core.withdraw(Uuid::from_u128(1));
+        let other = read().await;
+        core.withdraw(Uuid::from_u128(4));
+        let none = read().await;
+        core.announce(record(1, Vec::new()));
+        let mut stays = come().await;
+        assert_eq!(stays.header(true).await.0, first, "it is as it was");
+        core.withdraw(Uuid::from_u128(1));
+        core.announce(record(1, Vec::new()));
+        let back = stays.header(true).await.0;
+        let all = BTreeSet::from([first, more, other, none, back]);
+        assert_eq!(all.len(), 5, "a log that has changed and changed back was not read at once");
+        scene.watchers.clear();
     });
 }
