@@ -122,7 +122,7 @@ deb: build ## make Debian packages of the release build: the server, and the C l
 .PHONY: api-test
 api-test: deps ## hold the API's description against the live server
 	@$(BUILD_FARFLASH)
-	timeout --verbose --kill-after=10 1200 tests/api/run --farflash $(TARGET)/debug/farflash --examples $(or $(API_EXAMPLES),20)
+	timeout --verbose --kill-after=10 1200 tests/api/run --farflash $(TARGET)/debug/farflash --examples $(or $(API_EXAMPLES),40)
 
 .PHONY: package-test
 package-test: deps ## install, start, upgrade and purge the Debian packages in a clean root

@@ -26,6 +26,7 @@ pub mod fuzzing;
 mod gate;
 mod hex;
 mod limits;
+mod links;
 mod metadata;
 mod metrics;
 mod name;

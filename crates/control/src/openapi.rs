@@ -6,6 +6,7 @@ use utoipa::openapi::{OneOf, RefOr};
 use utoipa::{Modify, OpenApi};
 
 use crate::gate::{AUDIT_SHOWN, INCOMPLETE, is_open};
+use crate::links;
 use crate::problem::Problem;
 use crate::quota::__path_show_quota;
 use crate::routes::paths::{
@@ -81,6 +82,7 @@ pub fn openapi() -> Value {
     rename_formats(&mut document);
     add_security(&mut document);
     add_audit(&mut document);
+    links::add(&mut document);
     document
 }
 
