@@ -56,4 +56,4 @@ server_restart() {
 }
 # It has neither Compare nor Verify, over tmpfs its Write Zeroes fails (the kernel then writes zeroes itself), and it is
 # run without authentication.
-backend_has() { [[ " compare verify write-zeroes authentication failure-domain discovery absence " != *" $1 "* ]]; }
+backend_has() { [[ " compare verify write-zeroes authentication failure-domain discovery two-hosts absence " != *" $1 "* ]]; }

@@ -55,6 +55,34 @@ attach() {
     drive_of "$1"
 }
 
+# says_where_it_is NQN SHOWN: each field of the log page Failure Domain (0xe0) of a volume that is connected is what the API shows.
+says_where_it_is() {
+    local shown=$2 labels id
+    shown() { jq -r "$1" <<<"$shown"; }
+    nvme get-log "/dev/$(controller_of "$1")" --log-id=0xe0 --log-len=4096 --raw-binary >/tmp/domain
+    expect "length" "$(stat -c %s /tmp/domain)" 4096
+    expect "how it begins" "$(head -c 8 /tmp/domain)" farflash
+    expect "version" "$(domain_number 8 2)" 1
+    expect "health" "$(domain_number 10 1)" "$(shown '{good: 1, degraded: 2, failed: 3}[.drive.health // ""] // 0')"
+    expect "core" "$(domain_number 12 4)" "$(shown .portal.core)"
+    id=$(shown .drive.id)
+    expect "id of the device" "$(domain_hex 32 16)" "${id//-/}"
+    expect "name of the host" "$(domain_text 48 256)" "$(shown .host)"
+    expect "name of the device" "$(domain_text 304 256)" "$(shown .device)"
+    expect "model" "$(domain_text 560 80)" "$(shown '.drive.model // ""')"
+    expect "serial number" "$(domain_text 640 80)" "$(shown '.drive.serial // ""')"
+    labels=$(domain_number 720 2)
+    expect "number of labels" "$labels" "$(shown '.labels | length')"
+    expect "labels left out" "$(domain_number 722 2)" 0
+    expect "labels" "$(tail -c +769 /tmp/domain | tr '\0' '\n' | head -n "$labels" | sort)" \
+        "$(shown '.labels | to_entries[] | "\(.key)=\(.value)"' | sort)"
+    expect "reserved bytes" "$({ domain_hex 11 1; domain_hex 724 44; } | tr -d '0\n')" ""
+}
+# What lies in that page from OFFSET on, of LENGTH bytes.
+domain_number() { od -An -v -tu"$2" --endian=little -j"$1" -N"$2" /tmp/domain | tr -d ' '; }
+domain_hex() { od -An -v -tx1 -j"$1" -N"$2" /tmp/domain | tr -d ' \n'; }
+domain_text() { tail -c +$(($1 + 1)) /tmp/domain | head -c "$2" | tr -d '\0'; }
+
 # waits_for_device WORDS [SECRET-OPTION]: the server restarts without the volume's device, which comes seconds later. The
 # host is refused meanwhile, says WORDS to that, and comes again: it sees a pause, not an error. With SECRET-OPTION it
 # authenticates with the volume's token.

@@ -10,6 +10,7 @@ discovery_tests() {
     check "connect-all attaches what discovery lists" connect_all_attaches
     check_if discovery "connect-all leaves out what is not for this host" connect_all_leaves_out
     check_if discovery "a persistent connection is told of a new volume" persistent_one_is_told
+    check_if two-hosts "connect-all at one host attaches the volumes of both, each where it is" both_hosts_are_found
     volume_delete discovered
 }
 
@@ -68,4 +69,21 @@ persistent_one_is_told() {
     kill "$listener"
     disconnect "$DISCOVERY"
     volume_delete late
+}
+
+both_hosts_are_found() {
+    local port volume nqns
+    ask two-hosts >/tmp/two-hosts.json
+    trap 'ask one-host' EXIT
+    port=$(jq -re .port /tmp/two-hosts.json)
+    nqns=$(jq -re '.volumes[].nqn' /tmp/two-hosts.json)
+    expect "hosts" "$(jq '[.volumes[].address] | unique | length' /tmp/two-hosts.json)" 2
+    nvme connect-all -t tcp -a "$ADDRESS" -s "$port"
+    for volume in $nqns; do
+        within 20 drive_is_there "$volume"
+        says_where_it_is "$volume" "$(jq -e --arg nqn "$volume" '.volumes[] | select(.nqn == $nqn)' /tmp/two-hosts.json)"
+    done
+    # What must not fail together can be told apart by what is connected.
+    expect "racks" "$(jq -r '[.volumes[].labels.rack] | sort | join(" ")' /tmp/two-hosts.json)" "of-one of-two"
+    for volume in $nqns; do disconnect "$volume"; done
 }

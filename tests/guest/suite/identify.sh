@@ -65,12 +65,13 @@ smart_log_counts() {
     nvme smart-log "/dev/$CONTROLLER" -o json | jq -e '.critical_warning == 0 or .critical_warning.value == 0'
 }
 failure_domain_log() {
-    nvme get-log "/dev/$CONTROLLER" --log-id=0xe0 --log-len=4096 --raw-binary >/tmp/domain
-    expect "length" "$(stat -c %s /tmp/domain)" 4096
-    expect "how it begins" "$(head -c 8 /tmp/domain)" farflash
-    expect "version" "$(od -An -tu2 -j8 -N2 /tmp/domain | tr -d ' ')" 1
-    expect "health" "$(od -An -tu1 -j10 -N1 /tmp/domain | tr -d ' ')" 1
-    [ -n "$(tail -c +49 /tmp/domain | head -c 256 | tr -d '\0')" ]
+    local shown id
+    shown=$(ask show identify)
+    says_where_it_is "$NQN" "$shown"
+    # What its server was started with, so that both do not leave it out.
+    expect "labels" "$(jq -c .labels <<<"$shown")" '{"rack":"r1","row":"7"}'
+    id=$(ask hosts | jq -re '.hosts[] | select(.is_this) | .id')
+    expect "id of the host" "$(domain_hex 16 16)" "${id//-/}"
     nvme get-log "/dev/$CONTROLLER" --log-id=0 --log-len=1024 --raw-binary >/tmp/supported
     expect "support" "$(od -An -tu1 -j$((0xe0 * 4)) -N1 /tmp/supported | tr -d ' ')" 1
 }
