@@ -3,6 +3,8 @@
 
 #![allow(missing_docs, unreachable_pub, dead_code)]
 
+#[path = "hostile_tenant/pace.rs"]
+mod pace;
 mod support;
 
 use std::io::{Read, Write};
@@ -13,6 +15,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use auth::{Group, Hash, Host, Outcome, Parties, Secret};
 use client::{Client, ConnectError, Credentials, Options, Reconnect};
+use io_traits::Spawn;
 use nvme_wire::auth::{Authentication, Body, Message};
 use nvme_wire::fabrics::{CONNECT_DATA_LEN, Connect, ConnectData};
 use nvme_wire::pdu::{CapsuleCmd, Digests, IcReq};
@@ -74,29 +77,37 @@ impl Service {
         serde_json::from_str(&body).unwrap()
     }
 
-    /// Sends a request as it is, and returns status and body of the answer.
     fn ask(&self, caller: &str, method: &str, path: &str, body: &[u8]) -> (u16, String) {
-        let address = self.server.api.strip_prefix("http://").unwrap();
-        let mut stream = TcpStream::connect(address).unwrap();
-        stream.set_read_timeout(Some(PATIENCE)).unwrap();
-        let head = format!(
-            "{method} {path} HTTP/1.1\r\nHost: {address}\r\nAuthorization: Bearer {caller}\r\n\
-             Content-Type: application/json\r\nContent-Length: {}\r\nConnection: close\r\n\r\n",
-            body.len()
-        );
-        stream.write_all(head.as_bytes()).unwrap();
-        // Who sends too much may find the connection closed.
-        let _ = stream.write_all(body);
-        let mut answer = Vec::new();
-        let _ = stream.read_to_end(&mut answer);
-        let answer = String::from_utf8_lossy(&answer).into_owned();
-        let status = answer.get(9..12).and_then(|code| code.parse().ok());
-        let body = answer.split_once("\r\n\r\n").map_or("", |(_, body)| body);
-        (
-            status.unwrap_or_else(|| panic!("no answer to {method} {path}: {answer}")),
-            body.to_owned(),
-        )
+        ask(self.server.api.strip_prefix("http://").unwrap(), caller, method, path, body)
     }
+
+    /// Connections that its portals have.
+    fn connections(&self) -> f64 {
+        let (status, metrics) = self.ask(&self.operator, "GET", "/metrics", b"");
+        assert_eq!(status, 200);
+        let line = metrics.lines().find(|line| line.starts_with("farflash_core_connections"));
+        line.and_then(|line| line.rsplit(' ').next()?.parse().ok()).expect("a count")
+    }
+}
+
+/// Sends a request as it is, and returns status and body of the answer.
+fn ask(address: &str, caller: &str, method: &str, path: &str, body: &[u8]) -> (u16, String) {
+    let mut stream = TcpStream::connect(address).unwrap();
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    let head = format!(
+        "{method} {path} HTTP/1.1\r\nHost: {address}\r\nAuthorization: Bearer {caller}\r\n\
+         Content-Type: application/json\r\nContent-Length: {}\r\nConnection: close\r\n\r\n",
+        body.len()
+    );
+    stream.write_all(head.as_bytes()).unwrap();
+    // Who sends too much may find the connection closed.
+    let _ = stream.write_all(body);
+    let mut answer = Vec::new();
+    let _ = stream.read_to_end(&mut answer);
+    let answer = String::from_utf8_lossy(&answer).into_owned();
+    let status = answer.get(9..12).and_then(|code| code.parse().ok());
+    let body = answer.split_once("\r\n\r\n").map_or("", |(_, body)| body);
+    (status.unwrap_or_else(|| panic!("no answer to {method} {path}: {answer}")), body.to_owned())
 }
 
 /// The evil tenant's end of a connection, from an address of its own.
@@ -190,6 +201,30 @@ fn work(portal: SocketAddr, volume: &Value, stop: Arc<AtomicBool>, done: Arc<Ato
             done.store(count + 1, Ordering::Relaxed);
         }
         assert_eq!(client.counters().reconnects, 0);
+    });
+}
+
+/// Writes to a volume with all queues that one host gets, as deep as they are.
+fn overwrite(portal: SocketAddr, volume: &Value) {
+    let (nqn, options) = (nqn(volume), Options { queues: 4, ..with(token(volume)) });
+    on_core(|handle| async move {
+        let client = Client::connect(handle.clone(), portal, &nqn, options).await.expect("its own");
+        let volume = client.volume().await.expect("a namespace");
+        let writers: Vec<_> = (0..256_u64)
+            .map(|writer| {
+                let (volume, (sender, ended)) = (volume.clone(), local_sync::oneshot());
+                handle.spawn(async move {
+                    for round in 0..4 {
+                        volume.write(Lba(writer), filled(round)).await.expect("written");
+                    }
+                    sender.send(());
+                });
+                ended
+            })
+            .collect();
+        for ended in writers {
+            ended.await.expect("no writer fails");
+        }
     });
 }
 
@@ -323,22 +358,21 @@ fn keeps_nothing_of_a_name(service: &Rc<Service>) {
     });
 }
 
+/// Begins an exchange with another's volume; in the largest group the server has to compute for it.
+fn begin_exchange(portal: SocketAddr, theirs: &Nqn, group: Group) -> Stranger {
+    let mut stranger = Stranger::greeted(portal);
+    stranger.connect(&host_of_good(), theirs);
+    let message = negotiation(group);
+    let length = u32::try_from(message.len()).unwrap();
+    stranger.send_command(Authentication::send(length).into(), &message);
+    stranger
+}
+
 /// Begins exchanges with another's volume and holds them, and has the server compute.
 fn begin_exchanges(portal: SocketAddr, theirs: &Value) -> Vec<Stranger> {
-    let nqn = nqn(theirs);
-    let begin = |number: usize| {
-        let mut stranger = Stranger::greeted(portal);
-        stranger.connect(&host_of_good(), &nqn);
-        let group = match number % LARGEST_EVERY {
-            0 => Group::Ffdhe8192,
-            _ => Group::Null,
-        };
-        let message = negotiation(group);
-        let length = u32::try_from(message.len()).unwrap();
-        stranger.send_command(Authentication::send(length).into(), &message);
-        stranger
-    };
-    (0..HALF_FINISHED).map(begin).collect()
+    let (nqn, largest) = (nqn(theirs), |number: usize| number.is_multiple_of(LARGEST_EVERY));
+    let group = |number| if largest(number) { Group::Ffdhe8192 } else { Group::Null };
+    (0..HALF_FINISHED).map(|number| begin_exchange(portal, &nqn, group(number))).collect()
 }
 
 #[test]
@@ -374,13 +408,53 @@ fn a_tenant_gets_nothing_of_anothers_and_harms_nobody() {
         another.expect("who has the token is let in").volume().await.expect("a namespace");
     });
     drop(strangers);
-    let connections = || {
-        let (status, metrics) = service.ask(&service.operator, "GET", "/metrics", b"");
-        assert_eq!(status, 200);
-        let line = metrics.lines().find(|line| line.starts_with("farflash_core_connections"));
-        line.and_then(|line| line.rsplit(' ').next()?.parse::<f64>().ok()).expect("a count")
+    until("nothing of them is left", || service.connections() < 16.0);
+    stop.store(true, Ordering::Relaxed);
+    worker.join().expect("the good tenant met no error");
+}
+
+/// Method: a host of the good tenant works, while the evil one does each of these as fast as it can, and while it does not:
+/// beginning exchanges that the server computes for, asking the API for what is not its own, and using its own volume.
+#[test]
+fn a_tenant_slows_nobody() {
+    let service = Service::start(4096);
+    let (portal, api) = (service.server.portals[0], service.server.api.clone());
+    let theirs = service.create(&service.good, "precious");
+    let own = service.create(&service.evil, "own");
+    let (stop, done) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
+    let worker = {
+        let (theirs, stop, done) = (theirs.clone(), stop.clone(), done.clone());
+        std::thread::spawn(move || work(portal, &theirs, stop, done))
     };
-    until("nothing of them is left", || connections() < 16.0);
+    until("the volume is worked on", || done.load(Ordering::Relaxed) > 0 || worker.is_finished());
+    // Those of the host alone: what is left of an attack would count as undisturbed.
+    let undisturbed = service.connections();
+    let is_over = || service.connections() <= undisturbed && !worker.is_finished();
+
+    let (name, evil) = (nqn(&theirs), service.evil.as_str());
+    let begins_exchanges = || {
+        let begin = |_| begin_exchange(portal, &name, Group::Ffdhe8192);
+        let mut begun: Vec<Stranger> = (0..8).map(begin).collect();
+        // The first is computed for; whoever has gone is not.
+        begun[0].hear(24);
+    };
+    let address = api.strip_prefix("http://").unwrap();
+    let (one, tokens) = ("/v1/volumes/precious", "/v1/volumes/precious/tokens");
+    let asks = || {
+        for (method, path) in [("GET", "/v1/volumes"), ("DELETE", one), ("POST", tokens)] {
+            let (status, answer) = ask(address, evil, method, path, b"{}");
+            assert!(status < 500, "{answer}");
+        }
+    };
+    let uses_its_own = || overwrite(portal, &own);
+    let attacks: [(&str, &(dyn Fn() + Sync)); 3] = [
+        ("exchanges that are begun", &begins_exchanges),
+        ("requests to the API", &asks),
+        ("deep queues of another volume", &uses_its_own),
+    ];
+    for (what, once) in attacks {
+        pace::keeps_its_pace(&done, &pace::Attack { what, once }, is_over);
+    }
     stop.store(true, Ordering::Relaxed);
     worker.join().expect("the good tenant met no error");
 }
