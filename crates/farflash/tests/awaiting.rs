@@ -124,7 +124,7 @@ fn each_mistake_is_awaited_too() {
 /// More than are under way at a time. Nobody waits for those that were begun first.
 #[test]
 fn many_are_begun_at_once_and_end_though_nobody_takes_them() {
-    let server = Server::start("mem:256MiB");
+    let server = Server::start_with("mem:256MiB", &["--auth", "off"]);
     let cluster = cluster(&server);
     let create = |n: u32| cluster.start_create(&NewVolume::new(format!("v{n:02}"), MIB));
     let (left, awaited): (Vec<_>, Vec<_>) =
@@ -157,11 +157,11 @@ fn many_are_begun_at_once_and_end_though_nobody_takes_them() {
 fn who_waits_for_a_volume_is_not_held_up_by_what_nobody_waits_for() {
     let server = Server::start("mem:256MiB");
     let cluster = cluster(&server);
-    cluster.create(&NewVolume::new("v", MIB)).unwrap();
+    let token = cluster.create(&NewVolume::new("v", MIB)).unwrap().tokens.token;
     let deaf = TcpListener::bind("127.0.0.1:0").unwrap();
     let silent = Cluster::new([format!("http://{}", deaf.local_addr().unwrap())], None).unwrap();
     let asked: Vec<_> = (0..32).map(|_| silent.start_list()).collect();
-    cluster.open("v", &OpenOptions::default()).unwrap().close().unwrap();
+    cluster.open("v", &with_token(&token)).unwrap().close().unwrap();
     for question in asked {
         assert!(question.wait_timeout(Duration::ZERO).is_err(), "it has no answer yet");
     }
@@ -172,12 +172,12 @@ fn who_waits_for_a_volume_is_not_held_up_by_what_nobody_waits_for() {
 fn a_callback_begins_what_others_await() {
     let server = Server::start("mem:256MiB");
     let cluster = cluster(&server);
-    cluster.create(&NewVolume::new("v", MIB)).unwrap();
-    let volume = cluster.open("v", &OpenOptions::default()).unwrap();
+    let token = cluster.create(&NewVolume::new("v", MIB)).unwrap().tokens.token;
+    let volume = cluster.open("v", &with_token(&token)).unwrap();
     let (sender, begun) = mpsc::channel();
     let own = cluster.clone();
     volume.submit(Request::Flush, move |_| {
-        let opening = own.start_open("v", &OpenOptions::default());
+        let opening = own.start_open("v", &with_token(&token));
         sender.send((opening, own.start_resize("v", 2 * MIB))).unwrap();
     });
     let (opening, resizing) = begun.recv().unwrap();

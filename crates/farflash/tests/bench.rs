@@ -14,6 +14,9 @@ use support::host::{connect, filled, on_core};
 use support::{Files, Server, farflash, refused, run, succeed};
 use units::Lba;
 
+/// What is measured is not who may open a volume.
+const OPEN: &[&str] = &["--auth", "off"];
+
 fn volume(server: &Server, name: &str, size: &str) -> (String, nvme_wire::Nqn) {
     let made = server.volume_json(&["create", name, "--size", size]);
     let nqn = made["nqn"].as_str().unwrap();
@@ -23,7 +26,7 @@ fn volume(server: &Server, name: &str, size: &str) -> (String, nvme_wire::Nqn) {
 /// Method: one block in a place of a large volume that no sample would hit.
 #[test]
 fn a_volume_that_holds_data_is_not_written_over_by_mistake() {
-    let server = Server::start("mem:256MiB");
+    let server = Server::start_with("mem:256MiB", OPEN);
     let (target, _) = volume(&server, "a", "1TiB");
     let portal = server.portals[0];
     let write = ["bench", "--target", &target, "--rw", "randwrite", "--bytes", "1MiB", "--quiet"];
@@ -57,7 +60,7 @@ fn a_file_that_holds_data_is_not_written_over_by_mistake() {
 
 #[test]
 fn what_was_not_used_is_not_reported() {
-    let server = Server::start("mem:256MiB");
+    let server = Server::start_with("mem:256MiB", OPEN);
     let (target, _) = volume(&server, "a", "1GiB");
     let read = ["bench", "--target", &target, "--bytes", "1MiB"];
     let many = [&read[..], &["--connections", "256", "--quiet"]].concat();
@@ -111,7 +114,7 @@ fn ctrl_c_ends_a_run_early_with_its_figures_and_a_second_one_at_once() {
     assert_eq!(json["cut_short"], true);
     assert!(json["read"]["requests"].as_u64() > Some(0) && json["seconds"].as_f64() < Some(600.0));
 
-    let server = Server::start("mem:256MiB");
+    let server = Server::start_with("mem:256MiB", OPEN);
     let (target, _) = volume(&server, "a", "64MiB");
     let (bench, mut said) = begin(&["--target", &target]);
     said.find(says_rate).expect("it tells of its first second");
@@ -130,7 +133,7 @@ fn ctrl_c_ends_a_run_early_with_its_figures_and_a_second_one_at_once() {
 #[test]
 fn a_result_has_latencies_to_six_nines_and_the_course_of_the_run() {
     const RATE: f64 = 400.0;
-    let server = Server::start("mem:256MiB");
+    let server = Server::start_with("mem:256MiB", OPEN);
     let (target, nqn) = volume(&server, "a", "1GiB");
     let portal = server.portals[0];
     let load =
@@ -191,7 +194,7 @@ fn each_mistake_names_its_flag() {
 
 #[test]
 fn a_wrong_nqn_is_named() {
-    let server = Server::start("mem:256MiB");
+    let server = Server::start_with("mem:256MiB", OPEN);
     let nqn = "nqn.2014-08.org.nvmexpress:uuid:11111111-2222-3333-4444-555555555555";
     let target = format!("tcp://{}/{nqn}", server.portals[0]);
     let what = format!("has no volume {nqn}");

@@ -26,7 +26,7 @@ use support::cluster::{
 };
 use support::host::{connect, filled, on_core};
 use support::users::{self, User};
-use support::{Files, Server, farflash, run, until};
+use support::{Files, Server, farflash, run, tokens, until};
 use units::Lba;
 
 #[test]
@@ -388,8 +388,9 @@ impl Filled {
 
     fn open(volume: &control::Volume) -> Self {
         let target = format!("tcp://{}/{}", volume.address, volume.nqn);
-        let volume =
-            farflash_client::open(&target, &farflash_client::OpenOptions::default()).unwrap();
+        let token = tokens::of(&volume.nqn);
+        let options = farflash_client::OpenOptions { token, ..Default::default() };
+        let volume = farflash_client::open(&target, &options).unwrap();
         Self { volume, held: 0, begin: 0 }
     }
 
@@ -433,7 +434,7 @@ fn a_quota_of_space_holds_for_all_hosts_together() {
     let create = |server: &Server, name: &str| {
         let size = VolumeSize::try_from(128 << 20).unwrap();
         let creation = CreateVolume::new(name.parse().unwrap(), size);
-        Filled::open(&acme(server).create(&creation).unwrap().volume)
+        Filled::open(&tokens::kept_of(acme(server).create(&creation).unwrap()))
     };
     let (mut on_a, mut on_b) = (create(&a, "on-a"), create(&b, "on-b"));
     // More than a half, which the other does not use.
@@ -516,7 +517,7 @@ fn a_quota_of_space_changes_on_all_hosts() {
         let name = format!("v{number}");
         let creation = CreateVolume::new(name.parse().unwrap(), size);
         let acme = client(&hosts[number]).with_token(&tenant.token);
-        Filled::open(&acme.create(&creation).unwrap().volume)
+        Filled::open(&tokens::kept_of(acme.create(&creation).unwrap()))
     });
     let reload = |quota: &str| {
         list(quota);
@@ -604,7 +605,7 @@ fn whoever_waits_for_news_keeps_nobody_waiting() {
     let wire = Wire::new(etcd.address(0));
     let (acme, ops) = (User::tenant("acme"), User::operator("ops"));
     let users = users::list(&files, &[ops.entry(), acme.entry()]);
-    let more = ["--auth", "off", "--api-users", &users];
+    let more = ["--api-users", users.as_str()];
     let through_wire = url(wire.address(), "test-news");
     // Long enough that it is not cut off because the machine is busy.
     let joins = ["--directory", &through_wire, "--host-name", "a", "--host-lease", "60"];
@@ -687,7 +688,7 @@ fn a_quota_of_space_counts_a_device_that_comes_late() {
         let size = VolumeSize::try_from(128 << 20).unwrap();
         let mut creation = CreateVolume::new(name.parse().unwrap(), size);
         creation.device = Some(device.to_owned());
-        Filled::open(&acme(&a).create(&creation).unwrap().volume)
+        Filled::open(&tokens::kept_of(acme(&a).create(&creation).unwrap()))
     };
     let (mut near, mut far) = (create("near", &one), create("far", &two));
     until("near has some", || near.grow() && near.held >= 4 << 20);

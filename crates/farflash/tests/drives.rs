@@ -67,7 +67,8 @@ fn a_drive_is_known_by_model_and_serial_number_also_when_its_host_is_gone() {
     assert_eq!(said(&volume["drive"]), names);
     assert_eq!(volume["drive"]["health"], "good");
     let cluster = Cluster::new([b.api.as_str()], None).unwrap();
-    let opened = cluster.open("v", &OpenOptions::default()).unwrap();
+    let token = volume["token"].as_str().map(str::to_owned);
+    let opened = cluster.open("v", &OpenOptions { token, ..OpenOptions::default() }).unwrap();
     let domain = opened.failure_domain().unwrap().expect("a farflash server says it");
     assert_eq!([domain.model.as_str(), domain.serial.as_str()], names);
     assert_eq!(domain.health, farflash_client::DeviceHealth::Good);

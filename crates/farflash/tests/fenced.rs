@@ -27,7 +27,7 @@ use support::cluster::{
 use support::host::{connect, filled, on_core};
 use support::loop_device::LoopDevice;
 use support::skipped::skipped;
-use support::{Files, PATIENCE, Server, run, succeed, until};
+use support::{Files, PATIENCE, Server, run, succeed, tokens, until};
 use units::Lba;
 
 /// Well behind the end of the lease, which is 3 s.
@@ -54,13 +54,9 @@ fn says(server: &Server, is_fenced: bool) {
 }
 
 /// What a host meets that comes now.
-async fn refusal(handle: &Handle, address: SocketAddr, nqn: &Nqn) -> Status {
-    let options = Options { reconnect: Reconnect::Never, ..Options::for_host([7; 16]) };
-    match Client::connect(handle.clone(), address, nqn, options).await {
-        Err(ConnectError::Refused { status, .. }) => status,
-        Err(other) => panic!("{other}"),
-        Ok(_) => panic!("it is let in"),
-    }
+async fn refusal(handle: &Handle, address: SocketAddr, nqn: &Nqn) -> ConnectError {
+    let options = Options { reconnect: Reconnect::Never, ..tokens::options(nqn, 7) };
+    Client::connect(handle.clone(), address, nqn, options).await.err().expect("it is not let in")
 }
 
 /// Nobody serves a volume twice. Method: a host writes to one that is cut off, again and again, until that answers no more; the
@@ -109,18 +105,21 @@ fn a_volume_is_served_by_its_host_until_it_stops_and_by_the_next_behind_that() {
         there.write(Lba(0), filled(99)).await.expect("it serves");
         a.wait_for_log("fenced: ");
         says(&a, true);
-        let busy = Status::CONNECT_CONTROLLER_BUSY;
-        assert_eq!(refusal(&handle, at_a, &nqn).await, busy, "to come again");
+        let refused = refusal(&handle, at_a, &nqn).await;
+        let ConnectError::Command(client::Error::Target { status, .. }) = refused else {
+            panic!("{refused}")
+        };
+        assert_eq!(status, Status::NAMESPACE_NOT_READY, "to come again");
         assert!(!discovered(&a).contains(&nqn.to_string()));
 
         wire.mend();
         a.wait_for_log("the device is served by another host");
         until("it is asked where it is", || listed(&a) == [row("v", "b", "online")]);
-        let gone = Status::CONNECT_INVALID_PARAMETERS.with_dnr();
         until("others are kept out for good", || {
             ask(&a, "/metrics").contains("\nfarflash_fenced 0\n")
         });
-        assert_eq!(refusal(&handle, at_a, &nqn).await, gone);
+        let refused = refusal(&handle, at_a, &nqn).await;
+        assert!(refused.is_refusal(), "{refused}");
         let read = there.read(Lba(0), 1).await.expect("it serves");
         assert_eq!(read.as_bytes(), filled(99).as_bytes());
         a.signal("TERM");
@@ -183,7 +182,7 @@ fn a_host_that_was_stopped_carries_nothing_out_when_it_goes_on() {
             reconnect: Reconnect::Never,
             keep_alive: units::Duration::ZERO,
             command_timeout: units::Duration::from_secs(600),
-            ..Options::for_host([7; 16])
+            ..tokens::options(&nqn, 7)
         };
         let open = Client::connect(handle.clone(), portal, &nqn, options).await.unwrap();
         let open = open.volume().await.unwrap();

@@ -277,7 +277,7 @@ async fn work(
 /// are gone nothing of them is left: no connection, and no memory but what the allocator keeps.
 #[test]
 fn strangers_at_a_live_server_harm_nobody() {
-    let server = Server::start_with("mem:512MiB", &["--core-memory", CORE_MEMORY]);
+    let server = Server::start_with("mem:512MiB", &["--auth", "off", "--core-memory", CORE_MEMORY]);
     let made = server.volume_json(&["create", "a", "--size", "64MiB"]);
     let nqn: Nqn = made["nqn"].as_str().unwrap().parse().unwrap();
     let address = server.portals[0];

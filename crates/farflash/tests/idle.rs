@@ -10,8 +10,8 @@ use std::time::Duration;
 use client::{Client, Options};
 use io_traits::Clock;
 use nvme_wire::Nqn;
-use support::Server;
 use support::host::on_core;
+use support::{Server, tokens};
 
 const QUEUES: u16 = 100;
 /// How long the server is left alone, and what it may use of a core meanwhile: one that spins uses all.
@@ -27,7 +27,7 @@ fn a_server_with_a_hundred_idle_queues_sleeps() {
     let made = server.volume_json(&["create", "a", "--size", "1TiB"]);
     let (portal, nqn) = (server.portals[0], made["nqn"].as_str().unwrap().parse::<Nqn>().unwrap());
     on_core(move |handle| async move {
-        let options = Options { queues: QUEUES, depth: 1, ..Options::for_host([9; 16]) };
+        let options = Options { queues: QUEUES, depth: 1, ..tokens::options(&nqn, 9) };
         let client = Client::connect(handle.clone(), portal, &nqn, options).await.unwrap();
         assert_eq!(client.queues(), QUEUES);
         let mut shares = Vec::new();

@@ -13,7 +13,8 @@ use std::time::Duration;
 
 use etcd::EtcdProcesses;
 use farflash_client::{
-    Cluster, Data, NewVolume, OpenOptions, Pending, Reply, Request, Volume, VolumeRecord,
+    Cluster, CreatedVolume, Data, NewVolume, OpenOptions, Pending, Reply, Request, Volume,
+    VolumeRecord,
 };
 use support::cluster::{self, host_with, knows, lease_ends};
 use support::gate::Gate;
@@ -62,8 +63,9 @@ fn new(name: &str, on: &str) -> NewVolume {
     NewVolume { on: Some(on.to_owned()), ..NewVolume::new(name, 64 * MIB) }
 }
 
-fn open(cluster: &Cluster, volume: &str) -> Volume {
-    cluster.open(volume, &OpenOptions::default()).unwrap()
+fn open(cluster: &Cluster, volume: &str, token: &str) -> Volume {
+    let token = Some(token.to_owned());
+    cluster.open(volume, &OpenOptions { token, ..OpenOptions::default() }).unwrap()
 }
 
 fn kill(server: Server) {
@@ -115,10 +117,11 @@ fn an_open_volume_is_found_wherever_it_goes() {
     let b = service.host("b", &device, &[]);
     knows(&a, "b");
     let cluster = Cluster::new([url(&a)], None).unwrap();
-    let created = cluster.create(&new("v", "rack=of-b")).unwrap().volume;
+    let CreatedVolume { volume: created, tokens } = cluster.create(&new("v", "rack=of-b")).unwrap();
+    let open = |volume: &str| open(&cluster, volume, &tokens.token);
     until("it is known here", || cluster.show("v").is_ok());
     assert_eq!((created.host.as_str(), created.address), ("b", b.portals[0]));
-    let (by_name, by_id) = (open(&cluster, "v"), open(&cluster, &created.id.to_string()));
+    let (by_name, by_id) = (open("v"), open(&created.id.to_string()));
     for (volume, stamp) in [(&by_name, 1), (&by_id, 2)] {
         is_at(volume, &b, "b");
         done(write(volume, stamp));
@@ -187,10 +190,11 @@ fn a_volume_is_opened_again_without_asking_and_a_stale_place_is_found_out() {
     // Two APIs, of which neither answers once it is told not to.
     let gates = [address(&b), address(&a)].map(Gate::start);
     let cluster = Cluster::new(gates.each_ref().map(|gate| gate.url.clone()), None).unwrap();
-    let id = cluster.create(&new("v", "b")).unwrap().volume.id;
+    let CreatedVolume { volume: VolumeRecord { id, .. }, tokens } =
+        cluster.create(&new("v", "b")).unwrap();
     until("it is known to both", || is_known_to(&[&a, &b], id));
-    done(write(&open(&cluster, "v"), 1));
-    open(&cluster, &id.to_string()).close().unwrap();
+    done(write(&open(&cluster, "v", &tokens.token), 1));
+    open(&cluster, &id.to_string(), &tokens.token).close().unwrap();
 
     // The host comes back elsewhere while nobody has the volume open: its old place is tried, and the other API tells.
     kill(b);
@@ -201,14 +205,14 @@ fn a_volume_is_opened_again_without_asking_and_a_stale_place_is_found_out() {
         volumes.iter().map(record).eq([("b".to_owned(), place)])
     };
     until("the other host has seen it", || sees(b.portals[0]));
-    let volume = open(&cluster, "v");
+    let volume = open(&cluster, "v", &tokens.token);
     is_at(&volume, &b, "b");
     holds(&volume, 1);
     volume.close().unwrap();
 
     // That place is remembered: nobody is asked.
     gates.iter().for_each(Gate::hang);
-    let volume = open(&cluster, "v");
+    let volume = open(&cluster, "v", &tokens.token);
     is_at(&volume, &b, "b");
     holds(&volume, 1);
     assert_eq!(gates.each_ref().map(Gate::held), [0, 0]);
@@ -216,7 +220,7 @@ fn a_volume_is_opened_again_without_asking_and_a_stale_place_is_found_out() {
 
     // Another volume has the name, at the other host. Who remembers the old one opens the new one.
     let knowing = Cluster::new([url(&b), url(&a)], None).unwrap();
-    open(&knowing, "v").close().unwrap();
+    open(&knowing, "v", &tokens.token).close().unwrap();
     let other = Cluster::new([url(&a)], None).unwrap();
     other.delete("v").unwrap();
     let mut anew = None;
@@ -224,9 +228,9 @@ fn a_volume_is_opened_again_without_asking_and_a_stale_place_is_found_out() {
         anew = other.create(&new("v", "a")).ok();
         anew.is_some()
     });
-    let anew = anew.unwrap().volume;
+    let CreatedVolume { volume: anew, tokens } = anew.unwrap();
     until("it is known to both", || is_known_to(&[&a, &b], anew.id));
-    let volume = open(&knowing, "v");
+    let volume = open(&knowing, "v", &tokens.token);
     is_at(&volume, &a, "a");
     assert_eq!(volume.properties().unwrap().uuid(), Some(anew.id));
 }

@@ -9,7 +9,7 @@ mod support;
 use farflash_client::{
     Cluster, ClusterOptions, DeviceHealth, ErrorKind, NewVolume, OpenOptions, Slo,
 };
-use library::{BLOCK, MIB, cluster, fails, opened};
+use library::{BLOCK, MIB, cluster, fails, made_and_opened, opened};
 use support::{Files, Server};
 
 /// What the API says of a volume's place its target says, too, and what is not known of a drive neither.
@@ -53,8 +53,7 @@ fn a_volume_goes_where_it_was_told() {
     assert!(nowhere.contains("name one of flash-1, or one of their labels rack=r1"), "{nowhere}");
     fails(cluster.create(&new("v", "rack=r1", "mem:1MiB")), invalid, "mem:1MiB");
     for (name, on, device) in [("a", "rack=r1", "mem:256MiB"), ("b", "flash-1", "mem:128MiB")] {
-        cluster.create(&new(name, on, device)).unwrap();
-        let volume = cluster.open(name, &OpenOptions::default()).unwrap();
+        let volume = made_and_opened(&cluster, &new(name, on, device));
         let said = volume.failure_domain().unwrap().expect("a farflash server says it");
         assert_eq!((said.host.as_str(), said.device.as_str()), ("flash-1", device));
     }

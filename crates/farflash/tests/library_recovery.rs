@@ -99,9 +99,9 @@ fn requests_fail_when_a_server_stays_away_and_work_when_it_is_back() {
     let server = Server::start(&device);
     let api_address = server.api.trim_start_matches("http://").to_owned();
     let cluster = cluster(&server);
-    cluster.create(&NewVolume::new("v", MIB)).unwrap();
+    let token = cluster.create(&NewVolume::new("v", MIB)).unwrap().tokens.token;
     let recovery_timeout = Duration::from_millis(200);
-    let options = OpenOptions { recovery_timeout, ..OpenOptions::default() };
+    let options = OpenOptions { recovery_timeout, ..with_token(&token) };
     let volume = cluster.open("v", &options).unwrap();
     server.signal("KILL");
     server.wait();
@@ -143,7 +143,7 @@ fn a_request_that_ends_every_connection_does_not_do_so_for_ever() {
     let created = cluster(&server).create(&NewVolume::new("v", MIB)).unwrap();
     let proxy = Proxy::start(created.volume.address);
     let place = format!("tcp://{}/{}", proxy.address, created.volume.nqn);
-    let volume = farflash_client::open(&place, &OpenOptions::default()).unwrap();
+    let volume = farflash_client::open(&place, &with_token(&created.tokens.token)).unwrap();
     proxy.end_at(7);
     let read = |lba: u64| {
         let request = Request::Read { offset: lba * BLOCK as u64, len: BLOCK };

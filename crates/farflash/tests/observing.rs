@@ -154,7 +154,7 @@ fn metrics_count_what_was_done() {
 /// What a host is told by a status is counted by its name: of the device also when the volume is gone.
 #[test]
 fn metrics_count_errors_by_what_hosts_were_told() {
-    let server = Server::start("mem:64MiB");
+    let server = Server::start_with("mem:64MiB", &["--auth", "off"]);
     let volume = server.volume_json(&["create", "thin", "--size", "256MiB"]);
     let text = |field: &str| volume[field].as_str().unwrap().to_owned();
     let target = format!("tcp://{}/{}", text("address"), text("nqn"));
@@ -214,7 +214,7 @@ fn the_dashboard_asks_for_metrics_that_there_are() {
 
 #[test]
 fn status_says_that_all_is_well() {
-    let server = Server::start("mem:256MiB");
+    let server = Server::start_with("mem:256MiB", &["--auth", "off"]);
     // A head without a table says nothing.
     for (list, what, how) in [
         (&["volume", "list"][..], "there are no volumes", "volume create"),

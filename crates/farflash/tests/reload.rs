@@ -12,15 +12,17 @@ use control::{ApiClient, ApiError, ApiTls, CERTIFICATE_FILE, KEY_FILE, ProblemCo
 use serde_json::{Value, json};
 use support::audit::deeds;
 use support::users::{self, User};
-use support::{Files, Server, farflash, until};
+use support::{Files, Server, farflash, tokens, until};
 
 /// A host that reads, and goes when this is dropped.
 struct Load(Child);
 
 impl Load {
-    fn start(target: &str) -> Self {
+    fn start(volume: &control::Volume) -> Self {
+        let target = &format!("tcp://{}/{}", volume.address, volume.nqn);
         let arguments = ["bench", "--target", target, "--rate", "200", "--seconds", "3600"];
         let mut command = farflash(&arguments);
+        tokens::give(&mut command, target);
         Self(command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap())
     }
 }
@@ -113,8 +115,8 @@ fn users_certificate_and_log_change_while_a_host_goes_on() {
     let reloaded = Reloaded::start(&[old.entry()]);
     let size = control::VolumeSize::try_from(64 << 20).unwrap();
     let request = control::CreateVolume::new("v".parse().unwrap(), size);
-    let volume = reloaded.client(&old).create(&request).unwrap().volume;
-    let mut load = Load::start(&format!("tcp://{}/{}", volume.address, volume.nqn));
+    let volume = tokens::kept_of(reloaded.client(&old).create(&request).unwrap());
+    let mut load = Load::start(&volume);
     let requests = |client: &ApiClient| client.stats().unwrap().volumes[0].flow.requests;
     until("the host reads", || requests(&reloaded.client(&old)) > 0);
 

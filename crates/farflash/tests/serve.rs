@@ -39,8 +39,10 @@ fn a_volume_lives_from_create_to_delete() {
     assert_eq!(made["allocated_bytes"], 0);
     assert_eq!(made["device"], "mem:256MiB");
     let (ip, port) = (server.portals[0].ip(), server.portals[0].port());
-    let connect =
-        format!("nvme connect -t tcp -a {ip} -s {port} -n {}", made["nqn"].as_str().unwrap());
+    let secret =
+        "--config /etc/nvme/config.json  # its token: \"dhchap_key\" of this port in there";
+    let nqn = made["nqn"].as_str().unwrap();
+    let connect = format!("nvme connect -t tcp -a {ip} -s {port} -n {nqn} {secret}");
     assert_eq!(made["connect"], connect);
     assert!(server.volume(&["show", "db-1"]).stdout.contains(&connect));
     assert_eq!(server.volume_json(&["show", id]), made);
@@ -490,7 +492,7 @@ fn a_thousand_connections_are_served_at_a_time() {
                 queues: QUEUES,
                 depth: 8,
                 connect_timeout: Duration::from_secs(30),
-                ..client::Options::for_host([id; 16])
+                ..support::tokens::options(&nqn, id)
             };
             let client = client::Client::connect(handle.clone(), portal, &nqn, options).await;
             let client = client.unwrap();

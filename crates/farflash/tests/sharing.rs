@@ -79,6 +79,7 @@ fn load(target: &str, seconds: &str) -> Child {
     let arguments = ["bench", "--target", target, "--rw", "randrw", "--seconds", seconds];
     let more = ["--qd", "32", "--range", "16MiB", "--overwrite", "--json", "--quiet"];
     let mut command = farflash(&[&arguments[..], &more].concat());
+    support::tokens::give(&mut command, target);
     command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
 }
 
@@ -238,6 +239,7 @@ fn random_reads(target: &str, seconds: &str) -> Child {
     let arguments = ["bench", "--target", target, "--rw", "randread", "--seconds", seconds];
     let more = ["--qd", "32", "--range", "16MiB", "--json", "--quiet"];
     let mut command = farflash(&[&arguments[..], &more].concat());
+    support::tokens::give(&mut command, target);
     command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
 }
 

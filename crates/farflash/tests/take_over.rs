@@ -85,7 +85,7 @@ fn a_host_that_is_alive_is_not_taken_from() {
     let a = host_with(&near, "a", &format(&files, "a"), &more);
     let certificate = tls.join(control::CERTIFICATE_FILE);
     let at_a = ApiClient::trusting(&a.api, Some(&certificate)).unwrap();
-    let volume = at_a.create(&creation("v")).unwrap().volume;
+    let volume = support::tokens::kept_of(at_a.create(&creation("v")).unwrap());
     let copied = copy(&files, "a", "b");
     wire.cut();
     a.wait_for_log("the directory is away");

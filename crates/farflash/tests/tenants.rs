@@ -233,7 +233,7 @@ fn bad_restrictions_are_refused_with_their_place() {
 /// come in the form of IPv6 ones; hosts come by either.
 #[test]
 fn networks_of_either_kind_let_in_their_own() {
-    let more = ["--advertise", "127.0.0.1"];
+    let more = ["--advertise", "127.0.0.1", "--auth", "off"];
     let server = Server::start_on("mem:256MiB", "[::]:0", "127.0.0.1:0", &more);
     let volume = server.volume_json(&["create", "v", "--size", "64MiB"]);
     let (nqn, port) = (text(&volume, "nqn"), server.portals[0].port());
@@ -353,6 +353,13 @@ fn a_wrong_list_of_users_keeps_the_server_from_starting() {
     refused(&serve, 2, "64 hexadecimal digits", "api-token");
 }
 
+/// A volume that was made, opened with its token.
+fn opened(made: &serde_json::Value) -> farflash_client::Volume {
+    let token = Some(text(made, "token").to_owned());
+    let options = farflash_client::OpenOptions { token, ..Default::default() };
+    farflash_client::open(&target(made), &options).unwrap()
+}
+
 /// A tenant's volumes together hold no more than its quota, on whichever core they are; others do not
 /// notice, what is there can be overwritten, and what is given back can be used.
 #[test]
@@ -367,7 +374,7 @@ fn a_tenant_holds_no_more_than_its_quota() {
     let open = |user: &User, name: &str, core: &str| {
         let made = ask(&server, &user.token, &["create", name, "--size", "64MiB", "--core", core]);
         let made: serde_json::Value = serde_json::from_str(&made.stdout).unwrap();
-        farflash_client::open(&target(&made), &farflash_client::OpenOptions::default()).unwrap()
+        opened(&made)
     };
     let cores: Vec<&str> = cores.split(',').collect();
     let (first, last) = (cores[0], cores[cores.len() - 1]);
@@ -433,7 +440,7 @@ fn what_a_tenant_may_hold_changes_at_a_reload() {
             let create = ["create", &name, "--size", "128MiB", "--core", core];
             let made = ask(&server, &acme.token, &create);
             let made: serde_json::Value = serde_json::from_str(&made.stdout).unwrap();
-            farflash_client::open(&target(&made), &farflash_client::OpenOptions::default()).unwrap()
+            opened(&made)
         })
         .collect();
     let data = vec![7; 64 << 10];

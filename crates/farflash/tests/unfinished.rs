@@ -24,10 +24,11 @@ const LATE: Duration = Duration::from_secs(1);
 fn behind_proxy(server: &Server) -> (Volume, Proxy) {
     let api = format!("http://{}", server.api.trim_start_matches("http://"));
     let cluster = Cluster::new([api], None).unwrap();
-    let created = cluster.create(&NewVolume::new("v", 64 * MIB)).unwrap().volume;
-    let proxy = Proxy::start(created.address);
-    let place = format!("tcp://{}/{}", proxy.address, created.nqn);
-    let options = OpenOptions { digests: false, ..OpenOptions::default() };
+    let created = cluster.create(&NewVolume::new("v", 64 * MIB)).unwrap();
+    let proxy = Proxy::start(created.volume.address);
+    let place = format!("tcp://{}/{}", proxy.address, created.volume.nqn);
+    let token = Some(created.tokens.token);
+    let options = OpenOptions { digests: false, token, ..OpenOptions::default() };
     (farflash_client::open(&place, &options).unwrap(), proxy)
 }
 

@@ -240,7 +240,8 @@ fn at_most(connections: u64) -> u64 {
 #[test]
 fn as_many_of_the_worst_hosts_as_are_let_in_cost_what_is_documented() {
     let connections = CONNECTIONS_MAX.to_string();
-    let more = ["--core-memory", CORE_MEMORY.0, "--connections-max", &connections];
+    let memory = ["--core-memory", CORE_MEMORY.0];
+    let more = [&["--auth", "off", "--connections-max", &connections][..], &memory].concat();
     let device = format!("mem:{},reads-per-second=2000,writes-per-second=2000", DEVICE.0);
     let server = Server::start_with(&device, &more);
     let port = server.portals[0].port();

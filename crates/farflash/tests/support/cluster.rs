@@ -62,7 +62,7 @@ pub fn refused(directory: &str, name: &str, device: &str, more: &[&str]) -> Outc
     let membership = membership(directory, name);
     let membership: Vec<&str> = membership.iter().map(String::as_str).collect();
     let serve = ["serve", "--device", device, "--listen", "127.0.0.1:0", "--api", "127.0.0.1:0"];
-    let outcome = run(&[&serve[..], &["--auth", "off"], &membership[..], more].concat());
+    let outcome = run(&[&serve[..], &membership[..], more].concat());
     assert_eq!(outcome.code, Some(1), "{outcome:?}");
     outcome
 }

@@ -6,15 +6,17 @@ use nvme_wire::Nqn;
 use reactor::{CoreConfig, Handle};
 use units::BLOCK_SIZE;
 
+use super::tokens;
+
 /// Runs `main` as a host.
 pub fn on_core<T: 'static, F: Future<Output = T> + 'static>(main: impl FnOnce(Handle) -> F) -> T {
     reactor::run_on_current_thread(&CoreConfig::default(), main).unwrap()
 }
 
-/// Connects, with data digests; a lost connection is not made again.
+/// Connects with the volume's token and data digests; a lost connection is not made again.
 pub async fn connect(handle: &Handle, address: std::net::SocketAddr, nqn: &Nqn) -> Volume<Handle> {
     let options =
-        Options { reconnect: Reconnect::Never, data_digest: true, ..Options::for_host([7; 16]) };
+        Options { reconnect: Reconnect::Never, data_digest: true, ..tokens::options(nqn, 7) };
     let client = Client::connect(handle.clone(), address, nqn, options).await.unwrap();
     client.volume().await.unwrap()
 }

@@ -19,21 +19,24 @@ pub fn with_token(token: &str) -> OpenOptions {
     OpenOptions { token: Some(token.to_owned()), ..OpenOptions::default() }
 }
 
-/// An open volume of a server without authentication.
+/// A new volume, opened with its token.
 pub fn opened(cluster: &Cluster, name: &str, size: u64) -> Volume {
-    cluster.create(&NewVolume::new(name, size)).unwrap();
-    cluster.open(name, &OpenOptions::default()).unwrap()
+    made_and_opened(cluster, &NewVolume::new(name, size))
 }
 
-/// An open volume whose blocks have metadata.
+/// The same, with metadata of its blocks.
 pub fn opened_with_metadata(
     cluster: &Cluster,
     name: &str,
     size: u64,
     metadata_size: u32,
 ) -> Volume {
-    cluster.create(&NewVolume { metadata_size, ..NewVolume::new(name, size) }).unwrap();
-    cluster.open(name, &OpenOptions::default()).unwrap()
+    made_and_opened(cluster, &NewVolume { metadata_size, ..NewVolume::new(name, size) })
+}
+
+pub fn made_and_opened(cluster: &Cluster, new: &NewVolume) -> Volume {
+    let token = cluster.create(new).unwrap().tokens.token;
+    cluster.open(&new.name, &with_token(&token)).unwrap()
 }
 
 /// Data and metadata of `count` blocks, all different.

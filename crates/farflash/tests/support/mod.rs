@@ -9,6 +9,7 @@ pub mod networks;
 pub mod proxy;
 #[path = "../../../reactor/src/tests/skipped.rs"]
 pub mod skipped;
+pub mod tokens;
 pub mod users;
 
 use std::io::{BufRead, BufReader};
@@ -144,7 +145,8 @@ pub fn device(path: &Path) -> String {
     format!("file:{}", path.display())
 }
 
-/// A server on ports of the kernel's choice. Killed when dropped.
+/// A server on ports of the kernel's choice. Volumes are opened by their tokens unless a test says otherwise. Killed when
+/// dropped.
 pub struct Server {
     child: Child,
     pub api: String,
@@ -169,9 +171,7 @@ impl Server {
 
     pub fn start_on(device: &str, listen: &str, api: &str, more: &[&str]) -> Self {
         let arguments = ["serve", "--device", device, "--listen", listen, "--api", api];
-        // Open to all unless a test says otherwise.
-        let auth = if more.contains(&"--auth") { &[][..] } else { &["--auth", "off"] };
-        Self::from_arguments(&[&arguments[..], &["--log-json"], auth, more].concat())
+        Self::from_arguments(&[&arguments[..], &["--log-json"], more].concat())
     }
 
     /// Starts one with these words, and waits until it is ready.
@@ -194,7 +194,7 @@ impl Server {
     pub fn start_by(command: &str, words: &[&str], device: &str, more: &[&str]) -> Self {
         let arguments =
             ["serve", "--device", device, "--listen", "127.0.0.1:0", "--api", "127.0.0.1:0"];
-        let arguments = [&arguments[..], &["--auth", "off", "--log-json"], more].concat();
+        let arguments = [&arguments[..], &["--log-json"], more].concat();
         let mut by = Command::new(command);
         by.args(words).arg(farflash(&[]).get_program()).args(&arguments);
         Self::spawn(&mut by)
@@ -240,11 +240,13 @@ impl Server {
         run(&[&["volume"], arguments, &["--api", &self.api]].concat())
     }
 
-    /// Runs `farflash volume … --json` and reads what it printed.
+    /// Runs `farflash volume … --json` and reads what it printed. A token in that is kept for those who open the volume.
     pub fn volume_json(&self, arguments: &[&str]) -> Value {
         let outcome = self.volume(&[arguments, &["--json"]].concat());
         assert_eq!(outcome.code, Some(0), "{arguments:?}: {outcome:?}");
-        serde_json::from_str(&outcome.stdout).unwrap()
+        let answer = serde_json::from_str(&outcome.stdout).unwrap();
+        tokens::keep(&answer);
+        answer
     }
 
     /// Resident memory in bytes.
