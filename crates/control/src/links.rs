@@ -11,7 +11,7 @@ const OF_A_VOLUME: &[&str] =
 /// What takes a device's name.
 const OF_A_DEVICE: &[&str] = &["changeDevice", "showScrub", "startScrub", "stopScrub"];
 /// What takes a device's id.
-const OF_A_DEVICE_ID: &[&str] = &["showServing", "forgetDevice"];
+const OF_A_DEVICE_ID: &[&str] = &["showServing", "forgetDevice", "forgetDeviceOf"];
 
 /// An answer that names something, and what can be asked for by that name.
 struct Source {
