@@ -1,119 +1,159 @@
 //! Whose socket is at the other end of an API connection, if that is on this host.
 //!
-//! - W1: the kernel's table of sockets says it, as the other end cannot. A socket that nobody holds any more, such as that of
-//!   a process which has sent its request and gone, is shown with the user 0: it is nobody's.
+//! - W1: the kernel says it (sock_diag(7)), as the other end cannot. A socket that nobody holds any more, such as that of a
+//!   process which has sent its request and gone, may be shown with the user 0: it is nobody's.
 //! - W2: a connection is looked up when it begins. From then on nobody else can have its addresses, as this end is open.
-//! - W3: who comes from an address that this host does not have is at another host, or in another network namespace, and so in no
-//!   table here. Of such there may be many, and for them nothing is read.
+//! - W3: it asks for this one socket, which takes microseconds, however many there are on this host and whoever comes from
+//!   another. Its table of all sockets (`/proc/net/tcp`) takes milliseconds to read on a large machine.
 
-use std::io::ErrorKind;
-use std::net::{SocketAddr, SocketAddrV6, UdpSocket};
+use std::io::{self, ErrorKind};
+use std::net::{SocketAddr, TcpListener, TcpStream};
 
-use procfs::net::{TcpNetEntry, TcpState};
+use netlink_packet_core::{NLM_F_REQUEST, NetlinkHeader, NetlinkMessage, NetlinkPayload};
+use netlink_packet_sock_diag::SockDiagMessage;
+use netlink_packet_sock_diag::constants::{AF_INET, AF_INET6, IPPROTO_TCP, TCP_ESTABLISHED};
+use netlink_packet_sock_diag::inet::{
+    ExtensionFlags, InetRequest, InetResponseHeader, SocketId, StateFlags,
+};
+use netlink_sys::protocols::NETLINK_SOCK_DIAG;
+use netlink_sys::{Socket, SocketAddr as NetlinkAddress};
 
-/// The table changes while it is read, and what moves in it can be missed.
-const LOOKS: usize = 3;
+/// Room for an answer: the socket, and attributes that were not asked for.
+const ANSWER_BYTES_MAX: usize = 4096;
+/// Whichever of the sockets with these addresses: there is one.
+const ANY_COOKIE: [u8; 8] = [0xFF; 8];
 
-/// The user whose socket at `peer` is connected to `own`; `None` if it is not on this host, or nobody's.
-pub(crate) async fn owner_of(peer: SocketAddr, own: SocketAddr) -> Option<u32> {
-    look_up(peer, own, read_tables).await
-}
-
-/// The same, by tables that `read` reads, which may wait.
-async fn look_up(
-    peer: SocketAddr,
-    own: SocketAddr,
-    read: impl Fn() -> Vec<TcpNetEntry> + Send + 'static,
-) -> Option<u32> {
-    if !may_be_here(peer) {
-        return None;
-    }
-    let look = move || (0..LOOKS).find_map(|_| owner_in(&read(), peer, own));
-    tokio::task::spawn_blocking(look).await.ok().flatten()
-}
-
-fn read_tables() -> Vec<TcpNetEntry> {
-    // A host without IPv6 has one table.
-    [procfs::net::tcp(), procfs::net::tcp6()].into_iter().flatten().flatten().collect()
-}
-
-/// Whether `peer` may be on this host (W3). Waits for nothing.
+/// The user whose socket at `peer` is connected to `own`; `None` if it is not on this host, or nobody's. Waits for nothing.
 ///
-/// The kernel lets a socket have an address of this network namespace only, of whatever kind (all of 127.0.0.0/8, one of an interface
-/// that is down), unless the host is set to let it have any. Anything else that keeps it from one says nothing.
-fn may_be_here(peer: SocketAddr) -> bool {
-    let address = match peer {
-        // That of an interface is one with its scope.
-        SocketAddr::V6(peer) if peer.ip().to_ipv4_mapped().is_none() => {
-            SocketAddr::V6(SocketAddrV6::new(*peer.ip(), 0, 0, peer.scope_id()))
+/// # Errors
+/// The kernel does not say it.
+pub(crate) fn owner_of(peer: SocketAddr, own: SocketAddr) -> io::Result<Option<u32>> {
+    let wanted = identity(peer, own);
+    let found = ask(wanted.clone())?;
+    Ok(found.filter(|socket| is_held(socket, &wanted)).map(|socket| socket.uid))
+}
+
+/// Whether the kernel says whose sockets are: tried with one of ours.
+///
+/// # Errors
+/// It does not, or this host has no loopback.
+pub(crate) fn check() -> io::Result<()> {
+    let listener = TcpListener::bind(("127.0.0.1", 0))?;
+    let stream = TcpStream::connect(listener.local_addr()?)?;
+    match owner_of(stream.local_addr()?, stream.peer_addr()?)? {
+        Some(_) => Ok(()),
+        None => Err(ErrorKind::Unsupported.into()),
+    }
+}
+
+/// How the kernel names the socket at `peer`. An IPv4 address in the form of an IPv6 one is that address.
+fn identity(peer: SocketAddr, own: SocketAddr) -> SocketId {
+    let interface_id = match peer {
+        SocketAddr::V4(_) => 0,
+        SocketAddr::V6(peer) => peer.scope_id(),
+    };
+    SocketId {
+        source_port: peer.port(),
+        destination_port: own.port(),
+        source_address: peer.ip().to_canonical(),
+        destination_address: own.ip().to_canonical(),
+        interface_id,
+        cookie: ANY_COOKIE,
+    }
+}
+
+/// Asks the kernel for a socket. It may answer with one that only listens there.
+fn ask(socket_id: SocketId) -> io::Result<Option<InetResponseHeader>> {
+    let family = if socket_id.source_address.is_ipv4() { AF_INET } else { AF_INET6 };
+    let request = InetRequest {
+        family,
+        protocol: IPPROTO_TCP,
+        extensions: ExtensionFlags::empty(),
+        states: StateFlags::all(),
+        socket_id,
+    };
+    let mut header = NetlinkHeader::default();
+    header.flags = NLM_F_REQUEST;
+    let mut message = NetlinkMessage::new(header, SockDiagMessage::InetRequest(request).into());
+    message.finalize();
+    let mut bytes = vec![0; message.buffer_len()];
+    message.serialize(&mut bytes);
+    let socket = Socket::new(NETLINK_SOCK_DIAG)?;
+    socket.connect(&NetlinkAddress::new(0, 0))?;
+    socket.send(&bytes, 0)?;
+    let mut answer = Vec::with_capacity(ANSWER_BYTES_MAX);
+    socket.recv(&mut answer, 0)?;
+    let answer = NetlinkMessage::<SockDiagMessage>::deserialize(&answer)
+        .map_err(|error| io::Error::new(ErrorKind::InvalidData, error.to_string()))?;
+    match answer.payload {
+        NetlinkPayload::InnerMessage(SockDiagMessage::InetResponse(found)) => {
+            Ok(Some(found.header))
         }
-        _ => SocketAddr::new(peer.ip().to_canonical(), 0),
-    };
-    !UdpSocket::bind(address).is_err_and(|error| error.kind() == ErrorKind::AddrNotAvailable)
+        NetlinkPayload::Error(error) => match error.to_io() {
+            error if error.kind() == ErrorKind::NotFound => Ok(None),
+            error => Err(error),
+        },
+        _ => Err(ErrorKind::InvalidData.into()),
+    }
 }
 
-fn owner_in(table: &[TcpNetEntry], peer: SocketAddr, own: SocketAddr) -> Option<u32> {
-    let (peer, own) = (canonical(peer), canonical(own));
-    let is_it = |entry: &&TcpNetEntry| {
-        canonical(entry.local_address) == peer
-            && canonical(entry.remote_address) == own
-            // W1.
-            && entry.state == TcpState::Established
-            && entry.inode != 0
+/// W1: whether it is the socket that was asked for, and a process has it.
+fn is_held(socket: &InetResponseHeader, wanted: &SocketId) -> bool {
+    let ends = |id: &SocketId| {
+        let addresses = [id.source_address, id.destination_address];
+        (addresses.map(|address| address.to_canonical()), id.source_port, id.destination_port)
     };
-    table.iter().find(is_it).map(|entry| entry.uid)
-}
-
-/// An IPv4 address in the form of an IPv6 one is that address. Scopes are not in the table.
-fn canonical(address: SocketAddr) -> (std::net::IpAddr, u16) {
-    (address.ip().to_canonical(), address.port())
+    ends(&socket.socket_id) == ends(wanted)
+        && socket.state == TCP_ESTABLISHED
+        && socket.inode != 0
 }
 
 #[cfg(test)]
 mod tests {
-    use std::net::{TcpListener, TcpStream};
     use std::os::unix::fs::MetadataExt;
-    use std::sync::Arc;
-    use std::sync::atomic::{AtomicUsize, Ordering};
-
-    use procfs::FromBufReadSI;
-    use procfs::net::TcpNetEntries;
 
     use super::*;
 
-    /// Rows as Linux 6.1 prints them: a listener, both ends of a connection of user 1000 to port 7420, one from an IPv6 socket,
-    /// one whose process has gone, and one that has ended.
-    const TABLE: &str = "\
-  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode
-   0: 0100007F:1CFC 00000000:0000 0A 00000000:00000000 00:00000000 00000000     0        0 41 1 0 100 0 0 10 0
-   1: 0100007F:1CFC 0100007F:C350 01 00000000:00000000 00:00000000 00000000     0        0 43 1 0 20 4 30 10 -1
-   2: 0100007F:C350 0100007F:1CFC 01 00000000:00000000 00:00000000 00000000  1000        0 42 1 0 20 4 30 10 -1
-   3: 0100007F:C351 0100007F:1CFC 05 00000000:00000000 00:00000000 00000000     0        0 0 1 0 20 4 30 10 -1
-   4: 0100007F:C352 0100007F:1CFC 06 00000000:00000000 03:00001770 00000000     0        0 0 3 0
-";
-
-    fn owner_at(port: u16) -> Option<u32> {
-        let table = TcpNetEntries::from_buf_read(TABLE.as_bytes(), procfs::current_system_info());
+    /// The user of what the kernel shows so of the socket at port 50000 that is connected to port 7420.
+    fn shown(change: impl FnOnce(&mut InetResponseHeader)) -> Option<u32> {
         let address = |text: &str, port| SocketAddr::new(text.parse().unwrap(), port);
         let own = address("::ffff:127.0.0.1", 7420);
-        owner_in(&table.unwrap().0, address("127.0.0.1", port), own)
+        let wanted = identity(address("127.0.0.1", 50_000), own);
+        let mut socket = InetResponseHeader {
+            family: AF_INET,
+            state: TCP_ESTABLISHED,
+            timer: None,
+            socket_id: wanted.clone(),
+            recv_queue: 0,
+            send_queue: 0,
+            uid: 1000,
+            inode: 42,
+        };
+        change(&mut socket);
+        is_held(&socket, &wanted).then_some(socket.uid)
     }
 
     #[test]
     fn a_connection_is_its_process_s_user_s() {
-        assert_eq!(owner_at(50_000), Some(1000));
-        assert_eq!(owner_at(50_003), None, "there is none");
+        assert_eq!(shown(|_| ()), Some(1000));
+        let mapped = "::ffff:127.0.0.1".parse().unwrap();
+        assert_eq!(shown(|socket| socket.socket_id.source_address = mapped), Some(1000));
+        assert_eq!(shown(|socket| socket.socket_id.source_port = 50_001), None);
+        assert_eq!(shown(|socket| socket.socket_id.destination_port = 0), None, "it listens");
     }
 
-    /// The user 0 that these rows show is not root.
+    /// The user 0 that such are shown with is not root.
     #[test]
     fn what_nobody_holds_any_more_is_nobody_s() {
-        assert_eq!(owner_at(50_001), None);
-        assert_eq!(owner_at(50_002), None);
+        for state in (0..=11).filter(|state| *state != TCP_ESTABLISHED) {
+            assert_eq!(shown(|socket| socket.state = state), None, "{state}");
+        }
+        assert_eq!(shown(|socket| socket.inode = 0), None);
     }
 
-    #[tokio::test]
-    async fn a_real_connection_is_our_own_until_it_is_closed() {
+    #[test]
+    fn a_real_connection_is_our_own_until_it_is_closed() {
+        check().unwrap();
         let uid = std::fs::metadata("/proc/self").unwrap().uid();
         for (any, to) in [
             ("127.0.0.1:0", "127.0.0.1"),
@@ -127,37 +167,21 @@ mod tests {
             let stream = TcpStream::connect((to, port)).unwrap();
             let (accepted, peer) = listener.accept().unwrap();
             let own = accepted.local_addr().unwrap();
-            assert_eq!(owner_of(peer, own).await, Some(uid), "{any}");
+            assert_eq!(owner_of(peer, own).unwrap(), Some(uid), "{any}");
             drop(stream);
-            assert_eq!(owner_of(peer, own).await, None, "{any}");
+            assert_eq!(owner_of(peer, own).unwrap(), None, "{any}");
             drop(accepted);
         }
     }
-    /// W3. Method: addresses of documentation, which are nobody's; and some of this host.
-    #[tokio::test]
-    async fn nothing_is_read_for_who_comes_from_another_host() {
-        for family in ["ipv4", "ipv6"] {
-            let path = format!("/proc/sys/net/{family}/ip_nonlocal_bind");
-            let any = std::fs::read_to_string(path).is_ok_and(|setting| setting.trim() != "0");
-            assert!(!any, "sockets here may have any address");
-        }
-        let own = SocketAddr::from(([192, 0, 2, 1], 7420));
-        for (peer, expected) in [
-            ("192.0.2.7:9", 0),
-            ("[::ffff:192.0.2.7]:9", 0),
-            ("[2001:db8::7]:9", 0),
-            ("127.255.0.7:9", LOOKS),
-            ("[::ffff:127.0.0.1]:9", LOOKS),
-            ("[::1]:9", LOOKS),
-        ] {
-            let reads = Arc::new(AtomicUsize::new(0));
-            let read = reads.clone();
-            let count = move || {
-                read.fetch_add(1, Ordering::Relaxed);
-                Vec::new()
-            };
-            assert_eq!(look_up(peer.parse().unwrap(), own, count).await, None);
-            assert_eq!(reads.load(Ordering::Relaxed), expected, "{peer}");
+
+    /// Method: addresses of documentation, which are nobody's here; and a port at which this process only listens.
+    #[test]
+    fn who_is_not_connected_here_is_nobody() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let own = SocketAddr::from(([127, 0, 0, 1], 7420));
+        let listening = listener.local_addr().unwrap().to_string();
+        for peer in ["192.0.2.7:9", "[2001:db8::7]:9", "127.255.0.7:9", &listening] {
+            assert_eq!(owner_of(peer.parse().unwrap(), own).unwrap(), None, "{peer}");
         }
     }
 }

@@ -45,6 +45,12 @@ pub async fn serve(
 ) {
     let (tls, users) = (guard.tls.clone(), guard.users.clone());
     let router = routes::router(service, guard, limits);
+    if let (true, Err(error)) = (users.are_owners(), owner::check()) {
+        tracing::warn!(
+            %error,
+            "the kernel does not say whose connections are, so that the API answers nobody: load inet_diag, or give --api-users"
+        );
+    }
     let mut clients = Clients::new(router, (tls, users), limits);
     let mut stop = pin!(stop);
     loop {
@@ -154,7 +160,7 @@ impl Clients {
         let task = self.connections.spawn(async move {
             let router = match own {
                 None => router,
-                Some(own) => with_owner(router, peer, own).await,
+                Some(own) => with_owner(router, peer, own),
             };
             match tls {
                 None => serve_connection(stream, router, limits, stopping).await,
@@ -181,10 +187,14 @@ impl Clients {
 }
 
 /// Finds out whose connection that from `peer` to `own` is, for `router` to know.
-async fn with_owner(router: Router, peer: SocketAddr, own: SocketAddr) -> Router {
-    match owner::owner_of(peer, own).await {
-        None => router,
-        Some(uid) => router.layer(Extension(Owner(uid))),
+fn with_owner(router: Router, peer: SocketAddr, own: SocketAddr) -> Router {
+    match owner::owner_of(peer, own) {
+        Ok(Some(uid)) => router.layer(Extension(Owner(uid))),
+        Ok(None) => router,
+        Err(error) => {
+            tracing::debug!(%peer, %error, "it is not known whose API connection it is");
+            router
+        }
     }
 }
 
