@@ -103,9 +103,7 @@ fn is_held(socket: &InetResponseHeader, wanted: &SocketId) -> bool {
         let addresses = [id.source_address, id.destination_address];
         (addresses.map(|address| address.to_canonical()), id.source_port, id.destination_port)
     };
-    ends(&socket.socket_id) == ends(wanted)
-        && socket.state == TCP_ESTABLISHED
-        && socket.inode != 0
+    ends(&socket.socket_id) == ends(wanted) && socket.state == TCP_ESTABLISHED && socket.inode != 0
 }
 
 #[cfg(test)]
