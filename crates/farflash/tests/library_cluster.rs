@@ -256,11 +256,11 @@ fn neither_requests_nor_openings_ask_etcd() {
     let device = service.device("a");
     let server = service.host("a", &device, &[]);
     let cluster = Cluster::new([url(&server)], None).unwrap();
-    cluster.create(&new("v", "a")).unwrap();
+    let token = cluster.create(&new("v", "a")).unwrap().tokens.token;
     let before = ranges(service.etcd.address(0));
     assert!(before > 0, "the server has asked when it started");
     for _ in 0..OPENINGS {
-        let volume = open(&cluster, "v");
+        let volume = open(&cluster, "v", &token);
         (0..=99).for_each(|stamp| assert!(matches!(done(write(&volume, stamp)), Reply::Done)));
         (0..=99).for_each(|stamp| holds(&volume, stamp));
     }
