@@ -30,7 +30,8 @@ fn said_by_example(
 
 #[test]
 fn the_asynchronous_example_does_what_it_says() {
-    let server = Server::start("mem:256MiB");
+    // The example has no place for a token.
+    let server = Server::start_with("mem:256MiB", &["--auth", "off"]);
     let volume = cluster(&server).create(&NewVolume::new("v", MIB)).unwrap().volume;
     let (address, nqn) = (volume.address.to_string(), volume.nqn.to_string());
     let said = |arguments: &[&str]| said_by_example(("client", "volume"), arguments, &[]);
