@@ -144,6 +144,7 @@ mod tests {
         drop(first);
         // A process that another test begins has all that this one has until it executes its program.
         let again = (0..1000).find_map(|_| {
+            // tidy: allow(thread) nobody tells when that is
             std::thread::sleep(std::time::Duration::from_millis(10));
             Identity::take("test", "identity-test").ok()
         });
