@@ -2,32 +2,18 @@
 //!
 //! It is built with a core that can be told to leave that out, which no other program is.
 
-#[allow(dead_code, reason = "shared with `bench engine`, which uses all of it")]
-#[path = "engine/bed.rs"]
-mod bed;
 mod by_turns;
-#[allow(dead_code, reason = "shared with `bench engine`, which uses all of it")]
-#[path = "engine/counted.rs"]
-mod counted;
-#[allow(dead_code, reason = "shared with `bench`, which uses all of it")]
-mod cpus;
-mod served;
-#[allow(dead_code, reason = "shared with `bench engine`, which uses all of it")]
-#[path = "engine/target.rs"]
-mod target;
 
 use allocator::Allocator;
 use anyhow::Result;
 use clap::Parser;
 
-use self::by_turns::{Length, VOLUME_BYTES, measure};
-use self::served::Served;
+use self::by_turns::served::Served;
+use self::by_turns::{DEVICE_BYTES, Length, VOLUME_BYTES, bed, cpus, measure};
 
 /// The core shall run as it does in farflash.
 #[global_allocator]
 static ALLOCATOR: Allocator = Allocator;
-
-const DEVICE_BYTES: u64 = 2 << 30;
 
 #[derive(Parser)]
 #[command(about = "Measures what counting costs a read, and prints rates as JSON")]

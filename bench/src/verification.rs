@@ -2,21 +2,9 @@
 //!
 //! It is built with an engine that can be told to leave the comparison out, which no other program is. What is read is
 //! copied, as it is into the socket of whoever asked: a device in memory is only looked at, and a block that nobody
-//! touches never comes from memory. And by a host, over TCP, from a core that can leave it out (`served.rs`).
+//! touches never comes from memory. And by a host, over TCP, from a core that can leave it out (`by_turns/served.rs`).
 
-#[allow(dead_code, reason = "shared with `bench engine`, which uses all of it")]
-#[path = "engine/bed.rs"]
-mod bed;
 mod by_turns;
-#[allow(dead_code, reason = "shared with `bench engine`, which uses all of it")]
-#[path = "engine/counted.rs"]
-mod counted;
-#[allow(dead_code, reason = "shared with `bench`, which uses all of it")]
-mod cpus;
-mod served;
-#[allow(dead_code, reason = "shared with `bench engine`, which uses all of it")]
-#[path = "engine/target.rs"]
-mod target;
 
 use std::cell::RefCell;
 use std::path::PathBuf;
@@ -33,17 +21,15 @@ use serde::Serialize;
 use units::{BLOCK_SIZE, LbaRange};
 use volume::{ReadData, Sabotage, VolumeError};
 
-use self::bed::{Background, Engine};
-use self::by_turns::{Length, Rates, VOLUME_BYTES, measure};
-use self::counted::Counted;
-use self::served::Served;
-use self::target::EngineTarget;
+use self::by_turns::bed::{self, Background, Engine};
+use self::by_turns::counted::Counted;
+use self::by_turns::served::Served;
+use self::by_turns::target::EngineTarget;
+use self::by_turns::{DEVICE_BYTES, Length, Rates, VOLUME_BYTES, cpus, measure};
 
 /// The engine shall run as it does in farflash.
 #[global_allocator]
 static ALLOCATOR: Allocator = Allocator;
-
-const DEVICE_BYTES: u64 = 2 << 30;
 
 #[derive(Parser)]
 #[command(about = "Measures what checksums cost a read, and prints rates as JSON")]

@@ -23,14 +23,14 @@ const TICK: Duration = Duration::from_millis(250);
 const RECLAIM_LOOK: Duration = Duration::from_millis(1);
 
 /// An engine over a whole device.
-pub(super) struct Engine<D: Device> {
-    pub(super) device: Counted<D>,
-    pub(super) shard: Shard<Counted<D>>,
+pub(crate) struct Engine<D: Device> {
+    pub(crate) device: Counted<D>,
+    pub(crate) shard: Shard<Counted<D>>,
 }
 
 /// Which of an engine's background tasks run.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(super) enum Background {
+pub(crate) enum Background {
     All,
     /// The journal fills up.
     NoCheckpoints,
@@ -38,7 +38,7 @@ pub(super) enum Background {
 
 impl<D: Device> Engine<D> {
     /// Formats `device` and starts an engine on it.
-    pub(super) async fn format(handle: &Handle, device: D, tasks: Background) -> Result<Self> {
+    pub(crate) async fn format(handle: &Handle, device: D, tasks: Background) -> Result<Self> {
         let device = Counted::new(device);
         let options = FormatOptions { uuid: Uuid::from_u128(1) };
         format(&device, &options).await.map_err(|error| anyhow!("format: {error}"))?;
@@ -47,7 +47,7 @@ impl<D: Device> Engine<D> {
     }
 
     /// Starts what was recovered.
-    pub(super) async fn start(
+    pub(crate) async fn start(
         handle: &Handle,
         device: Counted<D>,
         recovered: Recovered<Counted<D>>,
@@ -71,7 +71,7 @@ impl<D: Device> Engine<D> {
     }
 
     /// A new volume of `bytes`.
-    pub(super) async fn volume(&self, bytes: u64) -> Result<EngineTarget<Counted<D>>> {
+    pub(crate) async fn volume(&self, bytes: u64) -> Result<EngineTarget<Counted<D>>> {
         let number = self.shard.volumes().len() as u128 + 1;
         let spec = VolumeSpec {
             uuid: Uuid::from_u128(number << 64 | u128::from(self.device.counts().bytes_written)),
@@ -83,7 +83,7 @@ impl<D: Device> Engine<D> {
     }
 
     /// Deletes a volume, and waits until its space is back.
-    pub(super) async fn delete(
+    pub(crate) async fn delete(
         &self,
         handle: &Handle,
         target: EngineTarget<Counted<D>>,
@@ -99,7 +99,7 @@ impl<D: Device> Engine<D> {
 }
 
 /// Reads back what lies on `device`.
-pub(super) async fn recover<D: Device>(device: &D) -> Result<Recovered<D>> {
+pub(crate) async fn recover<D: Device>(device: &D) -> Result<Recovered<D>> {
     let superblock = read_superblock(device).await.map_err(|error| anyhow!("open: {error}"))?;
     let extents = ExtentAllocator::new(&superblock);
     let recovering =
@@ -109,15 +109,15 @@ pub(super) async fn recover<D: Device>(device: &D) -> Result<Recovered<D>> {
 
 /// Load, on one connection's worth of tasks.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Load {
-    pub(super) write: bool,
-    pub(super) sequential: bool,
-    pub(super) block_bytes: u64,
-    pub(super) depth: u32,
+pub(crate) struct Load {
+    pub(crate) write: bool,
+    pub(crate) sequential: bool,
+    pub(crate) block_bytes: u64,
+    pub(crate) depth: u32,
     /// Bytes that the addresses are drawn from.
-    pub(super) range_bytes: u64,
-    pub(super) limit: Limit,
-    pub(super) seed: u64,
+    pub(crate) range_bytes: u64,
+    pub(crate) limit: Limit,
+    pub(crate) seed: u64,
 }
 
 /// What a run brought.
@@ -131,7 +131,7 @@ pub(crate) struct Sample {
 }
 
 /// Puts `load` on `target`.
-pub(super) async fn run<T: Target>(handle: &Handle, target: &T, load: Load) -> Result<Sample> {
+pub(crate) async fn run<T: Target>(handle: &Handle, target: &T, load: Load) -> Result<Sample> {
     let outcome = drive(handle, target, load).await?;
     let tally = if load.write { &outcome.write } else { &outcome.read };
     let latency = tally.latency.as_ref().context("not one request was done")?;
@@ -144,7 +144,7 @@ pub(super) async fn run<T: Target>(handle: &Handle, target: &T, load: Load) -> R
 }
 
 /// The same with all that the generator says.
-pub(super) async fn drive<T: Target>(handle: &Handle, target: &T, load: Load) -> Result<Outcome> {
+pub(crate) async fn drive<T: Target>(handle: &Handle, target: &T, load: Load) -> Result<Outcome> {
     let workload = Workload {
         read_percent: if load.write { 0 } else { 100 },
         access: match load.sequential {
@@ -175,7 +175,7 @@ pub(super) async fn drive<T: Target>(handle: &Handle, target: &T, load: Load) ->
 }
 
 /// Writes every block of `device`.
-pub(super) async fn fill<D: Device>(device: &D) -> Result<()> {
+pub(crate) async fn fill<D: Device>(device: &D) -> Result<()> {
     const STEP: usize = 256;
     let data = Buffer::zeroed(STEP).into_slice();
     for start in (0..device.geometry().blocks).step_by(STEP) {
@@ -186,7 +186,7 @@ pub(super) async fn fill<D: Device>(device: &D) -> Result<()> {
 }
 
 /// Runs `work` on a core of its own.
-pub(super) fn on_core<T: 'static, F>(cpu: usize, work: impl FnOnce(Handle) -> F) -> Result<T>
+pub(crate) fn on_core<T: 'static, F>(cpu: usize, work: impl FnOnce(Handle) -> F) -> Result<T>
 where
     F: Future<Output = Result<T>> + 'static,
 {

@@ -13,7 +13,7 @@ use auth::{Hash, Secret};
 use client::{
     Backoff, Client, ConnectError, Credentials, Disconnect, Error, Options, Reconnect, discover,
 };
-use common::{Target, address, all, filled, open, options, with_target};
+use common::{Target, address, all, filled, impatient, open, options, with_target};
 use io_traits::{Clock, Spawn};
 use nvme_wire::Status;
 use nvme_wire::property::{Cap, Cc};
@@ -171,15 +171,7 @@ fn a_target_that_refuses_for_good_is_left_sooner_than_others() {
 /// attempts have to be let in beside those of a client that gives up soon.
 #[test]
 fn a_client_whose_token_is_no_longer_taken_tries_seldom() {
-    let soon = Duration::from_millis(500);
-    let impatient = Backoff {
-        delay_min: Duration::from_millis(10),
-        delay_max: soon / 2,
-        give_up_after: soon,
-        refused_for: soon,
-        seed: 1,
-    };
-    for (backoff, attempts_max) in [(Backoff::default(), 6), (impatient, 2)] {
+    for (backoff, attempts_max) in [(Backoff::default(), 6), (impatient(), 2)] {
         with_target(27, move |world, target| async move {
             let secret = Secret::new(Hash::Sha256, &[7; 64]);
             *target.secret.borrow_mut() = Some(secret.clone());
@@ -197,7 +189,7 @@ fn a_client_whose_token_is_no_longer_taken_tries_seldom() {
             assert!(why.is_unproven(), "{why}");
             *target.secret.borrow_mut() = Some(secret);
             let gave_up = Err(Error::Disconnected(Disconnect::GaveUp));
-            let expected = if backoff == impatient { gave_up } else { Ok(()) };
+            let expected = if backoff == impatient() { gave_up } else { Ok(()) };
             assert_eq!(volume.flush().await, expected);
         });
     }

@@ -64,6 +64,20 @@ impl Drop for Server {
     }
 }
 
+/// Demands that the program of `source` succeeds with a server of its own, with or without authentication. It is told
+/// these `files` of the directory that it is built in.
+#[track_caller]
+fn ends_well(source: &str, auth: &str, files: &[&str]) {
+    let directory = tempfile::tempdir().unwrap();
+    let program = compile(source, directory.path());
+    let server = Server::start_with("mem:256MiB", "127.0.0.1:0", auth);
+    let files = files.iter().map(|file| directory.path().join(file));
+    let output = program_with(&program, &server.url()).args(files).output().unwrap();
+    let (said, error) =
+        (String::from_utf8(output.stdout).unwrap(), String::from_utf8(output.stderr).unwrap());
+    assert!(output.status.success() && said == "done\n", "{}: {said}{error}", output.status);
+}
+
 fn program_with(program: &Path, urls: &str) -> Command {
     let mut command = Command::new(program);
     for variable in ["API_CA", "API_TOKEN", "TOKEN", "CONTROLLER_TOKEN"] {
@@ -98,25 +112,13 @@ fn the_example_does_what_it_says() {
 /// `tests/blocks.c` says what it demands.
 #[test]
 fn blocks_and_their_metadata_are_one() {
-    let directory = tempfile::tempdir().unwrap();
-    let program = compile("tests/blocks.c", directory.path());
-    let server = Server::start_with("mem:128MiB", "127.0.0.1:0", "off");
-    let output = program_with(&program, &server.url()).output().unwrap();
-    let (said, error) =
-        (String::from_utf8(output.stdout).unwrap(), String::from_utf8(output.stderr).unwrap());
-    assert!(output.status.success() && said == "done\n", "{said}{error}");
+    ends_well("tests/blocks.c", "off", &[]);
 }
 
 /// `tests/starting.c` says what it demands.
 #[test]
 fn volumes_are_provisioned_without_waiting() {
-    let directory = tempfile::tempdir().unwrap();
-    let program = compile("tests/starting.c", directory.path());
-    let server = Server::start("mem:256MiB", "127.0.0.1:0");
-    let output = program_with(&program, &server.url()).output().unwrap();
-    let (said, error) =
-        (String::from_utf8(output.stdout).unwrap(), String::from_utf8(output.stderr).unwrap());
-    assert!(output.status.success() && said == "done\n", "{said}{error}");
+    ends_well("tests/starting.c", "on", &[]);
 }
 
 /// `tests/placing.c` says what it demands; what the API says of the volume afterwards is the same.
@@ -206,26 +208,13 @@ fn misuse_is_refused_and_a_killed_server_is_found_again() {
 /// `tests/hostile.c` says what it demands.
 #[test]
 fn what_makes_no_sense_is_refused_and_breaks_nothing() {
-    let directory = tempfile::tempdir().unwrap();
-    let program = compile("tests/hostile.c", directory.path());
-    let server = Server::start_with("mem:128MiB", "127.0.0.1:0", "off");
-    let output = program_with(&program, &server.url()).output().unwrap();
-    let (said, error) =
-        (String::from_utf8(output.stdout).unwrap(), String::from_utf8(output.stderr).unwrap());
-    assert!(output.status.success() && said == "done\n", "{}: {said}{error}", output.status);
+    ends_well("tests/hostile.c", "off", &[]);
 }
 
 /// `tests/unloaded.c` says what it demands.
 #[test]
 fn a_library_that_is_unloaded_stays_while_its_thread_runs() {
-    let directory = tempfile::tempdir().unwrap();
-    let program = compile("tests/unloaded.c", directory.path());
-    let server = Server::start_with("mem:128MiB", "127.0.0.1:0", "off");
-    let mut command = program_with(&program, &server.url());
-    let output = command.arg(directory.path().join(SONAME)).output().unwrap();
-    let (said, error) =
-        (String::from_utf8(output.stdout).unwrap(), String::from_utf8(output.stderr).unwrap());
-    assert!(output.status.success() && said == "done\n", "{}: {said}{error}", output.status);
+    ends_well("tests/unloaded.c", "off", &[SONAME]);
 }
 
 /// `tests/unrecorded.c` says what it demands.

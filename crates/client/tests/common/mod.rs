@@ -10,7 +10,7 @@ use std::net::SocketAddr;
 use std::rc::Rc;
 
 use auth::Secret;
-use client::{Client, Options, Volume};
+use client::{Backoff, Client, Options, Volume};
 use io_traits::{Buffer, BufferSlice, Listener, Network, Spawn, Stream};
 use local_sync::{Notify, Semaphore};
 use nvme_wire::io::BlockCommand;
@@ -35,6 +35,18 @@ pub(crate) enum Reset {
     Unlogged,
     /// It refuses the command until its log page is read and what is over is to be removed from it.
     LogFull,
+}
+
+/// Gives up as soon as clients of applications do.
+pub(crate) fn impatient() -> Backoff {
+    let patience = Duration::from_millis(500);
+    Backoff {
+        delay_min: Duration::from_millis(10),
+        delay_max: patience / 2,
+        give_up_after: patience,
+        refused_for: patience,
+        seed: 1,
+    }
 }
 
 pub(crate) fn address() -> SocketAddr {

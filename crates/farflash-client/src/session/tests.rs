@@ -7,7 +7,7 @@ mod common;
 use std::cell::RefCell;
 
 use client::Reconnect;
-use common::{Target, address, filled, options, with_target};
+use common::{Target, address, filled, impatient, options, with_target};
 use io_traits::{Clock, Spawn};
 use nvme_wire::IoOpcode;
 use sim::SimWorld;
@@ -19,15 +19,7 @@ const RECOVERY: Duration = Duration::from_secs(30);
 
 /// A session whose clients give up as soon as those of applications do.
 async fn open(world: &SimWorld, target: &Target) -> Rc<Session<SimWorld>> {
-    let patience = Duration::from_millis(500);
-    let backoff = Backoff {
-        delay_min: Duration::from_millis(10),
-        delay_max: patience / 2,
-        give_up_after: patience,
-        refused_for: patience,
-        seed: 1,
-    };
-    let reconnect = Reconnect::Backoff(backoff);
+    let reconnect = Reconnect::Backoff(impatient());
     let connect_timeout = Duration::from_secs(5);
     let options = (Options { reconnect, connect_timeout, ..options() }, RECOVERY);
     let place = Place { address: address(), nqn: target.nqn };

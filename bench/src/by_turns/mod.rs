@@ -1,4 +1,20 @@
 //! Random reads of one volume by turns: with something that is measured, and without it.
+//!
+//! What the programs have in common that are built with something that can be left out (`verification.rs`, `counting.rs`).
+
+#[allow(dead_code, reason = "shared with `bench engine`, which uses all of it")]
+#[path = "../engine/bed.rs"]
+pub(crate) mod bed;
+#[allow(dead_code, reason = "shared with `bench engine`, which uses all of it")]
+#[path = "../engine/counted.rs"]
+pub(crate) mod counted;
+#[allow(dead_code, reason = "shared with `bench`, which uses all of it")]
+#[path = "../cpus.rs"]
+pub(crate) mod cpus;
+pub(crate) mod served;
+#[allow(dead_code, reason = "shared with `bench engine`, which uses all of it")]
+#[path = "../engine/target.rs"]
+pub(crate) mod target;
 
 use std::time::Duration;
 
@@ -7,10 +23,12 @@ use load::{Limit, Target};
 use reactor::Handle;
 use serde::Serialize;
 
-use super::bed::{self, Load};
+use self::bed::Load;
 
 /// Bytes of the volume that is read.
 pub(super) const VOLUME_BYTES: u64 = 1 << 30;
+/// Bytes of a device in memory that has it.
+pub(super) const DEVICE_BYTES: u64 = 2 << 30;
 /// Slices of a measurement with and without: a virtual machine varies by more from second to second than is asked.
 const SLICES: u32 = 10;
 
