@@ -3,7 +3,7 @@
 //! - W1: the kernel says it (sock_diag(7)), as the other end cannot. A socket that nobody holds any more, such as that of a
 //!   process which has sent its request and gone, may be shown with the user 0: it is nobody's.
 //! - W2: a connection is looked up when it begins. From then on nobody else can have its addresses, as this end is open.
-//! - W3: it asks for this one socket, which takes microseconds, however many there are on this host and whoever comes from
+//! - W3: it asks for this one socket, which takes no longer however many there are on this host, and whoever comes from
 //!   another. Its table of all sockets (`/proc/net/tcp`) takes milliseconds to read on a large machine.
 
 use std::io::{self, ErrorKind};
