@@ -39,7 +39,7 @@ const SIEGE: Duration = Duration::from_secs(3);
 /// The device is memory, too.
 const DEVICE: (&str, u64) = ("64MiB", 64 << 20);
 const CORE_MEMORY: (&str, u64) = ("32MiB", 32 << 20);
-/// What one connection may cost beyond the memory for data, and what a server has besides (`docs/operations.md`).
+/// What one connection may cost beyond the memory for data, and what a server has besides (`docs/operations/install.md`).
 const CONNECTION_BYTES_MAX: u64 = 384 << 10;
 const SERVER_BYTES_MAX: u64 = 64 << 20;
 

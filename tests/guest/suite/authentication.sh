@@ -80,7 +80,7 @@ server_proves_itself() {
     disconnect "$LOCKED"
 }
 
-# As docs/operations.md shows it. Of `other` there is no token in the file, which is so left alone.
+# As docs/operations/access.md shows it. Of `other` there is no token in the file, which is so left alone.
 write_config() {
     cat >"$1" <<JSON
 [ { "hostnqn": "$(cat /etc/nvme/hostnqn)", "hostid": "$(cat /etc/nvme/hostid)",

@@ -55,7 +55,7 @@ Examples:
   On two drives (`farflash volume create --device NAME` chooses one):
     farflash serve --device file:/dev/nvme0n1 --device file:/dev/nvme1n1 --cores 0,1
 
-  As one of several hosts, which share etcd (`docs/operations.md` says how):
+  As one of several hosts, which share etcd (`docs/operations/clusters.md` says how):
     farflash serve --device file:/dev/nvme0n1 --listen 192.0.2.7:4420 --api 192.0.2.7:7420 \\
         --directory etcd://192.0.2.1:2379,192.0.2.2:2379/prod --label rack=r1
 

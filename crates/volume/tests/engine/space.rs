@@ -144,7 +144,7 @@ fn nearly_all_of_a_gibibyte_holds_data() {
     assert!(filled * 100 > (1 << 18) * 98, "{filled} blocks of 1 GiB");
 }
 
-/// Blocks that hold data on a device of a single shard at least, as `docs/operations.md` says, if written in
+/// Blocks that hold data on a device of a single shard at least, as `docs/operations/devices.md` says, if written in
 /// order.
 fn usable(superblock: &Superblock, volumes: u64) -> u64 {
     let extents = u64::from(superblock.extent_count());

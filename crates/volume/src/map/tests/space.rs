@@ -1,4 +1,4 @@
-//! What maps take, on the device and in memory, of the data that they lead to: as `docs/operations.md` says.
+//! What maps take, on the device and in memory, of the data that they lead to: as `docs/operations/install.md` says.
 
 use super::*;
 
