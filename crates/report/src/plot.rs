@@ -2,6 +2,7 @@
 
 mod axis;
 mod bars;
+mod heat;
 mod latency;
 mod line;
 
@@ -10,6 +11,7 @@ use plotters::coord::{CoordTranslate, Shift};
 use plotters::prelude::*;
 
 pub use bars::{Bar, BarChart, BarSeries};
+pub use heat::HeatMap;
 pub use latency::{LatencyChart, LatencySeries};
 pub use line::{LineChart, Marker, Series};
 
@@ -51,6 +53,8 @@ pub enum Panel {
     Latency(LatencyChart),
     /// Values side by side.
     Bars(BarChart),
+    /// Values as colours over two axes.
+    Heat(HeatMap),
 }
 
 fn colour(index: usize) -> RGBColor {
@@ -114,6 +118,7 @@ pub fn figure(
                 Panel::Line(chart) => chart.draw(&area)?,
                 Panel::Latency(chart) => chart.draw(&area)?,
                 Panel::Bars(chart) => chart.draw(&area)?,
+                Panel::Heat(map) => map.draw(&area)?,
             }
         }
         root.present().map_err(draw_error)?;

@@ -13,6 +13,7 @@
 //! Absent from this crate: files, clocks, threads. The caller saves an [`Outcome`].
 
 mod bench;
+pub mod cost;
 pub mod decibel_13;
 mod decibel_7_8;
 mod eurosys_7;
@@ -70,6 +71,16 @@ pub const FIGURES: &[Figure] = &[
         name: "eurosys-7-device",
         about: "the tail of reads as one to three tenants with bursts of writes share a drive",
         run: eurosys_7::run,
+    },
+    Figure {
+        name: "eurosys-8",
+        about: "savings by disaggregation as storage and compute scale, and as prices change",
+        run: cost::figure_8,
+    },
+    Figure {
+        name: "cost-example",
+        about: "the worked example of the cost model",
+        run: cost::example,
     },
     Figure {
         name: "isolation",

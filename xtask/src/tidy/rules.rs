@@ -65,7 +65,7 @@ pub(super) const LAYERS: &[Layer] = &[
     },
     Layer {
         name: "tools",
-        crates: &["load", "report", "reproduce"],
+        crates: &["load", "report", "cost-model", "reproduce"],
         must_not_use: &["dataplane", "volume", "layout", "nvme-target"],
     },
     Layer {

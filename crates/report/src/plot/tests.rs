@@ -1,7 +1,7 @@
 //! What a figure contains. How it looks is for eyes: `examples/gallery.rs` draws one of each.
 
 use super::*;
-use crate::{duration_ns, rate};
+use crate::{duration_ns, percent, rate};
 
 fn line(points: Vec<(f64, f64)>) -> Panel {
     Panel::Line(LineChart {
@@ -33,9 +33,21 @@ fn names_and_labels_appear_as_text() {
         }],
         y_format: duration_ns,
     });
-    let panels = [line(vec![(0.0, 1e6), (2.0, 2e6)]), latency, bars];
+    let heat = Panel::Heat(HeatMap {
+        caption: "savings".into(),
+        x_label: "storage".into(),
+        y_label: "compute".into(),
+        columns: vec!["1 x".into(), "2 x".into()],
+        rows: vec!["1 y".into()],
+        cells: vec![vec![-0.12, f64::NAN]],
+        format: percent,
+    });
+    let panels = [line(vec![(0.0, 1e6), (2.0, 2e6)]), latency, bars, heat];
     let svg = figure("all", &panels, 800, 300).expect("a figure");
-    for text in ["killed", "remote", "1.00 M", "99.9 %", "200 µs", "depth 32", "farflash"] {
+    for text in [
+        "killed", "remote", "1.00 M", "99.9 %", "200 µs", "depth 32", "farflash", "2 x", "1 y",
+        "-12.0 %",
+    ] {
         assert!(svg.contains(text), "{text}");
     }
 }
