@@ -5,6 +5,7 @@ mod auth_args;
 mod bench;
 mod calibrate;
 mod config_file;
+mod cost;
 mod device;
 mod discover;
 mod format;
@@ -22,6 +23,7 @@ mod status;
 mod token_file;
 mod tokens;
 mod top;
+mod usage;
 mod volume;
 
 use clap::{CommandFactory, Parser, Subcommand};
@@ -72,6 +74,9 @@ enum Command {
     /// Run an experiment of the papers again, on modelled drives
     #[command(after_help = reproduce::EXAMPLES)]
     Reproduce(reproduce::Reproduce),
+    /// Compare the cost of direct-attached and disaggregated Flash
+    #[command(after_help = cost::EXAMPLES)]
+    Cost(Box<cost::Cost>),
     /// Measure what a device can do, and propose a ceiling for it
     #[command(after_help = calibrate::EXAMPLES)]
     Calibrate(Box<calibrate::Calibrate>),
@@ -118,6 +123,7 @@ impl CommandLine {
             Command::Bench(command) => command.run(),
             Command::Discover(command) => command.run(),
             Command::Reproduce(command) => command.run(),
+            Command::Cost(command) => command.run(),
             Command::Calibrate(command) => command.run(),
             Command::Status(command) => command.run(),
             Command::Top(command) => command.run(),
