@@ -49,7 +49,7 @@ pub(crate) enum SockAddr {
 pub(crate) enum Step {
     /// Ask again, for the rest or because of an interruption.
     Again,
-    /// Something has come. It goes on by itself unless it `is_over`.
+    /// Something has come. The watch goes on by itself unless it `is_over`.
     Event {
         is_over: bool,
     },

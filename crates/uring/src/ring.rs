@@ -23,6 +23,11 @@ pub const DRAIN_MAX: Duration = Duration::from_secs(10);
 /// Longest sleep meanwhile.
 const DRAIN_STEP: Duration = Duration::from_millis(100);
 
+/// Fills of the submission queue in one turn. With queues of the usual sizes they carry as many submissions as the completion
+/// queue has places. What is left goes with the next turn, so that the tasks which were woken run before: what they do may be
+/// what the rest waits for, as with requests that the kernel completes at once, or for which it has no memory yet.
+pub(crate) const FILLS_MAX: usize = 16;
+
 /// `io_uring_enter`: run deferred completions, wait for some. Kernel constants, as the next two.
 const ENTER_GETEVENTS: u32 = 1;
 const ENTER_EXT_ARG: u32 = 1 << 3;
@@ -129,7 +134,7 @@ impl Ring {
         true
     }
 
-    /// Hands over what was asked for since the last turn and delivers what is done, without
+    /// Hands over what was asked for since the last turn, or as much as one turn may, and delivers what is done, without
     /// waiting. Returns the number of completions.
     pub fn poll(&self) -> usize {
         self.turn(None)
@@ -226,7 +231,8 @@ impl State {
         counters: &mut RingCounters,
     ) -> usize {
         let mut delivered = 0;
-        loop {
+        self.table.has_more = false;
+        for _ in 0..FILLS_MAX {
             let to_submit = self.fill_submission_queue();
             let all = self.table.pending.is_empty();
             match wait {
@@ -243,9 +249,10 @@ impl State {
             }
             delivered += self.reap();
             if all && !std::mem::take(&mut self.table.has_more) {
-                return delivered;
+                break;
             }
         }
+        delivered
     }
 
     /// Moves pending submissions into the kernel's queue; returns how many are in it.

@@ -26,6 +26,8 @@ pub(crate) struct Key {
 
 enum Phase {
     InFlight,
+    /// The kernel has ended a watch that has events to tell. It is armed again when its owner asks for more (W3 of `watch.rs`).
+    Lapsed,
     Done(Result<(), Errno>),
 }
 
@@ -160,7 +162,8 @@ impl Table {
             Step::Event { is_over } => {
                 self.woken.extend(operation.waker.take());
                 if is_over {
-                    self.push(key);
+                    operation.phase = Phase::Lapsed;
+                    self.in_flight -= 1;
                 }
             }
             Step::Finished(_) if operation.abandoned => {
@@ -198,18 +201,19 @@ impl Table {
         context: &mut Context<'_>,
     ) -> Poll<(Result<(), Errno>, Request)> {
         let operation = find(&mut self.slots, key).expect("polled after its end");
-        if matches!(operation.phase, Phase::InFlight) {
+        if !matches!(operation.phase, Phase::Done(_)) {
             operation.wait(context);
             return Poll::Pending;
         }
         let operation = self.take(key);
         match operation.phase {
             Phase::Done(outcome) => Poll::Ready((outcome, operation.request)),
-            Phase::InFlight => unreachable!("looked at above"),
+            Phase::InFlight | Phase::Lapsed => unreachable!("looked at above"),
         }
     }
 
-    /// What a watch was told since it was asked last; once it has failed, the key is void.
+    /// Returns what a watch was told since it was asked last, and arms it again if there is nothing and it has lapsed. Once it
+    /// has failed, the key is void.
     pub(crate) fn poll_events(
         &mut self,
         key: Key,
@@ -224,6 +228,13 @@ impl Table {
                 operation.wait(context);
                 Poll::Pending
             }
+            (0, Phase::Lapsed) => {
+                operation.wait(context);
+                operation.phase = Phase::InFlight;
+                self.in_flight += 1;
+                self.push(key);
+                Poll::Pending
+            }
             (0, Phase::Done(_)) => match self.take(key).phase {
                 Phase::Done(Err(errno)) => Poll::Ready(Err(errno)),
                 _ => unreachable!("a watch ends only by failing"),
@@ -236,7 +247,7 @@ impl Table {
     pub(crate) fn abandon(&mut self, key: Key) {
         let Some(operation) = find(&mut self.slots, key) else { return };
         match operation.phase {
-            Phase::Done(_) => drop(self.take(key)),
+            Phase::Done(_) | Phase::Lapsed => drop(self.take(key)),
             Phase::InFlight => {
                 operation.abandoned = true;
                 operation.waker = None;

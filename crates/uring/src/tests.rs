@@ -15,6 +15,7 @@ use io_traits::{Buffer, BufferSlice, SendBatch};
 use rustix::fs::{MemfdFlags, OFlags, fcntl_setfl, memfd_create};
 use rustix::io::Errno;
 
+use crate::ring::FILLS_MAX;
 use crate::setup::{Mode, Options};
 use crate::{Arrival, CHUNKS, Chunk, Fd, ReadWindow, Received, Ring, SetupError, Watch, self_test};
 
@@ -204,11 +205,25 @@ fn what_a_window_holds_is_read_in_the_end() {
     assert!(in_flight >= 48, "{in_flight} are held or under way");
 }
 
+/// A ring with queues of four places.
+fn small() -> Ring {
+    let options = Options { sq_entries: 4, cq_entries: 4, ..Options::default() };
+    Ring::with_options(&options).expect("a ring")
+}
+
+/// Polls until the ring has nothing to do; fails if that takes too many turns.
+fn come_to_rest(ring: &Ring) {
+    let is_at_rest = |_: &usize| {
+        ring.poll();
+        !ring.has_work()
+    };
+    assert!((0..STEPS_MAX).any(|step| is_at_rest(&step)), "there is always more to do");
+}
+
 /// Method: queues of four places, and far more requests at once.
 #[test]
 fn queues_that_are_full_lose_nothing() {
-    let options = Options { sq_entries: 4, cq_entries: 4, ..Options::default() };
-    let ring = Ring::with_options(&options).expect("a ring");
+    let ring = small();
     let (file, window) = (numbered_blocks(), ReadWindow::default());
     let reads: Vec<_> = (0..500u64)
         .map(|n| (n, ring.read(&file, &window, n % 64 * 4096, Buffer::new(1))))
@@ -226,6 +241,89 @@ fn queues_that_are_full_lose_nothing() {
         assert_eq!(next(&ring, watch), Arrival::Some);
         assert_eq!(&receive(&ring, b).expect("bytes")[..], b"x");
     }
+}
+
+/// W3. Method: a byte comes to 60 sockets at one time, for whose watches there are four places, and is not read. The ring comes to
+/// rest, and a file is read. Then the bytes are received, and come again: round by round, so that watches which were ended are
+/// armed again.
+#[test]
+fn watches_that_the_kernel_ends_are_armed_again_when_their_owner_asks() {
+    let ring = small();
+    let (file, window) = (numbered_blocks(), ReadWindow::default());
+    let pairs: Vec<_> = (0..60).map(|_| socket_pair()).collect();
+    let mut watches: Vec<_> = pairs.iter().map(|(_, b)| ring.watch(b)).collect();
+    come_to_rest(&ring);
+    for round in 0..5 {
+        for (a, _) in &pairs {
+            drop(ring.send(a, bytes(b"x")));
+        }
+        come_to_rest(&ring);
+        let enters = ring.counters().enters;
+        for _ in 0..100 {
+            ring.poll();
+        }
+        assert_eq!(ring.counters().enters, enters, "nothing is asked of the kernel");
+        let read = block_on(&ring, ring.read(&file, &window, round * 4096, Buffer::new(1)));
+        assert_eq!(read.expect("reads").as_bytes()[0], round as u8);
+        for ((_, b), watch) in pairs.iter().zip(&mut watches) {
+            assert_eq!(next(&ring, watch), Arrival::Some);
+            assert_eq!(&receive(&ring, b).expect("bytes")[..], b"x");
+            assert_eq!(told(&ring, watch), None, "nothing is left");
+        }
+    }
+}
+
+/// Method: the usual queues, in both modes. 6000 watches of one socket are told of one byte at one time: more than there are places
+/// for completions. They are told of the next one too, once they were asked.
+#[test]
+fn more_watches_than_completions_have_places_are_all_told() {
+    for ring in [cooperative(), Ring::new().expect("a ring")] {
+        let (a, b) = socket_pair();
+        let mut watches: Vec<_> = (0..6000).map(|_| ring.watch(&b)).collect();
+        come_to_rest(&ring);
+        for _ in 0..2 {
+            block_on(&ring, ring.send(&a, bytes(b"x"))).expect("sends");
+            for watch in &mut watches {
+                assert_eq!(next(&ring, watch), Arrival::Some);
+            }
+            assert_eq!(&receive(&ring, &b).expect("bytes")[..], b"x");
+            for watch in &mut watches {
+                assert_eq!(told(&ring, watch), None);
+            }
+        }
+    }
+}
+
+#[test]
+fn a_watch_that_lapsed_can_be_dropped() {
+    let ring = small();
+    let (a, b) = socket_pair();
+    let watches: Vec<_> = (0..60).map(|_| ring.watch(&b)).collect();
+    come_to_rest(&ring);
+    block_on(&ring, ring.send(&a, bytes(b"x"))).expect("sends");
+    come_to_rest(&ring);
+    let in_flight = || ring.with_table(|table| table.in_flight());
+    assert!(in_flight() < 60, "some have lapsed");
+    drop(watches);
+    come_to_rest(&ring);
+    assert_eq!(in_flight(), 0);
+}
+
+/// Method: a turn is given more than it may hand over. What is left goes with the next turns.
+#[test]
+fn a_turn_has_a_bound() {
+    const WATCHES: usize = 1000;
+    let ring = small();
+    let (_a, b) = socket_pair();
+    let _watches: Vec<_> = (0..WATCHES).map(|_| ring.watch(&b)).collect();
+    let mut turns = 0;
+    while ring.has_work() {
+        let enters = ring.counters().enters;
+        ring.poll();
+        turns += 1;
+        assert!(ring.counters().enters - enters <= FILLS_MAX as u64);
+    }
+    assert!((WATCHES.div_ceil(4 * FILLS_MAX)..STEPS_MAX).contains(&turns), "{turns}");
 }
 
 #[test]

@@ -1,11 +1,13 @@
 //! Telling when something has come to a socket.
 //!
-//! A watch is handed to the kernel once and tells again and again. To receive is then a system call of its own: one that
+//! A watch is handed to the kernel once and tells again and again, unless the kernel ends it for want of room for completions. To receive is then a system call of its own: one that
 //! is handed over for each message costs a place in the kernel's tables, a wait-queue entry and two trips.
 //!
 //! - W1: what was there when the watch began, and whatever comes behind that, is told. Several arrivals may be told as one.
 //! - W2: so whoever was told receives until nothing is left, be it that what is received is less than there was room for: then
 //!   nothing was left. The end is told together with bytes before it, and as what it is.
+//! - W3: a watch that the kernel has ended is armed again when its owner asks for more than was told. At once would be too early:
+//!   with the bytes still unread it would complete and be ended again, and keep a full queue full.
 
 use std::task::{Context, Poll, ready};
 
