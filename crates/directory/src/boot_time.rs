@@ -7,8 +7,11 @@ use rustix::time::{ClockId, clock_gettime};
 
 /// Time since the machine was started, by `CLOCK_BOOTTIME`: nobody sets it, and it goes on while the machine is suspended,
 /// which `CLOCK_MONOTONIC` does not.
+///
+/// The machine may have been started just now: no duration can be taken from a time, as that would stop at the start and so mean
+/// another duration. Compare `now` with `then + duration`.
 #[derive(Clone, Copy, Debug, Default, Eq, Ord, PartialEq, PartialOrd)]
-pub struct BootTime(pub Duration);
+pub struct BootTime(pub(crate) Duration);
 
 impl BootTime {
     /// Now.
