@@ -135,8 +135,9 @@ fn another_thread_wakes_a_ring_that_sleeps() {
         for round in 0..3 {
             let wake = ring.remote_wake();
             let waker = std::thread::spawn(move || {
-                // Before the ring sleeps in some rounds, after it does in others.
-                (0..round * 20_000).for_each(|_| std::thread::yield_now());
+                // Before the ring sleeps in some rounds, after it does in others. Yielding would take minutes beside programs
+                // that want all of the CPU.
+                (0..round * 100_000).for_each(|_| std::hint::spin_loop());
                 wake.wake();
             });
             let slept = ring.wait(Some(Duration::from_secs(10)), || waker.is_finished());
