@@ -87,6 +87,11 @@ impl Bucket {
         self.level > 0
     }
 
+    /// Makes it full, or pays what is overdrawn: for [`Sabotage`](crate::sabotage::Sabotage).
+    pub(crate) fn forgive(&mut self, fills: bool) {
+        self.level = if fills { self.capacity } else { self.level.max(0) };
+    }
+
     pub(crate) fn take(&mut self, units: u64) {
         self.level = self.level.saturating_sub(fine(units));
     }

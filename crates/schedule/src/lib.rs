@@ -26,12 +26,15 @@ mod cost;
 mod parked;
 mod plan;
 mod policy;
+mod sabotage;
 mod scheduler;
 mod slo;
 
 pub use cost::{CLASSES, Cost, CostModel, Direction, Request, UNITS_PER_BLOCK};
 pub use plan::{AdmissionError, CorePart, Plan, Promise, plan};
 pub use policy::{FlowId, Next, POLICIES, Policy, PolicyKind, UnknownPolicy, policy_names};
+#[cfg(feature = "sabotage")]
+pub use sabotage::{Sabotage, sabotage};
 pub use scheduler::{Dispatch, Scheduler, SchedulerConfig};
 pub use slo::{Ceiling, Quota};
 pub use units::Slo;

@@ -4,6 +4,7 @@ use alloc::vec::Vec;
 
 use units::Duration;
 
+use crate::sabotage::{Sabotage, broken};
 use crate::{CLASSES, Ceiling, CostModel, Direction, Quota, Slo};
 
 /// The least of a device that a volume without a rate can count on: a ten thousandth. Promises by
@@ -94,7 +95,8 @@ pub fn plan(
             }
             // By class, so that a promise of reads alone leaves all of the writes.
             Slo::Share { weight } => {
-                let part = f64::from(weight) / weights;
+                let all = if broken(Sabotage::RestForEach) { f64::from(weight) } else { weights };
+                let part = f64::from(weight) / all;
                 Quota::new(model, rest[0] * part, rest[1] * part, false)
             }
         })
@@ -112,7 +114,7 @@ pub fn plan(
         let part = part_of(sum, all);
         let parts: [f64; CLASSES] = core::array::from_fn(|class| {
             let (sum, all) = (sum.per_second[class], all.per_second[class]);
-            if all > 0.0 { sum / all } else { part }
+            if all > 0.0 && !broken(Sabotage::PartsByPart) { sum / all } else { part }
         });
         let mut ceiling = whole;
         ceiling.per_second.iter_mut().zip(parts).for_each(|(rate, part)| *rate *= part);
@@ -129,7 +131,8 @@ fn check(
     model: CostModel,
     promises: &[Promise],
 ) -> Result<[f64; 2], AdmissionError> {
-    let mut rest = [ceiling.reads_per_second, ceiling.writes_per_second];
+    // In thousandths, so that what a write costs is not rounded away.
+    let mut rest = [ceiling.reads_per_second, ceiling.writes_per_second].map(thousandths);
     let has_shares = promises.iter().any(|promise| weight(promise.slo) > 0.0);
     for promise in promises {
         match promise.slo {
@@ -139,31 +142,42 @@ fn check(
                 return Err(AdmissionError::NoRate);
             }
             Slo::Rate { reads_per_second, writes_per_second } => {
+                let (reads, writes) = (thousandths(reads_per_second), writes_per_second);
                 let [reads, writes] = match model {
-                    CostModel::Separate => [reads_per_second, writes_per_second],
+                    CostModel::Separate => [reads, thousandths(writes)],
                     // All of it comes off the reads, in which writes are counted.
                     CostModel::WriteCosts { per_mille } => {
-                        let writes = u128::from(writes_per_second) * u128::from(per_mille) / 1000;
-                        let writes = u64::try_from(writes).unwrap_or(u64::MAX);
-                        [reads_per_second.saturating_add(writes), 0]
+                        [reads + u128::from(writes) * u128::from(per_mille), 0]
                     }
                 };
                 let asked =
                     [(Direction::Read, "reads", reads), (Direction::Write, "writes", writes)];
                 for ((direction, what, asked), left) in asked.into_iter().zip(&mut rest) {
-                    let ceiling = ceiling.rate(direction);
-                    let too_much = AdmissionError::TooMuch { what, asked, left: *left, ceiling };
+                    let too_much = AdmissionError::TooMuch {
+                        what,
+                        asked: whole(asked.div_ceil(1000)),
+                        left: whole(*left / 1000),
+                        ceiling: ceiling.rate(direction),
+                    };
                     *left = left.checked_sub(asked).ok_or(too_much)?;
                 }
             }
         }
     }
-    let least = |left: u64, ceiling: u64| {
+    let least = |left: u128, ceiling: u64| {
         let least = if has_shares { ceiling as f64 * SHARE_MIN } else { 0.0 };
-        (left as f64).max(least)
+        (left as f64 / 1000.0).max(least)
     };
     let [reads, writes] = rest;
     Ok([least(reads, ceiling.reads_per_second), least(writes, ceiling.writes_per_second)])
+}
+
+fn thousandths(blocks: u64) -> u128 {
+    u128::from(blocks) * 1000
+}
+
+fn whole(blocks: u128) -> u64 {
+    u64::try_from(blocks).unwrap_or(u64::MAX)
 }
 
 fn weight(slo: Slo) -> f64 {
@@ -257,10 +271,24 @@ mod tests {
         let error = super::plan(CEILING, LATENCY, model, &more, 1).expect_err("too much");
         let left = AdmissionError::TooMuch {
             what: "reads",
-            asked: 50_002,
+            asked: 50_003,
             left: 50_000,
             ceiling: 140_000,
         };
+        assert_eq!(error, left);
+    }
+
+    /// Each volume's writes cost a fraction more than a whole number of reads.
+    #[test]
+    fn fractions_of_writes_count_as_promised() {
+        let model = CostModel::WriteCosts { per_mille: 1_600 };
+        let promises = alloc::vec![rate(0, 0, 1); 87_500];
+        let all = plan(CEILING, LATENCY, model, &promises, 1).expect("140 000 reads");
+        let sum: f64 = all.quotas.iter().map(|quota| quota.per_second[0]).sum();
+        assert!((sum - 140_000.0).abs() < 1e-3, "{sum}");
+        let more = [&promises[..], &[rate(0, 0, 1)]].concat();
+        let error = plan(CEILING, LATENCY, model, &more, 1).expect_err("too much");
+        let left = AdmissionError::TooMuch { what: "reads", asked: 2, left: 0, ceiling: 140_000 };
         assert_eq!(error, left);
     }
 

@@ -7,6 +7,7 @@ use alloc::vec::Vec;
 use slab::Slab;
 use units::Instant;
 
+use crate::sabotage::{Sabotage, broken};
 use crate::{
     CLASSES, Cost, CostModel, Direction, FlowId, Next, Policy, PolicyKind, Quota, Request,
 };
@@ -302,6 +303,9 @@ impl<T> Scheduler<T> {
 
     /// A request that left is done.
     pub fn complete(&mut self, flow: FlowId, request: Request) {
+        if broken(Sabotage::WindowOfGone) && self.flow(flow).removed {
+            return;
+        }
         self.in_flight_blocks[request.direction as usize] -= u64::from(request.blocks.max(1));
         let this = self.flow(flow);
         this.in_flight -= 1;

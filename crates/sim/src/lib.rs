@@ -7,6 +7,7 @@
 //! - [`Simulation`] owns the tasks and time; [`SimWorld`] is its handle for the code under test.
 //! - [`SimDevice`] is a disk with a volatile cache that can crash, rot and fail.
 //! - Streams and listeners live in one network per simulation.
+//! - `windows.rs`: rates and promises, checked over every window of a run.
 //!
 //! Absent from this crate: real time, threads, sockets, files.
 
@@ -14,12 +15,14 @@ mod device;
 mod network;
 mod rng;
 mod trace;
+mod windows;
 mod world;
 
 pub use device::{Damage, DamageKind, Defect, DeviceFaults, SimDevice, Survival};
 pub use network::{SimListener, SimStream};
 pub use rng::Rng;
 pub use trace::Trace;
+pub use windows::{Excess, Judge};
 pub use world::{SimWorld, Simulation, Stalled};
 
 #[cfg(test)]

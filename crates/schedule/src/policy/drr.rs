@@ -21,6 +21,7 @@ use self::rounds::Rounds;
 use super::{FlowId, Next, Policy};
 use crate::bucket::{Bucket, Carried};
 use crate::parked::STALE_MAX;
+use crate::sabotage::{Sabotage, broken};
 
 /// Unused quota that a flow keeps.
 const QUOTA_CARRIED: Carried =
@@ -118,7 +119,8 @@ impl DeficitRoundRobin {
         let this = &mut self.flows[flow.0 as usize];
         let tier = if this.quota.is_open(now) { Tier::Within } else { Tier::Beyond };
         this.offered = Some((units, tier));
-        if tier == Tier::Beyond && this.returns_at.is_none() && this.rate > 0 {
+        let returns = this.rate > 0 && !broken(Sabotage::NoReturn);
+        if tier == Tier::Beyond && this.returns_at.is_none() && returns {
             let at = this.quota.opens_at();
             this.returns_at = Some(at);
             self.returns.push(Reverse((at, flow)));
@@ -174,7 +176,7 @@ impl DeficitRoundRobin {
         let flow = self.tiers[tier as usize].take()?;
         let this = &mut self.flows[flow.0 as usize];
         let (units, _) = this.offered.take().expect("it waited");
-        if tier == Tier::Within {
+        if tier == Tier::Within || broken(Sabotage::BeyondIsHeldAgainst) {
             this.quota.take(units);
         }
         self.ceiling.take(units);
@@ -189,6 +191,9 @@ impl Policy for DeficitRoundRobin {
             self.flows.resize_with(index + 1, || Flow::new(now));
         }
         self.flows[index].quota.set_rate(quota, QUOTA_CARRIED, now);
+        if broken(Sabotage::RefillByQuota) {
+            self.flows[index].quota.forgive(true);
+        }
         self.set_rate(flow, (quota * f64::from(1 << RATE_BITS)) as u64);
         // A new quota counts from now on: also for one that waits.
         self.forget_return(flow);
@@ -204,6 +209,9 @@ impl Policy for DeficitRoundRobin {
 
     fn set_ceiling(&mut self, ceiling: f64, now: Instant) {
         self.ceiling.set_rate(ceiling, CEILING_CARRIED, now);
+        if broken(Sabotage::RefillByCeiling) {
+            self.ceiling.forgive(true);
+        }
     }
 
     fn offer(&mut self, flow: FlowId, units: u64, _: u64, now: Instant) {
@@ -228,9 +236,14 @@ impl Policy for DeficitRoundRobin {
     /// D1, D3: within its quota, and where nobody waits there are no turns.
     fn take_at_once(&mut self, flow: FlowId, units: u64, now: Instant) -> bool {
         let quota = &mut self.flows[flow.0 as usize].quota;
+        if broken(Sabotage::ForgetDebt) {
+            quota.forgive(false);
+        }
         let is_open = quota.is_open(now);
-        if is_open {
+        if is_open && !broken(Sabotage::FreeAtOnce) {
             quota.take(units);
+        }
+        if is_open && !broken(Sabotage::UnchargedAtOnce) {
             self.ceiling.take(units);
         }
         is_open

@@ -2,7 +2,8 @@
 //! what a few requests cost.
 //!
 //! - T1: over any time a flow gets at most its quota, but for one request more than fits: that is paid
-//!   for in later epochs. So a quota below one request an epoch works.
+//!   for in later epochs. So a quota below one request an epoch works. While a request whose turn has come waits for
+//!   room at the device, its quota goes on coming in, for up to one request.
 
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
@@ -13,6 +14,7 @@ use super::{FlowId, Next, Policy};
 use crate::UNITS_PER_BLOCK;
 use crate::bucket::Carried;
 use crate::parked::{Entry, Parked};
+use crate::sabotage::{Sabotage, broken};
 
 /// Short, so that the quota of a volume that bursts does not come to the device all at once.
 const EPOCH_NS: u64 = 100_000;
@@ -48,6 +50,7 @@ impl Flow {
         let passed = epoch.saturating_sub(self.epoch) as f64;
         self.epoch = self.epoch.max(epoch);
         let most = CARRIED.units(self.quota / EPOCH_NS as f64);
+        let most = if broken(Sabotage::KeepUnused) { f64::MAX } else { most };
         self.credit = (self.credit + passed * self.quota).min(most);
     }
 
@@ -162,8 +165,11 @@ impl Policy for StrictTimeSharing {
         let epoch = self.epoch(now);
         let this = self.flow(flow);
         this.enter(epoch);
+        if broken(Sabotage::ForgetDebt) {
+            this.credit = this.credit.max(0.0);
+        }
         let is_open = this.credit > 0.0;
-        if is_open {
+        if is_open && !broken(Sabotage::FreeAtOnce) {
             this.credit -= units as f64;
         }
         is_open
