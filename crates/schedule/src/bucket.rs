@@ -120,6 +120,77 @@ mod tests {
     const CARRIED: Carried =
         Carried { least: Duration::from_millis(1), most: Duration::from_millis(1) };
 
+    /// A rate of one unit a nanosecond, in blocks a second.
+    const UNIT_A_NS: f64 = 1e9 / UNITS_PER_BLOCK as f64;
+
+    fn blocks(carried: Carried, blocks_per_second: f64) -> f64 {
+        carried.units(blocks_per_second / UNIT_A_NS) / UNITS_PER_BLOCK as f64
+    }
+
+    #[test]
+    fn slow_rates_are_kept_for_longer() {
+        let carried = Carried { least: Duration::from_millis(1), most: Duration::from_millis(20) };
+        for (rate, kept) in [(500.0, 10.0), (1_600.0, 32.0), (30_000.0, 32.0), (64_000.0, 64.0)] {
+            assert!((blocks(carried, rate) - kept).abs() < 1e-6, "{rate}: {kept}");
+        }
+    }
+
+    #[test]
+    fn no_request_is_counted_as_more_than_a_tebibyte() {
+        assert_eq!(fine(3), 3 << 16);
+        assert_eq!(fine(UNITS_MAX), fine(u64::MAX));
+        assert_eq!(fine(u64::MAX), 1 << 60);
+    }
+
+    #[test]
+    fn levels_are_exact_to_the_nanosecond() {
+        let mut bucket = Bucket::new(UNIT_A_NS, CARRIED, Instant(0));
+        bucket.take(1_000_000);
+        assert!(!bucket.is_open(Instant(0)), "it held a millisecond's worth");
+        bucket.take(500);
+        assert_eq!(bucket.opens_at(), Instant(500 + BATCH_NS + 1));
+        assert!(!bucket.is_open(Instant(500)));
+        assert!(bucket.is_open(Instant(501)));
+        assert_eq!(bucket.opens_at(), Instant(501 + BATCH_NS + 1));
+        // As long as it may be: it is full, and no more.
+        assert!(bucket.is_open(Instant(u64::MAX)));
+        bucket.take(1_000_000);
+        assert!(!bucket.is_open(Instant(u64::MAX)));
+    }
+
+    /// So much that the time cannot be computed in 64 bits.
+    #[test]
+    fn a_large_debt_is_paid_in_its_time() {
+        let mut bucket = Bucket::new(UNIT_A_NS, CARRIED, Instant(0));
+        let debt = 100_000 * UNITS_PER_BLOCK;
+        bucket.take(1_000_000 + debt);
+        assert_eq!(bucket.opens_at(), Instant(debt + BATCH_NS + 1));
+    }
+
+    #[test]
+    fn a_block_is_held_at_any_rate_and_none_without() {
+        let mut bucket = Bucket::new(10.0, CARRIED, Instant(0));
+        bucket.take(UNITS_PER_BLOCK);
+        assert_eq!(bucket.opens_at(), Instant(BATCH_NS + 1));
+        let mut bucket = Bucket::new(0.0, CARRIED, Instant(0));
+        assert!(!bucket.is_open(Instant(1 << 60)));
+        assert_eq!(bucket.opens_at(), Instant(u64::MAX));
+    }
+
+    #[test]
+    fn another_rate_keeps_what_has_come_in_and_adds_nothing() {
+        let mut bucket = Bucket::new(UNIT_A_NS, CARRIED, Instant(0));
+        bucket.take(400_000);
+        bucket.set_rate(2.0 * UNIT_A_NS, CARRIED, Instant(100_000));
+        bucket.take(700_000);
+        assert!(!bucket.is_open(Instant(100_000)), "600 000 were left, and 100 000 came");
+        // It fills to what the lower rate may hold.
+        bucket.set_rate(0.5 * UNIT_A_NS, CARRIED, Instant(100_000_000));
+        bucket.take(500_000);
+        assert!(!bucket.is_open(Instant(100_000_000)));
+        assert!(bucket.is_open(Instant(100_000_002)));
+    }
+
     #[test]
     fn it_lets_its_rate_through_and_no_more() {
         let mut bucket = Bucket::new(100_000.0, CARRIED, Instant(0));

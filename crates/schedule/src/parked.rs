@@ -60,7 +60,8 @@ impl Parked {
         let next = (!self.next.is_empty()).then_some(self.next_turn);
         if let Some(Reverse((later, ..))) = self.later.peek()
             && *later <= turn
-            && next.is_none_or(|next| *later < next)
+            // What came before `next` waited for that turn, too, is here.
+            && next.is_none_or(|next| *later <= next)
         {
             return self.later.pop().map(|Reverse((.., entry))| entry);
         }
@@ -100,6 +101,65 @@ mod tests {
         let all: Vec<u32> = core::iter::from_fn(|| parked.pop(9)).map(|e| e.flow.0).collect();
         assert_eq!(all, [2, 5, 1, 3, 4]);
         assert_eq!(parked.first_turn(|_| true), None);
+    }
+
+    fn flows(parked: &mut Parked, turn: u64) -> Vec<u32> {
+        core::iter::from_fn(|| parked.pop(turn)).map(|entry| entry.flow.0).collect()
+    }
+
+    #[test]
+    fn equal_turns_keep_their_order_when_they_become_the_next() {
+        let mut parked = Parked::default();
+        for (flow, turn) in [(9, 5), (8, 7), (7, 7), (6, 9)] {
+            parked.park(entry(flow), turn);
+        }
+        assert_eq!(flows(&mut parked, 4), []);
+        assert_eq!(flows(&mut parked, 5), [9]);
+        // The next turn is now 7, for which two wait already.
+        parked.park(entry(5), 7);
+        parked.park(entry(4), 6);
+        assert_eq!(parked.first_turn(|_| true), Some(6));
+        assert_eq!(flows(&mut parked, 7), [4, 8, 7, 5]);
+        assert_eq!(flows(&mut parked, 8), []);
+        assert_eq!(flows(&mut parked, 9), [6]);
+    }
+
+    #[test]
+    fn the_first_turn_is_that_of_a_live_entry() {
+        let mut parked = Parked::default();
+        for (flow, turn) in [(1, 5), (2, 5), (3, 3), (4, 8)] {
+            parked.park(entry(flow), turn);
+        }
+        let first = |parked: &mut Parked, live: &[u32]| {
+            parked.first_turn(|entry| live.contains(&entry.flow.0))
+        };
+        assert_eq!(first(&mut parked, &[1, 2, 3, 4]), Some(3));
+        assert_eq!(first(&mut parked, &[1, 2, 4]), Some(5));
+        assert_eq!(first(&mut parked, &[2, 4]), Some(5));
+        assert_eq!(first(&mut parked, &[4]), Some(8));
+        assert_eq!(first(&mut parked, &[]), None);
+    }
+
+    /// As many stale entries are left as flows explain, in either queue, and a live one always.
+    #[test]
+    fn stale_entries_are_swept_when_flows_do_not_explain_them() {
+        const FLOWS: usize = 100;
+        let most = 2 * FLOWS + STALE_MAX;
+        for turn in [0, 1] {
+            let mut parked = Parked::default();
+            // With an entry for turn 0 those for turn 1 wait apart.
+            parked.park(entry(0), 0);
+            let count = |parked: &Parked| [parked.next.len(), parked.later.len()][turn as usize];
+            while count(&parked) < most {
+                parked.park(entry(1), turn);
+            }
+            let is_live = |entry: Entry| entry.flow.0 != 1;
+            parked.sweep(FLOWS, is_live);
+            assert_eq!(count(&parked), most);
+            parked.park(entry(2), turn);
+            parked.sweep(FLOWS, is_live);
+            assert_eq!(flows(&mut parked, 1), [0, 2]);
+        }
     }
 
     #[test]
