@@ -8,7 +8,7 @@
 //! - H2: what is left is divided equally, and anew every [`ROUND`]; every [`ROUND_IN_NEED`] while somebody
 //!   who has little left holds more each time. A core that has used up its part before refuses writes that
 //!   others could still take.
-//! - H3: a round is one question to each core, and two orders where something has changed. Cores share
+//! - H3: a round is one question to each core, and two orders where something has changed (`division.rs`). Cores share
 //!   nothing, and a server without such quotas asks nothing.
 //! - H4: a tenant has one number for as long as the server runs, here and in all cores, and none goes: cores know it
 //!   before it is divided.
@@ -21,6 +21,7 @@ use control::ServiceError;
 use dataplane::Allotment;
 use units::BLOCK_SIZE;
 
+use super::division::{Divided, Division, Order};
 use super::message::CoreMessage;
 use super::state::{CoreLink, State};
 
@@ -106,17 +107,6 @@ impl Holdings {
     }
 }
 
-/// What came of a division, of one tenant.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Divided {
-    /// What its volumes held when it began.
-    pub(super) used: u64,
-    /// What they could still add.
-    pub(super) left: u64,
-    /// What the cores may hold since.
-    pub(super) given: u64,
-}
-
 /// Divides for as long as the server runs. The cores know the tenants.
 pub(super) async fn keep(state: Arc<State>) {
     let mut before = Vec::new();
@@ -184,83 +174,16 @@ impl State {
         if bounds.is_empty() {
             return Ok(Vec::new());
         }
-        // By core, then by tenant.
-        let mut parts = Vec::new();
-        for core in &self.cores {
-            parts.push(core.allot(Vec::new()).await?);
+        let mut division = Division::new(bounds, self.cores.len());
+        while let Some(Order { core, limits }) = division.next() {
+            division.answered(core, self.cores[core].allot(limits).await?);
         }
-        let mut wanted = vec![Vec::new(); self.cores.len()];
-        let mut divided = Vec::new();
-        for (tenant, bound) in bounds.iter().enumerate() {
-            let used: Vec<u64> = parts.iter().map(|core| core[tenant].used).collect();
-            let sum = used.iter().sum();
-            let more = bound.saturating_sub(sum);
-            divided.push(Divided { used: sum, left: more, given: 0 });
-            shares(&used, more).zip(&mut wanted).for_each(|(share, core)| core.push(share));
-        }
-        for ((core, parts), wanted) in self.cores.iter().zip(&mut parts).zip(&wanted) {
-            let lower: Vec<_> = changes(parts, wanted, |limit, wanted| wanted < limit).collect();
-            if !lower.is_empty() {
-                *parts = core.allot(lower).await?;
-            }
-        }
-        let given = |tenant: usize| parts.iter().map(|core| core[tenant].limit).sum::<u64>();
-        divided.iter_mut().zip(0..).for_each(|(of, tenant)| of.given = given(tenant));
-        let mut spare: Vec<u64> =
-            bounds.iter().zip(&divided).map(|(bound, of)| bound.saturating_sub(of.given)).collect();
-        for ((core, parts), wanted) in self.cores.iter().zip(&parts).zip(&wanted) {
-            let mut higher = Vec::new();
-            for (tenant, wanted) in changes(parts, wanted, |limit, wanted| wanted > limit) {
-                let before = parts[tenant].limit;
-                let more = (wanted - before).min(spare[tenant]);
-                spare[tenant] -= more;
-                divided[tenant].given += more;
-                higher.push((tenant, before + more));
-            }
-            if !higher.is_empty() {
-                core.allot(higher).await?;
-            }
-        }
-        Ok(divided)
+        Ok(division.outcome())
     }
 }
 
 impl CoreLink {
     async fn allot(&self, limits: Vec<(usize, u64)>) -> Result<Vec<Allotment>, ServiceError> {
         self.ask(|answer| CoreMessage::Allot { limits, answer }).await
-    }
-}
-
-/// The limits by which each core gets an equal part of what is left, beside what it has `used`.
-fn shares(used: &[u64], left: u64) -> impl Iterator<Item = u64> {
-    let count = used.len().max(1) as u64;
-    let odd = left % count;
-    let share = move |(used, core): (&u64, u64)| used + left / count + u64::from(core < odd);
-    used.iter().zip(0..).map(share)
-}
-
-/// The tenants whose limits are to be others, with these.
-fn changes(
-    parts: &[Allotment],
-    wanted: &[u64],
-    is_one: impl Fn(u64, u64) -> bool,
-) -> impl Iterator<Item = (usize, u64)> {
-    let both = parts.iter().zip(wanted).enumerate();
-    let one = both.filter(move |(_, (part, wanted))| is_one(part.limit, **wanted));
-    one.map(|(tenant, (_, wanted))| (tenant, *wanted))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn shares_add_up_to_the_bound() {
-        let used = [7, 0, 3];
-        for left in [0, 1, 2, 3, 100] {
-            let shares: Vec<u64> = shares(&used, left).collect();
-            assert_eq!(shares.iter().sum::<u64>(), 10 + left);
-            assert!(shares.iter().zip(&used).all(|(share, used)| share >= used));
-        }
     }
 }

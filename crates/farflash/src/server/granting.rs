@@ -13,7 +13,8 @@ use tokio::sync::MutexGuard;
 use tokio::time::Instant;
 use uuid::Uuid;
 
-use super::allowance::{Divided, Holding};
+use super::allowance::Holding;
+use super::division::Divided;
 use super::grants::{self, Own};
 use super::state::State;
 

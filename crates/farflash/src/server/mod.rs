@@ -16,6 +16,7 @@ mod core_thread;
 mod device_set;
 mod devices;
 mod directory;
+mod division;
 mod documents;
 mod fence;
 mod follow;

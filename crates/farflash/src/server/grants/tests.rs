@@ -1,6 +1,9 @@
 //! Hosts that divide a quota, step by step, in every order that a seed finds.
 
+use dataplane::Allotment;
+
 use super::*;
+use crate::server::division::{Division, Order};
 
 /// A host: what it knows and what its cores hold. Its steps are those of `granting.rs`, torn apart where others
 /// may come between or it may end.
@@ -36,16 +39,16 @@ impl Host {
         self.cores.iter().map(|(_, limit)| limit).sum()
     }
 
-    /// As `State::divide` does: lower first, then raise within the bound.
+    /// Divides the bound at one moment. What comes between the steps of it, `division/tests.rs` has.
     fn divide(&mut self) {
-        self.counted = self.used();
-        let left = self.bound.saturating_sub(self.used());
-        let count = self.cores.len() as u64;
-        for (used, limit) in &mut self.cores {
-            *limit = (*limit).min(*used + left / count).max(*used);
+        let mut division = Division::new(vec![self.bound], self.cores.len());
+        while let Some(Order { core, limits }) = division.next() {
+            let (used, limit) = &mut self.cores[core];
+            *limit = limits.first().map_or(*limit, |(_, limit)| *limit);
+            let part = Allotment { used: *used, limit: (*limit).max(*used) };
+            division.answered(core, vec![part]);
         }
-        let spare = self.bound.saturating_sub(self.limits());
-        self.cores[0].1 += spare;
+        self.counted = self.used();
     }
 }
 
