@@ -159,6 +159,20 @@ fuzz: deps ## fuzz each target for FUZZ_SECONDS with libFuzzer (needs a nightly 
 		"$$tool" fuzz run --features libfuzzer "$$target" -- -max_total_time=$(FUZZ_SECONDS)
 	done
 
+# `make mutants MUTANTS="--package volume --minutes 60"`: docs/mutants.md has the options.
+MUTANTS ?=
+# What `make mutants-diff` compares with.
+BASE ?= main
+RUN_MUTANTS = PATH="$$(dirname "$$(.ci/tool cargo-mutants)"):$$PATH" cargo xtask mutants run
+
+.PHONY: mutants
+mutants: deps ## change the code in every small way, see which changes no test notices, go on where it was stopped (hours)
+	@$(RUN_MUTANTS) $(MUTANTS)
+
+.PHONY: mutants-diff
+mutants-diff: deps ## the same for what differs from BASE (main), in at most ten minutes
+	@$(RUN_MUTANTS) --diff $(BASE) --minutes 10 $(MUTANTS)
+
 .PHONY: soak
 soak: deps ## simulate new seeds until stopped, or for SOAK_MINUTES
 	@cargo build --release --locked -p simulate

@@ -5,6 +5,7 @@
 //! - [`sizes`]: lengths of files and functions.
 //! - [`words`]: words and calls that have no place, or only some places.
 //! - [`errors`]: errors that would be told twice.
+//! - [`mutants`]: the page of mutants says what the runs found, and no mutant is excluded without a reason.
 //! - [`links`]: links between the Markdown files lead somewhere.
 //! - [`source`]: the files, their tokens, and which of their lines are tests.
 //!
@@ -71,6 +72,18 @@ fn check(root: &Path) -> io::Result<Vec<Finding>> {
         findings.extend(in_file);
     }
     findings.extend(links::check(root)?);
+    findings.extend(mutants(root)?);
     findings.sort();
     Ok(findings)
+}
+
+/// Holds the page of mutants to its results, and each exclusion to a reason.
+fn mutants(root: &Path) -> io::Result<Vec<Finding>> {
+    let findings = crate::mutants::check(root)?.into_iter();
+    Ok(findings
+        .map(|(file, line, message)| {
+            let (file, message) = (file.into(), message.to_owned());
+            Finding { file, line, rule: "mutants", message, warning: false }
+        })
+        .collect())
 }

@@ -24,6 +24,8 @@ mod seal;
 mod size;
 mod slo;
 mod superblock;
+#[cfg(test)]
+mod tests;
 
 pub use claim_mark::{ClaimMark, HOST_NAME_BYTES_MAX};
 pub use descriptor::{

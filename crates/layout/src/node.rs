@@ -185,7 +185,7 @@ impl<'a> NodeView<'a> {
         let (tree, base) = (header.tree.get(), header.base.get());
         let view = Self { tree, level, metadata_size, base, width, keys, mappings, metadata };
         let ascending = (1..count).all(|i| view.distance(i - 1) < view.distance(i));
-        let bounded = view.base < KEY_LIMIT && view.distance(count - 1) < KEY_LIMIT - view.base;
+        let bounded = view.distance(count - 1) < KEY_LIMIT.saturating_sub(view.base);
         if view.distance(0) == 0 && ascending && bounded {
             Ok(view)
         } else {

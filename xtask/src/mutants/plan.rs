@@ -1,0 +1,45 @@
+//! The crates whose mutants are tried, and the tests that are to catch them.
+
+/// One crate with its tests.
+#[derive(Debug)]
+pub(super) struct Plan {
+    pub(super) package: &'static str,
+    /// Test programs that take no part.
+    pub(super) skip_programs: &'static [&'static str],
+    /// Tests that take no part, by a part of their name.
+    pub(super) skip_tests: &'static [&'static str],
+    pub(super) environment: &'static [(&'static str, &'static str)],
+    /// A test that takes longer without a mutant takes no part.
+    pub(super) test_seconds_max: f64,
+    /// The tests of mutants that go through cargo-mutants, as `cargo test` takes them.
+    pub(super) slow_tests: &'static [&'static str],
+}
+
+const QUICK: Plan = Plan {
+    package: "",
+    skip_programs: &[],
+    skip_tests: &[],
+    environment: &[],
+    test_seconds_max: 20.0,
+    slow_tests: &["--lib", "--tests"],
+};
+
+/// All crates of `make mutants`, in the order in which they are run.
+pub(super) const PLANS: &[Plan] = &[
+    Plan { package: "layout", ..QUICK },
+    // These programs start etcd.
+    Plan {
+        package: "directory",
+        skip_programs: &["cluster", "fenced", "secured"],
+        slow_tests: &["--lib"],
+        ..QUICK
+    },
+    Plan { package: "uring", ..QUICK },
+    Plan { package: "auth", ..QUICK },
+    Plan { package: "access", ..QUICK },
+    Plan { package: "schedule", ..QUICK },
+    Plan { package: "checksum", ..QUICK },
+    Plan { package: "nvme-wire", ..QUICK },
+    Plan { package: "nvme-target", ..QUICK },
+    Plan { package: "volume", test_seconds_max: 3.0, slow_tests: &["--lib"], ..QUICK },
+];

@@ -1,0 +1,143 @@
+//! Which tests reach which functions: each test is run by itself, once, without a mutant.
+//!
+//! A mutant is then tried with the tests that reach its function, the quick ones first. One that no test reaches is
+//! not caught, and needs no run.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::io;
+use std::path::Path;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use super::plan::Plan;
+use super::pool;
+use super::tree::Program;
+use super::trial::{Limits, Outcome, Trial};
+
+/// Tests of one program that run in one process, and the time that they take without a mutant.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Batch {
+    pub(super) program: usize,
+    pub(super) tests: Vec<String>,
+    pub(super) usual: Duration,
+}
+
+/// One test with what it reaches.
+#[derive(Clone, Debug)]
+struct Test {
+    program: usize,
+    name: String,
+    usual: Duration,
+    functions: BTreeSet<usize>,
+}
+
+/// All tests that take part, the quickest first.
+#[derive(Debug, Default)]
+pub(super) struct Reach {
+    tests: Vec<Test>,
+    /// Tests that fail or take too long without any mutant, with the reason.
+    pub(super) left_out: Vec<String>,
+}
+
+/// The first batch takes this long; each further one twice as long as that before.
+const FIRST_BATCH: Duration = Duration::from_millis(250);
+
+impl Reach {
+    /// Runs every test of `programs` that `plan` does not leave out.
+    pub(super) fn measure(
+        plan: &Plan,
+        programs: &[Program],
+        scratch: &Path,
+        jobs: usize,
+    ) -> io::Result<Self> {
+        let mut tests = Vec::new();
+        for (index, program) in programs.iter().enumerate() {
+            if !plan.skip_programs.contains(&program.name.as_str()) {
+                tests.extend(names(program)?.into_iter().map(|name| (index, name)));
+            }
+        }
+        tests.retain(|(_, name)| !plan.skip_tests.iter().any(|skipped| name.contains(skipped)));
+        let results = pool::map(jobs, &tests, |worker, (program, name)| {
+            run_alone(plan, &programs[*program], *program, name, &scratch.join(worker.to_string()))
+        })?;
+        let mut reach = Self::default();
+        for result in results {
+            match result {
+                Ok(test) => reach.tests.push(test),
+                Err(reason) => reach.left_out.push(reason),
+            }
+        }
+        reach.tests.sort_by_key(|test| test.usual);
+        Ok(reach)
+    }
+
+    /// Returns the number of tests, and the time of all of them.
+    pub(super) fn size(&self) -> (usize, Duration) {
+        (self.tests.len(), self.tests.iter().map(|test| test.usual).sum())
+    }
+
+    /// Returns the tests that reach `function`, in the order in which they are run.
+    pub(super) fn batches(&self, function: usize) -> Vec<Batch> {
+        let mut out: Vec<Batch> = Vec::new();
+        let mut open: BTreeMap<usize, Batch> = BTreeMap::new();
+        let mut limit = FIRST_BATCH;
+        let mut filled = Duration::ZERO;
+        for test in self.tests.iter().filter(|test| test.functions.contains(&function)) {
+            if filled > Duration::ZERO && filled + test.usual > limit {
+                out.extend(std::mem::take(&mut open).into_values());
+                filled = Duration::ZERO;
+                limit *= 2;
+            }
+            filled += test.usual;
+            let batch = open.entry(test.program).or_default();
+            batch.program = test.program;
+            batch.tests.push(test.name.clone());
+            batch.usual += test.usual;
+        }
+        out.extend(open.into_values());
+        out
+    }
+}
+
+fn run_alone(
+    plan: &Plan,
+    program: &Program,
+    index: usize,
+    name: &str,
+    scratch: &Path,
+) -> io::Result<Result<Test, String>> {
+    let reached = scratch.with_extension("reached");
+    drop(fs::remove_file(&reached));
+    let limit = Duration::from_secs_f64(plan.test_seconds_max);
+    let trial = Trial {
+        program,
+        tests: &[name.to_owned()],
+        mutant: 0,
+        limits: Limits { wall: limit, processor_seconds: limit.as_secs() + 1 },
+        scratch,
+        reached: Some(&reached),
+    };
+    let start = Instant::now();
+    let outcome = trial.run(plan.environment)?;
+    let usual = start.elapsed();
+    let label = format!("{}: {name}", program.name);
+    Ok(match outcome {
+        Outcome::Passed => {
+            let functions = fs::read_to_string(&reached).unwrap_or_default();
+            let functions = functions.lines().filter_map(|line| line.parse().ok()).collect();
+            Ok(Test { program: index, name: name.to_owned(), usual, functions })
+        }
+        Outcome::Failed => Err(format!("{label} fails without a mutant")),
+        Outcome::TimedOut => Err(format!("{label} takes over {} s", plan.test_seconds_max)),
+    })
+}
+
+fn names(program: &Program) -> io::Result<Vec<String>> {
+    let output = Command::new(&program.executable)
+        .current_dir(&program.directory)
+        .args(["--list", "--format", "terse"])
+        .output()?;
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    Ok(text.lines().filter_map(|line| line.strip_suffix(": test")).map(str::to_owned).collect())
+}

@@ -1,0 +1,370 @@
+//! A run: crate by crate, the mutants that are not decided yet.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::Mutex;
+use std::time::{Duration, Instant};
+
+use super::decided::{Content, Decided, Verdict, hash};
+use super::list::{self, Mutant};
+use super::options::Options;
+use super::page;
+use super::plan::{PLANS, Plan};
+use super::pool;
+use super::reach::Reach;
+use super::results::{Results, Row, short_name};
+use super::slow;
+use super::tree::{Built, Tree};
+use super::trial::{Limits, Outcome, Trial};
+
+/// Between two lines that say how far a crate is.
+const PROGRESS_INTERVAL: Duration = Duration::from_secs(20);
+
+/// One crate on its way.
+struct Crate<'a> {
+    plan: &'a Plan,
+    root: &'a Path,
+    /// What the run leaves on the machine: the copy, its build, the verdicts.
+    work: &'a Path,
+    options: &'a Options,
+    decided: &'a Decided,
+    deadline: Option<Instant>,
+    mutants: Vec<Mutant>,
+    contents: BTreeMap<String, Content>,
+}
+
+/// Runs what `options` ask for. Returns false where a change has mutants that survive.
+pub(super) fn run(root: &Path, options: &Options) -> io::Result<bool> {
+    let root = &root.canonicalize()?;
+    let work = &root.join("target/mutants");
+    fs::create_dir_all(work)?;
+    let decided = Decided::open(&work.join("decided.txt"), options.keep_caught)?;
+    let deadline = options.time.map(|time| Instant::now() + time);
+    let diff = options.diff.as_deref().map(|base| write_diff(root, work, base)).transpose()?;
+    let mut survivors = 0;
+    for plan in PLANS {
+        let package = plan.package.to_owned();
+        if !options.packages.is_empty() && !options.packages.contains(&package) {
+            continue;
+        }
+        let mut mutants = list::list(root, plan.package, diff.as_deref())?;
+        mutants.retain(|mutant| {
+            options.files.is_empty() || options.files.iter().any(|part| mutant.file.contains(part))
+        });
+        let contents = contents(root, plan.package, &mutants)?;
+        let each =
+            Crate { plan, root, work, options, decided: &decided, deadline, mutants, contents };
+        survivors += each.run()?;
+    }
+    if options.diff.is_none() {
+        page::write(root)?;
+    }
+    Ok(options.diff.is_none() || survivors == 0)
+}
+
+fn write_diff(root: &Path, work: &Path, base: &str) -> io::Result<PathBuf> {
+    let output = Command::new("git")
+        .current_dir(root)
+        .args(["diff", "--merge-base", base, "--", "crates"])
+        .output()?;
+    if !output.status.success() {
+        return Err(io::Error::other(String::from_utf8_lossy(&output.stderr).into_owned()));
+    }
+    let path = work.join("change.diff");
+    fs::write(&path, output.stdout)?;
+    Ok(path)
+}
+
+/// Hashes what the verdicts of a crate depend on.
+fn contents(
+    root: &Path,
+    package: &str,
+    mutants: &[Mutant],
+) -> io::Result<BTreeMap<String, Content>> {
+    let mut files = Vec::new();
+    rust_files(&root.join("crates").join(package), &mut files)?;
+    files.sort();
+    let mut tests = 0;
+    for file in &files {
+        let content = fs::read(file)?;
+        if content.windows(7).any(|window| window == b"#[test]") {
+            tests = hash(&content, tests);
+        }
+    }
+    let mut out = BTreeMap::new();
+    for mutant in mutants {
+        if !out.contains_key(&mutant.file) {
+            let source = hash(&fs::read(root.join(&mutant.file))?, 0);
+            out.insert(mutant.file.clone(), Content { source, tests });
+        }
+    }
+    Ok(out)
+}
+
+fn rust_files(directory: &Path, out: &mut Vec<PathBuf>) -> io::Result<()> {
+    for entry in fs::read_dir(directory)? {
+        let path = entry?.path();
+        if path.is_dir() {
+            rust_files(&path, out)?;
+        } else if path.extension().is_some_and(|extension| extension == "rs") {
+            out.push(path);
+        }
+    }
+    Ok(())
+}
+
+/// The verdicts so far of a crate's mutants, by their index.
+type Verdicts = Mutex<BTreeMap<usize, Verdict>>;
+
+impl Crate<'_> {
+    /// Decides what is open, and writes the results. Returns how many survive.
+    fn run(&self) -> io::Result<usize> {
+        let committed = Results::load(self.root)?;
+        let mut verdicts = BTreeMap::new();
+        let mut open = Vec::new();
+        for (index, mutant) in self.mutants.iter().enumerate() {
+            match self.known(mutant, &committed) {
+                _ if mutant.argued => {}
+                Some(verdict) => drop(verdicts.insert(index, verdict)),
+                None => open.push(index),
+            }
+        }
+        let package = self.plan.package;
+        println!("{package}: {} mutants, {} to run", self.mutants.len(), open.len());
+        self.choose(&mut open);
+        let verdicts = Mutex::new(verdicts);
+        let facts = if open.is_empty() { None } else { Some(self.decide(&open, &verdicts)?) };
+        let verdicts = verdicts.into_inner().expect("no worker panics");
+        self.finish(committed, &verdicts, facts)
+    }
+
+    /// Returns what earlier runs found, here or, by the committed results, elsewhere.
+    fn known(&self, mutant: &Mutant, committed: &Results) -> Option<Verdict> {
+        let content = self.contents[&mutant.file];
+        if let Some(verdict) = self.decided.verdict(mutant, content) {
+            return Some(verdict);
+        }
+        let row = committed.rows.get(&mutant.file)?;
+        if row.source != content.source || row.not_run > 0 {
+            return None;
+        }
+        let missed = row.missed.iter().any(|name| name == short_name(mutant));
+        match (missed, row.tests == content.tests) {
+            (true, true) => Some(Verdict::Missed),
+            // It may be one that does not compile: the results count those, and do not name them.
+            (false, same) if same || self.options.keep_caught => Some(Verdict::Caught),
+            _ => None,
+        }
+    }
+
+    /// Keeps what belongs to the shard and the sample.
+    fn choose(&self, open: &mut Vec<usize>) {
+        let shard = self.options.shard;
+        let drawn = |index: &usize| hash(self.mutants[*index].name.as_bytes(), self.options.seed);
+        open.retain(|index| {
+            hash(self.mutants[*index].name.as_bytes(), 0) % shard.count == shard.index
+        });
+        if let Some(size) = self.options.sample {
+            open.sort_by_key(drawn);
+            open.truncate(size);
+        }
+    }
+
+    /// Builds, measures the tests, and tries every mutant of `open`. Returns the facts of the run.
+    fn decide(&self, open: &[usize], verdicts: &Verdicts) -> io::Result<String> {
+        let package = self.plan.package;
+        let start = Instant::now();
+        let tree = Tree::prepare(self.root, self.work)?;
+        let mutants: Vec<Mutant> = open.iter().map(|index| self.mutants[*index].clone()).collect();
+        let built = tree.build(package, &mutants)?;
+        let build = start.elapsed();
+        for number in &built.unviable {
+            self.record(open[*number as usize - 1], Verdict::Unviable, verdicts)?;
+        }
+        println!(
+            "{package}: built in {:.0} s; {} do not compile, {} left to cargo-mutants",
+            build.as_secs_f64(),
+            built.unviable.len(),
+            built.left.len()
+        );
+        let scratch = &self.work.join("scratch");
+        let reach = Reach::measure(self.plan, &built.programs, scratch, self.options.jobs)?;
+        for reason in &reach.left_out {
+            println!("{package}: left out: {reason}");
+        }
+        let (tests, seconds) = reach.size();
+        println!("{package}: {tests} tests, which take {:.1} s", seconds.as_secs_f64());
+        let trials = Instant::now();
+        let survivors = self.try_all(open, &built, &reach, scratch, verdicts)?;
+        let slow: Vec<usize> =
+            survivors.into_iter().chain(numbers(&built.left)).map(|at| open[at]).collect();
+        let pace = trials.elapsed().as_secs_f64() / open.len() as f64;
+        self.try_slowly(&tree, &slow, verdicts)?;
+        Ok(format!(
+            "mutants={} build={:.0}s tests={tests} tests_take={:.1}s each={pace:.2}s cargo_mutants={}",
+            open.len(),
+            build.as_secs_f64(),
+            seconds.as_secs_f64(),
+            slow.len()
+        ))
+    }
+
+    /// Tries the mutants of one build. Returns those for cargo-mutants: they survived, but may have been off.
+    fn try_all(
+        &self,
+        open: &[usize],
+        built: &Built,
+        reach: &Reach,
+        scratch: &Path,
+        verdicts: &Verdicts,
+    ) -> io::Result<Vec<usize>> {
+        let numbers: Vec<(u32, usize)> = built.functions.iter().map(|(a, b)| (*a, *b)).collect();
+        let progress = Mutex::new(Progress::new(self.plan.package, numbers.len()));
+        let doubtful = Mutex::new(Vec::new());
+        pool::map(self.options.jobs, &numbers, |worker, (number, function)| {
+            if self.deadline.is_some_and(|deadline| Instant::now() > deadline) {
+                return Ok(());
+            }
+            let scratch = scratch.join(worker.to_string());
+            let verdict = self.try_one(*number, *function, built, reach, &scratch)?;
+            let at = *number as usize - 1;
+            if verdict == Verdict::Missed && built.constant.contains(number) {
+                doubtful.lock().expect("no worker panics").push(at);
+            } else {
+                self.record(open[at], verdict, verdicts)?;
+            }
+            progress.lock().expect("no worker panics").step();
+            Ok(())
+        })?;
+        Ok(doubtful.into_inner().expect("no worker panics"))
+    }
+
+    fn try_one(
+        &self,
+        number: u32,
+        function: usize,
+        built: &Built,
+        reach: &Reach,
+        scratch: &Path,
+    ) -> io::Result<Verdict> {
+        for batch in reach.batches(function) {
+            let trial = Trial {
+                program: &built.programs[batch.program],
+                tests: &batch.tests,
+                mutant: number,
+                limits: Limits::of(batch.usual),
+                scratch,
+                reached: None,
+            };
+            match trial.run(self.plan.environment)? {
+                Outcome::Passed => {}
+                Outcome::Failed => return Ok(Verdict::Caught),
+                Outcome::TimedOut => return Ok(Verdict::TimedOut),
+            }
+        }
+        Ok(Verdict::Missed)
+    }
+
+    /// Lets cargo-mutants decide, which builds once for each.
+    fn try_slowly(&self, tree: &Tree, slow: &[usize], verdicts: &Verdicts) -> io::Result<()> {
+        // The copy without its mutants.
+        let restored = Tree::prepare(self.root, self.work)?;
+        assert_eq!(restored.root, tree.root, "there is one copy");
+        if slow.is_empty() || self.options.quick {
+            return Ok(());
+        }
+        println!("{}: {} through cargo-mutants", self.plan.package, slow.len());
+        for index in slow {
+            if self.deadline.is_some_and(|deadline| Instant::now() > deadline) {
+                return Ok(());
+            }
+            let verdict = slow::run(tree, self.plan, &self.mutants[*index])?;
+            self.record(*index, verdict, verdicts)?;
+        }
+        Ok(())
+    }
+
+    fn record(&self, index: usize, verdict: Verdict, verdicts: &Verdicts) -> io::Result<()> {
+        let mutant = &self.mutants[index];
+        if verdict == Verdict::Missed {
+            println!("missed: {}", mutant.name);
+        }
+        verdicts.lock().expect("no worker panics").insert(index, verdict);
+        self.decided.record(mutant, self.contents[&mutant.file], verdict)
+    }
+
+    /// Puts the verdicts into the results, and says what survives.
+    fn finish(
+        &self,
+        mut results: Results,
+        verdicts: &BTreeMap<usize, Verdict>,
+        facts: Option<String>,
+    ) -> io::Result<usize> {
+        let mut by_file: BTreeMap<&str, Vec<(&Mutant, Option<Verdict>)>> = BTreeMap::new();
+        for (index, mutant) in self.mutants.iter().enumerate() {
+            by_file.entry(&mutant.file).or_default().push((mutant, verdicts.get(&index).copied()));
+        }
+        let mut total = Row::default();
+        let package = self.plan.package;
+        if self.options.files.is_empty() && self.options.diff.is_none() {
+            results.rows.retain(|file, _| {
+                Results::package(file) != package || by_file.contains_key(file.as_str())
+            });
+        }
+        for (file, verdicts) in by_file {
+            let mut row = Row::count(&verdicts, self.contents[file]);
+            if let Some(before) = results.rows.get(file) {
+                row.keep_apart(before);
+            }
+            total.add(file, &row);
+            results.rows.insert(file.to_owned(), row);
+        }
+        println!("{package}: {total}");
+        if self.options.diff.is_some() {
+            for name in &total.missed {
+                println!("survives: {name}");
+            }
+            return Ok(total.missed.len());
+        }
+        if let Some(facts) = facts {
+            results.runs.insert(package.to_owned(), facts);
+        }
+        results.save(self.root)?;
+        Ok(total.missed.len())
+    }
+}
+
+fn numbers(set: &std::collections::BTreeSet<u32>) -> impl Iterator<Item = usize> {
+    set.iter().map(|number| *number as usize - 1)
+}
+
+/// How far a crate is, said now and then.
+struct Progress {
+    package: &'static str,
+    total: usize,
+    done: usize,
+    start: Instant,
+    said: Instant,
+}
+
+impl Progress {
+    fn new(package: &'static str, total: usize) -> Self {
+        Self { package, total, done: 0, start: Instant::now(), said: Instant::now() }
+    }
+
+    fn step(&mut self) {
+        self.done += 1;
+        if self.said.elapsed() >= PROGRESS_INTERVAL {
+            self.said = Instant::now();
+            let each = self.start.elapsed().as_secs_f64() / self.done as f64;
+            let left = each * (self.total - self.done) as f64;
+            println!(
+                "{}: {} of {}, {each:.2} s each, about {left:.0} s to go",
+                self.package, self.done, self.total
+            );
+        }
+    }
+}

@@ -1,0 +1,65 @@
+//! One mutant through cargo-mutants itself.
+
+use std::fs;
+use std::io;
+use std::process::Command;
+
+use super::decided::Verdict;
+use super::list::Mutant;
+use super::plan::Plan;
+use super::tree::Tree;
+
+/// Seconds for the tests of a mutant, and for its build.
+const TEST_SECONDS: u32 = 120;
+const BUILD_SECONDS: u32 = 900;
+
+/// Files of `mutants.out` that name the mutants of one verdict each.
+const LISTS: [(&str, Verdict); 4] = [
+    ("caught.txt", Verdict::Caught),
+    ("timeout.txt", Verdict::TimedOut),
+    ("missed.txt", Verdict::Missed),
+    ("unviable.txt", Verdict::Unviable),
+];
+
+/// Builds and tests `mutant` in the copy, which has no other.
+pub(super) fn run(tree: &Tree, plan: &Plan, mutant: &Mutant) -> io::Result<Verdict> {
+    let output = tree.root.with_file_name("one");
+    drop(fs::remove_dir_all(&output));
+    let mut command = Command::new("cargo");
+    command.current_dir(&tree.root).args([
+        "mutants",
+        "--no-config",
+        "--in-place",
+        "--package",
+        plan.package,
+    ]);
+    command.arg("--re").arg(format!("^{}$", escape(&mutant.name))).arg("--output").arg(&output);
+    command.args(["--baseline", "skip", "--timeout", &TEST_SECONDS.to_string()]);
+    command.args(["--build-timeout", &BUILD_SECONDS.to_string(), "--cargo-arg=--locked"]);
+    command.arg("--").args(plan.slow_tests).arg("--");
+    for test in plan.skip_tests {
+        command.args(["--skip", test]);
+    }
+    tree.environment(&mut command);
+    let result = command.envs(plan.environment.iter().copied()).output()?;
+    for (list, verdict) in LISTS {
+        let names = fs::read_to_string(output.join("mutants.out").join(list)).unwrap_or_default();
+        if names.lines().any(|name| !name.is_empty()) {
+            return Ok(verdict);
+        }
+    }
+    let message = String::from_utf8_lossy(&result.stderr).into_owned();
+    Err(io::Error::other(format!("cargo mutants did not decide {}: {message}", mutant.name)))
+}
+
+/// Makes of a name a pattern that matches that name alone.
+fn escape(name: &str) -> String {
+    let mut out = String::new();
+    for character in name.chars() {
+        if !character.is_alphanumeric() && !" _/:".contains(character) {
+            out.push('\\');
+        }
+        out.push(character);
+    }
+    out
+}

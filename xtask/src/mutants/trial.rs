@@ -1,0 +1,127 @@
+//! Runs test programs with one mutant selected, within limits.
+
+use std::io::{self, BufRead, BufReader};
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use super::splice::{ACTIVE, REACHED};
+use super::tree::Program;
+
+/// Address space of a test program in KiB. A mutant that allocates without end fails there, and not the machine.
+const ADDRESS_SPACE_KIB: u64 = 8 << 20;
+/// Sets limits and becomes the program.
+const LIMITED: &str = "ulimit -t \"$0\"; ulimit -v \"$1\"; ulimit -c 0; shift; exec \"$@\"";
+
+/// The signal that ends a process at its limit of processor time.
+const SIGXCPU: i32 = 24;
+
+/// How a test program ended.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) enum Outcome {
+    Passed,
+    Failed,
+    /// It was ended at its limit of time.
+    TimedOut,
+}
+
+/// What limits a run: by the clock for one that waits for ever, by the processor's time for one that loops, since the
+/// latter does not depend on what else the machine does.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Limits {
+    pub(super) wall: Duration,
+    pub(super) processor_seconds: u64,
+}
+
+impl Limits {
+    /// Returns the limits of tests that take `usual` without a mutant.
+    pub(super) fn of(usual: Duration) -> Self {
+        Self {
+            wall: Duration::from_secs(15) + 10 * usual,
+            processor_seconds: 4 + 4 * usual.as_secs(),
+        }
+    }
+}
+
+/// What is run with which mutant; 0 is none.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Trial<'a> {
+    pub(super) program: &'a Program,
+    pub(super) tests: &'a [String],
+    pub(super) mutant: u32,
+    pub(super) limits: Limits,
+    /// A folder for temporary files, which are removed afterwards.
+    pub(super) scratch: &'a Path,
+    /// The file to which functions that are reached are written.
+    pub(super) reached: Option<&'a Path>,
+}
+
+impl Trial<'_> {
+    /// Runs the tests one after the other until one fails.
+    pub(super) fn run(&self, environment: &[(&str, &str)]) -> io::Result<Outcome> {
+        std::fs::create_dir_all(self.scratch)?;
+        let mut command = Command::new("sh");
+        command.args(["-c", LIMITED, &self.limits.processor_seconds.to_string()]);
+        command.arg(ADDRESS_SPACE_KIB.to_string()).arg(&self.program.executable);
+        command.args(["--exact", "--test-threads=1"]).args(self.tests);
+        command.current_dir(&self.program.directory).envs(environment.iter().copied());
+        command.env(ACTIVE, self.mutant.to_string()).env("TMPDIR", self.scratch);
+        command.env("CARGO_MANIFEST_DIR", &self.program.directory).env("RUST_BACKTRACE", "0");
+        if let Some(path) = self.reached {
+            command.env(REACHED, path);
+        }
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
+        let mut child = command.process_group(0).spawn()?;
+        let outcome = wait(&mut child, self.limits.wall);
+        // Also what the tests started themselves.
+        end(&mut child)?;
+        let outcome = outcome?;
+        std::fs::remove_dir_all(self.scratch)?;
+        Ok(outcome)
+    }
+}
+
+fn wait(child: &mut Child, limit: Duration) -> io::Result<Outcome> {
+    let deadline = Instant::now() + limit;
+    let failed = watch(child);
+    match failed.recv_timeout(limit) {
+        Ok(()) => return Ok(Outcome::Failed),
+        Err(RecvTimeoutError::Timeout) => return Ok(Outcome::TimedOut),
+        Err(RecvTimeoutError::Disconnected) => {}
+    }
+    while Instant::now() < deadline {
+        if let Some(status) = child.try_wait()? {
+            return Ok(match (status.success(), status.signal()) {
+                (true, _) => Outcome::Passed,
+                (false, Some(SIGXCPU)) => Outcome::TimedOut,
+                (false, _) => Outcome::Failed,
+            });
+        }
+        thread::sleep(Duration::from_millis(2));
+    }
+    Ok(Outcome::TimedOut)
+}
+
+/// Sends a message when a test fails. The sender is dropped when the program closes its output.
+fn watch(child: &mut Child) -> Receiver<()> {
+    let (sender, receiver) = channel();
+    let output = child.stdout.take().expect("it is a pipe");
+    thread::spawn(move || {
+        for line in BufReader::new(output).split(b'\n').map_while(Result::ok) {
+            if line.ends_with(b"FAILED") && sender.send(()).is_err() {
+                return;
+            }
+        }
+    });
+    receiver
+}
+
+fn end(child: &mut Child) -> io::Result<()> {
+    let group = format!("-{}", child.id());
+    Command::new("kill").args(["-9", "--", &group]).stderr(Stdio::null()).status()?;
+    child.wait()?;
+    Ok(())
+}
