@@ -261,6 +261,74 @@ fn whatever_is_out_of_turn_or_broken_ends_the_exchange_with_its_reason() {
     assert_eq!(controller.outcome(), failed(Explanation::IncorrectPayload));
 }
 
+/// A response, a challenge or a public value of another length than that of what was agreed on is an incorrect
+/// payload, on either side, whatever else of the message is right.
+#[test]
+fn a_value_of_another_length_than_was_agreed_on_is_refused() {
+    let reply = |response: &[u8], public: &[u8]| {
+        let mut pair = Pair::new((secret(1), None), (secret(1), None));
+        let _ = pair.fetch();
+        let body = Body::Reply { sequence: 0, response, challenge: None, public };
+        pair.send(Message { transaction: 7, body }.to_bytes());
+        let _ = pair.fetch();
+        pair.controller.outcome()
+    };
+    let refused = Outcome::Failed(Explanation::IncorrectPayload);
+    assert_eq!(reply(&[0; 48], &[]), refused, "a response of another hash");
+    assert_eq!(reply(&[0; 32], &[1; 256]), refused, "a public value without a group");
+    assert_eq!(reply(&[0; 32], &[]), REFUSED.0, "the right lengths");
+    let challenge = |challenge: &[u8], public: &[u8], group: Group| {
+        let (mut host, _) = Host::new(parties(), secret(1), None, 7);
+        let (hash, group) = (Hash::Sha256.id(), group.id());
+        let body = Body::Challenge { hash, group, sequence: 1, challenge, public };
+        let bytes = Message { transaction: 7, body }.to_bytes();
+        let job = host.receive(&bytes, &mut counter());
+        (job.is_some(), host.message(), host.outcome())
+    };
+    let body = Body::Failure2(Explanation::IncorrectPayload as u8);
+    let refused = (false, Some(Message { transaction: 7, body }.to_bytes()), refused);
+    assert_eq!(challenge(&[9; 48], &[], Group::Null), refused);
+    assert_eq!(challenge(&[9; 32], &[2; 256], Group::Null), refused);
+    assert_eq!(challenge(&[9; 32], &[2; 255], Group::Ffdhe2048), refused);
+    assert_eq!(challenge(&[9; 32], &[2; 256], Group::Ffdhe2048).2, Outcome::UnderWay);
+}
+
+/// A controller that refused a host stays so, and gives the same reason however often it is asked.
+#[test]
+fn a_failed_exchange_stays_failed_and_repeats_its_reason() {
+    let mut pair = Pair::new((secret(1), None), (secret(2), None));
+    assert!(!pair.controller.is_failing(), "under way");
+    let bytes = pair.fetch();
+    pair.deliver(&bytes);
+    let reply = pair.host.message().expect("a reply");
+    pair.send(reply);
+    assert!(pair.controller.is_failing(), "before the host has heard of it");
+    let body = Body::Failure1(Explanation::Failed as u8);
+    let refusal = Message { transaction: 7, body }.to_bytes();
+    for _ in 0..3 {
+        assert_eq!(pair.fetch(), refusal);
+        assert_eq!(pair.controller.outcome(), Outcome::Failed(Explanation::Failed));
+        assert!(pair.controller.is_failing());
+    }
+    let mut good = Pair::new((secret(1), None), (secret(1), None));
+    assert_eq!(good.run(), GOOD);
+    assert!(!good.controller.is_failing());
+}
+
+#[test]
+fn names_and_identifiers_lead_back_to_what_has_them() {
+    for hash in Hash::ALL {
+        assert_eq!(Hash::from_name(hash.name()), Some(hash));
+        assert_eq!(Hash::from_id(hash.id()), Some(hash));
+    }
+    for group in Group::ALL {
+        assert_eq!(Group::from_name(group.name()), Some(group));
+        assert_eq!(Group::from_id(group.id()), Some(group));
+    }
+    assert_eq!((Hash::from_name("md5"), Group::from_name("")), (None, None));
+    assert_eq!((Hash::from_id(0), Group::from_id(6)), (None, None));
+}
+
 #[test]
 fn a_host_may_begin_anew_at_any_time() {
     let mut pair = Pair::new((secret(1), None), (secret(1), None));
@@ -299,6 +367,10 @@ fn texts_that_are_no_secrets_are_refused_with_the_reason() {
     assert_eq!(refusal(&good.replace(":01:", ":01::")), SecretError::Form);
     assert_eq!(refusal("DHHC-1:00:####:"), SecretError::Base64);
     assert_eq!(refusal("DHHC-1:00:AAAA:"), SecretError::Length { len: 0 });
+    // At the bound of a text's length its key is looked at, beyond it not.
+    let long = |len: usize| alloc::format!("DHHC-1:00:{}", "#".repeat(len - 10));
+    assert_eq!(refusal(&long(128)), SecretError::Base64);
+    assert_eq!([refusal(&long(129)), refusal(&long(4096))], [SecretError::Form; 2]);
     let mut mistyped = good.clone().into_bytes();
     mistyped[15] ^= 1;
     let mistyped = alloc::string::String::from_utf8(mistyped).expect("text");

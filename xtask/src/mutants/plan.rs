@@ -9,8 +9,10 @@ pub(super) struct Plan {
     /// Tests that take no part, by a part of their name.
     pub(super) skip_tests: &'static [&'static str],
     pub(super) environment: &'static [(&'static str, &'static str)],
-    /// A test that takes longer without a mutant takes no part.
-    pub(super) test_seconds_max: f64,
+    /// A test that takes more of the processor without a mutant takes no part.
+    pub(super) test_seconds_max: u64,
+    /// What the tests of one mutant may take of the processor; the cheap ones come first.
+    pub(super) budget_seconds: f64,
     /// The tests of mutants that go through cargo-mutants, as `cargo test` takes them.
     pub(super) slow_tests: &'static [&'static str],
 }
@@ -20,7 +22,8 @@ const QUICK: Plan = Plan {
     skip_programs: &[],
     skip_tests: &[],
     environment: &[],
-    test_seconds_max: 20.0,
+    test_seconds_max: 20,
+    budget_seconds: 60.0,
     slow_tests: &["--lib", "--tests"],
 };
 
@@ -41,5 +44,11 @@ pub(super) const PLANS: &[Plan] = &[
     Plan { package: "checksum", ..QUICK },
     Plan { package: "nvme-wire", ..QUICK },
     Plan { package: "nvme-target", ..QUICK },
-    Plan { package: "volume", test_seconds_max: 3.0, slow_tests: &["--lib"], ..QUICK },
+    Plan {
+        package: "volume",
+        test_seconds_max: 2,
+        budget_seconds: 10.0,
+        slow_tests: &["--lib"],
+        ..QUICK
+    },
 ];

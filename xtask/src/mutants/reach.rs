@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use super::plan::Plan;
 use super::pool;
 use super::tree::Program;
-use super::trial::{Limits, Outcome, Trial};
+use super::trial::{self, Limits, Outcome, Trial};
 
 /// Tests of one program that run in one process, and the time that they take without a mutant.
 #[derive(Clone, Debug, Default)]
@@ -28,19 +28,24 @@ pub(super) struct Batch {
 struct Test {
     program: usize,
     name: String,
+    /// By the clock.
     usual: Duration,
+    /// Of the processor.
+    cost: Duration,
     functions: BTreeSet<usize>,
 }
 
-/// All tests that take part, the quickest first.
+/// All tests that take part, those first that cost least.
 #[derive(Debug, Default)]
 pub(super) struct Reach {
     tests: Vec<Test>,
+    /// For the tests of one mutant: of the processor.
+    budget: Duration,
     /// Tests that fail or take too long without any mutant, with the reason.
     pub(super) left_out: Vec<String>,
 }
 
-/// The first batch takes this long; each further one twice as long as that before.
+/// The first batch costs this much; each further one twice as much as that before.
 const FIRST_BATCH: Duration = Duration::from_millis(250);
 
 impl Reach {
@@ -61,35 +66,39 @@ impl Reach {
         let results = pool::map(jobs, &tests, |worker, (program, name)| {
             run_alone(plan, &programs[*program], *program, name, &scratch.join(worker.to_string()))
         })?;
-        let mut reach = Self::default();
+        let budget = Duration::from_secs_f64(plan.budget_seconds);
+        let mut reach = Self { budget, ..Self::default() };
         for result in results {
             match result {
                 Ok(test) => reach.tests.push(test),
                 Err(reason) => reach.left_out.push(reason),
             }
         }
-        reach.tests.sort_by_key(|test| test.usual);
+        reach.tests.sort_by_key(|test| test.cost);
         Ok(reach)
     }
 
-    /// Returns the number of tests, and the time of all of them.
+    /// Returns the number of tests, and what all of them cost.
     pub(super) fn size(&self) -> (usize, Duration) {
-        (self.tests.len(), self.tests.iter().map(|test| test.usual).sum())
+        (self.tests.len(), self.tests.iter().map(|test| test.cost).sum())
     }
 
-    /// Returns the tests that reach `function`, in the order in which they are run.
+    /// Returns the tests that reach `function`, in the order in which they are run: as many as the budget pays for.
     pub(super) fn batches(&self, function: usize) -> Vec<Batch> {
         let mut out: Vec<Batch> = Vec::new();
         let mut open: BTreeMap<usize, Batch> = BTreeMap::new();
-        let mut limit = FIRST_BATCH;
-        let mut filled = Duration::ZERO;
+        let (mut limit, mut filled, mut spent) = (FIRST_BATCH, Duration::ZERO, Duration::ZERO);
         for test in self.tests.iter().filter(|test| test.functions.contains(&function)) {
-            if filled > Duration::ZERO && filled + test.usual > limit {
+            if spent > self.budget {
+                break;
+            }
+            if filled > Duration::ZERO && filled + test.cost > limit {
                 out.extend(std::mem::take(&mut open).into_values());
                 filled = Duration::ZERO;
                 limit *= 2;
             }
-            filled += test.usual;
+            filled += test.cost;
+            spent += test.cost;
             let batch = open.entry(test.program).or_default();
             batch.program = test.program;
             batch.tests.push(test.name.clone());
@@ -109,12 +118,15 @@ fn run_alone(
 ) -> io::Result<Result<Test, String>> {
     let reached = scratch.with_extension("reached");
     drop(fs::remove_file(&reached));
-    let limit = Duration::from_secs_f64(plan.test_seconds_max);
     let trial = Trial {
         program,
         tests: &[name.to_owned()],
         mutant: 0,
-        limits: Limits { wall: limit, processor_seconds: limit.as_secs() + 1 },
+        // What else the machine does takes time, too.
+        limits: Limits {
+            wall: Duration::from_secs(30 + 30 * plan.test_seconds_max),
+            processor_seconds: plan.test_seconds_max,
+        },
         scratch,
         reached: Some(&reached),
     };
@@ -126,7 +138,8 @@ fn run_alone(
         Outcome::Passed => {
             let functions = fs::read_to_string(&reached).unwrap_or_default();
             let functions = functions.lines().filter_map(|line| line.parse().ok()).collect();
-            Ok(Test { program: index, name: name.to_owned(), usual, functions })
+            let cost = trial::processor_time(&reached);
+            Ok(Test { program: index, name: name.to_owned(), usual, cost, functions })
         }
         Outcome::Failed => Err(format!("{label} fails without a mutant")),
         Outcome::TimedOut => Err(format!("{label} takes over {} s", plan.test_seconds_max)),

@@ -196,7 +196,10 @@ impl Crate<'_> {
             println!("{package}: left out: {reason}");
         }
         let (tests, seconds) = reach.size();
-        println!("{package}: {tests} tests, which take {:.1} s", seconds.as_secs_f64());
+        println!(
+            "{package}: {tests} tests, which take {:.1} s of the processor",
+            seconds.as_secs_f64()
+        );
         let trials = Instant::now();
         let survivors = self.try_all(open, &built, &reach, scratch, verdicts)?;
         let slow: Vec<usize> =

@@ -15,6 +15,9 @@ use super::tree::Program;
 const ADDRESS_SPACE_KIB: u64 = 8 << 20;
 /// Sets limits and becomes the program.
 const LIMITED: &str = "ulimit -t \"$0\"; ulimit -v \"$1\"; ulimit -c 0; shift; exec \"$@\"";
+/// The same, and writes to a file how much processor time the program took.
+const MEASURED: &str = "ulimit -t \"$0\"; ulimit -v \"$1\"; ulimit -c 0; shift; \"$@\"; status=$?; \
+    times >\"$FARFLASH_MUTANTS_REACHED.times\"; exit $status";
 
 /// The signal that ends a process at its limit of processor time.
 const SIGXCPU: i32 = 24;
@@ -64,7 +67,8 @@ impl Trial<'_> {
     pub(super) fn run(&self, environment: &[(&str, &str)]) -> io::Result<Outcome> {
         std::fs::create_dir_all(self.scratch)?;
         let mut command = Command::new("sh");
-        command.args(["-c", LIMITED, &self.limits.processor_seconds.to_string()]);
+        let script = if self.reached.is_some() { MEASURED } else { LIMITED };
+        command.args(["-c", script, &self.limits.processor_seconds.to_string()]);
         command.arg(ADDRESS_SPACE_KIB.to_string()).arg(&self.program.executable);
         command.args(["--exact", "--test-threads=1"]).args(self.tests);
         command.current_dir(&self.program.directory).envs(environment.iter().copied());
@@ -82,6 +86,20 @@ impl Trial<'_> {
         std::fs::remove_dir_all(self.scratch)?;
         Ok(outcome)
     }
+}
+
+/// Returns the processor time of the program that wrote what it reached to `reached`.
+pub(super) fn processor_time(reached: &Path) -> Duration {
+    let mut path = reached.as_os_str().to_owned();
+    path.push(".times");
+    let text = std::fs::read_to_string(path).unwrap_or_default();
+    // The second line is of what the shell ran: user and system, as `0m1.230s`.
+    let line = text.lines().nth(1).unwrap_or_default();
+    let seconds = line.split_whitespace().filter_map(|word| {
+        let (minutes, seconds) = word.strip_suffix('s')?.split_once('m')?;
+        Some(minutes.parse::<f64>().ok()? * 60.0 + seconds.parse::<f64>().ok()?)
+    });
+    Duration::from_secs_f64(seconds.sum())
 }
 
 fn wait(child: &mut Child, limit: Duration) -> io::Result<Outcome> {
