@@ -65,6 +65,7 @@ impl Simulation {
     /// The same, with what happens in it noted in `trace`.
     #[must_use]
     pub fn with_trace(seed: u64, trace: Trace) -> Self {
+        situations::begin_world();
         let core = Core {
             now: Cell::new(Instant(0)),
             timers: RefCell::default(),

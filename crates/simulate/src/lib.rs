@@ -16,6 +16,7 @@
 //! - `mending.rs`: damage at rest, and repairs. `scenario/breaking.rs`: blocks that fail for good. `scenario/refusing.rs`: all of
 //!   them, for a while.
 //! - `tall.rs`: a map of three levels to begin with.
+//! - `reached.rs`: the situations that runs reached, and those that none did.
 //! - `seam.rs`: disks that break their promises, to see that it is seen.
 //!
 //! Absent from this crate: real time on the way of a run, threads but one for each seed at a time.
@@ -30,6 +31,7 @@ mod mending;
 mod model;
 mod outcome;
 mod profile;
+mod reached;
 mod requests;
 mod rig;
 mod run;
@@ -44,6 +46,7 @@ mod watched;
 pub use exhaustive::{Base, Program, Step, programs, tall_programs};
 pub use outcome::{Outcome, run};
 pub use profile::Workload;
+pub use reached::{Reached, table};
 pub use run::Counts;
 pub use seam::Seam;
 pub use soak::{Soak, Summary};

@@ -8,7 +8,8 @@ use std::time::{Duration, Instant};
 use clap::Parser;
 use serde_json::json;
 use sim::Trace;
-use simulate::{Outcome, Seam, Soak, Summary, Workload, run};
+use simulate::{Outcome, Seam, Soak, Summary, Workload, run, table};
+use situations::Situation;
 
 /// Time between two lines of progress.
 const PROGRESS: Duration = Duration::from_secs(10);
@@ -35,6 +36,9 @@ struct Args {
     /// Seeds at a time; one for each processor if not said.
     #[arg(long)]
     threads: Option<usize>,
+    /// Print the table of situations as docs/simulation.md has it, with what these seeds reach.
+    #[arg(long, requires = "seeds")]
+    situations: bool,
     /// Print the result as JSON.
     #[arg(long)]
     json: bool,
@@ -107,7 +111,10 @@ fn run_many(args: &Args) -> ExitCode {
             eprintln!("farflash-sim: {} seeds, {:.0} an hour", last.1, rate(last.1, began));
         }
     });
-    report(args, &summary, began);
+    match args.situations {
+        true => print!("{}", table(&summary.reached, summary.seeds)),
+        false => report(args, &summary, began),
+    }
     exit_code(summary.failures.is_empty())
 }
 
@@ -136,6 +143,8 @@ fn report(args: &Args, summary: &Summary, began: Instant) {
             "damaged": counts.damaged,
             "broken": counts.broken,
             "unchecked": counts.unchecked,
+            "situations": situations_json(summary),
+            "never_reached": summary.reached.never().map(Situation::name).collect::<Vec<_>>(),
             "failures": failures,
         });
         return println!("{report}");
@@ -152,6 +161,33 @@ fn report(args: &Args, summary: &Summary, began: Instant) {
         summary.failures.len(),
     );
     summary.failures.iter().for_each(|outcome| println!("{}", outcome_text(outcome)));
+    print!("{}", situations_text(summary));
+}
+
+fn situations_json(summary: &Summary) -> serde_json::Value {
+    let counted = |situation: &Situation| {
+        let (seeds, times) = summary.reached.of(*situation);
+        (situation.name().to_owned(), json!({ "seeds": seeds, "times": times }))
+    };
+    Situation::ALL.iter().map(counted).collect::<serde_json::Map<_, _>>().into()
+}
+
+/// How often each situation was reached, and those that none was in.
+fn situations_text(summary: &Summary) -> String {
+    let mut text = String::from("situations: seeds that reached each, and how often\n");
+    for situation in Situation::ALL {
+        let (seeds, times) = summary.reached.of(*situation);
+        if seeds > 0 {
+            text += &format!("{seeds:>9} {times:>11}  {}\n", situation.name());
+        }
+    }
+    let never: Vec<_> = summary.reached.never().collect();
+    text += &format!("never reached: {} of {}\n", never.len(), Situation::ALL.len());
+    for situation in never {
+        let (name, workload) = (situation.name(), situation.workload());
+        text += &format!("  {name} ({workload}): {}\n", situation.text());
+    }
+    text
 }
 
 fn outcome_text(outcome: &Outcome) -> String {

@@ -1,6 +1,9 @@
 //! From a seed to what it came to.
 
+use std::collections::BTreeMap;
+
 use sim::{Rng, Trace};
+use situations::Situation;
 
 use crate::mending::Mending;
 use crate::profile::{Profile, Workload};
@@ -19,6 +22,8 @@ pub struct Outcome {
     pub failure: Option<String>,
     /// What it did.
     pub counts: Counts,
+    /// The situations that it reached, and how often each.
+    pub situations: BTreeMap<Situation, u64>,
     /// Hash of its trace.
     pub hash: u64,
     /// Events in its trace.
@@ -29,6 +34,8 @@ pub struct Outcome {
 #[must_use]
 pub fn run(seed: u64, workload: Option<Workload>, seam: Seam, trace: &Trace) -> Outcome {
     let workload = workload.unwrap_or_else(|| Workload::of_seed(seed));
+    // What was counted before is no part of it.
+    let _ = situations::take();
     let mut rng = Rng::new(seed ^ (workload as u64) << 56);
     let profile = Profile::draw(workload, &mut rng);
     let run = Run::new(trace.clone());
@@ -48,6 +55,7 @@ pub fn run(seed: u64, workload: Option<Workload>, seam: Seam, trace: &Trace) -> 
     if !run.has_failed() && !profile.cuts {
         run.check_orders();
     }
-    let (counts, failure) = (run.counts(), run.failure());
-    Outcome { seed, workload, failure, counts, hash: trace.hash(), events: trace.events() }
+    let (counts, failure, situations) = (run.counts(), run.failure(), situations::take());
+    let (hash, events) = (trace.hash(), trace.events());
+    Outcome { seed, workload, failure, counts, situations, hash, events }
 }

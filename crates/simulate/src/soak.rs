@@ -9,6 +9,7 @@ use sim::Trace;
 
 use crate::outcome::{Outcome, run};
 use crate::profile::Workload;
+use crate::reached::Reached;
 use crate::run::Counts;
 use crate::seam::Seam;
 
@@ -32,6 +33,8 @@ pub struct Summary {
     pub seeds: u64,
     /// What they did together.
     pub counts: Counts,
+    /// The situations that they reached.
+    pub reached: Reached,
     /// Those that found something, by seed.
     pub failures: Vec<Outcome>,
 }
@@ -83,6 +86,7 @@ impl Summary {
         sum.broken += more.broken;
         sum.unchecked += more.unchecked;
         self.seeds += 1;
+        self.reached.add(&outcome.situations);
         if outcome.failure.is_some() {
             self.failures.push(outcome);
         }

@@ -56,7 +56,9 @@ thread_local! {
 /// # Panics
 /// The engine fails on a sound disk.
 pub(crate) fn disk(world: &SimWorld) -> SimDevice {
-    DISK.with(|made| made.get_or_init(make).after_crash_with(world, Survival::Everything))
+    // No run of its own: whichever comes first on a thread makes it.
+    let made = || situations::apart(make);
+    DISK.with(|disk| disk.get_or_init(made).after_crash_with(world, Survival::Everything))
 }
 
 fn make() -> SimDevice {

@@ -5,6 +5,7 @@
 
 use std::collections::VecDeque;
 
+use situations::{Situation, situation};
 use units::PbaRange;
 
 use crate::sabotage::{Sabotage, broken};
@@ -58,6 +59,7 @@ impl Epochs {
         if unread || broken(Sabotage::ReuseWhileRead) {
             return release(run);
         }
+        situation(Situation::FreedWhileRead);
         self.pending += run.blocks;
         let current = self.epochs.back_mut().expect("there is always a current epoch");
         match current.freed.last_mut() {

@@ -18,6 +18,7 @@ mod fault;
 
 use io_traits::{BufferSlice, Device, DeviceError};
 use layout::{DecodeError, Superblock};
+use situations::{Phase, during};
 use units::Pba;
 use uuid::Uuid;
 
@@ -153,6 +154,7 @@ pub async fn repair<D: Device>(
     consent: bool,
     mut progress: impl FnMut(u64, u64),
 ) -> Result<Repaired, OpenError> {
+    let _repairing = during(Phase::Repair);
     let superblock = read_superblock(device).await?;
     let mut repaired = Repaired::default();
     let copies = read_copies(device, &superblock).await?;

@@ -9,6 +9,7 @@
 use std::collections::{BTreeSet, VecDeque};
 
 use layout::{RECORD_BLOCKS_MAX, ReplayPoint};
+use situations::{Situation, situation_if};
 use units::{Pba, PbaRange};
 
 use crate::JournalLoss;
@@ -34,9 +35,18 @@ pub(crate) struct InFlight {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Place {
     start: u64,
+    /// The block of the ring.
+    at: u64,
     pub(crate) pba: Pba,
     pub(crate) sequence: u64,
     pub(crate) previous_crc: u32,
+}
+
+impl Place {
+    /// Whether it is where the ring begins.
+    pub(crate) fn is_at_start(&self) -> bool {
+        self.at == 0
+    }
 }
 
 #[derive(Debug)]
@@ -187,6 +197,7 @@ impl Journal {
             };
         }
         self.has_gap = self.tail != before;
+        situation_if(Situation::JournalPassesOver, || self.has_gap);
     }
 
     fn refuses(&self, at: u64, blocks: u64) -> bool {
@@ -204,6 +215,7 @@ impl Journal {
         }
         (start + blocks - self.head <= self.area.blocks).then(|| Place {
             start,
+            at,
             pba: self.area.start.plus(at),
             sequence: self.next_sequence,
             previous_crc: self.previous_crc,
@@ -271,6 +283,11 @@ impl Journal {
 
     pub(crate) fn hold(&mut self, sequence: u64) {
         self.holds.push(sequence);
+    }
+
+    /// Whether a write that failed is not undone yet.
+    pub(crate) fn has_holds(&self) -> bool {
+        !self.holds.is_empty()
     }
 
     pub(crate) fn unhold(&mut self, sequence: u64) {

@@ -41,6 +41,13 @@ fn overlap(a: &Ranges, b: &Ranges) -> bool {
 }
 
 impl RangeLocks {
+    /// Whether nothing that is held or waited for overlaps `range`.
+    pub(crate) fn is_open(&self, range: LbaRange) -> bool {
+        let ranges = Ranges::from_buf([(range.start.0, end_of(&range))]);
+        let waits = self.waiters.iter().any(|waiter| overlap(&waiter.ranges, &ranges));
+        !waits && self.is_free(ranges[0])
+    }
+
     /// Takes ranges if nothing overlaps any of them.
     fn try_lock(&mut self, ranges: &Ranges) -> bool {
         let blocks = |waiter: &Waiter| !waiter.granted && overlap(&waiter.ranges, ranges);
@@ -112,10 +119,13 @@ pub(crate) fn lock(locks: &Rc<RefCell<RangeLocks>>, range: LbaRange) -> Lock {
     lock_all(locks, &[range])
 }
 
+fn end_of(range: &LbaRange) -> u64 {
+    range.start.0.saturating_add(range.blocks.max(1))
+}
+
 /// Locks disjoint ranges together (R3).
 pub(crate) fn lock_all(locks: &Rc<RefCell<RangeLocks>>, ranges: &[LbaRange]) -> Lock {
-    let end = |range: &LbaRange| range.start.0.saturating_add(range.blocks.max(1));
-    let ranges = ranges.iter().map(|range| (range.start.0, end(range))).collect();
+    let ranges = ranges.iter().map(|range| (range.start.0, end_of(range))).collect();
     Lock { locks: locks.clone(), ranges, ticket: None }
 }
 

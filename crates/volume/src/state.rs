@@ -5,6 +5,7 @@ use std::rc::Rc;
 
 use layout::{DEAD_RANGES_MAX, Descriptor, Mapping, leaf_capacity};
 use local_sync::{Permit, Semaphore};
+use situations::{Situation, situation};
 use units::{Lba, LbaRange, MetadataSize, Pba, Slo};
 use uuid::Uuid;
 
@@ -264,6 +265,7 @@ impl VolumeState {
             self.changed.set(true);
         }
         if let Some(range) = upper {
+            situation(Situation::DeadRangeIsSplit);
             dead.push(Dead { range, stuck: false, _permit: permit.take() });
         }
     }

@@ -4,6 +4,7 @@ use std::rc::Rc;
 
 use io_traits::{Buffer, BufferSlice, Device};
 use layout::{ACCESS_BYTES_MAX, VOLUME_BLOCKS_MAX};
+use situations::{Phase, Situation, during, situation_if};
 use units::{BLOCK_SIZE, Lba, LbaRange, MetadataSize, Slo};
 use uuid::Uuid;
 
@@ -224,6 +225,7 @@ impl<D: Device> Volume<D> {
             Some(crcs) if crcs.len() as u64 == range.blocks => Crcs::from_slice(crcs),
             _ => checksums(&blocks.data),
         };
+        situation_if(Situation::WriteAwaitsRange, || !self.state.locks.borrow().is_open(range));
         let guard = lock(&self.state.locks, range).await;
         let written = self.write_locked(guard, range, blocks, crcs).await;
         self.counted(written)
@@ -238,6 +240,13 @@ impl<D: Device> Volume<D> {
     ) -> Result<(), VolumeError> {
         let inner = self.inner();
         // The volume may have changed while this waited for its range.
+        let checked = self.check(range);
+        situation_if(Situation::RequestBehindShrink, || {
+            matches!(checked, Err(VolumeError::OutOfRange { .. }))
+        });
+        situation_if(Situation::RequestBehindDeletion, || {
+            matches!(checked, Err(VolumeError::Deleted))
+        });
         inner.check_open()?;
         self.check(range)?;
         if !self.state.dead.borrow().is_empty() {
@@ -350,10 +359,13 @@ impl<D: Device> Volume<D> {
             let written = self.write_locked(guard, range, blocks, crcs).await;
             return self.counted(written).map_err(CompareError::Write);
         }
+        let is_held = || !self.state.locks.borrow().is_open(range);
+        situation_if(Situation::CompareAndWriteAwaitsRange, is_held);
         let guard = lock(&self.state.locks, range).await;
         self.check(range)?;
         let found = self.read_to_compare(range).await?;
         let compared = compare_bytes(&found, &expected, self.state.metadata);
+        situation_if(Situation::CompareAndWriteDiffers, || compared.is_err());
         if compared.is_err() && broken(Sabotage::MiscompareWrites) {
             self.counted(self.write_locked(guard, range, blocks, crcs).await)?;
             return compared;
@@ -425,7 +437,11 @@ impl<D: Device> Volume<D> {
         // Everything behind the smaller size, so that resizes exclude each other and what they cut.
         let guard = loop {
             let start = blocks.min(self.blocks());
-            let guard = lock(&self.state.locks, LbaRange::new(Lba(start), u64::MAX - start)).await;
+            let behind = LbaRange::new(Lba(start), u64::MAX - start);
+            situation_if(Situation::ShrinkAwaitsRequests, || {
+                blocks < self.blocks() && !self.state.locks.borrow().is_open(behind)
+            });
+            let guard = lock(&self.state.locks, behind).await;
             if self.blocks() >= start {
                 break guard;
             }
@@ -442,6 +458,7 @@ impl<D: Device> Volume<D> {
         let mut op = Op::new(Change::Resize { blocks }, Some(self.state.clone()));
         op.guard = Some(guard);
         op.permit = Some(permit);
+        let _shrinking = cut_off.is_some().then(|| during(Phase::Shrinking));
         inner.submit(op).await?;
         Ok(cut_off)
     }

@@ -12,7 +12,7 @@ pub(super) struct Layer {
 pub(super) const LAYERS: &[Layer] = &[
     Layer {
         name: "bytes",
-        crates: &["units", "checksum", "nvme-wire", "layout"],
+        crates: &["situations", "units", "checksum", "nvme-wire", "layout"],
         must_not_use: &[],
     },
     Layer {

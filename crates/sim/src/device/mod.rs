@@ -162,6 +162,7 @@ impl SimDevice {
     /// Cuts the power now.
     pub fn crash(&self) {
         if !self.state.crashed.replace(true) {
+            situations::power_goes();
             self.world.note(format_args!("disk: crash"));
         }
     }

@@ -8,6 +8,8 @@
 
 use std::rc::Rc;
 
+use situations::{Situation, situation, situation_if};
+
 use super::Map;
 use super::node::{Body, Child, Node};
 use crate::sabotage::{Sabotage, broken};
@@ -46,9 +48,15 @@ impl Sweep {
         // What someone else holds would not be free: an older version, or a write under way.
         let held = Rc::strong_count(node) > 1 && !broken(Sabotage::EvictUnwritten);
         let free = broken(Sabotage::EvictPinned) && node.level() == 0;
-        if used || held || (pinned() && !free) {
+        situation_if(Situation::HeldNodeStays, || held && !used);
+        if used || held {
             return None;
         }
+        if pinned() && !free {
+            situation(Situation::PinnedNodeStays);
+            return None;
+        }
+        situation_if(Situation::InnerNodeEvicted, || node.level() > 0);
         self.freed += node.len_bytes();
         self.nodes += 1;
         Some(gone)

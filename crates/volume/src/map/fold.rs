@@ -4,6 +4,7 @@
 use std::ops::Range;
 use std::rc::Rc;
 
+use situations::{Phase, Situation, situation_during};
 use smallvec::SmallVec;
 
 use super::leaf::Leaf;
@@ -24,6 +25,7 @@ pub(super) fn fold(
     for count in 3..=LEAVES_MAX {
         for from in (index + 1).saturating_sub(count)..=index {
             if fold_these(inner, from..from + count, tally) {
+                situation_during(Phase::ThreeLevels, Situation::LeavesFoldInThreeLevels);
                 return retire(inner.remove(from + count - 1), tally, retired);
             }
         }

@@ -3,6 +3,7 @@
 use std::rc::Rc;
 
 use layout::Mapping;
+use situations::{Phase, Situation, during_if, situation, situation_during};
 
 use super::Map;
 use super::leaf::{Inserted, Leaf};
@@ -37,6 +38,7 @@ impl Map {
         };
         let node = root.node_mut().expect("the path is loaded");
         let level = node.level() + 1;
+        let _tall = during_if(Phase::ThreeLevels, || level > 2);
         let outcome = insert_below(node, key, (mapping, metadata), &self.tally);
         if let Some((upper_key, upper)) = outcome.split {
             let lower = self.root.take().expect("just used");
@@ -78,6 +80,7 @@ fn insert_below(this: &mut Rc<Node>, key: u64, entry: Entry<'_>, tally: &Rc<Tall
             let index = inner.find(key);
             let child = &mut inner.children.get_mut()[index];
             if child.is_absent() {
+                situation(Situation::AbsentChildFilled);
                 let low = inner.keys[index];
                 let leaf = Leaf::single(key, entry.0, entry.1);
                 let path = Node::new_path(inner.level - 1, low, leaf, tally);
@@ -90,6 +93,7 @@ fn insert_below(this: &mut Rc<Node>, key: u64, entry: Entry<'_>, tally: &Rc<Tall
             let split = split.and_then(|(upper_key, upper)| {
                 let upper = inner.insert(index + 1, upper_key, Child::InMemory(upper))?;
                 let lower_bound = upper.keys[0];
+                situation(Situation::InnerNodeSplits);
                 Some((lower_bound, Node::new_dirty(Body::Inner(upper), tally)))
             });
             Outcome { replaced, split }
@@ -119,6 +123,7 @@ fn share(inner: &mut Inner, index: usize, key: u64, tally: &Rc<Tally>) -> usize 
                 Node::make_mut(node, tally).body = Body::Leaf(part);
             }
             inner.keys[lower + 1] = bound;
+            situation_during(Phase::ThreeLevels, Situation::LeavesShareInThreeLevels);
             return if key < bound { lower } else { lower + 1 };
         }
     }
@@ -133,6 +138,7 @@ fn insert_into_leaf(leaf: &mut Leaf, key: u64, entry: Entry<'_>, tally: &Rc<Tall
         Inserted::Full => {}
     }
     let mut upper = leaf.split(key);
+    situation_during(Phase::ThreeLevels, Situation::LeafSplitsInThreeLevels);
     // The halves of a leaf of distant keys may each still be too wide for one more: the part with
     // room takes the key, and an empty one takes any.
     let into_upper = !leaf.is_empty() && (upper.is_empty() || key >= upper.key(0));

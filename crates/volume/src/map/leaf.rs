@@ -1,6 +1,7 @@
 //! Leaves in memory: as compact as on the device, and searched where they lie.
 
 use layout::{Mapping, PackedMapping, key_width, leaf_capacity};
+use situations::{Situation, situation_if};
 use units::{LbaRange, MetadataSize, Pba};
 
 use super::keys::Keys;
@@ -269,6 +270,7 @@ impl Leaf {
         let most = leaf_capacity(WIDTH_LEAST, self.metadata_size());
         let of_others = usize::try_from(end - key).unwrap_or(usize::MAX);
         let count = run.crcs.len().min(most - self.len()).min(of_others);
+        situation_if(Situation::RunEndsAtNextLeaf, || count == of_others && count < run.crcs.len());
         while self.mappings.capacity() < self.len() + count {
             let wanted = grown(self.mappings.capacity(), most);
             self.mappings.reserve_exact(wanted - self.len());

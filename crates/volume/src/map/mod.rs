@@ -24,6 +24,7 @@ use std::rc::Rc;
 
 use io_traits::Buffer;
 use layout::Mapping;
+use situations::{Phase, Situation, during_if, situation, situation_if};
 use units::{LbaRange, MetadataSize, Pba};
 
 use count::Count;
@@ -254,6 +255,7 @@ impl Map {
         let root = self.root.as_mut().expect("it has an entry");
         let before = out.len();
         let node = root.node_mut().expect("first_key went through it");
+        let _tall = during_if(Phase::ThreeLevels, || node.level() > 1);
         remove_below(node, first, end, out, &self.tally, &mut self.retired);
         // The number came from the device, and nodes may have been given up.
         self.entries = self.entries.saturating_sub((out.len() - before) as u64);
@@ -274,6 +276,7 @@ impl Map {
                 }
                 _ => return,
             };
+            situation_if(Situation::RootGivesWay, || only.is_some());
             let old = std::mem::replace(&mut self.root, only).expect("looked at");
             retire(old, &self.tally, &mut self.retired);
         }
@@ -313,6 +316,7 @@ impl Map {
     /// are, nobody can say any more.
     pub(crate) fn give_up(&mut self, missing: Missing) {
         self.count = None;
+        situation(Situation::NodeGivenUp);
         let Some(root) = &mut self.root else { return };
         if root.missing() == Some(missing.pointer) {
             let root = self.root.take().expect("looked at");
@@ -460,6 +464,7 @@ fn walk(
                 if from >= end {
                     break;
                 }
+                situation_if(Situation::RangeAcrossInnerNode, || index > first && inner.level > 1);
                 if walk(&children[index], from, end, Some(inner.level - 1), visit)? {
                     return Ok(true);
                 }

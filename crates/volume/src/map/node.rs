@@ -18,6 +18,7 @@ use std::rc::Rc;
 use layout::{
     DecodeError, INNER_CAPACITY, Mapping, NodeHead, NodeView, PackedMapping, encode_node,
 };
+use situations::{Situation, situation};
 use units::{MetadataSize, Pba};
 
 use super::Tree;
@@ -336,6 +337,7 @@ impl Node {
     /// The node to be changed: itself, or its copy if someone else holds it (D2).
     pub(crate) fn make_mut<'a>(this: &'a mut Rc<Self>, tally: &Rc<Tally>) -> &'a mut Self {
         if Rc::get_mut(this).is_none() {
+            situation(Situation::NodeChangedUnderCheckpoint);
             let body = this.body.next_version();
             *this = Rc::new(Self::new(this.home.clone(), None, body, tally));
             tally.add_live();
@@ -431,6 +433,7 @@ impl Inner {
         if lower_answers || (index == 0 && upper.is_some_and(|upper| upper.edge_is_loaded(false))) {
             return self.remove(index);
         }
+        situation(Situation::AbsentChildKept);
         if upper.is_some_and(Child::is_absent) {
             self.remove(index + 1);
         }

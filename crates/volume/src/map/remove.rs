@@ -3,6 +3,7 @@
 use std::rc::Rc;
 
 use layout::{INNER_CAPACITY, Mapping};
+use situations::{Phase, Situation, situation, situation_during};
 
 use super::Missing;
 use super::fold::fold;
@@ -46,6 +47,7 @@ pub(super) fn remove_below(
             let child = children[index].node_mut().expect("the path is loaded");
             remove_below(child, start, end, out, tally, retired);
             if child.is_empty() {
+                note_empty(inner.level);
                 retire(inner.vacate(index), tally, retired);
             } else if index + 1 < inner.keys.len() && merge(inner, index, tally) {
                 retire(inner.remove(index + 1), tally, retired);
@@ -55,6 +57,14 @@ pub(super) fn remove_below(
                 fold(inner, index, tally, retired);
             }
         }
+    }
+}
+
+/// A child of a node of this level lost all that it had.
+fn note_empty(level: u8) {
+    match level {
+        1 => situation_during(Phase::ThreeLevels, Situation::LeafGoesInThreeLevels),
+        _ => situation(Situation::InnerNodeGoes),
     }
 }
 
@@ -70,6 +80,7 @@ fn merge(inner: &mut Inner, index: usize, tally: &Rc<Tally>) -> bool {
         (Body::Leaf(a), Body::Leaf(b)) if a.is_low() || b.is_low() => {
             let Some(merged) = Leaf::merged(a, b) else { return false };
             Node::make_mut(lower, tally).body = Body::Leaf(merged);
+            situation_during(Phase::ThreeLevels, Situation::LeavesMergeInThreeLevels);
             true
         }
         (Body::Inner(a), Body::Inner(b))
@@ -89,6 +100,7 @@ fn merge(inner: &mut Inner, index: usize, tally: &Rc<Tally>) -> bool {
             let children = a.children.get_mut();
             children.reserve_exact(more);
             children.extend(b.children.borrow().iter().cloned());
+            situation(Situation::InnerNodesMerge);
             true
         }
         _ => false,

@@ -1,6 +1,7 @@
 //! What puts the blocks of one write into a map: a leaf at a time, instead of a way down for each of them.
 
 use layout::Mapping;
+use situations::{Situation, situation_if};
 use units::Pba;
 
 use super::Map;
@@ -25,6 +26,11 @@ impl Run<'_> {
             crcs: &self.crcs[count..],
             metadata: &self.metadata[count * self.metadata_each()..],
         }
+    }
+
+    /// Whether blocks from `key` on go to keys from `end` on, too.
+    fn ends_behind(self, key: u64, end: u64) -> bool {
+        self.crcs.len() as u64 > end - key
     }
 
     /// Bytes of metadata that each block has.
@@ -70,10 +76,15 @@ impl Map {
         let mut span = (0, u64::MAX);
         while let Some(node) = next {
             next = match &mut Node::make_mut(node, &self.tally).body {
-                Body::Leaf(leaf) => return leaf.put_run(key, span.1, run, replaced),
+                Body::Leaf(leaf) => {
+                    situation_if(Situation::RunAcrossLeaf, || run.ends_behind(key, span.1));
+                    return leaf.put_run(key, span.1, run, replaced);
+                }
                 Body::Inner(inner) => {
                     let index = inner.find(key);
                     span = inner.span(index, span);
+                    let goes_on = || inner.level > 1 && run.ends_behind(key, span.1);
+                    situation_if(Situation::RunAcrossInnerNode, goes_on);
                     inner.children.get_mut()[index].node_mut()
                 }
             };

@@ -4,6 +4,7 @@
 
 use io_traits::{Buffer, BufferSlice, Device};
 use layout::Mapping;
+use situations::{Situation, situation};
 use units::{BLOCK_SIZE, Lba};
 
 use super::{ReadData, check_block};
@@ -39,8 +40,14 @@ impl<D: Device> Inner<D> {
         let Wrong { lba, mapping, .. } = wrong;
         let block = self.device.read(mapping.pba, Buffer::new(1)).await?;
         match check_block(lba, mapping, block.as_bytes(), &[]) {
-            Ok(_) => Ok(block.into_slice()),
-            Err(wrong) => Err(self.found_damaged(state, &wrong)),
+            Ok(_) => {
+                situation(Situation::BlockReadAgainIsSound);
+                Ok(block.into_slice())
+            }
+            Err(wrong) => {
+                situation(Situation::BlockIsDamaged);
+                Err(self.found_damaged(state, &wrong))
+            }
         }
     }
 

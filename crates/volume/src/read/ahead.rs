@@ -20,6 +20,7 @@ use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
 
 use io_traits::Device;
+use situations::{Situation, situation_if};
 use units::LbaRange;
 
 use super::spans::{Fetched, cost_of, fetch_runs};
@@ -104,6 +105,8 @@ impl Ahead {
     /// The map changed in `range` (H1).
     pub(crate) fn forget(&mut self, range: LbaRange) {
         if !broken(Sabotage::KeepReadAhead) {
+            let is_dropped = || self.pieces.iter().any(|piece| piece.range.overlaps(range));
+            situation_if(Situation::ReadAheadIsForgotten, is_dropped);
             self.drop_if(|piece| piece.range.overlaps(range));
         }
     }
@@ -162,8 +165,11 @@ impl<D: Device> Inner<D> {
                 Runs::Done(runs) => runs,
                 Runs::Coming(coming) => coming.await,
             };
+            let is_sound = runs.iter().all(Result::is_ok);
+            situation_if(Situation::ReadAheadIsUsed, || is_sound);
+            situation_if(Situation::ReadAheadHasFailed, || !is_sound);
             // H2.
-            runs.iter().all(Result::is_ok).then_some(runs)
+            is_sound.then_some(runs)
         })
     }
 

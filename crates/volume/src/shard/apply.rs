@@ -4,6 +4,7 @@ use std::rc::Rc;
 
 use io_traits::Device;
 use layout::{Entry, KEY_LIMIT};
+use situations::{Situation, situation, situation_if};
 use smallvec::SmallVec;
 use units::{Lba, LbaRange, Pba, PbaRange};
 
@@ -85,6 +86,7 @@ impl<D: Device> Inner<D> {
         (crcs, metadata): (&Crcs, &[u8]),
     ) {
         state.ahead.borrow_mut().forget(LbaRange::new(lba, crcs.len() as u64));
+        situation_if(Situation::FragmentedWrite, || runs.len() > 1);
         let mut map = state.map.borrow_mut();
         let mut overwritten: SmallVec<[Pba; 32]> = SmallVec::new();
         let (mut key, mut crcs, mut metadata) = (lba.0, crcs.as_slice(), metadata);
@@ -132,6 +134,7 @@ impl<D: Device> Inner<D> {
     fn bury(&self, id: OpId, state: &Rc<VolumeState>, range: LbaRange) {
         let permit = self.ops.borrow_mut()[id].permit.take();
         assert!(permit.is_some(), "the number of dead ranges is bounded");
+        situation(Situation::RangeIsDead);
         state.bury(range, permit);
         self.reclaim(state);
     }
@@ -148,6 +151,7 @@ impl<D: Device> Inner<D> {
             let state = op.volume.as_ref().expect("a write is one of a volume");
             (op.record.expect("it was in a record"), entries_as_mapped(state, range))
         };
+        situation(Situation::DataFailsBehindRecord);
         self.journal.borrow_mut().hold(record);
         self.enqueue(detached(Change::Restore { failed: id, record, entries }));
     }

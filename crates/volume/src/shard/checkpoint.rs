@@ -22,6 +22,7 @@ use std::rc::Rc;
 use io_traits::{Buffer, BufferSlice, Device, DeviceError};
 use layout::{BITMAP_SLOTS, EXTENT_TREE, Mapping, ReplayPoint, Root, VOLUME_TREE};
 use local_sync::yield_now;
+use situations::{Phase, Situation, during, situation, situation_if};
 use units::{Pba, PbaRange};
 
 use super::Inner;
@@ -197,6 +198,7 @@ impl<D: Device> Inner<D> {
 
     /// Takes a checkpoint; failing that, the journal is lost, since its space never comes back.
     pub(super) async fn take_checkpoint(&self) -> Result<(), CheckpointError> {
+        let _under_way = during(Phase::Checkpoint);
         let (snapshot, space) = self.snapshot();
         let request = snapshot.request;
         let outcome = self.write_checkpoint(snapshot, space).await;
@@ -221,6 +223,7 @@ impl<D: Device> Inner<D> {
         self.started.set(request);
         self.journal.borrow_mut().pass_over();
         let (replay, journal_head) = self.journal.borrow().replay_point();
+        situation_if(Situation::CheckpointBesideUndoing, || self.journal.borrow().has_holds());
         let mut volumes = Vec::new();
         let gone = std::mem::take(&mut *self.gone.borrow_mut());
         let founded = self.founding.borrow().clone();
@@ -247,6 +250,7 @@ impl<D: Device> Inner<D> {
         let spares = self.spares(blocks);
         self.generous.set(false);
         let space = self.pool.borrow_mut().snapshot(blocks, spares);
+        situation_if(Situation::CheckpointReturnsExtents, || !space.returned.is_empty());
         self.returning_extents.set(u32::try_from(space.returned.len()).unwrap_or(u32::MAX));
         let next_volume = self.next_volume.get();
         let reclaimed = self.reclaimed.take();
@@ -275,6 +279,7 @@ impl<D: Device> Inner<D> {
         }
         // The snapshot holds what took effect before: that must not outlive a failed flush (K3, C4).
         if self.journal.borrow().is_lost() {
+            situation(Situation::CheckpointUnprovenByFlush);
             return Err(CheckpointError::Lost);
         }
         tables.generation += 1;
@@ -301,10 +306,12 @@ impl<D: Device> Inner<D> {
         self.tables.replace(tables);
         let replay = (snapshot.journal_head, snapshot.replay.sequence);
         for state in snapshot.founded {
+            situation(Situation::CheckpointFoundsVolume);
             self.founding.borrow_mut().retain(|other| !Rc::ptr_eq(other, &state));
             self.volumes.borrow_mut().insert(state.number, state);
         }
         self.finish_checkpoint(&writer, replay);
+        let _releasing = during(Phase::Release);
         let superseded = writer.superseded.into_iter().map(|pba| PbaRange::new(pba, 1));
         self.release_in_steps(superseded, &self.superseded).await;
         self.release_in_steps(snapshot.reclaimed.runs.into_iter(), &self.releasing).await;
@@ -321,6 +328,7 @@ impl<D: Device> Inner<D> {
         descriptor.map = writer.write_tree(&map).await?;
         let number = u64::from(state.number);
         if gone {
+            situation(Situation::CheckpointLosesVolume);
             if let Some(old) = state.descriptor.take() {
                 writer.supersede(old);
             }
@@ -374,6 +382,7 @@ impl<D: Device> Inner<D> {
             if !writer.space.extents.iter().any(left) {
                 break;
             }
+            situation(Situation::CheckpointTouchesMoreExtents);
         }
         self.pool.borrow_mut().release_set_aside(&mut writer.space);
         self.write_bitmaps(writer, table, &touched).await?;
@@ -428,6 +437,7 @@ impl<D: Device> Inner<D> {
                 Err(error) => return Err(error),
             };
             failures += 1;
+            situation(Situation::CheckpointTriedAgain);
             if failures <= TRIES_AT_ONCE {
                 yield_now().await;
                 continue;
@@ -436,8 +446,10 @@ impl<D: Device> Inner<D> {
                 self.stopping.get() || !self.running.get() || self.journal.borrow().is_lost();
             if ends || (failures > TRIES_MAX && self.is_checkpoint_awaited()) {
                 self.findings.refused.note(error);
+                situation(Situation::CheckpointGivenUp);
                 return Err(error);
             }
+            situation(Situation::CheckpointHeldUp);
             self.checkpoint_is_held_up(error);
             ticked.await;
         }

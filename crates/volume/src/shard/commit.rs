@@ -21,6 +21,7 @@ use std::task::{Context, Poll};
 
 use io_traits::{Buffer, BufferSlice, Device, DeviceError};
 use layout::{RECORD_ENTRIES_MAX, RECORD_HEADER_SIZE, RecordHead, record_blocks, seal_record};
+use situations::{Situation, situation, situation_if};
 use smallvec::SmallVec;
 
 use super::Inner;
@@ -191,6 +192,7 @@ impl<D: Device> Inner<D> {
             match written {
                 Err(error) if !broken(Sabotage::IgnoreRecordError) => {
                     self.findings.refused.note(error);
+                    situation(Situation::RecordWriteFails);
                     self.lose_journal(JournalLoss::Record(error));
                 }
                 _ => {
@@ -259,6 +261,9 @@ impl<D: Device> Inner<D> {
     fn form_record(&self) -> Option<(Place, BufferSlice)> {
         self.drop_failed_from_queue();
         let mut journal = self.journal.borrow_mut();
+        situation_if(Situation::ManyRecordsUnsettled, || {
+            journal.in_flight.len() >= RECORDS_UNSETTLED_MAX && !journal.queue.is_empty()
+        });
         if journal.is_lost()
             || (journal.queue.is_empty() && !journal.say_settled)
             || journal.in_flight.len() >= RECORDS_UNSETTLED_MAX
@@ -270,6 +275,7 @@ impl<D: Device> Inner<D> {
         for id in &journal.queue {
             let more = ops[*id].len_bytes();
             if len + more > RECORD_ENTRIES_MAX {
+                situation(Situation::RecordIsFull);
                 break;
             }
             len += more;
@@ -277,6 +283,7 @@ impl<D: Device> Inner<D> {
         }
         let blocks = record_blocks(len);
         let Some(place) = journal.place(blocks as u64) else {
+            situation(Situation::JournalIsFull);
             self.suggest_checkpoint();
             return None;
         };
@@ -311,11 +318,21 @@ impl<D: Device> Inner<D> {
             secret: self.secret.get(),
         };
         let crc = seal_record(bytes, &head, count, len);
+        self.note_record(place, taken == 0);
         journal.push(place, blocks as u64, crc, list, data_pending);
         if journal.is_half_full() {
             self.suggest_checkpoint();
         }
         Some((place, buffer.into_slice()))
+    }
+
+    fn note_record(&self, place: Place, is_empty: bool) {
+        situation_if(Situation::RecordSaysSettled, || is_empty);
+        if place.is_at_start() && place.sequence > 1 {
+            situation(Situation::JournalWraps);
+            let is_under_way = || self.started.get() > self.done.get();
+            situation_if(Situation::JournalWrapsUnderCheckpoint, is_under_way);
+        }
     }
 
     /// Writes whose data failed before their entry was on its way need no undoing (C3).
@@ -328,6 +345,7 @@ impl<D: Device> Inner<D> {
                 place.and_then(|place| journal.queue.remove(place))
             };
             let Some(id) = failed else { return };
+            situation(Situation::DataFailsBeforeRecord);
             self.give_up_write(id);
         }
     }
@@ -446,6 +464,7 @@ impl<D: Device> Drop for Submitted<'_, D> {
         if self.slots.is_empty() {
             self.inner.forget_if_detached(self.id);
         } else {
+            situation(Situation::RequestAbandoned);
             let (id, error) = (self.id, self.error);
             let slots = std::mem::take(&mut self.slots);
             self.inner.orphans.borrow_mut().push(Orphan { id, slots, error });

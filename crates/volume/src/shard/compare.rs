@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 
 use io_traits::{Buffer, Device, DeviceError};
 use layout::{Entry, KEY_LIMIT};
+use situations::{Situation, situation_if};
 use units::{BLOCK_SIZE, Lba, LbaRange, Pba, PbaRange};
 
 use super::Inner;
@@ -115,7 +116,7 @@ async fn data_matches<D: Device>(
     if broken(Sabotage::ReplayTrustsData) {
         return Ok(true);
     }
-    for run in runs {
+    for (number, run) in runs.iter().enumerate() {
         if run.checked_end().is_none_or(|end| end.0 > inner.superblock.blocks) {
             return Ok(false);
         }
@@ -127,6 +128,7 @@ async fn data_matches<D: Device>(
             matches => matches?,
         };
         if !matches {
+            situation_if(Situation::ReplaySkipsLaterRun, || number > 0);
             return Ok(false);
         }
     }
@@ -162,7 +164,10 @@ async fn are_there<D: Device>(
     let (mut different, mut failed) = (0, 0);
     loop {
         match inner.device.read(start, Buffer::new(crcs.len())).await {
-            Ok(data) if are(&data, crcs) => return Ok(true),
+            Ok(data) if are(&data, crcs) => {
+                situation_if(Situation::DataReadAgain, || different > 0);
+                return Ok(true);
+            }
             Ok(_) => different += 1,
             Err(error) => {
                 failed += 1;

@@ -13,6 +13,7 @@
 
 use io_traits::{Buffer, Device, DeviceError};
 use layout::{Entry, Record, Root};
+use situations::{Phase, Situation, during, situation_if};
 use units::{BLOCK_SIZE, PbaRange};
 
 use super::Inner;
@@ -103,7 +104,9 @@ impl<D: Device> Inner<D> {
         let Some(unproven) = unproven.filter(|_| !broken(Sabotage::BuildOnUnflushed)) else {
             return Ok(());
         };
+        let _confirming = during(Phase::Confirmation);
         let confirmed = self.write_as_it_was(&unproven).await;
+        situation_if(Situation::ConfirmationFails, || confirmed.is_err());
         if confirmed.is_err() {
             self.unproven.replace(Some(unproven));
         }
@@ -117,6 +120,8 @@ impl<D: Device> Inner<D> {
             Meant::Data(_) => self.pool.borrow().contains(piece.range),
         };
         let pieces: Vec<&Piece> = unproven.pieces.iter().filter(is_here).collect();
+        let is_data = |piece: &&Piece| matches!(piece.meant, Meant::Data(_));
+        situation_if(Situation::DataMadeDurableOnceMore, || pieces.iter().any(is_data));
         let mut left = &pieces[..];
         while !left.is_empty() {
             let (chunk, others) =

@@ -11,6 +11,7 @@
 
 use io_traits::{Device, DeviceError};
 use local_sync::yield_now;
+use situations::{Situation, situation, situation_if};
 
 use super::Inner;
 use crate::pool::{RUN_BLOCKS_MIN, Search};
@@ -65,6 +66,7 @@ impl<D: Device> Inner<D> {
             let room = self.pool.borrow().free().saturating_sub(claimed) / 2;
             let most = u32::try_from(room).unwrap_or(u32::MAX).min(RUN_BLOCKS_MAX);
             if most < RUN_BLOCKS_MIN || self.waiting.for_space.get() > 0 {
+                situation(Situation::DiscardAwaitsRoom);
                 break;
             }
             let found = self.pool.borrow_mut().search_stale(most);
@@ -80,6 +82,7 @@ impl<D: Device> Inner<D> {
             self.discarding.set(true);
             let discarded = self.device.discard(run).await;
             self.discarding.set(false);
+            situation_if(Situation::DiscardFails, || discarded.is_err());
             if discarded.is_err() && broken(Sabotage::LoseUndiscarded) {
                 return discarded;
             }

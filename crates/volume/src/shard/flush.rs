@@ -5,6 +5,7 @@ use std::future::poll_fn;
 use std::task::{Context, Poll};
 
 use io_traits::{Device, DeviceError};
+use situations::{Situation, situation};
 
 use super::Inner;
 use super::checkpoint::CheckpointError;
@@ -93,13 +94,16 @@ impl<D: Device> Inner<D> {
             let next = flusher.asked.front().filter(|_| flusher.turn.is_none());
             let Some((number, _)) = next else { return progress };
             match self.extents.flushes().poll_turn(*number, context) {
-                Poll::Pending => return progress,
+                Poll::Pending => {
+                    situation(Situation::FlushAwaitsAnother);
+                    return progress;
+                }
                 Poll::Ready(turn) if turn.is_some() => {
                     flusher.slot.start_flush();
                     flusher.turn = turn;
                 }
                 // It ended meanwhile.
-                Poll::Ready(_) => {}
+                Poll::Ready(_) => situation(Situation::FlushIsShared),
             }
             progress = true;
         }
@@ -129,6 +133,10 @@ impl<D: Device> Inner<D> {
                 Ok(()) => self.journal.borrow_mut().flushed = through,
                 Err(error) => {
                     let own = flusher.error.take().map(JournalLoss::Flush);
+                    situation(match own {
+                        Some(_) => Situation::FlushFails,
+                        None => Situation::SharedFlushFails,
+                    });
                     self.lose_journal(own.unwrap_or_else(|| error.into()));
                 }
             }

@@ -9,6 +9,7 @@ use std::rc::Rc;
 
 use io_traits::Device;
 use layout::Mapping;
+use situations::{Situation, situation, situation_if};
 use units::{Lba, LbaRange, Pba};
 
 use super::scrub::{Damaged, Structure};
@@ -51,6 +52,7 @@ impl<D: Device> Inner<D> {
     /// (C5). Where the place takes no writes the other copy holds it alone, and the next scrub tries again.
     async fn heal_superblock(&self) -> bool {
         let mended = superblocks::mend(&self.device, &self.superblock).await;
+        situation_if(Situation::HealedSuperblock, || matches!(mended, Ok(true)));
         mended.unwrap_or_else(|_| {
             self.findings.count_device_error();
             false
@@ -62,6 +64,7 @@ impl<D: Device> Inner<D> {
         if self.no_checkpoint(0).await.is_err() {
             return false;
         }
+        situation(Situation::HealedTable);
         let names = |node: &Mapping| node.pba == pba;
         let is_of_volumes = self.tables.borrow().volumes.pointers().iter().any(names);
         let is_of_extents = self.tables.borrow().extents.pointers().iter().any(names);
@@ -80,6 +83,7 @@ impl<D: Device> Inner<D> {
     fn heal_bitmap(&self, pba: Pba) -> bool {
         let located = self.superblock.locate(pba);
         located.into_iter().for_each(|(index, _)| self.pool.borrow_mut().set_changed(index));
+        situation_if(Situation::HealedBitmap, || located.is_some());
         located.is_some()
     }
 
@@ -99,6 +103,7 @@ impl<D: Device> Inner<D> {
         let is_in_memory =
             is_over && site.is_ok_and(|site| site.pointers.iter().any(|node| node.pba == pba));
         if is_in_memory {
+            situation(Situation::HealedNodeRewritten);
             state.map.borrow_mut().rewrite(lba.0);
         }
         is_in_memory

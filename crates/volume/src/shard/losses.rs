@@ -13,6 +13,7 @@ use std::fmt;
 
 use io_traits::Device;
 use layout::Mapping;
+use situations::{Situation, situation};
 use units::{Lba, Pba};
 
 use super::Inner;
@@ -133,6 +134,7 @@ impl<D: Device> Inner<D> {
         {
             let missing = state.map.borrow().get(lba.0).err();
             if let Some(missing) = missing.filter(|missing| missing.pointer.pba == pba) {
+                situation(Situation::ReplayGivesNodeUp);
                 state.map.borrow_mut().give_up(missing);
                 self.lose(Loss::Node { volume: state.number, lba, pba });
                 return Ok(());

@@ -5,6 +5,7 @@ use std::fmt;
 
 use io_traits::{Buffer, Device};
 use layout::DecodeError;
+use situations::{Situation, situation};
 use units::{Pba, PbaRange};
 use uuid::Uuid;
 
@@ -137,6 +138,11 @@ impl<D: Device> Inner<D> {
 
     fn made_good(&self, mended: Mended) {
         let (Mended::Root { pba } | Mended::Bitmap { pba, .. } | Mended::Extents { pba }) = mended;
+        situation(match mended {
+            Mended::Root { .. } => Situation::RootSlotIsLost,
+            Mended::Bitmap { .. } => Situation::BitmapMadeAnew,
+            Mended::Extents { .. } => Situation::ExtentTableMadeAnew,
+        });
         self.findings.note_told(pba);
         self.mended.borrow_mut().push(mended);
     }

@@ -17,6 +17,7 @@ use std::rc::Rc;
 use io_traits::Device;
 use layout::{BITMAP_SLOTS, DecodeError, Mapping};
 use local_sync::{Notify, Permit, Semaphore};
+use situations::{Situation, situation, situation_if};
 use smallvec::SmallVec;
 use units::{BLOCK_SIZE, Lba, LbaRange};
 
@@ -223,6 +224,7 @@ impl<D: Device> Inner<D> {
         if (paging.waiting.get() == 0 || reclaims) && self.may_claim(nodes, reclaims) {
             return Ok(());
         }
+        situation(Situation::ChangeAwaitsMemory);
         paging.waiting.set(paging.waiting.get() + 1);
         let _waiting = Waiting(&paging.waiting);
         let _turn = if reclaims { None } else { Some(paging.turnstile.acquire(1).await) };
@@ -249,8 +251,10 @@ impl<D: Device> Inner<D> {
         let claimed = if reclaims { 0 } else { self.paging.claimed.get() };
         let taken = live + self.tally.writing.get() + claimed;
         if live > 0 && live + claimed + nodes > most / 2 {
+            situation(Situation::CheckpointForMemory);
             self.suggest_checkpoint();
         }
+        situation_if(Situation::ChangeExceedsMemory, || taken == 0 && nodes > most);
         taken == 0 || taken + nodes <= most
     }
 
@@ -298,6 +302,7 @@ impl<D: Device> Inner<D> {
         let _pin = self.is_paged().then(|| state.pin(missing.key, missing.key.saturating_add(1)));
         let known = self.incoming(tree, missing.pointer);
         if let Some(incoming) = known {
+            situation(Situation::NodeAwaitedByTwo);
             incoming.arrived.notified().await;
             let error = incoming.error.borrow().clone();
             return match error {
@@ -321,7 +326,7 @@ impl<D: Device> Inner<D> {
             self.make_room(NODE_BYTES_MAX);
             left -= 1;
             match block.and_then(|block| decode_node(&block, tree, missing, &self.tally)) {
-                Err(LoadError::Decode(_)) if left > 0 => {}
+                Err(LoadError::Decode(_)) if left > 0 => situation(Situation::NodeReadAgain),
                 loaded => break loaded,
             }
         };
@@ -332,7 +337,10 @@ impl<D: Device> Inner<D> {
                 return Ok(());
             }
             // It may have moved since.
-            _ if !map.is_missing(missing) => return Ok(()),
+            _ if !map.is_missing(missing) => {
+                situation(Situation::NodeMovesWhileRead);
+                return Ok(());
+            }
             Ok(_) => LoadError::Decode(DecodeError::Field("node keys")),
             Err(error) => error,
         };

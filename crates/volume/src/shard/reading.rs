@@ -4,6 +4,7 @@ use std::ops::Deref;
 use std::rc::Rc;
 
 use io_traits::{BufferSlice, Device};
+use situations::{Situation, situation};
 use units::PbaRange;
 
 use super::Inner;
@@ -54,6 +55,7 @@ impl<D: Device> ReadGuard<D, Rc<Inner<D>>> {
             return Err(self);
         }
         let Some(blocks) = self.inner.device.pin(range) else { return Err(self) };
+        situation(Situation::BlocksAreLent);
         if broken(Sabotage::PinWithoutRead) {
             return Ok(blocks);
         }

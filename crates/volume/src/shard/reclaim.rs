@@ -16,6 +16,7 @@ use std::rc::Rc;
 use io_traits::Device;
 use layout::KEY_LIMIT;
 use local_sync::{Either, Permit, first_of, yield_now};
+use situations::{Phase, Situation, during, situation, situation_if};
 use units::{Lba, LbaRange, Pba, PbaRange};
 
 use super::{Inner, Kind, Need};
@@ -83,6 +84,7 @@ impl<D: Device> Inner<D> {
             let fails = !matches!(outcome, Ok(()) | Err(VolumeError::CorruptMap { .. }));
             self.reclaim_fails.set(fails);
             if fails {
+                situation(Situation::ReclaimerFails);
                 self.notify_space();
                 // The others come first, and this one again later (Q3).
                 self.reclaims.borrow_mut().rotate_left(1);
@@ -102,6 +104,7 @@ impl<D: Device> Inner<D> {
         self.notify_space();
         let gone = state.deleted.get() && state.dead.borrow().is_empty();
         if gone {
+            situation(Situation::DeletedVolumeIsGone);
             self.volumes.borrow_mut().remove(&state.number);
             self.gone.borrow_mut().push(state.clone());
         }
@@ -113,6 +116,7 @@ impl<D: Device> Inner<D> {
     /// A place among the dead ranges of a volume. There may be none before some are reclaimed, which a
     /// lost journal puts an end to.
     pub(crate) async fn dead_permit(&self, state: &VolumeState) -> Result<Permit, VolumeError> {
+        situation_if(Situation::DeadRangesRunOut, || state.dead_permits.available() == 0);
         let mut acquire = pin!(state.dead_permits.acquire(1));
         loop {
             self.check_open()?;
@@ -131,6 +135,7 @@ impl<D: Device> Inner<D> {
     ) -> Result<(), VolumeError> {
         let mut permit = None;
         while let Some(piece) = state.dead_in(range) {
+            situation(Situation::WriteIntoDeadRange);
             if state.splits(piece) && permit.is_none() {
                 permit = Some(self.dead_permit(state).await?);
                 continue;
@@ -148,6 +153,7 @@ impl<D: Device> Inner<D> {
         range: LbaRange,
         permit: &mut Option<Permit>,
     ) -> Result<(), VolumeError> {
+        let _reclaiming = during(Phase::Reclaiming);
         let height = state.map.borrow().height();
         let need = Need { data: 0, metadata: 2 * height + 2, kind: Kind::Reclaiming };
         let first = LbaRange::new(range.start, 1);
@@ -195,6 +201,7 @@ impl<D: Device> Inner<D> {
             state.count(|stats| stats.lost_nodes += 1);
             return Ok(());
         }
+        situation(Situation::DeadRangeIsStuck);
         state.set_stuck(piece.start, keys.end());
         Err(error)
     }

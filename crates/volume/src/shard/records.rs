@@ -7,6 +7,7 @@ use std::cmp::Ordering;
 
 use io_traits::{Buffer, Device, DeviceError};
 use layout::{COUNT_MAX, DecodeError, RECORD_BLOCKS_MAX, Record, ReplayPoint, Root};
+use situations::{Situation, situation, situation_if};
 use units::{BLOCK_SIZE, Pba, PbaRange};
 
 use super::Inner;
@@ -58,6 +59,7 @@ impl<'a, D: Device> Reader<'a, D> {
             self.window = None;
             self.ahead = 1;
             found = self.continuation().await;
+            situation_if(Situation::RecordReadAgain, || matches!(found, Ok(Some(_))));
             self.ahead = RECORD_BLOCKS_MAX.into();
         }
         found
@@ -88,6 +90,7 @@ impl<'a, D: Device> Reader<'a, D> {
         if record.head.generation > self.root.generation {
             return Err(self.missing());
         }
+        situation_if(Situation::ReplayWraps, || start < position);
         let end = start + u64::from(record.blocks);
         self.at = ReplayPoint {
             sequence: self.at.sequence + 1,
@@ -98,6 +101,7 @@ impl<'a, D: Device> Reader<'a, D> {
     }
 
     fn missing(&self) -> OpenError {
+        situation(Situation::RecordIsMissing);
         OpenError::Journal { shard: self.root.shard, sequence: self.at.sequence }
     }
 

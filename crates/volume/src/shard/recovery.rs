@@ -10,6 +10,7 @@ use layout::{
     VOLUME_TREE,
 };
 use local_sync::{Notify, Semaphore};
+use situations::{Phase, Situation, during, situation, situation_if};
 use slab::Slab;
 use units::{Pba, PbaRange};
 
@@ -99,7 +100,10 @@ impl<D: Device> Shard<D> {
             }
             inner.load_checkpoint(root).await?;
             inner.check_gone_back(&roots)?;
+            let replaying = during(Phase::Replay);
             replay(&inner, root).await?;
+            drop(replaying);
+            situation_if(Situation::StartIsClean, || !inner.replayed.get());
             inner.claim_what_is_in_use().await?;
             inner.pool.borrow_mut().suspect_all();
             inner.spoil_what_was_passed_over();
@@ -292,6 +296,7 @@ impl<D: Device> Inner<D> {
                 let found = self.read_on(*at, block?).await?.filter(|_| !forgotten);
                 let Some(block) = found else {
                     let lost = u32::try_from(*number).unwrap_or(u32::MAX);
+                    situation(Situation::DescriptorIsLost);
                     self.lose(Loss::Volume { number: lost, pba: at.pba });
                     if self.recovering.consents.get() {
                         let removed = table.remove_some(*number, number + 1, &mut Vec::new());
@@ -322,6 +327,7 @@ impl<D: Device> Inner<D> {
                 break;
             }
             block = self.device.read(at.pba, block).await?;
+            situation_if(Situation::BlockReadAgain, || is_meant(&block));
         }
         Ok(is_meant(&block).then_some(block))
     }
@@ -348,6 +354,7 @@ impl<D: Device> Inner<D> {
                         Err(error) => matches!(error, LoadError::Decode(_)),
                     };
                     if is_damaged && tree == VOLUME_TREE && self.recovering.consents.get() {
+                        situation(Situation::TableNodeGivenUp);
                         map.give_up(missing);
                         self.lose(Loss::Volumes { pba });
                         continue;

@@ -17,6 +17,7 @@ use std::collections::BTreeSet;
 use io_traits::{Device, DeviceError};
 use layout::{BITMAP_SLOTS, RECORD_BLOCKS_MAX};
 use local_sync::first_of;
+use situations::{Situation, situation, situation_if};
 use units::{Pba, PbaRange};
 
 use super::{Inner, Shard};
@@ -76,6 +77,7 @@ impl<D: Device> Inner<D> {
         if broken(Sabotage::BanNothing) {
             return;
         }
+        situation_if(Situation::BlockIsBanned, || !again.is_empty());
         again.into_iter().for_each(|pba| self.pool.borrow_mut().ban(pba));
     }
 
@@ -103,6 +105,7 @@ impl<D: Device> Inner<D> {
         if self.pool.borrow().withheld() == 0 {
             return false;
         }
+        situation(Situation::BannedBlocksReleased);
         self.findings.refused.blocks.borrow_mut().clear();
         self.pool.borrow_mut().pardon();
         self.notify_space();

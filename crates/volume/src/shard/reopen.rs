@@ -12,6 +12,7 @@
 use std::rc::Rc;
 
 use io_traits::Device;
+use situations::{Phase, Situation, during, situation, situation_if};
 
 use super::{Inner, Loss, Shard};
 use crate::{JournalLoss, OpenError, VolumeError, read_superblock};
@@ -54,9 +55,20 @@ impl<D: Device> Shard<D> {
     /// # Errors
     /// As [`Shard::reopen`].
     pub async fn reopen_on(&self, device: D) -> Result<Self, OpenError> {
+        let _returning = during(Phase::Return);
+        let shard = self.read_back_on(device).await;
+        situation(match shard {
+            Ok(_) => Situation::ShardComesBack,
+            Err(_) => Situation::ReturnFails,
+        });
+        shard
+    }
+
+    async fn read_back_on(&self, device: D) -> Result<Self, OpenError> {
         let inner = &self.inner;
         // R1.
         let _ = self.shutdown().await;
+        situation_if(Situation::ReturnAwaitsLeftovers, || !inner.ops.borrow().is_empty());
         inner.ticked.notify_all();
         std::future::poll_fn(|context| inner.poll_leftovers(context)).await;
         // R2.
@@ -113,6 +125,7 @@ impl<D: Device> Inner<D> {
     /// What it means that a block or a node is not what leads to it says (R4).
     pub(crate) fn excused(&self, error: VolumeError) -> VolumeError {
         let damage = matches!(error, VolumeError::Corrupt { .. } | VolumeError::CorruptMap { .. });
+        situation_if(Situation::DamageIsExcused, || damage && self.ended.get());
         if damage && self.ended.get() { VolumeError::ShutDown } else { error }
     }
 

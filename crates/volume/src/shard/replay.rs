@@ -21,6 +21,7 @@ use std::rc::Rc;
 use io_traits::Device;
 use layout::{DecodeError, Entry, KEY_LIMIT, Mapping, ReplayPoint, Root, WRITE_BLOCKS_MAX};
 use local_sync::Permit;
+use situations::{Situation, situation, situation_if};
 use units::{Lba, LbaRange, MetadataSize, Pba, PbaRange};
 
 use super::compare::unfinished_writes;
@@ -53,6 +54,7 @@ pub(super) async fn replay<D: Device>(inner: &Inner<D>, root: &Root) -> Result<(
     for (number, Placed { record, .. }) in unsettled.into_iter().enumerate() {
         for (place, entry) in record.entries.into_iter().enumerate() {
             if skipped.contains(&(number, place)) {
+                situation(Situation::ReplaySkipsWrite);
                 passed_over.push(entry);
                 continue;
             }
@@ -81,6 +83,7 @@ async fn replay_settled<D: Device>(reader: &mut Reader<'_, D>) -> Result<Vec<Pla
     let cut = |error: OpenError, at: &ReplayPoint| match error {
         OpenError::Journal { sequence, .. } if inner.recovering.consents.get() => {
             let pba = area.start.plus(u64::from(at.position));
+            situation(Situation::JournalIsCut);
             inner.lose(Loss::Journal { sequence, pba });
             Ok(())
         }
@@ -136,6 +139,7 @@ impl<D: Device> Inner<D> {
         let mut index = 0;
         while index < passed_over.len() {
             if self.overwrites(&passed_over[index], runs).await? {
+                situation(Situation::ReplayTakesSkippedWrite);
                 self.replay_entry(passed_over.remove(index)).await?;
             } else {
                 index += 1;
@@ -162,7 +166,8 @@ impl<D: Device> Inner<D> {
 
     async fn replay_entry(&self, entry: Entry<'static>) -> Result<(), OpenError> {
         match entry {
-            Entry::Write { volume, lba, runs, crcs, metadata, .. } => {
+            Entry::Write { volume, lba, trusted, runs, crcs, metadata } => {
+                situation_if(Situation::ReplayUndoes, || trusted);
                 let Some(state) = self.replay_volume(volume)? else { return Ok(()) };
                 self.replay_write(&state, lba, &runs, (&crcs, &metadata)).await
             }
@@ -181,6 +186,7 @@ impl<D: Device> Inner<D> {
                 }
                 let tally = self.tally.clone();
                 let spec = VolumeSpec { uuid, name: name.into_owned(), blocks };
+                situation(Situation::ReplayCreates);
                 // One with metadata has no such entry: a checkpoint brings it.
                 let state = VolumeState::new(volume, spec, MetadataSize::None, tally);
                 state.slo.set(slo);
@@ -194,6 +200,7 @@ impl<D: Device> Inner<D> {
                 let old = state.blocks.replace(blocks);
                 state.changed.set(true);
                 if blocks < old {
+                    situation(Situation::ReplayShrinks);
                     let range = LbaRange::new(Lba(blocks), KEY_LIMIT - 1 - blocks);
                     return self.replay_unmap(&state, range).await;
                 }
@@ -201,6 +208,7 @@ impl<D: Device> Inner<D> {
             }
             Entry::SetSlo { volume, slo } => {
                 let Some(state) = self.replay_volume(volume)? else { return Ok(()) };
+                situation(Situation::ReplayChangesTerms);
                 state.slo.set(slo);
                 state.changed.set(true);
                 Ok(())
@@ -214,6 +222,7 @@ impl<D: Device> Inner<D> {
             Entry::Delete { .. } if broken(Sabotage::ReplaySkipsDeletes) => Ok(()),
             Entry::Delete { volume } => {
                 let Some(state) = self.replay_volume(volume)? else { return Ok(()) };
+                situation(Situation::ReplayDeletes);
                 state.deleted.set(true);
                 self.replay_unmap(&state, LbaRange::new(Lba(0), KEY_LIMIT - 1)).await
             }
@@ -224,6 +233,7 @@ impl<D: Device> Inner<D> {
     fn replay_volume(&self, number: u32) -> Result<Option<Rc<VolumeState>>, OpenError> {
         let volume = self.volumes.borrow().get(&number).cloned();
         if volume.is_some() || self.passes_over(number) {
+            situation_if(Situation::LostVolumePassedOver, || volume.is_none());
             return Ok(volume);
         }
         let area = self.journal.borrow().area();
@@ -233,6 +243,7 @@ impl<D: Device> Inner<D> {
     fn replay_reserve(&self, extent: u32) -> Result<(), OpenError> {
         let mut pool = self.pool.borrow_mut();
         if !pool.owns(extent) {
+            situation(Situation::ReplayReserves);
             self.claim_extent(extent)?;
             pool.add(extent, None);
         }
@@ -267,6 +278,7 @@ impl<D: Device> Inner<D> {
         while let Err(error) = self.preload(state, range).await {
             self.go_on_without(state, &error)?;
         }
+        situation_if(Situation::ReplayIntoThreeLevels, || state.map.borrow().height() > 2);
         let blocks = runs.iter().flat_map(|run| (0..run.blocks).map(|b| run.start.plus(b)));
         let (mut metadata, none) = (metadata, [0; 64]);
         for ((pba, crc), key) in blocks.zip(crcs).zip(lba.0..) {
@@ -296,6 +308,7 @@ impl<D: Device> Inner<D> {
             return Ok(());
         }
         let volumes: Vec<Rc<VolumeState>> = self.volumes.borrow().values().cloned().collect();
+        situation(Situation::ReplayFinishesDeadRange);
         for state in volumes {
             self.finish_dead(&state).await?;
         }

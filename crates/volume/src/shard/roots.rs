@@ -2,6 +2,7 @@
 
 use io_traits::{Buffer, BufferSlice, Device, DeviceError};
 use layout::{DecodeError, Root, Superblock};
+use situations::{Phase, Situation, during, situation};
 use units::Pba;
 
 use super::Inner;
@@ -120,6 +121,7 @@ pub(crate) fn decode_meant(
 impl<D: Device> Inner<D> {
     /// Writes a root, durably.
     pub(super) async fn write_root(&self, root: &Root) -> Result<(), CheckpointError> {
+        let _writing = during(Phase::RootWrite);
         if root.generation == FIRST_ROOT {
             return self.write_root_singly(root).await;
         }
@@ -186,6 +188,7 @@ impl<D: Device> Inner<D> {
         match outcomes.into_iter().find_map(Result::err) {
             Some(error) if written < needed => Err(error),
             Some(_) => {
+                situation(Situation::RootCopyRefused);
                 self.findings.count_device_error();
                 Ok(())
             }

@@ -17,6 +17,7 @@
 use io_traits::{Buffer, Device, DeviceError};
 use layout::{Mapping, NodeView, Root, Superblock};
 use local_sync::yield_now;
+use situations::{Situation, situation_if};
 use smallvec::SmallVec;
 use units::{BLOCK_SIZE, Lba, Pba, PbaRange};
 use uuid::Uuid;
@@ -303,6 +304,8 @@ impl<D: Device> Inner<D> {
         let mut again = false;
         loop {
             if again {
+                let is_under_way = || self.started.get() > self.done.get();
+                situation_if(Situation::ScrubAwaitsCheckpoint, is_under_way);
                 self.no_checkpoint(SCRUB_TICKS_MAX).await?;
             }
             // U1: the guard comes before the look-up.

@@ -13,6 +13,7 @@
 //!   own reserve. It waits for that only while others have any.
 
 use io_traits::Device;
+use situations::{Phase, Situation, is_during, situation, situation_if};
 use units::PbaRange;
 
 use super::waiting::Waits;
@@ -172,16 +173,20 @@ impl<D: Device> Inner<D> {
                 if self.wait_for_extent(&mut waits).await {
                     continue;
                 }
+                situation(Situation::PoolIsFull);
                 return Err(VolumeError::PoolFull);
             }
             let pending = self.epochs.borrow().pending();
             let reclaiming = need.kind != Kind::Reclaiming && self.is_reclaiming();
             if self.unfinished.get() + self.credit.get() + pending > 0 {
+                situation(Situation::RequestAwaitsSpace);
                 freed.await;
             } else if self.checkpoint_helps() && checkpoints < ROUNDS_REPLACING {
+                situation(Situation::RequestAwaitsCheckpoint);
                 self.checkpoint_and_wait().await?;
                 checkpoints += 1;
             } else if reclaiming {
+                situation(Situation::RequestAwaitsReclaimer);
                 freed.await;
             } else if (grows || broken(Sabotage::OverwriteGetsNoPardon) || !self.pardon())
                 && !self.wait_for_extent(&mut waits).await
@@ -208,6 +213,7 @@ impl<D: Device> Inner<D> {
             return false;
         }
         *waits += 1;
+        situation(Situation::RequestAwaitsExtent);
         ticked.await;
         self.extents_exhausted.set(false);
         true
@@ -226,6 +232,7 @@ impl<D: Device> Inner<D> {
     pub(super) fn share_extents(&self) {
         let spare = self.publish_spare();
         if spare > 0 && self.extents.is_wanted_by_others(self.index) {
+            situation(Situation::ExtentsGivenToOthers);
             self.generous.set(true);
             self.suggest_checkpoint();
         } else if spare > 0 && self.extents.shortage(self.index) > 0 {
@@ -309,6 +316,10 @@ impl<D: Device> Inner<D> {
             self.extents_exhausted.set(true);
             return false;
         };
+        // Of its own checkpoint it is not the root that counts.
+        let is_others = || is_during(Phase::RootWrite) && self.started.get() <= self.done.get();
+        situation_if(Situation::ExtentTakenInRootWrite, is_others);
+        situation_if(Situation::StaleExtentTaken, || is_stale);
         self.pool.borrow_mut().add(extent, None);
         if is_stale {
             self.pool.borrow_mut().suspect(extent);

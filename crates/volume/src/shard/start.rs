@@ -3,6 +3,7 @@
 use std::rc::Rc;
 
 use io_traits::{Device, DeviceError};
+use situations::{Phase, Situation, during, situation};
 use uuid::Uuid;
 
 use super::checkpoint::CheckpointError;
@@ -135,7 +136,10 @@ impl<D: Device> Recovered<D> {
             false => inner.leave_what_others_claim(),
         }
         let begun = match inner.confirm().await {
-            Ok(()) => inner.take_checkpoint().await,
+            Ok(()) => {
+                let _beginning = during(Phase::FirstCheckpoint);
+                inner.take_checkpoint().await
+            }
             Err(error) => Err(error),
         };
         begun.map_err(not_begun)?;
@@ -146,6 +150,7 @@ impl<D: Device> Recovered<D> {
     /// The same, read back once more: no root leads to what was written, and this one will keep off what was refused (F2).
     async fn keep_off(self) -> Result<Self, OpenError> {
         let failed = &self.shard.inner;
+        situation(Situation::StartMadeAgain);
         failed.extents.dispute(failed.index);
         let (device, extents) = (failed.device.clone(), failed.extents.clone());
         let mut fresh =

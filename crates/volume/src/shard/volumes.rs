@@ -5,6 +5,7 @@ use std::rc::Rc;
 
 use io_traits::Device;
 use layout::{ACCESS_BYTES_MAX, NAME_BYTES_MAX, VOLUME_BLOCKS_MAX};
+use situations::{Phase, Situation, during, situation_if};
 use units::{Lba, LbaRange};
 use uuid::Uuid;
 
@@ -93,7 +94,9 @@ impl<D: Device> Shard<D> {
         inner.check_open()?;
         let volume = self.volume(uuid).ok_or(VolumeError::Deleted)?;
         let state = volume.state().clone();
-        let guard = lock(&state.locks, LbaRange::new(Lba(0), u64::MAX)).await;
+        let all = LbaRange::new(Lba(0), u64::MAX);
+        situation_if(Situation::DeletionAwaitsRequests, || !state.locks.borrow().is_open(all));
+        let guard = lock(&state.locks, all).await;
         let permit = inner.dead_permit(&state).await?;
         inner.check_open()?;
         if state.deleted.get() {
@@ -110,6 +113,7 @@ impl<D: Device> Inner<D> {
     /// Creates a volume by a checkpoint. The journal has no entry for one whose blocks have metadata, so that a
     /// program that does not know these meets the descriptor before anything else, and opens nothing.
     async fn found(&self, state: &Rc<VolumeState>, credit: u64) -> Result<(), VolumeError> {
+        let _founding = during(Phase::Founding);
         self.founding.borrow_mut().push(state.clone());
         // From here on the share of the tables stands for it.
         self.credit.set(self.credit.get() - credit);

@@ -13,6 +13,7 @@
 use std::collections::BTreeSet;
 
 use io_traits::Device;
+use situations::{Situation, situation_if};
 
 use super::Inner;
 use super::roots::Roots;
@@ -23,6 +24,7 @@ impl<D: Device> Inner<D> {
     /// Notes whether the shard goes back to an older root, perhaps.
     pub(super) fn note_whether_it_goes_back(&self, roots: &Roots) {
         let newest = roots.perhaps_newest(&self.superblock, self.index);
+        situation_if(Situation::StartFromOlderRoot, || newest.is_some());
         self.recovering.yields.set(newest.is_some());
     }
 
@@ -73,6 +75,7 @@ impl<D: Device> Inner<D> {
         let mut pool = self.pool.borrow_mut();
         let is_anothers = |extent: &u32| self.extents.insist(*extent, self.index).is_err();
         let going: Vec<u32> = pool.owned().iter().copied().filter(is_anothers).collect();
+        situation_if(Situation::ExtentsLeftToOthers, || !going.is_empty());
         pool.take_out(&going);
         let mut table = self.tables.borrow_mut();
         for key in going.into_iter().map(u64::from) {
