@@ -124,27 +124,72 @@ pub enum Sabotage {
     KeepReadAhead,
     /// M4: whoever waits for a node that someone else reads is not told that it is there.
     LoseWaiter,
+    /// A run goes on in a leaf with keys of the next inner node: the bound is that of the leaf's parent alone.
+    RunForgetsParent,
+    /// A run goes on in a leaf with keys of the next leaf.
+    RunForgetsLeaf,
+    /// A run goes to keys behind a gap as if there were none.
+    RunFillsGap,
+    /// The key that is the lower bound of a child is looked for in the child before it.
+    FindMissesBound,
+    /// A child may have the key that is the lower bound of the next one.
+    SpanTakesBound,
+    /// A range that ends with the first key of a child does not come to that child.
+    WalkMissesBound,
+    /// A removal goes on one key too late.
+    RemoveSkipsKey,
+    /// A removal takes the key at the end of its range, too.
+    RemoveTakesEnd,
+    /// The upper half of a leaf that is split loses its first entry.
+    SplitLosesFirst,
+    /// The bound of the upper half of a leaf that is split is one too high.
+    SplitBoundTooHigh,
+    /// The bound of the upper half of an inner node that is split is that of its second child.
+    InnerSplitBoundTooHigh,
+    /// Two inner nodes become one, and the bound of the first child of the upper one is one too high.
+    MergeBoundTooHigh,
+    /// Two leaves become one with the metadata of the upper one first.
+    MergeSwapsMetadata,
+    /// Leaves that entries were spread over keep their bounds.
+    FoldKeepsBounds,
+    /// A leaf that got entries of its neighbour keeps its bound.
+    ShareKeepsBound,
+    /// A leaf that lies in order and loses its first entries keeps where it begins.
+    DrainKeepsBase,
+    /// E2: keys that requests rely on below the last child of an inner node are not seen to be.
+    SweepForgetsParent,
+    /// Whoever goes from leaf to leaf leaves out the rest of a tree behind an inner node.
+    SiteForgetsParent,
+    /// A child goes whose neighbours are not in memory, and they are taken to answer for its keys.
+    VacateForgetsAbsent,
+    /// D3: a node that leaves the tree before its older version gets its place is forgotten.
+    RetireForgetsHome,
+    /// The first bound of an inner node stays when the second comes to be below it.
+    FirstBoundStays,
+    /// Entries that a run adds are not counted.
+    RunCountsNothing,
 }
 
-#[cfg(feature = "sabotage")]
+#[cfg(any(test, feature = "sabotage"))]
 thread_local! {
     static CHOSEN: std::cell::Cell<Option<Sabotage>> = const { std::cell::Cell::new(None) };
 }
 
 /// Breaks the engines of this thread so from now on, or no more.
-#[cfg(feature = "sabotage")]
+#[cfg(any(test, feature = "sabotage"))]
+#[cfg_attr(not(feature = "sabotage"), allow(unreachable_pub, reason = "called by tests only"))]
 pub fn sabotage(which: Option<Sabotage>) {
     CHOSEN.set(which);
 }
 
 /// Whether this promise is broken.
-#[cfg(feature = "sabotage")]
+#[cfg(any(test, feature = "sabotage"))]
 pub(crate) fn broken(which: Sabotage) -> bool {
     CHOSEN.get() == Some(which)
 }
 
 /// Whether this promise is broken.
-#[cfg(not(feature = "sabotage"))]
+#[cfg(not(any(test, feature = "sabotage")))]
 #[inline(always)]
 pub(crate) const fn broken(_: Sabotage) -> bool {
     false

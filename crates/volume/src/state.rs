@@ -3,7 +3,7 @@
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
-use layout::{DEAD_RANGES_MAX, Descriptor, Mapping, leaf_capacity};
+use layout::{DEAD_RANGES_MAX, Descriptor, Mapping};
 use local_sync::{Permit, Semaphore};
 use situations::{Situation, situation};
 use units::{Lba, LbaRange, MetadataSize, Pba, Slo};
@@ -11,7 +11,7 @@ use uuid::Uuid;
 
 use crate::allowance::Allowance;
 use crate::locks::RangeLocks;
-use crate::map::{Map, Missing, Tally, Tree};
+use crate::map::{Map, Missing, Tally, Tree, is_small, leaf_capacity};
 use crate::read::Ahead;
 use crate::sabotage::{Sabotage, broken};
 use crate::{VolumeSpec, VolumeStats};
@@ -143,13 +143,16 @@ impl VolumeState {
     #[inline]
     pub(crate) fn leaf_entries_low(&self) -> u64 {
         match self.metadata {
-            MetadataSize::None => LEAF_ENTRIES_LOW,
-            size => leaf_capacity(7, size) as u64 / 4,
+            MetadataSize::None if !is_small() => LEAF_ENTRIES_LOW,
+            size => (leaf_capacity(7, size) as u64 / 4).max(1),
         }
     }
 
     /// The most leaves that a deallocation at once meets, of so many blocks.
     pub(crate) fn unmap_leaves(&self, blocks: u64) -> u64 {
+        if is_small() {
+            return blocks;
+        }
         let most = match self.metadata {
             MetadataSize::Bytes64 => 2 * UNMAP_LEAVES,
             _ => UNMAP_LEAVES,

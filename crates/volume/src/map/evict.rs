@@ -93,7 +93,10 @@ fn sweep_below(
         let mut children = inner.children.borrow_mut();
         for index in inner.find(from)..children.len() {
             sweep.steps += 1;
-            let span = inner.span(index, span);
+            let span = match broken(Sabotage::SweepForgetsParent) {
+                true => inner.span(index, (span.0, span.0)),
+                false => inner.span(index, span),
+            };
             let stopped = sweep_below(&mut children[index], span, from, sweep, pinned);
             if stopped.is_some() {
                 return stopped;

@@ -9,6 +9,7 @@ use smallvec::SmallVec;
 
 use super::leaf::Leaf;
 use super::node::{Body, Home, Inner, Node, Tally, retire};
+use crate::sabotage::{Sabotage, broken};
 
 /// Leaves at most of which there is one fewer then: as long as there are as many in memory that a checkpoint writes anyway,
 /// they are three quarters full.
@@ -50,12 +51,16 @@ fn fold_these(inner: &mut Inner, range: Range<usize>, tally: &Rc<Tally>) -> bool
     let parts = Leaf::spread(&leaves, leaves.len() - 1);
     drop(leaves);
     let Some(parts) = parts else { return false };
-    for (place, (child, part)) in window.iter_mut().zip(parts).enumerate() {
-        if place > 0 {
-            inner.keys[range.start + place] = part.key(0);
-        }
+    let bounds: SmallVec<[u64; LEAVES_MAX]> = parts.iter().map(|part| part.key(0)).collect();
+    for (child, part) in window.iter_mut().zip(parts) {
         let node = child.node_mut().expect("looked at");
         Node::make_mut(node, tally).body = Body::Leaf(part);
+    }
+    if broken(Sabotage::FoldKeepsBounds) {
+        return true;
+    }
+    for (place, bound) in bounds.into_iter().enumerate().skip(1) {
+        inner.set_bound(range.start + place, bound);
     }
     true
 }

@@ -8,6 +8,7 @@ use situations::{Phase, Situation, during_if, situation, situation_during};
 use super::Map;
 use super::leaf::{Inserted, Leaf};
 use super::node::{Body, Child, Inner, Node, Tally};
+use crate::sabotage::{Sabotage, broken};
 
 struct Outcome {
     replaced: Option<Mapping>,
@@ -92,7 +93,8 @@ fn insert_below(this: &mut Rc<Node>, key: u64, entry: Entry<'_>, tally: &Rc<Tall
             let Outcome { replaced, split } = insert_below(child, key, entry, tally);
             let split = split.and_then(|(upper_key, upper)| {
                 let upper = inner.insert(index + 1, upper_key, Child::InMemory(upper))?;
-                let lower_bound = upper.keys[0];
+                let second = broken(Sabotage::InnerSplitBoundTooHigh) && upper.keys.len() > 1;
+                let lower_bound = upper.keys[usize::from(second)];
                 situation(Situation::InnerNodeSplits);
                 Some((lower_bound, Node::new_dirty(Body::Inner(upper), tally)))
             });
@@ -122,7 +124,9 @@ fn share(inner: &mut Inner, index: usize, key: u64, tally: &Rc<Tally>) -> usize 
             for (node, part) in [a, b].into_iter().zip(parts) {
                 Node::make_mut(node, tally).body = Body::Leaf(part);
             }
-            inner.keys[lower + 1] = bound;
+            if !broken(Sabotage::ShareKeepsBound) {
+                inner.set_bound(lower + 1, bound);
+            }
             situation_during(Phase::ThreeLevels, Situation::LeavesShareInThreeLevels);
             return if key < bound { lower } else { lower + 1 };
         }
@@ -145,6 +149,6 @@ fn insert_into_leaf(leaf: &mut Leaf, key: u64, entry: Entry<'_>, tally: &Rc<Tall
     let target = if into_upper { &mut upper } else { &mut *leaf };
     let inserted = target.insert(key, mapping, metadata);
     assert!(inserted == Inserted::Added, "half a leaf has room for one more");
-    let upper_key = upper.key(0);
+    let upper_key = upper.key(0) + u64::from(broken(Sabotage::SplitBoundTooHigh));
     Outcome { replaced: None, split: Some((upper_key, Node::new_dirty(Body::Leaf(upper), tally))) }
 }

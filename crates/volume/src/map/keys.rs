@@ -3,6 +3,7 @@
 use std::ops::Range;
 
 use super::leaf::grow;
+use crate::sabotage::{Sabotage, broken};
 
 /// Keys, ascending.
 #[derive(Clone, Debug)]
@@ -185,7 +186,7 @@ impl Keys {
     pub(super) fn drain(&mut self, gone: Range<usize>, len: usize) {
         if let Self::Dense { base } = self {
             if gone.start == 0 {
-                *base += gone.end as u64;
+                *base += if broken(Sabotage::DrainKeepsBase) { 0 } else { gone.end as u64 };
                 return;
             }
             if gone.end == len {

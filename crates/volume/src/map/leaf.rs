@@ -1,9 +1,10 @@
 //! Leaves in memory: as compact as on the device, and searched where they lie.
 
-use layout::{Mapping, PackedMapping, key_width, leaf_capacity};
+use layout::{Mapping, PackedMapping, key_width};
 use situations::{Situation, situation_if};
 use units::{LbaRange, MetadataSize, Pba};
 
+use super::capacity::leaf_capacity;
 use super::keys::Keys;
 use super::metadata::Metadata;
 use super::run::Run;
@@ -27,10 +28,10 @@ const fn bytes_max(metadata: MetadataSize) -> usize {
     let fixed = if metadata.is_none() { 0 } else { size_of::<Metadata>() };
     // Room for entries stays from when keys were narrow; that for keys is made anew with each form.
     let keys = max(
-        leaf_capacity(4, metadata) * size_of::<u32>(),
-        leaf_capacity(7, metadata) * size_of::<u64>(),
+        layout::leaf_capacity(4, metadata) * size_of::<u32>(),
+        layout::leaf_capacity(7, metadata) * size_of::<u64>(),
     );
-    fixed + leaf_capacity(WIDTH_LEAST, metadata) * entry + keys
+    fixed + layout::leaf_capacity(WIDTH_LEAST, metadata) * entry + keys
 }
 
 const fn max(a: usize, b: usize) -> usize {
@@ -247,7 +248,10 @@ impl Leaf {
         mut replaced: impl FnMut(Mapping),
     ) -> RunPart {
         let most = run.crcs.len().min(self.len() - index);
-        let count = self.keys.count_in_order(index, key, most);
+        let mut count = self.keys.count_in_order(index, key, most);
+        if broken(Sabotage::RunFillsGap) {
+            count = most.min(count + 1);
+        }
         let blocks = (run.start.0..).map(Pba).zip(run.crcs);
         for (place, (pba, crc)) in self.mappings[index..index + count].iter_mut().zip(blocks) {
             let mapping = Mapping { pba, crc: *crc };
@@ -268,7 +272,10 @@ impl Leaf {
 
     fn append_run(&mut self, key: u64, end: u64, run: Run<'_>) -> RunPart {
         let most = leaf_capacity(WIDTH_LEAST, self.metadata_size());
-        let of_others = usize::try_from(end - key).unwrap_or(usize::MAX);
+        let mut of_others = usize::try_from(end - key).unwrap_or(usize::MAX);
+        if broken(Sabotage::RunForgetsLeaf) {
+            of_others = usize::MAX;
+        }
         let count = run.crcs.len().min(most - self.len()).min(of_others);
         situation_if(Situation::RunEndsAtNextLeaf, || count == of_others && count < run.crcs.len());
         while self.mappings.capacity() < self.len() + count {
@@ -305,13 +312,21 @@ impl Leaf {
         let mappings = self.mappings.split_off(at);
         self.mappings.shrink_to_fit();
         let metadata = self.metadata.as_mut().map(|own| own.split_off(at));
-        Self { keys, mappings, metadata }
+        let mut upper = Self { keys, mappings, metadata };
+        if broken(Sabotage::SplitLosesFirst) && upper.len() > 1 {
+            let first = upper.key(0);
+            upper.remove_range(first, first + 1, &mut Vec::new());
+        }
+        upper
     }
 
     /// Takes out the entries with keys in `start..end`.
     pub(crate) fn remove_range(&mut self, start: u64, end: u64, out: &mut Vec<(u64, Mapping)>) {
         let from = self.search(start).unwrap_or_else(|index| index);
-        let to = self.search(end).unwrap_or_else(|index| index);
+        let mut to = self.search(end).unwrap_or_else(|index| index);
+        if broken(Sabotage::RemoveTakesEnd) {
+            to = self.len().min(to + usize::from(self.search(end).is_ok()));
+        }
         out.extend((from..to).map(|index| (self.key(index), self.mapping(index))));
         self.keys.drain(from..to, self.len());
         self.mappings.drain(from..to);
@@ -332,7 +347,11 @@ impl Leaf {
         if len > leaf_capacity(key_width(span), size) * 7 / 8 {
             return None;
         }
-        let metadata = [lower.all_metadata(), upper.all_metadata()].concat();
+        let mut metadata = [lower.all_metadata(), upper.all_metadata()];
+        if broken(Sabotage::MergeSwapsMetadata) {
+            metadata.swap(0, 1);
+        }
+        let metadata = metadata.concat();
         Some(Self::from_entries(lower.entries().chain(upper.entries()), size, &metadata))
     }
 

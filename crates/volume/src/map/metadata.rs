@@ -1,8 +1,8 @@
 //! Metadata of blocks, as the leaves of a map have it.
 
-use layout::leaf_capacity;
 use units::MetadataSize;
 
+use super::capacity::leaf_capacity;
 use super::leaf::{WIDTH_LEAST, grown};
 
 /// Metadata of the blocks that a leaf leads to, in the order of its keys.

@@ -4,6 +4,7 @@
 //! on its path in memory, and then is one synchronous step; [`Missing`] says what to load first.
 //! Node sharing is explained in `node.rs`, what a node looks like on the device in `layout`.
 
+mod capacity;
 mod count;
 mod descent;
 mod evict;
@@ -27,6 +28,9 @@ use layout::Mapping;
 use situations::{Phase, Situation, during_if, situation, situation_if};
 use units::{LbaRange, MetadataSize, Pba};
 
+#[cfg(feature = "small-nodes")]
+pub use capacity::{NodeCapacity, set_node_capacity};
+pub(crate) use capacity::{is_small, leaf_capacity};
 use count::Count;
 use descent::{look_up, with_leaf};
 pub(crate) use evict::Sweep;
@@ -38,6 +42,7 @@ pub(crate) use run::Run;
 pub(crate) use site::LeafBody;
 
 use crate::pool::Neighbours;
+use crate::sabotage::{Sabotage, broken};
 
 /// Which tree, and what its leaves hold.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -263,7 +268,8 @@ impl Map {
             out[before..].iter().for_each(|(key, _)| count.remove(*key));
         }
         self.shrink_root();
-        Ok(out.last().map_or(end, |(key, _)| key + 1).min(end))
+        let skipped = u64::from(broken(Sabotage::RemoveSkipsKey));
+        Ok(out.last().map_or(end, |(key, _)| key + 1 + skipped).min(end))
     }
 
     /// An empty root goes; an inner root with one child gives way to it.
@@ -458,10 +464,11 @@ fn walk(
         Body::Inner(inner) => {
             let first = inner.find(start);
             let children = inner.children.borrow();
+            let misses_bound = broken(Sabotage::WalkMissesBound);
             for index in first..children.len() {
                 // A later child is reached by its own lower bound.
                 let from = if index == first { start } else { inner.keys[index] };
-                if from >= end {
+                if from >= end || (index > first && from + 1 == end && misses_bound) {
                     break;
                 }
                 situation_if(Situation::RangeAcrossInnerNode, || index > first && inner.level > 1);

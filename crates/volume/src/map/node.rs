@@ -22,6 +22,7 @@ use situations::{Situation, situation};
 use units::{MetadataSize, Pba};
 
 use super::Tree;
+use super::capacity::inner_capacity;
 use super::leaf::{LEAF_BYTES_MAX, Leaf, grow};
 use crate::sabotage::{Sabotage, broken};
 
@@ -394,23 +395,44 @@ impl Inner {
     /// The keys that a child may have, of those that `(low, high)` says the node may have.
     pub(crate) fn span(&self, index: usize, (low, high): (u64, u64)) -> (u64, u64) {
         let low = if index > 0 { self.keys[index] } else { low };
-        (low, self.keys.get(index + 1).copied().unwrap_or(high))
+        let over = u64::from(broken(Sabotage::SpanTakesBound));
+        (low, self.keys.get(index + 1).map_or(high, |next| next + over))
     }
 
     /// Which child `key` belongs to.
     #[inline]
     pub(crate) fn find(&self, key: u64) -> usize {
+        let key = if broken(Sabotage::FindMissesBound) { key.saturating_sub(1) } else { key };
         self.keys.partition_point(|lower| *lower <= key).saturating_sub(1)
+    }
+
+    /// Sets the lower bound of the keys of a child that is not the first.
+    pub(crate) fn set_bound(&mut self, index: usize, key: u64) {
+        self.keys[index] = key;
+        self.lower_first();
+    }
+
+    /// Keeps bounds ascending. The first one bounds nothing: where a node became the root, or the first child of its parent,
+    /// keys below it are in the first child, and may come to begin the second.
+    fn lower_first(&mut self) {
+        if let [first, second, ..] = &mut self.keys[..]
+            && first >= second
+            && !broken(Sabotage::FirstBoundStays)
+        {
+            *first = *second - 1;
+        }
     }
 
     /// Puts a child at `index`; a full node gives its upper part away first and returns it.
     pub(crate) fn insert(&mut self, index: usize, key: u64, child: Child) -> Option<Self> {
         let children = self.children.get_mut();
-        if self.keys.len() < INNER_CAPACITY {
-            grow(&mut self.keys, INNER_CAPACITY);
-            grow(children, INNER_CAPACITY);
+        let most = inner_capacity();
+        if self.keys.len() < most {
+            grow(&mut self.keys, most);
+            grow(children, most);
             self.keys.insert(index, key);
             children.insert(index, child);
+            self.lower_first();
             return None;
         }
         let at = if index == self.keys.len() { index } else { self.keys.len() / 2 };
@@ -428,7 +450,8 @@ impl Inner {
     /// else an absent child takes its place (D4).
     pub(crate) fn vacate(&mut self, index: usize) -> Child {
         let children = self.children.get_mut();
-        let lower_answers = index > 0 && children[index - 1].edge_is_loaded(true);
+        let forgets = broken(Sabotage::VacateForgetsAbsent);
+        let lower_answers = index > 0 && (children[index - 1].edge_is_loaded(true) || forgets);
         let upper = children.get(index + 1);
         if lower_answers || (index == 0 && upper.is_some_and(|upper| upper.edge_is_loaded(false))) {
             return self.remove(index);
@@ -469,7 +492,8 @@ pub(crate) fn retire(child: Child, tally: &Tally, retired: &mut Vec<Rc<Home>>) {
     }
     // A checkpoint may be about to write an older version, and then that place must be given back.
     let versions = Rc::strong_count(&node.home) > 1;
-    if shared || versions || node.home.0.get().is_some() {
+    let forgets = broken(Sabotage::RetireForgetsHome) && node.home.0.get().is_none();
+    if (shared || versions || node.home.0.get().is_some()) && !forgets {
         retired.push(node.home.clone());
     }
 }

@@ -2,13 +2,15 @@
 
 use std::rc::Rc;
 
-use layout::{INNER_CAPACITY, Mapping};
+use layout::Mapping;
 use situations::{Phase, Situation, situation, situation_during};
 
 use super::Missing;
+use super::capacity::inner_capacity;
 use super::fold::fold;
 use super::leaf::Leaf;
 use super::node::{Body, Home, Inner, Node, Tally, retire};
+use crate::sabotage::{Sabotage, broken};
 
 pub(super) fn give_up_below(
     this: &mut Rc<Node>,
@@ -84,8 +86,8 @@ fn merge(inner: &mut Inner, index: usize, tally: &Rc<Tally>) -> bool {
             true
         }
         (Body::Inner(a), Body::Inner(b))
-            if a.keys.len().min(b.keys.len()) < INNER_CAPACITY / 4
-                && a.keys.len() + b.keys.len() < INNER_CAPACITY * 3 / 4 =>
+            if a.keys.len().min(b.keys.len()) < inner_capacity() / 4
+                && a.keys.len() + b.keys.len() < inner_capacity() * 3 / 4 =>
         {
             let upper = upper.clone();
             let (Body::Inner(b), Body::Inner(a)) =
@@ -95,7 +97,7 @@ fn merge(inner: &mut Inner, index: usize, tally: &Rc<Tally>) -> bool {
             };
             let more = b.keys.len();
             a.keys.reserve_exact(more);
-            a.keys.push(upper_key);
+            a.keys.push(upper_key + u64::from(broken(Sabotage::MergeBoundTooHigh)));
             a.keys.extend_from_slice(&b.keys[1..]);
             let children = a.children.get_mut();
             children.reserve_exact(more);

@@ -7,6 +7,7 @@ use units::Pba;
 use super::Map;
 use super::leaf::RunPart;
 use super::node::{Body, Child, Node};
+use crate::sabotage::{Sabotage, broken};
 
 /// Blocks that lie behind each other, for keys that follow each other.
 #[derive(Clone, Copy, Debug)]
@@ -55,7 +56,9 @@ impl Map {
                     1
                 }
                 taken => {
-                    self.entries += part.added as u64;
+                    if !broken(Sabotage::RunCountsNothing) {
+                        self.entries += part.added as u64;
+                    }
                     self.note_inserts(key + part.replaced as u64, part.added as u64);
                     taken
                 }
@@ -82,6 +85,9 @@ impl Map {
                 }
                 Body::Inner(inner) => {
                     let index = inner.find(key);
+                    if broken(Sabotage::RunForgetsParent) {
+                        span = (0, u64::MAX);
+                    }
                     span = inner.span(index, span);
                     let goes_on = || inner.level > 1 && run.ends_behind(key, span.1);
                     situation_if(Situation::RunAcrossInnerNode, goes_on);

@@ -5,6 +5,7 @@ use units::Pba;
 
 use super::node::{Body, Child};
 use super::{Map, Missing};
+use crate::sabotage::{Sabotage, broken};
 
 /// A leaf, and the nodes on the way to it.
 pub(crate) struct LeafSite {
@@ -57,6 +58,9 @@ impl Map {
                 }
                 Body::Inner(inner) => {
                     let index = inner.find(at);
+                    if broken(Sabotage::SiteForgetsParent) {
+                        site.end = u64::MAX;
+                    }
                     (low, site.end) = inner.span(index, (low, site.end));
                     level = Some(inner.level - 1);
                     let next = inner.children.borrow()[index].clone();

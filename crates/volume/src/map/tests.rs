@@ -1,6 +1,8 @@
 //! The map against a `BTreeMap`.
 
+mod checker;
 mod runs;
+mod shapes;
 mod space;
 
 use std::collections::BTreeMap;
@@ -42,7 +44,8 @@ fn check(child: &Child, low: u64, high: u64, level: Option<u8>) -> (u64, u64, u6
             let mut sum = (0, 1, dirty);
             for (index, child) in inner.children.borrow().iter().enumerate() {
                 let upper = inner.keys.get(index + 1).copied().unwrap_or(high);
-                let part = check(child, inner.keys[index], upper, Some(inner.level - 1));
+                let lower = if index == 0 { low } else { inner.keys[index] };
+                let part = check(child, lower, upper, Some(inner.level - 1));
                 sum = (sum.0 + part.0, sum.1 + part.1, sum.2 + part.2);
             }
             sum
@@ -352,5 +355,33 @@ fn only_keys_with_gaps_are_searched_and_hints_change_nothing() {
         }
         let after: Vec<_> = keys.iter().map(|key| map.get(*key).expect("in memory")).collect();
         assert_eq!(before, after);
+    }
+}
+/// An inner node that became the root, or the first child of its parent, takes keys below its first bound: it is read back as
+/// it was written.
+#[test]
+fn keys_below_the_first_bound_of_an_inner_node_are_read_back() {
+    for inner_nodes in [1, 2] {
+        let mut disk = Disk { blocks: BTreeMap::new(), next: 1 };
+        let mut map = Map::new(1, Rc::default());
+        let of_inner = 369 * 254;
+        let end = of_inner * inner_nodes + 10 * 369;
+        for key in 0..end {
+            map.insert(key, mapping(key));
+        }
+        let mut at = 0;
+        while at < of_inner {
+            at = map.remove_some(at, of_inner, &mut Vec::new()).expect("in memory");
+        }
+        let keys = (0..3 * 369).chain(of_inner..end);
+        for key in keys.clone().take(3 * 369) {
+            assert_eq!(map.insert(key, mapping(key)), None);
+        }
+        check(map.root().expect("filled"), 0, u64::MAX, None);
+        let mut map = disk.reopen(map);
+        disk.prepare(&mut map, 0, u64::MAX);
+        for key in keys {
+            assert_eq!(map.get(key), Ok(Some(mapping(key))), "{inner_nodes}: {key}");
+        }
     }
 }

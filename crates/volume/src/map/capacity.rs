@@ -1,0 +1,75 @@
+//! How many entries a node takes: as many as a block has room for.
+//!
+//! Tests may have nodes take fewer (`small-nodes`), so that small trees have many levels. What lies on the device is the same
+//! format then: a node need not be full.
+
+#[cfg(any(test, feature = "small-nodes"))]
+#[cfg_attr(
+    not(feature = "small-nodes"),
+    allow(unreachable_pub, reason = "for tests of this crate only")
+)]
+pub use small::{NodeCapacity, set_node_capacity};
+#[cfg(any(test, feature = "small-nodes"))]
+pub(crate) use small::{inner_capacity, leaf_capacity};
+
+/// Children that an inner node takes.
+#[cfg(not(any(test, feature = "small-nodes")))]
+#[inline(always)]
+pub(crate) const fn inner_capacity() -> usize {
+    layout::INNER_CAPACITY
+}
+
+/// Entries that a leaf takes with keys of `width` bytes.
+#[cfg(not(any(test, feature = "small-nodes")))]
+pub(crate) use layout::leaf_capacity;
+
+/// Whether nodes take fewer entries than they have room for.
+#[inline(always)]
+pub(crate) fn is_small() -> bool {
+    inner_capacity() < layout::INNER_CAPACITY
+}
+
+#[cfg(any(test, feature = "small-nodes"))]
+#[cfg_attr(
+    not(feature = "small-nodes"),
+    allow(unreachable_pub, reason = "for tests of this crate only")
+)]
+mod small {
+    use std::cell::Cell;
+
+    use units::MetadataSize;
+
+    /// How many entries nodes take.
+    #[derive(Clone, Copy, Debug, Eq, PartialEq)]
+    pub struct NodeCapacity {
+        /// Entries of a leaf with the narrowest keys; with wider ones it takes fewer.
+        pub leaf: usize,
+        /// Children of an inner node.
+        pub inner: usize,
+    }
+
+    /// Fewer than half a leaf, or half an inner node, could do with when one more comes.
+    const LEAST: usize = 3;
+
+    thread_local! {
+        static CHOSEN: Cell<Option<NodeCapacity>> = const { Cell::new(None) };
+    }
+
+    /// From now on nodes of the maps of this thread take so many entries, or with `None` what they have room for.
+    pub fn set_node_capacity(capacity: Option<NodeCapacity>) {
+        CHOSEN.set(capacity);
+    }
+
+    pub(crate) fn inner_capacity() -> usize {
+        let most = layout::INNER_CAPACITY;
+        CHOSEN.get().map_or(most, |chosen| chosen.inner.clamp(LEAST, most))
+    }
+
+    pub(crate) fn leaf_capacity(width: usize, metadata: MetadataSize) -> usize {
+        let of_block = |width| layout::leaf_capacity(width, metadata);
+        let most = of_block(width);
+        let scaled =
+            |chosen: NodeCapacity| chosen.leaf * most / of_block(super::super::leaf::WIDTH_LEAST);
+        CHOSEN.get().map_or(most, |chosen| scaled(chosen).clamp(LEAST, most))
+    }
+}
