@@ -70,7 +70,7 @@ pub(super) const LAYERS: &[Layer] = &[
     },
     Layer {
         name: "programs",
-        crates: &["sim", "simulate", "farflash", "bench", "xtask"],
+        crates: &["wire-oracle", "sim", "simulate", "farflash", "bench", "xtask"],
         must_not_use: &[],
     },
 ];

@@ -3,7 +3,7 @@
 
 #![allow(dead_code, reason = "each test uses a part")]
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 
 use checksum::crc32c;
 use nvme_target::{
@@ -32,31 +32,35 @@ pub(crate) const ALL_DIGESTS: [Digests; 4] =
 
 /// The volume behind the target, and what else it tells.
 pub(crate) struct Volume {
+    /// All blocks, each with its metadata behind its data.
     pub(crate) bytes: Vec<u8>,
     pub(crate) blocks: u64,
+    pub(crate) metadata: MetadataSize,
     pub(crate) log: DiscoveryLog,
 }
 
 impl Volume {
-    fn new() -> Self {
+    pub(crate) fn new(blocks: u64, metadata: MetadataSize) -> Self {
         let entry = DiscoveryLogEntry::tcp(
             SUBTYPE_NVM,
             &Nqn::from_uuid(&UUID),
             "127.0.0.1:4420".parse().expect("an address"),
         );
         let log = DiscoveryLog { genctr: 3, entries: vec![entry.into(); 3] };
-        Self { bytes: vec![0; BLOCKS as usize * BLOCK_SIZE], blocks: BLOCKS, log }
+        let bytes = vec![0; blocks as usize * (BLOCK_SIZE + metadata.bytes())];
+        Self { bytes, blocks, metadata, log }
     }
 
     fn bytes_of(&mut self, range: LbaRange) -> &mut [u8] {
-        let start = range.start.0 as usize * BLOCK_SIZE;
-        &mut self.bytes[start..start + range.blocks as usize * BLOCK_SIZE]
+        let each = BLOCK_SIZE + self.metadata.bytes();
+        let start = range.start.0 as usize * each;
+        &mut self.bytes[start..start + range.blocks as usize * each]
     }
 
     pub(crate) fn view(&self) -> NamespaceView {
         NamespaceView {
             blocks: self.blocks,
-            metadata: MetadataSize::None,
+            metadata: self.metadata,
             transfer_blocks_max: 256,
             read_only: false,
         }
@@ -96,6 +100,8 @@ pub(crate) struct Driver {
     pub(crate) grants: bool,
     /// What waits to be granted.
     pub(crate) waiting: VecDeque<(SlotId, u32)>,
+    /// What was granted of it.
+    granted: BTreeMap<SlotId, u32>,
     payloads: Vec<Payload>,
     pub(crate) now: Instant,
 }
@@ -109,12 +115,13 @@ impl Driver {
         Self {
             connection: Connection::new(Instant(0), limits),
             controller: None,
-            volume: Volume::new(),
+            volume: Volume::new(BLOCKS, MetadataSize::None),
             out: Vec::new(),
             closed: None,
             executed: 0,
             grants: true,
             waiting: VecDeque::new(),
+            granted: BTreeMap::new(),
             payloads: Vec::new(),
             now: Instant(0),
         }
@@ -208,6 +215,23 @@ impl Driver {
                 self.connection.grant(self.now, slot, granted, &mut self.out);
             }
         }
+    }
+
+    /// Grants `piece` bytes more of all that waits; the rest goes on waiting.
+    pub(crate) fn grant_some(&mut self, piece: u32) {
+        for (slot, len_bytes) in &mut self.waiting {
+            let granted = self.granted.entry(*slot).or_default();
+            *granted = (*granted + piece).min(*len_bytes);
+            self.connection.grant(self.now, *slot, *granted, &mut self.out);
+        }
+        let granted = &mut self.granted;
+        self.waiting.retain(|(slot, len_bytes)| {
+            let goes_on = granted[slot] < *len_bytes;
+            if !goes_on {
+                granted.remove(slot);
+            }
+            goes_on
+        });
     }
 
     fn payload(&mut self, slot: SlotId) -> &mut Payload {
