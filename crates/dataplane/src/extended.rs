@@ -2,6 +2,7 @@
 
 use checksum::{Crc32c, crc32c_copy};
 use io_traits::{Buffer, Device, World};
+use nvme_target::sabotage::{Sabotage, broken};
 use nvme_target::{Outbox, SlotId};
 use units::{BLOCK_SIZE, LbaRange, MetadataSize};
 use volume::{Blocks, ReadData};
@@ -53,8 +54,13 @@ fn digest(data: &ReadData) -> u32 {
     let each = data.metadata.len() / data.crcs.len();
     let mut digest = Crc32c::new();
     for (crc, metadata) in data.crcs.iter().zip(data.metadata.chunks_exact(each)) {
+        if broken(Sabotage::DigestOfMetadataFirst) {
+            digest.update(metadata);
+        }
         digest.append_block(*crc);
-        digest.update(metadata);
+        if !broken(Sabotage::DigestWithoutMetadata) && !broken(Sabotage::DigestOfMetadataFirst) {
+            digest.update(metadata);
+        }
     }
     digest.value()
 }

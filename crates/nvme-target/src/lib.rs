@@ -23,6 +23,8 @@
 #![no_std]
 
 extern crate alloc;
+#[cfg(feature = "sabotage")]
+extern crate std;
 
 pub mod connect;
 pub mod connection;
@@ -30,6 +32,7 @@ pub mod controller;
 pub mod io;
 mod outbox;
 mod payload;
+pub mod sabotage;
 
 pub use connect::{ConnectRefusal, ConnectRequest, Negotiated};
 pub use connection::{CloseReason, Connection, Limits, SlotId, Step};

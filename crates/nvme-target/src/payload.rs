@@ -5,6 +5,8 @@ use alloc::vec::Vec;
 use checksum::{append_block, copy, crc32c, crc32c_copy};
 use units::BLOCK_SIZE;
 
+use crate::sabotage::{Sabotage, broken};
+
 /// CRC-32C of consecutive blocks from the CRC-32C of each: the data digest of a PDU that carries
 /// them.
 #[must_use]
@@ -28,7 +30,9 @@ impl ReceivedBlocks {
     /// Forgets the last transfer.
     pub fn reset(&mut self) {
         self.filled = 0;
-        self.block_crcs.clear();
+        if !broken(Sabotage::KeepOldSums) {
+            self.block_crcs.clear();
+        }
     }
 
     /// Copies `bytes` to `offset` of `buffer` and takes the checksum of every block that this
@@ -47,7 +51,8 @@ impl ReceivedBlocks {
             } else {
                 copy(piece, target);
                 if end == start + BLOCK_SIZE {
-                    self.block_crcs.push(crc32c(&buffer[start..end]));
+                    let from = if broken(Sabotage::SumOfLastPiece) { at } else { start };
+                    self.block_crcs.push(crc32c(&buffer[from..end]));
                 }
             }
             (bytes, at) = (rest, end);
@@ -66,35 +71,63 @@ impl ReceivedBlocks {
     #[must_use]
     pub fn digest(&self, buffer: &[u8], offset: usize, len: usize) -> u32 {
         let end = offset + len;
-        if offset.is_multiple_of(BLOCK_SIZE) && end.is_multiple_of(BLOCK_SIZE) {
+        let is_whole_blocks = if broken(Sabotage::DigestOfOtherBlocks) {
+            len.is_multiple_of(BLOCK_SIZE)
+        } else {
+            offset.is_multiple_of(BLOCK_SIZE) && end.is_multiple_of(BLOCK_SIZE)
+        };
+        if is_whole_blocks {
             digest_of_blocks(&self.block_crcs[offset / BLOCK_SIZE..end / BLOCK_SIZE])
         } else {
-            crc32c(&buffer[offset..end])
+            let left_out = if broken(Sabotage::DigestSkipsPart) { end % BLOCK_SIZE } else { 0 };
+            crc32c(&buffer[offset..(end - left_out).max(offset)])
         }
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use alloc::vec;
+    use alloc::{format, vec};
+
+    use wire_oracle::crc::crc32c as plain;
 
     use super::*;
 
+    /// Method: pieces of drawn lengths, one slot for all transfers; then the digest of every range between places that
+    /// matter: the ends of blocks, the bytes beside them, and drawn ones.
     #[test]
-    fn pieces_of_any_length_give_the_same_checksums() {
-        let data: Vec<u8> = (0..3 * BLOCK_SIZE).map(|i| (i / 3) as u8).collect();
-        for piece in [1, 7, 4095, 4096, 5000, 12_288] {
-            let mut buffer = vec![0; data.len()];
-            let mut received = ReceivedBlocks::default();
-            for (n, bytes) in data.chunks(piece).enumerate() {
-                received.copy(&mut buffer, n * piece, bytes);
+    fn any_range_has_the_plain_digest_however_it_came() {
+        let mut rng = wire_oracle::Rng::new(1);
+        let mut received = ReceivedBlocks::default();
+        for transfer in 0..40 {
+            let len = rng.between(1, 4 * BLOCK_SIZE);
+            let data = rng.bytes(len);
+            let mut buffer = vec![0; len.next_multiple_of(BLOCK_SIZE)];
+            let longest = rng.pick(&[1, 7, 512, 4095, 4096, 4097, 16_384]);
+            received.reset();
+            let mut at = 0;
+            while at < len {
+                let end = (at + rng.between(1, longest)).min(len);
+                received.copy(&mut buffer, at, &data[at..end]);
+                at = end;
             }
-            assert_eq!(buffer, data);
-            let crcs: Vec<u32> = data.chunks(BLOCK_SIZE).map(crc32c).collect();
-            assert_eq!(received.block_crcs(), crcs);
-            assert_eq!(received.digest(&buffer, 0, data.len()), crc32c(&data));
-            assert_eq!(received.digest(&buffer, 4096, 8192), crc32c(&data[4096..]));
-            assert_eq!(received.digest(&buffer, 100, 50), crc32c(&data[100..150]));
+            assert_eq!(buffer[..len], data, "transfer {transfer}");
+            let crcs: Vec<u32> = data.chunks_exact(BLOCK_SIZE).map(plain).collect();
+            assert_eq!(received.block_crcs(), crcs, "transfer {transfer}");
+            assert_eq!(digest_of_blocks(&crcs), plain(&data[..crcs.len() * BLOCK_SIZE]));
+            let ends = (0..=4 * BLOCK_SIZE).step_by(BLOCK_SIZE);
+            let mut places: Vec<usize> = ends.flat_map(|end| [end, end + 1, end + 4]).collect();
+            places.extend((0..6).map(|_| rng.between(0, len)));
+            places.retain(|place| *place <= len);
+            for (start, end) in
+                places.iter().flat_map(|start| places.iter().map(move |end| (*start, *end)))
+            {
+                if start < end {
+                    let digest = received.digest(&buffer, start, end - start);
+                    let name = format!("transfer {transfer}: {start}..{end} of {len}");
+                    assert_eq!(digest, plain(&data[start..end]), "{name}");
+                }
+            }
         }
     }
 }

@@ -14,6 +14,7 @@ use super::{
     ADMIN_IN_CAPSULE_BYTES, Body, CPDA_BYTES, CloseReason, Connection, SlotId, State, Step,
 };
 use crate::Outbox;
+use crate::sabotage::{Sabotage, broken};
 
 const COMMON_HEADER_LEN: usize = 8;
 /// Byte offsets in H2CData.
@@ -131,7 +132,7 @@ impl Connection {
                 };
                 let received = u32::from_le_bytes(received.try_into().expect("four bytes"));
                 let computed = crc32c(&bytes[..digest_at]);
-                if received != computed {
+                if received != computed && !broken(Sabotage::TakeWrongHeader) {
                     return Err(PduError::HeaderDigest { pdu, received, computed });
                 }
             }
@@ -301,7 +302,7 @@ impl Connection {
             let value = u32::from(ttag);
             return Err(PduError::InvalidField { pdu, offset: OFFSET_TTAG, value });
         };
-        if slot.sqe.cid.get() != cccid {
+        if slot.sqe.cid.get() != cccid && !broken(Sabotage::IgnoreCccid) {
             let value = u32::from(cccid);
             return Err(PduError::InvalidField { pdu, offset: OFFSET_CCCID, value });
         }
@@ -321,7 +322,8 @@ impl Connection {
             return Err(PduError::Sequence { pdu });
         }
         let is_last = end == u64::from(slot.r2t_end);
-        if layout.flags.contains(PduFlags::LAST_PDU) != is_last {
+        let is_last_said = layout.flags.contains(PduFlags::LAST_PDU);
+        if is_last_said != is_last && !broken(Sabotage::IgnoreLastPdu) {
             let (offset, value) = (CommonHeader::OFFSET_FLAGS, u32::from(layout.flags.0));
             return Err(PduError::InvalidField { pdu, offset, value });
         }
@@ -337,7 +339,11 @@ impl Connection {
         let data_len = u32::try_from(layout.data_len).expect("bounded by a limit of 32 bits");
         self.body = Some(Body {
             slot,
-            padding_left: layout.data_offset - layout.header_end(),
+            padding_left: if broken(Sabotage::IgnorePdo) {
+                0
+            } else {
+                layout.data_offset - layout.header_end()
+            },
             offset,
             data_len,
             data_left: data_len,
@@ -372,7 +378,12 @@ impl Connection {
         }
         if body.data_left == 0 && body.digest_left > 0 {
             let count = body.digest_left.min(input.len());
-            let at = DIGEST_LEN - body.digest_left;
+            let is_begun = body.digest_left < DIGEST_LEN;
+            let at = if is_begun && broken(Sabotage::DigestOfLastChunk) {
+                0
+            } else {
+                DIGEST_LEN - body.digest_left
+            };
             let (bytes, rest) = input.split_at(count);
             body.digest[at..at + count].copy_from_slice(bytes);
             body.digest_left -= count;

@@ -10,6 +10,7 @@ use zerocopy::IntoBytes;
 
 use super::slots::SlotState;
 use super::{CloseReason, Connection, SlotId, State};
+use crate::sabotage::{Sabotage, broken};
 use crate::{Negotiated, Outbox};
 
 /// Longest header with digest and padding that this side sends: HPDA asks for at most 128.
@@ -49,7 +50,8 @@ impl Connection {
             return self.complete(slot, Status::SUCCESS, 0, out);
         }
         self.release(slot);
-        let flags = PduFlags::LAST_PDU.union(PduFlags::SUCCESS.when(!self.sq_flow_control));
+        let is_completion = !self.sq_flow_control || broken(Sabotage::SuccessAndCompletion);
+        let flags = PduFlags::LAST_PDU.union(PduFlags::SUCCESS.when(is_completion));
         let header =
             C2hData::new(cid, (0, len_bytes), flags, self.digests, self.host_data_alignment);
         let mut head = [0; DATA_OFFSET_MAX];
@@ -116,7 +118,8 @@ impl Connection {
         if entry.r2t_end > entry.received || entry.granted <= entry.received {
             return;
         }
-        let range = (entry.received, entry.granted - entry.received);
+        let start = if broken(Sabotage::R2tFromStart) { 0 } else { entry.received };
+        let range = (start, entry.granted - entry.received);
         (entry.r2t_start, entry.r2t_end) = (entry.received, entry.granted);
         entry.asked = now;
         let r2t = R2t::new(entry.sqe.cid.get(), slot.0, range, self.digests);
@@ -126,7 +129,8 @@ impl Connection {
 
     pub(super) fn answer_ic_req<O: Outbox>(&mut self, request: &IcReq, out: &mut O) {
         self.digests = request.digests();
-        self.host_data_alignment = request.data_alignment();
+        self.host_data_alignment =
+            if broken(Sabotage::IgnoreHpda) { 4 } else { request.data_alignment() };
         self.state = State::AwaitConnect;
         out.bytes(IcResp::new(self.digests, self.limits.h2c_data_bytes_max).as_bytes());
     }
