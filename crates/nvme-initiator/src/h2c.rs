@@ -6,8 +6,9 @@ use zerocopy::IntoBytes;
 
 use crate::R2tRequest;
 
-/// Most bytes before a PDU's data: the data starts at a multiple of at most 128.
-const HEADER_MAX: usize = 128;
+/// Most bytes before a PDU's data: it starts at the first multiple of what CPDA asks for, 4 to 128 and not only powers of
+/// two, behind a header of at most 76 bytes with its digest. That is the second multiple of 72 at most.
+const HEADER_MAX: usize = 2 * 72;
 
 /// A PDU's bytes up to its data: header, header digest, padding.
 #[derive(Clone, Copy, Debug)]
@@ -27,7 +28,7 @@ impl HeaderBytes {
             len += DIGEST_LEN;
         }
         len = len.max(usize::from(ch.pdo));
-        Self { bytes, len: u8::try_from(len).expect("at most 128") }
+        Self { bytes, len: u8::try_from(len).expect("at most 144") }
     }
 
     /// The bytes.

@@ -361,6 +361,36 @@ fn nothing_but_icresp_may_come_first() {
     );
 }
 
+/// Method: every CPDA, with and without header digests, in-capsule data and data that is asked for.
+#[test]
+fn data_starts_where_any_cpda_asks() {
+    for (cpda, digests) in (0..=31).flat_map(|cpda| [(cpda, NONE), (cpda, BOTH)]) {
+        let mut connection = Connection::new(&config(digests), |_| ());
+        let response = IcResp { cpda, ..IcResp::new(digests, 4096) };
+        assert_eq!(connection.on_bytes(response.as_bytes()), Ok((128, Some(Event::Ready))));
+        let alignment = 4 * (usize::from(cpda) + 1);
+        let first = |end: usize| end.div_ceil(alignment) * alignment;
+        let sqe = Sqe::new(IoOpcode::WRITE.0, 1);
+        let mut capsule = Vec::new();
+        connection
+            .submit(Instant(0), &sqe, Transfer::ToController(512), None, |bytes| {
+                capsule.extend_from_slice(bytes);
+            })
+            .expect("a free slot");
+        let end = if digests.header { 76 } else { 72 };
+        assert_eq!(capsule.len(), first(end), "CPDA {cpda}, {digests:?}");
+        assert_eq!(usize::from(capsule[3]), first(end), "CPDA {cpda}, {digests:?}");
+        let (_, large) = submit(&mut connection, IoOpcode::WRITE, Transfer::ToController(8192));
+        let cid = large.sqe.cid.get();
+        let r2t = with_digest(digests, R2t::new(cid, 7, (0, 8192), digests).as_bytes());
+        let (events, _) = feed(&mut connection, &r2t, 99).expect("honest");
+        let [Event::R2t(request)] = events[..] else { panic!("{events:?}") };
+        let pdu = connection.h2c_pdus(request).next().expect("data is asked for");
+        let end = if digests.header { 28 } else { 24 };
+        assert_eq!(pdu.header.as_bytes().len(), first(end), "CPDA {cpda}, {digests:?}");
+    }
+}
+
 proptest! {
     /// I4: any bytes, in any pieces, are events or one error.
     #[test]

@@ -7,6 +7,7 @@
 //! - [`Host`]: one queue of a host. Draws commands, sizes and offsets of PDUs, padding, the order of PDUs of
 //!   several commands, and where the stream is cut; checks each byte that comes back, and that what is read is
 //!   what was written. On request it damages a digest or breaks a rule, and checks the refusal.
+//! - [`Target`]: the mirror. Draws R2Ts and C2HData PDUs, and checks each byte that a host sends.
 //! - [`pdu`]: bytes of PDUs, both ways.
 //!
 //! All is a function of a seed, takes bytes in and hands bytes out, and returns the first finding as text.
@@ -22,12 +23,14 @@ mod image;
 pub mod pdu;
 mod rng;
 mod setup;
+mod target;
 
 pub use fault::Fault;
 pub use host::Host;
 pub use image::Image;
 pub use rng::Rng;
 pub use setup::{Cut, Identity, Namespace, Queue, Setup};
+pub use target::{Target, TargetFault, TargetSetup};
 
 /// What a peer did wrong, in one line.
 pub type Finding = String;
