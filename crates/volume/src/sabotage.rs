@@ -40,6 +40,8 @@ pub enum Sabotage {
     ReuseInnerNodes,
     /// D1: a pointer to an inner node has another checksum than the node.
     KeepInnerChecksum,
+    /// K4: extents are given back before the root without them is durable.
+    ReleaseExtentsEarly,
     /// K3: the root is written with what it leads to.
     RootBeforeFlush,
     /// W1: a start builds on what no flush covers.
@@ -60,6 +62,22 @@ pub enum Sabotage {
     KeepGone,
     /// P2: replay takes all data to be there.
     ReplayTrustsData,
+    /// P2: replay compares the first run of a write and none behind it.
+    CompareFirstRun,
+    /// P2: replay compares no run of a write behind one that cannot be read.
+    CompareNoneBehindUnreadable,
+    /// J2: a record of an earlier start counts as the continuation of the journal.
+    TakeStaleRecord,
+    /// Q1: a descriptor with a checksum other than that of the pointer is taken, if it is whole.
+    TakeStaleDescriptor,
+    /// A bitmap with a checksum other than that of the pointer is taken.
+    TakeStaleBitmap,
+    /// A node of a table with a checksum other than that of the pointer is taken, if it is one.
+    TakeStaleTable,
+    /// A leaf of a map with a checksum other than that of the pointer is taken, if it is one.
+    TakeStaleLeaf,
+    /// The same of inner nodes of maps.
+    TakeStaleInner,
     /// A compare-and-write compares before it locks.
     CompareUnlocked,
     /// A compare-and-write that finds something else says so, and writes.

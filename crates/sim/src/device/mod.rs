@@ -447,12 +447,14 @@ impl Device for SimDevice {
             if device.state.triggers.crashes(range) {
                 device.crash();
             }
+            device.note_doom(range);
             device.admit().await?;
             assert!(data.len_bytes().is_multiple_of(BLOCK_SIZE), "whole blocks only");
             device.check_range(range)?;
             device.state.pins.assert_free(range);
             let number = device.state.disk.borrow_mut().begin_write(pba.0, data.as_bytes());
-            if let Err(error) = device.work(WRITE_MIN, WRITE_MAX).await {
+            let times = device.state.triggers.slowness(range.start.0..range.end().0);
+            if let Err(error) = device.work(WRITE_MIN * times, WRITE_MAX * times).await {
                 let mut disk = device.state.disk.borrow_mut();
                 disk.tear_write(number, &mut device.state.rng.borrow_mut());
                 return Err(error);
@@ -467,7 +469,11 @@ impl Device for SimDevice {
             device.world.note(format_args!("disk: flush"));
             device.admit().await?;
             let covered = device.state.disk.borrow().completed();
-            device.work(FLUSH_MIN, FLUSH_MAX).await?;
+            let times = {
+                let disk = device.state.disk.borrow();
+                device.state.triggers.slowness(disk.blocks_of(&covered))
+            };
+            device.work(FLUSH_MIN * times, FLUSH_MAX * times).await?;
             if device.fails_all(&covered) {
                 return Err(device.fail_flush(Vec::new()).await);
             }

@@ -55,7 +55,8 @@ impl SimDevice {
         buffer: &mut Buffer,
     ) -> Result<(), DeviceError> {
         let pba = range.start;
-        if self.chance(self.state.faults.get().read_error_one_in) {
+        let fails = self.state.triggers.fails_read(range);
+        if self.chance(self.state.faults.get().read_error_one_in) || fails {
             self.world.note(format_args!("disk: read error at {}", pba.0));
             return Err(DeviceError::Io { range, errno: EIO });
         }

@@ -1,7 +1,7 @@
 //! What happens when certain blocks are written: what chance would hardly hit.
 
-use std::cell::RefCell;
-use std::collections::BTreeSet;
+use std::cell::{Cell, RefCell};
+use std::collections::{BTreeMap, BTreeSet};
 
 use units::{Pba, PbaRange};
 
@@ -14,12 +14,51 @@ pub(super) struct Triggers {
     crash: RefCell<BTreeSet<u64>>,
     /// The flush that should cover the write fails.
     failed_flush: RefCell<BTreeSet<u64>>,
+    /// The power goes so many events after such a write is asked for, once so many others were.
+    doomed: RefCell<BTreeSet<u64>>,
+    writes_left: Cell<u64>,
+    events_left: Cell<u64>,
+    /// Writes take so many times as long, and so do flushes that should cover them.
+    slow: RefCell<BTreeSet<u64>>,
+    times: Cell<u32>,
+    /// How many reads of a block fail.
+    deaf: RefCell<BTreeMap<u64, u32>>,
 }
 
 impl Triggers {
     /// Whether the power goes when a write of `range` is asked for.
     pub(super) fn crashes(&self, range: PbaRange) -> bool {
         self.crash.borrow().range(range.start.0..range.end().0).next().is_some()
+    }
+
+    /// In how many events the power goes because a write of `range` is asked for.
+    pub(super) fn dooms(&self, range: PbaRange) -> Option<u64> {
+        let mut doomed = self.doomed.borrow_mut();
+        doomed.range(range.start.0..range.end().0).next()?;
+        if let Some(left) = self.writes_left.get().checked_sub(1) {
+            self.writes_left.set(left);
+            return None;
+        }
+        doomed.clear();
+        Some(self.events_left.get())
+    }
+
+    /// How many times as long as usual it takes to write these blocks, or to flush them.
+    pub(super) fn slowness(&self, mut blocks: impl Iterator<Item = u64>) -> u32 {
+        let slow = self.slow.borrow();
+        let is_slow = !slow.is_empty() && blocks.any(|block| slow.contains(&block));
+        if is_slow { self.times.get() } else { 1 }
+    }
+
+    /// Whether a read of `range` fails, which counts.
+    pub(super) fn fails_read(&self, range: PbaRange) -> bool {
+        let mut deaf = self.deaf.borrow_mut();
+        let mut fails = false;
+        for (_, left) in deaf.range_mut(range.start.0..range.end().0) {
+            fails |= *left > 0;
+            *left = left.saturating_sub(1);
+        }
+        fails
     }
 
     /// Whether a flush that should cover these blocks fails, for once.
@@ -34,9 +73,42 @@ impl Triggers {
 }
 
 impl SimDevice {
+    /// Cuts the power a while after a write of `range`, if that is wanted.
+    pub(super) fn note_doom(&self, range: PbaRange) {
+        if let Some(events) = self.state.triggers.dooms(range) {
+            self.crash_at_event(self.events() + events);
+        }
+    }
+
     /// Cuts the power when one of these blocks is to be written next, before it is.
     pub fn crash_at_write_of(&self, places: impl IntoIterator<Item = Pba>) {
         *self.state.triggers.crash.borrow_mut() = places.into_iter().map(|pba| pba.0).collect();
+    }
+
+    /// Cuts the power `events` events after a write of one of these blocks was asked for, when `writes` of them went before.
+    pub fn crash_after_write_of(
+        &self,
+        places: impl IntoIterator<Item = Pba>,
+        writes: u64,
+        events: u64,
+    ) {
+        let triggers = &self.state.triggers;
+        *triggers.doomed.borrow_mut() = places.into_iter().map(|pba| pba.0).collect();
+        triggers.writes_left.set(writes);
+        triggers.events_left.set(events);
+    }
+
+    /// From now on writes of these blocks take `times` as long as others, and so do flushes that should cover them.
+    pub fn slow_down(&self, places: impl IntoIterator<Item = Pba>, times: u32) {
+        *self.state.triggers.slow.borrow_mut() = places.into_iter().map(|pba| pba.0).collect();
+        self.state.triggers.times.set(times);
+    }
+
+    /// Fails the next `times` reads of these blocks.
+    pub fn fail_reads_of(&self, range: PbaRange, times: u32) {
+        self.world.note(format_args!("disk: the next {times} reads of {range} fail"));
+        let blocks = range.start.0..range.end().0;
+        self.state.triggers.deaf.borrow_mut().extend(blocks.map(|block| (block, times)));
     }
 
     /// Fails the next flush that should cover a write of one of these blocks. Nothing of what it should have covered gets

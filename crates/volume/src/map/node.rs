@@ -16,7 +16,8 @@ use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
 use layout::{
-    DecodeError, INNER_CAPACITY, Mapping, NodeHead, NodeView, PackedMapping, encode_node,
+    DecodeError, INNER_CAPACITY, Mapping, NodeHead, NodeView, PackedMapping, VOLUME_TREE,
+    encode_node,
 };
 use situations::{Situation, situation};
 use units::{MetadataSize, Pba};
@@ -281,7 +282,8 @@ impl Node {
         pointer: Mapping,
         tally: &Rc<Tally>,
     ) -> Result<Self, DecodeError> {
-        if checksum::crc32c(block) != pointer.crc && !broken(Sabotage::SkipNodeChecksum) {
+        let is_meant = checksum::crc32c(block) == pointer.crc;
+        if !is_meant && !broken(Sabotage::SkipNodeChecksum) && !is_taken_stale(block, tree) {
             return Err(DecodeError::Checksum);
         }
         let view = NodeView::decode(block)?;
@@ -473,6 +475,16 @@ impl Inner {
         }
         self.children.get_mut().remove(index)
     }
+}
+
+/// Whether a node is taken that its pointer does not mean, where that is broken.
+fn is_taken_stale(block: &[u8], tree: Tree) -> bool {
+    if tree.number >= VOLUME_TREE {
+        return broken(Sabotage::TakeStaleTable);
+    }
+    let is_leaf = || NodeView::decode(block).is_ok_and(|view| view.level == 0);
+    (broken(Sabotage::TakeStaleLeaf) && is_leaf())
+        || (broken(Sabotage::TakeStaleInner) && !is_leaf())
 }
 
 /// Takes a node out of the live tree: its home goes to `retired`, for the next checkpoint to free.

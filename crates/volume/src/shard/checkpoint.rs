@@ -32,7 +32,7 @@ use super::refused::TRIES_MAX;
 use super::waiting::Waits;
 use crate::io::join_all;
 use crate::map::{Map, MapSnapshot, Tally};
-use crate::pool::{ExtentSnapshot, SpaceSnapshot};
+use crate::pool::{ExtentSnapshot, Returned, SpaceSnapshot};
 use crate::sabotage::{Sabotage, broken};
 use crate::state::VolumeState;
 use crate::{JournalLoss, VolumeError};
@@ -301,6 +301,9 @@ impl<D: Device> Inner<D> {
                 secret: self.secret.get(),
             }
         };
+        if broken(Sabotage::ReleaseExtentsEarly) {
+            self.release_extents(&mut writer.space.returned);
+        }
         self.write_root(&root).await?;
         self.generation.set(tables.generation);
         self.tables.replace(tables);
@@ -310,7 +313,7 @@ impl<D: Device> Inner<D> {
             self.founding.borrow_mut().retain(|other| !Rc::ptr_eq(other, &state));
             self.volumes.borrow_mut().insert(state.number, state);
         }
-        self.finish_checkpoint(&writer, replay);
+        self.finish_checkpoint(&mut writer, replay);
         let _releasing = during(Phase::Release);
         let superseded = writer.superseded.into_iter().map(|pba| PbaRange::new(pba, 1));
         self.release_in_steps(superseded, &self.superseded).await;
@@ -455,15 +458,21 @@ impl<D: Device> Inner<D> {
         }
     }
 
+    fn release_extents(&self, returned: &mut Vec<Returned>) {
+        returned.drain(..).for_each(|returned| self.extents.release(returned));
+    }
+
     /// The new root is durable: extents that only the old one needed go (K4), and the journal before it.
-    fn finish_checkpoint(&self, writer: &BlockWriter<'_, D>, (journal_head, sequence): (u64, u64)) {
+    fn finish_checkpoint(
+        &self,
+        writer: &mut BlockWriter<'_, D>,
+        (journal_head, sequence): (u64, u64),
+    ) {
         let mut pool = self.pool.borrow_mut();
         for (index, place) in &writer.bitmaps {
             pool.set_on_disk(*index, *place, &writer.space.extents[index].bits);
         }
-        for returned in &writer.space.returned {
-            self.extents.release(*returned);
-        }
+        self.release_extents(&mut writer.space.returned);
         self.returning_extents.set(0);
         self.extents_exhausted.set(false);
         self.tally.snapshot.set(0);

@@ -123,13 +123,20 @@ async fn data_matches<D: Device>(
         let blocks = usize::try_from(run.blocks).expect("bounded by one write");
         let Some((of_run, others)) = crcs.split_at_checked(blocks) else { return Ok(false) };
         crcs = others;
-        let matches = match are_there(inner, run.start, of_run).await {
-            Err(DeviceError::Io { .. }) => readable_match(inner, run.start, of_run).await?,
-            matches => matches?,
+        let found = are_there(inner, run.start, of_run).await;
+        let is_unreadable = matches!(found, Err(DeviceError::Io { .. }));
+        let matches = match is_unreadable {
+            true => readable_match(inner, run.start, of_run).await?,
+            false => found?,
         };
         if !matches {
             situation_if(Situation::ReplaySkipsLaterRun, || number > 0);
             return Ok(false);
+        }
+        if broken(Sabotage::CompareFirstRun)
+            || is_unreadable && broken(Sabotage::CompareNoneBehindUnreadable)
+        {
+            break;
         }
     }
     Ok(true)

@@ -12,7 +12,7 @@ use units::{BLOCK_SIZE, Pba, PbaRange};
 
 use super::Inner;
 use crate::OpenError;
-use crate::sabotage::{Sabotage, tries};
+use crate::sabotage::{Sabotage, broken, tries};
 
 /// Attempts to read a record before the journal ends there.
 const RECORD_READ_TRIES: u32 = 3;
@@ -113,10 +113,11 @@ impl<'a, D: Device> Reader<'a, D> {
     }
 
     fn continues(&self, record: &Record) -> bool {
+        let follows = record.head.incarnation == self.root.incarnation
+            && record.head.previous_crc == self.at.previous_crc;
         self.is_ours(record)
-            && record.head.incarnation == self.root.incarnation
             && record.head.sequence == self.at.sequence
-            && record.head.previous_crc == self.at.previous_crc
+            && (follows || broken(Sabotage::TakeStaleRecord))
     }
 
     /// The record that begins at block `start` of the journal.

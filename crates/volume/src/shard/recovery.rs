@@ -262,7 +262,10 @@ impl<D: Device> Inner<D> {
                 }
                 self.claim_extent(extent)?;
                 let block = match block {
-                    Ok(block) => self.read_on(*at, block).await,
+                    Ok(block) => {
+                        let is_stale = |_: &[u8]| broken(Sabotage::TakeStaleBitmap);
+                        self.read_on(*at, block, is_stale).await
+                    }
                     Err(error) => Err(error),
                 };
                 let bits = match block {
@@ -293,7 +296,10 @@ impl<D: Device> Inner<D> {
             let reads = chunk.iter().map(|(_, at)| self.device.read(at.pba, Buffer::new(1)));
             for ((number, at), block) in chunk.iter().zip(join_all(reads).await) {
                 let forgotten = broken(Sabotage::RepairForgetsVolume) && self.hides_blocks();
-                let found = self.read_on(*at, block?).await?.filter(|_| !forgotten);
+                let is_stale = |block: &[u8]| {
+                    broken(Sabotage::TakeStaleDescriptor) && Descriptor::decode(block).is_ok()
+                };
+                let found = self.read_on(*at, block?, is_stale).await?.filter(|_| !forgotten);
                 let Some(block) = found else {
                     let lost = u32::try_from(*number).unwrap_or(u32::MAX);
                     situation(Situation::DescriptorIsLost);
@@ -319,8 +325,18 @@ impl<D: Device> Inner<D> {
     }
 
     /// The block meant, if it can be read at last; `block` is what the first attempt gave.
-    async fn read_on(&self, at: Mapping, block: Buffer) -> Result<Option<Buffer>, DeviceError> {
-        let is_meant = |block: &Buffer| checksum::crc32c(block.as_bytes()) == at.crc;
+    ///
+    /// A mutant says what it takes besides.
+    async fn read_on(
+        &self,
+        at: Mapping,
+        block: Buffer,
+        takes: impl Fn(&[u8]) -> bool,
+    ) -> Result<Option<Buffer>, DeviceError> {
+        let is_meant = |block: &Buffer| {
+            let block = block.as_bytes();
+            checksum::crc32c(block) == at.crc || takes(block)
+        };
         let mut block = block;
         for _ in 1..tries(BLOCK_READ_TRIES, Sabotage::RecoverByOneRead) {
             if is_meant(&block) {
